@@ -1,7 +1,8 @@
-"""Puts libatoll.so, libatoll_input.so and the `atoll` command into the wheel.
+"""Puts the libraries and the `atoll` command into the wheel.
 
-ATOLL_LIBRARY names a library that is built already; without it, CMake builds one
-from the checkout that this folder is part of.
+ATOLL_LIBRARY names a libatoll.so that is built already, with the other files beside it;
+without it, they are built in ATOLL_BUILD, or in a folder of its own from the checkout that
+this folder is part of.
 """
 
 import os
@@ -13,26 +14,38 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
+try:
+  from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+  from wheel.bdist_wheel import bdist_wheel
+
 HERE = Path(__file__).resolve().parent
+BESIDE = ("libatoll_input.so", "libatoll_tiles.so", "atoll")
+# Debian's packages of what is linked into libatoll.so.
+LINKED = ("llvm-19-dev", "libopenblas-serial-dev", "zlib1g-dev", "libzstd-dev",
+          "libstdc++-12-dev", "libgcc-12-dev")
 
 
-def build_library(scratch: Path) -> Path:
+def built(scratch: Path) -> tuple[Path, Path]:
+  """libatoll.so, and the folder of the other files."""
   ready = os.environ.get("ATOLL_LIBRARY")
   if ready:
-    return Path(ready)
-  source = HERE.parent
-  if not (source / "CMakeLists.txt").is_file():
-    raise SystemExit(
-        "no CMakeLists.txt beside the python folder\n"
-        "hint: build from a checkout, or set ATOLL_LIBRARY to a libatoll.so")
-  build = (scratch / "cmake").resolve()
-  subprocess.run(
-      ["cmake", "-S", source, "-B", build, "-G", "Ninja",
-       "-DCMAKE_BUILD_TYPE=Release", f"-DAT_PYTHON={sys.executable}",
-       f"-DCMAKE_C_COMPILER={os.environ.get('CC', 'clang-19')}"],
-      check=True)
-  subprocess.run(["ninja", "-C", build, "libatoll.so", "libatoll_input.so", "atoll"], check=True)
-  return build / "libatoll.so"
+    return Path(ready), Path(ready).parent
+  build = Path(os.environ.get("ATOLL_BUILD") or (scratch / "cmake").resolve())
+  if not (build / "build.ninja").is_file():
+    source = HERE.parent
+    if not (source / "CMakeLists.txt").is_file():
+      raise SystemExit(
+          "no CMakeLists.txt beside the python folder\n"
+          "hint: build from a checkout, or set ATOLL_LIBRARY to a libatoll.so")
+    subprocess.run(
+        ["cmake", "-S", source, "-B", build, "-G", "Ninja",
+         "-DCMAKE_BUILD_TYPE=Release", f"-DAT_PYTHON={sys.executable}",
+         f"-DCMAKE_C_COMPILER={os.environ.get('CC', 'clang-19')}"],
+        check=True)
+  subprocess.run(["ninja", "-C", build, "atoll_portable", "atoll_input", "atoll_tiles",
+                  "atoll_cli"], check=True)
+  return build / "portable" / "libatoll.so", build
 
 
 class BuildWithLibrary(build_py):
@@ -40,14 +53,23 @@ class BuildWithLibrary(build_py):
   def run(self):
     super().run()
     scratch = Path(self.get_finalized_command("build").build_temp)
-    target = Path(self.build_lib) / "atoll" / "libatoll.so"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    library = build_library(scratch)
-    shutil.copyfile(library, target)
-    for name in ("libatoll_input.so", "atoll"):
-      beside = library.with_name(name)
-      if beside.is_file():
-        shutil.copy(beside, target.with_name(name))
+    target = Path(self.build_lib) / "atoll"
+    target.mkdir(parents=True, exist_ok=True)
+    library, folder = built(scratch)
+    shutil.copy(library, target / "libatoll.so")
+    for name in BESIDE:
+      shutil.copy(folder / name, target / name)
+      subprocess.run(["strip", "--strip-unneeded", target / name], check=True)
+    self.licenses(target / "licenses")
+
+  def licenses(self, target: Path):
+    target.mkdir(exist_ok=True)
+    for name in LINKED:
+      text = Path("/usr/share/doc") / name / "copyright"
+      if text.is_file():
+        shutil.copyfile(text, target / f"{name}.txt")
+      else:
+        self.warn(f"no {text}: the wheel lacks that licence")
 
 
 class BinaryDistribution(Distribution):
@@ -56,4 +78,13 @@ class BinaryDistribution(Distribution):
     return True
 
 
-setup(cmdclass={"build_py": BuildWithLibrary}, distclass=BinaryDistribution)
+class ForEveryPython(bdist_wheel):
+  """One wheel for all versions: ctypes loads the libraries. What they need of glibc is
+  what 2.34 has (dist.sh checks it)."""
+
+  def get_tag(self):
+    return "py3", "none", "manylinux_2_34_x86_64"
+
+
+setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": ForEveryPython},
+      distclass=BinaryDistribution)

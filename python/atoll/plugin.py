@@ -25,6 +25,7 @@ _PACKAGES = {"libLLVM": "libllvm19", "libopenblas": "libopenblas0-serial",
 
 
 def initialize() -> None:
+  """Registers Atoll with JAX, or says on stderr why it could not."""
   try:
     _register()
   except OSError as error:  # no library, or none that can be loaded
@@ -63,15 +64,11 @@ def _register() -> None:
     _register_ffi(path)
   else:
     named = os.environ.get("TPU_LIBRARY_PATH")
+    libtpu = importlib.util.find_spec("libtpu") is not None
     if named:
-      if os.path.realpath(named) == os.path.realpath(path):
-        _register_ffi(path)
-      elif not os.path.isfile(named):
-        raise FileNotFoundError(
-            f"TPU_LIBRARY_PATH={named} is not there\n"
-            f"hint: unset it, or TPU_LIBRARY_PATH={path}")
+      _say_named(path, named, libtpu)
       return
-    if importlib.util.find_spec("libtpu") is not None:
+    if libtpu:
       _say_real(path)
       return  # a real TPU's library goes first
     os.environ["TPU_LIBRARY_PATH"] = path
@@ -84,11 +81,29 @@ def _register() -> None:
     config.config.update("jax_platforms", ",".join([*platforms, "cpu"]))
 
 
+def _say_named(path: str, named: str, libtpu: bool) -> None:
+  """TPU_LIBRARY_PATH decides: says which library that is, unless there is only ours."""
+  if not os.path.isfile(named):
+    raise FileNotFoundError(
+        f"TPU_LIBRARY_PATH={named} is not there\n"
+        f"hint: unset it, or TPU_LIBRARY_PATH={path}")
+  if os.path.realpath(named) != os.path.realpath(path):
+    _say("note", f"TPU_LIBRARY_PATH={named} serves JAX's `tpu`, not Atoll\n"
+         f"hint: TPU_LIBRARY_PATH={path} takes Atoll")
+    return
+  if libtpu:
+    _say("note", "Atoll serves JAX's `tpu`, as TPU_LIBRARY_PATH says, not the package libtpu")
+  _register_ffi(path)
+
+
 def _say_real(path: str) -> None:
-  """The package libtpu is there: says so where it cannot have a TPU."""
+  """The package libtpu is there and goes first: says so, and where it cannot have a TPU."""
   from jax._src import hardware_utils
 
-  if not hardware_utils.num_available_tpu_chips_and_device_id()[0]:
+  if hardware_utils.num_available_tpu_chips_and_device_id()[0]:
+    _say("note", "the package libtpu serves JAX's `tpu`, not Atoll\n"
+         f"hint: TPU_LIBRARY_PATH={path} or JAX_PLATFORMS=atoll takes Atoll")
+  else:
     _say("warning", "JAX takes the package libtpu for its TPU, but this machine has none\n"
          f"hint: TPU_LIBRARY_PATH={path} or JAX_PLATFORMS=atoll takes Atoll")
 
@@ -104,4 +119,5 @@ def _register_ffi(path: str) -> None:
 
 
 def print_library_path() -> None:
+  """The command `atoll-library`: where libatoll.so is."""
   print(atoll.library_path())

@@ -50,17 +50,17 @@ def _load():
   if _lib is None:
     import atoll
     _lib = ctypes.CDLL(str(Path(atoll.library_path()).with_name("libatoll_tiles.so")))
-    _lib.at_face_error.restype = ctypes.c_char_p
-    _lib.at_face_num_tiles.restype = ctypes.c_int64
-    _lib.at_face_rank.restype = ctypes.c_uint32
-    _lib.at_face_dims.restype = ctypes.POINTER(ctypes.c_int64)
+    _lib.atoll_tiles_error.restype = ctypes.c_char_p
+    _lib.atoll_tiles_num_tiles.restype = ctypes.c_int64
+    _lib.atoll_tiles_rank.restype = ctypes.c_uint32
+    _lib.atoll_tiles_dims.restype = ctypes.POINTER(ctypes.c_int64)
   return _lib
 
 
 def _call(name, *args):
   lib = _load()
   if getattr(lib, name)(*args):
-    raise TilesError(lib.at_face_error().decode())
+    raise TilesError(lib.atoll_tiles_error().decode())
 
 
 def _made(name, *args):
@@ -80,7 +80,7 @@ def _handles(views):
 
 def _taken(ptr, n, entry):
   found = [entry(ptr[i]) for i in range(n.value)]
-  _load().at_face_free(ptr)
+  _load().atoll_tiles_free(ptr)
   return found
 
 
@@ -96,49 +96,49 @@ class View:
   @property
   def shape(self):
     lib = _load()
-    dims = lib.at_face_dims(self._handle)
-    return tuple(dims[i] for i in range(lib.at_face_rank(self._handle)))
+    dims = lib.atoll_tiles_dims(self._handle)
+    return tuple(dims[i] for i in range(lib.atoll_tiles_rank(self._handle)))
 
   def slice(self, dim, begin, end):
-    return self._view("at_face_slice", ctypes.c_uint32(dim), ctypes.c_int64(begin), ctypes.c_int64(end))
+    return self._view("atoll_tiles_slice", ctypes.c_uint32(dim), ctypes.c_int64(begin), ctypes.c_int64(end))
 
   def __getitem__(self, i):
     row = self.slice(0, i, i + 1)
     return row.reshape(row.shape[1:])
 
   def reshape(self, shape):
-    return self._view("at_face_reshape", *_ints(shape))
+    return self._view("atoll_tiles_reshape", *_ints(shape))
 
   def flatten(self):
     return self.reshape((int(np.prod(self.shape, dtype=np.int64)),))
 
   def dimshuffle(self, order):
-    return self._view("at_face_dimshuffle", *_ints(order))
+    return self._view("atoll_tiles_dimshuffle", *_ints(order))
 
   def reverse(self, dim):
-    return self._view("at_face_reverse", ctypes.c_uint32(dim))
+    return self._view("atoll_tiles_reverse", ctypes.c_uint32(dim))
 
   def subsample(self, dim, step):
-    return self._view("at_face_subsample", ctypes.c_uint32(dim), ctypes.c_int64(step))
+    return self._view("atoll_tiles_subsample", ctypes.c_uint32(dim), ctypes.c_int64(step))
 
   def broadcast(self, dim, n):
     """Dimension dim n times after itself."""
-    return self._view("at_face_broadcast", ctypes.c_uint32(dim), ctypes.c_int64(n))
+    return self._view("atoll_tiles_broadcast", ctypes.c_uint32(dim), ctypes.c_int64(n))
 
   def clone(self, name):
     """New variables with this view's structure and mapping."""
-    return self._view("at_face_clone", name.encode())
+    return self._view("atoll_tiles_clone", name.encode())
 
   def map(self, tile):
-    _call("at_face_map", self._handle, ctypes.c_uint32(tile))
+    _call("atoll_tiles_map", self._handle, ctypes.c_uint32(tile))
     return self
 
   def map_linear(self, grain=0, min_bytes=0):
-    _call("at_face_map_linear", self._handle, ctypes.c_int64(grain), ctypes.c_int64(min_bytes))
+    _call("atoll_tiles_map_linear", self._handle, ctypes.c_int64(grain), ctypes.c_int64(min_bytes))
     return self
 
   def map_like(self, other):
-    _call("at_face_map_like", other._handle, self._handle)
+    _call("atoll_tiles_map_like", other._handle, self._handle)
     return self
 
   def mapping(self):
@@ -147,43 +147,43 @@ class View:
 
   def check(self):
     """Raises where an element has no home."""
-    _call("at_face_check", self._handle)
+    _call("atoll_tiles_check", self._handle)
     return self
 
   def regions(self, tile, workers=0, grain=1, most=0):
     """[(begin, end, group)]: what lies on a tile, in its memory's order; a group is one stretch
     there or, with `workers`, what one of them gets: a multiple of `grain` elements, `most` at most."""
     ptr, n = ctypes.POINTER(_Region)(), ctypes.c_size_t()
-    _call("at_face_regions", self._handle, ctypes.c_uint32(tile), ctypes.c_uint32(workers), ctypes.c_int64(grain),
+    _call("atoll_tiles_regions", self._handle, ctypes.c_uint32(tile), ctypes.c_uint32(workers), ctypes.c_int64(grain),
           ctypes.c_int64(most), ctypes.byref(ptr), ctypes.byref(n))
     return _taken(ptr, n, lambda r: (r.begin, r.end, r.group))
 
   def flag(self, *, input=False, output=False, interleaved=False):
     """Of a whole variable: has a value before the program, is read after it, lies in interleaved memory."""
-    _call("at_face_flag", self._handle, ctypes.c_uint32(1 * input | 2 * output | 4 * interleaved))
+    _call("atoll_tiles_flag", self._handle, ctypes.c_uint32(1 * input | 2 * output | 4 * interleaved))
     return self
 
   def write(self, array):
     a = np.ascontiguousarray(np.broadcast_to(array, self.shape), dtype=self.dtype)
-    _call("at_face_write", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
+    _call("atoll_tiles_write", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
     return self
 
   def read(self):
     a = np.empty(self.shape, self.dtype)
-    _call("at_face_read", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
+    _call("atoll_tiles_read", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
     return a
 
 
 def concat(views, dim=0):
   handles, n = _handles(views)
-  return View(views[0].graph, _made("at_face_concat", handles, n, ctypes.c_uint32(dim)), views[0].dtype)
+  return View(views[0].graph, _made("atoll_tiles_concat", handles, n, ctypes.c_uint32(dim)), views[0].dtype)
 
 
 def mapping(views):
   """[(begin, end, tile)] of several views, positions counted through all of them."""
   ptr, n = ctypes.POINTER(_Interval)(), ctypes.c_size_t()
   handles, count = _handles(views)
-  _call("at_face_mapping", handles, count, ctypes.byref(ptr), ctypes.byref(n))
+  _call("atoll_tiles_mapping", handles, count, ctypes.byref(ptr), ctypes.byref(n))
   return _taken(ptr, n, lambda i: (i.begin, i.end, i.tile))
 
 
@@ -192,7 +192,7 @@ def reorder_to_simplify(views):
   variables comes together. Only for ops that do not care for order."""
   handles, n = _handles(views)
   out = (ctypes.c_void_p * max(len(views), 1))()
-  _call("at_face_reorder", handles, n, out)
+  _call("atoll_tiles_reorder", handles, n, out)
   return [View(v.graph, ctypes.c_void_p(h), v.dtype) for v, h in zip(views, out)]
 
 
@@ -204,13 +204,13 @@ class ComputeSet:
 
   def vertex(self, codelet, tile, fields, param=0.0):
     handles, n = _handles(fields)
-    _call("at_face_vertex", self._handle, codelet.encode(), ctypes.c_uint32(tile), handles, n, ctypes.c_double(param))
+    _call("atoll_tiles_vertex", self._handle, codelet.encode(), ctypes.c_uint32(tile), handles, n, ctypes.c_double(param))
 
   def elementwise(self, codelet, *operands, out=None, name=None, param=0.0):
     """Vertices wherever `out` lives; without `out` the planner makes one, `name`d."""
     handles, n = _handles(operands)
     made = ctypes.c_void_p(out._handle.value if out else None)
-    _call("at_face_elementwise", self._handle, codelet.encode(), handles, n, ctypes.c_double(param),
+    _call("atoll_tiles_elementwise", self._handle, codelet.encode(), handles, n, ctypes.c_double(param),
           (name or codelet).encode(), ctypes.byref(made))
     return out or View(self.graph, made, operands[0].dtype)
 
@@ -220,65 +220,65 @@ class Graph:
 
   def __init__(self, machine="mk2", policy="refuse"):
     self._handle = None
-    self._handle = _made("at_face_open", machine.encode())
-    _load().at_face_policy(self._handle, POLICIES[policy])
+    self._handle = _made("atoll_tiles_open", machine.encode())
+    _load().atoll_tiles_policy(self._handle, POLICIES[policy])
 
   def __del__(self):
     if getattr(self, "_handle", None):
-      _lib.at_face_close(self._handle)
+      _lib.atoll_tiles_close(self._handle)
 
   @property
   def num_tiles(self):
-    return _load().at_face_num_tiles(self._handle)
+    return _load().atoll_tiles_num_tiles(self._handle)
 
   def variable(self, name, shape, dtype=np.float32):
     d = np.dtype(dtype)
     if d.str[1:] not in _DTYPES:
       raise TilesError(f"no element type for {d}")
-    return View(self, _made("at_face_variable", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), *_ints(shape)), d)
+    return View(self, _made("atoll_tiles_variable", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), *_ints(shape)), d)
 
   def layout(self, name, form, shape, dtype=np.float32):
     """A variable in the in-tile layout "NC4HW4" or "NHC4W4", channels padded: its logical [N,H,W,C] view, and all of it."""
     d, form = np.dtype(dtype), ["NC4HW4", "NHC4W4"].index(form)
     dims, _ = _ints(shape)
     out, padded = ctypes.c_void_p(), ctypes.c_void_p()
-    _call("at_face_layout", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), form, dims, ctypes.byref(out),
+    _call("atoll_tiles_layout", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), form, dims, ctypes.byref(out),
           ctypes.byref(padded))
     return View(self, out, d), View(self, padded, d)
 
   def compute_set(self, name):
-    return ComputeSet(self, _made("at_face_set", self._handle, name.encode()))
+    return ComputeSet(self, _made("atoll_tiles_set", self._handle, name.encode()))
 
   def tile_bytes(self):
     out = np.zeros(self.num_tiles, np.int64)
-    _load().at_face_tile_bytes(self._handle, out.ctypes.data_as(ctypes.c_void_p))
+    _load().atoll_tiles_tile_bytes(self._handle, out.ctypes.data_as(ctypes.c_void_p))
     return out
 
   def execute(self, compute_set):
-    return _made("at_face_execute", compute_set._handle)
+    return _made("atoll_tiles_execute", compute_set._handle)
 
   def copy(self, src, dst):
-    return _made("at_face_copy", src._handle, dst._handle)
+    return _made("atoll_tiles_copy", src._handle, dst._handle)
 
   def repeat(self, times, program):
-    return _made("at_face_repeat", ctypes.c_int64(times), self._program(program))
+    return _made("atoll_tiles_repeat", ctypes.c_int64(times), self._program(program))
 
   def sequence(self, *programs):
-    out = _made("at_face_sequence", self._handle)
+    out = _made("atoll_tiles_sequence", self._handle)
     for p in programs:
-      _call("at_face_add", out, self._program(p))
+      _call("atoll_tiles_add", out, self._program(p))
     return out
 
   def branch(self, pred, yes, no=None):
     """`yes` where the one element of `pred` is not zero, else `no`."""
-    return _made("at_face_branch", pred._handle, self._program(yes), self._program(no) if no else None)
+    return _made("atoll_tiles_branch", pred._handle, self._program(yes), self._program(no) if no else None)
 
   def exchange(self, program):
     """Which tile sends which elements to whom, and when: a message a line."""
     text = ctypes.c_void_p()
-    _call("at_face_exchange", self._program(program), ctypes.byref(text))
+    _call("atoll_tiles_exchange", self._program(program), ctypes.byref(text))
     out = ctypes.string_at(text).decode()
-    _load().at_face_free(text)
+    _load().atoll_tiles_free(text)
     return out
 
   def _program(self, p):
@@ -287,15 +287,15 @@ class Graph:
   def run(self, program):
     """Computes the values; returns the cycles."""
     cycles = ctypes.c_int64()
-    _call("at_face_run", self._handle, self._program(program), ctypes.byref(cycles))
+    _call("atoll_tiles_run", self._handle, self._program(program), ctypes.byref(cycles))
     return cycles.value
 
   def _report(self, program, form, lenient, title):
     text = ctypes.c_void_p()
-    _call("at_face_report", self._handle, self._program(program), ctypes.c_bool(lenient), form, title.encode(),
+    _call("atoll_tiles_report", self._handle, self._program(program), ctypes.c_bool(lenient), form, title.encode(),
           ctypes.byref(text))
     out = ctypes.string_at(text).decode()
-    _load().at_face_free(text)
+    _load().atoll_tiles_free(text)
     return out
 
   def report(self, program, lenient=False):

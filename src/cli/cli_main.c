@@ -1,5 +1,5 @@
-// The `atoll` program: loads the libatoll.so that lies beside it and runs the command in
-// there.
+// The `atoll` program: loads the libatoll.so that lies beside it and runs the
+// command in there.
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -34,10 +34,15 @@ int main(int argc, char **argv) {
     return fprintf(stderr, "atoll: cannot tell where this program lies\n"), 1;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return fprintf(stderr, "atoll: %s\nhint: libatoll.so is to lie beside this program\n",
-                   dlerror()), 1;
+    return fprintf(
+               stderr,
+               "atoll: %s\nhint: libatoll.so is to lie beside this program\n",
+               dlerror()),
+           1;
   const at_pjrt_own *own = own_extension(library);
   if (!own || own->base.struct_size < sizeof *own || !own->command)
-    return fprintf(stderr, "atoll: %s is of another build than this program\n", path), 1;
+    return fprintf(stderr, "atoll: %s is of another build than this program\n",
+                   path),
+           1;
   return own->command(argc, argv);
 }

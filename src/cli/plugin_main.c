@@ -1,5 +1,5 @@
-// The one exported symbol of libatoll.so, which holds the code of the `atoll` command
-// as well.
+// The one exported symbol of libatoll.so, which holds the code of the `atoll`
+// command as well.
 #include "cli/cli.h"
 #include "pjrt/own.h"
 #include "pjrt/pjrt.h"
@@ -8,6 +8,7 @@ __attribute__((visibility("default"))) const struct PJRT_Api *GetPjrtApi(void);
 
 const struct PJRT_Api *GetPjrtApi(void) {
   // Any number of threads may come here; all write the same value.
-  __atomic_store_n(&at_pjrt_own_extension.command, at_cli_main, __ATOMIC_RELAXED);
+  __atomic_store_n(&at_pjrt_own_extension.command, at_cli_main,
+                   __ATOMIC_RELAXED);
   return at_pjrt_api();
 }

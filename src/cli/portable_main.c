@@ -1,5 +1,6 @@
-// Functions that archives of Debian 12 call and glibc 2.34, or a machine without
-// Fortran, does not have. Hidden: nothing outside of libatoll.so sees them.
+// Functions that archives of Debian 12 call and glibc 2.34, or a machine
+// without Fortran, does not have. Hidden: nothing outside of libatoll.so sees
+// them.
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
@@ -9,8 +10,8 @@
 #include "base/span.h"
 
 uint32_t arc4random(void);
-void _gfortran_concat_string(size_t out_bytes, char *out, size_t a_bytes, const char *a,
-                             size_t b_bytes, const char *b);
+void _gfortran_concat_string(size_t out_bytes, char *out, size_t a_bytes,
+                             const char *a, size_t b_bytes, const char *b);
 
 // glibc 2.36. LLVM names temporary files by it.
 uint32_t arc4random(void) {
@@ -41,7 +42,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg) {
   *s->out = (struct dl_find_object){
       .dlfo_map_start = (void *)first,
       .dlfo_map_end = (void *)end,
-      .dlfo_eh_frame = frames ? (void *)(info->dlpi_addr + frames->p_vaddr) : NULL,
+      .dlfo_eh_frame =
+          frames ? (void *)(info->dlpi_addr + frames->p_vaddr) : NULL,
   };
   return frames ? 1 : 2;
 }
@@ -52,10 +54,10 @@ int _dl_find_object(void *pc, struct dl_find_object *out) {
   return dl_iterate_phdr(look, &s) == 1 ? 0 : -1;
 }
 
-// The Fortran runtime: a and b, cut or padded with blanks. LAPACK makes the options of
-// ILAENV with it.
-void _gfortran_concat_string(size_t out_bytes, char *out, size_t a_bytes, const char *a,
-                             size_t b_bytes, const char *b) {
+// The Fortran runtime: a and b, cut or padded with blanks. LAPACK makes the
+// options of ILAENV with it.
+void _gfortran_concat_string(size_t out_bytes, char *out, size_t a_bytes,
+                             const char *a, size_t b_bytes, const char *b) {
   size_t n = AT_MIN(a_bytes, out_bytes), m = AT_MIN(b_bytes, out_bytes - n);
   memcpy(out, a, n);
   memcpy(out + n, b, m);

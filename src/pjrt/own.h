@@ -1,5 +1,6 @@
-// The extension by which the Python package and the `atoll` command reach what the
-// PJRT C API has no call for. Its fields are listed in python/atoll/_own.py, too.
+// The extension by which the Python package and the `atoll` command reach what
+// the PJRT C API has no call for. Its fields are listed in
+// python/atoll/_own.py, too.
 #ifndef ATOLL_PJRT_OWN_H_
 #define ATOLL_PJRT_OWN_H_
 
@@ -28,8 +29,8 @@ typedef struct at_pjrt_own {
   const struct at_pjrt_slice_calls *slices;
   // Virtual time of a pod's simulated hosts; 0: they are not.
   uint64_t (*virtual_ns)(void);
-  // The `atoll` command: main's arguments, its exit status. NULL in a library that was
-  // linked without it.
+  // The `atoll` command: main's arguments, its exit status. NULL in a library
+  // that was linked without it.
   int (*command)(int argc, char **argv);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;

@@ -1,9 +1,9 @@
-// libatoll_input.so: what the Python face calls. Every function returns an
-// at_code and writes the message of a failure into `message`.
+// libatoll_input.so: what atoll_input.h declares, and what only the Python package calls.
 #include <pthread.h>
 #include <stdio.h>
 
 #include "base/cpu.h"
+#include "spinput/atoll_input.h"
 #include "spinput/flags.h"
 #include "spinput/objects.h"
 #include "spinput/size.h"
@@ -31,18 +31,18 @@ static int finish(at_status st, char *message, size_t size) {
   return (int)at_code_take(st);
 }
 
-EXPORT int atoll_input_start(int32_t threads, char *message, size_t size) {
+int atoll_input_start(int32_t threads, char *message, size_t size) {
   return finish(open_pool(threads), message, size);
 }
 
-EXPORT int atoll_input_sizes(const at_spinput_options *o,
+int atoll_input_sizes(const at_spinput_options *o,
                              const at_spinput_stack *stack,
                              at_spinput_sizes *out, char *message,
                              size_t size) {
   return finish(at_spinput_sizes_of(o, stack, out), message, size);
 }
 
-EXPORT int atoll_input_run(const at_spinput_options *o,
+int atoll_input_run(const at_spinput_options *o,
                            const at_spinput_stack *stacks, int32_t stack_count,
                            const at_spinput_batch *batches, int32_t batch_count,
                            at_spinput_out *outs, int32_t *num_minibatches,
@@ -65,12 +65,12 @@ EXPORT int64_t atoll_input_rows(const at_spinput_layout *layout,
   return at_spinput_rows_of(pool, layout, objects, n, rows, bytes);
 }
 
-EXPORT int atoll_input_read(const at_spinput_coo *c, const char *table,
+int atoll_input_read(const at_spinput_coo *c, const char *table,
                             int32_t ids, char *message, size_t size) {
   return finish(at_spinput_read(c, table, ids, NULL, NULL), message, size);
 }
 
-EXPORT int atoll_input_skew(const at_spinput_options *o,
+int atoll_input_skew(const at_spinput_options *o,
                             const at_spinput_feature *f,
                             const at_spinput_batch *batch, int64_t *histogram,
                             at_spinput_hot *hot, int32_t hot_len,
@@ -80,7 +80,7 @@ EXPORT int atoll_input_skew(const at_spinput_options *o,
       size);
 }
 
-EXPORT void atoll_input_buckets(const uint32_t *cols, size_t n, uint8_t *out) {
+void atoll_input_buckets(const uint32_t *cols, size_t n, uint8_t *out) {
   at_spinput_buckets(cols, n, out);
 }
 

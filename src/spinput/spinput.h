@@ -2,11 +2,7 @@
 // buffers that the chip's lookup reads ("CSR wrapped COO"), one set per stack
 // of tables: row pointers, embedding ids, sample ids, gains.
 //
-// Words used here. N: SparseCores of the whole job (a power of two), s: those
-// of one chip, L: chips of this host. A stack is one or more tables that are
-// looked up as one; it has a part on every SparseCore, row r of it on core r %
-// N, there as local row r / N. Partition g of a SparseCore's ids: those that
-// core g owns.
+// atoll_input.h has its types, and says what its words mean.
 //
 // The bytes equal those of jax-tpu-embedding 0.1.0's preprocessing.
 #ifndef ATOLL_SPINPUT_SPINPUT_H_
@@ -15,111 +11,9 @@
 #include "base/parallel.h"
 #include "base/span.h"
 #include "base/status.h"
+#include "spinput/atoll_input.h"  // the types that its callers share
 
-enum {
-  AT_SPINPUT_ALIGN = 8,        // partitions start at multiples of this
-  AT_SPINPUT_BUCKETS = 64,     // mini-batches at most
-  AT_SPINPUT_PAD = INT32_MAX,  // id and sample of a padding element
-};
-
-// ---- What comes in
-
-typedef enum at_spinput_form {
-  AT_SPINPUT_RAGGED,  // ids[splits[samples]], splits[samples + 1]
-  AT_SPINPUT_DENSE,   // ids[samples, width]
-  AT_SPINPUT_ROWS,    // rows[samples]: each sample's ids anywhere in memory
-  AT_SPINPUT_SPARSE,  // a SparseTensor [samples, width]: indices[nnz, 2] in
-                      // row-major order, ids[nnz]; no weights
-  AT_SPINPUT_COO,     // row_ids[nnz] in any order, ids[nnz], weights[nnz]
-} at_spinput_form;
-
-typedef struct at_spinput_row {
-  const void *ptr;  // len elements
-  int64_t len;
-} at_spinput_row;
-
-// One feature's batch on this host. Everything is borrowed and read in place;
-// ids are s32 or s64 as id_bytes says, index arrays s64, weights f32.
-typedef struct at_spinput_batch {
-  int32_t form;      // at_spinput_form
-  int32_t id_bytes;  // 4 or 8
-  int64_t samples;
-  int64_t width;  // DENSE and SPARSE
-  int64_t nnz;    // RAGGED: length of ids; SPARSE, COO: length of everything
-  const void *ids;
-  const float *weights;               // NULL: 1 each
-  const int64_t *index;               // splits, indices or row_ids
-  const at_spinput_row *rows;         // ROWS
-  const at_spinput_row *weight_rows;  // ROWS; NULL: 1 each
-} at_spinput_batch;
-
-typedef enum at_spinput_combiner {
-  AT_SPINPUT_SUM,
-  AT_SPINPUT_MEAN,
-  AT_SPINPUT_SQRTN,
-} at_spinput_combiner;
-
-// Where a feature lies in its stack. Offsets are global.
-typedef struct at_spinput_feature {
-  const char *name, *table;  // for messages
-  int64_t vocabulary;        // ids are 0 .. vocabulary - 1
-  int32_t input;             // which batch
-  int32_t row_offset;        // samples of the features before it
-  int32_t col_offset;        // rows of the tables before it; a multiple of N
-  int32_t col_shift;         // rotation of its table, in SparseCores
-} at_spinput_feature;
-
-typedef struct at_spinput_stack {
-  const char *name;
-  const at_spinput_feature *features;  // ordered by row_offset
-  int32_t feature_count;
-  int32_t combiner;             // at_spinput_combiner
-  int32_t max_ids, max_unique;  // per partition
-  int32_t coo_per_device;  // size wanted for the id buffers; 0: what the limits
-                           // can need at most
-  int32_t reserved;
-} at_spinput_stack;
-
-typedef enum at_spinput_split {
-  AT_SPINPUT_BY_VOCABULARY,  // ids fall into 64 buckets by their hash
-  AT_SPINPUT_BY_SAMPLE,      // each mini-batch holds some of the samples
-} at_spinput_split;
-
-typedef struct at_spinput_options {
-  int32_t local_devices, global_devices, cores_per_device;
-  int32_t allow_dropping;      // 0: ids over the limits are an error
-  int32_t minibatching;        // 1: the batch is cut up before ids are dropped
-  int32_t split;               // at_spinput_split
-  int32_t max_ids_per_sample;  // ids of one sample over all features; 0: any
-  int32_t reserved;
-  // Ors `bits` over all hosts; every host calls it equally often. NULL: one
-  // host. Called from the thread that called at_spinput_run.
-  at_status (*agree)(void *arg, uint64_t *bits);
-  void *agree_arg;
-} at_spinput_options;
-
-// ---- What goes out
-
-// One stack's buffers on this host, device after device. The caller allocates
-// them (at_spinput_sizes). Elements behind the last partition and row pointers
-// of mini-batches that are not there are left as they are.
-typedef struct at_spinput_out {
-  int32_t *row_pointers;                    // s32[L, rows]
-  int32_t *embedding_ids;                   // s32[L, coo]
-  int32_t *sample_ids;                      // s32[L, coo]
-  float *gains;                             // f32[L, coo]
-  int64_t rows_per_device, coo_per_device;  // lengths, from at_spinput_sizes
-  // Observed before anything was dropped, after equal ids of a sample were
-  // merged; NULL: not wanted.
-  int32_t *max_ids, *max_unique;  // s32[L, N]: maximum over the device's cores
-  int32_t *required;  // s32[L, s]: buffer elements, padding included
-  int64_t dropped;
-} at_spinput_out;
-
-typedef struct at_spinput_sizes {
-  int64_t rows_per_device, coo_per_device;
-  int64_t coo_limit;  // the most that the limits can need
-} at_spinput_sizes;
+// ---- Preprocessing
 // INVALID_ARGUMENT: counts that make no sense, a size wanted that is over the
 // limits' need, a buffer of 2^31 elements or more.
 at_status at_spinput_sizes_of(const at_spinput_options *o,
@@ -140,16 +34,6 @@ void at_spinput_buckets(const uint32_t *cols, size_t n, uint8_t *out);
 
 // ---- Reading the buffers back
 
-typedef struct at_spinput_coo {  // one device's buffers
-  const int32_t *row_pointers, *embedding_ids, *sample_ids;
-  const float *gains;
-  int64_t rows, coo;  // lengths
-  int32_t cores, cores_per_device, minibatches;
-  bool minibatching;  // row pointers are absolute, one block per mini-batch
-  int64_t samples_per_core;  // batch of one core
-  int64_t rows_per_core;     // local rows of the stack's table on a core
-} at_spinput_coo;
-
 typedef struct at_spinput_part {
   int32_t core, minibatch, owner;  // owner: the core that has these rows
   int64_t begin, end;              // elements
@@ -163,10 +47,6 @@ at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
 
 // ---- Skew
 
-typedef struct at_spinput_hot {
-  int32_t id;  // of the feature's table
-  int64_t count;
-} at_spinput_hot;
 // Counts one feature's ids: histogram[N] of the partitions that its ids go to,
 // `hot`: the `hot_len` ids that occur most, most frequent first (id order
 // between equals); *hot_found of them exist.

@@ -1,13 +1,10 @@
-// The library's face for other languages: plain functions, 0 or an error code,
-// the message in at_face_error of the calling thread. Handles are pointers that
-// live with their graph.
+// libatoll_tiles.so: what atoll_tiles.h declares.
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cpu.h"
+#include "tiles/atoll_tiles.h"
 #include "tiles/tiles.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 static _Thread_local char g_error[2048];
 
@@ -18,12 +15,10 @@ static int done(at_status st) {
   return (int)at_code_take(st);
 }
 
-EXPORT const char *at_face_error(void);
-const char *at_face_error(void) { return g_error; }
+const char *atoll_tiles_error(void) { return g_error; }
 
 // ---- Graph
-EXPORT int at_face_open(const char *machine, at_tiles_graph **out);
-int at_face_open(const char *machine, at_tiles_graph **out) {
+int atoll_tiles_open(const char *machine, at_tiles_graph **out) {
   const at_machine *m;
   at_tiles_machine t;
   at_status st = at_machine_find(at_str_of(machine), &m);
@@ -31,14 +26,11 @@ int at_face_open(const char *machine, at_tiles_graph **out) {
   if (at_ok(st)) st = at_tiles_graph_create(&t, out);
   return done(st);
 }
-EXPORT void at_face_close(at_tiles_graph *g);
-void at_face_close(at_tiles_graph *g) { at_tiles_graph_destroy(g); }
-EXPORT int64_t at_face_num_tiles(const at_tiles_graph *g);
-int64_t at_face_num_tiles(const at_tiles_graph *g) {
+void atoll_tiles_close(at_tiles_graph *g) { at_tiles_graph_destroy(g); }
+int64_t atoll_tiles_num_tiles(const at_tiles_graph *g) {
   return at_tiles_graph_machine(g)->tiles;
 }
-EXPORT void at_face_policy(at_tiles_graph *g, int policy);
-void at_face_policy(at_tiles_graph *g, int policy) {
+void atoll_tiles_policy(at_tiles_graph *g, int policy) {
   at_tiles_mapping_policy(g, (at_tiles_policy)policy);
 }
 
@@ -48,10 +40,7 @@ static at_status dtype_of(const char *text, at_dtype *out) {
       return *out = (at_dtype)t, AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT, "no element type %s", text);
 }
-EXPORT int at_face_variable(at_tiles_graph *g, const char *name,
-                            const char *dtype, const int64_t *dims,
-                            uint32_t rank, const at_tiles_view **out);
-int at_face_variable(at_tiles_graph *g, const char *name, const char *dtype,
+int atoll_tiles_variable(at_tiles_graph *g, const char *name, const char *dtype,
                      const int64_t *dims, uint32_t rank,
                      const at_tiles_view **out) {
   at_dtype t;
@@ -62,86 +51,59 @@ int at_face_variable(at_tiles_graph *g, const char *name, const char *dtype,
 }
 
 // ---- Views
-EXPORT uint32_t at_face_rank(const at_tiles_view *v);
-uint32_t at_face_rank(const at_tiles_view *v) {
+uint32_t atoll_tiles_rank(const at_tiles_view *v) {
   return at_tiles_view_dims(v).rank;
 }
-EXPORT const int64_t *at_face_dims(const at_tiles_view *v);
-const int64_t *at_face_dims(const at_tiles_view *v) {
+const int64_t *atoll_tiles_dims(const at_tiles_view *v) {
   return at_tiles_view_dims(v).ptr;
 }
-EXPORT int at_face_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
-                         int64_t end, const at_tiles_view **out);
-int at_face_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
+int atoll_tiles_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
                   int64_t end, const at_tiles_view **out) {
   return done(at_tiles_view_slice(v, dim, begin, end, out));
 }
-EXPORT int at_face_concat(const at_tiles_view *const *v, uint32_t n,
-                          uint32_t dim, const at_tiles_view **out);
-int at_face_concat(const at_tiles_view *const *v, uint32_t n, uint32_t dim,
+int atoll_tiles_concat(const at_tiles_view *const *v, uint32_t n, uint32_t dim,
                    const at_tiles_view **out) {
   return done(at_tiles_view_concat(v, n, dim, out));
 }
-EXPORT int at_face_reshape(const at_tiles_view *v, const int64_t *dims,
-                           uint32_t rank, const at_tiles_view **out);
-int at_face_reshape(const at_tiles_view *v, const int64_t *dims, uint32_t rank,
+int atoll_tiles_reshape(const at_tiles_view *v, const int64_t *dims, uint32_t rank,
                     const at_tiles_view **out) {
   return done(at_tiles_view_reshape(v, (at_dims){dims, rank}, out));
 }
-EXPORT int at_face_dimshuffle(const at_tiles_view *v, const int64_t *perm,
-                              uint32_t rank, const at_tiles_view **out);
-int at_face_dimshuffle(const at_tiles_view *v, const int64_t *perm,
+int atoll_tiles_dimshuffle(const at_tiles_view *v, const int64_t *perm,
                        uint32_t rank, const at_tiles_view **out) {
   return done(at_tiles_view_dimshuffle(v, (at_dims){perm, rank}, out));
 }
-EXPORT int at_face_reverse(const at_tiles_view *v, uint32_t dim,
-                           const at_tiles_view **out);
-int at_face_reverse(const at_tiles_view *v, uint32_t dim,
+int atoll_tiles_reverse(const at_tiles_view *v, uint32_t dim,
                     const at_tiles_view **out) {
   return done(at_tiles_view_reverse(v, dim, out));
 }
-EXPORT int at_face_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
-                             const at_tiles_view **out);
-int at_face_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
+int atoll_tiles_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
                       const at_tiles_view **out) {
   return done(at_tiles_view_subsample(v, dim, step, out));
 }
-EXPORT int at_face_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
-                             const at_tiles_view **out);
-int at_face_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
+int atoll_tiles_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
                       const at_tiles_view **out) {
   return done(at_tiles_view_broadcast(v, dim, n, out));
 }
-EXPORT int at_face_clone(const at_tiles_view *v, const char *name,
-                         const at_tiles_view **out);
-int at_face_clone(const at_tiles_view *v, const char *name,
+int atoll_tiles_clone(const at_tiles_view *v, const char *name,
                   const at_tiles_view **out) {
   return done(at_tiles_view_clone(v, name, out));
 }
-EXPORT int at_face_write(const at_tiles_view *v, const void *data,
-                         size_t bytes);
-int at_face_write(const at_tiles_view *v, const void *data, size_t bytes) {
+int atoll_tiles_write(const at_tiles_view *v, const void *data, size_t bytes) {
   return done(at_tiles_write(v, data, bytes));
 }
-EXPORT int at_face_read(const at_tiles_view *v, void *data, size_t bytes);
-int at_face_read(const at_tiles_view *v, void *data, size_t bytes) {
+int atoll_tiles_read(const at_tiles_view *v, void *data, size_t bytes) {
   return done(at_tiles_read(v, data, bytes));
 }
 
 // out: n flat views.
-EXPORT int at_face_reorder(const at_tiles_view *const *v, uint32_t n,
-                           const at_tiles_view **out);
-int at_face_reorder(const at_tiles_view *const *v, uint32_t n,
+int atoll_tiles_reorder(const at_tiles_view *const *v, uint32_t n,
                     const at_tiles_view **out) {
   return done(at_tiles_view_reorder(v, n, out));
 }
 // form 0: [N, ceil(C/4), H, W, 4]; 1: [N, H, ceil(C/4), W, 4]. dims: N, H, W,
 // C.
-EXPORT int at_face_layout(at_tiles_graph *g, const char *name,
-                          const char *dtype, int form, const int64_t *dims,
-                          const at_tiles_view **out,
-                          const at_tiles_view **out_padded);
-int at_face_layout(at_tiles_graph *g, const char *name, const char *dtype,
+int atoll_tiles_layout(at_tiles_graph *g, const char *name, const char *dtype,
                    int form, const int64_t *dims, const at_tiles_view **out,
                    const at_tiles_view **out_padded) {
   at_dtype t;
@@ -151,35 +113,27 @@ int at_face_layout(at_tiles_graph *g, const char *name, const char *dtype,
                              dims[1], dims[2], dims[3], out, out_padded);
   return done(st);
 }
-EXPORT int at_face_flag(const at_tiles_view *v, uint32_t flags);
-int at_face_flag(const at_tiles_view *v, uint32_t flags) {
+int atoll_tiles_flag(const at_tiles_view *v, uint32_t flags) {
   return done(at_tiles_variable_flag(v, flags));
 }
 
 // ---- Mapping
-EXPORT int at_face_map(const at_tiles_view *v, uint32_t tile);
-int at_face_map(const at_tiles_view *v, uint32_t tile) {
+int atoll_tiles_map(const at_tiles_view *v, uint32_t tile) {
   return done(at_tiles_mapping_set(v, tile));
 }
-EXPORT int at_face_map_linear(const at_tiles_view *v, int64_t grain,
-                              int64_t min_bytes);
-int at_face_map_linear(const at_tiles_view *v, int64_t grain,
+int atoll_tiles_map_linear(const at_tiles_view *v, int64_t grain,
                        int64_t min_bytes) {
   return done(at_tiles_mapping_linear(v, grain, min_bytes));
 }
-EXPORT int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst);
-int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst) {
+int atoll_tiles_map_like(const at_tiles_view *src, const at_tiles_view *dst) {
   return done(at_tiles_mapping_copy(src, dst));
 }
-EXPORT int at_face_check(const at_tiles_view *v);
-int at_face_check(const at_tiles_view *v) {
+int atoll_tiles_check(const at_tiles_view *v) {
   return done(at_tiles_mapping_check(v));
 }
 // Of n views, positions counted through all of them. *out_ptr: (begin, end,
-// tile) as in at_tiles_interval; at_face_free it.
-EXPORT int at_face_mapping(const at_tiles_view *const *v, uint32_t n,
-                           at_tiles_interval **out_ptr, size_t *out_len);
-int at_face_mapping(const at_tiles_view *const *v, uint32_t n,
+// tile) as in at_tiles_interval; atoll_tiles_free it.
+int atoll_tiles_mapping(const at_tiles_view *const *v, uint32_t n,
                     at_tiles_interval **out_ptr, size_t *out_len) {
   at_tiles_mapping m = {0};
   at_status st = at_tiles_mapping_get_list(v, n, &m);
@@ -187,11 +141,8 @@ int at_face_mapping(const at_tiles_view *const *v, uint32_t n,
   return done(st);
 }
 // What of v lies on a tile, in memory's order; parts > 0: shared among so many
-// workers. *out_ptr: at_tiles_region; at_face_free it.
-EXPORT int at_face_regions(const at_tiles_view *v, uint32_t tile,
-                           uint32_t parts, int64_t grain, int64_t most,
-                           at_tiles_region **out_ptr, size_t *out_len);
-int at_face_regions(const at_tiles_view *v, uint32_t tile, uint32_t parts,
+// workers. *out_ptr: at_tiles_region; atoll_tiles_free it.
+int atoll_tiles_regions(const at_tiles_view *v, uint32_t tile, uint32_t parts,
                     int64_t grain, int64_t most, at_tiles_region **out_ptr,
                     size_t *out_len) {
   at_tiles_regions r = {0}, s = {0};
@@ -203,22 +154,16 @@ int at_face_regions(const at_tiles_view *v, uint32_t tile, uint32_t parts,
   if (!at_ok(st) || parts) free(r.ptr);
   return done(st);
 }
-EXPORT void at_face_tile_bytes(const at_tiles_graph *g, int64_t *out);
-void at_face_tile_bytes(const at_tiles_graph *g, int64_t *out) {
+void atoll_tiles_tile_bytes(const at_tiles_graph *g, int64_t *out) {
   at_tiles_mapping_bytes(g, out);
 }
-EXPORT void at_face_free(void *p);
-void at_face_free(void *p) { free(p); }
+void atoll_tiles_free(void *p) { free(p); }
 
 // ---- Compute sets and programs
-EXPORT int at_face_set(at_tiles_graph *g, const char *name, at_tiles_set **out);
-int at_face_set(at_tiles_graph *g, const char *name, at_tiles_set **out) {
+int atoll_tiles_set(at_tiles_graph *g, const char *name, at_tiles_set **out) {
   return done(at_tiles_set_add(g, name, out));
 }
-EXPORT int at_face_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
-                          const at_tiles_view *const *fields, uint32_t n,
-                          double param);
-int at_face_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
+int atoll_tiles_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
                    const at_tiles_view *const *fields, uint32_t n,
                    double param) {
   const at_tiles_codelet *c;
@@ -230,11 +175,7 @@ int at_face_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
   return done(st);
 }
 // Vertices on the tiles of `out`; *out NULL: the planner makes it, by name.
-EXPORT int at_face_elementwise(at_tiles_set *s, const char *codelet,
-                               const at_tiles_view *const *in, uint32_t n,
-                               double param, const char *name,
-                               const at_tiles_view **out);
-int at_face_elementwise(at_tiles_set *s, const char *codelet,
+int atoll_tiles_elementwise(at_tiles_set *s, const char *codelet,
                         const at_tiles_view *const *in, uint32_t n,
                         double param, const char *name,
                         const at_tiles_view **out) {
@@ -249,40 +190,30 @@ int at_face_elementwise(at_tiles_set *s, const char *codelet,
                                           NULL);
   return done(st);
 }
-EXPORT int at_face_sequence(at_tiles_graph *g, at_tiles_program **out);
-int at_face_sequence(at_tiles_graph *g, at_tiles_program **out) {
+int atoll_tiles_sequence(at_tiles_graph *g, at_tiles_program **out) {
   return done(at_tiles_program_sequence(g, out));
 }
-EXPORT int at_face_add(at_tiles_program *s, at_tiles_program *p);
-int at_face_add(at_tiles_program *s, at_tiles_program *p) {
+int atoll_tiles_add(at_tiles_program *s, at_tiles_program *p) {
   return done(at_tiles_program_add(s, p));
 }
-EXPORT int at_face_execute(at_tiles_set *s, at_tiles_program **out);
-int at_face_execute(at_tiles_set *s, at_tiles_program **out) {
+int atoll_tiles_execute(at_tiles_set *s, at_tiles_program **out) {
   return done(at_tiles_program_execute(s, out));
 }
-EXPORT int at_face_copy(const at_tiles_view *src, const at_tiles_view *dst,
-                        at_tiles_program **out);
-int at_face_copy(const at_tiles_view *src, const at_tiles_view *dst,
+int atoll_tiles_copy(const at_tiles_view *src, const at_tiles_view *dst,
                  at_tiles_program **out) {
   return done(at_tiles_program_copy(src, dst, out));
 }
-EXPORT int at_face_repeat(int64_t times, at_tiles_program *body,
-                          at_tiles_program **out);
-int at_face_repeat(int64_t times, at_tiles_program *body,
+int atoll_tiles_repeat(int64_t times, at_tiles_program *body,
                    at_tiles_program **out) {
   return done(at_tiles_program_repeat(times, body, out));
 }
 // pred: a view of one element; no: NULL, or what else to do.
-EXPORT int at_face_branch(const at_tiles_view *pred, at_tiles_program *yes,
-                          at_tiles_program *no, at_tiles_program **out);
-int at_face_branch(const at_tiles_view *pred, at_tiles_program *yes,
+int atoll_tiles_branch(const at_tiles_view *pred, at_tiles_program *yes,
                    at_tiles_program *no, at_tiles_program **out) {
   return done(at_tiles_program_branch(pred, yes, no, out));
 }
 // Vertices run on every core that this process may use.
-EXPORT int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles);
-int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
+int atoll_tiles_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
   at_pool *pool;
   at_status st = at_pool_create(at_cpu_count(), &pool);
   if (!at_ok(st)) return done(st);
@@ -290,9 +221,8 @@ int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
   at_pool_destroy(pool);
   return done(st);
 }
-// at_face_free(*out).
-EXPORT int at_face_exchange(at_tiles_program *p, char **out);
-int at_face_exchange(at_tiles_program *p, char **out) {
+// atoll_tiles_free(*out).
+int atoll_tiles_exchange(at_tiles_program *p, char **out) {
   at_strbuf b = {0};
   at_status st = at_tiles_exchange_text(p, &b);
   if (at_ok(st)) at_strbuf_addz(&b, "");
@@ -305,10 +235,8 @@ int at_face_exchange(at_tiles_program *p, char **out) {
 }
 
 // The report of a compiled program: form 0 text, 1 JSON, 2 a page titled
-// `title`. at_face_free(*out).
-EXPORT int at_face_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
-                          int form, const char *title, char **out);
-int at_face_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
+// `title`. atoll_tiles_free(*out).
+int atoll_tiles_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
                    int form, const char *title, char **out) {
   const at_tiles_plan *plan;
   at_tiles_options o = {.lenient = lenient};

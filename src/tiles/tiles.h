@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 #include "machine/machine.h"
+#include "tiles/atoll_tiles.h"  // the types that its callers share
 
 // ---- Machine
 typedef struct at_tiles_machine {
@@ -39,9 +40,6 @@ typedef struct at_tiles_machine {
 at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out);
 
 // ---- Graph and variables
-typedef struct at_tiles_graph at_tiles_graph;
-typedef struct at_tiles_view at_tiles_view;  // immutable, lives with its graph
-
 at_status at_tiles_graph_create(const at_tiles_machine *m,
                                 at_tiles_graph **out);
 void at_tiles_graph_destroy(at_tiles_graph *g);  // NULL allowed
@@ -51,12 +49,6 @@ const at_tiles_machine *at_tiles_graph_machine(const at_tiles_graph *g);
 // are refused. ALREADY_EXISTS: the name is taken.
 at_status at_tiles_variable_add(at_tiles_graph *g, const char *name, at_dtype t,
                                 at_dims dims, const at_tiles_view **out);
-enum {
-  AT_TILES_INPUT = 1 << 0,   // has a value before the program starts
-  AT_TILES_OUTPUT = 1 << 1,  // is read after the program ends
-  AT_TILES_INTERLEAVED =
-      1 << 2,  // lies in interleaved memory: copies run wider
-};
 // Flags of the variable behind a view of a whole variable.
 at_status at_tiles_variable_flag(const at_tiles_view *v, uint32_t flags);
 
@@ -125,23 +117,12 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
                               const at_tiles_view **out_padded);
 
 // ---- Mapping
-// What to do when an element that has a home is mapped to another tile.
-typedef enum at_tiles_policy {
-  AT_TILES_REFUSE,     // FAILED_PRECONDITION (default)
-  AT_TILES_DUPLICATE,  // it keeps its home; the other tile holds a copy too
-  AT_TILES_REPLACE     // the new tile becomes its home
-} at_tiles_policy;
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p);
 
-typedef struct at_tiles_interval {  // positions of a view, or of a variable
-  int64_t begin, end;
-  uint32_t tile;
-} at_tiles_interval;
 typedef struct at_tiles_mapping {
   at_tiles_interval *ptr;  // owned: free(); sorted, neighbours on a tile joined
   size_t len, cap;
 } at_tiles_mapping;
-enum { AT_TILES_NOWHERE = 0xffffffffu };
 
 // All of it or, on an error, nothing.
 at_status at_tiles_mapping_set(const at_tiles_view *v, uint32_t tile);
@@ -166,14 +147,6 @@ at_status at_tiles_mapping_check(const at_tiles_view *v);
 void at_tiles_mapping_bytes(const at_tiles_graph *g, int64_t *out);
 
 // ---- Regions
-// Intervals of a view on one tile, ordered by where they lie in memory;
-// intervals of one `group` follow each other there without a gap.
-typedef struct at_tiles_region {
-  int64_t begin, end;  // positions of the view
-  uint32_t group;
-  uint32_t var;
-  int64_t at;  // where in the variable
-} at_tiles_region;
 typedef struct at_tiles_regions {
   at_tiles_region *ptr;  // owned: free()
   size_t len, cap;
@@ -238,7 +211,6 @@ typedef struct at_tiles_codelet {
 // Codelets that come with Atoll (codelets.def); NOT_FOUND lists them.
 at_status at_tiles_codelet_find(const char *name, const at_tiles_codelet **out);
 
-typedef struct at_tiles_set at_tiles_set;
 at_status at_tiles_set_add(at_tiles_graph *g, const char *name,
                            at_tiles_set **out);
 // fields: codelet->num_fields views. OUT_OF_RANGE: no such tile.
@@ -271,7 +243,6 @@ at_status at_tiles_plan_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                     int64_t *out_cycles);
 
 // ---- Programs
-typedef struct at_tiles_program at_tiles_program;
 at_status at_tiles_program_sequence(at_tiles_graph *g, at_tiles_program **out);
 at_status at_tiles_program_add(at_tiles_program *sequence, at_tiles_program *p);
 at_status at_tiles_program_execute(at_tiles_set *s, at_tiles_program **out);

@@ -1,0 +1,25 @@
+# cmake --install: the libraries for C with their headers and pkg-config files; the
+# plug-in and the command in lib/atoll, and the command's name in bin.
+include(GNUInstallDirs)
+set(AT_LIBEXEC ${CMAKE_INSTALL_LIBDIR}/atoll)
+
+install(TARGETS atoll_tiles atoll_input LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES src/tiles/atoll_tiles.h src/spinput/atoll_input.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(name tiles input)
+  set(AT_PC_NAME atoll_${name})
+  configure_file(cmake/atoll.pc.in ${CMAKE_BINARY_DIR}/atoll_${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/atoll_${name}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+install(TARGETS atoll LIBRARY DESTINATION ${AT_LIBEXEC})
+install(TARGETS atoll_cli RUNTIME DESTINATION ${AT_LIBEXEC})
+foreach(name tiles input)
+  install(CODE "file(CREATE_LINK ../libatoll_${name}.so
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${AT_LIBEXEC}/libatoll_${name}.so\" SYMBOLIC)")
+endforeach()
+install(CODE "
+  set(bin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+  file(MAKE_DIRECTORY \"\${bin}\")
+  file(RELATIVE_PATH to \"\${bin}\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${AT_LIBEXEC}/atoll\")
+  file(CREATE_LINK \"\${to}\" \"\${bin}/atoll\" SYMBOLIC)")
