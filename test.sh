@@ -14,6 +14,8 @@ cmake --preset release -DAT_PYTHON="$AT_PYTHON" >build.log 2>&1 || { cat build.l
 ninja -C build/release -j"$jobs" >build.log 2>&1 || { tail -50 build.log; exit 1; }
 echo "== tests"
 ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error
+echo "== what is handed out"
+./dist.sh --reuse
 
 if [ "${1:-}" != quick ]; then
   echo "== sanitizer build (address, undefined behaviour)"

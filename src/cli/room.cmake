@@ -21,7 +21,8 @@ if(AT_PORTABLE_FOUND)
   at_plugin(atoll_portable)
   target_sources(atoll_portable PRIVATE ${dir}/portable_main.c)
   target_link_options(atoll_portable PRIVATE -fuse-ld=lld -static-libgcc -Wl,-s)
-  set_target_properties(atoll_portable PROPERTIES EXCLUDE_FROM_ALL ON AT_PORTABLE ON
+  set_target_properties(atoll_portable PROPERTIES EXCLUDE_FROM_ALL ON
+    AT_PORTABLE ON SKIP_BUILD_RPATH ON
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/portable)
 endif()
 
