@@ -9,6 +9,7 @@ import itertools
 import re
 import sys
 import threading
+from collections.abc import Sequence
 
 from atoll import _virtual
 
@@ -36,11 +37,12 @@ class VirtualSlice(_Slice):
     self._wish = wish
 
   @property
-  def chips(self):
+  def chips(self) -> list[tuple[int, int] | None]:
     """For each device, which chip of the pod it stands for now, and of which host: (id in jax.devices(), host)."""
     return _virtual.chips_of(self.tpus)
 
-  def close(self):
+  def close(self) -> None:
+    """Gives the devices back to the pod; arrays on them are lost. A second call does nothing."""
     wish, self._wish = self._wish, None
     if wish:
       _virtual.close(wish, self.tpus)
@@ -56,10 +58,12 @@ class Slice(_Slice):
       _users.update(tpus)
 
   @property
-  def chips(self):
+  def chips(self) -> list[tuple[int, int]]:
+    """For each device: (id in jax.devices(), its process_index)."""
     return [(d.id, d.process_index) for d in self.tpus]
 
-  def close(self):
+  def close(self) -> None:
+    """Counts its chips as unused from now on; arrays on them stay. A second call does nothing."""
     with _lock:
       if self._open:
         _users.subtract(self.tpus)
@@ -76,7 +80,9 @@ class VirtualDeviceSet:
   def __init__(self):
     self.slices = []
 
-  def add_slice(self, tpu_devices, kind=None, topology=None, location=None, memory=None, policy="spread"):
+  def add_slice(self, tpu_devices: int, kind: str | None = None, topology: str | Sequence[int] | None = None,
+                location: int | str | None = None, memory: int | None = None,
+                policy: str = "spread") -> VirtualSlice | Slice:
     """A slice of `tpu_devices` devices, in `.tpus`; ValueError says why there is none.
 
     kind: of the chips, "v5e" or as device_kind has it ("TPU v5 lite"). topology: the shape of the slice, (2, 2) or
@@ -104,12 +110,19 @@ class VirtualDeviceSet:
       self.slices.append(Slice(choose(count, kind, shape, island, host, memory)))
     return self.slices[-1]
 
-  def close(self):
+  def close(self) -> None:
+    """Closes all slices of the set."""
     for s in self.slices:
       s.close()
 
 
-def make_virtual_device_set():
+def make_virtual_device_set() -> VirtualDeviceSet:
+  """A new, empty set of slices: `add_slice(n).tpus` are `n` devices of JAX.
+
+  On a pod its devices are virtual: there may be more of them than chips, which they then share in
+  turns. Elsewhere they are the chips of this process, the least used ones first. A slice keeps its
+  devices until it, or the set, is closed.
+  """
   return VirtualDeviceSet()
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def command_path() -> str:
@@ -61,6 +62,7 @@ class Estimate(Report):
     return _run(self._program, self._target, self._extra)
 
   def text(self, rows: int = 30) -> str:
+    """The report for people, which lists `rows` kernels (0: all)."""
     return _run(self._program, self._target, self._extra + [f"--rows={rows}"])
 
   def compare(self, target: str, rows: int = 30) -> str:
@@ -68,16 +70,16 @@ class Estimate(Report):
     return _run(self._program, self._target,
                 self._extra + [f"--compare={target}", f"--rows={rows}"])
 
-  def html(self, path=None, compare: str | None = None) -> str:
+  def html(self, path: str | os.PathLike | None = None, compare: str | None = None) -> str:
     """The page for people; also written to `path`."""
     extra = self._extra + ([f"--compare={compare}"] if compare else [])
     return self._file("--html=", path, extra).decode()
 
-  def trace(self, path=None) -> bytes:
+  def trace(self, path: str | os.PathLike | None = None) -> bytes:
     """The timeline for Perfetto."""
     return self._file("--trace=", path, self._extra)
 
-  def xplane(self, path=None) -> bytes:
+  def xplane(self, path: str | os.PathLike | None = None) -> bytes:
     """The timeline for XProf."""
     return self._file("--xplane=", path, self._extra)
 
@@ -117,8 +119,8 @@ def _program_of(fn, args, kwargs) -> bytes:
   return mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
 
 
-def estimate(fn, *args, target: str = "v6e", interp: str = "atoll",
-             partitions: int | None = None, **kwargs) -> Estimate:
+def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
+             partitions: int | None = None, **kwargs: Any) -> Estimate:
   """What `fn(*args, **kwargs)` would take on `target`.
 
   Args:

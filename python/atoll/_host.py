@@ -11,6 +11,8 @@ import contextlib
 import ctypes
 import functools
 import threading
+from collections.abc import Callable
+from typing import Any, overload
 
 _UNKNOWN = 2  # at_code
 _BEFORE = -2**63
@@ -23,7 +25,7 @@ def recording():
 
 
 class HostFunction:
-  """See host_function."""
+  """A function of the client that programs may call: see host_function."""
 
   def __init__(self, function, results):
     functools.update_wrapper(self, function)
@@ -31,7 +33,7 @@ class HostFunction:
     # Its calls come in order, beside those of others.
     self.thread = concurrent.futures.ThreadPoolExecutor(1, "atoll-host-" + self.__name__)
 
-  def __call__(self, *args, **kwargs):
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
     import jax
 
     now = recording()
@@ -62,12 +64,17 @@ class HostFunction:
     return jax.tree.map(check, out, self.results)
 
   def zeros(self):
+    """Zeros in the place of its results, as NumPy arrays: `result_shape_dtypes` has to be known."""
     import jax
     import numpy as np
 
     return jax.tree.map(lambda kind: np.zeros(kind.shape, kind.dtype), self.results)
 
 
+@overload
+def host_function(result_shape_dtypes: Callable) -> HostFunction: ...
+@overload
+def host_function(result_shape_dtypes: Any = None) -> Callable[[Callable], HostFunction]: ...
 def host_function(result_shape_dtypes=None):
   """Makes a function over NumPy arrays one that programs may call.
 
@@ -136,6 +143,7 @@ class Early:
 
 
 def shapes(ahead):
+  """Structure, shapes and dtypes of what early functions have returned: they choose a graph."""
   import jax
 
   leaves, tree = jax.tree.flatten(ahead)
@@ -183,6 +191,12 @@ class Recording:
     return jnp.copy(array) if _BEFORE < number < -self._num_arrays else array
 
   def call(self, function, args, kwargs):
+    """The results of a call of `function` while a program is traced: a node of its graph.
+
+    The function is called now, outside the trace (when lowering, zeros stand for results of known
+    shapes). Raises Ahead where its results have shapes of their own and its arguments are the
+    program's: the trace begins once more.
+    """
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
@@ -206,6 +220,7 @@ class Recording:
 
   @contextlib.contextmanager
   def paused(self):
+    """While it lasts, what this thread launches is no part of the trace."""
     self._calls.trace_pause(self._trace, True)
     _recording.now = None
     try:

@@ -27,6 +27,7 @@ class _Extension(ctypes.Structure):
 
 
 def extension() -> _Extension:
+  """The library's extension for this package. RuntimeError: the library has none."""
   return ffi.extension(atoll.library_path(), _OWN_EXTENSION, _Extension, "own")
 
 
@@ -36,6 +37,7 @@ class Bytes(ctypes.Structure):
 
   @classmethod
   def of(cls, data: bytes):
+    """Of `data`, which is borrowed: it has to live as long as this."""
     return cls(data, len(data))
 
 
@@ -67,6 +69,7 @@ class Named(ctypes.Structure):
 
 @functools.cache
 def named() -> Named:
+  """The library's calls for named objects and checkpoints."""
   return ctypes.cast(extension().named, ctypes.POINTER(Named)).contents
 
 
@@ -81,6 +84,7 @@ def pod():
 
 
 class Compiled(NamedTuple):
+  """Counts of one process, from its start on."""
   programs: int  # that were compiled
   cached: int  # that came from the disk cache instead
   modules: int  # of LLVM that were made

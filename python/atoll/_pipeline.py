@@ -6,6 +6,8 @@ its launches and copies back to back. See docs/pipeline.md.
 
 import dataclasses
 import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from atoll import _pipeline_cut as _cut
 from atoll import _pipeline_plan as _plan
@@ -498,7 +500,7 @@ class Pipeline:
                          f"the {len(p.devices)} devices of stage {s}")
     return size
 
-  def on_one_mesh(self, devices=None):
+  def on_one_mesh(self, devices: Sequence | None = None) -> "Pipeline":
     """The same computations on one mesh (the first stage's, or of `devices`), without a pipeline: loss and gradients
     have the same bits where that mesh is as large as those of the stages."""
     more = dict(devices=[devices or self._places[0].devices] * self.num_stages, schedule="gpipe")
@@ -510,7 +512,7 @@ class Pipeline:
     return Pipeline(**{**self._arguments, **more})
 
   # ---- State
-  def init(self, rng, x):
+  def init(self, rng: Any, x: Any) -> PipelineState:
     """Makes a model's variables, each on the devices of its stage: the state for `step`.
 
     rng: a key (nnx: None, a model has its parameters already); x: a batch or its shapes."""
@@ -546,7 +548,7 @@ class Pipeline:
       made.update(zip(mine, f(data)))
     return self._state(plan, *jax.tree.map(lambda i: made[i], (params, rest)))
 
-  def place(self, variables, x):
+  def place(self, variables: Any, x: Any) -> PipelineState:
     """Puts variables on the devices of their stages: the state for `step`.
 
     variables: of linen {"params": ..., ...}, of nnx (parameters, rest) as nnx.split(model, nnx.Param, ...) has them, of
@@ -593,7 +595,7 @@ class Pipeline:
         leaves[i] = leaf
     return jax.tree.unflatten(treedef, leaves)
 
-  def variables(self, state):
+  def variables(self, state: PipelineState) -> Any:
     """The state's variables, as the model has them; each array stays on its stage's devices."""
     plan = next(iter(self._plans.values()))
     params = self._joined(state.params, 0, plan, "own")
@@ -602,13 +604,13 @@ class Pipeline:
     return self._adapter.join(params, self._joined(state.mutable, 1, plan, "mutable"))
 
   # ---- Steps
-  def step(self, state, x, *labels, rng=None):
+  def step(self, state: PipelineState, x: Any, *labels: Any, rng: Any = None) -> tuple[PipelineState, Any]:
     """One step of training: (new state, loss). The old state is used up (donate=False: it stays)."""
     if self._optimizer is None:
       raise ValueError("atoll.pipeline(optimizer=...) is needed for steps; value_and_grad does without")
     return self._step(state, *self._batch(state, x, labels, rng))
 
-  def value_and_grad(self, state, x, *labels, rng=None):
+  def value_and_grad(self, state: PipelineState, x: Any, *labels: Any, rng: Any = None) -> tuple[Any, Any]:
     """(loss, gradients as the model has its parameters), without a step."""
     import jax
 
@@ -617,7 +619,7 @@ class Pipeline:
     plan = self._plan_of(args[0])
     return loss, self._joined(grads, 0, plan, "own")
 
-  def apply(self, state, x, rng=None):
+  def apply(self, state: PipelineState, x: Any, rng: Any = None) -> Any:
     """The model's result for a batch, on the last stage's devices."""
     return self._forward(state, *self._batch(state, x, None, rng)[::2])
 
@@ -797,7 +799,7 @@ class Pipeline:
 
   # ---- Words
   @property
-  def bubble(self):
+  def bubble(self) -> float:
     """The predicted share of idle time, with the predicted costs of the stages."""
     costs = [1.0] * self.num_stages
     if self.stages and all(s.seconds for s in self.stages):
@@ -914,9 +916,12 @@ def _traced(function):
   return _program.program(function)
 
 
-def pipeline(model=None, *, stages, loss=None, optimizer=None, microbatches=1, schedule="1f1b", devices=None,
-             devices_per_stage=None, islands=None, remat=False, split=None, costs=None, depth=None, call=(), rngs=(),
-             clip=None, donate=True, exact=False) -> Pipeline:
+def pipeline(model: Any = None, *, stages: int | Sequence[Callable], loss: Callable | None = None, optimizer: Any = None,
+             microbatches: int = 1, schedule: str = "1f1b", devices: Sequence | None = None,
+             devices_per_stage: int | None = None, islands: Collection[int] | None = None, remat: bool = False,
+             split: Sequence[int] | None = None, costs: Sequence[float] | Callable | None = None,
+             depth: int | None = None, call: Mapping[str, Any] | tuple[()] = (), rngs: Sequence[str] = (),
+             clip: float | None = None, donate: bool = True, exact: bool = False) -> Pipeline:
   """Trains a model in a pipeline: its parts on slices of devices of their own.
 
   Args:

@@ -48,6 +48,7 @@ def _marked(path, call, args, kwargs):
 
 @contextlib.contextmanager
 def marking_linen():
+  """While it lasts, calls of flax.linen submodules leave marks in what this thread traces."""
   import flax.linen as nn
 
   def around(call, args, kwargs, context):
@@ -104,6 +105,7 @@ def trace(apply, params, mutable, inputs, key) -> Traced:
 # ---- Where submodules begin and end
 @dataclasses.dataclass
 class Marks:
+  """A jaxpr without its marks, and where in it they were."""
   eqns: list  # without marks
   events: list  # (equations before it, "<" or ">", path)
   outvars: list
@@ -114,6 +116,7 @@ def _is_var(v):
 
 
 def read_marks(jaxpr) -> Marks:
+  """Takes the marks out of a jaxpr that `mark` has left them in."""
   same, eqns, events = {}, [], []
 
   def now(v):
@@ -162,6 +165,10 @@ class Part:
   text: str = ""
 
   def shape_arguments(self, params, mutable, inputs, key):
+    """Arguments of `run` as shapes, picked from those of the whole model.
+
+    params, mutable, inputs: lists of all its leaves' ShapeDtypeStructs; key: one, or None.
+    """
     import jax
 
     carried = [jax.ShapeDtypeStruct(self.avals[v].shape, self.avals[v].dtype) for v in self.carried]
@@ -171,6 +178,7 @@ class Part:
 
 @dataclasses.dataclass
 class Cut:
+  """A model in parts, and what goes from part to part."""
   parts: list
   chains: dict  # of each name that crosses: the parts that have it, the maker first
   shared: dict  # names that are parameters: their number

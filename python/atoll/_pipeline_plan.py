@@ -50,6 +50,7 @@ def idle_share(schedule, costs, microbatches, remat):
 
 # ---- Costs
 def differentiable(aval):
+  """Whether it is of a floating or complex type: others have no gradient."""
   import jax.numpy as jnp
   return jnp.issubdtype(aval.dtype, jnp.inexact)
 

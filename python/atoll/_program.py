@@ -18,6 +18,8 @@ import sys
 import threading
 import weakref
 import zlib
+from collections.abc import Callable
+from typing import Any, overload
 
 from atoll import _host, _own
 
@@ -224,7 +226,7 @@ class Lowered:
   def __init__(self, text):
     self._text = text
 
-  def as_text(self):
+  def as_text(self) -> str:
     """Its graph: a node for each argument, computation, and for what is returned."""
     return self._text
 
@@ -235,20 +237,21 @@ _compiling = concurrent.futures.ThreadPoolExecutor(2, "atoll-compile")
 class Program:
   """A traced function; `graphs` are those that it has kept, to be printed."""
 
-  def __init__(self, function, passes=True):
+  def __init__(self, function: Callable, passes: bool = True):
     functools.update_wrapper(self, function)
     self._function, self._passes, self._graphs, self._told = function, passes, {}, False
     self._lock = threading.RLock()
 
   @property
-  def graphs(self):
+  def graphs(self) -> list:
+    """The graphs kept so far, one for each kind of arguments; `str(graph)` is one for people."""
     return [x for g in list(self._graphs.values()) if g
             for x in (g.graphs.values() if isinstance(g, _host.Early) else [g])]
 
   def __get__(self, instance, owner=None):
     return self if instance is None else functools.partial(self, instance)
 
-  def __call__(self, *args, **kwargs):
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
@@ -263,7 +266,7 @@ class Program:
       return self._trace((tree, key), arrays, hosts, leaves)
     return self._run((tree, key), graph, arrays, hosts, leaves)
 
-  def lower(self, *args, **kwargs):
+  def lower(self, *args: Any, **kwargs: Any) -> Lowered:
     """The program for arguments like these, which may be jax.ShapeDtypeStruct; everything of it is compiled.
 
     None of them is read or donated: the function is called once with zeros in their place.
@@ -290,7 +293,7 @@ class Program:
                        "hint: `graphs` are those that there are")
     return Lowered(str(graph))
 
-  def compile_in_background(self, *args, **kwargs):
+  def compile_in_background(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Lowered]:
     """Starts `lower`; a future of its result. A call meanwhile waits for it."""
     return _compiling.submit(self.lower, *args, **kwargs)
 
@@ -446,6 +449,21 @@ def _dump(name, graph):
     print(f"atoll warning: {e}", file=sys.stderr)
 
 
+@overload
+def program(function: Callable, *, passes: bool = True) -> Program: ...
+@overload
+def program(function: None = None, *, passes: bool = True) -> Callable[[Callable], Program]: ...
 def program(function=None, *, passes=True):
-  """Traces `function`: see this module. passes=False: nothing is left out, for comparison."""
+  """Makes of a function a Program, whose calls go to the pod as one message; also a decorator.
+
+  The first call with arguments of some shapes, types and places calls `function`, and keeps what it
+  asks of the pod as a graph; later calls with such arguments run the graph without calling it. Where
+  there is no pod, or it does what no graph can keep, it is called each time as it is; in the second
+  case a warning says why.
+
+  Args:
+    function: it takes and returns trees of arrays. Arguments that are no arrays are compared by
+      value: there is a graph for each.
+    passes: False: nothing is left out of the graph, for comparison.
+  """
   return functools.partial(Program, passes=passes) if function is None else Program(function, passes)

@@ -36,11 +36,13 @@ class Refused(Exception):
 
 
 def check(code, why):
+  """Raises Refused with the text in `why` where a call of the library returned a code."""
   if code:
     raise Refused(code, why.value.decode(errors="replace"))
 
 
 def explain(error, missing=KeyError):
+  """The exception that a caller sees for a Refused; `missing`: its class where nothing is found."""
   codes = {3: ValueError, 5: missing, 7: PermissionError, 12: RuntimeError}
   return codes.get(error.code, RuntimeError)(str(error))
 
@@ -58,10 +60,12 @@ def text(call, missing=KeyError) -> bytes:
 
 
 def why():
+  """An empty buffer for the library to say in what went wrong."""
   return ctypes.create_string_buffer(_WHY)
 
 
 def dtype_number(dtype) -> int:
+  """The library's number of a NumPy dtype, or of its name; TypeError: a pod has no arrays of it."""
   number = _own.named().dtype(_TYPES.get(str(dtype), "").encode())
   if not number:
     raise TypeError(f"a pod has no arrays of type {dtype}")
@@ -115,6 +119,7 @@ def _devices(ids):
 
 
 def sharding_of(about):
+  """The inverse of sharding_json; ValueError: the pod does not have one of its devices."""
   import jax
   from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -201,6 +206,7 @@ def tree_json(tree, leaves):
 
 
 def tree_of(about, leaves):
+  """The inverse of tree_json: a tree with `leaves` at their numbers."""
   if about is None or isinstance(about, int):
     return None if about is None else leaves[about]
   (kind, parts), = about.items()
@@ -210,6 +216,7 @@ def tree_of(about, leaves):
 
 
 def about_array(array, key=None):
+  """Shape, dtype and sharding of an array as JSON; `key`: the kind of PRNG key whose data it is."""
   about = {"shape": list(array.shape), "dtype": str(array.dtype), **sharding_json(array.sharding, array.ndim)}
   return {**about, "key": key} if key else about
 
@@ -263,6 +270,7 @@ def adopt(first, specs):
 
 
 def buffers(arrays):
+  """The library's buffers of arrays, and how many each has; ValueError: one is not on the pod."""
   for array in arrays:
     for device in array.sharding.device_set:
       if "Atoll" not in device.client.platform_version:
@@ -271,6 +279,7 @@ def buffers(arrays):
 
 
 def encode(about) -> bytes:
+  """JSON as bytes, padded with spaces to a multiple of 256."""
   # Padded, so that messages do not depend on how many digits numbers have.
   text = json.dumps(about, separators=(",", ":")).encode()
   return text + b" " * (-len(text) % 256)

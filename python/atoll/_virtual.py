@@ -44,6 +44,7 @@ def _calls() -> Calls:
 
 # ---- What JAX lists
 def is_spare(device):
+  """Whether a device of JAX is a virtual one of a pod, in use or not."""
   try:
     return bool(device.virtual)
   except AttributeError:
@@ -124,6 +125,7 @@ def add(wish, index):
 
 
 def close(wish, tpus):
+  """Ends a slice that `add` has made: what is on its devices is lost, and they are spare again."""
   _calls().close(wish.slice)
   for device in tpus:
     _places.pop(device, None)

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import urllib.parse
+from typing import Any
 
 from atoll import _own, _shards
 
@@ -43,6 +44,11 @@ class Save:
     self._asked = asked
 
   def result(self) -> None:
+    """Waits until the checkpoint is complete; later calls return at once.
+
+    Raises what went wrong on the hosts: FileNotFoundError, PermissionError, ValueError or
+    RuntimeError. The checkpoint that was there before is then still there.
+    """
     asked, self._asked = self._asked, None
     if asked:
       _wait(asked)
@@ -84,7 +90,7 @@ def read(path: str, names, specs):
     raise
 
 
-def save(path, tree, *, wait: bool = True) -> Save:
+def save(path: str | os.PathLike, tree: Any, *, wait: bool = True) -> Save:
   """Saves a tree (dictionaries, lists and tuples) of arrays in the folder `path` of the hosts' file system.
 
   The arrays are saved as they are now: they may be donated at once. A checkpoint that is there is replaced
@@ -104,7 +110,7 @@ def save(path, tree, *, wait: bool = True) -> Save:
   return under_way
 
 
-def metadata(path) -> dict:
+def metadata(path: str | os.PathLike) -> dict:
   """What the checkpoint has: `about` as it was saved, and `arrays` with name, dtype, dims and tiles."""
   path = _path(path)
   _own.pod()
@@ -116,7 +122,7 @@ def metadata(path) -> dict:
   return json.loads(_wait(asked))
 
 
-def restore(path, like=None):
+def restore(path: str | os.PathLike, like: Any = None) -> Any:
   """The tree that was saved there.
 
   `like` has jax.ShapeDtypeStructs with shardings, or arrays, in the place of arrays: what is returned is

@@ -6,6 +6,7 @@ _FFI_EXTENSION = 5  # PJRT_Extension_Type_FFI
 
 
 class Base(ctypes.Structure):
+  """PJRT_Extension_Base."""
   _fields_ = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_uint32),
               ("next", ctypes.c_void_p)]
 

@@ -7,11 +7,12 @@ they had, without a byte going through it.
 
 import ctypes
 import json
+from typing import Any
 
 from atoll import _own, _shards
 
 
-def put(name: str, tree, *, label: str = "", donate: bool = False) -> None:
+def put(name: str, tree: Any, *, label: str = "", donate: bool = False) -> None:
   """Keeps the arrays of `tree` (dictionaries, lists and tuples) under `name`.
 
   When it returns, they are there; an object of that name is replaced by then, at once. They are copies,
@@ -38,7 +39,7 @@ def put(name: str, tree, *, label: str = "", donate: bool = False) -> None:
     array.delete()
 
 
-def get(name: str, *, take: bool = False):
+def get(name: str, *, take: bool = False) -> Any:
   """The tree that was put under `name`: arrays of this program, on the devices where they are.
 
   They are copies; with `take` they are the object's own, and the name is gone.
@@ -69,7 +70,7 @@ def delete(name: str) -> None:
     raise _shards.explain(e) from None
 
 
-def list() -> dict:
+def list() -> dict[str, dict]:
   """By name: label, owner, client, pid, arrays, bytes, hosts, and whether it is "there" or "lost"."""
   _own.pod()
   calls = _own.named()

@@ -11,6 +11,7 @@ and checkpoints that others have written.
 
 import asyncio
 import os
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
@@ -25,7 +26,7 @@ _NO_ZARR = {"int2", "uint2", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_
             "float8_e8m0fnu"}
 
 
-def register(**options) -> "ArrayHandler":
+def register(**options: Any) -> "ArrayHandler":
   """Hosts write and read jax.Arrays of every checkpointer that is made from now on.
 
   options: of Orbax's ArrayHandler. RuntimeError: there is no pod.
@@ -69,6 +70,10 @@ class ArrayHandler(ocp.type_handlers.ArrayHandler):
 
   # ---- Saving
   async def serialize(self, values, infos, args=None):
+    """Hosts begin to write `values`, or Orbax does where they cannot: futures of the writes.
+
+    Returns once the arrays may be donated: what is written is what they are now.
+    """
     args = args or [ocp.SaveArgs()] * len(values)
     types.check_input_arguments(values, infos, args)
     await self._wait_for_folders(infos)
@@ -122,10 +127,12 @@ class ArrayHandler(ocp.type_handlers.ArrayHandler):
     return {} if found["folder"] else {a["name"]: a for a in found["arrays"]}
 
   async def metadata(self, infos):
+    """Orbax's metadata of arrays, those that hosts have written (zarr, version 2) among them."""
     saved = await self._saved_by_hosts(infos)
     return await super().metadata([_zarr(i) if i.name in saved else i for i in infos])
 
   async def deserialize(self, infos, args=None):
+    """The arrays, as `args` say: those that hosts have written are read by hosts where they can."""
     if args is None:
       raise ValueError("Must provide ArrayRestoreArgs to restore as jax.Array.")
     types.check_input_arguments(infos, args)

@@ -45,6 +45,11 @@ def speaks_grpc(where: str, timeout: float = 2.0) -> bool:
 
 
 def register(path: str, priority: int) -> None:
+  """Registers the library at `path` with JAX, as the backend `proxy`.
+
+  The pod's address is read when JAX makes the client: ATOLL_POD is set to it, or ValueError says
+  what is wrong with it. A gRPC server there is left to the backend `proxy` that was registered before.
+  """
   from jax._src import xla_bridge
 
   from atoll import pathways_programs

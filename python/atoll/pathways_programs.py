@@ -28,6 +28,7 @@ def install() -> None:
 
 
 def transfer_to_shardings(arrays, shardings, donate=False):
+  """Each array with its sharding, by jax.device_put, which may use them up with `donate`."""
   import jax
 
   # What JAX cannot donate stays until nobody refers to it.
@@ -46,6 +47,10 @@ class PluginExecutable:
     self._run = _REQUESTS[name]
 
   def call(self, in_arr=(), out_shardings=(), out_avals=(), out_committed=True):
+    """Does the request: (arrays, future of its end).
+
+    in_arr: its arrays, where it takes any. out_shardings, out_avals: of the arrays that it returns.
+    """
     return self._run(self._request, in_arr, out_shardings, out_avals)
 
 

@@ -127,6 +127,7 @@ class Host:
       self.process.say(str(e))
 
   def state(self):
+    """Where the host runs: its number, node, pid (0: none yet), restarts and why it last ended."""
     import ray
 
     child = self.process.child
@@ -134,6 +135,7 @@ class Host:
             "restarts": len(self.process.starts), "why": self.process.why}
 
   def stop(self):
+    """Ends the host's process; it is not started again."""
     self.process.stop()
 
 
@@ -178,6 +180,7 @@ class Pod:
     self.groups, self.actors, self.controller, self.address = [], [], None, ""
 
   def start_controller(self, listen):
+    """Starts the controller at the address `listen`; SystemExit if it ends at once."""
     self.controller = subprocess.Popen(
         [self.o.atoll, "pod", "up", f"--wait-hosts={self.o.hosts}", f"--target={self.o.target}", f"--listen={listen}",
          "--json"], env=self.env, stdout=subprocess.PIPE, text=True, preexec_fn=_end_with_parent)
@@ -187,6 +190,7 @@ class Pod:
     self.address = json.loads(said)["pod"]
 
   def start_hosts(self):
+    """Asks Ray for a placement group for each slice and an actor for each host; waits for none."""
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -207,11 +211,13 @@ class Pod:
       self.actors.append(actor.remote(place, plan))
 
   def status(self):
+    """What `atoll pod status --json` says; {} where the controller does not answer."""
     p = subprocess.run([self.o.atoll, "pod", "status", "--json", f"--pod={self.address}"], env=self.env,
                        capture_output=True, text=True, check=False)
     return json.loads(p.stdout) if not p.returncode else {}
 
   def wait_until_up(self):
+    """Waits until all hosts are there, and says who is missing; False: the controller has ended."""
     told = time.monotonic()
     while self.controller.poll() is None:
       status = self.status()
@@ -224,6 +230,7 @@ class Pod:
     return False
 
   def tell_missing(self, status):
+    """Says on stderr, for each host that is not in `status`, why it is not there."""
     import ray
 
     there = {h["host"] for h in status.get("hosts", [])}
@@ -256,6 +263,7 @@ class Pod:
     return 128 - code if code < 0 else code
 
   def stop(self):
+    """Ends the hosts and the controller, waits for it, and gives back what Ray has lent."""
     import ray
 
     if self.controller and self.controller.poll() is None:
@@ -282,6 +290,7 @@ def _check_cluster(address):
 
 
 def main(argv):
+  """Runs `atoll pod up --ray` with these arguments; returns its exit status."""
   o = _options(argv)
   try:
     import ray

@@ -16,24 +16,28 @@ _I, _L, _P = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
 
 class Batch(ctypes.Structure):
+  """at_spinput_batch."""
   _fields_ = [("form", _I), ("id_bytes", _I), ("samples", _L), ("width", _L),
               ("nnz", _L), ("ids", _P), ("weights", _P), ("index", _P),
               ("rows", _P), ("weight_rows", _P)]
 
 
 class Feature(ctypes.Structure):
+  """at_spinput_feature."""
   _fields_ = [("name", ctypes.c_char_p), ("table", ctypes.c_char_p),
               ("vocabulary", _L), ("input", _I), ("row_offset", _I),
               ("col_offset", _I), ("col_shift", _I)]
 
 
 class Stack(ctypes.Structure):
+  """at_spinput_stack."""
   _fields_ = [("name", ctypes.c_char_p), ("features", ctypes.POINTER(Feature)),
               ("feature_count", _I), ("combiner", _I), ("max_ids", _I),
               ("max_unique", _I), ("coo_per_device", _I), ("reserved", _I)]
 
 
 class Options(ctypes.Structure):
+  """at_spinput_options."""
   _fields_ = [("local_devices", _I), ("global_devices", _I),
               ("cores_per_device", _I), ("allow_dropping", _I),
               ("minibatching", _I), ("split", _I), ("max_ids_per_sample", _I),
@@ -41,6 +45,7 @@ class Options(ctypes.Structure):
 
 
 class Out(ctypes.Structure):
+  """at_spinput_out."""
   _fields_ = [("row_pointers", _P), ("embedding_ids", _P), ("sample_ids", _P),
               ("gains", _P), ("rows_per_device", _L), ("coo_per_device", _L),
               ("max_ids", _P), ("max_unique", _P), ("required", _P),
@@ -48,11 +53,13 @@ class Out(ctypes.Structure):
 
 
 class Sizes(ctypes.Structure):
+  """at_spinput_sizes."""
   _fields_ = [("rows_per_device", _L), ("coo_per_device", _L),
               ("coo_limit", _L)]
 
 
 class Coo(ctypes.Structure):
+  """at_spinput_coo."""
   _fields_ = [("row_pointers", _P), ("embedding_ids", _P), ("sample_ids", _P),
               ("gains", _P), ("rows", _L), ("coo", _L), ("cores", _I),
               ("cores_per_device", _I), ("minibatches", _I),
@@ -61,16 +68,19 @@ class Coo(ctypes.Structure):
 
 
 class Hot(ctypes.Structure):
+  """at_spinput_hot."""
   _fields_ = [("id", _I), ("count", _L)]
 
 
 class Layout(ctypes.Structure):
+  """at_spinput_layout."""
   _fields_ = [("type", _P), ("element", _P * 2), ("element_bytes", _I * 2),
               ("type_at", _I), ("data_at", _I), ("rank_at", _I),
               ("dims_at", _I), ("strides_at", _I), ("element_at", _I)]
 
 
 class Flags(ctypes.Structure):
+  """at_spinput_flags."""
   _fields_ = [("id_bound_check", ctypes.c_bool),
               ("detect_nan", ctypes.c_bool),
               ("verify_launch_id", ctypes.c_bool),
@@ -83,12 +93,14 @@ class Flags(ctypes.Structure):
 
 
 class Chip(ctypes.Structure):
+  """at_spinput_chip."""
   _fields_ = [("name", ctypes.c_char * 16), ("cores", _I), ("tiles", _I),
               ("lanes_32bit", _I), ("lanes_16bit", _I), ("tile_bytes", _L),
               ("shared_bytes", _L), ("hbm_bytes", _L)]
 
 
 class SizeTable(ctypes.Structure):
+  """at_spinput_table."""
   _fields_ = [("name", ctypes.c_char_p), ("rows", _L), ("width", _L),
               ("max_ids", _L), ("max_unique", _L), ("coo_per_device", _L),
               ("samples", _L), ("element_bytes", _I), ("optimizer", _I),
@@ -96,6 +108,7 @@ class SizeTable(ctypes.Structure):
 
 
 class SizeProgram(ctypes.Structure):
+  """at_spinput_program."""
   _fields_ = [("chip", Chip), ("devices", _I),
               ("tables", ctypes.POINTER(SizeTable)),
               ("table_count", ctypes.c_size_t), ("serialized", _I),
@@ -104,6 +117,7 @@ class SizeProgram(ctypes.Structure):
 
 
 class TableSize(ctypes.Structure):
+  """at_spinput_table_size."""
   _fields_ = [(n, _L) for n in ("replicas", "padded_width", "padded_rows",
                                 "rows_per_core", "rows_per_tile",
                                 "gather_bytes")] + [
@@ -113,6 +127,7 @@ class TableSize(ctypes.Structure):
 
 
 class Size(ctypes.Structure):
+  """at_spinput_size."""
   _fields_ = [(n, _L) for n in ("forward_bytes", "backward_bytes",
                                 "shared_bytes", "stack_bytes", "table_bytes",
                                 "waste_bytes", "heap_bytes", "peak_bytes")]
@@ -134,6 +149,7 @@ _library = None
 
 
 def library() -> ctypes.CDLL:
+  """libatoll_input.so, loaded once; FileNotFoundError: it is not beside libatoll.so."""
   global _library
   if _library is None:
     import atoll
@@ -158,11 +174,13 @@ def call(name: str, *args) -> None:
 
 
 def error(code: int, message: ctypes.Array) -> SparseCoreError:
+  """The exception for a code of the library and what it has written to `message`."""
   return SparseCoreError(_CODES.get(code, str(code)),
                          message.value.decode(errors="replace"))
 
 
 def address(array: np.ndarray) -> int:
+  """Where the array's first element is; the caller keeps the array alive."""
   return array.__array_interface__["data"][0]
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +59,7 @@ class Profile:
   operations: dict[str, dict[str, float]] = dataclasses.field(
       default_factory=dict)  # core -> operation -> seconds
 
-  def record(self, stats, minibatches: int = 1) -> None:
+  def record(self, stats: Any, minibatches: int = 1) -> None:
     """Takes a batch's InputStats."""
     self.minibatches = (self.minibatches * self.steps + minibatches) / (
         self.steps + 1)
@@ -75,7 +77,8 @@ class Profile:
       if ids.sum():
         s.imbalance = max(s.imbalance, float(ids.max() / ids.mean()))
 
-  def describe(self, features, num_sc_per_device: int, stacked=None) -> None:
+  def describe(self, features: Any, num_sc_per_device: int,
+               stacked: Mapping[str, Any] | None = None) -> None:
     """Takes limits, widths and stacks from the specs; from `stacked` ({stack: array or
     (array, slots...)}) whether bf16 would hold every value."""
     tables: dict[str, set] = {}
@@ -98,15 +101,19 @@ class Profile:
           (bits & 0xffff).any())
 
   def longest(self, core: str, n: int = 5) -> list[tuple[str, float]]:
+    """The `n` operations that take longest on a core ("SparseCore", "TensorCore"), as
+    (name, seconds), longest first."""
     ops = self.operations.get(core, {})
     return sorted(ops.items(), key=lambda x: (-x[1], x[0]))[:n]
 
   def save(self, path: str) -> None:
+    """Writes the profile to a file, as JSON that `load` reads."""
     with open(path, "w") as f:
       json.dump(dataclasses.asdict(self), f, indent=1)
 
   @classmethod
   def load(cls, path: str) -> "Profile":
+    """The profile that `save` wrote; ValueError: the file holds none."""
     try:
       with open(path) as f:
         d = json.load(f)
@@ -118,6 +125,7 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
+  """A cause, how much it may cost, the figure that shows it, and what to change."""
   cause: str
   weight: float  # share of a step that it may cost, by which advice is ranked
   figure: str

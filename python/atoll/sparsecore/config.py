@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,13 @@ class StackedTableSpec:
 
 @dataclasses.dataclass(frozen=True)
 class TableSettingInStack:
+  """Where a table lies in its stack.
+
+  Attributes:
+    padded_vocab_size, padded_embedding_dim: its rows and their width, padding included.
+    row_offset_in_shard: rows of the tables before it, on each SparseCore.
+    shard_rotation: id 0 is on this SparseCore, id 1 on the next.
+  """
   stack_name: str
   padded_vocab_size: int
   padded_embedding_dim: int
@@ -87,6 +95,13 @@ class TableSettingInStack:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureIdTransformation:
+  """What turns samples and ids of a feature into those of its stack.
+
+  Attributes:
+    row_offset: samples of the features before it, over all devices.
+    col_offset: rows of the tables before its own, over all SparseCores.
+    col_shift: SparseCores that its table is rotated by.
+  """
   row_offset: int = 0
   col_offset: int = 0
   col_shift: int = 0
@@ -94,6 +109,16 @@ class FeatureIdTransformation:
 
 @dataclasses.dataclass
 class TableSpec:
+  """An embedding table: [vocabulary_size, embedding_dim].
+
+  Attributes:
+    optimizer: a name or an object; tables are stacked with those of an equal repr.
+    combiner: of the ids of a sample: "sum", "mean" or "sqrtn".
+    max_ids_per_partition, max_unique_ids_per_partition: limits of a partition: the ids
+      that the samples of one SparseCore have among the rows of one.
+    suggested_coo_buffer_size_per_device: elements of the id buffers; None: from the limits.
+    stacked_table_spec, setting_in_stack: set by `stack_tables`.
+  """
   name: str
   vocabulary_size: int
   embedding_dim: int
@@ -118,14 +143,17 @@ class FeatureSpec:
 
 
 def up(n: int, to: int) -> int:
+  """`n`, rounded up to a multiple of `to`."""
   return -(-n // to) * to
 
 
 def padded_width(table) -> int:
+  """Elements of a row in its stack: embedding_dim, up to a multiple of 8."""
   return up(table.embedding_dim, ROW_ELEMENTS)
 
 
-def tables_of(features) -> dict[str, TableSpec]:
+def tables_of(features: Any) -> dict[str, TableSpec]:
+  """The features' tables, by name; ValueError: two have one name."""
   tables = {}
   for f in leaves(features):
     t = tables.setdefault(f.table_spec.name, f.table_spec)
@@ -170,6 +198,8 @@ def groups_of(features, cores: int, *,
 
 
 def stack_name(names: list[str]) -> str:
+  """The name of a stack of these tables: theirs, joined; where that is long, the first 50
+  characters and a hash."""
   name = "_".join(names)
   if len(name) <= 50:
     return name
@@ -220,7 +250,7 @@ def _limit(group, config, per_table, per_sample, own, samples, cores) -> int:
   return sum(getattr(t, own) for t in group)
 
 
-def stack_tables(features, *, global_device_count: int, num_sc_per_device: int,
+def stack_tables(features: Any, *, global_device_count: int, num_sc_per_device: int,
                  groups: list[list[str]] | None = None,
                  rotation: int | None = None,
                  config: SparsecoreConfig = SparsecoreConfig(),
@@ -284,13 +314,17 @@ def _stack(features, group, cores, step, config) -> None:
     t.setting_in_stack, t.stacked_table_spec = settings[t.name], spec
 
 
-def stacks_of(features) -> dict[str, StackedTableSpec]:
+def stacks_of(features: Any) -> dict[str, StackedTableSpec]:
+  """The stacks of features that `stack_tables` has stacked, by name."""
   return {f.table_spec.stacked_table_spec.stack_name:
           f.table_spec.stacked_table_spec for f in leaves(features)}
 
 
-def row_of(table, ids, cores: int) -> np.ndarray:
-  """Rows of the stacked array (SparseCore after SparseCore) that ids live in."""
+def row_of(table: Any, ids: Any, cores: int) -> np.ndarray:
+  """Rows of the stacked array (SparseCore after SparseCore) that ids live in.
+
+  cores: SparseCores of all devices; ValueError: the stack was made for others.
+  """
   s, spec = table.setting_in_stack, table.stacked_table_spec
   made_for = getattr(spec, "total_cores", None) or cores
   if cores < 1 or spec.stack_vocab_size % cores or made_for != cores or (
@@ -305,9 +339,9 @@ def row_of(table, ids, cores: int) -> np.ndarray:
       ids // cores + s.row_offset_in_shard)
 
 
-def initialize_tables(features, cores: int, initializer, seed: int = 0,
+def initialize_tables(features: Any, cores: int, initializer: Callable, seed: int = 0,
                       config: SparsecoreConfig = SparsecoreConfig()) -> dict:
-  """The stacked arrays, padding zero.
+  """The stacked arrays by stack, f32[rows, width], padding zero, for `cores` SparseCores in all.
 
   On the host `initializer(rng, shape)` fills table by table from a NumPy generator;
   with `initialize_tables_on_host=False` it gets a jax key and runs on the device. With

@@ -3,6 +3,8 @@ feature and table that is, the configuration knows."""
 
 import contextlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from atoll.sparsecore.config import leaves, stacks_of
 
@@ -16,7 +18,7 @@ def _stack_of(text: str, stacks) -> str | None:
       stacks) == 1 else None
 
 
-def explain(error, features, *, global_device_count: int,
+def explain(error: BaseException | str, features: Any, *, global_device_count: int,
             num_sc_per_device: int) -> str | None:
   """One line that names feature, table, sample of the whole batch, and row of the
   table; None when the error is not about an id or a sample of these features.
@@ -64,7 +66,8 @@ def _row(text: str, feature, cores: int) -> str:
 
 
 @contextlib.contextmanager
-def explained(features, *, global_device_count: int, num_sc_per_device: int):
+def explained(features: Any, *, global_device_count: int,
+              num_sc_per_device: int) -> Iterator[None]:
   """Adds what `explain` says to errors that pass."""
   try:
     yield

@@ -24,6 +24,7 @@ def agree_over_processes(bits: int) -> int:
 
 
 class Recompiles(NamedTuple):
+  """How many programs were compiled again, and how long that took."""
   count: int
   seconds: float
 

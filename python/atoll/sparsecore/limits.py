@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import time
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ def flags() -> _native.Flags:
 
 @dataclasses.dataclass
 class TableLimits:
+  """A stack's maxima over batches: ids and unique ids of a partition, elements of a
+  SparseCore's id buffer; and how many batches they are of."""
   max_ids_per_partition: int = 0
   max_unique_ids_per_partition: int = 0
   required_buffer_size_per_sc: int = 0
@@ -63,7 +66,7 @@ class LimitsEstimator:
     path = f.max_ids_file.decode() or None
     return cls(path) if path or f.estimate_max_ids else None
 
-  def record(self, stats) -> bool:
+  def record(self, stats: Any) -> bool:
     """Takes a batch's InputStats (or the package's); True when a limit grew."""
     grew = False
     for name, ids in stats.max_ids_per_partition.items():
@@ -76,6 +79,8 @@ class LimitsEstimator:
     return grew
 
   def save(self, path: str | None = None) -> None:
+    """Writes the limits to `path`, or to the estimator's own file; it is replaced at
+    once, never half written. ValueError: there is no path."""
     path = path or self.path
     if not path:
       raise ValueError("limits are saved to no file: give a path")
@@ -111,7 +116,7 @@ class LimitsEstimator:
           t["max_ids_per_partition"], t["max_unique_ids_per_partition"],
           t["required_buffer_size_per_sc"], t["batches"])
 
-  def apply(self, features, num_sc_per_device: int, headroom: float = 1.0,
+  def apply(self, features: Any, num_sc_per_device: int, headroom: float = 1.0,
             buffers: bool = True) -> bool:
     """Sets the limits of every stack that is known; True when one changed, which
     means a new compilation (`recompiles` counts them)."""

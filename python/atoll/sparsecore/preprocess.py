@@ -7,7 +7,7 @@ installed.
 
 import ctypes
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ class InputStats:
 
 @dataclasses.dataclass
 class PreprocessedInput:
+  """A batch for a lookup. `num_minibatches`: the same s32 for each local device."""
   sparse_dense_matmul_input: SparseDenseMatmulInput
   num_minibatches: np.ndarray
 
@@ -206,18 +207,23 @@ class Plan:
   """What does not change between batches: stacks, limits, devices.
 
   Args:
-    feature_specs: jax-tpu-embedding's FeatureSpecs or atoll.sparsecore.Features,
+    feature_specs: jax-tpu-embedding's FeatureSpecs or atoll.sparsecore's,
       stacked (see `stack_tables`); any nesting.
+    local_device_count, global_device_count: devices of this process, and of all.
+    num_sc_per_device: SparseCores of a device.
+    allow_id_dropping: ids over the limits are dropped; False: they are an error.
+    enable_minibatching: a batch over the limits is cut into mini-batches first.
     max_ids_per_chip_per_sample: ids of one sample over all features; 0: any.
     split: what mini-batches cut: "vocabulary" or "sample".
     agree: for several hosts: ors an int over all of them.
   """
 
-  def __init__(self, feature_specs, local_device_count: int,
+  def __init__(self, feature_specs: Any, local_device_count: int,
                global_device_count: int, num_sc_per_device: int, *,
                allow_id_dropping: bool = False,
                enable_minibatching: bool = False, split: str = "vocabulary",
-               max_ids_per_chip_per_sample: int = 0, agree=None):
+               max_ids_per_chip_per_sample: int = 0,
+               agree: Callable[[int], int] | None = None):
     specs = leaves(feature_specs)
     if split not in _native.SPLITS:
       raise ValueError(f"split {split!r}: one of {', '.join(_native.SPLITS)}")
@@ -286,8 +292,19 @@ class Plan:
         max_unique=int(s.max_unique_ids_per_partition),
         coo_per_device=int(s.suggested_coo_buffer_size_per_device or 0))
 
-  def run(self, features, weights=None, leading_dimension=False):
-    """One batch. Returns (SparseDenseMatmulInput, mini-batches, InputStats)."""
+  def run(self, features: Any, weights: Any = None, leading_dimension: bool = False
+          ) -> tuple[SparseDenseMatmulInput, int, InputStats]:
+    """One batch. Returns (SparseDenseMatmulInput, mini-batches, InputStats).
+
+    Args:
+      features: ids of this process's samples, in the specs' structure: arrays (dense, or
+        of rows), Ragged, Coo or SparseTensor.
+      weights: likewise; None: 1.0 each.
+      leading_dimension: buffers are [local devices, elements] instead of flat.
+
+    Raises ValueError or TypeError for a batch that does not fit the specs,
+    SparseCoreError for ids out of range or over the limits.
+    """
     for what, given in (("", features), ("weights of ", weights)):
       if self._keys is not None and isinstance(given, Mapping) and (
           odd := self._keys ^ set(given)):
@@ -369,11 +386,12 @@ def _finish(plan, result, leading):
 
 
 def preprocess_sparse_dense_matmul_input(
-    features, features_weights, feature_specs, local_device_count,
-    global_device_count, *, num_sc_per_device, sharding_strategy="MOD",
-    has_leading_dimension=False, allow_id_dropping=False, batch_number=0,
-    enable_minibatching=False, split="vocabulary",
-    max_ids_per_chip_per_sample=0, agree=None):
+    features: Any, features_weights: Any, feature_specs: Any, local_device_count: int,
+    global_device_count: int, *, num_sc_per_device: int, sharding_strategy: str = "MOD",
+    has_leading_dimension: bool = False, allow_id_dropping: bool = False,
+    batch_number: int = 0, enable_minibatching: bool = False, split: str = "vocabulary",
+    max_ids_per_chip_per_sample: int = 0, agree: Callable[[int], int] | None = None
+) -> tuple[PreprocessedInput, InputStats]:
   """One batch of dense or ragged arrays, or of Ragged, Coo, SparseTensor.
 
   Arguments and results are those of jax-tpu-embedding's function of this name;
@@ -396,8 +414,9 @@ def preprocess_sparse_dense_matmul_input(
 
 
 def preprocess_sparse_dense_matmul_input_from_sparse_tensor(
-    indices, values, dense_shapes, feature_specs, local_device_count,
-    global_device_count, **kwargs):
+    indices: Any, values: Any, dense_shapes: Any, feature_specs: Any,
+    local_device_count: int, global_device_count: int, **kwargs: Any
+) -> tuple[PreprocessedInput, InputStats]:
   """The same for tensors in tf.SparseTensor's three parts."""
   parts = zip(leaves(indices), leaves(values), leaves(dense_shapes),
               strict=True)

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+from typing import Any
 
 from atoll.sparsecore import _native
 from atoll.sparsecore.config import stacks_of, tables_of
@@ -37,7 +38,7 @@ def _optimizer_name(optimizer) -> str:
   return short() if callable(short) else type(optimizer).__name__
 
 
-def size_report(features, target: str, devices: int, *, training: bool = True,
+def size_report(features: Any, target: str, devices: int, *, training: bool = True,
                 serialized_tables: int = 0, stage_gather_operands: bool = True,
                 dense_bytes: int = 0, constant_bytes: int = 0,
                 prefetch_bytes: int = 0) -> SizeReport:
@@ -45,6 +46,10 @@ def size_report(features, target: str, devices: int, *, training: bool = True,
   compiler would say.
 
   Args:
+    features: feature specs that `stack_tables` has stacked.
+    target: chip and topology, as for `atoll.estimate`: "v6e", "v5p:2x2x1".
+    devices: how many the program runs on.
+    training: False: a lookup without the optimizers' updates.
     serialized_tables: xla_sc_num_serialized_tables_to_optimize_hbm.
     stage_gather_operands: False: they must fit TileSpmem.
     dense_bytes, constant_bytes, prefetch_bytes: the HBM heap of a device.

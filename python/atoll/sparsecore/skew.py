@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from atoll.sparsecore.preprocess import fill_batch, leaves
 
 @dataclasses.dataclass
 class FeatureSkew:
+  """How the ids of one feature are spread over the SparseCores' partitions."""
   feature: str
   table: str
   histogram: np.ndarray  # ids per partition
@@ -26,17 +28,20 @@ class FeatureSkew:
 
 @dataclasses.dataclass
 class SkewReport:
+  """How a batch's ids are spread over the SparseCores' partitions; `print` draws it."""
   features: list[FeatureSkew]
   stacks: dict[str, np.ndarray]  # ids per partition, all features of a stack
 
   @property
   def hottest_tables(self) -> list[tuple[str, int]]:
+    """(table, ids of the batch), most ids first."""
     n: dict[str, int] = {}
     for f in self.features:
       n[f.table] = n.get(f.table, 0) + int(f.histogram.sum())
     return sorted(n.items(), key=lambda x: (-x[1], x[0]))
 
   def imbalance(self, stack: str) -> float:
+    """The fullest partition of a stack over the mean; 1.0 is even."""
     h = self.stacks[stack]
     return float(h.max() / h.mean()) if h.sum() else 1.0
 
@@ -57,9 +62,15 @@ class SkewReport:
     return "\n".join(lines)
 
 
-def skew_report(features, specs, *, global_device_count: int,
+def skew_report(features: Any, specs: Any, *, global_device_count: int,
                 num_sc_per_device: int, hottest: int = 8) -> SkewReport:
-  """Counts a batch's ids by the partition that they go to."""
+  """Counts a batch's ids by the partition (SparseCore) that they go to.
+
+  Args:
+    features: the batch, as `Plan.run` takes it.
+    specs: feature specs that `stack_tables` has stacked, in the batch's structure.
+    hottest: how many of the most frequent ids of each feature are named.
+  """
   options = _native.Options(
       local_devices=1, global_devices=global_device_count,
       cores_per_device=num_sc_per_device)
@@ -107,7 +118,8 @@ class IdShuffle:
       x ^= x >> shift
     return x
 
-  def __call__(self, ids) -> np.ndarray:
+  def __call__(self, ids: Any) -> np.ndarray:
+    """What ids become, in their shape and type; ValueError: one is outside the vocabulary."""
     ids = np.asarray(ids)
     if ids.size and not 0 <= ids.min() <= ids.max() < self.vocabulary:
       raise ValueError(f"ids outside 0..{self.vocabulary - 1}")

@@ -3,11 +3,14 @@ rows, checkpoints, files.
 
 `stacked` maps a stack to its array, or to a tuple (or a tuple of tuples) of arrays: the
 table and its optimizer's slots, as jax-tpu-embedding's EmbeddingVariables has them.
+`cores` is the number of SparseCores of all devices.
 """
 
 import importlib.util
 import os
 import pathlib
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +61,8 @@ def _take(table, array, rows) -> np.ndarray:
   return taken[..., :table.embedding_dim] if array.ndim > 1 else taken
 
 
-def read_rows(features, stacked, name: str, ids, cores: int) -> list[np.ndarray]:
+def read_rows(features: Any, stacked: Mapping[str, Any], name: str, ids: Any,
+              cores: int) -> list[np.ndarray]:
   """Rows of a table and of its slots, [*ids.shape, width] each, for debugging. Only
   these are copied from the device."""
   table = _table(features, name)
@@ -67,7 +71,8 @@ def read_rows(features, stacked, name: str, ids, cores: int) -> list[np.ndarray]
           for a in _arrays_of(stacked, table.stacked_table_spec)]
 
 
-def write_rows(features, stacked, name: str, ids, values, cores: int) -> None:
+def write_rows(features: Any, stacked: MutableMapping[str, Any], name: str, ids: Any,
+               values: Any, cores: int) -> None:
   """Sets rows of a table (not of its slots). A NumPy array is written where it is; a
   JAX array is replaced in `stacked`."""
   table = _table(features, name)
@@ -93,7 +98,8 @@ def _replace(stacked, stack, array) -> None:
   stacked[stack] = first(stacked[stack])
 
 
-def unstack_tables(features, stacked, cores: int) -> dict[str, list[np.ndarray]]:
+def unstack_tables(features: Any, stacked: Mapping[str, Any],
+                   cores: int) -> dict[str, list[np.ndarray]]:
   """{table: [values, slots...]}, [vocabulary, width] each, without padding."""
   return {n: _unstack(t, stacked, cores) for n, t in cfg.tables_of(features).items()}
 
@@ -104,7 +110,8 @@ def _unstack(table, stacked, cores: int) -> list[np.ndarray]:
           for a in _arrays_of(stacked, table.stacked_table_spec)]
 
 
-def stack_values(features, tables, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
+def stack_values(features: Any, tables: Mapping[str, Any],
+                 cores: int) -> dict[str, tuple[np.ndarray, ...]]:
   """The inverse: {stack: (values, slots...)}, padding zero. Tables may come from another
   stacking, or another number of SparseCores."""
   out: dict[str, tuple[np.ndarray, ...]] = {}
@@ -159,7 +166,8 @@ def _typed(key: str, a: np.ndarray) -> tuple[str, np.ndarray]:
   return name, a.view(getattr(ml_dtypes, dtype))
 
 
-def save_tables(path, features, stacked, cores: int) -> None:
+def save_tables(path: str | os.PathLike, features: Any, stacked: Mapping[str, Any],
+                cores: int) -> None:
   """Writes every table and its slots, unstacked. `.npz` and `.safetensors` are files;
   anything else is a folder, Orbax's where that is installed, else with such a file."""
   path, tables = pathlib.Path(path), unstack_tables(features, stacked, cores)
@@ -193,7 +201,8 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
     return {k: np.asarray(v) for k, v in reader.restore(path.absolute()).items()}
 
 
-def load_tables(path, features, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
+def load_tables(path: str | os.PathLike, features: Any,
+                cores: int) -> dict[str, tuple[np.ndarray, ...]]:
   """What save_tables wrote, stacked as `features` are now."""
   path, tables = pathlib.Path(path), {}
   if not path.exists():
@@ -215,8 +224,9 @@ def load_tables(path, features, cores: int) -> dict[str, tuple[np.ndarray, ...]]
 
 
 # ---- Files
-def map_tables(folder, features, cores: int, initializer=None, seed: int = 0,
-               dtype=np.float32) -> dict[str, np.ndarray]:
+def map_tables(folder: str | os.PathLike, features: Any, cores: int,
+               initializer: Callable | None = None, seed: int = 0,
+               dtype: Any = np.float32) -> dict[str, np.ndarray]:
   """Stacks as files in `folder`, mapped into memory: they may be larger than it. Files
   that are there are opened, others made: zero, or filled chunk by chunk by
   `initializer(rng, shape)`. Arrays of the device live in files with ATOLL_SPILL_DIR."""

@@ -18,6 +18,7 @@ PREPROCESS = "preprocess_sparse_dense_matmul"
 
 @dataclasses.dataclass(frozen=True)
 class Event:
+  """What took time in a recorded run: a program, an operation, preprocessing."""
   core: str  # "host", "module", "SparseCore", "TensorCore", "recompile"
   chip: int
   name: str
@@ -27,6 +28,7 @@ class Event:
 
   @property
   def end(self) -> float:
+    """Seconds, on the clock of `start`."""
     return self.start + self.seconds
 
 
@@ -138,6 +140,16 @@ def profile_of_events(events: list[Event], chip: int = 0,
 
 
 def profile(path: str, chip: int = 0, module: str | None = None) -> Profile:
+  """The figures of one chip in a recorded run, as `profile_of_events` has them.
+
+  Args:
+    path: an .xplane.pb, or a folder that jax.profiler.trace wrote.
+    chip: its number in the recording.
+    module: the program whose runs are the steps; None: the one that takes most time.
+
+  Raises FileNotFoundError where there is no recording, ValueError where no program ran on
+  the chip.
+  """
   return profile_of_events(events_of(path), chip, module)
 
 
