@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "base/status.h"
+
 enum {                     // bits of at_cpu_features
   AT_CPU_AVX2 = 1 << 0,    // AVX2, FMA, F16C, BMI1/2: x86-64-v3, the baseline
   AT_CPU_AVX512 = 1 << 1,  // F, BW, DQ, VL, CD: x86-64-v4
@@ -31,6 +33,9 @@ static inline void at_cpu_fp_restore(uint32_t old) {
 }
 
 uint64_t at_cpu_features(void);  // cached; thread-safe
+// FAILED_PRECONDITION: the baseline is not there, and nothing of kernels or generated
+// code may run.
+at_status at_cpu_check(void);
 // From now on at_cpu_features says none but these: code is made for others.
 void at_cpu_limit(uint64_t features);
 const char *at_cpu_feature_name(uint64_t bit);

@@ -520,6 +520,7 @@ static void drop_call(void *arg) {
 }
 
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
+  AT_TRY(at_cpu_check());
   size_t copied = at_add(program.len, o->request.len);
   compile_call *c = malloc(at_add(sizeof *c, copied));
   if (!c) return AT_NO_MEMORY("the program");

@@ -75,6 +75,7 @@ at_status at_runtime_prepare_beside(at_runtime *rt) {
 }
 
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
+  AT_TRY(at_cpu_check());
   at_runtime *rt = calloc(1, sizeof *rt);
   if (!rt) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
   pthread_mutex_init(&rt->lanes.lock, NULL);
