@@ -43,6 +43,8 @@ cmake --install "$build" --prefix "$scratch/$name" >/dev/null
 cp "$build/portable/libatoll.so" "$scratch/$name/lib/atoll/"
 strip --strip-unneeded "$scratch/$name"/lib/*.so "$scratch/$name/lib/atoll/atoll"
 cp LICENSE "$scratch/$name/"
+mkdir "$scratch/$name/examples"
+cp examples/run_program.c examples/twice.mlir "$scratch/$name/examples/"
 "$python" -m zipfile -e "$wheel" "$scratch/wheel" && mv "$scratch/wheel/atoll/licenses" "$scratch/$name/"
 tar -C "$scratch" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
   --numeric-owner -cf - "$name" | xz -T1 -6 >"dist/$name.tar.xz"

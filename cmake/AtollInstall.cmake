@@ -5,6 +5,7 @@ set(AT_LIBEXEC ${CMAKE_INSTALL_LIBDIR}/atoll)
 
 install(TARGETS atoll_tiles atoll_input LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES src/tiles/atoll_tiles.h src/spinput/atoll_input.h
+  ${CMAKE_BINARY_DIR}/gen/pjrt/pjrt_abi.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(name tiles input)
   set(AT_PC_NAME atoll_${name})

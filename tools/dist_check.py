@@ -127,9 +127,16 @@ def check_tarball(tarball: Path, scratch: Path) -> None:
                    env=env).split()
   except FileNotFoundError:
     print("  no pkg-config here: flags by hand")
-  output(os.environ.get("CC", "clang-19"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic",
-         scratch / "t.c", *flags, f"-Wl,-rpath,{prefix}/lib", "-o", scratch / "t")
+  compile = (os.environ.get("CC", "clang-19"), "-std=c17", "-Wall", "-Wextra", "-Werror",
+             "-pedantic")
+  output(*compile, scratch / "t.c", *flags, f"-Wl,-rpath,{prefix}/lib", "-o", scratch / "t")
   check(output(scratch / "t", env=env).strip() == "1472", "a C program on the tarball")
+  examples = prefix / "examples"
+  output(*compile, examples / "run_program.c", f"-I{prefix}/include", "-ldl", "-o",
+         scratch / "run")
+  got = output(scratch / "run", prefix / "lib" / "atoll" / "libatoll.so",
+               examples / "twice.mlir", "1", env=env).split("\n")
+  check(got[1].split() == ["2"] * 8, f"examples/run_program.c: {got[1]}")
   check(output(prefix / "bin" / "atoll", "--version", env=env).startswith("atoll "),
         "the tarball's command")
 
