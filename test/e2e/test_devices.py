@@ -108,6 +108,34 @@ print(jax.devices()[0].platform, len(jax.devices("cpu")) > 0)
     assert p.stdout.split() == ["tpu", "True"], (platforms, p.stderr)
 
 
+@pytest.mark.parametrize("named,libtpu,said", [
+    ("", False, ""),
+    ("", True, "warning: JAX takes the package libtpu for its TPU, but this machine has none"),
+    ("ours", False, ""),
+    ("ours", True, "note: Atoll serves JAX's `tpu`"),
+    ("other", False, "serves JAX's `tpu`, not Atoll"),
+    ("absent", False, "is not there"),
+])
+def test_which_library_serves_tpu_is_said(python, library, tmp_path, named, libtpu, said):
+  other = tmp_path / "libother.so"
+  other.write_bytes(b"")
+  path = {"": "", "ours": library, "other": str(other), "absent": "/absent.so"}[named]
+  if libtpu:
+    (tmp_path / "libtpu").mkdir()
+    (tmp_path / "libtpu" / "__init__.py").write_text("")
+  p = python(f"""
+import os, sys
+sys.path.append({str(tmp_path)!r})
+if not os.environ["TPU_LIBRARY_PATH"]: del os.environ["TPU_LIBRARY_PATH"]
+import atoll.plugin
+atoll.plugin.initialize()
+print(os.environ.get("TPU_LIBRARY_PATH"))
+""", {"TPU_LIBRARY_PATH": path, "ATOLL_LIBRARY": library, "JAX_PLATFORMS": ""})
+  assert said in p.stderr and bool(said) == ("atoll" in p.stderr), p.stderr
+  takes_over = not named and not libtpu
+  assert p.stdout.strip() == (library if takes_over else path or "None"), p.stdout
+
+
 def test_the_package_finds_the_library_that_jax_has(python):
   import os
   code = "import os; os.environ.pop('ATOLL_LIBRARY', None)\nimport atoll; print(atoll.library_path())"
