@@ -7,6 +7,16 @@ says where the library is; everything else happens inside it.
 import importlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # where __getattr__ finds them
+  from atoll import checkpoint, objects, orbax
+  from atoll._devices import make_virtual_device_set
+  from atoll._estimate import Estimate, estimate
+  from atoll._host import HostFunction, host_function
+  from atoll._own import Compiled, compiled, virtual_time
+  from atoll._pipeline import Pipeline, PipelineState, pipeline
+  from atoll._program import Program, program
 
 __version__ = "0.1.0"
 

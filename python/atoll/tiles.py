@@ -266,7 +266,7 @@ class Graph:
     _load().atoll_tiles_policy(self._handle, POLICIES[policy])
 
   def __del__(self):
-    if getattr(self, "_handle", None):
+    if getattr(self, "_handle", None) and _lib:  # not at the end of the interpreter
       _lib.atoll_tiles_close(self._handle)
 
   @property
