@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compile/sharding.h"
 #include "sparsecore/sparsecore.h"
 
 // ---- Types and values
@@ -597,13 +598,50 @@ static at_status print_func(at_strbuf *b, const at_comp *c,
   return AT_OK;
 }
 
+// ---- The module
+static at_status print_sharding(at_strbuf *b, const at_module *m,
+                                const at_io_info *info, const at_type *t) {
+  const char *text;
+  AT_TRY(at_sharding_hlo_text(info ? info->sharding : NULL, m->mesh_text,
+                              t->rank, m->arena, &text));
+  at_strbuf_addz(b, text);
+  return AT_OK;
+}
+
+// How the parts that the entry takes and gives make the whole: where clients
+// look that do not ask for it as such.
+static at_status print_shardings(at_strbuf *b, const at_module *m) {
+  const at_comp *c = m->entry;
+  if (m->num_partitions <= 1) return AT_OK;
+  at_strbuf_addz(b, ", mhlo.spmd_parameters_shardings = [");
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    at_strbuf_addz(b, i ? ", \"" : "\"");
+    AT_TRY(print_sharding(b, m, m->params ? &m->params[i] : NULL,
+                          &c->params[i]->types[0]));
+    at_strbuf_addc(b, '"');
+  }
+  at_strbuf_addc(b, ']');
+  if (!c->num_results) return AT_OK;
+  at_strbuf_addz(b, ", mhlo.spmd_output_sharding = \"");
+  if (c->num_results > 1) at_strbuf_addc(b, '{');
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    AT_TRY(print_sharding(b, m, m->results ? &m->results[i] : NULL,
+                          at_value_type(c->results[i])));
+  }
+  at_strbuf_addz(b, c->num_results > 1 ? "}\"" : "\"");
+  return AT_OK;
+}
+
 at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
   at_strbuf_addz(b, "module @");
   print_string(b, at_str_of(m->name ? m->name : "main"));
   at_strbuf_addf(b,
                  " attributes {mhlo.num_partitions = %lld : i32, "
-                 "mhlo.num_replicas = %lld : i32} {\n",
+                 "mhlo.num_replicas = %lld : i32",
                  (long long)m->num_partitions, (long long)m->num_replicas);
+  AT_TRY(print_shardings(b, m));
+  at_strbuf_addz(b, "} {\n");
   AT_TRY(print_func(b, m->entry, "public", "main"));
   for (uint32_t i = 0; i < m->num_funcs; i++)
     if (m->funcs[i] != m->entry)
