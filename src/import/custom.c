@@ -313,9 +313,7 @@ AT_IMP_HOW(composite) {
     if (at_ok(s) || at_status_code(s) == AT_RESOURCE_EXHAUSTED) return s;
     at_status_free(s);
   }
-  if (op->num_regions)
-    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "composites with regions are not supported");
+  // Regions only tell more about what the decomposition does.
   at_imp_node d = {.op = AT_OP_COMPOSITE};
   AT_TRY(at_imp_attr_put(x, &d.attrs, name));
   AT_TRY(at_imp_attr_put(x, &d.attrs, version));
