@@ -5,8 +5,8 @@
   tools/torch_tests.py ops [--client torch_tpu] [--count 500] [--salt 1] [--only REGEX]
 
 xla  torch_xla's own test files (a checkout of https://github.com/pytorch/xla at the tag of the installed package).
-     Every test runs on torch_xla's CPU client and on Atoll. What passes on the CPU is what Atoll must pass; tests of
-     Pallas kernels are skipped on the CPU and count as they are. Results are kept in build/torch, a line each: what
+     Every test runs on torch_xla's CPU client and on Atoll. What passes on the CPU is what Atoll must pass, but for
+     tests that skip themselves on a TPU. Tests of Pallas kernels run on Atoll only. Results are kept in build/torch, a line each: what
      has a result is not run again without --again.
 ops  one check for each chosen pair of an op and a type of PyTorch's own table of ops (op_db), forward and gradient,
      against PyTorch on the CPU (tools/torch_ops.py). The choice is by hash: the same for everybody.
@@ -44,22 +44,27 @@ SETS = {
 }
 CHIPS = {"ops": 1, "spmd": 8, "pallas": 1}
 TARGETS = {1: "v6e:1x1", 8: "v6e:2x4"}
+# What torch_xla would ask a machine of Google's cloud.
+MACHINE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_PROCESS_BOUNDS": "1,1,1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
+BOUNDS = {1: "1,1,1", 8: "2,4,1"}
 
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def environment(options, place, chips, **more):
+def environment(options, place, chips, file, **more):
     """Atoll is a TPU to torch_xla; the CPU client has as many devices."""
+    paths = [TOP / "tools", options.test, (options.test / file).parent]
     env = {**os.environ, "ATOLL_TARGET": TARGETS[chips], "XLA_EXPERIMENTAL": "nonzero:masked_select:masked_scatter:nms"
-           if options.dynamic else "", "PYTHONPATH": os.pathsep.join([str(TOP / "tools"), str(options.test)]), **more}
+           if options.dynamic else "", "PYTHONPATH": os.pathsep.join(map(str, paths)), **more}
     env.pop("XLA_STABLEHLO_COMPILE", None)
     if place == "cpu":
         return {**env, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)}
     if options.stablehlo:
         env["XLA_STABLEHLO_COMPILE"] = "1"
-    return {**env, "PJRT_DEVICE": "TPU"}
+    return {**env, **MACHINE, "PJRT_DEVICE": "TPU", "TPU_ACCELERATOR_TYPE": f"v6e-{chips}",
+            "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips]}
 
 
 def pytest_command(*args):
@@ -67,12 +72,18 @@ def pytest_command(*args):
 
 
 def collect(options, file, chips):
-    """The tests of a file, by name."""
+    """The tests of a file, by name; asked once."""
+    known = TOP / "build" / "torch" / "collected.json"
+    tests = json.loads(known.read_text()) if known.is_file() else {}
+    if file in tests:
+        return tests[file]
     run = subprocess.run(pytest_command("--collect-only", file), cwd=options.test, text=True, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, env=environment(options, "cpu", chips))
+                         stderr=subprocess.STDOUT, env=environment(options, "cpu", chips, file))
     found = [line for line in run.stdout.splitlines() if line.startswith(file + "::")]
     if not found:
         print(f"{file}: no tests: {run.stdout.strip()[-300:]}", flush=True)
+        return []
+    known.write_text(json.dumps({**tests, file: found}, indent=1))
     return found
 
 
@@ -89,7 +100,7 @@ def run_file(options, place, chips, file, tests, path):
     while left:
         chosen.write_text("\n".join(left))
         before = len(read_lines(path))
-        env = environment(options, place, chips, SUITE_TESTS=str(chosen), SUITE_RESULTS=str(path))
+        env = environment(options, place, chips, file, SUITE_TESTS=str(chosen), SUITE_RESULTS=str(path))
         with open(path.with_suffix(".log"), "w") as log:
             subprocess.run(pytest_command(f"--timeout={options.timeout}", "--tb=short", file), cwd=options.test, env=env,
                            stdout=log, stderr=log)
@@ -115,10 +126,9 @@ def failures(wanted, rows, count):
 
 
 def wanted_of(name, tests, cpu, atoll):
-    """What Atoll must pass: what the CPU passes; kernels have no CPU, so what is not skipped there either."""
-    if name == "pallas":
-        return [t for t in tests if atoll.get(t, {}).get("result") not in (None, "skipped")]
-    return [t for t in tests if cpu.get(t, {}).get("result") == "passed"]
+    """What Atoll must pass: what the CPU passes, but for tests that do not run on a TPU; kernels run only there."""
+    return [t for t in tests if atoll.get(t, {}).get("result") != "skipped" and
+            (name == "pallas" or cpu.get(t, {}).get("result") == "passed")]
 
 
 def xla(options):
