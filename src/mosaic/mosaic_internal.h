@@ -35,6 +35,9 @@ void at_mosaic_fold(at_mosaic_kernel *k);
 // Loads that only stand before a store to the same place, and what nobody reads
 // of them.
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k);
+// affine.c: the map of a window of `func` as a function of the grid ids.
+at_status at_mosaic_map_function(const at_mosaic_kernel *k, const at_mop *func,
+                                 const at_mattr *map, at_mop **out);
 // Placeholders of symbolic sizes that the call tells get their values; then the
 // kernel is not symbolic any more.
 at_status at_mosaic_fill_sizes(at_mosaic_kernel *k);

@@ -577,6 +577,7 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
   } else if (ok) {
     AT_TRY(numbers(c->m->arena, &s, 0, &shape, &ok));
     if (ok) AT_TRY(listed_atoms(c, text, shape, &atoms));
+    c->listed = true;
   }
   uint32_t at = 0, manual_tiles;
   if (!ok || tile.rank < rank || !read_last_tiles(&s, &manual_tiles))
@@ -705,7 +706,8 @@ static void print_devices(const at_cut *c, const int64_t *devices,
       position += rest % c->size[order[i]] * c->stride[order[i]];
       rest /= c->size[order[i]];
     }
-    at_strbuf_addf(b, "%s%lld", tile ? "," : "", (long long)devices[position]);
+    at_strbuf_addf(b, "%s%lld", tile ? "," : "",
+                   (long long)device_in(devices, position));
   }
 }
 
@@ -738,7 +740,7 @@ static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   if (p->sums) comma = ",";
   if (rest > 1) at_strbuf_addf(b, "%s%lld", comma, (long long)rest);
   at_strbuf_addc(b, ']');
-  if (p->devices || c->devices)
+  if (p->devices || c->devices || c->listed)
     print_devices(c, p->devices ? p->devices : c->devices, order, n, b);
   else
     print_order(c, order, n, b);
