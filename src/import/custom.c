@@ -115,6 +115,8 @@ static at_status config_read(at_imp *x, const at_mop *op, at_attr_vec *out) {
     AT_TRY(at_imp_attr_put(x, out, a));
   }
   t = at_mop_attr(op, "mhlo.backend_config");
+  // What a stand-in for an op of MHLO's has for attributes.
+  if (!t) t = at_mop_attr(op, "mhlo.attributes");
   if (t && t->kind == AT_MATTR_DICT) return config_dict(x, op, t, out);
   return AT_OK;
 }
