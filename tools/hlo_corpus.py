@@ -179,8 +179,7 @@ def run_apart(folder, library, only):
   """{number: (name, outcome)}; a process that stops is started again behind the program."""
   found, start = {}, 0
   count = len(list(folder.glob("*.pb")))
-  env = {**os.environ, "PYTHONPATH": str(TOP / "tools")}
-  env.setdefault("ATOLL_TARGET", "v6e:2x4")
+  env = {**os.environ, "PYTHONPATH": str(TOP / "tools"), "ATOLL_TARGET": "v6e:2x4"}
   while start < count:
     child = subprocess.run([sys.executable, __file__, "--run", str(folder), "--library", str(library), "--start", str(start),
                             "--only", only], capture_output=True, text=True, env=env)

@@ -106,3 +106,35 @@ at_status at_proto_list(at_bytes b, uint32_t number, const char *what, at_arena 
   *out = (at_dims){list.ptr, (uint32_t)list.len};
   return AT_OK;
 }
+
+// ---- Writing
+void at_proto_write_varint(at_strbuf *b, uint64_t v) {
+  for (; v >= 0x80; v >>= 7) at_strbuf_addc(b, (char)(v | 0x80));
+  at_strbuf_addc(b, (char)v);
+}
+
+void at_proto_write_int(at_strbuf *b, uint32_t number, uint64_t v) {
+  at_proto_write_varint(b, (uint64_t)number << 3 | AT_PROTO_VARINT);
+  at_proto_write_varint(b, v);
+}
+
+void at_proto_write_bytes(at_strbuf *b, uint32_t number, at_str s) {
+  at_proto_write_varint(b, (uint64_t)number << 3 | AT_PROTO_BYTES);
+  at_proto_write_varint(b, s.len);
+  at_strbuf_add(b, s);
+}
+
+void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v) {
+  at_strbuf packed = {0};
+  for (uint32_t i = 0; i < v.rank; i++)
+    at_proto_write_varint(&packed, (uint64_t)v.ptr[i]);
+  if (v.rank)
+    at_proto_write_message(b, number, &packed);
+}
+
+void at_proto_write_message(at_strbuf *b, uint32_t number,
+                            at_strbuf *message) {
+  at_proto_write_bytes(b, number, at_strbuf_str(message));
+  b->failed |= message->failed;
+  at_strbuf_free(message);
+}

@@ -5,6 +5,7 @@
 #define ATOLL_BASE_PROTOBUF_H_
 
 #include "base/arena.h"
+#include "base/strbuf.h"
 
 typedef enum at_proto_wire {
   AT_PROTO_VARINT = 0,
@@ -47,5 +48,14 @@ at_status at_proto_ints_add(const at_proto_field *f, const char *what, at_arena 
 // All numbers of the repeated field.
 at_status at_proto_list(at_bytes b, uint32_t number, const char *what, at_arena *a,
                      at_dims *out);
+
+// ---- Writing: fields are appended, a message within one as its bytes
+void at_proto_write_varint(at_strbuf *b, uint64_t v);
+void at_proto_write_int(at_strbuf *b, uint32_t number, uint64_t v);
+void at_proto_write_bytes(at_strbuf *b, uint32_t number, at_str s);
+// A packed list; nothing where it is empty.
+void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v);
+// The message as a field of `b`; frees it. What it had no memory for, b lacks.
+void at_proto_write_message(at_strbuf *b, uint32_t number, at_strbuf *message);
 
 #endif

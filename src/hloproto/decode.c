@@ -9,7 +9,7 @@ static const at_hp_row rows[] = {
 
 // The rows are in the order of their opcodes.
 const at_hp_row *at_hp_row_find(at_str opcode) {
-  size_t lo = 0, hi = AT_LEN(rows);
+  size_t lo = 0, hi = opcode.len ? AT_LEN(rows) : 0;
   while (lo < hi) {
     size_t mid = (lo + hi) / 2;
     at_str text = at_str_of(rows[mid].opcode);

@@ -231,10 +231,6 @@ void at_pjrt_options_free(at_pjrt_options *o);
 // DeviceAssignmentProto bytes.
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
                               const int64_t *ids, at_strbuf *out);
-// Pieces of protocol buffers.
-void at_pjrt_write_varint(at_strbuf *b, uint64_t v);
-void at_pjrt_write_int(at_strbuf *b, uint32_t field, uint64_t v);
-void at_pjrt_write_bytes(at_strbuf *b, uint32_t field, at_str s);
 // OpSharding bytes of HLO's text form. INVALID_ARGUMENT quotes it.
 at_status at_pjrt_sharding_write(const char *text, at_strbuf *out);
 // ShapeProto bytes of an array.
