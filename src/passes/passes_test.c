@@ -246,6 +246,7 @@ FOLDER_TEST(combine)
 FOLDER_TEST(simplify)
 FOLDER_TEST(fold)
 FOLDER_TEST(refine)
+FOLDER_TEST(named)
 FOLDER_TEST(expand)
 FOLDER_TEST(recognise)
 FOLDER_TEST(barriers)
@@ -257,7 +258,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_inline),   cmocka_unit_test(test_simplify),
       cmocka_unit_test(test_fold),     cmocka_unit_test(test_refine),
-      cmocka_unit_test(test_expand),   cmocka_unit_test(test_recognise),
+      cmocka_unit_test(test_named),    cmocka_unit_test(test_expand),
+      cmocka_unit_test(test_recognise),
       cmocka_unit_test(test_barriers), cmocka_unit_test(test_fuse),
       cmocka_unit_test(test_pipeline), cmocka_unit_test(test_partition),
       cmocka_unit_test(test_collectives),

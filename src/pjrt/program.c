@@ -283,9 +283,11 @@ static at_status check_program(const PJRT_Program *p, at_program_format *out) {
 
 at_str at_pjrt_program_text(at_pjrt_program *p) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
-  // Kernels, and lookups that quantise, are shown as what they do.
+  // Kernels, and lookups that quantise, are shown as what they do; XLA's
+  // messages, as clients read only MLIR here, as StableHLO.
   bool shown = memmem(source.ptr, source.len, "tpu_custom_call", 15) ||
-               memmem(source.ptr, source.len, "quantization_config", 19);
+               memmem(source.ptr, source.len, "quantization_config", 19) ||
+               at_compile_is_proto(p->source);
   if (!source.len || (p->parsed.num_partitions <= 1 && !shown)) return source;
   char *text = atomic_load(&p->shown);
   if (!text) {
