@@ -3,7 +3,7 @@
   pip install "torch==2.9.0" "torch_xla==2.9.0" numpy pyyaml          # or torch_tpu==0.2.0, see docs/pytorch.md
   PJRT_DEVICE=TPU TPU_LIBRARY_PATH=/path/to/libatoll.so python examples/torch_llama.py
   TPU_ACCELERATOR_TYPE=v6e-1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 TPU_LIBRARY_PATH=/path/to/libatoll.so \\
-    python examples/torch_llama.py --client torch_tpu
+    python examples/torch_llama.py --client torch_tpu [--compile]
 
 Rotary embeddings, grouped queries, RMSNorm, SwiGLU, AdamW, gradient clipping. The text is a sum modulo the vocabulary,
 which the model learns. Exit status 1: the losses differ by more than a thousandth.
@@ -90,15 +90,17 @@ def client_of(name):
   return _loader._init_device("tpu"), lambda: None
 
 
-def train(model, device, end_step, steps):
+def train(model, device, end_step, steps, compile_with=None):
   model = copy.deepcopy(model).to(device)
+  forward = torch.compile(model, backend=compile_with) if compile_with else model
   optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
   losses, times = [], []
   for step in range(steps):
     start = time.time()
     tokens = text(step).to(device)
     optimizer.zero_grad()
-    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    before, after = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()  # torch_tpu compiles no views
+    loss = F.cross_entropy(forward(before).flatten(0, 1), after)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -112,12 +114,14 @@ def main():
   parser = argparse.ArgumentParser()
   parser.add_argument("--client", choices=["torch_xla", "torch_tpu"], default="torch_xla")
   parser.add_argument("--steps", type=int, default=20)
+  parser.add_argument("--compile", action="store_true", help="with torch.compile")
   options = parser.parse_args()
   device, end_step = client_of(options.client)
   torch.manual_seed(0)
   model = Llama()
   wanted, _ = train(model, "cpu", lambda: None, options.steps)
-  losses, times = train(model, device, end_step, options.steps)
+  compiler = {"torch_xla": "openxla", "torch_tpu": "tpu"}[options.client] if options.compile else None
+  losses, times = train(model, device, end_step, options.steps, compiler)
   for step, row in enumerate(zip(losses, wanted, times)):
     print("step {:3}: loss {:.5f}, on the CPU {:.5f}, {:.3f} s".format(step, *row))
   worst = max(abs(a - b) for a, b in zip(losses, wanted))
