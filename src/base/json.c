@@ -258,11 +258,8 @@ static at_status read_value(reader *r, at_json *v) {
 static at_status parse(at_bytes text, bool loose, at_arena *a,
                        const at_json **out) {
   const char *p = text.len ? (const char *)text.ptr : "";
-  reader r = {.at = p,
-              .start = p,
-              .end = p + text.len,
-              .arena = a,
-              .loose = loose};
+  reader r = {
+      .at = p, .start = p, .end = p + text.len, .arena = a, .loose = loose};
   at_json *v;
   AT_TRY_ALLOC(v, at_new(a, at_json, 1));
   AT_TRY(read_value(&r, v));

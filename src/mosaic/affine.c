@@ -24,8 +24,10 @@ static at_status put_expr(printer *p, const at_maffine *e, int depth,
   if (depth > MAX_DEPTH) return refuse(p, "too many levels");
   switch (e->kind) {
     case AT_AFFINE_CONST:
-      at_strbuf_addf(&p->out, "%%v%u = \"arith.constant\"() {value = %lld : i32} : () -> i32\n",
-                     p->num_values, (long long)(int32_t)e->value);
+      at_strbuf_addf(
+          &p->out,
+          "%%v%u = \"arith.constant\"() {value = %lld : i32} : () -> i32\n",
+          p->num_values, (long long)(int32_t)e->value);
       break;
     case AT_AFFINE_DIM:
       if (e->value < 0 || e->value >= p->num_dims)
@@ -36,9 +38,9 @@ static at_status put_expr(printer *p, const at_maffine *e, int depth,
     case AT_AFFINE_MUL:
       AT_TRY(put_expr(p, e->lhs, depth + 1, &lhs));
       AT_TRY(put_expr(p, e->rhs, depth + 1, &rhs));
-      at_strbuf_addf(&p->out, "%%v%u = \"arith.%s\"(%%v%u, %%v%u) : (i32, i32) -> i32\n",
-                     p->num_values, e->kind == AT_AFFINE_ADD ? "addi" : "muli",
-                     lhs, rhs);
+      at_strbuf_addf(
+          &p->out, "%%v%u = \"arith.%s\"(%%v%u, %%v%u) : (i32, i32) -> i32\n",
+          p->num_values, e->kind == AT_AFFINE_ADD ? "addi" : "muli", lhs, rhs);
       break;
     default:
       return refuse(p, "a quotient, remainder or symbol");

@@ -1,17 +1,17 @@
 // Custom calls that XLA's clients know by name and that are ops, or small
-// graphs of them: StableHLO's stand-ins for MHLO's ops, and image resizing. This
-// comes before partitioning, which knows how to cut those.
+// graphs of them: StableHLO's stand-ins for MHLO's ops, and image resizing.
+// This comes before partitioning, which knows how to cut those.
 #include "abi/attrdict.h"
 #include "passes/passes_internal.h"
 
 static const struct {
   const char *target;
   at_op op;
-} elementwise[] = {{"mhlo.acos", AT_OP_ACOS},     {"mhlo.acosh", AT_OP_ACOSH},
-                   {"mhlo.asin", AT_OP_ASIN},     {"mhlo.asinh", AT_OP_ASINH},
-                   {"mhlo.atanh", AT_OP_ATANH},   {"mhlo.cosh", AT_OP_COSH},
-                   {"mhlo.erf", AT_OP_ERF},       {"mhlo.erf_inv", AT_OP_ERF_INV},
-                   {"mhlo.sinh", AT_OP_SINH},     {"mhlo.tan", AT_OP_TAN}};
+} elementwise[] = {{"mhlo.acos", AT_OP_ACOS},   {"mhlo.acosh", AT_OP_ACOSH},
+                   {"mhlo.asin", AT_OP_ASIN},   {"mhlo.asinh", AT_OP_ASINH},
+                   {"mhlo.atanh", AT_OP_ATANH}, {"mhlo.cosh", AT_OP_COSH},
+                   {"mhlo.erf", AT_OP_ERF},     {"mhlo.erf_inv", AT_OP_ERF_INV},
+                   {"mhlo.sinh", AT_OP_SINH},   {"mhlo.tan", AT_OP_TAN}};
 
 static at_status one_op(at_rw *r, at_node *n, at_op op) {
   at_value v;
@@ -22,14 +22,15 @@ static at_status one_op(at_rw *r, at_node *n, at_op op) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// (x) -> (values, indices) along the minor dimension, as many as the result has.
+// (x) -> (values, indices) along the minor dimension, as many as the result
+// has.
 static at_status top_k(at_rw *r, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]), *y = &n->types[0];
   at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG_DICT);
   at_dict_value largest;
   if (n->num_results != 2 || x->rank == 0 || y->rank != x->rank) return AT_OK;
-  bool smallest = at_dict_find(config.ptr, config.len, "largest", &largest) &&
-                  !largest.i;
+  bool smallest =
+      at_dict_find(config.ptr, config.len, "largest", &largest) && !largest.i;
   at_attr attrs[2] = {at_attr_int(AT_ATTR_K, y->dims[y->rank - 1]),
                       at_attr_int(AT_ATTR_LARGEST, !smallest)};
   at_node_desc d = {.op = AT_OP_TOP_K,

@@ -27,9 +27,8 @@ typedef struct tap {
 } tap;
 
 static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
-  float scale = k->align_corners && out > 1
-                    ? (float)(in - 1) / (float)(out - 1)
-                    : (float)in / (float)out;
+  float scale = k->align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1)
+                                            : (float)in / (float)out;
   float half = k->half_pixel ? 0.5F : 0.0F;
   float at = ((float)i + half) * scale;
   if (!k->bilinear) {
@@ -136,8 +135,7 @@ static at_status gradient_dim(at_node *n, const resize_rule *k, int64_t dim,
   dims[RANK - 1] = in;
   AT_TRY(at_type_make(a, AT_F32, (at_dims){dims, RANK}, &type));
   AT_TRY(constant(n, AT_F32, (at_dims){shape, 2}, w, &v[1]));
-  AT_TRY(
-      at_mk(n, AT_OP_DOT_GENERAL, v, 2, attrs, AT_LEN(attrs), &type, x));
+  AT_TRY(at_mk(n, AT_OP_DOT_GENERAL, v, 2, attrs, AT_LEN(attrs), &type, x));
   return at_mk_transpose(n, *x, perm, x);
 }
 
@@ -158,7 +156,8 @@ static at_status rule_read(const at_node *n, resize_rule *k) {
 }
 
 static at_status check(const at_node *n) {
-  const at_type *x = n->num_operands == 1 ? at_value_type(n->operands[0]) : NULL;
+  const at_type *x =
+      n->num_operands == 1 ? at_value_type(n->operands[0]) : NULL;
   if (!x || n->num_results != 1 || x->rank != RANK ||
       n->types[0].rank != RANK || x->dtype != n->types[0].dtype ||
       x->dims[0] != n->types[0].dims[0] || x->dims[3] != n->types[0].dims[3])

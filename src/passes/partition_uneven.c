@@ -171,8 +171,8 @@ static at_status padded_dims(at_cut *c, const char *sharding, const at_type *t,
   for (uint32_t d = 0; d < t->rank; d++) {
     int64_t n = tiles.ptr[d], each = t->dims[d] / n + (t->dims[d] % n != 0);
     if (__builtin_mul_overflow(each, n, &dims[d]))
-      return AT_FAIL(AT_INVALID_ARGUMENT, "sharding `%.200s` has too many parts",
-                     sharding);
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "sharding `%.200s` has too many parts", sharding);
     uneven |= dims[d] != t->dims[d];
   }
   if (uneven) *out = (at_dims){dims, t->rank};
