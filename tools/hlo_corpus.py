@@ -2,6 +2,7 @@
 """Programs as jaxlib serialises them, before and after XLA:CPU's optimisation, run by Atoll in format "hlo".
 
 usage: hlo_corpus.py [--programs 500] [--seed 1] [--library build/release/libatoll.so] [--work FOLDER] [--only NUMBERS]
+                     [--again]
 
 Draws functions (hlo_programs.py), writes each one's HloModuleProto as lowered and as XLA:CPU has compiled it, with
 arguments and XLA:CPU's results, and runs them in a process of its own through the PJRT C API. Results agree within
@@ -89,22 +90,42 @@ class Runner:
     self.client = pypjrt.Client.create(library)
     self.plugin = self.client._plugin
 
-  def compile(self, proto, devices, spread):
+  def compile(self, proto, devices, spread, form=b"hlo"):
     from pypjrt import CompileOptions, Executable
     options = CompileOptions(num_partitions=devices, use_spmd_partitioning=devices > 1,
                              allow_spmd_sharding_propagation_to_output=[spread]).encode(self.plugin.abi)
-    held = [ctypes.create_string_buffer(b, len(b)) for b in (proto, b"hlo", options)]
+    held = [ctypes.create_string_buffer(b, len(b)) for b in (proto, form, options)]
     where = [ctypes.cast(b, ctypes.c_void_p) for b in held]
-    program = self.plugin.args("PJRT_Program", code=where[0], code_size=len(proto), format=where[1], format_size=3)
+    program = self.plugin.args("PJRT_Program", code=where[0], code_size=len(proto), format=where[1], format_size=len(form))
     a = self.plugin.args("PJRT_Client_Compile_Args", client=self.client.address, program=ctypes.addressof(program),
                          compile_options=where[2], compile_options_size=len(options))
     self.plugin.call("PJRT_Client_Compile", a)
     return Executable(self.plugin, a.executable, self.client)
 
-  def run(self, name, proto, args, results, sharded):
-    import numpy as np
+  def optimized(self, executable):
+    """(what it is, bytes) of the program that clients show as text."""
+    program = self.plugin.args("PJRT_Program")
+    a = self.plugin.args("PJRT_Executable_OptimizedProgram_Args", executable=executable._executable(),
+                         program=ctypes.addressof(program))
+    self.plugin.call("PJRT_Executable_OptimizedProgram", a)
+    code = ctypes.create_string_buffer(program.code_size)
+    program.code = ctypes.cast(code, ctypes.c_void_p)
+    self.plugin.call("PJRT_Executable_OptimizedProgram", a)
+    return ctypes.string_at(program.format, program.format_size), code.raw
+
+  def run(self, name, proto, args, results, sharded, again):
     devices = len(args[0]) if sharded else 1
     executable = self.compile(proto, devices, name.startswith("manual"))
+    if again:
+      form, proto = self.optimized(executable)
+      if form != b"hlo_with_config":
+        raise RuntimeError(f"is shown as {form.decode()}")
+      shown(proto)
+      executable = self.compile(proto, devices, False, form)
+    return self.execute(executable, args, results, devices)
+
+  def execute(self, executable, args, results, devices):
+    import numpy as np
     with self.client.devices() as there:
       buffers = []
       for d in range(devices):
@@ -126,6 +147,21 @@ class Runner:
           data = out[d][k].to_host(bytearray(max(1, want.nbytes)))
           got[k][d] = np.frombuffer(bytes(data)[:want.nbytes], want.dtype).reshape(want.shape)
     return got
+
+
+def shown(proto):
+  """The text that jaxlib makes of an HloModuleProtoWithConfig."""
+  from jaxlib import _hlo
+  at, size, shift = 1, 0, 0
+  while True:  # the length of the first field, the module
+    size |= (proto[at] & 127) << shift
+    at, shift = at + 1, shift + 7
+    if proto[at - 1] < 128:
+      break
+  text = _hlo.HloModule.from_serialized_hlo_module_proto(proto[at:at + size]).to_string()
+  if "is_scheduled=true" not in text:
+    raise RuntimeError("the text has no schedule")
+  return text
 
 
 def code_of(abi, dtype):
@@ -158,7 +194,7 @@ def distance(got, want):
   return float(np.max(np.abs(a - b)[~same])) / largest / eps / limit
 
 
-def run_all(folder, library, numbers, start):
+def run_all(folder, library, numbers, start, again):
   """One line of JSON for each program, so that a stop names the one it stopped at."""
   runner = Runner(library)
   for path in sorted(folder.glob("*.pb")):
@@ -168,21 +204,21 @@ def run_all(folder, library, numbers, start):
     name, sharded, args, results = pickle.loads(path.with_suffix(".pkl").read_bytes())
     print(json.dumps({"begin": number, "name": name}), flush=True)
     try:
-      got = runner.run(name, path.read_bytes(), args, results, sharded)
+      got = runner.run(name, path.read_bytes(), args, results, sharded, again)
       off = max((distance(g, w) for gs, ws in zip(got, results) for g, w in zip(gs, ws)), default=0.0)
       print(json.dumps({"off": off}), flush=True)
     except Exception as e:
       print(json.dumps({"error": f"{type(e).__name__}: {e}"[:2000]}), flush=True)
 
 
-def run_apart(folder, library, only):
+def run_apart(folder, library, only, again):
   """{number: (name, outcome)}; a process that stops is started again behind the program."""
   found, start = {}, 0
   count = len(list(folder.glob("*.pb")))
   env = {**os.environ, "PYTHONPATH": str(TOP / "tools"), "ATOLL_TARGET": "v6e:2x4"}
   while start < count:
     child = subprocess.run([sys.executable, __file__, "--run", str(folder), "--library", str(library), "--start", str(start),
-                            "--only", only], capture_output=True, text=True, env=env)
+                            "--only", only, *["--again"] * again], capture_output=True, text=True, env=env)
     number = None
     for line in child.stdout.splitlines():
       x = json.loads(line)
@@ -227,11 +263,12 @@ def main():
   p.add_argument("--library", default=os.environ.get("ATOLL_LIBRARY", str(TOP / "build" / "release" / "libatoll.so")))
   p.add_argument("--work", help="keeps the programs; one that has some is not filled again")
   p.add_argument("--only", default="", help="numbers of programs, with commas")
+  p.add_argument("--again", action="store_true", help="runs what Atoll shows as the optimized program instead")
   p.add_argument("--run", help=argparse.SUPPRESS)
   p.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
   o = p.parse_args()
   if o.run:
-    return run_all(pathlib.Path(o.run), o.library, {int(n) for n in o.only.split(",") if n}, o.start)
+    return run_all(pathlib.Path(o.run), o.library, {int(n) for n in o.only.split(",") if n}, o.start, o.again)
   os.environ["JAX_PLATFORMS"] = "cpu"
   os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
   with tempfile.TemporaryDirectory() as temporary:
@@ -239,7 +276,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.glob("*.pb")):
       print(f"{make(folder, o.programs, o.seed)} drawn functions were not made", flush=True)
-    return judge(run_apart(folder, o.library, o.only))
+    return judge(run_apart(folder, o.library, o.only, o.again))
 
 
 if __name__ == "__main__":

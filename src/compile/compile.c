@@ -567,7 +567,24 @@ static at_status optimise_plainly(job *j) {
   return AT_OK;
 }
 
-static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
+// For clients that show what libtpu would: fusions, layouts, the schedule.
+static at_status write_xla(job *j, const at_compile_options *o, at_strbuf *out) {
+  const at_machine *machine;
+  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
+  size_t n = 0;
+  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
+  bool is_chip = !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
+                 !strcmp(machine->platform, "tpu");
+  at_hloproto_write_options w = {.tiles = is_chip,
+                                 .param_shardings = o->param_shardings,
+                                 .result_shardings = o->result_shardings};
+  AT_TRY(optimise(j));
+  AT_TRY(at_core_tell_memory(j->module, j->arena));
+  return at_hloproto_write(j->module, &w, out);
+}
+
+static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
+                            at_strbuf *out) {
   if (s == AT_STAGE_MLIR && j->mlir) {
     at_mlir_print_options o = {.locations = false, .elide_dense_over = 64};
     return at_mlir_print(j->mlir, &o, out);
@@ -580,6 +597,7 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
     AT_TRY(at_core_tell_memory(j->module, j->arena));
     return at_stablehlo_print(j->module, out);
   }
+  if (s == AT_STAGE_XLA) return write_xla(j, o, out);
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;
@@ -594,7 +612,7 @@ at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stag
                           at_strbuf *out) {
   job j;
   at_status st = start(&j, program, o, at_arena_create());
-  if (!st.err) st = whole(&j, dump_stage(&j, s, out));
+  if (!st.err) st = whole(&j, dump_stage(&j, o, s, out));
   end(&j);
   return st;
 }

@@ -25,6 +25,8 @@ typedef struct at_compile_options {
   bool verify_each;       // or ATOLL_VERIFY=1
   bool no_cache;          // or ATOLL_CACHE=off
   bool placements;        // at_compile_module: keep copies between memories
+  // AT_STAGE_XLA: OpSharding of parameters and results, as bytes; NULL: none.
+  const at_str *param_shardings, *result_shardings;
   // at_compile: asked now and then by the calling thread; true: it returns CANCELLED
   // at once. NULL: never.
   bool (*interrupted)(void);
@@ -47,7 +49,8 @@ at_status at_knobs_check(void);
 typedef enum at_stage {
   AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
   AT_STAGE_ASM,
-  AT_STAGE_STABLEHLO  // of one device, before ops are fused: StableHLO again
+  AT_STAGE_STABLEHLO,  // of one device, before ops are fused: StableHLO again
+  AT_STAGE_XLA  // optimised and in order: an HloModuleProtoWithConfig
 } at_stage;
 // The program as it will run: optimised and in order; with `plan` (else NULL) also
 // with the copies that the memory plan makes and without those that it saves, and the

@@ -31,6 +31,20 @@ bool at_hloproto_is(at_bytes b);
 at_status at_hloproto_read(at_bytes b, at_hloproto_form form, at_arena *a,
                            at_module **out);
 
+typedef struct at_hloproto_write_options {
+  bool tiles;  // layouts say how a TPU tiles its arrays: {1,0:T(8,128)}
+  // OpSharding of the entry's parameters and results, as bytes; NULL: none.
+  const at_str *param_shardings, *result_shardings;
+} at_hloproto_write_options;
+// An HloModuleProtoWithConfig of the graph as it stands: the order of its nodes
+// is the schedule, FUSIONs are fusions, regions are computations whose captured
+// values have become parameters. Ops that XLA has no opcode for are custom calls
+// of their name. What can be read back is the program again, but for the asynchronous
+// halves of ops that XLA has none of.
+at_status at_hloproto_write(const at_module *m,
+                            const at_hloproto_write_options *o,
+                            at_strbuf *out);
+
 // Markdown: each opcode and the hlo op that it becomes.
 at_status at_hloproto_ops_doc(at_strbuf *out);
 

@@ -4,21 +4,26 @@
 #include "abi/attrdict.h"
 #include "passes/passes_internal.h"
 
-static const struct {
-  const char *target;
+// The op of a target such as "mhlo.erf" or "chlo.lgamma"; COUNT: it is none.
+static at_op op_of(const at_node *n, at_str target) {
   at_op op;
-} elementwise[] = {{"mhlo.acos", AT_OP_ACOS},   {"mhlo.acosh", AT_OP_ACOSH},
-                   {"mhlo.asin", AT_OP_ASIN},   {"mhlo.asinh", AT_OP_ASINH},
-                   {"mhlo.atanh", AT_OP_ATANH}, {"mhlo.cosh", AT_OP_COSH},
-                   {"mhlo.erf", AT_OP_ERF},     {"mhlo.erf_inv", AT_OP_ERF_INV},
-                   {"mhlo.sinh", AT_OP_SINH},   {"mhlo.tan", AT_OP_TAN}};
+  if (!at_str_starts(target, "mhlo.") && !at_str_starts(target, "chlo."))
+    return AT_OP_COUNT;
+  at_str text = {target.ptr + 5, target.len - 5};
+  if (!at_op_parse(text, &op) || !at_op_is(op, AT_ELEMENTWISE))
+    return AT_OP_COUNT;
+  // Elements of one type, and nothing else to say.
+  const at_op_info *info = at_op_of(op);
+  bool plain = info->attr_count == 0 ||
+               (info->attr_count == 1 &&
+                info->attrs[0] == AT_ATTR_RESULT_ACCURACY);
+  return plain && (int32_t)n->num_operands == info->min_operands ? op
+                                                                 : AT_OP_COUNT;
+}
 
 static at_status one_op(at_rw *r, at_node *n, at_op op) {
   at_value v;
-  if (!at_type_eq(at_value_type(n->operands[0]), &n->types[0]))
-    return at_fail_at(AT_INVALID_ARGUMENT, n,
-                      "the result is not of the operand's type");
-  AT_TRY(at_mk1(n, op, n->operands[0], &v));
+  AT_TRY(at_mk(n, op, n->operands, n->num_operands, NULL, 0, &n->types[0], &v));
   return at_fwd_set(r, n, 0, v);
 }
 
@@ -52,12 +57,12 @@ static at_status top_k(at_rw *r, at_node *n) {
 
 static at_status named_node(at_rw *r, at_node *n) {
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  if (n->num_operands != 1 || n->num_results == 0) return AT_OK;
+  if (n->num_results == 0 || n->num_operands == 0) return AT_OK;
+  at_op op = op_of(n, target);
+  if (op != AT_OP_COUNT && n->num_results == 1) return one_op(r, n, op);
+  if (n->num_operands != 1) return AT_OK;
   if (at_str_is(target, "mhlo.topk")) return top_k(r, n);
   if (n->num_results != 1) return AT_OK;
-  for (size_t i = 0; i < AT_LEN(elementwise); i++)
-    if (at_str_is(target, elementwise[i].target))
-      return one_op(r, n, elementwise[i].op);
   return at_expand_resize(r, n);
 }
 

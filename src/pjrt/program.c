@@ -281,28 +281,43 @@ static at_status check_program(const PJRT_Program *p, at_program_format *out) {
   return AT_OK;
 }
 
-at_str at_pjrt_program_text(at_pjrt_program *p) {
+// The program at a stage; *out: owned, NULL where it has no such form.
+static void show(const at_pjrt_program *p, at_stage stage, at_pjrt_blob **out) {
+  at_strbuf b = {0};
+  size_t n = (size_t)p->num_inputs + p->num_outputs;
+  at_str *shardings = p->shardings ? calloc(n + 1, sizeof *shardings) : NULL;
+  for (size_t i = 0; shardings && i < n; i++)
+    shardings[i] = (at_str){p->shardings[i], p->sharding_sizes[i]};
+  at_compile_options o = {
+      .request = p->options,
+      .dump_dir = "",
+      .param_shardings = shardings,
+      .result_shardings = shardings ? shardings + p->num_inputs : NULL};
+  at_status st = at_compile_dump(p->source, &o, stage, &b);
+  if (at_ok(st)) st = at_strbuf_status(&b);
+  *out = at_code_take(st) ? NULL : at_pjrt_blob_copy(b.ptr, b.len);
+  at_strbuf_free(&b);
+  free(shardings);
+}
+
+at_str at_pjrt_program_text(at_pjrt_program *p, const char **format) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
-  // Kernels, and lookups that quantise, are shown as what they do; XLA's
-  // messages, as clients read only MLIR here, as StableHLO.
-  bool shown = memmem(source.ptr, source.len, "tpu_custom_call", 15) ||
-               memmem(source.ptr, source.len, "quantization_config", 19) ||
-               at_compile_is_proto(p->source);
-  if (!source.len || (p->parsed.num_partitions <= 1 && !shown)) return source;
-  char *text = atomic_load(&p->shown);
-  if (!text) {
-    at_strbuf b = {0};
-    at_compile_options o = {.request = p->options, .dump_dir = ""};
-    at_status st = at_compile_dump(p->source, &o, AT_STAGE_STABLEHLO, &b);
-    if (!st.err) st = at_strbuf_status(&b);
-    if (st.err) at_strbuf_free(&b);
-    if (at_code_take(st)) return source;  // an op that StableHLO does not have
-    if (atomic_compare_exchange_strong(&p->shown, &text, b.ptr))
-      text = b.ptr;
-    else
-      at_strbuf_free(&b);  // another thread was faster
+  *format = "mlir";
+  if (!source.len) return source;
+  at_pjrt_blob *blob = atomic_load(&p->shown);
+  // Lookups that quantise are shown with their tables' types.
+  bool quantised = memmem(source.ptr, source.len, "quantization_config", 19);
+  if (!blob) {
+    show(p, quantised ? AT_STAGE_STABLEHLO : AT_STAGE_XLA, &blob);
+    if (!blob) return source;  // an op without a form there
+    at_pjrt_blob *was = NULL;
+    if (!atomic_compare_exchange_strong(&p->shown, &was, blob)) {
+      free(blob);  // another thread was faster
+      blob = was;
+    }
   }
-  return at_str_of(text);
+  if (!quantised) *format = "hlo_with_config";
+  return (at_str){(const char *)blob->bytes, blob->size};
 }
 
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
