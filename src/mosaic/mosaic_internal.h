@@ -30,6 +30,9 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
+// An operation without a tag under the name, in the form and with the tag that
+// this room has for it; untouched where it has none.
+at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op);
 // Floats that are widened and narrowed back are not.
 void at_mosaic_fold(at_mosaic_kernel *k);
 // Loads that only stand before a store to the same place, and what nobody reads
