@@ -22,8 +22,8 @@ at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 
 // ---- Numbers
-// The result of an operation on scalars (integers.c) of which those with `known`
-// are the numbers x. false: it is not known.
+// The result of an operation on scalars (integers.c) of which those with
+// `known` are the numbers x. false: it is not known.
 bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
                           const int64_t x[3], int64_t *out);
 

@@ -50,8 +50,7 @@ static at_status annotate(at_mosaic_kernel *k, at_mop *op) {
 
 static at_status space_is(at_mosaic_kernel *k, at_mop *op) {
   at_str have = {0}, want = {0};
-  if (op->num_operands != 1)
-    return malformed(k, op, "one operand is expected");
+  if (op->num_operands != 1) return malformed(k, op, "one operand is expected");
   const at_mattr *space = op->operands[0]->type->space, *v;
   if (space) at_mosaic_attr_text(space, &have);
   if (!at_mosaic_attr_text(at_mop_attr(op, "memory_space"), &want))

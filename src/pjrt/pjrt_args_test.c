@@ -83,9 +83,9 @@ static void null_handles(void **state) {
   }
 }
 
-// What a function says of null handles when its args claim `size` bytes; it must
-// not write behind them. `real`: how many the client has, more than it claims
-// where the size was defined too small.
+// What a function says of null handles when its args claim `size` bytes; it
+// must not write behind them. `real`: how many the client has, more than it
+// claims where the size was defined too small.
 static int code_at_size(const entry *e, size_t size, size_t real) {
   union {
     size_t words[256];
