@@ -6,12 +6,11 @@
   tools/jax_versions.py --table    docs/jax_versions.md from the results so far
 
 A version's tests are ../shared/conformance/jax-VERSION-tests.tar.xz (--tests names another version's). Results go to
-build/jax-versions/VERSION-CHIPS.json. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
+build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
 not count. A file that cannot be imported is one failed test. Tests of GPUs and of the source tree are left out.
 """
 import argparse
 import collections
-import datetime
 import json
 import os
 import pathlib
@@ -44,7 +43,7 @@ def environment(options, folder, chips):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ATOLL_", "JAX_", "XLA_", "PJRT_"))}
     env.pop("TPU_LIBRARY_PATH", None)
     env.update(JAX_NUM_GENERATED_CASES="1", JAX_SKIP_SLOW_TESTS="1", JAX_TESTLIB=str(folder / "testlib"),
-               JAX_SAMPLE=str(options.sample), JAX_SAMPLE_SALTS=options.salts, PYTHONPATH=str(TOP / "tools"),
+               JAX_SAMPLE=str(options.sample), JAX_SAMPLE_SALT=options.salt, PYTHONPATH=str(TOP / "tools"),
                PATH=os.pathsep.join([str(pathlib.Path(options.executable).parent), os.environ["PATH"]]))
     if chips:
         env.update(TPU_LIBRARY_PATH=str(pathlib.Path(options.library).resolve()), JAX_PLATFORMS="tpu,cpu",
@@ -92,7 +91,7 @@ def about(executable):
 def test_version(options, version, chips):
     options.executable = os.path.abspath(options.pythons[version])
     folder = unpack(options.tests.get(version, version))
-    name = f"{version}-{chips}"
+    name = f"{version}-{chips}-{options.salt}"
     files = files_of(options, folder)
     env = environment(options, folder, chips)
     kernels = [f for f in files if f.startswith("tests/pallas/")]
@@ -107,28 +106,27 @@ def test_version(options, version, chips):
         only.write_text("\n".join(failed))
         env = dict(environment(options, folder, None), JAX_ONLY=str(only))
         on_cpu = run(options, folder, env, sorted({n.split("::")[0] for n in failed}), name + "-cpu")
-    counts, failures = collections.defaultdict(collections.Counter), []
+    failures = []
     for node, (verdict, message) in sorted(verdicts.items()):
         other = on_cpu.get(node, ("", ""))[0]
         if verdict == "failed" and other == "failed":
-            verdict = "failed on CPU too"
-        counts["pallas" if node.startswith("tests/pallas/") else "other"][verdict] += 1
-        if verdict in ("failed", "failed on CPU too", "not imported"):
-            failures.append({"test": node, "verdict": verdict, "cpu": other, "message": message[-3000:]})
+            verdicts[node] = ("failed on CPU too", message)
+        if verdict in ("failed", "not imported"):
+            failures.append({"test": node, "verdict": verdicts[node][0], "cpu": other, "message": message[-3000:]})
     jax, jaxlib, python = about(options.executable)
     out = {"jax": jax, "jaxlib": jaxlib, "python": python, "tests": options.tests.get(version, version), "chips": chips,
-           "sample": options.sample, "salts": options.salts, "counts": counts, "failures": failures,
-           "date": datetime.date.today().isoformat()}
+           "sample": options.sample, "verdicts": {n: v[0] for n, v in verdicts.items()}, "failures": failures}
     (RESULTS / f"{name}.json").write_text(json.dumps(out, indent=1))
     print(f"{name}: {describe(out)}", flush=True)
 
 
 def sums(result):
-    total = sum((collections.Counter(c) for c in result["counts"].values()), collections.Counter())
+    """Counts by verdict, how many ran, how many of those failed, how many were of Pallas, the share that passed."""
+    total = collections.Counter(result["verdicts"].values())
     bad = total["failed"] + total["not imported"]
     ran = total["passed"] + bad
-    pallas = collections.Counter(result["counts"].get("pallas", {}))
-    return total, ran, bad, pallas["passed"] + pallas["failed"], total["passed"] / max(ran, 1)
+    pallas = sum(n.startswith("tests/pallas/") and v in ("passed", "failed") for n, v in result["verdicts"].items())
+    return total, ran, bad, pallas, total["passed"] / max(ran, 1)
 
 
 def describe(result):
@@ -142,9 +140,12 @@ def order(result):
 
 
 def table():
-    results = [json.loads(p.read_text()) for p in RESULTS.glob("*-[0-9].json")]
+    results = {}
+    for path in sorted(RESULTS.glob("*-[0-9]-*.json")):
+        r = json.loads(path.read_text())
+        results.setdefault(path.stem.rpartition("-")[0], r)["verdicts"].update(r["verdicts"])
     lines = []
-    for r in sorted(results, key=order):
+    for r in sorted(results.values(), key=order):
         total, ran, bad, pallas, share = sums(r)
         lines.append(f"| {r['jax']} | {r['python']} | {r['tests']} | {r['chips']} | {ran} | {pallas} | {total['passed']} | {bad} | "
                      f"{total['failed on CPU too']} | {total['skipped']} | {share:.1%} |")
@@ -174,9 +175,10 @@ def main():
     options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     options.pythons, options.tests = pairs(options.python), pairs(options.tests)
-    for version in options.pythons:
+    for options.salt in options.salts.split(","):
         for chips in options.chips.split(","):
-            test_version(options, version, chips)
+            for version in options.pythons:
+                test_version(options, version, chips)
     if options.table:
         table()
 
