@@ -23,6 +23,7 @@
 #include "compile/sparse.h"
 #include "cost/count.h"
 #include "compile/steps.h"
+#include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
@@ -41,7 +42,9 @@ typedef struct job {
   const char *dump_dir;
   char dump_prefix[80];
   int dumps;
-  const at_mmodule *mlir;  // NULL: the program is hlo text
+  const at_mmodule *mlir;  // NULL: the program is hlo text or a proto
+  bool is_proto;
+  at_hloproto_form form;
   at_places places;        // of mlir
   at_module *module;
   at_map choices;
@@ -114,8 +117,12 @@ static void apply_request(job *j) {
 
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
-  AT_TRY(j->mlir ? at_import(j->mlir, j->arena, &j->module)
-                 : at_hlo_parse(text, j->arena, &j->module));
+  if (j->mlir)
+    AT_TRY(at_import(j->mlir, j->arena, &j->module));
+  else if (j->is_proto)
+    AT_TRY(at_hloproto_read(j->program, j->form, j->arena, &j->module));
+  else
+    AT_TRY(at_hlo_parse(text, j->arena, &j->module));
   apply_request(j);
   AT_TRY(at_layouts_settle(j->module));
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
@@ -380,6 +387,11 @@ static at_status read_meaning(job *j) {
   add_request(j, d);
   if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len}, "hlo module"))
     return at_digest_add(d, j->program), AT_OK;
+  j->is_proto = j->form != AT_HLOPROTO_UNKNOWN || at_hloproto_is(j->program);
+  if (j->is_proto) {
+    at_digest_add_u64(d, 1u + (uint64_t)j->form);
+    return at_digest_add(d, j->program), AT_OK;
+  }
   at_mmodule *m;
   AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
   j->mlir = m;
@@ -405,6 +417,11 @@ static at_status make_key(job *j) {
 // `a`: where everything lives; the caller's.
 static at_status start(job *j, at_bytes program, const at_compile_options *o, at_arena *a) {
   *j = (job){.arena = a, .program = program, .has_request = o->request.len > 0};
+  static const at_hloproto_form forms[] = {
+      [AT_PROGRAM_ANY] = AT_HLOPROTO_UNKNOWN,
+      [AT_PROGRAM_HLO] = AT_HLOPROTO_MODULE,
+      [AT_PROGRAM_HLO_WITH_CONFIG] = AT_HLOPROTO_WITH_CONFIG};
+  j->form = forms[o->format];
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();

@@ -9,7 +9,15 @@
 #include "base/digest.h"
 #include "base/strbuf.h"
 
+// What the program's bytes are.
+typedef enum at_program_format {
+  AT_PROGRAM_ANY,  // looked at: MLIR bytecode or text, hlo text, XLA's protos
+  AT_PROGRAM_HLO,  // HloModuleProto
+  AT_PROGRAM_HLO_WITH_CONFIG  // HloModuleProtoWithConfig
+} at_program_format;
+
 typedef struct at_compile_options {
+  at_program_format format;
   at_bytes request;       // CompileOptionsProto; may be empty
   uint64_t cpu_features;  // 0: this machine's (base/cpu.h)
   uint32_t threads;       // 0: this machine's; for code generation and splitting
@@ -22,7 +30,7 @@ typedef struct at_compile_options {
   bool (*interrupted)(void);
 } at_compile_options;
 
-// Compiles MLIR bytecode or text, or hlo text ("hlo module ..."). `out`: malloc'd
+// Compiles MLIR bytecode or text, hlo text ("hlo module ...") or an HloModuleProto. `out`: malloc'd
 // block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
 // Every at_compile that runs now returns CANCELLED at once. What they were doing ends

@@ -276,6 +276,7 @@ static at_status expand_node(at_rw *r, at_node *n) {
       return permute(r, n);
     case AT_OP_CUSTOM_CALL:
       AT_TRY(at_expand_sparse(r, n));
+      AT_TRY(at_expand_resize(r, n));
       return at_expand_top_k(r, n);
     default:
       return at_op_is(n->op, AT_COLLECTIVE) ? collective(r, n) : AT_OK;

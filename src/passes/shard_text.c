@@ -601,6 +601,17 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
   return AT_OK;
 }
 
+at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out) {
+  scan s = scan_of(text);
+  bool ok;
+  *out = (at_dims){0};
+  if (!take(&s, "{") || !take(&s, "devices") || !take(&s, "=")) return AT_OK;
+  AT_TRY(numbers(a, &s, '[', out, &ok));
+  for (uint32_t i = 0; ok && i < out->rank; i++) ok = out->ptr[i] > 0;
+  if (!ok) *out = (at_dims){0};
+  return AT_OK;
+}
+
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   uint32_t manual;
   if (text.len && text.ptr[0] == '{')

@@ -260,7 +260,7 @@ at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   return AT_OK;
 }
 
-static at_status check_program(const PJRT_Program *p) {
+static at_status check_program(const PJRT_Program *p, at_program_format *out) {
   if (!p) return AT_FAIL(AT_INVALID_ARGUMENT, "program is NULL");
   if (p->struct_size < PJRT_Program_STRUCT_SIZE)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -269,12 +269,13 @@ static at_status check_program(const PJRT_Program *p) {
   at_str format = {p->format, p->format ? p->format_size : 0};
   if (!p->code || !p->code_size)
     return AT_FAIL(AT_INVALID_ARGUMENT, "the program is empty");
-  if (at_str_is(format, "hlo") || at_str_is(format, "hlo_with_config"))
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "programs in format \"%.*s\"\n"
-                   "hint: pass the program as StableHLO in format \"mlir\"",
-                   (int)format.len, format.ptr);
-  if (!at_str_is(format, "mlir"))
+  if (at_str_is(format, "hlo"))
+    *out = AT_PROGRAM_HLO;
+  else if (at_str_is(format, "hlo_with_config"))
+    *out = AT_PROGRAM_HLO_WITH_CONFIG;
+  else if (at_str_is(format, "mlir"))
+    *out = AT_PROGRAM_ANY;
+  else
     return AT_FAIL(AT_INVALID_ARGUMENT, "unknown program format \"%.*s\"",
                    (int)AT_MIN(format.len, 64u), format.ptr ? format.ptr : "");
   return AT_OK;
@@ -305,12 +306,14 @@ at_str at_pjrt_program_text(at_pjrt_program *p) {
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out) {
-  AT_TRY(check_program(program));
+  at_program_format format;
+  AT_TRY(check_program(program, &format));
   if (options.len && !options.ptr)
     return AT_FAIL(AT_INVALID_ARGUMENT, "compile_options is NULL");
   at_bytes source = {(const uint8_t *)program->code, program->code_size};
   at_bytes executable = {0}, options_copy = {0}, source_copy = {0};
-  at_compile_options o = {.request = options,
+  at_compile_options o = {.format = format,
+                          .request = options,
                           .interrupted = at_pjrt_interrupted};
   // Before the work of compiling: options that are wrong are the cheaper error.
   at_pjrt_options parsed;
