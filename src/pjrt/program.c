@@ -294,7 +294,7 @@ at_str at_pjrt_program_text(at_pjrt_program *p) {
     at_status st = at_compile_dump(p->source, &o, AT_STAGE_STABLEHLO, &b);
     if (!st.err) st = at_strbuf_status(&b);
     if (st.err) at_strbuf_free(&b);
-    if (at_code_take(st)) return source;  // an op that StableHLO does not have
+    if (at_code_take(st)) return source;
     if (atomic_compare_exchange_strong(&p->shown, &text, b.ptr))
       text = b.ptr;
     else
