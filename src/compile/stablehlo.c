@@ -464,7 +464,9 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
 // ---- Ops
 static void print_comp(at_strbuf *b, const at_comp *c, const char *end);
 
-// Ops of the table that only CHLO has, and those that neither has.
+// Ops of the table that only CHLO has, and those that neither has. Clients do
+// not turn CHLO into HLO, so its ops are calls of their names, as `import`
+// reads them.
 static const char *dialect_of(at_op op) {
   switch (op) {
     case AT_OP_ACOS:
@@ -548,6 +550,14 @@ static void print_call(at_strbuf *b, const at_node *n) {
   at_strbuf_addc(b, '\n');
 }
 
+static void print_call_attrs(at_strbuf *b, const at_node *n) {
+  at_strbuf_addf(b, " {call_target_name = \"chlo.%s\", mhlo.attributes =",
+                 at_op_text(n->op));
+  size_t before = b->len;
+  print_attrs(b, n);
+  at_strbuf_addz(b, b->len == before ? " {}}" : "}");
+}
+
 static void print_node(at_strbuf *b, const at_node *n) {
   const char *dialect = dialect_of(n->op);
   if (!dialect || !has_form(n)) {
@@ -556,9 +566,12 @@ static void print_node(at_strbuf *b, const at_node *n) {
   }
   print_results(b, n);
   bool copy = n->op == AT_OP_COPY;  // the same value
-  bool fusion = n->op == AT_OP_FUSION;
-  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ", dialect,
-                 copy ? "reshape" : at_op_text(n->op));
+  bool fusion = n->op == AT_OP_FUSION, call = !strcmp(dialect, "chlo");
+  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ",
+                 call ? "stablehlo" : dialect,
+                 copy   ? "reshape"
+                 : call ? "custom_call"
+                        : at_op_text(n->op));
   print_values(b, n->operands, n->num_operands);
   if (n->num_regions) at_strbuf_addz(b, " (");
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -578,6 +591,8 @@ static void print_node(at_strbuf *b, const at_node *n) {
   if (n->num_regions) at_strbuf_addc(b, ')');
   if (fusion)
     print_fusion_kind(b, n);
+  else if (call)
+    print_call_attrs(b, n);
   else
     print_attrs(b, n);
   at_strbuf_addz(b, " : ");

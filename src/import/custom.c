@@ -187,17 +187,17 @@ static at_status ragged_all_to_all(at_imp *x, const at_mop *op) {
   return st;
 }
 
-// An op that StableHLO has no word for travels as a call of its name in MHLO,
-// with its attributes in a dictionary (`mhlo.erf`): the row of that name in
-// StableHLO or chlo. NULL: there is none.
+// An op that StableHLO has no word for travels as a call of its name in MHLO or
+// chlo, with its attributes in a dictionary (`mhlo.erf`): the row of that name
+// in StableHLO or chlo. NULL: there is none.
 static const at_imp_row *mhlo_row(at_str target) {
   static const char *const dialects[] = {"chlo", "stablehlo"};
   static const char *const renamed[][2] = {{"mhlo.topk", "chlo.top_k"}};
   char z[64];
   for (size_t i = 0; i < AT_LEN(renamed); i++)
-    if (at_str_is(target, renamed[i][0]))
-      return at_imp_row_find(renamed[i][1]);
-  if (!at_str_starts(target, "mhlo.")) return NULL;
+    if (at_str_is(target, renamed[i][0])) return at_imp_row_find(renamed[i][1]);
+  if (!at_str_starts(target, "mhlo.") && !at_str_starts(target, "chlo."))
+    return NULL;
   for (size_t i = 0; i < AT_LEN(dialects); i++) {
     int n = snprintf(z, sizeof z, "%s.%.*s", dialects[i], (int)target.len - 5,
                      target.ptr + 5);
