@@ -30,8 +30,8 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
-// An operation without a tag under the name, in the form and with the tag that
-// this room has for it; untouched where it has none.
+// An operation without a tag, or one that has another form here, under the name
+// and with the tag of that form; others stay as they are.
 at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op);
 // Floats that are widened and narrowed back are not.
 void at_mosaic_fold(at_mosaic_kernel *k);

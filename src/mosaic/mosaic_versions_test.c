@@ -151,6 +151,16 @@ static const form forms[] = {
         "compress_dim = 0 : i32, add = true",
         "vector<16xf32>, " ROW ", index, vector<16xi1>"),
      AT_MOSAIC_TPU_VECTOR_STORE, 4},
+    {18, "sc_vector_subcore",
+     OP("tpu.load", "%r, %i", "sublane_mask = array<i1: true, true>",
+        ROW ", index",
+        "vector<16xf32>") "\n" DO("tpu.store", "%t, %r, %i",
+                                  "sublane_mask = array<i1: true, true>, "
+                                  "sublane_stride = 1 : i32, "
+                                  "operandSegmentSizes = array<i32: 1, 1, 1, "
+                                  "0>",
+                                  "vector<16xf32>, " ROW ", index"),
+     AT_MOSAIC_TPU_VECTOR_STORE, 3},
     {18, "tc", OP("tpu.annotate", "%x", "no_store = true", F32, F32),
      AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT, 1},
     {18, "tc",

@@ -248,7 +248,7 @@ static at_status find_opcode(upgrade *u, at_mop *op) {
   AT_TRY_ALLOC(slot, at_map_put_ptr(&u->opcodes, op->name));
   if (!*slot) *slot = (void *)(uintptr_t)at_mosaic_opcode_find(op->name);
   op->tag = (uint32_t)(uintptr_t)*slot;
-  if (op->tag == AT_MOSAIC_NO_OP) AT_TRY(at_mosaic_rename(u->k, op));
+  AT_TRY(at_mosaic_rename(u->k, op));
   if (op->tag == AT_MOSAIC_NO_OP)
     return at_mosaic_fail(u->k, op, AT_UNIMPLEMENTED,
                           "operation %s is not known", op->name);

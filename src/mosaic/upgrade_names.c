@@ -1,5 +1,5 @@
 // Operations under names that this room does not use: what older versions had,
-// and what newer ones have for masked loads and stores and for remarks.
+// and what newer ones have for loads and stores of registers and for remarks.
 #include "mosaic/mosaic_internal.h"
 
 typedef at_status (*change)(at_mosaic_kernel *k, at_mop *op);
@@ -61,6 +61,34 @@ static at_status space_is(at_mosaic_kernel *k, at_mop *op) {
   return at_mosaic_attr_set(k->arena, op, "value", v);
 }
 
+// Whether one register is accessed as it lies in memory.
+static bool is_whole(const at_mop *op) {
+  int64_t stride = 1;
+  const at_mattr *mask = at_mop_attr(op, "sublane_mask");
+  if (!mask || mask->kind != AT_MATTR_DENSE_ARRAY) return false;
+  for (size_t i = 0; i < mask->data.len; i++)
+    if (!mask->data.ptr[i]) return false;
+  at_mosaic_attr_int(op, "sublane_stride", &stride);
+  return stride == 1;
+}
+
+static at_status no_strides(at_mosaic_kernel *k, at_mop *op) {
+  const at_mattr *none;
+  AT_TRY(at_mosaic_attr_set(k->arena, op, "sublane_mask", NULL));
+  AT_TRY(at_mosaic_attr_set(k->arena, op, "sublane_stride", NULL));
+  AT_TRY(at_mosaic_attr_new_i32s(k->arena, NULL, 0, &none));
+  return at_mosaic_attr_set(k->arena, op, "strides", none);
+}
+
+static at_status load(at_mosaic_kernel *k, at_mop *op) {
+  const at_mattr *segments;
+  if (op->num_operands < 1) return malformed(k, op, "an operand is missing");
+  int32_t sizes[3] = {1, (int32_t)(op->num_operands - 1), 0};
+  AT_TRY(at_mosaic_attr_new_i32s(k->arena, sizes, 3, &segments));
+  AT_TRY(at_mosaic_attr_set(k->arena, op, "operandSegmentSizes", segments));
+  return no_strides(k, op);
+}
+
 at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op) {
   static const struct {
     const char *name;
@@ -74,7 +102,14 @@ at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op) {
       {"tpu.vector_compress_store", AT_MOSAIC_TPU_VECTOR_STORE, compress},
       {"tpu.annotate", AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT, annotate},
       {"tpu.memref_memory_space_is", AT_MOSAIC_ARITH_CONSTANT, space_is},
+      {"tpu.load", AT_MOSAIC_TPU_VECTOR_LOAD, load},
+      {"tpu.store", AT_MOSAIC_TPU_VECTOR_STORE, no_strides},
   };
+  bool known = op->tag != AT_MOSAIC_NO_OP;
+  if (known &&
+      ((op->tag != AT_MOSAIC_TPU_LOAD && op->tag != AT_MOSAIC_TPU_STORE) ||
+       !is_whole(op)))
+    return AT_OK;
   for (size_t i = 0; i < AT_LEN(names); i++) {
     if (strcmp(op->name, names[i].name)) continue;
     op->name = at_mosaic_op_info_of(names[i].now)->name;
