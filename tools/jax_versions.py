@@ -3,7 +3,8 @@
 
   tools/jax_versions.py --python 0.9.2=venvs/0.9.2/bin/python [--python 0.12.0=... --tests 0.12.0=0.11.0]
                         [--chips 1,8] [--sample 0.03] [--salts 1,2,3] [-j 2] [--files array_test,pallas/ops_test]
-  tools/jax_versions.py --table    docs/jax_versions.md from the results so far
+  tools/jax_versions.py --again --python ...    only what failed before
+  tools/jax_versions.py --table                 docs/jax_versions.md from the results so far
 
 A version's tests are ../shared/conformance/jax-VERSION-tests.tar.xz (--tests names another version's). Results go to
 build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
@@ -88,35 +89,46 @@ def about(executable):
     return subprocess.run([executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_version(options, version, chips):
-    options.executable = os.path.abspath(options.pythons[version])
-    folder = unpack(options.tests.get(version, version))
-    name = f"{version}-{chips}-{options.salt}"
-    files = files_of(options, folder)
+def run_all(options, folder, files, name, chips, only=None):
+    """{node id: (verdict, message)}; of the nodes in `only` if that is given."""
     env = environment(options, folder, chips)
+    if only:
+        listed = RESULTS / f"only-{name}.txt"
+        listed.write_text("\n".join(only))
+        env["JAX_ONLY"] = str(listed)
+        files = sorted({n.split("::")[0] for n in only})
     kernels = [f for f in files if f.startswith("tests/pallas/")]
     plain = [f for f in files if f not in kernels]
     verdicts = run(options, folder, env, plain, name) if plain else {}
     if kernels:  # they compare kernels with products outside of them
         verdicts |= run(options, folder, dict(env, ATOLL_NUMERICS="tpu"), kernels, name + "-pallas")
-    failed = sorted(n for n, v in verdicts.items() if v[0] == "failed")
-    on_cpu = {}
-    if failed:
-        only = RESULTS / f"only-{name}.txt"
-        only.write_text("\n".join(failed))
-        env = dict(environment(options, folder, None), JAX_ONLY=str(only))
-        on_cpu = run(options, folder, env, sorted({n.split("::")[0] for n in failed}), name + "-cpu")
-    failures = []
-    for node, (verdict, message) in sorted(verdicts.items()):
-        other = on_cpu.get(node, ("", ""))[0]
-        if verdict == "failed" and other == "failed":
-            verdicts[node] = ("failed on CPU too", message)
-        if verdict in ("failed", "not imported"):
-            failures.append({"test": node, "verdict": verdicts[node][0], "cpu": other, "message": message[-3000:]})
+    return verdicts
+
+
+def test_version(options, version, chips):
+    options.executable = os.path.abspath(options.pythons[version])
+    folder = unpack(options.tests.get(version, version))
+    name = f"{version}-{chips}-{options.salt}"
     jax, jaxlib, python = about(options.executable)
     out = {"jax": jax, "jaxlib": jaxlib, "python": python, "tests": options.tests.get(version, version), "chips": chips,
-           "sample": options.sample, "verdicts": {n: v[0] for n, v in verdicts.items()}, "failures": failures}
-    (RESULTS / f"{name}.json").write_text(json.dumps(out, indent=1))
+           "sample": options.sample, "verdicts": {}, "failures": []}
+    only = None
+    if options.again:
+        out = json.loads((RESULTS / f"{name}.json").read_text())
+        only = [n for n, v in out["verdicts"].items() if v == "failed"]
+        out["failures"] = [f for f in out["failures"] if f["verdict"] != "failed"]
+    if only != []:
+        verdicts = run_all(options, folder, files_of(options, folder), name, chips, only)
+        failed = sorted(n for n, v in verdicts.items() if v[0] == "failed")
+        on_cpu = run_all(options, folder, [], name + "-cpu", None, failed) if failed else {}
+        for node, (verdict, message) in sorted(verdicts.items()):
+            other = on_cpu.get(node, ("", ""))[0]
+            if verdict == "failed" and other == "failed":
+                verdict = "failed on CPU too"
+            out["verdicts"][node] = verdict
+            if "failed" in verdict or verdict == "not imported":
+                out["failures"].append({"test": node, "verdict": verdict, "cpu": other, "message": message[-3000:]})
+        (RESULTS / f"{name}.json").write_text(json.dumps(out, indent=1))
     print(f"{name}: {describe(out)}", flush=True)
 
 
@@ -171,6 +183,7 @@ def main():
     parser.add_argument("--files", default="")
     parser.add_argument("--timeout", type=int, default=180, help="seconds a test may take")
     parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
