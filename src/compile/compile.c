@@ -379,8 +379,6 @@ static void add_request(const job *j, at_digest *d) {
                               r->num_allow_output});
 }
 
-bool at_compile_is_proto(at_bytes program) { return at_hloproto_is(program); }
-
 // The program and its options by what they mean: clients write the same options in
 // another order in every process, and locations differ from folder to folder.
 static at_status read_meaning(job *j) {

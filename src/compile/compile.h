@@ -35,8 +35,6 @@ typedef struct at_compile_options {
 // Compiles MLIR bytecode or text, hlo text ("hlo module ...") or an HloModuleProto. `out`: malloc'd
 // block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
-// Whether the bytes are one of XLA's messages, as against MLIR or hlo text.
-bool at_compile_is_proto(at_bytes program);
 // Every at_compile that runs now returns CANCELLED at once. What they were doing ends
 // soon after; the end of the process waits for it.
 void at_compile_leave_all(void);

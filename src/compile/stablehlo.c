@@ -462,9 +462,11 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
 }
 
 // ---- Ops
-static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end);
+static void print_comp(at_strbuf *b, const at_comp *c, const char *end);
 
-// Ops of the table that only CHLO has, and those that neither has.
+// Ops of the table that only CHLO has, and those that neither has. Clients do
+// not turn CHLO into HLO, so its ops are calls of their names, as `import`
+// reads them.
 static const char *dialect_of(at_op op) {
   switch (op) {
     case AT_OP_ACOS:
@@ -527,17 +529,49 @@ static const char *fusion_place(const at_node *n) {
              : " loc(\"input\")";
 }
 
-static at_status print_node(at_strbuf *b, const at_node *n) {
-  const char *dialect = dialect_of(n->op);
-  if (!dialect || !has_form(n))
-    return AT_FAIL(AT_UNIMPLEMENTED, "%s has no form in StableHLO",
-                   at_op_text(n->op));
+static void print_results(at_strbuf *b, const at_node *n) {
   if (n->num_results) at_strbuf_addf(b, "  %%v%u", n->id);
   if (n->num_results > 1) at_strbuf_addf(b, ":%u", n->num_results);
+}
+
+// What has no form, as a call of its name: operands and results are told.
+static void print_call(at_strbuf *b, const at_node *n) {
+  print_results(b, n);
+  at_strbuf_addf(b, "%s\"stablehlo.custom_call\"",
+                 n->num_results ? " = " : "  ");
+  print_values(b, n->operands, n->num_operands);
+  at_strbuf_addf(b,
+                 " {call_target_name = \"atoll.%s\", has_side_effect = true} "
+                 ": ",
+                 at_op_text(n->op));
+  print_value_types(b, n->operands, n->num_operands);
+  at_strbuf_addz(b, " -> ");
+  print_types(b, n->types, n->num_results);
+  at_strbuf_addc(b, '\n');
+}
+
+static void print_call_attrs(at_strbuf *b, const at_node *n) {
+  at_strbuf_addf(b, " {call_target_name = \"chlo.%s\", mhlo.attributes =",
+                 at_op_text(n->op));
+  size_t before = b->len;
+  print_attrs(b, n);
+  at_strbuf_addz(b, b->len == before ? " {}}" : "}");
+}
+
+static void print_node(at_strbuf *b, const at_node *n) {
+  const char *dialect = dialect_of(n->op);
+  if (!dialect || !has_form(n)) {
+    print_call(b, n);
+    return;
+  }
+  print_results(b, n);
   bool copy = n->op == AT_OP_COPY;  // the same value
-  bool fusion = n->op == AT_OP_FUSION;
-  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ", dialect,
-                 copy ? "reshape" : at_op_text(n->op));
+  bool fusion = n->op == AT_OP_FUSION, call = !strcmp(dialect, "chlo");
+  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ",
+                 call ? "stablehlo" : dialect,
+                 copy   ? "reshape"
+                 : call ? "custom_call"
+                        : at_op_text(n->op));
   print_values(b, n->operands, n->num_operands);
   if (n->num_regions) at_strbuf_addz(b, " (");
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -551,13 +585,14 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
       }
       at_strbuf_addz(b, "):\n");
     }
-    AT_TRY(print_comp(b, n->regions[i],
-                      fusion ? "mhlo.return" : "stablehlo.return"));
+    print_comp(b, n->regions[i], fusion ? "mhlo.return" : "stablehlo.return");
     at_strbuf_addc(b, '}');
   }
   if (n->num_regions) at_strbuf_addc(b, ')');
   if (fusion)
     print_fusion_kind(b, n);
+  else if (call)
+    print_call_attrs(b, n);
   else
     print_attrs(b, n);
   at_strbuf_addz(b, " : ");
@@ -566,23 +601,21 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
   print_types(b, n->types, n->num_results);
   if (fusion) at_strbuf_addz(b, fusion_place(n));
   at_strbuf_addc(b, '\n');
-  return AT_OK;
 }
 
-static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end) {
+static void print_comp(at_strbuf *b, const at_comp *c, const char *end) {
   AT_FOR_NODES(n, c) {
-    if (n->op != AT_OP_PARAMETER) AT_TRY(print_node(b, n));
+    if (n->op != AT_OP_PARAMETER) print_node(b, n);
   }
   at_strbuf_addf(b, "  \"%s\"", end);
   print_values(b, c->results, c->num_results);
   at_strbuf_addz(b, " : ");
   print_value_types(b, c->results, c->num_results);
   at_strbuf_addz(b, " -> ()\n");
-  return AT_OK;
 }
 
-static at_status print_func(at_strbuf *b, const at_comp *c,
-                            const char *visibility, const char *name) {
+static void print_func(at_strbuf *b, const at_comp *c, const char *visibility,
+                       const char *name) {
   at_strbuf_addf(b, "func.func %s @", visibility);
   print_string(b, at_str_of(name));
   at_strbuf_addc(b, '(');
@@ -593,9 +626,8 @@ static at_status print_func(at_strbuf *b, const at_comp *c,
   at_strbuf_addz(b, ") -> ");
   print_value_types(b, c->results, c->num_results);
   at_strbuf_addz(b, " {\n");
-  AT_TRY(print_comp(b, c, "func.return"));
+  print_comp(b, c, "func.return");
   at_strbuf_addz(b, "}\n");
-  return AT_OK;
 }
 
 // ---- The module
@@ -642,10 +674,10 @@ at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
                  (long long)m->num_partitions, (long long)m->num_replicas);
   AT_TRY(print_shardings(b, m));
   at_strbuf_addz(b, "} {\n");
-  AT_TRY(print_func(b, m->entry, "public", "main"));
+  print_func(b, m->entry, "public", "main");
   for (uint32_t i = 0; i < m->num_funcs; i++)
     if (m->funcs[i] != m->entry)
-      AT_TRY(print_func(b, m->funcs[i], "private", m->funcs[i]->name));
+      print_func(b, m->funcs[i], "private", m->funcs[i]->name);
   AT_FOR_NODES(n, m->entry) print_quantise(b, n);
   at_strbuf_addz(b, "}\n");
   return at_strbuf_status(b);

@@ -1,5 +1,6 @@
 // Affine maps, integer sets and strided layouts in the builtin dialect's own
-// encoding, which writers of 2026 and later use (MLIR 24); older ones write text.
+// encoding, which writers of 2026 and later use (MLIR 24); older ones write
+// text.
 #include "mlir/mlir_internal.h"
 
 // What an expression begins with.

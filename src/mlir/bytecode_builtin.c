@@ -303,16 +303,21 @@ static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 }
 
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
-  static const at_mattr_kind kinds[] = {
-      [0] = AT_MATTR_ARRAY,        [1] = AT_MATTR_DICT,
-      [2] = AT_MATTR_STRING,       [3] = AT_MATTR_STRING,
-      [4] = AT_MATTR_SYMBOL,       [5] = AT_MATTR_SYMBOL,
-      [6] = AT_MATTR_TYPE,         [16] = AT_MATTR_RESOURCE,
-      [17] = AT_MATTR_DENSE_ARRAY, [19] = AT_MATTR_DENSE_STRINGS,
-      [20] = AT_MATTR_SPARSE,      [21] = AT_MATTR_DISTINCT,
-      [kMbcAffineMap] = AT_MATTR_AFFINE_MAP,
-      [kMbcIntegerSet] = AT_MATTR_INTEGER_SET,
-      [kMbcStridedLayout] = AT_MATTR_STRIDED};
+  static const at_mattr_kind kinds[] = {[0] = AT_MATTR_ARRAY,
+                                        [1] = AT_MATTR_DICT,
+                                        [2] = AT_MATTR_STRING,
+                                        [3] = AT_MATTR_STRING,
+                                        [4] = AT_MATTR_SYMBOL,
+                                        [5] = AT_MATTR_SYMBOL,
+                                        [6] = AT_MATTR_TYPE,
+                                        [16] = AT_MATTR_RESOURCE,
+                                        [17] = AT_MATTR_DENSE_ARRAY,
+                                        [19] = AT_MATTR_DENSE_STRINGS,
+                                        [20] = AT_MATTR_SPARSE,
+                                        [21] = AT_MATTR_DISTINCT,
+                                        [kMbcAffineMap] = AT_MATTR_AFFINE_MAP,
+                                        [kMbcIntegerSet] = AT_MATTR_INTEGER_SET,
+                                        [kMbcStridedLayout] = AT_MATTR_STRIDED};
   uint64_t code;
   const at_mtype *type;
   AT_TRY(at_mbc_varint(r, c, &code));

@@ -197,15 +197,19 @@ static at_status upgrade_rotate(upgrade *u, at_mop *op) {
 }
 
 static at_status upgrade_cast(upgrade *u, at_mop *op) {
-  segments s = {{1, op->num_operands > 1, 0}, 3};
-  if (u->version >= 15) return AT_OK;
-  if (op->num_operands < 1 || op->num_operands > 2)
+  segments s = {{1, op->num_operands > 1, 0, 0}, 4};
+  if (u->version >= 16) return AT_OK;
+  if (u->version == 15) {
+    AT_TRY(get_segments(u, op, 3, &s));
+    s.size[s.n++] = 0;
+  } else if (op->num_operands < 1 || op->num_operands > 2) {
     return malformed(u, op, "one or two operands are expected");
+  }
   return set_segments(u, op, &s);
 }
 
-// What later versions left optional (priority, strict_ordering, add, lists in
-// arrays of another kind) is read in either form.
+// What is optional here (priority, strict_ordering, add, a scan's dimension) or
+// has several forms (lists of numbers, kinds of scans) is read as it is.
 static at_status upgrade_op(upgrade *u, at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_ENQUEUE_DMA:
@@ -231,11 +235,6 @@ static at_status upgrade_op(upgrade *u, at_mop *op) {
   }
 }
 
-// Names that are gone.
-static const char *name_now(const char *name) {
-  return strcmp(name, "tpu.rotate") ? name : "tpu.dynamic_rotate";
-}
-
 static at_status find_opcode(upgrade *u, at_mop *op) {
   size_t n = strlen(PREFIX);
   bool mangled = !strncmp(op->name, PREFIX, n);
@@ -244,11 +243,12 @@ static at_status find_opcode(upgrade *u, at_mop *op) {
                           u->mangled ? "Operation not in a serialized form"
                                      : "a serialised operation in a module "
                                        "without stable_mosaic.version");
-  if (mangled) op->name = name_now(op->name + n);
+  if (mangled) op->name += n;
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put_ptr(&u->opcodes, op->name));
   if (!*slot) *slot = (void *)(uintptr_t)at_mosaic_opcode_find(op->name);
   op->tag = (uint32_t)(uintptr_t)*slot;
+  AT_TRY(at_mosaic_rename(u->k, op));
   if (op->tag == AT_MOSAIC_NO_OP)
     return at_mosaic_fail(u->k, op, AT_UNIMPLEMENTED,
                           "operation %s is not known", op->name);
