@@ -165,6 +165,8 @@ def check(name, op, dtype, device):
             text = f"{type(e).__name__}: {e}"
             refused = REFUSALS.search(text) and not OURS.search(str(e))
             return "refused" if refused else "failed", f"sample {i}: {text[:600]}"
+        if want[1] and not got[1]:
+            return "refused", f"sample {i}: the client's result has no gradient"
         ran += 1
         said = compare(got, want, tolerance)
         if said and not agrees_with_wider(got, op, sample, gradient, tolerance):
