@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes test/corpora/mosaic_fuzz: bodies of small Pallas kernels, as JAX lowers them.
+"""Writes bodies of small Pallas kernels, as JAX lowers them, in the newest form that it has.
 
-usage: make_mosaic_corpus.py   (from the top of the checkout; needs jax, no TPU)
+usage: make_mosaic_corpus.py [FOLDER [KERNELS]]   (from the top of the checkout; needs jax, no TPU)
+
+Without a folder: test/corpora/mosaic_fuzz. src/mosaic/testdata/VERSION has copies,moves,semaphores,loops of JAX VERSION.
 """
-import base64, json, os, re
+import base64, json, os, re, sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SOURCE = '''
@@ -78,9 +80,14 @@ def main():
     names = {}
     exec(compile(SOURCE, "kernels.py", "exec"), names)
     jax, pl = names["jax"], names["pl"]
-    folder = "test/corpora/mosaic_fuzz"
+    folder = sys.argv[1] if len(sys.argv) > 1 else "test/corpora/mosaic_fuzz"
     os.makedirs(folder, exist_ok=True)
-    for make in names["KERNELS"]:
+    from jax._src import tpu_custom_call
+    tpu_custom_call.get_ir_version = lambda *_: None  # without a TPU JAX writes an older form
+    kernels = names["KERNELS"]
+    if len(sys.argv) > 2:
+        kernels = [names[k] for k in sys.argv[2].split(",")]
+    for make in kernels:
         body, out, ins, kw = make()
         call = lambda *a: pl.pallas_call(body, out_shape=out, **kw)(*a)
         text = jax.jit(call).trace(*ins).lower(lowering_platforms=("tpu",)).as_text()

@@ -17,9 +17,12 @@ _told = False
 
 def install() -> None:
   """Puts these in the place of theirs, where they have been imported."""
-  from jaxlib import _pathways
-
-  _pathways._transfer_to_shardings = transfer_to_shardings
+  try:
+    from jaxlib import _pathways
+  except ImportError:  # before JAX 0.8, where nothing asks for it
+    pass
+  else:
+    _pathways._transfer_to_shardings = transfer_to_shardings
   if theirs := sys.modules.get("pathwaysutils.jax"):
     theirs.transfer_to_shardings = transfer_to_shardings
   for name in _MODULES:

@@ -43,6 +43,20 @@ static void json_reads_every_kind(void **state) {
   at_arena_destroy(a);
 }
 
+static void loose_json_takes_commas_at_ends(void **state) {
+  at_arena *a = at_arena_create();
+  const at_json *j;
+  static const char ends[] = "{\"a\": [1, 2,],\n}", only[] = "{\"a\": [,]}";
+  assert_int_equal(parse(ends, a, &j), AT_INVALID_ARGUMENT);
+  at_bytes text = {(const uint8_t *)ends, sizeof ends - 1};
+  assert_int_equal(at_code_take(at_json_parse_loose(text, a, &j)), 0);
+  assert_int_equal(at_json_get(j, "a")->len, 2);
+  text = (at_bytes){(const uint8_t *)only, sizeof only - 1};
+  assert_int_equal(at_code_take(at_json_parse_loose(text, a, &j)),
+                   AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+}
+
 static void json_refuses_what_is_not_json(void **state) {
   static const char *const bad[] = {"",
                                     " ",
@@ -166,6 +180,7 @@ int main(void) {
   unsetenv("ATOLL_LOG");
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(json_reads_every_kind),
+      cmocka_unit_test(loose_json_takes_commas_at_ends),
       cmocka_unit_test(json_refuses_what_is_not_json),
       cmocka_unit_test(json_writes_what_it_reads),
       cmocka_unit_test(log_obeys_its_level),

@@ -11,6 +11,7 @@ typedef struct reader {
   const char *at, *end, *start;
   at_arena *arena;
   uint32_t depth;
+  bool loose;  // a comma may stand before a closing bracket
 } reader;
 
 static at_status bad(const reader *r, const char *what) {
@@ -172,6 +173,13 @@ static at_status read_number(reader *r, at_json *v) {
 
 static at_status read_value(reader *r, at_json *v);
 
+// Whether another item follows.
+static bool more(reader *r, char close) {
+  if (!eat(r, ',')) return false;
+  skip_space(r);
+  return !(r->loose && r->at < r->end && *r->at == close);
+}
+
 static at_status read_array(reader *r, at_json *v) {
   AT_VEC(at_json) items = {0};
   v->kind = AT_JSON_ARRAY;
@@ -180,7 +188,7 @@ static at_status read_array(reader *r, at_json *v) {
     at_json item;
     AT_TRY(read_value(r, &item));
     if (!at_vec_push(r->arena, &items, item)) return AT_NO_MEMORY("JSON");
-  } while (eat(r, ','));
+  } while (more(r, ']'));
   if (!eat(r, ']')) return bad(r, "expected ',' or ']'");
   v->items = items.ptr;
   v->len = items.len;
@@ -206,7 +214,7 @@ static at_status read_object(reader *r, at_json *v) {
     if (!at_vec_push(r->arena, &items, item) ||
         !at_vec_push(r->arena, &keys, key))
       return AT_NO_MEMORY("JSON");
-  } while (eat(r, ','));
+  } while (more(r, '}'));
   if (!eat(r, '}')) return bad(r, "expected ',' or '}'");
   v->items = items.ptr;
   v->keys = keys.ptr;
@@ -247,9 +255,11 @@ static at_status read_value(reader *r, at_json *v) {
   }
 }
 
-at_status at_json_parse(at_bytes text, at_arena *a, const at_json **out) {
+static at_status parse(at_bytes text, bool loose, at_arena *a,
+                       const at_json **out) {
   const char *p = text.len ? (const char *)text.ptr : "";
-  reader r = {.at = p, .start = p, .end = p + text.len, .arena = a};
+  reader r = {
+      .at = p, .start = p, .end = p + text.len, .arena = a, .loose = loose};
   at_json *v;
   AT_TRY_ALLOC(v, at_new(a, at_json, 1));
   AT_TRY(read_value(&r, v));
@@ -257,6 +267,14 @@ at_status at_json_parse(at_bytes text, at_arena *a, const at_json **out) {
   if (r.at < r.end) return bad(&r, "something follows the value");
   *out = v;
   return AT_OK;
+}
+
+at_status at_json_parse(at_bytes text, at_arena *a, const at_json **out) {
+  return parse(text, false, a, out);
+}
+
+at_status at_json_parse_loose(at_bytes text, at_arena *a, const at_json **out) {
+  return parse(text, true, a, out);
 }
 
 const at_json *at_json_get(const at_json *object, const char *key) {

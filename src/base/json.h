@@ -33,6 +33,9 @@ enum { AT_JSON_MAX_DEPTH = 64 };
 // it does not borrow `text`. INVALID_ARGUMENT names line and column; nesting is
 // at most AT_JSON_MAX_DEPTH; RESOURCE_EXHAUSTED over the arena's limit.
 at_status at_json_parse(at_bytes text, at_arena *a, const at_json **out);
+// The same, and commas before closing brackets are taken, as XLA does where
+// JSON stands for a protocol buffer.
+at_status at_json_parse_loose(at_bytes text, at_arena *a, const at_json **out);
 
 // The member, or NULL when absent or when `object` is not an object (or NULL).
 const at_json *at_json_get(const at_json *object, const char *key);

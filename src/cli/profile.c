@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "cli/cli.h"
 #include "cli/npz.h"
+#include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
@@ -16,6 +17,8 @@ static at_status read_module(const char *path, at_arena *a, at_module **out) {
   at_str text = {(const char *)program.ptr, program.len};
   if (at_str_starts(text, "hlo module")) {
     AT_TRY(at_hlo_parse(text, a, out));
+  } else if (at_hloproto_is(program)) {
+    AT_TRY(at_hloproto_read(program, AT_HLOPROTO_UNKNOWN, a, out));
   } else {
     at_mmodule *m;
     AT_TRY(at_mlir_read(program, true, a, &m));

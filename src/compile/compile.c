@@ -23,6 +23,7 @@
 #include "compile/sparse.h"
 #include "cost/count.h"
 #include "compile/steps.h"
+#include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
@@ -41,7 +42,9 @@ typedef struct job {
   const char *dump_dir;
   char dump_prefix[80];
   int dumps;
-  const at_mmodule *mlir;  // NULL: the program is hlo text
+  const at_mmodule *mlir;  // NULL: the program is hlo text or a proto
+  bool is_proto;
+  at_hloproto_form form;
   at_places places;        // of mlir
   at_module *module;
   at_map choices;
@@ -114,8 +117,12 @@ static void apply_request(job *j) {
 
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
-  AT_TRY(j->mlir ? at_import(j->mlir, j->arena, &j->module)
-                 : at_hlo_parse(text, j->arena, &j->module));
+  if (j->mlir)
+    AT_TRY(at_import(j->mlir, j->arena, &j->module));
+  else if (j->is_proto)
+    AT_TRY(at_hloproto_read(j->program, j->form, j->arena, &j->module));
+  else
+    AT_TRY(at_hlo_parse(text, j->arena, &j->module));
   apply_request(j);
   AT_TRY(at_layouts_settle(j->module));
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
@@ -380,6 +387,11 @@ static at_status read_meaning(job *j) {
   add_request(j, d);
   if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len}, "hlo module"))
     return at_digest_add(d, j->program), AT_OK;
+  j->is_proto = j->form != AT_HLOPROTO_UNKNOWN || at_hloproto_is(j->program);
+  if (j->is_proto) {
+    at_digest_add_u64(d, 1u + (uint64_t)j->form);
+    return at_digest_add(d, j->program), AT_OK;
+  }
   at_mmodule *m;
   AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
   j->mlir = m;
@@ -405,6 +417,11 @@ static at_status make_key(job *j) {
 // `a`: where everything lives; the caller's.
 static at_status start(job *j, at_bytes program, const at_compile_options *o, at_arena *a) {
   *j = (job){.arena = a, .program = program, .has_request = o->request.len > 0};
+  static const at_hloproto_form forms[] = {
+      [AT_PROGRAM_ANY] = AT_HLOPROTO_UNKNOWN,
+      [AT_PROGRAM_HLO] = AT_HLOPROTO_MODULE,
+      [AT_PROGRAM_HLO_WITH_CONFIG] = AT_HLOPROTO_WITH_CONFIG};
+  j->form = forms[o->format];
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
@@ -549,7 +566,24 @@ static at_status optimise_plainly(job *j) {
   return AT_OK;
 }
 
-static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
+// For clients that show what libtpu would: fusions, layouts, the schedule.
+static at_status write_xla(job *j, const at_compile_options *o, at_strbuf *out) {
+  const at_machine *machine;
+  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
+  size_t n = 0;
+  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
+  bool is_chip = !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
+                 !strcmp(machine->platform, "tpu");
+  at_hloproto_write_options w = {.tiles = is_chip,
+                                 .param_shardings = o->param_shardings,
+                                 .result_shardings = o->result_shardings};
+  AT_TRY(optimise(j));
+  AT_TRY(at_core_tell_memory(j->module, j->arena));
+  return at_hloproto_write(j->module, &w, out);
+}
+
+static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
+                            at_strbuf *out) {
   if (s == AT_STAGE_MLIR && j->mlir) {
     at_mlir_print_options o = {.locations = false, .elide_dense_over = 64};
     return at_mlir_print(j->mlir, &o, out);
@@ -562,6 +596,7 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
     AT_TRY(at_core_tell_memory(j->module, j->arena));
     return at_stablehlo_print(j->module, out);
   }
+  if (s == AT_STAGE_XLA) return write_xla(j, o, out);
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;
@@ -576,7 +611,7 @@ at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stag
                           at_strbuf *out) {
   job j;
   at_status st = start(&j, program, o, at_arena_create());
-  if (!st.err) st = whole(&j, dump_stage(&j, s, out));
+  if (!st.err) st = whole(&j, dump_stage(&j, o, s, out));
   end(&j);
   return st;
 }

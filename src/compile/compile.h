@@ -9,7 +9,15 @@
 #include "base/digest.h"
 #include "base/strbuf.h"
 
+// What the program's bytes are.
+typedef enum at_program_format {
+  AT_PROGRAM_ANY,  // looked at: MLIR bytecode or text, hlo text, XLA's protos
+  AT_PROGRAM_HLO,  // HloModuleProto
+  AT_PROGRAM_HLO_WITH_CONFIG  // HloModuleProtoWithConfig
+} at_program_format;
+
 typedef struct at_compile_options {
+  at_program_format format;
   at_bytes request;       // CompileOptionsProto; may be empty
   uint64_t cpu_features;  // 0: this machine's (base/cpu.h)
   uint32_t threads;       // 0: this machine's; for code generation and splitting
@@ -17,12 +25,14 @@ typedef struct at_compile_options {
   bool verify_each;       // or ATOLL_VERIFY=1
   bool no_cache;          // or ATOLL_CACHE=off
   bool placements;        // at_compile_module: keep copies between memories
+  // AT_STAGE_XLA: OpSharding of parameters and results, as bytes; NULL: none.
+  const at_str *param_shardings, *result_shardings;
   // at_compile: asked now and then by the calling thread; true: it returns CANCELLED
   // at once. NULL: never.
   bool (*interrupted)(void);
 } at_compile_options;
 
-// Compiles MLIR bytecode or text, or hlo text ("hlo module ..."). `out`: malloc'd
+// Compiles MLIR bytecode or text, hlo text ("hlo module ...") or an HloModuleProto. `out`: malloc'd
 // block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
 // Every at_compile that runs now returns CANCELLED at once. What they were doing ends
@@ -37,7 +47,8 @@ at_status at_knobs_check(void);
 typedef enum at_stage {
   AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
   AT_STAGE_ASM,
-  AT_STAGE_STABLEHLO  // of one device, before ops are fused: StableHLO again
+  AT_STAGE_STABLEHLO,  // of one device, before ops are fused: StableHLO again
+  AT_STAGE_XLA  // optimised and in order: an HloModuleProtoWithConfig
 } at_stage;
 // The program as it will run: optimised and in order; with `plan` (else NULL) also
 // with the copies that the memory plan makes and without those that it saves, and the

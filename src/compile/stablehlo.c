@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compile/sharding.h"
 #include "sparsecore/sparsecore.h"
 
 // ---- Types and values
@@ -461,9 +462,11 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
 }
 
 // ---- Ops
-static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end);
+static void print_comp(at_strbuf *b, const at_comp *c, const char *end);
 
-// Ops of the table that only CHLO has, and those that neither has.
+// Ops of the table that only CHLO has, and those that neither has. Clients do
+// not turn CHLO into HLO, so its ops are calls of their names, as `import`
+// reads them.
 static const char *dialect_of(at_op op) {
   switch (op) {
     case AT_OP_ACOS:
@@ -526,17 +529,49 @@ static const char *fusion_place(const at_node *n) {
              : " loc(\"input\")";
 }
 
-static at_status print_node(at_strbuf *b, const at_node *n) {
-  const char *dialect = dialect_of(n->op);
-  if (!dialect || !has_form(n))
-    return AT_FAIL(AT_UNIMPLEMENTED, "%s has no form in StableHLO",
-                   at_op_text(n->op));
+static void print_results(at_strbuf *b, const at_node *n) {
   if (n->num_results) at_strbuf_addf(b, "  %%v%u", n->id);
   if (n->num_results > 1) at_strbuf_addf(b, ":%u", n->num_results);
+}
+
+// What has no form, as a call of its name: operands and results are told.
+static void print_call(at_strbuf *b, const at_node *n) {
+  print_results(b, n);
+  at_strbuf_addf(b, "%s\"stablehlo.custom_call\"",
+                 n->num_results ? " = " : "  ");
+  print_values(b, n->operands, n->num_operands);
+  at_strbuf_addf(b,
+                 " {call_target_name = \"atoll.%s\", has_side_effect = true} "
+                 ": ",
+                 at_op_text(n->op));
+  print_value_types(b, n->operands, n->num_operands);
+  at_strbuf_addz(b, " -> ");
+  print_types(b, n->types, n->num_results);
+  at_strbuf_addc(b, '\n');
+}
+
+static void print_call_attrs(at_strbuf *b, const at_node *n) {
+  at_strbuf_addf(b, " {call_target_name = \"chlo.%s\", mhlo.attributes =",
+                 at_op_text(n->op));
+  size_t before = b->len;
+  print_attrs(b, n);
+  at_strbuf_addz(b, b->len == before ? " {}}" : "}");
+}
+
+static void print_node(at_strbuf *b, const at_node *n) {
+  const char *dialect = dialect_of(n->op);
+  if (!dialect || !has_form(n)) {
+    print_call(b, n);
+    return;
+  }
+  print_results(b, n);
   bool copy = n->op == AT_OP_COPY;  // the same value
-  bool fusion = n->op == AT_OP_FUSION;
-  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ", dialect,
-                 copy ? "reshape" : at_op_text(n->op));
+  bool fusion = n->op == AT_OP_FUSION, call = !strcmp(dialect, "chlo");
+  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ",
+                 call ? "stablehlo" : dialect,
+                 copy   ? "reshape"
+                 : call ? "custom_call"
+                        : at_op_text(n->op));
   print_values(b, n->operands, n->num_operands);
   if (n->num_regions) at_strbuf_addz(b, " (");
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -550,13 +585,14 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
       }
       at_strbuf_addz(b, "):\n");
     }
-    AT_TRY(print_comp(b, n->regions[i],
-                      fusion ? "mhlo.return" : "stablehlo.return"));
+    print_comp(b, n->regions[i], fusion ? "mhlo.return" : "stablehlo.return");
     at_strbuf_addc(b, '}');
   }
   if (n->num_regions) at_strbuf_addc(b, ')');
   if (fusion)
     print_fusion_kind(b, n);
+  else if (call)
+    print_call_attrs(b, n);
   else
     print_attrs(b, n);
   at_strbuf_addz(b, " : ");
@@ -565,23 +601,21 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
   print_types(b, n->types, n->num_results);
   if (fusion) at_strbuf_addz(b, fusion_place(n));
   at_strbuf_addc(b, '\n');
-  return AT_OK;
 }
 
-static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end) {
+static void print_comp(at_strbuf *b, const at_comp *c, const char *end) {
   AT_FOR_NODES(n, c) {
-    if (n->op != AT_OP_PARAMETER) AT_TRY(print_node(b, n));
+    if (n->op != AT_OP_PARAMETER) print_node(b, n);
   }
   at_strbuf_addf(b, "  \"%s\"", end);
   print_values(b, c->results, c->num_results);
   at_strbuf_addz(b, " : ");
   print_value_types(b, c->results, c->num_results);
   at_strbuf_addz(b, " -> ()\n");
-  return AT_OK;
 }
 
-static at_status print_func(at_strbuf *b, const at_comp *c,
-                            const char *visibility, const char *name) {
+static void print_func(at_strbuf *b, const at_comp *c, const char *visibility,
+                       const char *name) {
   at_strbuf_addf(b, "func.func %s @", visibility);
   print_string(b, at_str_of(name));
   at_strbuf_addc(b, '(');
@@ -592,8 +626,42 @@ static at_status print_func(at_strbuf *b, const at_comp *c,
   at_strbuf_addz(b, ") -> ");
   print_value_types(b, c->results, c->num_results);
   at_strbuf_addz(b, " {\n");
-  AT_TRY(print_comp(b, c, "func.return"));
+  print_comp(b, c, "func.return");
   at_strbuf_addz(b, "}\n");
+}
+
+// ---- The module
+static at_status print_sharding(at_strbuf *b, const at_module *m,
+                                const at_io_info *info, const at_type *t) {
+  const char *text;
+  AT_TRY(at_sharding_hlo_text(info ? info->sharding : NULL, m->mesh_text,
+                              t->rank, m->arena, &text));
+  at_strbuf_addz(b, text);
+  return AT_OK;
+}
+
+// How the parts that the entry takes and gives make the whole: where clients
+// look that do not ask for it as such.
+static at_status print_shardings(at_strbuf *b, const at_module *m) {
+  const at_comp *c = m->entry;
+  if (m->num_partitions <= 1) return AT_OK;
+  at_strbuf_addz(b, ", mhlo.spmd_parameters_shardings = [");
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    at_strbuf_addz(b, i ? ", \"" : "\"");
+    AT_TRY(print_sharding(b, m, m->params ? &m->params[i] : NULL,
+                          &c->params[i]->types[0]));
+    at_strbuf_addc(b, '"');
+  }
+  at_strbuf_addc(b, ']');
+  if (!c->num_results) return AT_OK;
+  at_strbuf_addz(b, ", mhlo.spmd_output_sharding = \"");
+  if (c->num_results > 1) at_strbuf_addc(b, '{');
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    AT_TRY(print_sharding(b, m, m->results ? &m->results[i] : NULL,
+                          at_value_type(c->results[i])));
+  }
+  at_strbuf_addz(b, c->num_results > 1 ? "}\"" : "\"");
   return AT_OK;
 }
 
@@ -602,12 +670,14 @@ at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
   print_string(b, at_str_of(m->name ? m->name : "main"));
   at_strbuf_addf(b,
                  " attributes {mhlo.num_partitions = %lld : i32, "
-                 "mhlo.num_replicas = %lld : i32} {\n",
+                 "mhlo.num_replicas = %lld : i32",
                  (long long)m->num_partitions, (long long)m->num_replicas);
-  AT_TRY(print_func(b, m->entry, "public", "main"));
+  AT_TRY(print_shardings(b, m));
+  at_strbuf_addz(b, "} {\n");
+  print_func(b, m->entry, "public", "main");
   for (uint32_t i = 0; i < m->num_funcs; i++)
     if (m->funcs[i] != m->entry)
-      AT_TRY(print_func(b, m->funcs[i], "private", m->funcs[i]->name));
+      print_func(b, m->funcs[i], "private", m->funcs[i]->name);
   AT_FOR_NODES(n, m->entry) print_quantise(b, n);
   at_strbuf_addz(b, "}\n");
   return at_strbuf_status(b);

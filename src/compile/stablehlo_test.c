@@ -85,7 +85,47 @@ static void every_pair(void **state) {
     if (!at_random_reason((at_op)op)) assert_true(met[op] || op == AT_OP_SCAN);
 }
 
+// Clients that do not ask for shardings read them from the module.
+static void shardings_are_told(void **state) {
+  static const char text[] =
+      "module @m attributes {mhlo.num_partitions = 2 : i32} {\n"
+      "func.func public @main(%%x: tensor<4xf32> {mhlo.sharding = "
+      "\"{devices=[2]<=[2]}\"}, %%y: tensor<4xf32>) -> (tensor<4xf32> "
+      "{mhlo.sharding = \"{devices=[2]<=[2]}\"}%s) {\n"
+      "  return %%x%s : tensor<4xf32>%s\n}\n}\n";
+  static const struct {
+    bool both;
+    const char *says;
+  } cases[] = {
+      {false, "mhlo.spmd_output_sharding = \"{devices=[2]<=[2]}\"}"},
+      {true,
+       "mhlo.spmd_output_sharding = \"{{devices=[2]<=[2]}, "
+       "{replicated}}\"}"},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    at_arena *a = at_arena_create();
+    bool both = cases[i].both;
+    char *program =
+        at_arena_printf(a, text, both ? ", tensor<4xf32>" : "",
+                        both ? ", %y" : "", both ? ", tensor<4xf32>" : "");
+    at_mmodule *read;
+    at_module *m;
+    at_strbuf b = {0};
+    assert_true(at_ok(at_mlir_read_text(at_str_of(program), a, &read)));
+    assert_true(at_ok(at_import(read, a, &m)));
+    assert_true(at_ok(at_stablehlo_print(m, &b)));
+    char *shown = at_strbuf_move(&b, a);
+    if (!strstr(shown, cases[i].says) ||
+        !strstr(shown,
+                "mhlo.spmd_parameters_shardings = "
+                "[\"{devices=[2]<=[2]}\", \"{replicated}\"]"))
+      fail_msg("%s", shown);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_pair)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_pair),
+                                     cmocka_unit_test(shardings_are_told)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "cost/count.h"
 #include "estimate/estimate_internal.h"
+#include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "mosaic/mosaic.h"
@@ -830,6 +831,8 @@ static int by_start(const void *a, const void *b) {
 static at_status read_program(at_bytes program, at_arena *a, at_module **out) {
   at_str text = {(const char *)program.ptr, program.len};
   if (at_str_starts(text, "hlo module")) return at_hlo_parse(text, a, out);
+  if (at_hloproto_is(program))
+    return at_hloproto_read(program, AT_HLOPROTO_UNKNOWN, a, out);
   at_mmodule *m;
   AT_TRY(at_mlir_read(program, true, a, &m));
   return at_import(m, a, out);

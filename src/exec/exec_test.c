@@ -338,6 +338,16 @@ static void wrong_arguments_are_named(void **state) {
           l, &(at_launch){.chip = c, .args = sets[0], .num_args = 1}, &out,
           NULL)),
       AT_INVALID_ARGUMENT);
+  // Dimensions of size 1 make no difference.
+  int64_t column[2] = {8, 1};
+  at_host_array array = {AT_F32, {column, 2}, NULL, v};
+  at_buffer *tall = NULL;
+  at_event *done = NULL;
+  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &array,
+                         AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &tall, &done));
+  at_event_release(done);
+  at_buffer_release(run1(l, c, (at_buffer *[]){good, tall}, 2));
+  at_buffer_release(tall);
   at_buffer_release(good);
   at_buffer_release(longer);
   at_buffer_release(far);

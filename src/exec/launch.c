@@ -57,16 +57,26 @@ static at_status wrong_argument(const at_loaded *l, const at_buffer *b,
   return st;
 }
 
+// Dimensions of size 1 aside: they are the same bytes, and clients rely on it
+// (PyTorch's pass i64[1] for i64[]).
+static bool same_dims(at_dims a, at_dims b) {
+  uint32_t i = 0, k = 0;
+  for (;; i++, k++) {
+    while (i < a.rank && a.ptr[i] == 1) i++;
+    while (k < b.rank && b.ptr[k] == 1) k++;
+    if (i == a.rank || k == b.rank) return i == a.rank && k == b.rank;
+    if (a.ptr[i] != b.ptr[k]) return false;
+  }
+}
+
 static bool matches(const at_loaded *l, uint32_t i, const at_buffer *b,
                     const at_chip *c) {
   const at_xtype *t = at_io_type(l, &l->inputs[i]);
   // JAX passes tokens of ordered effects as empty arrays of booleans.
   if (t->dtype == AT_TOKEN && b->bytes == 0) return b->chip == c;
-  if (b->chip != c || (uint32_t)b->dtype != t->dtype || b->rank != t->rank)
-    return false;
-  for (uint32_t d = 0; d < t->rank; d++)
-    if (b->dims[d] != l->dims[t->dims + d]) return false;
-  return true;
+  return b->chip == c && (uint32_t)b->dtype == t->dtype &&
+         same_dims((at_dims){b->dims, b->rank},
+                   (at_dims){l->dims + t->dims, t->rank});
 }
 
 static at_status gone(const at_loaded *l, uint32_t i) {

@@ -242,7 +242,7 @@ struct at_module {
   uint32_t next_id;
   uint32_t sweeps;  // of dead code so far
   int64_t num_replicas, num_partitions;
-  const char *mesh_text;  // Shardy meshes, as text; NULL: none
+  const char *mesh_text;  // Shardy meshes, "@name = #sdy.mesh<...>" a line; NULL: none
   const char *notes;      // what partitioning gathered for want of a better way, one op a line; or NULL
 };
 
@@ -250,6 +250,9 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out);
 // A computation without nodes. owner NULL: a function, added to the module.
 at_status at_comp_create(at_module *m, at_str name, at_node *owner, at_comp **out);
 at_comp *at_module_find(const at_module *m, at_str name);  // NULL: no such function
+// mesh_text from what JAX attaches to a module: a dictionary,
+// {mesh = #sdy.mesh<["x"=2]>}, or lines that are as mesh_text has them.
+at_status at_module_set_meshes(at_module *m, at_str text);
 // Drops every function but f.
 at_status at_module_keep(at_module *m, at_comp *f);
 

@@ -110,3 +110,39 @@ at_type_text at_dims_z(at_dims d) {
   memcpy(out.z, full.z + 2, sizeof out.z - 3);  // without "i1"
   return out;
 }
+
+// ---- Meshes
+
+// The end of a dictionary's entry: a comma or brace outside of all brackets.
+static const char *entry_end(const char *p, const char *end) {
+  int depth = 0;
+  for (; p < end; p++) {
+    if (*p == '"')
+      for (p++; p < end && *p != '"';) p++;
+    if (p == end) break;
+    if (depth == 0 && (*p == ',' || *p == '}')) return p;
+    depth += strchr("<[({", *p) != NULL;
+    depth -= strchr(">])}", *p) != NULL;
+  }
+  return end;
+}
+
+at_status at_module_set_meshes(at_module *m, at_str text) {
+  const char *p = text.ptr, *end = text.ptr + text.len;
+  at_strbuf b = {0};
+  if (text.len == 0) return AT_OK;
+  if (*p != '{') {
+    AT_TRY_ALLOC(m->mesh_text, at_arena_str(m->arena, text));
+    return AT_OK;
+  }
+  for (p++; p < end && *p != '}';) {
+    const char *stop = entry_end(p, end);
+    while (p < stop && (*p == ' ' || *p == '\n')) p++;
+    if (stop > p) at_strbuf_addc(&b, '@');
+    at_strbuf_add(&b, (at_str){p, (size_t)(stop - p)});
+    at_strbuf_addc(&b, '\n');
+    p = stop < end && *stop == ',' ? stop + 1 : stop;
+  }
+  m->mesh_text = at_strbuf_move(&b, m->arena);
+  return m->mesh_text ? AT_OK : AT_NO_MEMORY("meshes");
+}

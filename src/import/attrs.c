@@ -183,9 +183,7 @@ static const char *vhlo_name(at_attr_id id, at_op op) {
 // [[0, 1], [2, -1]]: -1 pads ragged groups.
 static at_status groups_read(at_imp *x, const at_mop *op, const char *name,
                              const at_mattr *t, at_attr *out) {
-  if (t->kind == AT_MATTR_DIALECT)
-    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "`%s` given by mesh axes is not supported", name);
+  if (t->kind == AT_MATTR_DIALECT) return at_imp_mesh_groups(x, op, t, out);
   at_dims flat;
   AT_TRY(at_imp_ints(x, op, name, t, &flat));
   at_dims shape = t->type && t->type->kind == AT_MTYPE_TENSOR ? t->type->shape

@@ -1,4 +1,5 @@
 // custom_call and composite.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "import/import_internal.h"
@@ -115,6 +116,8 @@ static at_status config_read(at_imp *x, const at_mop *op, at_attr_vec *out) {
     AT_TRY(at_imp_attr_put(x, out, a));
   }
   t = at_mop_attr(op, "mhlo.backend_config");
+  // What a stand-in for an op of MHLO's has for attributes.
+  if (!t) t = at_mop_attr(op, "mhlo.attributes");
   if (t && t->kind == AT_MATTR_DICT) return config_dict(x, op, t, out);
   return AT_OK;
 }
@@ -186,6 +189,40 @@ static at_status ragged_all_to_all(at_imp *x, const at_mop *op) {
   return st;
 }
 
+// An op that StableHLO has no word for travels as a call of its name in MHLO or
+// chlo, with its attributes in a dictionary (`mhlo.erf`): the row of that name
+// in StableHLO or chlo. NULL: there is none.
+static const at_imp_row *mhlo_row(at_str target) {
+  static const char *const dialects[] = {"chlo", "stablehlo"};
+  static const char *const renamed[][2] = {{"mhlo.topk", "chlo.top_k"}};
+  char z[64];
+  for (size_t i = 0; i < AT_LEN(renamed); i++)
+    if (at_str_is(target, renamed[i][0])) return at_imp_row_find(renamed[i][1]);
+  if (!at_str_starts(target, "mhlo.") && !at_str_starts(target, "chlo."))
+    return NULL;
+  for (size_t i = 0; i < AT_LEN(dialects); i++) {
+    int n = snprintf(z, sizeof z, "%s.%.*s", dialects[i], (int)target.len - 5,
+                     target.ptr + 5);
+    const at_imp_row *row = n < (int)sizeof z ? at_imp_row_find(z) : NULL;
+    if (row && row->op != AT_OP_COUNT && row->op != AT_OP_CUSTOM_CALL)
+      return row;
+  }
+  return NULL;
+}
+
+static at_status mhlo_op(at_imp *x, const at_mop *op, const at_imp_row *row) {
+  const at_mattr *attrs = at_mop_attr(op, "mhlo.attributes");
+  if (attrs && attrs->kind != AT_MATTR_DICT)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "mhlo.attributes must be a dictionary");
+  at_mop plain;
+  AT_TRY(as_op(x, op, attrs, &plain));
+  x->original = op;
+  at_status st = row->how(x, &plain, row);
+  x->original = NULL;
+  return st;
+}
+
 AT_IMP_HOW(custom_call) {
   at_vals operands;
   at_types types;
@@ -205,6 +242,8 @@ AT_IMP_HOW(custom_call) {
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "attribute `call_target_name` is missing");
   if (at_str_is(name.s, "ragged_all_to_all")) return ragged_all_to_all(x, op);
+  const at_imp_row *mhlo = mhlo_row(name.s);
+  if (mhlo) return mhlo_op(x, op, mhlo);
   AT_TRY(at_imp_attr_put(x, &d.attrs, name));
   AT_TRY(at_imp_attr_put(x, &d.attrs, effect));
   AT_TRY(config_read(x, op, &d.attrs));
@@ -276,9 +315,7 @@ AT_IMP_HOW(composite) {
     if (at_ok(s) || at_status_code(s) == AT_RESOURCE_EXHAUSTED) return s;
     at_status_free(s);
   }
-  if (op->num_regions)
-    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "composites with regions are not supported");
+  // Regions only tell more about what the decomposition does.
   at_imp_node d = {.op = AT_OP_COMPOSITE};
   AT_TRY(at_imp_attr_put(x, &d.attrs, name));
   AT_TRY(at_imp_attr_put(x, &d.attrs, version));

@@ -78,5 +78,7 @@ at_status at_imp_module_info(at_imp *x, const at_mop *module) {
     return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT,
                       "needs at least one replica and one partition");
   const at_mattr *front = at_mop_attr(module, "mhlo.frontend_attributes");
-  return front ? dict_text(x, front, "xla.sdy.meshes", &m->mesh_text) : AT_OK;
+  const char *meshes = NULL;
+  if (front) AT_TRY(dict_text(x, front, "xla.sdy.meshes", &meshes));
+  return meshes ? at_module_set_meshes(m, at_str_of(meshes)) : AT_OK;
 }

@@ -240,5 +240,8 @@ at_status at_imp_module_info(at_imp *x, const at_mop *module);
 at_status at_imp_entry_info(at_imp *x, const at_mop *func);
 // sdy.mesh at module level.
 at_status at_imp_mesh(at_imp *x, const at_mop *op);
+// replica_groups as axes of a mesh (t); device_ids of the mesh are devices' numbers.
+at_status at_imp_mesh_groups(at_imp *x, const at_mop *op, const at_mattr *t,
+                             at_attr *out);
 
 #endif

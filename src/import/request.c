@@ -1,77 +1,28 @@
 // CompileOptionsProto, read from its wire form. Field numbers are those of
 // XLA's compile_options.proto and xla_data.proto; unknown fields are skipped.
+#include "base/protobuf.h"
 #include "import/import.h"
 
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 enum { MAX_DEVICES = 1 << 20 };
-
-typedef struct field {
-  uint32_t number;
-  uint32_t wire;
-  uint64_t varint;  // VARINT, 64, 32
-  at_bytes bytes;   // BYTES
-} field;
 
 static at_status bad(const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "compile options are malformed: %s",
                  what);
 }
 
-static at_status varint_read(at_bytes *b, uint64_t *out) {
-  uint64_t v = 0;
-  for (int shift = 0; shift < 64; shift += 7) {
-    if (b->len == 0) return bad("a number is cut off");
-    uint8_t c = *b->ptr;
-    b->ptr++;
-    b->len--;
-    v |= (uint64_t)(c & 0x7f) << shift;
-    if (!(c & 0x80)) return *out = v, AT_OK;
-  }
-  return bad("a number has more than 64 bits");
-}
-
-static at_status fixed_read(at_bytes *b, size_t n, uint64_t *out) {
-  if (b->len < n) return bad("a field is cut off");
-  *out = 0;
-  for (size_t i = 0; i < n; i++) *out |= (uint64_t)b->ptr[i] << (8 * i);
-  b->ptr += n;
-  b->len -= n;
-  return AT_OK;
-}
-
-static at_status field_read(at_bytes *b, field *f) {
-  uint64_t key, n;
-  AT_TRY(varint_read(b, &key));
-  *f = (field){.number = (uint32_t)(key >> 3), .wire = key & 7};
-  if (key >> 3 == 0 || key >> 3 > 0x1fffffff) return bad("a field number");
-  switch (f->wire) {
-    case WIRE_VARINT:
-      return varint_read(b, &f->varint);
-    case WIRE_64:
-      return fixed_read(b, 8, &f->varint);
-    case WIRE_32:
-      return fixed_read(b, 4, &f->varint);
-    case WIRE_BYTES:
-      AT_TRY(varint_read(b, &n));
-      if (n > b->len) return bad("a field is cut off");
-      f->bytes = (at_bytes){b->ptr, (size_t)n};
-      b->ptr += n;
-      b->len -= n;
-      return AT_OK;
-    default:
-      return bad("a wire type that no current protobuf writes");
-  }
+static at_status field_read(at_bytes *b, at_proto_field *f) {
+  return at_proto_next(b, f) ? AT_OK : bad("a field is cut off");
 }
 
 // A repeated number may be packed or given one by one.
 typedef AT_VEC(int64_t) ints;
-static at_status ints_add(at_arena *a, const field *f, ints *out) {
+static at_status ints_add(at_arena *a, const at_proto_field *f, ints *out) {
   at_bytes b = f->bytes;
-  uint64_t v = f->varint;
-  bool packed = f->wire == WIRE_BYTES;
-  if (!packed && f->wire != WIRE_VARINT) return bad("a list of numbers");
+  uint64_t v = f->value;
+  bool packed = f->wire == AT_PROTO_BYTES;
+  if (!packed && f->wire != AT_PROTO_VARINT) return bad("a list of numbers");
   while (!packed || b.len) {
-    if (packed) AT_TRY(varint_read(&b, &v));
+    if (packed && !at_proto_varint(&b, &v)) return bad("a number is cut off");
     if (out->len >= MAX_DEVICES) return bad("a list is too long");
     if (!at_vec_push(a, out, (int64_t)v))
       return AT_NO_MEMORY("compile options");
@@ -87,7 +38,7 @@ typedef struct assignment {
 } assignment;
 
 static at_status column_read(at_arena *a, at_bytes b, ints *out) {
-  field f;
+  at_proto_field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
     if (f.number == 1) AT_TRY(ints_add(a, &f, out));
@@ -96,14 +47,14 @@ static at_status column_read(at_arena *a, at_bytes b, ints *out) {
 }
 
 static at_status assignment_read(at_arena *a, at_bytes b, assignment *out) {
-  field f;
+  at_proto_field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
-    if (f.number == 1 && f.wire == WIRE_VARINT)
-      out->replicas = (int64_t)f.varint;
-    if (f.number == 2 && f.wire == WIRE_VARINT)
-      out->computations = (int64_t)f.varint;
-    if (f.number != 3 || f.wire != WIRE_BYTES) continue;
+    if (f.number == 1 && f.wire == AT_PROTO_VARINT)
+      out->replicas = (int64_t)f.value;
+    if (f.number == 2 && f.wire == AT_PROTO_VARINT)
+      out->computations = (int64_t)f.value;
+    if (f.number != 3 || f.wire != AT_PROTO_BYTES) continue;
     ints column = {0};
     AT_TRY(column_read(a, f.bytes, &column));
     if (!at_vec_push(a, &out->columns, column))
@@ -151,31 +102,31 @@ static at_status allow_apply(at_arena *a, const ints *list, const bool **out,
 
 static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
                             ints allow[2], at_compile_request *out) {
-  field f;
+  at_proto_field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
     if (f.number == 12 || f.number == 18) {
       AT_TRY(ints_add(a, &f, &allow[f.number == 18]));
       continue;
     }
-    if (f.number == 9 && f.wire == WIRE_BYTES)
+    if (f.number == 9 && f.wire == AT_PROTO_BYTES)
       AT_TRY(assignment_read(a, f.bytes, devices));
-    if (f.wire != WIRE_VARINT) continue;
+    if (f.wire != AT_PROTO_VARINT) continue;
     switch (f.number) {
       case 1:
-        out->device_ordinal = (int64_t)f.varint;
+        out->device_ordinal = (int64_t)f.value;
         break;
       case 4:
-        out->num_replicas = (int64_t)f.varint;
+        out->num_replicas = (int64_t)f.value;
         break;
       case 5:
-        out->num_partitions = (int64_t)f.varint;
+        out->num_partitions = (int64_t)f.value;
         break;
       case 6:
-        out->use_spmd_partitioning = f.varint != 0;
+        out->use_spmd_partitioning = f.value != 0;
         break;
       case 19:
-        out->use_shardy = f.varint != 0;
+        out->use_shardy = f.value != 0;
         break;
       default:
         break;
@@ -197,23 +148,23 @@ static at_status copy_text(at_arena *a, at_bytes b, at_str *out) {
 
 // OptionOverrideProto: a string, bool, integer or double, as text.
 static at_status override_read(at_arena *a, at_bytes b, at_str *out) {
-  field f;
+  at_proto_field f;
   char *z;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
     double d;
-    if (f.number == 1 && f.wire == WIRE_BYTES) {
+    if (f.number == 1 && f.wire == AT_PROTO_BYTES) {
       AT_TRY(copy_text(a, f.bytes, out));
       continue;
     }
-    if (f.number == 2 && f.wire == WIRE_VARINT) {
-      *out = f.varint ? AT_STR("true") : AT_STR("false");
+    if (f.number == 2 && f.wire == AT_PROTO_VARINT) {
+      *out = f.value ? AT_STR("true") : AT_STR("false");
       continue;
     }
-    if (f.number == 3 && f.wire == WIRE_VARINT) {
-      z = at_arena_printf(a, "%lld", (long long)f.varint);
-    } else if (f.number == 4 && f.wire == WIRE_64) {
-      memcpy(&d, &f.varint, sizeof d);
+    if (f.number == 3 && f.wire == AT_PROTO_VARINT) {
+      z = at_arena_printf(a, "%lld", (long long)f.value);
+    } else if (f.number == 4 && f.wire == AT_PROTO_64) {
+      memcpy(&d, &f.value, sizeof d);
       z = at_arena_printf(a, "%.17g", d);
     } else {
       continue;
@@ -226,10 +177,10 @@ static at_status override_read(at_arena *a, at_bytes b, at_str *out) {
 
 static at_status option_read(at_arena *a, at_bytes b, strs *out) {
   at_str key = AT_STR(""), value = AT_STR("");
-  field f;
+  at_proto_field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
-    if (f.wire != WIRE_BYTES) continue;
+    if (f.wire != AT_PROTO_BYTES) continue;
     if (f.number == 1) AT_TRY(copy_text(a, f.bytes, &key));
     if (f.number == 2) AT_TRY(override_read(a, f.bytes, &value));
   }
@@ -245,17 +196,17 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
   assignment devices = {0};
   ints allow[2] = {0};  // to results, to parameters
   strs options = {0};
-  field f;
+  at_proto_field f;
   at_bytes b = proto;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
-    if (f.number == 2 && f.wire == WIRE_VARINT)
-      r.parameter_is_tupled = f.varint != 0;
-    if (f.number == 4 && f.wire == WIRE_VARINT)
-      r.compile_portable_executable = f.varint != 0;
-    if (f.number == 3 && f.wire == WIRE_BYTES)
+    if (f.number == 2 && f.wire == AT_PROTO_VARINT)
+      r.parameter_is_tupled = f.value != 0;
+    if (f.number == 4 && f.wire == AT_PROTO_VARINT)
+      r.compile_portable_executable = f.value != 0;
+    if (f.number == 3 && f.wire == AT_PROTO_BYTES)
       AT_TRY(build_read(a, f.bytes, &devices, allow, &r));
-    if (f.number == 7 && f.wire == WIRE_BYTES)
+    if (f.number == 7 && f.wire == AT_PROTO_BYTES)
       AT_TRY(option_read(a, f.bytes, &options));
   }
   // Zero is how proto3 spells "not given".

@@ -303,17 +303,26 @@ static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 }
 
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
-  static const at_mattr_kind kinds[] = {
-      [0] = AT_MATTR_ARRAY,        [1] = AT_MATTR_DICT,
-      [2] = AT_MATTR_STRING,       [3] = AT_MATTR_STRING,
-      [4] = AT_MATTR_SYMBOL,       [5] = AT_MATTR_SYMBOL,
-      [6] = AT_MATTR_TYPE,         [16] = AT_MATTR_RESOURCE,
-      [17] = AT_MATTR_DENSE_ARRAY, [19] = AT_MATTR_DENSE_STRINGS,
-      [20] = AT_MATTR_SPARSE,      [21] = AT_MATTR_DISTINCT};
+  static const at_mattr_kind kinds[] = {[0] = AT_MATTR_ARRAY,
+                                        [1] = AT_MATTR_DICT,
+                                        [2] = AT_MATTR_STRING,
+                                        [3] = AT_MATTR_STRING,
+                                        [4] = AT_MATTR_SYMBOL,
+                                        [5] = AT_MATTR_SYMBOL,
+                                        [6] = AT_MATTR_TYPE,
+                                        [16] = AT_MATTR_RESOURCE,
+                                        [17] = AT_MATTR_DENSE_ARRAY,
+                                        [19] = AT_MATTR_DENSE_STRINGS,
+                                        [20] = AT_MATTR_SPARSE,
+                                        [21] = AT_MATTR_DISTINCT,
+                                        [kMbcAffineMap] = AT_MATTR_AFFINE_MAP,
+                                        [kMbcIntegerSet] = AT_MATTR_INTEGER_SET,
+                                        [kMbcStridedLayout] = AT_MATTR_STRIDED};
   uint64_t code;
   const at_mtype *type;
   AT_TRY(at_mbc_varint(r, c, &code));
-  if (code > 22) return at_mbc_fail(r, c, "unknown builtin attribute");
+  if (code >= kMbcAttrCodes)
+    return at_mbc_fail(r, c, "unknown builtin attribute");
   if ((code >= 10 && code <= 15) || code == 22)
     return loc_attr(r, c, code, out);
   switch (code) {
@@ -343,7 +352,8 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
       at_mattr *a;
       AT_TRY_ALLOC(a, at_mattr_make(&r->c, kinds[code]));
       *out = a;
-      return plain_attr(r, c, code, a);
+      return code >= kMbcAffineMap ? at_mbc_affine_attr(r, c, code, a)
+                                   : plain_attr(r, c, code, a);
     }
   }
 }

@@ -204,6 +204,10 @@ at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
 // Custom encodings; *known = false: not understood (the cursor is then
 // anywhere).
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+enum { kMbcAffineMap = 23, kMbcIntegerSet, kMbcStridedLayout, kMbcAttrCodes };
+// Of those three codes; `a` is of the kind.
+at_status at_mbc_affine_attr(at_mbc *r, at_mcursor *c, uint64_t code,
+                             at_mattr *a);
 // Names of the float types by their code in the bytecode; NULL: another type.
 enum { kMbcTypeCodes = 33 };
 extern const char *const at_mbc_float_names[kMbcTypeCodes];

@@ -186,7 +186,7 @@ at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
   if (json.len) {
     const at_json *o;
     AT_TRY(
-        at_json_parse((at_bytes){(const uint8_t *)json.ptr, json.len}, a, &o));
+        at_json_parse_loose((at_bytes){(const uint8_t *)json.ptr, json.len}, a, &o));
     if (o->kind != AT_JSON_OBJECT) return wrong("it", "an object");
     AT_TRY(custom_call(o, a, &c, body));
     AT_TRY(flags(o, a, &c));
@@ -213,7 +213,7 @@ at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body) {
   const at_json *o;
   *text = (at_str){0};
-  AT_TRY(at_json_parse((at_bytes){(const uint8_t *)config.ptr, config.len}, a,
+  AT_TRY(at_json_parse_loose((at_bytes){(const uint8_t *)config.ptr, config.len}, a,
                        &o));
   at_str found = at_json_get_str(at_json_get(o, "custom_call_config"), "body",
                                  AT_STR(""));

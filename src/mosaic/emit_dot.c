@@ -255,7 +255,8 @@ static bool is_matrix_vector(const at_mop *op, const at_me_node *a,
 static bool wants_rounding(const at_mop *op, const at_me_node *a,
                            const at_me_node *b, bool exact) {
   const at_mattr *p = at_mop_attr(op, "precision");
-  bool full = p && p->str.len == 4 && !memcmp(p->str.ptr, "fp32", 4);
+  // "fp32", or "bf16x3": what that loses is less than what rounding would.
+  bool full = p && (at_str_is(p->str, "fp32") || at_str_is(p->str, "bf16x3"));
   return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32) &&
          !is_matrix_vector(op, a, b);
 }

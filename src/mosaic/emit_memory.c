@@ -868,9 +868,10 @@ static at_status emit_reinterpret(at_me *m, at_mop *op) {
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
   at_me_ref r = at_me_whole(m, op, in);
-  uint32_t at, dynamic;
+  uint32_t at, dynamic, strides;
   uint32_t offset = at_me_segment(op, 1, &at);
   uint32_t num = at_me_segment(op, 2, &dynamic);
+  if (at_me_segment(op, 3, &strides)) return at_me_refuse(m, op, "strides");
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (t.dtype != AT_INVALID &&
       at_dtype_of(t.dtype)->bits != at_dtype_of(in->storage)->bits)

@@ -143,6 +143,7 @@ typedef struct rows {
   int64_t size;
   at_op op;
   bool descending;
+  bool with_sign;  // integers of a scan compare as signed ones
 } rows;
 
 static at_val at_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i) {
@@ -183,13 +184,14 @@ static at_status outputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   return AT_OK;
 }
 
-// Integers compare as unsigned ones, as in sorts.
-static LLVMValueRef scan_start(at_me *m, at_dtype t, at_op op) {
+static LLVMValueRef scan_start(at_me *m, at_dtype t, const rows *r) {
   LLVMTypeRef type = at_em_reg_type(m->e, t);
-  if (op == AT_OP_ADD) return at_b_null(type);
-  bool max = op == AT_OP_MAXIMUM;
+  if (r->op == AT_OP_ADD) return at_b_null(type);
+  bool max = r->op == AT_OP_MAXIMUM;
   double inf = __builtin_inf();
   if (at_is_float(t)) return at_em_cf(m->e, type, max ? -inf : inf);
+  int64_t least = INT64_MIN >> (64 - at_dtype_of(t)->bits);
+  if (r->with_sign) return at_em_ci(m->e, type, max ? least : ~least);
   return at_em_ci(m->e, type, max ? 0 : -1);
 }
 
@@ -197,7 +199,7 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   at_dtype t = r->out[0]->dtype;
   LLVMTypeRef type = at_em_reg_type(e, t);
-  LLVMValueRef acc = at_em_alloca(e, type, 1), start = scan_start(m, t, r->op);
+  LLVMValueRef acc = at_em_alloca(e, type, 1), start = scan_start(m, t, r);
   at_b_store(e, start, acc, 1);
   LLVMValueRef any = NULL;
   if (r->in[1] && r->op != AT_OP_ADD) {
@@ -215,7 +217,8 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
     v.re = at_b_select(e, on, v.re, start);
   }
   at_val old = {at_b_load(e, type, acc, 1), NULL};
-  at_val sum = at_em_apply_real(e, r->op, at_me_unsigned_of(t), old, v);
+  at_dtype as = r->with_sign ? t : at_me_unsigned_of(t);
+  at_val sum = at_em_apply_real(e, r->op, as, old, v);
   at_b_store(e, sum.re, acc, 1);
   // An extremum of nothing yet is the element itself.
   if (any) {
@@ -240,6 +243,10 @@ static at_status emit_scan(at_me *m, at_mop *op) {
     r.op = AT_OP_MINIMUM;
   else
     return at_me_refuse(m, op, "its kind");
+  r.with_sign = s.len == 5 && !memcmp(s.ptr + 3, "si", 2);
+  const at_dims shape = op->operands[0]->type->shape;
+  if (at_me_int(op, "dimension", shape.rank - 1) + 1 != shape.rank)
+    return at_me_refuse(m, op, "another dimension than the last");
   uint32_t n = AT_MIN(op->num_operands, 2);
   AT_TRY(inputs(m, op, &r, n));
   if (!r.out[0]) return AT_OK;

@@ -266,7 +266,7 @@ typedef struct at_mosaic_kernel {
 at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
                          at_mosaic_kernel **out);
 // The newest serialisation version that is understood.
-enum { AT_MOSAIC_VERSION = 15, AT_MOSAIC_OLDEST_VERSION = 11 };
+enum { AT_MOSAIC_VERSION = 18, AT_MOSAIC_OLDEST_VERSION = 1 };
 
 // The body in the configuration of a call: its bytes (MLIR), and where `config` has
 // them as base64. Empty text: there is none. INVALID_ARGUMENT: malformed.

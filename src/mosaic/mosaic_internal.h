@@ -22,19 +22,25 @@ at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 
 // ---- Numbers
-// The result of an operation on scalars (integers.c) of which those with `known`
-// are the numbers x. false: it is not known.
+// The result of an operation on scalars (integers.c) of which those with
+// `known` are the numbers x. false: it is not known.
 bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
                           const int64_t x[3], int64_t *out);
 
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
+// An operation without a tag, or one that has another form here, under the name
+// and with the tag of that form; others stay as they are.
+at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op);
 // Floats that are widened and narrowed back are not.
 void at_mosaic_fold(at_mosaic_kernel *k);
 // Loads that only stand before a store to the same place, and what nobody reads
 // of them.
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k);
+// affine.c: the map of a window of `func` as a function of the grid ids.
+at_status at_mosaic_map_function(const at_mosaic_kernel *k, const at_mop *func,
+                                 const at_mattr *map, at_mop **out);
 // Placeholders of symbolic sizes that the call tells get their values; then the
 // kernel is not symbolic any more.
 at_status at_mosaic_fill_sizes(at_mosaic_kernel *k);

@@ -252,7 +252,7 @@ static void malformed_kernels_name_themselves(void **state) {
                            "\"builtin.module\"() ({\n}) "
                            "{stable_mosaic.version = 99 : i64} : () -> ()",
                            "", &k),
-                 "Unsupported version: expected <= 15 but got 99");
+                 "serialised in version 99 of Mosaic, versions 1 to 18 are");
   expect_message(
       read_text(a, "", "{\"custom_call_config\": {\"body\": \"?\"}}", &k),
       "not base64");

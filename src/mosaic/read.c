@@ -242,11 +242,11 @@ static at_status read_count(reader *r, const char *name, uint32_t limit,
 }
 
 static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
-  if (v->kind == AT_MATTR_AFFINE_MAP) {  // of a mesh: all zeros
+  if (v->kind == AT_MATTR_AFFINE_MAP) {
+    bool zero = true;  // of a mesh
     for (uint32_t i = 0; i < v->num_elems; i++)
-      if (v->exprs[i]->kind != AT_AFFINE_CONST || v->exprs[i]->value != 0)
-        return bad(r, "transform_indices: a map that is not zero");
-    return AT_OK;
+      zero &= v->exprs[i]->kind == AT_AFFINE_CONST && !v->exprs[i]->value;
+    return zero ? AT_OK : at_mosaic_map_function(r->k, r->p->func, v, out);
   }
   if (v->kind != AT_MATTR_SYMBOL)
     return bad(r, "transform_indices is neither a symbol nor a map");
@@ -334,9 +334,12 @@ static at_status read_window(reader *r, const at_mattr *d,
     return bad(r, "window_params: not a dictionary");
   const at_mattr *v = at_mattr_field(d, "transform_indices");
   if (v) AT_TRY(find_transform(r, v, &w->transform));
+  bool mapped = w->transform && v->kind == AT_MATTR_AFFINE_MAP;
   v = at_mattr_field(d, "window_bounds");
-  if (!v) return AT_OK;  // any, hbm, semaphores, and arguments of a mesh
-  if (!at_mosaic_attr_ints(v, r->a, &w->bounds))
+  // Where a map places the window, its bounds are the argument's.
+  if (!v && !mapped)
+    return AT_OK;  // any, hbm, semaphores, and arguments of a mesh
+  if (v && !at_mosaic_attr_ints(v, r->a, &w->bounds))
     return bad(r, "window_bounds is not a list of integers");
   for (uint32_t i = 0; i < w->bounds.rank; i++)
     if (w->bounds.ptr[i] <= 0 && w->bounds.ptr[i] != AT_MDYN)

@@ -7,13 +7,14 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                                \
-  X(vector_slots)                                                 \
-  X(load_slots)                                                   \
-  X(store_slots)                                                  \
-  X(scalar_slots)                                                 \
-  X(xlu_slots) X(medium) X(expensive) X(convert) X(sublane_steps) \
-      X(lane_steps) X(sublane_spread) X(lane_spread)
+#define FIGURES(X)                                                 \
+  X(vector_slots)                                                  \
+  X(load_slots)                                                    \
+  X(store_slots)                                                   \
+  X(scalar_slots)                                                  \
+  X(xlu_slots)                                                     \
+  X(medium) X(expensive) X(convert) X(sublane_steps) X(lane_steps) \
+      X(sublane_spread) X(lane_spread)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -196,9 +197,10 @@ static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
                      .repeat = 1};
   at_str precision;
   const at_mattr *p = at_mop_attr(op, "precision");
-  bool exact = bits_of(x) == 32 && p && at_mosaic_attr_text(p, &precision) &&
-               at_str_is(precision, "fp32");
-  if (exact) k.repeat = 6;  // products of three bf16 parts
+  if (bits_of(x) == 32 && p && at_mosaic_attr_text(p, &precision)) {
+    if (at_str_is(precision, "fp32")) k.repeat = 6;  // of three bf16 parts each
+    if (at_str_is(precision, "bf16x3")) k.repeat = 3;
+  }
   u->matrix += at_tpu_kernel_cycles(&k, chip).matrix * chip->cores;
   if (op->num_results)
     u->vector += words(op->results[0].type) / g_figures.vector_slots;

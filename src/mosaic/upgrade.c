@@ -123,24 +123,111 @@ static at_status set_false(upgrade *u, at_mop *op, const char *name) {
   return at_mosaic_attr_set(u->a, op, name, v);
 }
 
+// Segments that version `added` brought, for an operation without them.
+static at_status first_segments(upgrade *u, at_mop *op, int64_t added,
+                                uint32_t want, segments s) {
+  if (u->version >= added) return AT_OK;
+  if (op->num_operands != want)
+    return malformed(u, op, "another number of operands is expected");
+  return set_segments(u, op, &s);
+}
+
+static at_status upgrade_enqueue(upgrade *u, at_mop *op) {
+  if (op->num_operands == 3)
+    AT_TRY(first_segments(u, op, 2, 3, (segments){{1, 0, 1, 1, 0, 0}, 6}));
+  else
+    AT_TRY(first_segments(u, op, 2, 5, (segments){{1, 1, 1, 1, 1, 0}, 6}));
+  return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
+}
+
+static at_status upgrade_signal(upgrade *u, at_mop *op) {
+  if (op->num_operands == 2)
+    AT_TRY(first_segments(u, op, 2, 2, (segments){{1, 1, 0, 0}, 4}));
+  else
+    AT_TRY(first_segments(u, op, 2, 3, (segments){{1, 1, 1, 0}, 4}));
+  return u->version < 14 ? add_segment(u, op, 4, 3, 4) : AT_OK;
+}
+
+// Until version 11 it waited for as many bytes as one memref has.
+static at_status upgrade_wait(upgrade *u, at_mop *op) {
+  if (at_mop_attr(op, "operandSegmentSizes"))
+    return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
+  if (u->version > 11 || op->num_operands != 2) return AT_OK;
+  at_mvalue **args;
+  AT_TRY_ALLOC(args, at_new(u->a, at_mvalue *, 3));
+  args[0] = op->operands[0];
+  args[1] = args[2] = op->operands[1];
+  op->operands = args;
+  op->num_operands = 3;
+  op->tag = AT_MOSAIC_TPU_WAIT_DMA2;
+  op->name = at_mosaic_op_info_of(AT_MOSAIC_TPU_WAIT_DMA2)->name;
+  segments s = {{1, 1, 1, 0, 0}, 5};
+  return set_segments(u, op, &s);
+}
+
+// One `dimension` became a list.
+static at_status upgrade_dimensions(upgrade *u, at_mop *op, int64_t added) {
+  int64_t d;
+  if (u->version >= added) return AT_OK;
+  if (!at_mosaic_attr_int(op, "dimension", &d) || d != (int32_t)d)
+    return malformed(u, op, "dimension is missing or of another kind");
+  const at_mattr *v;
+  AT_TRY(at_mosaic_attr_new_i32s(u->a, &(int32_t){(int32_t)d}, 1, &v));
+  AT_TRY(at_mosaic_attr_set(u->a, op, "dimension", NULL));
+  return at_mosaic_attr_set(u->a, op, "dimensions", v);
+}
+
+// Rotations by a number: the amount was an attribute.
+static at_status upgrade_rotate(upgrade *u, at_mop *op) {
+  int64_t amount;
+  if (op->num_operands != 1 || !at_mosaic_attr_int(op, "amount", &amount))
+    return AT_OK;
+  at_mop *c;
+  at_mvalue **args;
+  const at_mattr *v;
+  AT_TRY(new_op(u, op, AT_MOSAIC_ARITH_CONSTANT, NULL, NULL, &c));
+  AT_TRY(at_mosaic_attr_new_i32(u->a, (int32_t)amount, &v));
+  AT_TRY(at_mosaic_attr_set(u->a, c, "value", v));
+  AT_TRY_ALLOC(args, at_new(u->a, at_mvalue *, 2));
+  args[0] = op->operands[0];
+  args[1] = c->results;
+  op->operands = args;
+  op->num_operands = 2;
+  return at_mosaic_attr_set(u->a, op, "amount", NULL);
+}
+
+static at_status upgrade_cast(upgrade *u, at_mop *op) {
+  segments s = {{1, op->num_operands > 1, 0, 0}, 4};
+  if (u->version >= 16) return AT_OK;
+  if (u->version == 15) {
+    AT_TRY(get_segments(u, op, 3, &s));
+    s.size[s.n++] = 0;
+  } else if (op->num_operands < 1 || op->num_operands > 2) {
+    return malformed(u, op, "one or two operands are expected");
+  }
+  return set_segments(u, op, &s);
+}
+
+// What is optional here (priority, strict_ordering, add, a scan's dimension) or
+// has several forms (lists of numbers, kinds of scans) is read as it is.
 static at_status upgrade_op(upgrade *u, at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_ENQUEUE_DMA:
-      return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
-    case AT_MOSAIC_TPU_WAIT_DMA: {
-      if (u->version >= 14 || !at_mop_attr(op, "operandSegmentSizes"))
-        return AT_OK;
-      return add_segment(u, op, 6, 5, 6);
-    }
+      return upgrade_enqueue(u, op);
+    case AT_MOSAIC_TPU_WAIT_DMA:
+      return upgrade_wait(u, op);
+    case AT_MOSAIC_TPU_WAIT_DMA2:
+      return first_segments(u, op, 7, 3, (segments){{1, 1, 1, 0, 0}, 5});
     case AT_MOSAIC_TPU_SEM_SIGNAL:
-      return u->version < 14 ? add_segment(u, op, 4, 3, 4) : AT_OK;
-    case AT_MOSAIC_TPU_REINTERPRET_CAST: {
-      segments s = {{1, op->num_operands > 1, 0}, 3};
-      if (u->version >= 15) return AT_OK;
-      if (op->num_operands < 1 || op->num_operands > 2)
-        return malformed(u, op, "one or two operands are expected");
-      return set_segments(u, op, &s);
-    }
+      return upgrade_signal(u, op);
+    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
+      return upgrade_dimensions(u, op, 5);
+    case AT_MOSAIC_TPU_IOTA:
+      return upgrade_dimensions(u, op, 6);
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+      return upgrade_rotate(u, op);
+    case AT_MOSAIC_TPU_REINTERPRET_CAST:
+      return upgrade_cast(u, op);
     case AT_MOSAIC_TPU_MATMUL:
       return u->version < 13 ? set_false(u, op, "transpose_lhs_hint") : AT_OK;
     default:
@@ -161,6 +248,7 @@ static at_status find_opcode(upgrade *u, at_mop *op) {
   AT_TRY_ALLOC(slot, at_map_put_ptr(&u->opcodes, op->name));
   if (!*slot) *slot = (void *)(uintptr_t)at_mosaic_opcode_find(op->name);
   op->tag = (uint32_t)(uintptr_t)*slot;
+  AT_TRY(at_mosaic_rename(u->k, op));
   if (op->tag == AT_MOSAIC_NO_OP)
     return at_mosaic_fail(u->k, op, AT_UNIMPLEMENTED,
                           "operation %s is not known", op->name);
@@ -205,10 +293,10 @@ at_status at_mosaic_upgrade(at_mosaic_kernel *k) {
                           "Missing or invalid version attribute");
   if (u.version > AT_MOSAIC_VERSION || u.version < AT_MOSAIC_OLDEST_VERSION)
     return at_mosaic_fail(k, m, AT_UNIMPLEMENTED,
-                          "Unsupported version: expected <= %d but got %lld\n"
-                          "detail: versions %d to %d are understood",
-                          AT_MOSAIC_VERSION, (long long)u.version,
-                          AT_MOSAIC_OLDEST_VERSION, AT_MOSAIC_VERSION);
+                          "the kernel is serialised in version %lld of Mosaic, "
+                          "versions %d to %d are understood",
+                          (long long)u.version, AT_MOSAIC_OLDEST_VERSION,
+                          AT_MOSAIC_VERSION);
   k->serde_version = u.version;
   m->tag = AT_MOSAIC_BUILTIN_MODULE;
   AT_TRY(at_mosaic_attr_set(k->arena, m, "stable_mosaic.version", NULL));

@@ -433,8 +433,12 @@ static at_status rule_REDUCE_INDEX(at_mosaic_verifier *v, const at_mop *op) {
 static at_status rule_SCAN(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_shape(arg(op, 0), res(op, 0)),
        "Input and output shape mismatch. Input and output must have one shape");
+  at_dims a = shape_of(arg(op, 0));
+  int64_t d = a.rank - 1;
+  if (at_mop_attr(op, "dimension"))
+    AT_TRY(dimension(v, op, "dimension", a.rank, &d));
   if (op->num_operands > 1) {
-    at_dims m = shape_of(arg(op, 1)), a = shape_of(arg(op, 0));
+    at_dims m = shape_of(arg(op, 1));
     NEED(m.rank == 1 && m.ptr[0] == a.ptr[a.rank - 1],
          "Mask and input mismatch: the mask has the last dimension's size");
   }

@@ -155,3 +155,94 @@ at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
   args[2] = fill;
   return at_mk(user, AT_OP_SELECT, args, 3, NULL, 0, NULL, v);
 }
+
+// ---- Arguments and results
+// The size of each dimension with padding; empty: the sharding needs none.
+static at_status padded_dims(at_cut *c, const char *sharding, const at_type *t,
+                             at_dims *out) {
+  at_dims tiles;
+  int64_t *dims;
+  bool uneven = false;
+  *out = (at_dims){0};
+  if (!sharding) return AT_OK;
+  AT_TRY(at_tiling_parts(c->m->arena, at_str_of(sharding), &tiles));
+  if (tiles.rank < t->rank) return AT_OK;
+  AT_TRY_ALLOC(dims, at_new(c->m->arena, int64_t, t->rank + 1));
+  for (uint32_t d = 0; d < t->rank; d++) {
+    int64_t n = tiles.ptr[d], each = t->dims[d] / n + (t->dims[d] % n != 0);
+    if (__builtin_mul_overflow(each, n, &dims[d]))
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "sharding `%.200s` has too many parts", sharding);
+    uneven |= dims[d] != t->dims[d];
+  }
+  if (uneven) *out = (at_dims){dims, t->rank};
+  return AT_OK;
+}
+
+static at_status resize_all(const at_cut *c, at_comp *comp, at_node *before,
+                            at_dims dims, at_value *v) {
+  for (uint32_t d = 0; d < dims.rank; d++)
+    AT_TRY(resize(c, comp, before, d, dims.ptr[d], *v, v));
+  return AT_OK;
+}
+
+static void replace_uses(at_comp *comp, at_value from, at_value to) {
+  AT_FOR_NODES(n, comp) {
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      if (n->operands[i].node == from.node) n->operands[i] = to;
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      replace_uses(n->regions[i], from, to);
+  }
+  for (uint32_t i = 0; i < comp->num_results; i++)
+    if (comp->results[i].node == from.node) comp->results[i] = to;
+}
+
+static at_node *first_computed(const at_comp *e) {
+  at_node *n = e->first;
+  while (n && n->op == AT_OP_PARAMETER) n = n->next;
+  return n;
+}
+
+static at_status narrow_parameter(at_cut *c, at_node *p, at_dims dims) {
+  at_comp *e = c->m->entry;
+  at_value whole = {p, 0}, v = whole;
+  at_dims real = at_type_dims(&p->types[0]);
+  p->types[0].dims = dims.ptr;
+  AT_TRY(resize_all(c, e, first_computed(e), real, &v));
+  at_node *reader = first_computed(e);
+  replace_uses(e, whole, v);
+  reader->operands[0] = whole;
+  return AT_OK;
+}
+
+// A result that the client leaves open is as its constraint says.
+static at_status take_constraint(at_cut *c, at_value v, at_io_info *result) {
+  at_dims dims;
+  if (result->sharding || !result->open || !at_is_constraint(v.node))
+    return AT_OK;
+  at_str text = at_node_str(v.node, AT_ATTR_SHARDING);
+  const char *copy;
+  AT_TRY_ALLOC(copy, at_arena_printf(c->m->arena, "%.*s", (int)text.len,
+                                     text.ptr ? text.ptr : ""));
+  AT_TRY(padded_dims(c, copy, at_value_type(v), &dims));
+  if (dims.rank) result->sharding = copy;
+  return AT_OK;
+}
+
+at_status at_uneven_edges(at_cut *c) {
+  at_module *m = c->m;
+  at_comp *e = m->entry;
+  at_dims dims;
+  for (uint32_t i = 0; m->params && i < e->num_params; i++) {
+    const char *text = m->params[i].sharding;
+    AT_TRY(padded_dims(c, text, &e->params[i]->types[0], &dims));
+    if (dims.rank) AT_TRY(narrow_parameter(c, e->params[i], dims));
+  }
+  for (uint32_t i = 0; m->results && i < e->num_results; i++) {
+    AT_TRY(take_constraint(c, e->results[i], &m->results[i]));
+    const char *text = m->results[i].sharding;
+    AT_TRY(padded_dims(c, text, at_value_type(e->results[i]), &dims));
+    AT_TRY(resize_all(c, e, NULL, dims, &e->results[i]));
+  }
+  return AT_OK;
+}

@@ -3,6 +3,7 @@
 
 const at_pass at_pipeline[] = {
     {"inline", at_pass_inline},
+    {"named", at_pass_named},
     // Before parts travel: what a product rounds travels rounded.
     {"numerics", at_pass_numerics},
     {"partition", at_pass_partition},

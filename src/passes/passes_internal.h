@@ -122,6 +122,7 @@ at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *out);
 // Whether at_pass_refine has anything to do.
 bool at_needs_refining(const at_module *m);
 at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
+at_status at_expand_resize(at_rw *r, at_node *n);
 at_status at_expand_sparse(at_rw *r, at_node *n);
 at_status at_fuse_scalar(at_module *m, at_comp *c);
 

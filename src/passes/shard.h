@@ -10,7 +10,8 @@
 // last parts ("padding") and holds anything: ops that would mix it with
 // elements mask it (partition_uneven.c). Parts nest, so that axes can be added
 // and taken away at the end of a list without moving the rest. Arguments,
-// results and manual computations are always cut evenly.
+// results and manual computations are always cut evenly; what a client cuts
+// unevenly is made larger first (at_uneven_edges).
 #ifndef ATOLL_PASSES_SHARD_H_
 #define ATOLL_PASSES_SHARD_H_
 
@@ -92,6 +93,7 @@ typedef struct at_cut {
       begins;  // atoms where HLO's tiles begin, of a program without meshes
   const int64_t *devices;  // NULL, or the device of each position, as the
                            // first mesh has it
+  bool listed;  // HLO's tilings name the devices one by one: so do ours
   int64_t channel;         // the last that is taken
   at_node *head;           // where the entry's own nodes began; NULL: had none
   at_value position;  // u32 scalars at the head of the entry, made on demand:
@@ -109,6 +111,9 @@ at_status at_cut_meshes(at_cut *c);
 // that do not divide a dimension are dropped unless `exact`, which makes them
 // an error.
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
+// Into how many parts HLO's tiling cuts each dimension, and behind those over
+// how many devices each part is; empty: the text is no tiling.
+at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out);
 // Atoms that HLO's text of a value of type t leaves to the program itself.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out);
@@ -326,5 +331,9 @@ at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
 at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
                          const at_axes *axes, int64_t n, at_value fill,
                          at_value *v);
+// Arguments and results that HLO's tilings cut into unequal parts come and go
+// with padding behind their last element, so that the parts are equal: clients
+// of GSPMD hold them so.
+at_status at_uneven_edges(at_cut *c);
 
 #endif

@@ -577,6 +577,7 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
   } else if (ok) {
     AT_TRY(numbers(c->m->arena, &s, 0, &shape, &ok));
     if (ok) AT_TRY(listed_atoms(c, text, shape, &atoms));
+    c->listed = true;
   }
   uint32_t at = 0, manual_tiles;
   if (!ok || tile.rank < rank || !read_last_tiles(&s, &manual_tiles))
@@ -598,6 +599,17 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
     AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
     p->dims[d] = x;
   }
+  return AT_OK;
+}
+
+at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out) {
+  scan s = scan_of(text);
+  bool ok;
+  *out = (at_dims){0};
+  if (!take(&s, "{") || !take(&s, "devices") || !take(&s, "=")) return AT_OK;
+  AT_TRY(numbers(a, &s, '[', out, &ok));
+  for (uint32_t i = 0; ok && i < out->rank; i++) ok = out->ptr[i] > 0;
+  if (!ok) *out = (at_dims){0};
   return AT_OK;
 }
 
@@ -694,7 +706,8 @@ static void print_devices(const at_cut *c, const int64_t *devices,
       position += rest % c->size[order[i]] * c->stride[order[i]];
       rest /= c->size[order[i]];
     }
-    at_strbuf_addf(b, "%s%lld", tile ? "," : "", (long long)devices[position]);
+    at_strbuf_addf(b, "%s%lld", tile ? "," : "",
+                   (long long)device_in(devices, position));
   }
 }
 
@@ -727,7 +740,7 @@ static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   if (p->sums) comma = ",";
   if (rest > 1) at_strbuf_addf(b, "%s%lld", comma, (long long)rest);
   at_strbuf_addc(b, ']');
-  if (p->devices || c->devices)
+  if (p->devices || c->devices || c->listed)
     print_devices(c, p->devices ? p->devices : c->devices, order, n, b);
   else
     print_order(c, order, n, b);

@@ -157,7 +157,8 @@ static at_status absorb_merge(at_node *at, dot *d, int s, bool *done) {
       if (small->dims[i] % (product * big->dims[k])) return AT_OK;
       product *= big->dims[k++];
     }
-    if (product != small->dims[i]) return AT_OK;
+    // One that is made of none, of size 1, would not be there to count.
+    if (product != small->dims[i] || k == first[i]) return AT_OK;
     if (k - first[i] > 1) {
       merged++;
       group = i;

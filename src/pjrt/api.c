@@ -11,10 +11,12 @@ AT_API(Plugin_Initialize) {
 }
 
 AT_API(Plugin_Attributes) {
-  AT_ARGS(PJRT_Plugin_Attributes_Args);
+  // Until version 71 the struct's size left out its last field, which clients
+  // had all the same.
+  AT_ARGS_UP_TO(PJRT_Plugin_Attributes_Args, attributes);
   // The newest and oldest StableHLO that `import` reads; JAX serialises
   // programs for the former.
-  static const int64_t current[3] = {1, 13, 0}, minimum[3] = {0, 9, 0};
+  static const int64_t current[3] = {1, 17, 0}, minimum[3] = {0, 9, 0};
   static const PJRT_NamedValue attributes[] = {
       {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
        .name = "xla_version",

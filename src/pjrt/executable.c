@@ -151,8 +151,7 @@ AT_API(Executable_ParameterMemoryKinds) {
   return NULL;
 }
 
-// Clients accept MLIR or an HLO proto here and turn either into HLO text; what
-// the passes made of it in the end is shown by `atoll dump`.
+// Clients accept MLIR or an HLO proto here and turn either into HLO text.
 AT_API(Executable_OptimizedProgram) {
   AT_ARGS(PJRT_Executable_OptimizedProgram_Args);
   AT_HANDLE(a->executable);
@@ -160,9 +159,10 @@ AT_API(Executable_OptimizedProgram) {
   if (a->program->struct_size < PJRT_Program_STRUCT_SIZE)
     return at_pjrt_bad_args("PJRT_Program", a->program, a->program->struct_size,
                             PJRT_Program_STRUCT_SIZE);
-  at_str text = at_pjrt_program_text(a->executable->program);
-  a->program->format = "mlir";
-  a->program->format_size = 4;
+  const char *format;
+  at_str text = at_pjrt_program_text(a->executable->program, &format);
+  a->program->format = format;
+  a->program->format_size = strlen(format);
   if (!a->program->code) {
     a->program->code_size = text.len;
     return NULL;

@@ -83,6 +83,85 @@ static void null_handles(void **state) {
   }
 }
 
+// What a function says of null handles when its args claim `size` bytes; it
+// must not write behind them. `real`: how many the client has, more than it
+// claims where the size was defined too small.
+static int code_at_size(const entry *e, size_t size, size_t real) {
+  union {
+    size_t words[256];
+    uint8_t bytes[2048];
+  } block = {.words = {size}};
+  memset(block.bytes + real, 0xa5, sizeof block - real);
+  int code = code_of(e->call(&block));
+  for (size_t i = real; i < sizeof block; i++)
+    if (block.bytes[i] != 0xa5)
+      fail_msg("%s with struct_size %zu wrote byte %zu", e->name, size, i);
+  return code;
+}
+
+static bool works_without_handles(const char *name) {
+  return strstr(name, "_Destroy") || !strcmp(name, "PJRT_Plugin_Initialize") ||
+         !strcmp(name, "PJRT_Plugin_Attributes");
+}
+
+// What creates something is called by the clients that the other tests have.
+static bool creates(const char *name) {
+  return !strcmp(name, "PJRT_Event_Create") ||
+         !strcmp(name, "PJRT_Client_Create") ||
+         !strcmp(name, "PJRT_ExecuteContext_Create") ||
+         !strcmp(name, "PJRT_TopologyDescription_Create");
+}
+
+static void newer_clients_have_longer_args(void **state) {
+  for (size_t i = 0; i < AT_LEN(entries); i++) {
+    const entry *e = &entries[i];
+    if (creates(e->name)) continue;
+    size_t size = e->struct_size + 64;
+    int code = code_at_size(e, size, size);
+    if (code != (works_without_handles(e->name) ? 0 : AT_INVALID_ARGUMENT))
+      fail_msg("%s with struct_size %zu: %d", e->name, size, code);
+  }
+}
+
+// The sizes of args that have grown, as clients from minor version 54 (of 2024)
+// on have them, and how many bytes those clients have in fact.
+static void older_clients_have_shorter_args(void **state) {
+  static const struct {
+    const char *name;
+    size_t size, real;
+  } old[] = {
+      {"PJRT_Plugin_Attributes", 24, 32},
+      {"PJRT_Client_CreateErrorBuffer", 96, 96},
+      {"PJRT_Client_CreateViewOfDeviceBuffer", 104, 104},
+      {"PJRT_Device_MemoryStats", 185, 192},
+      {"PJRT_Device_PoisonExecution", 49, 56},
+      {"PJRT_Executable_DeserializeAndLoad", 48, 48},
+      {"PJRT_Executable_DeserializeAndLoad", 64, 64},
+      {"PJRT_Executable_GetCompiledMemoryStats", 104, 104},
+      {"PJRT_Executable_GetCompiledMemoryStats", 112, 112},
+      {"PJRT_Executable_GetCompiledMemoryStats", 120, 120},
+  };
+  for (size_t i = 0; i < AT_LEN(old); i++) {
+    size_t k = 0;
+    while (strcmp(entries[k].name, old[i].name)) k++;
+    // A null handle is what is wrong, not the size.
+    size_t block[256] = {old[i].size};
+    PJRT_Error *error = entries[k].call(block);
+    PJRT_Error_Message_Args m = {
+        .struct_size = PJRT_Error_Message_Args_STRUCT_SIZE, .error = error};
+    if (error) at_PJRT_Error_Message(&m);
+    if (error && !strstr(m.message, "is NULL"))
+      fail_msg("%s with struct_size %zu: %s", old[i].name, old[i].size,
+               m.message);
+    code_of(error);
+    code_at_size(&entries[k], old[i].size, old[i].real);
+  }
+  PJRT_Plugin_Attributes_Args a = {.struct_size = 24};
+  assert_int_equal(code_of(at_PJRT_Plugin_Attributes(&a)), 0);
+  assert_true(a.num_attributes > 0);
+  assert_non_null(a.attributes);
+}
+
 static void table_is_full(void **state) {
   const PJRT_Api *api = at_pjrt_api();
   assert_int_equal(api->struct_size, PJRT_Api_STRUCT_SIZE);
@@ -239,6 +318,8 @@ int main(void) {
       cmocka_unit_test(null_args),
       cmocka_unit_test(short_args),
       cmocka_unit_test(null_handles),
+      cmocka_unit_test(newer_clients_have_longer_args),
+      cmocka_unit_test(older_clients_have_shorter_args),
       cmocka_unit_test(table_is_full),
       cmocka_unit_test(transfers_of_older_clients_are_refused),
       cmocka_unit_test(events),

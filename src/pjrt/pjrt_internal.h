@@ -232,14 +232,17 @@ void at_pjrt_options_free(at_pjrt_options *o);
 // DeviceAssignmentProto bytes.
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
                               const int64_t *ids, at_strbuf *out);
-// Pieces of protocol buffers.
-void at_pjrt_write_varint(at_strbuf *b, uint64_t v);
-void at_pjrt_write_int(at_strbuf *b, uint32_t field, uint64_t v);
-void at_pjrt_write_bytes(at_strbuf *b, uint32_t field, at_str s);
 // OpSharding bytes of HLO's text form. INVALID_ARGUMENT quotes it.
 at_status at_pjrt_sharding_write(const char *text, at_strbuf *out);
 // ShapeProto bytes of an array.
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out);
+
+// An owned block that is handed out with a deleter.
+typedef struct at_pjrt_blob {
+  size_t size;
+  char bytes[];
+} at_pjrt_blob;
+at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 
 // A compiled program with everything that PJRT asks about it. Immutable once
 // made.
@@ -248,7 +251,7 @@ typedef struct at_pjrt_program {
   at_bytes executable;  // owned (free): the block of abi/executable.h
   at_bytes options;     // owned: CompileOptionsProto as it came
   at_bytes source;      // owned: the program as it came (MLIR)
-  _Atomic(char *) shown;  // owned: what at_pjrt_program_text made
+  _Atomic(at_pjrt_blob *) shown;  // owned: what at_pjrt_program_text made
   at_pjrt_options parsed;
   const at_xheader *header;
   char fingerprint[33];
@@ -278,9 +281,10 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
                                  size_t *sizes);
 // A string of its executable; "" when the offset is bad.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
-// What clients show as the optimized program: of a program over several devices
-// that of one of them, made on the first question; else the program as it came.
-at_str at_pjrt_program_text(at_pjrt_program *p);
+// What clients show as the optimized program: that of one device, optimised and
+// in order, as an HloModuleProtoWithConfig, made on the first question; the program as
+// it came where that has no such form. *format: which it is, as PJRT calls it.
+at_str at_pjrt_program_text(at_pjrt_program *p, const char **format);
 // A copy that is 64-byte aligned and freed by free().
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
 // Has the user interrupted what this thread waits for (Python's signal handlers are
@@ -323,12 +327,6 @@ struct PJRT_LoadedExecutable {
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out);
 
-// An owned block that is handed out with a deleter.
-typedef struct at_pjrt_blob {
-  size_t size;
-  char bytes[];
-} at_pjrt_blob;
-at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 
 // ---- Callbacks of a launch
 // Channels for one device of a launch; freed when `done` fires.

@@ -260,7 +260,7 @@ at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   return AT_OK;
 }
 
-static at_status check_program(const PJRT_Program *p) {
+static at_status check_program(const PJRT_Program *p, at_program_format *out) {
   if (!p) return AT_FAIL(AT_INVALID_ARGUMENT, "program is NULL");
   if (p->struct_size < PJRT_Program_STRUCT_SIZE)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -269,48 +269,68 @@ static at_status check_program(const PJRT_Program *p) {
   at_str format = {p->format, p->format ? p->format_size : 0};
   if (!p->code || !p->code_size)
     return AT_FAIL(AT_INVALID_ARGUMENT, "the program is empty");
-  if (at_str_is(format, "hlo") || at_str_is(format, "hlo_with_config"))
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "programs in format \"%.*s\"\n"
-                   "hint: pass the program as StableHLO in format \"mlir\"",
-                   (int)format.len, format.ptr);
-  if (!at_str_is(format, "mlir"))
+  if (at_str_is(format, "hlo"))
+    *out = AT_PROGRAM_HLO;
+  else if (at_str_is(format, "hlo_with_config"))
+    *out = AT_PROGRAM_HLO_WITH_CONFIG;
+  else if (at_str_is(format, "mlir"))
+    *out = AT_PROGRAM_ANY;
+  else
     return AT_FAIL(AT_INVALID_ARGUMENT, "unknown program format \"%.*s\"",
                    (int)AT_MIN(format.len, 64u), format.ptr ? format.ptr : "");
   return AT_OK;
 }
 
-at_str at_pjrt_program_text(at_pjrt_program *p) {
+// The program at a stage; *out: owned, NULL where it has no such form.
+static void show(const at_pjrt_program *p, at_stage stage, at_pjrt_blob **out) {
+  at_strbuf b = {0};
+  size_t n = (size_t)p->num_inputs + p->num_outputs;
+  at_str *shardings = p->shardings ? calloc(n + 1, sizeof *shardings) : NULL;
+  for (size_t i = 0; shardings && i < n; i++)
+    shardings[i] = (at_str){p->shardings[i], p->sharding_sizes[i]};
+  at_compile_options o = {
+      .request = p->options,
+      .dump_dir = "",
+      .param_shardings = shardings,
+      .result_shardings = shardings ? shardings + p->num_inputs : NULL};
+  at_status st = at_compile_dump(p->source, &o, stage, &b);
+  if (at_ok(st)) st = at_strbuf_status(&b);
+  *out = at_code_take(st) ? NULL : at_pjrt_blob_copy(b.ptr, b.len);
+  at_strbuf_free(&b);
+  free(shardings);
+}
+
+at_str at_pjrt_program_text(at_pjrt_program *p, const char **format) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
-  // Kernels, and lookups that quantise, are shown as what they do.
-  bool shown = memmem(source.ptr, source.len, "tpu_custom_call", 15) ||
-               memmem(source.ptr, source.len, "quantization_config", 19);
-  if (!source.len || (p->parsed.num_partitions <= 1 && !shown)) return source;
-  char *text = atomic_load(&p->shown);
-  if (!text) {
-    at_strbuf b = {0};
-    at_compile_options o = {.request = p->options, .dump_dir = ""};
-    at_status st = at_compile_dump(p->source, &o, AT_STAGE_STABLEHLO, &b);
-    if (!st.err) st = at_strbuf_status(&b);
-    if (st.err) at_strbuf_free(&b);
-    if (at_code_take(st)) return source;  // an op that StableHLO does not have
-    if (atomic_compare_exchange_strong(&p->shown, &text, b.ptr))
-      text = b.ptr;
-    else
-      at_strbuf_free(&b);  // another thread was faster
+  *format = "mlir";
+  if (!source.len) return source;
+  at_pjrt_blob *blob = atomic_load(&p->shown);
+  // Lookups that quantise are shown with their tables' types.
+  bool quantised = memmem(source.ptr, source.len, "quantization_config", 19);
+  if (!blob) {
+    show(p, quantised ? AT_STAGE_STABLEHLO : AT_STAGE_XLA, &blob);
+    if (!blob) return source;  // an op without a form there
+    at_pjrt_blob *was = NULL;
+    if (!atomic_compare_exchange_strong(&p->shown, &was, blob)) {
+      free(blob);  // another thread was faster
+      blob = was;
+    }
   }
-  return at_str_of(text);
+  if (!quantised) *format = "hlo_with_config";
+  return (at_str){(const char *)blob->bytes, blob->size};
 }
 
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out) {
-  AT_TRY(check_program(program));
+  at_program_format format;
+  AT_TRY(check_program(program, &format));
   if (options.len && !options.ptr)
     return AT_FAIL(AT_INVALID_ARGUMENT, "compile_options is NULL");
   at_bytes source = {(const uint8_t *)program->code, program->code_size};
   at_bytes executable = {0}, options_copy = {0}, source_copy = {0};
-  at_compile_options o = {.request = options,
+  at_compile_options o = {.format = format,
+                          .request = options,
                           .interrupted = at_pjrt_interrupted};
   // Before the work of compiling: options that are wrong are the cheaper error.
   at_pjrt_options parsed;

@@ -3,50 +3,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/protobuf.h"
 #include "pjrt/pjrt_internal.h"
 #include "spinput/flags.h"
-
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-
-// One field: its number and wire type, and its value or its bytes.
-typedef struct field {
-  uint64_t number;
-  uint32_t wire;
-  uint64_t value;
-  at_bytes bytes;
-} field;
-
-static bool read_varint(at_bytes *in, uint64_t *out) {
-  uint64_t v = 0;
-  for (unsigned shift = 0; shift < 64 && in->len; shift += 7) {
-    uint8_t b = *in->ptr++;
-    in->len--;
-    v |= (uint64_t)(b & 0x7f) << shift;
-    if (!(b & 0x80)) {
-      *out = v;
-      return true;
-    }
-  }
-  return false;
-}
-
-static bool read_field(at_bytes *in, field *f) {
-  uint64_t key;
-  if (!read_varint(in, &key)) return false;
-  *f = (field){.number = key >> 3, .wire = key & 7};
-  if (f->wire == WIRE_VARINT) return read_varint(in, &f->value);
-  uint64_t n = f->wire == WIRE_64 ? 8 : 4;
-  if (f->wire == WIRE_BYTES) {
-    if (!read_varint(in, &n)) return false;
-  } else if (f->wire != WIRE_64 && f->wire != WIRE_32) {
-    return false;
-  }
-  if (n > in->len) return false;
-  f->bytes = (at_bytes){in->ptr, n};
-  in->ptr += n;
-  in->len -= n;
-  return true;
-}
 
 #define MALFORMED(what) \
   AT_FAIL(AT_INVALID_ARGUMENT, "malformed compile options: %s", what)
@@ -55,9 +14,9 @@ static bool read_field(at_bytes *in, field *f) {
 // computation its replicas' device ids.
 static at_status read_assignment(at_bytes in, at_pjrt_options *o) {
   uint64_t replicas = 0, computations = 0, computation = 0;
-  field f;
+  at_proto_field f;
   for (at_bytes scan = in; scan.len;) {
-    if (!read_field(&scan, &f)) return MALFORMED("device_assignment");
+    if (!at_proto_next(&scan, &f)) return MALFORMED("device_assignment");
     if (f.number == 1) replicas = f.value;
     if (f.number == 2) computations = f.value;
   }
@@ -68,19 +27,19 @@ static at_status read_assignment(at_bytes in, at_pjrt_options *o) {
   if (!ids) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   for (size_t i = 0; i < replicas * computations; i++) ids[i] = -1;
   while (in.len) {
-    if (!read_field(&in, &f)) goto malformed;
-    if (f.number != 3 || f.wire != WIRE_BYTES) continue;
+    if (!at_proto_next(&in, &f)) goto malformed;
+    if (f.number != 3 || f.wire != AT_PROTO_BYTES) continue;
     uint64_t replica = 0;
     at_bytes inner = f.bytes;
     while (inner.len) {
-      field g;
-      if (!read_field(&inner, &g)) goto malformed;
+      at_proto_field g;
+      if (!at_proto_next(&inner, &g)) goto malformed;
       if (g.number != 1) continue;
       at_bytes packed = g.bytes;
-      bool one = g.wire == WIRE_VARINT;
+      bool one = g.wire == AT_PROTO_VARINT;
       while (one || packed.len) {
         uint64_t id = g.value;
-        if (!one && !read_varint(&packed, &id)) goto malformed;
+        if (!one && !at_proto_varint(&packed, &id)) goto malformed;
         if (computation >= computations || replica >= replicas) goto malformed;
         ids[replica++ * computations + computation] = (int64_t)id;
         if (one) break;
@@ -105,13 +64,13 @@ static at_status read_build_options(at_bytes in, at_pjrt_options *o) {
   uint64_t replicas = 0, partitions = 0;
   at_bytes assignment = {0};
   while (in.len) {
-    field f;
-    if (!read_field(&in, &f)) return MALFORMED("executable_build_options");
-    if (f.number == 1 && f.wire == WIRE_VARINT)
+    at_proto_field f;
+    if (!at_proto_next(&in, &f)) return MALFORMED("executable_build_options");
+    if (f.number == 1 && f.wire == AT_PROTO_VARINT)
       o->device_ordinal = (int64_t)f.value;
     if (f.number == 4) replicas = f.value;
     if (f.number == 5) partitions = f.value;
-    if (f.number == 9 && f.wire == WIRE_BYTES) assignment = f.bytes;
+    if (f.number == 9 && f.wire == AT_PROTO_BYTES) assignment = f.bytes;
   }
   if (replicas > 1 << 20 || partitions > 1 << 20)
     return MALFORMED("num_replicas or num_partitions is too large");
@@ -169,13 +128,13 @@ static at_status check_override(at_bytes in) {
   at_str name = {0}, text = {0};
   bool is_text = false;
   while (in.len) {
-    field f;
-    if (!read_field(&in, &f)) return MALFORMED("env_option_overrides");
+    at_proto_field f;
+    if (!at_proto_next(&in, &f)) return MALFORMED("env_option_overrides");
     if (f.number == 1) name = (at_str){(const char *)f.bytes.ptr, f.bytes.len};
     for (at_bytes v = f.bytes; f.number == 2 && v.len;) {
-      field g;
-      if (!read_field(&v, &g)) return MALFORMED("env_option_overrides");
-      if (g.number != 1 || g.wire != WIRE_BYTES) continue;
+      at_proto_field g;
+      if (!at_proto_next(&v, &g)) return MALFORMED("env_option_overrides");
+      if (g.number != 1 || g.wire != AT_PROTO_BYTES) continue;
       is_text = true;
       text = (at_str){(const char *)g.bytes.ptr, g.bytes.len};
     }
@@ -205,15 +164,15 @@ at_status at_pjrt_options_parse(at_bytes in, at_pjrt_options *out) {
       .num_replicas = 1, .num_partitions = 1, .device_ordinal = -1};
   at_status st = AT_OK;
   while (in.len) {
-    field f;
-    if (!read_field(&in, &f)) {
+    at_proto_field f;
+    if (!at_proto_next(&in, &f)) {
       st = MALFORMED("CompileOptionsProto");
       break;
     }
     if (f.number == 4) o.portable = f.value != 0;
-    if (f.number == 3 && f.wire == WIRE_BYTES)
+    if (f.number == 3 && f.wire == AT_PROTO_BYTES)
       AT_TRY_GOTO(st, read_build_options(f.bytes, &o), out);
-    if (f.number == 7 && f.wire == WIRE_BYTES)
+    if (f.number == 7 && f.wire == AT_PROTO_BYTES)
       AT_TRY_GOTO(st, check_override(f.bytes), out);
   }
 out:
@@ -230,32 +189,16 @@ void at_pjrt_options_free(at_pjrt_options *o) {
   o->assignment = NULL;
 }
 
-void at_pjrt_write_varint(at_strbuf *b, uint64_t v) {
-  for (; v >= 0x80; v >>= 7) at_strbuf_addc(b, (char)(v | 0x80));
-  at_strbuf_addc(b, (char)v);
-}
-
-void at_pjrt_write_int(at_strbuf *b, uint32_t number, uint64_t v) {
-  at_pjrt_write_varint(b, (uint64_t)number << 3 | WIRE_VARINT);
-  at_pjrt_write_varint(b, v);
-}
-
-void at_pjrt_write_bytes(at_strbuf *b, uint32_t number, at_str s) {
-  at_pjrt_write_varint(b, (uint64_t)number << 3 | WIRE_BYTES);
-  at_pjrt_write_varint(b, s.len);
-  at_strbuf_add(b, s);
-}
-
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
                               const int64_t *ids, at_strbuf *out) {
-  at_pjrt_write_int(out, 1, replicas);
-  at_pjrt_write_int(out, 2, partitions);
+  at_proto_write_int(out, 1, replicas);
+  at_proto_write_int(out, 2, partitions);
   for (uint32_t p = 0; p < partitions; p++) {
     at_strbuf computation = {0}, packed = {0};
     for (uint32_t r = 0; r < replicas; r++)
-      at_pjrt_write_varint(&packed, (uint64_t)ids[r * partitions + p]);
-    at_pjrt_write_bytes(&computation, 1, at_strbuf_str(&packed));
-    at_pjrt_write_bytes(out, 3, at_strbuf_str(&computation));
+      at_proto_write_varint(&packed, (uint64_t)ids[r * partitions + p]);
+    at_proto_write_bytes(&computation, 1, at_strbuf_str(&packed));
+    at_proto_write_bytes(out, 3, at_strbuf_str(&computation));
     out->failed |= packed.failed | computation.failed;
     at_strbuf_free(&packed);
     at_strbuf_free(&computation);
@@ -300,15 +243,15 @@ static uint32_t primitive_type(PJRT_Buffer_Type t) {
 
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf packed = {0}, order = {0}, layout = {0};
-  at_pjrt_write_int(out, 2, primitive_type(at_pjrt_type(t)));
+  at_proto_write_int(out, 2, primitive_type(at_pjrt_type(t)));
   for (uint32_t d = 0; d < dims.rank; d++) {
-    at_pjrt_write_varint(&packed, (uint64_t)dims.ptr[d]);
-    at_pjrt_write_varint(&order, dims.rank - 1 - d);
+    at_proto_write_varint(&packed, (uint64_t)dims.ptr[d]);
+    at_proto_write_varint(&order, dims.rank - 1 - d);
   }
-  at_pjrt_write_bytes(out, 3, at_strbuf_str(&packed));
-  at_pjrt_write_bytes(&layout, 1, at_strbuf_str(&order));
-  at_pjrt_write_bytes(out, 5, at_strbuf_str(&layout));
-  for (uint32_t d = 0; d < dims.rank; d++) at_pjrt_write_int(out, 6, 0);
+  at_proto_write_bytes(out, 3, at_strbuf_str(&packed));
+  at_proto_write_bytes(&layout, 1, at_strbuf_str(&order));
+  at_proto_write_bytes(out, 5, at_strbuf_str(&layout));
+  for (uint32_t d = 0; d < dims.rank; d++) at_proto_write_int(out, 6, 0);
   out->failed |= packed.failed | order.failed | layout.failed;
   at_strbuf_free(&packed);
   at_strbuf_free(&order);

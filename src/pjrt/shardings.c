@@ -4,6 +4,7 @@
 // (Without this extension they would parse the program to find that out.)
 #include <stdlib.h>
 
+#include "base/protobuf.h"
 #include "pjrt/pjrt_internal.h"
 
 enum {
@@ -33,7 +34,7 @@ static bool take_list(reader *r, at_strbuf *packed, uint32_t *count) {
   do {
     char *end;
     if (*r->at < '0' || *r->at > '9') return *count == 0;
-    at_pjrt_write_varint(packed, strtoull(r->at, &end, 10));
+    at_proto_write_varint(packed, strtoull(r->at, &end, 10));
     r->at = end;
     ++*count;
   } while (*r->at == ',' && r->at++);
@@ -44,7 +45,7 @@ static bool write_list(reader *r, at_strbuf *out, uint32_t field) {
   at_strbuf packed = {0};
   uint32_t count;
   bool ok = take_list(r, &packed, &count);
-  if (count) at_pjrt_write_bytes(out, field, at_strbuf_str(&packed));
+  if (count) at_proto_write_bytes(out, field, at_strbuf_str(&packed));
   out->failed |= packed.failed;
   at_strbuf_free(&packed);
   return ok;
@@ -56,16 +57,16 @@ static bool write_last_dims(reader *r, at_strbuf *out) {
   bool ok = true;
   while (ok && !take(r, "}")) {
     if (take(r, "manual"))
-      at_pjrt_write_varint(&packed, TYPE_MANUAL);
+      at_proto_write_varint(&packed, TYPE_MANUAL);
     else if (take(r, "replicated"))
-      at_pjrt_write_varint(&packed, TYPE_REPLICATED);
+      at_proto_write_varint(&packed, TYPE_REPLICATED);
     else if (take(r, "unreduced"))
-      at_pjrt_write_varint(&packed, TYPE_UNREDUCED);
+      at_proto_write_varint(&packed, TYPE_UNREDUCED);
     else
       ok = false;
     take(r, ",");
   }
-  at_pjrt_write_bytes(out, 8, at_strbuf_str(&packed));
+  at_proto_write_bytes(out, 8, at_strbuf_str(&packed));
   out->failed |= packed.failed;
   at_strbuf_free(&packed);
   return ok;
@@ -73,7 +74,7 @@ static bool write_last_dims(reader *r, at_strbuf *out) {
 
 // [2,1]<=[2]T(0) last_tile_dim_replicate}
 static bool write_tiles(reader *r, at_strbuf *out) {
-  at_pjrt_write_int(out, 1, TYPE_OTHER);
+  at_proto_write_int(out, 1, TYPE_OTHER);
   if (!take(r, "[") || !write_list(r, out, 3) || !take(r, "]")) return false;
   if (take(r, "<=[")) {
     reader dims = *r;
@@ -84,8 +85,8 @@ static bool write_tiles(reader *r, at_strbuf *out) {
       at_strbuf packed = {0}, order = {0};
       uint32_t count;
       take_list(&dims, &packed, &count);
-      for (uint32_t i = 0; i < count; i++) at_pjrt_write_varint(&order, i);
-      at_pjrt_write_bytes(out, 10, at_strbuf_str(&order));
+      for (uint32_t i = 0; i < count; i++) at_proto_write_varint(&order, i);
+      at_proto_write_bytes(out, 10, at_strbuf_str(&order));
       out->failed |= packed.failed | order.failed;
       at_strbuf_free(&packed);
       at_strbuf_free(&order);
@@ -93,7 +94,7 @@ static bool write_tiles(reader *r, at_strbuf *out) {
   } else if (!write_list(r, out, 4)) {
     return false;
   }
-  if (take(r, "last_tile_dim_replicate")) at_pjrt_write_int(out, 6, 1);
+  if (take(r, "last_tile_dim_replicate")) at_proto_write_int(out, 6, 1);
   if (take(r, "last_tile_dims={") && !write_last_dims(r, out)) return false;
   return take(r, "}");
 }
@@ -104,18 +105,18 @@ at_status at_pjrt_sharding_write(const char *text, at_strbuf *out) {
   if (ok && take(&r, "devices=")) {
     ok = write_tiles(&r, out);
   } else if (ok && take(&r, "replicated")) {
-    at_pjrt_write_int(out, 1, TYPE_REPLICATED);
+    at_proto_write_int(out, 1, TYPE_REPLICATED);
   } else if (ok && take(&r, "manual")) {
-    at_pjrt_write_int(out, 1, TYPE_MANUAL);
+    at_proto_write_int(out, 1, TYPE_MANUAL);
   } else if (ok && take(&r, "unknown")) {
-    at_pjrt_write_int(out, 1, TYPE_UNKNOWN);
+    at_proto_write_int(out, 1, TYPE_UNKNOWN);
   } else if (ok && take(&r, "unreduced")) {
-    at_pjrt_write_int(out, 1, TYPE_UNREDUCED);
+    at_proto_write_int(out, 1, TYPE_UNREDUCED);
   } else if (ok && take(&r, "maximal device=")) {
-    at_pjrt_write_int(out, 1, TYPE_MAXIMAL);
+    at_proto_write_int(out, 1, TYPE_MAXIMAL);
     at_strbuf one = {0};
-    at_pjrt_write_varint(&one, 1);
-    at_pjrt_write_bytes(out, 3, at_strbuf_str(&one));
+    at_proto_write_varint(&one, 1);
+    at_proto_write_bytes(out, 3, at_strbuf_str(&one));
     at_strbuf_free(&one);
     ok = write_list(&r, out, 4);
   } else {

@@ -130,7 +130,7 @@ def test_bad_host_buffers(api):
 
 @pytest.mark.parametrize("code,fmt,expect", [
     (b"", b"mlir", 3), (b"not a program", b"mlir", None),
-    (b"x", b"hlo", 12), (b"x", b"c++", 3),
+    (b"x", b"hlo", 3), (b"x", b"c++", 3),
     (b"ML\xefR" + b"\xff" * 64, b"mlir", None)])
 def test_bad_programs(api, code, fmt, expect):
   c = client(api)

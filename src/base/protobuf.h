@@ -1,0 +1,61 @@
+// The wire form of protocol buffers: one field at a time, borrowed from the
+// bytes. Who reads a message asks for its fields by number and skips others;
+// nothing here knows a message's definition or recurses.
+#ifndef ATOLL_BASE_PROTOBUF_H_
+#define ATOLL_BASE_PROTOBUF_H_
+
+#include "base/arena.h"
+#include "base/strbuf.h"
+
+typedef enum at_proto_wire {
+  AT_PROTO_VARINT = 0,
+  AT_PROTO_64 = 1,
+  AT_PROTO_BYTES = 2,  // strings, messages, packed lists
+  AT_PROTO_32 = 5
+} at_proto_wire;
+
+typedef struct at_proto_field {
+  uint32_t number;
+  at_proto_wire wire;
+  uint64_t value;  // VARINT, 64, 32: its bits
+  at_bytes bytes;  // BYTES; borrowed
+} at_proto_field;
+
+// Takes the next field off `io`. False at the end and for malformed bytes; of
+// these, `io` keeps some.
+bool at_proto_next(at_bytes *io, at_proto_field *out);
+bool at_proto_varint(at_bytes *io, uint64_t *out);
+// Whether the bytes are fields from beginning to end (not what is inside them).
+bool at_proto_is_whole(at_bytes b);
+
+// The last field of that number; false: there is none, or the bytes before it
+// are malformed. Costs one look at every field.
+bool at_proto_find(at_bytes b, uint32_t number, at_proto_field *out);
+// Its value or bytes; 0, or no bytes, when it is absent or of another wire type.
+uint64_t at_proto_uint(at_bytes b, uint32_t number);
+static inline int64_t at_proto_int(at_bytes b, uint32_t number) {
+  return (int64_t)at_proto_uint(b, number);
+}
+at_bytes at_proto_bytes(at_bytes b, uint32_t number);
+at_str at_proto_str(at_bytes b, uint32_t number);
+bool at_proto_has(at_bytes b, uint32_t number);
+
+// Appends the numbers that a field of a repeated integer holds, packed or one.
+// INVALID_ARGUMENT names `what` where the field is no list of integers.
+typedef AT_VEC(int64_t) at_proto_ints;
+at_status at_proto_ints_add(const at_proto_field *f, const char *what, at_arena *a,
+                         at_proto_ints *io);
+// All numbers of the repeated field.
+at_status at_proto_list(at_bytes b, uint32_t number, const char *what, at_arena *a,
+                     at_dims *out);
+
+// ---- Writing: fields are appended, a message within one as its bytes
+void at_proto_write_varint(at_strbuf *b, uint64_t v);
+void at_proto_write_int(at_strbuf *b, uint32_t number, uint64_t v);
+void at_proto_write_bytes(at_strbuf *b, uint32_t number, at_str s);
+// A packed list; nothing where it is empty.
+void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v);
+// The message as a field of `b`; frees it. What it had no memory for, b lacks.
+void at_proto_write_message(at_strbuf *b, uint32_t number, at_strbuf *message);
+
+#endif

@@ -1,0 +1,51 @@
+// HloModuleProto, XLA's own serialised programs, into hlo: what clients send in
+// the formats "hlo" and "hlo_with_config", and what compilers dump.
+#ifndef ATOLL_HLOPROTO_HLOPROTO_H_
+#define ATOLL_HLOPROTO_HLOPROTO_H_
+
+#include "hlo/hlo.h"
+
+// The message that the bytes are. UNKNOWN: a client's file; the reader looks.
+typedef enum at_hloproto_form {
+  AT_HLOPROTO_UNKNOWN,
+  AT_HLOPROTO_MODULE,       // HloModuleProto
+  AT_HLOPROTO_WITH_CONFIG,  // HloModuleProtoWithConfig
+  AT_HLOPROTO_DUMP          // HloProto: a module and its buffers
+} at_hloproto_form;
+
+// Whether the bytes look like one of these messages: fields from beginning to
+// end, with a module's computations where they belong. Texts and MLIR bytecode
+// do not.
+bool at_hloproto_is(at_bytes b);
+
+// The module as a verified graph, in `a`. Fusions and called computations are
+// functions, bodies of loops and reductions are regions, tuples are their
+// leaves. Layouts of the entry's parameters and results, donation, shardings
+// and source lines go over; layouts inside the program only say what a
+// `bitcast` means. Constants are copied. The device counts are those of the
+// configuration where there is one, else those that the shardings speak of.
+// A module that XLA has partitioned already is one device's program: its
+// shardings, which speak of the whole, are dropped.
+// INVALID_ARGUMENT names the instruction, its source line and what was
+// expected; UNIMPLEMENTED names opcodes, types and forms that Atoll lacks.
+at_status at_hloproto_read(at_bytes b, at_hloproto_form form, at_arena *a,
+                           at_module **out);
+
+typedef struct at_hloproto_write_options {
+  bool tiles;  // layouts say how a TPU tiles its arrays: {1,0:T(8,128)}
+  // OpSharding of the entry's parameters and results, as bytes; NULL: none.
+  const at_str *param_shardings, *result_shardings;
+} at_hloproto_write_options;
+// An HloModuleProtoWithConfig of the graph as it stands: the order of its nodes
+// is the schedule, FUSIONs are fusions, regions are computations whose captured
+// values have become parameters. Ops that XLA has no opcode for are custom calls
+// of their name. What can be read back is the program again, but for the asynchronous
+// halves of ops that XLA has none of.
+at_status at_hloproto_write(const at_module *m,
+                            const at_hloproto_write_options *o,
+                            at_strbuf *out);
+
+// Markdown: each opcode and the hlo op that it becomes.
+at_status at_hloproto_ops_doc(at_strbuf *out);
+
+#endif

@@ -1,0 +1,261 @@
+// Modules written by hand, field by field, and what becomes of them.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/protobuf.h"
+#include "hloproto/hloproto.h"
+
+typedef struct dims {
+  uint32_t n;
+  int64_t d[4];
+} dims;
+
+// ShapeProto of an array; order: minor to major, NULL: row-major.
+static at_strbuf shape_of(int64_t type, dims s, const int64_t *order) {
+  at_strbuf b = {0}, layout = {0};
+  int64_t plain[4];
+  for (uint32_t i = 0; i < s.n; i++) plain[i] = s.n - 1 - i;
+  at_proto_write_int(&b, 2, (uint64_t)type);
+  at_proto_write_ints(&b, 3, (at_dims){s.d, s.n});
+  at_proto_write_ints(&layout, 1, (at_dims){order ? order : plain, s.n});
+  at_proto_write_message(&b, 5, &layout);
+  return b;
+}
+
+static at_strbuf inst_of(const char *opcode, int64_t id, at_strbuf shape) {
+  at_strbuf b = {0};
+  at_proto_write_bytes(&b, 1, at_str_of(opcode));
+  at_proto_write_bytes(&b, 2, at_str_of(opcode));
+  at_proto_write_message(&b, 3, &shape);
+  at_proto_write_int(&b, 35, (uint64_t)id);
+  return b;
+}
+
+static at_strbuf param_of(int64_t id, int64_t number, at_strbuf shape) {
+  at_strbuf b = inst_of("parameter", id, shape);
+  at_proto_write_int(&b, 9, (uint64_t)number);
+  return b;
+}
+
+static void operand(at_strbuf *inst, int64_t id) {
+  at_proto_write_ints(inst, 36, (at_dims){&id, 1});
+}
+
+typedef struct module {
+  at_strbuf comps, comp;
+  int64_t num_comps;
+} module;
+
+static void add(module *m, at_strbuf inst) {
+  at_proto_write_message(&m->comp, 2, &inst);
+}
+
+// Ends the computation that instructions were added to.
+static void end_comp(module *m, const char *name, int64_t root) {
+  at_proto_write_bytes(&m->comp, 1, at_str_of(name));
+  at_proto_write_int(&m->comp, 5, (uint64_t)++m->num_comps);
+  at_proto_write_int(&m->comp, 6, (uint64_t)root);
+  at_proto_write_message(&m->comps, 3, &m->comp);
+  m->comp = (at_strbuf){0};
+}
+
+static at_strbuf end_module(module *m) {
+  at_strbuf b = {0};
+  at_proto_write_bytes(&b, 1, AT_STR("m"));
+  at_strbuf_add(&b, at_strbuf_str(&m->comps));
+  at_proto_write_int(&b, 6, (uint64_t)m->num_comps);
+  at_strbuf_free(&m->comps);
+  return b;
+}
+
+// Reads it; the status's code, and the graph's text or the message.
+static at_code read_text(at_strbuf *proto, char *text, size_t size) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_strbuf out = {0};
+  at_status s = at_hloproto_read(
+      (at_bytes){(const uint8_t *)proto->ptr, proto->len}, AT_HLOPROTO_MODULE,
+      a, &m);
+  if (at_ok(s)) s = at_hlo_print(m, &out);
+  snprintf(text, size, "%s", at_ok(s) ? out.ptr : at_status_message(s));
+  at_strbuf_free(&out);
+  at_arena_destroy(a);
+  at_strbuf_free(proto);
+  return at_code_take(s);
+}
+
+#define ASSERT_HAS(text, part)                                     \
+  do {                                                             \
+    if (!strstr(text, part)) fail_msg("no `%s` in:\n%s", part, text); \
+  } while (0)
+
+enum { F32 = 11, S32 = 4, S4 = 21, PRED = 1 };
+
+static void test_bitcast_follows_layouts(void **state) {
+  module m = {0};
+  char text[4096];
+  const int64_t columns[] = {0, 1};
+  add(&m, param_of(1, 0, shape_of(F32, (dims){2, {2, 3}}, columns)));
+  at_strbuf b = inst_of("bitcast", 2, shape_of(F32, (dims){1, {6}}, NULL));
+  operand(&b, 1);
+  add(&m, b);
+  end_comp(&m, "main", 2);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_OK_CODE);
+  // The bytes of a column-major array are those of its transpose.
+  ASSERT_HAS(text, "transpose %0 {permutation=[1,0]} : f32[3,2]");
+  ASSERT_HAS(text, ": f32[6]");
+}
+
+static void test_literals_follow_layouts(void **state) {
+  module m = {0};
+  char text[4096];
+  const int64_t columns[] = {0, 1};
+  at_strbuf i = inst_of("constant", 1, shape_of(S32, (dims){2, {2, 2}}, NULL));
+  at_strbuf l = {0}, s = shape_of(S32, (dims){2, {2, 2}}, columns);
+  at_proto_write_message(&l, 1, &s);
+  at_proto_write_ints(&l, 4, (at_dims){(int64_t[]){1, 3, 2, -4}, 4});
+  at_proto_write_message(&i, 8, &l);
+  add(&m, i);
+  end_comp(&m, "main", 1);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_OK_CODE);
+  ASSERT_HAS(text, "1,2,3,-4");
+}
+
+static void test_nibbles(void **state) {
+  module m = {0};
+  char text[4096];
+  at_strbuf i = inst_of("constant", 1, shape_of(S4, (dims){1, {3}}, NULL));
+  at_strbuf l = {0}, s = shape_of(S4, (dims){1, {3}}, NULL);
+  at_proto_write_message(&l, 1, &s);
+  at_proto_write_bytes(&l, 21, (at_str){"\x71\x0f", 2});
+  at_proto_write_message(&i, 8, &l);
+  add(&m, i);
+  end_comp(&m, "main", 1);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_OK_CODE);
+  ASSERT_HAS(text, "1,7,-1");
+}
+
+static void test_refusals(void **state) {
+  static const struct {
+    const char *opcode;
+    int64_t operand, type;
+    at_code code;
+    const char *says;
+  } cases[] = {
+      {"infeed", 1, F32, AT_UNIMPLEMENTED, "\"infeed\""},
+      {"no-such-thing", 1, F32, AT_UNIMPLEMENTED, "no-such-thing"},
+      {"negate", 7, F32, AT_INVALID_ARGUMENT, "id 7"},
+      {"negate", 2, F32, AT_INVALID_ARGUMENT, "before its definition"},
+      {"negate", 1, S32, AT_INVALID_ARGUMENT, "negate"},
+      {"negate", 1, 14, AT_UNIMPLEMENTED, "opaque"},
+      {"negate", 1, 99, AT_UNIMPLEMENTED, "99"},
+      {"call", 1, F32, AT_INVALID_ARGUMENT, "called computation 0"}};
+  for (size_t k = 0; k < AT_LEN(cases); k++) {
+    module m = {0};
+    char text[4096];
+    add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
+    at_strbuf i = inst_of(cases[k].opcode, 2,
+                          shape_of(cases[k].type, (dims){1, {3}}, NULL));
+    operand(&i, cases[k].operand);
+    add(&m, i);
+    end_comp(&m, "main", 2);
+    at_strbuf proto = end_module(&m);
+    assert_int_equal(read_text(&proto, text, sizeof text), cases[k].code);
+    ASSERT_HAS(text, cases[k].says);
+  }
+}
+
+static void test_private_calls_are_named(void **state) {
+  module m = {0};
+  char text[4096];
+  add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
+  at_strbuf i = inst_of("custom-call", 2, shape_of(F32, (dims){1, {3}}, NULL));
+  operand(&i, 1);
+  at_proto_write_bytes(&i, 28, AT_STR("__onednn$matmul"));
+  add(&m, i);
+  end_comp(&m, "main", 2);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_UNIMPLEMENTED);
+  ASSERT_HAS(text, "`__onednn$matmul` is private");
+}
+
+// Devices 0..7 as [4,2], groups along the first axis.
+static void test_iota_groups(void **state) {
+  module m = {0};
+  char text[4096];
+  add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
+  at_strbuf i =
+      inst_of("all-gather", 2, shape_of(F32, (dims){1, {12}}, NULL));
+  at_strbuf groups = {0};
+  operand(&i, 1);
+  at_proto_write_int(&groups, 1, 2);
+  at_proto_write_int(&groups, 2, 4);
+  at_proto_write_ints(&groups, 3, (at_dims){(int64_t[]){4, 2}, 2});
+  at_proto_write_ints(&groups, 4, (at_dims){(int64_t[]){1, 0}, 2});
+  at_proto_write_message(&i, 92, &groups);
+  at_proto_write_ints(&i, 14, (at_dims){(int64_t[]){0}, 1});
+  at_proto_write_int(&i, 26, 1);
+  at_proto_write_int(&i, 71, 1);
+  add(&m, i);
+  end_comp(&m, "main", 2);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_OK_CODE);
+  ASSERT_HAS(text, "replica_groups=[[0,2,4,6],[1,3,5,7]]");
+}
+
+// The seeds of the fuzz target are modules of jaxlib's: cut anywhere, they are
+// refused or read, and never anything else.
+static void test_cut_anywhere(void **state) {
+  module m = {0};
+  add(&m, param_of(1, 0, shape_of(F32, (dims){2, {2, 3}}, NULL)));
+  at_strbuf i = inst_of("negate", 2, shape_of(F32, (dims){2, {2, 3}}, NULL));
+  operand(&i, 1);
+  add(&m, i);
+  end_comp(&m, "main", 2);
+  at_strbuf proto = end_module(&m);
+  at_bytes whole = {(const uint8_t *)proto.ptr, proto.len};
+  assert_true(at_hloproto_is(whole));
+  for (size_t n = 0; n < whole.len; n++) {
+    at_arena *a = at_arena_create();
+    at_module *out;
+    at_status s = at_hloproto_read((at_bytes){whole.ptr, n},
+                                   AT_HLOPROTO_MODULE, a, &out);
+    assert_int_not_equal(at_code_take(s), AT_INTERNAL);
+    at_arena_destroy(a);
+  }
+  at_strbuf_free(&proto);
+}
+
+static void test_looks(void **state) {
+  static const char *const others[] = {
+      "", "\n", "\nmodule @m {\n}\n", "hlo module \"m\"", "ML\xefR\x06",
+      "HloModule m\n"};
+  for (size_t i = 0; i < AT_LEN(others); i++)
+    assert_false(at_hloproto_is(
+        (at_bytes){(const uint8_t *)others[i], strlen(others[i])}));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bitcast_follows_layouts),
+      cmocka_unit_test(test_literals_follow_layouts),
+      cmocka_unit_test(test_nibbles),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_private_calls_are_named),
+      cmocka_unit_test(test_iota_groups),
+      cmocka_unit_test(test_cut_anywhere),
+      cmocka_unit_test(test_looks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,631 @@
+// A graph as an HloModuleProtoWithConfig.
+#include <stdio.h>
+
+#include "hloproto/write_internal.h"
+
+// One value of the graph; a key.
+typedef struct value_key {
+  const at_node *node;
+  uint64_t index;
+} value_key;
+
+// A computation as it is written.
+typedef struct scope {
+  at_map ids;  // value_key -> id of the instruction that gives it
+  at_strbuf insts;
+  at_strbuf order;  // ids, as the schedule has them
+  int64_t last;
+} scope;
+
+typedef struct writer {
+  at_arena *a;
+  const at_module *m;
+  const at_hloproto_write_options *o;
+  at_strbuf comps;      // finished, callees first
+  at_strbuf sequences;  // of the schedule
+  int64_t next_id, next_comp;
+} writer;
+
+typedef AT_VEC(at_value) value_vec;
+
+static at_status id_put(writer *w, scope *s, at_value v, int64_t id) {
+  value_key key = {v.node, v.index}, *copy;
+  void **slot;
+  AT_TRY_ALLOC(copy, at_arena_copy(w->a, &key, sizeof key, 8));
+  AT_TRY_ALLOC(slot, at_map_put(&s->ids, (at_str){(char *)copy, sizeof key}));
+  *slot = (void *)(intptr_t)id;
+  return AT_OK;
+}
+
+static void **id_find(const scope *s, at_value v) {
+  value_key key = {v.node, v.index};
+  return at_map_find(&s->ids, (at_str){(char *)&key, sizeof key});
+}
+
+// ---- Instructions
+
+// name, opcode, shape: the beginning of an instruction; `end` gives it its id.
+static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
+                       uint32_t n, bool tuple) {
+  at_strbuf b = {0};
+  char name[96];
+  snprintf(name, sizeof name, "%s.%lld", opcode, (long long)w->next_id);
+  at_proto_write_bytes(&b, 1, at_str_of(name));
+  at_proto_write_bytes(&b, 2, at_str_of(opcode));
+  at_hp_put_shape(&b, 3, types, n, tuple, w->o->tiles);
+  return b;
+}
+
+static int64_t end(writer *w, scope *s, at_strbuf *inst, const int64_t *operands,
+                   uint32_t n) {
+  int64_t id = w->next_id++;
+  at_proto_write_int(inst, 35, (uint64_t)id);
+  at_proto_write_ints(inst, 36, (at_dims){operands, n});
+  at_proto_write_message(&s->insts, 2, inst);
+  at_proto_write_varint(&s->order, (uint64_t)id);
+  return s->last = id;
+}
+
+static int64_t put_tuple(writer *w, scope *s, const at_type *types,
+                         const int64_t *ids, uint32_t n) {
+  at_strbuf b = begin(w, "tuple", types, n, true);
+  return end(w, s, &b, ids, n);
+}
+
+static int64_t put_element(writer *w, scope *s, const at_type *t, int64_t of,
+                           uint32_t k) {
+  at_strbuf b = begin(w, "get-tuple-element", t, 1, false);
+  at_proto_write_int(&b, 13, k);
+  return end(w, s, &b, &of, 1);
+}
+
+// The node's values are those of the instruction: of its parts where it is a
+// tuple.
+static at_status put_results(writer *w, scope *s, const at_node *n, int64_t id,
+                             bool tuple) {
+  for (uint32_t k = 0; k < n->num_results; k++)
+    AT_TRY(id_put(w, s, (at_value){(at_node *)n, k},
+                  tuple ? put_element(w, s, &n->types[k], id, k) : id));
+  return AT_OK;
+}
+
+static at_status put_constant(writer *w, scope *s, const at_node *n);
+
+// Small constants stand in every computation that uses them.
+static bool is_small(const at_node *n) {
+  const at_literal *l = at_node_literal(n);
+  return l && (l->splat || at_type_elements(&l->type) <= 1024);
+}
+
+static at_status id_of(writer *w, scope *s, at_value v, int64_t *out) {
+  if (!id_find(s, v) && is_small(v.node)) AT_TRY(put_constant(w, s, v.node));
+  void **slot = id_find(s, v);
+  if (!slot)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "%s is used in a computation that cannot be given it",
+                   at_op_text(v.node->op));
+  *out = (int64_t)(intptr_t)*slot;
+  return AT_OK;
+}
+
+static at_status operand_ids(writer *w, scope *s, const at_value *v, uint32_t n,
+                             int64_t **out) {
+  AT_TRY_ALLOC(*out, at_new(w->a, int64_t, (size_t)n + 1));
+  for (uint32_t k = 0; k < n; k++) AT_TRY(id_of(w, s, v[k], &(*out)[k]));
+  return AT_OK;
+}
+
+// ---- Values from around a region
+static bool is_inside(const at_comp *region, const at_comp *c) {
+  while (c != region && c->owner) c = c->owner->parent;
+  return c == region;
+}
+
+static at_status add_captured(writer *w, const at_comp *region, at_value v,
+                              at_map *seen, value_vec *out) {
+  if (is_inside(region, v.node->parent) || is_small(v.node)) return AT_OK;
+  value_key key = {v.node, v.index}, *copy;
+  void **slot;
+  AT_TRY_ALLOC(copy, at_arena_copy(w->a, &key, sizeof key, 8));
+  AT_TRY_ALLOC(slot, at_map_put(seen, (at_str){(char *)copy, sizeof key}));
+  if (*slot) return AT_OK;
+  *slot = copy;
+  return at_vec_push(w->a, out, v) ? AT_OK : AT_NO_MEMORY("captured values");
+}
+
+// Regions lie AT_MOST_NESTED deep at most.
+static at_status captured(writer *w, const at_comp *region, const at_comp *c,
+                          at_map *seen, value_vec *out) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t k = 0; k < n->num_operands; k++)
+      AT_TRY(add_captured(w, region, n->operands[k], seen, out));
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(captured(w, region, n->regions[r], seen, out));
+  }
+  for (uint32_t k = 0; k < c->num_results; k++)
+    AT_TRY(add_captured(w, region, c->results[k], seen, out));
+  return AT_OK;
+}
+
+// ---- Computations
+typedef enum comp_form {
+  COMP_PLAIN,   // a parameter for each of the region's
+  COMP_FUSION,  // the same, and it is a fusion's
+  COMP_TUPLE    // one parameter, a tuple of all
+} comp_form;
+
+static at_status put_node(writer *w, scope *s, const at_node *n);
+
+static at_status put_params(writer *w, scope *s, const at_comp *c,
+                            const value_vec *more, comp_form form) {
+  uint32_t n = c->num_params + (uint32_t)more->len;
+  at_type *types;
+  at_value *values;
+  AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n + 1));
+  AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)n + 1));
+  for (uint32_t k = 0; k < n; k++) {
+    values[k] = k < c->num_params ? (at_value){c->params[k], 0}
+                                  : more->ptr[k - c->num_params];
+    types[k] = *at_value_type(values[k]);
+  }
+  int64_t all = 0;
+  if (form == COMP_TUPLE) {
+    at_strbuf b = begin(w, "parameter", types, n, true);
+    at_proto_write_int(&b, 9, 0);
+    all = end(w, s, &b, NULL, 0);
+  }
+  for (uint32_t k = 0; k < n; k++) {
+    int64_t id;
+    if (form == COMP_TUPLE) {
+      id = put_element(w, s, &types[k], all, k);
+    } else {
+      at_strbuf b = begin(w, "parameter", &types[k], 1, false);
+      at_proto_write_int(&b, 9, k);
+      if (k < c->num_params) at_hp_put_metadata(&b, c->params[k]->loc);
+      id = end(w, s, &b, NULL, 0);
+    }
+    AT_TRY(id_put(w, s, values[k], id));
+  }
+  return AT_OK;
+}
+
+// The root: the result, or a tuple of all. `more`: a loop's unchanging values.
+static at_status put_root(writer *w, scope *s, const at_comp *c,
+                          const value_vec *more, bool tuple) {
+  uint32_t n = c->num_results + (uint32_t)more->len;
+  at_type *types;
+  at_value *values;
+  int64_t *ids;
+  AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n + 1));
+  AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)n + 1));
+  for (uint32_t k = 0; k < n; k++) {
+    values[k] = k < c->num_results ? c->results[k]
+                                   : more->ptr[k - c->num_results];
+    types[k] = *at_value_type(values[k]);
+  }
+  AT_TRY(operand_ids(w, s, values, n, &ids));
+  if (tuple || n != 1)
+    put_tuple(w, s, types, ids, n);
+  else
+    s->last = ids[0];
+  return AT_OK;
+}
+
+static void comp_end(writer *w, scope *s, const char *name, bool fusion,
+                     int64_t *out) {
+  at_strbuf b = {0};
+  int64_t id = w->next_comp++;
+  at_proto_write_bytes(&b, 1, at_str_of(name));
+  at_strbuf_add(&b, at_strbuf_str(&s->insts));
+  at_proto_write_int(&b, 5, (uint64_t)id);
+  at_proto_write_int(&b, 6, (uint64_t)s->last);
+  if (fusion) at_proto_write_int(&b, 7, 1);
+  b.failed |= s->insts.failed | s->order.failed;
+  at_proto_write_message(&w->comps, 3, &b);
+  if (!fusion) {
+    at_strbuf entry = {0}, list = {0};
+    at_proto_write_int(&entry, 1, (uint64_t)id);
+    at_proto_write_bytes(&list, 1, at_strbuf_str(&s->order));
+    at_proto_write_message(&entry, 2, &list);
+    at_proto_write_message(&w->sequences, 1, &entry);
+  }
+  at_strbuf_free(&s->insts);
+  at_strbuf_free(&s->order);
+  *out = id;
+}
+
+static at_status put_comp(writer *w, const at_comp *c, const char *name,
+                          const value_vec *more, comp_form form, bool state,
+                          int64_t *out) {
+  scope s = {.ids = at_map_in(w->a)};
+  static const value_vec none = {0};
+  char numbered[96];
+  at_status st = put_params(w, &s, c, more, form);
+  AT_FOR_NODES(n, c) {
+    if (at_ok(st) && n->op != AT_OP_PARAMETER) st = put_node(w, &s, n);
+  }
+  if (at_ok(st)) st = put_root(w, &s, c, state ? more : &none, state);
+  if (!at_ok(st)) {
+    at_strbuf_free(&s.insts);
+    at_strbuf_free(&s.order);
+    return st;
+  }
+  if (c->owner)
+    snprintf(numbered, sizeof numbered, "%s.%lld", name,
+             (long long)w->next_comp);
+  comp_end(w, &s, c->owner ? numbered : name, form == COMP_FUSION, out);
+  return AT_OK;
+}
+
+// ---- Nodes with computations
+
+// (state..., what the body reads from outside) as one tuple.
+static at_status put_while(writer *w, scope *s, const at_node *n) {
+  value_vec more = {0};
+  at_map seen = at_map_in(w->a);
+  int64_t comps[2], *ids;
+  for (uint32_t r = 0; r < 2; r++)
+    AT_TRY(captured(w, n->regions[r], n->regions[r], &seen, &more));
+  uint32_t all = n->num_operands + (uint32_t)more.len;
+  at_type *types;
+  at_value *values;
+  AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)all + 1));
+  AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
+  for (uint32_t k = 0; k < all; k++) {
+    values[k] = k < n->num_operands ? n->operands[k]
+                                    : more.ptr[k - n->num_operands];
+    types[k] = *at_value_type(values[k]);
+  }
+  AT_TRY(put_comp(w, n->regions[1], "body", &more, COMP_TUPLE, true, &comps[0]));
+  AT_TRY(put_comp(w, n->regions[0], "condition", &more, COMP_TUPLE, false,
+                  &comps[1]));
+  AT_TRY(operand_ids(w, s, values, all, &ids));
+  int64_t init = put_tuple(w, s, types, ids, all);
+  at_strbuf b = begin(w, "while", types, all, true);
+  at_proto_write_ints(&b, 38, (at_dims){comps, 2});
+  at_hp_put_metadata(&b, n->loc);
+  return put_results(w, s, n, end(w, s, &b, &init, 1), true);
+}
+
+static at_status put_conditional(writer *w, scope *s, const at_node *n) {
+  int64_t *comps, *ids;
+  AT_TRY_ALLOC(comps, at_new(w->a, int64_t, (size_t)n->num_regions + 1));
+  AT_TRY_ALLOC(ids, at_new(w->a, int64_t, (size_t)n->num_regions + 1));
+  AT_TRY(id_of(w, s, n->operands[0], &ids[0]));
+  bool tuple = n->num_results != 1;
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    value_vec more = {0};
+    at_map seen = at_map_in(w->a);
+    int64_t *parts;
+    AT_TRY(captured(w, n->regions[r], n->regions[r], &seen, &more));
+    AT_TRY(put_comp(w, n->regions[r], "branch", &more, COMP_TUPLE, false,
+                    &comps[r]));
+    at_type *types;
+    AT_TRY_ALLOC(types, at_new(w->a, at_type, more.len + 1));
+    for (size_t k = 0; k < more.len; k++)
+      types[k] = *at_value_type(more.ptr[k]);
+    AT_TRY(operand_ids(w, s, more.ptr, (uint32_t)more.len, &parts));
+    ids[r + 1] = put_tuple(w, s, types, parts, (uint32_t)more.len);
+  }
+  at_strbuf b = begin(w, "conditional", n->types, n->num_results, tuple);
+  at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
+  at_hp_put_metadata(&b, n->loc);
+  return put_results(w, s, n, end(w, s, &b, ids, n->num_regions + 1), tuple);
+}
+
+static at_status put_fusion(writer *w, scope *s, const at_node *n) {
+  static const char *const kinds[] = {[AT_FUSION_LOOP] = "kLoop",
+                                      [AT_FUSION_REDUCE] = "kInput",
+                                      [AT_FUSION_SCALAR] = "kCustom",
+                                      [AT_FUSION_KERNEL] = "kCustom"};
+  value_vec more = {0};
+  at_map seen = at_map_in(w->a);
+  int64_t comp, *ids;
+  AT_TRY(captured(w, n->regions[0], n->regions[0], &seen, &more));
+  AT_TRY(put_comp(w, n->regions[0], "fused_computation", &more, COMP_FUSION,
+                  false, &comp));
+  uint32_t all = n->num_operands + (uint32_t)more.len;
+  at_value *values;
+  AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
+  for (uint32_t k = 0; k < all; k++)
+    values[k] = k < n->num_operands ? n->operands[k]
+                                    : more.ptr[k - n->num_operands];
+  AT_TRY(operand_ids(w, s, values, all, &ids));
+  bool tuple = n->num_results != 1;
+  int64_t kind = at_node_int(n, AT_ATTR_KIND, AT_FUSION_LOOP);
+  at_strbuf b = begin(w, "fusion", n->types, n->num_results, tuple);
+  at_proto_write_bytes(
+      &b, 11,
+      at_str_of(kind >= 0 && kind < (int64_t)AT_LEN(kinds) ? kinds[kind]
+                                                           : "kLoop"));
+  at_proto_write_ints(&b, 38, (at_dims){&comp, 1});
+  at_hp_put_metadata(&b, n->loc);
+  return put_results(w, s, n, end(w, s, &b, ids, all), tuple);
+}
+
+// ---- Other nodes
+static at_status put_constant(writer *w, scope *s, const at_node *n) {
+  const at_literal *l = at_node_literal(n);
+  at_type scalar = at_type_scalar(l->type.dtype);
+  bool spread = l->splat && at_type_elements(&l->type) > 1;
+  at_literal one = *l;
+  if (spread) one.type = scalar;
+  at_strbuf b = begin(w, "constant", &one.type, 1, false);
+  at_hp_put_literal(&b, &one);
+  int64_t id = end(w, s, &b, NULL, 0);
+  if (spread) {
+    b = begin(w, "broadcast", &l->type, 1, false);
+    id = end(w, s, &b, &id, 1);
+  }
+  return put_results(w, s, n, id, false);
+}
+
+static void put_call_fields(at_strbuf *b, const at_node *n) {
+  at_proto_write_bytes(b, 28, at_node_str(n, AT_ATTR_CALL_TARGET_NAME));
+  at_proto_write_bytes(b, 43, at_node_str(n, AT_ATTR_BACKEND_CONFIG));
+  at_proto_write_int(b, 65, at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT));
+  at_proto_write_int(b, 77,
+                     (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
+}
+
+// Opcodes of the ops that go over one to one.
+static const char *opcode_of(at_op op) {
+  static const struct {
+    at_op op;
+    const char *opcode, *how;
+  } rows[] = {
+#define AT_HP_OP(opcode, op, how) {AT_OP_##op, opcode, #how},
+#include "hloproto/opcodes.def"
+#undef AT_HP_OP
+  };
+  static const char *const one_to_one[] = {
+      "plain",    "convolution", "dot",         "each_operand",
+      "map",      "all_to_all",  "custom_call", "rng"};
+  if (op == AT_OP_COPY) return "copy";
+  if (op == AT_OP_SCAN) return "reduce-window";  // as clients wrote it
+  for (size_t k = 0; k < AT_LEN(rows); k++)
+    for (size_t h = 0; rows[k].op == op && h < AT_LEN(one_to_one); h++)
+      if (!strcmp(rows[k].how, one_to_one[h])) return rows[k].opcode;
+  return NULL;
+}
+
+// What XLA has no opcode for is CHLO's.
+static void put_target(at_strbuf *b, at_op op) {
+  char name[96];
+  snprintf(name, sizeof name, "chlo.%s", at_op_text(op));
+  at_proto_write_bytes(b, 28, at_str_of(name));
+}
+
+static at_status put_plain(writer *w, scope *s, const at_node *n) {
+  const char *opcode = opcode_of(n->op);
+  static const value_vec none = {0};
+  int64_t *ids, *comps;
+  // An operation under way ends where it begins: its values are there.
+  if (n->op == AT_OP_ASYNC_DONE) {
+    AT_TRY(operand_ids(w, s, n->operands, n->num_operands, &ids));
+    for (uint32_t k = 0; k < n->num_results; k++)
+      AT_TRY(id_put(w, s, (at_value){(at_node *)n, k}, ids[k]));
+    return AT_OK;
+  }
+  bool tuple = n->num_results != 1;
+  uint32_t operands = n->num_operands - (n->op == AT_OP_RNG);
+  AT_TRY_ALLOC(comps, at_new(w->a, int64_t, (size_t)n->num_regions + 1));
+  for (uint32_t r = 0; r < n->num_regions; r++)
+    AT_TRY(put_comp(w, n->regions[r], "region", &none, COMP_PLAIN, false,
+                    &comps[r]));
+  AT_TRY(operand_ids(w, s, n->operands, operands, &ids));
+  at_strbuf b = begin(w, opcode ? opcode : "custom-call", n->types,
+                      n->num_results, tuple);
+  if (n->op == AT_OP_CUSTOM_CALL)
+    put_call_fields(&b, n);
+  else if (!opcode)
+    put_target(&b, n->op);
+  at_hp_put_attrs(&b, n);
+  at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
+  at_hp_put_metadata(&b, n->loc);
+  return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
+}
+
+// ---- all-to-all, where it is split along one dimension and joined along another:
+// XLA's exchanges parts of a dimension of their own.
+typedef struct view {
+  int64_t id;
+  at_type type;
+} view;
+
+static at_status put_view(writer *w, scope *s, const char *opcode,
+                          const int64_t *dims, uint32_t rank,
+                          const int64_t *perm, view *io) {
+  int64_t *copy;
+  AT_TRY_ALLOC(copy, at_arena_copy(w->a, dims, rank * sizeof *dims, 8));
+  io->type.dims = copy;
+  io->type.rank = rank;
+  at_strbuf b = begin(w, opcode, &io->type, 1, false);
+  if (perm) at_proto_write_ints(&b, 14, (at_dims){perm, rank});
+  io->id = end(w, s, &b, &io->id, 1);
+  return AT_OK;
+}
+
+static at_status put_exchange(writer *w, scope *s, const at_node *n,
+                              const at_type *t, view *io) {
+  at_node like = *n;  // with the groups and the channel, but no dimensions
+  at_attr *attrs;
+  AT_TRY_ALLOC(attrs, at_new(w->a, at_attr, (size_t)n->num_attrs + 1));
+  like.attrs = attrs;
+  like.num_attrs = 0;
+  for (uint32_t k = 0; k < n->num_attrs; k++)
+    if (n->attrs[k].id != AT_ATTR_CONCAT_DIMENSION)
+      attrs[like.num_attrs++] = n->attrs[k];
+  for (uint32_t k = 0; k < like.num_attrs; k++)
+    if (attrs[k].id == AT_ATTR_SPLIT_DIMENSION && io->type.rank != t->rank)
+      attrs[k].i = 0;
+  at_strbuf b = begin(w, "all-to-all", &io->type, 1, false);
+  at_hp_put_attrs(&b, &like);
+  at_hp_put_metadata(&b, n->loc);
+  io->id = end(w, s, &b, &io->id, 1);
+  return AT_OK;
+}
+
+static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
+  const at_type *t = at_value_type(n->operands[k]);
+  int64_t split = at_node_int(n, AT_ATTR_SPLIT_DIMENSION, 0);
+  int64_t join = at_node_int(n, AT_ATTR_CONCAT_DIMENSION, 0);
+  int64_t parts = at_node_int(n, AT_ATTR_SPLIT_COUNT, 1);
+  at_value result = {(at_node *)n, k};
+  view v = {.type = *t};
+  AT_TRY(id_of(w, s, n->operands[k], &v.id));
+  if (split == join) {
+    AT_TRY(put_exchange(w, s, n, t, &v));
+    return id_put(w, s, result, v.id);
+  }
+  int64_t *dims, *perm;
+  uint32_t rank = t->rank + 1;
+  AT_TRY_ALLOC(dims, at_new(w->a, int64_t, rank));
+  AT_TRY_ALLOC(perm, at_new(w->a, int64_t, rank));
+  for (uint32_t d = 0, to = 0; d < t->rank; d++) {
+    if (d == split) dims[to++] = parts;
+    dims[to++] = d == split ? t->dims[d] / parts : t->dims[d];
+  }
+  AT_TRY(put_view(w, s, "reshape", dims, rank, NULL, &v));
+  perm[0] = split;
+  for (uint32_t d = 1; d < rank; d++) perm[d] = d <= split ? d - 1 : d;
+  for (uint32_t d = 0; d < rank; d++) dims[d] = v.type.dims[perm[d]];
+  AT_TRY(put_view(w, s, "transpose", dims, rank, perm, &v));
+  AT_TRY(put_exchange(w, s, n, t, &v));
+  for (uint32_t d = 0; d < rank; d++)
+    perm[d] = d < join ? d + 1 : d == join ? 0 : d;
+  for (uint32_t d = 0; d < rank; d++) dims[d] = v.type.dims[perm[d]];
+  AT_TRY(put_view(w, s, "transpose", dims, rank, perm, &v));
+  AT_TRY(put_view(w, s, "reshape", n->types[k].dims, t->rank, NULL, &v));
+  return id_put(w, s, result, v.id);
+}
+
+static at_status put_all_to_all(writer *w, scope *s, const at_node *n) {
+  for (uint32_t k = 0; k < n->num_operands; k++)
+    AT_TRY(all_to_all(w, s, n, k));
+  return AT_OK;
+}
+
+static at_status put_node(writer *w, scope *s, const at_node *n) {
+  switch (n->op) {
+    case AT_OP_ALL_TO_ALL:
+      return put_all_to_all(w, s, n);
+    case AT_OP_CONSTANT:
+      return put_constant(w, s, n);
+    case AT_OP_WHILE:
+      return put_while(w, s, n);
+    case AT_OP_IF:
+    case AT_OP_CASE:
+      return put_conditional(w, s, n);
+    case AT_OP_FUSION:
+      return put_fusion(w, s, n);
+    case AT_OP_CALL:
+    case AT_OP_COMPOSITE:
+    case AT_OP_MANUAL_COMPUTATION:
+      return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined",
+                     at_op_text(n->op));
+    default:
+      return put_plain(w, s, n);
+  }
+}
+
+// ---- The module
+static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
+  const at_comp *e = w->m->entry;
+  at_strbuf sig = {0};
+  for (uint32_t k = 0; k < e->num_params; k++)
+    at_hp_put_shape(&sig, 1, &e->params[k]->types[0], 1, false, w->o->tiles);
+  at_strbuf result = {0};
+  bool tuple = e->num_results != 1;
+  if (tuple) at_proto_write_int(&result, 2, 13);
+  for (uint32_t k = 0; k < e->num_results; k++) {
+    const at_type *t = at_value_type(e->results[k]);
+    if (tuple)
+      at_hp_put_shape(&result, 4, t, 1, false, w->o->tiles);
+    else
+      at_hp_put_array(&result, t, NULL, w->o->tiles);
+  }
+  at_proto_write_message(&sig, 2, &result);
+  for (uint32_t k = 0; k < e->num_params; k++) {
+    const char *name = w->m->params ? w->m->params[k].name : NULL;
+    at_proto_write_bytes(&sig, 3, at_str_of(name ? name : ""));
+  }
+  at_proto_write_message(b, number, &sig);
+}
+
+static void put_aliases(writer *w, at_strbuf *b) {
+  const at_comp *e = w->m->entry;
+  at_strbuf aliases = {0}, donors = {0};
+  for (uint32_t k = 0; w->m->params && k < e->num_params; k++) {
+    at_strbuf one = {0};
+    const at_io_info *info = &w->m->params[k];
+    int64_t to = info->alias;
+    if (to >= 0) {
+      if (e->num_results != 1) at_proto_write_ints(&one, 1, (at_dims){&to, 1});
+      at_proto_write_int(&one, 2, k);
+      at_proto_write_int(&one, 4, 1);  // it may
+      at_proto_write_message(&aliases, 1, &one);
+    } else if (info->donor) {
+      at_proto_write_int(&one, 1, k);
+      at_proto_write_message(&donors, 1, &one);
+    }
+  }
+  at_proto_write_message(b, 8, &aliases);
+  at_proto_write_message(b, 18, &donors);
+}
+
+static void put_shardings(writer *w, at_strbuf *b) {
+  const at_comp *e = w->m->entry;
+  if (w->o->result_shardings) {
+    at_strbuf all = {0};
+    bool tuple = e->num_results != 1;
+    if (tuple) at_proto_write_int(&all, 1, 2);
+    for (uint32_t k = 0; tuple && k < e->num_results; k++)
+      at_proto_write_bytes(&all, 5, w->o->result_shardings[k]);
+    if (!tuple) at_strbuf_add(&all, w->o->result_shardings[0]);
+    at_proto_write_message(b, 12, &all);
+  }
+  for (uint32_t k = 0; w->o->param_shardings && k < e->num_params; k++)
+    at_proto_write_bytes(b, 14, w->o->param_shardings[k]);
+}
+
+static at_status put_module(writer *w, at_strbuf *out) {
+  static const value_vec none = {0};
+  int64_t entry;
+  at_strbuf module = {0}, config = {0};
+  AT_TRY(put_comp(w, w->m->entry, "main", &none, COMP_PLAIN, false, &entry));
+  at_proto_write_bytes(&module, 1,
+                       at_str_of(w->m->name ? w->m->name : "main"));
+  at_proto_write_bytes(&module, 2, AT_STR("main"));
+  at_strbuf_add(&module, at_strbuf_str(&w->comps));
+  put_signature(w, &module, 4);
+  at_proto_write_int(&module, 6, (uint64_t)entry);
+  at_proto_write_bytes(&module, 7, at_strbuf_str(&w->sequences));
+  put_aliases(w, &module);
+  put_shardings(w, &module);
+  module.failed |= w->comps.failed | w->sequences.failed;
+  at_proto_write_message(out, 1, &module);
+  put_signature(w, &config, 1);
+  at_proto_write_int(&config, 4, (uint64_t)w->m->num_replicas);
+  at_proto_write_int(&config, 5, (uint64_t)w->m->num_partitions);
+  at_proto_write_int(&config, 7, w->m->num_partitions > 1);
+  // Lists of one false, as XLA has them where nobody asked.
+  at_proto_write_int(&config, 27, 0);
+  at_proto_write_int(&config, 33, 0);
+  at_proto_write_message(out, 2, &config);
+  return at_strbuf_status(out);
+}
+
+at_status at_hloproto_write(const at_module *m,
+                            const at_hloproto_write_options *o,
+                            at_strbuf *out) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("the program's text");
+  writer w = {.a = a, .m = m, .o = o, .next_id = 1, .next_comp = 1};
+  at_status st = put_module(&w, out);
+  if (at_ok(st)) st = at_arena_status(a);
+  at_strbuf_free(&w.comps);
+  at_strbuf_free(&w.sequences);
+  at_arena_destroy(a);
+  return st;
+}

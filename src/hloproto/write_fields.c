@@ -1,0 +1,293 @@
+// Types, literals and attributes as fields of XLA's messages.
+#include "hloproto/write_internal.h"
+
+// ---- Shapes
+static void put_tile(at_strbuf *layout, const int64_t *dims, uint32_t n) {
+  at_strbuf tile = {0};
+  at_proto_write_ints(&tile, 1, (at_dims){dims, n});
+  at_proto_write_message(layout, 6, &tile);
+}
+
+// As TPUs tile: 8 x 128, narrow elements packed along the rows; one row where
+// the array is flat.
+static void put_tiles(at_strbuf *layout, const at_type *t) {
+  uint32_t bits = at_dtype_of(t->dtype)->bits;
+  uint32_t packed = bits && bits < 32 ? 32 / AT_MAX(bits, 4u) : 1;
+  if (t->dtype == AT_PRED) packed = 4;
+  if (t->dtype == AT_TOKEN) return;
+  int64_t row = 128;
+  if (t->rank < 2) {
+    int64_t n = t->rank ? t->dims[0] : 1, most = 1024;
+    row *= packed > 1 ? packed : 1;
+    while (row < n && row < most) row *= 2;
+    put_tile(layout, &row, 1);
+    if (packed > 1) put_tile(layout, (int64_t[]){128}, 1);
+  } else {
+    put_tile(layout, (int64_t[]){8, 128}, 2);
+  }
+  if (packed > 1) put_tile(layout, (int64_t[]){packed, 1}, 2);
+}
+
+void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
+                     bool tiles) {
+  const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
+  at_strbuf layout = {0}, minor = {0};
+  at_proto_write_int(b, 2, p ? (uint64_t)p->number : 0);
+  at_proto_write_ints(b, 3, at_type_dims(t));
+  for (uint32_t d = 0; d < t->rank; d++)
+    at_proto_write_varint(&minor,
+                          (uint64_t)(order ? order[d] : t->rank - 1 - d));
+  if (t->rank)
+    at_proto_write_message(&layout, 1, &minor);
+  if (tiles) put_tiles(&layout, t);
+  if (t->dtype != AT_TOKEN)
+    at_proto_write_message(b, 5, &layout);
+  else
+    at_strbuf_free(&layout);
+}
+
+void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
+                     uint32_t n, bool tuple, bool tiles) {
+  at_strbuf shape = {0};
+  if (tuple) at_proto_write_int(&shape, 2, 13);
+  for (uint32_t k = 0; k < n; k++) {
+    at_strbuf one = {0};
+    at_hp_put_array(tuple ? &one : &shape, &types[k], NULL, tiles);
+    if (tuple) at_proto_write_message(&shape, 4, &one);
+  }
+  at_proto_write_message(b, number, &shape);
+}
+
+// ---- Literals
+static void put_bits(at_strbuf *b, const at_literal *l, int64_t n,
+                     uint32_t bits) {
+  uint32_t byte = 0, at = 0, mask = (1u << bits) - 1;
+  for (int64_t i = 0; i < n; i++) {
+    byte |= (*(const uint8_t *)at_literal_at(l, i) & mask) << at;
+    if ((at += bits) < 8) continue;
+    at_strbuf_addc(b, (char)byte);
+    byte = at = 0;
+  }
+  if (at) at_strbuf_addc(b, (char)byte);
+}
+
+void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
+  const at_hp_primitive *p = at_hp_primitive_of(l->type.dtype);
+  int64_t n = at_type_elements(&l->type);
+  size_t bytes = at_dtype_bytes(l->type.dtype);
+  at_strbuf out = {0}, shape = {0}, data = {0};
+  at_hp_put_array(&shape, &l->type, NULL, false);
+  at_proto_write_message(&out, 1, &shape);
+  if (p && p->form == AT_HP_NIBBLES) {
+    put_bits(&data, l, n, 4);
+  } else if (p && p->form == AT_HP_CRUMBS) {
+    put_bits(&data, l, n, 2);
+  } else {
+    for (int64_t i = 0; i < n; i++)
+      if (p && p->form == AT_HP_PACKED)
+        at_proto_write_varint(&data, (uint64_t)at_load_int(
+                                         l->type.dtype, at_literal_at(l, i)));
+      else
+        at_strbuf_add(&data,
+                      (at_str){(const char *)at_literal_at(l, i), bytes});
+  }
+  if (p && p->field && n)
+    at_proto_write_message(&out, p->field, &data);
+  else
+    at_strbuf_free(&data);
+  at_proto_write_message(b, 8, &out);
+}
+
+// ---- Attributes: each `how` of attrs.def the other way round
+enum { kFields = 100 };
+
+typedef struct parts {  // messages that several attributes are part of
+  at_strbuf of[kFields];
+} parts;
+
+#define AT_HP_PUT(name)                                                     \
+  static void at_hp_put_##name(at_strbuf *b, parts *p, const at_node *n,    \
+                               const at_attr *a, uint32_t field,            \
+                               uint32_t part)
+
+AT_HP_PUT(list) { at_proto_write_ints(b, field, a->ints); }
+AT_HP_PUT(first) { at_proto_write_ints(b, field, (at_dims){&a->i, 1}); }
+AT_HP_PUT(number) { at_proto_write_int(b, field, (uint64_t)a->i); }
+AT_HP_PUT(flag) { at_proto_write_int(b, field, a->i != 0); }
+AT_HP_PUT(count) { at_proto_write_int(b, field, (uint64_t)a->i); }
+AT_HP_PUT(channel) {
+  if (a->i > 0) at_proto_write_int(b, field, (uint64_t)a->i);
+}
+AT_HP_PUT(real) {
+  float f = (float)a->f;
+  at_proto_write_varint(b, (uint64_t)field << 3 | AT_PROTO_32);
+  at_strbuf_add(b, (at_str){(const char *)&f, sizeof f});
+}
+AT_HP_PUT(part_list) { at_proto_write_ints(&p->of[field], part, a->ints); }
+AT_HP_PUT(part_int) { at_proto_write_int(&p->of[field], part, (uint64_t)a->i); }
+AT_HP_PUT(part_flag) { at_proto_write_int(&p->of[field], part, a->i != 0); }
+AT_HP_PUT(precision) { at_proto_write_ints(&p->of[field], part, a->ints); }
+AT_HP_PUT(word) {
+  const char *text = at_enum_text(a->id, a->i);
+  if (text && strcmp(text, "NOTYPE"))
+    at_proto_write_bytes(b, field, at_str_of(text));
+}
+AT_HP_PUT(groups) {
+  at_strbuf list = {0};
+  for (uint32_t k = 0; k < a->groups.n; k++) {
+    at_strbuf one = {0};
+    at_proto_write_ints(&one, 1, a->groups.list[k]);
+    at_proto_write_message(&list, 1, &one);
+  }
+  at_proto_write_message(b, 87, &list);
+}
+AT_HP_PUT(pairs) {
+  for (uint32_t k = 0; k < a->groups.n; k++) {
+    at_strbuf one = {0};
+    if (a->groups.list[k].rank != 2) continue;
+    at_proto_write_int(&one, 1, (uint64_t)a->groups.list[k].ptr[0]);
+    at_proto_write_int(&one, 2, (uint64_t)a->groups.list[k].ptr[1]);
+    at_proto_write_message(b, field, &one);
+  }
+}
+// Written whole, by put_window, put_pad and put_slice.
+AT_HP_PUT(each) {}
+AT_HP_PUT(part_each) {}
+AT_HP_PUT(padding) {}
+// The ragged dot's numbers are a message in a message; what the compiler chose
+// of accuracy is in the graph already.
+AT_HP_PUT(ragged) {}
+AT_HP_PUT(algorithm) {}
+AT_HP_PUT(accuracy) {}
+
+static const struct put_row {
+  at_attr_id id;
+  at_op op;
+  void (*put)(at_strbuf *, parts *, const at_node *, const at_attr *, uint32_t,
+              uint32_t);
+  uint32_t field, part;
+} put_rows[] = {
+#define AT_HP_ATTR(id, op, how, field, part) \
+  {AT_ATTR_##id, AT_OP_##op, at_hp_put_##how, field, part},
+#include "hloproto/attrs.def"
+#undef AT_HP_ATTR
+};
+
+static int64_t at_or(at_dims d, uint32_t i, int64_t absent) {
+  return i < d.rank ? d.ptr[i] : absent;
+}
+
+static void put_window(at_strbuf *b, const at_node *n) {
+  bool conv = n->op == AT_OP_CONVOLUTION;
+  at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
+  at_dims kernel = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
+  at_dims stride = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
+  at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
+  at_dims base = at_node_ints(
+      n, conv ? AT_ATTR_LHS_DILATION : AT_ATTR_BASE_DILATIONS);
+  at_dims dilation = at_node_ints(
+      n, conv ? AT_ATTR_RHS_DILATION : AT_ATTR_WINDOW_DILATIONS);
+  at_dims reversal = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
+  at_strbuf window = {0};
+  for (uint32_t d = 0; d < (conv ? kernel.rank : size.rank); d++) {
+    at_strbuf one = {0};
+    const int64_t values[] = {
+        conv ? at_value_type(n->operands[1])->dims[kernel.ptr[d]] : size.ptr[d],
+        at_or(stride, d, 1),
+        at_or(pad, 2 * d, 0),
+        at_or(pad, 2 * d + 1, 0),
+        at_or(dilation, d, 1),
+        at_or(base, d, 1),
+        at_or(reversal, d, 0)};
+    for (uint32_t k = 0; k < AT_LEN(values); k++)
+      at_proto_write_int(&one, k + 1, (uint64_t)values[k]);
+    at_proto_write_message(&window, 1, &one);
+  }
+  at_proto_write_message(b, 15, &window);
+}
+
+// A running reduction is one over a window that ends, or begins, at the element.
+static void put_scan_window(at_strbuf *b, const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_strbuf window = {0};
+  for (uint32_t d = 0; d < t->rank; d++) {
+    at_strbuf one = {0};
+    bool here = d == at_node_int(n, AT_ATTR_DIMENSION, 0);
+    int64_t size = here ? t->dims[d] : 1;
+    bool reverse = at_node_bool(n, AT_ATTR_REVERSE);
+    const int64_t values[] = {
+        size, 1, reverse ? 0 : size - 1, reverse ? size - 1 : 0, 1, 1, 0};
+    for (uint32_t k = 0; k < AT_LEN(values); k++)
+      at_proto_write_int(&one, k + 1, (uint64_t)values[k]);
+    at_proto_write_message(&window, 1, &one);
+  }
+  at_proto_write_message(b, 15, &window);
+}
+
+// Messages of three numbers for each dimension, in fields 1 to 3.
+static void put_triples(at_strbuf *b, uint32_t field, at_dims x, at_dims y,
+                        at_dims z) {
+  for (uint32_t d = 0; d < x.rank; d++) {
+    at_strbuf one = {0};
+    at_proto_write_int(&one, 1, (uint64_t)x.ptr[d]);
+    at_proto_write_int(&one, 2, (uint64_t)at_or(y, d, 0));
+    at_proto_write_int(&one, 3, (uint64_t)at_or(z, d, 1));
+    at_proto_write_message(b, field, &one);
+  }
+}
+
+static void put_whole(at_strbuf *b, const at_node *n) {
+  at_strbuf pad = {0};
+  switch (n->op) {
+    case AT_OP_CONVOLUTION:
+    case AT_OP_REDUCE_WINDOW:
+    case AT_OP_SELECT_AND_SCATTER:
+      put_window(b, n);
+      break;
+    case AT_OP_SCAN:
+      put_scan_window(b, n);
+      break;
+    case AT_OP_SLICE:
+      put_triples(b, 17, at_node_ints(n, AT_ATTR_START_INDICES),
+                  at_node_ints(n, AT_ATTR_LIMIT_INDICES),
+                  at_node_ints(n, AT_ATTR_STRIDES));
+      break;
+    case AT_OP_PAD:
+      put_triples(&pad, 1, at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW),
+                  at_node_ints(n, AT_ATTR_EDGE_PADDING_HIGH),
+                  at_node_ints(n, AT_ATTR_INTERIOR_PADDING));
+      at_proto_write_message(b, 21, &pad);
+      break;
+    default:
+      break;
+  }
+}
+
+void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
+  parts p = {0};
+  bool done[AT_ATTR_COUNT] = {0};
+  for (size_t k = 0; k < AT_LEN(put_rows); k++) {
+    const struct put_row *row = &put_rows[k];
+    const at_attr *a = at_node_attr(n, row->id);
+    if (!a || done[row->id] || (row->op != AT_OP_COUNT && row->op != n->op))
+      continue;
+    // An attribute that is none of the op's own XLA keeps nowhere.
+    done[row->id] = true;
+    row->put(b, &p, n, a, row->field, row->part);
+  }
+  for (uint32_t f = 0; f < kFields; f++)
+    if (p.of[f].len) at_proto_write_message(b, f, &p.of[f]);
+  put_whole(b, n);
+}
+
+void at_hp_put_metadata(at_strbuf *b, const at_loc *loc) {
+  const at_loc *source = at_loc_source(loc);
+  at_strbuf m = {0};
+  if (!loc) return;
+  if (loc->name) at_proto_write_bytes(&m, 2, at_str_of(loc->name));
+  if (source && source->file) {
+    at_proto_write_bytes(&m, 3, at_str_of(source->file));
+    at_proto_write_int(&m, 4, source->line);
+  }
+  at_proto_write_message(b, 7, &m);
+}

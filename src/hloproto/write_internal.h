@@ -1,0 +1,20 @@
+// What the writer's files share. Not for other rooms.
+#ifndef ATOLL_HLOPROTO_WRITE_INTERNAL_H_
+#define ATOLL_HLOPROTO_WRITE_INTERNAL_H_
+
+#include "hloproto/hloproto_internal.h"
+
+// Appends ShapeProto of an array; order: minor to major, NULL: row-major.
+void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
+                     bool tiles);
+// Field `number` of b: the shape of one array, or of a tuple of them.
+void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
+                     uint32_t n, bool tuple, bool tiles);
+// Field 8: a literal.
+void at_hp_put_literal(at_strbuf *b, const at_literal *l);
+// The fields that hold n's attributes.
+void at_hp_put_attrs(at_strbuf *b, const at_node *n);
+// Field 7: where n comes from.
+void at_hp_put_metadata(at_strbuf *b, const at_loc *loc);
+
+#endif

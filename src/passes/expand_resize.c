@@ -1,0 +1,198 @@
+// Custom calls that resize images become gathers and products. An image is
+// [batch, height, width, channels]; both dimensions are resized by the same
+// rule, one after the other. With `scale` = size before / size after, the place
+// that an output pixel i reads is i * scale, or (i + 1/2) * scale - 1/2 with
+// half-pixel centres; with aligned corners the scale is that of the distances
+// between the first and the last pixel.
+#include <math.h>
+
+#include "passes/passes_internal.h"
+
+enum { RANK = 4 };
+
+typedef struct resize {
+  const char *target;
+  bool bilinear;
+  bool gradient;  // of the resize from the result's size to the operand's
+} resize;
+
+typedef struct resize_rule {
+  bool bilinear, align_corners, half_pixel;
+} resize_rule;
+
+// What one pixel reads: pixel lo and, if bilinear, `weight` of pixel hi.
+typedef struct tap {
+  int32_t lo, hi;
+  float weight;
+} tap;
+
+static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
+  float scale = k->align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1)
+                                            : (float)in / (float)out;
+  float half = k->half_pixel ? 0.5F : 0.0F;
+  float at = ((float)i + half) * scale;
+  if (!k->bilinear) {
+    at = k->align_corners ? roundf(at) : floorf(at);
+    int32_t lo = (int32_t)fminf(at, (float)(in - 1));
+    return (tap){lo, lo, 0};
+  }
+  at = fminf(fmaxf(at - half, 0), (float)(in - 1));
+  int32_t lo = (int32_t)at;
+  return (tap){lo, lo + (lo < in - 1), at - (float)lo};
+}
+
+static at_status constant(at_node *n, at_dtype t, at_dims dims,
+                          const void *data, at_value *out) {
+  at_arena *a = n->parent->module->arena;
+  at_type type;
+  at_attr value = {.id = AT_ATTR_VALUE};
+  AT_TRY(at_type_make(a, t, dims, &type));
+  AT_TRY(at_literal_make(a, type, data, false, true, &value.literal));
+  return at_mk(n, AT_OP_CONSTANT, NULL, 0, &value, 1, &type, out);
+}
+
+// The slices of x along `dim` at constant places.
+static at_status take(at_node *n, at_value x, int64_t dim, at_dims size,
+                      const int32_t *places, at_value *out) {
+  const at_type *t = at_value_type(x);
+  int64_t others[RANK - 1], window[RANK], num = 0;
+  for (int64_t d = 0; d < RANK; d++) {
+    if (d != dim) others[num++] = d;
+    window[d] = d == dim ? 1 : t->dims[d];
+  }
+  at_attr attrs[] = {at_attr_ints(AT_ATTR_OFFSET_DIMS, others, RANK - 1),
+                     at_attr_ints(AT_ATTR_COLLAPSED_SLICE_DIMS, &dim, 1),
+                     at_attr_ints(AT_ATTR_START_INDEX_MAP, &dim, 1),
+                     at_attr_int(AT_ATTR_INDEX_VECTOR_DIM, 1),
+                     at_attr_ints(AT_ATTR_SLICE_SIZES, window, RANK)};
+  at_value v[2] = {x};
+  AT_TRY(constant(n, AT_S32, size, places, &v[1]));
+  return at_mk(n, AT_OP_GATHER, v, 2, attrs, AT_LEN(attrs), NULL, out);
+}
+
+static at_status weighted(at_node *n, at_value x, int64_t dim, at_dims size,
+                          const float *weight, at_value *out) {
+  at_value w;
+  AT_TRY(constant(n, AT_F32, size, weight, &w));
+  AT_TRY(at_mk_broadcast(n, w, at_type_dims(at_value_type(x)), &dim, &w));
+  return at_mk2(n, AT_OP_MULTIPLY, x, w, out);
+}
+
+static at_status resize_dim(at_node *n, const resize_rule *k, int64_t dim,
+                            int64_t out_size, at_value *x) {
+  at_arena *a = n->parent->module->arena;
+  int64_t in = at_value_type(*x)->dims[dim];
+  int32_t *lo, *hi;
+  float *keep, *add;
+  AT_TRY_ALLOC(lo, at_new(a, int32_t, (size_t)out_size));
+  AT_TRY_ALLOC(hi, at_new(a, int32_t, (size_t)out_size));
+  AT_TRY_ALLOC(keep, at_new(a, float, (size_t)out_size));
+  AT_TRY_ALLOC(add, at_new(a, float, (size_t)out_size));
+  for (int64_t i = 0; i < out_size; i++) {
+    tap t = tap_at(k, i, in, out_size);
+    lo[i] = t.lo;
+    hi[i] = t.hi;
+    keep[i] = 1 - t.weight;
+    add[i] = t.weight;
+  }
+  at_dims size = {&out_size, 1};
+  at_value low, high;
+  AT_TRY(take(n, *x, dim, size, lo, &low));
+  if (k->bilinear) {
+    AT_TRY(take(n, *x, dim, size, hi, &high));
+    AT_TRY(weighted(n, low, dim, size, keep, &low));
+    AT_TRY(weighted(n, high, dim, size, add, &high));
+    AT_TRY(at_mk2(n, AT_OP_ADD, low, high, &low));
+  }
+  *x = low;
+  return AT_OK;
+}
+
+// What resize_dim does, transposed: a product with the matrix of its weights.
+static at_status gradient_dim(at_node *n, const resize_rule *k, int64_t dim,
+                              int64_t in, at_value *x) {
+  at_arena *a = n->parent->module->arena;
+  int64_t out_size = at_value_type(*x)->dims[dim], shape[2] = {out_size, in};
+  float *w;
+  AT_TRY_ALLOC(w, at_new(a, float, at_mul((size_t)out_size, (size_t)in)));
+  for (int64_t i = 0; i < out_size * in; i++) w[i] = 0;
+  for (int64_t i = 0; i < out_size; i++) {
+    tap t = tap_at(k, i, in, out_size);
+    w[i * in + t.lo] += 1 - t.weight;
+    w[i * in + t.hi] += t.weight;
+  }
+  int64_t zero = 0, highest[2] = {2, 2};
+  at_attr attrs[] = {at_attr_ints(AT_ATTR_LHS_CONTRACTING_DIMENSIONS, &dim, 1),
+                     at_attr_ints(AT_ATTR_RHS_CONTRACTING_DIMENSIONS, &zero, 1),
+                     at_attr_ints(AT_ATTR_PRECISION, highest, 2)};
+  at_value v[2] = {*x};
+  at_type type;
+  int64_t dims[RANK], perm[RANK], num = 0;
+  for (int64_t d = 0; d < RANK; d++) {
+    perm[d] = d == dim ? RANK - 1 : num;
+    if (d != dim) dims[num++] = at_value_type(*x)->dims[d];
+  }
+  dims[RANK - 1] = in;
+  AT_TRY(at_type_make(a, AT_F32, (at_dims){dims, RANK}, &type));
+  AT_TRY(constant(n, AT_F32, (at_dims){shape, 2}, w, &v[1]));
+  AT_TRY(at_mk(n, AT_OP_DOT_GENERAL, v, 2, attrs, AT_LEN(attrs), &type, x));
+  return at_mk_transpose(n, *x, perm, x);
+}
+
+// "\"ab\"": a: corners are aligned, b: centres are half a pixel in.
+static at_status rule_read(const at_node *n, resize_rule *k) {
+  at_str s = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
+  if (s.len == 4 && s.ptr[0] == '"' && s.ptr[3] == '"')
+    s = (at_str){s.ptr + 1, 2};
+  bool flags = s.len == 2;
+  for (size_t i = 0; i < s.len; i++)
+    flags = flags && (s.ptr[i] == '0' || s.ptr[i] == '1');
+  if (!flags)
+    return at_fail_at(AT_INVALID_ARGUMENT, n,
+                      "the configuration must be two digits, 0 or 1");
+  k->align_corners = s.ptr[0] == '1';
+  k->half_pixel = s.ptr[1] == '1';
+  return AT_OK;
+}
+
+static at_status check(const at_node *n) {
+  const at_type *x =
+      n->num_operands == 1 ? at_value_type(n->operands[0]) : NULL;
+  if (!x || n->num_results != 1 || x->rank != RANK ||
+      n->types[0].rank != RANK || x->dtype != n->types[0].dtype ||
+      x->dims[0] != n->types[0].dims[0] || x->dims[3] != n->types[0].dims[3])
+    return at_fail_at(AT_INVALID_ARGUMENT, n,
+                      "takes and gives an image [batch, height, width, "
+                      "channels] of one type");
+  for (uint32_t d = 1; d < 3; d++)
+    if (x->dims[d] == 0 || n->types[0].dims[d] == 0)
+      return at_fail_at(AT_INVALID_ARGUMENT, n, "the image has no pixels");
+  if (at_is_complex(x->dtype))
+    return at_fail_at(AT_UNIMPLEMENTED, n, "complex numbers are not supported");
+  return AT_OK;
+}
+
+at_status at_expand_resize(at_rw *r, at_node *n) {
+  static const resize all[] = {{"ResizeBilinear", true, false},
+                               {"ResizeNearest", false, false},
+                               {"ResizeBilinearGrad", true, true},
+                               {"ResizeNearestGrad", false, true}};
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  const resize *f = NULL;
+  for (size_t i = 0; i < AT_LEN(all); i++)
+    if (at_str_is(target, all[i].target)) f = &all[i];
+  if (!f) return AT_OK;
+  resize_rule k = {.bilinear = f->bilinear};
+  AT_TRY(check(n));
+  AT_TRY(rule_read(n, &k));
+  at_value x = n->operands[0];
+  if (f->bilinear || f->gradient) AT_TRY(at_mk_convert(n, x, AT_F32, &x));
+  for (int64_t dim = 2; dim > 0; dim--) {
+    int64_t size = n->types[0].dims[dim];
+    if (at_value_type(x)->dims[dim] == size) continue;
+    AT_TRY(f->gradient ? gradient_dim(n, &k, dim, size, &x)
+                       : resize_dim(n, &k, dim, size, &x));
+  }
+  AT_TRY(at_mk_convert(n, x, n->types[0].dtype, &x));
+  return at_fwd_set(r, n, 0, x);
+}

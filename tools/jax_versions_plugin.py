@@ -1,0 +1,38 @@
+"""pytest plugin of jax_versions.py: which tests run, and what they import that the wheel lacks.
+
+  JAX_SAMPLE, JAX_SAMPLE_SALT   the share of the tests that run, by hash of their names and the salt
+  JAX_ONLY                      a file with the names of the tests that run, one a line
+  JAX_TESTLIB                   a folder of modules for jax._src and jax._src.pallas
+"""
+import importlib
+import os
+import pathlib
+import zlib
+
+
+def pytest_configure(config):
+    folder = os.environ.get("JAX_TESTLIB")
+    for package in ("jax._src", "jax._src.pallas") if folder else ():
+        importlib.import_module(package).__path__.append(folder)
+    if folder and os.path.isdir(os.path.join(folder, "internal_test_util")):
+        try:  # the wheel has some of its modules
+            importlib.import_module("jax._src.internal_test_util").__path__.append(os.path.join(folder, "internal_test_util"))
+        except ImportError:
+            pass
+
+
+def pytest_collection_modifyitems(config, items):
+    share = float(os.environ.get("JAX_SAMPLE", "1"))
+    salt = os.environ.get("JAX_SAMPLE_SALT", "")
+    only = os.environ.get("JAX_ONLY")
+    names = set(pathlib.Path(only).read_text().splitlines()) if only else None
+
+    def keep(item):
+        if names is not None:
+            return item.nodeid in names
+        name = item.nodeid.split("/")[-1]
+        return share >= 1 or zlib.crc32((name + salt).encode()) % 10000 < share * 10000
+
+    kept = [item for item in items if keep(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not keep(item)])
+    items[:] = kept
