@@ -44,8 +44,7 @@ static at_status id_put(at_map *m, int64_t id, void *value, bool *fresh) {
 }
 
 const at_hp_comp *at_hp_comp_by_id(const at_hp *x, int64_t id) {
-  void **slot =
-      at_map_find_ptr(&x->comp_by_id, (const void *)(uintptr_t)id);
+  void **slot = at_map_find_ptr(&x->comp_by_id, (const void *)(uintptr_t)id);
   return slot ? (const at_hp_comp *)*slot : NULL;
 }
 
@@ -82,8 +81,8 @@ static at_status inst_decode(at_hp *x, at_bytes b, at_hp_inst *out) {
     return AT_HP_FAIL(x, out, AT_UNIMPLEMENTED, "this opcode is not supported");
   at_status st = at_hp_shape_read(x->a, shape, &out->shape);
   if (at_ok(st)) return st;
-  at_status said = AT_HP_FAIL(x, out, at_status_code(st), "%s",
-                              at_status_message(st));
+  at_status said =
+      AT_HP_FAIL(x, out, at_status_code(st), "%s", at_status_message(st));
   at_status_free(st);
   return said;
 }
@@ -149,8 +148,8 @@ static at_status comp_decode(at_hp *x, at_bytes b) {
                     .id = at_proto_int(b, 5),
                     .index = (uint32_t)x->comps.len};
   AT_TRY(insts_decode(x, c));
-  void **root = at_map_find_ptr(
-      &c->by_id, (const void *)(uintptr_t)at_proto_int(b, 6));
+  void **root =
+      at_map_find_ptr(&c->by_id, (const void *)(uintptr_t)at_proto_int(b, 6));
   if (!root)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "computation `%.*s` has no root instruction",

@@ -15,9 +15,9 @@ static at_op op_of(const at_node *n, at_str target) {
     return AT_OP_COUNT;
   // Elements of one type, and nothing else to say.
   const at_op_info *info = at_op_of(op);
-  bool plain = info->attr_count == 0 ||
-               (info->attr_count == 1 &&
-                info->attrs[0] == AT_ATTR_RESULT_ACCURACY);
+  bool plain =
+      info->attr_count == 0 ||
+      (info->attr_count == 1 && info->attrs[0] == AT_ATTR_RESULT_ACCURACY);
   return plain && (int32_t)n->num_operands == info->min_operands ? op
                                                                  : AT_OP_COUNT;
 }
@@ -28,14 +28,15 @@ static at_status one_op(at_rw *r, at_node *n, at_op op) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// (x) -> (values, indices) along the minor dimension, as many as the result has.
+// (x) -> (values, indices) along the minor dimension, as many as the result
+// has.
 static at_status top_k(at_rw *r, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]), *y = &n->types[0];
   at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG_DICT);
   at_dict_value largest;
   if (n->num_results != 2 || x->rank == 0 || y->rank != x->rank) return AT_OK;
-  bool smallest = at_dict_find(config.ptr, config.len, "largest", &largest) &&
-                  !largest.i;
+  bool smallest =
+      at_dict_find(config.ptr, config.len, "largest", &largest) && !largest.i;
   at_attr attrs[2] = {at_attr_int(AT_ATTR_K, y->dims[y->rank - 1]),
                       at_attr_int(AT_ATTR_LARGEST, !smallest)};
   at_node_desc d = {.op = AT_OP_TOP_K,
