@@ -25,11 +25,20 @@ const at_hp_row *at_hp_row_find(at_str opcode) {
 }
 
 at_status at_hloproto_ops_doc(at_strbuf *out) {
-  at_strbuf_addz(out, "| opcode | hlo | how |\n|---|---|---|\n");
-  for (size_t i = 0; i < AT_LEN(rows); i++)
+  at_strbuf_addz(
+      out,
+      "# HLO opcodes\n\n"
+      "What programs in the formats `hlo` and `hlo_with_config` "
+      "(HloModuleProto) may hold: each opcode of XLA, the hlo op it becomes, "
+      "and the rewrite that does it where it is not one to one. Opcodes "
+      "marked `refuse` are refused by name.\n\n"
+      "| opcode | hlo | how |\n|---|---|---|\n");
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    bool plain = !strcmp(rows[i].how_text, "plain");
     at_strbuf_addf(out, "| `%s` | %s | %s |\n", rows[i].opcode,
                    rows[i].op == AT_OP_COUNT ? "" : at_op_text(rows[i].op),
-                   rows[i].how_text);
+                   plain ? "" : rows[i].how_text);
+  }
   return at_strbuf_status(out);
 }
 
