@@ -25,7 +25,7 @@ bool at_proto_next(at_bytes *io, at_proto_field *out) {
   if (io->len == 0 || !at_proto_varint(io, &key)) return false;
   if (key >> 3 == 0 || key >> 3 > 0x1fffffff) return false;
   *out = (at_proto_field){.number = (uint32_t)(key >> 3),
-                       .wire = (at_proto_wire)(key & 7)};
+                          .wire = (at_proto_wire)(key & 7)};
   switch (out->wire) {
     case AT_PROTO_VARINT:
       return at_proto_varint(io, &out->value);
@@ -78,8 +78,8 @@ bool at_proto_has(at_bytes b, uint32_t number) {
   return at_proto_find(b, number, &f);
 }
 
-at_status at_proto_ints_add(const at_proto_field *f, const char *what, at_arena *a,
-                         at_proto_ints *io) {
+at_status at_proto_ints_add(const at_proto_field *f, const char *what,
+                            at_arena *a, at_proto_ints *io) {
   at_bytes b = f->bytes;
   uint64_t v = f->value;
   if (f->wire == AT_PROTO_VARINT) {
@@ -96,8 +96,8 @@ at_status at_proto_ints_add(const at_proto_field *f, const char *what, at_arena 
   return AT_OK;
 }
 
-at_status at_proto_list(at_bytes b, uint32_t number, const char *what, at_arena *a,
-                     at_dims *out) {
+at_status at_proto_list(at_bytes b, uint32_t number, const char *what,
+                        at_arena *a, at_dims *out) {
   at_proto_ints list = {0};
   for (at_proto_field f; at_proto_next(&b, &f);)
     if (f.number == number) AT_TRY(at_proto_ints_add(&f, what, a, &list));
@@ -128,12 +128,10 @@ void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v) {
   at_strbuf packed = {0};
   for (uint32_t i = 0; i < v.rank; i++)
     at_proto_write_varint(&packed, (uint64_t)v.ptr[i]);
-  if (v.rank)
-    at_proto_write_message(b, number, &packed);
+  if (v.rank) at_proto_write_message(b, number, &packed);
 }
 
-void at_proto_write_message(at_strbuf *b, uint32_t number,
-                            at_strbuf *message) {
+void at_proto_write_message(at_strbuf *b, uint32_t number, at_strbuf *message) {
   at_proto_write_bytes(b, number, at_strbuf_str(message));
   b->failed |= message->failed;
   at_strbuf_free(message);

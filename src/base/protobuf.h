@@ -31,7 +31,8 @@ bool at_proto_is_whole(at_bytes b);
 // The last field of that number; false: there is none, or the bytes before it
 // are malformed. Costs one look at every field.
 bool at_proto_find(at_bytes b, uint32_t number, at_proto_field *out);
-// Its value or bytes; 0, or no bytes, when it is absent or of another wire type.
+// Its value or bytes; 0, or no bytes, when it is absent or of another wire
+// type.
 uint64_t at_proto_uint(at_bytes b, uint32_t number);
 static inline int64_t at_proto_int(at_bytes b, uint32_t number) {
   return (int64_t)at_proto_uint(b, number);
@@ -43,11 +44,11 @@ bool at_proto_has(at_bytes b, uint32_t number);
 // Appends the numbers that a field of a repeated integer holds, packed or one.
 // INVALID_ARGUMENT names `what` where the field is no list of integers.
 typedef AT_VEC(int64_t) at_proto_ints;
-at_status at_proto_ints_add(const at_proto_field *f, const char *what, at_arena *a,
-                         at_proto_ints *io);
+at_status at_proto_ints_add(const at_proto_field *f, const char *what,
+                            at_arena *a, at_proto_ints *io);
 // All numbers of the repeated field.
-at_status at_proto_list(at_bytes b, uint32_t number, const char *what, at_arena *a,
-                     at_dims *out);
+at_status at_proto_list(at_bytes b, uint32_t number, const char *what,
+                        at_arena *a, at_dims *out);
 
 // ---- Writing: fields are appended, a message within one as its bytes
 void at_proto_write_varint(at_strbuf *b, uint64_t v);

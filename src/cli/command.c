@@ -14,7 +14,7 @@ static const command commands[] = {
     {"run", "run a Python program on Atoll, or an MLIR program by itself",
      "atoll run train.py [arguments...]\n"
      "    runs the Python program with TPU_LIBRARY_PATH set to this Atoll\n"
-     "atoll run [options] program.mlir|program.mlirbc|program.hlo "
+     "atoll run [options] program.mlir|program.mlirbc|program.hlo|program.pb "
      "[inputs.npz]\n"
      "    compiles and runs the program; arguments are the arrays of "
      "inputs.npz in\n"
@@ -25,12 +25,14 @@ static const command commands[] = {
      at_cli_run},
     {"dump",
      "print a program at any stage of its compilation, or a reference table",
-     "atoll dump [--stage=STAGE] program.mlir|program.mlirbc|program.hlo\n"
+     "atoll dump [--stage=STAGE] program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "  --stage=mlir       as it came in\n"
      "  --stage=hlo        after import\n"
      "  --stage=optimized  after every pass (default)\n"
      "  --stage=steps      what runs, in order, and where values live\n"
      "  --stage=llvm|asm   generated code\n"
+     "  --stage=stablehlo  of one device, before fusion\n"
+     "  --stage=xla        as clients show it: an HloModuleProtoWithConfig\n"
      "atoll dump --counts PROGRAM...\n"
      "    what compiling each takes, a line of JSON each: visits of walks over "
      "it, LLVM\n"
@@ -49,11 +51,12 @@ static const command commands[] = {
      "--bounds=N[,M]\n"
      "                     says what the bounds of its grid are that come as "
      "operands\n"
-     "atoll dump --ops-doc | --import-doc | --flags-doc | --mosaic-doc\n",
+     "atoll dump --ops-doc | --import-doc | --hlo-doc | --flags-doc | "
+     "--mosaic-doc\n",
      at_cli_dump},
     {"estimate",
      "say what a program would take on a machine: time, memory, overlap",
-     "atoll estimate [options] program.mlir|program.mlirbc|program.hlo\n"
+     "atoll estimate [options] program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "  --target=T        v6e (default), v5p:2x2x4, 2*v5e:4x4, H100:8, host, "
      "...\n"
      "  --compare=T|FILE  another target, or another version of the program\n"
@@ -71,7 +74,7 @@ static const command commands[] = {
     {"profile",
      "say where a program's data lies on a machine of tiles, and what that "
      "takes",
-     "atoll profile --tiles [options] program.mlir|program.mlirbc|program.hlo\n"
+     "atoll profile --tiles [options] program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "    cycles by step and phase, memory by tile, what moves, advice\n"
      "  --target=T           the machine (mk2)\n"
      "  --mapping=planned|linear   homes by the planner (default), or all "

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "compile/compile.h"
 #include "hlo/hlo.h"
+#include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mosaic/mosaic.h"
 
@@ -81,6 +82,8 @@ at_status at_cli_dump(int argc, char **argv) {
     return print_and_free(at_hlo_ops_doc(&out), &out);
   if (at_cli_option(&argc, argv, "--import-doc", NULL))
     return print_and_free(at_import_ops_doc(&out), &out);
+  if (at_cli_option(&argc, argv, "--hlo-doc", NULL))
+    return print_and_free(at_hloproto_ops_doc(&out), &out);
   if (at_cli_option(&argc, argv, "--flags-doc", NULL)) {
     at_config_doc(&out);
     return print_and_free(AT_OK, &out);

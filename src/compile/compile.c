@@ -577,6 +577,7 @@ static at_status write_xla(job *j, const at_compile_options *o, at_strbuf *out) 
   at_hloproto_write_options w = {.tiles = is_chip,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
+  j->placements = true;
   AT_TRY(optimise(j));
   AT_TRY(at_core_tell_memory(j->module, j->arena));
   return at_hloproto_write(j->module, &w, out);

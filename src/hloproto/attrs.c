@@ -13,13 +13,14 @@ struct attr_row {
   uint32_t field, part;
 };
 
-#define AT_HP_ATTR_HOW(name)                                         \
-  static at_status at_hp_attr_##name(at_hp *x, const at_hp_inst *i, \
+#define AT_HP_ATTR_HOW(name)                                          \
+  static at_status at_hp_attr_##name(at_hp *x, const at_hp_inst *i,   \
                                      const attr_row *r, at_attr *out, \
                                      bool *have)
 
 AT_HP_ATTR_HOW(list) {
-  return at_proto_list(i->body, r->field, at_attr_text(r->id), x->a, &out->ints);
+  return at_proto_list(i->body, r->field, at_attr_text(r->id), x->a,
+                       &out->ints);
 }
 
 AT_HP_ATTR_HOW(first) {
@@ -51,7 +52,8 @@ AT_HP_ATTR_HOW(count) {
 
 AT_HP_ATTR_HOW(channel) {
   out->i = at_proto_int(i->body, r->field);
-  if (out->i <= 0) out->i = at_proto_int(i->body, 45);  // as it was called before
+  if (out->i <= 0)
+    out->i = at_proto_int(i->body, 45);  // as it was called before
   if (out->i < 0) out->i = 0;
   return AT_OK;
 }
@@ -66,7 +68,7 @@ AT_HP_ATTR_HOW(real) {
 
 AT_HP_ATTR_HOW(part_list) {
   return at_proto_list(at_proto_bytes(i->body, r->field), r->part,
-                    at_attr_text(r->id), x->a, &out->ints);
+                       at_attr_text(r->id), x->a, &out->ints);
 }
 
 AT_HP_ATTR_HOW(part_int) {
@@ -102,7 +104,8 @@ AT_HP_ATTR_HOW(each) {
 }
 
 AT_HP_ATTR_HOW(part_each) {
-  return numbers_of(x, at_proto_bytes(i->body, r->field), 1, r->part, &out->ints);
+  return numbers_of(x, at_proto_bytes(i->body, r->field), 1, r->part,
+                    &out->ints);
 }
 
 // Low and high of each dimension, one after another.
@@ -188,10 +191,10 @@ AT_HP_ATTR_HOW(accuracy) {
     *have = true;
   } else if (tolerance.len) {
     char *z;
-    AT_TRY_ALLOC(z, at_arena_printf(x->a, "TOLERANCE %g %g %lld",
-                                    double_of(tolerance, 1),
-                                    double_of(tolerance, 2),
-                                    (long long)at_proto_int(tolerance, 3)));
+    AT_TRY_ALLOC(
+        z, at_arena_printf(x->a, "TOLERANCE %g %g %lld",
+                           double_of(tolerance, 1), double_of(tolerance, 2),
+                           (long long)at_proto_int(tolerance, 3)));
     out->s = at_str_of(z);
     *have = true;
   }

@@ -8,8 +8,8 @@ at_status at_hp_inst_by_id(at_hp *x, const at_hp_comp *c, const at_hp_inst *i,
                            uint32_t k, const at_hp_inst **out) {
   if (k >= i->operands.rank)
     return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT, "operand %u is missing", k);
-  void **slot = at_map_find_ptr(
-      &c->by_id, (const void *)(uintptr_t)i->operands.ptr[k]);
+  void **slot =
+      at_map_find_ptr(&c->by_id, (const void *)(uintptr_t)i->operands.ptr[k]);
   if (!slot)
     return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
                       "operand %u names no instruction: id %lld", k,
@@ -85,8 +85,8 @@ at_status at_hp_define_future(at_hp *x, const at_hp_inst *i, const at_value *v,
 at_status at_hp_define(at_hp *x, const at_hp_inst *i, const at_value *v,
                        uint32_t n) {
   if (n != i->shape.num_leaves)
-    return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
-                      "declares %u arrays, gives %u", i->shape.num_leaves, n);
+    return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT, "declares %u arrays, gives %u",
+                      i->shape.num_leaves, n);
   for (uint32_t k = 0; k < n; k++) {
     const at_type *want = &i->shape.leaves[k].type;
     if (at_type_eq(at_value_type(v[k]), want)) continue;
@@ -126,11 +126,10 @@ static at_status build(at_hp *x, const at_hp_inst *i, at_node_desc *d,
   at_status s = at_build(x->scope->into, NULL, d, out);
   // The builder names hlo's op; the program's own names go first.
   return at_ok(s) ? s
-                  : at_status_prefix(s, "%.*s %%%.*s",
-                                     (int)AT_MIN(i->opcode.len, 60u),
-                                     i->opcode.ptr,
-                                     (int)AT_MIN(i->name.len, 100u),
-                                     i->name.ptr ? i->name.ptr : "");
+                  : at_status_prefix(
+                        s, "%.*s %%%.*s", (int)AT_MIN(i->opcode.len, 60u),
+                        i->opcode.ptr, (int)AT_MIN(i->name.len, 100u),
+                        i->name.ptr ? i->name.ptr : "");
 }
 
 at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *n,

@@ -101,7 +101,8 @@ static at_status group_size(at_hp *x, const at_hp_inst *i, int64_t *out) {
   if (groups.groups.n && groups.groups.list[0].rank)
     return *out = groups.groups.list[0].rank, AT_OK;
   // One group of all: as many as the program has.
-  *out = at_proto_int(i->body, 26) > 0 ? x->m->num_partitions : x->m->num_replicas;
+  *out =
+      at_proto_int(i->body, 26) > 0 ? x->m->num_partitions : x->m->num_replicas;
   return AT_OK;
 }
 
@@ -124,8 +125,8 @@ static at_status build_all_to_all(at_hp *x, const at_hp_inst *i, at_value v,
               {AT_ATTR_SPLIT_COUNT, count},
               {AT_ATTR_CHANNEL_ID, AT_MAX(at_proto_int(i->body, 26), 0)}};
   for (size_t k = 0; k < AT_LEN(more); k++)
-    AT_TRY(at_hp_attr_put(
-        x, &d.attrs, (at_attr){.id = more[k].id, .i = more[k].value}));
+    AT_TRY(at_hp_attr_put(x, &d.attrs,
+                          (at_attr){.id = more[k].id, .i = more[k].value}));
   at_node *n;
   AT_TRY(at_hp_build(x, i, &d, &n));
   *out = (at_value){n, 0};
@@ -152,8 +153,8 @@ static at_status all_to_all_tuple(at_hp *x, const at_hp_inst *i,
                            &v->v[k]));
   at_attr first = {.id = AT_ATTR_DIMENSION, .i = 0};
   at_value all;
-  AT_TRY(at_hp_build_one(x, i, AT_OP_CONCATENATE, v->v, v->n, &first, NULL,
-                         &all));
+  AT_TRY(
+      at_hp_build_one(x, i, AT_OP_CONCATENATE, v->v, v->n, &first, NULL, &all));
   AT_TRY(build_all_to_all(x, i, all, 0, v->n, *at_value_type(all), &all));
   for (uint32_t k = 0; k < v->n; k++) {
     int64_t *lo = from + (size_t)k * rank, *hi = to + (size_t)k * rank;
@@ -191,8 +192,8 @@ AT_HP_HOW(all_to_all) {
   int64_t count;
   AT_TRY(group_size(x, i, &count));
   if (v.n != i->shape.num_leaves)
-    return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
-                      "declares %u arrays, gives %u", i->shape.num_leaves, v.n);
+    return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT, "declares %u arrays, gives %u",
+                      i->shape.num_leaves, v.n);
   for (uint32_t k = 0; k < v.n; k++)
     AT_TRY(build_all_to_all(x, i, v.v[k], split.ptr[0], count,
                             i->shape.leaves[k].type, &v.v[k]));

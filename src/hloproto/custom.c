@@ -36,8 +36,7 @@ static at_status alias_read(at_hp *x, const at_hp_inst *i, at_bytes b,
   return AT_OK;
 }
 
-static at_status aliases_read(at_hp *x, const at_hp_inst *i,
-                              at_hp_attrs *out) {
+static at_status aliases_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   dims_vec pairs = {0};
   at_bytes b = i->body;
   for (at_proto_field f; at_proto_next(&b, &f);)
@@ -65,8 +64,7 @@ static at_status add_layouts(at_hp *x, const at_hp_shape *s, dims_vec *out) {
 }
 
 // One minor-to-major list per operand and result, where the call insists.
-static at_status layouts_read(at_hp *x, const at_hp_inst *i,
-                              at_hp_attrs *out) {
+static at_status layouts_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   if (!at_proto_uint(i->body, 56)) return AT_OK;
   dims_vec operands = {0}, results = {0};
   at_bytes b = i->body;
@@ -83,7 +81,8 @@ static at_status layouts_read(at_hp *x, const at_hp_inst *i,
 
 // The configuration stands in the instruction, or in the module's table.
 static at_status config_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
-  at_bytes b = at_proto_bytes(i->body, 43), payload = at_proto_bytes(i->body, 99);
+  at_bytes b = at_proto_bytes(i->body, 43),
+           payload = at_proto_bytes(i->body, 99);
   at_proto_field f;
   if (at_proto_find(payload, 1, &f)) {
     b = f.bytes;
@@ -137,8 +136,7 @@ AT_HP_HOW(custom_call) {
   AT_TRY(config_read(x, i, &d.attrs));
   AT_TRY(aliases_read(x, i, &d.attrs));
   AT_TRY(layouts_read(x, i, &d.attrs));
-  AT_TRY_ALLOC(d.regions,
-               at_new(x->a, at_comp *, (size_t)i->called.rank + 1));
+  AT_TRY_ALLOC(d.regions, at_new(x->a, at_comp *, (size_t)i->called.rank + 1));
   for (; d.num_regions < i->called.rank; d.num_regions++)
     AT_TRY(at_hp_region(x, i, d.num_regions, NULL, &d.regions[d.num_regions]));
   AT_TRY(at_hp_build(x, i, &d, &n));

@@ -25,11 +25,20 @@ const at_hp_row *at_hp_row_find(at_str opcode) {
 }
 
 at_status at_hloproto_ops_doc(at_strbuf *out) {
-  at_strbuf_addz(out, "| opcode | hlo | how |\n|---|---|---|\n");
-  for (size_t i = 0; i < AT_LEN(rows); i++)
+  at_strbuf_addz(
+      out,
+      "# HLO opcodes\n\n"
+      "What programs in the formats `hlo` and `hlo_with_config` "
+      "(HloModuleProto) may hold: each opcode of XLA, the hlo op it becomes, "
+      "and the rewrite that does it where it is not one to one. Opcodes "
+      "marked `refuse` are refused by name.\n\n"
+      "| opcode | hlo | how |\n|---|---|---|\n");
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    bool plain = !strcmp(rows[i].how_text, "plain");
     at_strbuf_addf(out, "| `%s` | %s | %s |\n", rows[i].opcode,
                    rows[i].op == AT_OP_COUNT ? "" : at_op_text(rows[i].op),
-                   rows[i].how_text);
+                   plain ? "" : rows[i].how_text);
+  }
   return at_strbuf_status(out);
 }
 
@@ -44,8 +53,7 @@ static at_status id_put(at_map *m, int64_t id, void *value, bool *fresh) {
 }
 
 const at_hp_comp *at_hp_comp_by_id(const at_hp *x, int64_t id) {
-  void **slot =
-      at_map_find_ptr(&x->comp_by_id, (const void *)(uintptr_t)id);
+  void **slot = at_map_find_ptr(&x->comp_by_id, (const void *)(uintptr_t)id);
   return slot ? (const at_hp_comp *)*slot : NULL;
 }
 
@@ -82,8 +90,8 @@ static at_status inst_decode(at_hp *x, at_bytes b, at_hp_inst *out) {
     return AT_HP_FAIL(x, out, AT_UNIMPLEMENTED, "this opcode is not supported");
   at_status st = at_hp_shape_read(x->a, shape, &out->shape);
   if (at_ok(st)) return st;
-  at_status said = AT_HP_FAIL(x, out, at_status_code(st), "%s",
-                              at_status_message(st));
+  at_status said =
+      AT_HP_FAIL(x, out, at_status_code(st), "%s", at_status_message(st));
   at_status_free(st);
   return said;
 }
@@ -149,8 +157,8 @@ static at_status comp_decode(at_hp *x, at_bytes b) {
                     .id = at_proto_int(b, 5),
                     .index = (uint32_t)x->comps.len};
   AT_TRY(insts_decode(x, c));
-  void **root = at_map_find_ptr(
-      &c->by_id, (const void *)(uintptr_t)at_proto_int(b, 6));
+  void **root =
+      at_map_find_ptr(&c->by_id, (const void *)(uintptr_t)at_proto_int(b, 6));
   if (!root)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "computation `%.*s` has no root instruction",

@@ -1,8 +1,6 @@
 // What the module says of its entry's parameters and results, and of devices.
 #include "hloproto/hloproto_internal.h"
 
-enum { kHostMemory = 5 };  // LayoutProto.memory_space
-
 at_status at_hp_config_read(at_hp *x) {
   at_bytes devices = at_proto_bytes(x->proto, 15);
   int64_t replicas = at_proto_int(x->config, 4);
@@ -30,7 +28,7 @@ static at_status infos_make(at_hp *x, uint32_t n, at_io_info **out) {
 }
 
 static at_status layout_text(at_hp *x, const at_hp_leaf *l, at_io_info *out) {
-  if (l->memory_space == kHostMemory) out->memory_kind = "pinned_host";
+  if (l->memory_space == AT_HP_HOST_MEMORY) out->memory_kind = "pinned_host";
   if (at_hp_is_row_major(l->layout)) return AT_OK;
   at_strbuf b = {0};
   for (uint32_t k = 0; k < l->layout.rank; k++)
@@ -156,13 +154,13 @@ at_status at_hp_entry_read(at_hp *x) {
   uint32_t *first;
   AT_TRY(infos_make(x, m->entry->num_params, &m->params));
   AT_TRY(infos_make(x, m->entry->num_results, &m->results));
-  AT_TRY_ALLOC(first,
-               at_new(x->a, uint32_t, (size_t)x->entry->num_params + 1));
+  AT_TRY_ALLOC(first, at_new(x->a, uint32_t, (size_t)x->entry->num_params + 1));
   AT_TRY(params_read(x, first));
   AT_TRY(results_read(x, root));
   AT_TRY(aliases_apply(x, first));
   AT_TRY(layouts_apply(x, at_proto_bytes(x->proto, 4)));
   AT_TRY(layouts_apply(x, at_proto_bytes(x->config, 1)));
-  if (m->num_replicas * m->num_partitions == 1) m->num_partitions = x->num_devices;
+  if (m->num_replicas * m->num_partitions == 1)
+    m->num_partitions = x->num_devices;
   return AT_OK;
 }

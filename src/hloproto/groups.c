@@ -17,8 +17,8 @@ enum { kMostDims = 32 };
 
 static at_status check_perm(at_dims dims, at_dims perm) {
   bool seen[kMostDims] = {0};
-  bool ok = dims.rank <= kMostDims &&
-            (perm.rank == dims.rank || perm.rank == 0);
+  bool ok =
+      dims.rank <= kMostDims && (perm.rank == dims.rank || perm.rank == 0);
   for (uint32_t k = 0; ok && k < perm.rank; k++) {
     ok = perm.ptr[k] >= 0 && perm.ptr[k] < dims.rank && !seen[perm.ptr[k]];
     if (ok) seen[perm.ptr[k]] = true;
@@ -240,6 +240,7 @@ at_status at_hp_groups(at_hp *x, const at_hp_inst *i, at_attr *out) {
   for (uint32_t g = 0; g < out->groups.n; g++)
     for (uint32_t k = 0; k < out->groups.list[g].rank; k++)
       most = AT_MAX(most, out->groups.list[g].ptr[k]);
-  if (most < AT_HP_MAX_DEVICES) x->num_devices = AT_MAX(x->num_devices, most + 1);
+  if (most < AT_HP_MAX_DEVICES)
+    x->num_devices = AT_MAX(x->num_devices, most + 1);
   return AT_OK;
 }

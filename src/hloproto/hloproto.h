@@ -38,12 +38,11 @@ typedef struct at_hloproto_write_options {
 } at_hloproto_write_options;
 // An HloModuleProtoWithConfig of the graph as it stands: the order of its nodes
 // is the schedule, FUSIONs are fusions, regions are computations whose captured
-// values have become parameters. Ops that XLA has no opcode for are custom calls
-// of their name. What can be read back is the program again, but for the asynchronous
-// halves of ops that XLA has none of.
+// values have become parameters. Ops that XLA has no opcode for are custom
+// calls of their name. What can be read back is the program again, but for the
+// asynchronous halves of ops that XLA has none of.
 at_status at_hloproto_write(const at_module *m,
-                            const at_hloproto_write_options *o,
-                            at_strbuf *out);
+                            const at_hloproto_write_options *o, at_strbuf *out);
 
 // Markdown: each opcode and the hlo op that it becomes.
 at_status at_hloproto_ops_doc(at_strbuf *out);

@@ -40,14 +40,20 @@ at_status at_hp_shape_read(at_arena *a, at_bytes b, at_hp_shape *out);
 bool at_hp_shape_range(at_bytes shape, at_dims path, uint32_t *first,
                        uint32_t *count);
 bool at_hp_is_row_major(at_dims layout);
+enum { AT_HP_HOST_MEMORY = 5 };  // LayoutProto.memory_space
 
 typedef struct at_hp_primitive {
   int32_t number;
   at_dtype dtype;
   const char *name;
   uint32_t field;  // of LiteralProto
-  enum { AT_HP_PACKED, AT_HP_BYTES, AT_HP_FIXED, AT_HP_NIBBLES, AT_HP_CRUMBS }
-  form;
+  enum {
+    AT_HP_PACKED,
+    AT_HP_BYTES,
+    AT_HP_FIXED,
+    AT_HP_NIBBLES,
+    AT_HP_CRUMBS
+  } form;
 } at_hp_primitive;
 const at_hp_primitive *at_hp_primitive_find(uint64_t number);  // NULL: none
 const at_hp_primitive *at_hp_primitive_of(at_dtype t);
@@ -80,8 +86,9 @@ typedef struct at_hp_comp {
   at_comp *func;  // as a function; NULL: nobody has called it so far
 } at_hp_comp;
 
-// Values of an instruction: those of its leaves. Of a future (all-reduce-start):
-// of what it waits for; of what is inside a manual computation: of the whole.
+// Values of an instruction: those of its leaves. Of a future
+// (all-reduce-start): of what it waits for; of what is inside a manual
+// computation: of the whole.
 typedef struct at_hp_vals {
   at_value *v;
   uint32_t n;

@@ -81,9 +81,9 @@ static at_code read_text(at_strbuf *proto, char *text, size_t size) {
   at_arena *a = at_arena_create();
   at_module *m;
   at_strbuf out = {0};
-  at_status s = at_hloproto_read(
-      (at_bytes){(const uint8_t *)proto->ptr, proto->len}, AT_HLOPROTO_MODULE,
-      a, &m);
+  at_status s =
+      at_hloproto_read((at_bytes){(const uint8_t *)proto->ptr, proto->len},
+                       AT_HLOPROTO_MODULE, a, &m);
   if (at_ok(s)) s = at_hlo_print(m, &out);
   snprintf(text, size, "%s", at_ok(s) ? out.ptr : at_status_message(s));
   at_strbuf_free(&out);
@@ -92,8 +92,8 @@ static at_code read_text(at_strbuf *proto, char *text, size_t size) {
   return at_code_take(s);
 }
 
-#define ASSERT_HAS(text, part)                                     \
-  do {                                                             \
+#define ASSERT_HAS(text, part)                                        \
+  do {                                                                \
     if (!strstr(text, part)) fail_msg("no `%s` in:\n%s", part, text); \
   } while (0)
 
@@ -152,15 +152,14 @@ static void test_refusals(void **state) {
     int64_t operand, type;
     at_code code;
     const char *says;
-  } cases[] = {
-      {"infeed", 1, F32, AT_UNIMPLEMENTED, "\"infeed\""},
-      {"no-such-thing", 1, F32, AT_UNIMPLEMENTED, "no-such-thing"},
-      {"negate", 7, F32, AT_INVALID_ARGUMENT, "id 7"},
-      {"negate", 2, F32, AT_INVALID_ARGUMENT, "before its definition"},
-      {"negate", 1, S32, AT_INVALID_ARGUMENT, "negate"},
-      {"negate", 1, 14, AT_UNIMPLEMENTED, "opaque"},
-      {"negate", 1, 99, AT_UNIMPLEMENTED, "99"},
-      {"call", 1, F32, AT_INVALID_ARGUMENT, "called computation 0"}};
+  } cases[] = {{"infeed", 1, F32, AT_UNIMPLEMENTED, "\"infeed\""},
+               {"no-such-thing", 1, F32, AT_UNIMPLEMENTED, "no-such-thing"},
+               {"negate", 7, F32, AT_INVALID_ARGUMENT, "id 7"},
+               {"negate", 2, F32, AT_INVALID_ARGUMENT, "before its definition"},
+               {"negate", 1, S32, AT_INVALID_ARGUMENT, "negate"},
+               {"negate", 1, 14, AT_UNIMPLEMENTED, "opaque"},
+               {"negate", 1, 99, AT_UNIMPLEMENTED, "99"},
+               {"call", 1, F32, AT_INVALID_ARGUMENT, "called computation 0"}};
   for (size_t k = 0; k < AT_LEN(cases); k++) {
     module m = {0};
     char text[4096];
@@ -195,8 +194,7 @@ static void test_iota_groups(void **state) {
   module m = {0};
   char text[4096];
   add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
-  at_strbuf i =
-      inst_of("all-gather", 2, shape_of(F32, (dims){1, {12}}, NULL));
+  at_strbuf i = inst_of("all-gather", 2, shape_of(F32, (dims){1, {12}}, NULL));
   at_strbuf groups = {0};
   operand(&i, 1);
   at_proto_write_int(&groups, 1, 2);
@@ -229,8 +227,8 @@ static void test_cut_anywhere(void **state) {
   for (size_t n = 0; n < whole.len; n++) {
     at_arena *a = at_arena_create();
     at_module *out;
-    at_status s = at_hloproto_read((at_bytes){whole.ptr, n},
-                                   AT_HLOPROTO_MODULE, a, &out);
+    at_status s =
+        at_hloproto_read((at_bytes){whole.ptr, n}, AT_HLOPROTO_MODULE, a, &out);
     assert_int_not_equal(at_code_take(s), AT_INTERNAL);
     at_arena_destroy(a);
   }
@@ -238,9 +236,12 @@ static void test_cut_anywhere(void **state) {
 }
 
 static void test_looks(void **state) {
-  static const char *const others[] = {
-      "", "\n", "\nmodule @m {\n}\n", "hlo module \"m\"", "ML\xefR\x06",
-      "HloModule m\n"};
+  static const char *const others[] = {"",
+                                       "\n",
+                                       "\nmodule @m {\n}\n",
+                                       "hlo module \"m\"",
+                                       "ML\xefR\x06",
+                                       "HloModule m\n"};
   for (size_t i = 0; i < AT_LEN(others); i++)
     assert_false(at_hloproto_is(
         (at_bytes){(const uint8_t *)others[i], strlen(others[i])}));

@@ -4,9 +4,9 @@
 // What a list of elements holds, one field after another.
 typedef struct source {
   const at_hp_primitive *p;
-  at_bytes literal;  // what is left of its fields
-  at_bytes run;      // what is left of the field at hand
-  at_proto_field one;   // or one element, not packed
+  at_bytes literal;    // what is left of its fields
+  at_bytes run;        // what is left of the field at hand
+  at_proto_field one;  // or one element, not packed
   bool has_one;
   uint32_t bit;  // NIBBLES, CRUMBS: in the run's first byte
 } source;
@@ -84,8 +84,7 @@ static bool element_next(source *s, size_t bytes, uint8_t *to) {
 }
 
 // Element k of the source stands here.
-static int64_t place_of(const at_hp_leaf *l, const int64_t *stride,
-                        int64_t k) {
+static int64_t place_of(const at_hp_leaf *l, const int64_t *stride, int64_t k) {
   int64_t at = 0;
   for (uint32_t d = 0; d < l->layout.rank; d++) {
     int64_t dim = l->layout.ptr[d], n = l->type.dims[dim];

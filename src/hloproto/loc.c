@@ -18,8 +18,7 @@ static at_status name_of(at_hp *x, const bytes_vec *names, uint64_t id,
   *out = NULL;
   if (id == 0 || id > names->len) return AT_OK;
   at_bytes b = names->ptr[id - 1];
-  AT_TRY_ALLOC(*out,
-               at_arena_str(x->a, (at_str){(const char *)b.ptr, b.len}));
+  AT_TRY_ALLOC(*out, at_arena_str(x->a, (at_str){(const char *)b.ptr, b.len}));
   return AT_OK;
 }
 
@@ -80,13 +79,11 @@ at_status at_hp_fail(at_hp *x, const at_hp_inst *i, at_code code,
   const at_loc *l = NULL;
   at_status_free(at_hp_loc(x, i, &l));
   if (at_loc_source(l)) at_loc_print(&where, at_loc_source(l));
-  at_status st = at_fail(code, file, line, "\"%.*s\" %%%.*s%s%.300s: %s",
-                         (int)AT_MIN(i->opcode.len, 60u),
-                         i->opcode.ptr ? i->opcode.ptr : "",
-                         (int)AT_MIN(i->name.len, 100u),
-                         i->name.ptr ? i->name.ptr : "",
-                         where.len ? " at " : "", where.len ? where.ptr : "",
-                         text);
+  at_status st = at_fail(
+      code, file, line, "\"%.*s\" %%%.*s%s%.300s: %s",
+      (int)AT_MIN(i->opcode.len, 60u), i->opcode.ptr ? i->opcode.ptr : "",
+      (int)AT_MIN(i->name.len, 100u), i->name.ptr ? i->name.ptr : "",
+      where.len ? " at " : "", where.len ? where.ptr : "", text);
   at_strbuf_free(&where);
   return st;
 }

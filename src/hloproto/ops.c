@@ -16,8 +16,8 @@ static at_status build_plain(at_hp *x, const at_hp_inst *i, at_hp_node *d,
   AT_TRY(at_hp_attrs_read(x, i, d->op, &d->attrs));
   AT_TRY_ALLOC(d->regions, at_new(x->a, at_comp *, (size_t)regions + 1));
   for (; d->num_regions < (uint32_t)regions; d->num_regions++)
-    AT_TRY(at_hp_region(x, i, d->num_regions, NULL,
-                        &d->regions[d->num_regions]));
+    AT_TRY(
+        at_hp_region(x, i, d->num_regions, NULL, &d->regions[d->num_regions]));
   return at_hp_build(x, i, d, out);
 }
 
@@ -97,7 +97,8 @@ static at_status bits_of(at_hp *x, const at_hp_inst *i, at_dtype to,
   at_type t = *at_value_type(*io);
   if (t.dtype == to) return AT_OK;
   int64_t n = at_type_elements(&t), dims[2] = {n, 1};
-  int64_t from_bits = at_dtype_of(t.dtype)->bits, to_bits = at_dtype_of(to)->bits;
+  int64_t from_bits = at_dtype_of(t.dtype)->bits,
+          to_bits = at_dtype_of(to)->bits;
   if (from_bits < to_bits && from_bits > 0) {
     dims[1] = to_bits / from_bits;
     dims[0] = n / dims[1];

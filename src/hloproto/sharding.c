@@ -18,9 +18,9 @@ static void print_list(at_strbuf *b, at_dims list) {
 }
 
 static at_status last_tiles(at_hp *x, at_bytes b, at_strbuf *out) {
-  static const char *const names[] = {
-      [REPLICATED] = "replicated", [MANUAL] = "manual",
-      [UNREDUCED] = "unreduced"};
+  static const char *const names[] = {[REPLICATED] = "replicated",
+                                      [MANUAL] = "manual",
+                                      [UNREDUCED] = "unreduced"};
   at_dims last;
   AT_TRY(at_proto_list(b, 8, "last_tile_dims", x->a, &last));
   if (at_proto_uint(b, 6)) {

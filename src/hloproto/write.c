@@ -44,20 +44,34 @@ static void **id_find(const scope *s, at_value v) {
 
 // ---- Instructions
 
-// name, opcode, shape: the beginning of an instruction; `end` gives it its id.
-static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
-                       uint32_t n, bool tuple) {
-  at_strbuf b = {0};
+static at_hp_place place_of(const writer *w, const char *memory) {
+  return (at_hp_place){w->o->tiles,
+                       memory && *memory && strcmp(memory, "device")};
+}
+
+static void put_name(const writer *w, at_strbuf *b, const char *opcode) {
   char name[96];
   snprintf(name, sizeof name, "%s.%lld", opcode, (long long)w->next_id);
-  at_proto_write_bytes(&b, 1, at_str_of(name));
-  at_proto_write_bytes(&b, 2, at_str_of(opcode));
-  at_hp_put_shape(&b, 3, types, n, tuple, w->o->tiles);
+  at_proto_write_bytes(b, 1, at_str_of(name));
+  at_proto_write_bytes(b, 2, at_str_of(opcode));
+}
+
+// name, opcode, shape: the beginning of an instruction; `end` gives it its id.
+static at_strbuf begin_in(writer *w, const char *opcode, const at_type *types,
+                          uint32_t n, bool tuple, at_hp_place place) {
+  at_strbuf b = {0};
+  put_name(w, &b, opcode);
+  at_hp_put_shape(&b, 3, types, n, tuple, place);
   return b;
 }
 
-static int64_t end(writer *w, scope *s, at_strbuf *inst, const int64_t *operands,
-                   uint32_t n) {
+static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
+                       uint32_t n, bool tuple) {
+  return begin_in(w, opcode, types, n, tuple, place_of(w, NULL));
+}
+
+static int64_t end(writer *w, scope *s, at_strbuf *inst,
+                   const int64_t *operands, uint32_t n) {
   int64_t id = w->next_id++;
   at_proto_write_int(inst, 35, (uint64_t)id);
   at_proto_write_ints(inst, 36, (at_dims){operands, n});
@@ -179,7 +193,9 @@ static at_status put_params(writer *w, scope *s, const at_comp *c,
     if (form == COMP_TUPLE) {
       id = put_element(w, s, &types[k], all, k);
     } else {
-      at_strbuf b = begin(w, "parameter", &types[k], 1, false);
+      const at_io_info *info = c == w->m->entry ? w->m->params : NULL;
+      at_strbuf b = begin_in(w, "parameter", &types[k], 1, false,
+                             place_of(w, info ? info[k].memory_kind : NULL));
       at_proto_write_int(&b, 9, k);
       if (k < c->num_params) at_hp_put_metadata(&b, c->params[k]->loc);
       id = end(w, s, &b, NULL, 0);
@@ -199,8 +215,8 @@ static at_status put_root(writer *w, scope *s, const at_comp *c,
   AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n + 1));
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)n + 1));
   for (uint32_t k = 0; k < n; k++) {
-    values[k] = k < c->num_results ? c->results[k]
-                                   : more->ptr[k - c->num_results];
+    values[k] =
+        k < c->num_results ? c->results[k] : more->ptr[k - c->num_results];
     types[k] = *at_value_type(values[k]);
   }
   AT_TRY(operand_ids(w, s, values, n, &ids));
@@ -272,11 +288,12 @@ static at_status put_while(writer *w, scope *s, const at_node *n) {
   AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)all + 1));
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
   for (uint32_t k = 0; k < all; k++) {
-    values[k] = k < n->num_operands ? n->operands[k]
-                                    : more.ptr[k - n->num_operands];
+    values[k] =
+        k < n->num_operands ? n->operands[k] : more.ptr[k - n->num_operands];
     types[k] = *at_value_type(values[k]);
   }
-  AT_TRY(put_comp(w, n->regions[1], "body", &more, COMP_TUPLE, true, &comps[0]));
+  AT_TRY(
+      put_comp(w, n->regions[1], "body", &more, COMP_TUPLE, true, &comps[0]));
   AT_TRY(put_comp(w, n->regions[0], "condition", &more, COMP_TUPLE, false,
                   &comps[1]));
   AT_TRY(operand_ids(w, s, values, all, &ids));
@@ -328,8 +345,8 @@ static at_status put_fusion(writer *w, scope *s, const at_node *n) {
   at_value *values;
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
   for (uint32_t k = 0; k < all; k++)
-    values[k] = k < n->num_operands ? n->operands[k]
-                                    : more.ptr[k - n->num_operands];
+    values[k] =
+        k < n->num_operands ? n->operands[k] : more.ptr[k - n->num_operands];
   AT_TRY(operand_ids(w, s, values, all, &ids));
   bool tuple = n->num_results != 1;
   int64_t kind = at_node_int(n, AT_ATTR_KIND, AT_FUSION_LOOP);
@@ -364,8 +381,7 @@ static void put_call_fields(at_strbuf *b, const at_node *n) {
   at_proto_write_bytes(b, 28, at_node_str(n, AT_ATTR_CALL_TARGET_NAME));
   at_proto_write_bytes(b, 43, at_node_str(n, AT_ATTR_BACKEND_CONFIG));
   at_proto_write_int(b, 65, at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT));
-  at_proto_write_int(b, 77,
-                     (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
+  at_proto_write_int(b, 77, (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
 }
 
 // Opcodes of the ops that go over one to one.
@@ -379,14 +395,37 @@ static const char *opcode_of(at_op op) {
 #undef AT_HP_OP
   };
   static const char *const one_to_one[] = {
-      "plain",    "convolution", "dot",         "each_operand",
-      "map",      "all_to_all",  "custom_call", "rng"};
+      "plain", "convolution", "dot",         "each_operand",
+      "map",   "all_to_all",  "custom_call", "rng"};
   if (op == AT_OP_COPY) return "copy";
   if (op == AT_OP_SCAN) return "reduce-window";  // as clients wrote it
   for (size_t k = 0; k < AT_LEN(rows); k++)
     for (size_t h = 0; rows[k].op == op && h < AT_LEN(one_to_one); h++)
       if (!strcmp(rows[k].how, one_to_one[h])) return rows[k].opcode;
   return NULL;
+}
+
+// To another memory: (there, here, context), then what is there.
+static at_status put_copy(writer *w, scope *s, const at_node *n) {
+  const at_type context = at_type_scalar(AT_U32);
+  at_hp_place here = place_of(w, NULL), there;
+  char *memory;
+  int64_t id;
+  AT_TRY_ALLOC(memory,
+               at_arena_str(w->a, at_node_str(n, AT_ATTR_MEMORY_SPACE)));
+  there = place_of(w, memory);
+  AT_TRY(id_of(w, s, n->operands[0], &id));
+  at_strbuf b = {0}, shape = {0};
+  put_name(w, &b, "copy-start");
+  at_proto_write_int(&shape, 2, 13);
+  at_hp_put_shape(&shape, 4, n->types, 1, false, there);
+  at_hp_put_shape(&shape, 4, n->types, 1, false, here);
+  at_hp_put_shape(&shape, 4, &context, 1, false, here);
+  at_proto_write_message(&b, 3, &shape);
+  at_hp_put_metadata(&b, n->loc);
+  id = end(w, s, &b, &id, 1);
+  b = begin_in(w, "copy-done", n->types, 1, false, there);
+  return put_results(w, s, n, end(w, s, &b, &id, 1), false);
 }
 
 // What XLA has no opcode for is CHLO's.
@@ -426,8 +465,8 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
 }
 
-// ---- all-to-all, where it is split along one dimension and joined along another:
-// XLA's exchanges parts of a dimension of their own.
+// ---- all-to-all, where it is split along one dimension and joined along
+// another: XLA's exchanges parts of a dimension of their own.
 typedef struct view {
   int64_t id;
   at_type type;
@@ -501,8 +540,7 @@ static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
 }
 
 static at_status put_all_to_all(writer *w, scope *s, const at_node *n) {
-  for (uint32_t k = 0; k < n->num_operands; k++)
-    AT_TRY(all_to_all(w, s, n, k));
+  for (uint32_t k = 0; k < n->num_operands; k++) AT_TRY(all_to_all(w, s, n, k));
   return AT_OK;
 }
 
@@ -519,11 +557,13 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
       return put_conditional(w, s, n);
     case AT_OP_FUSION:
       return put_fusion(w, s, n);
+    case AT_OP_COPY:
+      return at_node_attr(n, AT_ATTR_MEMORY_SPACE) ? put_copy(w, s, n)
+                                                   : put_plain(w, s, n);
     case AT_OP_CALL:
     case AT_OP_COMPOSITE:
     case AT_OP_MANUAL_COMPUTATION:
-      return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined",
-                     at_op_text(n->op));
+      return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined", at_op_text(n->op));
     default:
       return put_plain(w, s, n);
   }
@@ -534,16 +574,20 @@ static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
   const at_comp *e = w->m->entry;
   at_strbuf sig = {0};
   for (uint32_t k = 0; k < e->num_params; k++)
-    at_hp_put_shape(&sig, 1, &e->params[k]->types[0], 1, false, w->o->tiles);
+    at_hp_put_shape(
+        &sig, 1, &e->params[k]->types[0], 1, false,
+        place_of(w, w->m->params ? w->m->params[k].memory_kind : NULL));
   at_strbuf result = {0};
   bool tuple = e->num_results != 1;
   if (tuple) at_proto_write_int(&result, 2, 13);
   for (uint32_t k = 0; k < e->num_results; k++) {
     const at_type *t = at_value_type(e->results[k]);
+    at_hp_place place =
+        place_of(w, w->m->results ? w->m->results[k].memory_kind : NULL);
     if (tuple)
-      at_hp_put_shape(&result, 4, t, 1, false, w->o->tiles);
+      at_hp_put_shape(&result, 4, t, 1, false, place);
     else
-      at_hp_put_array(&result, t, NULL, w->o->tiles);
+      at_hp_put_array(&result, t, place);
   }
   at_proto_write_message(&sig, 2, &result);
   for (uint32_t k = 0; k < e->num_params; k++) {
@@ -594,8 +638,7 @@ static at_status put_module(writer *w, at_strbuf *out) {
   int64_t entry;
   at_strbuf module = {0}, config = {0};
   AT_TRY(put_comp(w, w->m->entry, "main", &none, COMP_PLAIN, false, &entry));
-  at_proto_write_bytes(&module, 1,
-                       at_str_of(w->m->name ? w->m->name : "main"));
+  at_proto_write_bytes(&module, 1, at_str_of(w->m->name ? w->m->name : "main"));
   at_proto_write_bytes(&module, 2, AT_STR("main"));
   at_strbuf_add(&module, at_strbuf_str(&w->comps));
   put_signature(w, &module, 4);

@@ -28,18 +28,16 @@ static void put_tiles(at_strbuf *layout, const at_type *t) {
   if (packed > 1) put_tile(layout, (int64_t[]){packed, 1}, 2);
 }
 
-void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
-                     bool tiles) {
+void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place) {
   const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
   at_strbuf layout = {0}, minor = {0};
   at_proto_write_int(b, 2, p ? (uint64_t)p->number : 0);
   at_proto_write_ints(b, 3, at_type_dims(t));
   for (uint32_t d = 0; d < t->rank; d++)
-    at_proto_write_varint(&minor,
-                          (uint64_t)(order ? order[d] : t->rank - 1 - d));
-  if (t->rank)
-    at_proto_write_message(&layout, 1, &minor);
-  if (tiles) put_tiles(&layout, t);
+    at_proto_write_varint(&minor, t->rank - 1 - d);
+  if (t->rank) at_proto_write_message(&layout, 1, &minor);
+  if (place.tiles) put_tiles(&layout, t);
+  if (place.host) at_proto_write_int(&layout, 8, AT_HP_HOST_MEMORY);
   if (t->dtype != AT_TOKEN)
     at_proto_write_message(b, 5, &layout);
   else
@@ -47,12 +45,12 @@ void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
 }
 
 void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
-                     uint32_t n, bool tuple, bool tiles) {
+                     uint32_t n, bool tuple, at_hp_place place) {
   at_strbuf shape = {0};
   if (tuple) at_proto_write_int(&shape, 2, 13);
   for (uint32_t k = 0; k < n; k++) {
     at_strbuf one = {0};
-    at_hp_put_array(tuple ? &one : &shape, &types[k], NULL, tiles);
+    at_hp_put_array(tuple ? &one : &shape, &types[k], place);
     if (tuple) at_proto_write_message(&shape, 4, &one);
   }
   at_proto_write_message(b, number, &shape);
@@ -76,7 +74,7 @@ void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
   int64_t n = at_type_elements(&l->type);
   size_t bytes = at_dtype_bytes(l->type.dtype);
   at_strbuf out = {0}, shape = {0}, data = {0};
-  at_hp_put_array(&shape, &l->type, NULL, false);
+  at_hp_put_array(&shape, &l->type, (at_hp_place){0});
   at_proto_write_message(&out, 1, &shape);
   if (p && p->form == AT_HP_NIBBLES) {
     put_bits(&data, l, n, 4);
@@ -85,8 +83,8 @@ void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
   } else {
     for (int64_t i = 0; i < n; i++)
       if (p && p->form == AT_HP_PACKED)
-        at_proto_write_varint(&data, (uint64_t)at_load_int(
-                                         l->type.dtype, at_literal_at(l, i)));
+        at_proto_write_varint(
+            &data, (uint64_t)at_load_int(l->type.dtype, at_literal_at(l, i)));
       else
         at_strbuf_add(&data,
                       (at_str){(const char *)at_literal_at(l, i), bytes});
@@ -105,9 +103,9 @@ typedef struct parts {  // messages that several attributes are part of
   at_strbuf of[kFields];
 } parts;
 
-#define AT_HP_PUT(name)                                                     \
-  static void at_hp_put_##name(at_strbuf *b, parts *p, const at_node *n,    \
-                               const at_attr *a, uint32_t field,            \
+#define AT_HP_PUT(name)                                                  \
+  static void at_hp_put_##name(at_strbuf *b, parts *p, const at_node *n, \
+                               const at_attr *a, uint32_t field,         \
                                uint32_t part)
 
 AT_HP_PUT(list) { at_proto_write_ints(b, field, a->ints); }
@@ -183,10 +181,10 @@ static void put_window(at_strbuf *b, const at_node *n) {
   at_dims kernel = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
   at_dims stride = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
   at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
-  at_dims base = at_node_ints(
-      n, conv ? AT_ATTR_LHS_DILATION : AT_ATTR_BASE_DILATIONS);
-  at_dims dilation = at_node_ints(
-      n, conv ? AT_ATTR_RHS_DILATION : AT_ATTR_WINDOW_DILATIONS);
+  at_dims base =
+      at_node_ints(n, conv ? AT_ATTR_LHS_DILATION : AT_ATTR_BASE_DILATIONS);
+  at_dims dilation =
+      at_node_ints(n, conv ? AT_ATTR_RHS_DILATION : AT_ATTR_WINDOW_DILATIONS);
   at_dims reversal = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
   at_strbuf window = {0};
   for (uint32_t d = 0; d < (conv ? kernel.rank : size.rank); d++) {
@@ -206,7 +204,8 @@ static void put_window(at_strbuf *b, const at_node *n) {
   at_proto_write_message(b, 15, &window);
 }
 
-// A running reduction is one over a window that ends, or begins, at the element.
+// A running reduction is one over a window that ends, or begins, at the
+// element.
 static void put_scan_window(at_strbuf *b, const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   at_strbuf window = {0};

@@ -4,12 +4,17 @@
 
 #include "hloproto/hloproto_internal.h"
 
-// Appends ShapeProto of an array; order: minor to major, NULL: row-major.
-void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
-                     bool tiles);
+// How arrays lie in memory, as layouts say it.
+typedef struct at_hp_place {
+  bool tiles;  // as TPUs tile them
+  bool host;   // in the host's memory
+} at_hp_place;
+
+// Appends ShapeProto of a row-major array.
+void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place);
 // Field `number` of b: the shape of one array, or of a tuple of them.
 void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
-                     uint32_t n, bool tuple, bool tiles);
+                     uint32_t n, bool tuple, at_hp_place place);
 // Field 8: a literal.
 void at_hp_put_literal(at_strbuf *b, const at_literal *l);
 // The fields that hold n's attributes.

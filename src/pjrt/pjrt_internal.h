@@ -282,8 +282,9 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
 // A string of its executable; "" when the offset is bad.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 // What clients show as the optimized program: that of one device, optimised and
-// in order, as an HloModuleProtoWithConfig, made on the first question; the program as
-// it came where that has no such form. *format: which it is, as PJRT calls it.
+// in order, as an HloModuleProtoWithConfig, made on the first question. MLIR where that
+// has no form.
+// *format: which it is, as PJRT calls it.
 at_str at_pjrt_program_text(at_pjrt_program *p, const char **format);
 // A copy that is 64-byte aligned and freed by free().
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);

@@ -304,9 +304,9 @@ at_str at_pjrt_program_text(at_pjrt_program *p, const char **format) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
   *format = "mlir";
   if (!source.len) return source;
-  at_pjrt_blob *blob = atomic_load(&p->shown);
   // Lookups that quantise are shown with their tables' types.
   bool quantised = memmem(source.ptr, source.len, "quantization_config", 19);
+  at_pjrt_blob *blob = atomic_load(&p->shown);
   if (!blob) {
     show(p, quantised ? AT_STAGE_STABLEHLO : AT_STAGE_XLA, &blob);
     if (!blob) return source;  // an op without a form there

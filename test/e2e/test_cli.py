@@ -69,7 +69,7 @@ def test_errors_say_what_is_wrong(tmp_path):
 def test_docs_are_generated():
     top = pathlib.Path(os.environ["AT_SOURCE_DIR"])
     for flag, name in (("--ops-doc", "ops.md"), ("--flags-doc", "config.md"), ("--import-doc", "import.md"),
-                       ("--mosaic-doc", "mosaic_ops.md")):
+                       ("--mosaic-doc", "mosaic_ops.md"), ("--hlo-doc", "hlo.md")):
         assert (top / "docs" / name).read_text() == atoll("dump", flag).stdout, f"run tools/docs.sh: docs/{name} is old"
 
 

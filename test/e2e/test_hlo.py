@@ -13,7 +13,33 @@ ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("pypjrt")
 
 
-def test_programs_of_jaxlib():
-  p = subprocess.run([sys.executable, ROOT / "tools/hlo_corpus.py", "--programs=30", "--seed=7", f"--library={LIBRARY}"],
-                     capture_output=True, text=True, timeout=280)
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  return tmp_path_factory.mktemp("programs")
+
+
+@pytest.mark.parametrize("options", [[], ["--again"]], ids=["as they come", "as they are shown"])
+def test_programs_of_jaxlib(corpus, options):
+  """The second run is of what Atoll shows as the optimized program, read again."""
+  p = subprocess.run([sys.executable, ROOT / "tools/hlo_corpus.py", "--programs=30", "--seed=7", f"--library={LIBRARY}",
+                      f"--work={corpus}", *options], capture_output=True, text=True, timeout=280)
   assert p.returncode == 0, p.stdout[-4000:] + p.stderr[-2000:]
+
+
+def test_as_text(python):
+  done = python("""
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+f = jax.jit(lambda x: jnp.tanh(x) + 1, donate_argnums=0)
+print(f.lower(jnp.ones((128, 256))).compile().as_text())
+mesh = Mesh(np.array(jax.devices()), "x")
+a = jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P("x")))
+c = jax.jit(lambda a: a.sum(0), out_shardings=NamedSharding(mesh, P("x"))).lower(a).compile()
+print(c.as_text())
+m = c.runtime_executable().hlo_modules()[0]
+print("shardings", len(m.spmd_parameters_shardings), list(m.spmd_output_sharding.tile_assignment_dimensions))
+""", env={"ATOLL_TARGET": "v6e:2x2"})
+  assert done.returncode == 0, done.stderr
+  for part in ("is_scheduled=true", "input_output_alias={ {}: (0, {}, may-alias) }", "f32[128,256]{1,0:T(8,128)} fusion(", "kind=kLoop",
+               "num_partitions=4", "f32[16,64]{1,0:T(8,128)} parameter(0)", "shardings 1 [4]"):
+    assert part in done.stdout, part
