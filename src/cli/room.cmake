@@ -26,11 +26,13 @@ if(AT_PORTABLE_FOUND)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/portable)
 endif()
 
-# The `atoll` command, which loads the library beside it.
+# The `atoll` command, which finds the library beside it.
 add_executable(atoll_cli ${dir}/cli_main.c)
+target_link_libraries(atoll_cli PRIVATE atoll)
 target_include_directories(atoll_cli PRIVATE
   $<TARGET_PROPERTY:at_pjrt,INTERFACE_INCLUDE_DIRECTORIES>)
 set_target_properties(atoll_cli PROPERTIES OUTPUT_NAME atoll
-  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+  BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
 # `ninja atoll` names this file; the libraries come along.
-add_dependencies(atoll_cli at_pjrt_abi atoll atoll_tiles)
+add_dependencies(atoll_cli at_pjrt_abi atoll_tiles)
