@@ -14,9 +14,9 @@ static at_op op_of(const at_node *n, at_str target) {
     return AT_OP_COUNT;
   // Elements of one type, and nothing else to say.
   const at_op_info *info = at_op_of(op);
-  bool plain = info->attr_count == 0 ||
-               (info->attr_count == 1 &&
-                info->attrs[0] == AT_ATTR_RESULT_ACCURACY);
+  bool plain =
+      info->attr_count == 0 ||
+      (info->attr_count == 1 && info->attrs[0] == AT_ATTR_RESULT_ACCURACY);
   return plain && (int32_t)n->num_operands == info->min_operands ? op
                                                                  : AT_OP_COUNT;
 }
