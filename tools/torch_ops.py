@@ -28,7 +28,7 @@ TOLERANCE = {"float32": 2e-4, "complex64": 2e-4, "bfloat16": 3e-2, "float16": 4e
 # What a client says of ops and types that it has nothing for.
 REFUSALS = re.compile(r"Could not run 'aten::|not implemented for|not currently supported|is not supported|"
                       r"[Uu]nsupported (data ?type|dtype|scalar type)|NotImplementedError|not yet implemented|"
-                      r"does not support|Expected one of|not supported|expected the (input )?dtype|"
+                      r"does not support|Expected one of|not supported|expected the (input )?dtype|expected index to be|"
                       r"to be on cpu|exceeds tensor size", re.S)
 OURS = re.compile(r"^(INTERNAL|UNIMPLEMENTED|INVALID_ARGUMENT)|detail:|hint:")
 

@@ -42,7 +42,8 @@ SETS = {
                "test_ragged_paged_attention_kernel.py", "test_multi_queries_paged_attention_kernel.py",
                "test_quantized_matmul_pallas_kernel.py"],
 }
-CHIPS = {"ops": 1, "spmd": 8, "pallas": 1}
+CHIPS = {"ops": 1, "spmd": 8, "pallas": 1, "test_pallas_spmd.py": 8}
+VARIABLES = {"test_pallas_spmd.py": {"XLA_USE_SPMD": "1"}}  # what the file sets only where it is the main program
 TARGETS = {1: "v6e:1x1", 8: "v6e:2x4"}
 # What torch_xla would ask a machine of Google's cloud.
 MACHINE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_PROCESS_BOUNDS": "1,1,1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
@@ -57,7 +58,7 @@ def environment(options, place, chips, file, **more):
     """Atoll is a TPU to torch_xla; the CPU client has as many devices."""
     paths = [TOP / "tools", options.test, (options.test / file).parent]
     env = {**os.environ, "ATOLL_TARGET": TARGETS[chips], "XLA_EXPERIMENTAL": "nonzero:masked_select:masked_scatter:nms"
-           if options.dynamic else "", "PYTHONPATH": os.pathsep.join(map(str, paths)), **more}
+           if options.dynamic else "", "PYTHONPATH": os.pathsep.join(map(str, paths)), **VARIABLES.get(file, {}), **more}
     env.pop("XLA_STABLEHLO_COMPILE", None)
     if place == "cpu":
         return {**env, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)}
@@ -144,12 +145,13 @@ def xla(options):
         for file in SETS[name]:
             if options.files and not re.search(options.files, file):
                 continue
-            tests = collect(options, file, CHIPS[name])
+            chips = CHIPS.get(file, CHIPS[name])
+            tests = collect(options, file, chips)
             everything += tests
             for place in ["atoll"] if name == "pallas" else ["cpu", "atoll"]:
                 rows = results_of(paths[place])
                 again = options.again and place == "atoll"
-                run_file(options, place, CHIPS[name], file,
+                run_file(options, place, chips, file,
                          [t for t in tests if t not in rows or (again and rows[t]["result"] != "passed")], paths[place])
             cpu, atoll = (results_of(paths[place]) for place in ("cpu", "atoll"))
             mine = wanted_of(name, tests, cpu, atoll)

@@ -375,8 +375,46 @@ static void symbolic_sizes(void **state) {
   at_arena_destroy(a);
 }
 
+// A kernel over a grid of 4 whose input is placed by `map`.
+static at_status read_mapped(at_arena *a, const char *map,
+                             at_mosaic_kernel **k) {
+#define BLOCK "memref<8x128xf32, #tpu.memory_space<vmem>>"
+  const char *text = at_arena_printf(
+      a,
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%%g: i32, %%x: " BLOCK
+      ", %%o: " BLOCK
+      "):\n\"func.return\"() : () -> ()\n}) {dimension_semantics = "
+      "[#tpu.dimension_semantics<arbitrary>], function_type = (i32, " BLOCK
+      ", " BLOCK
+      ") -> (), iteration_bounds = array<i64: 4>, scalar_prefetch = 0 : i64, "
+      "scratch_operands = 0 : i64, sym_name = \"k\", tpu.core_type = "
+      "#tpu.core_type<tc>, window_params = [{transform_indices = "
+      "affine_map<(d0) -> (%s)>}, {transform_indices = affine_map<(d0) -> (0, "
+      "0)>}]} : () -> ()\n}) : () -> ()\n",
+      map);
+  return read_text(a, text, "{\"custom_call_config\": {},}", k);
+}
+
+static void windows_are_placed_by_maps(void **state) {
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  at_status s = read_mapped(a, "d0 * 2 + 1, 0", &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  const at_mosaic_window *w = k->programs[0].windows;
+  assert_int_equal(w[0].kind, AT_MWIN_BLOCKED);
+  assert_true(w[0].moves);
+  const at_mblock *b = w[0].transform->regions[0]->blocks[0];
+  assert_int_equal(b->num_args, 1);
+  assert_int_equal(at_mosaic_opcode_of(b->ops[1]), AT_MOSAIC_ARITH_MULI);
+  assert_null(w[1].transform);  // stays where it is
+  expect_message(read_mapped(a, "d0 floordiv 2, 0", &k), "transform_indices");
+  expect_message(read_mapped(a, "d0", &k), "one index per dimension");
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(windows_are_placed_by_maps),
       cmocka_unit_test(a_kernel_is_described),
       cmocka_unit_test(allocations_are_counted),
       cmocka_unit_test(loads_before_stores_go),
