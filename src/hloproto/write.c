@@ -56,8 +56,8 @@ static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
   return b;
 }
 
-static int64_t end(writer *w, scope *s, at_strbuf *inst, const int64_t *operands,
-                   uint32_t n) {
+static int64_t end(writer *w, scope *s, at_strbuf *inst,
+                   const int64_t *operands, uint32_t n) {
   int64_t id = w->next_id++;
   at_proto_write_int(inst, 35, (uint64_t)id);
   at_proto_write_ints(inst, 36, (at_dims){operands, n});
@@ -199,8 +199,8 @@ static at_status put_root(writer *w, scope *s, const at_comp *c,
   AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n + 1));
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)n + 1));
   for (uint32_t k = 0; k < n; k++) {
-    values[k] = k < c->num_results ? c->results[k]
-                                   : more->ptr[k - c->num_results];
+    values[k] =
+        k < c->num_results ? c->results[k] : more->ptr[k - c->num_results];
     types[k] = *at_value_type(values[k]);
   }
   AT_TRY(operand_ids(w, s, values, n, &ids));
@@ -272,11 +272,12 @@ static at_status put_while(writer *w, scope *s, const at_node *n) {
   AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)all + 1));
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
   for (uint32_t k = 0; k < all; k++) {
-    values[k] = k < n->num_operands ? n->operands[k]
-                                    : more.ptr[k - n->num_operands];
+    values[k] =
+        k < n->num_operands ? n->operands[k] : more.ptr[k - n->num_operands];
     types[k] = *at_value_type(values[k]);
   }
-  AT_TRY(put_comp(w, n->regions[1], "body", &more, COMP_TUPLE, true, &comps[0]));
+  AT_TRY(
+      put_comp(w, n->regions[1], "body", &more, COMP_TUPLE, true, &comps[0]));
   AT_TRY(put_comp(w, n->regions[0], "condition", &more, COMP_TUPLE, false,
                   &comps[1]));
   AT_TRY(operand_ids(w, s, values, all, &ids));
@@ -328,8 +329,8 @@ static at_status put_fusion(writer *w, scope *s, const at_node *n) {
   at_value *values;
   AT_TRY_ALLOC(values, at_new(w->a, at_value, (size_t)all + 1));
   for (uint32_t k = 0; k < all; k++)
-    values[k] = k < n->num_operands ? n->operands[k]
-                                    : more.ptr[k - n->num_operands];
+    values[k] =
+        k < n->num_operands ? n->operands[k] : more.ptr[k - n->num_operands];
   AT_TRY(operand_ids(w, s, values, all, &ids));
   bool tuple = n->num_results != 1;
   int64_t kind = at_node_int(n, AT_ATTR_KIND, AT_FUSION_LOOP);
@@ -364,8 +365,7 @@ static void put_call_fields(at_strbuf *b, const at_node *n) {
   at_proto_write_bytes(b, 28, at_node_str(n, AT_ATTR_CALL_TARGET_NAME));
   at_proto_write_bytes(b, 43, at_node_str(n, AT_ATTR_BACKEND_CONFIG));
   at_proto_write_int(b, 65, at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT));
-  at_proto_write_int(b, 77,
-                     (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
+  at_proto_write_int(b, 77, (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
 }
 
 // Opcodes of the ops that go over one to one.
@@ -379,8 +379,8 @@ static const char *opcode_of(at_op op) {
 #undef AT_HP_OP
   };
   static const char *const one_to_one[] = {
-      "plain",    "convolution", "dot",         "each_operand",
-      "map",      "all_to_all",  "custom_call", "rng"};
+      "plain", "convolution", "dot",         "each_operand",
+      "map",   "all_to_all",  "custom_call", "rng"};
   if (op == AT_OP_COPY) return "copy";
   if (op == AT_OP_SCAN) return "reduce-window";  // as clients wrote it
   for (size_t k = 0; k < AT_LEN(rows); k++)
@@ -426,8 +426,8 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
 }
 
-// ---- all-to-all, where it is split along one dimension and joined along another:
-// XLA's exchanges parts of a dimension of their own.
+// ---- all-to-all, where it is split along one dimension and joined along
+// another: XLA's exchanges parts of a dimension of their own.
 typedef struct view {
   int64_t id;
   at_type type;
@@ -501,8 +501,7 @@ static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
 }
 
 static at_status put_all_to_all(writer *w, scope *s, const at_node *n) {
-  for (uint32_t k = 0; k < n->num_operands; k++)
-    AT_TRY(all_to_all(w, s, n, k));
+  for (uint32_t k = 0; k < n->num_operands; k++) AT_TRY(all_to_all(w, s, n, k));
   return AT_OK;
 }
 
@@ -522,29 +521,27 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
     case AT_OP_CALL:
     case AT_OP_COMPOSITE:
     case AT_OP_MANUAL_COMPUTATION:
-      return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined",
-                     at_op_text(n->op));
+      return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined", at_op_text(n->op));
     default:
       return put_plain(w, s, n);
   }
 }
 
 // ---- The module
+// Clients of PJRT before executables told their layouts (JAX 0.8) take those of
+// arguments and results from here, and compare them with those of buffers.
 static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
   const at_comp *e = w->m->entry;
   at_strbuf sig = {0};
   for (uint32_t k = 0; k < e->num_params; k++)
-    at_hp_put_shape(&sig, 1, &e->params[k]->types[0], 1, false, w->o->tiles);
+    at_hp_put_entry(&sig, 1, &e->params[k]->types[0],
+                    w->m->params ? w->m->params[k].layout : NULL);
   at_strbuf result = {0};
   bool tuple = e->num_results != 1;
   if (tuple) at_proto_write_int(&result, 2, 13);
-  for (uint32_t k = 0; k < e->num_results; k++) {
-    const at_type *t = at_value_type(e->results[k]);
-    if (tuple)
-      at_hp_put_shape(&result, 4, t, 1, false, w->o->tiles);
-    else
-      at_hp_put_array(&result, t, NULL, w->o->tiles);
-  }
+  for (uint32_t k = 0; k < e->num_results; k++)
+    at_hp_put_entry(&result, tuple ? 4 : 0, at_value_type(e->results[k]),
+                    w->m->results ? w->m->results[k].layout : NULL);
   at_proto_write_message(&sig, 2, &result);
   for (uint32_t k = 0; k < e->num_params; k++) {
     const char *name = w->m->params ? w->m->params[k].name : NULL;
@@ -594,8 +591,7 @@ static at_status put_module(writer *w, at_strbuf *out) {
   int64_t entry;
   at_strbuf module = {0}, config = {0};
   AT_TRY(put_comp(w, w->m->entry, "main", &none, COMP_PLAIN, false, &entry));
-  at_proto_write_bytes(&module, 1,
-                       at_str_of(w->m->name ? w->m->name : "main"));
+  at_proto_write_bytes(&module, 1, at_str_of(w->m->name ? w->m->name : "main"));
   at_proto_write_bytes(&module, 2, AT_STR("main"));
   at_strbuf_add(&module, at_strbuf_str(&w->comps));
   put_signature(w, &module, 4);

@@ -1,7 +1,12 @@
 // Types, literals and attributes as fields of XLA's messages.
+#include <stdlib.h>
+#include <string.h>
+
 #include "hloproto/write_internal.h"
 
 // ---- Shapes
+enum { kMostDims = 32 };
+
 static void put_tile(at_strbuf *layout, const int64_t *dims, uint32_t n) {
   at_strbuf tile = {0};
   at_proto_write_ints(&tile, 1, (at_dims){dims, n});
@@ -28,6 +33,52 @@ static void put_tiles(at_strbuf *layout, const at_type *t) {
   if (packed > 1) put_tile(layout, (int64_t[]){packed, 1}, 2);
 }
 
+// "8,128" up to its end; NULL: that is no list of at most `max` numbers.
+static const char *read_list(const char *z, int64_t *out, uint32_t max,
+                             uint32_t *n) {
+  for (*n = 0; *z >= '0' && *z <= '9';) {
+    char *end;
+    if (*n == max) return NULL;
+    out[(*n)++] = strtoll(z, &end, 10);
+    z = *end == ',' ? end + 1 : end;
+  }
+  return z;
+}
+
+// {1,0:T(8,128)(2,1)}. False: text is no such thing.
+static bool read_layout(const char *text, uint32_t rank, at_strbuf *layout) {
+  int64_t list[kMostDims];
+  uint32_t n;
+  const char *z =
+      *text == '{' ? read_list(text + 1, list, kMostDims, &n) : NULL;
+  if (!z || n != rank || n == 0) return false;
+  at_proto_write_ints(layout, 1, (at_dims){list, n});
+  for (z += !strncmp(z, ":T", 2) ? 2 : 0; *z == '('; z++) {
+    z = read_list(z + 1, list, kMostDims, &n);
+    if (!z || *z != ')') break;
+    put_tile(layout, list, n);
+  }
+  return true;
+}
+
+void at_hp_put_entry(at_strbuf *b, uint32_t number, const at_type *t,
+                     const char *text) {
+  const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
+  at_strbuf shape = {0}, layout = {0};
+  if (!text || !read_layout(text, t->rank, &layout)) {
+    at_strbuf_free(&layout);
+    at_hp_put_array(&shape, t, NULL, false);
+  } else {
+    at_proto_write_int(&shape, 2, p ? (uint64_t)p->number : 0);
+    at_proto_write_ints(&shape, 3, at_type_dims(t));
+    at_proto_write_message(&shape, 5, &layout);
+  }
+  if (number)
+    at_proto_write_message(b, number, &shape);
+  else
+    at_strbuf_add(b, at_strbuf_str(&shape)), at_strbuf_free(&shape);
+}
+
 void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
                      bool tiles) {
   const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
@@ -37,8 +88,7 @@ void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
   for (uint32_t d = 0; d < t->rank; d++)
     at_proto_write_varint(&minor,
                           (uint64_t)(order ? order[d] : t->rank - 1 - d));
-  if (t->rank)
-    at_proto_write_message(&layout, 1, &minor);
+  if (t->rank) at_proto_write_message(&layout, 1, &minor);
   if (tiles) put_tiles(&layout, t);
   if (t->dtype != AT_TOKEN)
     at_proto_write_message(b, 5, &layout);
@@ -85,8 +135,8 @@ void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
   } else {
     for (int64_t i = 0; i < n; i++)
       if (p && p->form == AT_HP_PACKED)
-        at_proto_write_varint(&data, (uint64_t)at_load_int(
-                                         l->type.dtype, at_literal_at(l, i)));
+        at_proto_write_varint(
+            &data, (uint64_t)at_load_int(l->type.dtype, at_literal_at(l, i)));
       else
         at_strbuf_add(&data,
                       (at_str){(const char *)at_literal_at(l, i), bytes});
@@ -105,9 +155,9 @@ typedef struct parts {  // messages that several attributes are part of
   at_strbuf of[kFields];
 } parts;
 
-#define AT_HP_PUT(name)                                                     \
-  static void at_hp_put_##name(at_strbuf *b, parts *p, const at_node *n,    \
-                               const at_attr *a, uint32_t field,            \
+#define AT_HP_PUT(name)                                                  \
+  static void at_hp_put_##name(at_strbuf *b, parts *p, const at_node *n, \
+                               const at_attr *a, uint32_t field,         \
                                uint32_t part)
 
 AT_HP_PUT(list) { at_proto_write_ints(b, field, a->ints); }
@@ -183,10 +233,10 @@ static void put_window(at_strbuf *b, const at_node *n) {
   at_dims kernel = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
   at_dims stride = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
   at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
-  at_dims base = at_node_ints(
-      n, conv ? AT_ATTR_LHS_DILATION : AT_ATTR_BASE_DILATIONS);
-  at_dims dilation = at_node_ints(
-      n, conv ? AT_ATTR_RHS_DILATION : AT_ATTR_WINDOW_DILATIONS);
+  at_dims base =
+      at_node_ints(n, conv ? AT_ATTR_LHS_DILATION : AT_ATTR_BASE_DILATIONS);
+  at_dims dilation =
+      at_node_ints(n, conv ? AT_ATTR_RHS_DILATION : AT_ATTR_WINDOW_DILATIONS);
   at_dims reversal = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
   at_strbuf window = {0};
   for (uint32_t d = 0; d < (conv ? kernel.rank : size.rank); d++) {
@@ -206,7 +256,8 @@ static void put_window(at_strbuf *b, const at_node *n) {
   at_proto_write_message(b, 15, &window);
 }
 
-// A running reduction is one over a window that ends, or begins, at the element.
+// A running reduction is one over a window that ends, or begins, at the
+// element.
 static void put_scan_window(at_strbuf *b, const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   at_strbuf window = {0};
