@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/protobuf.h"
 #include "base/strbuf.h"
 #include "faults.h"
 #include "pjrt/pjrt_internal.h"
@@ -377,11 +378,11 @@ static at_bytes options_for(uint32_t devices) {
   int64_t ids[64];
   for (uint32_t i = 0; i < devices; i++) ids[i] = i;
   at_pjrt_assignment_write(1, devices, ids, &assignment);
-  at_pjrt_write_int(&inner, 4, 1);
-  at_pjrt_write_int(&inner, 5, devices);
-  at_pjrt_write_int(&inner, 6, 1);
-  at_pjrt_write_bytes(&inner, 9, at_strbuf_str(&assignment));
-  at_pjrt_write_bytes(&outer, 3, at_strbuf_str(&inner));
+  at_proto_write_int(&inner, 4, 1);
+  at_proto_write_int(&inner, 5, devices);
+  at_proto_write_int(&inner, 6, 1);
+  at_proto_write_bytes(&inner, 9, at_strbuf_str(&assignment));
+  at_proto_write_bytes(&outer, 3, at_strbuf_str(&inner));
   return (at_bytes){(const uint8_t *)outer.ptr, outer.len};
 }
 
