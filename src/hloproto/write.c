@@ -535,13 +535,13 @@ static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
   at_strbuf sig = {0};
   for (uint32_t k = 0; k < e->num_params; k++)
     at_hp_put_entry(&sig, 1, &e->params[k]->types[0],
-                    w->m->params ? w->m->params[k].layout : NULL);
+                    w->m->params ? &w->m->params[k] : NULL);
   at_strbuf result = {0};
   bool tuple = e->num_results != 1;
   if (tuple) at_proto_write_int(&result, 2, 13);
   for (uint32_t k = 0; k < e->num_results; k++)
     at_hp_put_entry(&result, tuple ? 4 : 0, at_value_type(e->results[k]),
-                    w->m->results ? w->m->results[k].layout : NULL);
+                    w->m->results ? &w->m->results[k] : NULL);
   at_proto_write_message(&sig, 2, &result);
   for (uint32_t k = 0; k < e->num_params; k++) {
     const char *name = w->m->params ? w->m->params[k].name : NULL;

@@ -61,22 +61,36 @@ static bool read_layout(const char *text, uint32_t rank, at_strbuf *layout) {
   return true;
 }
 
+static void put_row_major(at_strbuf *layout, uint32_t rank) {
+  at_strbuf minor = {0};
+  for (uint32_t d = rank; d-- > 0;) at_proto_write_varint(&minor, d);
+  if (rank) at_proto_write_message(layout, 1, &minor);
+}
+
 void at_hp_put_entry(at_strbuf *b, uint32_t number, const at_type *t,
-                     const char *text) {
+                     const at_io_info *info) {
+  enum { kHostMemory = 5 };
   const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
+  const char *kind = info ? info->memory_kind : NULL;
   at_strbuf shape = {0}, layout = {0};
-  if (!text || !read_layout(text, t->rank, &layout)) {
+  if (!info || !info->layout || !read_layout(info->layout, t->rank, &layout)) {
     at_strbuf_free(&layout);
-    at_hp_put_array(&shape, t, NULL, false);
-  } else {
-    at_proto_write_int(&shape, 2, p ? (uint64_t)p->number : 0);
-    at_proto_write_ints(&shape, 3, at_type_dims(t));
-    at_proto_write_message(&shape, 5, &layout);
+    put_row_major(&layout, t->rank);
   }
-  if (number)
-    at_proto_write_message(b, number, &shape);
+  if (kind && !strcmp(kind, "pinned_host"))
+    at_proto_write_int(&layout, 8, kHostMemory);
+  at_proto_write_int(&shape, 2, p ? (uint64_t)p->number : 0);
+  at_proto_write_ints(&shape, 3, at_type_dims(t));
+  if (t->dtype != AT_TOKEN)
+    at_proto_write_message(&shape, 5, &layout);
   else
-    at_strbuf_add(b, at_strbuf_str(&shape)), at_strbuf_free(&shape);
+    at_strbuf_free(&layout);
+  if (number) {
+    at_proto_write_message(b, number, &shape);
+  } else {
+    at_strbuf_add(b, at_strbuf_str(&shape));
+    at_strbuf_free(&shape);
+  }
 }
 
 void at_hp_put_array(at_strbuf *b, const at_type *t, const int64_t *order,
