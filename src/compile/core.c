@@ -238,6 +238,8 @@ static at_status describe_window(const at_mosaic_kernel *k,
   x->cores = (uint64_t)w->cores;
   x->pipeline = w->buffers == 1 ? AT_CORE_SYNCHRONOUS : AT_CORE_DOUBLE;
   if (w->kind == AT_MWIN_WHOLE) return AT_OK;
+  if (x->space == AT_CORE_SEM)
+    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a window of semaphores", k->name);
   x->window = w->kind == AT_MWIN_BLOCKED ? AT_CORE_BLOCKED : AT_CORE_ELEMENT;
   x->kernel = index;
   if (w->whole.rank != w->bounds.rank)

@@ -570,25 +570,24 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
 }
 
 // ---- The module
+// Clients of PJRT before executables told their layouts (JAX 0.8) take those of
+// arguments and results from here, and compare them with those of buffers.
 static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
   const at_comp *e = w->m->entry;
   at_strbuf sig = {0};
   for (uint32_t k = 0; k < e->num_params; k++)
-    at_hp_put_shape(
-        &sig, 1, &e->params[k]->types[0], 1, false,
-        place_of(w, w->m->params ? w->m->params[k].memory_kind : NULL));
+    at_hp_put_entry(
+        &sig, 1, &e->params[k]->types[0],
+        w->m->params ? &w->m->params[k] : NULL,
+        place_of(w, w->m->params ? w->m->params[k].memory_kind : NULL).host);
   at_strbuf result = {0};
   bool tuple = e->num_results != 1;
   if (tuple) at_proto_write_int(&result, 2, 13);
-  for (uint32_t k = 0; k < e->num_results; k++) {
-    const at_type *t = at_value_type(e->results[k]);
-    at_hp_place place =
-        place_of(w, w->m->results ? w->m->results[k].memory_kind : NULL);
-    if (tuple)
-      at_hp_put_shape(&result, 4, t, 1, false, place);
-    else
-      at_hp_put_array(&result, t, place);
-  }
+  for (uint32_t k = 0; k < e->num_results; k++)
+    at_hp_put_entry(
+        &result, tuple ? 4 : 0, at_value_type(e->results[k]),
+        w->m->results ? &w->m->results[k] : NULL,
+        place_of(w, w->m->results ? w->m->results[k].memory_kind : NULL).host);
   at_proto_write_message(&sig, 2, &result);
   for (uint32_t k = 0; k < e->num_params; k++) {
     const char *name = w->m->params ? w->m->params[k].name : NULL;

@@ -1,7 +1,12 @@
 // Types, literals and attributes as fields of XLA's messages.
+#include <stdlib.h>
+#include <string.h>
+
 #include "hloproto/write_internal.h"
 
 // ---- Shapes
+enum { kMostDims = 32 };
+
 static void put_tile(at_strbuf *layout, const int64_t *dims, uint32_t n) {
   at_strbuf tile = {0};
   at_proto_write_ints(&tile, 1, (at_dims){dims, n});
@@ -28,20 +33,74 @@ static void put_tiles(at_strbuf *layout, const at_type *t) {
   if (packed > 1) put_tile(layout, (int64_t[]){packed, 1}, 2);
 }
 
-void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place) {
+// "8,128" up to its end; NULL: that is no list of at most `max` numbers.
+static const char *read_list(const char *z, int64_t *out, uint32_t max,
+                             uint32_t *n) {
+  for (*n = 0; *z >= '0' && *z <= '9';) {
+    char *end;
+    if (*n == max) return NULL;
+    out[(*n)++] = strtoll(z, &end, 10);
+    z = *end == ',' ? end + 1 : end;
+  }
+  return z;
+}
+
+// {1,0:T(8,128)(2,1)}. False: text is no such thing.
+static bool read_layout(const char *text, uint32_t rank, at_strbuf *layout) {
+  int64_t list[kMostDims];
+  uint32_t n;
+  const char *z =
+      *text == '{' ? read_list(text + 1, list, kMostDims, &n) : NULL;
+  if (!z || n != rank || n == 0) return false;
+  at_proto_write_ints(layout, 1, (at_dims){list, n});
+  for (z += !strncmp(z, ":T", 2) ? 2 : 0; *z == '('; z++) {
+    z = read_list(z + 1, list, kMostDims, &n);
+    if (!z || *z != ')') break;
+    put_tile(layout, list, n);
+  }
+  return true;
+}
+
+static void put_row_major(at_strbuf *layout, uint32_t rank) {
+  at_strbuf minor = {0};
+  for (uint32_t d = rank; d-- > 0;) at_proto_write_varint(&minor, d);
+  if (rank) at_proto_write_message(layout, 1, &minor);
+}
+
+// ShapeProto of an array with that layout, which is freed.
+static void put_array(at_strbuf *b, const at_type *t, at_strbuf *layout,
+                      bool host) {
   const at_hp_primitive *p = at_hp_primitive_of(t->dtype);
-  at_strbuf layout = {0}, minor = {0};
   at_proto_write_int(b, 2, p ? (uint64_t)p->number : 0);
   at_proto_write_ints(b, 3, at_type_dims(t));
-  for (uint32_t d = 0; d < t->rank; d++)
-    at_proto_write_varint(&minor, t->rank - 1 - d);
-  if (t->rank) at_proto_write_message(&layout, 1, &minor);
-  if (place.tiles) put_tiles(&layout, t);
-  if (place.host) at_proto_write_int(&layout, 8, AT_HP_HOST_MEMORY);
+  if (host) at_proto_write_int(layout, 8, AT_HP_HOST_MEMORY);
   if (t->dtype != AT_TOKEN)
-    at_proto_write_message(b, 5, &layout);
+    at_proto_write_message(b, 5, layout);
   else
+    at_strbuf_free(layout);
+}
+
+void at_hp_put_entry(at_strbuf *b, uint32_t number, const at_type *t,
+                     const at_io_info *info, bool host) {
+  at_strbuf shape = {0}, layout = {0};
+  if (!info || !info->layout || !read_layout(info->layout, t->rank, &layout)) {
     at_strbuf_free(&layout);
+    put_row_major(&layout, t->rank);
+  }
+  put_array(&shape, t, &layout, host);
+  if (number) {
+    at_proto_write_message(b, number, &shape);
+  } else {
+    at_strbuf_add(b, at_strbuf_str(&shape));
+    at_strbuf_free(&shape);
+  }
+}
+
+void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place) {
+  at_strbuf layout = {0};
+  put_row_major(&layout, t->rank);
+  if (place.tiles) put_tiles(&layout, t);
+  put_array(b, t, &layout, place.host);
 }
 
 void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,

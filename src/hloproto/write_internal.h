@@ -12,6 +12,11 @@ typedef struct at_hp_place {
 
 // Appends ShapeProto of a row-major array.
 void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place);
+// Field `number` of b, or b itself (0): the shape of an argument or result of
+// the program, in the layout that the client asked for; none: row-major without
+// tiles, as clients are told of buffers. info may be NULL.
+void at_hp_put_entry(at_strbuf *b, uint32_t number, const at_type *t,
+                     const at_io_info *info, bool host);
 // Field `number` of b: the shape of one array, or of a tuple of them.
 void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
                      uint32_t n, bool tuple, at_hp_place place);
