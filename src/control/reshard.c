@@ -36,7 +36,7 @@ static at_status goal_make(at_chip *c, at_memory_kind k, at_dtype t,
   at_buffer *b = NULL;
   if (!g) return no_memory();
   at_status st = at_buffer_create(c, k, t, dims, &b);
-  if (!st.err) st = at_buffer_acquire(b);
+  if (!st.err) st = at_buffer_acquire_now(b);
   if (st.err) {
     at_buffer_release(b);
     free(g);
@@ -118,7 +118,7 @@ static at_status move_later(host *h, at_buffer *from, const int64_t *at_from,
                             uint32_t rank) {
   move *m = calloc(1, sizeof *m + 3 * rank * sizeof *m->places);
   if (!m) return no_memory();
-  at_status st = at_buffer_acquire(from);
+  at_status st = at_buffer_acquire_now(from);
   if (st.err) return free(m), st;
   *m = (move){h, at_buffer_retain(from), to, rank};
   size_t bytes = rank * sizeof *size;

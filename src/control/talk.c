@@ -145,7 +145,7 @@ static at_status begin_answer(tenant *t, const parked *q, at_buffer *b,
                    (unsigned long long)q->offset, (unsigned long long)q->bytes,
                    have);
   // Who only wants to know whether it is defined may ask for a donated one.
-  if (reads) AT_TRY(at_buffer_acquire(b));
+  if (reads) AT_TRY(at_buffer_acquire_now(b));
   answer *a = malloc(sizeof *a);
   if (!a) {
     if (reads) at_buffer_unacquire(b);
@@ -362,7 +362,7 @@ static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
   pthread_mutex_lock(&v->host->lock);
   at_buffer *b =
       target_of(v->tenant, m->shard.array, m->offset, m->bytes, m->total);
-  if (b && !at_code_take(at_buffer_acquire(b))) {
+  if (b && !at_code_take(at_buffer_acquire_now(b))) {
     e->held = at_buffer_retain(b);
     e->into = (uint8_t *)at_buffer_data_held(b) + m->offset;
   }

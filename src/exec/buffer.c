@@ -173,15 +173,24 @@ bool at_buffer_is_deleted(const at_buffer *b) {
       atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire));
 }
 
-at_status at_buffer_acquire(at_buffer *b) {
+static at_status acquire(at_buffer *b,
+                         at_status (*pin)(at_chip *c, at_buffer *b)) {
   if (at_buffer_hold(b)) {
-    at_status st = at_chip_pin(b->chip, b);
+    at_status st = b->chip->runtime->spill ? pin(b->chip, b) : AT_OK;
     if (st.err) at_buffer_unhold(b);
     return st;
   }
   return AT_FAIL(AT_FAILED_PRECONDITION,
                  "buffer has been deleted or donated: it takes no external "
                  "reference");
+}
+
+at_status at_buffer_acquire(at_buffer *b) {
+  return acquire(b, at_chip_pin_in_time);
+}
+
+at_status at_buffer_acquire_now(at_buffer *b) {
+  return acquire(b, at_chip_pin_slowly);
 }
 
 void at_buffer_unacquire(at_buffer *b) {
@@ -237,7 +246,8 @@ at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,
                          at_buffer **out) {
   AT_TRY(at_runtime_check(c->runtime));
-  if (c->runtime->proxy) return view_there(c, k, t, dims, data, on_release, arg, out);
+  if (c->runtime->proxy)
+    return view_there(c, k, t, dims, data, on_release, arg, out);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, t, dims, at_event_done(), &b));
   static _Alignas(64) uint8_t nothing[64];

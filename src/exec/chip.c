@@ -339,6 +339,21 @@ at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
   return st;
 }
 
+at_status at_chip_pin_in_time(at_chip *c, at_buffer *b) {
+  c = c->body;
+  for (;;) {
+    at_status st = at_chip_pin_slowly(c, b);
+    if (!st.err || at_status_code(st) != AT_RESOURCE_EXHAUSTED) return st;
+    pthread_mutex_lock(&c->lock);
+    at_event *e = wait_event(c, false);
+    pthread_mutex_unlock(&c->lock);
+    if (!e) return st;
+    at_status_free(st);
+    at_status_free(at_event_wait(e));
+    at_event_release(e);
+  }
+}
+
 void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
   c = c->body;
   pthread_mutex_lock(&c->lock);

@@ -283,7 +283,11 @@ at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg);
 void at_buffer_delete(at_buffer *b);
 bool at_buffer_is_deleted(const at_buffer *b);
 // External references hold the memory (PJRT's external reference count).
-at_status at_buffer_acquire(at_buffer *b);  // FAILED_PRECONDITION when deleted
+// FAILED_PRECONDITION: it was deleted. One that was spilled comes back, which may
+// wait for running work to give memory back; _now does not wait, for threads
+// that running work may wait for.
+at_status at_buffer_acquire(at_buffer *b);
+at_status at_buffer_acquire_now(at_buffer *b);
 void at_buffer_unacquire(at_buffer *b);
 // Keeps the memory as it is, wherever it lies, also of an array that is deleted
 // or donated from then on. False: it is deleted.

@@ -110,6 +110,9 @@ void at_chip_free(at_chip *c, at_buffer *b);
 // allocated is pinned once. Where there is no room, what nobody has pinned for
 // longest goes to ATOLL_SPILL_DIR. RESOURCE_EXHAUSTED: all is pinned.
 at_status at_chip_pin_slowly(at_chip *c, at_buffer *b);
+// The same, and waits while running work will give memory back. Not for the
+// chip's own threads.
+at_status at_chip_pin_in_time(at_chip *c, at_buffer *b);
 void at_chip_unpin_slowly(at_chip *c, at_buffer *b);
 // Moves `from`'s memory to `to` (both accounted alike).
 void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to);
