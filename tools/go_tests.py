@@ -82,7 +82,7 @@ def main():
                 print(f"  failed: {test}" + (f" ({why})" if why else ""))
             if code and not failed or not tests:
                 wrong = True
-                print("  the tests ended with\n" + "".join(output[-1500:]))
+                print("  the tests ended with\n" + output[-1500:])
     sys.exit(wrong)
 
 
