@@ -96,13 +96,18 @@ static bool allowed(const bool *list, uint32_t n, uint32_t i) {
   return n == 1 ? list[0] : i < n && list[i];
 }
 
+// Results that state no sharding may get one: as JAX asks, and as Shardy does where
+// a request says nothing of them.
+static void open_results(at_module *m) {
+  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+    m->results[i].open = !m->results[i].sharding;
+}
+
 static void apply_request(job *j) {
   at_module *m = j->module;
   const at_compile_request *r = &j->request;
-  // Without one, as JAX asks: results that state no sharding may get one.
   if (!j->has_request) {
-    for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
-      m->results[i].open = !m->results[i].sharding;
+    open_results(m);
     return;
   }
   m->num_replicas = r->num_replicas;
@@ -110,6 +115,10 @@ static void apply_request(job *j) {
   for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
     m->params[i].open = allowed(r->allow_spmd_sharding_propagation_to_parameters,
                                 r->num_allow_parameters, i);
+  if (r->use_shardy && !r->num_allow_output) {
+    open_results(m);
+    return;
+  }
   for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
     m->results[i].open = allowed(r->allow_spmd_sharding_propagation_to_output,
                                  r->num_allow_output, i);
@@ -373,6 +382,7 @@ static void add_request(const job *j, at_digest *d) {
   at_digest_add_u64(d, j->has_request);
   at_digest_add_u64(d, (uint64_t)r->num_replicas);
   at_digest_add_u64(d, (uint64_t)r->num_partitions);
+  at_digest_add_u64(d, r->use_shardy);
   at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_parameters,
                               r->num_allow_parameters});
   at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_output,

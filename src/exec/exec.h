@@ -247,6 +247,13 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
 // On a device the bytes of types under 8 bits are extended (abi/dtype.def); hosts
 // leave anything in the high bits. Brings `bytes` bytes of type t into that form.
 void at_settle_bits(at_dtype t, void *data, size_t bytes);
+// A bitcast: elements of one type as elements of another of as many bits in all.
+// Where it is a copy, the bytes stay what they are.
+bool at_recut_is_copy(at_dtype from, at_dtype to);
+at_status at_recut_check(at_dtype from, size_t from_bytes, at_dtype to,
+                         size_t to_bytes);
+void at_recut(at_dtype from, const void *src, at_dtype to, void *dst,
+              size_t to_bytes);
 // Not defined yet: fill with at_buffer_data_mut, then at_buffer_define.
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out);

@@ -257,16 +257,21 @@ typedef struct gather {
   void *block;                 // heap, when the stack did not suffice
 } gather;
 
-static at_status mark_kept(const PJRT_ExecuteOptions *o, size_t num_args,
+// Some clients count on through the arguments of all devices. An argument that
+// is kept on one device is kept on all.
+static at_status mark_kept(const PJRT_LoadedExecutable_Execute_Args *a,
                            bool *not_donatable) {
-  memset(not_donatable, 0, num_args);
+  const PJRT_ExecuteOptions *o = a->options;
+  size_t all = a->num_args * a->num_devices;
+  memset(not_donatable, 0, a->num_args);
   for (size_t i = 0; i < o->num_non_donatable_input_indices; i++) {
     int64_t index = o->non_donatable_input_indices[i];
-    if (index < 0 || (size_t)index >= num_args)
+    if (index < 0 || (size_t)index >= all)
       return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "non_donatable_input_indices names argument %lld of %zu",
-                     (long long)index, num_args);
-    not_donatable[index] = true;
+                     "non_donatable_input_indices names argument %lld of %zu "
+                     "on %zu devices",
+                     (long long)index, a->num_args, a->num_devices);
+    not_donatable[(size_t)index % a->num_args] = true;
   }
   return AT_OK;
 }
@@ -462,7 +467,7 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
 static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
                             gather *g) {
   if (a->options->num_non_donatable_input_indices)
-    AT_TRY(mark_kept(a->options, a->num_args, g->not_donatable));
+    AT_TRY(mark_kept(a, g->not_donatable));
   else
     g->not_donatable = NULL;
   AT_TRY(gather_args(a, g));

@@ -224,8 +224,12 @@ static void fill_end(fill *x, at_status s) {
   free(x);
   if (at_ok(s) && at_buffer_bytes(f.to)) {
     const void *src = at_buffer_data(f.from);
-    if (src)
-      memcpy(at_buffer_data_mut(f.to), src, at_buffer_bytes(f.to));
+    at_dtype from = at_buffer_dtype(f.from), to = at_buffer_dtype(f.to);
+    void *dst = at_buffer_data_mut(f.to);
+    if (src && at_recut_is_copy(from, to))
+      memcpy(dst, src, at_buffer_bytes(f.to));
+    else if (src)
+      at_recut(from, src, to, dst, at_buffer_bytes(f.to));
     else
       s = at_pjrt_buffer_deleted("copy");
   }
@@ -246,8 +250,8 @@ static void fill_run(at_status s, void *arg) {
   fill_end(f, s);
 }
 
-// Defines `to` with the contents of `from` once that is defined. The sizes
-// agree. On failure `to` is defined with the error.
+// Defines `to` with the bits of `from` once that is defined; at_recut_check
+// took their sizes. On failure `to` is defined with the error.
 static void fill_when_ready(at_buffer *from, at_buffer *to) {
   at_status st = at_buffer_acquire(from);
   if (!at_ok(st)) {
@@ -309,11 +313,10 @@ AT_API(Client_FulfillAliasBuffer) {
                                    a->error_message_size);
   if (at_ok(st)) {
     AT_HANDLE(a->buffer);
-    if (at_buffer_bytes(a->buffer->buffer) != at_buffer_bytes(alias))
-      return AT_PFAIL(
-          AT_INVALID_ARGUMENT, "the buffer has %zu bytes, its alias %zu",
-          at_buffer_bytes(a->buffer->buffer), at_buffer_bytes(alias));
-    fill_when_ready(a->buffer->buffer, alias);
+    at_buffer *from = a->buffer->buffer;
+    AT_PTRY(at_recut_check(at_buffer_dtype(from), at_buffer_bytes(from),
+                           at_buffer_dtype(alias), at_buffer_bytes(alias)));
+    fill_when_ready(from, alias);
   } else {
     at_buffer_define(alias, st);
   }
@@ -380,8 +383,8 @@ static void unacquire(void *arg) {
   at_buffer_release(arg);
 }
 
-// The same bytes under another type: a view when they are there, else a copy
-// that waits for them.
+// The same bits under another type: a view when they are there and their bytes
+// stay what they are, else a copy that waits for them.
 AT_API(Buffer_Bitcast) {
   AT_ARGS(PJRT_Buffer_Bitcast_Args);
   AT_HANDLE(a->buffer);
@@ -392,11 +395,9 @@ AT_API(Buffer_Bitcast) {
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->element_type, a->dims, a->num_dims,
                               a->device_layout, &shape));
-  if (shape.bytes != at_buffer_bytes(from))
-    return AT_PFAIL(AT_INVALID_ARGUMENT,
-                    "a bitcast from %zu bytes to %zu bytes",
-                    at_buffer_bytes(from), shape.bytes);
-  if (at_buffer_is_ready(from)) {
+  at_dtype old = at_buffer_dtype(from);
+  AT_PTRY(at_recut_check(old, at_buffer_bytes(from), shape.dtype, shape.bytes));
+  if (at_buffer_is_ready(from) && at_recut_is_copy(old, shape.dtype)) {
     AT_PTRY(at_event_status(at_buffer_ready(from)));
     AT_PTRY(at_buffer_acquire(from));
     at_buffer_retain(from);

@@ -1,0 +1,240 @@
+// A client of four chips: launches over several of them, and bitcasts of
+// buffers.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+// cmocka needs the four headers above first.
+#include <cmocka.h>
+
+#include "pjrt/pjrt_internal.h"
+
+#define ARGS(name, ...)                                                 \
+  (&(PJRT_##name##_Args){.struct_size = PJRT_##name##_Args_STRUCT_SIZE, \
+                         __VA_ARGS__})
+#define CALL(name, args) done(at_PJRT_##name(args), #name)
+
+enum { kChips = 2 };
+
+typedef struct state {
+  PJRT_Client *client;
+  PJRT_Device *const *devices;
+} state;
+
+// Frees the error and returns its code; 0 for NULL.
+static int code_of(PJRT_Error *e) {
+  if (!e) return 0;
+  PJRT_Error_GetCode_Args *c = ARGS(Error_GetCode, .error = e);
+  assert_null(at_PJRT_Error_GetCode(c));
+  at_PJRT_Error_Destroy(ARGS(Error_Destroy, .error = e));
+  return (int)c->code;
+}
+
+static void done(PJRT_Error *e, const char *what) {
+  int code = code_of(e);
+  if (code) fail_msg("%s: %d", what, code);
+}
+
+static void wait_for(PJRT_Event *e) {
+  CALL(Event_Await, ARGS(Event_Await, .event = e));
+  CALL(Event_Destroy, ARGS(Event_Destroy, .event = e));
+}
+
+static PJRT_Buffer *put(state *s, int chip, PJRT_Buffer_Type type,
+                        const void *data, const int64_t *dims, size_t rank) {
+  PJRT_Client_BufferFromHostBuffer_Args *a = ARGS(
+      Client_BufferFromHostBuffer, .client = s->client, .data = data,
+      .type = type, .dims = dims, .num_dims = rank, .device = s->devices[chip],
+      .host_buffer_semantics =
+          PJRT_HostBufferSemantics_kImmutableOnlyDuringCall);
+  CALL(Client_BufferFromHostBuffer, a);
+  wait_for(a->done_with_host_buffer);
+  return a->buffer;
+}
+
+static void get(PJRT_Buffer *b, void *dst, size_t bytes) {
+  PJRT_Buffer_ToHostBuffer_Args *size = ARGS(Buffer_ToHostBuffer, .src = b);
+  CALL(Buffer_ToHostBuffer, size);
+  assert_int_equal(size->dst_size, bytes);
+  PJRT_Buffer_ToHostBuffer_Args *a =
+      ARGS(Buffer_ToHostBuffer, .src = b, .dst = dst, .dst_size = bytes);
+  CALL(Buffer_ToHostBuffer, a);
+  wait_for(a->event);
+}
+
+static bool is_deleted(PJRT_Buffer *b) {
+  PJRT_Buffer_IsDeleted_Args *a = ARGS(Buffer_IsDeleted, .buffer = b);
+  CALL(Buffer_IsDeleted, a);
+  return a->is_deleted;
+}
+
+static void drop(PJRT_Buffer *b) {
+  CALL(Buffer_Destroy, ARGS(Buffer_Destroy, .buffer = b));
+}
+
+static PJRT_LoadedExecutable *compile(state *s, const char *text,
+                                      const char *options, size_t size) {
+  PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE,
+                          .code = (char *)text,
+                          .code_size = strlen(text),
+                          .format = "mlir",
+                          .format_size = 4};
+  PJRT_Client_Compile_Args *a =
+      ARGS(Client_Compile, .client = s->client, .program = &program,
+           .compile_options = options, .compile_options_size = size);
+  CALL(Client_Compile, a);
+  return a->executable;
+}
+
+// One argument and one result on each of kChips chips.
+static PJRT_Error *execute(PJRT_LoadedExecutable *l, PJRT_Buffer **in,
+                           PJRT_Buffer **out, const int64_t *kept,
+                           size_t num_kept) {
+  PJRT_ExecuteOptions o = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE,
+                           .non_donatable_input_indices = kept,
+                           .num_non_donatable_input_indices = num_kept};
+  PJRT_Buffer *const *args[kChips] = {&in[0], &in[1]};
+  PJRT_Buffer **outs[kChips] = {&out[0], &out[1]};
+  return at_PJRT_LoadedExecutable_Execute(
+      ARGS(LoadedExecutable_Execute, .executable = l, .options = &o,
+           .argument_lists = args, .num_devices = kChips, .num_args = 1,
+           .output_lists = outs));
+}
+
+static const char kReplicas[] = {0x1a, 4, 0x20, 2, 0x28, 1};
+static const char kInPlace[] =
+    "module @m { func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 :"
+    " i32}) -> tensor<2xf32> {\n"
+    "  %0 = stablehlo.add %x, %x : tensor<2xf32>\n"
+    "  return %0 : tensor<2xf32> } }";
+
+// Indices may count on through the arguments of all devices.
+static void kept_arguments(void **st) {
+  state *s = *st;
+  PJRT_LoadedExecutable *l = compile(s, kInPlace, kReplicas, sizeof kReplicas);
+  const float x[] = {1, 2};
+  const int64_t dims[] = {2}, all[] = {0, 1}, second[] = {1}, wrong[] = {2},
+                negative[] = {-1};
+  PJRT_Buffer *in[kChips], *out[kChips];
+  for (int c = 0; c < kChips; c++)
+    in[c] = put(s, c, PJRT_Buffer_Type_F32, x, dims, 1);
+  assert_int_equal(code_of(execute(l, in, out, wrong, 1)), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(execute(l, in, out, negative, 1)),
+                   AT_INVALID_ARGUMENT);
+  static const size_t counts[] = {2, 1, 0};
+  const int64_t *kept[] = {all, second, NULL};
+  for (size_t i = 0; i < AT_LEN(kept); i++) {
+    done(execute(l, in, out, kept[i], counts[i]), "Execute");
+    for (int c = 0; c < kChips; c++) {
+      float y[2];
+      get(out[c], y, sizeof y);
+      assert_true(y[0] == 2 && y[1] == 4);
+      assert_int_equal(is_deleted(in[c]), counts[i] == 0);
+      drop(out[c]);
+    }
+  }
+  for (int c = 0; c < kChips; c++) drop(in[c]);
+  CALL(LoadedExecutable_Destroy,
+       ARGS(LoadedExecutable_Destroy, .executable = l));
+}
+
+static const char kShardy[] = {0x1a, 9, 0x20,       1, 0x28, 2,
+                               0x30, 1, (char)0x98, 1, 1};
+static const char kShards[] = {0x1a, 6, 0x20, 1, 0x28, 2, 0x30, 1};
+static const char kRows[] =
+    "module @m attributes {stablehlo.num_partitions = 2} {\n"
+    "sdy.mesh @mesh = <[\"data\"=2]>\n"
+    "func.func @main(%x: tensor<2x3xf32> {sdy.sharding ="
+    " #sdy.sharding<@mesh, [{\"data\"}, {}]>}) -> tensor<2xf32> {\n"
+    "  %c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+    "  %0 = stablehlo.reduce(%x init: %c) applies stablehlo.add across"
+    " dimensions = [1] : (tensor<2x3xf32>, tensor<f32>) -> tensor<2xf32>\n"
+    "  return %0 : tensor<2xf32> } }";
+
+// Under Shardy a result that states no sharding has that of its value.
+static void results_without_sharding(void **st) {
+  state *s = *st;
+  const float rows[kChips][3] = {{0, 1, 2}, {3, 4, 5}};
+  const int64_t dims[] = {1, 3};
+  for (int shardy = 0; shardy < 2; shardy++) {
+    PJRT_LoadedExecutable *l = shardy
+                                   ? compile(s, kRows, kShardy, sizeof kShardy)
+                                   : compile(s, kRows, kShards, sizeof kShards);
+    PJRT_Buffer *in[kChips], *out[kChips];
+    for (int c = 0; c < kChips; c++)
+      in[c] = put(s, c, PJRT_Buffer_Type_F32, rows[c], dims, 2);
+    done(execute(l, in, out, NULL, 0), "Execute");
+    for (int c = 0; c < kChips; c++) {
+      float y[2];
+      get(out[c], y, shardy ? 4 : 8);
+      assert_true(y[0] == (shardy && c ? 12 : 3));
+      assert_true(shardy || y[1] == 12);
+      drop(in[c]);
+      drop(out[c]);
+    }
+    CALL(LoadedExecutable_Destroy,
+         ARGS(LoadedExecutable_Destroy, .executable = l));
+  }
+}
+
+static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
+                            const int64_t *dims, size_t rank) {
+  PJRT_Buffer_Bitcast_Args *a =
+      ARGS(Buffer_Bitcast, .buffer = b, .element_type = type, .dims = dims,
+           .num_dims = rank);
+  CALL(Buffer_Bitcast, a);
+  return a->out_buffer;
+}
+
+static void bitcasts(void **st) {
+  state *s = *st;
+  const uint8_t byte = 0xe1;
+  const int64_t two[] = {2};
+  PJRT_Buffer *whole = put(s, 0, PJRT_Buffer_Type_U8, &byte, NULL, 0);
+  PJRT_Buffer *halves = bitcast(whole, PJRT_Buffer_Type_S4, two, 1);
+  PJRT_Buffer *back = bitcast(halves, PJRT_Buffer_Type_U8, NULL, 0);
+  PJRT_Buffer *same = bitcast(whole, PJRT_Buffer_Type_S8, NULL, 0);
+  uint8_t read[2];
+  get(halves, read, 2);  // hosts see zeros in the high bits
+  assert_true(read[0] == 0x1 && read[1] == 0xe);
+  get(back, read, 1);
+  assert_int_equal(read[0], byte);
+  get(same, read, 1);
+  assert_int_equal(read[0], byte);
+  PJRT_Buffer_Bitcast_Args *wrong = ARGS(Buffer_Bitcast, .buffer = whole,
+                                         .element_type = PJRT_Buffer_Type_S4);
+  assert_int_equal(code_of(at_PJRT_Buffer_Bitcast(wrong)), AT_INVALID_ARGUMENT);
+  PJRT_Buffer *all[] = {whole, halves, back, same};
+  for (size_t i = 0; i < AT_LEN(all); i++) drop(all[i]);
+}
+
+static int start(void **st) {
+  static state s;
+  PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
+  CALL(Client_Create, c);
+  s.client = c->client;
+  PJRT_Client_AddressableDevices_Args *d =
+      ARGS(Client_AddressableDevices, .client = s.client);
+  CALL(Client_AddressableDevices, d);
+  assert_int_equal(d->num_addressable_devices, 4);
+  s.devices = d->addressable_devices;
+  *st = &s;
+  return 0;
+}
+
+static int stop(void **st) {
+  state *s = *st;
+  CALL(Client_Destroy, ARGS(Client_Destroy, .client = s->client));
+  return 0;
+}
+
+int main(void) {
+  setenv("ATOLL_TARGET", "v5e:2x2", 1);
+  setenv("ATOLL_CACHE", "off", 1);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(kept_arguments),
+      cmocka_unit_test(results_without_sharding),
+      cmocka_unit_test(bitcasts),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
