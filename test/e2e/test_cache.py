@@ -1,6 +1,7 @@
 """Compiled programs on disk: what is found again, what is not, and what damage does."""
 import os
 import pathlib
+import shutil
 import re
 import subprocess
 import sys
@@ -128,8 +129,9 @@ def was_found(p):
 
 
 def another_build(path, folder):
-  """A copy of a library or program with another build id."""
+  """A copy of a library with another build id, and of the command beside it."""
   folder.mkdir()
+  shutil.copy(COMMAND, folder)
   data = bytearray(pathlib.Path(path).read_bytes())
   note = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"
   data[data.index(note) + len(note)] ^= 1
@@ -160,7 +162,7 @@ def test_what_changes_the_code_is_another_program(small, tmp_path):
   for text in ('{"traceEvents": []}', '{"traceEvents": [{}]}'):
     costs.write_text(text)
     assert not was_found(atoll("run", small, **cache, ATOLL_COSTS=str(costs)))
-  build = another_build(COMMAND, tmp_path / "build")
+  build = str(pathlib.Path(another_build(LIBRARY, tmp_path / "build")).with_name("atoll"))
   assert not was_found(atoll("run", small, command=build, **cache))
   assert was_found(atoll("run", small, command=build, **cache))
 
