@@ -29,6 +29,8 @@ endif()
 # The `atoll` command, which finds the library beside it.
 add_executable(atoll_cli ${dir}/cli_main.c)
 target_link_libraries(atoll_cli PRIVATE atoll)
+# The other linker exports marks of the program's end, as libLLVM has such.
+target_link_options(atoll_cli PRIVATE -fuse-ld=lld)
 target_include_directories(atoll_cli PRIVATE
   $<TARGET_PROPERTY:at_pjrt,INTERFACE_INCLUDE_DIRECTORIES>)
 set_target_properties(atoll_cli PROPERTIES OUTPUT_NAME atoll
