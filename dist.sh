@@ -13,6 +13,8 @@ case "${1:-}" in
 esac
 tools/setup.sh
 root=$PWD
+# Also for who is not the checkout's owner.
+git() { command git -c safe.directory="$root" "$@"; }
 python=$root/.venv/bin/python
 export SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
