@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 BESIDE = ("libatoll_input.so", "libatoll_tiles.so", "atoll")
 # Debian's packages of what is linked into libatoll.so.
 LINKED = ("llvm-19-dev", "libopenblas-serial-dev", "zlib1g-dev", "libzstd-dev",
-          "libstdc++-12-dev", "libgcc-12-dev")
+          "gcc-12-base")  # the runtimes of C and C++
 
 
 def built(scratch: Path) -> tuple[Path, Path]:

@@ -20,7 +20,7 @@ NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
 WHEEL_BYTES, INSTALLED_BYTES = 40 << 20, 100 << 20
 EXPORTS = {"libatoll.so": r"GetPjrtApi$", "libatoll_tiles.so": r"atoll_tiles_\w+$",
            "libatoll_input.so": r"atoll_input_\w+$"}
-LICENCES = ("llvm", "openblas", "zlib", "zstd", "libstdc++", "libgcc")
+LICENCES = ("llvm", "openblas", "zlib", "zstd", "gcc")
 
 PROGRAM = """
 import jax, jax.numpy as jnp
