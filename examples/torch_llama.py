@@ -16,6 +16,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_client import client_of, compare
 
 VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, LENGTH, BATCH = 64, 128, 2, 8, 2, 32, 8
 
@@ -81,15 +82,6 @@ def text(step):
   return tokens
 
 
-def client_of(name):
-  """The device, and what ends a step: torch_xla collects ops until it is told to run them."""
-  if name == "torch_xla":
-    import torch_xla
-    return torch_xla.device(), torch_xla.sync
-  from torch_tpu import _loader  # without a PCI device the package does not start by itself
-  return _loader._init_device("tpu"), lambda: None
-
-
 def train(model, device, end_step, steps, compile_with=None):
   model = copy.deepcopy(model).to(device)
   forward = torch.compile(model, backend=compile_with) if compile_with else model
@@ -122,11 +114,7 @@ def main():
   wanted, _ = train(model, "cpu", lambda: None, options.steps)
   compiler = {"torch_xla": "openxla", "torch_tpu": "tpu"}[options.client] if options.compile else None
   losses, times = train(model, device, end_step, options.steps, compiler)
-  for step, row in enumerate(zip(losses, wanted, times)):
-    print("step {:3}: loss {:.5f}, on the CPU {:.5f}, {:.3f} s".format(step, *row))
-  worst = max(abs(a - b) for a, b in zip(losses, wanted))
-  print(f"largest difference {worst:.2e}")
-  return int(not worst < 1e-3)
+  return int(not compare(losses, wanted, times) < 1e-3)
 
 
 if __name__ == "__main__":
