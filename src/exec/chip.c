@@ -328,13 +328,19 @@ static at_status bring_back(at_chip *c, at_buffer *b) {
   return AT_OK;
 }
 
-at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
-  c = c->body;
-  pthread_mutex_lock(&c->lock);
+// Under the lock.
+static at_status pin(at_chip *c, at_buffer *b) {
   b->used = ++c->uses;
   b->pins++;
   at_status st = b->spilled ? bring_back(c, b) : AT_OK;
   if (st.err) b->pins--;
+  return st;
+}
+
+at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
+  c = c->body;
+  pthread_mutex_lock(&c->lock);
+  at_status st = pin(c, b);
   pthread_mutex_unlock(&c->lock);
   return st;
 }
@@ -342,10 +348,10 @@ at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
 at_status at_chip_pin_in_time(at_chip *c, at_buffer *b) {
   c = c->body;
   for (;;) {
-    at_status st = at_chip_pin_slowly(c, b);
-    if (!st.err || at_status_code(st) != AT_RESOURCE_EXHAUSTED) return st;
     pthread_mutex_lock(&c->lock);
-    at_event *e = wait_event(c, false);
+    at_status st = pin(c, b);
+    bool full = st.err && at_status_code(st) == AT_RESOURCE_EXHAUSTED;
+    at_event *e = full ? wait_event(c, false) : NULL;
     pthread_mutex_unlock(&c->lock);
     if (!e) return st;
     at_status_free(st);
