@@ -106,9 +106,10 @@ uint64_t at_cpu_features(void) {
 
 at_status at_cpu_check(void) {
   if (at_cpu_features() & AT_CPU_AVX2) return AT_OK;
-  return AT_FAIL(AT_FAILED_PRECONDITION,
-                 "Atoll needs a CPU with AVX2, FMA and BMI (Intel from Haswell, AMD "
-                 "from Zen on), which this one is not");
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "Atoll needs a CPU with AVX2, FMA and BMI (Intel from Haswell, AMD "
+      "from Zen on), which this one is not");
 }
 
 void at_cpu_limit(uint64_t features) {

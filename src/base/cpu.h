@@ -33,8 +33,8 @@ static inline void at_cpu_fp_restore(uint32_t old) {
 }
 
 uint64_t at_cpu_features(void);  // cached; thread-safe
-// FAILED_PRECONDITION: the baseline is not there, and nothing of kernels or generated
-// code may run.
+// FAILED_PRECONDITION: the baseline is not there, and nothing of kernels or
+// generated code may run.
 at_status at_cpu_check(void);
 // From now on at_cpu_features says none but these: code is made for others.
 void at_cpu_limit(uint64_t features);

@@ -22,8 +22,8 @@ typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
 at_status at_pass_inline(at_module *m,
                          const at_pass_options *o);  // calls, composites
-at_status at_pass_named(
-    at_module *m, const at_pass_options *o);  // custom calls that are ops
+at_status at_pass_named(at_module *m,
+                        const at_pass_options *o);  // custom calls that are ops
 at_status at_pass_partition(
     at_module *m,
     const at_pass_options *o);  // shardings: the program of one device

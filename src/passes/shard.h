@@ -93,9 +93,9 @@ typedef struct at_cut {
       begins;  // atoms where HLO's tiles begin, of a program without meshes
   const int64_t *devices;  // NULL, or the device of each position, as the
                            // first mesh has it
-  bool listed;  // HLO's tilings name the devices one by one: so do ours
-  int64_t channel;         // the last that is taken
-  at_node *head;           // where the entry's own nodes began; NULL: had none
+  bool listed;        // HLO's tilings name the devices one by one: so do ours
+  int64_t channel;    // the last that is taken
+  at_node *head;      // where the entry's own nodes began; NULL: had none
   at_value position;  // u32 scalars at the head of the entry, made on demand:
   at_value digits[AT_MAX_ATOMS];  // this device's place in the mesh
   at_place **results;             // where the entry's results go

@@ -329,9 +329,8 @@ at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
     return AT_FAIL(AT_INVALID_ARGUMENT, "compile_options is NULL");
   at_bytes source = {(const uint8_t *)program->code, program->code_size};
   at_bytes executable = {0}, options_copy = {0}, source_copy = {0};
-  at_compile_options o = {.format = format,
-                          .request = options,
-                          .interrupted = at_pjrt_interrupted};
+  at_compile_options o = {
+      .format = format, .request = options, .interrupted = at_pjrt_interrupted};
   // Before the work of compiling: options that are wrong are the cheaper error.
   at_pjrt_options parsed;
   AT_TRY(at_pjrt_options_parse(options, &parsed));

@@ -101,8 +101,8 @@ at_status at_sc_config_read(at_str text, at_sc_config *out) {
   at_arena *a = at_arena_create_limited(1 << 20);
   if (!a) return AT_NO_MEMORY("backend_config");
   const at_json *o;
-  at_status st =
-      at_json_parse_loose((at_bytes){(const uint8_t *)text.ptr, text.len}, a, &o);
+  at_status st = at_json_parse_loose(
+      (at_bytes){(const uint8_t *)text.ptr, text.len}, a, &o);
   if (st.err)
     st = at_status_prefix(st, "backend_config");
   else

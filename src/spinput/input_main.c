@@ -1,4 +1,5 @@
-// libatoll_input.so: what atoll_input.h declares, and what only the Python package calls.
+// libatoll_input.so: what atoll_input.h declares, and what only the Python
+// package calls.
 #include <pthread.h>
 #include <stdio.h>
 
@@ -36,17 +37,15 @@ int atoll_input_start(int32_t threads, char *message, size_t size) {
 }
 
 int atoll_input_sizes(const at_spinput_options *o,
-                             const at_spinput_stack *stack,
-                             at_spinput_sizes *out, char *message,
-                             size_t size) {
+                      const at_spinput_stack *stack, at_spinput_sizes *out,
+                      char *message, size_t size) {
   return finish(at_spinput_sizes_of(o, stack, out), message, size);
 }
 
-int atoll_input_run(const at_spinput_options *o,
-                           const at_spinput_stack *stacks, int32_t stack_count,
-                           const at_spinput_batch *batches, int32_t batch_count,
-                           at_spinput_out *outs, int32_t *num_minibatches,
-                           char *message, size_t size) {
+int atoll_input_run(const at_spinput_options *o, const at_spinput_stack *stacks,
+                    int32_t stack_count, const at_spinput_batch *batches,
+                    int32_t batch_count, at_spinput_out *outs,
+                    int32_t *num_minibatches, char *message, size_t size) {
   at_status st = open_pool(0);
   if (at_ok(st))
     st = at_spinput_run(pool, o, stacks, stack_count, batches, batch_count,
@@ -65,16 +64,15 @@ EXPORT int64_t atoll_input_rows(const at_spinput_layout *layout,
   return at_spinput_rows_of(pool, layout, objects, n, rows, bytes);
 }
 
-int atoll_input_read(const at_spinput_coo *c, const char *table,
-                            int32_t ids, char *message, size_t size) {
+int atoll_input_read(const at_spinput_coo *c, const char *table, int32_t ids,
+                     char *message, size_t size) {
   return finish(at_spinput_read(c, table, ids, NULL, NULL), message, size);
 }
 
-int atoll_input_skew(const at_spinput_options *o,
-                            const at_spinput_feature *f,
-                            const at_spinput_batch *batch, int64_t *histogram,
-                            at_spinput_hot *hot, int32_t hot_len,
-                            int32_t *hot_found, char *message, size_t size) {
+int atoll_input_skew(const at_spinput_options *o, const at_spinput_feature *f,
+                     const at_spinput_batch *batch, int64_t *histogram,
+                     at_spinput_hot *hot, int32_t hot_len, int32_t *hot_found,
+                     char *message, size_t size) {
   return finish(
       at_spinput_skew(o, f, batch, histogram, hot, hot_len, hot_found), message,
       size);

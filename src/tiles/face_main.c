@@ -41,8 +41,8 @@ static at_status dtype_of(const char *text, at_dtype *out) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "no element type %s", text);
 }
 int atoll_tiles_variable(at_tiles_graph *g, const char *name, const char *dtype,
-                     const int64_t *dims, uint32_t rank,
-                     const at_tiles_view **out) {
+                         const int64_t *dims, uint32_t rank,
+                         const at_tiles_view **out) {
   at_dtype t;
   at_status st = dtype_of(dtype, &t);
   if (at_ok(st))
@@ -58,35 +58,35 @@ const int64_t *atoll_tiles_dims(const at_tiles_view *v) {
   return at_tiles_view_dims(v).ptr;
 }
 int atoll_tiles_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
-                  int64_t end, const at_tiles_view **out) {
+                      int64_t end, const at_tiles_view **out) {
   return done(at_tiles_view_slice(v, dim, begin, end, out));
 }
 int atoll_tiles_concat(const at_tiles_view *const *v, uint32_t n, uint32_t dim,
-                   const at_tiles_view **out) {
+                       const at_tiles_view **out) {
   return done(at_tiles_view_concat(v, n, dim, out));
 }
-int atoll_tiles_reshape(const at_tiles_view *v, const int64_t *dims, uint32_t rank,
-                    const at_tiles_view **out) {
+int atoll_tiles_reshape(const at_tiles_view *v, const int64_t *dims,
+                        uint32_t rank, const at_tiles_view **out) {
   return done(at_tiles_view_reshape(v, (at_dims){dims, rank}, out));
 }
 int atoll_tiles_dimshuffle(const at_tiles_view *v, const int64_t *perm,
-                       uint32_t rank, const at_tiles_view **out) {
+                           uint32_t rank, const at_tiles_view **out) {
   return done(at_tiles_view_dimshuffle(v, (at_dims){perm, rank}, out));
 }
 int atoll_tiles_reverse(const at_tiles_view *v, uint32_t dim,
-                    const at_tiles_view **out) {
+                        const at_tiles_view **out) {
   return done(at_tiles_view_reverse(v, dim, out));
 }
 int atoll_tiles_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
-                      const at_tiles_view **out) {
+                          const at_tiles_view **out) {
   return done(at_tiles_view_subsample(v, dim, step, out));
 }
 int atoll_tiles_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
-                      const at_tiles_view **out) {
+                          const at_tiles_view **out) {
   return done(at_tiles_view_broadcast(v, dim, n, out));
 }
 int atoll_tiles_clone(const at_tiles_view *v, const char *name,
-                  const at_tiles_view **out) {
+                      const at_tiles_view **out) {
   return done(at_tiles_view_clone(v, name, out));
 }
 int atoll_tiles_write(const at_tiles_view *v, const void *data, size_t bytes) {
@@ -98,14 +98,14 @@ int atoll_tiles_read(const at_tiles_view *v, void *data, size_t bytes) {
 
 // out: n flat views.
 int atoll_tiles_reorder(const at_tiles_view *const *v, uint32_t n,
-                    const at_tiles_view **out) {
+                        const at_tiles_view **out) {
   return done(at_tiles_view_reorder(v, n, out));
 }
 // form 0: [N, ceil(C/4), H, W, 4]; 1: [N, H, ceil(C/4), W, 4]. dims: N, H, W,
 // C.
 int atoll_tiles_layout(at_tiles_graph *g, const char *name, const char *dtype,
-                   int form, const int64_t *dims, const at_tiles_view **out,
-                   const at_tiles_view **out_padded) {
+                       int form, const int64_t *dims, const at_tiles_view **out,
+                       const at_tiles_view **out_padded) {
   at_dtype t;
   at_status st = dtype_of(dtype, &t);
   if (at_ok(st))
@@ -122,7 +122,7 @@ int atoll_tiles_map(const at_tiles_view *v, uint32_t tile) {
   return done(at_tiles_mapping_set(v, tile));
 }
 int atoll_tiles_map_linear(const at_tiles_view *v, int64_t grain,
-                       int64_t min_bytes) {
+                           int64_t min_bytes) {
   return done(at_tiles_mapping_linear(v, grain, min_bytes));
 }
 int atoll_tiles_map_like(const at_tiles_view *src, const at_tiles_view *dst) {
@@ -134,7 +134,7 @@ int atoll_tiles_check(const at_tiles_view *v) {
 // Of n views, positions counted through all of them. *out_ptr: (begin, end,
 // tile) as in at_tiles_interval; atoll_tiles_free it.
 int atoll_tiles_mapping(const at_tiles_view *const *v, uint32_t n,
-                    at_tiles_interval **out_ptr, size_t *out_len) {
+                        at_tiles_interval **out_ptr, size_t *out_len) {
   at_tiles_mapping m = {0};
   at_status st = at_tiles_mapping_get_list(v, n, &m);
   if (at_ok(st)) *out_ptr = m.ptr, *out_len = m.len;
@@ -143,8 +143,8 @@ int atoll_tiles_mapping(const at_tiles_view *const *v, uint32_t n,
 // What of v lies on a tile, in memory's order; parts > 0: shared among so many
 // workers. *out_ptr: at_tiles_region; atoll_tiles_free it.
 int atoll_tiles_regions(const at_tiles_view *v, uint32_t tile, uint32_t parts,
-                    int64_t grain, int64_t most, at_tiles_region **out_ptr,
-                    size_t *out_len) {
+                        int64_t grain, int64_t most, at_tiles_region **out_ptr,
+                        size_t *out_len) {
   at_tiles_regions r = {0}, s = {0};
   at_status st = at_tiles_regions_of(v, tile, &r);
   if (at_ok(st) && parts)
@@ -164,8 +164,8 @@ int atoll_tiles_set(at_tiles_graph *g, const char *name, at_tiles_set **out) {
   return done(at_tiles_set_add(g, name, out));
 }
 int atoll_tiles_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
-                   const at_tiles_view *const *fields, uint32_t n,
-                   double param) {
+                       const at_tiles_view *const *fields, uint32_t n,
+                       double param) {
   const at_tiles_codelet *c;
   at_status st = at_tiles_codelet_find(codelet, &c);
   if (at_ok(st) && n != c->num_fields)
@@ -176,9 +176,9 @@ int atoll_tiles_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
 }
 // Vertices on the tiles of `out`; *out NULL: the planner makes it, by name.
 int atoll_tiles_elementwise(at_tiles_set *s, const char *codelet,
-                        const at_tiles_view *const *in, uint32_t n,
-                        double param, const char *name,
-                        const at_tiles_view **out) {
+                            const at_tiles_view *const *in, uint32_t n,
+                            double param, const char *name,
+                            const at_tiles_view **out) {
   const at_tiles_codelet *c;
   at_status st = at_tiles_codelet_find(codelet, &c);
   if (at_ok(st) && n + 1 != c->num_fields)
@@ -200,16 +200,16 @@ int atoll_tiles_execute(at_tiles_set *s, at_tiles_program **out) {
   return done(at_tiles_program_execute(s, out));
 }
 int atoll_tiles_copy(const at_tiles_view *src, const at_tiles_view *dst,
-                 at_tiles_program **out) {
+                     at_tiles_program **out) {
   return done(at_tiles_program_copy(src, dst, out));
 }
 int atoll_tiles_repeat(int64_t times, at_tiles_program *body,
-                   at_tiles_program **out) {
+                       at_tiles_program **out) {
   return done(at_tiles_program_repeat(times, body, out));
 }
 // pred: a view of one element; no: NULL, or what else to do.
 int atoll_tiles_branch(const at_tiles_view *pred, at_tiles_program *yes,
-                   at_tiles_program *no, at_tiles_program **out) {
+                       at_tiles_program *no, at_tiles_program **out) {
   return done(at_tiles_program_branch(pred, yes, no, out));
 }
 // Vertices run on every core that this process may use.
@@ -237,7 +237,7 @@ int atoll_tiles_exchange(at_tiles_program *p, char **out) {
 // The report of a compiled program: form 0 text, 1 JSON, 2 a page titled
 // `title`. atoll_tiles_free(*out).
 int atoll_tiles_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
-                   int form, const char *title, char **out) {
+                       int form, const char *title, char **out) {
   const at_tiles_plan *plan;
   at_tiles_options o = {.lenient = lenient};
   at_status st = at_tiles_compile(g, p, &o, &plan);
