@@ -1,6 +1,7 @@
 // The generator: collects jobs, shares equal ones, compiles them on threads.
 #include "codegen/codegen.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct at_cg {
   at_cg_target target;
   at_arena *arena;
   at_map known;  // key text -> at_planned *
-  AT_VEC(at_job *) jobs;
+  AT_VEC(at_job *) jobs;  // those that are compiled as kernels
 };
 
 at_status at_cg_create(const at_cg_target *t, at_cg **out) {
@@ -40,12 +41,26 @@ void at_cg_destroy(at_cg *cg) {
   free(cg);
 }
 
-static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
-  *index = j->index = (uint32_t)cg->jobs.len;
+// A job that was planned, not yet one of the kernels.
+static void measure(at_job *j) {
+  j->index = UINT32_MAX;
   at_tier_measure(j);
-  snprintf(j->symbol, sizeof j->symbol, "at_k%u", *index);
-  if (!at_vec_push(cg->arena, &cg->jobs, j)) return AT_NO_MEMORY("kernels");
+}
+
+// Its number among the kernels, which it becomes when it is first asked for.
+static at_status kernel_of(at_cg *cg, at_job *j, uint32_t *index) {
+  if (j->index == UINT32_MAX) {
+    j->index = (uint32_t)cg->jobs.len;
+    snprintf(j->symbol, sizeof j->symbol, "at_k%u", j->index);
+    if (!at_vec_push(cg->arena, &cg->jobs, j)) return AT_NO_MEMORY("kernels");
+  }
+  *index = j->index;
   return AT_OK;
+}
+
+static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
+  measure(j);
+  return kernel_of(cg, j, index);
 }
 
 // The plan of a node that was not seen before, and its kernels.
@@ -57,7 +72,7 @@ static at_status plan_new(at_cg *cg, const at_node *n, const int32_t *alias,
   AT_TRY(at_plan_node(&cg->target, cg->arena, n, own, p));
   for (uint32_t i = 0; i < p->num_jobs; i++) {
     p->jobs[i]->skip = skips ? skips->elements : NULL;
-    AT_TRY(add_job(cg, p->jobs[i], &p->kernels[i]));
+    measure(p->jobs[i]);
   }
   return AT_OK;
 }
@@ -72,14 +87,17 @@ static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
   return at_strbuf_status(key);
 }
 
-static at_status launches_of(const at_planned *p, const at_node *n,
-                             const at_skips *skips, at_arena *a,
+// inside: the launches are calls in a nest, and no kernels.
+static at_status launches_of(at_cg *cg, const at_planned *p, const at_node *n,
+                             const at_skips *skips, bool inside, at_arena *a,
                              at_cg_plan *out) {
   at_cg_launch *l = at_new(a, at_cg_launch, p->num_jobs + 1);
   if (!l) return AT_NO_MEMORY("launches");
   uint32_t count = 0;
   for (uint32_t i = 0; i < p->num_jobs; i++) {
-    const at_job *j = p->jobs[i];
+    at_job *j = p->jobs[i];
+    uint32_t kernel = UINT32_MAX;
+    if (!inside) AT_TRY(kernel_of(cg, j, &kernel));
     uint32_t args = n->num_operands + n->num_results + (j->scratch ? 1 : 0),
              k = 0;
     at_cg_arg *v = at_new(a, at_cg_arg, args + 1);
@@ -92,7 +110,7 @@ static at_status launches_of(const at_planned *p, const at_node *n,
     for (uint32_t r = 0; r < n->num_results; r++)
       v[k++] = (at_cg_arg){.kind = AT_CG_RESULT, .index = r};
     if (j->scratch) v[k++] = (at_cg_arg){.kind = AT_CG_SCRATCH};
-    l[count++] = (at_cg_launch){.kernel = p->kernels[i],
+    l[count++] = (at_cg_launch){.kernel = kernel,
                                 .tasks = j->tasks,
                                 .grain = j->grain,
                                 .ns = j->ns,
@@ -104,7 +122,7 @@ static at_status launches_of(const at_planned *p, const at_node *n,
 }
 
 static at_status add_node(at_cg *cg, const at_node *n, const int32_t *alias,
-                          const at_skips *skips, at_arena *a, at_cg_plan *out) {
+                          const at_skips *skips, at_planned **out) {
   at_strbuf key = {0};
   at_status st = key_of(cg, n, alias, skips, &key);
   at_planned *p = NULL;
@@ -120,20 +138,51 @@ static at_status add_node(at_cg *cg, const at_node *n, const int32_t *alias,
     }
   }
   at_strbuf_free(&key);
-  AT_TRY(st);
-  return launches_of(p, n, skips, a, out);
+  *out = p;
+  return st;
 }
 
 at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
                      at_arena *a, at_cg_plan *out) {
-  return add_node(cg, n, alias, NULL, a, out);
+  at_planned *p;
+  AT_TRY(add_node(cg, n, alias, NULL, &p));
+  return launches_of(cg, p, n, NULL, false, a, out);
 }
 
 at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
                               at_arena *a, at_cg_plan *out) {
   at_skips skips;
   AT_TRY(at_skips_find(cg->arena, n, alias, &skips));
-  return add_node(cg, n, alias, &skips, a, out);
+  at_planned *p;
+  AT_TRY(add_node(cg, n, alias, &skips, &p));
+  return launches_of(cg, p, n, &skips, false, a, out);
+}
+
+at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
+                            at_arena *a, at_cg_plan *out,
+                            const void *const **kernels) {
+  at_skips skips;
+  AT_TRY(at_skips_find(cg->arena, n, alias, &skips));
+  at_planned *p;
+  AT_TRY(add_node(cg, n, alias, &skips, &p));
+  *kernels = (const void *const *)p->jobs;
+  return launches_of(cg, p, n, &skips, true, a, out);
+}
+
+static at_status add_ops(void *user, at_nest_stmt *s) {
+  const at_job *j = s->kernel;
+  *(uint64_t *)user += j ? j->ops : 1;
+  return AT_OK;
+}
+
+at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel) {
+  at_job *j = at_new(cg->arena, at_job, 1);
+  if (!j) return AT_NO_MEMORY("kernel table");
+  *j = (at_job){.kind = AT_JOB_NEST, .nest = n, .lanes = 1, .tasks = 1, .grain = 1};
+  j->index = UINT32_MAX;
+  AT_TRY(at_nest_walk(&n->root, add_ops, &j->ops));
+  j->work = INFINITY;  // how often its loops turn is not known
+  return kernel_of(cg, j, out_kernel);
 }
 
 at_status at_cg_comparator(at_cg *cg, const at_comp *region,
@@ -183,10 +232,11 @@ typedef struct at_task {
 // Functions that LLVM compiles alike share a module: huge ones with hardly any
 // steps (module.c), those that are compiled quickly (tier.c), and all others.
 enum { HEAVY = 4096 };
-typedef enum sort { HUGE, QUICK, ORDINARY, SORTS } sort;
+typedef enum sort { HUGE, QUICK, NESTS, ORDINARY, SORTS } sort;
 static sort sort_of(const at_job *j) {
-  if (j->ops >= HEAVY) return HUGE;
-  return j->quick ? QUICK : ORDINARY;
+  if (j->ops >= HEAVY && j->kind != AT_JOB_NEST) return HUGE;
+  if (j->quick) return QUICK;
+  return j->kind == AT_JOB_NEST ? NESTS : ORDINARY;
 }
 
 // Of each sort from begin to end, before those of the next.

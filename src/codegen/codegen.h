@@ -7,6 +7,7 @@
 #include "abi/executable.h"
 #include "base/digest.h"
 #include "hlo/hlo.h"
+#include "nest/nest.h"
 
 typedef struct at_cg at_cg;
 
@@ -54,6 +55,14 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena
 // equal then.
 at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
                               at_arena *a, at_cg_plan *out);
+// The same for a node that is part of a nest: kernels[i], in at_nest_stmt.kernel,
+// is what launch i calls, and launches[i].kernel means nothing.
+at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
+                            at_arena *a, at_cg_plan *out,
+                            const void *const **kernels);
+// A verified nest as a kernel of one task; its buffers are the nest's
+// parameters. It and what it calls must live until finish().
+at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel);
 // A sort comparator region as AT_XK_COMPARATOR.
 at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel);
 

@@ -1,5 +1,5 @@
-// Computations with real control flow over scalars and small arrays: every
-// value has a home (a register, or a buffer on the stack), nodes run in order.
+// Bodies of map, reduce, scatter and sort that have loops or branches: every
+// value is a scalar in a register, nodes run in order.
 #include "codegen/job.h"
 
 #include <llvm-c/Core.h>
@@ -17,39 +17,19 @@ static const at_pos *origin(at_em *e) {
   return at_pos_make(e, false, 0, NULL, NULL);
 }
 
-// ---- places: values that branches and loops write
+// ---- places: scalars that branches and loops write
 typedef struct at_place {
-  at_type type;
-  int64_t count;
-  LLVMValueRef re, im;           // one element: a register's slot
-  LLVMValueRef buffer, staging;  // several: memory
+  LLVMValueRef re, im;  // slots of a register's parts; NULL: a token
   LLVMTypeRef reg;
 } at_place;
 
-static at_place place_make(at_em *e, const at_type *t, bool staged) {
-  at_place p = {.type = *t, .count = at_type_elements(t)};
-  if (t->dtype == AT_TOKEN) p.count = 0;
-  if (p.count == 1) {
-    p.reg = at_em_reg_type(e, t->dtype);
-    p.re = at_em_alloca(e, p.reg, 1);
-    if (at_is_complex(t->dtype)) p.im = at_em_alloca(e, p.reg, 1);
-    return p;
-  }
-  int64_t bytes = AT_MAX(2, (int64_t)at_type_bytes(t));
-  p.buffer = at_em_alloca(e, at_em_int(e, 8), bytes);
-  if (staged) p.staging = at_em_alloca(e, at_em_int(e, 8), bytes);
+static at_place place_make(at_em *e, at_dtype t) {
+  at_place p = {0};
+  if (t == AT_TOKEN) return p;
+  p.reg = at_em_reg_type(e, t);
+  p.re = at_em_alloca(e, p.reg, 1);
+  if (at_is_complex(t)) p.im = at_em_alloca(e, p.reg, 1);
   return p;
-}
-
-static void copy_elements(at_em *e, at_value v, LLVMValueRef to) {
-  const at_type *t = at_value_type(v);
-  int64_t n = at_type_elements(t);
-  if (t->dtype == AT_TOKEN || n == 0) return;
-  at_loop l;
-  at_loop_range(e, &l, 0, n, 1);
-  const at_pos *p = at_pos_make(e, false, 1, &n, &l.i);
-  at_em_store(e, to, t->dtype, l.i, at_em_elem(e, v, p));
-  at_loop_end(e, &l);
 }
 
 // All of `v` into `places`: everything is read before anything is written.
@@ -60,28 +40,17 @@ static void places_put(at_em *e, at_place *places, const at_value *v,
     at_em_fail(e, AT_NO_MEMORY("control flow"));
     return;
   }
-  for (uint32_t i = 0; i < n; i++) {
-    if (places[i].count == 1)
-      one[i] = at_em_elem(e, v[i], origin(e));
-    else
-      copy_elements(e, v[i],
-                    places[i].staging ? places[i].staging : places[i].buffer);
-  }
+  for (uint32_t i = 0; i < n; i++)
+    if (places[i].re) one[i] = at_em_elem(e, v[i], origin(e));
   for (uint32_t i = 0; i < n && at_em_ok(e); i++) {
-    at_place *p = &places[i];
-    if (p->count == 1) {
-      LLVMBuildStore(e->b, one[i].re, p->re);
-      if (p->im) LLVMBuildStore(e->b, one[i].im, p->im);
-    } else if (p->staging) {
-      LLVMBuildMemCpy(e->b, p->buffer, 1, p->staging, 1,
-                      at_em_i64(e, (int64_t)at_type_bytes(&p->type)));
-    }
+    if (places[i].re) LLVMBuildStore(e->b, one[i].re, places[i].re);
+    if (places[i].im) LLVMBuildStore(e->b, one[i].im, places[i].im);
   }
 }
 
 static at_home place_home(at_em *e, const at_place *p) {
-  if (p->count != 1) return (at_home){.ptr = p->buffer};
-  at_home h = {.val.re = LLVMBuildLoad2(e->b, p->reg, p->re, "")};
+  at_home h = {0};
+  if (p->re) h.val.re = LLVMBuildLoad2(e->b, p->reg, p->re, "");
   if (p->im) h.val.im = LLVMBuildLoad2(e->b, p->reg, p->im, "");
   return h;
 }
@@ -96,7 +65,7 @@ static void bind_params(at_em *e, const at_comp *c, const at_place *p) {
 
 static void emit_while(at_em *e, const at_node *n, at_place *p) {
   for (uint32_t i = 0; i < n->num_results; i++)
-    p[i] = place_make(e, &n->types[i], true);
+    p[i] = place_make(e, n->types[i].dtype);
   places_put(e, p, n->operands, n->num_operands);
   LLVMBasicBlockRef head = at_em_block(e, "while"), body = at_em_block(e, "do"),
                     done = at_em_block(e, "end");
@@ -123,7 +92,7 @@ static void emit_while(at_em *e, const at_node *n, at_place *p) {
 
 static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   for (uint32_t i = 0; i < n->num_results; i++)
-    p[i] = place_make(e, &n->types[i], false);
+    p[i] = place_make(e, n->types[i].dtype);
   at_val pick = at_em_elem(e, n->operands[0], origin(e));
   if (!at_em_ok(e)) return;
   LLVMBasicBlockRef done = at_em_block(e, "end");
@@ -153,39 +122,44 @@ static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-// ---- nodes in order
-static void emit_node(at_em *e, at_node *n) {
-  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
-      n->op == AT_OP_IOTA)
-    return;
+static void emit_control(at_em *e, at_node *n) {
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (n->types[i].rank && at_type_elements(&n->types[i]) != 1) {
+      at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED,
+                            "code generation of %s on arrays in a body",
+                            at_op_text(n->op)));
+      return;
+    }
   at_place *p = at_new(e->arena, at_place, n->num_results + 1);
   if (!p) {
     at_em_fail(e, AT_NO_MEMORY("control flow"));
     return;
   }
+  if (n->op == AT_OP_WHILE)
+    emit_while(e, n, p);
+  else
+    emit_branches(e, n, p);
+  for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
+    if (p[i].re) at_em_bind(e, (at_value){n, i}, place_home(e, &p[i]));
+}
+
+// ---- nodes in order
+static void emit_node(at_em *e, at_node *n) {
+  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
+      n->op == AT_OP_IOTA)
+    return;
   if (is_control(n->op)) {
-    if (n->op == AT_OP_WHILE)
-      emit_while(e, n, p);
-    else
-      emit_branches(e, n, p);
-    for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
-      at_em_bind(e, (at_value){n, i}, place_home(e, &p[i]));
+    emit_control(e, n);
     return;
   }
   for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++) {
     at_value v = {n, i};
-    if (n->types[i].dtype == AT_TOKEN) continue;
-    if (at_type_elements(&n->types[i]) == 1) {
-      at_val one = at_em_elem(e, v, origin(e));
-      at_em_bind(e, v, (at_home){.val = one});
+    // A small array on the way is computed where an element of it is asked for.
+    if (n->types[i].dtype == AT_TOKEN || at_type_elements(&n->types[i]) != 1)
       continue;
-    }
-    p[i] = place_make(e, &n->types[i], false);
-    copy_elements(e, v, p[i].buffer);
+    at_val one = at_em_elem(e, v, origin(e));
+    at_em_bind(e, v, (at_home){.val = one});
   }
-  for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
-    if (p[i].buffer)
-      at_em_bind(e, (at_value){n, i}, (at_home){.ptr = p[i].buffer});
 }
 
 static void emit_nodes(at_em *e, const at_comp *c) {
@@ -201,13 +175,6 @@ void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args,
   for (uint32_t i = 0; i < c->num_results; i++)
     out[i] = at_em_elem(e, c->results[i], origin(e));
   at_em_scope_pop(e, scope);
-}
-
-void at_job_emit_scalar(at_em *e, const at_job *j) {
-  const at_comp *c = j->node->regions[0];
-  emit_nodes(e, c);
-  for (uint32_t r = 0; r < c->num_results && at_em_ok(e); r++)
-    copy_elements(e, c->results[r], at_job_result(e, j, r));
 }
 
 // ptrs[2i], ptrs[2i+1]: left and right element of operand i, parameters 2i,

@@ -64,6 +64,8 @@ struct at_em {
   uint64_t cpu;
   uint32_t lanes;      // of values emitted now; 1: scalars
   bool wide_index;     // index lanes are i64, else i32
+  bool rewritten;      // the function may write what it has read: no load is
+                       // of memory that stays as it is
   const char *prefix;  // of globals' names; unique in the module
   uint32_t next_global;
   at_status st;

@@ -13,8 +13,11 @@ LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   LLVMValueRef at = LLVMBuildGEP2(e->b, ptr, LLVMGetParam(e->fn, 0), &k, 1, "");
   LLVMValueRef p = LLVMBuildLoad2(e->b, ptr, at, "");
   LLVMPositionBuilderAtEnd(e->b, here);
-  at_em_memo_put(e, &e->fn, index, NULL, (at_val){p, NULL});
+  at_job_bind_buffer(e, index, p);
   return p;
+}
+void at_job_bind_buffer(at_em *e, uint32_t index, LLVMValueRef ptr) {
+  at_em_memo_put(e, &e->fn, index, NULL, (at_val){ptr, NULL});
 }
 LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result) {
   return at_job_buffer(e, j->node->num_operands + result);
@@ -66,16 +69,11 @@ static at_status emit_external(at_em *e, const at_job *j) {
   return st;
 }
 
-at_status at_job_emit(at_em *e, const at_job *j) {
-  if (j->kind == AT_JOB_EXTERNAL) return emit_external(e, j);
-  if (j->node) {
-    at_em_count_ops(e, j->node);
-    bind_operands(e, j);
-  }
-  bool range = j->kind != AT_JOB_COMPARATOR;
-  LLVMValueRef begin = range ? LLVMGetParam(e->fn, 1) : NULL;
-  LLVMValueRef end = range ? LLVMGetParam(e->fn, 2) : NULL;
+// Tasks begin to end of a job whose buffers and operands are bound.
+static void emit_range(at_em *e, const at_job *j, LLVMValueRef begin,
+                       LLVMValueRef end) {
   switch (j->kind) {
+    case AT_JOB_LOOP:
     case AT_JOB_COPY:
     case AT_JOB_FILL:
     case AT_JOB_UPDATE:
@@ -90,24 +88,41 @@ at_status at_job_emit(at_em *e, const at_job *j) {
     case AT_JOB_SCAN:
       at_job_emit_scan(e, j, begin, end);
       break;
-    case AT_JOB_SCALAR:
-      at_job_emit_scalar(e, j);
-      break;
-    case AT_JOB_COMPARATOR:
-      at_job_emit_comparator(e, j);
-      break;
-    case AT_JOB_LOOP:
-      at_job_emit_loop(e, j, begin, end);
-      break;
     case AT_JOB_REDUCE:
       at_job_emit_reduce(e, j, begin, end);
       break;
     case AT_JOB_COMBINE:
       at_job_emit_combine(e, j, begin, end);
       break;
+    case AT_JOB_NEST:
+      at_job_emit_nest(e, j);
+      break;
+    case AT_JOB_COMPARATOR:
     case AT_JOB_EXTERNAL:
       break;
   }
+}
+
+void at_job_emit_inside(at_em *e, const at_job *j) {
+  bool wide = e->wide_index;
+  e->wide_index = j->wide_index;
+  at_em_count_ops(e, j->node);
+  bind_operands(e, j);
+  emit_range(e, j, at_em_i64(e, 0), at_em_i64(e, j->tasks));
+  e->wide_index = wide;
+}
+
+at_status at_job_emit(at_em *e, const at_job *j) {
+  if (j->kind == AT_JOB_EXTERNAL) return emit_external(e, j);
+  if (j->node) {
+    at_em_count_ops(e, j->node);
+    bind_operands(e, j);
+  }
+  bool range = j->kind != AT_JOB_COMPARATOR;
+  if (range)
+    emit_range(e, j, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2));
+  else
+    at_job_emit_comparator(e, j);
   if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);
   at_status st = e->st;
   e->st = AT_OK;

@@ -7,6 +7,7 @@
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
 #include "codegen/groups.h"
+#include "nest/nest.h"
 
 typedef enum at_job_kind {
   AT_JOB_LOOP,     // elements of results, by at_em_elem
@@ -18,8 +19,8 @@ typedef enum at_job_kind {
   AT_JOB_SCATTER,  // updates, one after another
   AT_JOB_SELECT_SCATTER,
   AT_JOB_SCAN,
-  AT_JOB_SCALAR,      // control flow on small values
   AT_JOB_COMPARATOR,  // a sort's order
+  AT_JOB_NEST,        // statements around other jobs (nest/nest.h)
   AT_JOB_EXTERNAL     // written by another room
 } at_job_kind;
 
@@ -29,8 +30,11 @@ typedef struct at_job {
   at_job_kind kind;
   const at_node *node;      // NULL: comparator
   const at_comp *region;    // comparator
+  const at_nest *nest;      // NEST
   at_cg_function external;  // EXTERNAL
-  uint32_t index, unit;     // of all; where it is compiled
+  uint32_t index;  // of the kernels that are compiled; UINT32_MAX: it is only
+                   // part of nests
+  uint32_t unit;   // where it is compiled
   uint64_t ops;   // how long it takes to compile; 0: always with all steps
   double work;    // how much its speed matters
   bool quick;     // compiled with fewer steps (tier.c)
@@ -122,8 +126,12 @@ void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
 void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end);
 at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p);
-void at_job_emit_scalar(at_em *e, const at_job *j);
 void at_job_emit_comparator(at_em *e, const at_job *j);
+void at_job_emit_nest(at_em *e, const at_job *j);
+// The whole of a range job, where the function under construction stands; its
+// buffers are bound by at_job_bind_buffer.
+void at_job_emit_inside(at_em *e, const at_job *j);
+void at_job_bind_buffer(at_em *e, uint32_t index, LLVMValueRef ptr);
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index);  // base pointer
 LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result);
 LLVMValueRef at_job_scratch(at_em *e, const at_job *j);

@@ -4,6 +4,7 @@
 #include <llvm-c/Core.h>
 
 static void mark_invariant(at_em *e, LLVMValueRef load) {
+  if (e->rewritten) return;
   unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
   LLVMSetMetadata(
       load, kind,

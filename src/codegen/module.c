@@ -265,6 +265,14 @@ static at_status optimise(at_maker *b) {
   // are equal and become one first.
   const char *passes =
       huge ? "mergefunc,function(sroa,early-cse)"
+      : b->u->jobs[0]->kind == AT_JOB_NEST && !b->u->jobs[0]->quick
+          // Loops around small buffers: these become registers, what does not
+          // change goes out of the loop, short inner loops are unrolled.
+          ? "function(sroa,early-cse<memssa>,simplifycfg,"
+            "instcombine<no-verify-fixpoint>,"
+            "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),"
+            "sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,"
+            "loop-mssa(licm),simplifycfg)"
       : b->u->jobs[0]->quick
           ? "mergefunc,function(sroa,early-cse,"
             "instcombine<no-verify-fixpoint>,simplifycfg)"

@@ -6,10 +6,9 @@ at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
                       const int32_t *alias, at_planned *p, at_job **out) {
   if (!p->jobs) {
     p->jobs = at_new(a, at_job *, AT_PLAN_MAX_JOBS);
-    p->kernels = at_new(a, uint32_t, AT_PLAN_MAX_JOBS);
   }
   at_job *j = at_new(a, at_job, 1);
-  if (!j || !p->jobs || !p->kernels) return AT_NO_MEMORY("kernel plan");
+  if (!j || !p->jobs) return AT_NO_MEMORY("kernel plan");
   if (p->num_jobs == AT_PLAN_MAX_JOBS)
     return AT_FAIL(AT_UNIMPLEMENTED, "%s needs more than %d kernels",
                    at_op_text(n->op), AT_PLAN_MAX_JOBS);
@@ -150,22 +149,6 @@ static at_status plan_loops(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
-static bool is_scalar(const at_node *n) {
-  return n->op == AT_OP_FUSION &&
-         at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_SCALAR;
-}
-
-// How often a loop goes round is not known here: such a kernel must not be taken
-// for a small one before it has run.
-static bool has_loop(const at_comp *c) {
-  for (const at_node *n = c->first; n; n = n->next) {
-    if (n->op == AT_OP_WHILE) return true;
-    for (uint32_t r = 0; r < n->num_regions; r++)
-      if (has_loop(n->regions[r])) return true;
-  }
-  return false;
-}
-
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -175,13 +158,6 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                    at_op_text(n->op));
-  if (is_scalar(n)) {
-    at_job *j;
-    AT_TRY(at_plan_job(a, AT_JOB_SCALAR, n, alias, out, &j));
-    j->wide_index = true;
-    j->ns = has_loop(n->regions[0]) ? 1e6 : 100;
-    return AT_OK;
-  }
   at_status st;
   if (at_plan_updates(t, a, n, alias, out, &st)) return st;
   bool *done = at_new(a, bool, n->num_results + 1);

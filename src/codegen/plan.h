@@ -6,7 +6,6 @@
 
 typedef struct at_planned {
   at_job **jobs;  // in launch order
-  uint32_t *kernels;
   uint32_t num_jobs;
   size_t scratch_bytes;
 } at_planned;

@@ -2,12 +2,13 @@
 
 #include "compile/collective.h"
 #include "compile/core.h"
+#include "compile/native.h"
 #include "compile/runtime_ops.h"
 #include "compile/sparse.h"
 
 typedef AT_VEC(at_xstep) step_list;
 
-static bool is_silent(const at_node *n) {
+bool at_steps_is_silent(const at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
     case AT_OP_CONSTANT:
@@ -30,7 +31,7 @@ static at_status refuse(const at_node *n, const char *why) {
 
 static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   AT_FOR_NODES(n, c) {
-    if (is_silent(n)) continue;
+    if (at_steps_is_silent(n)) continue;
     if (at_has_steps(n)) {
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(choose(n->regions[r], a, out));
       continue;
@@ -57,7 +58,7 @@ at_status at_steps_choose(const at_module *m, at_arena *a, at_map *out) {
   return choose(m->entry, a, out);
 }
 
-static const at_rt_choice *choice_of(const at_map *m, const at_node *n) {
+const at_rt_choice *at_steps_choice(const at_map *m, const at_node *n) {
   void **at = at_map_find_ptr(m, n);
   return at ? *at : NULL;
 }
@@ -66,7 +67,7 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result
                         uint32_t operand) {
   if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
   if (at_sparse_is_call(n)) return at_sparse_can_alias(n, result, operand);
-  const at_rt_choice *k = choice_of(choices, n);
+  const at_rt_choice *k = at_steps_choice(choices, n);
   return k && k->id == AT_RT_COUNT && at_cg_supports(n) &&
          at_cg_can_alias(n, result, operand);
 }
@@ -211,7 +212,7 @@ static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, slot);
 }
 
-static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out) {
+at_status at_steps_aliases(const at_emit_steps *e, const at_node *n, int32_t **out) {
   int32_t *alias;
   AT_TRY_ALLOC(alias, at_new(e->arena, int32_t, n->num_results + 1));
   for (uint32_t r = 0; r < n->num_results; r++) {
@@ -220,6 +221,13 @@ static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out)
     for (uint32_t o = 0; slot && o < n->num_operands && alias[r] < 0; o++)
       if (at_plan_slot(e->plan, n->operands[o]) == slot) alias[r] = (int32_t)o;
   }
+  *out = alias;
+  return AT_OK;
+}
+
+static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out) {
+  int32_t *alias;
+  AT_TRY(at_steps_aliases(e, n, &alias));
   at_cg_plan plan;
   AT_TRY(at_cg_node_skipping(e->cg, n, alias, e->arena, &plan));
   e->scratch_bytes = AT_MAX(e->scratch_bytes, plan.scratch_bytes);
@@ -324,9 +332,32 @@ static at_status emit_sparse(at_emit_steps *e, const at_node *n, step_list *out)
 
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end);
 
+// Control flow as one kernel, where its steps are short.
+static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out, bool *done) {
+  at_native_nest_out native;
+  AT_TRY(at_native_nest(e, &e->native, n, &native));
+  *done = native.nest != NULL;
+  if (!*done) return AT_OK;
+  // Nobody knows how often a loop runs: it never counts as a tiny program.
+  at_xstep s = {.kind = AT_STEP_KERNEL, .tasks = 1, .grain = 1, .estimated_ns = 1e6};
+  AT_TRY(describe(e, n, &s));
+  AT_TRY(at_cg_nest(e->cg, native.nest, &s.target));
+  e->scratch_bytes = AT_MAX(e->scratch_bytes, native.scratch_bytes);
+  for (uint32_t i = 0; i < native.num_slots; i++) {
+    uint32_t slot = native.slots[i];
+    if (slot == e->plan->num_slots)
+      AT_TRY(scratch_slot(e, 0, native.scratch_bytes, &slot));
+    AT_TRY(push_arg(e, &s, slot));
+  }
+  return push_step(e, out, &s);
+}
+
 static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out) {
   at_xstep s = {.kind = n->op == AT_OP_WHILE ? AT_STEP_WHILE : AT_STEP_CASE,
                 .target = n->op == AT_OP_IF};
+  bool done;
+  AT_TRY(emit_native(e, n, out, &done));
+  if (done) return AT_OK;
   AT_TRY(describe(e, n, &s));
   uint32_t *range;
   AT_TRY_ALLOC(range, at_new(e->arena, uint32_t, 2 * n->num_regions + 1));
@@ -346,7 +377,7 @@ bool at_steps_is_empty(const at_node *n) {
 
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   if (n->op == AT_OP_ASYNC_DONE) return emit_done(e, n, out);
-  if (is_silent(n) || at_steps_is_empty(n)) return AT_OK;
+  if (at_steps_is_silent(n) || at_steps_is_empty(n)) return AT_OK;
   if (at_node_bool(n, AT_ATTR_ASYNC)) {
     void **at;
     AT_TRY_ALLOC(at, at_map_put_ptr(&e->starts, n));
@@ -354,7 +385,7 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   }
   if (at_has_steps(n)) return emit_control(e, n, out);
   if (at_is_collective_step(n)) return emit_collective(e, n, out);
-  const at_rt_choice *k = choice_of(&e->choices, n);
+  const at_rt_choice *k = at_steps_choice(&e->choices, n);
   if (!k && n->op != AT_OP_COPY) return refuse(n, "it was not planned");
   if (k && k->id != AT_RT_COUNT) return emit_runtime(e, n, k, out);
   if (n->op == AT_OP_COPY) {  // made by the planner
@@ -397,6 +428,7 @@ static at_status type_slots(at_emit_steps *e, const at_comp *c) {
 
 at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
                         uint32_t *out_end) {
+  e->native.module = m;
   at_xslot *slots;
   size_t bytes = e->plan->num_slots * sizeof *slots;
   AT_TRY_ALLOC(slots, at_arena_copy(e->arena, e->plan->slots, bytes, 8));

@@ -9,6 +9,15 @@
 #include "spinput/flags.h"
 #include "spinput/limits.h"
 
+// What was found out about control flow so far (native.h); begins with the
+// module alone.
+typedef struct at_native {
+  const at_module *module;
+  at_map known;      // control node -> fragment of a nest, or NULL: it stays steps
+  uint32_t *uses;    // per slot: how often its values are made or read
+  uint32_t *buffer;  // per slot: 1 + its buffer in the nest at hand
+} at_native;
+
 typedef struct at_emit_steps {
   at_writer *w;
   at_cg *cg;
@@ -22,6 +31,7 @@ typedef struct at_emit_steps {
   const at_spinput_flags *sparse;  // the SparseCore's flags
   const at_spinput_limits *limits; // of its tables, from a file
   at_places *places;  // NULL: the program's locations have no numbers (hlo text)
+  at_native native;
   at_map starts;         // of the computation at hand: asynchronous op -> its step + 1
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
@@ -40,6 +50,12 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result
 // program's own steps.
 at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
                         uint32_t *out_end);
+// Which operand shares the slot of each of n's results; -1: none.
+at_status at_steps_aliases(const at_emit_steps *e, const at_node *n, int32_t **out);
+// A node that takes no step.
+bool at_steps_is_silent(const at_node *n);
+// NULL: nothing was chosen for n.
+const struct at_rt_choice *at_steps_choice(const at_map *choices, const at_node *n);
 // Memory whose contents nobody may rely on (jax.lax.empty).
 bool at_steps_is_empty(const at_node *n);
 // Readable listing of an executable's steps, slots and memory.

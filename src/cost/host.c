@@ -322,23 +322,6 @@ static void add_comp(bill *b, const at_comp *c, double times) {
   AT_FOR_NODES(n, c) add_node(b, n, times);
 }
 
-// Operations of a loop or branch on scalars, one after another.
-static double scalar_ops(const at_comp *c) {
-  double sum = 0;
-  AT_FOR_NODES(n, c) {
-    bool known;
-    double inside = 0;
-    for (uint32_t r = 0; r < n->num_regions; r++)
-      inside += scalar_ops(n->regions[r]);
-    if (n->op == AT_OP_WHILE) inside *= at_count_trips(n, &known);
-    bool works = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL ||
-                 at_op_is(n->op, AT_ELEMENTWISE);
-    double many = n->num_results ? fmax(1, elements(&n->types[0])) : 1;
-    sum += inside + (works ? many : 0);
-  }
-  return sum;
-}
-
 // ---- Memory
 typedef struct traffic {
   const at_host *h;
@@ -594,11 +577,6 @@ static at_status product_step(const at_target *t, const at_gemm *g,
   return AT_OK;
 }
 
-static bool on_scalars(const at_node *n) {
-  return n->op == AT_OP_FUSION && n->num_regions &&
-         at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_SCALAR;
-}
-
 at_status at_host_node(const at_target *t, const at_node *n,
                        const at_host_memory *memory, at_host_time *out) {
   const at_host *h = t->host;
@@ -616,11 +594,6 @@ at_status at_host_node(const at_target *t, const at_node *n,
     out->memory = m.seconds;
     out->latency = whole * h->cores > kGrain ? h->fork : 0;
     out->total = h->step + out->latency + fmax(whole, m.seconds);
-    return AT_OK;
-  }
-  if (on_scalars(n)) {
-    out->compute = scalar_ops(n->regions[0]) * h->scalar;
-    out->total = h->step + out->compute;
     return AT_OK;
   }
   bill b = {.h = h};

@@ -124,6 +124,5 @@ bool at_needs_refining(const at_module *m);
 at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
 at_status at_expand_resize(at_rw *r, at_node *n);
 at_status at_expand_sparse(at_rw *r, at_node *n);
-at_status at_fuse_scalar(at_module *m, at_comp *c);
 
 #endif

@@ -1,0 +1,172 @@
+// Nests (nest/nest.h) as one function: what they call is written in place, so
+// that values of a turn stay in registers where their buffers are small.
+#include <llvm-c/Core.h>
+
+#include "codegen/job.h"
+
+enum { LOCAL_ALIGN = 64 };
+
+// Where every buffer begins.
+typedef struct nest_emitter {
+  at_em *e;
+  const at_nest *nest;
+  LLVMValueRef *base;
+} nest_emitter;
+
+static LLVMValueRef local(at_em *e, uint64_t bytes) {
+  LLVMValueRef p = at_em_alloca(e, at_em_int(e, 8), (int64_t)AT_MAX(bytes, 1));
+  LLVMSetAlignment(p, bytes >= LOCAL_ALIGN ? LOCAL_ALIGN : 16);
+  return p;
+}
+
+static LLVMValueRef address(const nest_emitter *n, const at_nest_ref *r) {
+  LLVMValueRef base = n->base[r->buffer];
+  if (!r->offset) return base;
+  LLVMValueRef at = at_em_i64(n->e, (int64_t)r->offset);
+  return LLVMBuildGEP2(n->e->b, at_em_int(n->e, 8), base, &at, 1, "");
+}
+
+static void emit_call(const nest_emitter *n, const at_nest_stmt *s) {
+  at_em *e = n->e;
+  uint32_t scope = at_em_scope_push(e);
+  for (uint32_t i = 0; i < s->num_refs; i++)
+    at_job_bind_buffer(e, i, address(n, &s->refs[i]));
+  at_job_emit_inside(e, s->kernel);
+  at_em_scope_pop(e, scope);
+}
+
+static void emit_copy(const nest_emitter *n, const at_nest_stmt *s) {
+  at_em *e = n->e;
+  LLVMBuildMemCpy(e->b, address(n, &s->refs[0]), 1, address(n, &s->refs[1]), 1,
+                  at_em_i64(e, (int64_t)s->refs[0].bytes));
+}
+
+static bool all_equal(const uint8_t *p, uint32_t n) {
+  for (uint32_t i = 1; i < n; i++)
+    if (p[i] != p[0]) return false;
+  return true;
+}
+
+static void emit_fill(const nest_emitter *n, const at_nest_stmt *s) {
+  at_em *e = n->e;
+  LLVMValueRef to = address(n, &s->refs[0]);
+  if (all_equal(s->element, s->element_bytes)) {
+    LLVMBuildMemSet(e->b, to, at_em_ci(e, at_em_int(e, 8), s->element[0]),
+                    at_em_i64(e, (int64_t)s->refs[0].bytes), 1);
+    return;
+  }
+  LLVMTypeRef t = at_em_int(e, 8 * s->element_bytes);
+  uint64_t words[2] = {0};
+  memcpy(words, s->element, s->element_bytes);
+  LLVMValueRef v = LLVMConstIntOfArbitraryPrecision(t, 2, words);
+  at_loop l;
+  at_loop_range(e, &l, 0, (int64_t)(s->refs[0].bytes / s->element_bytes), 1);
+  LLVMValueRef i = at_ix_value(e, l.i);
+  LLVMValueRef store =
+      LLVMBuildStore(e->b, v, LLVMBuildGEP2(e->b, t, to, &i, 1, ""));
+  LLVMSetAlignment(store, 1);
+  at_loop_end(e, &l);
+}
+
+static void emit_block(const nest_emitter *n, const at_nest_block *b);
+
+// Code of a block, from the start of LLVM's block `at`.
+static void emit_block_at(const nest_emitter *n, const at_nest_block *b,
+                          LLVMBasicBlockRef at) {
+  LLVMPositionBuilderAtEnd(n->e->b, at);
+  emit_block(n, b);
+}
+
+static void emit_while(const nest_emitter *n, const at_nest_stmt *s) {
+  at_em *e = n->e;
+  LLVMBasicBlockRef head = at_em_block(e, "while"), body = at_em_block(e, "do"),
+                    done = at_em_block(e, "end");
+  uint32_t scope = at_em_scope_push(e);
+  LLVMBuildBr(e->b, head);
+  emit_block_at(n, &s->blocks[0], head);
+  LLVMValueRef go =
+      LLVMBuildLoad2(e->b, at_em_int(e, 8), address(n, &s->refs[0]), "");
+  go = LLVMBuildIsNotNull(e->b, go, "");
+  LLVMBuildCondBr(e->b, go, body, done);
+  emit_block_at(n, &s->blocks[1], body);
+  LLVMBuildBr(e->b, head);
+  at_em_scope_pop(e, scope);
+  LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+static LLVMValueRef branch_on(const nest_emitter *n, const at_nest_stmt *s,
+                              LLVMBasicBlockRef *blocks) {
+  at_em *e = n->e;
+  LLVMTypeRef t = at_em_int(e, s->is_bool ? 8 : 32);
+  LLVMValueRef pick = LLVMBuildLoad2(e->b, t, address(n, &s->refs[0]), "");
+  if (s->is_bool)
+    return LLVMBuildCondBr(e->b, LLVMBuildIsNotNull(e->b, pick, ""), blocks[0],
+                           blocks[1]);
+  uint32_t last = s->num_blocks - 1;
+  LLVMValueRef sw = LLVMBuildSwitch(e->b, pick, blocks[last], last);
+  for (uint32_t k = 0; k < last; k++)
+    LLVMAddCase(sw, at_em_ci(e, t, k), blocks[k]);
+  return sw;
+}
+
+static void emit_case(const nest_emitter *n, const at_nest_stmt *s) {
+  at_em *e = n->e;
+  LLVMBasicBlockRef done = at_em_block(e, "end");
+  LLVMBasicBlockRef *blocks =
+      at_new(e->arena, LLVMBasicBlockRef, s->num_blocks);
+  if (!blocks) {
+    at_em_fail(e, AT_NO_MEMORY("branches"));
+    return;
+  }
+  for (uint32_t k = 0; k < s->num_blocks; k++)
+    blocks[k] = at_em_block(e, "branch");
+  branch_on(n, s, blocks);
+  for (uint32_t k = 0; k < s->num_blocks; k++) {
+    uint32_t scope = at_em_scope_push(e);
+    emit_block_at(n, &s->blocks[k], blocks[k]);
+    LLVMBuildBr(e->b, done);
+    at_em_scope_pop(e, scope);
+  }
+  LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+static void emit_block(const nest_emitter *n, const at_nest_block *b) {
+  for (const at_nest_stmt *s = b->first; s && at_em_ok(n->e); s = s->next)
+    switch (s->kind) {
+      case AT_NEST_CALL:
+        emit_call(n, s);
+        break;
+      case AT_NEST_COPY:
+        emit_copy(n, s);
+        break;
+      case AT_NEST_FILL:
+        emit_fill(n, s);
+        break;
+      case AT_NEST_EMPTY:
+        break;
+      case AT_NEST_WHILE:
+        emit_while(n, s);
+        break;
+      case AT_NEST_CASE:
+        emit_case(n, s);
+        break;
+    }
+}
+
+void at_job_emit_nest(at_em *e, const at_job *j) {
+  const at_nest *nest = j->nest;
+  nest_emitter n = {.e = e, .nest = nest};
+  n.base = at_new(e->arena, LLVMValueRef, nest->buffers.len + 1);
+  if (!n.base) {
+    at_em_fail(e, AT_NO_MEMORY("a nest's buffers"));
+    return;
+  }
+  for (uint32_t i = 0; i < nest->buffers.len; i++) {
+    const at_nest_buffer *b = &nest->buffers.ptr[i];
+    n.base[i] = b->memory == AT_NEST_PARAM ? at_job_buffer(e, b->param)
+                                           : local(e, b->bytes);
+  }
+  e->rewritten = true;
+  emit_block(&n, &nest->root);
+  e->rewritten = false;
+}

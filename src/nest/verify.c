@@ -1,0 +1,139 @@
+// What must hold in every nest.
+#include "base/map.h"
+#include "nest/nest.h"
+
+// Which local buffers were written on every way to the statement at hand. A
+// block's writes are undone at its end, but where all branches of a CASE, or
+// the condition of a WHILE, have made them.
+typedef struct checker {
+  const at_nest *nest;
+  bool *written;
+  AT_VEC(uint32_t) log;  // buffers, in the order of their first writes
+} checker;
+
+static at_status refuse(const at_nest *n, const at_nest_stmt *s,
+                        const char *why) {
+  return AT_FAIL(AT_INTERNAL, "nest %s: statement \"%s\": %s", n->name, s->name,
+                 why);
+}
+
+static at_status check_ref(checker *c, const at_nest_stmt *s,
+                           const at_nest_ref *r) {
+  const at_nest *n = c->nest;
+  if (r->buffer >= n->buffers.len) return refuse(n, s, "no such buffer");
+  const at_nest_buffer *b = &n->buffers.ptr[r->buffer];
+  if (r->offset > b->bytes || r->bytes > b->bytes - r->offset)
+    return refuse(n, s, "a ref reaches beyond its buffer");
+  if (!r->access || r->access > (AT_NEST_READ | AT_NEST_WRITE))
+    return refuse(n, s, "a ref that neither reads nor writes");
+  bool reads = r->access & AT_NEST_READ;
+  if (reads && b->memory == AT_NEST_LOCAL && !c->written[r->buffer])
+    return refuse(n, s, "it reads a local buffer that was not written");
+  return AT_OK;
+}
+
+static at_status check_shape(const at_nest *n, const at_nest_stmt *s) {
+  uint32_t refs = s->kind == AT_NEST_COPY ? 2 : 1;
+  if (s->kind != AT_NEST_CALL && s->num_refs != refs)
+    return refuse(n, s, "wrong number of refs");
+  switch (s->kind) {
+    case AT_NEST_CALL:
+      if (!s->kernel || s->tasks < 0) return refuse(n, s, "no kernel");
+      break;
+    case AT_NEST_COPY:
+      if (s->refs[0].bytes != s->refs[1].bytes)
+        return refuse(n, s, "sizes differ");
+      break;
+    case AT_NEST_FILL:
+      if (!s->element_bytes || s->element_bytes > sizeof s->element ||
+          s->refs[0].bytes % s->element_bytes)
+        return refuse(n, s, "the element does not divide the buffer");
+      break;
+    case AT_NEST_EMPTY:
+      break;
+    case AT_NEST_WHILE:
+      if (s->num_blocks != 2 || s->refs[0].bytes != 1)
+        return refuse(n, s, "a loop has a predicate, a condition and a body");
+      break;
+    case AT_NEST_CASE:
+      if (!s->num_blocks || s->refs[0].bytes != (s->is_bool ? 1 : 4) ||
+          (s->is_bool && s->num_blocks != 2))
+        return refuse(n, s, "wrong selector");
+      break;
+  }
+  return AT_OK;
+}
+
+static at_status note_writes(checker *c, const at_nest_stmt *s) {
+  for (uint32_t i = 0; i < s->num_refs; i++) {
+    uint32_t b = s->refs[i].buffer;
+    if (!(s->refs[i].access & AT_NEST_WRITE) || c->written[b]) continue;
+    c->written[b] = true;
+    if (!at_vec_push(c->nest->arena, &c->log, b))
+      return AT_NO_MEMORY("the nest's verifier");
+  }
+  return AT_OK;
+}
+
+static at_status check_block(checker *c, const at_nest_block *b);
+
+// Forgets the writes since `mark`.
+static void undo(checker *c, size_t mark) {
+  while (c->log.len > mark) c->written[c->log.ptr[--c->log.len]] = false;
+}
+
+static at_status check_case(checker *c, const at_nest_stmt *s) {
+  size_t mark = c->log.len;
+  AT_VEC(uint32_t) seen = {0};
+  at_arena *a = c->nest->arena;
+  at_map counts = at_map_in(a);
+  for (uint32_t i = 0; i < s->num_blocks; i++) {
+    AT_TRY(check_block(c, &s->blocks[i]));
+    for (size_t k = mark; k < c->log.len; k++) {
+      void **at;
+      AT_TRY_ALLOC(at, at_map_put_ptr(&counts, &c->written[c->log.ptr[k]]));
+      if (!*at && !at_vec_push(a, &seen, c->log.ptr[k]))
+        return AT_NO_MEMORY("the nest's verifier");
+      *at = (void *)((uintptr_t)*at + 1);
+    }
+    undo(c, mark);
+  }
+  for (size_t k = 0; k < seen.len; k++) {
+    void **at = at_map_find_ptr(&counts, &c->written[seen.ptr[k]]);
+    if ((uintptr_t)*at != s->num_blocks) continue;
+    c->written[seen.ptr[k]] = true;
+    if (!at_vec_push(a, &c->log, seen.ptr[k]))
+      return AT_NO_MEMORY("the nest's verifier");
+  }
+  return AT_OK;
+}
+
+static at_status check_while(checker *c, const at_nest_stmt *s) {
+  AT_TRY(check_block(c, &s->blocks[0]));
+  AT_TRY(check_ref(c, s, &s->refs[0]));
+  size_t mark = c->log.len;
+  AT_TRY(check_block(c, &s->blocks[1]));
+  undo(c, mark);
+  return AT_OK;
+}
+
+static at_status check_block(checker *c, const at_nest_block *b) {
+  for (const at_nest_stmt *s = b->first; s; s = s->next) {
+    AT_TRY(check_shape(c->nest, s));
+    if (s->kind == AT_NEST_WHILE) {
+      AT_TRY(check_while(c, s));
+      continue;
+    }
+    for (uint32_t i = 0; i < s->num_refs; i++)
+      AT_TRY(check_ref(c, s, &s->refs[i]));
+    AT_TRY(note_writes(c, s));
+    if (s->kind == AT_NEST_CASE) AT_TRY(check_case(c, s));
+  }
+  return AT_OK;
+}
+
+at_status at_nest_verify(const at_nest *n) {
+  checker c = {.nest = n};
+  AT_TRY_ALLOC(c.written, at_new(n->arena, bool, n->buffers.len + 1));
+  return check_block(&c, &n->root);
+}
