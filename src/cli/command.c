@@ -30,6 +30,7 @@ static const command commands[] = {
      "  --stage=hlo        after import\n"
      "  --stage=optimized  after every pass (default)\n"
      "  --stage=steps      what runs, in order, and where values live\n"
+     "  --stage=nest       loops and branches that are one kernel each\n"
      "  --stage=llvm|asm   generated code\n"
      "  --stage=stablehlo  of one device, before fusion\n"
      "  --stage=xla        as clients show it: an HloModuleProtoWithConfig\n"

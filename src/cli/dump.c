@@ -18,12 +18,12 @@ static at_status print_and_free(at_status st, at_strbuf *b) {
 }
 
 static at_status stage_of(const char *name, at_stage *out) {
-  static const char *const names[] = {"mlir", "hlo", "optimized", "steps", "llvm",
+  static const char *const names[] = {"mlir", "hlo", "optimized", "steps", "nest", "llvm",
                                       "asm", "stablehlo", "xla"};
   for (size_t i = 0; i < AT_LEN(names); i++)
     if (!strcmp(name, names[i])) return *out = (at_stage)i, AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "no stage '%s'\nhint: mlir, hlo, optimized, steps, llvm, asm, stablehlo or xla", name);
+                 "no stage '%s'\nhint: mlir, hlo, optimized, steps, nest, llvm, asm, stablehlo or xla", name);
 }
 
 static void add_count(at_json_writer *w, const char *name, uint64_t had, uint64_t has) {

@@ -223,17 +223,52 @@ static at_status add_comp(at_arena *a, const at_comp *comp, double times,
   return AT_OK;
 }
 
+static bool takes_parts(at_op op) {
+  return op == AT_OP_SLICE || op == AT_OP_DYNAMIC_SLICE || op == AT_OP_GATHER;
+}
+
+// Bytes that n reads at most: of an operand that is only sliced, the slices.
+static at_status bytes_read(at_arena *a, const at_node *n, double *out) {
+  *out = 0;
+  if (n->op != AT_OP_FUSION) {
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      *out += i == 0 && takes_parts(n->op)
+                  ? (double)at_type_bytes(&n->types[0])
+                  : (double)at_type_bytes(at_value_type(n->operands[i]));
+    return AT_OK;
+  }
+  const at_comp *c = n->regions[0];
+  at_map params = at_map_in(a);
+  double *parts;
+  AT_TRY_ALLOC(parts, at_new(a, double, c->num_params + 1));
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    void **at;
+    AT_TRY_ALLOC(at, at_map_put_ptr(&params, c->params[i]));
+    *at = &parts[i];
+  }
+  AT_FOR_NODES(b, c)
+  for (uint32_t i = 0; i < b->num_operands; i++) {
+    void **at = at_map_find_ptr(&params, b->operands[i].node);
+    if (!at) continue;
+    bool part = i == 0 && takes_parts(b->op);
+    *(double *)*at +=
+        (double)at_type_bytes(part ? &b->types[0] : at_value_type(b->operands[i]));
+  }
+  for (uint32_t i = 0; i < c->num_params; i++)
+    *out += AT_MIN(parts[i], (double)at_type_bytes(&c->params[i]->types[0]));
+  return AT_OK;
+}
+
 at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
   *out = (at_cg_cost){.vector = true, .widest = 1};
   AT_TRY(add_node(a, n, 1, out));
   int64_t most = 1;
   for (uint32_t i = 0; i < n->num_results; i++)
     most = AT_MAX(most, at_type_elements(&n->types[i]));
-  double bytes = 0;
+  double bytes;
+  AT_TRY(bytes_read(a, n, &bytes));
   for (uint32_t i = 0; i < n->num_results; i++)
     bytes += (double)at_type_bytes(&n->types[i]);
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    bytes += (double)at_type_bytes(at_value_type(n->operands[i]));
   out->bytes = bytes / (double)most;
   return AT_OK;
 }

@@ -39,6 +39,7 @@ typedef struct job {
   uint64_t cpu;
   uint32_t threads;
   bool verify, placements;
+  bool shown;  // the program is for people, not for code
   const char *dump_dir;
   char dump_prefix[80];
   int dumps;
@@ -201,6 +202,7 @@ static at_status optimise(job *j) {
   at_pass_options o = {.fuse = true,
                        .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
                        .placements = j->placements,
+                       .small_products = !j->shown,
                        .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
                        .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
                        .sparse_cores = at_sparse_cores(),
@@ -334,7 +336,8 @@ static at_status write_costs(at_writer *w, const at_count *c, double ns,
   return AT_OK;
 }
 
-static at_status write_executable(job *j, at_bytes *out) {
+// nests: where loops that are one kernel are printed; NULL: nowhere.
+static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
   at_writer w;
   AT_TRY(at_writer_init(&w, j->arena));
   at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
@@ -353,6 +356,7 @@ static at_status write_executable(job *j, at_bytes *out) {
                                   &limits));
   at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
                      .choices = j->choices,
+                     .native.text = nests,
                      .num_devices = (uint32_t)(j->module->num_replicas *
                                                j->module->num_partitions),
                      .sparse = &j->sparse,
@@ -470,15 +474,20 @@ static at_status compile(job *j, at_bytes *out) {
   AT_TRY(read_program(j));
   AT_TRY(lay_on_tiles(j));
   AT_TRY(optimise(j));
-  AT_TRY(write_executable(j, out));
-  atomic_fetch_add(&num_compiled, 1);
-  if (!*j->dump_dir) return AT_OK;
-  at_strbuf b = {0};
-  at_status dumped = at_steps_print(*out, &b);
-  if (!dumped.err) write_dump(j, "steps.txt", at_strbuf_str(&b));
-  at_status_free(dumped);
-  at_strbuf_free(&b);
-  return AT_OK;
+  bool dump = *j->dump_dir;
+  at_strbuf nests = {0};
+  at_status st = write_executable(j, dump ? &nests : NULL, out);
+  if (!st.err) atomic_fetch_add(&num_compiled, 1);
+  if (!st.err && dump) {
+    at_strbuf b = {0};
+    at_status dumped = at_steps_print(*out, &b);
+    if (!dumped.err) write_dump(j, "steps.txt", at_strbuf_str(&b));
+    if (nests.len) write_dump(j, "nests.txt", at_strbuf_str(&nests));
+    at_status_free(dumped);
+    at_strbuf_free(&b);
+  }
+  at_strbuf_free(&nests);
+  return st;
 }
 
 static void tell(at_bytes x, bool cached, uint64_t start_ns) {
@@ -587,7 +596,7 @@ static at_status write_xla(job *j, const at_compile_options *o, at_strbuf *out) 
   at_hloproto_write_options w = {.tiles = is_chip,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
-  j->placements = true;
+  j->placements = j->shown = true;
   AT_TRY(optimise(j));
   AT_TRY(at_core_tell_memory(j->module, j->arena));
   return at_hloproto_write(j->module, &w, out);
@@ -611,8 +620,9 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;
-  AT_TRY(write_executable(j, &x));
-  at_status st = s == AT_STAGE_STEPS ? at_steps_print(x, out)
+  AT_TRY(write_executable(j, s == AT_STAGE_NEST ? out : NULL, &x));
+  at_status st = s == AT_STAGE_NEST    ? at_strbuf_status(out)
+                 : s == AT_STAGE_STEPS ? at_steps_print(x, out)
                                      : at_cg_print(j->cg, s == AT_STAGE_ASM, out);
   free((void *)x.ptr);
   return st;

@@ -45,7 +45,9 @@ void at_compile_leave_all(void);
 at_status at_knobs_check(void);
 
 typedef enum at_stage {
-  AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
+  AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS,
+  AT_STAGE_NEST,  // the loops and branches that are one kernel each
+  AT_STAGE_LLVM,
   AT_STAGE_ASM,
   AT_STAGE_STABLEHLO,  // of one device, before ops are fused: StableHLO again
   AT_STAGE_XLA  // optimised and in order: an HloModuleProtoWithConfig

@@ -288,6 +288,7 @@ at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
   for (size_t i = 0; i < m.known.len; i++) state->buffer[m.known.ptr[i]] = 0;
   AT_TRY(at_nest_localise(m.nest));
   AT_TRY(at_nest_verify(m.nest));
+  if (state->text) at_nest_print(m.nest, state->text);
   *out = (at_native_nest_out){m.nest, m.params.ptr, (uint32_t)m.params.len,
                               f->scratch_bytes};
   return AT_OK;

@@ -16,6 +16,7 @@ typedef struct at_native {
   at_map known;      // control node -> fragment of a nest, or NULL: it stays steps
   uint32_t *uses;    // per slot: how often its values are made or read
   uint32_t *buffer;  // per slot: 1 + its buffer in the nest at hand
+  at_strbuf *text;   // nests are printed here; NULL: nowhere
 } at_native;
 
 typedef struct at_emit_steps {

@@ -19,6 +19,7 @@ const at_pass at_pipeline[] = {
     {"collectives", at_pass_collectives},
     {"combine", at_pass_combine},
     {"unroll", at_pass_unroll},
+    {"products", at_pass_products},
     {"barriers", at_pass_barriers},
     {"fuse", at_pass_fuse},
     {NULL, NULL},

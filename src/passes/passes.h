@@ -10,6 +10,7 @@ typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
   bool unroll;          // loops around collectives, so that they can be hidden
+  bool small_products;  // those in loops as sums: for code of this machine
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
   bool placements;      // calls that name a memory become copies to it; else
                         // they are identities
@@ -48,6 +49,9 @@ at_status at_pass_combine(
 at_status at_pass_unroll(
     at_module *m,
     const at_pass_options *o);  // loops with collectives: several turns in one
+at_status at_pass_products(
+    at_module *m,
+    const at_pass_options *o);  // small ones in loops, as sums
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

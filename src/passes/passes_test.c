@@ -162,7 +162,9 @@ static at_module *parse(const golden *g, at_arena *a) {
 }
 
 static at_status run_pass(const char *pass, at_module *m) {
-  at_pass_options o = {.fuse = true, .fold_budget = 1 << 20};
+  at_pass_options o = {.fuse = true,
+                       .fold_budget = 1 << 20,
+                       .small_products = strcmp(pass, "products") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
@@ -249,6 +251,7 @@ FOLDER_TEST(refine)
 FOLDER_TEST(named)
 FOLDER_TEST(expand)
 FOLDER_TEST(recognise)
+FOLDER_TEST(products)
 FOLDER_TEST(barriers)
 FOLDER_TEST(fuse)
 FOLDER_TEST(pipeline)
@@ -259,7 +262,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_inline),    cmocka_unit_test(test_simplify),
       cmocka_unit_test(test_fold),      cmocka_unit_test(test_refine),
       cmocka_unit_test(test_named),     cmocka_unit_test(test_expand),
-      cmocka_unit_test(test_recognise), cmocka_unit_test(test_barriers),
+      cmocka_unit_test(test_recognise), cmocka_unit_test(test_products), cmocka_unit_test(test_barriers),
       cmocka_unit_test(test_fuse),      cmocka_unit_test(test_pipeline),
       cmocka_unit_test(test_partition), cmocka_unit_test(test_collectives),
       cmocka_unit_test(test_combine),
