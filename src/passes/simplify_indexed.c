@@ -80,10 +80,120 @@ static at_status gather(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// ---- A scatter of one window: what is there is sliced, changed and put back.
+typedef struct window {
+  at_value starts[MAX_RANK];  // of every operand dimension; scalars
+  int64_t size[MAX_RANK], most[MAX_RANK];  // extent; the last start within
+} window;
+
+static bool listed(at_dims d, int64_t x) {
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == x) return true;
+  return false;
+}
+
+static at_status window_of(at_node *n, window *w) {
+  const at_type *x = at_value_type(n->operands[0]),
+                *u = at_value_type(n->operands[2]);
+  at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS),
+          inserted = at_node_ints(n, AT_ATTR_INSERTED_WINDOW_DIMS),
+          kept = at_node_ints(n, AT_ATTR_UPDATE_WINDOW_DIMS);
+  int64_t vector = map.rank;
+  at_value flat, one;
+  AT_TRY(at_mk_reshape(n, n->operands[1], (at_dims){&vector, 1}, &flat));
+  for (uint32_t d = 0, k = 0; d < x->rank; d++) {
+    w->size[d] = listed(inserted, d) ? 1 : u->dims[kept.ptr[k++]];
+    w->most[d] = x->dims[d] - w->size[d];
+    w->starts[d] = (at_value){0};
+  }
+  for (uint32_t i = 0; i < map.rank; i++) {
+    int64_t s = i, l = i + 1, t = 1;
+    AT_TRY(at_mk_slice(n, flat, &s, &l, &t, &one));
+    AT_TRY(at_mk_reshape(n, one, (at_dims){NULL, 0}, &w->starts[map.ptr[i]]));
+  }
+  at_type index = at_type_scalar(at_value_type(flat)->dtype);
+  for (uint32_t d = 0; d < x->rank; d++)
+    if (!w->starts[d].node)
+      AT_TRY(at_mk_splat_int(n, index, 0, &w->starts[d]));
+  return AT_OK;
+}
+
+static int64_t largest(at_dtype t) {
+  uint32_t bits = at_dtype_of(t)->bits - (at_is_signed_int(t) ? 1 : 0);
+  return bits >= 63 ? INT64_MAX : ((int64_t)1 << bits) - 1;
+}
+
+static bool elementwise(const at_comp *c) {
+  AT_FOR_NODES(n, c)
+  if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT &&
+      !at_op_is(n->op, AT_ELEMENTWISE))
+    return false;
+  return true;
+}
+
+// valid: whether all of the window lies within; node NULL: it does.
+static at_status window_valid(at_node *n, const window *w, uint32_t rank,
+                              at_value *valid) {
+  at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
+  const at_literal *l = at_const_of(n->operands[1]);
+  *valid = (at_value){0};
+  for (uint32_t i = 0; i < map.rank; i++) {
+    int64_t d = map.ptr[i], x = -1;
+    if (l) x = at_load_int(l->type.dtype, at_literal_at(l, i));
+    if (x >= 0 && x <= w->most[d]) continue;
+    at_type t = at_type_scalar(at_value_type(w->starts[d])->dtype);
+    at_value edge, ok;
+    for (int high = 0; high < 2; high++) {
+      if (high && w->most[d] >= largest(t.dtype)) continue;
+      AT_TRY(at_mk_splat_int(n, t, high ? w->most[d] : 0, &edge));
+      AT_TRY(at_mk_compare(n, high ? AT_LE : AT_GE, w->starts[d], edge, &ok));
+      if (valid->node) AT_TRY(at_mk2(n, AT_OP_AND, *valid, ok, &ok));
+      *valid = ok;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status window_new(at_node *n, const window *w, at_value old,
+                            at_value *out) {
+  at_dims dims = at_type_dims(at_value_type(old));
+  at_value args[2] = {old}, valid;
+  AT_TRY(at_mk_reshape(n, n->operands[2], dims, &args[1]));
+  AT_TRY(at_mk_mapped(n, n->regions[0], args, dims, out));
+  if (!out->node) return AT_OK;
+  AT_TRY(window_valid(n, w, dims.rank, &valid));
+  if (!valid.node) return AT_OK;
+  AT_TRY(at_mk_broadcast(n, valid, dims, NULL, &valid));
+  at_value pick[3] = {valid, *out, old};
+  return at_mk(n, AT_OP_SELECT, pick, 3, NULL, 0, NULL, out);
+}
+
+static at_status scatter_window(at_rw *r, at_node *n) {
+  const at_type *x = at_value_type(n->operands[0]);
+  window w;
+  at_value v, in[2 + MAX_RANK] = {n->operands[0]};
+  AT_TRY(window_of(n, &w));
+  for (uint32_t d = 0; d < x->rank; d++) in[1 + d] = w.starts[d];
+  at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, w.size, x->rank);
+  AT_TRY(at_mk(n, AT_OP_DYNAMIC_SLICE, in, x->rank + 1, &attr, 1, NULL, &v));
+  AT_TRY(window_new(n, &w, v, &in[1]));
+  if (!in[1].node) return AT_OK;
+  for (uint32_t d = 0; d < x->rank; d++) in[2 + d] = w.starts[d];
+  AT_TRY(at_mk(n, AT_OP_DYNAMIC_UPDATE_SLICE, in, x->rank + 2, NULL, 0, NULL, &v));
+  return to(r, n, v);
+}
+
 static at_status scatter(at_rw *r, at_node *n) {
   uint32_t inputs = (n->num_operands - 1) / 2;
-  const at_type *u = at_value_type(n->operands[inputs + 1]);
-  if (at_type_elements(u) != 0) return AT_OK;
+  const at_type *u = at_value_type(n->operands[inputs + 1]),
+                *x = at_value_type(n->operands[0]);
+  if (at_type_elements(u) != 0) {
+    at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
+    bool one = inputs == 1 && elementwise(n->regions[0]) && map.rank && x->rank <= MAX_RANK &&
+               !at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS).rank &&
+               at_type_elements(at_value_type(n->operands[1])) == map.rank;
+    return one ? scatter_window(r, n) : AT_OK;
+  }
   for (uint32_t i = 0; i < n->num_results; i++)
     AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
   return AT_OK;
