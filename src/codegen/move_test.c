@@ -155,6 +155,52 @@ static const char *const k_fused[][4] = {
      "%5 = reverse %4 {dimensions=[0,1]} : i32[16,17]\n"
      "%6 = slice %5 {start_indices=[0,12], limit_indices=[14,14], "
      "strides=[1,2]} : i32[14,1]\nreturn %6"},
+    // Vectors that reach from one operand of a concatenation into others.
+    {"ui8[9,64]", "ui8[3]", "ui8[9,64]",
+     "%3 = slice %1 {start_indices=[0,63], limit_indices=[9,64], strides=[1,1]}"
+     " : ui8[9,1]\n"
+     "%4 = slice %1 {start_indices=[0,0], limit_indices=[9,63], strides=[1,1]} "
+     ": ui8[9,63]\n"
+     "%5 = concatenate %3, %4 {dimension=1} : ui8[9,64]\n"
+     "%6 = slice %5 {start_indices=[1,0], limit_indices=[9,64], strides=[1,1]} "
+     ": ui8[8,64]\n"
+     "%7 = slice %5 {start_indices=[0,0], limit_indices=[1,64], strides=[1,1]} "
+     ": ui8[1,64]\n"
+     "%8 = concatenate %6, %7 {dimension=0} : ui8[9,64]\n"
+     "%9 = add %8, %1 : ui8[9,64]\nreturn %9"},
+    {"f32[5,7]", "f32[5,9]", "f32[5,33]",
+     "%3 = reverse %1 {dimensions=[1]} : f32[5,7]\n"
+     "%4 = multiply %2, %2 : f32[5,9]\n"
+     "%5 = concatenate %3, %4, %1 {dimension=1} : f32[5,23]\n"
+     "%6 = slice %5 {start_indices=[0,13], limit_indices=[5,23], "
+     "strides=[1,1]} : f32[5,10]\n"
+     "%7 = concatenate %6, %5 {dimension=1} : f32[5,33]\nreturn %7"},
+    {"bf16[11,40]", "bf16[40,3]", "bf16[40,14]",
+     "%3 = transpose %1 {permutation=[1,0]} : bf16[40,11]\n"
+     "%4 = concatenate %2, %3 {dimension=1} : bf16[40,14]\nreturn %4"},
+    {"complex<f32>[4,21]", "complex<f32>[4,12]", "complex<f32>[4,33]",
+     "%3 = negate %2 : complex<f32>[4,12]\n"
+     "%4 = concatenate %1, %3 {dimension=1} : complex<f32>[4,33]\nreturn %4"},
+    {"i1[50]", "i1[30]", "i1[80]",
+     "%3 = not %1 : i1[50]\n"
+     "%4 = concatenate %2, %3 {dimension=0} : i1[80]\nreturn %4"},
+    {"i32[90]", "i32[5]", "i32[37]",
+     "%3 = constant {value=i32[] 20} : i32[]\n"
+     "%4 = dynamic_slice %1, %3 {slice_sizes=[32]} : i32[32]\n"
+     "%5 = concatenate %4, %2 {dimension=0} : i32[37]\nreturn %5"},
+    {"i32[6,10]", "i32[3]", "i32[60]",
+     "%3 = divide %1, %1 : i32[6,10]\n"
+     "%4 = reshape %3 : i32[60]\n"
+     "%5 = slice %4 {start_indices=[0], limit_indices=[57], strides=[1]} : "
+     "i32[57]\n"
+     "%6 = concatenate %2, %5 {dimension=0} : i32[60]\nreturn %6"},
+    {"f32[7,13]", "i32[19]", "f32[32,13]",
+     "%3 = reshape %2 : i32[19,1]\n"
+     "%4 = gather %1, %3 {offset_dims=[1], collapsed_slice_dims=[0], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[1,13]} : "
+     "f32[19,13]\n"
+     "%5 = iota {dimension=1} : f32[6,13]\n"
+     "%6 = concatenate %5, %4, %1 {dimension=0} : f32[32,13]\nreturn %6"},
     // f8E8M0FNU has no zero: false is NaN there.
     {"i1[40]", "i32[3]", "f8E5M2[40]",
      "%3 = convert %1 : f8E8M0FNU[40]\n"
