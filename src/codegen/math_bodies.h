@@ -51,6 +51,15 @@ LLVMValueRef at_math_f64_times_exp(const at_math *m, LLVMValueRef a,
 // The rules of C's pow for signs and special values, given |x|^y; f32 or f64.
 LLVMValueRef at_math_pow_rules(const at_math *m, LLVMValueRef x, LLVMValueRef y,
                                LLVMValueRef r);
+// Code that runs only where a lane of `rare` is set, and what it made of values:
+// begin, the code, end, then at_math_rare_value for each.
+typedef struct at_math_rare {
+  LLVMBasicBlockRef from, slow, join;
+} at_math_rare;
+void at_math_rare_begin(const at_math *m, at_math_rare *r, LLVMValueRef rare);
+void at_math_rare_end(const at_math *m, at_math_rare *r);
+LLVMValueRef at_math_rare_value(const at_math *m, const at_math_rare *r,
+                                LLVMValueRef usual, LLVMValueRef other);
 // y, but in the lanes where `rare` is set the library's name(x) or name(x, x2).
 // The calls stand in a block of their own, entered when any lane asks.
 LLVMValueRef at_math_patch(const at_math *m, LLVMValueRef y, LLVMValueRef rare,

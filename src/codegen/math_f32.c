@@ -246,12 +246,16 @@ static V reduce_huge(const at_math *m, V x, V *out_q) {
 // |x| less the nearest multiple *out_q of pi/2, in f64; NaN for inf and NaN.
 static V reduce(const at_math *m, V x, V *out_q) {
   V a = LLVMBuildFPExt(m->b, absolute(m, x), f64(m, x), "");
-  V q_small, q_huge;
-  V small = reduce_small(m, a, &q_small), huge = reduce_huge(m, x, &q_huge);
-  V is_huge = GT(a, real(a, 0x1p30));
-  *out_q = SEL(is_huge, q_huge, q_small);
-  V finite = LT(a, real(a, __builtin_inf()));
-  return SEL(finite, SEL(is_huge, huge, small), real(a, __builtin_nan("")));
+  V q, q_huge, small = reduce_small(m, a, &q), is_usual = LE(a, real(a, 0x1p30));
+  at_math_rare rare;
+  at_math_rare_begin(m, &rare, LLVMBuildNot(m->b, is_usual, ""));
+  V huge = reduce_huge(m, x, &q_huge), finite = LT(a, real(a, __builtin_inf()));
+  huge = SEL(finite, huge, real(a, __builtin_nan("")));
+  huge = SEL(is_usual, small, huge);
+  q_huge = SEL(is_usual, q, q_huge);
+  at_math_rare_end(m, &rare);
+  *out_q = at_math_rare_value(m, &rare, q, q_huge);
+  return at_math_rare_value(m, &rare, small, huge);
 }
 
 // sin(r) and cos(r) for |r| <= pi/4, in r's type.

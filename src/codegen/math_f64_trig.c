@@ -3,25 +3,41 @@
 #include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
-V at_math_patch(const at_math *m, V y, V rare, const char *name, V x, V x2) {
+void at_math_rare_begin(const at_math *m, at_math_rare *r, V rare) {
   LLVMTypeRef t = LLVMTypeOf(rare);
   V any = rare;
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) {
     V mask = CAST(rare, LLVMIntTypeInContext(m->ctx, LLVMGetVectorSize(t)));
     any = INE(mask, whole(mask, 0));
   }
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(m->b);
-  V fn = LLVMGetBasicBlockParent(from);
+  r->from = LLVMGetInsertBlock(m->b);
+  V fn = LLVMGetBasicBlockParent(r->from);
   LLVMBasicBlockRef slow = LLVMAppendBasicBlockInContext(m->ctx, fn, "rare");
-  LLVMBasicBlockRef join = LLVMAppendBasicBlockInContext(m->ctx, fn, "");
-  LLVMBuildCondBr(m->b, any, slow, join);
+  r->join = LLVMAppendBasicBlockInContext(m->ctx, fn, "");
+  LLVMBuildCondBr(m->b, any, slow, r->join);
   LLVMPositionBuilderAtEnd(m->b, slow);
-  V patched = SEL(rare, at_math_call(m, name, x, x2), y);
-  LLVMBuildBr(m->b, join);
-  LLVMPositionBuilderAtEnd(m->b, join);
-  V phi = LLVMBuildPhi(m->b, LLVMTypeOf(y), "");
-  LLVMAddIncoming(phi, (V[]){y, patched}, (LLVMBasicBlockRef[]){from, slow}, 2);
+}
+
+void at_math_rare_end(const at_math *m, at_math_rare *r) {
+  r->slow = LLVMGetInsertBlock(m->b);
+  LLVMBuildBr(m->b, r->join);
+  LLVMPositionBuilderAtEnd(m->b, r->join);
+}
+
+V at_math_rare_value(const at_math *m, const at_math_rare *r, V usual,
+                     V other) {
+  V phi = LLVMBuildPhi(m->b, LLVMTypeOf(usual), "");
+  LLVMAddIncoming(phi, (V[]){usual, other},
+                  (LLVMBasicBlockRef[]){r->from, r->slow}, 2);
   return phi;
+}
+
+V at_math_patch(const at_math *m, V y, V rare, const char *name, V x, V x2) {
+  at_math_rare r;
+  at_math_rare_begin(m, &r, rare);
+  V patched = SEL(rare, at_math_call(m, name, x, x2), y);
+  at_math_rare_end(m, &r);
+  return at_math_rare_value(m, &r, y, patched);
 }
 
 // ---- sin, cos, tan

@@ -61,6 +61,7 @@ static inline LLVMTypeRef f64(const at_math *m, V like) {
 #define SEL(p, x, y) LLVMBuildSelect(m->b, p, x, y, "")
 #define LT(x, y) LLVMBuildFCmp(m->b, LLVMRealOLT, x, y, "")
 #define GT(x, y) LLVMBuildFCmp(m->b, LLVMRealOGT, x, y, "")
+#define LE(x, y) LLVMBuildFCmp(m->b, LLVMRealOLE, x, y, "")
 #define GE(x, y) LLVMBuildFCmp(m->b, LLVMRealOGE, x, y, "")
 #define EQ(x, y) LLVMBuildFCmp(m->b, LLVMRealOEQ, x, y, "")
 #define INE(x, y) LLVMBuildICmp(m->b, LLVMIntNE, x, y, "")
