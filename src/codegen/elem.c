@@ -180,17 +180,8 @@ at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p) {
   for (uint32_t d = 0; d < p->n; d++)
     vecs[d] = at_ix_uniform(&p->ix[d]) ? NULL : at_ix_vector(e, p->ix[d]);
   at_loop l;
-  at_branch exists;
-  LLVMValueRef mask = e->mask;
-  if (mask)  // of the lanes that are skipped
-    LLVMBuildStore(e->b, LLVMConstNull(at_em_widen(e, mem)), re);
-  if (mask && im)
-    LLVMBuildStore(e->b, LLVMConstNull(at_em_widen(e, elem)), im);
   e->lanes = 1;
-  e->mask = NULL;
   at_loop_range(e, &l, 0, lanes, 1);
-  if (mask)
-    at_if_begin(e, &exists, LLVMBuildExtractElement(e->b, mask, l.phi, ""));
   for (uint32_t d = 0; d < p->n; d++) {
     ix[d] = p->ix[d];
     if (!vecs[d]) continue;
@@ -203,10 +194,8 @@ at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p) {
   LLVMBuildStore(e->b, one.re, LLVMBuildGEP2(e->b, mem, re, &l.phi, 1, ""));
   if (im)
     LLVMBuildStore(e->b, one.im, LLVMBuildGEP2(e->b, mem, im, &l.phi, 1, ""));
-  if (mask) at_if_end(e, &exists);
   at_loop_end(e, &l);
   e->lanes = lanes;
-  e->mask = mask;
   at_val r = {LLVMBuildLoad2(e->b, at_em_widen(e, mem), re, ""), NULL};
   if (im) r.im = LLVMBuildLoad2(e->b, at_em_widen(e, mem), im, "");
   if (t == AT_PRED) r.re = at_em_decode(e, AT_PRED, r.re);

@@ -236,46 +236,6 @@ static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
   return guarded(e, n->operands[0], d, inside, hole, n->operands[1], none, p);
 }
 
-// The place in the operand of a concatenation that begins at `lo`, for where
-// digit `at` of d lies in it.
-static at_digits *part_of(at_em *e, const at_digits *d, uint32_t at, int64_t lo,
-                          int64_t size) {
-  at_digits *o = digits(e);
-  *o = *d;
-  o->extent[at] = size;
-  o->ix[at] = at_ix_addc(d->ix[at], -lo);
-  o->ix[at].lo = AT_MAX(o->ix[at].lo, 0);
-  o->ix[at].hi = AT_MIN(o->ix[at].hi, size - 1);
-  return o;
-}
-
-// A vector that reaches from one operand into others: the lanes of each by
-// masked loads.
-enum { STRADDLED = 4 };
-static at_val straddle(at_em *e, const at_node *n, const at_pos *p,
-                       const at_digits *d, uint32_t at, int64_t inner) {
-  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
-  if (n->num_operands > STRADDLED)
-    return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
-  at_val all = at_em_zero(e, n->types[0].dtype);
-  LLVMValueRef outer = e->mask;
-  for (uint32_t k = 0; k < n->num_operands; k++) {
-    int64_t size = at_value_type(n->operands[k])->dims[dim] * inner, lo = low;
-    low += size;
-    at_ix x = d->ix[at];
-    if (size == 0 || x.hi < lo || x.lo >= low) continue;
-    LLVMValueRef here = at_ix_within(e, x, lo, low);
-    uint32_t scope = at_em_scope_push(e);
-    e->mask = both(e, outer, here);
-    at_val v = at_em_elem(e, n->operands[k],
-                          pos_of(e, p, part_of(e, d, at, lo, size)));
-    e->mask = outer;
-    at_em_scope_pop(e, scope);
-    all = here ? choose(e, here, v, all) : v;
-  }
-  return all;
-}
-
 static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
   at_groups g;
@@ -300,7 +260,12 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
     LLVMValueRef in = all_within(e, x, lo, hi, &unknown);
     if (in) at_if_begin(e, &f, in);
     uint32_t inner = at_em_scope_push(e);
-    const at_digits *o = part_of(e, d, at, lo, size);
+    at_digits *o = digits(e);
+    *o = *d;
+    o->extent[at] = size;
+    o->ix[at] = at_ix_addc(x, -lo);
+    o->ix[at].lo = AT_MAX(o->ix[at].lo, 0);
+    o->ix[at].hi = AT_MIN(o->ix[at].hi, size - 1);
     slot_put(e, &s, at_em_elem(e, n->operands[k], pos_of(e, p, o)));
     at_em_scope_pop(e, inner);
     LLVMBuildBr(e->b, done);
@@ -312,7 +277,7 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   }
   if (!covered) {
     if (e->lanes > 1 && !at_ix_uniform(&x))
-      slot_put(e, &s, straddle(e, n, p, d, at, g.g[at].inner));
+      slot_put(e, &s, at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
     else
       slot_put(e, &s, at_em_zero(e, n->types[0].dtype));
     LLVMBuildBr(e->b, done);

@@ -64,9 +64,6 @@ struct at_em {
   uint64_t cpu;
   uint32_t lanes;      // of values emitted now; 1: scalars
   bool wide_index;     // index lanes are i64, else i32
-  // Lanes whose elements exist, where a vector reaches beyond an operand (lanes x
-  // i1); loads touch no memory for the others, which are 0. NULL: all.
-  LLVMValueRef mask;
   bool rewritten;      // the function may write what it has read: no load is
                        // of memory that stays as it is
   const char *prefix;  // of globals' names; unique in the module

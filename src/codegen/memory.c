@@ -24,22 +24,6 @@ static LLVMValueRef load_at(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   return v;
 }
 
-// The same of consecutive elements, those of e->mask alone; mask has a lane for
-// each of t.
-static LLVMValueRef load_some(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
-                              LLVMTypeRef t, LLVMValueRef i,
-                              LLVMValueRef mask) {
-  LLVMValueRef at = address(e, ptr, elem, i);
-  LLVMTypeRef types[2] = {t, LLVMTypeOf(at)};
-  unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
-  LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
-  LLVMValueRef align =
-      LLVMConstInt(at_em_int(e, 32), at_em_bits_of(elem) / 8, false);
-  LLVMValueRef args[4] = {at, align, mask, LLVMConstNull(t)};
-  return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
-                        args, 4, "");
-}
-
 // Lanes a, a + step, ... of v.
 static LLVMValueRef pick(at_em *e, LLVMValueRef v, uint32_t n, int first,
                          int step) {
@@ -58,18 +42,13 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   uint32_t bits = at_em_bits_of(elem);
   LLVMTypeRef i32 = at_em_int(e, 32), vt = at_em_widen(e, elem);
   LLVMValueRef ix = at_ix_vector(e, lin);
-  LLVMValueRef mask = LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1)));
-  if (e->mask) {
-    mask = e->mask;
-    ix = LLVMBuildSelect(e->b, mask, ix, LLVMConstNull(LLVMTypeOf(ix)), "");
-  }
   if (bits >= 32) {
     LLVMValueRef ptrs = LLVMBuildGEP2(e->b, elem, ptr, &ix, 1, "");
     LLVMTypeRef types[2] = {vt, LLVMTypeOf(ptrs)};
     unsigned id = LLVMLookupIntrinsicID("llvm.masked.gather", 18);
     LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
     LLVMValueRef args[4] = {ptrs, LLVMConstInt(i32, bits / 8, false),
-                            mask,
+                            LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1))),
                             LLVMGetPoison(vt)};
     return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
                           args, 4, "");
@@ -98,16 +77,6 @@ static void scatter(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
   }
 }
 
-// Every lane of a mask twice, for the two parts of complex numbers.
-static LLVMValueRef doubled(at_em *e, LLVMValueRef mask) {
-  LLVMTypeRef i32 = at_em_int(e, 32);
-  LLVMValueRef lane[2 * AT_EM_MAX_LANES];
-  for (uint32_t i = 0; i < 2 * e->lanes; i++)
-    lane[i] = LLVMConstInt(i32, i / 2, false);
-  return LLVMBuildShuffleVector(e->b, mask, mask,
-                                LLVMConstVector(lane, 2 * e->lanes), "");
-}
-
 static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                            at_ix lin, bool invariant) {
   at_val v;
@@ -123,10 +92,8 @@ static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   if (lin.lane == 1 && !lin.vec) {
     lin.lane = 0;
     LLVMValueRef i = at_ix_value(e, at_ix_mulc(e, lin, 2));
-    LLVMTypeRef t = LLVMVectorType(elem, 2 * e->lanes);
     LLVMValueRef both =
-        e->mask ? load_some(e, ptr, elem, t, i, doubled(e, e->mask))
-                : load_at(e, ptr, elem, t, i, invariant);
+        load_at(e, ptr, elem, LLVMVectorType(elem, 2 * e->lanes), i, invariant);
     v.re = pick(e, both, e->lanes, 0, 2);
     v.im = pick(e, both, e->lanes, 1, 2);
     return v;
@@ -154,11 +121,8 @@ at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
     int64_t lane = lin.lane;
     if (lane < 0) lin = at_ix_addc(lin, -((int64_t)e->lanes - 1));
     lin.lane = 0;
-    LLVMTypeRef vt = at_em_widen(e, elem);
-    LLVMValueRef at = at_ix_value(e, lin), mask = e->mask;
-    if (mask && lane < 0) mask = pick(e, mask, e->lanes, (int)e->lanes - 1, -1);
-    v = mask ? load_some(e, ptr, elem, vt, at, mask)
-             : load_at(e, ptr, elem, vt, at, invariant);
+    v = load_at(e, ptr, elem, at_em_widen(e, elem), at_ix_value(e, lin),
+                invariant);
     if (lane < 0) v = pick(e, v, e->lanes, (int)e->lanes - 1, -1);
   } else {
     v = gather(e, ptr, elem, lin, invariant);
