@@ -247,7 +247,9 @@ static void bench_product(const product *x, uint32_t t) {
   at_k_call call = {&par, &ragged, bufs, x->groups ? 4 : 3, NULL};
   at_rt_kernel id = x->groups ? AT_RT_RAGGED_DOT : AT_RT_GEMM;
   sample s = {b, b_n * es};
-  bound by = x->m <= 16 ? BY_READING : t == AT_F32 ? BY_FMA : BY_TILES;
+  bound by = x->m <= 16 && x->batch == 1 ? BY_READING
+             : t == AT_F32               ? BY_FMA
+                                         : BY_TILES;
   double flops =
       2.0 * (double)x->batch * (double)x->m * (double)x->n * (double)x->k;
   double work = by == BY_READING ? (double)s.bytes : flops;

@@ -184,30 +184,6 @@ static void add_microtile(const at_gemm_engine *e, int64_t kp, const char *a,
   }
 }
 
-// A tile that is done goes to C: while the next one is multiplied, if it can be
-// said how, else at once.
-static void finish_tile(const chunk *c, int64_t i0, int64_t j0, int rows,
-                        int cols, float *tile, at_gemm_put *put) {
-  const at_gemm_job *j = c->p->j;
-  bool plain = j->e->acc_type == AT_F32 && !j->bias &&
-               (j->c_type == AT_F32 || j->c_type == AT_BF16) &&
-               at_off_dense(&j->c_n, j0, cols) &&
-               at_off_uniform(&j->c_m, i0, rows);
-  if (!plain) {
-    at_gemm_store(j, c->c_off, i0, rows, j0, cols, tile, AT_GEMM_PANEL);
-    return;
-  }
-  int64_t es = at_dtype_bytes((at_dtype)j->c_type);
-  int64_t at = c->c_off + at_off(&j->c_m, i0) + at_off(&j->c_n, j0);
-  *put =
-      (at_gemm_put){.from = tile,
-                    .to = j->c + at * es,
-                    .stride = j->c_m.stride * es,
-                    .rows = rows,
-                    .columns = cols == AT_GEMM_PANEL ? ~0u : (1u << cols) - 1,
-                    .narrow = j->c_type == AT_BF16};
-}
-
 // What a task's share of a block of k reads of packed A and B.
 typedef struct share {
   const char *a, *b;
@@ -238,7 +214,8 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
                           uint32_t worker) {
   enum { PANEL = AT_GEMM_PANEL };
   const blocks *p = c->p;
-  const at_gemm_engine *e = p->j->e;
+  const at_gemm_job *j = p->j;
+  const at_gemm_engine *e = j->e;
   float *acc = (float *)(void *)c->s->acc;
   if (p->whole_acc)
     acc += ti * p->acc_ld + tj * PANEL;
@@ -268,6 +245,7 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
                            .ldc = PANEL,
                            .next_c = tile + PANEL * PANEL,
                            .go_on = k > 0 || !c->first,
+                           .half = s.rows - i <= 16,
                            .put = &put};
         if (i + PANEL < s.rows)
           x.next_a =
@@ -278,9 +256,9 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
         e->blocks->multiply(&x);
         put.rows = 0;
         if (last && c->last)
-          finish_tile(c, c->i0 + ti + i, c->j0 + tj + n,
-                      (int)AT_MIN(PANEL, s.rows - i),
-                      (int)AT_MIN(PANEL, s.cols - n), tile, &put);
+          at_gemm_finish_tile(j, c->c_off, c->i0 + ti + i,
+                              (int)AT_MIN(PANEL, s.rows - i), c->j0 + tj + n,
+                              (int)AT_MIN(PANEL, s.cols - n), tile, &put);
       }
   }
   if (put.rows) at_gemm_put_rows(&put, 0, put.rows);
@@ -575,9 +553,9 @@ static at_status check_types(const at_k_gemm_params *p) {
 static const at_gemm_engine *engine_for(const at_gemm_job *j, uint32_t acc) {
   enum { MIN_K = 16, MIN_WORK = 20 * 20 * 20 };
   const at_gemm_engine *e = at_gemm_engine_of(j->a_type, j->b_type, acc);
-  if (!e || !e->a_tiles || e->begin) return e;  // AMX has its own
+  if (!e || !e->a_tiles) return e;
   bool little = j->m < 32 && j->n < 32 && j->m * j->n * j->k < MIN_WORK;
-  bool shallow = e->acc_type == AT_F32 && j->k < MIN_K;
+  bool shallow = !e->begin && e->acc_type == AT_F32 && j->k < MIN_K;
   return little || shallow ? at_gemm_wide_engine(acc) : e;
 }
 
@@ -627,6 +605,7 @@ at_status at_k_gemm(const at_k_call *c) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;
     if (at_gemm_narrow(c->par, &j, &st)) return st;
+    if (at_gemm_strips(c->par, &j, &st)) return st;
     if (at_gemm_thin(c->par, &j, &st)) return st;
   }
   return at_gemm_run(c->par, &j);

@@ -150,7 +150,7 @@ AT_INLINE const char *fetch(const char *p, int lines) {
 // in B. Panels of B change from call to call: they pass the first cache by.
 #define AMX_BLOCK(name, feature, dp)                                        \
   AMX_TARGET(feature "," PUT_FEATURES)                                      \
-  static void name(const at_gemm_block *x) {                                \
+  AT_INLINE void name##_of(const at_gemm_block *x, const bool half) {       \
     const char *a = x->a, *b = x->b, *next_a = x->next_a;                   \
     const char *next_b = x->next_b, *next_c = (const char *)x->next_c;      \
     float *c = x->c;                                                        \
@@ -161,8 +161,8 @@ AT_INLINE const char *fetch(const char *p, int lines) {
     if (x->go_on) {                                                         \
       _tile_loadd(0, c, ld * 4);                                            \
       _tile_loadd(1, c + 16, ld * 4);                                       \
-      _tile_loadd(2, c + 16 * ld, ld * 4);                                  \
-      _tile_loadd(3, c + 16 * ld + 16, ld * 4);                             \
+      if (!half) _tile_loadd(2, c + 16 * ld, ld * 4);                       \
+      if (!half) _tile_loadd(3, c + 16 * ld + 16, ld * 4);                  \
     } else {                                                                \
       _tile_zero(0);                                                        \
       _tile_zero(1);                                                        \
@@ -179,11 +179,11 @@ AT_INLINE const char *fetch(const char *p, int lines) {
       _tile_stream_loadd(6, b, 128);                                        \
       _tile_loadd(4, a, 64);                                                \
       _tile_stream_loadd(7, b + 64, 128);                                   \
-      _tile_loadd(5, a + 1024, 64);                                         \
+      if (!half) _tile_loadd(5, a + 1024, 64);                              \
       dp(0, 4, 6);                                                          \
       dp(1, 4, 7);                                                          \
-      dp(2, 5, 6);                                                          \
-      dp(3, 5, 7);                                                          \
+      if (!half) dp(2, 5, 6);                                               \
+      if (!half) dp(3, 5, 7);                                               \
       if (row < rows) {                                                     \
         put_rows(put, row, AT_MIN(row + step, rows));                       \
         row += step;                                                        \
@@ -191,8 +191,15 @@ AT_INLINE const char *fetch(const char *p, int lines) {
     }                                                                       \
     _tile_stored(0, c, ld * 4);                                             \
     _tile_stored(1, c + 16, ld * 4);                                        \
-    _tile_stored(2, c + 16 * ld, ld * 4);                                   \
-    _tile_stored(3, c + 16 * ld + 16, ld * 4);                              \
+    if (!half) _tile_stored(2, c + 16 * ld, ld * 4);                        \
+    if (!half) _tile_stored(3, c + 16 * ld + 16, ld * 4);                   \
+  }                                                                         \
+  AMX_TARGET(feature "," PUT_FEATURES)                                      \
+  static void name(const at_gemm_block *x) {                                \
+    if (x->half)                                                            \
+      name##_of(x, true);                                                   \
+    else                                                                    \
+      name##_of(x, false);                                                  \
   }
 AMX_BLOCK(bf16_block, "amx-bf16", _tile_dpbf16ps)
 AMX_BLOCK(ss_block, "amx-int8", _tile_dpbssd)

@@ -97,6 +97,7 @@ typedef struct at_gemm_block {
   int64_t ldc;
   const float *next_c;  // where a tile lies that goes on next; NULL: unknown
   bool go_on;
+  bool half;  // only the first 16 rows are wanted; the others may be anything
   const at_gemm_put *put;  // done meanwhile, in other memory; NULL: nothing
 } at_gemm_block;
 // Between begin and end this thread runs nothing else that uses AMX tiles.
@@ -154,11 +155,22 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
                    int64_t rows, int64_t j0, int64_t cols, void *acc,
                    int64_t ld);
 
+// A tile of sums that is done, 32 columns wide, goes to rows [i0, i0 + rows)
+// and columns [j0, j0 + cols) of C: by `put`, if it can be said so, which the
+// caller then does, else at once.
+void at_gemm_finish_tile(const at_gemm_job *j, int64_t c_off, int64_t i0,
+                         int rows, int64_t j0, int cols, float *tile,
+                         at_gemm_put *put);
+// Packs a block, whatever its size, on this thread.
+void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to);
+
 // Few rows: streams B once, unpacked. Returns false when the shape is not its
 // own.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
 // A few tiles of rows: B is packed by the first of them, panel by panel.
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
+// The same on AMX.
+bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.
 bool at_gemm_small(const at_gemm_job *j);
 
