@@ -222,6 +222,7 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
   else
     acc = (float *)(void *)(c->s->acc + worker * c->acc_stride);
   at_gemm_put put = {.rows = 0};
+  bool once = c->first && c->last && c->kpad <= e->kc;
   for (int64_t k = 0; k < c->kpad; k += e->kc) {
     share s = share_of(c, ti, tj, k), next = {0};
     bool last = k + s.kp == c->kpad;
@@ -235,7 +236,9 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
         lines_for(across * next_groups * AT_GEMM_GROUP_BYTES, turns * groups);
     for (int64_t i = 0; i < s.rows; i += PANEL)
       for (int64_t n = 0; n < s.cols; n += PANEL, turn++) {
-        float *tile = acc + i * p->acc_ld + n * PANEL;
+        // Two take turns where nothing goes on: they stay in the first cache.
+        float *tile =
+            acc + (once ? turn % 2 * PANEL * PANEL : i * p->acc_ld + n * PANEL);
         at_gemm_block x = {.groups = groups,
                            .a = s.a + i / PANEL * panel,
                            .b = s.b + n / PANEL * panel,
@@ -243,7 +246,7 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
                            .lines_b = lines_b,
                            .c = tile,
                            .ldc = PANEL,
-                           .next_c = tile + PANEL * PANEL,
+                           .next_c = once ? NULL : tile + PANEL * PANEL,
                            .go_on = k > 0 || !c->first,
                            .half = s.rows - i <= 16,
                            .put = &put};

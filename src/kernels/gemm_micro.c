@@ -110,7 +110,7 @@ typedef struct engine_row {
 } engine_row;
 // First match of accumulator type and features wins.
 static const engine_row engines[] = {
-    {{"f32 avx512", AT_F32, AT_F32, 12, 32, 1, 1, 320, false, f32_v4_packed,
+    {{"f32 avx512", AT_F32, AT_F32, 12, 32, 1, 1, 256, false, f32_v4_packed,
       f32_v4_copying, 0, 0, 0},
      AT_CPU_AVX512},
     {{"f32 avx2", AT_F32, AT_F32, 6, 16, 1, 1, 256, false, f32_v3_packed,
