@@ -1,9 +1,11 @@
 // Speed of the runtime kernels: GFLOP/s or GB/s, and the part of this machine's
 // limit.
 //   kernels_bench [-t threads] [-f filter] [-c 1]
-// Limits are measured first: f32 FMA and a triad, on the same threads. With -c
-// 1 times are CPU time of the process, which on a busy machine says more (use
-// -t 1).
+// Limits are measured on the same threads: f32 FMA and a triad first, and
+// beside each product (-f gemm) what bounds it: FMA, bf16 tiles (AMX, else
+// pairs of AVX-512), or reading B. With -c 1 times are CPU time of the process,
+// which on a busy machine says more (use -t 1).
+#include <immintrin.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,30 +97,199 @@ static void report(const char *name, double t, double work, const char *unit,
 }
 static bool wanted(const char *name) { return !filter || strstr(name, filter); }
 
-static at_k_gemm_params gemm_params(uint32_t t, uint32_t out, int64_t m,
-                                    int64_t n, int64_t k, bool bt) {
-  at_k_gemm_params p = {.a = t, .b = t, .acc = AT_F32, .c = out};
-  p.m = (at_k_gemm_dims){1, {m}, {k}, {n}, {0}};
-  p.n = (at_k_gemm_dims){1, {n}, {bt ? k : 1}, {1}, {0}};
-  p.k = (at_k_gemm_dims){1, {k}, {1}, {bt ? 1 : n}, {0}};
+// ---- Products
+// What a product is measured against, sampled in turns with it, since others
+// may use the machine too.
+typedef enum bound { BY_FMA, BY_TILES, BY_READING } bound;
+typedef struct sample {
+  const char *read;  // BY_READING: what a product has to read
+  int64_t bytes;
+} sample;
+
+enum { SAMPLE_CHUNKS = 32, SAMPLE_ROUNDS = 2000 };
+static volatile float sink[64 * 16];
+
+#define CHAINS(T, zero, step)                    \
+  T acc[12];                                     \
+  for (int i = 0; i < 12; i++) acc[i] = (zero);  \
+  for (int64_t i = begin; i < end; i++)          \
+    for (int k = 0; k < SAMPLE_ROUNDS; k++)      \
+      for (int q = 0; q < 12; q++) {             \
+        __asm__ volatile("" : "+x"(acc[q]));     \
+        acc[q] = (step);                         \
+      }                                          \
+  for (int q = 1; q < 12; q++) acc[0] += acc[q]; \
+  sink[worker % 64 * 16] = acc[0][0];
+__attribute__((target("avx512f"))) static void fma_wide(void *arg,
+                                                        int64_t begin,
+                                                        int64_t end,
+                                                        uint32_t worker) {
+  __m512 x = _mm512_set1_ps(0.999f);
+  CHAINS(__m512, x, _mm512_fmadd_ps(acc[q], x, x))
+}
+__attribute__((target("avx2,fma"))) static void fma_narrow(void *arg,
+                                                           int64_t begin,
+                                                           int64_t end,
+                                                           uint32_t worker) {
+  __m256 x = _mm256_set1_ps(0.999f);
+  CHAINS(__m256, x, _mm256_fmadd_ps(acc[q], x, x))
+}
+__attribute__((target("avx512f,avx512bf16"))) static void pairs(
+    void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  __m512bh x = (__m512bh)_mm512_set1_epi16(0x3c00);
+  CHAINS(__m512, _mm512_set1_ps(1), _mm512_dpbf16_ps(acc[q], x, x))
+}
+__attribute__((target("amx-tile,amx-bf16"))) static void tiles(
+    void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  struct {
+    uint8_t palette, start, zero[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } cfg = {.palette = 1};
+  static const char zeros[1024];
+  for (int i = 0; i < 8; i++) cfg.bytes[i] = 64, cfg.rows[i] = 16;
+  _tile_loadconfig(&cfg);
+  _tile_loadd(4, zeros, 64), _tile_loadd(5, zeros, 64);
+  _tile_loadd(6, zeros, 64), _tile_loadd(7, zeros, 64);
+  _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
+  for (int64_t i = begin; i < end; i++)
+    for (int k = 0; k < SAMPLE_ROUNDS; k++) {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  _tile_release();
+}
+enum { READ_CHUNK = 1 << 18 };
+__attribute__((target("avx2"))) static void read_all(void *arg, int64_t begin,
+                                                     int64_t end,
+                                                     uint32_t worker) {
+  const sample *s = arg;
+  __m256i sum[4] = {{0}};
+  for (int64_t at = begin * READ_CHUNK;
+       at + 128 <= AT_MIN(end * READ_CHUNK, s->bytes); at += 128)
+    for (int q = 0; q < 4; q++) {
+      const void *p = s->read + at + 32 * q;
+      sum[q] = _mm256_xor_si256(sum[q], _mm256_loadu_si256(p));
+    }
+  sum[0] ^= sum[1] ^ sum[2] ^ sum[3];
+  sink[worker % 64 * 16] = (float)sum[0][0];
+}
+
+static double limit_rate(bound by, const sample *s) {
+  uint64_t cpu = at_cpu_features();
+  double work = (double)SAMPLE_CHUNKS * SAMPLE_ROUNDS, t = now();
+  int64_t chunks = SAMPLE_CHUNKS;
+  at_range_fn fn = cpu & AT_CPU_AVX512 ? fma_wide : fma_narrow;
+  work *= 12 * (cpu & AT_CPU_AVX512 ? 32 : 16);
+  if (by == BY_TILES && cpu & AT_CPU_AMX_BF16)
+    fn = tiles, work *= 4 * 16 * 16 * 64 / (12 * 32.0);
+  else if (by == BY_TILES && cpu & AT_CPU_AVX512_BF16)
+    fn = pairs, work *= 2;
+  if (by == BY_READING) {
+    fn = read_all, work = (double)s->bytes;
+    chunks = (s->bytes + READ_CHUNK - 1) / READ_CHUNK;
+  }
+  at_par_for(&par, chunks, 1, fn, (void *)s);
+  return work / (now() - t);
+}
+
+typedef struct product {
+  int64_t batch, m, n, k;
+  bool a_turned, b_turned;  // stored [k][m], [n][k]
+  int64_t groups;           // of rows, each with a B of its own; 0: one
+} product;
+
+static at_k_gemm_params product_params(const product *x, uint32_t t) {
+  at_k_gemm_params p = {.a = t, .b = t, .acc = AT_F32, .c = t};
+  int64_t m = x->m, n = x->n, k = x->k;
+  p.batch = (at_k_gemm_dims){1, {x->batch}, {m * k}, {k * n}, {m * n}};
+  p.m = (at_k_gemm_dims){1, {m}, {x->a_turned ? 1 : k}, {n}, {0}};
+  p.n = (at_k_gemm_dims){1, {n}, {x->b_turned ? k : 1}, {1}, {0}};
+  p.k = (at_k_gemm_dims){
+      1, {k}, {x->a_turned ? m : 1}, {x->b_turned ? 1 : n}, {0}};
   return p;
 }
 
-static void bench_gemm(const char *name, uint32_t t, int64_t m, int64_t n,
-                       int64_t k, bool bt) {
+// Groups of uneven sizes, some of them empty.
+static void fill_groups(int32_t *sizes, int64_t groups, int64_t rows) {
+  for (int64_t g = 0; g < groups; g++) sizes[g] = 0;
+  for (int64_t i = 0; i < rows; i++)
+    sizes[(int64_t)(rnd() % (uint64_t)groups * (rnd() % (uint64_t)groups)) /
+          groups]++;
+}
+
+static void bench_product(const product *x, uint32_t t) {
+  char name[80];
+  int at = snprintf(name, sizeof name, "gemm %s %s",
+                    t == AT_F32 ? "f32" : "bf16", x->groups ? "ragged " : "");
+  if (x->groups || x->batch > 1)
+    at += snprintf(name + at, sizeof name - (size_t)at, "%ld of ",
+                   x->groups ? x->groups : x->batch);
+  snprintf(name + at, sizeof name - (size_t)at, "%ldx%ldx%ld%s%s", x->m, x->n,
+           x->k, x->a_turned ? " aT" : "", x->b_turned ? " bT" : "");
   if (!wanted(name)) return;
-  at_k_gemm_params p = gemm_params(t, t, m, n, k, bt);
-  void *a = t == AT_F32 ? (void *)floats(m * k) : (void *)bf16s(m * k);
-  void *b = t == AT_F32 ? (void *)floats(n * k) : (void *)bf16s(n * k);
-  void *c = floats(m * n), *bufs[] = {a, b, c};
-  double s = time_kernel(AT_RT_GEMM, &p, bufs, 3),
-         flops = 2.0 * (double)m * (double)n * (double)k;
-  if (m <= 8)
-    report(name, s, (double)(n * k) * (t == AT_F32 ? 4 : 2), "GB/s",
-           peak_bytes);
-  else
-    report(name, s, flops, "GFLOP/s", peak_f32);
+  int64_t es = t == AT_F32 ? 4 : 2, copies = AT_MAX(x->groups, 1) * x->batch;
+  int64_t a_n = x->batch * x->m * x->k, b_n = copies * x->n * x->k;
+  void *a = t == AT_F32 ? (void *)floats(a_n) : (void *)bf16s(a_n);
+  void *b = t == AT_F32 ? (void *)floats(b_n) : (void *)bf16s(b_n);
+  void *c = floats(x->batch * x->m * x->n), *bufs[] = {a, b, c, c};
+  int32_t sizes[256];
+  at_k_ragged_params ragged = {.product = product_params(x, t),
+                               .sizes_type = AT_S32,
+                               .groups = x->groups,
+                               .group_stride = x->n * x->k};
+  if (x->groups) {
+    fill_groups(sizes, x->groups, x->m);
+    bufs[2] = sizes;
+  }
+  at_k_call call = {&par, &ragged, bufs, x->groups ? 4 : 3, NULL};
+  at_rt_kernel id = x->groups ? AT_RT_RAGGED_DOT : AT_RT_GEMM;
+  sample s = {b, b_n * es};
+  bound by = x->m <= 16 && x->batch == 1 ? BY_READING
+             : t == AT_F32               ? BY_FMA
+                                         : BY_TILES;
+  double flops =
+      2.0 * (double)x->batch * (double)x->m * (double)x->n * (double)x->k;
+  double work = by == BY_READING ? (double)s.bytes : flops;
+  double best = 1e9, limit = 0, until = now() + 0.4;
+  for (int i = 0; i < 4 || now() < until; i++) {
+    limit = fmax(limit, limit_rate(by, &s));
+    warm_used = 0;
+    double start = now();
+    at_status st = at_k_of(id)->run(&call);
+    best = fmin(best, now() - start);
+    if (!at_ok(st)) {
+      printf("%s: %s\n", name, at_status_message(st));
+      at_status_free(st);
+      break;
+    }
+  }
+  report(name, best, work, by == BY_READING ? "GB/s" : "GFLOP/s", limit);
   free(a), free(b), free(c);
+}
+
+static void bench_products(void) {
+  static const product all[] = {
+      {1, 64, 64, 64, 0, 0, 0},       {1, 128, 128, 128, 0, 0, 0},
+      {1, 256, 256, 256, 0, 0, 0},    {1, 512, 512, 512, 0, 0, 0},
+      {1, 1024, 1024, 1024, 0, 0, 0}, {1, 1024, 1024, 1024, 0, 1, 0},
+      {1, 1024, 1024, 1024, 1, 0, 0}, {1, 2048, 2048, 2048, 0, 0, 0},
+      {1, 4096, 1024, 1024, 0, 0, 0}, {48, 512, 512, 64, 0, 1, 0},
+      {48, 512, 64, 512, 0, 0, 0},    {1000, 4, 4, 4, 0, 0, 0},
+      {1000, 8, 8, 8, 0, 0, 0},       {1000, 16, 16, 16, 0, 0, 0},
+      {1000, 32, 32, 32, 0, 0, 0},    {500, 64, 64, 64, 0, 0, 0},
+      {1, 2048, 1024, 512, 0, 0, 8},  {1, 2048, 1024, 1024, 0, 0, 64},
+      {1, 512, 512, 256, 0, 0, 16},   {1, 1, 4096, 4096, 0, 0, 0},
+      {1, 1, 4096, 4096, 0, 1, 0},    {1, 4, 4096, 4096, 0, 0, 0},
+      {1, 4, 4096, 4096, 0, 1, 0},    {1, 8, 4096, 4096, 0, 0, 0},
+      {1, 8, 4096, 4096, 0, 1, 0},    {1, 16, 4096, 4096, 0, 0, 0},
+      {1, 16, 4096, 4096, 0, 1, 0},   {1, 16, 2048, 512, 0, 0, 0},
+      {1, 32, 2048, 512, 0, 0, 0}};
+  for (int t = 0; t < 2; t++)
+    for (size_t i = 0; i < AT_LEN(all); i++)
+      bench_product(&all[i], t ? AT_BF16 : AT_F32);
 }
 
 static void bench_conv(void) {
@@ -344,28 +515,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   measure_limits();
-  static const int64_t cubes[] = {64, 128, 256, 1024, 2048};
-  for (int t = 0; t < 2; t++) {
-    uint32_t type = t ? AT_BF16 : AT_F32;
-    const char *tn = t ? "bf16" : "f32";
-    char name[64];
-    for (size_t i = 0; i < AT_LEN(cubes); i++) {
-      snprintf(name, sizeof name, "gemm %s %ld", tn, cubes[i]);
-      bench_gemm(name, type, cubes[i], cubes[i], cubes[i], false);
-    }
-    snprintf(name, sizeof name, "gemm %s 1024 bT", tn);
-    bench_gemm(name, type, 1024, 1024, 1024, true);
-    for (int64_t m = 1; m <= 8; m *= 8)
-      for (int bt = 0; bt < 2; bt++) {
-        snprintf(name, sizeof name, "gemm %s m=%ld 4096%s", tn, m,
-                 bt ? " bT" : "");
-        bench_gemm(name, type, m, 4096, 4096, bt);
-      }
-    snprintf(name, sizeof name, "gemm %s 16x2048x512", tn);
-    bench_gemm(name, type, 16, 2048, 512, false);
-    snprintf(name, sizeof name, "gemm %s 32x2048x512", tn);
-    bench_gemm(name, type, 32, 2048, 512, false);
-  }
+  bench_products();
   bench_conv();
   bench_memory();
   bench_sort();

@@ -304,3 +304,26 @@ def gpt_train_step(dtype):
 
 WORKLOADS["gpt_train_step_f32"] = gpt_train_step("f32")
 WORKLOADS["gpt_train_step_bf16"] = gpt_train_step("bf16")
+
+
+def experts(dtype, groups=8, rows=2048, d=512, hidden=1024):
+    """A mixture of experts after routing: rows sorted by expert, two products, and the gradients of all."""
+    def make_work():
+        def layer(x, up, down, sizes):
+            h = jax.nn.silu(jax.lax.ragged_dot(x, up, sizes))
+            return jax.lax.ragged_dot(h, down, sizes)
+
+        def fn(x, up, down, sizes, dy):
+            y, vjp = jax.vjp(lambda *a: layer(*a, sizes), x, up, down)
+            return (y,) + vjp(dy)
+        sizes = np.bincount(below(groups * groups, rows) % (groups + 1) % groups, minlength=groups).astype(np.int32)
+        inputs = [normal(rows, d, dtype=dtype), normal(groups, d, hidden, dtype=dtype, scale=d ** -.5, seed=1),
+                  normal(groups, hidden, d, dtype=dtype, scale=hidden ** -.5, seed=2), sizes,
+                  normal(rows, d, dtype=dtype, seed=3)]
+        return Work(fn, inputs, flops=12 * rows * d * hidden, dtype=dtype,
+                    tolerance=5e-2 if dtype == "bf16" else 1e-3)
+    return make_work
+
+
+WORKLOADS["experts_vjp_f32"] = experts("f32")
+WORKLOADS["experts_vjp_bf16"] = experts("bf16")

@@ -40,6 +40,21 @@ typedef struct at_k_gemm_params {
   at_k_gemm_dims batch, m, n, k;
 } at_k_gemm_params;
 
+// Which dimension of A the groups divide: a free one (each group has its own B), one of
+// k (each group has its own C), or a batch (what no group has is zero).
+typedef enum at_k_ragged_kind { AT_RAGGED_ROWS, AT_RAGGED_K, AT_RAGGED_BATCH } at_k_ragged_kind;
+typedef struct at_k_ragged_params {
+  at_k_gemm_params product;  // of all groups together; no epilogue
+  uint32_t kind;             // at_k_ragged_kind
+  uint32_t dim;              // which dimension of product.m, .k or .batch
+  uint32_t sizes_type;       // integers
+  // Sizes have a row for each index of the first so many dimensions of batch and m; both
+  // 0: one row.
+  uint32_t batch_dims, m_dims;
+  int64_t groups;
+  int64_t group_stride;  // elements from group to group: ROWS in B, K in C
+} at_k_ragged_params;
+
 typedef struct at_k_conv_params {
   uint32_t lhs, rhs, out;  // at_dtype
   uint32_t spatial_rank;

@@ -49,12 +49,14 @@ static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
   return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32) : (wide ? AT_U64 : AT_U32);
 }
 
-static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
+// A product of operands 0 and 1. Dimensions `group` of the second are of no kind; those of
+// the result begin with number `at`. False: the kernel has no such product.
+static bool read_dot(const at_node *n, at_dims group, uint32_t at, at_k_gemm_params *p) {
   const at_type *ta = operand_type(n, 0), *tb = operand_type(n, 1), *tc = &n->types[0];
   at_dtype acc = accumulator(ta->dtype, tb->dtype, tc->dtype);
   if (acc == AT_INVALID || ta->rank > AT_K_MAX_RANK || tb->rank > AT_K_MAX_RANK ||
       tc->rank > AT_K_MAX_RANK)
-    return AT_OK;
+    return false;
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
   at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
@@ -63,38 +65,101 @@ static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_row_major_strides(at_type_dims(ta), sa);
   at_row_major_strides(at_type_dims(tb), sb);
   at_row_major_strides(at_type_dims(tc), sc);
-  at_k_gemm_params p = {.a = ta->dtype, .b = tb->dtype, .acc = acc, .c = tc->dtype};
-  uint32_t at = 0;
+  *p = (at_k_gemm_params){.a = ta->dtype, .b = tb->dtype, .acc = acc, .c = tc->dtype};
   for (uint32_t i = 0; i < lb.rank; i++, at++) {
-    p.batch.size[i] = ta->dims[lb.ptr[i]];
-    p.batch.stride_x[i] = sa[lb.ptr[i]];
-    p.batch.stride_y[i] = sb[rb.ptr[i]];
-    p.batch.stride_z[i] = sc[at];
+    p->batch.size[i] = ta->dims[lb.ptr[i]];
+    p->batch.stride_x[i] = sa[lb.ptr[i]];
+    p->batch.stride_y[i] = sb[rb.ptr[i]];
+    p->batch.stride_z[i] = sc[at];
   }
-  p.batch.rank = lb.rank;
+  p->batch.rank = lb.rank;
   for (uint32_t d = 0; d < ta->rank; d++) {
     if (has(lb, d) || has(lc, d)) continue;
-    p.m.size[p.m.rank] = ta->dims[d];
-    p.m.stride_x[p.m.rank] = sa[d];
-    p.m.stride_y[p.m.rank++] = sc[at++];
+    p->m.size[p->m.rank] = ta->dims[d];
+    p->m.stride_x[p->m.rank] = sa[d];
+    p->m.stride_y[p->m.rank++] = sc[at++];
   }
   for (uint32_t d = 0; d < tb->rank; d++) {
-    if (has(rb, d) || has(rc, d)) continue;
-    p.n.size[p.n.rank] = tb->dims[d];
-    p.n.stride_x[p.n.rank] = sb[d];
-    p.n.stride_y[p.n.rank++] = sc[at++];
+    if (has(rb, d) || has(rc, d) || has(group, d)) continue;
+    p->n.size[p->n.rank] = tb->dims[d];
+    p->n.stride_x[p->n.rank] = sb[d];
+    p->n.stride_y[p->n.rank++] = sc[at++];
   }
-  double k = 1;
   for (uint32_t i = 0; i < lc.rank; i++) {
-    p.k.size[i] = ta->dims[lc.ptr[i]];
-    p.k.stride_x[i] = sa[lc.ptr[i]];
-    p.k.stride_y[i] = sb[rc.ptr[i]];
-    k *= (double)ta->dims[lc.ptr[i]];
+    p->k.size[i] = ta->dims[lc.ptr[i]];
+    p->k.stride_x[i] = sa[lc.ptr[i]];
+    p->k.stride_y[i] = sb[rc.ptr[i]];
   }
-  p.k.rank = lc.rank;
-  p.b_is_constant = n->operands[1].node->op == AT_OP_CONSTANT;
-  double flops = 2.0 * k * (double)at_type_elements(tc);
-  return finish(out, a, AT_RT_GEMM, &p, sizeof p, n, flops / 50.0 + 200);
+  p->k.rank = lc.rank;
+  p->b_is_constant = n->operands[1].node->op == AT_OP_CONSTANT;
+  return true;
+}
+
+// One thread's, for a product with the sizes of all its dimensions.
+static double dot_ns(const at_node *n) {
+  const at_type *a = operand_type(n, 0);
+  at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+  double flops = 2.0 * (double)at_type_elements(&n->types[0]);
+  for (uint32_t i = 0; i < lc.rank; i++) flops *= (double)a->dims[lc.ptr[i]];
+  return flops / 50.0 + 200;
+}
+
+static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_k_gemm_params p;
+  if (!read_dot(n, (at_dims){NULL, 0}, 0, &p)) return AT_OK;
+  return finish(out, a, AT_RT_GEMM, &p, sizeof p, n, dot_ns(n));
+}
+
+// Rows of sizes are for the batches and, before the ragged dimension, the free dimensions.
+static bool sizes_fit(const at_type *sizes, at_k_ragged_params *p) {
+  const at_k_gemm_dims *batch = &p->product.batch, *m = &p->product.m;
+  if (sizes->rank == 1) return true;
+  p->batch_dims = p->kind == AT_RAGGED_BATCH ? p->dim : batch->rank;
+  p->m_dims = p->kind == AT_RAGGED_ROWS ? p->dim : 0;
+  if (sizes->rank - 1 != p->batch_dims + p->m_dims) return false;
+  for (uint32_t i = 0; i + 1 < sizes->rank; i++) {
+    bool by_batch = i < p->batch_dims;
+    int64_t want = by_batch ? batch->size[i] : m->size[i - p->batch_dims];
+    if (sizes->dims[i] != want) return false;
+  }
+  return p->kind != AT_RAGGED_K || p->dim == 0;
+}
+
+// Where `d` stands in `list`.
+static uint32_t place_in(at_dims list, int64_t d) {
+  uint32_t i = 0;
+  while (i < list.rank && list.ptr[i] != d) i++;
+  return i;
+}
+
+static at_status choose_ragged_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+  at_dims group = at_node_ints(n, AT_ATTR_RHS_GROUP_DIMENSIONS);
+  int64_t dim = at_node_ints(n, AT_ATTR_LHS_RAGGED_DIMENSIONS).ptr[0];
+  const at_type *b = operand_type(n, 1), *sizes = operand_type(n, 2);
+  at_k_ragged_params p = {.kind = AT_RAGGED_ROWS, .sizes_type = sizes->dtype};
+  p.groups = sizes->dims[sizes->rank - 1];
+  if (has(lc, dim)) {
+    p.kind = AT_RAGGED_K;
+    p.dim = place_in(lc, dim);
+  } else if (has(lb, dim)) {
+    p.kind = AT_RAGGED_BATCH;
+    p.dim = place_in(lb, dim);
+  } else {
+    for (uint32_t d = 0; d < dim; d++) p.dim += !has(lb, d) && !has(lc, d);
+  }
+  if (!read_dot(n, group, p.kind == AT_RAGGED_K, &p.product)) return AT_OK;
+  if (!sizes_fit(sizes, &p)) return AT_OK;
+  if (group.rank) {
+    int64_t sb[AT_K_MAX_RANK];
+    at_row_major_strides(at_type_dims(b), sb);
+    p.group_stride = sb[group.ptr[0]];
+  } else if (p.kind == AT_RAGGED_K && p.groups > 0) {
+    p.group_stride = at_type_elements(&n->types[0]) / p.groups;
+  }
+  double ns = dot_ns(n) / (p.kind == AT_RAGGED_K ? AT_MAX(p.groups, 1) : 1);
+  return finish(out, a, AT_RT_RAGGED_DOT, &p, sizeof p, n, ns);
 }
 
 // ---- Convolution
@@ -410,6 +475,7 @@ static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out)
 // ---- Table
 static const struct { at_op op; choose_fn choose; } rows[] = {
     {AT_OP_DOT_GENERAL, choose_dot},
+    {AT_OP_RAGGED_DOT, choose_ragged_dot},
     {AT_OP_CONVOLUTION, choose_conv},
     {AT_OP_TRANSPOSE, choose_transpose},
     {AT_OP_COPY, choose_copy},

@@ -11,6 +11,7 @@ typedef struct blocks {
       kc;          // chunk sizes (A: mc x kc, B: kc x nc are packed at once)
   int64_t mt, nt;  // task tile
   int64_t acc_ld;  // columns of an accumulator row
+  bool tiled;      // accumulators are dense tiles, panel of columns by panel
   bool whole_acc;  // k has several chunks and C cannot hold the sums
   size_t a_bytes, b_bytes, acc_bytes, raw_bytes, total_bytes;
 } blocks;
@@ -39,16 +40,27 @@ static bool c_direct(const at_gemm_job *j, int64_t i0, int64_t rows, int64_t j0,
          at_off_uniform(&j->c_m, i0, rows);
 }
 
+// The size of parts of n, each of at most `most` and but for the last of whole
+// steps.
+static int64_t even_part(int64_t n, int64_t most, int64_t step) {
+  int64_t parts = at_k_ceil_div(n, at_k_round_up(most, step));
+  return at_k_round_up(at_k_ceil_div(n, parts), step);
+}
+
 static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
   const at_gemm_engine *e = j->e;
   int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
   int64_t acc = at_dtype_bytes((at_dtype)e->acc_type);
   *p = (blocks){.j = j};
-  p->mc = AT_MIN(at_k_round_up(j->m, e->mr), at_k_round_up(MAX_MC, e->mr));
-  p->nc = AT_MIN(at_k_round_up(j->n, e->nr), at_k_round_up(MAX_NC, e->nr));
+  p->mc = even_part(j->m, MAX_MC, e->mr);
+  p->nc = even_part(j->n, MAX_NC, e->nr);
   p->kc = AT_MIN(at_k_round_up(j->k, e->kstep), (int64_t)MAX_KC_BLOCKS * e->kc);
-  p->mt = AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, 384 / e->mr));
-  p->nt = AT_MIN(p->nc, AT_MAX(e->nr, 512));
+  p->tiled = e->blocks && !j->add;
+  // Of tiles: the sums, the panels of B of a block of k and those of the next
+  // fill most of the second cache.
+  p->mt =
+      AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, (p->tiled ? 512 : 384) / e->mr));
+  p->nt = AT_MIN(p->nc, AT_MAX(e->nr, p->tiled ? 256 : 512));
   // Enough tasks to share out, as long as a task keeps a few microtiles.
   while (threads > 1 &&
          at_k_ceil_div(p->mc, p->mt) * at_k_ceil_div(p->nc, p->nt) <
@@ -62,7 +74,7 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
     else
       break;
   }
-  p->whole_acc = j->k > p->kc && !c_direct(j, 0, j->m, 0, j->n);
+  p->whole_acc = j->k > p->kc && (p->tiled || !c_direct(j, 0, j->m, 0, j->n));
   p->acc_ld = p->whole_acc ? p->nc : p->nt;
   p->a_bytes = (size_t)at_k_round_up(p->mc * p->kc * es, 64);
   p->b_bytes = (size_t)at_k_round_up(p->nc * p->kc * es, 64);
@@ -172,6 +184,89 @@ static void add_microtile(const at_gemm_engine *e, int64_t kp, const char *a,
   }
 }
 
+// What a task's share of a block of k reads of packed A and B.
+typedef struct share {
+  const char *a, *b;
+  int64_t kp, rows, cols;
+} share;
+
+static share share_of(const chunk *c, int64_t ti, int64_t tj, int64_t k) {
+  const blocks *p = c->p;
+  const at_gemm_engine *e = p->j->e;
+  int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
+  int64_t kp = AT_MIN(e->kc, c->kpad - k);
+  int64_t a = k * at_k_round_up(c->rows, e->mr) + ti * kp;
+  int64_t b = k * at_k_round_up(c->cols, e->nr) + tj * kp;
+  return (share){c->s->a + a * es, c->s->b + b * es, kp,
+                 AT_MIN(p->mt, c->rows - ti), AT_MIN(p->nt, c->cols - tj)};
+}
+
+// Lines of `bytes` to fetch for each of so many groups, where they are enough
+// to matter and few enough to be in time.
+static int lines_for(int64_t bytes, int64_t groups) {
+  int64_t lines = at_k_ceil_div(bytes, 64 * groups);
+  return lines > 8 ? 0 : (int)lines;
+}
+
+// One task of an engine with blocks, from row ti and column tj of the chunk.
+// A panel of A stays in the first cache while B's go by.
+static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
+                          uint32_t worker) {
+  enum { PANEL = AT_GEMM_PANEL };
+  const blocks *p = c->p;
+  const at_gemm_job *j = p->j;
+  const at_gemm_engine *e = j->e;
+  float *acc = (float *)(void *)c->s->acc;
+  if (p->whole_acc)
+    acc += ti * p->acc_ld + tj * PANEL;
+  else
+    acc = (float *)(void *)(c->s->acc + worker * c->acc_stride);
+  at_gemm_put put = {.rows = 0};
+  bool once = c->first && c->last && c->kpad <= e->kc;
+  for (int64_t k = 0; k < c->kpad; k += e->kc) {
+    share s = share_of(c, ti, tj, k), next = {0};
+    bool last = k + s.kp == c->kpad;
+    if (!last) next = share_of(c, ti, tj, k + s.kp);
+    int64_t groups = s.kp / e->kstep, panel = groups * AT_GEMM_GROUP_BYTES;
+    int64_t across = at_k_ceil_div(s.cols, PANEL), turn = 0;
+    int64_t turns = across * at_k_ceil_div(s.rows, PANEL);
+    int64_t next_groups = next.kp / e->kstep;
+    int lines_a = lines_for(panel, across * groups);
+    int lines_b =
+        lines_for(across * next_groups * AT_GEMM_GROUP_BYTES, turns * groups);
+    for (int64_t i = 0; i < s.rows; i += PANEL)
+      for (int64_t n = 0; n < s.cols; n += PANEL, turn++) {
+        // Two take turns where nothing goes on: they stay in the first cache.
+        float *tile =
+            acc + (once ? turn % 2 * PANEL * PANEL : i * p->acc_ld + n * PANEL);
+        at_gemm_block x = {.groups = groups,
+                           .a = s.a + i / PANEL * panel,
+                           .b = s.b + n / PANEL * panel,
+                           .lines_a = lines_a,
+                           .lines_b = lines_b,
+                           .c = tile,
+                           .ldc = PANEL,
+                           .next_c = once ? NULL : tile + PANEL * PANEL,
+                           .go_on = k > 0 || !c->first,
+                           .half = s.rows - i <= 16,
+                           .put = &put};
+        if (i + PANEL < s.rows)
+          x.next_a =
+              (const char *)x.a + panel + n / PANEL * groups * lines_a * 64;
+        else if (!last)
+          x.next_a = next.a + n / PANEL * groups * lines_a * 64;
+        if (!last) x.next_b = next.b + turn * groups * lines_b * 64;
+        e->blocks->multiply(&x);
+        put.rows = 0;
+        if (last && c->last)
+          at_gemm_finish_tile(j, c->c_off, c->i0 + ti + i,
+                              (int)AT_MIN(PANEL, s.rows - i), c->j0 + tj + n,
+                              (int)AT_MIN(PANEL, s.cols - n), tile, &put);
+      }
+  }
+  if (put.rows) at_gemm_put_rows(&put, 0, put.rows);
+}
+
 static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const chunk *c = arg;
   const blocks *p = c->p;
@@ -186,6 +281,10 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     int64_t ti = t / c->tiles_n * p->mt, tj = t % c->tiles_n * p->nt;
     int64_t rows = AT_MIN(p->mt, c->rows - ti),
             cols = AT_MIN(p->nt, c->cols - tj);
+    if (p->tiled) {
+      tiles_of_task(c, ti, tj, worker);
+      continue;
+    }
     int64_t i0 = c->i0 + ti, j0 = c->j0 + tj;
     bool direct = c_direct(j, i0, rows, j0, cols);
     char *out;
@@ -457,9 +556,9 @@ static at_status check_types(const at_k_gemm_params *p) {
 static const at_gemm_engine *engine_for(const at_gemm_job *j, uint32_t acc) {
   enum { MIN_K = 16, MIN_WORK = 20 * 20 * 20 };
   const at_gemm_engine *e = at_gemm_engine_of(j->a_type, j->b_type, acc);
-  if (!e || !e->a_tiles || e->begin) return e;  // AMX has its own
+  if (!e || !e->a_tiles) return e;
   bool little = j->m < 32 && j->n < 32 && j->m * j->n * j->k < MIN_WORK;
-  bool shallow = e->acc_type == AT_F32 && j->k < MIN_K;
+  bool shallow = !e->begin && e->acc_type == AT_F32 && j->k < MIN_K;
   return little || shallow ? at_gemm_wide_engine(acc) : e;
 }
 
@@ -509,6 +608,7 @@ at_status at_k_gemm(const at_k_call *c) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;
     if (at_gemm_narrow(c->par, &j, &st)) return st;
+    if (at_gemm_strips(c->par, &j, &st)) return st;
     if (at_gemm_thin(c->par, &j, &st)) return st;
   }
   return at_gemm_run(c->par, &j);

@@ -141,83 +141,94 @@ __attribute__((target(PUT_FEATURES))) void at_gemm_put_rows(
   put_rows(x, begin, end);
 }
 
-// A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
-// in B. Panels of B change from call to call: they pass the first cache by.
-AMX_TARGET("amx-bf16," PUT_FEATURES)
-static void block(const at_gemm_block *x) {
-  const char *a = x->a, *b = x->b, *next_a = x->next_a, *next_b = x->next_b;
-  float *c = x->c;
-  const int64_t ld = x->ldc;
-  const at_gemm_put *put = x->put;
-  const int rows = put->rows;
-  int row = 0, step = rows ? (rows + (int)x->groups - 1) / (int)x->groups : 0;
-  if (x->go_on) {
-    _tile_loadd(0, c, ld * 4);
-    _tile_loadd(1, c + 16, ld * 4);
-    _tile_loadd(2, c + 16 * ld, ld * 4);
-    _tile_loadd(3, c + 16 * ld + 16, ld * 4);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  for (int64_t g = 0; g < x->groups; g++, a += 2048, b += 2048) {
-    if (next_a) {
-      __builtin_prefetch(next_a, 0, 2);
-      __builtin_prefetch(next_a + 64, 0, 2);
-      next_a += AT_GEMM_AHEAD_A;
-    }
-    if (next_b) {
-      for (int i = 0; i < 32; i++) __builtin_prefetch(next_b + 64 * i, 0, 2);
-      next_b += 2048;
-    }
-    _tile_stream_loadd(6, b, 128);
-    _tile_loadd(4, a, 64);
-    _tile_stream_loadd(7, b + 64, 128);
-    _tile_loadd(5, a + 1024, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    if (row < rows) {
-      put_rows(put, row, AT_MIN(row + step, rows));
-      row += step;
-    }
-  }
-  _tile_stored(0, c, ld * 4);
-  _tile_stored(1, c + 16, ld * 4);
-  _tile_stored(2, c + 16 * ld, ld * 4);
-  _tile_stored(3, c + 16 * ld + 16, ld * 4);
+AT_INLINE const char *fetch(const char *p, int lines) {
+  for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+  return p + 64 * lines;
 }
 
-static const at_gemm_blocks bf16_blocks = {block, begin, end, 0};
+// A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
+// in B. Panels of B change from call to call: they pass the first cache by.
+#define AMX_BLOCK(name, feature, dp)                                        \
+  AMX_TARGET(feature "," PUT_FEATURES)                                      \
+  AT_INLINE void name##_of(const at_gemm_block *x, const bool half) {       \
+    const char *a = x->a, *b = x->b, *next_a = x->next_a;                   \
+    const char *next_b = x->next_b, *next_c = (const char *)x->next_c;      \
+    float *c = x->c;                                                        \
+    const int64_t ld = x->ldc;                                              \
+    const at_gemm_put *put = x->put;                                        \
+    const int rows = put->rows, groups = (int)x->groups;                    \
+    int row = 0, step = rows ? (rows + groups - 1) / groups : 0;            \
+    if (x->go_on) {                                                         \
+      _tile_loadd(0, c, ld * 4);                                            \
+      _tile_loadd(1, c + 16, ld * 4);                                       \
+      if (!half) _tile_loadd(2, c + 16 * ld, ld * 4);                       \
+      if (!half) _tile_loadd(3, c + 16 * ld + 16, ld * 4);                  \
+    } else {                                                                \
+      _tile_zero(0);                                                        \
+      _tile_zero(1);                                                        \
+      _tile_zero(2);                                                        \
+      _tile_zero(3);                                                        \
+    }                                                                       \
+    for (int g = 0; g < groups; g++, a += 2048, b += 2048) {                \
+      if (next_a) next_a = fetch(next_a, x->lines_a);                       \
+      if (next_b) next_b = fetch(next_b, x->lines_b);                       \
+      if (next_c) {                                                         \
+        for (int i = 0; i < 4; i++) __builtin_prefetch(next_c + 64 * i, 1); \
+        next_c += 256;                                                      \
+      }                                                                     \
+      _tile_stream_loadd(6, b, 128);                                        \
+      _tile_loadd(4, a, 64);                                                \
+      _tile_stream_loadd(7, b + 64, 128);                                   \
+      if (!half) _tile_loadd(5, a + 1024, 64);                              \
+      dp(0, 4, 6);                                                          \
+      dp(1, 4, 7);                                                          \
+      if (!half) dp(2, 5, 6);                                               \
+      if (!half) dp(3, 5, 7);                                               \
+      if (row < rows) {                                                     \
+        put_rows(put, row, AT_MIN(row + step, rows));                       \
+        row += step;                                                        \
+      }                                                                     \
+    }                                                                       \
+    _tile_stored(0, c, ld * 4);                                             \
+    _tile_stored(1, c + 16, ld * 4);                                        \
+    if (!half) _tile_stored(2, c + 16 * ld, ld * 4);                        \
+    if (!half) _tile_stored(3, c + 16 * ld + 16, ld * 4);                   \
+  }                                                                         \
+  AMX_TARGET(feature "," PUT_FEATURES)                                      \
+  static void name(const at_gemm_block *x) {                                \
+    if (x->half)                                                            \
+      name##_of(x, true);                                                   \
+    else                                                                    \
+      name##_of(x, false);                                                  \
+  }
+AMX_BLOCK(bf16_block, "amx-bf16", _tile_dpbf16ps)
+AMX_BLOCK(ss_block, "amx-int8", _tile_dpbssd)
+AMX_BLOCK(su_block, "amx-int8", _tile_dpbsud)
+AMX_BLOCK(us_block, "amx-int8", _tile_dpbusd)
+AMX_BLOCK(uu_block, "amx-int8", _tile_dpbuud)
+
+static const at_gemm_blocks bf16_blocks = {bf16_block, begin, end, 0};
+static const at_gemm_blocks int8_blocks[2][2] = {
+    {{ss_block, begin, end, 0}, {su_block, begin, end, 0}},
+    {{us_block, begin, end, 0}, {uu_block, begin, end, 0}}};
 
 const at_gemm_blocks *at_gemm_amx_blocks(void) {
   return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) ? &bf16_blocks : NULL;
 }
 
-static const at_gemm_engine bf16_engine = {"bf16 amx",
-                                           AT_BF16,
-                                           AT_F32,
-                                           32,
-                                           32,
-                                           2,
-                                           32,
-                                           512,
-                                           true,
-                                           bf16_micro,
-                                           0,
-                                           begin,
-                                           end};
-#define INT8_ENGINE(a, b, fn)                                    \
-  {                                                              \
-    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, \
-        begin, end                       \
+static const at_gemm_engine bf16_engine = {
+    "bf16 amx", AT_BF16, AT_F32,     32, 32,    2,   32,
+    512,        true,    bf16_micro, 0,  begin, end, &bf16_blocks};
+#define INT8_ENGINE(a, b, fn, blocks)                                        \
+  {                                                                          \
+    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, begin, end, \
+        blocks                                                               \
   }
 static const at_gemm_engine int8_engines[2][2] = {
-    {INT8_ENGINE(s, s, ss_micro), INT8_ENGINE(s, u, su_micro)},
-    {INT8_ENGINE(u, s, us_micro), INT8_ENGINE(u, u, uu_micro)}};
+    {INT8_ENGINE(s, s, ss_micro, &int8_blocks[0][0]),
+     INT8_ENGINE(s, u, su_micro, &int8_blocks[0][1])},
+    {INT8_ENGINE(u, s, us_micro, &int8_blocks[1][0]),
+     INT8_ENGINE(u, u, uu_micro, &int8_blocks[1][1])}};
 
 static int int8_kind(uint32_t t) {
   switch (t) {

@@ -1,7 +1,7 @@
 // Products of blocks that come again and again, as in the steps of a grid: bf16
-// on AMX or AVX-512 with each operand packed on its own, so that a packed block serves
-// every product that it takes part in. f32 operands are rounded to bf16 as they
-// are packed.
+// on AMX or AVX-512 with each operand packed on its own, so that a packed block
+// serves every product that it takes part in. f32 operands are rounded to bf16
+// as they are packed.
 #include "kernels/gemm_pairs.h"
 
 enum {
@@ -93,7 +93,8 @@ typedef struct packing {
 // apart.
 AT_INLINE uint8_t *place(const packing *p, int64_t outer, int64_t group) {
   int64_t panel = outer / PANEL, in = outer % PANEL;
-  uint8_t *tile = p->to + (panel * at_gemm_groups(p->m->k) + group) * GROUP_BYTES;
+  uint8_t *tile =
+      p->to + (panel * at_gemm_groups(p->m->k) + group) * GROUP_BYTES;
   return tile + in * (p->columns ? 4 : GROUP * 2);
 }
 
@@ -102,15 +103,15 @@ AT_PAIRS AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
                                     int64_t o, int64_t group, int64_t outer,
                                     int64_t inner) {
   const at_k_matrix *m = p->m;
-  const uint8_t *from = (const uint8_t *)m->p + o * m->outer_stride +
-                        group * GROUP * m->k_stride;
+  const uint8_t *from =
+      (const uint8_t *)m->p + o * m->outer_stride + group * GROUP * m->k_stride;
   at_pairs v[16];
   for (int i = 0; i < 16; i++) {
     bool there = along ? i < outer : outer > 0 && 2 * i < inner;
     v[i] = !there  ? (at_pairs){0}
            : along ? at_pairs_along_k(type, from + i * m->outer_stride, inner)
                    : at_pairs_across_k(type, from + 2 * i * m->k_stride,
-                                   m->k_stride, outer, 2 * i + 1 < inner);
+                                       m->k_stride, outer, 2 * i + 1 < inner);
   }
   if (along == p->columns) transpose(v);
   uint8_t *to = place(p, o, group);
@@ -180,6 +181,11 @@ void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
   packing p = {m, to, columns};
   int64_t grain = MIN_WORK / 4 / (PANEL * m->k) + 1;
   at_par_for(par, at_k_ceil_div(m->outer, PANEL), grain, pack_range, &p);
+}
+
+void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to) {
+  packing p = {m, to, columns};
+  pack_range(&p, 0, at_k_ceil_div(m->outer, PANEL), 0);
 }
 
 // Whole squares of rows that were just computed, and so lie in a near cache.

@@ -23,6 +23,8 @@ static inline bool at_off_dense(const at_gemm_off *o, int64_t i, int64_t n) {
   return n <= 1 || (o->stride == 1 && at_off_uniform(o, i, n));
 }
 
+typedef struct at_gemm_blocks at_gemm_blocks;
+
 typedef struct at_gemm_engine {
   const char *name;
   uint32_t pack_type;  // element type of packed A and B
@@ -42,6 +44,9 @@ typedef struct at_gemm_engine {
                   void *c, int64_t ldc, int mr, bool add, void *packed);
   void (*begin)(void);  // per task: AMX loads and releases its tiles
   void (*end)(void);
+  // The same product into tiles that lie dense, which C is made of at the end.
+  // NULL: micro writes to C at once.
+  const at_gemm_blocks *blocks;
 } at_gemm_engine;
 
 // The engine for operands of these types, by the features of this CPU. NULL:
@@ -79,27 +84,29 @@ typedef struct at_gemm_put {
 void at_gemm_put_rows(const at_gemm_put *x, int begin, int end);
 
 // c[i * ldc + j], all 32 x 32 of it: sums over groups of 32 k, which go on from
-// what c holds (or, block by block, are added to it) or begin with zeros. A is [group][32 rows][32 k], B
-// [group][16][32 columns][2], both bf16.
+// what c holds (or, block by block, are added to it) or begin with zeros. A is
+// [group][32 rows][32 k], B [group][16][32 columns][2], both bf16.
 typedef struct at_gemm_block {
   int64_t groups;
   const void *a, *b;
-  // Fetched into the second cache meanwhile, AT_GEMM_AHEAD_A bytes of one and a
-  // group of the other for each group; NULL: nothing.
+  // Fetched into the second cache meanwhile, so many lines of 64 bytes for each
+  // group; NULL: nothing.
   const void *next_a, *next_b;
+  int lines_a, lines_b;
   float *c;
   int64_t ldc;
+  const float *next_c;  // where a tile lies that goes on next; NULL: unknown
   bool go_on;
+  bool half;  // only the first 16 rows are wanted; the others may be anything
   const at_gemm_put *put;  // done meanwhile, in other memory; NULL: nothing
 } at_gemm_block;
-enum { AT_GEMM_AHEAD_A = 128 };
 // Between begin and end this thread runs nothing else that uses AMX tiles.
-typedef struct at_gemm_blocks {
+struct at_gemm_blocks {
   void (*multiply)(const at_gemm_block *x);
   void (*begin)(void);
   void (*end)(void);
   int64_t whole;  // groups whose sum is added to c whole where it goes on
-} at_gemm_blocks;
+};
 // By the features of this CPU. NULL: packed blocks are not for it.
 const at_gemm_blocks *at_gemm_blocks_of(void);
 const at_gemm_blocks *at_gemm_amx_blocks(void);
@@ -148,11 +155,22 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
                    int64_t rows, int64_t j0, int64_t cols, void *acc,
                    int64_t ld);
 
+// A tile of sums that is done, 32 columns wide, goes to rows [i0, i0 + rows)
+// and columns [j0, j0 + cols) of C: by `put`, if it can be said so, which the
+// caller then does, else at once.
+void at_gemm_finish_tile(const at_gemm_job *j, int64_t c_off, int64_t i0,
+                         int rows, int64_t j0, int cols, float *tile,
+                         at_gemm_put *put);
+// Packs a block, whatever its size, on this thread.
+void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to);
+
 // Few rows: streams B once, unpacked. Returns false when the shape is not its
 // own.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
 // A few tiles of rows: B is packed by the first of them, panel by panel.
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
+// The same on AMX.
+bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.
 bool at_gemm_small(const at_gemm_job *j);
 

@@ -399,3 +399,25 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
     }
   }
 }
+
+void at_gemm_finish_tile(const at_gemm_job *j, int64_t c_off, int64_t i0,
+                         int rows, int64_t j0, int cols, float *tile,
+                         at_gemm_put *put) {
+  bool plain = j->e->acc_type == AT_F32 && !j->bias &&
+               (j->c_type == AT_F32 || j->c_type == AT_BF16) &&
+               at_off_dense(&j->c_n, j0, cols) &&
+               at_off_uniform(&j->c_m, i0, rows);
+  if (!plain) {
+    at_gemm_store(j, c_off, i0, rows, j0, cols, tile, AT_GEMM_PANEL);
+    return;
+  }
+  int64_t es = at_dtype_bytes((at_dtype)j->c_type);
+  int64_t at = c_off + at_off(&j->c_m, i0) + at_off(&j->c_n, j0);
+  *put =
+      (at_gemm_put){.from = tile,
+                    .to = j->c + at * es,
+                    .stride = j->c_m.stride * es,
+                    .rows = rows,
+                    .columns = cols == AT_GEMM_PANEL ? ~0u : (1u << cols) - 1,
+                    .narrow = j->c_type == AT_BF16};
+}

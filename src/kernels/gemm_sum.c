@@ -5,11 +5,13 @@
 
 enum {
   PANEL = AT_GEMM_PANEL,
+  GROUP_LINES = AT_GEMM_GROUP_BYTES / 64,
   // k of one pass over C: a panel of A stays in the first cache. A part that is
   // added to C is summed apart up to here, as by a matrix unit that adds whole
   // products to an accumulator.
   PASS_GROUPS = 16,
   STRIP = 16,  // panels of columns
+  AHEAD_A = GROUP_LINES / STRIP,
   MIN_WORK = 1 << 20
 };
 
@@ -163,7 +165,9 @@ static void multiply_part(strip *x, int64_t p) {
   int64_t groups = at_gemm_groups(part->k), column = x->column / PANEL;
   int64_t parts = x->s->num_parts;
   for (int64_t g = 0; g < groups; g += PASS_GROUPS) {
-    at_gemm_block b = {.groups = AT_MIN((int64_t)PASS_GROUPS, groups - g)};
+    at_gemm_block b = {.groups = AT_MIN((int64_t)PASS_GROUPS, groups - g),
+                       .lines_a = AHEAD_A,
+                       .lines_b = GROUP_LINES};
     look_ahead(x, p, g, &b);
     const char *ahead_b = b.next_b;
     bool first = p == 0 && g == 0;
@@ -177,8 +181,7 @@ static void multiply_part(strip *x, int64_t p) {
         multiply_apart(x, j, &b, first, last);
       else
         multiply_on(x, j, &b, first, last);
-      if (b.next_a)
-        b.next_a = (const char *)b.next_a + b.groups * AT_GEMM_AHEAD_A;
+      if (b.next_a) b.next_a = (const char *)b.next_a + b.groups * AHEAD_A * 64;
     }
   }
 }
