@@ -2,13 +2,11 @@
 // fft_kernels.c with
 //   NAME prefix, REAL element, WIDTH lanes, ATTR target attribute.
 // No include guard: it is included once per family.
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
+#define CAT(a, b) AT_LANES_PASTE(a, b, , )
 #define FN(name) CAT(NAME, name)
 #define VEC FN(_vec)
 #define FREE_VEC FN(_free_vec)  // anywhere in memory
-#define SHUFFLE(a, b, which) __builtin_shufflevector(a, b, CAT(CAT(which, _), WIDTH))
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define SHUFFLE(a, b, which) AT_LANES_SHUFFLE(a, b, which, WIDTH)
 typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL))));
 typedef REAL FREE_VEC
     __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
@@ -34,7 +32,7 @@ typedef REAL FREE_VEC
   do {                                                                          \
     const REAL h = (REAL)M_SQRT1_2;                                             \
     VEC sr[4], si[4], dr[4], di[4];                                             \
-    UNROLL for (int k = 0; k < 4; k++) {                                        \
+    AT_LANES_UNROLL for (int k = 0; k < 4; k++) {                                        \
       sr[k] = ar[k] + ar[k + 4], si[k] = ai[k] + ai[k + 4];                     \
       dr[k] = ar[k] - ar[k + 4], di[k] = ai[k] - ai[k + 4];                     \
     }                                                                           \
@@ -55,13 +53,13 @@ typedef REAL FREE_VEC
     for (int64_t p = 0; p < m; p++, tw += 2 * (R - 1))                        \
       for (int64_t q = 0; q < s; q++) {                                       \
         VEC ar[R], ai[R], yr[R], yi[R];                                       \
-        UNROLL for (int k = 0; k < R; k++) {                                  \
+        AT_LANES_UNROLL for (int k = 0; k < R; k++) {                                  \
           ar[k] = xr[q + s * (p + m * k)], ai[k] = xi[q + s * (p + m * k)];   \
         }                                                                     \
         CAT(BUTTERFLY_, R)(ar, ai, yr, yi);                                   \
         int64_t at = q + s * R * p;                                           \
         outr[at] = yr[0], outi[at] = yi[0];                                   \
-        UNROLL for (int j = 1; j < R; j++) {                                  \
+        AT_LANES_UNROLL for (int j = 1; j < R; j++) {                                  \
           if (turn) {                                                         \
             VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0}; \
             outr[at + s * j] = yr[j] * wr - yi[j] * wi;                       \
@@ -94,7 +92,7 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st, const VEC
     for (int64_t q = 0; q < s; q++) {
       VEC tr[6], ti[6], ur[6], ui[6];
       VEC a0r = xr[q + s * p], a0i = xi[q + s * p], sumr = a0r, sumi = a0i;
-      UNROLL for (int k = 1; k <= h; k++) {
+      AT_LANES_UNROLL for (int k = 1; k <= h; k++) {
         VEC br = xr[q + s * (p + m * k)], bi = xi[q + s * (p + m * k)];
         VEC cr = xr[q + s * (p + m * (r - k))], ci = xi[q + s * (p + m * (r - k))];
         tr[k - 1] = br + cr, ti[k - 1] = bi + ci;
@@ -103,9 +101,9 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st, const VEC
       }
       int64_t at = q + s * r * p;
       outr[at] = sumr, outi[at] = sumi;
-      UNROLL for (int j = 1; j <= h; j++) {
+      AT_LANES_UNROLL for (int j = 1; j <= h; j++) {
         VEC er = a0r, ei = a0i, fr = (VEC){0}, fi = (VEC){0};
-        UNROLL for (int k = 1; k <= h; k++) {
+        AT_LANES_UNROLL for (int k = 1; k <= h; k++) {
           REAL c = co[j * k % r], d = si[j * k % r];
           er += tr[k - 1] * c, ei += ti[k - 1] * c;
           fr += ui[k - 1] * d, fi += ur[k - 1] * d;
@@ -279,20 +277,12 @@ static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s, int64_t fi
 }
 
 ATTR AT_INLINE void FN(_transpose)(VEC *v) {
-#define SWAP(d)                                          \
-  UNROLL for (int i = 0; i < WIDTH; i++) {               \
-    if (i & d) continue;                                 \
-    VEC a = v[i], b = v[i + d];                          \
-    v[i] = SHUFFLE(a, b, LOW_##d);                       \
-    v[i + d] = SHUFFLE(a, b, HIGH_##d);                  \
-  }
 #if WIDTH == 16
-  SWAP(8)
+  AT_LANES_SWAP(VEC, v, 8, WIDTH)
 #endif
-  SWAP(4)
-  SWAP(2)
-  SWAP(1)
-#undef SWAP
+  AT_LANES_SWAP(VEC, v, 4, WIDTH)
+  AT_LANES_SWAP(VEC, v, 2, WIDTH)
+  AT_LANES_SWAP(VEC, v, 1, WIDTH)
 }
 
 // Dense lines: blocks of WIDTH / 2 complex elements of WIDTH lines are square.
@@ -300,9 +290,9 @@ ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re, VEC *im
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
-    UNROLL for (int l = 0; l < WIDTH; l++) v[l] = *(const FREE_VEC *)(at[l] + 2 * i);
+    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] = *(const FREE_VEC *)(at[l] + 2 * i);
     FN(_transpose)(v);
-    UNROLL for (int k = 0; k < WIDTH / 2; k++) re[i + k] = v[2 * k], im[i + k] = v[2 * k + 1];
+    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) re[i + k] = v[2 * k], im[i + k] = v[2 * k + 1];
   }
   return i;
 }
@@ -311,12 +301,12 @@ ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n, 
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
-    UNROLL for (int k = 0; k < WIDTH / 2; k++) {
+    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) {
       v[2 * k] = re[i + k] * scale, v[2 * k + 1] = im[i + k] * scale;
     }
     FN(_transpose)(v);
     if (lanes == WIDTH) {
-      UNROLL for (int l = 0; l < WIDTH; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
+      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
     } else {
       for (int64_t l = 0; l < lanes; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
     }
@@ -429,13 +419,11 @@ ATTR static void FN(_group)(const at_fft_pass *p, int64_t first, void *work) {
 #undef BUTTERFLY_4
 #undef BUTTERFLY_8
 #undef FOUR
-#undef UNROLL
 #undef SHUFFLE
 #undef VEC
 #undef FREE_VEC
 #undef FN
 #undef CAT
-#undef CAT_
 #undef NAME
 #undef REAL
 #undef WIDTH
