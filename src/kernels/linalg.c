@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "kernels/linalg_blocked.h"
 #include "kernels/linalg_lanes.h"
 
 enum { NO_TRANSPOSE = 1, TRANSPOSED = 2, ADJOINT = 3 };  // at_transpose_a
@@ -339,6 +340,7 @@ at_status at_k_cholesky(const at_k_call *c) {
   AT_TRY(linalg_prepare(c, "cholesky", 2, cholesky_one, &r));
   if (r.p->n == 0) return AT_OK;
   if (at_lanes_fit(AT_LANES_CHOLESKY, r.p)) return at_lanes_run(c, AT_LANES_CHOLESKY);
+  if (at_blocked_fits(r.p, r.p->n)) return at_blocked_cholesky(c);
   return linalg_run(c, &r, r.p->n * r.p->n, 0);
 }
 
@@ -349,6 +351,7 @@ at_status at_k_triangular_solve(const at_k_call *c) {
              "triangular_solve: unknown transpose_a %u", r.p->transpose_a);
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
   if (at_lanes_fit(AT_LANES_SOLVE, r.p)) return at_lanes_run(c, AT_LANES_SOLVE);
+  if (at_blocked_fits(r.p, r.p->left_side ? r.p->m : r.p->n)) return at_blocked_solve(c);
   int64_t k = r.p->left_side ? r.p->m : r.p->n;
   return linalg_run(c, &r, k * k + r.p->m * r.p->n, 0);
 }
@@ -360,6 +363,7 @@ at_status at_k_qr(const at_k_call *c) {
   AT_TRY(linalg_prepare(c, "qr", 3, qr_one, &r));
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
   if (at_lanes_fit(AT_LANES_QR, r.p)) return at_lanes_run(c, AT_LANES_QR);
+  if (at_blocked_fits(r.p, AT_MIN(r.p->m, r.p->n))) return at_blocked_qr(c);
   r.work = (int)AT_MAX(1, r.p->n) * WORK_BLOCK;
   return linalg_run(c, &r,
                     2 * r.p->m * r.p->n + AT_MIN(r.p->m, r.p->n) + r.work, 0);
@@ -373,6 +377,7 @@ at_status at_k_householder_product(const at_k_call *c) {
              r.p->m, r.p->n, r.p->k);
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
   if (at_lanes_fit(AT_LANES_PRODUCT, r.p)) return at_lanes_run(c, AT_LANES_PRODUCT);
+  if (at_blocked_fits(r.p, r.p->k)) return at_blocked_product(c);
   r.work = (int)AT_MAX(1, r.p->n) * WORK_BLOCK;
   return linalg_run(c, &r, 2 * r.p->m * r.p->n + r.p->k + r.work, 0);
 }
@@ -387,6 +392,7 @@ at_status at_k_lu(const at_k_call *c) {
     return AT_OK;
   }
   if (at_lanes_fit(AT_LANES_LU, r.p)) return at_lanes_run(c, AT_LANES_LU);
+  if (at_blocked_fits(r.p, AT_MIN(r.p->m, r.p->n))) return at_blocked_lu(c);
   return linalg_run(c, &r, 2 * r.p->m * r.p->n, 0);
 }
 
