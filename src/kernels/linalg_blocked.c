@@ -264,6 +264,14 @@ static void make_v(const blocked *b, int64_t rows, int64_t w) {
   }
 }
 
+static at_status join(blocked *b, int64_t rows, int64_t w, const char *tau) {
+  make_v(b, rows, w);
+  at_view v = view(b->panel, 1, rows), g = view(b->factor, w, 1);
+  AT_TRY(multiply(b, g, turned(v), v, w, w, rows));
+  b->f->join(g.p, w, tau, b->t);
+  return AT_OK;
+}
+
 // a (rows x n) = (1 - v t v') a, or with t' where `turn`; v is the panel.
 static at_status reflect(blocked *b, at_view a, int64_t rows, int64_t n, int64_t w, bool turn,
                          char *mem) {
@@ -292,8 +300,7 @@ at_status at_blocked_qr(const at_k_call *c) {
       b.f->copy(panel, corner, rows, w, false);
       b.f->qr(b.panel, rows, w, tau + j * b.es);
       b.f->copy(corner, panel, rows, w, false);
-      make_v(&b, rows, w);
-      b.f->join(b.panel, rows, w, tau + j * b.es, b.t);
+      AT_TRY(join(&b, rows, w, tau + j * b.es));
       AT_TRY(reflect(&b, at(&b, a, j, j + w), rows, n - j - w, w, true, mem));
     }
   }
@@ -319,8 +326,7 @@ at_status at_blocked_product(const at_k_call *c) {
     for (int64_t j = (k - 1) / BLOCK * BLOCK; j >= 0; j -= BLOCK) {
       int64_t w = AT_MIN(BLOCK, k - j), rows = m - j;
       b.f->copy(view(b.panel, 1, rows), at(&b, from, j, j), rows, w, false);
-      make_v(&b, rows, w);
-      b.f->join(b.panel, rows, w, tau + j * es, b.t);
+      AT_TRY(join(&b, rows, w, tau + j * es));
       AT_TRY(reflect(&b, at(&b, q, j, j), rows, n - j, w, false, mem));
     }
   }

@@ -2,14 +2,17 @@
 
 #include <math.h>
 
+#include "kernels/lanes.h"
+
 #pragma STDC FP_CONTRACT ON
 
-enum { LANE_BYTES = 64, TILE = 4 };  // vectors of a tile of columns
+enum { TILE = 4 };  // vectors of a tile of columns
 
 #define NAME(f) f32_v3_##f
 #define REAL float
 #define WORD int32_t
 #define SQRT sqrtf
+#define WIDTH 16
 #define ATTR
 #include "kernels/linalg_panel_template.h"
 
@@ -17,6 +20,7 @@ enum { LANE_BYTES = 64, TILE = 4 };  // vectors of a tile of columns
 #define REAL float
 #define WORD int32_t
 #define SQRT sqrtf
+#define WIDTH 16
 #define ATTR AT_V4_WIDE
 #include "kernels/linalg_panel_template.h"
 
@@ -24,6 +28,7 @@ enum { LANE_BYTES = 64, TILE = 4 };  // vectors of a tile of columns
 #define REAL double
 #define WORD int64_t
 #define SQRT sqrt
+#define WIDTH 8
 #define ATTR
 #include "kernels/linalg_panel_template.h"
 
@@ -31,6 +36,7 @@ enum { LANE_BYTES = 64, TILE = 4 };  // vectors of a tile of columns
 #define REAL double
 #define WORD int64_t
 #define SQRT sqrt
+#define WIDTH 8
 #define ATTR AT_V4_WIDE
 #include "kernels/linalg_panel_template.h"
 

@@ -11,7 +11,7 @@ typedef struct at_view {
 } at_view;
 
 typedef struct at_panel_fns {
-  // to = from, rows x columns; times -1 where `negative`.
+  // to = from, rows x columns; times -1 where `negative`. Both have dense rows or columns.
   void (*copy)(at_view to, at_view from, int64_t rows, int64_t columns, bool negative);
   // Columns [begin, end) of the dense rows of x: t x = b for `n` rows. t is lower if `forward`.
   void (*solve)(at_view t, bool forward, bool unit, int64_t n, at_view x, int64_t begin,
@@ -24,9 +24,9 @@ typedef struct at_panel_fns {
   void (*lu)(void *p, int64_t rows, int64_t columns, int32_t *pivots);
   // p holds columns of `rows` elements: reflectors below the diagonal in place, and tau.
   void (*qr)(void *p, int64_t rows, int64_t columns, void *tau);
-  // t (columns x columns, dense, upper) of 1 - v t v^T, v the columns of `rows` elements with
-  // ones on the diagonal and zeros above it.
-  void (*join)(const void *v, int64_t rows, int64_t columns, const void *tau, void *t);
+  // t (columns x columns, dense, upper) of 1 - v t v^T, from the products v^T v, where v is the
+  // reflectors with ones on the diagonal and zeros above it.
+  void (*join)(const void *products, int64_t columns, const void *tau, void *t);
   // Swaps rows i and pivots[i], for i < count, in columns [begin, end).
   void (*swap)(at_view a, const int32_t *pivots, int64_t count, int64_t begin, int64_t end);
 } at_panel_fns;

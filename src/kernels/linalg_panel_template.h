@@ -1,20 +1,52 @@
 // Body of the panels of one element type and target; included by linalg_panel.c with
-//   NAME(f) names, REAL element, WORD integer of its size, SQRT, ATTR target attribute.
+//   NAME(f) names, REAL element, WIDTH elements of a vector, WORD integer of its size, SQRT, ATTR target attribute.
 // No include guard: it is included once per family.
-#define LANES ((int64_t)(LANE_BYTES / sizeof(REAL)))
+#define LANES ((int64_t)WIDTH)
 #define VEC NAME(vec)
-typedef REAL VEC __attribute__((vector_size(LANE_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 #define AT(v, i, j) (((REAL *)(v).p)[(i) * (v).down + (j) * (v).right])
+
+// Where the rows of one are the columns of the other, both dense: squares in registers.
+ATTR static void NAME(copy_turned)(at_view to, at_view from, int64_t rows, int64_t columns,
+                                   REAL sign) {
+  int64_t i = 0;
+  for (; i + WIDTH <= rows; i += WIDTH) {
+    int64_t j = 0;
+    for (; j + WIDTH <= columns; j += WIDTH) {
+      VEC v[WIDTH];
+      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] = *(VEC *)&AT(from, i, j + l) * sign;
+#if WIDTH == 16
+      AT_LANES_SWAP(VEC, v, 8, WIDTH)
+#endif
+      AT_LANES_SWAP(VEC, v, 4, WIDTH)
+      AT_LANES_SWAP(VEC, v, 2, WIDTH)
+      AT_LANES_SWAP(VEC, v, 1, WIDTH)
+      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *(VEC *)&AT(to, i + l, j) = v[l];
+    }
+    for (; j < columns; j++)
+      for (int64_t l = i; l < i + WIDTH; l++) AT(to, l, j) = AT(from, l, j) * sign;
+  }
+  for (; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) AT(to, i, j) = AT(from, i, j) * sign;
+}
 
 ATTR static void NAME(copy)(at_view to, at_view from, int64_t rows, int64_t columns,
                             bool negative) {
-  enum { BLOCK = 16 };
   REAL sign = negative ? -1 : 1;
-  for (int64_t i0 = 0; i0 < rows; i0 += BLOCK)
-    for (int64_t j0 = 0; j0 < columns; j0 += BLOCK)
-      for (int64_t i = i0; i < AT_MIN(i0 + BLOCK, rows); i++)
-        for (int64_t j = j0; j < AT_MIN(j0 + BLOCK, columns); j++)
-          AT(to, i, j) = AT(from, i, j) * sign;
+  if (to.right != 1) {  // then its columns are dense: the same copy, seen from the side
+    to = (at_view){to.p, to.right, to.down}, from = (at_view){from.p, from.right, from.down};
+    int64_t t = rows;
+    rows = columns, columns = t;
+  }
+  if (from.right != 1) {
+    NAME(copy_turned)(to, from, rows, columns, sign);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i++) {
+    REAL *restrict x = &AT(to, i, 0);
+    const REAL *restrict y = &AT(from, i, 0);
+    for (int64_t j = 0; j < columns; j++) x[j] = y[j] * sign;
+  }
 }
 
 ATTR static void NAME(subtract)(at_view c, at_view t, int64_t begin, int64_t end,
@@ -152,19 +184,15 @@ ATTR static void NAME(qr)(void *p, int64_t rows, int64_t columns, void *tau) {
   }
 }
 
-ATTR static void NAME(join)(const void *v, int64_t rows, int64_t columns, const void *tau,
-                            void *to) {
-  const REAL *a = v, *w = tau;
+ATTR static void NAME(join)(const void *products, int64_t columns, const void *tau, void *to) {
+  const REAL *g = products, *w = tau;
   REAL *t = to;
   memset(t, 0, (size_t)(columns * columns) * sizeof *t);
   for (int64_t c = 0; c < columns; c++) {
-    REAL with[128];
-    for (int64_t k = 0; k < c; k++)
-      with[k] = -w[c] * NAME(dot)(a + k * rows + c, a + c * rows + c, rows - c);
     for (int64_t i = 0; i < c; i++) {
       REAL s = 0;
-      for (int64_t k = i; k < c; k++) s += t[i * columns + k] * with[k];
-      t[i * columns + c] = s;
+      for (int64_t k = i; k < c; k++) s += t[i * columns + k] * g[c * columns + k];
+      t[i * columns + c] = -w[c] * s;
     }
     t[c * columns + c] = w[c];
   }
@@ -189,4 +217,5 @@ ATTR static void NAME(swap)(at_view a, const int32_t *pivots, int64_t count, int
 #undef REAL
 #undef WORD
 #undef SQRT
+#undef WIDTH
 #undef ATTR
