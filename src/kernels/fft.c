@@ -32,19 +32,22 @@ typedef struct pass_run {
   size_t work_bytes;
 } pass_run;
 
-static void group_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void group_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const pass_run *r = arg;
   for (int64_t g = begin; g < end; g++)
-    r->f->k->group(r->pass, g * r->f->k->lanes, r->work + worker * r->work_bytes);
+    r->f->k->group(r->pass, g * r->f->k->lanes,
+                   r->work + worker * r->work_bytes);
 }
 
 // spread: over all threads; else by this one, with the first worker's memory.
-static void pass_go(const fft *f, const at_fft_pass *p, char *work, size_t work_bytes,
-                    bool spread) {
+static void pass_go(const fft *f, const at_fft_pass *p, char *work,
+                    size_t work_bytes, bool spread) {
   pass_run r = {f, p, work, work_bytes};
   int64_t groups = at_k_ceil_div(p->lines, f->k->lanes);
   if (spread)
-    at_par_for(f->par, groups, 8192 / (p->plan->n * f->k->lanes) + 1, group_range, &r);
+    at_par_for(f->par, groups, 8192 / (p->plan->n * f->k->lanes) + 1,
+               group_range, &r);
   else
     group_range(&r, 0, groups, 0);
 }
@@ -60,8 +63,8 @@ typedef struct long_run {
   size_t mem_bytes, line_bytes, work_bytes;
 } long_run;
 
-// Parts of a worker's memory: `temp` lies between the two passes; `mid` holds complex lines
-// beside those of the caller.
+// Parts of a worker's memory: `temp` lies between the two passes; `mid` holds
+// complex lines beside those of the caller.
 typedef struct long_mem {
   char *temp, *mid, *work;
 } long_mem;
@@ -71,22 +74,35 @@ static long_mem memory_of(const long_run *r, uint32_t worker) {
   return (long_mem){p, p + r->line_bytes, p + 2 * r->line_bytes};
 }
 
-static void matrix(const long_run *r, const at_fft_plan *plan, const long_mem *m, at_fft_side src,
-                   at_fft_side dst, bool inverse, double scale) {
+static void matrix(const long_run *r, const at_fft_plan *plan,
+                   const long_mem *m, at_fft_side src, at_fft_side dst,
+                   bool inverse, double scale) {
   int64_t n1 = plan->p1->n, n2 = plan->p2->n;
-  at_fft_pass p = {.plan = plan->p1, .lines = n2, .inner = n2, .in_count = n1, .out_count = n1,
-                   .inverse = inverse, .scale = 1, .turn = plan};
+  at_fft_pass p = {.plan = plan->p1,
+                   .lines = n2,
+                   .inner = n2,
+                   .in_count = n1,
+                   .out_count = n1,
+                   .inverse = inverse,
+                   .scale = 1,
+                   .turn = plan};
   p.src = src, p.src.line = src.elem, p.src.elem = src.elem * n2;
   p.dst = (at_fft_side){m->temp, false, 0, 1, n2};
   pass_go(r->f, &p, m->work, r->work_bytes, r->spread);
-  at_fft_pass q = {.plan = plan->p2, .lines = n1, .inner = n1, .in_count = n2, .out_count = n2,
-                   .inverse = inverse, .scale = scale};
+  at_fft_pass q = {.plan = plan->p2,
+                   .lines = n1,
+                   .inner = n1,
+                   .in_count = n2,
+                   .out_count = n2,
+                   .inverse = inverse,
+                   .scale = scale};
   q.src = (at_fft_side){m->temp, false, 0, n2, 1};
   q.dst = dst, q.dst.line = dst.elem, q.dst.elem = dst.elem * n1;
   pass_go(r->f, &q, m->work, r->work_bytes, r->spread);
 }
 
-static inline void get(const fft *f, const at_fft_side *s, int64_t i, double w[2]) {
+static inline void get(const fft *f, const at_fft_side *s, int64_t i,
+                       double w[2]) {
   int64_t at = i * s->elem * (s->real ? 1 : 2);
   w[1] = 0;
   if (f->dbl) {
@@ -99,7 +115,8 @@ static inline void get(const fft *f, const at_fft_side *s, int64_t i, double w[2
     if (!s->real) w[1] = p[1];
   }
 }
-static inline void put(const fft *f, const at_fft_side *s, int64_t i, double re, double im) {
+static inline void put(const fft *f, const at_fft_side *s, int64_t i, double re,
+                       double im) {
   int64_t at = i * s->elem * (s->real ? 1 : 2);
   if (f->dbl) {
     double *p = (double *)(void *)s->p + at;
@@ -123,7 +140,8 @@ typedef struct element_run {
   double scale;
 } element_run;
 
-// to[i] = from[i], scaled, with the parts swapped when asked; zeros behind `count`.
+// to[i] = from[i], scaled, with the parts swapped when asked; zeros behind
+// `count`.
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const element_run *r = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -132,19 +150,23 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     put(r->f, &r->to, i, x[r->swap] * r->scale, x[!r->swap] * r->scale);
   }
 }
-static void multiply_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void multiply_range(void *arg, int64_t begin, int64_t end,
+                           uint32_t worker) {
   const element_run *r = arg;
   r->f->k->multiply(r->to.p, r->by, begin, end);
 }
-static void unravel_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void unravel_range(void *arg, int64_t begin, int64_t end,
+                          uint32_t worker) {
   const element_run *r = arg;
   r->f->k->unravel(r->plan, r->from.p, r->to.p, begin, end, r->scale);
 }
-static void ravel_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void ravel_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const element_run *r = arg;
   r->f->k->ravel(r->plan, r->from.p, r->to.p, begin, end);
 }
-static void elements(const long_run *r, int64_t count, at_range_fn fn, element_run *e) {
+static void elements(const long_run *r, int64_t count, at_range_fn fn,
+                     element_run *e) {
   enum { ELEMENTS = 1 << 14 };
   e->f = r->f, e->plan = r->plan;
   if (r->spread)
@@ -153,12 +175,13 @@ static void elements(const long_run *r, int64_t count, at_range_fn fn, element_r
     fn(e, 0, count, 0);
 }
 
-static void convolve(const long_run *r, const long_mem *m, at_fft_side src, at_fft_side dst,
-                     bool inverse, double scale) {
+static void convolve(const long_run *r, const long_mem *m, at_fft_side src,
+                     at_fft_side dst, bool inverse, double scale) {
   const at_fft_plan *plan = r->plan;
   int64_t n = plan->n, c = plan->conv->n;
   at_fft_side a = dense(m->mid);
-  element_run in = {.from = src, .to = a, .count = n, .swap = inverse, .scale = 1};
+  element_run in = {
+      .from = src, .to = a, .count = n, .swap = inverse, .scale = 1};
   elements(r, c, copy_range, &in);
   element_run by = {.to = a, .by = plan->chirp};
   elements(r, n, multiply_range, &by);
@@ -168,12 +191,13 @@ static void convolve(const long_run *r, const long_mem *m, at_fft_side src, at_f
   matrix(r, plan->conv, m, a, a, true, 1);
   by.by = plan->chirp;
   elements(r, n, multiply_range, &by);
-  element_run out = {.from = a, .to = dst, .count = n, .swap = inverse, .scale = scale};
+  element_run out = {
+      .from = a, .to = dst, .count = n, .swap = inverse, .scale = scale};
   elements(r, n, copy_range, &out);
 }
 
-static void transform(const long_run *r, const long_mem *m, at_fft_side src, at_fft_side dst,
-                      bool inverse, double scale) {
+static void transform(const long_run *r, const long_mem *m, at_fft_side src,
+                      at_fft_side dst, bool inverse, double scale) {
   if (r->plan->conv)
     convolve(r, m, src, dst, inverse, scale);
   else
@@ -181,7 +205,8 @@ static void transform(const long_run *r, const long_mem *m, at_fft_side src, at_
 }
 
 // The whole spectrum of a real line from its first half.
-static void complete(const fft *f, const at_fft_side *src, int64_t n, const at_fft_side *to) {
+static void complete(const fft *f, const at_fft_side *src, int64_t n,
+                     const at_fft_side *to) {
   for (int64_t i = 0; i < n; i++) {
     int64_t k = i <= n / 2 ? i : n - i;
     double w[2];
@@ -191,11 +216,14 @@ static void complete(const fft *f, const at_fft_side *src, int64_t n, const at_f
   }
 }
 
-// A line whose result or source is not as the transform has it lies in `side` meanwhile.
-static void long_line(const long_run *r, const long_mem *m, at_fft_side src, at_fft_side dst) {
+// A line whose result or source is not as the transform has it lies in `side`
+// meanwhile.
+static void long_line(const long_run *r, const long_mem *m, at_fft_side src,
+                      at_fft_side dst) {
   const at_fft_pass *p = r->pass;
   int64_t n = r->plan->n;
-  at_fft_side mid = dense(m->work + r->work_bytes * (r->spread ? at_par_threads(r->f->par) : 1));
+  at_fft_side mid = dense(
+      m->work + r->work_bytes * (r->spread ? at_par_threads(r->f->par) : 1));
   element_run e = {.from = mid, .to = dst, .scale = p->scale};
   if (p->fold == AT_FFT_UNRAVEL) {
     transform(r, m, src, mid, false, 1);
@@ -237,9 +265,11 @@ static at_status long_axis(const fft *f, const at_fft_pass *p, int64_t n) {
   size_t threads = at_par_threads(f->par);
   r.spread = p->lines < (int64_t)threads || n > ALONE_TO;
   // A line, and what its real form may need beside the convolution's.
-  size_t pair = (size_t)f->real_bytes * 2, line = at_mul((size_t)whole->n + 8, pair);
+  size_t pair = (size_t)f->real_bytes * 2,
+         line = at_mul((size_t)whole->n + 8, pair);
   r.line_bytes = (size_t)at_k_round_up((int64_t)line, 64);
-  r.work_bytes = AT_MAX(at_fft_work_bytes(whole->p1), at_fft_work_bytes(whole->p2));
+  r.work_bytes =
+      AT_MAX(at_fft_work_bytes(whole->p1), at_fft_work_bytes(whole->p2));
   size_t works = at_mul(r.work_bytes, r.spread ? threads : 1);
   r.mem_bytes = 3 * r.line_bytes + works;
   r.mem = at_par_scratch(f->par, at_mul(r.mem_bytes, r.spread ? 1 : threads));
@@ -252,8 +282,8 @@ static at_status long_axis(const fft *f, const at_fft_pass *p, int64_t n) {
 }
 
 // ---- Axes
-// Few lines leave lanes idle, or threads; long ones leave the caches. By shape alone, as
-// the two ways round differently.
+// Few lines leave lanes idle, or threads; long ones leave the caches. By shape
+// alone, as the two ways round differently.
 static bool is_long(const fft *f, const at_fft_pass *p, int64_t n) {
   bool few = p->lines < 2 * f->k->lanes;
   if (!at_fft_smooth(n)) return n > AT_FFT_DIRECT / 2 || (few && n >= 512);
@@ -292,8 +322,8 @@ static at_status complex_axis(const fft *f, char *src, char *dst, int64_t batch,
 }
 
 // The minor axis between n reals and n / 2 + 1 complex elements.
-static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines, int64_t n,
-                           bool inverse) {
+static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines,
+                           int64_t n, bool inverse) {
   bool even = n % 2 == 0;
   int64_t h = n / 2 + 1, whole = even ? n / 2 : n;
   at_fft_side real = {inverse ? dst : src, !even, whole, 0, 1};
@@ -304,7 +334,9 @@ static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines, in
                    .inner = 1,
                    .in_count = inverse ? h : whole,
                    .out_count = inverse ? whole : h,
-                   .fold = !even ? AT_FFT_PLAIN : inverse ? AT_FFT_RAVEL : AT_FFT_UNRAVEL,
+                   .fold = !even     ? AT_FFT_PLAIN
+                           : inverse ? AT_FFT_RAVEL
+                                     : AT_FFT_UNRAVEL,
                    .hermitian = inverse && !even,
                    .inverse = inverse,
                    .scale = inverse ? 1.0 / (double)n : 1};

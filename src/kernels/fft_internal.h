@@ -20,9 +20,9 @@ typedef struct at_fft_stage {
   const void *roots;  // odd radix: cos, then sin, of 2 pi k / radix
 } at_fft_stage;
 
-// How lines of n complex elements are transformed: by stages; as a convolution of length
-// `conv` (Bluestein); or, long ones, as a matrix of n1 rows and n2 columns.
-// Tables hold elements of the precision, complex ones in pairs.
+// How lines of n complex elements are transformed: by stages; as a convolution
+// of length `conv` (Bluestein); or, long ones, as a matrix of n1 rows and n2
+// columns. Tables hold elements of the precision, complex ones in pairs.
 typedef struct at_fft_plan at_fft_plan;
 struct at_fft_plan {
   int64_t n;
@@ -39,7 +39,11 @@ struct at_fft_plan {
 
 // What is done to a group beside the transform: lines of 2n reals are lines of
 // n complex elements, whose spectra are unravelled into n + 1, and back.
-typedef enum at_fft_fold { AT_FFT_PLAIN, AT_FFT_UNRAVEL, AT_FFT_RAVEL } at_fft_fold;
+typedef enum at_fft_fold {
+  AT_FFT_PLAIN,
+  AT_FFT_UNRAVEL,
+  AT_FFT_RAVEL
+} at_fft_fold;
 
 // Lines of one pass. Line l lies at (l / inner) * outer + (l % inner) * line;
 // strides count elements (complex, or real where the side is real).
@@ -54,7 +58,7 @@ typedef struct at_fft_pass {
   int64_t lines, inner;
   int64_t in_count, out_count;  // elements of a line that are read, written
   at_fft_fold fold;
-  bool hermitian;     // the source holds n / 2 + 1 elements of n
+  bool hermitian;  // the source holds n / 2 + 1 elements of n
   bool inverse;
   double scale;
   const at_fft_plan *turn;  // the long plan whose columns these are; or NULL
@@ -65,10 +69,12 @@ typedef struct at_fft_kernels {
   int64_t lanes;  // 16 floats or 8 doubles
   // Lines [first, first + lanes) of the pass; work: at_fft_work_bytes.
   void (*group)(const at_fft_pass *p, int64_t first, void *work);
-  // Elements k and n - k of a long line for k in [begin, end), end <= n / 2 + 1.
-  void (*unravel)(const at_fft_plan *plan, const void *z, void *x, int64_t begin, int64_t end,
-                  double scale);
-  void (*ravel)(const at_fft_plan *plan, const void *x, void *z, int64_t begin, int64_t end);
+  // Elements k and n - k of a long line for k in [begin, end), end <= n / 2
+  // + 1.
+  void (*unravel)(const at_fft_plan *plan, const void *z, void *x,
+                  int64_t begin, int64_t end, double scale);
+  void (*ravel)(const at_fft_plan *plan, const void *x, void *z, int64_t begin,
+                int64_t end);
   // x[i] *= w[i] of dense pairs.
   void (*multiply)(void *x, const void *w, int64_t begin, int64_t end);
 } at_fft_kernels;
@@ -79,9 +85,9 @@ size_t at_fft_work_bytes(const at_fft_plan *plan);
 // True when n has only factors up to 13.
 bool at_fft_smooth(int64_t n);
 typedef enum at_fft_form { AT_FFT_SHORT, AT_FFT_LONG } at_fft_form;
-// The plan of a length: kept by the process for its next calls, or, if it keeps enough
-// already, in this call's scratch memory. Any thread.
-at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl, at_fft_form form,
-                          const at_fft_plan **out);
+// The plan of a length: kept by the process for its next calls, or, if it keeps
+// enough already, in this call's scratch memory. Any thread.
+at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl,
+                          at_fft_form form, const at_fft_plan **out);
 
 #endif

@@ -31,6 +31,7 @@
 #include "kernels/fft_template.h"
 
 #define FAMILY(name, lanes) \
-  {lanes, name##_group, name##_unravel, name##_ravel, name##_multiply}
+  { lanes, name##_group, name##_unravel, name##_ravel, name##_multiply }
 const at_fft_kernels at_fft_kernel[2][2] = {
-    {FAMILY(f32_v3, 16), FAMILY(f32_v4, 16)}, {FAMILY(f64_v3, 8), FAMILY(f64_v4, 8)}};
+    {FAMILY(f32_v3, 16), FAMILY(f32_v4, 16)},
+    {FAMILY(f64_v3, 8), FAMILY(f64_v4, 8)}};

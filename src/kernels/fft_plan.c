@@ -1,5 +1,6 @@
-// Plans: factors, twiddles and chirps of a length. The process keeps them, as they take longer
-// to make than most transforms, in a table of bounded size that only grows.
+// Plans: factors, twiddles and chirps of a length. The process keeps them, as
+// they take longer to make than most transforms, in a table of bounded size
+// that only grows.
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +34,8 @@ typedef struct maker {
 
 static void *room_for(const maker *mk, int64_t count, int64_t each) {
   size_t bytes = at_mul((size_t)count, (size_t)each);
-  return mk->arena ? at_arena_alloc(mk->arena, bytes, 64) : at_par_scratch(mk->par, bytes);
+  return mk->arena ? at_arena_alloc(mk->arena, bytes, 64)
+                   : at_par_scratch(mk->par, bytes);
 }
 static void *pairs(const maker *mk, int64_t count) {
   return room_for(mk, count, mk->dbl ? 16 : 8);
@@ -49,12 +51,13 @@ static void put(void *table, int64_t i, bool dbl, double re, double im) {
   put_real(table, 2 * i, dbl, re), put_real(table, 2 * i + 1, dbl, im);
 }
 
-// exp(-2 pi i e / n); e < n. Angles stay within an eighth of a turn, where sine and cosine
-// are exact to the last place.
+// exp(-2 pi i e / n); e < n. Angles stay within an eighth of a turn, where sine
+// and cosine are exact to the last place.
 static void root(int64_t e, int64_t n, double w[2]) {
   int64_t octant = 8 * e / n;
   int64_t quarter = (octant + 1) / 2 % 4;
-  double a = 2 * M_PI * ((double)(4 * e - ((octant + 1) / 2) * n) / (4 * (double)n));
+  double a =
+      2 * M_PI * ((double)(4 * e - ((octant + 1) / 2) * n) / (4 * (double)n));
   double c = cos(a), s = sin(a);
   double re = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
   double im = quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c;
@@ -62,7 +65,8 @@ static void root(int64_t e, int64_t n, double w[2]) {
 }
 
 // ---- Short lines
-static at_status add_stage(const maker *mk, at_fft_plan *p, int r, int64_t m, int64_t s) {
+static at_status add_stage(const maker *mk, at_fft_plan *p, int r, int64_t m,
+                           int64_t s) {
   void *tw = pairs(mk, m * (r - 1)), *roots = NULL;
   if (r % 2 && !(roots = pairs(mk, r))) return no_memory();
   if (!tw) return no_memory();
@@ -85,7 +89,8 @@ static at_status plan_stages(const maker *mk, at_fft_plan *p) {
   for (size_t i = 0; i < AT_LEN(radices); i++)
     while (left % radices[i] == 0) {
       int r = radices[i];
-      // 16 is two fours: an eight and a two read and write as often and turn less well.
+      // 16 is two fours: an eight and a two read and write as often and turn
+      // less well.
       if (r == 8 && left % 16 == 0 && left % 32 != 0) r = 4;
       AT_TRY(add_stage(mk, p, r, left / r, s));
       left /= r, s *= r;
@@ -108,11 +113,13 @@ static at_status plan_half(const maker *mk, at_fft_plan *p) {
 
 // out = exp(-pi i j^2 / n): j^2 mod 2n keeps the angle exact.
 static void chirp_at(int64_t n, int64_t j, double out[2]) {
-  uint64_t e = (uint64_t)((unsigned __int128)j * (uint64_t)j % (uint64_t)(2 * n));
+  uint64_t e =
+      (uint64_t)((unsigned __int128)j * (uint64_t)j % (uint64_t)(2 * n));
   root((int64_t)e, 2 * n, out);
 }
 
-// The shortest convenient length of a convolution: 1, 3, 5, 9 or 15 times a power of two.
+// The shortest convenient length of a convolution: 1, 3, 5, 9 or 15 times a
+// power of two.
 static int64_t convolution_length(int64_t n) {
   static const int64_t odd[] = {1, 3, 5, 9, 15};
   int64_t best = 0;
@@ -124,7 +131,8 @@ static int64_t convolution_length(int64_t n) {
   return best;
 }
 
-static at_status make(const maker *mk, int64_t n, at_fft_form form, at_fft_plan **out);
+static at_status make(const maker *mk, int64_t n, at_fft_form form,
+                      at_fft_plan **out);
 
 // chirp[j] = exp(-pi i j^2 / n); its conjugate, wrapped and divided by the
 // length of the convolution, will be transformed in place.
@@ -167,13 +175,15 @@ static at_status plan_matrix(const maker *mk, at_fft_plan *p) {
         double w[2];
         root((g * lanes + l) * by % n, n, w);
         int64_t at = (g * each + k) * 2 * lanes + l;
-        put_real(turns, at, mk->dbl, w[0]), put_real(turns, at + lanes, mk->dbl, w[1]);
+        put_real(turns, at, mk->dbl, w[0]),
+            put_real(turns, at + lanes, mk->dbl, w[1]);
       }
   p->turns = turns;
   return AT_OK;
 }
 
-static at_status make(const maker *mk, int64_t n, at_fft_form form, at_fft_plan **out) {
+static at_status make(const maker *mk, int64_t n, at_fft_form form,
+                      at_fft_plan **out) {
   at_fft_plan *p = room_for(mk, 1, sizeof *p);
   if (!p) return no_memory();
   *p = (at_fft_plan){.n = n};
@@ -189,8 +199,14 @@ static at_status transform_chirp(const maker *mk, const at_fft_plan *p) {
   const at_fft_kernels *k = &at_fft_kernel[mk->dbl][at_k_has(AT_CPU_AVX512)];
   int64_t c = conv->n, n1 = conv->p1 ? conv->p1->n : c, n2 = c / n1;
   at_fft_side ft = {(char *)(uintptr_t)p->chirp_ft, false, 0, 1, n2};
-  at_fft_pass a = {.plan = conv->p1 ? conv->p1 : conv, .src = ft, .dst = ft, .lines = n2,
-                   .inner = n2, .in_count = n1, .out_count = n1, .scale = 1,
+  at_fft_pass a = {.plan = conv->p1 ? conv->p1 : conv,
+                   .src = ft,
+                   .dst = ft,
+                   .lines = n2,
+                   .inner = n2,
+                   .in_count = n1,
+                   .out_count = n1,
+                   .scale = 1,
                    .turn = conv->p1 ? conv : NULL};
   void *work = at_par_scratch(mk->par, at_fft_work_bytes(a.plan));
   if (!work) return no_memory();
@@ -203,14 +219,20 @@ static at_status transform_chirp(const maker *mk, const at_fft_plan *p) {
   if (!temp || !work2) return no_memory();
   a.dst.p = temp;
   for (int64_t l = 0; l < n2; l += k->lanes) k->group(&a, l, work);
-  at_fft_pass b = {.plan = conv->p2, .src = {temp, false, 0, n2, 1},
-                   .dst = {ft.p, false, 0, 1, n1}, .lines = n1, .inner = n1,
-                   .in_count = n2, .out_count = n2, .scale = 1};
+  at_fft_pass b = {.plan = conv->p2,
+                   .src = {temp, false, 0, n2, 1},
+                   .dst = {ft.p, false, 0, 1, n1},
+                   .lines = n1,
+                   .inner = n1,
+                   .in_count = n2,
+                   .out_count = n2,
+                   .scale = 1};
   for (int64_t l = 0; l < n1; l += k->lanes) k->group(&b, l, work2);
   return AT_OK;
 }
 
-static at_status make_whole(const maker *mk, int64_t n, at_fft_form form, at_fft_plan **out) {
+static at_status make_whole(const maker *mk, int64_t n, at_fft_form form,
+                            at_fft_plan **out) {
   AT_TRY(make(mk, n, form, out));
   return (*out)->conv ? transform_chirp(mk, *out) : AT_OK;
 }
@@ -225,7 +247,7 @@ typedef struct slot {
 } slot;
 static slot g_slots[SLOTS];
 static pthread_mutex_t g_adding = PTHREAD_MUTEX_INITIALIZER;
-static size_t g_bytes;  // of all plans, under the lock
+static at_arena *g_arena;  // of all plans; made and filled under the lock
 
 static const at_fft_plan *find(uint64_t key, int64_t *place) {
   uint64_t at = key * 0x9e3779b97f4a7c15u >> 40;
@@ -240,30 +262,31 @@ static const at_fft_plan *find(uint64_t key, int64_t *place) {
   return NULL;
 }
 
-// Makes the plan and adds it; NULL without an error where there is no room. Under the lock.
-static at_status add(const at_par *par, uint64_t key, int64_t n, bool dbl, at_fft_form form,
-                     const at_fft_plan **out) {
+// Makes the plan and adds it; NULL without an error where there is no room.
+// Under the lock.
+static at_status add(const at_par *par, uint64_t key, int64_t n, bool dbl,
+                     at_fft_form form, const at_fft_plan **out) {
+  enum {
+    MOST_BYTES_EACH = 256
+  };  // of an element: a convolution four times as long
   int64_t place;
   *out = find(key, &place);
-  if (*out || place < 0 || g_bytes >= most_bytes) return AT_OK;
-  at_arena *arena = at_arena_create_limited(most_bytes - g_bytes);
-  if (!arena) return AT_OK;
+  if (*out || place < 0) return AT_OK;
+  if (!g_arena && !(g_arena = at_arena_create_limited(most_bytes)))
+    return AT_OK;
+  size_t left = most_bytes - AT_MIN(at_arena_used_bytes(g_arena), most_bytes);
+  if (at_mul((size_t)n, MOST_BYTES_EACH) > left) return AT_OK;
   at_fft_plan *p;
-  maker mk = {par, arena, dbl};
-  at_status st = make_whole(&mk, n, form, &p);
-  if (!at_ok(st)) {
-    at_arena_destroy(arena);
-    return at_code_take(st) == AT_RESOURCE_EXHAUSTED ? AT_OK : no_memory();
-  }
-  g_bytes += at_arena_used_bytes(arena);
+  maker mk = {par, g_arena, dbl};
+  AT_TRY(make_whole(&mk, n, form, &p));
   g_slots[place].key = key;
   atomic_store_explicit(&g_slots[place].plan, p, memory_order_release);
   *out = p;
   return AT_OK;
 }
 
-at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl, at_fft_form form,
-                          const at_fft_plan **out) {
+at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl,
+                          at_fft_form form, const at_fft_plan **out) {
   uint64_t key = (uint64_t)n * 4 + (uint64_t)dbl * 2 + (form == AT_FFT_LONG);
   int64_t place;
   if ((*out = find(key, &place))) return AT_OK;

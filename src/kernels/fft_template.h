@@ -8,8 +8,8 @@
 #define FREE_VEC FN(_free_vec)  // anywhere in memory
 #define SHUFFLE(a, b, which) AT_LANES_SHUFFLE(a, b, which, WIDTH)
 typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL))));
-typedef REAL FREE_VEC
-    __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
+                                     aligned(sizeof(REAL)), may_alias));
 
 // Butterflies read a[radix] and write y[radix] (before the twiddles).
 #define BUTTERFLY_2(ar, ai, yr, yi)               \
@@ -17,30 +17,31 @@ typedef REAL FREE_VEC
     yr[0] = ar[0] + ar[1], yi[0] = ai[0] + ai[1]; \
     yr[1] = ar[0] - ar[1], yi[1] = ai[0] - ai[1]; \
   } while (0)
-#define FOUR(r0, i0, r1, i1, r2, i2, r3, i3, yr, yi, first, step)         \
-  do {                                                                    \
-    VEC b0r = r0 + r2, b0i = i0 + i2, b1r = r0 - r2, b1i = i0 - i2;       \
-    VEC b2r = r1 + r3, b2i = i1 + i3, b3r = r1 - r3, b3i = i1 - i3;       \
-    yr[first] = b0r + b2r, yi[first] = b0i + b2i;                         \
-    yr[first + 2 * step] = b0r - b2r, yi[first + 2 * step] = b0i - b2i;   \
-    yr[first + step] = b1r + b3i, yi[first + step] = b1i - b3r;           \
-    yr[first + 3 * step] = b1r - b3i, yi[first + 3 * step] = b1i + b3r;   \
+#define FOUR(r0, i0, r1, i1, r2, i2, r3, i3, yr, yi, first, step)       \
+  do {                                                                  \
+    VEC b0r = r0 + r2, b0i = i0 + i2, b1r = r0 - r2, b1i = i0 - i2;     \
+    VEC b2r = r1 + r3, b2i = i1 + i3, b3r = r1 - r3, b3i = i1 - i3;     \
+    yr[first] = b0r + b2r, yi[first] = b0i + b2i;                       \
+    yr[first + 2 * step] = b0r - b2r, yi[first + 2 * step] = b0i - b2i; \
+    yr[first + step] = b1r + b3i, yi[first + step] = b1i - b3r;         \
+    yr[first + 3 * step] = b1r - b3i, yi[first + 3 * step] = b1i + b3r; \
   } while (0)
 #define BUTTERFLY_4(ar, ai, yr, yi) \
   FOUR(ar[0], ai[0], ar[1], ai[1], ar[2], ai[2], ar[3], ai[3], yr, yi, 0, 1)
-#define BUTTERFLY_8(ar, ai, yr, yi)                                             \
-  do {                                                                          \
-    const REAL h = (REAL)M_SQRT1_2;                                             \
-    VEC sr[4], si[4], dr[4], di[4];                                             \
-    AT_LANES_UNROLL for (int k = 0; k < 4; k++) {                                        \
-      sr[k] = ar[k] + ar[k + 4], si[k] = ai[k] + ai[k + 4];                     \
-      dr[k] = ar[k] - ar[k + 4], di[k] = ai[k] - ai[k + 4];                     \
-    }                                                                           \
-    FOUR(sr[0], si[0], sr[1], si[1], sr[2], si[2], sr[3], si[3], yr, yi, 0, 2); \
-    VEC t1r = (dr[1] + di[1]) * h, t1i = (di[1] - dr[1]) * h;                   \
-    VEC t3r = (di[3] - dr[3]) * h, t3i = -(dr[3] + di[3]) * h;                  \
-    VEC t2r = di[2], t2i = -dr[2];                                              \
-    FOUR(dr[0], di[0], t1r, t1i, t2r, t2i, t3r, t3i, yr, yi, 1, 2);             \
+#define BUTTERFLY_8(ar, ai, yr, yi)                                         \
+  do {                                                                      \
+    const REAL h = (REAL)M_SQRT1_2;                                         \
+    VEC sr[4], si[4], dr[4], di[4];                                         \
+    AT_LANES_UNROLL for (int k = 0; k < 4; k++) {                           \
+      sr[k] = ar[k] + ar[k + 4], si[k] = ai[k] + ai[k + 4];                 \
+      dr[k] = ar[k] - ar[k + 4], di[k] = ai[k] - ai[k + 4];                 \
+    }                                                                       \
+    FOUR(sr[0], si[0], sr[1], si[1], sr[2], si[2], sr[3], si[3], yr, yi, 0, \
+         2);                                                                \
+    VEC t1r = (dr[1] + di[1]) * h, t1i = (di[1] - dr[1]) * h;               \
+    VEC t3r = (di[3] - dr[3]) * h, t3i = -(dr[3] + di[3]) * h;              \
+    VEC t2r = di[2], t2i = -dr[2];                                          \
+    FOUR(dr[0], di[0], t1r, t1i, t2r, t2i, t3r, t3i, yr, yi, 1, 2);         \
   } while (0)
 
 // One Stockham stage of an even radix R. The last one (m = 1) turns nothing.
@@ -53,13 +54,13 @@ typedef REAL FREE_VEC
     for (int64_t p = 0; p < m; p++, tw += 2 * (R - 1))                        \
       for (int64_t q = 0; q < s; q++) {                                       \
         VEC ar[R], ai[R], yr[R], yi[R];                                       \
-        AT_LANES_UNROLL for (int k = 0; k < R; k++) {                                  \
+        AT_LANES_UNROLL for (int k = 0; k < R; k++) {                         \
           ar[k] = xr[q + s * (p + m * k)], ai[k] = xi[q + s * (p + m * k)];   \
         }                                                                     \
         CAT(BUTTERFLY_, R)(ar, ai, yr, yi);                                   \
         int64_t at = q + s * R * p;                                           \
         outr[at] = yr[0], outi[at] = yi[0];                                   \
-        AT_LANES_UNROLL for (int j = 1; j < R; j++) {                                  \
+        AT_LANES_UNROLL for (int j = 1; j < R; j++) {                         \
           if (turn) {                                                         \
             VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0}; \
             outr[at + s * j] = yr[j] * wr - yi[j] * wi;                       \
@@ -82,7 +83,8 @@ STAGE(4)
 STAGE(8)
 
 // A stage of odd radix r <= 13: pairs a[k], a[r - k] share their products.
-ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st, const VEC *restrict xr,
+ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
+                                  const VEC *restrict xr,
                                   const VEC *restrict xi, VEC *restrict outr,
                                   VEC *restrict outi) {
   int64_t m = st->m, s = st->s;
@@ -94,7 +96,8 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st, const VEC
       VEC a0r = xr[q + s * p], a0i = xi[q + s * p], sumr = a0r, sumi = a0i;
       AT_LANES_UNROLL for (int k = 1; k <= h; k++) {
         VEC br = xr[q + s * (p + m * k)], bi = xi[q + s * (p + m * k)];
-        VEC cr = xr[q + s * (p + m * (r - k))], ci = xi[q + s * (p + m * (r - k))];
+        VEC cr = xr[q + s * (p + m * (r - k))],
+            ci = xi[q + s * (p + m * (r - k))];
         tr[k - 1] = br + cr, ti[k - 1] = bi + ci;
         ur[k - 1] = br - cr, ui[k - 1] = bi - ci;
         sumr += tr[k - 1], sumi += ti[k - 1];
@@ -118,10 +121,10 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st, const VEC
       }
     }
 }
-#define ODD_STAGE(R)                                                                          \
-  ATTR static void CAT(FN(_stage), R)(const at_fft_stage *st, const VEC *xr, const VEC *xi,   \
-                                      VEC *outr, VEC *outi) {                                 \
-    FN(_odd_body)(R, st, xr, xi, outr, outi);                                                 \
+#define ODD_STAGE(R)                                                         \
+  ATTR static void CAT(FN(_stage), R)(const at_fft_stage *st, const VEC *xr, \
+                                      const VEC *xi, VEC *outr, VEC *outi) { \
+    FN(_odd_body)(R, st, xr, xi, outr, outi);                                \
   }
 ODD_STAGE(3)
 ODD_STAGE(5)
@@ -181,8 +184,9 @@ ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
   return result;
 }
 
-// ---- Real lines: element k of the spectrum of 2n reals, and n - k, from those of the n
-// complex elements that the reals are in pairs (z to x); and twice that back (x to z).
+// ---- Real lines: element k of the spectrum of 2n reals, and n - k, from those
+// of the n complex elements that the reals are in pairs (z to x); and twice
+// that back (x to z).
 #define UNRAVEL(T, zkr, zki, zjr, zji, wr, wi, xkr, xki, xjr, xji)  \
   do {                                                              \
     T er = (zkr + zjr) * (REAL)0.5, ei = (zki - zji) * (REAL)0.5;   \
@@ -190,11 +194,11 @@ ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
     T tr = odr * wr - odi * wi, ti = odr * wi + odi * wr;           \
     xkr = er + tr, xki = ei + ti, xjr = er - tr, xji = ti - ei;     \
   } while (0)
-#define RAVEL(T, xkr, xki, xjr, xji, wr, wi, zkr, zki, zjr, zji)  \
-  do {                                                            \
+#define RAVEL(T, xkr, xki, xjr, xji, wr, wi, zkr, zki, zjr, zji)      \
+  do {                                                                \
     T er = xkr + xjr, ei = xki - xji, dr = xkr - xjr, di = xki + xji; \
-    T odr = dr * wr + di * wi, odi = di * wr - dr * wi;           \
-    zkr = er - odi, zki = ei + odr, zjr = er + odi, zji = odr - ei; \
+    T odr = dr * wr + di * wi, odi = di * wr - dr * wi;               \
+    zkr = er - odi, zki = ei + odr, zjr = er + odi, zji = odr - ei;   \
   } while (0)
 
 ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
@@ -204,7 +208,8 @@ ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
   re[0] = r0 + i0, re[n] = r0 - i0, im[0] = im[n] = (VEC){0};
   for (int64_t k = 1, j = n - 1; k <= j; k++, j--) {
     VEC a = re[k], b = im[k], c = re[j], d = im[j];
-    UNRAVEL(VEC, a, b, c, d, w[2 * k], w[2 * k + 1], re[k], im[k], re[j], im[j]);
+    UNRAVEL(VEC, a, b, c, d, w[2 * k], w[2 * k + 1], re[k], im[k], re[j],
+            im[j]);
   }
 }
 ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
@@ -218,27 +223,30 @@ ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
   }
 }
 
-ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from, void *to,
-                              int64_t begin, int64_t end, double scale) {
+ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from,
+                              void *to, int64_t begin, int64_t end,
+                              double scale) {
   int64_t n = plan->n;
   const REAL *restrict z = from, *restrict w = plan->half, f = (REAL)scale;
   REAL *restrict x = to;
   if (begin == 0) {
-    x[0] = (z[0] + z[1]) * f, x[2 * n] = (z[0] - z[1]) * f, x[1] = x[2 * n + 1] = 0;
+    x[0] = (z[0] + z[1]) * f, x[2 * n] = (z[0] - z[1]) * f,
+    x[1] = x[2 * n + 1] = 0;
     begin = 1;
   }
   for (int64_t k = begin; k < AT_MIN(end, (n + 1) / 2); k++) {
     int64_t j = n - k;
     REAL xkr, xki, xjr, xji;
-    UNRAVEL(REAL, z[2 * k], z[2 * k + 1], z[2 * j], z[2 * j + 1], w[2 * k], w[2 * k + 1], xkr,
-            xki, xjr, xji);
-    x[2 * k] = xkr * f, x[2 * k + 1] = xki * f, x[2 * j] = xjr * f, x[2 * j + 1] = xji * f;
+    UNRAVEL(REAL, z[2 * k], z[2 * k + 1], z[2 * j], z[2 * j + 1], w[2 * k],
+            w[2 * k + 1], xkr, xki, xjr, xji);
+    x[2 * k] = xkr * f, x[2 * k + 1] = xki * f, x[2 * j] = xjr * f,
+          x[2 * j + 1] = xji * f;
   }
   if (n % 2 == 0 && n && end > n / 2)  // the middle is its own mirror
     x[n] = z[n] * f, x[n + 1] = -z[n + 1] * f;
 }
-ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to, int64_t begin,
-                            int64_t end) {
+ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to,
+                            int64_t begin, int64_t end) {
   int64_t n = plan->n;
   const REAL *restrict x = from, *restrict w = plan->half;
   REAL *restrict z = to;
@@ -249,14 +257,15 @@ ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to,
   for (int64_t k = begin; k < AT_MIN(end, (n + 1) / 2); k++) {
     int64_t j = n - k;
     REAL zkr, zki, zjr, zji;
-    RAVEL(REAL, x[2 * k], x[2 * k + 1], x[2 * j], x[2 * j + 1], w[2 * k], w[2 * k + 1], zkr, zki,
-          zjr, zji);
+    RAVEL(REAL, x[2 * k], x[2 * k + 1], x[2 * j], x[2 * j + 1], w[2 * k],
+          w[2 * k + 1], zkr, zki, zjr, zji);
     z[2 * k] = zkr, z[2 * k + 1] = zki, z[2 * j] = zjr, z[2 * j + 1] = zji;
   }
   if (n % 2 == 0 && n && end > n / 2) z[n] = 2 * x[n], z[n + 1] = -2 * x[n + 1];
 }
 
-ATTR static void FN(_multiply)(void *to, const void *by, int64_t begin, int64_t end) {
+ATTR static void FN(_multiply)(void *to, const void *by, int64_t begin,
+                               int64_t end) {
   REAL *restrict x = to;
   const REAL *restrict w = by;
   for (int64_t i = begin; i < end; i++) {
@@ -268,11 +277,13 @@ ATTR static void FN(_multiply)(void *to, const void *by, int64_t begin, int64_t 
 
 // ---- From memory and back
 // Where each lane's line is; lanes behind the last line read it again.
-static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s, int64_t first, REAL **at) {
+static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s,
+                          int64_t first, REAL **at) {
   for (int64_t l = 0; l < WIDTH; l++) {
     int64_t line = AT_MIN(first + l, p->lines - 1);
     at[l] = (REAL *)(void *)s->p +
-            (line / p->inner * s->outer + line % p->inner * s->line) * (s->real ? 1 : 2);
+            (line / p->inner * s->outer + line % p->inner * s->line) *
+                (s->real ? 1 : 2);
   }
 }
 
@@ -286,18 +297,22 @@ ATTR AT_INLINE void FN(_transpose)(VEC *v) {
 }
 
 // Dense lines: blocks of WIDTH / 2 complex elements of WIDTH lines are square.
-ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re, VEC *im) {
+ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re,
+                                    VEC *im) {
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] = *(const FREE_VEC *)(at[l] + 2 * i);
+    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] =
+        *(const FREE_VEC *)(at[l] + 2 * i);
     FN(_transpose)(v);
-    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) re[i + k] = v[2 * k], im[i + k] = v[2 * k + 1];
+    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) re[i + k] = v[2 * k],
+                                                               im[i + k] =
+                                                                   v[2 * k + 1];
   }
   return i;
 }
-ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n, const VEC *re,
-                                     const VEC *im, REAL scale) {
+ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n,
+                                     const VEC *re, const VEC *im, REAL scale) {
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
@@ -306,7 +321,8 @@ ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n, 
     }
     FN(_transpose)(v);
     if (lanes == WIDTH) {
-      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
+      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *
+          (FREE_VEC *)(at[l] + 2 * i) = v[l];
     } else {
       for (int64_t l = 0; l < lanes; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
     }
@@ -315,15 +331,16 @@ ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n, 
 }
 
 // Neighbouring lines one element apart: whole vectors.
-ATTR static void FN(_load_columns)(const at_fft_pass *p, const REAL *src, VEC *re, VEC *im) {
+ATTR static void FN(_load_columns)(const at_fft_pass *p, const REAL *src,
+                                   VEC *re, VEC *im) {
   for (int64_t i = 0; i < p->in_count; i++) {
     const REAL *s = src + 2 * i * p->src.elem;
     VEC a = *(const FREE_VEC *)s, b = *(const FREE_VEC *)(s + WIDTH);
     re[i] = SHUFFLE(a, b, EVEN), im[i] = SHUFFLE(a, b, ODD);
   }
 }
-ATTR static void FN(_store_columns)(const at_fft_pass *p, REAL *dst, const VEC *re,
-                                    const VEC *im) {
+ATTR static void FN(_store_columns)(const at_fft_pass *p, REAL *dst,
+                                    const VEC *re, const VEC *im) {
   REAL scale = (REAL)p->scale;
   for (int64_t i = 0; i < p->out_count; i++) {
     REAL *d = dst + 2 * i * p->dst.elem;
@@ -333,15 +350,16 @@ ATTR static void FN(_store_columns)(const at_fft_pass *p, REAL *dst, const VEC *
   }
 }
 
-// The rest of the spectrum of real lines: the parts that must be real are taken as real.
+// The rest of the spectrum of real lines: the parts that must be real are taken
+// as real.
 ATTR static void FN(_complete)(int64_t n, VEC *re, VEC *im) {
   im[0] = (VEC){0};
   if (n % 2 == 0) im[n / 2] = (VEC){0};
   for (int64_t i = n / 2 + 1; i < n; i++) re[i] = re[n - i], im[i] = -im[n - i];
 }
 
-ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent, VEC *re,
-                           VEC *im) {
+ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
+                           VEC *re, VEC *im) {
   REAL *at[WIDTH];
   FN(_lines_at)(p, &p->src, first, at);
   int64_t i = 0, es = p->src.elem, n = p->in_count;
@@ -361,8 +379,8 @@ ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent, V
   if (p->fold == AT_FFT_RAVEL) FN(_ravel_group)(p->plan, re, im);
 }
 
-ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes, bool adjacent,
-                            const VEC *re, const VEC *im) {
+ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes,
+                            bool adjacent, const VEC *re, const VEC *im) {
   REAL *at[WIDTH], scale = (REAL)p->scale;
   FN(_lines_at)(p, &p->dst, first, at);
   int64_t i = 0, es = p->dst.elem, n = p->out_count;
@@ -370,7 +388,8 @@ ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes, 
     FN(_store_columns)(p, at[0], re, im);
     return;
   }
-  if (!p->dst.real && es == 1) i = FN(_store_lines)(at, lanes, n, re, im, scale);
+  if (!p->dst.real && es == 1)
+    i = FN(_store_lines)(at, lanes, n, re, im, scale);
   const REAL *r = (const REAL *)(re + i), *m = (const REAL *)(im + i);
   for (; i < n; i++, r += WIDTH, m += WIDTH)
     for (int64_t l = 0; l < lanes; l++) {
@@ -381,7 +400,8 @@ ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes, 
     }
 }
 
-ATTR static void FN(_turn_columns)(const at_fft_pass *p, int64_t first, VEC **v) {
+ATTR static void FN(_turn_columns)(const at_fft_pass *p, int64_t first,
+                                   VEC **v) {
   int64_t n = p->plan->n, coarse = at_k_ceil_div(n, AT_FFT_TURNS);
   const VEC *fine = p->turn->turns;
   fine += first / WIDTH * (AT_FFT_TURNS + coarse) * 2;
@@ -401,11 +421,13 @@ ATTR static void FN(_group)(const at_fft_pass *p, int64_t first, void *work) {
   const at_fft_plan *plan = p->plan;
   int64_t size = (plan->conv ? plan->conv->n : plan->n) + 1;
   int64_t lanes = AT_MIN(WIDTH, p->lines - first);
-  bool adjacent = lanes == WIDTH && first / p->inner == (first + WIDTH - 1) / p->inner;
+  bool adjacent =
+      lanes == WIDTH && first / p->inner == (first + WIDTH - 1) / p->inner;
   VEC *mem = work;
   VEC *av[2] = {mem, mem + size}, *bv[2] = {mem + 2 * size, mem + 3 * size};
   FN(_load)(p, first, adjacent, av[p->inverse], av[!p->inverse]);
-  VEC **v = plan->conv ? FN(_bluestein)(plan, av, bv) : FN(_stages)(plan, av, bv);
+  VEC **v =
+      plan->conv ? FN(_bluestein)(plan, av, bv) : FN(_stages)(plan, av, bv);
   if (p->turn) FN(_turn_columns)(p, first, v);
   if (p->fold == AT_FFT_UNRAVEL) FN(_unravel_group)(plan, v[0], v[1]);
   FN(_store)(p, first, lanes, adjacent, v[p->inverse], v[!p->inverse]);

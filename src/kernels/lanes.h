@@ -1,10 +1,12 @@
-// For bodies that work on LANES lines or matrices at once, included once for each element type
-// (16 floats or 8 doubles): the constants of their shuffles, and square transposes.
+// For bodies that work on LANES lines or matrices at once, included once for
+// each element type (16 floats or 8 doubles): the constants of their shuffles,
+// and square transposes.
 #ifndef ATOLL_KERNELS_LANES_H_
 #define ATOLL_KERNELS_LANES_H_
 
 // Shuffles of two vectors: which elements of the first, or counted on, of the
-// second. LOW_d and HIGH_d swap blocks of d elements; EVEN and ODD take pairs apart.
+// second. LOW_d and HIGH_d swap blocks of d elements; EVEN and ODD take pairs
+// apart.
 #define LOW_8_16 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
 #define HIGH_8_16 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
 #define LOW_4_16 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
@@ -33,11 +35,11 @@
 #define AT_LANES_PASTE(a, b, c, d) AT_LANES_PASTE_(a, b, c, d)
 #define AT_LANES_SHUFFLE(a, b, which, width) \
   __builtin_shufflevector(a, b, AT_LANES_PASTE(which, _, width, ))
-#define AT_LANES_SWAP(VEC, v, d, width)                               \
-  AT_LANES_UNROLL for (int i = 0; i < width; i++) {                   \
-    if (i & d) continue;                                              \
-    VEC a = v[i], b = v[i + d];                                       \
-    v[i] = AT_LANES_SHUFFLE(a, b, AT_LANES_PASTE(LOW_, d, , ), width); \
+#define AT_LANES_SWAP(VEC, v, d, width)                                     \
+  AT_LANES_UNROLL for (int i = 0; i < width; i++) {                         \
+    if (i & d) continue;                                                    \
+    VEC a = v[i], b = v[i + d];                                             \
+    v[i] = AT_LANES_SHUFFLE(a, b, AT_LANES_PASTE(LOW_, d, , ), width);      \
     v[i + d] = AT_LANES_SHUFFLE(a, b, AT_LANES_PASTE(HIGH_, d, , ), width); \
   }
 

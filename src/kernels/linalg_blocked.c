@@ -5,7 +5,8 @@
 enum { TRANSPOSED = 2, ADJOINT = 3 };  // at_transpose_a
 enum { BLOCK = 64, SMALLEST = 65, KEPT = 8 };
 
-// One call. Products take their scratch memory again and again from what is kept.
+// One call. Products take their scratch memory again and again from what is
+// kept.
 typedef struct blocked {
   const at_k_linalg_params *p;
   const at_par *par;
@@ -25,7 +26,8 @@ static void *kept_scratch(void *owner, size_t bytes) {
   blocked *b = owner;
   if (b->taken == KEPT) return at_par_scratch(b->par, bytes);
   struct kept *k = &b->kept[b->taken++];
-  if (k->bytes < bytes) *k = (struct kept){at_par_scratch(b->par, bytes), bytes};
+  if (k->bytes < bytes)
+    *k = (struct kept){at_par_scratch(b->par, bytes), bytes};
   if (!k->p) k->bytes = 0;
   return k->p;
 }
@@ -35,10 +37,13 @@ bool at_blocked_fits(const at_k_linalg_params *p, int64_t side) {
 }
 
 // long_side x wide: the largest product that is subtracted.
-static at_status begin(const at_k_call *c, blocked *b, int64_t long_side, int64_t wide) {
+static at_status begin(const at_k_call *c, blocked *b, int64_t long_side,
+                       int64_t wide) {
   const at_k_linalg_params *p = c->params;
   bool dbl = p->dtype == AT_F64;
-  *b = (blocked){.p = p, .par = c->par, .es = dbl ? 8 : 4,
+  *b = (blocked){.p = p,
+                 .par = c->par,
+                 .es = dbl ? 8 : 4,
                  .f = &at_panel[dbl][at_k_has(AT_CPU_AVX512)]};
   b->inner = (at_par){c->par->pool, kept_scratch, b};
   size_t rows = at_mul((size_t)long_side, (size_t)b->es);
@@ -49,7 +54,9 @@ static at_status begin(const at_k_call *c, blocked *b, int64_t long_side, int64_
   return AT_OK;
 }
 
-static at_view view(void *p, int64_t down, int64_t right) { return (at_view){p, down, right}; }
+static at_view view(void *p, int64_t down, int64_t right) {
+  return (at_view){p, down, right};
+}
 static at_view at(const blocked *b, at_view v, int64_t i, int64_t j) {
   v.p = (char *)v.p + (i * v.down + j * v.right) * b->es;
   return v;
@@ -58,19 +65,24 @@ static at_view turned(at_view v) { return view(v.p, v.right, v.down); }
 
 // ---- Products
 static at_k_gemm_dims dim(int64_t size, int64_t x, int64_t y) {
-  return (at_k_gemm_dims){.rank = 1, .size = {size}, .stride_x = {x}, .stride_y = {y}};
+  return (at_k_gemm_dims){
+      .rank = 1, .size = {size}, .stride_x = {x}, .stride_y = {y}};
 }
-static at_k_gemm_params product_params(const blocked *b, at_view x, at_view y, at_view c,
-                                       int64_t m, int64_t n, int64_t k) {
+static at_k_gemm_params product_params(const blocked *b, at_view x, at_view y,
+                                       at_view c, int64_t m, int64_t n,
+                                       int64_t k) {
   uint32_t t = b->p->dtype;
-  return (at_k_gemm_params){.a = t, .b = t, .acc = t, .c = t,
+  return (at_k_gemm_params){.a = t,
+                            .b = t,
+                            .acc = t,
+                            .c = t,
                             .m = dim(m, x.down, c.down),
                             .n = dim(n, y.right, c.right),
                             .k = dim(k, x.right, y.down)};
 }
 // c (m x n) = x y.
-static at_status multiply(blocked *b, at_view c, at_view x, at_view y, int64_t m, int64_t n,
-                          int64_t k) {
+static at_status multiply(blocked *b, at_view c, at_view x, at_view y,
+                          int64_t m, int64_t n, int64_t k) {
   at_k_gemm_params p = product_params(b, x, y, c, m, n, k);
   void *bufs[] = {x.p, y.p, c.p};
   at_k_call call = {&b->inner, &p, bufs, 3, NULL};
@@ -86,14 +98,15 @@ typedef struct columns_run {
   const int32_t *pivots;
 } columns_run;
 
-static void subtract_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void subtract_range(void *arg, int64_t begin, int64_t end,
+                           uint32_t worker) {
   const columns_run *r = arg;
   r->b->f->subtract(r->c, r->x, begin, end, r->n);
 }
 
 // c (m x n, dense rows) -= x y; k is at most BLOCK.
-static at_status subtract(blocked *b, at_view c, at_view x, at_view y, int64_t m, int64_t n,
-                          int64_t k) {
+static at_status subtract(blocked *b, at_view c, at_view x, at_view y,
+                          int64_t m, int64_t n, int64_t k) {
   if (!m || !n || !k) return AT_OK;
   at_view minus = view(b->factor, k, 1);
   b->f->copy(minus, x, m, k, true);
@@ -113,29 +126,36 @@ static at_status subtract(blocked *b, at_view c, at_view x, at_view y, int64_t m
 // ---- Triangles
 enum { SPAN = 256 };  // columns of one task: a multiple of every tile
 
-static void solve_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void solve_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const columns_run *r = arg;
   for (int64_t i = begin; i < end; i++)
     r->b->f->solve(r->c, r->forward, r->unit, r->n, r->x, i * SPAN,
                    AT_MIN((i + 1) * SPAN, r->columns));
 }
 // t x = b in place for n rows of `columns` elements.
-static void solve_block(const blocked *b, at_view t, bool forward, bool unit, int64_t n,
-                        at_view x, int64_t columns) {
-  columns_run r = {.b = b, .c = t, .x = x, .n = n, .columns = columns, .forward = forward,
+static void solve_block(const blocked *b, at_view t, bool forward, bool unit,
+                        int64_t n, at_view x, int64_t columns) {
+  columns_run r = {.b = b,
+                   .c = t,
+                   .x = x,
+                   .n = n,
+                   .columns = columns,
+                   .forward = forward,
                    .unit = unit};
   at_par_for(b->par, at_k_ceil_div(columns, SPAN), 1, solve_range, &r);
 }
 
-static at_status solve_all(blocked *b, at_view t, bool forward, int64_t n, at_view x,
-                           int64_t columns) {
+static at_status solve_all(blocked *b, at_view t, bool forward, int64_t n,
+                           at_view x, int64_t columns) {
   bool unit = b->p->unit_diagonal;
   for (int64_t done = 0; done < n; done += BLOCK) {
     int64_t w = AT_MIN(BLOCK, n - done), left = n - done - w;
     int64_t i = forward ? done : left, rest = forward ? done + w : 0;
     at_view xi = at(b, x, i, 0);
     solve_block(b, at(b, t, i, i), forward, unit, w, xi, columns);
-    AT_TRY(subtract(b, at(b, x, rest, 0), at(b, t, rest, i), xi, left, columns, w));
+    AT_TRY(subtract(b, at(b, x, rest, 0), at(b, t, rest, i), xi, left, columns,
+                    w));
   }
   return AT_OK;
 }
@@ -148,7 +168,8 @@ at_status at_blocked_solve(const at_k_call *c) {
   char *swapped = NULL;
   if (!p->left_side) AT_K_SCRATCH(swapped, c, (size_t)(n * columns * b.es));
   // x on the left: t' x' = b'.
-  bool turn = (p->transpose_a == TRANSPOSED || p->transpose_a == ADJOINT) == !!p->left_side;
+  bool turn = (p->transpose_a == TRANSPOSED || p->transpose_a == ADJOINT) ==
+              !!p->left_side;
   bool forward = !!p->lower != turn;
   for (int64_t i = 0; i < p->batch; i++) {
     at_view t = view((char *)c->bufs[0] + i * n * n * b.es, n, 1);
@@ -179,7 +200,8 @@ static at_status cholesky_one(blocked *b, at_view a, bool *ok) {
     solve_block(b, turned(corner), true, false, w, side, n - rest);
     for (int64_t r = rest; r < n; r += STRIP) {
       at_view x = at(b, a, i, r);
-      AT_TRY(subtract(b, at(b, a, r, r), turned(x), x, AT_MIN(STRIP, n - r), n - r, w));
+      AT_TRY(subtract(b, at(b, a, r, r), turned(x), x, AT_MIN(STRIP, n - r),
+                      n - r, w));
     }
   }
   return AT_OK;
@@ -199,7 +221,8 @@ at_status at_blocked_cholesky(const at_k_call *c) {
     b.f->copy(a, p->lower ? turned(from) : from, n, n, false);
     bool ok;
     AT_TRY(cholesky_one(&b, a, &ok));
-    for (int64_t r = 1; r < n; r++) memset(mem + r * n * b.es, 0, (size_t)(r * b.es));
+    for (int64_t r = 1; r < n; r++)
+      memset(mem + r * n * b.es, 0, (size_t)(r * b.es));
     if (ok)
       b.f->copy(to, p->lower ? turned(a) : a, n, n, false);
     else
@@ -222,12 +245,14 @@ static at_status lu_one(blocked *b, at_view a, int32_t *pivots) {
     at_view corner = at(b, a, i, i), panel = view(b->panel, 1, m - i);
     b->f->copy(panel, corner, m - i, w, false);
     b->f->lu(b->panel, m - i, w, pivots + i);
-    columns_run swap = {.b = b, .c = at(b, a, i, 0), .pivots = pivots + i, .n = w};
+    columns_run swap = {
+        .b = b, .c = at(b, a, i, 0), .pivots = pivots + i, .n = w};
     at_par_for(b->par, n, SPAN, swap_range, &swap);
     b->f->copy(corner, panel, m - i, w, false);
     at_view side = at(b, a, i, rest);
     solve_block(b, corner, true, true, w, side, n - rest);
-    AT_TRY(subtract(b, at(b, a, rest, rest), at(b, a, rest, i), side, m - rest, n - rest, w));
+    AT_TRY(subtract(b, at(b, a, rest, rest), at(b, a, rest, i), side, m - rest,
+                    n - rest, w));
     for (int64_t j = i; j < rest; j++) pivots[j] += (int32_t)i;
   }
   return AT_OK;
@@ -239,7 +264,8 @@ at_status at_blocked_lu(const at_k_call *c) {
   int64_t m = p->m, n = p->n, k = AT_MIN(m, n);
   AT_TRY(begin(c, &b, m, n));
   for (int64_t i = 0; i < p->batch; i++) {
-    int32_t *pivots = (int32_t *)c->bufs[2] + i * k, *rows = (int32_t *)c->bufs[3] + i * m;
+    int32_t *pivots = (int32_t *)c->bufs[2] + i * k,
+            *rows = (int32_t *)c->bufs[3] + i * m;
     at_view a = view((char *)c->bufs[1] + i * m * n * b.es, n, 1);
     memmove(a.p, (char *)c->bufs[0] + i * m * n * b.es, (size_t)(m * n * b.es));
     AT_TRY(lu_one(&b, a, pivots));
@@ -253,14 +279,16 @@ at_status at_blocked_lu(const at_k_call *c) {
 }
 
 // ---- QR
-// The reflectors of a panel, columns of `rows` elements, as v: ones on the diagonal, zeros above.
+// The reflectors of a panel, columns of `rows` elements, as v: ones on the
+// diagonal, zeros above.
 static void make_v(const blocked *b, int64_t rows, int64_t w) {
   const double one64 = 1;
   const float one32 = 1;
   for (int64_t c = 0; c < w; c++) {
     char *column = b->panel + c * rows * b->es;
     memset(column, 0, (size_t)(c * b->es));
-    memcpy(column + c * b->es, b->es == 8 ? (const void *)&one64 : &one32, (size_t)b->es);
+    memcpy(column + c * b->es, b->es == 8 ? (const void *)&one64 : &one32,
+           (size_t)b->es);
   }
 }
 
@@ -273,8 +301,8 @@ static at_status join(blocked *b, int64_t rows, int64_t w, const char *tau) {
 }
 
 // a (rows x n) = (1 - v t v') a, or with t' where `turn`; v is the panel.
-static at_status reflect(blocked *b, at_view a, int64_t rows, int64_t n, int64_t w, bool turn,
-                         char *mem) {
+static at_status reflect(blocked *b, at_view a, int64_t rows, int64_t n,
+                         int64_t w, bool turn, char *mem) {
   if (!n) return AT_OK;
   at_view v = view(b->panel, 1, rows), t = view(b->t, w, 1);
   at_view x = view(mem, n, 1), y = view(mem + w * n * b->es, n, 1);
@@ -322,7 +350,8 @@ at_status at_blocked_product(const at_k_call *c) {
     const char *tau = (const char *)c->bufs[1] + i * k * es;
     memset(q.p, 0, (size_t)(m * n * es));
     for (int64_t j = 0; j < n; j++)
-      memcpy(at(&b, q, j, j).p, es == 8 ? (const void *)&one64 : &one32, (size_t)es);
+      memcpy(at(&b, q, j, j).p, es == 8 ? (const void *)&one64 : &one32,
+             (size_t)es);
     for (int64_t j = (k - 1) / BLOCK * BLOCK; j >= 0; j -= BLOCK) {
       int64_t w = AT_MIN(BLOCK, k - j), rows = m - j;
       b.f->copy(view(b.panel, 1, rows), at(&b, from, j, j), rows, w, false);

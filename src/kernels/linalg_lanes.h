@@ -1,4 +1,5 @@
-// Linear algebra of many small matrices: 16 floats or 8 doubles at once, one matrix a lane.
+// Linear algebra of many small matrices: 16 floats or 8 doubles at once, one
+// matrix a lane.
 #ifndef ATOLL_KERNELS_LINALG_LANES_H_
 #define ATOLL_KERNELS_LINALG_LANES_H_
 

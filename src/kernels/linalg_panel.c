@@ -40,7 +40,10 @@ enum { TILE = 4 };  // vectors of a tile of columns
 #define ATTR AT_V4_WIDE
 #include "kernels/linalg_panel_template.h"
 
-#define FAMILY(n) \
-  {n##_copy, n##_solve, n##_subtract, n##_cholesky, n##_lu, n##_qr, n##_join, n##_swap}
+#define FAMILY(n)                                                              \
+  {                                                                            \
+    n##_copy, n##_solve, n##_subtract, n##_cholesky, n##_lu, n##_qr, n##_join, \
+        n##_swap                                                               \
+  }
 const at_panel_fns at_panel[2][2] = {{FAMILY(f32_v3), FAMILY(f32_v4)},
                                      {FAMILY(f64_v3), FAMILY(f64_v4)}};

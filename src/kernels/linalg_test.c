@@ -51,7 +51,8 @@ static const uint32_t types[] = {AT_F32,  AT_F64, AT_C64,
 static const int64_t sides[] = {0, 1, 2, 5, 17, 40, 150};
 static int64_t g_batch;  // few matrices, or enough for lanes
 
-// Large matrices take the plain reference long: one batch of the types that go their own way.
+// Large matrices take the plain reference long: one batch of the types that go
+// their own way.
 static bool skips(uint32_t type, int64_t side) {
   return side > 64 && (g_batch > 3 || (type != AT_F32 && type != AT_F64));
 }
@@ -97,8 +98,11 @@ static void test_cholesky(void **state) {
         if (skips(types[t], n)) continue;
         char *a = make_hermitian(types[t], n, &seed),
              *l = alloc(types[t], g_batch * n * n);
-        at_k_linalg_params p = {
-            .dtype = types[t], .lower = lower, .batch = g_batch, .m = n, .n = n};
+        at_k_linalg_params p = {.dtype = types[t],
+                                .lower = lower,
+                                .batch = g_batch,
+                                .m = n,
+                                .n = n};
         void *bufs[] = {a, l};
         size_t bytes[] = {(size_t)(g_batch * n * n) *
                           at_dtype_bytes((at_dtype)types[t])};
@@ -191,8 +195,8 @@ static void test_triangular_solve(void **state) {
       }
 }
 
-static const int64_t rects[][2] = {{1, 1},   {5, 3}, {3, 5}, {20, 20},
-                                   {33, 12}, {0, 3}, {4, 0}, {150, 90},
+static const int64_t rects[][2] = {{1, 1},    {5, 3},    {3, 5}, {20, 20},
+                                   {33, 12},  {0, 3},    {4, 0}, {150, 90},
                                    {90, 200}, {150, 150}};
 
 static void test_qr_and_product(void **state) {
@@ -210,7 +214,8 @@ static void test_qr_and_product(void **state) {
       at_k_linalg_params p = {
           .dtype = ty, .batch = g_batch, .m = m, .n = n, .k = k};
       void *bufs[] = {a, r, tau};
-      size_t bytes[] = {(size_t)(g_batch * m * n) * es, (size_t)(g_batch * k) * es};
+      size_t bytes[] = {(size_t)(g_batch * m * n) * es,
+                        (size_t)(g_batch * k) * es};
       run_both(AT_RT_QR, &p, 3, bufs, 1, bytes);
       for (int64_t b = 0; b < g_batch * m; b++)
         for (int64_t j = 0; j < k; j++)
@@ -259,8 +264,8 @@ static void test_lu(void **state) {
               *perm = calloc((size_t)(g_batch * m) + 1, 4);
       at_k_linalg_params p = {.dtype = ty, .batch = g_batch, .m = m, .n = n};
       void *bufs[] = {a, lu, piv, perm};
-      size_t bytes[] = {(size_t)(g_batch * m * n) * es, (size_t)(g_batch * k) * 4,
-                        (size_t)(g_batch * m) * 4};
+      size_t bytes[] = {(size_t)(g_batch * m * n) * es,
+                        (size_t)(g_batch * k) * 4, (size_t)(g_batch * m) * 4};
       run_both(AT_RT_LU, &p, 4, bufs, 1, bytes);
       for (int64_t b = 0; b < g_batch; b++)
         for (int64_t i = 0; i < m; i++)
@@ -331,24 +336,33 @@ static void test_eigh_of_nan_is_nan(void **state) {
   assert_true(isnan(v[0]) && isnan(w[0]) && isnan(w[1]));
 }
 
-// What is wrong with one matrix stays with it, and all of it shows, whichever way it goes.
+// What is wrong with one matrix stays with it, and all of it shows, whichever
+// way it goes.
 static void test_nan_stays_in_its_matrix(void **state) {
   enum { N = 6 };
-  static const at_rt_kernel ids[] = {AT_RT_CHOLESKY, AT_RT_QR, AT_RT_LU, AT_RT_EIGH,
-                                     AT_RT_TRIANGULAR_SOLVE};
+  static const at_rt_kernel ids[] = {AT_RT_CHOLESKY, AT_RT_QR, AT_RT_LU,
+                                     AT_RT_EIGH, AT_RT_TRIANGULAR_SOLVE};
   uint64_t seed = 36;
   for (size_t k = 0; k < AT_LEN(ids); k++)
     for (int dbl = 0; dbl < 2; dbl++) {
       uint32_t ty = dbl ? AT_F64 : AT_F32;
       int64_t count = g_batch * N * N;
       char *a = make_hermitian(ty, N, &seed), *b = tu_fill(ty, count, &seed);
-      char *out[3] = {alloc(AT_F64, count), alloc(AT_F64, count), alloc(AT_F64, count)};
+      char *out[3] = {alloc(AT_F64, count), alloc(AT_F64, count),
+                      alloc(AT_F64, count)};
       set(ty, a, N * N + 3 * N + 2, (cplx){NAN, 0});
-      at_k_linalg_params p = {.dtype = ty, .lower = 1, .left_side = 1, .transpose_a = 1,
-                              .batch = g_batch, .m = N, .n = N};
+      at_k_linalg_params p = {.dtype = ty,
+                              .lower = 1,
+                              .left_side = 1,
+                              .transpose_a = 1,
+                              .batch = g_batch,
+                              .m = N,
+                              .n = N};
       bool solve = ids[k] == AT_RT_TRIANGULAR_SOLVE;
       void *bufs[] = {a, solve ? b : out[0], solve ? out[0] : out[1], out[2]};
-      uint32_t nbufs = ids[k] == AT_RT_CHOLESKY ? 2 : ids[k] == AT_RT_LU ? 4 : 3;
+      uint32_t nbufs = ids[k] == AT_RT_CHOLESKY ? 2
+                       : ids[k] == AT_RT_LU     ? 4
+                                                : 3;
       assert_int_equal(tu_run(ids[k], &p, nbufs, bufs, 2), AT_OK_CODE);
       int64_t nans = 0;
       for (int64_t i = 0; i < count; i++) {
@@ -368,11 +382,13 @@ static void test_extremes(void **state) {
   for (size_t s = 0; s < AT_LEN(sizes); s++) {
     enum { N = 5 };
     uint64_t seed = 37;
-    char *a = tu_fill(AT_F32, g_batch * N * N, &seed), *r = alloc(AT_F32, g_batch * N * N);
+    char *a = tu_fill(AT_F32, g_batch * N * N, &seed),
+         *r = alloc(AT_F32, g_batch * N * N);
     char *tau = alloc(AT_F32, g_batch * N), *v = alloc(AT_F32, g_batch * N * N);
     for (int64_t i = 0; i < g_batch * N * N; i++)
       set(AT_F32, a, i, (cplx){get(AT_F32, a, i).re * sizes[s], 0});
-    at_k_linalg_params p = {.dtype = AT_F32, .lower = 1, .batch = g_batch, .m = N, .n = N, .k = N};
+    at_k_linalg_params p = {
+        .dtype = AT_F32, .lower = 1, .batch = g_batch, .m = N, .n = N, .k = N};
     void *bufs[] = {a, r, tau};
     assert_int_equal(tu_run(AT_RT_QR, &p, 3, bufs, 1), AT_OK_CODE);
     for (int64_t b = 0; b < g_batch; b++) {
