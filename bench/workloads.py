@@ -266,6 +266,41 @@ def _():
     return Work(fn, [normal(M), normal(M, seed=1)], flops=5 * M * 20, bytes=16 * M, tolerance=1e-3)
 
 
+@workload("fft_convolution_b16_16384_f32")
+def _():
+    def fn(x, h):
+        return jnp.fft.irfft(jnp.fft.rfft(x, 16384) * jnp.fft.rfft(h, 16384), 16384)
+    return Work(fn, [normal(16, 16384 - 256), normal(257, scale=.1, seed=1)], flops=16 * 2 * 2.5 * 16384 * 14,
+                bytes=16 * 16384 * 8, tolerance=1e-4)
+
+
+@workload("spectrogram_b4_65536_w512_f32")
+def _():
+    def fn(x):
+        return jnp.abs(jax.scipy.signal.stft(x, nperseg=512)[2]) ** 2
+    return Work(fn, [normal(4, 65536)], flops=4 * 257 * 2.5 * 512 * 9, bytes=4 * 65536 * 12, tolerance=1e-4)
+
+
+@workload("solve_b2048_16x16_f32")
+def _():
+    a = normal(2048, 16, 16) + 8 * np.eye(16, dtype=np.float32)
+    return Work(jnp.linalg.solve, [a, normal(2048, 16, 1, seed=1)], flops=2048 * 2 / 3 * 16 ** 3, bytes=2048 * 4 * 300,
+                tolerance=1e-3)
+
+
+@workload("expm_256_f32")
+def _():
+    return Work(jax.scipy.linalg.expm, [normal(256, 256, scale=1 / 16)], flops=16 * 256 ** 3, bytes=8 * 256 ** 2,
+                tolerance=1e-3)
+
+
+@workload("svd_256_f32")
+def _():
+    def fn(x):
+        return jnp.linalg.svd(x, compute_uv=False)
+    return Work(fn, [normal(256, 256)], flops=8 / 3 * 256 ** 3, bytes=4 * 256 ** 2, tolerance=1e-3)
+
+
 def gpt_train_step(dtype):
     """Six layers, width 384, context 256, batch 8, vocabulary 50,000; Adam in plain JAX."""
     compute = jnp.bfloat16 if dtype == "bf16" else jnp.float32

@@ -6,15 +6,23 @@
 
 #include "kernels/kernels_internal.h"
 
-enum { AT_FFT_MAX_STAGES = 40, AT_FFT_MAX_RADIX = 13, AT_FFT_DIRECT = 8192 };
+enum {
+  AT_FFT_MAX_STAGES = 40,
+  AT_FFT_MAX_RADIX = 13,
+  AT_FFT_DIRECT = 4096,  // longer lines are matrices
+  AT_FFT_TURNS = 32      // a turn by k is one by k % TURNS and one by the rest
+};
 
 typedef struct at_fft_stage {
   int radix;
-  int64_t m, s;    // n = radix * m * s
-  const void *tw;  // [m][radix - 1] pairs: exp(-2 pi i p j / (radix m))
+  int64_t m, s;       // n = radix * m * s
+  const void *tw;     // [m][radix - 1] pairs: exp(-2 pi i p j / (radix m))
+  const void *roots;  // odd radix: cos, then sin, of 2 pi k / radix
 } at_fft_stage;
 
-// A transform of length n: stages, or Bluestein's convolution of length `conv`.
+// How lines of n complex elements are transformed: by stages; as a convolution
+// of length `conv` (Bluestein); or, long ones, as a matrix of n1 rows and n2
+// columns. Tables hold elements of the precision, complex ones in pairs.
 typedef struct at_fft_plan at_fft_plan;
 struct at_fft_plan {
   int64_t n;
@@ -22,7 +30,20 @@ struct at_fft_plan {
   at_fft_stage stage[AT_FFT_MAX_STAGES];
   const at_fft_plan *conv;
   const void *chirp, *chirp_ft;  // n and conv->n pairs
+  const at_fft_plan *p1, *p2;    // long: lines of n1 and of n2
+  // Output k of column l is turned by exp(-2 pi i k l / n): for each group of
+  // columns, vectors of TURNS fine and ceil(n1 / TURNS) coarse turns.
+  const void *turns;
+  const void *half;  // exp(-pi i k / n) for k <= n / 2: lines of 2n reals
 };
+
+// What is done to a group beside the transform: lines of 2n reals are lines of
+// n complex elements, whose spectra are unravelled into n + 1, and back.
+typedef enum at_fft_fold {
+  AT_FFT_PLAIN,
+  AT_FFT_UNRAVEL,
+  AT_FFT_RAVEL
+} at_fft_fold;
 
 // Lines of one pass. Line l lies at (l / inner) * outer + (l % inner) * line;
 // strides count elements (complex, or real where the side is real).
@@ -36,31 +57,37 @@ typedef struct at_fft_pass {
   at_fft_side src, dst;
   int64_t lines, inner;
   int64_t in_count, out_count;  // elements of a line that are read, written
-  bool hermitian;               // the source holds n / 2 + 1 elements of n
+  at_fft_fold fold;
+  bool hermitian;  // the source holds n / 2 + 1 elements of n
   bool inverse;
   double scale;
-  // Four-step: output k of line l is turned by exp(-2 pi i k l / turn_n), from
-  // tables of doubles: hi[e / turn_split], lo[e % turn_split].
-  int64_t turn_n, turn_split;
-  const double *turn_hi, *turn_lo;
-  void *work;  // per worker: at_fft_work_bytes
-  size_t work_bytes;
+  const at_fft_plan *turn;  // the long plan whose columns these are; or NULL
 } at_fft_pass;
 
-typedef void (*at_fft_group_fn)(const at_fft_pass *p, int64_t first,
-                                void *work);
-// [double precision][AVX-512]; lanes: 16 floats or 8 doubles.
-extern const at_fft_group_fn at_fft_group[2][2];
+// One element type and instruction set.
+typedef struct at_fft_kernels {
+  int64_t lanes;  // 16 floats or 8 doubles
+  // Lines [first, first + lanes) of the pass; work: at_fft_work_bytes.
+  void (*group)(const at_fft_pass *p, int64_t first, void *work);
+  // Elements k and n - k of a long line for k in [begin, end), end <= n / 2
+  // + 1.
+  void (*unravel)(const at_fft_plan *plan, const void *z, void *x,
+                  int64_t begin, int64_t end, double scale);
+  void (*ravel)(const at_fft_plan *plan, const void *x, void *z, int64_t begin,
+                int64_t end);
+  // x[i] *= w[i] of dense pairs.
+  void (*multiply)(void *x, const void *w, int64_t begin, int64_t end);
+} at_fft_kernels;
+// [double precision][AVX-512]
+extern const at_fft_kernels at_fft_kernel[2][2];
 size_t at_fft_work_bytes(const at_fft_plan *plan);
 
 // True when n has only factors up to 13.
 bool at_fft_smooth(int64_t n);
-at_status at_fft_plan_make(const at_par *par, int64_t n, bool dbl,
-                           const at_fft_plan **out);
-// Turns pairs (-2 pi i e / n) for e = 0 .. count - 1, times `step`, into out.
-void at_fft_roots(int64_t n, int64_t step, int64_t count, double *out);
-
-// out = exp(-pi i j^2 / n).
-void at_fft_chirp(int64_t n, int64_t j, double out[2]);
+typedef enum at_fft_form { AT_FFT_SHORT, AT_FFT_LONG } at_fft_form;
+// The plan of a length: kept by the process for its next calls, or, if it keeps
+// enough already, in this call's scratch memory. Any thread.
+at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl,
+                          at_fft_form form, const at_fft_plan **out);
 
 #endif

@@ -133,7 +133,9 @@ static void test_lengths(void **state) {
       for (uint32_t type = 0; type < 4; type++)
         for (int dbl = 0; dbl < 2; dbl++) {
           run_case((shape){1, 1, {n[i]}}, type, dbl, &seed);
-          if (n[i] <= 256) run_case((shape){19, 1, {n[i]}}, type, dbl, &seed);
+          if (n[i] > 256) continue;
+          run_case((shape){19, 1, {n[i]}}, type, dbl, &seed);
+          run_case((shape){40, 1, {n[i]}}, type, dbl, &seed);
         }
   }
   at_k_limit_features(UINT64_MAX);
@@ -188,6 +190,90 @@ static void test_long_lines(void **state) {
   }
 }
 
+// Runs a type on `batch` lines of n; out is allocated here.
+static void *transform(const void *in, uint32_t type, bool dbl, int64_t batch,
+                       int64_t n) {
+  void *out = malloc((size_t)(batch * (n + 2)) * 16);
+  at_k_fft_params p = {.type = type,
+                       .double_precision = dbl,
+                       .rank = 1,
+                       .batch = batch,
+                       .length = {n}};
+  void *bufs[] = {(void *)(uintptr_t)in, out};
+  assert_int_equal(tu_run(AT_RT_FFT, &p, 2, bufs, 2), AT_OK_CODE);
+  return out;
+}
+
+// The error of f32 grows with the logarithm of the length, in every kind of
+// plan; measured against f64, which the tests above compare with sums.
+static void test_accuracy(void **state) {
+  static const int64_t n[] = {16,   64,    243,     1000,    1009,   4096,
+                              6000, 10007, 1 << 16, 3 << 16, 1 << 18};
+  uint64_t seed = 5;
+  for (size_t i = 0; i < AT_LEN(n); i++)
+    for (uint32_t type = 0; type < 4; type++)
+      for (int64_t batch = 1; batch <= (n[i] > 4096 ? 1 : 33); batch += 32) {
+        int64_t h = n[i] / 2 + 1, out_line = type == RFFT    ? 2 * h
+                                             : type == IRFFT ? n[i]
+                                                             : 2 * n[i];
+        int64_t in_count = batch * (type == RFFT    ? n[i]
+                                    : type == IRFFT ? 2 * h
+                                                    : 2 * n[i]);
+        double *x = malloc((size_t)in_count * 8), error = 0, size = 0;
+        float *y = malloc((size_t)in_count * 4);
+        for (int64_t j = 0; j < in_count; j++)
+          x[j] = y[j] = (float)tu_unit(&seed);
+        double *want = transform(x, type, true, batch, n[i]);
+        float *got = transform(y, type, false, batch, n[i]);
+        for (int64_t j = 0; j < batch * out_line; j++) {
+          double d = (double)got[j] - want[j];
+          error += d * d, size += want[j] * want[j];
+        }
+        double most = 0x1p-24 * (1 + 0.5 * log2((double)n[i]));
+        if (n[i] == 1009 || n[i] == 10007)
+          most *= 3;  // two transforms and three chirps
+        if (!(sqrt(error / size) <= most))
+          fail_msg("type %u, %ld lines of %ld: error %.3g of %.3g", type, batch,
+                   n[i], sqrt(error / size), most);
+        free(x), free(y), free(want), free(got);
+      }
+}
+
+// A NaN stays in its line.
+static void test_nan_stays_in_its_line(void **state) {
+  static const int64_t shapes[][2] = {{40, 30}, {40, 64}, {40, 37},
+                                      {3, 512}, {3, 9},   {3, 1031}};
+  uint64_t seed = 6;
+  for (size_t i = 0; i < AT_LEN(shapes); i++)
+    for (uint32_t type = 0; type < 4; type++) {
+      int64_t batch = shapes[i][0], n = shapes[i][1], h = n / 2 + 1;
+      int64_t in_line = type == RFFT ? n : type == IRFFT ? 2 * h : 2 * n;
+      int64_t out_line = type == RFFT ? 2 * h : type == IRFFT ? n : 2 * n;
+      float *x = malloc((size_t)(batch * in_line) * 4);
+      for (int64_t j = 0; j < batch * in_line; j++)
+        x[j] = (float)tu_unit(&seed);
+      x[in_line + 4] = NAN;
+      float *y = transform(x, type, false, batch, n);
+      for (int64_t j = 0; j < batch * out_line; j++) {
+        if (j / out_line != 1) assert_false(isnan(y[j]));
+      }
+      assert_true(isnan(y[out_line]) && isnan(y[out_line + out_line / 2 + 2]));
+      free(x), free(y);
+    }
+}
+
+// More lengths than the process keeps plans of.
+static void test_many_plans(void **state) {
+  for (int64_t n = 1; n < 3000; n++) {
+    float x[6000] = {1};
+    float *y = transform(x, FFT, false, 1, n);
+    for (int64_t k = 0; k < 2 * n; k++)
+      if (!(fabsf(y[k] - (k % 2 ? 0.f : 1.f)) < 1e-5f))
+        fail_msg("n %ld: %ld is %g", n, k, y[k]);
+    free(y);
+  }
+}
+
 static void test_errors_and_empty(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x};
@@ -202,9 +288,13 @@ static void test_errors_and_empty(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths),
-                                     cmocka_unit_test(test_many_dims),
-                                     cmocka_unit_test(test_long_lines),
-                                     cmocka_unit_test(test_errors_and_empty)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_lengths),
+      cmocka_unit_test(test_many_dims),
+      cmocka_unit_test(test_long_lines),
+      cmocka_unit_test(test_accuracy),
+      cmocka_unit_test(test_nan_stays_in_its_line),
+      cmocka_unit_test(test_many_plans),
+      cmocka_unit_test(test_errors_and_empty)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

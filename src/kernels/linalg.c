@@ -1,11 +1,13 @@
-// Dense linear algebra over batches, one LAPACK call a matrix. Matrices are
-// row-major; LAPACK sees them transposed, which most routines absorb in their
-// flags. f16 and bf16 are computed in f32. A matrix that fails numerically
-// becomes NaN. Matrices follow one another: see g_lapack.
+// Dense linear algebra over batches. Many small matrices go to lanes, large
+// real ones to panels and products; the rest is one LAPACK call a matrix.
+// Matrices are row-major; LAPACK sees them transposed, which most routines
+// absorb in their flags. f16 and bf16 are computed in f32. A matrix that fails
+// numerically becomes NaN. Matrices follow one another: see g_lapack.
 #include <math.h>
 #include <pthread.h>
 
-#include "kernels/kernels_internal.h"
+#include "kernels/linalg_blocked.h"
+#include "kernels/linalg_lanes.h"
 
 enum { NO_TRANSPOSE = 1, TRANSPOSED = 2, ADJOINT = 3 };  // at_transpose_a
 
@@ -288,8 +290,8 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Shared entry
-// Debian's serial OpenBLAS keeps its buffers in globals without a lock, so only one
-// thread of the process may be inside it at a time: two give wrong numbers.
+// Debian's serial OpenBLAS keeps its buffers in globals without a lock, so only
+// one thread of the process may be inside it at a time: two give wrong numbers.
 static pthread_mutex_t g_lapack = PTHREAD_MUTEX_INITIALIZER;
 
 enum { MAX_SIDE = 46340 };  // n * n fits LAPACK's int
@@ -338,6 +340,9 @@ at_status at_k_cholesky(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "cholesky", 2, cholesky_one, &r));
   if (r.p->n == 0) return AT_OK;
+  if (at_lanes_fit(AT_LANES_CHOLESKY, r.p))
+    return at_lanes_run(c, AT_LANES_CHOLESKY);
+  if (at_blocked_fits(r.p, r.p->n)) return at_blocked_cholesky(c);
   return linalg_run(c, &r, r.p->n * r.p->n, 0);
 }
 
@@ -347,6 +352,9 @@ at_status at_k_triangular_solve(const at_k_call *c) {
   AT_K_CHECK(r.p->transpose_a >= NO_TRANSPOSE && r.p->transpose_a <= ADJOINT,
              "triangular_solve: unknown transpose_a %u", r.p->transpose_a);
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
+  if (at_lanes_fit(AT_LANES_SOLVE, r.p)) return at_lanes_run(c, AT_LANES_SOLVE);
+  if (at_blocked_fits(r.p, r.p->left_side ? r.p->m : r.p->n))
+    return at_blocked_solve(c);
   int64_t k = r.p->left_side ? r.p->m : r.p->n;
   return linalg_run(c, &r, k * k + r.p->m * r.p->n, 0);
 }
@@ -357,6 +365,8 @@ at_status at_k_qr(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "qr", 3, qr_one, &r));
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
+  if (at_lanes_fit(AT_LANES_QR, r.p)) return at_lanes_run(c, AT_LANES_QR);
+  if (at_blocked_fits(r.p, AT_MIN(r.p->m, r.p->n))) return at_blocked_qr(c);
   r.work = (int)AT_MAX(1, r.p->n) * WORK_BLOCK;
   return linalg_run(c, &r,
                     2 * r.p->m * r.p->n + AT_MIN(r.p->m, r.p->n) + r.work, 0);
@@ -369,6 +379,9 @@ at_status at_k_householder_product(const at_k_call *c) {
              "householder_product: needs k <= n <= m, got m %ld, n %ld, k %ld",
              r.p->m, r.p->n, r.p->k);
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
+  if (at_lanes_fit(AT_LANES_PRODUCT, r.p))
+    return at_lanes_run(c, AT_LANES_PRODUCT);
+  if (at_blocked_fits(r.p, r.p->k)) return at_blocked_product(c);
   r.work = (int)AT_MAX(1, r.p->n) * WORK_BLOCK;
   return linalg_run(c, &r, 2 * r.p->m * r.p->n + r.p->k + r.work, 0);
 }
@@ -382,6 +395,8 @@ at_status at_k_lu(const at_k_call *c) {
       perm[i] = (int32_t)(i % r.p->m);
     return AT_OK;
   }
+  if (at_lanes_fit(AT_LANES_LU, r.p)) return at_lanes_run(c, AT_LANES_LU);
+  if (at_blocked_fits(r.p, AT_MIN(r.p->m, r.p->n))) return at_blocked_lu(c);
   return linalg_run(c, &r, 2 * r.p->m * r.p->n, 0);
 }
 
@@ -390,6 +405,7 @@ at_status at_k_eigh(const at_k_call *c) {
   AT_TRY(linalg_prepare(c, "eigh", 3, eigh_one, &r));
   int64_t n = r.p->n;
   if (n == 0) return AT_OK;
+  if (at_lanes_fit(AT_LANES_EIGH, r.p)) return at_lanes_run(c, AT_LANES_EIGH);
   AT_K_CHECK(n <= 20000, "eigh: side %ld is over 20000", n);
   bool cplx = at_is_complex((at_dtype)r.type);
   // The sizes that LAPACK's documentation asks for, with room for blocking.

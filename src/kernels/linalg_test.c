@@ -48,8 +48,14 @@ static double tol(uint32_t t, int64_t n) {
 
 static const uint32_t types[] = {AT_F32,  AT_F64, AT_C64,
                                  AT_C128, AT_F16, AT_BF16};
-static const int64_t sides[] = {0, 1, 2, 5, 17, 40};
-enum { BATCH = 3 };
+static const int64_t sides[] = {0, 1, 2, 5, 17, 40, 150};
+static int64_t g_batch;  // few matrices, or enough for lanes
+
+// Large matrices take the plain reference long: one batch of the types that go
+// their own way.
+static bool skips(uint32_t type, int64_t side) {
+  return side > 64 && (g_batch > 3 || (type != AT_F32 && type != AT_F64));
+}
 
 static char *alloc(uint32_t t, int64_t n) {
   return calloc((size_t)n + 1, at_dtype_bytes((at_dtype)t));
@@ -57,8 +63,8 @@ static char *alloc(uint32_t t, int64_t n) {
 
 // A Hermitian matrix with eigenvalues about n: diagonally dominant.
 static char *make_hermitian(uint32_t t, int64_t n, uint64_t *seed) {
-  char *a = tu_fill(t, BATCH * n * n, seed);
-  for (int64_t b = 0; b < BATCH; b++)
+  char *a = tu_fill(t, g_batch * n * n, seed);
+  for (int64_t b = 0; b < g_batch; b++)
     for (int64_t i = 0; i < n; i++)
       for (int64_t j = 0; j <= i; j++) {
         cplx v = get(t, a, (b * n + i) * n + j);
@@ -89,15 +95,19 @@ static void test_cholesky(void **state) {
     for (size_t s = 0; s < AT_LEN(sides); s++)
       for (uint32_t lower = 0; lower < 2; lower++) {
         int64_t n = sides[s];
+        if (skips(types[t], n)) continue;
         char *a = make_hermitian(types[t], n, &seed),
-             *l = alloc(types[t], BATCH * n * n);
-        at_k_linalg_params p = {
-            .dtype = types[t], .lower = lower, .batch = BATCH, .m = n, .n = n};
+             *l = alloc(types[t], g_batch * n * n);
+        at_k_linalg_params p = {.dtype = types[t],
+                                .lower = lower,
+                                .batch = g_batch,
+                                .m = n,
+                                .n = n};
         void *bufs[] = {a, l};
-        size_t bytes[] = {(size_t)(BATCH * n * n) *
+        size_t bytes[] = {(size_t)(g_batch * n * n) *
                           at_dtype_bytes((at_dtype)types[t])};
         run_both(AT_RT_CHOLESKY, &p, 2, bufs, 1, bytes);
-        for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t b = 0; b < g_batch; b++)
           for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) {
               cplx sum = {0, 0};
@@ -136,29 +146,30 @@ static void test_triangular_solve(void **state) {
     for (size_t s = 0; s < AT_LEN(sides); s++)
       for (uint32_t flags = 0; flags < 24; flags++) {
         uint32_t ty = types[t];
+        if (skips(ty, sides[s])) continue;
         at_k_linalg_params p = {.dtype = ty,
                                 .lower = flags & 1,
                                 .left_side = flags >> 1 & 1,
                                 .unit_diagonal = flags >> 2 & 1,
                                 .transpose_a = 1 + flags / 8,
-                                .batch = BATCH};
+                                .batch = g_batch};
         int64_t k = sides[s], w = 7;
         p.m = p.left_side ? k : w, p.n = p.left_side ? w : k;
-        char *a = tu_fill(ty, BATCH * k * k, &seed);
-        for (int64_t i = 0; i < BATCH * k * k; i++) {
+        char *a = tu_fill(ty, g_batch * k * k, &seed);
+        for (int64_t i = 0; i < g_batch * k * k; i++) {
           cplx v = get(ty, a, i);
           double shrink = 1.0 / (double)k;
           set(ty, a, i, (cplx){v.re * shrink, v.im * shrink});
         }
-        for (int64_t i = 0; i < BATCH * k; i++)
+        for (int64_t i = 0; i < g_batch * k; i++)
           set(ty, a, i / k * k * k + i % k * (k + 1), (cplx){1.5, 0.25});
-        char *b = tu_fill(ty, BATCH * k * w, &seed),
-             *x = alloc(ty, BATCH * k * w);
+        char *b = tu_fill(ty, g_batch * k * w, &seed),
+             *x = alloc(ty, g_batch * k * w);
         void *bufs[] = {a, b, x};
-        size_t bytes[] = {(size_t)(BATCH * k * w) *
+        size_t bytes[] = {(size_t)(g_batch * k * w) *
                           at_dtype_bytes((at_dtype)ty)};
         run_both(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 2, bytes);
-        for (int64_t q = 0; q < BATCH; q++)
+        for (int64_t q = 0; q < g_batch; q++)
           for (int64_t i = 0; i < p.m; i++)
             for (int64_t j = 0; j < p.n; j++) {
               cplx sum = {0, 0};
@@ -184,8 +195,9 @@ static void test_triangular_solve(void **state) {
       }
 }
 
-static const int64_t rects[][2] = {{1, 1},   {5, 3}, {3, 5}, {20, 20},
-                                   {33, 12}, {0, 3}, {4, 0}};
+static const int64_t rects[][2] = {{1, 1},    {5, 3},    {3, 5}, {20, 20},
+                                   {33, 12},  {0, 3},    {4, 0}, {150, 90},
+                                   {90, 200}, {150, 150}};
 
 static void test_qr_and_product(void **state) {
   uint64_t seed = 33;
@@ -193,24 +205,26 @@ static void test_qr_and_product(void **state) {
     for (size_t s = 0; s < AT_LEN(rects); s++) {
       uint32_t ty = types[t];
       int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
+      if (skips(ty, m)) continue;
       size_t es = at_dtype_bytes((at_dtype)ty);
-      char *a = tu_fill(ty, BATCH * m * n, &seed),
-           *r = alloc(ty, BATCH * m * n);
-      char *tau = alloc(ty, BATCH * k), *in = alloc(ty, BATCH * m * k);
-      char *q = alloc(ty, BATCH * m * k);
+      char *a = tu_fill(ty, g_batch * m * n, &seed),
+           *r = alloc(ty, g_batch * m * n);
+      char *tau = alloc(ty, g_batch * k), *in = alloc(ty, g_batch * m * k);
+      char *q = alloc(ty, g_batch * m * k);
       at_k_linalg_params p = {
-          .dtype = ty, .batch = BATCH, .m = m, .n = n, .k = k};
+          .dtype = ty, .batch = g_batch, .m = m, .n = n, .k = k};
       void *bufs[] = {a, r, tau};
-      size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * es};
+      size_t bytes[] = {(size_t)(g_batch * m * n) * es,
+                        (size_t)(g_batch * k) * es};
       run_both(AT_RT_QR, &p, 3, bufs, 1, bytes);
-      for (int64_t b = 0; b < BATCH * m; b++)
+      for (int64_t b = 0; b < g_batch * m; b++)
         for (int64_t j = 0; j < k; j++)
           set(ty, in, b * k + j, get(ty, r, b * n + j));
       p.n = k;
       void *qbufs[] = {in, tau, q};
-      size_t qbytes[] = {(size_t)(BATCH * m * k) * es};
+      size_t qbytes[] = {(size_t)(g_batch * m * k) * es};
       run_both(AT_RT_HOUSEHOLDER_PRODUCT, &p, 3, qbufs, 2, qbytes);
-      for (int64_t b = 0; b < BATCH; b++) {
+      for (int64_t b = 0; b < g_batch; b++) {
         for (int64_t i = 0; i < m; i++)
           for (int64_t j = 0; j < n; j++) {
             cplx sum = {0, 0};
@@ -242,17 +256,18 @@ static void test_lu(void **state) {
     for (size_t s = 0; s < AT_LEN(rects); s++) {
       uint32_t ty = types[t];
       int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
+      if (skips(ty, m)) continue;
       size_t es = at_dtype_bytes((at_dtype)ty);
-      char *a = tu_fill(ty, BATCH * m * n, &seed),
-           *lu = alloc(ty, BATCH * m * n);
-      int32_t *piv = calloc((size_t)(BATCH * k) + 1, 4),
-              *perm = calloc((size_t)(BATCH * m) + 1, 4);
-      at_k_linalg_params p = {.dtype = ty, .batch = BATCH, .m = m, .n = n};
+      char *a = tu_fill(ty, g_batch * m * n, &seed),
+           *lu = alloc(ty, g_batch * m * n);
+      int32_t *piv = calloc((size_t)(g_batch * k) + 1, 4),
+              *perm = calloc((size_t)(g_batch * m) + 1, 4);
+      at_k_linalg_params p = {.dtype = ty, .batch = g_batch, .m = m, .n = n};
       void *bufs[] = {a, lu, piv, perm};
-      size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * 4,
-                        (size_t)(BATCH * m) * 4};
+      size_t bytes[] = {(size_t)(g_batch * m * n) * es,
+                        (size_t)(g_batch * k) * 4, (size_t)(g_batch * m) * 4};
       run_both(AT_RT_LU, &p, 4, bufs, 1, bytes);
-      for (int64_t b = 0; b < BATCH; b++)
+      for (int64_t b = 0; b < g_batch; b++)
         for (int64_t i = 0; i < m; i++)
           for (int64_t j = 0; j < n; j++) {
             cplx sum = {0, 0};
@@ -264,7 +279,7 @@ static void test_lu(void **state) {
             ASSERT_CLOSE(sum, get(ty, a, (b * m + perm[b * m + i]) * n + j), ty,
                          2 * m);
           }
-      for (int64_t i = 0; i < BATCH * k; i++)
+      for (int64_t i = 0; i < g_batch * k; i++)
         assert_true(piv[i] >= i % k && piv[i] < m);
       free(a), free(lu), free(piv), free(perm);
     }
@@ -277,22 +292,23 @@ static void test_eigh(void **state) {
       for (uint32_t lower = 0; lower < 2; lower++) {
         uint32_t ty = types[t], re = at_real_of((at_dtype)ty);
         int64_t n = sides[s];
-        char *a = make_hermitian(ty, n, &seed), *v = alloc(ty, BATCH * n * n);
-        char *w = alloc(re, BATCH * n), *half = alloc(ty, BATCH * n * n);
+        if (skips(types[t], n)) continue;
+        char *a = make_hermitian(ty, n, &seed), *v = alloc(ty, g_batch * n * n);
+        char *w = alloc(re, g_batch * n), *half = alloc(ty, g_batch * n * n);
         // Only one triangle may be read.
-        for (int64_t i = 0; i < BATCH * n * n; i++) {
+        for (int64_t i = 0; i < g_batch * n * n; i++) {
           int64_t row = i / n % n, col = i % n;
           bool live = lower ? col <= row : col >= row;
           set(ty, half, i, live ? get(ty, a, i) : (cplx){7, 7});
         }
         at_k_linalg_params p = {
-            .dtype = ty, .lower = lower, .batch = BATCH, .m = n, .n = n};
+            .dtype = ty, .lower = lower, .batch = g_batch, .m = n, .n = n};
         void *bufs[] = {half, v, w};
         size_t bytes[] = {
-            (size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)ty),
-            (size_t)(BATCH * n) * at_dtype_bytes((at_dtype)re)};
+            (size_t)(g_batch * n * n) * at_dtype_bytes((at_dtype)ty),
+            (size_t)(g_batch * n) * at_dtype_bytes((at_dtype)re)};
         run_both(AT_RT_EIGH, &p, 3, bufs, 1, bytes);
-        for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t b = 0; b < g_batch; b++)
           for (int64_t j = 0; j < n; j++) {
             double lambda = get(re, w, b * n + j).re;
             if (j) assert_true(lambda >= get(re, w, b * n + j - 1).re);
@@ -320,6 +336,80 @@ static void test_eigh_of_nan_is_nan(void **state) {
   assert_true(isnan(v[0]) && isnan(w[0]) && isnan(w[1]));
 }
 
+// What is wrong with one matrix stays with it, and all of it shows, whichever
+// way it goes.
+static void test_nan_stays_in_its_matrix(void **state) {
+  enum { N = 6 };
+  static const at_rt_kernel ids[] = {AT_RT_CHOLESKY, AT_RT_QR, AT_RT_LU,
+                                     AT_RT_EIGH, AT_RT_TRIANGULAR_SOLVE};
+  uint64_t seed = 36;
+  for (size_t k = 0; k < AT_LEN(ids); k++)
+    for (int dbl = 0; dbl < 2; dbl++) {
+      uint32_t ty = dbl ? AT_F64 : AT_F32;
+      int64_t count = g_batch * N * N;
+      char *a = make_hermitian(ty, N, &seed), *b = tu_fill(ty, count, &seed);
+      char *out[3] = {alloc(AT_F64, count), alloc(AT_F64, count),
+                      alloc(AT_F64, count)};
+      set(ty, a, N * N + 3 * N + 2, (cplx){NAN, 0});
+      at_k_linalg_params p = {.dtype = ty,
+                              .lower = 1,
+                              .left_side = 1,
+                              .transpose_a = 1,
+                              .batch = g_batch,
+                              .m = N,
+                              .n = N};
+      bool solve = ids[k] == AT_RT_TRIANGULAR_SOLVE;
+      void *bufs[] = {a, solve ? b : out[0], solve ? out[0] : out[1], out[2]};
+      uint32_t nbufs = ids[k] == AT_RT_CHOLESKY ? 2
+                       : ids[k] == AT_RT_LU     ? 4
+                                                : 3;
+      assert_int_equal(tu_run(ids[k], &p, nbufs, bufs, 2), AT_OK_CODE);
+      int64_t nans = 0;
+      for (int64_t i = 0; i < count; i++) {
+        bool nan = isnan(get(ty, out[0], i).re);
+        if (nan) assert_int_equal(i / (N * N), 1);
+        nans += nan;
+      }
+      assert_true(nans > 0);
+      free(a), free(b);
+      for (int i = 0; i < 3; i++) free(out[i]);
+    }
+}
+
+// Columns whose squares overflow or vanish, zeros, and equal eigenvalues.
+static void test_extremes(void **state) {
+  static const double sizes[] = {1e-30, 0, 1, 1e30};
+  for (size_t s = 0; s < AT_LEN(sizes); s++) {
+    enum { N = 5 };
+    uint64_t seed = 37;
+    char *a = tu_fill(AT_F32, g_batch * N * N, &seed),
+         *r = alloc(AT_F32, g_batch * N * N);
+    char *tau = alloc(AT_F32, g_batch * N), *v = alloc(AT_F32, g_batch * N * N);
+    for (int64_t i = 0; i < g_batch * N * N; i++)
+      set(AT_F32, a, i, (cplx){get(AT_F32, a, i).re * sizes[s], 0});
+    at_k_linalg_params p = {
+        .dtype = AT_F32, .lower = 1, .batch = g_batch, .m = N, .n = N, .k = N};
+    void *bufs[] = {a, r, tau};
+    assert_int_equal(tu_run(AT_RT_QR, &p, 3, bufs, 1), AT_OK_CODE);
+    for (int64_t b = 0; b < g_batch; b++) {
+      double want = 0;
+      for (int64_t i = 0; i < N; i++) {
+        double x = get(AT_F32, a, (b * N + i) * N).re;
+        want += x * x;
+      }
+      double corner = get(AT_F32, r, b * N * N).re;
+      assert_true(fabs(fabs(corner) - sqrt(want)) <= 1e-5 * sqrt(want));
+    }
+    for (int64_t i = 0; i < g_batch * N * N; i++)
+      set(AT_F32, a, i, (cplx){i / N % N == i % N ? sizes[s] : 0, 0});
+    void *ebufs[] = {a, v, tau};
+    assert_int_equal(tu_run(AT_RT_EIGH, &p, 3, ebufs, 1), AT_OK_CODE);
+    for (int64_t i = 0; i < g_batch * N; i++)
+      assert_true(fabs(get(AT_F32, tau, i).re - sizes[s]) <= 1e-6 * sizes[s]);
+    free(a), free(r), free(tau), free(v);
+  }
+}
+
 static void test_errors(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x, x, x};
@@ -345,6 +435,14 @@ int main(void) {
       cmocka_unit_test(test_lu),
       cmocka_unit_test(test_eigh),
       cmocka_unit_test(test_eigh_of_nan_is_nan),
+      cmocka_unit_test(test_nan_stays_in_its_matrix),
+      cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_errors)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = 0;
+  for (int wide = 0; wide < 2; wide++) {
+    at_k_limit_features(wide ? UINT64_MAX : AT_CPU_AVX2);
+    for (g_batch = 3; g_batch < 20; g_batch += 16)
+      failed += cmocka_run_group_tests(tests, NULL, NULL);
+  }
+  return failed;
 }
