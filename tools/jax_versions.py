@@ -7,7 +7,8 @@
   tools/jax_versions.py --table                 docs/jax_versions.md from the results so far
 
 A version's tests are ../shared/conformance/jax-VERSION-tests.tar.xz (--tests names another version's). Results go to
-build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
+build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. "--salts 1+2+3" takes
+the three samples in one run: the files are imported once. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
 not count. A file that cannot be imported is one failed test. Tests of GPUs and of the source tree are left out. Where a
 version runs another one's tests, those that fail for a name that this JAX does not have are counted apart.
 """

@@ -1,6 +1,6 @@
 """pytest plugin of jax_versions.py: which tests run, and what they import that the wheel lacks.
 
-  JAX_SAMPLE, JAX_SAMPLE_SALT   the share of the tests that run, by hash of their names and the salt
+  JAX_SAMPLE, JAX_SAMPLE_SALT   the share of the tests that run, by hash of their names and the salt; "1+2": both samples
   JAX_ONLY                      a file with the names of the tests that run, one a line
   JAX_TESTLIB                   a folder of modules for jax._src and jax._src.pallas
 """
@@ -23,7 +23,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     share = float(os.environ.get("JAX_SAMPLE", "1"))
-    salt = os.environ.get("JAX_SAMPLE_SALT", "")
+    salts = os.environ.get("JAX_SAMPLE_SALT", "").split("+")
     only = os.environ.get("JAX_ONLY")
     names = set(pathlib.Path(only).read_text().splitlines()) if only else None
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
         if names is not None:
             return item.nodeid in names
         name = item.nodeid.split("/")[-1]
-        return share >= 1 or zlib.crc32((name + salt).encode()) % 10000 < share * 10000
+        return share >= 1 or any(zlib.crc32((name + salt).encode()) % 10000 < share * 10000 for salt in salts)
 
     kept = [item for item in items if keep(item)]
     config.hook.pytest_deselected(items=[item for item in items if not keep(item)])
