@@ -192,13 +192,17 @@ static at_status emit_wait_dma2(at_me *m, at_mop *op) {
   return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);
 }
 
+// Until the target is complete, or (wait_target = false) until the source may
+// change.
 static at_status emit_wait_dma(at_me *m, at_mop *op) {
-  uint32_t dst, sem;
-  if (at_me_segment(op, 2, &dst) != 1 ||
-      (at_me_segment(op, 3, &sem) != 1 && at_me_segment(op, 1, &sem) != 1))
+  bool target = at_me_int(op, "wait_target", 1) != 0;
+  uint32_t ref, sem;
+  if (at_me_segment(op, target ? 2 : 0, &ref) != 1 ||
+      ((!target || at_me_segment(op, 3, &sem) != 1) &&
+       at_me_segment(op, 1, &sem) != 1))
     return at_me_refuse(m, op, "its operands");
-  const at_me_ref *to = at_me_memory(m, op->operands[dst]);
-  return wait_for(m, op, at_me_memory(m, op->operands[sem]), to, to);
+  const at_me_ref *moved = at_me_memory(m, op->operands[ref]);
+  return wait_for(m, op, at_me_memory(m, op->operands[sem]), moved, moved);
 }
 
 // ---- rows by index
