@@ -7,6 +7,7 @@
 import importlib
 import os
 import pathlib
+import types
 import zlib
 
 
@@ -19,6 +20,10 @@ def pytest_configure(config):
             importlib.import_module("jax._src.internal_test_util").__path__.append(os.path.join(folder, "internal_test_util"))
         except ImportError:
             pass
+    # A flag that says which compiler GPUs use; JAX 0.12 has one compiler for them, and no flag.
+    config = importlib.import_module("jax._src.config")
+    if not hasattr(config, "jax_pallas_use_mosaic_gpu"):
+        config.jax_pallas_use_mosaic_gpu = types.SimpleNamespace(value=True)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -45,11 +45,11 @@ SETS = {
                "test_ragged_paged_attention_kernel.py", "test_multi_queries_paged_attention_kernel.py",
                "test_quantized_matmul_pallas_kernel.py"],
 }
-CHIPS = {"ops": 1, "spmd": 8, "pallas": 1, "test_pallas_spmd.py": 8, "test_splash_attention.py": 8}
-TARGETS = {1: "v6e:1x1", 8: "v6e:2x4"}
+CHIPS = {"ops": 1, "spmd": 8, "pallas": 1, "test_pallas_spmd.py": 8, "test_splash_attention.py": 4}
+TARGETS = {1: "v6e:1x1", 4: "v6e:2x2", 8: "v6e:2x4"}
 # What torch_xla would ask a machine of Google's cloud.
 MACHINE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_PROCESS_BOUNDS": "1,1,1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
-BOUNDS = {1: "1,1,1", 8: "2,4,1"}
+BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 def read_lines(path):

@@ -125,8 +125,9 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
     if (at_me_segment(op, group, &at)) return false;
   const at_me_ref *s = at_me_memory(m, op->operands[sem]);
   if (!s) return false;
-  LLVMValueRef args[6] = {m->core, dst->base, src->base,
-                          at_em_i64(m->e, bytes), s->base, loc_of(m, op)};
+  LLVMValueRef args[6] = {m->core,   dst->base,
+                          src->base, at_em_i64(m->e, bytes),
+                          s->base,   loc_of(m, op)};
   at_b_call(m->e, "at_core_page_start", NULL, args, 6);
   return true;
 }
