@@ -7,7 +7,6 @@
 import importlib
 import os
 import pathlib
-import types
 import zlib
 
 
@@ -23,7 +22,7 @@ def pytest_configure(config):
     # A flag that says which compiler GPUs use; JAX 0.12 has one compiler for them, and no flag.
     config = importlib.import_module("jax._src.config")
     if not hasattr(config, "jax_pallas_use_mosaic_gpu"):
-        config.jax_pallas_use_mosaic_gpu = types.SimpleNamespace(value=True)
+        config.jax_pallas_use_mosaic_gpu = config.bool_state(name="jax_pallas_use_mosaic_gpu", default=True, help="")
 
 
 def pytest_collection_modifyitems(config, items):

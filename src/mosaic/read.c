@@ -353,15 +353,20 @@ static at_status read_window(reader *r, const at_mattr *d,
   return window_modes(r, d, w);
 }
 
-// JAX 0.8 and 0.9 give a block to what no core copies, too: semaphores, and
-// arrays in HBM. A block of all of it is the operand itself; a kernel may write
-// to an input that is also an output.
-static void unblock(at_mosaic_window *w) {
+// JAX 0.8 and 0.9 give a block to what no core copies, too: semaphores, arrays
+// in HBM, and arrays that stay in the SMEM of a core from kernel to kernel
+// (inputs that are outputs of that colour). A block of all of it is the operand
+// itself; a kernel may write to an input that is also an output.
+static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
   at_dims all = {w->whole.dims, w->whole.rank};
+  int64_t out = w->alias < 0 ? -1 : w->is_output ? (int64_t)w->index : w->alias;
+  bool stays = w->ref.space == AT_MSPACE_SMEM && out >= 0 &&
+               out < c->num_output_colors &&
+               c->output_colors[out] == AT_MCOLOR_SMEM;
   bool far = w->ref.space == AT_MSPACE_HBM || w->ref.space == AT_MSPACE_ANY ||
              w->ref.semaphore != AT_MSEM_NONE;
-  if (!far || w->kind != AT_MWIN_BLOCKED || w->whole.dtype == AT_INVALID ||
-      !at_dims_eq(w->bounds, all))
+  if ((!far && !stays) || w->kind != AT_MWIN_BLOCKED ||
+      w->whole.dtype == AT_INVALID || !at_dims_eq(w->bounds, all))
     return;
   w->kind = AT_MWIN_WHOLE;
   w->transform = NULL;
@@ -424,7 +429,7 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
       return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
                             "window %u has %u dimensions, its array has %u", i,
                             w[i].bounds.rank, w[i].whole.rank);
-    unblock(&w[i]);
+    unblock(cfg, &w[i]);
   }
   return AT_OK;
 }

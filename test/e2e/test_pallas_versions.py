@@ -165,3 +165,31 @@ def test_blocks_of_all_of_hbm_and_of_semaphores_are_the_operands():
   y, left = both(x, jnp.zeros((8, 128)), jnp.int32(0))
   np.testing.assert_array_equal(y, x)
   assert left == 0
+
+
+def test_a_block_of_smem_that_stays_is_the_operand():
+  """JAX 0.9: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
+  smem = "memref<8xi32, #tpu.memory_space<smem>>"
+  text = f"""
+"builtin.module"() ({{
+"stable_mosaic.func.func"() ({{
+^bb0(%a: {smem}, %o: {smem}):
+  %i = "stable_mosaic.arith.constant"() {{value = 3 : index}} : () -> index
+  %v = "stable_mosaic.memref.load"(%a, %i) : ({smem}, index) -> i32
+  %w = "stable_mosaic.arith.addi"(%v, %v) : (i32, i32) -> i32
+  "stable_mosaic.memref.store"(%w, %a, %i) : (i32, {smem}, index) -> ()
+  "stable_mosaic.func.return"() : () -> ()
+}}) {{dimension_semantics = [], function_type = ({smem}, {smem}) -> (), scalar_prefetch = 0 : i64, iteration_bounds = array<i64>,
+     scratch_operands = 0 : i64, sym_name = "main", tpu.core_type = #tpu.core_type<tc>,
+     window_params = [{{transform_indices = @t, window_bounds = array<i64: 8>}}, {{transform_indices = @t, window_bounds = array<i64: 8>}}]}} : () -> ()
+"stable_mosaic.func.func"() ({{
+  %z = "stable_mosaic.arith.constant"() {{value = 0 : i32}} : () -> i32
+  "stable_mosaic.func.return"(%z) : (i32) -> ()
+}}) {{function_type = () -> i32, sym_name = "t"}} : () -> ()
+}}) {{stable_mosaic.version = 11 : i64}} : () -> ()
+"""
+  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode(), "output_memory_space_colors": [{"color": 4}]}}
+  call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8,), jnp.int32), custom_call_api_version=1,
+                          legacy_backend_config=json.dumps(config), input_output_aliases={0: 0})
+  x = jnp.arange(1, 9, dtype=jnp.int32)
+  np.testing.assert_array_equal(jax.jit(lambda x: call(call(x)))(x), [1, 2, 3, 16, 5, 6, 7, 8])
