@@ -3,12 +3,13 @@
 
   tools/jax_versions.py --python 0.9.2=venvs/0.9.2/bin/python [--python 0.12.0=... --tests 0.12.0=0.11.0]
                         [--chips 1,8] [--sample 0.03] [--salts 1,2,3] [-j 2] [--files array_test,pallas/ops_test]
-  tools/jax_versions.py --again --python ...    only what failed before
+  tools/jax_versions.py --again --python ...    only what failed before, for want of a name too
   tools/jax_versions.py --table                 docs/jax_versions.md from the results so far
 
 A version's tests are ../shared/conformance/jax-VERSION-tests.tar.xz (--tests names another version's). Results go to
-build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. A test that fails on Atoll runs again on XLA:CPU; if it fails there too, it does
-not count. A file that cannot be imported is one failed test. Tests of GPUs and of the source tree are left out. Where a
+build/jax-versions/VERSION-CHIPS-SALT.json; the table sums them up over the salts, each test once. "--salts 1+2+3" takes
+the three samples in one run: the files are imported once. Rows of the table without results stay as they are. A test that
+fails on Atoll runs again on XLA:CPU; if it fails there too, it does not count. A file that cannot be imported is one failed test. Tests of GPUs and of the source tree are left out. Where a
 version runs another one's tests, those that fail for a name that this JAX does not have are counted apart.
 """
 import argparse
@@ -123,8 +124,8 @@ def test_version(options, version, chips):
     only = None
     if options.again:
         out = json.loads((RESULTS / f"{name}.json").read_text())
-        only = [n for n, v in out["verdicts"].items() if v == "failed"]
-        out["failures"] = [f for f in out["failures"] if f["verdict"] != "failed"]
+        only = [n for n, v in out["verdicts"].items() if "::" in n and v in ("failed", "other names")]
+        out["failures"] = [f for f in out["failures"] if f["test"] not in only]
     if only != []:
         verdicts = run_all(options, folder, files_of(options, folder), name, chips, only)
         failed = sorted(n for n, v in verdicts.items() if v[0] == "failed")
@@ -157,25 +158,34 @@ def describe(result):
             f"{total['skipped']} skipped: {share:.1%} of {ran} ({pallas} of Pallas)")
 
 
-def order(result):
-    return [int(x) for x in re.findall(r"\d+", result["jax"])] + [int(result["chips"])]
+def order(row):
+    return [int(x) for x in re.findall(r"\d+", row[0])] + [int(row[3])]
 
 
 def table():
-    results = {}
+    """A row for each version and number of chips that has results; rows of others stay as they are."""
+    results, samples = {}, collections.Counter()
     for path in sorted(RESULTS.glob("*-[0-9]-*.json")):
         r = json.loads(path.read_text())
-        results.setdefault(path.stem.rpartition("-")[0], r)["verdicts"].update(r["verdicts"])
-    lines = []
-    for r in sorted(results.values(), key=order):
-        total, ran, bad, pallas, share = sums(r)
-        lines.append(f"| {r['jax']} | {r['python']} | {r['tests']} | {r['chips']} | {ran} | {pallas} | {total['passed']} | {bad} | "
-                     f"{total['failed on CPU too']} | {total['other names']} | {total['skipped']} | {share:.1%} |")
+        name, _, salts = path.stem.rpartition("-")
+        results.setdefault(name, r)["verdicts"].update(r["verdicts"])
+        samples[name] += len(salts.split("+"))
     text = DOC.read_text()
     begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
-    head = "| JAX | Python | tests of | chips | run | of Pallas | pass | fail | fail on XLA:CPU too | want other names | skip | share |\n" + "|---" * 12 + "|\n"
     before, rest = text.split(begin)
-    DOC.write_text(before + begin + head + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+    old, after = rest.split(end)
+    head = ["JAX", "Python", "tests of", "chips", "samples", "run", "of Pallas", "pass", "fail", "fail on XLA:CPU too",
+            "want other names", "skip", "share"]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in old.splitlines()[2:]]
+    rows = {(row[0], row[3]): row for row in rows}
+    for name, r in results.items():
+        total, ran, bad, pallas, share = sums(r)
+        rows[r["jax"], r["chips"]] = [
+            r["jax"], r["python"], r["tests"], r["chips"], samples[name], ran, pallas, total["passed"], bad,
+            total["failed on CPU too"], total["other names"], total["skipped"], f"{share:.1%}"]
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in [head] + sorted(rows.values(), key=order)]
+    lines.insert(1, "|---" * len(head) + "|")
+    DOC.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
 
 
 def pairs(texts):

@@ -16,6 +16,7 @@ import tempfile
 import time
 import zlib
 
+RESULTS = pathlib.Path(__file__).resolve().parents[1] / "build" / "torch"
 SAMPLES = 4
 TYPES = ["float32", "bfloat16", "float16", "int32", "int64", "int8", "uint8", "bool", "complex64"]
 # Results that are random, undefined, or one choice among many.
@@ -229,6 +230,9 @@ def run(options):
         for row in rows.values():
             if row["result"] == result:
                 print(f"{result} {row['check']:50} {row['message'].splitlines()[0][:200]}")
+    kept = RESULTS / f"checks-{options.client}.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
     counts = collections.Counter(row["result"] for row in rows.values())
     print(f"{len(rows)} checks: {dict(counts)}")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {len(rows) - counts['passed'] - counts['failed']} skipped")

@@ -3,6 +3,7 @@
 
   tools/torch_tests.py xla --checkout DIR [--set ops spmd pallas] [--files REGEX] [--again]
   tools/torch_tests.py ops [--client torch_tpu] [--count 500] [--salt 1] [--only REGEX]
+  tools/torch_tests.py table      the table in docs/pytorch.md from the results so far
 
 xla  torch_xla's own test files (a checkout of https://github.com/pytorch/xla at the tag of the installed package).
      Every test runs on torch_xla's CPU client and on Atoll. What passes on the CPU is what Atoll must pass, but for
@@ -24,6 +25,8 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = TOP / "build" / "torch"
+DOC = TOP / "docs" / "pytorch.md"
 SETS = {
     "ops": ["test_operations.py", "test_core_aten_ops.py", "test_data_type.py", "test_python_ops.py", "test_while_loop.py",
             "test_autocast.py", "test_as_stride_use_slice.py", "test_gru.py", "test_input_output_aliases.py", "test_fp8.py",
@@ -42,12 +45,11 @@ SETS = {
                "test_ragged_paged_attention_kernel.py", "test_multi_queries_paged_attention_kernel.py",
                "test_quantized_matmul_pallas_kernel.py"],
 }
-CHIPS = {"ops": 1, "spmd": 8, "pallas": 1, "test_pallas_spmd.py": 8}
-VARIABLES = {"test_pallas_spmd.py": {"XLA_USE_SPMD": "1"}}  # what the file sets only where it is the main program
-TARGETS = {1: "v6e:1x1", 8: "v6e:2x4"}
+CHIPS = {"ops": 1, "spmd": 8, "pallas": 1, "test_pallas_spmd.py": 8, "test_splash_attention.py": 4}
+TARGETS = {1: "v6e:1x1", 4: "v6e:2x2", 8: "v6e:2x4"}
 # What torch_xla would ask a machine of Google's cloud.
 MACHINE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_PROCESS_BOUNDS": "1,1,1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
-BOUNDS = {1: "1,1,1", 8: "2,4,1"}
+BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 def read_lines(path):
@@ -58,7 +60,7 @@ def environment(options, place, chips, file, **more):
     """Atoll is a TPU to torch_xla; the CPU client has as many devices."""
     paths = [TOP / "tools", options.test, (options.test / file).parent]
     env = {**os.environ, "ATOLL_TARGET": TARGETS[chips], "XLA_EXPERIMENTAL": "nonzero:masked_select:masked_scatter:nms"
-           if options.dynamic else "", "PYTHONPATH": os.pathsep.join(map(str, paths)), **VARIABLES.get(file, {}), **more}
+           if options.dynamic else "", "PYTHONPATH": os.pathsep.join(map(str, paths)), **more}
     env.pop("XLA_STABLEHLO_COMPILE", None)
     if place == "cpu":
         return {**env, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)}
@@ -69,12 +71,12 @@ def environment(options, place, chips, file, **more):
 
 
 def pytest_command(*args):
-    return [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "no:cacheprovider", *args]
+    return [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "torch_main", "-p", "no:cacheprovider", *args]
 
 
 def collect(options, file, chips):
     """The tests of a file, by name; asked once."""
-    known = TOP / "build" / "torch" / "collected.json"
+    known = RESULTS / "collected.json"
     tests = json.loads(known.read_text()) if known.is_file() else {}
     if file in tests:
         return tests[file]
@@ -136,7 +138,7 @@ def xla(options):
     options.test = options.checkout.resolve() / "test"
     if not options.test.is_dir():
         sys.exit(f"{options.test} is no folder: give a checkout of pytorch/xla")
-    folder = TOP / "build" / "torch"
+    folder = RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     passed = total = 0
     for name in options.set:
@@ -167,6 +169,39 @@ def xla(options):
     return 0 if passed == total else 1
 
 
+def row_of_set(name, tests):
+    """A set's row of the table; None where nothing of it ran."""
+    cpu, atoll = (results_of(RESULTS / f"{name}-{place}.jsonl") for place in ("cpu", "atoll"))
+    ran = [t for t in tests if t in atoll]
+    wanted = wanted_of(name, ran, cpu, atoll)
+    if not wanted:
+        return None
+    good = sum(atoll[t]["result"] == "passed" for t in wanted)
+    skipped = sum(atoll[t]["result"] == "skipped" for t in ran)
+    return [f"torch_xla's tests: {name}", len({t.split("::")[0] for t in tests}), len(tests), len(ran), skipped,
+            len(ran) - len(wanted) - skipped, len(wanted), good, f"{good / len(wanted):.1%}"]
+
+
+def row_of_checks(path):
+    counts = collections.Counter(row["result"] for row in read_lines(path))
+    wanted = counts["passed"] + counts["failed"]
+    return [f"checks of ops, {path.stem.removeprefix('checks-')}", "", sum(counts.values()), sum(counts.values()),
+            counts["empty"], counts["refused"], wanted, counts["passed"], f"{counts['passed'] / max(1, wanted):.1%}"]
+
+
+def table(options):
+    known = RESULTS / "collected.json"
+    collected = json.loads(known.read_text()) if known.is_file() else {}
+    rows = [row_of_set(name, [t for file in files for t in collected.get(file, [])]) for name, files in SETS.items()]
+    rows += [row_of_checks(path) for path in sorted(RESULTS.glob("checks-*.jsonl"))]
+    lines = ["| | files | tests | run | skip themselves | refused by the client, or fail on its CPU | count | pass | share |",
+             "|---" * 9 + "|"] + ["| " + " | ".join(map(str, row)) + " |" for row in rows if row]
+    begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
+    before, rest = DOC.read_text().split(begin)
+    DOC.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -185,6 +220,8 @@ def main():
     p.add_argument("--salt", default="1")
     p.add_argument("--only", help="only checks whose names match")
     p.set_defaults(run=lambda options: __import__("torch_ops").run(options))
+    p = commands.add_parser("table")
+    p.set_defaults(run=table)
     options = parser.parse_args()
     return options.run(options)
 

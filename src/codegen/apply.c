@@ -283,14 +283,12 @@ static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
   return sel(e, nan, LLVMBuildFAdd(e->b, a, b, ""), r);
 }
 
-static LLVMValueRef reduce_precision(at_em *e, const at_node *n, at_dtype t,
-                                     LLVMValueRef a) {
+LLVMValueRef at_em_reduce_precision(at_em *e, at_dtype t, int64_t want_e,
+                                    int64_t want_m, LLVMValueRef a) {
   LLVMValueRef u = at_em_bits(e, a), r = u;
   uint32_t bits = at_em_bits_of(LLVMTypeOf(u));
   int mant = bits == 64 ? 52 : 23, expo = bits == 64 ? 11 : 8;
   int own_expo = t == AT_F16 ? 5 : expo;
-  int64_t want_m = at_node_int(n, AT_ATTR_MANTISSA_BITS, mant);
-  int64_t want_e = at_node_int(n, AT_ATTR_EXPONENT_BITS, expo);
   int64_t exp_mask = ((1ll << expo) - 1) << mant;
   int64_t sign_mask = (int64_t)(1ull << (bits - 1));
   LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
@@ -532,11 +530,14 @@ at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args) {
     at_val b = n->num_operands > 1 ? args[1] : (at_val){0};
     return at_em_apply_real_here(e, n->op, t, args[0], b);
   }
-  if (at_is_complex(t))
+  if (at_is_complex(t)) {
     r = at_em_apply_complex(e, n, args);
-  else
-    r = at_em_normalize(e, rt,
-                        (at_val){reduce_precision(e, n, t, args[0].re), NULL});
+  } else {
+    LLVMValueRef v = at_em_reduce_precision(
+        e, t, at_node_int(n, AT_ATTR_EXPONENT_BITS, 0),
+        at_node_int(n, AT_ATTR_MANTISSA_BITS, 0), args[0].re);
+    r = at_em_normalize(e, rt, (at_val){v, NULL});
+  }
   if (!r.re) {
     at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED,
                           "code generation of %s for element type %s",

@@ -203,6 +203,10 @@ at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 // The same for a real type and an op that needs nothing but its operands (no
 // compare, convert or attributes); b.re is NULL for one operand.
 at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b);
+// a, a register of float t, rounded to so many bits of exponent (>= 1) and
+// mantissa (>= 0); to be normalised.
+LLVMValueRef at_em_reduce_precision(at_em *e, at_dtype t, int64_t exponent,
+                                    int64_t mantissa, LLVMValueRef a);
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args);
 LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b);

@@ -300,7 +300,7 @@ static at_status put_while(writer *w, scope *s, const at_node *n) {
   int64_t init = put_tuple(w, s, types, ids, all);
   at_strbuf b = begin(w, "while", types, all, true);
   at_proto_write_ints(&b, 38, (at_dims){comps, 2});
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   return put_results(w, s, n, end(w, s, &b, &init, 1), true);
 }
 
@@ -326,7 +326,7 @@ static at_status put_conditional(writer *w, scope *s, const at_node *n) {
   }
   at_strbuf b = begin(w, "conditional", n->types, n->num_results, tuple);
   at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   return put_results(w, s, n, end(w, s, &b, ids, n->num_regions + 1), tuple);
 }
 
@@ -355,7 +355,7 @@ static at_status put_fusion(writer *w, scope *s, const at_node *n) {
       at_str_of(kind >= 0 && kind < (int64_t)AT_LEN(kinds) ? kinds[kind]
                                                            : "kLoop"));
   at_proto_write_ints(&b, 38, (at_dims){&comp, 1});
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   return put_results(w, s, n, end(w, s, &b, ids, all), tuple);
 }
 
@@ -421,7 +421,7 @@ static at_status put_copy(writer *w, scope *s, const at_node *n) {
   at_hp_put_shape(&shape, 4, n->types, 1, false, here);
   at_hp_put_shape(&shape, 4, &context, 1, false, here);
   at_proto_write_message(&b, 3, &shape);
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   id = end(w, s, &b, &id, 1);
   b = begin_in(w, "copy-done", n->types, 1, false, there);
   return put_results(w, s, n, end(w, s, &b, &id, 1), false);
@@ -460,7 +460,7 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
     put_target(&b, n->op);
   at_hp_put_attrs(&b, n);
   at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
 }
 
@@ -499,7 +499,7 @@ static at_status put_exchange(writer *w, scope *s, const at_node *n,
       attrs[k].i = 0;
   at_strbuf b = begin(w, "all-to-all", &io->type, 1, false);
   at_hp_put_attrs(&b, &like);
-  at_hp_put_metadata(&b, n->loc);
+  at_hp_put_origin(&b, n);
   io->id = end(w, s, &b, &io->id, 1);
   return AT_OK;
 }

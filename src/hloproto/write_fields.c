@@ -349,3 +349,16 @@ void at_hp_put_metadata(at_strbuf *b, const at_loc *loc) {
   }
   at_proto_write_message(b, 7, &m);
 }
+
+void at_hp_put_origin(at_strbuf *b, const at_node *n) {
+  at_hp_put_metadata(b, n->loc);
+  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
+  at_strbuf front = {0};
+  for (uint32_t i = 0; a && i < a->dict.n; i++) {
+    at_strbuf pair = {0};
+    at_proto_write_bytes(&pair, 1, a->dict.kv[2 * i]);
+    at_proto_write_bytes(&pair, 2, a->dict.kv[2 * i + 1]);
+    at_proto_write_message(&front, 1, &pair);
+  }
+  if (front.len) at_proto_write_message(b, 68, &front);
+}

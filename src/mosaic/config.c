@@ -10,7 +10,8 @@ static int digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-static at_status base64(at_str s, at_arena *a, at_bytes *out) {
+static at_status base64(const char *field, at_str s, at_arena *a,
+                        at_bytes *out) {
   while (s.len && s.ptr[s.len - 1] == '=') s.len--;
   uint8_t *p;
   AT_TRY_ALLOC(p, at_new(a, uint8_t, s.len / 4 * 3 + 3));
@@ -20,15 +21,16 @@ static at_status base64(at_str s, at_arena *a, at_bytes *out) {
     int d = digit(s.ptr[i]);
     if (d < 0)
       return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "custom_call_config.body: character %zu is not base64", i);
+                     "custom_call_config.%s: character %zu is not base64",
+                     field, i);
     bits = bits << 6 | (uint32_t)d;
     if (i % 4 == 1) p[n++] = (uint8_t)(bits >> 4);
     if (i % 4 == 2) p[n++] = (uint8_t)(bits >> 2);
     if (i % 4 == 3) p[n++] = (uint8_t)bits;
   }
   if (s.len % 4 == 1)
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "custom_call_config.body: base64 is cut");
+    return AT_FAIL(AT_INVALID_ARGUMENT, "custom_call_config.%s: base64 is cut",
+                   field);
   *out = (at_bytes){p, n};
   return AT_OK;
 }
@@ -123,7 +125,9 @@ static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
   if (v->kind != AT_JSON_OBJECT)
     return wrong("custom_call_config", "an object");
   at_str text = at_json_get_str(v, "body", AT_STR(""));
-  if (body && text.len) AT_TRY(base64(text, a, body));
+  if (body && text.len) AT_TRY(base64("body", text, a, body));
+  text = at_json_get_str(v, "debug_locations", AT_STR(""));
+  if (text.len) AT_TRY(base64("debug_locations", text, a, &c->locations));
   AT_TRY(get_bool(v, "has_communication", &c->has_communication));
   AT_TRY(get_int(v, "collective_id", 0, &c->collective_id));
   AT_TRY(cost_estimate(v, c));
@@ -185,8 +189,8 @@ at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
   };
   if (json.len) {
     const at_json *o;
-    AT_TRY(
-        at_json_parse_loose((at_bytes){(const uint8_t *)json.ptr, json.len}, a, &o));
+    AT_TRY(at_json_parse_loose((at_bytes){(const uint8_t *)json.ptr, json.len},
+                               a, &o));
     if (o->kind != AT_JSON_OBJECT) return wrong("it", "an object");
     AT_TRY(custom_call(o, a, &c, body));
     AT_TRY(flags(o, a, &c));
@@ -213,14 +217,14 @@ at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body) {
   const at_json *o;
   *text = (at_str){0};
-  AT_TRY(at_json_parse_loose((at_bytes){(const uint8_t *)config.ptr, config.len}, a,
-                       &o));
-  at_str found = at_json_get_str(at_json_get(o, "custom_call_config"), "body",
-                                 AT_STR(""));
+  AT_TRY(at_json_parse_loose(
+      (at_bytes){(const uint8_t *)config.ptr, config.len}, a, &o));
+  at_str found =
+      at_json_get_str(at_json_get(o, "custom_call_config"), "body", AT_STR(""));
   const char *at =
       found.len ? memmem(config.ptr, config.len, found.ptr, found.len) : NULL;
   if (!at) return AT_OK;
-  AT_TRY(base64(found, a, body));
+  AT_TRY(base64("body", found, a, body));
   *text = (at_str){at, found.len};
   return AT_OK;
 }

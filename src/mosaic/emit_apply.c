@@ -394,6 +394,12 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
     case AT_MOSAIC_TPU_MASK_CAST:
     case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
       return args[0];
+    case AT_MOSAIC_TPU_REDUCE_PRECISION: {
+      LLVMValueRef v = at_em_reduce_precision(
+          e, t, at_me_int(op, "exponent_bits", 8),
+          at_me_int(op, "mantissa_bits", 23), args[0].re);
+      return at_em_normalize(e, rt, (at_val){v, NULL});
+    }
     case AT_MOSAIC_TPU_STOCHASTIC_CONVERT:
       return stochastic(m, rt, args[0], args[1]);
     case AT_MOSAIC_TPU_STOCHASTIC_CONVERT_ELEMENTWISE: {

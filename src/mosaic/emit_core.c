@@ -125,8 +125,9 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
     if (at_me_segment(op, group, &at)) return false;
   const at_me_ref *s = at_me_memory(m, op->operands[sem]);
   if (!s) return false;
-  LLVMValueRef args[6] = {m->core, dst->base, src->base,
-                          at_em_i64(m->e, bytes), s->base, loc_of(m, op)};
+  LLVMValueRef args[6] = {m->core,   dst->base,
+                          src->base, at_em_i64(m->e, bytes),
+                          s->base,   loc_of(m, op)};
   at_b_call(m->e, "at_core_page_start", NULL, args, 6);
   return true;
 }
@@ -192,13 +193,17 @@ static at_status emit_wait_dma2(at_me *m, at_mop *op) {
   return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);
 }
 
+// Until the target is complete, or (wait_target = false) until the source may
+// change.
 static at_status emit_wait_dma(at_me *m, at_mop *op) {
-  uint32_t dst, sem;
-  if (at_me_segment(op, 2, &dst) != 1 ||
-      (at_me_segment(op, 3, &sem) != 1 && at_me_segment(op, 1, &sem) != 1))
+  bool target = at_me_int(op, "wait_target", 1) != 0;
+  uint32_t ref, sem;
+  if (at_me_segment(op, target ? 2 : 0, &ref) != 1 ||
+      ((!target || at_me_segment(op, 3, &sem) != 1) &&
+       at_me_segment(op, 1, &sem) != 1))
     return at_me_refuse(m, op, "its operands");
-  const at_me_ref *to = at_me_memory(m, op->operands[dst]);
-  return wait_for(m, op, at_me_memory(m, op->operands[sem]), to, to);
+  const at_me_ref *moved = at_me_memory(m, op->operands[ref]);
+  return wait_for(m, op, at_me_memory(m, op->operands[sem]), moved, moved);
 }
 
 // ---- rows by index

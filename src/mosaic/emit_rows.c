@@ -112,6 +112,7 @@ bool at_me_elementwise(const at_mop *op) {
     case AT_MOSAIC_TPU_SITOFP:
     case AT_MOSAIC_TPU_EXTF:
     case AT_MOSAIC_TPU_TRUNCF:
+    case AT_MOSAIC_TPU_REDUCE_PRECISION:
       return true;
     case AT_MOSAIC_ARITH_CONSTANT:
     case AT_MOSAIC_ARITH_BITCAST:

@@ -212,6 +212,7 @@ typedef struct at_mosaic_config {
   const int *input_colors, *output_colors;  // per operand, result; -1: none
   uint32_t num_input_colors, num_output_colors;
   bool disable_bounds_checks, disable_semaphore_checks, skip_device_barrier;
+  at_bytes locations;  // bytecode of a module that lists them; often empty
   bool sparse_core;          // device_type
   bool sparse_core_tiling;   // TILING_SPARSE_CORE, else TILING_COMPACT
   int64_t vmem_limit_bytes;  // scoped limit; -1: the target's default

@@ -29,6 +29,8 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
 
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
+// Gives what the module holds the locations that came beside it, if any did.
+at_status at_mosaic_put_locations(at_mosaic_kernel *k);
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
 // An operation without a tag, or one that has another form here, under the name
 // and with the tag of that form; others stay as they are.

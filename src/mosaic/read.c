@@ -353,6 +353,25 @@ static at_status read_window(reader *r, const at_mattr *d,
   return window_modes(r, d, w);
 }
 
+// JAX 0.8 and 0.9 give a block to what no core copies, too: semaphores, arrays
+// in HBM, and arrays that stay in the SMEM of a core from kernel to kernel
+// (inputs that are outputs of that colour). A block of all of it is the operand
+// itself; a kernel may write to an input that is also an output.
+static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
+  at_dims all = {w->whole.dims, w->whole.rank};
+  int64_t out = w->alias < 0 ? -1 : w->is_output ? (int64_t)w->index : w->alias;
+  bool stays = w->ref.space == AT_MSPACE_SMEM && out >= 0 &&
+               out < c->num_output_colors &&
+               c->output_colors[out] == AT_MCOLOR_SMEM;
+  bool far = w->ref.space == AT_MSPACE_HBM || w->ref.space == AT_MSPACE_ANY ||
+             w->ref.semaphore != AT_MSEM_NONE;
+  if ((!far && !stays) || w->kind != AT_MWIN_BLOCKED ||
+      w->whole.dtype == AT_INVALID || !at_dims_eq(w->bounds, all))
+    return;
+  w->kind = AT_MWIN_WHOLE;
+  w->transform = NULL;
+}
+
 // Which operand or result stands behind each window, and what the call says of
 // it.
 static at_status tie_windows(reader *r, at_mosaic_window *w) {
@@ -410,6 +429,7 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
       return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
                             "window %u has %u dimensions, its array has %u", i,
                             w[i].bounds.rank, w[i].whole.rank);
+    unblock(cfg, &w[i]);
   }
   return AT_OK;
 }
@@ -597,6 +617,7 @@ static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
     return AT_FAIL(AT_INVALID_ARGUMENT, "there is no body in backend_config");
   AT_TRY(at_mlir_read(body, false, a, &k->module));
   if (!*k->name) find_name(k);
+  AT_TRY(at_mosaic_put_locations(k));
   for (uint32_t i = 0; i < k->module->op->num_attrs; i++)
     k->symbolic |= !strncmp(k->module->op->attrs[i].name,
                             "tpu.dynamic_dimension_mapping", 29);

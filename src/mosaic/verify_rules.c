@@ -54,6 +54,15 @@ static at_status rule_SAME(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+static at_status rule_PRECISION(at_mosaic_verifier *v, const at_mop *op) {
+  int64_t exponent = 0, mantissa = -1;
+  at_mosaic_attr_int(op, "exponent_bits", &exponent);
+  at_mosaic_attr_int(op, "mantissa_bits", &mantissa);
+  NEED(exponent >= 1 && mantissa >= 0,
+       "'%s' op needs exponent_bits >= 1 and mantissa_bits >= 0", op->name);
+  return rule_SAME(v, op);
+}
+
 static at_status rule_COMPARE(at_mosaic_verifier *v, const at_mop *op) {
   int64_t p = 0;
   for (uint32_t i = 1; i < op->num_operands; i++)

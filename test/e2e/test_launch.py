@@ -184,3 +184,13 @@ def test_compiler_options():
     low.compile({"nonsense": 1})
   with pytest.raises(Exception, match="not a valid bool value"):
     low.compile({"xla_embed_ir_in_executable": "maybe"})
+
+
+def test_what_the_client_says_of_an_op_is_in_the_optimised_program():
+  from jax.experimental.xla_metadata import set_xla_metadata
+
+  def f(x):
+    with set_xla_metadata(colour="red", number=3):
+      return x @ x
+  text = jax.jit(f).lower(jnp.ones((8, 8))).compile().as_text()
+  assert 'frontend_attributes={colour="red",number="3"}' in text
