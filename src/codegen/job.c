@@ -2,6 +2,7 @@
 #include "codegen/job.h"
 
 #include <llvm-c/Core.h>
+#include "codegen/rows.h"
 
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
@@ -104,6 +105,9 @@ at_status at_job_emit(at_em *e, const at_job *j) {
       break;
     case AT_JOB_COMBINE:
       at_job_emit_combine(e, j, begin, end);
+      break;
+    case AT_JOB_ROWS:
+      at_job_emit_rows(e, j, begin, end);
       break;
     case AT_JOB_EXTERNAL:
       break;

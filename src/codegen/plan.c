@@ -1,5 +1,7 @@
 #include "codegen/plan.h"
 
+#include "codegen/rows.h"
+
 enum { AT_PLAN_MAX_JOBS = 64 };
 
 at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
@@ -150,9 +152,8 @@ static at_status plan_loops(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
-static bool is_scalar(const at_node *n) {
-  return n->op == AT_OP_FUSION &&
-         at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_SCALAR;
+static bool is_fusion(const at_node *n, at_fusion_kind kind) {
+  return n->op == AT_OP_FUSION && at_node_int(n, AT_ATTR_KIND, 0) == kind;
 }
 
 // How often a loop goes round is not known here: such a kernel must not be taken
@@ -175,7 +176,8 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                    at_op_text(n->op));
-  if (is_scalar(n)) {
+  if (is_fusion(n, AT_FUSION_ROWS)) return at_plan_rows(t, a, n, alias, out);
+  if (is_fusion(n, AT_FUSION_SCALAR)) {
     at_job *j;
     AT_TRY(at_plan_job(a, AT_JOB_SCALAR, n, alias, out, &j));
     j->wide_index = true;
@@ -333,7 +335,9 @@ bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
       at_type_elements(o) != at_type_elements(r))
     return false;
   if (n->op == AT_OP_FUSION) {
-    if (at_node_int(n, AT_ATTR_KIND, 0) != AT_FUSION_LOOP) return false;
+    if (is_fusion(n, AT_FUSION_ROWS))
+      return at_rows_can_alias(n, result, operand);
+    if (!is_fusion(n, AT_FUSION_LOOP)) return false;
     at_arena *a = at_arena_create();
     bool ok = a && flows_in_place(
                        a, n, (at_value){n->regions[0]->params[operand], 0});
