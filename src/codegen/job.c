@@ -3,6 +3,7 @@
 
 #include <llvm-c/Core.h>
 #include "codegen/rows.h"
+#include "codegen/stream.h"
 
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
@@ -112,6 +113,7 @@ at_status at_job_emit(at_em *e, const at_job *j) {
     case AT_JOB_EXTERNAL:
       break;
   }
+  if (at_em_ok(e) && j->streams) at_em_stream_fence(e);
   if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);
   at_status st = e->st;
   e->st = AT_OK;

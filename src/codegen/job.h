@@ -56,6 +56,7 @@ typedef struct at_job {
   int64_t tasks, grain;
   double ns;
   const struct at_row_plan *rows;  // ROWS
+  uint64_t streams;     // results stored past the caches: LOOP, ROWS (stream.h)
   bool scratch;         // takes a scratch buffer after results
   const int64_t *skip;  // per operand: elements before where its buffer begins
   char symbol[24];

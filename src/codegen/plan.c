@@ -1,6 +1,7 @@
 #include "codegen/plan.h"
 
 #include "codegen/rows.h"
+#include "codegen/stream.h"
 
 enum { AT_PLAN_MAX_JOBS = 64 };
 
@@ -75,6 +76,13 @@ static void split_tiles(at_job *j, double ns) {
                           j->tasks);
 }
 
+static uint64_t streams_of_job(const at_job *j, size_t bytes) {
+  uint64_t all = at_streams_of(j->node, bytes), own = 0;
+  for (uint32_t r = 0; r < j->num_results; r++)
+    if (j->results[r] < 64) own |= all & 1ull << j->results[r];
+  return own;
+}
+
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
                            const at_cg_cost *cost) {
   const at_node *n = j->node;
@@ -101,6 +109,9 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   }
   split_loop(j, ns);
   j->ns = ns * (double)cuts.total;
+  // Rows of a few lines would be streamed in pieces of lines.
+  if (j->n == 1 || j->extent[j->n - 1] >= AT_STREAM_PART)
+    j->streams = streams_of_job(j, t->stream_bytes);
   return AT_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include <llvm-c/Core.h>
 #include "codegen/reduce.h"
+#include "codegen/stream.h"
 
 typedef struct sweeper {
   at_em *e;
@@ -11,7 +12,8 @@ typedef struct sweeper {
   at_rd *rd;
   at_ix ix[AT_CG_MAX_RANK];
   const at_pos *row;     // the row at hand
-  LLVMValueRef *buffer;  // of each: where element 0 of the array would be
+  // Of each buffer and of each result: where element 0 of the array would be.
+  LLVMValueRef *buffer, *result;
   uint32_t sweep;
 } sweeper;
 
@@ -40,8 +42,37 @@ static void store_results(sweeper *w, const at_pos *p, uint32_t role) {
       v[r] = at_em_elem(e, at_job_root(j, r), p);
   for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++)
     if (at_rows_asked(&w->plan->roles, at_job_root(j, r)) == role)
-      at_em_store(e, at_job_result(e, j, j->results[r]),
-                  at_value_type(at_job_root(j, r))->dtype, lin, v[r]);
+      at_em_store(e, w->result[r], at_value_type(at_job_root(j, r))->dtype, lin,
+                  v[r]);
+}
+
+// What the next row will read comes into the core's cache while this one is
+// computed. Addresses behind an array's end are no fault.
+static void prefetch_next(sweeper *w, at_ix lin) {
+  at_em *e = w->e;
+  const at_node *n = w->j->node;
+  const at_rows *roles = &w->plan->roles;
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
+  lin.lane = 0;
+  LLVMValueRef next = at_ix_value(e, at_ix_addc(lin, roles->columns));
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value v = {n->regions[0]->params[i], 0};
+    const at_home *h = at_em_home(e, v);
+    if (at_rows_role(roles, v.node) != AT_ROW_ALL || !h || !h->ptr || h->skip)
+      continue;
+    LLVMValueRef at = LLVMBuildMul(
+        e->b, next,
+        at_em_i64(e, (int64_t)at_dtype_bytes(at_value_type(v)->dtype)), "");
+    LLVMValueRef args[4] = {
+        LLVMBuildGEP2(e->b, at_em_int(e, 8), h->ptr, &at, 1, ""),
+        LLVMConstInt(i32, 0, false), LLVMConstInt(i32, 2, false),
+        LLVMConstInt(i32, 1, false)};
+    LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, &ptr, 1),
+                   LLVMGetIntrinsicDeclaration(e->module, id, &ptr, 1), args, 4,
+                   "");
+  }
 }
 
 // On the accumulators numbered u; UINT32_MAX: the tail's.
@@ -65,6 +96,8 @@ static void one_step(sweeper *w, uint32_t u) {
     at_accs_step(e, u == UINT32_MAX ? &rd->tail : &rd->acc[u], &rd->r, rd->tmp);
   }
   if (is_last(w) && at_em_ok(e)) store_results(w, p, AT_ROW_ALL);
+  if (is_last(w) && w->sweep && at_em_ok(e) && e->lanes > 1)
+    prefetch_next(w, lin);
   at_em_scope_pop(e, scope);
 }
 
@@ -195,21 +228,59 @@ static void emit_row(sweeper *w, at_ix row) {
   if (at_em_ok(e)) store_results(w, w->row, AT_ROW_ONE);
 }
 
-// Addresses that elements of the whole array would have if the task's buffers
-// held row `row`.
+// Byte `offset` of the task's part of the scratch memory.
+static LLVMValueRef in_scratch(const sweeper *w, LLVMValueRef task,
+                               int64_t offset) {
+  at_em *e = w->e;
+  LLVMValueRef at =
+      LLVMBuildMul(e->b, task, at_em_i64(e, w->plan->bytes), "");
+  at = LLVMBuildAdd(e->b, at, at_em_i64(e, offset), "");
+  return LLVMBuildGEP2(e->b, at_em_int(e, 8), at_job_scratch(e, w->j), &at, 1,
+                       "");
+}
+
+static LLVMValueRef row_bytes(const sweeper *w, at_dtype t) {
+  int64_t one = (int64_t)at_dtype_bytes(t);
+  return at_em_i64(w->e, w->plan->roles.columns * one);
+}
+
+// The address that element 0 of an array would have of which `p` holds a row.
+static LLVMValueRef as_array(const sweeper *w, LLVMValueRef p, at_dtype t,
+                             LLVMValueRef row) {
+  at_em *e = w->e;
+  LLVMValueRef at = LLVMBuildMul(e->b, row, row_bytes(w, t), "");
+  at = LLVMBuildNeg(e->b, at, "");
+  return LLVMBuildGEP2(e->b, at_em_int(e, 8), p, &at, 1, "");
+}
+
 static void place_buffers(sweeper *w, LLVMValueRef task, LLVMValueRef row) {
   at_em *e = w->e;
   const at_row_plan *plan = w->plan;
-  LLVMTypeRef i8 = at_em_int(e, 8);
+  const at_job *j = w->j;
   for (size_t b = 0; b < plan->buffers.len; b++) {
     const at_row_buffer *kept = &plan->buffers.ptr[b];
-    int64_t bytes = plan->roles.columns * (int64_t)at_dtype_bytes(kept->type);
-    LLVMValueRef at =
-        LLVMBuildMul(e->b, task, at_em_i64(e, plan->bytes), "");
-    at = LLVMBuildAdd(e->b, at, at_em_i64(e, kept->offset), "");
-    at = LLVMBuildSub(e->b, at,
-                      LLVMBuildMul(e->b, row, at_em_i64(e, bytes), ""), "");
-    w->buffer[b] = LLVMBuildGEP2(e->b, i8, at_job_scratch(e, w->j), &at, 1, "");
+    w->buffer[b] = as_array(w, in_scratch(w, task, kept->offset), kept->type, row);
+  }
+  for (uint32_t r = 0; r < j->num_results; r++) {
+    w->result[r] = at_job_result(e, j, r);
+    if (at_job_streams(j, r))
+      w->result[r] = as_array(w, in_scratch(w, task, plan->streamed[r]),
+                              at_value_type(at_job_root(j, r))->dtype, row);
+  }
+}
+
+static void stream_results(const sweeper *w, LLVMValueRef task,
+                           LLVMValueRef row) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++) {
+    if (!at_job_streams(j, r)) continue;
+    LLVMValueRef bytes =
+        row_bytes(w, at_value_type(at_job_root(j, r))->dtype);
+    LLVMValueRef at = LLVMBuildMul(e->b, row, bytes, "");
+    LLVMValueRef to = LLVMBuildGEP2(e->b, at_em_int(e, 8),
+                                    at_job_result(e, j, r), &at, 1, "");
+    at_em_stream(e, to, in_scratch(w, task, w->plan->streamed[r]), bytes);
   }
 }
 
@@ -217,8 +288,9 @@ void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   const at_row_plan *plan = j->rows;
   sweeper *w = at_new(e->arena, sweeper, 1);
-  LLVMValueRef *buffer = at_new(e->arena, LLVMValueRef, plan->buffers.len + 1);
-  if (!w || !buffer) {
+  LLVMValueRef *places = at_new(
+      e->arena, LLVMValueRef, plan->buffers.len + j->num_results + 1);
+  if (!w || !places) {
     at_em_fail(e, AT_NO_MEMORY("kernel of rows"));
     return;
   }
@@ -226,7 +298,8 @@ void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                  .j = j,
                  .plan = plan,
                  .rd = at_rd_make(e, j),
-                 .buffer = buffer};
+                 .buffer = places,
+                 .result = places + plan->buffers.len};
   if (!w->rd) return;
   at_loop tasks, rows;
   at_loop_begin(e, &tasks, begin, end, 1, 0, j->tasks - 1);
@@ -237,8 +310,10 @@ void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                               at_em_i64(e, plan->roles.rows));
   at_loop_begin(e, &rows, lo, hi, 1, 0, plan->roles.rows - 1);
   if (rows.i.base) rows.i.mult = 1;
-  place_buffers(w, task, at_ix_value(e, rows.i));
+  LLVMValueRef row = at_ix_value(e, rows.i);
+  place_buffers(w, task, row);
   emit_row(w, rows.i);
+  stream_results(w, task, row);
   at_loop_end(e, &rows);
   at_loop_end(e, &tasks);
 }

@@ -30,7 +30,8 @@ typedef struct at_row_plan {
   AT_VEC(at_row_one) ones;        // operands before users
   uint32_t *unroll;               // per sweep: vectors side by side
   int64_t per_task;               // rows
-  int64_t bytes;                  // of a task's buffers
+  int64_t *streamed;  // per result that is: where a row of it is made
+  int64_t bytes;      // of a task's buffers and such rows
 } at_row_plan;
 
 at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,

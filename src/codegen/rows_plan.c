@@ -3,6 +3,7 @@
 #include "base/walk.h"
 #include "codegen/reducer.h"
 #include "codegen/rows.h"
+#include "codegen/stream.h"
 
 // Costs are in operations on a vector. Reading a buffer is one; writing it is
 // one more.
@@ -264,9 +265,34 @@ static at_status choose_unroll(planner *p, at_job *j, uint32_t full) {
   return AT_OK;
 }
 
+// Rows of large results are made in the task's memory and go past the caches.
+static at_status find_streams(planner *p, const at_cg_target *t, at_job *j) {
+  at_row_plan *plan = p->plan;
+  AT_TRY_ALLOC(plan->streamed,
+               at_new(p->arena, int64_t, (size_t)j->num_results + 1));
+  uint64_t wanted = at_streams_of(j->node, t->stream_bytes);
+  for (uint32_t r = 0; r < j->num_results && r < 64; r++) {
+    at_value v = p->body->results[r];
+    if (!(wanted >> r & 1) || at_rows_asked(&plan->roles, v) != AT_ROW_ALL)
+      continue;
+    j->streams |= 1ull << r;
+    plan->streamed[r] = plan->bytes;
+    size_t one = at_dtype_bytes(at_value_type(v)->dtype);
+    plan->bytes +=
+        (int64_t)at_align_up((size_t)plan->roles.columns * one, 64);
+  }
+  return AT_OK;
+}
+
 static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
   at_row_plan *plan = p->plan;
   double elements = (double)plan->roles.columns;
+  double bytes = 0;
+  for (uint32_t i = 0; i < j->node->num_results; i++)
+    bytes += (double)at_type_bytes(&j->node->types[i]);
+  for (uint32_t i = 0; i < j->node->num_operands; i++)
+    bytes += (double)at_type_bytes(at_value_type(j->node->operands[i]));
+  cost->bytes = bytes / ((double)plan->roles.rows * elements);
   cost->ops = 0;
   AT_FOR_NODES(n, p->body)
   if (at_rows_role(&plan->roles, n) & AT_ROW_ALL) cost->ops += (double)cost_here(n);
@@ -297,6 +323,7 @@ at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,
   AT_TRY(find_sweeps(&p, j));
   AT_TRY(find_ones(&p));
   AT_TRY(find_buffers(&p, j));
+  AT_TRY(find_streams(&p, t, j));
   AT_TRY(find_digits(&p, j));
   at_cg_cost cost;
   AT_TRY(at_cg_cost_of(a, n, &cost));
