@@ -106,8 +106,8 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   k = 0;
   for (uint32_t r = 0; r < j->num_results; r++) {
     if (!at_job_streams(j, j->results[r])) continue;
-    part.base[k] = moved(e, part.memory[k], LLVMBuildNeg(e->b, at, ""),
-                         bytes_of(j, r));
+    part.base[k] =
+        moved(e, part.memory[k], LLVMBuildNeg(e->b, at, ""), bytes_of(j, r));
     k++;
   }
   inner(e, j, &part, ix, first, end);

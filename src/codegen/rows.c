@@ -11,7 +11,7 @@ typedef struct sweeper {
   const at_row_plan *plan;
   at_rd *rd;
   at_ix ix[AT_CG_MAX_RANK];
-  const at_pos *row;     // the row at hand
+  const at_pos *row;  // the row at hand
   // Of each buffer and of each result: where element 0 of the array would be.
   LLVMValueRef *buffer, *result;
   uint32_t sweep;
@@ -232,8 +232,7 @@ static void emit_row(sweeper *w, at_ix row) {
 static LLVMValueRef in_scratch(const sweeper *w, LLVMValueRef task,
                                int64_t offset) {
   at_em *e = w->e;
-  LLVMValueRef at =
-      LLVMBuildMul(e->b, task, at_em_i64(e, w->plan->bytes), "");
+  LLVMValueRef at = LLVMBuildMul(e->b, task, at_em_i64(e, w->plan->bytes), "");
   at = LLVMBuildAdd(e->b, at, at_em_i64(e, offset), "");
   return LLVMBuildGEP2(e->b, at_em_int(e, 8), at_job_scratch(e, w->j), &at, 1,
                        "");
@@ -259,7 +258,8 @@ static void place_buffers(sweeper *w, LLVMValueRef task, LLVMValueRef row) {
   const at_job *j = w->j;
   for (size_t b = 0; b < plan->buffers.len; b++) {
     const at_row_buffer *kept = &plan->buffers.ptr[b];
-    w->buffer[b] = as_array(w, in_scratch(w, task, kept->offset), kept->type, row);
+    w->buffer[b] =
+        as_array(w, in_scratch(w, task, kept->offset), kept->type, row);
   }
   for (uint32_t r = 0; r < j->num_results; r++) {
     w->result[r] = at_job_result(e, j, r);
@@ -275,8 +275,7 @@ static void stream_results(const sweeper *w, LLVMValueRef task,
   const at_job *j = w->j;
   for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++) {
     if (!at_job_streams(j, r)) continue;
-    LLVMValueRef bytes =
-        row_bytes(w, at_value_type(at_job_root(j, r))->dtype);
+    LLVMValueRef bytes = row_bytes(w, at_value_type(at_job_root(j, r))->dtype);
     LLVMValueRef at = LLVMBuildMul(e->b, row, bytes, "");
     LLVMValueRef to = LLVMBuildGEP2(e->b, at_em_int(e, 8),
                                     at_job_result(e, j, r), &at, 1, "");
@@ -288,8 +287,8 @@ void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   const at_row_plan *plan = j->rows;
   sweeper *w = at_new(e->arena, sweeper, 1);
-  LLVMValueRef *places = at_new(
-      e->arena, LLVMValueRef, plan->buffers.len + j->num_results + 1);
+  LLVMValueRef *places =
+      at_new(e->arena, LLVMValueRef, plan->buffers.len + j->num_results + 1);
   if (!w || !places) {
     at_em_fail(e, AT_NO_MEMORY("kernel of rows"));
     return;

@@ -11,9 +11,9 @@
 
 typedef struct at_row_buffer {
   const at_node *node;
-  at_dtype type;    // of its elements: that of registers
-  uint32_t sweep;   // that fills it; later ones read it
-  int64_t offset;   // bytes, inside the task's part of the scratch memory
+  at_dtype type;   // of its elements: that of registers
+  uint32_t sweep;  // that fills it; later ones read it
+  int64_t offset;  // bytes, inside the task's part of the scratch memory
 } at_row_buffer;
 
 // A value with one element a row that sweeps read: made before sweep `sweep`.

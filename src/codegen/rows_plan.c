@@ -53,8 +53,9 @@ static at_status find_level(planner *p, at_value v, uint32_t role,
         level = AT_MAX(level, at_walk_get(&p->levels, in, as)->i);
     }
     if (s.leaving)
-      at_walk_set(&p->levels, &s,
-                  (at_walk_value){.i = level + (n->op == AT_OP_REDUCE && !known)});
+      at_walk_set(
+          &p->levels, &s,
+          (at_walk_value){.i = level + (n->op == AT_OP_REDUCE && !known)});
   }
   AT_TRY(at_walk_status(&p->levels));
   *out = (uint32_t)at_walk_get(&p->levels, v.node, role)->i;
@@ -190,10 +191,11 @@ static at_status find_buffers(planner *p, const at_job *j) {
     AT_TRY(keep_for(p, j, k, &first, &kept));
   AT_FOR_NODES(n, p->body) {
     if (!at_map_find_ptr(&kept, n)) continue;
-    at_row_buffer b = {.node = n,
-                       .type = in_registers(n->types[0].dtype),
-                       .sweep = (uint32_t)(uintptr_t)*at_map_find_ptr(&first, n) - 1,
-                       .offset = plan->bytes};
+    at_row_buffer b = {
+        .node = n,
+        .type = in_registers(n->types[0].dtype),
+        .sweep = (uint32_t)(uintptr_t)*at_map_find_ptr(&first, n) - 1,
+        .offset = plan->bytes};
     size_t bytes = (size_t)plan->roles.columns * at_dtype_bytes(b.type);
     plan->bytes += (int64_t)at_align_up(bytes, 64);
     if (!at_vec_push(p->arena, &plan->buffers, b))
@@ -258,9 +260,7 @@ static at_status choose_unroll(planner *p, at_job *j, uint32_t full) {
     }
     bool light = cost && cost < 8 && !last && j->lanes == full;
     int64_t vectors = j->extent[j->vector] / j->lanes;
-    plan->unroll[k] = light && vectors >= 8   ? 4
-                      : light && vectors >= 4 ? 2
-                                              : 1;
+    plan->unroll[k] = light && vectors >= 8 ? 4 : light && vectors >= 4 ? 2 : 1;
   }
   return AT_OK;
 }
@@ -278,8 +278,7 @@ static at_status find_streams(planner *p, const at_cg_target *t, at_job *j) {
     j->streams |= 1ull << r;
     plan->streamed[r] = plan->bytes;
     size_t one = at_dtype_bytes(at_value_type(v)->dtype);
-    plan->bytes +=
-        (int64_t)at_align_up((size_t)plan->roles.columns * one, 64);
+    plan->bytes += (int64_t)at_align_up((size_t)plan->roles.columns * one, 64);
   }
   return AT_OK;
 }
@@ -295,7 +294,8 @@ static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
   cost->bytes = bytes / ((double)plan->roles.rows * elements);
   cost->ops = 0;
   AT_FOR_NODES(n, p->body)
-  if (at_rows_role(&plan->roles, n) & AT_ROW_ALL) cost->ops += (double)cost_here(n);
+  if (at_rows_role(&plan->roles, n) & AT_ROW_ALL)
+    cost->ops += (double)cost_here(n);
   double ns = at_cg_cost_ns(cost, j->lanes) * elements + 10;
   plan->per_task = at_ceil_div(plan->roles.rows, TASKS);
   j->tasks = at_ceil_div(plan->roles.rows, plan->per_task);

@@ -66,9 +66,8 @@ void at_em_stream(at_em *e, LLVMValueRef to, LLVMValueRef from,
   LLVMValueRef head = LLVMBuildAnd(e->b, LLVMBuildNeg(e->b, at, ""),
                                    at_em_i64(e, LINE - 1), "");
   head = at_em_min(e, head, bytes);
-  LLVMValueRef whole =
-      LLVMBuildAnd(e->b, LLVMBuildSub(e->b, bytes, head, ""),
-                   at_em_i64(e, -(int64_t)LINE), "");
+  LLVMValueRef whole = LLVMBuildAnd(e->b, LLVMBuildSub(e->b, bytes, head, ""),
+                                    at_em_i64(e, -(int64_t)LINE), "");
   LLVMValueRef tail = LLVMBuildAdd(e->b, head, whole, "");
   copy_loop(e, to, from, LLVMConstNull(i64), head, false);
   copy_loop(e, to, from, head, tail, true);

@@ -8,9 +8,9 @@
 #include "codegen/job.h"
 
 enum {
-  AT_STREAM_PART = 512,        // elements of a part, in loops
-  AT_STREAM_MOST = 12,         // results of a kernel that are stored so
-  AT_STREAM_SOON = 6           // nodes: who reads a result soon reads it from caches
+  AT_STREAM_PART = 512,  // elements of a part, in loops
+  AT_STREAM_MOST = 12,   // results of a kernel that are stored so
+  AT_STREAM_SOON = 6     // nodes: who reads a result soon reads it from caches
 };
 
 // Results of n (bit r: result r) to be stored past the caches: of `bytes` and

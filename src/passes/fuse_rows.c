@@ -10,10 +10,10 @@ enum {
   // cache.
   ROWS_MIN_COLUMNS = 32,
   ROWS_MAX_COLUMNS = 1 << 16,
-  ROWS_MIN = 32,           // fewer do not keep all cores busy, unless
-  ROWS_SMALL = 1 << 17,    // there are fewer elements than this
-  ROWS_MAX_USERS = 8,      // looked at for others that read the same array
-  ROWS_MAX_SEARCH = 4096   // nodes looked at for a path between two clusters
+  ROWS_MIN = 32,          // fewer do not keep all cores busy, unless
+  ROWS_SMALL = 1 << 17,   // there are fewer elements than this
+  ROWS_MAX_USERS = 8,     // looked at for others that read the same array
+  ROWS_MAX_SEARCH = 4096  // nodes looked at for a path between two clusters
 };
 
 typedef struct rows_group {
