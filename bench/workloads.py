@@ -73,6 +73,60 @@ def layernorm(x, gain, bias):
     return (y * gain.astype(jnp.float32) + bias.astype(jnp.float32)).astype(x.dtype)
 
 
+@workload("log_softmax_bf16")
+def _():
+    return Work(lambda x: jax.nn.log_softmax(x, axis=-1), [normal(8192, 2048, dtype="bf16")], bytes=4 * 8192 * 2048, dtype="bf16",
+                tolerance=2e-2)
+
+
+@workload("softmax_masked")
+def _():
+    def masked(score, mask):
+        return jax.nn.softmax(jnp.where(mask, score * 0.125, -1e9), -1)
+    inputs = [normal(4, 8, 1024, 512), normal(4, 1, 1024, 512, seed=1) > 0]
+    return Work(masked, inputs, bytes=8 * 4 * 8 * 1024 * 512 + 4 * 1024 * 512)
+
+
+@workload("dropout_softmax")
+def _():
+    def dropped(key, x):
+        keep = jax.random.bernoulli(jax.random.wrap_key_data(key, impl="threefry2x32"), 0.9, x.shape)
+        return jnp.where(keep, jax.nn.softmax(x, -1) / 0.9, 0)
+    return Work(dropped, [np.array([1, 2], np.uint32), normal(8192, 1024)], bytes=8 * 8192 * 1024)
+
+
+@workload("standardise")
+def _():
+    def standard(x):
+        return (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5)
+    return Work(standard, [normal(8192, 1024)], bytes=8 * 8192 * 1024)
+
+
+@workload("cross_entropy_8192x50k")
+def _():
+    def loss(logits, labels):
+        return (jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, labels[:, None], -1)[:, 0]).mean()
+    return Work(loss, [normal(8192, 50000), below(50000, 8192)], bytes=4 * 8192 * 50000, tolerance=1e-3)
+
+
+@workload("cross_entropy_grad_1024x50k")
+def _():
+    def loss(logits, labels):
+        return (jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, labels[:, None], -1)[:, 0]).mean()
+    return Work(jax.value_and_grad(loss), [normal(1024, 50000), below(50000, 1024)], bytes=8 * 1024 * 50000, tolerance=1e-3)
+
+
+def rms_norm(x, gain):
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * gain).astype(x.dtype)
+
+
+@workload("rms_norm_fwdbwd_bf16")
+def _():
+    inputs = [normal(8192, 1024, dtype="bf16"), normal(1024, seed=1), normal(8192, 1024, dtype="bf16", seed=2)]
+    return Work(with_vjp(rms_norm), inputs, bytes=8 * 8192 * 1024, dtype="bf16", tolerance=2e-2)
+
+
 @workload("layernorm_fwd")
 def _():
     return Work(layernorm, [normal(8192, 1024), normal(1024, seed=1), normal(1024, seed=2)], bytes=8 * 8192 * 1024)

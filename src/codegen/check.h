@@ -42,6 +42,7 @@ typedef struct ck {
   ck_case *cases;
   uint32_t num_cases;
   double ulps, absolute;  // of the cases added next
+  bool streams;           // runs with small results stored past the caches, too
   char title[96];         // begins messages
 } ck;
 
@@ -292,10 +293,11 @@ static void *ck_link(const at_cg_output *out) {
   return h;
 }
 
-static void ck_compile_and_run(ck *c, bool quick) {
+static void ck_compile_and_run(ck *c, bool quick, size_t stream_bytes) {
   at_cg_target t = {.cpu_features = c->features,
                     .threads = 2,
                     .opt_level = 2,
+                    .stream_bytes = stream_bytes,
                     .verify = true,
                     .quick = quick};
   at_cg *cg;
@@ -321,8 +323,9 @@ static void ck_compile_and_run(ck *c, bool quick) {
 
 // Runs all cases, compiled with all of LLVM's steps and compiled quickly.
 __attribute__((unused)) static void ck_end(ck *c) {
-  ck_compile_and_run(c, false);
-  ck_compile_and_run(c, true);
+  ck_compile_and_run(c, false, 0);
+  ck_compile_and_run(c, true, 0);
+  if (c->streams) ck_compile_and_run(c, false, 1);
   free(c->cases);
   at_arena_destroy(c->arena);
 }

@@ -12,6 +12,7 @@
 #include "codegen/key.h"
 #include "codegen/module.h"
 #include "codegen/plan.h"
+#include "codegen/stream.h"
 #include "codegen/tier.h"
 
 struct at_cg {
@@ -31,6 +32,8 @@ at_status at_cg_create(const at_cg_target *t, at_cg **out) {
   }
   *cg = (at_cg){.target = *t, .arena = a, .known = at_map_in(a)};
   if (cg->target.threads == 0) cg->target.threads = 1;
+  if (cg->target.stream_bytes == 0)
+    cg->target.stream_bytes = AT_CG_STREAM_BYTES;
   *out = cg;
   return AT_OK;
 }
@@ -84,6 +87,8 @@ static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
     int32_t a = alias ? alias[r] : -1;
     at_strbuf_add(key, (at_str){(const char *)&a, sizeof a});
   }
+  uint64_t streams = at_streams_of(n, cg->target.stream_bytes);
+  at_strbuf_add(key, (at_str){(const char *)&streams, sizeof streams});
   return at_strbuf_status(key);
 }
 

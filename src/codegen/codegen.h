@@ -11,10 +11,15 @@
 
 typedef struct at_cg at_cg;
 
+// Results from this size on do not stay in the part of a last-level cache that
+// a core has on any machine that we know.
+enum { AT_CG_STREAM_BYTES = 16 << 20 };
+
 typedef struct at_cg_target {
   uint64_t cpu_features;  // base/cpu.h; what the code may use
   uint32_t threads;       // that run kernels: parallel reductions are split for them
   uint32_t opt_level;     // 0..3; 2 unless asked
+  size_t stream_bytes;    // results of so many bytes may be stored past the caches
   bool verify;            // run LLVM's verifier on every module
   bool quick;             // compile every function quickly (AT_CG_FULL_NODES): for tests
 } at_cg_target;

@@ -134,7 +134,8 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   if (!h) return dispatch(e, v, p);
   if (h->alias) return at_em_elem(e, *h->alias, p);
   if (h->ptr)
-    return at_em_load(e, h->ptr, at_value_type(v)->dtype,
+    return at_em_load(e, h->ptr,
+                      h->stored ? h->stored : at_value_type(v)->dtype,
                       at_ix_addc(at_pos_linear(e, p), -h->skip), h->invariant);
   LLVMTypeRef t = LLVMTypeOf(h->val.re);
   bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;

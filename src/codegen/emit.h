@@ -40,6 +40,7 @@ typedef struct at_pos {
 typedef struct at_home {
   LLVMValueRef ptr;       // dense storage; NULL: `val`
   int64_t skip;           // elements before ptr
+  at_dtype stored;        // how, if not as values of its type; else AT_INVALID
   bool invariant;         // nothing writes it while the kernel runs
   at_val val;             // a scalar in registers
   const at_value *alias;  // another value's home: the same elements

@@ -2,6 +2,8 @@
 #include "codegen/job.h"
 
 #include <llvm-c/Core.h>
+#include "codegen/rows.h"
+#include "codegen/stream.h"
 
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
@@ -97,10 +99,14 @@ static void emit_range(at_em *e, const at_job *j, LLVMValueRef begin,
     case AT_JOB_NEST:
       at_job_emit_nest(e, j);
       break;
+    case AT_JOB_ROWS:
+      at_job_emit_rows(e, j, begin, end);
+      break;
     case AT_JOB_COMPARATOR:
     case AT_JOB_EXTERNAL:
       break;
   }
+  if (at_em_ok(e) && j->streams) at_em_stream_fence(e);
 }
 
 void at_job_emit_inside(at_em *e, const at_job *j) {

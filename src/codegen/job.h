@@ -19,6 +19,7 @@ typedef enum at_job_kind {
   AT_JOB_SCATTER,  // updates, one after another
   AT_JOB_SELECT_SCATTER,
   AT_JOB_SCAN,
+  AT_JOB_ROWS,        // rows of results (rows.h)
   AT_JOB_COMPARATOR,  // a sort's order
   AT_JOB_NEST,        // statements around other jobs (nest/nest.h)
   AT_JOB_EXTERNAL     // written by another room
@@ -58,6 +59,8 @@ typedef struct at_job {
   uint32_t num_reduces;
   int64_t tasks, grain;
   double ns;
+  const struct at_row_plan *rows;  // ROWS
+  uint64_t streams;     // results stored past the caches: LOOP, ROWS (stream.h)
   bool scratch;         // takes a scratch buffer after results
   const int64_t *skip;  // per operand: elements before where its buffer begins
   char symbol[24];

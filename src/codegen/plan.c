@@ -1,5 +1,8 @@
 #include "codegen/plan.h"
 
+#include "codegen/rows.h"
+#include "codegen/stream.h"
+
 enum { AT_PLAN_MAX_JOBS = 64 };
 
 at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
@@ -72,6 +75,13 @@ static void split_tiles(at_job *j, double ns) {
                           j->tasks);
 }
 
+static uint64_t streams_of_job(const at_job *j, size_t bytes) {
+  uint64_t all = at_streams_of(j->node, bytes), own = 0;
+  for (uint32_t r = 0; r < j->num_results; r++)
+    if (j->results[r] < 64) own |= all & 1ull << j->results[r];
+  return own;
+}
+
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
                            const at_cg_cost *cost) {
   const at_node *n = j->node;
@@ -98,6 +108,9 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   }
   split_loop(j, ns);
   j->ns = ns * (double)cuts.total;
+  // Rows of a few lines would be streamed in pieces of lines.
+  if (j->n == 1 || j->extent[j->n - 1] >= AT_STREAM_PART)
+    j->streams = streams_of_job(j, t->stream_bytes);
   return AT_OK;
 }
 
@@ -149,6 +162,10 @@ static at_status plan_loops(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+static bool is_fusion(const at_node *n, at_fusion_kind kind) {
+  return n->op == AT_OP_FUSION && at_node_int(n, AT_ATTR_KIND, 0) == kind;
+}
+
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -158,6 +175,7 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                    at_op_text(n->op));
+  if (is_fusion(n, AT_FUSION_ROWS)) return at_plan_rows(t, a, n, alias, out);
   at_status st;
   if (at_plan_updates(t, a, n, alias, out, &st)) return st;
   bool *done = at_new(a, bool, n->num_results + 1);
@@ -309,7 +327,9 @@ bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
       at_type_elements(o) != at_type_elements(r))
     return false;
   if (n->op == AT_OP_FUSION) {
-    if (at_node_int(n, AT_ATTR_KIND, 0) != AT_FUSION_LOOP) return false;
+    if (is_fusion(n, AT_FUSION_ROWS))
+      return at_rows_can_alias(n, result, operand);
+    if (!is_fusion(n, AT_FUSION_LOOP)) return false;
     at_arena *a = at_arena_create();
     bool ok = a && flows_in_place(
                        a, n, (at_value){n->regions[0]->params[operand], 0});

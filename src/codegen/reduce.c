@@ -2,16 +2,7 @@
 #include "codegen/job.h"
 
 #include <llvm-c/Core.h>
-#include "codegen/reducer.h"
-
-enum { AT_MAX_UNROLL = 8 };
-
-typedef struct at_rd {
-  at_reducer r;
-  at_val *init;  // scalars
-  at_accs acc[AT_MAX_UNROLL], tail;
-  at_val *tmp;
-} at_rd;
+#include "codegen/reduce.h"
 
 typedef struct at_walk {
   at_em *e;
@@ -23,39 +14,8 @@ typedef struct at_walk {
   uint32_t lanes, count;  // its vectors
 } at_walk;
 
-static at_rd *make_reducers(at_em *e, const at_job *j) {
-  at_rd *rd = at_new(e->arena, at_rd, j->num_reduces);
-  for (uint32_t i = 0; rd && i < j->num_reduces; i++) {
-    const at_node *n = j->reduces[i];
-    rd[i].r = at_reducer_of(n, n->regions[0]);
-    rd[i].init = at_new(e->arena, at_val, rd[i].r.count);
-    rd[i].tmp = at_new(e->arena, at_val, 2 * rd[i].r.count);
-    if (!rd[i].init || !rd[i].tmp) return NULL;
-  }
-  return rd;
-}
-
-static void load_inits(at_em *e, const at_job *j, at_rd *rd) {
-  const at_pos *none = at_pos_make(e, false, 0, NULL, NULL);
-  for (uint32_t i = 0; i < j->num_reduces; i++)
-    for (uint32_t k = 0; k < rd[i].r.count; k++)
-      rd[i].init[k] =
-          at_em_elem(e, rd[i].r.node->operands[rd[i].r.count + k], none);
-}
-
-// Fresh accumulators of e->lanes. Known operations start from their identity
-// when parts are combined later; in order they start from the init value.
 static void seed(at_walk *w, uint32_t i, at_accs *acc, bool identity) {
-  at_em *e = w->e;
-  at_rd *rd = &w->rd[i];
-  *acc = at_accs_make(e, &rd->r);
-  if (!at_em_ok(e)) return;
-  if (identity)
-    at_reducer_seed(e, &rd->r, rd->init, rd->tmp);
-  else
-    for (uint32_t k = 0; k < rd->r.count; k++)
-      rd->tmp[k] = at_em_splat_val(e, rd->init[k]);
-  at_accs_put(e, acc, rd->tmp);
+  at_rd_seed(w->e, &w->rd[i], acc, identity);
 }
 
 // One step of every reducer on the accumulators numbered u (tail: UINT32_MAX).
@@ -190,12 +150,7 @@ static void deliver(at_walk *w, at_val **acc, bool has_init) {
   }
   for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {
     at_rd *rd = &w->rd[i];
-    if (!has_init && rd->r.op != AT_OP_PARAMETER) {
-      at_val v = at_em_splat_val(e, rd->init[0]);
-      at_reducer_step(e, &rd->r, &v, acc[i]);
-      acc[i][0] = v;
-    }
-    at_reducer_finish(e, &rd->r, acc[i]);
+    at_rd_finish(e, rd, acc[i], has_init);
     for (uint32_t k = 0; k < rd->r.count; k++) {
       uint64_t key = (uint64_t)k << 16 | e->lanes << 8 | 3;
       at_em_memo_put(e, rd->r.node, key, p, acc[i][k]);
@@ -237,15 +192,7 @@ static void emit_row(at_walk *w) {
   for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {
     at_rd *rd = &w->rd[i];
     e->lanes = j->lanes;
-    at_accs_get(e, &rd->acc[0], acc[i]);
-    for (uint32_t u = 1; u < j->unroll; u++) {
-      at_accs_get(e, &rd->acc[u], rd->tmp);
-      at_reducer_merge(e, &rd->r, acc[i], rd->tmp);
-    }
-    at_reducer_fold_lanes(e, &rd->r, acc[i]);
-    if (!tail) continue;
-    at_accs_get(e, &rd->tail, rd->tmp);
-    at_reducer_merge(e, &rd->r, acc[i], rd->tmp);
+    at_rd_join(e, rd, j->unroll, tail, acc[i]);
   }
   e->lanes = 1;
   if (at_em_ok(e)) deliver(w, acc, in_order);
@@ -312,13 +259,9 @@ static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
 // NULL: out of memory, and `e` has failed.
 static at_walk *walk_begin(at_em *e, const at_job *j) {
   at_walk *w = at_new(e->arena, at_walk, 1);
-  if (w) *w = (at_walk){.e = e, .j = j, .rd = make_reducers(e, j)};
-  if (!w || !w->rd) {
-    at_em_fail(e, AT_NO_MEMORY("reduction"));
-    return NULL;
-  }
-  load_inits(e, j, w->rd);
-  return w;
+  if (w) *w = (at_walk){.e = e, .j = j, .rd = at_rd_make(e, j)};
+  if (!w) at_em_fail(e, AT_NO_MEMORY("reduction"));
+  return w && w->rd ? w : NULL;
 }
 
 void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,

@@ -93,7 +93,8 @@ typedef enum at_rng_distribution { AT_RNG_INVALID, AT_RNG_UNIFORM, AT_RNG_NORMAL
 typedef enum at_fusion_kind {
   AT_FUSION_LOOP,    // every result has the same element count; one loop nest
   AT_FUSION_REDUCE,  // the results are reduces of fused producers
-  AT_FUSION_KERNEL   // a Pallas kernel and what makes its inputs, block by block
+  AT_FUSION_KERNEL,  // a Pallas kernel and what makes its inputs, block by block
+  AT_FUSION_ROWS     // reduces along rows and what is made of the same rows (hlo/rows.h)
 } at_fusion_kind;
 const char *at_enum_text(at_attr_id id, int64_t value);  // NULL: no such value
 bool at_enum_parse(at_attr_id id, at_str text, int64_t *out);

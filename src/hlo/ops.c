@@ -128,7 +128,7 @@ static const char *const transposes[] = {"TRANSPOSE_INVALID", "NO_TRANSPOSE",
                                          "TRANSPOSE", "ADJOINT"};
 static const char *const algorithms[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
 static const char *const distributions[] = {"INVALID", "UNIFORM", "NORMAL"};
-static const char *const fusion_kinds[] = {"LOOP", "REDUCE", "KERNEL"};
+static const char *const fusion_kinds[] = {"LOOP", "REDUCE", "KERNEL", "ROWS"};
 
 typedef struct name_list {
   const char *const *names;

@@ -333,7 +333,8 @@ static at_status put_conditional(writer *w, scope *s, const at_node *n) {
 static at_status put_fusion(writer *w, scope *s, const at_node *n) {
   static const char *const kinds[] = {[AT_FUSION_LOOP] = "kLoop",
                                       [AT_FUSION_REDUCE] = "kInput",
-                                      [AT_FUSION_KERNEL] = "kCustom"};
+                                      [AT_FUSION_KERNEL] = "kCustom",
+                                      [AT_FUSION_ROWS] = "kInput"};
   value_vec more = {0};
   at_map seen = at_map_in(w->a);
   int64_t comp, *ids;

@@ -173,8 +173,10 @@ static bool reach(fuser *f, fuse_node *u, const fuse_cluster *target) {
   return false;
 }
 
-static bool search(fuser *f, const fuse_cluster *target) {
+// True, too, after `most` steps.
+static bool search(fuser *f, const fuse_cluster *target, uint32_t most) {
   while (f->queue.len) {
+    if (most-- == 0) return true;
     fuse_node *d = f->queue.ptr[--f->queue.len];
     for (size_t i = 0; i < d->users.len; i++)
       if (reach(f, d->users.ptr[i], target)) return true;
@@ -190,7 +192,7 @@ bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b) {
   a->stamp = f->stamp;
   for (size_t i = 0; i < a->outputs.len; i++)
     if (!at_vec_push(f->arena, &f->queue, a->outputs.ptr[i])) return true;
-  return search(f, b);
+  return search(f, b, UINT32_MAX);
 }
 
 // Would d as an output of cl close a cycle: some user outside that leads to cl?
@@ -212,7 +214,42 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
           return true;
     }
   }
-  return search(f, cl);
+  return search(f, cl, UINT32_MAX);
+}
+
+// Queues what d's users are parts of, but for the two clusters and what stands
+// by itself beside a copy in a.
+static bool leave(fuser *f, const fuse_node *d, fuse_cluster *a,
+                  const fuse_cluster *b) {
+  for (size_t i = 0; i < d->users.len; i++) {
+    fuse_node *u = d->users.ptr[i];
+    bool alone = u->plain || u->in.len == 0;
+    if (alone && u->height > b->height && !fuse_member_of(a, u))
+      if (!at_vec_push(f->arena, &f->queue, u)) return false;
+    for (size_t k = 0; k < u->in.len; k++) {
+      fuse_cluster *cl = fuse_find(u->in.ptr[k]);
+      if (cl == b || cl->stamp == f->stamp || cl->height <= b->height) continue;
+      cl->stamp = f->stamp;
+      for (size_t o = 0; o < cl->outputs.len; o++)
+        if (!at_vec_push(f->arena, &f->queue, cl->outputs.ptr[o])) return false;
+    }
+  }
+  return true;
+}
+
+bool fuse_between(fuser *f, fuse_cluster *a, const fuse_cluster *b,
+                  uint32_t most) {
+  if (a->height <= b->height) return false;
+  f->stamp++;
+  f->queue.len = 0;
+  a->stamp = f->stamp;
+  for (size_t i = 0; i < a->outputs.len; i++)
+    if (!leave(f, a->outputs.ptr[i], a, b)) return true;
+  for (size_t i = 0; i < a->members.len; i++) {
+    const fuse_node *m = a->members.ptr[i].node;
+    if (m->plain && !leave(f, m, a, b)) return true;
+  }
+  return search(f, b, most);
 }
 
 // ---- Heights
@@ -437,6 +474,7 @@ static at_status fuse_comp(at_module *m, at_comp *c) {
     d->height = fuse_height_over_users(d, NULL);
     d->placed = true;
   }
+  AT_TRY(fuse_rows(&f));
   AT_TRY(merge_scalars(&f));
   AT_TRY(fuse_emit(&f));
   AT_FOR_NODES(n, c) n->aux = NULL;

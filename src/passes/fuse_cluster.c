@@ -95,26 +95,44 @@ static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
   return add_sigs(m, user, by);
 }
 
+typedef struct operand_count {
+  at_value seen[FUSE_MAX_OPERANDS + 1];
+  uint32_t n;
+} operand_count;
+
+// Operands of d that are no members of either cluster (b may be NULL), nor
+// `extra`.
+static void count_operands_of(const fuser *f, const fuse_node *d,
+                              fuse_cluster *a, fuse_cluster *b,
+                              const fuse_node *extra, operand_count *c) {
+  for (uint32_t i = 0; i < d->n->num_operands; i++) {
+    at_value v = d->n->operands[i];
+    const fuse_node *in = fuse_of(f, v.node);
+    if (fuse_is_inline_const(v.node) || (in && in == extra)) continue;
+    if (in && (fuse_member_of(a, in) || (b && fuse_member_of(b, in)))) continue;
+    bool known = false;
+    for (uint32_t j = 0; j < c->n; j++) known |= at_value_eq(c->seen[j], v);
+    if (!known && c->n <= FUSE_MAX_OPERANDS) c->seen[c->n++] = v;
+  }
+}
+
 static uint32_t count_operands(const fuse_cluster *cl, const fuse_node *extra,
                                const fuser *f) {
-  at_value seen[FUSE_MAX_OPERANDS + 1];
-  uint32_t n = 0;
+  operand_count c = {.n = 0};
   for (size_t k = 0; k <= cl->members.len; k++) {
     const fuse_node *d = k < cl->members.len ? cl->members.ptr[k].node : extra;
-    if (!d) continue;
-    for (uint32_t i = 0; i < d->n->num_operands; i++) {
-      at_value v = d->n->operands[i];
-      const fuse_node *in = fuse_of(f, v.node);
-      if (fuse_is_inline_const(v.node) || (in && in == extra)) continue;
-      if (in && fuse_member_of((fuse_cluster *)cl, in)) continue;
-      bool known = false;
-      for (uint32_t j = 0; j < n; j++) known |= at_value_eq(seen[j], v);
-      if (known) continue;
-      if (n == FUSE_MAX_OPERANDS) return n + 1;
-      seen[n++] = v;
-    }
+    if (d) count_operands_of(f, d, (fuse_cluster *)cl, NULL, extra, &c);
   }
-  return n;
+  return c.n;
+}
+
+uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b) {
+  operand_count c = {.n = 0};
+  for (size_t k = 0; k < a->members.len; k++)
+    count_operands_of(f, a->members.ptr[k].node, a, b, NULL, &c);
+  for (size_t k = 0; k < b->members.len; k++)
+    count_operands_of(f, b->members.ptr[k].node, a, b, NULL, &c);
+  return c.n;
 }
 
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {

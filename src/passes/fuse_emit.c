@@ -85,8 +85,9 @@ static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
     }
   }
   AT_TRY(at_comp_return(e.body, results.ptr, (uint32_t)results.len));
-  at_attr kind =
-      at_attr_int(AT_ATTR_KIND, cl->reduce ? AT_FUSION_REDUCE : AT_FUSION_LOOP);
+  at_attr kind = at_attr_int(AT_ATTR_KIND, cl->rows     ? AT_FUSION_ROWS
+                                           : cl->reduce ? AT_FUSION_REDUCE
+                                                        : AT_FUSION_LOOP);
   at_node *last = cl->outputs.ptr[cl->outputs.len - 1]->n, *fusion;
   at_node_desc d = {.op = AT_OP_FUSION,
                     .operands = e.operands.ptr,

@@ -37,6 +37,7 @@ typedef struct fuse_member {
 
 struct fuse_cluster {
   fuse_cluster *into;  // merged into another, else NULL
+  bool rows;    // made row by row (fuse_rows.c); reduce holds, too
   bool reduce;  // with or without elementwise steps on the reduced results
   const at_type *space;  // the loop's shape: result, or the reduce's input
   at_dims reduced;       // dimensions, for REDUCE
@@ -92,6 +93,10 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
 at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m);
 // Is there a path from an output of a to b through other nodes, or directly?
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
+// Is there a path through something that is in neither? True, too, when it
+// takes more than `most` steps to see.
+bool fuse_between(fuser *f, fuse_cluster *a, const fuse_cluster *b,
+                  uint32_t most);
 bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
 // Above everything that d's users are, but for `cl` (NULL: none).
 uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl);
@@ -106,7 +111,11 @@ bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl);
 bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl);
 at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl);
 at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
+// Values from outside that the two read together.
+uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b);
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
+// Unites clusters around reduces along rows.
+at_status fuse_rows(fuser *f);
 // Turns clusters into FUSION nodes.
 at_status fuse_emit(fuser *f);
 

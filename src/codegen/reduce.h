@@ -1,0 +1,31 @@
+// The accumulators of a job's reduce nodes: those that are made along a row are
+// several vectors side by side and scalars for what is left.
+#ifndef ATOLL_CODEGEN_REDUCE_H_
+#define ATOLL_CODEGEN_REDUCE_H_
+
+#include "codegen/job.h"
+#include "codegen/reducer.h"
+
+enum { AT_MAX_UNROLL = 8 };
+
+typedef struct at_rd {
+  at_reducer r;
+  at_val *init;  // scalars
+  at_accs acc[AT_MAX_UNROLL], tail;
+  at_val *tmp;
+} at_rd;
+
+// One for each of j->reduces, with their init values loaded. NULL: no memory,
+// and `e` has failed.
+at_rd *at_rd_make(at_em *e, const at_job *j);
+// Fresh accumulators of e->lanes. Known operations start from their identity
+// when parts are combined later; in order they start from the init value.
+void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity);
+// All of `unroll` accumulators, their lanes and the tail as scalars in `acc`;
+// e->lanes becomes 1.
+void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc);
+// The reduce's results of what was joined: with the init value (unless it has
+// it) and rounded.
+void at_rd_finish(at_em *e, at_rd *rd, at_val *acc, bool has_init);
+
+#endif

@@ -1,0 +1,53 @@
+#include "codegen/reduce.h"
+
+at_rd *at_rd_make(at_em *e, const at_job *j) {
+  at_rd *rd = at_new(e->arena, at_rd, j->num_reduces + 1);
+  const at_pos *none = at_pos_make(e, false, 0, NULL, NULL);
+  for (uint32_t i = 0; rd && i < j->num_reduces; i++) {
+    const at_node *n = j->reduces[i];
+    rd[i].r = at_reducer_of(n, n->regions[0]);
+    uint32_t count = rd[i].r.count;
+    rd[i].init = at_new(e->arena, at_val, count);
+    rd[i].tmp = at_new(e->arena, at_val, 2 * count);
+    if (!rd[i].init || !rd[i].tmp) {
+      rd = NULL;
+      break;
+    }
+    for (uint32_t k = 0; k < count; k++)
+      rd[i].init[k] = at_em_elem(e, n->operands[count + k], none);
+  }
+  if (!rd) at_em_fail(e, AT_NO_MEMORY("reduction"));
+  return rd;
+}
+
+void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity) {
+  *acc = at_accs_make(e, &rd->r);
+  if (!at_em_ok(e)) return;
+  if (identity)
+    at_reducer_seed(e, &rd->r, rd->init, rd->tmp);
+  else
+    for (uint32_t k = 0; k < rd->r.count; k++)
+      rd->tmp[k] = at_em_splat_val(e, rd->init[k]);
+  at_accs_put(e, acc, rd->tmp);
+}
+
+void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc) {
+  at_accs_get(e, &rd->acc[0], acc);
+  for (uint32_t u = 1; u < unroll; u++) {
+    at_accs_get(e, &rd->acc[u], rd->tmp);
+    at_reducer_merge(e, &rd->r, acc, rd->tmp);
+  }
+  at_reducer_fold_lanes(e, &rd->r, acc);
+  if (!tail) return;
+  at_accs_get(e, &rd->tail, rd->tmp);
+  at_reducer_merge(e, &rd->r, acc, rd->tmp);
+}
+
+void at_rd_finish(at_em *e, at_rd *rd, at_val *acc, bool has_init) {
+  if (!has_init && rd->r.op != AT_OP_PARAMETER) {
+    at_val v = at_em_splat_val(e, rd->init[0]);
+    at_reducer_step(e, &rd->r, &v, acc);
+    acc[0] = v;
+  }
+  at_reducer_finish(e, &rd->r, acc);
+}
