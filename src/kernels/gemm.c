@@ -121,6 +121,20 @@ static void turn_tiles(const char *columns, int64_t kp, char *dst) {
     }
 }
 
+// A bf16 operand of an engine with blocks whose rows (columns of B) or k are
+// dense, from its first element to be packed. False: it is none.
+static bool as_matrix(const at_gemm_engine *e, uint32_t type, const char *p,
+                      const at_gemm_off *outer, const at_gemm_off *k, int64_t i,
+                      int64_t n, int64_t k0, int64_t kc, at_k_matrix *m) {
+  if (!e->blocks || e->acc_type != AT_F32 || type != AT_BF16 ||
+      !at_off_uniform(outer, i, n) || !at_off_uniform(k, k0, kc) ||
+      (outer->stride != 1 && k->stride != 1))
+    return false;
+  p += (at_off(outer, i) + at_off(k, k0)) * 2;
+  *m = (at_k_matrix){p, type, n, kc, outer->stride * 2, k->stride * 2};
+  return true;
+}
+
 static void pack_a_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const chunk *c = arg;
@@ -130,12 +144,21 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end,
   bool same = j->a_type == e->pack_type || es == 1;
   bool by_rows = e->a_tiles && !(j->a_by_k && es == 2);
   char *raw = c->s->raw + worker * c->raw_stride;
-  int64_t rows_pad = at_k_round_up(c->rows, e->mr);
+  int64_t rows_pad = at_k_round_up(c->rows, e->mr), off[3];
+  j->batch_off(j, c->batch, off);
+  const char *first = j->a + off[0] * at_dtype_bytes((at_dtype)j->a_type);
   for (int64_t p = begin; p < end; p++) {
     int64_t r = p * e->mr, rows = AT_MIN(e->mr, c->rows - r);
     for (int64_t k = 0; k < c->kpad; k += e->kc) {
       int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
       char *dst = c->s->a + (k * rows_pad + r * kp) * es;
+      at_k_matrix m;
+      if (j->pack_a == at_gemm_pack_a_strided &&
+          as_matrix(e, j->a_type, first, &j->a_m, &j->a_k, c->i0 + r, rows,
+                    c->k0 + k, kb, &m)) {
+        at_gemm_block_pack(&m, false, dst);
+        continue;
+      }
       char *to = e->a_tiles ? raw + kp * e->mr * 8 : dst;
       j->pack_a(j, c->batch, c->i0 + r, rows, e->mr, c->k0 + k, kb, kp, by_rows,
                 by_rows ? kp : e->mr, same ? to : raw);
@@ -156,10 +179,18 @@ static void pack_b_range(void *arg, int64_t begin, int64_t end,
   const at_gemm_engine *e = j->e;
   int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
   char *raw = c->s->raw + worker * c->raw_stride;
-  int64_t cols_pad = at_k_round_up(c->cols, e->nr);
+  int64_t cols_pad = at_k_round_up(c->cols, e->nr), off[3];
+  j->batch_off(j, c->batch, off);
+  const char *first = j->b + off[1] * at_dtype_bytes((at_dtype)j->b_type);
   for (int64_t k = 0; k < c->kpad; k += e->kc) {
     int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
     int64_t n = begin * e->nr, cols = AT_MIN(end * e->nr, c->cols) - n;
+    at_k_matrix m;
+    if (as_matrix(e, j->b_type, first, &j->b_n, &j->b_k, c->j0 + n, cols,
+                  c->k0 + k, kb, &m)) {
+      at_gemm_block_pack(&m, true, c->s->b + (k * cols_pad + n * kp) * es);
+      continue;
+    }
     at_gemm_pack_b(j, c->batch, c->j0 + n, cols, c->k0 + k, kb, kp, kp * e->nr,
                    raw, c->s->b + (k * cols_pad + n * kp) * es);
   }
