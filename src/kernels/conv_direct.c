@@ -1,7 +1,7 @@
 // A convolution of few features. A task copies the pixels that its block of the
 // output meets, padded, as floats; a table says where each k begins in the
-// copy, so tiles read it in place. Tiles are pixels by output features, or, where
-// the output's features are few or planes, output features by pixels.
+// copy, so tiles read it in place. Tiles are pixels by output features, or,
+// where the output's features are few or planes, output features by pixels.
 #include "kernels/conv_internal.h"
 
 enum {
@@ -15,9 +15,10 @@ typedef struct direct {
   const at_conv_micro *micro;
   const char *in;
   char *out;
-  bool by_pixels;  // the lanes of a tile are pixels
+  bool by_pixels;               // the lanes of a tile are pixels
   int64_t groups, in_f, out_f;  // features of one group
-  // The last two spatial dims, 1 where there are none, and the product of others.
+  // The last two spatial dims, 1 where there are none, and the product of
+  // others.
   int64_t ow, kw, sw, dw, oh, kh, sh, dh, outer, outer_window;
   int64_t k;  // of the window
   // The block of a task, blocks, and the copy: pixels of a row, rows, planes of
@@ -45,7 +46,8 @@ static void describe(const at_k_conv_params *p, direct *d) {
   d->p = p;
   d->groups = p->feature_groups;
   d->in_f = p->in_features / d->groups, d->out_f = p->out_features / d->groups;
-  d->ow = last_dim(p->out_size, n, 1, 1), d->oh = last_dim(p->out_size, n, 2, 1);
+  d->ow = last_dim(p->out_size, n, 1, 1),
+  d->oh = last_dim(p->out_size, n, 2, 1);
   d->kw = last_dim(p->kernel_size, n, 1, 1);
   d->kh = last_dim(p->kernel_size, n, 2, 1);
   d->sw = last_dim(p->window_stride, n, 1, 1);
@@ -81,7 +83,9 @@ static void choose_block(direct *d) {
   while (w > 64 && copy_of(d, 1, w) > ROW_FLOATS) w = at_k_round_up(w / 2, 16);
   d->blocks_w = at_k_ceil_div(d->ow, w);
   int64_t flops = 2 * w * d->k * d->out_f;
-  while (h < d->oh && h * flops < TASK_FLOPS && copy_of(d, h + 1, w) <= COPY_FLOATS) h++;
+  while (h < d->oh && h * flops < TASK_FLOPS &&
+         copy_of(d, h + 1, w) <= COPY_FLOATS)
+    h++;
   d->blocks_h = at_k_ceil_div(d->oh, h);
   d->block_w = w, d->block_h = at_k_ceil_div(d->oh, d->blocks_h);
   d->blocks_h = at_k_ceil_div(d->oh, d->block_h);
@@ -98,7 +102,8 @@ static void make_table(const direct *d) {
           int64_t px = x * d->dw;
           int64_t at = d->by_pixels ? px % d->phases * d->phase + px / d->phases
                                     : px * d->in_f;
-          d->in_off[k] = (int32_t)(z * d->plane + y * d->dh * d->row + at + f * d->feature);
+          d->in_off[k] = (int32_t)(z * d->plane + y * d->dh * d->row + at +
+                                   f * d->feature);
           d->w_off[k] = (int32_t)(k * d->width);
         }
 }
@@ -112,11 +117,13 @@ static void pack_weights(const direct *d, const char *kernel) {
     for (uint32_t i = p->spatial_rank; i-- > 0;) {
       int64_t q = rest % p->kernel_size[i];
       rest /= p->kernel_size[i];
-      at += (p->reversal[i] ? p->kernel_size[i] - 1 - q : q) * p->kernel_stride[i];
+      at += (p->reversal[i] ? p->kernel_size[i] - 1 - q : q) *
+            p->kernel_stride[i];
     }
     for (int64_t g = 0; g < d->groups; g++)
       for (int64_t f = 0; f < d->in_f; f++) {
-        int64_t first = at + f * p->kernel_in_stride + g * d->out_f * p->kernel_out_stride;
+        int64_t first =
+            at + f * p->kernel_in_stride + g * d->out_f * p->kernel_out_stride;
         float *to = d->weights + (g * d->k + x * d->in_f + f) * d->width;
         if (p->kernel_out_stride == 1) {
           at_k_convert(AT_F32, to, p->rhs, kernel + first * es, d->out_f);
@@ -144,21 +151,27 @@ static void block_of(const direct *d, int64_t i, block *b) {
   for (uint32_t n = outer_dims(p); n-- > 0;)
     b->outer[n] = i % p->out_size[n], i /= p->out_size[n];
   b->group = i % d->groups, b->batch = i / d->groups;
-  b->w = AT_MIN(d->block_w, d->ow - b->w0), b->h = AT_MIN(d->block_h, d->oh - b->h0);
+  b->w = AT_MIN(d->block_w, d->ow - b->w0),
+  b->h = AT_MIN(d->block_h, d->oh - b->h0);
 }
 
 static void copy_block(const direct *d, const block *b) {
   const at_k_conv_params *p = d->p;
   uint32_t n = p->spatial_rank;
   int64_t es = at_dtype_bytes((at_dtype)p->lhs);
-  at_conv_row row = {.dtype = p->lhs, .src_pixel = last_dim(p->in_stride, n, 1, 0),
+  at_conv_row row = {.dtype = p->lhs,
+                     .src_pixel = last_dim(p->in_stride, n, 1, 0),
                      .src_feature = p->in_feature_stride,
                      .size = last_dim(p->in_size, n, 1, 1),
                      .first = b->w0 * d->sw - last_dim(p->pad_low, n, 1, 0),
-                     .pixels = d->pixels, .features = d->in_f, .phases = d->phases,
-                     .dst_phase = d->phase, .dst_pixel = d->by_pixels ? 1 : d->in_f,
+                     .pixels = d->pixels,
+                     .features = d->in_f,
+                     .phases = d->phases,
+                     .dst_phase = d->phase,
+                     .dst_pixel = d->by_pixels ? 1 : d->in_f,
                      .dst_feature = d->feature};
-  int64_t base = b->batch * p->in_batch_stride + b->group * d->in_f * p->in_feature_stride;
+  int64_t base =
+      b->batch * p->in_batch_stride + b->group * d->in_f * p->in_feature_stride;
   for (int64_t z = 0; z < d->outer_window; z++) {
     int64_t rest = z, at = base;
     bool inside = true;
@@ -172,21 +185,24 @@ static void copy_block(const direct *d, const block *b) {
     for (int64_t y = 0; y < d->rows; y++) {
       int64_t from = b->h0 * d->sh + y - last_dim(p->pad_low, n, 2, 0);
       bool in = inside && from >= 0 && from < last_dim(p->in_size, n, 2, 1);
-      row.src = in ? d->in + (at + from * last_dim(p->in_stride, n, 2, 0)) * es : NULL;
+      row.src = in ? d->in + (at + from * last_dim(p->in_stride, n, 2, 0)) * es
+                   : NULL;
       row.dst = b->copy + z * d->plane + y * d->row;
       at_conv_copy_row(&row);
     }
   }
 }
 
-static char *out_at(const direct *d, const block *b, int64_t y, int64_t x, int64_t o) {
+static char *out_at(const direct *d, const block *b, int64_t y, int64_t x,
+                    int64_t o) {
   const at_k_conv_params *p = d->p;
   uint32_t n = p->spatial_rank;
   int64_t at = b->batch * p->out_batch_stride +
                (b->group * d->out_f + o) * p->out_feature_stride +
                (b->h0 + y) * last_dim(p->out_stride, n, 2, 0) +
                (b->w0 + x) * last_dim(p->out_stride, n, 1, 0);
-  for (uint32_t i = 0; i < outer_dims(p); i++) at += b->outer[i] * p->out_stride[i];
+  for (uint32_t i = 0; i < outer_dims(p); i++)
+    at += b->outer[i] * p->out_stride[i];
   return d->out + at * at_dtype_bytes((at_dtype)p->out);
 }
 
@@ -202,17 +218,27 @@ static int64_t power_within(int64_t a, int64_t b) {
 }
 
 // Tiles of pixels by features of row y, features [o, o + vectors of them).
-static void row_by_features(const direct *d, const block *b, int64_t y, int64_t o,
-                            int64_t vectors, int64_t rows) {
+static void row_by_features(const direct *d, const block *b, int64_t y,
+                            int64_t o, int64_t vectors, int64_t rows) {
   const at_k_conv_params *p = d->p;
-  int64_t lanes = d->micro->lanes, columns = AT_MIN(vectors * lanes, d->out_f - o);
-  at_conv_tile t = {.b = d->weights + b->group * d->k * d->width + o, .a_off = d->in_off,
-                    .b_off = d->w_off, .k = d->k, .a_step = d->sw * d->in_f,
-                    .c_step = vectors * lanes, .c = b->tile};
-  at_conv_put put = {.from = b->tile, .ld = vectors * lanes, .dtype = p->out,
-                     .row_stride = last_dim(p->out_stride, p->spatial_rank, 1, 0),
-                     .column_stride = p->out_feature_stride, .columns = columns};
-  bool in_place = p->out == AT_F32 && put.column_stride == 1 && columns == vectors * lanes;
+  int64_t lanes = d->micro->lanes,
+          columns = AT_MIN(vectors * lanes, d->out_f - o);
+  at_conv_tile t = {.b = d->weights + b->group * d->k * d->width + o,
+                    .a_off = d->in_off,
+                    .b_off = d->w_off,
+                    .k = d->k,
+                    .a_step = d->sw * d->in_f,
+                    .c_step = vectors * lanes,
+                    .c = b->tile};
+  at_conv_put put = {
+      .from = b->tile,
+      .ld = vectors * lanes,
+      .dtype = p->out,
+      .row_stride = last_dim(p->out_stride, p->spatial_rank, 1, 0),
+      .column_stride = p->out_feature_stride,
+      .columns = columns};
+  bool in_place =
+      p->out == AT_F32 && put.column_stride == 1 && columns == vectors * lanes;
   for (int64_t x = 0; x < b->w; x += rows) {
     put.rows = AT_MIN(rows, b->w - x);
     put.to = out_at(d, b, y, x, o);
@@ -228,17 +254,25 @@ static void row_by_pixels(const direct *d, const block *b, int64_t y, int64_t o,
                           int64_t rows) {
   const at_k_conv_params *p = d->p;
   int64_t lanes = d->micro->lanes, most = d->micro->most((int)rows);
-  at_conv_tile t = {.a = d->weights + b->group * d->k * d->width + o, .a_off = d->w_off,
-                    .b_off = d->in_off, .k = d->k, .a_step = 1, .c = b->tile};
-  at_conv_put put = {.from = b->tile, .dtype = p->out, .rows = rows,
-                     .row_stride = p->out_feature_stride,
-                     .column_stride = last_dim(p->out_stride, p->spatial_rank, 1, 0)};
+  at_conv_tile t = {.a = d->weights + b->group * d->k * d->width + o,
+                    .a_off = d->w_off,
+                    .b_off = d->in_off,
+                    .k = d->k,
+                    .a_step = 1,
+                    .c = b->tile};
+  at_conv_put put = {
+      .from = b->tile,
+      .dtype = p->out,
+      .rows = rows,
+      .row_stride = p->out_feature_stride,
+      .column_stride = last_dim(p->out_stride, p->spatial_rank, 1, 0)};
   for (int64_t x = 0; x < b->w;) {
     int64_t vectors = power_within(at_k_ceil_div(b->w - x, lanes), most);
     put.columns = AT_MIN(vectors * lanes, b->w - x);
     put.to = out_at(d, b, y, x, o);
     t.b = b->copy + y * d->sh * d->row + x;
-    bool in_place = p->out == AT_F32 && put.column_stride == 1 && put.columns == vectors * lanes;
+    bool in_place = p->out == AT_F32 && put.column_stride == 1 &&
+                    put.columns == vectors * lanes;
     t.c = in_place ? (float *)(void *)put.to : b->tile;
     t.c_step = in_place ? put.row_stride : vectors * lanes;
     put.ld = t.c_step;
@@ -251,7 +285,8 @@ static void row_by_pixels(const direct *d, const block *b, int64_t y, int64_t o,
 static void run_block(const direct *d, const block *b) {
   int64_t lanes = d->micro->lanes;
   if (d->by_pixels) {
-    int64_t rows = even(d->out_f, b->w <= 2 * lanes ? AT_CONV_ROWS : AT_CONV_ROWS / 2);
+    int64_t rows =
+        even(d->out_f, b->w <= 2 * lanes ? AT_CONV_ROWS : AT_CONV_ROWS / 2);
     for (int64_t o = 0; o < d->out_f; o += rows)
       for (int64_t y = 0; y < b->h; y++)
         row_by_pixels(d, b, y, o, AT_MIN(rows, d->out_f - o));
@@ -261,7 +296,8 @@ static void run_block(const direct *d, const block *b) {
   for (int64_t v = 0; v < vectors;) {
     int64_t w = power_within(vectors - v, lanes == 16 ? 2 : 1);
     int64_t rows = even(b->w, AT_CONV_ROWS);
-    for (int64_t y = 0; y < b->h; y++) row_by_features(d, b, y, v * lanes, w, rows);
+    for (int64_t y = 0; y < b->h; y++)
+      row_by_features(d, b, y, v * lanes, w, rows);
     v += w;
   }
 }
@@ -270,7 +306,8 @@ static void run_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const direct *d = arg;
   block b;
   b.copy = d->copies + worker * d->per_worker;
-  b.tile = b.copy + d->per_worker - AT_CONV_ROWS * AT_CONV_VECTORS * AT_CONV_LANES;
+  b.tile =
+      b.copy + d->per_worker - AT_CONV_ROWS * AT_CONV_VECTORS * AT_CONV_LANES;
   for (int64_t i = begin; i < end; i++) {
     block_of(d, i, &b);
     copy_block(d, &b);
@@ -287,27 +324,33 @@ at_status at_conv_direct(const at_k_call *call) {
   d.width = d.by_pixels ? d.out_f : at_k_round_up(d.out_f, lanes);
   AT_K_SCRATCH(d.in_off, call, at_mul((size_t)d.k, sizeof *d.in_off));
   AT_K_SCRATCH(d.w_off, call, at_mul((size_t)d.k, sizeof *d.w_off));
-  AT_K_SCRATCH(d.weights, call, at_mul((size_t)(d.groups * d.k * d.width), sizeof(float)));
+  AT_K_SCRATCH(d.weights, call,
+               at_mul((size_t)(d.groups * d.k * d.width), sizeof(float)));
   // Tiles read up to a tile's width of pixels behind the last.
   d.per_worker = at_k_round_up(d.copy + AT_CONV_VECTORS * lanes, 16) +
                  AT_CONV_ROWS * AT_CONV_VECTORS * AT_CONV_LANES;
-  AT_K_SCRATCH(d.copies, call, at_mul((size_t)(d.per_worker * at_par_threads(call->par)), sizeof(float)));
+  AT_K_SCRATCH(d.copies, call,
+               at_mul((size_t)(d.per_worker * at_par_threads(call->par)),
+                      sizeof(float)));
   make_table(&d);
   pack_weights(&d, call->bufs[1]);
   int64_t tasks = d.p->batch * d.groups * d.outer * d.blocks_h * d.blocks_w;
   int64_t flops = 2 * d.block_h * d.block_w * d.k * d.out_f;
-  at_par_for(call->par, tasks, TASK_FLOPS / AT_MAX(1, flops) + 1, run_range, &d);
+  at_par_for(call->par, tasks, TASK_FLOPS / AT_MAX(1, flops) + 1, run_range,
+             &d);
   return AT_OK;
 }
 
 bool at_conv_direct_fits(const at_k_conv_params *p) {
-  if (!at_conv_is_float(p) || p->batch_groups != 1 || p->spatial_rank == 0) return false;
+  if (!at_conv_is_float(p) || p->batch_groups != 1 || p->spatial_rank == 0)
+    return false;
   for (uint32_t i = 0; i < p->spatial_rank; i++)
     if (p->lhs_dilation[i] != 1) return false;
   direct d;
   describe(p, &d);
   if (d.k == 0 || d.k > 4096 || d.k * d.out_f > 256 * 1024) return false;
-  // A product with packed operands is better where there is much to do with each.
+  // A product with packed operands is better where there is much to do with
+  // each.
   if (AT_MIN(d.in_f, d.out_f) > 16 && d.k * d.out_f > 16 * 1024) return false;
   if (copy_of(&d, 1, AT_MIN(d.ow, 64)) > 4 * ROW_FLOATS) return false;
   return !d.by_pixels || d.ow >= 8;

@@ -25,11 +25,12 @@ enum { AT_CONV_ROWS = 12, AT_CONV_VECTORS = 8, AT_CONV_LANES = 16 };
 // With vectors as wide as this CPU has them, or of eight floats.
 const at_conv_micro *at_conv_micro_of(bool wide);
 
-// Where a row of pixels lies in memory and where its copy goes: `pixels` of them
-// from pixel `first` on (outside of [0, size): zeros), `features` floats each.
+// Where a row of pixels lies in memory and where its copy goes: `pixels` of
+// them from pixel `first` on (outside of [0, size): zeros), `features` floats
+// each.
 typedef struct at_conv_row {
-  uint32_t dtype;  // F32, BF16 or F16
-  const char *src;  // pixel 0; NULL: all zeros
+  uint32_t dtype;                  // F32, BF16 or F16
+  const char *src;                 // pixel 0; NULL: all zeros
   int64_t src_pixel, src_feature;  // strides, in elements
   int64_t size, first, pixels, features;
   // Pixel x goes to (x % phases) * dst_phase + x / phases * dst_pixel.
@@ -51,11 +52,10 @@ void at_conv_put_tile(const at_conv_put *x);
 // Can the operands and the result of p be read and written as floats?
 bool at_conv_is_float(const at_k_conv_params *p);
 
-// True if p is a convolution of few features, or one whose window is an array
-// and whose result is small (the gradient of a kernel). No dimension is empty.
+// True if p is a convolution of few features; no dimension of its output is
+// empty.
 bool at_conv_direct_fits(const at_k_conv_params *p);
+// As at_k_conv, for what fits. RESOURCE_EXHAUSTED without scratch memory.
 at_status at_conv_direct(const at_k_call *call);
-bool at_conv_weights_fits(const at_k_conv_params *p);
-at_status at_conv_weights(const at_k_call *call);
 
 #endif

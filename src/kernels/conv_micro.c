@@ -9,17 +9,19 @@
 #define NAME wide
 #define BYTES 64
 #define ATTR AT_V4_WIDE
-#define TILES(X)                                                          \
-  EIGHT(X, 1) EIGHT(X, 2) EIGHT(X, 3) FOUR(X, 4) FOUR(X, 5) FOUR(X, 6)    \
-  TWO(X, 7) TWO(X, 8) TWO(X, 9) TWO(X, 10) TWO(X, 11) TWO(X, 12)
+#define TILES(X)                                                               \
+  EIGHT(X, 1)                                                                  \
+  EIGHT(X, 2) EIGHT(X, 3) FOUR(X, 4) FOUR(X, 5) FOUR(X, 6) TWO(X, 7) TWO(X, 8) \
+      TWO(X, 9) TWO(X, 10) TWO(X, 11) TWO(X, 12)
 #include "kernels/conv_micro_template.h"
 
 #define NAME narrow
 #define BYTES 32
 #define ATTR
-#define TILES(X)                                                          \
-  EIGHT(X, 1) FOUR(X, 2) FOUR(X, 3) TWO(X, 4) TWO(X, 5) TWO(X, 6) X(7, 1) \
-  X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1)
+#define TILES(X)                                                              \
+  EIGHT(X, 1)                                                                 \
+  FOUR(X, 2) FOUR(X, 3) TWO(X, 4) TWO(X, 5) TWO(X, 6) X(7, 1) X(8, 1) X(9, 1) \
+      X(10, 1) X(11, 1) X(12, 1)
 #include "kernels/conv_micro_template.h"
 
 static int most_wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
@@ -160,7 +162,8 @@ void at_conv_copy_row(const at_conv_row *r) {
   zero_pixels(r, end, r->pixels);
   if (begin == end) return;
   bool pixels = r->src_feature == 1 && r->features > 1 &&
-                (r->dst_feature == 1 || (r->src_pixel == r->features && r->features <= CHUNK));
+                (r->dst_feature == 1 ||
+                 (r->src_pixel == r->features && r->features <= CHUNK));
   (pixels ? copy_by_pixel : copy_by_plane)(r, begin, end);
 }
 
@@ -174,7 +177,8 @@ void at_conv_put_tile(const at_conv_put *x) {
       at_k_convert(x->dtype, to, AT_F32, from, x->columns);
     } else if (x->dtype == AT_F32) {
       float *t = (float *)(void *)to;
-      for (int64_t j = 0; j < x->columns; j++) t[j * x->column_stride] = from[j];
+      for (int64_t j = 0; j < x->columns; j++)
+        t[j * x->column_stride] = from[j];
     } else {
       uint16_t *t = (uint16_t *)(void *)to;
       bool brain = x->dtype == AT_BF16;
