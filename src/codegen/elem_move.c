@@ -386,6 +386,13 @@ static bool listed(at_dims l, int64_t d) {
   return false;
 }
 
+// The group that begins with result dimension d; g->n: d is inside of one.
+static uint32_t group_at(const at_groups *g, int64_t d) {
+  uint32_t i = 0;
+  while (i < g->n && g->g[i].first != d) i++;
+  return i;
+}
+
 static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   const at_type *it = at_value_type(n->operands[1]);
@@ -397,7 +404,7 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   at_dims size = at_node_ints(n, AT_ATTR_SLICE_SIZES);
   int64_t vec = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0);
   at_groups g;
-  at_groups_of(n, &g);  // one per result dimension
+  at_groups_of(n, &g);  // the indices' dimensions are apart
   at_digits *d = grouped(e, p, &g), *s = digits(e), *o = digits(e);
   // Result dimensions outside offset_dims are the indices' dimensions, in
   // order.
@@ -407,18 +414,26 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
     s->extent[i] = it->dims[i];
     if (i == vec) continue;
     while (listed(offset, b)) b++;
-    s->ix[i] = d->ix[b++];
+    s->ix[i] = d->ix[group_at(&g, b++)];
   }
   uint32_t w = 0;
   o->n = t->rank;
   for (uint32_t k = 0; k < t->rank; k++) {
     o->extent[k] = t->dims[k];
     o->ix[k] = at_ix_const(0);
+    int64_t inner = 1;
     if (listed(batch, k)) {
       for (uint32_t j = 0; j < batch.rank; j++)
         if (batch.ptr[j] == k) o->ix[k] = s->ix[sbatch.ptr[j]];
     } else if (!listed(collapsed, k)) {
-      o->ix[k] = d->ix[offset.ptr[w++]];
+      uint32_t i = group_at(&g, offset.ptr[w++]);
+      if (i == g.n) {  // whole, and part of the dimension before
+        o->extent[k] = 1;
+        continue;
+      }
+      inner = g.g[i].inner;
+      o->extent[k] = t->dims[k] * inner;
+      o->ix[k] = d->ix[i];
     }
     for (uint32_t j = 0; j < map.rank; j++) {
       if (map.ptr[j] != k || t->dims[k] == size.ptr[k]) continue;
@@ -436,7 +451,7 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
         start =
             at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
       }
-      o->ix[k] = at_ix_add(e, o->ix[k], start);
+      o->ix[k] = at_ix_add(e, o->ix[k], at_ix_mulc(e, start, inner));
     }
   }
   return at_em_elem(e, n->operands[0], pos_of(e, p, o));

@@ -113,6 +113,20 @@ static const char *const k_more[][4] = {
      "operand_batching_dims=[0], start_indices_batching_dims=[0], "
      "start_index_map=[1], index_vector_dim=2, slice_sizes=[1,1,8]} : "
      "f32[4,6,8]"},
+    // Windows whose minor dimensions are whole: runs of the operand.
+    {"%0: f32[6,10,9,3], %1: i32[6,2]", "f32[6,5,4,3]",
+     "%9 = gather %0, %1 {offset_dims=[1,2,3], collapsed_slice_dims=[], "
+     "operand_batching_dims=[0], start_indices_batching_dims=[0], "
+     "start_index_map=[1,2], index_vector_dim=1, slice_sizes=[1,5,4,3]} : "
+     "f32[6,5,4,3]"},
+    {"%0: i8[10,5,7], %1: i32[9]", "i8[3,5,7,9]",
+     "%9 = gather %0, %1 {offset_dims=[0,1,2], collapsed_slice_dims=[], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[3,5,7]} : "
+     "i8[3,5,7,9]"},
+    {"%0: f32[8,1,40], %1: i64[4,1]", "f32[2,4,1,40]",
+     "%9 = gather %0, %1 {offset_dims=[0,2,3], collapsed_slice_dims=[], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[2,1,40]} : "
+     "f32[2,4,1,40]"},
     {"", "f32[7,30]", "%9 = iota {dimension=0} : f32[7,30]"},
     {"", "i32[7,30]", "%9 = iota {dimension=1} : i32[7,30]"},
     {"", "i8[300]", "%9 = iota {dimension=0} : i8[300]"},
