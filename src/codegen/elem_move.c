@@ -104,6 +104,7 @@ static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- choices by index
+enum { JOIN_MOST = 4 };
 // A slot that branches write and what follows reads.
 typedef struct at_slot {
   LLVMTypeRef type;
@@ -143,6 +144,7 @@ static LLVMValueRef all_within(at_em *e, at_ix i, int64_t lo, int64_t hi,
   e->lanes = 1;
   at_ix first = i, last = at_ix_addc(i, i.lane * ((int64_t)lanes - 1));
   first.lane = last.lane = 0;
+  first.mask = last.mask = NULL;
   if (i.lane < 0) {
     at_ix t = first;
     first = last;
@@ -181,7 +183,7 @@ static at_val guarded(at_em *e, at_value in, at_digits *d,
     fast->ix[i] = d->ix[i];
     fast->ix[i].lo = AT_MAX(d->ix[i].lo, 0);
     fast->ix[i].hi = AT_MIN(d->ix[i].hi, inside[i] - 1);
-    safe->ix[i] = at_ix_clamp(e, d->ix[i], 0, inside[i] - 1);
+    safe->ix[i] = at_ix_among(e, d->ix[i], 0, inside[i] - 1);
   }
   if (!lane) return at_em_elem(e, in, pos_of(e, p, fast));
   if (unknown && e->lanes > 1)
@@ -236,6 +238,39 @@ static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
   return guarded(e, n->operands[0], d, inside, hole, n->operands[1], none, p);
 }
 
+// Lanes of several operands: every operand's elements, and of each lane the one
+// that it meets. false: so many operands that lane after lane is better.
+static bool join_by_lanes(at_em *e, const at_node *n, const at_pos *p,
+                          const at_digits *d, uint32_t at, int64_t inner,
+                          at_val *out) {
+  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
+  at_ix x = d->ix[at];
+  uint32_t met = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    low = 0;
+    bool first = true;
+    for (uint32_t k = 0; k < n->num_operands; k++) {
+      int64_t size = at_value_type(n->operands[k])->dims[dim] * inner, lo = low;
+      low += size;
+      if (size == 0 || x.hi < lo || x.lo >= low) continue;
+      if (pass == 0) {
+        met++;
+        continue;
+      }
+      at_digits *o = digits(e);
+      *o = *d;
+      o->extent[at] = size;
+      o->ix[at] = at_ix_among(e, at_ix_addc(x, -lo), 0, size - 1);
+      at_val v = at_em_elem(e, n->operands[k], pos_of(e, p, o));
+      LLVMValueRef mine = first ? NULL : at_ix_within(e, x, lo, INT64_MAX);
+      *out = mine ? choose(e, mine, v, *out) : v;
+      first = false;
+    }
+    if (met == 0 || met > JOIN_MOST) return false;
+  }
+  return true;
+}
+
 static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
   at_groups g;
@@ -245,7 +280,11 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   while (at + 1 < g.n && g.g[at].first != dim) at++;
   at_ix x = d->ix[at];
   bool linear = x.vec == NULL || e->lanes == 1;
-  if (!linear) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  if (!linear) {
+    at_val v;
+    if (join_by_lanes(e, n, p, d, at, g.g[at].inner, &v)) return v;
+    return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  }
   at_slot s = slot_make(e, n->types[0].dtype);
   at_branch f;
   LLVMBasicBlockRef done = at_em_block(e, "joined");
@@ -276,8 +315,12 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
     covered = !in;
   }
   if (!covered) {
+    at_val v;
     if (e->lanes > 1 && !at_ix_uniform(&x))
-      slot_put(e, &s, at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
+      slot_put(e, &s,
+               join_by_lanes(e, n, p, d, at, g.g[at].inner, &v)
+                   ? v
+                   : at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
     else
       slot_put(e, &s, at_em_zero(e, n->types[0].dtype));
     LLVMBuildBr(e->b, done);
@@ -343,6 +386,13 @@ static bool listed(at_dims l, int64_t d) {
   return false;
 }
 
+// The group that begins with result dimension d; g->n: d is inside of one.
+static uint32_t group_at(const at_groups *g, int64_t d) {
+  uint32_t i = 0;
+  while (i < g->n && g->g[i].first != d) i++;
+  return i;
+}
+
 static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   const at_type *it = at_value_type(n->operands[1]);
@@ -354,7 +404,7 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   at_dims size = at_node_ints(n, AT_ATTR_SLICE_SIZES);
   int64_t vec = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0);
   at_groups g;
-  at_groups_of(n, &g);  // one per result dimension
+  at_groups_of(n, &g);  // the indices' dimensions are apart
   at_digits *d = grouped(e, p, &g), *s = digits(e), *o = digits(e);
   // Result dimensions outside offset_dims are the indices' dimensions, in
   // order.
@@ -364,18 +414,26 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
     s->extent[i] = it->dims[i];
     if (i == vec) continue;
     while (listed(offset, b)) b++;
-    s->ix[i] = d->ix[b++];
+    s->ix[i] = d->ix[group_at(&g, b++)];
   }
   uint32_t w = 0;
   o->n = t->rank;
   for (uint32_t k = 0; k < t->rank; k++) {
     o->extent[k] = t->dims[k];
     o->ix[k] = at_ix_const(0);
+    int64_t inner = 1;
     if (listed(batch, k)) {
       for (uint32_t j = 0; j < batch.rank; j++)
         if (batch.ptr[j] == k) o->ix[k] = s->ix[sbatch.ptr[j]];
     } else if (!listed(collapsed, k)) {
-      o->ix[k] = d->ix[offset.ptr[w++]];
+      uint32_t i = group_at(&g, offset.ptr[w++]);
+      if (i == g.n) {  // whole, and part of the dimension before
+        o->extent[k] = 1;
+        continue;
+      }
+      inner = g.g[i].inner;
+      o->extent[k] = t->dims[k] * inner;
+      o->ix[k] = d->ix[i];
     }
     for (uint32_t j = 0; j < map.rank; j++) {
       if (map.ptr[j] != k || t->dims[k] == size.ptr[k]) continue;
@@ -393,7 +451,7 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
         start =
             at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
       }
-      o->ix[k] = at_ix_add(e, o->ix[k], start);
+      o->ix[k] = at_ix_add(e, o->ix[k], at_ix_mulc(e, start, inner));
     }
   }
   return at_em_elem(e, n->operands[0], pos_of(e, p, o));

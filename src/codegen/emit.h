@@ -21,6 +21,8 @@ typedef struct at_val {
 typedef struct at_ix {
   LLVMValueRef base;  // i64; NULL: 0
   LLVMValueRef vec;   // lanes x index lane type; NULL: 0
+  LLVMValueRef mask;  // lanes x i1: others are never used and may be anywhere,
+                      // the bounds are not theirs; NULL: all are used
   int64_t c, lane;
   int64_t mult;    // base is a multiple of this (base NULL: 0)
   int64_t lo, hi;  // bounds, inclusive, over all lanes and iterations
@@ -129,6 +131,9 @@ at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k);
 at_ix at_ix_divc(at_em *e, at_ix a, int64_t k);  // a >= 0, k > 0
 at_ix at_ix_modc(at_em *e, at_ix a, int64_t k);
 at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi);
+// The same where nobody uses the lanes that are out of bounds: neighbours stay
+// neighbours in memory.
+at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi);
 // lo <= a < hi, as i1 or lanes of i1; NULL: always true.
 LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi);
 bool at_ix_uniform(const at_ix *a);

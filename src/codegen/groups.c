@@ -57,6 +57,28 @@ static bool whole(const at_node *n, uint32_t d) {
   }
 }
 
+// The operand's dimension that result dimension d of a gather runs along; -1:
+// d is of the indices.
+static int64_t gather_source(const at_node *n, int64_t d) {
+  at_dims offset = at_node_ints(n, AT_ATTR_OFFSET_DIMS);
+  at_dims collapsed = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
+  at_dims batch = at_node_ints(n, AT_ATTR_OPERAND_BATCHING_DIMS);
+  uint32_t w = 0;
+  for (uint32_t k = 0; k < at_value_type(n->operands[0])->rank; k++) {
+    if (contains(collapsed, k) || contains(batch, k)) continue;
+    if (offset.ptr[w++] == d) return k;
+  }
+  return -1;
+}
+
+// Neighbours in the window and in the operand, the minor one whole: one run.
+static bool gather_joined(const at_node *n, uint32_t a, uint32_t b) {
+  int64_t x = gather_source(n, a), y = gather_source(n, b);
+  at_dims size = at_node_ints(n, AT_ATTR_SLICE_SIZES);
+  return x >= 0 && y == x + 1 &&
+         size.ptr[y] == at_value_type(n->operands[0])->dims[y];
+}
+
 // Result dimensions a < b, neighbours: do they move as one?
 static bool joined(const at_node *n, uint32_t a, uint32_t b) {
   switch (n->op) {
@@ -79,6 +101,8 @@ static bool joined(const at_node *n, uint32_t a, uint32_t b) {
       return whole(n, b);
     case AT_OP_CONCATENATE:
       return b != at_node_int(n, AT_ATTR_DIMENSION, 0);
+    case AT_OP_GATHER:
+      return gather_joined(n, a, b);
     case AT_OP_REVERSE: {
       at_dims r = at_node_ints(n, AT_ATTR_DIMENSIONS);
       return contains(r, a) == contains(r, b);

@@ -1,5 +1,6 @@
 // Index arithmetic: constants, lanes and bounds are known here, so that most of
 // it folds away before LLVM sees it.
+#include "base/cpu.h"
 #include "codegen/emit.h"
 
 #include <llvm-c/Core.h>
@@ -15,7 +16,9 @@ at_ix at_ix_lanes(at_em *e, at_ix a) {
   a.hi += e->lanes - 1;
   return a;
 }
-bool at_ix_uniform(const at_ix *a) { return !a->vec && a->lane == 0; }
+bool at_ix_uniform(const at_ix *a) {
+  return !a->vec && !a->mask && a->lane == 0;
+}
 
 // Remembered binary operations on i64 scalars or index lanes.
 static LLVMValueRef op2(at_em *e, LLVMOpcode op, LLVMValueRef a,
@@ -80,6 +83,9 @@ at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
            : !b.base ? a.base
                      : op2(e, LLVMAdd, a.base, b.base);
   r.vec = !a.vec ? b.vec : !b.vec ? a.vec : op2(e, LLVMAdd, a.vec, b.vec);
+  r.mask = !a.mask   ? b.mask
+           : !b.mask ? a.mask
+                     : op2(e, LLVMAnd, a.mask, b.mask);
   return r;
 }
 
@@ -103,7 +109,16 @@ LLVMValueRef at_ix_value(at_em *e, at_ix a) {
   return a.c ? op2(e, LLVMAdd, a.base, c) : a.base;
 }
 
+// Lanes that are not used are where the lowest may be.
+static LLVMValueRef masked_vector(at_em *e, at_ix a) {
+  LLVMValueRef mask = a.mask;
+  a.mask = NULL;
+  LLVMValueRef low = at_em_ci(e, lanes_type(e), a.lo);
+  return LLVMBuildSelect(e->b, mask, at_ix_vector(e, a), low, "");
+}
+
 LLVMValueRef at_ix_vector(at_em *e, at_ix a) {
+  if (a.mask) return masked_vector(e, a);
   LLVMTypeRef lt = lane_type(e);
   LLVMValueRef steps[AT_EM_MAX_LANES], r;
   if (e->lanes == 1) {
@@ -143,12 +158,12 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
   }
   int64_t qlo = a.lo > 0 ? a.lo / k : 0, qhi = a.hi > 0 ? a.hi / k : 0;
   int64_t rhi = AT_MIN(k - 1, AT_MAX(a.hi, 0));
-  if (!a.base && !a.vec && a.lane == 0) {
+  if (!a.base && at_ix_uniform(&a)) {
     *q = at_ix_const(a.c / k);
     *r = at_ix_const(a.c % k);
     return;
   }
-  if (a.vec) {
+  if (a.vec || a.mask) {
     LLVMValueRef v = at_ix_vector(e, a), kv = at_em_ci(e, lanes_type(e), k);
     *q = of_vector(op2(e, LLVMUDiv, v, kv), qlo, qhi);
     *r = of_vector(op2(e, LLVMURem, v, kv), 0, rhi);
@@ -236,6 +251,17 @@ at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo < lo) v = minmax(e, "llvm.smax", v, at_em_ci(e, t, lo));
   if (a.hi > hi) v = minmax(e, "llvm.smin", v, at_em_ci(e, t, hi));
   return of_vector(v, rlo, rhi);
+}
+
+at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi) {
+  if (a.lo >= lo && a.hi <= hi) return a;
+  bool row = e->lanes > 1 && !a.vec && !a.mask && a.lane == 1;
+  // Without AVX-512 a load of some lanes is a branch for each.
+  if (!row || !(e->cpu & AT_CPU_AVX512)) return at_ix_clamp(e, a, lo, hi);
+  a.mask = at_ix_within(e, a, lo, hi + 1);
+  a.lo = AT_MIN(AT_MAX(a.lo, lo), hi);
+  a.hi = AT_MAX(AT_MIN(a.hi, hi), lo);
+  return a;
 }
 
 LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {

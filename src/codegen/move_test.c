@@ -76,6 +76,17 @@ static const char *const k_more[][4] = {
      "%9 = concatenate %0, %1 {dimension=1} : complex<f32>[3,6,2]"},
     {"%0: i1[33], %1: i1[65]", "i1[98]",
      "%9 = concatenate %0, %1 {dimension=0} : i1[98]"},
+    // Lanes on both sides of a seam, and of more operands than are joined.
+    {"%0: ui8[5,257], %1: ui8[5,3]", "ui8[5,260]",
+     "%9 = concatenate %0, %1 {dimension=1} : ui8[5,260]"},
+    {"%0: i32[500,1], %1: i32[500,1]", "i32[500,2]",
+     "%9 = concatenate %0, %1 {dimension=1} : i32[500,2]"},
+    {"%0: bf16[90,1], %1: bf16[90,2], %2: bf16[90,1], %3: bf16[90,1], "
+     "%4: bf16[90,1], %5: bf16[90,1]",
+     "bf16[90,7]",
+     "%9 = concatenate %0, %1, %2, %3, %4, %5 {dimension=1} : bf16[90,7]"},
+    {"%0: f64[1,70], %1: f64[2,70], %2: f64[1,70]", "f64[4,70]",
+     "%9 = concatenate %0, %1, %2 {dimension=0} : f64[4,70]"},
     {"%0: f32[10,40], %1: i32[], %2: i32[]", "f32[4,33]",
      "%9 = dynamic_slice %0, %1, %2 {slice_sizes=[4,33]} : f32[4,33]"},
     {"%0: f32[10,40], %1: ui64[], %2: ui64[]", "f32[4,40]",
@@ -102,6 +113,20 @@ static const char *const k_more[][4] = {
      "operand_batching_dims=[0], start_indices_batching_dims=[0], "
      "start_index_map=[1], index_vector_dim=2, slice_sizes=[1,1,8]} : "
      "f32[4,6,8]"},
+    // Windows whose minor dimensions are whole: runs of the operand.
+    {"%0: f32[6,10,9,3], %1: i32[6,2]", "f32[6,5,4,3]",
+     "%9 = gather %0, %1 {offset_dims=[1,2,3], collapsed_slice_dims=[], "
+     "operand_batching_dims=[0], start_indices_batching_dims=[0], "
+     "start_index_map=[1,2], index_vector_dim=1, slice_sizes=[1,5,4,3]} : "
+     "f32[6,5,4,3]"},
+    {"%0: i8[10,5,7], %1: i32[9]", "i8[3,5,7,9]",
+     "%9 = gather %0, %1 {offset_dims=[0,1,2], collapsed_slice_dims=[], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[3,5,7]} : "
+     "i8[3,5,7,9]"},
+    {"%0: f32[8,1,40], %1: i64[4,1]", "f32[2,4,1,40]",
+     "%9 = gather %0, %1 {offset_dims=[0,2,3], collapsed_slice_dims=[], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[2,1,40]} : "
+     "f32[2,4,1,40]"},
     {"", "f32[7,30]", "%9 = iota {dimension=0} : f32[7,30]"},
     {"", "i32[7,30]", "%9 = iota {dimension=1} : i32[7,30]"},
     {"", "i8[300]", "%9 = iota {dimension=0} : i8[300]"},
@@ -119,6 +144,20 @@ static const char *const k_fused[][4] = {
      "%3 = transpose %1 {permutation=[1,0]} : f32[40,6]\n"
      "%4 = broadcast_in_dim %2 {broadcast_dimensions=[1]} : f32[40,6]\n"
      "%5 = subtract %3, %4 : f32[40,6]\nreturn %5"},
+    // A roll by one along both dimensions: loads at a seam may not leave the
+    // rows.
+    {"ui8[9,131]", "ui8[9,131]", "ui8[9,131]",
+     "%3 = slice %1 {start_indices=[0,130], limit_indices=[9,131], "
+     "strides=[1,1]} : ui8[9,1]\n"
+     "%4 = slice %1 {start_indices=[0,0], limit_indices=[9,130], "
+     "strides=[1,1]} : ui8[9,130]\n"
+     "%5 = concatenate %3, %4 {dimension=1} : ui8[9,131]\n"
+     "%6 = slice %5 {start_indices=[1,0], limit_indices=[9,131], "
+     "strides=[1,1]} : ui8[8,131]\n"
+     "%7 = slice %5 {start_indices=[0,0], limit_indices=[1,131], "
+     "strides=[1,1]} : ui8[1,131]\n"
+     "%8 = concatenate %6, %7 {dimension=0} : ui8[9,131]\n"
+     "%9 = add %8, %2 : ui8[9,131]\nreturn %9"},
     {"f32[3,70]", "f32[3,9]", "f32[3,79]",
      "%3 = concatenate %1, %2 {dimension=1} : f32[3,79]\n"
      "%4 = slice %3 {start_indices=[0,1], limit_indices=[3,79], strides=[1,1]} "

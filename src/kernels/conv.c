@@ -1,7 +1,8 @@
 // CONV: every convolution is a product whose A is gathered from the input while
 // it is packed (no im2col matrix exists): rows are output positions, k runs
 // over the window and the input features, groups are a batch. Depthwise has
-// a loop of its own.
+// a loop of its own; where features are few nothing is packed (conv_direct.c).
+#include "kernels/conv_internal.h"
 #include "kernels/gemm_internal.h"
 
 // Stays negative whatever offsets are added to it.
@@ -437,6 +438,7 @@ static at_status run(const at_k_call *call) {
                    .a_by_k = p->in_feature_stride != 1 || c.in_f == 1,
                    .batch_off = batch_off_conv};
   if (j.m == 0 || j.n == 0) return AT_OK;
+  if (!is_depthwise(&c) && at_conv_direct_fits(p)) return at_conv_direct(call);
   j.e = at_gemm_engine_of(p->lhs, p->rhs, acc_type(p));
   AT_TRY(make_where(call, &c));
   AT_TRY(make_offsets(call, &c, &j));

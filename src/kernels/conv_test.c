@@ -191,6 +191,48 @@ static void test_training_forms(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// Few features on one side or both, in rows long enough for whole tiles and for
+// several blocks; strides, dilations and memory orders.
+static void test_few_features(void **state) {
+  static const int64_t features[][2] = {{1, 1},  {1, 32}, {3, 4}, {4, 6},
+                                        {64, 3}, {3, 33}, {8, 8}, {17, 16}};
+  uint64_t seed = 24;
+  for (size_t f = 0; f < AT_LEN(tu_features); f++) {
+    at_k_limit_features(tu_features[f]);
+    for (size_t t = 0; t < 4; t++)
+      for (size_t i = t ? t - 1 : 0; i < AT_LEN(features); i += t ? 3 : 1) {
+        uint32_t rank = 1 + (uint32_t)tu_below(&seed, 3);
+        at_k_conv_params p = conv_make(types[t][0], types[t][1], rank, 2,
+                                       features[i][0], features[i][1]);
+        if (i % 3 == 2)
+          p.feature_groups = 2, p.in_features *= 2, p.out_features *= 2;
+        p.in_size[rank - 1] = 20 + tu_below(&seed, 60);
+        if (rank == 3) p.in_size[0] = p.in_size[1] = 3;
+        for (uint32_t d = 0; d < rank; d++) {
+          p.kernel_size[d] = 1 + tu_below(&seed, d + 1 < rank ? 3 : 5);
+          p.window_stride[d] = 1 + tu_below(&seed, 3);
+          p.rhs_dilation[d] = 1 + tu_below(&seed, 2);
+          p.pad_low[d] = tu_below(&seed, 6) - 2;
+          p.pad_high[d] = tu_below(&seed, 6) - 1;
+          p.reversal[d] = (uint8_t)tu_below(&seed, 2);
+        }
+        run_conv(p, false, &seed);
+        run_conv(p, true, &seed);
+        p.window_stride[rank - 1] = 1, p.lhs_dilation[rank - 1] = 2;
+        run_conv(p, false, &seed);
+      }
+    at_k_conv_params p = conv_make(AT_F32, AT_F32, 1, 1, 1, 1);
+    p.in_size[0] = 60000, p.kernel_size[0] = 9;  // a row of several blocks
+    run_conv(p, false, &seed);
+    p.window_stride[0] = 3;
+    run_conv(p, false, &seed);
+    p = conv_make(AT_BF16, AT_F32, 1, 2, 300, 5);
+    p.in_size[0] = 300;
+    run_conv(p, false, &seed);
+  }
+  at_k_limit_features(UINT64_MAX);
+}
+
 static void test_empty(void **state) {
   uint64_t seed = 23;
   at_k_conv_params p = conv_make(AT_F32, AT_F32, 2, 0, 3, 4);
@@ -217,6 +259,7 @@ static void test_errors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random), cmocka_unit_test(test_training_forms),
-      cmocka_unit_test(test_empty), cmocka_unit_test(test_errors)};
+      cmocka_unit_test(test_few_features), cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -436,8 +436,7 @@ static at_status visit(fuser *f, fuse_node *d) {
       return fuse_join(f, d, s.ptr[i], true);
     }
   }
-  if (d->n->op == AT_OP_RESHAPE || d->n->op == AT_OP_GATHER ||
-      d->n->op == AT_OP_TRANSPOSE || d->in.len) {
+  if (d->n->op == AT_OP_RESHAPE || d->n->op == AT_OP_TRANSPOSE || d->in.len) {
     d->plain = true;  // its own kernel, or none
     return AT_OK;
   }

@@ -1,0 +1,53 @@
+// Tiles of a convolution for one vector width; included by conv_micro.c with
+//   NAME  prefix   BYTES  of a vector   ATTR  target attribute
+//   TILES(X)  X(rows, vectors) of every tile that the registers hold
+// No include guard: it is included once per width.
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define VEC CAT(NAME, _vec)
+#define LANES ((int)(BYTES / sizeof(float)))
+#define UNROLL _Pragma("clang loop unroll(full)")
+typedef float VEC __attribute__((vector_size(BYTES), aligned(4)));
+
+ATTR AT_INLINE void CAT(NAME, _body)(const at_conv_tile *t, const int rows,
+                                     const int vectors) {
+  const float *a = t->a, *b = t->b;
+  const int64_t step = t->a_step;
+  VEC sum[AT_CONV_ROWS][AT_CONV_VECTORS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++)
+      sum[r][v] =
+          t->add ? *(const VEC *)(t->c + r * t->c_step + v * LANES) : (VEC){0};
+  for (int64_t k = 0; k < t->k; k++) {
+    const float *x = a + t->a_off[k], *y = b + t->b_off[k];
+    VEC w[AT_CONV_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) w[v] =
+        *(const VEC *)(y + v * LANES);
+    UNROLL for (int r = 0; r < rows; r++) {
+      VEC s = x[r * step] - (VEC){0};
+      UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
+          __builtin_elementwise_fma(s, w[v], sum[r][v]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++)
+          UNROLL for (int v = 0; v < vectors; v++) *
+      (VEC *)(t->c + r * t->c_step + v * LANES) = sum[r][v];
+}
+
+#define TILE_CASE(r, v)            \
+  case (r)*16 + (v):               \
+    CAT(NAME, _body)(t, (r), (v)); \
+    break;
+ATTR static void CAT(NAME, _run)(const at_conv_tile *t, int rows, int vectors) {
+  switch (rows * 16 + vectors) { TILES(TILE_CASE) }
+}
+
+#undef TILE_CASE
+#undef UNROLL
+#undef LANES
+#undef VEC
+#undef CAT
+#undef CAT_
+#undef NAME
+#undef BYTES
+#undef ATTR
+#undef TILES
