@@ -20,8 +20,9 @@ def pytest_configure(config):
         except ImportError:
             pass
     # A flag that says which compiler GPUs use; JAX 0.12 has one compiler for them, and no flag.
+    importlib.import_module("jax._src.pallas.pallas_call")  # where older versions make it
     config = importlib.import_module("jax._src.config")
-    if not hasattr(config, "jax_pallas_use_mosaic_gpu"):
+    if "jax_pallas_use_mosaic_gpu" not in config.config.values:
         config.jax_pallas_use_mosaic_gpu = config.bool_state(name="jax_pallas_use_mosaic_gpu", default=True, help="")
 
 

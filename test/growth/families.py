@@ -150,6 +150,19 @@ def silu(n):
   return main(body, v(n))
 
 
+@family(20)
+def row_norms(n):
+  """What is divided by the sums of its rows, and a product between every two; all read the first value, too."""
+  R = "tensor<64xf32>"
+  body = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"]
+  for i in range(n):
+    body += [op(f"e{i}", "exponential", v(i)),
+             f"%s{i} = stablehlo.reduce(%e{i} init: %z) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> {R}",
+             f"%b{i} = stablehlo.broadcast_in_dim %s{i}, dims = [0] : ({R}) -> {T}",
+             op(f"d{i}", "divide", f"e{i}", f"b{i}"), op(f"r{i}", "add", f"d{i}", "v0"), dot(f"v{i + 1}", f"r{i}")]
+  return main(body, v(n))
+
+
 @family(160)
 def reads_eight_before(n):
   body, values, at = [], ["v0"] * 8, "v0"
