@@ -16,7 +16,7 @@ from jax.experimental import io_callback
 x = np.arange(8, dtype=np.float32)
 shape = jax.ShapeDtypeStruct((8,), np.float32)
 def fail(v): raise ValueError('boom')
-def long(v): return jax.lax.fori_loop(0, 100000000, lambda i, a: jnp.sin(a) + 1.0, v)
+def long(v): return jax.lax.fori_loop(0, 60000000, lambda i, a: jnp.sin(a) + 1.0, v)
 def interrupt(after):
   threading.Timer(after, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 """
