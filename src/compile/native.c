@@ -12,7 +12,7 @@
 // one function.
 enum { LONG_NS = 20000, MAX_STATEMENTS = 1024 };
 
-// Control flow as a block. Before a nest is made of it, refs name slots of the
+// Control flow as a block of one statement. Before a nest is made of it, refs name slots of the
 // plan; the number behind the last slot is the scratch that kernels share.
 typedef struct fragment {
   at_nest_block block;
@@ -129,12 +129,12 @@ static at_status add_control(builder *b, const at_node *n) {
   fragment *f;
   AT_TRY(build_control(b, n, &f));
   if (!f) return b->refused = true, AT_OK;
-  at_nest_block *to = &b->to->block;
-  if (to->last)
-    to->last->next = f->block.first;
-  else
-    to->first = f->block.first;
-  to->last = f->block.last;
+  // A copy: if what is around n is refused, n is a nest by itself.
+  at_nest_stmt *s, *own = f->block.first;
+  AT_TRY(at_nest_add(b->e->arena, &b->to->block, own->kind, own->name, 0, 0, &s));
+  at_nest_stmt *next = s->next;
+  *s = *own;
+  s->next = next;
   b->to->statements += f->statements;
   b->to->scratch_bytes = AT_MAX(b->to->scratch_bytes, f->scratch_bytes);
   return AT_OK;
@@ -149,7 +149,11 @@ static at_status add_node(builder *b, const at_node *n) {
                at_core_is_kernel(n) || at_sparse_is_call(n);
   if (other) return b->refused = true, AT_OK;
   const at_rt_choice *k = at_steps_choice(&b->e->choices, n);
-  if (!k && n->op == AT_OP_COPY) return add_copy(b, n);
+  if (!k && n->op == AT_OP_COPY) {  // made by the planner
+    at_rt_choice copy;
+    AT_TRY(at_rt_choose(n, b->e->arena, &copy));
+    return add_runtime(b, n, &copy);
+  }
   if (k && k->id != AT_RT_COUNT) return add_runtime(b, n, k);
   if (!k || !at_cg_supports(n)) return b->refused = true, AT_OK;
   return add_kernels(b, n, INFINITY);

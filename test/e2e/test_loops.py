@@ -56,7 +56,7 @@ class Maker:
   def step(self, i):
     """A function (turn, state) -> new array i of the state, chosen now."""
     dtype, shape = self.types[i]
-    other, kind, shift, constant = self.pick(len(self.types)), self.pick(9), self.pick(5), self.constants[i]
+    other, kind, shift, constant = self.pick(len(self.types)), self.pick(11), self.pick(5), self.constants[i]
 
     def run(turn, state):
       x = state[i]
@@ -80,6 +80,10 @@ class Maker:
         x = x + (x @ jnp.outer(a, a) if a.size == x.shape[-1] else x)
       elif kind == 7:
         x = x[::-1] if x.ndim else -x
+      elif kind == 8 and x.dtype != jnp.complex64 and x.ndim:
+        x = jnp.sort(x, axis=-1)  # no part of a nest: what is around it stays steps
+      elif kind == 9:
+        x = lax.fori_loop(0, 2, lambda j, z: z + y, jnp.zeros_like(x))
       else:
         x = jnp.where(jnp.asarray(turn % 2 == 0), x, y)
       return self.bounded(x)
