@@ -11,14 +11,27 @@
 // What has more statements than so many stays steps, too: LLVM would see it as
 // one function.
 enum { LONG_NS = 20000, MAX_STATEMENTS = 1024 };
+// How long a loop is taken to be: never a tiny program.
+enum { LOOP_NS = 1000000 };
 
-// Control flow as a block of one statement. Before a nest is made of it, refs name slots of the
-// plan; the number behind the last slot is the scratch that kernels share.
+// Control flow as a block of one statement. Before a nest is made of it, refs
+// name slots of the plan; the number behind the last slot is the scratch that
+// kernels share.
 typedef struct fragment {
   at_nest_block block;
   uint32_t statements;
   uint64_t scratch_bytes;
+  double ns;   // of all calls, each once
+  bool turns;  // there is a loop: nobody knows how often they are made
 } fragment;
+
+// What is in `part` is in `whole`, too.
+static void add_up(fragment *whole, const fragment *part) {
+  whole->statements += part->statements;
+  whole->scratch_bytes = AT_MAX(whole->scratch_bytes, part->scratch_bytes);
+  whole->ns += part->ns;
+  whole->turns |= part->turns;
+}
 
 typedef struct builder {
   at_emit_steps *e;
@@ -109,8 +122,10 @@ static at_status add_kernels(builder *b, const at_node *n, double most_ns) {
     if ((l->tasks > l->grain && l->ns > LONG_NS) || l->ns > most_ns)
       return b->refused = true, AT_OK;
   }
-  for (uint32_t i = 0; i < plan.num_launches; i++)
+  for (uint32_t i = 0; i < plan.num_launches; i++) {
+    b->to->ns += plan.launches[i].ns;
     AT_TRY(add_call(b, n, &plan.launches[i], &plan, kernels[i]));
+  }
   b->to->scratch_bytes = AT_MAX(b->to->scratch_bytes, plan.scratch_bytes);
   return AT_OK;
 }
@@ -131,12 +146,12 @@ static at_status add_control(builder *b, const at_node *n) {
   if (!f) return b->refused = true, AT_OK;
   // A copy: if what is around n is refused, n is a nest by itself.
   at_nest_stmt *s, *own = f->block.first;
-  AT_TRY(at_nest_add(b->e->arena, &b->to->block, own->kind, own->name, 0, 0, &s));
+  AT_TRY(
+      at_nest_add(b->e->arena, &b->to->block, own->kind, own->name, 0, 0, &s));
   at_nest_stmt *next = s->next;
   *s = *own;
   s->next = next;
-  b->to->statements += f->statements;
-  b->to->scratch_bytes = AT_MAX(b->to->scratch_bytes, f->scratch_bytes);
+  add_up(b->to, f);
   return AT_OK;
 }
 
@@ -180,9 +195,9 @@ static at_status build_statement(builder *b, const at_node *n) {
     b->to = &block;
     AT_TRY(add_region(b, n->regions[r]));
     s->blocks[r] = block.block;
-    whole->statements += block.statements;
-    whole->scratch_bytes = AT_MAX(whole->scratch_bytes, block.scratch_bytes);
+    add_up(whole, &block);
   }
+  whole->turns |= loop;
   b->to = whole;
   b->refused |= whole->statements > MAX_STATEMENTS;
   return AT_OK;
@@ -235,10 +250,12 @@ typedef struct numbering {
   AT_VEC(uint32_t) params;  // slots
   AT_VEC(uint32_t) known;   // slots that have a buffer now
   uint64_t scratch_bytes;
+  uint64_t local_bytes;
 } numbering;
 
-// What only the nest reads and writes is its own, if it is small.
-enum { LOCAL_BYTES = 4096 };
+// What only the nest reads and writes is its own, if it is small: one buffer,
+// and all of them, which a stack has to hold.
+enum { LOCAL_BYTES = 4096, ALL_LOCAL_BYTES = 128 << 10 };
 
 static at_status number_slot(numbering *m, uint32_t slot, uint32_t *out) {
   at_arena *a = m->e->arena;
@@ -248,7 +265,9 @@ static at_status number_slot(numbering *m, uint32_t slot, uint32_t *out) {
     const at_xslot *x = &m->e->plan->slots[slot];
     uint64_t bytes = scratch ? m->scratch_bytes : x->bytes;
     bool own = !scratch && x->kind == AT_SLOT_TEMP && !m->state->uses[slot] &&
-               bytes <= LOCAL_BYTES;
+               bytes <= LOCAL_BYTES &&
+               m->local_bytes + bytes <= ALL_LOCAL_BYTES;
+    if (own) m->local_bytes += bytes;
     AT_TRY(at_nest_add_buffer(m->nest, own ? AT_NEST_LOCAL : AT_NEST_PARAM,
                               bytes, buffer));
     ++*buffer;
@@ -294,6 +313,6 @@ at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
   AT_TRY(at_nest_verify(m.nest));
   if (state->text) at_nest_print(m.nest, state->text);
   *out = (at_native_nest_out){m.nest, m.params.ptr, (uint32_t)m.params.len,
-                              f->scratch_bytes};
+                              f->scratch_bytes, f->turns ? LOOP_NS : f->ns};
   return AT_OK;
 }

@@ -12,6 +12,7 @@ typedef struct at_native_nest_out {
   const uint32_t *slots;
   uint32_t num_slots;
   uint64_t scratch_bytes;
+  double ns;  // single-thread estimate; of a loop, much
 } at_native_nest_out;
 
 // Control flow n as a nest, where the code generator can write all that it does

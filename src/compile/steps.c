@@ -338,8 +338,7 @@ static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out,
   AT_TRY(at_native_nest(e, &e->native, n, &native));
   *done = native.nest != NULL;
   if (!*done) return AT_OK;
-  // Nobody knows how often a loop runs: it never counts as a tiny program.
-  at_xstep s = {.kind = AT_STEP_KERNEL, .tasks = 1, .grain = 1, .estimated_ns = 1e6};
+  at_xstep s = {.kind = AT_STEP_KERNEL, .tasks = 1, .grain = 1, .estimated_ns = native.ns};
   AT_TRY(describe(e, n, &s));
   AT_TRY(at_cg_nest(e->cg, native.nest, &s.target));
   e->scratch_bytes = AT_MAX(e->scratch_bytes, native.scratch_bytes);
