@@ -267,10 +267,10 @@ uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl) {
 }
 
 // Where x's value is stored must be above `height`; `self`: but in this
-// cluster.
+// cluster, which takes its own copy of a member.
 static at_status raise_over(fuser *f, fuse_node *x, uint32_t height,
-                            const fuse_cluster *self) {
-  if (!x->placed) return AT_OK;
+                            fuse_cluster *self) {
+  if (!x->placed || (self && fuse_member_of(self, x))) return AT_OK;
   fuse_cluster *cl = x->output ? fuse_find(x->in.ptr[0]) : NULL;
   if (cl && cl != self && cl->height <= height) {
     cl->height = height + 1;
@@ -286,7 +286,7 @@ static at_status raise_over(fuser *f, fuse_node *x, uint32_t height,
 }
 
 static at_status raise_deps(fuser *f, const fuse_node *d, uint32_t height,
-                            const fuse_cluster *self) {
+                            fuse_cluster *self) {
   for (size_t i = 0; i < d->deps.len; i++)
     AT_TRY(raise_over(f, d->deps.ptr[i], height, self));
   if (d->effect_before) AT_TRY(raise_over(f, d->effect_before, height, self));
@@ -303,7 +303,7 @@ at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
       AT_TRY(raise_deps(f, d, d->height, NULL));
       continue;
     }
-    const fuse_cluster *c = f->raised.clusters.ptr[--f->raised.clusters.len];
+    fuse_cluster *c = f->raised.clusters.ptr[--f->raised.clusters.len];
     for (size_t i = 0; i < c->members.len; i++)
       AT_TRY(raise_deps(f, c->members.ptr[i].node, c->height, c));
   }
