@@ -297,6 +297,8 @@ at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
   cl->height = AT_MAX(cl->height, height);
   if (!at_vec_push(f->arena, &f->raised.clusters, cl))
     return AT_NO_MEMORY("fuse");
+  // No path is longer than all nodes, and no cluster makes more than one longer.
+  uint64_t most = (uint64_t)(f->num_nodes + 1) * (f->clusters.len + 1);
   while (f->raised.clusters.len || f->raised.nodes.len) {
     if (f->raised.nodes.len) {
       const fuse_node *d = f->raised.nodes.ptr[--f->raised.nodes.len];
@@ -304,6 +306,7 @@ at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
       continue;
     }
     fuse_cluster *c = f->raised.clusters.ptr[--f->raised.clusters.len];
+    AT_ENSURE(c->height <= most);  // else the graph has a cycle
     for (size_t i = 0; i < c->members.len; i++)
       AT_TRY(raise_deps(f, c->members.ptr[i].node, c->height, c));
   }
