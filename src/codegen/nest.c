@@ -9,7 +9,6 @@ enum { LOCAL_ALIGN = 64 };
 // Where every buffer begins.
 typedef struct nest_emitter {
   at_em *e;
-  const at_nest *nest;
   LLVMValueRef *base;
 } nest_emitter;
 
@@ -155,7 +154,7 @@ static void emit_block(const nest_emitter *n, const at_nest_block *b) {
 
 void at_job_emit_nest(at_em *e, const at_job *j) {
   const at_nest *nest = j->nest;
-  nest_emitter n = {.e = e, .nest = nest};
+  nest_emitter n = {.e = e};
   n.base = at_new(e->arena, LLVMValueRef, nest->buffers.len + 1);
   if (!n.base) {
     at_em_fail(e, AT_NO_MEMORY("a nest's buffers"));

@@ -144,13 +144,13 @@ static at_status add_control(builder *b, const at_node *n) {
   fragment *f;
   AT_TRY(build_control(b, n, &f));
   if (!f) return b->refused = true, AT_OK;
-  // A copy: if what is around n is refused, n is a nest by itself.
+  // A copy of the one statement, which nothing follows: if what is around n is
+  // refused, n is a nest by itself.
   at_nest_stmt *s, *own = f->block.first;
+  AT_ASSERT(own && !own->next);
   AT_TRY(
       at_nest_add(b->e->arena, &b->to->block, own->kind, own->name, 0, 0, &s));
-  at_nest_stmt *next = s->next;
   *s = *own;
-  s->next = next;
   add_up(b->to, f);
   return AT_OK;
 }

@@ -94,7 +94,7 @@ class Maker:
     steps = [(i, self.step(i)) for i in self.rng.permutation(len(self.types)) if self.pick(4)]
     swap = self.pick(3) == 0 and len(self.types) > 1 and self.types[0] == self.types[1]
     inner = self.loop(depth - 1) if depth and self.pick(2) else None
-    branches = [self.step(self.pick(1)) for _ in range(3)] if self.pick(3) == 0 else None
+    branches = [self.step(0) for _ in range(3)] if self.pick(3) == 0 else None
 
     def run(turn, state):
       state = list(state)
