@@ -1,6 +1,6 @@
 // The byte form of an attribute dictionary (a custom call's backend_config, a
-// composite's attributes), written by `import`, read by whoever serves the call.
-// Little endian, packed:
+// composite's attributes), written by `import`, read by whoever serves the
+// call. Little endian, packed:
 //   dict  = u32 count, count times (text key, value)
 //   text  = u32 bytes, the bytes
 //   value = u8 tag, payload
@@ -38,21 +38,22 @@ typedef struct at_dict_cursor {
 
 typedef struct at_dict_value {
   uint8_t tag;
-  uint8_t dtype;       // FLOAT, DENSE: at_dtype
-  uint8_t bits;        // INT
-  bool is_unsigned;    // INT
-  bool splat;          // DENSE
-  int64_t i;           // BOOL, INT
-  double f;            // FLOAT
-  const char *text;    // TEXT, OTHER: `bytes` long
-  const uint8_t *data; // DENSE: elements; ARRAY, DICT: the entries
-  uint32_t bytes;      // TEXT, OTHER, DENSE
-  uint32_t count;      // ARRAY, DICT: entries; DENSE: rank
-  const uint8_t *dims; // DENSE: count times i64, unaligned
+  uint8_t dtype;        // FLOAT, DENSE: at_dtype
+  uint8_t bits;         // INT
+  bool is_unsigned;     // INT
+  bool splat;           // DENSE
+  int64_t i;            // BOOL, INT
+  double f;             // FLOAT
+  const char *text;     // TEXT, OTHER: `bytes` long
+  const uint8_t *data;  // DENSE: elements; ARRAY, DICT: the entries
+  uint32_t bytes;       // TEXT, OTHER, DENSE
+  uint32_t count;       // ARRAY, DICT: entries; DENSE: rank
+  const uint8_t *dims;  // DENSE: count times i64, unaligned
 } at_dict_value;
 
 static inline const uint8_t *at_dict_take(at_dict_cursor *c, size_t n) {
-  if (c->bad || n > (size_t)(c->end - c->p)) return c->bad = true, (const uint8_t *)0;
+  if (c->bad || n > (size_t)(c->end - c->p))
+    return c->bad = true, (const uint8_t *)0;
   c->p += n;
   return c->p - n;
 }
@@ -66,23 +67,29 @@ static inline const char *at_dict_text(at_dict_cursor *c, uint32_t *bytes) {
   *bytes = (uint32_t)at_dict_word(c, 4);
   return (const char *)at_dict_take(c, *bytes);
 }
-static inline at_dict_cursor at_dict_open(const void *p, size_t n, uint32_t *count) {
+static inline at_dict_cursor at_dict_open(const void *p, size_t n,
+                                          uint32_t *count) {
   at_dict_cursor c = {(const uint8_t *)p, (const uint8_t *)p + n, false};
   *count = (uint32_t)at_dict_word(&c, 4);
   return c;
 }
 
-// Reads one value; ARRAY and DICT are skipped over, their entries left in `data`
-// (open them with a cursor of their own). false: malformed, or nested over 32.
-static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v, int depth) {
+// Reads one value; ARRAY and DICT are skipped over, their entries left in
+// `data` (open them with a cursor of their own). false: malformed, or nested
+// over 32.
+static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v,
+                                int depth) {
   memset(v, 0, sizeof *v);
   v->tag = (uint8_t)at_dict_word(c, 1);
   uint64_t f;
   at_dict_value inner;
   uint32_t key;
   switch (v->tag) {
-    case AT_DICT_UNIT: break;
-    case AT_DICT_BOOL: v->i = (int64_t)at_dict_word(c, 1); break;
+    case AT_DICT_UNIT:
+      break;
+    case AT_DICT_BOOL:
+      v->i = (int64_t)at_dict_word(c, 1);
+      break;
     case AT_DICT_INT:
       v->bits = (uint8_t)at_dict_word(c, 1);
       v->is_unsigned = at_dict_word(c, 1) != 0;
@@ -94,7 +101,9 @@ static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v, int depth) 
       memcpy(&v->f, &f, sizeof f);
       break;
     case AT_DICT_TEXT:
-    case AT_DICT_OTHER: v->text = at_dict_text(c, &v->bytes); break;
+    case AT_DICT_OTHER:
+      v->text = at_dict_text(c, &v->bytes);
+      break;
     case AT_DICT_ARRAY:
     case AT_DICT_DICT:
       v->count = (uint32_t)at_dict_word(c, 4);
@@ -112,7 +121,8 @@ static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v, int depth) 
       v->dims = at_dict_take(c, (size_t)v->count * 8);
       v->data = (const uint8_t *)at_dict_text(c, &v->bytes);
       break;
-    default: c->bad = true;
+    default:
+      c->bad = true;
   }
   return !c->bad;
 }

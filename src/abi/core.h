@@ -137,8 +137,8 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b);
 // Brings what is there of the box back from the memory.
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
 
-// An element that is nowhere, read where a choice may drop it: zero, under checks
-// an undefined value.
+// An element that is nowhere, read where a choice may drop it: zero, under
+// checks an undefined value.
 const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc);
 
 // Executables built with checks announce every load and store (after the bounds
@@ -250,7 +250,8 @@ void at_core_dma_start(at_core *core, const at_core_dma *d);
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
 // Under checks, before a wait: the memory whose copy it is for.
 void at_core_expect(at_core *core, const at_core_view *v, int32_t loc);
-// A `lazy` copy of bytes that are dense on both sides, on this core; sem: of dst.
+// A `lazy` copy of bytes that are dense on both sides, on this core; sem: of
+// dst.
 void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
                         void *sem, int32_t loc);
 // Before these bytes are read: makes the copies to them that wait.
@@ -316,13 +317,13 @@ typedef struct at_core_dot_taken {
 } at_core_dot_taken;
 void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 
-// Products of a loop over rows of their results, bf16 or rounded to it, for CPUs
-// with AVX512-BF16. `pack_b` and `pack_a` come before the loop and yield the operand
-// packed: in `room`, or where it stays with the core. `rows` is called in the
-// loop with the rows of a turn, a multiple of 32, as m, by a thread between its
-// `rows_begin` and `rows_end`, in which it runs no other product. packed_a: where
-// these rows begin, d->a NULL; or else room for them, d->a in memory. Rooms:
-// see at_core_dot_room; 64-byte aligned.
+// Products of a loop over rows of their results, bf16 or rounded to it, for
+// CPUs with AVX512-BF16. `pack_b` and `pack_a` come before the loop and yield
+// the operand packed: in `room`, or where it stays with the core. `rows` is
+// called in the loop with the rows of a turn, a multiple of 32, as m, by a
+// thread between its `rows_begin` and `rows_end`, in which it runs no other
+// product. packed_a: where these rows begin, d->a NULL; or else room for them,
+// d->a in memory. Rooms: see at_core_dot_room; 64-byte aligned.
 const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d, void *room);
 const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d, void *room);
 void at_core_dot_rows_begin(void);
@@ -424,7 +425,7 @@ typedef struct at_xcore {
 typedef struct at_xlocation {
   uint32_t file, op;  // strings
   uint32_t line, column;
-  uint32_t place;     // as in at_xstep
+  uint32_t place;  // as in at_xstep
 } at_xlocation;
 
 #endif

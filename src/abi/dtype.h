@@ -13,7 +13,11 @@ typedef enum at_dtype {
 } at_dtype;
 
 typedef enum at_dclass {
-  AT_CLASS_OTHER, AT_CLASS_BOOL, AT_CLASS_SINT, AT_CLASS_UINT, AT_CLASS_FLOAT,
+  AT_CLASS_OTHER,
+  AT_CLASS_BOOL,
+  AT_CLASS_SINT,
+  AT_CLASS_UINT,
+  AT_CLASS_FLOAT,
   AT_CLASS_COMPLEX
 } at_dclass;
 

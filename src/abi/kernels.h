@@ -1,5 +1,6 @@
-// Ids and parameters of the runtime kernels: what `compile` writes into a step and
-// `kernels` reads. Plain data; a change of any struct bumps AT_EXECUTABLE_VERSION.
+// Ids and parameters of the runtime kernels: what `compile` writes into a step
+// and `kernels` reads. Plain data; a change of any struct bumps
+// AT_EXECUTABLE_VERSION.
 #ifndef ATOLL_ABI_KERNELS_H_
 #define ATOLL_ABI_KERNELS_H_
 
@@ -14,42 +15,51 @@ typedef enum at_rt_kernel {
 
 enum { AT_K_MAX_RANK = 12 };
 
-typedef struct at_k_copy_params { int64_t bytes; } at_k_copy_params;
+typedef struct at_k_copy_params {
+  int64_t bytes;
+} at_k_copy_params;
 typedef struct at_k_fill_params {
   int64_t elements, element_bytes;
   uint8_t element[16];
 } at_k_fill_params;
 
-// A group of dimensions of a GEMM, walked major to minor: sizes and the strides, in
-// elements, that each has in an operand. The packer turns it into offset tables,
-// so a transposed or split operand costs no copy.
+// A group of dimensions of a GEMM, walked major to minor: sizes and the
+// strides, in elements, that each has in an operand. The packer turns it into
+// offset tables, so a transposed or split operand costs no copy.
 typedef struct at_k_gemm_dims {
   uint32_t rank;
   int64_t size[AT_K_MAX_RANK];
-  int64_t stride_x[AT_K_MAX_RANK];  // in A for M and K, in B for N, in A for batch
+  int64_t
+      stride_x[AT_K_MAX_RANK];  // in A for M and K, in B for N, in A for batch
   int64_t stride_y[AT_K_MAX_RANK];  // in C for M and N, in B for K and batch
   int64_t stride_z[AT_K_MAX_RANK];  // batch: in C
 } at_k_gemm_dims;
 typedef enum at_k_epilogue {
-  AT_EPI_NONE, AT_EPI_BIAS_N  // bufs[2]: bias[n], accumulator type, added before rounding
+  AT_EPI_NONE,
+  AT_EPI_BIAS_N  // bufs[2]: bias[n], accumulator type, added before rounding
 } at_k_epilogue;
 typedef struct at_k_gemm_params {
-  uint32_t a, b, acc, c;  // at_dtype; acc: F32 F64 S32 S64 U32 U64 C64 C128
-  uint32_t epilogue;      // at_k_epilogue
-  uint32_t b_is_constant; // the packed form of B may be kept between calls
+  uint32_t a, b, acc, c;   // at_dtype; acc: F32 F64 S32 S64 U32 U64 C64 C128
+  uint32_t epilogue;       // at_k_epilogue
+  uint32_t b_is_constant;  // the packed form of B may be kept between calls
   at_k_gemm_dims batch, m, n, k;
 } at_k_gemm_params;
 
-// Which dimension of A the groups divide: a free one (each group has its own B), one of
-// k (each group has its own C), or a batch (what no group has is zero).
-typedef enum at_k_ragged_kind { AT_RAGGED_ROWS, AT_RAGGED_K, AT_RAGGED_BATCH } at_k_ragged_kind;
+// Which dimension of A the groups divide: a free one (each group has its own
+// B), one of k (each group has its own C), or a batch (what no group has is
+// zero).
+typedef enum at_k_ragged_kind {
+  AT_RAGGED_ROWS,
+  AT_RAGGED_K,
+  AT_RAGGED_BATCH
+} at_k_ragged_kind;
 typedef struct at_k_ragged_params {
   at_k_gemm_params product;  // of all groups together; no epilogue
   uint32_t kind;             // at_k_ragged_kind
   uint32_t dim;              // which dimension of product.m, .k or .batch
   uint32_t sizes_type;       // integers
-  // Sizes have a row for each index of the first so many dimensions of batch and m; both
-  // 0: one row.
+  // Sizes have a row for each index of the first so many dimensions of batch
+  // and m; both 0: one row.
   uint32_t batch_dims, m_dims;
   int64_t groups;
   int64_t group_stride;  // elements from group to group: ROWS in B, K in C
@@ -60,8 +70,10 @@ typedef struct at_k_conv_params {
   uint32_t spatial_rank;
   int64_t batch, in_features, out_features, feature_groups, batch_groups;
   // Spatial sizes, and the strides in elements of every dimension.
-  int64_t in_size[AT_K_MAX_RANK], kernel_size[AT_K_MAX_RANK], out_size[AT_K_MAX_RANK];
-  int64_t window_stride[AT_K_MAX_RANK], pad_low[AT_K_MAX_RANK], pad_high[AT_K_MAX_RANK];
+  int64_t in_size[AT_K_MAX_RANK], kernel_size[AT_K_MAX_RANK],
+      out_size[AT_K_MAX_RANK];
+  int64_t window_stride[AT_K_MAX_RANK], pad_low[AT_K_MAX_RANK],
+      pad_high[AT_K_MAX_RANK];
   int64_t lhs_dilation[AT_K_MAX_RANK], rhs_dilation[AT_K_MAX_RANK];
   uint8_t reversal[AT_K_MAX_RANK];
   int64_t in_batch_stride, in_feature_stride, in_stride[AT_K_MAX_RANK];
@@ -72,18 +84,20 @@ typedef struct at_k_conv_params {
 typedef struct at_k_transpose_params {
   uint32_t element_bytes, rank;
   int64_t out_size[AT_K_MAX_RANK];   // result dims
-  int64_t in_stride[AT_K_MAX_RANK];  // stride in the operand of result dim d, elements
+  int64_t in_stride[AT_K_MAX_RANK];  // stride in the operand of result dim d,
+                                     // elements
 } at_k_transpose_params;
 
 typedef enum at_k_order {
-  AT_ORDER_ASC,    // by operand 0, total order: -NaN < -inf < ... < inf < NaN,
-                   // with -0 == 0 and all NaN equal (JAX's default comparator)
+  AT_ORDER_ASC,  // by operand 0, total order: -NaN < -inf < ... < inf < NaN,
+                 // with -0 == 0 and all NaN equal (JAX's default comparator)
   AT_ORDER_DESC,
   AT_ORDER_CUSTOM  // comparator kernel below
 } at_k_order;
 typedef struct at_k_sort_params {
   uint32_t num_operands, stable, order;
-  uint32_t num_keys;    // ASC and DESC: the first num_keys operands, lexicographic
+  uint32_t
+      num_keys;  // ASC and DESC: the first num_keys operands, lexicographic
   uint32_t comparator;  // index into the executable's kernels, for CUSTOM
   uint32_t pad;
   int64_t outer, size, inner;  // dims before, of, and after the sort dimension
@@ -96,8 +110,13 @@ typedef struct at_k_top_k_params {
 } at_k_top_k_params;
 
 typedef enum at_k_reduce_op {
-  AT_REDUCE_ADD, AT_REDUCE_MUL, AT_REDUCE_MIN, AT_REDUCE_MAX, AT_REDUCE_AND,
-  AT_REDUCE_OR, AT_REDUCE_XOR
+  AT_REDUCE_ADD,
+  AT_REDUCE_MUL,
+  AT_REDUCE_MIN,
+  AT_REDUCE_MAX,
+  AT_REDUCE_AND,
+  AT_REDUCE_OR,
+  AT_REDUCE_XOR
 } at_k_reduce_op;
 typedef struct at_k_scan_params {
   uint32_t dtype, op, reverse, pad;
@@ -105,7 +124,7 @@ typedef struct at_k_scan_params {
 } at_k_scan_params;
 
 typedef struct at_k_fft_params {
-  uint32_t type;    // at_fft_type: FFT IFFT RFFT IRFFT
+  uint32_t type;  // at_fft_type: FFT IFFT RFFT IRFFT
   uint32_t double_precision;
   uint32_t rank;
   uint32_t pad;
@@ -113,9 +132,9 @@ typedef struct at_k_fft_params {
 } at_k_fft_params;
 
 typedef struct at_k_rng_params {
-  uint32_t algorithm;     // at_rng_algorithm; RNG: at_rng_distribution
-  uint32_t dtype;         // of the output
-  uint32_t state_words;   // 64-bit words of state
+  uint32_t algorithm;    // at_rng_algorithm; RNG: at_rng_distribution
+  uint32_t dtype;        // of the output
+  uint32_t state_words;  // 64-bit words of state
   uint32_t rank;
   int64_t elements;
   // Of the output: three-fry interleaves its two words along the first even
@@ -123,12 +142,13 @@ typedef struct at_k_rng_params {
   int64_t dims[AT_K_MAX_RANK];
 } at_k_rng_params;
 
-// CHOLESKY, EIGH: a is n x n. TRIANGULAR_SOLVE: b and x are m x n, a is m x m when
-// left_side, else n x n. QR, LU: a is m x n, with min(m, n) taus or pivots and a
-// permutation of m. HOUSEHOLDER_PRODUCT: packed and q are m x n, k taus.
+// CHOLESKY, EIGH: a is n x n. TRIANGULAR_SOLVE: b and x are m x n, a is m x m
+// when left_side, else n x n. QR, LU: a is m x n, with min(m, n) taus or pivots
+// and a permutation of m. HOUSEHOLDER_PRODUCT: packed and q are m x n, k taus.
 typedef struct at_k_linalg_params {
   uint32_t dtype;
-  uint32_t lower, left_side, unit_diagonal, transpose_a;  // transpose_a: at_transpose_a
+  uint32_t lower, left_side, unit_diagonal,
+      transpose_a;  // transpose_a: at_transpose_a
   uint32_t sort_eigenvalues;
   int64_t batch, m, n, k;
 } at_k_linalg_params;

@@ -23,7 +23,8 @@ void *at_arena_alloc(at_arena *a, size_t bytes, size_t align);
 // RESOURCE_EXHAUSTED from the first refusal on, until the reset: what was built
 // in the arena may lack a part, also where nobody looked at that one NULL.
 at_status at_arena_status(const at_arena *a);
-void at_arena_refuse(at_arena *a);  // as if it had refused: a part was lost elsewhere
+void at_arena_refuse(
+    at_arena *a);  // as if it had refused: a part was lost elsewhere
 #define at_new(a, T, n) \
   ((T *)at_arena_alloc((a), at_mul((n), sizeof(T)), _Alignof(T)))
 

@@ -172,10 +172,10 @@ static void look_at_unknown(at_str name) {
   if ((!ours && !near) || known(name)) return;
   if (!near) near = at_nearest(name, names, AT_CONFIG_COUNT);
   at_log_once(AT_LOG_WARNING,
-         "the environment has %.*s, which is no knob of Atoll%s%s%s",
-         (int)AT_MIN(name.len, (size_t)100), name.ptr,
-         near ? ": did you mean " : " (docs/config.md lists them)",
-         near ? near : "", near ? "?" : "");
+              "the environment has %.*s, which is no knob of Atoll%s%s%s",
+              (int)AT_MIN(name.len, (size_t)100), name.ptr,
+              near ? ": did you mean " : " (docs/config.md lists them)",
+              near ? near : "", near ? "?" : "");
 }
 
 at_status at_config_check(void) {

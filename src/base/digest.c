@@ -38,7 +38,8 @@ typedef struct search {
 static bool holds(const struct dl_phdr_info *o, uintptr_t address) {
   for (int i = 0; i < o->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &o->dlpi_phdr[i];
-    if (p->p_type == PT_LOAD && address - o->dlpi_addr - p->p_vaddr < p->p_memsz)
+    if (p->p_type == PT_LOAD &&
+        address - o->dlpi_addr - p->p_vaddr < p->p_memsz)
       return true;
   }
   return false;
@@ -67,7 +68,8 @@ static int look(struct dl_phdr_info *o, size_t size, void *user) {
   for (int i = 0; i < o->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &o->dlpi_phdr[i];
     if (p->p_type != PT_NOTE) continue;
-    at_bytes id = build_id((const uint8_t *)(o->dlpi_addr + p->p_vaddr), p->p_memsz);
+    at_bytes id =
+        build_id((const uint8_t *)(o->dlpi_addr + p->p_vaddr), p->p_memsz);
     if (!id.len) continue;
     at_digest_add(&s->digest, id);
     return s->found = true;
@@ -75,8 +77,9 @@ static int look(struct dl_phdr_info *o, size_t size, void *user) {
   for (int i = 0; i < o->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &o->dlpi_phdr[i];
     if (p->p_type == PT_LOAD && (p->p_flags & PF_X) && !(p->p_flags & PF_W))
-      at_digest_add(&s->digest, (at_bytes){(const uint8_t *)(o->dlpi_addr + p->p_vaddr),
-                                           p->p_memsz});
+      at_digest_add(
+          &s->digest,
+          (at_bytes){(const uint8_t *)(o->dlpi_addr + p->p_vaddr), p->p_memsz});
   }
   return s->found = true;
 }
@@ -85,7 +88,8 @@ at_status at_digest_build(const void *address, at_digest *out) {
   search s = {.address = (uintptr_t)address, .digest = at_digest_start(0)};
   dl_iterate_phdr(look, &s);
   if (!s.found)
-    return AT_FAIL(AT_NOT_FOUND, "no library of this process holds address %p", address);
+    return AT_FAIL(AT_NOT_FOUND, "no library of this process holds address %p",
+                   address);
   *out = s.digest;
   return AT_OK;
 }

@@ -1,6 +1,6 @@
-// A 128-bit digest of bytes: the key of a cache and the checksum of what lies in
-// it. Any single changed bit changes it. It is no cryptographic hash: it tells
-// damage and difference apart from sameness, and protects from nobody.
+// A 128-bit digest of bytes: the key of a cache and the checksum of what lies
+// in it. Any single changed bit changes it. It is no cryptographic hash: it
+// tells damage and difference apart from sameness, and protects from nobody.
 #ifndef ATOLL_BASE_DIGEST_H_
 #define ATOLL_BASE_DIGEST_H_
 
@@ -23,9 +23,9 @@ static inline bool at_digest_eq(at_digest a, at_digest b) {
   return a.h[0] == b.h[0] && a.h[1] == b.h[1];
 }
 
-// The build of the shared library or program that `address` (of a function, say)
-// lies in: its linker's build id; without one, the bytes of its code as loaded.
-// NOT_FOUND: no object of this process holds the address.
+// The build of the shared library or program that `address` (of a function,
+// say) lies in: its linker's build id; without one, the bytes of its code as
+// loaded. NOT_FOUND: no object of this process holds the address.
 at_status at_digest_build(const void *address, at_digest *out);
 
 #endif

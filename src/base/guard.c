@@ -99,7 +99,8 @@ static at_status left(const guard *g) {
   return AT_FAIL(g->code, "%s: %s", g->what, g->why);
 }
 
-// What breaks after the system refused memory broke for that: errno still says so.
+// What breaks after the system refused memory broke for that: errno still says
+// so.
 static void blame_memory(guard *g) {
   static const char also[] = " (the process is out of memory)";
   if (g->code != AT_INTERNAL || errno != ENOMEM) return;

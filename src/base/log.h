@@ -23,8 +23,8 @@ __attribute__((format(printf, 2, 3))) void at_log(at_log_level level,
 __attribute__((format(printf, 2, 3))) void at_log_once(at_log_level level,
                                                        const char *fmt, ...);
 
-// Warnings and errors that this thread has logged so far, printed or not: who keeps
-// a result keeps none that came with one, so that it is said again.
+// Warnings and errors that this thread has logged so far, printed or not: who
+// keeps a result keeps none that came with one, so that it is said again.
 unsigned long at_log_warnings(void);
 
 #endif

@@ -12,7 +12,8 @@ typedef struct at_once {
   pthread_mutex_t lock;
   _Atomic bool done;
 } at_once;
-#define AT_ONCE_INIT {.lock = PTHREAD_MUTEX_INITIALIZER}
+#define AT_ONCE_INIT \
+  { .lock = PTHREAD_MUTEX_INITIALIZER }
 
 // Calls load(), one thread at a time, until it has succeeded once. A load that
 // fails leaves things as it found them. Any thread.

@@ -34,15 +34,15 @@ void at_pool_limit(at_pool *p, uint32_t threads);
 // between: helpers spin longer before they sleep. Calls with true and false
 // pair up; any thread may make them.
 void at_pool_attend(at_pool *p, bool on);
-// Is a job of less than a microsecond worth sharing? Helpers that sleep cost more
-// to wake, unless whoever attends them has more work to come: has been at it for
-// long, or is back soon after the last time.
+// Is a job of less than a microsecond worth sharing? Helpers that sleep cost
+// more to wake, unless whoever attends them has more work to come: has been at
+// it for long, or is back soon after the last time.
 bool at_pool_is_near(const at_pool *p);
 // True in a child of the process that made the pool.
 bool at_pool_forked(const at_pool *p);
 
-// Threads that wait spin for a few microseconds before they sleep. That is for a
-// process that has its cores to itself: others on the same cores have to wait
+// Threads that wait spin for a few microseconds before they sleep. That is for
+// a process that has its cores to itself: others on the same cores have to wait
 // for who spins. Of all pools, schedulers and events of this process; true
 // until somebody says otherwise. Thread-safe.
 void at_spin_allow(bool on);

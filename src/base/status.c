@@ -39,8 +39,9 @@ static void give_spare(const at_error *e) {
 
 // One per code, for when these are gone, too.
 static at_error g_static[17] = {
-#define S(c) \
-  [c] = {c, 0, IS_STATIC, "", (char *)"out of host memory while reporting an error"}
+#define S(c)                  \
+  [c] = {c, 0, IS_STATIC, "", \
+         (char *)"out of host memory while reporting an error"}
     S(1), S(2),  S(3),  S(4),  S(5),  S(6),  S(7),  S(8),
     S(9), S(10), S(11), S(12), S(13), S(14), S(15), S(16),
 #undef S

@@ -36,8 +36,8 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 #define AT_OK ((at_status){NULL})
 
 // Makes an error. Never fails: when memory is gone it takes one of a few spare
-// places, at last a static error of the same code. The message reads "what failed\ndetail: facts\nhint: what to
-// do"; detail and hint are optional.
+// places, at last a static error of the same code. The message reads "what
+// failed\ndetail: facts\nhint: what to do"; detail and hint are optional.
 #define AT_FAIL(code, ...) at_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     at_code code, const char *file, int line, const char *fmt, ...);

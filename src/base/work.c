@@ -3,8 +3,9 @@
 #include "base/arena.h"
 #include "base/walk.h"
 
-// The compiler's counters, one for each part of the code that runs as a whole. The
-// linker names the ends of their section; there is none unless code was built so.
+// The compiler's counters, one for each part of the code that runs as a whole.
+// The linker names the ends of their section; there is none unless code was
+// built so.
 extern const uint64_t __start___llvm_prf_cnts[]
     __attribute__((weak, visibility("hidden")));
 extern const uint64_t __stop___llvm_prf_cnts[]

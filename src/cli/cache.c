@@ -51,9 +51,11 @@ at_status at_cli_cache(int argc, char **argv) {
   AT_TRY(at_cli_no_more_options(argc, argv, "cache"));
   const char *what = argc > 1 ? argv[1] : "stats";
   if (argc > 2 || (json && strcmp(what, "stats")))
-    return AT_FAIL(AT_INVALID_ARGUMENT, "takes one word\nhint: atoll cache --help");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "takes one word\nhint: atoll cache --help");
   if (!strcmp(what, "path")) return print_path();
   if (!strcmp(what, "stats")) return print_stats(json);
   if (!strcmp(what, "clear")) return clear();
-  return AT_FAIL(AT_INVALID_ARGUMENT, "unknown word '%s'\nhint: path, stats or clear", what);
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "unknown word '%s'\nhint: path, stats or clear", what);
 }

@@ -19,22 +19,24 @@ at_status at_cli_config(int argc, char **argv);
 at_status at_cli_doctor(int argc, char **argv);
 at_status at_cli_cost(int argc, char **argv);
 at_status at_cli_collect(int argc, char **argv);  // `atoll cost collect`
-at_status at_cli_measure_host(bool cpu_time);  // `atoll doctor --measure`
+at_status at_cli_measure_host(bool cpu_time);     // `atoll doctor --measure`
 at_status at_cli_estimate(int argc, char **argv);
 at_status at_cli_profile(int argc, char **argv);
 at_status at_cli_cache(int argc, char **argv);
 at_status at_cli_pod(int argc, char **argv);
 at_status at_cli_host(int argc, char **argv);
 
-// Option parsing for a subcommand: `--name=value`, `--name value`, or a flag. Takes
-// what it knows out of argv; returns false when `name` is not there. A name that
-// ends in '=' takes a value.
-bool at_cli_option(int *argc, char **argv, const char *name, const char **out_value);
+// Option parsing for a subcommand: `--name=value`, `--name value`, or a flag.
+// Takes what it knows out of argv; returns false when `name` is not there. A
+// name that ends in '=' takes a value.
+bool at_cli_option(int *argc, char **argv, const char *name,
+                   const char **out_value);
 // Checks the options of a command against its usage text, which is their table:
-// INVALID_ARGUMENT for an option that it does not show (with the nearest), for one
-// without its value, and for a value that is not of the kind shown (options.c).
-// What at_cli_option finds afterwards has its value.
-at_status at_cli_check_options(const char *command, const char *usage, int argc, char **argv);
+// INVALID_ARGUMENT for an option that it does not show (with the nearest), for
+// one without its value, and for a value that is not of the kind shown
+// (options.c). What at_cli_option finds afterwards has its value.
+at_status at_cli_check_options(const char *command, const char *usage, int argc,
+                               char **argv);
 // INVALID_ARGUMENT names the first option that is left.
 at_status at_cli_no_more_options(int argc, char **argv, const char *command);
 // Reads a whole file ("-": standard input); free() out->ptr.

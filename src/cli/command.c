@@ -25,7 +25,8 @@ static const command commands[] = {
      at_cli_run},
     {"dump",
      "print a program at any stage of its compilation, or a reference table",
-     "atoll dump [--stage=STAGE] program.mlir|program.mlirbc|program.hlo|program.pb\n"
+     "atoll dump [--stage=STAGE] "
+     "program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "  --stage=mlir       as it came in\n"
      "  --stage=hlo        after import\n"
      "  --stage=optimized  after every pass (default)\n"
@@ -57,7 +58,8 @@ static const command commands[] = {
      at_cli_dump},
     {"estimate",
      "say what a program would take on a machine: time, memory, overlap",
-     "atoll estimate [options] program.mlir|program.mlirbc|program.hlo|program.pb\n"
+     "atoll estimate [options] "
+     "program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "  --target=T        v6e (default), v5p:2x2x4, 2*v5e:4x4, H100:8, host, "
      "...\n"
      "  --compare=T|FILE  another target, or another version of the program\n"
@@ -75,7 +77,8 @@ static const command commands[] = {
     {"profile",
      "say where a program's data lies on a machine of tiles, and what that "
      "takes",
-     "atoll profile --tiles [options] program.mlir|program.mlirbc|program.hlo|program.pb\n"
+     "atoll profile --tiles [options] "
+     "program.mlir|program.mlirbc|program.hlo|program.pb\n"
      "    cycles by step and phase, memory by tile, what moves, advice\n"
      "  --target=T           the machine (mk2)\n"
      "  --mapping=planned|linear   homes by the planner (default), or all "
@@ -149,16 +152,21 @@ static const command commands[] = {
      "                  `atoll host`\n"
      "atoll pod up --wait-hosts=N [--target=T] [--listen=HOST:PORT] "
      "[-- COMMAND...]\n"
-     "    the controller alone: you start N times `atoll host` (by hand, Slurm)\n"
+     "    the controller alone: you start N times `atoll host` (by hand, "
+     "Slurm)\n"
      "atoll pod up --simulate [--hosts=COUNT] [--target=T] [--cores=CORES]\n"
      "             [--charges=FILE] [--latency-us=N] [--bandwidth=FACTOR]\n"
      "             [--dispatch=parallel|sequential] [-- COMMAND...]\n"
-     "    hosts that run nothing and answer after the time that Atoll predicts, in\n"
+     "    hosts that run nothing and answer after the time that Atoll "
+     "predicts, in\n"
      "    virtual time (docs/pod-simulation.md)\n"
-     "  --cores=CORES   all: each process has one of its own; this: they share this\n"
+     "  --cores=CORES   all: each process has one of its own; this: they share "
+     "this\n"
      "                  machine's; or a number\n"
-     "  --charges=FILE  what messages take (bench/pod_simulate.py --calibrate)\n"
-     "  --latency-us=N  between processes; --bandwidth=F: F times the target's\n"
+     "  --charges=FILE  what messages take (bench/pod_simulate.py "
+     "--calibrate)\n"
+     "  --latency-us=N  between processes; --bandwidth=F: F times the "
+     "target's\n"
      "atoll pod up --ray [--hosts=COUNT] [--target=T] [--address=A] [--cpus=S] "
      "[-- COMMAND...]\n"
      "    hosts are processes on the nodes of a Ray cluster (docs/pod.md)\n"
@@ -166,32 +174,37 @@ static const command commands[] = {
      "  --cpus=S      that Ray keeps for each host (1)\n"
      "atoll pod status [--pod=HOST:PORT] [--json]\n"
      "    hosts and clients of a pod (ATOLL_POD)\n"
-     "    (its chips with queues and memory, who has how much, the last programs)\n"
+     "    (its chips with queues and memory, who has how much, the last "
+     "programs)\n"
      "atoll pod top [--pod=HOST:PORT] [--every=S] [--json]   the same, every "
      "second;\n"
      "    on a terminal one screen: q or Ctrl-C ends it\n"
      "atoll pod page [--pod=HOST:PORT] [--out=FILE] [--seconds=S]\n"
-     "    the same as a page (pod.html), with what ran in these S seconds (1) as a "
+     "    the same as a page (pod.html), with what ran in these S seconds (1) "
+     "as a "
      "timeline\n"
      "atoll pod trace [--pod=HOST:PORT] [--out=FILE] [--seconds=S | -- "
      "COMMAND...]\n"
      "    what clients, the controller and hosts do meanwhile, for "
      "https://ui.perfetto.dev\n"
      "  --out=FILE    trace.json; compressed, if it ends with .gz\n"
-     "  --seconds=S   for how long (1); or while COMMAND runs, with ATOLL_POD set\n"
+     "  --seconds=S   for how long (1); or while COMMAND runs, with ATOLL_POD "
+     "set\n"
      "atoll pod drain HOST [--pod=HOST:PORT] [--force] [--no-wait] "
      "[--timeout=S]\n"
      "    nothing new is placed on that host; once it holds no arrays it ends. "
      "Says who\n"
      "    holds how much meanwhile\n"
-     "  --force       it ends when the launches of now are done; its arrays are "
+     "  --force       it ends when the launches of now are done; its arrays "
+     "are "
      "lost\n"
      "  --no-wait     does not wait for the end\n"
      "  --timeout=S   how long it waits (for ever); the host goes on draining\n"
-     "atoll pod undrain HOST [--pod=HOST:PORT]   (or drain HOST --undo) takes it "
+     "atoll pod undrain HOST [--pod=HOST:PORT]   (or drain HOST --undo) takes "
+     "it "
      "back\n"
-      "atoll pod objects [--pod=HOST:PORT] [--delete=NAME]\n"
-      "    named objects, which outlive who made them (docs/pod.md)\n"
+     "atoll pod objects [--pod=HOST:PORT] [--delete=NAME]\n"
+     "    named objects, which outlive who made them (docs/pod.md)\n"
      "atoll pod logs --log-dir=DIR [--place=N] [--lines=N]   the hosts' last "
      "lines\n"
      "atoll pod down [--pod=HOST:PORT]   ends it\n",
@@ -204,7 +217,8 @@ static const command commands[] = {
      "  --listen=A   where clients find it (127.0.0.1:0)\n"
      "  --pod=A      where other hosts do (127.0.0.1:0)\n"
      "  --place=N    which host it is, from 0 (any that is free)\n"
-     "  --simulate   not here: simulated hosts are their controller's (atoll pod "
+     "  --simulate   not here: simulated hosts are their controller's (atoll "
+     "pod "
      "up)\n",
      at_cli_host},
     {"doctor", "say what this machine offers and what that means for Atoll",
@@ -217,16 +231,21 @@ static const command commands[] = {
 };
 
 static int help(FILE *to) {
-  fprintf(to, "Atoll %s: JAX programs for TPUs on this machine\n\nusage: atoll COMMAND [arguments]\n\n",
+  fprintf(to,
+          "Atoll %s: JAX programs for TPUs on this machine\n\nusage: atoll "
+          "COMMAND [arguments]\n\n",
           AT_VERSION);
   for (size_t i = 0; i < AT_LEN(commands); i++)
     fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-  fprintf(to, "\n`atoll COMMAND --help` says more. Knobs are environment variables: "
-              "`atoll dump --flags-doc`.\n");
+  fprintf(
+      to,
+      "\n`atoll COMMAND --help` says more. Knobs are environment variables: "
+      "`atoll dump --flags-doc`.\n");
   return to == stdout ? 0 : 2;
 }
 
-bool at_cli_option(int *argc, char **argv, const char *name, const char **out_value) {
+bool at_cli_option(int *argc, char **argv, const char *name,
+                   const char **out_value) {
   size_t n = strlen(name);
   bool valued = name[n - 1] == '=';
   if (valued) n--;
@@ -242,7 +261,8 @@ bool at_cli_option(int *argc, char **argv, const char *name, const char **out_va
     else if (valued && i + 1 < *argc)
       value = argv[i + 1], taken = 2;
     if (out_value) *out_value = value;
-    memmove(argv + i, argv + i + taken, (size_t)(*argc - i - taken) * sizeof *argv);
+    memmove(argv + i, argv + i + taken,
+            (size_t)(*argc - i - taken) * sizeof *argv);
     *argc -= taken;
     argv[*argc] = NULL;
     return true;
@@ -253,7 +273,8 @@ bool at_cli_option(int *argc, char **argv, const char *name, const char **out_va
 at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
   for (int i = 1; i < argc; i++)
     if (argv[i][0] == '-' && argv[i][1])
-      return AT_FAIL(AT_INVALID_ARGUMENT, "unknown option %s\nhint: atoll %s --help", argv[i], name);
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "unknown option %s\nhint: atoll %s --help", argv[i], name);
   return AT_OK;
 }
 
@@ -290,7 +311,8 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
 
 at_status at_cli_own_folder(char *out, size_t size) {
   ssize_t n = readlink("/proc/self/exe", out, size - 1);
-  if (n <= 0) return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
+  if (n <= 0)
+    return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
   out[n] = 0;
   char *slash = strrchr(out, '/');
   if (slash) *slash = 0;
@@ -299,7 +321,8 @@ at_status at_cli_own_folder(char *out, size_t size) {
 
 static int report(const char *name, at_status st) {
   if (at_ok(st)) return 0;
-  fprintf(stderr, "atoll %s: %s: %s\n", name, at_code_name(at_status_code(st)), at_status_message(st));
+  fprintf(stderr, "atoll %s: %s: %s\n", name, at_code_name(at_status_code(st)),
+          at_status_message(st));
   int code = at_code_take(st) == AT_INVALID_ARGUMENT ? 2 : 1;
   return code;
 }
@@ -316,9 +339,11 @@ static at_status run_command(const command *c, int argc, char **argv) {
 int at_cli_main(int argc, char **argv) {
   const char *names[AT_LEN(commands)], *near;
   if (argc < 2) return help(stderr);
-  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+      !strcmp(argv[1], "help"))
     return help(stdout);
-  if (!strcmp(argv[1], "--version")) return printf("atoll %s\n", AT_VERSION) < 0;
+  if (!strcmp(argv[1], "--version"))
+    return printf("atoll %s\n", AT_VERSION) < 0;
   for (size_t i = 0; i < AT_LEN(commands); i++) {
     names[i] = commands[i].name;
     if (strcmp(argv[1], commands[i].name)) continue;
@@ -327,7 +352,7 @@ int at_cli_main(int argc, char **argv) {
     return report(argv[1], run_command(&commands[i], argc - 1, argv + 1));
   }
   near = at_nearest(at_str_of(argv[1]), names, AT_LEN(names));
-  fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1], near ? ": did you mean " : "",
-          near ? near : "", near ? "?" : "");
+  fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1],
+          near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
   return help(stderr);
 }

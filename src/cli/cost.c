@@ -189,8 +189,8 @@ static at_status evaluate(int argc, char **argv, at_arena *a) {
         "no such table\nhint: atoll cost evaluate sm_90 sm_100_B200");
   at_perf_error *rows;
   size_t num;
-  AT_TRY(at_perf_evaluate(chosen, n, points ? write_point : NULL, &seen, a, &rows,
-                          &num));
+  AT_TRY(at_perf_evaluate(chosen, n, points ? write_point : NULL, &seen, a,
+                          &rows, &num));
   at_status st = points ? at_cli_write_file(points, &seen) : AT_OK;
   at_strbuf_free(&seen);
   AT_TRY(st);
@@ -229,21 +229,24 @@ static at_status convert(int argc, char **argv, at_arena *a) {
 
 // ---- schedule ----
 // The program as it would run on this host, or without anything hidden.
-static at_status optimized(at_bytes program, bool hide, at_arena *a, at_module **out) {
+static at_status optimized(at_bytes program, bool hide, at_arena *a,
+                           at_module **out) {
   at_compile_options compile = {.no_cache = true, .placements = true};
   AT_TRY(at_config_set(AT_CONFIG_LATENCY_HIDING, hide ? "on" : "off"));
   return at_compile_module(program, &compile, NULL, a, out);
 }
 
-static at_status write_trace(const at_module *m, const at_target *t, const at_lhs_options *o,
-                             const char *path, at_arena *a) {
+static at_status write_trace(const at_module *m, const at_target *t,
+                             const at_lhs_options *o, const char *path,
+                             at_arena *a) {
   at_strbuf b = {0};
   at_status st = at_overlap_trace(m, t, o, a, &b);
   FILE *f = at_ok(st) ? fopen(path, "wb") : NULL;
   bool good = f && fwrite(b.ptr, 1, b.len, f) == b.len;
   if (f && fclose(f)) good = false;
   at_strbuf_free(&b);
-  return at_ok(st) && !good ? AT_FAIL(AT_NOT_FOUND, "cannot write %s", path) : st;
+  return at_ok(st) && !good ? AT_FAIL(AT_NOT_FOUND, "cannot write %s", path)
+                            : st;
 }
 
 static at_status schedule(int argc, char **argv, at_arena *a) {

@@ -18,8 +18,11 @@ typedef struct findings {
   size_t count;
 } findings;
 
-__attribute__((format(printf, 5, 6))) static void add(findings *f, const char *topic, bool good,
-                                                      const char *meaning, const char *fmt, ...) {
+__attribute__((format(printf, 5, 6))) static void add(findings *f,
+                                                      const char *topic,
+                                                      bool good,
+                                                      const char *meaning,
+                                                      const char *fmt, ...) {
   if (f->count == AT_LEN(f->list)) return;
   finding *x = &f->list[f->count++];
   x->topic = topic;
@@ -42,24 +45,33 @@ static void first_line(const char *path, char *out, size_t size) {
 
 static void look_at_cpu(findings *f) {
   uint64_t cpu = at_cpu_features();
-  static const struct { uint64_t bit; const char *there, *absent; } rows[] = {
-      {AT_CPU_AVX2, "the baseline is there", "Atoll needs AVX2 and FMA: it does not run here"},
+  static const struct {
+    uint64_t bit;
+    const char *there, *absent;
+  } rows[] = {
+      {AT_CPU_AVX2, "the baseline is there",
+       "Atoll needs AVX2 and FMA: it does not run here"},
       {AT_CPU_AVX512, "512-bit loops and matrix products are used",
        "256-bit loops are used: about half the arithmetic speed"},
       {AT_CPU_AVX512_BF16, "bf16 conversion and matrix products in hardware",
        "bf16 is rounded with integer operations and multiplied as f32"},
       {AT_CPU_AMX_BF16, "bf16 matrix products run on AMX tiles",
-       "no AMX tiles: bf16 matrix products run at f32 speed, with avx512_bf16 at twice it"},
-      {AT_CPU_AMX_INT8, "8-bit matrix products run on AMX tiles", "8-bit matrix products use vectors: of 16-bit numbers with avx512_vnni, else of 32"}};
+       "no AMX tiles: bf16 matrix products run at f32 speed, with avx512_bf16 "
+       "at twice it"},
+      {AT_CPU_AMX_INT8, "8-bit matrix products run on AMX tiles",
+       "8-bit matrix products use vectors: of 16-bit numbers with avx512_vnni, "
+       "else of 32"}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     bool there = (cpu & rows[i].bit) != 0;
-    add(f, at_cpu_feature_name(rows[i].bit), there || i >= 2, there ? rows[i].there : rows[i].absent,
-        "%s", there ? "yes" : "no");
+    add(f, at_cpu_feature_name(rows[i].bit), there || i >= 2,
+        there ? rows[i].there : rows[i].absent, "%s", there ? "yes" : "no");
   }
-  add(f, "cores", true, "threads that run kernels, unless ATOLL_THREADS says otherwise", "%u",
+  add(f, "cores", true,
+      "threads that run kernels, unless ATOLL_THREADS says otherwise", "%u",
       at_cpu_count());
   for (int level = 1; level <= 3; level++) {
-    static const char *const names[] = {"", "L1 data cache", "L2 cache", "L3 cache"};
+    static const char *const names[] = {"", "L1 data cache", "L2 cache",
+                                        "L3 cache"};
     add(f, names[level], true, "block sizes follow it", "%llu KiB",
         (unsigned long long)at_cpu_cache_bytes(level) >> 10);
   }
@@ -68,7 +80,8 @@ static void look_at_cpu(findings *f) {
 static void look_at_memory(findings *f) {
   long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
   double gib = (double)pages * (double)size / (1 << 30);
-  add(f, "memory", gib > 4, "programs over it are refused before they start", "%.1f GiB", gib);
+  add(f, "memory", gib > 4, "programs over it are refused before they start",
+      "%.1f GiB", gib);
   char huge[128];
   first_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
   bool off = !*huge || strstr(huge, "[never]");
@@ -81,8 +94,8 @@ static void look_at_memory(findings *f) {
 
 static void look_at_setup(findings *f) {
   add(f, "version", true, "of this command and its library", "%s", AT_VERSION);
-  add(f, "target", true, "the chip and topology that JAX sees (ATOLL_TARGET)", "%s",
-      at_config_text(AT_CONFIG_TARGET));
+  add(f, "target", true, "the chip and topology that JAX sees (ATOLL_TARGET)",
+      "%s", at_config_text(AT_CONFIG_TARGET));
   char folder[3072], library[3200];
   at_status st = at_cli_own_folder(folder, sizeof folder);
   bool there = false;
@@ -95,14 +108,16 @@ static void look_at_setup(findings *f) {
       there ? "beside this command; `atoll run train.py` uses it"
             : "not beside this command: build the target atoll",
       "%s", there ? "found" : "missing");
-  const char *platforms = getenv("JAX_PLATFORMS"), *path = getenv("TPU_LIBRARY_PATH");
+  const char *platforms = getenv("JAX_PLATFORMS"),
+             *path = getenv("TPU_LIBRARY_PATH");
   bool lone = platforms && *platforms && !strstr(platforms, "cpu");
   add(f, "JAX_PLATFORMS", !lone,
       lone ? "without cpu in it JAX's host callbacks fail: add ,cpu or unset it"
            : "JAX will find the CPU client that its callbacks need",
       "%s", platforms && *platforms ? platforms : "unset");
-  add(f, "TPU_LIBRARY_PATH", true, "plain `python train.py` runs on Atoll when this names libatoll.so",
-      "%s", path && *path ? path : "unset");
+  add(f, "TPU_LIBRARY_PATH", true,
+      "plain `python train.py` runs on Atoll when this names libatoll.so", "%s",
+      path && *path ? path : "unset");
 }
 
 static at_status print_json(const findings *f) {
@@ -111,10 +126,13 @@ static at_status print_json(const findings *f) {
   at_json_begin_array(&w);
   for (size_t i = 0; i < f->count; i++) {
     at_json_begin_object(&w);
-    at_json_key(&w, AT_STR("topic")), at_json_str(&w, at_str_of(f->list[i].topic));
-    at_json_key(&w, AT_STR("value")), at_json_str(&w, at_str_of(f->list[i].value));
+    at_json_key(&w, AT_STR("topic")),
+        at_json_str(&w, at_str_of(f->list[i].topic));
+    at_json_key(&w, AT_STR("value")),
+        at_json_str(&w, at_str_of(f->list[i].value));
     at_json_key(&w, AT_STR("good")), at_json_bool(&w, f->list[i].good);
-    at_json_key(&w, AT_STR("meaning")), at_json_str(&w, at_str_of(f->list[i].meaning));
+    at_json_key(&w, AT_STR("meaning")),
+        at_json_str(&w, at_str_of(f->list[i].meaning));
     at_json_end_object(&w);
   }
   at_json_end_array(&w);
@@ -136,7 +154,7 @@ at_status at_cli_doctor(int argc, char **argv) {
   look_at_memory(&f);
   if (json) return print_json(&f);
   for (size_t i = 0; i < f.count; i++)
-    printf("%s %-18s %-24s %s\n", f.list[i].good ? "  " : "! ", f.list[i].topic, f.list[i].value,
-           f.list[i].meaning);
+    printf("%s %-18s %-24s %s\n", f.list[i].good ? "  " : "! ", f.list[i].topic,
+           f.list[i].value, f.list[i].meaning);
   return AT_OK;
 }

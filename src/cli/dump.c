@@ -18,15 +18,19 @@ static at_status print_and_free(at_status st, at_strbuf *b) {
 }
 
 static at_status stage_of(const char *name, at_stage *out) {
-  static const char *const names[] = {"mlir", "hlo", "optimized", "steps", "nest", "llvm",
-                                      "asm", "stablehlo", "xla"};
+  static const char *const names[] = {"mlir",  "hlo",       "optimized",
+                                      "steps", "nest",      "llvm",
+                                      "asm",   "stablehlo", "xla"};
   for (size_t i = 0; i < AT_LEN(names); i++)
     if (!strcmp(name, names[i])) return *out = (at_stage)i, AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "no stage '%s'\nhint: mlir, hlo, optimized, steps, nest, llvm, asm, stablehlo or xla", name);
+                 "no stage '%s'\nhint: mlir, hlo, optimized, steps, nest, "
+                 "llvm, asm, stablehlo or xla",
+                 name);
 }
 
-static void add_count(at_json_writer *w, const char *name, uint64_t had, uint64_t has) {
+static void add_count(at_json_writer *w, const char *name, uint64_t had,
+                      uint64_t has) {
   at_json_key(w, at_str_of(name));
   at_json_uint(w, has - had);
 }
@@ -65,7 +69,8 @@ static at_status count_all(int argc, char **argv) {
   at_strbuf out = {0};
   at_status st = AT_OK;
   if (argc < 2)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "a program is needed\nhint: atoll dump --help");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a program is needed\nhint: atoll dump --help");
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   for (int i = 1; i < argc; i++) {
     st = at_status_join(st, count_one(argv[i], &out));
@@ -92,12 +97,14 @@ at_status at_cli_dump(int argc, char **argv) {
     return print_and_free(at_mosaic_ops_doc(&out), &out);
   if (at_cli_option(&argc, argv, "--mosaic", NULL))
     return at_cli_dump_mosaic(argc, argv);
-  if (at_cli_option(&argc, argv, "--counts", NULL)) return count_all(argc, argv);
+  if (at_cli_option(&argc, argv, "--counts", NULL))
+    return count_all(argc, argv);
   const char *stage = "optimized";
   at_cli_option(&argc, argv, "--stage=", &stage);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc != 2 || !stage)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "one program is needed\nhint: atoll dump --help");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "one program is needed\nhint: atoll dump --help");
   at_stage s;
   AT_TRY(stage_of(stage, &s));
   at_bytes program;

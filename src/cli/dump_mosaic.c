@@ -10,9 +10,9 @@ typedef struct dump {
   const char *file;
   const at_mosaic_chip *chip;  // NULL: no rules
   uint32_t devices;
-  const at_machine *machine;   // NULL: no timing
-  const char *trace;           // NULL: no timeline
-  const char *bounds;          // of dynamic grids, as text; NULL: not given
+  const at_machine *machine;  // NULL: no timing
+  const char *trace;          // NULL: no timeline
+  const char *bounds;         // of dynamic grids, as text; NULL: not given
   bool check, locations;
   at_strbuf out;
   uint32_t kernels;
@@ -51,8 +51,7 @@ static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
   for (*n = 0; p && *p && *n < kMaxBounds; (*n)++) {
     char *end;
     long long v = strtoll(p, &end, 10);
-    if (end == p || v < 0 || v > INT32_MAX || (*end && *end != ','))
-      break;
+    if (end == p || v < 0 || v > INT32_MAX || (*end && *end != ',')) break;
     bounds[*n] = v;
     p = *end ? end + 1 : end;
   }
@@ -132,8 +131,9 @@ static int64_t constant_of(const at_mvalue *v) {
   const at_mop *op = v->op;
   const at_mattr *a = op ? at_mop_attr(op, "value") : NULL;
   int32_t n;
-  if (!a || (strcmp(op->name, "stablehlo.constant") != 0 &&
-             strcmp(op->name, "vhlo.constant_v1") != 0) ||
+  if (!a ||
+      (strcmp(op->name, "stablehlo.constant") != 0 &&
+       strcmp(op->name, "vhlo.constant_v1") != 0) ||
       a->data.len != sizeof n || at_mosaic_dtype_of(v->type->elem) != AT_S32)
     return AT_MDYN;
   memcpy(&n, a->data.ptr, sizeof n);

@@ -31,10 +31,11 @@ at_status at_cli_host(int argc, char **argv) {
   if (at_cli_option(&argc, argv, "--place=", &place))
     o.place = (int32_t)AT_MIN(strtoul(place, NULL, 10), (size_t)INT32_MAX);
   if (at_cli_option(&argc, argv, "--simulate", NULL))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "simulated hosts live in their controller's process, however "
-                   "many\nhint: atoll pod up --simulate --hosts=N "
-                   "(docs/pod-simulation.md)");
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "simulated hosts live in their controller's process, however "
+        "many\nhint: atoll pod up --simulate --hosts=N "
+        "(docs/pod-simulation.md)");
   AT_TRY(at_cli_no_more_options(argc, argv, "host"));
   if (!*o.controller)
     return AT_FAIL(AT_INVALID_ARGUMENT,

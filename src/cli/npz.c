@@ -6,16 +6,23 @@
 
 #include "base/strbuf.h"
 
-static uint32_t u16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+static uint32_t u16(const uint8_t *p) {
+  return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
 static uint32_t u32(const uint8_t *p) { return u16(p) | u16(p + 2) << 16; }
-static uint64_t u64(const uint8_t *p) { return u32(p) | (uint64_t)u32(p + 4) << 32; }
+static uint64_t u64(const uint8_t *p) {
+  return u32(p) | (uint64_t)u32(p + 4) << 32;
+}
 
 // NumPy's type codes. What NumPy has no code for is a void of its size.
-static const struct { const char *code; at_dtype dtype; } codes[] = {
-    {"|b1", AT_PRED}, {"|i1", AT_S8}, {"<i2", AT_S16}, {"<i4", AT_S32}, {"<i8", AT_S64},
-    {"|u1", AT_U8}, {"<u2", AT_U16}, {"<u4", AT_U32}, {"<u8", AT_U64}, {"<f2", AT_F16},
-    {"<f4", AT_F32}, {"<f8", AT_F64}, {"<c8", AT_C64}, {"<c16", AT_C128}, {"|V2", AT_BF16},
-    {"<V2", AT_BF16}};
+static const struct {
+  const char *code;
+  at_dtype dtype;
+} codes[] = {
+    {"|b1", AT_PRED}, {"|i1", AT_S8},    {"<i2", AT_S16},  {"<i4", AT_S32},
+    {"<i8", AT_S64},  {"|u1", AT_U8},    {"<u2", AT_U16},  {"<u4", AT_U32},
+    {"<u8", AT_U64},  {"<f2", AT_F16},   {"<f4", AT_F32},  {"<f8", AT_F64},
+    {"<c8", AT_C64},  {"<c16", AT_C128}, {"|V2", AT_BF16}, {"<V2", AT_BF16}};
 
 // ---- .npy
 static const char *field(const char *header, const char *key) {
@@ -31,16 +38,19 @@ static at_status parse_shape(const char *p, at_arena *a, at_dims *out) {
   while (*p && *p != ')') {
     char *end;
     long long v = strtoll(p, &end, 10);
-    if (end == p || v < 0) return AT_FAIL(AT_INVALID_ARGUMENT, "npy: bad shape");
+    if (end == p || v < 0)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "npy: bad shape");
     if (!at_vec_push(a, &dims, v)) return AT_NO_MEMORY("npy shape");
-    for (p = end; *p == ',' || *p == ' '; p++) {}
+    for (p = end; *p == ',' || *p == ' '; p++) {
+    }
   }
   *out = (at_dims){dims.ptr, (uint32_t)dims.len};
   return AT_OK;
 }
 
 // Column-major data into row-major.
-static void from_fortran(const uint8_t *src, uint8_t *dst, at_dims d, size_t elem, int64_t n) {
+static void from_fortran(const uint8_t *src, uint8_t *dst, at_dims d,
+                         size_t elem, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     int64_t rest = i, at = 0;
     for (uint32_t k = d.rank; k-- > 0;) {
@@ -58,24 +68,33 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
     return AT_FAIL(AT_INVALID_ARGUMENT, "%s is no .npy array", out->name);
   size_t head = b.ptr[6] >= 2 ? 12 : 10;
   size_t len = head == 12 ? u32(b.ptr + 8) : u16(b.ptr + 8);
-  if (len > b.len - head) return AT_FAIL(AT_INVALID_ARGUMENT, "%s: truncated header", out->name);
+  if (len > b.len - head)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: truncated header", out->name);
   char *text;
-  AT_TRY_ALLOC(text, at_arena_str(a, (at_str){(const char *)b.ptr + head, len}));
-  const char *descr = field(text, "'descr'"), *order = field(text, "'fortran_order'");
+  AT_TRY_ALLOC(text,
+               at_arena_str(a, (at_str){(const char *)b.ptr + head, len}));
+  const char *descr = field(text, "'descr'"),
+             *order = field(text, "'fortran_order'");
   const char *shape = field(text, "'shape'");
   if (!descr || !order || !shape || *descr != '\'' || *shape != '(')
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: the header lacks descr, fortran_order or shape", out->name);
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%s: the header lacks descr, fortran_order or shape",
+                   out->name);
   for (size_t i = 0; i < AT_LEN(codes); i++) {
     size_t n = strlen(codes[i].code);
-    if (!strncmp(descr + 1, codes[i].code, n) && descr[1 + n] == '\'') out->dtype = codes[i].dtype;
+    if (!strncmp(descr + 1, codes[i].code, n) && descr[1 + n] == '\'')
+      out->dtype = codes[i].dtype;
   }
   if (out->dtype == AT_INVALID)
-    return AT_FAIL(AT_UNIMPLEMENTED, "%s: element type %.8s", out->name, descr + 1);
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s: element type %.8s", out->name,
+                   descr + 1);
   AT_TRY(parse_shape(shape + 1, a, &out->dims));
   size_t elem = at_dtype_bytes(out->dtype), bytes = elem;
-  for (uint32_t i = 0; i < out->dims.rank; i++) bytes = at_mul(bytes, (size_t)out->dims.ptr[i]);
+  for (uint32_t i = 0; i < out->dims.rank; i++)
+    bytes = at_mul(bytes, (size_t)out->dims.ptr[i]);
   if (bytes != b.len - head - len)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: the shape needs %zu bytes, %zu are there", out->name,
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%s: the shape needs %zu bytes, %zu are there", out->name,
                    bytes, b.len - head - len);
   uint8_t *data;
   AT_TRY_ALLOC(data, at_arena_alloc(a, bytes, 64));
@@ -90,13 +109,18 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
 }
 
 // ---- zip
-static at_status inflate_member(at_bytes packed, size_t size, at_arena *a, at_bytes *out) {
+static at_status inflate_member(at_bytes packed, size_t size, at_arena *a,
+                                at_bytes *out) {
   uint8_t *p;
   AT_TRY_ALLOC(p, at_arena_alloc(a, size, 16));
-  z_stream z = {.next_in = (Bytef *)packed.ptr, .avail_in = (uInt)packed.len,
-                .next_out = p, .avail_out = (uInt)size};
-  if (packed.len > UINT32_MAX || size > UINT32_MAX || inflateInit2(&z, -MAX_WBITS) != Z_OK)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "npz: a compressed member of over 4 GiB");
+  z_stream z = {.next_in = (Bytef *)packed.ptr,
+                .avail_in = (uInt)packed.len,
+                .next_out = p,
+                .avail_out = (uInt)size};
+  if (packed.len > UINT32_MAX || size > UINT32_MAX ||
+      inflateInit2(&z, -MAX_WBITS) != Z_OK)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "npz: a compressed member of over 4 GiB");
   int rc = inflate(&z, Z_FINISH);
   inflateEnd(&z);
   if (rc != Z_STREAM_END || z.avail_out)
@@ -119,16 +143,19 @@ static void read_zip64(const uint8_t *p, size_t n, member *m) {
       const uint8_t *q = p + 4, *end = q + len;
       uint64_t *const fields[] = {&m->size, &m->packed, &m->offset};
       for (int i = 0; i < 3; i++)
-        if (*fields[i] == UINT32_MAX && end - q >= 8) *fields[i] = u64(q), q += 8;
+        if (*fields[i] == UINT32_MAX && end - q >= 8)
+          *fields[i] = u64(q), q += 8;
     }
     p += 4 + len;
     n -= 4 + len;
   }
 }
 
-static at_status read_member(at_bytes f, const member *m, at_arena *a, at_npy *out) {
+static at_status read_member(at_bytes f, const member *m, at_arena *a,
+                             at_npy *out) {
   if (m->offset > f.len || f.len - m->offset < 30)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "npz: a member lies outside of the file");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "npz: a member lies outside of the file");
   const uint8_t *local = f.ptr + m->offset;
   size_t skip = 30 + u16(local + 26) + u16(local + 28);
   if (skip > f.len - m->offset || m->packed > f.len - m->offset - skip)
@@ -139,16 +166,19 @@ static at_status read_member(at_bytes f, const member *m, at_arena *a, at_npy *o
   else if (m->method != 0)
     return AT_FAIL(AT_UNIMPLEMENTED, "npz: compression method %u", m->method);
   at_str name = m->name;
-  if (name.len > 4 && !memcmp(name.ptr + name.len - 4, ".npy", 4)) name.len -= 4;
+  if (name.len > 4 && !memcmp(name.ptr + name.len - 4, ".npy", 4))
+    name.len -= 4;
   AT_TRY_ALLOC(out->name, at_arena_str(a, name));
   return parse_npy(data, a, out);
 }
 
-at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out, uint32_t *out_count) {
+at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out,
+                      uint32_t *out_count) {
   size_t end = SIZE_MAX;
   for (size_t i = 22; i <= f.len && i < 22 + 65536 && end == SIZE_MAX; i++)
     if (u32(f.ptr + f.len - i) == 0x06054b50) end = f.len - i;
-  if (end == SIZE_MAX) return AT_FAIL(AT_INVALID_ARGUMENT, "npz: no zip directory found");
+  if (end == SIZE_MAX)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "npz: no zip directory found");
   uint32_t count = u16(f.ptr + end + 10);
   uint64_t at = u32(f.ptr + end + 16);
   at_npy *list;
@@ -160,7 +190,11 @@ at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out, uint32_t *out_count
     size_t name = u16(p + 28), extra = u16(p + 30), comment = u16(p + 32);
     if (f.len - at - 46 < name + extra + comment)
       return AT_FAIL(AT_INVALID_ARGUMENT, "npz: damaged zip directory");
-    member m = {u16(p + 10), u32(p + 20), u32(p + 24), u32(p + 42), {(const char *)p + 46, name}};
+    member m = {u16(p + 10),
+                u32(p + 20),
+                u32(p + 24),
+                u32(p + 42),
+                {(const char *)p + 46, name}};
     read_zip64(p + 46 + name, extra, &m);
     AT_TRY(read_member(f, &m, a, &list[i]));
     at += 46 + name + extra + comment;
@@ -182,7 +216,8 @@ static void npy_header(at_strbuf *b, const at_npy *x) {
   for (size_t i = AT_LEN(codes); i-- > 0;)
     if (codes[i].dtype == x->dtype) descr = codes[i].code;
   at_strbuf text = {0};
-  at_strbuf_addf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+  at_strbuf_addf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                 descr);
   for (uint32_t i = 0; i < x->dims.rank; i++)
     at_strbuf_addf(&text, "%lld,", (long long)x->dims.ptr[i]);
   at_strbuf_addz(&text, "), }");
@@ -215,7 +250,8 @@ static at_status write_member(FILE *f, const at_npy *x, at_strbuf *directory) {
     st = AT_FAIL(AT_UNIMPLEMENTED, "%s: an archive of over 4 GiB", x->name);
     goto out;
   }
-  uLong crc = crc32_z(crc32_z(0, (const Bytef *)head.ptr, head.len), x->data, x->bytes);
+  uLong crc =
+      crc32_z(crc32_z(0, (const Bytef *)head.ptr, head.len), x->data, x->bytes);
   size_t name = strlen(x->name) + 4;
   put(&local, 0x04034b50, 4);
   put(&local, 20, 2);
@@ -243,7 +279,8 @@ at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count) {
   if (!f) return AT_FAIL(AT_PERMISSION_DENIED, "cannot write %s", path);
   at_strbuf directory = {0}, tail = {0};
   at_status st = AT_OK;
-  for (uint32_t i = 0; i < count && !st.err; i++) st = write_member(f, &arrays[i], &directory);
+  for (uint32_t i = 0; i < count && !st.err; i++)
+    st = write_member(f, &arrays[i], &directory);
   long at = ftell(f);
   put(&tail, 0x06054b50, 4);
   put(&tail, 0, 4);
@@ -255,7 +292,8 @@ at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count) {
   if (directory.len) fwrite(directory.ptr, 1, directory.len, f);
   fwrite(tail.ptr, 1, tail.len, f);
   bool bad = ferror(f) || directory.failed || tail.failed;
-  if (fclose(f) || bad) st = at_status_join(st, AT_FAIL(AT_DATA_LOSS, "cannot write %s", path));
+  if (fclose(f) || bad)
+    st = at_status_join(st, AT_FAIL(AT_DATA_LOSS, "cannot write %s", path));
   at_strbuf_free(&directory);
   at_strbuf_free(&tail);
   return st;

@@ -1,5 +1,6 @@
-// NumPy's .npz archives: a zip of .npy arrays. Reads stored and deflated members,
-// C and Fortran order, little-endian; writes stored members in C order.
+// NumPy's .npz archives: a zip of .npy arrays. Reads stored and deflated
+// members, C and Fortran order, little-endian; writes stored members in C
+// order.
 #ifndef ATOLL_CLI_NPZ_H_
 #define ATOLL_CLI_NPZ_H_
 
@@ -16,7 +17,8 @@ typedef struct at_npy {
 } at_npy;
 
 // INVALID_ARGUMENT on malformed archives and on types that Atoll lacks.
-at_status at_npz_read(at_bytes file, at_arena *a, at_npy **out, uint32_t *out_count);
+at_status at_npz_read(at_bytes file, at_arena *a, at_npy **out,
+                      uint32_t *out_count);
 at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count);
 
 #endif

@@ -1,6 +1,6 @@
-// A command's usage text is its table of options: "--name" is a flag, "--name=X"
-// takes a value, and X says which: N and BYTES whole numbers, S a number, a|b one
-// of these words, anything else a text that the command judges.
+// A command's usage text is its table of options: "--name" is a flag,
+// "--name=X" takes a value, and X says which: N and BYTES whole numbers, S a
+// number, a|b one of these words, anything else a text that the command judges.
 #include <stdlib.h>
 
 #include "base/nearest.h"
@@ -36,31 +36,37 @@ static at_status check_value(const option *o, const char *v) {
   char *end;
   bool words = memchr(o->value.ptr, '|', o->value.len) != NULL;
   bool count = at_str_is(o->value, "N") || at_str_is(o->value, "BYTES");
-  if (count && (*v < '0' || *v > '9' || (strtoull(v, &end, 10), *end) ||
-                strlen(v) > 18))
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a whole number", o->name, v);
+  if (count &&
+      (*v < '0' || *v > '9' || (strtoull(v, &end, 10), *end) || strlen(v) > 18))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a whole number",
+                   o->name, v);
   if (at_str_is(o->value, "S") && !(strtod(v, &end) > 0 && !*end))
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a number above 0", o->name, v);
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a number above 0",
+                   o->name, v);
   if (!words || *o->value.ptr < 'a' || *o->value.ptr > 'z') return AT_OK;
   for (const char *p = o->value.ptr, *stop = p + o->value.len; p < stop; p++) {
     size_t len = strcspn(p, "| \n])");
     if (at_str_is((at_str){p, len}, v)) return AT_OK;
     p += len;
   }
-  return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is none of its words\nhint: %.*s", o->name, v,
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "%s=%.80s is none of its words\nhint: %.*s", o->name, v,
                  (int)o->value.len, o->value.ptr);
 }
 
-static at_status unknown(const char *arg, size_t len, const option *options, size_t n,
-                         const char *command) {
+static at_status unknown(const char *arg, size_t len, const option *options,
+                         size_t n, const char *command) {
   const char *names[kMostOptions];
   for (size_t i = 0; i < n; i++) names[i] = options[i].name;
   const char *near = at_nearest((at_str){arg, len}, names, n);
-  return AT_FAIL(AT_INVALID_ARGUMENT, "unknown option %.80s\nhint: %s%s%satoll %s --help", arg,
-                 near ? "did you mean " : "", near ? near : "", near ? "? See " : "", command);
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "unknown option %.80s\nhint: %s%s%satoll %s --help", arg,
+                 near ? "did you mean " : "", near ? near : "",
+                 near ? "? See " : "", command);
 }
 
-at_status at_cli_check_options(const char *command, const char *usage, int argc, char **argv) {
+at_status at_cli_check_options(const char *command, const char *usage, int argc,
+                               char **argv) {
   option options[kMostOptions];
   size_t n = read_usage(usage, options);
   for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
@@ -71,13 +77,17 @@ at_status at_cli_check_options(const char *command, const char *usage, int argc,
     const option *o = &options[k];
     const char *value = argv[i][len] ? argv[i] + len + 1 : NULL;
     if (!o->value.len && value)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "%s takes no value\nhint: atoll %s --help", o->name,
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "%s takes no value\nhint: atoll %s --help", o->name,
                      command);
     if (!o->value.len) continue;
-    if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
+    if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2))
+      value = argv[++i];
     if (!value || !*value)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "%s needs a value\nhint: %s=%.*s; atoll %s --help",
-                     o->name, o->name, (int)o->value.len, o->value.ptr, command);
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "%s needs a value\nhint: %s=%.*s; atoll %s --help",
+                     o->name, o->name, (int)o->value.len, o->value.ptr,
+                     command);
     AT_TRY(check_value(o, value));
   }
   return AT_OK;

@@ -38,7 +38,8 @@ static at_status run_python(int argc, char **argv) {
   AT_TRY(at_cli_own_folder(folder, sizeof folder));
   snprintf(library, sizeof library, "%s/libatoll.so", folder);
   if (access(library, R_OK))
-    return AT_FAIL(AT_NOT_FOUND, "no libatoll.so beside this program (%s)", library);
+    return AT_FAIL(AT_NOT_FOUND, "no libatoll.so beside this program (%s)",
+                   library);
   setenv("TPU_LIBRARY_PATH", library, 1);
   unsetenv("JAX_PLATFORMS");
   if (at_config_has(AT_WORD_CHECK_INTERPRET))
@@ -46,8 +47,10 @@ static at_status run_python(int argc, char **argv) {
   const char *python = getenv("PYTHON");
   argv[0] = (char *)(python && *python ? python : "python3");
   execvp(argv[0], argv);
-  return AT_FAIL(AT_NOT_FOUND, "cannot start %s: %s\nhint: set PYTHON to the interpreter that has jax",
-                 argv[0], strerror(errno));
+  return AT_FAIL(
+      AT_NOT_FOUND,
+      "cannot start %s: %s\nhint: set PYTHON to the interpreter that has jax",
+      argv[0], strerror(errno));
 }
 
 // ---- MLIR programs
@@ -68,7 +71,8 @@ static at_dims dims_of(const session *s, const at_xtype *t) {
   return (at_dims){dims + t->dims, t->rank};
 }
 
-static const at_xtype *io_type(const session *s, at_xsection which, uint32_t i) {
+static const at_xtype *io_type(const session *s, at_xsection which,
+                               uint32_t i) {
   uint64_t n;
   const at_xio *io = at_loaded_section(s->program, which, &n);
   const at_xtype *types = at_loaded_section(s->program, AT_XS_TYPES, &n);
@@ -78,16 +82,20 @@ static const at_xtype *io_type(const session *s, at_xsection which, uint32_t i) 
 static at_status make_argument(session *s, uint32_t i, const at_npy *given) {
   const at_xtype *t = io_type(s, AT_XS_INPUTS, i);
   at_dims dims = dims_of(s, t);
-  const void *data = given ? given->data : at_arena_alloc(s->arena, t->bytes, 64);
+  const void *data =
+      given ? given->data : at_arena_alloc(s->arena, t->bytes, 64);
   if (!data) return AT_NO_MEMORY("arguments");
   if (given && (given->bytes != t->bytes || !at_dims_eq(given->dims, dims)))
-    return AT_FAIL(AT_INVALID_ARGUMENT, "argument %u (%s): the program wants %llu bytes of %s, rank %u",
-                   i, given->name, (unsigned long long)t->bytes,
-                   at_dtype_of((at_dtype)t->dtype)->text, t->rank);
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "argument %u (%s): the program wants %llu bytes of %s, rank %u", i,
+        given->name, (unsigned long long)t->bytes,
+        at_dtype_of((at_dtype)t->dtype)->text, t->rank);
   at_host_array host = {(at_dtype)t->dtype, dims, NULL, data};
   at_event *done;
-  AT_TRY(at_buffer_from_host(at_runtime_chip(s->runtime, 0), AT_MEM_DEVICE, &host,
-                             AT_HOST_IMMUTABLE_UNTIL_TRANSFER, &s->args[i], &done));
+  AT_TRY(at_buffer_from_host(at_runtime_chip(s->runtime, 0), AT_MEM_DEVICE,
+                             &host, AT_HOST_IMMUTABLE_UNTIL_TRANSFER,
+                             &s->args[i], &done));
   at_status st = at_event_wait(done);
   at_event_release(done);
   return st;
@@ -103,7 +111,9 @@ static at_status make_arguments(session *s, const char *npz) {
     free((void *)file.ptr);
     AT_TRY(st);
     if (count != s->num_args)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "%s has %u arrays; the program takes %u", npz, count, s->num_args);
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "%s has %u arrays; the program takes %u", npz, count,
+                     s->num_args);
   }
   for (uint32_t i = 0; i < s->num_args; i++)
     AT_TRY(make_argument(s, i, arrays ? &arrays[i] : NULL));
@@ -116,7 +126,9 @@ static at_status launch(session *s) {
   bool *keep;
   AT_TRY_ALLOC(keep, at_new(s->arena, bool, s->num_args + 1));
   memset(keep, 1, s->num_args);  // the arguments serve every repetition
-  at_launch l = {.chip = at_runtime_chip(s->runtime, 0), .args = s->args, .num_args = s->num_args,
+  at_launch l = {.chip = at_runtime_chip(s->runtime, 0),
+                 .args = s->args,
+                 .num_args = s->num_args,
                  .not_donatable = keep};
   at_event *done;
   AT_TRY(at_loaded_execute(s->program, &l, s->results, &done));
@@ -134,12 +146,14 @@ static void print_type(at_strbuf *b, const session *s, uint32_t i) {
   const at_xtype *t = io_type(s, AT_XS_OUTPUTS, i);
   at_dims d = dims_of(s, t);
   at_strbuf_addf(b, "%s[", at_dtype_of((at_dtype)t->dtype)->text);
-  for (uint32_t k = 0; k < d.rank; k++) at_strbuf_addf(b, "%s%lld", k ? "," : "", (long long)d.ptr[k]);
+  for (uint32_t k = 0; k < d.rank; k++)
+    at_strbuf_addf(b, "%s%lld", k ? "," : "", (long long)d.ptr[k]);
   at_strbuf_addc(b, ']');
 }
 
 // The first elements of a result, for eyes.
-static void print_head(at_strbuf *b, at_dtype t, const uint8_t *p, size_t bytes) {
+static void print_head(at_strbuf *b, at_dtype t, const uint8_t *p,
+                       size_t bytes) {
   uint32_t elem = at_dtype_bytes(t);
   size_t n = elem ? bytes / elem : 0;
   for (size_t i = 0; i < n && i < 8; i++, p += elem) {
@@ -149,8 +163,12 @@ static void print_head(at_strbuf *b, at_dtype t, const uint8_t *p, size_t bytes)
     int64_t v = 0;
     uint32_t half;
     switch (t) {
-      case AT_F32: memcpy(&f, p, 4), at_strbuf_addf(b, "%.9g", (double)f); break;
-      case AT_F64: memcpy(&d, p, 8), at_strbuf_addf(b, "%.17g", d); break;
+      case AT_F32:
+        memcpy(&f, p, 4), at_strbuf_addf(b, "%.9g", (double)f);
+        break;
+      case AT_F64:
+        memcpy(&d, p, 8), at_strbuf_addf(b, "%.17g", d);
+        break;
       case AT_BF16:
         half = (uint32_t)p[1] << 24 | (uint32_t)p[0] << 16;
         memcpy(&f, &half, 4), at_strbuf_addf(b, "%g", (double)f);
@@ -180,13 +198,14 @@ static at_status report(session *s, double compile_ms, double run_ms) {
     at_json_key(&w, AT_STR("run_ms")), at_json_num(&w, run_ms);
     at_json_key(&w, AT_STR("results")), at_json_begin_array(&w);
   } else {
-    at_strbuf_addf(&b, "compiled in %.1f ms, ran in %.3f ms\n", compile_ms, run_ms);
+    at_strbuf_addf(&b, "compiled in %.1f ms, ran in %.3f ms\n", compile_ms,
+                   run_ms);
   }
   for (uint32_t i = 0; i < s->num_results; i++) {
     at_buffer *r = s->results[i];
     at_npy *x = &arrays[i];
-    *x = (at_npy){at_arena_printf(s->arena, "out%u", i), at_buffer_dtype(r), at_buffer_dims(r),
-                  at_buffer_data(r), at_buffer_bytes(r)};
+    *x = (at_npy){at_arena_printf(s->arena, "out%u", i), at_buffer_dtype(r),
+                  at_buffer_dims(r), at_buffer_data(r), at_buffer_bytes(r)};
     at_strbuf type = {0};
     print_type(&type, s, i);
     if (s->json) {
@@ -199,12 +218,14 @@ static at_status report(session *s, double compile_ms, double run_ms) {
     b.failed |= type.failed;
     at_strbuf_free(&type);
   }
-  if (s->json) at_json_end_array(&w), at_json_end_object(&w), at_strbuf_addc(&b, '\n');
+  if (s->json)
+    at_json_end_array(&w), at_json_end_object(&w), at_strbuf_addc(&b, '\n');
   at_status st = at_strbuf_status(&b);
   if (at_ok(st)) fwrite(b.ptr, 1, b.len, stdout);
   at_strbuf_free(&b);
   AT_TRY(st);
-  return s->out_path ? at_npz_write(s->out_path, arrays, s->num_results) : AT_OK;
+  return s->out_path ? at_npz_write(s->out_path, arrays, s->num_results)
+                     : AT_OK;
 }
 
 static at_status run_program(session *s, const char *path, const char *npz) {
@@ -257,9 +278,12 @@ at_status at_cli_run(int argc, char **argv) {
   if (at_cli_option(&argc, argv, "--repeat=", &repeat)) s.repeat = atol(repeat);
   AT_TRY(at_cli_no_more_options(argc, argv, "run"));
   if (s.repeat < 1 || s.repeat > 1000000)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "--repeat=%s is not in 1..1000000", repeat);
+    return AT_FAIL(AT_INVALID_ARGUMENT, "--repeat=%s is not in 1..1000000",
+                   repeat);
   if (argc < 2 || argc > 3)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "one program, and at most one .npz, is needed\nhint: atoll run --help");
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "one program, and at most one .npz, is needed\nhint: atoll run --help");
   AT_TRY_ALLOC(s.arena, at_arena_create());
   at_runtime_options options = {0};
   at_status st = at_custom_register(AT_STR(AT_NAN_TARGET), AT_CUSTOM_OWN,

@@ -251,8 +251,8 @@ static at_status bytes_read(at_arena *a, const at_node *n, double *out) {
     void **at = at_map_find_ptr(&params, b->operands[i].node);
     if (!at) continue;
     bool part = i == 0 && takes_parts(b->op);
-    *(double *)*at +=
-        (double)at_type_bytes(part ? &b->types[0] : at_value_type(b->operands[i]));
+    *(double *)*at += (double)at_type_bytes(
+        part ? &b->types[0] : at_value_type(b->operands[i]));
   }
   for (uint32_t i = 0; i < c->num_params; i++)
     *out += AT_MIN(parts[i], (double)at_type_bytes(&c->params[i]->types[0]));

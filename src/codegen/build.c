@@ -21,15 +21,22 @@ LLVMValueRef at_b_icmp(at_em *e, at_b_ipred p, LLVMValueRef a, LLVMValueRef b) {
 
 LLVMValueRef at_b_fcmp(at_em *e, at_b_fpred p, LLVMValueRef a, LLVMValueRef b) {
   // MLIR's order; LLVM has UNO before UEQ.
-  static const LLVMRealPredicate to[] = {
-      [AT_B_FALSE] = LLVMRealPredicateFalse, [AT_B_OEQ] = LLVMRealOEQ,
-      [AT_B_OGT] = LLVMRealOGT,              [AT_B_OGE] = LLVMRealOGE,
-      [AT_B_OLT] = LLVMRealOLT,              [AT_B_OLE] = LLVMRealOLE,
-      [AT_B_ONE] = LLVMRealONE,              [AT_B_ORD] = LLVMRealORD,
-      [AT_B_UEQ] = LLVMRealUEQ,              [AT_B_UGT_F] = LLVMRealUGT,
-      [AT_B_UGE_F] = LLVMRealUGE,            [AT_B_ULT_F] = LLVMRealULT,
-      [AT_B_ULE_F] = LLVMRealULE,            [AT_B_UNE] = LLVMRealUNE,
-      [AT_B_UNO] = LLVMRealUNO,              [AT_B_TRUE] = LLVMRealPredicateTrue};
+  static const LLVMRealPredicate to[] = {[AT_B_FALSE] = LLVMRealPredicateFalse,
+                                         [AT_B_OEQ] = LLVMRealOEQ,
+                                         [AT_B_OGT] = LLVMRealOGT,
+                                         [AT_B_OGE] = LLVMRealOGE,
+                                         [AT_B_OLT] = LLVMRealOLT,
+                                         [AT_B_OLE] = LLVMRealOLE,
+                                         [AT_B_ONE] = LLVMRealONE,
+                                         [AT_B_ORD] = LLVMRealORD,
+                                         [AT_B_UEQ] = LLVMRealUEQ,
+                                         [AT_B_UGT_F] = LLVMRealUGT,
+                                         [AT_B_UGE_F] = LLVMRealUGE,
+                                         [AT_B_ULT_F] = LLVMRealULT,
+                                         [AT_B_ULE_F] = LLVMRealULE,
+                                         [AT_B_UNE] = LLVMRealUNE,
+                                         [AT_B_UNO] = LLVMRealUNO,
+                                         [AT_B_TRUE] = LLVMRealPredicateTrue};
   return LLVMBuildFCmp(e->b, to[p & 15], a, b, "");
 }
 LLVMValueRef at_b_select(at_em *e, LLVMValueRef cond, LLVMValueRef a,

@@ -272,7 +272,8 @@ static void *ck_link(const at_cg_output *out) {
   char dir[] = "/tmp/at_cg_XXXXXX", path[64];
   at_strbuf cmd = {0};
   assert_non_null(mkdtemp(dir));
-  at_strbuf_addf(&cmd, "ld -shared -o %s/k.so -lm -L/lib/x86_64-linux-gnu", dir);
+  at_strbuf_addf(&cmd, "ld -shared -o %s/k.so -lm -L/lib/x86_64-linux-gnu",
+                 dir);
   for (uint32_t i = 0; i < out->num_objects; i++) {
     snprintf(path, sizeof path, "%s/%u.o", dir, i);
     FILE *f = fopen(path, "wb");

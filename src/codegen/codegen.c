@@ -18,7 +18,7 @@
 struct at_cg {
   at_cg_target target;
   at_arena *arena;
-  at_map known;  // key text -> at_planned *
+  at_map known;           // key text -> at_planned *
   AT_VEC(at_job *) jobs;  // those that are compiled as kernels
 };
 
@@ -183,7 +183,8 @@ static at_status add_ops(void *user, at_nest_stmt *s) {
 at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel) {
   at_job *j = at_new(cg->arena, at_job, 1);
   if (!j) return AT_NO_MEMORY("kernel table");
-  *j = (at_job){.kind = AT_JOB_NEST, .nest = n, .lanes = 1, .tasks = 1, .grain = 1};
+  *j = (at_job){
+      .kind = AT_JOB_NEST, .nest = n, .lanes = 1, .tasks = 1, .grain = 1};
   j->index = UINT32_MAX;
   AT_TRY(at_nest_walk(&n->root, add_ops, &j->ops));
   j->work = INFINITY;  // how often its loops turn is not known
@@ -317,7 +318,8 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n,
   uint32_t started = 0;
   at_status st = AT_OK;
   while (started < num_threads && !st.err) {
-    st = at_thread_start("atoll-llvm", AT_GUARD_THREAD, work, &c, &threads[started]);
+    st = at_thread_start("atoll-llvm", AT_GUARD_THREAD, work, &c,
+                         &threads[started]);
     started += !st.err;
   }
   for (uint32_t i = 0; i < started; i++) at_thread_join(threads[i]);

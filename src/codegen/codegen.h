@@ -1,6 +1,6 @@
 // Machine code for hlo nodes. The only room that sees LLVM. One generator per
-// compile; nodes are added, equal ones share a kernel, and finish() emits objects
-// on as many threads as it is given.
+// compile; nodes are added, equal ones share a kernel, and finish() emits
+// objects on as many threads as it is given.
 #ifndef ATOLL_CODEGEN_CODEGEN_H_
 #define ATOLL_CODEGEN_CODEGEN_H_
 
@@ -17,18 +17,23 @@ enum { AT_CG_STREAM_BYTES = 16 << 20 };
 
 typedef struct at_cg_target {
   uint64_t cpu_features;  // base/cpu.h; what the code may use
-  uint32_t threads;       // that run kernels: parallel reductions are split for them
-  uint32_t opt_level;     // 0..3; 2 unless asked
-  size_t stream_bytes;    // results of so many bytes may be stored past the caches
-  bool verify;            // run LLVM's verifier on every module
-  bool quick;             // compile every function quickly (AT_CG_FULL_NODES): for tests
+  uint32_t threads;  // that run kernels: parallel reductions are split for them
+  uint32_t opt_level;  // 0..3; 2 unless asked
+  size_t
+      stream_bytes;  // results of so many bytes may be stored past the caches
+  bool verify;       // run LLVM's verifier on every module
+  bool quick;  // compile every function quickly (AT_CG_FULL_NODES): for tests
 } at_cg_target;
 
 at_status at_cg_create(const at_cg_target *t, at_cg **out);
 void at_cg_destroy(at_cg *cg);
 
 // One launch of one kernel for a node: which buffers it takes.
-typedef enum at_cg_arg_kind { AT_CG_OPERAND, AT_CG_RESULT, AT_CG_SCRATCH } at_cg_arg_kind;
+typedef enum at_cg_arg_kind {
+  AT_CG_OPERAND,
+  AT_CG_RESULT,
+  AT_CG_SCRATCH
+} at_cg_arg_kind;
 typedef struct at_cg_arg {
   at_cg_arg_kind kind;
   uint32_t index;  // operand or result number; SCRATCH: byte offset
@@ -47,21 +52,23 @@ typedef struct at_cg_plan {
   size_t scratch_bytes;
 } at_cg_plan;
 
-// Can `n` be generated here at all (else it is a runtime kernel's or control flow)?
+// Can `n` be generated here at all (else it is a runtime kernel's or control
+// flow)?
 bool at_cg_supports(const at_node *n);
 // May result r be written into operand o's buffer (every element is read only
 // before, or at, the same index)? The planner asks before it shares memory.
 bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // alias[r]: operand whose buffer result r shares, or -1. Plan lives in `a`.
-at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena *a,
-                     at_cg_plan *out);
-// The same for a caller that can pass addresses inside operands (`skip`): nodes that
-// differ only in where their slices of operands begin, as in an unrolled loop, are
-// equal then.
+at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
+                     at_arena *a, at_cg_plan *out);
+// The same for a caller that can pass addresses inside operands (`skip`): nodes
+// that differ only in where their slices of operands begin, as in an unrolled
+// loop, are equal then.
 at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
                               at_arena *a, at_cg_plan *out);
-// The same for a node that is part of a nest: kernels[i], in at_nest_stmt.kernel,
-// is what launch i calls, and launches[i].kernel means nothing.
+// The same for a node that is part of a nest: kernels[i], in
+// at_nest_stmt.kernel, is what launch i calls, and launches[i].kernel means
+// nothing.
 at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
                             at_arena *a, at_cg_plan *out,
                             const void *const **kernels);
@@ -69,12 +76,13 @@ at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
 // parameters. It and what it calls must live until finish().
 at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel);
 // A sort comparator region as AT_XK_COMPARATOR.
-at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel);
+at_status at_cg_comparator(at_cg *cg, const at_comp *region,
+                           uint32_t *out_kernel);
 
 // A function that another room writes with emit.h and build.h. `emit` runs on a
 // compile thread, once or more often (text forms), while finish() or print()
-// runs: `arg` must live until then and not change. It begins with the builder in
-// an empty block behind the entry block and must end every block.
+// runs: `arg` must live until then and not change. It begins with the builder
+// in an empty block behind the entry block and must end every block.
 enum { AT_CG_MAX_PARAMS = 8, AT_CG_ORDINARY = 64 };
 // Functions are compiled with all of LLVM's steps while they have fewer than so
 // many operations together, those with the most work first. What comes after in
@@ -119,7 +127,8 @@ uint64_t at_cg_instructions_made(void);
 uint64_t at_cg_instructions_quick(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);
-// LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll dump`.
+// LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll
+// dump`.
 at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out);
 
 #endif

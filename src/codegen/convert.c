@@ -150,9 +150,9 @@ static LLVMValueRef decode_small(at_em *e, at_dtype t, LLVMValueRef code) {
   LLVMValueRef normal = LLVMBuildShl(e->b, a, at_em_ci(e, it, up), "");
   normal = addc(e, normal, (int64_t)(127 - f->bias) << 23);
   // Without denormals, which the caller's modes may flush.
-  LLVMValueRef tiny = LLVMBuildFMul(
-      e->b, LLVMBuildSIToFP(e->b, a, ft, ""),
-      at_em_cf(e, ft, ldexp(1, 1 - f->bias - f->mantissa)), "");
+  LLVMValueRef tiny =
+      LLVMBuildFMul(e->b, LLVMBuildSIToFP(e->b, a, ft, ""),
+                    at_em_cf(e, ft, ldexp(1, 1 - f->bias - f->mantissa)), "");
   LLVMValueRef is_tiny =
       LLVMBuildICmp(e->b, LLVMIntULT, a, at_em_ci(e, it, one), "");
   LLVMValueRef r =
@@ -163,7 +163,8 @@ static LLVMValueRef decode_small(at_em *e, at_dtype t, LLVMValueRef code) {
     case SP_IEEE:
       nan = LLVMBuildICmp(e->b, LLVMIntUGT, a, at_em_ci(e, it, infinity), "");
       r = LLVMBuildSelect(
-          e->b, LLVMBuildICmp(e->b, LLVMIntEQ, a, at_em_ci(e, it, infinity), ""),
+          e->b,
+          LLVMBuildICmp(e->b, LLVMIntEQ, a, at_em_ci(e, it, infinity), ""),
           at_em_ci(e, it, 0x7f800000), r, "");
       break;
     case SP_FN:
@@ -236,7 +237,8 @@ LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef v) {
   if (t == AT_F16) return LLVMBuildFPTrunc(e->b, v, st, "");
   if (!is_small(t)) return v;
   at_val *known = at_em_memo_find(e, v, kCode + t, st);
-  return known ? known->re : LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
+  return known ? known->re
+               : LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
 }
 
 LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef s) {

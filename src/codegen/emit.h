@@ -76,10 +76,10 @@ struct at_em {
   AT_VEC(at_memo_entry) memo;
   uint32_t buckets[AT_EM_BUCKETS];
   uint32_t hidden_from, hidden_to;  // of the memo: not there now
-  at_map globals;  // at_literal * -> LLVMValueRef; of the module
+  at_map globals;   // at_literal * -> LLVMValueRef; of the module
   at_map outlined;  // ops that are functions of the module (outline.c)
-  uint32_t *uses;   // nodes of the kernel, by op; NULL: ops are emitted in place
-  bool quick;       // compiled quickly: long ops are called (tier.c, outline.c)
+  uint32_t *uses;  // nodes of the kernel, by op; NULL: ops are emitted in place
+  bool quick;      // compiled quickly: long ops are called (tier.c, outline.c)
   uint32_t depth;
 };
 

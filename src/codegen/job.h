@@ -36,9 +36,9 @@ typedef struct at_job {
   uint32_t index;  // of the kernels that are compiled; UINT32_MAX: it is only
                    // part of nests
   uint32_t unit;   // where it is compiled
-  uint64_t ops;   // how long it takes to compile; 0: always with all steps
-  double work;    // how much its speed matters
-  bool quick;     // compiled with fewer steps (tier.c)
+  uint64_t ops;    // how long it takes to compile; 0: always with all steps
+  double work;     // how much its speed matters
+  bool quick;      // compiled with fewer steps (tier.c)
   const int32_t *alias;     // per result: operand in whose place it is, or -1
   const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;

@@ -51,8 +51,8 @@ LLVMValueRef at_math_f64_times_exp(const at_math *m, LLVMValueRef a,
 // The rules of C's pow for signs and special values, given |x|^y; f32 or f64.
 LLVMValueRef at_math_pow_rules(const at_math *m, LLVMValueRef x, LLVMValueRef y,
                                LLVMValueRef r);
-// Code that runs only where a lane of `rare` is set, and what it made of values:
-// begin, the code, end, then at_math_rare_value for each.
+// Code that runs only where a lane of `rare` is set, and what it made of
+// values: begin, the code, end, then at_math_rare_value for each.
 typedef struct at_math_rare {
   LLVMBasicBlockRef from, slow, join;
 } at_math_rare;

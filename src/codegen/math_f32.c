@@ -246,7 +246,8 @@ static V reduce_huge(const at_math *m, V x, V *out_q) {
 // |x| less the nearest multiple *out_q of pi/2, in f64; NaN for inf and NaN.
 static V reduce(const at_math *m, V x, V *out_q) {
   V a = LLVMBuildFPExt(m->b, absolute(m, x), f64(m, x), "");
-  V q, q_huge, small = reduce_small(m, a, &q), is_usual = LE(a, real(a, 0x1p30));
+  V q, q_huge, small = reduce_small(m, a, &q),
+               is_usual = LE(a, real(a, 0x1p30));
   at_math_rare rare;
   at_math_rare_begin(m, &rare, LLVMBuildNot(m->b, is_usual, ""));
   V huge = reduce_huge(m, x, &q_huge), finite = LT(a, real(a, __builtin_inf()));

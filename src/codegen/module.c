@@ -17,8 +17,9 @@
 #include "codegen/tier.h"
 
 // ---- LLVM's ways to end the process
-// Each leaves the guarded call of this thread instead (base/guard.h). On a thread
-// without one, somebody else uses this LLVM: they get what it does by default.
+// Each leaves the guarded call of this thread instead (base/guard.h). On a
+// thread without one, somebody else uses this LLVM: they get what it does by
+// default.
 typedef void (*fatal_handler)(void *user, const char *reason, bool crash);
 // The C interface has no name for it.
 void install_bad_alloc_handler(fatal_handler f, void *user) __asm__(
@@ -46,7 +47,8 @@ static void on_no_memory(void *user, const char *reason, bool crash) {
   abort();
 }
 
-// Diagnostics of severity "error" end the process, too, where nobody takes them.
+// Diagnostics of severity "error" end the process, too, where nobody takes
+// them.
 static void on_diagnostic(LLVMDiagnosticInfoRef d, void *user) {
   if (LLVMGetDiagInfoSeverity(d) != LLVMDSError) return;
   char *text = LLVMGetDiagInfoDescription(d), why[512];
@@ -74,8 +76,8 @@ static at_status start_llvm(void *unused) {
 
 static at_status ensure_started(void) {
   pthread_mutex_lock(&starting);
-  at_status st = started ? AT_OK
-                         : at_guard_run("LLVM cannot start", start_llvm, NULL);
+  at_status st =
+      started ? AT_OK : at_guard_run("LLVM cannot start", start_llvm, NULL);
   pthread_mutex_unlock(&starting);
   return st;
 }
@@ -261,8 +263,8 @@ static at_status optimise(at_maker *b) {
     b->machine = machine_of(b, LLVMCodeGenLevelNone);
   }
   LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-  // Loops that threads share are functions (task.c). Those of an unrolled kernel
-  // are equal and become one first.
+  // Loops that threads share are functions (task.c). Those of an unrolled
+  // kernel are equal and become one first.
   const char *passes =
       huge ? "mergefunc,function(sroa,early-cse)"
       : b->u->jobs[0]->kind == AT_JOB_NEST && !b->u->jobs[0]->quick
@@ -273,12 +275,12 @@ static at_status optimise(at_maker *b) {
             "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),"
             "sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,"
             "loop-mssa(licm),simplifycfg)"
-      : b->u->jobs[0]->quick
-          ? "mergefunc,function(sroa,early-cse,"
-            "instcombine<no-verify-fixpoint>,simplifycfg)"
-          : "mergefunc,function(sroa,early-cse,simplifycfg,"
-            "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
-            "simplifycfg)";
+          : b->u->jobs[0]->quick
+                ? "mergefunc,function(sroa,early-cse,"
+                  "instcombine<no-verify-fixpoint>,simplifycfg)"
+                : "mergefunc,function(sroa,early-cse,simplifycfg,"
+                  "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
+                  "simplifycfg)";
   LLVMErrorRef err = LLVMRunPasses(b->module, passes, b->machine, o);
   LLVMDisposePassBuilderOptions(o);
   if (!err) return AT_OK;

@@ -42,8 +42,8 @@ void at_tier_measure(at_job *j) {
     j->ops = j->external.ops;
     j->work = j->external.work;
   } else {
-    j->ops = kAround +
-             (j->node ? ops_of_node(j->node) : ops_of_comp(j->region));
+    j->ops =
+        kAround + (j->node ? ops_of_node(j->node) : ops_of_comp(j->region));
     j->work = j->node ? j->ns : INFINITY;  // who sorts compares often
   }
 }

@@ -28,11 +28,11 @@ enum { FORMAT = 1, NAME_BYTES = 96 };
 typedef struct header {
   uint64_t magic;
   uint32_t format, header_bytes;
-  at_cache_key key;      // the program's holds build, CPU and settings
+  at_cache_key key;  // the program's holds build, CPU and settings
   at_digest build;
-  uint64_t any_places;   // 1: key.places need not agree
+  uint64_t any_places;  // 1: key.places need not agree
   uint64_t executable_bytes;
-  at_digest checksum;    // of the header without it, then of the executable
+  at_digest checksum;  // of the header without it, then of the executable
   uint64_t pad[4];
 } header;
 _Static_assert(sizeof(header) % 64 == 0, "executables are 64-byte aligned");
@@ -59,7 +59,8 @@ bool at_cache_entry_read(at_bytes file, const at_cache_key *k, at_bytes *out) {
   at_bytes executable = {file.ptr + sizeof h, file.len - sizeof h};
   if (h.magic != MAGIC || h.format != FORMAT || h.header_bytes != sizeof h ||
       h.executable_bytes != executable.len || h.any_places > 1 ||
-      !at_digest_eq(h.key.program, k->program) || !at_digest_eq(h.build, own_build()) ||
+      !at_digest_eq(h.key.program, k->program) ||
+      !at_digest_eq(h.build, own_build()) ||
       !(h.any_places || at_digest_eq(h.key.places, k->places)) ||
       !at_digest_eq(h.checksum, checksum_of(&h, executable)))
     return false;
@@ -69,8 +70,16 @@ bool at_cache_entry_read(at_bytes file, const at_cache_key *k, at_bytes *out) {
 
 // ---- The folder
 // Each complaint is made once by a process.
-typedef enum complaint { NO_FOLDER, FOREIGN_FOLDER, NO_WRITE, TOO_LARGE, COMPLAINTS } complaint;
-__attribute__((format(printf, 2, 3))) static void complain(complaint c, const char *fmt, ...) {
+typedef enum complaint {
+  NO_FOLDER,
+  FOREIGN_FOLDER,
+  NO_WRITE,
+  TOO_LARGE,
+  COMPLAINTS
+} complaint;
+__attribute__((format(printf, 2, 3))) static void complain(complaint c,
+                                                           const char *fmt,
+                                                           ...) {
   static _Atomic(bool) made[COMPLAINTS];
   char text[900];
   if (atomic_exchange(&made[c], true)) return;
@@ -92,10 +101,12 @@ at_status at_cache_folder(char *out, size_t size) {
   else if (home && *home)
     n = snprintf(out, size, "%s/.cache/atoll", home);
   else
-    return AT_FAIL(AT_NOT_FOUND, "no folder for the program cache: HOME is not set\n"
-                                 "hint: set ATOLL_CACHE_DIR, or ATOLL_CACHE=off");
+    return AT_FAIL(AT_NOT_FOUND,
+                   "no folder for the program cache: HOME is not set\n"
+                   "hint: set ATOLL_CACHE_DIR, or ATOLL_CACHE=off");
   if (n < 0 || (size_t)n >= size)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "the path of the program cache is too long");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the path of the program cache is too long");
   return AT_OK;
 }
 
@@ -107,8 +118,8 @@ void at_cache_file(const char *name, char *out, size_t size) {
   snprintf(out + strlen(out), tail, "/%s", name);
 }
 
-// The folder, opened, made if need be: of this user, and written by nobody who pleases.
-// -1: caching is off, or it cannot be had, which is said once.
+// The folder, opened, made if need be: of this user, and written by nobody who
+// pleases. -1: caching is off, or it cannot be had, which is said once.
 static int open_folder(void) {
   char path[4000];
   struct stat st;
@@ -121,24 +132,32 @@ static int open_folder(void) {
   int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) {
     int why = at_make_folders(path, 0700);
-    if (!why && (dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) why = errno;
+    if (!why && (dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+      why = errno;
     if (why) {
-      complain(NO_FOLDER, "programs are not cached: folder %s: %s; set ATOLL_CACHE_DIR, or "
-               "ATOLL_CACHE=off", path, strerror(why));
+      complain(
+          NO_FOLDER,
+          "programs are not cached: folder %s: %s; set ATOLL_CACHE_DIR, or "
+          "ATOLL_CACHE=off",
+          path, strerror(why));
       return -1;
     }
   }
   if (fstat(dir, &st) || st.st_uid != geteuid() || (st.st_mode & S_IWOTH)) {
-    complain(FOREIGN_FOLDER, "programs are not cached: folder %s %s; set ATOLL_CACHE_DIR to "
-             "one that only you may write", path,
-             st.st_uid != geteuid() ? "belongs to another user" : "may be written by anybody");
+    complain(FOREIGN_FOLDER,
+             "programs are not cached: folder %s %s; set ATOLL_CACHE_DIR to "
+             "one that only you may write",
+             path,
+             st.st_uid != geteuid() ? "belongs to another user"
+                                    : "may be written by anybody");
     return close(dir), -1;
   }
   return dir;
 }
 
 static void name_of(const at_cache_key *k, char out[NAME_BYTES]) {
-  snprintf(out, NAME_BYTES, "%016llx%016llx" ENTRY, (unsigned long long)k->program.h[0],
+  snprintf(out, NAME_BYTES, "%016llx%016llx" ENTRY,
+           (unsigned long long)k->program.h[0],
            (unsigned long long)k->program.h[1]);
 }
 
@@ -148,16 +167,18 @@ static uint64_t limit_bytes(void) {
 }
 
 // ---- Reading
-// The whole of a plain file of this user that nobody else may write; NULL: it is none.
-// What is no plain file is not waited for.
+// The whole of a plain file of this user that nobody else may write; NULL: it
+// is none. What is no plain file is not waited for.
 static uint8_t *read_entry(int dir, const char *name, size_t *out_len) {
-  int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  int fd = openat(dir, name,
+                  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd < 0) return NULL;
   struct stat st;
   uint8_t *p = NULL;
   size_t n = 0, got = 0;
   if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-      !(st.st_mode & (S_IWGRP | S_IWOTH)) && st.st_size > (off_t)sizeof(header) &&
+      !(st.st_mode & (S_IWGRP | S_IWOTH)) &&
+      st.st_size > (off_t)sizeof(header) &&
       (uint64_t)st.st_size <= limit_bytes()) {
     n = (size_t)st.st_size;
     p = aligned_alloc(64, at_align_up(n, 64));
@@ -184,7 +205,8 @@ bool at_cache_get(const at_cache_key *k, at_bytes *out) {
   uint8_t *p = read_entry(dir, name, &n);
   close(dir);
   at_bytes x;
-  if (!p || !at_cache_entry_read((at_bytes){p, n}, k, &x)) return free(p), false;
+  if (!p || !at_cache_entry_read((at_bytes){p, n}, k, &x))
+    return free(p), false;
   memmove(p, x.ptr, x.len);  // a block of its own
   *out = (at_bytes){p, x.len};
   return true;
@@ -209,15 +231,16 @@ static bool ends_with(const char *name, const char *end) {
 
 // What a writer that was killed has left: nobody holds its lock.
 static bool remove_stale(int dir, const char *name) {
-  int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  int fd = openat(dir, name,
+                  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd < 0) return false;
   bool gone = !flock(fd, LOCK_EX | LOCK_NB) && !unlinkat(dir, name, 0);
   close(fd);
   return gone;
 }
 
-// The entries; also takes away temporary files of writers that are no more. False: out
-// of memory, or the folder does not read.
+// The entries; also takes away temporary files of writers that are no more.
+// False: out of memory, or the folder does not read.
 static bool list_entries(int dir, bool tidy, listing *out) {
   *out = (listing){0};
   int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -228,12 +251,15 @@ static bool list_entries(int dir, bool tidy, listing *out) {
   for (struct dirent *e; ok && (e = readdir(d));) {
     struct stat st;
     bool entry = ends_with(e->d_name, ENTRY);
-    if (!(entry || ends_with(e->d_name, TEMPORARY)) || strlen(e->d_name) >= NAME_BYTES ||
-        fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) ||
+    if (!(entry || ends_with(e->d_name, TEMPORARY)) ||
+        strlen(e->d_name) >= NAME_BYTES ||
+        fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+        !S_ISREG(st.st_mode) ||
         (!entry && tidy && remove_stale(dir, e->d_name)))
       continue;
     if (out->len == out->cap) {
-      file *more = realloc(out->list, (out->cap = out->cap ? out->cap * 2 : 64) * sizeof *more);
+      file *more = realloc(
+          out->list, (out->cap = out->cap ? out->cap * 2 : 64) * sizeof *more);
       if (!(ok = more)) break;
       out->list = more;
     }
@@ -250,11 +276,14 @@ static bool list_entries(int dir, bool tidy, listing *out) {
 
 static int older_first(const void *a, const void *b) {
   const file *x = a, *y = b;
-  if (x->when.tv_sec != y->when.tv_sec) return x->when.tv_sec < y->when.tv_sec ? -1 : 1;
-  return (x->when.tv_nsec > y->when.tv_nsec) - (x->when.tv_nsec < y->when.tv_nsec);
+  if (x->when.tv_sec != y->when.tv_sec)
+    return x->when.tv_sec < y->when.tv_sec ? -1 : 1;
+  return (x->when.tv_nsec > y->when.tv_nsec) -
+         (x->when.tv_nsec < y->when.tv_nsec);
 }
 
-// Forgets the least recently used until a quarter of the limit is free; the bytes left.
+// Forgets the least recently used until a quarter of the limit is free; the
+// bytes left.
 static uint64_t trim(int dir, uint64_t limit) {
   listing l;
   if (list_entries(dir, true, &l) && l.bytes > limit) {
@@ -266,11 +295,12 @@ static uint64_t trim(int dir, uint64_t limit) {
   return l.bytes;
 }
 
-// To look at all entries takes longer than small compiles: a process looks at its first
-// write, and again when it has written half of what was free then.
+// To look at all entries takes longer than small compiles: a process looks at
+// its first write, and again when it has written half of what was free then.
 static void keep_limit(int dir, uint64_t written) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static uint64_t left, left_of;  // to write before the next look, under that limit
+  static uint64_t left,
+      left_of;  // to write before the next look, under that limit
   uint64_t limit = limit_bytes();
   pthread_mutex_lock(&lock);
   if (written < left && left_of == limit) {
@@ -288,9 +318,12 @@ static void keep_limit(int dir, uint64_t written) {
 static int open_temporary(int dir, const char *name, char out[NAME_BYTES]) {
   static _Atomic(uint32_t) count;
   for (int tries = 0; tries < 16; tries++) {
-    uint64_t unique = at_clock_ns() ^ (uint64_t)getpid() << 32 ^ atomic_fetch_add(&count, 1);
-    snprintf(out, NAME_BYTES, "%.32s.%llx" TEMPORARY, name, (unsigned long long)unique);
-    int fd = openat(dir, out, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    uint64_t unique =
+        at_clock_ns() ^ (uint64_t)getpid() << 32 ^ atomic_fetch_add(&count, 1);
+    snprintf(out, NAME_BYTES, "%.32s.%llx" TEMPORARY, name,
+             (unsigned long long)unique);
+    int fd = openat(dir, out,
+                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
@@ -315,26 +348,29 @@ static bool replace(int dir, const char *from, const char *to) {
   // A folder gives way: it goes if it is empty, else it gets another name.
   char aside[NAME_BYTES + 8];
   snprintf(aside, sizeof aside, "%s.aside", from);
-  if (unlinkat(dir, to, AT_REMOVEDIR) && renameat(dir, to, dir, aside)) return false;
+  if (unlinkat(dir, to, AT_REMOVEDIR) && renameat(dir, to, dir, aside))
+    return false;
   return !renameat(dir, from, dir, to);
 }
 
 // Past the limit of file sizes a write would end the process (SIGXFSZ).
 static bool fits_process(uint64_t bytes) {
   struct rlimit r;
-  if (getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || bytes <= r.rlim_cur)
+  if (getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY ||
+      bytes <= r.rlim_cur)
     return true;
   errno = EFBIG;
   return false;
 }
 
-static bool write_entry(int dir, const char *name, const header *h, at_bytes x) {
+static bool write_entry(int dir, const char *name, const header *h,
+                        at_bytes x) {
   char temp[NAME_BYTES];
   if (!fits_process(sizeof *h + x.len)) return false;
   int fd = open_temporary(dir, name, temp);
   if (fd < 0) return false;
-  bool ok = write_all(fd, (at_bytes){(const uint8_t *)h, sizeof *h}) && write_all(fd, x) &&
-            !fsync(fd) && replace(dir, temp, name);
+  bool ok = write_all(fd, (at_bytes){(const uint8_t *)h, sizeof *h}) &&
+            write_all(fd, x) && !fsync(fd) && replace(dir, temp, name);
   int why = errno;
   if (!ok) unlinkat(dir, temp, 0);
   close(fd);
@@ -346,8 +382,11 @@ static bool write_entry(int dir, const char *name, const header *h, at_bytes x) 
 void at_cache_put(const at_cache_key *k, bool any_places, at_bytes x) {
   char name[NAME_BYTES];
   if (sizeof(header) + x.len > limit_bytes()) {
-    complain(TOO_LARGE, "a program of %llu MiB is not cached: ATOLL_CACHE_LIMIT is %llu MiB",
-             (unsigned long long)(x.len >> 20), (unsigned long long)(limit_bytes() >> 20));
+    complain(
+        TOO_LARGE,
+        "a program of %llu MiB is not cached: ATOLL_CACHE_LIMIT is %llu MiB",
+        (unsigned long long)(x.len >> 20),
+        (unsigned long long)(limit_bytes() >> 20));
     return;
   }
   int dir = open_folder();
@@ -364,8 +403,10 @@ void at_cache_put(const at_cache_key *k, bool any_places, at_bytes x) {
   if (write_entry(dir, name, &h, x)) {
     keep_limit(dir, sizeof h + x.len);
   } else {
-    complain(NO_WRITE, "programs are not cached: the folder (ATOLL_CACHE_DIR) cannot be "
-             "written: %s", strerror(errno));
+    complain(NO_WRITE,
+             "programs are not cached: the folder (ATOLL_CACHE_DIR) cannot be "
+             "written: %s",
+             strerror(errno));
   }
   close(dir);
 }
@@ -402,6 +443,7 @@ at_status at_cache_clear(uint64_t *out_entries) {
   }
   free(l.list);
   close(dir);
-  return ok ? AT_OK : AT_FAIL(AT_FAILED_PRECONDITION, "cannot clear folder %s: %s", s.folder,
-                              strerror(errno));
+  return ok ? AT_OK
+            : AT_FAIL(AT_FAILED_PRECONDITION, "cannot clear folder %s: %s",
+                      s.folder, strerror(errno));
 }

@@ -1,6 +1,6 @@
-// Hostile entries of the disk cache. The input is read as an entry, and as changes
-// (offset, byte) to an executable that is then told a program's places: a status, or
-// strings that are inside of it.
+// Hostile entries of the disk cache. The input is read as an entry, and as
+// changes (offset, byte) to an executable that is then told a program's places:
+// a status, or strings that are inside of it.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +10,13 @@
 
 static const char kProgram[] =
     "module @m { func.func @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {\n"
-    "  %0 = stablehlo.sine %arg0 : tensor<8xf32> loc(\"s\"(\"folder/file.py\":3:1))\n"
+    "  %0 = stablehlo.sine %arg0 : tensor<8xf32> "
+    "loc(\"s\"(\"folder/file.py\":3:1))\n"
     "  %1 = \"stablehlo.sort\"(%0) ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
-    "    %c = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
-    "    stablehlo.return %c : tensor<i1> }) {dimension = 0 : i64} : (tensor<8xf32>)\n"
+    "    %c = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>) -> "
+    "tensor<i1>\n"
+    "    stablehlo.return %c : tensor<i1> }) {dimension = 0 : i64} : "
+    "(tensor<8xf32>)\n"
     "  -> tensor<8xf32> loc(\"t\"(\"folder/file.py\":4:1))\n"
     "  return %1 : tensor<8xf32> } }";
 
@@ -36,7 +39,8 @@ static void tell_places(at_bytes *block) {
   if (!at_code_take(at_places_put(&p, block))) {
     const at_xheader *h = (const at_xheader *)block->ptr;
     at_xspan s = h->sections[AT_XS_STRINGS];
-    if (s.offset + s.count > block->len || block->ptr[s.offset + s.count - 1]) abort();
+    if (s.offset + s.count > block->len || block->ptr[s.offset + s.count - 1])
+      abort();
   }
   at_arena_destroy(a);
 }
@@ -51,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!copy) return 0;
   memcpy(copy, good.ptr, good.len);
   for (; size >= 4; data += 4, size -= 4) {
-    uint32_t at = (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16;
+    uint32_t at =
+        (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16;
     copy[at % good.len] = data[3];
   }
   at_bytes block = {copy, good.len};

@@ -1,5 +1,5 @@
-// The disk cache: what lies in its folder never harms, and the folder keeps its limit.
-// cmocka.h needs the others first.
+// The disk cache: what lies in its folder never harms, and the folder keeps its
+// limit. cmocka.h needs the others first.
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,13 +27,15 @@ static uint8_t g_block[BYTES];
 static const at_bytes g_executable = {g_block, BYTES};
 
 static at_cache_key key_of(uint64_t n) {
-  at_cache_key k = {.program = at_digest_start(n), .places = at_digest_start(1)};
+  at_cache_key k = {.program = at_digest_start(n),
+                    .places = at_digest_start(1)};
   at_digest_add_u64(&k.program, n);
   return k;
 }
 static const char *path_of(const at_cache_key *k) {
   snprintf(g_path, sizeof g_path, "%s/%016llx%016llx.exe", g_folder,
-           (unsigned long long)k->program.h[0], (unsigned long long)k->program.h[1]);
+           (unsigned long long)k->program.h[0],
+           (unsigned long long)k->program.h[1]);
   return g_path;
 }
 
@@ -95,15 +97,19 @@ static void damage_is_not_there(void **state) {
   assert_true(at_cache_entry_read((at_bytes){file, n}, &k, &x));
   for (size_t bit = 0; bit < n * 8; bit++) {
     file[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    if (at_cache_entry_read((at_bytes){file, n}, &k, &x)) fail_msg("bit %zu", bit);
+    if (at_cache_entry_read((at_bytes){file, n}, &k, &x))
+      fail_msg("bit %zu", bit);
     file[bit / 8] ^= (uint8_t)(1u << bit % 8);
   }
   for (size_t len = 0; len <= n + 64; len++)
-    assert_int_equal(at_cache_entry_read((at_bytes){file, len}, &k, &x), len == n);
+    assert_int_equal(at_cache_entry_read((at_bytes){file, len}, &k, &x),
+                     len == n);
 }
 
 // What may stand in an entry's place.
-static void put_plain(const char *p) { close(open(p, O_WRONLY | O_CREAT, 0600)); }
+static void put_plain(const char *p) {
+  close(open(p, O_WRONLY | O_CREAT, 0600));
+}
 static void put_fifo(const char *p) { assert_int_equal(mkfifo(p, 0600), 0); }
 static void put_folder(const char *p) { assert_int_equal(mkdir(p, 0700), 0); }
 static void put_full_folder(const char *p) {
@@ -120,11 +126,14 @@ static void put_link(const char *p) {
   assert_int_equal(symlink(real, p), 0);
 }
 static void put_loop(const char *p) { assert_int_equal(symlink(p, p), 0); }
-static void put_device(const char *p) { assert_int_equal(symlink("/dev/zero", p), 0); }
+static void put_device(const char *p) {
+  assert_int_equal(symlink("/dev/zero", p), 0);
+}
 
 static void what_is_no_entry_is_replaced(void **state) {
-  void (*const puts[])(const char *) = {put_plain, put_fifo, put_folder, put_full_folder,
-                                        put_link,  put_loop, put_device};
+  void (*const puts[])(const char *) = {put_plain,       put_fifo, put_folder,
+                                        put_full_folder, put_link, put_loop,
+                                        put_device};
   for (size_t i = 0; i < AT_LEN(puts); i++) {
     at_cache_key k = key_of(100 + i);
     puts[i](path_of(&k));
@@ -136,7 +145,8 @@ static void what_is_no_entry_is_replaced(void **state) {
   }
 }
 
-// An entry that others may write, or that another user owns, is not this user's.
+// An entry that others may write, or that another user owns, is not this
+// user's.
 static void others_files_are_not_read(void **state) {
   at_cache_key k = key_of(1);
   at_cache_put(&k, false, g_executable);
@@ -229,8 +239,8 @@ static void write_full_disk(void) {
 }
 
 static void a_disk_that_refuses_costs_nothing(void **state) {
-  void (*const bodies[])(void) = {write_past_limit, write_without_files, write_nowhere,
-                                  write_full_disk};
+  void (*const bodies[])(void) = {write_past_limit, write_without_files,
+                                  write_nowhere, write_full_disk};
   for (size_t i = 0; i < AT_LEN(bodies); i++)
     if (in_child(bodies[i])) fail_msg("case %zu", i);
   assert_int_equal(num_files(".tmp"), 0);
@@ -277,10 +287,13 @@ static void writers_share_a_folder(void **state) {
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(an_entry_comes_back),       TEST(damage_is_not_there),
-      TEST(what_is_no_entry_is_replaced), TEST(others_files_are_not_read),
-      TEST(the_least_used_go),         TEST(a_disk_that_refuses_costs_nothing),
-      TEST(killed_writers_leave_nothing), TEST(writers_share_a_folder)};
+  const struct CMUnitTest tests[] = {TEST(an_entry_comes_back),
+                                     TEST(damage_is_not_there),
+                                     TEST(what_is_no_entry_is_replaced),
+                                     TEST(others_files_are_not_read),
+                                     TEST(the_least_used_go),
+                                     TEST(a_disk_that_refuses_costs_nothing),
+                                     TEST(killed_writers_leave_nothing),
+                                     TEST(writers_share_a_folder)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-#include "compile/on_tiles.h"
 #include "compile/compile.h"
+#include "compile/on_tiles.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,10 +19,10 @@
 #include "compile/places.h"
 #include "compile/settings.h"
 #include "compile/sharding.h"
-#include "compile/stablehlo.h"
 #include "compile/sparse.h"
-#include "cost/count.h"
+#include "compile/stablehlo.h"
 #include "compile/steps.h"
+#include "cost/count.h"
 #include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -46,7 +46,7 @@ typedef struct job {
   const at_mmodule *mlir;  // NULL: the program is hlo text or a proto
   bool is_proto;
   at_hloproto_form form;
-  at_places places;        // of mlir
+  at_places places;  // of mlir
   at_module *module;
   at_map choices;
   at_plan plan;
@@ -59,8 +59,8 @@ typedef struct job {
 // ---- Dumps
 static void write_dump(job *j, const char *stage, at_str text) {
   char path[4096];
-  int n = snprintf(path, sizeof path, "%s/%s.%02d.%s", j->dump_dir, j->dump_prefix,
-                   j->dumps++, stage);
+  int n = snprintf(path, sizeof path, "%s/%s.%02d.%s", j->dump_dir,
+                   j->dump_prefix, j->dumps++, stage);
   FILE *f = n > 0 && (size_t)n < sizeof path ? fopen(path, "w") : NULL;
   if (!f) return;
   fwrite(text.ptr, 1, text.len, f);
@@ -81,14 +81,17 @@ static void dump_module(void *user, const char *pass, const at_module *m) {
 
 // ---- Front
 static at_status check_request(const job *j) {
-  int64_t replicas = j->module->num_replicas, partitions = j->module->num_partitions;
+  int64_t replicas = j->module->num_replicas,
+          partitions = j->module->num_partitions;
   int64_t devices;
   if (replicas < 1 || partitions < 1 ||
-      __builtin_mul_overflow(replicas, partitions, &devices) || devices > AT_MAX_DEVICES)
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "a program over %lld replicas x %lld partitions: 1 to %d devices are "
-                   "possible",
-                   (long long)replicas, (long long)partitions, AT_MAX_DEVICES);
+      __builtin_mul_overflow(replicas, partitions, &devices) ||
+      devices > AT_MAX_DEVICES)
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "a program over %lld replicas x %lld partitions: 1 to %d devices are "
+        "possible",
+        (long long)replicas, (long long)partitions, AT_MAX_DEVICES);
   return AT_OK;
 }
 
@@ -97,8 +100,8 @@ static bool allowed(const bool *list, uint32_t n, uint32_t i) {
   return n == 1 ? list[0] : i < n && list[i];
 }
 
-// Results that state no sharding may get one: as JAX asks, and as Shardy does where
-// a request says nothing of them.
+// Results that state no sharding may get one: as JAX asks, and as Shardy does
+// where a request says nothing of them.
 static void open_results(at_module *m) {
   for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
     m->results[i].open = !m->results[i].sharding;
@@ -114,8 +117,9 @@ static void apply_request(job *j) {
   m->num_replicas = r->num_replicas;
   m->num_partitions = r->num_partitions;
   for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
-    m->params[i].open = allowed(r->allow_spmd_sharding_propagation_to_parameters,
-                                r->num_allow_parameters, i);
+    m->params[i].open =
+        allowed(r->allow_spmd_sharding_propagation_to_parameters,
+                r->num_allow_parameters, i);
   if (r->use_shardy && !r->num_allow_output) {
     open_results(m);
     return;
@@ -136,7 +140,8 @@ static at_status read_program(job *j) {
   apply_request(j);
   AT_TRY(at_layouts_settle(j->module));
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
-           j->module->name ? j->module->name : "module", (unsigned)j->key.program.h[0]);
+           j->module->name ? j->module->name : "module",
+           (unsigned)j->key.program.h[0]);
   for (char *p = j->dump_prefix; *p; p++)
     if (*p == '/') *p = '_';
   return check_request(j);
@@ -199,14 +204,15 @@ static at_status before_fuse(at_module *m) {
 }
 
 static at_status optimise(job *j) {
-  at_pass_options o = {.fuse = true,
-                       .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
-                       .placements = j->placements,
-                       .small_products = !j->shown,
-                       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
-                       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
-                       .sparse_cores = at_sparse_cores(),
-                       .before_fuse = before_fuse};
+  at_pass_options o = {
+      .fuse = true,
+      .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
+      .placements = j->placements,
+      .small_products = !j->shown,
+      .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
+      .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
+      .sparse_cores = at_sparse_cores(),
+      .before_fuse = before_fuse};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
@@ -220,7 +226,8 @@ static at_status optimise(job *j) {
 }
 
 // ---- Machines of tiles
-// The program once more, as it came: its layout on the tiles, cycles and memory.
+// The program once more, as it came: its layout on the tiles, cycles and
+// memory.
 static at_status lay_on_tiles(job *j) {
   at_tiles_machine machine;
   if (!at_on_tiles(at_config_text(AT_CONFIG_TARGET), &machine)) return AT_OK;
@@ -234,7 +241,8 @@ static at_status lay_on_tiles(job *j) {
     at_strbuf program = {0};
     at_status st = at_hlo_print(m, &program);
     if (at_ok(st))
-      st = at_on_tiles_wrap(kept, at_strbuf_str(&program), j->arena, &j->module);
+      st =
+          at_on_tiles_wrap(kept, at_strbuf_str(&program), j->arena, &j->module);
     at_strbuf_free(&program);
     AT_TRY(st);
   }
@@ -250,7 +258,8 @@ static at_status lay_on_tiles(job *j) {
 }
 
 // ---- Back
-static bool can_alias(void *user, const at_node *n, uint32_t result, uint32_t operand) {
+static bool can_alias(void *user, const at_node *n, uint32_t result,
+                      uint32_t operand) {
   return at_steps_can_alias(user, n, result, operand);
 }
 
@@ -263,8 +272,9 @@ static at_status place(job *j) {
   return j->verify ? at_plan_verify(j->module, &j->plan) : AT_OK;
 }
 
-static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v, const at_io_info *info,
-                          int32_t alias, uint64_t *bytes) {
+static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v,
+                          const at_io_info *info, int32_t alias,
+                          uint64_t *bytes) {
   at_xio io = {.alias = alias, .slot = at_plan_slot(&j->plan, v)};
   AT_TRY(at_writer_type(w, at_value_type(v), &io.type));
   if (info) {
@@ -276,8 +286,9 @@ static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v, const
   }
   if (j->module->num_partitions > 1) {
     const char *sharding;
-    AT_TRY(at_sharding_hlo_text(info ? info->sharding : NULL, j->module->mesh_text,
-                                at_value_type(v)->rank, j->arena, &sharding));
+    AT_TRY(at_sharding_hlo_text(info ? info->sharding : NULL,
+                                j->module->mesh_text, at_value_type(v)->rank,
+                                j->arena, &sharding));
     AT_TRY(at_writer_string(w, at_str_of(sharding), &io.sharding));
   }
   *bytes += at_type_bytes(at_value_type(v));
@@ -292,13 +303,15 @@ static at_status write_ios(job *j, at_writer *w, at_xheader *h) {
     at_value v = {c->params[i], 0};
     AT_TRY(write_io(j, w, AT_XS_INPUTS, v, info, info ? info->alias : -1,
                     &h->host_argument_bytes));
-    if (info && info->alias >= 0) h->alias_bytes += at_type_bytes(at_value_type(v));
+    if (info && info->alias >= 0)
+      h->alias_bytes += at_type_bytes(at_value_type(v));
   }
   int32_t *takers;
   AT_TRY(at_donation_takers(m, j->arena, &takers));
   for (uint32_t r = 0; r < c->num_results; r++)
-    AT_TRY(write_io(j, w, AT_XS_OUTPUTS, c->results[r], m->results ? &m->results[r] : NULL,
-                    takers[r], &h->output_bytes));
+    AT_TRY(write_io(j, w, AT_XS_OUTPUTS, c->results[r],
+                    m->results ? &m->results[r] : NULL, takers[r],
+                    &h->output_bytes));
   return AT_OK;
 }
 
@@ -308,7 +321,8 @@ static at_status write_code(job *j, at_writer *w) {
   for (uint32_t i = 0; i < o.num_objects; i++) {
     AT_TRY(at_writer_align(w, AT_XS_CODE, 64));
     at_xobject x = {w->sections[AT_XS_CODE].len, o.objects[i].len};
-    AT_TRY(at_writer_append(w, AT_XS_CODE, o.objects[i].ptr, o.objects[i].len, NULL));
+    AT_TRY(at_writer_append(w, AT_XS_CODE, o.objects[i].ptr, o.objects[i].len,
+                            NULL));
     AT_TRY(at_writer_append(w, AT_XS_OBJECTS, &x, 1, NULL));
   }
   for (uint32_t i = 0; i < o.num_kernels; i++) {
@@ -324,10 +338,15 @@ static at_status write_costs(at_writer *w, const at_count *c, double ns,
                              const at_tiles_plan *tiles) {
   double cycles = tiles ? (double)tiles->cycles : 0;
   if (tiles) ns = cycles / tiles->machine->clock_hz * 1e9;
-  const struct { const char *name; double value; } rows[] = {
-      {"flops", c->flops}, {"transcendentals", c->transcendentals},
-      {"bytes accessed", c->bytes_accessed}, {"optimal_seconds", ns * 1e-9},
-      {"tile cycles", cycles}, {"tile peak bytes", tiles ? (double)tiles->peak_bytes : 0}};
+  const struct {
+    const char *name;
+    double value;
+  } rows[] = {{"flops", c->flops},
+              {"transcendentals", c->transcendentals},
+              {"bytes accessed", c->bytes_accessed},
+              {"optimal_seconds", ns * 1e-9},
+              {"tile cycles", cycles},
+              {"tile peak bytes", tiles ? (double)tiles->peak_bytes : 0}};
   for (size_t i = 0; i < AT_LEN(rows) - (tiles ? 0 : 2); i++) {
     at_xproperty p = {.value = rows[i].value};
     AT_TRY(at_writer_string(w, at_str_of(rows[i].name), &p.name));
@@ -348,13 +367,19 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
   at_count cost = at_count_of(j->module);
   AT_TRY(at_core_spread(j->module, j->arena));
   AT_TRY(place(j));
-  at_cg_target target = {.cpu_features = j->cpu, .threads = j->threads, .opt_level = 2, .verify = j->verify};
+  at_cg_target target = {.cpu_features = j->cpu,
+                         .threads = j->threads,
+                         .opt_level = 2,
+                         .verify = j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));
   at_spinput_limits limits = {0};
   if (*j->sparse.max_ids_file)
-    AT_TRY(at_spinput_limits_load(j->sparse.max_ids_file, j->sparse.estimate_max_ids, j->arena,
-                                  &limits));
-  at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
+    AT_TRY(at_spinput_limits_load(
+        j->sparse.max_ids_file, j->sparse.estimate_max_ids, j->arena, &limits));
+  at_emit_steps e = {.w = &w,
+                     .cg = j->cg,
+                     .plan = &j->plan,
+                     .arena = j->arena,
                      .choices = j->choices,
                      .native.text = nests,
                      .num_devices = (uint32_t)(j->module->num_replicas *
@@ -363,8 +388,8 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
                      .limits = &limits,
                      .places = j->mlir ? &j->places : NULL};
   uint64_t sparse_bytes;
-  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, &limits, j->arena,
-                              &sparse_bytes));
+  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, &limits,
+                              j->arena, &sparse_bytes));
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
   AT_TRY(at_core_finish(&e));
@@ -372,8 +397,8 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
   AT_TRY(write_costs(&w, &cost, e.ns, j->tiles));
   h.temp_bytes = at_align_up(j->plan.temp_bytes + e.scratch_bytes, 64);
   h.sparse_bytes = sparse_bytes;
-  h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes + h.temp_bytes +
-                 sparse_bytes;
+  h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes +
+                 h.temp_bytes + sparse_bytes;
   h.has_effects = e.has_effects;
   h.estimated_ns = e.ns;
   return at_writer_finish(&w, &h, out);
@@ -387,19 +412,25 @@ static void add_request(const job *j, at_digest *d) {
   at_digest_add_u64(d, (uint64_t)r->num_replicas);
   at_digest_add_u64(d, (uint64_t)r->num_partitions);
   at_digest_add_u64(d, r->use_shardy);
-  at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_parameters,
-                              r->num_allow_parameters});
-  at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_output,
-                              r->num_allow_output});
+  at_digest_add(
+      d, (at_bytes){
+             (const uint8_t *)r->allow_spmd_sharding_propagation_to_parameters,
+             r->num_allow_parameters});
+  at_digest_add(
+      d,
+      (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_output,
+                 r->num_allow_output});
 }
 
-// The program and its options by what they mean: clients write the same options in
-// another order in every process, and locations differ from folder to folder.
+// The program and its options by what they mean: clients write the same options
+// in another order in every process, and locations differ from folder to
+// folder.
 static at_status read_meaning(job *j) {
   at_digest *d = &j->meaning;
   *d = at_digest_start(0);
   add_request(j, d);
-  if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len}, "hlo module"))
+  if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len},
+                    "hlo module"))
     return at_digest_add(d, j->program), AT_OK;
   j->is_proto = j->form != AT_HLOPROTO_UNKNOWN || at_hloproto_is(j->program);
   if (j->is_proto) {
@@ -411,8 +442,8 @@ static at_status read_meaning(job *j) {
   j->mlir = m;
   AT_TRY(at_places_read(&j->places, m, j->arena, d));
   j->key.places = j->places.said;
-  // The program of a machine of tiles is kept as text, locations and all; so are the
-  // places that checks of NaNs name.
+  // The program of a machine of tiles is kept as text, locations and all; so
+  // are the places that checks of NaNs name.
   j->places.bound = at_on_tiles_runs() || at_config_has(AT_WORD_CHECK_NAN);
   return AT_OK;
 }
@@ -429,7 +460,8 @@ static at_status make_key(job *j) {
 }
 
 // `a`: where everything lives; the caller's.
-static at_status start(job *j, at_bytes program, const at_compile_options *o, at_arena *a) {
+static at_status start(job *j, at_bytes program, const at_compile_options *o,
+                       at_arena *a) {
   *j = (job){.arena = a, .program = program, .has_request = o->request.len > 0};
   static const at_hloproto_form forms[] = {
       [AT_PROGRAM_ANY] = AT_HLOPROTO_UNKNOWN,
@@ -493,12 +525,16 @@ static at_status compile(job *j, at_bytes *out) {
 static void tell(at_bytes x, bool cached, uint64_t start_ns) {
   if (!at_log_on(AT_LOG_INFO)) return;
   const at_xheader *h = (const at_xheader *)x.ptr;
-  const char *name = (const char *)x.ptr + h->sections[AT_XS_STRINGS].offset + h->name;
+  const char *name =
+      (const char *)x.ptr + h->sections[AT_XS_STRINGS].offset + h->name;
   at_compile_counts c = at_compile_count();
-  at_log(AT_LOG_INFO, "%.200s %s in %.1f ms; so far %llu compiled, %llu from the cache, "
-         "%llu LLVM modules", name, cached ? "came from the cache" : "was compiled",
-         (double)(at_clock_ns() - start_ns) * 1e-6, (unsigned long long)c.programs,
-         (unsigned long long)c.cached, (unsigned long long)c.modules);
+  at_log(AT_LOG_INFO,
+         "%.200s %s in %.1f ms; so far %llu compiled, %llu from the cache, "
+         "%llu LLVM modules",
+         name, cached ? "came from the cache" : "was compiled",
+         (double)(at_clock_ns() - start_ns) * 1e-6,
+         (unsigned long long)c.programs, (unsigned long long)c.cached,
+         (unsigned long long)c.modules);
 }
 
 // A part that is missing because memory was, although each step went well.
@@ -523,7 +559,8 @@ static at_status compile_here(at_bytes program, const at_compile_options *o,
     st = whole(&j, compile(&j, &x));
   // What was said of a program is said again next time.
   caches &= at_log_warnings() == warnings;
-  if (!st.err && !cached && caches) at_cache_put(&j.key, j.mlir && !j.places.bound, x);
+  if (!st.err && !cached && caches)
+    at_cache_put(&j.key, j.mlir && !j.places.bound, x);
   end(&j);
   at_cpu_fp_restore(modes);
   if (st.err) {
@@ -534,7 +571,8 @@ static at_status compile_here(at_bytes program, const at_compile_options *o,
   return *out = x, AT_OK;
 }
 
-// A compile and what it works on, which outlive the caller where that goes away.
+// A compile and what it works on, which outlive the caller where that goes
+// away.
 typedef struct compile_call {
   at_bytes program;
   at_compile_options options;
@@ -555,14 +593,16 @@ static void drop_call(void *arg) {
   free(c);
 }
 
-at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
+at_status at_compile(at_bytes program, const at_compile_options *o,
+                     at_bytes *out) {
   AT_TRY(at_cpu_check());
   size_t copied = at_add(program.len, o->request.len);
   compile_call *c = malloc(at_add(sizeof *c, copied));
   if (!c) return AT_NO_MEMORY("the program");
   *c = (compile_call){.program = program, .options = *o};
   if (program.len) memcpy(c->own, program.ptr, program.len);
-  if (o->request.len) memcpy(c->own + program.len, o->request.ptr, o->request.len);
+  if (o->request.len)
+    memcpy(c->own + program.len, o->request.ptr, o->request.len);
   c->program.ptr = c->own;
   c->options.request.ptr = c->own + program.len;
   at_apart_job job = {run_call, drop_call, c, o->interrupted};
@@ -586,13 +626,15 @@ static at_status optimise_plainly(job *j) {
 }
 
 // For clients that show what libtpu would: fusions, layouts, the schedule.
-static at_status write_xla(job *j, const at_compile_options *o, at_strbuf *out) {
+static at_status write_xla(job *j, const at_compile_options *o,
+                           at_strbuf *out) {
   const at_machine *machine;
   at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
   size_t n = 0;
   while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
-  bool is_chip = !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
-                 !strcmp(machine->platform, "tpu");
+  bool is_chip =
+      !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
+      !strcmp(machine->platform, "tpu");
   at_hloproto_write_options w = {.tiles = is_chip,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
@@ -609,7 +651,8 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
     return at_mlir_print(j->mlir, &o, out);
   }
   AT_TRY(read_program(j));
-  if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);
+  if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR)
+    return at_hlo_print(j->module, out);
   if (s == AT_STAGE_STABLEHLO) {
     AT_TRY(optimise_plainly(j));
     AT_TRY(at_core_fuse(j->module));
@@ -621,15 +664,16 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;
   AT_TRY(write_executable(j, s == AT_STAGE_NEST ? out : NULL, &x));
-  at_status st = s == AT_STAGE_NEST    ? at_strbuf_status(out)
-                 : s == AT_STAGE_STEPS ? at_steps_print(x, out)
-                                     : at_cg_print(j->cg, s == AT_STAGE_ASM, out);
+  at_status st = s == AT_STAGE_NEST ? at_strbuf_status(out)
+                 : s == AT_STAGE_STEPS
+                     ? at_steps_print(x, out)
+                     : at_cg_print(j->cg, s == AT_STAGE_ASM, out);
   free((void *)x.ptr);
   return st;
 }
 
-at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
-                          at_strbuf *out) {
+at_status at_compile_dump(at_bytes program, const at_compile_options *o,
+                          at_stage s, at_strbuf *out) {
   job j;
   at_status st = start(&j, program, o, at_arena_create());
   if (!st.err) st = whole(&j, dump_stage(&j, o, s, out));
@@ -642,7 +686,8 @@ static void drop_views(const job *j, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
     if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE)
-      for (uint32_t r = 0; r < n->num_regions; r++) drop_views(j, n->regions[r]);
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        drop_views(j, n->regions[r]);
     at_value v = {n, 0};
     if (n->op != AT_OP_COPY || at_node_literal(n->operands[0].node) ||
         at_plan_slot(&j->plan, v) != at_plan_slot(&j->plan, n->operands[0]))
@@ -652,8 +697,8 @@ static void drop_views(const job *j, at_comp *c) {
   }
 }
 
-at_status at_compile_module(at_bytes program, const at_compile_options *o, at_plan *plan,
-                            at_arena *a, at_module **out) {
+at_status at_compile_module(at_bytes program, const at_compile_options *o,
+                            at_plan *plan, at_arena *a, at_module **out) {
   job j;
   AT_TRY(start(&j, program, o, a));
   AT_TRY(read_program(&j));

@@ -239,7 +239,8 @@ static at_status describe_window(const at_mosaic_kernel *k,
   x->pipeline = w->buffers == 1 ? AT_CORE_SYNCHRONOUS : AT_CORE_DOUBLE;
   if (w->kind == AT_MWIN_WHOLE) return AT_OK;
   if (x->space == AT_CORE_SEM)
-    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a window of semaphores", k->name);
+    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a window of semaphores",
+                   k->name);
   x->window = w->kind == AT_MWIN_BLOCKED ? AT_CORE_BLOCKED : AT_CORE_ELEMENT;
   x->kernel = index;
   if (w->whole.rank != w->bounds.rank)
@@ -263,8 +264,7 @@ static at_status append_location(at_emit_steps *e, const at_mloc *loc,
   at_place_text t;
   at_status st = at_place_text_of(loc, at_str_of(op), &t);
   at_xlocation l = {.line = t.line, .column = t.column, .place = AT_NO_PLACE};
-  if (at_ok(st))
-    st = at_writer_string(e->w, at_strbuf_str(&t.op), &l.op);
+  if (at_ok(st)) st = at_writer_string(e->w, at_strbuf_str(&t.op), &l.op);
   at_strbuf_free(&t.op);
   AT_TRY(st);
   AT_TRY(at_writer_string(e->w, at_str_of(t.file), &l.file));
@@ -380,10 +380,11 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
                              const at_node *call, uint32_t index,
                              uint32_t *out) {
   const at_mosaic_program *p = &k->programs[index];
-  at_mosaic_code_options o = {.check = at_core_is_checked(),
-                              .check_nan = at_config_has(AT_WORD_CHECK_NAN),
-                              .exact_dots = at_config_word(AT_CONFIG_NUMERICS) ==
-                                            AT_WORD_NUMERICS_EXACT};
+  at_mosaic_code_options o = {
+      .check = at_core_is_checked(),
+      .check_nan = at_config_has(AT_WORD_CHECK_NAN),
+      .exact_dots =
+          at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_EXACT};
   uses u;
   AT_TRY(scan(p, e->arena, &u));
   at_mosaic_code *code;
@@ -429,10 +430,11 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   const at_node *call = at_core_kernel_of(n);
   AT_TRY(read_kernel(e->arena, call, &k));
   if (k->symbolic)
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "kernel %s was exported for symbolic shapes, and some of its "
-                   "sizes depend on what is known at run time",
-                   k->name);
+    return AT_FAIL(
+        AT_UNIMPLEMENTED,
+        "kernel %s was exported for symbolic shapes, and some of its "
+        "sizes depend on what is known at run time",
+        k->name);
   at_status admitted = at_mosaic_admit(
       k, at_str_of(at_config_text(AT_CONFIG_TARGET)), e->num_devices);
   if (admitted.err) return n->loc ? name_call(admitted, n) : admitted;

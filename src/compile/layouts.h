@@ -8,8 +8,8 @@
 
 // Chooses what was left open ("auto"): arguments are held in the order in which
 // the chip's tiles pad least; a result that is a transpose keeps the
-// order in memory of what it transposes. A result behind a layout constraint has
-// the constraint's. `m` is as import leaves it.
+// order in memory of what it transposes. A result behind a layout constraint
+// has the constraint's. `m` is as import leaves it.
 at_status at_layouts_settle(at_module *m);
 // Whether parameter p and result r are held alike, so that one may take the
 // other's memory.

@@ -20,12 +20,13 @@ typedef struct watcher {
 
 static bool is_floating(at_value v) {
   at_dtype t = at_value_type(v)->dtype;
-  return (at_is_float(t) || at_is_complex(t)) && at_type_is_static(at_value_type(v));
+  return (at_is_float(t) || at_is_complex(t)) &&
+         at_type_is_static(at_value_type(v));
 }
 
-// Moves values about, or runs regions: makes no value of its own. What collectives
-// bring is the other device's to tell (sums: add_sum); kernels and SparseCore calls have checks of
-// theirs.
+// Moves values about, or runs regions: makes no value of its own. What
+// collectives bring is the other device's to tell (sums: add_sum); kernels and
+// SparseCore calls have checks of theirs.
 static bool makes_none(const at_node *n) {
   if (at_mosaic_is_call(n) || at_sparse_is_call(n)) return true;
   switch (n->op) {
@@ -54,14 +55,15 @@ at_status at_nan_refuse(const at_module *m) {
   AT_VEC(const at_comp *) open = {0};
   at_arena *a = m->arena;
   if (!at_vec_push(a, &open, m->entry)) return AT_NO_MEMORY("regions");
-  for (size_t i = 0; i < open.len; i++)
-    AT_FOR_NODES(n, open.ptr[i]) {
+  for (size_t i = 0; i < open.len; i++) AT_FOR_NODES(n, open.ptr[i]) {
       if (n->op == AT_OP_CUSTOM_CALL &&
           at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), AT_NAN_TARGET))
-        return AT_FAIL(AT_INVALID_ARGUMENT, "the custom call " AT_NAN_TARGET
+        return AT_FAIL(AT_INVALID_ARGUMENT,
+                       "the custom call " AT_NAN_TARGET
                        " is the compiler's own: a program cannot have it");
       for (uint32_t r = 0; r < n->num_regions; r++)
-        if (!at_vec_push(a, &open, n->regions[r])) return AT_NO_MEMORY("regions");
+        if (!at_vec_push(a, &open, n->regions[r]))
+          return AT_NO_MEMORY("regions");
     }
   return AT_OK;
 }
@@ -70,7 +72,8 @@ static at_status id_of(watcher *w, at_value v, uint32_t *out) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&w->ids, at_value_type(v)));
   if (!*place) {
-    if (!at_vec_push(w->arena, &w->values, v) || !at_vec_push(w->arena, &w->sites, 0u))
+    if (!at_vec_push(w->arena, &w->values, v) ||
+        !at_vec_push(w->arena, &w->sites, 0u))
       return AT_NO_MEMORY("values to watch");
     *place = (void *)(uintptr_t)w->values.len;
   }
@@ -78,12 +81,14 @@ static at_status id_of(watcher *w, at_value v, uint32_t *out) {
   return AT_OK;
 }
 
-static at_status add_call(watcher *w, at_comp *c, at_node *before, const at_value *operands,
-                          uint32_t n, at_str config, const at_type *result, const at_loc *loc,
+static at_status add_call(watcher *w, at_comp *c, at_node *before,
+                          const at_value *operands, uint32_t n, at_str config,
+                          const at_type *result, const at_loc *loc,
                           at_node **out) {
-  at_attr attrs[] = {{.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR(AT_NAN_TARGET)},
-                     {.id = AT_ATTR_BACKEND_CONFIG},
-                     {.id = AT_ATTR_HAS_SIDE_EFFECT, .i = 1}};
+  at_attr attrs[] = {
+      {.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR(AT_NAN_TARGET)},
+      {.id = AT_ATTR_BACKEND_CONFIG},
+      {.id = AT_ATTR_HAS_SIDE_EFFECT, .i = 1}};
   at_type none = {0};
   AT_TRY_ALLOC(attrs[1].s.ptr, at_arena_str(w->arena, config));
   attrs[1].s.len = config.len;
@@ -105,8 +110,8 @@ static void put_arrays(at_strbuf *b, const at_value *v, uint32_t n) {
 }
 
 // ---- Sites
-// What the program calls it: "psum", the last part of "jit(f)/jit(main)/div"; else
-// its op, which may be another since it was simplified.
+// What the program calls it: "psum", the last part of "jit(f)/jit(main)/div";
+// else its op, which may be another since it was simplified.
 static void put_name(at_strbuf *b, const at_node *n) {
   const char *name = n->loc && n->loc->name ? n->loc->name : "";
   const char *last = strrchr(name, '/');
@@ -118,7 +123,8 @@ static void put_name(at_strbuf *b, const at_node *n) {
     at_strbuf_addz(b, at_op_text(n->op));
 }
 
-// A line of the table. Names may hold whatever; tabs and ends of lines are ours.
+// A line of the table. Names may hold whatever; tabs and ends of lines are
+// ours.
 static at_status put_row(watcher *w, const at_node *n) {
   at_strbuf row = {0};
   put_name(&row, n);
@@ -145,7 +151,8 @@ typedef struct site {
 static at_status add_site(watcher *w, const site *s) {
   at_value *v;
   uint32_t count = 1, results, id;
-  AT_TRY_ALLOC(v, at_new(w->arena, at_value, s->num_results + s->num_operands + 1));
+  AT_TRY_ALLOC(
+      v, at_new(w->arena, at_value, s->num_results + s->num_operands + 1));
   v[0] = w->record;
   for (uint32_t r = 0; r < s->num_results; r++) {
     if (!is_floating(s->results[r])) continue;
@@ -162,7 +169,8 @@ static at_status add_site(watcher *w, const site *s) {
   at_node *call, *n = s->node;
   at_status st = at_strbuf_status(&b);
   if (at_ok(st))
-    st = add_call(w, n->parent, n->next, v, count, at_strbuf_str(&b), NULL, n->loc, &call);
+    st = add_call(w, n->parent, n->next, v, count, at_strbuf_str(&b), NULL,
+                  n->loc, &call);
   at_strbuf_free(&b);
   return at_ok(st) ? put_row(w, n) : st;
 }
@@ -171,7 +179,11 @@ static at_status add_op(watcher *w, at_node *n) {
   at_value *v;
   AT_TRY_ALLOC(v, at_new(w->arena, at_value, n->num_results));
   for (uint32_t r = 0; r < n->num_results; r++) v[r] = (at_value){n, r};
-  site s = {n, v, n->operands, n->num_results, n->num_operands,
+  site s = {n,
+            v,
+            n->operands,
+            n->num_results,
+            n->num_operands,
             at_op_is(n->op, AT_ELEMENTWISE)};
   return add_site(w, &s);
 }
@@ -182,25 +194,32 @@ static bool sums(const at_node *n) {
 }
 
 // x where it is NaN, else 0.
-static at_status put_marks(watcher *w, at_node *before, at_value x, at_value *out) {
+static at_status put_marks(watcher *w, at_node *before, at_value x,
+                           at_value *out) {
   at_type t = *at_value_type(x);
   const at_literal *zero;
   at_attr attrs[] = {{.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_NE},
                      {.id = AT_ATTR_COMPARE_TYPE, .i = AT_CMP_FLOAT}};
   at_value v[] = {x, x, {0}};
-  at_node_desc d = {.op = AT_OP_COMPARE, .operands = v, .num_operands = 2, .attrs = attrs,
-                    .num_attrs = AT_LEN(attrs), .loc = before->loc};
+  at_node_desc d = {.op = AT_OP_COMPARE,
+                    .operands = v,
+                    .num_operands = 2,
+                    .attrs = attrs,
+                    .num_attrs = AT_LEN(attrs),
+                    .loc = before->loc};
   at_node *differs;
-  AT_TRY(at_literal_make(w->arena, t, (const uint64_t[2]){0}, true, false, &zero));
+  AT_TRY(
+      at_literal_make(w->arena, t, (const uint64_t[2]){0}, true, false, &zero));
   AT_TRY(at_build(before->parent, before, &d, &differs));
   v[0] = (at_value){differs, 0};
   AT_TRY(at_build_constant(before->parent, before, zero, &v[2]));
-  return at_build_op(before->parent, before, AT_OP_SELECT, v, 3, before->loc, out);
+  return at_build_op(before->parent, before, AT_OP_SELECT, v, 3, before->loc,
+                     out);
 }
 
-// A sum over devices may make NaN itself. What it was given is elsewhere, so the NaNs
-// of its operands are summed once more, by themselves: an element that is NaN there
-// was given, and is for its device to tell.
+// A sum over devices may make NaN itself. What it was given is elsewhere, so
+// the NaNs of its operands are summed once more, by themselves: an element that
+// is NaN there was given, and is for its device to tell.
 static at_status add_sum(watcher *w, at_node *n) {
   at_value *given;
   at_comp **regions;
@@ -236,10 +255,12 @@ static at_status watch_all(watcher *w, at_comp *entry) {
       next = n->next;
       bool made = n == w->record.node;
       for (uint32_t r = 0; runs_regions(n) && r < n->num_regions; r++)
-        if ((n->op != AT_OP_WHILE || r == 1) && !at_vec_push(w->arena, &open, n->regions[r]))
+        if ((n->op != AT_OP_WHILE || r == 1) &&
+            !at_vec_push(w->arena, &open, n->regions[r]))
           return AT_NO_MEMORY("regions");
       bool floats = false;
-      for (uint32_t r = 0; r < n->num_results; r++) floats |= is_floating((at_value){n, r});
+      for (uint32_t r = 0; r < n->num_results; r++)
+        floats |= is_floating((at_value){n, r});
       if (floats && sums(n)) AT_TRY(add_sum(w, n));
       if (floats && !made && !makes_none(n)) AT_TRY(add_op(w, n));
     }
@@ -272,11 +293,13 @@ static at_status put_sources(watcher *w, at_strbuf *b, at_value v) {
       AT_TRY(put_source(w, b, n->regions[r]->results[v.index]));
     return AT_OK;
   }
-  for (uint32_t o = 0; o < n->num_operands; o++) AT_TRY(put_source(w, b, n->operands[o]));
+  for (uint32_t o = 0; o < n->num_operands; o++)
+    AT_TRY(put_source(w, b, n->operands[o]));
   return AT_OK;
 }
 
-// "results R id dtype:count...", the sites, then per value its site and sources.
+// "results R id dtype:count...", the sites, then per value its site and
+// sources.
 static at_status end(watcher *w, at_comp *c) {
   at_value *v;
   uint32_t count = 1, id;
@@ -324,13 +347,16 @@ at_status at_nan_watch(at_module *m) {
   if (at_ok(st)) {
     char config[32];
     int n = snprintf(config, sizeof config, "begin %u", w.num_sites);
-    at_attr a = {.id = AT_ATTR_BACKEND_CONFIG, .s = {at_arena_str(m->arena, (at_str){config, (size_t)n}), (size_t)n}};
+    at_attr a = {
+        .id = AT_ATTR_BACKEND_CONFIG,
+        .s = {at_arena_str(m->arena, (at_str){config, (size_t)n}), (size_t)n}};
     int64_t *dims = at_new(m->arena, int64_t, 1);
     if (!dims) st = AT_NO_MEMORY("a record of NaNs");
     if (dims) dims[0] = AT_NAN_HEAD + AT_NAN_WORDS * (int64_t)w.num_sites;
     begin->types[0].dims = dims;
     if (at_ok(st))
-      st = a.s.ptr ? at_node_set_attr(begin, a) : AT_NO_MEMORY("a record of NaNs");
+      st = a.s.ptr ? at_node_set_attr(begin, a)
+                   : AT_NO_MEMORY("a record of NaNs");
   }
   if (at_ok(st)) st = end(&w, c);
   at_strbuf_free(&w.table);

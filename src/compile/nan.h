@@ -9,8 +9,8 @@
 // elementwise ops, whole arrays for others. A NaN that a select leaves out,
 // that came in as an argument or that is written down as a constant is nobody's
 // mistake. Each device has a record of its own: what a collective brings is
-// told by the device that made it, as far as it reaches a result there; what a sum
-// over devices makes of operands without is told by each that receives it.
+// told by the device that made it, as far as it reaches a result there; what a
+// sum over devices makes of operands without is told by each that receives it.
 #ifndef ATOLL_COMPILE_NAN_H_
 #define ATOLL_COMPILE_NAN_H_
 

@@ -19,7 +19,8 @@ static bool is_nan(const array *a, uint64_t i) {
   at_dtype real = at_real_of(a->dtype);
   const uint8_t *p = a->data + i * at_dtype_bytes(a->dtype);
   return isnan(at_load_float(real, p)) ||
-         (real != a->dtype && isnan(at_load_float(real, p + at_dtype_bytes(real))));
+         (real != a->dtype &&
+          isnan(at_load_float(real, p + at_dtype_bytes(real))));
 }
 
 static bool has_nan(const array *a) {
@@ -35,7 +36,8 @@ static uint64_t number(const char **p) {
   return v;
 }
 
-static at_status read_arrays(const char **p, const void *const *data, uint32_t n, array **out) {
+static at_status read_arrays(const char **p, const void *const *data,
+                             uint32_t n, array **out) {
   *out = calloc(n + 1, sizeof **out);
   if (!*out) return AT_NO_MEMORY("arrays to watch");
   for (uint32_t i = 0; i < n; i++) {
@@ -46,7 +48,8 @@ static at_status read_arrays(const char **p, const void *const *data, uint32_t n
 }
 
 // Is there an element of r that is NaN where no operand's is?
-static bool is_origin(const array *r, const array *operands, uint32_t n, bool elementwise) {
+static bool is_origin(const array *r, const array *operands, uint32_t n,
+                      bool elementwise) {
   if (!elementwise) {
     for (uint32_t o = 0; o < n; o++)
       if (has_nan(&operands[o])) return false;
@@ -75,7 +78,9 @@ static at_status watch(const char *p, const void *const *args, uint32_t n) {
   for (uint32_t r = 0; r < results; r++) {
     if (!has_nan(&a[r])) continue;
     at[HELD] = 1;
-    if (at[ORIGIN_RUN] || !is_origin(&a[r], a + results, n - 1 - results, elementwise)) continue;
+    if (at[ORIGIN_RUN] ||
+        !is_origin(&a[r], a + results, n - 1 - results, elementwise))
+      continue;
     at[ORIGIN_RUN] = at[RUNS];
     at[ORIGIN_ORDER] = ++record[0];
   }
@@ -91,18 +96,24 @@ typedef struct ending {
   bool *seen;
 } ending;
 
-static at_status read_lines(const char *p, uint64_t sites, uint64_t values, ending *e) {
-  *e = (ending){calloc(sites + 1, sizeof(char *)), calloc(values + 1, sizeof(char *)),
-                calloc(values + 1, sizeof(uint32_t)), calloc(values + 1, sizeof(bool))};
-  if (!e->sites || !e->sources || !e->list || !e->seen) return AT_NO_MEMORY("the way of a NaN");
+static at_status read_lines(const char *p, uint64_t sites, uint64_t values,
+                            ending *e) {
+  *e = (ending){
+      calloc(sites + 1, sizeof(char *)), calloc(values + 1, sizeof(char *)),
+      calloc(values + 1, sizeof(uint32_t)), calloc(values + 1, sizeof(bool))};
+  if (!e->sites || !e->sources || !e->list || !e->seen)
+    return AT_NO_MEMORY("the way of a NaN");
   p = strchr(p, '\n');
-  for (uint64_t i = 0; p && i < sites; i++) e->sites[i] = p + 1, p = strchr(p + 1, '\n');
-  for (uint64_t i = 0; p && i < values; i++) e->sources[i] = p + 1, p = strchr(p + 1, '\n');
+  for (uint64_t i = 0; p && i < sites; i++)
+    e->sites[i] = p + 1, p = strchr(p + 1, '\n');
+  for (uint64_t i = 0; p && i < values; i++)
+    e->sources[i] = p + 1, p = strchr(p + 1, '\n');
   AT_ENSURE(p);
   return AT_OK;
 }
 
-// The site that first made one, of those from which it came to the value; -1: none.
+// The site that first made one, of those from which it came to the value; -1:
+// none.
 static int64_t follow(ending *e, const uint32_t *record, uint32_t value) {
   int64_t best = -1;
   uint32_t len = 0, order = UINT32_MAX;
@@ -111,7 +122,8 @@ static int64_t follow(ending *e, const uint32_t *record, uint32_t value) {
   for (uint32_t i = 0; i < len; i++) {
     const char *p = e->sources[e->list[i]];
     uint64_t site = number(&p);
-    const uint32_t *at = record + AT_NAN_HEAD + AT_NAN_WORDS * (site ? site - 1 : 0);
+    const uint32_t *at =
+        record + AT_NAN_HEAD + AT_NAN_WORDS * (site ? site - 1 : 0);
     if (site && !at[HELD]) continue;
     if (site && at[ORIGIN_RUN] && at[ORIGIN_ORDER] < order)
       best = (int64_t)site - 1, order = at[ORIGIN_ORDER];
@@ -123,15 +135,19 @@ static int64_t follow(ending *e, const uint32_t *record, uint32_t value) {
   return best;
 }
 
-static at_status report(const ending *e, const uint32_t *at, int64_t site, uint64_t result) {
+static at_status report(const ending *e, const uint32_t *at, int64_t site,
+                        uint64_t result) {
   const char *text = e->sites[site];
   int op = (int)strcspn(text, "\t"), place = (int)strcspn(text + op + 1, "\n");
   char run[64] = "";
   if (at[RUNS] > 1)
-    snprintf(run, sizeof run, ", first in run %u of %u", at[ORIGIN_RUN], at[RUNS]);
+    snprintf(run, sizeof run, ", first in run %u of %u", at[ORIGIN_RUN],
+             at[RUNS]);
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "result %llu has NaN, which %.*s made of operands without NaN%s\nat: %.*s",
-                 (unsigned long long)result, op, text, run, place, text + op + 1);
+                 "result %llu has NaN, which %.*s made of operands without "
+                 "NaN%s\nat: %.*s",
+                 (unsigned long long)result, op, text, run, place,
+                 text + op + 1);
 }
 
 // "RESULTS SITES VALUES dtype:count... result:value..." and the lines.
@@ -158,15 +174,17 @@ static at_status finish(const char *p, const void *const *args) {
   return st;
 }
 
-at_status at_nan_call(at_bytes config, const void *const *args, uint32_t num_args,
-                      void *const *results, uint32_t num_results) {
+at_status at_nan_call(at_bytes config, const void *const *args,
+                      uint32_t num_args, void *const *results,
+                      uint32_t num_results) {
   char *text = strndup((const char *)config.ptr, config.len);
   at_status st = AT_OK;
   const char *p = text;
   if (!text) return AT_NO_MEMORY("a check");
   if (!strncmp(p, "begin ", 6) && num_results == 1) {
     p += 6;
-    memset(results[0], 0, (AT_NAN_HEAD + AT_NAN_WORDS * number(&p)) * sizeof(uint32_t));
+    memset(results[0], 0,
+           (AT_NAN_HEAD + AT_NAN_WORDS * number(&p)) * sizeof(uint32_t));
   } else if (!strncmp(p, "watch ", 6) && num_args) {
     p += 6;
     st = watch(p, args, num_args);

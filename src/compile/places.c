@@ -12,8 +12,8 @@ static at_str digest_key(const at_digest *d) {
   return (at_str){(const char *)d, sizeof *d};
 }
 
-// What of a location has a say in the executable beyond files and lines: the names of
-// ops, and whether a file is known.
+// What of a location has a say in the executable beyond files and lines: the
+// names of ops, and whether a file is known.
 static at_status names_of(at_places *p, const at_mloc *l, at_digest *out) {
   const at_loc *loc;
   AT_TRY(at_import_loc(p->program, l, &p->sources, &loc));
@@ -39,7 +39,8 @@ static at_status add_names(at_places *p, const at_mloc *l, at_digest *io) {
   return AT_OK;
 }
 
-static at_status in_body_slot(at_places *p, const at_digest *said, void ***out) {
+static at_status in_body_slot(at_places *p, const at_digest *said,
+                              void ***out) {
   at_digest *key;
   *out = at_map_find(&p->in_bodies, digest_key(said));
   if (*out) return AT_OK;
@@ -48,7 +49,8 @@ static at_status in_body_slot(at_places *p, const at_digest *said, void ***out) 
   return AT_OK;
 }
 
-static at_status add_place(void *user, const void *of, const at_mloc *l, at_digest *io) {
+static at_status add_place(void *user, const void *of, const at_mloc *l,
+                           at_digest *io) {
   at_places *p = user;
   at_digest said;
   void **at;
@@ -61,21 +63,24 @@ static at_status add_place(void *user, const void *of, const at_mloc *l, at_dige
   else
     AT_TRY_ALLOC(at, at_map_put_ptr(&p->owners, of));
   if (*at) return AT_OK;
-  if (!at_vec_push(p->owners.arena, &p->list, l)) return AT_NO_MEMORY("locations");
+  if (!at_vec_push(p->owners.arena, &p->list, l))
+    return AT_NO_MEMORY("locations");
   *at = (void *)(uintptr_t)p->list.len;
   return AT_OK;
 }
 
 static bool is_kernel(const at_mop *op) {
   const at_mattr *name = at_mop_attr(op, "call_target_name");
-  return name && name->kind == AT_MATTR_STRING && at_str_is(name->str, "tpu_custom_call");
+  return name && name->kind == AT_MATTR_STRING &&
+         at_str_is(name->str, "tpu_custom_call");
 }
 
 static at_status add_program(at_places *p, const at_mop *op, at_digest *io);
 
-// A kernel's body is a program in bytecode, as base64: its meaning counts. One that
-// does not read counts as it stands, and is refused later.
-static at_status body_digest(at_places *p, const at_mattr *attr, at_digest *out) {
+// A kernel's body is a program in bytecode, as base64: its meaning counts. One
+// that does not read counts as it stands, and is refused later.
+static at_status body_digest(at_places *p, const at_mattr *attr,
+                             at_digest *out) {
   at_arena *a = p->owners.arena;
   at_str config = attr->str, text = {0};
   at_bytes body;
@@ -84,7 +89,8 @@ static at_status body_digest(at_places *p, const at_mattr *attr, at_digest *out)
   if (at_ok(st) && text.len) st = at_mlir_read(body, true, a, &m);
   if (at_status_code(st) == AT_RESOURCE_EXHAUSTED) return st;
   *out = at_digest_start(0);
-  if (at_code_take(st) || !text.len) return at_digest_add_str(out, config), AT_OK;
+  if (at_code_take(st) || !text.len)
+    return at_digest_add_str(out, config), AT_OK;
   size_t before = (size_t)(text.ptr - config.ptr), end = before + text.len;
   at_digest_add_str(out, (at_str){config.ptr, before});
   at_digest_add_str(out, (at_str){config.ptr + end, config.len - end});
@@ -94,11 +100,11 @@ static at_status body_digest(at_places *p, const at_mattr *attr, at_digest *out)
   return st;
 }
 
-static at_status add_attr(void *user, const at_mop *op, const at_mnamed *attr, at_digest *io,
-                          bool *done) {
+static at_status add_attr(void *user, const at_mop *op, const at_mnamed *attr,
+                          at_digest *io, bool *done) {
   at_places *p = user;
-  if (strcmp(attr->name, "backend_config") || attr->value->kind != AT_MATTR_STRING ||
-      !is_kernel(op))
+  if (strcmp(attr->name, "backend_config") ||
+      attr->value->kind != AT_MATTR_STRING || !is_kernel(op))
     return AT_OK;
   void **at = at_map_find_ptr(&p->bodies, attr->value);
   if (!at) {
@@ -121,7 +127,8 @@ static at_status add_program(at_places *p, const at_mop *op, at_digest *io) {
   return st;
 }
 
-at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a, at_digest *io) {
+at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a,
+                         at_digest *io) {
   *p = (at_places){.program = m,
                    .digests = at_map_in(a),
                    .sources = at_map_in(a),
@@ -143,7 +150,8 @@ void at_places_find(at_places *p, const void *of, uint32_t *out) {
   if (of) number_of(p, at_map_find_ptr(&p->owners, of), out);
 }
 
-at_status at_places_find_in_body(at_places *p, const at_mloc *l, uint32_t *out) {
+at_status at_places_find_in_body(at_places *p, const at_mloc *l,
+                                 uint32_t *out) {
   *out = AT_NO_PLACE;
   if (!l) return AT_OK;
   at_digest d;
@@ -171,7 +179,8 @@ typedef struct block {
 
 #define BAD(what) AT_FAIL(AT_INVALID_ARGUMENT, "malformed executable: %s", what)
 
-static at_status section(const block *x, at_xsection s, size_t each, void *out) {
+static at_status section(const block *x, at_xsection s, size_t each,
+                         void *out) {
   const at_xspan *span = &x->h->sections[s];
   if (span->offset % 8 || span->offset > x->b.len ||
       at_mul(span->count, each) > x->b.len - span->offset)
@@ -188,7 +197,8 @@ static at_status open_block(at_bytes b, at_arena *a, block *x) {
     return BAD("no header");
   AT_TRY(section(x, AT_XS_STRINGS, 1, &strings));
   uint64_t n = x->h->sections[AT_XS_STRINGS].count;
-  if (!n || n > UINT32_MAX || strings[0] || strings[n - 1]) return BAD("strings");
+  if (!n || n > UINT32_MAX || strings[0] || strings[n - 1])
+    return BAD("strings");
   at_strbuf_add(&x->strings, (at_str){strings, n});
   return at_strbuf_status(&x->strings);
 }
@@ -220,7 +230,8 @@ static at_status put_steps(at_places *p, block *x) {
     if (s[i].place == AT_NO_PLACE) continue;
     if (s[i].place >= p->list.len) return BAD("the place of a step");
     const at_loc *loc;
-    AT_TRY(at_import_loc(p->program, p->list.ptr[s[i].place], &p->sources, &loc));
+    AT_TRY(
+        at_import_loc(p->program, p->list.ptr[s[i].place], &p->sources, &loc));
     const at_loc *source = at_loc_source(loc);
     AT_TRY(put_string(x, at_str_of(source ? source->file : NULL), &s[i].file));
     s[i].line = source ? source->line : 0;
@@ -235,7 +246,8 @@ static at_status put_location(at_places *p, block *x, at_xlocation *l) {
   const char *was = x->strings.ptr + l->op, *end = strchr(was, ',');
   at_place_text t;
   at_status st = at_place_text_of(
-      p->list.ptr[l->place], (at_str){was, end ? (size_t)(end - was) : strlen(was)}, &t);
+      p->list.ptr[l->place],
+      (at_str){was, end ? (size_t)(end - was) : strlen(was)}, &t);
   if (at_ok(st)) st = put_string(x, at_str_of(t.file), &l->file);
   if (at_ok(st)) st = put_string(x, at_strbuf_str(&t.op), &l->op);
   l->line = t.line;
@@ -255,7 +267,8 @@ static at_status put_locations(at_places *p, block *x) {
 // The block with its grown strings, as a block of its own.
 static at_status close_block(const block *x, at_bytes *io) {
   if (x->strings.len == x->h->sections[AT_XS_STRINGS].count) return AT_OK;
-  size_t at = at_align_up(x->b.len, 64), all = at_align_up(at + x->strings.len, 64);
+  size_t at = at_align_up(x->b.len, 64),
+         all = at_align_up(at + x->strings.len, 64);
   uint8_t *p = aligned_alloc(64, all);
   if (!p) return AT_NO_MEMORY("executable");
   memcpy(p, x->b.ptr, x->b.len);

@@ -10,29 +10,36 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "compile/places.h"
 #include "base/config.h"
 #include "compile/compile.h"
-#include "compile/places.h"
 
-#define PROGRAM(a, b)                                                               \
-  "module @m { func.func @main(%arg0: tensor<64x64xf32>) -> tensor<64x64xf32> {\n"  \
-  "  %0 = stablehlo.dot_general %arg0, %arg0, contracting_dims = [1] x [0]"         \
-  " : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32> loc(" a ")\n"     \
-  "  %1 = \"stablehlo.sort\"(%0) ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"      \
-  "    %c = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>)"              \
-  " -> tensor<i1> loc(" b ")\n"                                                     \
-  "    stablehlo.return %c : tensor<i1> })"                                         \
-  " {dimension = 1 : i64, is_stable = true} : (tensor<64x64xf32>)"                  \
-  " -> tensor<64x64xf32> loc(" b ")\n"                                              \
+#define PROGRAM(a, b)                                                          \
+  "module @m { func.func @main(%arg0: tensor<64x64xf32>) -> "                  \
+  "tensor<64x64xf32> {\n"                                                      \
+  "  %0 = stablehlo.dot_general %arg0, %arg0, contracting_dims = [1] x [0]"    \
+  " : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32> loc(" a      \
+  ")\n"                                                                        \
+  "  %1 = \"stablehlo.sort\"(%0) ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):\n" \
+  "    %c = stablehlo.compare LT, %x, %y : (tensor<f32>, tensor<f32>)"         \
+  " -> tensor<i1> loc(" b                                                      \
+  ")\n"                                                                        \
+  "    stablehlo.return %c : tensor<i1> })"                                    \
+  " {dimension = 1 : i64, is_stable = true} : (tensor<64x64xf32>)"             \
+  " -> tensor<64x64xf32> loc(" b                                               \
+  ")\n"                                                                        \
   "  return %1 : tensor<64x64xf32> } }"
 
-static const char kHere[] = PROGRAM("\"dot\"(\"here.py\":3:1)", "\"sort\"(\"here.py\":4:1)");
-static const char kThere[] =
-    PROGRAM("\"dot\"(callsite(\"/other/folder/there.py\":30:7 at \"main.py\":1:1))",
-            "\"sort\"(\"/other/folder/there.py\":77:1)");
-static const char kRenamed[] = PROGRAM("\"dot2\"(\"here.py\":3:1)", "\"sort\"(\"here.py\":4:1)");
+static const char kHere[] =
+    PROGRAM("\"dot\"(\"here.py\":3:1)", "\"sort\"(\"here.py\":4:1)");
+static const char kThere[] = PROGRAM(
+    "\"dot\"(callsite(\"/other/folder/there.py\":30:7 at \"main.py\":1:1))",
+    "\"sort\"(\"/other/folder/there.py\":77:1)");
+static const char kRenamed[] =
+    PROGRAM("\"dot2\"(\"here.py\":3:1)", "\"sort\"(\"here.py\":4:1)");
 static const char kNowhere[] = PROGRAM("\"dot\"", "\"sort\"(\"here.py\":4:1)");
-static const char kOneLine[] = PROGRAM("\"dot\"(\"one.py\":9:1)", "\"sort\"(\"one.py\":9:1)");
+static const char kOneLine[] =
+    PROGRAM("\"dot\"(\"one.py\":9:1)", "\"sort\"(\"one.py\":9:1)");
 
 static at_digest read_places(const char *text, at_arena *a, at_places *p) {
   at_mmodule *m;
@@ -58,7 +65,8 @@ static void files_and_lines_do_not_count(void **state) {
 static at_bytes compiled(const char *text) {
   at_compile_options o = {.threads = 1, .no_cache = true};
   at_bytes x;
-  at_status st = at_compile((at_bytes){(const uint8_t *)text, strlen(text)}, &o, &x);
+  at_status st =
+      at_compile((at_bytes){(const uint8_t *)text, strlen(text)}, &o, &x);
   if (!at_ok(st)) fail_msg("%s", at_status_message(st));
   return x;
 }
@@ -70,11 +78,12 @@ static void listed(at_bytes x, char *out, size_t size) {
   const at_xstep *s = (const void *)(x.ptr + h->sections[AT_XS_STEPS].offset);
   size_t n = 0;
   for (uint64_t i = 0; i < h->sections[AT_XS_STEPS].count; i++)
-    n += (size_t)snprintf(out + n, size - n, "%s:%u %s;", strings + s[i].file, s[i].line,
-                          strings + s[i].op_name);
+    n += (size_t)snprintf(out + n, size - n, "%s:%u %s;", strings + s[i].file,
+                          s[i].line, strings + s[i].op_name);
 }
 
-// What was compiled from either is told any, again and again, as if compiled from it.
+// What was compiled from either is told any, again and again, as if compiled
+// from it.
 static void an_executable_is_told_other_places(void **state) {
   static const char *const texts[] = {kHere, kThere, kOneLine};
   for (size_t from = 0; from < AT_LEN(texts); from++) {
@@ -89,7 +98,8 @@ static void an_executable_is_told_other_places(void **state) {
       listed(x, got, sizeof got);
       listed(y, want, sizeof want);
       assert_string_equal(got, want);
-      assert_true(k % AT_LEN(texts) != 1 || strstr(want, "/other/folder/there.py:30 dot;"));
+      assert_true(k % AT_LEN(texts) != 1 ||
+                  strstr(want, "/other/folder/there.py:30 dot;"));
       free((void *)y.ptr);
     }
     free((void *)x.ptr);

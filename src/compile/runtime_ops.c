@@ -3,7 +3,8 @@
 #include "compile/sparse.h"
 #include "sparsecore/sparsecore.h"
 
-typedef at_status (*choose_fn)(const at_node *n, at_arena *a, at_rt_choice *out);
+typedef at_status (*choose_fn)(const at_node *n, at_arena *a,
+                               at_rt_choice *out);
 
 void at_row_major_strides(at_dims d, int64_t *strides) {
   int64_t s = 1;
@@ -13,8 +14,9 @@ void at_row_major_strides(at_dims d, int64_t *strides) {
   }
 }
 
-static at_status finish(at_rt_choice *out, at_arena *a, at_rt_kernel id, const void *p,
-                        size_t bytes, const at_node *n, double ns) {
+static at_status finish(at_rt_choice *out, at_arena *a, at_rt_kernel id,
+                        const void *p, size_t bytes, const at_node *n,
+                        double ns) {
   void *copy;
   AT_TRY_ALLOC(copy, at_arena_copy(a, p, bytes, 16));
   *out = (at_rt_choice){id, copy, (uint32_t)bytes, ns, n->num_operands, NULL};
@@ -26,8 +28,10 @@ static const at_type *operand_type(const at_node *n, uint32_t i) {
 }
 static double bytes_ns(const at_node *n) {
   double b = 0;
-  for (uint32_t i = 0; i < n->num_operands; i++) b += (double)at_type_bytes(operand_type(n, i));
-  for (uint32_t i = 0; i < n->num_results; i++) b += (double)at_type_bytes(&n->types[i]);
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    b += (double)at_type_bytes(operand_type(n, i));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    b += (double)at_type_bytes(&n->types[i]);
   return b / 8.0;  // 8 GB/s of one thread
 }
 
@@ -46,16 +50,20 @@ static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
   if (!at_is_int(a) || !at_is_int(b) || !at_is_int(c)) return AT_INVALID;
   // Integers wrap, so any accumulator as wide as the result is exact.
   bool wide = at_dtype_of(c)->bits > 32;
-  return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32) : (wide ? AT_U64 : AT_U32);
+  return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32)
+                             : (wide ? AT_U64 : AT_U32);
 }
 
-// A product of operands 0 and 1. Dimensions `group` of the second are of no kind; those of
-// the result begin with number `at`. False: the kernel has no such product.
-static bool read_dot(const at_node *n, at_dims group, uint32_t at, at_k_gemm_params *p) {
-  const at_type *ta = operand_type(n, 0), *tb = operand_type(n, 1), *tc = &n->types[0];
+// A product of operands 0 and 1. Dimensions `group` of the second are of no
+// kind; those of the result begin with number `at`. False: the kernel has no
+// such product.
+static bool read_dot(const at_node *n, at_dims group, uint32_t at,
+                     at_k_gemm_params *p) {
+  const at_type *ta = operand_type(n, 0), *tb = operand_type(n, 1),
+                *tc = &n->types[0];
   at_dtype acc = accumulator(ta->dtype, tb->dtype, tc->dtype);
-  if (acc == AT_INVALID || ta->rank > AT_K_MAX_RANK || tb->rank > AT_K_MAX_RANK ||
-      tc->rank > AT_K_MAX_RANK)
+  if (acc == AT_INVALID || ta->rank > AT_K_MAX_RANK ||
+      tb->rank > AT_K_MAX_RANK || tc->rank > AT_K_MAX_RANK)
     return false;
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
@@ -65,7 +73,8 @@ static bool read_dot(const at_node *n, at_dims group, uint32_t at, at_k_gemm_par
   at_row_major_strides(at_type_dims(ta), sa);
   at_row_major_strides(at_type_dims(tb), sb);
   at_row_major_strides(at_type_dims(tc), sc);
-  *p = (at_k_gemm_params){.a = ta->dtype, .b = tb->dtype, .acc = acc, .c = tc->dtype};
+  *p = (at_k_gemm_params){
+      .a = ta->dtype, .b = tb->dtype, .acc = acc, .c = tc->dtype};
   for (uint32_t i = 0; i < lb.rank; i++, at++) {
     p->batch.size[i] = ta->dims[lb.ptr[i]];
     p->batch.stride_x[i] = sa[lb.ptr[i]];
@@ -110,7 +119,8 @@ static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
   return finish(out, a, AT_RT_GEMM, &p, sizeof p, n, dot_ns(n));
 }
 
-// Rows of sizes are for the batches and, before the ragged dimension, the free dimensions.
+// Rows of sizes are for the batches and, before the ragged dimension, the free
+// dimensions.
 static bool sizes_fit(const at_type *sizes, at_k_ragged_params *p) {
   const at_k_gemm_dims *batch = &p->product.batch, *m = &p->product.m;
   if (sizes->rank == 1) return true;
@@ -132,7 +142,8 @@ static uint32_t place_in(at_dims list, int64_t d) {
   return i;
 }
 
-static at_status choose_ragged_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_ragged_dot(const at_node *n, at_arena *a,
+                                   at_rt_choice *out) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
   at_dims group = at_node_ints(n, AT_ATTR_RHS_GROUP_DIMENSIONS);
@@ -168,9 +179,12 @@ static void window_or(at_dims d, uint32_t rank, int64_t absent, int64_t *to) {
 }
 
 static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
-  const at_type *tl = operand_type(n, 0), *tr = operand_type(n, 1), *to = &n->types[0];
+  const at_type *tl = operand_type(n, 0), *tr = operand_type(n, 1),
+                *to = &n->types[0];
   if (tl->rank > AT_K_MAX_RANK || tl->rank < 2) return AT_OK;
-  at_k_conv_params p = {.lhs = tl->dtype, .rhs = tr->dtype, .out = to->dtype,
+  at_k_conv_params p = {.lhs = tl->dtype,
+                        .rhs = tr->dtype,
+                        .out = to->dtype,
                         .spatial_rank = tl->rank - 2};
   int64_t sl[AT_K_MAX_RANK], sr[AT_K_MAX_RANK], so[AT_K_MAX_RANK];
   at_row_major_strides(at_type_dims(tl), sl);
@@ -203,9 +217,12 @@ static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
     p.out_size[i] = to->dims[os.ptr[i]], p.out_stride[i] = so[os.ptr[i]];
     window *= (double)p.kernel_size[i];
   }
-  window_or(at_node_ints(n, AT_ATTR_WINDOW_STRIDES), p.spatial_rank, 1, p.window_stride);
-  window_or(at_node_ints(n, AT_ATTR_LHS_DILATION), p.spatial_rank, 1, p.lhs_dilation);
-  window_or(at_node_ints(n, AT_ATTR_RHS_DILATION), p.spatial_rank, 1, p.rhs_dilation);
+  window_or(at_node_ints(n, AT_ATTR_WINDOW_STRIDES), p.spatial_rank, 1,
+            p.window_stride);
+  window_or(at_node_ints(n, AT_ATTR_LHS_DILATION), p.spatial_rank, 1,
+            p.lhs_dilation);
+  window_or(at_node_ints(n, AT_ATTR_RHS_DILATION), p.spatial_rank, 1,
+            p.rhs_dilation);
   at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
   at_dims rev = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
   for (uint32_t i = 0; i < p.spatial_rank; i++) {
@@ -218,7 +235,8 @@ static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
 }
 
 // ---- Movement
-static at_status choose_transpose(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_transpose(const at_node *n, at_arena *a,
+                                  at_rt_choice *out) {
   const at_type *ti = operand_type(n, 0), *to = &n->types[0];
   if (to->rank > AT_K_MAX_RANK) return AT_OK;
   at_k_transpose_params p = {at_dtype_bytes(to->dtype), to->rank, {0}, {0}};
@@ -262,8 +280,8 @@ static at_status choose_sort(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_k_sort_params p = {.num_operands = n->num_operands,
                         .stable = at_node_bool(n, AT_ATTR_IS_STABLE)};
   if (n->num_operands > AT_LEN(p.dtype))
-    return AT_FAIL(AT_UNIMPLEMENTED, "sort of %u operands; at most %zu", n->num_operands,
-                   AT_LEN(p.dtype));
+    return AT_FAIL(AT_UNIMPLEMENTED, "sort of %u operands; at most %zu",
+                   n->num_operands, AT_LEN(p.dtype));
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, -1);
   if (dim < 0) dim += n->types[0].rank;
   split_at(&n->types[0], dim, &p.outer, &p.size, &p.inner);
@@ -278,49 +296,69 @@ static at_status choose_sort(const at_node *n, at_arena *a, at_rt_choice *out) {
   return AT_OK;
 }
 
-static at_status choose_top_k(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_top_k(const at_node *n, at_arena *a,
+                              at_rt_choice *out) {
   const at_type *t = operand_type(n, 0);
-  at_k_top_k_params p = {t->dtype, (uint32_t)at_node_int(n, AT_ATTR_LARGEST, 1), 0, 0,
-                         at_node_int(n, AT_ATTR_K, 0)};
+  at_k_top_k_params p = {t->dtype, (uint32_t)at_node_int(n, AT_ATTR_LARGEST, 1),
+                         0, 0, at_node_int(n, AT_ATTR_K, 0)};
   int64_t one;
   split_at(t, t->rank - 1, &p.rows, &p.size, &one);
   return finish(out, a, AT_RT_TOP_K, &p, sizeof p, n, bytes_ns(n) * 2);
 }
 
-// Is `v` the value that leaves `op` unchanged? Then a scan needs no initial value.
+// Is `v` the value that leaves `op` unchanged? Then a scan needs no initial
+// value.
 static bool is_identity(at_value v, at_k_reduce_op op) {
   const at_literal *l = at_node_literal(v.node);
-  if (!l || at_type_elements(&l->type) != 1 || at_is_complex(l->type.dtype)) return false;
+  if (!l || at_type_elements(&l->type) != 1 || at_is_complex(l->type.dtype))
+    return false;
   at_dtype t = l->type.dtype;
   if (at_is_float(t)) {
     double x = at_literal_float(l, 0);
     switch (op) {
-      case AT_REDUCE_ADD: return x == 0;
-      case AT_REDUCE_MUL: return x == 1;
-      case AT_REDUCE_MIN: return x == __builtin_inf();
-      case AT_REDUCE_MAX: return x == -__builtin_inf();
-      default: return false;
+      case AT_REDUCE_ADD:
+        return x == 0;
+      case AT_REDUCE_MUL:
+        return x == 1;
+      case AT_REDUCE_MIN:
+        return x == __builtin_inf();
+      case AT_REDUCE_MAX:
+        return x == -__builtin_inf();
+      default:
+        return false;
     }
   }
   int bits = at_dtype_of(t)->bits;
   bool sign = at_is_signed_int(t);
   int64_t x = at_literal_int(l, 0);
-  int64_t ones = t == AT_PRED ? 1 : sign || bits == 64 ? -1 : (int64_t)((1ull << bits) - 1);
+  int64_t ones = t == AT_PRED         ? 1
+                 : sign || bits == 64 ? -1
+                                      : (int64_t)((1ull << bits) - 1);
   switch (op) {
-    case AT_REDUCE_ADD: case AT_REDUCE_OR: case AT_REDUCE_XOR: return x == 0;
-    case AT_REDUCE_MUL: return x == 1;
-    case AT_REDUCE_AND: return x == ones;
-    case AT_REDUCE_MAX: return x == (sign ? (int64_t)(-(1ull << (bits - 1))) : 0);
-    case AT_REDUCE_MIN: return x == (sign ? (int64_t)((1ull << (bits - 1)) - 1) : ones);
+    case AT_REDUCE_ADD:
+    case AT_REDUCE_OR:
+    case AT_REDUCE_XOR:
+      return x == 0;
+    case AT_REDUCE_MUL:
+      return x == 1;
+    case AT_REDUCE_AND:
+      return x == ones;
+    case AT_REDUCE_MAX:
+      return x == (sign ? (int64_t)(-(1ull << (bits - 1))) : 0);
+    case AT_REDUCE_MIN:
+      return x == (sign ? (int64_t)((1ull << (bits - 1)) - 1) : ones);
   }
   return false;
 }
 
 bool at_reduce_op_of(const at_comp *c, at_k_reduce_op *out) {
-  static const struct { at_op op; at_k_reduce_op r; } rows[] = {
-      {AT_OP_ADD, AT_REDUCE_ADD}, {AT_OP_MULTIPLY, AT_REDUCE_MUL},
-      {AT_OP_MINIMUM, AT_REDUCE_MIN}, {AT_OP_MAXIMUM, AT_REDUCE_MAX},
-      {AT_OP_AND, AT_REDUCE_AND}, {AT_OP_OR, AT_REDUCE_OR}, {AT_OP_XOR, AT_REDUCE_XOR}};
+  static const struct {
+    at_op op;
+    at_k_reduce_op r;
+  } rows[] = {{AT_OP_ADD, AT_REDUCE_ADD},     {AT_OP_MULTIPLY, AT_REDUCE_MUL},
+              {AT_OP_MINIMUM, AT_REDUCE_MIN}, {AT_OP_MAXIMUM, AT_REDUCE_MAX},
+              {AT_OP_AND, AT_REDUCE_AND},     {AT_OP_OR, AT_REDUCE_OR},
+              {AT_OP_XOR, AT_REDUCE_XOR}};
   if (c->num_params != 2 || c->num_results != 1) return false;
   const at_node *n = c->results[0].node;
   if (n->num_operands != 2 || n->parent != c) return false;
@@ -336,7 +374,8 @@ bool at_reduce_op_of(const at_comp *c, at_k_reduce_op *out) {
 static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_k_reduce_op op;
   at_dtype t = n->types[0].dtype;
-  bool plain = at_dtype_of(t)->bits >= 8 && (!at_is_float(t) || at_dtype_bytes(t) >= 2);
+  bool plain =
+      at_dtype_of(t)->bits >= 8 && (!at_is_float(t) || at_dtype_bytes(t) >= 2);
   if (n->num_results != 1 || !at_reduce_op_of(n->regions[0], &op) || !plain ||
       !is_identity(n->operands[1], op))
     return AT_OK;
@@ -345,8 +384,10 @@ static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
     op = op == AT_REDUCE_ADD || op == AT_REDUCE_MAX   ? AT_REDUCE_OR
          : op == AT_REDUCE_MUL || op == AT_REDUCE_MIN ? AT_REDUCE_AND
                                                       : op;
-  at_k_scan_params p = {.dtype = t, .op = op, .reverse = at_node_bool(n, AT_ATTR_REVERSE)};
-  split_at(&n->types[0], at_node_int(n, AT_ATTR_DIMENSION, 0), &p.outer, &p.size, &p.inner);
+  at_k_scan_params p = {
+      .dtype = t, .op = op, .reverse = at_node_bool(n, AT_ATTR_REVERSE)};
+  split_at(&n->types[0], at_node_int(n, AT_ATTR_DIMENSION, 0), &p.outer,
+           &p.size, &p.inner);
   AT_TRY(finish(out, a, AT_RT_SCAN, &p, sizeof p, n, bytes_ns(n)));
   out->operands = 1;
   return AT_OK;
@@ -356,36 +397,41 @@ static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
 static at_status choose_fft(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_dims len = at_node_ints(n, AT_ATTR_FFT_LENGTH);
   at_k_fft_params p = {.type = (uint32_t)at_node_int(n, AT_ATTR_FFT_TYPE, 0),
-                       .rank = len.rank, .batch = 1};
+                       .rank = len.rank,
+                       .batch = 1};
   at_dtype t = n->types[0].dtype;
   p.double_precision = t == AT_C128 || t == AT_F64;
   const at_type *ti = operand_type(n, 0);
   if (len.rank < 1 || len.rank > AT_LEN(p.length) || len.rank > ti->rank)
-    return AT_FAIL(AT_UNIMPLEMENTED, "fft over %u dimensions; 1 to 3 are there", len.rank);
+    return AT_FAIL(AT_UNIMPLEMENTED, "fft over %u dimensions; 1 to 3 are there",
+                   len.rank);
   for (uint32_t i = 0; i < len.rank; i++) p.length[i] = len.ptr[i];
   for (uint32_t i = 0; i + len.rank < ti->rank; i++) p.batch *= ti->dims[i];
   return finish(out, a, AT_RT_FFT, &p, sizeof p, n, bytes_ns(n) * 8);
 }
 
-static at_status choose_rng_bits(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_rng_bits(const at_node *n, at_arena *a,
+                                 at_rt_choice *out) {
   const at_type *bits = &n->types[1];
   const at_type *state = operand_type(n, 0);
   if (bits->rank > AT_K_MAX_RANK) return AT_OK;
-  at_k_rng_params p = {.algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_ALGORITHM, 0),
-                       .dtype = bits->dtype,
-                       .state_words = (uint32_t)(at_type_bytes(state) / 8),
-                       .rank = bits->rank,
-                       .elements = at_type_elements(bits)};
+  at_k_rng_params p = {
+      .algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_ALGORITHM, 0),
+      .dtype = bits->dtype,
+      .state_words = (uint32_t)(at_type_bytes(state) / 8),
+      .rank = bits->rank,
+      .elements = at_type_elements(bits)};
   for (uint32_t i = 0; i < bits->rank; i++) p.dims[i] = bits->dims[i];
   return finish(out, a, AT_RT_RNG_BITS, &p, sizeof p, n, bytes_ns(n) * 10);
 }
 
 static at_status choose_rng(const at_node *n, at_arena *a, at_rt_choice *out) {
   if (n->types[0].rank > AT_K_MAX_RANK) return AT_OK;
-  at_k_rng_params p = {.algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_DISTRIBUTION, 1),
-                       .dtype = n->types[0].dtype,
-                       .rank = n->types[0].rank,
-                       .elements = at_type_elements(&n->types[0])};
+  at_k_rng_params p = {
+      .algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_DISTRIBUTION, 1),
+      .dtype = n->types[0].dtype,
+      .rank = n->types[0].rank,
+      .elements = at_type_elements(&n->types[0])};
   for (uint32_t i = 0; i < p.rank; i++) p.dims[i] = n->types[0].dims[i];
   AT_TRY(finish(out, a, AT_RT_RNG, &p, sizeof p, n, bytes_ns(n) * 20));
   out->operands = 2;
@@ -400,31 +446,36 @@ static void matrix_dims(const at_type *t, at_k_linalg_params *p) {
   p->n = t->rank >= 1 ? t->dims[t->rank - 1] : 1;
 }
 
-static at_status choose_cholesky(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_cholesky(const at_node *n, at_arena *a,
+                                 at_rt_choice *out) {
   at_k_linalg_params p = {.dtype = n->types[0].dtype,
                           .lower = at_node_bool(n, AT_ATTR_LOWER)};
   matrix_dims(&n->types[0], &p);
-  return finish(out, a, AT_RT_CHOLESKY, &p, sizeof p, n, bytes_ns(n) * (double)(p.n + 8));
+  return finish(out, a, AT_RT_CHOLESKY, &p, sizeof p, n,
+                bytes_ns(n) * (double)(p.n + 8));
 }
 
-static at_status choose_triangular_solve(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_triangular_solve(const at_node *n, at_arena *a,
+                                         at_rt_choice *out) {
   at_k_linalg_params p = {
       .dtype = n->types[0].dtype,
       .lower = at_node_bool(n, AT_ATTR_LOWER),
       .left_side = at_node_bool(n, AT_ATTR_LEFT_SIDE),
       .unit_diagonal = at_node_bool(n, AT_ATTR_UNIT_DIAGONAL),
-      .transpose_a = (uint32_t)at_node_int(n, AT_ATTR_TRANSPOSE_A, AT_NO_TRANSPOSE)};
+      .transpose_a =
+          (uint32_t)at_node_int(n, AT_ATTR_TRANSPOSE_A, AT_NO_TRANSPOSE)};
   matrix_dims(&n->types[0], &p);
   return finish(out, a, AT_RT_TRIANGULAR_SOLVE, &p, sizeof p, n,
                 bytes_ns(n) * (double)(p.n + 8));
 }
 
 static bool linalg_dtype(at_dtype t) {
-  return t == AT_F32 || t == AT_F64 || t == AT_C64 || t == AT_C128 || t == AT_BF16 ||
-         t == AT_F16;
+  return t == AT_F32 || t == AT_F64 || t == AT_C64 || t == AT_C128 ||
+         t == AT_BF16 || t == AT_F16;
 }
 
-static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id, at_rt_choice *out) {
+static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id,
+                            at_rt_choice *out) {
   at_k_csr_params p;
   AT_TRY(at_sc_csr_read(n, &p));
   if (!at_sparse_cores())
@@ -432,25 +483,33 @@ static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id, at_r
   return finish(out, a, id, &p, sizeof p, n, bytes_ns(n));
 }
 
-static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out) {
+static at_status choose_custom(const at_node *n, at_arena *a,
+                               at_rt_choice *out) {
   at_sc_kind sparse = at_sc_kind_of(n);
   if (sparse == AT_SC_GATHER) return choose_csr(n, a, AT_RT_CSR_GATHER, out);
   if (sparse == AT_SC_IOTA) return choose_csr(n, a, AT_RT_CSR_IOTA, out);
-  static const struct { const char *name; at_rt_kernel id; uint32_t in, res; } rows[] = {
-      {"Qr", AT_RT_QR, 1, 2},
-      {"ProductOfElementaryHouseholderReflectors", AT_RT_HOUSEHOLDER_PRODUCT, 2, 1},
-      {"LuDecomposition", AT_RT_LU, 1, 3},
-      {"Eigh", AT_RT_EIGH, 1, 2}};
+  static const struct {
+    const char *name;
+    at_rt_kernel id;
+    uint32_t in, res;
+  } rows[] = {{"Qr", AT_RT_QR, 1, 2},
+              {"ProductOfElementaryHouseholderReflectors",
+               AT_RT_HOUSEHOLDER_PRODUCT, 2, 1},
+              {"LuDecomposition", AT_RT_LU, 1, 3},
+              {"Eigh", AT_RT_EIGH, 1, 2}};
   at_str name = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     if (!at_str_is(name, rows[i].name)) continue;
     if (n->num_operands < rows[i].in || n->num_results != rows[i].res ||
         operand_type(n, 0)->rank < 2)
-      return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "custom call %s: takes %u matrices and gives %u results; it has %u "
-                     "operands and %u results",
-                     rows[i].name, rows[i].in, rows[i].res, n->num_operands, n->num_results);
-    at_k_linalg_params p = {.dtype = operand_type(n, 0)->dtype, .sort_eigenvalues = 1};
+      return AT_FAIL(
+          AT_INVALID_ARGUMENT,
+          "custom call %s: takes %u matrices and gives %u results; it has %u "
+          "operands and %u results",
+          rows[i].name, rows[i].in, rows[i].res, n->num_operands,
+          n->num_results);
+    at_k_linalg_params p = {.dtype = operand_type(n, 0)->dtype,
+                            .sort_eigenvalues = 1};
     if (!linalg_dtype(p.dtype))
       return AT_FAIL(AT_UNIMPLEMENTED, "custom call %s of %s", rows[i].name,
                      at_dtype_of(p.dtype)->text);
@@ -465,7 +524,8 @@ static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out)
       p.lower = cfg.len < 1 || cfg.ptr[0] != '0';
       p.sort_eigenvalues = cfg.len < 3 || cfg.ptr[2] != '0';
     }
-    AT_TRY(finish(out, a, rows[i].id, &p, sizeof p, n, bytes_ns(n) * (double)(p.n + 8) * 4));
+    AT_TRY(finish(out, a, rows[i].id, &p, sizeof p, n,
+                  bytes_ns(n) * (double)(p.n + 8) * 4));
     out->operands = rows[i].in;
     return AT_OK;
   }
@@ -473,7 +533,10 @@ static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out)
 }
 
 // ---- Table
-static const struct { at_op op; choose_fn choose; } rows[] = {
+static const struct {
+  at_op op;
+  choose_fn choose;
+} rows[] = {
     {AT_OP_DOT_GENERAL, choose_dot},
     {AT_OP_RAGGED_DOT, choose_ragged_dot},
     {AT_OP_CONVOLUTION, choose_conv},

@@ -1,5 +1,5 @@
-// What decides on an executable beside the program and its options: this build, the
-// CPU, the knobs, and the files that knobs name.
+// What decides on an executable beside the program and its options: this build,
+// the CPU, the knobs, and the files that knobs name.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ at_status at_compile_build(at_digest *out) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, find_build);
   if (g_build_code)
-    return AT_FAIL(g_build_code, "the library that holds this code is not to be found");
+    return AT_FAIL(g_build_code,
+                   "the library that holds this code is not to be found");
   return *out = g_build, AT_OK;
 }
 
@@ -44,17 +45,20 @@ at_status at_compile_build(at_digest *out) {
 static void add_file(at_digest *d, const char *path) {
   uint8_t *block = NULL;
   ssize_t got = -1;
-  int fd = *path ? open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+  int fd =
+      *path ? open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
   at_digest_add_str(d, at_str_of(path));
   if (fd >= 0 && (block = malloc(1 << 16)))
-    while ((got = read(fd, block, 1 << 16)) > 0) at_digest_add(d, (at_bytes){block, (size_t)got});
+    while ((got = read(fd, block, 1 << 16)) > 0)
+      at_digest_add(d, (at_bytes){block, (size_t)got});
   at_digest_add_u64(d, got == 0);
   free(block);
   if (fd >= 0) close(fd);
 }
 
 // ---- Knobs
-// Those that never change what is compiled. A new knob counts until it is listed.
+// Those that never change what is compiled. A new knob counts until it is
+// listed.
 static bool is_of_the_run(at_config k) {
   switch (k) {
     case AT_CONFIG_CHECK:  // its words count, one by one
@@ -108,8 +112,8 @@ static void add_knobs(at_digest *d) {
   add_file(d, at_config_text(AT_CONFIG_COSTS));
 }
 
-at_status at_settings_add(uint64_t cpu, uint32_t threads, const at_spinput_flags *sparse,
-                          at_digest *io) {
+at_status at_settings_add(uint64_t cpu, uint32_t threads,
+                          const at_spinput_flags *sparse, at_digest *io) {
   at_digest build;
   AT_TRY(at_compile_build(&build));
   at_digest_add(io, (at_bytes){(const uint8_t *)&build, sizeof build});
@@ -130,5 +134,6 @@ at_status at_compile_settings(at_digest *out) {
   at_spinput_flags sparse;
   AT_TRY(at_sparse_flags(NULL, 0, &sparse));
   *out = at_digest_start(0);
-  return at_settings_add(at_cpu_features(), at_settings_threads(0), &sparse, out);
+  return at_settings_add(at_cpu_features(), at_settings_threads(0), &sparse,
+                         out);
 }

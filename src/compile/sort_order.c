@@ -1,7 +1,7 @@
 // Recognises the comparators that JAX writes, so that sorting needs no calls.
 //
-// JAX compares keys in IEEE total order after making every NaN the same and -0 equal
-// to 0 (canonical keys), and lexicographically over several keys:
+// JAX compares keys in IEEE total order after making every NaN the same and -0
+// equal to 0 (canonical keys), and lexicographically over several keys:
 //   lt(x0, y0) | (eq(x0, y0) & (lt(x1, y1) | ...))
 #include "compile/runtime_ops.h"
 
@@ -18,13 +18,15 @@ static bool is_splat_zero(at_value v) {
 }
 static bool is_nan(at_value v) {
   const at_literal *l = at_node_literal(v.node);
-  if (!l || at_type_elements(&l->type) != 1 || !at_is_float(l->type.dtype)) return false;
+  if (!l || at_type_elements(&l->type) != 1 || !at_is_float(l->type.dtype))
+    return false;
   double x = at_literal_float(l, 0);
   return x != x;
 }
 
-// select(x == 0, 0, x) and select(x != x, nan, x), in any nesting, where x is the key
-// or a form of it that the other select made. *seen collects which were there.
+// select(x == 0, 0, x) and select(x != x, nan, x), in any nesting, where x is
+// the key or a form of it that the other select made. *seen collects which were
+// there.
 static at_value strip_canonical(at_value v, unsigned *seen) {
   at_value chain[4];
   int n = 0;
@@ -47,8 +49,8 @@ static at_value strip_canonical(at_value v, unsigned *seen) {
   return chain[n];
 }
 
-// The parameter number behind a key, or -1. Float keys must be canonical, or the
-// order of zeros and NaN is not the kernel's.
+// The parameter number behind a key, or -1. Float keys must be canonical, or
+// the order of zeros and NaN is not the kernel's.
 static int64_t key_param(const matcher *m, at_value v, bool total_order) {
   unsigned seen = 0;
   at_dtype t = at_value_type(v)->dtype;
@@ -63,7 +65,8 @@ static int64_t key_param(const matcher *m, at_value v, bool total_order) {
 static bool match_compare(matcher *m, at_value v, uint32_t key, bool equal) {
   if (v.node->op != AT_OP_COMPARE) return false;
   int64_t dir = at_node_int(v.node, AT_ATTR_COMPARISON_DIRECTION, AT_EQ);
-  bool total = at_node_int(v.node, AT_ATTR_COMPARE_TYPE, 0) == AT_CMP_TOTALORDER;
+  bool total =
+      at_node_int(v.node, AT_ATTR_COMPARE_TYPE, 0) == AT_CMP_TOTALORDER;
   int64_t x = key_param(m, v.node->operands[0], total);
   int64_t y = key_param(m, v.node->operands[1], total);
   if (x < 0 || y < 0 || x / 2 != key || y / 2 != key || x == y) return false;
@@ -76,7 +79,8 @@ static bool match_compare(matcher *m, at_value v, uint32_t key, bool equal) {
   return true;
 }
 
-// Number of keys of a lexicographic comparison that starts at `key`; 0: no match.
+// Number of keys of a lexicographic comparison that starts at `key`; 0: no
+// match.
 static uint32_t match_keys(matcher *m, at_value v, uint32_t key) {
   if (key >= m->num_operands) return 0;
   if (match_compare(m, v, key, false)) return 1;
@@ -97,8 +101,8 @@ static uint32_t match_keys(matcher *m, at_value v, uint32_t key) {
   return 0;
 }
 
-bool at_sort_order(const at_comp *region, uint32_t num_operands, uint32_t *out_order,
-                   uint32_t *out_num_keys) {
+bool at_sort_order(const at_comp *region, uint32_t num_operands,
+                   uint32_t *out_order, uint32_t *out_num_keys) {
   if (region->num_results != 1) return false;
   matcher m = {region, num_operands, -1};
   uint32_t keys = match_keys(&m, region->results[0], 0);

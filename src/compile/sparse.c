@@ -339,8 +339,9 @@ static at_value table_root(at_value v) {
   }
 }
 
-// What the program calls a table: the stack that the optimizer "adagrad-<stack>"
-// is for, or the argument that it comes from. NULL: it has no name.
+// What the program calls a table: the stack that the optimizer
+// "adagrad-<stack>" is for, or the argument that it comes from. NULL: it has no
+// name.
 static const char *table_name(const at_node *n, const at_sc_call *c) {
   const char *optimizer = c->optimizer ? c->optimizer->name : NULL;
   const char *dash = optimizer ? strchr(optimizer, '-') : NULL;

@@ -12,9 +12,9 @@ bool at_sparse_is_call(const at_node *n);
 double at_sparse_seconds(const at_node *n);
 // May the result share the operand's memory: a table that is updated in place?
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand);
-// The SparseCore's flags for one compilation: LIBTPU_INIT_ARGS, then the request's
-// options (key, value pairs), then ATOLL_CHECK's `nan`. INVALID_ARGUMENT names a
-// flag that is not known.
+// The SparseCore's flags for one compilation: LIBTPU_INIT_ARGS, then the
+// request's options (key, value pairs), then ATOLL_CHECK's `nan`.
+// INVALID_ARGUMENT names a flag that is not known.
 at_status at_sparse_flags(const at_str *options, uint32_t count,
                           at_spinput_flags *out);
 // What the TPU compiler would refuse of the program's SparseCore calls, in its

@@ -6,9 +6,10 @@
 #include "base/strbuf.h"
 #include "hlo/hlo.h"
 
-// `m` as `combine` leaves it, or before; no FUSIONs but those with Pallas kernels.
-// Functions beside the entry become private ones. An op that only CHLO has a word for
-// is a custom call "chlo.OP", one that neither has "atoll.OP". INVALID_ARGUMENT: a sharding that cannot be read.
+// `m` as `combine` leaves it, or before; no FUSIONs but those with Pallas
+// kernels. Functions beside the entry become private ones. An op that only CHLO
+// has a word for is a custom call "chlo.OP", one that neither has "atoll.OP".
+// INVALID_ARGUMENT: a sharding that cannot be read.
 at_status at_stablehlo_print(const at_module *m, at_strbuf *out);
 
 #endif

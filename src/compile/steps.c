@@ -24,7 +24,8 @@ bool at_steps_is_silent(const at_node *n) {
 static at_status refuse(const at_node *n, const char *why) {
   at_strbuf b = {0};
   at_node_describe(&b, n);
-  at_status st = AT_FAIL(AT_UNIMPLEMENTED, "%s: %s", b.ptr ? b.ptr : at_op_text(n->op), why);
+  at_status st = AT_FAIL(AT_UNIMPLEMENTED, "%s: %s",
+                         b.ptr ? b.ptr : at_op_text(n->op), why);
   at_strbuf_free(&b);
   return st;
 }
@@ -33,7 +34,8 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   AT_FOR_NODES(n, c) {
     if (at_steps_is_silent(n)) continue;
     if (at_has_steps(n)) {
-      for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(choose(n->regions[r], a, out));
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        AT_TRY(choose(n->regions[r], a, out));
       continue;
     }
     if (at_is_collective_step(n)) continue;
@@ -42,8 +44,8 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
     at_rt_choice *k;
     AT_TRY_ALLOC(k, at_new(a, at_rt_choice, 1));
     AT_TRY(at_rt_choose(n, a, k));
-    bool hosted = n->op == AT_OP_SEND || n->op == AT_OP_RECV || n->op == AT_OP_CUSTOM_CALL ||
-                  at_core_is_kernel(n);
+    bool hosted = n->op == AT_OP_SEND || n->op == AT_OP_RECV ||
+                  n->op == AT_OP_CUSTOM_CALL || at_core_is_kernel(n);
     if (k->id == AT_RT_COUNT && !hosted && !at_cg_supports(n))
       return refuse(n, "no kernel for this op and these element types");
     void **at;
@@ -63,8 +65,8 @@ const at_rt_choice *at_steps_choice(const at_map *m, const at_node *n) {
   return at ? *at : NULL;
 }
 
-bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result,
-                        uint32_t operand) {
+bool at_steps_can_alias(const at_map *choices, const at_node *n,
+                        uint32_t result, uint32_t operand) {
   if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
   if (at_sparse_is_call(n)) return at_sparse_can_alias(n, result, operand);
   const at_rt_choice *k = at_steps_choice(choices, n);
@@ -89,9 +91,11 @@ static at_status fill_splats(at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
     if (at_has_steps(n))
-      for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(fill_splats(n->regions[r]));
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        AT_TRY(fill_splats(n->regions[r]));
     const at_literal *l = at_node_literal(n);
-    if (!l || !l->splat || at_type_bytes(&l->type) <= AT_LARGE_SPLAT_BYTES) continue;
+    if (!l || !l->splat || at_type_bytes(&l->type) <= AT_LARGE_SPLAT_BYTES)
+      continue;
     at_value v = {n, 0}, copy;
     at_node *first = n->next;
     while (first && !reads(first, v)) first = first->next;
@@ -104,7 +108,8 @@ static at_status fill_splats(at_comp *c) {
 
 at_status at_steps_fill_splats(at_module *m) { return fill_splats(m->entry); }
 
-static at_status place_constants(at_emit_steps *e, const at_comp *c, at_xslot *slots) {
+static at_status place_constants(at_emit_steps *e, const at_comp *c,
+                                 at_xslot *slots) {
   AT_FOR_NODES(n, c) {
     if (at_has_steps(n))
       for (uint32_t r = 0; r < n->num_regions; r++)
@@ -134,16 +139,19 @@ static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
   const at_loc *l = at_loc_source(n->loc);
   if (n->loc && n->loc->name)
     AT_TRY(at_writer_string(e->w, at_str_of(n->loc->name), &s->op_name));
-  if (l && l->file) AT_TRY(at_writer_string(e->w, at_str_of(l->file), &s->file));
+  if (l && l->file)
+    AT_TRY(at_writer_string(e->w, at_str_of(l->file), &s->file));
   s->line = l ? l->line : 0;
   s->place = AT_NO_PLACE;
-  if (e->places) at_places_find(e->places, n->loc ? n->loc->origin : NULL, &s->place);
+  if (e->places)
+    at_places_find(e->places, n->loc ? n->loc->origin : NULL, &s->place);
   at_strbuf b = {0};
   at_strbuf_addf(&b, "%s.%u", at_op_text(n->op), n->id);
   if (n->op == AT_OP_FUSION && n->num_regions) {
     int shown = 0;
     AT_FOR_NODES(k, n->regions[0]) {
-      if (k->op == AT_OP_PARAMETER || k->op == AT_OP_CONSTANT || shown == 6) continue;
+      if (k->op == AT_OP_PARAMETER || k->op == AT_OP_CONSTANT || shown == 6)
+        continue;
       at_strbuf_addf(&b, "%c%s", shown++ ? ',' : ' ', at_op_text(k->op));
     }
   } else if (n->op == AT_OP_CUSTOM_CALL) {
@@ -167,38 +175,46 @@ static at_status push_value(at_emit_steps *e, at_xstep *s, at_value v) {
 }
 static at_status push_values(at_emit_steps *e, at_xstep *s, const at_node *n,
                              uint32_t operands) {
-  for (uint32_t i = 0; i < operands; i++) AT_TRY(push_value(e, s, n->operands[i]));
+  for (uint32_t i = 0; i < operands; i++)
+    AT_TRY(push_value(e, s, n->operands[i]));
   for (uint32_t r = 0; r < n->num_results; r++)
     AT_TRY(push_value(e, s, (at_value){(at_node *)n, r}));
   return AT_OK;
 }
 
-static at_status push_step(at_emit_steps *e, step_list *list, const at_xstep *s) {
+static at_status push_step(at_emit_steps *e, step_list *list,
+                           const at_xstep *s) {
   e->ns += s->estimated_ns;
   return at_vec_push(e->arena, list, *s) ? AT_OK : AT_NO_MEMORY("steps");
 }
 
-static at_status emit_runtime(at_emit_steps *e, const at_node *n, const at_rt_choice *k,
-                              step_list *out) {
+static at_status emit_runtime(at_emit_steps *e, const at_node *n,
+                              const at_rt_choice *k, step_list *out) {
   if (n->op == AT_OP_COPY && k->operands &&
-      at_plan_slot(e->plan, n->operands[0]) == at_plan_slot(e->plan, (at_value){(at_node *)n, 0}))
+      at_plan_slot(e->plan, n->operands[0]) ==
+          at_plan_slot(e->plan, (at_value){(at_node *)n, 0}))
     return AT_OK;
-  at_xstep s = {.kind = AT_STEP_RUNTIME, .target = k->id, .estimated_ns = k->ns};
+  at_xstep s = {
+      .kind = AT_STEP_RUNTIME, .target = k->id, .estimated_ns = k->ns};
   AT_TRY(describe(e, n, &s));
   void *params;
   AT_TRY_ALLOC(params, at_arena_copy(e->arena, k->params, k->params_bytes, 16));
   if (k->comparator)
-    AT_TRY(at_cg_comparator(e->cg, k->comparator, &((at_k_sort_params *)params)->comparator));
+    AT_TRY(at_cg_comparator(e->cg, k->comparator,
+                            &((at_k_sort_params *)params)->comparator));
   AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
-  AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, params, k->params_bytes, &s.params));
+  AT_TRY(
+      at_writer_append(e->w, AT_XS_PARAMS, params, k->params_bytes, &s.params));
   s.params_bytes = k->params_bytes;
   AT_TRY(push_values(e, &s, n, k->operands));
   return push_step(e, out, &s);
 }
 
 // A slot inside the scratch region that every generated kernel shares.
-static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes, uint32_t *out) {
-  at_xslot s = {AT_SLOT_TEMP, 0, e->plan->temp_bytes + offset, bytes - offset, UINT32_MAX, 0};
+static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes,
+                              uint32_t *out) {
+  at_xslot s = {AT_SLOT_TEMP,   0,          e->plan->temp_bytes + offset,
+                bytes - offset, UINT32_MAX, 0};
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, out);
 }
 
@@ -212,7 +228,8 @@ static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, slot);
 }
 
-at_status at_steps_aliases(const at_emit_steps *e, const at_node *n, int32_t **out) {
+at_status at_steps_aliases(const at_emit_steps *e, const at_node *n,
+                           int32_t **out) {
   int32_t *alias;
   AT_TRY_ALLOC(alias, at_new(e->arena, int32_t, n->num_results + 1));
   for (uint32_t r = 0; r < n->num_results; r++) {
@@ -225,7 +242,8 @@ at_status at_steps_aliases(const at_emit_steps *e, const at_node *n, int32_t **o
   return AT_OK;
 }
 
-static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out) {
+static at_status emit_kernel(at_emit_steps *e, const at_node *n,
+                             step_list *out) {
   int32_t *alias;
   AT_TRY(at_steps_aliases(e, n, &alias));
   at_cg_plan plan;
@@ -233,8 +251,11 @@ static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out)
   e->scratch_bytes = AT_MAX(e->scratch_bytes, plan.scratch_bytes);
   for (uint32_t i = 0; i < plan.num_launches; i++) {
     const at_cg_launch *l = &plan.launches[i];
-    at_xstep s = {.kind = AT_STEP_KERNEL, .target = l->kernel, .tasks = l->tasks,
-                  .grain = AT_MAX(l->grain, 1), .estimated_ns = l->ns};
+    at_xstep s = {.kind = AT_STEP_KERNEL,
+                  .target = l->kernel,
+                  .tasks = l->tasks,
+                  .grain = AT_MAX(l->grain, 1),
+                  .estimated_ns = l->ns};
     AT_TRY(describe(e, n, &s));
     for (uint32_t k = 0; k < l->num_args; k++) {
       const at_cg_arg *g = &l->args[k];
@@ -273,11 +294,13 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
     return push_step(e, out, &s);
   }
   s.kind = AT_STEP_CUSTOM;
-  AT_TRY(at_writer_string(e->w, at_node_str(n, AT_ATTR_CALL_TARGET_NAME), &s.target));
+  AT_TRY(at_writer_string(e->w, at_node_str(n, AT_ATTR_CALL_TARGET_NAME),
+                          &s.target));
   at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
   if (!config.len) config = at_node_str(n, AT_ATTR_BACKEND_CONFIG_DICT);
   AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
-  AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, config.ptr, config.len, &s.params));
+  AT_TRY(
+      at_writer_append(e->w, AT_XS_PARAMS, config.ptr, config.len, &s.params));
   s.params_bytes = (uint32_t)config.len;
   s.aux = n->num_operands;
   s.tasks = at_node_int(n, AT_ATTR_API_VERSION, 0);
@@ -285,14 +308,17 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
-static at_status emit_collective(at_emit_steps *e, const at_node *n, step_list *out) {
+static at_status emit_collective(at_emit_steps *e, const at_node *n,
+                                 step_list *out) {
   bool async = at_node_bool(n, AT_ATTR_ASYNC);
-  at_xstep s = {.kind = async ? AT_STEP_START : AT_STEP_COLLECTIVE, .aux = n->num_operands};
+  at_xstep s = {.kind = async ? AT_STEP_START : AT_STEP_COLLECTIVE,
+                .aux = n->num_operands};
   AT_TRY(describe(e, n, &s));
   at_bytes params;
   AT_TRY(at_collective_params(n, e->cg, e->arena, &params, &s.estimated_ns));
   AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
-  AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, params.ptr, params.len, &s.params));
+  AT_TRY(
+      at_writer_append(e->w, AT_XS_PARAMS, params.ptr, params.len, &s.params));
   s.params_bytes = (uint32_t)params.len;
   AT_TRY(push_values(e, &s, n, n->num_operands));
   return push_step(e, out, &s);
@@ -303,7 +329,9 @@ static at_status emit_done(at_emit_steps *e, const at_node *n, step_list *out) {
   void **at = at_map_find_ptr(&e->starts, n->operands[0].node);
   AT_ENSURE(at);
   uint32_t start = (uint32_t)(uintptr_t)*at - 1;
-  at_xstep s = {.kind = AT_STEP_DONE, .tasks = (int64_t)(out->len - start), .estimated_ns = 100};
+  at_xstep s = {.kind = AT_STEP_DONE,
+                .tasks = (int64_t)(out->len - start),
+                .estimated_ns = 100};
   out->ptr[start].tasks = s.tasks;
   AT_TRY(describe(e, n, &s));
   return push_step(e, out, &s);
@@ -317,28 +345,35 @@ static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
-static at_status emit_sparse(at_emit_steps *e, const at_node *n, step_list *out) {
+static at_status emit_sparse(at_emit_steps *e, const at_node *n,
+                             step_list *out) {
   bool async = at_node_bool(n, AT_ATTR_ASYNC);
   at_xstep s = {.kind = async ? AT_STEP_START : AT_STEP_COLLECTIVE};
   const uint32_t *order;
   uint32_t operands;
   AT_TRY(describe(e, n, &s));
   AT_TRY(at_sparse_emit(e, n, &s, &order, &operands));
-  for (uint32_t i = 0; i < operands; i++) AT_TRY(push_value(e, &s, n->operands[order[i]]));
+  for (uint32_t i = 0; i < operands; i++)
+    AT_TRY(push_value(e, &s, n->operands[order[i]]));
   for (uint32_t r = 0; r < n->num_results; r++)
     AT_TRY(push_value(e, &s, (at_value){(at_node *)n, r}));
   return push_step(e, out, &s);
 }
 
-static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end);
+static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin,
+                           uint32_t *end);
 
 // Control flow as one kernel, where its steps are short.
-static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out, bool *done) {
+static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out,
+                             bool *done) {
   at_native_nest_out native;
   AT_TRY(at_native_nest(e, &e->native, n, &native));
   *done = native.nest != NULL;
   if (!*done) return AT_OK;
-  at_xstep s = {.kind = AT_STEP_KERNEL, .tasks = 1, .grain = 1, .estimated_ns = native.ns};
+  at_xstep s = {.kind = AT_STEP_KERNEL,
+                .tasks = 1,
+                .grain = 1,
+                .estimated_ns = native.ns};
   AT_TRY(describe(e, n, &s));
   AT_TRY(at_cg_nest(e->cg, native.nest, &s.target));
   e->scratch_bytes = AT_MAX(e->scratch_bytes, native.scratch_bytes);
@@ -351,7 +386,8 @@ static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out,
   return push_step(e, out, &s);
 }
 
-static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out) {
+static at_status emit_control(at_emit_steps *e, const at_node *n,
+                              step_list *out) {
   at_xstep s = {.kind = n->op == AT_OP_WHILE ? AT_STEP_WHILE : AT_STEP_CASE,
                 .target = n->op == AT_OP_IF};
   bool done;
@@ -362,8 +398,11 @@ static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out
   AT_TRY_ALLOC(range, at_new(e->arena, uint32_t, 2 * n->num_regions + 1));
   for (uint32_t r = 0; r < n->num_regions; r++)
     AT_TRY(emit_comp(e, n->regions[r], &range[2 * r], &range[2 * r + 1]));
-  AT_TRY(push_value(e, &s, n->op == AT_OP_WHILE ? n->regions[0]->results[0] : n->operands[0]));
-  for (uint32_t i = 0; i < 2 * n->num_regions; i++) AT_TRY(push_arg(e, &s, range[i]));
+  AT_TRY(push_value(
+      e, &s,
+      n->op == AT_OP_WHILE ? n->regions[0]->results[0] : n->operands[0]));
+  for (uint32_t i = 0; i < 2 * n->num_regions; i++)
+    AT_TRY(push_arg(e, &s, range[i]));
   // Nobody knows how often a loop runs: it never counts as a tiny program.
   if (n->op == AT_OP_WHILE) s.estimated_ns = 1e6;
   return push_step(e, out, &s);
@@ -399,7 +438,8 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   return emit_kernel(e, n, out);
 }
 
-static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end) {
+static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin,
+                           uint32_t *end) {
   step_list list = {0};
   at_map outside = e->starts;
   e->starts = at_map_in(e->arena);
@@ -416,17 +456,19 @@ static at_status type_slots(at_emit_steps *e, const at_comp *c) {
       if (n->types[r].dtype == AT_TOKEN) continue;
       uint32_t type;
       AT_TRY(at_writer_type(e->w, &n->types[r], &type));
-      at_xslot *s = at_writer_at(e->w, AT_XS_SLOTS, at_plan_slot(e->plan, (at_value){n, r}));
+      at_xslot *s = at_writer_at(e->w, AT_XS_SLOTS,
+                                 at_plan_slot(e->plan, (at_value){n, r}));
       if (s->kind != AT_SLOT_NULL && s->type == UINT32_MAX) s->type = type;
     }
     if (at_has_steps(n))
-      for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(type_slots(e, n->regions[r]));
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        AT_TRY(type_slots(e, n->regions[r]));
   }
   return AT_OK;
 }
 
-at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
-                        uint32_t *out_end) {
+at_status at_steps_emit(at_emit_steps *e, const at_module *m,
+                        uint32_t *out_begin, uint32_t *out_end) {
   e->native.module = m;
   at_xslot *slots;
   size_t bytes = e->plan->num_slots * sizeof *slots;

@@ -13,7 +13,7 @@
 // module alone.
 typedef struct at_native {
   const at_module *module;
-  at_map known;      // control node -> fragment of a nest, or NULL: it stays steps
+  at_map known;  // control node -> fragment of a nest, or NULL: it stays steps
   uint32_t *uses;    // per slot: how often its values are made or read
   uint32_t *buffer;  // per slot: 1 + its buffer in the nest at hand
   at_strbuf *text;   // nests are printed here; NULL: nowhere
@@ -24,17 +24,20 @@ typedef struct at_emit_steps {
   at_cg *cg;
   const at_plan *plan;
   at_arena *arena;
-  at_map choices;         // node -> at_rt_choice, see at_steps_choose
-  uint64_t scratch_bytes; // largest scratch of any node; placed after the plan's
+  at_map choices;  // node -> at_rt_choice, see at_steps_choose
+  uint64_t
+      scratch_bytes;  // largest scratch of any node; placed after the plan's
   bool has_effects;
   double ns;
-  uint32_t num_devices;  // of the program
-  const at_spinput_flags *sparse;  // the SparseCore's flags
-  const at_spinput_limits *limits; // of its tables, from a file
-  at_places *places;  // NULL: the program's locations have no numbers (hlo text)
+  uint32_t num_devices;             // of the program
+  const at_spinput_flags *sparse;   // the SparseCore's flags
+  const at_spinput_limits *limits;  // of its tables, from a file
+  at_places
+      *places;  // NULL: the program's locations have no numbers (hlo text)
   at_native native;
-  at_map starts;         // of the computation at hand: asynchronous op -> its step + 1
-  struct at_core_pending *cores;  // Pallas kernels whose records are not complete
+  at_map starts;  // of the computation at hand: asynchronous op -> its step + 1
+  struct at_core_pending
+      *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
 
 // Constants of one repeated element above this size are written by a FILL step
@@ -42,21 +45,23 @@ typedef struct at_emit_steps {
 enum { AT_LARGE_SPLAT_BYTES = 4096 };
 // Runs before the plan: puts a COPY between a large splat and its readers.
 at_status at_steps_fill_splats(at_module *m);
-// Runs before the plan: which nodes runtime kernels take (the planner's hooks and
-// the emitter both ask). Refuses, by name, what nothing can run.
+// Runs before the plan: which nodes runtime kernels take (the planner's hooks
+// and the emitter both ask). Refuses, by name, what nothing can run.
 at_status at_steps_choose(const at_module *m, at_arena *a, at_map *out);
-bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result,
-                        uint32_t operand);
-// Writes slots, constants and steps of the entry; [*out_begin, *out_end) are the
-// program's own steps.
-at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
-                        uint32_t *out_end);
+bool at_steps_can_alias(const at_map *choices, const at_node *n,
+                        uint32_t result, uint32_t operand);
+// Writes slots, constants and steps of the entry; [*out_begin, *out_end) are
+// the program's own steps.
+at_status at_steps_emit(at_emit_steps *e, const at_module *m,
+                        uint32_t *out_begin, uint32_t *out_end);
 // Which operand shares the slot of each of n's results; -1: none.
-at_status at_steps_aliases(const at_emit_steps *e, const at_node *n, int32_t **out);
+at_status at_steps_aliases(const at_emit_steps *e, const at_node *n,
+                           int32_t **out);
 // A node that takes no step.
 bool at_steps_is_silent(const at_node *n);
 // NULL: nothing was chosen for n.
-const struct at_rt_choice *at_steps_choice(const at_map *choices, const at_node *n);
+const struct at_rt_choice *at_steps_choice(const at_map *choices,
+                                           const at_node *n);
 // Memory whose contents nobody may rely on (jax.lax.empty).
 bool at_steps_is_empty(const at_node *n);
 // Readable listing of an executable's steps, slots and memory.

@@ -51,13 +51,15 @@ static void print_range(const view *v, uint32_t begin, uint32_t end, int depth);
 static void print_step(const view *v, uint32_t index, int depth) {
   const at_xstep *s = (const at_xstep *)section(v, AT_XS_STEPS) + index;
   const uint32_t *args = (const uint32_t *)section(v, AT_XS_ARGS) + s->args;
-  static const char *const kinds[] = {"kernel", "runtime", "while",  "case",   "custom",
-                                      "send",   "recv",    "infeed", "outfeed", "core", "collective",
-                                      "start",  "done"};
+  static const char *const kinds[] = {
+      "kernel", "runtime", "while", "case",       "custom", "send", "recv",
+      "infeed", "outfeed", "core",  "collective", "start",  "done"};
   at_strbuf_addf(v->out, "%*s#%u %s", depth * 2, "", index, kinds[s->kind]);
-  if (s->kind == AT_STEP_RUNTIME) at_strbuf_addf(v->out, " %s", runtime_name(s->target));
+  if (s->kind == AT_STEP_RUNTIME)
+    at_strbuf_addf(v->out, " %s", runtime_name(s->target));
   if (s->kind == AT_STEP_KERNEL) {
-    const at_xkernel *k = (const at_xkernel *)section(v, AT_XS_KERNELS) + s->target;
+    const at_xkernel *k =
+        (const at_xkernel *)section(v, AT_XS_KERNELS) + s->target;
     at_strbuf_addf(v->out, " %s tasks=%lld grain=%lld", string(v, k->symbol),
                    (long long)s->tasks, (long long)s->grain);
   }
@@ -65,24 +67,29 @@ static void print_step(const view *v, uint32_t index, int depth) {
     const at_xcore *k = (const at_xcore *)section(v, AT_XS_CORES) + s->target;
     at_strbuf_addf(v->out, " %s", string(v, k->name));
   }
-  if (s->kind == AT_STEP_CUSTOM) at_strbuf_addf(v->out, " %s", string(v, s->target));
+  if (s->kind == AT_STEP_CUSTOM)
+    at_strbuf_addf(v->out, " %s", string(v, s->target));
   bool control = s->kind == AT_STEP_WHILE || s->kind == AT_STEP_CASE;
   at_strbuf_addz(v->out, " (");
   for (uint32_t i = 0; i < (control ? 1 : s->num_args); i++) {
     if (i) at_strbuf_addz(v->out, ", ");
     print_slot(v, args[i]);
   }
-  at_strbuf_addf(v->out, ") %.1f us  ; %s", s->estimated_ns / 1e3, string(v, s->hlo));
+  at_strbuf_addf(v->out, ") %.1f us  ; %s", s->estimated_ns / 1e3,
+                 string(v, s->hlo));
   if (s->file) at_strbuf_addf(v->out, " at %s:%u", string(v, s->file), s->line);
   at_strbuf_addc(v->out, '\n');
   for (uint32_t i = 1; control && i + 1 < s->num_args; i += 2) {
-    const char *name = s->kind == AT_STEP_CASE ? "branch" : i == 1 ? "cond" : "body";
+    const char *name = s->kind == AT_STEP_CASE ? "branch"
+                       : i == 1                ? "cond"
+                                               : "body";
     at_strbuf_addf(v->out, "%*s%s:\n", depth * 2 + 1, "", name);
     print_range(v, args[i], args[i + 1], depth + 1);
   }
 }
 
-static void print_range(const view *v, uint32_t begin, uint32_t end, int depth) {
+static void print_range(const view *v, uint32_t begin, uint32_t end,
+                        int depth) {
   for (uint32_t i = begin; i < end; i++) print_step(v, i, depth);
 }
 
@@ -91,7 +98,8 @@ static void print_ios(const view *v, at_xsection s, const char *what) {
   for (uint64_t i = 0; i < v->h->sections[s].count; i++) {
     at_strbuf_addf(v->out, "%s %llu: ", what, (unsigned long long)i);
     print_type(v, io[i].type);
-    if (io[i].alias >= 0) at_strbuf_addf(v->out, " shares memory with %d", io[i].alias);
+    if (io[i].alias >= 0)
+      at_strbuf_addf(v->out, " shares memory with %d", io[i].alias);
     if (io[i].name) at_strbuf_addf(v->out, "  ; %s", string(v, io[i].name));
     at_strbuf_addc(v->out, '\n');
   }
@@ -101,13 +109,14 @@ at_status at_steps_print(at_bytes x, at_strbuf *out) {
   view v = {x.ptr, (const at_xheader *)(const void *)x.ptr, out};
   if (x.len < sizeof *v.h || v.h->magic != AT_EXECUTABLE_MAGIC)
     return AT_FAIL(AT_INVALID_ARGUMENT, "not an executable");
-  at_strbuf_addf(out,
-                 "program %s: arguments %llu B, outputs %llu B (%llu B shared), "
-                 "scratch %llu B, code %llu B, estimate %.1f us on one thread\n",
-                 string(&v, v.h->name), (unsigned long long)v.h->host_argument_bytes,
-                 (unsigned long long)v.h->output_bytes, (unsigned long long)v.h->alias_bytes,
-                 (unsigned long long)v.h->temp_bytes, (unsigned long long)v.h->code_bytes,
-                 v.h->estimated_ns / 1e3);
+  at_strbuf_addf(
+      out,
+      "program %s: arguments %llu B, outputs %llu B (%llu B shared), "
+      "scratch %llu B, code %llu B, estimate %.1f us on one thread\n",
+      string(&v, v.h->name), (unsigned long long)v.h->host_argument_bytes,
+      (unsigned long long)v.h->output_bytes,
+      (unsigned long long)v.h->alias_bytes, (unsigned long long)v.h->temp_bytes,
+      (unsigned long long)v.h->code_bytes, v.h->estimated_ns / 1e3);
   print_ios(&v, AT_XS_INPUTS, "input");
   print_ios(&v, AT_XS_OUTPUTS, "output");
   print_range(&v, v.h->main_begin, v.h->main_end, 0);

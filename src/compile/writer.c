@@ -28,14 +28,16 @@ at_status at_writer_init(at_writer *w, at_arena *a) {
   return at_writer_append(w, AT_XS_STRINGS, "", 1, &empty);
 }
 
-at_status at_writer_append(at_writer *w, at_xsection id, const void *p, size_t count,
-                           uint32_t *out_index) {
+at_status at_writer_append(at_writer *w, at_xsection id, const void *p,
+                           size_t count, uint32_t *out_index) {
   at_section *s = &w->sections[id];
   size_t bytes = at_mul(count, s->elem_bytes), want = at_add(s->len, bytes);
-  // CODE and CONSTANTS are addressed by 64-bit offsets, the rest by 32-bit index.
+  // CODE and CONSTANTS are addressed by 64-bit offsets, the rest by 32-bit
+  // index.
   if (want == SIZE_MAX || (want / s->elem_bytes > UINT32_MAX &&
                            id != AT_XS_CODE && id != AT_XS_CONSTANTS))
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "executable section %d is too large", id);
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "executable section %d is too large",
+                   id);
   if (want > s->cap &&
       !at_vec_reserve_(w->arena, (void **)&s->ptr, &s->cap, want, 1, s->len))
     return AT_NO_MEMORY("executable");
@@ -50,7 +52,8 @@ at_status at_writer_append(at_writer *w, at_xsection id, const void *p, size_t c
 
 at_status at_writer_align(at_writer *w, at_xsection id, size_t align) {
   at_section *s = &w->sections[id];
-  return at_writer_append(w, id, NULL, at_align_up(s->len, align) - s->len, NULL);
+  return at_writer_append(w, id, NULL, at_align_up(s->len, align) - s->len,
+                          NULL);
 }
 
 at_status at_writer_string(at_writer *w, at_str s, uint32_t *out) {
@@ -77,7 +80,8 @@ at_status at_writer_type(at_writer *w, const at_type *t, uint32_t *out) {
   at_str k = {(const char *)key, bytes};
   void **at = at_map_find(&w->types, k);
   if (!at) {
-    at_xtype x = {.dtype = t->dtype, .rank = t->rank, .bytes = at_type_bytes(t)};
+    at_xtype x = {
+        .dtype = t->dtype, .rank = t->rank, .bytes = at_type_bytes(t)};
     AT_TRY(at_writer_append(w, AT_XS_DIMS, t->dims, t->rank, &x.dims));
     uint32_t index;
     AT_TRY(at_writer_append(w, AT_XS_TYPES, &x, 1, &index));
@@ -109,7 +113,8 @@ at_status at_writer_finish(at_writer *w, const at_xheader *h, at_bytes *out) {
   for (int s = 0; s < AT_XS_COUNT; s++) {
     size_t begin = head.sections[s].offset;
     memset(block + end, 0, begin - end);
-    if (w->sections[s].len) memcpy(block + begin, w->sections[s].ptr, w->sections[s].len);
+    if (w->sections[s].len)
+      memcpy(block + begin, w->sections[s].ptr, w->sections[s].len);
     end = begin + w->sections[s].len;
   }
   memset(block + end, 0, at - end);

@@ -10,7 +10,7 @@
 
 typedef struct at_section {
   uint8_t *ptr;
-  size_t len, cap;    // bytes
+  size_t len, cap;  // bytes
   size_t elem_bytes;
 } at_section;
 
@@ -22,8 +22,8 @@ typedef struct at_writer {
 
 at_status at_writer_init(at_writer *w, at_arena *a);
 // Appends `count` elements (zeros when p is NULL); *out_index: the first one's.
-at_status at_writer_append(at_writer *w, at_xsection s, const void *p, size_t count,
-                           uint32_t *out_index);
+at_status at_writer_append(at_writer *w, at_xsection s, const void *p,
+                           size_t count, uint32_t *out_index);
 // Pads a byte section (PARAMS, CODE, CONSTANTS) to `align`.
 at_status at_writer_align(at_writer *w, at_xsection s, size_t align);
 at_status at_writer_string(at_writer *w, at_str s, uint32_t *out);

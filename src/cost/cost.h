@@ -236,9 +236,9 @@ at_status at_network_direct(const at_network *net, int64_t bytes,
                             int64_t devices, double *seconds);
 
 // ---- Costs of a previous run
-// Mean durations of the steps of a trace in Chrome's form, as jax.profiler.trace
-// and `atoll run` leave it; lives in `a`. INVALID_ARGUMENT: no such JSON;
-// NOT_FOUND: no step in it.
+// Mean durations of the steps of a trace in Chrome's form, as
+// jax.profiler.trace and `atoll run` leave it; lives in `a`. INVALID_ARGUMENT:
+// no such JSON; NOT_FOUND: no step in it.
 typedef struct at_cost_profile at_cost_profile;
 at_status at_cost_profile_read(at_bytes text, at_arena *a,
                                const at_cost_profile **out);
@@ -260,13 +260,14 @@ typedef struct at_target {
   uint32_t num_devices;  // of all slices
   uint32_t devices_per_chip;
   at_interp mode;
-  double bandwidth;  // of a TPU's links and networks, to the description's; 0: 1
+  double
+      bandwidth;  // of a TPU's links and networks, to the description's; 0: 1
   at_network network;
   const at_perf *perf;       // NULL: no table for this machine
   const at_perf *user;       // NULL: the user gave none; asked before `perf`
   const struct at_gpu *gpu;  // NULL: not a GPU
-  const struct at_tpu_chip *tpu;  // NULL: not a TPU
-  const struct at_host *host;     // NULL: no host that was measured
+  const struct at_tpu_chip *tpu;   // NULL: not a TPU
+  const struct at_host *host;      // NULL: no host that was measured
   const at_cost_profile *profile;  // NULL: no previous run
 } at_target;
 // One chip of a machine that the caller describes; at_target_parse without

@@ -25,7 +25,8 @@ static void errors_on_left_out_points(void **state) {
   const at_perf_table *tables[] = {table("sm_90"), table("sm_100_B200")};
   at_perf_error *rows;
   size_t n;
-  assert_int_equal(at_code_take(at_perf_evaluate(tables, 2, NULL, NULL, a, &rows, &n)), 0);
+  assert_int_equal(
+      at_code_take(at_perf_evaluate(tables, 2, NULL, NULL, a, &rows, &n)), 0);
   assert_int_equal(n, 12);
   for (size_t i = 0; i < n; i++) {
     const at_perf_error *r = &rows[i];

@@ -94,7 +94,8 @@ static void add_node(const at_node *n, bool in_kernel, at_count *sum) {
   if (in_kernel || at_op_is(n->op, AT_CONTROL)) return;
   for (uint32_t i = 0; i < n->num_operands; i++)
     sum->bytes_accessed += bytes(at_value_type(n->operands[i]));
-  for (uint32_t r = 0; r < n->num_results; r++) sum->bytes_accessed += bytes(&n->types[r]);
+  for (uint32_t r = 0; r < n->num_results; r++)
+    sum->bytes_accessed += bytes(&n->types[r]);
 }
 
 static void add_comp(const at_comp *c, bool in_kernel, at_count *sum) {

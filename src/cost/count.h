@@ -5,9 +5,9 @@
 #include "hlo/hlo.h"
 
 typedef struct at_count {
-  double flops;            // multiply and add count as two
+  double flops;  // multiply and add count as two
   double transcendentals;
-  double bytes_accessed;   // operands read and results written, per kernel
+  double bytes_accessed;  // operands read and results written, per kernel
 } at_count;
 // Sums over the entry and what it runs; a loop's body counts once, as in XLA.
 at_count at_count_of(const at_module *m);

@@ -28,7 +28,8 @@ static at_status read_cycles(at_gpu *g, const at_machine *m) {
   if (at_machine_figure(m, "op_table", &key)) name = key.text.ptr;
   const at_perf_table *t = at_perf_find(tables, count, name);
   if (!t)
-    return AT_FAIL(AT_FAILED_PRECONDITION, "op_table of %s: data/perf has no %s", m->name, name);
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "op_table of %s: data/perf has no %s", m->name, name);
   for (size_t i = 0; i < t->num_cycles; i++) {
     const at_perf_cycles *c = &t->cycles[i];
     g->cycles[c->op][c->dtype] = (uint16_t)AT_MIN(c->cycles, UINT16_MAX);

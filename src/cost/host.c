@@ -111,10 +111,11 @@ static void say_missing(const at_machine *m, const at_host *h) {
   for (int r = 0; r < AT_HOST_RATES; r++)
     if (!h->curves[r].count) at_strbuf_addf(&names, " %s", figures[r]);
   if (names.len)
-    at_log_once(AT_LOG_WARNING,
-                "the description of %s lacks%.*s: work that needs them counts 0\n"
-                "hint: atoll doctor --measure writes them",
-                m->name, (int)names.len, names.ptr);
+    at_log_once(
+        AT_LOG_WARNING,
+        "the description of %s lacks%.*s: work that needs them counts 0\n"
+        "hint: atoll doctor --measure writes them",
+        m->name, (int)names.len, names.ptr);
   at_strbuf_free(&names);
 }
 

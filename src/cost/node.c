@@ -38,13 +38,14 @@ at_status at_cost_collective(const at_target *t, const at_collective *c,
   }
   // Devices that share one memory: every byte is read and written, twice to
   // reduce; and each of them comes to the meeting.
-  double rate, launch = at_machine_number(t->machine, "kernel_launch_seconds", 0);
+  double rate,
+      launch = at_machine_number(t->machine, "kernel_launch_seconds", 0);
   AT_TRY(at_machine_need(t->machine, "hbm_bytes_per_second_per_chip", &rate));
   double copies = c->op == AT_ALL_REDUCE ? 4 : 2;
   if (c->op != AT_PERMUTE) copies *= c->groups.count;
-  *out = (at_cost_time){members * launch +
-                            copies * (double)c->bytes * members / rate,
-                        AT_COST_FROM_ROOFLINE};
+  *out = (at_cost_time){
+      members * launch + copies * (double)c->bytes * members / rate,
+      AT_COST_FROM_ROOFLINE};
   return AT_OK;
 }
 

@@ -34,7 +34,8 @@ static at_status read_description(const char *path, at_arena *a,
   AT_TRY(at_status_prefix(at_machine_read(text, a, out), "%s", path));
   // Somebody's own may say less; what that means is in machine/figures.def.
   at_status st = at_machine_complete(out);
-  if (!at_ok(st)) at_log_once(AT_LOG_WARNING, "%s: %s", path, at_status_message(st));
+  if (!at_ok(st))
+    at_log_once(AT_LOG_WARNING, "%s: %s", path, at_status_message(st));
   at_status_free(st);
   return AT_OK;
 }
@@ -123,8 +124,9 @@ static at_status prepare_tables(at_target *t, at_arena *a) {
     return AT_OK;
   mine = at_perf_find(tables, count, key.text.ptr);
   if (!mine)
-    return AT_FAIL(AT_FAILED_PRECONDITION, "perf_table of %s: data/perf has no %s",
-                   t->machine->name, key.text.ptr);
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "perf_table of %s: data/perf has no %s", t->machine->name,
+                   key.text.ptr);
   if (!mine->count) return AT_OK;
   at_perf *p;
   AT_TRY(at_perf_prepare(mine, t->mode, false, a, &p));

@@ -7,11 +7,13 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
 
 // ---- Coefficients: data/tpu/kernel_model.json
 
-#define COEFFICIENTS(X)                                          \
-  X(dma_us)                                                      \
-  X(expand)                                                      \
-  X(expand_reduce) X(vmem_read) X(vmem_write) X(tile) X(tile_op) \
-      X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
+#define COEFFICIENTS(X) \
+  X(dma_us)             \
+  X(expand)             \
+  X(expand_reduce)      \
+  X(vmem_read)          \
+  X(vmem_write)         \
+  X(tile) X(tile_op) X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
 typedef struct coefficients {
 #define FIELD(name) double name;
   COEFFICIENTS(FIELD)
@@ -48,8 +50,7 @@ static double passes(const at_tpu_kernel *k, const at_tpu_chip *c, double rows,
                      double cols) {
   double n = c->array;
   rows = ceil(rows / kSublanes) * kSublanes;
-  return ceil(k->depth / n) * ceil(cols / n) *
-         fmax(rows, n * n / g_c.load);
+  return ceil(k->depth / n) * ceil(cols / n) * fmax(rows, n * n / g_c.load);
 }
 
 static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {

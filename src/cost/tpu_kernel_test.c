@@ -43,12 +43,24 @@ static at_tpu_kernel kernel_of(const at_json *row) {
 #define FIELD(name) k.name = at_json_get_num(row, #name, NAN);
   FIELD(steps)
   FIELD(out_windows)
-  FIELD(hbm_in) FIELD(hbm_out) FIELD(vmem_in) FIELD(tiles) FIELD(narrow_tiles)
-      FIELD(out_tiles) FIELD(hbm_out_narrow) FIELD(vmem_out_narrow) FIELD(ops)
-          FIELD(reduces) FIELD(rows) FIELD(cols) FIELD(depth) FIELD(batch)
-              FIELD(operand_bytes) FIELD(repeat)
+  FIELD(hbm_in)
+  FIELD(hbm_out)
+  FIELD(vmem_in)
+  FIELD(tiles)
+  FIELD(narrow_tiles)
+  FIELD(out_tiles)
+  FIELD(hbm_out_narrow)
+  FIELD(vmem_out_narrow)
+  FIELD(ops)
+  FIELD(reduces)
+  FIELD(rows)
+  FIELD(cols)
+  FIELD(depth)
+  FIELD(batch)
+  FIELD(operand_bytes)
+  FIELD(repeat)
 #undef FIELD
-                  return k;
+  return k;
 }
 
 static int ascending(const void *a, const void *b) {

@@ -70,7 +70,8 @@ void at_core_group_give_up(at_core_group *g);
 void at_core_group_hear(at_core_group *g, at_bytes message);
 void at_core_group_leave(at_core_group *g);
 void at_core_group_fail(at_core_group *g, at_status why);
-void at_core_group_print(at_core_group *g, at_strbuf *out);  // what cores wait for
+void at_core_group_print(at_core_group *g,
+                         at_strbuf *out);  // what cores wait for
 // Why it failed, if none of its launches has said so.
 at_status at_core_group_failure(at_core_group *g);
 
@@ -87,7 +88,8 @@ typedef struct at_core_launch {
   uint32_t checks;           // at_core_checks
   uint64_t max_turns;        // of loops, per core; 0: no limit
   struct core_rerun *rerun;  // this room's own; NULL
-  bool *out_alone;  // was there one core, which waits for nobody? NULL: no matter
+  bool *
+      out_alone;  // was there one core, which waits for nobody? NULL: no matter
 } at_core_launch;
 // Runs to the end. Errors name the kernel, what failed and the source line.
 at_status at_core_run(const at_core_launch *l);

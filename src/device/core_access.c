@@ -148,8 +148,7 @@ static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
   s->left_at[kCopied] = d->loc + 2;
   if (holes && store >= 0) s->left_at[kIncomplete] = store + 2;
   core_unlock(c);
-  if (store >= 0 && r->ref >= 0)
-    core_note_brought(c, (uint32_t)r->ref, store);
+  if (store >= 0 && r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
 }
 
 // What a side of a copy holds, which is at `base`.

@@ -1,5 +1,6 @@
-// Blocks of outputs on their way back to their operands, which inputs may share:
-// the chip fetches the next blocks, and makes copies, before they are there.
+// Blocks of outputs on their way back to their operands, which inputs may
+// share: the chip fetches the next blocks, and makes copies, before they are
+// there.
 #include "device/core_shadow.h"
 
 // Is the block of input `in` one that the departure takes back?
@@ -39,7 +40,8 @@ void core_shadow_moved(core_state *c) {
     bool fetched = w->moved && w->ref->role == AT_CORE_IN && w->ref->alias >= 0;
     for (uint32_t k = 0, out = 0; fetched && k < r->num_refs; k++) {
       if (c->windows[k].ref->role != AT_CORE_OUT) continue;
-      if (out++ == (uint32_t)w->ref->alias && c->launch->checks & AT_CHECK_RACES)
+      if (out++ == (uint32_t)w->ref->alias &&
+          c->launch->checks & AT_CHECK_RACES)
         fetched_too_early(c, i, k);
     }
     c->windows[i].moved = false;

@@ -114,8 +114,9 @@ static void add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
 }
 
 static box box_of(const at_core_dma *d, void *dst) {
-  return (box){dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
-               d->size, d->dst_stride, d->src_stride};
+  return (box){
+      dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
+      d->size, d->dst_stride, d->src_stride};
 }
 
 // Is it left for later?
@@ -201,9 +202,9 @@ static void clear_box(const at_core_dma *d, uint32_t k, uint8_t *dst,
     clear_box(d, k + 1, dst + i * d->dst_stride[k], first, end);
 }
 
-// What a copy takes along from behind its array is zero: on the chip the rest of
-// a tile comes, and not what an earlier copy left where this one goes. Checks
-// make it undefined instead.
+// What a copy takes along from behind its array is zero: on the chip the rest
+// of a tile comes, and not what an earlier copy left where this one goes.
+// Checks make it undefined instead.
 static bool clears_padding(const core_state *c, const at_core_dma *d) {
   return d->padding && !d->packed_bits && !c->shadow;
 }
@@ -383,10 +384,10 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   stop_rank(c, &row);
   if (row.rank < 1)
     core_stop(c, AT_INVALID_ARGUMENT, row.loc, "indirect copy of a scalar");
-  core_state *to = core_is_elsewhere(c, row.device)
-                       ? NULL
-                       : core_peer(c, row.device, row.core, row.subcore, 0,
-                                   row.loc);
+  core_state *to =
+      core_is_elsewhere(c, row.device)
+          ? NULL
+          : core_peer(c, row.device, row.core, row.subcore, 0, row.loc);
   int64_t rows = row.size[0];
   int64_t src_step = row.src_stride[0], dst_step = row.dst_stride[0];
   bool skips = c->program->record->flags & AT_CORE_NO_BOUNDS_CHECKS &&

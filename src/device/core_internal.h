@@ -101,11 +101,11 @@ struct at_core_group {
   uint32_t devices, joined;
   uint32_t cores, waiting, ended;
   uint64_t changes;  // of semaphores, and cores that ended
-  bool complete;  // every device is there
+  bool complete;     // every device is there
   bool failed;
-  at_status why;  // owned; the first core that learns of it takes it
-  core_state *first;   // every core, linked by `next`
-  team_of *teams;      // by number of device
+  at_status why;      // owned; the first core that learns of it takes it
+  core_state *first;  // every core, linked by `next`
+  team_of *teams;     // by number of device
   uint32_t num_teams;
   uint32_t actors;  // numbers given to cores
   marks marks;
@@ -159,7 +159,7 @@ struct core_state {
   uint8_t *beyond;  // for boxes that leave their refs, in turn; NULL: none yet
   size_t beyond_used;
   uint64_t nowhere;  // an element that is read and is not there
-  uint8_t *shared;  // of each thread that shares a loop; NULL: none yet
+  uint8_t *shared;   // of each thread that shares a loop; NULL: none yet
   size_t shared_bytes;
   uint64_t turns;
   uint32_t barriers;  // passed
@@ -182,9 +182,9 @@ struct core_state {
   int64_t wait_amount;
   int32_t wait_loc;
   at_event *wake;
-  shadow *shadow;        // NULL: no checks of memory
-  core_state *lead;      // runs other steps of this core; NULL: this one does
-  uint8_t *parcel;       // where copies to other processes are packed; NULL: none
+  shadow *shadow;    // NULL: no checks of memory
+  core_state *lead;  // runs other steps of this core; NULL: this one does
+  uint8_t *parcel;   // where copies to other processes are packed; NULL: none
   size_t parcel_bytes;
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
@@ -246,7 +246,8 @@ typedef struct box {
 void core_copy_box(const box *b);
 // The bytes of a box that is dense on both sides; 0: it is not, or is empty.
 size_t core_box_run(const box *b);
-void core_copy_shared(at_pool *pool, const box *b);  // a large one: by all threads
+void core_copy_shared(at_pool *pool,
+                      const box *b);  // a large one: by all threads
 // Fills n elements with what nobody may rely on: a NaN that arithmetic does not
 // make by itself, the smallest integer.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n);
@@ -277,7 +278,8 @@ int64_t core_dma_extent(const at_core_dma *d, bool dst);
 void core_dma_dense(const at_core_dma *d, int64_t *stride);
 // The bytes of a copy whose destination packs several elements into one.
 void core_dma_repack(const at_core_dma *d, uint8_t *dst);
-// A copy that came from elsewhere, within the memory at dst; dst may not suit it.
+// A copy that came from elsewhere, within the memory at dst; dst may not suit
+// it.
 bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst);
 
 // ---- core_far.c: devices of other processes

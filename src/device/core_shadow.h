@@ -60,8 +60,8 @@ typedef struct shade {
   int32_t *strays;    // of an input's block: 2 + `loc` of a store whose value
                       // nobody has read yet, else 0; NULL: no such store so far
   int32_t left_at[kNumNotes];  // 2 + `loc`, 0: nobody
-  int32_t *stores;    // 2 + `loc` of the last store to it, else 0; NULL: none
-                      // so far
+  int32_t *stores;  // 2 + `loc` of the last store to it, else 0; NULL: none
+                    // so far
   // Of scratch, where steps of parallel indices are held apart: not 0 for what
   // one of an earlier index left. NULL: nothing so far.
   uint8_t *carried;
@@ -107,8 +107,8 @@ struct shadow {
   int32_t expected_at;
   mistaken *mistaken;
   uint32_t num_mistaken, cap_mistaken;
-  bool apart;     // steps of different parallel indices are held apart
-  int64_t index;  // of this step
+  bool apart;      // steps of different parallel indices are held apart
+  int64_t index;   // of this step
   bool new_index;  // the step before had another
   uint64_t num_stores;
   uint64_t *last_store;  // per 2 + `loc`: the number of the last there
@@ -118,11 +118,11 @@ struct shadow {
   shade *own;      // those that are no other core's, which has the same memory
   flight *flights;
   uint32_t num_flights, cap_flights;
-  marks own_marks;                    // of a core that runs alone
-  uint64_t now;                       // its own time: 1 and more
-  actor_clock known;                  // of other actors
-  actor_clock *sem_clock;             // per semaphore; NULL: one core alone
-  visits *visits;                     // per ref
+  marks own_marks;         // of a core that runs alone
+  uint64_t now;            // its own time: 1 and more
+  actor_clock known;       // of other actors
+  actor_clock *sem_clock;  // per semaphore; NULL: one core alone
+  visits *visits;          // per ref
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t *waited;
 };
@@ -194,14 +194,14 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
-  bool adds;               // writes what it adds to what is there
-  bool may_be_dropped;     // what is read, by a choice
-  bool stores;             // writes by a store
-  bool strays;             // and to what does not go back to an array
-  bool *fetched;           // only asks whether a pipeline fetched any of it
-  bool *written;           // only asks whether any of it was written
-  int32_t *stored;         // only asks where it was last stored to: 2 + `loc`
-  const flight *over;      // the copy that touched it, which ends now
+  bool adds;            // writes what it adds to what is there
+  bool may_be_dropped;  // what is read, by a choice
+  bool stores;          // writes by a store
+  bool strays;          // and to what does not go back to an array
+  bool *fetched;        // only asks whether a pipeline fetched any of it
+  bool *written;        // only asks whether any of it was written
+  int32_t *stored;      // only asks where it was last stored to: 2 + `loc`
+  const flight *over;   // the copy that touched it, which ends now
   int32_t loc;
   bool underway;  // by a copy that starts now
   uint32_t sent;  // to another core; 0: not

@@ -48,7 +48,8 @@ void core_fail_group(at_core_group *g) {
 }
 
 // Under the lock: the last core that is named.
-static const core_state *describe_waits(const at_core_group *g, at_strbuf *out) {
+static const core_state *describe_waits(const at_core_group *g,
+                                        at_strbuf *out) {
   const core_state *any = NULL;
   int shown = 0;
   for (const core_state *p = g->first; p; p = p->next) {
@@ -217,8 +218,9 @@ int32_t at_core_fetch_add(at_core *core, void *p, int32_t amount,
                           int32_t core_id, int32_t loc) {
   core_state *c = state_of(core);
   bool by_subcore = c->program->record->type == AT_CORE_SC_VECTOR;
-  core_state *to = by_subcore ? core_peer(c, AT_CORE_SELF, AT_CORE_SELF, core_id, 0, loc)
-                              : core_peer(c, AT_CORE_SELF, core_id, AT_CORE_SELF, 0, loc);
+  core_state *to =
+      by_subcore ? core_peer(c, AT_CORE_SELF, AT_CORE_SELF, core_id, 0, loc)
+                 : core_peer(c, AT_CORE_SELF, core_id, AT_CORE_SELF, 0, loc);
   int32_t *word = core_translate(c, to, p);
   if (!word)
     core_stop(c, AT_INVALID_ARGUMENT, loc, "core %d has no such memory",

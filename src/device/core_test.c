@@ -341,7 +341,8 @@ static void copies_and_waits(void **state) {
   fails(&k, AT_FAILED_PRECONDITION,
         "deadlock: nobody is left who could signal");
   fails(&k, AT_FAILED_PRECONDITION,
-        "semaphore 0 of scratch 1 (argument 3) (value 0, needs 128) at kern.py:7:3 (get)");
+        "semaphore 0 of scratch 1 (argument 3) (value 0, needs 128) at "
+        "kern.py:7:3 (get)");
   k.body = copy_too_much;
   fails(&k, AT_OUT_OF_RANGE, "DMA source out of bounds");
 }
@@ -510,8 +511,8 @@ static void checks_have_names(void **state) {
               {"interpret", 0},
               {"all", 63}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
-    assert_int_equal(
-        at_code_take(at_config_set(AT_CONFIG_CHECK, rows[i].text)), 0);
+    assert_int_equal(at_code_take(at_config_set(AT_CONFIG_CHECK, rows[i].text)),
+                     0);
     assert_int_equal(at_core_checks_wanted(), rows[i].bits);
   }
   assert_int_equal(at_code_take(at_config_set(AT_CONFIG_CHECK, NULL)), 0);

@@ -39,17 +39,18 @@ static void read_chip(const at_machine *m, at_hw *hw) {
 
 // A machine of tiles shows JAX its memory as a whole; arrays lie there dense.
 static void read_tiles(const at_machine *m, at_hw *hw) {
-  *hw = (at_hw){.name = m->name,
-                .kind = m->name,
-                .cores_per_chip = 1,
-                .cores_per_device = 1,
-                .topology_dims = 2,
-                .hbm_bytes = figure(m, "tiles") * figure(m, "sram_bytes_per_tile"),
-                .dense = true};
+  *hw = (at_hw){
+      .name = m->name,
+      .kind = m->name,
+      .cores_per_chip = 1,
+      .cores_per_device = 1,
+      .topology_dims = 2,
+      .hbm_bytes = figure(m, "tiles") * figure(m, "sram_bytes_per_tile"),
+      .dense = true};
 }
 
-// Only what JAX can be shown as a TPU, and machines of tiles; other machines are for
-// estimates.
+// Only what JAX can be shown as a TPU, and machines of tiles; other machines
+// are for estimates.
 static at_status load(void) {
   AT_TRY(at_machines_load());
   for (size_t i = 0; i < at_machine_count() && g_count < kMaxChips; i++) {
@@ -73,10 +74,9 @@ at_status at_hw_find(at_str name, const at_hw **out) {
     }
     at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_chips[i].name);
   }
-  at_status s = AT_FAIL(AT_INVALID_ARGUMENT,
-                        "no such chip: \"%.*s\"\nhint: one of %s",
-                        (int)AT_MIN(name.len, (size_t)64), name.ptr,
-                        at_strbuf_str(&known).ptr);
+  at_status s = AT_FAIL(
+      AT_INVALID_ARGUMENT, "no such chip: \"%.*s\"\nhint: one of %s",
+      (int)AT_MIN(name.len, (size_t)64), name.ptr, at_strbuf_str(&known).ptr);
   at_strbuf_free(&known);
   return s;
 }
@@ -172,8 +172,8 @@ static uint64_t tiled(at_dims dims, uint32_t minor, uint32_t second,
                       uint64_t packing, uint64_t most_rows) {
   uint64_t rows = (uint64_t)dims.ptr[second];
   uint64_t tile = clamp(next_power_of_two(rows), packing, most_rows);
-  uint64_t n = at_mul(round_to((uint64_t)dims.ptr[minor], 128),
-                      round_to(rows, tile));
+  uint64_t n =
+      at_mul(round_to((uint64_t)dims.ptr[minor], 128), round_to(rows, tile));
   for (uint32_t i = 0; i < dims.rank; i++)
     if (i != minor && i != second) n = at_mul(n, (size_t)dims.ptr[i]);
   return n;
@@ -208,8 +208,8 @@ uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
     for (uint32_t minor = 0; minor < dims.rank; minor++)
       for (uint32_t second = 0; second < dims.rank; second++)
         if (minor != second)
-          elements = AT_MIN(elements, tiled(dims, minor, second, packing,
-                                            most_rows));
+          elements =
+              AT_MIN(elements, tiled(dims, minor, second, packing, most_rows));
   }
   if (elements == SIZE_MAX) return UINT64_MAX;
   return at_mul(at_mul(elements / 8, bits), arrays);

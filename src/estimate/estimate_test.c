@@ -228,8 +228,10 @@ static void bad_input_is_refused(void **state) {
   assert_int_equal(code_of("v6e", "not a program"), AT_INVALID_ARGUMENT);
   assert_int_equal(code_of("v6e", ""), AT_INVALID_ARGUMENT);
   // Values of unknown size would count nothing.
-  assert_int_equal(code_of("v6e", BINARY("add", "tensor<?x128xf32>")), AT_UNIMPLEMENTED);
-  assert_int_equal(code_of("h100", BINARY("add", "tensor<?x128xf32>")), AT_UNIMPLEMENTED);
+  assert_int_equal(code_of("v6e", BINARY("add", "tensor<?x128xf32>")),
+                   AT_UNIMPLEMENTED);
+  assert_int_equal(code_of("h100", BINARY("add", "tensor<?x128xf32>")),
+                   AT_UNIMPLEMENTED);
 }
 
 static void reports_are_well_formed(void **state) {

@@ -7,7 +7,8 @@
 void at_est_time(at_strbuf *b, double seconds);
 void at_est_bytes(at_strbuf *b, double bytes);
 void at_est_flops_text(at_strbuf *b, double flops);
-// Kernels by what they take in all; free() it. NULL: no memory, and *out failed.
+// Kernels by what they take in all; free() it. NULL: no memory, and *out
+// failed.
 const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out);
 
 #endif

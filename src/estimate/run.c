@@ -717,8 +717,9 @@ static at_status last_uses(walk *w, const at_est_groups *g, uint32_t ***out) {
   for (uint32_t i = 0; i < g->count; i++)
     for (size_t r = 0; r < g->list[i]->reads.len; r++) {
       void **place;
-      AT_TRY_ALLOC(place,
-                   at_map_put_ptr(&last, at_est_key(g->list[i]->reads.ptr[r].value)));
+      AT_TRY_ALLOC(
+          place,
+          at_map_put_ptr(&last, at_est_key(g->list[i]->reads.ptr[r].value)));
       *place = (void *)(uintptr_t)i;
     }
   for (uint32_t i = 0; i < g->count; i++) {

@@ -17,7 +17,8 @@
 
 enum {
   kHugePage = 2 << 20,
-  kFirstSlab = 64 << 10,  // the next ones have 8 times as much, up to a huge page
+  kFirstSlab =
+      64 << 10,  // the next ones have 8 times as much, up to a huge page
   kOwnMapping = kHugePage,  // from here on a block is a mapping of its own
   kTrimmed = 256 << 10,     // from here on trimmed
   kGuardBytes = 4096,
@@ -337,8 +338,7 @@ void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
     give_guarded(p, bytes);
     return;
   }
-  if (AT_UNLIKELY(b->shared != NULL) &&
-      at_shared_has(b->shared, p)) {
+  if (AT_UNLIKELY(b->shared != NULL) && at_shared_has(b->shared, p)) {
     at_shared_give(b->shared, p, bytes);
     return;
   }

@@ -104,8 +104,7 @@ static at_status check_header(checker *c, at_bytes block) {
   uint64_t n = count(c, AT_XS_STRINGS);
   if (!n || c->strings[0] || c->strings[n - 1])
     return BAD("strings do not begin and end with NUL");
-  if (!is_string(c, h->name))
-    return BAD("name outside the strings");
+  if (!is_string(c, h->name)) return BAD("name outside the strings");
   return AT_OK;
 }
 
@@ -192,9 +191,9 @@ static at_status check_io(const checker *c, const at_xio *io, uint64_t i,
   bool direct = s->kind == own && s->index == i;
   bool shared = s->kind == other && (int64_t)s->index == io->alias;
   if (is_output && io->alias < 0 && s->kind == AT_SLOT_INPUT)  // passes through
-    shared = c->inputs[s->index].alias < 0 &&
-             c->types[c->inputs[s->index].type].bytes ==
-                 c->types[io->type].bytes;
+    shared =
+        c->inputs[s->index].alias < 0 &&
+        c->types[c->inputs[s->index].type].bytes == c->types[io->type].bytes;
   bool nothing =
       s->kind == AT_SLOT_NULL && (c->types[io->type].bytes == 0 || !is_output);
   if (!nothing && !(s->offset == 0 && (direct || shared)))

@@ -49,7 +49,8 @@ at_memory_stats at_chip_memory_stats(const at_chip *c) {
   at_chip *m = c->body;
   const at_proxy *p = c->runtime->proxy;
   at_memory_stats there;
-  if (p && !at_code_take(p->stats(p->arg, c->info.id, false, &there))) return there;
+  if (p && !at_code_take(p->stats(p->arg, c->info.id, false, &there)))
+    return there;
   pthread_mutex_lock(&m->lock);
   at_memory_stats s = m->stats;
   pthread_mutex_unlock(&m->lock);

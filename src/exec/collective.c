@@ -459,7 +459,8 @@ void at_deadlock_check(at_runtime *rt) {
   // A view that comes while this looks has nothing to wait for yet.
   uint32_t most = rt->num_chips + atomic_load(&rt->num_views);
   if (!search_start(&s, most)) goto out;
-  for (at_chip *c = NULL; s.count < most && (c = at_runtime_next_chip(rt, c));) {
+  for (at_chip *c = NULL;
+       s.count < most && (c = at_runtime_next_chip(rt, c));) {
     pthread_mutex_lock(&c->lock);
     at_part *p = c->current;
     bool meets = p && p->cursor && p->state == AT_PART_WAITING;

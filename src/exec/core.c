@@ -233,7 +233,8 @@ void at_core_dot_end(at_core_dot_scratch *s) {
 }
 
 void at_core_dot_run(at_core *core, const at_core_dot *d) {
-  if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(core, d)) return;
+  if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(core, d))
+    return;
   at_core_dot_fetch(core, d);
   at_core_dot_scratch s;
   at_core_dot_begin(core, &s);

@@ -369,8 +369,7 @@ static bool pages_of(at_core *core, const at_k_matrix *b, bool along,
     return false;
   }
   if (!at_core_pages_of(core, b->p, rows * bytes, from)) return false;
-  *out =
-      (at_k_pages){from->page, from->count, from->bytes / bytes, from->next};
+  *out = (at_k_pages){from->page, from->count, from->bytes / bytes, from->next};
   if (from->bytes % bytes == 0 && (along || out->rows % 2 == 0)) return true;
   at_core_pages_fetch(core, b->p, rows * bytes);
   return false;

@@ -153,12 +153,13 @@ at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
   const char *target = at_loaded_string(f->loaded, step->target);
   const handler *h = find(target);
   if (!h)
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "no handler is registered for the custom call \"%s\"\n"
-                   "hint: jax.ffi.register_ffi_target(\"%s\", ..., "
-                   "platform=\"tpu\"), in the process that has the chip: hosts of a "
-                   "pod (ATOLL_POD) do not have their clients' functions",
-                   target, target);
+    return AT_FAIL(
+        AT_UNIMPLEMENTED,
+        "no handler is registered for the custom call \"%s\"\n"
+        "hint: jax.ffi.register_ffi_target(\"%s\", ..., "
+        "platform=\"tpu\"), in the process that has the chip: hosts of a "
+        "pod (ATOLL_POD) do not have their clients' functions",
+        target, target);
   if (h->kind == AT_CUSTOM_OWN) {
     foreign_call call = {.handler = h,
                          .operands = (const void **)(f->bufs + op->args),

@@ -18,20 +18,18 @@ void at_coll_prepare(const at_x_collective *x, at_coll *out) {
   for (int i = 0; i < AT_COLL_TABLES; i++)
     *tables[i] = t + (size_t)i * x->num_devices;
   if (x->kind == AT_COLL_SPARSE)
-    out->sparse =
-        (const void *)((const uint8_t *)x + at_x_collective_bytes(x));
+    out->sparse = (const void *)((const uint8_t *)x + at_x_collective_bytes(x));
 }
 
 at_status at_coll_everyone(uint32_t devices, at_coll *out) {
-  at_x_collective x = {.kind = AT_COLL_BROADCAST,
-                       .num_devices = devices,
-                       .num_groups = 1};
+  at_x_collective x = {
+      .kind = AT_COLL_BROADCAST, .num_devices = devices, .num_groups = 1};
   at_x_collective *own = calloc(1, at_x_collective_bytes(&x));
   if (!own) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a meeting");
   *own = x;
   uint32_t *t = (uint32_t *)(own + 1);
   for (uint32_t d = 0; d < devices; d++) {
-    t[devices + d] = d;             // rank_of
+    t[devices + d] = d;                    // rank_of
     t[3 * (size_t)devices + d] = devices;  // size_of
     t[4 * (size_t)devices + d] = d;        // members
   }

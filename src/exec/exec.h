@@ -49,10 +49,10 @@ typedef struct at_hosts_mail {
 // anything: copy a number, then check it, then use it.
 //
 // A channel is where the launches of one set of devices meet, one collective at
-// a time: `begin`, then phases, each `say` and `hear`, `finish`, and `end`, also
-// after a failure. Hosts that meet name each other; what a host says is for
-// those that are in a collective of the same tag. Calls of one channel come one
-// at a time, calls of several at once, from any thread or fiber.
+// a time: `begin`, then phases, each `say` and `hear`, `finish`, and `end`,
+// also after a failure. Hosts that meet name each other; what a host says is
+// for those that are in a collective of the same tag. Calls of one channel come
+// one at a time, calls of several at once, from any thread or fiber.
 typedef struct at_hosts_channel at_hosts_channel;
 typedef enum at_hosts_phase {
   AT_HOSTS_READY = 1,  // operands may be read
@@ -140,9 +140,9 @@ typedef struct at_hosts {
   // failure: a host is gone, has failed in this launch or runs another program.
   at_status (*exchange)(void *arg, const at_hosts_tag *tag,
                         at_hosts_mail *mails, uint32_t num_mails);
-  // A launch has failed here: what exchanges in it fails, here with `why`, which
-  // is borrowed, and on `hosts`, among which this one may be, with DATA_LOSS
-  // where that is why, else with ABORTED.
+  // A launch has failed here: what exchanges in it fails, here with `why`,
+  // which is borrowed, and on `hosts`, among which this one may be, with
+  // DATA_LOSS where that is why, else with ABORTED.
   void (*fail)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                uint32_t num_hosts, at_status why);
   // Why nothing of a host will come any more in a launch, as an exchange would
@@ -150,9 +150,9 @@ typedef struct at_hosts {
   // where `share` is.
   at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host,
                      at_hosts_patience *patience);
-  // The first failure of a launch that one of `hosts` has told of, with its code
-  // and words; OK: none has. Never waits. NULL where every process has a user of
-  // its own, who is told which process failed.
+  // The first failure of a launch that one of `hosts` has told of, with its
+  // code and words; OK: none has. Never waits. NULL where every process has a
+  // user of its own, who is told which process failed.
   at_status (*cause)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                      uint32_t num_hosts);
   const at_hosts_share *share;  // NULL: everything travels by messages
@@ -161,9 +161,9 @@ typedef struct at_hosts {
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
 
 typedef struct at_runtime_options {
-  const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
-                       // "2*v5e:2x2"; NULL: default
-  uint32_t threads;    // 0: all cores of this process
+  const char *target;     // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
+                          // "2*v5e:2x2"; NULL: default
+  uint32_t threads;       // 0: all cores of this process
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
   // How many processes may have chips in the end: each has its share from the
   // beginning, also of hosts that come later (at_runtime_rehost). 0: `hosts`.
@@ -183,7 +183,8 @@ uint32_t at_runtime_far_work(const at_runtime *rt);
 // hosts that were loaded before are not launched any more. The hosts of before
 // (and the memory that they share) stay until the runtime is gone.
 at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts);
-// Does anything run? What waits for somebody outside does not. In a forked child: no.
+// Does anything run? What waits for somebody outside does not. In a forked
+// child: no.
 bool at_runtime_busy(at_runtime *rt);
 uint32_t at_runtime_num_chips(const at_runtime *rt);
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
@@ -244,11 +245,12 @@ typedef struct at_host_array {
 at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
                               const at_host_array *src, at_host_semantics s,
                               at_buffer **out, at_event **out_host_done);
-// On a device the bytes of types under 8 bits are extended (abi/dtype.def); hosts
-// leave anything in the high bits. Brings `bytes` bytes of type t into that form.
+// On a device the bytes of types under 8 bits are extended (abi/dtype.def);
+// hosts leave anything in the high bits. Brings `bytes` bytes of type t into
+// that form.
 void at_settle_bits(at_dtype t, void *data, size_t bytes);
-// A bitcast: elements of one type as elements of another of as many bits in all.
-// Where it is a copy, the bytes stay what they are.
+// A bitcast: elements of one type as elements of another of as many bits in
+// all. Where it is a copy, the bytes stay what they are.
 bool at_recut_is_copy(at_dtype from, at_dtype to);
 at_status at_recut_check(at_dtype from, size_t from_bytes, at_dtype to,
                          size_t to_bytes);
@@ -290,9 +292,9 @@ at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg);
 void at_buffer_delete(at_buffer *b);
 bool at_buffer_is_deleted(const at_buffer *b);
 // External references hold the memory (PJRT's external reference count).
-// FAILED_PRECONDITION: it was deleted. One that was spilled comes back, which may
-// wait for running work to give memory back; _now does not wait, for threads
-// that running work may wait for.
+// FAILED_PRECONDITION: it was deleted. One that was spilled comes back, which
+// may wait for running work to give memory back; _now does not wait, for
+// threads that running work may wait for.
 at_status at_buffer_acquire(at_buffer *b);
 at_status at_buffer_acquire_now(at_buffer *b);
 void at_buffer_unacquire(at_buffer *b);
@@ -380,12 +382,12 @@ typedef struct at_launch_times {
 } at_launch_times;
 
 typedef struct at_launch {
-  at_chip *chip;          // of a program over one device
-  at_chip *const *chips;  // of one over several: num_chips, by device number
-  uint32_t num_chips;     // (replica * partitions + partition); 0: one, `chip`
+  at_chip *chip;           // of a program over one device
+  at_chip *const *chips;   // of one over several: num_chips, by device number
+  uint32_t num_chips;      // (replica * partitions + partition); 0: one, `chip`
   at_buffer *const *args;  // num_args of each device, one device after another
   uint32_t num_args;
-  const bool *not_donatable;  // per argument, or NULL
+  const bool *not_donatable;        // per argument, or NULL
   const at_channel_list *channels;  // one for each device, or NULL
   int64_t launch_id;
   at_event *unwanted;  // NULL, or: once it fires, nobody wants the results of
@@ -394,10 +396,11 @@ typedef struct at_launch {
   uint64_t flow;           // at_profile_span.flow; 0: none
 } at_launch;
 // outputs: header's output count buffers for each device, one device after
-// another, each one reference, defined when the launch is done on all of them. *out_done (may be NULL) is one reference. Donated arguments
-// are deleted. Waits for its arguments on a fiber; small programs whose
-// arguments are ready run on the caller's thread. INVALID_ARGUMENT names the
-// argument, its shape and what was expected.
+// another, each one reference, defined when the launch is done on all of them.
+// *out_done (may be NULL) is one reference. Donated arguments are deleted.
+// Waits for its arguments on a fiber; small programs whose arguments are ready
+// run on the caller's thread. INVALID_ARGUMENT names the argument, its shape
+// and what was expected.
 at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
                             at_buffer **outputs, at_event **out_done);
 
@@ -407,20 +410,20 @@ at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
 at_status at_launch_refuse(at_loaded *l, const at_launch *launch, at_status why,
                            bool alone, at_buffer **outputs);
 
-// The same in two halves, for whoever orders the launches of several chips: what
-// waits behind what is decided by the order in which tasks enter the queues of
-// chips, and it must be the same on all chips or collectives wait for each other
-// for ever (which is found, and reported as ABORTED). *out_task NULL: the launch
-// has run. Else each of its devices must be enqueued once, 0 to num_chips - 1;
-// with the last the task is exec's.
+// The same in two halves, for whoever orders the launches of several chips:
+// what waits behind what is decided by the order in which tasks enter the
+// queues of chips, and it must be the same on all chips or collectives wait for
+// each other for ever (which is found, and reported as ABORTED). *out_task
+// NULL: the launch has run. Else each of its devices must be enqueued once, 0
+// to num_chips - 1; with the last the task is exec's.
 typedef struct at_task at_task;
 at_status at_launch_begin(at_loaded *l, const at_launch *launch,
                           at_buffer **outputs, at_event **out_done,
                           at_task **out_task);
 void at_launch_enqueue(at_task *t, uint32_t device);
 
-// What the processes that run a program together call one launch of it, alike on
-// all of them: the `launch`-th of the program on these processes.
+// What the processes that run a program together call one launch of it, alike
+// on all of them: the `launch`-th of the program on these processes.
 typedef struct at_span {
   uint64_t group, program, launch;
   const uint32_t *hosts;  // ascending, this one among them; the runtime's

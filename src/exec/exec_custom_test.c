@@ -268,10 +268,7 @@ static void callbacks_go_there_and_back(void **state) {
   at_channel_list list = {channels, 2};
   float v[4] = {1, 2, 3, 4};
   at_buffer *a = test_array(c, v, 4), *out;
-  at_launch in = {.chip = c,
-                  .args = &a,
-                  .num_args = 1,
-                  .channels = &list};
+  at_launch in = {.chip = c, .args = &a, .num_args = 1, .channels = &list};
   OK(at_loaded_execute(l, &in, &out, NULL));
   test_fetch(out, v, 4);
   assert_true(v[0] == 100 && v[3] == 400 && h.sends == 1 && !h.in_fiber);

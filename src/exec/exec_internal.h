@@ -76,7 +76,8 @@ typedef struct at_part at_part;
 struct at_chip {
   at_runtime *runtime;
   at_chip_info info;
-  at_chip *body;  // whose memory it uses: itself, or the chip that it is a view of
+  at_chip
+      *body;  // whose memory it uses: itself, or the chip that it is a view of
   _Atomic(at_chip *) next_view;  // of the same chip, which comes first
   const at_hw *hw;
   pthread_mutex_t lock;  // blocks, live list, stats, queue
@@ -89,8 +90,8 @@ struct at_chip {
   _Atomic bool wanted;   // somebody may wait for `freed`
   uint64_t uses;         // of buffers, so far
   at_part *head, *tail;  // shares of launches that wait for their turn
-  // Whose turn it is; NULL: nobody's, or a caller's own. Written under the lock,
-  // read without by who looks for deadlocks.
+  // Whose turn it is; NULL: nobody's, or a caller's own. Written under the
+  // lock, read without by who looks for deadlocks.
   _Atomic(at_part *) current;
   _Atomic uint32_t depth;   // of the queue, the current one included
   _Atomic uint32_t active;  // someone runs launches of this chip
@@ -145,19 +146,20 @@ struct at_runtime {
   at_topology topology;
   at_pool *pool;
   at_pool *serial;  // one thread: kernels of a launch that fills the lanes
-  at_pool *beside;  // of SparseCores while others use `pool`; NULL: there are none
+  at_pool
+      *beside;  // of SparseCores while others use `pool`; NULL: there are none
   at_lanes lanes;
-  at_spill *spill;  // NULL: what does not fit is refused
+  at_spill *spill;                // NULL: what does not fit is refused
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
-  _Atomic uint32_t far_work;  // launches and copies over several hosts
+  _Atomic uint32_t far_work;      // launches and copies over several hosts
   at_sched *sched;
-  const at_hosts *hosts;  // NULL: all chips are here
-  uint32_t places;        // processes that have a share of the chips
-  const at_proxy *proxy;  // NULL: some are
+  const at_hosts *hosts;         // NULL: all chips are here
+  uint32_t places;               // processes that have a share of the chips
+  const at_proxy *proxy;         // NULL: some are
   _Atomic uint32_t proxy_asked;  // questions that are not answered yet
-  pthread_mutex_t proxy_lock;  // groups of arrays, placements of programs
-  struct at_far_set *far_sets;  // under the lanes' lock
-  at_shared *shared;  // NULL: no process reads this one's memory
+  pthread_mutex_t proxy_lock;    // groups of arrays, placements of programs
+  struct at_far_set *far_sets;   // under the lanes' lock
+  at_shared *shared;             // NULL: no process reads this one's memory
   at_far_channel *far_channels;  // under the lanes' lock
   uint32_t num_chips;
   at_chip *chips;
@@ -171,16 +173,16 @@ at_status at_runtime_prepare_beside(at_runtime *rt);
 typedef struct at_proxy_array at_proxy_array;
 typedef struct at_proxy_moment at_proxy_moment;
 typedef struct at_placement at_placement;  // a program on some chips
-void at_proxy_ask(at_buffer *b);  // b->ready fires some time
-void at_proxy_end(at_runtime *rt);  // no question is under way any more
-void at_proxy_let_go(at_buffer *b);  // nobody uses it any more
+void at_proxy_ask(at_buffer *b);           // b->ready fires some time
+void at_proxy_end(at_runtime *rt);         // no question is under way any more
+void at_proxy_let_go(at_buffer *b);        // nobody uses it any more
 void at_proxy_moment_release(at_proxy_moment *m);
 at_status at_proxy_from_host(at_chip *c, at_memory_kind k,
                              const at_host_array *src, at_buffer **out);
 at_status at_proxy_create(at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, at_buffer **out);
 void at_proxy_define(at_buffer *b, at_status s);  // consumes s
-void *at_proxy_data(at_buffer *b);  // NULL: it cannot be had
+void *at_proxy_data(at_buffer *b);                // NULL: it cannot be had
 // Takes over a hold.
 at_status at_proxy_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                            at_event **out_done);
@@ -277,11 +279,11 @@ typedef struct at_op {
   const at_k_info *kernel;  // RUNTIME
   at_core_program *cores;   // CORE: `aux` of them, owned
   at_core_pace *pace;       // CORE: goes with `cores`
-  bool meets;  // all devices must be there: colls[target] says who
+  bool meets;               // all devices must be there: colls[target] says who
 } at_op;
 
 typedef struct at_far_plan at_far_plan;    // far_plan.h
-typedef struct at_far_among at_far_among;      // far_share.c
+typedef struct at_far_among at_far_among;  // far_share.c
 // A collective step, ready to run.
 typedef struct at_coll {
   const at_x_collective *x;
@@ -290,18 +292,18 @@ typedef struct at_coll {
   // Of value i: block 2i, tail 2i + 1; may be NULL. SPARSE: one each launch.
   const at_kernel_fn *kernels;
   const at_x_sparse *sparse;  // SPARSE, else NULL
-  uint32_t meetings;            // where its groups count in a task
-  void *owned;                  // `x`, where the program has no copy of it
+  uint32_t meetings;          // where its groups count in a task
+  void *owned;                // `x`, where the program has no copy of it
   // Reductions: the places of each group's members by the number of the device.
   // Owned.
   uint32_t *order;
-  uint32_t started, moved;      // START: where devices and groups count turns
+  uint32_t started, moved;  // START: where devices and groups count turns
   // Of a program that spans hosts: the groups, by devices of all hosts. The
   // tables above then say that all devices of this host meet.
   struct at_coll *whole;
-  at_far_plan *plan;  // NULL: the sizes of messages are not known before
+  at_far_plan *plan;    // NULL: the sizes of messages are not known before
   at_far_among *among;  // whom it meets in shared memory; NULL: plan
-  uint32_t turns;  // where its exchanges are counted in a task
+  uint32_t turns;       // where its exchanges are counted in a task
 } at_coll;
 
 // Launches of one program on one set of hosts, under every at_loaded of it.
@@ -332,8 +334,8 @@ typedef struct at_far {
   uint32_t *host_of;             // by device
   uint32_t *mine;                // by place
   uint32_t *others, num_others;  // hosts that take part
-  at_far_channel *channel;  // of hosts that share memory; NULL: messages
-  uint32_t *place_of;  // by device: which of its host's it is
+  at_far_channel *channel;       // of hosts that share memory; NULL: messages
+  uint32_t *place_of;            // by device: which of its host's it is
   _Atomic uint64_t sent;         // bytes
 } at_far;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
@@ -355,9 +357,9 @@ struct at_loaded {
   at_ref *arg_refs;  // per ARGS entry
   at_op *ops;        // per STEPS entry
   uint32_t num_ops;
-  uint32_t checks;   // at_core_checks, for Pallas kernels
+  uint32_t checks;     // at_core_checks, for Pallas kernels
   uint64_t max_turns;  // of their loops
-  at_coll *colls;    // per COLLECTIVE step: op.target
+  at_coll *colls;      // per COLLECTIVE step: op.target
   at_kernel_fn *coll_kernels;
   uint32_t num_colls, num_coll_kernels, num_meetings;
   uint32_t num_beside;   // STARTs of SparseCores
@@ -367,8 +369,8 @@ struct at_loaded {
   // last ran. Small programs may run on the caller's thread.
   _Atomic int64_t expected_ns;
   _Atomic bool was_small;
-  bool has_kernels;      // of Pallas
-  at_far *far;           // NULL: all its devices are here
+  bool has_kernels;          // of Pallas
+  at_far *far;               // NULL: all its devices are here
   at_placement *placements;  // where it was loaded elsewhere (proxy.c)
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
@@ -381,7 +383,8 @@ int32_t at_io_passes(const at_loaded *l, uint32_t output);
 // May its next launch run on the caller's thread, by the time that it takes?
 bool at_loaded_is_small(at_loaded *l);
 
-// Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such symbol.
+// Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such
+// symbol.
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);
 
 // ---- run.c: the steps
@@ -398,7 +401,8 @@ typedef struct at_frame {
   bool in_lane;             // not on a caller's thread
   _Atomic(void *) scratch;  // blocks of the running kernel
 } at_frame;
-// Memory of a running kernel (at_par); any thread of it may ask. `owner`: a frame.
+// Memory of a running kernel (at_par); any thread of it may ask. `owner`: a
+// frame.
 void *at_frame_take_scratch(void *owner, size_t bytes);
 void at_frame_give_scratch(at_frame *f);
 
@@ -422,8 +426,8 @@ typedef struct at_core_dot_scratch {
 } at_core_dot_scratch;
 void at_core_dot_begin(at_core *core, at_core_dot_scratch *s);
 void at_core_dot_end(at_core_dot_scratch *s);
-// c (+)= a b of a few rows and pages. false: nothing was done, since this product
-// has no such form.
+// c (+)= a b of a few rows and pages. false: nothing was done, since this
+// product has no such form.
 bool at_core_dot_few(at_core *core, const at_core_dot *d);
 void at_core_dot_fetch(at_core *core, const at_core_dot *d);
 // The same by packed blocks, which stay with the core where operands do.
@@ -468,8 +472,8 @@ at_status at_cursor_run(at_cursor *c, bool *waits);
 
 // ---- launch.c: what one launch is
 typedef enum at_part_state {
-  AT_PART_QUEUED,   // behind others of its chip, or its arguments are not there
-  AT_PART_READY,    // a lane will take it
+  AT_PART_QUEUED,  // behind others of its chip, or its arguments are not there
+  AT_PART_READY,   // a lane will take it
   AT_PART_RUNNING,
   AT_PART_WAITING,  // at a collective
   AT_PART_MEETING,  // at one where all have arrived: bytes are moving; or it
@@ -479,7 +483,7 @@ typedef enum at_part_state {
 
 // One device's share of a launch.
 struct at_part {
-  at_part *next;  // in a chip's queue, then in a list of ready parts
+  at_part *next;     // in a chip's queue, then in a list of ready parts
   uint64_t turn_ns;  // when its turn came, where spans are kept
   at_task *task;
   at_chip *chip;
@@ -502,21 +506,21 @@ typedef struct at_sparse_job {
 struct at_task {
   at_loaded *loaded;
   at_launch_message *message;
-  at_event *done;      // referenced
-  at_event *unwanted;  // referenced; NULL: it is wanted
+  at_event *done;          // referenced
+  at_event *unwanted;      // referenced; NULL: it is wanted
   at_launch_times *times;  // borrowed; NULL: nobody asks
   uint64_t flow, made_ns;  // of spans; made_ns 0: none were kept then
   const at_channel_list *channels;
   uint64_t bytes;
-  pthread_mutex_t lock;  // what follows
-  at_part *heads;        // parts whose turn came before the arguments did
-  bool asking, ready;    // for arguments
-  bool local;            // all of it runs on the caller's thread
-  _Atomic bool heavy;    // parts take long enough to be worth a wake-up
-  _Atomic uint64_t asked;  // arguments known to be there
-  uint64_t met_ns;       // when a collective was last done
-  uint64_t pace_ns;      // of one device's work between them, of late
-  uint64_t far_launch;   // of a program that spans hosts
+  pthread_mutex_t lock;        // what follows
+  at_part *heads;              // parts whose turn came before the arguments did
+  bool asking, ready;          // for arguments
+  bool local;                  // all of it runs on the caller's thread
+  _Atomic bool heavy;          // parts take long enough to be worth a wake-up
+  _Atomic uint64_t asked;      // arguments known to be there
+  uint64_t met_ns;             // when a collective was last done
+  uint64_t pace_ns;            // of one device's work between them, of late
+  uint64_t far_launch;         // of a program that spans hosts
   _Atomic uint32_t *far_work;  // the runtime's, counts it; NULL: it does not
   uint32_t finished;
   at_status failed;  // the first failure
@@ -530,7 +534,7 @@ struct at_task {
   // A ring of loaded->num_beside: a START comes again only after its DONE.
   at_sparse_job *jobs;
   uint32_t first_job, num_jobs;
-  bool jobs_run;  // a lane works them off
+  bool jobs_run;                     // a lane works them off
   at_part *ready_head, *ready_tail;  // local
   at_part parts[];
 };
@@ -556,7 +560,8 @@ void at_task_free(at_task *t);
 void at_task_fail(at_task *t, at_status st);
 
 // ---- queue.c: turns and lanes
-void at_chip_next_turn(at_chip *c);  // the chip is active and has no current part
+void at_chip_next_turn(
+    at_chip *c);  // the chip is active and has no current part
 bool at_chip_become_active(at_chip *c);
 void at_chip_end_turn(at_chip *c);  // of a caller
 void at_task_run_here(at_task *t);  // local; frees nothing
@@ -569,8 +574,8 @@ void at_lane_unblock(at_runtime *rt);
 void at_lane_for_jobs(at_task *t);
 
 // ---- sparse.c: SparseCores
-at_status at_sparse_run(at_cursor *c, const at_op *op,
-                        void *const *const *bufs, at_pool *pool);
+at_status at_sparse_run(at_cursor *c, const at_op *op, void *const *const *bufs,
+                        at_pool *pool);
 // Does this START or DONE belong to the queue of its launch?
 bool at_sparse_is_beside(const at_cursor *c, const at_op *op);
 // The cursor passes such a START.
@@ -587,14 +592,15 @@ at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits);
 // Under the task's lock: a device passes a START. True: all of its group have.
 bool at_start_arrive(at_part *p, const at_coll *k);
 // Bytes of a START have moved: who waits for them may go on, and so may parts
-// that failed meanwhile. *more: are there jobs of SparseCores? (NULL: not asked.)
+// that failed meanwhile. *more: are there jobs of SparseCores? (NULL: not
+// asked.)
 void at_release_started(at_part *p, const at_op *op, bool *more);
 // The collective of the cursor's group, on its members' buffers.
 at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool);
 // At its DONE. *waits: the bytes have not moved yet.
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits);
-// A part that failed gives its memory back when nobody reads it any more. False:
-// it will be ready again then.
+// A part that failed gives its memory back when nobody reads it any more.
+// False: it will be ready again then.
 bool at_part_may_leave(at_part *p);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
 // What is NULL is elsewhere: such operands give nothing, such results take
@@ -655,7 +661,8 @@ uint32_t at_block_joins(uint32_t a, uint32_t b);
 at_status at_coll_order(at_coll *c);  // makes c->order
 
 // ---- far.c: other hosts
-// A collective of a program that spans hosts; the last device of this one calls.
+// A collective of a program that spans hosts; the last device of this one
+// calls.
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool);
 at_status at_far_run_ragged(at_task *t, const at_op *op);  // far_ragged.c
 // far_share.c: the same where all its hosts share memory.

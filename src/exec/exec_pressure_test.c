@@ -367,11 +367,10 @@ static void what_does_not_fit_is_spilled(void **state) {
   for (int i = 0; i < kArrays; i++) {
     for (int k = 0; k < kRows * 1024; k++) host[k] = (float)(i * 1000 + k % 7);
     at_event *done;
-    OK(at_buffer_from_host(c, AT_MEM_DEVICE,
-                           &(at_host_array){AT_F32,
-                                            {(int64_t[]){kRows, 1024}, 2},
-                                            NULL, host},
-                           AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &all[i], &done));
+    OK(at_buffer_from_host(
+        c, AT_MEM_DEVICE,
+        &(at_host_array){AT_F32, {(int64_t[]){kRows, 1024}, 2}, NULL, host},
+        AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &all[i], &done));
     at_event_release(done);
   }
   for (int turn = 0; turn < 3; turn++)
@@ -403,11 +402,10 @@ static void what_does_not_fit_is_spilled(void **state) {
   // What is in use stays: four that somebody holds leave no room for a fifth.
   for (int i = 0; i < 4; i++) OK(at_buffer_acquire(all[i]));
   at_buffer *none;
-  assert_int_equal(
-      at_code_take(at_buffer_create(c, AT_MEM_DEVICE, AT_F32,
-                                    (at_dims){(int64_t[]){kRows, 1024}, 2},
-                                    &none)),
-      AT_RESOURCE_EXHAUSTED);
+  assert_int_equal(at_code_take(at_buffer_create(
+                       c, AT_MEM_DEVICE, AT_F32,
+                       (at_dims){(int64_t[]){kRows, 1024}, 2}, &none)),
+                   AT_RESOURCE_EXHAUSTED);
   for (int i = 0; i < 4; i++) at_buffer_unacquire(all[i]);
   for (int i = 0; i < kArrays; i++) at_buffer_release(all[i]);
   assert_int_equal(at_chip_memory_stats(c).in_use, 0);

@@ -200,8 +200,8 @@ static void foreign_memory_is_never_overwritten(void **state) {
   at_host_array src = {AT_F32, {&n, 1}, NULL, host};
   at_buffer *a;
   at_event *done;
-  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &src, AT_HOST_MUTABLE_ZERO_COPY,
-                         &a, &done));
+  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &src, AT_HOST_MUTABLE_ZERO_COPY, &a,
+                         &done));
   assert_ptr_equal(at_buffer_data(a), host);
   assert_false(at_event_fired(done));
   at_buffer *out = run1(l, c, &a, 1);

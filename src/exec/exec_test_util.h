@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/strbuf.h"
 #include "abi/executable.h"
+#include "base/strbuf.h"
 #include "exec/exec.h"
 
 #define OK(e) assert_int_equal(report_((e), __LINE__), 0)
@@ -166,9 +166,8 @@ static inline at_bytes b_finish(builder *b, uint32_t begin) {
 // ---- Running
 static inline at_runtime *test_runtime(const char *target, uint32_t threads) {
   at_runtime *rt = NULL;
-  OK(at_runtime_create(&(at_runtime_options){.target = target,
-                                             .threads = threads},
-                       &rt));
+  OK(at_runtime_create(
+      &(at_runtime_options){.target = target, .threads = threads}, &rt));
   return rt;
 }
 static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {

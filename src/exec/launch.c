@@ -211,10 +211,10 @@ static void unpin_all(at_chip *c, at_buffer *const *args, uint32_t pinned,
 static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
                           uint64_t flow, uint64_t start) {
   at_span_record(&(at_profile_span){.start_ns = start,
-                            .end_ns = at_clock_ns(),
-                            .flow = flow,
-                            .kind = AT_SPAN_RUN,
-                            .lane = c->info.id},
+                                    .end_ns = at_clock_ns(),
+                                    .flow = flow,
+                                    .kind = AT_SPAN_RUN,
+                                    .lane = c->info.id},
                  at_loaded_string(p, p->header->name));
   at_profile_record(
       &(at_profile_event){.start_ns = start,
@@ -228,7 +228,8 @@ static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
 // A device of a launch ends, which began at start_ns; 0: it did not.
 static void end_times(at_launch_times *t, uint64_t start_ns) {
   uint64_t now = at_clock_ns(), first = 0;
-  if (start_ns && !atomic_compare_exchange_strong(&t->start_ns, &first, start_ns))
+  if (start_ns &&
+      !atomic_compare_exchange_strong(&t->start_ns, &first, start_ns))
     while (start_ns < first &&
            !atomic_compare_exchange_weak(&t->start_ns, &first, start_ns)) {
     }
@@ -330,9 +331,9 @@ static at_status make_outputs_of(const at_loaded *l, at_chip *c,
     at_buffer_hold(out[o]);
     const char *layout = at_loaded_string(l, l->outputs[o].layout);
     if (*layout)
-      out[o]->padded_bytes = at_hw_layout_bytes(
-          c->hw, (at_dtype)t->dtype, (at_dims){l->dims + t->dims, t->rank},
-          layout);
+      out[o]->padded_bytes =
+          at_hw_layout_bytes(c->hw, (at_dtype)t->dtype,
+                             (at_dims){l->dims + t->dims, t->rank}, layout);
   }
   return AT_OK;
 }
@@ -466,10 +467,10 @@ static at_status begin_tables(at_part *p) {
 static void record_waits(const at_part *p, uint64_t now_ns) {
   const at_task *t = p->task;
   at_profile_span s = {.start_ns = t->made_ns,
-               .end_ns = AT_MAX(p->turn_ns, t->made_ns),
-               .flow = t->flow,
-               .kind = AT_SPAN_TURN,
-               .lane = p->chip->info.id};
+                       .end_ns = AT_MAX(p->turn_ns, t->made_ns),
+                       .flow = t->flow,
+                       .kind = AT_SPAN_TURN,
+                       .lane = p->chip->info.id};
   const char *name = at_loaded_string(t->loaded, t->loaded->header->name);
   at_span_record(&s, name);
   s.start_ns = s.end_ns;
@@ -757,12 +758,13 @@ at_status at_launch_begin(at_loaded *l, const at_launch *in,
 bool at_task_span(const at_task *t, at_span *out) {
   const at_far *f = t->loaded->far;
   if (!f) return false;
-  *out = (at_span){.group = f->set->name,
-                   .program = f->program,
-                   .launch = t->far_launch,
-                   .hosts = f->set->hosts,
-                   .num_hosts = f->set->count,
-                   .name = at_loaded_string(t->loaded, t->loaded->header->name)};
+  *out =
+      (at_span){.group = f->set->name,
+                .program = f->program,
+                .launch = t->far_launch,
+                .hosts = f->set->hosts,
+                .num_hosts = f->set->count,
+                .name = at_loaded_string(t->loaded, t->loaded->header->name)};
   return true;
 }
 

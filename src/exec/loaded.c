@@ -215,10 +215,10 @@ static uint64_t program_bytes(const at_loaded *l, const at_hw *hw) {
     const char *kind = at_loaded_string(l, l->outputs[o].memory_kind);
     bool on_host = *kind == 'p' || *kind == 'u';
     if (l->outputs[o].alias >= 0 || on_host) continue;
-    n = at_add(n, at_hw_layout_bytes(
-                      hw, (at_dtype)t->dtype,
-                      (at_dims){l->dims + t->dims, t->rank},
-                      at_loaded_string(l, l->outputs[o].layout)));
+    n = at_add(n,
+               at_hw_layout_bytes(hw, (at_dtype)t->dtype,
+                                  (at_dims){l->dims + t->dims, t->rank},
+                                  at_loaded_string(l, l->outputs[o].layout)));
   }
   return n;
 }
@@ -267,8 +267,7 @@ bool at_loaded_is_small(at_loaded *l) {
   bool was = atomic_load_explicit(&l->was_small, memory_order_relaxed);
   double most = kSmallNs * (was ? 2 : 1) * (l->num_devices > 1 ? 4 : 1);
   bool is = !l->header->has_effects && (double)ns * l->num_devices < most;
-  if (is != was)
-    atomic_store_explicit(&l->was_small, is, memory_order_relaxed);
+  if (is != was) atomic_store_explicit(&l->was_small, is, memory_order_relaxed);
   return is;
 }
 

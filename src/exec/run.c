@@ -193,10 +193,10 @@ static void record_span(const at_frame *f, const at_op *op,
   if (!op->meets && e->end_ns - e->start_ns < AT_SPAN_LONG_OP_NS) return;
   at_span_record(
       &(at_profile_span){.start_ns = e->start_ns,
-                 .end_ns = e->end_ns,
-                 .flow = f->flow,
-                 .kind = op->meets ? AT_SPAN_COLLECTIVE : AT_SPAN_OP,
-                 .lane = e->chip},
+                         .end_ns = e->end_ns,
+                         .flow = f->flow,
+                         .kind = op->meets ? AT_SPAN_COLLECTIVE : AT_SPAN_OP,
+                         .lane = e->chip},
       name);
 }
 

@@ -32,10 +32,10 @@ void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
                         const char *name) {
   if (AT_LIKELY(!at_profile_on())) return;
   at_span_record(&(at_profile_span){.start_ns = start,
-                            .end_ns = at_clock_ns(),
-                            .bytes = bytes,
-                            .kind = AT_SPAN_TRANSFER,
-                            .lane = c->info.id},
+                                    .end_ns = at_clock_ns(),
+                                    .bytes = bytes,
+                                    .kind = AT_SPAN_TRANSFER,
+                                    .lane = c->info.id},
                  name);
   at_profile_record(&(at_profile_event){.start_ns = start,
                                         .end_ns = at_clock_ns(),
@@ -130,8 +130,8 @@ bool at_host_array_is_dense(const at_host_array *a) {
   return true;
 }
 
-// Types under 8 bits take a byte each: hosts want zeros in its high bits, a device
-// the sign.
+// Types under 8 bits take a byte each: hosts want zeros in its high bits, a
+// device the sign.
 static bool is_narrow(at_dtype t) {
   return at_dtype_of(t)->bits < 8 && (at_is_int(t) || at_is_float(t));
 }
@@ -272,8 +272,8 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
     return AT_OK;
   }
   // JAX passes NumPy arrays as immutable for the buffer's life, yet lets people
-  // write into them once jnp.array has returned: a chip has its own copy by then.
-  // So such arrays are copied at once; memory given up for good is not.
+  // write into them once jnp.array has returned: a chip has its own copy by
+  // then. So such arrays are copied at once; memory given up for good is not.
   bool at_once = s == AT_HOST_IMMUTABLE_ONLY_DURING_CALL ||
                  s == AT_HOST_IMMUTABLE_ZERO_COPY;
   if (s == AT_HOST_MUTABLE_ZERO_COPY && (uintptr_t)src->data % 64 == 0 &&

@@ -203,8 +203,7 @@ static at_status scatter_one(const at_eval_args *e, const members *m,
 }
 
 static at_status reduce_scatter(const at_eval_args *e, const members *m) {
-  for (uint32_t v = 0; v < e->n->num_results; v++)
-    AT_TRY(scatter_one(e, m, v));
+  for (uint32_t v = 0; v < e->n->num_results; v++) AT_TRY(scatter_one(e, m, v));
   return AT_OK;
 }
 

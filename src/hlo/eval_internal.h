@@ -19,8 +19,8 @@ enum { kMaxRank = 64 };  // of values the evaluator touches
 typedef struct at_eval_ctx {
   at_arena *arena;
   const at_eval_options *opt;
-  int64_t *ops;  // element operations so far, shared by nested contexts
-  int depth;     // of calls and regions
+  int64_t *ops;          // element operations so far, shared by nested contexts
+  int depth;             // of calls and regions
   struct at_gang *gang;  // NULL: one device
   int64_t device;        // replica * partitions + partition
 } at_eval_ctx;

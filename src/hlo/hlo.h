@@ -1,14 +1,16 @@
 // The program as a typed dataflow graph: what every pass, the cost model, the
 // scheduler and the code generator work on.
 //
-// A module holds functions; a function is a computation; a computation is a list
-// of nodes in topological order plus the values it returns. A node has operands
-// (values), results (typed), attributes, and regions (computations). A region may
-// use values of the computations around it (implicit capture), as StableHLO's
-// `if` and `case` do. Tuples do not exist here: import flattens them into several
-// results. Effects are ordered by tokens and by the order of EFFECT nodes.
+// A module holds functions; a function is a computation; a computation is a
+// list of nodes in topological order plus the values it returns. A node has
+// operands (values), results (typed), attributes, and regions (computations). A
+// region may use values of the computations around it (implicit capture), as
+// StableHLO's `if` and `case` do. Tuples do not exist here: import flattens
+// them into several results. Effects are ordered by tokens and by the order of
+// EFFECT nodes.
 //
-// Everything lives in the module's arena and dies with it. Nothing is thread-safe.
+// Everything lives in the module's arena and dies with it. Nothing is
+// thread-safe.
 #ifndef ATOLL_HLO_HLO_H_
 #define ATOLL_HLO_HLO_H_
 
@@ -36,19 +38,38 @@ typedef enum at_attr_id {
 } at_attr_id;
 
 typedef enum at_attr_kind {
-  AT_KIND_INT, AT_KIND_BOOL, AT_KIND_FLOAT, AT_KIND_STR, AT_KIND_INTS,
-  AT_KIND_ENUM, AT_KIND_LITERAL, AT_KIND_BYTES, AT_KIND_TYPE, AT_KIND_DICT,
+  AT_KIND_INT,
+  AT_KIND_BOOL,
+  AT_KIND_FLOAT,
+  AT_KIND_STR,
+  AT_KIND_INTS,
+  AT_KIND_ENUM,
+  AT_KIND_LITERAL,
+  AT_KIND_BYTES,
+  AT_KIND_TYPE,
+  AT_KIND_DICT,
   AT_KIND_GROUPS
 } at_attr_kind;
 
 enum {
-  AT_ELEMENTWISE = 1 << 0, AT_COMMUTES = 1 << 1, AT_EFFECT = 1 << 2,
-  AT_MULTI = 1 << 3, AT_COLLECTIVE = 1 << 4, AT_INDEXING = 1 << 5,
-  AT_CONTROL = 1 << 6, AT_OPAQUE = 1 << 7
+  AT_ELEMENTWISE = 1 << 0,
+  AT_COMMUTES = 1 << 1,
+  AT_EFFECT = 1 << 2,
+  AT_MULTI = 1 << 3,
+  AT_COLLECTIVE = 1 << 4,
+  AT_INDEXING = 1 << 5,
+  AT_CONTROL = 1 << 6,
+  AT_OPAQUE = 1 << 7
 };
 typedef enum at_cost_class {
-  AT_COST_NONE, AT_COST_VECTOR, AT_COST_TRANSCENDENTAL, AT_COST_MXU,
-  AT_COST_MEMORY, AT_COST_CONTROL, AT_COST_NETWORK, AT_COST_HOST
+  AT_COST_NONE,
+  AT_COST_VECTOR,
+  AT_COST_TRANSCENDENTAL,
+  AT_COST_MXU,
+  AT_COST_MEMORY,
+  AT_COST_CONTROL,
+  AT_COST_NETWORK,
+  AT_COST_HOST
 } at_cost_class;
 
 typedef struct at_node at_node;
@@ -61,8 +82,8 @@ typedef struct at_op_info {
   int32_t regions;                     // -1: variadic
   uint32_t traits;
   at_cost_class cost;
-  // Fills result types of a node whose operands, attributes and regions are set;
-  // `given` rules check the types that are already there.
+  // Fills result types of a node whose operands, attributes and regions are
+  // set; `given` rules check the types that are already there.
   at_status (*infer)(at_module *m, at_node *n);
   const uint8_t *attrs;  // at_attr_id, attr_count entries
   uint32_t attr_count;
@@ -80,21 +101,45 @@ static inline bool at_op_is(at_op op, uint32_t trait) {
 }
 
 // Enumerated attribute values. Names for the text form: at_enum_text.
-typedef enum at_direction { AT_EQ, AT_NE, AT_GE, AT_GT, AT_LE, AT_LT } at_direction;
+typedef enum at_direction {
+  AT_EQ,
+  AT_NE,
+  AT_GE,
+  AT_GT,
+  AT_LE,
+  AT_LT
+} at_direction;
 typedef enum at_compare_type {
-  AT_CMP_NOTYPE, AT_CMP_FLOAT, AT_CMP_TOTALORDER, AT_CMP_SIGNED, AT_CMP_UNSIGNED
+  AT_CMP_NOTYPE,
+  AT_CMP_FLOAT,
+  AT_CMP_TOTALORDER,
+  AT_CMP_SIGNED,
+  AT_CMP_UNSIGNED
 } at_compare_type;
 typedef enum at_fft_type { AT_FFT, AT_IFFT, AT_RFFT, AT_IRFFT } at_fft_type;
 typedef enum at_transpose_a {
-  AT_TRANSPOSE_INVALID, AT_NO_TRANSPOSE, AT_TRANSPOSED, AT_ADJOINT
+  AT_TRANSPOSE_INVALID,
+  AT_NO_TRANSPOSE,
+  AT_TRANSPOSED,
+  AT_ADJOINT
 } at_transpose_a;
-typedef enum at_rng_algorithm { AT_RNG_DEFAULT, AT_RNG_THREE_FRY, AT_RNG_PHILOX } at_rng_algorithm;
-typedef enum at_rng_distribution { AT_RNG_INVALID, AT_RNG_UNIFORM, AT_RNG_NORMAL } at_rng_distribution;
+typedef enum at_rng_algorithm {
+  AT_RNG_DEFAULT,
+  AT_RNG_THREE_FRY,
+  AT_RNG_PHILOX
+} at_rng_algorithm;
+typedef enum at_rng_distribution {
+  AT_RNG_INVALID,
+  AT_RNG_UNIFORM,
+  AT_RNG_NORMAL
+} at_rng_distribution;
 typedef enum at_fusion_kind {
   AT_FUSION_LOOP,    // every result has the same element count; one loop nest
   AT_FUSION_REDUCE,  // the results are reduces of fused producers
-  AT_FUSION_KERNEL,  // a Pallas kernel and what makes its inputs, block by block
-  AT_FUSION_ROWS     // reduces along rows and what is made of the same rows (hlo/rows.h)
+  AT_FUSION_KERNEL,  // a Pallas kernel and what makes its inputs, block by
+                     // block
+  AT_FUSION_ROWS     // reduces along rows and what is made of the same rows
+                     // (hlo/rows.h)
 } at_fusion_kind;
 const char *at_enum_text(at_attr_id id, int64_t value);  // NULL: no such value
 bool at_enum_parse(at_attr_id id, at_str text, int64_t *out);
@@ -126,9 +171,11 @@ static inline at_type at_type_with(at_type t, at_dtype d) {
   t.dtype = d;
   return t;
 }
-void at_type_print(at_strbuf *b, const at_type *t);  // "f32[2,3]", "i32[]", "token"
+void at_type_print(at_strbuf *b,
+                   const at_type *t);  // "f32[2,3]", "i32[]", "token"
 
-// Dense row-major data in storage form (see dtype.def), or one repeated element.
+// Dense row-major data in storage form (see dtype.def), or one repeated
+// element.
 typedef struct at_literal {
   at_type type;
   const void *data;  // borrowed from the arena or from the caller's bytes
@@ -147,14 +194,15 @@ const void *at_literal_at(const at_literal *l, int64_t i);
 
 // ---- Locations
 typedef struct at_loc {
-  const char *name;       // JAX's op name ("jit(f)/jit(main)/add"), may be NULL
-  const char *file;       // may be NULL
+  const char *name;  // JAX's op name ("jit(f)/jit(main)/add"), may be NULL
+  const char *file;  // may be NULL
   uint32_t line, column;
   const struct at_loc *caller;  // call site, may be NULL
-  const void *origin;     // the operation or argument that it was imported with, may be NULL
+  const void *origin;  // the operation or argument that it was imported with,
+                       // may be NULL
 } at_loc;
-// The innermost of the location and its callers that names a file, else the last of
-// them; NULL for NULL.
+// The innermost of the location and its callers that names a file, else the
+// last of them; NULL for NULL.
 const at_loc *at_loc_source(const at_loc *loc);
 // "file:line:col (name)" or "unknown".
 void at_loc_print(at_strbuf *b, const at_loc *loc);
@@ -188,9 +236,13 @@ typedef struct at_attr {
   };
 } at_attr;
 
-// Whether the regions of a node hold an effect: who asks (at_has_effect) notes the
-// answer, and it is forgotten when nodes come or go that may matter.
-typedef enum at_effect { AT_EFFECT_UNKNOWN, AT_EFFECT_NONE, AT_EFFECT_SOME } at_effect;
+// Whether the regions of a node hold an effect: who asks (at_has_effect) notes
+// the answer, and it is forgotten when nodes come or go that may matter.
+typedef enum at_effect {
+  AT_EFFECT_UNKNOWN,
+  AT_EFFECT_NONE,
+  AT_EFFECT_SOME
+} at_effect;
 
 struct at_node {
   at_op op;
@@ -222,13 +274,14 @@ struct at_comp {
 
 // Facts about an entry parameter or result that JAX attached.
 typedef struct at_io_info {
-  int32_t alias;        // parameter: result it may be donated to (tf.aliasing_output), else -1
-  bool donor;           // jax.buffer_donor
-  const char *sharding; // text of mhlo.sharding / sdy.sharding, or NULL
-  const char *layout;   // mhlo.layout_mode, or NULL
+  int32_t alias;            // parameter: result it may be donated to
+                            // (tf.aliasing_output), else -1
+  bool donor;               // jax.buffer_donor
+  const char *sharding;     // text of mhlo.sharding / sdy.sharding, or NULL
+  const char *layout;       // mhlo.layout_mode, or NULL
   const char *memory_kind;  // mhlo.memory_kind, or NULL: "device"
-  const char *name;     // jax.result_info / argument name, or NULL
-  bool open;  // the compiler may choose its sharding
+  const char *name;         // jax.result_info / argument name, or NULL
+  bool open;                // the compiler may choose its sharding
 } at_io_info;
 
 struct at_module {
@@ -242,22 +295,26 @@ struct at_module {
   uint32_t next_id;
   uint32_t sweeps;  // of dead code so far
   int64_t num_replicas, num_partitions;
-  const char *mesh_text;  // Shardy meshes, "@name = #sdy.mesh<...>" a line; NULL: none
-  const char *notes;      // what partitioning gathered for want of a better way, one op a line; or NULL
+  const char
+      *mesh_text;  // Shardy meshes, "@name = #sdy.mesh<...>" a line; NULL: none
+  const char *notes;  // what partitioning gathered for want of a better way,
+                      // one op a line; or NULL
 };
 
 at_status at_module_create(at_arena *a, at_str name, at_module **out);
 // A computation without nodes. owner NULL: a function, added to the module.
-at_status at_comp_create(at_module *m, at_str name, at_node *owner, at_comp **out);
-at_comp *at_module_find(const at_module *m, at_str name);  // NULL: no such function
+at_status at_comp_create(at_module *m, at_str name, at_node *owner,
+                         at_comp **out);
+at_comp *at_module_find(const at_module *m,
+                        at_str name);  // NULL: no such function
 // mesh_text from what JAX attaches to a module: a dictionary,
 // {mesh = #sdy.mesh<["x"=2]>}, or lines that are as mesh_text has them.
 at_status at_module_set_meshes(at_module *m, at_str text);
 // Drops every function but f.
 at_status at_module_keep(at_module *m, at_comp *f);
 
-// How deep regions of a program may lie in each other once calls are inlined. What takes
-// a program in refuses more, and passes walk regions by recursion.
+// How deep regions of a program may lie in each other once calls are inlined.
+// What takes a program in refuses more, and passes walk regions by recursion.
 enum { AT_MOST_NESTED = 128 };
 
 // ---- Building
@@ -274,17 +331,23 @@ typedef struct at_node_desc {
   uint32_t num_types;
   const at_loc *loc;
 } at_node_desc;
-// Node n over: its op, attributes, result types and place, on `operands` and with `regions`
-// (as many as n has). Borrows from n.
-at_node_desc at_node_desc_like(const at_node *n, const at_value *operands, at_comp **regions);
+// Node n over: its op, attributes, result types and place, on `operands` and
+// with `regions` (as many as n has). Borrows from n.
+at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
+                               at_comp **regions);
 // Appends to `c` (or inserts before `before`). Checks operand count, attributes
 // and types; INVALID_ARGUMENT names the op, the place and the expected shape.
-at_status at_build(at_comp *c, at_node *before, const at_node_desc *d, at_node **out);
-at_status at_build_param(at_comp *c, at_type t, const at_loc *loc, at_value *out);
-at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l, at_value *out);
-// Short forms for passes: unary/binary/ternary by operands' types, no attributes.
-at_status at_build_op(at_comp *c, at_node *before, at_op op, const at_value *operands,
-                      uint32_t n, const at_loc *loc, at_value *out);
+at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
+                   at_node **out);
+at_status at_build_param(at_comp *c, at_type t, const at_loc *loc,
+                         at_value *out);
+at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l,
+                            at_value *out);
+// Short forms for passes: unary/binary/ternary by operands' types, no
+// attributes.
+at_status at_build_op(at_comp *c, at_node *before, at_op op,
+                      const at_value *operands, uint32_t n, const at_loc *loc,
+                      at_value *out);
 at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n);
 // A region for at_node_desc: its owner is set when the node is built.
 at_status at_region_create(at_module *m, at_comp **out);
@@ -295,7 +358,8 @@ at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
                           at_value v, at_value *out);
 // Deep copy of a computation (values outside it map through `map`, from
 // (node pointer) to (at_node *), or stay).
-at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map, at_comp **out);
+at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map,
+                        at_comp **out);
 
 static inline const at_type *at_value_type(at_value v) {
   return &v.node->types[v.index];
@@ -310,8 +374,10 @@ at_str at_node_str(const at_node *n, at_attr_id id);    // len 0 when absent
 const at_literal *at_node_literal(const at_node *n);    // CONSTANT's, else NULL
 at_status at_node_set_attr(at_node *n, at_attr a);
 
-// Rewrites. Uses are found by walking; passes that rewrite much keep a use index.
-void at_node_remove(at_node *n);  // unlinks; the caller knows that it has no uses
+// Rewrites. Uses are found by walking; passes that rewrite much keep a use
+// index.
+void at_node_remove(
+    at_node *n);  // unlinks; the caller knows that it has no uses
 // Also into the computation of `before`; NULL: to the end of its own.
 void at_node_move_before(at_node *n, at_node *before);
 // Every use of old_v in `c` and in the regions below becomes new_v.
@@ -334,10 +400,11 @@ void at_node_describe(at_strbuf *b, const at_node *n);
 // ---- Reference evaluator
 // Evaluates a computation of a verified, static module slowly and obviously.
 typedef at_status (*at_eval_custom)(void *user, const at_node *n,
-                                    const at_literal *const *operands, at_arena *a,
-                                    const at_literal **results);
+                                    const at_literal *const *operands,
+                                    at_arena *a, const at_literal **results);
 typedef struct at_eval_options {
-  int64_t max_ops;  // element operations; 0: no limit. Over it: DEADLINE_EXCEEDED
+  int64_t
+      max_ops;  // element operations; 0: no limit. Over it: DEADLINE_EXCEEDED
   at_eval_custom custom;  // foreign custom calls; NULL: UNIMPLEMENTED by name
   void *user;
   int64_t replica_id, partition_id;
@@ -346,10 +413,12 @@ typedef struct at_eval_options {
 at_status at_eval(const at_comp *c, const at_literal *const *args,
                   const at_eval_options *opt, at_arena *a,
                   const at_literal **out_results);
-// The program on all its devices at once (the module's replicas x partitions; 256 at
-// most), collectives included. args[d] and out_results[d] are those of device d =
-// replica * partitions + partition. `custom` is called from several threads.
-at_status at_eval_devices(const at_comp *c, const at_literal *const *const *args,
+// The program on all its devices at once (the module's replicas x partitions;
+// 256 at most), collectives included. args[d] and out_results[d] are those of
+// device d = replica * partitions + partition. `custom` is called from several
+// threads.
+at_status at_eval_devices(const at_comp *c,
+                          const at_literal *const *const *args,
                           const at_eval_options *opt, at_arena *a,
                           const at_literal **const *out_results);
 // One node without regions that capture; used by constant folding.
@@ -365,9 +434,9 @@ at_status at_eval_linalg_custom(void *user, const at_node *n,
                                 const at_literal **results);
 
 // ---- Element conversion (used by evaluator, tests, text)
-double at_load_float(at_dtype t, const void *p);  // any float, exact
+double at_load_float(at_dtype t, const void *p);     // any float, exact
 void at_store_float(at_dtype t, void *p, double v);  // round to nearest even
-int64_t at_load_int(at_dtype t, const void *p);  // bool and ints (u64: bits)
+int64_t at_load_int(at_dtype t, const void *p);     // bool and ints (u64: bits)
 void at_store_int(at_dtype t, void *p, int64_t v);  // wraps
 
 #endif

@@ -26,7 +26,8 @@ void at_hp_put_literal(at_strbuf *b, const at_literal *l);
 void at_hp_put_attrs(at_strbuf *b, const at_node *n);
 // Field 7: where n comes from.
 void at_hp_put_metadata(at_strbuf *b, const at_loc *loc);
-// The same, and field 68: what the client said of n beside (frontend attributes).
+// The same, and field 68: what the client said of n beside (frontend
+// attributes).
 void at_hp_put_origin(at_strbuf *b, const at_node *n);
 
 #endif

@@ -17,7 +17,8 @@ at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
                        .num_types = d->num_types};
   AT_TRY(at_imp_loc(x, op->loc, x->original ? x->original : op, &desc.loc));
   at_status s = at_build(x->scope->comp, NULL, &desc, out);
-  // The builder names hlo's op and the place; the program's own spelling goes first.
+  // The builder names hlo's op and the place; the program's own spelling goes
+  // first.
   return at_ok(s) ? s : at_status_prefix(s, "%s", op->name);
 }
 

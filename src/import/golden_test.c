@@ -42,23 +42,28 @@ static void locs_clear(at_comp *c) {
 }
 
 // Every node knows the operation or argument of the program that it came with.
-static at_status add_owner(void *user, const void *of, const at_mloc *l, at_digest *io) {
+static at_status add_owner(void *user, const void *of, const at_mloc *l,
+                           at_digest *io) {
   *at_map_put_ptr(user, of) = (void *)(uintptr_t)of;
   return AT_OK;
 }
 static void origins_check(const at_comp *c, const at_map *owners) {
   AT_FOR_NODES(n, c) {
     if (n->loc && !at_map_find_ptr(owners, n->loc->origin))
-      fail_msg("%%%u = %s came with nothing of the program", n->id, at_op_text(n->op));
-    for (uint32_t i = 0; i < n->num_regions; i++) origins_check(n->regions[i], owners);
+      fail_msg("%%%u = %s came with nothing of the program", n->id,
+               at_op_text(n->op));
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      origins_check(n->regions[i], owners);
   }
 }
-static at_status all_origins_check(const at_mmodule *m, const at_module *h, at_arena *a) {
+static at_status all_origins_check(const at_mmodule *m, const at_module *h,
+                                   at_arena *a) {
   at_map owners = at_map_in(a);
   at_digest d = at_digest_start(0);
   at_mdigest_hooks hooks = {.user = &owners, .place = add_owner};
   AT_TRY(at_mop_digest(m->op, &hooks, a, &d));
-  for (uint32_t i = 0; i < h->num_funcs; i++) origins_check(h->funcs[i], &owners);
+  for (uint32_t i = 0; i < h->num_funcs; i++)
+    origins_check(h->funcs[i], &owners);
   return AT_OK;
 }
 

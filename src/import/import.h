@@ -15,8 +15,9 @@
 // by name.
 at_status at_import(const at_mmodule *m, at_arena *a, at_module **out);
 
-// A location of the program as at_import gives it to nodes; NULL: it says nothing.
-// `memo` keeps what was read (at_mloc -> at_loc) and says where it lives.
+// A location of the program as at_import gives it to nodes; NULL: it says
+// nothing. `memo` keeps what was read (at_mloc -> at_loc) and says where it
+// lives.
 at_status at_import_loc(const at_mmodule *m, const at_mloc *l, at_map *memo,
                         const at_loc **out);
 

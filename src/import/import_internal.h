@@ -68,7 +68,8 @@ struct at_imp {
   at_map meshes;  // symbol -> at_mattr (sdy.mesh)
   const at_imp_scope *scope;
   at_imp_func *func;  // being imported
-  const at_mop *original;  // of the copy that is being imported; NULL: it is none
+  const at_mop
+      *original;  // of the copy that is being imported; NULL: it is none
   uint32_t depth;
   uint64_t inlined;  // ops of functions taken as regions, over all uses
   AT_VEC(at_imp_func *) pending;
@@ -240,7 +241,8 @@ at_status at_imp_module_info(at_imp *x, const at_mop *module);
 at_status at_imp_entry_info(at_imp *x, const at_mop *func);
 // sdy.mesh at module level.
 at_status at_imp_mesh(at_imp *x, const at_mop *op);
-// replica_groups as axes of a mesh (t); device_ids of the mesh are devices' numbers.
+// replica_groups as axes of a mesh (t); device_ids of the mesh are devices'
+// numbers.
 at_status at_imp_mesh_groups(at_imp *x, const at_mop *op, const at_mattr *t,
                              at_attr *out);
 

@@ -220,7 +220,8 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
   AT_TRY(assignment_apply(a, &devices, &r));
   AT_TRY(allow_apply(a, &allow[0], &r.allow_spmd_sharding_propagation_to_output,
                      &r.num_allow_output));
-  AT_TRY(allow_apply(a, &allow[1], &r.allow_spmd_sharding_propagation_to_parameters,
+  AT_TRY(allow_apply(a, &allow[1],
+                     &r.allow_spmd_sharding_propagation_to_parameters,
                      &r.num_allow_parameters));
   r.env_options = options.ptr;
   r.num_env_options = (uint32_t)(options.len / 2);

@@ -109,8 +109,7 @@ uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
 
 static at_status flatten(at_imp *x, const at_mop *op, const at_mtype *t,
                          at_types *out) {
-  if (!is_bundle(t))
-    return at_imp_type(x, op, t, &out->t[out->n++]);
+  if (!is_bundle(t)) return at_imp_type(x, op, t, &out->t[out->n++]);
   if (at_imp_leaves(x, t) == 0) return AT_OK;
   for (uint32_t i = 0; i < t->num_types; i++)
     AT_TRY(flatten(x, op, t->types[i], out));

@@ -9,19 +9,24 @@
 #define NAME wide
 #define BYTES 64
 #define ATTR AT_V4_WIDE
-#define TILES(X)                                                               \
-  EIGHT(X, 1)                                                                  \
-  EIGHT(X, 2) EIGHT(X, 3) FOUR(X, 4) FOUR(X, 5) FOUR(X, 6) TWO(X, 7) TWO(X, 8) \
-      TWO(X, 9) TWO(X, 10) TWO(X, 11) TWO(X, 12)
+#define TILES(X) \
+  EIGHT(X, 1)    \
+  EIGHT(X, 2)    \
+  EIGHT(X, 3)    \
+  FOUR(X, 4)     \
+  FOUR(X, 5)     \
+  FOUR(X, 6) TWO(X, 7) TWO(X, 8) TWO(X, 9) TWO(X, 10) TWO(X, 11) TWO(X, 12)
 #include "kernels/conv_micro_template.h"
 
 #define NAME narrow
 #define BYTES 32
 #define ATTR
-#define TILES(X)                                                              \
-  EIGHT(X, 1)                                                                 \
-  FOUR(X, 2) FOUR(X, 3) TWO(X, 4) TWO(X, 5) TWO(X, 6) X(7, 1) X(8, 1) X(9, 1) \
-      X(10, 1) X(11, 1) X(12, 1)
+#define TILES(X) \
+  EIGHT(X, 1)    \
+  FOUR(X, 2)     \
+  FOUR(X, 3)     \
+  TWO(X, 4)      \
+  TWO(X, 5) TWO(X, 6) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1)
 #include "kernels/conv_micro_template.h"
 
 static int most_wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }

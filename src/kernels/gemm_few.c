@@ -164,7 +164,7 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
     __m512 sum[ROWS][COLS];
     for (int r = 0; r < rows; r++)
       for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
-    // Unrolled, the compiler would go row by row: few sums at a time.
+        // Unrolled, the compiler would go row by row: few sums at a time.
 #pragma clang loop unroll(disable)
     for (int k = 0; k < NEAR_STEPS; k++) {
       const uint8_t *b[COLS];

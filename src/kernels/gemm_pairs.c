@@ -15,12 +15,12 @@ enum {
   BLOCK_GROUPS = AT_PAIRS_BLOCK / AT_GEMM_GROUP
 };
 
-// c, of which lanes `low` and `high` of each row are there, becomes a sum or has
-// one added. `rows` is a constant at every call.
+// c, of which lanes `low` and `high` of each row are there, becomes a sum or
+// has one added. `rows` is a constant at every call.
 #define PAIRS_ROWS(name, ATTR, VEC, ELEM, ZERO, ADD, LOAD, STORE, DP)          \
   ATTR AT_INLINE void name(const int rows, int64_t groups, const char *a,      \
-                           const char *b, ELEM *c, int64_t ldc,                \
-                           __mmask16 low, __mmask16 high, bool add) {          \
+                           const char *b, ELEM *c, int64_t ldc, __mmask16 low, \
+                           __mmask16 high, bool add) {                         \
     VEC sum[ROWS][2];                                                          \
     _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)          \
         sum[i][0] = sum[i][1] = ZERO();                                        \
@@ -28,9 +28,8 @@ enum {
       for (int k = 0; k < AT_GEMM_GROUP / 2; k++, b += 128) {                  \
         __m512i b0 = _mm512_load_si512(b), b1 = _mm512_load_si512(b + 64);     \
         _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++) {    \
-          __m512i pair =                                                       \
-              _mm512_set1_epi32(*(const int *)(const void *)(a + i * 64 +      \
-                                                             k * 4));          \
+          __m512i pair = _mm512_set1_epi32(                                    \
+              *(const int *)(const void *)(a + i * 64 + k * 4));               \
           sum[i][0] = DP(sum[i][0], pair, b0);                                 \
           sum[i][1] = DP(sum[i][1], pair, b1);                                 \
         }                                                                      \
@@ -91,9 +90,9 @@ PAIRS_ROWS(s16_rows, PAIRS_VNNI, __m512i, int32_t, _mm512_setzero_si512,
                            int64_t ldc, int mr, int nr, bool add) {           \
     name(kc / AT_GEMM_GROUP, a, b, c, ldc, mr, nr, add);                      \
   }
-#define PAIRS_CASE(f, rows)                          \
-  case rows:                                         \
-    f(rows, groups, a, b, c, ldc, low, high, add);   \
+#define PAIRS_CASE(f, rows)                        \
+  case rows:                                       \
+    f(rows, groups, a, b, c, ldc, low, high, add); \
     break;
 PAIRS_TILE(bf16_tile, bf16_rows, PAIRS_BF16, float)
 PAIRS_TILE(s16_tile, s16_rows, PAIRS_VNNI, int32_t)
@@ -113,17 +112,16 @@ const at_gemm_blocks *at_gemm_pairs_blocks(void) {
 
 // ---- Engines
 // A panel of B takes half of the first cache.
-static const at_gemm_engine bf16_engine = {
-    .name = "bf16 avx512",
-    .pack_type = AT_BF16,
-    .acc_type = AT_F32,
-    .mr = TILE,
-    .nr = TILE,
-    .kr = 2,
-    .kstep = AT_GEMM_GROUP,
-    .kc = 256,
-    .a_tiles = true,
-    .micro = bf16_tile_micro};
+static const at_gemm_engine bf16_engine = {.name = "bf16 avx512",
+                                           .pack_type = AT_BF16,
+                                           .acc_type = AT_F32,
+                                           .mr = TILE,
+                                           .nr = TILE,
+                                           .kr = 2,
+                                           .kstep = AT_GEMM_GROUP,
+                                           .kc = 256,
+                                           .a_tiles = true,
+                                           .micro = bf16_tile_micro};
 static const at_gemm_engine s16_engine = {.name = "s16 avx512",
                                           .pack_type = AT_S16,
                                           .acc_type = AT_S32,

@@ -12,12 +12,11 @@ typedef uint32_t at_pairs __attribute__((vector_size(64)));
 // 32 values of k, of which `n` are there: all of them without masks, which are
 // slow on some.
 AT_PAIRS AT_INLINE at_pairs at_pairs_along_k(uint32_t type, const uint8_t *p,
-                                      int64_t n) {
+                                             int64_t n) {
   if (n >= 32)
-    return type == AT_BF16
-               ? (at_pairs)_mm512_loadu_si512(p)
-               : (at_pairs)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(p + 64),
-                                               _mm512_loadu_ps(p));
+    return type == AT_BF16 ? (at_pairs)_mm512_loadu_si512(p)
+                           : (at_pairs)_mm512_cvtne2ps_pbh(
+                                 _mm512_loadu_ps(p + 64), _mm512_loadu_ps(p));
   uint32_t there = (1u << n) - 1;
   if (type == AT_BF16) return (at_pairs)_mm512_maskz_loadu_epi16(there, p);
   __m512 low = _mm512_maskz_loadu_ps((__mmask16)there, p);
@@ -27,7 +26,8 @@ AT_PAIRS AT_INLINE at_pairs at_pairs_along_k(uint32_t type, const uint8_t *p,
 
 // 16 neighbours, of which `n` are there, of k and of k + 1 (if that is there).
 AT_PAIRS AT_INLINE at_pairs at_pairs_across_k(uint32_t type, const uint8_t *p,
-                                       int64_t step, int64_t n, bool second) {
+                                              int64_t step, int64_t n,
+                                              bool second) {
   __mmask16 there = (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
   __mmask16 next = second ? there : 0;
   if (type == AT_BF16) {

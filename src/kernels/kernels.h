@@ -79,9 +79,9 @@ void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add);
 void at_k_block_rows_end(void);
 
-// c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, both operands
-// read where they lie. fits: is it for them, on this CPU? Else nothing else may be
-// called. par: NULL: by this thread alone.
+// c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, both
+// operands read where they lie. fits: is it for them, on this CPU? Else nothing
+// else may be called. par: NULL: by this thread alone.
 bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add);
 // pages: where b is, instead of b->p, `count` times `rows` of its columns if
 // their k is dense, else of its k, an even number; NULL: b->p.

@@ -118,11 +118,14 @@ typedef struct c128 {
   static inline T T##_mul(T a, T b) {                                 \
     return (T){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; \
   }
-C_ADD(c64)
-C_MUL(c64) C_ADD(c128) C_MUL(c128)
+// clang-format off
+C_ADD(c64) C_MUL(c64)
+C_ADD(c128) C_MUL(c128)
 #define CAST
 #define C_SCAN(T, op) SCAN_FN(op##_##T, T, T, IDENT, IDENT, T##_##op)
-    C_SCAN(c64, add) C_SCAN(c64, mul) C_SCAN(c128, add) C_SCAN(c128, mul)
+C_SCAN(c64, add) C_SCAN(c64, mul)
+C_SCAN(c128, add) C_SCAN(c128, mul)
+    // clang-format on
 
     // One row of f32 sums: prefix sums of eight, then the carry, so that the
     // chain from element to element is one add per eight.

@@ -23,7 +23,8 @@ static bool is_platform(at_str p) {
 
 // ---- What figures there are
 typedef struct row {
-  const char *name, *needed;  // platforms by first letter; USE, OPTIONAL: of none
+  const char *name,
+      *needed;  // platforms by first letter; USE, OPTIONAL: of none
   at_json_kind kind;
 } row;
 
@@ -50,7 +51,8 @@ static const row *row_of(at_str name) {
 at_status at_machine_complete(const at_machine *m) {
   at_strbuf missing = {0}, unknown = {0};
   for (size_t i = 0; i < AT_LEN(g_rows); i++)
-    if (strchr(g_rows[i].needed, *m->platform) && !at_json_get(m->tree, g_rows[i].name))
+    if (strchr(g_rows[i].needed, *m->platform) &&
+        !at_json_get(m->tree, g_rows[i].name))
       at_strbuf_addf(&missing, "%s%s", missing.len ? ", " : "", g_rows[i].name);
   for (size_t i = 0; i < m->tree->len; i++) {
     at_str key = m->tree->keys[i];
@@ -61,13 +63,15 @@ at_status at_machine_complete(const at_machine *m) {
   at_status st = at_strbuf_status(&missing);
   if (at_ok(st)) st = at_strbuf_status(&unknown);
   if (at_ok(st) && missing.len)
-    st = AT_FAIL(AT_FAILED_PRECONDITION, "the description of %s does not say %.*s%s%.*s",
-                 m->name, (int)missing.len, missing.ptr,
-                 unknown.len ? ", and nothing reads its " : "", (int)unknown.len,
-                 unknown.ptr ? unknown.ptr : "");
+    st = AT_FAIL(AT_FAILED_PRECONDITION,
+                 "the description of %s does not say %.*s%s%.*s", m->name,
+                 (int)missing.len, missing.ptr,
+                 unknown.len ? ", and nothing reads its " : "",
+                 (int)unknown.len, unknown.ptr ? unknown.ptr : "");
   else if (at_ok(st) && unknown.len)
-    st = AT_FAIL(AT_FAILED_PRECONDITION, "the description of %s says what nothing reads: %.*s",
-                 m->name, (int)unknown.len, unknown.ptr);
+    st = AT_FAIL(AT_FAILED_PRECONDITION,
+                 "the description of %s says what nothing reads: %.*s", m->name,
+                 (int)unknown.len, unknown.ptr);
   at_strbuf_free(&missing), at_strbuf_free(&unknown);
   return st;
 }
@@ -85,7 +89,8 @@ static at_status check_figure(at_str name, const at_json *v) {
                    "that is not negative, or a text, \"source\": who says so}",
                    (int)AT_MIN(name.len, (size_t)64), name.ptr);
   if (known && value->kind != known->kind)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: \"%s\" is not a %s", known->name,
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description: \"%s\" is not a %s", known->name,
                    known->kind == AT_JSON_NUMBER ? "number" : "text");
   if (!at_json_get_str(v, "source", AT_STR("")).len)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -237,7 +242,7 @@ at_status at_machine_need(const at_machine *m, const char *name, double *out) {
 double at_coefficient(const at_json *rows, const char *name, const char *file) {
   double v = at_json_get_num(at_json_get(rows, name), "value", NAN);
   if (isnan(v))
-    at_log_once(AT_LOG_ERROR, "%s has no \"%s\": estimates that need it are NaN",
-                file, name);
+    at_log_once(AT_LOG_ERROR,
+                "%s has no \"%s\": estimates that need it are NaN", file, name);
   return v;
 }

@@ -20,21 +20,23 @@ typedef struct at_machine {
 } at_machine;
 
 // The descriptions that come with Atoll, ordered by file name. They live as
-// long as the process. RESOURCE_EXHAUSTED where they cannot be read now; none are
-// there then, and the next call tries again. Thread-safe.
+// long as the process. RESOURCE_EXHAUSTED where they cannot be read now; none
+// are there then, and the next call tries again. Thread-safe.
 at_status at_machines_load(void);
 size_t at_machine_count(void);  // loads them; 0: it could not
 const at_machine *at_machine_at(size_t i);
-// By name, alias or device kind, ignoring case. NOT_FOUND lists the known names.
+// By name, alias or device kind, ignoring case. NOT_FOUND lists the known
+// names.
 at_status at_machine_find(at_str name, const at_machine **out);
 bool at_machine_answers_to(const at_machine *m, at_str name);
 // Reads a description; everything lives in `a`. INVALID_ARGUMENT names the
 // member that is not a figure with a source, or not of the kind that
 // machine/figures.def says.
 at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out);
-// Does it say all that machine/figures.def wants of its platform, and nothing that the
-// table does not know? FAILED_PRECONDITION names the machine and each such figure.
-// Descriptions that come with Atoll have to; of others it is a warning.
+// Does it say all that machine/figures.def wants of its platform, and nothing
+// that the table does not know? FAILED_PRECONDITION names the machine and each
+// such figure. Descriptions that come with Atoll have to; of others it is a
+// warning.
 at_status at_machine_complete(const at_machine *m);
 
 typedef struct at_figure {
@@ -50,8 +52,9 @@ double at_machine_number(const at_machine *m, const char *name, double absent);
 // 0.
 at_status at_machine_need(const at_machine *m, const char *name, double *out);
 
-// A coefficient of a data file that comes with Atoll: rows[name].value. One that
-// is missing is said, once, and is NaN, so that no estimate passes for one.
+// A coefficient of a data file that comes with Atoll: rows[name].value. One
+// that is missing is said, once, and is NaN, so that no estimate passes for
+// one.
 double at_coefficient(const at_json *rows, const char *name, const char *file);
 
 #endif

@@ -25,7 +25,8 @@ static void every_machine_of_the_list_is_there(void **state) {
   const at_machine *m;
   assert_int_equal(at_code_take(at_machine_find(AT_STR("Z80"), &m)),
                    AT_INVALID_ARGUMENT);
-  assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)), AT_INVALID_ARGUMENT);
+  assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)),
+                   AT_INVALID_ARGUMENT);
 }
 
 static void figures_have_sources(void **state) {
@@ -67,9 +68,10 @@ static void missing_coefficients_are_not_numbers(void **state) {
   at_arena_destroy(a);
 }
 
-// The description without key `left_out`, or with that key's value of the other kind.
-static at_code read_changed(const at_json *tree, size_t left_out, bool retyped, at_arena *a,
-                            at_machine *m) {
+// The description without key `left_out`, or with that key's value of the other
+// kind.
+static at_code read_changed(const at_json *tree, size_t left_out, bool retyped,
+                            at_arena *a, at_machine *m) {
   at_strbuf b = {0};
   at_json_writer w = {.out = &b};
   at_json_begin_object(&w);
@@ -83,7 +85,8 @@ static at_code read_changed(const at_json *tree, size_t left_out, bool retyped, 
     const at_json *v = at_json_get(&tree->items[i], "value");
     at_json_begin_object(&w);
     at_json_key(&w, AT_STR("value"));
-    v->kind == AT_JSON_NUMBER ? at_json_str(&w, AT_STR("7")) : at_json_int(&w, 7);
+    v->kind == AT_JSON_NUMBER ? at_json_str(&w, AT_STR("7"))
+                              : at_json_int(&w, 7);
     at_json_key(&w, AT_STR("source"));
     at_json_str(&w, AT_STR("a test"));
     at_json_end_object(&w);
@@ -93,11 +96,12 @@ static at_code read_changed(const at_json *tree, size_t left_out, bool retyped, 
   char *copy = at_arena_str(a, text);
   at_strbuf_free(&b);
   assert_non_null(copy);
-  return at_code_take(at_machine_read((at_bytes){(uint8_t *)copy, text.len}, a, m));
+  return at_code_take(
+      at_machine_read((at_bytes){(uint8_t *)copy, text.len}, a, m));
 }
 
-// Of a key that is not missed when the file is read: is it one that users need by
-// at_machine_need, or one that the table calls optional?
+// Of a key that is not missed when the file is read: is it one that users need
+// by at_machine_need, or one that the table calls optional?
 static bool may_be_absent(at_str key) {
   const char *const names[] = {
 #define USE ""
@@ -123,8 +127,10 @@ static void no_key_of_a_data_file_goes_unmissed(void **state) {
       if (!read_changed(tree, k, false, a, &m)) {
         at_status st = at_machine_complete(&m);
         char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)tree->keys[k].len, tree->keys[k].ptr);
-        bool said = strstr(at_status_message(st), key) && strstr(at_status_message(st), m.name);
+        snprintf(key, sizeof key, "%.*s", (int)tree->keys[k].len,
+                 tree->keys[k].ptr);
+        bool said = strstr(at_status_message(st), key) &&
+                    strstr(at_status_message(st), m.name);
         if (at_code_take(st) ? !said : !may_be_absent(tree->keys[k]))
           fail_msg("%s without %s goes unmissed", m.name, key);
         missed += said;
@@ -138,14 +144,18 @@ static void no_key_of_a_data_file_goes_unmissed(void **state) {
 
 static void figures_that_nothing_reads_are_told(void **state) {
   static const char text[] =
-      "{\"name\": \"x\", \"platform\": \"host\", \"clock_herz\": {\"value\": 1, \"source\": \"me\"}}";
+      "{\"name\": \"x\", \"platform\": \"host\", \"clock_herz\": {\"value\": "
+      "1, \"source\": \"me\"}}";
   at_arena *a = at_arena_create();
   at_machine m;
   assert_int_equal(
-      at_code_take(at_machine_read((at_bytes){(const uint8_t *)text, sizeof text - 1}, a, &m)), 0);
+      at_code_take(at_machine_read(
+          (at_bytes){(const uint8_t *)text, sizeof text - 1}, a, &m)),
+      0);
   at_status st = at_machine_complete(&m);
   assert_non_null(strstr(at_status_message(st), "clock_herz"));
-  assert_non_null(strstr(at_status_message(st), "hbm_bytes_per_second_per_chip"));
+  assert_non_null(
+      strstr(at_status_message(st), "hbm_bytes_per_second_per_chip"));
   assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
   at_arena_destroy(a);
 }

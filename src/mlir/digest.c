@@ -4,7 +4,7 @@
 typedef struct walk {
   const at_mdigest_hooks *hooks;
   at_map types, attrs;  // -> at_digest
-  at_map numbers;             // values and blocks -> number + 1, as defined or used
+  at_map numbers;       // values and blocks -> number + 1, as defined or used
 } walk;
 
 static at_status type_digest(walk *w, const at_mtype *t, at_digest *out);
@@ -70,7 +70,8 @@ at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out) {
   return keep(memo, l, d);
 }
 
-static at_status add_place(walk *w, const void *of, const at_mloc *l, at_digest *d) {
+static at_status add_place(walk *w, const void *of, const at_mloc *l,
+                           at_digest *d) {
   return w->hooks->place ? w->hooks->place(w->hooks->user, of, l, d) : AT_OK;
 }
 
@@ -91,9 +92,12 @@ static at_status type_digest(walk *w, const at_mtype *t, at_digest *out) {
   AT_TRY(add_attr(w, t->layout, &d));
   AT_TRY(add_attr(w, t->space, &d));
   at_digest_add_u64(&d, (uint64_t)t->num_types << 32 | t->num_results);
-  for (uint32_t i = 0; i < t->num_types; i++) AT_TRY(add_type(w, t->types[i], &d));
-  for (uint32_t i = 0; i < t->num_results; i++) AT_TRY(add_type(w, t->results[i], &d));
-  for (uint32_t i = 0; i < t->num_attrs; i++) AT_TRY(add_attr(w, t->attrs[i], &d));
+  for (uint32_t i = 0; i < t->num_types; i++)
+    AT_TRY(add_type(w, t->types[i], &d));
+  for (uint32_t i = 0; i < t->num_results; i++)
+    AT_TRY(add_type(w, t->results[i], &d));
+  for (uint32_t i = 0; i < t->num_attrs; i++)
+    AT_TRY(add_attr(w, t->attrs[i], &d));
   *out = d;
   return keep(&w->types, t, d);
 }
@@ -174,8 +178,8 @@ static at_status add_number(walk *w, const void *p, at_digest *d) {
   return AT_OK;
 }
 
-static at_status add_values(walk *w, const at_mvalue *v, uint32_t n, bool placed,
-                            at_digest *d) {
+static at_status add_values(walk *w, const at_mvalue *v, uint32_t n,
+                            bool placed, at_digest *d) {
   for (uint32_t i = 0; i < n; i++) {
     AT_TRY(add_number(w, &v[i], d));
     AT_TRY(add_type(w, v[i].type, d));
@@ -223,8 +227,8 @@ static at_status add_op(walk *w, const at_mop *op, at_digest *d) {
   return AT_OK;
 }
 
-at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks, at_arena *scratch,
-                        at_digest *io) {
+at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks,
+                        at_arena *scratch, at_digest *io) {
   walk w = {hooks, at_map_in(scratch), at_map_in(scratch), at_map_in(scratch)};
   return add_op(&w, op, io);
 }

@@ -1,12 +1,14 @@
 // A faithful, generic tree of an MLIR program: operations, regions, blocks,
 // types, attributes, locations. Read from bytecode (every version up to 6) or
-// text (generic form and StableHLO's pretty assembly), written to both. It knows
-// the builtin dialect's types and attributes in full and, through registered
-// readers, those of vhlo/stablehlo/chlo, sdy, tpu and the dialects that Mosaic
-// bodies use; what it does not know stays as bytes (AT_MATTR_OPAQUE) or text.
+// text (generic form and StableHLO's pretty assembly), written to both. It
+// knows the builtin dialect's types and attributes in full and, through
+// registered readers, those of vhlo/stablehlo/chlo, sdy, tpu and the dialects
+// that Mosaic bodies use; what it does not know stays as bytes
+// (AT_MATTR_OPAQUE) or text.
 //
-// Everything lives in the arena given to the reader. Names are NUL-terminated and
-// interned per module, so equal names have equal pointers within one module.
+// Everything lives in the arena given to the reader. Names are NUL-terminated
+// and interned per module, so equal names have equal pointers within one
+// module.
 #ifndef ATOLL_MLIR_MLIR_H_
 #define ATOLL_MLIR_MLIR_H_
 
@@ -29,14 +31,23 @@ typedef struct at_mloc at_mloc;
 
 // ---- Types
 typedef enum at_mtype_kind {
-  AT_MTYPE_NONE, AT_MTYPE_INTEGER, AT_MTYPE_INDEX, AT_MTYPE_FLOAT,
-  AT_MTYPE_COMPLEX, AT_MTYPE_TENSOR, AT_MTYPE_UNRANKED_TENSOR, AT_MTYPE_MEMREF,
-  AT_MTYPE_UNRANKED_MEMREF, AT_MTYPE_VECTOR, AT_MTYPE_FUNCTION, AT_MTYPE_TUPLE,
+  AT_MTYPE_NONE,
+  AT_MTYPE_INTEGER,
+  AT_MTYPE_INDEX,
+  AT_MTYPE_FLOAT,
+  AT_MTYPE_COMPLEX,
+  AT_MTYPE_TENSOR,
+  AT_MTYPE_UNRANKED_TENSOR,
+  AT_MTYPE_MEMREF,
+  AT_MTYPE_UNRANKED_MEMREF,
+  AT_MTYPE_VECTOR,
+  AT_MTYPE_FUNCTION,
+  AT_MTYPE_TUPLE,
   // A dialect type: `name` is "dialect.mnemonic" ("stablehlo.token",
-  // "tpu.semaphore", "vhlo.tensor_v1"), with its parameters in types/attrs/ints,
-  // in the order in which the dialect's bytecode or assembly gives them. VHLO's
-  // own spellings of builtin types (vhlo.tensor_v1, vhlo.f32_v1, ...) are turned
-  // into the builtin kinds above by the reader.
+  // "tpu.semaphore", "vhlo.tensor_v1"), with its parameters in
+  // types/attrs/ints, in the order in which the dialect's bytecode or assembly
+  // gives them. VHLO's own spellings of builtin types (vhlo.tensor_v1,
+  // vhlo.f32_v1, ...) are turned into the builtin kinds above by the reader.
   AT_MTYPE_DIALECT,
   AT_MTYPE_OPAQUE  // dialect `name`, undecoded bytes or text in `bytes`
 } at_mtype_kind;
@@ -45,36 +56,51 @@ typedef enum at_msign { AT_SIGNLESS, AT_SIGNED, AT_UNSIGNED } at_msign;
 
 struct at_mtype {
   at_mtype_kind kind;
-  const char *name;     // FLOAT: "f32", "bf16", "f8E4M3FN"...; DIALECT, OPAQUE
-  uint32_t width;       // INTEGER
-  at_msign sign;        // INTEGER
-  at_dims shape;        // TENSOR, MEMREF, VECTOR; AT_MDYN where dynamic
-  at_dims scalable;     // VECTOR: rank 0, or one 0/1 per dimension
-  const at_mtype *elem; // COMPLEX, TENSOR, MEMREF, VECTOR
-  const at_mattr *encoding;  // TENSOR: may be NULL (stablehlo.bounds: DIALECT attr)
-  const at_mattr *layout;    // MEMREF: may be NULL (identity)
-  const at_mattr *space;     // MEMREF: may be NULL
+  const char *name;      // FLOAT: "f32", "bf16", "f8E4M3FN"...; DIALECT, OPAQUE
+  uint32_t width;        // INTEGER
+  at_msign sign;         // INTEGER
+  at_dims shape;         // TENSOR, MEMREF, VECTOR; AT_MDYN where dynamic
+  at_dims scalable;      // VECTOR: rank 0, or one 0/1 per dimension
+  const at_mtype *elem;  // COMPLEX, TENSOR, MEMREF, VECTOR
+  const at_mattr
+      *encoding;  // TENSOR: may be NULL (stablehlo.bounds: DIALECT attr)
+  const at_mattr *layout;        // MEMREF: may be NULL (identity)
+  const at_mattr *space;         // MEMREF: may be NULL
   const at_mtype *const *types;  // FUNCTION inputs, TUPLE, DIALECT
   uint32_t num_types;
   const at_mtype *const *results;  // FUNCTION
   uint32_t num_results;
   const at_mattr *const *attrs;  // DIALECT
   uint32_t num_attrs;
-  at_dims ints;         // DIALECT
-  at_bytes bytes;       // OPAQUE
+  at_dims ints;    // DIALECT
+  at_bytes bytes;  // OPAQUE
 };
 
 // ---- Attributes
 typedef enum at_mattr_kind {
-  AT_MATTR_UNIT, AT_MATTR_BOOL, AT_MATTR_INTEGER, AT_MATTR_FLOAT, AT_MATTR_STRING,
-  AT_MATTR_TYPE, AT_MATTR_ARRAY, AT_MATTR_DICT, AT_MATTR_SYMBOL, AT_MATTR_DENSE,
-  AT_MATTR_DENSE_ARRAY, AT_MATTR_DENSE_STRINGS, AT_MATTR_RESOURCE,
-  AT_MATTR_SPARSE, AT_MATTR_AFFINE_MAP, AT_MATTR_INTEGER_SET, AT_MATTR_STRIDED,
-  AT_MATTR_LOCATION, AT_MATTR_DISTINCT,
+  AT_MATTR_UNIT,
+  AT_MATTR_BOOL,
+  AT_MATTR_INTEGER,
+  AT_MATTR_FLOAT,
+  AT_MATTR_STRING,
+  AT_MATTR_TYPE,
+  AT_MATTR_ARRAY,
+  AT_MATTR_DICT,
+  AT_MATTR_SYMBOL,
+  AT_MATTR_DENSE,
+  AT_MATTR_DENSE_ARRAY,
+  AT_MATTR_DENSE_STRINGS,
+  AT_MATTR_RESOURCE,
+  AT_MATTR_SPARSE,
+  AT_MATTR_AFFINE_MAP,
+  AT_MATTR_INTEGER_SET,
+  AT_MATTR_STRIDED,
+  AT_MATTR_LOCATION,
+  AT_MATTR_DISTINCT,
   // A dialect attribute: `name` is "dialect.mnemonic" ("stablehlo.dot",
-  // "vhlo.comparison_direction_v1", "sdy.sharding"); enums put their spelling in
-  // `str` ("GT"); structs put fields in `fields` (key "" where unnamed). VHLO's
-  // spellings of builtin attributes become the builtin kinds.
+  // "vhlo.comparison_direction_v1", "sdy.sharding"); enums put their spelling
+  // in `str` ("GT"); structs put fields in `fields` (key "" where unnamed).
+  // VHLO's spellings of builtin attributes become the builtin kinds.
   AT_MATTR_DIALECT,
   AT_MATTR_OPAQUE
 } at_mattr_kind;
@@ -86,8 +112,14 @@ typedef struct at_mnamed {
 
 // Affine expressions, in postfix order.
 typedef enum at_maffine_kind {
-  AT_AFFINE_CONST, AT_AFFINE_DIM, AT_AFFINE_SYM, AT_AFFINE_ADD, AT_AFFINE_MUL,
-  AT_AFFINE_MOD, AT_AFFINE_FLOORDIV, AT_AFFINE_CEILDIV
+  AT_AFFINE_CONST,
+  AT_AFFINE_DIM,
+  AT_AFFINE_SYM,
+  AT_AFFINE_ADD,
+  AT_AFFINE_MUL,
+  AT_AFFINE_MOD,
+  AT_AFFINE_FLOORDIV,
+  AT_AFFINE_CEILDIV
 } at_maffine_kind;
 typedef struct at_maffine {
   at_maffine_kind kind;
@@ -99,10 +131,10 @@ struct at_mattr {
   at_mattr_kind kind;
   const char *name;      // DIALECT, OPAQUE (dialect), RESOURCE (key)
   const at_mtype *type;  // of INTEGER, FLOAT, DENSE*, TYPE's value; may be NULL
-  int64_t i;             // BOOL; INTEGER up to 64 bits (sign-extended if signless)
-  at_bytes wide;         // INTEGER over 64 bits: little-endian
-  double f;              // FLOAT, widened exactly
-  at_str str;            // STRING, enum spelling, SYMBOL's root (without @)
+  int64_t i;      // BOOL; INTEGER up to 64 bits (sign-extended if signless)
+  at_bytes wide;  // INTEGER over 64 bits: little-endian
+  double f;       // FLOAT, widened exactly
+  at_str str;     // STRING, enum spelling, SYMBOL's root (without @)
   const at_mattr *const *elems;  // ARRAY; SYMBOL's nested references; strings
   const at_mnamed *fields;       // DICT and DIALECT
   uint32_t num_elems;            // of elems or fields or exprs
@@ -112,24 +144,29 @@ struct at_mattr {
   at_bytes data;
   bool splat;
   at_dims ints;  // STRIDED: strides (offset in i); DIALECT: integer parameters
-  uint32_t num_dims, num_syms;          // AFFINE_MAP, INTEGER_SET
-  const at_maffine *const *exprs;       // AFFINE_MAP results; INTEGER_SET constraints
-  const uint8_t *is_eq;                 // INTEGER_SET
-  const at_mloc *loc;                   // LOCATION
-  at_bytes bytes;                       // OPAQUE: undecoded
+  uint32_t num_dims, num_syms;  // AFFINE_MAP, INTEGER_SET
+  const at_maffine *const
+      *exprs;            // AFFINE_MAP results; INTEGER_SET constraints
+  const uint8_t *is_eq;  // INTEGER_SET
+  const at_mloc *loc;    // LOCATION
+  at_bytes bytes;        // OPAQUE: undecoded
 };
 
 // ---- Locations
 typedef enum at_mloc_kind {
-  AT_MLOC_UNKNOWN, AT_MLOC_FILE, AT_MLOC_NAME, AT_MLOC_CALLSITE, AT_MLOC_FUSED,
+  AT_MLOC_UNKNOWN,
+  AT_MLOC_FILE,
+  AT_MLOC_NAME,
+  AT_MLOC_CALLSITE,
+  AT_MLOC_FUSED,
   AT_MLOC_OPAQUE
 } at_mloc_kind;
 struct at_mloc {
   at_mloc_kind kind;
   const char *text;  // FILE: file name; NAME: name
   uint32_t line, column, end_line, end_column;
-  const at_mloc *child;   // NAME: inner; CALLSITE: callee
-  const at_mloc *caller;  // CALLSITE
+  const at_mloc *child;        // NAME: inner; CALLSITE: callee
+  const at_mloc *caller;       // CALLSITE
   const at_mloc *const *locs;  // FUSED
   uint32_t num_locs;
   const at_mattr *metadata;  // FUSED, may be NULL
@@ -141,8 +178,8 @@ typedef struct at_mvalue {
   at_mop *op;        // defining operation, or NULL for a block argument
   at_mblock *block;  // owner of the argument, or NULL
   uint32_t index;
-  const at_mloc *loc;   // block arguments
-  const char *name;     // spelling in text input, may be NULL
+  const at_mloc *loc;  // block arguments
+  const char *name;    // spelling in text input, may be NULL
 } at_mvalue;
 
 struct at_mop {
@@ -191,8 +228,10 @@ static inline bool at_mlir_is_bytecode(at_bytes b) {
 // unless `borrow`: then large dense data points into it.
 // INVALID_ARGUMENT: malformed, with the byte offset or line:column;
 // UNIMPLEMENTED: a newer bytecode version, by number.
-at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a, at_mmodule **out);
-at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a, at_mmodule **out);
+at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
+                       at_mmodule **out);
+at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
+                                at_mmodule **out);
 at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out);
 
 typedef struct at_mlir_print_options {
@@ -200,44 +239,49 @@ typedef struct at_mlir_print_options {
   bool locations;  // print loc(...)
   uint32_t elide_dense_over;  // elements; 0: never
 } at_mlir_print_options;
-at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt, at_strbuf *out);
+at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
+                        at_strbuf *out);
 void at_mtype_print(at_strbuf *b, const at_mtype *t);
 void at_mattr_print(at_strbuf *b, const at_mattr *t);
 void at_mloc_print(at_strbuf *b, const at_mloc *l);
 // Bytecode, version 6, producer as given. Reading it back yields an equal tree.
-at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer, at_strbuf *out);
+at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
+                                 at_strbuf *out);
 
-const at_mattr *at_mop_attr(const at_mop *op, const char *name);  // NULL: absent
+const at_mattr *at_mop_attr(const at_mop *op,
+                            const char *name);  // NULL: absent
 // A field of a DICT or DIALECT attribute; NULL: absent, or of another kind.
 const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
-bool at_mtype_eq(const at_mtype *a, const at_mtype *b);           // structural
+bool at_mtype_eq(const at_mtype *a, const at_mtype *b);  // structural
 // The element type that an integer or float type is; INVALID: none is.
 at_dtype at_mtype_dtype(const at_mtype *t);
 bool at_mattr_eq(const at_mattr *a, const at_mattr *b);
-// The same operations, nested ones included, that use the same values; locations
-// count where asked for. `scratch` grows with the program.
+// The same operations, nested ones included, that use the same values;
+// locations count where asked for. `scratch` grows with the program.
 bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
                at_arena *scratch);
 
-// Of all that a location says, the metadata of fused ones aside. `memo` keeps those
-// of its parts from call to call (at_mloc -> at_digest).
+// Of all that a location says, the metadata of fused ones aside. `memo` keeps
+// those of its parts from call to call (at_mloc -> at_digest).
 at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out);
 // What the owner of a digest decides. Each may be NULL.
 typedef struct at_mdigest_hooks {
   void *user;
-  // Called at each location, in the order of the program; of: the operation (at_mop),
-  // block's argument (at_mvalue) or attribute (at_mattr) that has it. NULL: locations do
-  // not count.
-  at_status (*place)(void *user, const void *of, const at_mloc *loc, at_digest *io);
-  // Called at each attribute of an operation; sets *done when it has mixed in what
-  // the attribute means, else its structure counts.
-  at_status (*attr)(void *user, const at_mop *op, const at_mnamed *attr, at_digest *io,
-                    bool *done);
+  // Called at each location, in the order of the program; of: the operation
+  // (at_mop), block's argument (at_mvalue) or attribute (at_mattr) that has it.
+  // NULL: locations do not count.
+  at_status (*place)(void *user, const void *of, const at_mloc *loc,
+                     at_digest *io);
+  // Called at each attribute of an operation; sets *done when it has mixed in
+  // what the attribute means, else its structure counts.
+  at_status (*attr)(void *user, const at_mop *op, const at_mnamed *attr,
+                    at_digest *io, bool *done);
 } at_mdigest_hooks;
-// Mixes in an operation with all that it holds. Operations that at_mop_eq calls equal
-// (without locations) have equal digests, whatever order their attributes, types and
-// strings had in the file. `scratch` grows with the program.
-at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks, at_arena *scratch,
-                        at_digest *io);
+// Mixes in an operation with all that it holds. Operations that at_mop_eq calls
+// equal (without locations) have equal digests, whatever order their
+// attributes, types and strings had in the file. `scratch` grows with the
+// program.
+at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks,
+                        at_arena *scratch, at_digest *io);
 
 #endif

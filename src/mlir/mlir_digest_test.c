@@ -1,5 +1,5 @@
-// Digests of programs: equal for what at_mop_eq calls equal, different otherwise.
-// cmocka.h needs the others first.
+// Digests of programs: equal for what at_mop_eq calls equal, different
+// otherwise. cmocka.h needs the others first.
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,8 @@ static const at_mop *parse(const char *text, at_arena *a) {
 }
 
 static const char kProgram[] =
-    "module @m { func.func @main(%arg0: tensor<4xf32> loc(\"a.py\":1:1)) -> tensor<4xf32> {\n"
+    "module @m { func.func @main(%arg0: tensor<4xf32> loc(\"a.py\":1:1)) -> "
+    "tensor<4xf32> {\n"
     "  %0 = stablehlo.constant dense<2.0> : tensor<4xf32> loc(\"a.py\":2:1)\n"
     "  %1 = stablehlo.multiply %arg0, %0 : tensor<4xf32> loc(\"a.py\":3:1)\n"
     "  %2 = stablehlo.add %1, %arg0 : tensor<4xf32> loc(\"a.py\":4:1)\n"
@@ -52,7 +53,8 @@ static char *changed(const char *was, const char *is) {
   const char *at = strstr(kProgram, was);
   assert_non_null(at);
   char *text = malloc(sizeof kProgram + strlen(is) + 1);
-  sprintf(text, "%.*s%s%s", (int)(at - kProgram), kProgram, is, at + strlen(was));
+  sprintf(text, "%.*s%s%s", (int)(at - kProgram), kProgram, is,
+          at + strlen(was));
   return text;
 }
 
@@ -73,7 +75,8 @@ static void meaning_counts(void **state) {
 static at_bytes load(const char *name) {
   char path[512];
   const char *root = getenv("AT_SOURCE_DIR");
-  snprintf(path, sizeof path, "%s/src/mlir/testdata/%s", root ? root : ".", name);
+  snprintf(path, sizeof path, "%s/src/mlir/testdata/%s", root ? root : ".",
+           name);
   FILE *f = fopen(path, "rb");
   assert_non_null(f);
   static uint8_t bytes[1 << 20];
@@ -82,10 +85,12 @@ static at_bytes load(const char *name) {
   return (at_bytes){bytes, n};
 }
 
-// Bytecode numbers attributes and types as it likes; a program means the same as text.
+// Bytecode numbers attributes and types as it likes; a program means the same
+// as text.
 static void form_does_not_count(void **state) {
-  static const char *const names[] = {"conv.mlirbc", "mosaic.mlirbc", "shard_map.mlirbc",
-                                      "while.mlirbc", "cond.mlir"};
+  static const char *const names[] = {"conv.mlirbc", "mosaic.mlirbc",
+                                      "shard_map.mlirbc", "while.mlirbc",
+                                      "cond.mlir"};
   for (size_t i = 0; i < AT_LEN(names); i++) {
     at_arena *a = at_arena_create();
     at_mmodule *m, *again;
@@ -95,8 +100,8 @@ static void form_does_not_count(void **state) {
       at_mlir_print_options plain = {.generic = true};
       assert_true(at_ok(form ? at_mlir_write_bytecode(m, "x", &b)
                              : at_mlir_print(m, &plain, &b)));
-      assert_true(
-          at_ok(at_mlir_read((at_bytes){(const uint8_t *)b.ptr, b.len}, false, a, &again)));
+      assert_true(at_ok(at_mlir_read((at_bytes){(const uint8_t *)b.ptr, b.len},
+                                     false, a, &again)));
       at_strbuf_free(&b);
       if (!at_digest_eq(digest_of(m->op, a), digest_of(again->op, a)))
         fail_msg("%s, form %d", names[i], form);

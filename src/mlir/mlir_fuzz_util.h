@@ -12,7 +12,7 @@ static inline void check(bool ok) {
 
 // The tree that `text` stands for equals `m`.
 static inline void same(const at_mmodule *m, at_strbuf *text, bool locations,
-                 at_arena *a) {
+                        at_arena *a) {
   at_mmodule *again = NULL;
   at_bytes bytes = {(const uint8_t *)text->ptr, text->len};
   at_status s = at_mlir_read(bytes, false, a, &again);

@@ -300,7 +300,8 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
   const char *after = t->p;
   t->p = from;
   AT_TRY(at_mtext_expect(t, "<"));
-  // What brackets hold is kept as it is, and would be a comment when read again.
+  // What brackets hold is kept as it is, and would be a comment when read
+  // again.
   bool comment = false;
   for (size_t i = 0; i + 1 < body.len; i++)
     comment |= body.ptr[i] == '/' && body.ptr[i + 1] == '/';

@@ -58,7 +58,7 @@ typedef struct at_me_ref {
   // What is really there of each dimension; only where padded.
   bool padded;
   at_me_num valid[AT_ME_RANK];
-  bool pages;  // of scratch where copies may wait (emit_pages.c)
+  bool pages;    // of scratch where copies may wait (emit_pages.c)
   uint32_t arg;  // 1 + the argument behind the grid ids that it is of, or 0
 } at_me_ref;
 // As at_core_out_of_bounds is told of it.
@@ -108,8 +108,8 @@ struct at_me_node {
   int64_t slot_bytes;
   at_me_link *links;  // one for each list that it is in, while not computed
   uint32_t height;    // of the expression: nodes on its longest path
-  bool within;    // needed only in the loop over rows that defines it
-  bool turn;      // BUFFER: the temporary memory has the rows of one turn
+  bool within;        // needed only in the loop over rows that defines it
+  bool turn;          // BUFFER: the temporary memory has the rows of one turn
 };
 
 // Lists of nodes that are not computed yet, by what they may still read: one
@@ -159,8 +159,8 @@ typedef struct at_me_slot {
   const at_mop *sink;  // the only operation that makes somebody compute it
   bool many;           // several do
   bool spread;         // over lanes, each of which would compute it again
-  bool counts;         // not only a choice between it and something else uses it
-  uint32_t depth;      // loops around the definition
+  bool counts;     // not only a choice between it and something else uses it
+  uint32_t depth;  // loops around the definition
   at_me_use *first_use, *last_use;  // of a ref
 } at_me_slot;
 
@@ -218,8 +218,8 @@ typedef struct at_me {
   uint32_t guards;      // bounds tests written so far
   LLVMValueRef record;  // on the stack: where records are completed
   at_map templates;     // what is known of a record -> its constant
-  uint32_t calls;                  // nesting of func.call
-  at_me_mxu **mxu;                 // explicit MXU operations; NULL: none
+  uint32_t calls;       // nesting of func.call
+  at_me_mxu **mxu;      // explicit MXU operations; NULL: none
   const at_mosaic_window *window;  // a transform is written; NULL: the body
   // The next store adds to a sum whose zeros were left out (emit_start.c): when
   // it is the first.
@@ -229,11 +229,12 @@ typedef struct at_me {
   struct {
     const at_mvalue *ref;
     const at_mop *load, *store;  // of the sum itself
-    const at_mop *taker;  // in this block: stores the sum, and nothing else reads it
+    const at_mop
+        *taker;  // in this block: stores the sum, and nothing else reads it
   } late[AT_ME_LATE];
   uint32_t num_late;
   at_me_share *share;  // a loop that threads share is written; NULL: none
-  bool start_late;  // the sum that begins at `start` is one of them
+  bool start_late;     // the sum that begins at `start` is one of them
   // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
   // and the first of these. 0: everything is computed whole.
   struct {
@@ -518,8 +519,8 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
 // Is the ref's kernel one without bounds checks, and the ref one of memory that
 // can be left?
 bool at_me_is_open(const at_me *m, const at_me_ref *r);
-// Does a plain load or store stay inside, as far as can be said here? `ref`: the
-// operand before the indices; closed ones end the kernel else.
+// Does a plain load or store stay inside, as far as can be said here? `ref`:
+// the operand before the indices; closed ones end the kernel else.
 bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
                         const at_mtype *vector);
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,

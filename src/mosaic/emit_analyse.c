@@ -204,15 +204,14 @@ bool at_me_computes(at_mosaic_opcode c) {
 
 // What `select` may drop, of operand k; of a wait the memory whose size it is.
 static bool drops(at_mosaic_opcode c, uint32_t k) {
-  return k > 0 &&
-         (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
+  return k > 0 && (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
 }
 
 // A value that only goes where `select` may drop it, perhaps after arithmetic,
 // does not count as read: JAX's where(first, x, acc[...] + x), where(i < n,
 // ends[i] - starts[i], 0), or scores of keys that a mask drops behind the
-// product. The second run tells what was dropped. Nor does a slice that only says
-// how many bytes to wait for.
+// product. The second run tells what was dropped. Nor does a slice that only
+// says how many bytes to wait for.
 static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
   bool slice = c == AT_MOSAIC_TPU_MEMREF_SLICE;
   bool form = slice || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE || at_me_computes(c);

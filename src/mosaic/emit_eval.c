@@ -236,8 +236,9 @@ static at_val eval_slice(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
-// A vector of a row that was turned along the lanes lies in one piece, or at the
-// end and at the beginning of the row. x: where it begins, perhaps past the end.
+// A vector of a row that was turned along the lanes lies in one piece, or at
+// the end and at the beginning of the row. x: where it begins, perhaps past the
+// end.
 static bool load_around(at_me *m, const at_me_node *in, at_ix *ix, uint32_t d,
                         at_ix x, at_val *out) {
   at_em *e = m->e;
@@ -260,8 +261,8 @@ static bool load_around(at_me *m, const at_me_node *in, at_ix *ix, uint32_t d,
   at[r->rank - 1] = x;
   LLVMTypeRef elem = at_em_storage_type(e, r->storage), i32 = at_em_int(e, 32);
   LLVMValueRef first = at_ix_value(e, place(m, r, at, &part));
-  LLVMValueRef left = at_b_bin(e, AT_B_SUB, at_em_i64(e, in->dim[d]),
-                               at_ix_value(e, x));
+  LLVMValueRef left =
+      at_b_bin(e, AT_B_SUB, at_em_i64(e, in->dim[d]), at_ix_value(e, x));
   LLVMValueRef here = at_ix_vector(e, at_ix_lanes(e, at_ix_const(0)));
   here = at_b_icmp(e, AT_B_ULT, here,
                    at_em_splat(e, at_b_cast(e, AT_B_TRUNC, left, i32)));

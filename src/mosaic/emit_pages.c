@@ -1,7 +1,7 @@
-// Scratch that only copies write and only loads read, as pages of attention have
-// it. What comes there from an operand that nobody writes need not be copied: a
-// product reads it where it is (device/core_pages.c), any other load has it
-// copied first.
+// Scratch that only copies write and only loads read, as pages of attention
+// have it. What comes there from an operand that nobody writes need not be
+// copied: a product reads it where it is (device/core_pages.c), any other load
+// has it copied first.
 #include "mosaic/emit.h"
 
 typedef struct search {

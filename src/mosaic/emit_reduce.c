@@ -1,5 +1,5 @@
-// Reductions: sums, products, extrema and logic over dimensions. Along the last dimension with vectors of accumulators, else
-// down columns.
+// Reductions: sums, products, extrema and logic over dimensions. Along the last
+// dimension with vectors of accumulators, else down columns.
 #include <stdio.h>
 
 #include "mosaic/emit.h"
@@ -353,8 +353,8 @@ static bool has_strips(const reduction *r, uint32_t *dim) {
     *dim = d;
     n++;
   }
-  return n == 1 && r->type != AT_PRED && r->lanes > 1 && STRIP % r->lanes == 0 &&
-         r->a->dim[*dim] >= 2 * STRIP_ROWS &&
+  return n == 1 && r->type != AT_PRED && r->lanes > 1 &&
+         STRIP % r->lanes == 0 && r->a->dim[*dim] >= 2 * STRIP_ROWS &&
          r->a->dim[r->lane_dim] >= STRIP;
 }
 
@@ -365,8 +365,7 @@ static LLVMTypeRef begin_vectors(at_me *m, reduction *r, const strip *s,
   at_loop_range(e, l, 0, STRIP, r->lanes);
   if (!l->single) l->i.hi = STRIP - r->lanes;
   r->ix[r->lane_dim] = at_ix_lanes(e, at_ix_add(e, s->first, l->i));
-  *sum = at_b_gep(e, at_em_reg_type(e, r->type), s->sums,
-                  at_ix_value(e, l->i));
+  *sum = at_b_gep(e, at_em_reg_type(e, r->type), s->sums, at_ix_value(e, l->i));
   return sum_type(m, r);
 }
 static void end_vectors(at_me *m, at_loop *l) {

@@ -250,7 +250,8 @@ static void level(nest *w, uint32_t d);
 
 // So many vectors are a turn that there are not very many turns.
 static int64_t turn_lanes(const nest *w) {
-  int64_t vectors = w->extent[w->n - 1] / w->lanes, per = AT_MAX(vectors / 64, 1);
+  int64_t vectors = w->extent[w->n - 1] / w->lanes,
+          per = AT_MAX(vectors / 64, 1);
   while (vectors % per) per--;
   return per * w->lanes;
 }

@@ -238,12 +238,10 @@ static void call_take(at_me *m, const at_mop *store, const at_me_ref *c,
   at_me_record_i32(&r, FIELD(loc), at_me_loc(m, store));
   at_me_record_num(m, &r, FIELD(m), c->size[i]);
   at_me_record_num(m, &r, FIELD(n), c->size[i + 1]);
-  at_me_record_num(
-      m, &r, FIELD(c_m),
-      at_me_mul(m, c->stride[i], (at_me_num){c->bytes, NULL}));
-  at_me_record_num(
-      m, &r, FIELD(out_m),
-      at_me_mul(m, box->stride[k], (at_me_num){box->bytes, NULL}));
+  at_me_record_num(m, &r, FIELD(c_m),
+                   at_me_mul(m, c->stride[i], (at_me_num){c->bytes, NULL}));
+  at_me_record_num(m, &r, FIELD(out_m),
+                   at_me_mul(m, box->stride[k], (at_me_num){box->bytes, NULL}));
   LLVMValueRef args[2] = {m->core, at_me_record_end(m, &r)};
   at_b_call(m->e, "at_core_dot_take", NULL, args, 2);
 }

@@ -212,9 +212,9 @@ typedef struct at_mosaic_config {
   const int *input_colors, *output_colors;  // per operand, result; -1: none
   uint32_t num_input_colors, num_output_colors;
   bool disable_bounds_checks, disable_semaphore_checks, skip_device_barrier;
-  at_bytes locations;  // bytecode of a module that lists them; often empty
-  bool sparse_core;          // device_type
-  bool sparse_core_tiling;   // TILING_SPARSE_CORE, else TILING_COMPACT
+  at_bytes locations;       // bytecode of a module that lists them; often empty
+  bool sparse_core;         // device_type
+  bool sparse_core_tiling;  // TILING_SPARSE_CORE, else TILING_COMPACT
   int64_t vmem_limit_bytes;  // scoped limit; -1: the target's default
   const at_mosaic_flag *flags;
   uint32_t num_flags;
@@ -244,8 +244,7 @@ typedef struct at_mosaic_call {
 // Is this node a tpu_custom_call, and what it says. `out` borrows from the node
 // and the arena.
 bool at_mosaic_is_call(const at_node *n);
-at_status at_mosaic_call_of(const at_node *n, at_arena *a,
-                            at_mosaic_call *out);
+at_status at_mosaic_call_of(const at_node *n, at_arena *a, at_mosaic_call *out);
 
 typedef struct at_mosaic_kernel {
   const char *name;
@@ -269,8 +268,8 @@ at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
 // The newest serialisation version that is understood.
 enum { AT_MOSAIC_VERSION = 18, AT_MOSAIC_OLDEST_VERSION = 1 };
 
-// The body in the configuration of a call: its bytes (MLIR), and where `config` has
-// them as base64. Empty text: there is none. INVALID_ARGUMENT: malformed.
+// The body in the configuration of a call: its bytes (MLIR), and where `config`
+// has them as base64. Empty text: there is none. INVALID_ARGUMENT: malformed.
 at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body);
 
@@ -278,7 +277,7 @@ at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
 typedef struct at_mosaic_place {
   const char *file;  // "" if unknown
   uint32_t line, column;
-  const char *what;  // name of the innermost step ("get", "swap"), or ""
+  const char *what;       // name of the innermost step ("get", "swap"), or ""
   const at_mloc *caller;  // of that frame; NULL: not known
 } at_mosaic_place;
 // The innermost frame.

@@ -17,10 +17,10 @@ static const at_mosaic_chip chips[] = {
    kind,                                                                      \
    gen,                                                                       \
    cores,                                                                     \
-   (vmem) * 1024ll,                                                           \
-   (vmem) * 1024ll - (kept) * 1024ll,                                         \
-   (scoped) * 1024ll,                                                         \
-   (smem) * 1024ll,                                                           \
+   (vmem)*1024ll,                                                             \
+   (vmem)*1024ll - (kept)*1024ll,                                             \
+   (scoped)*1024ll,                                                           \
+   (smem)*1024ll,                                                             \
    sem,                                                                       \
    rows,                                                                      \
    word,                                                                      \

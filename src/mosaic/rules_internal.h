@@ -13,7 +13,7 @@ typedef struct at_mosaic_judge {
   const at_mosaic_program *p;
   uint32_t num_devices;
   at_arena *scratch;
-  at_map live;  // operations of the program that are read, where that matters
+  at_map live;    // operations of the program that are read, where that matters
   at_walk known;  // at_mosaic_value_known of the values that were asked for
 } at_mosaic_judge;
 

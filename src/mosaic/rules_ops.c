@@ -20,8 +20,7 @@ static bool is_narrow_float(const at_mtype *t) {
 // Only v7 computes with these.
 static bool is_new_float(at_mosaic_judge *j, const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
-  return at_is_float(d) && at_dtype_of(d)->bits == 4 &&
-         j->chip->generation < 7;
+  return at_is_float(d) && at_dtype_of(d)->bits == 4 && j->chip->generation < 7;
 }
 static const char *type_text(at_mosaic_judge *j, const at_mtype *t) {
   at_strbuf b = {0};

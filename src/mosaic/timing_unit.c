@@ -7,14 +7,15 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                                 \
-  X(vector_slots)                                                  \
-  X(load_slots)                                                    \
-  X(store_slots)                                                   \
-  X(scalar_slots)                                                  \
-  X(xlu_slots)                                                     \
-  X(medium) X(expensive) X(convert) X(sublane_steps) X(lane_steps) \
-      X(sublane_spread) X(lane_spread)
+#define FIGURES(X) \
+  X(vector_slots)  \
+  X(load_slots)    \
+  X(store_slots)   \
+  X(scalar_slots)  \
+  X(xlu_slots)     \
+  X(medium)        \
+  X(expensive)     \
+  X(convert) X(sublane_steps) X(lane_steps) X(sublane_spread) X(lane_spread)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)

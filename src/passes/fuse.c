@@ -297,7 +297,8 @@ at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
   cl->height = AT_MAX(cl->height, height);
   if (!at_vec_push(f->arena, &f->raised.clusters, cl))
     return AT_NO_MEMORY("fuse");
-  // No path is longer than all nodes, and no cluster makes more than one longer.
+  // No path is longer than all nodes, and no cluster makes more than one
+  // longer.
   uint64_t most = (uint64_t)(f->num_nodes + 1) * (f->clusters.len + 1);
   while (f->raised.clusters.len || f->raised.nodes.len) {
     if (f->raised.nodes.len) {
@@ -487,8 +488,7 @@ at_status at_pass_fuse(at_module *m, const at_pass_options *o) {
   if (o->before_fuse) AT_TRY(o->before_fuse(m));
   if (!o->fuse) return AT_OK;
   at_aux_clear(m);
-  for (uint32_t i = 0; i < m->num_funcs; i++)
-    AT_TRY(fuse_comp(m, m->funcs[i]));
+  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(fuse_comp(m, m->funcs[i]));
   at_dce(m);
   return AT_OK;
 }

@@ -37,7 +37,7 @@ typedef struct fuse_member {
 
 struct fuse_cluster {
   fuse_cluster *into;  // merged into another, else NULL
-  bool rows;    // made row by row (fuse_rows.c); reduce holds, too
+  bool rows;           // made row by row (fuse_rows.c); reduce holds, too
   bool reduce;  // with or without elementwise steps on the reduced results
   const at_type *space;  // the loop's shape: result, or the reduce's input
   at_dims reduced;       // dimensions, for REDUCE

@@ -9,8 +9,8 @@
 // A sweep visits nodes in order. A rule that replaces results of a node records
 // the new values with at_fwd_set; later nodes read their operands through
 // at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes
-// stay in the list, without uses, until at_dce. Between passes aux is NULL on every
-// node: who sets it ends with at_dce.
+// stay in the list, without uses, until at_dce. Between passes aux is NULL on
+// every node: who sets it ends with at_dce.
 typedef struct at_rw {
   at_module *m;
   const at_pass_options *o;
@@ -42,8 +42,8 @@ bool at_collective_alike(const at_module *m, const at_node *a,
 // OP_COUNT.
 at_op at_region_binary(const at_comp *c);
 
-// Removes nodes whose results nobody uses and that have no effect. Leaves aux = NULL and
-// mark = 0 on the others; returns their number.
+// Removes nodes whose results nobody uses and that have no effect. Leaves aux =
+// NULL and mark = 0 on the others; returns their number.
 size_t at_dce(at_module *m);
 // The same, and leaves mark = number of uses of all results.
 void at_dce_count_uses(at_module *m);

@@ -259,13 +259,13 @@ FOLDER_TEST(pipeline)
 int main(int argc, char **argv) {
   update = argc > 1 && strcmp(argv[1], "--update") == 0;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_inline),    cmocka_unit_test(test_simplify),
-      cmocka_unit_test(test_fold),      cmocka_unit_test(test_refine),
-      cmocka_unit_test(test_named),     cmocka_unit_test(test_expand),
-      cmocka_unit_test(test_recognise), cmocka_unit_test(test_products), cmocka_unit_test(test_barriers),
-      cmocka_unit_test(test_fuse),      cmocka_unit_test(test_pipeline),
-      cmocka_unit_test(test_partition), cmocka_unit_test(test_collectives),
-      cmocka_unit_test(test_combine),
+      cmocka_unit_test(test_inline),      cmocka_unit_test(test_simplify),
+      cmocka_unit_test(test_fold),        cmocka_unit_test(test_refine),
+      cmocka_unit_test(test_named),       cmocka_unit_test(test_expand),
+      cmocka_unit_test(test_recognise),   cmocka_unit_test(test_products),
+      cmocka_unit_test(test_barriers),    cmocka_unit_test(test_fuse),
+      cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_partition),
+      cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

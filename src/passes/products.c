@@ -7,7 +7,7 @@ enum { kMostProducts = 1 << 15, kMaxRank = 12 };
 
 // Dimensions of a dot by what they are, in the order of the result.
 typedef struct plan {
-  int64_t extent[kMaxRank];  // of the space that is multiplied
+  int64_t extent[kMaxRank];          // of the space that is multiplied
   int64_t a[kMaxRank], b[kMaxRank];  // per operand dimension: which of it
   int64_t reduced[kMaxRank];
   uint32_t rank, num_reduced;

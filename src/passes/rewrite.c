@@ -74,8 +74,8 @@ static void use(const sweeper *s, at_node *n) {
 }
 
 // One walk from the end: users come after what they use, and a region's owner
-// comes after the values that the region captures. So a node's uses are known, and
-// its marks nobody's any more, when the walk reaches it.
+// comes after the values that the region captures. So a node's uses are known,
+// and its marks nobody's any more, when the walk reaches it.
 static void dce_comp(sweeper *s, at_comp *c) {
   for (uint32_t i = 0; i < c->num_results; i++) use(s, c->results[i].node);
   for (at_node *n = c->last, *prev; n; n = prev) {

@@ -113,8 +113,7 @@ static at_status window_of(at_node *n, window *w) {
   }
   at_type index = at_type_scalar(at_value_type(flat)->dtype);
   for (uint32_t d = 0; d < x->rank; d++)
-    if (!w->starts[d].node)
-      AT_TRY(at_mk_splat_int(n, index, 0, &w->starts[d]));
+    if (!w->starts[d].node) AT_TRY(at_mk_splat_int(n, index, 0, &w->starts[d]));
   return AT_OK;
 }
 
@@ -179,7 +178,8 @@ static at_status scatter_window(at_rw *r, at_node *n) {
   AT_TRY(window_new(n, &w, v, &in[1]));
   if (!in[1].node) return AT_OK;
   for (uint32_t d = 0; d < x->rank; d++) in[2 + d] = w.starts[d];
-  AT_TRY(at_mk(n, AT_OP_DYNAMIC_UPDATE_SLICE, in, x->rank + 2, NULL, 0, NULL, &v));
+  AT_TRY(
+      at_mk(n, AT_OP_DYNAMIC_UPDATE_SLICE, in, x->rank + 2, NULL, 0, NULL, &v));
   return to(r, n, v);
 }
 
@@ -189,7 +189,8 @@ static at_status scatter(at_rw *r, at_node *n) {
                 *x = at_value_type(n->operands[0]);
   if (at_type_elements(u) != 0) {
     at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
-    bool one = inputs == 1 && elementwise(n->regions[0]) && map.rank && x->rank <= MAX_RANK &&
+    bool one = inputs == 1 && elementwise(n->regions[0]) && map.rank &&
+               x->rank <= MAX_RANK &&
                !at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS).rank &&
                at_type_elements(at_value_type(n->operands[1])) == map.rank;
     return one ? scatter_window(r, n) : AT_OK;

@@ -1,6 +1,5 @@
 // Clients, devices and memories.
 #include <pthread.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 

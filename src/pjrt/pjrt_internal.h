@@ -132,9 +132,9 @@ struct PJRT_Device {
 struct PJRT_Client {
   void *vtable;
   at_runtime *runtime;
-  at_island *island;  // all its devices
-  at_pod_hosts *hosts;  // NULL: one process has all devices
-  at_client *pod;  // NULL: they are of this process, or of its equals
+  at_island *island;     // all its devices
+  at_pod_hosts *hosts;   // NULL: one process has all devices
+  at_client *pod;        // NULL: they are of this process, or of its equals
   uint32_t num_devices;  // spare ones included
   uint32_t first_own, num_own;  // devices of this process
   PJRT_Device *devices;
@@ -151,10 +151,11 @@ PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 // says what that takes on them.
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
 bool at_pjrt_clients_busy(void);
-at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
+at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  //
+                                   // is work of any client under way?
 extern const char at_pjrt_platform_name[];
-// Names this build and the settings that decide on executables, so that caches of
-// clients (JAX's) keep those of others apart. Made once, on the first call.
+// Names this build and the settings that decide on executables, so that caches
+// of clients (JAX's) keep those of others apart. Made once, on the first call.
 const char *at_pjrt_platform_version(void);
 bool at_pjrt_is_own(const PJRT_Device *d);  // of this process
 PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip);
@@ -211,8 +212,8 @@ struct PJRT_Layouts_MemoryLayout {
   const char *text;  // as a program asked for it; NULL: dense row-major
 };
 // A layout that a program asked for ("{1,0:T(8)}"), kept for the life of the
-// process. Memory stays dense; whoever asked is told that it got what it wanted.
-// NULL: not a layout (default, auto), or no memory.
+// process. Memory stays dense; whoever asked is told that it got what it
+// wanted. NULL: not a layout (default, auto), or no memory.
 const char *at_pjrt_layout_keep(const char *text);
 // The device that a call names, by device or memory (one may be NULL).
 at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
@@ -248,9 +249,9 @@ at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 // made.
 typedef struct at_pjrt_program {
   _Atomic(uint32_t) references;
-  at_bytes executable;  // owned (free): the block of abi/executable.h
-  at_bytes options;     // owned: CompileOptionsProto as it came
-  at_bytes source;      // owned: the program as it came (MLIR)
+  at_bytes executable;            // owned (free): the block of abi/executable.h
+  at_bytes options;               // owned: CompileOptionsProto as it came
+  at_bytes source;                // owned: the program as it came (MLIR)
   _Atomic(at_pjrt_blob *) shown;  // owned: what at_pjrt_program_text made
   at_pjrt_options parsed;
   const at_xheader *header;
@@ -282,17 +283,17 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
 // A string of its executable; "" when the offset is bad.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 // What clients show as the optimized program: that of one device, optimised and
-// in order, as an HloModuleProtoWithConfig, made on the first question. MLIR where that
-// has no form.
-// *format: which it is, as PJRT calls it.
+// in order, as an HloModuleProtoWithConfig, made on the first question. MLIR
+// where that has no form. *format: which it is, as PJRT calls it.
 at_str at_pjrt_program_text(at_pjrt_program *p, const char **format);
 // A copy that is 64-byte aligned and freed by free().
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
-// Has the user interrupted what this thread waits for (Python's signal handlers are
-// asked)? Then the handler's exception is raised once the interpreter runs again.
+// Has the user interrupted what this thread waits for (Python's signal handlers
+// are asked)? Then the handler's exception is raised once the interpreter runs
+// again.
 bool at_pjrt_interrupted(void);
-// When Python ends, compiles that run return CANCELLED, and launches that run are
-// waited for (Ctrl-C ends that), before the interpreter and the client go.
+// When Python ends, compiles that run return CANCELLED, and launches that run
+// are waited for (Ctrl-C ends that), before the interpreter and the client go.
 void at_pjrt_watch_end(void);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
@@ -327,7 +328,6 @@ struct PJRT_LoadedExecutable {
 };
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out);
-
 
 // ---- Callbacks of a launch
 // Channels for one device of a launch; freed when `done` fires.

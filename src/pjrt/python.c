@@ -151,7 +151,8 @@ bool at_pjrt_python_hides_spares(void) {
   if (!on_python_thread()) return false;
   int lock = g_python.ensure();
   void *module = g_python.import("atoll._virtual");
-  void *done = module ? g_python.call_method(module, "hide_spares", NULL) : NULL;
+  void *done =
+      module ? g_python.call_method(module, "hide_spares", NULL) : NULL;
   if (!done) g_python.clear();
   bool hidden = done != NULL;
   g_python.drop(done);

@@ -30,8 +30,8 @@ static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
                            .vmem_bytes = r->vmem_bytes,
                            .smem_bytes = r->smem_bytes};
   snprintf(d->debug_string, sizeof d->debug_string,
-           "TPU_%u(process=%u,(%lld,%lld,%lld,%u),%s on Atoll)", r->id, r->process,
-           (long long)r->coords[0], (long long)r->coords[1],
+           "TPU_%u(process=%u,(%lld,%lld,%lld,%u),%s on Atoll)", r->id,
+           r->process, (long long)r->coords[0], (long long)r->coords[1],
            (long long)r->coords[2], r->core_on_chip, d->kind);
   snprintf(d->to_string, sizeof d->to_string,
            "TpuDevice(id=%u, process_index=%u, coords=(%lld,%lld,%lld), "

@@ -211,7 +211,8 @@ static at_status follow_call(meeting *m, callee *c) {
       c->met = true;
       return link_up(m, c->host, c->call, &c->party);
     case AT_PROOF_REFUSED:
-      // It is about to form the group that this one has, or the other way round.
+      // It is about to form the group that this one has, or the other way
+      // round.
       if (c->party.proof.verdict == AT_VERDICT_EPOCH) return hang_up(c), AT_OK;
       return at_proof_status(&c->party.proof);
     default:  // who listens there is none of ours, or not any more

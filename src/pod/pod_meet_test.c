@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "base/free_ports.h"
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "pod/meet.h"
 #include "pod/token.h"
 

@@ -30,7 +30,7 @@ enum {
   kBulkRing = 512 << 10,
   kFrame = 64 << 10,
   kTickNs = 20000000,
-  kStarved = 10,     // `stuck_ms` of silence of one that others keep from running
+  kStarved = 10,  // `stuck_ms` of silence of one that others keep from running
   kSpinChecks = 16,  // turns between two looks at the clock
   kSpinRetry =
       256,  // sleeps after which a spin that did not pay is tried again
@@ -83,7 +83,7 @@ typedef struct peer {
   ring out[AT_WIRE_LANES], in[AT_WIRE_LANES];
   uint64_t beats, beat_ns;  // the last sign of life, and when it was seen
   pid_t pid;                // 0: the system does not say
-  _Atomic bool bad;  // positions that cannot be
+  _Atomic bool bad;         // positions that cannot be
 } peer;
 
 typedef struct shm {

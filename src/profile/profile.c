@@ -69,7 +69,8 @@ static void add(at_profile *p, const at_profile_event *e) {
   copy.detail = keep(p, e->detail);
   copy.source = keep(p, e->source);
   bool whole = copy.name && copy.detail && copy.source;
-  if (p->events.len >= p->limit || !whole || !at_vec_push(p->arena, &p->events, copy))
+  if (p->events.len >= p->limit || !whole ||
+      !at_vec_push(p->arena, &p->events, copy))
     p->dropped++;
 }
 

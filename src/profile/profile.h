@@ -9,11 +9,11 @@
 #include "base/strbuf.h"
 
 typedef enum at_profile_kind {
-  AT_PROFILE_MODULE,    // a whole launch
-  AT_PROFILE_OP,        // one step of it
-  AT_PROFILE_TRANSFER,  // host to device, device to host, device to device
-  AT_PROFILE_SPARSE,    // what one SparseCore does of a step
-  AT_PROFILE_KERNEL,    // a part of a Pallas kernel that it names itself
+  AT_PROFILE_MODULE,     // a whole launch
+  AT_PROFILE_OP,         // one step of it
+  AT_PROFILE_TRANSFER,   // host to device, device to host, device to device
+  AT_PROFILE_SPARSE,     // what one SparseCore does of a step
+  AT_PROFILE_KERNEL,     // a part of a Pallas kernel that it names itself
   AT_PROFILE_RECOMPILE,  // limits of embedding tables changed; of no chip: 0
   AT_PROFILE_KINDS
 } at_profile_kind;
@@ -42,8 +42,8 @@ typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
 // A profile of given events, for timelines that were not recorded but computed.
-// Times are taken as Unix time. Texts are copied. RESOURCE_EXHAUSTED where one is
-// missing; *out, if not NULL, is to be destroyed all the same.
+// Times are taken as Unix time. Texts are copied. RESOURCE_EXHAUSTED where one
+// is missing; *out, if not NULL, is to be destroyed all the same.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out);
 void at_profile_destroy(at_profile *p);

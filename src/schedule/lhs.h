@@ -21,15 +21,15 @@ enum { AT_LHS_RESOURCES = 16 };
 
 typedef struct at_lhs_node {
   at_lhs_kind kind;
-  double cost;            // seconds on the compute stream
-  double latency;         // START: seconds from its end until the done can end
-  uint32_t partner;       // START: its done; DONE: its start
-  uint32_t resource;      // START and DONE: < AT_LHS_RESOURCES
-  int64_t bytes;          // of the results, live from here to the last reader;
-                          // those of a DONE are its START's, which says the same
-  bool output;            // the results live to the end
-  int32_t force;          // 1: as early as possible; -1: as late as possible
-  int32_t preference;     // among equals, larger first from the end
+  double cost;         // seconds on the compute stream
+  double latency;      // START: seconds from its end until the done can end
+  uint32_t partner;    // START: its done; DONE: its start
+  uint32_t resource;   // START and DONE: < AT_LHS_RESOURCES
+  int64_t bytes;       // of the results, live from here to the last reader;
+                       // those of a DONE are its START's, which says the same
+  bool output;         // the results live to the end
+  int32_t force;       // 1: as early as possible; -1: as late as possible
+  int32_t preference;  // among equals, larger first from the end
   const uint32_t *reads;  // instructions whose results it reads, each once
   uint32_t num_reads;
   const uint32_t *after;  // instructions that must come before it, no data
@@ -65,7 +65,8 @@ at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
 at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
                           const at_lhs_options *o, const uint32_t *order,
                           at_arena *a, at_lhs_stats *stats);
-// When each instruction begins and ends in that order; of a START, its transfer.
+// When each instruction begins and ends in that order; of a START, its
+// transfer.
 at_status at_lhs_times(const at_lhs_node *nodes, uint32_t n,
                        const at_lhs_options *o, const uint32_t *order,
                        at_arena *a, double **begin, double **end);

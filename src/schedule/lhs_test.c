@@ -100,8 +100,8 @@ static void orders_respect_everything(void **state) {
   }
 }
 
-// Two transfers of 100 us beside 150 us of work: on one network they are through
-// after 200, on two after 100.
+// Two transfers of 100 us beside 150 us of work: on one network they are
+// through after 200, on two after 100.
 static void networks_are_shared(void **state) {
   at_arena *a = at_arena_create();
   uint32_t first[] = {0}, second[] = {1};

@@ -143,7 +143,8 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
   }
 }
 
-at_status at_lifetimes_compute(const at_module *m, at_arena *a, at_lifetimes *out) {
+at_status at_lifetimes_compute(const at_module *m, at_arena *a,
+                               at_lifetimes *out) {
   at_lifetimes l = {.index = at_map_in(a), .node_time = at_map_in(a)};
   clock k = {a, &l, 1};
   AT_TRY(number(&k, m->entry));

@@ -1,7 +1,7 @@
-// Orders nodes so that fewer bytes are live at once: at each point the ready node
-// that frees most (or costs least) goes first, ties in the order found. A greedy
-// order can be worse than the program's own, so both are measured and the better
-// one stays.
+// Orders nodes so that fewer bytes are live at once: at each point the ready
+// node that frees most (or costs least) goes first, ties in the order found. A
+// greedy order can be worse than the program's own, so both are measured and
+// the better one stays.
 #include "schedule/order.h"
 
 static int64_t bytes_of(const at_node *n) {
@@ -70,8 +70,9 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
   }
   AT_TRY_ALLOC(o->items, at_new(o->arena, at_order_item, o->count + 1));
   AT_TRY_ALLOC(o->uses, at_new(o->arena, uint32_t, o->count + 1));
-  AT_VEC(uint32_t) *users;
-  AT_TRY_ALLOC(users, at_arena_alloc(o->arena, at_mul(o->count + 1, sizeof *users), 8));
+  AT_VEC(uint32_t) * users;
+  AT_TRY_ALLOC(
+      users, at_arena_alloc(o->arena, at_mul(o->count + 1, sizeof *users), 8));
   uint32_t *seen;
   AT_TRY_ALLOC(seen, at_new(o->arena, uint32_t, o->count + 1));
   uint32_t i = 0, last[2] = {UINT32_MAX, UINT32_MAX};  // effects; apart
@@ -86,10 +87,14 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
         AT_TRY(add_dep(&e, o->items[last[is_apart]].node));
       last[is_apart] = i;
     }
-    o->items[i] = (at_order_item){.node = n, .waits = (uint32_t)e.deps.len, .deps = e.deps.ptr,
-                         .num_deps = num_data, .result_bytes = bytes_of(n)};
+    o->items[i] = (at_order_item){.node = n,
+                                  .waits = (uint32_t)e.deps.len,
+                                  .deps = e.deps.ptr,
+                                  .num_deps = num_data,
+                                  .result_bytes = bytes_of(n)};
     for (size_t d = 0; d < e.deps.len; d++)
-      if (!at_vec_push(o->arena, &users[e.deps.ptr[d]], i)) return AT_NO_MEMORY("order");
+      if (!at_vec_push(o->arena, &users[e.deps.ptr[d]], i))
+        return AT_NO_MEMORY("order");
     i++;
   }
   for (i = 0; i < o->count; i++) {
@@ -104,9 +109,10 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
   return AT_OK;
 }
 
-// Bytes that running `it` next frees; `left` counts the uses that each item still
-// has before it, and is lowered when `commit`.
-static int64_t freed_by(const at_ordering *o, uint32_t *left, const at_order_item *it, bool commit) {
+// Bytes that running `it` next frees; `left` counts the uses that each item
+// still has before it, and is lowered when `commit`.
+static int64_t freed_by(const at_ordering *o, uint32_t *left,
+                        const at_order_item *it, bool commit) {
   int64_t freed = 0;
   for (uint32_t i = 0; i < it->num_deps; i++) {
     uint32_t d = it->deps[i];
@@ -129,8 +135,8 @@ static at_status peak_of(at_ordering *o, const uint32_t *order, int64_t *out) {
   return AT_OK;
 }
 
-// Ready items, the one that frees most on top. An item whose gain has grown since
-// it was pushed stands in it once more.
+// Ready items, the one that frees most on top. An item whose gain has grown
+// since it was pushed stands in it once more.
 typedef struct heap_item {
   int64_t gain;
   uint32_t item;
@@ -164,7 +170,7 @@ static heap_item heap_pop(heap *h) {
 
 typedef struct greedy_order {
   at_ordering *o;
-  uint32_t *left;   // uses of each item's results that are still to come
+  uint32_t *left;  // uses of each item's results that are still to come
   bool *done;
   heap ready;
 } greedy_order;
@@ -182,15 +188,15 @@ static at_status last_reader(greedy_order *g, uint32_t i) {
   const at_order_item *it = &g->o->items[i];
   for (uint32_t u = 0; u < it->num_users; u++) {
     uint32_t user = it->users[u];
-    if (!g->done[user] && !g->o->items[user].waits)
-      AT_TRY(make_ready(g, user));
+    if (!g->done[user] && !g->o->items[user].waits) AT_TRY(make_ready(g, user));
   }
   return AT_OK;
 }
 
 static at_status greedy(at_ordering *o, uint32_t *order) {
   greedy_order g = {.o = o};
-  AT_TRY_ALLOC(g.left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
+  AT_TRY_ALLOC(g.left,
+               at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
   AT_TRY_ALLOC(g.done, at_new(o->arena, bool, o->count + 1));
   for (uint32_t i = 0; i < o->count; i++)
     if (!o->items[i].waits) AT_TRY(make_ready(&g, i));
@@ -212,7 +218,8 @@ static at_status greedy(at_ordering *o, uint32_t *order) {
 }
 
 static at_status order_comp(at_comp *c, at_arena *a) {
-  AT_FOR_NODES(n, c) if (at_has_steps(n))
+  AT_FOR_NODES(n, c)
+  if (at_has_steps(n))
     for (uint32_t r = 0; r < n->num_regions; r++)
       AT_TRY(order_comp(n->regions[r], a));
   at_ordering o = {.arena = a};

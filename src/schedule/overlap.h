@@ -11,31 +11,31 @@
 typedef struct at_overlap {
   uint32_t collectives;
   uint32_t host_copies;  // between the memories of a device and its host
-  at_lhs_stats before;  // each done right after its start
+  at_lhs_stats before;   // each done right after its start
   at_lhs_stats after;
 } at_overlap;
 // Sums over the entry and the bodies of its loops and branches, each scheduled
 // by itself and counted as often as it runs (a loop of unknown turns: once);
 // peaks are the largest. Collectives of one kind
 // are in flight one at a time unless `options` says more (resources are
-// at_collective_op); so are copies to the host, and copies from it. frontend_attributes force_early and force_delay ("true")
-// are obeyed.
+// at_collective_op); so are copies to the host, and copies from it.
+// frontend_attributes force_early and force_delay ("true") are obeyed.
 at_status at_overlap_of(const at_module *m, const at_target *t,
                         const at_lhs_options *options, at_arena *a,
                         at_overlap *out);
-// Timeline of the scheduled program as Perfetto's JSON: one lane of work, one for
-// each kind of collective. Loops are shown with their first turn inside.
+// Timeline of the scheduled program as Perfetto's JSON: one lane of work, one
+// for each kind of collective. Loops are shown with their first turn inside.
 at_status at_overlap_trace(const at_module *m, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_strbuf *out);
-// The same, and gives the program the order found: collectives with work to hide
-// behind become asynchronous ops with an async_done.
+// The same, and gives the program the order found: collectives with work to
+// hide behind become asynchronous ops with an async_done.
 at_status at_overlap_apply(at_module *m, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_overlap *out);
 
-// Makes the op asynchronous: an async_done at the end of `c` has all its results,
-// for all who used them.
+// Makes the op asynchronous: an async_done at the end of `c` has all its
+// results, for all who used them.
 at_status at_overlap_split(at_comp *c, at_node *n, at_node **out_done);
 
 // Calls that another processor runs, one after the other, beside the rest.
@@ -50,7 +50,8 @@ typedef struct at_beside {
 // earlier one's results reads them directly, and who is not a call those of its
 // async_done. Where that gains too little the order stays. `*out_calls`: how
 // many became asynchronous.
-at_status at_overlap_beside(at_module *m, const at_target *t, const at_beside *b,
-                            at_arena *a, uint32_t *out_calls);
+at_status at_overlap_beside(at_module *m, const at_target *t,
+                            const at_beside *b, at_arena *a,
+                            uint32_t *out_calls);
 
 #endif

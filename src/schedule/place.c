@@ -34,8 +34,9 @@ static int by_value(const void *a, const void *b) {
 }
 
 // ---- Which blocks live at once
-// A tree over the points in time at which blocks begin or end. A block is listed
-// at the widest ranges that it fills, and noted at all ranges around those.
+// A tree over the points in time at which blocks begin or end. A block is
+// listed at the widest ranges that it fills, and noted at all ranges around
+// those.
 typedef AT_VEC(at_block *) block_list;
 typedef struct range {
   block_list fills, below;

@@ -1,11 +1,11 @@
-// The memory plan: COPY nodes where memory must be separate, then as many of them
-// made free as lifetimes allow, then offsets.
+// The memory plan: COPY nodes where memory must be separate, then as many of
+// them made free as lifetimes allow, then offsets.
 //
 // A class is a set of values that live in one place. It starts with what must
-// share (loop state, branch results, views) and grows by coalescing: the operand
-// of a copy with its result, an operand with the result that may overwrite it. Two
-// classes may merge when none of their live intervals overlap, save where a node hands
-// a dying operand's memory to its result.
+// share (loop state, branch results, views) and grows by coalescing: the
+// operand of a copy with its result, an operand with the result that may
+// overwrite it. Two classes may merge when none of their live intervals
+// overlap, save where a node hands a dying operand's memory to its result.
 #include <stdlib.h>
 
 #include "schedule/lifetime.h"
@@ -16,7 +16,8 @@ typedef enum pin_kind { PIN_NONE, PIN_INPUT, PIN_OUTPUT, PIN_CONST } pin_kind;
 
 typedef struct live_span {
   at_span_time time;
-  int64_t last;    // the greatest end of this and the spans before it in its class
+  int64_t
+      last;  // the greatest end of this and the spans before it in its class
   uint32_t value;  // number of the value in the lifetimes
 } live_span;
 
@@ -34,8 +35,8 @@ typedef struct klass {
 struct at_plan_values {
   at_lifetimes life;
   const at_plan_hooks *hooks;  // while planning
-  klass *classes;  // one per value
-  bool *passed;    // per result of the entry: it is an argument that stays
+  klass *classes;              // one per value
+  bool *passed;  // per result of the entry: it is an argument that stays
   at_arena *arena;
 };
 
@@ -66,7 +67,8 @@ static at_value view_root(at_value v) {
   return v;
 }
 
-static at_status copy_of(at_comp *c, at_node *before, at_value v, at_value *out) {
+static at_status copy_of(at_comp *c, at_node *before, at_value v,
+                         at_value *out) {
   return at_build_op(c, before, AT_OP_COPY, &v, 1, v.node->loc, out);
 }
 
@@ -125,13 +127,14 @@ static at_status insert_copies(at_comp *c, at_arena *a) {
 // A program that computes nothing is a wish for copies: jnp.copy is one.
 static bool only_copies(const at_comp *c) {
   AT_FOR_NODES(n, c)
-  if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT && n->op != AT_OP_COPY)
+  if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT &&
+      n->op != AT_OP_COPY)
     return false;
   return true;
 }
 
-// Which results are arguments that the caller keeps, and no other's memory? Each is
-// then one buffer with its argument.
+// Which results are arguments that the caller keeps, and no other's memory?
+// Each is then one buffer with its argument.
 static at_status find_passed(planner *p, const at_module *m) {
   const at_comp *c = m->entry;
   AT_TRY_ALLOC(p->passed, at_new(p->arena, bool, c->num_results + 1));
@@ -145,7 +148,8 @@ static at_status find_passed(planner *p, const at_module *m) {
     int32_t r = m->params[i].alias;
     if (r < 0) continue;
     if ((uint32_t)r < c->num_results) p->passed[r] = false;
-    if (!at_map_put_ptr(&given, c->params[i])) return AT_NO_MEMORY("memory plan");
+    if (!at_map_put_ptr(&given, c->params[i]))
+      return AT_NO_MEMORY("memory plan");
   }
   for (uint32_t r = 0; r < c->num_results; r++)
     p->passed[r] &= !at_map_find_ptr(&given, c->results[r].node);
@@ -235,16 +239,21 @@ static at_status must_merge(planner *p, at_value a, at_value b) {
   return merge(p, x, y);
 }
 
-static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r, uint32_t o) {
+static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r,
+                      uint32_t o) {
   if (n->op == AT_OP_COPY) return true;
   return h && h->can_alias && h->can_alias(h->user, n, r, o);
 }
 
 // `from` dies at the very node that makes `to`, which may write over it. For an
-// asynchronous call, calls before it may still read `from`: they are done first.
-static bool hands_over(const planner *p, const live_span *from, const live_span *to) {
-  at_value v = p->life.list[from->value].value, w = p->life.list[to->value].value;
-  bool in_turn = w.node->op == AT_OP_CUSTOM_CALL && at_node_bool(w.node, AT_ATTR_ASYNC);
+// asynchronous call, calls before it may still read `from`: they are done
+// first.
+static bool hands_over(const planner *p, const live_span *from,
+                       const live_span *to) {
+  at_value v = p->life.list[from->value].value,
+           w = p->life.list[to->value].value;
+  bool in_turn =
+      w.node->op == AT_OP_CUSTOM_CALL && at_node_bool(w.node, AT_ATTR_ASYNC);
   int64_t end = in_turn ? p->life.list[from->value].read : from->time.end;
   if (end != to->time.begin + 1) return false;
   if (at_has_steps(w.node)) return false;
@@ -295,7 +304,8 @@ static at_status seed_classes(planner *p) {
   for (uint32_t i = 0; i < p->life.count; i++) {
     const at_lifetime *t = &p->life.list[i];
     klass *k = &p->classes[i];
-    *k = (klass){.parent = i, .bytes = t->bytes, .hull = t->span, .slot = UINT32_MAX};
+    *k = (klass){
+        .parent = i, .bytes = t->bytes, .hull = t->span, .slot = UINT32_MAX};
     AT_TRY_ALLOC(k->spans.ptr, at_new(p->arena, live_span, 1));
     *k->spans.ptr = (live_span){t->span, t->span.end, i};
     k->spans.len = k->spans.cap = 1;
@@ -348,7 +358,8 @@ static at_status pin_entry(planner *p, const at_module *m) {
   for (uint32_t r = 0; r < c->num_results; r++) {
     if (is_token(c->results[r]) || p->passed[r]) continue;
     klass *k = &p->classes[class_of(p, c->results[r])];
-    AT_ENSURE(k->pin == PIN_NONE || (k->pin == PIN_OUTPUT && k->pin_index == r));
+    AT_ENSURE(k->pin == PIN_NONE ||
+              (k->pin == PIN_OUTPUT && k->pin_index == r));
     k->pin = PIN_OUTPUT;
     k->pin_index = r;
     // What the caller gets must not be written again.
@@ -397,7 +408,8 @@ static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
         AT_TRY(collect(p, n->regions[r], h, out));
       continue;
     }
-    if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT || at_plan_is_view(n))
+    if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
+        at_plan_is_view(n))
       continue;
     for (uint32_t r = 0; r < n->num_results; r++)
       for (uint32_t o = 0; o < n->num_operands; o++) {
@@ -413,7 +425,8 @@ static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
   return AT_OK;
 }
 
-static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks *h) {
+static at_status coalesce(planner *p, const at_comp *entry,
+                          const at_plan_hooks *h) {
   candidates list = {0};
   AT_TRY(collect(p, entry, h, &list));
   if (list.len) qsort(list.ptr, list.len, sizeof *list.ptr, compare_candidates);
@@ -446,7 +459,8 @@ static at_status assign_slots(planner *p, at_plan *out) {
     }
     k->slot = slots++;
     if (k->pin == PIN_NONE)
-      list[temps++] = (at_block){.time = k->hull, .bytes = k->bytes, .owner = i};
+      list[temps++] =
+          (at_block){.time = k->hull, .bytes = k->bytes, .owner = i};
   }
   AT_TRY(at_blocks_place(list, temps, p->arena, &out->temp_bytes));
   for (uint32_t i = 0; i < temps; i++)
@@ -462,14 +476,16 @@ static at_status assign_slots(planner *p, at_plan *out) {
     if (k->parent != i || k->slot == 0) continue;
     uint32_t index = k->pin == PIN_CONST ? constants++ : k->pin_index;
     s[k->slot] = (at_xslot){kinds[k->pin], k->pin == PIN_NONE ? 0 : index,
-                            k->offset, k->bytes, UINT32_MAX, 0};
+                            k->offset,     k->bytes,
+                            UINT32_MAX,    0};
   }
   out->slots = s;
   out->num_slots = slots;
   return AT_OK;
 }
 
-at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a, at_plan *out) {
+at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
+                         at_plan *out) {
   planner *p;
   AT_TRY_ALLOC(p, at_new(a, planner, 1));
   p->arena = a;
@@ -509,11 +525,14 @@ at_status at_plan_verify(const at_module *m, const at_plan *plan) {
   for (uint32_t i = 0; !st.err && i < l.count; i++)
     for (uint32_t j = 0; j < i; j++) {
       const at_lifetime *x = &l.list[i], *y = &l.list[j];
-      uint32_t sx = at_plan_slot(plan, x->value), sy = at_plan_slot(plan, y->value);
-      if (sx == sy || x->span.begin > y->span.end || y->span.begin > x->span.end ||
+      uint32_t sx = at_plan_slot(plan, x->value),
+               sy = at_plan_slot(plan, y->value);
+      if (sx == sy || x->span.begin > y->span.end ||
+          y->span.begin > x->span.end ||
           !same_bytes(&plan->slots[sx], &plan->slots[sy]))
         continue;
-      st = AT_FAIL(AT_INTERNAL, "memory plan: %%%u and %%%u live at once in the same bytes",
+      st = AT_FAIL(AT_INTERNAL,
+                   "memory plan: %%%u and %%%u live at once in the same bytes",
                    x->value.node->id, y->value.node->id);
       break;
     }

@@ -7,14 +7,16 @@
 
 #include "schedule/schedule.h"
 
-// What a small program costs in copies, and that no two live values share bytes.
+// What a small program costs in copies, and that no two live values share
+// bytes.
 typedef struct want {
   const char *name, *text;
   uint32_t copies;  // that move bytes
   bool in_place;    // dynamic_update_slice and add may overwrite operand 0
 } want;
 
-static bool first_operand(void *user, const at_node *n, uint32_t r, uint32_t o) {
+static bool first_operand(void *user, const at_node *n, uint32_t r,
+                          uint32_t o) {
   return *(bool *)user && o == 0 && r == 0 &&
          (n->op == AT_OP_DYNAMIC_UPDATE_SLICE || n->op == AT_OP_ADD);
 }
@@ -25,57 +27,82 @@ static uint32_t copies_left(const at_plan *p, const at_comp *c) {
     if (k->op == AT_OP_COPY)
       n += at_plan_slot(p, k->operands[0]) != at_plan_slot(p, (at_value){k, 0});
     if (k->op == AT_OP_WHILE || k->op == AT_OP_IF || k->op == AT_OP_CASE)
-      for (uint32_t r = 0; r < k->num_regions; r++) n += copies_left(p, k->regions[r]);
+      for (uint32_t r = 0; r < k->num_regions; r++)
+        n += copies_left(p, k->regions[r]);
   }
   return n;
 }
 
-#define LOOP(body, results)                                                     \
-  "hlo module \"t\" entry=\"main\" {\n"                                          \
-  "func \"main\" (%0: f32[4], %1: f32[4]) -> (f32[4], f32[4]) {\n"               \
-  "  %2 = constant {value=i32[] 0} : i32[]\n"                                    \
-  "  %3 = constant {value=i32[] 5} : i32[]\n"                                    \
-  "  %4 = constant {value=i32[] 1} : i32[]\n"                                    \
-  "  %10:3 = while %2, %0, %1 ((%20: i32[], %21: f32[4], %22: f32[4]) {\n" \
-  "    %23 = compare %20, %3 {comparison_direction=LT, compare_type=SIGNED} : i1[]\n" \
-  "    return %23\n"                                                             \
-  "  }, (%30: i32[], %31: f32[4], %32: f32[4]) {\n"                              \
-  "    %33 = add %30, %4 : i32[]\n" body                                         \
-  "  }) : i32[], f32[4], f32[4]\n"                                               \
+#define LOOP(body, results)                                                   \
+  "hlo module \"t\" entry=\"main\" {\n"                                       \
+  "func \"main\" (%0: f32[4], %1: f32[4]) -> (f32[4], f32[4]) {\n"            \
+  "  %2 = constant {value=i32[] 0} : i32[]\n"                                 \
+  "  %3 = constant {value=i32[] 5} : i32[]\n"                                 \
+  "  %4 = constant {value=i32[] 1} : i32[]\n"                                 \
+  "  %10:3 = while %2, %0, %1 ((%20: i32[], %21: f32[4], %22: f32[4]) {\n"    \
+  "    %23 = compare %20, %3 {comparison_direction=LT, compare_type=SIGNED} " \
+  ": i1[]\n"                                                                  \
+  "    return %23\n"                                                          \
+  "  }, (%30: i32[], %31: f32[4], %32: f32[4]) {\n"                           \
+  "    %33 = add %30, %4 : i32[]\n" body                                      \
+  "  }) : i32[], f32[4], f32[4]\n"                                            \
   "  return " results "\n}\n}\n"
 
 static const want wants[] = {
-    // Inputs into the state (2), counter from its constant (1), and a swap through one
+    // Inputs into the state (2), counter from its constant (1), and a swap
+    // through one
     // temporary (3); results leave in place.
     {"swap", LOOP("    return %33, %32, %31\n", "%10.1, %10.2"), 6, true},
     // An invariant state is never copied inside.
     {"invariant", LOOP("    return %33, %31, %32\n", "%10.1, %10.2"), 3, true},
     // In place: only the counter and the inputs are copied in.
-    {"update", LOOP("    %34 = add %31, %32 : f32[4]\n    return %33, %34, %32\n", "%10.1, %10.2"), 3, true},
-    // Without in-place code the sum and the counter go through memory of their own.
-    {"no in-place", LOOP("    %34 = add %31, %32 : f32[4]\n    return %33, %34, %32\n", "%10.1, %10.2"), 5, false},
+    {"update",
+     LOOP("    %34 = add %31, %32 : f32[4]\n    return %33, %34, %32\n",
+          "%10.1, %10.2"),
+     3, true},
+    // Without in-place code the sum and the counter go through memory of their
+    // own.
+    {"no in-place",
+     LOOP("    %34 = add %31, %32 : f32[4]\n    return %33, %34, %32\n",
+          "%10.1, %10.2"),
+     5, false},
     // The old value is still read after the new one is made: one copy more.
-    {"old value lives", LOOP("    %34 = add %31, %31 : f32[4]\n    %35 = add %32, %31 : f32[4]\n"
-                             "    return %33, %34, %35\n", "%10.1, %10.2"), 4, true},
+    {"old value lives",
+     LOOP("    %34 = add %31, %31 : f32[4]\n    %35 = add %32, %31 : f32[4]\n"
+          "    return %33, %34, %35\n",
+          "%10.1, %10.2"),
+     4, true},
     {"one result twice",
-     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> (f32[4], f32[4]) {\n"
-     "  %1 = negate %0 : f32[4]\n  return %1, %1\n}\n}\n", 1, false},
+     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> "
+     "(f32[4], f32[4]) {\n"
+     "  %1 = negate %0 : f32[4]\n  return %1, %1\n}\n}\n",
+     1, false},
     {"input returned",
-     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> (f32[4]) {\n  return %0\n}\n}\n", 1, false},
+     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> "
+     "(f32[4]) {\n  return %0\n}\n}\n",
+     1, false},
     {"input returned beside work",
-     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> (f32[4], f32[4], f32[4]) {\n"
-     "  %1 = negate %0 : f32[4]\n  return %0, %1, %0\n}\n}\n", 0, false},
+     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4]) -> "
+     "(f32[4], f32[4], f32[4]) {\n"
+     "  %1 = negate %0 : f32[4]\n  return %0, %1, %0\n}\n}\n",
+     0, false},
     {"donated input returned twice",
-     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4] <alias=1>) -> (f32[4], f32[4], f32[4]) {\n"
-     "  %1 = negate %0 : f32[4]\n  return %0, %0, %1\n}\n}\n", 1, false},
+     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4] <alias=1>) "
+     "-> (f32[4], f32[4], f32[4]) {\n"
+     "  %1 = negate %0 : f32[4]\n  return %0, %0, %1\n}\n}\n",
+     1, false},
     {"kept input returned where a donated one should live",
      "hlo module \"t\" entry=\"main\" {\n"
      "func \"main\" (%0: f32[4], %1: f32[4] <alias=0>) -> (f32[4], f32[4]) {\n"
-     "  %2 = add %0, %1 : f32[4]\n  return %0, %2\n}\n}\n", 1, false},
+     "  %2 = add %0, %1 : f32[4]\n  return %0, %2\n}\n}\n",
+     1, false},
     {"branches",
-     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: i1[], %1: f32[4]) -> (f32[4]) {\n"
-     "  %2 = if %0 (() {\n    %3 = negate %1 : f32[4]\n    return %3\n  }, () {\n    return %1\n  }) : f32[4]\n"
-     "  return %2\n}\n}\n", 1, false},
+     "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: i1[], %1: f32[4]) "
+     "-> (f32[4]) {\n"
+     "  %2 = if %0 (() {\n    %3 = negate %1 : f32[4]\n    return %3\n  }, () "
+     "{\n    return %1\n  }) : f32[4]\n"
+     "  return %2\n}\n}\n",
+     1, false},
 };
 
 static void plan_one(const want *w) {
@@ -91,7 +118,8 @@ static void plan_one(const want *w) {
   st = at_plan_verify(m, &plan);
   if (st.err) fail_msg("%s: %s", w->name, at_status_message(st));
   if (copies_left(&plan, m->entry) != w->copies)
-    fail_msg("%s: %u copies, %u expected", w->name, copies_left(&plan, m->entry), w->copies);
+    fail_msg("%s: %u copies, %u expected", w->name,
+             copies_left(&plan, m->entry), w->copies);
   at_arena_destroy(a);
 }
 
@@ -104,7 +132,8 @@ static void test_donation(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
   const char *text =
-      "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4] <alias=0>, %1: f32[4]) -> (f32[4]) {\n"
+      "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4] <alias=0>, "
+      "%1: f32[4]) -> (f32[4]) {\n"
       "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n}\n";
   at_status st = at_hlo_parse(at_str_of(text), a, &m);
   if (st.err) fail_msg("%s", at_status_message(st));
@@ -124,8 +153,11 @@ static void test_donation(void **state) {
 static void test_reuse(void **state) {
   at_arena *a = at_arena_create();
   at_strbuf b = {0};
-  at_strbuf_addz(&b, "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[1024]) -> (f32[1024]) {\n");
-  for (int i = 1; i <= 50; i++) at_strbuf_addf(&b, "  %%%d = negate %%%d : f32[1024]\n", i, i - 1);
+  at_strbuf_addz(&b,
+                 "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: "
+                 "f32[1024]) -> (f32[1024]) {\n");
+  for (int i = 1; i <= 50; i++)
+    at_strbuf_addf(&b, "  %%%d = negate %%%d : f32[1024]\n", i, i - 1);
   at_strbuf_addz(&b, "  return %50\n}\n}\n");
   at_module *m;
   assert_int_equal(at_code_take(at_hlo_parse(at_strbuf_str(&b), a, &m)), 0);
@@ -138,7 +170,8 @@ static void test_reuse(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_donation),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies),
+                                     cmocka_unit_test(test_donation),
                                      cmocka_unit_test(test_reuse)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

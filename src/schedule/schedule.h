@@ -10,9 +10,9 @@ static inline bool at_has_steps(const at_node *n) {
   return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
 }
 
-// Orders the nodes of the entry and of its control-flow regions, in place, so that
-// fewer bytes are live at once. Effects keep their order. A new order is kept only
-// where its peak is lower than that of the order it found.
+// Orders the nodes of the entry and of its control-flow regions, in place, so
+// that fewer bytes are live at once. Effects keep their order. A new order is
+// kept only where its peak is lower than that of the order it found.
 at_status at_schedule_order(at_module *m);
 
 // Must it keep its place among others like it? Also for what its regions do.
@@ -20,9 +20,10 @@ bool at_schedule_has_effect(const at_node *n);
 
 // Questions that the planner asks of whoever generates code.
 typedef struct at_plan_hooks {
-  // May result r be written over operand o (each element is read no later than it
-  // is overwritten)? NULL: never.
-  bool (*can_alias)(void *user, const at_node *n, uint32_t result, uint32_t operand);
+  // May result r be written over operand o (each element is read no later than
+  // it is overwritten)? NULL: never.
+  bool (*can_alias)(void *user, const at_node *n, uint32_t result,
+                    uint32_t operand);
   void *user;
 } at_plan_hooks;
 
@@ -33,25 +34,27 @@ typedef struct at_plan {
   // What the planner knows of each value; private.
   const struct at_plan_values *values;
 } at_plan;
-// Inserts COPY nodes where a value must have memory of its own (loop state, branch
-// results, entry results), shares memory where lifetimes allow, and gives every
-// value of the entry and of its nested control flow a slot: parameters live in
-// inputs, entry results in outputs, constants in CONST (offset: to be filled in by
-// the writer; slot.index counts constants), tokens in NULL, the rest in the launch
-// scratch. Loop operand i, result i, parameters i and body result i share a slot.
+// Inserts COPY nodes where a value must have memory of its own (loop state,
+// branch results, entry results), shares memory where lifetimes allow, and
+// gives every value of the entry and of its nested control flow a slot:
+// parameters live in inputs, entry results in outputs, constants in CONST
+// (offset: to be filled in by the writer; slot.index counts constants), tokens
+// in NULL, the rest in the launch scratch. Loop operand i, result i, parameters
+// i and body result i share a slot.
 //
-// An entry parameter with at_io_info.alias = r shares its memory with output r: the
-// launcher makes both the same buffer (copying the argument first if the caller
-// keeps it), so the program may write there as soon as the parameter is dead. A
-// result that is another entry parameter has that input's slot: nothing is copied,
-// unless the program is nothing but copies.
-at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a, at_plan *out);
+// An entry parameter with at_io_info.alias = r shares its memory with output r:
+// the launcher makes both the same buffer (copying the argument first if the
+// caller keeps it), so the program may write there as soon as the parameter is
+// dead. A result that is another entry parameter has that input's slot: nothing
+// is copied, unless the program is nothing but copies.
+at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a,
+                         at_plan *out);
 // Slot of a value. Every value of the planned computations has one.
 uint32_t at_plan_slot(const at_plan *p, at_value v);
 // A node that needs no step: its results are where its operands are.
 bool at_plan_is_view(const at_node *n);
-// Independent check by simulating lifetimes: no two live values that hold different
-// data share bytes. INTERNAL names them.
+// Independent check by simulating lifetimes: no two live values that hold
+// different data share bytes. INTERNAL names them.
 at_status at_plan_verify(const at_module *m, const at_plan *p);
 
 #endif

@@ -81,8 +81,8 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
       at_x_sparse_bytes(x) != bytes)
     return BAD("length");
   if (x->op >= AT_SPARSE_OPS || x->num_devices != num_devices ||
-      !x->num_devices || x->scs_per_device > AT_SC_MAX_PER_DEVICE || !x->num_tables ||
-      x->num_tables > AT_SPARSE_MAX_TABLES ||
+      !x->num_devices || x->scs_per_device > AT_SC_MAX_PER_DEVICE ||
+      !x->num_tables || x->num_tables > AT_SPARSE_MAX_TABLES ||
       x->num_hypers > AT_SPARSE_MAX_HYPERS)
     return BAD("counts");
   bool integer = x->dtype == AT_S8 || x->dtype == AT_U8;
@@ -322,7 +322,8 @@ void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
   if (!r->times || core >= r->times->count) return;
   at_sc_time *t = &r->times->list[core];
   uint64_t end = at_clock_ns(), old = atomic_load(&t->begin_ns);
-  while (begin < old && !atomic_compare_exchange_weak(&t->begin_ns, &old, begin))
+  while (begin < old &&
+         !atomic_compare_exchange_weak(&t->begin_ns, &old, begin))
     continue;
   old = atomic_load(&t->end_ns);
   while (end > old && !atomic_compare_exchange_weak(&t->end_ns, &old, end))

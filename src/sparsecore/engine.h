@@ -21,7 +21,8 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
 uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i);
 
 // When each SparseCore worked on a step, from its first task to its last; what
-// they do to each other's tables counts for the one whose samples or rows it is.
+// they do to each other's tables counts for the one whose samples or rows it
+// is.
 typedef struct at_sc_time {
   _Atomic uint64_t begin_ns, end_ns;  // begin_ns is UINT64_MAX: it did nothing
 } at_sc_time;

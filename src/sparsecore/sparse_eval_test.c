@@ -167,8 +167,7 @@ static void rows_of_ids(void **state) {
   at_arena *a = at_arena_create();
   int32_t pointers[3] = {2, 8, 11}, ids[16] = {1, 0, [8] = 3, 2, 1};
   int16_t table[8] = {10, 11, 20, 21, 30, 31, 40, 41};
-  at_type types[3] = {type_of(a, AT_S16, 4, 2),
-                      type_of(a, AT_S32, 3, -1),
+  at_type types[3] = {type_of(a, AT_S16, 4, 2), type_of(a, AT_S32, 3, -1),
                       type_of(a, AT_S32, 16, -1)};
   void *data[3] = {table, pointers, ids};
   at_type rows = type_of(a, AT_S16, 16, 2);

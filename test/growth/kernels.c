@@ -297,8 +297,8 @@ static at_status run_crowd(uint32_t n, at_arena *a, crowd *w) {
   return s;
 }
 
-// The larger ones have more kernels than AT_CG_FULL_OPS allows for: most of what
-// comes on top is compiled quickly, and is shorter.
+// The larger ones have more kernels than AT_CG_FULL_OPS allows for: most of
+// what comes on top is compiled quickly, and is shorter.
 static bool judge_crowds(bool all) {
   crowd w[3];
   bool good = true;
