@@ -262,11 +262,16 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
   int64_t nn = r->p->n * r->p->n, es = elem(r);
   uint32_t real = at_real_of((at_dtype)r->type);
   uint32_t real_out = at_real_of((at_dtype)r->p->dtype);
-  const char *uplo = r->p->lower ? "U" : "L";
+  // OpenBLAS 0.3.21's ssymv for AVX-512 multiplies what an earlier call left in
+  // its buffer by zero if it is given the lower triangle: real matrices come
+  // with the upper one.
+  bool turned = !r->p->lower && !at_is_complex((at_dtype)r->type);
+  const char *uplo = r->p->lower || turned ? "U" : "L";
   char *a = mem, *t = a + nn * es, *w = t + nn * es, *work = w + n * es;
   char *rwork = work + r->work * es;
   int *iwork = (int *)(void *)(rwork + (int64_t)r->rwork * es);
-  load(r, 0, b * nn, nn, a);
+  load(r, 0, b * nn, nn, turned ? t : a);
+  if (turned) transpose(r, a, t, n, n);
   bool ok = all_finite(r, a, nn);
 #define SYEVD(fn)                                                            \
   fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, iwork, \
