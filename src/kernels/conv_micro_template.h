@@ -14,23 +14,28 @@ ATTR AT_INLINE void CAT(NAME, _body)(const at_conv_tile *t, const int rows,
   const float *a = t->a, *b = t->b;
   const int64_t step = t->a_step;
   VEC sum[AT_CONV_ROWS][AT_CONV_VECTORS];
-  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++)
-      sum[r][v] =
-          t->add ? *(const VEC *)(t->c + r * t->c_step + v * LANES) : (VEC){0};
+  UNROLL
+  for (int r = 0; r < rows; r++) UNROLL
+  for (int v = 0; v < vectors; v++)
+    sum[r][v] =
+        t->add ? *(const VEC *)(t->c + r * t->c_step + v * LANES) : (VEC){0};
   for (int64_t k = 0; k < t->k; k++) {
     const float *x = a + t->a_off[k], *y = b + t->b_off[k];
     VEC w[AT_CONV_VECTORS];
-    UNROLL for (int v = 0; v < vectors; v++) w[v] =
-        *(const VEC *)(y + v * LANES);
-    UNROLL for (int r = 0; r < rows; r++) {
+    UNROLL
+    for (int v = 0; v < vectors; v++) w[v] = *(const VEC *)(y + v * LANES);
+    UNROLL
+    for (int r = 0; r < rows; r++) {
       VEC s = x[r * step] - (VEC){0};
-      UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
-          __builtin_elementwise_fma(s, w[v], sum[r][v]);
+      UNROLL
+      for (int v = 0; v < vectors; v++)
+        sum[r][v] = __builtin_elementwise_fma(s, w[v], sum[r][v]);
     }
   }
-  UNROLL for (int r = 0; r < rows; r++)
-          UNROLL for (int v = 0; v < vectors; v++) *
-      (VEC *)(t->c + r * t->c_step + v * LANES) = sum[r][v];
+  UNROLL
+  for (int r = 0; r < rows; r++) UNROLL
+  for (int v = 0; v < vectors; v++)
+    *(VEC *)(t->c + r * t->c_step + v * LANES) = sum[r][v];
 }
 
 #define TILE_CASE(r, v)            \

@@ -32,7 +32,8 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
   do {                                                                      \
     const REAL h = (REAL)M_SQRT1_2;                                         \
     VEC sr[4], si[4], dr[4], di[4];                                         \
-    AT_LANES_UNROLL for (int k = 0; k < 4; k++) {                           \
+    AT_LANES_UNROLL                                                         \
+    for (int k = 0; k < 4; k++) {                                           \
       sr[k] = ar[k] + ar[k + 4], si[k] = ai[k] + ai[k + 4];                 \
       dr[k] = ar[k] - ar[k + 4], di[k] = ai[k] - ai[k + 4];                 \
     }                                                                       \
@@ -54,13 +55,15 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
     for (int64_t p = 0; p < m; p++, tw += 2 * (R - 1))                        \
       for (int64_t q = 0; q < s; q++) {                                       \
         VEC ar[R], ai[R], yr[R], yi[R];                                       \
-        AT_LANES_UNROLL for (int k = 0; k < R; k++) {                         \
+        AT_LANES_UNROLL                                                       \
+        for (int k = 0; k < R; k++) {                                         \
           ar[k] = xr[q + s * (p + m * k)], ai[k] = xi[q + s * (p + m * k)];   \
         }                                                                     \
         CAT(BUTTERFLY_, R)(ar, ai, yr, yi);                                   \
         int64_t at = q + s * R * p;                                           \
         outr[at] = yr[0], outi[at] = yi[0];                                   \
-        AT_LANES_UNROLL for (int j = 1; j < R; j++) {                         \
+        AT_LANES_UNROLL                                                       \
+        for (int j = 1; j < R; j++) {                                         \
           if (turn) {                                                         \
             VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0}; \
             outr[at + s * j] = yr[j] * wr - yi[j] * wi;                       \
@@ -94,7 +97,8 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
     for (int64_t q = 0; q < s; q++) {
       VEC tr[6], ti[6], ur[6], ui[6];
       VEC a0r = xr[q + s * p], a0i = xi[q + s * p], sumr = a0r, sumi = a0i;
-      AT_LANES_UNROLL for (int k = 1; k <= h; k++) {
+      AT_LANES_UNROLL
+      for (int k = 1; k <= h; k++) {
         VEC br = xr[q + s * (p + m * k)], bi = xi[q + s * (p + m * k)];
         VEC cr = xr[q + s * (p + m * (r - k))],
             ci = xi[q + s * (p + m * (r - k))];
@@ -104,9 +108,11 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
       }
       int64_t at = q + s * r * p;
       outr[at] = sumr, outi[at] = sumi;
-      AT_LANES_UNROLL for (int j = 1; j <= h; j++) {
+      AT_LANES_UNROLL
+      for (int j = 1; j <= h; j++) {
         VEC er = a0r, ei = a0i, fr = (VEC){0}, fi = (VEC){0};
-        AT_LANES_UNROLL for (int k = 1; k <= h; k++) {
+        AT_LANES_UNROLL
+        for (int k = 1; k <= h; k++) {
           REAL c = co[j * k % r], d = si[j * k % r];
           er += tr[k - 1] * c, ei += ti[k - 1] * c;
           fr += ui[k - 1] * d, fi += ur[k - 1] * d;
@@ -287,27 +293,18 @@ static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s,
   }
 }
 
-ATTR AT_INLINE void FN(_transpose)(VEC *v) {
-#if WIDTH == 16
-  AT_LANES_SWAP(VEC, v, 8, WIDTH)
-#endif
-  AT_LANES_SWAP(VEC, v, 4, WIDTH)
-  AT_LANES_SWAP(VEC, v, 2, WIDTH)
-  AT_LANES_SWAP(VEC, v, 1, WIDTH)
-}
-
 // Dense lines: blocks of WIDTH / 2 complex elements of WIDTH lines are square.
 ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re,
                                     VEC *im) {
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] =
-        *(const FREE_VEC *)(at[l] + 2 * i);
-    FN(_transpose)(v);
-    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) re[i + k] = v[2 * k],
-                                                               im[i + k] =
-                                                                   v[2 * k + 1];
+    AT_LANES_UNROLL
+    for (int l = 0; l < WIDTH; l++) v[l] = *(const FREE_VEC *)(at[l] + 2 * i);
+    AT_LANES_TRANSPOSE(VEC, v, WIDTH)
+    AT_LANES_UNROLL
+    for (int k = 0; k < WIDTH / 2; k++)
+      re[i + k] = v[2 * k], im[i + k] = v[2 * k + 1];
   }
   return i;
 }
@@ -316,13 +313,14 @@ ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n,
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
     VEC v[WIDTH];
-    AT_LANES_UNROLL for (int k = 0; k < WIDTH / 2; k++) {
+    AT_LANES_UNROLL
+    for (int k = 0; k < WIDTH / 2; k++) {
       v[2 * k] = re[i + k] * scale, v[2 * k + 1] = im[i + k] * scale;
     }
-    FN(_transpose)(v);
+    AT_LANES_TRANSPOSE(VEC, v, WIDTH)
     if (lanes == WIDTH) {
-      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *
-          (FREE_VEC *)(at[l] + 2 * i) = v[l];
+      AT_LANES_UNROLL
+      for (int l = 0; l < WIDTH; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
     } else {
       for (int64_t l = 0; l < lanes; l++) *(FREE_VEC *)(at[l] + 2 * i) = v[l];
     }

@@ -21,20 +21,25 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
                          const ELEM *restrict b, int64_t brs, ELEM *restrict c,
                          int64_t ldc, int nr, bool add, ELEM *restrict pack) {
   VEC acc[ROWS][VECS];
-  UNROLL for (int i = 0; i < mr; i++) {
-    UNROLL for (int v = 0; v < vecs; v++) acc[i][v] = (VEC){0};
+  UNROLL
+  for (int i = 0; i < mr; i++) {
+    UNROLL
+    for (int v = 0; v < vecs; v++) acc[i][v] = (VEC){0};
   }
   for (int64_t k = 0; k < kc; k++) {
     VEC bv[VECS];
-    UNROLL for (int v = 0; v < vecs; v++) bv[v] = *(const VEC *)(b + v * LANES);
+    UNROLL
+    for (int v = 0; v < vecs; v++) bv[v] = *(const VEC *)(b + v * LANES);
     if (pack) {
-      UNROLL for (int v = 0; v < vecs; v++) * (VEC *)(pack + v * LANES) = bv[v];
+      UNROLL
+      for (int v = 0; v < vecs; v++) *(VEC *)(pack + v * LANES) = bv[v];
       pack += vecs * LANES;
     }
-    UNROLL for (int i = 0; i < mr; i++) {
+    UNROLL
+    for (int i = 0; i < mr; i++) {
       VEC av = a[i * ars] - (VEC){0};  // a splat: x - 0 is x
-      UNROLL for (int v = 0; v < vecs; v++) acc[i][v] =
-          MADD(av, bv[v], acc[i][v]);
+      UNROLL
+      for (int v = 0; v < vecs; v++) acc[i][v] = MADD(av, bv[v], acc[i][v]);
     }
     __builtin_prefetch(a + 24 * acs);
     __builtin_prefetch(b + 16 * brs);
@@ -43,8 +48,10 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
     b += brs;
   }
   if (nr == vecs * LANES) {
-    UNROLL for (int i = 0; i < mr; i++) {
-      UNROLL for (int v = 0; v < vecs; v++) {
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+      UNROLL
+      for (int v = 0; v < vecs; v++) {
         VEC *p = (VEC *)(c + i * ldc + v * LANES);
         *p = add ? *p + acc[i][v] : acc[i][v];
       }
@@ -52,9 +59,10 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
     return;
   }
   ELEM edge[ROWS][VECS * LANES];
-  UNROLL for (int i = 0; i < mr; i++) {
-    UNROLL for (int v = 0; v < vecs; v++) * (VEC *)(edge[i] + v * LANES) =
-        acc[i][v];
+  UNROLL
+  for (int i = 0; i < mr; i++) {
+    UNROLL
+    for (int v = 0; v < vecs; v++) *(VEC *)(edge[i] + v * LANES) = acc[i][v];
   }
   for (int i = 0; i < mr; i++)
     for (int j = 0; j < nr; j++)

@@ -31,7 +31,8 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
           __builtin_prefetch(b2 + 4 * brs + j);                           \
           __builtin_prefetch(b3 + 4 * brs + j);                           \
         }                                                                 \
-        UNROLL for (int i = 0; i < mr; i++) {                             \
+        UNROLL                                                            \
+        for (int i = 0; i < mr; i++) {                                    \
           const ACC *ai = a + i * lda + k;                                \
           VEC acc = *(VEC *)(y + i * ldy + j);                            \
           acc = MADD(ai[0] - (VEC){0}, v0, acc);                          \
@@ -45,7 +46,8 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
     for (; k < kc; k++)                                                   \
       for (int64_t j = 0; j < n; j += LANES) {                            \
         VEC v0 = LOAD(b + k * brs + j);                                   \
-        UNROLL for (int i = 0; i < mr; i++) {                             \
+        UNROLL                                                            \
+        for (int i = 0; i < mr; i++) {                                    \
           VEC *p = (VEC *)(y + i * ldy + j);                              \
           *p = MADD(a[i * lda + k] - (VEC){0}, v0, *p);                   \
         }                                                                 \
@@ -65,8 +67,10 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
   ACC t[LANES];
   *(VEC *)t = v;
-  UNROLL for (int w = LANES / 2; w > 0; w /= 2) {
-    UNROLL for (int l = 0; l < w; l++) t[l] += t[l + w];
+  UNROLL
+  for (int w = LANES / 2; w > 0; w /= 2) {
+    UNROLL
+    for (int l = 0; l < w; l++) t[l] += t[l + w];
   }
   return t[0];
 }
@@ -76,32 +80,37 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
 #define COLUMNS(mr) AT_MIN(4, (REGISTERS - 1) / ((mr) + 1))
 
 // y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES.
-#define DOTS_BODY(sfx, T, LOAD)                                             \
-  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                     \
-      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,    \
-      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                       \
-    VEC acc[8][4];                                                          \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) \
-        acc[i][j] = (VEC){0};                                               \
-    for (int64_t k = 0; k < kc; k += LANES) {                               \
-      VEC bv[4];                                                            \
-      UNROLL for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);    \
-      UNROLL for (int i = 0; i < mr; i++) {                                 \
-        VEC av = *(const VEC *)(a + i * lda + k);                           \
-        UNROLL for (int j = 0; j < nc; j++) acc[i][j] =                     \
-            MADD(av, bv[j], acc[i][j]);                                     \
-      }                                                                     \
-    }                                                                       \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) \
-        y[i * ldy + j] += CAT(NAME, _lanes)(acc[i][j]);                     \
-  }                                                                         \
-  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                             \
-      int mr, int64_t cols, const void *a, int64_t lda, const void *bv,     \
-      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                     \
-    const T *b = bv;                                                        \
-    ACC *y = yv;                                                            \
-    int64_t j = 0;                                                          \
-    switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }   \
+#define DOTS_BODY(sfx, T, LOAD)                                              \
+  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                      \
+      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,     \
+      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                        \
+    VEC acc[8][4];                                                           \
+    UNROLL                                                                   \
+    for (int i = 0; i < mr; i++) UNROLL                                      \
+    for (int j = 0; j < nc; j++) acc[i][j] = (VEC){0};                       \
+    for (int64_t k = 0; k < kc; k += LANES) {                                \
+      VEC bv[4];                                                             \
+      UNROLL                                                                 \
+      for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);            \
+      UNROLL                                                                 \
+      for (int i = 0; i < mr; i++) {                                         \
+        VEC av = *(const VEC *)(a + i * lda + k);                            \
+        UNROLL                                                               \
+        for (int j = 0; j < nc; j++) acc[i][j] = MADD(av, bv[j], acc[i][j]); \
+      }                                                                      \
+    }                                                                        \
+    UNROLL                                                                   \
+    for (int i = 0; i < mr; i++) UNROLL                                      \
+    for (int j = 0; j < nc; j++)                                             \
+      y[i * ldy + j] += CAT(NAME, _lanes)(acc[i][j]);                        \
+  }                                                                          \
+  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                              \
+      int mr, int64_t cols, const void *a, int64_t lda, const void *bv,      \
+      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                      \
+    const T *b = bv;                                                         \
+    ACC *y = yv;                                                             \
+    int64_t j = 0;                                                           \
+    switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }    \
   }
 #define DOTS_CASE(f, i)                                                      \
   case i:                                                                    \

@@ -36,11 +36,26 @@
 #define AT_LANES_SHUFFLE(a, b, which, width) \
   __builtin_shufflevector(a, b, AT_LANES_PASTE(which, _, width, ))
 #define AT_LANES_SWAP(VEC, v, d, width)                                     \
-  AT_LANES_UNROLL for (int i = 0; i < width; i++) {                         \
+  AT_LANES_UNROLL                                                           \
+  for (int i = 0; i < width; i++) {                                         \
     if (i & d) continue;                                                    \
     VEC a = v[i], b = v[i + d];                                             \
     v[i] = AT_LANES_SHUFFLE(a, b, AT_LANES_PASTE(LOW_, d, , ), width);      \
     v[i + d] = AT_LANES_SHUFFLE(a, b, AT_LANES_PASTE(HIGH_, d, , ), width); \
   }
+
+// Transposes the square of `width` (16 or 8, as a literal or a macro) vectors
+// v.
+#define AT_LANES_TRANSPOSE(VEC, v, width) \
+  AT_LANES_PASTE(AT_LANES_TRANSPOSE_, width, , )(VEC, v)
+#define AT_LANES_TRANSPOSE_16(VEC, v) \
+  AT_LANES_SWAP(VEC, v, 8, 16)        \
+  AT_LANES_SWAP(VEC, v, 4, 16)        \
+  AT_LANES_SWAP(VEC, v, 2, 16)        \
+  AT_LANES_SWAP(VEC, v, 1, 16)
+#define AT_LANES_TRANSPOSE_8(VEC, v) \
+  AT_LANES_SWAP(VEC, v, 4, 8)        \
+  AT_LANES_SWAP(VEC, v, 2, 8)        \
+  AT_LANES_SWAP(VEC, v, 1, 8)
 
 #endif

@@ -22,21 +22,13 @@ typedef WORD MASK __attribute__((vector_size(WIDTH * sizeof(REAL))));
          ((MASK){0} + (WORD)((1ull << (8 * sizeof(WORD) - 1)) - 1))))
 #define LARGER(x, most) \
   SELECT((MASK)(x <= most) | (MASK)(most != most), most, x)  // or NaN
-#define ROOT(a)                                                                \
-  ({                                                                           \
-    VEC root_ = (a);                                                           \
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) root_[l] = SQRT(root_[l]); \
-    root_;                                                                     \
+#define ROOT(a)                                                \
+  ({                                                           \
+    VEC root_ = (a);                                           \
+    AT_LANES_UNROLL                                            \
+    for (int l = 0; l < WIDTH; l++) root_[l] = SQRT(root_[l]); \
+    root_;                                                     \
   })
-
-ATTR AT_INLINE void FN(_transpose)(VEC *v) {
-#if WIDTH == 16
-  AT_LANES_SWAP(VEC, v, 8, WIDTH)
-#endif
-  AT_LANES_SWAP(VEC, v, 4, WIDTH)
-  AT_LANES_SWAP(VEC, v, 2, WIDTH)
-  AT_LANES_SWAP(VEC, v, 1, WIDTH)
-}
 
 // `each` elements of the matrices from `first` on. Lanes behind the last matrix
 // read it again.
@@ -48,10 +40,11 @@ ATTR static void FN(_load)(const at_k_linalg_params *p, const void *buf,
   int64_t i = 0;
   for (; i + WIDTH <= each; i += WIDTH) {
     VEC v[WIDTH];
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] =
-        *(const FREE_VEC *)(at[l] + i);
-    FN(_transpose)(v);
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) to[i + l] = v[l];
+    AT_LANES_UNROLL
+    for (int l = 0; l < WIDTH; l++) v[l] = *(const FREE_VEC *)(at[l] + i);
+    AT_LANES_TRANSPOSE(VEC, v, WIDTH)
+    AT_LANES_UNROLL
+    for (int l = 0; l < WIDTH; l++) to[i + l] = v[l];
   }
   for (; i < each; i++)
     for (int l = 0; l < WIDTH; l++) to[i][l] = at[l][i];
@@ -62,8 +55,9 @@ ATTR static void FN(_store)(const at_k_linalg_params *p, void *buf,
   REAL *to = (REAL *)buf + first * each;
   for (; i + WIDTH <= each; i += WIDTH) {
     VEC v[WIDTH];
-    AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] = from[i + l];
-    FN(_transpose)(v);
+    AT_LANES_UNROLL
+    for (int l = 0; l < WIDTH; l++) v[l] = from[i + l];
+    AT_LANES_TRANSPOSE(VEC, v, WIDTH)
     for (int64_t l = 0; l < lanes; l++) *(FREE_VEC *)(to + l * each + i) = v[l];
   }
   for (; i < each; i++)
@@ -125,16 +119,16 @@ ATTR static void FN(_solve)(const at_k_linalg_params *p, void *const *bufs,
     int64_t c = 0;
     for (; c + COLUMNS <= others; c += COLUMNS) {
       VEC *x = b + c * next, sum[COLUMNS];
-      AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) sum[k] =
-          x[i * row + k * next];
+      AT_LANES_UNROLL
+      for (int k = 0; k < COLUMNS; k++) sum[k] = x[i * row + k * next];
       for (int64_t j = begin; j < end; j++) {
         VEC v = ti[j * right];
         const VEC *y = x + j * row;
-        AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) sum[k] -=
-            v * y[k * next];
+        AT_LANES_UNROLL
+        for (int k = 0; k < COLUMNS; k++) sum[k] -= v * y[k * next];
       }
-      AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) x[i * row + k * next] =
-          sum[k] / d;
+      AT_LANES_UNROLL
+      for (int k = 0; k < COLUMNS; k++) x[i * row + k * next] = sum[k] / d;
     }
     for (; c < others; c++) {
       VEC *x = b + c * next, s = x[i * row];
@@ -153,17 +147,17 @@ ATTR static void FN(_reflect)(const VEC *v, const VEC *tau, VEC *a, int64_t n,
   int64_t c = 0;
   for (; c + COLUMNS <= columns; c += COLUMNS) {
     VEC *x = a + c, sum[COLUMNS];
-    AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) sum[k] = x[k];
-    for (int64_t i = 1; i < rows; i++)
-      AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) sum[k] +=
-          v[i] * x[i * n + k];
-    AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) {
+    AT_LANES_UNROLL
+    for (int k = 0; k < COLUMNS; k++) sum[k] = x[k];
+    for (int64_t i = 1; i < rows; i++) AT_LANES_UNROLL
+    for (int k = 0; k < COLUMNS; k++) sum[k] += v[i] * x[i * n + k];
+    AT_LANES_UNROLL
+    for (int k = 0; k < COLUMNS; k++) {
       sum[k] *= *tau;
       x[k] -= sum[k];
     }
-    for (int64_t i = 1; i < rows; i++)
-      AT_LANES_UNROLL for (int k = 0; k < COLUMNS; k++) x[i * n + k] -=
-          v[i] * sum[k];
+    for (int64_t i = 1; i < rows; i++) AT_LANES_UNROLL
+    for (int k = 0; k < COLUMNS; k++) x[i * n + k] -= v[i] * sum[k];
   }
   for (; c < columns; c++) {
     VEC *x = a + c, sum = x[0];

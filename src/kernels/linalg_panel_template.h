@@ -18,16 +18,16 @@ ATTR static void NAME(copy_turned)(at_view to, at_view from, int64_t rows,
     int64_t j = 0;
     for (; j + WIDTH <= columns; j += WIDTH) {
       VEC v[WIDTH];
-      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) v[l] =
-          *(VEC *)&AT(from, i, j + l) * sign;
+      AT_LANES_UNROLL
+      for (int l = 0; l < WIDTH; l++) v[l] = *(VEC *)&AT(from, i, j + l) * sign;
 #if WIDTH == 16
       AT_LANES_SWAP(VEC, v, 8, WIDTH)
 #endif
       AT_LANES_SWAP(VEC, v, 4, WIDTH)
       AT_LANES_SWAP(VEC, v, 2, WIDTH)
       AT_LANES_SWAP(VEC, v, 1, WIDTH)
-      AT_LANES_UNROLL for (int l = 0; l < WIDTH; l++) *
-          (VEC *)&AT(to, i + l, j) = v[l];
+      AT_LANES_UNROLL
+      for (int l = 0; l < WIDTH; l++) *(VEC *)&AT(to, i + l, j) = v[l];
     }
     for (; j < columns; j++)
       for (int64_t l = i; l < i + WIDTH; l++)
