@@ -182,7 +182,7 @@ static void read_related(at_arena *a, const char *text, at_check_finding *f) {
         start += *start == ')';
       }
     }
-    p = from;
+    p = AT_MAX(from, start);
   }
 }
 
