@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/strbuf.h"
+#include "mosaic/mosaic.h"
 
 // A kind of finding: the id that reports have, and what it means.
 typedef struct at_check_rule {
@@ -23,10 +24,10 @@ typedef struct at_check_place {
 
 enum { AT_CHECK_PLACES = 24 };
 typedef struct at_check_finding {
-  uint32_t rule;       // index of at_check_rules
-  bool warning;        // else an error
-  const char *kernel;  // "" outside Pallas kernels
-  const char *title;   // one line
+  uint32_t rule;              // index of at_check_rules
+  bool warning;               // else an error
+  const char *kernel;         // "" outside Pallas kernels
+  const char *title;          // one line
   const char *detail, *hint;  // "" none
   const char *message;        // all that the runtime said
   // Frames of the call stack, innermost first: where the defect is.
@@ -56,8 +57,22 @@ void at_check_text(const at_check_result *r, at_strbuf *out);
 void at_check_json(const at_check_result *r, at_strbuf *out);
 void at_check_junit(const at_check_result *r, at_strbuf *out);
 void at_check_sarif(const at_check_result *r, at_strbuf *out);
-// A page for each Pallas kernel among the dumped programs of a folder, one for
-// findings outside them, and index.html.
+
+// A Pallas kernel that has a page.
+typedef struct at_check_kernel {
+  const char *name, *target;       // target: a chip's name
+  const char *file;                // of its page
+  const at_mosaic_kernel *kernel;  // NULL: findings outside kernels
+  const at_mosaic_chip *chip;      // NULL: not known
+  const at_mosaic_timing *timing;  // NULL: see why
+  const char *why;                 // there is no timing
+} at_check_kernel;
+// check_page.c: findings with their source, grid timeline, what bounds it,
+// VMEM by buffer, advice.
+void at_check_page(const at_check_result *r, const at_check_kernel *k,
+                   at_strbuf *out);
+// check_pages.c: a page for each Pallas kernel among the programs that were
+// dumped to a folder, one for findings outside kernels, and index.html.
 at_status at_check_pages(const at_check_result *r, const char *dump,
                          const char *folder);
 

@@ -90,8 +90,8 @@ static const struct {
                {"turns", "endless"},
                {"ids", "limits"}};
 
-static uint32_t rule_of(const char *stage, const char *code,
-                        const char *title, const char *detail, bool kernel) {
+static uint32_t rule_of(const char *stage, const char *code, const char *title,
+                        const char *detail, bool kernel) {
   if (!strcmp(stage, "log")) return rule_named("warning");
   bool compiled = !strcmp(stage, "compile");
   for (size_t i = 0; i < AT_LEN(g_words) && !compiled; i++)
@@ -140,9 +140,7 @@ static void add_place(at_check_place *list, uint32_t *n, at_check_place p,
   if (*n < AT_CHECK_PLACES) list[(*n)++] = p;
 }
 
-static const char *end_of_line(const char *p) {
-  return p + strcspn(p, "\n");
-}
+static const char *end_of_line(const char *p) { return p + strcspn(p, "\n"); }
 
 // The line after "\nkey: "; "" where there is none.
 static const char *part(at_arena *a, const char *message, const char *key) {

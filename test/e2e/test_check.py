@@ -196,3 +196,48 @@ def test_the_shape_of_sarif_is_looked_at():
     assert errors() == []
     assert errors(ruleId="other") and errors(level="fatal") and errors(message={"text": ""}) and errors(locations=[{}])
     assert errors(rule={**rule, "help": {"text": ""}})
+
+
+def test_pages_of_kernels(tmp_path):
+    folder = tmp_path / "deep" / "pages"
+    done, report = run_code(tmp_path, "pass", ATOLL_TARGET="v5e")
+    program = tmp_path / "program.py"
+    program.write_text(RACE)
+    done = check(f"--html={folder}", program, ATOLL_TARGET="v5e")
+    assert done.returncode == 1, done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == ["index.html", "racy.html"]
+    page = (folder / "racy.html").read_text()
+    for part in ("a load from memory that a copy still writes", "# the defect", "Bound by:", "scratch 0", "vmem", "f32[8,128]",
+                 "Advice", "<svg", "prefers-color-scheme:dark"):
+        assert part in page, part
+    assert "http" not in page and " src=" not in page and "<link" not in page
+    assert 'href="racy.html"' in (folder / "index.html").read_text()
+
+
+def test_pages_of_kernels_with_one_name_and_of_none(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def twice(x, o):
+  o[...] = x[...] * 2
+for rows in (8, 16, 8):
+  x = jnp.ones((rows, 128))
+  jax.jit(pl.pallas_call(twice, name="a<b", out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x)
+try: jax.jit(lambda x: jnp.log(x) + 1)(jnp.float32(-1)).block_until_ready()
+except Exception: pass
+""")
+    done = check("--html", tmp_path / "pages", program)
+    assert done.returncode == 1, done.stderr
+    names = sorted(p.name for p in (tmp_path / "pages").iterdir())
+    kernels = [n for n in names if "~" in n]
+    assert len(names) == 4 and len(kernels) == 1 and "index.html" in names and ".html" in names, names
+    text = (tmp_path / "pages" / "index.html").read_text()
+    assert "outside kernels" in text and "<b>" not in text
+
+
+@pytest.mark.parametrize("words,status", [([], 0), (["--broken"], 1)])
+def test_the_example(words, status):
+    done = check("--json", TOP / "examples" / "checked_kernel.py", *words)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    assert all(f["rule"] == "race" for f in json.loads(done.stdout)["findings"])
