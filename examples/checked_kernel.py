@@ -5,7 +5,7 @@
   atoll check --sarif=out.sarif --html=report examples/checked_kernel.py --broken
 
 The kernel doubles an array block by block through two buffers: the next block is on its way while one is worked on.
---broken waits for the wrong one of the two copies, which gives right results where copies happen to be quick.
+--broken reads a block before it waits for it, which gives right results where copies happen to be quick.
 """
 import sys
 
@@ -25,14 +25,13 @@ def double(x, o, buffers, arrived):
 
     copy(0).start()
     for block in range(BLOCKS):
-        last = block + 1 == BLOCKS
-        if not last:
+        if block + 1 < BLOCKS:
             copy(block + 1).start()
-        waited = block if last or not BROKEN else block + 1
-        copy(waited).wait()
+        if not BROKEN:
+            copy(block).wait()
         o[pl.ds(block * ROWS, ROWS)] = buffers[block % 2] * 2
-        if BROKEN and not last:
-            break
+        if BROKEN:
+            copy(block).wait()
 
 
 def main():

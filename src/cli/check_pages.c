@@ -61,7 +61,8 @@ static at_check_kernel *add_page(pages *p, const char *name) {
   at_check_kernel *k = &p->kernels[p->num];
   *k = (at_check_kernel){
       .name = name, .target = p->target, .chip = p->chip, .why = ""};
-  k->file = file_for(p, name);
+  // '~' stands in no kernel's page but behind its name.
+  k->file = *name ? file_for(p, name) : "outside~kernels.html";
   p->num += k->file != NULL;
   return k->file ? k : NULL;
 }
