@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/finding.h"
 
 static const char *const g_names[] = {"off", "error", "warning", "info",
                                       "debug"};
@@ -41,15 +42,27 @@ static void put(at_log_level level, const char *text) {
 static _Thread_local unsigned long warnings;
 unsigned long at_log_warnings(void) { return warnings; }
 
+// What is severe is a finding, too, printed or not.
+static bool is_severe(at_log_level level) {
+  return level == AT_LOG_WARNING || level == AT_LOG_ERROR;
+}
+
+static bool says(char *text, at_log_level level, const char *fmt, va_list ap) {
+  bool on = at_log_on(level);
+  warnings += is_severe(level);
+  if (!on && !is_severe(level)) return false;
+  vsnprintf(text, kMostText, fmt, ap);
+  if (is_severe(level)) at_finding_log(level, text);
+  return on;
+}
+
 void at_log(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;
-  warnings += level == AT_LOG_WARNING || level == AT_LOG_ERROR;
-  if (!at_log_on(level)) return;
   va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
+  bool on = says(text, level, fmt, ap);
   va_end(ap);
-  put(level, text);
+  if (on) put(level, text);
 }
 
 // True the first time that it is asked.
@@ -70,10 +83,9 @@ static bool is_news(uint64_t h) {
 void at_log_once(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;
-  warnings += level == AT_LOG_WARNING || level == AT_LOG_ERROR;
-  if (!at_log_on(level)) return;
   va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
+  bool on = says(text, level, fmt, ap);
   va_end(ap);
-  if (is_news(at_hash(AT_HASH_SEED, text, strlen(text)))) put(level, text);
+  if (on && is_news(at_hash(AT_HASH_SEED, text, strlen(text))))
+    put(level, text);
 }

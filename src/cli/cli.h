@@ -13,6 +13,8 @@
 int at_cli_main(int argc, char **argv);
 
 at_status at_cli_run(int argc, char **argv);
+// Ends the process by itself with a status above 0: see its usage.
+at_status at_cli_check(int argc, char **argv);
 at_status at_cli_dump(int argc, char **argv);
 at_status at_cli_dump_mosaic(int argc, char **argv);  // after --mosaic
 at_status at_cli_config(int argc, char **argv);

@@ -23,6 +23,24 @@ static const command commands[] = {
      "  --repeat=N       run N times and print the median time\n"
      "  --json           print shapes, types and times as JSON\n",
      at_cli_run},
+    {"check", "run a program under all checks and report what they find",
+     "atoll check [options] program.py|program.mlir|program.mlirbc|program.hlo "
+     "[arguments...]\n"
+     "    runs the program as `atoll run` does, under every check of "
+     "ATOLL_CHECK, and tells\n"
+     "    what the runtime found, also where the program catches the "
+     "exception. Exit status:\n"
+     "    0 clean, 1 findings, 2 wrong usage, 3 the program failed for another "
+     "reason\n"
+     "  --json           the findings as JSON; the program's output goes to "
+     "stderr\n"
+     "  --sarif=FILE     as SARIF 2.1.0, for code scanning\n"
+     "  --junit=FILE     as JUnit's XML\n"
+     "  --html=DIR       a page per Pallas kernel: findings, timeline, memory, "
+     "advice\n"
+     "  --interpret      also compare each kernel with JAX's interpret mode\n"
+     "  --strict         warnings of the runtime count as findings\n",
+     at_cli_check},
     {"dump",
      "print a program at any stage of its compilation, or a reference table",
      "atoll dump [--stage=STAGE] "
@@ -327,12 +345,17 @@ static int report(const char *name, at_status st) {
   return code;
 }
 
+static bool is_python(const char *name) {
+  size_t n = strlen(name);
+  return n > 3 && !strcmp(name + n - 3, ".py");
+}
+
 static at_status run_command(const command *c, int argc, char **argv) {
   AT_TRY(at_knobs_check());
   // What follows a Python program is its own.
-  size_t n = argc > 1 ? strlen(argv[1]) : 0;
-  bool script = n > 3 && !strcmp(argv[1] + n - 3, ".py");
-  if (!script) AT_TRY(at_cli_check_options(c->name, c->usage, argc, argv));
+  int own = 1;
+  while (own < argc && !is_python(argv[own])) own++;
+  AT_TRY(at_cli_check_options(c->name, c->usage, own, argv));
   return c->run(argc, argv);
 }
 

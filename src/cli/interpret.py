@@ -6,6 +6,7 @@ tools/pallas_interpret.py compares the kernels of JAX's tests with the functions
 import atexit
 import functools
 import inspect
+import json
 import os
 import runpy
 import sys
@@ -50,8 +51,19 @@ def compare(name, where, got, want):
         if bad.any():
             at = tuple(int(d) for d in np.argwhere(bad)[0])
             differing.append(where)
-            print(f"atoll: interpret mode differs: output {i} of {name}: {int(bad.sum())} of {bad.size} elements; "
-                  f"first at {at}: {g[at]}, interpreted {w[at]}\n    kernel at {where}", file=sys.stderr, flush=True)
+            text = (f"interpret mode differs: output {i} of {name}: {int(bad.sum())} of {bad.size} elements; "
+                    f"first at {at}: {g[at]}, interpreted {w[at]}")
+            print(f"atoll: {text}\n    kernel at {where}", file=sys.stderr, flush=True)
+            note(name, where, text)
+
+
+def note(name, where, text):
+    """A finding for `atoll check`, as the runtime writes them (base/finding.h)."""
+    path = os.environ.get("ATOLL_FINDINGS")
+    if path:
+        line = {"level": "error", "stage": "run", "code": "UNKNOWN", "message": f"kernel {name}: {text}\nat: {where}"}
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def unknown(name, where, e):

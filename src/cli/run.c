@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/finding.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/npz.h"
@@ -291,5 +292,7 @@ at_status at_cli_run(int argc, char **argv) {
   if (at_ok(st)) st = at_runtime_create(&options, &s.runtime);
   if (at_ok(st)) st = run_program(&s, argv[1], argc > 2 ? argv[2] : NULL);
   close_session(&s);
+  if (at_status_code(st) == AT_RESOURCE_EXHAUSTED)
+    at_finding_note(st, "memory");
   return st;
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/cpu.h"
+#include "base/finding.h"
 #include "base/log.h"
 #include "codegen/codegen.h"
 #include "compile/apart.h"
@@ -564,6 +565,7 @@ static at_status compile_here(at_bytes program, const at_compile_options *o,
   end(&j);
   at_cpu_fp_restore(modes);
   if (st.err) {
+    at_finding_note(st, "compile");
     free((void *)x.ptr);
     return st;
   }

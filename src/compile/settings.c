@@ -80,6 +80,7 @@ static bool is_of_the_run(at_config k) {
     case AT_CONFIG_SPARSE_THREADS:
     case AT_CONFIG_VERIFY:
     case AT_CONFIG_LOG:
+    case AT_CONFIG_FINDINGS:
     case AT_CONFIG_COSTS:  // what the file says counts
     case AT_CONFIG_GANG:
     case AT_CONFIG_GUARD:

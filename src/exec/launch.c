@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/finding.h"
 #include "exec/exec_internal.h"
 #include "profile/profile.h"
 
@@ -433,6 +434,7 @@ void at_task_fail(at_task *t, at_status st) {
   at_part *woken = NULL;
   uint32_t count = 0;
   if (t->loaded->far && st.err) st = tell_others(t, st);
+  at_finding_note(st, "run");
   pthread_mutex_lock(&t->lock);
   if (t->failed.err)
     at_status_free(st);

@@ -99,6 +99,8 @@ void at_mosaic_formula_text(const at_mosaic_formula *f, at_strbuf *out);
 // The sum alone: "1200 + 310 n0".
 void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out);
 
+// What the kernel is bound by: "MXU", "HBM", "its own copies", ...
+const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
 // The grid as a timeline, in Chrome's trace format for Perfetto.
 void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out);

@@ -15,7 +15,7 @@ static void put_bytes(at_strbuf *b, double bytes) {
     at_strbuf_addf(b, "%.1f KiB", bytes / 1024);
 }
 
-static const char *bound_of(const at_mosaic_timing *s) {
+const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
   const at_mosaic_units *u = &s->units;
   const struct {
     double cycles;
@@ -72,7 +72,7 @@ void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
   put_bytes(b, (double)s->vmem_limit);
   at_strbuf_addf(b, "\n  %.3f TFLOP/s; bound by: %s\n",
                  s->seconds > 0 ? s->flops / s->seconds / 1e12 : 0,
-                 bound_of(s));
+                 at_mosaic_timing_bound(s));
   if (s->follows_data)
     at_strbuf_addz(
         b,

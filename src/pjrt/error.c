@@ -2,6 +2,7 @@
 // arguments that every function makes.
 #include <stdlib.h>
 
+#include "base/finding.h"
 #include "pjrt/pjrt_internal.h"
 
 // For when there is no memory for an error.
@@ -32,6 +33,8 @@ static void free_error(PJRT_Error *e) {
 static bool is_static(const PJRT_Error *e) { return e == &no_memory_error; }
 
 PJRT_Error *at_pjrt_error_make(at_status s) {
+  // Those of compiles and launches are known by now; arrays have no room here.
+  if (at_status_code(s) == AT_RESOURCE_EXHAUSTED) at_finding_note(s, "memory");
   PJRT_Error *e = calloc(1, sizeof *e);
   if (!e) e = take_spare();
   if (!e) {

@@ -1,0 +1,285 @@
+// A page of one Pallas kernel, for people; it needs nothing from elsewhere.
+#include <stdio.h>
+
+#include "base/page.h"
+#include "cli/check.h"
+
+enum { kWidth = 1040, kLeft = 90, kSteps = 64, kAround = 2 };
+
+static void put_bytes(at_strbuf *b, double bytes) {
+  if (bytes >= 1 << 20)
+    at_strbuf_addf(b, "%.2f MiB", bytes / (1 << 20));
+  else
+    at_strbuf_addf(b, "%.1f KiB", bytes / 1024);
+}
+
+static double percent(double part, double all) {
+  return all > 0 ? 100 * part / all : 0;
+}
+
+// ---- Findings
+static void put_source(const at_check_result *r, const at_check_place *p,
+                       const char *what, at_strbuf *out) {
+  at_strbuf_addf(out, "<p>%s <code>", what);
+  at_page_text(out, p->file);
+  at_strbuf_addf(out, ":%u", p->line);
+  if (p->column) at_strbuf_addf(out, ":%u", p->column);
+  at_strbuf_addz(out, "</code></p>");
+  if (!at_check_source(r, p->file, p->line)) return;
+  uint32_t first = p->line > kAround ? p->line - kAround : 1;
+  at_strbuf_addz(out, "<pre>");
+  for (uint32_t i = first; i <= p->line + kAround; i++) {
+    const char *line = at_check_source(r, p->file, i);
+    if (!line) break;
+    at_strbuf_addf(out, "%s%5u  ", i == p->line ? "<b class=bad>" : "", i);
+    at_page_text(out, line);
+    at_strbuf_addz(out, i == p->line ? "</b>\n" : "\n");
+  }
+  at_strbuf_addz(out, "</pre>");
+}
+
+static void put_finding(const at_check_result *r, const at_check_finding *f,
+                        at_strbuf *out) {
+  uint32_t n;
+  const at_check_rule *rule = at_check_rules(&n) + f->rule;
+  at_strbuf_addf(out, "<figure><b class=bad>%s</b> ", rule->id);
+  at_page_text(out, f->title);
+  for (uint32_t i = 0; i < f->num_stack; i++)
+    put_source(r, &f->stack[i],
+               !i                  ? "at"
+               : *f->stack[i].what ? f->stack[i].what
+                                   : "called",
+               out);
+  for (uint32_t i = 0; i < f->num_related; i++) {
+    at_strbuf what = {0};
+    at_page_text(&what, f->related[i].what);
+    put_source(r, &f->related[i], what.ptr ? what.ptr : "", out);
+    at_strbuf_free(&what);
+  }
+  at_strbuf_addz(out, "<p>");
+  at_page_text(out, rule->help);
+  at_strbuf_addz(out, "</p><details><summary>all that was said</summary><pre>");
+  at_page_text(out, f->message);
+  at_strbuf_addz(out, "</pre></details></figure>");
+}
+
+static void put_findings(const at_check_result *r, const at_check_kernel *k,
+                         at_strbuf *out) {
+  bool any = false;
+  at_strbuf_addz(out, "<h2>Findings</h2>");
+  for (uint32_t i = 0; i < r->num; i++) {
+    if (strcmp(r->findings[i].kernel, k->name)) continue;
+    put_finding(r, &r->findings[i], out);
+    any = true;
+  }
+  if (!any) at_strbuf_addz(out, "<p>None.</p>");
+}
+
+// ---- Timeline
+static void put_span(const at_mosaic_step *s, double from, double to, int row,
+                     const char *what, const char *color, double scale,
+                     at_strbuf *out) {
+  if (to <= from) return;
+  at_strbuf_addf(out,
+                 "<rect x=\"%.1f\" y=\"%d\" width=\"%.2f\" height=\"22\" "
+                 "fill=\"%s\"><title>%s %lld: %.0f cycles</title></rect>",
+                 kLeft + from * scale, 6 + 30 * row, (to - from) * scale, color,
+                 what, (long long)s->index, to - from);
+}
+
+static void put_timeline(const at_mosaic_timing *t, at_strbuf *out) {
+  uint32_t n = AT_MIN(t->num_timeline, (uint32_t)kSteps);
+  double end = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const at_mosaic_step *s = &t->timeline[i];
+    end = AT_MAX(end, AT_MAX(s->end, AT_MAX(s->in_end, s->out_end)));
+  }
+  if (end <= 0) return;
+  double scale = (kWidth - kLeft - 4) / end;
+  at_strbuf_addf(out,
+                 "<h2>Grid</h2><p>%u of %lld steps, %.3f us. Grey: the step "
+                 "waits for its windows.</p><figure><svg viewBox=\"0 0 %d "
+                 "96\" width=\"%d\"><text x=0 y=21>steps</text><text x=0 "
+                 "y=51>windows in</text><text x=0 y=81>windows out</text>",
+                 n, (long long)t->steps, end / t->clock * 1e6, kWidth, kWidth);
+  for (uint32_t i = 0; i < n; i++) {
+    const at_mosaic_step *s = &t->timeline[i];
+    put_span(s, s->ready, s->start, 0, "wait before step", "#9aa3ad", scale,
+             out);
+    if (s->index < t->steps)
+      put_span(s, s->start, s->end, 0, "step", i % 2 ? "#2f6fdb" : "#5a8fe6",
+               scale, out);
+    put_span(s, s->in_start, s->in_end, 1, "windows for step", "#e08a1e", scale,
+             out);
+    put_span(s, s->out_start, s->out_end, 2, "windows of step", "#8a4fd0",
+             scale, out);
+  }
+  at_strbuf_addz(out, "</svg></figure>");
+}
+
+// ---- What bounds it
+static void put_share(const char *name, double cycles, double all,
+                      at_strbuf *out) {
+  at_strbuf_addf(out,
+                 "<tr><td>%s<td class=n>%.0f<td class=n>%.1f%%<td><div "
+                 "class=bar><i style=\"width:%.1f%%;background:#2f6fdb\"></i>"
+                 "</div></tr>",
+                 name, cycles, percent(cycles, all),
+                 AT_MIN(percent(cycles, all), 100.0));
+}
+
+static void put_bound(const at_mosaic_timing *t, at_strbuf *out) {
+  const at_mosaic_units *u = &t->units;
+  at_strbuf_addf(out,
+                 "<h2>Bound by: %s</h2><table><thead><tr><th>unit<th "
+                 "class=n>cycles<th class=n>share<th></tr></thead><tbody>",
+                 at_mosaic_timing_bound(t));
+  put_share("MXU", u->matrix, t->cycles, out);
+  put_share("vector unit", u->vector, t->cycles, out);
+  put_share("XLU", u->xlu, t->cycles, out);
+  put_share("VMEM loads", u->load, t->cycles, out);
+  put_share("VMEM stores", u->store, t->cycles, out);
+  put_share("scalar unit", u->scalar, t->cycles, out);
+  put_share("HBM", t->transfer, t->cycles, out);
+  put_share("waits for its own copies", t->waits, t->cycles, out);
+  put_share("bubbles: windows not there yet", t->bubbles, t->cycles, out);
+  at_strbuf_addz(out, "</tbody></table>");
+}
+
+// ---- Memory
+static void put_shape(const at_mosaic_ref *r, at_strbuf *out) {
+  at_strbuf_addf(
+      out, "%s[",
+      r->dtype == AT_INVALID ? "semaphore" : at_dtype_of(r->dtype)->text);
+  for (uint32_t d = 0; d < r->shape.rank; d++)
+    at_strbuf_addf(out, "%s%lld", d ? "," : "", (long long)r->shape.ptr[d]);
+  at_strbuf_addc(out, ']');
+}
+
+static void put_buffer(const char *role, uint32_t index, uint32_t buffers,
+                       const at_mosaic_ref *r, const at_check_kernel *k,
+                       at_strbuf *out) {
+  bool window = buffers > 0;
+  double bytes =
+      (double)at_mosaic_ref_bytes(k->chip, r, window) * (window ? buffers : 1);
+  double limit = k->timing ? (double)k->timing->vmem_limit : 0;
+  at_strbuf_addf(out, "<tr><td>%s %u<td>%s<td>", role, index,
+                 at_mosaic_space_name(r->space));
+  put_shape(r, out);
+  at_strbuf_addf(out, "<td class=n>%u<td class=n data-v=%.0f>",
+                 window ? buffers : 1, bytes);
+  put_bytes(out, bytes);
+  at_strbuf_addz(out, "<td class=n>");
+  if (limit > 0 && r->space == AT_MSPACE_VMEM)
+    at_strbuf_addf(out, "%.1f%%", percent(bytes, limit));
+  at_strbuf_addz(out, "</tr>");
+}
+
+static bool is_here(const at_mosaic_ref *r) {
+  return r->space == AT_MSPACE_VMEM || r->space == AT_MSPACE_SMEM;
+}
+
+static void put_memory(const at_check_kernel *k, at_strbuf *out) {
+  const at_mosaic_program *p = k->kernel->programs;
+  at_strbuf_addz(out,
+                 "<h2>Memory by buffer</h2><table><thead><tr><th>buffer"
+                 "<th>space<th>shape<th class=n>buffers<th class=n>bytes"
+                 "<th class=n>of VMEM's limit</tr></thead><tbody>");
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    const at_mosaic_window *w = &p->windows[i];
+    if (is_here(&w->ref))
+      put_buffer(w->is_output ? "output" : "input", w->index,
+                 w->moves ? AT_MAX(w->buffers, 1u) : 1, &w->ref, k, out);
+  }
+  for (uint32_t i = 0; i < p->num_scratch; i++)
+    if (is_here(&p->scratch[i]))
+      put_buffer("scratch", i, 0, &p->scratch[i], k, out);
+  at_strbuf_addz(out, "</tbody></table>");
+}
+
+// ---- Advice
+static void put_advice(const at_mosaic_timing *t, at_strbuf *out) {
+  const char *bound = at_mosaic_timing_bound(t);
+  double used = (double)(t->memory.windows + t->memory.scratch),
+         free = (double)t->vmem_limit - used;
+  at_strbuf_addz(out, "<h2>Advice</h2><ul>");
+  if (t->bubbles > t->cycles / 4)
+    at_strbuf_addf(out,
+                   "<li>Steps wait for their windows %.0f%% of the time: each "
+                   "is over before the next blocks are there. Take larger "
+                   "blocks, so that a step does more.",
+                   percent(t->bubbles, t->cycles));
+  if (!strcmp(bound, "HBM"))
+    at_strbuf_addz(out,
+                   "<li>HBM is the limit: read each block less often (wider "
+                   "results, an order of the grid that keeps a block), or "
+                   "take a narrower type.");
+  else if (!strcmp(bound, "its own copies"))
+    at_strbuf_addz(out,
+                   "<li>The body waits for copies that it starts itself: "
+                   "start them a step earlier, into a second buffer.");
+  else if (!strcmp(bound, "MXU"))
+    at_strbuf_addz(out,
+                   "<li>The matrix unit is the limit, as it should be; "
+                   "narrower operands take it less time.");
+  else if (strcmp(bound, "DMA latency and pipeline fill"))
+    at_strbuf_addf(out, "<li>The busiest unit is: %s.", bound);
+  if (free > used && t->steps > 1)
+    at_strbuf_addf(out,
+                   "<li>Only %.0f%% of VMEM's limit is used: there is room "
+                   "for blocks that are twice as large.",
+                   percent(used, (double)t->vmem_limit));
+  if (t->cores > t->busy)
+    at_strbuf_addf(out,
+                   "<li>%u of %u cores work: make a dimension of the grid "
+                   "parallel (dimension_semantics).",
+                   t->busy, t->cores);
+  if (t->follows_data)
+    at_strbuf_addz(out,
+                   "<li>Branches, loops or windows depend on data; they are "
+                   "counted as taken, once, and as moving.");
+  at_strbuf_addz(out, "</ul>");
+}
+
+// ---- The page
+static void put_cards(const at_check_kernel *k, at_strbuf *out) {
+  const at_mosaic_timing *t = k->timing;
+  at_strbuf_addf(out,
+                 "<div class=cards><div class=card><b>%.3f us</b><span>%.0f "
+                 "cycles on %s</span></div><div class=card><b>%lld</b><span>"
+                 "steps</span></div><div class=card><b>",
+                 t->seconds * 1e6, t->cycles, k->target, (long long)t->steps);
+  put_bytes(out, (double)(t->memory.windows + t->memory.scratch));
+  at_strbuf_addz(out, "</b><span>VMEM of ");
+  put_bytes(out, (double)t->vmem_limit);
+  at_strbuf_addz(out, "</span></div><div class=card><b>");
+  put_bytes(out, t->hbm_bytes);
+  at_strbuf_addz(out, "</b><span>through HBM</span></div></div>");
+}
+
+void at_check_page(const at_check_result *r, const at_check_kernel *k,
+                   at_strbuf *out) {
+  const char *name = *k->name ? k->name : "outside kernels";
+  at_page_begin(out, name);
+  at_strbuf_addz(out,
+                 "<style>pre{overflow-x:auto;font:12px ui-monospace,monospace;"
+                 "margin:4px 0}figure{margin-bottom:12px}a{color:#5a8fe6}"
+                 "</style><h1>");
+  at_page_text(out, name);
+  at_strbuf_addz(out, "</h1><p>");
+  at_page_text(out, r->program);
+  at_strbuf_addz(out, "</p>");
+  if (k->timing) put_cards(k, out);
+  put_findings(r, k, out);
+  if (k->timing) {
+    put_timeline(k->timing, out);
+    put_bound(k->timing, out);
+    put_advice(k->timing, out);
+  } else if (*k->why) {
+    at_strbuf_addz(out, "<h2>Grid</h2><p>No timing: ");
+    at_page_text(out, k->why);
+    at_strbuf_addz(out, "</p>");
+  }
+  if (k->kernel && k->chip) put_memory(k, out);
+  at_page_end(out);
+}

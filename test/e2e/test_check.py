@@ -1,0 +1,260 @@
+"""`atoll check`: planted defects and sound programs, exit statuses, and what each report holds."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tools"))
+import check_planted  # noqa: E402
+
+COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
+RACE = """
+import sys
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def load(s):
+  return s[...]  # the defect
+
+def racy(x, o, s, sem):
+  c = pltpu.make_async_copy(x, s, sem)
+  c.start()
+  if "sound" in sys.argv:
+    c.wait()
+  o[...] = load(s)
+  if "sound" not in sys.argv:
+    c.wait()
+
+x = jnp.ones((8, 128))
+f = pl.pallas_call(racy, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+                   scratch_shapes=[pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA])
+try:
+  jax.block_until_ready(jax.jit(f)(x))
+except jax.errors.JaxRuntimeError:
+  print("caught")
+if "broken" in sys.argv:
+  sys.exit(7)
+"""
+DEFECT = next(i for i, line in enumerate(RACE.split("\n"), 1) if "# the defect" in line)
+
+
+def check(*args, **more):
+    return subprocess.run([COMMAND, "check", *map(str, args)], capture_output=True, text=True,
+                          env={**os.environ, "PYTHON": sys.executable, **more})
+
+
+def run_code(tmp_path, code, *args, **more):
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    done = check("--json", program, *args, **more)
+    assert done.stdout, done.stderr
+    return done, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("module", check_planted.TARGETS)
+def test_planted_defects_are_reported_and_sound_twins_are_clean(module, tmp_path):
+    # tools/check_planted.py takes all of them.
+    checker = check_planted.Checker(COMMAND, tmp_path)
+    known = checker.kernels(module)
+    assert not checker.wrong(module, list(known)[::6], known)
+
+
+def test_a_caught_exception_is_a_finding(tmp_path):
+    done, report = run_code(tmp_path, RACE)
+    assert done.returncode == 1 and "caught" in done.stderr
+    [finding] = report["findings"]
+    assert finding["rule"] == "race" and finding["kernel"] == "racy" and finding["level"] == "error"
+    lines = [(pathlib.Path(p["file"]).name, p["line"]) for p in finding["stack"]]
+    assert lines[0] == ("program.py", DEFECT)
+    assert lines[1] == ("program.py", DEFECT + 7) and finding["stack"][1]["what"] == "called"
+    assert finding["stack"][0]["column"] == RACE.split("\n")[DEFECT - 1].index("s[...]") + 1
+    assert [p["line"] for p in finding["related"]] == [DEFECT + 4]
+
+
+@pytest.mark.parametrize("words,status", [(["sound"], 0), ([], 1), (["broken"], 1), (["sound", "broken"], 3)])
+def test_exit_statuses(tmp_path, words, status):
+    done, report = run_code(tmp_path, RACE, *words)
+    assert done.returncode == status, done.stderr
+    assert report["status"] == (7 if "broken" in words else 0)
+    assert report["errors"] == (0 if "sound" in words else 1)
+
+
+def test_wrong_usage(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text("")
+    for args in ([], [tmp_path / "absent.py"], ["--sariff=x", program], ["--sarif"], ["--json=1", program]):
+        done = check(*args)
+        assert done.returncode == 2 and not done.stdout, (args, done)
+
+
+def test_the_arguments_behind_a_program_are_its_own(tmp_path):
+    done, report = run_code(tmp_path, "import sys\nprint(sys.argv[1:])\n", "--sarif=x", "--strict", "-v")
+    assert done.returncode == 0 and "['--sarif=x', '--strict', '-v']" in done.stderr
+    assert not (tmp_path / "x").exists() and not report["findings"]
+
+
+def test_a_signal_ends_the_program(tmp_path):
+    done, report = run_code(tmp_path, "import os\nos.kill(os.getpid(), 9)\n")
+    assert done.returncode == 3 and report["status"] == 128 + 9
+
+
+def test_text_quotes_the_source(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(RACE)
+    done = check(program)
+    assert done.returncode == 1
+    text = done.stdout.split("\n")
+    quoted = next(i for i, line in enumerate(text) if "# the defect" in line)
+    assert text[quoted + 1].index("^") == text[quoted].index("s[...]")
+    assert f"--> {program}:{DEFECT}:10 in kernel racy" in done.stdout
+    assert "1 error, 0 warnings" in done.stdout
+
+
+def test_nan_outside_kernels(tmp_path):
+    code = "import jax, jax.numpy as jnp\nf = jax.jit(lambda x: jnp.log(x) + 1)\ntry: f(jnp.float32(-1)).block_until_ready()\nexcept Exception: pass\n"
+    done, report = run_code(tmp_path, code)
+    assert done.returncode == 1
+    [finding] = report["findings"]
+    assert finding["rule"] == "nan" and finding["stack"][0]["line"] == 2
+
+
+def test_memory_overflow(tmp_path):
+    code = "import jax.numpy as jnp\ntry: jnp.zeros((1 << 22,), jnp.float32).block_until_ready()\nexcept Exception: pass\n"
+    done, report = run_code(tmp_path, code, ATOLL_HBM="1M")
+    assert done.returncode == 1 and [f["rule"] for f in report["findings"]] == ["memory"], done.stdout
+
+
+def test_refusals_of_the_compiler(tmp_path):
+    code = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def big(x, o):
+  o[...] = x[...]
+x = jnp.ones((8192, 1024))
+try: jax.jit(pl.pallas_call(big, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x)
+except Exception: pass
+"""
+    done, report = run_code(tmp_path, code, ATOLL_TARGET="v5e")
+    assert done.returncode == 1
+    [finding] = report["findings"]
+    assert finding["rule"] == "memory" and finding["kernel"] == "big" and finding["stack"], finding
+
+
+def test_programs_without_python(tmp_path):
+    program, junit = tmp_path / "p.mlir", tmp_path / "j.xml"
+    for op, status in (("log", 1), ("exponential", 0)):
+        program.write_text(f"module @m {{ func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n"
+                           f"  %c = stablehlo.constant dense<-1.0> : tensor<4xf32>\n  %s = stablehlo.add %x, %c : tensor<4xf32>\n"
+                           f"  %0 = stablehlo.{op} %s : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}} }}\n")
+        done = check(f"--junit={junit}", program)
+        assert done.returncode == status, (op, done.stdout, done.stderr)
+        suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
+        assert int(suite.get("failures")) == status == len(suite.findall("testcase/failure"))
+        assert int(suite.get("tests")) == len(suite.findall("testcase"))
+    program.write_text("no program")
+    assert check(program).returncode == 1
+
+
+def test_junit_of_a_program_that_fails(tmp_path):
+    program, junit = tmp_path / "p.py", tmp_path / "j.xml"
+    program.write_text("1 / 0\n")
+    assert check("--junit", junit, program).returncode == 3
+    suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite.get("errors") == "1" and suite.find("testcase/error") is not None
+
+
+def test_sarif_names_files_below_the_working_folder_from_there(tmp_path):
+    program, sarif = tmp_path / "program.py", tmp_path / "a.sarif"
+    program.write_text(RACE)
+    done = subprocess.run([COMMAND, "check", "--sarif", "a.sarif", "program.py"], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "PYTHON": sys.executable})
+    assert done.returncode == 1, done.stderr
+    log = json.loads(sarif.read_text())
+    assert check_planted.sarif_errors(log) == []
+    [result] = log["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "program.py", "uriBaseId": "%SRCROOT%"}
+    assert place["region"]["startLine"] == DEFECT and "# the defect" in place["region"]["snippet"]["text"]
+
+
+def test_the_shape_of_sarif_is_looked_at():
+    """The validator of these tests finds what is wrong."""
+    rule = {"id": "r", "help": {"text": "h"}, "shortDescription": {"text": "s"}, "fullDescription": {"text": "f"},
+            "defaultConfiguration": {"level": "error"}}
+    result = {"ruleId": "r", "ruleIndex": 0, "level": "error", "message": {"text": "m"},
+              "locations": [{"physicalLocation": {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 1}}}]}
+
+    def errors(rule=rule, **changes):
+        run = {"tool": {"driver": {"name": "n", "rules": [rule]}}, "columnKind": "utf16CodeUnits", "results": [{**result, **changes}]}
+        return check_planted.sarif_errors({"version": "2.1.0", "$schema": "x/sarif-schema-2.1.0.json", "runs": [run]})
+    assert errors() == []
+    assert errors(ruleId="other") and errors(level="fatal") and errors(message={"text": ""}) and errors(locations=[{}])
+    assert errors(rule={**rule, "help": {"text": ""}})
+
+
+def test_pages_of_kernels(tmp_path):
+    folder = tmp_path / "deep" / "pages"
+    program = tmp_path / "program.py"
+    program.write_text(RACE)
+    done = check(f"--html={folder}", program, ATOLL_TARGET="v5e")
+    assert done.returncode == 1, done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == ["index.html", "racy.html"]
+    page = (folder / "racy.html").read_text()
+    for part in ("a load from memory that a copy still writes", "# the defect", "Bound by:", "scratch 0", "vmem", "f32[8,128]",
+                 "Advice", "<svg", "prefers-color-scheme:dark"):
+        assert part in page, part
+    assert "http" not in page and " src=" not in page and "<link" not in page
+    assert 'href="racy.html"' in (folder / "index.html").read_text()
+
+
+def test_pages_of_kernels_with_one_name_and_of_none(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def twice(x, o):
+  o[...] = x[...] * 2
+for rows in (8, 16, 8):
+  x = jnp.ones((rows, 128))
+  jax.jit(pl.pallas_call(twice, name="a<b", out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x)
+try: jax.jit(lambda x: jnp.log(x) + 1)(jnp.float32(-1)).block_until_ready()
+except Exception: pass
+""")
+    done = check("--html", tmp_path / "pages", program)
+    assert done.returncode == 1, done.stderr
+    names = {p.name for p in (tmp_path / "pages").iterdir()}
+    assert names == {"index.html", "a_b.html", "a_b~2.html", "outside~kernels.html"}, names
+    text = (tmp_path / "pages" / "index.html").read_text()
+    assert "outside kernels" in text and "<b>" not in text
+
+
+@pytest.mark.parametrize("words,status", [([], 0), (["--broken"], 1)])
+def test_the_example(words, status):
+    done = check("--json", TOP / "examples" / "checked_kernel.py", *words)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    assert all(f["rule"] == "race" for f in json.loads(done.stdout)["findings"])
+
+
+def test_interpret_mode_is_compared(tmp_path):
+    # The matrix unit rounds operands to bf16, which takes away all that differs here.
+    code = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def rounded(x, y, o):
+  o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+columns = jnp.arange(128) % 2
+x, y = jnp.ones((8, 128)) + (1 - columns) * 2.0 ** -10, jnp.ones((128, 128)) * (1 - 2.0 * columns)[:, None]
+pl.pallas_call(rounded, out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32))(x, y).block_until_ready()
+"""
+    done, report = run_code(tmp_path, code)
+    assert done.returncode == 0 and not report["findings"], done.stderr
+    done = check("--json", "--interpret", tmp_path / "program.py")
+    assert done.returncode == 1, done.stderr
+    [finding] = json.loads(done.stdout)["findings"]
+    assert finding["rule"] == "interpret" and finding["kernel"] == "rounded" and finding["stack"][0]["line"] == 4, finding
