@@ -107,3 +107,17 @@ at_count at_count_of(const at_module *m) {
   add_comp(m->entry, false, &sum);
   return sum;
 }
+
+at_count at_count_of_node(const at_node *n) {
+  at_count sum = {0};
+  if (!at_op_is(n->op, AT_CONTROL)) return add_node(n, false, &sum), sum;
+  bool known;
+  double turns = n->op == AT_OP_WHILE ? at_count_trips(n, &known) : 1;
+  for (uint32_t r = 0; r < n->num_regions; r++) AT_FOR_NODES(k, n->regions[r]) {
+      at_count one = at_count_of_node(k);
+      sum.flops += turns * one.flops;
+      sum.transcendentals += turns * one.transcendentals;
+      sum.bytes_accessed += turns * one.bytes_accessed;
+    }
+  return sum;
+}

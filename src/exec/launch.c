@@ -222,6 +222,8 @@ static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
                           .kind = AT_PROFILE_MODULE,
                           .chip = c->info.id,
                           .launch_id = id,
+                          .program =
+                              at_profile_program(p->header->fingerprint[0]),
                           .name = at_loaded_string(p, p->header->name)});
 }
 

@@ -66,7 +66,7 @@ static void sessions_record_and_export(void **state) {
   assert_string_equal(e[0].name, "jit_f \"q\"");
   assert_ptr_equal(e[0].detail, e[1].detail);
   at_strbuf x = {0}, t = {0};
-  assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
+  assert_int_equal(at_code_take(at_profile_xspace(p, NULL, &x)), 0);
   at_str plane, line, event;
   assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 2);
   assert_int_equal(count_fields(plane, 3, &line), 2);  // modules, ops
@@ -103,7 +103,7 @@ static void cores_have_lines(void **state) {
   e[3].kind = AT_PROFILE_KERNEL, e[3].core = 1;
   assert_int_equal(at_code_take(at_profile_of(e, 4, &p)), 0);
   at_strbuf x = {0};
-  assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
+  assert_int_equal(at_code_take(at_profile_xspace(p, NULL, &x)), 0);
   at_str plane;
   assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 1);
   assert_int_equal(count_fields(plane, 3, NULL), 4);
