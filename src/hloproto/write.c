@@ -237,6 +237,7 @@ static at_status put_params(writer *w, scope *s, const at_comp *c,
       id = put_element(w, s, &types[k], all, k);
     } else {
       const at_io_info *info = c == w->m->entry ? w->m->params : NULL;
+      if (k < c->num_params) name_next(w, c->params[k]);
       at_strbuf b = begin_in(w, "parameter", &types[k], 1, false,
                              place_of(w, info ? info[k].memory_kind : NULL));
       at_proto_write_int(&b, 9, k);

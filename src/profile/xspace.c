@@ -407,6 +407,7 @@ static void put_programs(const exporter *x, at_strbuf *out) {
     at_proto_write_int(&value, 1, m->program);
     at_proto_write_bytes(&value, 2, at_strbuf_str(&name));
     put_bytes_stat(&value, METADATA_STATS, STAT_HLO, m->hlo);
+    put_uint_stat(&value, METADATA_STATS, STAT_PROGRAM, m->program);
     put_entry(&b, 4, m->program, &value);
     b.failed |= name.failed;
     at_strbuf_free(&name);
