@@ -82,6 +82,12 @@ static bool add_estimate(const at_node *n, at_count *sum) {
   return known;
 }
 
+// The same bytes under another type: no kernel.
+static bool is_view(const at_node *n) {
+  return n->op == AT_OP_RESHAPE || n->op == AT_OP_OPTIMIZATION_BARRIER ||
+         n->op == AT_OP_ASYNC_DONE;
+}
+
 static void add_node(const at_node *n, bool in_kernel, at_count *sum) {
   if (add_estimate(n, sum)) return;
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return;
@@ -91,7 +97,7 @@ static void add_node(const at_node *n, bool in_kernel, at_count *sum) {
       add_comp(n->regions[r], n->op == AT_OP_FUSION, sum);
   else
     add_arithmetic(n, sum);
-  if (in_kernel || at_op_is(n->op, AT_CONTROL)) return;
+  if (in_kernel || at_op_is(n->op, AT_CONTROL) || is_view(n)) return;
   for (uint32_t i = 0; i < n->num_operands; i++)
     sum->bytes_accessed += bytes(at_value_type(n->operands[i]));
   for (uint32_t r = 0; r < n->num_results; r++)
@@ -105,5 +111,19 @@ static void add_comp(const at_comp *c, bool in_kernel, at_count *sum) {
 at_count at_count_of(const at_module *m) {
   at_count sum = {0};
   add_comp(m->entry, false, &sum);
+  return sum;
+}
+
+at_count at_count_of_node(const at_node *n) {
+  at_count sum = {0};
+  if (!at_op_is(n->op, AT_CONTROL)) return add_node(n, false, &sum), sum;
+  bool known;
+  double turns = n->op == AT_OP_WHILE ? at_count_trips(n, &known) : 1;
+  for (uint32_t r = 0; r < n->num_regions; r++) AT_FOR_NODES(k, n->regions[r]) {
+      at_count one = at_count_of_node(k);
+      sum.flops += turns * one.flops;
+      sum.transcendentals += turns * one.transcendentals;
+      sum.bytes_accessed += turns * one.bytes_accessed;
+    }
   return sum;
 }

@@ -375,7 +375,7 @@ at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
   }
   at_profile *p = NULL;
   at_status st = at_profile_of(events, e->num_ops + 1, &p);
-  if (at_ok(st)) st = at_profile_xspace(p, out);
+  if (at_ok(st)) st = at_profile_xspace(p, NULL, out);
   at_profile_destroy(p);
   free(events);
   return st;

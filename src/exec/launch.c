@@ -217,13 +217,14 @@ static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
                                     .kind = AT_SPAN_RUN,
                                     .lane = c->info.id},
                  at_loaded_string(p, p->header->name));
-  at_profile_record(
-      &(at_profile_event){.start_ns = start,
-                          .end_ns = at_clock_ns(),
-                          .kind = AT_PROFILE_MODULE,
-                          .chip = c->info.id,
-                          .launch_id = id,
-                          .name = at_loaded_string(p, p->header->name)});
+  at_profile_record(&(at_profile_event){
+      .start_ns = start,
+      .end_ns = at_clock_ns(),
+      .kind = AT_PROFILE_MODULE,
+      .chip = c->info.id,
+      .launch_id = id,
+      .program = at_profile_program(p->header->fingerprint[0]),
+      .name = at_loaded_string(p, p->header->name)});
 }
 
 // A device of a launch ends, which began at start_ns; 0: it did not.

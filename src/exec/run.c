@@ -209,7 +209,11 @@ void at_op_record_event(const at_frame *f, const at_op *op,
   const char *file = at_loaded_string(f->loaded, s->file);
   char source[512] = "";
   if (*file) snprintf(source, sizeof source, "%s:%u", file, s->line);
+  const at_xheader *h = f->loaded->header;
   e->launch_id = f->launch_id;
+  e->program = at_profile_program(h->fingerprint[0]);
+  // Ops that are several kernels have one text for all of them.
+  e->goes_on = op > f->loaded->ops && s[-1].hlo == s->hlo;
   e->name = *detail ? detail : name;
   e->detail = name;
   e->source = source;

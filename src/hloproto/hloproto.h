@@ -31,11 +31,32 @@ bool at_hloproto_is(at_bytes b);
 at_status at_hloproto_read(at_bytes b, at_hloproto_form form, at_arena *a,
                            at_module **out);
 
+// A temporary: `name` is the instruction that makes it.
+typedef struct at_hloproto_temp {
+  at_value value;
+  const char *name;
+  uint64_t bytes, offset;
+  int64_t begin, end;  // inclusive, in the order of the schedule
+} at_hloproto_temp;
+typedef struct at_hloproto_memory {
+  const at_hloproto_temp *temps;  // by begin
+  uint32_t num_temps;
+  // Of all temporaries, with the scratch of kernels and what lies between.
+  uint64_t temp_bytes;
+} at_hloproto_memory;
+
 typedef struct at_hloproto_write_options {
   bool tiles;  // layouts say how a TPU tiles its arrays: {1,0:T(8,128)}
   // OpSharding of the entry's parameters and results, as bytes; NULL: none.
   const at_str *param_shardings, *result_shardings;
+  // Not NULL: an HloProto instead, which says where the values lie, and whose
+  // instructions have the names of the nodes (at_hloproto_name).
+  const at_hloproto_memory *memory;
 } at_hloproto_write_options;
+// "fusion.12": the name of a node, as executables have it.
+void at_hloproto_name(const at_node *n, at_strbuf *out);
+// "dot"; NULL: XLA has no opcode for the op.
+const char *at_hloproto_opcode(at_op op);
 // An HloModuleProtoWithConfig of the graph as it stands: the order of its nodes
 // is the schedule, FUSIONs are fusions, regions are computations whose captured
 // values have become parameters. Ops that XLA has no opcode for are custom

@@ -235,6 +235,48 @@ static void test_cut_anywhere(void **state) {
   at_strbuf_free(&proto);
 }
 
+static uint64_t sum_of(at_bytes list, uint32_t number, uint32_t field,
+                       uint32_t where) {
+  uint64_t sum = 0;
+  for (at_proto_field f; at_proto_next(&list, &f);)
+    if (f.number == number && at_proto_has(f.bytes, where))
+      sum += at_proto_uint(f.bytes, field);
+  return sum;
+}
+
+// Buffers of arguments, results and temporaries; what these leave of their
+// memory is a buffer, too.
+static void test_buffers(void **state) {
+  static const char text[] =
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[4], %1: f32[4]) -> (f32[4]) {\n"
+      "  %2 = add %0, %1 : f32[4]\n  %3 = multiply %2, %1 : f32[4]\n"
+      "  return %3\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  at_node *add = m->entry->results[0].node->operands[0].node;
+  at_hloproto_temp temp = {
+      .value = {add, 0}, .name = "add", .bytes = 16, .begin = 1, .end = 2};
+  at_hloproto_memory memory = {&temp, 1, 80};
+  at_hloproto_write_options o = {.memory = &memory};
+  at_strbuf b = {0}, name = {0};
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &b)), 0);
+  at_bytes all = {(const uint8_t *)b.ptr, b.len};
+  at_bytes buffers = at_proto_bytes(all, 3);
+  assert_int_equal(sum_of(buffers, 3, 2, 5), 32);  // arguments
+  assert_int_equal(sum_of(buffers, 3, 2, 7), 16);  // the result
+  // 16 + 80 beside them: the temporary and 64 bytes of scratch fill theirs.
+  assert_int_equal(sum_of(buffers, 3, 2, 2), 32 + 16 + 80);
+  assert_int_equal(sum_of(buffers, 1, 2, 2), 32 + 16 + 80);
+  at_hloproto_name(add, &name);
+  assert_non_null(memmem(b.ptr, b.len, name.ptr, name.len));
+  assert_non_null(memmem(b.ptr, b.len, "kernel_scratch", 14));
+  at_strbuf_free(&name);
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
 static void test_looks(void **state) {
   static const char *const others[] = {"",
                                        "\n",
@@ -256,6 +298,7 @@ int main(void) {
       cmocka_unit_test(test_private_calls_are_named),
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),
+      cmocka_unit_test(test_buffers),
       cmocka_unit_test(test_looks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,11 +24,36 @@ typedef struct writer {
   at_strbuf comps;      // finished, callees first
   at_strbuf sequences;  // of the schedule
   int64_t next_id, next_comp;
+  const at_node *named;   // whose name the next instruction takes; NULL: none
+  at_hp_defined defined;  // filled where options ask for memory
+  at_hloproto_memory memory;
 } writer;
 
 typedef AT_VEC(at_value) value_vec;
 
+bool at_hp_defined_at(const at_hp_defined *d, at_value v, at_hp_place_of *out) {
+  value_key key = {v.node, v.index};
+  void **place = at_map_find(&d->places, (at_str){(char *)&key, sizeof key});
+  if (place) *out = *(const at_hp_place_of *)*place;
+  return place != NULL;
+}
+
+// The first that makes a value defines it; others hand it on.
+static at_status define(writer *w, at_value v, int64_t id, int64_t index) {
+  value_key key = {v.node, v.index}, *copy;
+  at_hp_place_of where = {id, index};
+  void **place;
+  if (!w->o->memory) return AT_OK;
+  AT_TRY_ALLOC(copy, at_arena_copy(w->a, &key, sizeof key, 8));
+  AT_TRY_ALLOC(place, at_map_put(&w->defined.places,
+                                 (at_str){(char *)copy, sizeof key}));
+  if (*place) return AT_OK;
+  AT_TRY_ALLOC(*place, at_arena_copy(w->a, &where, sizeof where, 8));
+  return AT_OK;
+}
+
 static at_status id_put(writer *w, scope *s, at_value v, int64_t id) {
+  AT_TRY(define(w, v, id, -1));
   value_key key = {v.node, v.index}, *copy;
   void **slot;
   AT_TRY_ALLOC(copy, at_arena_copy(w->a, &key, sizeof key, 8));
@@ -49,10 +74,21 @@ static at_hp_place place_of(const writer *w, const char *memory) {
                        memory && *memory && strcmp(memory, "device")};
 }
 
-static void put_name(const writer *w, at_strbuf *b, const char *opcode) {
-  char name[96];
-  snprintf(name, sizeof name, "%s.%lld", opcode, (long long)w->next_id);
-  at_proto_write_bytes(b, 1, at_str_of(name));
+void at_hloproto_name(const at_node *n, at_strbuf *out) {
+  at_strbuf_addf(out, "%s.%u", at_op_text(n->op), n->id);
+}
+
+// Numbers of other instructions are behind those of the nodes.
+static void put_name(writer *w, at_strbuf *b, const char *opcode) {
+  at_strbuf name = {0};
+  if (w->named)
+    at_hloproto_name(w->named, &name);
+  else
+    at_strbuf_addf(&name, "%s.%lld", opcode, (long long)w->next_id);
+  w->named = NULL;
+  at_proto_write_bytes(b, 1, at_strbuf_str(&name));
+  b->failed |= name.failed;
+  at_strbuf_free(&name);
   at_proto_write_bytes(b, 2, at_str_of(opcode));
 }
 
@@ -68,6 +104,11 @@ static at_strbuf begin_in(writer *w, const char *opcode, const at_type *types,
 static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
                        uint32_t n, bool tuple) {
   return begin_in(w, opcode, types, n, tuple, place_of(w, NULL));
+}
+
+// The next instruction is the node's own.
+static void name_next(writer *w, const at_node *n) {
+  if (w->o->memory) w->named = n;
 }
 
 static int64_t end(writer *w, scope *s, at_strbuf *inst,
@@ -97,6 +138,8 @@ static int64_t put_element(writer *w, scope *s, const at_type *t, int64_t of,
 // tuple.
 static at_status put_results(writer *w, scope *s, const at_node *n, int64_t id,
                              bool tuple) {
+  for (uint32_t k = 0; tuple && k < n->num_results; k++)
+    AT_TRY(define(w, (at_value){(at_node *)n, k}, id, k));
   for (uint32_t k = 0; k < n->num_results; k++)
     AT_TRY(id_put(w, s, (at_value){(at_node *)n, k},
                   tuple ? put_element(w, s, &n->types[k], id, k) : id));
@@ -194,6 +237,7 @@ static at_status put_params(writer *w, scope *s, const at_comp *c,
       id = put_element(w, s, &types[k], all, k);
     } else {
       const at_io_info *info = c == w->m->entry ? w->m->params : NULL;
+      if (k < c->num_params) name_next(w, c->params[k]);
       at_strbuf b = begin_in(w, "parameter", &types[k], 1, false,
                              place_of(w, info ? info[k].memory_kind : NULL));
       at_proto_write_int(&b, 9, k);
@@ -250,6 +294,43 @@ static void comp_end(writer *w, scope *s, const char *name, bool fusion,
   *out = id;
 }
 
+// Temporaries whose instructions were written.
+static at_status keep_defined(writer *w) {
+  const at_hloproto_memory *m = w->o->memory;
+  at_hloproto_temp *list;
+  at_hp_place_of where;
+  AT_TRY_ALLOC(list, at_new(w->a, at_hloproto_temp, (size_t)m->num_temps + 1));
+  w->memory = (at_hloproto_memory){.temps = list, .temp_bytes = m->temp_bytes};
+  for (uint32_t i = 0; i < m->num_temps; i++)
+    if (at_hp_defined_at(&w->defined, m->temps[i].value, &where))
+      list[w->memory.num_temps++] = m->temps[i];
+  return AT_OK;
+}
+
+// What temporaries leave of their memory, as a buffer of its own that is there
+// all the time.
+static at_status put_scratch(writer *w, scope *s) {
+  const at_hloproto_memory *m = &w->memory;
+  AT_TRY(keep_defined(w));
+  uint64_t peak = at_hp_peak(m);
+  if (peak >= m->temp_bytes) return AT_OK;
+  w->defined.scratch_bytes = m->temp_bytes - peak;
+  int64_t root = s->last, bytes = (int64_t)w->defined.scratch_bytes;
+  at_type t;
+  AT_TRY(at_type_make(w->a, AT_U8, (at_dims){&bytes, 1}, &t));
+  char *name =
+      at_arena_printf(w->a, "kernel_scratch.%lld", (long long)w->next_id);
+  AT_TRY_ALLOC(w->defined.scratch_name, name);
+  at_strbuf b = {0};
+  at_proto_write_bytes(&b, 1, at_str_of(name));
+  at_proto_write_bytes(&b, 2, AT_STR("custom-call"));
+  at_hp_put_shape(&b, 3, &t, 1, false, place_of(w, NULL));
+  at_proto_write_bytes(&b, 28, AT_STR("AllocateBuffer"));
+  w->defined.scratch_id = end(w, s, &b, NULL, 0);
+  s->last = root;
+  return AT_OK;
+}
+
 static at_status put_comp(writer *w, const at_comp *c, const char *name,
                           const value_vec *more, comp_form form, bool state,
                           int64_t *out) {
@@ -261,6 +342,7 @@ static at_status put_comp(writer *w, const at_comp *c, const char *name,
     if (at_ok(st) && n->op != AT_OP_PARAMETER) st = put_node(w, &s, n);
   }
   if (at_ok(st)) st = put_root(w, &s, c, state ? more : &none, state);
+  if (at_ok(st) && c == w->m->entry && w->o->memory) st = put_scratch(w, &s);
   if (!at_ok(st)) {
     at_strbuf_free(&s.insts);
     at_strbuf_free(&s.order);
@@ -298,6 +380,7 @@ static at_status put_while(writer *w, scope *s, const at_node *n) {
                   &comps[1]));
   AT_TRY(operand_ids(w, s, values, all, &ids));
   int64_t init = put_tuple(w, s, types, ids, all);
+  name_next(w, n);
   at_strbuf b = begin(w, "while", types, all, true);
   at_proto_write_ints(&b, 38, (at_dims){comps, 2});
   at_hp_put_origin(&b, n);
@@ -324,6 +407,7 @@ static at_status put_conditional(writer *w, scope *s, const at_node *n) {
     AT_TRY(operand_ids(w, s, more.ptr, (uint32_t)more.len, &parts));
     ids[r + 1] = put_tuple(w, s, types, parts, (uint32_t)more.len);
   }
+  name_next(w, n);
   at_strbuf b = begin(w, "conditional", n->types, n->num_results, tuple);
   at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
   at_hp_put_origin(&b, n);
@@ -350,6 +434,7 @@ static at_status put_fusion(writer *w, scope *s, const at_node *n) {
   AT_TRY(operand_ids(w, s, values, all, &ids));
   bool tuple = n->num_results != 1;
   int64_t kind = at_node_int(n, AT_ATTR_KIND, AT_FUSION_LOOP);
+  name_next(w, n);
   at_strbuf b = begin(w, "fusion", n->types, n->num_results, tuple);
   at_proto_write_bytes(
       &b, 11,
@@ -385,7 +470,7 @@ static void put_call_fields(at_strbuf *b, const at_node *n) {
 }
 
 // Opcodes of the ops that go over one to one.
-static const char *opcode_of(at_op op) {
+const char *at_hloproto_opcode(at_op op) {
   static const struct {
     at_op op;
     const char *opcode, *how;
@@ -416,6 +501,7 @@ static at_status put_copy(writer *w, scope *s, const at_node *n) {
   there = place_of(w, memory);
   AT_TRY(id_of(w, s, n->operands[0], &id));
   at_strbuf b = {0}, shape = {0};
+  name_next(w, n);
   put_name(w, &b, "copy-start");
   at_proto_write_int(&shape, 2, 13);
   at_hp_put_shape(&shape, 4, n->types, 1, false, there);
@@ -436,7 +522,7 @@ static void put_target(at_strbuf *b, at_op op) {
 }
 
 static at_status put_plain(writer *w, scope *s, const at_node *n) {
-  const char *opcode = opcode_of(n->op);
+  const char *opcode = at_hloproto_opcode(n->op);
   static const value_vec none = {0};
   int64_t *ids, *comps;
   // An operation under way ends where it begins: its values are there.
@@ -453,6 +539,7 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
     AT_TRY(put_comp(w, n->regions[r], "region", &none, COMP_PLAIN, false,
                     &comps[r]));
   AT_TRY(operand_ids(w, s, n->operands, operands, &ids));
+  name_next(w, n);
   at_strbuf b = begin(w, opcode ? opcode : "custom-call", n->types,
                       n->num_results, tuple);
   if (n->op == AT_OP_CUSTOM_CALL)
@@ -486,7 +573,7 @@ static at_status put_view(writer *w, scope *s, const char *opcode,
 }
 
 static at_status put_exchange(writer *w, scope *s, const at_node *n,
-                              const at_type *t, view *io) {
+                              const at_type *t, bool first, view *io) {
   at_node like = *n;  // with the groups and the channel, but no dimensions
   at_attr *attrs;
   AT_TRY_ALLOC(attrs, at_new(w->a, at_attr, (size_t)n->num_attrs + 1));
@@ -498,6 +585,7 @@ static at_status put_exchange(writer *w, scope *s, const at_node *n,
   for (uint32_t k = 0; k < like.num_attrs; k++)
     if (attrs[k].id == AT_ATTR_SPLIT_DIMENSION && io->type.rank != t->rank)
       attrs[k].i = 0;
+  if (first) name_next(w, n);
   at_strbuf b = begin(w, "all-to-all", &io->type, 1, false);
   at_hp_put_attrs(&b, &like);
   at_hp_put_origin(&b, n);
@@ -514,7 +602,7 @@ static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
   view v = {.type = *t};
   AT_TRY(id_of(w, s, n->operands[k], &v.id));
   if (split == join) {
-    AT_TRY(put_exchange(w, s, n, t, &v));
+    AT_TRY(put_exchange(w, s, n, t, k == 0, &v));
     return id_put(w, s, result, v.id);
   }
   int64_t *dims, *perm;
@@ -530,7 +618,7 @@ static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
   for (uint32_t d = 1; d < rank; d++) perm[d] = d <= split ? d - 1 : d;
   for (uint32_t d = 0; d < rank; d++) dims[d] = v.type.dims[perm[d]];
   AT_TRY(put_view(w, s, "transpose", dims, rank, perm, &v));
-  AT_TRY(put_exchange(w, s, n, t, &v));
+  AT_TRY(put_exchange(w, s, n, t, k == 0, &v));
   for (uint32_t d = 0; d < rank; d++)
     perm[d] = d < join ? d + 1 : d == join ? 0 : d;
   for (uint32_t d = 0; d < rank; d++) dims[d] = v.type.dims[perm[d]];
@@ -647,6 +735,8 @@ static at_status put_module(writer *w, at_strbuf *out) {
   put_shardings(w, &module);
   module.failed |= w->comps.failed | w->sequences.failed;
   at_proto_write_message(out, 1, &module);
+  if (w->o->memory)
+    return at_hp_put_buffers(out, 3, &w->defined, w->m, &w->memory, w->a);
   put_signature(w, &config, 1);
   at_proto_write_int(&config, 4, (uint64_t)w->m->num_replicas);
   at_proto_write_int(&config, 5, (uint64_t)w->m->num_partitions);
@@ -663,7 +753,12 @@ at_status at_hloproto_write(const at_module *m,
                             at_strbuf *out) {
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("the program's text");
-  writer w = {.a = a, .m = m, .o = o, .next_id = 1, .next_comp = 1};
+  writer w = {.a = a,
+              .m = m,
+              .o = o,
+              .next_id = o->memory ? (int64_t)m->next_id + 1 : 1,
+              .next_comp = 1,
+              .defined.places = at_map_in(a)};
   at_status st = put_module(&w, out);
   if (at_ok(st)) st = at_arena_status(a);
   at_strbuf_free(&w.comps);

@@ -30,4 +30,27 @@ void at_hp_put_metadata(at_strbuf *b, const at_loc *loc);
 // attributes).
 void at_hp_put_origin(at_strbuf *b, const at_node *n);
 
+// Where the instruction that makes a value stands, and which of its results it
+// is; index -1: it is no tuple.
+typedef struct at_hp_place_of {
+  int64_t id, index;
+} at_hp_place_of;
+// What was written of the values of a program.
+typedef struct at_hp_defined {
+  at_map places;  // at_hp_value -> at_hp_place_of
+  // The instruction that stands for the scratch of kernels; 0 bytes: none.
+  int64_t scratch_id;
+  const char *scratch_name;
+  uint64_t scratch_bytes;
+} at_hp_defined;
+// False: the program has no such instruction.
+bool at_hp_defined_at(const at_hp_defined *d, at_value v, at_hp_place_of *out);
+
+// The most bytes of temporaries that there are at a time.
+uint64_t at_hp_peak(const at_hloproto_memory *m);
+// Field `number` of `out`: the BufferAssignmentProto.
+at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
+                            const at_hp_defined *d, const at_module *m,
+                            const at_hloproto_memory *memory, at_arena *a);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "pjrt/pjrt_internal.h"
+#include "profile/profile.h"
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
@@ -490,6 +491,7 @@ AT_API(LoadedExecutable_Execute) {
   if (!a->num_devices) return NULL;
   PJRT_Error *adopted;
   if (at_pjrt_adopts(a, &adopted)) return adopted;
+  if (AT_UNLIKELY(at_profile_on())) at_pjrt_profiled_call(a);
   size_t args = a->num_args * a->num_devices;
   size_t outputs = a->executable->program->num_outputs * a->num_devices;
   at_buffer *stack[2 * STACK_SLOTS];

@@ -352,6 +352,13 @@ extern PJRT_FFI_Extension at_pjrt_ffi_extension;
 extern PJRT_MemoryDescriptions_Extension at_pjrt_memory_extension;
 extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
+// While a session runs: the call's program and devices are kept for its end,
+// and the call in the client's trace is tied to the launch. Any thread.
+void at_pjrt_profiled_call(const PJRT_LoadedExecutable_Execute_Args *a);
+at_status at_pjrt_profiled_start(void);
+// The session's XSpace, with what its programs and chips are.
+typedef struct at_profile at_profile;
+at_status at_pjrt_profiled_stop(const at_profile *p, at_strbuf *out);
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
 extern at_pjrt_cross_host at_pjrt_cross_host_extension;

@@ -61,7 +61,7 @@ static at_status session_end(PLUGIN_Profiler *p) {
   AT_TRY(at_profile_stop(&events));
   at_strbuf_free(&p->xspace);
   p->xspace = (at_strbuf){0};
-  at_status st = at_profile_xspace(events, &p->xspace);
+  at_status st = at_pjrt_profiled_stop(events, &p->xspace);
   at_profile_destroy(events);
   return st;
 }
@@ -78,7 +78,13 @@ static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
 static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
   CHECK(PLUGIN_Profiler_Start_Args, a->profiler);
   at_status st = at_profile_start(0);
-  if (at_ok(st)) a->profiler->running = true;
+  if (at_ok(st)) {
+    st = at_pjrt_profiled_start();
+    a->profiler->running = at_ok(st);
+    at_profile *none = NULL;
+    if (!at_ok(st)) at_status_free(at_profile_stop(&none));
+    at_profile_destroy(none);
+  }
   return as_error(at_pjrt_error(st));
 }
 

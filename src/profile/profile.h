@@ -15,6 +15,7 @@ typedef enum at_profile_kind {
   AT_PROFILE_SPARSE,     // what one SparseCore does of a step
   AT_PROFILE_KERNEL,     // a part of a Pallas kernel that it names itself
   AT_PROFILE_RECOMPILE,  // limits of embedding tables changed; of no chip: 0
+  AT_PROFILE_CALL,  // the client asked for a launch; on no line, of no chip: 0
   AT_PROFILE_KINDS
 } at_profile_kind;
 
@@ -22,8 +23,11 @@ typedef struct at_profile_event {
   uint64_t start_ns, end_ns;  // at_clock_ns
   uint32_t kind, chip;        // at_profile_kind; device id
   int64_t launch_id;
+  uint64_t program;    // MODULE, OP: at_profile_program; 0: of none
   uint64_t bytes;      // TRANSFER: moved
+  uint64_t context;    // CALL: what the client's own trace calls it
   uint32_t core;       // SPARSE: of the chip; KERNEL: of the launch; else 0
+  bool goes_on;        // OP: a further kernel of the op before it
   const char *name;    // copied on record
   const char *detail;  // op text, or ""
   const char *source;  // "file:line", or ""
@@ -38,6 +42,11 @@ bool at_profile_on(void);  // or spans are kept (profile/spans.h)
 // there is no memory for it.
 void at_profile_record(const at_profile_event *e);
 
+// A program's number in profiles, of its fingerprint.
+static inline uint64_t at_profile_program(uint64_t fingerprint) {
+  return fingerprint >> 1;  // clients read it signed
+}
+
 typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
@@ -51,10 +60,41 @@ const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);
 size_t at_profile_dropped(const at_profile *p);
 
+// ---- What programs and chips are, for those who show a profile
+typedef struct at_profile_op {
+  const char *name;  // first word of the events' names: "fusion.12"
+  const char *text;  // as an HLO instruction
+  const char *category, *scope, *source;  // "loop fusion"; op name; "file:line"
+  double flops, transcendentals;          // of one run
+  double bytes_read, bytes_written;       // of one run, in HBM
+} at_profile_op;
+typedef struct at_profile_module {
+  uint64_t program;  // at_profile_program
+  const char *name;
+  at_str hlo;  // HloProto; empty: not known
+  const at_profile_op *ops;
+  uint32_t num_ops;
+} at_profile_module;
+typedef struct at_profile_chip {
+  uint32_t chip;
+  const char *kind;                               // "TPU v6 lite"
+  double flops_per_second, hbm_bytes_per_second;  // peaks; 0: not known
+  uint64_t hbm_bytes;
+} at_profile_chip;
+typedef struct at_profile_about {
+  const at_profile_module *modules;
+  const at_profile_chip *chips;
+  uint32_t num_modules, num_chips;
+} at_profile_about;
+
 // Serialised XSpace: a plane "/device:TPU:<id>" for each chip, with the lines
+// "Steps" (one event for each launch, tied to the client's trace by its CALL),
 // "XLA Modules", "XLA Ops", "Transfers", and "SparseCore 0", "SparseCore 1",
-// ... and "Kernel core 0", ..., and "SparseCore recompiles"
-at_status at_profile_xspace(const at_profile *p, at_strbuf *out);
+// ... and "Kernel core 0", ..., and "SparseCore recompiles"; and a plane
+// "/host:metadata" with an HloProto for each program that ran. What `about`
+// does not know is left out; NULL: nothing is known.
+at_status at_profile_xspace(const at_profile *p, const at_profile_about *about,
+                            at_strbuf *out);
 // Chrome's trace event format, for Perfetto.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out);
 

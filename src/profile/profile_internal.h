@@ -12,4 +12,11 @@ struct at_profile {
   int64_t unix_offset_ns;  // Unix time less at_clock_ns
 };
 
+// The line of a kind: its name (one word of it where each core has a line) and
+// its number.
+const char *at_profile_line(uint32_t kind);
+static inline uint64_t at_profile_line_number(uint32_t kind, uint32_t core) {
+  return kind + (uint64_t)core * AT_PROFILE_KINDS;
+}
+
 #endif

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "base/json.h"
+#include "base/protobuf.h"
 #include "profile/profile.h"
 
 static void record(uint32_t chip, uint32_t kind, uint64_t start, uint64_t end,
@@ -66,7 +67,7 @@ static void sessions_record_and_export(void **state) {
   assert_string_equal(e[0].name, "jit_f \"q\"");
   assert_ptr_equal(e[0].detail, e[1].detail);
   at_strbuf x = {0}, t = {0};
-  assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
+  assert_int_equal(at_code_take(at_profile_xspace(p, NULL, &x)), 0);
   at_str plane, line, event;
   assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 2);
   assert_int_equal(count_fields(plane, 3, &line), 2);  // modules, ops
@@ -103,13 +104,112 @@ static void cores_have_lines(void **state) {
   e[3].kind = AT_PROFILE_KERNEL, e[3].core = 1;
   assert_int_equal(at_code_take(at_profile_of(e, 4, &p)), 0);
   at_strbuf x = {0};
-  assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
+  assert_int_equal(at_code_take(at_profile_xspace(p, NULL, &x)), 0);
   at_str plane;
   assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 1);
   assert_int_equal(count_fields(plane, 3, NULL), 4);
   assert_non_null(memmem(x.ptr, x.len, "Kernel core 1", 13));
   assert_non_null(memmem(x.ptr, x.len, "SparseCore 0", 12));
   assert_non_null(memmem(x.ptr, x.len, "SparseCore 1", 12));
+  at_strbuf_free(&x);
+  at_profile_destroy(p);
+}
+
+// The nth field of that number, as bytes.
+static at_bytes part(at_bytes m, uint32_t number, size_t n) {
+  for (at_proto_field f; at_proto_next(&m, &f);)
+    if (f.number == number && n-- == 0) return f.bytes;
+  fail_msg("no field %u", number);
+  return m;
+}
+// The value of an event's stat of that name; the event is of the plane.
+static uint64_t stat_of(at_bytes plane, at_bytes event, uint32_t field,
+                        const char *name) {
+  for (at_proto_field s; at_proto_next(&event, &s);) {
+    if (s.number != field) continue;
+    at_bytes names = plane;
+    for (at_proto_field n; at_proto_next(&names, &n);) {
+      at_bytes about = n.number == 5 ? at_proto_bytes(n.bytes, 2) : n.bytes;
+      if (n.number == 5 && at_str_is(at_proto_str(about, 2), name) &&
+          at_proto_uint(about, 1) == at_proto_uint(s.bytes, 1))
+        return at_proto_uint(s.bytes, 3) + at_proto_uint(s.bytes, 4);
+    }
+  }
+  return UINT64_MAX;
+}
+
+// A launch is a step that consumes the client's call; an op of two kernels is
+// one event, with the costs of the op; what is not known of an op is left out.
+static void programs_are_told(void **state) {
+  at_profile *p;
+  const at_profile_event known = {.start_ns = 1100,
+                                  .end_ns = 1200,
+                                  .kind = AT_PROFILE_OP,
+                                  .launch_id = 5,
+                                  .program = 77,
+                                  .name = "fusion.1 add,multiply"};
+  at_profile_event e[5] = {
+      {.start_ns = 1000,
+       .end_ns = 2000,
+       .kind = AT_PROFILE_MODULE,
+       .launch_id = 5,
+       .program = 77,
+       .name = "jit_f"},
+      known,
+      known,
+      known,
+      {.kind = AT_PROFILE_CALL, .launch_id = 5, .context = 123}};
+  e[2].start_ns = 1210, e[2].end_ns = 1300, e[2].goes_on = true;
+  e[3].start_ns = 1310, e[3].end_ns = 1320, e[3].name = "copy.9";
+  at_profile_op op = {.name = "fusion.1",
+                      .text = "%fusion.1 = f32[] fusion()",
+                      .category = "loop fusion",
+                      .scope = "jit(f)/add:",
+                      .source = "f.py:1",
+                      .flops = 10,
+                      .bytes_read = 3,
+                      .bytes_written = 4};
+  at_profile_module m = {.program = 77,
+                         .name = "jit_f",
+                         .hlo = AT_STR("a module"),
+                         .ops = &op,
+                         .num_ops = 1};
+  at_profile_chip chip = {.kind = "TPU v6 lite", .flops_per_second = 9e14};
+  at_profile_about about = {&m, &chip, 1, 1};
+  assert_int_equal(at_code_take(at_profile_of(e, 5, &p)), 0);
+  at_strbuf x = {0};
+  assert_int_equal(at_code_take(at_profile_xspace(p, &about, &x)), 0);
+  at_bytes space = {(const uint8_t *)x.ptr, x.len};
+  at_bytes plane = part(space, 1, 0), steps = part(plane, 3, 0);
+  assert_true(at_str_is(at_proto_str(steps, 2), "Steps"));
+  at_bytes step = part(steps, 4, 0);
+  assert_int_equal(stat_of(plane, step, 4, "_c"), 123);
+  assert_int_equal(stat_of(plane, step, 4, "_ct"), 14);
+  at_bytes ops = part(plane, 3, 2);
+  assert_true(at_str_is(at_proto_str(ops, 2), "XLA Ops"));
+  assert_int_equal(at_proto_uint(part(ops, 4, 0), 3), 200 * 1000);
+  assert_int_equal(at_proto_uint(part(ops, 4, 1), 3), 10 * 1000);
+  assert_int_equal(
+      count_fields((at_str){(const char *)ops.ptr, ops.len}, 4, NULL), 2);
+  // Metadata: the step's, the module's, the fusion's, the copy's.
+  at_bytes fusion = at_proto_bytes(part(plane, 4, 2), 2);
+  assert_true(at_str_is(at_proto_str(fusion, 2), op.text));
+  assert_true(at_str_is(at_proto_str(fusion, 4), "fusion.1"));
+  assert_int_equal(stat_of(plane, fusion, 5, "program_id"), 77);
+  assert_int_equal(stat_of(plane, fusion, 5, "flops"), 10);
+  assert_int_equal(stat_of(plane, fusion, 5, "bytes_accessed"), 7);
+  at_bytes copy = at_proto_bytes(part(plane, 4, 3), 2);
+  assert_true(at_str_is(at_proto_str(copy, 4), "copy.9"));
+  assert_int_equal(stat_of(plane, copy, 5, "program_id"), 77);
+  assert_int_equal(stat_of(plane, copy, 5, "flops"), UINT64_MAX);
+  at_bytes programs = part(space, 1, 1);
+  assert_true(at_str_is(at_proto_str(programs, 2), "/host:metadata"));
+  assert_non_null(memmem(programs.ptr, programs.len, "jit_f(77)", 9));
+  assert_non_null(memmem(programs.ptr, programs.len, "a module", 8));
+  at_strbuf t = {0};
+  assert_int_equal(at_code_take(at_profile_trace(p, &t)), 0);
+  assert_null(memmem(t.ptr, t.len, "Steps", 5));  // calls are no intervals
+  at_strbuf_free(&t);
   at_strbuf_free(&x);
   at_profile_destroy(p);
 }
@@ -135,6 +235,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sessions_record_and_export),
       cmocka_unit_test(cores_have_lines),
+      cmocka_unit_test(programs_are_told),
       cmocka_unit_test(threads_record_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

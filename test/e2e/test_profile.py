@@ -1,0 +1,311 @@
+"""Profiles: what XProf shows of a GPT step, a Pallas kernel and a loop. The XSpace
+itself is read here, field by field; XProf's own tools only where they are installed."""
+
+import json
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+STEPS = 3
+sys.path.insert(0, str(Path(__file__).parents[2] / "demo"))
+
+
+# ---- Protocol buffers
+def _varint(data, at):
+  value = shift = 0
+  while True:
+    byte = data[at]
+    at += 1
+    value |= (byte & 127) << shift
+    shift += 7
+    if byte < 128:
+      return value, at
+
+
+def fields(data):
+  """Field number -> values, in order: numbers, or bytes of strings and messages."""
+  out, at = {}, 0
+  while at < len(data):
+    key, at = _varint(data, at)
+    if key & 7 == 0:
+      value, at = _varint(data, at)
+    else:
+      size = {1: 8, 5: 4}.get(key & 7)
+      if size is None:
+        assert key & 7 == 2
+        size, at = _varint(data, at)
+      value, at = data[at:at + size], at + size
+      assert len(value) == size
+    out.setdefault(key >> 3, []).append(value)
+  return out
+
+
+def one(message, number, default=0):
+  return message.get(number, [default])[-1]
+
+
+def text(message, number):
+  return one(message, number, b"").decode()
+
+
+def entries(plane, number):
+  return {one(fields(e), 1): fields(one(fields(e), 2, b"")) for e in plane.get(number, [])}
+
+
+def stats(names, raw):
+  out = {}
+  for s in map(fields, raw):
+    kind, value = next((k, v[-1]) for k, v in s.items() if k != 1)
+    if kind == 2:
+      value = struct.unpack("<d", value)[0]
+    elif kind == 5:
+      value = value.decode()
+    out[names[one(s, 1)]] = value
+  return out
+
+
+def read_plane(data):
+  p = fields(data)
+  names = {k: text(v, 2) for k, v in entries(p, 5).items()}
+  metadata = {k: SimpleNamespace(name=text(v, 2), display=text(v, 4), stats=stats(names, v.get(5, [])))
+              for k, v in entries(p, 4).items()}
+  lines = {}
+  for line in map(fields, p.get(3, [])):
+    lines[text(line, 2)] = [
+        SimpleNamespace(about=metadata[one(e, 1)], start=one(line, 3) * 1000 + one(e, 2), ps=one(e, 3),
+                        stats=stats(names, e.get(4, []))) for e in map(fields, line.get(4, []))]
+  return SimpleNamespace(name=text(p, 2), stats=stats(names, p.get(6, [])), metadata=metadata, lines=lines)
+
+
+# ---- The run
+def _kernel(x, o):
+  o[...] = jnp.tanh(x[...]) * 2
+
+
+def _pallas(x):
+  block = pl.BlockSpec((128, 128), lambda i: (i, 0))
+  return pl.pallas_call(_kernel, grid=(4,), in_specs=[block], out_specs=block,
+                        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+                        cost_estimate=pl.CostEstimate(flops=65536, transcendentals=65536, bytes_accessed=524288))(x)
+
+
+def _loop(x):
+  return jax.lax.fori_loop(0, 5, lambda i, y: jnp.sin(y @ x) * 0.5, x)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+  """A traced run: its folder, its planes, and the compiled programs by name."""
+  import gpt
+  from common import adam_init
+  folder = tmp_path_factory.mktemp("trace")
+  params = gpt.init(jax.random.key(0), 64)
+  tokens = np.zeros((4, 65), np.int32)
+  args = (params, adam_init(params), jnp.float32(1), tokens)
+  x = jnp.ones((512, 128))
+  square = jnp.ones((256, 256)) * 0.01
+  programs = {}
+  for name, f, a in ("jit_train_step", gpt.train_step, args), ("jit__pallas", jax.jit(_pallas), (x,)), (
+      "jit__loop", jax.jit(_loop), (square,)):
+    programs[name] = f.lower(*a).compile()
+    jax.block_until_ready(programs[name](*a))
+  with jax.profiler.trace(str(folder)):
+    for i in range(STEPS):
+      with jax.profiler.StepTraceAnnotation("train", step_num=i):
+        jax.block_until_ready(programs["jit_train_step"](*args))
+        jax.block_until_ready(programs["jit__pallas"](x))
+    jax.block_until_ready(programs["jit__loop"](square))
+  (path,) = folder.rglob("*.xplane.pb")
+  planes = [read_plane(p) for p in fields(path.read_bytes())[1]]
+  return SimpleNamespace(path=path, planes=planes, programs=programs,
+                         chip=next(p for p in planes if p.name == "/device:TPU:0"))
+
+
+def module_runs(traced):
+  """Module name -> [(its event, events of its ops)], one for each run."""
+  out = {}
+  for m in traced.chip.lines["XLA Modules"]:
+    inside = [o for o in traced.chip.lines["XLA Ops"]
+              if o.stats["run_id"] == m.stats["run_id"] and m.start <= o.start and o.start + o.ps <= m.start + m.ps]
+    out.setdefault(m.about.name.split("(")[0], []).append((m, inside))
+  return out
+
+
+def hlo_of(traced, name):
+  found = [m for p in traced.planes if p.name == "/host:metadata" for m in p.metadata.values()
+           if m.name.split("(")[0] == name]
+  assert len(found) == 1
+  return fields(found[0].stats["Hlo Proto"])
+
+
+# ---- The planes
+def test_the_plane_says_what_the_chip_is(traced):
+  s = traced.chip.stats
+  assert s["device_type_string"] == jax.devices()[0].device_kind
+  assert s["peak_teraflops_per_second"] > 1 and s["peak_hbm_bw_gigabytes_per_second"] > 1
+  assert s["memory_size"] >= jax.devices()[0].memory_stats()["bytes_limit"]
+
+
+def test_steps_are_tied_to_the_calls_inside_their_annotations(traced):
+  (host,) = [p for p in traced.planes if p.name == "/host:CPU"]
+  producers = {}
+  for events in host.lines.values():
+    for mark in (e for e in events if e.about.name == "train"):
+      for e in events:
+        if "_p" in e.stats and mark.start <= e.start <= mark.start + mark.ps:
+          producers[e.stats["_pt"], e.stats["_p"]] = mark.stats["step_num"]
+  steps = [producers.get((e.stats.get("_ct"), e.stats.get("_c"))) for e in traced.chip.lines["Steps"]]
+  # One launch of each program in a step, and the loop outside of all of them.
+  assert steps == [i for i in range(STEPS) for _ in range(2)] + [None]
+
+
+@pytest.mark.parametrize("name", ["jit_train_step", "jit__pallas", "jit__loop"])
+def test_every_op_is_an_instruction_with_its_costs(traced, name):
+  runs = module_runs(traced)[name]
+  assert len(runs) == (1 if name == "jit__loop" else STEPS)
+  module = fields(one(hlo_of(traced, name), 1))
+  names = [text(fields(i), 1) for c in module[3] for i in fields(c)[2]]
+  assert len(names) == len(set(names))
+  program = int(runs[0][0].about.name.split("(")[1][:-1])
+  symbols = {}
+  for _, ops in runs:
+    assert ops
+    for op in ops:
+      assert op.about.display in names
+      assert op.about.name.startswith(f"%{op.about.display} = ")
+      s = op.about.stats
+      assert s["program_id"] == program and s["hlo_category"]
+      assert s["flops"] >= 0 and s["bytes_accessed"] > 0
+      parts = [fields(m) for m in fields(s["memory_access_breakdown"])[1]]
+      assert sum(one(m, 3) for m in parts) == s["bytes_accessed"] and {one(m, 2) for m in parts} == {1}
+      symbols.setdefault(s["symbol_id"], op.about.display)
+  assert 0 not in symbols and len(set(symbols.values())) == len(symbols)
+
+
+@pytest.mark.parametrize("name", ["jit_train_step", "jit__pallas"])
+def test_costs_add_up_to_the_cost_analysis(traced, name):
+  cost = traced.programs[name].cost_analysis()
+  for _, ops in module_runs(traced)[name]:
+    # Copies that the memory plan makes are no part of the analysis.
+    asked = [o.about.stats for o in ops if not o.about.display.startswith("copy.")]
+    # PJRT's properties are 32-bit floats.
+    assert np.float32(sum(s["flops"] for s in asked)) == cost["flops"]
+    assert np.float32(sum(s["bytes_accessed"] for s in asked)) == cost["bytes accessed"]
+
+
+def test_a_loop_s_ops_count_each_turn(traced):
+  ((_, ops),) = module_runs(traced)["jit__loop"]
+  assert sum(o.about.stats["flops"] for o in ops) >= 5 * 2 * 256**3
+
+
+def test_ops_follow_each_other_and_fill_their_module(traced):
+  shares = []
+  for m, ops in module_runs(traced)["jit_train_step"]:
+    for a, b in zip(ops, ops[1:]):
+      assert a.start + a.ps <= b.start
+    shares.append(sum(o.ps for o in ops) / m.ps)
+  assert 0.99 < max(shares) <= 1
+
+
+@pytest.mark.parametrize("name", ["jit_train_step", "jit__pallas", "jit__loop"])
+def test_buffers_add_up_to_the_memory_analysis(traced, name):
+  memory = traced.programs[name].memory_analysis()
+  hlo = hlo_of(traced, name)
+  instructions = {one(fields(i), 35) for c in fields(one(hlo, 1))[3] for i in fields(c)[2]}
+  b = fields(one(hlo, 3))
+  sizes = {}
+  for l in map(fields, b[1]):
+    assert one(fields(one(l, 3)), 4) in instructions
+    sizes[one(l, 1)] = one(l, 2)
+  params = outputs = temps = 0
+  for a in map(fields, b[3]):
+    if one(a, 5):
+      params += one(a, 2)
+    elif one(a, 7):
+      outputs += one(a, 2)
+    else:
+      temps += one(a, 2)
+      for x in map(fields, a[9]):
+        assert one(x, 2) + one(x, 3) <= one(a, 2) and one(x, 3) == sizes[one(x, 1)]
+  assert params == memory.argument_size_in_bytes
+  assert outputs == memory.output_size_in_bytes - memory.alias_size_in_bytes
+  assert temps == memory.temp_size_in_bytes
+  now = peak = 0
+  for e in map(fields, fields(one(b, 4, b"")).get(1, [])):
+    now += sizes[one(e, 2)] * (-1 if one(e, 1) else 1)
+    peak = max(peak, now)
+    assert now >= 0
+  assert peak == temps
+
+
+# ---- XProf
+@pytest.fixture
+def tool(traced):
+  convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed (pip install xprof)")
+  # Writes the programs beside the trace, as opening it in XProf does.
+  assert {"overview_page", "op_profile", "hlo_stats", "roofline_model", "memory_viewer",
+          "graph_viewer"} <= set(convert.xspace_to_tool_names([str(traced.path)]))
+
+  def run(name, **params):
+    data, _ = convert.xspace_to_tool_data([str(traced.path)], name, {"use_saved_result": False, **params})
+    return data.decode() if isinstance(data, bytes) else data
+  return run
+
+
+def rows(table):
+  ids = [c["id"] for c in table["cols"]]
+  return [dict(zip(ids, (c and c.get("v") for c in r["c"]))) for r in table["rows"]]
+
+
+def test_xprof_overview_has_the_steps(tool):
+  tables = [t for t in json.loads(tool("overview_page")) if t.get("cols") and t["cols"][0]["id"] == "stepnum"]
+  assert [len(t["rows"]) for t in tables] == [STEPS]
+
+
+@pytest.mark.parametrize("name", ["hlo_stats", "roofline_model"])
+def test_xprof_lists_every_op(traced, tool, name):
+  data = json.loads(tool(name))
+  found = rows(data if name == "hlo_stats" else data[0])
+  op = "hlo_op_name" if name == "hlo_stats" else "operation"
+  total = [r for r in found if r.get("step", "Total") == "Total" and r[op] not in ("Program", "IDLE")]
+  ran, times = {}, {}
+  for e in traced.chip.lines["XLA Ops"]:
+    key = str(e.about.stats["program_id"]), e.about.display
+    ran[key] = ran.get(key, 0) + 1
+    times[key] = times.get(key, 0) + e.ps / 1e6
+  module = "program_id" if name == "hlo_stats" else "hlo_module_id"
+  assert {(str(r[module]), r[op]): r["occurrences"] for r in total} == ran
+  for r in total:
+    assert r["total_self_time"] == pytest.approx(times[str(r[module]), r[op]], rel=1e-6)
+  flops = {(str(e.about.stats["program_id"]), e.about.display): e.about.stats["flops"] for e in
+           traced.chip.lines["XLA Ops"]}
+  if name == "roofline_model":
+    for r in total:  # GFLOP/s
+      key = str(r[module]), r[op]
+      assert r["measured_flop_rate"] * times[key] * 1e3 == pytest.approx(flops[key] * ran[key], rel=1e-6)
+
+
+def test_xprof_op_profile_has_the_flops(traced, tool):
+  programs = json.loads(tool("op_profile"))["byProgram"]["children"]
+  (train,) = [p for p in programs if p["name"].startswith("jit_train_step")]
+  want = traced.programs["jit_train_step"].cost_analysis()["flops"] * STEPS
+  assert train["metrics"]["rawFlops"] == pytest.approx(want, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["jit_train_step", "jit__pallas", "jit__loop"])
+def test_xprof_memory_viewer_and_graph_viewer(traced, tool, name):
+  event, ops = module_runs(traced)[name][0]
+  data = json.loads(tool("memory_viewer", module_name=event.about.name))
+  peak = traced.programs[name].memory_analysis().peak_memory_in_bytes
+  assert data["peakHeapMib"] == pytest.approx(peak / 2**20, abs=1e-6)
+  node = ops[0].about.display
+  graph = tool("graph_viewer", graph_viewer_options={"module_name": event.about.name, "node_name": node,
+                                                     "graph_width": 2, "type": "graph", "format": "dot"})
+  assert graph.startswith("digraph") and node in graph
