@@ -82,14 +82,24 @@ static bool moves(const at_node *n) {
 static bool is_elementwise(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
 }
-static bool fuses(const at_node *n) {
-  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
-}
-
 static int64_t elements(const at_node *n) {
   return n->num_results && at_type_is_static(&n->types[0])
              ? at_type_elements(&n->types[0])
              : 0;
+}
+
+// A few elements among equal ones, as the gradient of taking one of each row:
+// a comparison of indices in the kernel that reads it.
+static bool is_sparse(const at_node *n) {
+  if (n->op != AT_OP_SCATTER || n->num_operands != 3) return false;
+  const at_node *into = at_est_behind(n->operands[0]).node;
+  bool equal =
+      into->op == AT_OP_CONSTANT || (into->op == AT_OP_BROADCAST_IN_DIM &&
+                                     elements(into->operands[0].node) == 1);
+  return equal && elements(n->operands[2].node) <= elements(n) / 64;
+}
+static bool fuses(const at_node *n) {
+  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
 }
 
 // A broadcast that makes more of what a kernel computed: compute first, then
@@ -166,7 +176,8 @@ static void find_sources(cutter *k, at_node *n, info *i) {
   for (uint32_t o = 0; o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
     const info *p = info_of(k, from);
-    if (p && fuses(from) && !is_given(from) && !expands(from)) {
+    if (p && (is_sparse(from) || expands(from))) continue;
+    if (p && fuses(from) && !is_given(from)) {
       for (uint32_t s = 0; s < p->num_sources; s++)
         if (2 * elements(p->sources[s]) > elements(n))
           add_source(i, p->sources[s]);
@@ -178,7 +189,7 @@ static void find_sources(cutter *k, at_node *n, info *i) {
 
 static void decide(cutter *k, at_node *n, info *i) {
   if (k->stored) find_sources(k, n, i);
-  if (!fuses(n)) i->kept = true;
+  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
   i->costly = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
   i->copied = 1;
   for (uint32_t o = 0; o < n->num_operands; o++) {
@@ -214,7 +225,8 @@ static void flow(cutter *k, at_node *n, info *i) {
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
-    if (!fuses(i->users.ptr[u]) && !is_product(i->users.ptr[u]) &&
+    bool sparse = k->stored && is_sparse(i->users.ptr[u]);
+    if (!fuses(i->users.ptr[u]) && !sparse && !is_product(i->users.ptr[u]) &&
         !is_reduce(i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
@@ -223,7 +235,7 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
-  if (is_given(n) || !fuses(n) || i->kept) return;
+  if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
   bool again = k->stored ? i->num_sources < 2 : !i->costly;
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
