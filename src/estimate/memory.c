@@ -9,9 +9,8 @@
 #include "estimate/estimate_internal.h"
 
 enum { kBuffersShown = 20 };
-// A value stays in VMEM while that takes at most so many times as long as
-// moving it to HBM; kernels leave this share of VMEM to values.
-static const double kPatience = 12, kVmemShare = .875;
+// Kernels leave this share of VMEM to values.
+static const double kVmemShare = .875;
 
 typedef struct live {
   at_value value;
@@ -28,8 +27,25 @@ typedef struct live {
 
 typedef AT_VEC(uint32_t) indices;
 
+typedef struct use {
+  const at_node *user;  // NULL: a result of `of`
+  const at_comp *of;
+  uint32_t index;  // of the operand or result
+} use;
+typedef AT_VEC(use) use_list;
+
+typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
+
+// Of a whole module: who uses a value, and which are stored in half.
+typedef struct uses {
+  at_arena *arena;
+  at_map of;      // value (at_est_key) -> use_list
+  at_map narrow;  // value -> narrowness
+} uses;
+
 typedef struct lives {
   const at_comp *comp;
+  uses *uses;  // NULL: nothing is narrowed
   at_est_groups groups;
   const at_target *target;
   bool tpu;
@@ -55,6 +71,91 @@ uint64_t at_est_padded(const at_target *t, const at_type *type) {
 
 static uint64_t on_device(const lives *l, at_value v) {
   return at_cost_on_host(v) ? 0 : at_est_padded(l->target, at_value_type(v));
+}
+
+// ---- Which values are stored as bf16
+// Products at default precision round f32 operands: what only they read is
+// rounded when it is written, also on its way through loops.
+
+static at_status note_use(uses *u, at_value v, use how) {
+  void **place;
+  AT_TRY_ALLOC(place, at_map_put_ptr(&u->of, at_est_key(v)));
+  if (!*place) AT_TRY_ALLOC(*place, at_new(u->arena, use_list, 1));
+  use_list *list = *place;
+  return at_vec_push(u->arena, list, how) ? AT_OK : AT_NO_MEMORY("uses");
+}
+
+static at_status note_uses(uses *u, const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t o = 0; o < n->num_operands; o++)
+      AT_TRY(note_use(u, n->operands[o], (use){n, c, o}));
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(note_uses(u, n->regions[r]));
+  }
+  for (uint32_t r = 0; r < c->num_results; r++)
+    AT_TRY(note_use(u, c->results[r], (use){NULL, c, r}));
+  return AT_OK;
+}
+
+static at_status only_products(uses *u, at_value v, bool *out);
+
+static at_status use_is_narrow(uses *u, use how, bool *out) {
+  const at_node *n = how.user;
+  const at_node *loop = n ? n : how.of->owner;
+  *out = false;
+  if (!n && !(loop && loop->op == AT_OP_WHILE && how.of == loop->regions[1]))
+    return AT_OK;
+  switch (loop->op) {
+    case AT_OP_DOT_GENERAL:
+    case AT_OP_CONVOLUTION: {
+      at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
+      *out = true;
+      for (uint32_t i = 0; i < p.rank; i++) *out &= !p.ptr[i];
+      return AT_OK;
+    }
+    case AT_OP_WHILE:
+      AT_TRY(only_products(u, (at_value){(at_node *)loop, how.index}, out));
+      for (uint32_t r = 0; r < 2 && *out; r++)
+        AT_TRY(only_products(
+            u, (at_value){loop->regions[r]->params[how.index], 0}, out));
+      return AT_OK;
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+    case AT_OP_DYNAMIC_SLICE:
+      if (how.index > (loop->op == AT_OP_DYNAMIC_UPDATE_SLICE)) return AT_OK;
+      return only_products(u, (at_value){(at_node *)n, 0}, out);
+    case AT_OP_RESHAPE:
+    case AT_OP_TRANSPOSE:
+    case AT_OP_SLICE:
+    case AT_OP_BROADCAST_IN_DIM:
+      return only_products(u, (at_value){(at_node *)n, 0}, out);
+    default:
+      return AT_OK;
+  }
+}
+
+static at_status only_products(uses *u, at_value v, bool *out) {
+  void **place, **known;
+  AT_TRY_ALLOC(place, at_map_put_ptr(&u->narrow, at_est_key(v)));
+  *out = (uintptr_t)*place != WIDE;
+  if (*place) return AT_OK;
+  *place = (void *)(uintptr_t)ASKED;
+  known = at_map_find_ptr(&u->of, at_est_key(v));
+  const use_list *list = known ? *known : NULL;
+  for (size_t i = 0; list && i < list->len && *out; i++)
+    AT_TRY(use_is_narrow(u, list->ptr[i], out));
+  AT_TRY_ALLOC(place, at_map_put_ptr(&u->narrow, at_est_key(v)));
+  *place = (void *)(uintptr_t)(*out ? NARROW : WIDE);
+  return AT_OK;
+}
+
+static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
+  const at_type *t = at_value_type(v);
+  bool narrow = false;
+  *out = on_device(l, v);
+  if (!l->uses || t->dtype != AT_F32 || !t->rank) return AT_OK;
+  AT_TRY(only_products(l->uses, v, &narrow));
+  if (narrow) *out /= 2;
+  return AT_OK;
 }
 
 static at_status add(lives *l, live x) {
@@ -169,7 +270,9 @@ static at_status collect(lives *l) {
     const at_est_group *g = l->groups.list[k];
     for (size_t w = 0; w < g->writes.len; w++) {
       at_value v = g->writes.ptr[w];
-      AT_TRY(add(l, (live){.value = v, .bytes = on_device(l, v), .writer = k}));
+      live x = {.value = v, .writer = k};
+      AT_TRY(stored_bytes(l, v, &x.bytes));
+      AT_TRY(add(l, x));
     }
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -335,7 +438,7 @@ static void reuse_state(lives *l) {
 // ---- What stays in VMEM
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         at_arena *a, lives *out, uint64_t *temps,
+                         uses *u, at_arena *a, lives *out, uint64_t *temps,
                          uint32_t *when);
 
 static double seconds_of(const lives *l, uint32_t k) {
@@ -375,7 +478,7 @@ static at_status place_in_vmem(lives *l) {
     wish w = {x, 0};
     for (uint32_t s = x->born + 1; s < x->dies && s < count; s++)
       w.gap += l->seconds[s];
-    if (w.gap <= kPatience * (double)x->bytes / l->rate) list[wishes++] = w;
+    list[wishes++] = w;
   }
   if (wishes) qsort(list, wishes, sizeof *list, by_gap);
   for (uint32_t i = 0; i < wishes; i++) {
@@ -398,8 +501,8 @@ static at_status inside(const lives *l, uint32_t step, uint64_t *out) {
     lives inner;
     uint64_t temps;
     uint32_t when;
-    AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[step], l->arena,
-                   &inner, &temps, &when));
+    AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[step], l->uses,
+                   l->arena, &inner, &temps, &when));
     *out = AT_MAX(*out, temps);
   }
   return AT_OK;
@@ -430,9 +533,10 @@ static at_status most_of(const lives *l, uint64_t *temps, uint32_t *when) {
 }
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         at_arena *a, lives *l, uint64_t *temps,
+                         uses *u, at_arena *a, lives *l, uint64_t *temps,
                          uint32_t *when) {
-  *l = (lives){.comp = c, .target = t, .arena = a, .of = at_map_in(a)};
+  *l = (lives){
+      .comp = c, .uses = u, .target = t, .arena = a, .of = at_map_in(a)};
   l->tpu = !strcmp(t->machine->platform, "tpu");
   l->vmem = vmem;
   double devices = AT_MAX(1u, t->devices_per_chip);
@@ -526,7 +630,10 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   double vmem = kVmemShare *
                 at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
-  AT_TRY(measure(c, t, vmem, a, &l, &e->temp_bytes, &when));
+  uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
+  bool tpu = !strcmp(t->machine->platform, "tpu");
+  if (tpu) AT_TRY(note_uses(&u, c));
+  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, &l, &e->temp_bytes, &when));
   sum_interface(e, &l);
   e->peak_bytes =
       e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
