@@ -153,6 +153,7 @@ static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   bool narrow = false;
   *out = on_device(l, v);
   if (!l->uses || t->dtype != AT_F32 || !t->rank) return AT_OK;
+  if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
   AT_TRY(only_products(l->uses, v, &narrow));
   if (narrow) *out /= 2;
   return AT_OK;
