@@ -63,7 +63,7 @@ typedef struct at_estimate_buffer {
   const char *type;    // "bf16[8,512,1024]"
   const char *source;  // "train.py:33", or ""
   uint64_t bytes;      // in the target's layout
-  bool argument;
+  bool argument, result;
 } at_estimate_buffer;
 
 typedef struct at_estimate {
@@ -83,7 +83,9 @@ typedef struct at_estimate {
   double hbm_rate;    // bytes per second of one device; 0: not known
   double mfu;         // flops / (seconds * peak_flops); 0: not known
   // In HBM; what stays in VMEM is not counted.
-  uint64_t argument_bytes, output_bytes, temp_bytes, peak_bytes;
+  // peak: arguments + results - alias + temporaries; alias: what donated
+  // arguments give to results.
+  uint64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes;
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first
   uint32_t num_buffers;

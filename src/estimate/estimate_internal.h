@@ -34,6 +34,9 @@ typedef struct at_est_groups {
 // FUSION nodes are kernels already).
 at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
                              at_est_groups *out);
+// The same for a TPU's memory: by which values are stored between kernels.
+at_status at_est_group_stored(const at_comp *c, at_arena *a,
+                              at_est_groups *out);
 // Stands for one value of a node in maps by pointer.
 static inline const void *at_est_key(at_value v) { return at_value_type(v); }
 // The value behind reshapes and other renamings.
@@ -77,11 +80,10 @@ double at_est_distance(void *user, at_value v, double bytes, bool write);
 
 // ---- Walk, timeline and memory (run.c, memory.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
-// Peak, arguments, results and the largest buffers of *e. `vmem`: values
-// (at_est_key) that stay in VMEM, and so take no HBM.
-at_status at_est_memory(at_estimate *e, const at_comp *c,
-                        const at_est_groups *g, const at_target *t,
-                        const at_map *vmem, at_arena *a);
+// Arguments, results, temporaries, peak and the largest buffers of *e: of the
+// entry computation c on one device of t.
+at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
+                        at_arena *a);
 const char *at_est_source(at_arena *a, const at_loc *loc);
 const char *at_est_type(at_arena *a, const at_type *t);
 

@@ -7,18 +7,25 @@
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
 
+enum { kSources = 3 };
+
 typedef struct info {
   AT_VEC(at_node *) users;  // behind renamings
-  bool kept;                // its value is written by some kernel
-  bool costly;              // a transcendental is computed for it
-  uint32_t copied;          // nodes that its fusion computes
-  at_node *sink;  // the only kept node that it flows into; NULL: several
+  // Arrays about as large as it that its fusion reads; the last: so many or
+  // more.
+  const at_node *sources[kSources];
+  uint32_t num_sources;
+  bool kept;        // its value is written by some kernel
+  bool costly;      // a transcendental is computed for it
+  uint32_t copied;  // nodes that its fusion computes
+  at_node *sink;    // the only kept node that it flows into; NULL: several
   uint32_t order;
   at_est_group *group;  // of a kept value
 } info;
 
 typedef struct cutter {
   at_arena *arena;
+  bool stored;  // which values are stored counts, not what a kernel costs
   const at_comp *comp;
   at_map infos;  // node -> info
   AT_VEC(at_node *) nodes;
@@ -75,14 +82,24 @@ static bool moves(const at_node *n) {
 static bool is_elementwise(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
 }
-static bool fuses(const at_node *n) {
-  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
-}
-
 static int64_t elements(const at_node *n) {
   return n->num_results && at_type_is_static(&n->types[0])
              ? at_type_elements(&n->types[0])
              : 0;
+}
+
+// A few elements among equal ones, as the gradient of taking one of each row:
+// a comparison of indices in the kernel that reads it.
+static bool is_sparse(const at_node *n) {
+  if (n->op != AT_OP_SCATTER || n->num_operands != 3) return false;
+  const at_node *into = at_est_behind(n->operands[0]).node;
+  bool equal =
+      into->op == AT_OP_CONSTANT || (into->op == AT_OP_BROADCAST_IN_DIM &&
+                                     elements(into->operands[0].node) == 1);
+  return equal && elements(n->operands[2].node) <= elements(n) / 64;
+}
+static bool fuses(const at_node *n) {
+  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
 }
 
 // A broadcast that makes more of what a kernel computed: compute first, then
@@ -147,8 +164,32 @@ static bool is_layout(const cutter *k, const at_node *n) {
          !is_given(at_est_behind(n->operands[0]).node) && !info_of(k, n)->kept;
 }
 
+static void add_source(info *i, const at_node *n) {
+  for (uint32_t s = 0; s < i->num_sources; s++)
+    if (i->sources[s] == n) return;
+  if (i->num_sources < kSources) i->sources[i->num_sources++] = n;
+}
+
+// What is computed from one array is computed again in each kernel that needs
+// it; what takes several to compute is stored.
+static void find_sources(cutter *k, at_node *n, info *i) {
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    const at_node *from = at_est_behind(n->operands[o]).node;
+    const info *p = info_of(k, from);
+    if (p && (is_sparse(from) || expands(from))) continue;
+    if (p && fuses(from) && !is_given(from)) {
+      for (uint32_t s = 0; s < p->num_sources; s++)
+        if (2 * elements(p->sources[s]) > elements(n))
+          add_source(i, p->sources[s]);
+    } else if (from->op != AT_OP_CONSTANT && 2 * elements(from) > elements(n)) {
+      add_source(i, from);
+    }
+  }
+}
+
 static void decide(cutter *k, at_node *n, info *i) {
-  if (!fuses(n)) i->kept = true;
+  if (k->stored) find_sources(k, n, i);
+  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
   i->costly = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
   i->copied = 1;
   for (uint32_t o = 0; o < n->num_operands; o++) {
@@ -184,7 +225,8 @@ static void flow(cutter *k, at_node *n, info *i) {
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
-    if (!fuses(i->users.ptr[u]) && !is_product(i->users.ptr[u]) &&
+    bool sparse = k->stored && is_sparse(i->users.ptr[u]);
+    if (!fuses(i->users.ptr[u]) && !sparse && !is_product(i->users.ptr[u]) &&
         !is_reduce(i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
@@ -193,9 +235,10 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
-  if (is_given(n) || !fuses(n) || i->kept) return;
+  if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
-  if (several && (i->costly || i->copied > kMaxCopied)) i->kept = true;
+  bool again = k->stored ? i->num_sources < 2 : !i->costly;
+  if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (expanded && computes && elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
 }
@@ -427,10 +470,10 @@ static at_status finish(cutter *k, at_est_groups *out) {
   return AT_OK;
 }
 
-at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
-                             at_est_groups *out) {
+static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
+                     at_est_groups *out) {
   *out = (at_est_groups){0};
-  cutter k = {.arena = a, .comp = c, .infos = at_map_in(a)};
+  cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .stored = stored};
   AT_TRY(collect(&k));
   for (size_t n = 0; n < k.nodes.len; n++)
     decide(&k, k.nodes.ptr[n], info_of(&k, k.nodes.ptr[n]));
@@ -447,4 +490,14 @@ at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
     for (size_t x = 0; x < k.groups.len; x++)
       AT_TRY(read_group(&k, k.groups.ptr[x]));
   return finish(&k, out);
+}
+
+at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
+                             at_est_groups *out) {
+  return cut(c, fuse, false, a, out);
+}
+
+at_status at_est_group_stored(const at_comp *c, at_arena *a,
+                              at_est_groups *out) {
+  return cut(c, true, true, a, out);
 }

@@ -746,8 +746,7 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
-  if (!level && !w->is_tpu)
-    AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
+  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, w->arena));
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
@@ -764,8 +763,6 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < q.count; i++) AT_TRY(link(w, &g, &q, i, &index));
   *out = run_timeline(w, &q);
   expose(w, &q, out->exposed, count);
-  if (!level && w->is_tpu)
-    AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
   return AT_OK;
 }
 
