@@ -80,7 +80,8 @@ static bool put_in(residency *r, at_map *m, at_value v) {
 static double tiled(at_value v) {
   const at_type *t = at_value_type(v);
   if (!at_type_is_static(t)) return 0;
-  return at_tpu_tiles(at_type_dims(t)) * at_tpu_tile_bytes(t->dtype);
+  return at_tpu_compact_tiles(at_type_dims(t), NULL) *
+         at_tpu_tile_bytes(t->dtype);
 }
 
 // A parameter is prefetched while earlier kernels run, where there was time and
@@ -495,7 +496,7 @@ static at_status push_copy(walk *w, at_value v, const at_est_group *g,
                            uint32_t level, item *it) {
   const at_type *t = at_value_type(v);
   at_tpu_kernel k = {.kind = AT_TPU_COPY, .operand_bytes = 4, .repeat = 1};
-  k.tiles = k.out_tiles = at_tpu_tiles(at_type_dims(t));
+  k.tiles = k.out_tiles = at_tpu_compact_tiles(at_type_dims(t), NULL);
   double bytes = tiled(v);
   *(from_vmem ? &k.vmem_in : &k.hbm_in) = bytes;
   if (!to_vmem) k.hbm_out = bytes;
