@@ -464,7 +464,7 @@ static at_status join_results(cutter *k, at_est_group *g) {
     at_est_group *from = i ? i->group : NULL;
     if (!from || from == g || from->root != n || !is_result(k, n)) continue;
     if (from->product || from->reduces > 0 || !is_elementwise(n)) continue;
-    if (elements(n) != elements(g->root) || 
+    if (elements(n) != elements(g->root) ||
         !can_wait(k, from, (at_est_group *[]){from, g}, 2))
       continue;
     give(k, from, g);
