@@ -251,8 +251,10 @@ def elements(result):
     return max(sizes)
 
 
-def kernels_of(text):
-    """[[opcode, cycles or None, turns, result], ...] of a compiled module's text."""
+def kernels_of(text, loop_turns):
+    """[[opcode, cycles or None, turns, result], ...] of a compiled module's text.
+
+    loop_turns: of loops whose turns the text does not say."""
     bodies, name, entry = {}, None, None
     for line in text.splitlines():
         head = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{$", line)
@@ -271,7 +273,8 @@ def kernels_of(text):
             called = re.search(r"(?:body|to_apply)=%?([\w.\-]+)", line)
             if m[2] in ("while", "call"):
                 known = re.search(r'known_trip_count":\{"n":"(\d+)"', line)
-                walk(called[1], turns * int(known[1]) if known else turns)
+                walk(called[1], turns * (int(known[1]) if known else
+                                         loop_turns if m[2] == "while" else 1))
                 continue
             cycles = re.search(r'"estimated_cycles":"(-?\d+)"', line)
             target = re.search(r'custom_call_target="([^"]*)"', line)
@@ -297,6 +300,7 @@ def read_rows():
 
 
 def collect(options):
+    os.environ.pop("TPU_LIBRARY_PATH", None)    # libtpu is asked, not this project
     os.environ.update(TPU_SKIP_MDS_QUERY="1", JAX_PLATFORMS="cpu", TPU_WORKER_ID="0",
                       ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_WORKER_HOSTNAMES="localhost",
                       TPU_ACCELERATOR_TYPE=KINDS[options.chip])
@@ -313,7 +317,7 @@ def collect(options):
         specs = [jax.ShapeDtypeStruct(s, t, sharding=where) for s, t in args]
         lowered = jax.jit(f).lower(*specs)
         try:
-            kernels = kernels_of(lowered.compile().as_text())
+            kernels = kernels_of(lowered.compile().as_text(), args[1][0][0] if name == "loop" else 1)
         except jax.errors.JaxRuntimeError as e:
             print(options.chip, seed, name, str(e)[:200], flush=True)
             continue

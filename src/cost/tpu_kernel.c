@@ -129,7 +129,7 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
     traffic += k->vmem_in / c->hbm_rate;
   traffic += x->relay * k->relaid / c->cores;
   double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
-  traffic += again * k->row_tiles / c->cores;
+  traffic += again * m.tile * k->row_tiles;
   double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
   double latency = m.steps * m.latency;
   return (at_tpu_cycles){.total = latency + fmax(traffic, m.work) + tail,
