@@ -325,6 +325,24 @@ static at_status read_group(cutter *k, at_est_group *g) {
 
 // ---- Reductions join the kernel that writes what they reduce
 
+static bool reduces_rows(const at_node *n) {
+  at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  uint32_t rank = at_value_type(n->operands[0])->rank;
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == (int64_t)rank - 1) return true;
+  return false;
+}
+
+// Scores whose heads lie outside of the sequence have rows along the lanes; the
+// others are laid out for the products around them, and a sum over their rows
+// is a kernel of its own.
+static bool has_rows(const at_node *product) {
+  at_dims b = at_node_ints(product, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  for (uint32_t i = 0; i < b.rank; i++)
+    if (b.ptr[i] != (int64_t)i) return false;
+  return true;
+}
+
 // May group `g` (whose root comes earlier) also compute the kept node `n`?
 static bool can_join(cutter *k, const at_est_group *from,
                      const at_est_group *g) {
@@ -340,6 +358,7 @@ static bool can_join(cutter *k, const at_est_group *from,
 
 static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
   int64_t size = elements(from->root->operands[0].node);
+  if (!is_reduce(from->root)) size = elements(from->root);
   at_est_group *best = NULL;
   for (size_t i = 0; i < from->reads.len; i++) {
     at_node *n = from->reads.ptr[i].value.node;
@@ -478,9 +497,12 @@ static at_status join(cutter *k) {
     at_est_group *from = i->group;
     if (!from || from->root != p || from->product) continue;
     bool reduce = p->op == AT_OP_REDUCE && p->num_results == 1;
-    if (!reduce) continue;
+    bool follows = is_elementwise(p) && i->costly;  // softmax after its scores
+    if (!reduce && !follows) continue;
     at_est_group *g = writer_to_join(k, from);
-    if (!g) continue;
+    if (!g || (follows && !g->by_rows)) continue;
+    if (reduce && g->product && reduces_rows(p) && has_rows(g->product))
+      g->by_rows = true;
     i->group = g;
     from->root = NULL;
     AT_TRY(read_group(k, g));

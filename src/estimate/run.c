@@ -530,6 +530,7 @@ static bool is_kept_parameter(const walk *w, const residency *r, at_value v) {
 // How a convolution sees an image: its batch, pixels and channels, and whether
 // the kernel has more than one tap. A batch lies along the sublanes; one that
 // does not fill them is filled with parts of the images.
+enum { kWhole = 14 };  // images of this width are not cut into parts
 typedef struct image {
   double batch, pixels, channels, width;
   bool taps, split;
@@ -548,7 +549,7 @@ static image image_of(const at_node *conv, const at_type *t, at_attr_id batch,
     m.pixels *= m.width;
   }
   for (uint32_t i = 0; i < ks.rank; i++) m.taps |= kernel->dims[ks.ptr[i]] > 1;
-  m.split = m.batch < 8 && s.rank == 2;
+  m.split = m.batch < 8 && s.rank == 2 && m.width > kWhole;
   return m;
 }
 
@@ -592,9 +593,7 @@ static at_status image_after(walk *w, at_est_group *g, residency *r,
                      AT_ATTR_OUTPUT_FEATURE_DIMENSION,
                      AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS);
   copying p = copy_of(v, tiled(v) <= r->capacity - r->used, false);
-  if (m.split)
-    return push_copies(w, &p, m.taps && m.channels >= 8 ? 3 : 2, g, count,
-                       level, it);
+  if (m.split) return push_copies(w, &p, m.taps ? 3 : 2, g, count, level, it);
   // Rows that fill the sublanes are the layout that results have.
   if (fmod(m.width, 8) > 0) return AT_OK;
   return push_copy(w, &p, g, count, level, it);
