@@ -26,6 +26,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"f64": 8, "s64": 8, "u64": 8, "c64": 8, "f32": 4, "s32": 4, "u32": 4,
          "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s8": 1, "u8": 1, "pred": 1}
 LANES, SUBLANES = 128, 8
+MODEL = os.path.join(ROOT, "data", "tpu", "kernel_model.json")
+VECTORS = os.path.join(ROOT, "data", "tpu", "kernel_vectors.json")
 TILE = 4 * LANES * SUBLANES          # bytes of one vector register
 # Coefficients: start, bounds, what it is. All are free of a chip's speed: times are
 # in microseconds, traffic in units of the chip's HBM rate, compute in cycles of a unit.
@@ -210,7 +212,8 @@ def cycles(f, chip, c):
     elif f["kind"] == "copy" and f["hbm_in"] + f["hbm_out"] == 0:
         traffic += f["vmem_in"] / chip.rate
     tail = (c["tile"] * f["tiles"] / chip.cores + vector) / steps
-    return steps * latency + max(traffic, vector) + tail
+    work = c["tile_work"] * f["ops"] * f["tiles"] / chip.cores
+    return steps * latency + max(traffic, work) + tail
 
 
 def matmul_cycles(f, chip, c, latency, steps, tile, vector):
@@ -263,12 +266,18 @@ def read_samples(path, chips):
     return samples
 
 
+def read_model():
+    rows = json.load(open(MODEL))["coefficients"]
+    return {n: r["value"] for n, r in rows.items()}
+
+
 def predict(samples, chips, c):
     return np.array([cycles(s.features, chips[s.chip], c) for s in samples])
 
 
 def fit(samples, chips, start=None):
     """Least squares of the logarithm, soft on outliers, with a pull to the start."""
+    fixed = read_model()
     names = list(COEFFICIENTS)
     spec = [COEFFICIENTS[n] for n in names]
     lo, hi = np.array([s[1] for s in spec], float), np.array([s[2] for s in spec], float)
@@ -277,14 +286,14 @@ def fit(samples, chips, start=None):
     given = np.log([s.given for s in used])
 
     def residuals(x):
-        c = dict(zip(names, x * (hi - lo) + lo))
+        c = dict(fixed, **dict(zip(names, x * (hi - lo) + lo)))
         r = np.log(np.maximum(predict(used, chips, c), 1)) - given
         return np.concatenate([r, .02 * (x - (prior - lo) / (hi - lo))])
     x0 = (prior - lo) / (hi - lo) if start is None else \
         (np.array([start[n] for n in names]) - lo) / (hi - lo)
     best = optimize.least_squares(residuals, np.clip(x0, 1e-3, 1 - 1e-3), bounds=(0, 1),
                                   loss="soft_l1", f_scale=.05, diff_step=1e-3, max_nfev=40)
-    return dict(zip(names, (best.x * (hi - lo) + lo).tolist()))
+    return dict(fixed, **dict(zip(names, (best.x * (hi - lo) + lo).tolist())))
 
 
 def errors(samples, predicted):
@@ -327,7 +336,10 @@ def report(title, samples, predicted):
 # ---- What is written ---------------------------------------------------------------
 
 def write_model(path, c, found):
-    rows = {n: dict(value=float(f"{c[n]:.6g}"), meaning=COEFFICIENTS[n][3]) for n in c}
+    # The rest were read off tools/time_rows.py's rows, seeds 0 to 3; they stay.
+    rows = json.load(open(path))["coefficients"]
+    rows.update({n: dict(value=float(f"{c[n]:.6g}"), meaning=COEFFICIENTS[n][3])
+                 for n in COEFFICIENTS})
     with open(path, "w") as out:
         json.dump(dict(source="tools/fit_tpu.py on estimated_cycles of the TPU compiler",
                        coefficients=rows, errors=found), out, indent=1)
@@ -351,15 +363,18 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("estimates")
     args.add_argument("--evaluate", action="store_true")
+    args.add_argument("--vectors", action="store_true",
+                      help="with --evaluate: write the vectors of these coefficients")
     args.add_argument("--worst", type=int, default=0, help="print the worst kernels")
     args = args.parse_args()
-    model = os.path.join(ROOT, "data", "tpu", "kernel_model.json")
     chips = {}
     samples = read_samples(args.estimates, chips)
     if args.evaluate:
-        c = {n: r["value"] for n, r in json.load(open(model))["coefficients"].items()}
+        c = read_model()
         got = predict(samples, chips, c)
         report("as fitted", samples, got)
+        if args.vectors:
+            write_vectors(VECTORS, samples, chips, c)
     else:
         c = fit(samples, chips)
         found = dict(fitted=report("fitted on all", samples, predict(samples, chips, c)))
@@ -370,9 +385,8 @@ def main():
             mine = [s for s in samples if s.chip == chip]
             rows = report("fitted on the other chip", mine, predict(mine, chips, others))
             found.setdefault("chip_left_out", {}).update(rows)
-        write_model(model, c, found)
-        c = {n: r["value"] for n, r in json.load(open(model))["coefficients"].items()}
-        write_vectors(os.path.join(ROOT, "data", "tpu", "kernel_vectors.json"), samples, chips, c)
+        write_model(MODEL, c, found)
+        write_vectors(VECTORS, samples, chips, read_model())
         points = [(s.given, p, s.chip) for s, p in zip(samples, got) if s.judged]
         plot.write(os.path.join(ROOT, "docs", "img", "tpu_kernels.svg"),
                    "TPU kernels, each program left out of the fit", points)

@@ -50,11 +50,14 @@ typedef struct at_tpu_kernel {
   double vmem_out_narrow;  // tiles of narrow results in VMEM
   double ops;              // vector operations per element
   double reduces;          // reductions
+  double relaid;           // tiles whose lanes hold another dimension after it
+  double row_tiles;        // read again by a kernel that holds whole rows
   // Contractions: [batch, rows, depth] x [batch, depth, cols]. A convolution's
   // batch is its taps.
   double rows, cols, depth, batch;
   double operand_bytes;  // per element of the contraction's narrower operand
-  double repeat;         // contractions in the kernel, 1 but for chains
+  double repeat;         // contractions in the kernel, 1 but for chains, or
+                         // parts that f32 operands are multiplied in
 } at_tpu_kernel;
 
 // Where the cycles of a kernel go. The parts overlap; `total` is their
@@ -82,5 +85,10 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused);
 // `packed` is their size in bytes for elements of `t`.
 double at_tpu_tiles(at_dims dims);
 double at_tpu_tile_bytes(at_dtype t);
+// The layout of an array between kernels: any dimension may lie along the lanes
+// and any other along the sublanes, and tiles shrink to 1, 2 or 4 sublanes.
+// Least padding wins, then the order that is given. Returns tiles; *lanes
+// (unless NULL): the dimension along the lanes, 0 for scalars.
+double at_tpu_compact_tiles(at_dims dims, uint32_t *lanes);
 
 #endif

@@ -53,6 +53,29 @@ double at_tpu_tiles(at_dims d) {
                      blocks(b, kSublanes) * blocks(a, kLanes));
 }
 
+static double sublane_blocks(int64_t n) {
+  if (n > 4 || n <= 0) return blocks(n, kSublanes);
+  return n > 2 ? .5 : (double)n / kSublanes;
+}
+
+double at_tpu_compact_tiles(at_dims d, uint32_t *lanes) {
+  uint32_t best = d.rank ? d.rank - 1 : 0;
+  double least = at_tpu_tiles(d);
+  if (d.rank >= 2) {
+    least = INFINITY;
+    for (uint32_t l = d.rank; l-- > 0;)
+      for (uint32_t s = d.rank; s-- > 0;) {
+        if (s == l) continue;
+        double n = blocks(d.ptr[l], kLanes) * sublane_blocks(d.ptr[s]);
+        for (uint32_t i = 0; i < d.rank; i++)
+          if (i != l && i != s) n *= (double)AT_MAX(d.ptr[i], 0);
+        if (n < least) least = n, best = l;
+      }
+  }
+  if (lanes) *lanes = best;
+  return least;
+}
+
 double at_tpu_tile_bytes(at_dtype t) {
   return (double)at_dtype_of(t)->bits / 8 * kLanes * kSublanes;
 }

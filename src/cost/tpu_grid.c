@@ -6,6 +6,8 @@
 // one op walks 128 tiles at a time, a fusion up to a thousand; the windows of a
 // contraction fit into 16 MiB.
 enum { kTilesOfOp = 128, kTilesOfFusion = 1024, kGroup = 8 };
+// Fusions of many arrays have smaller windows: 32-bit tiles of all of them.
+enum { kManyArrays = 4, kTilesOfAll = 1700, kBytesOfTile = 4096 };
 static const double kWindowBytes = 15 << 20;
 // Into how many windows a dimension is cut.
 static const double kCuts[] = {1,  2,  3,  4,  6,  8,   12,  16,
@@ -52,5 +54,8 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
     return;
   }
   double window = fused || k->kind == AT_TPU_COPY ? kTilesOfFusion : kTilesOfOp;
+  double bytes = k->hbm_in + k->vmem_in + k->hbm_out;
+  double arrays = k->tiles > 0 ? bytes / (kBytesOfTile * k->tiles) : 0;
+  if (arrays > kManyArrays) window = fmin(window, kTilesOfAll / arrays);
   k->steps = k->out_windows = fmax(1, ceil(k->tiles / window));
 }

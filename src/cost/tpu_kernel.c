@@ -13,6 +13,10 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
   X(expand_reduce)      \
   X(vmem_read)          \
   X(vmem_write)         \
+  X(relay)              \
+  X(row_pass)           \
+  X(row_pass_narrow)    \
+  X(tile_work)          \
   X(tile) X(tile_op) X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
 typedef struct coefficients {
 #define FIELD(name) double name;
@@ -67,7 +71,7 @@ static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
 // ---- Kernels
 
 typedef struct common {
-  double latency, steps, tile, vector;
+  double latency, steps, tile, vector, work;
 } common;
 
 double at_tpu_dma_cycles(const at_tpu_chip *c) {
@@ -123,10 +127,13 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
     traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
   else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0)
     traffic += k->vmem_in / c->hbm_rate;
+  traffic += x->relay * k->relaid / c->cores;
+  double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
+  traffic += again * m.tile * k->row_tiles;
   double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
   double latency = m.steps * m.latency;
-  return (at_tpu_cycles){.total = latency + fmax(traffic, m.vector) + tail,
-                         .vector = m.vector,
+  return (at_tpu_cycles){.total = latency + fmax(traffic, m.work) + tail,
+                         .vector = m.work,
                          .memory = traffic,
                          .latency = latency};
 }
@@ -144,6 +151,7 @@ at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
   common m = {.latency = at_tpu_dma_cycles(c),
               .steps = fmax(1, ceil(k->steps / c->cores)),
               .tile = kTileBytes / c->hbm_rate,
-              .vector = x->tile_op * k->ops * k->tiles / c->cores};
+              .vector = x->tile_op * k->ops * k->tiles / c->cores,
+              .work = x->tile_work * k->ops * k->tiles / c->cores};
   return contracts ? contraction(k, c, m) : streaming(k, c, m);
 }

@@ -20,6 +20,7 @@ typedef struct at_est_group {
   at_est_values writes;       // values that others use
   double ops, reduces, transcendentals;
   bool alone;            // one op: nothing fused
+  bool softmax;          // one kernel that holds the rows it normalizes
   bool by_rows;          // its windows hold whole rows, which it reduces
   uint32_t order;        // of the root in the computation
   at_tpu_kernel kernel;  // filled by at_est_kernel

@@ -376,6 +376,16 @@ static bool reduces_rows(const at_node *n) {
   return false;
 }
 
+// Scores whose heads lie outside of the sequence have rows along the lanes; the
+// others are laid out for the products around them, and a sum over their rows
+// is a kernel of its own.
+static bool has_rows(const at_node *product) {
+  at_dims b = at_node_ints(product, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  for (uint32_t i = 0; i < b.rank; i++)
+    if (b.ptr[i] != (int64_t)i) return false;
+  return true;
+}
+
 // May group `g` (whose root comes earlier) also compute the kept node `n`?
 static bool can_join(cutter *k, const at_est_group *from,
                      const at_est_group *g) {
@@ -404,9 +414,126 @@ static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
   return best;
 }
 
+// ---- Groups that become part of a later one
+
+static bool is_result(const cutter *k, const at_node *n) {
+  for (uint32_t r = 0; r < k->comp->num_results; r++)
+    if (at_est_behind(k->comp->results[r]).node == n) return true;
+  return false;
+}
+
+// Everybody who reads what `from` writes is one of `together`, or comes with or
+// after the last of them.
+static bool can_wait(const cutter *k, const at_est_group *from,
+                     at_est_group *const *together, uint32_t count) {
+  for (size_t n = 0; n < from->nodes.len; n++) {
+    info *i = info_of(k, from->nodes.ptr[n]);
+    if (i->group != from) continue;
+    for (size_t u = 0; u < i->users.len; u++) {
+      info *j = info_of(k, i->users.ptr[u]);
+      if (!j->kept && j->sink) j = info_of(k, j->sink);
+      if (!j->group) return false;
+      bool ok = j->group->order >= together[count - 1]->order;
+      for (uint32_t t = 0; t < count; t++) ok |= j->group == together[t];
+      if (!ok) return false;
+    }
+  }
+  return true;
+}
+
+static void give(cutter *k, at_est_group *from, at_est_group *to) {
+  for (size_t n = 0; n < from->nodes.len; n++) {
+    info *i = info_of(k, from->nodes.ptr[n]);
+    if (i->group == from) i->group = to;
+  }
+  from->root = NULL;
+}
+
+// Behind conversions, broadcasts and a maximum with a constant.
+static at_node *behind_small(at_value v) {
+  for (;;) {
+    at_node *n = at_est_behind(v).node;
+    bool limit = n->op == AT_OP_MAXIMUM &&
+                 (elements(n->operands[0].node) == 1 ||
+                  at_est_behind(n->operands[0]).node->op == AT_OP_CONSTANT ||
+                  behind_small(n->operands[0])->op == AT_OP_CONSTANT);
+    if (limit)
+      v = n->operands[1];
+    else if (n->op == AT_OP_CONVERT || n->op == AT_OP_BROADCAST_IN_DIM)
+      v = n->operands[0];
+    else
+      return n;
+  }
+}
+
+// exp(x - max(x)) / sum(exp(x - max(x))): the nodes whose groups join that of
+// the quotient, which the compiler makes one kernel.
+static bool is_softmax(const at_node *n, at_node *parts[3]) {
+  while (n->op == AT_OP_CONVERT) n = at_est_behind(n->operands[0]).node;
+  if (n->op != AT_OP_DIVIDE) return false;
+  at_node *e = behind_small(n->operands[0]);
+  at_node *sum = behind_small(n->operands[1]);
+  if (e->op != AT_OP_EXPONENTIAL || sum->op != AT_OP_REDUCE) return false;
+  if (behind_small(sum->operands[0]) != e) return false;
+  at_node *d = behind_small(e->operands[0]);
+  if (d->op != AT_OP_SUBTRACT) return false;
+  at_node *most = behind_small(d->operands[1]);
+  if (most->op != AT_OP_REDUCE) return false;
+  if (behind_small(most->operands[0]) != behind_small(d->operands[0]))
+    return false;
+  parts[0] = e, parts[1] = sum, parts[2] = most;
+  return true;
+}
+
+static at_status join_softmax(cutter *k, at_est_group *g) {
+  at_node *parts[3];
+  if (!g->root || g->product || !is_softmax(g->root, parts)) return AT_OK;
+  at_est_group *together[4];
+  uint32_t count = 0;
+  for (int p = 0; p < 3; p++) {
+    info *i = info_of(k, parts[p]);
+    if (!i || (i->group && i->group->product)) return AT_OK;
+    if (i->group && i->group != g) together[count++] = i->group;
+  }
+  together[count++] = g;
+  for (uint32_t t = 0; t + 1 < count; t++)
+    if (together[t]->order > g->order ||
+        !can_wait(k, together[t], together, count))
+      return AT_OK;
+  for (uint32_t t = 0; t + 1 < count; t++)
+    if (together[t]->root) give(k, together[t], g);
+  g->softmax = true;
+  return read_group(k, g);
+}
+
+// A result of the program that another elementwise kernel of the same size
+// reads is written by that kernel.
+static at_status join_results(cutter *k, at_est_group *g) {
+  if (!g->root || g->product || g->reduces > 0 || !is_elementwise(g->root))
+    return AT_OK;
+  for (size_t r = 0; r < g->reads.len; r++) {
+    at_node *n = g->reads.ptr[r].value.node;
+    info *i = info_of(k, n);
+    at_est_group *from = i ? i->group : NULL;
+    if (!from || from == g || from->root != n || !is_result(k, n)) continue;
+    if (from->product || from->reduces > 0 || !is_elementwise(n)) continue;
+    if (elements(n) != elements(g->root) ||
+        !can_wait(k, from, (at_est_group *[]){from, g}, 2))
+      continue;
+    give(k, from, g);
+    AT_TRY(read_group(k, g));
+    r = SIZE_MAX;  // its reads are others now
+  }
+  return AT_OK;
+}
+
 static at_status join(cutter *k) {
   for (size_t x = 0; x < k->groups.len; x++)
     AT_TRY(read_group(k, k->groups.ptr[x]));
+  for (size_t x = 0; x < k->groups.len; x++) {
+    AT_TRY(join_softmax(k, k->groups.ptr[x]));
+    AT_TRY(join_results(k, k->groups.ptr[x]));
+  }
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
@@ -417,7 +544,8 @@ static at_status join(cutter *k) {
     if (!reduce && !follows) continue;
     at_est_group *g = writer_to_join(k, from);
     if (!g || (follows && !g->by_rows)) continue;
-    if (reduce && g->product && reduces_rows(p)) g->by_rows = true;
+    if (reduce && g->product && reduces_rows(p) && has_rows(g->product))
+      g->by_rows = true;
     i->group = g;
     from->root = NULL;
     AT_TRY(read_group(k, g));

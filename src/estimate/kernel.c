@@ -30,6 +30,16 @@ static void dot(const at_node *n, at_tpu_kernel *k) {
   k->cols = elements(r) / shared;
 }
 
+// f32 operands are multiplied in bf16 parts: three products at HIGH, six at
+// HIGHEST.
+static double products_of(const at_node *n) {
+  if (at_value_type(n->operands[0])->dtype != AT_F32) return 1;
+  at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
+  int64_t most = 0;
+  for (uint32_t i = 0; i < p.rank; i++) most = AT_MAX(most, p.ptr[i]);
+  return most >= 2 ? 6 : most == 1 ? 3 : 1;
+}
+
 // Taps that step through the input by `stride` become taps of a denser input.
 static void convolution(const at_node *n, at_tpu_kernel *k) {
   const at_type *kernel = at_value_type(n->operands[1]);
@@ -93,7 +103,8 @@ static bool is_narrow(const at_type *t) {
 static double tiles_of(const at_type *t, double bytes) {
   if (!at_type_is_static(t)) return 0;
   double all = dense(t);
-  return at_tpu_tiles(at_type_dims(t)) * (all > 0 ? fmin(1, bytes / all) : 0);
+  return at_tpu_compact_tiles(at_type_dims(t), NULL) *
+         (all > 0 ? fmin(1, bytes / all) : 0);
 }
 
 static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
@@ -124,6 +135,18 @@ static void add_write(at_value v, bool vmem, at_tpu_kernel *k) {
   if (is_narrow(t)) *(vmem ? &k->vmem_out_narrow : &k->hbm_out_narrow) += tiles;
 }
 
+// Tiles that a transpose rewrites: its layout holds another dimension along the
+// lanes. The result's layout is that of the array that it becomes.
+static double relaid(const at_node *n) {
+  uint32_t from, to;
+  const at_type *t = at_value_type(n->operands[0]);
+  if (!at_type_is_static(t) || !at_type_is_static(&n->types[0])) return 0;
+  at_dims p = at_node_ints(n, AT_ATTR_PERMUTATION);
+  double in = at_tpu_compact_tiles(at_type_dims(t), &from);
+  double out = at_tpu_compact_tiles(at_type_dims(&n->types[0]), &to);
+  return to < p.rank && p.ptr[to] != from ? fmax(in, out) : 0;
+}
+
 static bool only_moves(const at_est_group *g) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
@@ -147,10 +170,13 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     else
       dot(g->product, &k);
     k.operand_bytes = narrower(g->product);
+    k.repeat = products_of(g->product);
   } else if (g->reduces > 0) {
     k.kind = AT_TPU_REDUCE;
   } else if (only_moves(g)) {
     k.kind = AT_TPU_COPY;
+    if (g->root->op == AT_OP_TRANSPOSE) k.relaid = relaid(g->root);
   }
+  if (g->softmax) k.row_tiles = k.tiles;
   *out = k;
 }

@@ -80,7 +80,8 @@ static bool put_in(residency *r, at_map *m, at_value v) {
 static double tiled(at_value v) {
   const at_type *t = at_value_type(v);
   if (!at_type_is_static(t)) return 0;
-  return at_tpu_tiles(at_type_dims(t)) * at_tpu_tile_bytes(t->dtype);
+  return at_tpu_compact_tiles(at_type_dims(t), NULL) *
+         at_tpu_tile_bytes(t->dtype);
 }
 
 // A parameter is prefetched while earlier kernels run, where there was time and
@@ -154,28 +155,6 @@ static uint32_t lane_of(const walk *w, const at_node *n) {
   if (at_op_is(n->op, AT_COLLECTIVE)) return NETWORK_LANE;
   at_host_copy way = at_cost_host_copy_of(w->target, n);
   return way == AT_HOST_COPY_NONE ? CORE_LANE : HOST_LANES + (uint32_t)way;
-}
-
-static double log_steps(const at_node *n, uint32_t operand, at_attr_id id) {
-  const at_type *t = at_value_type(n->operands[operand]);
-  int64_t d = at_node_int(n, id, t->rank - 1);
-  return t->rank && d < t->rank ? ceil(log2(fmax(2, (double)t->dims[d]))) : 1;
-}
-
-// Vector operations that one element costs in ops that are more than one pass.
-static double passes_over(const at_node *n) {
-  double steps;
-  switch (n->op) {
-    case AT_OP_SORT:
-      steps = log_steps(n, 0, AT_ATTR_DIMENSION);
-      return 10 * steps * (steps + 1) / 2;  // a bitonic network
-    case AT_OP_TOP_K:
-      return 40;
-    case AT_OP_SCAN:
-      return 2 * log_steps(n, 0, AT_ATTR_DIMENSION);
-    default:
-      return 0;
-  }
 }
 
 static bool is_modelled(const at_est_group *g) {
@@ -306,16 +285,10 @@ static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
   at_est_placement p = {in_vmem, out_vmem, r};
   at_est_kernel(g, &p, &g->kernel);
   at_tpu_kernel *k = &g->kernel;
-  double passes = passes_over(g->root);
-  k->ops += passes;
   at_tpu_kernel_grid(k, &w->chip, !g->alone);
   at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
   double s = 1 / w->chip.clock;
   o->seconds = c.total * s;
-  if (passes > 0) {  // its vector work is all that it does
-    double work = passes * k->tiles / w->chip.cores;
-    o->seconds += work * s, c.vector += work;
-  }
   o->matrix = c.matrix * s;
   o->vector = c.vector * s;
   o->memory = c.memory * s;
@@ -329,6 +302,12 @@ static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
     AT_TRY(note(w, at_arena_printf(
                        w->arena, "custom call %.*s: only its bytes are counted",
                        (int)AT_MIN(name.len, (size_t)80), name.ptr)));
+  } else if (!is_modelled(g)) {
+    AT_TRY(note(w, at_arena_printf(
+                       w->arena,
+                       "%s: there is no basis for the time of this op on a "
+                       "TPU; only its bytes are counted, which is too little",
+                       at_op_text(g->root->op))));
   }
   return AT_OK;
 }
@@ -488,17 +467,33 @@ static at_status make_control(walk *w, item *it, double count, uint32_t level) {
 }
 
 // Copies around a kernel that the program does not show: a parameter that the
-// caller keeps is copied before it is updated in place, and images whose
-// channels do not fill the lanes change layout around a convolution.
-static at_status push_copy(walk *w, at_value v, const at_est_group *g,
-                           bool from_vmem, bool to_vmem, double count,
-                           uint32_t level, item *it) {
-  const at_type *t = at_value_type(v);
-  at_tpu_kernel k = {.kind = AT_TPU_COPY, .operand_bytes = 4, .repeat = 1};
-  k.tiles = k.out_tiles = at_tpu_tiles(at_type_dims(t));
+// caller keeps is copied before it is updated in place, and images change
+// layout around a convolution.
+typedef struct copying {
+  at_value v;
+  double read, written;  // bytes in HBM or, of `read` in VMEM, there
+  bool from_vmem;
+  double tiles, relaid;
+} copying;
+
+static copying copy_of(at_value v, bool from_vmem, bool to_vmem) {
   double bytes = tiled(v);
-  *(from_vmem ? &k.vmem_in : &k.hbm_in) = bytes;
-  if (!to_vmem) k.hbm_out = bytes;
+  const at_type *t = at_value_type(v);
+  return (copying){.v = v,
+                   .read = bytes,
+                   .written = to_vmem ? 0 : bytes,
+                   .from_vmem = from_vmem,
+                   .tiles = at_tpu_compact_tiles(at_type_dims(t), NULL)};
+}
+
+static at_status push_copy(walk *w, const copying *p, const at_est_group *g,
+                           double count, uint32_t level, item *it) {
+  const at_type *t = at_value_type(p->v);
+  at_tpu_kernel k = {.kind = AT_TPU_COPY, .operand_bytes = 4, .repeat = 1};
+  k.tiles = k.out_tiles = p->tiles;
+  *(p->from_vmem ? &k.vmem_in : &k.hbm_in) = p->read;
+  k.hbm_out = p->written;
+  k.relaid = p->relaid;
   if (at_dtype_of(t->dtype)->bits < 32) k.narrow_tiles = k.tiles;
   at_tpu_kernel_grid(&k, &w->chip, true);
   at_tpu_cycles c = at_tpu_kernel_cycles(&k, &w->chip);
@@ -532,31 +527,120 @@ static bool is_kept_parameter(const walk *w, const residency *r, at_value v) {
   return true;
 }
 
+// How a convolution sees an image: its batch, pixels and channels, and whether
+// the kernel has more than one tap. A batch lies along the sublanes; one that
+// does not fill them is filled with parts of the images.
+enum { kWhole = 14 };  // images of this width are not cut into parts
+typedef struct image {
+  double batch, pixels, channels, width;
+  bool taps, split;
+} image;
+
+static image image_of(const at_node *conv, const at_type *t, at_attr_id batch,
+                      at_attr_id feature, at_attr_id spatial) {
+  image m = {.pixels = 1, .width = 1};
+  at_dims s = at_node_ints(conv, spatial);
+  const at_type *kernel = at_value_type(conv->operands[1]);
+  at_dims ks = at_node_ints(conv, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
+  m.batch = (double)t->dims[at_node_int(conv, batch, 0)];
+  m.channels = (double)t->dims[at_node_int(conv, feature, 0)];
+  for (uint32_t i = 0; i < s.rank; i++) {
+    m.width = (double)t->dims[s.ptr[i]];
+    m.pixels *= m.width;
+  }
+  for (uint32_t i = 0; i < ks.rank; i++) m.taps |= kernel->dims[ks.ptr[i]] > 1;
+  m.split = m.batch < 8 && s.rank == 2 && m.width > kWhole;
+  return m;
+}
+
+static at_status push_copies(walk *w, const copying *p, uint32_t times,
+                             const at_est_group *g, double count,
+                             uint32_t level, item *it) {
+  copying inner = *p;
+  inner.from_vmem = true, inner.written = 0;
+  for (uint32_t i = 1; i < times; i++)
+    AT_TRY(push_copy(w, &inner, g, count, level, it));
+  return push_copy(w, p, g, count, level, it);
+}
+
+// Images of few channels are laid out with the batch along the lanes.
+static at_status image_before(walk *w, at_est_group *g, double count,
+                              uint32_t level, item *it) {
+  at_value v = at_est_behind(g->product->operands[0]);
+  if (v.node->op != AT_OP_PARAMETER) return AT_OK;
+  const at_type *t = at_value_type(g->product->operands[0]);
+  image m = image_of(g->product, t, AT_ATTR_INPUT_BATCH_DIMENSION,
+                     AT_ATTR_INPUT_FEATURE_DIMENSION,
+                     AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
+  copying p = copy_of(v, false, true);
+  if (m.channels >= 8)
+    return m.split ? push_copies(w, &p, m.taps ? 3 : 1, g, count, level, it)
+                   : AT_OK;
+  double half = m.pixels * ceil(m.batch / 128);  // tiles of 4 x 128
+  double wide = at_dtype_of(t->dtype)->bits >= 32 ? 1.5 : 1;
+  if (m.split) half /= 2, wide = 1;  // parts of the images fill the lanes
+  p.written = half * ceil(m.channels / 4) * 4 * 128 * 2 * wide;
+  return push_copy(w, &p, g, count, level, it);
+}
+
+static at_status image_after(walk *w, at_est_group *g, residency *r,
+                             double count, uint32_t level, item *it) {
+  if (!g->writes.len || !is_result(r, g->writes.ptr[0])) return AT_OK;
+  at_value v = g->writes.ptr[0];
+  const at_type *t = at_value_type(v);
+  if (t->rank != g->product->types[0].rank) return AT_OK;
+  image m = image_of(g->product, t, AT_ATTR_OUTPUT_BATCH_DIMENSION,
+                     AT_ATTR_OUTPUT_FEATURE_DIMENSION,
+                     AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS);
+  copying p = copy_of(v, tiled(v) <= r->capacity - r->used, false);
+  if (m.split) return push_copies(w, &p, m.taps ? 3 : 2, g, count, level, it);
+  // Rows that fill the sublanes are the layout that results have.
+  if (fmod(m.width, 8) > 0) return AT_OK;
+  return push_copy(w, &p, g, count, level, it);
+}
+
+// A transpose between two reshapes: the arrays around them have layouts of
+// their own, which do not hold the dimensions that it moves.
+static at_value around(const residency *r, const at_node *transpose,
+                       bool after) {
+  at_value v = {0};
+  const at_node *from = transpose->operands[0].node;
+  if (from->op != AT_OP_RESHAPE) return v;
+  if (!after) return at_est_behind(transpose->operands[0]);
+  AT_FOR_NODES(n, r->comp)
+  if (n->op == AT_OP_RESHAPE && n->operands[0].node == transpose)
+    v = (at_value){(at_node *)n, 0};
+  return v;
+}
+
+static at_status reshaped(walk *w, at_est_group *g, residency *r, bool after,
+                          double count, uint32_t level, item *it) {
+  at_value v = around(r, g->root, after);
+  if (!v.node) return AT_OK;
+  copying p = copy_of(v, after, !after);
+  p.relaid = p.tiles;
+  return push_copy(w, &p, g, count, level, it);
+}
+
 static at_status copies_before(walk *w, at_est_group *g, residency *r,
                                double count, uint32_t level, item *it) {
   const at_node *n = g->root;
-  if (at_est_updates(n) && is_kept_parameter(w, r, n->operands[0]))
-    AT_TRY(push_copy(w, at_est_behind(n->operands[0]), g, false, false, count,
-                     level, it));
+  if (at_est_updates(n) && is_kept_parameter(w, r, n->operands[0])) {
+    copying p = copy_of(at_est_behind(n->operands[0]), false, false);
+    AT_TRY(push_copy(w, &p, g, count, level, it));
+  }
+  if (n->op == AT_OP_TRANSPOSE)
+    AT_TRY(reshaped(w, g, r, false, count, level, it));
   if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
-  at_value image = at_est_behind(g->product->operands[0]);
-  int64_t f = at_node_int(g->product, AT_ATTR_INPUT_FEATURE_DIMENSION, 0);
-  if (image.node->op == AT_OP_PARAMETER && at_value_type(image)->dims[f] < 8)
-    AT_TRY(push_copy(w, image, g, false, true, count, level, it));
-  return AT_OK;
+  return image_before(w, g, count, level, it);
 }
 
 static at_status copies_after(walk *w, at_est_group *g, residency *r,
                               double count, uint32_t level, item *it) {
-  if (!g->product || g->product->op != AT_OP_CONVOLUTION || !g->writes.len)
-    return AT_OK;
-  at_value image = g->writes.ptr[0];
-  const at_type *t = at_value_type(image);
-  int64_t f = at_node_int(g->product, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0);
-  if ((uint64_t)f >= t->rank || t->dims[f] % 128 == 0 || !is_result(r, image))
-    return AT_OK;
-  bool fits = tiled(image) <= r->capacity - r->used;
-  return push_copy(w, image, g, fits, false, count, level, it);
+  if (g->root->op == AT_OP_TRANSPOSE)
+    AT_TRY(reshaped(w, g, r, true, count, level, it));
+  if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
+  return image_after(w, g, r, count, level, it);
 }
 
 static at_status make_item(walk *w, at_est_group *g, residency *r, double count,
