@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # where __getattr__ finds them
   from atoll._host import HostFunction, host_function
   from atoll._own import Compiled, compiled, virtual_time
   from atoll._pipeline import Pipeline, PipelineState, pipeline
+  from atoll._plan_space import Plan
   from atoll._program import Program, program
 
 __version__ = "0.1.0"
@@ -54,6 +55,9 @@ def __getattr__(name):
     from atoll import _pipeline, _reshard
     _reshard.install()
     return getattr(_pipeline, name)
+  if name == "Plan":
+    from atoll import _plan_space
+    return _plan_space.Plan
   if name == "make_virtual_device_set":
     from atoll import _devices, _reshard
     _reshard.install()

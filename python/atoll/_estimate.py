@@ -105,7 +105,8 @@ def _run(program: bytes, target: str, extra) -> str:
   return run_command(["estimate", f"--target={target}", *extra], program)
 
 
-def _program_of(fn, args, kwargs) -> bytes:
+def program_of(fn, args=(), kwargs=None) -> bytes:
+  """A function's program for TPUs, as bytecode. A function that is lowered already needs no arguments."""
   import jax
   from jax._src.interpreters import mlir
 
@@ -115,7 +116,7 @@ def _program_of(fn, args, kwargs) -> bytes:
     lowered = fn
   else:
     jitted = fn if hasattr(fn, "trace") else jax.jit(fn)
-    lowered = jitted.trace(*args, **kwargs).lower(lowering_platforms=("tpu",))
+    lowered = jitted.trace(*args, **(kwargs or {})).lower(lowering_platforms=("tpu",))
   return mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
 
 
@@ -133,7 +134,7 @@ def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
   Returns:
     An `Estimate`: times in seconds, sizes in bytes.
   """
-  program = _program_of(fn, args, kwargs)
+  program = program_of(fn, args, kwargs)
   extra = [f"--interp={interp}"]
   if partitions:
     extra.append(f"--partitions={partitions}")

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from atoll._estimate import Report, _program_of, run_command
+from atoll._estimate import Report, program_of, run_command
 
 POLICIES = {"refuse": 0, "duplicate": 1, "replace": 2}
 _DTYPES = {"f4": "f32", "f2": "f16", "f8": "f64", "i4": "i32", "i8": "i64", "i2": "i16", "i1": "i8",
@@ -404,14 +404,14 @@ def profile(fn: Any, *args: Any, target: str = "mk2", mapping: str = "planned", 
     mapping: "planned", or "linear" for the baseline.
     lenient: report a program that does not fit, too.
   """
-  return Profile(_program_of(fn, args, kwargs), target, mapping, ["--lenient"] if lenient else [])
+  return Profile(program_of(fn, args, kwargs), target, mapping, ["--lenient"] if lenient else [])
 
 
 def run(fn: Any, *args: Any, target: str = "mk2", mapping: str = "planned", **kwargs: Any) -> tuple[Any, Profile]:
   """(values, profile): `fn(*args, **kwargs)` computed by the tile program, vertex by vertex, from what each tile has
   or receives. Values come as NumPy arrays in fn's structure."""
   import jax
-  program = _program_of(jax.jit(fn, keep_unused=True), args, kwargs)
+  program = program_of(jax.jit(fn, keep_unused=True), args, kwargs)
   shape = jax.eval_shape(fn, *args, **kwargs)
   leaves, tree = jax.tree.flatten(shape)
   with tempfile.TemporaryDirectory() as folder:

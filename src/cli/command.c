@@ -92,6 +92,21 @@ static const command commands[] = {
      "  --partitions=N    devices that the program is cut for, where it does "
      "not say\n",
      at_cli_estimate},
+    {"plan",
+     "search how to cut a training step over many chips: mesh, sharding rules, "
+     "remat",
+     "atoll plan [options] model.py[:FUNCTION]\n"
+     "    model.py's plan(), or FUNCTION(), returns an atoll.Plan "
+     "(docs/plan.md). Prints the\n"
+     "    frontier of step time and memory, why, and the JAX code to paste\n"
+     "  --target=T        v5p (default), v6e, ..., with --chips; or a slice: "
+     "v5p:4x4x8\n"
+     "  --chips=C         256, or 16,64, or 16..512 (powers of two)\n"
+     "  --prices=FILE     JSON: chip -> US dollars of a chip and hour\n"
+     "  --budget=S        seconds for the search (150)\n"
+     "  --memory-share=S  of a chip's memory that may be used (0.95)\n"
+     "  --json            everything as JSON\n",
+     at_cli_plan},
     {"profile",
      "say where a program's data lies on a machine of tiles, and what that "
      "takes",
