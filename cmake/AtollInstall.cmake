@@ -24,3 +24,18 @@ install(CODE "
   file(MAKE_DIRECTORY \"\${bin}\")
   file(RELATIVE_PATH to \"\${bin}\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${AT_LIBEXEC}/atoll\")
   file(CREATE_LINK \"\${to}\" \"\${bin}/atoll\" SYMBOLIC)")
+# Manual pages and completion scripts are what the command prints.
+install(CODE "
+  set(command $<TARGET_FILE:atoll_cli>)
+  set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+  file(MAKE_DIRECTORY \"\${share}/man/man1\")
+  execute_process(COMMAND \${command} man --out=\${share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
+  foreach(pair bash:bash-completion/completions/atoll zsh:zsh/site-functions/_atoll
+          fish:fish/vendor_completions.d/atoll.fish)
+    string(REPLACE : \";\" pair \"\${pair}\")
+    list(GET pair 0 shell)
+    list(GET pair 1 file)
+    execute_process(COMMAND \${command} completion \${shell} OUTPUT_VARIABLE text
+                    COMMAND_ERROR_IS_FATAL ANY)
+    file(WRITE \"\${share}/\${file}\" \"\${text}\")
+  endforeach()")

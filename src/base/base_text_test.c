@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/size_text.h"
 
 static at_code parse(const char *text, at_arena *a, const at_json **out) {
   return at_code_take(
@@ -176,6 +177,31 @@ static void cpu_levels_are_nested(void **state) {
   assert_null(strstr(both, "amx"));
 }
 
+// ---- Sizes
+static void sizes_read_well(void **state) {
+  static const struct {
+    double bytes;
+    const char *text;
+  } rows[] = {{0, "0 B"},
+              {1, "1 B"},
+              {1023, "1023 B"},
+              {1024, "1 KiB"},
+              {1536, "1.5 KiB"},
+              {-1536, "-1.5 KiB"},
+              {1.25 * (1 << 30), "1.25 GiB"},
+              {1000. * (1 << 20), "1000 MiB"},
+              {1023.4 * (1 << 20), "1023 MiB"},
+              {1023.6 * (1 << 20), "1 GiB"},
+              {9.999 * (1 << 20), "10 MiB"},
+              {99.97 * (1 << 20), "100 MiB"},
+              {12.34 * (1 << 20), "12.3 MiB"},
+              {0x1p60, "1 EiB"},
+              {1e300, "1000000000 EiB"}};
+  char text[AT_SIZE_TEXT];
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    assert_string_equal(at_size_text(rows[i].bytes, text), rows[i].text);
+}
+
 int main(void) {
   unsetenv("ATOLL_LOG");
   const struct CMUnitTest tests[] = {
@@ -185,6 +211,7 @@ int main(void) {
       cmocka_unit_test(json_writes_what_it_reads),
       cmocka_unit_test(log_obeys_its_level),
       cmocka_unit_test(cpu_levels_are_nested),
+      cmocka_unit_test(sizes_read_well),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

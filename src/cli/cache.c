@@ -1,5 +1,6 @@
 // The disk cache of compiled programs: where it is, what it holds, clearing it.
 #include "base/json.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "compile/compile.h"
 
@@ -30,12 +31,11 @@ static at_status print_stats(bool json) {
   at_cache_state s;
   AT_TRY(at_cache_look(&s));
   if (json) return print_json(&s);
-  printf("%s: %llu programs, %.1f MiB", s.folder, (unsigned long long)s.entries,
-         (double)s.bytes / (1 << 20));
-  if (s.limit_bytes == UINT64_MAX)
-    puts(", no limit");
-  else
-    printf(" of %.1f MiB\n", (double)s.limit_bytes / (1 << 20));
+  char bytes[AT_SIZE_TEXT], limit[AT_SIZE_TEXT];
+  bool endless = s.limit_bytes == UINT64_MAX;
+  printf("%s: %llu programs, %s%s%s\n", s.folder, (unsigned long long)s.entries,
+         at_size_text((double)s.bytes, bytes), endless ? ", no limit" : " of ",
+         endless ? "" : at_size_text((double)s.limit_bytes, limit));
   return AT_OK;
 }
 

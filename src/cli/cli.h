@@ -12,6 +12,14 @@
 // The whole command: main's arguments, its exit status.
 int at_cli_main(int argc, char **argv);
 
+// The commands that there are, in the order of --help. `usage` is also the
+// command's table of options (options.c).
+typedef struct at_cli_command {
+  const char *name, *summary, *usage;
+  at_status (*run)(int argc, char **argv);
+} at_cli_command;
+const at_cli_command *at_cli_commands(size_t *count);
+
 at_status at_cli_run(int argc, char **argv);
 // Ends the process by itself with a status above 0: see its usage.
 at_status at_cli_check(int argc, char **argv);
@@ -28,6 +36,34 @@ at_status at_cli_profile(int argc, char **argv);
 at_status at_cli_cache(int argc, char **argv);
 at_status at_cli_pod(int argc, char **argv);
 at_status at_cli_host(int argc, char **argv);
+at_status at_cli_completion(int argc, char **argv);
+at_status at_cli_man(int argc, char **argv);
+at_status at_cli_version(int argc, char **argv);
+
+// What a usage text shows of an option: its name with the dashes, and what
+// follows '='; empty: a flag.
+enum { AT_CLI_OPTIONS = 64 };
+typedef struct at_cli_shown {
+  char name[40];
+  at_str value;
+} at_cli_shown;
+// Each once; at most AT_CLI_OPTIONS.
+size_t at_cli_options_of(const char *usage, at_cli_shown *out);
+
+// How text looks on a terminal. "" where `to` is none, where NO_COLOR is set,
+// and where TERM is dumb.
+typedef enum at_cli_style {
+  AT_STYLE_PLAIN,  // ends the others
+  AT_STYLE_BOLD,
+  AT_STYLE_ERROR,
+  AT_STYLE_WARNING,
+  AT_STYLE_HINT
+} at_cli_style;
+const char *at_cli_style_of(FILE *to, at_cli_style style);
+// Says on stderr how far a long work is, where that is a terminal. A later call
+// takes the line's place; an empty text ends it.
+__attribute__((format(printf, 1, 2))) void at_cli_progress(const char *fmt,
+                                                           ...);
 
 // Option parsing for a subcommand: `--name=value`, `--name value`, or a flag.
 // Takes what it knows out of argv; returns false when `name` is not there. A

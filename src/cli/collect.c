@@ -79,7 +79,7 @@ static at_status add(collector *c, at_perf_series *s, const at_point *p,
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "a series is full");
   s->points[s->count++] = *p;
   c->measured++;
-  fprintf(stderr, "%s: %.3f us\n", what, seconds * 1e6);
+  at_cli_progress("%s: %.3f us", what, seconds * 1e6);
   return save(c);
 }
 

@@ -5,15 +5,11 @@
 #include "cli/cli.h"
 #include "compile/compile.h"
 
-typedef struct command {
-  const char *name, *summary, *usage;
-  at_status (*run)(int argc, char **argv);
-} command;
-
-static const command commands[] = {
+static const at_cli_command commands[] = {
     {"run", "run a Python program on Atoll, or an MLIR program by itself",
      "atoll run train.py [arguments...]\n"
-     "    runs the Python program with TPU_LIBRARY_PATH set to this Atoll\n"
+     "    runs the Python program with TPU_LIBRARY_PATH set to this Atoll:\n"
+     "    by $PYTHON, the active environment's Python, or python3\n"
      "atoll run [options] program.mlir|program.mlirbc|program.hlo|program.pb "
      "[inputs.npz]\n"
      "    compiles and runs the program; arguments are the arrays of "
@@ -261,15 +257,38 @@ static const command commands[] = {
      "             shortest runs, or mean CPU time where others use the "
      "machine too\n",
      at_cli_doctor},
+    {"completion", "print a shell's completion script: bash, zsh or fish",
+     "atoll completion bash   in ~/.bashrc: eval \"$(atoll completion bash)\"\n"
+     "atoll completion zsh    into a file _atoll of a folder in $fpath\n"
+     "atoll completion fish   into ~/.config/fish/completions/atoll.fish\n",
+     at_cli_completion},
+    {"man", "print the manual pages, or write them",
+     "atoll man [COMMAND]       the page of the command, as troff (`| man -l "
+     "-`)\n"
+     "atoll man --out=FOLDER    writes atoll.1 and atoll-COMMAND.1\n",
+     at_cli_man},
+    {"version", "say the version, and what a bug report should have",
+     "atoll version [--json]    also `atoll --version`\n"
+     "    version, build, target, CPU level, threads, and the knobs that are "
+     "set\n",
+     at_cli_version},
 };
 
+const at_cli_command *at_cli_commands(size_t *count) {
+  *count = AT_LEN(commands);
+  return commands;
+}
+
 static int help(FILE *to) {
+  const char *bold = at_cli_style_of(to, AT_STYLE_BOLD),
+             *plain = at_cli_style_of(to, AT_STYLE_PLAIN);
   fprintf(to,
           "Atoll %s: JAX programs for TPUs on this machine\n\nusage: atoll "
           "COMMAND [arguments]\n\n",
           AT_VERSION);
   for (size_t i = 0; i < AT_LEN(commands); i++)
-    fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fprintf(to, "  %s%-10s%s %s\n", bold, commands[i].name, plain,
+            commands[i].summary);
   fprintf(
       to,
       "\n`atoll COMMAND --help` says more. Knobs are environment variables: "
@@ -354,10 +373,15 @@ at_status at_cli_own_folder(char *out, size_t size) {
 
 static int report(const char *name, at_status st) {
   if (at_ok(st)) return 0;
-  fprintf(stderr, "atoll %s: %s: %s\n", name, at_code_name(at_status_code(st)),
-          at_status_message(st));
-  int code = at_code_take(st) == AT_INVALID_ARGUMENT ? 2 : 1;
-  return code;
+  const char *plain = at_cli_style_of(stderr, AT_STYLE_PLAIN);
+  const char *text = at_status_message(st), *hint = strstr(text, "\nhint: ");
+  size_t len = hint ? (size_t)(hint - text) : strlen(text);
+  fprintf(stderr, "%satoll %s: %s%s: %.*s%s%s%s\n",
+          at_cli_style_of(stderr, AT_STYLE_ERROR), name,
+          at_code_name(at_status_code(st)), plain, (int)len, text,
+          hint ? at_cli_style_of(stderr, AT_STYLE_HINT) : "", hint ? hint : "",
+          hint ? plain : "");
+  return at_code_take(st) == AT_INVALID_ARGUMENT ? 2 : 1;
 }
 
 static bool is_python(const char *name) {
@@ -365,8 +389,11 @@ static bool is_python(const char *name) {
   return n > 3 && !strcmp(name + n - 3, ".py");
 }
 
-static at_status run_command(const command *c, int argc, char **argv) {
-  AT_TRY(at_knobs_check());
+static at_status run_command(const at_cli_command *c, int argc, char **argv) {
+  // A bad knob is no reason to withhold what a report of it needs.
+  if (c->run != at_cli_version && c->run != at_cli_man &&
+      c->run != at_cli_completion)
+    AT_TRY(at_knobs_check());
   // What follows a Python program is its own.
   int own = 1;
   while (own < argc && !is_python(argv[own])) own++;
@@ -380,8 +407,7 @@ int at_cli_main(int argc, char **argv) {
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
       !strcmp(argv[1], "help"))
     return help(stdout);
-  if (!strcmp(argv[1], "--version"))
-    return printf("atoll %s\n", AT_VERSION) < 0;
+  if (!strcmp(argv[1], "--version")) argv[1] = "version";
   for (size_t i = 0; i < AT_LEN(commands); i++) {
     names[i] = commands[i].name;
     if (strcmp(argv[1], commands[i].name)) continue;

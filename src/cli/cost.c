@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/config.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "compile/compile.h"
 #include "cost/cost.h"
@@ -276,16 +277,17 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
   if (at_ok(st) && trace) st = write_trace(hidden, t, &options, trace, a);
   free((void *)program.ptr);  // large constants borrowed it
   if (!at_ok(st)) return st;
-  printf("memory limit %.1f MiB\n", (double)options.memory_limit / (1 << 20));
+  char size[AT_SIZE_TEXT];
+  printf("memory limit %s\n", at_size_text((double)options.memory_limit, size));
   const at_lhs_stats *rows[] = {&plain.before, &o.after};
   if (o.host_copies)
     printf("%u copies between device and host\n", o.host_copies);
   printf("%u collectives\n%-12s %12s %12s %14s %20s\n", o.collectives, "",
-         "time us", "exposed us", "peak MiB", "pairs with work");
+         "time us", "exposed us", "peak", "pairs with work");
   for (int i = 0; i < 2; i++)
-    printf("%-12s %12.1f %12.1f %14.1f %20u\n", i ? "scheduled" : "as given",
+    printf("%-12s %12.1f %12.1f %14s %20u\n", i ? "scheduled" : "as given",
            rows[i]->seconds * 1e6, rows[i]->exposed * 1e6,
-           (double)rows[i]->peak / (1 << 20), rows[i]->pairs);
+           at_size_text((double)rows[i]->peak, size), rows[i]->pairs);
   return AT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/cpu.h"
 #include "base/json.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 
 // One finding: what was looked at, what was found, and what it means.
@@ -72,16 +73,19 @@ static void look_at_cpu(findings *f) {
   for (int level = 1; level <= 3; level++) {
     static const char *const names[] = {"", "L1 data cache", "L2 cache",
                                         "L3 cache"};
-    add(f, names[level], true, "block sizes follow it", "%llu KiB",
-        (unsigned long long)at_cpu_cache_bytes(level) >> 10);
+    char size[AT_SIZE_TEXT];
+    add(f, names[level], true, "block sizes follow it", "%s",
+        at_size_text((double)at_cpu_cache_bytes(level), size));
   }
 }
 
 static void look_at_memory(findings *f) {
   long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-  double gib = (double)pages * (double)size / (1 << 30);
-  add(f, "memory", gib > 4, "programs over it are refused before they start",
-      "%.1f GiB", gib);
+  double bytes = (double)pages * (double)size;
+  char text[AT_SIZE_TEXT];
+  add(f, "memory", bytes > 0x1p32,
+      "programs over it are refused before they start", "%s",
+      at_size_text(bytes, text));
   char huge[128];
   first_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
   bool off = !*huge || strstr(huge, "[never]");
@@ -154,7 +158,10 @@ at_status at_cli_doctor(int argc, char **argv) {
   look_at_memory(&f);
   if (json) return print_json(&f);
   for (size_t i = 0; i < f.count; i++)
-    printf("%s %-18s %-24s %s\n", f.list[i].good ? "  " : "! ", f.list[i].topic,
-           f.list[i].value, f.list[i].meaning);
+    printf("%s%s%s %-18s %-24s %s\n",
+           f.list[i].good ? "" : at_cli_style_of(stdout, AT_STYLE_WARNING),
+           f.list[i].good ? "  " : "! ",
+           f.list[i].good ? "" : at_cli_style_of(stdout, AT_STYLE_PLAIN),
+           f.list[i].topic, f.list[i].value, f.list[i].meaning);
   return AT_OK;
 }

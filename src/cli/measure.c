@@ -667,8 +667,9 @@ static at_status measure_all(host *m) {
   for (size_t i = 0; i < AT_LEN(kCurves); i++) {
     AT_TRY(
         measure_curve(m, kCurves[i].make, kCurves[i].rate, kCurves[i].sizes));
-    fprintf(stderr, "%s\n", at_host_rate_figure(kCurves[i].rate));
+    at_cli_progress("%s", at_host_rate_figure(kCurves[i].rate));
   }
+  at_cli_progress("%s", "");
   split_writes(m);
   for (int r = 0; r < AT_HOST_RATES; r++) {
     const at_host_curve *c = &m->curves[r];

@@ -6,20 +6,12 @@
 #include "base/nearest.h"
 #include "cli/cli.h"
 
-enum { kMostOptions = 64, kMostName = 40 };
-
-typedef struct option {
-  char name[kMostName];  // with its dashes
-  at_str value;          // what follows '='; empty: a flag
-} option;
-
 static bool is_name(char c) { return c == '-' || (c >= 'a' && c <= 'z'); }
 
-// The options that a usage text shows, each once.
-static size_t read_usage(const char *usage, option out[kMostOptions]) {
+size_t at_cli_options_of(const char *usage, at_cli_shown *out) {
   size_t n = 0;
   for (const char *p = strstr(usage, "--"); p; p = strstr(p, "--")) {
-    option o = {.value = AT_STR("")};
+    at_cli_shown o = {.value = AT_STR("")};
     size_t len = 0;
     while (is_name(p[len])) len++;
     snprintf(o.name, sizeof o.name, "%.*s", (int)len, p);
@@ -27,12 +19,12 @@ static size_t read_usage(const char *usage, option out[kMostOptions]) {
     if (*p == '=') o.value = (at_str){p + 1, strcspn(p + 1, " \n])")};
     bool known = false;
     for (size_t i = 0; i < n; i++) known |= !strcmp(out[i].name, o.name);
-    if (!known && len > 2 && n < kMostOptions) out[n++] = o;
+    if (!known && len > 2 && n < AT_CLI_OPTIONS) out[n++] = o;
   }
   return n;
 }
 
-static at_status check_value(const option *o, const char *v) {
+static at_status check_value(const at_cli_shown *o, const char *v) {
   char *end;
   bool words = memchr(o->value.ptr, '|', o->value.len) != NULL;
   bool count = at_str_is(o->value, "N") || at_str_is(o->value, "BYTES");
@@ -54,9 +46,10 @@ static at_status check_value(const option *o, const char *v) {
                  (int)o->value.len, o->value.ptr);
 }
 
-static at_status unknown(const char *arg, size_t len, const option *options,
-                         size_t n, const char *command) {
-  const char *names[kMostOptions];
+static at_status unknown(const char *arg, size_t len,
+                         const at_cli_shown *options, size_t n,
+                         const char *command) {
+  const char *names[AT_CLI_OPTIONS];
   for (size_t i = 0; i < n; i++) names[i] = options[i].name;
   const char *near = at_nearest((at_str){arg, len}, names, n);
   return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -67,14 +60,14 @@ static at_status unknown(const char *arg, size_t len, const option *options,
 
 at_status at_cli_check_options(const char *command, const char *usage, int argc,
                                char **argv) {
-  option options[kMostOptions];
-  size_t n = read_usage(usage, options);
+  at_cli_shown options[AT_CLI_OPTIONS];
+  size_t n = at_cli_options_of(usage, options);
   for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
     if (argv[i][0] != '-' || !argv[i][1]) continue;
     size_t len = strcspn(argv[i], "="), k = 0;
     while (k < n && !at_str_is((at_str){argv[i], len}, options[k].name)) k++;
     if (k == n) return unknown(argv[i], len, options, n, command);
-    const option *o = &options[k];
+    const at_cli_shown *o = &options[k];
     const char *value = argv[i][len] ? argv[i] + len + 1 : NULL;
     if (!o->value.len && value)
       return AT_FAIL(AT_INVALID_ARGUMENT,

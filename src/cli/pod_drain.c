@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "cli/pod_internal.h"
 
@@ -52,14 +53,14 @@ static void print_holders(const at_json *s, const at_json *host,
     int64_t n = at_json_get_int(h, "client", 0);
     const at_json *c = find(at_json_get(s, "clients"), "client", n);
     at_str name = at_json_get_str(c, "name", AT_STR("?"));
-    char size[32];
+    char size[AT_SIZE_TEXT];
     at_strbuf_addf(out, "  client %lld (process %lld, %.*s): %lld arrays, %s\n",
                    (long long)n, (long long)at_json_get_int(c, "pid", 0),
                    (int)name.len, name.ptr,
                    (long long)at_json_get_int(h, "arrays", 0),
-                   at_pod_size_text(at_json_get_int(h, "hbm_bytes", 0) +
-                                        at_json_get_int(h, "host_bytes", 0),
-                                    size));
+                   at_size_text((double)(at_json_get_int(h, "hbm_bytes", 0) +
+                                         at_json_get_int(h, "host_bytes", 0)),
+                                size));
   }
 }
 

@@ -15,8 +15,6 @@ at_status at_pod_which(int *argc, char **argv, at_tool_options *o);
 // long.
 at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
                             at_arena *a, const at_json **out);
-// "3.10G", in parts of 1024.
-const char *at_pod_size_text(int64_t bytes, char out[32]);
 // The name of a user of this machine, else "user 1000".
 const char *at_pod_user_text(int64_t uid, char out[64]);
 at_status at_pod_status(int argc, char **argv);

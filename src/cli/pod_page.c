@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/page.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "cli/pod_internal.h"
 
@@ -31,8 +32,8 @@ static void add_text(at_strbuf *b, const at_json *o, const char *key) {
 }
 
 static void add_size(at_strbuf *b, int64_t bytes) {
-  char text[32];
-  at_strbuf_addz(b, at_pod_size_text(bytes, text));
+  char text[AT_SIZE_TEXT];
+  at_strbuf_addz(b, at_size_text((double)bytes, text));
 }
 
 // ---- Cells of tables
@@ -78,7 +79,7 @@ static void add_cards(const at_json *s, at_strbuf *b) {
   sums all = {0};
   size_t up = 0;
   double rate = 0;
-  char text[96], used[32], limit[32];
+  char text[96], used[AT_SIZE_TEXT], limit[AT_SIZE_TEXT];
   for (size_t i = 0; hosts && i < hosts->len; i++) {
     add_up(&hosts->items[i], &all);
     up +=
@@ -92,8 +93,8 @@ static void add_cards(const at_json *s, at_strbuf *b) {
   card(b, text, "hosts are up");
   snprintf(text, sizeof text, "%lld", (long long)number(s, "num_chips"));
   card(b, text, "chips");
-  snprintf(text, sizeof text, "%s / %s", at_pod_size_text(all.in_use, used),
-           at_pod_size_text(all.limit, limit));
+  snprintf(text, sizeof text, "%s / %s", at_size_text((double)all.in_use, used),
+           at_size_text((double)all.limit, limit));
   card(b, text, "of HBM in use");
   snprintf(text, sizeof text, "%lld", (long long)all.queued);
   card(b, text, "launches in queues of chips");

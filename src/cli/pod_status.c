@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "cli/pod_internal.h"
 
@@ -21,25 +22,16 @@ static at_str text_of(const at_json *o, const char *key) {
   return at_json_get_str(o, key, AT_STR("?"));
 }
 
-const char *at_pod_size_text(int64_t bytes, char out[32]) {
-  static const char units[] = "BKMGTP";
-  double x = (double)bytes;
-  size_t u = 0;
-  for (; x >= 1024 && u + 2 < sizeof units; u++) x /= 1024;
-  snprintf(out, 32, u ? "%.2f%c" : "%.0f%c", x, units[u]);
-  return out;
-}
-
 // ---- Lines
 static void add_chips(const at_json *devices, at_strbuf *b) {
   for (size_t i = 0; devices && i < devices->len; i++) {
     const at_json *c = &devices->items[i];
-    char used[32], limit[32];
+    char used[AT_SIZE_TEXT], limit[AT_SIZE_TEXT];
     if (i % kChipsInRow == 0) at_strbuf_addz(b, i ? "\n      " : "      ");
-    at_strbuf_addf(b, "chip %-4lld%3lld queued %8s/%-8s ",
+    at_strbuf_addf(b, "chip %-4lld%3lld queued %9s of %-9s ",
                    (long long)number(c, "chip"), (long long)number(c, "queued"),
-                   at_pod_size_text(number(c, "in_use"), used),
-                   at_pod_size_text(number(c, "limit"), limit));
+                   at_size_text((double)number(c, "in_use"), used),
+                   at_size_text((double)number(c, "limit"), limit));
   }
   if (devices && devices->len) at_strbuf_addc(b, '\n');
 }
@@ -74,7 +66,7 @@ static void add_clients(const at_json *s, at_strbuf *b) {
   const at_json *clients = at_json_get(s, "clients");
   for (size_t i = 0; clients && i < clients->len; i++) {
     const at_json *c = &clients->items[i];
-    char hbm[32], user[64];
+    char hbm[AT_SIZE_TEXT], user[64];
     at_str name = text_of(c, "name");
     at_strbuf_addf(
         b,
@@ -83,7 +75,7 @@ static void add_clients(const at_json *s, at_strbuf *b) {
         (long long)number(c, "client"), (long long)number(c, "pid"),
         at_pod_user_text(number(c, "uid"), user),
         (long long)number(c, "arrays"),
-        at_pod_size_text(number(c, "hbm_bytes"), hbm),
+        at_size_text((double)number(c, "hbm_bytes"), hbm),
         (long long)number(c, "programs"), (long long)number(c, "launches"),
         at_json_get_num(c, "launch_rate", 0), (int)name.len, name.ptr);
   }

@@ -34,6 +34,21 @@ static at_status with_interpreter(int argc, char ***argv) {
   return AT_OK;
 }
 
+// The interpreter that the caller works with: $PYTHON, that of the environment
+// that is active, or the first one in PATH.
+static const char *callers_python(char *out, size_t size) {
+  static const char *const folders[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+  const char *python = getenv("PYTHON");
+  if (python && *python) return python;
+  for (size_t i = 0; i < AT_LEN(folders); i++) {
+    const char *folder = getenv(folders[i]);
+    if (!folder || !*folder) continue;
+    snprintf(out, size, "%s/bin/python", folder);
+    if (!access(out, X_OK)) return out;
+  }
+  return "python3";
+}
+
 static at_status run_python(int argc, char **argv) {
   char folder[3072], library[3200];
   AT_TRY(at_cli_own_folder(folder, sizeof folder));
@@ -45,8 +60,8 @@ static at_status run_python(int argc, char **argv) {
   unsetenv("JAX_PLATFORMS");
   if (at_config_has(AT_WORD_CHECK_INTERPRET))
     AT_TRY(with_interpreter(argc, &argv));
-  const char *python = getenv("PYTHON");
-  argv[0] = (char *)(python && *python ? python : "python3");
+  char own[3200];
+  argv[0] = (char *)callers_python(own, sizeof own);
   execvp(argv[0], argv);
   return AT_FAIL(
       AT_NOT_FOUND,

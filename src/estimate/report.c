@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/size_text.h"
 #include "estimate/report_internal.h"
 #include "profile/profile.h"
 
@@ -22,10 +23,8 @@ void at_est_time(at_strbuf *b, double s) {
 }
 
 void at_est_bytes(at_strbuf *b, double n) {
-  const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t u = 0;
-  while (n >= 1024 && u + 1 < AT_LEN(units)) n /= 1024, u++;
-  at_strbuf_addf(b, u ? "%.3g %s" : "%.0f %s", n, units[u]);
+  char text[AT_SIZE_TEXT];
+  at_strbuf_addz(b, at_size_text(n, text));
 }
 
 void at_est_flops_text(at_strbuf *b, double n) {

@@ -171,7 +171,7 @@ def test_the_command(small, tmp_path):
   cache = {"ATOLL_CACHE_DIR": str(tmp_path / "cache"), "ATOLL_CACHE_LIMIT": "4M"}
   assert atoll("cache", "path", **cache).stdout.strip() == str(tmp_path / "cache")
   atoll("run", small, **cache)
-  assert re.search(r": 1 programs, 0\.\d MiB of 4\.0 MiB$", atoll("cache", **cache).stdout.strip())
+  assert re.search(r": 1 programs, [\d.]+ KiB of 4 MiB$", atoll("cache", **cache).stdout.strip())
   assert '"entries":1' in atoll("cache", "stats", "--json", **cache).stdout
   assert atoll("cache", "clear", **cache).stdout == "1 programs removed\n"
   assert '"entries":0' in atoll("cache", "--json", **cache).stdout
