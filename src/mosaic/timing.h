@@ -9,6 +9,7 @@
 #ifndef ATOLL_MOSAIC_TIMING_H_
 #define ATOLL_MOSAIC_TIMING_H_
 
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "cost/tpu.h"
 #include "mosaic/mosaic.h"
@@ -100,6 +101,11 @@ void at_mosaic_formula_text(const at_mosaic_formula *f, at_strbuf *out);
 void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out);
 
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
+// What takes longest: "MXU", "vector unit", "HBM", "DMA latency and pipeline
+// fill", ...
+const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
+// Members of an object that is open: seconds, cycles by unit, bytes of VMEM.
+void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w);
 // The grid as a timeline, in Chrome's trace format for Perfetto.
 void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out);
 

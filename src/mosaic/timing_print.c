@@ -15,7 +15,7 @@ static void put_bytes(at_strbuf *b, double bytes) {
     at_strbuf_addf(b, "%.1f KiB", bytes / 1024);
 }
 
-static const char *bound_of(const at_mosaic_timing *s) {
+const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
   const at_mosaic_units *u = &s->units;
   const struct {
     double cycles;
@@ -72,7 +72,7 @@ void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
   put_bytes(b, (double)s->vmem_limit);
   at_strbuf_addf(b, "\n  %.3f TFLOP/s; bound by: %s\n",
                  s->seconds > 0 ? s->flops / s->seconds / 1e12 : 0,
-                 bound_of(s));
+                 at_mosaic_timing_bound(s));
   if (s->follows_data)
     at_strbuf_addz(
         b,
@@ -80,7 +80,7 @@ void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
         "counted as taken, once, and as moving\n");
 }
 
-// ---- Perfetto
+// ---- JSON
 static void text(at_json_writer *w, const char *key, const char *value) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(value));
@@ -91,6 +91,38 @@ static void number(at_json_writer *w, const char *key, double value) {
   at_json_num(w, value);
 }
 
+void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
+  const at_mosaic_units *u = &s->units;
+  const struct {
+    const char *name;
+    double value;
+  } members[] = {
+      {"seconds", s->seconds},
+      {"cycles", s->cycles},
+      {"steps", (double)s->steps},
+      {"cores_busy", s->busy},
+      {"compute_cycles", s->compute},
+      {"dma_cycles", s->transfer},
+      {"bubble_cycles", s->bubbles},
+      {"wait_cycles", s->waits},
+      {"mxu_cycles", u->matrix},
+      {"vector_cycles", u->vector},
+      {"xlu_cycles", u->xlu},
+      {"load_cycles", u->load},
+      {"store_cycles", u->store},
+      {"scalar_cycles", u->scalar},
+      {"flops", s->flops},
+      {"hbm_bytes", s->hbm_bytes},
+      {"vmem_bytes", (double)(s->memory.windows + s->memory.scratch)},
+      {"vmem_limit_bytes", (double)s->vmem_limit}};
+  for (size_t i = 0; i < AT_LEN(members); i++)
+    number(w, members[i].name, members[i].value);
+  text(w, "bound", at_mosaic_timing_bound(s));
+  at_json_key(w, AT_STR("follows_data"));
+  at_json_bool(w, s->follows_data);
+}
+
+// ---- Perfetto
 enum { kBody, kIn, kOut, kTracks };
 
 static void name_track(at_json_writer *w, int track, const char *name) {
