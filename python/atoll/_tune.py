@@ -59,6 +59,7 @@ class Variant:
 
   @property
   def accepted(self) -> bool:
+    """Whether the chip would take it, and it has a time."""
     return not self.stage
 
   def share(self, *names: str) -> float:
@@ -73,6 +74,7 @@ class Variant:
 
   @property
   def data(self) -> dict:
+    """What `--json` prints of it."""
     what = {"params": self.params}
     if not self.accepted:
       return what | {"stage": self.stage, "reason": self.reason}
@@ -104,6 +106,7 @@ class Tuning:
 
   @property
   def data(self) -> dict:
+    """What `--json` prints."""
     return {"target": self.target, "elapsed_seconds": self.elapsed,
             "default": self.default.data if self.default else None,
             "variants": [v.data | {"speed_up": self.speed_up(v)} for v in self.variants],
@@ -363,6 +366,7 @@ class _Progress:
 
 
 def main() -> int:
+  """`atoll tune`, with this process's arguments; returns its exit status."""
   parser = argparse.ArgumentParser(prog="atoll tune")
   parser.add_argument("--atoll", required=True, help=argparse.SUPPRESS)
   parser.add_argument("kernel", metavar="FILE.py[:NAME]")
