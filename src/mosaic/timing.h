@@ -2,8 +2,9 @@
 // that move beside them, where steps wait, and the VMEM that it needs.
 //
 // A step's body runs on units that work side by side (scalar, vector, XLU,
-// loads, stores, MXU): it takes as long as its busiest unit. Windows move
-// through one DMA queue, one step ahead where they have two buffers. Branches
+// loads, stores, MXU): it takes as long as its busiest unit, and some of the
+// others' time. Windows move side by side, each at a copy's rate after a
+// copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
 // once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
 #ifndef ATOLL_MOSAIC_TIMING_H_
@@ -25,7 +26,7 @@ typedef struct at_mosaic_step {
   double ready;                // when the step before it had ended
   double start, end;           // start - ready: it waits for its windows
   double in_bytes, out_bytes;  // windows that move for it
-  double in_start, in_end;     // on the DMA queue; 0, 0: none
+  double in_start, in_end;     // its copies; 0, 0: none
   double out_start, out_end;
 } at_mosaic_step;
 
@@ -41,7 +42,8 @@ typedef struct at_mosaic_timing {
   double compute;         // bodies, without waits
   double waits;           // for copies that the body starts itself
   double bubbles;         // for windows, between steps
-  double transfer;        // the DMA queue is busy
+  double transfer;        // bytes move: the largest window of each step
+  double transfer_in, transfer_out;  // of windows in, of windows out
   double flops, hbm_bytes;
   at_mosaic_memory memory;
   int64_t vmem_limit, vmem_bytes;  // scoped limit; the core's memory

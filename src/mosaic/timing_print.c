@@ -26,7 +26,8 @@ const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
                {u->load, "VMEM loads"},
                {u->store, "VMEM stores"},
                {u->matrix, "MXU"},
-               {s->transfer, "HBM"},
+               {s->transfer_in, "HBM reads"},
+               {s->transfer_out, "HBM writes"},
                {s->waits, "its own copies"}};
   size_t best = 0;
   for (size_t i = 1; i < AT_LEN(parts); i++)
