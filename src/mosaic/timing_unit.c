@@ -7,22 +7,20 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                               \
-  X(vector_slots)                                                \
-  X(load_slots)                                                  \
-  X(store_slots)                                                 \
-  X(scalar_slots)                                                \
-  X(xlu_slots)                                                   \
-  X(medium)                                                      \
-  X(expensive)                                                   \
-  X(convert)                                                     \
-  X(sublane_steps)                                               \
-  X(lane_steps)                                                  \
-  X(sublane_spread)                                              \
-  X(lane_spread)                                                 \
-  X(copy_us)                                                     \
-  X(copy_rate) X(overlap) X(reduce_latency) X(transpose_latency) \
-      X(product_latency) X(turn)
+#define FIGURES(X)  \
+  X(vector_slots)   \
+  X(load_slots)     \
+  X(store_slots)    \
+  X(scalar_slots)   \
+  X(xlu_slots)      \
+  X(medium)         \
+  X(expensive)      \
+  X(convert)        \
+  X(sublane_steps)  \
+  X(lane_steps)     \
+  X(sublane_spread) \
+  X(lane_spread)    \
+  X(overlap) X(reduce_latency) X(transpose_latency) X(product_latency) X(turn)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -32,6 +30,14 @@ typedef struct figures {
 extern const at_bytes at_mosaic_unit_files[];
 static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
+
+// Of one copy, by chip; the last row is for chips that have none.
+typedef struct copy_figures {
+  const char *chip;
+  double us, rate;
+} copy_figures;
+static copy_figures g_copies[] = {
+    {.chip = "v5e"}, {.chip = "v6e"}, {.chip = "other"}};
 
 static at_status read_figures(void) {
   at_arena *a;
@@ -45,6 +51,13 @@ static at_status read_figures(void) {
     FIGURES(READ)
   }
 #undef READ
+  const char *file = "data/tpu/vector_unit.json";
+  for (size_t i = 0; !st.err && i < AT_LEN(g_copies); i++) {
+    copy_figures *c = &g_copies[i];
+    const at_json *of = at_json_get(at_json_get(j, "copies"), c->chip);
+    c->us = at_coefficient(of, "copy_us", file);
+    c->rate = at_coefficient(of, "copy_rate", file);
+  }
   at_arena_destroy(a);
   return st;
 }
@@ -68,8 +81,12 @@ double at_ms_units_time(const at_mosaic_units *u) {
 }
 
 at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
-  return (at_ms_copy){g_figures.copy_us * 1e-6 * chip->clock,
-                      g_figures.copy_rate * chip->hbm_rate / chip->cores};
+  size_t i = 0;
+  while (i + 1 < AT_LEN(g_copies) &&
+         strcmp(g_copies[i].chip, chip->machine->name) != 0)
+    i++;
+  return (at_ms_copy){g_copies[i].us * 1e-6 * chip->clock,
+                      g_copies[i].rate * chip->hbm_rate / chip->cores};
 }
 
 double at_ms_turn(void) { return g_figures.turn; }
