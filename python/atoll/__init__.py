@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # where __getattr__ finds them
   from atoll._pipeline import Pipeline, PipelineState, pipeline
   from atoll._plan_space import Plan
   from atoll._program import Program, program
+  from atoll._tune import Tunable, Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,9 @@ def __getattr__(name):
   if name in ("estimate", "Estimate"):  # imports JAX only when it is asked for
     from atoll import _estimate
     return getattr(_estimate, name)
+  if name in ("tune", "Tunable", "Tuning"):
+    from atoll import _tune
+    return getattr(_tune, name)
   if name in ("compiled", "Compiled", "virtual_time"):
     from atoll import _own
     return getattr(_own, name)

@@ -32,6 +32,7 @@ at_status at_cli_collect(int argc, char **argv);  // `atoll cost collect`
 at_status at_cli_measure_host(bool cpu_time);     // `atoll doctor --measure`
 at_status at_cli_estimate(int argc, char **argv);
 at_status at_cli_plan(int argc, char **argv);
+at_status at_cli_tune(int argc, char **argv);
 at_status at_cli_profile(int argc, char **argv);
 at_status at_cli_cache(int argc, char **argv);
 at_status at_cli_pod(int argc, char **argv);

@@ -61,7 +61,9 @@ static const at_cli_command commands[] = {
      "target, what\n"
      "    the TPU compiler would refuse; --check prints one line of JSON per "
      "kernel\n"
-     "  --timing           cycles by unit, bubbles and VMEM instead; "
+     "  --timing           cycles by unit, bubbles and VMEM instead; --json: "
+     "one line of\n"
+     "                     JSON per kernel, its verdict included; "
      "--trace=FILE\n"
      "                     writes the grid as a timeline for Perfetto; "
      "--bounds=N[,M]\n"
@@ -103,6 +105,20 @@ static const at_cli_command commands[] = {
      "  --memory-share=S  of a chip's memory that may be used (0.95)\n"
      "  --json            everything as JSON\n",
      at_cli_plan},
+    {"tune", "rank block shapes of a Pallas kernel without a chip",
+     "atoll tune FILE.py[:NAME] [--target=CHIP] [--param=NAME=V1,V2,...]... "
+     "[options]\n"
+     "    NAME (tune) is an atoll.Tunable, a function that returns one, or a "
+     "function of\n"
+     "    the parameters that returns a kernel and its arguments "
+     "(docs/tune.md)\n"
+     "  --target=CHIP    v4, v5e (default), v5p, v6e, 7x\n"
+     "  --param=SPACE    values of one parameter: bm=128,256,512\n"
+     "  --top=N          variants listed (10; 0: all)\n"
+     "  --refused=N      refused variants listed (5; 0: all)\n"
+     "  --json           everything as JSON\n"
+     "  --quiet          no progress\n",
+     at_cli_tune},
     {"profile",
      "say where a program's data lies on a machine of tiles, and what that "
      "takes",

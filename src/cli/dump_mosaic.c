@@ -13,26 +13,25 @@ typedef struct dump {
   const at_machine *machine;  // NULL: no timing
   const char *trace;          // NULL: no timeline
   const char *bounds;         // of dynamic grids, as text; NULL: not given
-  bool check, locations;
+  bool check, locations, json;
   at_strbuf out;
   uint32_t kernels;
 } dump;
 
-static void put_verdict(dump *d, const char *name, at_status s) {
-  at_json_writer w = {&d->out, false};
-  at_json_begin_object(&w);
-  at_json_key(&w, AT_STR("file"));
-  at_json_str(&w, at_str_of(d->file));
-  at_json_key(&w, AT_STR("kernel"));
-  at_json_str(&w, at_str_of(name));
-  at_json_key(&w, AT_STR("verdict"));
-  at_json_str(&w, at_ok(s) ? AT_STR("ok") : AT_STR("refused"));
-  at_json_key(&w, AT_STR("code"));
-  at_json_str(&w, at_str_of(at_code_name(at_status_code(s))));
-  at_json_key(&w, AT_STR("message"));
-  at_json_str(&w, at_str_of(at_status_message(s)));
-  at_json_end_object(&w);
-  at_strbuf_addc(&d->out, '\n');
+// The members of an object that is open.
+static void put_verdict(const dump *d, const char *name, at_status s,
+                        at_json_writer *w) {
+  const struct {
+    const char *key, *value;
+  } members[] = {{"file", d->file},
+                 {"kernel", name},
+                 {"verdict", at_ok(s) ? "ok" : "refused"},
+                 {"code", at_code_name(at_status_code(s))},
+                 {"message", at_status_message(s)}};
+  for (size_t i = 0; i < AT_LEN(members); i++) {
+    at_json_key(w, at_str_of(members[i].key));
+    at_json_str(w, at_str_of(members[i].value));
+  }
 }
 
 static at_status write_trace(const dump *d, const at_mosaic_timing *t) {
@@ -63,15 +62,22 @@ static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
   return AT_OK;
 }
 
-static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
-  int64_t own[kMaxBounds];
-  at_mosaic_given given = {
+// `own`: room for bounds that the user names.
+static at_status known_bounds(const dump *d, const at_mosaic_kernel *k,
+                              int64_t *own, at_mosaic_given *out) {
+  *out = (at_mosaic_given){
       .bounds = k->call.values,
       .num_bounds = k->call.values ? k->call.num_operands : 0};
-  if (d->bounds) {
-    AT_TRY(read_bounds(d->bounds, own, &given.num_bounds));
-    given.bounds = own;
-  }
+  if (!d->bounds) return AT_OK;
+  AT_TRY(read_bounds(d->bounds, own, &out->num_bounds));
+  out->bounds = own;
+  return AT_OK;
+}
+
+static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
+  int64_t own[kMaxBounds];
+  at_mosaic_given given;
+  AT_TRY(known_bounds(d, k, own, &given));
   for (uint32_t i = 0; i < k->num_programs; i++) {
     uint32_t wanted = k->programs[i].num_dynamic;
     if (d->bounds && wanted && given.num_bounds > wanted)
@@ -92,16 +98,58 @@ static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
   return AT_OK;
 }
 
+// What each program of a kernel takes.
+static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
+                               at_mosaic_timing ***out) {
+  int64_t own[kMaxBounds];
+  at_mosaic_given given;
+  at_mosaic_timing **t;
+  AT_TRY(known_bounds(d, k, own, &given));
+  AT_TRY_ALLOC(t, at_new(d->arena, at_mosaic_timing *, k->num_programs + 1));
+  for (uint32_t i = 0; i < k->num_programs; i++)
+    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &given, d->arena, &t[i]));
+  *out = t;
+  return AT_OK;
+}
+
+static void put_times(const dump *d, const at_mosaic_kernel *k,
+                      at_json_writer *w) {
+  at_mosaic_timing **t = NULL;
+  at_status s = time_programs(d, k, &t);
+  if (!at_ok(s)) {
+    at_json_put_str(w, "untimed", at_str_of(at_status_message(s)));
+    at_status_free(s);
+    return;
+  }
+  at_json_key(w, AT_STR("timings"));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < k->num_programs; i++) {
+    at_json_begin_object(w);
+    at_mosaic_timing_json(t[i], w);
+    at_json_end_object(w);
+  }
+  at_json_end_array(w);
+}
+
+// One line: the verdict, and for --timing what each program of an accepted
+// kernel takes ("timings"), or why it has no time ("untimed").
+static at_status put_line(dump *d, const at_mosaic_kernel *k, at_status s) {
+  at_json_writer w = {&d->out, false};
+  at_json_begin_object(&w);
+  put_verdict(d, k ? k->name : "", s, &w);
+  if (d->machine && at_ok(s)) put_times(d, k, &w);
+  at_json_end_object(&w);
+  at_strbuf_addc(&d->out, '\n');
+  at_status_free(s);
+  return AT_OK;
+}
+
 static at_status dump_call(dump *d, const at_mosaic_call *call) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
   at_status s = at_mosaic_read(call, d->arena, &k);
   if (at_ok(s) && d->chip) s = at_mosaic_check(k, d->chip, d->devices);
-  if (d->check) {
-    put_verdict(d, k ? k->name : "", s);
-    at_status_free(s);
-    return AT_OK;
-  }
+  if (d->check || d->json) return put_line(d, k, s);
   AT_TRY(s);
   if (d->machine) return put_timing(d, k);
   at_mosaic_summary(k, &d->out);
@@ -193,6 +241,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   at_cli_option(&argc, argv, "--devices=", &devices);
   d.check = at_cli_option(&argc, argv, "--check", NULL);
   d.locations = at_cli_option(&argc, argv, "--locations", NULL);
+  d.json = at_cli_option(&argc, argv, "--json", NULL);
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);
@@ -204,6 +253,8 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
     return AT_FAIL(AT_NOT_FOUND, "no target '%s'", target);
   if (timing)
     AT_TRY(at_machine_find(at_str_of(target ? target : "v6e"), &d.machine));
+  if (d.json && !timing)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "--json is for --timing");
   if (devices) d.devices = (uint32_t)strtoul(devices, NULL, 10);
   at_status s = AT_OK;
   for (int i = 1; at_ok(s) && i < argc; i++) {

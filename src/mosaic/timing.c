@@ -1,5 +1,5 @@
-// The grid of a kernel as a timeline: windows move through one queue, one step
-// ahead of the body where they have two buffers.
+// The grid of a kernel as a timeline: windows move side by side, one step ahead
+// of the body where they have two buffers.
 #include "mosaic/timing.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ enum {
 
 typedef struct cached {
   bool there;
-  double time, waits, flops, copied;
+  double time, latency, waits, flops, copied;
   at_mosaic_units all;
 } cached;
 
@@ -84,7 +84,7 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
     if (c->there) return *out = *c, AT_OK;
   }
   AT_TRY(at_ms_body_run(&g->body, at));
-  *out = (cached){true,          g->body.time,   g->body.waits,
+  *out = (cached){true,          g->body.time,   g->body.latency, g->body.waits,
                   g->body.flops, g->body.copied, g->body.all};
   if (c) *c = *out;
   return AT_OK;
@@ -105,10 +105,16 @@ static bool is_moved(const at_mosaic_window *w) {
   return vmem && w->color != AT_MCOLOR_VMEM && w->ref.semaphore == AT_MSEM_NONE;
 }
 
-// Bytes that come in for this step, and which outputs must leave before it.
-static at_status move(grid *g, const int64_t *ids, bool last, double *in,
-                      double *out, double *work, bool *alone, bool *data) {
-  *in = *out = *work = 0;
+// What moves for a step: bytes, and those of the largest window.
+typedef struct moved {
+  double in, out, largest_in, largest_out;
+  double work;        // cycles in which blocks are made
+  bool alone;         // the body before it must have ended
+  bool follows_data;  // where a window is
+} moved;
+
+// Windows that come in for this step, and outputs that leave before it.
+static at_status move(grid *g, const int64_t *ids, bool last, moved *m) {
   for (uint32_t i = 0; i < g->p->num_windows; i++) {
     const at_mosaic_window *w = &g->p->windows[i];
     if (!is_moved(w)) continue;
@@ -116,21 +122,23 @@ static at_status move(grid *g, const int64_t *ids, bool last, double *in,
     bool known = true;
     if (!last && w->kind != AT_MWIN_WHOLE)
       AT_TRY(at_ms_window_at(&g->body.values, w, ids, at, &known));
-    *data |= !known;
+    m->follows_data |= !known;
     bool same = g->there[i] && known && !last &&
                 !memcmp(at, now, w->bounds.rank * sizeof *at);
     if (same) continue;
     if (w->is_output && g->there[i]) {
-      *out += g->bytes[i];
+      m->out += g->bytes[i];
+      m->largest_out = fmax(m->largest_out, g->bytes[i]);
       g->moves[i]++;
     }
     g->there[i] = true;
     memcpy(now, at, sizeof at);
     if (last || w->is_output) continue;
-    *in += g->bytes[i];
-    *work += g->work[i];
+    m->in += g->bytes[i];
+    m->largest_in = fmax(m->largest_in, g->bytes[i]);
+    m->work += g->work[i];
     g->moves[i]++;
-    *alone |= w->buffers_given && w->buffers == 1;
+    m->alone |= w->buffers_given && w->buffers == 1;
   }
   return AT_OK;
 }
@@ -143,17 +151,13 @@ static void ids_of(const grid *g, int64_t step, int64_t *ids) {
   }
 }
 
-typedef struct queue {
-  double free, rate, latency;
-} queue;
-
-static double enter(queue *q, double now, double bytes, double *start,
-                    double *end) {
-  if (bytes <= 0) return 0;
-  *start = fmax(q->free, now);
-  *end = *start + bytes / q->rate;
-  q->free = *end;
-  return *end + q->latency;
+// The windows of a step are copied side by side: the largest takes longest.
+// Returns when all are there; 0: nothing moves.
+static double copy_windows(at_ms_copy c, double now, double largest,
+                           double *start, double *end) {
+  if (largest <= 0) return 0;
+  *start = now;
+  return *end = now + c.latency + largest / c.rate;
 }
 
 static void add_units(at_mosaic_units *to, const at_mosaic_units *u) {
@@ -162,57 +166,78 @@ static void add_units(at_mosaic_units *to, const at_mosaic_units *u) {
   for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
 }
 
+static void count_moves(at_mosaic_timing *s, const moved *m, double copied,
+                        at_ms_copy c) {
+  s->transfer_in += m->largest_in / c.rate;
+  s->transfer_out += m->largest_out / c.rate;
+  s->transfer += (fmax(m->largest_in, m->largest_out) + copied) / c.rate;
+  s->hbm_bytes += (m->in + m->out + copied) * s->busy;
+  s->follows_data |= m->follows_data;
+}
+
+// What the steps before one have left.
+typedef struct past {
+  double begun, ended;  // the body before it
+  double gone[2];       // outputs, the older first: two buffers
+} past;
+
+// A step starts with the copies for the next one; what leaves waits for the
+// body that wrote it. What left two windows ago must be gone.
+static at_status step(grid *g, const int64_t *ids, at_ms_copy copy, past *p,
+                      at_mosaic_timing *s, at_mosaic_step *t) {
+  moved m = {.alone = t->index == 0};
+  AT_TRY(move(g, ids, false, &m));
+  t->in_bytes = m.in;
+  t->out_bytes = m.out;
+  double left =
+      copy_windows(copy, p->ended, m.largest_out, &t->out_start, &t->out_end);
+  double from = m.alone ? p->ended : p->begun;
+  double came =
+      copy_windows(copy, from, m.largest_in, &t->in_start, &t->in_end);
+  double there = fmax(came, left > 0 ? p->gone[0] : 0);
+  t->start = m.alone ? fmax(p->ended, there)
+                     : p->begun + at_ms_beside(p->ended - p->begun,
+                                               fmax(0, there - p->begun));
+  if (left > 0) p->gone[0] = p->gone[1], p->gone[1] = left;
+  cached c;
+  AT_TRY(run_body(g, ids, &c));
+  t->end = t->start + c.time + c.latency + m.work;
+  c.all.vector += m.work;
+  s->bubbles += t->start - t->ready;
+  s->compute += c.time + c.latency + m.work - c.waits;
+  s->waits += c.waits;
+  s->flops += c.flops * s->busy;
+  count_moves(s, &m, c.copied, copy);
+  add_units(&s->units, &c.all);
+  p->begun = t->start;
+  p->ended = t->end;
+  return AT_OK;
+}
+
 static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
                       at_mosaic_timing *s) {
-  // Cores of one chip share its HBM.
-  queue q = {.rate = chip->hbm_rate / AT_MAX(s->busy, 1u),
-             .latency = at_tpu_dma_cycles(chip)};
+  at_ms_copy copy = at_ms_copy_of(chip);
   uint32_t kept = (uint32_t)AT_MIN(s->steps, (int64_t)kTimeline);
   at_mosaic_step *line;
   AT_TRY_ALLOC(line, at_new(a, at_mosaic_step, kept + 1));
-  // A step starts with the copies for the next one; what leaves waits for the
-  // body that wrote it. Two buffers: what left two windows ago must be gone.
-  double begun = 0, end = 0, gone[2] = {0, 0};
+  past p = {0};
+  int64_t ids[16] = {0};
   for (int64_t i = 0; i < s->steps; i++) {
-    int64_t ids[16] = {0};
-    at_mosaic_step t = {.index = i, .ready = end};
-    bool alone = i == 0;
-    double work;
+    at_mosaic_step t = {.index = i, .ready = p.ended};
     ids_of(g, i, ids);
-    AT_TRY(move(g, ids, false, &t.in_bytes, &t.out_bytes, &work, &alone,
-                &s->follows_data));
-    double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
-    double came =
-        enter(&q, alone ? end : begun, t.in_bytes, &t.in_start, &t.in_end);
-    t.start = fmax(fmax(end, came), left > 0 ? gone[0] : 0);
-    if (left > 0) gone[0] = gone[1], gone[1] = left;
-    cached c;
-    AT_TRY(run_body(g, ids, &c));
-    c.time += work;
-    c.all.vector += work;
-    t.end = t.start + c.time;
-    s->bubbles += t.start - t.ready;
-    s->compute += c.time - c.waits;
-    s->waits += c.waits;
-    s->flops += c.flops * s->busy;
-    s->transfer += (t.in_bytes + t.out_bytes + c.copied) / q.rate;
-    s->hbm_bytes += (t.in_bytes + t.out_bytes + c.copied) * s->busy;
-    add_units(&s->units, &c.all);
+    AT_TRY(step(g, ids, copy, &p, s, &t));
     if (i < kept) line[s->num_timeline++] = t;
-    begun = t.start;
-    end = t.end;
   }
   at_mosaic_step t = {
-      .index = s->steps, .ready = end, .start = end, .end = end};
-  bool alone = false, data = false;
-  double work;
-  int64_t ids[16] = {0};
-  AT_TRY(move(g, ids, true, &t.in_bytes, &t.out_bytes, &work, &alone, &data));
-  double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
-  s->transfer += t.out_bytes / q.rate;
-  s->hbm_bytes += t.out_bytes * s->busy;
-  s->cycles = fmax(end, left);
-  s->bubbles += s->cycles - end;
+      .index = s->steps, .ready = p.ended, .start = p.ended, .end = p.ended};
+  moved m = {0};
+  AT_TRY(move(g, ids, true, &m));
+  t.out_bytes = m.out;
+  double left =
+      copy_windows(copy, p.ended, m.largest_out, &t.out_start, &t.out_end);
+  count_moves(s, &m, 0, copy);
+  s->cycles = fmax(p.ended, left);
+  s->bubbles += s->cycles - p.ended;
   t.end = s->cycles;
   if (kept == s->steps) line[s->num_timeline++] = t;
   s->timeline = line;

@@ -2,13 +2,15 @@
 // that move beside them, where steps wait, and the VMEM that it needs.
 //
 // A step's body runs on units that work side by side (scalar, vector, XLU,
-// loads, stores, MXU): it takes as long as its busiest unit. Windows move
-// through one DMA queue, one step ahead where they have two buffers. Branches
+// loads, stores, MXU): it takes as long as its busiest unit, and some of the
+// others' time. Windows move side by side, each at a copy's rate after a
+// copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
 // once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
 #ifndef ATOLL_MOSAIC_TIMING_H_
 #define ATOLL_MOSAIC_TIMING_H_
 
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "cost/tpu.h"
 #include "mosaic/mosaic.h"
@@ -24,7 +26,7 @@ typedef struct at_mosaic_step {
   double ready;                // when the step before it had ended
   double start, end;           // start - ready: it waits for its windows
   double in_bytes, out_bytes;  // windows that move for it
-  double in_start, in_end;     // on the DMA queue; 0, 0: none
+  double in_start, in_end;     // its copies; 0, 0: none
   double out_start, out_end;
 } at_mosaic_step;
 
@@ -40,7 +42,8 @@ typedef struct at_mosaic_timing {
   double compute;         // bodies, without waits
   double waits;           // for copies that the body starts itself
   double bubbles;         // for windows, between steps
-  double transfer;        // the DMA queue is busy
+  double transfer;        // bytes move: the largest window of each step
+  double transfer_in, transfer_out;  // of windows in, of windows out
   double flops, hbm_bytes;
   at_mosaic_memory memory;
   int64_t vmem_limit, vmem_bytes;  // scoped limit; the core's memory
@@ -102,6 +105,11 @@ void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out);
 // What the kernel is bound by: "MXU", "HBM", "its own copies", ...
 const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
+// What takes longest: "MXU", "vector unit", "HBM", "DMA latency and pipeline
+// fill", ...
+const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
+// Members of an object that is open: seconds, cycles by unit, bytes of VMEM.
+void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w);
 // The grid as a timeline, in Chrome's trace format for Perfetto.
 void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out);
 

@@ -24,7 +24,7 @@ static double ref_bytes(const at_mtype *t) {
 
 // What ran since the last wait has taken its time.
 static void close_segment(at_ms_body *b) {
-  b->time += at_ms_units_longest(&b->open);
+  b->time += at_ms_units_time(&b->open);
   const double *from = &b->open.scalar;
   double *to = &b->all.scalar;
   for (size_t i = 0; i < sizeof b->open / sizeof *from; i++) to[i] += from[i];
@@ -42,16 +42,15 @@ static void start_copy(at_ms_body *b, const at_mop *op) {
     bytes = fmin(bytes, ref_bytes(t));
   }
   if (bytes == INFINITY) return;
-  double now = b->time + at_ms_units_longest(&b->open);
-  double rate = b->chip->hbm_rate / b->chip->cores;
-  b->engine = fmax(b->engine, now) + bytes / rate;
+  double now = b->time + at_ms_units_time(&b->open);
+  at_ms_copy copy = at_ms_copy_of(b->chip);
   b->copied += bytes;
   if (b->count == AT_MS_PENDING) {  // the oldest is forgotten
     b->first = (b->first + 1) % AT_MS_PENDING;
     b->count--;
   }
   b->pending[(b->first + b->count++) % AT_MS_PENDING] =
-      b->engine + at_tpu_dma_cycles(b->chip);
+      now + copy.latency + bytes / copy.rate;
 }
 
 static void wait_copy(at_ms_body *b) {
@@ -84,12 +83,12 @@ static at_status branch(at_ms_body *b, const at_mop *op) {
 // Everything that turns of a loop add up.
 typedef struct sums {
   at_mosaic_units all, open;
-  double time, waits, flops, copied, engine;
+  double time, waits, latency, flops, copied;
 } sums;
 
 static sums sums_of(const at_ms_body *b) {
-  return (sums){b->all,   b->open,   b->time,  b->waits,
-                b->flops, b->copied, b->engine};
+  return (sums){b->all,     b->open,  b->time,  b->waits,
+                b->latency, b->flops, b->copied};
 }
 
 static void repeat_last(at_ms_body *b, const sums *before, double times) {
@@ -106,7 +105,7 @@ static void repeat_last(at_ms_body *b, const sums *before, double times) {
   b->waits = all.waits;
   b->flops = all.flops;
   b->copied = all.copied;
-  b->engine = all.engine;
+  b->latency = all.latency;
   double passed = (now.time - before->time) * times;
   for (uint32_t i = 0; i < b->count; i++)
     b->pending[(b->first + i) % AT_MS_PENDING] += passed;
@@ -131,6 +130,7 @@ static at_status loop(at_ms_body *b, const at_mop *op) {
     for (uint32_t k = 1; k < body->num_args; k++)
       AT_TRY(at_ms_value_set(&b->values, &body->args[k], false, 0));
     AT_TRY(block(b, body));
+    b->open.scalar += at_ms_turn();
     if (i + 1 == looked && turns > looked)
       repeat_last(b, &before, (double)(turns - looked));
   }
@@ -167,7 +167,8 @@ static at_status one(at_ms_body *b, const at_mop *op) {
     default:
       break;
   }
-  AT_TRY(at_ms_units_add(op, b->chip, b->scratch, &b->open, &b->flops));
+  AT_TRY(at_ms_units_add(op, b->chip, b->scratch, &b->open, &b->latency,
+                         &b->flops));
   for (uint32_t r = 0; r < op->num_regions; r++)
     if (region(op, r)) AT_TRY(block(b, region(op, r)));
   return AT_OK;
@@ -186,6 +187,5 @@ at_status at_ms_body_run(at_ms_body *b, const int64_t *ids) {
     AT_TRY(at_ms_value_set(&b->values, &p->body->args[d], true, ids[d]));
   AT_TRY(block(b, p->body));
   close_segment(b);
-  if (b->all.matrix > 0) b->time += at_tpu_fill_cycles(b->chip);
   return AT_OK;
 }

@@ -22,12 +22,22 @@ at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known);
 
 // ---- timing_unit.c: cycles of one op
+// `latency` grows by the cycles in which nothing else of the step can run.
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
-                          at_arena *scratch, at_mosaic_units *u, double *flops);
+                          at_arena *scratch, at_mosaic_units *u,
+                          double *latency, double *flops);
 // The figures of the units, which what follows takes. Any thread.
 at_status at_ms_units_load(void);
 double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
-double at_ms_units_longest(const at_mosaic_units *u);
+// What two parts take that run side by side: at least the longer one.
+double at_ms_beside(double a, double b);
+double at_ms_units_time(const at_mosaic_units *u);
+double at_ms_turn(void);  // cycles of a loop's turn beside its operations
+// One copy between HBM and VMEM: cycles, bytes per cycle.
+typedef struct at_ms_copy {
+  double latency, rate;
+} at_ms_copy;
+at_ms_copy at_ms_copy_of(const at_tpu_chip *chip);
 
 // ---- timing_body.c
 enum { AT_MS_PENDING = 64 };
@@ -38,8 +48,8 @@ typedef struct at_ms_body {
   at_mosaic_units all;            // of the step
   at_mosaic_units open;           // since the last wait
   double time, waits;             // up to the last wait
+  double latency;                 // of the step, beside what units do
   double flops, copied;           // bytes that the body copies itself
-  double engine;                  // when its copies are done
   double pending[AT_MS_PENDING];  // ends of copies, oldest first
   uint32_t first, count;
   uint32_t nest;  // loops around the operation

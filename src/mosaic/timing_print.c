@@ -26,7 +26,8 @@ const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
                {u->load, "VMEM loads"},
                {u->store, "VMEM stores"},
                {u->matrix, "MXU"},
-               {s->transfer, "HBM"},
+               {s->transfer_in, "HBM reads"},
+               {s->transfer_out, "HBM writes"},
                {s->waits, "its own copies"}};
   size_t best = 0;
   for (size_t i = 1; i < AT_LEN(parts); i++)
@@ -80,7 +81,7 @@ void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
         "counted as taken, once, and as moving\n");
 }
 
-// ---- Perfetto
+// ---- JSON
 static void text(at_json_writer *w, const char *key, const char *value) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(value));
@@ -91,6 +92,38 @@ static void number(at_json_writer *w, const char *key, double value) {
   at_json_num(w, value);
 }
 
+void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
+  const at_mosaic_units *u = &s->units;
+  const struct {
+    const char *name;
+    double value;
+  } members[] = {
+      {"seconds", s->seconds},
+      {"cycles", s->cycles},
+      {"steps", (double)s->steps},
+      {"cores_busy", s->busy},
+      {"compute_cycles", s->compute},
+      {"dma_cycles", s->transfer},
+      {"bubble_cycles", s->bubbles},
+      {"wait_cycles", s->waits},
+      {"mxu_cycles", u->matrix},
+      {"vector_cycles", u->vector},
+      {"xlu_cycles", u->xlu},
+      {"load_cycles", u->load},
+      {"store_cycles", u->store},
+      {"scalar_cycles", u->scalar},
+      {"flops", s->flops},
+      {"hbm_bytes", s->hbm_bytes},
+      {"vmem_bytes", (double)(s->memory.windows + s->memory.scratch)},
+      {"vmem_limit_bytes", (double)s->vmem_limit}};
+  for (size_t i = 0; i < AT_LEN(members); i++)
+    number(w, members[i].name, members[i].value);
+  text(w, "bound", at_mosaic_timing_bound(s));
+  at_json_key(w, AT_STR("follows_data"));
+  at_json_bool(w, s->follows_data);
+}
+
+// ---- Perfetto
 enum { kBody, kIn, kOut, kTracks };
 
 static void name_track(at_json_writer *w, int track, const char *name) {

@@ -7,15 +7,20 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X) \
-  X(vector_slots)  \
-  X(load_slots)    \
-  X(store_slots)   \
-  X(scalar_slots)  \
-  X(xlu_slots)     \
-  X(medium)        \
-  X(expensive)     \
-  X(convert) X(sublane_steps) X(lane_steps) X(sublane_spread) X(lane_spread)
+#define FIGURES(X)  \
+  X(vector_slots)   \
+  X(load_slots)     \
+  X(store_slots)    \
+  X(scalar_slots)   \
+  X(xlu_slots)      \
+  X(medium)         \
+  X(expensive)      \
+  X(convert)        \
+  X(sublane_steps)  \
+  X(lane_steps)     \
+  X(sublane_spread) \
+  X(lane_spread)    \
+  X(overlap) X(reduce_latency) X(transpose_latency) X(product_latency) X(turn)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -25,6 +30,14 @@ typedef struct figures {
 extern const at_bytes at_mosaic_unit_files[];
 static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
+
+// Of one copy, by chip; the last row is for chips that have none.
+typedef struct copy_figures {
+  const char *chip;
+  double us, rate;
+} copy_figures;
+static copy_figures g_copies[] = {
+    {.chip = "v5e"}, {.chip = "v6e"}, {.chip = "other"}};
 
 static at_status read_figures(void) {
   at_arena *a;
@@ -38,6 +51,13 @@ static at_status read_figures(void) {
     FIGURES(READ)
   }
 #undef READ
+  const char *file = "data/tpu/vector_unit.json";
+  for (size_t i = 0; !st.err && i < AT_LEN(g_copies); i++) {
+    copy_figures *c = &g_copies[i];
+    const at_json *of = at_json_get(at_json_get(j, "copies"), c->chip);
+    c->us = at_coefficient(of, "copy_us", file);
+    c->rate = at_coefficient(of, "copy_rate", file);
+  }
   at_arena_destroy(a);
   return st;
 }
@@ -46,10 +66,30 @@ at_status at_ms_units_load(void) { return at_once_do(&g_once, read_figures); }
 
 double at_ms_vector_slots(void) { return g_figures.vector_slots; }
 
-double at_ms_units_longest(const at_mosaic_units *u) {
-  return fmax(fmax(fmax(u->scalar, u->vector), fmax(u->xlu, u->load)),
-              fmax(u->store, u->matrix));
+double at_ms_beside(double a, double b) {
+  double n = g_figures.overlap, longer = fmax(a, b);
+  if (longer <= 0 || fmin(a, b) <= 0) return longer;
+  return longer * pow(1 + pow(fmin(a, b) / longer, n), 1 / n);
 }
+
+double at_ms_units_time(const at_mosaic_units *u) {
+  const double *x = &u->scalar;
+  double time = 0;
+  for (size_t i = 0; i < sizeof *u / sizeof *x; i++)
+    time = at_ms_beside(time, x[i]);
+  return time;
+}
+
+at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
+  size_t i = 0;
+  while (i + 1 < AT_LEN(g_copies) &&
+         strcmp(g_copies[i].chip, chip->machine->name) != 0)
+    i++;
+  return (at_ms_copy){g_copies[i].us * 1e-6 * chip->clock,
+                      g_copies[i].rate * chip->hbm_rate / chip->cores};
+}
+
+double at_ms_turn(void) { return g_figures.turn; }
 
 // ---- Registers
 static bool is_vector(const at_mtype *t) { return t->kind == AT_MTYPE_VECTOR; }
@@ -111,7 +151,8 @@ static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
 
 // Leading dimensions add whole registers; the last two also cross sublanes or
 // lanes.
-static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u) {
+static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
+                   double *latency) {
   const figures *f = &g_figures;
   const at_mtype *t = op->operands[0]->type;
   at_dims dims = {0};
@@ -129,6 +170,7 @@ static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u) {
     if (d + 1 == rank) {
       left /= ceil(size / kLanes);
       steps += f->lane_steps;
+      *latency += f->reduce_latency;
     } else if (d + 2 == rank) {
       left /= ceil(size / kSublanes);
       steps += f->sublane_steps;
@@ -155,10 +197,15 @@ static void broadcast(const at_mop *op, at_mosaic_units *u) {
   if (rows) u->vector += words(to) * f->sublane_spread / f->vector_slots;
 }
 
+static bool is_transpose(const at_mop *op) {
+  at_mosaic_opcode code = at_mosaic_opcode_of(op);
+  return code == AT_MOSAIC_TPU_TRANSPOSE || code == AT_MOSAIC_VECTOR_TRANSPOSE;
+}
+
 static bool moves_tail(const at_mop *op, at_arena *a) {
   at_dims p = {0};
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
-  if (code == AT_MOSAIC_TPU_TRANSPOSE || code == AT_MOSAIC_VECTOR_TRANSPOSE) {
+  if (is_transpose(op)) {
     if (!at_mosaic_attr_ints(at_mop_attr(op, "permutation"), a, &p))
       return true;
     for (uint32_t d = p.rank > 2 ? p.rank - 2 : 0; d < p.rank; d++)
@@ -182,7 +229,6 @@ static double product_of(const at_mtype *t, at_dims dims) {
 
 static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
                         at_mosaic_units *u, double *flops) {
-  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) return AT_OK;
   const at_mtype *x = op->operands[0]->type, *y = op->operands[1]->type;
   at_mosaic_dot d;
   AT_TRY(at_mosaic_dot_of(op, a, &d));
@@ -225,7 +271,7 @@ static void memory(const at_mop *op, at_mosaic_units *u) {
 
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
-                          double *flops) {
+                          double *latency, double *flops) {
   const figures *f = &g_figures;
   switch (at_mosaic_op_info_of(at_mosaic_opcode_of(op))->cost) {
     case AT_MOSAIC_COST_SCALAR:
@@ -247,17 +293,21 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
       break;
     case AT_MOSAIC_COST_XLU:
       if (widest(op) && op->num_operands && op->num_results &&
-          moves_tail(op, scratch))
+          moves_tail(op, scratch)) {
         u->xlu += packed(widest(op)) / f->xlu_slots;
+        *latency += is_transpose(op) ? f->transpose_latency : 0;
+      }
       break;
     case AT_MOSAIC_COST_REDUCE:
       if (op->num_operands && is_vector(op->operands[0]->type))
-        reduce(op, scratch, u);
+        reduce(op, scratch, u, latency);
       break;
     case AT_MOSAIC_COST_BROADCAST:
       if (op->num_operands && op->num_results) broadcast(op, u);
       break;
     case AT_MOSAIC_COST_MXU:
+      if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) break;
+      *latency += f->product_latency;
       return matmul(op, chip, scratch, u, flops);
     default:
       break;
