@@ -230,6 +230,11 @@ static void read_message(at_arena *a, const char *stage, const char *code,
   read_related(a, f->title, f);
   read_related(a, f->detail, f);
   f->rule = rule_of(stage, code, f->title, f->detail, *f->kernel);
+  // "race: a load ..." says its rule, which reports say before it.
+  const char *id = g_rules[f->rule].id;
+  size_t n = strlen(id);
+  if (!strncmp(f->title, id, n) && !strncmp(f->title + n, ": ", 2))
+    f->title += n + 2;
 }
 
 static bool is_same(const at_check_finding *a, const at_check_finding *b) {
