@@ -84,6 +84,7 @@ static const struct {
                {"out of bounds", "bounds"},
                {"leaves the array", "bounds"},
                {"is no multiple of", "bounds"},
+               {"does not take part", "bounds"},
                {"is NaN", "nan"},
                {"has NaN", "nan"},
                {"Ran out of memory", "memory"},
@@ -91,7 +92,7 @@ static const struct {
                {"ids", "limits"}};
 
 static uint32_t rule_of(const char *stage, const char *code, const char *title,
-                        const char *detail, bool kernel) {
+                        const char *detail) {
   if (!strcmp(stage, "log")) return rule_named("warning");
   bool compiled = !strcmp(stage, "compile");
   for (size_t i = 0; i < AT_LEN(g_words) && !compiled; i++)
@@ -101,7 +102,7 @@ static uint32_t rule_of(const char *stage, const char *code, const char *title,
   if (!strcmp(code, "RESOURCE_EXHAUSTED")) return rule_named("memory");
   if (!strcmp(code, "OUT_OF_RANGE")) return rule_named("bounds");
   bool refused = compiled && strcmp(code, "INTERNAL");
-  return rule_named(refused || kernel ? "refused" : "failed");
+  return rule_named(refused ? "refused" : "failed");
 }
 
 // ---- Places
@@ -229,7 +230,12 @@ static void read_message(at_arena *a, const char *stage, const char *code,
   if (title != message) read_call(a, message, title, f);
   read_related(a, f->title, f);
   read_related(a, f->detail, f);
-  f->rule = rule_of(stage, code, f->title, f->detail, *f->kernel);
+  f->rule = rule_of(stage, code, f->title, f->detail);
+  // "race: a load ..." says its rule, which reports say before it.
+  const char *id = g_rules[f->rule].id;
+  size_t n = strlen(id);
+  if (!strncmp(f->title, id, n) && !strncmp(f->title + n, ": ", 2))
+    f->title += n + 2;
 }
 
 static bool is_same(const at_check_finding *a, const at_check_finding *b) {
