@@ -36,6 +36,8 @@ static const char *opcode_of(const at_node *n) {
     case AT_OP_IF:
     case AT_OP_CASE:
       return "conditional";
+    case AT_OP_ASYNC_DONE:
+      return "async-done";
     default: {
       const char *opcode = at_hloproto_opcode(n->op);
       return opcode ? opcode : "custom-call";

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cost/cost.h"
+#include "cost/count.h"
 #include "cost/gpu.h"
 
 // An RTX A6000 as XLA's tests describe it; %s: the key of its tables.
@@ -268,8 +269,43 @@ static void fusions(void **state) {
   at_arena_destroy(a);
 }
 
+// A loop that is one node counts all of its turns; the whole program counts a
+// body once, as XLA does. Views move nothing.
+static void counts_of_nodes(void **state) {
+  at_arena *a = at_arena_create();
+  const at_module *m = parse(
+      a,
+      "hlo module \"t\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[4]) -> (f32[2,2]) {\n"
+      "  %1 = constant {value=i32[] 0} : i32[]\n"
+      "  %2:2 = while %1, %0 ((%3: i32[], %4: f32[4]) {\n"
+      "    %5 = constant {value=i32[] 5} : i32[]\n"
+      "    %6 = compare %3, %5 {comparison_direction=LT, compare_type=SIGNED} "
+      ": i1[]\n"
+      "    return %6\n"
+      "  }, (%7: i32[], %8: f32[4]) {\n"
+      "    %9 = constant {value=i32[] 1} : i32[]\n"
+      "    %10 = add %7, %9 : i32[]\n"
+      "    %11 = tanh %8 : f32[4]\n"
+      "    return %10, %11\n"
+      "  }) : i32[], f32[4]\n"
+      "  %12 = reshape %2.1 : f32[2,2]\n"
+      "  return %12\n"
+      "}\n"
+      "}\n");
+  const at_node *view = m->entry->results[0].node;
+  const at_node *loop = view->operands[0].node;
+  assert_true(at_count_of_node(loop).transcendentals == 5 * 4);
+  assert_true(at_count_of(m).transcendentals == 4);
+  assert_true(at_count_of_node(loop).bytes_accessed ==
+              5 * at_count_of(m).bytes_accessed);
+  assert_true(at_count_of_node(view).bytes_accessed == 0);
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(counts_of_nodes),
       cmocka_unit_test(collectives),
       cmocka_unit_test(ops),
       cmocka_unit_test(fusions),

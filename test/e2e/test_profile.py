@@ -107,7 +107,7 @@ def traced(tmp_path_factory):
   from common import adam_init
   folder = tmp_path_factory.mktemp("trace")
   params = gpt.init(jax.random.key(0), 64)
-  tokens = np.zeros((4, 65), np.int32)
+  tokens = np.zeros((gpt.BATCH, gpt.CONTEXT + 1), np.int32)
   args = (params, adam_init(params), jnp.float32(1), tokens)
   x = jnp.ones((512, 128))
   square = jnp.ones((256, 256)) * 0.01
