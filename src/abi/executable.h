@@ -12,7 +12,7 @@
 #include "abi/kernels.h"
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
-enum { AT_EXECUTABLE_VERSION = 12 };
+enum { AT_EXECUTABLE_VERSION = 13 };
 
 typedef enum at_xsection {
   AT_XS_STRINGS,  // char; NUL-terminated strings, offset 0 is ""
@@ -53,6 +53,11 @@ typedef struct at_xheader {
   // HBM that lookups and updates of the SparseCore hold at a time on the chip:
   // no part of temp_bytes, of peak_bytes it is.
   uint64_t sparse_bytes;
+  // Of a device of the target, in its layouts; no SparseCore's.
+  uint64_t hbm_argument_bytes, hbm_output_bytes, hbm_alias_bytes,
+      hbm_temp_bytes;
+  uint32_t largest;  // string: the largest buffers at the peak, one a line
+  uint32_t advice;   // string: what would take less
   uint32_t num_replicas, num_partitions;
   uint32_t main_begin, main_end;  // steps of the program, in order
   uint32_t name;                  // string

@@ -24,6 +24,7 @@
 #include "compile/stablehlo.h"
 #include "compile/steps.h"
 #include "cost/count.h"
+#include "estimate/estimate.h"
 #include "hloproto/hloproto.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -54,6 +55,7 @@ typedef struct job {
   at_cg *cg;
   at_cache_key key;
   at_digest meaning;  // of the program and its options, alike on all machines
+  const at_estimate *memory;   // of the target; NULL: it is no TPU
   const at_tiles_plan *tiles;  // NULL: the target is no machine of tiles
 } job;
 
@@ -198,7 +200,29 @@ static at_status run_sparse_beside(job *j) {
   return at_overlap_beside(j->module, t, &b, j->arena, &calls);
 }
 
-static at_status before_fuse(at_module *m) {
+// The chip that ATOLL_TARGET names; NULL: no TPU.
+static const at_machine *target_chip(void) {
+  const at_machine *machine;
+  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
+  size_t n = 0;
+  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
+  bool is_chip =
+      !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
+      !strcmp(machine->platform, "tpu");
+  return is_chip ? machine : NULL;
+}
+
+// What the program takes of a chip's memory, before it is cut for this machine.
+static at_status plan_memory(job *j, const at_module *m) {
+  const at_machine *chip = target_chip();
+  at_target *t;
+  if (!chip || j->shown) return AT_OK;
+  AT_TRY(at_target_make(chip, AT_INTERP_ATOLL, j->arena, &t));
+  return at_estimate_memory(m, t, j->arena, &j->memory);
+}
+
+static at_status before_fuse(at_module *m, void *user) {
+  AT_TRY(plan_memory(user, m));
   AT_TRY(at_nan_refuse(m));
   AT_TRY(at_core_fuse(m));
   return at_config_has(AT_WORD_CHECK_NAN) ? at_nan_watch(m) : AT_OK;
@@ -213,7 +237,8 @@ static at_status optimise(job *j) {
       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
       .sparse_cores = at_sparse_cores(),
-      .before_fuse = before_fuse};
+      .before_fuse = before_fuse,
+      .user = j};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
@@ -356,6 +381,22 @@ static at_status write_costs(at_writer *w, const at_count *c, double ns,
   return AT_OK;
 }
 
+// On the target; where that is no TPU, as on this machine.
+static at_status write_memory(job *j, at_writer *w, at_xheader *h) {
+  const at_estimate *e = j->memory;
+  h->hbm_argument_bytes = e ? e->argument_bytes : h->host_argument_bytes;
+  h->hbm_output_bytes = e ? e->output_bytes : h->output_bytes;
+  h->hbm_alias_bytes = e ? e->alias_bytes : h->alias_bytes;
+  h->hbm_temp_bytes = e ? e->temp_bytes : h->temp_bytes;
+  if (!e) return AT_OK;
+  at_strbuf b = {0};
+  at_estimate_largest(e, 8, &b);
+  const char *largest, *advice = at_estimate_memory_advice(e);
+  AT_TRY_ALLOC(largest, at_strbuf_move(&b, j->arena));
+  AT_TRY(at_writer_string(w, at_str_of(largest), &h->largest));
+  return at_writer_string(w, at_str_of(advice), &h->advice);
+}
+
 // nests: where loops that are one kernel are printed; NULL: nowhere.
 static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
   at_writer w;
@@ -400,6 +441,7 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
   h.sparse_bytes = sparse_bytes;
   h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes +
                  h.temp_bytes + sparse_bytes;
+  AT_TRY(write_memory(j, &w, &h));
   h.has_effects = e.has_effects;
   h.estimated_ns = e.ns;
   return at_writer_finish(&w, &h, out);
@@ -630,14 +672,7 @@ static at_status optimise_plainly(job *j) {
 // For clients that show what libtpu would: fusions, layouts, the schedule.
 static at_status write_xla(job *j, const at_compile_options *o,
                            at_strbuf *out) {
-  const at_machine *machine;
-  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
-  size_t n = 0;
-  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
-  bool is_chip =
-      !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
-      !strcmp(machine->platform, "tpu");
-  at_hloproto_write_options w = {.tiles = is_chip,
+  at_hloproto_write_options w = {.tiles = target_chip() != NULL,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
   j->placements = j->shown = true;

@@ -64,6 +64,7 @@ typedef struct at_estimate_buffer {
   const char *source;  // "train.py:33", or ""
   uint64_t bytes;      // in the target's layout
   bool argument, result;
+  const char *until;  // the kernel that needs it last; "": it lives to the end
 } at_estimate_buffer;
 
 typedef struct at_estimate {
@@ -86,6 +87,8 @@ typedef struct at_estimate {
   // peak: arguments + results - alias + temporaries; alias: what donated
   // arguments give to results.
   uint64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes;
+  // Of results that an argument of the same type could have been donated to.
+  uint64_t donatable_bytes;
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first
   uint32_t num_buffers;
@@ -98,6 +101,16 @@ typedef struct at_estimate {
 // and UNIMPLEMENTED as import, passes and at_target_parse give them.
 at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
                           at_arena *a, at_estimate **out);
+
+// The memory alone, of a program whose passes have run and whose ops are not
+// fused: the figures in HBM and the buffers; all else is 0.
+at_status at_estimate_memory(const at_module *m, const at_target *t,
+                             at_arena *a, const at_estimate **out);
+// The largest buffers at the peak, a line each: size, shape, source, how long
+// it lives. At most `rows`.
+void at_estimate_largest(const at_estimate *e, uint32_t rows, at_strbuf *out);
+// What would take less memory; static text.
+const char *at_estimate_memory_advice(const at_estimate *e);
 
 // Reports. `rows`: kernels listed at most; 0: all.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);

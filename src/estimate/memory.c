@@ -605,6 +605,12 @@ static at_status list_buffers(at_estimate *e, const lives *l, uint32_t when) {
     b[i].bytes = x->bytes;
     b[i].argument = x->argument;
     b[i].result = x->output;
+    b[i].until = "";
+    if (is_temporary(l, x) && x->dies < l->groups.count) {
+      const at_node *n = l->groups.list[l->order[x->dies]]->root;
+      AT_TRY_ALLOC(b[i].until, at_arena_printf(l->arena, "%s.%u",
+                                               at_op_text(n->op), n->id));
+    }
   }
   e->buffers = b;
   return AT_OK;
@@ -612,6 +618,15 @@ static at_status list_buffers(at_estimate *e, const lives *l, uint32_t when) {
 
 // Arguments and results with their memory; what an argument gives to a result
 // counts with both, and once more as aliased.
+static bool could_be_donated(const at_comp *c, const at_type *t) {
+  const at_io_info *infos = c->module->params;
+  for (uint32_t i = 0; i < c->num_params; i++)
+    if (at_type_eq(&c->params[i]->types[0], t) &&
+        (!infos || (!infos[i].donor && infos[i].alias < 0)))
+      return true;
+  return false;
+}
+
 static void sum_interface(at_estimate *e, const lives *l) {
   const at_comp *c = l->comp;
   const at_io_info *infos = c->module->params;
@@ -620,8 +635,12 @@ static void sum_interface(at_estimate *e, const lives *l) {
     e->argument_bytes += bytes;
     if (infos && infos[i].alias >= 0) e->alias_bytes += bytes;
   }
-  for (uint32_t r = 0; r < c->num_results; r++)
-    e->output_bytes += on_device(l, c->results[r]);
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    uint64_t bytes = on_device(l, c->results[r]);
+    e->output_bytes += bytes;
+    if (could_be_donated(c, at_value_type(c->results[r])))
+      e->donatable_bytes += bytes;
+  }
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
@@ -642,5 +661,14 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
+  return AT_OK;
+}
+
+at_status at_estimate_memory(const at_module *m, const at_target *t,
+                             at_arena *a, const at_estimate **out) {
+  at_estimate *e;
+  AT_TRY_ALLOC(e, at_new(a, at_estimate, 1));
+  AT_TRY(at_est_memory(e, m->entry, t, a));
+  *out = e;
   return AT_OK;
 }

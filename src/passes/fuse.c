@@ -485,7 +485,7 @@ static at_status fuse_comp(at_module *m, at_comp *c) {
 }
 
 at_status at_pass_fuse(at_module *m, const at_pass_options *o) {
-  if (o->before_fuse) AT_TRY(o->before_fuse(m));
+  if (o->before_fuse) AT_TRY(o->before_fuse(m, o->user));
   if (!o->fuse) return AT_OK;
   at_aux_clear(m);
   for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(fuse_comp(m, m->funcs[i]));

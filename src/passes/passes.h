@@ -17,7 +17,8 @@ typedef struct at_pass_options {
   uint32_t sparse_cores;  // of one device of the target; 0: none
   // What another room does to the program right before work is gathered; NULL:
   // nothing.
-  at_status (*before_fuse)(at_module *m);
+  at_status (*before_fuse)(at_module *m, void *user);
+  void *user;
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 

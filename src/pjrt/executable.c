@@ -94,25 +94,20 @@ AT_API(Executable_GetCompiledMemoryStats) {
   AT_HANDLE(a->executable);
   const at_pjrt_program *p = a->executable->program;
   const at_xheader *h = p->header;
-  int64_t host = (int64_t)(p->host_input_bytes + p->host_output_bytes);
   a->generated_code_size_in_bytes = (int64_t)h->code_bytes;
-  a->argument_size_in_bytes =
-      (int64_t)(h->host_argument_bytes - p->host_input_bytes);
-  a->output_size_in_bytes = (int64_t)(h->output_bytes - p->host_output_bytes);
-  a->alias_size_in_bytes = (int64_t)h->alias_bytes;
-  a->temp_size_in_bytes = (int64_t)(h->temp_bytes + h->sparse_bytes);
+  a->argument_size_in_bytes = (int64_t)h->hbm_argument_bytes;
+  a->output_size_in_bytes = (int64_t)h->hbm_output_bytes;
+  a->alias_size_in_bytes = (int64_t)h->hbm_alias_bytes;
+  a->temp_size_in_bytes = (int64_t)(h->hbm_temp_bytes + h->sparse_bytes);
   a->host_generated_code_size_in_bytes = 0;
   a->host_argument_size_in_bytes = (int64_t)p->host_input_bytes;
   a->host_output_size_in_bytes = (int64_t)p->host_output_bytes;
   a->host_alias_size_in_bytes = 0;
   a->host_temp_size_in_bytes = 0;
   if (AT_HAS(PJRT_Executable_GetCompiledMemoryStats_Args, peak_memory_in_bytes))
-    a->peak_memory_in_bytes = (int64_t)h->peak_bytes - host;
+    a->peak_memory_in_bytes = (int64_t)p->device_bytes;
   if (AT_HAS(PJRT_Executable_GetCompiledMemoryStats_Args, total_size_in_bytes))
-    a->total_size_in_bytes =
-        (int64_t)(h->code_bytes + h->host_argument_bytes + h->output_bytes -
-                  h->alias_bytes + h->temp_bytes + h->sparse_bytes) -
-        host;
+    a->total_size_in_bytes = (int64_t)(h->code_bytes + p->device_bytes);
   return NULL;
 }
 

@@ -93,17 +93,24 @@ static at_status check_memory(const PJRT_LoadedExecutable *l) {
   const PJRT_Device *d = l->num_devices ? l->devices[0] : &c->devices[0];
   uint64_t limit = at_chip_memory_stats(d->chip).limit;
   if (p->device_bytes <= limit) return AT_OK;
+  const at_xheader *h = p->header;
+  const char *largest = at_pjrt_program_string(p, h->largest);
+  const char *advice = at_pjrt_program_string(p, h->advice);
   return AT_FAIL(
       AT_RESOURCE_EXHAUSTED,
       "Ran out of memory on HBM, the total memory required for HLO temporaries "
       "(%.2fG) exceeds available HBM (%.2fG)\n"
-      "detail: %s on %s; arguments, results and temporaries, the last being "
-      "%.2fG\n"
-      "hint: set ATOLL_TARGET to a chip with more memory",
+      "detail: %s on %s; arguments %.2fG, results %.2fG, temporaries "
+      "%.2fG%s%s\n"
+      "hint: %s%sset ATOLL_TARGET to a chip with more memory",
       (double)p->device_bytes / (double)(1 << 30),
       (double)limit / (double)(1 << 30),
       at_pjrt_program_string(p, p->header->name), d->description->kind,
-      (double)p->header->temp_bytes / (double)(1 << 30));
+      (double)h->hbm_argument_bytes / (double)(1 << 30),
+      (double)(h->hbm_output_bytes - h->hbm_alias_bytes) / (double)(1 << 30),
+      (double)h->hbm_temp_bytes / (double)(1 << 30),
+      *largest ? "; the largest buffers:\n" : "", largest, advice,
+      *advice ? "; or " : "");
 }
 
 // In a pod of several kinds of chips.

@@ -74,10 +74,9 @@ static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
   return AT_OK;
 }
 
-// What the program keeps in the chip's memory while it runs, and what of its
-// arguments and results is the host's.
-static at_status count_device_bytes(at_pjrt_program *p, const at_xio *io,
-                                    uint32_t n, bool outputs) {
+// What of the program's arguments and results is the host's.
+static at_status count_host_bytes(at_pjrt_program *p, const at_xio *io,
+                                  uint32_t n, bool outputs) {
   uint64_t num_types;
   const at_xtype *types =
       section(p->executable, AT_XS_TYPES, sizeof *types, &num_types);
@@ -87,13 +86,9 @@ static at_status count_device_bytes(at_pjrt_program *p, const at_xio *io,
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the executable has a bad type index");
     const char *kind = outputs ? p->output_kinds[i] : p->input_kinds[i];
-    if (strcmp(kind, device) != 0) {
-      size_t *host = outputs ? &p->host_output_bytes : &p->host_input_bytes;
-      *host = at_add(*host, types[io[i].type].bytes);
-      continue;
-    }
-    if (outputs && io[i].alias >= 0) continue;
-    p->device_bytes = at_add(p->device_bytes, types[io[i].type].bytes);
+    if (strcmp(kind, device) == 0) continue;
+    size_t *host = outputs ? &p->host_output_bytes : &p->host_input_bytes;
+    *host = at_add(*host, types[io[i].type].bytes);
   }
   return AT_OK;
 }
@@ -193,9 +188,11 @@ static at_status program_fill(at_pjrt_program *p) {
   for (uint64_t i = 0; i < np; i++)
     at_pjrt_named_float(&p->properties[i], string(p->executable, props[i].name),
                         (float)props[i].value);
-  p->device_bytes = p->header->temp_bytes;
-  AT_TRY(count_device_bytes(p, in, p->num_inputs, false));
-  AT_TRY(count_device_bytes(p, out, p->num_outputs, true));
+  const at_xheader *h = p->header;
+  p->device_bytes = h->hbm_argument_bytes + h->hbm_output_bytes -
+                    h->hbm_alias_bytes + h->hbm_temp_bytes + h->sparse_bytes;
+  AT_TRY(count_host_bytes(p, in, p->num_inputs, false));
+  AT_TRY(count_host_bytes(p, out, p->num_outputs, true));
   AT_TRY(fill_shardings(p, in, out));
   return read_outputs(p, out);
 }
