@@ -251,6 +251,12 @@ def elements(result):
     return max(sizes)
 
 
+def unknown_of(kernels):
+    """Ops whose time the compiler does not say: custom calls, and what is not small."""
+    return sorted({k[0] for k in kernels if k[1] is None and
+                   (elements(k[3]) > SMALL or k[0].startswith("custom-call"))})
+
+
 def kernels_of(text, loop_turns):
     """[[opcode, cycles or None, turns, result], ...] of a compiled module's text.
 
@@ -322,8 +328,7 @@ def collect(options):
             print(options.chip, seed, name, str(e)[:200], flush=True)
             continue
         row = dict(chip=options.chip, seed=seed, sum=sum((k[1] or 0) * k[2] for k in kernels),
-                   unknown=sorted({k[0] for k in kernels if k[1] is None and
-                                    elements(k[3]) > SMALL}),
+                   unknown=unknown_of(kernels),
                    kernels=kernels, program=lowered.as_text())
         row["class"] = name
         with open(ROWS, "a") as rows:
