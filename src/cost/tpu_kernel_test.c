@@ -154,6 +154,45 @@ static void tiles_pad(void **state) {
   assert_true(at_tpu_tile_bytes(AT_BF16) == 2048);
 }
 
+static void compact_layouts_pad_least(void **state) {
+#define COMPACT(lanes, ...)                                                 \
+  at_tpu_compact_tiles((at_dims){(const int64_t[]){__VA_ARGS__},            \
+                                 AT_LEN(((const int64_t[]){__VA_ARGS__}))}, \
+                       lanes)
+  uint32_t lanes = 9;
+  assert_true(COMPACT(&lanes, 2048, 512) == 1024 && lanes == 1);
+  assert_true(COMPACT(&lanes, 512, 1000) == 500 && lanes == 0);
+  assert_true(COMPACT(&lanes, 128, 4, 16, 16) == 128 && lanes == 0);
+  assert_true(COMPACT(&lanes, 64, 128, 4, 128) == 4096 && lanes == 3);
+  assert_true(COMPACT(NULL, 3, 128) == .5);  // tiles of four sublanes
+  assert_true(COMPACT(NULL, 1, 128) == .125);
+  assert_true(COMPACT(&lanes, 4096) == 4 && lanes == 0);
+  assert_true(COMPACT(NULL, 0, 128) == 0);
+  assert_true(at_tpu_compact_tiles((at_dims){NULL, 0}, &lanes) == 0);
+}
+
+// What is rewritten or passed over again costs more, in proportion.
+static void relaid_tiles_cost_more(void **state) {
+  at_tpu_chip c = chip_named(AT_STR("v5e"));
+  at_tpu_kernel k = {.kind = AT_TPU_COPY,
+                     .tiles = 1024,
+                     .out_tiles = 1024,
+                     .steps = 1,
+                     .hbm_in = 1024 * 4096,
+                     .hbm_out = 1024 * 4096};
+  double plain = at_tpu_kernel_cycles(&k, &c).total;
+  k.relaid = 1024;
+  double once = at_tpu_kernel_cycles(&k, &c).total - plain;
+  k.relaid = 2048;
+  double twice = at_tpu_kernel_cycles(&k, &c).total - plain;
+  assert_true(once > 5 * 1024 && fabs(twice - 2 * once) < 1e-6 * once);
+  k.relaid = 0, k.row_tiles = 1024;
+  double rows = at_tpu_kernel_cycles(&k, &c).total - plain;
+  k.narrow_tiles = 1024;
+  assert_true(rows > 1024);
+  assert_true(at_tpu_kernel_cycles(&k, &c).total > plain + rows);
+}
+
 static void other_machines_are_refused(void **state) {
   const at_machine *m;
   at_tpu_chip c;
@@ -166,6 +205,8 @@ int main(void) {
       cmocka_unit_test(agrees_with_the_script_and_the_compiler),
       cmocka_unit_test(grows_with_work),
       cmocka_unit_test(tiles_pad),
+      cmocka_unit_test(compact_layouts_pad_least),
+      cmocka_unit_test(relaid_tiles_cost_more),
       cmocka_unit_test(other_machines_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,6 +241,9 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (expanded && computes && elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
+  for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
+    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && computes && elements(n) > 1)
+      i->kept = true;
 }
 
 // ---- Groups
@@ -449,15 +452,18 @@ static void give(cutter *k, at_est_group *from, at_est_group *to) {
   from->root = NULL;
 }
 
+static bool is_constant(at_value v) {
+  at_node *n = at_est_behind(v).node;
+  while (n->op == AT_OP_BROADCAST_IN_DIM)
+    n = at_est_behind(n->operands[0]).node;
+  return n->op == AT_OP_CONSTANT;
+}
+
 // Behind conversions, broadcasts and a maximum with a constant.
 static at_node *behind_small(at_value v) {
   for (;;) {
     at_node *n = at_est_behind(v).node;
-    bool limit = n->op == AT_OP_MAXIMUM &&
-                 (elements(n->operands[0].node) == 1 ||
-                  at_est_behind(n->operands[0]).node->op == AT_OP_CONSTANT ||
-                  behind_small(n->operands[0])->op == AT_OP_CONSTANT);
-    if (limit)
+    if (n->op == AT_OP_MAXIMUM && is_constant(n->operands[0]))
       v = n->operands[1];
     else if (n->op == AT_OP_CONVERT || n->op == AT_OP_BROADCAST_IN_DIM)
       v = n->operands[0];

@@ -147,6 +147,26 @@ static double relaid(const at_node *n) {
   return to < p.rank && p.ptr[to] != from ? fmax(in, out) : 0;
 }
 
+// Along how many dimensions of tiles the root moves data by less than a tile:
+// 128 lanes and 8 sublanes.
+static double shifts(const at_node *n) {
+  double count = 0;
+  uint32_t rank = n->num_results ? n->types[0].rank : 0;
+  for (uint32_t back = 0; back < 2 && back < rank; back++) {
+    uint32_t d = rank - 1 - back;
+    int64_t tile = back ? 8 : 128, by = 0;
+    if (n->op == AT_OP_SLICE)
+      by = at_node_ints(n, AT_ATTR_START_INDICES).ptr[d];
+    else if (n->op == AT_OP_PAD)
+      by = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW).ptr[d];
+    else if (n->op == AT_OP_CONCATENATE &&
+             at_node_int(n, AT_ATTR_DIMENSION, 0) == (int64_t)d)
+      by = at_value_type(n->operands[0])->dims[d];
+    count += by % tile != 0;
+  }
+  return count;
+}
+
 static bool only_moves(const at_est_group *g) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
@@ -177,6 +197,8 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     k.kind = AT_TPU_COPY;
     if (g->root->op == AT_OP_TRANSPOSE) k.relaid = relaid(g->root);
   }
+  if (k.kind == AT_TPU_COPY || k.kind == AT_TPU_LOOP)
+    k.relaid += shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
   *out = k;
 }
