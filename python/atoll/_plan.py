@@ -17,6 +17,8 @@ from atoll import _estimate, _plan_space as space
 # US dollars per chip and hour: list prices on demand, us regions (cloud.google.com/tpu/pricing). They change: `--prices`.
 PRICES = {"v4": 3.22, "v5e": 1.20, "v5p": 4.20, "v6e": 2.70}
 
+MARGIN = 1.1  # over the wall, what a choice must take that is refused without an estimate of its own
+
 
 @dataclasses.dataclass
 class Machine:
@@ -240,7 +242,7 @@ class _Slice:
 
   def inferred(self, choice):
     """Why it cannot fit, from what was estimated: lighter forms that do not, and temporaries that shrink at most with
-    the number of microbatches."""
+    the number of microbatches. Schedules differ a little between forms, so that only clear cases count."""
     for other, (peak, held) in self.peaks.items():
       if (other.mesh, other.rules) != (choice.mesh, choice.rules):
         continue
@@ -248,9 +250,9 @@ class _Slice:
       if not lighter:
         continue
       least = held + (peak - held) / max(1, choice.microbatches / other.microbatches)
-      if least > self.wall:
-        return (f"takes at least {space.gib(least)} of {space.gib(self.wall)}, by {space.gib(peak)} with remat "
-                f"{other.remat} and {other.microbatches} microbatches")
+      if least > MARGIN * self.wall:
+        return (f"would take some {space.gib(least)} of {space.gib(self.wall)}, by {space.gib(peak)} with remat "
+                f"{other.remat} and {other.microbatches} microbatch{'es' if other.microbatches > 1 else ''}")
     return None
 
   def refuse(self, choice, why, peak=0):
