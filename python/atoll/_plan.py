@@ -138,8 +138,8 @@ class Search:
     self.cache = {}
     self.flops = {}  # machine -> the model's
 
-  def lower(self, choice) -> bytes:
-    """The program of a step for all chips."""
+  def lower(self, choice):
+    """The step for all chips, lowered."""
     import jax
     from jax.sharding import AbstractMesh, AxisType, NamedSharding
     plan, rules = self.plan, self.plan.rules[choice.rules]
@@ -148,14 +148,15 @@ class Search:
     state, batch = self.state.on_mesh(mesh, rules), self.batch.on_mesh(mesh, rules)
     shardings = jax.tree.unflatten(self.state.structure, [NamedSharding(mesh, s) for s in self.state.specs(rules)])
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
-    lowered = jitted.trace(state, batch).lower(lowering_platforms=("tpu",))
-    return _estimate.program_of(lowered)
+    return jitted.trace(state, batch).lower(lowering_platforms=("tpu",))
 
   def estimate(self, machine, choice) -> dict:
     """What `atoll estimate` says of it."""
-    program = self.lower(choice)
-    key = (hashlib.sha256(program).digest(), machine.target)
+    lowered = self.lower(choice)
+    # The text, as bytecode also says which lines called us.
+    key = (hashlib.sha256(lowered.as_text().encode()).digest(), machine.target)
     if key not in self.cache:
+      program = _estimate.program_of(lowered)
       text = _estimate.run_command(["estimate", f"--target={machine.target}", "--json"], program)
       self.cache[key] = json.loads(text)
     return self.cache[key]
