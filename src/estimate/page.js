@@ -53,6 +53,16 @@
   if (data.ops.some(o => o[LANE] === NETWORK)) lanes.push([NETWORK, "collectives"]);
   if (data.ops.some(o => o[LANE] === HOST)) lanes.push([HOST, "host link"]);
   const rowOf = new Map(lanes.map((l, i) => [l[0], i]));
+  // Loops: kernels of the first turn that follow each other, and how long all turns take.
+  const loops = [];
+  for (const o of data.ops) {
+    if (o[LANE] < 1) continue;
+    const last = loops[loops.length - 1];
+    if (last && last.runs === o[RUNS] && o[START] < last.end + (last.end - last.start) + 1e-6)
+      last.end = Math.max(last.end, o[START] + o[SECONDS]);
+    else
+      loops.push({start: o[START], end: o[START] + o[SECONDS], runs: o[RUNS]});
+  }
   let from = 0, to = data.seconds || 1, drawn = [], wanted = "";
   const matches = o => !wanted || (o[NAME] + " " + o[DETAIL] + " " + o[SOURCE] + " " + o[SCOPE]).toLowerCase()
     .includes(wanted);
@@ -67,6 +77,15 @@
       g.fillText(time(from + (to - from) * i / 4), LEFT + (width - LEFT) * i / 4, lanes.length * ROW + 12);
     }
     g.textAlign = "left";
+    for (const l of loops) {
+      const x0 = Math.max(LEFT, LEFT + (l.start - from) * scale);
+      const x1 = Math.min(width, LEFT + (l.start + (l.end - l.start) * l.runs - from) * scale);
+      if (x1 - x0 < 0.5) continue;
+      g.fillStyle = color("--line");
+      g.fillRect(x0, 2, x1 - x0, ROW - 4);
+      g.fillStyle = color("--soft");
+      label(g, l.runs + " turns", x0, x1 - x0, ROW / 2);
+    }
     for (const o of data.ops) {
       const x0 = LEFT + (o[START] - from) * scale, x1 = x0 + o[SECONDS] * scale, row = rowOf.get(o[LANE]);
       if (x1 < LEFT || x0 > width || x1 < last[row] + 0.5) continue;  // another op has that pixel
