@@ -17,6 +17,8 @@ from atoll import _estimate, _plan_space as space
 # US dollars per chip and hour: list prices on demand, us regions (cloud.google.com/tpu/pricing). They change: `--prices`.
 PRICES = {"v4": 3.22, "v5e": 1.20, "v5p": 4.20, "v6e": 2.70}
 
+MARGIN = 1.1  # over the wall, what a choice must take that is refused without an estimate of its own
+
 
 @dataclasses.dataclass
 class Machine:
@@ -136,8 +138,8 @@ class Search:
     self.cache = {}
     self.flops = {}  # machine -> the model's
 
-  def lower(self, choice) -> bytes:
-    """The program of a step for all chips."""
+  def lower(self, choice):
+    """The step for all chips, lowered."""
     import jax
     from jax.sharding import AbstractMesh, AxisType, NamedSharding
     plan, rules = self.plan, self.plan.rules[choice.rules]
@@ -146,14 +148,15 @@ class Search:
     state, batch = self.state.on_mesh(mesh, rules), self.batch.on_mesh(mesh, rules)
     shardings = jax.tree.unflatten(self.state.structure, [NamedSharding(mesh, s) for s in self.state.specs(rules)])
     jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
-    lowered = jitted.trace(state, batch).lower(lowering_platforms=("tpu",))
-    return _estimate.program_of(lowered)
+    return jitted.trace(state, batch).lower(lowering_platforms=("tpu",))
 
   def estimate(self, machine, choice) -> dict:
     """What `atoll estimate` says of it."""
-    program = self.lower(choice)
-    key = (hashlib.sha256(program).digest(), machine.target)
+    lowered = self.lower(choice)
+    # The text, as bytecode also says which lines called us.
+    key = (hashlib.sha256(lowered.as_text().encode()).digest(), machine.target)
     if key not in self.cache:
+      program = _estimate.program_of(lowered)
       text = _estimate.run_command(["estimate", f"--target={machine.target}", "--json"], program)
       self.cache[key] = json.loads(text)
     return self.cache[key]
@@ -240,7 +243,7 @@ class _Slice:
 
   def inferred(self, choice):
     """Why it cannot fit, from what was estimated: lighter forms that do not, and temporaries that shrink at most with
-    the number of microbatches."""
+    the number of microbatches. Schedules differ a little between forms, so that only clear cases count."""
     for other, (peak, held) in self.peaks.items():
       if (other.mesh, other.rules) != (choice.mesh, choice.rules):
         continue
@@ -248,9 +251,9 @@ class _Slice:
       if not lighter:
         continue
       least = held + (peak - held) / max(1, choice.microbatches / other.microbatches)
-      if least > self.wall:
-        return (f"takes at least {space.gib(least)} of {space.gib(self.wall)}, by {space.gib(peak)} with remat "
-                f"{other.remat} and {other.microbatches} microbatches")
+      if least > MARGIN * self.wall:
+        return (f"would take some {space.gib(least)} of {space.gib(self.wall)}, by {space.gib(peak)} with remat "
+                f"{other.remat} and {other.microbatches} microbatch{'es' if other.microbatches > 1 else ''}")
     return None
 
   def refuse(self, choice, why, peak=0):

@@ -108,8 +108,8 @@ def refusals(found: Found) -> list[tuple[str, int]]:
   """Kinds of reasons, with how many choices each refused."""
   kinds = collections.Counter()
   for r in found.refused:
-    if r.remat and "at least" in r.why:
-      kinds["memory, inferred from lighter choices that do not fit"] += 1
+    if r.remat and "would take" in r.why:
+      kinds["memory, inferred from choices that need less and are a tenth over"] += 1
     elif r.remat:
       kinds["memory, as estimated"] += 1
     elif r.why.startswith("the state"):
@@ -182,8 +182,9 @@ def text(search, all_found, walls) -> str:
     by = "price" if best.price is not None else "chip seconds a step"
     which = f"the least {by}" if len(all_found) > 1 else "the fastest"
     lines += [f"to paste ({which})", "", code(search, best)]
-  lines.append("Nothing was extrapolated: each estimate is of the whole program for all chips (docs/cost.md says how "
-               "far estimates are off). MFU counts the model's FLOPs, HFU also what is recomputed.")
+  lines.append("No time was extrapolated: each estimate is of the whole program for all chips (docs/cost.md says how far "
+               "they are off). Refusals marked inferred have no estimate of their own. MFU counts the model's FLOPs, "
+               "HFU also what is recomputed.")
   return "\n".join(lines) + "\n"
 
 
@@ -212,5 +213,5 @@ def as_json(search, all_found, walls) -> dict:
                   for r in f.refused],
       "why": against(plan, frontier(f.results)[0], f) if f.results else [],
   } for f, wall in zip(all_found, walls)]
-  return {"slices": slices, "extrapolated": [], "best": {**_result(search, best), "code": code(search, best)} if best
+  return {"slices": slices, "best": {**_result(search, best), "code": code(search, best)} if best
           else None}

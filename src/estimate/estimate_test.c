@@ -261,6 +261,18 @@ static void reports_are_well_formed(void **state) {
   assert_non_null(strstr(both.ptr, "second/first"));
   assert_non_null(strstr(page.ptr, "</html>"));
   assert_null(strstr(page.ptr, "http"));  // nothing from elsewhere
+  const char mark[] = "type=\"application/json\">";
+  char *data = strstr(page.ptr, mark), *end;
+  assert_non_null(data);
+  data += strlen(mark);
+  assert_non_null(end = strstr(data, "</script>"));
+  assert_int_equal(
+      at_code_take(at_json_parse(
+          (at_bytes){(uint8_t *)data, (size_t)(end - data)}, a, &j)),
+      0);
+  assert_int_equal(at_json_get(j, "ops")->len, e->num_ops);
+  near(at_json_get_num(j, "seconds", 0), e->seconds, 1e-9);
+  assert_null(memchr(data, '<', (size_t)(end - data)));
   assert_true(xspace.len > 100);
   at_strbuf_free(&json), at_strbuf_free(&trace), at_strbuf_free(&text);
   at_strbuf_free(&page), at_strbuf_free(&both), at_strbuf_free(&xspace);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/page.h"
 #include "estimate/report_internal.h"
 
@@ -116,51 +117,85 @@ static void shares(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</p></figure>");
 }
 
-// ---- Timeline
+// ---- Timeline and scopes
 
-static void timeline(const at_estimate *e, at_strbuf *out) {
-  if (e->seconds <= 0) return;
-  double scale = (kWidth - 90) / e->seconds;
-  at_strbuf_addz(out, "<h2>Timeline of one device</h2>");
-  legend(out);
-  at_strbuf_addf(
-      out,
-      "<figure><svg viewBox=\"0 0 %d 96\" width=\"%d\">"
-      "<text x=0 y=24>kernels</text><text x=0 y=58>collectives</text>",
-      kWidth, kWidth);
-  for (uint32_t i = 0; i < e->num_ops; i++) {
-    const at_estimate_op *o = &e->ops[i];
-    double width = o->seconds * scale;
-    if (width < .15) continue;  // not visible
-    at_strbuf_addf(
-        out,
-        "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\""
-        " fill-opacity=\"%s\"><title>",
-        80 + o->start * scale,
-        o->network ? 46
-        : o->level ? 26
-                   : 10,
-        fmax(width - .3, .3), o->level && !o->network ? 8 : 16,
-        kColors[o->bound], o->level ? ".6" : "1");
-    at_page_text(out, o->name);
-    at_strbuf_addz(out, "\n");
-    at_page_text(out, o->detail);
-    at_strbuf_addz(out, "\n");
-    at_est_time(out, o->seconds);
-    if (o->count > 1) at_strbuf_addf(out, " x %.0f", o->count);
-    at_strbuf_addz(out, "\n");
-    at_page_text(out, o->source);
-    at_strbuf_addz(out, "</title></rect>");
-  }
-  for (int tick = 0; tick <= 4; tick++) {
-    at_strbuf_addf(out, "<text x=\"%.0f\" y=88 text-anchor=\"%s\">",
-                   80 + (kWidth - 90) * tick / 4., tick == 4 ? "end" : "start");
-    at_est_time(out, e->seconds * tick / 4);
-    at_strbuf_addz(out, "</text>");
-  }
+extern const at_bytes at_estimate_page_files[];  // page.js
+
+enum { kNetworkLane = -1, kHostLane = -2 };
+
+static void op_data(at_json_writer *w, const at_estimate_op *o) {
+  const char *const texts[] = {o->name, o->detail, o->source, o->scope};
+  int lane = o->host_link ? kHostLane
+             : o->network ? kNetworkLane
+                          : (int)o->level;
+  const double numbers[] = {o->start,   o->seconds,   o->count,
+                            o->exposed, (double)lane, (double)o->bound,
+                            o->flops};
+  at_json_begin_array(w);
+  for (size_t i = 0; i < AT_LEN(texts); i++)
+    at_json_str(w, at_str_of(texts[i]));
+  for (size_t i = 0; i < AT_LEN(numbers); i++) at_json_num(w, numbers[i]);
+  at_json_end_array(w);
+}
+
+static void page_data(const at_estimate *e, at_strbuf *out) {
+  at_json_writer w = {.out = out};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("seconds"));
+  at_json_num(&w, e->seconds);
+  at_json_key(&w, AT_STR("bounds"));
+  at_json_begin_array(&w);
+  for (int b = 0; b < AT_BOUND_COUNT; b++)
+    at_json_str(&w, at_str_of(at_bound_text((at_bound)b)));
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("colors"));
+  at_json_begin_array(&w);
+  for (int b = 0; b < AT_BOUND_COUNT; b++)
+    at_json_str(&w, at_str_of(kColors[b]));
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("ops"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < e->num_ops; i++) op_data(&w, &e->ops[i]);
+  at_json_end_array(&w);
+  at_json_end_object(&w);
+}
+
+static void pictures(const at_estimate *e, at_strbuf *out) {
+  at_strbuf data = {0};
+  page_data(e, &data);
   at_strbuf_addz(
       out,
-      "</svg><p>A loop is drawn with its first turn below it.</p></figure>");
+      "<section><style>.tip{position:absolute;display:none;max-width:360px;"
+      "padding:8px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px;"
+      "background:var(--paper);border:1px solid var(--line);border-radius:6px;"
+      "pointer-events:none}canvas{display:block;width:100%}input{font:inherit;"
+      "color:var(--ink);background:var(--paper);border:1px solid var(--line);"
+      "border-radius:6px;padding:4px 8px}</style>"
+      "<h2>Timeline of one device</h2>");
+  legend(out);
+  at_strbuf_addz(
+      out,
+      "<p><input type=search placeholder=\"kernel, line or scope\"> The wheel "
+      "zooms, dragging moves, a double click shows all. A loop is drawn with "
+      "its first turn below it.</p><figure><canvas class=flow></canvas>"
+      "</figure><h2>Time by scope</h2><p>Of the model, with all turns of "
+      "loops; "
+      "communication counts where it is exposed. A click zooms in, one on the "
+      "first row out.</p><figure><canvas class=scopes></canvas></figure>"
+      "<div class=tip></div><script type=\"application/json\">");
+  // No text of a program can end the script.
+  for (size_t i = 0; i < data.len; i++) {
+    if (data.ptr[i] == '<')
+      at_strbuf_addz(out, "\\u003c");
+    else
+      at_strbuf_addc(out, data.ptr[i]);
+  }
+  out->failed |= data.failed;
+  at_strbuf_free(&data);
+  at_bytes script = at_estimate_page_files[0];
+  at_strbuf_addz(out, "</script><script>");
+  at_strbuf_add(out, (at_str){(const char *)script.ptr, script.len});
+  at_strbuf_addz(out, "</script></section>");
 }
 
 // ---- Roofline
@@ -356,7 +391,7 @@ static void body(const at_estimate *e, at_strbuf *out) {
   }
   cards(e, out);
   shares(e, out);
-  timeline(e, out);
+  pictures(e, out);
   roofline(e, out);
   op_table(e, out);
   memory(e, out);
