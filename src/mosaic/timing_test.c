@@ -192,7 +192,7 @@ static void windows_move_side_by_side(void **state) {
   assert_true(two->hbm_bytes > 1.9 * one->hbm_bytes);
   assert_true(near(two->cycles, one->cycles));
   assert_true(two->transfer_in == one->transfer_in);
-  double latency = 0.38e-6 * two->clock;
+  double latency = 0.4e-6 * two->clock;
   assert_true(two->cycles > 32 * latency && two->cycles < 64 * latency);
 }
 
