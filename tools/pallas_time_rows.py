@@ -159,7 +159,7 @@ def compare(a):
         print(f"     {family:20s} {summary(pairs)}")
     pairs = [p for f in families.values() for p in f]
     within = [rank_correlation(*zip(*f)) for f in families.values() if len(f) > 2]
-    print(f"     {'all':20s} {summary(pairs)}; in families {sum(within) / len(within):.3f}")
+    print(f"     {'all':20s} {summary(pairs)}; in families {sum(within) / max(1, len(within)):.3f}")
 
 
 def main():

@@ -84,21 +84,27 @@ static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "--bounds=%s: kernel %s takes %u bounds of its grid",
                      d->bounds, k->name, wanted);
+    at_mosaic_given most = given;
+    uint32_t found = 0;
     at_mosaic_formula f;
     AT_TRY(at_mosaic_formula_of(k, i, d->machine, &given, d->arena, &f));
     if (f.num_bounds) {
       at_mosaic_formula_text(&f, &d->out);
-      continue;
+      AT_TRY(
+          at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
+      if (found < f.num_bounds) continue;
+      at_strbuf_addz(&d->out, "  as many steps as shapes allow:\n");
     }
     at_mosaic_timing *t;
-    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &given, d->arena, &t));
+    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t));
     at_mosaic_timing_text(t, &d->out);
     if (d->trace) AT_TRY(write_trace(d, t));
   }
   return AT_OK;
 }
 
-// What each program of a kernel takes.
+// What each program of a kernel takes, at most where a bound of its grid is
+// known at run time.
 static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
                                at_mosaic_timing ***out) {
   int64_t own[kMaxBounds];
@@ -106,8 +112,12 @@ static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
   at_mosaic_timing **t;
   AT_TRY(known_bounds(d, k, own, &given));
   AT_TRY_ALLOC(t, at_new(d->arena, at_mosaic_timing *, k->num_programs + 1));
-  for (uint32_t i = 0; i < k->num_programs; i++)
-    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &given, d->arena, &t[i]));
+  for (uint32_t i = 0; i < k->num_programs; i++) {
+    at_mosaic_given most = given;
+    uint32_t found;
+    AT_TRY(at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
+    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t[i]));
+  }
   *out = t;
   return AT_OK;
 }

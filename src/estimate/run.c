@@ -221,16 +221,18 @@ static at_status given_of(walk *w, const at_est_group *g,
   return AT_OK;
 }
 
-// A grid whose bounds nobody knows counts with one step along each.
+// Bounds of a grid that nobody knows count as the most that shapes allow, or
+// with one step.
 static at_status guess_bounds(walk *w, const at_mosaic_kernel *k,
                               at_mosaic_given *given) {
   at_mosaic_formula f;
   AT_TRY(at_mosaic_formula_of(k, 0, w->chip.machine, given, w->arena, &f));
   if (!f.num_bounds) return AT_OK;
   int64_t *bounds;
-  AT_TRY_ALLOC(bounds,
-               at_arena_copy(w->arena, given->bounds,
-                             (given->num_bounds + 1) * sizeof *bounds, 8));
+  uint32_t found;
+  AT_TRY(at_mosaic_bounds_at_most(&k->programs[0], given, w->arena, &found));
+  AT_TRY_ALLOC(bounds, at_arena_copy(w->arena, given->bounds,
+                                     given->num_bounds * sizeof *bounds, 8));
   for (uint32_t i = 0; i < given->num_bounds; i++)
     if (bounds[i] < 0) bounds[i] = 1;
   given->bounds = bounds;
@@ -241,9 +243,10 @@ static at_status guess_bounds(walk *w, const at_mosaic_kernel *k,
   const char *text = at_arena_printf(
       w->arena,
       "Pallas kernel %.80s: how many steps it has is known at run time, %s "
-      "cycles (n0: bound of dimension 0 of its grid); counted with one step "
-      "along each",
-      k->name, sum);
+      "cycles (n0: bound of dimension 0 of its grid); counted with %s",
+      k->name, sum,
+      found == f.num_bounds ? "as many as shapes allow"
+                            : "one step along each that shapes do not bound");
   return note(w, text);
 }
 

@@ -70,6 +70,13 @@ typedef struct at_mosaic_given {
   uint32_t num_made;
 } at_mosaic_given;
 
+// Bounds of the grid that `given` does not know become the most that shapes
+// allow: the length of the prefetched array that an index map looks the grid id
+// up in. out_found: how many did. What `given` points to is copied.
+at_status at_mosaic_bounds_at_most(const at_mosaic_program *p,
+                                   at_mosaic_given *given, at_arena *a,
+                                   uint32_t *out_found);
+
 // Of one program of a kernel. given NULL: nothing. FAILED_PRECONDITION: no TPU,
 // or a bound of the grid is not known.
 at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,

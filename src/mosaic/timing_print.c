@@ -104,6 +104,8 @@ void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
       {"cores_busy", s->busy},
       {"compute_cycles", s->compute},
       {"dma_cycles", s->transfer},
+      {"dma_in_cycles", s->transfer_in},
+      {"dma_out_cycles", s->transfer_out},
       {"bubble_cycles", s->bubbles},
       {"wait_cycles", s->waits},
       {"mxu_cycles", u->matrix},

@@ -181,6 +181,96 @@ static void bounds_that_come_as_operands(void **state) {
   assert_int_equal(f.num_bounds, 0);
 }
 
+// Copies of a step go side by side: two blocks take what one takes, and a step
+// takes at least a copy's latency.
+static void windows_move_side_by_side(void **state) {
+  const char *add = BINARY("arith.addf");
+  at_mosaic_timing *two =
+      grid_kernel("%i, %j", "%i, %j", ARBITRARY, add, "v5e");
+  at_mosaic_timing *one =
+      grid_kernel("%i, %j", "%z, %z", ARBITRARY, add, "v5e");
+  assert_true(two->hbm_bytes > 1.9 * one->hbm_bytes);
+  assert_true(near(two->cycles, one->cycles));
+  assert_true(two->transfer_in == one->transfer_in);
+  double latency = 0.4e-6 * two->clock;
+  assert_true(two->cycles > 32 * latency && two->cycles < 64 * latency);
+}
+
+// Work beside the copies costs little while it is short, and all of itself when
+// it is long; a reduction along lanes is waited for.
+static void work_overlaps_copies_in_part(void **state) {
+  at_mosaic_timing *shorter = simple(BINARY("arith.addf"));
+  at_mosaic_timing *longer = simple(UNARY("math.sin"));
+  double more = longer->compute - shorter->compute;
+  assert_true(more > 0);
+  assert_true(longer->cycles > shorter->cycles);
+  assert_true(longer->cycles < shorter->cycles + more);
+  assert_true(longer->cycles > longer->compute);
+}
+
+static void what_bounds_a_kernel(void **state) {
+  at_mosaic_timing t = {.cycles = 100, .transfer_in = 60};
+  assert_string_equal(at_mosaic_timing_bound(&t), "HBM reads");
+  t.transfer_out = 70;
+  assert_string_equal(at_mosaic_timing_bound(&t), "HBM writes");
+  t.units.matrix = 80;
+  assert_string_equal(at_mosaic_timing_bound(&t), "MXU");
+  t.cycles = 200;
+  assert_string_equal(at_mosaic_timing_bound(&t),
+                      "DMA latency and pipeline fill");
+}
+
+// A grid id that an index map looks up in an array of 8 is below 8.
+static void shapes_bound_a_grid(void **state) {
+  const char *text =
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%i: i32, %s: "
+      "memref<8xi32, #tpu.memory_space<smem>>, %x: " REF ", %o: " REF
+      "):\n%c = \"arith.constant\"() {value = 0 : index} : () -> index\n"
+      "%v = \"vector.load\"(%x, %c, %c) : (" REF
+      ", index, index) -> vector<64x512xf32>\n"
+      "\"vector.store\"(%v, %o, %c, %c) : (vector<64x512xf32>, " REF
+      ", index, index) -> ()\n\"func.return\"() : () -> ()\n}) "
+      "{dimension_semantics = [#tpu.dimension_semantics<arbitrary>], "
+      "function_type = (i32, memref<8xi32, #tpu.memory_space<smem>>, " REF
+      ", " REF ") -> (), iteration_bounds = array<i64: " UNKNOWN
+      ">, scalar_prefetch = 1 : i64, scratch_operands = 0 : i64, sym_name = "
+      "\"k\", tpu.core_type = #tpu.core_type<tc>, window_params = "
+      "[{transform_indices = @map, window_bounds = array<i64: 64, 512>}, "
+      "{transform_indices = @map, window_bounds = array<i64: 64, 512>}]} : () "
+      "-> ()\n\"func.func\"() ({\n^bb0(%i: i32, %s: memref<8xi32, "
+      "#tpu.memory_space<smem>>):\n%z = \"arith.constant\"() {value = 0 : "
+      "i32} : () -> i32\n%k = \"arith.index_cast\"(%i) : (i32) -> index\n%m = "
+      "\"memref.load\"(%s, %k) : (memref<8xi32, #tpu.memory_space<smem>>, "
+      "index) -> i32\n\"func.return\"(%m, %z) : (i32, i32) -> ()\n}) "
+      "{function_type = (i32, memref<8xi32, #tpu.memory_space<smem>>) -> (i32, "
+      "i32), sym_name = \"map\"} : () -> ()\n}) : () -> ()\n";
+  at_mosaic_kernel *k = read_kernel(text);
+  at_mosaic_given given = {0};
+  uint32_t found = 0;
+  assert_int_equal(at_code_take(at_mosaic_bounds_at_most(
+                       &k->programs[0], &given, g_arena, &found)),
+                   0);
+  assert_int_equal(found, 1);
+  assert_int_equal(given.bounds[0], 8);
+  assert_int_equal(timing_of(text, "v5e", &given)->steps, 8);
+
+  int64_t known = 3;  // what is known stays
+  given = (at_mosaic_given){.bounds = &known, .num_bounds = 1};
+  assert_int_equal(at_code_take(at_mosaic_bounds_at_most(
+                       &k->programs[0], &given, g_arena, &found)),
+                   0);
+  assert_true(found == 0 && given.bounds[0] == 3);
+
+  // An index map that looks nothing up says nothing.
+  k = read_kernel(grid_text("%i, %j", "%i, %j", ARBITRARY, BINARY("arith.addf"),
+                            UNKNOWN ", 8"));
+  given = (at_mosaic_given){0};
+  assert_int_equal(at_code_take(at_mosaic_bounds_at_most(
+                       &k->programs[0], &given, g_arena, &found)),
+                   0);
+  assert_true(found == 0 && given.bounds[0] == -1);
+}
+
 static void windows_that_stay_do_not_move(void **state) {
   const char *add = BINARY("arith.addf");
   at_mosaic_timing *t = grid_kernel("%i, %j", "%i, %z", ARBITRARY, add, "v5e");
@@ -239,6 +329,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(classes_of_operations, begin, end),
       cmocka_unit_test_setup_teardown(reductions_by_axis, begin, end),
       cmocka_unit_test_setup_teardown(bounds_that_come_as_operands, begin, end),
+      cmocka_unit_test_setup_teardown(windows_move_side_by_side, begin, end),
+      cmocka_unit_test_setup_teardown(work_overlaps_copies_in_part, begin, end),
+      cmocka_unit_test_setup_teardown(what_bounds_a_kernel, begin, end),
+      cmocka_unit_test_setup_teardown(shapes_bound_a_grid, begin, end),
       cmocka_unit_test_setup_teardown(windows_that_stay_do_not_move, begin,
                                       end),
       cmocka_unit_test_setup_teardown(the_timeline_adds_up, begin, end),

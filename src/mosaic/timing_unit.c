@@ -37,7 +37,7 @@ typedef struct copy_figures {
   double us, rate;
 } copy_figures;
 static copy_figures g_copies[] = {
-    {.chip = "v5e"}, {.chip = "v6e"}, {.chip = "other"}};
+    {.chip = "v5e"}, {.chip = "v5p"}, {.chip = "v6e"}, {.chip = "other"}};
 
 static at_status read_figures(void) {
   at_arena *a;

@@ -122,6 +122,20 @@ def test_a_function_with_two_kernels_takes_the_sum():
   assert len(two.kernels) == 2 and two.seconds == pytest.approx(2 * one.seconds)
 
 
+def test_a_grid_that_the_run_bounds_is_timed_as_shapes_allow():
+  def make(rows):
+    def kernel(at, x, o):
+      o[...] = x[...] * 2
+    def f(n, at, x):
+      grid = pltpu.PrefetchScalarGridSpec(
+          num_scalar_prefetch=1, grid=(n,), in_specs=[pl.BlockSpec((rows, 512), lambda i, at: (at[i], 0))],
+          out_specs=pl.BlockSpec((rows, 512), lambda i, at: (at[i], 0)))
+      return pl.pallas_call(kernel, grid_spec=grid, out_shape=SHAPE)(at, x)
+    return f, (jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((1024 // rows,), jnp.int32), SHAPE)
+  found = atoll.tune(make, {"rows": [64, 128]})
+  assert {v.params["rows"]: v.kernels[0]["steps"] for v in found.variants} == {64: 16, 128: 8}
+
+
 def test_progress_is_told():
   seen = []
   atoll.tune(double, {"rows": [8, 16] * 20}, progress=lambda *a: seen.append(a))
