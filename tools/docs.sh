@@ -9,6 +9,7 @@ build=${BUILD:-build/release}
 "$build/atoll" dump --import-doc >docs/import.md
 "$build/atoll" dump --hlo-doc >docs/hlo.md
 "$build/atoll" dump --mosaic-doc >docs/mosaic_ops.md
+python3 tools/refusals.py
 if [ "${1:-}" = coverage ]; then
   "${PYTHON:-.venv/bin/python}" tools/coverage.py "$build/libatoll.so" >docs/coverage.md.new
   mv docs/coverage.md.new docs/coverage.md
