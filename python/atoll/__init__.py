@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # where __getattr__ finds them
   from atoll._pipeline import Pipeline, PipelineState, pipeline
   from atoll._plan_space import Plan
   from atoll._program import Program, program
+  from atoll._status import ChipStatus, Status, status
   from atoll._tune import Tunable, Tuning, tune
 
 __version__ = "0.1.0"
@@ -52,6 +53,9 @@ def __getattr__(name):
     from atoll import _program, _reshard
     _reshard.install()
     return getattr(_program, name)
+  if name in ("status", "Status", "ChipStatus"):
+    from atoll import _status
+    return getattr(_status, name)
   if name in ("host_function", "HostFunction"):
     from atoll import _host
     return getattr(_host, name)

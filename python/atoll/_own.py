@@ -23,7 +23,8 @@ class _Extension(ctypes.Structure):
               ("named", ctypes.c_void_p),
               ("slices", ctypes.c_void_p),
               ("virtual_ns", ctypes.CFUNCTYPE(ctypes.c_uint64)),
-              ("command", ctypes.c_void_p)]
+              ("command", ctypes.c_void_p),
+              ("queued", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32))]
 
 
 def extension() -> _Extension:

@@ -410,9 +410,10 @@ static at_status run_command(const at_cli_command *c, int argc, char **argv) {
   if (c->run != at_cli_version && c->run != at_cli_man &&
       c->run != at_cli_completion)
     AT_TRY(at_knobs_check());
-  // What follows a Python program is its own.
+  // What follows a Python program that is run is its own.
+  bool runs = c->run == at_cli_run || c->run == at_cli_check;
   int own = 1;
-  while (own < argc && !is_python(argv[own])) own++;
+  while (own < argc && !(runs && is_python(argv[own]))) own++;
   AT_TRY(at_cli_check_options(c->name, c->usage, own, argv));
   return c->run(argc, argv);
 }

@@ -72,7 +72,9 @@ at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
       at_strbuf_addf(&b, "\n\nat: %s:%u:%u", p.file, p.line, p.column);
   }
   at_strbuf_addf(&b, "\ndetail: kernel %s, target %s", name, j->chip->name);
-  at_strbuf_addz(&b, "\nhint: ATOLL_LENIENT=1 runs it anyway");
+  at_strbuf_addz(&b,
+                 "\nhint: docs/refusals.md has cause and cure; "
+                 "ATOLL_LENIENT=1 runs it anyway");
   at_status s = AT_FAIL(code, "%s", b.failed ? text : b.ptr);
   at_strbuf_free(&b);
   return s;

@@ -214,6 +214,17 @@ static at_status open_pod(PJRT_Client *c, at_runtime_options *o,
   return AT_OK;
 }
 
+uint32_t at_pjrt_queued(uint32_t device) {
+  uint32_t queued = 0;
+  pthread_mutex_lock(&lock);
+  for (const PJRT_Client *c = all; c; c = c->next)
+    for (uint32_t i = 0; i < c->num_devices; i++)
+      if ((uint32_t)c->devices[i].description->info.id == device)
+        queued = AT_MAX(queued, at_chip_queued(c->devices[i].chip));
+  pthread_mutex_unlock(&lock);
+  return queued;
+}
+
 static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
@@ -262,6 +273,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   for (uint32_t i = 0; i < n; i++) device_set(c, i);
   client_enter(c);
   at_pjrt_watch_end();
+  at_pjrt_banner(c);
   a->client = c;
   c = NULL;
   taken = false;

@@ -114,4 +114,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .named = &at_pjrt_named,
     .slices = &at_pjrt_slices,
     .virtual_ns = virtual_ns,
+    .queued = at_pjrt_queued,
 };

@@ -32,6 +32,8 @@ typedef struct at_pjrt_own {
   // The `atoll` command: main's arguments, its exit status. NULL in a library
   // that was linked without it.
   int (*command)(int argc, char **argv);
+  // Launches that wait or run on a device.
+  uint32_t (*queued)(uint32_t device);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 

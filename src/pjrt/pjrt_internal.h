@@ -146,6 +146,10 @@ struct PJRT_Client {
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
 bool at_pjrt_pod_drains(uint32_t device);
+// Launches that wait or run on a device of any client; 0: it is nobody's.
+uint32_t at_pjrt_queued(uint32_t device);
+// Says once, where somebody reads it, what the client's devices pose as.
+void at_pjrt_banner(const PJRT_Client *c);
 PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 // Where a pod's hosts are simulated: from here on the executable of the program
 // says what that takes on them.

@@ -65,6 +65,7 @@ ATOLL_TILES_API const char *atoll_tiles_error(void);
 ATOLL_TILES_API int atoll_tiles_open(const char *machine, at_tiles_graph **out);
 // NULL is fine.
 ATOLL_TILES_API void atoll_tiles_close(at_tiles_graph *g);
+// Tiles of its machine.
 ATOLL_TILES_API int64_t atoll_tiles_num_tiles(const at_tiles_graph *g);
 // What happens when an element that has a home is mapped elsewhere: an
 // at_tiles_policy.
