@@ -90,7 +90,7 @@ def test_status_says_who_does_what(pod):
     assert all(r["given_us"] <= r["start_us"] <= r["end_us"] < 0 for r in s["runs"]), s["runs"]
     assert sum(h["holders"][0]["hbm_bytes"] for h in s["hosts"]) == client["hbm_bytes"]
     p = atoll("pod", "status", ATOLL_POD=pod.address)
-    assert re.search(r"chip 5 +0 queued +\d\S+/15.75G", p.stdout), p.stdout
+    assert re.search(r"chip 5 +0 queued +\d+ \S+ of 15.8 GiB", p.stdout), p.stdout
     assert re.search(r"jit_doubled +client \d+ +20 launches +p50 +[\d.]+ us", p.stdout), p.stdout
 
 
@@ -228,7 +228,7 @@ def test_a_host_is_drained_and_taken_back(pod):
     assert c.do("x = doubled(x); print(float(x.sum()))") == "8192.0"
     p = drain("drain", "1", "--timeout=0.5")
     assert p.returncode == 1 and "DEADLINE_EXCEEDED" in p.stderr and "--force" in p.stderr, p.stderr
-    assert re.search(rf"client \d+ \(process {c.process.pid}, .*\): \d+ arrays, 16.00K", p.stdout), p.stdout
+    assert re.search(rf"client \d+ \(process {c.process.pid}, .*\): \d+ arrays, 16 KiB", p.stdout), p.stdout
     c.do("del x")
     p = drain("drain", "1")
     assert p.returncode == 0 and p.stdout.endswith("host 1 is drained\n"), p.stdout + p.stderr
