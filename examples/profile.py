@@ -43,10 +43,9 @@ def record(folder):
             with jax.profiler.StepTraceAnnotation("train", step_num=i):
                 w, value = step(w, x)
                 jax.block_until_ready((value, kernel(x)))
-    return step
 
 
-def show(folder, step):
+def show(folder):
     from xprof.convert import raw_to_tool_data as xprof
     traces = sorted(str(p) for p in Path(folder).rglob("*.xplane.pb"))[-1:]
     print("tools:", ", ".join(xprof.xspace_to_tool_names(traces)))
@@ -70,14 +69,14 @@ def show(folder, step):
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-    step = record(folder)
+    record(folder)
     print("recorded into", folder)
     try:
         import xprof  # noqa: F401
     except ImportError:
         print("XProf is not installed: pip install xprof")
         return
-    show(folder, step)
+    show(folder)
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def test_a_host_is_drained_and_taken_back(pod):
     # By force: what is there is told, and gone.
     c.do("x = put([4, 5, 6, 7]); z = doubled(x); z.block_until_ready()")
     p = drain("drain", "1", "--force")
-    assert p.returncode == 0 and re.search(r"host 1 loses:\n  client \d+ .*: \d+ arrays, 64.00K\n", p.stdout), p.stdout
+    assert p.returncode == 0 and re.search(r"host 1 loses:\n  client \d+ .*: \d+ arrays, 64 KiB\n", p.stdout), p.stdout
     assert "DATA_LOSS" in c.do("print(told(lambda: np.asarray(z)))")
     assert drain("drain", "--undo", "1").returncode == 0
     pod.wait_for(lambda s: s["state"] == "up" and state(1, "up")(s))
