@@ -85,5 +85,14 @@ at_status at_cli_read_file(const char *path, at_bytes *out);
 at_status at_cli_write_file(const char *path, const at_strbuf *b);
 // Folder of the running executable.
 at_status at_cli_own_folder(char *out, size_t size);
+// The interpreter that the caller works with: $PYTHON, that of the environment
+// that is active (its path is written to out), or the first one in PATH.
+const char *at_cli_python(char *out, size_t size);
+// Replaces this process by argv[0], an interpreter; returns only on failure.
+// needs: the packages that it must have, for the hint.
+at_status at_cli_become_python(char **argv, const char *needs);
+// The same with `python -m module [first] argv...`; first may be NULL.
+at_status at_cli_become_module(const char *module, const char *needs,
+                               const char *first, int argc, char **argv);
 
 #endif

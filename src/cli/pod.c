@@ -202,24 +202,11 @@ static at_status take_options(int argc, char **argv, pod *p,
 
 // The engine that starts and watches hosts on many machines is Ray.
 static at_status up_with_ray(int argc, char **argv) {
-  char program[4096], atoll[4200];
-  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-  char **longer = calloc((size_t)argc + 4, sizeof *longer);
-  if (n <= 0 || !longer)
-    return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
-  program[n] = 0;
-  snprintf(atoll, sizeof atoll, "--atoll=%s", program);
-  const char *python = getenv("PYTHON");
-  longer[0] = (char *)(python && *python ? python : "python3");
-  longer[1] = "-m";
-  longer[2] = "atoll.pod_ray";
-  longer[3] = atoll;
-  memcpy(longer + 4, argv + 2, (size_t)(argc - 2) * sizeof *longer);
-  execvp(longer[0], longer);
-  return AT_FAIL(AT_NOT_FOUND,
-                 "cannot start %s: %s\nhint: set PYTHON to the interpreter "
-                 "that has ray and atoll",
-                 longer[0], strerror(errno));
+  char folder[3072], program[3200];
+  AT_TRY(at_cli_own_folder(folder, sizeof folder));
+  snprintf(program, sizeof program, "--atoll=%s/atoll", folder);
+  return at_cli_become_module("atoll.pod_ray", "ray and atoll", program,
+                              argc - 2, argv + 2);
 }
 
 static bool is_loopback(const struct addrinfo *a) {

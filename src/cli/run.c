@@ -34,21 +34,6 @@ static at_status with_interpreter(int argc, char ***argv) {
   return AT_OK;
 }
 
-// The interpreter that the caller works with: $PYTHON, that of the environment
-// that is active, or the first one in PATH.
-static const char *callers_python(char *out, size_t size) {
-  static const char *const folders[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
-  const char *python = getenv("PYTHON");
-  if (python && *python) return python;
-  for (size_t i = 0; i < AT_LEN(folders); i++) {
-    const char *folder = getenv(folders[i]);
-    if (!folder || !*folder) continue;
-    snprintf(out, size, "%s/bin/python", folder);
-    if (!access(out, X_OK)) return out;
-  }
-  return "python3";
-}
-
 static at_status run_python(int argc, char **argv) {
   char folder[3072], library[3200];
   AT_TRY(at_cli_own_folder(folder, sizeof folder));
@@ -61,12 +46,8 @@ static at_status run_python(int argc, char **argv) {
   if (at_config_has(AT_WORD_CHECK_INTERPRET))
     AT_TRY(with_interpreter(argc, &argv));
   char own[3200];
-  argv[0] = (char *)callers_python(own, sizeof own);
-  execvp(argv[0], argv);
-  return AT_FAIL(
-      AT_NOT_FOUND,
-      "cannot start %s: %s\nhint: set PYTHON to the interpreter that has jax",
-      argv[0], strerror(errno));
+  argv[0] = (char *)at_cli_python(own, sizeof own);
+  return at_cli_become_python(argv, "jax");
 }
 
 // ---- MLIR programs
