@@ -218,6 +218,131 @@ def moves(r, jax):
     return f_, [(shape, t)]
 
 
+def strided_conv(r, jax):
+    k, c, f = pick(r, 1, 3), pick(r, 64, 128, 256), pick(r, 64, 128, 512)
+    n, side, t = pick(r, 4, 8, 16), pick(r, 28, 56), pick(r, "float32", "bfloat16")
+    def f_(x, w):
+        return jax.lax.conv_general_dilated(x, w, (2, 2), "SAME",
+                                            dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return f_, [((n, side, side, c), t), ((k, k, c, f), t)]
+
+
+def narrow_product(r, jax):
+    t = pick(r, "float8_e4m3fn", "float8_e5m2", "int8", "int4")
+    m, k, n = (pick(r, 256, 512, 1024, 2048) for _ in range(3))
+    def f_(x, y):
+        return jax.numpy.matmul(x, y, preferred_element_type="int32" if t[0] == "i" else "float32")
+    return f_, [((m, k), t), ((k, n), t)]
+
+
+def scatter_add(r, jax):
+    rows, w, n = pick(r, 1000, 32000), pick(r, 64, 128, 768), pick(r, 128, 2048)
+    return lambda x, i, u: x.at[i].add(u), \
+        [((rows, w), "float32"), ((n,), "int32"), ((n, w), "float32")]
+
+
+def optimizer(r, jax):
+    jnp, kind = jax.numpy, pick(r, "momentum", "lion", "rmsprop", "adafactor")
+    shape, t = pick(r, (512, 1000), (1024, 4096), (768, 3072)), pick(r, "float32", "bfloat16")
+    def f_(p, g, m):
+        g, q = g.astype(jnp.float32), p.astype(jnp.float32)
+        if kind == "momentum":
+            m = .9 * m + g
+            q = q - .1 * m
+        elif kind == "lion":
+            q, m = q - 1e-3 * (jnp.sign(.9 * m + .1 * g) + .1 * q), .99 * m + .01 * g
+        elif kind == "rmsprop":
+            m = .9 * m + .1 * g * g
+            q = q - 1e-3 * g * jax.lax.rsqrt(m + 1e-8)
+        else:
+            row, col = (g * g).mean(-1, keepdims=True), (g * g).mean(0, keepdims=True)
+            u = g * jax.lax.rsqrt(row * col / row.mean() + 1e-30)
+            u = u / jnp.maximum(1., jnp.sqrt((u * u).mean()))
+            q = q - 1e-2 * u
+        return q.astype(p.dtype), m
+    return f_, [(shape, t), (shape, t), (shape, "float32")]
+
+
+def cross_entropy(r, jax):
+    jnp = jax.numpy
+    n, v, t = pick(r, 256, 1024, 4096), pick(r, 1000, 8192, 32000), pick(r, "float32", "bfloat16")
+    def f_(x, y):
+        x = x.astype(jnp.float32)
+        at = jnp.take_along_axis(x, y[:, None], -1)[:, 0]
+        return (jax.nn.logsumexp(x, -1) - at).mean()
+    return f_, [((n, v), t), ((n,), "int32")]
+
+
+def norm(jax, x, g):
+    v = x.astype("float32")
+    return (v * jax.lax.rsqrt((v * v).mean(-1, keepdims=True) + 1e-6) * g).astype(x.dtype)
+
+
+def layer(jax, x, w, heads, causal):
+    """One block of a transformer; w: its four products and two scales."""
+    jnp = jax.numpy
+    n, s, d = x.shape
+    qkv = (norm(jax, x, w[4]) @ w[0]).reshape(n, s, 3, heads, d // heads)
+    q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    a = jnp.einsum("bqhd,bkhd->bhqk", q, k) * (d // heads) ** -.5
+    if causal:
+        a = jnp.where(jnp.tril(jnp.ones((s, s), bool)), a, -1e9)
+    a = jax.nn.softmax(a.astype(jnp.float32), -1).astype(x.dtype)
+    x = x + jnp.einsum("bhqk,bkhd->bqhd", a, v).reshape(n, s, d) @ w[1]
+    return x + jax.nn.gelu(norm(jax, x, w[5]) @ w[2]) @ w[3]
+
+
+def stack(r):
+    n, s, d = pick(r, 2, 4, 8), pick(r, 128, 256, 512), pick(r, 256, 512, 768)
+    layers, t, heads = pick(r, 2, 4, 6), pick(r, "float32", "bfloat16", "bfloat16"), d // 64
+    return heads, [((n, s, d), t), ((layers, d, 3 * d), t), ((layers, d, d), t),
+                   ((layers, d, 4 * d), t), ((layers, 4 * d, d), t), ((layers, d), "float32"),
+                   ((layers, d), "float32")]
+
+
+def layers_scan(r, jax):
+    (heads, args), causal = stack(r), pick(r, False, True)
+    def f_(x, *w):
+        return jax.lax.scan(lambda c, w: (layer(jax, c, w, heads, causal), None), x, w)[0]
+    return f_, args
+
+
+def train_scan(r, jax):
+    heads, args = stack(r)
+    def loss(w, x):
+        y = jax.lax.scan(lambda c, w: (layer(jax, c, w, heads, True), None), x, w)[0]
+        return (y.astype("float32") ** 2).mean()
+    def f_(x, *w):
+        grads = jax.grad(loss)(w, x)
+        return [(p - 1e-3 * g).astype(p.dtype) for p, g in zip(w, grads)]
+    return f_, args
+
+
+def train_mlp(r, jax):
+    rows, w, t = pick(r, 256, 1024), pick(r, 256, 512, 784), pick(r, "float32", "bfloat16")
+    def loss(p, x, y):
+        z = jax.nn.relu(x @ p[0] + p[1]) @ p[2]
+        return -(jax.nn.log_softmax(z.astype("float32")) * y).sum(-1).mean()
+    def f_(a, b, c, x, y):
+        p = (a, b, c)
+        return [(q - .1 * g).astype(q.dtype) for q, g in zip(p, jax.grad(loss)(p, x, y))]
+    return f_, [((w, 2 * w), t), ((2 * w,), t), ((2 * w, 128), t), ((rows, w), t),
+                ((rows, 128), "float32")]
+
+
+def block_step(r, jax):
+    """A residual block of convolutions, forward."""
+    n, c, side, t = pick(r, 4, 8, 16), pick(r, 64, 128), pick(r, 14, 28), \
+        pick(r, "float32", "bfloat16")
+    def f_(x, a, b, s):
+        def conv_(x, w):
+            return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME",
+                                                dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        y = jax.nn.relu(conv_(x, a) * s)
+        return jax.nn.relu(x + conv_(y, b) * s)
+    return f_, [((n, side, side, c), t), ((3, 3, c, c), t), ((3, 3, c, c), t), ((c,), t)]
+
+
 CLASSES = dict(
     transpose2=lambda r, j: transpose(r, j, 2), transpose3=lambda r, j: transpose(r, j, 3),
     transpose4=lambda r, j: transpose(r, j, 4), patch_conv=patch_conv, stem_conv=stem_conv,
@@ -225,7 +350,13 @@ CLASSES = dict(
     softmax=softmax, layer_norm=layer_norm, sort=sort, top_k=top_k, highest=highest,
     product=product, mlp=mlp, mixer=mixer, threefry=threefry, attention=attention,
     adamw=adamw, elementwise=elementwise, reduction=reduction, gather=gather, cumsum=cumsum,
-    loop=loop, moves=moves)
+    loop=loop, moves=moves, strided_conv=strided_conv, narrow_product=narrow_product,
+    scatter_add=scatter_add, optimizer=optimizer, cross_entropy=cross_entropy,
+    layers_scan=layers_scan, train_scan=train_scan, train_mlp=train_mlp, block_step=block_step)
+# Their loops turn as often as their second argument has slices.
+LOOPS = ("loop", "layers_scan", "train_scan")
+# Whole steps; at most a quarter of what is judged.
+STEPS = ("mixer", "layers_scan", "train_scan", "train_mlp", "block_step")
 
 
 # ---- The compiler's estimates
@@ -323,7 +454,7 @@ def collect(options):
         specs = [jax.ShapeDtypeStruct(s, t, sharding=where) for s, t in args]
         lowered = jax.jit(f).lower(*specs)
         try:
-            kernels = kernels_of(lowered.compile().as_text(), args[1][0][0] if name == "loop" else 1)
+            kernels = kernels_of(lowered.compile().as_text(), args[1][0][0] if name in LOOPS else 1)
         except jax.errors.JaxRuntimeError as e:
             print(options.chip, seed, name, str(e)[:200], flush=True)
             continue
