@@ -79,7 +79,7 @@ at_status at_est_reuse_start(const at_target *t, const at_estimate_options *o,
 at_host_memory at_est_host_memory(at_est_reuse *r);
 double at_est_distance(void *user, at_value v, double bytes, bool write);
 
-// ---- Walk, timeline and memory (run.c, memory.c)
+// ---- Memory and texts (memory.c, run.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
 // Arguments, results, temporaries, peak and the largest buffers of *e: of the
 // entry computation c on one device of t.

@@ -1,0 +1,108 @@
+// What the parts of an estimate share: the walk over a program's computations,
+// where values lie, the items of a timeline.
+#ifndef ATOLL_ESTIMATE_WALK_H_
+#define ATOLL_ESTIMATE_WALK_H_
+
+#include "estimate/estimate_internal.h"
+
+typedef struct at_est_walk {
+  at_arena *arena;
+  const at_target *target;
+  bool is_tpu;
+  at_tpu_chip chip;
+  at_estimate *e;
+  AT_VEC(at_estimate_op) ops;
+  AT_VEC(const char *) notes;
+  const at_estimate_options *options;
+} at_est_walk;
+// Once each; RESOURCE_EXHAUSTED also where `text` is NULL.
+at_status at_est_note(at_est_walk *w, const char *text);
+
+// ---- Items of a timeline
+typedef struct at_est_item {
+  at_est_group *group;
+  double seconds;  // of the item, a loop with all its turns
+  double start, end;
+  bool network, free, done;
+  uint32_t lane;  // who is busy with it: the core, the network, a link's way
+  uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
+  AT_VEC(uint32_t) needs;      // items
+} at_est_item;
+typedef struct at_est_queue {
+  at_est_item *items;
+  uint32_t count;
+} at_est_queue;
+typedef struct at_est_span {
+  double seconds, exposed;
+} at_est_span;
+// Lanes; a copy from or to the host has its way's.
+enum {
+  AT_EST_CORE_LANE,
+  AT_EST_NETWORK_LANE,
+  AT_EST_HOST_LANES,
+  AT_EST_LANES = AT_EST_HOST_LANES + 3
+};
+
+// ---- Where operands are on a TPU (residency.c)
+typedef struct at_est_residency {
+  at_est_walk *w;
+  const at_comp *comp;
+  at_map kept;  // values (at_est_key) that a kernel left in VMEM
+  double used;  // bytes of VMEM
+  double capacity;
+  double now;             // seconds of kernels so far
+  double fetched;         // when the prefetches so far are done
+  at_map prefetched;      // parameters and constants (at_est_key)
+  bool failed;            // no memory for one of the maps
+  const at_node *pinned;  // brought in before the kernel that is asked about
+  at_est_reuse reuse;     // the host's caches
+} at_est_residency;
+// Bytes of a value in its layout; 0 where its size is not known.
+double at_est_tiled(at_value v);
+// at_est_placement's two questions; `user` is the residency.
+bool at_est_in_vmem(void *user, at_value v);
+bool at_est_out_vmem(void *user, at_value v);
+bool at_est_is_result(const at_est_residency *r, at_value v);
+// The operand that the compiler brings in ahead of the program's first
+// contraction or reduction: the largest that fits.
+void at_est_pin_first(at_est_residency *r, const at_est_group *g);
+// Kernel `index` has run; last_use: of each of its reads, at_est_last_uses.
+void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,
+                   const uint32_t *last_use);
+// For each operand of each kernel: the last kernel that reads it.
+at_status at_est_last_uses(at_est_walk *w, const at_est_groups *g,
+                           uint32_t ***out);
+
+// ---- The time of one kernel, collective or copy (times.c)
+uint32_t at_est_lane_of(const at_est_walk *w, const at_node *n);
+at_bound at_est_bound_of(const at_estimate_op *o);
+at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
+                          at_estimate_op *o);
+at_status at_est_cost_other(at_est_walk *w, at_est_group *g,
+                            at_est_residency *r, at_estimate_op *o);
+at_status at_est_cost_network(at_est_walk *w, const at_node *n,
+                              at_estimate_op *o);
+
+// ---- Copies that the program does not show (copies.c)
+// Each is an op of its own in front of or behind the kernel's.
+at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
+                               at_est_residency *r, double count,
+                               uint32_t level, at_est_item *it);
+at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
+                              at_est_residency *r, double count, uint32_t level,
+                              at_est_item *it);
+// The op of a kernel without its time (run.c).
+at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
+                               double count, uint32_t level);
+
+// ---- The timeline (timeline.c)
+// What item i waits for; index: group -> its item + 1.
+at_status at_est_link(at_est_walk *w, const at_est_groups *groups,
+                      at_est_queue *q, uint32_t i, const at_map *index);
+// Places the items and their ops.
+at_est_span at_est_run_timeline(at_est_walk *w, at_est_queue *q);
+// Shares the time in which only the network works among its ops.
+void at_est_expose(at_est_walk *w, const at_est_queue *q, double exposed,
+                   double count);
+
+#endif
