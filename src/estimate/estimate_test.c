@@ -74,6 +74,16 @@ static void totals_are_the_compilers(void **state) {
             "tensor<4096x4096xbf16>\n"
             "return %r : tensor<4096x4096xbf16>\n"),
        1.75e9, 129176},
+      // No rows and no columns: multiplied and summed by the vector unit.
+      {"v6e",
+       MAIN("%a: tensor<4x32x8192x128xbf16>, %b: tensor<4x32x8192x128xbf16>",
+            "tensor<4x32x8192xf32>",
+            "%r = stablehlo.dot_general %a, %b, "
+            "batching_dims = [0, 1, 2] x [0, 1, 2], contracting_dims = [3] x "
+            "[3] : (tensor<4x32x8192x128xbf16>, tensor<4x32x8192x128xbf16>) -> "
+            "tensor<4x32x8192xf32>\n"
+            "return %r : tensor<4x32x8192xf32>\n"),
+       1.75e9, 1419264},
   };
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     at_arena *a = at_arena_create();

@@ -54,14 +54,15 @@ bool at_est_updates(const at_node *n) {
 // ---- What fuses
 
 static bool is_product(const at_node *n) {
-  return n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION ||
-         n->op == AT_OP_RAGGED_DOT;
+  if (n->op == AT_OP_DOT_GENERAL) return !at_est_is_sum_of_products(n);
+  return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
 static bool is_given(const at_node *n) {
   return n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
 }
 static bool is_reduce(const at_node *n) {
-  return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW;
+  return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
+         at_est_is_sum_of_products(n);
 }
 static bool moves(const at_node *n) {
   switch (n->op) {
@@ -331,7 +332,7 @@ static at_status read_node(reading *r, at_node *n) {
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
   if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
-  if (is_elementwise(n)) r->g->ops++;
+  if (is_elementwise(n) || at_est_is_sum_of_products(n)) r->g->ops++;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
   double part = n->num_results ? dense(&n->types[0]) : 0;
@@ -596,7 +597,9 @@ static at_status finish(cutter *k, at_est_groups *out) {
     if (g->root == p) {
       uint32_t real = has_constant(g) ? 1 : 0;
       for (size_t x = 0; x < g->nodes.len; x++)
-        real += !at_est_is_renaming(g->nodes.ptr[x]);
+        real += at_est_is_sum_of_products(g->nodes.ptr[x])
+                    ? 2
+                    : !at_est_is_renaming(g->nodes.ptr[x]);
       g->alone = real <= 1;
       out->list[out->count++] = g;
     }
