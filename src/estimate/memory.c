@@ -7,6 +7,7 @@
 
 #include "cost/count.h"
 #include "estimate/estimate_internal.h"
+#include "schedule/place.h"
 
 enum { kBuffersShown = 20 };
 // Kernels leave this share of VMEM to values.
@@ -59,6 +60,7 @@ typedef struct lives {
   uint32_t *step;   // of each group
   double *seconds;  // of each step
   double *used;     // of each step: bytes of VMEM that its values take
+  struct lives **inside;  // of each step: its regions, or NULL
 } lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
@@ -439,8 +441,7 @@ static void reuse_state(lives *l) {
 // ---- What stays in VMEM
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *out, uint64_t *temps,
-                         uint32_t *when);
+                         uses *u, at_arena *a, lives *out);
 
 static double seconds_of(const lives *l, uint32_t k) {
   const at_est_group *g = l->groups.list[k];
@@ -492,50 +493,24 @@ static at_status place_in_vmem(lives *l) {
   return AT_OK;
 }
 
-// ---- The most that lives
+// ---- Inside of loops and branches
 
-// What the bodies of a loop or branch need beyond its own results.
-static at_status inside(const lives *l, uint32_t step, uint64_t *out) {
-  const at_node *n = l->groups.list[l->order[step]]->root;
-  *out = 0;
-  for (uint32_t r = 0; r < n->num_regions; r++) {
-    lives inner;
-    uint64_t temps;
-    uint32_t when;
-    AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[step], l->uses,
-                   l->arena, &inner, &temps, &when));
-    *out = AT_MAX(*out, temps);
-  }
-  return AT_OK;
-}
-
-static at_status most_of(const lives *l, uint64_t *temps, uint32_t *when) {
-  int64_t *change, sum = 0;  // of what is live, step by step
+static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
-  AT_TRY_ALLOC(change, at_new(l->arena, int64_t, count + 2));
-  for (size_t i = 0; i < l->list.len; i++) {
-    const live *x = &l->list.ptr[i];
-    if (x->dies < x->born || x->vmem || !is_temporary(l, x)) continue;
-    change[x->born] += (int64_t)x->bytes;
-    change[x->dies + 1] -= (int64_t)x->bytes;
-  }
-  *temps = 0;
-  *when = 0;
-  for (uint32_t k = 0; k <= count; k++) {
-    uint64_t more = 0;
-    sum += change[k];
-    if (k < count &&
-        at_op_is(l->groups.list[l->order[k]]->root->op, AT_CONTROL))
-      AT_TRY(inside(l, k, &more));
-    uint64_t now = (uint64_t)sum + more;
-    if (now > *temps) *temps = now, *when = k;
+  AT_TRY_ALLOC(l->inside, at_new(l->arena, lives *, count + 1));
+  for (uint32_t k = 0; k < count; k++) {
+    const at_node *n = l->groups.list[l->order[k]]->root;
+    if (!at_op_is(n->op, AT_CONTROL) || !n->num_regions) continue;
+    AT_TRY_ALLOC(l->inside[k], at_new(l->arena, lives, n->num_regions));
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[k], l->uses,
+                     l->arena, &l->inside[k][r]));
   }
   return AT_OK;
 }
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *l, uint64_t *temps,
-                         uint32_t *when) {
+                         uses *u, at_arena *a, lives *l) {
   *l = (lives){
       .comp = c, .uses = u, .target = t, .arena = a, .of = at_map_in(a)};
   l->tpu = !strcmp(t->machine->platform, "tpu");
@@ -563,14 +538,100 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   set_times(l);
   reuse_state(l);
   if (l->tpu) AT_TRY(place_in_vmem(l));
-  return most_of(l, temps, when);
+  return look_inside(l);
+}
+
+// ---- Where temporaries lie
+
+typedef struct stay {
+  const lives *of;
+  const live *x;
+  at_span_time time;
+} stay;
+typedef AT_VEC(stay) stays;
+
+static bool is_stored(const lives *l, const live *x) {
+  return x->bytes && x->born <= x->dies && !x->vmem && is_temporary(l, x);
+}
+
+
+// All temporaries of a computation, in one time: each kernel begins and ends,
+// and what runs inside of a loop does so in between.
+static at_status flatten(const lives *l, int64_t *clock, stays *out,
+                         at_arena *a) {
+  uint32_t count = l->groups.count;
+  at_span_time *of;
+  AT_TRY_ALLOC(of, at_new(a, at_span_time, count + 1));
+  for (uint32_t k = 0; k < count; k++) {
+    of[k].begin = (*clock)++;
+    const at_node *n = l->groups.list[l->order[k]]->root;
+    for (uint32_t r = 0; l->inside[k] && r < n->num_regions; r++)
+      AT_TRY(flatten(&l->inside[k][r], clock, out, a));
+    of[k].end = (*clock)++;
+  }
+  of[count].begin = of[count].end = (*clock)++;
+  for (size_t i = 0; i < l->list.len; i++) {
+    const live *x = &l->list.ptr[i];
+    if (!is_stored(l, x)) continue;
+    stay s = {l, x, {of[x->born].begin, of[AT_MIN(x->dies, count)].end}};
+    if (!at_vec_push(a, out, s)) return AT_NO_MEMORY("temporaries");
+  }
+  return AT_OK;
+}
+
+static int by_begin(const void *a, const void *b) {
+  const stay *x = a, *y = b;
+  if (x->time.begin != y->time.begin)
+    return x->time.begin < y->time.begin ? -1 : 1;
+  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
+}
+
+// Places them as XLA does, the largest first; what lies between them counts.
+static at_status place_temps(at_estimate *e, const stays *list, at_arena *a) {
+  at_block *blocks;
+  at_estimate_temp *temps;
+  uint32_t n = (uint32_t)list->len;
+  AT_TRY_ALLOC(blocks, at_new(a, at_block, n + 1));
+  AT_TRY_ALLOC(temps, at_new(a, at_estimate_temp, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    const stay *s = &list->ptr[i];
+    blocks[i] = (at_block){.time = s->time, .bytes = s->x->bytes, .owner = i};
+    temps[i] = (at_estimate_temp){.value = s->x->value,
+                                  .bytes = s->x->bytes,
+                                  .begin = s->time.begin,
+                                  .end = s->time.end};
+  }
+  AT_TRY(at_blocks_place(blocks, n, a, &e->temp_bytes));
+  for (uint32_t i = 0; i < n; i++)
+    temps[blocks[i].owner].offset = blocks[i].offset;
+  e->temps = temps;
+  e->num_temps = n;
+  return AT_OK;
+}
+
+// When the most bytes live.
+static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
+                           int64_t *out) {
+  int64_t *change, sum = 0, most = 0;
+  AT_TRY_ALLOC(change, at_new(a, int64_t, (size_t)clock + 2));
+  for (size_t i = 0; i < list->len; i++) {
+    const stay *s = &list->ptr[i];
+    change[s->time.begin] += (int64_t)s->x->bytes;
+    change[s->time.end + 1] -= (int64_t)s->x->bytes;
+  }
+  *out = 0;
+  for (int64_t t = 0; t <= clock; t++) {
+    sum += change[t];
+    if (sum > most) most = sum, *out = t;
+  }
+  return AT_OK;
 }
 
 // ---- What is told
 
 static int by_size(const void *a, const void *b) {
-  const live *const *x = a, *const *y = b;
-  return ((*x)->bytes < (*y)->bytes) - ((*x)->bytes > (*y)->bytes);
+  const stay *x = a, *y = b;
+  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
 static const char *name_of(const lives *l, const live *x) {
@@ -583,31 +644,39 @@ static const char *name_of(const lives *l, const live *x) {
                          named ? " " : "", named ? named : "");
 }
 
-static at_status list_buffers(at_estimate *e, const lives *l, uint32_t when) {
-  live **order;
+// What lives at the peak.
+static at_status list_buffers(at_estimate *e, const lives *l,
+                              const stays *temps, int64_t peak) {
+  stays list = {0};
   at_estimate_buffer *b;
-  uint32_t count = 0;
-  AT_TRY_ALLOC(order, at_new(l->arena, live *, l->list.len + 1));
-  AT_TRY_ALLOC(b, at_new(l->arena, at_estimate_buffer, kBuffersShown));
-  for (size_t i = 0; i < l->list.len; i++) {
-    live *x = &l->list.ptr[i];
-    bool there = !is_temporary(l, x) || (x->born <= when && when <= x->dies);
-    if (x->bytes && there && !x->vmem) order[count++] = x;
+  for (size_t i = 0; i < temps->len; i++) {
+    const stay *s = &temps->ptr[i];
+    if (s->time.begin <= peak && peak <= s->time.end &&
+        !at_vec_push(l->arena, &list, *s))
+      return AT_NO_MEMORY("buffers");
   }
-  qsort(order, count, sizeof *order, by_size);
-  e->num_buffers = AT_MIN(count, (uint32_t)kBuffersShown);
+  for (size_t i = 0; i < l->list.len; i++) {
+    const live *x = &l->list.ptr[i];
+    if (!is_temporary(l, x) && x->bytes &&
+        !at_vec_push(l->arena, &list, ((stay){l, x, {0, peak}})))
+      return AT_NO_MEMORY("buffers");
+  }
+  AT_TRY_ALLOC(b, at_new(l->arena, at_estimate_buffer, kBuffersShown));
+  if (list.len) qsort(list.ptr, list.len, sizeof *list.ptr, by_size);
+  e->num_buffers = AT_MIN((uint32_t)list.len, (uint32_t)kBuffersShown);
   for (uint32_t i = 0; i < e->num_buffers; i++) {
-    const live *x = order[i];
-    AT_TRY_ALLOC(b[i].name, name_of(l, x));
+    const live *x = list.ptr[i].x;
+    const lives *of = list.ptr[i].of;
+    AT_TRY_ALLOC(b[i].name, name_of(of, x));
     b[i].type = at_est_type(l->arena, at_value_type(x->value));
     b[i].source =
         x->argument ? "" : at_est_source(l->arena, x->value.node->loc);
     b[i].bytes = x->bytes;
     b[i].argument = x->argument;
-    b[i].result = x->output;
+    b[i].result = x->output && of == l;
     b[i].until = "";
-    if (is_temporary(l, x) && x->dies < l->groups.count) {
-      const at_node *n = l->groups.list[l->order[x->dies]]->root;
+    if (is_temporary(of, x) && x->dies < of->groups.count) {
+      const at_node *n = of->groups.list[of->order[x->dies]]->root;
       AT_TRY_ALLOC(b[i].until, at_arena_printf(l->arena, "%s.%u",
                                                at_op_text(n->op), n->id));
     }
@@ -627,37 +696,49 @@ static bool could_be_donated(const at_comp *c, const at_type *t) {
   return false;
 }
 
-static void sum_interface(at_estimate *e, const lives *l) {
+static at_status sum_interface(at_estimate *e, const lives *l) {
   const at_comp *c = l->comp;
   const at_io_info *infos = c->module->params;
+  uint64_t *arguments, *results;
+  AT_TRY_ALLOC(arguments, at_new(l->arena, uint64_t, c->num_params + 1));
+  AT_TRY_ALLOC(results, at_new(l->arena, uint64_t, c->num_results + 1));
   for (uint32_t i = 0; i < c->num_params; i++) {
-    uint64_t bytes = on_device(l, (at_value){c->params[i], 0});
-    e->argument_bytes += bytes;
-    if (infos && infos[i].alias >= 0) e->alias_bytes += bytes;
+    arguments[i] = on_device(l, (at_value){c->params[i], 0});
+    e->argument_bytes += arguments[i];
+    if (infos && infos[i].alias >= 0) e->alias_bytes += arguments[i];
   }
   for (uint32_t r = 0; r < c->num_results; r++) {
-    uint64_t bytes = on_device(l, c->results[r]);
-    e->output_bytes += bytes;
+    results[r] = on_device(l, c->results[r]);
+    e->output_bytes += results[r];
     if (could_be_donated(c, at_value_type(c->results[r])))
-      e->donatable_bytes += bytes;
+      e->donatable_bytes += results[r];
   }
+  e->each_argument = arguments;
+  e->each_result = results;
+  return AT_OK;
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
                         at_arena *a) {
-  lives l;
-  uint32_t when;
+  lives *l;
+  stays temps = {0};
+  int64_t clock = 0, peak;
   double vmem = kVmemShare *
                 at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
   uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
+  AT_TRY_ALLOC(l, at_new(a, lives, 1));
   if (tpu) AT_TRY(note_uses(&u, c));
-  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, &l, &e->temp_bytes, &when));
-  sum_interface(e, &l);
+  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, l));
+  AT_TRY(sum_interface(e, l));
+  AT_TRY(flatten(l, &clock, &temps, a));
+  if (temps.len) qsort(temps.ptr, temps.len, sizeof *temps.ptr, by_begin);
+  AT_TRY(place_temps(e, &temps, a));
   e->peak_bytes =
       e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
-  AT_TRY(list_buffers(e, &l, when));
+  AT_TRY(find_peak(&temps, clock, a, &peak));
+  AT_TRY(list_buffers(e, l, &temps, peak));
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
