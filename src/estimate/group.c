@@ -219,6 +219,16 @@ static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
   return times > 0 && times <= 1;
 }
 
+// The exponentials of a softmax are written by the kernel that sums them.
+static bool is_numerator(const cutter *k, const at_node *n, const info *i) {
+  bool summed = false, divided = false;
+  for (size_t u = 0; u < i->users.len; u++) {
+    summed |= i->users.ptr[u]->op == AT_OP_REDUCE;
+    divided |= i->users.ptr[u]->op == AT_OP_DIVIDE;
+  }
+  return k->stored && n->op == AT_OP_EXPONENTIAL && summed && divided;
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false;
@@ -235,6 +245,7 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
+  if (is_numerator(k, n, i)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
   bool again = k->stored ? i->num_sources < 2 : !i->costly;
@@ -256,17 +267,25 @@ static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   return AT_OK;
 }
 
+static uint32_t width_of(const at_node *n) {
+  return at_dtype_bytes(n->types[0].dtype);
+}
+
 // The last node of what follows from a product alone, to be computed with it.
+// What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
-  at_node *at = product;
+  at_node *at = product, *narrow = product;
   for (;;) {
     info *i = info_of(k, at);
     bool result = i->kept && at != product;
-    if (result || i->users.len != 1) return at;
+    if (width_of(at) <= width_of(narrow)) narrow = at;
+    if (result || i->users.len != 1)
+      return k->stored && !result ? narrow : at;
     at_node *u = i->users.ptr[0];
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
-    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group) return at;
+    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group)
+      return k->stored ? narrow : at;
     at = u;
   }
 }
