@@ -282,6 +282,14 @@ static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   return AT_OK;
 }
 
+// An addition of what a scatter made: that adds to the other operand in place.
+static bool adds_scattered(const at_node *n) {
+  bool scattered = false;
+  for (uint32_t o = 0; n->op == AT_OP_ADD && o < 2; o++)
+    scattered |= at_est_behind(n->operands[o]).node->op == AT_OP_SCATTER;
+  return scattered;
+}
+
 // The last node of what follows from a product alone, to be computed with it.
 // What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
@@ -295,7 +303,8 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     at_node *u = i->users.ptr[0];
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
-    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group)
+    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
+        (k->stored && adds_scattered(u)))
       return k->stored ? narrow : at;
     at = u;
   }
