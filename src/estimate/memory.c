@@ -428,13 +428,16 @@ static void set_times(lives *l) {
 }
 
 // The new state of a loop goes where the old one was, unless that is needed
-// still.
+// still: products and reductions write before they have read all.
 static void reuse_state(lives *l) {
   if (!is_body(l->comp)) return;
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
     live *x = find(l, l->comp->results[r]);
     const live *old = find(l, (at_value){l->comp->params[r], 0});
-    if (x && old && !x->argument && x->born >= old->dies) x->bytes = 0;
+    if (!x || !old || x->argument || x->born < old->dies) continue;
+    const at_est_group *g = l->groups.list[x->writer];
+    bool at_once = !g->product && !g->reduces;
+    if (x->born > old->dies || at_once) x->bytes = 0;
   }
 }
 
