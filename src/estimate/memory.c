@@ -21,6 +21,7 @@ typedef struct live {
   bool argument, output;
   bool kept;      // an argument that the caller keeps
   bool vmem;      // never in HBM
+  bool rounded;   // the argument of that value in bf16, for loops
   int64_t index;  // of the argument
   uint32_t uses;  // groups that read it and have not run yet
   AT_VEC(uint32_t) readers;
@@ -441,6 +442,54 @@ static void reuse_state(lives *l) {
   }
 }
 
+// ---- Arguments that loops read in bf16
+// Products round f32 operands; those of a loop that are the same in every turn
+// are rounded once, before the first loop that reads them.
+
+// Is operand `o` of the loop only read by products, and stays as it is?
+static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
+                                 bool *out) {
+  at_value state = {loop->regions[1]->params[o], 0};
+  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
+  return *out ? only_products(l->uses, (at_value){(at_node *)loop, o}, out)
+              : AT_OK;
+}
+
+static at_status find_loops(lives *l, at_value v, uint32_t *first,
+                            uint32_t *last) {
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
+      bool multiplied;
+      if (!at_value_eq(at_est_behind(n->operands[o]), v)) continue;
+      AT_TRY(only_multiplied(l, n, o, &multiplied));
+      if (!multiplied) continue;
+      *first = AT_MIN(*first, s);
+      *last = s;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status add_rounded(lives *l) {
+  if (l->comp->owner || !l->uses) return AT_OK;
+  for (uint32_t i = 0; i < l->comp->num_params; i++) {
+    at_value v = {l->comp->params[i], 0};
+    uint32_t first = UINT32_MAX, last = 0;
+    if (at_value_type(v)->dtype != AT_F32) continue;
+    AT_TRY(find_loops(l, v, &first, &last));
+    if (first > last) continue;
+    live x = {.value = v,
+              .bytes = on_device(l, v) / 2,
+              .born = first,
+              .dies = last,
+              .rounded = true,
+              .index = i};
+    if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
+  }
+  return AT_OK;
+}
+
 // ---- What stays in VMEM
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
@@ -540,6 +589,7 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   share_state(l);
   set_times(l);
   reuse_state(l);
+  AT_TRY(add_rounded(l));
   if (l->tpu) AT_TRY(place_in_vmem(l));
   return look_inside(l);
 }
@@ -639,12 +689,13 @@ static int by_size(const void *a, const void *b) {
 
 static const char *name_of(const lives *l, const live *x) {
   const at_node *n = x->value.node;
-  if (!x->argument)
+  if (!x->argument && !x->rounded)
     return at_arena_printf(l->arena, "%s.%u", at_op_text(n->op), n->id);
   const at_io_info *infos = l->comp->module->params;
   const char *named = infos ? infos[x->index].name : NULL;
-  return at_arena_printf(l->arena, "argument %lld%s%s", (long long)x->index,
-                         named ? " " : "", named ? named : "");
+  return at_arena_printf(l->arena, "argument %lld%s%s%s", (long long)x->index,
+                         named ? " " : "", named ? named : "",
+                         x->rounded ? " in bf16" : "");
 }
 
 // What lives at the peak.
