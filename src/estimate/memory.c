@@ -21,7 +21,7 @@ typedef struct live {
   bool argument, output;
   bool kept;      // an argument that the caller keeps
   bool vmem;      // never in HBM
-  bool rounded;   // the argument of that value in bf16, for loops
+  const char *made;  // of the value, for others: "in bf16"; NULL: it itself
   int64_t index;  // of the argument
   uint32_t uses;  // groups that read it and have not run yet
   AT_VEC(uint32_t) readers;
@@ -67,7 +67,7 @@ typedef struct lives {
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
   if (strcmp(t->machine->platform, "tpu")) return at_type_bytes(type);
-  double tiles = at_tpu_tiles(at_type_dims(type));
+  double tiles = at_tpu_compact_tiles(at_type_dims(type), NULL);
   double bytes = tiles * at_tpu_tile_bytes(type->dtype);
   return bytes > 0 ? (uint64_t)bytes : type->rank ? 0 : 512;
 }
@@ -483,11 +483,93 @@ static at_status add_rounded(lives *l) {
               .bytes = on_device(l, v) / 2,
               .born = first,
               .dies = last,
-              .rounded = true,
+              .made = " in bf16",
               .index = i};
     if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
   }
   return AT_OK;
+}
+
+// ---- Copies in the layout that an op wants
+
+static bool is_conv(const at_node *n) { return n->op == AT_OP_CONVOLUTION; }
+
+// Bytes with a dimension along the lanes and another along the sublanes.
+static double bytes_along(const at_type *t, int64_t lanes, int64_t sublanes) {
+  at_dims d = at_type_dims(t);
+  double tiles = 1;
+  for (uint32_t i = 0; i < d.rank; i++) {
+    double n = (double)AT_MAX(d.ptr[i], 0);
+    if (i == lanes) n = ceil(n / 128);
+    if (i == sublanes) n = n > 4 ? ceil(n / 8) : n > 2 ? .5 : n / 8;
+    tiles *= n;
+  }
+  return tiles * at_tpu_tile_bytes(t->dtype);
+}
+
+// Images have their features along the lanes and the batch along the sublanes,
+// or the other way round where that pads less.
+static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
+  return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
+}
+
+static double conv_result(const at_node *n, const at_type *t) {
+  return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
+}
+
+static double conv_operand(const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0));
+}
+
+// An argument that convolutions read is copied before the first of them.
+static at_status add_image(lives *l, uint32_t i) {
+  at_value v = {l->comp->params[i], 0};
+  uint32_t first = UINT32_MAX, last = 0;
+  double bytes = 0;
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++) {
+      const at_node *n = g->nodes.ptr[k];
+      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v))
+        continue;
+      first = AT_MIN(first, s);
+      last = s;
+      bytes = fmax(bytes, conv_operand(n));
+    }
+  }
+  if (first > last) return AT_OK;
+  if (at_value_type(v)->dtype == AT_F32) bytes /= 2;
+  live x = {.value = v,
+            .bytes = (uint64_t)bytes,
+            .born = first ? first - 1 : 0,
+            .dies = last,
+            .made = " for convolutions",
+            .index = i};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_images(lives *l) {
+  for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params; i++)
+    AT_TRY(add_image(l, i));
+  return AT_OK;
+}
+
+// What is computed with a convolution has its result's layout.
+static void lay_images_out(lives *l) {
+  for (size_t i = 0; l->tpu && i < l->list.len; i++) {
+    live *x = &l->list.ptr[i];
+    if (x->writer == UINT32_MAX || !is_temporary(l, x) || !x->bytes) continue;
+    const at_node *p = l->groups.list[x->writer]->product;
+    const at_type *t = at_value_type(x->value);
+    if (!p || !is_conv(p) || !at_dims_eq(at_type_dims(t),
+                                         at_type_dims(&p->types[0])))
+      continue;
+    bool narrow = x->bytes < on_device(l, x->value);
+    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
+  }
 }
 
 // ---- What stays in VMEM
@@ -587,9 +669,11 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   for (uint32_t s = 0; s < count; s++)
     l->seconds[s] = seconds_of(l, l->order[s]);
   share_state(l);
+  lay_images_out(l);
   set_times(l);
   reuse_state(l);
   AT_TRY(add_rounded(l));
+  AT_TRY(add_images(l));
   if (l->tpu) AT_TRY(place_in_vmem(l));
   return look_inside(l);
 }
@@ -689,13 +773,13 @@ static int by_size(const void *a, const void *b) {
 
 static const char *name_of(const lives *l, const live *x) {
   const at_node *n = x->value.node;
-  if (!x->argument && !x->rounded)
+  if (!x->argument && !x->made)
     return at_arena_printf(l->arena, "%s.%u", at_op_text(n->op), n->id);
   const at_io_info *infos = l->comp->module->params;
   const char *named = infos ? infos[x->index].name : NULL;
   return at_arena_printf(l->arena, "argument %lld%s%s%s", (long long)x->index,
                          named ? " " : "", named ? named : "",
-                         x->rounded ? " in bf16" : "");
+                         x->made ? x->made : "");
 }
 
 // What lives at the peak.
