@@ -22,7 +22,6 @@ typedef struct live {
   bool kept;      // an argument that the caller keeps
   bool vmem;      // never in HBM
   const char *made;  // of the value, for others: "in bf16"; NULL: it itself
-  int64_t index;  // of the argument
   uint32_t uses;  // groups that read it and have not run yet
   AT_VEC(uint32_t) readers;
 } live;
@@ -151,11 +150,17 @@ static at_status only_products(uses *u, at_value v, bool *out) {
   return AT_OK;
 }
 
+// Copies from the host go to HBM as they are.
+static bool is_from_host(const lives *l, const at_node *n) {
+  return at_cost_host_copy_of(l->target, n) == AT_HOST_COPY_IN;
+}
+
 static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   const at_type *t = at_value_type(v);
   bool narrow = false;
   *out = on_device(l, v);
-  if (!l->uses || t->dtype != AT_F32 || !t->rank) return AT_OK;
+  if (!l->uses || t->dtype != AT_F32 || !t->rank || is_from_host(l, v.node))
+    return AT_OK;
   if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
   AT_TRY(only_products(l->uses, v, &narrow));
   if (narrow) *out /= 2;
@@ -205,7 +210,8 @@ static at_status read_regions(lives *l, const at_node *n, uint32_t group) {
 // Loop state and updates in place take over an operand's memory: which operand
 // the result of that index does; false: none.
 static bool takes_over(const at_node *n, uint32_t result, at_value *operand) {
-  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER;
+  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER ||
+               n->op == AT_OP_SORT;
   if (!state && n->op != AT_OP_DYNAMIC_UPDATE_SLICE) return false;
   if (result >= n->num_operands) return false;
   *operand = at_est_behind(n->operands[result]);
@@ -242,7 +248,6 @@ static at_status add_given(lives *l) {
     AT_TRY(add(l, (live){.value = v,
                          .argument = true,
                          .kept = !donated,
-                         .index = i,
                          .writer = UINT32_MAX,
                          .bytes = on_device(l, v)}));
   }
@@ -428,6 +433,18 @@ static void set_times(lives *l) {
   }
 }
 
+// A copy from the host begins when the one before is there.
+static void start_copies(lives *l) {
+  uint32_t before = 0;
+  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
+    at_node *n = l->groups.list[l->order[s]]->root;
+    live *x = is_from_host(l, n) ? find(l, (at_value){n, 0}) : NULL;
+    if (!x) continue;
+    x->born = before;
+    before = s;
+  }
+}
+
 // The new state of a loop goes where the old one was, unless that is needed
 // still: products and reductions write before they have read all.
 static void reuse_state(lives *l) {
@@ -483,8 +500,7 @@ static at_status add_rounded(lives *l) {
               .bytes = on_device(l, v) / 2,
               .born = first,
               .dies = last,
-              .made = " in bf16",
-              .index = i};
+              .made = " in bf16"};
     if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
   }
   return AT_OK;
@@ -546,14 +562,67 @@ static at_status add_image(lives *l, uint32_t i) {
             .bytes = (uint64_t)bytes,
             .born = first ? first - 1 : 0,
             .dies = last,
-            .made = " for convolutions",
-            .index = i};
+            .made = " for convolutions"};
   return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
 }
 
 static at_status add_images(lives *l) {
   for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params; i++)
     AT_TRY(add_image(l, i));
+  return AT_OK;
+}
+
+// Rows are gathered from and scattered into arrays whose last dimension lies
+// along the lanes; others are copied.
+static bool is_by_rows(const at_type *t) {
+  uint32_t lanes;
+  if (t->rank < 2) return true;
+  at_tpu_compact_tiles(at_type_dims(t), &lanes);
+  return lanes == t->rank - 1u;
+}
+
+static uint64_t bytes_by_rows(const at_type *t) {
+  return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
+}
+
+static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
+                         const char *made) {
+  live x = {
+      .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
+  at_value v = {n, 0};
+  const live *x = find(l, v);
+  if (n->op == AT_OP_SORT && n->num_operands == 1 &&
+      at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
+    at_type indices = n->types[0];
+    indices.dtype = AT_S32;
+    return add_for(l, step, v, at_est_padded(l->target, &indices),
+                   " indices");
+  }
+  if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
+      !is_by_rows(&n->types[0]) && x && x->output)
+    return add_for(l, step, v, bytes_by_rows(&n->types[0]), " by rows");
+  if (n->op == AT_OP_GATHER) {
+    at_value from = at_est_behind(n->operands[0]);
+    const live *y = find(l, from);
+    const at_type *t = at_value_type(from);
+    bool narrow = x && x->bytes < on_device(l, v);
+    if (y && y->argument && !is_by_rows(t))
+      return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
+                     " by rows");
+  }
+  return AT_OK;
+}
+
+static at_status add_copies(lives *l) {
+  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++)
+      AT_TRY(add_copies_of(l, s, g->nodes.ptr[k]));
+  }
   return AT_OK;
 }
 
@@ -609,7 +678,8 @@ static at_status place_in_vmem(lives *l) {
   AT_TRY_ALLOC(list, at_new(l->arena, wish, l->list.len + 1));
   for (size_t i = 0; i < l->list.len; i++) {
     live *x = &l->list.ptr[i];
-    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies)
+    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies ||
+        is_from_host(l, x->value.node))
       continue;
     wish w = {x, 0};
     for (uint32_t s = x->born + 1; s < x->dies && s < count; s++)
@@ -671,9 +741,11 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   share_state(l);
   lay_images_out(l);
   set_times(l);
+  start_copies(l);
   reuse_state(l);
   AT_TRY(add_rounded(l));
   AT_TRY(add_images(l));
+  AT_TRY(add_copies(l));
   if (l->tpu) AT_TRY(place_in_vmem(l));
   return look_inside(l);
 }
@@ -771,15 +843,22 @@ static int by_size(const void *a, const void *b) {
   return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
+static uint32_t index_of(const at_comp *c, const at_node *param) {
+  uint32_t i = 0;
+  while (i < c->num_params && c->params[i] != param) i++;
+  return i;
+}
+
 static const char *name_of(const lives *l, const live *x) {
   const at_node *n = x->value.node;
-  if (!x->argument && !x->made)
-    return at_arena_printf(l->arena, "%s.%u", at_op_text(n->op), n->id);
+  const char *made = x->made ? x->made : "";
+  if (n->op != AT_OP_PARAMETER || l->comp->owner)
+    return at_arena_printf(l->arena, "%s.%u%s", at_op_text(n->op), n->id, made);
   const at_io_info *infos = l->comp->module->params;
-  const char *named = infos ? infos[x->index].name : NULL;
-  return at_arena_printf(l->arena, "argument %lld%s%s%s", (long long)x->index,
-                         named ? " " : "", named ? named : "",
-                         x->made ? x->made : "");
+  uint32_t i = index_of(l->comp, n);
+  const char *named = infos ? infos[i].name : NULL;
+  return at_arena_printf(l->arena, "argument %u%s%s%s", i, named ? " " : "",
+                         named ? named : "", made);
 }
 
 // What lives at the peak.
