@@ -292,6 +292,21 @@ KINDS = {
 }
 
 
+LARGE = ["mlp", "convolutions", "scan", "scan remat", "carry stack", "train step", "normalized"]
+
+
+def make_large(seed, batch=None):
+    """A program whose last argument has so many rows; None: as many as its
+    family draws."""
+    r = random.Random(seed)
+    kind = LARGE[seed % len(LARGE)]
+    p = KINDS[kind](r)
+    *others, x = p.args
+    if batch is not None:
+        x = jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
+    return kind, Program(p.function, (*others, x), p.donated), x.shape[0]
+
+
 def make(seed):
     """The family's name and the program; odd seeds are for learning, even ones
     are left out."""

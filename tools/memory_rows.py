@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -38,7 +39,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import jax
 import numpy as np
 
-from memory_programs import make
+from memory_programs import make, make_large
 
 def placed(program, devices):
     """The arguments with the shardings they have on these devices."""
@@ -83,12 +84,14 @@ def save(path, all_rows):
     os.replace(path + ".new", path)
 
 
-def ask_one(seed, chip, hlo):
+def ask_one(row, p, hlo=None):
+    """libtpu's answer for the program, in the row; refused: the bytes it would
+    take, None where libtpu does not say."""
     from jax.experimental import topologies
 
-    kind, p = make(seed)
-    row = {"seed": seed, "kind": kind, "chip": chip}
-    devices = topologies.get_topology_desc(topology(chip, p), platform="tpu").devices
+    devices = topologies.get_topology_desc(
+        topology(row["chip"], p), platform="tpu"
+    ).devices
     try:
         lowered = jax.jit(p.function, donate_argnums=p.donated).lower(
             *placed(p, devices)
@@ -98,7 +101,9 @@ def ask_one(seed, chip, hlo):
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
         used = re.search(r"Used ([\d.]+)([KMG]) of", str(e))
-        row["refused"] = used and int(float(used[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[used[2]])
+        row["refused"] = used and int(
+            float(used[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[used[2]]
+        )
         return row
     m = compiled.memory_analysis()
     row["arguments"] = m.argument_size_in_bytes
@@ -106,9 +111,28 @@ def ask_one(seed, chip, hlo):
     row["shared"] = m.alias_size_in_bytes
     row["temporaries"] = m.temp_size_in_bytes
     if hlo:
-        with open(f"{hlo}/{seed}.{chip}.hlo", "w") as f:
+        with open(f"{hlo}/{row['seed']}.{row['chip']}.hlo", "w") as f:
             f.write(compiled.as_text())
     return row
+
+
+def near_limit(seed, chip):
+    """How many rows the program needs to take 0.7 to 1.4 of the memory, by our
+    plan; the row that says so."""
+    share = 0.7 * 2 ** random.Random(-seed - 1).random()
+    kind, p, n = make_large(seed)
+
+    def peak(batch):
+        with tempfile.NamedTemporaryFile("w", suffix=".mlir") as f:
+            f.write(lowered_text(make_large(seed, batch)[1]))
+            f.flush()
+            e = estimate(f.name, chip)
+        return e["peak_bytes"], e["memory_bytes"]
+
+    (a, all_), (b, _) = peak(n), peak(4 * n)
+    wanted = n + 3 * n * (share * all_ - a) / (b - a)
+    unit = 8 if wanted > 64 else 1
+    return {"seed": seed, "kind": kind, "chip": chip, "batch": max(1, round(wanted / unit)) * unit}
 
 
 def ask(o):
@@ -116,7 +140,12 @@ def ask(o):
         known = read(o.rows)
         if any(r["seed"] == seed and r["chip"] == o.chip for r in known):
             continue
-        row = ask_one(seed, o.chip, o.hlo)
+        if o.large:
+            row = near_limit(seed, o.chip)
+            row = ask_one(row, make_large(seed, row["batch"])[1])
+        else:
+            kind, p = make(seed)
+            row = ask_one({"seed": seed, "kind": kind, "chip": o.chip}, p, o.hlo)
         save(o.rows, known + [row])
         print(row, flush=True)
 
@@ -208,6 +237,7 @@ def main():
     p.add_argument("--seeds", type=seeds, default=None)
     p.add_argument("--chip", default="v5e")
     p.add_argument("--hlo")
+    p.add_argument("--large", action="store_true", help="programs that about fill the chip's memory")
     o = p.parse_args()
     if o.mode == "ask" and o.seeds is None:
         sys.exit("ask needs --seeds FROM:TO")
