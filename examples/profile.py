@@ -43,9 +43,10 @@ def record(folder):
             with jax.profiler.StepTraceAnnotation("train", step_num=i):
                 w, value = step(w, x)
                 jax.block_until_ready((value, kernel(x)))
+    return step
 
 
-def show(folder):
+def show(folder, step):
     from xprof.convert import raw_to_tool_data as xprof
     traces = sorted(str(p) for p in Path(folder).rglob("*.xplane.pb"))[-1:]
     print("tools:", ", ".join(xprof.xspace_to_tool_names(traces)))
@@ -64,19 +65,20 @@ def show(folder):
     programs = tool("op_profile")["byProgram"]["children"]
     (train,) = [p["name"] for p in programs if p["name"].startswith("jit_train_step")]
     peak = tool("memory_viewer", module_name=train)["peakHeapMib"]
-    print(f"memory_viewer: {train} takes {peak:.3f} MiB here")
+    print(f"memory_viewer: {train} takes {peak:.3f} MiB, memory_analysis() says "
+          f"{step.memory_analysis().peak_memory_in_bytes / 2**20:.3f}")
 
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-    record(folder)
+    step = record(folder)
     print("recorded into", folder)
     try:
         import xprof  # noqa: F401
     except ImportError:
         print("XProf is not installed: pip install xprof")
         return
-    show(folder)
+    show(folder, step)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ static at_status optimized(at_bytes program, bool hide, at_arena *a,
                            at_module **out) {
   at_compile_options compile = {.no_cache = true, .placements = true};
   AT_TRY(at_config_set(AT_CONFIG_LATENCY_HIDING, hide ? "on" : "off"));
-  return at_compile_module(program, &compile, NULL, a, out);
+  return at_compile_module(program, &compile, NULL, NULL, a, out);
 }
 
 static at_status write_trace(const at_module *m, const at_target *t,

@@ -48,7 +48,7 @@ static at_status estimate_file(const char *path, const at_estimate_options *o,
     at_compile_options compile = {.no_cache = true};
     at_plan *plan = at_new(a, at_plan, 1);
     if (!plan) return AT_NO_MEMORY("estimate");
-    st = at_compile_module(program, &compile, plan, a, &with.planned);
+    st = at_compile_module(program, &compile, plan, NULL, a, &with.planned);
     with.address = address_of, with.address_user = plan;
   }
   if (at_ok(st)) st = at_estimate_run(program, &with, a, out);

@@ -735,7 +735,8 @@ static void drop_views(const job *j, at_comp *c) {
 }
 
 at_status at_compile_module(at_bytes program, const at_compile_options *o,
-                            at_plan *plan, at_arena *a, at_module **out) {
+                            at_plan *plan, const at_estimate **memory,
+                            at_arena *a, at_module **out) {
   job j;
   AT_TRY(start(&j, program, o, a));
   AT_TRY(read_program(&j));
@@ -745,6 +746,7 @@ at_status at_compile_module(at_bytes program, const at_compile_options *o,
     drop_views(&j, j.module->entry);
     *plan = j.plan;
   }
+  if (memory) *memory = j.memory;
   *out = j.module;
   return whole(&j, AT_OK);
 }

@@ -59,11 +59,16 @@ typedef enum at_stage {
 } at_stage;
 // The program as it will run: optimised and in order; with `plan` (else NULL)
 // also with the copies that the memory plan makes and without those that it
-// saves, and the plan. Both live in `a`; the program borrows `program`.
+// saves, and the plan. memory (may be NULL): what it takes of the memory of the
+// chip that ATOLL_TARGET names, by the values of the program before its ops
+// were fused; NULL where that is no TPU. All live in `a`; the program borrows
+// `program`.
 typedef struct at_module at_module;
 typedef struct at_plan at_plan;
+typedef struct at_estimate at_estimate;
 at_status at_compile_module(at_bytes program, const at_compile_options *o,
-                            at_plan *plan, at_arena *a, at_module **out);
+                            at_plan *plan, const at_estimate **memory,
+                            at_arena *a, at_module **out);
 
 // The program as text at a stage, for `atoll dump` and for clients that ask.
 at_status at_compile_dump(at_bytes program, const at_compile_options *o,

@@ -27,7 +27,7 @@ static void constants_and_places_stay(void **state) {
   at_compile_options o = {.threads = 1, .no_cache = true};
   at_module *m;
   at_bytes program = {(const uint8_t *)kProgram, sizeof kProgram - 1};
-  assert_true(at_ok(at_compile_module(program, &o, NULL, a, &m)));
+  assert_true(at_ok(at_compile_module(program, &o, NULL, NULL, a, &m)));
   at_strbuf b = {0};
   assert_true(at_ok(at_hlo_print(m, &b)));
   assert_non_null(strstr(b.ptr, "2.5"));
@@ -104,7 +104,7 @@ static void deep_nesting_is_refused(void **state) {
     print[i / 2](&b, depth);
     at_str s = at_strbuf_str(&b);
     at_status st = at_compile_module((at_bytes){(const uint8_t *)s.ptr, s.len},
-                                     &o, NULL, a, &m);
+                                     &o, NULL, NULL, a, &m);
     if (at_ok(st) != (depth == 100) ||
         !strstr(at_status_message(st), depth == 100 ? "" : "nested"))
       fail_msg("%zu: %s", i, at_status_message(st));

@@ -4,6 +4,7 @@
 
 #include "compile/core.h"
 #include "cost/count.h"
+#include "estimate/estimate.h"
 #include "hloproto/hloproto.h"
 #include "schedule/lifetime.h"
 #include "schedule/schedule.h"
@@ -141,7 +142,7 @@ static int by_begin(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-// One for each place of the scratch that holds values.
+// One for each place of this machine's scratch that holds values.
 static at_status temporaries(describer *d, at_hloproto_memory *out) {
   at_lifetimes life;
   at_hloproto_temp *temps;
@@ -175,16 +176,39 @@ static at_status temporaries(describer *d, at_hloproto_memory *out) {
   return AT_OK;
 }
 
+// Those of a chip's memory; what the program that runs here has no more lies in
+// what they leave of theirs.
+static at_status temporaries_on_chip(describer *d, const at_estimate *e,
+                                     at_hloproto_memory *out) {
+  at_hloproto_temp *temps;
+  AT_TRY_ALLOC(temps, at_new(d->arena, at_hloproto_temp, e->num_temps + 1));
+  for (uint32_t i = 0; i < e->num_temps; i++) {
+    const at_estimate_temp *t = &e->temps[i];
+    temps[i] = (at_hloproto_temp){.value = t->value,
+                                  .bytes = t->bytes,
+                                  .offset = t->offset,
+                                  .begin = t->begin,
+                                  .end = t->end};
+    AT_TRY(name_of(d, t->value.node, &temps[i].name));
+  }
+  out->temps = temps;
+  out->num_temps = e->num_temps;
+  out->param_bytes = e->each_argument;
+  out->result_bytes = e->each_result;
+  return AT_OK;
+}
+
 at_status at_compile_describe(at_bytes program, const at_compile_options *o,
                               uint64_t temp_bytes, at_arena *a,
                               at_described *out) {
   at_plan plan;
   at_module *m;
-  AT_TRY(at_compile_module(program, o, &plan, a, &m));
+  const at_estimate *e;
+  AT_TRY(at_compile_module(program, o, &plan, &e, a, &m));
   describer d = {.arena = a, .module = m, .plan = &plan};
   AT_TRY(describe(&d, m->entry));
   at_hloproto_memory memory = {.temp_bytes = temp_bytes};
-  AT_TRY(temporaries(&d, &memory));
+  AT_TRY(e ? temporaries_on_chip(&d, e, &memory) : temporaries(&d, &memory));
   at_hloproto_write_options w = {.param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings,
                                  .memory = &memory};

@@ -20,8 +20,8 @@ typedef struct at_described {
   uint32_t num_ops;
 } at_described;
 
-// Passes run again, code is not made. temp_bytes: of the executable. Everything
-// lives in `a`.
+// Passes run again, code is not made. temp_bytes: of the executable, on its
+// target. Buffers have the sizes that they have there. Everything lives in `a`.
 at_status at_compile_describe(at_bytes program, const at_compile_options *o,
                               uint64_t temp_bytes, at_arena *a,
                               at_described *out);

@@ -67,6 +67,14 @@ typedef struct at_estimate_buffer {
   const char *until;  // the kernel that needs it last; "": it lives to the end
 } at_estimate_buffer;
 
+// A temporary in HBM, from the kernel that writes it to the last that reads it.
+typedef struct at_estimate_temp {
+  at_value value;       // of the program that was estimated
+  uint64_t bytes;       // in the target's layout
+  uint64_t offset;      // in the memory of all temporaries
+  int64_t begin, end;   // inclusive; each kernel begins and ends
+} at_estimate_temp;
+
 typedef struct at_estimate {
   const char *program, *target, *machine;
   uint32_t num_devices;       // of the target
@@ -89,6 +97,11 @@ typedef struct at_estimate {
   uint64_t argument_bytes, output_bytes, alias_bytes, temp_bytes, peak_bytes;
   // Of results that an argument of the same type could have been donated to.
   uint64_t donatable_bytes;
+  // Of the entry's parameters and results, in their order.
+  const uint64_t *each_argument, *each_result;
+  // In the order of their begins; never more than temp_bytes at a time.
+  const at_estimate_temp *temps;
+  uint32_t num_temps;
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first
   uint32_t num_buffers;

@@ -47,7 +47,7 @@ static bool is_result(const at_comp *c, at_value v) {
 }
 
 static bool in_place(const at_node *n) {
-  return n->op == AT_OP_WHILE || at_est_updates(n);
+  return n->op == AT_OP_WHILE || n->op == AT_OP_SORT || at_est_updates(n);
 }
 
 // Of a temporary that is in no other value's memory; else 0. What a step in

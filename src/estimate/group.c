@@ -16,6 +16,8 @@ typedef struct info {
   const at_node *sources[kSources];
   uint32_t num_sources;
   bool kept;        // its value is written by some kernel
+  bool was_kept;    // when values were looked at before
+  bool result;      // of the computation
   bool costly;      // a transcendental is computed for it
   uint32_t copied;  // nodes that its fusion computes
   at_node *sink;    // the only kept node that it flows into; NULL: several
@@ -151,7 +153,7 @@ static at_status collect(cutter *k) {
   }
   for (uint32_t r = 0; r < k->comp->num_results; r++) {
     info *i = info_of(k, at_est_behind(k->comp->results[r]).node);
-    if (i) i->kept = true;
+    if (i) i->kept = i->result = true;
   }
   return AT_OK;
 }
@@ -178,7 +180,7 @@ static void find_sources(cutter *k, at_node *n, info *i) {
     const at_node *from = at_est_behind(n->operands[o]).node;
     const info *p = info_of(k, from);
     if (p && (is_sparse(from) || expands(from))) continue;
-    if (p && fuses(from) && !is_given(from)) {
+    if (p && fuses(from) && !is_given(from) && !p->was_kept) {
       for (uint32_t s = 0; s < p->num_sources; s++)
         if (2 * elements(p->sources[s]) > elements(n))
           add_source(i, p->sources[s]);
@@ -220,9 +222,28 @@ static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
   return times > 0 && times <= 1;
 }
 
+// The exponentials of a softmax are written by the kernel that sums them.
+static bool is_numerator(const cutter *k, const at_node *n, const info *i) {
+  bool summed = false, divided = false;
+  for (size_t u = 0; u < i->users.len; u++) {
+    summed |= i->users.ptr[u]->op == AT_OP_REDUCE;
+    divided |= i->users.ptr[u]->op == AT_OP_DIVIDE;
+  }
+  return k->stored && n->op == AT_OP_EXPONENTIAL && summed && divided;
+}
+
+static uint32_t width_of(const at_node *n) {
+  return at_dtype_bytes(n->types[0].dtype);
+}
+
+static bool widens(const at_node *n) {
+  return n->op == AT_OP_CONVERT &&
+         width_of(n) > width_of(at_est_behind(n->operands[0]).node);
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
-  bool several = false, expanded = false;
+  bool several = false, expanded = false, forced = i->kept;
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
@@ -236,10 +257,15 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
+  if (is_numerator(k, n, i)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
   bool again = k->stored ? i->num_sources < 2 : !i->costly;
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
+  if (k->stored && i->kept && !forced && widens(n)) {
+    info *from = info_of(k, at_est_behind(n->operands[0]).node);
+    if (from) i->kept = false, from->kept = true;
+  }
   if (expanded && computes && elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
   for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
@@ -257,17 +283,30 @@ static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   return AT_OK;
 }
 
+// An addition of what a scatter made: that adds to the other operand in place.
+static bool adds_scattered(const at_node *n) {
+  bool scattered = false;
+  for (uint32_t o = 0; n->op == AT_OP_ADD && o < 2; o++)
+    scattered |= at_est_behind(n->operands[o]).node->op == AT_OP_SCATTER;
+  return scattered;
+}
+
 // The last node of what follows from a product alone, to be computed with it.
+// What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
-  at_node *at = product;
+  at_node *at = product, *narrow = product;
   for (;;) {
     info *i = info_of(k, at);
     bool result = i->kept && at != product;
-    if (result || i->users.len != 1) return at;
+    if (width_of(at) <= width_of(narrow)) narrow = at;
+    if (result || i->users.len != 1)
+      return k->stored && !result ? narrow : at;
     at_node *u = i->users.ptr[0];
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
-    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group) return at;
+    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
+        (k->stored && adds_scattered(u)))
+      return k->stored ? narrow : at;
     at = u;
   }
 }
@@ -607,18 +646,35 @@ static at_status finish(cutter *k, at_est_groups *out) {
   return AT_OK;
 }
 
+static void decide_all(cutter *k, bool fuse) {
+  for (size_t n = 0; n < k->nodes.len; n++)
+    decide(k, k->nodes.ptr[n], info_of(k, k->nodes.ptr[n]));
+  for (size_t n = k->nodes.len; n-- > 0;) {
+    info *i = info_of(k, k->nodes.ptr[n]);
+    if (!fuse && !at_est_is_renaming(k->nodes.ptr[n])) i->kept = true;
+    flow(k, k->nodes.ptr[n], i);
+  }
+}
+
+// What is computed from a stored value has that as its source.
+static void decide_again(cutter *k) {
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    info *i = info_of(k, k->nodes.ptr[n]);
+    i->was_kept = i->kept;
+    i->kept = i->result;
+    i->sink = NULL;
+    i->num_sources = 0;
+  }
+  decide_all(k, true);
+}
+
 static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
                      at_est_groups *out) {
   *out = (at_est_groups){0};
   cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .stored = stored};
   AT_TRY(collect(&k));
-  for (size_t n = 0; n < k.nodes.len; n++)
-    decide(&k, k.nodes.ptr[n], info_of(&k, k.nodes.ptr[n]));
-  for (size_t n = k.nodes.len; n-- > 0;) {
-    info *i = info_of(&k, k.nodes.ptr[n]);
-    if (!fuse && !at_est_is_renaming(k.nodes.ptr[n])) i->kept = true;
-    flow(&k, k.nodes.ptr[n], i);
-  }
+  decide_all(&k, fuse);
+  if (stored) decide_again(&k);
   if (fuse) AT_TRY(start_products(&k));
   AT_TRY(start_others(&k));
   if (fuse)

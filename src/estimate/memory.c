@@ -7,6 +7,7 @@
 
 #include "cost/count.h"
 #include "estimate/estimate_internal.h"
+#include "schedule/place.h"
 
 enum { kBuffersShown = 20 };
 // Kernels leave this share of VMEM to values.
@@ -20,7 +21,7 @@ typedef struct live {
   bool argument, output;
   bool kept;      // an argument that the caller keeps
   bool vmem;      // never in HBM
-  int64_t index;  // of the argument
+  const char *made;  // of the value, for others: "in bf16"; NULL: it itself
   uint32_t uses;  // groups that read it and have not run yet
   AT_VEC(uint32_t) readers;
 } live;
@@ -59,12 +60,13 @@ typedef struct lives {
   uint32_t *step;   // of each group
   double *seconds;  // of each step
   double *used;     // of each step: bytes of VMEM that its values take
+  struct lives **inside;  // of each step: its regions, or NULL
 } lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
   if (strcmp(t->machine->platform, "tpu")) return at_type_bytes(type);
-  double tiles = at_tpu_tiles(at_type_dims(type));
+  double tiles = at_tpu_compact_tiles(at_type_dims(type), NULL);
   double bytes = tiles * at_tpu_tile_bytes(type->dtype);
   return bytes > 0 ? (uint64_t)bytes : type->rank ? 0 : 512;
 }
@@ -148,11 +150,17 @@ static at_status only_products(uses *u, at_value v, bool *out) {
   return AT_OK;
 }
 
+// Copies from the host go to HBM as they are.
+static bool is_from_host(const lives *l, const at_node *n) {
+  return at_cost_host_copy_of(l->target, n) == AT_HOST_COPY_IN;
+}
+
 static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   const at_type *t = at_value_type(v);
   bool narrow = false;
   *out = on_device(l, v);
-  if (!l->uses || t->dtype != AT_F32 || !t->rank) return AT_OK;
+  if (!l->uses || t->dtype != AT_F32 || !t->rank || is_from_host(l, v.node))
+    return AT_OK;
   if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
   AT_TRY(only_products(l->uses, v, &narrow));
   if (narrow) *out /= 2;
@@ -202,7 +210,8 @@ static at_status read_regions(lives *l, const at_node *n, uint32_t group) {
 // Loop state and updates in place take over an operand's memory: which operand
 // the result of that index does; false: none.
 static bool takes_over(const at_node *n, uint32_t result, at_value *operand) {
-  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER;
+  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER ||
+               n->op == AT_OP_SORT;
   if (!state && n->op != AT_OP_DYNAMIC_UPDATE_SLICE) return false;
   if (result >= n->num_operands) return false;
   *operand = at_est_behind(n->operands[result]);
@@ -239,7 +248,6 @@ static at_status add_given(lives *l) {
     AT_TRY(add(l, (live){.value = v,
                          .argument = true,
                          .kept = !donated,
-                         .index = i,
                          .writer = UINT32_MAX,
                          .bytes = on_device(l, v)}));
   }
@@ -425,22 +433,218 @@ static void set_times(lives *l) {
   }
 }
 
+// A copy from the host begins when the one before is there.
+static void start_copies(lives *l) {
+  uint32_t before = 0;
+  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
+    at_node *n = l->groups.list[l->order[s]]->root;
+    live *x = is_from_host(l, n) ? find(l, (at_value){n, 0}) : NULL;
+    if (!x) continue;
+    x->born = before;
+    before = s;
+  }
+}
+
 // The new state of a loop goes where the old one was, unless that is needed
-// still.
+// still: products and reductions write before they have read all.
 static void reuse_state(lives *l) {
   if (!is_body(l->comp)) return;
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
     live *x = find(l, l->comp->results[r]);
     const live *old = find(l, (at_value){l->comp->params[r], 0});
-    if (x && old && !x->argument && x->born >= old->dies) x->bytes = 0;
+    if (!x || !old || x->argument || x->born < old->dies) continue;
+    const at_est_group *g = l->groups.list[x->writer];
+    bool at_once = !g->product && !g->reduces;
+    if (x->born > old->dies || at_once) x->bytes = 0;
+  }
+}
+
+// ---- Arguments that loops read in bf16
+// Products round f32 operands; those of a loop that are the same in every turn
+// are rounded once, before the first loop that reads them.
+
+// Is operand `o` of the loop only read by products, and stays as it is?
+static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
+                                 bool *out) {
+  at_value state = {loop->regions[1]->params[o], 0};
+  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
+  return *out ? only_products(l->uses, (at_value){(at_node *)loop, o}, out)
+              : AT_OK;
+}
+
+static at_status find_loops(lives *l, at_value v, uint32_t *first,
+                            uint32_t *last) {
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
+      bool multiplied;
+      if (!at_value_eq(at_est_behind(n->operands[o]), v)) continue;
+      AT_TRY(only_multiplied(l, n, o, &multiplied));
+      if (!multiplied) continue;
+      *first = AT_MIN(*first, s);
+      *last = s;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status add_rounded(lives *l) {
+  if (l->comp->owner || !l->uses) return AT_OK;
+  for (uint32_t i = 0; i < l->comp->num_params; i++) {
+    at_value v = {l->comp->params[i], 0};
+    uint32_t first = UINT32_MAX, last = 0;
+    if (at_value_type(v)->dtype != AT_F32) continue;
+    AT_TRY(find_loops(l, v, &first, &last));
+    if (first > last) continue;
+    live x = {.value = v,
+              .bytes = on_device(l, v) / 2,
+              .born = first,
+              .dies = last,
+              .made = " in bf16"};
+    if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
+  }
+  return AT_OK;
+}
+
+// ---- Copies in the layout that an op wants
+
+static bool is_conv(const at_node *n) { return n->op == AT_OP_CONVOLUTION; }
+
+// Bytes with a dimension along the lanes and another along the sublanes.
+static double bytes_along(const at_type *t, int64_t lanes, int64_t sublanes) {
+  at_dims d = at_type_dims(t);
+  double tiles = 1;
+  for (uint32_t i = 0; i < d.rank; i++) {
+    double n = (double)AT_MAX(d.ptr[i], 0);
+    if (i == lanes) n = ceil(n / 128);
+    if (i == sublanes) n = n > 4 ? ceil(n / 8) : n > 2 ? .5 : n / 8;
+    tiles *= n;
+  }
+  return tiles * at_tpu_tile_bytes(t->dtype);
+}
+
+// Images have their features along the lanes and the batch along the sublanes,
+// or the other way round where that pads less.
+static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
+  return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
+}
+
+static double conv_result(const at_node *n, const at_type *t) {
+  return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
+}
+
+static double conv_operand(const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0));
+}
+
+// An argument that convolutions read is copied before the first of them.
+static at_status add_image(lives *l, uint32_t i) {
+  at_value v = {l->comp->params[i], 0};
+  uint32_t first = UINT32_MAX, last = 0;
+  double bytes = 0;
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++) {
+      const at_node *n = g->nodes.ptr[k];
+      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v))
+        continue;
+      first = AT_MIN(first, s);
+      last = s;
+      bytes = fmax(bytes, conv_operand(n));
+    }
+  }
+  if (first > last) return AT_OK;
+  if (at_value_type(v)->dtype == AT_F32) bytes /= 2;
+  live x = {.value = v,
+            .bytes = (uint64_t)bytes,
+            .born = first ? first - 1 : 0,
+            .dies = last,
+            .made = " for convolutions"};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_images(lives *l) {
+  for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params; i++)
+    AT_TRY(add_image(l, i));
+  return AT_OK;
+}
+
+// Rows are gathered from and scattered into arrays whose last dimension lies
+// along the lanes; others are copied.
+static bool is_by_rows(const at_type *t) {
+  uint32_t lanes;
+  if (t->rank < 2) return true;
+  at_tpu_compact_tiles(at_type_dims(t), &lanes);
+  return lanes == t->rank - 1u;
+}
+
+static uint64_t bytes_by_rows(const at_type *t) {
+  return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
+}
+
+static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
+                         const char *made) {
+  live x = {
+      .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
+  at_value v = {n, 0};
+  const live *x = find(l, v);
+  if (n->op == AT_OP_SORT && n->num_operands == 1 &&
+      at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
+    at_type indices = n->types[0];
+    indices.dtype = AT_S32;
+    return add_for(l, step, v, at_est_padded(l->target, &indices),
+                   " indices");
+  }
+  if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
+      !is_by_rows(&n->types[0]) && x && x->output)
+    return add_for(l, step, v, bytes_by_rows(&n->types[0]), " by rows");
+  if (n->op == AT_OP_GATHER) {
+    at_value from = at_est_behind(n->operands[0]);
+    const live *y = find(l, from);
+    const at_type *t = at_value_type(from);
+    bool narrow = x && x->bytes < on_device(l, v);
+    if (y && y->argument && !is_by_rows(t))
+      return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
+                     " by rows");
+  }
+  return AT_OK;
+}
+
+static at_status add_copies(lives *l) {
+  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++)
+      AT_TRY(add_copies_of(l, s, g->nodes.ptr[k]));
+  }
+  return AT_OK;
+}
+
+// What is computed with a convolution has its result's layout.
+static void lay_images_out(lives *l) {
+  for (size_t i = 0; l->tpu && i < l->list.len; i++) {
+    live *x = &l->list.ptr[i];
+    if (x->writer == UINT32_MAX || !is_temporary(l, x) || !x->bytes) continue;
+    const at_node *p = l->groups.list[x->writer]->product;
+    const at_type *t = at_value_type(x->value);
+    if (!p || !is_conv(p) || !at_dims_eq(at_type_dims(t),
+                                         at_type_dims(&p->types[0])))
+      continue;
+    bool narrow = x->bytes < on_device(l, x->value);
+    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
   }
 }
 
 // ---- What stays in VMEM
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *out, uint64_t *temps,
-                         uint32_t *when);
+                         uses *u, at_arena *a, lives *out);
 
 static double seconds_of(const lives *l, uint32_t k) {
   const at_est_group *g = l->groups.list[k];
@@ -474,7 +678,8 @@ static at_status place_in_vmem(lives *l) {
   AT_TRY_ALLOC(list, at_new(l->arena, wish, l->list.len + 1));
   for (size_t i = 0; i < l->list.len; i++) {
     live *x = &l->list.ptr[i];
-    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies)
+    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies ||
+        is_from_host(l, x->value.node))
       continue;
     wish w = {x, 0};
     for (uint32_t s = x->born + 1; s < x->dies && s < count; s++)
@@ -492,50 +697,24 @@ static at_status place_in_vmem(lives *l) {
   return AT_OK;
 }
 
-// ---- The most that lives
+// ---- Inside of loops and branches
 
-// What the bodies of a loop or branch need beyond its own results.
-static at_status inside(const lives *l, uint32_t step, uint64_t *out) {
-  const at_node *n = l->groups.list[l->order[step]]->root;
-  *out = 0;
-  for (uint32_t r = 0; r < n->num_regions; r++) {
-    lives inner;
-    uint64_t temps;
-    uint32_t when;
-    AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[step], l->uses,
-                   l->arena, &inner, &temps, &when));
-    *out = AT_MAX(*out, temps);
-  }
-  return AT_OK;
-}
-
-static at_status most_of(const lives *l, uint64_t *temps, uint32_t *when) {
-  int64_t *change, sum = 0;  // of what is live, step by step
+static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
-  AT_TRY_ALLOC(change, at_new(l->arena, int64_t, count + 2));
-  for (size_t i = 0; i < l->list.len; i++) {
-    const live *x = &l->list.ptr[i];
-    if (x->dies < x->born || x->vmem || !is_temporary(l, x)) continue;
-    change[x->born] += (int64_t)x->bytes;
-    change[x->dies + 1] -= (int64_t)x->bytes;
-  }
-  *temps = 0;
-  *when = 0;
-  for (uint32_t k = 0; k <= count; k++) {
-    uint64_t more = 0;
-    sum += change[k];
-    if (k < count &&
-        at_op_is(l->groups.list[l->order[k]]->root->op, AT_CONTROL))
-      AT_TRY(inside(l, k, &more));
-    uint64_t now = (uint64_t)sum + more;
-    if (now > *temps) *temps = now, *when = k;
+  AT_TRY_ALLOC(l->inside, at_new(l->arena, lives *, count + 1));
+  for (uint32_t k = 0; k < count; k++) {
+    const at_node *n = l->groups.list[l->order[k]]->root;
+    if (!at_op_is(n->op, AT_CONTROL) || !n->num_regions) continue;
+    AT_TRY_ALLOC(l->inside[k], at_new(l->arena, lives, n->num_regions));
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[k], l->uses,
+                     l->arena, &l->inside[k][r]));
   }
   return AT_OK;
 }
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *l, uint64_t *temps,
-                         uint32_t *when) {
+                         uses *u, at_arena *a, lives *l) {
   *l = (lives){
       .comp = c, .uses = u, .target = t, .arena = a, .of = at_map_in(a)};
   l->tpu = !strcmp(t->machine->platform, "tpu");
@@ -560,54 +739,161 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   for (uint32_t s = 0; s < count; s++)
     l->seconds[s] = seconds_of(l, l->order[s]);
   share_state(l);
+  lay_images_out(l);
   set_times(l);
+  start_copies(l);
   reuse_state(l);
+  AT_TRY(add_rounded(l));
+  AT_TRY(add_images(l));
+  AT_TRY(add_copies(l));
   if (l->tpu) AT_TRY(place_in_vmem(l));
-  return most_of(l, temps, when);
+  return look_inside(l);
+}
+
+// ---- Where temporaries lie
+
+typedef struct stay {
+  const lives *of;
+  const live *x;
+  at_span_time time;
+} stay;
+typedef AT_VEC(stay) stays;
+
+static bool is_stored(const lives *l, const live *x) {
+  return x->bytes && x->born <= x->dies && !x->vmem && is_temporary(l, x);
+}
+
+
+// All temporaries of a computation, in one time: each kernel begins and ends,
+// and what runs inside of a loop does so in between.
+static at_status flatten(const lives *l, int64_t *clock, stays *out,
+                         at_arena *a) {
+  uint32_t count = l->groups.count;
+  at_span_time *of;
+  AT_TRY_ALLOC(of, at_new(a, at_span_time, count + 1));
+  for (uint32_t k = 0; k < count; k++) {
+    of[k].begin = (*clock)++;
+    const at_node *n = l->groups.list[l->order[k]]->root;
+    for (uint32_t r = 0; l->inside[k] && r < n->num_regions; r++)
+      AT_TRY(flatten(&l->inside[k][r], clock, out, a));
+    of[k].end = (*clock)++;
+  }
+  of[count].begin = of[count].end = (*clock)++;
+  for (size_t i = 0; i < l->list.len; i++) {
+    const live *x = &l->list.ptr[i];
+    if (!is_stored(l, x)) continue;
+    stay s = {l, x, {of[x->born].begin, of[AT_MIN(x->dies, count)].end}};
+    if (!at_vec_push(a, out, s)) return AT_NO_MEMORY("temporaries");
+  }
+  return AT_OK;
+}
+
+static int by_begin(const void *a, const void *b) {
+  const stay *x = a, *y = b;
+  if (x->time.begin != y->time.begin)
+    return x->time.begin < y->time.begin ? -1 : 1;
+  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
+}
+
+// Places them as XLA does, the largest first; what lies between them counts.
+static at_status place_temps(at_estimate *e, const stays *list, at_arena *a) {
+  at_block *blocks;
+  at_estimate_temp *temps;
+  uint32_t n = (uint32_t)list->len;
+  AT_TRY_ALLOC(blocks, at_new(a, at_block, n + 1));
+  AT_TRY_ALLOC(temps, at_new(a, at_estimate_temp, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    const stay *s = &list->ptr[i];
+    blocks[i] = (at_block){.time = s->time, .bytes = s->x->bytes, .owner = i};
+    temps[i] = (at_estimate_temp){.value = s->x->value,
+                                  .bytes = s->x->bytes,
+                                  .begin = s->time.begin,
+                                  .end = s->time.end};
+  }
+  AT_TRY(at_blocks_place(blocks, n, a, &e->temp_bytes));
+  for (uint32_t i = 0; i < n; i++)
+    temps[blocks[i].owner].offset = blocks[i].offset;
+  e->temps = temps;
+  e->num_temps = n;
+  return AT_OK;
+}
+
+// When the most bytes live.
+static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
+                           int64_t *out) {
+  int64_t *change, sum = 0, most = 0;
+  AT_TRY_ALLOC(change, at_new(a, int64_t, (size_t)clock + 2));
+  for (size_t i = 0; i < list->len; i++) {
+    const stay *s = &list->ptr[i];
+    change[s->time.begin] += (int64_t)s->x->bytes;
+    change[s->time.end + 1] -= (int64_t)s->x->bytes;
+  }
+  *out = 0;
+  for (int64_t t = 0; t <= clock; t++) {
+    sum += change[t];
+    if (sum > most) most = sum, *out = t;
+  }
+  return AT_OK;
 }
 
 // ---- What is told
 
 static int by_size(const void *a, const void *b) {
-  const live *const *x = a, *const *y = b;
-  return ((*x)->bytes < (*y)->bytes) - ((*x)->bytes > (*y)->bytes);
+  const stay *x = a, *y = b;
+  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
+}
+
+static uint32_t index_of(const at_comp *c, const at_node *param) {
+  uint32_t i = 0;
+  while (i < c->num_params && c->params[i] != param) i++;
+  return i;
 }
 
 static const char *name_of(const lives *l, const live *x) {
   const at_node *n = x->value.node;
-  if (!x->argument)
-    return at_arena_printf(l->arena, "%s.%u", at_op_text(n->op), n->id);
+  const char *made = x->made ? x->made : "";
+  if (n->op != AT_OP_PARAMETER || l->comp->owner)
+    return at_arena_printf(l->arena, "%s.%u%s", at_op_text(n->op), n->id, made);
   const at_io_info *infos = l->comp->module->params;
-  const char *named = infos ? infos[x->index].name : NULL;
-  return at_arena_printf(l->arena, "argument %lld%s%s", (long long)x->index,
-                         named ? " " : "", named ? named : "");
+  uint32_t i = index_of(l->comp, n);
+  const char *named = infos ? infos[i].name : NULL;
+  return at_arena_printf(l->arena, "argument %u%s%s%s", i, named ? " " : "",
+                         named ? named : "", made);
 }
 
-static at_status list_buffers(at_estimate *e, const lives *l, uint32_t when) {
-  live **order;
+// What lives at the peak.
+static at_status list_buffers(at_estimate *e, const lives *l,
+                              const stays *temps, int64_t peak) {
+  stays list = {0};
   at_estimate_buffer *b;
-  uint32_t count = 0;
-  AT_TRY_ALLOC(order, at_new(l->arena, live *, l->list.len + 1));
-  AT_TRY_ALLOC(b, at_new(l->arena, at_estimate_buffer, kBuffersShown));
-  for (size_t i = 0; i < l->list.len; i++) {
-    live *x = &l->list.ptr[i];
-    bool there = !is_temporary(l, x) || (x->born <= when && when <= x->dies);
-    if (x->bytes && there && !x->vmem) order[count++] = x;
+  for (size_t i = 0; i < temps->len; i++) {
+    const stay *s = &temps->ptr[i];
+    if (s->time.begin <= peak && peak <= s->time.end &&
+        !at_vec_push(l->arena, &list, *s))
+      return AT_NO_MEMORY("buffers");
   }
-  qsort(order, count, sizeof *order, by_size);
-  e->num_buffers = AT_MIN(count, (uint32_t)kBuffersShown);
+  for (size_t i = 0; i < l->list.len; i++) {
+    const live *x = &l->list.ptr[i];
+    if (!is_temporary(l, x) && x->bytes &&
+        !at_vec_push(l->arena, &list, ((stay){l, x, {0, peak}})))
+      return AT_NO_MEMORY("buffers");
+  }
+  AT_TRY_ALLOC(b, at_new(l->arena, at_estimate_buffer, kBuffersShown));
+  if (list.len) qsort(list.ptr, list.len, sizeof *list.ptr, by_size);
+  e->num_buffers = AT_MIN((uint32_t)list.len, (uint32_t)kBuffersShown);
   for (uint32_t i = 0; i < e->num_buffers; i++) {
-    const live *x = order[i];
-    AT_TRY_ALLOC(b[i].name, name_of(l, x));
+    const live *x = list.ptr[i].x;
+    const lives *of = list.ptr[i].of;
+    AT_TRY_ALLOC(b[i].name, name_of(of, x));
     b[i].type = at_est_type(l->arena, at_value_type(x->value));
     b[i].source =
         x->argument ? "" : at_est_source(l->arena, x->value.node->loc);
     b[i].bytes = x->bytes;
     b[i].argument = x->argument;
-    b[i].result = x->output;
+    b[i].result = x->output && of == l;
     b[i].until = "";
-    if (is_temporary(l, x) && x->dies < l->groups.count) {
-      const at_node *n = l->groups.list[l->order[x->dies]]->root;
+    if (is_temporary(of, x) && x->dies < of->groups.count) {
+      const at_node *n = of->groups.list[of->order[x->dies]]->root;
       AT_TRY_ALLOC(b[i].until, at_arena_printf(l->arena, "%s.%u",
                                                at_op_text(n->op), n->id));
     }
@@ -627,37 +913,49 @@ static bool could_be_donated(const at_comp *c, const at_type *t) {
   return false;
 }
 
-static void sum_interface(at_estimate *e, const lives *l) {
+static at_status sum_interface(at_estimate *e, const lives *l) {
   const at_comp *c = l->comp;
   const at_io_info *infos = c->module->params;
+  uint64_t *arguments, *results;
+  AT_TRY_ALLOC(arguments, at_new(l->arena, uint64_t, c->num_params + 1));
+  AT_TRY_ALLOC(results, at_new(l->arena, uint64_t, c->num_results + 1));
   for (uint32_t i = 0; i < c->num_params; i++) {
-    uint64_t bytes = on_device(l, (at_value){c->params[i], 0});
-    e->argument_bytes += bytes;
-    if (infos && infos[i].alias >= 0) e->alias_bytes += bytes;
+    arguments[i] = on_device(l, (at_value){c->params[i], 0});
+    e->argument_bytes += arguments[i];
+    if (infos && infos[i].alias >= 0) e->alias_bytes += arguments[i];
   }
   for (uint32_t r = 0; r < c->num_results; r++) {
-    uint64_t bytes = on_device(l, c->results[r]);
-    e->output_bytes += bytes;
+    results[r] = on_device(l, c->results[r]);
+    e->output_bytes += results[r];
     if (could_be_donated(c, at_value_type(c->results[r])))
-      e->donatable_bytes += bytes;
+      e->donatable_bytes += results[r];
   }
+  e->each_argument = arguments;
+  e->each_result = results;
+  return AT_OK;
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
                         at_arena *a) {
-  lives l;
-  uint32_t when;
+  lives *l;
+  stays temps = {0};
+  int64_t clock = 0, peak;
   double vmem = kVmemShare *
                 at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
   uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
+  AT_TRY_ALLOC(l, at_new(a, lives, 1));
   if (tpu) AT_TRY(note_uses(&u, c));
-  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, &l, &e->temp_bytes, &when));
-  sum_interface(e, &l);
+  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, l));
+  AT_TRY(sum_interface(e, l));
+  AT_TRY(flatten(l, &clock, &temps, a));
+  if (temps.len) qsort(temps.ptr, temps.len, sizeof *temps.ptr, by_begin);
+  AT_TRY(place_temps(e, &temps, a));
   e->peak_bytes =
       e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
-  AT_TRY(list_buffers(e, &l, when));
+  AT_TRY(find_peak(&temps, clock, a, &peak));
+  AT_TRY(list_buffers(e, l, &temps, peak));
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));

@@ -43,6 +43,9 @@ typedef struct at_hloproto_memory {
   uint32_t num_temps;
   // Of all temporaries, with the scratch of kernels and what lies between.
   uint64_t temp_bytes;
+  // Of the entry's parameters and results, but for those of the host's memory;
+  // NULL: dense.
+  const uint64_t *param_bytes, *result_bytes;
 } at_hloproto_memory;
 
 typedef struct at_hloproto_write_options {

@@ -300,7 +300,9 @@ static at_status keep_defined(writer *w) {
   at_hloproto_temp *list;
   at_hp_place_of where;
   AT_TRY_ALLOC(list, at_new(w->a, at_hloproto_temp, (size_t)m->num_temps + 1));
-  w->memory = (at_hloproto_memory){.temps = list, .temp_bytes = m->temp_bytes};
+  w->memory = *m;
+  w->memory.temps = list;
+  w->memory.num_temps = 0;
   for (uint32_t i = 0; i < m->num_temps; i++)
     if (at_hp_defined_at(&w->defined, m->temps[i].value, &where))
       list[w->memory.num_temps++] = m->temps[i];

@@ -49,13 +49,17 @@ static bool is_host(const at_io_info *info) {
          strcmp(info->memory_kind, "device");
 }
 
-// An argument or result, alone in its allocation.
+// An argument or result, alone in its allocation. on_device: its bytes there;
+// NULL: dense.
 static void put_io(buffers *b, const at_hp_defined *d, at_value v,
-                   const at_io_info *info, int64_t param, bool live_out) {
+                   const at_io_info *info, const uint64_t *on_device,
+                   int64_t param, bool live_out) {
   at_hp_place_of where;
   if (!at_hp_defined_at(d, v, &where)) return;
   int color = is_host(info) ? COLOR_HOST : COLOR_DEVICE;
-  uint64_t bytes = at_type_bytes(at_value_type(v));
+  uint64_t bytes = on_device && color == COLOR_DEVICE
+                       ? *on_device
+                       : at_type_bytes(at_value_type(v));
   at_strbuf fields = {0};
   if (param >= 0) {
     at_proto_write_int(&fields, 5, 1);  // is_entry_computation_parameter
@@ -66,19 +70,23 @@ static void put_io(buffers *b, const at_hp_defined *d, at_value v,
   put_allocation(b, bytes, color, &fields);
 }
 
-static void put_ios(buffers *b, const at_hp_defined *d, const at_module *m) {
+static void put_ios(buffers *b, const at_hp_defined *d, const at_module *m,
+                    const at_hloproto_memory *memory) {
   const at_comp *e = m->entry;
   for (uint32_t k = 0; k < e->num_params; k++) {
     const at_io_info *info = m->params ? &m->params[k] : NULL;
-    put_io(b, d, (at_value){e->params[k], 0}, info, k,
+    const uint64_t *bytes = memory->param_bytes;
+    put_io(b, d, (at_value){e->params[k], 0}, info, bytes ? bytes + k : NULL, k,
            info && info->alias >= 0);
   }
   for (uint32_t r = 0; r < e->num_results; r++) {
     bool given = false;  // it lies in an argument
     for (uint32_t k = 0; m->params && k < e->num_params; k++)
       given |= m->params[k].alias == (int32_t)r;
+    const uint64_t *bytes = memory->result_bytes;
     if (!given)
-      put_io(b, d, e->results[r], m->results ? &m->results[r] : NULL, -1, true);
+      put_io(b, d, e->results[r], m->results ? &m->results[r] : NULL,
+             bytes ? bytes + r : NULL, -1, true);
   }
 }
 
@@ -142,7 +150,7 @@ at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
                             const at_hloproto_memory *memory, at_arena *a) {
   buffers b = {0};
   at_strbuf all = {0};
-  put_ios(&b, d, m);
+  put_ios(&b, d, m, memory);
   at_status st = put_temps(&b, d, memory, a);
   at_strbuf_add(&all, at_strbuf_str(&b.logical));
   at_strbuf_add(&all, at_strbuf_str(&b.allocations));

@@ -2,7 +2,6 @@
 itself is read here, field by field; XProf's own tools only where they are installed."""
 
 import json
-import math
 import struct
 import sys
 from pathlib import Path
@@ -216,20 +215,8 @@ def test_ops_follow_each_other_and_fill_their_module(traced):
 
 
 @pytest.mark.parametrize("name", ["jit_train_step", "jit__pallas", "jit__loop"])
-def test_buffers_add_up(traced, name):
-  """Arguments and results are what the program says, and the trace peaks at the temporaries."""
-  program = traced.programs[name]
-  dense = lambda leaves: sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
-  arguments = jax.tree.leaves(program.args_info)
-  donated = dense(a for a in arguments if a.donated)
-  params, outputs, temps, peak = buffers_of(traced, name)
-  assert params == dense(arguments)
-  assert outputs == dense(jax.tree.leaves(program.out_info)) - donated
-  assert peak == temps
-
-
-def buffers_of(traced, name):
-  """Bytes of arguments, other results and temporaries, and the most temporaries at a time."""
+def test_buffers_add_up_to_the_memory_analysis(traced, name):
+  memory = traced.programs[name].memory_analysis()
   hlo = hlo_of(traced, name)
   instructions = {one(fields(i), 35) for c in fields(one(hlo, 1))[3] for i in fields(c)[2]}
   b = fields(one(hlo, 3))
@@ -247,12 +234,15 @@ def buffers_of(traced, name):
       temps += one(a, 2)
       for x in map(fields, a[9]):
         assert one(x, 2) + one(x, 3) <= one(a, 2) and one(x, 3) == sizes[one(x, 1)]
+  assert params == memory.argument_size_in_bytes
+  assert outputs == memory.output_size_in_bytes - memory.alias_size_in_bytes
+  assert temps == memory.temp_size_in_bytes
   now = peak = 0
   for e in map(fields, fields(one(b, 4, b"")).get(1, [])):
     now += sizes[one(e, 2)] * (-1 if one(e, 1) else 1)
     peak = max(peak, now)
     assert now >= 0
-  return params, outputs, temps, peak
+  assert peak == temps
 
 
 # ---- XProf
@@ -313,7 +303,7 @@ def test_xprof_op_profile_has_the_flops(traced, tool):
 def test_xprof_memory_viewer_and_graph_viewer(traced, tool, name):
   event, ops = module_runs(traced)[name][0]
   data = json.loads(tool("memory_viewer", module_name=event.about.name))
-  peak = sum(buffers_of(traced, name)[:3])
+  peak = traced.programs[name].memory_analysis().peak_memory_in_bytes
   assert data["peakHeapMib"] == pytest.approx(peak / 2**20, abs=1e-6)
   node = ops[0].about.display
   graph = tool("graph_viewer", graph_viewer_options={"module_name": event.about.name, "node_name": node,
