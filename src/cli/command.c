@@ -69,6 +69,9 @@ static const at_cli_command commands[] = {
      "--bounds=N[,M]\n"
      "                     says what the bounds of its grid are that come as "
      "operands\n"
+     "  --plan[=PASS,...]  what is decided before its code is written: uses, "
+     "costs, sinks,\n"
+     "                     choices, memory, pages, sums, rows\n"
      "atoll dump --ops-doc | --import-doc | --hlo-doc | --flags-doc | "
      "--mosaic-doc\n",
      at_cli_dump},

@@ -9,6 +9,8 @@
 #include "base/walk.h"
 #include "codegen/build.h"
 #include "mosaic/code.h"
+#include "mosaic/forms.h"
+#include "mosaic/plan.h"
 
 typedef struct at_me_node at_me_node;
 typedef struct at_me_link at_me_link;
@@ -17,15 +19,9 @@ typedef struct at_me_mxu at_me_mxu;
 enum {
   AT_ME_RANK = AT_CORE_MAX_RANK,
   AT_ME_MAX_IN = 8,
-  AT_ME_DEEP_COST = 600,   // more than that in one loop: into memory
-  AT_ME_KEEP_COST = 6,     // that much for several sinks: into memory
-  AT_ME_MAX_HEIGHT = 600,  // of an expression; walks over one may recurse
-  AT_ME_LATE = 4,
-  AT_ME_ROW_PRODUCTS = 4
+  AT_ME_KEEP_COST = 6,    // of an element that a cut keeps in memory
+  AT_ME_MAX_HEIGHT = 600  // of an expression; walks over one may recurse
 };
-// Rows of a turn of a loop that has products.
-enum { AT_ME_PRODUCT_ROWS = 32 };
-#define AT_ME_ANY_ROOT UINT32_MAX
 
 // A number that may be known: v NULL means the constant c; v is i64.
 typedef struct at_me_num {
@@ -42,7 +38,7 @@ typedef struct at_me_ref {
   uint32_t rank;
   at_me_num size[AT_ME_RANK], stride[AT_ME_RANK];
   at_mosaic_space space;
-  // Refs of different roots do not overlap, but for AT_ME_ANY_ROOT.
+  // Refs of different roots do not overlap, but for AT_MPLAN_ANY_ROOT.
   uint32_t root;
   // A bitcast view; both 1 otherwise. parts > 1: an element is made of that
   // many memory elements, part_stride apart along the packed dimension. split >
@@ -134,34 +130,13 @@ typedef enum at_me_slot_kind {
   AT_ME_MEMORY
 } at_me_slot_kind;
 
-// The first operation of a block from `from` on where runs of rows may end
-// (emit_rows.c).
-typedef struct at_me_stop {
-  const at_mblock *block;
-  uint32_t from, at;
-} at_me_stop;
-
-// What is known of an SSA value.
-// An operation that names a ref.
-typedef struct at_me_use {
-  const at_mop *op;
-  struct at_me_use *next;  // in the order of the text
-} at_me_use;
+// What an SSA value is in the code, and what is planned for it.
 typedef struct at_me_slot {
+  const at_mplan_value *plan;
   at_me_slot_kind kind;
   LLVMValueRef scalar;
   at_me_node *node;
   at_me_ref *ref;
-  uint32_t uses;       // operands that name it
-  uint32_t shares;     // of them, of elementwise operations
-  uint32_t products;   // of them, of products
-  double cost;         // of an element, if computed where it is used
-  const at_mop *sink;  // the only operation that makes somebody compute it
-  bool many;           // several do
-  bool spread;         // over lanes, each of which would compute it again
-  bool counts;     // not only a choice between it and something else uses it
-  uint32_t depth;  // loops around the definition
-  at_me_use *first_use, *last_use;  // of a ref
 } at_me_slot;
 
 // A record under construction (emit_record.c): what is known of it, and values
@@ -195,14 +170,11 @@ typedef struct at_me {
   const at_mosaic_kernel *k;
   const at_mosaic_program *p;
   const at_mosaic_code_options *o;
+  const at_mplan *plan;
   at_mosaic_code *out;
   at_map slots;  // at_mvalue * -> at_me_slot *
   LLVMValueRef core, grid, refs, temp;
   uint32_t region, next_region, depth;
-  uint32_t position;  // of the operation in its block
-  uint32_t next_root;
-  uint64_t dma_roots;  // written by transfers
-  at_map roots;        // at_mvalue * -> root + 1
   at_me_link *lists[AT_ME_LISTS];
   at_me_cursor *cursors;  // of the loops over them, innermost first
   at_walk walk;           // over expressions; every use begins with a clear
@@ -221,20 +193,7 @@ typedef struct at_me {
   uint32_t calls;       // nesting of func.call
   at_me_mxu **mxu;      // explicit MXU operations; NULL: none
   const at_mosaic_window *window;  // a transform is written; NULL: the body
-  // The next store adds to a sum whose zeros were left out (emit_start.c): when
-  // it is the first.
-  LLVMValueRef start;
-  // Sums in memory whose products may come later (emit_start.c): they are
-  // finished where a block begins that reads them.
-  struct {
-    const at_mvalue *ref;
-    const at_mop *load, *store;  // of the sum itself
-    const at_mop
-        *taker;  // in this block: stores the sum, and nothing else reads it
-  } late[AT_ME_LATE];
-  uint32_t num_late;
   at_me_share *share;  // a loop that threads share is written; NULL: none
-  bool start_late;     // the sum that begins at `start` is one of them
   // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
   // and the first of these. 0: everything is computed whole.
   struct {
@@ -247,9 +206,8 @@ typedef struct at_me {
       LLVMValueRef a, b;  // packed; a NULL: made in the loop
       int64_t row_bytes;  // of a, packed
       int64_t room_a, room_b, bytes_a, bytes_b;  // of the temporary memory
-    } products[AT_ME_ROW_PRODUCTS];
+    } products[AT_MPLAN_ROW_PRODUCTS];
     uint32_t num_products;
-    at_me_stop stop[2];  // without products, with them
   } rows;
 } at_me;
 
@@ -263,16 +221,11 @@ void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef s);
 // when the analysis says so.
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n);
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r);
-bool at_me_is_vector(const at_mvalue *v);
 int32_t at_me_loc(at_me *m, const at_mop *op);
 __attribute__((format(printf, 3, 4))) at_status at_me_refuse(at_me *m,
                                                              const at_mop *op,
                                                              const char *fmt,
                                                              ...);
-bool at_me_ints(const at_mop *op, const char *name, int64_t *out, uint32_t max,
-                uint32_t *n);
-int64_t at_me_int(const at_mop *op, const char *name, int64_t otherwise);
-uint32_t at_me_segment(const at_mop *op, uint32_t i, uint32_t *first);
 
 LLVMValueRef at_me_i32(at_me *m, int64_t v);
 LLVMValueRef at_me_i64(at_me *m, LLVMValueRef i32);  // sign-extended
@@ -292,26 +245,6 @@ LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r);
 at_me_num at_me_num_of(LLVMValueRef i64);
 at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b);
 at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b);
-
-// ---- analysis
-at_status at_me_analyse(at_me *m, at_mblock *body);
-uint64_t at_me_written(at_me *m, const at_mop *op);  // roots, nested ops too
-uint64_t at_me_root_bit(uint32_t root);
-double at_me_weight(at_mosaic_opcode c);
-// Does it make its results of its operands' values, and nothing else?
-bool at_me_computes(at_mosaic_opcode c);
-bool at_me_lazy(at_mosaic_opcode c);
-
-// Loads and stores by scalar indices, without masks; of boxes with steps or
-// not.
-bool at_me_plain_load(const at_mop *op);
-bool at_me_plain_store(const at_mop *op);
-bool at_me_has_steps(const at_mop *op);
-// Every element of the result comes from the same element of the operands.
-bool at_me_elementwise(const at_mop *op);
-// Rewrites the body, with what it takes from a: what is the same in all lanes
-// is computed once per row.
-at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a);
 
 // ---- nodes
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
@@ -433,12 +366,8 @@ void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
 // ---- operations, by theme: done says whether the op was theirs
 at_status at_me_emit_block(at_me *m, at_mblock *b);
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
-// Operations from `begin` to *end: done, where one loop over the rows of their
-// values takes them all; else they have no such loop.
-at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
-                          bool *done);
-// The first dimension that is not 1, where it has that many rows; else -1.
-int at_me_row_dim(uint32_t rank, const int64_t *dim, int64_t rows);
+// One loop over the rows of the values of a run.
+at_status at_me_emit_rows(at_me *m, const at_mplan_run *run);
 // A loop over a dimension of what is computed; of the outermost that is not 1,
 // only over the rows of this turn.
 void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
@@ -462,10 +391,14 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                         LLVMValueRef first);
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate);
-bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
-// Can so many rows of the product's result be computed a few at a time, in a
-// loop over rows?
-bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows);
+// A sum that a store begins with a product (plan.h): where `first` holds, what
+// was there does not count. NULL: the store does not begin one.
+typedef struct at_me_start {
+  LLVMValueRef first;
+  bool may_wait;  // the product may come later than the store
+} at_me_start;
+bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
+                    at_me_start start);
 // Before the loop, for each such product, at_me_dot_rows_pack, and after it
 // at_me_dot_rows_free once. Each thread's turns lie between begin and end.
 // a_too: the first operand is there before the loop.
@@ -473,13 +406,8 @@ void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too);
 void at_me_dot_rows_begin(at_me *m);
 void at_me_dot_rows_end(at_me *m);
 void at_me_dot_rows_free(at_me *m);
-// Of one row, as an operation on each of so many elements would cost.
-double at_me_dot_row_work(const at_mop *op);
-// Is this branch left out, since the next store adds a product to the sum that
-// it fills with zeros? That must then take its condition, or fill the sum where
-// it holds.
-bool at_me_start_later(at_me *m, const at_mop *branch);
-LLVMValueRef at_me_start_take(at_me *m);  // NULL: nothing is left out
+at_me_start at_me_start_of(at_me *m, const at_mop *store);
+// Zeros into the sum where `first` holds.
 void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum);
 // Before a block that uses sums whose products may still be missing.
 void at_me_late_finish(at_me *m, const at_mblock *b);
@@ -563,9 +491,6 @@ void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
                       at_me_join *j);
 at_status at_me_join_add(at_me *m, const at_mop *op, at_me_join *j,
                          const at_me_ref *r, LLVMBasicBlockRef from);
-// Scratch where copies may wait: notes it in the refs of the arguments.
-at_status at_me_find_pages(at_me *m, const at_mblock *body);
-bool at_me_feeds_product(at_me *m, const at_mop *load);
 void at_me_pages_fetch(at_me *m, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);

@@ -73,7 +73,7 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
       at_mvalue *v = yield->operands[i];
       if (is_ref(v))
         r[i].has_ref[side] = passed_ref(m, op, v, &r[i].ref[side]);
-      else if (!at_me_is_vector(v))
+      else if (!at_mosaic_is_vector(v))
         r[i].value[side] = at_me_scalar(m, v);
       else if (at_me_vector(m, v) && r[i].buffer)
         at_me_copy_to(m, at_me_vector(m, v), &r[i].buffer->ref, NULL,
@@ -104,7 +104,7 @@ static at_status emit_if(at_me *m, at_mop *op) {
   LLVMBasicBlockRef end[2];
   at_branch f;
   if (!r) return AT_NO_MEMORY("results of a branch");
-  if (at_me_start_later(m, op)) return AT_OK;
+  if (at_mplan_op_of(m->plan, op)->left_out) return AT_OK;
   LLVMValueRef cond = at_me_scalar(m, op->operands[0]);
   at_me_settle_all(m, op);
   for (uint32_t i = 0; i < op->num_results; i++) {
@@ -168,17 +168,18 @@ typedef struct carried {
   at_me_join join;
 } carried;
 
+// arg: the block's argument that the value becomes.
 static at_status carry_start(at_me *m, const at_mop *op, at_mvalue *init,
-                             carried *c) {
+                             const at_mvalue *arg, carried *c) {
   c->is_ref = is_ref(init) && passed_ref(m, op, init, &c->init);
-  if (!at_me_is_vector(init)) return AT_OK;
+  if (!at_mosaic_is_vector(init)) return AT_OK;
   at_me_node *n = at_me_vector(m, init);
   if (!n) return AT_OK;
   const at_mtype *t = init->type;
   c->buffer =
       at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!c->buffer) return AT_OK;
-  c->root = m->next_root++;
+  c->root = at_mplan_value_of(m->plan, arg)->root;
   c->buffer->ref.root = c->root;
   at_me_copy_to(m, n, &c->buffer->ref, NULL, AT_ME_PLAIN);
   return AT_OK;
@@ -206,7 +207,7 @@ static at_status carry_read(at_me *m, at_mvalue *arg, const carried *c) {
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, NULL, arg->type);
   if (!n) return AT_OK;
   n->ref = c->buffer->ref;
-  at_me_node_reads(m, n, at_me_root_bit(c->root));
+  at_me_node_reads(m, n, at_mplan_root_bit(c->root));
   return at_me_set_node(m, arg, n);
 }
 
@@ -236,7 +237,7 @@ static bool reads_moved(at_me *m, const at_me_node *tree, uint64_t bits,
 static void carry_write(at_me *m, at_mvalue *const *v, carried *c, uint32_t n) {
   uint64_t bits = 0;
   for (uint32_t i = 0; i < n; i++)
-    if (c[i].buffer) bits |= at_me_root_bit(c[i].root);
+    if (c[i].buffer) bits |= at_mplan_root_bit(c[i].root);
   at_me_node **own = at_new(m->a, at_me_node *, n + 1);
   if (!own) {
     at_em_fail(m->e, AT_NO_MEMORY("values of a loop"));
@@ -299,7 +300,7 @@ static at_status emit_for(at_me *m, at_mop *op) {
   LLVMValueRef hi = at_me_scalar(m, op->operands[1]);
   LLVMValueRef step = at_me_scalar(m, op->operands[2]);
   for (uint32_t i = 0; i < n; i++)
-    AT_TRY(carry_start(m, op, op->operands[3 + i], &c[i]));
+    AT_TRY(carry_start(m, op, op->operands[3 + i], &b->args[1 + i], &c[i]));
   uint32_t outer = enter(m), scope = at_em_scope_push(e);
   m->depth++;
   LLVMBasicBlockRef pre = at_b_here(e), head = at_em_block(e, "for");
@@ -350,14 +351,14 @@ static at_status emit_while(at_me *m, at_mop *op) {
   if (!c || !d) return AT_NO_MEMORY("values of a loop");
   at_me_settle_all(m, op);
   for (uint32_t i = 0; i < n; i++)
-    AT_TRY(carry_start(m, op, op->operands[i], &c[i]));
+    AT_TRY(carry_start(m, op, op->operands[i], &before->args[i], &c[i]));
   for (uint32_t i = 0; i < r; i++) {
     const at_mtype *t = op->results[i].type;
     if (t->kind != AT_MTYPE_VECTOR) continue;
     d[i].buffer =
         at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
     if (!d[i].buffer) return AT_OK;
-    d[i].root = m->next_root++;
+    d[i].root = at_mplan_value_of(m->plan, &after->args[i])->root;
     d[i].buffer->ref.root = d[i].root;
   }
   uint32_t outer = enter(m), scope = at_em_scope_push(e);
@@ -435,7 +436,7 @@ static void same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
   b->scalar = a->scalar;
   b->ref = a->ref;
   b->node = a->node;
-  if (b->kind == AT_ME_VECTOR) b->node->refs += b->uses;
+  if (b->kind == AT_ME_VECTOR) b->node->refs += b->plan->uses;
 }
 
 // The values of the region's terminator become op's results.
@@ -453,24 +454,26 @@ static at_status emit_region(at_me *m, at_mop *op) {
   if (!b) return AT_OK;
   bool plain = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_TRACE;
   LLVMValueRef mark = plain ? NULL : at_me_mark(m);
-  uint32_t first = m->next_root;
   at_mop *last;
   AT_TRY(emit_inner(m, b, &last));
-  uint64_t roots = 0;
-  for (uint32_t k = first; k < m->next_root; k++) roots |= at_me_root_bit(k);
   if (mark) {
-    at_me_settle(m, roots, NULL);
+    at_me_settle(m, at_mplan_op_of(m->plan, op)->allocates, NULL);
     at_me_release_to(m, op, mark);
   }
   return pass_on(m, op, last);
 }
 
-static void forget(at_me *m, at_mblock *b) {
-  for (uint32_t i = 0; i < b->num_args; i++)
-    *at_me_slot_of(m, &b->args[i]) = (at_me_slot){0};
+static void forget_value(at_me *m, const at_mvalue *v) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  *s = (at_me_slot){.plan = s->plan};
+}
+
+// What the function's values were in another call.
+static void forget(at_me *m, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_args; i++) forget_value(m, &b->args[i]);
   for (uint32_t i = 0; i < b->num_ops; i++) {
     for (uint32_t k = 0; k < b->ops[i]->num_results; k++)
-      *at_me_slot_of(m, &b->ops[i]->results[k]) = (at_me_slot){0};
+      forget_value(m, &b->ops[i]->results[k]);
     for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
       for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
         forget(m, b->ops[i]->regions[r]->blocks[k]);
@@ -482,10 +485,7 @@ static at_status emit_call(at_me *m, at_mop *op) {
   if (!b || b->num_args != op->num_operands)
     return at_me_refuse(m, op, "its function");
   if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");
-  uint64_t dma = m->dma_roots;
   forget(m, b);
-  AT_TRY(at_me_analyse(m, b));
-  m->dma_roots |= dma;
   for (uint32_t i = 0; i < b->num_args; i++) {
     same_value(m, op->operands[i], &b->args[i]);
   }

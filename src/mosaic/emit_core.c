@@ -18,8 +18,9 @@ static LLVMValueRef text_of(at_me *m, const at_mop *op, const char *name) {
 // The operand of an optional group, or -1.
 static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
   uint32_t at;
-  return at_me_segment(op, group, &at) == 1 ? at_me_scalar(m, op->operands[at])
-                                            : at_me_i32(m, AT_CORE_SELF);
+  return at_mosaic_op_segment(op, group, &at) == 1
+             ? at_me_scalar(m, op->operands[at])
+             : at_me_i32(m, AT_CORE_SELF);
 }
 
 static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
@@ -90,7 +91,7 @@ static void fill_packed(at_me *m, at_me_record *d, const at_me_pieces *p) {
 static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
                            uint32_t group, size_t field) {
   uint32_t at;
-  if (at_me_segment(op, group, &at) != 1) return;
+  if (at_mosaic_op_segment(op, group, &at) != 1) return;
   at_me_ref *s = at_me_memory(m, op->operands[at]);
   if (s) at_me_record_value(m, d, field, s->base);
 }
@@ -98,7 +99,7 @@ static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
 static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
                           uint32_t group, size_t field) {
   uint32_t at;
-  if (at_me_segment(op, group, &at) == 1)
+  if (at_mosaic_op_segment(op, group, &at) == 1)
     at_me_record_value(m, d, field, at_me_scalar(m, op->operands[at]));
 }
 
@@ -119,10 +120,11 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
   uint32_t sem, at;
   int64_t bytes = run_of(dst);
   if (!dst->pages || !bytes || run_of(src) != bytes ||
-      at_me_segment(op, 1, &at) || at_me_segment(op, 3, &sem) != 1)
+      at_mosaic_op_segment(op, 1, &at) ||
+      at_mosaic_op_segment(op, 3, &sem) != 1)
     return false;
   for (uint32_t group = 4; group <= 6; group++)
-    if (at_me_segment(op, group, &at)) return false;
+    if (at_mosaic_op_segment(op, group, &at)) return false;
   const at_me_ref *s = at_me_memory(m, op->operands[sem]);
   if (!s) return false;
   LLVMValueRef args[6] = {m->core,   dst->base,
@@ -134,7 +136,8 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
 
 static at_status emit_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
-  if (at_me_segment(op, 0, &s) != 1 || at_me_segment(op, 2, &t) != 1)
+  if (at_mosaic_op_segment(op, 0, &s) != 1 ||
+      at_mosaic_op_segment(op, 2, &t) != 1)
     return at_me_refuse(m, op, "its operands");
   at_me_ref *from = at_me_memory(m, op->operands[s]);
   at_me_ref *to = at_me_memory(m, op->operands[t]);
@@ -142,7 +145,7 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   if (!from || !to) return AT_OK;
   AT_TRY(at_me_pieces_of(m, op, from, to, &p));
   const at_me_ref src = p.src, dst = p.dst;
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   if (!p.packed_bits && page_dma(m, op, &src, &dst)) return AT_OK;
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_dma));
@@ -180,7 +183,7 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   } else {
     bytes.c /= each / stored;
   }
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   at_me_expect(m, &v, at_me_loc(m, op));
   LLVMValueRef args[4] = {m->core, sem->base, at_me_num_value(m, bytes),
                           loc_of(m, op)};
@@ -196,11 +199,11 @@ static at_status emit_wait_dma2(at_me *m, at_mop *op) {
 // Until the target is complete, or (wait_target = false) until the source may
 // change.
 static at_status emit_wait_dma(at_me *m, at_mop *op) {
-  bool target = at_me_int(op, "wait_target", 1) != 0;
+  bool target = at_mosaic_op_int(op, "wait_target", 1) != 0;
   uint32_t ref, sem;
-  if (at_me_segment(op, target ? 2 : 0, &ref) != 1 ||
-      ((!target || at_me_segment(op, 3, &sem) != 1) &&
-       at_me_segment(op, 1, &sem) != 1))
+  if (at_mosaic_op_segment(op, target ? 2 : 0, &ref) != 1 ||
+      ((!target || at_mosaic_op_segment(op, 3, &sem) != 1) &&
+       at_mosaic_op_segment(op, 1, &sem) != 1))
     return at_me_refuse(m, op, "its operands");
   const at_me_ref *moved = at_me_memory(m, op->operands[ref]);
   return wait_for(m, op, at_me_memory(m, op->operands[sem]), moved, moved);
@@ -218,7 +221,7 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
                             const at_me_ref *dense, at_me_ref *out,
                             at_me_node **held) {
   *held = NULL;
-  if (at_me_is_vector(o)) {
+  if (at_mosaic_is_vector(o)) {
     at_me_node *v = at_me_vector(m, o);
     if (!v) return AT_OK;
     *held = at_me_materialise(m, v);
@@ -259,7 +262,7 @@ static at_status emit_indirect(at_me *m, at_mop *op) {
       *table;  // a row of the table, as often as there are indices
   limit.size[0] = dense->size[0];
   limit.valid[0] = at_me_valid(dense, 0);
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_indirect));
   fill_dma(m, &d, op, &p.src, &p.dst, dense);
@@ -267,7 +270,7 @@ static at_status emit_indirect(at_me *m, at_mop *op) {
   fill_sizes(m, &d, &limit, dense);
   at_me_record_value(m, &d, FIELD(rows) + offsetof(at_core_dma, dst_sem),
                      sem->base);
-  if (at_me_int(op, "add", 0))
+  if (at_mosaic_op_int(op, "add", 0))
     at_me_record_i32(&d, FIELD(rows) + offsetof(at_core_dma, add),
                      (int32_t)to->dtype);
   at_me_record_value(m, &d, FIELD(offsets), offsets.base);
@@ -311,7 +314,7 @@ static at_status emit_fetch_add(at_me *m, at_mop *op) {
   if (n != ref->rank + 3 || ref->bytes != 4)
     return at_me_refuse(m, op, "its operands");
   for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   AT_TRY(at_me_box(m, op, ref, 1, ref->rank, ones, NULL, &box));
   LLVMValueRef args[5] = {m->core, box.base,
                           at_me_scalar(m, op->operands[n - 2]),
@@ -325,7 +328,7 @@ static at_status emit_fetch_add(at_me *m, at_mop *op) {
 static at_status emit_signal(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   at_mosaic_ref type;
   AT_TRY(at_mosaic_ref_of(op->operands[0]->type, &type));
   int32_t owner = type.core == AT_MCORE_ANY || type.core == m->p->core
@@ -346,7 +349,7 @@ static at_status emit_signal(at_me *m, at_mop *op) {
 static at_status emit_sem_wait(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[4] = {m->core, sem->base,
                           at_me_i64(m, at_me_scalar(m, op->operands[1])),
                           loc_of(m, op)};
@@ -357,7 +360,7 @@ static at_status emit_sem_wait(at_me *m, at_mop *op) {
 static at_status emit_sem_read(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, sem->base, loc_of(m, op)};
   at_me_set_scalar(
       m, &op->results[0],
@@ -378,7 +381,7 @@ static at_status emit_sem_barrier(at_me *m, at_mop *op) {
 }
 
 static at_status emit_barrier(at_me *m, at_mop *op) {
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, at_me_scalar(m, op->operands[0]),
                           loc_of(m, op)};
   at_b_call(m->e, "at_core_barrier", NULL, args, 3);
@@ -396,7 +399,7 @@ static at_status emit_field(at_me *m, at_mop *op, size_t at) {
 
 static at_status emit_bound(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  int64_t d = at_me_int(op, "dim", 0);
+  int64_t d = at_mosaic_op_int(op, "dim", 0);
   if (d < 0 || d >= m->p->grid_rank)
     return at_me_refuse(m, op, "its dimension");
   LLVMValueRef p = at_b_gep(e, at_em_int(e, 8), m->core,
@@ -443,7 +446,7 @@ static at_status emit_log(at_me *m, at_mop *op) {
     at_dtype t = at_mosaic_dtype_of(v->type);
     LLVMValueRef data;
     uint32_t rank = 0;
-    if (at_me_is_vector(v)) {
+    if (at_mosaic_is_vector(v)) {
       at_me_node *a = at_me_vector(m, v);
       held[i] = a ? at_me_materialise(m, a) : NULL;
       if (!held[i]) return AT_OK;
@@ -473,7 +476,7 @@ static at_status emit_log_buffer(at_me *m, at_mop *op) {
   int64_t dim[AT_CORE_MAX_RANK];
   uint32_t n;
   if (!r) return AT_OK;
-  if (!at_me_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
+  if (!at_mosaic_op_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
     return at_me_refuse(m, op, "its shape");
   LLVMValueRef list = stack(m, sizeof(at_core_log_arg));
   at_me_put(m, list, FIELD(data), at_me_whole(m, op, r).base);

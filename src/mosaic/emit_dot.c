@@ -5,70 +5,10 @@
 
 #include "base/cpu.h"
 #include "mosaic/emit.h"
+#include "mosaic/product.h"
 
-// ---- dimension numbers
-typedef struct dims {
-  uint32_t n;
-  int64_t d[2 * AT_ME_RANK];
-} dims;
-typedef struct numbers {
-  dims list[7];  // contracting a, b; free a, b; output order; batch a, b
-} numbers;
-enum { CON_A, CON_B, FREE_A, FREE_B, ORDER, BATCH_A, BATCH_B };
-
-static bool parse_numbers(at_str s, numbers *x) {
-  *x = (numbers){0};
-  int list = -1;
-  bool inside = false;
-  for (size_t i = 0; i < s.len; i++) {
-    char c = s.ptr[i];
-    if (c == '[') {
-      if (++list >= 7) return false;
-      inside = true;
-    } else if (c == ']') {
-      inside = false;
-    } else if (inside && c >= '0' && c <= '9') {
-      dims *d = &x->list[list];
-      int64_t v = 0;
-      for (; i < s.len && s.ptr[i] >= '0' && s.ptr[i] <= '9'; i++)
-        v = AT_MIN(v * 10 + (s.ptr[i] - '0'), 1000);
-      i--;
-      if (d->n == 2 * AT_ME_RANK) return false;
-      d->d[d->n++] = v;
-    }
-  }
-  return list >= 4;
-}
-
-static bool plain_numbers(const at_mop *op, numbers *x) {
-  int64_t ta = at_me_int(op, "transpose_lhs", 0);
-  int64_t tb = at_me_int(op, "transpose_rhs", 0);
-  *x = (numbers){.list = {{1, {ta ? 0 : 1}},
-                          {1, {tb ? 1 : 0}},
-                          {1, {ta ? 1 : 0}},
-                          {1, {tb ? 0 : 1}},
-                          {4, {0, ta ? 1 : 0, 1, tb ? 0 : 1}}}};
-  return true;
-}
-
-static bool numbers_of(const at_mop *op, const at_me_node *a,
-                       const at_me_node *b, numbers *x) {
-  const at_mattr *t = at_mop_attr(op, "dimension_numbers");
-  bool ok = t && t->str.len ? parse_numbers(t->str, x) : plain_numbers(op, x);
-  for (int i = 0; ok && i < 7; i++) {
-    const at_me_node *n = i == CON_A || i == FREE_A || i == BATCH_A ? a : b;
-    for (uint32_t k = 0; i != ORDER && k < x->list[i].n; k++)
-      ok = ok && x->list[i].d[k] < n->rank;
-  }
-  ok = ok && x->list[ORDER].n % 2 == 0 &&
-       x->list[CON_A].n == x->list[CON_B].n &&
-       x->list[BATCH_A].n == x->list[BATCH_B].n;
-  for (uint32_t k = 0; ok && k < x->list[CON_A].n; k++)
-    ok = a->dim[x->list[CON_A].d[k]] == b->dim[x->list[CON_B].d[k]];
-  for (uint32_t k = 0; ok && k < x->list[BATCH_A].n; k++)
-    ok = a->dim[x->list[BATCH_A].d[k]] == b->dim[x->list[BATCH_B].d[k]];
-  return ok;
-}
+typedef at_mproduct_dims dims;
+typedef at_mproduct_numbers numbers;
 
 // ---- one call per product
 // A dimension of the whole product: its size and its strides, in elements.
@@ -207,7 +147,7 @@ static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
 }
 
 static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
-  const dims *order = &x->list[ORDER];
+  const dims *order = &x->list[AT_MPRODUCT_ORDER];
   const at_me_num none = {0, NULL};
   for (uint32_t i = 0; i < order->n / 2 && i < dot->rank; i++) {
     int64_t d = order->d[2 * i + 1];
@@ -217,17 +157,20 @@ static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
       continue;
     }
     uint32_t k = 0;
-    while (k < x->list[BATCH_A].n && x->list[BATCH_A].d[k] != d) k++;
-    if (k == x->list[BATCH_A].n)
+    while (k < x->list[AT_MPRODUCT_BATCH_A].n &&
+           x->list[AT_MPRODUCT_BATCH_A].d[k] != d)
+      k++;
+    if (k == x->list[AT_MPRODUCT_BATCH_A].n)
       add_axis(&p->m, (axis){dot->dim[i], p->a.stride[d], none, c});
     else
-      add_axis(&p->batch, (axis){dot->dim[i], p->a.stride[d],
-                                 p->b.stride[x->list[BATCH_B].d[k]], c});
+      add_axis(&p->batch,
+               (axis){dot->dim[i], p->a.stride[d],
+                      p->b.stride[x->list[AT_MPRODUCT_BATCH_B].d[k]], c});
   }
-  for (uint32_t k = 0; k < x->list[CON_A].n; k++) {
-    int64_t d = x->list[CON_A].d[k];
+  for (uint32_t k = 0; k < x->list[AT_MPRODUCT_SUM_A].n; k++) {
+    int64_t d = x->list[AT_MPRODUCT_SUM_A].d[k];
     add_axis(&p->k, (axis){p->a.size[d].c, p->a.stride[d],
-                           p->b.stride[x->list[CON_B].d[k]], none});
+                           p->b.stride[x->list[AT_MPRODUCT_SUM_B].d[k]], none});
   }
 }
 
@@ -238,27 +181,20 @@ static at_me_node *operand(at_me *m, at_me_node *n, bool pages, at_me_ref *v) {
   return b;
 }
 
-// A matrix by one vector, both along their last dimension, f32: the vector unit
-// does it, and rounds nothing.
-static bool is_matrix_vector(const at_mop *op, const at_me_node *a,
-                             const at_me_node *b) {
-  numbers x;
-  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL || a->dtype != AT_F32 ||
-      b->dtype != AT_F32 || !numbers_of(op, a, b, &x))
-    return false;
-  const dims *free = &x.list[FREE_B];
-  return x.list[CON_A].n == 1 && x.list[CON_A].d[0] == a->rank - 1 &&
-         x.list[CON_B].d[0] == b->rank - 1 &&
-         (free->n == 0 || (free->n == 1 && b->dim[free->d[0]] == 1));
+static at_mproduct_shape shape_of(const at_me_node *n) {
+  return (at_mproduct_shape){n->dtype, n->rank, n->dim};
 }
 
-static bool wants_rounding(const at_mop *op, const at_me_node *a,
-                           const at_me_node *b, bool exact) {
-  const at_mattr *p = at_mop_attr(op, "precision");
-  // "fp32", or "bf16x3": what that loses is less than what rounding would.
-  bool full = p && (at_str_is(p->str, "fp32") || at_str_is(p->str, "bf16x3"));
-  return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32) &&
-         !is_matrix_vector(op, a, b);
+static bool numbers_of(const at_mop *op, const at_me_node *a,
+                       const at_me_node *b, numbers *x) {
+  at_mproduct_shape s = shape_of(a), t = shape_of(b);
+  return at_mproduct_numbers_of(op, &s, &t, x);
+}
+
+static bool rounds(at_me *m, const at_mop *op, const at_me_node *a,
+                   const at_me_node *b) {
+  at_mproduct_shape s = shape_of(a), t = shape_of(b);
+  return at_mproduct_rounds(op, &s, &t, m->o->exact_dots);
 }
 
 // A widened bf16 is rounded to itself: the product may read it directly.
@@ -277,71 +213,6 @@ static at_me_node *wide_source(at_me_node *n) {
 }
 
 // ---- products in loops over rows
-enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17 };
-
-// The one of these dimensions that is not 1; -1: none or several.
-static int64_t only_dim(const dims *list, const int64_t *dim) {
-  int64_t found = -1;
-  for (uint32_t i = 0; i < list->n; i++) {
-    if (dim[list->d[i]] == 1) continue;
-    if (found >= 0) return -1;
-    found = list->d[i];
-  }
-  return found;
-}
-
-static at_me_node shape_of(const at_mvalue *v) {
-  at_me_node n = {.dtype = at_mosaic_dtype_of(v->type),
-                  .rank = v->type->shape.rank};
-  for (uint32_t d = 0; d < AT_MIN(n.rank, (uint32_t)AT_ME_RANK); d++)
-    n.dim[d] = v->type->shape.ptr[d];
-  return n;
-}
-
-// Is row `at` of the result made of the rows of a, and are there no batches?
-static bool goes_by_rows(const numbers *x, const at_me_node *a, int64_t free_a,
-                         uint32_t at) {
-  const dims *order = &x->list[ORDER];
-  for (uint32_t i = 0; i < x->list[BATCH_A].n; i++)
-    if (a->dim[x->list[BATCH_A].d[i]] != 1) return false;
-  return 2 * at + 1 < order->n && order->d[2 * at] == 0 &&
-         order->d[2 * at + 1] == free_a;
-}
-
-bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
-  numbers x;
-  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL ||
-      !(m->e->cpu & AT_CPU_AVX512_BF16))
-    return false;
-  at_me_node a = shape_of(op->operands[0]), b = shape_of(op->operands[1]);
-  at_me_node c = shape_of(&op->results[0]);
-  if (a.rank > AT_ME_RANK || b.rank > AT_ME_RANK || c.rank > AT_ME_RANK ||
-      c.dtype != AT_F32 || !numbers_of(op, &a, &b, &x))
-    return false;
-  bool narrow = a.dtype == AT_BF16 && b.dtype == AT_BF16;
-  bool known = (a.dtype == AT_BF16 || a.dtype == AT_F32) &&
-               (b.dtype == AT_BF16 || b.dtype == AT_F32);
-  if (!known || (!narrow && !wants_rounding(op, &a, &b, m->o->exact_dots)))
-    return false;
-  int64_t free_a = only_dim(&x.list[FREE_A], a.dim);
-  int64_t free_b = only_dim(&x.list[FREE_B], b.dim);
-  int64_t sum = only_dim(&x.list[CON_A], a.dim);
-  int at = at_me_row_dim(c.rank, c.dim, rows);
-  if (free_a < 0 || free_b < 0 || sum < 0 || at < 0 ||
-      at_me_row_dim(a.rank, a.dim, rows) != free_a ||
-      !goes_by_rows(&x, &a, free_a, (uint32_t)at))
-    return false;
-  int64_t n = b.dim[free_b], k = a.dim[sum];
-  return n >= ROW_MIN_SIDE && k >= ROW_MIN_SIDE && n <= ROW_MAX_PANEL / k;
-}
-
-double at_me_dot_row_work(const at_mop *op) {
-  const at_mtype *b = op->operands[1]->type;  // n k values, each used once
-  double work = 0.5;
-  for (uint32_t d = 0; d < b->shape.rank; d++) work *= (double)b->shape.ptr[d];
-  return work;
-}
-
 static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
   *bytes = at_core_dot_room(outer, k);
   return at_me_temp_alloc(m, *bytes);
@@ -354,7 +225,8 @@ static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
   at_me_ref *v = is_b ? &p->b : &p->a;
   at_me_node *held = at_me_view(m, narrow_source(n), v);
   if (!held) return NULL;
-  int64_t d = only_dim(free, n->dim), k = only_dim(sum, n->dim);
+  int64_t d = at_mproduct_only_dim(free, n->dim),
+          k = at_mproduct_only_dim(sum, n->dim);
   const at_me_num none = {0, NULL};
   at_me_num outer = v->stride[d], inner = v->stride[k];
   p->m.n = p->n.n = p->k.n = 0;
@@ -375,31 +247,36 @@ static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
 void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
   uint32_t i = m->rows.num_products++;
   at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
-  at_me_node rows = shape_of(op->operands[0]);
+  at_mproduct_shape rows = at_mproduct_shape_of(op->operands[0]);
   numbers x;
   product p = {.op = op};
-  if (!b || !numbers_of(op, &rows, b, &x)) return;
+  if (!b) return;
+  at_mproduct_shape of_b = shape_of(b);
+  if (!at_mproduct_numbers_of(op, &rows, &of_b, &x)) return;
   if (a_too) a = at_me_vector(m, op->operands[0]);
-  int64_t k = rows.dim[only_dim(&x.list[CON_A], rows.dim)];
-  int64_t num = a ? rows.dim[only_dim(&x.list[FREE_A], rows.dim)] : 0;
+  int64_t k =
+      rows.dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_SUM_A], rows.dim)];
+  int64_t num =
+      a ? rows.dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_FREE_A], rows.dim)]
+        : 0;
   m->rows.products[i].op = op;
   m->rows.products[i].a = NULL;
   m->rows.products[i].row_bytes =
-      at_core_dot_room(AT_ME_PRODUCT_ROWS, k) / AT_ME_PRODUCT_ROWS;
+      at_core_dot_room(AT_MPRODUCT_ROWS, k) / AT_MPRODUCT_ROWS;
   m->rows.products[i].bytes_a = 0;
-  m->rows.products[i].room_b =
-      rows_room(m, b->dim[only_dim(&x.list[FREE_B], b->dim)], k,
-                &m->rows.products[i].bytes_b);
-  m->rows.products[i].b =
-      pack_operand(m, &p, b, &x.list[FREE_B], &x.list[CON_B], true,
-                   m->rows.products[i].room_b);
+  m->rows.products[i].room_b = rows_room(
+      m, b->dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_FREE_B], b->dim)], k,
+      &m->rows.products[i].bytes_b);
+  m->rows.products[i].b = pack_operand(m, &p, b, &x.list[AT_MPRODUCT_FREE_B],
+                                       &x.list[AT_MPRODUCT_SUM_B], true,
+                                       m->rows.products[i].room_b);
   if (!a) return;
   p = (product){.op = op};
   m->rows.products[i].room_a =
       rows_room(m, num, k, &m->rows.products[i].bytes_a);
-  m->rows.products[i].a =
-      pack_operand(m, &p, a, &x.list[FREE_A], &x.list[CON_A], false,
-                   m->rows.products[i].room_a);
+  m->rows.products[i].a = pack_operand(m, &p, a, &x.list[AT_MPRODUCT_FREE_A],
+                                       &x.list[AT_MPRODUCT_SUM_A], false,
+                                       m->rows.products[i].room_a);
 }
 
 void at_me_dot_rows_begin(at_me *m) {
@@ -451,9 +328,9 @@ static void call_rows(at_me *m, product *p, bool accumulate) {
   if (room) at_me_turn_free(m, at, room);
 }
 
-// first: accumulates only where it does not hold; NULL: always.
+// Accumulates only where start.first does not hold; NULL: always.
 static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
-                    bool accumulate, LLVMValueRef first) {
+                    bool accumulate, at_me_start start) {
   at_me_node *a = dot->in[0], *b = dot->in[1];
   at_me_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
   numbers x;
@@ -478,10 +355,10 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
     accumulate = true;
   }
   fill_axes(p, &x, dot);
-  p->first = first;
-  p->later = first && m->start_late;
+  p->first = start.first;
+  p->later = start.first && start.may_wait;
   if (p->k.n > 1) {
-    at_me_start_now(m, first, dst);
+    at_me_start_now(m, start.first, dst);
     p->first = NULL;
     p->later = false;
   }
@@ -501,7 +378,7 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
 
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate) {
-  dot_run(m, dot, dst, accumulate, NULL);
+  dot_run(m, dot, dst, accumulate, (at_me_start){NULL, false});
 }
 
 // ---- stores of products
@@ -533,7 +410,8 @@ static bool only_here(const at_me_node *n, const at_me_node *top) {
   return n->refs <= 1 || (n == top && n->refs - n->holds <= 1 && !n->holds);
 }
 
-bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
+bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
+                    at_me_start start) {
   at_me_node *n = peel(value), *dot = n;
   bool accumulate = false;
   if (!n || dst->parts > 1 || dst->split > 1) return false;
@@ -552,7 +430,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
   }
   if (dot->kind != AT_ME_DOT || dot->dtype != dst->dtype) return false;
   if (!only_here(dot, value)) return false;
-  uint64_t bit = at_me_root_bit(dst->root);
+  uint64_t bit = at_mplan_root_bit(dst->root);
   if ((dot->in[0]->reads | dot->in[1]->reads) & bit) return false;
   if (dot->num_in > 2) {
     if (is_same_memory(peel(dot->in[2]), dst))
@@ -565,7 +443,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
   for (uint32_t d = 0; d < dot->rank; d++)
     c.size[d] = (at_me_num){dot->dim[d], NULL};
   if (!at_me_reshape_view(m, dst, &c)) return false;
-  dot_run(m, dot, &c, accumulate, at_me_start_take(m));
+  dot_run(m, dot, &c, accumulate, start);
   return true;
 }
 
@@ -628,7 +506,7 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
 
 static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
                             at_me_node *a, at_me_node *b, at_me_node *acc) {
-  bool round = wants_rounding(op, a, b, m->o->exact_dots);
+  bool round = rounds(m, op, a, b);
   if (m->rows.count)
     a = wide_source(narrow_source(a));
   else
@@ -667,7 +545,7 @@ static at_status emit_matmul(at_me *m, at_mop *op) {
 at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                         at_me_node *b, bool transposed, const at_me_ref *sum,
                         LLVMValueRef first) {
-  bool round = wants_rounding(op, a, b, m->o->exact_dots);
+  bool round = rounds(m, op, a, b);
   product *p = at_new(m->a, product, 1);
   if (!p) return AT_NO_MEMORY("a product");
   suit(m, op, &a, &b, round);

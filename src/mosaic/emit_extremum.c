@@ -133,12 +133,12 @@ static void index_one(at_me *m, const at_pos *p, void *arg) {
 
 at_status at_me_emit_extremum(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
-  int64_t d = at_me_int(op, "axis", 0);
+  int64_t d = at_mosaic_op_int(op, "axis", 0);
   const at_mattr *kind = at_mop_attr(op, "kind");
   if (!a || d < 0 || d >= a->rank || !kind || kind->str.len < 7 ||
       memcmp(kind->str.ptr, "arg_", 4))
     return at_me_refuse(m, op, "its axis or kind");
-  if (at_me_slot_of(m, &op->results[0])->counts)
+  if (at_mplan_value_of(m->plan, &op->results[0])->counts)
     at_me_check_nan(m, op, a, NULL, AT_CORE_NAN_CONVERTED);
   indexing x = {.a = a,
                 .axis = (uint32_t)d,

@@ -79,66 +79,6 @@ at_status at_me_refuse(at_me *m, const at_mop *op, const char *fmt, ...) {
                         text);
 }
 
-int64_t at_me_int(const at_mop *op, const char *name, int64_t otherwise) {
-  const at_mattr *t = at_mop_attr(op, name);
-  return t && (t->kind == AT_MATTR_INTEGER || t->kind == AT_MATTR_BOOL)
-             ? t->i
-             : otherwise;
-}
-
-// The i-th integer of a dense array, or of an array of integers.
-static int64_t int_of(const at_mattr *t, uint32_t i) {
-  if (t->kind == AT_MATTR_ARRAY) return t->elems[i]->i;
-  uint32_t width = t->type && t->type->elem ? t->type->elem->width
-                   : t->type                ? t->type->width
-                                            : 64;
-  size_t n = width > 32 ? 8 : width > 16 ? 4 : width > 8 ? 2 : 1;
-  size_t at = t->splat ? 0 : i * n;
-  int64_t v = 0;
-  if (at + n > t->data.len) return 0;
-  if (n == 8) {
-    memcpy(&v, t->data.ptr + at, 8);
-  } else if (n == 4) {
-    int32_t x;
-    memcpy(&x, t->data.ptr + at, 4);
-    v = x;
-  } else if (n == 2) {
-    int16_t x;
-    memcpy(&x, t->data.ptr + at, 2);
-    v = x;
-  } else {
-    v = (int8_t)t->data.ptr[at];
-  }
-  return v;
-}
-static uint32_t int_count(const at_mattr *t) {
-  if (t->kind == AT_MATTR_ARRAY) return t->num_elems;
-  if (t->kind != AT_MATTR_DENSE_ARRAY && t->kind != AT_MATTR_DENSE) return 0;
-  uint32_t width = t->type && t->type->elem ? t->type->elem->width
-                   : t->type                ? t->type->width
-                                            : 64;
-  size_t n = width > 32 ? 8 : width > 16 ? 4 : width > 8 ? 2 : 1;
-  return (uint32_t)(t->data.len / n);
-}
-bool at_me_ints(const at_mop *op, const char *name, int64_t *out, uint32_t max,
-                uint32_t *n) {
-  const at_mattr *t = at_mop_attr(op, name);
-  *n = t ? int_count(t) : 0;
-  if (!t || *n > max) return false;
-  for (uint32_t i = 0; i < *n; i++) out[i] = int_of(t, i);
-  return true;
-}
-
-// Operands of group i, by operandSegmentSizes.
-uint32_t at_me_segment(const at_mop *op, uint32_t i, uint32_t *first) {
-  const at_mattr *t = at_mop_attr(op, "operandSegmentSizes");
-  *first = 0;
-  if (!t || i >= int_count(t)) return 0;
-  for (uint32_t k = 0; k < i; k++) *first += (uint32_t)int_of(t, k);
-  uint32_t n = (uint32_t)int_of(t, i);
-  return *first + n <= op->num_operands ? n : 0;
-}
-
 int32_t at_me_loc(at_me *m, const at_mop *op) {
   if (m->window) return -1;
   // Steps inside a scope that JAX made itself stand where the scope does.
@@ -156,15 +96,14 @@ int32_t at_me_loc(at_me *m, const at_mop *op) {
 at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v) {
   static _Thread_local at_me_slot spare;
   void **p = at_map_put_ptr(&m->slots, v);
-  if (p && !*p) *p = at_new(m->a, at_me_slot, 1);
+  if (p && !*p) {
+    at_me_slot *s = *p = at_new(m->a, at_me_slot, 1);
+    if (s) s->plan = at_mplan_value_of(m->plan, v);
+  }
   if (p && *p) return *p;
   at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-  spare = (at_me_slot){0};
+  spare = (at_me_slot){.plan = at_mplan_value_of(m->plan, v)};
   return &spare;
-}
-
-bool at_me_is_vector(const at_mvalue *v) {
-  return v->type->kind == AT_MTYPE_VECTOR;
 }
 
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
@@ -203,8 +142,8 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   at_me_slot *s = at_me_slot_of(m, v);
   s->kind = AT_ME_VECTOR;
   s->node = n;
-  n->refs += s->uses;
-  if (s->uses == 0) {
+  n->refs += s->plan->uses;
+  if (s->plan->uses == 0) {
     n->refs++;
     at_me_node_drop(m, n);
     return AT_OK;
@@ -212,9 +151,8 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   bool trivial =
       n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
-  bool deep = s->cost > AT_ME_DEEP_COST || n->height > AT_ME_MAX_HEIGHT;
-  if ((s->many && s->cost >= AT_ME_KEEP_COST) ||
-      (s->spread && n->kind == AT_ME_APPLY))
+  bool deep = s->plan->deep || n->height > AT_ME_MAX_HEIGHT;
+  if (s->plan->kept || (s->plan->spread && n->kind == AT_ME_APPLY))
     at_me_node_drop(m, at_me_materialise(m, n));
   else if (deep)
     at_me_cut(m, n);
@@ -267,13 +205,10 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
 
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
   at_me_late_finish(m, b);
-  for (uint32_t i = 0, end; i < count; i = end) {
-    bool done;
-    AT_TRY(at_me_emit_rows(m, b, i, &end, &done));
-    for (; !done && i < AT_MIN(end, count); i++) {
-      m->position = i;
-      AT_TRY(at_me_emit_op(m, b->ops[i]));
-    }
+  for (uint32_t i = 0; i < count;) {
+    const at_mplan_run *run = at_mplan_op_of(m->plan, b->ops[i])->run;
+    AT_TRY(run ? at_me_emit_rows(m, run) : at_me_emit_op(m, b->ops[i]));
+    i = run ? run->end : i + 1;
   }
   return AT_OK;
 }
@@ -308,7 +243,8 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
                  .dtype = t.dtype,
                  .storage = t.dtype,
                  .space = t.space,
-                 .root = m->next_root++,
+                 .root = at_mplan_value_of(m->plan, v)->root,
+                 .pages = at_mplan_value_of(m->plan, v)->pages,
                  .arg = index + 1,
                  .rank = t.shape.rank,
                  .parts = 1,
@@ -350,33 +286,23 @@ static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
                  (i < scratch && p->windows[i - windows].kind == AT_MWIN_WHOLE);
     AT_TRY(bind_ref(m, v, i - p->grid_rank, dense));
   }
-  // Aliased windows may be the same memory.
-  for (uint32_t w = 0; body && w < p->num_windows; w++) {
-    const at_mosaic_window *x = &p->windows[w];
-    if (x->is_output || x->alias < 0) continue;
-    for (uint32_t o = p->num_inputs; o < p->num_windows; o++) {
-      if (p->windows[o].index != (uint32_t)x->alias) continue;
-      at_me_ref *a = at_me_memory(m, &b->args[x->arg]);
-      at_me_ref *c = at_me_memory(m, &b->args[p->windows[o].arg]);
-      if (a && c) c->root = a->root;
-    }
-  }
   return AT_OK;
 }
 
-static void start(at_me *m, at_em *e, const at_me *from) {
+static at_status start(at_me *m, at_em *e, const at_me *from,
+                       const at_mblock *body) {
   *m = *from;
   m->e = e;
   m->a = e->arena;
   m->slots = at_map_in(m->a);
   m->walk = at_walk_in(m->a);
-  m->roots = at_map_in(m->a);
   m->templates = at_map_in(m->a);
   m->placed = at_map_in(m->a);
   m->core = at_b_param(e, 0);
   m->grid = at_b_param(e, 1);
   m->refs = at_b_param(e, 2);
-  m->next_root = 1;
+  at_mplan_input in = {m->k, m->p, m->o, body, e->cpu};
+  return at_mplan_make(&in, m->a, &m->plan);
 }
 
 // Memory that no region of its own gives back.
@@ -396,12 +322,10 @@ static bool allocates(const at_mblock *b) {
 
 static at_status emit_body(at_em *e, void *arg) {
   at_me m;
-  start(&m, e, arg);
-  at_mblock *b = m.p->body;
+  at_mblock *b = ((const at_me *)arg)->p->body;
+  AT_TRY(start(&m, e, arg, b));
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
   AT_TRY(bind_arguments(&m, b, true));
-  AT_TRY(at_me_find_pages(&m, b));
-  AT_TRY(at_me_analyse(&m, b));
   LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
   AT_TRY(at_me_mxu_begin(&m, b));
   AT_TRY(at_me_emit_block(&m, b));
@@ -417,14 +341,13 @@ static at_status emit_body(at_em *e, void *arg) {
 // The transform's results go to parameter 3.
 static at_status emit_index(at_em *e, void *arg) {
   at_me m;
-  start(&m, e, arg);
-  at_mop *f = m.window->transform;
+  const at_mop *f = ((const at_me *)arg)->window->transform;
   if (f->num_regions != 1 || f->regions[0]->num_blocks != 1)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a window transform without a body");
   at_mblock *b = f->regions[0]->blocks[0];
+  AT_TRY(start(&m, e, arg, b));
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
   AT_TRY(bind_arguments(&m, b, false));
-  AT_TRY(at_me_analyse(&m, b));
   AT_TRY(at_me_emit_block(&m, b));
   const at_mop *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; last && i < last->num_operands; i++) {
@@ -453,7 +376,7 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   uint32_t *index;
   at_me *m, *w;
   // Here, since the functions may be written more than once.
-  if (!o->check) AT_TRY(at_me_narrow_lanes(p, a));
+  if (!o->check) AT_TRY(at_mosaic_narrow_lanes(p, a));
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
   AT_TRY_ALLOC(m, at_new(a, at_me, 1));

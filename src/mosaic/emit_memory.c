@@ -238,7 +238,8 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
 // Strides of memory operations: absent or empty means ones.
 static const int64_t *steps_of(const at_mop *op, int64_t *buf) {
   uint32_t n;
-  if (!at_me_ints(op, "strides", buf, AT_ME_RANK, &n) || n == 0) return NULL;
+  if (!at_mosaic_op_ints(op, "strides", buf, AT_ME_RANK, &n) || n == 0)
+    return NULL;
   return buf;
 }
 
@@ -258,7 +259,7 @@ static at_status vector_box(at_me *m, const at_mop *op, const at_me_ref *ref,
 
 // ---- loads
 static int32_t load_kind(at_me *m, const at_mop *op) {
-  bool counts = at_me_slot_of(m, &op->results[0])->counts;
+  bool counts = at_mplan_value_of(m->plan, &op->results[0])->counts;
   return AT_CORE_LOAD | (counts ? 0 : AT_CORE_CHOSEN);
 }
 
@@ -273,7 +274,8 @@ static void announce_taken(at_me *m, const at_mvalue *value) {
   for (at_walk_step s; at_walk_next(&m->walk, &s);) {
     const at_mvalue *v = s.item;
     const at_mop *op = v->op;
-    if (!op || !at_me_is_vector(v) || at_me_slot_of(m, v)->counts) continue;
+    if (!op || !at_mosaic_is_vector(v) || at_mplan_value_of(m->plan, v)->counts)
+      continue;
     at_mosaic_opcode c = at_mosaic_opcode_of(op);
     if (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
         c == AT_MOSAIC_TPU_STRIDED_LOAD) {
@@ -282,15 +284,15 @@ static void announce_taken(at_me *m, const at_mvalue *value) {
         at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
       continue;
     }
-    if (!at_me_computes(c) || c == AT_MOSAIC_ARITH_SELECT) continue;
+    if (!at_mosaic_computes(c) || c == AT_MOSAIC_ARITH_SELECT) continue;
     for (uint32_t i = 0; i < op->num_operands; i++)
       at_walk_add(&m->walk, op->operands[i], 0);
   }
 }
 
 void at_me_announce_choice(at_me *m, const at_mop *op) {
-  if (!m->o->check || m->window || at_me_is_vector(op->operands[0]) ||
-      !at_me_slot_of(m, &op->results[0])->counts)
+  if (!m->o->check || m->window || at_mosaic_is_vector(op->operands[0]) ||
+      !at_mplan_value_of(m->plan, &op->results[0])->counts)
     return;
   LLVMValueRef first = at_me_scalar(m, op->operands[0]);
   for (uint32_t i = 1; i < 3; i++) {
@@ -309,18 +311,19 @@ static at_status emit_load(at_me *m, at_mop *op) {
     return at_me_refuse(m, op, "a vector of other elements");
   at_me_beyond beyond;
   uint32_t at;
-  bool packed = at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1;
+  bool packed = at_me_is_sparse(m) && at_mosaic_op_segment(op, 2, &at) == 1;
   at_me_node *mask = packed ? at_me_vector(m, op->operands[at]) : NULL;
   AT_TRY(vector_box(m, op, ref, 1, n, mask, &n->ref, &beyond));
   if (packed)
     return mask ? at_me_load_expanded(m, op, &n->ref, mask, load_kind(m, op))
                 : AT_OK;
-  if (n->ref.pages && !at_me_feeds_product(m, op)) {
+  if (n->ref.pages &&
+      !at_mplan_value_of(m->plan, &op->results[0])->feeds_product) {
     at_me_pages_fetch(m, &n->ref);
     n->ref.pages = false;
   }
   announce_load(m, op, &n->ref);
-  at_me_node_reads(m, n, at_me_root_bit(ref->root));
+  at_me_node_reads(m, n, at_mplan_root_bit(ref->root));
   return at_me_set_node(m, &op->results[0], n);
 }
 
@@ -354,7 +357,7 @@ static at_status emit_scalar_load(at_me *m, at_mop *op) {
   const at_pos *p = at_pos_make(m->e, false, 0, NULL, NULL);
   if (!ref) return AT_OK;
   if (ref->space == AT_MSPACE_SMEM && !at_me_is_open(m, ref) && !m->share &&
-      !m->window && !at_me_slot_of(m, &op->results[0])->counts)
+      !m->window && !at_mplan_value_of(m->plan, &op->results[0])->counts)
     AT_TRY(chosen_element(m, op, ref, &box));
   else
     AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
@@ -370,7 +373,7 @@ static at_status emit_scalar_store(at_me *m, at_mop *op) {
   const at_pos *p;
   if (!ref) return AT_OK;
   AT_TRY(element(m, op, ref, 2, &box, &beyond, &p));
-  at_me_settle(m, at_me_root_bit(ref->root), NULL);
+  at_me_settle(m, at_mplan_root_bit(ref->root), NULL);
   LLVMValueRef v = at_me_scalar(m, op->operands[0]);
   if (m->o->check_nan)
     at_me_check_nan(m, op, at_me_splat(m, ref->dtype, v), NULL,
@@ -407,7 +410,7 @@ static bool same_box(const at_me_ref *a, const at_me_ref *b) {
 // Does computing n while `box` is being written read what was written before?
 static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
   enum { MOVED, AGREES };  // its place, with that of the value
-  uint64_t bit = at_me_root_bit(box->root);
+  uint64_t bit = at_mplan_root_bit(box->root);
   at_walk_clear(&m->walk);
   at_walk_add(&m->walk, tree, AGREES);
   for (at_walk_step s; at_walk_next(&m->walk, &s);) {
@@ -415,7 +418,7 @@ static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
     // A product is computed before.
     if (!(n->reads & bit) || n->kind == AT_ME_DOT) continue;
     if (n->kind == AT_ME_LOAD) {
-      if ((at_me_root_bit(n->ref.root) & bit) &&
+      if ((at_mplan_root_bit(n->ref.root) & bit) &&
           (s.tag == MOVED || !same_box(&n->ref, box)))
         return true;
       continue;
@@ -456,10 +459,11 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
   if (mask && at_me_is_sparse(m))
     return at_me_store_compressed(m, op, box, v, mask, add);
   announce_store(m, op, box, mask);
+  at_me_start start = at_me_start_of(m, op);
   if (!mask && !add &&
-      (at_me_late_take(m, op, box) || at_me_dot_into(m, v, box)))
+      (at_me_late_take(m, op, box) || at_me_dot_into(m, v, box, start)))
     return AT_OK;
-  at_me_start_now(m, at_me_start_take(m), box);
+  at_me_start_now(m, start.first, box);
   at_me_prepare(m, v);
   at_me_node *own = NULL;
   if (conflicts(m, v, box)) v = own = at_me_materialise(m, v);
@@ -479,7 +483,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   at_me_beyond beyond;
   if (!v || !ref) return AT_OK;
   AT_TRY(vector_box(m, op, ref, first, v, mask, &box, &beyond));
-  at_me_settle(m, at_me_root_bit(ref->root), v);
+  at_me_settle(m, at_mplan_root_bit(ref->root), v);
   at_me_check_nan(m, op, v, mask, AT_CORE_NAN_STORED);
   AT_TRY(store_into(m, op, &box, v, mask, add));
   at_me_beyond_end(m, op, &beyond, &box);
@@ -489,9 +493,10 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
 static at_status emit_vector_store(at_me *m, at_mop *op) {
   uint32_t first, at;
   at_me_node *mask = NULL;
-  at_me_segment(op, 2, &first);
-  if (at_me_segment(op, 3, &at) == 1) mask = at_me_vector(m, op->operands[at]);
-  return store(m, op, first, mask, at_me_int(op, "add", 0) != 0);
+  at_mosaic_op_segment(op, 2, &first);
+  if (at_mosaic_op_segment(op, 3, &at) == 1)
+    mask = at_me_vector(m, op->operands[at]);
+  return store(m, op, first, mask, at_mosaic_op_int(op, "add", 0) != 0);
 }
 
 // ---- indexed
@@ -538,13 +543,13 @@ static void store_one(at_me *m, const at_pos *p, void *arg) {
 static at_status indices(at_me *m, const at_mop *op, uint32_t group,
                          indexed *x) {
   uint32_t first, at;
-  uint32_t n = at_me_segment(op, group, &first);
+  uint32_t n = at_mosaic_op_segment(op, group, &first);
   if (n != x->ref->rank) return at_me_refuse(m, op, "%u indices", n);
   for (uint32_t d = 0; d < n; d++) {
     x->index[d] = at_me_vector(m, op->operands[first + d]);
     if (x->index[d]) at_me_prepare(m, x->index[d]);
   }
-  if (at_me_segment(op, group + 1, &at) == 1) {
+  if (at_mosaic_op_segment(op, group + 1, &at) == 1) {
     x->mask = at_me_vector(m, op->operands[at]);
     if (x->mask) at_me_prepare(m, x->mask);
   }
@@ -633,11 +638,11 @@ static at_status emit_store_idx(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[1]), whole;
   indexed x = {.ref = &whole,
                .value = at_me_vector(m, op->operands[0]),
-               .add = at_me_int(op, "add", 0) != 0};
+               .add = at_mosaic_op_int(op, "add", 0) != 0};
   if (!ref || !x.value) return AT_OK;
   whole = at_me_whole(m, op, ref);
   AT_TRY(indices(m, op, 2, &x));
-  at_me_settle(m, at_me_root_bit(x.ref->root), NULL);
+  at_me_settle(m, at_mplan_root_bit(x.ref->root), NULL);
   at_me_prepare(m, x.value);
   check_indices(m, op, &x);
   if (x.add) announce_places(m, op, &x, AT_CORE_LOAD);
@@ -691,8 +696,8 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
   if (!in) return AT_OK;
-  uint32_t n = at_me_segment(op, 1, &first);
-  uint32_t num = at_me_segment(op, 2, &dynamic);
+  uint32_t n = at_mosaic_op_segment(op, 1, &first);
+  uint32_t num = at_mosaic_op_segment(op, 2, &dynamic);
   at_me_ref r = *in;
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (n != in->rank || r.rank != in->rank)
@@ -704,7 +709,7 @@ static at_status emit_slice(at_me *m, at_mop *op) {
     at_me_num room = room_of(in, d);
     if (open)
       i = at_me_beyond_start(m, i, in->size[d].c);
-    else if (at_me_slot_of(m, &op->results[0])->counts)
+    else if (at_mplan_value_of(m->plan, &op->results[0])->counts)
       guard(m, op, in, d, i, r.size[d], room);
     r.valid[d] = r.size[d];
     if (open || in->padded || room.c != in->size[d].c) {
@@ -869,9 +874,10 @@ static at_status emit_reinterpret(at_me *m, at_mop *op) {
   if (!in) return AT_OK;
   at_me_ref r = at_me_whole(m, op, in);
   uint32_t at, dynamic, strides;
-  uint32_t offset = at_me_segment(op, 1, &at);
-  uint32_t num = at_me_segment(op, 2, &dynamic);
-  if (at_me_segment(op, 3, &strides)) return at_me_refuse(m, op, "strides");
+  uint32_t offset = at_mosaic_op_segment(op, 1, &at);
+  uint32_t num = at_mosaic_op_segment(op, 2, &dynamic);
+  if (at_mosaic_op_segment(op, 3, &strides))
+    return at_me_refuse(m, op, "strides");
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (t.dtype != AT_INVALID &&
       at_dtype_of(t.dtype)->bits != at_dtype_of(in->storage)->bits)
@@ -930,7 +936,7 @@ static at_status emit_alloca(at_me *m, at_mop *op) {
   at_me_dense(m, &r, p, t.dtype, t.shape.rank, dim);
   if (t.semaphore != AT_MSEM_NONE) r.bytes = AT_CORE_SEM_BYTES;
   r.space = t.space;
-  r.root = m->next_root++;
+  r.root = at_mplan_value_of(m->plan, &op->results[0])->root;
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }

@@ -23,7 +23,7 @@ struct at_me_mxu {
 };
 
 static at_status find_unit(at_me *m, const at_mop *op, at_me_mxu **out) {
-  int64_t k = at_me_int(op, "mxu_index", 0);
+  int64_t k = at_mosaic_op_int(op, "mxu_index", 0);
   if (k < 0 || k >= MAX_UNITS) return at_me_refuse(m, op, "its unit");
   if (!m->mxu) AT_TRY_ALLOC(m->mxu, at_new(m->a, at_me_mxu *, MAX_UNITS));
   if (!m->mxu[k]) AT_TRY_ALLOC(m->mxu[k], at_new(m->a, at_me_mxu, 1));
@@ -34,7 +34,7 @@ static at_status find_unit(at_me *m, const at_mop *op, at_me_mxu **out) {
 // A register of at most `max`; *out is -1 where op names none.
 static at_status find_register(at_me *m, const at_mop *op, const char *name,
                                int64_t otherwise, int64_t max, int64_t *out) {
-  *out = at_me_int(op, name, otherwise);
+  *out = at_mosaic_op_int(op, name, otherwise);
   if (*out < otherwise || *out >= max)
     return at_me_refuse(m, op, "its %s", name);
   return AT_OK;
@@ -59,7 +59,7 @@ static at_status see_push(at_me *m, const at_mop *op) {
   AT_TRY(find_unit(m, op, &u));
   AT_TRY(find_register(m, op, "staging_register", 0, MAX_STAGES, &k));
   const at_mtype *t = op->operands[0]->type;
-  bool transposed = at_me_int(op, "transpose", 0) != 0;
+  bool transposed = at_mosaic_op_int(op, "transpose", 0) != 0;
   if (t->shape.rank != 2) return at_me_refuse(m, op, "its shape");
   if (u->weights &&
       (!at_mosaic_same_type(u->weights, t) || u->transposed != transposed))
@@ -145,7 +145,7 @@ static at_status emit_push(at_me *m, at_mop *op) {
   at_me_mxu *u;
   at_me_ref to;
   AT_TRY(find_unit(m, op, &u));
-  int64_t k = at_me_int(op, "staging_register", 0);
+  int64_t k = at_mosaic_op_int(op, "staging_register", 0);
   at_me_node *b = at_me_vector(m, op->operands[0]);
   if (!b) return AT_OK;
   if (!u->staged[k]) return at_me_refuse(m, op, "a function of its own");
@@ -164,8 +164,8 @@ static at_status emit_accumulate(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_me_mxu *u;
   AT_TRY(find_unit(m, op, &u));
-  sum *s = &u->sums[at_me_int(op, "acc", 0)];
-  int64_t load = at_me_int(op, "load_staged_rhs", -1);
+  sum *s = &u->sums[at_mosaic_op_int(op, "acc", 0)];
+  int64_t load = at_mosaic_op_int(op, "load_staged_rhs", -1);
   at_me_node *a = at_me_vector(m, op->operands[0]);
   if (!a) return AT_OK;
   if (!s->op) return at_me_refuse(m, op, "a function of its own");

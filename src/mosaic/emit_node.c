@@ -49,7 +49,7 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
   n->op = op;
   n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
   LLVMValueRef base;
-  if (n->within && at_me_row_dim(rank, dim, m->rows.count) >= 0) {
+  if (n->within && at_mosaic_row_dim(rank, dim, m->rows.count) >= 0) {
     base = turn_memory(m, n);
   } else {
     n->slot = at_me_temp_alloc(m, n->slot_bytes);
@@ -218,7 +218,7 @@ static at_status emit_constant(at_me *m, at_mop *op) {
   at_mvalue *r = &op->results[0];
   at_dtype t = at_mosaic_dtype_of(r->type);
   if (!v || t == AT_INVALID) return at_me_refuse(m, op, "its value");
-  if (!at_me_is_vector(r)) {
+  if (!at_mosaic_is_vector(r)) {
     at_me_set_scalar(m, r, number(m, t, v, NULL));
     return AT_OK;
   }
@@ -249,7 +249,7 @@ static void check_conversion(at_me *m, const at_mop *op, at_mosaic_opcode c,
   bool loses_nan = at_is_float(v->dtype) && !at_is_float(rt) &&
                    c != AT_MOSAIC_ARITH_CMPF && c != AT_MOSAIC_TPU_WEIRD &&
                    c != AT_MOSAIC_ARITH_SELECT && c != AT_MOSAIC_ARITH_BITCAST;
-  bool counts = at_me_slot_of(m, &op->results[0])->counts;
+  bool counts = at_mplan_value_of(m->plan, &op->results[0])->counts;
   if (loses_nan)
     at_me_check_nan(m, op, v, NULL,
                     counts ? AT_CORE_NAN_CONVERTED : AT_CORE_NAN_CHOSEN);
@@ -276,7 +276,7 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
 static at_status emit_assume_multiple(at_me *m, at_mop *op,
                                       at_mosaic_opcode c) {
   AT_TRY(emit_scalar_op(m, op, c));
-  int64_t multiple = at_me_int(op, "multiple", 1);
+  int64_t multiple = at_mosaic_op_int(op, "multiple", 1);
   if (!m->o->check || m->window || multiple < 2) return AT_OK;
   LLVMValueRef v = at_me_scalar(m, &op->results[0]);
   if (at_em_bits_of(at_b_type_of(v)) != 32) return AT_OK;
@@ -294,7 +294,7 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     at_mvalue *v = op->operands[i];
     at_me_node *in =
-        at_me_is_vector(v)
+        at_mosaic_is_vector(v)
             ? at_me_vector(m, v)
             : at_me_splat(m, at_mosaic_dtype_of(v->type), at_me_scalar(m, v));
     at_me_node_hold(m, n, in);
@@ -314,7 +314,7 @@ static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
 
 static at_status emit_broadcast(at_me *m, at_mop *op) {
   at_mvalue *a = op->operands[0];
-  if (at_me_is_vector(a))
+  if (at_mosaic_is_vector(a))
     return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_BROADCAST));
   at_me_node *n = at_me_node_new(m, AT_ME_SPLAT, op, op->results[0].type);
   if (n) n->scalar = at_me_scalar(m, a);
@@ -325,9 +325,9 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_SLICE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "offsets", n->ints, AT_ME_RANK, &k))
+  if (!at_mosaic_op_ints(op, "offsets", n->ints, AT_ME_RANK, &k))
     return at_me_refuse(m, op, "its offsets");
-  if (!at_me_ints(op, "strides", n->step, AT_ME_RANK, &k))
+  if (!at_mosaic_op_ints(op, "strides", n->step, AT_ME_RANK, &k))
     return at_me_refuse(m, op, "its strides");
   for (uint32_t d = k; d < n->rank; d++) n->step[d] = 1;
   return at_me_set_node(m, &op->results[0], n);
@@ -337,7 +337,8 @@ static at_status emit_transpose(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_TRANSPOSE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "permutation", n->ints, AT_ME_RANK, &k) || k != n->rank)
+  if (!at_mosaic_op_ints(op, "permutation", n->ints, AT_ME_RANK, &k) ||
+      k != n->rank)
     return at_me_refuse(m, op, "its permutation");
   return at_me_set_node(m, &op->results[0], n);
 }
@@ -345,10 +346,10 @@ static at_status emit_transpose(at_me *m, at_mop *op) {
 static at_status emit_rotate(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_ROTATE);
   if (!n) return AT_OK;
-  int64_t d = at_me_int(op, "dimension", 0), size = n->dim[d];
+  int64_t d = at_mosaic_op_int(op, "dimension", 0), size = n->dim[d];
   n->ints[0] = d;
-  n->ints[1] = at_me_int(op, "stride", 0);
-  n->ints[2] = at_me_int(op, "stride_dimension", -1);
+  n->ints[1] = at_mosaic_op_int(op, "stride", 0);
+  n->ints[2] = at_mosaic_op_int(op, "stride_dimension", -1);
   // The amount, brought into 0 .. size - 1.
   at_em *e = m->e;
   LLVMValueRef s = at_me_scalar(m, op->operands[1]), k = at_me_i32(m, size);
@@ -364,7 +365,7 @@ static at_status emit_take(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_TAKE, op, op->results[0].type);
   int64_t dims[AT_ME_RANK];
   uint32_t k;
-  if (!at_me_ints(op, "dimensions", dims, AT_ME_RANK, &k) || k != 1)
+  if (!at_mosaic_op_ints(op, "dimensions", dims, AT_ME_RANK, &k) || k != 1)
     return at_me_refuse(m, op, "several dimensions");
   if (!n) return AT_OK;
   n->ints[0] = dims[0];
@@ -379,8 +380,8 @@ static at_status emit_pick(at_me *m, at_mop *op) {
   int64_t index[1024];
   uint32_t k;
   if (!n) return AT_OK;
-  n->ints[0] = at_me_int(op, "dimension", 0);
-  if (!at_me_ints(op, "indices", index, 1024, &k) || k == 0)
+  n->ints[0] = at_mosaic_op_int(op, "dimension", 0);
+  if (!at_mosaic_op_ints(op, "indices", index, 1024, &k) || k == 0)
     return at_me_refuse(m, op, "its indices");
   int32_t table[1024];
   for (uint32_t i = 0; i < k; i++) table[i] = (int32_t)index[i];
@@ -393,13 +394,13 @@ static at_status emit_pick(at_me *m, at_mop *op) {
 static at_status emit_repeat(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;
-  n->ints[0] = at_me_int(op, "dimension", 0);
+  n->ints[0] = at_mosaic_op_int(op, "dimension", 0);
   return at_me_set_node(m, &op->results[0], n);
 }
 
 static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_mvalue *r = &op->results[0];
-  if (!at_me_is_vector(r)) return emit_scalar_op(m, op, c);
+  if (!at_mosaic_is_vector(r)) return emit_scalar_op(m, op, c);
   at_dtype from = at_mosaic_dtype_of(op->operands[0]->type);
   at_dtype to = at_mosaic_dtype_of(r->type);
   uint32_t a = at_dtype_of(from)->bits, b = at_dtype_of(to)->bits;
@@ -417,7 +418,7 @@ static at_status emit_iota(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_IOTA, op, op->results[0].type);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "dimensions", n->ints, AT_ME_RANK - 1, &k))
+  if (!at_mosaic_op_ints(op, "dimensions", n->ints, AT_ME_RANK - 1, &k))
     return at_me_refuse(m, op, "its dimensions");
   n->ints[AT_ME_RANK - 1] = k;
   return at_me_set_node(m, &op->results[0], n);
@@ -441,9 +442,9 @@ static at_status emit_extract(at_me *m, at_mop *op) {
   at_mvalue *r = &op->results[0];
   int64_t at[AT_ME_RANK];
   uint32_t k;
-  at_me_ints(op, "static_position", at, AT_ME_RANK, &k);
+  at_mosaic_op_ints(op, "static_position", at, AT_ME_RANK, &k);
   if (!a) return AT_OK;
-  if (at_me_is_vector(r)) {
+  if (at_mosaic_is_vector(r)) {
     at_me_node *n = at_me_node_new(m, AT_ME_SLICE, op, r->type);
     if (!n || op->num_operands > 1)
       return at_me_refuse(m, op, "dynamic places");
@@ -533,10 +534,10 @@ at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done) {
     default:
       break;
   }
-  if (!at_me_lazy(c) || op->num_results != 1) {
+  if (!at_mosaic_is_lazy(c) || op->num_results != 1) {
     *done = false;
     return AT_OK;
   }
-  return at_me_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
-                                          : emit_scalar_op(m, op, c);
+  return at_mosaic_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
+                                              : emit_scalar_op(m, op, c);
 }

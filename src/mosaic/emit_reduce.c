@@ -510,13 +510,13 @@ static at_status emit_multi(at_me *m, at_mop *op) {
   uint32_t n;
   if (!a) return AT_OK;
   AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
-  if (!at_me_ints(op, "reduction_dims", dims, AT_ME_RANK, &n))
+  if (!at_mosaic_op_ints(op, "reduction_dims", dims, AT_ME_RANK, &n))
     return at_me_refuse(m, op, "its dimensions");
   for (uint32_t i = 0; i < n; i++)
     if (dims[i] >= 0 && dims[i] < a->rank) r.reduced[dims[i]] = true;
   for (uint32_t d = 0; d < a->rank; d++)
     if (!r.reduced[d]) r.out_dim[r.out_rank++] = a->dim[d];
-  bool vector = at_me_is_vector(res);
+  bool vector = at_mosaic_is_vector(res);
   at_me_node *b = NULL;
   if (vector) {
     r.acc = at_me_vector(m, op->operands[1]);
@@ -568,7 +568,7 @@ static at_me_node *places_set(at_me *m, const at_mop *op, const at_mtype *t,
 static at_status emit_all_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
-  int64_t d = at_me_int(op, "dim", 0);
+  int64_t d = at_mosaic_op_int(op, "dim", 0);
   reduction r;
   if (!a || d < 0 || d >= a->rank) return at_me_refuse(m, op, "its dimension");
   at_dtype rt = at_mosaic_dtype_of(res->type);

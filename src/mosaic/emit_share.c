@@ -13,7 +13,7 @@ bool at_me_shares(at_me *m, double work) {
 
 double at_me_node_cost(at_me *m, const at_me_node *n) {
   if (!n->op || n->op->num_results != 1 || n->kind == AT_ME_BUFFER) return 1;
-  return 1 + at_me_slot_of(m, &n->op->results[0])->cost;
+  return 1 + at_mplan_value_of(m->plan, &n->op->results[0])->cost;
 }
 
 void at_me_share_begin(at_me *m, at_me_share *s, int64_t size, int64_t step,

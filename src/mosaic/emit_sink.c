@@ -576,7 +576,7 @@ void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
 }
 
 void at_me_settle_all(at_me *m, const at_mop *op) {
-  at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   settle_list(m, AT_ME_LIST_DOTS, 0, NULL);
 }
 
