@@ -266,7 +266,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   d.locations = at_cli_option(&argc, argv, "--locations", NULL);
   d.json = at_cli_option(&argc, argv, "--json", NULL);
   d.plan = at_cli_option(&argc, argv, "--plan", NULL);
-  d.plan |= at_cli_option(&argc, argv, "--plan=", &d.passes);
+  at_cli_option(&argc, argv, "--passes=", &d.passes);
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);
