@@ -397,8 +397,14 @@ static at_status write_memory(job *j, at_writer *w, at_xheader *h) {
   return at_writer_string(w, at_str_of(advice), &h->advice);
 }
 
-// nests: where loops that are one kernel are printed; NULL: nowhere.
-static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
+// What a dump shows of code that is written here.
+typedef struct written {
+  at_strbuf nests;    // loops that are one kernel
+  at_strbuf kernels;  // plans of Pallas kernels
+} written;
+
+// text: NULL: nobody wants it.
+static at_status write_executable(job *j, written *text, at_bytes *out) {
   at_writer w;
   AT_TRY(at_writer_init(&w, j->arena));
   at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
@@ -423,7 +429,8 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
                      .plan = &j->plan,
                      .arena = j->arena,
                      .choices = j->choices,
-                     .native.text = nests,
+                     .native.text = text ? &text->nests : NULL,
+                     .plans = text ? &text->kernels : NULL,
                      .num_devices = (uint32_t)(j->module->num_replicas *
                                                j->module->num_partitions),
                      .sparse = &j->sparse,
@@ -550,18 +557,21 @@ static at_status compile(job *j, at_bytes *out) {
   AT_TRY(lay_on_tiles(j));
   AT_TRY(optimise(j));
   bool dump = *j->dump_dir;
-  at_strbuf nests = {0};
-  at_status st = write_executable(j, dump ? &nests : NULL, out);
+  written text = {0};
+  at_status st = write_executable(j, dump ? &text : NULL, out);
   if (!st.err) atomic_fetch_add(&num_compiled, 1);
   if (!st.err && dump) {
     at_strbuf b = {0};
     at_status dumped = at_steps_print(*out, &b);
     if (!dumped.err) write_dump(j, "steps.txt", at_strbuf_str(&b));
-    if (nests.len) write_dump(j, "nests.txt", at_strbuf_str(&nests));
+    if (text.nests.len) write_dump(j, "nests.txt", at_strbuf_str(&text.nests));
+    if (text.kernels.len)
+      write_dump(j, "kernels.txt", at_strbuf_str(&text.kernels));
     at_status_free(dumped);
     at_strbuf_free(&b);
   }
-  at_strbuf_free(&nests);
+  at_strbuf_free(&text.nests);
+  at_strbuf_free(&text.kernels);
   return st;
 }
 
