@@ -69,6 +69,11 @@ static const at_cli_command commands[] = {
      "--bounds=N[,M]\n"
      "                     says what the bounds of its grid are that come as "
      "operands\n"
+     "  --plan             what is decided before its code is written; "
+     "--passes=PASS,...\n"
+     "                     by these only: uses, costs, sinks, choices, memory, "
+     "pages, sums,\n"
+     "                     rows\n"
      "atoll dump --ops-doc | --import-doc | --hlo-doc | --flags-doc | "
      "--mosaic-doc\n",
      at_cli_dump},

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "mosaic/code.h"
 #include "mosaic/mosaic.h"
 
 typedef struct dump {
@@ -13,7 +14,8 @@ typedef struct dump {
   const at_machine *machine;  // NULL: no timing
   const char *trace;          // NULL: no timeline
   const char *bounds;         // of dynamic grids, as text; NULL: not given
-  bool check, locations, json;
+  bool check, locations, json, plan;
+  const char *passes;  // whose part of the plan is shown; NULL: all
   at_strbuf out;
   uint32_t kernels;
 } dump;
@@ -154,6 +156,16 @@ static at_status put_line(dump *d, const at_mosaic_kernel *k, at_status s) {
   return AT_OK;
 }
 
+// What the code of each program is written from.
+static at_status put_plan(dump *d, const at_mosaic_kernel *k) {
+  at_mosaic_code_options o = {0};
+  for (uint32_t i = 0; i < k->num_programs; i++) {
+    AT_TRY(at_mosaic_narrow_lanes(&k->programs[i], d->arena));
+    AT_TRY(at_mosaic_plan_print(k, i, &o, d->passes, d->arena, &d->out));
+  }
+  return AT_OK;
+}
+
 static at_status dump_call(dump *d, const at_mosaic_call *call) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
@@ -162,6 +174,7 @@ static at_status dump_call(dump *d, const at_mosaic_call *call) {
   if (d->check || d->json) return put_line(d, k, s);
   AT_TRY(s);
   if (d->machine) return put_timing(d, k);
+  if (d->plan) return put_plan(d, k);
   at_mosaic_summary(k, &d->out);
   AT_TRY(at_mosaic_print(k, d->locations, &d->out));
   at_strbuf_addc(&d->out, '\n');
@@ -252,6 +265,8 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   d.check = at_cli_option(&argc, argv, "--check", NULL);
   d.locations = at_cli_option(&argc, argv, "--locations", NULL);
   d.json = at_cli_option(&argc, argv, "--json", NULL);
+  d.plan = at_cli_option(&argc, argv, "--plan", NULL);
+  at_cli_option(&argc, argv, "--passes=", &d.passes);
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);

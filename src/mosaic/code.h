@@ -51,4 +51,16 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out);
 
+// What at_mosaic_code_add does to a body first, where accesses are not checked
+// (fewer lanes of memory are written than the kernel says): what is the same in
+// all lanes is computed in one. Once per program, with memory of `a`.
+at_status at_mosaic_narrow_lanes(const at_mosaic_program *p, at_arena *a);
+
+// What is planned for a program's body as at_mosaic_code_add leaves it, on this
+// CPU: its operations, each with what the passes say of it. passes: names with
+// commas (plan_print.c has them); NULL: all. INVALID_ARGUMENT: no such pass.
+at_status at_mosaic_plan_print(const at_mosaic_kernel *k, uint32_t program,
+                               const at_mosaic_code_options *o,
+                               const char *passes, at_arena *a, at_strbuf *out);
+
 #endif

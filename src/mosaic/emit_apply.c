@@ -168,7 +168,7 @@ static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
   const at_mattr *t = at_mop_attr(op, "source_type");
   at_dtype from = t && t->type ? at_mosaic_dtype_of(t->type) : word;
   uint32_t bits = at_dtype_of(from)->bits, all = at_dtype_of(word)->bits;
-  int64_t shift = at_me_int(op, "index", 0) * bits;
+  int64_t shift = at_mosaic_op_int(op, "index", 0) * bits;
   if (shift < 0 || shift >= all) shift = 0;
   LLVMValueRef v = at_me_to_bits(m, word, a.re);
   v = at_b_bin(m->e, AT_B_LSHR, v, int_like(m, v, shift));
@@ -342,11 +342,11 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
   switch (code) {
     case AT_MOSAIC_ARITH_CMPI:
       return (at_val){
-          at_b_icmp(e, (at_b_ipred)(at_me_int(op, "predicate", 0) % 10),
+          at_b_icmp(e, (at_b_ipred)(at_mosaic_op_int(op, "predicate", 0) % 10),
                     args[0].re, args[1].re),
           NULL};
     case AT_MOSAIC_ARITH_CMPF: {
-      at_b_fpred p = (at_b_fpred)(at_me_int(op, "predicate", 0) & 15);
+      at_b_fpred p = (at_b_fpred)(at_mosaic_op_int(op, "predicate", 0) & 15);
       // The chip has one "not equal", true for NaN; JAX writes it as `one`.
       if (p == AT_B_ONE) p = AT_B_UNE;
       return (at_val){at_b_fcmp(e, p, args[0].re, args[1].re), NULL};
@@ -396,8 +396,8 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
       return args[0];
     case AT_MOSAIC_TPU_REDUCE_PRECISION: {
       LLVMValueRef v = at_em_reduce_precision(
-          e, t, at_me_int(op, "exponent_bits", 8),
-          at_me_int(op, "mantissa_bits", 23), args[0].re);
+          e, t, at_mosaic_op_int(op, "exponent_bits", 8),
+          at_mosaic_op_int(op, "mantissa_bits", 23), args[0].re);
       return at_em_normalize(e, rt, (at_val){v, NULL});
     }
     case AT_MOSAIC_TPU_STOCHASTIC_CONVERT:

@@ -5,7 +5,7 @@
 // SMEM that `select` may drop is read so: where(i < n, ends[i], 0).
 #include <stddef.h>
 
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 bool at_me_is_open(const at_me *m, const at_me_ref *r) {
   if (!m->k->config.disable_bounds_checks || m->o->check ||
@@ -25,7 +25,7 @@ bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
   const at_me_ref *r = at_me_memory(m, op->operands[ref]);
   uint32_t rank = vector->shape.rank;
   if (!r || !at_me_is_open(m, r)) return true;
-  if (at_me_has_steps(op) || rank > r->rank) return false;
+  if (at_mosaic_has_steps(op) || rank > r->rank) return false;
   for (uint32_t d = 0; d < r->rank; d++) {
     int64_t i,
         n = d + rank < r->rank ? 1 : vector->shape.ptr[d + rank - r->rank];

@@ -1,6 +1,8 @@
 // Machine code for kernels of the corpus, where it is at hand: each one passes
 // LLVM's verifier and becomes an object. AT_MOSAIC_STEP=1 takes all of them
 // (a sample otherwise), AT_MOSAIC_ID=sha one, AT_MOSAIC_PRINT shows the code.
+// AT_MOSAIC_DIGEST=FILE writes a line per kernel with a digest of its objects:
+// a change that only moves code about leaves the file as it was.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +23,16 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static at_status compile(const at_mosaic_call *call, bool check, bool print) {
+static uint64_t digest_of(const at_cg_output *out) {
+  uint64_t h = AT_HASH_SEED;
+  for (uint32_t i = 0; i < out->num_objects; i++)
+    h = at_hash(h, out->objects[i].ptr, out->objects[i].len);
+  return h;
+}
+
+// *digest: of the objects.
+static at_status compile(const at_mosaic_call *call, bool check, bool print,
+                         uint64_t *digest) {
   at_arena *a = at_arena_create();
   at_mosaic_kernel *k = NULL;
   at_cg *cg = NULL;
@@ -45,9 +56,16 @@ static at_status compile(const at_mosaic_call *call, bool check, bool print) {
   }
   if (at_ok(s)) s = at_cg_finish(cg, a, &out);
   if (at_ok(s)) assert_true(out.num_objects >= 1 && out.objects[0].len > 0);
+  if (at_ok(s)) *digest = digest_of(&out);
   at_cg_destroy(cg);
   at_arena_destroy(a);
   return s;
+}
+
+static FILE *digests;  // NULL: not wanted
+
+static void put_digest(const char *id, uint64_t digest) {
+  if (digests) fprintf(digests, "%s %016llx\n", id, (unsigned long long)digest);
 }
 
 static int by_time(const void *a, const void *b) {
@@ -70,14 +88,16 @@ static void the_corpus_compiles(void **state) {
     const corpus_kernel *e = &c.kernels.ptr[i];
     if (id && strcmp(e->id, id)) continue;
     double start = now();
+    uint64_t digest = 0;
     at_status s = compile(&e->call, getenv("AT_MOSAIC_CHECK") != NULL,
-                          getenv("AT_MOSAIC_PRINT") != NULL);
+                          getenv("AT_MOSAIC_PRINT") != NULL, &digest);
     time[n] = now() - start;
     if (time[n] > most) {
       most = time[n];
       slowest = e->id;
     }
     n++;
+    put_digest(e->id, digest);
     if (at_ok(s)) continue;
     // What no rule of this machine covers yet says so by name.
     if (at_status_code(s) == AT_UNIMPLEMENTED)
@@ -111,7 +131,9 @@ static void the_library_compiles(void **state) {
     if (path.len < 7 || memcmp(path.ptr + path.len - 7, ".v5e.bc", 7)) continue;
     at_mosaic_call call = {.payload = *(at_bytes *)c.files.entries[i].value};
     if (n++ % 4 && !getenv("AT_MOSAIC_STEP")) continue;
-    at_status s = compile(&call, false, false);
+    uint64_t digest = 0;
+    at_status s = compile(&call, false, false, &digest);
+    put_digest(path.ptr, digest);
     if (at_ok(s)) continue;
     failures++;
     print_message("%s: %s\n", path.ptr, at_status_message(s));
@@ -124,5 +146,9 @@ static void the_library_compiles(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_corpus_compiles),
                                      cmocka_unit_test(the_library_compiles)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  const char *path = getenv("AT_MOSAIC_DIGEST");
+  digests = path ? fopen(path, "w") : NULL;
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  if (digests) failed |= fclose(digests) != 0;
+  return failed || (path && !digests);
 }

@@ -4,91 +4,16 @@
 #include <stddef.h>
 
 #include "base/cpu.h"
-#include "mosaic/emit.h"
-
-// ---- dimension numbers
-typedef struct dims {
-  uint32_t n;
-  int64_t d[2 * AT_ME_RANK];
-} dims;
-typedef struct numbers {
-  dims list[7];  // contracting a, b; free a, b; output order; batch a, b
-} numbers;
-enum { CON_A, CON_B, FREE_A, FREE_B, ORDER, BATCH_A, BATCH_B };
-
-static bool parse_numbers(at_str s, numbers *x) {
-  *x = (numbers){0};
-  int list = -1;
-  bool inside = false;
-  for (size_t i = 0; i < s.len; i++) {
-    char c = s.ptr[i];
-    if (c == '[') {
-      if (++list >= 7) return false;
-      inside = true;
-    } else if (c == ']') {
-      inside = false;
-    } else if (inside && c >= '0' && c <= '9') {
-      dims *d = &x->list[list];
-      int64_t v = 0;
-      for (; i < s.len && s.ptr[i] >= '0' && s.ptr[i] <= '9'; i++)
-        v = AT_MIN(v * 10 + (s.ptr[i] - '0'), 1000);
-      i--;
-      if (d->n == 2 * AT_ME_RANK) return false;
-      d->d[d->n++] = v;
-    }
-  }
-  return list >= 4;
-}
-
-static bool plain_numbers(const at_mop *op, numbers *x) {
-  int64_t ta = at_me_int(op, "transpose_lhs", 0);
-  int64_t tb = at_me_int(op, "transpose_rhs", 0);
-  *x = (numbers){.list = {{1, {ta ? 0 : 1}},
-                          {1, {tb ? 1 : 0}},
-                          {1, {ta ? 1 : 0}},
-                          {1, {tb ? 0 : 1}},
-                          {4, {0, ta ? 1 : 0, 1, tb ? 0 : 1}}}};
-  return true;
-}
-
-static bool numbers_of(const at_mop *op, const at_me_node *a,
-                       const at_me_node *b, numbers *x) {
-  const at_mattr *t = at_mop_attr(op, "dimension_numbers");
-  bool ok = t && t->str.len ? parse_numbers(t->str, x) : plain_numbers(op, x);
-  for (int i = 0; ok && i < 7; i++) {
-    const at_me_node *n = i == CON_A || i == FREE_A || i == BATCH_A ? a : b;
-    for (uint32_t k = 0; i != ORDER && k < x->list[i].n; k++)
-      ok = ok && x->list[i].d[k] < n->rank;
-  }
-  ok = ok && x->list[ORDER].n % 2 == 0 &&
-       x->list[CON_A].n == x->list[CON_B].n &&
-       x->list[BATCH_A].n == x->list[BATCH_B].n;
-  for (uint32_t k = 0; ok && k < x->list[CON_A].n; k++)
-    ok = a->dim[x->list[CON_A].d[k]] == b->dim[x->list[CON_B].d[k]];
-  for (uint32_t k = 0; ok && k < x->list[BATCH_A].n; k++)
-    ok = a->dim[x->list[BATCH_A].d[k]] == b->dim[x->list[BATCH_B].d[k]];
-  return ok;
-}
+#include "mosaic/emit_dot.h"
 
 // ---- one call per product
-// A dimension of the whole product: its size and its strides, in elements.
-typedef struct axis {
-  int64_t size;
-  at_me_num a, b, c;
-} axis;
-typedef struct axes {
-  uint32_t n;
-  axis x[AT_ME_RANK];
-} axes;
-
 static bool runs_on(at_me_num outer, at_me_num inner, int64_t size) {
   return !outer.v && !inner.v && outer.c == inner.c * size;
 }
 
-// Adds a dimension inside the last one; merges the two where memory allows.
-static void add_axis(axes *s, axis x) {
+void at_me_add_axis(at_me_axes *s, at_me_axis x) {
   if (x.size == 1) return;
-  axis *o = s->n ? &s->x[s->n - 1] : NULL;
+  at_me_axis *o = s->n ? &s->x[s->n - 1] : NULL;
   if (o && runs_on(o->a, x.a, x.size) && runs_on(o->b, x.b, x.size) &&
       runs_on(o->c, x.c, x.size)) {
     x.size *= o->size;
@@ -98,21 +23,12 @@ static void add_axis(axes *s, axis x) {
   s->x[s->n++] = x;
 }
 
-typedef struct product {
-  const at_mop *op;
-  at_me_ref a, b, c;
-  axes batch, m, n, k;
-  bool accumulate, round;
-  bool later;          // than now: see at_core_dot_finish
-  LLVMValueRef first;  // where it holds, c is overwritten; NULL: never
-} product;
-
-static axis last_axis(const axes *s) {
-  return s->n ? s->x[s->n - 1] : (axis){.size = 1};
+static at_me_axis last_axis(const at_me_axes *s) {
+  return s->n ? s->x[s->n - 1] : (at_me_axis){.size = 1};
 }
 
-static LLVMValueRef moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
-                          at_me_num stride) {
+LLVMValueRef at_me_moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
+                         at_me_num stride) {
   at_me_num x = at_me_num_of(at_ix_value(m->e, i));
   return at_me_offset(m, p, bytes, at_me_mul(m, x, stride));
 }
@@ -127,11 +43,12 @@ static void put_strides(at_me *m, at_me_record *r, uint32_t bytes,
                      at_me_mul(m, stride[i], (at_me_num){bytes, NULL}));
 }
 
-static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
+LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
+                              bool accumulate) {
   at_em *e = m->e;
   at_me_record d;
-  axis batch = last_axis(&p->batch), M = last_axis(&p->m);
-  axis N = last_axis(&p->n), K = last_axis(&p->k);
+  at_me_axis batch = last_axis(&p->batch), M = last_axis(&p->m);
+  at_me_axis N = last_axis(&p->n), K = last_axis(&p->k);
   at_me_record_begin(&d, sizeof(at_core_dot));
   if (p->a.base) at_me_record_value(m, &d, FIELD(a), p->a.base);
   if (p->b.base) at_me_record_value(m, &d, FIELD(b), p->b.base);
@@ -171,15 +88,16 @@ static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
 }
 #undef FIELD
 
-static void call_dot(at_me *m, const product *p, bool accumulate) {
-  LLVMValueRef args[2] = {m->core, dot_record(m, p, accumulate)};
+static void call_dot(at_me *m, const at_me_product *p, bool accumulate) {
+  LLVMValueRef args[2] = {m->core, at_me_dot_record(m, p, accumulate)};
   at_b_call(m->e, "at_core_dot_run", NULL, args, 2);
 }
 
 // Dimensions that do not fit one call are loops around it. The sum over several
 // contracted dimensions begins with what c holds.
-static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
-  axes *next = s == &p->batch ? &p->m : s == &p->m ? &p->n : &p->k;
+static void run_axes(at_me *m, at_me_product *p, at_me_axes *s,
+                     bool contracted) {
+  at_me_axes *next = s == &p->batch ? &p->m : s == &p->m ? &p->n : &p->k;
   if (s->n <= 1) {
     if (contracted)
       call_dot(m, p, p->accumulate);
@@ -187,17 +105,17 @@ static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
       run_axes(m, p, next, next == &p->k);
     return;
   }
-  axis x = s->x[0];
-  axes saved = *s;
-  product before = *p;
+  at_me_axis x = s->x[0];
+  at_me_axes saved = *s;
+  at_me_product before = *p;
   memmove(s->x, s->x + 1, (s->n - 1) * sizeof s->x[0]);
   s->n--;
   at_loop l;
   if (contracted) p->accumulate = true;
   at_loop_range(m->e, &l, 0, x.size, 1);
-  p->a.base = moved(m, p->a.base, p->a.bytes, l.i, x.a);
-  p->b.base = moved(m, p->b.base, p->b.bytes, l.i, x.b);
-  p->c.base = moved(m, p->c.base, p->c.bytes, l.i, x.c);
+  p->a.base = at_me_moved(m, p->a.base, p->a.bytes, l.i, x.a);
+  p->b.base = at_me_moved(m, p->b.base, p->b.bytes, l.i, x.b);
+  p->c.base = at_me_moved(m, p->c.base, p->c.bytes, l.i, x.c);
   run_axes(m, p, s, contracted);
   at_loop_end(m->e, &l);
   p->a.base = before.a.base;
@@ -206,28 +124,35 @@ static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
   *s = saved;
 }
 
-static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
-  const dims *order = &x->list[ORDER];
+static void fill_axes(at_me_product *p, const at_mproduct_numbers *x,
+                      const at_me_node *dot) {
+  const at_mproduct_dims *order = &x->list[AT_MPRODUCT_ORDER];
   const at_me_num none = {0, NULL};
   for (uint32_t i = 0; i < order->n / 2 && i < dot->rank; i++) {
     int64_t d = order->d[2 * i + 1];
     at_me_num c = p->c.stride[i];
     if (order->d[2 * i]) {
-      add_axis(&p->n, (axis){dot->dim[i], none, p->b.stride[d], c});
+      at_me_add_axis(&p->n, (at_me_axis){dot->dim[i], none, p->b.stride[d], c});
       continue;
     }
     uint32_t k = 0;
-    while (k < x->list[BATCH_A].n && x->list[BATCH_A].d[k] != d) k++;
-    if (k == x->list[BATCH_A].n)
-      add_axis(&p->m, (axis){dot->dim[i], p->a.stride[d], none, c});
+    while (k < x->list[AT_MPRODUCT_BATCH_A].n &&
+           x->list[AT_MPRODUCT_BATCH_A].d[k] != d)
+      k++;
+    if (k == x->list[AT_MPRODUCT_BATCH_A].n)
+      at_me_add_axis(&p->m, (at_me_axis){dot->dim[i], p->a.stride[d], none, c});
     else
-      add_axis(&p->batch, (axis){dot->dim[i], p->a.stride[d],
-                                 p->b.stride[x->list[BATCH_B].d[k]], c});
+      at_me_add_axis(
+          &p->batch,
+          (at_me_axis){dot->dim[i], p->a.stride[d],
+                       p->b.stride[x->list[AT_MPRODUCT_BATCH_B].d[k]], c});
   }
-  for (uint32_t k = 0; k < x->list[CON_A].n; k++) {
-    int64_t d = x->list[CON_A].d[k];
-    add_axis(&p->k, (axis){p->a.size[d].c, p->a.stride[d],
-                           p->b.stride[x->list[CON_B].d[k]], none});
+  for (uint32_t k = 0; k < x->list[AT_MPRODUCT_SUM_A].n; k++) {
+    int64_t d = x->list[AT_MPRODUCT_SUM_A].d[k];
+    at_me_add_axis(
+        &p->k,
+        (at_me_axis){p->a.size[d].c, p->a.stride[d],
+                     p->b.stride[x->list[AT_MPRODUCT_SUM_B].d[k]], none});
   }
 }
 
@@ -238,31 +163,23 @@ static at_me_node *operand(at_me *m, at_me_node *n, bool pages, at_me_ref *v) {
   return b;
 }
 
-// A matrix by one vector, both along their last dimension, f32: the vector unit
-// does it, and rounds nothing.
-static bool is_matrix_vector(const at_mop *op, const at_me_node *a,
-                             const at_me_node *b) {
-  numbers x;
-  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL || a->dtype != AT_F32 ||
-      b->dtype != AT_F32 || !numbers_of(op, a, b, &x))
-    return false;
-  const dims *free = &x.list[FREE_B];
-  return x.list[CON_A].n == 1 && x.list[CON_A].d[0] == a->rank - 1 &&
-         x.list[CON_B].d[0] == b->rank - 1 &&
-         (free->n == 0 || (free->n == 1 && b->dim[free->d[0]] == 1));
+static at_mproduct_shape shape_of(const at_me_node *n) {
+  return (at_mproduct_shape){n->dtype, n->rank, n->dim};
 }
 
-static bool wants_rounding(const at_mop *op, const at_me_node *a,
-                           const at_me_node *b, bool exact) {
-  const at_mattr *p = at_mop_attr(op, "precision");
-  // "fp32", or "bf16x3": what that loses is less than what rounding would.
-  bool full = p && (at_str_is(p->str, "fp32") || at_str_is(p->str, "bf16x3"));
-  return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32) &&
-         !is_matrix_vector(op, a, b);
+bool at_me_numbers_of(const at_mop *op, const at_me_node *a,
+                      const at_me_node *b, at_mproduct_numbers *x) {
+  at_mproduct_shape s = shape_of(a), t = shape_of(b);
+  return at_mproduct_numbers_of(op, &s, &t, x);
 }
 
-// A widened bf16 is rounded to itself: the product may read it directly.
-static at_me_node *narrow_source(at_me_node *n) {
+static bool rounds(at_me *m, const at_mop *op, const at_me_node *a,
+                   const at_me_node *b) {
+  at_mproduct_shape s = shape_of(a), t = shape_of(b);
+  return at_mproduct_rounds(op, &s, &t, m->o->exact_dots);
+}
+
+at_me_node *at_me_narrow_source(at_me_node *n) {
   bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
                  n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
   return widened ? n->in[0] : n;
@@ -276,192 +193,17 @@ static at_me_node *wide_source(at_me_node *n) {
   return rounded ? n->in[0] : n;
 }
 
-// ---- products in loops over rows
-enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17 };
-
-// The one of these dimensions that is not 1; -1: none or several.
-static int64_t only_dim(const dims *list, const int64_t *dim) {
-  int64_t found = -1;
-  for (uint32_t i = 0; i < list->n; i++) {
-    if (dim[list->d[i]] == 1) continue;
-    if (found >= 0) return -1;
-    found = list->d[i];
-  }
-  return found;
-}
-
-static at_me_node shape_of(const at_mvalue *v) {
-  at_me_node n = {.dtype = at_mosaic_dtype_of(v->type),
-                  .rank = v->type->shape.rank};
-  for (uint32_t d = 0; d < AT_MIN(n.rank, (uint32_t)AT_ME_RANK); d++)
-    n.dim[d] = v->type->shape.ptr[d];
-  return n;
-}
-
-// Is row `at` of the result made of the rows of a, and are there no batches?
-static bool goes_by_rows(const numbers *x, const at_me_node *a, int64_t free_a,
-                         uint32_t at) {
-  const dims *order = &x->list[ORDER];
-  for (uint32_t i = 0; i < x->list[BATCH_A].n; i++)
-    if (a->dim[x->list[BATCH_A].d[i]] != 1) return false;
-  return 2 * at + 1 < order->n && order->d[2 * at] == 0 &&
-         order->d[2 * at + 1] == free_a;
-}
-
-bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
-  numbers x;
-  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL ||
-      !(m->e->cpu & AT_CPU_AVX512_BF16))
-    return false;
-  at_me_node a = shape_of(op->operands[0]), b = shape_of(op->operands[1]);
-  at_me_node c = shape_of(&op->results[0]);
-  if (a.rank > AT_ME_RANK || b.rank > AT_ME_RANK || c.rank > AT_ME_RANK ||
-      c.dtype != AT_F32 || !numbers_of(op, &a, &b, &x))
-    return false;
-  bool narrow = a.dtype == AT_BF16 && b.dtype == AT_BF16;
-  bool known = (a.dtype == AT_BF16 || a.dtype == AT_F32) &&
-               (b.dtype == AT_BF16 || b.dtype == AT_F32);
-  if (!known || (!narrow && !wants_rounding(op, &a, &b, m->o->exact_dots)))
-    return false;
-  int64_t free_a = only_dim(&x.list[FREE_A], a.dim);
-  int64_t free_b = only_dim(&x.list[FREE_B], b.dim);
-  int64_t sum = only_dim(&x.list[CON_A], a.dim);
-  int at = at_me_row_dim(c.rank, c.dim, rows);
-  if (free_a < 0 || free_b < 0 || sum < 0 || at < 0 ||
-      at_me_row_dim(a.rank, a.dim, rows) != free_a ||
-      !goes_by_rows(&x, &a, free_a, (uint32_t)at))
-    return false;
-  int64_t n = b.dim[free_b], k = a.dim[sum];
-  return n >= ROW_MIN_SIDE && k >= ROW_MIN_SIDE && n <= ROW_MAX_PANEL / k;
-}
-
-double at_me_dot_row_work(const at_mop *op) {
-  const at_mtype *b = op->operands[1]->type;  // n k values, each used once
-  double work = 0.5;
-  for (uint32_t d = 0; d < b->shape.rank; d++) work *= (double)b->shape.ptr[d];
-  return work;
-}
-
-static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
-  *bytes = at_core_dot_room(outer, k);
-  return at_me_temp_alloc(m, *bytes);
-}
-
-// An operand packed, in the room at `offset` or where it stays.
-static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
-                                 const dims *free, const dims *sum, bool is_b,
-                                 int64_t room) {
-  at_me_ref *v = is_b ? &p->b : &p->a;
-  at_me_node *held = at_me_view(m, narrow_source(n), v);
-  if (!held) return NULL;
-  int64_t d = only_dim(free, n->dim), k = only_dim(sum, n->dim);
-  const at_me_num none = {0, NULL};
-  at_me_num outer = v->stride[d], inner = v->stride[k];
-  p->m.n = p->n.n = p->k.n = 0;
-  if (is_b) {
-    add_axis(&p->n, (axis){n->dim[d], none, outer, none});
-    add_axis(&p->k, (axis){n->dim[k], none, inner, none});
-  } else {
-    add_axis(&p->m, (axis){n->dim[d], outer, none, none});
-    add_axis(&p->k, (axis){n->dim[k], inner, none, none});
-  }
-  LLVMValueRef args[3] = {m->core, dot_record(m, p, false),
-                          at_me_temp_at(m, room)};
-  at_me_node_drop(m, held);
-  return at_b_call(m->e, is_b ? "at_core_dot_pack_b" : "at_core_dot_pack_a",
-                   at_b_ptr(m->e), args, 3);
-}
-
-void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
-  uint32_t i = m->rows.num_products++;
-  at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
-  at_me_node rows = shape_of(op->operands[0]);
-  numbers x;
-  product p = {.op = op};
-  if (!b || !numbers_of(op, &rows, b, &x)) return;
-  if (a_too) a = at_me_vector(m, op->operands[0]);
-  int64_t k = rows.dim[only_dim(&x.list[CON_A], rows.dim)];
-  int64_t num = a ? rows.dim[only_dim(&x.list[FREE_A], rows.dim)] : 0;
-  m->rows.products[i].op = op;
-  m->rows.products[i].a = NULL;
-  m->rows.products[i].row_bytes =
-      at_core_dot_room(AT_ME_PRODUCT_ROWS, k) / AT_ME_PRODUCT_ROWS;
-  m->rows.products[i].bytes_a = 0;
-  m->rows.products[i].room_b =
-      rows_room(m, b->dim[only_dim(&x.list[FREE_B], b->dim)], k,
-                &m->rows.products[i].bytes_b);
-  m->rows.products[i].b =
-      pack_operand(m, &p, b, &x.list[FREE_B], &x.list[CON_B], true,
-                   m->rows.products[i].room_b);
-  if (!a) return;
-  p = (product){.op = op};
-  m->rows.products[i].room_a =
-      rows_room(m, num, k, &m->rows.products[i].bytes_a);
-  m->rows.products[i].a =
-      pack_operand(m, &p, a, &x.list[FREE_A], &x.list[CON_A], false,
-                   m->rows.products[i].room_a);
-}
-
-void at_me_dot_rows_begin(at_me *m) {
-  if (m->rows.num_products)
-    at_b_call(m->e, "at_core_dot_rows_begin", NULL, NULL, 0);
-}
-void at_me_dot_rows_end(at_me *m) {
-  if (m->rows.num_products)
-    at_b_call(m->e, "at_core_dot_rows_end", NULL, NULL, 0);
-}
-
-void at_me_dot_rows_free(at_me *m) {
-  for (uint32_t i = 0; i < m->rows.num_products; i++) {
-    if (m->rows.products[i].bytes_a)
-      at_me_temp_free(m, m->rows.products[i].room_a,
-                      m->rows.products[i].bytes_a);
-    at_me_temp_free(m, m->rows.products[i].room_b, m->rows.products[i].bytes_b);
-  }
-  m->rows.num_products = 0;
-}
-
-// The rows of this turn.
-static void call_rows(at_me *m, product *p, bool accumulate) {
-  uint32_t i = 0;
-  while (i < m->rows.num_products && m->rows.products[i].op != p->op) i++;
-  if (i == m->rows.num_products || p->m.n != 1 ||
-      p->m.x[0].size != m->rows.count) {
-    at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a product without rows"));
-    return;
-  }
-  axis *rows = &p->m.x[0];
-  LLVMValueRef a = m->rows.products[i].a;
-  at_me_num bytes = {m->rows.products[i].row_bytes, NULL};
-  int64_t room = a ? 0 : m->rows.step * bytes.c, at = -1;
-  if (a) {
-    a = moved(m, a, 1, m->rows.first, bytes);
-    p->a.base = NULL;
-  } else {
-    at = at_me_turn_alloc(m, room);
-    a = at_me_turn_at(m, at);
-    p->a.base = moved(m, p->a.base, p->a.bytes, m->rows.first, rows->a);
-  }
-  p->c.base = moved(m, p->c.base, p->c.bytes, m->rows.first, rows->c);
-  rows->size = m->rows.step;
-  p->later = false;
-  LLVMValueRef args[3] = {dot_record(m, p, accumulate), a,
-                          m->rows.products[i].b};
-  at_b_call(m->e, "at_core_dot_rows", NULL, args, 3);
-  if (room) at_me_turn_free(m, at, room);
-}
-
-// first: accumulates only where it does not hold; NULL: always.
+// Accumulates only where start.first does not hold; NULL: always.
 static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
-                    bool accumulate, LLVMValueRef first) {
+                    bool accumulate, at_me_start start) {
   at_me_node *a = dot->in[0], *b = dot->in[1];
   at_me_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
-  numbers x;
-  if (!numbers_of(dot->op, a, b, &x)) {
+  at_mproduct_numbers x;
+  if (!at_me_numbers_of(dot->op, a, b, &x)) {
     at_em_fail(m->e, at_me_refuse(m, dot->op, "its dimension numbers"));
     return;
   }
-  product *p = at_new(m->a, product, 1);
+  at_me_product *p = at_new(m->a, at_me_product, 1);
   if (!p) {
     at_em_fail(m->e, AT_NO_MEMORY("a product"));
     return;
@@ -470,18 +212,18 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   p->round = dot->ints[0];
   // In a loop over rows b is packed already.
   at_me_node *da = operand(m, a, false, &p->a);
-  at_me_node *db = m->rows.count ? NULL : operand(m, b, true, &p->b);
-  if (!da || (!db && !m->rows.count)) return;
+  at_me_node *db = m->rows->count ? NULL : operand(m, b, true, &p->b);
+  if (!da || (!db && !m->rows->count)) return;
   p->c = *dst;
   if (acc && !accumulate) {
     at_me_copy_to(m, acc, dst, NULL, AT_ME_PLAIN);
     accumulate = true;
   }
   fill_axes(p, &x, dot);
-  p->first = first;
-  p->later = first && m->start_late;
+  p->first = start.first;
+  p->later = start.first && start.may_wait;
   if (p->k.n > 1) {
-    at_me_start_now(m, first, dst);
+    at_me_start_now(m, start.first, dst);
     p->first = NULL;
     p->later = false;
   }
@@ -491,8 +233,8 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
     if (zero) at_me_copy_to(m, zero, dst, NULL, AT_ME_PLAIN);
   }
   p->accumulate = accumulate;
-  if (m->rows.count)
-    call_rows(m, p, accumulate);
+  if (m->rows->count)
+    at_me_dot_call_rows(m, p, accumulate);
   else if (at_me_elements(dot) > 0)
     run_axes(m, p, &p->batch, false);
   at_me_node_drop(m, da);
@@ -501,7 +243,7 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
 
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate) {
-  dot_run(m, dot, dst, accumulate, NULL);
+  dot_run(m, dot, dst, accumulate, (at_me_start){NULL, false});
 }
 
 // ---- stores of products
@@ -533,7 +275,8 @@ static bool only_here(const at_me_node *n, const at_me_node *top) {
   return n->refs <= 1 || (n == top && n->refs - n->holds <= 1 && !n->holds);
 }
 
-bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
+bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
+                    at_me_start start) {
   at_me_node *n = peel(value), *dot = n;
   bool accumulate = false;
   if (!n || dst->parts > 1 || dst->split > 1) return false;
@@ -552,7 +295,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
   }
   if (dot->kind != AT_ME_DOT || dot->dtype != dst->dtype) return false;
   if (!only_here(dot, value)) return false;
-  uint64_t bit = at_me_root_bit(dst->root);
+  uint64_t bit = at_mplan_root_bit(dst->root);
   if ((dot->in[0]->reads | dot->in[1]->reads) & bit) return false;
   if (dot->num_in > 2) {
     if (is_same_memory(peel(dot->in[2]), dst))
@@ -565,7 +308,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
   for (uint32_t d = 0; d < dot->rank; d++)
     c.size[d] = (at_me_num){dot->dim[d], NULL};
   if (!at_me_reshape_view(m, dst, &c)) return false;
-  dot_run(m, dot, &c, accumulate, at_me_start_take(m));
+  dot_run(m, dot, &c, accumulate, start);
   return true;
 }
 
@@ -611,7 +354,7 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
     at_me_node **x = i ? b : a;
     at_dtype t = (*x)->dtype;
     if (at_is_int(t)) continue;
-    if (round && t == AT_F32) *x = narrow_source(*x);
+    if (round && t == AT_F32) *x = at_me_narrow_source(*x);
     if (round && t == AT_BF16) *x = wide_memory(m, op, *x);
     if (at_dtype_bytes(t) == 1)
       *x = cast_to(m, op, *x, AT_BF16, AT_MOSAIC_ARITH_EXTF);
@@ -628,9 +371,9 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
 
 static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
                             at_me_node *a, at_me_node *b, at_me_node *acc) {
-  bool round = wants_rounding(op, a, b, m->o->exact_dots);
-  if (m->rows.count)
-    a = wide_source(narrow_source(a));
+  bool round = rounds(m, op, a, b);
+  if (m->rows->count)
+    a = wide_source(at_me_narrow_source(a));
   else
     suit(m, op, &a, &b, round);
   at_me_node *n = at_me_node_new(m, AT_ME_DOT, op, t);
@@ -644,15 +387,15 @@ static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
   return n;
 }
 
-static at_status emit_matmul(at_me *m, at_mop *op) {
+at_status at_me_op_matmul(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_me_node *b = at_me_vector(m, op->operands[1]);
   at_me_node *acc = at_me_vector(m, op->operands[2]);
   const at_mtype *t = op->results[0].type;
   at_dtype rt = at_mosaic_dtype_of(t);
-  numbers x;
+  at_mproduct_numbers x;
   if (!a || !b || !acc) return AT_OK;
-  if (!numbers_of(op, a, b, &x))
+  if (!at_me_numbers_of(op, a, b, &x))
     return at_me_refuse(m, op, "its dimension numbers");
   bool narrow = rt != AT_F32 && rt != AT_S32;
   if (narrow && !is_zero(acc)) {
@@ -667,35 +410,27 @@ static at_status emit_matmul(at_me *m, at_mop *op) {
 at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                         at_me_node *b, bool transposed, const at_me_ref *sum,
                         LLVMValueRef first) {
-  bool round = wants_rounding(op, a, b, m->o->exact_dots);
-  product *p = at_new(m->a, product, 1);
+  bool round = rounds(m, op, a, b);
+  at_me_product *p = at_new(m->a, at_me_product, 1);
   if (!p) return AT_NO_MEMORY("a product");
   suit(m, op, &a, &b, round);
-  *p = (product){.op = op,
-                 .c = *sum,
-                 .first = first,
-                 .round = round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
+  *p = (at_me_product){
+      .op = op,
+      .c = *sum,
+      .first = first,
+      .round = round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
   at_me_node *da = operand(m, a, false, &p->a);
   at_me_node *db = operand(m, b, false, &p->b);
   if (!da || !db) return AT_OK;
   uint32_t k = transposed ? 1 : 0;
   const at_me_num none = {0, NULL}, *c = sum->stride;
-  add_axis(&p->m, (axis){a->dim[0], p->a.stride[0], none, c[0]});
-  add_axis(&p->n, (axis){b->dim[1 - k], none, p->b.stride[1 - k], c[1]});
-  add_axis(&p->k, (axis){a->dim[1], p->a.stride[1], p->b.stride[k], none});
+  at_me_add_axis(&p->m, (at_me_axis){a->dim[0], p->a.stride[0], none, c[0]});
+  at_me_add_axis(&p->n,
+                 (at_me_axis){b->dim[1 - k], none, p->b.stride[1 - k], c[1]});
+  at_me_add_axis(&p->k,
+                 (at_me_axis){a->dim[1], p->a.stride[1], p->b.stride[k], none});
   call_dot(m, p, true);
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);
   return AT_OK;
-}
-
-at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_MATMUL:
-      return emit_matmul(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

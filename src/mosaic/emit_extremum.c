@@ -1,7 +1,7 @@
 // The index of an extremum along a dimension. Along the last one a vector has
 // neighbours, each lane keeps the best that it saw, and the lanes meet at the
 // end; else the lanes are different results.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 typedef struct indexing {
   at_me_node *a;
@@ -131,14 +131,14 @@ static void index_one(at_me *m, const at_pos *p, void *arg) {
   at_me_ref_store(m, x->out, p, (at_val){held(m, x, f).place, NULL});
 }
 
-at_status at_me_emit_extremum(at_me *m, at_mop *op) {
+at_status at_me_op_reduce_index(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
-  int64_t d = at_me_int(op, "axis", 0);
+  int64_t d = at_mosaic_op_int(op, "axis", 0);
   const at_mattr *kind = at_mop_attr(op, "kind");
   if (!a || d < 0 || d >= a->rank || !kind || kind->str.len < 7 ||
       memcmp(kind->str.ptr, "arg_", 4))
     return at_me_refuse(m, op, "its axis or kind");
-  if (at_me_slot_of(m, &op->results[0])->counts)
+  if (at_mplan_value_of(m->plan, &op->results[0])->counts)
     at_me_check_nan(m, op, a, NULL, AT_CORE_NAN_CONVERTED);
   indexing x = {.a = a,
                 .axis = (uint32_t)d,

@@ -31,7 +31,7 @@ void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
   *j = (at_me_join){.ref = *a};
   j->ref.base = at_b_phi(m->e, at_b_ptr(m->e));
   j->ref.arg = b && b->arg == a->arg ? a->arg : 0;
-  j->ref.root = b && b->root == a->root ? a->root : AT_ME_ANY_ROOT;
+  j->ref.root = b && b->root == a->root ? a->root : AT_MPLAN_ANY_ROOT;
   for (uint32_t i = 0; i < num_parts(a); i++) {
     at_me_num *n = part(&j->ref, i);
     if (b ? same_part(*n, *part(&other, i)) : !n->v) continue;

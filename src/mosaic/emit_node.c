@@ -1,196 +1,5 @@
-// Vector values as expressions: how operations become nodes.
-#include "mosaic/emit.h"
-
-// ---- life
-static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
-                            uint32_t rank, const int64_t *dim) {
-  at_me_node *n = at_new(m->a, at_me_node, 1);
-  if (!n || rank > AT_ME_RANK) {
-    at_em_fail(
-        m->e, n ? AT_FAIL(AT_UNIMPLEMENTED, "a vector with %u dimensions", rank)
-                : AT_NO_MEMORY("values of a kernel"));
-    return NULL;
-  }
-  *n = (at_me_node){.kind = kind,
-                    .dtype = t,
-                    .rank = rank,
-                    .region = m->region,
-                    .depth = m->depth,
-                    .within = m->rows.count && m->rows.within,
-                    .slot = -1};
-  for (uint32_t d = 0; d < rank; d++) n->dim[d] = dim[d];
-  return n;
-}
-
-at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
-                           const at_mtype *type) {
-  at_dtype t = at_mosaic_dtype_of(type);
-  at_me_node *n = new_node(m, kind, t, type->shape.rank, type->shape.ptr);
-  if (n) n->op = op;
-  return n;
-}
-
-// Rows of this turn at the beginning of the memory, so the first of all rows
-// would lie before it.
-static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
-  int64_t row = n->slot_bytes / m->rows.count;
-  n->turn = true;
-  n->slot_bytes = row * m->rows.step;
-  n->slot = at_me_turn_alloc(m, n->slot_bytes);
-  at_me_num first = at_me_num_of(at_ix_value(m->e, m->rows.first));
-  return at_me_offset(m, at_me_turn_at(m, n->slot), 1,
-                      at_me_mul(m, first, (at_me_num){-row, NULL}));
-}
-
-at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
-                         const int64_t *dim) {
-  at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
-  if (!n) return NULL;
-  n->op = op;
-  n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
-  LLVMValueRef base;
-  if (n->within && at_me_row_dim(rank, dim, m->rows.count) >= 0) {
-    base = turn_memory(m, n);
-  } else {
-    n->slot = at_me_temp_alloc(m, n->slot_bytes);
-    base = at_me_temp_at(m, n->slot);
-  }
-  at_me_dense(m, &n->ref, base, t, rank, n->dim);
-  return n;
-}
-
-int64_t at_me_elements(const at_me_node *n) {
-  int64_t k = 1;
-  for (uint32_t d = 0; d < n->rank; d++) k *= n->dim[d];
-  return k;
-}
-
-// Nodes that read memory are listed, so that a store can find them.
-static void list_in(at_me *m, at_me_node *n, uint32_t list) {
-  at_me_link *k = at_new(m->a, at_me_link, 1);
-  if (!k) {
-    at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-    return;
-  }
-  *k = (at_me_link){n, list, NULL, m->lists[list], n->links};
-  if (k->next) k->next->prev = k;
-  n->links = k;
-  m->lists[list] = k;
-}
-
-// n reads these roots, too.
-static void list(at_me *m, at_me_node *n, uint64_t roots) {
-  uint64_t more = roots & ~n->reads;
-  if (!more) return;
-  if (!n->links && n->kind == AT_ME_DOT) list_in(m, n, AT_ME_LIST_DOTS);
-  n->reads |= roots;
-  if (roots == ~0ull) {
-    list_in(m, n, AT_ME_LIST_ANY);
-    return;
-  }
-  for (; more; more &= more - 1) list_in(m, n, (uint32_t)__builtin_ctzll(more));
-}
-
-void at_me_node_unlist(at_me *m, at_me_node *n) {
-  n->reads = 0;
-  for (at_me_link *k = n->links; k; k = k->other) {
-    for (at_me_cursor *c = m->cursors; c; c = c->outer)
-      if (c->next == k) c->next = k->next;
-    if (k->prev)
-      k->prev->next = k->next;
-    else
-      m->lists[k->list] = k->next;
-    if (k->next) k->next->prev = k->prev;
-  }
-  n->links = NULL;
-}
-
-at_me_node *at_me_list_next(at_me_cursor *c) {
-  at_me_link *k = c->next;
-  if (k) c->next = k->next;
-  return k ? k->node : NULL;
-}
-at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c) {
-  *c = (at_me_cursor){m->lists[list], m->cursors};
-  m->cursors = c;
-  return at_me_list_next(c);
-}
-void at_me_list_end(at_me *m, at_me_cursor *c) {
-  AT_ASSERT(m->cursors == c);
-  m->cursors = c->outer;
-}
-uint32_t at_me_list_of(uint64_t roots, uint32_t list) {
-  while (list < AT_ME_LIST_ANY && !(roots >> list & 1)) list++;
-  return roots ? list : AT_ME_LIST_DOTS;
-}
-
-void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
-  if (!n || !in) return;
-  if (n->num_in == AT_ME_MAX_IN) {
-    at_em_fail(m->e, AT_FAIL(AT_UNIMPLEMENTED,
-                             "an operation with more than %d "
-                             "vectors",
-                             AT_ME_MAX_IN));
-    return;
-  }
-  n->in[n->num_in++] = in;
-  in->refs++;
-  in->holds++;
-  n->height = AT_MAX(n->height, in->height + 1);
-  list(m, n, in->reads);
-}
-void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
-  list(m, n, roots);
-}
-
-// n stops being an expression: what it was made of is no longer held.
-void at_me_node_release(at_me *m, at_me_node *n) {
-  at_me_node_unlist(m, n);
-  n->height = 0;
-  for (uint32_t i = 0; i < n->num_in; i++) {
-    n->in[i]->holds--;
-    at_me_node_drop(m, n->in[i]);
-  }
-  n->num_in = 0;
-}
-
-void at_me_node_drop(at_me *m, at_me_node *n) {
-  if (!n || n->refs == 0 || --n->refs > 0) return;
-  at_me_node_release(m, n);
-  if (n->slot < 0) return;
-  if (n->turn) {
-    at_me_turn_free(m, n->slot, n->slot_bytes);
-    n->slot = -1;
-    return;
-  }
-  if (n->depth < m->depth || m->rows.count) {  // the loop comes round again
-    if (!at_vec_push(m->a, &m->later, n))
-      at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-    return;
-  }
-  at_me_temp_free(m, n->slot, n->slot_bytes);
-  n->slot = -1;
-}
-
-void at_me_leave_loop(at_me *m) {
-  size_t kept = 0;
-  for (size_t i = 0; i < m->later.len; i++) {
-    at_me_node *n = m->later.ptr[i];
-    if (n->depth < m->depth) {
-      m->later.ptr[kept++] = n;
-      continue;
-    }
-    at_me_temp_free(m, n->slot, n->slot_bytes);
-    n->slot = -1;
-  }
-  m->later.len = kept;
-}
-
-at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
-  at_me_node *n = new_node(m, AT_ME_SPLAT, t, 0, NULL);
-  if (n) n->scalar = scalar;
-  return n;
-}
+// How operations on vectors become nodes.
+#include "mosaic/emit_memory.h"
 
 // ---- constants
 static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
@@ -213,12 +22,12 @@ static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
   return r.re;
 }
 
-static at_status emit_constant(at_me *m, at_mop *op) {
+at_status at_me_op_constant(at_me *m, at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   at_mvalue *r = &op->results[0];
   at_dtype t = at_mosaic_dtype_of(r->type);
   if (!v || t == AT_INVALID) return at_me_refuse(m, op, "its value");
-  if (!at_me_is_vector(r)) {
+  if (!at_mosaic_is_vector(r)) {
     at_me_set_scalar(m, r, number(m, t, v, NULL));
     return AT_OK;
   }
@@ -249,7 +58,7 @@ static void check_conversion(at_me *m, const at_mop *op, at_mosaic_opcode c,
   bool loses_nan = at_is_float(v->dtype) && !at_is_float(rt) &&
                    c != AT_MOSAIC_ARITH_CMPF && c != AT_MOSAIC_TPU_WEIRD &&
                    c != AT_MOSAIC_ARITH_SELECT && c != AT_MOSAIC_ARITH_BITCAST;
-  bool counts = at_me_slot_of(m, &op->results[0])->counts;
+  bool counts = at_mplan_value_of(m->plan, &op->results[0])->counts;
   if (loses_nan)
     at_me_check_nan(m, op, v, NULL,
                     counts ? AT_CORE_NAN_CONVERTED : AT_CORE_NAN_CHOSEN);
@@ -273,10 +82,9 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
 }
 
 // What the kernel says of a number: the compiler relies on it.
-static at_status emit_assume_multiple(at_me *m, at_mop *op,
-                                      at_mosaic_opcode c) {
-  AT_TRY(emit_scalar_op(m, op, c));
-  int64_t multiple = at_me_int(op, "multiple", 1);
+at_status at_me_op_assume_multiple(at_me *m, at_mop *op) {
+  AT_TRY(emit_scalar_op(m, op, AT_MOSAIC_TPU_ASSUME_MULTIPLE));
+  int64_t multiple = at_mosaic_op_int(op, "multiple", 1);
   if (!m->o->check || m->window || multiple < 2) return AT_OK;
   LLVMValueRef v = at_me_scalar(m, &op->results[0]);
   if (at_em_bits_of(at_b_type_of(v)) != 32) return AT_OK;
@@ -294,7 +102,7 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     at_mvalue *v = op->operands[i];
     at_me_node *in =
-        at_me_is_vector(v)
+        at_mosaic_is_vector(v)
             ? at_me_vector(m, v)
             : at_me_splat(m, at_mosaic_dtype_of(v->type), at_me_scalar(m, v));
     at_me_node_hold(m, n, in);
@@ -302,6 +110,19 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   if (c == AT_MOSAIC_ARITH_SELECT) at_me_announce_choice(m, op);
   check_conversion(m, op, c, n->in[0]);
   return at_me_set_node(m, &op->results[0], n);
+}
+
+at_status at_me_op_each(at_me *m, at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  if (op->num_results != 1) return at_me_op_none(m, op);
+  return at_mosaic_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
+                                              : emit_scalar_op(m, op, c);
+}
+
+at_status at_me_op_assume_layout(at_me *m, at_mop *op) {
+  if (op->num_results != 1 || op->results[0].type->kind != AT_MTYPE_MEMREF)
+    return at_me_op_each(m, op);
+  return at_me_op_same_ref(m, op);
 }
 
 // ---- movement
@@ -312,43 +133,44 @@ static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
   return n;
 }
 
-static at_status emit_broadcast(at_me *m, at_mop *op) {
+at_status at_me_op_broadcast(at_me *m, at_mop *op) {
   at_mvalue *a = op->operands[0];
-  if (at_me_is_vector(a))
+  if (at_mosaic_is_vector(a))
     return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_BROADCAST));
   at_me_node *n = at_me_node_new(m, AT_ME_SPLAT, op, op->results[0].type);
   if (n) n->scalar = at_me_scalar(m, a);
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_slice(at_me *m, at_mop *op) {
+at_status at_me_op_slice(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_SLICE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "offsets", n->ints, AT_ME_RANK, &k))
+  if (!at_mosaic_op_ints(op, "offsets", n->ints, AT_ME_RANK, &k))
     return at_me_refuse(m, op, "its offsets");
-  if (!at_me_ints(op, "strides", n->step, AT_ME_RANK, &k))
+  if (!at_mosaic_op_ints(op, "strides", n->step, AT_ME_RANK, &k))
     return at_me_refuse(m, op, "its strides");
   for (uint32_t d = k; d < n->rank; d++) n->step[d] = 1;
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_transpose(at_me *m, at_mop *op) {
+at_status at_me_op_transpose(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_TRANSPOSE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "permutation", n->ints, AT_ME_RANK, &k) || k != n->rank)
+  if (!at_mosaic_op_ints(op, "permutation", n->ints, AT_ME_RANK, &k) ||
+      k != n->rank)
     return at_me_refuse(m, op, "its permutation");
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_rotate(at_me *m, at_mop *op) {
+at_status at_me_op_rotate(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_ROTATE);
   if (!n) return AT_OK;
-  int64_t d = at_me_int(op, "dimension", 0), size = n->dim[d];
+  int64_t d = at_mosaic_op_int(op, "dimension", 0), size = n->dim[d];
   n->ints[0] = d;
-  n->ints[1] = at_me_int(op, "stride", 0);
-  n->ints[2] = at_me_int(op, "stride_dimension", -1);
+  n->ints[1] = at_mosaic_op_int(op, "stride", 0);
+  n->ints[2] = at_mosaic_op_int(op, "stride_dimension", -1);
   // The amount, brought into 0 .. size - 1.
   at_em *e = m->e;
   LLVMValueRef s = at_me_scalar(m, op->operands[1]), k = at_me_i32(m, size);
@@ -359,12 +181,12 @@ static at_status emit_rotate(at_me *m, at_mop *op) {
 }
 
 // Indexed elements need an operand that can be read anywhere.
-static at_status emit_take(at_me *m, at_mop *op) {
+at_status at_me_op_take(at_me *m, at_mop *op) {
   at_me_node *table = at_me_readable(m, at_me_vector(m, op->operands[0]));
   at_me_node *n = at_me_node_new(m, AT_ME_TAKE, op, op->results[0].type);
   int64_t dims[AT_ME_RANK];
   uint32_t k;
-  if (!at_me_ints(op, "dimensions", dims, AT_ME_RANK, &k) || k != 1)
+  if (!at_mosaic_op_ints(op, "dimensions", dims, AT_ME_RANK, &k) || k != 1)
     return at_me_refuse(m, op, "several dimensions");
   if (!n) return AT_OK;
   n->ints[0] = dims[0];
@@ -374,13 +196,13 @@ static at_status emit_take(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_pick(at_me *m, at_mop *op) {
+at_status at_me_op_pick(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_PICK);
   int64_t index[1024];
   uint32_t k;
   if (!n) return AT_OK;
-  n->ints[0] = at_me_int(op, "dimension", 0);
-  if (!at_me_ints(op, "indices", index, 1024, &k) || k == 0)
+  n->ints[0] = at_mosaic_op_int(op, "dimension", 0);
+  if (!at_mosaic_op_ints(op, "indices", index, 1024, &k) || k == 0)
     return at_me_refuse(m, op, "its indices");
   int32_t table[1024];
   for (uint32_t i = 0; i < k; i++) table[i] = (int32_t)index[i];
@@ -390,16 +212,17 @@ static at_status emit_pick(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_repeat(at_me *m, at_mop *op) {
+at_status at_me_op_repeat(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;
-  n->ints[0] = at_me_int(op, "dimension", 0);
+  n->ints[0] = at_mosaic_op_int(op, "dimension", 0);
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
+at_status at_me_op_bitcast(at_me *m, at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
   at_mvalue *r = &op->results[0];
-  if (!at_me_is_vector(r)) return emit_scalar_op(m, op, c);
+  if (!at_mosaic_is_vector(r)) return emit_scalar_op(m, op, c);
   at_dtype from = at_mosaic_dtype_of(op->operands[0]->type);
   at_dtype to = at_mosaic_dtype_of(r->type);
   uint32_t a = at_dtype_of(from)->bits, b = at_dtype_of(to)->bits;
@@ -413,17 +236,17 @@ static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
   return at_me_set_node(m, r, n);
 }
 
-static at_status emit_iota(at_me *m, at_mop *op) {
+at_status at_me_op_iota(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_IOTA, op, op->results[0].type);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_me_ints(op, "dimensions", n->ints, AT_ME_RANK - 1, &k))
+  if (!at_mosaic_op_ints(op, "dimensions", n->ints, AT_ME_RANK - 1, &k))
     return at_me_refuse(m, op, "its dimensions");
   n->ints[AT_ME_RANK - 1] = k;
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_mask(at_me *m, at_mop *op) {
+at_status at_me_op_create_mask(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_MASK, op, op->results[0].type);
   if (!n) return AT_OK;
   if (op->num_operands != 2 * n->rank) return at_me_refuse(m, op, "its bounds");
@@ -436,14 +259,18 @@ static at_status emit_mask(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_extract(at_me *m, at_mop *op) {
+at_status at_me_op_reshape(at_me *m, at_mop *op) {
+  return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
+}
+
+at_status at_me_op_extract(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *r = &op->results[0];
   int64_t at[AT_ME_RANK];
   uint32_t k;
-  at_me_ints(op, "static_position", at, AT_ME_RANK, &k);
+  at_mosaic_op_ints(op, "static_position", at, AT_ME_RANK, &k);
   if (!a) return AT_OK;
-  if (at_me_is_vector(r)) {
+  if (at_mosaic_is_vector(r)) {
     at_me_node *n = at_me_node_new(m, AT_ME_SLICE, op, r->type);
     if (!n || op->num_operands > 1)
       return at_me_refuse(m, op, "dynamic places");
@@ -480,63 +307,4 @@ static at_status emit_extract(at_me *m, at_mop *op) {
   at_em_scope_pop(m->e, scope);
   at_me_set_scalar(m, r, v);
   return AT_OK;
-}
-
-at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done) {
-  at_mosaic_opcode c = at_mosaic_opcode_of(op);
-  *done = true;
-  switch (c) {
-    case AT_MOSAIC_ARITH_CONSTANT:
-      return emit_constant(m, op);
-    case AT_MOSAIC_VECTOR_BROADCAST:
-      return emit_broadcast(m, op);
-    case AT_MOSAIC_VECTOR_SHAPE_CAST:
-    case AT_MOSAIC_TPU_RESHAPE:
-      return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
-    case AT_MOSAIC_VECTOR_EXTRACT:
-      return emit_extract(m, op);
-    case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
-      return emit_slice(m, op);
-    case AT_MOSAIC_VECTOR_TRANSPOSE:
-    case AT_MOSAIC_TPU_TRANSPOSE:
-      return emit_transpose(m, op);
-    case AT_MOSAIC_VECTOR_BITCAST:
-    case AT_MOSAIC_TPU_BITCAST:
-      return emit_bitcast(m, op, c);
-    case AT_MOSAIC_TPU_IOTA:
-      return emit_iota(m, op);
-    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
-      return emit_rotate(m, op);
-    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
-      return emit_take(m, op);
-    case AT_MOSAIC_TPU_GATHER:
-      return emit_pick(m, op);
-    case AT_MOSAIC_TPU_REPEAT:
-      return emit_repeat(m, op);
-    case AT_MOSAIC_TPU_CREATE_MASK:
-      return emit_mask(m, op);
-    case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
-      return emit_assume_multiple(m, op, c);
-    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
-      if (op->num_results == 1 &&
-          op->results[0].type->kind == AT_MTYPE_MEMREF) {
-        at_me_ref *r = at_me_memory(m, op->operands[0]);
-        if (r) at_me_set_ref(m, &op->results[0], r);
-        return AT_OK;
-      }
-      break;
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-      *done = false;
-      return AT_OK;
-    default:
-      break;
-  }
-  if (!at_me_lazy(c) || op->num_results != 1) {
-    *done = false;
-    return AT_OK;
-  }
-  return at_me_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
-                                          : emit_scalar_op(m, op, c);
 }

@@ -21,9 +21,9 @@ static at_me_node *result_buffer(at_me *m, const at_mop *op, uint32_t i) {
                       t->shape.ptr);
 }
 
-static at_status emit_concatenate(at_me *m, at_mop *op) {
+at_status at_me_op_concatenate(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
-  int64_t d = at_me_int(op, "dimension", 0), from[AT_ME_RANK] = {0};
+  int64_t d = at_mosaic_op_int(op, "dimension", 0), from[AT_ME_RANK] = {0};
   if (!b) return AT_OK;
   if (d < 0 || d >= b->rank) return at_me_refuse(m, op, "its dimension");
   for (uint32_t i = 0; i < op->num_operands; i++) {
@@ -36,17 +36,17 @@ static at_status emit_concatenate(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_insert(at_me *m, at_mop *op) {
+at_status at_me_op_insert(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   at_me_node *into = at_me_vector(m, op->operands[1]);
   int64_t at[AT_ME_RANK] = {0};
   uint32_t n;
   if (!b || !into) return AT_OK;
-  at_me_ints(op, "static_position", at, AT_ME_RANK, &n);
+  at_mosaic_op_ints(op, "static_position", at, AT_ME_RANK, &n);
   if (op->num_operands > 2) return at_me_refuse(m, op, "dynamic places");
   at_me_copy_to(m, into, &b->ref, NULL, AT_ME_PLAIN);
   at_mvalue *v = op->operands[0];
-  at_me_node *a = at_me_is_vector(v)
+  at_me_node *a = at_mosaic_is_vector(v)
                       ? at_me_vector(m, v)
                       : at_me_splat(m, b->dtype, at_me_scalar(m, v));
   if (!a) return AT_OK;
@@ -79,12 +79,12 @@ static at_me_node *converted(at_me *m, const at_mop *op, at_me_node *a,
   return n;
 }
 
-static at_status emit_pack(at_me *m, at_mop *op) {
+at_status at_me_op_pack(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   int64_t place[AT_ME_MAX_IN];
   uint32_t n;
   if (!b) return AT_OK;
-  if (!at_me_ints(op, "positions", place, AT_ME_MAX_IN, &n) ||
+  if (!at_mosaic_op_ints(op, "positions", place, AT_ME_MAX_IN, &n) ||
       n != op->num_operands)
     return at_me_refuse(m, op, "its positions");
   int64_t total = at_me_elements(b);
@@ -109,7 +109,7 @@ static at_status emit_pack(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_unpack(at_me *m, at_mop *op) {
+at_status at_me_op_unpack(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!a) return AT_OK;
@@ -118,7 +118,8 @@ static at_status emit_unpack(at_me *m, at_mop *op) {
   at_me_node *shaped = at_me_node_new(m, AT_ME_RESHAPE, op, t);
   if (!flat || !cut || !shaped) return AT_OK;
   int64_t total = at_me_elements(a), lanes = at_me_elements(shaped);
-  int64_t parts = lanes ? total / lanes : 0, k = at_me_int(op, "index", 0);
+  int64_t parts = lanes ? total / lanes : 0,
+          k = at_mosaic_op_int(op, "index", 0);
   if (parts * lanes != total || k < 0 || k >= parts)
     return at_me_refuse(m, op, "its shapes");
   bool c = compressed(op);
@@ -131,7 +132,7 @@ static at_status emit_unpack(at_me *m, at_mop *op) {
   at_me_node_hold(m, flat, a);
   at_me_node_hold(m, cut, flat);
   at_me_node_hold(m, shaped, cut);
-  bool sign = at_me_int(op, "unsigned_integers", 0) == 0;
+  bool sign = at_mosaic_op_int(op, "unsigned_integers", 0) == 0;
   return at_me_set_node(m, &op->results[0],
                         converted(m, op, shaped, at_mosaic_dtype_of(t), sign));
 }
@@ -231,7 +232,7 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_scan(at_me *m, at_mop *op) {
+at_status at_me_op_scan(at_me *m, at_mop *op) {
   const at_mattr *k = at_mop_attr(op, "kind");
   at_str s = k ? k->str : (at_str){0};
   rows r = {0};
@@ -245,7 +246,7 @@ static at_status emit_scan(at_me *m, at_mop *op) {
     return at_me_refuse(m, op, "its kind");
   r.with_sign = s.len == 5 && !memcmp(s.ptr + 3, "si", 2);
   const at_dims shape = op->operands[0]->type->shape;
-  if (at_me_int(op, "dimension", shape.rank - 1) + 1 != shape.rank)
+  if (at_mosaic_op_int(op, "dimension", shape.rank - 1) + 1 != shape.rank)
     return at_me_refuse(m, op, "another dimension than the last");
   uint32_t n = AT_MIN(op->num_operands, 2);
   AT_TRY(inputs(m, op, &r, n));
@@ -290,7 +291,7 @@ static void count_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_count(at_me *m, at_mop *op) {
+at_status at_me_op_count(at_me *m, at_mop *op) {
   rows r = {0};
   AT_TRY(inputs(m, op, &r, 2));
   if (!r.out[0] || !r.out[1]) return AT_OK;
@@ -338,35 +339,12 @@ static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_sort(at_me *m, at_mop *op) {
+at_status at_me_op_sort(at_me *m, at_mop *op) {
   uint32_t n = AT_MIN(op->num_operands, 3);
-  rows r = {.descending = at_me_int(op, "descending", 0) != 0};
+  rows r = {.descending = at_mosaic_op_int(op, "descending", 0) != 0};
   if (n < 2 || op->num_results != 3) return at_me_refuse(m, op, "its operands");
   AT_TRY(inputs(m, op, &r, n));
   if (!r.out[0] || !r.out[1] || !r.out[2]) return AT_OK;
   each_row(m, &r, at_me_elements(r.in[0]), sort_row);
   return outputs(m, op, &r, n);
-}
-
-at_status at_me_emit_order(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_CONCATENATE:
-      return emit_concatenate(m, op);
-    case AT_MOSAIC_VECTOR_INSERT:
-      return emit_insert(m, op);
-    case AT_MOSAIC_TPU_PACK_SUBELEMENTS:
-      return emit_pack(m, op);
-    case AT_MOSAIC_TPU_UNPACK_SUBELEMENTS:
-      return emit_unpack(m, op);
-    case AT_MOSAIC_TPU_SCAN:
-      return emit_scan(m, op);
-    case AT_MOSAIC_TPU_SCAN_COUNT:
-      return emit_count(m, op);
-    case AT_MOSAIC_TPU_SORT:
-      return emit_sort(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

@@ -3,7 +3,8 @@
 // and sums that way, in memory too. Here a column is cheaper: operations on
 // such values work on one lane, and memory that never holds anything else is
 // read and written in its first lane only.
-#include "mosaic/emit.h"
+#include "mosaic/code.h"
+#include "mosaic/forms.h"
 
 enum { MIN_LANES = 8, MAX_REFS = 16 };
 
@@ -101,34 +102,35 @@ static bool keeps_lanes(const lanes *l, const at_mvalue *ref) {
 static bool is_zero(const at_mvalue *index) {
   return index->op &&
          at_mosaic_opcode_of(index->op) == AT_MOSAIC_ARITH_CONSTANT &&
-         at_me_int(index->op, "value", 1) == 0;
+         at_mosaic_op_int(index->op, "value", 1) == 0;
 }
 
 // All lanes of a load or store of `vector`, whose last operand is an index.
 static bool takes_lanes(const at_mop *op, const at_mtype *vector,
                         const at_mvalue *ref) {
-  return !at_me_has_steps(op) && is_zero(op->operands[op->num_operands - 1]) &&
+  return !at_mosaic_has_steps(op) &&
+         is_zero(op->operands[op->num_operands - 1]) &&
          vector->shape.rank == ref->type->shape.rank &&
          last_dim(vector) == last_dim(ref->type);
 }
 static bool is_load_of(const at_mop *op, const at_mvalue *ref) {
-  return at_me_plain_load(op) && op->operands[0] == ref &&
+  return at_mosaic_is_plain_load(op) && op->operands[0] == ref &&
          takes_lanes(op, op->results[0].type, ref);
 }
 static bool is_store_to(const at_mop *op, const at_mvalue *ref) {
-  return at_me_plain_store(op) && op->operands[1] == ref &&
+  return at_mosaic_is_plain_store(op) && op->operands[1] == ref &&
          takes_lanes(op, op->operands[0]->type, ref);
 }
 
 // ---- which values
 static bool is_wide(const at_mvalue *v) {
-  return at_me_is_vector(v) && v->type->shape.rank >= 2 &&
+  return at_mosaic_is_vector(v) && v->type->shape.rank >= 2 &&
          last_dim(v->type) >= MIN_LANES;
 }
 
 static uintptr_t broadcast_kind(const lanes *l, const at_mop *op) {
   const at_mvalue *in = op->operands[0];
-  if (!at_me_is_vector(in)) return SPLAT;
+  if (!at_mosaic_is_vector(in)) return SPLAT;
   if (last_dim(in->type) != last_dim(op->results[0].type))
     return COLUMN;  // of one lane
   return place_of(&l->same, in);
@@ -157,11 +159,11 @@ static uintptr_t kind_of(const lanes *l, const at_mop *op) {
     default:
       break;
   }
-  if (!at_me_elementwise(op) || !op->num_operands) return 0;
+  if (!at_mosaic_is_elementwise(op) || !op->num_operands) return 0;
   uintptr_t kind = SPLAT;
   for (uint32_t i = 0; i < op->num_operands; i++) {
     const at_mvalue *v = op->operands[i];
-    if (!at_me_is_vector(v)) continue;
+    if (!at_mosaic_is_vector(v)) continue;
     if (v->type->shape.rank != r->type->shape.rank) return 0;
     uintptr_t k = place_of(&l->same, v);
     if (!k) return 0;
@@ -257,7 +259,7 @@ static at_status make_lane(lanes *l, const at_mop *op, op_list *out) {
   AT_TRY(narrow_type(l, op->results[0].type, &t));
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   const at_mvalue *in = op->num_operands ? op->operands[0] : NULL;
-  if (c == AT_MOSAIC_VECTOR_BROADCAST && at_me_is_vector(in) &&
+  if (c == AT_MOSAIC_VECTOR_BROADCAST && at_mosaic_is_vector(in) &&
       at_mtype_eq(in->type, t))
     return put(&l->narrow, &op->results[0], in);
   at_mvalue **operands;
@@ -265,7 +267,7 @@ static at_status make_lane(lanes *l, const at_mop *op, op_list *out) {
   AT_TRY(copy_operands(l, n, &operands));
   AT_TRY(give_result(l, n, t));
   if (c == AT_MOSAIC_ARITH_CONSTANT) AT_TRY(narrow_constant(l, n));
-  bool load = at_me_plain_load(op);
+  bool load = at_mosaic_is_plain_load(op);
   for (uint32_t i = 0; i < n->num_operands && !load; i++) {
     at_mvalue *v = lane_of(l, operands[i]);
     if (v) operands[i] = v;
@@ -305,7 +307,7 @@ static at_status rewrite(lanes *l, at_mblock *b) {
     uintptr_t kind = op->num_results == 1 ? place_of(&l->same, op->results) : 0;
     if (kind) AT_TRY(make_lane(l, op, &out));
     if (kind == COLUMN) AT_TRY(spread(l, op));
-    if (at_me_plain_store(op) && is_ref(l, op->operands[1]) &&
+    if (at_mosaic_is_plain_store(op) && is_ref(l, op->operands[1]) &&
         !keeps_lanes(l, op->operands[1]))
       AT_TRY(store_lane(l, op));
     if (!at_vec_push(l->a, &out, op)) return AT_NO_MEMORY("lanes of a kernel");
@@ -315,7 +317,7 @@ static at_status rewrite(lanes *l, at_mblock *b) {
   return AT_OK;
 }
 
-at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a) {
+at_status at_mosaic_narrow_lanes(const at_mosaic_program *p, at_arena *a) {
   lanes l = {.a = a, .p = p};
   at_mblock *body = p->body;
   l.types = at_map_in(l.a);

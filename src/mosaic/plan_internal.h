@@ -1,0 +1,68 @@
+// What the passes share that make a plan. Nothing of it is for who writes code.
+#ifndef ATOLL_MOSAIC_PLAN_INTERNAL_H_
+#define ATOLL_MOSAIC_PLAN_INTERNAL_H_
+
+#include "base/walk.h"
+#include "mosaic/forms.h"
+#include "mosaic/mosaic_internal.h"
+#include "mosaic/plan.h"
+
+enum {
+  AT_MPLAN_DEEP_COST = 600,  // more than that in one loop: into memory
+  AT_MPLAN_KEEP_COST = 6     // that much for several sinks: into memory
+};
+
+// An operation that names a ref.
+typedef struct at_mplan_use {
+  const at_mop *op;
+  struct at_mplan_use *next;  // in the order of the text
+} at_mplan_use;
+
+// What passes know of a value.
+typedef struct at_mplan_fact {
+  at_mplan_value out;  // first: what the plan tells
+  uint32_t shares;     // of the uses, those by elementwise operations
+  uint32_t products;   // of the uses, those by products
+  uint32_t depth;      // loops around the definition
+  const at_mop *sink;  // the only operation that makes somebody compute it
+  bool many;           // several do
+  at_mplan_use *first_use, *last_use;  // of a ref
+  bool packed;       // a ref whose elements are not those of its memory
+  at_dtype storage;  // a ref: elements of its memory
+} at_mplan_fact;
+
+struct at_mplan {
+  const at_mplan_input *in;
+  AT_VEC(const at_mblock *) blocks;  // the body, then functions that are called
+  at_map values;                     // at_mvalue * -> at_mplan_fact *
+  at_map ops;                        // at_mop * -> at_mplan_op *
+  at_map finishes;                   // at_mblock * -> not NULL
+};
+
+typedef struct at_mplan_build {
+  at_mplan *plan;
+  const at_mplan_input *in;
+  at_arena *a;
+  at_walk walk;
+  bool failed;  // no memory
+} at_mplan_build;
+
+// Never NULL; without memory a spare one, and `failed` is set.
+at_mplan_fact *at_mplan_fact_of(at_mplan_build *b, const at_mvalue *v);
+at_mplan_op *at_mplan_facts_of_op(at_mplan_build *b, const at_mop *op);
+static inline bool at_mplan_is_loop(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;
+}
+
+// ---- Passes, in their order
+void at_mplan_uses(at_mplan_build *b);
+void at_mplan_costs(at_mplan_build *b);
+void at_mplan_sinks(at_mplan_build *b);
+void at_mplan_choices(at_mplan_build *b);
+void at_mplan_memory(at_mplan_build *b);
+void at_mplan_pages(at_mplan_build *b);
+void at_mplan_sums(at_mplan_build *b);
+void at_mplan_rows(at_mplan_build *b);
+
+#endif
