@@ -156,6 +156,8 @@ bool at_pos_uniform(const at_pos *p);
 at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
                   bool invariant);
 void at_em_store(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, at_val v);
+// What is loaded is not written while the function runs.
+void at_em_mark_invariant(at_em *e, LLVMValueRef load);
 LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count);
 LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l);
 

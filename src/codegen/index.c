@@ -1,7 +1,7 @@
 // Index arithmetic: constants, lanes and bounds are known here, so that most of
 // it folds away before LLVM sees it.
 #include "base/cpu.h"
-#include "codegen/emit.h"
+#include "codegen/window.h"
 
 #include <llvm-c/Core.h>
 
@@ -86,7 +86,7 @@ at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
   r.mask = !a.mask   ? b.mask
            : !b.mask ? a.mask
                      : op2(e, LLVMAnd, a.mask, b.mask);
-  return r;
+  return at_ix_settle(e, r);
 }
 
 at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k) {
@@ -149,6 +149,35 @@ static at_ix of_vector(LLVMValueRef v, int64_t lo, int64_t hi) {
   return (at_ix){.vec = v, .lo = lo, .hi = hi};
 }
 
+// The same for lanes at known places behind a base that k divides; false: they
+// are not.
+static bool divide_known(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
+  int64_t at[AT_EM_MAX_LANES], quot[AT_EM_MAX_LANES], rest[AT_EM_MAX_LANES];
+  if (mult_of(&a) % k || e->lanes == 1 || !at_ix_offsets(e, &a, at))
+    return false;
+  at_ix low = {.lo = k - 1}, high = {0};  // bounds of the remainder
+  for (uint32_t i = 0; i < e->lanes; i++) {
+    if (a.c < 0 || a.c + at[i] < 0) return false;
+    quot[i] = (a.c + at[i]) / k;
+    rest[i] = (a.c + at[i]) % k;
+    low.lo = AT_MIN(low.lo, rest[i]);
+    high.hi = AT_MAX(high.hi, rest[i]);
+  }
+  *r = (at_ix){.vec = at_ix_const_lanes(e, rest), .lo = low.lo, .hi = high.hi};
+  *q = (at_ix){.vec = at_ix_const_lanes(e, quot),
+               .lo = a.lo > 0 ? a.lo / k : 0,
+               .hi = a.hi > 0 ? a.hi / k : 0};
+  if (a.base) {
+    // Counting down from c, the base itself is negative.
+    LLVMOpcode op = a.lo < a.c ? LLVMSDiv : LLVMUDiv;
+    q->base = op2(e, op, a.base, at_em_i64(e, k));
+    q->mult = a.mult / k;
+  }
+  *q = at_ix_settle(e, *q);
+  *r = at_ix_settle(e, *r);
+  return true;
+}
+
 // a = q * k + r with 0 <= r < k; a >= 0.
 static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
   if (a.lo >= 0 && a.hi < k) {
@@ -163,6 +192,7 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
     *r = at_ix_const(a.c % k);
     return;
   }
+  if (a.vec && divide_known(e, a, k, q, r)) return;
   if (a.vec || a.mask) {
     LLVMValueRef v = at_ix_vector(e, a), kv = at_em_ci(e, lanes_type(e), k);
     *q = of_vector(op2(e, LLVMUDiv, v, kv), qlo, qhi);
@@ -193,6 +223,7 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
       return;
     }
   }
+  if (a.lane && divide_known(e, a, k, q, r)) return;
   if (a.lane == 0) {
     LLVMValueRef v = at_ix_value(e, a), kv = at_em_i64(e, k);
     *q = at_ix_of(op2(e, LLVMUDiv, v, kv), qlo, qhi, 1);

@@ -49,7 +49,7 @@ typedef struct at_job {
   int64_t extent[AT_CG_MAX_RANK];
   bool reduced[AT_CG_MAX_RANK];
   uint32_t vector;       // REDUCE: which of the extents has the lanes
-  uint32_t unroll;       // REDUCE: vectors side by side
+  uint32_t unroll;       // REDUCE: vectors side by side; LOOP: in one turn
   int64_t block;         // elements of the vector extent in a task
   uint32_t tile;         // LOOP: digit walked in tiles, inside blocks; n: none
   uint32_t split_digit;  // REDUCE: which extent is cut into blocks

@@ -21,57 +21,107 @@ static int64_t bytes_of(const at_job *j, uint32_t r) {
   return (int64_t)at_dtype_bytes(at_value_type(at_job_root(j, r))->dtype);
 }
 
-static void one_step(at_em *e, const at_job *j, const at_part *part,
-                     const at_ix *ix) {
+// What one step has made: a value for each result, and where they go.
+typedef struct at_made {
+  at_val *v;  // NULL: out of memory, and the emitter has failed
+  at_ix at;
+} at_made;
+
+static at_made make_step(at_em *e, const at_job *j, const at_ix *ix) {
+  at_made m = {.v = at_new(e->arena, at_val, j->num_results)};
+  if (!m.v) {
+    at_em_fail(e, AT_NO_MEMORY("kernel results"));
+    return m;
+  }
   uint32_t scope = at_em_scope_push(e);
   const at_pos *p = at_pos_make(e, false, j->n, j->extent, ix);
-  at_val *v = at_new(e->arena, at_val, j->num_results);
-  if (!v) {
-    at_em_fail(e, AT_NO_MEMORY("kernel results"));
-    return;
-  }
   // All loads come before the first store: a result may be in an operand's
   // place.
   const at_pos *from = p;
   if (j->kind == AT_JOB_FILL) from = at_pos_make(e, false, 0, NULL, NULL);
   for (uint32_t r = 0; r < j->num_results; r++)
-    v[r] = at_em_elem(e, at_job_root(j, r), from);
-  at_ix lin = j->kind == AT_JOB_UPDATE ? at_update_target(e, j->node, p)
-                                       : at_pos_linear(e, p);
+    m.v[r] = at_em_elem(e, at_job_root(j, r), from);
+  m.at = j->kind == AT_JOB_UPDATE ? at_update_target(e, j->node, p)
+                                  : at_pos_linear(e, p);
+  at_em_scope_pop(e, scope);
+  return m;
+}
+
+static void store_step(at_em *e, const at_job *j, const at_part *part,
+                       const at_made *m) {
   uint32_t k = 0;
   for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++)
     at_em_store(e,
                 part && at_job_streams(j, j->results[r])
                     ? part->base[k++]
                     : at_job_result(e, j, j->results[r]),
-                at_value_type(at_job_root(j, r))->dtype, lin, v[r]);
-  at_em_scope_pop(e, scope);
+                at_value_type(at_job_root(j, r))->dtype, m->at, m->v[r]);
 }
 
-// The innermost loop over [lo, hi): whole vectors, then single elements.
+static void one_step(at_em *e, const at_job *j, const at_part *part,
+                     const at_ix *ix) {
+  at_made m = make_step(e, j, ix);
+  store_step(e, j, part, &m);
+}
+
+// Steps of `count` vectors over [lo, hi), both multiples of such a step but for
+// where lo is 0.
+static void vectors(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
+                    LLVMValueRef lo, LLVMValueRef hi, uint32_t count) {
+  at_loop l;
+  int64_t size = j->extent[j->n - 1], W = j->lanes, step = W * count;
+  e->lanes = j->lanes;
+  at_loop_begin(e, &l, lo, hi, step, 0, AT_MAX(0, size - step));
+  if (!l.single && l.i.base) l.i.mult = step;
+  for (uint32_t u = 0; u < count; u++) {
+    ix[j->n - 1] = at_ix_lanes(e, at_ix_addc(l.i, (int64_t)u * W));
+    one_step(e, j, part, ix);
+  }
+  at_loop_end(e, &l);
+  e->lanes = 1;
+}
+
+static LLVMValueRef whole_steps(at_em *e, LLVMValueRef n, int64_t step) {
+  if (LLVMIsConstant(n))
+    return at_em_i64(e, LLVMConstIntGetSExtValue(n) / step * step);
+  LLVMValueRef rest = LLVMBuildURem(e->b, n, at_em_i64(e, step), "");
+  return LLVMBuildSub(e->b, n, rest, "");
+}
+
+// The innermost loop over [lo, hi): whole vectors, then what is left: one more
+// vector, which reaches back, or single elements. That vector is made first,
+// while nothing that it reads is overwritten.
 static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
                   LLVMValueRef lo, LLVMValueRef hi) {
   at_loop l;
   int64_t size = j->extent[j->n - 1], W = j->lanes;
-  LLVMValueRef main = hi;
-  if (W > 1) {
-    if (LLVMIsConstant(hi)) {
-      main = at_em_i64(e, LLVMConstIntGetSExtValue(hi) / W * W);
-    } else if (size % W) {
-      main = LLVMBuildAnd(e->b, hi, at_em_i64(e, -W), "");
-    }
-    e->lanes = (uint32_t)W;
-    at_loop_begin(e, &l, lo, main, W, 0, AT_MAX(0, size - W));
-    if (!l.single && l.i.base) l.i.mult = W;
-    ix[j->n - 1] = at_ix_lanes(e, l.i);
-    one_step(e, j, part, ix);
-    at_loop_end(e, &l);
+  LLVMValueRef main = W > 1 ? lo : hi, end = hi;
+  if (W > 1) end = size % W ? whole_steps(e, hi, W) : hi;
+  bool all = LLVMIsConstant(lo) && LLVMIsConstant(hi);
+  bool overlap = W > 1 && size % W && size > W && all;
+  at_made tail = {0};
+  if (overlap) {
+    e->lanes = j->lanes;
+    ix[j->n - 1] = at_ix_lanes(e, at_ix_const(size - W));
+    tail = make_step(e, j, ix);
     e->lanes = 1;
-    if (size % W == 0) return;
-  } else {
-    main = lo;
   }
-  at_loop_begin(e, &l, main, hi, 1, 0, size - 1);
+  if (W > 1) {
+    uint32_t count = j->kind == AT_JOB_LOOP ? j->unroll : 1;
+    if (count > 1 && size >= W * count) {
+      main = whole_steps(e, hi, W * count);
+      vectors(e, j, part, ix, lo, main, count);
+    }
+    if (count == 1 || size % (W * count)) vectors(e, j, part, ix, main, end, 1);
+  }
+  if (overlap) {
+    e->lanes = j->lanes;
+    store_step(e, j, part, &tail);
+    e->lanes = 1;
+    return;
+  }
+  if (W > 1 && size % W == 0) return;
+  at_loop_begin(e, &l, W > 1 ? end : lo, hi, 1, 0, size - 1);
   if (l.i.base) l.i.mult = 1;
   ix[j->n - 1] = l.i;
   one_step(e, j, part, ix);
@@ -90,16 +140,18 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   at_part part;
   at_loop l;
   int64_t size = j->extent[j->n - 1];
+  const int64_t step = 64 * (int64_t)AT_MAX(j->unroll, 1u),
+                most = AT_STREAM_PART / step * step;
   uint32_t k = 0;
   for (uint32_t r = 0; r < j->num_results; r++)
     if (at_job_streams(j, j->results[r]))
       part.memory[k++] =
-          at_em_alloca(e, at_em_int(e, 8), AT_STREAM_PART * bytes_of(j, r));
-  at_loop_begin(e, &l, lo, hi, AT_STREAM_PART, 0, size - 1);
+          at_em_alloca(e, at_em_int(e, 8), most * bytes_of(j, r));
+  at_loop_begin(e, &l, lo, hi, most, 0, size - 1);
   if (l.i.base) l.i.mult = 1;
   LLVMValueRef first = at_ix_value(e, l.i);
-  LLVMValueRef end = at_em_min(
-      e, LLVMBuildAdd(e->b, first, at_em_i64(e, AT_STREAM_PART), ""), hi);
+  LLVMValueRef end =
+      at_em_min(e, LLVMBuildAdd(e->b, first, at_em_i64(e, most), ""), hi);
   ix[j->n - 1] = l.i;
   LLVMValueRef at = at_ix_value(
       e, at_pos_linear(e, at_pos_make(e, false, j->n, j->extent, ix)));

@@ -1,9 +1,9 @@
 // Loads and stores of elements, by how the lanes lie in memory.
-#include "codegen/emit.h"
+#include "codegen/window.h"
 
 #include <llvm-c/Core.h>
 
-static void mark_invariant(at_em *e, LLVMValueRef load) {
+void at_em_mark_invariant(at_em *e, LLVMValueRef load) {
   if (e->rewritten) return;
   unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
   LLVMSetMetadata(
@@ -20,7 +20,7 @@ static LLVMValueRef load_at(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                             LLVMTypeRef t, LLVMValueRef i, bool invariant) {
   LLVMValueRef v = LLVMBuildLoad2(e->b, t, address(e, ptr, elem, i), "");
   LLVMSetAlignment(v, at_em_bits_of(elem) / 8);
-  if (invariant) mark_invariant(e, v);
+  if (invariant) at_em_mark_invariant(e, v);
   return v;
 }
 
@@ -41,6 +41,8 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                            at_ix lin, bool invariant) {
   uint32_t bits = at_em_bits_of(elem);
   LLVMTypeRef i32 = at_em_int(e, 32), vt = at_em_widen(e, elem);
+  LLVMValueRef near = at_em_load_window(e, ptr, elem, lin, invariant);
+  if (near) return near;
   LLVMValueRef ix = at_ix_vector(e, lin);
   if (bits >= 32) {
     LLVMValueRef ptrs = LLVMBuildGEP2(e->b, elem, ptr, &ix, 1, "");

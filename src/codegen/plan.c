@@ -38,10 +38,11 @@ static uint32_t floor_pow2(int64_t v) {
 static void split_loop(at_job *j, double ns) {
   int64_t size = j->extent[j->n - 1], rows = 1;
   for (uint32_t d = 0; d + 1 < j->n; d++) rows *= j->extent[d];
-  int64_t block = (int64_t)(5000 / ns) / 64 * 64;
-  block = AT_MAX(block, 64);
+  int64_t step = 64 * (int64_t)AT_MAX(j->unroll, 1u);
+  int64_t block = (int64_t)(5000 / ns) / step * step;
+  block = AT_MAX(block, step);
   if (j->n > 1 && rows >= 64 && (double)size * ns < 100000) block = size;
-  j->block = AT_MIN(block, at_ceil_div(size, 64) * 64);
+  j->block = AT_MIN(block, at_ceil_div(size, step) * step);
   int64_t per_row = at_ceil_div(size, j->block);
   j->tasks = rows * per_row;
   j->grain = at_grain_for((double)AT_MIN(j->block, size) * ns, j->tasks);
@@ -82,6 +83,44 @@ static uint64_t streams_of_job(const at_job *j, size_t bytes) {
   return own;
 }
 
+// So many vectors that their elements are whole rows of the innermost cuts:
+// where an element is in its row is known for every lane then.
+static uint32_t vectors_of_rows(const at_cuts *c, uint32_t lanes) {
+  enum { MOST = 8 };
+  int64_t step = lanes;
+  for (uint32_t i = 0; i < c->n; i++) {
+    int64_t a = step, b = c->at[i];
+    while (b) {
+      int64_t rest = a % b;
+      a = b, b = rest;
+    }
+    if (step / a * c->at[i] > MOST * (int64_t)lanes) break;
+    step = step / a * c->at[i];
+  }
+  return (uint32_t)(step / lanes);
+}
+
+// Rows too short for vectors, or that leave much of the last one empty: walks
+// elements whatever row they are in.
+static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
+                      const at_cg_cost *cost) {
+  enum { MOST_OPS = 400 };  // of one turn
+  j->unroll = 1;
+  int64_t row = j->extent[j->n - 1];
+  if (j->n == 1 || full < 4 || c->total < 64 || c->total >= 1 << 28) return;
+  uint32_t lanes = AT_MIN(full, 16), count = vectors_of_rows(c, lanes);
+  bool whole = c->n && (int64_t)lanes * count % c->at[0] == 0 &&
+               cost->ops * count <= MOST_OPS &&
+               c->total >= (int64_t)lanes * count;
+  bool wasted = row < 2 * (int64_t)full && row % j->lanes &&
+                2 * lanes * at_ceil_div(row, j->lanes) > 3 * row;
+  if (j->lanes >= 4 && !(wasted && whole)) return;
+  j->n = 1;
+  j->extent[0] = c->total;
+  j->lanes = lanes;
+  if (whole) j->unroll = count;
+}
+
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
                            const at_cg_cost *cost) {
   const at_node *n = j->node;
@@ -91,13 +130,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   j->n = at_cuts_extents(&cuts, j->extent);
   uint32_t full = at_lanes_for(t->cpu_features, cost);
   j->lanes = AT_MIN(full, floor_pow2(j->extent[j->n - 1]));
-  if (j->lanes < 4 && j->lanes < full && cuts.total >= 64 &&
-      cuts.total < 1 << 28) {
-    // Rows too short for vectors: walk elements, compute digits per lane.
-    j->n = 1;
-    j->extent[0] = cuts.total;
-    j->lanes = AT_MIN(full, 16);
-  }
+  plan_flat(j, &cuts, full, cost);
   j->wide_index = cost->elements >= 1 << 28;
   double ns = at_cg_cost_ns(cost, j->lanes);
   AT_TRY(plan_tile(a, j));

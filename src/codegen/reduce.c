@@ -18,8 +18,9 @@ static void seed(at_walk *w, uint32_t i, at_accs *acc, bool identity) {
   at_rd_seed(w->e, &w->rd[i], acc, identity);
 }
 
-// One step of every reducer on the accumulators numbered u (tail: UINT32_MAX).
-static void step_all(at_walk *w, uint32_t u) {
+// One step of every reducer on the accumulators numbered u (tail: UINT32_MAX),
+// of the lanes from `first` on.
+static void step_all(at_walk *w, uint32_t u, uint32_t first) {
   at_em *e = w->e;
   uint32_t scope = at_em_scope_push(e);
   const at_pos *p = at_pos_make(e, false, w->j->n, w->j->extent, w->ix);
@@ -27,7 +28,11 @@ static void step_all(at_walk *w, uint32_t u) {
     at_rd *rd = &w->rd[i];
     for (uint32_t k = 0; k < rd->r.count; k++)
       rd->tmp[k] = at_em_elem(e, rd->r.node->operands[k], p);
-    at_accs_step(e, u == UINT32_MAX ? &rd->tail : &rd->acc[u], &rd->r, rd->tmp);
+    at_accs *acc = u == UINT32_MAX ? &rd->tail : &rd->acc[u];
+    if (first)
+      at_rd_step_from(e, rd, acc, first);
+    else
+      at_accs_step(e, acc, &rd->r, rd->tmp);
   }
   at_em_scope_pop(e, scope);
 }
@@ -61,10 +66,26 @@ static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
   e->lanes = lanes;
   for (uint32_t u = 0; u < count; u++) {
     w->ix[d] = at_ix_lanes(e, at_ix_addc(l.i, (int64_t)u * lanes));
-    step_all(w, lanes == 1 && w->j->lanes > 1 ? UINT32_MAX : u);
+    step_all(w, lanes == 1 && w->j->lanes > 1 ? UINT32_MAX : u, 0);
   }
   e->lanes = 1;
   at_loop_end(e, &l);
+}
+
+// Does the end of a row that fills no vector belong to one that reaches back?
+static bool reaches_back(const at_walk *w) {
+  const at_job *j = w->j;
+  bool split = j->split && j->split_digit == j->vector;
+  return j->lanes > 1 && !split && j->extent[j->vector] > j->lanes;
+}
+
+static void row_end(at_walk *w, int64_t size) {
+  at_em *e = w->e;
+  int64_t lanes = w->j->lanes;
+  e->lanes = w->j->lanes;
+  w->ix[w->j->vector] = at_ix_lanes(e, at_ix_const(size - lanes));
+  step_all(w, 0, (uint32_t)(lanes - size % lanes));
+  e->lanes = 1;
 }
 
 static void row_inner(at_walk *w) {
@@ -81,7 +102,11 @@ static void row_inner(at_walk *w) {
       "");
   row_loop(w, lo, a, j->lanes, j->unroll);
   if (size % wide && j->unroll > 1) row_loop(w, a, b, j->lanes, 1);
-  if (size % j->lanes) row_loop(w, b, hi, 1, 1);
+  if (size % j->lanes == 0) return;
+  if (reaches_back(w))
+    row_end(w, size);
+  else
+    row_loop(w, b, hi, 1, 1);
 }
 
 static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
@@ -179,7 +204,8 @@ static void emit_row(at_walk *w) {
   at_val **acc = acc_table(w);
   if (!acc) return;
   bool in_order = j->lanes == 1 && !w->part;
-  bool tail = j->lanes > 1 && j->extent[j->vector] % j->lanes;
+  bool tail =
+      j->lanes > 1 && j->extent[j->vector] % j->lanes && !reaches_back(w);
   e->lanes = j->lanes;
   for (uint32_t i = 0; i < j->num_reduces; i++)
     for (uint32_t u = 0; u < j->unroll; u++)
@@ -205,7 +231,7 @@ static void column_inner(at_walk *w) {
   for (uint32_t u = 0; u < w->count; u++) {
     w->ix[w->j->vector] =
         at_ix_lanes(e, at_ix_addc(w->at, (int64_t)u * w->lanes));
-    step_all(w, u);
+    step_all(w, u, 0);
   }
   e->lanes = 1;
 }

@@ -21,6 +21,8 @@ at_rd *at_rd_make(at_em *e, const at_job *j);
 // Fresh accumulators of e->lanes. Known operations start from their identity
 // when parts are combined later; in order they start from the init value.
 void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity);
+// A step with rd->tmp of the lanes from `first` on: the others count already.
+void at_rd_step_from(at_em *e, at_rd *rd, at_accs *acc, uint32_t first);
 // All of `unroll` accumulators, their lanes and the tail as scalars in `acc`;
 // e->lanes becomes 1.
 void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc);

@@ -1,5 +1,7 @@
 #include "codegen/reduce.h"
 
+#include <llvm-c/Core.h>
+
 at_rd *at_rd_make(at_em *e, const at_job *j) {
   at_rd *rd = at_new(e->arena, at_rd, j->num_reduces + 1);
   const at_pos *none = at_pos_make(e, false, 0, NULL, NULL);
@@ -29,6 +31,30 @@ void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity) {
     for (uint32_t k = 0; k < rd->r.count; k++)
       rd->tmp[k] = at_em_splat_val(e, rd->init[k]);
   at_accs_put(e, acc, rd->tmp);
+}
+
+void at_rd_step_from(at_em *e, at_rd *rd, at_accs *acc, uint32_t first) {
+  uint32_t count = rd->r.count;
+  at_val *old = at_new(e->arena, at_val, 2 * count), *now = old + count;
+  LLVMTypeRef bit = at_em_int(e, 1);
+  LLVMValueRef lane[AT_EM_MAX_LANES];
+  if (!old) {
+    at_em_fail(e, AT_NO_MEMORY("reduction"));
+    return;
+  }
+  for (uint32_t i = 0; i < e->lanes; i++)
+    lane[i] = LLVMConstInt(bit, i >= first, false);
+  LLVMValueRef counts = LLVMConstVector(lane, e->lanes);
+  at_accs_get(e, acc, old);
+  memcpy(now, old, count * sizeof *now);
+  at_reducer_step(e, &rd->r, now, rd->tmp);
+  if (!at_em_ok(e)) return;
+  for (uint32_t k = 0; k < count; k++) {
+    now[k].re = LLVMBuildSelect(e->b, counts, now[k].re, old[k].re, "");
+    if (now[k].im)
+      now[k].im = LLVMBuildSelect(e->b, counts, now[k].im, old[k].im, "");
+  }
+  at_accs_put(e, acc, now);
 }
 
 void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc) {

@@ -122,8 +122,10 @@ static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
   j->unroll = 1;
   if (j->reduced[last]) {
     int64_t inner = j->extent[last];
-    bool columns =
-        kept < j->n && j->extent[kept] >= 8 && (inner < 8 || !free_order);
+    // What is done with a row's result has a vector of them then: worth
+    // elements that lie apart where the rows are short and it takes long.
+    bool few = inner < 8 || (cost->heavy && inner <= 2 * (int64_t)full);
+    bool columns = kept < j->n && j->extent[kept] >= 8 && (few || !free_order);
     if (!columns) {
       j->lanes = free_order ? floor_pow2(inner, full) : 1;
       if (!cost->heavy && j->lanes == full)

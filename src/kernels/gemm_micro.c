@@ -166,6 +166,8 @@ typedef void (*strided_fn)(int64_t, const void *, int64_t, int64_t,
 enum { SMALL_WORK = 64 * 64 * 64 };
 
 bool at_gemm_small(const at_gemm_job *j) {
+  // One column would fill one lane: at_gemm_thin makes a row of it.
+  if (j->n == 1 && j->m * j->k > 1024) return false;
   if (j->m > 512 || j->n > 512 || j->k > 512 ||
       j->m * j->n * j->k > SMALL_WORK || j->bias || j->batch != 1)
     return false;

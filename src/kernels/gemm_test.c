@@ -229,7 +229,8 @@ static const int64_t sizes[][4] = {
     {1, 4, 0, 4},       {2, 6, 5, 0},       {0, 4, 4, 4},
     {40, 2, 3, 4},      {1, 30, 4200, 20},  {2, 19, 530, 150},
     {1, 32, 1030, 70},  {1, 16, 300, 260},  {1, 64, 200, 300},
-    {3, 41, 1100, 130}, {9, 24, 20, 12},
+    {3, 41, 1100, 130}, {9, 24, 20, 12},    {1, 150, 1, 37},
+    {2, 160, 1, 9},     {1, 300, 7, 24},
 };
 
 // Selects feature set f; false if these types ran with the same code already.
@@ -350,6 +351,30 @@ static void test_nan_and_inf_travel(void **state) {
   assert_true(isnan(c[0]) && isnan(c[1]) && isinf(c[2]) && isinf(c[3]));
 }
 
+// The end of k is multiplied by whole vectors that reach back: what was counted
+// already is no factor again, were it infinite.
+static void test_infinity_before_the_last_vector(void **state) {
+  enum { M = 60, K = 19, AT = 5 };
+  float a[M * K], x[K], c[M];
+  uint64_t seed = 0;
+  for (size_t f = 0; f < AT_LEN(tu_features); f++)
+    for (int in_vector = 0; in_vector < 2; in_vector++) {
+      at_k_limit_features(tu_features[f]);
+      for (int i = 0; i < M * K; i++) a[i] = 1;
+      for (int i = 0; i < K; i++) x[i] = 1;
+      if (in_vector)
+        x[AT] = INFINITY;
+      else
+        for (int i = 0; i < M; i++) a[i * K + AT] = INFINITY;
+      product r = product_make(AT_F32, AT_F32, AT_F32, AT_F32, 1, M, 1, K,
+                               false, false, &seed);
+      void *bufs[] = {a, x, c};
+      assert_int_equal(tu_run(AT_RT_GEMM, &r.p, 3, bufs, 1), AT_OK_CODE);
+      for (int i = 0; i < M; i++) assert_true(isinf(c[i]));
+    }
+  at_k_limit_features(UINT64_MAX);
+}
+
 static void test_errors(void **state) {
   float x[16] = {0};
   uint64_t seed = 0;
@@ -371,8 +396,11 @@ static void test_errors(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nan_and_inf_travel), cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_types_and_shapes), cmocka_unit_test(test_add),
+      cmocka_unit_test(test_nan_and_inf_travel),
+      cmocka_unit_test(test_infinity_before_the_last_vector),
+      cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_types_and_shapes),
+      cmocka_unit_test(test_add),
       cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,11 +79,13 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
 #define REGISTERS (BYTES == 64 ? 32 : 16)
 #define COLUMNS(mr) AT_MIN(4, (REGISTERS - 1) / ((mr) + 1))
 
-// y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES.
+// y[mr][cols] += a[mr][k] . b[col][k], k a multiple of LANES, and one vector of
+// every row of `ar` by one of every column of `br`, which may be NULL.
 #define DOTS_BODY(sfx, T, LOAD)                                              \
   ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                      \
       const int mr, const int nc, const ACC *a, int64_t lda, const T *b,     \
-      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                        \
+      int64_t bcs, int64_t kc, const ACC *ar, const T *br, ACC *y,           \
+      int64_t ldy) {                                                         \
     VEC acc[8][4];                                                           \
     UNROLL                                                                   \
     for (int i = 0; i < mr; i++) UNROLL                                      \
@@ -100,23 +102,32 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
       }                                                                      \
     }                                                                        \
     UNROLL                                                                   \
+    for (int i = 0; br && i < mr; i++) UNROLL                                \
+    for (int j = 0; j < nc; j++)                                             \
+      acc[i][j] = MADD(*(const VEC *)(ar + i * LANES), LOAD(br + j * LANES), \
+                       acc[i][j]);                                           \
+    UNROLL                                                                   \
     for (int i = 0; i < mr; i++) UNROLL                                      \
     for (int j = 0; j < nc; j++)                                             \
       y[i * ldy + j] += CAT(NAME, _lanes)(acc[i][j]);                        \
   }                                                                          \
   ATTR static void CAT(CAT(NAME, _dots_), sfx)(                              \
       int mr, int64_t cols, const void *a, int64_t lda, const void *bv,      \
-      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                      \
-    const T *b = bv;                                                         \
+      int64_t bcs, int64_t kc, const void *ar, const void *brv, void *yv,    \
+      int64_t ldy) {                                                         \
+    const T *b = bv, *br = brv;                                              \
     ACC *y = yv;                                                             \
     int64_t j = 0;                                                           \
     switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }    \
   }
-#define DOTS_CASE(f, i)                                                      \
-  case i:                                                                    \
-    for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                          \
-      f(i, COLUMNS(i), a, lda, b + j * bcs, bcs, kc, y + j, ldy);            \
-    for (; j < cols; j++) f(i, 1, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
+#define DOTS_CASE(f, i)                                                   \
+  case i:                                                                 \
+    for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                       \
+      f(i, COLUMNS(i), a, lda, b + j * bcs, bcs, kc, ar,                  \
+        br ? br + j * LANES : NULL, y + j, ldy);                          \
+    for (; j < cols; j++)                                                 \
+      f(i, 1, a, lda, b + j * bcs, bcs, kc, ar, br ? br + j * LANES : br, \
+        y + j, ldy);                                                      \
     break;
 #define EACH_ROW(X, f) \
   X(f, 1) X(f, 2) X(f, 3) X(f, 4) X(f, 5) X(f, 6) X(f, 7) X(f, 8)

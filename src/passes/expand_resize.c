@@ -41,43 +41,6 @@ static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
   return (tap){lo, lo + (lo < in - 1), at - (float)lo};
 }
 
-static at_status constant(at_node *n, at_dtype t, at_dims dims,
-                          const void *data, at_value *out) {
-  at_arena *a = n->parent->module->arena;
-  at_type type;
-  at_attr value = {.id = AT_ATTR_VALUE};
-  AT_TRY(at_type_make(a, t, dims, &type));
-  AT_TRY(at_literal_make(a, type, data, false, true, &value.literal));
-  return at_mk(n, AT_OP_CONSTANT, NULL, 0, &value, 1, &type, out);
-}
-
-// The slices of x along `dim` at constant places.
-static at_status take(at_node *n, at_value x, int64_t dim, at_dims size,
-                      const int32_t *places, at_value *out) {
-  const at_type *t = at_value_type(x);
-  int64_t others[RANK - 1], window[RANK], num = 0;
-  for (int64_t d = 0; d < RANK; d++) {
-    if (d != dim) others[num++] = d;
-    window[d] = d == dim ? 1 : t->dims[d];
-  }
-  at_attr attrs[] = {at_attr_ints(AT_ATTR_OFFSET_DIMS, others, RANK - 1),
-                     at_attr_ints(AT_ATTR_COLLAPSED_SLICE_DIMS, &dim, 1),
-                     at_attr_ints(AT_ATTR_START_INDEX_MAP, &dim, 1),
-                     at_attr_int(AT_ATTR_INDEX_VECTOR_DIM, 1),
-                     at_attr_ints(AT_ATTR_SLICE_SIZES, window, RANK)};
-  at_value v[2] = {x};
-  AT_TRY(constant(n, AT_S32, size, places, &v[1]));
-  return at_mk(n, AT_OP_GATHER, v, 2, attrs, AT_LEN(attrs), NULL, out);
-}
-
-static at_status weighted(at_node *n, at_value x, int64_t dim, at_dims size,
-                          const float *weight, at_value *out) {
-  at_value w;
-  AT_TRY(constant(n, AT_F32, size, weight, &w));
-  AT_TRY(at_mk_broadcast(n, w, at_type_dims(at_value_type(x)), &dim, &w));
-  return at_mk2(n, AT_OP_MULTIPLY, x, w, out);
-}
-
 static at_status resize_dim(at_node *n, const resize_rule *k, int64_t dim,
                             int64_t out_size, at_value *x) {
   at_arena *a = n->parent->module->arena;
@@ -97,11 +60,11 @@ static at_status resize_dim(at_node *n, const resize_rule *k, int64_t dim,
   }
   at_dims size = {&out_size, 1};
   at_value low, high;
-  AT_TRY(take(n, *x, dim, size, lo, &low));
+  AT_TRY(at_mk_take(n, *x, dim, size, lo, &low));
   if (k->bilinear) {
-    AT_TRY(take(n, *x, dim, size, hi, &high));
-    AT_TRY(weighted(n, low, dim, size, keep, &low));
-    AT_TRY(weighted(n, high, dim, size, add, &high));
+    AT_TRY(at_mk_take(n, *x, dim, size, hi, &high));
+    AT_TRY(at_mk_weighted(n, low, dim, size, keep, &low));
+    AT_TRY(at_mk_weighted(n, high, dim, size, add, &high));
     AT_TRY(at_mk2(n, AT_OP_ADD, low, high, &low));
   }
   *x = low;
@@ -134,7 +97,7 @@ static at_status gradient_dim(at_node *n, const resize_rule *k, int64_t dim,
   }
   dims[RANK - 1] = in;
   AT_TRY(at_type_make(a, AT_F32, (at_dims){dims, RANK}, &type));
-  AT_TRY(constant(n, AT_F32, (at_dims){shape, 2}, w, &v[1]));
+  AT_TRY(at_mk_constant(n, AT_F32, (at_dims){shape, 2}, w, &v[1]));
   AT_TRY(at_mk(n, AT_OP_DOT_GENERAL, v, 2, attrs, AT_LEN(attrs), &type, x));
   return at_mk_transpose(n, *x, perm, x);
 }

@@ -123,6 +123,45 @@ at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
   return at_mk(at, AT_OP_SLICE, &a, 1, attrs, 3, NULL, out);
 }
 
+at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
+                         const void *data, at_value *out) {
+  at_arena *a = at->parent->module->arena;
+  at_type type;
+  at_attr value = {.id = AT_ATTR_VALUE};
+  AT_TRY(at_type_make(a, t, dims, &type));
+  AT_TRY(at_literal_make(a, type, data, false, true, &value.literal));
+  return at_mk(at, AT_OP_CONSTANT, NULL, 0, &value, 1, &type, out);
+}
+
+at_status at_mk_take(at_node *at, at_value x, int64_t dim, at_dims size,
+                     const int32_t *places, at_value *out) {
+  const at_type *t = at_value_type(x);
+  at_arena *a = at->parent->module->arena;
+  int64_t *others, *window, num = 0;
+  AT_TRY_ALLOC(others, at_new(a, int64_t, t->rank));
+  AT_TRY_ALLOC(window, at_new(a, int64_t, t->rank));
+  for (int64_t d = 0; d < t->rank; d++) {
+    if (d != dim) others[num++] = d;
+    window[d] = d == dim ? 1 : t->dims[d];
+  }
+  at_attr attrs[] = {at_attr_ints(AT_ATTR_OFFSET_DIMS, others, t->rank - 1),
+                     at_attr_ints(AT_ATTR_COLLAPSED_SLICE_DIMS, &dim, 1),
+                     at_attr_ints(AT_ATTR_START_INDEX_MAP, &dim, 1),
+                     at_attr_int(AT_ATTR_INDEX_VECTOR_DIM, 1),
+                     at_attr_ints(AT_ATTR_SLICE_SIZES, window, t->rank)};
+  at_value v[2] = {x};
+  AT_TRY(at_mk_constant(at, AT_S32, size, places, &v[1]));
+  return at_mk(at, AT_OP_GATHER, v, 2, attrs, AT_LEN(attrs), NULL, out);
+}
+
+at_status at_mk_weighted(at_node *at, at_value x, int64_t dim, at_dims size,
+                         const float *weight, at_value *out) {
+  at_value w;
+  AT_TRY(at_mk_constant(at, AT_F32, size, weight, &w));
+  AT_TRY(at_mk_broadcast(at, w, at_type_dims(at_value_type(x)), &dim, &w));
+  return at_mk2(at, AT_OP_MULTIPLY, x, w, out);
+}
+
 at_status at_mk_splat(at_node *at, at_type t, const void *element,
                       at_value *out) {
   const at_literal *l;

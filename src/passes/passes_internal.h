@@ -86,6 +86,15 @@ at_status at_mk_splat(at_node *at, at_type t, const void *element,
                       at_value *out);
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out);
 at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out);
+at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
+                         const void *data, at_value *out);
+// The slices of x along `dim` at `size` constant places; `dim` stays where it
+// is.
+at_status at_mk_take(at_node *at, at_value x, int64_t dim, at_dims size,
+                     const int32_t *places, at_value *out);
+// x, of f32, times a weight for each place along `dim`.
+at_status at_mk_weighted(at_node *at, at_value x, int64_t dim, at_dims size,
+                         const float *weight, at_value *out);
 at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
                         at_value *out);
 // A region (a, b) -> op(a, b) of scalars.
@@ -124,5 +133,8 @@ bool at_needs_refining(const at_module *m);
 at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
 at_status at_expand_resize(at_rw *r, at_node *n);
 at_status at_expand_sparse(at_rw *r, at_node *n);
+// A product with a matrix of few nonzeros that the program makes of nothing
+// becomes a sum of what these meet. Leaves other products alone.
+at_status at_products_banded(at_rw *r, at_node *n);
 
 #endif

@@ -1,9 +1,12 @@
 // Small products inside of loops become sums over products of broadcasts: they
 // fuse with what is around them, and a turn of the loop stays one function.
 // A call of the kernel of products costs more than so few multiplications.
+// Outside of loops so do those that a few numbers take part in, such as the
+// weights of an image's channels: they cost less than to read the other operand
+// once more. Products with banded matrices are sums of few terms (banded.c).
 #include "passes/passes_internal.h"
 
-enum { kMostProducts = 1 << 15, kMaxRank = 12 };
+enum { kMostProducts = 1 << 15, kMaxRank = 12, kFewTerms = 8, kFewResults = 4 };
 
 // Dimensions of a dot by what they are, in the order of the result.
 typedef struct plan {
@@ -99,7 +102,7 @@ static at_dtype sum_type(at_dtype a, at_dtype b, at_dtype c) {
   return at_is_int(a) && at_is_int(b) && at_is_int(c) ? c : AT_INVALID;
 }
 
-static at_status as_sum(at_rw *r, at_node *n) {
+static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS),
           rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS),
           lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS),
@@ -112,9 +115,10 @@ static at_status as_sum(at_rw *r, at_node *n) {
   uint32_t shared = lb.rank + lc.rank;
   if (t == AT_INVALID || a.t->rank + b.t->rank - shared > kMaxRank)
     return AT_OK;
-  if (batch * left * right * summed > kMostProducts ||
-      batch * left * right * summed == 0)
-    return AT_OK;
+  if (batch * left * right * summed == 0) return AT_OK;
+  bool small = in_loop && batch * left * right * summed <= kMostProducts;
+  bool few = summed <= kFewTerms && AT_MIN(left, right) <= kFewResults;
+  if (!small && !few) return AT_OK;
   bool along_right = minor(&b) == FREE && right > 1,
        along_left = !along_right && minor(&a) == FREE && left > 1;
   bool rows = !along_right && !along_left;
@@ -143,7 +147,10 @@ static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
     bool plain = at_type_is_static(&n->types[0]) && !n->types[0].quant;
-    if (in_loop && n->op == AT_OP_DOT_GENERAL && plain) AT_TRY(as_sum(r, n));
+    if (n->op == AT_OP_DOT_GENERAL && plain) AT_TRY(as_sum(r, n, in_loop));
+    if (n->op == AT_OP_DOT_GENERAL && plain && !at_fwd_has(n))
+      AT_TRY(at_products_banded(r, n));
+    if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_simplify_shape(r, n));
     if (!at_is_control(n->op)) continue;
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(walk(r, n->regions[i], in_loop || n->op == AT_OP_WHILE));

@@ -1,0 +1,104 @@
+#include "codegen/window.h"
+
+#include <llvm-c/Core.h>
+
+// Vectors that a window has at most: each is a load and a shuffle.
+enum { MOST_VECTORS = 4 };
+
+bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out) {
+  if (a->mask || (a->vec && !LLVMIsConstant(a->vec))) return false;
+  for (uint32_t i = 0; i < e->lanes; i++) {
+    out[i] = a->lane * (int64_t)i;
+    if (!a->vec) continue;
+    LLVMValueRef v = LLVMGetAggregateElement(a->vec, i);
+    if (!v || !LLVMIsAConstantInt(v)) return false;
+    out[i] += LLVMConstIntGetSExtValue(v);
+  }
+  return true;
+}
+
+at_ix at_ix_settle(at_em *e, at_ix a) {
+  int64_t at[AT_EM_MAX_LANES];
+  if (!a.vec || e->lanes == 1 || !LLVMIsConstant(a.vec)) return a;
+  if (!at_ix_offsets(e, &a, at)) return a;
+  for (uint32_t i = 2; i < e->lanes; i++)
+    if (at[i] - at[i - 1] != at[1] - at[0]) return a;
+  a.c += at[0];
+  a.lane = at[1] - at[0];
+  a.vec = NULL;
+  return a;
+}
+
+LLVMValueRef at_ix_const_lanes(at_em *e, const int64_t *at) {
+  LLVMTypeRef t = at_em_int(e, e->wide_index ? 64 : 32);
+  LLVMValueRef lane[AT_EM_MAX_LANES];
+  for (uint32_t i = 0; i < e->lanes; i++)
+    lane[i] = LLVMConstInt(t, (unsigned long long)at[i], true);
+  return LLVMConstVector(lane, e->lanes);
+}
+
+typedef struct at_window {
+  at_em *e;
+  LLVMValueRef ptr;
+  LLVMTypeRef elem;
+  at_ix lin;  // of the base: without lanes
+  bool invariant;
+} at_window;
+
+// `n` elements from `first` on, counted from the base.
+static LLVMValueRef load_part(const at_window *w, int64_t first, int64_t n) {
+  at_em *e = w->e;
+  LLVMValueRef i = at_ix_value(e, at_ix_addc(w->lin, first));
+  LLVMValueRef at = LLVMBuildGEP2(e->b, w->elem, w->ptr, &i, 1, "");
+  LLVMTypeRef t = LLVMVectorType(w->elem, (unsigned)n);
+  LLVMValueRef v = LLVMBuildLoad2(e->b, t, at, "");
+  LLVMSetAlignment(v, at_em_bits_of(w->elem) / 8);
+  if (w->invariant) at_em_mark_invariant(e, v);
+  return v;
+}
+
+// Lanes whose elements are in [first, first + n) from `part`, others as they
+// are. all: NULL at first.
+static LLVMValueRef take(const at_window *w, LLVMValueRef all,
+                         LLVMValueRef part, const int64_t *at, int64_t first,
+                         int64_t n) {
+  at_em *e = w->e;
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  LLVMValueRef lane[AT_EM_MAX_LANES];
+  for (uint32_t i = 0; i < e->lanes; i++) {
+    bool in = at[i] >= first && at[i] < first + n;
+    int64_t from = in ? at[i] - first + (all ? e->lanes : 0) : i;
+    lane[i] = in || all ? LLVMConstInt(i32, (unsigned long long)from, false)
+                        : LLVMGetPoison(i32);
+  }
+  if (!all) {
+    all = part;
+    part = LLVMGetPoison(LLVMTypeOf(part));
+  }
+  return LLVMBuildShuffleVector(e->b, all, part,
+                                LLVMConstVector(lane, e->lanes), "");
+}
+
+LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                               at_ix lin, bool invariant) {
+  int64_t at[AT_EM_MAX_LANES], W = e->lanes;
+  if (W == 1 || !at_ix_offsets(e, &lin, at)) return NULL;
+  int64_t lo = at[0], hi = at[0];
+  for (uint32_t i = 1; i < W; i++) {
+    lo = AT_MIN(lo, at[i]);
+    hi = AT_MAX(hi, at[i]);
+  }
+  if (hi - lo >= MOST_VECTORS * W) return NULL;
+  lin.lane = 0;
+  lin.vec = NULL;
+  at_window w = {e, ptr, elem, lin, invariant};
+  if (hi - lo < W)  // one vector, shorter if nothing else is used
+    return take(&w, NULL, load_part(&w, lo, hi - lo + 1), at, lo, hi - lo + 1);
+  LLVMValueRef all = NULL;
+  for (int64_t first = lo; first <= hi; first += W) {
+    // The last one reaches back: behind the highest lane may be nothing.
+    int64_t from = AT_MIN(first, hi + 1 - W);
+    all = take(&w, all, load_part(&w, from, W), at, from, W);
+  }
+  return all;
+}

@@ -1,0 +1,24 @@
+// Lanes that lie at known distances near each other in memory: every third
+// element, three by three the same one, the channels of pixels in another
+// order.
+#ifndef ATOLL_CODEGEN_WINDOW_H_
+#define ATOLL_CODEGEN_WINDOW_H_
+
+#include "codegen/emit.h"
+
+// What each lane adds to the base and c of a; false: it is data, or some lanes
+// are not used. out: e->lanes of them.
+bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out);
+// a with an index of known lanes in the form that says the most: steps of one
+// size are no vector.
+at_ix at_ix_settle(at_em *e, at_ix a);
+// The index of lane l is a's base and c plus at[l], which is not negative.
+LLVMValueRef at_ix_const_lanes(at_em *e, const int64_t *at);
+
+// Loads lanes of type elem by whole vectors and shuffles. NULL: they lie too
+// far apart, or nobody knows how far. Touches nothing outside of the lowest
+// and the highest lane.
+LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                               at_ix lin, bool invariant);
+
+#endif
