@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 typedef struct dump {
   at_arena *arena;

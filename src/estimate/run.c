@@ -10,6 +10,7 @@
 #include "mlir/mlir.h"
 #include "mosaic/mosaic.h"
 #include "passes/passes.h"
+#include "tpu/tpu.h"
 
 // ---- Items of a timeline
 

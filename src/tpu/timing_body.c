@@ -2,8 +2,8 @@
 // copies that it started itself.
 #include <math.h>
 
-#include "mosaic/rules.h"
-#include "mosaic/timing_internal.h"
+#include "tpu/rules.h"
+#include "tpu/timing_internal.h"
 
 // A loop of many turns: so many are looked at, the others are like the last. Of
 // loops inside so many others it is one, or the work would grow with 3 to the

@@ -8,7 +8,7 @@
 // clang-format on
 
 #include "base/json.h"
-#include "mosaic/timing.h"
+#include "tpu/timing.h"
 
 static at_arena *g_arena;
 

@@ -3,7 +3,7 @@
 
 #include "base/once.h"
 #include "machine/machine.h"
-#include "mosaic/timing_internal.h"
+#include "tpu/timing_internal.h"
 
 enum { kSublanes = 8, kLanes = 128 };
 
@@ -27,7 +27,7 @@ typedef struct figures {
 #undef FIELD
 } figures;
 
-extern const at_bytes at_mosaic_unit_files[];
+extern const at_bytes at_tpu_unit_files[];
 static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
 
@@ -43,7 +43,7 @@ static at_status read_figures(void) {
   at_arena *a;
   const at_json *j = NULL;
   AT_TRY_ALLOC(a, at_arena_create());
-  at_status st = at_json_parse(at_mosaic_unit_files[0], a, &j);
+  at_status st = at_json_parse(at_tpu_unit_files[0], a, &j);
   const at_json *rows = at_json_get(j, "figures");
 #define READ(name) \
   g_figures.name = at_coefficient(rows, #name, "data/tpu/vector_unit.json");

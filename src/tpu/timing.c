@@ -1,11 +1,11 @@
 // The grid of a kernel as a timeline: windows move side by side, one step ahead
 // of the body where they have two buffers.
-#include "mosaic/timing.h"
+#include "tpu/timing.h"
 
 #include <math.h>
 
-#include "mosaic/rules.h"
-#include "mosaic/timing_internal.h"
+#include "tpu/rules.h"
+#include "tpu/timing_internal.h"
 
 enum {
   kMaxRank = 16,

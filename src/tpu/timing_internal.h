@@ -1,9 +1,9 @@
 // What the files about a kernel's size share.
-#ifndef ATOLL_MOSAIC_TIMING_INTERNAL_H_
-#define ATOLL_MOSAIC_TIMING_INTERNAL_H_
+#ifndef ATOLL_TPU_TIMING_INTERNAL_H_
+#define ATOLL_TPU_TIMING_INTERNAL_H_
 
-#include "mosaic/mosaic_internal.h"
-#include "mosaic/timing.h"
+#include "mosaic/tree.h"
+#include "tpu/timing.h"
 
 // ---- timing_value.c: numbers that grid ids decide
 typedef struct at_ms_values {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
-#include "mosaic/timing.h"
+#include "tpu/timing.h"
 
 static double percent(double part, double all) {
   return all > 0 ? 100 * part / all : 0;

@@ -7,13 +7,13 @@
 // copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
 // once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
-#ifndef ATOLL_MOSAIC_TIMING_H_
-#define ATOLL_MOSAIC_TIMING_H_
+#ifndef ATOLL_TPU_TIMING_H_
+#define ATOLL_TPU_TIMING_H_
 
 #include "base/json.h"
 #include "base/strbuf.h"
 #include "cost/tpu.h"
-#include "mosaic/mosaic.h"
+#include "tpu/rules.h"
 
 // Cycles in which a unit is busy.
 typedef struct at_mosaic_units {

@@ -1,6 +1,6 @@
 // Numbers inside a kernel that are known without running it: they come from
 // grid ids and constants.
-#include "mosaic/timing_internal.h"
+#include "tpu/timing_internal.h"
 
 typedef struct number {
   bool known;
