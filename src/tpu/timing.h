@@ -61,8 +61,15 @@ typedef struct at_mosaic_made {
   double bytes, ops;
 } at_mosaic_made;
 
+// Steps of a grid dimension whose bound comes as an operand, where `zeros`.
+enum { AT_MOSAIC_UNKNOWN_STEPS = 40 };
+
 // What a caller knows of a call.
 typedef struct at_mosaic_given {
+  // As the TPU compiler's own estimate counts: what a kernel reads of memory is
+  // 0, branches, loops and index maps follow that, and unknown bounds of the
+  // grid are AT_MOSAIC_UNKNOWN_STEPS. false: branches on data are taken.
+  bool zeros;
   // Values of the operands that are grid bounds, in order; -1: not known.
   const int64_t *bounds;
   uint32_t num_bounds;

@@ -7,20 +7,23 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)  \
-  X(vector_slots)   \
-  X(load_slots)     \
-  X(store_slots)    \
-  X(scalar_slots)   \
-  X(xlu_slots)      \
-  X(medium)         \
-  X(expensive)      \
-  X(convert)        \
-  X(sublane_steps)  \
-  X(lane_steps)     \
-  X(sublane_spread) \
-  X(lane_spread)    \
-  X(overlap) X(reduce_latency) X(transpose_latency) X(product_latency) X(turn)
+#define FIGURES(X)     \
+  X(vector_slots)      \
+  X(load_slots)        \
+  X(store_slots)       \
+  X(scalar_slots)      \
+  X(xlu_slots)         \
+  X(medium)            \
+  X(expensive)         \
+  X(convert)           \
+  X(sublane_steps)     \
+  X(lane_steps)        \
+  X(sublane_spread)    \
+  X(lane_spread)       \
+  X(overlap)           \
+  X(reduce_latency)    \
+  X(transpose_latency) \
+  X(product_latency) X(turn) X(step) X(step_window) X(side_by_side)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -34,7 +37,7 @@ static figures g_figures;  // after at_ms_units_load
 // Of one copy, by chip; the last row is for chips that have none.
 typedef struct copy_figures {
   const char *chip;
-  double us, rate;
+  double in_us, out_us, rate;
 } copy_figures;
 static copy_figures g_copies[] = {
     {.chip = "v5e"}, {.chip = "v5p"}, {.chip = "v6e"}, {.chip = "other"}};
@@ -55,7 +58,8 @@ static at_status read_figures(void) {
   for (size_t i = 0; !st.err && i < AT_LEN(g_copies); i++) {
     copy_figures *c = &g_copies[i];
     const at_json *of = at_json_get(at_json_get(j, "copies"), c->chip);
-    c->us = at_coefficient(of, "copy_us", file);
+    c->in_us = at_coefficient(of, "copy_in_us", file);
+    c->out_us = at_coefficient(of, "copy_out_us", file);
     c->rate = at_coefficient(of, "copy_rate", file);
   }
   at_arena_destroy(a);
@@ -85,8 +89,20 @@ at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
   while (i + 1 < AT_LEN(g_copies) &&
          strcmp(g_copies[i].chip, chip->machine->name) != 0)
     i++;
-  return (at_ms_copy){g_copies[i].us * 1e-6 * chip->clock,
-                      g_copies[i].rate * chip->hbm_rate / chip->cores};
+  const copy_figures *c = &g_copies[i];
+  return (at_ms_copy){.latency_in = c->in_us * 1e-6 * chip->clock,
+                      .latency_out = c->out_us * 1e-6 * chip->clock,
+                      .rate = c->rate * chip->hbm_rate / chip->cores,
+                      .rate_of_all = g_figures.side_by_side * c->rate *
+                                     chip->hbm_rate / chip->cores};
+}
+
+double at_ms_copy_time(const at_ms_copy *c, double largest, double all) {
+  return fmax(largest / c->rate, all / c->rate_of_all);
+}
+
+double at_ms_step(uint32_t windows) {
+  return g_figures.step + windows * g_figures.step_window;
 }
 
 double at_ms_turn(void) { return g_figures.turn; }
