@@ -275,7 +275,7 @@ static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   double s = 1 / t->clock;
   o->seconds = t->seconds;
   o->matrix = t->units.matrix * s;
-  o->vector = (t->units.vector + t->units.xlu) * s;
+  o->vector = (t->units.vector + t->units.xlu + t->units.eup) * s;
   o->memory = t->transfer * s;
   o->latency = (t->bubbles + t->waits) * s;
   o->hbm_bytes = t->hbm_bytes;

@@ -32,6 +32,7 @@ typedef struct grid {
   cached *classes;                           // NULL: every step is looked at
   int64_t *now;                              // per window: where it is
   bool *there;
+  double between;  // cycles of a step beside its body
   double *moves, *bytes;
   double *work;  // per window: cycles in which its block is made
 } grid;
@@ -86,8 +87,9 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
     if (c->there) return *out = *c, AT_OK;
   }
   AT_TRY(at_ms_body_run(&g->body, at, g->exact));
-  *out = (cached){true,          g->body.time,   g->body.latency, g->body.waits,
-                  g->body.flops, g->body.copied, g->body.all};
+  *out = (cached){true,          g->body.time,  g->body.latency.cycles,
+                  g->body.waits, g->body.flops, g->body.copied,
+                  g->body.all};
   if (c) *c = *out;
   return AT_OK;
 }
@@ -207,7 +209,7 @@ static at_status step(grid *g, const int64_t *ids, const at_ms_copy *copy,
                          m.out, &t->out_start, &t->out_end);
   double came = copy_windows(copy, copy->latency_in, m.alone ? free : p->freed,
                              m.largest_in, m.in, &t->in_start, &t->in_end);
-  t->start = fmax(free + at_ms_step(g->p->num_windows), came);
+  t->start = fmax(free + g->between, came);
   cached c;
   AT_TRY(run_body(g, ids, &c));
   t->end = t->start + c.time + c.latency + m.work;
@@ -332,6 +334,7 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                    "known here",
                    k->name);
   grid g = {.p = &k->programs[program], .rules = rules, .scratch = a};
+  g.between = at_ms_step(g.p);
   AT_TRY(bounds_of(&g, k, given));
   AT_TRY(make_windows(&g, given, a));
   g.body = (at_ms_body){.values = {.arena = a,

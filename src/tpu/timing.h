@@ -2,8 +2,8 @@
 // that move beside them, where steps wait, and the VMEM that it needs.
 //
 // A step's body runs on units that work side by side (scalar, vector, XLU,
-// loads, stores, MXU): it takes as long as its busiest unit, and some of the
-// others' time. Windows move side by side, each at a copy's rate after a
+// EUP, loads, stores, MXU): it takes as long as its busiest unit, and some of
+// the others' time. Windows move side by side, each at a copy's rate after a
 // copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
 // once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
@@ -17,7 +17,7 @@
 
 // Cycles in which a unit is busy.
 typedef struct at_mosaic_units {
-  double scalar, vector, xlu, load, store, matrix;
+  double scalar, vector, xlu, eup, load, store, matrix;
 } at_mosaic_units;
 
 // One step of the grid on the timeline, in cycles from the kernel's start.

@@ -118,8 +118,8 @@ typedef struct sums {
 } sums;
 
 static sums sums_of(const at_ms_body *b) {
-  return (sums){b->all,     b->open,  b->time,  b->waits,
-                b->latency, b->flops, b->copied};
+  return (sums){b->all,   b->open,  b->time, b->waits, b->latency.cycles,
+                b->flops, b->copied};
 }
 
 static void delay(at_ms_queue *q, double passed) {
@@ -141,7 +141,7 @@ static void repeat_last(at_ms_body *b, const sums *before, double times) {
   b->waits = all.waits;
   b->flops = all.flops;
   b->copied = all.copied;
-  b->latency = all.latency;
+  b->latency.cycles = all.latency;
   double passed = (now.time - before->time) * times;
   delay(&b->in, passed);
   delay(&b->out, passed);
@@ -171,6 +171,8 @@ static at_status loop(at_ms_body *b, const at_mop *op) {
     sums before = sums_of(b);
     AT_TRY(at_ms_value_set(&b->values, &body->args[0], known,
                            known ? lo + i * step : 0));
+    b->latency = (at_ms_latency){
+        .cycles = b->latency.cycles};  // as if it were the first
     AT_TRY(block(b, body));
     AT_TRY(pass_on(b, last_of(body), 0, carried, num));
     b->open.scalar += at_ms_turn();

@@ -26,10 +26,16 @@ at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known);
 
 // ---- timing_unit.c: cycles of one op
+// Cycles in which nothing else of straight code can run, and how many it has
+// had that make others wait.
+typedef struct at_ms_latency {
+  double cycles;
+  uint32_t products, reductions, transposes;
+} at_ms_latency;
 // `latency` grows by the cycles in which nothing else of the step can run.
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
-                          double *latency, double *flops);
+                          at_ms_latency *latency, double *flops);
 // The figures of the units, which what follows takes. Any thread.
 at_status at_ms_units_load(void);
 double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
@@ -37,7 +43,7 @@ double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
 double at_ms_beside(double a, double b);
 double at_ms_units_time(const at_mosaic_units *u);
 double at_ms_turn(void);  // cycles of a loop's turn beside its operations
-double at_ms_step(uint32_t windows);  // the same of a step of the grid
+double at_ms_step(const at_mosaic_program *p);  // of a step beside its body
 // Copies between HBM and VMEM: cycles, bytes per cycle of one and of several
 // that begin together.
 typedef struct at_ms_copy {
@@ -59,13 +65,13 @@ typedef struct at_ms_body {
   at_ms_values values;
   const at_tpu_chip *chip;
   at_arena *scratch;
-  at_mosaic_units all;   // of the step
-  at_mosaic_units open;  // since the last wait
-  double time, waits;    // up to the last wait
-  double latency;        // of the step, beside what units do
-  double flops, copied;  // bytes that the body copies itself
-  at_ms_queue in, out;   // copies that nobody has waited for
-  uint32_t nest;         // loops around the operation
+  at_mosaic_units all;    // of the step
+  at_mosaic_units open;   // since the last wait
+  double time, waits;     // up to the last wait
+  at_ms_latency latency;  // of the step, beside what units do
+  double flops, copied;   // bytes that the body copies itself
+  at_ms_queue in, out;    // copies that nobody has waited for
+  uint32_t nest;          // loops around the operation
   int64_t exact;  // operations of further turns that are looked at, one by one
   bool follows_data;
 } at_ms_body;
