@@ -231,7 +231,9 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   uint32_t kept = (uint32_t)AT_MIN(s->steps, (int64_t)kTimeline);
   at_mosaic_step *line;
   AT_TRY_ALLOC(line, at_new(a, at_mosaic_step, kept + 1));
-  past p = {0};
+  double first = at_ms_prefetch(g->p, &copy);
+  past p = {.freed = first, .ended = first};
+  s->bubbles += first;
   int64_t ids[16] = {0};
   for (int64_t i = 0; i < s->steps; i++) {
     at_mosaic_step t = {.index = i, .ready = p.ended};

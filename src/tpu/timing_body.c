@@ -5,10 +5,10 @@
 #include "tpu/rules.h"
 #include "tpu/timing_internal.h"
 
-// A loop of many turns: so many are looked at, the others are like the last. Of
-// loops inside so many others it is one, or the work would grow with 3 to the
-// power of their number.
-enum { kTurns = 3, kNests = 3 };
+// A loop of many turns: so many are looked at where there is time, at least the
+// first few. The others are like the last ones. Of loops inside so many others
+// it is one, or the work would grow with 3 to the power of their number.
+enum { kTurns = 3, kManyTurns = 24, kLast = 8, kNests = 3 };
 
 static at_status block(at_ms_body *b, const at_mblock *blk);
 
@@ -147,6 +147,18 @@ static void repeat_last(at_ms_body *b, const sums *before, double times) {
   delay(&b->out, passed);
 }
 
+static int64_t turns_to_look_at(at_ms_body *b, const at_mblock *body,
+                                int64_t turns) {
+  int64_t few = AT_MIN(turns, b->nest < kNests ? kTurns : 1);
+  int64_t each = AT_MAX(at_ms_count_ops(body), (int64_t)1);
+  int64_t budget = b->exact / each;
+  int64_t looked =
+      turns <= budget ? turns : AT_MIN(budget, (int64_t)kManyTurns);
+  if (looked <= few) return few;
+  b->exact -= looked * each;
+  return looked;
+}
+
 static at_status loop(at_ms_body *b, const at_mop *op) {
   const at_mblock *body = region(op, 0);
   int64_t lo, hi, step;
@@ -157,18 +169,15 @@ static at_status loop(at_ms_body *b, const at_mop *op) {
   if (!body || !body->num_args) return AT_OK;
   int64_t turns = known ? AT_MAX((hi - lo + step - 1) / step, (int64_t)0) : 1;
   b->follows_data |= !known;
-  int64_t looked = AT_MIN(turns, b->nest < kNests ? kTurns : 1);
-  int64_t each = at_ms_count_ops(body);
-  if (turns > looked && turns <= b->exact / AT_MAX(each, (int64_t)1)) {
-    looked = turns;
-    b->exact -= turns * each;
-  }
+  int64_t looked = turns_to_look_at(b, body, turns);
+  int64_t last = looked >= 2 * kLast ? kLast : 1;
+  sums before = {0};
   b->nest++;
   at_mvalue *carried = body->args + 1;
   uint32_t num = body->num_args - 1;
   AT_TRY(pass_on(b, op, 3, carried, num));
   for (int64_t i = 0; i < looked; i++) {
-    sums before = sums_of(b);
+    if (i + last == looked) before = sums_of(b);
     AT_TRY(at_ms_value_set(&b->values, &body->args[0], known,
                            known ? lo + i * step : 0));
     b->latency = (at_ms_latency){
@@ -177,7 +186,7 @@ static at_status loop(at_ms_body *b, const at_mop *op) {
     AT_TRY(pass_on(b, last_of(body), 0, carried, num));
     b->open.scalar += at_ms_turn();
     if (i + 1 == looked && turns > looked) {
-      repeat_last(b, &before, (double)(turns - looked));
+      repeat_last(b, &before, (double)(turns - looked) / (double)last);
       for (uint32_t k = 0; k < num; k++)  // they have gone on
         AT_TRY(at_ms_value_set(&b->values, &carried[k], b->values.zeros, 0));
     }

@@ -49,6 +49,8 @@ double at_ms_step(const at_mosaic_program *p);  // of a step beside its body
 typedef struct at_ms_copy {
   double latency_in, latency_out, rate, rate_of_all;
 } at_ms_copy;
+// Cycles before the first step, in which numbers go to SMEM.
+double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c);
 // Cycles beside the latency.
 double at_ms_copy_time(const at_ms_copy *c, double largest, double all);
 at_ms_copy at_ms_copy_of(const at_tpu_chip *chip);

@@ -7,16 +7,19 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                                       \
-  X(vector_slots)                                                        \
-  X(load_slots)                                                          \
-  X(scalar_slots)                                                        \
-  X(xlu_slots)                                                           \
-  X(eup_slots) X(eup_work) X(convert) X(sublane_steps) X(lane_steps)     \
-      X(sublane_spread) X(lane_spread) X(overlap) X(reduce_latency)      \
-          X(transpose_latency) X(product_latency) X(again) X(index_work) \
-              X(turn) X(step) X(step_window) X(map_load) X(map_op)       \
-                  X(side_by_side)
+#define FIGURES(X)                                                           \
+  X(vector_slots)                                                            \
+  X(load_slots)                                                              \
+  X(scalar_slots)                                                            \
+  X(xlu_slots)                                                               \
+  X(eup_slots)                                                               \
+  X(eup_work)                                                                \
+  X(convert)                                                                 \
+  X(sublane_steps) X(lane_steps) X(sublane_spread) X(lane_spread) X(overlap) \
+      X(reduce_latency) X(transpose_latency) X(product_latency) X(again)     \
+          X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn)    \
+              X(step) X(step_window) X(map_load) X(map_op) X(side_by_side)   \
+                  X(prefetch)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -98,6 +101,10 @@ at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
                       .latency_out = c->copy_out_us * 1e-6 * chip->clock,
                       .rate = rate,
                       .rate_of_all = g_figures.side_by_side * rate};
+}
+
+double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c) {
+  return p->num_prefetch * g_figures.prefetch * c->latency_in;
 }
 
 double at_ms_copy_time(const at_ms_copy *c, double largest, double all) {
@@ -213,6 +220,7 @@ static void transcendental(const at_mop *op, const at_tpu_chip *chip,
       break;
   }
   if (!is_float) work = c->power, times = 0;
+  if (!t || !is_vector(t)) work = g_figures.scalar_divide;
   elementwise(op, work, u);
   if (t && is_vector(t)) u->eup += words(t) * times / g_figures.eup_slots;
 }
@@ -400,11 +408,22 @@ static void memory(const at_mop *op, const at_tpu_chip *chip,
                       : op->num_operands > 0 ? op->operands[0]->type
                                              : NULL;
   if (!t || !is_vector(t)) {
-    u->scalar += 1 / f->scalar_slots;
+    u->scalar += f->scalar_load;
   } else if (op->num_results) {
     u->load += packed(t) / f->load_slots;
   } else {
     u->store += packed(t) / figures_of(chip)->store_slots;
+  }
+}
+
+static double scalar_work(const at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_MEMREF_LOAD:
+      return g_figures.scalar_load;
+    case AT_MOSAIC_SCF_IF:
+      return g_figures.branch;
+    default:
+      return 1 / g_figures.scalar_slots;
   }
 }
 
@@ -414,6 +433,8 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
   const figures *f = &g_figures;
   switch (at_mosaic_op_info_of(at_mosaic_opcode_of(op))->cost) {
     case AT_MOSAIC_COST_SCALAR:
+      u->scalar += scalar_work(op);
+      break;
     case AT_MOSAIC_COST_SYNC:
     case AT_MOSAIC_COST_DMA:
       u->scalar += 1 / f->scalar_slots;
