@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The time that Atoll predicts for Pallas kernels beside what the TPU compiler estimates.
 
-    tools/pallas_time_rows.py collect [--target=v5e] [--seconds=S]   asks libtpu, with a Python that has it; goes on where
-                                                                     an earlier run stopped
-    tools/pallas_time_rows.py compare [--target=v5e] [--each]        Atoll's time over the compiler's, by family
+    tools/pallas_time_rows.py collect [--target=v5e] [--made] [--seconds=S]  asks libtpu, with a Python that has it; goes on
+                                                                             where an earlier run stopped
+    tools/pallas_time_rows.py compare [--target=v5e] [--made=even] [--each]  Atoll's time over the compiler's, by family
 
-Rows are in data/tpu/pallas_rows.json; --rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
+Rows of tools/pallas_time_kernels.py are in data/tpu/pallas_rows.json: figures are fitted to them. With --made they are those
+of tools/pallas_time_made.py, in data/tpu/pallas_made_rows.json: of even seeds, which no fit has seen, of odd ones, or all.
+--rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
 """
 import argparse
 import glob
@@ -15,6 +17,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -104,12 +107,28 @@ def collect(a):
 
 # ---- Atoll beside them
 def predicted(kernels, target, command):
-    """Name to Variant."""
+    """Name to what `atoll dump --timing` says of the longest kernel, or to why it says nothing. Data are zeros, as the
+    compiler's estimate has them."""
     from atoll import _tune
-    by_name = {name: (fn, args) for _, name, fn, args in kernels}
-    variants = [_tune.Variant({"name": n}) for n in by_name]
-    _tune._sweep(lambda name: by_name[name], variants, target, command, None)
-    return {v.params["name"]: v for v in variants}
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _, name, fn, args in kernels:
+            with _tune.lowering_for(target), open(os.path.join(folder, name), "wb") as f:
+                f.write(_tune.lower(fn, args))
+        paths = [os.path.join(folder, name) for _, name, *_ in kernels]
+        for i in range(0, len(paths), 100):
+            done = subprocess.run([command, "dump", "--mosaic", "--timing", "--zeros", "--json", f"--target={target}", *paths[i:i + 100]],
+                                  capture_output=True, text=True, check=True)
+            for call in map(json.loads, done.stdout.splitlines()):
+                name = os.path.basename(call["file"])
+                if not call.get("timings"):
+                    out[name] = call.get("untimed") or call["message"]
+                    continue
+                longest = max(call["timings"], key=lambda k: k["cycles"])
+                if isinstance(out.get(name), dict):
+                    longest = max(longest, out[name], key=lambda k: k["cycles"])
+                out[name] = longest
+    return out
 
 
 def ranks(values):
@@ -130,29 +149,41 @@ def quantile(values, q):
 
 
 def summary(pairs):
-    ratio = [p / w for w, p in pairs]
-    error = [abs(r - 1) for r in ratio]
-    return (f"{len(pairs):4d}  {quantile(ratio, .5):6.2f}  {quantile(error, .5):7.1%}  {quantile(error, .9):7.1%}  "
+    median, p90 = errors(pairs)
+    return (f"{len(pairs):4d}  {quantile([p / w for w, p in pairs], .5):6.2f}  {median:7.1%}  {p90:7.1%}  "
             f"{rank_correlation(*zip(*pairs)):6.3f}")
+
+
+def chosen(kernels, rows, made):
+    """Those that have an estimate; of made ones, those whose seed is even or odd, or all."""
+    kernels = [k for k in kernels if "cycles" in rows.get(k[1], {})]
+    if made in ("even", "odd"):
+        kernels = [k for k in kernels if int(k[1].rsplit("_", 1)[1]) % 2 == (made == "odd")]
+    return kernels
+
+
+def errors(pairs):
+    """Median and 90th percentile of how far predictions are from what they should be, as a share of that."""
+    off = [abs(p / w - 1) for w, p in pairs]
+    return quantile(off, .5), quantile(off, .9)
 
 
 def compare(a):
     os.environ["JAX_PLATFORMS"] = "cpu"
     from atoll._estimate import command_path
-    rows = {n: r for n, r in read_rows(a.rows).get(a.target, {}).items() if "cycles" in r}
-    kernels = [k for k in kernels_of(a.kernels) if k[1] in rows]
-    found, families = predicted(kernels, a.target, command_path()), {}
+    rows = read_rows(a.rows).get(a.target, {})
+    kernels, families = chosen(kernels_of(a.kernels), rows, a.made), {}
+    found = predicted(kernels, a.target, command_path())
     for family, name, *_ in kernels:
-        v = found[name]
-        if not v.accepted:
-            print(f"{name}: no time: {v.stage}: {v.reason.splitlines()[0][:120]}")
+        k = found[name]
+        if not isinstance(k, dict):
+            print(f"{name}: no time: {k.splitlines()[0][:120]}")
             continue
-        pair = rows[name]["cycles"], sum(k["cycles"] for k in v.kernels)
+        pair = rows[name]["cycles"], k["cycles"]
         families.setdefault(family, []).append(pair)
         if a.each:
-            k = v.kernels[0]
             print(f"{name:32s} {pair[0]:9.0f} {pair[1]:9.0f} {pair[1] / pair[0]:6.2f}  " +
-                  " ".join(f"{n} {k[n + '_cycles']:.0f}" for n in ("compute", "dma", "bubble", "wait", "mxu", "vector", "xlu", "load", "store")),
+                  " ".join(f"{n} {k[n + '_cycles']:.0f}" for n in ("compute", "dma", "bubble", "wait", "mxu", "vector", "xlu", "eup", "load", "store")),
                   k["steps"])
     print(f"{a.target}: {'family':20s} rows   ratio   median      p90   ranks")
     for family, pairs in sorted(families.items()):
@@ -168,9 +199,12 @@ def main():
     parser.add_argument("--target", default="v5e", choices=list(TOPOLOGIES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--each", action="store_true")
-    parser.add_argument("--rows", default=os.path.join(ROOT, "data", "tpu", "pallas_rows.json"))
-    parser.add_argument("--kernels", default=os.path.join(ROOT, "tools", "pallas_time_kernels.py"))
+    parser.add_argument("--made", nargs="?", const="all", choices=["even", "odd", "all"])
+    parser.add_argument("--rows")
+    parser.add_argument("--kernels")
     a = parser.parse_args()
+    a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_made_rows.json" if a.made else "pallas_rows.json")
+    a.kernels = a.kernels or os.path.join(ROOT, "tools", "pallas_time_made.py" if a.made else "pallas_time_kernels.py")
     {"collect": collect, "compare": compare}[a.what](a)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/refusals.md from tools/refusals.json, which gives cause and cure of each message by which src/mosaic/rules*.c
+"""docs/refusals.md from tools/refusals.json, which gives cause and cure of each message by which src/tpu/rules*.c
 refuses a kernel.
 
 usage: refusals.py          writes the page
@@ -60,7 +60,7 @@ def page(entries):
 
 def findings(entries):
     said, literals = [], ""
-    for source in sorted((TOP / "src" / "mosaic").glob("rules*.c")):
+    for source in sorted((TOP / "src" / "tpu").glob("rules*.c")):
         found, more = messages(source)
         said, literals = said + found, literals + more
     known = [m for entry in entries for m in entry["messages"]]

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/strbuf.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 // A kind of finding: the id that reports have, and what it means.
 typedef struct at_check_rule {

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "mosaic/code.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 typedef struct dump {
   at_arena *arena;
@@ -13,6 +14,7 @@ typedef struct dump {
   uint32_t devices;
   const at_machine *machine;  // NULL: no timing
   const char *trace;          // NULL: no timeline
+  bool zeros;                 // at_mosaic_given.zeros
   const char *bounds;         // of dynamic grids, as text; NULL: not given
   bool check, locations, json, plan;
   const char *passes;  // whose part of the plan is shown; NULL: all
@@ -68,6 +70,7 @@ static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
 static at_status known_bounds(const dump *d, const at_mosaic_kernel *k,
                               int64_t *own, at_mosaic_given *out) {
   *out = (at_mosaic_given){
+      .zeros = d->zeros,
       .bounds = k->call.values,
       .num_bounds = k->call.values ? k->call.num_operands : 0};
   if (!d->bounds) return AT_OK;
@@ -117,7 +120,9 @@ static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < k->num_programs; i++) {
     at_mosaic_given most = given;
     uint32_t found;
-    AT_TRY(at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
+    if (!d->zeros)
+      AT_TRY(
+          at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
     AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t[i]));
   }
   *out = t;
@@ -270,6 +275,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);
+  d.zeros = at_cli_option(&argc, argv, "--zeros", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc < 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,

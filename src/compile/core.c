@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "mosaic/code.h"
+#include "tpu/tpu.h"
 
 // A program whose code is not made yet.
 typedef struct at_core_pending {

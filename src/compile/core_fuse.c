@@ -7,6 +7,7 @@
 // to a block again has it made again: that must be less work than an array is.
 #include "compile/core.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 enum {
   kMostNodes = 64,  // of one input

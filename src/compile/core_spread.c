@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "compile/core.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 typedef struct spread {
   at_arena *arena;

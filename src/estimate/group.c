@@ -4,6 +4,7 @@
 // is cheap is computed again in every kernel that needs it.
 #include "estimate/estimate_internal.h"
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
 

@@ -304,12 +304,6 @@ __attribute__((format(printf, 4, 5), warn_unused_result)) at_status
 at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
                const char *fmt, ...);
 
-// What a program takes of the memories of a core.
-typedef struct at_mosaic_memory {
-  int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
-  int64_t smem, semaphores;  // bytes
-} at_mosaic_memory;
-
 // ---- Text
 // MLIR's generic form: read back by at_mosaic_read as payload.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
@@ -318,8 +312,5 @@ at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
 void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out);
 // Coverage page, docs/mosaic_ops.md.
 at_status at_mosaic_ops_doc(at_strbuf *out);
-
-#include "mosaic/rules.h"   // what the chip refuses
-#include "mosaic/timing.h"  // what the kernel takes on it
 
 #endif

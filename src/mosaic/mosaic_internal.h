@@ -3,16 +3,9 @@
 #ifndef ATOLL_MOSAIC_MOSAIC_INTERNAL_H_
 #define ATOLL_MOSAIC_MOSAIC_INTERNAL_H_
 
-#include "mosaic/mosaic.h"
+#include "mosaic/tree.h"
 
 // ---- Attributes
-// The value as an integer; false: absent or not an integer (or bool).
-bool at_mosaic_attr_int(const at_mop *op, const char *name, int64_t *out);
-// Integers of a dense array (i32, i64, i8), a dense vector or an array of
-// integers. false: absent or of another kind; then *out is untouched.
-bool at_mosaic_attr_ints(const at_mattr *v, at_arena *a, at_dims *out);
-// The text of an enum or other dialect attribute ("parallel"), or of a string.
-bool at_mosaic_attr_text(const at_mattr *v, at_str *out);
 // Replaces or adds an attribute, or removes it (value NULL).
 at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
                              const at_mattr *value);
@@ -20,12 +13,6 @@ at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
                                   const at_mattr **out);
 at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
-
-// ---- Numbers
-// The result of an operation on scalars (integers.c) of which those with
-// `known` are the numbers x. false: it is not known.
-bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
-                          const int64_t x[3], int64_t *out);
 
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
@@ -77,16 +64,5 @@ typedef struct at_mosaic_verifier {
 // attributes are known to be right when it runs.
 typedef at_status (*at_mosaic_rule)(at_mosaic_verifier *v, const at_mop *op);
 at_mosaic_rule at_mosaic_rule_of(at_mosaic_opcode op);
-// Sizes of the operand groups of a row with segments; false: there are none.
-bool at_mosaic_segments(const at_mop *op, at_arena *a, at_dims *out);
-
-// -1: dynamic, or more than can be counted.
-static inline int64_t at_mosaic_elements(at_dims d) {
-  int64_t n = 1;
-  for (uint32_t i = 0; i < d.rank; i++)
-    if (d.ptr[i] == AT_MDYN || __builtin_mul_overflow(n, d.ptr[i], &n))
-      return -1;
-  return n;
-}
 
 #endif

@@ -19,6 +19,7 @@
 #include "base/cpu.h"
 #include "machine/machine.h"
 #include "mosaic/code.h"
+#include "tpu/tpu.h"
 
 static uint64_t visits;
 void __sanitizer_cov_trace_pc(void);

@@ -3,7 +3,7 @@
 // reads then.
 #include <string.h>
 
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 static bool splat_of(const at_mattr *a, int64_t *out) {
   if (a->kind == AT_MATTR_INTEGER || a->kind == AT_MATTR_BOOL) {

@@ -7,7 +7,7 @@
 // Only whether a dimension is replicated is followed here, of the last two
 // dimensions, and only where it is certain.
 #include "base/log.h"
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 // Of a dimension; what is made of two operands has the lesser.
 typedef enum state { kApart = 1, kUnknown, kReplicated } state;

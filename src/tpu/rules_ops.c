@@ -2,7 +2,7 @@
 // when it selects instructions (rules_layout.c has what lies between). The
 // former follows the passes that were public up to JAX 0.8.1, both the refusals
 // that were seen of the compiler.
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 #define ARG at_mosaic_arg
 #define RES at_mosaic_res

@@ -1,5 +1,5 @@
 // Grid, block shapes, element types at the edge, layouts of windows.
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 static at_status check_wide(at_mosaic_judge *j, const at_type *t) {
   if (at_dtype_of(t->dtype)->bits < 64) return AT_OK;

@@ -1,9 +1,9 @@
 // Bounds of a grid that come as operands, where shapes say what they are at
 // most: a grid id that an index map looks up in a prefetched array stays within
 // that array.
-#include "mosaic/timing.h"
+#include "tpu/timing.h"
 
-#include "mosaic/mosaic_internal.h"
+#include "mosaic/tree.h"
 
 static const at_mvalue *behind_casts(const at_mvalue *v) {
   while (v->op && v->op->num_operands == 1 &&

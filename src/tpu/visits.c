@@ -2,7 +2,7 @@
 // runs.
 #include <string.h>
 
-#include "mosaic/timing_internal.h"
+#include "tpu/timing_internal.h"
 
 enum {
   kMostSteps = 1 << 16,

@@ -1,6 +1,6 @@
 // What the TPU compiler refuses for a chip, after what JAX has refused already.
-#ifndef ATOLL_MOSAIC_RULES_H_
-#define ATOLL_MOSAIC_RULES_H_
+#ifndef ATOLL_TPU_RULES_H_
+#define ATOLL_TPU_RULES_H_
 
 #include "mosaic/mosaic.h"
 
@@ -58,6 +58,11 @@ at_status at_mosaic_window_visits(const at_mosaic_program *p,
 at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
                              at_arena *a, double *out_times);
 
+// What a program takes of the memories of a core.
+typedef struct at_mosaic_memory {
+  int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
+  int64_t smem, semaphores;  // bytes
+} at_mosaic_memory;
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 

@@ -3,7 +3,7 @@
 // them.
 #include <math.h>
 
-#include "mosaic/timing.h"
+#include "tpu/timing.h"
 
 // Bounds that grids are timed for, by how many there are: so many steps that
 // the pipeline is full, and few enough to walk.

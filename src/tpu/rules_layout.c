@@ -1,7 +1,7 @@
 // Accesses, copies and moves of vectors whose layout the TPU compiler refuses.
 // The rules follow the passes that were public up to JAX 0.8.1, and the
 // refusals that were seen of the compiler.
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 #define ARG at_mosaic_arg
 #define RES at_mosaic_res

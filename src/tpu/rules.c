@@ -1,5 +1,5 @@
 // The compiler's stages over a kernel, and how a refusal reads.
-#include "mosaic/rules.h"
+#include "tpu/rules.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "machine/topology.h"
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 static const at_mosaic_chip chips[] = {
 #define AT_MOSAIC_CHIP(name, kind, gen, cores, vmem, kept, scoped, smem, sem, \
@@ -25,7 +25,7 @@ static const at_mosaic_chip chips[] = {
    rows,                                                                      \
    word,                                                                      \
    spmem},
-#include "mosaic/rules.def"
+#include "tpu/rules.def"
 #undef AT_MOSAIC_CHIP
 };
 
@@ -128,7 +128,7 @@ typedef struct flag {
 } flag;
 static const flag flags[] = {
 #define AT_MOSAIC_FLAG(name, value) {#name, value},
-#include "mosaic/flags.def"
+#include "tpu/flags.def"
 #undef AT_MOSAIC_FLAG
 };
 

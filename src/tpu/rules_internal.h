@@ -1,11 +1,11 @@
 // What the files of the chip's rules share.
-#ifndef ATOLL_MOSAIC_RULES_INTERNAL_H_
-#define ATOLL_MOSAIC_RULES_INTERNAL_H_
+#ifndef ATOLL_TPU_RULES_INTERNAL_H_
+#define ATOLL_TPU_RULES_INTERNAL_H_
 
 #include "base/map.h"
 #include "base/walk.h"
-#include "mosaic/mosaic_internal.h"
-#include "mosaic/rules.h"
+#include "mosaic/tree.h"
+#include "tpu/rules.h"
 
 typedef struct at_mosaic_judge {
   const at_mosaic_kernel *k;

@@ -1,5 +1,5 @@
 // Windows, scratch and semaphores against the memories of a core.
-#include "mosaic/rules_internal.h"
+#include "tpu/rules_internal.h"
 
 // ---- Layout
 int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "mosaic/mosaic.h"
+#include "tpu/tpu.h"
 
 static void require(bool good) {
   if (!good) abort();

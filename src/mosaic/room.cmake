@@ -1,2 +1,0 @@
-# What the vector unit of a TPU core issues per cycle, as bytes inside the library.
-at_embed(at_mosaic at_mosaic_unit_files ${CMAKE_SOURCE_DIR}/data/tpu/vector_unit.json)
