@@ -38,6 +38,8 @@ uint64_t at_cpu_features(void);  // cached; thread-safe
 at_status at_cpu_check(void);
 // From now on at_cpu_features says none but these: code is made for others.
 void at_cpu_limit(uint64_t features);
+// The name of one bit, as ATOLL_CPU's levels and messages spell it; "?" for
+// none of ours. Static.
 const char *at_cpu_feature_name(uint64_t bit);
 // LLVM's target-feature string for a set of bits ("+avx2,+fma,..."). Borrowed
 // until this thread's next call.

@@ -17,7 +17,11 @@ static inline at_digest at_digest_start(uint64_t kind) {
 }
 // Mixes bytes in. Order matters, and so does how they are cut into calls.
 void at_digest_add(at_digest *d, at_bytes b);
+// The eight bytes of v as they lie in memory: digests are for this kind of
+// machine.
 void at_digest_add_u64(at_digest *d, uint64_t v);
+// The text's bytes, without a NUL. Its length is mixed in, so "a","b" and
+// "ab","" differ.
 void at_digest_add_str(at_digest *d, at_str s);
 static inline bool at_digest_eq(at_digest a, at_digest b) {
   return a.h[0] == b.h[0] && a.h[1] == b.h[1];

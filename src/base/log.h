@@ -14,6 +14,8 @@ typedef enum at_log_level {
   AT_LOG_DEBUG
 } at_log_level;
 
+// Would a message of that level be printed? Ask before making text that costs
+// something. Any thread.
 bool at_log_on(at_log_level level);
 // "atoll warning: ...". At most 1,000 bytes; longer text is cut.
 __attribute__((format(printf, 2, 3))) void at_log(at_log_level level,

@@ -25,7 +25,9 @@ void **at_map_find(const at_map *m, at_str key);
 // The value's place, inserted as NULL when absent; NULL: the arena refused.
 void **at_map_put(at_map *m, at_str key);
 // Pointer keys: the pointer's own bits.
+// Such keys never equal string keys, and both may be in one map.
 void **at_map_find_ptr(const at_map *m, const void *key);
+// The value's place, inserted as NULL when absent; NULL: the arena refused.
 void **at_map_put_ptr(at_map *m, const void *key);
 
 #endif

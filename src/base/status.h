@@ -39,6 +39,8 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 // places, at last a static error of the same code. The message reads "what
 // failed\ndetail: facts\nhint: what to do"; detail and hint are optional.
 #define AT_FAIL(code, ...) at_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+// What AT_FAIL calls. `file` is borrowed for good (__FILE__); the message is
+// copied. code must not be AT_OK_CODE.
 __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     at_code code, const char *file, int line, const char *fmt, ...);
 
@@ -64,6 +66,7 @@ static inline bool at_ok(at_status s) { return s.err == NULL; }
 at_code at_status_code(at_status s);         // borrowed
 const char *at_status_message(at_status s);  // borrowed; "" when OK
 const char *at_status_file(at_status s);     // where AT_FAIL stood
+// The line in at_status_file; 0 when OK.
 int at_status_line(at_status s);
 const char *at_code_name(at_code code);  // "INVALID_ARGUMENT"
 void at_status_free(at_status s);        // consumes

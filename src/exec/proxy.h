@@ -95,6 +95,9 @@ typedef struct at_proxy_like {
   at_dtype dtype;
   at_dims dims;
 } at_proxy_like;
+// Makes its stand-ins: out[num_shards], one reference each, all of one array
+// `name` that other processes have; they become ready when told. On failure
+// none is left. The shards' chips are of one runtime.
 at_status at_proxy_adopt(uint64_t name, const at_proxy_like *like,
                          at_buffer **out);
 
