@@ -25,7 +25,11 @@ typedef struct at_cg_target {
   bool quick;  // compile every function quickly (AT_CG_FULL_NODES): for tests
 } at_cg_target;
 
+// An empty code generator for that CPU; the target is copied. The caller
+// destroys it. One thread at a time uses it; at_cg_finish starts its own.
+// RESOURCE_EXHAUSTED: no memory.
 at_status at_cg_create(const at_cg_target *t, at_cg **out);
+// NULL is allowed. What at_cg_finish gave stays.
 void at_cg_destroy(at_cg *cg);
 
 // One launch of one kernel for a node: which buffers it takes.
@@ -103,6 +107,9 @@ typedef struct at_cg_function {
   double
       work;  // elements that these make in a call: how much its speed matters
 } at_cg_function;
+// f is copied; what it points to is borrowed until at_cg_finish, on whose
+// threads its emit is called. INTERNAL: a number of parameters that no launch
+// has.
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel);
 

@@ -12,6 +12,7 @@ typedef enum at_host_rate {
 #undef AT_HOST_RATE
   AT_HOST_RATES
 } at_host_rate;
+// The name of that rate's figure in a description; static.
 const char *at_host_rate_figure(at_host_rate r);
 
 enum { AT_HOST_POINTS = 12 };

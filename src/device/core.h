@@ -61,6 +61,8 @@ enum { AT_CORE_FAR_PARTS = 2 };
 // devices are here.
 at_status at_core_group_create(uint32_t devices, const at_core_far *far,
                                at_core_group **out);
+// NULL is allowed. All launches of it have ended, and nobody calls
+// at_core_group_leave or _fail any more.
 void at_core_group_destroy(at_core_group *g);
 // One of the launches will not come: the others fail with CANCELLED.
 void at_core_group_give_up(at_core_group *g);
@@ -68,7 +70,10 @@ void at_core_group_give_up(at_core_group *g);
 // thread: a message has come, borrowed for the call; a process has sent its
 // last; another one has failed or is lost (consumes why). They do not wait.
 void at_core_group_hear(at_core_group *g, at_bytes message);
+// One of the other processes has sent its last message. Any thread.
 void at_core_group_leave(at_core_group *g);
+// Stops all cores of the group, which then fail with `why`; consumes it. The
+// first call counts. Any thread.
 void at_core_group_fail(at_core_group *g, at_status why);
 void at_core_group_print(at_core_group *g,
                          at_strbuf *out);  // what cores wait for
@@ -113,6 +118,8 @@ typedef struct at_core_due {
   void (*run)(at_core *core);
   void *data;
 } at_core_due;
+// Owned by the core, constant address; each thread of a core's steps has its
+// own.
 at_core_due *at_core_due_of(at_core *core);
 // Memory that copies with `lazy` fill, as what stands for it: `count` pages of
 // `bytes`, in order. false: it has been filled, and is read itself.
@@ -122,8 +129,14 @@ typedef struct at_core_pages {
   int64_t count, bytes;
   const void *next;  // what will likely be read after them
 } at_core_pages;
+// The copies that at_core_page_start has put off and that fill exactly these
+// bytes, in order. False: they do not (other sizes, too many, a part is there
+// already), and out's count says nothing.
 bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out);
+// Ends the core with `st` (consumed), kernel and place put in front of it. Does
+// not return: it unwinds to the launch, so the caller must own nothing and hold
+// no lock.
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif
