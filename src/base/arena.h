@@ -71,6 +71,8 @@ __attribute__((format(printf, 2, 3))) char *at_arena_printf(at_arena *a,
 #define at_vec_reserve(arena, v, n)                            \
   at_vec_reserve_((arena), (void **)&(v)->ptr, &(v)->cap, (n), \
                   sizeof *(v)->ptr, (v)->len)
+// What at_vec_push and at_vec_reserve call: room for `want` elements, the `len`
+// that are there copied. False: the arena refuses, and nothing has changed.
 bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
                      size_t elem_bytes, size_t len);
 

@@ -33,6 +33,8 @@ at_fiber *at_fiber_current(void);  // NULL outside a fiber
 // `after` has not made the fiber ready; `after` must copy what it needs after
 // that.
 void at_fiber_park(void (*after)(at_fiber *f, void *arg), void *arg);
+// f, which is parked, goes on: on any thread of its scheduler. Once for each
+// park. Any thread.
 void at_fiber_ready(at_fiber *f);
 
 #endif

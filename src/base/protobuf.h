@@ -50,6 +50,7 @@ bool at_proto_has(at_bytes b, uint32_t number);
 // Appends the numbers that a field of a repeated integer holds, packed or one.
 // INVALID_ARGUMENT names `what` where the field is no list of integers.
 typedef AT_VEC(int64_t) at_proto_ints;
+// On failure io may have some of the field's numbers.
 at_status at_proto_ints_add(const at_proto_field *f, const char *what,
                             at_arena *a, at_proto_ints *io);
 // All numbers of the repeated field.

@@ -131,6 +131,7 @@ uint64_t at_cg_modules_made(void);
 // LLVM instructions in them, before any were optimised, and those of them that
 // were compiled quickly. Thread-safe.
 uint64_t at_cg_instructions_made(void);
+// See at_cg_instructions_made.
 uint64_t at_cg_instructions_quick(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);

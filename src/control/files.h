@@ -24,8 +24,11 @@ typedef struct at_files_ask {
 // path, a name or a cut that cannot be.
 at_status at_files_save_ask(at_client *c, const at_files_ask *f,
                             at_asked **out);
+// f is read during the call. *first is written in any case; on failure no array
+// of these names exists.
 at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
                                uint64_t *first, at_asked **out);
+// What a checkpoint holds, without reading its arrays.
 at_status at_files_peek_ask(at_client *c, at_str path, at_asked **out);
 
 #endif

@@ -26,11 +26,14 @@ typedef struct at_plan at_plan;
 at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out);
+// NULL is allowed.
 void at_plan_free(at_plan *p);
 // Bytes that it sends from host to host; and what every plan has to: those that
 // a host needs and has not.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of);
 const at_msg_reshard *at_plan_message(const at_plan *p);  // its names are none
+// What kind of plan it is, for people: "one-to-one", "one-to-many",
+// "many-to-many"; static.
 const char *at_plan_name(const at_msg_reshard *m);
 
 // Makes array `name` of these shards, `from.count` of them. What cannot even be

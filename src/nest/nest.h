@@ -96,6 +96,8 @@ void at_nest_print(const at_nest *n, at_strbuf *out);
 // Calls `visit` with every statement of a block and of the blocks inside it, in
 // the order of the text; stops at the first error.
 typedef at_status at_nest_visit(void *user, at_nest_stmt *s);
+// Recurses as deep as the blocks nest. `visit` may change the statement, but
+// not the lists of statements.
 at_status at_nest_walk(const at_nest_block *b, at_nest_visit *visit,
                        void *user);
 // How many statements that are.

@@ -12,6 +12,8 @@ typedef struct at_addresses {
   const char *text, *source;
 } at_addresses;
 
+// How many of them a text by commas names; an empty one names none. They are
+// not looked at.
 uint32_t at_address_count(const char *text);
 // Address i, resolved; free with freeaddrinfo. INVALID_ARGUMENT.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+// A number made of the sources, at build time (cmake/AtollSources.cmake);
+// constant.
 uint32_t at_pod_build(void);
 
 #endif

@@ -37,6 +37,7 @@ typedef struct at_pod_job {
 // dropped. INVALID_ARGUMENT for malformed addresses, FAILED_PRECONDITION when
 // another process is of another job, or has the number of one that is there.
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out);
+// For at_runtime_options; owned by p, NULL for NULL.
 const at_hosts *at_pod_hosts_of(const at_pod_hosts *p);
 // Ors *bits over all processes, beside launches: how inputs agree on the number
 // of mini-batches. All call it equally often.

@@ -50,6 +50,7 @@ typedef struct at_pod_roll {
   uint32_t timeout_s;
   bool (*interrupted)(void);
 } at_pod_roll;
+// Fails as at_pod_join, and closes the listener in any case of failure.
 at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct at_seal {
   uint64_t key[2], lane_keys[2][AT_SEAL_LANES];
   uint64_t number;  // of the next message, from 0
 } at_seal;
+// Message number 0; the key is copied.
 at_seal at_seal_of(const uint8_t key[AT_SEAL_KEY]);
 
 // The seal of the next message, which consists of parts, one behind the other.

@@ -8,6 +8,7 @@
 enum { AT_TOKEN_TEXT = 2 * AT_TOKEN_BYTES };  // hexadecimal digits
 
 at_status at_token_make(at_token *out);  // a random one
+// AT_TOKEN_TEXT lower-case hexadecimal digits and a NUL.
 void at_token_write(const at_token *t, char out[AT_TOKEN_TEXT + 1]);
 // INVALID_ARGUMENT: it is not what at_token_write writes.
 at_status at_token_parse(at_str text, at_token *out);

@@ -55,9 +55,12 @@ at_status at_profile_stop(at_profile **out);
 // is missing; *out, if not NULL, is to be destroyed all the same.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out);
+// NULL is allowed. Events of it die with it.
 void at_profile_destroy(at_profile *p);
+// In the order in which they were recorded; borrowed from the profile.
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);
+// Events that were not kept, for want of room or memory.
 size_t at_profile_dropped(const at_profile *p);
 
 // ---- What programs and chips are, for those who show a profile
