@@ -11,6 +11,12 @@
 // Failure. No function here returns after it failed: control goes back to the
 // driver, and what the kernel's frames held is dropped. Generated code
 // therefore keeps nothing that must be given back.
+//
+// Memory: what a function returns is the core's and lasts until the launch
+// ends, unless its line says less.
+// Threads: a core's functions are called by the thread that runs its step;
+// several threads may run steps of one core where its record allows it, and
+// then only what works on their own step is called.
 #ifndef ATOLL_ABI_CORE_H_
 #define ATOLL_ABI_CORE_H_
 

@@ -1,5 +1,8 @@
 // One arena per compile: typed, overflow-checked allocation that is freed as a
 // whole. Single-threaded. Pointers die with the arena (or its reset).
+//
+// Memory: what is allocated is the arena's; a function that takes an arena
+// never frees it.
 #ifndef ATOLL_BASE_ARENA_H_
 #define ATOLL_BASE_ARENA_H_
 

@@ -1,4 +1,6 @@
 // What config.c and config_check.c share: values by kind.
+//
+// Threads: as config.h. Nothing here keeps memory.
 #ifndef ATOLL_BASE_CONFIG_INTERNAL_H_
 #define ATOLL_BASE_CONFIG_INTERNAL_H_
 

@@ -1,6 +1,8 @@
 // What this CPU can do, found at run time (CPUID, XGETBV, AMX permission),
 // lowered by ATOLL_CPU (x86-64-v3, avx512, avx512_bf16, amx) for testing the
 // fallback paths.
+//
+// Threads: any, but for at_cpu_limit, which comes before code is made.
 #ifndef ATOLL_BASE_CPU_H_
 #define ATOLL_BASE_CPU_H_
 

@@ -1,6 +1,9 @@
 // A 128-bit digest of bytes: the key of a cache and the checksum of what lies
 // in it. Any single changed bit changes it. It is no cryptographic hash: it
 // tells damage and difference apart from sameness, and protects from nobody.
+//
+// Threads: pure, but for at_digest_build, which any thread may call. Nothing is
+// allocated.
 #ifndef ATOLL_BASE_DIGEST_H_
 #define ATOLL_BASE_DIGEST_H_
 

@@ -1,4 +1,9 @@
 // JSON (RFC 8259): a bounded reader into an arena, and a writer onto a strbuf.
+//
+// Errors: only what a line says, and RESOURCE_EXHAUSTED where the arena
+// refuses.
+// Threads: a tree is read-only once made and may be read by all; a writer is
+// used by one.
 #ifndef ATOLL_BASE_JSON_H_
 #define ATOLL_BASE_JSON_H_
 

@@ -1,6 +1,8 @@
 // Messages for people, on stderr, one line each, written at once. ATOLL_LOG
 // sets the least severe one that is printed. Errors that are returned are not
 // logged.
+//
+// Threads: any. A line is written whole.
 #ifndef ATOLL_BASE_LOG_H_
 #define ATOLL_BASE_LOG_H_
 

@@ -1,6 +1,10 @@
 // A hash map from 64-bit keys or byte strings to pointers, in an arena. Open
 // addressing; insertion order is kept for iteration, so output is
 // deterministic.
+//
+// Errors: none but NULL for want of memory, which the arena remembers
+// (at_arena_status).
+// Threads: one at a time while it changes; lookups may go on side by side.
 #ifndef ATOLL_BASE_MAP_H_
 #define ATOLL_BASE_MAP_H_
 

@@ -1,6 +1,11 @@
 // Threads and fibers. One pool per process, owned by `exec`; kernels use it
 // through at_par. A task that waits inside the pool switches its fiber, never
 // its thread.
+//
+// Errors: creating returns INVALID_ARGUMENT or RESOURCE_EXHAUSTED, starting
+// work FAILED_PRECONDITION in a forked child; waiting returns what the event
+// was fired with.
+// Threads: every function may be called from any, but for destroying.
 #ifndef ATOLL_BASE_PARALLEL_H_
 #define ATOLL_BASE_PARALLEL_H_
 

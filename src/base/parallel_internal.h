@@ -1,4 +1,6 @@
 // Shared by pool.c, fiber.c and event.c only.
+//
+// Threads: any, but for what says "from within a fiber".
 #ifndef ATOLL_BASE_PARALLEL_INTERNAL_H_
 #define ATOLL_BASE_PARALLEL_INTERNAL_H_
 

@@ -1,6 +1,9 @@
 // The wire form of protocol buffers: one field at a time, borrowed from the
 // bytes. Who reads a message asks for its fields by number and skips others;
 // nothing here knows a message's definition or recurses.
+//
+// Errors: readers say false, or INVALID_ARGUMENT where they return a status.
+// Threads: pure on what they are given.
 #ifndef ATOLL_BASE_PROTOBUF_H_
 #define ATOLL_BASE_PROTOBUF_H_
 

@@ -1,5 +1,7 @@
 // SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104), for proofs of who knows a
 // secret. Tens of MB/s: for messages, not for data.
+//
+// Threads: a state is used by one at a time.
 #ifndef ATOLL_BASE_SHA256_H_
 #define ATOLL_BASE_SHA256_H_
 

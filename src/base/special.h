@@ -1,4 +1,6 @@
 // Special functions that the C library lacks. Never fail: NaN is NaN.
+//
+// Threads: any; pure functions.
 #ifndef ATOLL_BASE_SPECIAL_H_
 #define ATOLL_BASE_SPECIAL_H_
 

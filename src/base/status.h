@@ -2,6 +2,13 @@
 // with a code, a message, and the place it came from. It must be consumed:
 // returned, handed on, or released. Codes equal absl's and PJRT_Error_Code's,
 // so the PJRT edge translates nothing.
+//
+// Errors: functions here do not fail; they return what they are given, or what
+// they made of it.
+// Memory: a status owns its error. at_status_free, at_code_take,
+// at_status_prefix and at_status_join consume theirs, the others borrow. Texts
+// that they return are the error's and last as long.
+// Threads: one at a time uses an error; any may make them.
 #ifndef ATOLL_BASE_STATUS_H_
 #define ATOLL_BASE_STATUS_H_
 

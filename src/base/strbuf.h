@@ -1,6 +1,9 @@
 // A growable text buffer on the heap. An allocation failure is sticky and is
 // reported once, by at_strbuf_status, so that printers need not check each
 // call.
+//
+// Memory: the text is the buffer's own until at_strbuf_free or at_strbuf_move.
+// Threads: one at a time.
 #ifndef ATOLL_BASE_STRBUF_H_
 #define ATOLL_BASE_STRBUF_H_
 

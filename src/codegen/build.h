@@ -2,6 +2,11 @@
 // llvm-c: arithmetic on registers, memory, calls, blocks. Scalars and vectors
 // alike unless said otherwise; operand types must agree as in LLVM IR. Nothing
 // fails: what LLVM refuses is found by its verifier.
+//
+// Errors: none is returned: as everywhere in emit.h the first is kept in e->st,
+// and values are poison from then on.
+// Memory: values, types and blocks are the module's.
+// Threads: the one that emits the function.
 #ifndef ATOLL_CODEGEN_BUILD_H_
 #define ATOLL_CODEGEN_BUILD_H_
 

@@ -1,6 +1,10 @@
 // Machine code for hlo nodes. The only room that sees LLVM. One generator per
 // compile; nodes are added, equal ones share a kernel, and finish() emits
 // objects on as many threads as it is given.
+//
+// Errors: INTERNAL where LLVM refuses what was emitted, UNIMPLEMENTED for ops
+// without a form, RESOURCE_EXHAUSTED; LLVM's own fatal errors end in a status,
+// too (base/guard.h).
 #ifndef ATOLL_CODEGEN_CODEGEN_H_
 #define ATOLL_CODEGEN_CODEGEN_H_
 

@@ -2,6 +2,10 @@
 // in: register values, index expressions, loops, loads and stores, elements of
 // hlo values. Emission never returns errors: the first failure is kept in `st`,
 // and poison values flow on until the caller looks.
+//
+// Memory: everything is the arena's or the module's.
+// Threads: each function under construction belongs to one; several are built
+// side by side in modules of their own.
 #ifndef ATOLL_CODEGEN_EMIT_H_
 #define ATOLL_CODEGEN_EMIT_H_
 

@@ -7,6 +7,8 @@
 // docs/math.md has the largest error of each, measured. They only append to
 // the block at hand (at_math_pow and others may use tables, as globals of the
 // module), keep nothing, and never fail.
+//
+// Threads: the one that builds the function.
 #ifndef ATOLL_CODEGEN_MATH_H_
 #define ATOLL_CODEGEN_MATH_H_
 

@@ -1,5 +1,12 @@
 // Facade of the compile side: a program's bytes and its options in, an
 // executable (abi/executable.h) out.
+//
+// Errors: what cannot be compiled is INVALID_ARGUMENT or UNIMPLEMENTED, with
+// the op and its source line; RESOURCE_EXHAUSTED: no memory; INTERNAL: a bug
+// here, as of LLVM. Results are written on success only.
+// Memory: what lives in a caller's arena is said; other results are the
+// caller's to free.
+// Threads: any, side by side.
 #ifndef ATOLL_COMPILE_COMPILE_H_
 #define ATOLL_COMPILE_COMPILE_H_
 

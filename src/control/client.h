@@ -1,5 +1,10 @@
 // A client of a pod: what a runtime without chips of its own (exec/proxy.h)
 // asks of the hosts, through the controller and from them.
+//
+// Errors: calls that wait for the controller fail with UNAVAILABLE or DATA_LOSS
+// when it is gone.
+// Memory: texts are the client's, as long as it.
+// Threads: any.
 #ifndef ATOLL_CONTROL_CLIENT_H_
 #define ATOLL_CONTROL_CLIENT_H_
 

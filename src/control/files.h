@@ -1,5 +1,10 @@
 // Checkpoints of a client's arrays, which the hosts of a pod write and read
 // themselves: one message for each. Of any thread.
+//
+// Errors: asking fails when the controller is gone; what the hosts find comes
+// with the answer.
+// Memory: paths and names are borrowed for the call; an at_asked is the
+// caller's to take.
 #ifndef ATOLL_CONTROL_FILES_H_
 #define ATOLL_CONTROL_FILES_H_
 

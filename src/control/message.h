@@ -13,6 +13,10 @@
 // Names of arrays and programs are the client's and start at 1. Nothing that
 // comes is trusted: at_message_check looks at sizes and numbers, whoever uses
 // them at what they name.
+//
+// Errors: INVALID_ARGUMENT names the kind of a message that is not well formed.
+// Memory: accessors point into the body.
+// Threads: any; pure functions.
 #ifndef ATOLL_CONTROL_MESSAGE_H_
 #define ATOLL_CONTROL_MESSAGE_H_
 

@@ -1,5 +1,9 @@
 // Named objects of a pod: arrays that outlive the client that made them, until
 // somebody discards them or a host of theirs is lost. Of any thread.
+//
+// Errors: asking fails when the controller is gone, else the answer has the
+// error.
+// Memory: names are borrowed for the call; an at_asked is the caller's to take.
 #ifndef ATOLL_CONTROL_NAMED_H_
 #define ATOLL_CONTROL_NAMED_H_
 

@@ -5,6 +5,10 @@
 //   one-to-one    every new shard is a whole old one, of another chip
 //   one-to-many   every new shard is a box of one old one, or all of it
 //   many-to-many  new shards are made of boxes of several old ones
+//
+// Memory: a plan is one block, at_plan_free frees it; what is read of it points
+// into it.
+// Threads: a plan is read-only once made.
 #ifndef ATOLL_CONTROL_PLAN_H_
 #define ATOLL_CONTROL_PLAN_H_
 

@@ -14,6 +14,10 @@
 //
 //   at_simulated_create, at_controller_open with it, ..., at_controller_close,
 //   at_simulated_free
+//
+// Errors: RESOURCE_EXHAUSTED, and FAILED_PRECONDITION for what the target's
+// description lacks.
+// Threads: any, but for creating and freeing.
 #ifndef ATOLL_CONTROL_SIMULATE_H_
 #define ATOLL_CONTROL_SIMULATE_H_
 

@@ -1,4 +1,8 @@
 // Questions of a tool (`atoll pod status`) to the controller of a pod.
+//
+// Errors: at_session_open's; UNAVAILABLE: the controller is gone;
+// RESOURCE_EXHAUSTED.
+// Threads: one at a time uses a connection.
 #ifndef ATOLL_CONTROL_TOOL_H_
 #define ATOLL_CONTROL_TOOL_H_
 

@@ -4,6 +4,11 @@
 //
 // A graph names programs, inputs, and arrays that it makes; an array that was
 // there before and is no input is a constant of it, and stays as long as it.
+//
+// Errors: what cannot be traced is FAILED_PRECONDITION, inputs that do not fit
+// are INVALID_ARGUMENT.
+// Threads: a trace belongs to the one that began it; traced programs may run
+// from any.
 #ifndef ATOLL_CONTROL_TRACE_H_
 #define ATOLL_CONTROL_TRACE_H_
 

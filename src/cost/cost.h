@@ -4,6 +4,11 @@
 // Times are seconds (double). Every time comes with the source that it was
 // taken from. Nothing here has state but tables that are read once; all
 // functions are thread-safe on a target that nobody changes.
+//
+// Errors: INVALID_ARGUMENT for text and sizes that cannot be;
+// FAILED_PRECONDITION: the description lacks a figure, which is named;
+// RESOURCE_EXHAUSTED.
+// Memory: what is made lives in the arena that was given; names are static.
 #ifndef ATOLL_COST_COST_H_
 #define ATOLL_COST_COST_H_
 

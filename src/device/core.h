@@ -1,5 +1,11 @@
 // Virtual cores: run a Pallas kernel's machine code (abi/core.h) on its
 // operands, with its grid, windows, memories, copies and semaphores.
+//
+// Errors: what a kernel does wrong comes out of its launch: OUT_OF_RANGE,
+// INVALID_ARGUMENT, FAILED_PRECONDITION (races, deadlocks and other findings),
+// with kernel, core and source line; RESOURCE_EXHAUSTED: no host memory.
+// Memory: operands are borrowed for the launch.
+// Threads: launches of a group run on threads of their own and meet in it.
 #ifndef ATOLL_DEVICE_CORE_H_
 #define ATOLL_DEVICE_CORE_H_
 

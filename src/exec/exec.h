@@ -3,6 +3,10 @@
 // a buffer may be used before it is defined, and an error travels with it.
 // Thread-safe unless a line says otherwise. Objects are reference-counted where
 // `retain` exists.
+//
+// Errors: FAILED_PRECONDITION in a forked child, RESOURCE_EXHAUSTED for HBM and
+// host memory, INVALID_ARGUMENT for what does not fit; a line says more.
+// Results are written on success only.
 #ifndef ATOLL_EXEC_EXEC_H_
 #define ATOLL_EXEC_EXEC_H_
 
@@ -314,6 +318,7 @@ void *at_buffer_data(
 // The memory to fill before at_buffer_define, by one thread. NULL: deleted.
 void *at_buffer_data_mut(at_buffer *b);
 // Of one that the caller has acquired, deleted or not.
+// Borrowed from the buffer, until its hold is given back.
 void *at_buffer_data_held(at_buffer *b);
 // False: another process has it (proxy.h), and at_buffer_data waits for a copy;
 // then callbacks of events, which must not wait, go on with at_buffer_defer.

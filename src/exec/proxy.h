@@ -7,6 +7,11 @@
 // array with a shard for each device of the program. What is asked for here
 // happens in the order of the calls, on each host; nobody waits for an answer.
 // An error of an array comes with `watch` and `read`.
+//
+// Errors: RESOURCE_EXHAUSTED for stand-ins, INVALID_ARGUMENT for what does not
+// fit, CANCELLED once the runtime ends; others come from the processes that
+// have the chips.
+// Threads: any.
 #ifndef ATOLL_EXEC_PROXY_H_
 #define ATOLL_EXEC_PROXY_H_
 

@@ -11,6 +11,11 @@
 //
 // Everything lives in the module's arena and dies with it. Nothing is
 // thread-safe.
+//
+// Errors: builders and services return INVALID_ARGUMENT, with the op, its
+// source line and what was expected; UNIMPLEMENTED where an op has no form;
+// RESOURCE_EXHAUSTED when the arena refuses. What was built up to an error
+// stays in the graph, unused.
 #ifndef ATOLL_HLO_HLO_H_
 #define ATOLL_HLO_HLO_H_
 

@@ -6,6 +6,12 @@
 // element types that the form takes. A row with one of its types is a pair.
 // Programs walk through all pairs in a random order and start again, so that n
 // steps meet each of p pairs at least n / p times, rounded down.
+//
+// Memory: modules and arguments live in the arena that is given; texts of the
+// table are static.
+// Threads: any; pure functions of the seed.
+//
+// Errors: what a line says, and RESOURCE_EXHAUSTED.
 #ifndef ATOLL_HLO_RANDOM_H_
 #define ATOLL_HLO_RANDOM_H_
 

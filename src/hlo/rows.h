@@ -2,6 +2,9 @@
 // of an array that share the indices of its major dimensions, and of each row
 // nothing is needed but that row. What a softmax or a norm along the minor
 // dimensions is, with what comes before and after.
+//
+// Errors: RESOURCE_EXHAUSTED alone.
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_HLO_ROWS_H_
 #define ATOLL_HLO_ROWS_H_
 

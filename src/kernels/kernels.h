@@ -1,6 +1,11 @@
 // Runtime kernels: what is too large or too irregular to generate per program.
 // Found by id (abi/kernels.def); called by `exec` with dense buffers and plain
 // parameters.
+//
+// Memory: operands are borrowed for the call and never kept; scratch comes from
+// the launch (at_par).
+// Threads: kernels run on the caller's thread and the pool's, several calls
+// side by side. Results do not depend on how many.
 #ifndef ATOLL_KERNELS_KERNELS_H_
 #define ATOLL_KERNELS_KERNELS_H_
 

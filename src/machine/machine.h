@@ -8,6 +8,8 @@
 // A value is a number (SI units: bytes, seconds, hertz, operations) or a text.
 // A figure that nobody published is absent or 0, and whoever needs it says so;
 // machine/figures.def lists all, and what the absence of each means.
+//
+// Threads: any; descriptions that were read are never changed.
 #ifndef ATOLL_MACHINE_MACHINE_H_
 #define ATOLL_MACHINE_MACHINE_H_
 

@@ -13,6 +13,11 @@
 // than it is wired in, more chips than a pod, or, for cubes, a plane over more
 // than one host. A shape that a pod could have but the cloud does not offer
 // is a warning, once per process. Both name the nearest that it offers.
+//
+// Errors: INVALID_ARGUMENT names the text, what is wrong with it and the
+// nearest that is not.
+// Memory: texts are borrowed.
+// Threads: any.
 #ifndef ATOLL_MACHINE_TOPOLOGY_H_
 #define ATOLL_MACHINE_TOPOLOGY_H_
 

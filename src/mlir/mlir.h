@@ -9,6 +9,11 @@
 // Everything lives in the arena given to the reader. Names are NUL-terminated
 // and interned per module, so equal names have equal pointers within one
 // module.
+//
+// Errors: INVALID_ARGUMENT, with the place in bytes or line and column;
+// UNIMPLEMENTED for newer versions; RESOURCE_EXHAUSTED when the arena refuses.
+// Printing fails for want of memory alone.
+// Threads: a tree is read by any number of threads while nobody changes it.
 #ifndef ATOLL_MLIR_MLIR_H_
 #define ATOLL_MLIR_MLIR_H_
 

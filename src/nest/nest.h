@@ -5,6 +5,9 @@
 //
 // Everything belongs to the arena that the nest was made in. Sizes and offsets
 // are bytes. Not thread-safe while it is built; a finished nest is read-only.
+//
+// Errors: INTERNAL from at_nest_verify names the statement; else
+// RESOURCE_EXHAUSTED when the arena refuses.
 #ifndef ATOLL_NEST_NEST_H_
 #define ATOLL_NEST_NEST_H_
 

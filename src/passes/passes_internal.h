@@ -1,5 +1,10 @@
 // What the passes share: forwarding of replaced values, dead code, ordering,
 // structural equality, and short builders.
+//
+// Errors: builders return at_build's, which mean a bug of the caller or a full
+// arena.
+// Memory: the module's arena.
+// Threads: the one that runs the pass.
 #ifndef ATOLL_PASSES_PASSES_INTERNAL_H_
 #define ATOLL_PASSES_PASSES_INTERNAL_H_
 

@@ -12,6 +12,11 @@
 // and taken away at the end of a list without moving the rest. Arguments,
 // results and manual computations are always cut evenly; what a client cuts
 // unevenly is made larger first (at_uneven_edges).
+//
+// Errors: INVALID_ARGUMENT names a sharding that does not fit its value,
+// UNIMPLEMENTED what cannot be cut so; else at_build's, and RESOURCE_EXHAUSTED.
+// Memory: the module's arena, but for at_rule.
+// Threads: the one that runs the pass.
 #ifndef ATOLL_PASSES_SHARD_H_
 #define ATOLL_PASSES_SHARD_H_
 

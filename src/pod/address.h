@@ -1,5 +1,11 @@
 // Addresses of the processes of a job, "host:port" by commas, and connections
 // to them. Messages name where they come from, a variable or an option.
+//
+// Errors: INVALID_ARGUMENT for what is no address, UNAVAILABLE for what the
+// system refuses.
+// Memory: texts are borrowed; sockets and lists are the caller's to close and
+// free.
+// Threads: any.
 #ifndef ATOLL_POD_ADDRESS_H_
 #define ATOLL_POD_ADDRESS_H_
 

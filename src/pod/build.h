@@ -2,6 +2,8 @@
 // control were when it was built, alike for the library and the command of one
 // build. Processes of different ones are turned away, for what they send each
 // other, and share in memory, need not have the same form.
+//
+// Threads: any.
 #ifndef ATOLL_POD_BUILD_H_
 #define ATOLL_POD_BUILD_H_
 

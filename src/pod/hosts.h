@@ -6,6 +6,9 @@
 // One that is there, but does not come to an exchange (it compiles, or its
 // Python is slow), is waited for: after ten seconds that is said, and only
 // ATOLL_POD_DEADLINE ends it.
+//
+// Errors: DATA_LOSS: a process is lost; ABORTED: the launch failed on another
+// one; DEADLINE_EXCEEDED: ATOLL_POD_DEADLINE.
 #ifndef ATOLL_POD_HOSTS_H_
 #define ATOLL_POD_HOSTS_H_
 

@@ -1,6 +1,10 @@
 // Which processes make a pod, where they listen and which token they share:
 // from what the client says (JAX: jax.distributed.initialize) and the
 // environment.
+//
+// Memory: what the client says is borrowed for the call; the pod is the
+// caller's (at_pod_hosts_close).
+// Threads: the caller's waits until all have met.
 #ifndef ATOLL_POD_JOIN_H_
 #define ATOLL_POD_JOIN_H_
 

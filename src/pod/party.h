@@ -3,6 +3,11 @@
 // waits: who cannot take, at once, the few bytes that are said is dropped.
 //
 // Guests are the parties that have called, in a table of fixed size.
+//
+// Errors: none is returned: a party that fails is dropped, and its place is
+// free.
+// Memory: tables are the caller's.
+// Threads: the one of the poll loop.
 #ifndef ATOLL_POD_PARTY_H_
 #define ATOLL_POD_PARTY_H_
 

@@ -6,6 +6,12 @@
 // SipHash-2-4 with 128 bits of output (Aumasson and Bernstein). Long messages
 // are hashed in eight interleaved lanes, each with its own key, and the digests
 // of the lanes once more.
+//
+// Errors: a seal that does not fit is `false`, and the stream is then to be
+// closed.
+// Memory: nothing is allocated.
+//
+// Threads: a seal is used by one at a time.
 #ifndef ATOLL_POD_SEAL_H_
 #define ATOLL_POD_SEAL_H_
 

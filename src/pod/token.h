@@ -1,5 +1,9 @@
 // Where the token of a pod comes from: 32 bytes that all its processes know and
 // nobody else.
+//
+// Errors: UNAVAILABLE without random bytes; INVALID_ARGUMENT for what is no
+// token; PERMISSION_DENIED for a file that others may read.
+// Threads: any.
 #ifndef ATOLL_POD_TOKEN_H_
 #define ATOLL_POD_TOKEN_H_
 

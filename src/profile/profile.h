@@ -1,6 +1,11 @@
 // What ran when. One session per process: started, recorded into from any
 // thread, stopped, and then written as XProf's XSpace or as a Chrome trace.
 // Off, it costs one relaxed load per launch.
+//
+// Errors: FAILED_PRECONDITION: a session runs already, or none does;
+// RESOURCE_EXHAUSTED.
+// Memory: a stopped profile is the caller's.
+// Threads: recording from any; a profile is read by one at a time.
 #ifndef ATOLL_PROFILE_PROFILE_H_
 #define ATOLL_PROFILE_PROFILE_H_
 

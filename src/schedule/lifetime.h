@@ -1,5 +1,7 @@
 // Linear time over a computation and its nested control flow, shared by the
 // planner and its verifier.
+//
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_SCHEDULE_LIFETIME_H_
 #define ATOLL_SCHEDULE_LIFETIME_H_
 

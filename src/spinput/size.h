@@ -6,6 +6,9 @@
 // Where its formulas come from: memory reports of libtpu 0.0.52's ahead-of-time
 // compiler on some 150 programs (v5p, v6e). For one table of width 128 they
 // agree to the byte, elsewhere within 2% (size_test.c has the figures).
+//
+// Memory: what is asked about is borrowed; results are the caller's.
+// Threads: any; pure functions.
 #ifndef ATOLL_SPINPUT_SIZE_H_
 #define ATOLL_SPINPUT_SIZE_H_
 

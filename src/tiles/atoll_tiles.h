@@ -4,6 +4,9 @@
 //
 // Handles are pointers that live with their graph. A graph is used by one
 // thread at a time; different graphs by different threads.
+//
+// Memory: texts that a function returns are its own until the next call or the
+// graph's end, unless its line says that they are to be freed.
 #ifndef ATOLL_TILES_H_
 #define ATOLL_TILES_H_
 

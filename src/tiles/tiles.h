@@ -12,6 +12,10 @@
 // Everything of a graph lives and dies with it. Nothing is thread-safe but
 // different graphs in different threads. Positions and lengths are in elements
 // unless a name says bytes. Errors name the tensor, the range and the tiles.
+//
+// Errors: INVALID_ARGUMENT for shapes, ranges and tiles that do not fit,
+// FAILED_PRECONDITION for what is not mapped, RESOURCE_EXHAUSTED for host
+// memory and for a tile's.
 #ifndef ATOLL_TILES_TILES_H_
 #define ATOLL_TILES_TILES_H_
 

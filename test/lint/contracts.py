@@ -6,10 +6,12 @@ usage: contracts.py SOURCE_DIR [--list [ROOM] | --write | --draw N SEED]
 A header is public if a file of another room includes it, directly or through a header that does; base and abi are
 public as a whole. A contract is a comment above a prototype or behind it. A comment above several prototypes that follow
 each other without a blank line is a contract of the first, and of each other that it names, whole or by what
-follows the last underscore.
+follows the last underscore. A function that returns a status also has to say how it fails, one that returns a pointer
+whose that is: in its contract, or for all of a header in a line of its head that begins with "Errors:" or "Memory:".
+The head of a public header says which threads may call ("Threads:", or the word thread).
 
 The share of comment is lines that hold some, of all lines that are not blank: of .h files, and of .c files.
-test/lint/contracts.txt has a floor for each room: prototypes that may lack a contract, and the least shares. --write
+test/lint/contracts.txt has a floor for each room: prototypes and heads that may lack theirs, and the least shares. --write
 moves floors to where the tree is; it never lowers one. --list names what lacks a contract. --draw prints N public
 prototypes with their comments, drawn by SEED, for a reader to judge.
 """
@@ -82,6 +84,15 @@ def prototypes(code: list[str]):
             text += " "
 
 
+STATUS = re.compile(r"\bat_status\s+\w+\s*\(")
+POINTER = re.compile(r"^[\w\s]*\*\s*\w+\s*\(")
+CODES = ("CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED "
+         "RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
+         "UNAUTHENTICATED").replace(" ", "|")
+FAILS = re.compile(rf"\b({CODES})\b|[Ff]ail|[Ee]rror|\b[Aa]s `?(at|atoll)_\w+")
+OWNER = re.compile(r"own(s|ed|er)?\b|borrow|static|\bfree|NULL|arena|`a`|reference|\blives?\b|life|valid (as|un)", re.I)
+
+
 class Prototype:
     """A function that a header declares, with the text of its contract ("" where it has none)."""
 
@@ -102,8 +113,25 @@ def words(comment: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("--"))
 
 
+def head_of(code: list[str], notes: list[str]) -> str:
+    """The comment at the beginning of a header."""
+    end = 0
+    while end < len(code) and notes[end].strip() and not code[end].strip():
+        end += 1
+    return words("\n".join(notes[:end]))
+
+
+def is_complete(text: str, contract: str, head: str) -> bool:
+    """Does a contract say what its function's type asks for?"""
+    flat = ATTRIBUTE.sub("", re.sub(r"\s+", " ", text)).strip()
+    if STATUS.search(flat) and not (FAILS.search(contract) or "Errors:" in head):
+        return False
+    return not POINTER.match(flat) or bool(OWNER.search(contract)) or "Memory:" in head
+
+
 def read_header(path: str, text: str) -> list[Prototype]:
     code, notes = split_comments(text)
+    head = head_of(code, notes)
     out, group, last_end = [], "", -2
     for name, first, last in prototypes(code):
         behind = words("\n".join(line.strip() for line in notes[first:last + 1]))
@@ -116,8 +144,10 @@ def read_header(path: str, text: str) -> list[Prototype]:
         elif top != last_end + 1:
             group = ""
         own = above or (group if names(group, name) else "")
-        out.append(Prototype(path, name, first + 1, "\n".join(text.split("\n")[first:last + 1]),
-                             "\n".join(filter(None, (own, behind)))))
+        contract, declared = "\n".join(filter(None, (own, behind))), "\n".join(code[first:last + 1])
+        if not is_complete(declared, contract, head):
+            contract = ""
+        out.append(Prototype(path, name, first + 1, "\n".join(text.split("\n")[first:last + 1]), contract))
         last_end = last
     return out
 
@@ -153,6 +183,16 @@ def shares(src: pathlib.Path, room: str) -> tuple[float, float]:
     return out[0], out[1]
 
 
+def without_threads(src: pathlib.Path) -> list[str]:
+    """Public headers with functions whose head does not say which threads may call them."""
+    out = []
+    for path in public_headers(src):
+        code, notes = split_comments((src / path).read_text())
+        if any(prototypes(code)) and "thread" not in head_of(code, notes).lower():
+            out.append(path)
+    return out
+
+
 class Room:
     """What is measured of a room."""
 
@@ -163,10 +203,10 @@ class Room:
 def measure(top: pathlib.Path) -> tuple[dict[str, Room], list[Prototype]]:
     src = top / "src"
     found = [p for path in public_headers(src) for p in read_header(path, (src / path).read_text())]
-    out = {}
+    out, silent = {}, [path.split("/")[0] for path in without_threads(src)]
     for folder in sorted(p for p in src.iterdir() if p.is_dir()):
         own = [p for p in found if p.path.split("/")[0] == folder.name]
-        out[folder.name] = Room(len(own), sum(not p.contract for p in own), *shares(src, folder.name))
+        out[folder.name] = Room(len(own), sum(not p.contract for p in own) + silent.count(folder.name), *shares(src, folder.name))
     return out, found
 
 
@@ -199,6 +239,9 @@ def main() -> int:
         for p in found:
             if not p.contract and (len(how) < 2 or p.path.startswith(how[1])):
                 print(f"src/{p.path}:{p.line}: {p.name}")
+        for path in without_threads(top / "src"):
+            if len(how) < 2 or path.startswith(how[1]):
+                print(f"src/{path}: its head does not say which threads may call")
         return 0
     if how[:1] == ["--draw"]:
         for p in random.Random(int(how[2])).sample(found, int(how[1])):
