@@ -10,7 +10,8 @@ follows the last underscore. A function that returns a status also has to say ho
 whose that is: in its contract, or for all of a header in a line of its head that begins with "Errors:" or "Memory:".
 The head of a public header says which threads may call ("Threads:", or the word thread).
 
-The share of comment is lines that hold some, of all lines that are not blank: of .h files, and of .c files.
+The share of comment is lines that hold some, of all lines that are not blank: of headers, and of C files, to which code
+counts that is included (*_template.h) and what only tests include (*_test_util.h, *_test.h).
 test/lint/contracts.txt has a floor for each room: prototypes and heads that may lack theirs, and the least shares. --write
 moves floors to where the tree is; it never lowers one. --list names what lacks a contract. --draw prints N public
 prototypes with their comments, drawn by SEED, for a reader to judge.
@@ -171,16 +172,13 @@ def public_headers(src: pathlib.Path) -> list[str]:
 
 def shares(src: pathlib.Path, room: str) -> tuple[float, float]:
     """Of each hundred lines of the room's headers, and of its C files, how many hold comment."""
-    out = []
-    for kind in (".h", ".c"):
-        held = lines = 0
-        for path in sorted((src / room).rglob("*")):
-            if path.suffix == kind:
-                text = path.read_text(errors="replace")
-                held += sum(bool(line.strip()) for line in split_comments(text)[1])
-                lines += sum(bool(line.strip()) for line in text.split("\n"))
-        out.append(100 * held / lines if lines else 0.0)
-    return out[0], out[1]
+    held, lines = {".h": 0, ".c": 0}, {".h": 0, ".c": 0}
+    for path in sorted((src / room).rglob("*.[ch]")):
+        kind = ".c" if re.search(r"_(template|test|test_util)\.h$", path.name) else path.suffix
+        text = path.read_text(errors="replace")
+        held[kind] += sum(bool(line.strip()) for line in split_comments(text)[1])
+        lines[kind] += sum(bool(line.strip()) for line in text.split("\n"))
+    return tuple(100 * held[kind] / lines[kind] if lines[kind] else 0.0 for kind in (".h", ".c"))
 
 
 def without_threads(src: pathlib.Path) -> list[str]:
