@@ -85,6 +85,7 @@ at_status at_arena_status(const at_arena *a) {
 }
 
 static void *take(at_arena *a, size_t bytes, size_t align) {
+  AT_ASSERT(align && align <= 4096 && (align & (align - 1)) == 0);
   if (bytes > a->limit || a->used > a->limit - bytes) return NULL;
   at_block *b = a->head;
   size_t at = 0;
@@ -107,6 +108,7 @@ void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
 }
 
 void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {
+  AT_ASSERT(p || !bytes);
   void *q = at_arena_alloc(a, bytes, align);
   if (q && bytes) memcpy(q, p, bytes);
   return q;
@@ -132,6 +134,7 @@ char *at_arena_printf(at_arena *a, const char *fmt, ...) {
 
 bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
                      size_t elem_bytes, size_t len) {
+  AT_ASSERT(len <= *cap);
   if (want <= *cap) return true;
   size_t n = AT_MAX(want, AT_MAX((size_t)8, at_mul(*cap, 2)));
   void *p = at_arena_alloc(a, at_mul(n, elem_bytes), 16);

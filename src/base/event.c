@@ -49,14 +49,19 @@ at_event *at_event_create(void) {
 }
 
 at_event *at_event_retain(at_event *e) {
-  if (!e->immortal)
-    atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  if (e->immortal) return e;
+  uint32_t before =
+      atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  AT_ASSERT(before > 0);
   return e;
 }
 
 void at_event_release(at_event *e) {
   if (!e || e->immortal) return;
-  if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  uint32_t before =
+      atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel);
+  AT_ASSERT(before > 0);
+  if (before != 1) return;
   // Callbacks of an event that never fired: nobody is left to run them.
   waiter *w = atomic_load_explicit(&e->waiters, memory_order_relaxed);
   while (w && w != FIRED) {

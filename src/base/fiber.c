@@ -178,6 +178,7 @@ static void fiber_main(void) {
 
 void at_fiber_park(void (*after)(at_fiber *, void *), void *arg) {
   at_fiber *f = at_fiber_current();
+  AT_ASSERT(f && after);
   f->after = after;
   f->after_arg = arg;
   switch_out(f, false);
@@ -247,6 +248,7 @@ static void fiber_end(at_sched *s, at_fiber *f) {
     s->spare = f;
     s->num_spare++;
   }
+  AT_ASSERT(s->live > 0);
   if (--s->live == 0) pthread_cond_broadcast(&s->idle);
   pthread_mutex_unlock(&s->lock);
   if (!keep) fiber_destroy(f);
@@ -291,6 +293,7 @@ static at_fiber *dequeue(at_sched *s) {
     s->sleeping--;
   }
   at_fiber *f = s->head;
+  AT_ASSERT(f || s->stop);
   if (f) {
     s->head = f->next;
     if (!s->head) s->tail = NULL;

@@ -55,6 +55,7 @@ static void **put(at_map *m, uint64_t hash, at_str key) {
   if (m->len >= m->cap / 2 && !grow(m)) return NULL;
   size_t i = hash & (m->cap - 1);
   while (m->slots[i]) i = (i + 1) & (m->cap - 1);
+  AT_ASSERT(m->len < m->cap / 2);
   m->entries[m->len] = (at_map_entry){hash, key, NULL};
   m->slots[i] = (uint32_t)++m->len;
   return &m->entries[m->len - 1].value;

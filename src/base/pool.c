@@ -204,6 +204,7 @@ static bool claim(at_pool *p) {
 
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg) {
+  AT_ASSERT(fn);
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   // `next` may pass n by one claim of each thread; keep that from wrapping.

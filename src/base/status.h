@@ -51,7 +51,7 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 #define AT_FAIL(code, ...) ((at_status){(at_error *)(code)})
 #endif
 // What AT_FAIL calls. `file` is borrowed for good (__FILE__); the message is
-// copied. code must not be AT_OK_CODE.
+// copied. AT_OK_CODE, and what is no code, become AT_UNKNOWN.
 __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     at_code code, const char *file, int line, const char *fmt, ...);
 

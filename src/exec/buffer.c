@@ -77,7 +77,9 @@ static void destroy(at_buffer *b) {
 }
 
 at_buffer *at_buffer_retain(at_buffer *b) {
-  atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
+  uint64_t before =
+      atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
+  AT_ASSERT(REFS(before) > 0 || HOLDS(before) > 0);
   return b;
 }
 
@@ -85,6 +87,7 @@ void at_buffer_release(at_buffer *b) {
   if (!b) return;
   uint64_t before =
       atomic_fetch_sub_explicit(&b->state, 1, memory_order_acq_rel);
+  AT_ASSERT(REFS(before) > 0);
   if (REFS(before) != 1 || HOLDS(before))
     return;  // the last hold will see to it
   if (!DELETED(before)) drop_memory(b);
@@ -113,6 +116,7 @@ void at_buffer_delete(at_buffer *b) { at_buffer_delete_once(b); }
 void at_buffer_unhold(at_buffer *b) {
   uint64_t s = atomic_load_explicit(&b->state, memory_order_acquire);
   do {
+    AT_ASSERT(HOLDS(s) > 0);
     if (HOLDS(s) != 1 || !(DELETED(s) || REFS(s) == 0)) continue;
     // The last hold, and no new one can come: free the memory while the hold
     // still keeps the object.

@@ -332,6 +332,7 @@ static void look_for_deadlock(at_runtime *rt) {
 }
 
 void at_launch_enqueue(at_task *t, uint32_t device) {
+  AT_ASSERT(device < at_task_devices(t));
   at_part *p = &t->parts[device];
   at_chip *c = p->chip;
   atomic_fetch_add(&c->depth, 1);

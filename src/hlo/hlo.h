@@ -399,6 +399,7 @@ at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map,
                         at_comp **out);
 
 static inline const at_type *at_value_type(at_value v) {
+  AT_ASSERT(v.node && v.index < v.node->num_results);
   return &v.node->types[v.index];
 }
 const at_attr *at_node_attr(const at_node *n, at_attr_id id);  // NULL: absent

@@ -160,16 +160,22 @@ const at_attr *at_node_attr(const at_node *n, at_attr_id id) {
 }
 
 int64_t at_node_int(const at_node *n, at_attr_id id, int64_t absent) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_INT ||
+            at_attr_kind_of(id) == AT_KIND_BOOL ||
+            at_attr_kind_of(id) == AT_KIND_ENUM);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->i : absent;
 }
 
 at_dims at_node_ints(const at_node *n, at_attr_id id) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_INTS);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->ints : (at_dims){NULL, 0};
 }
 
 at_str at_node_str(const at_node *n, at_attr_id id) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_STR ||
+            at_attr_kind_of(id) == AT_KIND_BYTES);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->s : (at_str){"", 0};
 }
@@ -326,6 +332,7 @@ static void forget_effects(const at_comp *c, const at_node *n) {
 }
 
 static void link_node(at_comp *c, at_node *n, at_node *before) {
+  AT_ASSERT(!before || before->parent == c);
   forget_effects(c, n);
   n->parent = c;
   n->next = before;
@@ -444,6 +451,8 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
 
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
+  AT_ASSERT(n->prev ? n->prev->next == n : c->first == n);
+  AT_ASSERT(n->next ? n->next->prev == n : c->last == n);
   forget_effects(c, n);
   *(n->prev ? &n->prev->next : &c->first) = n->next;
   *(n->next ? &n->next->prev : &c->last) = n->prev;

@@ -136,6 +136,7 @@ static double pace(const network *w, uint32_t node) {
 
 static void set_off(network *w, uint32_t i) {
   uint32_t r = w->nodes[i].resource;
+  AT_ASSERT(w->busy[r] < limit_of(w->options, r));
   w->busy[r]++;
   w->sharing += w->options->shared[r];
   w->begin[i] = w->now;
@@ -143,7 +144,9 @@ static void set_off(network *w, uint32_t i) {
 }
 
 static void arrive(network *w, uint32_t at) {
+  AT_ASSERT(at < w->len);
   uint32_t i = w->list[at].node, r = w->nodes[i].resource;
+  AT_ASSERT(w->busy[r] > 0);
   w->end[i] = w->now;
   w->list[at] = w->list[--w->len];
   w->busy[r]--;
@@ -330,6 +333,7 @@ static uint32_t place_in(const ready_list *l, uint32_t i) {
 static void insert(state *s, uint32_t i) {
   ready_list *l = list_of(s, i);
   uint32_t at = place_in(l, i);
+  AT_ASSERT(l->len < s->n);
   memmove(l->list + at + 1, l->list + at, (l->len++ - at) * sizeof *l->list);
   l->list[at] = i;
   if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]++;
@@ -338,6 +342,7 @@ static void insert(state *s, uint32_t i) {
 static void take(state *s, uint32_t i) {
   ready_list *l = list_of(s, i);
   uint32_t at = place_in(l, i);
+  AT_ASSERT(at < l->len && l->list[at] == i);
   memmove(l->list + at, l->list + at + 1, (--l->len - at) * sizeof *l->list);
   if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]--;
 }
@@ -367,6 +372,7 @@ static uint32_t choose(const state *s) {
 }
 
 static void release(state *s, uint32_t i, double when) {
+  AT_ASSERT(s->waits[i] > 0);  // each is placed once
   s->ready_at[i] = fmax(s->ready_at[i], when);
   if (--s->waits[i]) return;
   if (s->nodes[i].kind == AT_LHS_NOP)

@@ -44,18 +44,26 @@ static at_status set_time(clock *k, const at_node *n, at_span_time t) {
   return AT_OK;
 }
 
+// The lifetime of a value that `number` has met.
+static at_lifetime *known(const at_lifetimes *l, at_value v) {
+  uint32_t i = at_lifetime_of(l, v);
+  AT_ASSERT(i < l->count);
+  return &l->list[i];
+}
+
 static void define(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
   *t = (at_lifetime){v, {when, when}, when, value_bytes(v)};
 }
 
 static void hold(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
   t->span.end = AT_MAX(t->span.end, when);
 }
 
 static void use(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
+  AT_ASSERT(t->value.node && t->span.begin <= when);  // defined before
   t->read = AT_MAX(t->read, when);
   hold(k, v, when);
 }
@@ -127,7 +135,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
     for (uint32_t i = 0; i < n->num_operands; i++) {
       const at_node *loop = outer_loop(n->operands[i], c);
       if (!loop) continue;
-      at_lifetime *t = &l->list[at_lifetime_of(l, n->operands[i])];
+      at_lifetime *t = known(l, n->operands[i]);
       t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
       t->read = t->span.end;
     }
@@ -137,7 +145,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
   for (uint32_t i = 0; i < c->num_results; i++) {
     const at_node *loop = outer_loop(c->results[i], c);
     if (!loop) continue;
-    at_lifetime *t = &l->list[at_lifetime_of(l, c->results[i])];
+    at_lifetime *t = known(l, c->results[i]);
     t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
     t->read = t->span.end;
   }

@@ -171,6 +171,7 @@ static at_status copy_entry_results(planner *p, at_module *m) {
 
 // ---- Classes
 static uint32_t find(const planner *p, uint32_t v) {
+  AT_ASSERT(v < p->life.count);
   while (p->classes[v].parent != v) {
     p->classes[v].parent = p->classes[p->classes[v].parent].parent;
     v = p->classes[v].parent;
@@ -213,6 +214,7 @@ static at_status merge_spans(planner *p, klass *x, const klass *y) {
     else
       j--;
   }
+  AT_ASSERT(more.spans.len == x->spans.len + y->spans.len);
   set_last(&more, i);
   x->spans.ptr = more.spans.ptr;
   x->spans.len = more.spans.len;
@@ -223,6 +225,7 @@ static at_status merge_spans(planner *p, klass *x, const klass *y) {
 static at_status merge(planner *p, uint32_t a, uint32_t b) {
   if (a == b) return AT_OK;
   klass *x = &p->classes[a], *y = &p->classes[b];
+  AT_ASSERT(x->parent == a && y->parent == b && pins_agree(x, y));
   AT_TRY(merge_spans(p, x, y));
   x->hull.begin = AT_MIN(x->hull.begin, y->hull.begin);
   x->hull.end = AT_MAX(x->hull.end, y->hull.end);
@@ -463,8 +466,10 @@ static at_status assign_slots(planner *p, at_plan *out) {
           (at_block){.time = k->hull, .bytes = k->bytes, .owner = i};
   }
   AT_TRY(at_blocks_place(list, temps, p->arena, &out->temp_bytes));
-  for (uint32_t i = 0; i < temps; i++)
+  for (uint32_t i = 0; i < temps; i++) {
+    AT_ASSERT(list[i].offset + list[i].bytes <= out->temp_bytes);
     p->classes[list[i].owner].offset = list[i].offset;
+  }
   at_xslot *s;
   AT_TRY_ALLOC(s, at_new(p->arena, at_xslot, slots));
   s[0] = (at_xslot){.kind = AT_SLOT_NULL, .type = UINT32_MAX};
@@ -507,7 +512,9 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
 
 uint32_t at_plan_slot(const at_plan *plan, at_value v) {
   if (is_token(v)) return 0;
-  return plan->values->classes[class_of(plan->values, v)].slot;
+  uint32_t slot = plan->values->classes[class_of(plan->values, v)].slot;
+  AT_ASSERT(slot < plan->num_slots);
+  return slot;
 }
 
 // ---- Independent check
