@@ -146,8 +146,8 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b);
 // Brings what is there of the box back from the memory.
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
 
-// An element that is nowhere, read where a choice may drop it: zero, under
-// checks an undefined value.
+// What an out-of-range element reads as, where a select may drop it: zero, or
+// under checks an undefined value.
 // Valid until the core's next call.
 const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc);
 

@@ -167,6 +167,8 @@ static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
 static at_status push_arg(at_emit_steps *e, at_xstep *s, uint32_t v) {
   uint32_t at;
   AT_TRY(at_writer_append(e->w, AT_XS_ARGS, &v, 1, &at));
+  // A step names its arguments by the first: nobody may come between.
+  AT_ASSERT(!s->num_args || at == s->args + s->num_args);
   if (!s->num_args++) s->args = at;
   return AT_OK;
 }
@@ -213,6 +215,7 @@ static at_status emit_runtime(at_emit_steps *e, const at_node *n,
 // A slot inside the scratch region that every generated kernel shares.
 static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes,
                               uint32_t *out) {
+  AT_ASSERT(offset <= bytes);
   at_xslot s = {AT_SLOT_TEMP,   0,          e->plan->temp_bytes + offset,
                 bytes - offset, UINT32_MAX, 0};
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, out);
@@ -222,6 +225,7 @@ static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes,
 static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
   if (!bytes) return AT_OK;
   at_xslot s = *(const at_xslot *)at_writer_at(e->w, AT_XS_SLOTS, *slot);
+  AT_ASSERT(bytes <= s.bytes);
   s.offset += bytes;
   s.bytes -= bytes;
   s.type = UINT32_MAX;

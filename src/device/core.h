@@ -99,8 +99,7 @@ typedef struct at_core_launch {
   uint32_t checks;           // at_core_checks
   uint64_t max_turns;        // of loops, per core; 0: no limit
   struct core_rerun *rerun;  // this room's own; NULL
-  bool *
-      out_alone;  // was there one core, which waits for nobody? NULL: no matter
+  bool *out_alone;  // set if a single core ran that never waits; or NULL
 } at_core_launch;
 // Runs to the end. Errors name the kernel, what failed and the source line.
 at_status at_core_run(const at_core_launch *l);

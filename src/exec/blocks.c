@@ -334,6 +334,7 @@ void *at_blocks_take(at_blocks *b, size_t bytes) {
 }
 
 void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
+  AT_ASSERT(p);
   if (b->guarded) {
     give_guarded(p, bytes);
     return;

@@ -321,8 +321,8 @@ struct at_module {
   int64_t num_replicas, num_partitions;
   const char
       *mesh_text;  // Shardy meshes, "@name = #sdy.mesh<...>" a line; NULL: none
-  const char *notes;  // what partitioning gathered for want of a better way,
-                      // one op a line; or NULL
+  const char *notes;  // ops that partitioning had to all-gather for, one a
+                      // line; or NULL
 };
 
 // An empty module of one replica and one partition, in `a`, which must outlive

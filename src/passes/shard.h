@@ -105,7 +105,7 @@ typedef struct at_cut {
   at_value digits[AT_MAX_ATOMS];  // this device's place in the mesh
   at_place **results;             // where the entry's results go
   AT_VEC(at_node *) groups;       // `ShardingGroup` calls: operands cut alike
-  at_strbuf notes;                // what is gathered for want of a better way
+  at_strbuf notes;                // ops that had to be all-gathered for
 } at_cut;
 
 // ---- shard_text.c
