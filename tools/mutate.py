@@ -134,6 +134,9 @@ def option(name: str, default: str) -> str:
 
 
 def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
     build = Build(pathlib.Path(sys.argv[1]).resolve())
     rng, count = random.Random(int(option("seed", "1"))), int(option("count", "20"))
     rooms = [r for r in option("rooms", "").split(",") if r]
