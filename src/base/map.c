@@ -16,6 +16,7 @@ static at_str ptr_key(const void *p) {
 }
 static uint64_t hash_ptr(const void *p) { return mix((uint64_t)(uintptr_t)p); }
 
+// Keys of pointers carry a length that no text has.
 static bool same(at_str a, at_str b) {
   if (a.len != b.len) return false;
   if (a.len == SIZE_MAX) return a.ptr == b.ptr;
@@ -32,6 +33,8 @@ static void **find(const at_map *m, uint64_t hash, at_str key) {
   }
 }
 
+// Doubles the table; at most half of the slots are ever taken, so a search
+// ends.
 static bool grow(at_map *m) {
   size_t cap = m->cap ? m->cap * 2 : 16;
   uint32_t *slots = at_new(m->arena, uint32_t, cap);

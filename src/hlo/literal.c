@@ -1,6 +1,7 @@
 // Literals: dense row-major data, or one element that stands for all.
 #include "hlo/hlo_internal.h"
 
+// `data` NULL: zeroes.
 at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
                           bool borrow, const at_literal **out) {
   at_literal *l;

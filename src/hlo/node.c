@@ -19,6 +19,7 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out) {
 
 static void forget_effects(const at_comp *c, const at_node *n);
 
+// A name that is taken is INVALID_ARGUMENT.
 static at_status add_func(at_module *m, at_comp *c) {
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put(&m->by_name, at_str_of(c->name)));
@@ -44,6 +45,7 @@ at_status at_module_keep(at_module *m, at_comp *f) {
   return add_func(m, f);
 }
 
+// Regions are few, so the list is copied for each.
 static at_status add_region(at_module *m, at_node *owner, at_comp *c) {
   at_comp **regions;
   AT_TRY_ALLOC(regions,
@@ -221,6 +223,7 @@ static bool attr_is_null(const at_attr *a) {
   }
 }
 
+// Each attribute is one of the op's, once, in order, with a value of its kind.
 static at_status check_attrs(const at_node *n) {
   for (uint32_t i = 0; i < n->num_attrs; i++) {
     const at_attr *a = &n->attrs[i];
@@ -285,6 +288,7 @@ static int by_id(const void *a, const void *b) {
   return (int)((const at_attr *)a)->id - (int)((const at_attr *)b)->id;
 }
 
+// Copies the attributes and sorts them by id.
 static at_status fill_attrs(at_arena *a, at_node *n, const at_node_desc *d) {
   n->num_attrs = d->num_attrs;
   if (!d->num_attrs) return AT_OK;
@@ -295,6 +299,7 @@ static at_status fill_attrs(at_arena *a, at_node *n, const at_node_desc *d) {
   return AT_OK;
 }
 
+// Copies what the description has into the module's arena.
 static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
   n->op = d->op;
   n->loc = d->loc;
@@ -320,8 +325,8 @@ static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
   return AT_OK;
 }
 
-// Before `before`, or at the end of `c`.
-// n comes to c or leaves it: do owners still hold an effect?
+// n comes to c or leaves it: whether c's owners hold an effect is to be asked
+// again.
 static void forget_effects(const at_comp *c, const at_node *n) {
   if (!n->num_regions && !at_op_is(n->op, AT_EFFECT) &&
       n->op != AT_OP_CUSTOM_CALL && n->op != AT_OP_CALL &&
@@ -331,6 +336,7 @@ static void forget_effects(const at_comp *c, const at_node *n) {
     o->effect = AT_EFFECT_UNKNOWN;
 }
 
+// Puts n into c's list in front of `before`, or at the end.
 static void link_node(at_comp *c, at_node *n, at_node *before) {
   AT_ASSERT(!before || before->parent == c);
   forget_effects(c, n);
