@@ -107,9 +107,12 @@ uint32_t at_em_scope_push(at_em *e);
 void at_em_scope_pop(at_em *e, uint32_t scope);
 
 // ---- types and constants
-LLVMTypeRef at_em_int(at_em *e, uint32_t bits);             // scalar
-LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);           // lanes x t, or t
-LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);           // scalar; one part
+LLVMTypeRef at_em_int(at_em *e, uint32_t bits);  // scalar
+// `lanes` times t; t itself where the function has one lane.
+LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);
+// The scalar type in which a register holds an element of t, or one part of a
+// complex one.
+LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);
 LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t);       // scalar; one part
 LLVMValueRef at_em_splat(at_em *e, LLVMValueRef scalar);    // to lanes
 LLVMValueRef at_em_ci(at_em *e, LLVMTypeRef t, int64_t v);  // t may be a vector
@@ -149,7 +152,8 @@ at_ix at_ix_const(int64_t c);
 // A computed i64 that is in [lo, hi] and a multiple of `mult`. Wrong bounds
 // give wrong code: index arithmetic believes them.
 at_ix at_ix_of(LLVMValueRef base, int64_t lo, int64_t hi, int64_t mult);
-at_ix at_ix_lanes(at_em *e, at_ix base);  // base + lane
+// base + lane: neighbouring indices, one a lane.
+at_ix at_ix_lanes(at_em *e, at_ix base);
 // Sums wrap as i64; bounds saturate.
 at_ix at_ix_add(at_em *e, at_ix a, at_ix b);
 // a + c, without code.
@@ -184,6 +188,7 @@ const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
 const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
                              const int64_t *extent, at_ix *out);
 // The digits as one row-major index.
+// For loads and stores of dense memory.
 at_ix at_pos_linear(at_em *e, const at_pos *p);
 // The same element for all lanes, for sure?
 bool at_pos_uniform(const at_pos *p);
@@ -264,6 +269,8 @@ bool at_em_apply_real_outlined(at_em *e, at_op op, at_dtype t, at_val a,
 at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
                              at_val b);
 // One elementwise op on registers.
+// args[number of operands], each a register of its operand's element type; the
+// result is normalised. Called out of line where at_em_count_ops said so.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 // The same for a real type and an op that needs nothing but its operands (no
 // compare, convert or attributes); b.re is NULL for one operand.
@@ -279,6 +286,8 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args);
 LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b);
 // Runs a region of scalars on registers; results in out.
+// args: one for each parameter, out: one for each result, both registers of the
+// types that the region declares; out may not overlap args.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out);
 // Regions with loops and branches (e->lanes must be 1).
 bool at_em_has_control(const at_comp *c);

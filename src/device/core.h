@@ -71,6 +71,7 @@ at_status at_core_group_create(uint32_t devices, const at_core_far *far,
 // at_core_group_leave or _fail any more.
 void at_core_group_destroy(at_core_group *g);
 // One of the launches will not come: the others fail with CANCELLED.
+// Any thread; no launch joins the group after it.
 void at_core_group_give_up(at_core_group *g);
 // From `begin` until the launches have ended, one call at a time, from any
 // thread: a message has come, borrowed for the call; a process has sent its

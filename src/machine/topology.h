@@ -39,7 +39,9 @@ at_status at_topology_split(at_str text, at_topology_text *out);
 // nearest shapes that there are.
 at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t);
-// Both, for the machines that come with Atoll. NOT_FOUND lists their names.
+// at_topology_split and at_topology_settle in one, for machines that come with
+// Atoll; *machine lives as long as the process. INVALID_ARGUMENT as these;
+// NOT_FOUND lists the machines.
 at_status at_topology_read(at_str text, const at_machine **machine,
                            at_topology_text *out);
 // The machine of a text that at_topology_read accepts; NULL for another.

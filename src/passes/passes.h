@@ -45,6 +45,7 @@ at_status at_pass_simplify(
     const at_pass_options *o);  // algebra, reshapes, dead code, CSE
 at_status at_pass_fold(
     at_module *m, const at_pass_options *o);  // constants, by the evaluator
+// A pass, as all above and below: `o` is only read.
 at_status at_pass_recognise(
     at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
 at_status at_pass_numerics(

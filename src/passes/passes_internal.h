@@ -46,7 +46,9 @@ bool at_has_effect(const at_module *m, const at_node *n);
 // moved.
 bool at_is_pure(const at_module *m, const at_node *n);
 bool at_is_control(at_op op);  // WHILE, IF, CASE: regions that may capture
-uint64_t at_node_hash(const at_node *n);  // without operands
+// Of op, types, attributes and what its regions hold, not of operands: equal
+// for nodes that at_node_same calls the same.
+uint64_t at_node_hash(const at_node *n);
 // Equal id and value; floats and literals bit for bit, so NaN equals itself.
 bool at_attr_same(const at_attr *a, const at_attr *b);
 // Same op, attributes, result types and operands (the same values), regions
@@ -79,6 +81,8 @@ void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
 const at_literal *at_const_of(at_value v);  // NULL: not a constant
 // The one element that every element of v equals, through broadcasts and
 // reshapes.
+// In storage form, borrowed from the constant; NULL: they are not known to be
+// equal.
 const void *at_splat_of(at_value v);
 bool at_splat_float(at_value v, double *out);  // floats
 bool at_splat_int(at_value v, int64_t *out);   // bool and integers

@@ -128,6 +128,7 @@ void at_proof_key(const at_proof *p, uint8_t out[AT_TOKEN_BYTES]);
 // "process 1 (of 2) is not of this job ...": FAILED_PRECONDITION, of a REFUSED.
 at_status at_proof_status(const at_proof *p);
 // UNAVAILABLE: the system has no random bytes.
+// Fills all of out, from the system's source. Any thread.
 at_status at_random(void *out, size_t bytes);
 
 #endif

@@ -98,6 +98,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
                              at_spinput_table_size *tables,
                              at_spinput_size *out);
 // The report for people: per table and in sum, the peak with its owners.
+// tables and s as at_spinput_size_of gave them for p; appended.
 void at_spinput_size_print(const at_spinput_program *p,
                            const at_spinput_table_size *tables,
                            const at_spinput_size *s, at_strbuf *out);

@@ -165,6 +165,7 @@ ATOLL_TILES_API void atoll_tiles_tile_bytes(const at_tiles_graph *g,
 
 // ---- Compute sets and programs
 // A set of vertices that run at the same time.
+// Empty, owned by g. 8: no memory.
 ATOLL_TILES_API int atoll_tiles_set(at_tiles_graph *g, const char *name,
                                     at_tiles_set **out);
 // One vertex of a codelet (docs/tiles.md) on a tile; fields[n] are the views
@@ -175,6 +176,8 @@ ATOLL_TILES_API int atoll_tiles_vertex(at_tiles_set *s, const char *codelet,
                                        uint32_t n, double param);
 // Vertices on the tiles of *out; *out NULL: a planned variable of that name is
 // made.
+// in: n views with out's number of elements; `param` is the codelet's one
+// parameter, if it has one. 3: no such codelet, or sizes that differ.
 ATOLL_TILES_API int atoll_tiles_elementwise(
     at_tiles_set *s, const char *codelet, const at_tiles_view *const *in,
     uint32_t n, double param, const char *name, const at_tiles_view **out);
