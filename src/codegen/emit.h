@@ -287,7 +287,7 @@ LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b);
 // Runs a region of scalars on registers; results in out.
 // args: one for each parameter, out: one for each result, both registers of the
-// types that the region declares; out may not overlap args.
+// types that the region declares.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out);
 // Regions with loops and branches (e->lanes must be 1).
 bool at_em_has_control(const at_comp *c);
