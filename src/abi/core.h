@@ -11,6 +11,12 @@
 // Failure. No function here returns after it failed: control goes back to the
 // driver, and what the kernel's frames held is dropped. Generated code
 // therefore keeps nothing that must be given back.
+//
+// Memory: what a function returns is the core's and lasts until the launch
+// ends, unless its line says less.
+// Threads: a core's functions are called by the thread that runs its step;
+// several threads may run steps of one core where its record allows it, and
+// then only what works on their own step is called.
 #ifndef ATOLL_ABI_CORE_H_
 #define ATOLL_ABI_CORE_H_
 
@@ -94,6 +100,9 @@ typedef void (*at_core_fill_fn)(void *const *bufs, const int64_t *start,
 // reports one that leaves it. ref: 1 + the argument it belongs to, or what the
 // kernel allocated itself. Never returns.
 enum { AT_CORE_OWN = 0, AT_CORE_OWN_SEMAPHORES = -1 };
+// Ends the core with OUT_OF_RANGE: elements index to index + size - 1 of
+// dimension `dim`, which has `limit`, of ref number `ref` - 1 (0: memory that
+// the kernel allocated; AT_CORE_OWN_SEMAPHORES). Does not return.
 void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
                            int64_t index, int64_t size, int64_t limit,
                            int32_t ref);
@@ -137,8 +146,9 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b);
 // Brings what is there of the box back from the memory.
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
 
-// An element that is nowhere, read where a choice may drop it: zero, under
-// checks an undefined value.
+// What an out-of-range element reads as, where a select may drop it: zero, or
+// under checks an undefined value.
+// Valid until the core's next call.
 const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc);
 
 // Executables built with checks announce every load and store (after the bounds
@@ -149,6 +159,9 @@ typedef enum at_core_access_kind {
   AT_CORE_MASKED = 2,  // flag: nobody knows which of the elements
   AT_CORE_CHOSEN = 4   // flag: a choice may drop what is loaded
 } at_core_access_kind;
+// `kind`: an at_core_access_kind. Ends the core (FAILED_PRECONDITION with both
+// places) where a check that is on finds a race, memory that nobody wrote, or
+// the like.
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc);
 // A store of the elements whose mask (a byte each, row-major) is not 0.
@@ -167,6 +180,7 @@ typedef struct at_core_places {
   int64_t n;
   int32_t kind, loc;
 } at_core_places;
+// Each element is announced as at_core_access would.
 void at_core_access_places(at_core *core, const at_core_places *x);
 // Floating-point results under ATOLL_CHECK=nan: fails if one of n elements is
 // NaN whose mask (a byte each; NULL: all) is not 0.
@@ -178,6 +192,9 @@ typedef enum at_core_nan_use {
   AT_CORE_NAN_CONVERTED,  // to integers, which are never NaN
   AT_CORE_NAN_CHOSEN      // the same, where a choice may drop the integers
 } at_core_nan_use;
+// dtype: an at_dtype; others than F32, BF16 and F16 are not looked at. A NaN
+// that came in with an operand is no finding. use: an at_core_nan_use. On a
+// finding the core ends.
 void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
                        int32_t dtype, int64_t n, int32_t use, int32_t loc);
 
@@ -194,14 +211,23 @@ void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
 // Memory with stack discipline: `tpu.region` and `memref.alloca`,
 // `tpu.sem_alloc`. Semaphores begin at 0. bytes: dense size; semaphores: 16
 // each.
+// The stack as it is now, for at_core_release.
 int64_t at_core_mark(at_core *core);
+// space: an at_core_space. Not zeroed, but for semaphores; lives until the
+// release of a mark from before. Ends the core: RESOURCE_EXHAUSTED where the
+// chip's memory would be full, INVALID_ARGUMENT for a negative size.
 void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc);
+// Frees everything that was allocated since `mark` was taken. Under checks,
+// semaphores that are not 0 are a finding.
 void at_core_release(at_core *core, int64_t mark, int32_t loc);
 
 // Semaphores. sem: address of one. device, core, subcore: AT_CORE_SELF for this
 // one. owner: 1 + at_core_type of the program whose
 // semaphore it is, 0 for this one's; programs of one kernel list the same
 // semaphores in the same order.
+// Adds `amount` (any sign); wakes whoever waits. A core, device or address that
+// there is not ends the core with its place. Any device of the launch, also of
+// another process.
 void at_core_sem_signal(at_core *core, void *sem, int64_t amount,
                         int32_t device, int32_t core_id, int32_t subcore,
                         int32_t owner, int32_t loc);
@@ -212,6 +238,8 @@ void at_core_sem_wait(at_core *core, void *sem, int64_t amount, int32_t loc);
 // the address of this core's.
 int32_t at_core_fetch_add(at_core *core, void *p, int32_t amount,
                           int32_t core_id, int32_t loc);
+// The value now, without waiting. Loops that only read count their turns
+// faster: where nobody is left to signal, they are stopped.
 int32_t at_core_sem_read(at_core *core, void *sem, int32_t loc);
 // The semaphore that all kernels with this collective id share on this device.
 void *at_core_sem_barrier(at_core *core, int32_t loc);
@@ -246,7 +274,13 @@ typedef struct at_core_dma {
   // behind its array; else 0: `size`.
   int64_t asked[AT_CORE_MAX_RANK];
 } at_core_dma;
+// The bytes arrive, and the semaphores are raised, before or after this
+// returns: a kernel may rely on no more than on the chip. Sizes of 0 or less
+// copy nothing. Ends the core: OUT_OF_RANGE outside of what src or dst are in,
+// INVALID_ARGUMENT for a rank or a device that there is not.
 void at_core_dma_start(at_core *core, const at_core_dma *d);
+// Waits until `sem` has counted `bytes`, then subtracts them; a wait for ever
+// is a deadlock, which ends the core.
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
 // Under checks, before a wait: the memory whose copy it is for.
 void at_core_expect(at_core *core, const at_core_view *v, int32_t loc);
@@ -268,10 +302,16 @@ typedef struct at_core_indirect {
   int32_t scatter;             // 0: src is the table, 1: dst is the table
   int32_t has_filter, filter;  // offsets equal to `filter` are skipped
 } at_core_indirect;
+// As at_core_dma_start; an offset outside of the table is OUT_OF_RANGE, unless
+// the kernel asked for no bounds checks.
 void at_core_indirect_start(at_core *core, const at_core_indirect *d);
 
 // Random bits of the core's generator.
+// Starts the sequence anew; equal seeds give equal bits on every machine, which
+// are not the chip's.
 void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n);
+// n words, each of 32 random bits. Words come in pairs: an odd n drops half of
+// the last.
 void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n);
 
 // pl.debug_print. `text` as in tpu.log: "$0" is replaced by argument 0;
@@ -281,10 +321,16 @@ typedef struct at_core_log_arg {
   int32_t dtype, rank;
   int64_t size[AT_CORE_MAX_RANK];
 } at_core_log_arg;
+// Prints a line to stderr, with the device and core where there are several.
+// `text` and `args` are read during the call.
 void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
                  int64_t n, int32_t loc);
+// begin 1 opens a span of the profile, 0 closes the last one; `text` must
+// outlive the launch. Without a profile or checks: nothing.
 void at_core_trace(at_core *core, const char *text, int32_t begin);  // spans
+// "text = value" as an instant of the profile.
 void at_core_trace_value(at_core *core, const char *text, int64_t value);
+// Nothing happens: time on the chip has no counterpart here.
 void at_core_delay(at_core *core, int64_t cycles);
 
 // A matrix product that is worth packing: c[m, n] (+)= sum over k of a b, per
@@ -302,6 +348,9 @@ typedef struct at_core_dot {
   int64_t batch, m, n, k;
   int64_t a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
 } at_core_dot;
+// Operands are only read, c must not overlap them. Sizes of 0 or less leave c
+// as it is. Ends the core: UNIMPLEMENTED for types that it does not know,
+// RESOURCE_EXHAUSTED without scratch memory.
 void at_core_dot_run(at_core *core, const at_core_dot *d);
 // A dot with `later` set may leave c as it is until this is called, until c is
 // overwritten by another with the same c, or until the core leaves an output's
@@ -315,6 +364,7 @@ typedef struct at_core_dot_taken {
   int32_t out_type, loc;  // F32 or BF16
   int64_t m, n, c_m, out_m;
 } at_core_dot_taken;
+// m rows of n elements, c_m and out_m bytes apart; out does not overlap c.
 void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 
 // Products of a loop over rows of their results, bf16 or rounded to it, for
@@ -324,11 +374,17 @@ void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 // thread between its `rows_begin` and `rows_end`, in which it runs no other
 // product. packed_a: where these rows begin, d->a NULL; or else room for them,
 // d->a in memory. Rooms: see at_core_dot_room; 64-byte aligned.
+// room: at_core_dot_room(d->m, d->k) bytes.
 const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d, void *room);
+// room: at_core_dot_room(d->n, d->k) bytes.
 const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d, void *room);
+// Makes the thread's tile registers ready, where the CPU has some.
 void at_core_dot_rows_begin(void);
+// c is F32; it is overwritten unless d->accumulate. Does nothing but compute:
+// no failure, no allocation.
 void at_core_dot_rows(const at_core_dot *d, void *packed_a,
                       const void *packed_b);
+// Releases them.
 void at_core_dot_rows_end(void);
 // Bytes of an operand with so many rows or columns, packed.
 static inline int64_t at_core_dot_room(int64_t outer, int64_t k) {

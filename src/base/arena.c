@@ -45,6 +45,7 @@ uint64_t at_arena_bytes_ever(void) {
   return atomic_load_explicit(&bytes_ever, memory_order_relaxed);
 }
 
+// Frees the blocks and counts what was used.
 static void drop(at_arena *a) {
   atomic_fetch_add_explicit(&bytes_ever, a->used, memory_order_relaxed);
   free_blocks(a->head);
@@ -65,6 +66,8 @@ void at_arena_reset(at_arena *a) {
 
 size_t at_arena_used_bytes(const at_arena *a) { return a->used; }
 
+// A block that holds at least `need`; blocks double up to 4 MiB. NULL: no
+// memory, or this thread's work is to stop.
 static at_block *grow(at_arena *a, size_t need) {
   size_t size = a->head ? AT_MIN(a->head->size * 2, (size_t)kLargestBlock)
                         : (size_t)kFirstBlock;
@@ -84,7 +87,10 @@ at_status at_arena_status(const at_arena *a) {
   return a->refused ? AT_NO_MEMORY("a part of the result") : AT_OK;
 }
 
+// Zeroed memory from the current block, or from a fresh one; NULL over the
+// limit.
 static void *take(at_arena *a, size_t bytes, size_t align) {
+  AT_ASSERT(align && align <= 4096 && (align & (align - 1)) == 0);
   if (bytes > a->limit || a->used > a->limit - bytes) return NULL;
   at_block *b = a->head;
   size_t at = 0;
@@ -107,6 +113,7 @@ void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
 }
 
 void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {
+  AT_ASSERT(p || !bytes);
   void *q = at_arena_alloc(a, bytes, align);
   if (q && bytes) memcpy(q, p, bytes);
   return q;
@@ -132,6 +139,7 @@ char *at_arena_printf(at_arena *a, const char *fmt, ...) {
 
 bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
                      size_t elem_bytes, size_t len) {
+  AT_ASSERT(len <= *cap);
   if (want <= *cap) return true;
   size_t n = AT_MAX(want, AT_MAX((size_t)8, at_mul(*cap, 2)));
   void *p = at_arena_alloc(a, at_mul(n, elem_bytes), 16);

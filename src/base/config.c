@@ -50,7 +50,10 @@ static const struct {
 
 static char *g_override[AT_CONFIG_COUNT];  // owned
 
-const at_config_info *at_config_info_of(at_config id) { return &g_rows[id]; }
+const at_config_info *at_config_info_of(at_config id) {
+  AT_ASSERT((unsigned)id < AT_CONFIG_COUNT);
+  return &g_rows[id];
+}
 
 const char *at_config_text(at_config id) {
   const char *v = g_override[id] ? g_override[id] : getenv(g_rows[id].name);
@@ -66,7 +69,10 @@ at_word_range at_config_words_of(at_config id) {
   return r;
 }
 
-const char *at_config_word_name(uint32_t word) { return g_words[word].name; }
+const char *at_config_word_name(uint32_t word) {
+  AT_ASSERT(word < AT_WORD_COUNT);
+  return g_words[word].name;
+}
 
 bool at_config_find_word(at_config id, at_str v, uint32_t *out) {
   at_word_range r = at_config_words_of(id);
@@ -112,6 +118,7 @@ bool at_config_parse_number(const at_config_info *row, const char *v,
 }
 
 bool at_config_flag(at_config id) {
+  AT_ASSERT(g_rows[id].kind == AT_CONFIG_FLAG);
   bool b = false;
   if (!at_config_parse_flag(at_config_text(id), &b))
     at_config_parse_flag(g_rows[id].fallback, &b);
@@ -119,6 +126,8 @@ bool at_config_flag(at_config id) {
 }
 
 uint64_t at_config_uint(at_config id) {
+  AT_ASSERT(g_rows[id].kind == AT_CONFIG_COUNT_OF ||
+            g_rows[id].kind == AT_CONFIG_SIZE);
   uint64_t n = 0;
   if (!at_config_parse_number(&g_rows[id], at_config_text(id), &n))
     at_config_parse_number(&g_rows[id], g_rows[id].fallback, &n);

@@ -56,6 +56,7 @@ typedef struct at_config_info {
   uint64_t least, most;  // of a COUNT_OF or a SIZE
   const char *unit;      // what a COUNT_OF counts
 } at_config_info;
+// The knob's row; static, never NULL.
 const at_config_info *at_config_info_of(at_config id);
 
 // Never NULL; borrowed until the next at_config_set of the same knob.
@@ -63,6 +64,8 @@ const char *at_config_text(at_config id);
 // The readers by kind. A value that is not allowed counts as the default.
 bool at_config_flag(at_config id);
 uint64_t at_config_uint(at_config id);  // of a COUNT_OF or a SIZE (bytes)
+// The word that a WORD knob holds, in either case; that of the default where
+// the value is not allowed.
 at_word at_config_word(at_config id);
 // True if WORDS has the word, or `all` stands for it.
 bool at_config_has(at_word word);

@@ -1,6 +1,8 @@
 // What this CPU can do, found at run time (CPUID, XGETBV, AMX permission),
 // lowered by ATOLL_CPU (x86-64-v3, avx512, avx512_bf16, amx) for testing the
 // fallback paths.
+//
+// Threads: any, but for at_cpu_limit, which comes before code is made.
 #ifndef ATOLL_BASE_CPU_H_
 #define ATOLL_BASE_CPU_H_
 
@@ -38,6 +40,8 @@ uint64_t at_cpu_features(void);  // cached; thread-safe
 at_status at_cpu_check(void);
 // From now on at_cpu_features says none but these: code is made for others.
 void at_cpu_limit(uint64_t features);
+// The name of one bit, as ATOLL_CPU's levels and messages spell it; "?" for
+// none of ours. Static.
 const char *at_cpu_feature_name(uint64_t bit);
 // LLVM's target-feature string for a set of bits ("+avx2,+fma,..."). Borrowed
 // until this thread's next call.

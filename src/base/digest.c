@@ -8,6 +8,7 @@ static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 // Two independent 64-bit lanes over 8-byte words, finalised by multiplication.
 // Every step is a bijection of the lane's state, and of the word that it takes.
 void at_digest_add(at_digest *d, at_bytes b) {
+  AT_ASSERT(b.ptr || !b.len);
   uint64_t h0 = d->h[0] ^ b.len, h1 = d->h[1] + b.len;
   for (size_t i = 0; i < b.len; i += 8) {
     uint64_t w = 0;

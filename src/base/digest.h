@@ -1,6 +1,9 @@
 // A 128-bit digest of bytes: the key of a cache and the checksum of what lies
 // in it. Any single changed bit changes it. It is no cryptographic hash: it
 // tells damage and difference apart from sameness, and protects from nobody.
+//
+// Threads: pure, but for at_digest_build, which any thread may call. Nothing is
+// allocated.
 #ifndef ATOLL_BASE_DIGEST_H_
 #define ATOLL_BASE_DIGEST_H_
 
@@ -17,7 +20,11 @@ static inline at_digest at_digest_start(uint64_t kind) {
 }
 // Mixes bytes in. Order matters, and so does how they are cut into calls.
 void at_digest_add(at_digest *d, at_bytes b);
+// The eight bytes of v as they lie in memory: digests are for this kind of
+// machine.
 void at_digest_add_u64(at_digest *d, uint64_t v);
+// The text's bytes, without a NUL. Its length is mixed in, so "a","b" and
+// "ab","" differ.
 void at_digest_add_str(at_digest *d, at_str s);
 static inline bool at_digest_eq(at_digest a, at_digest b) {
   return a.h[0] == b.h[0] && a.h[1] == b.h[1];

@@ -49,14 +49,19 @@ at_event *at_event_create(void) {
 }
 
 at_event *at_event_retain(at_event *e) {
-  if (!e->immortal)
-    atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  if (e->immortal) return e;
+  uint32_t before =
+      atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  AT_ASSERT(before > 0);
   return e;
 }
 
 void at_event_release(at_event *e) {
   if (!e || e->immortal) return;
-  if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  uint32_t before =
+      atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel);
+  AT_ASSERT(before > 0);
+  if (before != 1) return;
   // Callbacks of an event that never fired: nobody is left to run them.
   waiter *w = atomic_load_explicit(&e->waiters, memory_order_relaxed);
   while (w && w != FIRED) {
@@ -68,6 +73,7 @@ void at_event_release(at_event *e) {
   free(e);
 }
 
+// The head of the list, or FIRED; acquires what the one who fired wrote.
 static waiter *waiters_of(const at_event *e) {
   return atomic_load_explicit(&((at_event *)e)->waiters, memory_order_acquire);
 }
@@ -78,6 +84,7 @@ at_status at_event_status(const at_event *e) {
   return at_event_fired(e) ? at_status_clone(e->status) : AT_OK;
 }
 
+// Tells one waiter. Its node may be gone once it knows.
 static void wake(waiter *w, at_status s) {
   switch (w->kind) {
     case WAITS_FIBER:
@@ -141,12 +148,14 @@ static void after_park(at_fiber *f, void *arg) {
   if (!add_waiter(r.event, r.waiter)) at_fiber_ready(f);
 }
 
+// The waiter is on the fiber's stack, which stays while it is parked.
 static void wait_in_fiber(at_event *e) {
   waiter w = {.kind = WAITS_FIBER, .fiber = at_fiber_current()};
   park_request r = {e, &w};
   at_fiber_park(after_park, &r);
 }
 
+// Spins for a moment, then sleeps on a futex of its own.
 static void wait_in_thread(at_event *e) {
   uint64_t until = at_clock_ns() + at_spin_ns(kWaitSpinNs);
   for (uint32_t turn = 1; !at_event_fired(e); turn++) {

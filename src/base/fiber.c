@@ -178,6 +178,7 @@ static void fiber_main(void) {
 
 void at_fiber_park(void (*after)(at_fiber *, void *), void *arg) {
   at_fiber *f = at_fiber_current();
+  AT_ASSERT(f && after);
   f->after = after;
   f->after_arg = arg;
   switch_out(f, false);
@@ -203,6 +204,7 @@ void at_fiber_call_on_thread(void (*fn)(void *), void *arg) {
 }
 
 // ---- Stacks
+// A stack from which at_fiber_switch_ goes into fiber_main.
 static void prepare_stack(at_fiber *f) {
   // As after a call: rsp + 8 is a multiple of 16 when fiber_main starts.
   uint64_t *top = (uint64_t *)(f->stack + kPage + f->sched->stack_bytes);
@@ -216,6 +218,7 @@ static void prepare_stack(at_fiber *f) {
 #endif
 }
 
+// A fiber with a guarded stack; NULL: no memory.
 static at_fiber *fiber_make(at_sched *s) {
   at_fiber *f = calloc(1, sizeof *f);
   if (!f) return NULL;
@@ -236,6 +239,7 @@ static void fiber_destroy(at_fiber *f) {
   free(f);
 }
 
+// The fiber has left its stack for good: it is kept as a spare, or unmapped.
 static void fiber_end(at_sched *s, at_fiber *f) {
 #ifdef AT_TSAN
   __tsan_destroy_fiber(f->tsan);
@@ -247,12 +251,14 @@ static void fiber_end(at_sched *s, at_fiber *f) {
     s->spare = f;
     s->num_spare++;
   }
+  AT_ASSERT(s->live > 0);
   if (--s->live == 0) pthread_cond_broadcast(&s->idle);
   pthread_mutex_unlock(&s->lock);
   if (!keep) fiber_destroy(f);
 }
 
 // ---- The run queue
+// Makes f runnable; wakes a thread only if none is looking already.
 static void enqueue_locked(at_sched *s, at_fiber *f) {
   f->next = NULL;
   if (s->tail)
@@ -291,6 +297,7 @@ static at_fiber *dequeue(at_sched *s) {
     s->sleeping--;
   }
   at_fiber *f = s->head;
+  AT_ASSERT(f || s->stop);
   if (f) {
     s->head = f->next;
     if (!s->head) s->tail = NULL;
@@ -301,6 +308,7 @@ static at_fiber *dequeue(at_sched *s) {
   return f;
 }
 
+// One thread of the scheduler: runs fibers until it is stopped.
 static void server_main(void *arg) {
   server *me = arg;
   at_cpu_fp_default();
@@ -362,6 +370,7 @@ static void sched_free(at_sched *s) {
   free(s);
 }
 
+// Waits until no fiber lives, then ends the threads.
 static void stop_servers(at_sched *s) {
   pthread_mutex_lock(&s->lock);
   while (s->live) pthread_cond_wait(&s->idle, &s->lock);

@@ -1,3 +1,6 @@
+// Folders of the file system.
+//
+// Threads: any.
 #ifndef ATOLL_BASE_FOLDER_H_
 #define ATOLL_BASE_FOLDER_H_
 

@@ -54,6 +54,10 @@ static at_status nested(void *arg) {
 }
 
 static at_status do_abort(void *arg) { abort(); }
+static at_status break_promise(void *arg) {
+  AT_ASSERT(arg != NULL);
+  return AT_OK;
+}
 static bool is_refused(void) {
   void *volatile p = mmap(NULL, (size_t)1 << 60, PROT_READ,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -119,6 +123,7 @@ static const way ways[] = {
     {"abort without memory", abort_without_memory, AT_RESOURCE_EXHAUSTED,
      "test: abort() (the process is out of memory)", true},
     {"abort", do_abort, AT_INTERNAL, "test: abort()", true},
+    {"assert", break_promise, AT_INTERNAL, "test: abort()", true},
     {"store to NULL", read_null, AT_INTERNAL, "test: Segmentation fault", true},
     {"call of NULL", call_null, AT_INTERNAL, "test: Segmentation fault", true},
     {"trap", trap, AT_INTERNAL, "test: Illegal instruction", true},

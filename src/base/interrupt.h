@@ -12,6 +12,8 @@
 // that works for another watches the same one (at_interrupt_flag).
 void at_interrupt_watch(const _Atomic bool *flag);
 const _Atomic bool *at_interrupt_flag(void);
+// Is the flag that this thread watches set? One relaxed load; false without a
+// flag.
 bool at_interrupted(void);
 
 #endif

@@ -14,6 +14,7 @@ typedef struct reader {
   bool loose;  // a comma may stand before a closing bracket
 } reader;
 
+// The error, with line and column of where the reader is.
 static at_status bad(const reader *r, const char *what) {
   size_t line = 1, column = 1;
   for (const char *p = r->start; p < r->at; p++) {
@@ -30,6 +31,7 @@ static void skip_space(reader *r) {
     r->at++;
 }
 
+// Takes c, after white space, if it is next.
 static bool eat(reader *r, char c) {
   skip_space(r);
   if (r->at >= r->end || *r->at != c) return false;
@@ -44,6 +46,7 @@ static bool eat_word(reader *r, const char *word) {
   return true;
 }
 
+// The value of four hexadecimal digits; -1: they are none.
 static int hex4(const char *p) {
   int v = 0;
   for (int i = 0; i < 4; i++) {
@@ -58,6 +61,7 @@ static int hex4(const char *p) {
   return v;
 }
 
+// Writes a code point; `to` has room for four bytes.
 static char *put_utf8(char *to, uint32_t c) {
   if (c < 0x80) return *to++ = (char)c, to;
   if (c < 0x800) {
@@ -107,6 +111,7 @@ static at_status read_escape(reader *r, char **to) {
   return AT_OK;
 }
 
+// Into the arena, escapes resolved: the text never gets longer by that.
 static at_status read_string(reader *r, at_str *out) {
   if (!eat(r, '"')) return bad(r, "expected a string");
   const char *close = r->at;
@@ -139,6 +144,7 @@ static bool digits(reader *r) {
   return r->at > from;
 }
 
+// RFC 8259's grammar, which is stricter than strtod's.
 static at_status read_number(reader *r, at_json *v) {
   const char *from = r->at;
   bool whole = true;
@@ -222,6 +228,7 @@ static at_status read_object(reader *r, at_json *v) {
   return AT_OK;
 }
 
+// The only recursion, bounded by AT_JSON_MAX_DEPTH.
 static at_status read_nested(reader *r, at_json *v) {
   if (++r->depth > AT_JSON_MAX_DEPTH) return bad(r, "nested too deeply");
   char open = *r->at++;

@@ -1,6 +1,8 @@
 // Messages for people, on stderr, one line each, written at once. ATOLL_LOG
 // sets the least severe one that is printed. Errors that are returned are not
 // logged.
+//
+// Threads: any. A line is written whole.
 #ifndef ATOLL_BASE_LOG_H_
 #define ATOLL_BASE_LOG_H_
 
@@ -14,6 +16,8 @@ typedef enum at_log_level {
   AT_LOG_DEBUG
 } at_log_level;
 
+// Would a message of that level be printed? Ask before making text that costs
+// something. Any thread.
 bool at_log_on(at_log_level level);
 // "atoll warning: ...". At most 1,000 bytes; longer text is cut.
 __attribute__((format(printf, 2, 3))) void at_log(at_log_level level,

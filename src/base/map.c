@@ -16,6 +16,7 @@ static at_str ptr_key(const void *p) {
 }
 static uint64_t hash_ptr(const void *p) { return mix((uint64_t)(uintptr_t)p); }
 
+// Keys of pointers carry a length that no text has.
 static bool same(at_str a, at_str b) {
   if (a.len != b.len) return false;
   if (a.len == SIZE_MAX) return a.ptr == b.ptr;
@@ -32,6 +33,8 @@ static void **find(const at_map *m, uint64_t hash, at_str key) {
   }
 }
 
+// Doubles the table; at most half of the slots are ever taken, so a search
+// ends.
 static bool grow(at_map *m) {
   size_t cap = m->cap ? m->cap * 2 : 16;
   uint32_t *slots = at_new(m->arena, uint32_t, cap);
@@ -55,6 +58,7 @@ static void **put(at_map *m, uint64_t hash, at_str key) {
   if (m->len >= m->cap / 2 && !grow(m)) return NULL;
   size_t i = hash & (m->cap - 1);
   while (m->slots[i]) i = (i + 1) & (m->cap - 1);
+  AT_ASSERT(m->len < m->cap / 2);
   m->entries[m->len] = (at_map_entry){hash, key, NULL};
   m->slots[i] = (uint32_t)++m->len;
   return &m->entries[m->len - 1].value;

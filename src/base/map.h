@@ -1,6 +1,10 @@
 // A hash map from 64-bit keys or byte strings to pointers, in an arena. Open
 // addressing; insertion order is kept for iteration, so output is
 // deterministic.
+//
+// Errors: none but NULL for want of memory, which the arena remembers
+// (at_arena_status).
+// Threads: one at a time while it changes; lookups may go on side by side.
 #ifndef ATOLL_BASE_MAP_H_
 #define ATOLL_BASE_MAP_H_
 
@@ -25,7 +29,9 @@ void **at_map_find(const at_map *m, at_str key);
 // The value's place, inserted as NULL when absent; NULL: the arena refused.
 void **at_map_put(at_map *m, at_str key);
 // Pointer keys: the pointer's own bits.
+// Such keys never equal string keys, and both may be in one map.
 void **at_map_find_ptr(const at_map *m, const void *key);
+// The value's place, inserted as NULL when absent; NULL: the arena refused.
 void **at_map_put_ptr(at_map *m, const void *key);
 
 #endif

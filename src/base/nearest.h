@@ -1,5 +1,7 @@
 // Names that were meant: how many letters two texts are apart, and the nearest
 // of a list.
+//
+// Threads: any; pure functions, nothing is allocated.
 #ifndef ATOLL_BASE_NEAREST_H_
 #define ATOLL_BASE_NEAREST_H_
 

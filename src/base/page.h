@@ -1,5 +1,8 @@
 // Pages for people: one look, light or dark as they have it, and nothing from
 // elsewhere: no fonts, no scripts, no network.
+//
+// Memory: text is appended to the caller's buffer, which keeps its failure.
+// Threads: any.
 #ifndef ATOLL_BASE_PAGE_H_
 #define ATOLL_BASE_PAGE_H_
 

@@ -1,4 +1,6 @@
 // Shared by pool.c, fiber.c and event.c only.
+//
+// Threads: any, but for what says "from within a fiber".
 #ifndef ATOLL_BASE_PARALLEL_INTERNAL_H_
 #define ATOLL_BASE_PARALLEL_INTERNAL_H_
 
@@ -29,7 +31,12 @@ uint32_t at_fork_generation(void);
 // Leaves the running fiber. `after` runs on the thread's own stack once the
 // fiber's context is saved; from then on at_fiber_ready may resume it anywhere.
 at_fiber *at_fiber_current(void);  // NULL outside a fiber
+// From within a fiber only. `arg` may be on its stack, which stays while
+// `after` has not made the fiber ready; `after` must copy what it needs after
+// that.
 void at_fiber_park(void (*after)(at_fiber *f, void *arg), void *arg);
+// f, which is parked, goes on: on any thread of its scheduler. Once for each
+// park. Any thread.
 void at_fiber_ready(at_fiber *f);
 
 #endif

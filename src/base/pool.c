@@ -62,10 +62,12 @@ uint32_t at_pool_threads(const at_pool *p) { return p->threads; }
 
 static const void *epoch_word(at_pool *p) { return (char *)&p->gate + 4; }
 
+// Does the limit (at_pool_limit) leave this worker in?
 static bool may_work(const at_pool *p, uint32_t worker) {
   return worker < atomic_load_explicit(&p->limit, memory_order_relaxed);
 }
 
+// Claims chunks until none is left, or the limit takes the worker out.
 static void run_chunks(at_pool *p, uint32_t worker) {
   int64_t n = p->n, grain = p->grain;
   while (may_work(p, worker)) {
@@ -92,6 +94,7 @@ static bool join(at_pool *p, uint64_t gate, uint32_t worker) {
   return !may_work(p, worker);
 }
 
+// Sleeps while the limit keeps this worker out.
 static void await_permission(at_pool *p, uint32_t worker) {
   uint32_t limit;
   while (worker >= (limit = atomic_load(&p->limit)))
@@ -144,6 +147,7 @@ static void await_job(at_pool *p, uint32_t seen) {
   atomic_fetch_sub(&p->sleepers, 1);
 }
 
+// A helper's life: wait for an epoch, join its job, again.
 static void helper_main(void *arg) {
   helper *h = arg;
   at_pool *p = h->pool;
@@ -175,6 +179,8 @@ static void close_gate(at_pool *p) {
   }
 }
 
+// Publishes the next job (a new epoch) and wakes as many sleepers as there are
+// chunks for them.
 static void open_gate(at_pool *p, int64_t chunks) {
   uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
   gate = ((uint64_t)(GATE_EPOCH(gate) + 1u) << 32) | GATE_OPEN;
@@ -187,6 +193,7 @@ static void open_gate(at_pool *p, int64_t chunks) {
   if (asleep) at_futex_wake(epoch_word(p), (int)want);
 }
 
+// The job on this thread alone, in the same chunks as with helpers.
 static void run_inline(int64_t n, int64_t grain, at_range_fn fn, void *arg) {
   for (int64_t begin = 0; begin < n;) {
     int64_t end = n - begin > grain ? begin + grain : n;
@@ -195,6 +202,8 @@ static void run_inline(int64_t n, int64_t grain, at_range_fn fn, void *arg) {
   }
 }
 
+// Takes the pool for a job of this thread. False: run inline (another job runs,
+// this is inside one, a fork, or no helpers).
 static bool claim(at_pool *p) {
   uint32_t idle = 0;
   return p->started && !t_inside && !at_pool_forked(p) &&
@@ -204,6 +213,7 @@ static bool claim(at_pool *p) {
 
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg) {
+  AT_ASSERT(fn);
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   // `next` may pass n by one claim of each thread; keep that from wrapping.

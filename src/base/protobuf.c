@@ -113,13 +113,19 @@ void at_proto_write_varint(at_strbuf *b, uint64_t v) {
   at_strbuf_addc(b, (char)v);
 }
 
+// A key: what a reader would refuse is a bug of the writer.
+static void write_key(at_strbuf *b, uint32_t number, at_proto_wire wire) {
+  AT_ASSERT(number > 0 && number <= 0x1fffffff);
+  at_proto_write_varint(b, (uint64_t)number << 3 | wire);
+}
+
 void at_proto_write_int(at_strbuf *b, uint32_t number, uint64_t v) {
-  at_proto_write_varint(b, (uint64_t)number << 3 | AT_PROTO_VARINT);
+  write_key(b, number, AT_PROTO_VARINT);
   at_proto_write_varint(b, v);
 }
 
 void at_proto_write_bytes(at_strbuf *b, uint32_t number, at_str s) {
-  at_proto_write_varint(b, (uint64_t)number << 3 | AT_PROTO_BYTES);
+  write_key(b, number, AT_PROTO_BYTES);
   at_proto_write_varint(b, s.len);
   at_strbuf_add(b, s);
 }

@@ -1,6 +1,9 @@
 // The wire form of protocol buffers: one field at a time, borrowed from the
 // bytes. Who reads a message asks for its fields by number and skips others;
 // nothing here knows a message's definition or recurses.
+//
+// Errors: readers say false, or INVALID_ARGUMENT where they return a status.
+// Threads: pure on what they are given.
 #ifndef ATOLL_BASE_PROTOBUF_H_
 #define ATOLL_BASE_PROTOBUF_H_
 
@@ -24,6 +27,8 @@ typedef struct at_proto_field {
 // Takes the next field off `io`. False at the end and for malformed bytes; of
 // these, `io` keeps some.
 bool at_proto_next(at_bytes *io, at_proto_field *out);
+// Takes one base-128 number of at most ten bytes off `io`. False: it is cut off
+// or longer; `io` has then lost its bytes.
 bool at_proto_varint(at_bytes *io, uint64_t *out);
 // Whether the bytes are fields from beginning to end (not what is inside them).
 bool at_proto_is_whole(at_bytes b);
@@ -37,13 +42,18 @@ uint64_t at_proto_uint(at_bytes b, uint32_t number);
 static inline int64_t at_proto_int(at_bytes b, uint32_t number) {
   return (int64_t)at_proto_uint(b, number);
 }
+// Borrowed from `b`. Empty where absent or of another wire type: at_proto_has
+// tells an empty field from none.
 at_bytes at_proto_bytes(at_bytes b, uint32_t number);
+// The same as text, which need not be UTF-8.
 at_str at_proto_str(at_bytes b, uint32_t number);
+// Is there a field of that number, of whatever wire type?
 bool at_proto_has(at_bytes b, uint32_t number);
 
 // Appends the numbers that a field of a repeated integer holds, packed or one.
 // INVALID_ARGUMENT names `what` where the field is no list of integers.
 typedef AT_VEC(int64_t) at_proto_ints;
+// On failure io may have some of the field's numbers.
 at_status at_proto_ints_add(const at_proto_field *f, const char *what,
                             at_arena *a, at_proto_ints *io);
 // All numbers of the repeated field.
@@ -51,8 +61,14 @@ at_status at_proto_list(at_bytes b, uint32_t number, const char *what,
                         at_arena *a, at_dims *out);
 
 // ---- Writing: fields are appended, a message within one as its bytes
+// A bare base-128 number, of one to ten bytes. No field: for lengths and lists
+// that the caller frames. Lack of memory is sticky in `b` (at_strbuf_status),
+// as in all writers here.
 void at_proto_write_varint(at_strbuf *b, uint64_t v);
+// A field of wire type VARINT. Negative numbers go as their 64-bit two's
+// complement, as int64 and int32 do; sint32 and sint64 are not written here.
 void at_proto_write_int(at_strbuf *b, uint32_t number, uint64_t v);
+// A field of wire type BYTES: a string, or the bytes of a message.
 void at_proto_write_bytes(at_strbuf *b, uint32_t number, at_str s);
 // A packed list; nothing where it is empty.
 void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v);

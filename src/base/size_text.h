@@ -1,4 +1,7 @@
 // Sizes in bytes, for people.
+//
+// Memory: texts are written to what the caller gives.
+// Threads: any.
 #ifndef ATOLL_BASE_SIZE_TEXT_H_
 #define ATOLL_BASE_SIZE_TEXT_H_
 

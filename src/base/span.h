@@ -1,8 +1,10 @@
 // Borrowed views, passed by value, and small helpers that every room uses.
+//
+// Memory: a view owns nothing; what it points to outlives it.
+// Threads: any; pure functions.
 #ifndef ATOLL_BASE_SPAN_H_
 #define ATOLL_BASE_SPAN_H_
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,9 +13,17 @@
 #define AT_LEN(a) (sizeof(a) / sizeof *(a))
 #define AT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define AT_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define AT_ASSERT(x) assert(x)  // a proof exists; may compile to nothing
 #define AT_LIKELY(x) __builtin_expect(!!(x), 1)
 #define AT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+// What the caller has promised, or what was proved, at a seam: in every build,
+// so x is cheap and has no effect. Else the process ends, or the guarded call
+// that it is in does, with a status (base/guard.h). Never for what comes from
+// outside: that gets a status.
+#define AT_ASSERT(x) \
+  (AT_LIKELY(x) ? (void)0 : at_assert_fail(#x, __FILE__, __LINE__))
+// Says on stderr what does not hold, and aborts. Any thread.
+__attribute__((noreturn, cold)) void at_assert_fail(const char *what,
+                                                    const char *file, int line);
 
 typedef struct at_bytes {
   const uint8_t *ptr;  // borrowed, read-only; may be NULL when len is 0

@@ -47,6 +47,12 @@ static at_error g_static[17] = {
 #undef S
 };
 
+void at_assert_fail(const char *what, const char *file, int line) {
+  fprintf(stderr, "atoll: %s:%d: `%s` does not hold: a bug of Atoll's\n", file,
+          line, what);
+  abort();
+}
+
 static at_status make(at_code code, const char *file, int line,
                       const char *message, size_t len) {
   if (code <= AT_OK_CODE || code > AT_UNAUTHENTICATED) code = AT_UNKNOWN;

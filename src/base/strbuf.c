@@ -21,9 +21,11 @@ static bool reserve(at_strbuf *b, size_t extra) {
 }
 
 void at_strbuf_add(at_strbuf *b, at_str s) {
+  AT_ASSERT(s.ptr || !s.len);
   if (!reserve(b, s.len)) return;
   if (s.len) memcpy(b->ptr + b->len, s.ptr, s.len);
   b->len += s.len;
+  AT_ASSERT(b->len < b->cap);
   b->ptr[b->len] = 0;
 }
 

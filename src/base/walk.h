@@ -72,6 +72,8 @@ void at_walk_stop(at_walk *w);
 // Forgets everything but the memory; costs nothing.
 void at_walk_clear(at_walk *w);
 
+// The result of an item, in the step that leaves it (at_walk_next: that visits
+// it), for at_walk_get by those above. `s` is the step as the walk gave it.
 void at_walk_set(at_walk *w, const at_walk_step *s, at_walk_value v);
 // The result of an item that has been left (at_walk_next: that was visited),
 // zero unless at_walk_set; NULL: it has not. Valid until the next at_walk_add.

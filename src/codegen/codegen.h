@@ -1,6 +1,10 @@
 // Machine code for hlo nodes. The only room that sees LLVM. One generator per
 // compile; nodes are added, equal ones share a kernel, and finish() emits
 // objects on as many threads as it is given.
+//
+// Errors: INTERNAL where LLVM refuses what was emitted, UNIMPLEMENTED for ops
+// without a form, RESOURCE_EXHAUSTED; LLVM's own fatal errors end in a status,
+// too (base/guard.h).
 #ifndef ATOLL_CODEGEN_CODEGEN_H_
 #define ATOLL_CODEGEN_CODEGEN_H_
 
@@ -25,7 +29,11 @@ typedef struct at_cg_target {
   bool quick;  // compile every function quickly (AT_CG_FULL_NODES): for tests
 } at_cg_target;
 
+// An empty code generator for that CPU; the target is copied. The caller
+// destroys it. One thread at a time uses it; at_cg_finish starts its own.
+// RESOURCE_EXHAUSTED: no memory.
 at_status at_cg_create(const at_cg_target *t, at_cg **out);
+// NULL is allowed. What at_cg_finish gave stays.
 void at_cg_destroy(at_cg *cg);
 
 // One launch of one kernel for a node: which buffers it takes.
@@ -103,6 +111,9 @@ typedef struct at_cg_function {
   double
       work;  // elements that these make in a call: how much its speed matters
 } at_cg_function;
+// f is copied; what it points to is borrowed until at_cg_finish, on whose
+// threads its emit is called. INTERNAL: a number of parameters that no launch
+// has.
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel);
 
@@ -124,6 +135,7 @@ uint64_t at_cg_modules_made(void);
 // LLVM instructions in them, before any were optimised, and those of them that
 // were compiled quickly. Thread-safe.
 uint64_t at_cg_instructions_made(void);
+// See at_cg_instructions_made.
 uint64_t at_cg_instructions_quick(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);

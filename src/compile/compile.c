@@ -60,6 +60,8 @@ typedef struct job {
 } job;
 
 // ---- Dumps
+// One file of the dump: folder/program.NN.stage, numbered in the order of the
+// stages. What cannot be written is left out.
 static void write_dump(job *j, const char *stage, at_str text) {
   char path[4096];
   int n = snprintf(path, sizeof path, "%s/%s.%02d.%s", j->dump_dir,
@@ -83,6 +85,7 @@ static void dump_module(void *user, const char *pass, const at_module *m) {
 }
 
 // ---- Front
+// The device counts that the program and the request settled on.
 static at_status check_request(const job *j) {
   int64_t replicas = j->module->num_replicas,
           partitions = j->module->num_partitions;
@@ -110,6 +113,8 @@ static void open_results(at_module *m) {
     m->results[i].open = !m->results[i].sharding;
 }
 
+// Device counts, and which arguments and results the compiler may choose
+// shardings for: the request's, or the module's own.
 static void apply_request(job *j) {
   at_module *m = j->module;
   const at_compile_request *r = &j->request;
@@ -132,6 +137,8 @@ static void apply_request(job *j) {
                                  r->num_allow_output, i);
 }
 
+// Bytes to j->module, by whichever reader its form has. May be called again for
+// a fresh module (lay_on_tiles).
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
   if (j->mlir)
@@ -221,6 +228,8 @@ static at_status plan_memory(job *j, const at_module *m) {
   return at_estimate_memory(m, t, j->arena, &j->memory);
 }
 
+// What other rooms do between the passes that move data and the one that
+// gathers work: each adds or looks at nodes that must stay apart.
 static at_status before_fuse(at_module *m, void *user) {
   AT_TRY(plan_memory(user, m));
   AT_TRY(at_nan_refuse(m));
@@ -228,6 +237,8 @@ static at_status before_fuse(at_module *m, void *user) {
   return at_config_has(AT_WORD_CHECK_NAN) ? at_nan_watch(m) : AT_OK;
 }
 
+// Passes, then order, then what runs beside each other. From here on nodes stay
+// where they are.
 static at_status optimise(job *j) {
   at_pass_options o = {
       .fuse = true,
@@ -284,11 +295,13 @@ static at_status lay_on_tiles(job *j) {
 }
 
 // ---- Back
+// The planner's question, answered by who computes the node.
 static bool can_alias(void *user, const at_node *n, uint32_t result,
                       uint32_t operand) {
   return at_steps_can_alias(user, n, result, operand);
 }
 
+// Which code computes each node, and where every value lives. Adds COPY nodes.
 static at_status place(job *j) {
   AT_TRY(at_donation_settle(j->module, j->arena));
   AT_TRY(at_steps_fill_splats(j->module));
@@ -298,6 +311,7 @@ static at_status place(job *j) {
   return j->verify ? at_plan_verify(j->module, &j->plan) : AT_OK;
 }
 
+// One parameter or result as clients ask about it.
 static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v,
                           const at_io_info *info, int32_t alias,
                           uint64_t *bytes) {
@@ -341,6 +355,8 @@ static at_status write_ios(job *j, at_writer *w, at_xheader *h) {
   return AT_OK;
 }
 
+// Generates all kernels that the steps asked for, on several threads, and
+// copies objects and names.
 static at_status write_code(job *j, at_writer *w) {
   at_cg_output o;
   AT_TRY(at_cg_finish(j->cg, j->arena, &o));
@@ -360,6 +376,7 @@ static at_status write_code(job *j, at_writer *w) {
   return AT_OK;
 }
 
+// What cost_analysis() of the executable says, by XLA's names.
 static at_status write_costs(at_writer *w, const at_count *c, double ns,
                              const at_tiles_plan *tiles) {
   double cycles = tiles ? (double)tiles->cycles : 0;
@@ -527,6 +544,7 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o,
   return make_key(j);
 }
 
+// Also of a job whose start failed.
 static void end(job *j) {
   if (j->cg) at_cg_destroy(j->cg);
   at_arena_destroy(j->arena);
@@ -548,6 +566,7 @@ static bool find_cached(job *j, at_bytes *out) {
   return *out = (at_bytes){0}, false;
 }
 
+// A compile that the cache did not have.
 static at_status compile(job *j, at_bytes *out) {
   AT_TRY(read_program(j));
   AT_TRY(lay_on_tiles(j));
@@ -571,6 +590,7 @@ static at_status compile(job *j, at_bytes *out) {
   return st;
 }
 
+// A line of the log, at level info.
 static void tell(at_bytes x, bool cached, uint64_t start_ns) {
   if (!at_log_on(AT_LOG_INFO)) return;
   const at_xheader *h = (const at_xheader *)x.ptr;
@@ -591,6 +611,8 @@ static at_status whole(const job *j, at_status st) {
   return st.err || !j->arena ? st : at_arena_status(j->arena);
 }
 
+// On the calling thread, which at_compile has made for it. On failure *out is
+// not written.
 static at_status compile_here(at_bytes program, const at_compile_options *o,
                               at_bytes *out) {
   job j;
@@ -630,6 +652,7 @@ typedef struct compile_call {
   uint8_t own[];  // copies of the program and of the request
 } compile_call;
 
+// On the compile's own thread.
 static at_status run_call(void *arg) {
   compile_call *c = arg;
   return compile_here(c->program, &c->options, &c->out);
@@ -637,6 +660,7 @@ static at_status run_call(void *arg) {
 
 void at_compile_leave_all(void) { at_apart_leave_all(); }
 
+// When nobody wants the result any more.
 static void drop_call(void *arg) {
   compile_call *c = arg;
   free((void *)c->out.ptr);

@@ -1,5 +1,12 @@
 // Facade of the compile side: a program's bytes and its options in, an
 // executable (abi/executable.h) out.
+//
+// Errors: what cannot be compiled is INVALID_ARGUMENT or UNIMPLEMENTED, with
+// the op and its source line; RESOURCE_EXHAUSTED: no memory; INTERNAL: a bug
+// here, as of LLVM. Results are written on success only.
+// Memory: what lives in a caller's arena is said; other results are the
+// caller's to free.
+// Threads: any, side by side.
 #ifndef ATOLL_COMPILE_COMPILE_H_
 #define ATOLL_COMPILE_COMPILE_H_
 
@@ -66,6 +73,8 @@ typedef enum at_stage {
 typedef struct at_module at_module;
 typedef struct at_plan at_plan;
 typedef struct at_estimate at_estimate;
+// INVALID_ARGUMENT, UNIMPLEMENTED: the program; RESOURCE_EXHAUSTED. Nothing is
+// looked up in the cache or kept there.
 at_status at_compile_module(at_bytes program, const at_compile_options *o,
                             at_plan *plan, const at_estimate **memory,
                             at_arena *a, at_module **out);
@@ -90,6 +99,7 @@ typedef struct at_compile_counts {
   uint64_t instructions;  // of LLVM in them, before any were optimised
   uint64_t quick;         // of these, those that were compiled quickly
 } at_compile_counts;
+// Sums of this process. Any thread.
 at_compile_counts at_compile_count(void);
 
 // ---- The disk cache, for people
@@ -103,6 +113,8 @@ typedef struct at_cache_state {
 at_status at_cache_folder(char *out, size_t size);
 // The path of a file in it; without a folder one that cannot be opened.
 void at_cache_file(const char *name, char *out, size_t size);
+// Entries and bytes as they are in the folder now; other processes may change
+// it meanwhile. No folder: none. NOT_FOUND: the folder cannot be named or read.
 at_status at_cache_look(at_cache_state *out);
 // Removes every entry. FAILED_PRECONDITION: one stays.
 at_status at_cache_clear(uint64_t *out_entries);
@@ -126,6 +138,8 @@ at_status at_on_tiles_call(at_bytes program, const void *const *args,
 #define AT_NAN_TARGET "atoll.nan"
 // Of the record, in words: how many NaNs were made, then the sites.
 enum { AT_NAN_HEAD = 1, AT_NAN_WORDS = 4 };
+// An at_custom_fn: config names which call of the program it is ("begin",
+// "watch", ...), args and results are as compile/nan.c made them.
 at_status at_nan_call(at_bytes config, const void *const *args,
                       uint32_t num_args, void *const *results,
                       uint32_t num_results);

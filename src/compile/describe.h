@@ -1,5 +1,9 @@
 // What runs when an executable runs, for profilers: its ops with what each of
 // them asks of the machine, and the program with its buffers.
+//
+// Errors: as at_compile's.
+// Memory: the description lives in the caller's arena.
+// Threads: any, side by side.
 #ifndef ATOLL_COMPILE_DESCRIBE_H_
 #define ATOLL_COMPILE_DESCRIBE_H_
 

@@ -94,9 +94,9 @@ static void take(donation *d, uint32_t p, int32_t r) {
   if (r >= 0) d->taker[r] = (int32_t)p;
 }
 
-// The first result of parameter p's type, or of as many bytes, that no
-// parameter takes yet; -1: none. `kept`: also one that would need no memory
-// else.
+// The first result of parameter p's type (`exact`), or of as many bytes, that
+// no parameter takes yet; -1: none. `kept`: also a result that aliases an
+// argument the caller keeps, which would need no memory otherwise.
 static int32_t free_result(donation *d, uint32_t p, bool exact, bool kept) {
   const at_type *t = param_type(d->m, p);
   void **at = at_map_find_ptr(&d->sizes, size_key(t));
@@ -175,7 +175,7 @@ at_status at_donation_settle(at_module *m, at_arena *a) {
       if (m->params[p].donor && m->params[p].alias < 0)
         take(&d, p, free_result(&d, p, round == 0, round == 2));
   }
-  // What nobody takes stays the caller's.
+  // Donated arguments that no result reuses stay with the caller.
   for (uint32_t p = 0; p < c->num_params; p++)
     m->params[p].donor = m->params[p].alias >= 0;
   return AT_OK;

@@ -164,15 +164,20 @@ static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
   return st;
 }
 
+// Appends a slot to the step's arguments.
 static at_status push_arg(at_emit_steps *e, at_xstep *s, uint32_t v) {
   uint32_t at;
   AT_TRY(at_writer_append(e->w, AT_XS_ARGS, &v, 1, &at));
+  // A step names its arguments by the first: nobody may come between.
+  AT_ASSERT(!s->num_args || at == s->args + s->num_args);
   if (!s->num_args++) s->args = at;
   return AT_OK;
 }
+// Appends the slot of a value.
 static at_status push_value(at_emit_steps *e, at_xstep *s, at_value v) {
   return push_arg(e, s, at_plan_slot(e->plan, v));
 }
+// Appends the operands, then the results, as kernels take them.
 static at_status push_values(at_emit_steps *e, at_xstep *s, const at_node *n,
                              uint32_t operands) {
   for (uint32_t i = 0; i < operands; i++)
@@ -182,12 +187,15 @@ static at_status push_values(at_emit_steps *e, at_xstep *s, const at_node *n,
   return AT_OK;
 }
 
+// Appends a step; its estimate counts towards the program's.
 static at_status push_step(at_emit_steps *e, step_list *list,
                            const at_xstep *s) {
   e->ns += s->estimated_ns;
   return at_vec_push(e->arena, list, *s) ? AT_OK : AT_NO_MEMORY("steps");
 }
 
+// A node that a runtime kernel computes (runtime_ops.c). A COPY whose operand
+// and result share a slot is no step.
 static at_status emit_runtime(at_emit_steps *e, const at_node *n,
                               const at_rt_choice *k, step_list *out) {
   if (n->op == AT_OP_COPY && k->operands &&
@@ -213,6 +221,7 @@ static at_status emit_runtime(at_emit_steps *e, const at_node *n,
 // A slot inside the scratch region that every generated kernel shares.
 static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes,
                               uint32_t *out) {
+  AT_ASSERT(offset <= bytes);
   at_xslot s = {AT_SLOT_TEMP,   0,          e->plan->temp_bytes + offset,
                 bytes - offset, UINT32_MAX, 0};
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, out);
@@ -222,6 +231,7 @@ static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes,
 static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
   if (!bytes) return AT_OK;
   at_xslot s = *(const at_xslot *)at_writer_at(e->w, AT_XS_SLOTS, *slot);
+  AT_ASSERT(bytes <= s.bytes);
   s.offset += bytes;
   s.bytes -= bytes;
   s.type = UINT32_MAX;
@@ -337,6 +347,7 @@ static at_status emit_done(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
+// A Pallas kernel.
 static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
   at_xstep s = {.kind = AT_STEP_CORE};
   AT_TRY(describe(e, n, &s));
@@ -345,6 +356,7 @@ static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
+// A SparseCore call: a collective of all devices.
 static at_status emit_sparse(at_emit_steps *e, const at_node *n,
                              step_list *out) {
   bool async = at_node_bool(n, AT_ATTR_ASYNC);
@@ -386,6 +398,7 @@ static at_status emit_native(at_emit_steps *e, const at_node *n, step_list *out,
   return push_step(e, out, &s);
 }
 
+// A WHILE or CASE step: ranges of the step list are its regions.
 static at_status emit_control(at_emit_steps *e, const at_node *n,
                               step_list *out) {
   at_xstep s = {.kind = n->op == AT_OP_WHILE ? AT_STEP_WHILE : AT_STEP_CASE,

@@ -30,6 +30,7 @@ at_status at_writer_init(at_writer *w, at_arena *a) {
 
 at_status at_writer_append(at_writer *w, at_xsection id, const void *p,
                            size_t count, uint32_t *out_index) {
+  AT_ASSERT((unsigned)id < AT_XS_COUNT && w->sections[id].elem_bytes);
   at_section *s = &w->sections[id];
   size_t bytes = at_mul(count, s->elem_bytes), want = at_add(s->len, bytes);
   // CODE and CONSTANTS are addressed by 64-bit offsets, the rest by 32-bit
@@ -112,6 +113,7 @@ at_status at_writer_finish(at_writer *w, const at_xheader *h, at_bytes *out) {
   size_t end = sizeof head;
   for (int s = 0; s < AT_XS_COUNT; s++) {
     size_t begin = head.sections[s].offset;
+    AT_ASSERT(begin >= end && begin % 64 == 0);
     memset(block + end, 0, begin - end);
     if (w->sections[s].len)
       memcpy(block + begin, w->sections[s].ptr, w->sections[s].len);

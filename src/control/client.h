@@ -1,5 +1,10 @@
 // A client of a pod: what a runtime without chips of its own (exec/proxy.h)
 // asks of the hosts, through the controller and from them.
+//
+// Errors: calls that wait for the controller fail with UNAVAILABLE or DATA_LOSS
+// when it is gone.
+// Memory: texts are the client's, as long as it.
+// Threads: any.
 #ifndef ATOLL_CONTROL_CLIENT_H_
 #define ATOLL_CONTROL_CLIENT_H_
 
@@ -24,6 +29,7 @@ at_status at_client_open(const at_client_options *o, at_client **out);
 const at_proxy *at_client_proxy(const at_client *c);
 // ATOLL_TARGET's grammar; of several kinds of chips: by commas.
 const char *at_client_target(const at_client *c);
+// Does the pod have several kinds of chips?
 bool at_client_is_mixed(const at_client *c);
 // The target of the part of the pod that a device is of, a spare one included.
 const char *at_client_target_of(const at_client *c, uint32_t device);
@@ -48,6 +54,8 @@ void at_client_close_slice(at_client *c, uint64_t slice);
 // False: for none.
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host);
+// Devices of virtual sets that the client can have at once; numbered behind the
+// pod's chips. Constant.
 uint32_t at_client_spares(const at_client *c);
 // How many of the pod's chips, the first ones, had a host when the client was
 // opened. Others are for slices, once their hosts have come.
@@ -61,6 +69,7 @@ typedef struct at_client_pace {
   uint32_t chips_per_host;
   uint64_t meet_ns;  // beside that, for each collective over several hosts
 } at_client_pace;
+// How fast simulated hosts are; texts are borrowed from the client.
 at_client_pace at_client_pace_of(const at_client *c);
 // Virtual time; 0: hosts are not simulated.
 uint64_t at_client_virtual_ns(const at_client *c);
@@ -69,6 +78,7 @@ uint64_t at_client_virtual_ns(const at_client *c);
 typedef struct at_client_counts {
   uint64_t messages, bytes;
 } at_client_counts;
+// Any thread.
 at_client_counts at_client_count(const at_client *c);
 
 #endif

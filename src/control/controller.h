@@ -3,6 +3,12 @@
 // chips as one machine's (control/client.h), and tools ask it.
 //
 // It has no chips and holds no arrays: what it knows of them is where they are.
+//
+// Errors: INVALID_ARGUMENT for the address, the target, or hosts that do not
+// divide its chips; UNAVAILABLE: the system refuses the address;
+// RESOURCE_EXHAUSTED.
+// Memory: texts are the controller's, as long as it.
+// Threads: any; it has its own for what comes in.
 #ifndef ATOLL_CONTROL_CONTROLLER_H_
 #define ATOLL_CONTROL_CONTROLLER_H_
 

@@ -1,5 +1,10 @@
 // Checkpoints of a client's arrays, which the hosts of a pod write and read
 // themselves: one message for each. Of any thread.
+//
+// Errors: asking fails when the controller is gone; what the hosts find comes
+// with the answer.
+// Memory: paths and names are borrowed for the call; an at_asked is the
+// caller's to take.
 #ifndef ATOLL_CONTROL_FILES_H_
 #define ATOLL_CONTROL_FILES_H_
 
@@ -24,8 +29,11 @@ typedef struct at_files_ask {
 // path, a name or a cut that cannot be.
 at_status at_files_save_ask(at_client *c, const at_files_ask *f,
                             at_asked **out);
+// f is read during the call. *first is written in any case; on failure no array
+// of these names exists.
 at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
                                uint64_t *first, at_asked **out);
+// What a checkpoint holds, without reading its arrays.
 at_status at_files_peek_ask(at_client *c, at_str path, at_asked **out);
 
 #endif

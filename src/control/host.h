@@ -1,6 +1,8 @@
 // A host of a pod: a process with chips, which clients drive through the
 // controller (control/controller.h). It runs what the stream says in its order,
 // and talks to clients about the bytes of arrays.
+//
+// Threads: at_host_run keeps the one that calls it.
 #ifndef ATOLL_CONTROL_HOST_H_
 #define ATOLL_CONTROL_HOST_H_
 

@@ -13,6 +13,10 @@
 // Names of arrays and programs are the client's and start at 1. Nothing that
 // comes is trusted: at_message_check looks at sizes and numbers, whoever uses
 // them at what they name.
+//
+// Errors: INVALID_ARGUMENT names the kind of a message that is not well formed.
+// Memory: accessors point into the body.
+// Threads: any; pure functions.
 #ifndef ATOLL_CONTROL_MESSAGE_H_
 #define ATOLL_CONTROL_MESSAGE_H_
 
@@ -174,6 +178,7 @@ typedef struct at_resharding {
   const uint32_t *chips;
   const uint8_t *boxes;
 } at_resharding;
+// The parts of a RESHARD's body, which has been checked; borrowed from it.
 at_resharding at_message_resharding(const at_msg_reshard *m);
 static inline const at_msg_box *at_message_box(const at_msg_reshard *m,
                                                const at_resharding *r,
@@ -358,6 +363,7 @@ bool at_message_name_is_good(at_bytes name);
 // said so.
 typedef bool (*at_message_name_fn)(void *arg, uint64_t *name, bool makes,
                                    uint32_t count);
+// body: writable, as `each` may change the names in place.
 bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
                       void *arg);
 // Names of a graph's step become those of a run.
@@ -638,6 +644,8 @@ typedef struct at_msg_spans {
 // An error on its way: its text, as much of it as is sent, borrowed; and the
 // error that a code and a text stand for. The code of none is UNKNOWN.
 at_bytes at_message_text(at_status why);
+// A new error with that text (borrowed; cut as a message's text is). Codes that
+// there are not become UNKNOWN.
 at_status at_message_error(uint64_t code, at_bytes text);
 
 // Sizes and numbers fit the kind, so that the accessors below stay inside.

@@ -1,5 +1,9 @@
 // Named objects of a pod: arrays that outlive the client that made them, until
 // somebody discards them or a host of theirs is lost. Of any thread.
+//
+// Errors: asking fails when the controller is gone, else the answer has the
+// error.
+// Memory: names are borrowed for the call; an at_asked is the caller's to take.
 #ifndef ATOLL_CONTROL_NAMED_H_
 #define ATOLL_CONTROL_NAMED_H_
 
@@ -31,7 +35,10 @@ at_status at_named_keep_ask(at_client *c, const at_named_keep *k,
 // more, and nothing is copied.
 at_status at_named_fetch_ask(at_client *c, at_str name, bool takes,
                              uint64_t *first, at_asked **out);
+// Drops the client's arrays first, first + 1, ...; what is stored under names
+// stays.
 void at_named_drop(at_client *c, uint64_t first, uint32_t count);
+// Removes what is stored under the name, on all hosts. NOT_FOUND.
 at_status at_named_discard_ask(at_client *c, at_str name, at_asked **out);
 at_status at_named_list_ask(at_client *c, at_asked **out);  // JSON
 

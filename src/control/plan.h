@@ -5,6 +5,10 @@
 //   one-to-one    every new shard is a whole old one, of another chip
 //   one-to-many   every new shard is a box of one old one, or all of it
 //   many-to-many  new shards are made of boxes of several old ones
+//
+// Memory: a plan is one block, at_plan_free frees it; what is read of it points
+// into it.
+// Threads: a plan is read-only once made.
 #ifndef ATOLL_CONTROL_PLAN_H_
 #define ATOLL_CONTROL_PLAN_H_
 
@@ -26,11 +30,14 @@ typedef struct at_plan at_plan;
 at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out);
+// NULL is allowed.
 void at_plan_free(at_plan *p);
 // Bytes that it sends from host to host; and what every plan has to: those that
 // a host needs and has not.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of);
 const at_msg_reshard *at_plan_message(const at_plan *p);  // its names are none
+// What kind of plan it is, for people: "one-to-one", "one-to-many",
+// "many-to-many"; static.
 const char *at_plan_name(const at_msg_reshard *m);
 
 // Makes array `name` of these shards, `from.count` of them. What cannot even be

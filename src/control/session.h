@@ -99,6 +99,7 @@ at_status at_session_open(const at_session_options *o, at_wire **out);
 
 // For sinks whose messages are blocks of malloc, which they free.
 void *at_session_block(void *arg, uint32_t from, const at_wire_head *head);
+// Frees what at_session_block gave; for messages that end early.
 void at_session_unblock(void *arg, uint32_t from, const at_wire_head *head,
                         void *body);
 

@@ -14,6 +14,10 @@
 //
 //   at_simulated_create, at_controller_open with it, ..., at_controller_close,
 //   at_simulated_free
+//
+// Errors: RESOURCE_EXHAUSTED, and FAILED_PRECONDITION for what the target's
+// description lacks.
+// Threads: any, but for creating and freeing.
 #ifndef ATOLL_CONTROL_SIMULATE_H_
 #define ATOLL_CONTROL_SIMULATE_H_
 
@@ -62,18 +66,23 @@ typedef struct at_simulated_options {
 // they come from. FAILED_PRECONDITION: it has none.
 at_status at_simulated_network(at_simulated_options *o, at_strbuf *sources);
 
+// o is copied; texts in it are borrowed for as long as it lives. On failure
+// nothing is left.
 at_status at_simulated_create(const at_simulated_options *o,
                               at_simulated **out);
 void at_simulated_free(
     at_simulated *s);  // the controller is closed. NULL: nothing
 
 // ---- For the controller
+// As they were given; owned by s.
 const at_simulated_options *at_simulated_options_of(const at_simulated *s);
 // All hosts call, as hosts call a listener, and take part.
 at_status at_simulated_join(at_simulated *s, const at_listener_calls *calls);
 // What this thread sends to hosts in between is because of a client's message
 // with that virtual time.
 void at_simulated_begin(at_simulated *s, uint64_t client, uint64_t clock_ns);
+// The messages since at_simulated_begin, on this thread, happen after the time
+// that it took. Every begin has its end.
 void at_simulated_end(at_simulated *s);
 // A member of the object that is being written: virtual time, how busy who has
 // been, the last programs.

@@ -1,6 +1,5 @@
 #include "control/table.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum { kFirst = 16 };
@@ -34,7 +33,7 @@ static bool grow(at_table *t) {
 }
 
 bool at_table_put(at_table *t, uint64_t key, void *value) {
-  assert(key && value);
+  AT_ASSERT(key && value);
   if (t->count * 4 >= t->capacity * 3 && !grow(t)) return false;
   at_table_slot *s = &t->slots[slot_of(t, key)];
   t->count += !s->key;

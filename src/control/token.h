@@ -1,5 +1,10 @@
 // The token of a pod under one controller: ATOLL_POD_TOKEN_FILE's, or that of
 // this user's processes on this machine.
+//
+// Errors: INVALID_ARGUMENT for a file without a token in it, or one that others
+// may read; UNAVAILABLE without random bytes.
+//
+// Threads: any.
 #ifndef ATOLL_CONTROL_TOKEN_H_
 #define ATOLL_CONTROL_TOKEN_H_
 

@@ -1,4 +1,8 @@
 // Questions of a tool (`atoll pod status`) to the controller of a pod.
+//
+// Errors: at_session_open's; UNAVAILABLE: the controller is gone;
+// RESOURCE_EXHAUSTED.
+// Threads: one at a time uses a connection.
 #ifndef ATOLL_CONTROL_TOOL_H_
 #define ATOLL_CONTROL_TOOL_H_
 
@@ -30,6 +34,7 @@ typedef struct at_tool_spans {
 at_status at_tool_trace_begin(const at_tool_options *o, at_tool_trace **out);
 // *out: as long as the trace; NULL: nothing has happened. Once.
 at_status at_tool_trace_end(at_tool_trace *x, const at_tool_spans **out);
+// Ends the connection; NULL is allowed. Spans of at_tool_trace_end die with it.
 void at_tool_trace_free(at_tool_trace *x);
 
 #endif

@@ -4,6 +4,11 @@
 //
 // A graph names programs, inputs, and arrays that it makes; an array that was
 // there before and is no input is a constant of it, and stays as long as it.
+//
+// Errors: what cannot be traced is FAILED_PRECONDITION, inputs that do not fit
+// are INVALID_ARGUMENT.
+// Threads: a trace belongs to the one that began it; traced programs may run
+// from any.
 #ifndef ATOLL_CONTROL_TRACE_H_
 #define ATOLL_CONTROL_TRACE_H_
 
@@ -48,6 +53,8 @@ typedef struct at_trace_result {
 at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
                        bool passes, at_trace_result *out_results,
                        at_traced **out);
+// Forgets what was traced and lets go of the arrays and programs that it kept;
+// NULL is allowed. On the thread that began it.
 void at_trace_abandon(at_trace *t);
 // What an array is so far; it is no result by that.
 at_trace_result at_trace_find(const at_trace *t, uint64_t name);
@@ -59,6 +66,8 @@ at_trace_result at_trace_find(const at_trace *t, uint64_t name);
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,
                         const at_bytes *hosts, const uint64_t *late,
                         uint64_t *first);
+// Does the graph take the memory of that input? input is below the number of
+// inputs.
 bool at_traced_donates(const at_traced *g, uint32_t input);
 uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
 // Once more for the hosts of now, without a trace. One thread at a time.
@@ -66,6 +75,7 @@ uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
 at_status at_traced_relower(at_traced *g);
 // at_graph_print.
 void at_traced_print(const at_traced *g, at_strbuf *out);
+// Also on the hosts; NULL is allowed. Runs that were asked for before go on.
 void at_traced_free(at_traced *g);
 
 #endif

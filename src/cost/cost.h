@@ -4,6 +4,11 @@
 // Times are seconds (double). Every time comes with the source that it was
 // taken from. Nothing here has state but tables that are read once; all
 // functions are thread-safe on a target that nobody changes.
+//
+// Errors: INVALID_ARGUMENT for text and sizes that cannot be;
+// FAILED_PRECONDITION: the description lacks a figure, which is named;
+// RESOURCE_EXHAUSTED.
+// Memory: what is made lives in the arena that was given; names are static.
 #ifndef ATOLL_COST_COST_H_
 #define ATOLL_COST_COST_H_
 
@@ -37,16 +42,19 @@ typedef struct at_cost_time {
 
 // ---- Interpolation over measured points
 // How values between measured points are found.
-//   seed   weighted average over the corners of the grid cell (XLA's
-//   documentation) xla    what XLA's code does: collectives snap to the nearest
-//   point atoll  smoothed curves in log-log space, with a tail past the last
-//   point
+//
+// - seed: weighted average over the corners of the grid cell (XLA's
+//   documentation)
+// - xla: what XLA's code does; collectives snap to the nearest point
+// - atoll: smoothed curves in log-log space, with a tail past the last point
 typedef enum at_interp {
   AT_INTERP_SEED,
   AT_INTERP_XLA,
   AT_INTERP_ATOLL
 } at_interp;
+// "seed", "xla", "atoll"; false: none of them.
 bool at_interp_parse(at_str text, at_interp *out);
+// Static; "unknown" for no mode.
 const char *at_interp_text(at_interp mode);
 
 // Points of a grid of up to 4 dimensions and the functions over them.
@@ -88,6 +96,7 @@ typedef enum at_collective_op {
   AT_COLLECTIVE_COUNT
 } at_collective_op;
 const char *at_collective_text(at_collective_op op);  // "all-reduce"
+// By the names of at_collective_text; false: none of them.
 bool at_collective_parse(at_str text, at_collective_op *out);
 
 // Which devices talk: `groups` groups of `size` ids each, flattened.
@@ -95,6 +104,8 @@ typedef struct at_groups {
   uint32_t count, size;
   const uint32_t *ids;  // count * size; NULL: 0, 1, 2, ...
 } at_groups;
+// The same devices in the same groups, in the same order; NULL ids equal 0, 1,
+// 2, ...
 bool at_groups_eq(const at_groups *a, const at_groups *b);
 
 // How a group lies on the machine's fast domains.
@@ -117,7 +128,10 @@ typedef struct at_collective {
   const uint32_t (*pairs)[2];  // PERMUTE: source, target
   uint32_t num_pairs;
 } at_collective;
+// `domain` devices, in the order of their numbers, make one fast domain; 0
+// counts as 8. A PERMUTE is INTRA or NON_RAIL.
 at_scheme at_collective_scheme(const at_collective *c, uint32_t domain);
+// Of a PERMUTE's pairs. Quadratic in their number.
 at_permute_kind at_collective_permute_kind(const at_collective *c);
 
 // One measured series: a key and its points.
@@ -149,6 +163,8 @@ typedef struct at_perf_table {
 // line. A file may hold tables of several machines.
 at_status at_perf_read(at_bytes text, at_arena *a, at_perf_table **out,
                        size_t *count);
+// The text that at_perf_read reads back equal. Appended; lack of memory is
+// out's (at_strbuf_status).
 at_status at_perf_write(const at_perf_table *tables, size_t count,
                         at_strbuf *out);
 // XLA's text protos: DeviceHloInstructionProfiles (collectives; GEMMs with
@@ -157,10 +173,12 @@ at_status at_perf_write(const at_perf_table *tables, size_t count,
 // GemmPerfTable.
 at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a,
                              at_perf_table **out, size_t *count);
+// gemm: the GEMM series, else the others. Appended, as at_perf_write does it.
 at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
                               bool gemm, at_strbuf *out);
 // The tables that come with Atoll; they live as long as the process.
 at_status at_perf_builtin(const at_perf_table **out, size_t *count);
+// The table of that key, borrowed; NULL: none has it.
 const at_perf_table *at_perf_find(const at_perf_table *tables, size_t count,
                                   const char *machine);
 // Appends one line for each series whose last doubling of size still gains over
@@ -181,6 +199,7 @@ typedef struct at_gemm {
   at_dtype lhs, rhs, out;
   int64_t b, m, n, k;
 } at_gemm;
+// INVALID_ARGUMENT: a negative size. A size of 0 is free.
 at_status at_perf_gemm(const at_perf *p, const at_gemm *g, at_cost_time *out);
 
 // How well a mode finds what is left out of tables.
@@ -198,6 +217,8 @@ typedef struct at_perf_error {
 typedef void (*at_perf_seen)(void *user, const char *what, at_interp mode,
                              const char *machine, double given,
                              double predicted);
+// out[*num] in `a`, rows of each experiment in each mode. `seen` is called on
+// the caller's thread.
 at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
                            at_perf_seen seen, void *user, at_arena *a,
                            at_perf_error **out, size_t *num);
@@ -215,6 +236,8 @@ typedef struct at_network {
   // divided by the other devices.
   bool all_to_all_by_peers;
 } at_network;
+// The machine's figures; those it lacks are XLA's defaults for a GPU that it
+// does not know.
 void at_network_of(const at_machine *m, at_network *out);
 // "nic_speed_gbps=50,gpus_per_node=8"; an unknown key or a bad value is
 // INVALID_ARGUMENT. Changes only what the text names.
@@ -228,6 +251,7 @@ at_status at_network_xla_flags(at_str flags, at_network *net);
 at_status at_network_ring(const at_network *net, at_collective_op op,
                           int64_t bytes, int64_t hosts, int64_t communicators,
                           double *seconds);
+// `bytes` in all leave each device. Fails as at_network_ring.
 at_status at_network_all_to_all(const at_network *net, int64_t bytes,
                                 int64_t hosts, int64_t communicators,
                                 double *seconds);
@@ -240,6 +264,7 @@ at_status at_network_direct(const at_network *net, int64_t bytes,
 // jax.profiler.trace and `atoll run` leave it; lives in `a`. INVALID_ARGUMENT:
 // no such JSON; NOT_FOUND: no step in it.
 typedef struct at_cost_profile at_cost_profile;
+// Owned by `a`; `text` is not borrowed.
 at_status at_cost_profile_read(at_bytes text, at_arena *a,
                                const at_cost_profile **out);
 // The same of a file, which may be compressed (.gz). NOT_FOUND as well: no such
@@ -286,6 +311,9 @@ at_status at_target_parse(at_str text, at_interp mode, at_arena *a,
 // One collective from first byte to last, alone on the network.
 at_status at_cost_collective(const at_target *t, const at_collective *c,
                              at_cost_time *out);
+// From the measured host, the user's table, the built-in one, or the machine's
+// rates, in this order; out->source says which. INVALID_ARGUMENT: a negative
+// size; what a description lacks is an error that names it.
 at_status at_cost_gemm(const at_target *t, const at_gemm *g, at_cost_time *out);
 // One node of a program, its collectives as if synchronous. Regions of control
 // flow are the caller's; a loop or branch itself is AT_COST_FREE.
@@ -298,6 +326,7 @@ typedef enum at_host_copy {
   AT_HOST_COPY_OUT,  // to the host
   AT_HOST_COPY_IN
 } at_host_copy;
+// NONE for every node that is no COPY between the two, too.
 at_host_copy at_cost_host_copy_of(const at_target *t, const at_node *n);
 // Does the value lie in the host's memory?
 bool at_cost_on_host(at_value v);

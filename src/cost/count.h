@@ -1,4 +1,6 @@
 // What a program asks of a machine, as XLA's cost analysis counts it.
+//
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_COST_COUNT_H_
 #define ATOLL_COST_COUNT_H_
 

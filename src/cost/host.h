@@ -1,6 +1,10 @@
 // One step of a program on this machine's cores, from what `atoll doctor
 // --measure` found: cost per element of each op, rates of runtime kernels over
 // size, memory by how long ago a value was touched, costs of a step.
+//
+// Errors: INVALID_ARGUMENT names the figure that a measured description lacks
+// or has wrong; NOT_FOUND: nothing was measured.
+// Threads: any.
 #ifndef ATOLL_COST_HOST_H_
 #define ATOLL_COST_HOST_H_
 
@@ -12,6 +16,7 @@ typedef enum at_host_rate {
 #undef AT_HOST_RATE
   AT_HOST_RATES
 } at_host_rate;
+// The name of that rate's figure in a description; static.
 const char *at_host_rate_figure(at_host_rate r);
 
 enum { AT_HOST_POINTS = 12 };

@@ -20,6 +20,7 @@ static int compare_points(const void *x, const void *y) {
 
 void at_points_sort(at_point *list, size_t *count, uint32_t dims,
                     at_points *out) {
+  AT_ASSERT(dims > 0 && dims <= AT_POINT_DIMS);
   size_t n = *count, kept = 0;
   for (size_t i = 0; i < n; i++) list[i].order = (uint32_t)i;
   qsort(list, n, sizeof *list, compare_points);
@@ -56,6 +57,7 @@ static int64_t distance2(const int64_t *stored, const int64_t *query,
 }
 
 double at_points_nearest(const at_points *p, const int64_t *query) {
+  AT_ASSERT(p->count > 0);
   uint64_t best = UINT64_MAX;
   double value = p->list[0].value;
   for (size_t i = 0; i < p->count; i++) {
@@ -80,6 +82,7 @@ static size_t lower_bound(const at_points *p, size_t from, size_t to,
 
 double at_points_complement(const at_points *p, const int64_t *query) {
   size_t from = 0, to = p->count;
+  AT_ASSERT(to > 0);
   for (uint32_t d = 0; d < p->dims; d++) {
     int64_t q = clamp(p, d, query[d]);
     size_t next = lower_bound(p, from, to, d, q);

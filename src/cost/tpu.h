@@ -71,10 +71,12 @@ typedef struct at_tpu_cycles {
 } at_tpu_cycles;
 // The coefficients; at_tpu_chip_of has loaded them. RESOURCE_EXHAUSTED.
 at_status at_tpu_model_load(void);
+// Cycles of the clock of `c`, of one core. Pure.
 at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
                                    const at_tpu_chip *c);
 // Cycles until a DMA's first bytes are there; to fill and drain a matrix unit.
 double at_tpu_dma_cycles(const at_tpu_chip *c);
+// Cycles to fill and drain a matrix unit.
 double at_tpu_fill_cycles(const at_tpu_chip *c);
 // Chooses steps and out_windows as the compiler tends to: the largest windows
 // that fit. `fused` is false for a kernel of a single op, whose windows are
@@ -84,6 +86,8 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused);
 // 8 x 128 tiles of a shape in the layout that pads least; 0 for scalars.
 // `packed` is their size in bytes for elements of `t`.
 double at_tpu_tiles(at_dims dims);
+// Bytes of one vector register's tile (8 x 128 elements) of that type;
+// fractions are possible for types under a byte.
 double at_tpu_tile_bytes(at_dtype t);
 // The layout of an array between kernels: any dimension may lie along the lanes
 // and any other along the sublanes, and tiles shrink to 1, 2 or 4 sublanes.

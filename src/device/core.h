@@ -1,5 +1,11 @@
 // Virtual cores: run a Pallas kernel's machine code (abi/core.h) on its
 // operands, with its grid, windows, memories, copies and semaphores.
+//
+// Errors: what a kernel does wrong comes out of its launch: OUT_OF_RANGE,
+// INVALID_ARGUMENT, FAILED_PRECONDITION (races, deadlocks and other findings),
+// with kernel, core and source line; RESOURCE_EXHAUSTED: no host memory.
+// Memory: operands are borrowed for the launch.
+// Threads: launches of a group run on threads of their own and meet in it.
 #ifndef ATOLL_DEVICE_CORE_H_
 #define ATOLL_DEVICE_CORE_H_
 
@@ -61,14 +67,20 @@ enum { AT_CORE_FAR_PARTS = 2 };
 // devices are here.
 at_status at_core_group_create(uint32_t devices, const at_core_far *far,
                                at_core_group **out);
+// NULL is allowed. All launches of it have ended, and nobody calls
+// at_core_group_leave or _fail any more.
 void at_core_group_destroy(at_core_group *g);
 // One of the launches will not come: the others fail with CANCELLED.
+// Any thread; no launch joins the group after it.
 void at_core_group_give_up(at_core_group *g);
 // From `begin` until the launches have ended, one call at a time, from any
 // thread: a message has come, borrowed for the call; a process has sent its
 // last; another one has failed or is lost (consumes why). They do not wait.
 void at_core_group_hear(at_core_group *g, at_bytes message);
+// One of the other processes has sent its last message. Any thread.
 void at_core_group_leave(at_core_group *g);
+// Stops all cores of the group, which then fail with `why`; consumes it. The
+// first call counts. Any thread.
 void at_core_group_fail(at_core_group *g, at_status why);
 void at_core_group_print(at_core_group *g,
                          at_strbuf *out);  // what cores wait for
@@ -88,8 +100,7 @@ typedef struct at_core_launch {
   uint32_t checks;           // at_core_checks
   uint64_t max_turns;        // of loops, per core; 0: no limit
   struct core_rerun *rerun;  // this room's own; NULL
-  bool *
-      out_alone;  // was there one core, which waits for nobody? NULL: no matter
+  bool *out_alone;  // set if a single core ran that never waits; or NULL
 } at_core_launch;
 // Runs to the end. Errors name the kernel, what failed and the source line.
 at_status at_core_run(const at_core_launch *l);
@@ -113,6 +124,8 @@ typedef struct at_core_due {
   void (*run)(at_core *core);
   void *data;
 } at_core_due;
+// Owned by the core, constant address; each thread of a core's steps has its
+// own.
 at_core_due *at_core_due_of(at_core *core);
 // Memory that copies with `lazy` fill, as what stands for it: `count` pages of
 // `bytes`, in order. false: it has been filled, and is read itself.
@@ -122,8 +135,14 @@ typedef struct at_core_pages {
   int64_t count, bytes;
   const void *next;  // what will likely be read after them
 } at_core_pages;
+// The copies that at_core_page_start has put off and that fill exactly these
+// bytes, in order. False: they do not (other sizes, too many, a part is there
+// already), and out's count says nothing.
 bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out);
+// Ends the core with `st` (consumed), kernel and place put in front of it. Does
+// not return: it unwinds to the launch, so the caller must own nothing and hold
+// no lock.
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif

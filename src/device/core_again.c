@@ -112,8 +112,8 @@ bool core_leaves_nan(core_state *c, int32_t loc) {
   return true;
 }
 
-// Memory that nobody wrote, or a number that is none, is the defect itself;
-// padding is there in sound kernels too, and what is stored of it is wrong.
+// Uninitialised memory and NaN are the bug itself. Padding occurs in correct
+// kernels, too: only storing it is a bug.
 static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
                          size_t element) {
   core_state c = {.launch = l, .program = l->programs};

@@ -158,7 +158,7 @@ struct core_state {
   size_t stack_used, stack_bytes;
   uint8_t *beyond;  // for boxes that leave their refs, in turn; NULL: none yet
   size_t beyond_used;
-  uint64_t nowhere;  // an element that is read and is not there
+  uint64_t nowhere;  // what an out-of-range element reads as
   uint8_t *shared;   // of each thread that shares a loop; NULL: none yet
   size_t shared_bytes;
   uint64_t turns;
@@ -173,8 +173,8 @@ struct core_state {
     uint64_t start_ns;
   } spans[kMaxSpans];
   uint64_t random[4];
-  // Reads of semaphores since the group's `changes` were so many (under the
-  // group's lock).
+  // Reads of semaphores since the group's `changes` last was polls_since
+  // (under the group's lock).
   uint64_t polls_since;
   uint32_t polls;
   // While it waits (under the group's lock).

@@ -315,6 +315,9 @@ static bool is_shared(const at_blocks *b, uint32_t c) {
   return b->shares[c / 64] >> c % 64 & 1;
 }
 
+// The spare block of that class if there is one, else fresh memory: small ones
+// are carved out of slabs, large ones mapped. NULL: more than 2^46 bytes, or
+// the machine has no more.
 void *at_blocks_take(at_blocks *b, size_t bytes) {
   if (bytes > (size_t)1 << 46) return NULL;
   if (b->guarded) return take_guarded(bytes);
@@ -333,7 +336,10 @@ void *at_blocks_take(at_blocks *b, size_t bytes) {
   return size < kOwnMapping ? carve(b, size) : map_block(b, size);
 }
 
+// Keeps the block as a spare of its class; beyond the limit half of what is
+// kept goes back to the system.
 void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
+  AT_ASSERT(p);
   if (b->guarded) {
     give_guarded(p, bytes);
     return;

@@ -21,6 +21,7 @@ void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf_addc(out, ']');
 }
 
+// SIZE_MAX: a dimension is negative, or the product overflows.
 static size_t dense_bytes(at_dtype t, at_dims dims) {
   size_t n = at_dtype_bytes(t);
   for (uint32_t i = 0; i < dims.rank; i++) {
@@ -31,6 +32,8 @@ static size_t dense_bytes(at_dtype t, at_dims dims) {
   return n;
 }
 
+// A buffer without memory (at_chip_allocate gives it some), one reference.
+// Consumes `ready`; NULL there counts as no memory.
 at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          at_event *ready, at_buffer **out) {
   size_t bytes = dense_bytes(t, dims);
@@ -70,6 +73,7 @@ static void drop_memory(at_buffer *b) {
   b->on_release = NULL;
 }
 
+// With the last reference and the last hold.
 static void destroy(at_buffer *b) {
   at_proxy_moment_release(b->moment);
   at_event_release(b->ready);
@@ -77,7 +81,9 @@ static void destroy(at_buffer *b) {
 }
 
 at_buffer *at_buffer_retain(at_buffer *b) {
-  atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
+  uint64_t before =
+      atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
+  AT_ASSERT(REFS(before) > 0 || HOLDS(before) > 0);
   return b;
 }
 
@@ -85,12 +91,14 @@ void at_buffer_release(at_buffer *b) {
   if (!b) return;
   uint64_t before =
       atomic_fetch_sub_explicit(&b->state, 1, memory_order_acq_rel);
+  AT_ASSERT(REFS(before) > 0);
   if (REFS(before) != 1 || HOLDS(before))
     return;  // the last hold will see to it
   if (!DELETED(before)) drop_memory(b);
   destroy(b);
 }
 
+// A compare-and-swap, for the deleted bit must not be set meanwhile.
 bool at_buffer_hold(at_buffer *b) {
   uint64_t s = atomic_load_explicit(&b->state, memory_order_relaxed);
   do {
@@ -101,6 +109,8 @@ bool at_buffer_hold(at_buffer *b) {
   return true;
 }
 
+// True: this call deleted it. A launch that donates an array and a client that
+// deletes it race here, and one wins.
 bool at_buffer_delete_once(at_buffer *b) {
   uint64_t before = atomic_fetch_or_explicit(&b->state, AT_BUFFER_DELETED,
                                              memory_order_acq_rel);
@@ -113,6 +123,7 @@ void at_buffer_delete(at_buffer *b) { at_buffer_delete_once(b); }
 void at_buffer_unhold(at_buffer *b) {
   uint64_t s = atomic_load_explicit(&b->state, memory_order_acquire);
   do {
+    AT_ASSERT(HOLDS(s) > 0);
     if (HOLDS(s) != 1 || !(DELETED(s) || REFS(s) == 0)) continue;
     // The last hold, and no new one can come: free the memory while the hold
     // still keeps the object.
@@ -130,6 +141,8 @@ uint32_t at_buffer_holds(const at_buffer *b) {
   return HOLDS(atomic_load(&((at_buffer *)b)->state));
 }
 
+// May the memory be taken over? Only the holder may ask: nobody else can take a
+// hold once it is deleted.
 bool at_buffer_sole_hold(const at_buffer *b) {
   uint64_t s =
       atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire);
@@ -137,11 +150,14 @@ bool at_buffer_sole_hold(const at_buffer *b) {
 }
 
 // ---- Sharing
+// on_release of a face: gives back what at_buffer_share took of its source.
 static void let_go(void *source) {
   at_chip_unpin(((at_buffer *)source)->chip, source);
   at_buffer_unhold(source);
 }
 
+// `to` shows the memory of `from`. False: not possible, copy instead. True:
+// done, or *st says why not.
 bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
                      at_status *st) {
   // A face of a face shows the first one's memory, so that chains do not grow.
@@ -173,6 +189,7 @@ bool at_buffer_is_deleted(const at_buffer *b) {
       atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire));
 }
 
+// Holds, and where arrays may be spilled brings the bytes back.
 static at_status acquire(at_buffer *b,
                          at_status (*pin)(at_chip *c, at_buffer *b)) {
   if (at_buffer_hold(b)) {

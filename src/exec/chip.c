@@ -6,11 +6,13 @@
 #include "base/log.h"
 #include "exec/exec_internal.h"
 
+// ATOLL_HBM, or what the target has.
 static uint64_t hbm_of(const at_hw *hw) {
   uint64_t set = at_config_uint(AT_CONFIG_HBM);
   return set ? set : hw->hbm_bytes;
 }
 
+// Device `index` of the target. On failure there is nothing to finish.
 at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
                        uint32_t index) {
   at_place place = at_topology_place(t, index);
@@ -37,6 +39,7 @@ at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
   return AT_OK;
 }
 
+// No work of it may be left.
 void at_chip_fini(at_chip *c) {
   at_event_release(c->freed);
   at_blocks_destroy(c->blocks);
@@ -92,6 +95,7 @@ typedef struct holder {
 } holder;
 enum { kHolders = 8 };
 
+// Arrays of one shape are one line of the report.
 static bool same_shape(const at_buffer *a, const at_buffer *b) {
   return a->dtype == b->dtype && a->rank == b->rank &&
          memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
@@ -120,6 +124,7 @@ static void add_holder(holder *top, const at_buffer *b) {
     }
 }
 
+// Which arrays fill the memory, for the error's detail.
 static void print_holders(const at_chip *c, at_strbuf *b) {
   holder top[kHolders] = {0};
   uint64_t buffers = 0;

@@ -13,6 +13,7 @@ enum { kHeavyNs = 30000, kMembersOnStack = 64, kReported = 8 };
 // come in bunches, and a short while says nothing of the work after it.
 enum { kPaceMeetings = 8 };
 
+// partition_id and replica_id are written without meeting anybody.
 static at_status write_id(at_cursor *c, const at_op *op, uint32_t place) {
   const at_xheader *h = c->frame.loaded->header;
   const at_coll *k = &c->frame.loaded->colls[op->target];
@@ -30,6 +31,8 @@ static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
            k->values[v].result_bytes);
 }
 
+// Collects the buffers of all members and moves the bytes; in the last member's
+// call, while the others stand still.
 at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   uint32_t device = c->part ? c->part->device : 0;
@@ -106,6 +109,10 @@ static void fail_at(const at_cursor *c, const at_op *op, at_status st) {
   at_task_fail(c->part->task, at_op_blame(&c->frame, op, at_status_clone(st)));
 }
 
+// A device comes to a collective. *waits: it has to stop here; the last of its
+// group makes it ready again. Else the bytes have moved, or st says why not,
+// and all of the group go on either way: those that follow find the task
+// failed.
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;
@@ -159,6 +166,8 @@ bool at_start_arrive(at_part *p, const at_coll *k) {
   return true;
 }
 
+// The bytes of a START have moved: parts that stop at its DONE are ready, and
+// failed parts that had to stay for the transfer may leave.
 void at_release_started(at_part *p, const at_op *op, bool *more) {
   at_task *t = p->task;
   const at_coll *k = &t->loaded->colls[op->target];
@@ -219,6 +228,8 @@ static void step_back(at_cursor *c, const at_op *op, bool *waits) {
   at_parts_ready(t, p, 1);
 }
 
+// A device passes a START. The last of the group moves the bytes; the others
+// have gone on meanwhile.
 at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_runtime *rt = c->frame.chip->runtime;
@@ -249,6 +260,7 @@ static bool has_moved(const at_task *t, const at_coll *k, uint32_t device) {
          t->meetings[k->started + device];
 }
 
+// A device needs the results of its last START.
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;

@@ -3,6 +3,10 @@
 // a buffer may be used before it is defined, and an error travels with it.
 // Thread-safe unless a line says otherwise. Objects are reference-counted where
 // `retain` exists.
+//
+// Errors: FAILED_PRECONDITION in a forked child, RESOURCE_EXHAUSTED for HBM and
+// host memory, INVALID_ARGUMENT for what does not fit; a line says more.
+// Results are written on success only.
 #ifndef ATOLL_EXEC_EXEC_H_
 #define ATOLL_EXEC_EXEC_H_
 
@@ -23,7 +27,7 @@ typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 typedef struct at_hosts_tag {
   uint64_t group;    // the processes that take part; alike on all of them
   uint64_t program;  // alike on all of them
-  uint64_t launch;   // the how-manyth of the program on them
+  uint64_t launch;   // ordinal of the launch among those of the program on them
   uint32_t step, turn, round, pad;
 } at_hosts_tag;
 static inline bool at_hosts_same_launch(const at_hosts_tag *a,
@@ -173,6 +177,11 @@ typedef struct at_runtime_options {
   // they are is the proxy's to say.
   uint32_t spares;
 } at_runtime_options;
+// Devices of the target, each with a queue, and the threads that serve them;
+// `o` may be NULL. The caller destroys it.
+// INVALID_ARGUMENT: the target, or its devices do not divide over the hosts;
+// FAILED_PRECONDITION: the CPU lacks the baseline (at_cpu_check);
+// RESOURCE_EXHAUSTED. On failure nothing is left, and *out is not written.
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
 // Launches over several hosts, and copies between them, that have not ended.
@@ -186,7 +195,9 @@ at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts);
 // Does anything run? What waits for somebody outside does not. In a forked
 // child: no.
 bool at_runtime_busy(at_runtime *rt);
+// Devices of the target and spares, those of other hosts included. Constant.
 uint32_t at_runtime_num_chips(const at_runtime *rt);
+// Device i, owned by the runtime; NULL: there is none.
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
 // Further faces of a chip: each has a queue of its own, so parts of one launch
 // on the same chip all go on, and their arrays share the chip's HBM. A number
@@ -194,9 +205,11 @@ at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
 // is the chip. Views are made when they are first asked for, and stay. NULL: no
 // such chip or view, or no memory.
 enum { AT_CHIP_VIEW = 16, AT_CHIP_VIEWS = 256 };
+// Thread-safe; owned by the runtime.
 at_chip *at_runtime_view(at_runtime *rt, uint32_t number);
 // Those of this process: [first, first + count). Others are only described.
 uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first);
+// The threads that share the work of kernels; owned by the runtime.
 at_pool *at_runtime_pool(const at_runtime *rt);
 
 typedef struct at_chip_info {
@@ -207,11 +220,15 @@ typedef struct at_chip_info {
   const char *target;  // "v6e"
   uint64_t hbm_bytes, vmem_bytes, smem_bytes;
 } at_chip_info;
+// What a device is; owned by the runtime, constant.
 const at_chip_info *at_chip_info_of(const at_chip *c);
 
 typedef struct at_memory_stats {
   uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
 } at_memory_stats;
+// Bytes of HBM as the target would use them (padded), limit included. Of
+// another process's device: asked there, and if that fails what is known here.
+// Not a snapshot together with other calls.
 at_memory_stats at_chip_memory_stats(const at_chip *c);
 // Launches in its queue, the one that runs included.
 uint32_t at_chip_queued(const at_chip *c);
@@ -224,6 +241,8 @@ typedef enum at_memory_kind {
   AT_MEM_UNPINNED_HOST,
   AT_MEM_KINDS
 } at_memory_kind;
+// The kind as JAX spells it: "device", "pinned_host", "unpinned_host"; "?" for
+// no kind. Static.
 const char *at_memory_kind_name(at_memory_kind k);
 
 typedef struct at_buffer at_buffer;  // dense row-major array on a chip
@@ -252,8 +271,14 @@ void at_settle_bits(at_dtype t, void *data, size_t bytes);
 // A bitcast: elements of one type as elements of another of as many bits in
 // all. Where it is a copy, the bytes stay what they are.
 bool at_recut_is_copy(at_dtype from, at_dtype to);
+// May from_bytes bytes of one type be taken as to_bytes of the other?
+// INVALID_ARGUMENT: the bits in all differ, or one type's width does not divide
+// the other's.
 at_status at_recut_check(at_dtype from, size_t from_bytes, at_dtype to,
                          size_t to_bytes);
+// Does it, for types that at_recut_check allows and at_recut_is_copy denies.
+// src and dst do not overlap; to_bytes is dst's size. The result's high bits
+// are settled.
 void at_recut(at_dtype from, const void *src, at_dtype to, void *dst,
               size_t to_bytes);
 // Not defined yet: fill with at_buffer_data_mut, then at_buffer_define.
@@ -267,21 +292,33 @@ at_status at_buffer_failed(at_chip *c, at_memory_kind k, at_dtype t,
 at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,
                          at_buffer **out);
+// One reference more, for the caller to release; returns b. Thread-safe, as
+// everything of buffers.
 at_buffer *at_buffer_retain(at_buffer *b);
+// Drops a reference; NULL is allowed. With the last one the memory goes, unless
+// launches or external references still hold it: then with the last of these.
 void at_buffer_release(at_buffer *b);
+// Element type. Constant, also of a deleted buffer.
 at_dtype at_buffer_dtype(const at_buffer *b);
+// Major to minor; borrowed from the buffer, constant.
 at_dims at_buffer_dims(const at_buffer *b);
 size_t at_buffer_bytes(const at_buffer *b);  // dense
 size_t at_buffer_padded_bytes(
     const at_buffer *b);  // what the target's HBM holds
+// The device (or view of one) that it was made for; owned by the runtime.
 at_chip *at_buffer_chip(const at_buffer *b);
+// Which of the device's memories it counts against.
 at_memory_kind at_buffer_memory(const at_buffer *b);
 at_event *at_buffer_ready(at_buffer *b);  // borrowed; fires when defined
+// Has it been defined, or failed? Never waits; at_event_status of
+// at_buffer_ready tells which.
 bool at_buffer_is_ready(const at_buffer *b);
 void *at_buffer_data(
     at_buffer *b);  // valid once ready; NULL when deleted/donated
+// The memory to fill before at_buffer_define, by one thread. NULL: deleted.
 void *at_buffer_data_mut(at_buffer *b);
 // Of one that the caller has acquired, deleted or not.
+// Borrowed from the buffer, until its hold is given back.
 void *at_buffer_data_held(at_buffer *b);
 // False: another process has it (proxy.h), and at_buffer_data waits for a copy;
 // then callbacks of events, which must not wait, go on with at_buffer_defer.
@@ -290,6 +327,8 @@ at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg);
 // Deleted buffers free their memory when the last launch that reads them is
 // done.
 void at_buffer_delete(at_buffer *b);
+// True once at_buffer_delete, or a launch that donates it, has taken it; never
+// false again.
 bool at_buffer_is_deleted(const at_buffer *b);
 // External references hold the memory (PJRT's external reference count).
 // FAILED_PRECONDITION: it was deleted. One that was spilled comes back, which
@@ -297,10 +336,14 @@ bool at_buffer_is_deleted(const at_buffer *b);
 // threads that running work may wait for.
 at_status at_buffer_acquire(at_buffer *b);
 at_status at_buffer_acquire_now(at_buffer *b);
+// Gives back what at_buffer_acquire took. The last one frees the memory of a
+// deleted array.
 void at_buffer_unacquire(at_buffer *b);
 // Keeps the memory as it is, wherever it lies, also of an array that is deleted
 // or donated from then on. False: it is deleted.
 bool at_buffer_hold(at_buffer *b);
+// Gives back an at_buffer_hold; may free the memory, and the buffer where it
+// has no reference left.
 void at_buffer_unhold(at_buffer *b);
 // Of one that the caller holds and that is defined: at_buffer_data_held is
 // valid until at_buffer_unpin. RESOURCE_EXHAUSTED: it was spilled, and there is
@@ -311,6 +354,10 @@ void at_buffer_unpin(at_buffer *b);
 // fires.
 at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                             at_event **out_done);
+// A copy in a memory of device c: *out is one reference, defined when b is
+// ready and its bytes have arrived; an error of b becomes its own.
+// INVALID_ARGUMENT: b was deleted; RESOURCE_EXHAUSTED: c's HBM. b may be
+// deleted at once.
 at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
                             at_buffer **out);
 // To a chip of another host, which receives under the same key; a key is used
@@ -321,6 +368,10 @@ at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
 // There is nothing to send: the receiver's array fails. why: borrowed.
 at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,
                              at_status why);
+// The other end of at_buffer_send: an array on a chip of this process, with the
+// sender's type and dimensions (its bytes are checked to fit). *out is one
+// reference, ready when it has arrived or with why not. INVALID_ARGUMENT: no
+// such host; RESOURCE_EXHAUSTED: HBM.
 at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_dims dims, uint32_t host, uint64_t key,
                             at_buffer **out);
@@ -347,14 +398,23 @@ typedef struct at_kernel_checks {
   uint32_t checks, zero;
   uint64_t turns;
 } at_kernel_checks;
+// What ATOLL_CHECK and ATOLL_KERNEL_TURNS say now.
 at_kernel_checks at_kernel_checks_wanted(void);
+// Not thread-safe: before the first launch only.
 void at_loaded_check(at_loaded *l, at_kernel_checks checks);
+// One reference more, for the caller to release; returns l.
 at_loaded *at_loaded_retain(at_loaded *l);
+// Drops a reference; NULL is allowed. The last one unmaps the code. Launches
+// that run hold a reference of their own.
 void at_loaded_release(at_loaded *l);
 at_bytes at_loaded_bytes(const at_loaded *l);  // the executable; borrowed
+// The block's header; borrowed, constant.
 const at_xheader *at_loaded_header(const at_loaded *l);
+// The rows of a section, *out_count of them; borrowed from the block, constant.
+// NULL and 0: no such section.
 const void *at_loaded_section(const at_loaded *l, at_xsection s,
                               uint64_t *out_count);
+// Ends in NUL; borrowed. "" where the offset is outside of the strings.
 const char *at_loaded_string(const at_loaded *l, uint32_t offset);
 
 // Host transfers of a launch (PJRT send/recv callbacks).
@@ -401,6 +461,15 @@ typedef struct at_launch {
 // Waits for its arguments on a fiber; small programs whose arguments are ready
 // run on the caller's thread. INVALID_ARGUMENT names the argument, its shape
 // and what was expected.
+// Order: launches of one chip run in the order of these calls; several threads
+// that launch on the same chips of several devices use at_launch_begin. May
+// wait where a chip's queue is full. `launch` and what it points to is read
+// during the call only; arguments are held until the launch is done, so the
+// caller may release or delete them at once. On failure no output is written;
+// donated arguments stay deleted if their check was passed (a failure in the
+// middle is not undone). What goes wrong in a kernel, or in an argument that is
+// not ready yet, is no failure of the call: outputs carry it.
+// RESOURCE_EXHAUSTED: no memory; FAILED_PRECONDITION: a forked child.
 at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
                             at_buffer **outputs, at_event **out_done);
 
@@ -417,9 +486,15 @@ at_status at_launch_refuse(at_loaded *l, const at_launch *launch, at_status why,
 // NULL: the launch has run. Else each of its devices must be enqueued once, 0
 // to num_chips - 1; with the last the task is exec's.
 typedef struct at_task at_task;
+// Outputs, failures and donated arguments are as of at_loaded_execute. A task
+// whose devices are not all enqueued is never freed, and its outputs never
+// become ready.
 at_status at_launch_begin(at_loaded *l, const at_launch *launch,
                           at_buffer **outputs, at_event **out_done,
                           at_task **out_task);
+// Puts device `device` of the task (0 to num_chips - 1, each once) into its
+// chip's queue; may run other launches' work on the caller's thread for a
+// moment, never this one's. Any thread.
 void at_launch_enqueue(at_task *t, uint32_t device);
 
 // What the processes that run a program together call one launch of it, alike
@@ -433,6 +508,7 @@ typedef struct at_span {
 // Before the task's last device is enqueued. False: this process alone runs it.
 bool at_task_span(const at_task *t, at_span *out);
 // `ready` of all its outputs. Borrowed, as long as the task.
+// Fires when all devices have ended, with the first failure.
 at_event *at_task_done(const at_task *t);
 
 // ---- Custom calls
@@ -446,6 +522,10 @@ typedef enum at_custom_kind {
 typedef at_status (*at_custom_fn)(at_bytes config, const void *const *args,
                                   uint32_t num_args, void *const *results,
                                   uint32_t num_results);
+// From now on calls of `target` go to `handler`; a later registration of the
+// name wins. The name is copied; handler stays for the life of the process.
+// traits: XLA_FFI_Handler_Traits for FFI, else 0. INVALID_ARGUMENT: no name or
+// no handler. Thread-safe.
 at_status at_custom_register(at_str target, at_custom_kind kind, void *handler,
                              uint32_t traits);
 // What the frontend's XLA_FFI_Handler is called with is built here.

@@ -90,8 +90,8 @@ struct at_chip {
   _Atomic bool wanted;   // somebody may wait for `freed`
   uint64_t uses;         // of buffers, so far
   at_part *head, *tail;  // shares of launches that wait for their turn
-  // Whose turn it is; NULL: nobody's, or a caller's own. Written under the
-  // lock, read without by who looks for deadlocks.
+  // The part that has the turn; NULL: none, or a caller's thread has it.
+  // Written under the lock; the search for deadlocks reads it without.
   _Atomic(at_part *) current;
   _Atomic uint32_t depth;   // of the queue, the current one included
   _Atomic uint32_t active;  // someone runs launches of this chip
@@ -599,8 +599,8 @@ void at_release_started(at_part *p, const at_op *op, bool *more);
 at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool);
 // At its DONE. *waits: the bytes have not moved yet.
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits);
-// A part that failed gives its memory back when nobody reads it any more.
-// False: it will be ready again then.
+// May a failed part give its memory back? False while collectives still move
+// bytes of its launch: the last of them makes the part READY again.
 bool at_part_may_leave(at_part *p);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
 // What is NULL is elsewhere: such operands give nothing, such results take

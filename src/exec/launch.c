@@ -70,6 +70,7 @@ static bool same_dims(at_dims a, at_dims b) {
   }
 }
 
+// Is b what parameter i of the program takes, and on that device?
 static bool matches(const at_loaded *l, uint32_t i, const at_buffer *b,
                     const at_chip *c) {
   const at_xtype *t = at_io_type(l, &l->inputs[i]);
@@ -88,10 +89,13 @@ static at_status gone(const at_loaded *l, uint32_t i) {
                  i, at_loaded_string(l, l->header->name));
 }
 
+// Gives back holds; may free arrays that were deleted meanwhile.
 static void unhold_all(at_buffer *const *b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) at_buffer_unhold(b[i]);
 }
 
+// Checks every argument and holds its memory, or holds none and says which is
+// wrong.
 static at_status hold_arguments(const at_loaded *l, const at_launch *in) {
   uint32_t n = 0, all = num_chips(in) * l->num_inputs;
   at_status st = AT_OK;
@@ -555,6 +559,7 @@ static void wait_for_room(at_chip *c) {
 }
 
 // ---- The two ways
+// Never waits.
 static bool all_arrived(const at_launch *in) {
   uint32_t all = num_chips(in) * in->num_args;
   for (uint32_t i = 0; i < all; i++)
@@ -578,6 +583,7 @@ static bool may_run_here(at_loaded *l, const at_launch *in) {
   return false;
 }
 
+// The error that an argument carries: the launch then does not run.
 static at_status first_error(const at_launch *in) {
   uint32_t all = num_chips(in) * in->num_args;
   for (uint32_t i = 0; i < all; i++)
@@ -585,6 +591,8 @@ static at_status first_error(const at_launch *in) {
   return AT_OK;
 }
 
+// run_here for a program over several devices: their cursors take turns on this
+// thread.
 static at_status run_several(at_loaded *l, const at_launch *in,
                              const uint8_t *donated, at_buffer **outputs) {
   at_task *t = make_task(l, in);
@@ -660,6 +668,8 @@ static at_status run_here(at_loaded *l, const at_launch *in,
   return AT_OK;
 }
 
+// Makes a task for the queues of the chips. On success the outputs and the task
+// hold what they need; on failure the arguments are let go.
 static at_status make_queued(at_loaded *l, const at_launch *in,
                              const uint8_t *donated, at_buffer **outputs,
                              at_event **out_done, at_task **out) {
@@ -711,6 +721,7 @@ at_status at_launch_refuse(at_loaded *l, const at_launch *in, at_status why,
   return st;
 }
 
+// The counts of arguments and devices.
 static at_status check_launch(const at_loaded *l, const at_launch *in) {
   if (in->num_args != l->num_inputs)
     return AT_FAIL(

@@ -7,6 +7,11 @@
 // array with a shard for each device of the program. What is asked for here
 // happens in the order of the calls, on each host; nobody waits for an answer.
 // An error of an array comes with `watch` and `read`.
+//
+// Errors: RESOURCE_EXHAUSTED for stand-ins, INVALID_ARGUMENT for what does not
+// fit, CANCELLED once the runtime ends; others come from the processes that
+// have the chips.
+// Threads: any.
 #ifndef ATOLL_EXEC_PROXY_H_
 #define ATOLL_EXEC_PROXY_H_
 
@@ -95,6 +100,9 @@ typedef struct at_proxy_like {
   at_dtype dtype;
   at_dims dims;
 } at_proxy_like;
+// Makes its stand-ins: out[num_shards], one reference each, all of one array
+// `name` that other processes have; they become ready when told. On failure
+// none is left. The shards' chips are of one runtime.
 at_status at_proxy_adopt(uint64_t name, const at_proxy_like *like,
                          at_buffer **out);
 

@@ -26,12 +26,15 @@ static uint32_t lanes_to_start(at_runtime *rt, bool heavy, uint32_t count) {
   return want;
 }
 
+// The lanes are counted as active already (lanes_to_start).
 static void start_lanes(at_runtime *rt, uint32_t n) {
   for (; n; n--)
     if (at_code_take(at_sched_spawn(rt->sched, lane_main, rt)))
       lane_main(rt);  // no fiber to be had: this thread is the lane
 }
 
+// Puts a list of parts of one task into the line; the task's own line where one
+// thread runs it all (at_task_run_here).
 void at_parts_ready(at_task *t, at_part *first, uint32_t count) {
   if (!first) return;
   at_part *last = first;
@@ -57,6 +60,7 @@ void at_parts_ready(at_task *t, at_part *first, uint32_t count) {
   start_lanes(rt, n);
 }
 
+// The first of the line; under the lanes' lock.
 static at_part *pop(at_lanes *l) {
   at_part *p = l->head;
   if (!p) return NULL;
@@ -100,11 +104,15 @@ static at_part *next_part(at_runtime *rt, lane *me) {
   }
 }
 
+// A lane's life: parts, until there is none. `looking`: it has just ended one,
+// and will take what that made ready.
 static void lane_main(void *runtime) {
   lane me = {0};
   for (at_part *p; (p = next_part(runtime, &me));) me.looking = run_part(p);
 }
 
+// A lane that begins with a task's SparseCore work, and is an ordinary one
+// then.
 static void jobs_main(void *task) {
   at_runtime *rt = ((at_task *)task)->loaded->runtime;
   at_sparse_run_jobs(task);
@@ -116,6 +124,8 @@ static void jobs_main(void *task) {
   lane_main(rt);
 }
 
+// One lane more than there are cores is allowed for it: next_part lets the next
+// idle one go.
 void at_lane_for_jobs(at_task *t) {
   at_runtime *rt = t->loaded->runtime;
   pthread_mutex_lock(&rt->lanes.lock);
@@ -127,6 +137,8 @@ void at_lane_for_jobs(at_task *t) {
   if (at_code_take(at_sched_spawn(rt->sched, jobs_main, t))) jobs_main(t);
 }
 
+// This lane is about to wait for somebody outside of the runtime (a host
+// callback): another one may take its core.
 void at_lane_block(at_runtime *rt) {
   at_lanes *l = &rt->lanes;
   pthread_mutex_lock(&l->lock);
@@ -138,6 +150,7 @@ void at_lane_block(at_runtime *rt) {
   start_lanes(rt, n);
 }
 
+// And back.
 void at_lane_unblock(at_runtime *rt) {
   pthread_mutex_lock(&rt->lanes.lock);
   rt->lanes.active++;
@@ -166,6 +179,8 @@ static void finish_task(at_task *t) {
   at_task_free(t);
 }
 
+// Order matters: the part's memory is given back first, then the chip goes on,
+// and whoever waits for the launch is told last.
 static void end_part(at_part *p, at_status st) {
   at_task *t = p->task;
   at_chip *c = p->chip;
@@ -215,6 +230,9 @@ static bool run_part(at_part *p) {
   return true;
 }
 
+// All devices of a launch on the caller's thread: a part that stops at a
+// collective lets the next one go on. A collective that nobody can complete is
+// a deadlock, which fails the task.
 void at_task_run_here(at_task *t) {
   for (uint32_t d = 0; d < at_task_devices(t); d++) {
     t->parts[d].next = d + 1 < at_task_devices(t) ? &t->parts[d + 1] : NULL;
@@ -238,6 +256,7 @@ void at_task_run_here(at_task *t) {
 // ---- Arguments
 static void ask_for_arguments(at_task *t);
 
+// Called when an argument that was not there is.
 static void argument_came(at_status st, void *arg) {
   at_status_free(st);  // read again with the others
   ask_for_arguments(arg);
@@ -255,6 +274,9 @@ static void arguments_are_there(at_task *t) {
   at_parts_ready(t, first, count);
 }
 
+// Waits for one argument after the other, each by a callback, so no thread
+// waits. Errors of arguments fail the task, but the others are waited for all
+// the same: their memory is held.
 static void ask_for_arguments(at_task *t) {
   uint64_t all = (uint64_t)at_task_devices(t) * t->message->num_inputs;
   at_buffer *const *args = (at_buffer *const *)at_launch_inputs(t->message);
@@ -274,6 +296,8 @@ static void ask_for_arguments(at_task *t) {
 }
 
 // ---- Turns
+// The chip has come to p. The first part of a task whose turn comes asks for
+// the arguments of all.
 static void turn_came(at_part *p) {
   at_task *t = p->task;
   if (at_spans_on()) p->turn_ns = at_clock_ns();
@@ -294,11 +318,14 @@ static void turn_came(at_part *p) {
     ask_for_arguments(t);
 }
 
+// True: the caller has the chip's turn and must end it (at_chip_end_turn, or
+// at_chip_next_turn).
 bool at_chip_become_active(at_chip *c) {
   uint32_t idle = 0;
   return atomic_compare_exchange_strong(&c->active, &idle, 1);
 }
 
+// Only with the chip's turn: hands it to the next part, or lets it go.
 void at_chip_next_turn(at_chip *c) {
   pthread_mutex_lock(&c->lock);
   at_part *p = c->head;
@@ -313,6 +340,7 @@ void at_chip_next_turn(at_chip *c) {
   if (p) turn_came(p);
 }
 
+// Lets the turn go; a part that was queued meanwhile takes it.
 void at_chip_end_turn(at_chip *c) {
   atomic_store(&c->active, 0);
   if (atomic_load(&c->depth) && at_chip_become_active(c)) at_chip_next_turn(c);
@@ -332,6 +360,7 @@ static void look_for_deadlock(at_runtime *rt) {
 }
 
 void at_launch_enqueue(at_task *t, uint32_t device) {
+  AT_ASSERT(device < at_task_devices(t));
   at_part *p = &t->parts[device];
   at_chip *c = p->chip;
   atomic_fetch_add(&c->depth, 1);

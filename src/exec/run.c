@@ -238,6 +238,8 @@ static at_status run_recorded(at_frame *f, const at_op *op) {
 // ---- Control flow
 typedef enum at_level_kind { LEVEL_ONCE, LEVEL_COND, LEVEL_BODY } at_level_kind;
 
+// Which region of a CASE runs: as StableHLO has it, a number out of range is
+// the last; IF counts true as its first.
 static uint32_t take_branch(const at_frame *f, const at_op *op) {
   uint32_t branches = (op->num_args - 1) / 2;
   if (op->target)
@@ -247,6 +249,7 @@ static uint32_t take_branch(const at_frame *f, const at_op *op) {
   return s >= 0 && (uint32_t)s < branches ? (uint32_t)s : branches - 1;
 }
 
+// Goes into a region; WHILE begins with its condition.
 static void enter(at_cursor *c, const at_op *op) {
   const at_loaded *l = c->frame.loaded;
   const uint32_t *a = l->args + op->args;
@@ -276,6 +279,7 @@ static bool leave(at_cursor *c) {
   return c->depth-- > 0;
 }
 
+// levels: as many as the program nests, for the caller to allocate.
 void at_cursor_start(at_cursor *c, at_level *levels) {
   const at_xheader *h = c->frame.loaded->header;
   c->levels = levels;
@@ -284,6 +288,7 @@ void at_cursor_start(at_cursor *c, at_level *levels) {
   levels[0] = (at_level){.pc = h->main_begin, .end = h->main_end};
 }
 
+// A step at which devices wait for each other.
 static at_status meet(at_cursor *c, const at_op *op, bool *waits) {
   if (op->kind == AT_STEP_START) return at_meet_start(c, op, waits);
   return op->kind == AT_STEP_DONE ? at_meet_done(c, op, waits)

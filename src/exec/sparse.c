@@ -59,8 +59,9 @@ at_status at_sparse_run(at_cursor *c, const at_op *op, void *const *const *bufs,
 }
 
 // ---- Threads
-// Under the lanes' lock. While lookups and the rest of a program run at the
-// same time, each has its share of the threads; else all are whose turn it is.
+// Splits the threads between SparseCore lookups and the rest of the program
+// while both run; when only one does, it gets all of them. The caller holds the
+// lanes' lock.
 void at_lanes_share(at_runtime *rt) {
   const at_lanes *l = &rt->lanes;
   if (!rt->beside) return;

@@ -1,4 +1,11 @@
 // What the files of the reference evaluator share.
+//
+// Errors: INVALID_ARGUMENT for graphs and operands that do not fit,
+// UNIMPLEMENTED for ops without a definition, DEADLINE_EXCEEDED over the budget
+// of at_eval_options, RESOURCE_EXHAUSTED.
+// Memory: results live in the context's arena.
+// Threads: one evaluation is one thread's; those of a gang meet in it
+// (eval_devices.c).
 #ifndef ATOLL_HLO_EVAL_INTERNAL_H_
 #define ATOLL_HLO_EVAL_INTERNAL_H_
 

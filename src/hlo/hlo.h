@@ -11,6 +11,11 @@
 //
 // Everything lives in the module's arena and dies with it. Nothing is
 // thread-safe.
+//
+// Errors: builders and services return INVALID_ARGUMENT, with the op, its
+// source line and what was expected; UNIMPLEMENTED where an op has no form;
+// RESOURCE_EXHAUSTED when the arena refuses. What was built up to an error
+// stays in the graph, unused.
 #ifndef ATOLL_HLO_HLO_H_
 #define ATOLL_HLO_HLO_H_
 
@@ -90,11 +95,17 @@ typedef struct at_op_info {
   const char *doc;
 } at_op_info;
 
+// The op's row; static, never NULL. op must be one of the table.
 const at_op_info *at_op_of(at_op op);
+// Its name in the text form ("dot_general"); static.
 const char *at_op_text(at_op op);
+// The op of that name; false: there is none, and *out is not written.
 bool at_op_parse(at_str text, at_op *out);
+// The attribute's name in the text form; "?" for no attribute. Static.
 const char *at_attr_text(at_attr_id id);
+// Which member of at_attr's union its values are in.
 at_attr_kind at_attr_kind_of(at_attr_id id);
+// The attribute of that name; false: there is none.
 bool at_attr_parse(at_str text, at_attr_id *out);
 static inline bool at_op_is(at_op op, uint32_t trait) {
   return (at_op_of(op)->traits & trait) != 0;
@@ -142,6 +153,8 @@ typedef enum at_fusion_kind {
                      // (hlo/rows.h)
 } at_fusion_kind;
 const char *at_enum_text(at_attr_id id, int64_t value);  // NULL: no such value
+// The value of an ENUM attribute by the name that at_enum_text gives it; false:
+// no such name.
 bool at_enum_parse(at_attr_id id, at_str text, int64_t *out);
 
 // ---- Types and literals
@@ -158,13 +171,19 @@ typedef struct at_type {
 static inline at_dims at_type_dims(const at_type *t) {
   return (at_dims){t->dims, t->rank};
 }
+// Equal in element type, dims (AT_DYN equals AT_DYN only), bounds and
+// quantisation.
 bool at_type_eq(const at_type *a, const at_type *b);
+// No dimension is AT_DYN. Bounds do not matter.
 bool at_type_is_static(const at_type *t);
 // Product of dims; INT64_MAX on overflow. Static types only.
 int64_t at_type_elements(const at_type *t);
 // elements * storage bytes, dense row-major; SIZE_MAX on overflow.
 size_t at_type_bytes(const at_type *t);
+// Rank 0; points to nothing.
 at_type at_type_scalar(at_dtype t);
+// A type without bounds, its dims copied into `a`. INVALID_ARGUMENT: a
+// dimension is negative and not AT_DYN.
 at_status at_type_make(at_arena *a, at_dtype t, at_dims dims, at_type *out);
 // The same shape with another element type (shares dims).
 static inline at_type at_type_with(at_type t, at_dtype d) {
@@ -187,9 +206,14 @@ at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
                           bool borrow, const at_literal **out);
 // Element at a row-major linear index. Integer reading of bool/ints, double of
 // floats. The type must suit.
+// i is below at_type_elements, or anything of a splat: it is not checked.
 int64_t at_literal_int(const at_literal *l, int64_t i);
+// The same bits of an unsigned type's element.
 uint64_t at_literal_uint(const at_literal *l, int64_t i);
+// Exact for every floating-point type but complex ones, whose elements
+// at_literal_at gives.
 double at_literal_float(const at_literal *l, int64_t i);
+// The element's storage; borrowed from the literal.
 const void *at_literal_at(const at_literal *l, int64_t i);
 
 // ---- Locations
@@ -297,10 +321,12 @@ struct at_module {
   int64_t num_replicas, num_partitions;
   const char
       *mesh_text;  // Shardy meshes, "@name = #sdy.mesh<...>" a line; NULL: none
-  const char *notes;  // what partitioning gathered for want of a better way,
-                      // one op a line; or NULL
+  const char *notes;  // ops that partitioning had to all-gather for, one a
+                      // line; or NULL
 };
 
+// An empty module of one replica and one partition, in `a`, which must outlive
+// it. Name copied; entry is the caller's to set.
 at_status at_module_create(at_arena *a, at_str name, at_module **out);
 // A computation without nodes. owner NULL: a function, added to the module.
 at_status at_comp_create(at_module *m, at_str name, at_node *owner,
@@ -337,10 +363,16 @@ at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
                                at_comp **regions);
 // Appends to `c` (or inserts before `before`). Checks operand count, attributes
 // and types; INVALID_ARGUMENT names the op, the place and the expected shape.
+// Everything in `d` is copied into the module's arena (regions are adopted, not
+// copied), so `d` may be on the stack. `before` must be a node of `c`.
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
                    at_node **out);
+// The next parameter of c, behind those that are there, in front of all other
+// nodes.
 at_status at_build_param(at_comp *c, at_type t, const at_loc *loc,
                          at_value *out);
+// A CONSTANT of the literal's type. The literal is borrowed: it must live as
+// long as the module.
 at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l,
                             at_value *out);
 // Short forms for passes: unary/binary/ternary by operands' types, no
@@ -348,12 +380,17 @@ at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l,
 at_status at_build_op(at_comp *c, at_node *before, at_op op,
                       const at_value *operands, uint32_t n, const at_loc *loc,
                       at_value *out);
+// Sets c's results in place of those before; the list is copied.
+// INVALID_ARGUMENT: one names no node's result. That they are in scope is for
+// at_verify to say.
 at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n);
 // A region for at_node_desc: its owner is set when the node is built.
 at_status at_region_create(at_module *m, at_comp **out);
 // The region's parameter for a value outside of it, one per value: `operands`
 // lists those so far, whose parameters stand in the same order.
 typedef AT_VEC(at_value) at_value_list;
+// `operands` grows in `a`. The region's parameters must have been made by this
+// function alone.
 at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
                           at_value v, at_value *out);
 // Deep copy of a computation (values outside it map through `map`, from
@@ -362,9 +399,12 @@ at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map,
                         at_comp **out);
 
 static inline const at_type *at_value_type(at_value v) {
+  AT_ASSERT(v.node && v.index < v.node->num_results);
   return &v.node->types[v.index];
 }
 const at_attr *at_node_attr(const at_node *n, at_attr_id id);  // NULL: absent
+// An INT, BOOL or ENUM attribute's value. That `id` is of such a kind is the
+// caller's to know.
 int64_t at_node_int(const at_node *n, at_attr_id id, int64_t absent);
 static inline bool at_node_bool(const at_node *n, at_attr_id id) {
   return at_node_int(n, id, 0) != 0;
@@ -372,6 +412,9 @@ static inline bool at_node_bool(const at_node *n, at_attr_id id) {
 at_dims at_node_ints(const at_node *n, at_attr_id id);  // rank 0 when absent
 at_str at_node_str(const at_node *n, at_attr_id id);    // len 0 when absent
 const at_literal *at_node_literal(const at_node *n);    // CONSTANT's, else NULL
+// Sets it, in place of the one there; the value is copied into the module's
+// arena. INVALID_ARGUMENT: the op has no such attribute. Types that follow from
+// it are not inferred again.
 at_status at_node_set_attr(at_node *n, at_attr a);
 
 // Rewrites. Uses are found by walking; passes that rewrite much keep a use

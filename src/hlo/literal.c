@@ -1,6 +1,7 @@
 // Literals: dense row-major data, or one element that stands for all.
 #include "hlo/hlo_internal.h"
 
+// `data` NULL: zeroes.
 at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
                           bool borrow, const at_literal **out) {
   at_literal *l;
@@ -27,6 +28,7 @@ at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
 
 const void *at_literal_at(const at_literal *l, int64_t i) {
   if (l->splat) return l->data;
+  AT_ASSERT(i >= 0 && (size_t)i < l->bytes);
   return (const uint8_t *)l->data + (size_t)i * at_dtype_bytes(l->type.dtype);
 }
 

@@ -19,6 +19,7 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out) {
 
 static void forget_effects(const at_comp *c, const at_node *n);
 
+// A name that is taken is INVALID_ARGUMENT.
 static at_status add_func(at_module *m, at_comp *c) {
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put(&m->by_name, at_str_of(c->name)));
@@ -44,6 +45,7 @@ at_status at_module_keep(at_module *m, at_comp *f) {
   return add_func(m, f);
 }
 
+// Regions are few, so the list is copied for each.
 static at_status add_region(at_module *m, at_node *owner, at_comp *c) {
   at_comp **regions;
   AT_TRY_ALLOC(regions,
@@ -160,16 +162,22 @@ const at_attr *at_node_attr(const at_node *n, at_attr_id id) {
 }
 
 int64_t at_node_int(const at_node *n, at_attr_id id, int64_t absent) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_INT ||
+            at_attr_kind_of(id) == AT_KIND_BOOL ||
+            at_attr_kind_of(id) == AT_KIND_ENUM);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->i : absent;
 }
 
 at_dims at_node_ints(const at_node *n, at_attr_id id) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_INTS);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->ints : (at_dims){NULL, 0};
 }
 
 at_str at_node_str(const at_node *n, at_attr_id id) {
+  AT_ASSERT(at_attr_kind_of(id) == AT_KIND_STR ||
+            at_attr_kind_of(id) == AT_KIND_BYTES);
   const at_attr *a = at_node_attr(n, id);
   return a ? a->s : (at_str){"", 0};
 }
@@ -215,6 +223,7 @@ static bool attr_is_null(const at_attr *a) {
   }
 }
 
+// Each attribute is one of the op's, once, in order, with a value of its kind.
 static at_status check_attrs(const at_node *n) {
   for (uint32_t i = 0; i < n->num_attrs; i++) {
     const at_attr *a = &n->attrs[i];
@@ -279,6 +288,7 @@ static int by_id(const void *a, const void *b) {
   return (int)((const at_attr *)a)->id - (int)((const at_attr *)b)->id;
 }
 
+// Copies the attributes and sorts them by id.
 static at_status fill_attrs(at_arena *a, at_node *n, const at_node_desc *d) {
   n->num_attrs = d->num_attrs;
   if (!d->num_attrs) return AT_OK;
@@ -289,6 +299,7 @@ static at_status fill_attrs(at_arena *a, at_node *n, const at_node_desc *d) {
   return AT_OK;
 }
 
+// Copies what the description has into the module's arena.
 static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
   n->op = d->op;
   n->loc = d->loc;
@@ -314,8 +325,8 @@ static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
   return AT_OK;
 }
 
-// Before `before`, or at the end of `c`.
-// n comes to c or leaves it: do owners still hold an effect?
+// n comes to c or leaves it: whether c's owners hold an effect is to be asked
+// again.
 static void forget_effects(const at_comp *c, const at_node *n) {
   if (!n->num_regions && !at_op_is(n->op, AT_EFFECT) &&
       n->op != AT_OP_CUSTOM_CALL && n->op != AT_OP_CALL &&
@@ -325,7 +336,9 @@ static void forget_effects(const at_comp *c, const at_node *n) {
     o->effect = AT_EFFECT_UNKNOWN;
 }
 
+// Puts n into c's list in front of `before`, or at the end.
 static void link_node(at_comp *c, at_node *n, at_node *before) {
+  AT_ASSERT(!before || before->parent == c);
   forget_effects(c, n);
   n->parent = c;
   n->next = before;
@@ -444,6 +457,8 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
 
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
+  AT_ASSERT(n->prev ? n->prev->next == n : c->first == n);
+  AT_ASSERT(n->next ? n->next->prev == n : c->last == n);
   forget_effects(c, n);
   *(n->prev ? &n->prev->next : &c->first) = n->next;
   *(n->next ? &n->next->prev : &c->last) = n->prev;

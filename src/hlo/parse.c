@@ -273,6 +273,7 @@ static at_status check_storage(const parser *s, at_dtype t, const uint8_t *p) {
              : fail(s, "element is not in storage form");
 }
 
+// [a, b, ...] with as many elements as the type has.
 static at_status read_list(parser *s, at_type t, uint8_t *data) {
   int64_t n = at_type_elements(&t);
   size_t w = at_dtype_bytes(t.dtype);
@@ -285,6 +286,7 @@ static at_status read_list(parser *s, at_type t, uint8_t *data) {
   return expect(s, "]");
 }
 
+// The bytes as they are in storage, two digits each: exact for every float.
 static at_status read_hex_data(parser *s, at_type t, uint8_t *data) {
   size_t w = at_dtype_bytes(t.dtype), bytes = at_type_bytes(&t);
   for (size_t i = 0; i < bytes; i++, s->p += 2) {
@@ -296,6 +298,7 @@ static at_status read_hex_data(parser *s, at_type t, uint8_t *data) {
   return AT_OK;
 }
 
+// A type, then `splat x`, hex digits, a list or one scalar.
 static at_status read_literal(parser *s, const at_literal **out) {
   at_type t;
   AT_TRY(read_type(s, &t));
@@ -330,6 +333,7 @@ static at_status read_bool(parser *s, int64_t *out) {
   return fail(s, "expected true or false");
 }
 
+// {"key" = "value", ...}
 static at_status read_dict(parser *s, at_attr *a) {
   AT_VEC(at_str) v = {0};
   AT_TRY(expect(s, "{"));
@@ -347,6 +351,7 @@ static at_status read_dict(parser *s, at_attr *a) {
   return AT_OK;
 }
 
+// [[0, 1], [2, 3]]
 static at_status read_groups(parser *s, at_attr *a) {
   AT_VEC(at_dims) v = {0};
   AT_TRY(expect(s, "["));
@@ -361,6 +366,7 @@ static at_status read_groups(parser *s, at_attr *a) {
   return AT_OK;
 }
 
+// By the names of at_enum_text.
 static at_status read_enum(parser *s, at_attr *a) {
   at_str w = word(s);
   if (!at_enum_parse(a->id, w, &a->i))
@@ -369,6 +375,7 @@ static at_status read_enum(parser *s, at_attr *a) {
   return AT_OK;
 }
 
+// In the form of the attribute's kind (attrs.def).
 static at_status read_attr_value(parser *s, at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_INT:
@@ -402,6 +409,7 @@ static at_status read_attr_value(parser *s, at_attr *a) {
 
 typedef AT_VEC(at_attr) attr_vec;
 
+// {name = value, ...}, or nothing.
 static at_status read_attrs(parser *s, attr_vec *out) {
   if (!accept(s, "{")) return AT_OK;
   while (!accept(s, "}")) {
@@ -418,6 +426,7 @@ static at_status read_attrs(parser *s, attr_vec *out) {
   return AT_OK;
 }
 
+// Locations: `@"file":line:column(name)`, one more for each caller around it.
 static at_status read_loc(parser *s, const at_loc **out) {
   at_loc *first = NULL, **last = &first;
   while (accept(s, "@")) {
@@ -450,10 +459,12 @@ static at_status read_id(parser *s, uint32_t *out) {
   return read_u32(s, out);
 }
 
+// Keys of the map of ids: never NULL.
 static const void *id_key(uint32_t id) {
   return (const void *)(uintptr_t)((size_t)id + 1);
 }
 
+// From here on %id is n.
 static at_status name_node(parser *s, at_node *n, uint32_t id) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&s->ids, id_key(id)));
@@ -463,6 +474,7 @@ static at_status name_node(parser *s, at_node *n, uint32_t id) {
   return AT_OK;
 }
 
+// %7, or %7.1 for its second result.
 static at_status read_value(parser *s, at_value *out) {
   uint32_t id, index = 0;
   AT_TRY(read_id(s, &id));
@@ -493,6 +505,7 @@ static bool starts_node(parser *s) {
   return q < s->end && *q == '=';
 }
 
+// Operands: a list by commas, perhaps empty.
 static at_status read_values(parser *s, value_vec *out) {
   while (peek(s, "%") && !starts_node(s)) {
     at_value v;
@@ -512,6 +525,7 @@ static at_status read_types(parser *s, type_vec *out) {
   return AT_OK;
 }
 
+// <alias = 0, donor, sharding = "...", ...> of a parameter or result.
 static at_status read_io(parser *s, at_io_info *io) {
   *io = (at_io_info){.alias = -1};
   if (!accept(s, "<")) return AT_OK;
@@ -545,6 +559,7 @@ static at_status read_io(parser *s, at_io_info *io) {
   return AT_OK;
 }
 
+// %0: type <...> {attributes} @location
 static at_status read_param(parser *s, at_comp *c, io_vec *io) {
   uint32_t id;
   at_type t;
@@ -581,6 +596,7 @@ static at_status read_params(parser *s, at_comp *c, io_vec *io) {
 
 static at_status read_body(parser *s, at_comp *c);
 
+// Regions of a node: (params) { body }, by commas, in brackets.
 static at_status read_regions(parser *s, comp_vec *out) {
   // Parameters or "()" come first, so that "((" or "()" follows.
   if (!accept(s, "(")) return AT_OK;
@@ -595,6 +611,8 @@ static at_status read_regions(parser *s, comp_vec *out) {
   return expect(s, ")");
 }
 
+// %7:2 = op operands {attributes} (regions) : types @location. Built as every
+// other caller builds nodes, so what it says is checked.
 static at_status read_node(parser *s, at_comp *c) {
   uint32_t id, results = 1;
   value_vec operands = {0};
@@ -634,6 +652,7 @@ static at_status read_node(parser *s, at_comp *c) {
   return name_node(s, n, id);
 }
 
+// Recursion over regions, bounded by AT_MOST_NESTED.
 static at_status read_body(parser *s, at_comp *c) {
   value_vec results = {0};
   if (++s->depth > AT_MOST_NESTED)
@@ -647,6 +666,7 @@ static at_status read_body(parser *s, at_comp *c) {
   return expect(s, "}");
 }
 
+// The entry is the function of the name that the head gave.
 static at_status read_func(parser *s) {
   at_comp *c;
   at_str name;
@@ -683,6 +703,7 @@ static at_status read_func(parser *s) {
   return AT_OK;
 }
 
+// hlo module "name" replicas=.. partitions=.. mesh=".." entry=".." {
 static at_status read_head(parser *s) {
   at_str name;
   const char *entry;
@@ -712,6 +733,7 @@ static at_status read_head(parser *s) {
   return expect(s, "{");
 }
 
+// Ids stay as they are in the text; new nodes get larger ones.
 static at_status read_module(parser *s) {
   AT_TRY(read_head(s));
   while (accept(s, "func")) AT_TRY(read_func(s));

@@ -6,6 +6,12 @@
 // element types that the form takes. A row with one of its types is a pair.
 // Programs walk through all pairs in a random order and start again, so that n
 // steps meet each of p pairs at least n / p times, rounded down.
+//
+// Memory: modules and arguments live in the arena that is given; texts of the
+// table are static.
+// Threads: any; pure functions of the seed.
+//
+// Errors: what a line says, and RESOURCE_EXHAUSTED.
 #ifndef ATOLL_HLO_RANDOM_H_
 #define ATOLL_HLO_RANDOM_H_
 
@@ -55,13 +61,16 @@ typedef struct at_random_pair {
   uint32_t row;  // of random.def
   at_dtype dtype;
 } at_random_pair;
+// Rows of random.def; they are numbered from 0.
 uint32_t at_random_num_rows(void);
+// The op that a row makes.
 at_op at_random_row_op(uint32_t row);
 const char *at_random_row_variant(uint32_t row);  // "" for most
 uint64_t at_random_row_types(uint32_t row);       // bit 1 << at_dtype
 // Why random programs never have this op; NULL when they do, or when random.def
 // says nothing.
 const char *at_random_reason(at_op op);
+// Pairs that the options leave, of all seeds.
 uint32_t at_random_num_pairs(const at_random_options *o);
 // Step number k of the walk.
 at_random_pair at_random_nth(const at_random_options *o, uint64_t k);

@@ -2,6 +2,9 @@
 // of an array that share the indices of its major dimensions, and of each row
 // nothing is needed but that row. What a softmax or a norm along the minor
 // dimensions is, with what comes before and after.
+//
+// Errors: RESOURCE_EXHAUSTED alone.
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_HLO_ROWS_H_
 #define ATOLL_HLO_ROWS_H_
 
@@ -30,9 +33,12 @@ bool at_rows_of_reduce(const at_node *n, int64_t *rows, int64_t *columns);
 // directly, when `results` are rows x columns or `rows` elements. !fits: not to
 // be made row by row. Work: each node once for each role. In `a`.
 typedef bool (*at_rows_inside)(const void *arg, const at_node *n);
+// `results` and `arg` are read during the call only. RESOURCE_EXHAUSTED: `a`
+// refused; *out is then not to be used.
 at_status at_rows_find(at_arena *a, int64_t rows, int64_t columns,
                        const at_value *results, uint32_t num_results,
                        at_rows_inside inside, const void *arg, at_rows *out);
+// The bits in which n was asked for; 0: not at all.
 uint32_t at_rows_role(const at_rows *r, const at_node *n);
 // How n, asked for as `role`, asks for operand i; 0: that does not fit.
 uint32_t at_rows_asks(const at_rows *r, const at_node *n, uint32_t i,

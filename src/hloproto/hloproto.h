@@ -1,5 +1,9 @@
 // HloModuleProto, XLA's own serialised programs, into hlo: what clients send in
 // the formats "hlo" and "hlo_with_config", and what compilers dump.
+//
+// Errors: INVALID_ARGUMENT, UNIMPLEMENTED and RESOURCE_EXHAUSTED; writing fails
+// for want of memory alone.
+// Threads: any, on arenas of their own.
 #ifndef ATOLL_HLOPROTO_HLOPROTO_H_
 #define ATOLL_HLOPROTO_HLOPROTO_H_
 

@@ -1,4 +1,10 @@
 // What the files of this room share. Not for other rooms.
+//
+// Errors: INVALID_ARGUMENT and UNIMPLEMENTED through AT_HP_FAIL, with
+// instruction and source line; RESOURCE_EXHAUSTED when the arena refuses.
+// Memory: everything is x->a's; texts and bytes are borrowed from the proto
+// unless a line says copied.
+// Threads: the one that reads.
 #ifndef ATOLL_HLOPROTO_HLOPROTO_INTERNAL_H_
 #define ATOLL_HLOPROTO_HLOPROTO_INTERNAL_H_
 
@@ -35,10 +41,14 @@ typedef struct at_hp_shape {
   uint32_t num_elements;
 } at_hp_shape;
 enum { AT_HP_MAX_LEAVES = 1 << 16, AT_HP_MAX_TUPLES = 64 };
+// A ShapeProto; everything in `a`. INVALID_ARGUMENT: malformed, or more than
+// AT_HP_MAX_LEAVES leaves; UNIMPLEMENTED names element types that Atoll lacks.
 at_status at_hp_shape_read(at_arena *a, at_bytes b, at_hp_shape *out);
 // The leaves that a path of tuple indices leads to.
+// False: the path leads nowhere.
 bool at_hp_shape_range(at_bytes shape, at_dims path, uint32_t *first,
                        uint32_t *count);
+// Is it rank - 1, ..., 1, 0?
 bool at_hp_is_row_major(at_dims layout);
 enum { AT_HP_HOST_MEMORY = 5 };  // LayoutProto.memory_space
 
@@ -56,6 +66,7 @@ typedef struct at_hp_primitive {
   } form;
 } at_hp_primitive;
 const at_hp_primitive *at_hp_primitive_find(uint64_t number);  // NULL: none
+// The row of an element type; NULL: XLA has none.
 const at_hp_primitive *at_hp_primitive_of(at_dtype t);
 
 // ---- Instructions and computations, decoded as far as every reader needs
@@ -130,42 +141,56 @@ __attribute__((format(printf, 6, 7))) at_status at_hp_fail(
     const char *fmt, ...);
 
 // ---- decode.c
+// Reads all computations and instructions of x->proto, as far as at_hp_inst has
+// them, and finds the entry. INVALID_ARGUMENT: ids that are missing or there
+// twice, calls of later computations.
 at_status at_hp_module_decode(at_hp *x);
+// Owned by x; NULL: no computation has the id.
 const at_hp_comp *at_hp_comp_by_id(const at_hp *x, int64_t id);
 
 // ---- loc.c
+// The module's table of stack frames, for at_hp_loc.
 at_status at_hp_frames_read(at_hp *x);
+// The instruction's place in the source; *out NULL: it says none.
 at_status at_hp_loc(at_hp *x, const at_hp_inst *i, const at_loc **out);
 
 // ---- build.c: values, nodes, regions, functions
 // Operand k of an instruction of c.
 at_status at_hp_inst_by_id(at_hp *x, const at_hp_comp *c, const at_hp_inst *i,
                            uint32_t k, const at_hp_inst **out);
+// The same of the computation that is being built.
 at_status at_hp_operand_inst(at_hp *x, const at_hp_inst *i, uint32_t k,
                              const at_hp_inst **out);
+// Its values: INVALID_ARGUMENT where it has none yet. The list is shared, not
+// to be changed.
 at_status at_hp_operand(at_hp *x, const at_hp_inst *i, uint32_t k,
                         at_hp_vals *out);
 // Of operands from `from` on: the leaves, one after another.
 at_status at_hp_operands(at_hp *x, const at_hp_inst *i, uint32_t from,
                          at_hp_vals *out);
+// An operand that is one array; INVALID_ARGUMENT: a tuple.
 at_status at_hp_single(at_hp *x, const at_hp_inst *i, uint32_t k,
                        at_value *out);
+// INVALID_ARGUMENT unless the instruction has so many operands.
 at_status at_hp_need(at_hp *x, const at_hp_inst *i, uint32_t operands);
 // Checks number and types against the declared shape; v is copied.
 at_status at_hp_define(at_hp *x, const at_hp_inst *i, const at_value *v,
                        uint32_t n);
+// All results of the node, in order.
 at_status at_hp_define_node(at_hp *x, const at_hp_inst *i, at_node *n);
 // The values of a future are what its `done` will give.
 at_status at_hp_define_future(at_hp *x, const at_hp_inst *i, const at_value *v,
                               uint32_t n);
 
 typedef AT_VEC(at_attr) at_hp_attrs;
+// Adds an attribute, or replaces the one of that id.
 at_status at_hp_attr_put(at_hp *x, at_hp_attrs *v, at_attr a);
 // Every attribute that hlo's row of `op` lists.
 at_status at_hp_attrs_read(at_hp *x, const at_hp_inst *i, at_op op,
                            at_hp_attrs *out);
 // Sharding and frontend attributes.
 at_status at_hp_attrs_common(at_hp *x, const at_hp_inst *i, at_hp_attrs *out);
+// The frontend attributes as an attribute of pairs.
 at_status at_hp_text_list(at_hp *x, at_bytes frontend, at_attr *out);
 
 // The node's types are the declared shape's unless `types` is given.
@@ -179,14 +204,18 @@ typedef struct at_hp_node {
   const at_type *types;
   uint32_t num_types;
 } at_hp_node;
+// Inserts the node at the end of the computation that is being built, with the
+// instruction's place and common attributes.
 at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *d,
                       at_node **out);
 // One result of inferred or given type (NULL: inferred).
 at_status at_hp_build_one(at_hp *x, const at_hp_inst *i, at_op op,
                           const at_value *operands, uint32_t n,
                           const at_attr *attr, const at_type *t, at_value *out);
+// The declared shape as types, one for each leaf.
 at_status at_hp_types(at_hp *x, const at_hp_inst *i, at_type **out);
 
+// The instruction's k-th called computation. INVALID_ARGUMENT: it has fewer.
 at_status at_hp_callee(at_hp *x, const at_hp_inst *i, uint32_t k,
                        at_hp_comp **out);
 // The computation as a region. args NULL: with parameters of its own; else its
@@ -195,6 +224,8 @@ at_status at_hp_region(at_hp *x, const at_hp_inst *i, uint32_t k,
                        const at_hp_vals *args, at_comp **out);
 // The function of a computation; its body is built later.
 at_status at_hp_func(at_hp *x, at_hp_comp *c);
+// Builds the bodies of functions until none is pending; bodies may ask for
+// more.
 at_status at_hp_funcs_fill(at_hp *x);
 // A call of the instruction's first computation.
 at_status at_hp_build_call(at_hp *x, const at_hp_inst *i, at_node **out);
@@ -210,15 +241,22 @@ at_status at_hp_sharding_text(at_hp *x, at_bytes b, const char **out);
 // The k-th leaf's, of a tuple's sharding.
 at_bytes at_hp_sharding_leaf(at_bytes b, uint32_t k);
 // ---- groups.c
+// replica_groups in whichever of their three forms; *out is the attribute.
+// INVALID_ARGUMENT: ids beyond AT_HP_MAX_DEVICES.
 at_status at_hp_groups(at_hp *x, const at_hp_inst *i, at_attr *out);
 // The numbers 0, 1, ... reshaped to `dims`, transposed by `perm`, in order.
 at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out);
 // Devices that a program may have; INVALID_ARGUMENT above it.
 enum { AT_HP_MAX_DEVICES = 1 << 16 };
+// The product of dims, which must be in [0, AT_HP_MAX_DEVICES];
+// INVALID_ARGUMENT names `what`.
 at_status at_hp_product(at_dims dims, const char *what, int64_t *out);
 
 // ---- entry.c: the entry's parameters and results, device counts
+// Layouts, aliases, donors and shardings of the entry's parameters and results,
+// into m->params and m->results.
 at_status at_hp_entry_read(at_hp *x);
+// Device counts of the configuration, if there is one.
 at_status at_hp_config_read(at_hp *x);
 
 // ---- How opcodes become hlo, by the names that opcodes.def uses
@@ -249,7 +287,9 @@ AT_HP_HOW(async_start);
 AT_HP_HOW(async_update);
 AT_HP_HOW(custom_call);
 // manual.c: a call between xla.sdy.GlobalToLocalShape and LocalToGlobalShape.
+// Marks such calls of a computation (at_hp_inst.exit).
 at_status at_hp_manual_find(at_hp *x, at_hp_comp *c);
+// Builds a marked call as MANUAL_COMPUTATION.
 at_status at_hp_manual_build(at_hp *x, const at_hp_inst *i);
 
 #endif

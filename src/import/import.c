@@ -60,6 +60,8 @@ static bool in_scope(const at_imp *x, const at_comp *c) {
   return false;
 }
 
+// The values of an operand; what is defined in a region that is not around the
+// current one must not be used.
 static at_status value_find(at_imp *x, const at_mop *op, uint32_t i,
                             const at_mvalue *v, at_vals *out) {
   void **slot = at_map_find_ptr(&x->values, v);
@@ -119,6 +121,7 @@ at_status at_imp_need(at_imp *x, const at_mop *op, uint32_t operands,
   return AT_OK;
 }
 
+// AT_DYN agrees with every size.
 static bool types_agree(const at_type *a, const at_type *b) {
   if (a->dtype != b->dtype || a->rank != b->rank) return false;
   for (uint32_t i = 0; i < a->rank; i++)
@@ -168,6 +171,7 @@ at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
 
 // ---- Ops and regions
 
+// The op's row in vhlo_ops.def; found once for each name.
 static at_status row_of(at_imp *x, const at_mop *op, const at_imp_row **out) {
   void **seen = at_map_find_ptr(&x->rows, op->name);
   if (seen) return *out = (const at_imp_row *)*seen, AT_OK;
@@ -188,6 +192,7 @@ at_status at_imp_op(at_imp *x, const at_mop *op) {
   return row->how(x, op, row);
 }
 
+// Terminators of functions and regions.
 static bool is_return(const at_mop *op) {
   static const char *const names[] = {"func.return", "stablehlo.return",
                                       "vhlo.return_v1", "sdy.return"};
@@ -207,6 +212,7 @@ at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                     "a region does not end in a return");
 }
 
+// A parameter for each leaf of each argument.
 static at_status build_params(at_imp *x, const at_mop *op, const at_mblock *b,
                               at_comp *c) {
   for (uint32_t i = 0; i < b->num_args; i++) {
@@ -224,6 +230,7 @@ static at_status build_params(at_imp *x, const at_mop *op, const at_mblock *b,
   return AT_OK;
 }
 
+// The body of a region or function: exactly one block.
 static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
                              at_comp *c) {
   if (r->num_blocks != 1)
@@ -241,6 +248,7 @@ static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
   return at_comp_return(c, results.v, results.n);
 }
 
+// isolated: no value from around it may be used (functions).
 static at_status region_import(at_imp *x, const at_mop *op, const at_mregion *r,
                                bool isolated, at_comp **out) {
   at_comp *c;
@@ -262,6 +270,7 @@ at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i,
 
 // ---- Functions
 
+// In either spelling.
 static bool is_func(const at_mop *op) {
   return !strcmp(op->name, "func.func") || !strcmp(op->name, "vhlo.func_v1");
 }
@@ -310,6 +319,7 @@ static at_status check_arguments(at_imp *x, const at_mop *func) {
   return AT_OK;
 }
 
+// What the body returns against the function's type.
 static at_status check_returned(at_imp *x, const at_mop *func,
                                 const at_comp *c) {
   const at_mtype *t;
@@ -340,6 +350,7 @@ at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
   return check_returned(x, func, *out);
 }
 
+// The body of a function that something reachable has called.
 static at_status func_import(at_imp *x, at_imp_func *f) {
   const at_mop *op = f->op;
   AT_TRY(check_arguments(x, op));
@@ -386,6 +397,7 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
 
 // ---- Module
 
+// Functions are known before any body is imported: calls may go forward.
 static at_status func_declare(at_imp *x, const at_mop *op) {
   at_str name;
   AT_TRY(at_imp_str(x, op, "sym_name", &name));

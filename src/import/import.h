@@ -1,6 +1,12 @@
 // StableHLO, VHLO (0.9 and newer) and what JAX sends beside it (chlo
 // composites, Shardy, custom calls) into hlo; compile options out of their
 // protobuf.
+//
+// Memory: what is made lives in `a` and borrows nothing of the tree but what a
+// line says.
+// Threads: any, on arenas of their own.
+//
+// Errors: only what a line says, and RESOURCE_EXHAUSTED.
 #ifndef ATOLL_IMPORT_IMPORT_H_
 #define ATOLL_IMPORT_IMPORT_H_
 

@@ -1,4 +1,10 @@
 // What the files of this room share. Not for other rooms.
+//
+// Errors: INVALID_ARGUMENT and UNIMPLEMENTED through AT_OP_FAIL, with op and
+// source line; RESOURCE_EXHAUSTED when the arena refuses.
+// Memory: everything is x->a's; names may be borrowed from the tree where both
+// share an arena (at_imp_keep).
+// Threads: the one that imports.
 #ifndef ATOLL_IMPORT_IMPORT_INTERNAL_H_
 #define ATOLL_IMPORT_IMPORT_INTERNAL_H_
 
@@ -84,26 +90,37 @@ __attribute__((format(printf, 6, 7))) at_status at_imp_fail(
     const char *fmt, ...);
 
 // ---- import.c: values, regions, functions
+// The values of operand i, shared with who defined them. INVALID_ARGUMENT: not
+// defined, or out of scope.
 at_status at_imp_operand(at_imp *x, const at_mop *op, uint32_t i, at_vals *out);
 // The operands' leaves, one after another.
 at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out);
 // Exactly one leaf.
 at_status at_imp_single(at_imp *x, const at_mop *op, uint32_t i, at_value *out);
+// Says what an MLIR value is in hlo; once for each. The list is kept, not
+// copied.
 at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals);
 // Hands the values out to the op's results by their leaf counts; checks types.
 at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
                                 uint32_t n);
 // The results of one node, in order.
 at_status at_imp_define_node(at_imp *x, const at_mop *op, at_node *n);
+// INVALID_ARGUMENT unless the op has so many operands and results.
 at_status at_imp_need(at_imp *x, const at_mop *op, uint32_t operands,
                       uint32_t results);
+// Region i as a region of hlo, with parameters for its arguments; its owner is
+// set when the node is built.
 at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i, at_comp **out);
 // Ops of a block up to its terminator; the terminator's operands.
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out);
+// Imports one op by its row. UNIMPLEMENTED names an op or version that there is
+// no row for.
 at_status at_imp_op(at_imp *x, const at_mop *op);
 // The body in place of the op: its arguments are the operands.
 at_status at_imp_inline(at_imp *x, const at_mop *op);
+// The function of that name; its computation is made, and its body is pending,
+// on the first reference. INVALID_ARGUMENT: no such function, or recursion.
 at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
                         at_imp_func **out);
 // The function's body as a region (a custom call's called computation).
@@ -111,17 +128,23 @@ at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
                              at_comp **out);
 
 // ---- types.c
+// The element type that an MLIR type is. UNIMPLEMENTED names others.
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out);
+// A ranked tensor's; quantised element types keep their text. UNIMPLEMENTED: no
+// ranked tensor.
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
                       at_type *out);
 enum { AT_IMP_MAX_LEAVES = 1 << 16 };
+// Is it the type of something under way (async_start's)?
 bool at_imp_is_future(const at_mtype *t);
 // Saturates at AT_IMP_MAX_LEAVES + 1.
 uint32_t at_imp_leaves(at_imp *x, const at_mtype *t);
+// Tuples and futures as their leaves, in order.
 at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
                                const at_mtype *const *types, uint32_t count,
                                at_types *out);
+// The same of the op's declared results.
 at_status at_imp_result_types(at_imp *x, const at_mop *op, at_types *out);
 // A dense or resource attribute as a literal.
 at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
@@ -131,11 +154,16 @@ at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
 // By VHLO's name: an attribute of the op, or a field of one of StableHLO's
 // structs (dot_dimension_numbers, channel_handle...). NULL: absent.
 const at_mattr *at_imp_attr(const at_mop *op, const char *name);
+// The value of an INTEGER or BOOL; false: another kind, or over 64 bits.
 bool at_mattr_int(const at_mattr *t, int64_t *out);
+// An optional integer; INVALID_ARGUMENT: another kind.
 at_status at_imp_int(at_imp *x, const at_mop *op, const char *name,
                      int64_t absent, int64_t *out);
+// The integers of attribute t (name is for the message): DENSE, DENSE_ARRAY or
+// ARRAY; INVALID_ARGUMENT: another kind.
 at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
                       const at_mattr *t, at_dims *out);
+// A string or symbol; empty where absent.
 at_status at_imp_str(at_imp *x, const at_mop *op, const char *name,
                      at_str *out);
 // Every attribute that hlo's row of `hlo` lists, read from `op`.
@@ -146,6 +174,7 @@ at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
 at_status at_imp_attr_put(at_imp *x, at_attr_vec *v, at_attr a);
 // mhlo.sharding, sdy.sharding, mhlo.frontend_attributes.
 at_status at_imp_attrs_common(at_imp *x, const at_mop *op, at_attr_vec *out);
+// The attribute as MLIR prints it, in the arena.
 at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out);
 // The byte form of a dictionary (abi/attrdict.h).
 at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
@@ -168,17 +197,23 @@ typedef struct at_imp_node {
   uint32_t num_types;
   bool outer;  // the node that carries op's sharding and frontend attributes
 } at_imp_node;
+// Inserts the node at the end of the scope's computation, with the op's place.
+// Fails as at_build, with the op's name and line in front.
 at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
                        at_node **out);
 // One result, inferred type, no regions.
 at_status at_imp_build_op(at_imp *x, const at_mop *op, at_op hlo,
                           const at_value *operands, uint32_t n, at_value *out);
+// v with the dims of t, whose element type is v's.
 at_status at_imp_reshape(at_imp *x, const at_mop *op, at_value v, at_type t,
                          at_value *out);
+// map[rank of v]: dimensions of t, as BROADCAST_IN_DIM has them.
 at_status at_imp_broadcast(at_imp *x, const at_mop *op, at_value v, at_dims map,
                            at_type t, at_value *out);
+// Result dimension i is v's perm[i].
 at_status at_imp_transpose(at_imp *x, const at_mop *op, at_value v,
                            at_dims perm, at_value *out);
+// v itself where it has that element type.
 at_status at_imp_convert(at_imp *x, const at_mop *op, at_value v, at_dtype t,
                          at_value *out);
 // Builds a call or composite of the function that `callee_attr` names.
@@ -190,6 +225,7 @@ at_status at_imp_scalar(at_imp *x, const at_mop *op, at_dtype t, double v,
 // A region {(a, b): a + b} over scalars of the type.
 at_status at_imp_add_region(at_imp *x, const at_mop *op, at_dtype t,
                             at_comp **out);
+// Sum over `dims`, starting from zero.
 at_status at_imp_reduce_sum(at_imp *x, const at_mop *op, at_value v,
                             at_dims dims, at_value *out);
 // The string itself where both modules share an arena, else a copy.

@@ -1,6 +1,10 @@
 // Transforms run on groups of LANES lines at once, in split form: element i of
 // the group is a vector of real parts at re[i * LANES] and one of imaginary
 // parts. So every butterfly is plain vector arithmetic, whatever the radix.
+//
+// Memory: plans are the process's and live for ever; work space is scratch of
+// the launch.
+// Threads: lines run side by side.
 #ifndef ATOLL_KERNELS_FFT_INTERNAL_H_
 #define ATOLL_KERNELS_FFT_INTERNAL_H_
 

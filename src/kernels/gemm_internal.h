@@ -1,6 +1,11 @@
 // The blocked matrix product behind GEMM and CONV. An engine is a microkernel
 // with its packed layouts; a job says how to pack A, where B and C live, and
 // what follows the last block of k.
+//
+// Memory: packed blocks lie in scratch of the launch; nothing is allocated on
+// the way.
+// Threads: tiles of C run side by side; a tile is one thread's, and sums go
+// over k in the same blocks whatever their number.
 #ifndef ATOLL_KERNELS_GEMM_INTERNAL_H_
 #define ATOLL_KERNELS_GEMM_INTERNAL_H_
 

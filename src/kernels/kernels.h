@@ -1,6 +1,11 @@
 // Runtime kernels: what is too large or too irregular to generate per program.
 // Found by id (abi/kernels.def); called by `exec` with dense buffers and plain
 // parameters.
+//
+// Memory: operands are borrowed for the call and never kept; scratch comes from
+// the launch (at_par).
+// Threads: kernels run on the caller's thread and the pool's, several calls
+// side by side. Results do not depend on how many.
 #ifndef ATOLL_KERNELS_KERNELS_H_
 #define ATOLL_KERNELS_KERNELS_H_
 
@@ -69,14 +74,20 @@ typedef struct at_k_block_sum {
   uint32_t to_type;
   int64_t to_stride;  // of rows, in bytes
 } at_k_block_sum;
+// m: rows of the parts' a, n: columns of their b. Operands and c do not
+// overlap; takes no scratch, cannot fail.
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
                          const at_k_block_sum *s);
 // The same by this thread alone, a few rows at a time: between begin and end it
 // runs no other product. rows_pack: rows of A that were just computed.
 void at_k_block_rows_begin(void);
+// at_k_block_pack of rows of A by this thread alone.
 void at_k_block_rows_pack(const at_k_matrix *a, void *to);
+// m rows, at_k_block_multiply's sum of one part. Only between rows_begin and
+// rows_end.
 void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add);
+// Releases what at_k_block_rows_begin set up for this thread (tile registers).
 void at_k_block_rows_end(void);
 
 // c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, both
@@ -90,6 +101,7 @@ typedef struct at_k_pages {
   int64_t count, rows;
   const void *next;  // which will be read after them, fetched; NULL: unknown
 } at_k_pages;
+// Takes no scratch memory and cannot fail. Bits do not depend on threads.
 void at_k_few(const at_par *par, const at_k_matrix *a, const at_k_matrix *b,
               const at_k_pages *pages, float *c, int64_t ldc, bool add);
 

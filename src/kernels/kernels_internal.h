@@ -1,5 +1,10 @@
 // Shared by the files of this room: feature selection, element conversion,
 // checks.
+//
+// Errors: INVALID_ARGUMENT for parameters that cannot be, UNIMPLEMENTED for
+// types that a kernel lacks; both before anything is written.
+// Memory: scratch is the launch's (at_par).
+// Threads: ranges run side by side and write what is theirs alone.
 #ifndef ATOLL_KERNELS_KERNELS_INTERNAL_H_
 #define ATOLL_KERNELS_KERNELS_INTERNAL_H_
 

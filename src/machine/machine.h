@@ -8,6 +8,8 @@
 // A value is a number (SI units: bytes, seconds, hertz, operations) or a text.
 // A figure that nobody published is absent or 0, and whoever needs it says so;
 // machine/figures.def lists all, and what the absence of each means.
+//
+// Threads: any; descriptions that were read are never changed.
 #ifndef ATOLL_MACHINE_MACHINE_H_
 #define ATOLL_MACHINE_MACHINE_H_
 
@@ -24,10 +26,12 @@ typedef struct at_machine {
 // are there then, and the next call tries again. Thread-safe.
 at_status at_machines_load(void);
 size_t at_machine_count(void);  // loads them; 0: it could not
+// Number i of them; NULL: there are fewer.
 const at_machine *at_machine_at(size_t i);
 // By name, alias or device kind, ignoring case. NOT_FOUND lists the known
 // names.
 at_status at_machine_find(at_str name, const at_machine **out);
+// Is `name` its name, device kind or one of its aliases? Case does not matter.
 bool at_machine_answers_to(const at_machine *m, at_str name);
 // Reads a description; everything lives in `a`. INVALID_ARGUMENT names the
 // member that is not a figure with a source, or not of the kind that

@@ -13,6 +13,11 @@
 // than it is wired in, more chips than a pod, or, for cubes, a plane over more
 // than one host. A shape that a pod could have but the cloud does not offer
 // is a warning, once per process. Both name the nearest that it offers.
+//
+// Errors: INVALID_ARGUMENT names the text, what is wrong with it and the
+// nearest that is not.
+// Memory: texts are borrowed.
+// Threads: any.
 #ifndef ATOLL_MACHINE_TOPOLOGY_H_
 #define ATOLL_MACHINE_TOPOLOGY_H_
 
@@ -34,7 +39,9 @@ at_status at_topology_split(at_str text, at_topology_text *out);
 // nearest shapes that there are.
 at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t);
-// Both, for the machines that come with Atoll. NOT_FOUND lists their names.
+// at_topology_split and at_topology_settle in one, for machines that come with
+// Atoll; *machine lives as long as the process. INVALID_ARGUMENT as these;
+// NOT_FOUND lists the machines.
 at_status at_topology_read(at_str text, const at_machine **machine,
                            at_topology_text *out);
 // The machine of a text that at_topology_read accepts; NULL for another.

@@ -8,6 +8,7 @@ at_status at_mbc_fail(const at_mbc *r, const at_mcursor *c, const char *what) {
 }
 
 at_status at_mbc_byte(at_mbc *r, at_mcursor *c, uint8_t *out) {
+  AT_ASSERT(c->base <= c->p && c->p <= c->end);
   if (c->p == c->end) return at_mbc_fail(r, c, "a byte is missing");
   *out = *c->p++;
   return AT_OK;

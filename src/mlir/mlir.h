@@ -9,6 +9,11 @@
 // Everything lives in the arena given to the reader. Names are NUL-terminated
 // and interned per module, so equal names have equal pointers within one
 // module.
+//
+// Errors: INVALID_ARGUMENT, with the place in bytes or line and column;
+// UNIMPLEMENTED for newer versions; RESOURCE_EXHAUSTED when the arena refuses.
+// Printing fails for want of memory alone.
+// Threads: a tree is read by any number of threads while nobody changes it.
 #ifndef ATOLL_MLIR_MLIR_H_
 #define ATOLL_MLIR_MLIR_H_
 
@@ -230,8 +235,12 @@ static inline bool at_mlir_is_bytecode(at_bytes b) {
 // UNIMPLEMENTED: a newer bytecode version, by number.
 at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
                        at_mmodule **out);
+// Errors, memory and `borrow` as at_mlir_read has them; INVALID_ARGUMENT for
+// text, too.
 at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
                                 at_mmodule **out);
+// The same of text; nothing is borrowed. A module that is no `module` op is
+// wrapped in one.
 at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out);
 
 typedef struct at_mlir_print_options {
@@ -239,10 +248,15 @@ typedef struct at_mlir_print_options {
   bool locations;  // print loc(...)
   uint32_t elide_dense_over;  // elements; 0: never
 } at_mlir_print_options;
+// opt NULL: pretty form, no locations, nothing left out. Appended.
+// RESOURCE_EXHAUSTED only: every tree prints.
 at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
                         at_strbuf *out);
+// In MLIR's syntax, appended; lack of memory is b's.
 void at_mtype_print(at_strbuf *b, const at_mtype *t);
+// The same of an attribute.
 void at_mattr_print(at_strbuf *b, const at_mattr *t);
+// The same of a location, without `loc(...)` around it.
 void at_mloc_print(at_strbuf *b, const at_mloc *l);
 // Bytecode, version 6, producer as given. Reading it back yields an equal tree.
 at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
@@ -255,6 +269,8 @@ const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b);  // structural
 // The element type that an integer or float type is; INVALID: none is.
 at_dtype at_mtype_dtype(const at_mtype *t);
+// Structural; floats and dense data bit for bit. Recurses as deep as the
+// attribute.
 bool at_mattr_eq(const at_mattr *a, const at_mattr *b);
 // The same operations, nested ones included, that use the same values;
 // locations count where asked for. `scratch` grows with the program.

@@ -1,5 +1,10 @@
 // What the files of this room share: the building context, the codec table of
 // dialect attributes, and the entries of the readers into one another.
+//
+// Errors: INVALID_ARGUMENT with the place, RESOURCE_EXHAUSTED when the arena
+// refuses. No reader trusts a length or an index.
+// Memory: everything is the context's arena's, or static.
+// Threads: the one that reads.
 #ifndef ATOLL_MLIR_MLIR_INTERNAL_H_
 #define ATOLL_MLIR_MLIR_INTERNAL_H_
 
@@ -29,20 +34,35 @@ extern const at_mattr at_mattr_unit;
 extern const at_mloc at_mloc_unknown;
 
 // Constructors return NULL only when the arena refuses.
+// Zeroed but for its kind; to be filled before anybody else sees it. Made types
+// and attributes are immutable.
 at_mtype *at_mtype_make(at_mctx *c, at_mtype_kind kind);
+// The same of an attribute.
 at_mattr *at_mattr_make(at_mctx *c, at_mattr_kind kind);
+// Signless, signed or unsigned, of `width` bits.
 const at_mtype *at_mtype_make_int(at_mctx *c, uint32_t width, at_msign sign);
+// By MLIR's name ("bf16", "f8E4M3FN"), which must be one of at_mfloat_find's.
 const at_mtype *at_mtype_make_float(at_mctx *c, const char *name);
+// Of type i1.
 const at_mattr *at_mattr_make_bool(at_mctx *c, bool v);
+// Of an integer type or index; v is not checked against its width.
 const at_mattr *at_mattr_make_int(at_mctx *c, const at_mtype *type, int64_t v);
+// Of type i64.
 const at_mattr *at_mattr_make_i64(at_mctx *c, int64_t v);
+// Of type f64.
 const at_mattr *at_mattr_make_f64(at_mctx *c, double v);
 const at_mattr *at_mattr_make_str(at_mctx *c, at_str s);  // copies
+// A type as an attribute.
 const at_mattr *at_mattr_make_type(at_mctx *c, const at_mtype *t);
+// array<i64: ...>; copies v.
 const at_mattr *at_mattr_make_i64s(at_mctx *c, const int64_t *v, size_t n);
+// array<i32: ...>; copies v.
 const at_mattr *at_mattr_make_i32s(at_mctx *c, const int32_t *v, size_t n);
+// A DIALECT attribute of that name whose spelling is v.
 const at_mattr *at_mattr_make_enum(at_mctx *c, at_str name, at_str v);
+// A reference to a symbol without nested names; `root` is copied.
 const at_mattr *at_mattr_make_symbol(at_mctx *c, at_str root);
+// A list; copies the pointers, not what they point to.
 const at_mattr *at_mattr_make_array(at_mctx *c, const at_mattr *const *v,
                                     size_t n);
 
@@ -57,6 +77,7 @@ typedef struct at_mfloat {
   uint8_t special;
 } at_mfloat;
 const at_mfloat *at_mfloat_find(at_str name);  // NULL: no such float
+// Exact for formats of up to 64 bits.
 double at_mfloat_decode(const at_mfloat *f, uint64_t bits);
 // Nearest, ties to even; out of range as the format has it.
 uint64_t at_mfloat_encode(const at_mfloat *f, double v);
@@ -65,6 +86,7 @@ uint64_t at_mfloat_encode(const at_mfloat *f, double v);
 size_t at_mtype_elem_bytes(const at_mtype *elem);
 // Product of the dimensions; SIZE_MAX: dynamic or too large.
 size_t at_mtype_num_elems(const at_mtype *shaped);
+// An integer of that width, of whatever sign?
 bool at_mtype_is_int(const at_mtype *t, uint32_t width);
 // Turns raw dense bytes (MLIR's own buffer: i1 packed or not) into an
 // attribute.
@@ -91,7 +113,9 @@ typedef struct at_mcodec {
   const char *layout;
   const char *enums;
 } at_mcodec;
+// NULL: no such attribute; static.
 const at_mcodec *at_mcodec_by_name(at_str name);
+// By its dialect's code in bytecode. NULL: none; static.
 const at_mcodec *at_mcodec_by_code(at_str dialect, uint64_t code);
 typedef struct at_mfield {
   at_str name;
@@ -99,10 +123,13 @@ typedef struct at_mfield {
 } at_mfield;
 // Do the parts of a Shardy attribute (convolution) have the kinds and values
 // that its notation can show?
+// For attributes of Shardy.
 bool at_msdy_valid(const at_mattr *a);
+// For StableHLO's convolution dimensions.
 bool at_mconv_valid(const at_mattr *a);
 // Walks a layout: false at its end.
 bool at_mcodec_next(const char **layout, at_mfield *out);
+// False: the enum has no such value.
 bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
 int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
 
@@ -114,7 +141,9 @@ const char *at_mprops_of(at_str op_name);
 
 // ---- Readers
 // Attributes and types in text inside bytecode.
+// INVALID_ARGUMENT: it does not parse, or something follows.
 at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out);
+// The same of a type.
 at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out);
 
 typedef struct at_mcursor {
@@ -168,34 +197,53 @@ typedef struct at_mbc {
   bool deferred_is_type;
 } at_mbc;
 
+// INVALID_ARGUMENT, with the cursor's offset in the input.
 at_status at_mbc_fail(const at_mbc *r, const at_mcursor *c, const char *what);
+// All readers here take their bytes off the cursor, and fail with at_mbc_fail
+// where it ends before.
 at_status at_mbc_byte(at_mbc *r, at_mcursor *c, uint8_t *out);
+// MLIR's prefix varint: up to 64 bits in 1 to 9 bytes.
 at_status at_mbc_varint(at_mbc *r, at_mcursor *c, uint64_t *out);
+// The same, zigzag.
 at_status at_mbc_svarint(at_mbc *r, at_mcursor *c, int64_t *out);
+// A varint whose lowest bit is the flag.
 at_status at_mbc_flagged(at_mbc *r, at_mcursor *c, uint64_t *out, bool *flag);
 // A count of things that each take at least one more byte.
 at_status at_mbc_count(at_mbc *r, at_mcursor *c, uint32_t *out);
+// n bytes, borrowed from the input.
 at_status at_mbc_bytes(at_mbc *r, at_mcursor *c, size_t n, at_bytes *out);
+// Its length, then so many bytes, borrowed.
 at_status at_mbc_blob(at_mbc *r, at_mcursor *c, at_bytes *out);
+// By its number in the section of strings; borrowed.
 at_status at_mbc_string(at_mbc *r, at_mcursor *c, at_str *out);
+// A count, then so many; in the arena.
 at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out);
 // The same, as a shape: no negative dimension but AT_MDYN.
 at_status at_mbc_shape(at_mbc *r, at_mcursor *c, at_dims *out);
 
 // Indexed attributes and types, from an operation.
+// By its number; read on first use (at_mbc.deferred: after what it needs).
 at_status at_mbc_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+// The same of a type.
 at_status at_mbc_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
+// By a number that was read before; c is for the message.
 at_status at_mbc_attr_at(at_mbc *r, const at_mcursor *c, uint64_t index,
                          const at_mattr **out);
+// The same of a type.
 at_status at_mbc_type_at(at_mbc *r, const at_mcursor *c, uint64_t index,
                          const at_mtype **out);
+// A flag, then the attribute; *out NULL: absent.
 at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+// A count, then so many.
 at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c,
                            const at_mattr *const **out, uint32_t *n);
+// A count, then so many.
 at_status at_mbc_type_list(at_mbc *r, at_mcursor *c,
                            const at_mtype *const **out, uint32_t *n);
+// An integer of the type's width.
 at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
                        const at_mattr **out);
+// A float of the type's format, as a double; exact for those up to 64 bits.
 at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
                          double *out);
 // By name; a name that occurs twice is INVALID_ARGUMENT.
@@ -211,9 +259,12 @@ at_status at_mbc_affine_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 // Names of the float types by their code in the bytecode; NULL: another type.
 enum { kMbcTypeCodes = 33 };
 extern const char *const at_mbc_float_names[kMbcTypeCodes];
+// Of the builtin dialect, by its code.
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
+// Of another dialect, by its table of codecs.
 at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
                               const at_mattr **out, bool *known);
+// The same of a type.
 at_status at_mbc_dialect_type(at_mbc *r, at_mcursor *c, const char *dialect,
                               const at_mtype **out, bool *known);
 

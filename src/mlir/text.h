@@ -1,4 +1,10 @@
 // The text reader: a scanner over characters and recursive descent above it.
+//
+// Errors: at_mtext_fail, INVALID_ARGUMENT with line and column, wherever what
+// has to stand next does not; RESOURCE_EXHAUSTED when the arena refuses.
+// Memory: everything is the context's arena's; words are borrowed from the
+// text.
+// Threads: the one that reads.
 #ifndef ATOLL_MLIR_TEXT_H_
 #define ATOLL_MLIR_TEXT_H_
 

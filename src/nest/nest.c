@@ -64,6 +64,7 @@ static void indent(at_strbuf *out, uint32_t depth) {
 }
 
 static void print_ref(const at_nest *n, const at_nest_ref *r, at_strbuf *out) {
+  AT_ASSERT(r->buffer < n->buffers.len);
   const at_nest_buffer *b = &n->buffers.ptr[r->buffer];
   at_strbuf_addf(out, "%c%u", b->memory == AT_NEST_PARAM ? 'p' : 'l',
                  r->buffer);

@@ -5,6 +5,9 @@
 //
 // Everything belongs to the arena that the nest was made in. Sizes and offsets
 // are bytes. Not thread-safe while it is built; a finished nest is read-only.
+//
+// Errors: INTERNAL from at_nest_verify names the statement; else
+// RESOURCE_EXHAUSTED when the arena refuses.
 #ifndef ATOLL_NEST_NEST_H_
 #define ATOLL_NEST_NEST_H_
 
@@ -96,6 +99,8 @@ void at_nest_print(const at_nest *n, at_strbuf *out);
 // Calls `visit` with every statement of a block and of the blocks inside it, in
 // the order of the text; stops at the first error.
 typedef at_status at_nest_visit(void *user, at_nest_stmt *s);
+// Recurses as deep as the blocks nest. `visit` may change the statement, but
+// not the lists of statements.
 at_status at_nest_walk(const at_nest_block *b, at_nest_visit *visit,
                        void *user);
 // How many statements that are.

@@ -83,7 +83,10 @@ at_status at_mk_transpose(at_node *at, at_value a, const int64_t *perm,
                           at_value *out) {
   const at_type *from = at_value_type(a);
   bool same = true;
-  for (uint32_t i = 0; i < from->rank; i++) same &= perm[i] == i;
+  for (uint32_t i = 0; i < from->rank; i++) {
+    AT_ASSERT(perm[i] >= 0 && perm[i] < from->rank);
+    same &= perm[i] == i;
+  }
   if (same) {
     *out = a;
     return AT_OK;
@@ -111,8 +114,10 @@ at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
                       at_value *out) {
   const at_type *from = at_value_type(a);
   bool whole = true;
-  for (uint32_t i = 0; i < from->rank; i++)
+  for (uint32_t i = 0; i < from->rank; i++) {
+    AT_ASSERT(start[i] >= 0 && start[i] <= limit[i] && stride[i] > 0);
     whole &= start[i] == 0 && limit[i] == from->dims[i] && stride[i] == 1;
+  }
   if (whole) {
     *out = a;
     return AT_OK;

@@ -211,7 +211,8 @@ static uint64_t useless_cuts(const at_cut *c, const at_rule *r, uint32_t t) {
   return found;
 }
 
-// What is gathered for want of a better way.
+// Notes an op for which operands had to be all-gathered, and along which
+// dimensions.
 static void note(at_cut *c, const at_node *n, const at_rule *r) {
   for (uint32_t t = 0; t < n->num_operands; t++) {
     uint64_t dims = useless_cuts(c, r, t);

@@ -1,6 +1,12 @@
 // Rewrites of hlo. One file per pass; each is one function of this form and
 // keeps the graph valid (at_verify after each, under ATOLL_VERIFY=1 and in
 // tests).
+//
+// Errors: INVALID_ARGUMENT and UNIMPLEMENTED, with the op and its source line;
+// RESOURCE_EXHAUSTED; INTERNAL: the verifier refuses what a pass left. After an
+// error the module is good for nothing but its arena.
+// Memory: nodes are made in the module's arena; what is replaced stays there.
+// Threads: one at a time on a module; no pass has state of its own.
 #ifndef ATOLL_PASSES_PASSES_H_
 #define ATOLL_PASSES_PASSES_H_
 
@@ -39,6 +45,7 @@ at_status at_pass_simplify(
     const at_pass_options *o);  // algebra, reshapes, dead code, CSE
 at_status at_pass_fold(
     at_module *m, const at_pass_options *o);  // constants, by the evaluator
+// A pass, as all above and below: `o` is only read.
 at_status at_pass_recognise(
     at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
 at_status at_pass_numerics(

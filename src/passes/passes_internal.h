@@ -1,5 +1,10 @@
 // What the passes share: forwarding of replaced values, dead code, ordering,
 // structural equality, and short builders.
+//
+// Errors: builders return at_build's, which mean a bug of the caller or a full
+// arena.
+// Memory: the module's arena.
+// Threads: the one that runs the pass.
 #ifndef ATOLL_PASSES_PASSES_INTERNAL_H_
 #define ATOLL_PASSES_PASSES_INTERNAL_H_
 
@@ -18,21 +23,39 @@ typedef struct at_rw {
 } at_rw;
 
 void at_aux_clear(at_module *m);  // aux = NULL, mark = 0 on every node
+// The value that stands for v now, through chains of replacements (which it
+// shortens); v itself where it was not replaced.
 at_value at_fwd(at_value v);
+// From now on `v` stands for that result of n. Sets n->aux and r->changed; n
+// itself stays in the list. RESOURCE_EXHAUSTED; INTERNAL: it would stand for
+// itself.
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v);
 bool at_fwd_has(const at_node *n);  // some result was replaced
+// Replaces n's own operands by what stands for them. What regions capture is
+// forwarded when their nodes are visited.
 void at_fwd_operands(at_node *n);
+// The same for what a computation returns: after its last node.
 void at_fwd_results(at_comp *c);
 
 // ---- Facts
+// Does n, or anything in its regions or in what it calls, have an effect:
+// something to happen even if nobody uses its results? Noted in n->effect, so
+// asking again costs nothing.
 bool at_has_effect(const at_module *m, const at_node *n);
 // Same result for the same operands, no effect, no barrier: may be shared,
 // moved.
 bool at_is_pure(const at_module *m, const at_node *n);
 bool at_is_control(at_op op);  // WHILE, IF, CASE: regions that may capture
-uint64_t at_node_hash(const at_node *n);  // without operands
+// Of op, types, attributes and what its regions hold, not of operands: equal
+// for nodes that at_node_same calls the same.
+uint64_t at_node_hash(const at_node *n);
+// Equal id and value; floats and literals bit for bit, so NaN equals itself.
 bool at_attr_same(const at_attr *a, const at_attr *b);
+// Same op, attributes, result types and operands (the same values), regions
+// alike.
 bool at_node_same(const at_module *m, const at_node *a, const at_node *b);
+// Alike but for names and ids: the same graph over the same values from
+// outside. Uses memory of the module's arena; false also when that refuses.
 bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b);
 // Collectives of one kind that say the same, but for operands and the number of
 // the channel.
@@ -58,6 +81,8 @@ void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
 const at_literal *at_const_of(at_value v);  // NULL: not a constant
 // The one element that every element of v equals, through broadcasts and
 // reshapes.
+// In storage form, borrowed from the constant; NULL: they are not known to be
+// equal.
 const void *at_splat_of(at_value v);
 bool at_splat_float(at_value v, double *out);  // floats
 bool at_splat_int(at_value v, int64_t *out);   // bool and integers
@@ -71,20 +96,35 @@ bool at_is_identity(at_op op, at_value init);
 at_status at_mk(at_node *at, at_op op, const at_value *operands, uint32_t n,
                 const at_attr *attrs, uint32_t num_attrs, const at_type *type,
                 at_value *out);
+// An op of one operand without attributes; its type is inferred.
 at_status at_mk1(at_node *at, at_op op, at_value a, at_value *out);
+// The same of two operands.
 at_status at_mk2(at_node *at, at_op op, at_value a, at_value b, at_value *out);
+// Or `a` itself where it has that element type.
 at_status at_mk_convert(at_node *at, at_value a, at_dtype t, at_value *out);
+// Or `a` itself where it has those dimensions. Static, as many elements.
 at_status at_mk_reshape(at_node *at, at_value a, at_dims dims, at_value *out);
+// perm[rank of a]: result dimension i is a's perm[i]. `a` itself where it is
+// the identity.
 at_status at_mk_transpose(at_node *at, at_value a, const int64_t *perm,
                           at_value *out);
+// where[rank of a]: the dimension of the result that a's dimension i becomes,
+// as in BROADCAST_IN_DIM; `a` itself where that is the identity.
 at_status at_mk_broadcast(at_node *at, at_value a, at_dims dims,
                           const int64_t *where, at_value *out);
+// start, limit, stride: [rank of a], in elements, limit exclusive; `a` itself
+// where that is all of it.
 at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
                       const int64_t *limit, const int64_t *stride,
                       at_value *out);
+// A constant whose every element is the one at `element` (storage form,
+// copied).
 at_status at_mk_splat(at_node *at, at_type t, const void *element,
                       at_value *out);
+// The same of a number in t's element type: wraps for integers, rounds for
+// floats, no imaginary part.
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out);
+// The same, rounded once to t's element type; floats and complex numbers only.
 at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out);
 at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
                          const void *data, at_value *out);
@@ -95,11 +135,15 @@ at_status at_mk_take(at_node *at, at_value x, int64_t dim, at_dims size,
 // x, of f32, times a weight for each place along `dim`.
 at_status at_mk_weighted(at_node *at, at_value x, int64_t dim, at_dims size,
                          const float *weight, at_value *out);
+// Booleans; floats compare as IEEE has it (NaN is unequal to everything),
+// integers by their sign.
 at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
                         at_value *out);
 // A region (a, b) -> op(a, b) of scalars.
 at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
                               const at_loc *loc, at_comp **out);
+// A REDUCE of x along `dims` by `op`, starting from the scalar `init`, both of
+// x's element type.
 at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
                        at_dims dims, at_value *out);
 
@@ -108,7 +152,9 @@ at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
 at_status at_mk_mapped(at_node *at, const at_comp *body, const at_value *args,
                        at_dims dims, at_value *out);
 
+// An attribute for at_mk: INT, BOOL or ENUM.
 at_attr at_attr_int(at_attr_id id, int64_t i);
+// An attribute of a list; borrows p until at_mk has copied it.
 at_attr at_attr_ints(at_attr_id id, const int64_t *p, uint32_t n);
 
 // "op: message" with the node's text and place. UNIMPLEMENTED and the like.
@@ -131,7 +177,13 @@ at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *out);
 // Whether at_pass_refine has anything to do.
 bool at_needs_refining(const at_module *m);
 at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
+// Custom calls of image resizing (ResizeBilinear, ResizeNearest and their
+// gradients) as products with the weights; others are left alone.
+// INVALID_ARGUMENT: the call's types do not fit.
 at_status at_expand_resize(at_rw *r, at_node *n);
+// SparseCore calls: drops the zeros that a lookup begins with (the engine
+// writes them), and replaces stacking of activations and gradients by reshapes
+// and concatenations. Other nodes are left alone.
 at_status at_expand_sparse(at_rw *r, at_node *n);
 // A product with a matrix of few nonzeros that the program makes of nothing
 // becomes a sum of what these meet. Leaves other products alone.

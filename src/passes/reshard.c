@@ -368,6 +368,7 @@ static at_status resized(const at_cut *c, at_type t, uint32_t d, int64_t size,
   return AT_OK;
 }
 
+// All-gather along m->from, then without the padding that uneven parts brought.
 static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
                               const move *m, int64_t n, at_value v,
                               at_value *out) {
@@ -392,6 +393,7 @@ static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
   return at_uneven_narrow(c, comp, before, m->from, &m->axes, n, *out, out);
 }
 
+// All-to-all: what was cut along m->from is cut along m->to.
 static at_status exchange_parts(at_cut *c, at_comp *comp, at_node *before,
                                 const move *m, int64_t n, at_value v,
                                 at_value *out) {
@@ -447,6 +449,8 @@ static int64_t source_of(const at_cut *c, uint32_t rank, const at_axes *from,
   return source;
 }
 
+// A collective permute that moves the part of device from[p] to device to[p],
+// for all p at once.
 at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
                      const int64_t *from, const int64_t *to, at_value v,
                      at_value *out) {
@@ -473,6 +477,7 @@ at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
+// A broadcast from device `from` to all others.
 at_status at_spread(at_cut *c, at_comp *comp, at_node *before, int64_t from,
                     at_value v, at_value *out) {
   int64_t n = c->m->num_partitions, *ids;
@@ -495,6 +500,8 @@ at_status at_spread(at_cut *c, at_comp *comp, at_node *before, int64_t from,
   return at_emit(comp, before, &d, out);
 }
 
+// Along the atoms in `mask`, the last device's part goes to the first, and so
+// on.
 at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
                     at_value v, at_value *out) {
   int64_t n = c->m->num_partitions, *source;
@@ -509,6 +516,7 @@ at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
   return at_reorder(c, comp, before, source, c->devices, v, out);
 }
 
+// One permute, where axes only change their places or order.
 static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
                                const at_axes *from, const at_axes *to,
                                at_value v, at_value *out) {
@@ -556,6 +564,8 @@ static at_status combine_over(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
+// A dimension whose cut goes on with atoms of the mask takes a reduce-scatter
+// over them, which moves less than an all-reduce and a slice.
 int32_t at_sum_step(const at_cut *c, at_axes *have, const at_axes *want,
                     uint32_t rank, uint32_t *mask, at_axes *axes) {
   *axes = (at_axes){0};
@@ -577,6 +587,7 @@ int32_t at_sum_step(const at_cut *c, at_axes *have, const at_axes *want,
   return -1;
 }
 
+// Step by step, until no summands are left (mask is empty).
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
                      uint32_t mask, at_axes *have, const at_axes *want,
                      at_value *v) {
@@ -654,6 +665,7 @@ static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+// One move of the plan; *v is the part before and after.
 static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
                            const move *m, const at_type *whole,
                            const at_axes *from, const at_axes *to,
@@ -674,6 +686,8 @@ static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+// From one lay to the other by the moves of make_plan: first summands,
+// then moves, each on parts as small as possible.
 at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
                           const at_type *whole, at_value part, at_lay from,
                           at_lay to, at_value *out) {
@@ -703,6 +717,7 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
   return more ? keep_one(c, comp, before, more, out) : AT_OK;
 }
 
+// A part in that lay which was made in this computation already.
 static const at_part *find_part(const at_place *p, const at_comp *comp,
                                 at_lay lay) {
   const at_part *x = p->parts;
@@ -716,6 +731,7 @@ bool at_has_part(const at_place *p, const at_comp *comp, const at_axes *dims) {
   return find_part(p, comp, (at_lay){dims, 0}) != NULL;
 }
 
+// at_reshard_part of a place's value, each lay once.
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
                      at_lay to, at_value *out) {
   uint32_t rank = p->whole.rank;

@@ -28,6 +28,7 @@ at_value at_fwd(at_value v) {
 }
 
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
+  AT_ASSERT(result < n->num_results && v.node && v.index < v.node->num_results);
   if (!n->aux)
     AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
   v = at_fwd(v);
@@ -199,6 +200,7 @@ at_status at_comp_sort(at_comp *c, at_arena *a) {
 
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out) {
+  AT_ASSERT(before->parent != from);
   for (uint32_t i = 0; i < from->num_params; i++)
     at_replace_uses(from, (at_value){from->params[i], 0}, args[i]);
   for (uint32_t i = 0; i < from->num_results; i++) out[i] = from->results[i];

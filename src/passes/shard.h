@@ -12,6 +12,11 @@
 // and taken away at the end of a list without moving the rest. Arguments,
 // results and manual computations are always cut evenly; what a client cuts
 // unevenly is made larger first (at_uneven_edges).
+//
+// Errors: INVALID_ARGUMENT names a sharding that does not fit its value,
+// UNIMPLEMENTED what cannot be cut so; else at_build's, and RESOURCE_EXHAUSTED.
+// Memory: the module's arena, but for at_rule.
+// Threads: the one that runs the pass.
 #ifndef ATOLL_PASSES_SHARD_H_
 #define ATOLL_PASSES_SHARD_H_
 
@@ -100,7 +105,7 @@ typedef struct at_cut {
   at_value digits[AT_MAX_ATOMS];  // this device's place in the mesh
   at_place **results;             // where the entry's results go
   AT_VEC(at_node *) groups;       // `ShardingGroup` calls: operands cut alike
-  at_strbuf notes;                // what is gathered for want of a better way
+  at_strbuf notes;                // ops that had to be all-gathered for
 } at_cut;
 
 // ---- shard_text.c
@@ -211,6 +216,8 @@ typedef struct at_rule {
   bool plain;  // results have the operands' elements: propagated first
   bool known;  // false: no rule for this op
 } at_rule;
+// Everything in `a`. Operands and results of n have places already
+// (at_place_of).
 at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out);
 // Which axes cut each factor, as tensor t says.
 void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
@@ -253,6 +260,8 @@ bool at_is_layout_constraint(const at_node *n);
 bool at_is_sharding_group(const at_node *n);
 
 // ---- propagate.c
+// Spreads what the program says over all values, level by level of priority
+// (Shardy's), until nothing changes. Fails for want of memory only.
 at_status at_propagate(at_cut *c);
 
 // ---- reshard.c
@@ -293,6 +302,8 @@ double at_part_bytes(const at_cut *c, const at_type *whole,
 // leave the mask and join the dimension.
 int32_t at_sum_step(const at_cut *c, at_axes *have, const at_axes *want,
                     uint32_t rank, uint32_t *mask, at_axes *axes);
+// The type of what one device holds of `whole`, when dims[rank] cut it: sizes
+// rounded up. Dimensions live in the module's arena.
 at_status at_type_cut(const at_cut *c, const at_type *whole,
                       const at_axes *dims, at_type *out);
 // op over the devices that differ in the atoms of `mask`, of a part cut as
@@ -307,8 +318,10 @@ at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
                          at_value *out);
 // This device's digit of an atom, u32, at the head of the entry.
 at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out);
+// A scalar constant before `before` (NULL: at the end).
 at_status at_scalar_value(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
                           int64_t x, at_value *out);
+// at_build, and the node's first result.
 at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
                   at_value *out);
 

@@ -1,6 +1,11 @@
 // The objects behind PJRT's opaque pointers, and the helpers every file of the
 // room uses. The first word of each object stays NULL: from API minor 105 on a
 // client reads it as a pointer to a table of functions.
+//
+// Errors: functions of the API return a PJRT_Error, which the client owns;
+// helpers return statuses. Nothing that a client passes ends the process.
+// Memory: objects are the client's until it destroys them.
+// Threads: any, unless a line says otherwise.
 #ifndef ATOLL_PJRT_PJRT_INTERNAL_H_
 #define ATOLL_PJRT_PJRT_INTERNAL_H_
 
@@ -22,8 +27,11 @@ enum { AT_PJRT_MAX_RANK = 64 };
 
 // ---- Checks on what clients pass
 // Every function starts with AT_ARGS; handles are checked with AT_HANDLE.
+// INVALID_ARGUMENT: an args struct is missing, or has `have` bytes where the
+// function needs `want`. The caller owns the error, as of all that return one.
 PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
                              size_t want);
+// INVALID_ARGUMENT: a handle that must be there is NULL.
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
 PJRT_Error *at_pjrt_error_make(at_status s);  // consumes s, which is not OK
 
@@ -56,7 +64,9 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
 // AT_API(Client_Create) { ... } defines the function behind PJRT_Client_Create;
 // its argument is called `a`.
 #define AT_API(name) PJRT_Error *at_PJRT_##name(PJRT_##name##_Args *a)
+// NULL is allowed.
 void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a);
+// Borrowed from the error.
 void at_PJRT_Error_Message(PJRT_Error_Message_Args *a);
 
 // ---- Objects
@@ -79,6 +89,7 @@ struct PJRT_Event {
 // Consumes one reference. An event that fired without an error costs nothing.
 // NULL: no memory (the reference is released).
 PJRT_Event *at_pjrt_event_take(at_event *e);
+// A new handle of the shared event that has fired; NULL: no memory.
 PJRT_Event *at_pjrt_event_ready(void);
 // Makes an event that has fired with `s` (consumed).
 at_status at_pjrt_event_fired(at_status s, PJRT_Event **out);
@@ -110,6 +121,7 @@ struct PJRT_TopologyDescription {
 // The last `spares` chips are none of the topology, but have descriptions.
 at_status at_pjrt_topology_create(at_runtime *rt, uint32_t spares,
                                   PJRT_TopologyDescription **out);
+// NULL is allowed. Descriptions that clients hold die with it.
 void at_pjrt_topology_destroy(PJRT_TopologyDescription *t);
 // The kind of its devices ("TPU v5 lite"); "" when it has none.
 const char *at_pjrt_topology_chip(const PJRT_TopologyDescription *t);
@@ -144,7 +156,9 @@ struct PJRT_Client {
   PJRT_Client *next;  // in the list of all
 };
 // *out NULL: ATOLL_POD names no pod.
+// Fails as at_control_token and at_client_open do; the client is the caller's.
 at_status at_pjrt_pod_open(at_client **out);
+// Is the host of that device being drained? False where there is no pod.
 bool at_pjrt_pod_drains(uint32_t device);
 // Launches that wait or run on a device of any client; 0: it is nobody's.
 uint32_t at_pjrt_queued(uint32_t device);
@@ -154,15 +168,18 @@ PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 // Where a pod's hosts are simulated: from here on the executable of the program
 // says what that takes on them.
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
+// Is work of any client under way?
 bool at_pjrt_clients_busy(void);
-at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  //
-                                   // is work of any client under way?
+// The pod of a client that there is; NULL: none. Borrowed.
+at_client *at_pjrt_pod_now(void);
 extern const char at_pjrt_platform_name[];
 // Names this build and the settings that decide on executables, so that caches
 // of clients (JAX's) keep those of others apart. Made once, on the first call.
 const char *at_pjrt_platform_version(void);
 bool at_pjrt_is_own(const PJRT_Device *d);  // of this process
+// The client's device of that chip (or view of it); NULL: it has none.
 PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip);
+// The client's memory that the buffer is in; NULL: its chip is of no device.
 PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b);
 
 struct PJRT_Buffer {
@@ -175,6 +192,7 @@ struct PJRT_Buffer {
 };
 // Wraps one reference (consumed, released when there is no memory).
 at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out);
+// Releases its reference and the handle.
 void at_pjrt_buffer_free(PJRT_Buffer *b);
 static inline bool at_pjrt_buffer_gone(const PJRT_Buffer *b) {
   return atomic_load_explicit(&b->donated, memory_order_relaxed) ||
@@ -183,6 +201,7 @@ static inline bool at_pjrt_buffer_gone(const PJRT_Buffer *b) {
 at_status at_pjrt_buffer_deleted(const char *call);  // the error for it
 
 // ---- Types, shapes, layouts
+// INVALID_ARGUMENT: no type of PJRT's has that number, or Atoll lacks it.
 at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out);
 static inline PJRT_Buffer_Type at_pjrt_type(at_dtype t) {
   return (PJRT_Buffer_Type)at_dtype_of(t)->pjrt;
@@ -232,7 +251,10 @@ typedef struct at_pjrt_options {
   int64_t device_ordinal;                 // -1: not set
   int64_t *assignment;  // owned; replica-major, num_replicas * num_partitions
 } at_pjrt_options;
+// INVALID_ARGUMENT: malformed, or counts that cannot be. On success the caller
+// frees out's assignment (at_pjrt_options_free).
 at_status at_pjrt_options_parse(at_bytes proto, at_pjrt_options *out);
+// Of zeroed options nothing.
 void at_pjrt_options_free(at_pjrt_options *o);
 // DeviceAssignmentProto bytes.
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
@@ -247,6 +269,7 @@ typedef struct at_pjrt_blob {
   size_t size;
   char bytes[];
 } at_pjrt_blob;
+// NULL: no memory; else freed by free().
 at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 
 // A compiled program with everything that PJRT asks about it. Immutable once
@@ -278,7 +301,9 @@ typedef struct at_pjrt_program {
 // Consumes nothing on failure; on success owns the three blocks.
 at_status at_pjrt_program_create(at_bytes executable, at_bytes options,
                                  at_bytes source, at_pjrt_program **out);
+// One reference more, for the caller to release; returns p. Any thread.
 at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p);
+// Drops a reference; NULL is allowed. The last one frees all three blocks.
 void at_pjrt_program_release(at_pjrt_program *p);
 // Shardings of n arguments or results, as protos[] (owned) and sizes[].
 at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
@@ -299,6 +324,8 @@ bool at_pjrt_interrupted(void);
 // When Python ends, compiles that run return CANCELLED, and launches that run
 // are waited for (Ctrl-C ends that), before the interpreter and the client go.
 void at_pjrt_watch_end(void);
+// For a topology's devices, without a client. at_compile's failures; *out is
+// one reference. The program's bytes are copied.
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out);
@@ -330,6 +357,9 @@ struct PJRT_LoadedExecutable {
   uint32_t num_assigned;  // of all processes
   int64_t *assigned;      // their ids
 };
+// For the client's devices, by the program's assignment. Takes a reference of
+// its own on p. INVALID_ARGUMENT: devices that the client does not have;
+// at_loaded_create's failures.
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out);
 
@@ -340,6 +370,8 @@ typedef struct at_pjrt_channels {
   uint32_t count;
   void *block;  // owned; NULL when there are none
 } at_pjrt_channels;
+// The callbacks that the options give device number `device` of the launch.
+// INVALID_ARGUMENT: a list is missing or too long; RESOURCE_EXHAUSTED.
 at_status at_pjrt_channels_create(const PJRT_ExecuteOptions *o, size_t device,
                                   at_pjrt_channels *out);
 // Frees the channels once `done` fires (NULL: now).
@@ -359,6 +391,7 @@ extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
 // While a session runs: the call's program and devices are kept for its end,
 // and the call in the client's trace is tied to the launch. Any thread.
 void at_pjrt_profiled_call(const PJRT_LoadedExecutable_Execute_Args *a);
+// RESOURCE_EXHAUSTED. One session at a time (profile.h).
 at_status at_pjrt_profiled_start(void);
 // The session's XSpace, with what its programs and chips are.
 typedef struct at_profile at_profile;
@@ -486,6 +519,7 @@ typedef struct at_pjrt_named_calls {
 extern const at_pjrt_named_calls at_pjrt_named;
 
 // Does this launch hand out what a graph has made? Then it has.
+// Outputs are written then; *out: what went wrong with that, or NULL.
 bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
                     PJRT_Error **out);
 
@@ -502,6 +536,8 @@ typedef struct at_pjrt_slice_calls {
 } at_pjrt_slice_calls;
 extern const at_pjrt_slice_calls at_pjrt_slices;
 
+// How many programs were compiled again, and how long that took in all, since
+// the process began (recompiles.c says what counts).
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);
 // A program was compiled, beginning at start_ns.
 void at_pjrt_note_compiled(const at_loaded *l, uint64_t start_ns);
@@ -520,15 +556,20 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
 // What jax.distributed.initialize was called with, where JAX runs in this
 // process; else they stay as they are.
 void at_pjrt_python_job(uint32_t *count, uint32_t *me);
+// NULL is allowed; waits for nobody.
 void at_pjrt_hosts_close(at_pod_hosts *h);
 // Keeps spare devices from jax.devices(), where JAX runs in this process and
 // the package `atoll` is found. False: they would be seen.
 bool at_pjrt_python_hides_spares(void);
 
+// Fills v; name is borrowed for good (a literal), as in the others.
 void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value);
+// values are borrowed for as long as v.
 void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
                         const int64_t *values, size_t count);
+// z is borrowed for as long as v.
 void at_pjrt_named_str(PJRT_NamedValue *v, const char *name, const char *z);
+// As at_pjrt_named_int.
 void at_pjrt_named_float(PJRT_NamedValue *v, const char *name, float value);
 
 // Registers who serves the custom calls of the compiler's own.

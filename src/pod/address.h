@@ -1,5 +1,11 @@
 // Addresses of the processes of a job, "host:port" by commas, and connections
 // to them. Messages name where they come from, a variable or an option.
+//
+// Errors: INVALID_ARGUMENT for what is no address, UNAVAILABLE for what the
+// system refuses.
+// Memory: texts are borrowed; sockets and lists are the caller's to close and
+// free.
+// Threads: any.
 #ifndef ATOLL_POD_ADDRESS_H_
 #define ATOLL_POD_ADDRESS_H_
 
@@ -12,6 +18,8 @@ typedef struct at_addresses {
   const char *text, *source;
 } at_addresses;
 
+// How many of them a text by commas names; an empty one names none. They are
+// not looked at.
 uint32_t at_address_count(const char *text);
 // Address i, resolved; free with freeaddrinfo. INVALID_ARGUMENT.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,

@@ -6,6 +6,9 @@
 // One that is there, but does not come to an exchange (it compiles, or its
 // Python is slow), is waited for: after ten seconds that is said, and only
 // ATOLL_POD_DEADLINE ends it.
+//
+// Errors: DATA_LOSS: a process is lost; ABORTED: the launch failed on another
+// one; DEADLINE_EXCEEDED: ATOLL_POD_DEADLINE.
 #ifndef ATOLL_POD_HOSTS_H_
 #define ATOLL_POD_HOSTS_H_
 
@@ -37,6 +40,7 @@ typedef struct at_pod_job {
 // dropped. INVALID_ARGUMENT for malformed addresses, FAILED_PRECONDITION when
 // another process is of another job, or has the number of one that is there.
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out);
+// For at_runtime_options; owned by p, NULL for NULL.
 const at_hosts *at_pod_hosts_of(const at_pod_hosts *p);
 // Ors *bits over all processes, beside launches: how inputs agree on the number
 // of mini-batches. All call it equally often.

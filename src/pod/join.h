@@ -1,6 +1,10 @@
 // Which processes make a pod, where they listen and which token they share:
 // from what the client says (JAX: jax.distributed.initialize) and the
 // environment.
+//
+// Memory: what the client says is borrowed for the call; the pod is the
+// caller's (at_pod_hosts_close).
+// Threads: the caller's waits until all have met.
 #ifndef ATOLL_POD_JOIN_H_
 #define ATOLL_POD_JOIN_H_
 
@@ -50,6 +54,7 @@ typedef struct at_pod_roll {
   uint32_t timeout_s;
   bool (*interrupted)(void);
 } at_pod_roll;
+// Fails as at_pod_join, and closes the listener in any case of failure.
 at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out);
 
 #endif

@@ -1,6 +1,8 @@
 // What processes have to know of the network between them: who may read what
 // they say (ATOLL_POD_NETWORK), whether they may share memory (ATOLL_POD_WIRE),
 // and where this process is.
+//
+// Threads: any.
 #ifndef ATOLL_POD_NETWORK_H_
 #define ATOLL_POD_NETWORK_H_
 

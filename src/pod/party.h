@@ -3,6 +3,11 @@
 // waits: who cannot take, at once, the few bytes that are said is dropped.
 //
 // Guests are the parties that have called, in a table of fixed size.
+//
+// Errors: none is returned: a party that fails is dropped, and its place is
+// free.
+// Memory: tables are the caller's.
+// Threads: the one of the poll loop.
 #ifndef ATOLL_POD_PARTY_H_
 #define ATOLL_POD_PARTY_H_
 
@@ -17,6 +22,7 @@ struct at_pod_link {
   at_tls *tls;  // behind its handshake; NULL: in clear, with seals
 };
 typedef struct at_pod_link at_pod_link;
+// Closes the connection and frees its TLS state; safe to call again.
 void at_pod_link_close(at_pod_link *l);
 
 typedef struct at_party {
@@ -67,6 +73,7 @@ typedef struct at_guests {
       strangers;  // dropped before they had proved that they know the token
 } at_guests;
 
+// No guests.
 void at_guests_init(at_guests *g);
 // The next who has connected, in a place of its own, for its proof to begin;
 // the listener does not block. Where all are taken, who has waited longest
@@ -74,7 +81,9 @@ void at_guests_init(at_guests *g);
 at_party *at_guests_next(at_guests *g, int listener);
 // Drops one that proves nothing.
 void at_guests_turn_away(at_guests *g, at_party *p);
+// Turns away those whose time (until_ns, by at_clock_ns) is over.
 void at_guests_drop_late(at_guests *g, uint64_t now_ns);
+// Closes the connections of all; none is counted as a stranger.
 void at_guests_drop_all(at_guests *g);
 
 #endif

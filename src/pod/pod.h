@@ -1,5 +1,8 @@
 // Many chips under one controller. Today: the gang scheduler of the chips of
 // this process. Thread-safe.
+//
+// Errors: at_loaded_execute's, and those of hosts.h.
+// Memory: as at_loaded_execute has it.
 #ifndef ATOLL_POD_POD_H_
 #define ATOLL_POD_POD_H_
 

@@ -5,11 +5,11 @@
 // One calls, the other listens. The caller speaks first, so that who connects
 // and knows no token hears nothing at all:
 //
-//   1  caller    who it is, whom it wants, a nonce     MAC over it with the
-//   token 2  listener  the same of its own                   MAC over 1 and 2
-//   3  caller                                          MAC with the session's
-//   key 4  listener  its verdict                           MAC with the
-//   session's key
+// 1. The caller: who it is, whom it wants, a nonce, and a MAC over that with
+//    the token.
+// 2. The listener: the same of its own, and a MAC over 1 and 2.
+// 3. The caller: a MAC with the session's key.
+// 4. The listener: its verdict, and a MAC with the session's key.
 //
 // The session's key comes of the token and of 1 and 2, so of both nonces,
 // numbers and roles: nothing of one meeting is of use in another, to another
@@ -18,6 +18,11 @@
 // for another one.
 // Behind the proof both sides have a seal for each direction, and a key with
 // which TLS may begin (pod/tls.h).
+//
+// Errors: at_random's alone; a proof that fails is a state (at_proof_state) and
+// stays so.
+// Memory: states are the caller's, nothing is allocated.
+// Threads: a state is used by one at a time.
 #ifndef ATOLL_POD_PROOF_H_
 #define ATOLL_POD_PROOF_H_
 
@@ -123,6 +128,7 @@ void at_proof_key(const at_proof *p, uint8_t out[AT_TOKEN_BYTES]);
 // "process 1 (of 2) is not of this job ...": FAILED_PRECONDITION, of a REFUSED.
 at_status at_proof_status(const at_proof *p);
 // UNAVAILABLE: the system has no random bytes.
+// Fills all of out, from the system's source. Any thread.
 at_status at_random(void *out, size_t bytes);
 
 #endif

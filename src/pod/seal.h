@@ -6,6 +6,12 @@
 // SipHash-2-4 with 128 bits of output (Aumasson and Bernstein). Long messages
 // are hashed in eight interleaved lanes, each with its own key, and the digests
 // of the lanes once more.
+//
+// Errors: a seal that does not fit is `false`, and the stream is then to be
+// closed.
+// Memory: nothing is allocated.
+//
+// Threads: a seal is used by one at a time.
 #ifndef ATOLL_POD_SEAL_H_
 #define ATOLL_POD_SEAL_H_
 
@@ -18,6 +24,7 @@ typedef struct at_seal {
   uint64_t key[2], lane_keys[2][AT_SEAL_LANES];
   uint64_t number;  // of the next message, from 0
 } at_seal;
+// Message number 0; the key is copied.
 at_seal at_seal_of(const uint8_t key[AT_SEAL_KEY]);
 
 // The seal of the next message, which consists of parts, one behind the other.

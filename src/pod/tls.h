@@ -16,6 +16,9 @@
 // The library is OpenSSL's libssl, loaded when it is first needed. It reads no
 // configuration, installs no exit handlers, and does not touch descriptors:
 // bytes in, bytes out, as with the proof.
+//
+// Memory: sessions are the caller's to free.
+// Threads: a direction is used by one at a time.
 #ifndef ATOLL_POD_TLS_H_
 #define ATOLL_POD_TLS_H_
 

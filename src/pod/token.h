@@ -1,5 +1,9 @@
 // Where the token of a pod comes from: 32 bytes that all its processes know and
 // nobody else.
+//
+// Errors: UNAVAILABLE without random bytes; INVALID_ARGUMENT for what is no
+// token; PERMISSION_DENIED for a file that others may read.
+// Threads: any.
 #ifndef ATOLL_POD_TOKEN_H_
 #define ATOLL_POD_TOKEN_H_
 
@@ -8,6 +12,7 @@
 enum { AT_TOKEN_TEXT = 2 * AT_TOKEN_BYTES };  // hexadecimal digits
 
 at_status at_token_make(at_token *out);  // a random one
+// AT_TOKEN_TEXT lower-case hexadecimal digits and a NUL.
 void at_token_write(const at_token *t, char out[AT_TOKEN_TEXT + 1]);
 // INVALID_ARGUMENT: it is not what at_token_write writes.
 at_status at_token_parse(at_str text, at_token *out);

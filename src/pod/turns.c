@@ -1,6 +1,5 @@
 #include "pod/turns.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +118,7 @@ static void sift_down(at_turns *t, at_turn *u) {
 
 // There is room: at_turns_begin has made it.
 static void enter(at_turns *t, at_turn *u) {
-  assert(t->waiting < t->room);
+  AT_ASSERT(t->waiting < t->room);
   put(t, u, t->waiting++);
   sift_up(t, u);
 }
@@ -267,7 +266,7 @@ static void come(at_turns *t, at_turn *u) {
 at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
                         const uint32_t *hosts, uint32_t num_hosts, uint32_t me,
                         void *user) {
-  assert(me < num_hosts && hosts[me] == t->me && user);
+  AT_ASSERT(me < num_hosts && hosts[me] == t->me && user);
   if (num_hosts > AT_TURN_HOSTS) return NULL;
   if (t->room <= t->count) {
     const uint32_t room = 2 * t->count + 8;
@@ -278,7 +277,7 @@ at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
   }
   at_turn *u = find_or_add(t, key);
   if (!u) return NULL;
-  assert(!u->hosts);
+  AT_ASSERT(!u->hosts);
   u->hosts = hosts;
   u->num_hosts = num_hosts;
   u->me = me;
@@ -289,7 +288,7 @@ at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
 }
 
 void at_turns_ready(at_turns *t, at_turn *u) {
-  assert(u->hosts && !u->ready);
+  AT_ASSERT(u->hosts && !u->ready);
   u->ready = true;
   if (t->given_by_first)
     come(t, u);

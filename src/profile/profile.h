@@ -1,6 +1,11 @@
 // What ran when. One session per process: started, recorded into from any
 // thread, stopped, and then written as XProf's XSpace or as a Chrome trace.
 // Off, it costs one relaxed load per launch.
+//
+// Errors: FAILED_PRECONDITION: a session runs already, or none does;
+// RESOURCE_EXHAUSTED.
+// Memory: a stopped profile is the caller's.
+// Threads: recording from any; a profile is read by one at a time.
 #ifndef ATOLL_PROFILE_PROFILE_H_
 #define ATOLL_PROFILE_PROFILE_H_
 
@@ -55,9 +60,12 @@ at_status at_profile_stop(at_profile **out);
 // is missing; *out, if not NULL, is to be destroyed all the same.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out);
+// NULL is allowed. Events of it die with it.
 void at_profile_destroy(at_profile *p);
+// In the order in which they were recorded; borrowed from the profile.
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);
+// Events that were not kept, for want of room or memory.
 size_t at_profile_dropped(const at_profile *p);
 
 // ---- What programs and chips are, for those who show a profile

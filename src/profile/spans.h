@@ -51,6 +51,7 @@ static inline uint64_t at_span_flow(uint64_t client, uint64_t outputs) {
 
 // From now on spans are kept; again: nothing. RESOURCE_EXHAUSTED.
 at_status at_spans_start(void);
+// Spans that are in the rings stay to be taken. Any thread.
 void at_spans_stop(void);
 // name: cut where it is too long. Any thread; nothing while it is off.
 void at_span_record(const at_profile_span *s, const char *name);

@@ -129,21 +129,29 @@ typedef struct network {
   double *end;  // of each START that is through; else below 0
 } network;
 
+// Seconds of transfer that pass in a second: of k transfers on one network each
+// gets a k-th.
 static double pace(const network *w, uint32_t node) {
   bool shared = w->options->shared[w->nodes[node].resource];
   return shared ? 1.0 / w->sharing : 1;
 }
 
+// A transfer takes a place of its resource.
 static void set_off(network *w, uint32_t i) {
   uint32_t r = w->nodes[i].resource;
+  AT_ASSERT(w->busy[r] < limit_of(w->options, r));
   w->busy[r]++;
   w->sharing += w->options->shared[r];
   w->begin[i] = w->now;
   w->list[w->len++] = (flight){i, w->nodes[i].latency};
 }
 
+// A transfer is through; the first that waits for the same resource takes its
+// place.
 static void arrive(network *w, uint32_t at) {
+  AT_ASSERT(at < w->len);
   uint32_t i = w->list[at].node, r = w->nodes[i].resource;
+  AT_ASSERT(w->busy[r] > 0);
   w->end[i] = w->now;
   w->list[at] = w->list[--w->len];
   w->busy[r]--;
@@ -180,6 +188,7 @@ static void advance(network *w, double to, uint32_t until) {
   if (isfinite(to)) w->now = fmax(w->now, to);
 }
 
+// Begins a transfer, or has it wait for a place.
 static void start(network *w, uint32_t i) {
   uint32_t r = w->nodes[i].resource;
   w->end[i] = -1;
@@ -189,6 +198,7 @@ static void start(network *w, uint32_t i) {
     set_off(w, i);
 }
 
+// Nothing under way at time 0.
 static at_status network_of(const at_lhs_node *nodes, uint32_t n,
                             const at_lhs_options *o, at_arena *a,
                             network *out) {
@@ -200,6 +210,8 @@ static at_status network_of(const at_lhs_node *nodes, uint32_t n,
   return AT_OK;
 }
 
+// Runs an order: what it takes, how long it waits for transfers, and the most
+// memory that lives at a time. The judge of every order that is found.
 static at_status simulate(const at_lhs_node *nodes, uint32_t n,
                           const at_lhs_options *o, const uint32_t *order,
                           at_arena *a, network *w, at_lhs_stats *stats) {
@@ -262,6 +274,8 @@ typedef struct candidate {
   bool done, frees;
 } candidate;
 
+// What it would mean to place instruction i now, reckoned from the end: stall,
+// memory, and what it makes ready.
 static candidate candidate_of(const state *s, uint32_t i) {
   const at_lhs_node *x = &s->nodes[i];
   candidate c = {.node = i, .stall = fmax(0, s->ready_at[i] - s->now)};
@@ -302,12 +316,15 @@ static int compare(const state *s, const candidate *a, const candidate *b) {
   return a->node > b->node ? -1 : 1;
 }
 
+// Would its start be one too many in flight?
 static bool blocked(const state *s, uint32_t i) {
   const at_lhs_node *x = &s->nodes[i];
   return x->kind == AT_LHS_DONE &&
          s->in_flight[x->resource] >= limit_of(s->options, x->resource);
 }
 
+// Ready instructions are kept by kind, since each kind is looked through
+// separately.
 static ready_list *list_of(state *s, uint32_t i) {
   at_lhs_kind kind = s->nodes[i].kind;
   return &s->ready[kind == AT_LHS_DONE    ? READY_DONE
@@ -315,6 +332,7 @@ static ready_list *list_of(state *s, uint32_t i) {
                                           : READY_COMPUTE];
 }
 
+// Where i stands, or would, in a list that is sorted by number.
 static uint32_t place_in(const ready_list *l, uint32_t i) {
   uint32_t low = 0, high = l->len;
   while (low < high) {
@@ -327,17 +345,21 @@ static uint32_t place_in(const ready_list *l, uint32_t i) {
   return low;
 }
 
+// i has become ready.
 static void insert(state *s, uint32_t i) {
   ready_list *l = list_of(s, i);
   uint32_t at = place_in(l, i);
+  AT_ASSERT(l->len < s->n);
   memmove(l->list + at + 1, l->list + at, (l->len++ - at) * sizeof *l->list);
   l->list[at] = i;
   if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]++;
 }
 
+// i is placed, and is no longer in its list.
 static void take(state *s, uint32_t i) {
   ready_list *l = list_of(s, i);
   uint32_t at = place_in(l, i);
+  AT_ASSERT(at < l->len && l->list[at] == i);
   memmove(l->list + at, l->list + at + 1, (--l->len - at) * sizeof *l->list);
   if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]--;
 }
@@ -366,7 +388,10 @@ static uint32_t choose(const state *s) {
   return any ? best.node : full;
 }
 
+// One user of i has been placed; the last one makes i ready, no earlier than
+// `when`.
 static void release(state *s, uint32_t i, double when) {
+  AT_ASSERT(s->waits[i] > 0);  // each is placed once
   s->ready_at[i] = fmax(s->ready_at[i], when);
   if (--s->waits[i]) return;
   if (s->nodes[i].kind == AT_LHS_NOP)
@@ -375,6 +400,8 @@ static void release(state *s, uint32_t i, double when) {
     insert(s, i);
 }
 
+// Puts instruction i in front of those that are placed already: time goes
+// backwards. Its operands come alive, its own results end.
 static void place(state *s, uint32_t i) {
   const at_lhs_node *x = &s->nodes[i];
   s->now = fmax(s->now, s->ready_at[i]) + x->cost;
@@ -399,6 +426,8 @@ static void place(state *s, uint32_t i) {
   for (uint32_t k = 0; k < x->num_after; k++) release(s, x->after[k], s->now);
 }
 
+// List scheduling from the end: of all that is ready, the best (compare) goes
+// last. Fails for a graph with a cycle, which check() has refused before.
 static at_status list(const at_lhs_node *nodes, uint32_t n,
                       const at_lhs_options *o, int64_t limit, bool thrifty,
                       at_arena *a, uint32_t *order) {

@@ -4,6 +4,11 @@
 // Works on a plain graph, so that it serves programs of any target. An
 // asynchronous op is two instructions: a start, whose result only its done
 // uses, and the done.
+//
+// Errors: INVALID_ARGUMENT: a cycle, or numbers that name no instruction;
+// RESOURCE_EXHAUSTED.
+// Memory: results live in the arena that is given, the graph is borrowed.
+// Threads: any; pure functions.
 #ifndef ATOLL_SCHEDULE_LHS_H_
 #define ATOLL_SCHEDULE_LHS_H_
 

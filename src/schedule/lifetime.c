@@ -21,6 +21,8 @@ static uint64_t value_bytes(at_value v) {
   return at_type_is_static(t) ? at_type_bytes(t) : 0;
 }
 
+// Numbers all values in the order of the program, those of regions behind their
+// node's own.
 static at_status number(clock *k, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     void **at;
@@ -34,6 +36,7 @@ static at_status number(clock *k, const at_comp *c) {
   return AT_OK;
 }
 
+// When a node runs, for at_lifetime_node.
 static at_status set_time(clock *k, const at_node *n, at_span_time t) {
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&k->l->node_time, n));
@@ -44,18 +47,29 @@ static at_status set_time(clock *k, const at_node *n, at_span_time t) {
   return AT_OK;
 }
 
+// The lifetime of a value that `number` has met.
+static at_lifetime *known(const at_lifetimes *l, at_value v) {
+  uint32_t i = at_lifetime_of(l, v);
+  AT_ASSERT(i < l->count);
+  return &l->list[i];
+}
+
+// v begins to live.
 static void define(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
   *t = (at_lifetime){v, {when, when}, when, value_bytes(v)};
 }
 
+// v's memory must stay as it is up to `when`, though nothing reads it.
 static void hold(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
   t->span.end = AT_MAX(t->span.end, when);
 }
 
+// v is read at `when`.
 static void use(clock *k, at_value v, int64_t when) {
-  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  at_lifetime *t = known(k->l, v);
+  AT_ASSERT(t->value.node && t->span.begin <= when);  // defined before
   t->read = AT_MAX(t->read, when);
   hold(k, v, when);
 }
@@ -102,6 +116,8 @@ static at_status walk_node(clock *k, at_node *n) {
   return set_time(k, n, (at_span_time){begin, end});
 }
 
+// Goes through a computation in order. Two ticks for each node: reads are at
+// odd times, so that a result may take the place of an operand that dies there.
 static at_status walk(clock *k, at_comp *c, int64_t params_at) {
   for (uint32_t i = 0; i < c->num_params; i++)
     define(k, (at_value){c->params[i], 0}, params_at);
@@ -127,7 +143,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
     for (uint32_t i = 0; i < n->num_operands; i++) {
       const at_node *loop = outer_loop(n->operands[i], c);
       if (!loop) continue;
-      at_lifetime *t = &l->list[at_lifetime_of(l, n->operands[i])];
+      at_lifetime *t = known(l, n->operands[i]);
       t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
       t->read = t->span.end;
     }
@@ -137,7 +153,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
   for (uint32_t i = 0; i < c->num_results; i++) {
     const at_node *loop = outer_loop(c->results[i], c);
     if (!loop) continue;
-    at_lifetime *t = &l->list[at_lifetime_of(l, c->results[i])];
+    at_lifetime *t = known(l, c->results[i]);
     t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
     t->read = t->span.end;
   }

@@ -1,5 +1,7 @@
 // Linear time over a computation and its nested control flow, shared by the
 // planner and its verifier.
+//
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_SCHEDULE_LIFETIME_H_
 #define ATOLL_SCHEDULE_LIFETIME_H_
 
@@ -32,9 +34,13 @@ typedef struct at_lifetimes {
   int64_t last;      // the end of time: where the entry returns
 } at_lifetimes;
 
+// Of the entry and of what its control flow holds. Everything in `a`; the
+// module is only read and must not change. RESOURCE_EXHAUSTED.
 at_status at_lifetimes_compute(const at_module *m, at_arena *a,
                                at_lifetimes *out);
+// The value's place in list; UINT32_MAX: it is none of the entry's.
 uint32_t at_lifetime_of(const at_lifetimes *l, at_value v);
+// When the node runs; all zero: it is none of the entry's.
 at_span_time at_lifetime_node(const at_lifetimes *l, const at_node *n);
 
 #endif

@@ -1,6 +1,11 @@
 // What latency hiding does for a program on a target: its collectives as
 // asynchronous pairs, scheduled, beside the order in which the program has
 // them.
+//
+// Errors: what the cost model says of an op or a target, at_lhs_run's, and
+// RESOURCE_EXHAUSTED.
+// Memory: in `a`, and nodes in the module's arena.
+// Threads: one at a time on a module that is changed.
 #ifndef ATOLL_SCHEDULE_OVERLAP_H_
 #define ATOLL_SCHEDULE_OVERLAP_H_
 

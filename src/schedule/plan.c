@@ -170,7 +170,10 @@ static at_status copy_entry_results(planner *p, at_module *m) {
 }
 
 // ---- Classes
+// The root of a value's class: union-find with path halving, which changes
+// `parent` only, so that a const planner may.
 static uint32_t find(const planner *p, uint32_t v) {
+  AT_ASSERT(v < p->life.count);
   while (p->classes[v].parent != v) {
     p->classes[v].parent = p->classes[p->classes[v].parent].parent;
     v = p->classes[v].parent;
@@ -178,15 +181,20 @@ static uint32_t find(const planner *p, uint32_t v) {
   return v;
 }
 
+// The class of values that share v's memory.
 static uint32_t class_of(const planner *p, at_value v) {
   return find(p, at_lifetime_of(&p->life, v));
 }
 
+// May two classes be one? Not when both have a place that somebody else
+// decides, and it is not the same.
 static bool pins_agree(const klass *a, const klass *b) {
   return a->pin == PIN_NONE || b->pin == PIN_NONE ||
          (a->pin == b->pin && a->pin_index == b->pin_index);
 }
 
+// Keeps `last`, the latest end of all spans up to each, from index `from` on:
+// overlap() can then stop early.
 static void set_last(klass *k, size_t from) {
   for (size_t i = from; i < k->spans.len; i++) {
     int64_t before = i ? k->spans.ptr[i - 1].last : INT64_MIN;
@@ -213,6 +221,7 @@ static at_status merge_spans(planner *p, klass *x, const klass *y) {
     else
       j--;
   }
+  AT_ASSERT(more.spans.len == x->spans.len + y->spans.len);
   set_last(&more, i);
   x->spans.ptr = more.spans.ptr;
   x->spans.len = more.spans.len;
@@ -220,9 +229,12 @@ static at_status merge_spans(planner *p, klass *x, const klass *y) {
   return AT_OK;
 }
 
+// Makes two classes one, at root a. That they do not overlap is the caller's to
+// know.
 static at_status merge(planner *p, uint32_t a, uint32_t b) {
   if (a == b) return AT_OK;
   klass *x = &p->classes[a], *y = &p->classes[b];
+  AT_ASSERT(x->parent == a && y->parent == b && pins_agree(x, y));
   AT_TRY(merge_spans(p, x, y));
   x->hull.begin = AT_MIN(x->hull.begin, y->hull.begin);
   x->hull.end = AT_MAX(x->hull.end, y->hull.end);
@@ -232,6 +244,8 @@ static at_status merge(planner *p, uint32_t a, uint32_t b) {
   return AT_OK;
 }
 
+// For values that have to live in one place: the state of a loop, views,
+// results of branches. A contradiction is a bug of insert_copies.
 static at_status must_merge(planner *p, at_value a, at_value b) {
   if (is_token(a)) return AT_OK;
   uint32_t x = class_of(p, a), y = class_of(p, b);
@@ -239,6 +253,8 @@ static at_status must_merge(planner *p, at_value a, at_value b) {
   return merge(p, x, y);
 }
 
+// May node n write result r over operand o? Copies always may: that is what
+// saves them.
 static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r,
                       uint32_t o) {
   if (n->op == AT_OP_COPY) return true;
@@ -279,6 +295,8 @@ static size_t begin_by(const klass *k, int64_t when) {
   return low;
 }
 
+// Do two classes live at once? Spans of the class with fewer are looked up in
+// the other's, sorted by begin.
 static bool overlap(const planner *p, const klass *x, const klass *y) {
   if (x->hull.begin > y->hull.end || y->hull.begin > x->hull.end) return false;
   if (x->spans.len > y->spans.len) {
@@ -299,6 +317,7 @@ static bool overlap(const planner *p, const klass *x, const klass *y) {
   return false;
 }
 
+// One class for each value to begin with; constants are pinned.
 static at_status seed_classes(planner *p) {
   AT_TRY_ALLOC(p->classes, at_new(p->arena, klass, p->life.count + 1));
   for (uint32_t i = 0; i < p->life.count; i++) {
@@ -315,12 +334,17 @@ static at_status seed_classes(planner *p) {
   return AT_OK;
 }
 
+// Says where a class lives, once and for all: input, output or constant number
+// `index`.
 static void pin(planner *p, at_value v, pin_kind kind, uint32_t index) {
   klass *k = &p->classes[class_of(p, v)];
   k->pin = kind;
   k->pin_index = index;
 }
 
+// Classes that the program's form makes one: views with what they look into, a
+// loop's state with its body's parameters and results, a branch's results with
+// those of its regions.
 static at_status merge_fixed(planner *p, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (at_plan_is_view(n))
@@ -345,6 +369,9 @@ static at_status merge_fixed(planner *p, const at_comp *c) {
   return AT_OK;
 }
 
+// Parameters live in the input, or in the output that they are donated to;
+// results in the output. After this a result's class lives to the end of the
+// program.
 static at_status pin_entry(planner *p, const at_module *m) {
   const at_comp *c = m->entry;
   for (uint32_t i = 0; i < c->num_params; i++) {
@@ -388,6 +415,9 @@ typedef struct candidate {
 } candidate;
 typedef AT_VEC(candidate) candidates;
 
+// Order of trying: in-place updates first, for a copy there costs the most,
+// then explicit copies, then the rest; larger ones first. `order` makes it
+// total, so plans do not depend on qsort.
 static int compare_candidates(const void *a, const void *b) {
   const candidate *x = a, *y = b;
   if (x->rank != y->rank) return x->rank - y->rank;
@@ -395,11 +425,14 @@ static int compare_candidates(const void *a, const void *b) {
   return (x->order > y->order) - (x->order < y->order);
 }
 
+// See compare_candidates.
 static int rank_of(const at_node *n) {
   if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE || n->op == AT_OP_SCATTER) return 0;
   return n->op == AT_OP_COPY ? 1 : 2;
 }
 
+// Every (result, operand) that may share memory: equal bytes, and the code that
+// computes the node can do it.
 static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
                          candidates *out) {
   AT_FOR_NODES(n, c) {
@@ -425,6 +458,9 @@ static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
   return AT_OK;
 }
 
+// Takes the copies away: tries candidates in order and merges where neither pin
+// nor lifetime forbids. A candidate that fails costs a copy at run time, never
+// correctness.
 static at_status coalesce(planner *p, const at_comp *entry,
                           const at_plan_hooks *h) {
   candidates list = {0};
@@ -446,6 +482,9 @@ static at_status coalesce(planner *p, const at_comp *entry,
 }
 
 // ---- Slots
+// Classes become slots: pinned ones take their place, the others are packed
+// into one block of temporaries (at_blocks_place). Slot 0 is NULL, for values
+// without bytes.
 static at_status assign_slots(planner *p, at_plan *out) {
   uint32_t n = p->life.count, temps = 0, slots = 1;  // slot 0: NULL
   at_block *list;
@@ -463,8 +502,10 @@ static at_status assign_slots(planner *p, at_plan *out) {
           (at_block){.time = k->hull, .bytes = k->bytes, .owner = i};
   }
   AT_TRY(at_blocks_place(list, temps, p->arena, &out->temp_bytes));
-  for (uint32_t i = 0; i < temps; i++)
+  for (uint32_t i = 0; i < temps; i++) {
+    AT_ASSERT(list[i].offset + list[i].bytes <= out->temp_bytes);
     p->classes[list[i].owner].offset = list[i].offset;
+  }
   at_xslot *s;
   AT_TRY_ALLOC(s, at_new(p->arena, at_xslot, slots));
   s[0] = (at_xslot){.kind = AT_SLOT_NULL, .type = UINT32_MAX};
@@ -507,7 +548,9 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
 
 uint32_t at_plan_slot(const at_plan *plan, at_value v) {
   if (is_token(v)) return 0;
-  return plan->values->classes[class_of(plan->values, v)].slot;
+  uint32_t slot = plan->values->classes[class_of(plan->values, v)].slot;
+  AT_ASSERT(slot < plan->num_slots);
+  return slot;
 }
 
 // ---- Independent check

@@ -1,4 +1,8 @@
 // When each node runs, and where each value lives.
+//
+// Errors: INTERNAL: the plan breaks one of its laws; RESOURCE_EXHAUSTED.
+// Memory: plans live in the arena that is given.
+// Threads: one at a time on a module: COPY nodes are added to it.
 #ifndef ATOLL_SCHEDULE_SCHEDULE_H_
 #define ATOLL_SCHEDULE_SCHEDULE_H_
 

@@ -1,5 +1,8 @@
 // The run side's face: lookups and updates of one gang of devices. `exec` calls
 // it where the devices of a launch meet.
+//
+// Memory: tables, inputs and results are borrowed for the run.
+// Threads: one run at a time of a gang; it shares its work over the pool.
 #ifndef ATOLL_SPARSECORE_ENGINE_H_
 #define ATOLL_SPARSECORE_ENGINE_H_
 

@@ -1,6 +1,9 @@
 // SparseCores of several hosts. What a pod's transport has to do for lookups
 // and updates: one exchange among all hosts of a job. In one process there are
 // none of these (at_sc_run.hosts is NULL): memory is shared then.
+//
+// Errors: DATA_LOSS and others of the transport: the step fails here.
+// Threads: one exchange at a time.
 #ifndef ATOLL_SPARSECORE_HOSTS_H_
 #define ATOLL_SPARSECORE_HOSTS_H_
 

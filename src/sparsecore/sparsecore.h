@@ -1,5 +1,10 @@
 // The compile side's face: what a SparseCore custom call of a program asks for,
 // checked. The run side's face is engine.h.
+//
+// Errors: INVALID_ARGUMENT and UNIMPLEMENTED name the call, the operand and
+// what was expected.
+// Memory: what is read borrows from the node.
+// Threads: any, on a program that nobody changes.
 #ifndef ATOLL_SPARSECORE_SPARSECORE_H_
 #define ATOLL_SPARSECORE_SPARSECORE_H_
 

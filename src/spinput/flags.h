@@ -1,5 +1,8 @@
 // The SparseCore's flags, from `compiler_options` of jax.jit and from
 // LIBTPU_INIT_ARGS, by the names that they have on the chip.
+//
+// Errors: INVALID_ARGUMENT names the flag and what it may be.
+// Threads: any.
 #ifndef ATOLL_SPINPUT_FLAGS_H_
 #define ATOLL_SPINPUT_FLAGS_H_
 

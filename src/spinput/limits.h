@@ -1,5 +1,8 @@
 // The file of xla_sparse_core_max_ids_file: limits of tables, which a program
 // compiled beside it takes in place of its own.
+//
+// Memory: the tables are the caller's arena's.
+// Threads: any.
 #ifndef ATOLL_SPINPUT_LIMITS_H_
 #define ATOLL_SPINPUT_LIMITS_H_
 

@@ -6,6 +6,9 @@
 // Where its formulas come from: memory reports of libtpu 0.0.52's ahead-of-time
 // compiler on some 150 programs (v5p, v6e). For one table of width 128 they
 // agree to the byte, elsewhere within 2% (size_test.c has the figures).
+//
+// Memory: what is asked about is borrowed; results are the caller's.
+// Threads: any; pure functions.
 #ifndef ATOLL_SPINPUT_SIZE_H_
 #define ATOLL_SPINPUT_SIZE_H_
 
@@ -95,6 +98,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
                              at_spinput_table_size *tables,
                              at_spinput_size *out);
 // The report for people: per table and in sum, the peak with its owners.
+// tables and s as at_spinput_size_of gave them for p; appended.
 void at_spinput_size_print(const at_spinput_program *p,
                            const at_spinput_table_size *tables,
                            const at_spinput_size *s, at_strbuf *out);

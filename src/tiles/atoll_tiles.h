@@ -4,6 +4,9 @@
 //
 // Handles are pointers that live with their graph. A graph is used by one
 // thread at a time; different graphs by different threads.
+//
+// Memory: texts that a function returns are its own until the next call or the
+// graph's end, unless its line says that they are to be freed.
 #ifndef ATOLL_TILES_H_
 #define ATOLL_TILES_H_
 
@@ -88,6 +91,7 @@ ATOLL_TILES_API int atoll_tiles_layout(at_tiles_graph *g, const char *name,
                                        const at_tiles_view **out_padded);
 // Of the variable behind a view of a whole variable: AT_TILES_INPUT, ...
 ATOLL_TILES_API int atoll_tiles_flag(const at_tiles_view *v, uint32_t flags);
+// Dimensions of the view; all of them: atoll_tiles_dims.
 ATOLL_TILES_API uint32_t atoll_tiles_rank(const at_tiles_view *v);
 // dims[rank], valid as long as the view.
 ATOLL_TILES_API const int64_t *atoll_tiles_dims(const at_tiles_view *v);
@@ -99,6 +103,7 @@ ATOLL_TILES_API int atoll_tiles_slice(const at_tiles_view *v, uint32_t dim,
 ATOLL_TILES_API int atoll_tiles_concat(const at_tiles_view *const *v,
                                        uint32_t n, uint32_t dim,
                                        const at_tiles_view **out);
+// The same elements in the same order. 3: their number differs.
 ATOLL_TILES_API int atoll_tiles_reshape(const at_tiles_view *v,
                                         const int64_t *dims, uint32_t rank,
                                         const at_tiles_view **out);
@@ -106,6 +111,7 @@ ATOLL_TILES_API int atoll_tiles_reshape(const at_tiles_view *v,
 ATOLL_TILES_API int atoll_tiles_dimshuffle(const at_tiles_view *v,
                                            const int64_t *perm, uint32_t rank,
                                            const at_tiles_view **out);
+// Dimension `dim` backwards.
 ATOLL_TILES_API int atoll_tiles_reverse(const at_tiles_view *v, uint32_t dim,
                                         const at_tiles_view **out);
 // Every step-th element.
@@ -124,6 +130,8 @@ ATOLL_TILES_API int atoll_tiles_reorder(const at_tiles_view *const *v,
 // All elements in row-major order; bytes has to be their size.
 ATOLL_TILES_API int atoll_tiles_write(const at_tiles_view *v, const void *data,
                                       size_t bytes);
+// The view's elements, dense in its order; 3: `bytes` is not its size. Zero
+// where nothing was written.
 ATOLL_TILES_API int atoll_tiles_read(const at_tiles_view *v, void *data,
                                      size_t bytes);
 
@@ -157,6 +165,7 @@ ATOLL_TILES_API void atoll_tiles_tile_bytes(const at_tiles_graph *g,
 
 // ---- Compute sets and programs
 // A set of vertices that run at the same time.
+// Empty, owned by g. 8: no memory.
 ATOLL_TILES_API int atoll_tiles_set(at_tiles_graph *g, const char *name,
                                     at_tiles_set **out);
 // One vertex of a codelet (docs/tiles.md) on a tile; fields[n] are the views
@@ -167,6 +176,8 @@ ATOLL_TILES_API int atoll_tiles_vertex(at_tiles_set *s, const char *codelet,
                                        uint32_t n, double param);
 // Vertices on the tiles of *out; *out NULL: a planned variable of that name is
 // made.
+// in: n views with out's number of elements; `param` is the codelet's one
+// parameter, if it has one. 3: no such codelet, or sizes that differ.
 ATOLL_TILES_API int atoll_tiles_elementwise(
     at_tiles_set *s, const char *codelet, const at_tiles_view *const *in,
     uint32_t n, double param, const char *name, const at_tiles_view **out);
@@ -178,9 +189,11 @@ ATOLL_TILES_API int atoll_tiles_add(at_tiles_program *s, at_tiles_program *p);
 // Runs a compute set.
 ATOLL_TILES_API int atoll_tiles_execute(at_tiles_set *s,
                                         at_tiles_program **out);
+// Element i of src to element i of dst. 3: numbers, types or graphs differ.
 ATOLL_TILES_API int atoll_tiles_copy(const at_tiles_view *src,
                                      const at_tiles_view *dst,
                                      at_tiles_program **out);
+// `body` `times` times. 3: fewer than 0.
 ATOLL_TILES_API int atoll_tiles_repeat(int64_t times, at_tiles_program *body,
                                        at_tiles_program **out);
 // pred: a view of one element; no: NULL, or what else to do.

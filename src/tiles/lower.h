@@ -8,6 +8,9 @@
 // operands and results that hang together); each block of the grid is one
 // vertex per tile. Operands come from their homes in boxes, with one message
 // where many tiles need the same.
+//
+// Memory: everything is the graph's.
+// Threads: one at a time.
 #ifndef ATOLL_TILES_LOWER_H_
 #define ATOLL_TILES_LOWER_H_
 

@@ -188,8 +188,8 @@ const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l);
 at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
                                const at_tiles_rule *r, at_tiles_grid *best,
                                int64_t *stay);
-// What a step takes that needs so many bytes for itself: what a tile cannot
-// hold beside its share of everything else is no way to go.
+// `cycles` of a step that needs `bytes` of scratch on a tile; many times more
+// where that is most of the tile's memory, so that any other way is chosen.
 int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
                          int64_t cycles);
 // Multiply-adds per result element of one block.

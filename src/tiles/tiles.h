@@ -12,6 +12,10 @@
 // Everything of a graph lives and dies with it. Nothing is thread-safe but
 // different graphs in different threads. Positions and lengths are in elements
 // unless a name says bytes. Errors name the tensor, the range and the tiles.
+//
+// Errors: INVALID_ARGUMENT for shapes, ranges and tiles that do not fit,
+// FAILED_PRECONDITION for what is not mapped, RESOURCE_EXHAUSTED for host
+// memory and for a tile's.
 #ifndef ATOLL_TILES_TILES_H_
 #define ATOLL_TILES_TILES_H_
 
@@ -40,9 +44,12 @@ typedef struct at_tiles_machine {
 at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out);
 
 // ---- Graph and variables
+// An empty graph; the machine is copied, its name borrowed. The caller destroys
+// it. RESOURCE_EXHAUSTED: no memory.
 at_status at_tiles_graph_create(const at_tiles_machine *m,
                                 at_tiles_graph **out);
 void at_tiles_graph_destroy(at_tiles_graph *g);  // NULL allowed
+// Owned by the graph.
 const at_tiles_machine *at_tiles_graph_machine(const at_tiles_graph *g);
 
 // A new tensor, unmapped; the view of all of it. Tokens have no elements and
@@ -53,8 +60,11 @@ at_status at_tiles_variable_add(at_tiles_graph *g, const char *name, at_dtype t,
 at_status at_tiles_variable_flag(const at_tiles_view *v, uint32_t flags);
 
 // ---- Views
+// Element type of the variables that it names.
 at_dtype at_tiles_view_dtype(const at_tiles_view *v);
+// Major to minor; borrowed, as long as the graph.
 at_dims at_tiles_view_dims(const at_tiles_view *v);
+// Product of the dimensions.
 int64_t at_tiles_view_elements(const at_tiles_view *v);
 // Elements [begin, end) of dimension dim.
 at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
@@ -63,15 +73,21 @@ at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
 // Element i of dimension 0, which goes.
 at_status at_tiles_view_at(const at_tiles_view *v, int64_t i,
                            const at_tiles_view **out);
+// n >= 1 views of one graph and element type, equal but along `dim`.
+// INVALID_ARGUMENT says which does not fit.
 at_status at_tiles_view_concat(const at_tiles_view *const *v, uint32_t n,
                                uint32_t dim, const at_tiles_view **out);
+// The same elements in the same order. INVALID_ARGUMENT: their number differs.
+// `dims` is copied.
 at_status at_tiles_view_reshape(const at_tiles_view *v, at_dims dims,
                                 const at_tiles_view **out);
+// Rank 1.
 at_status at_tiles_view_flatten(const at_tiles_view *v,
                                 const at_tiles_view **out);
 // Result dimension d is dimension perm[d].
 at_status at_tiles_view_dimshuffle(const at_tiles_view *v, at_dims perm,
                                    const at_tiles_view **out);
+// Dimension `dim` backwards. INVALID_ARGUMENT: no such dimension.
 at_status at_tiles_view_reverse(const at_tiles_view *v, uint32_t dim,
                                 const at_tiles_view **out);
 // Elements 0, step, 2 step, ... of dimension dim.
@@ -117,6 +133,8 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
                               const at_tiles_view **out_padded);
 
 // ---- Mapping
+// For mappings from now on: what happens to an element that has a home when it
+// is mapped elsewhere.
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p);
 
 typedef struct at_tiles_mapping {
@@ -152,6 +170,8 @@ typedef struct at_tiles_regions {
   size_t len, cap;
   uint32_t groups;
 } at_tiles_regions;
+// The parts of v that have their home on `tile`, in the order of its memory.
+// *out is the caller's to free, on success only.
 at_status at_tiles_regions_of(const at_tiles_view *v, uint32_t tile,
                               at_tiles_regions *out);
 // Cuts regions into at most `parts` lists (6: one per thread), each of a
@@ -211,6 +231,8 @@ typedef struct at_tiles_codelet {
 // Codelets that come with Atoll (codelets.def); NOT_FOUND lists them.
 at_status at_tiles_codelet_find(const char *name, const at_tiles_codelet **out);
 
+// An empty set of vertices, which run in one step; name copied. Owned by the
+// graph.
 at_status at_tiles_set_add(at_tiles_graph *g, const char *name,
                            at_tiles_set **out);
 // fields: codelet->num_fields views. OUT_OF_RANGE: no such tile.
@@ -243,12 +265,20 @@ at_status at_tiles_plan_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                     int64_t *out_cycles);
 
 // ---- Programs
+// An empty sequence. Programs are owned by their graph.
 at_status at_tiles_program_sequence(at_tiles_graph *g, at_tiles_program **out);
+// Appends p; it may be part of several programs. INVALID_ARGUMENT: no sequence,
+// another graph, or the sequence is inside p.
 at_status at_tiles_program_add(at_tiles_program *sequence, at_tiles_program *p);
+// Runs all vertices of the set once. Vertices that are added later count, too,
+// until it is compiled.
 at_status at_tiles_program_execute(at_tiles_set *s, at_tiles_program **out);
+// Element i of src to element i of dst. INVALID_ARGUMENT: numbers of elements,
+// types or graphs differ.
 at_status at_tiles_program_copy(const at_tiles_view *src,
                                 const at_tiles_view *dst,
                                 at_tiles_program **out);
+// The body `times` times. INVALID_ARGUMENT: fewer than 0.
 at_status at_tiles_program_repeat(int64_t times, at_tiles_program *body,
                                   at_tiles_program **out);
 // pred: one element; not zero: `yes`. Either may be NULL.
@@ -303,7 +333,9 @@ typedef enum at_tiles_pattern {
   AT_TILES_ALL_GATHER,
   AT_TILES_PATTERNS
 } at_tiles_pattern;
+// Its name in tables; static, "?" for none.
 const char *at_tiles_pattern_text(at_tiles_pattern p);
+// Not planned yet. *closed_form: cycles of the best order, without the sync.
 at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
                                 int64_t bytes, int64_t rate,
                                 at_tiles_exchange *out, int64_t *closed_form);
@@ -354,6 +386,7 @@ typedef enum at_tiles_category {
   AT_TILES_MEM_PADDING,
   AT_TILES_MEM_COUNT
 } at_tiles_category;
+// What the memory is for, in words; static.
 const char *at_tiles_category_text(at_tiles_category c);
 // What moving one tensor costs over the program.
 typedef struct at_tiles_tensor {
@@ -402,6 +435,8 @@ at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *out);
 // Dense, in the view's order, in storage form.
 at_status at_tiles_write(const at_tiles_view *v, const void *data,
                          size_t bytes);
+// INVALID_ARGUMENT: bytes is not the view's size. Elements that nothing has
+// written are zero.
 at_status at_tiles_read(const at_tiles_view *v, void *data, size_t bytes);
 // Runs a program; vertices of a set in parallel on `pool` (NULL: alone). The
 // same values and cycles every time. *out_cycles: with loops and branches as
@@ -410,7 +445,9 @@ at_status at_tiles_run_program(at_tiles_graph *g, at_tiles_program *p,
                                at_pool *pool, int64_t *out_cycles);
 
 // ---- Reports
+// A few lines, appended: cycles, the fullest tile, and where they go.
 void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *out);
+// The same as JSON, with a record for each step.
 void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *out);
 // A page with pictures.
 void at_tiles_report_html(const at_tiles_plan *p, const char *title,

@@ -1,4 +1,8 @@
 // What the files of `tiles` share.
+//
+// Errors: as tiles.h.
+// Memory: everything is the graph's, but for vectors that a line says to free.
+// Threads: one at a time on a graph.
 #ifndef ATOLL_TILES_TILES_INTERNAL_H_
 #define ATOLL_TILES_TILES_INTERNAL_H_
 

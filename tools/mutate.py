@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Plants faults in C files of src, one at a time, and says which of them the unit tests of their room catch.
+
+usage: mutate.py BUILD_DIR [--count=N] [--seed=N] [--rooms=base,hlo] [--seconds=60] [--json=FILE]
+
+A fault is drawn by seed: a comparison swapped, a number or bound off by one, a statement left out, a constant changed, a
+condition negated. The changed file is compiled apart and linked in front of its room's library, so neither the tree nor
+the build changes. Tests are those of the room that are built and up to date in BUILD_DIR; what only makes tests (random*.c) is left alone.
+
+  caught      a test failed, and an assert (AT_ASSERT) stopped it first, or a check of the test's own
+  survived    all tests passed: a test is missing, or the change means nothing (for a reader to judge)
+  hangs       no test ended within --seconds: caught, too
+"""
+import collections
+import json
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^\s*#[^\n]*(?:\\\n[^\n]*)*', re.S | re.M)
+COMPARE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
+
+
+def code_of(text: str) -> str:
+    """The text with comments, strings and the preprocessor's lines blanked: places stay."""
+    return TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def swapped(code):
+    for m in re.finditer(r" (<=|>=|==|!=|<|>) ", code):
+        yield m.start(1), m.end(1), COMPARE[m[1]]
+
+
+def off_by_one(code):
+    for m in re.finditer(r" ([+-]) 1\b(?!\.)", code):
+        yield m.start(), m.end(), ""
+    for m in re.finditer(r"\b(?:u?int\w*|size_t) \w+ = (0);", code):
+        yield m.start(1), m.end(1), "1"
+
+
+def left_out(code):
+    """Calls and assignments that are a whole line."""
+    for m in re.finditer(r"^ +((?!return\b|break\b|goto\b|else\b|case\b|AT_ASSERT|AT_ENSURE)[a-z_][\w>.\[\]-]*"
+                         r"(?:\([^;{}\n]*\)| [-+|&^*]?= [^;{}\n]*|\+\+|--));$", code, re.M):
+        yield m.start(1), m.end(1), "(void)0"
+
+
+def other_constant(code):
+    for m in re.finditer(r"(?<![\w.\"'])([2-9]|[1-9]\d{1,3})(?![\w.'\"])", code):
+        yield m.start(1), m.end(1), str(int(m[1]) + 1)
+    for m in re.finditer(r"\b(true|false)\b", code):
+        yield m.start(1), m.end(1), "false" if m[1] == "true" else "true"
+
+
+def negated(code):
+    for m in re.finditer(r"\b(?:if|while) \(([^(){};\n]+(?:\([^(){};\n]*\)[^(){};\n]*)*)\)", code):
+        yield m.start(1), m.end(1), f"!({m[1]})"
+
+
+KINDS = {"comparison swapped": swapped, "off by one": off_by_one, "statement left out": left_out,
+         "constant changed": other_constant, "condition negated": negated}
+
+
+class Build:
+    """How files of a build folder are compiled, and its tests linked."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        commands = json.loads((folder / "compile_commands.json").read_text())
+        self.compile = {c["file"]: c["command"] for c in commands}
+
+    def tests(self, room: str) -> list[str]:
+        names = sorted(p.stem for p in (TOP / "src" / room).glob("*_test.c"))
+        return [n for n in names if (self.folder / n).is_file()]
+
+    def object(self, source: pathlib.Path, like: pathlib.Path, out: pathlib.Path) -> bool:
+        words = shlex.split(self.compile[str(like)])
+        words[words.index("-o") + 1] = str(out)
+        words[words.index("-c") + 1] = str(source)
+        words += ["-Wno-error", "-w", f"-I{like.parent}"]
+        return subprocess.run(words, cwd=self.folder, capture_output=True).returncode == 0
+
+    def link(self, test: str, room: str, extra: pathlib.Path, out: pathlib.Path) -> bool:
+        """The test with `extra` before its room's library, whose member of the same name is then not taken."""
+        done = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", test], capture_output=True, text=True)
+        command = done.stdout.strip().split("\n")[-1]
+        words = shlex.split(command.replace(": && ", "", 1).removesuffix(" && :"))
+        words[words.index("-o") + 1] = str(out)
+        first = next(i for i, w in enumerate(words) if w.endswith(f"libat_{room}.a"))
+        words.insert(first, str(extra))
+        return subprocess.run(words, cwd=self.folder, capture_output=True).returncode == 0
+
+
+def draw(rng: random.Random, files: list[pathlib.Path]):
+    """A file by its size, a kind of fault, a place."""
+    file = rng.choices(files, [f.stat().st_size for f in files])[0]
+    text = file.read_text()
+    kind = rng.choice(list(KINDS))
+    places = list(KINDS[kind](code_of(text)))
+    if not places:
+        return None
+    begin, end, to = rng.choice(places)
+    line = text.count("\n", 0, begin) + 1
+    return file, kind, line, text[:begin] + to + text[end:], text.split("\n")[line - 1].strip()
+
+
+def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, seconds: float) -> tuple[str, str]:
+    """What the room's tests say: (verdict, test that said it)."""
+    env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    linked = False
+    for test in build.tests(room):
+        program = folder / test
+        if not build.link(test, room, made, program):
+            continue  # two definitions: the test brings the file in by itself
+        linked = True
+        try:
+            done = subprocess.run([program], cwd=folder, capture_output=True, text=True, errors="replace",
+                                  timeout=seconds, env=env)
+        except subprocess.TimeoutExpired:
+            return "hangs", test
+        program.unlink()
+        if done.returncode:
+            return ("caught by an assert" if "does not hold: a bug" in done.stderr else "caught"), test
+    return ("survived" if linked else "not linked"), ""
+
+
+def option(name: str, default: str) -> str:
+    return next((a.split("=", 1)[1] for a in sys.argv if a.startswith(f"--{name}=")), default)
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
+    build = Build(pathlib.Path(sys.argv[1]).resolve())
+    rng, count = random.Random(int(option("seed", "1"))), int(option("count", "20"))
+    rooms = [r for r in option("rooms", "").split(",") if r]
+    rooms = rooms or sorted(p.name for p in (TOP / "src").iterdir() if p.is_dir() and build.tests(p.name))
+    files = [f for r in rooms for f in sorted((TOP / "src" / r).glob("*.c"))
+             if not re.search(r"_(test|fuzz|main)\.c$|^random", f.name) and str(f) in build.compile]
+    found, rows = collections.Counter(), []
+    while sum(found.values()) < count:
+        drawn = draw(rng, files)
+        if not drawn:
+            continue
+        file, kind, line, text, was = drawn
+        room = file.relative_to(TOP / "src").parts[0]
+        with tempfile.TemporaryDirectory() as temp:
+            folder = pathlib.Path(temp)
+            (folder / file.name).write_text(text)
+            made = folder / "mutant.o"
+            if not build.object(folder / file.name, file, made):
+                continue  # no C
+            what, test = verdict(build, room, made, folder, float(option("seconds", "60")))
+        if what == "not linked":
+            continue
+        found[what] += 1
+        rows.append({"file": str(file.relative_to(TOP)), "line": line, "fault": kind, "was": was, "verdict": what,
+                     "test": test})
+        print(f"{what:20} {rows[-1]['file']}:{line}: {kind}: {was}  {test}", flush=True)
+    caught = count - found["survived"]
+    print(f"{caught} of {count} caught ({100 * caught / count:.0f} %), {found['caught by an assert']} of them by an assert first")
+    if option("json", ""):
+        pathlib.Path(option("json", "")).write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
