@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,8 @@ def read_count(text: str) -> int:
 def compile_expression(text: str):
   """The code of an expression. CommandError: it is none."""
   try:
-    return compile(text.strip(), "<expression>", "eval")
+    with warnings.catch_warnings(action="ignore"):
+      return compile(text.strip(), "<expression>", "eval")
   except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as e:
     raise CommandError(f"'{text}' is no expression: {getattr(e, 'msg', None) or e}") from None
 

@@ -404,8 +404,11 @@ class Debugger:
     """Starts a program, which stops at nothing until `go`. In a session of its own, so that Ctrl-C is the debugger's."""
     self.stop_program()
     self.status = None
-    self.child = subprocess.Popen(list(command), env={**os.environ, **self.environment()}, stdin=subprocess.DEVNULL,
-                                  start_new_session=True)
+    try:
+      self.child = subprocess.Popen(list(command), env={**os.environ, **self.environment()}, stdin=subprocess.DEVNULL,
+                                    start_new_session=True)
+    except OSError as e:
+      raise DebugError(f"cannot start {command[0]}: {e.strerror}") from None
 
   def stop_program(self):
     """Ends the program, if there is one."""
