@@ -254,8 +254,8 @@ class Core:
     """Copies that touch this core's memory and that nobody has waited for, the oldest first."""
     out = []
     for said in self._said["copies"]:
-      same = out and not said["writes"] is None and out[-1][0] == (said["started"], said["by"]) and said["writes"]
-      if same and out[-1][1].dst == "?":
+      # A copy that stays on this core is seen from both sides, one behind the other.
+      if out and said["writes"] and out[-1][0] == (said["started"], said["by"]) and out[-1][1].dst == "?":
         copy = out[-1][1]
       else:
         copy = Copy(said)
@@ -618,6 +618,13 @@ class Session(Debugger):
         self._default = callback  # of the steps that follow
 
   _default: Callable | None = None
+
+  def changed(self):
+    """As of any debugger; only the thread that talks to the runtime may tell it at once."""
+    if threading.current_thread() is self._thread:
+      super().changed()
+    else:
+      self._version += 1
 
   def __enter__(self):
     import sys

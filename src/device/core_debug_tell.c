@@ -181,7 +181,8 @@ static void put_semaphores(at_json_writer *w, const debug_core *d) {
     put_sem_name(w, "name", c, s);
     put_sem_ref(w, d, s);
     put_int(w, "value", s->value);
-    if (s->loc >= 0) put_place(w, "signalled", c, s->loc);
+    bool signalled = s->value || s->waited > 0;
+    if (signalled && s->loc >= 0) put_place(w, "signalled", c, s->loc);
     if (s->waited > 0) put_place(w, "waited", c, s->waited - 1);
     at_json_end_object(w);
   }
