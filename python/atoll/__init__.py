@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # where __getattr__ finds them
-  from atoll import checkpoint, objects, orbax
+  from atoll import checkpoint, debug, objects, orbax
   from atoll._devices import make_virtual_device_set
   from atoll._estimate import Estimate, estimate
   from atoll._host import HostFunction, host_function
@@ -70,6 +70,6 @@ def __getattr__(name):
     from atoll import _devices, _reshard
     _reshard.install()
     return _devices.make_virtual_device_set
-  if name in ("objects", "checkpoint", "orbax"):
+  if name in ("objects", "checkpoint", "orbax", "debug"):
     return importlib.import_module("atoll." + name)
   raise AttributeError(name)

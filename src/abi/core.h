@@ -208,6 +208,16 @@ void at_core_check_indices(at_core *core, const int32_t *index,
 void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
                             int32_t multiple);
 
+// Executables built for a debugger. A line of the source begins; loops: how
+// many loops around it count their turns.
+void at_core_debug_line(at_core *core, int32_t loc, int32_t loops);
+// Such a loop begins a turn; depth: how many are around it.
+void at_core_debug_turn(at_core *core, int32_t loc, int32_t depth,
+                        int32_t turn);
+// The kernel has allocated this ref, of semaphores where dtype is AT_INVALID.
+void at_core_debug_made(at_core *core, const at_core_view *v, int32_t dtype,
+                        int32_t space, int32_t loc);
+
 // Memory with stack discipline: `tpu.region` and `memref.alloca`,
 // `tpu.sem_alloc`. Semaphores begin at 0. bytes: dense size; semaphores: 16
 // each.

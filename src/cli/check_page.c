@@ -157,44 +157,107 @@ static void put_shape(const at_mosaic_ref *r, at_strbuf *out) {
   at_strbuf_addc(out, ']');
 }
 
-static void put_buffer(const char *role, uint32_t index, uint32_t buffers,
-                       const at_mosaic_ref *r, const at_check_kernel *k,
-                       at_strbuf *out) {
-  bool window = buffers > 0;
-  double bytes =
-      (double)at_mosaic_ref_bytes(k->chip, r, window) * (window ? buffers : 1);
-  double limit = k->timing ? (double)k->timing->vmem_limit : 0;
-  at_strbuf_addf(out, "<tr><td>%s %u<td>%s<td>", role, index,
-                 at_mosaic_space_name(r->space));
-  put_shape(r, out);
-  at_strbuf_addf(out, "<td class=n>%u<td class=n data-v=%.0f>",
-                 window ? buffers : 1, bytes);
-  put_bytes(out, bytes);
-  at_strbuf_addz(out, "<td class=n>");
-  if (limit > 0 && r->space == AT_MSPACE_VMEM)
-    at_strbuf_addf(out, "%.1f%%", percent(bytes, limit));
-  at_strbuf_addz(out, "</tr>");
-}
+// A buffer and where it lies, one behind the other in the order of arguments.
+typedef struct buffer {
+  const char *role;
+  uint32_t index, count;  // count: how many of its size
+  const at_mosaic_ref *ref;
+  double from, bytes;
+} buffer;
+enum { kMostBuffers = 256 };
+typedef struct buffers {
+  buffer list[kMostBuffers];
+  uint32_t num;
+  double used[AT_MSPACE_HOST + 1];
+} buffers;
 
 static bool is_here(const at_mosaic_ref *r) {
   return r->space == AT_MSPACE_VMEM || r->space == AT_MSPACE_SMEM;
 }
 
-static void put_memory(const at_check_kernel *k, at_strbuf *out) {
+// count 0: no window.
+static void add_buffer(buffers *all, const char *role, uint32_t index,
+                       uint32_t count, const at_mosaic_ref *r,
+                       const at_check_kernel *k) {
+  if (!is_here(r) || all->num == kMostBuffers) return;
+  double each = (double)at_mosaic_ref_bytes(k->chip, r, count > 0);
+  buffer b = {role, index, AT_MAX(count, 1u), r, all->used[r->space], 0};
+  b.bytes = each * b.count;
+  all->used[r->space] += b.bytes;
+  all->list[all->num++] = b;
+}
+
+static void find_buffers(const at_check_kernel *k, buffers *all) {
   const at_mosaic_program *p = k->kernel->programs;
-  at_strbuf_addz(out,
-                 "<h2>Memory by buffer</h2><table><thead><tr><th>buffer"
-                 "<th>space<th>shape<th class=n>buffers<th class=n>bytes"
-                 "<th class=n>of VMEM's limit</tr></thead><tbody>");
+  all->num = 0;
+  memset(all->used, 0, sizeof all->used);
   for (uint32_t i = 0; i < p->num_windows; i++) {
     const at_mosaic_window *w = &p->windows[i];
-    if (is_here(&w->ref))
-      put_buffer(w->is_output ? "output" : "input", w->index,
-                 w->moves ? AT_MAX(w->buffers, 1u) : 1, &w->ref, k, out);
+    add_buffer(all, w->is_output ? "output" : "input", w->index,
+               w->moves ? AT_MAX(w->buffers, 1u) : 1, &w->ref, k);
   }
   for (uint32_t i = 0; i < p->num_scratch; i++)
-    if (is_here(&p->scratch[i]))
-      put_buffer("scratch", i, 0, &p->scratch[i], k, out);
+    add_buffer(all, "scratch", i, 0, &p->scratch[i], k);
+}
+
+static void put_buffer(const buffer *b, double limit, at_strbuf *out) {
+  at_strbuf_addf(out, "<tr><td>%s %u<td>%s<td class=n data-v=%.0f>0x%llx<td>",
+                 b->role, b->index, at_mosaic_space_name(b->ref->space),
+                 b->from, (unsigned long long)b->from);
+  put_shape(b->ref, out);
+  at_strbuf_addf(out, "<td class=n>%u<td class=n data-v=%.0f>", b->count,
+                 b->bytes);
+  put_bytes(out, b->bytes);
+  at_strbuf_addz(out, "<td class=n>");
+  if (limit > 0 && b->ref->space == AT_MSPACE_VMEM)
+    at_strbuf_addf(out, "%.1f%%", percent(b->bytes, limit));
+  at_strbuf_addz(out, "</tr>");
+}
+
+// VMEM from its first address to the limit, or to the last buffer beyond it.
+static void put_map(const buffers *all, double limit, at_strbuf *out) {
+  double end = AT_MAX(limit, all->used[AT_MSPACE_VMEM]);
+  if (end <= 0) return;
+  double scale = (kWidth - kLeft - 4) / end;
+  at_strbuf_addf(out,
+                 "<figure><svg viewBox=\"0 0 %d 40\" width=\"%d\"><text x=0 "
+                 "y=21>VMEM</text><rect x=\"%d\" y=\"6\" width=\"%.1f\" "
+                 "height=\"22\" fill=\"#9aa3ad\" opacity=\"0.25\"><title>the "
+                 "limit: %.0f bytes</title></rect>",
+                 kWidth, kWidth, (int)kLeft, limit * scale, limit);
+  static const char *const colors[] = {"#2f6fdb", "#e08a1e", "#8a4fd0",
+                                       "#2c9c69", "#c94f6d"};
+  for (uint32_t i = 0; i < all->num; i++) {
+    const buffer *b = &all->list[i];
+    if (b->ref->space != AT_MSPACE_VMEM) continue;
+    double each = b->bytes / b->count;
+    for (uint32_t n = 0; n < b->count; n++)
+      at_strbuf_addf(out,
+                     "<rect x=\"%.2f\" y=\"6\" width=\"%.2f\" height=\"22\" "
+                     "fill=\"%s\"><title>%s %u: 0x%llx, %.0f bytes"
+                     "</title></rect>",
+                     kLeft + (b->from + n * each) * scale,
+                     AT_MAX(each * scale - 0.3, 0.3),
+                     colors[i % AT_LEN(colors)], b->role, b->index,
+                     (unsigned long long)(b->from + n * each), each);
+  }
+  at_strbuf_addz(out, "</svg></figure>");
+}
+
+static void put_memory(const at_check_kernel *k, at_strbuf *out) {
+  buffers all;
+  double limit = k->timing ? (double)k->timing->vmem_limit : 0;
+  find_buffers(k, &all);
+  at_strbuf_addz(out,
+                 "<h2>Memory by address</h2><p>Buffers one behind the other, "
+                 "in the order of the kernel's arguments. The chip's compiler "
+                 "may choose another order; the sizes are the same.</p>");
+  put_map(&all, limit, out);
+  at_strbuf_addz(out,
+                 "<table><thead><tr><th>buffer<th>space<th class=n>from"
+                 "<th>shape<th class=n>buffers<th class=n>bytes"
+                 "<th class=n>of VMEM's limit</tr></thead><tbody>");
+  for (uint32_t i = 0; i < all.num; i++) put_buffer(&all.list[i], limit, out);
   at_strbuf_addz(out, "</tbody></table>");
 }
 

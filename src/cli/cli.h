@@ -23,6 +23,7 @@ const at_cli_command *at_cli_commands(size_t *count);
 at_status at_cli_run(int argc, char **argv);
 // Ends the process by itself with a status above 0: see its usage.
 at_status at_cli_check(int argc, char **argv);
+at_status at_cli_debug(int argc, char **argv);  // becomes Python
 at_status at_cli_dump(int argc, char **argv);
 at_status at_cli_dump_mosaic(int argc, char **argv);  // after --mosaic
 at_status at_cli_config(int argc, char **argv);

@@ -37,6 +37,23 @@ static const at_cli_command commands[] = {
      "  --interpret      also compare each kernel with JAX's interpret mode\n"
      "  --strict         warnings of the runtime count as findings\n",
      at_cli_check},
+    {"debug", "run a program and stop inside its Pallas kernels",
+     "atoll debug [options] program.py [arguments...]\n"
+     "    a prompt (help lists its commands; docs/debug.md): break, watch, "
+     "run, "
+     "continue,\n"
+     "    step, next, where, print, info, list. The program stops where a "
+     "check "
+     "fails, too.\n"
+     "    Exit status: 0, 1 a check or the program failed, 2 wrong usage, 3 a "
+     "command did\n"
+     "  --command=FILE   commands from a file (-: standard input), or -x FILE; "
+     "then the\n"
+     "                   prompt, where this is a terminal\n"
+     "  --eval=COMMAND   a command to begin with; several in their order\n"
+     "  --batch          end behind these commands\n"
+     "  --check=CHECKS   whose failures stop it: words of ATOLL_CHECK (all)\n",
+     at_cli_debug},
     {"dump",
      "print a program at any stage of its compilation, or a reference table",
      "atoll dump [--stage=STAGE] "
@@ -419,9 +436,12 @@ static at_status run_command(const at_cli_command *c, int argc, char **argv) {
       c->run != at_cli_completion)
     AT_TRY(at_knobs_check());
   // What follows a Python program that is run is its own.
-  bool runs = c->run == at_cli_run || c->run == at_cli_check;
+  bool runs =
+      c->run == at_cli_run || c->run == at_cli_check || c->run == at_cli_debug;
   int own = 1;
   while (own < argc && !(runs && is_python(argv[own]))) own++;
+  for (int i = 1; i < own && c->run == at_cli_debug; i++)
+    if (!strcmp(argv[i], "-x")) argv[i] = "--command";
   AT_TRY(at_cli_check_options(c->name, c->usage, own, argv));
   return c->run(argc, argv);
 }

@@ -123,7 +123,9 @@ void at_cache_file(const char *name, char *out, size_t size) {
 static int open_folder(void) {
   char path[4000];
   struct stat st;
-  if (!at_config_flag(AT_CONFIG_CACHE)) return -1;
+  // Code for a debugger depends on lines, which the key of a program does not.
+  if (!at_config_flag(AT_CONFIG_CACHE) || *at_config_text(AT_CONFIG_DEBUG))
+    return -1;
   at_status found = at_cache_folder(path, sizeof path);
   if (found.err) {
     complain(NO_FOLDER, "%s", at_status_message(found));

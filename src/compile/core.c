@@ -373,8 +373,11 @@ static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
          (k->call.has_side_effect ? AT_CORE_SIDE_EFFECTS : 0);
 }
 
+static bool is_debugged(void) { return *at_config_text(AT_CONFIG_DEBUG); }
+
 bool at_core_is_checked(void) {
-  return at_config_has_any(AT_WORD_CHECK_RACES, AT_WORD_CHECK_ALL);
+  return is_debugged() ||
+         at_config_has_any(AT_WORD_CHECK_RACES, AT_WORD_CHECK_ALL);
 }
 
 static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
@@ -384,6 +387,7 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   at_mosaic_code_options o = {
       .check = at_core_is_checked(),
       .check_nan = at_config_has(AT_WORD_CHECK_NAN),
+      .debug = is_debugged(),
       .exact_dots =
           at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_EXACT};
   uses u;

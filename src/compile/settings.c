@@ -71,6 +71,7 @@ static bool is_of_the_run(at_config k) {
     case AT_CONFIG_POD_WIRE:
     case AT_CONFIG_POD_DEADLINE:
     case AT_CONFIG_HBM:
+    case AT_CONFIG_DEBUG:  // whether it is set counts
     case AT_CONFIG_DUMP:
     case AT_CONFIG_CACHE:
     case AT_CONFIG_CACHE_DIR:
@@ -110,6 +111,7 @@ static void add_knobs(at_digest *d) {
   }
   for (at_word w = AT_WORD_CHECK_RACES; w < AT_WORD_CHECK_ALL; w++)
     at_digest_add_u64(d, at_config_has(w));
+  at_digest_add_u64(d, *at_config_text(AT_CONFIG_DEBUG) != 0);
   add_file(d, at_config_text(AT_CONFIG_COSTS));
 }
 

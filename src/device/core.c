@@ -37,6 +37,7 @@ static void init_core(core_state *c) {
   bool far = c->launch->group && c->launch->group->far;
   if (c->launch->checks && !far) core_shadow_init(c);
   at_core_prng_seed(&c->head, &c->head.core_index, 1);
+  core_debug_join(c);
   c->initialised = true;
 }
 
@@ -165,7 +166,7 @@ static at_status run_alone(core_state *c) {
   int64_t steps = core_grid_steps(c);
   uint32_t threads = at_par_threads(c->launch->par);
   split s = {.launch = c->launch, .steps = steps, .chunk = steps};
-  if (!c->launch->checks && threads > 1 && steps > 1) {
+  if (!c->launch->checks && !c->debug && threads > 1 && steps > 1) {
     core_split_plan plan = {threads, kChunksPerThread, 0};
     guard(c, core_plan_split, &plan);
     if (c->status.err) return c->status;
@@ -491,7 +492,10 @@ static at_status run_together(const at_core_launch *l) {
     st = t.cores[i].status;
   }
   // The first core's picture of shared memory goes last.
-  for (uint32_t i = t.num_cores; i-- > 0;) core_shadow_free(&t.cores[i]);
+  for (uint32_t i = t.num_cores; i-- > 0;) {
+    core_debug_part(&t.cores[i]);
+    core_shadow_free(&t.cores[i]);
+  }
   free(t.cores);
   at_core_group_destroy(own);
   return st;
@@ -540,6 +544,7 @@ static at_status run_launch(const at_core_launch *l) {
   if (l->out_alone) *l->out_alone = !together;
   if (together) return run_together(l);
   st = run_alone(c);
+  core_debug_part(c);
   core_shadow_free(c);
   return st;
 }
@@ -549,7 +554,7 @@ static at_status run_checked(const at_core_launch *l) {
   return again ? core_run_again(l, run_launch) : run_launch(l);
 }
 
-at_status at_core_run(const at_core_launch *l) {
+static at_status run_arrays(const at_core_launch *l) {
   join_aliases(l);
   if (!core_has_narrow(l)) return run_checked(l);
   void **bufs;
@@ -561,5 +566,14 @@ at_status at_core_run(const at_core_launch *l) {
   st = run_checked(&own);
   core_narrow_end(l);
   core_narrow_free(bufs, l);
+  return st;
+}
+
+at_status at_core_run(const at_core_launch *l) {
+  at_status st = core_debug_begin();
+  if (st.err && l->group) at_core_group_give_up(l->group);
+  if (st.err) return st;
+  st = run_arrays(l);
+  core_debug_launch_failed(l, st);
   return st;
 }

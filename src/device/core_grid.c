@@ -415,11 +415,13 @@ static void move_windows(core_state *c) {
 void core_run_steps(core_state *c, int64_t begin, int64_t end) {
   const at_xcore *r = c->program->record;
   uint32_t sems = c->num_sems;
+  core_debug_enter(c);
   for (int64_t s = begin; s < end; s++) {
     core_grid_at(c, s, c->grid);
     c->step = s;
     if (c->shadow) core_shadow_step(c);
     move_windows(c);
+    core_debug_step(c);
     c->program->body(&c->head, c->grid, c->refs);
     c->stack_used = 0;
     c->num_spans = 0;
@@ -431,6 +433,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
     leave(c, i);
     c->windows[i].loaded = false;
   }
+  core_debug_leave(c);
 }
 
 // ---- Operands that stay

@@ -79,6 +79,7 @@ typedef struct page {
 
 typedef struct core_state core_state;
 typedef struct shadow shadow;
+typedef struct debug_core debug_core;
 typedef struct mark mark;
 typedef struct sent sent;
 
@@ -182,9 +183,10 @@ struct core_state {
   int64_t wait_amount;
   int32_t wait_loc;
   at_event *wake;
-  shadow *shadow;    // NULL: no checks of memory
-  core_state *lead;  // runs other steps of this core; NULL: this one does
-  uint8_t *parcel;   // where copies to other processes are packed; NULL: none
+  shadow *shadow;     // NULL: no checks of memory
+  debug_core *debug;  // NULL: no debugger
+  core_state *lead;   // runs other steps of this core; NULL: this one does
+  uint8_t *parcel;    // where copies to other processes are packed; NULL: none
   size_t parcel_bytes;
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
@@ -404,6 +406,25 @@ void core_set_idle(at_core_group *g, bool idle);  // of groups with a `far`
 bool core_group_is_over(at_core_group *g);
 
 void marks_free(marks *m);  // core_marks.c
+
+// ---- core_debug.c: a debugger; all but `begin` and `join` do nothing for
+// cores that have none Before a launch: finds the debugger, where there is one.
+at_status core_debug_begin(void);
+void core_debug_join(core_state *c);  // once its memories are there
+void core_debug_part(core_state *c);
+// One core at a time runs; the others stand at a line, wait, or have ended. May
+// wait for its turn; c holds no lock.
+void core_debug_enter(core_state *c);
+void core_debug_leave(core_state *c);
+void core_debug_yield(core_state *c);
+void core_debug_step(core_state *c);  // a step of the grid begins
+// c is about to wait; its group's lock may be held.
+void core_debug_waits(core_state *c, const sem *s, int64_t amount, int32_t loc);
+void core_debug_released(core_state *c);  // memory of scopes
+// c fails. Stays until the debugger lets go.
+void core_debug_failed(core_state *c, at_status st);
+// The same of a launch whose failure no core has told.
+void core_debug_launch_failed(const at_core_launch *l, at_status st);
 
 // ---- core_shadow.c and others: the checks; only called with a shadow
 void core_shadow_init(core_state *c);

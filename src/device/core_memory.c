@@ -186,4 +186,5 @@ void at_core_release(at_core *core, int64_t mark, int32_t loc) {
     core_shadow_freed(c, c->stack + used, c->stack_used - used, loc);
   c->stack_used = used;
   c->num_sems = sems;
+  core_debug_released(c);
 }

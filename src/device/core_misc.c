@@ -14,6 +14,8 @@
 // ---- Refusals
 void core_exit(core_state *c, at_status st) {
   if (c->locked) core_unlock(c);
+  core_debug_failed(c, st);
+  core_debug_leave(c);
   c->status = at_status_join(c->status, st);
   longjmp(c->exit, 1);
 }

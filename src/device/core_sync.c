@@ -163,7 +163,9 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   g->waiting++;
   core_look_for_deadlock(g);
   core_unlock(c);
+  core_debug_leave(c);
   at_status_free(at_event_wait(e));
+  core_debug_enter(c);
   core_lock(c);
   c->wake = NULL;
   at_event_release(e);
@@ -171,6 +173,7 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
 
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_core_group *g = c->group;
+  core_debug_waits(c, s, amount, loc);
   if (!g) {
     wait_alone(c, s, amount, loc);
   } else {
@@ -190,6 +193,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   if (g) g->changes++;
   if (c->shadow) core_shadow_wait(c, s, amount);
   core_unlock(c);
+  core_debug_waits(c, NULL, 0, -1);
 }
 
 static sem *checked(core_state *c, void *p, int32_t loc) {
@@ -260,6 +264,7 @@ int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
   int64_t v = s->value;
   uint64_t count = g ? (all_poll(c) ? kPolls : 0) : 1;
   core_unlock(c);
+  core_debug_yield(c);
   uint64_t limit = c->launch->max_turns;
   if (count && limit) {  // instead of those that were granted and are left
     uint64_t granted = core->budget > 0 ? (uint64_t)core->budget : 0;

@@ -13,6 +13,8 @@
 typedef struct at_mosaic_code_options {
   bool check;      // announce every load and store (at_core_access)
   bool check_nan;  // and look at floating-point values before they are stored
+  bool
+      debug;  // and at each line that begins (at_core_debug_line); with `check`
   // Float products of 32-bit operands round them to bf16 unless the kernel asks
   // for more; true: never.
   bool exact_dots;

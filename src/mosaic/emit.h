@@ -385,6 +385,12 @@ void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
 #include "mosaic/ops.def"
 #undef AT_MOSAIC_OP
 at_status at_me_emit_block(at_me *m, at_mblock *b);
+// Calls for a debugger, where the options want them (emit_debug.c): before an
+// operation, if its line is not *line, which then is; where a block begins;
+// behind an operation that makes a ref.
+void at_me_debug_line(at_me *m, const at_mop *op, const at_mloc **line);
+void at_me_debug_block(at_me *m, const at_mblock *b);
+void at_me_debug_made(at_me *m, const at_mop *op);
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
 // One loop over the rows of the values of a run.
 at_status at_me_emit_rows(at_me *m, const at_mplan_run *run);

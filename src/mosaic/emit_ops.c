@@ -52,11 +52,19 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
 }
 
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
+  const at_mloc *line = NULL;  // where the debugger was told to be
   at_me_late_finish(m, b);
+  at_me_debug_block(m, b);
   for (uint32_t i = 0; i < count;) {
     const at_mplan_run *run = at_mplan_op_of(m->plan, b->ops[i])->run;
-    AT_TRY(run ? at_me_emit_rows(m, run) : at_me_emit_op(m, b->ops[i]));
-    i = run ? run->end : i + 1;
+    if (run) {
+      AT_TRY(at_me_emit_rows(m, run));
+      i = run->end;
+      continue;
+    }
+    at_me_debug_line(m, b->ops[i], &line);
+    AT_TRY(at_me_emit_op(m, b->ops[i]));
+    at_me_debug_made(m, b->ops[i++]);
   }
   return AT_OK;
 }

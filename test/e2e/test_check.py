@@ -213,6 +213,52 @@ def test_pages_of_kernels(tmp_path):
     assert 'href="racy.html"' in (folder / "index.html").read_text()
 
 
+PARTS = ("Findings", "Grid", "<svg", "Bound by:", "Advice", "Memory by address", "0x0", "of VMEM's limit", "through HBM")
+JAX_KERNELS = """
+import jax, jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu import flash_attention, matmul, megablox
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash, splash_attention_mask as masks
+q = jnp.ones((1, 2, 256, 128), jnp.bfloat16)
+jax.block_until_ready(flash_attention.flash_attention(q, q, q, causal=True))
+mask = masks.MultiHeadMask([masks.CausalMask((256, 256))] * 2)
+jax.block_until_ready(splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1)(q[0], q[0], q[0]))
+x = jnp.ones((512, 512), jnp.float32)
+jax.block_until_ready(matmul.matmul(x, x, block_shape=(256, 256), block_k=256))
+jax.block_until_ready(megablox.gmm(x, jnp.ones((2, 512, 512)), jnp.array([256, 256], jnp.int32), jnp.float32))
+"""
+
+
+def assert_all_parts(folder, least):
+    pages = [p for p in folder.iterdir() if p.name not in ("index.html", "outside~kernels.html")]
+    assert len(pages) >= least, pages
+    for page in pages:
+        text = page.read_text()
+        lacks = [part for part in PARTS if part not in text]
+        assert not lacks, (page.name, lacks)
+        assert "</html>" in text or text.rstrip().endswith("</body>"), page.name
+
+
+def test_pages_of_jax_s_own_kernels_have_every_part(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(JAX_KERNELS)
+    done = check("--html", tmp_path / "pages", program, ATOLL_TARGET="v5e")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert_all_parts(tmp_path / "pages", 4)
+
+
+def test_pages_of_planted_kernels_have_every_part(tmp_path):
+    checker = check_planted.Checker(COMMAND, tmp_path)
+    names = ("scratch_is_read_first", "copy_is_read_before_the_wait", "wrong_slot_of_a_double_buffer", "waits_twice",
+             "copy_is_never_waited_for", "half_of_scratch_is_filled")
+    done = subprocess.run([COMMAND, "check", f"--html={tmp_path / 'pages'}", checker.program, "defects", "defect", *names],
+                          env=checker.environment("defects"), capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert_all_parts(tmp_path / "pages", len(names))
+    for page in (tmp_path / "pages").glob("*.html"):
+        marked = [n for n in names if f"# here: {n}" in page.read_text()]
+        assert page.name == "index.html" or marked, page.name  # its finding, with the source
+
+
 def test_pages_of_kernels_with_one_name_and_of_none(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("""
