@@ -251,6 +251,29 @@ static void test_linalg(void **state) {
   at_arena_destroy(r.a);
 }
 
+// Of a diagonal matrix values and vectors are known: sorted by value where the
+// call asks for that, else in the order of the diagonal.
+static void test_eigh_sorts(void **state) {
+  static const double diagonal[] = {4, 1, 3, 2};
+  run r = good(
+      MAIN("f64[4,4], f64[4], f64[4,4], f64[4]",
+           "%0 = constant {value=f64[4,4] [4,0,0,0,0,1,0,0,0,0,3,0,0,0,0,2]}\n"
+           "%1:2 = custom_call %0 {call_target_name=\"Eigh\", "
+           "backend_config=\"1,1,100,1e-6\"} : f64[4,4], f64[4]\n"
+           "%2:2 = custom_call %0 {call_target_name=\"Eigh\", "
+           "backend_config=\"1,0,100,1e-6\"} : f64[4,4], f64[4]\n"
+           "return %1.0, %1.1, %2.0, %2.1\n") "}\n");
+  for (int k = 0; k < 4; k++) {
+    assert_true(at_literal_float(r.out[1], k) == k + 1);
+    assert_true(at_literal_float(r.out[3], k) == diagonal[k]);
+    for (int i = 0; i < 4; i++) {
+      assert_true(fabs(at2(r.out[0], i, k)) == (diagonal[i] == k + 1));
+      assert_true(fabs(at2(r.out[2], i, k)) == (i == k));
+    }
+  }
+  at_arena_destroy(r.a);
+}
+
 static void test_top_k_calls(void **state) {
   run r = good(MAIN(
       "f32[2], i32[2], f32[2], i32[2]",
@@ -298,6 +321,7 @@ int main(void) {
       cmocka_unit_test(test_control_flow), cmocka_unit_test(test_branches),
       cmocka_unit_test(test_bodies),       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_arguments),    cmocka_unit_test(test_linalg),
-      cmocka_unit_test(test_top_k_calls),  cmocka_unit_test(test_collectives)};
+      cmocka_unit_test(test_eigh_sorts),   cmocka_unit_test(test_top_k_calls),
+      cmocka_unit_test(test_collectives)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,8 +94,7 @@ def run(path: str, tree: Tree, name: str) -> str:
     state, stamp = tree.state(name), tree.stamp(name)
     if stamp.exists() and stamp.read_text() == state:
         return ""
-    # With asserts: what they state is so.
-    done = subprocess.run([path, "-p", tree.build, "--quiet", "--extra-arg=-UNDEBUG", "--extra-arg=-Wno-error",
+    done = subprocess.run([path, "-p", tree.build, "--quiet", "--extra-arg=-Wno-error",
                            tree.top / name], capture_output=True, text=True)
     found = sorted(set(FINDING.findall(done.stdout)))
     if not found and done.returncode:
