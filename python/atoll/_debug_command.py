@@ -282,6 +282,8 @@ class Prompt:
     if s.why == "failure":
       self.found = True
       self.say(f"a check failed: {s.message}")
+      if not s.core_id:
+        self.say("the kernel has ended: to look at it, break where that was found, and run again")
     elif s.why == "change":
       self._tell_change(s.breakpoint)
     elif s.breakpoint:

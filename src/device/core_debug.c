@@ -39,49 +39,87 @@ static bool is_return(const core_state *c, int32_t before, int32_t loc) {
 }
 
 // ---- Who runs
-static void floor_take(debug_core *d) {
-  debugger *g = &g_debugger;
-  pthread_mutex_lock(&g->lock);
-  d->state = DEBUG_READY;
-  // Without memory for an event two run at a time.
-  bool waits = g->floor && (d->turn = at_event_create());
-  if (waits) {
-    *(g->queue ? &g->queue_end->behind : &g->queue) = d;
-    g->queue_end = d;
-    d->behind = NULL;
-  } else if (!g->floor) {
-    g->floor = d;
-  }
-  at_event *turn = waits ? d->turn : NULL;
-  pthread_mutex_unlock(&g->lock);
-  if (turn) {
-    at_status_free(at_event_wait(turn));
-    at_event_release(turn);
-  }
-  d->turn = NULL;
-  d->state = DEBUG_RUNS;
+// Is it about to come into the queue? Of a group all do, once it is complete.
+static bool is_coming(const debug_core *d) {
+  const at_core_group *g = d->core->group;
+  if (d->state == DEBUG_NEW) return g && g->complete && !g->failed;
+  return d->state == DEBUG_WAITS && g && !d->core->wait_for && !g->far;
 }
 
-// Under the lock: the core that was asked for, else who has waited longest.
-static debug_core *floor_next(void) {
+// Devices, cores and programs in their order.
+static int order_of(const core_state *a, const core_state *b) {
+  const int64_t x[] = {a->head.device_id, a->program_index, a->head.core_index,
+                       a->head.subcore_index},
+                y[] = {b->head.device_id, b->program_index, b->head.core_index,
+                       b->head.subcore_index};
+  for (size_t i = 0; i < AT_LEN(x); i++)
+    if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+  return 0;
+}
+
+// Those that came in one turn come in no order that is the same each time.
+static bool goes_before(const debug_core *a, const debug_core *b) {
+  const debugger *g = &g_debugger;
+  bool first = g->wanted && a->id == g->wanted;
+  bool second = g->wanted && b->id == g->wanted;
+  if (first != second) return first;
+  if (a->came != b->came) return a->came < b->came;
+  if (!a->core || !b->core) return !a->core && b->core;
+  return order_of(a->core, b->core) < 0;
+}
+
+// Cores of a group are numbered when all are there, so that each has the same
+// number each time.
+static void give_numbers(void) {
   debugger *g = &g_debugger;
-  debug_core *before = NULL, *d = g->queue;
-  while (d && g->wanted && d->id != g->wanted) before = d, d = d->behind;
-  if (!d) before = NULL, d = g->queue;
-  if (!d) return NULL;
-  *(before ? &before->behind : &g->queue) = d->behind;
-  if (g->queue_end == d) g->queue_end = before;
-  return d;
+  for (debug_core *d = g->first; d; d = d->next) {
+    const core_state *c = d->core;
+    if (!d->id && (!c->together || (c->group && c->group->complete)))
+      d->id = ++g->ids;
+  }
+}
+
+// Under the lock: who is next, once nobody is about to come.
+static void floor_grant(void) {
+  debugger *g = &g_debugger;
+  if (g->floor || !g->queue) return;
+  for (const debug_core *d = g->first; d; d = d->next)
+    if (is_coming(d)) return;
+  give_numbers();
+  debug_core **best = &g->queue;
+  for (debug_core **at = best; *at; at = &(*at)->behind)
+    if (goes_before(*at, *best)) best = at;
+  debug_core *d = *best;
+  *best = d->behind;
+  g->floor = d;
+  g->turns++;
+  at_event_fire(d->turn, AT_OK);
+}
+
+static void floor_take(debug_core *d) {
+  debugger *g = &g_debugger;
+  at_event *turn = at_event_create();
+  pthread_mutex_lock(&g->lock);
+  d->state = DEBUG_READY;
+  d->turn = turn;
+  d->came = g->turns;
+  if (turn) {  // without memory for it two run at a time
+    d->behind = g->queue;
+    g->queue = d;
+  }
+  floor_grant();
+  pthread_mutex_unlock(&g->lock);
+  if (turn) at_status_free(at_event_wait(turn));
+  if (turn) at_event_release(turn);
+  d->state = DEBUG_RUNS;
 }
 
 static void floor_give(debug_core *d, debug_state state) {
   debugger *g = &g_debugger;
   pthread_mutex_lock(&g->lock);
   d->state = state;
-  if (g->floor == d) {
-    g->floor = floor_next();
-    if (g->floor) at_event_fire(g->floor->turn, AT_OK);
-  }
+  if (g->floor == d) g->floor = NULL;
+  floor_grant();
   pthread_mutex_unlock(&g->lock);
 }
 
@@ -94,13 +132,31 @@ void core_debug_leave(core_state *c) {
   if (d) floor_give(d, d->wait_for ? DEBUG_WAITS : DEBUG_ENDED);
 }
 
+// Others that are ready come first.
 static void give_and_take(debug_core *d) {
-  floor_give(d, DEBUG_READY);
-  floor_take(d);
+  debugger *g = &g_debugger;
+  at_event *turn = at_event_create();
+  if (!turn) return;
+  pthread_mutex_lock(&g->lock);
+  d->state = DEBUG_READY;
+  d->turn = turn;
+  d->came = g->turns;
+  d->behind = g->queue;
+  g->queue = d;
+  if (g->floor == d) g->floor = NULL;
+  floor_grant();
+  pthread_mutex_unlock(&g->lock);
+  at_status_free(at_event_wait(turn));
+  at_event_release(turn);
+  d->state = DEBUG_RUNS;
 }
 
 void core_debug_yield(core_state *c) {
   if (c->debug) give_and_take(c->debug);
+}
+
+void core_debug_ended(core_state *c) {
+  if (c->debug) floor_give(c->debug, DEBUG_ENDED);
 }
 
 // ---- Beginning and end
@@ -136,9 +192,9 @@ void core_debug_join(core_state *c) {
   d->core = c;
   d->loc = d->before = -1;
   pthread_mutex_lock(&g->lock);
-  d->id = ++g->ids;
   debug_core **at = &g->first;
-  while (*at) at = &(*at)->next;
+  while (*at && order_of((*at)->core, c) <= 0) at = &(*at)->next;
+  d->next = *at;
   *at = d;
   pthread_mutex_unlock(&g->lock);
   c->debug = d;
@@ -152,6 +208,7 @@ void core_debug_part(core_state *c) {
   debug_core **at = &g->first;
   while (*at != d) at = &(*at)->next;
   *at = d->next;
+  floor_grant();
   // Whoever runs next is stepped on.
   if (g->stepped == d->id) g->stepped = 0;
   if (g->wanted == d->id) g->wanted = 0;
@@ -337,6 +394,7 @@ void core_debug_failed(core_state *c, at_status st) {
   if (!d || at_status_code(st) == AT_CANCELLED) return;
   bool runs = g_debugger.floor == d;
   if (!runs) floor_take(d);
+  if (!d->id) d->id = ++g_debugger.ids;
   g_debugger.told = digest_of(st);
   debug_stop(d, "failure", 0, core_name(c), st);
   if (!runs) floor_give(d, DEBUG_ENDED);

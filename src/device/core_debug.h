@@ -94,6 +94,7 @@ at_status debug_read_request(at_bytes line, at_arena *a, debug_request *out);
 
 // ---- Cores (core_debug.c)
 typedef enum debug_state {
+  DEBUG_NEW,    // has not run yet
   DEBUG_READY,  // stands at a line, another one runs
   DEBUG_RUNS,   // or is stopped
   DEBUG_WAITS,
@@ -112,6 +113,7 @@ struct debug_core {
   debug_core *behind;  // in the queue
   uint32_t id;         // from 1
   debug_state state;
+  uint64_t came;        // into the queue, in turns
   at_event *turn;       // in the queue: fires when it may run
   int32_t loc, before;  // of its line and the one before; -1: none
   const char *pending;  // why it stops at the next line; NULL: it does not
@@ -130,7 +132,8 @@ typedef struct debugger {
   pthread_mutex_t lock;  // of what follows, but for what only who runs touches
   debug_core *first;
   debug_core *floor;  // who runs
-  debug_core *queue, *queue_end;
+  debug_core *queue;  // who is ready to
+  uint64_t turns;     // that cores have had
   uint32_t ids;
   // Of who runs.
   int fd;          // -1: there is none

@@ -246,7 +246,8 @@ static void put_wait(at_json_writer *w, const debug_core *d) {
 }
 
 static void put_core(at_json_writer *w, const debug_core *d) {
-  static const char *const states[] = {"ready", "stopped", "waits", "ended"};
+  static const char *const states[] = {"ready", "ready", "stopped", "waits",
+                                       "ended"};
   static const char *const types[] = {"TensorCore", "SparseCore scalar",
                                       "SparseCore vector"};
   const core_state *c = d->core;

@@ -74,6 +74,7 @@ static void begin(script *s, const char *const *say) {
 }
 
 static void end(script *s) {
+  if (g_debugger.fd >= 0) shutdown(g_debugger.fd, SHUT_RDWR);
   pthread_join(s->thread, NULL);
   assert_int_equal(at_code_take(at_config_set(AT_CONFIG_DEBUG, NULL)), 0);
 }

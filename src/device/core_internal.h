@@ -417,7 +417,8 @@ void core_debug_part(core_state *c);
 void core_debug_enter(core_state *c);
 void core_debug_leave(core_state *c);
 void core_debug_yield(core_state *c);
-void core_debug_step(core_state *c);  // a step of the grid begins
+void core_debug_ended(core_state *c);  // will not run again
+void core_debug_step(core_state *c);   // a step of the grid begins
 // c is about to wait; its group's lock may be held.
 void core_debug_waits(core_state *c, const sem *s, int64_t amount, int32_t loc);
 void core_debug_released(core_state *c);  // memory of scopes

@@ -15,7 +15,7 @@
 void core_exit(core_state *c, at_status st) {
   if (c->locked) core_unlock(c);
   core_debug_failed(c, st);
-  core_debug_leave(c);
+  core_debug_ended(c);
   c->status = at_status_join(c->status, st);
   longjmp(c->exit, 1);
 }

@@ -92,6 +92,7 @@ void at_core_group_print(at_core_group *g, at_strbuf *out) {
 void core_ended(core_state *c) {
   at_core_group *g = c->group;
   if (!g) return;
+  core_debug_ended(c);
   pthread_mutex_lock(&g->lock);
   g->ended++;
   g->changes++;

@@ -100,13 +100,30 @@ def test_a_deadlock(planted):
     assert re.search(rf"waits for sem \(0, needs \d+\) at .*defects\.py:{here}", done.stdout), done.stdout
 
 
-def test_memory_that_nobody_wrote(planted):
-    here = place_of("half_of_scratch_is_filled")
-    done = planted("defects", "half_of_scratch_is_filled", "run", "where", "print np.isnan(s[:, 0]).tolist()",
-                   "print x[0, 0] == s[0, 0]")
+def test_a_loop_that_leaves_the_array(planted):
+    here = place_of("loop_is_one_turn_too_long")
+    done = planted("defects", "loop_is_one_turn_too_long", "run", "where", "print o[24:, 0] - x[24:, 0]", "info refs")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"#0 {TOP}/test/pallas/defects.py:{here}" in done.stdout
-    assert "[False, False, False, False, True, True, True, True]" in done.stdout and "\nTrue" in done.stdout
+    assert "out of bounds" in done.stdout and f"#0 {TOP}/test/pallas/defects.py:{here}" in done.stdout
+    assert "turn 4 of the loop at" in done.stdout and "[1. 1. 1. 1. 1. 1. 1. 1.]" in done.stdout, done.stdout
+
+
+def test_what_a_second_run_finds(planted):
+    here = place_of("half_of_scratch_is_filled")
+    done = planted("defects", "half_of_scratch_is_filled", "run", "where", f"break defects.py:{here}", "run", "print s[2:6, 0]",
+                   "print x[2:6, 0]")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the kernel has ended" in done.stdout and "error: no core is stopped" in done.stdout
+    said = [line for line in done.stdout.split("\n") if line.startswith("[") and line.endswith("]")]
+    assert re.fullmatch(r"\[\S+ +\S+ +nan +nan\]", said[0]) and "nan" not in said[1], done.stdout
+
+
+def test_a_deadlock_of_chips(planted):
+    text = (TOP / "test" / "pallas" / "defects.py").read_text()
+    name = re.search(r'@kernel\("of device 1 waits".*\n(?:.*\n)*?def (\w+)', text)[1]
+    done = planted("defects", name, "run", "info cores", "core 1", "info semaphores", "core 2", "info refs")
+    assert done.returncode == 1 and "deadlock" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"core \d of device 1, .*waits for ", done.stdout), done.stdout
 
 
 # ---- Breakpoints and steps
@@ -131,8 +148,8 @@ def test_lines_loops_scopes_and_prefetched_scalars(program):
 
 def test_steps_of_the_grid(program):
     done = run(program, "break grid (2, *)", "run", "info grid", "print core.grid", "continue", "print core.grid", "delete",
-               "grid-step", "print core.grid", "grid-step 2", "print core.grid", "break blocks", "continue")
-    assert done.returncode == 0, done.stdout + done.stderr
+               "grid-step", "print core.grid", "grid-step", "print core.grid", "grid-step 2", "print core.grid")
+    assert done.returncode == 3 and "the program has ended with status 0" in done.stdout, done.stdout + done.stderr
     said = [line for line in done.stdout.split("\n") if re.fullmatch(r"\(\d, \d\)", line)]
     assert said == ["(2, 0)", "(2, 1)", "(3, 0)", "(3, 1)"], done.stdout
     assert "x_ref: block (2, 0)" in done.stdout and "step 5 of 8" in done.stdout
@@ -206,7 +223,7 @@ def test_copies_between_chips(tmp_path):
     out = done.stdout
     assert done.returncode == 0, out + done.stderr
     for device in range(4):
-        assert re.search(rf"{device + 1}: core 0 of device {device}, ring: ", out), out
+        assert re.search(rf"\d: core 0 of device {device}, ring: ", out), out
     assert "x[0:8, 0:128]" in out and "started by core 0 of device" in out
     assert "[0. 0.]" in out, out  # of device 0, which its copy brought to device 1
     again = run(program, f"break {wait}", "run", "info cores", "info copies", "print x[0, 0]", "continue", "info cores",
@@ -252,7 +269,8 @@ except ZeroDivisionError:
   told.append("raised")
 def bad(x, o):
   o[...] = jnp.log(x[...] - 1e6)
-with atoll.debug.session(on_failure=lambda stop: told.append((stop.why, stop.core.kernel, bool((stop["x"][...] == x).all())))) as s:
+values = np.asarray(x)
+with atoll.debug.session(on_failure=lambda stop: told.append((stop.why, stop.core.kernel, bool((stop["x"][...] == values).all())))) as s:
   try: jax.block_until_ready(pl.pallas_call(bad, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x))
   except jax.errors.JaxRuntimeError: told.append("failed")
 assert told == ["raised", ("failure", "bad", True), "failed"], told
@@ -349,8 +367,3 @@ def test_code_without_a_debugger_has_no_calls_of_it(tmp_path):
     debugged = code(ATOLL_CHECK="all", ATOLL_DEBUG=str(tmp_path))
     assert "at_core_debug" not in plain and "at_core_debug" not in checked
     assert "at_core_debug_line" in debugged
-
-    def rest(text):  # numbers of places shift
-        kept = [line for line in text.split("\n") if "at_core_debug" not in line]
-        return re.sub(r"i32 \d+", "i32 N", "\n".join(kept))
-    assert rest(debugged) == rest(checked)
