@@ -125,7 +125,8 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
     traffic += x->expand_reduce * m.tile * k->tiles;
   if (!c->direct_vmem && k->kind != AT_TPU_COPY)
     traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
-  else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0)
+  else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0 &&
+           k->narrow_tiles == 0)
     traffic += k->vmem_in / c->hbm_rate;
   traffic += x->relay * k->relaid / c->cores;
   double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;

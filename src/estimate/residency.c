@@ -53,7 +53,7 @@ bool at_est_is_result(const at_est_residency *r, at_value v) {
 
 bool at_est_out_vmem(void *user, at_value v) {
   at_est_residency *r = user;
-  if (!r->comp->owner && at_est_is_result(r, v)) return false;
+  if (!r->leaves || (!r->comp->owner && at_est_is_result(r, v))) return false;
   return at_est_tiled(v) <= r->capacity - r->used;
 }
 

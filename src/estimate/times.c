@@ -140,6 +140,10 @@ static at_status cost_kernel(at_est_walk *w, at_est_group *g,
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o) {
   at_est_pin_first(r, g);
+  // Two cores share a device's kernels, but not their VMEM: only what a fusion
+  // makes for the next kernel stays there.
+  r->leaves =
+      w->chip.cores < 2 || (!g->product && g->writes.len == 1 && !g->alone);
   at_est_placement p = {at_est_in_vmem, at_est_out_vmem, r};
   at_est_kernel(g, &p, &g->kernel);
   at_tpu_kernel *k = &g->kernel;

@@ -54,6 +54,7 @@ typedef struct at_est_residency {
   double fetched;         // when the prefetches so far are done
   at_map prefetched;      // parameters and constants (at_est_key)
   bool failed;            // no memory for one of the maps
+  bool leaves;            // the kernel at hand may leave its result in VMEM
   const at_node *pinned;  // brought in before the kernel that is asked about
   at_est_reuse reuse;     // the host's caches
 } at_est_residency;
