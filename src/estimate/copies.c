@@ -22,6 +22,31 @@ static copying copy_of(at_value v, bool from_vmem, bool to_vmem) {
                    .tiles = at_tpu_compact_tiles(at_type_dims(t), NULL)};
 }
 
+at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
+                             const char *name, const at_type *t,
+                             const at_est_group *g, double count,
+                             uint32_t level, at_est_item *it) {
+  at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
+  double s = 1 / w->chip.clock;
+  at_estimate_op o = at_est_describe(w, g, count, level);
+  const char *text = at_arena_printf(w->arena, "%s for %s", name, o.name);
+  o.name = text ? text : name;
+  o.detail = at_est_type(w->arena, t);
+  o.flops = 0;
+  o.nodes = 0;
+  o.start = it->seconds;
+  o.seconds = c.total * s;
+  o.memory = c.memory * s;
+  o.latency = c.latency * s;
+  o.hbm_bytes = k->hbm_in + k->hbm_out;
+  o.vmem_bytes = k->vmem_in;
+  o.from = AT_COST_FROM_KERNEL;
+  o.bound = at_est_bound_of(&o);
+  it->seconds += o.seconds;
+  it->num_ops++;
+  return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
+}
+
 static at_status push_copy(at_est_walk *w, const copying *p,
                            const at_est_group *g, double count, uint32_t level,
                            at_est_item *it) {
@@ -33,25 +58,14 @@ static at_status push_copy(at_est_walk *w, const copying *p,
   k.relaid = p->relaid;
   if (at_dtype_of(t->dtype)->bits < 32) k.narrow_tiles = k.tiles;
   at_tpu_kernel_grid(&k, &w->chip, true);
-  at_tpu_cycles c = at_tpu_kernel_cycles(&k, &w->chip);
-  double s = 1 / w->chip.clock;
-  at_estimate_op o = at_est_describe(w, g, count, level);
-  const char *name = at_arena_printf(w->arena, "copy for %s", o.name);
-  o.name = name ? name : "copy";
-  o.detail = at_est_type(w->arena, t);
-  o.flops = 0;
-  o.nodes = 0;
-  o.start = it->seconds;
-  o.seconds = c.total * s;
-  o.memory = c.memory * s;
-  o.latency = c.latency * s;
-  o.hbm_bytes = k.hbm_in + k.hbm_out;
-  o.vmem_bytes = k.vmem_in;
-  o.from = AT_COST_FROM_KERNEL;
-  o.bound = at_est_bound_of(&o);
-  it->seconds += o.seconds;
-  it->num_ops++;
-  return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
+  return at_est_push_kernel(w, &k, "copy", t, g, count, level, it);
+}
+
+at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
+                            const at_est_group *g, double count, uint32_t level,
+                            at_est_item *it) {
+  copying p = copy_of(v, vmem, vmem);
+  return push_copy(w, &p, g, count, level, it);
 }
 
 static bool is_kept_parameter(const at_est_walk *w, const at_est_residency *r,
@@ -181,6 +195,7 @@ at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_item *it) {
   if (g->root->op == AT_OP_TRANSPOSE)
     AT_TRY(reshaped(w, g, r, true, count, level, it));
+  AT_TRY(at_est_copy_state(w, g, r, count, level, it));
   if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
   return image_after(w, g, r, count, level, it);
 }

@@ -9,6 +9,7 @@
 typedef struct at_est_read {
   at_value value;
   double bytes;  // read of it, dense
+  bool narrow;   // read as bf16, which it was converted to before the loop
 } at_est_read;
 typedef AT_VEC(at_value) at_est_values;
 
@@ -57,6 +58,8 @@ typedef struct at_est_placement {
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out);
 double at_est_flops(const at_est_group *g);
+// In how many bf16 products a product's operands are multiplied.
+double at_est_products(const at_node *n);
 
 // ---- How far back the values of a computation were touched (host.c)
 typedef struct at_est_reuse {

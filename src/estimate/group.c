@@ -361,7 +361,8 @@ static at_status add_read(reading *r, at_value v, double bytes) {
       if (bytes > r->g->reads.ptr[i].bytes) r->g->reads.ptr[i].bytes = bytes;
       return AT_OK;
     }
-  bool ok = at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes});
+  bool ok =
+      at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes, false});
   return ok ? AT_OK : AT_NO_MEMORY("reads");
 }
 

@@ -32,7 +32,7 @@ static void dot(const at_node *n, at_tpu_kernel *k) {
 
 // f32 operands are multiplied in bf16 parts: three products at HIGH, six at
 // HIGHEST.
-static double products_of(const at_node *n) {
+double at_est_products(const at_node *n) {
   if (at_value_type(n->operands[0])->dtype != AT_F32) return 1;
   at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
   int64_t most = 0;
@@ -112,7 +112,8 @@ static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
   double tiles = tiles_of(t, r->bytes);
   k->tiles = fmax(k->tiles, tiles);
   if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
-  *(vmem ? &k->vmem_in : &k->hbm_in) += tiles * at_tpu_tile_bytes(t->dtype);
+  *(vmem ? &k->vmem_in : &k->hbm_in) +=
+      tiles * at_tpu_tile_bytes(r->narrow ? AT_BF16 : t->dtype);
 }
 
 // An update in place writes what it updates.
@@ -190,7 +191,7 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     else
       dot(g->product, &k);
     k.operand_bytes = narrower(g->product);
-    k.repeat = products_of(g->product);
+    k.repeat = at_est_products(g->product);
   } else if (g->reduces > 0) {
     k.kind = AT_TPU_REDUCE;
   } else if (only_moves(g)) {

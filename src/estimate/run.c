@@ -72,7 +72,8 @@ static bool costs_nothing(const at_node *n) {
          !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
 }
 
-static at_status make_control(at_est_walk *w, at_est_item *it, double count,
+static at_status make_control(at_est_walk *w, at_est_item *it,
+                              const at_est_residency *r, double count,
                               uint32_t level) {
   const at_node *n = it->group->root;
   it->free = true;
@@ -87,12 +88,14 @@ static at_status make_control(at_est_walk *w, at_est_item *it, double count,
                  w->arena,
                  "%s.%u: the number of its turns is not known; one is counted",
                  at_op_text(n->op), n->id)));
+    if (w->is_tpu) AT_TRY(at_est_enter_loop(w, it, r, count, level));
   }
+  double before_it = it->seconds;
   uint32_t first = n->op == AT_OP_WHILE ? 1 : 0;
-  for (uint32_t r = first; r < n->num_regions; r++) {
+  for (uint32_t k = first; k < n->num_regions; k++) {
     size_t before = w->ops.len;
     at_est_span s;
-    AT_TRY(walk_comp(w, n->regions[r], count * turns, level + 1, &s));
+    AT_TRY(walk_comp(w, n->regions[k], count * turns, level + 1, &s));
     if (s.seconds <= slowest) {
       w->ops.len = before;  // a branch that is not the slowest
       continue;
@@ -105,7 +108,9 @@ static at_status make_control(at_est_walk *w, at_est_item *it, double count,
     }
     slowest = s.seconds;
   }
-  it->seconds = fmax(0, slowest) * turns;
+  for (size_t i = it->first_op + it->num_ops; i < w->ops.len; i++)
+    w->ops.ptr[i].start += before_it;
+  it->seconds += fmax(0, slowest) * turns;
   it->num_ops = (uint32_t)w->ops.len - it->first_op;
   return AT_OK;
 }
@@ -114,7 +119,7 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
                            double count, uint32_t level, at_est_item *it) {
   *it = (at_est_item){.group = g, .first_op = (uint32_t)w->ops.len};
   const at_node *n = g->root;
-  if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, count, level);
+  if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, r, count, level);
   if ((costs_nothing(n) && g->nodes.len <= 1) ||
       at_cost_stays_on_host(w->target, n)) {
     it->free = true;
@@ -157,6 +162,7 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
+  at_est_start_turn(&r, &g);
   at_map index = at_map_in(w->arena);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
@@ -260,7 +266,8 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   at_est_walk w = {.arena = a,
                    .target = target,
                    .options = o,
-                   .is_tpu = !strcmp(target->machine->platform, "tpu")};
+                   .is_tpu = !strcmp(target->machine->platform, "tpu"),
+                   .narrow = at_map_in(a)};
   if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
   at_pass_options passes = {
       .fuse = !w.is_tpu, .placements = true, .fold_budget = 1 << 22};

@@ -14,6 +14,8 @@ typedef struct at_est_walk {
   AT_VEC(at_estimate_op) ops;
   AT_VEC(const char *) notes;
   const at_estimate_options *options;
+  // What loops read as bf16 (at_est_key), converted before them -> where it is.
+  at_map narrow;
 } at_est_walk;
 // Once each; RESOURCE_EXHAUSTED also where `text` is NULL.
 at_status at_est_note(at_est_walk *w, const char *text);
@@ -58,6 +60,9 @@ typedef struct at_est_residency {
   const at_node *pinned;  // brought in before the kernel that is asked about
   at_est_reuse reuse;     // the host's caches
 } at_est_residency;
+// A value that is in VMEM when the computation begins.
+// False when it was known.
+bool at_est_keep(at_est_residency *r, at_value v);
 // Bytes of a value in its layout; 0 where its size is not known.
 double at_est_tiled(at_value v);
 // at_est_placement's two questions; `user` is the residency.
@@ -92,6 +97,29 @@ at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
 at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_residency *r, double count, uint32_t level,
                               at_est_item *it);
+// A kernel that the program does not show, "name for g"; t: what it makes.
+at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
+                             const char *name, const at_type *t,
+                             const at_est_group *g, double count,
+                             uint32_t level, at_est_item *it);
+// A copy of a loop's state within VMEM or HBM.
+at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
+                            const at_est_group *g, double count, uint32_t level,
+                            at_est_item *it);
+
+// ---- Loops on a TPU (loops.c)
+enum { AT_EST_IN_HBM = 1, AT_EST_IN_VMEM };  // of walk.narrow
+// What runs before the loop that is the item's root, an op each.
+at_status at_est_enter_loop(at_est_walk *w, at_est_item *it,
+                            const at_est_residency *r, double count,
+                            uint32_t level);
+// What a turn finds in VMEM, where r->comp is a loop's body.
+void at_est_start_turn(at_est_residency *r, const at_est_groups *groups);
+// After kernel g of a loop's body: a copy of state that it reads and writes.
+at_status at_est_copy_state(at_est_walk *w, at_est_group *g,
+                            const at_est_residency *r, double count,
+                            uint32_t level, at_est_item *it);
+
 // The op of a kernel without its time (run.c).
 at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
                                double count, uint32_t level);
