@@ -222,7 +222,7 @@ def matmul_cycles(f, chip, c, latency, steps, tile, vector):
     moved_in = f["hbm_in"] / chip.rate
     out = f["hbm_out"] / chip.rate + c["expand"] * tile * f["hbm_out_narrow"]
     kept = 0. if chip.direct_vmem else c["vmem_write"] * tile * f["vmem_out_narrow"]
-    dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.direct_vmem
+    dmas = f["hbm_in"] + f["hbm_out"] > 0
     fill = c["fill"] if chip.mxu <= 128 else c["fill_wide"]
     if steps == 1 and dmas and chip.direct_vmem:
         fill = 0.                     # hidden behind the exposed DMAs

@@ -92,7 +92,7 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
       k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
   double kept =
       c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
-  bool dmas = k->hbm_in + k->hbm_out > 0 || !c->direct_vmem;
+  bool dmas = k->hbm_in + k->hbm_out > 0;
   double fill = at_tpu_fill_cycles(c);
   if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs

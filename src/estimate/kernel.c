@@ -198,6 +198,8 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     k.kind = AT_TPU_COPY;
     if (g->root->op == AT_OP_TRANSPOSE) k.relaid = relaid(g->root);
   }
+  // Rows of 1,024 elements keep twice as many vector units busy as tiles do.
+  if (g->root->num_results && g->root->types[0].rank == 1) k.ops /= 2;
   if (k.kind == AT_TPU_COPY || k.kind == AT_TPU_LOOP)
     k.relaid += shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
