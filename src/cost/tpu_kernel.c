@@ -17,6 +17,8 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
   X(row_pass)           \
   X(row_pass_narrow)    \
   X(tile_work)          \
+  X(tap)                \
+  X(pixel)              \
   X(tile) X(tile_op) X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
 typedef struct coefficients {
 #define FIELD(name) double name;
@@ -68,6 +70,13 @@ static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
   return least * batch * k->repeat / rate;
 }
 
+// Work of a convolution that the vector unit does: adding the taps of one
+// without sums over channels, putting the taps of each pixel together.
+static double conv_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
+  double passes = ceil(k->depth / c->array) * ceil(k->cols / c->array);
+  return (g_c.tap * k->tap_tiles + g_c.pixel * k->pixels * passes) / c->cores;
+}
+
 // ---- Kernels
 
 typedef struct common {
@@ -97,7 +106,7 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
   if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs
   double matrix = matrix_cycles(k, c);
-  double compute = fmax(matrix, m.vector) / m.steps + fill;
+  double compute = fmax(matrix, m.vector + conv_cycles(k, c)) / m.steps + fill;
   double dma = (dmas ? m.latency : 0) + (in + out + kept) / m.steps;
   double total = compute + (m.steps - 1) * fmax(compute, dma);
   if (k->reduces > 0) total += x->tile_reduce * k->out_tiles / c->cores;
@@ -133,6 +142,7 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
   traffic += again * m.tile * k->row_tiles;
   double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
   double latency = m.steps * m.latency;
+  if (k->resident) latency = 0, traffic = x->relay * k->relaid / c->cores;
   return (at_tpu_cycles){.total = latency + fmax(traffic, m.work) + tail,
                          .vector = m.work,
                          .memory = traffic,

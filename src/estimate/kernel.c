@@ -186,10 +186,12 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
   for (size_t i = 0; i < g->writes.len; i++)
     add_write(g->writes.ptr[i], p->out_vmem(p->user, g->writes.ptr[i]), &k);
   if (g->product) {
-    if (g->product->op == AT_OP_CONVOLUTION)
+    if (g->product->op == AT_OP_CONVOLUTION) {
       convolution(g->product, &k);
-    else
+      at_est_image_work(g->product, &k);
+    } else {
       dot(g->product, &k);
+    }
     k.operand_bytes = narrower(g->product);
     k.repeat = at_est_products(g->product);
   } else if (g->reduces > 0) {
