@@ -206,7 +206,14 @@ static at_status reshaped(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           bool after, double count, uint32_t level,
                           at_est_item *it) {
   at_value v = around(r, g->root, after);
+  at_est_shuffle s;
   if (!v.node) return AT_OK;
+  if (at_est_shuffle_of(r, g->root, &s)) {
+    at_tpu_kernel k = at_est_shuffle_kernel(
+        r, &s, after ? AT_EST_SHUFFLE_RESULT : AT_EST_SHUFFLE_LANES);
+    return at_est_push_kernel(w, &k, "copy", at_value_type(v), g, count, level,
+                              it);
+  }
   copying p = copy_of(v, after, !after);
   p.relaid = p.tiles;
   return push_copy(w, &p, g, count, level, it);

@@ -147,7 +147,11 @@ at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
   at_est_placement p = {at_est_in_vmem, at_est_out_vmem, r};
   at_est_kernel(g, &p, &g->kernel);
   at_tpu_kernel *k = &g->kernel;
-  at_tpu_kernel_grid(k, &w->chip, !g->alone);
+  at_est_shuffle shuffle;
+  if (at_est_shuffle_of(r, g->root, &shuffle))
+    *k = at_est_shuffle_kernel(r, &shuffle, AT_EST_SHUFFLE_MOVE);
+  else
+    at_tpu_kernel_grid(k, &w->chip, !g->alone);
   at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
   double s = 1 / w->chip.clock;
   o->seconds = c.total * s;

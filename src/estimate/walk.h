@@ -107,6 +107,26 @@ at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
                             const at_est_group *g, double count, uint32_t level,
                             at_est_item *it);
 
+// ---- Transposes between reshapes (shuffle.c)
+typedef struct at_est_shuffle {
+  at_value before, after;   // of the reshapes
+  double blocks, quarters;  // of 128 x 128 that change lanes; lanes in use / 32
+  double lanes_bytes;       // with the last dimension but one along the lanes
+  double tiles, padded_bytes;  // with the last dimension along the lanes
+  double rows;                 // of one array of the first dimension
+} at_est_shuffle;
+typedef enum at_est_shuffle_part {
+  AT_EST_SHUFFLE_LANES,  // copies in the order in which they run
+  AT_EST_SHUFFLE_MOVE,
+  AT_EST_SHUFFLE_RESULT
+} at_est_shuffle_part;
+// False: no such transpose.
+bool at_est_shuffle_of(const at_est_residency *r, const at_node *n,
+                       at_est_shuffle *out);
+at_tpu_kernel at_est_shuffle_kernel(const at_est_residency *r,
+                                    const at_est_shuffle *s,
+                                    at_est_shuffle_part part);
+
 // ---- Loops on a TPU (loops.c)
 enum { AT_EST_IN_HBM = 1, AT_EST_IN_VMEM };  // of walk.narrow
 // What runs before the loop that is the item's root, an op each.
