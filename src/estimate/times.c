@@ -4,11 +4,9 @@
 #include "estimate/walk.h"
 #include "mosaic/mosaic.h"
 
-uint32_t at_est_lane_of(const at_est_walk *w, const at_node *n) {
-  if (at_op_is(n->op, AT_COLLECTIVE)) return AT_EST_NETWORK_LANE;
-  at_host_copy way = at_cost_host_copy_of(w->target, n);
-  return way == AT_HOST_COPY_NONE ? AT_EST_CORE_LANE
-                                  : AT_EST_HOST_LANES + (uint32_t)way;
+bool at_est_is_beside(const at_est_walk *w, const at_node *n) {
+  return at_op_is(n->op, AT_COLLECTIVE) ||
+         at_cost_host_copy_of(w->target, n) != AT_HOST_COPY_NONE;
 }
 
 static bool is_modelled(const at_est_group *g) {

@@ -8,6 +8,7 @@
 typedef struct at_est_walk {
   at_arena *arena;
   const at_target *target;
+  at_cost_kernels times;  // of the items so far, but for what is beside them
   bool is_tpu;
   at_tpu_chip chip;
   at_estimate *e;
@@ -24,11 +25,10 @@ at_status at_est_note(at_est_walk *w, const char *text);
 typedef struct at_est_item {
   at_est_group *group;
   double seconds;  // of the item, a loop with all its turns
+  double lead;     // before it, for an operand that is brought in first
   double start, end;
-  bool network, free, done;
-  uint32_t lane;  // who is busy with it: the core, the network, a link's way
+  bool network;  // beside the kernels: a collective, or a copy to the host
   uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
-  AT_VEC(uint32_t) needs;      // items
 } at_est_item;
 typedef struct at_est_queue {
   at_est_item *items;
@@ -37,13 +37,6 @@ typedef struct at_est_queue {
 typedef struct at_est_span {
   double seconds, exposed;
 } at_est_span;
-// Lanes; a copy from or to the host has its way's.
-enum {
-  AT_EST_CORE_LANE,
-  AT_EST_NETWORK_LANE,
-  AT_EST_HOST_LANES,
-  AT_EST_LANES = AT_EST_HOST_LANES + 3
-};
 
 // ---- Where operands are on a TPU (residency.c)
 typedef struct at_est_residency {
@@ -80,7 +73,8 @@ at_status at_est_last_uses(at_est_walk *w, const at_est_groups *g,
                            uint32_t ***out);
 
 // ---- The time of one kernel, collective or copy (times.c)
-uint32_t at_est_lane_of(const at_est_walk *w, const at_node *n);
+// Is it beside the kernels?
+bool at_est_is_beside(const at_est_walk *w, const at_node *n);
 at_bound at_est_bound_of(const at_estimate_op *o);
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o);
@@ -145,11 +139,10 @@ at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
                                double count, uint32_t level);
 
 // ---- The timeline (timeline.c)
-// What item i waits for; index: group -> its item + 1.
-at_status at_est_link(at_est_walk *w, const at_est_groups *groups,
-                      at_est_queue *q, uint32_t i, const at_map *index);
-// Places the items and their ops.
-at_est_span at_est_run_timeline(at_est_walk *w, at_est_queue *q);
+// Places the items of computation c and their ops; needs the times of what is
+// inside (walk.times).
+at_status at_est_run_timeline(at_est_walk *w, const at_comp *c, at_est_queue *q,
+                              at_est_span *out);
 // Shares the time in which only the network works among its ops.
 void at_est_expose(at_est_walk *w, const at_est_queue *q, double exposed,
                    double count);
