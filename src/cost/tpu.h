@@ -51,6 +51,7 @@ typedef struct at_tpu_kernel {
   double ops;              // vector operations per element
   double reduces;          // reductions
   double relaid;           // tiles whose lanes hold another dimension after it
+  double shifted;          // tiles of long rows that move by part of a tile
   bool resident;           // nothing moves: operands and results are in VMEM
   double row_tiles;        // read again by a kernel that holds whole rows
   // Contractions: [batch, rows, depth] x [batch, depth, cols]. A convolution's

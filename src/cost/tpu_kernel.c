@@ -14,6 +14,7 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
   X(vmem_read)          \
   X(vmem_write)         \
   X(relay)              \
+  X(shift_direct)       \
   X(row_pass)           \
   X(row_pass_narrow)    \
   X(tile_work)          \
@@ -101,7 +102,8 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
       k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
   double kept =
       c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
-  bool dmas = k->hbm_in + k->hbm_out > 0;
+  bool dmas =
+      k->hbm_in + k->hbm_out > 0 || (!c->direct_vmem && k->narrow_tiles > 0);
   double fill = at_tpu_fill_cycles(c);
   if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs
@@ -137,7 +139,9 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
   else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0 &&
            k->narrow_tiles == 0)
     traffic += k->vmem_in / c->hbm_rate;
-  traffic += x->relay * k->relaid / c->cores;
+  // Where operands are used in VMEM, long rows are read from where they start.
+  double shift = c->direct_vmem ? x->shift_direct : x->relay;
+  traffic += (x->relay * k->relaid + shift * k->shifted) / c->cores;
   double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
   traffic += again * m.tile * k->row_tiles;
   double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;

@@ -168,6 +168,11 @@ static double shifts(const at_node *n) {
   return count;
 }
 
+static bool has_long_rows(const at_node *n) {
+  uint32_t rank = n->num_results ? n->types[0].rank : 0;
+  return rank && n->types[0].dims[rank - 1] > 128;
+}
+
 static bool only_moves(const at_est_group *g) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
@@ -203,7 +208,8 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
   // Rows of 1,024 elements keep twice as many vector units busy as tiles do.
   if (g->root->num_results && g->root->types[0].rank == 1) k.ops /= 2;
   if (k.kind == AT_TPU_COPY || k.kind == AT_TPU_LOOP)
-    k.relaid += shifts(g->root) * k.out_tiles;
+    *(has_long_rows(g->root) ? &k.shifted : &k.relaid) +=
+        shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
   *out = k;
 }
