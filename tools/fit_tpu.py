@@ -209,7 +209,7 @@ def cycles(f, chip, c):
         traffic += c["expand"] * tile * f["narrow_tiles"]
     if not chip.direct_vmem and f["kind"] != "copy":
         traffic += c["vmem_read"] * f["vmem_in"] / chip.rate
-    elif f["kind"] == "copy" and f["hbm_in"] + f["hbm_out"] == 0:
+    elif f["kind"] == "copy" and f["hbm_in"] + f["hbm_out"] == 0 and not f["narrow_tiles"]:
         traffic += f["vmem_in"] / chip.rate
     tail = (c["tile"] * f["tiles"] / chip.cores + vector) / steps
     work = c["tile_work"] * f["ops"] * f["tiles"] / chip.cores
@@ -222,7 +222,7 @@ def matmul_cycles(f, chip, c, latency, steps, tile, vector):
     moved_in = f["hbm_in"] / chip.rate
     out = f["hbm_out"] / chip.rate + c["expand"] * tile * f["hbm_out_narrow"]
     kept = 0. if chip.direct_vmem else c["vmem_write"] * tile * f["vmem_out_narrow"]
-    dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.direct_vmem
+    dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.direct_vmem and f["narrow_tiles"] > 0
     fill = c["fill"] if chip.mxu <= 128 else c["fill_wide"]
     if steps == 1 and dmas and chip.direct_vmem:
         fill = 0.                     # hidden behind the exposed DMAs

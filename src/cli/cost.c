@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "compile/compile.h"
 #include "cost/cost.h"
+#include "estimate/estimate.h"
 #include "schedule/overlap.h"
 
 static at_status misuse(const char *what) {
@@ -237,6 +238,19 @@ static at_status optimized(at_bytes program, bool hide, at_arena *a,
   return at_compile_module(program, &compile, NULL, NULL, a, out);
 }
 
+// A TPU runs the program that `atoll estimate` is about; others what this host
+// would run.
+static at_status modules(at_bytes program, at_target *t, at_arena *a,
+                         at_module **given, at_module **hidden) {
+  if (t->tpu) {
+    AT_TRY(at_estimate_module(program, t, a, given));
+    *hidden = *given;
+    return AT_OK;
+  }
+  AT_TRY(optimized(program, false, a, given));
+  return optimized(program, true, a, hidden);
+}
+
 static at_status write_trace(const at_module *m, const at_target *t,
                              const at_lhs_options *o, const char *path,
                              at_arena *a) {
@@ -253,11 +267,11 @@ static at_status write_trace(const at_module *m, const at_target *t,
 static at_status schedule(int argc, char **argv, at_arena *a) {
   const char *limit = NULL, *trace = NULL, *costs = NULL;
   at_target *t;
-  at_lhs_options options = {.reruns = 5};
   at_cli_option(&argc, argv, "--memory=", &limit);
   at_cli_option(&argc, argv, "--trace=", &trace);
   at_cli_option(&argc, argv, "--costs=", &costs);
   AT_TRY(target_of(&argc, argv, a, &t));
+  at_lhs_options options = at_overlap_options(t);
   if (costs) AT_TRY(at_cost_profile_open(costs, a, &t->profile));
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   if (argc != 2) return misuse("cost schedule --target=T PROGRAM");
@@ -266,13 +280,8 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
   AT_TRY(at_cli_read_file(argv[1], &program));
   at_module *given, *hidden;
   at_overlap plain, o;
-  at_status st = optimized(program, false, a, &given);
-  if (at_ok(st)) st = optimized(program, true, a, &hidden);
+  at_status st = modules(program, t, a, &given, &hidden);
   if (at_ok(st)) st = at_overlap_of(given, t, &(at_lhs_options){0}, a, &plain);
-  // Where the caller gives no limit: four fifths of a chip's memory.
-  if (!limit)
-    options.memory_limit =
-        (int64_t)(.8 * at_machine_number(t->machine, "hbm_bytes_per_chip", 0));
   if (at_ok(st)) st = at_overlap_of(hidden, t, &options, a, &o);
   if (at_ok(st) && trace) st = write_trace(hidden, t, &options, trace, a);
   free((void *)program.ptr);  // large constants borrowed it

@@ -278,6 +278,17 @@ bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
 
 // ---- Targets
 // A machine in a topology, with the tables and options to be used.
+// What the kernels of a program take, by a model of the whole program
+// (at_estimate_times): each at one of the nodes that it computes, the others
+// take no time.
+typedef struct at_cost_kernels {
+  at_map seconds;  // at_node -> double
+} at_cost_kernels;
+// False: no memory, or `n` has a time already.
+bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
+                         double seconds);
+double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n);
+
 typedef struct at_target {
   const at_machine *machine;
   uint32_t slices;
@@ -294,6 +305,7 @@ typedef struct at_target {
   const struct at_tpu_chip *tpu;   // NULL: not a TPU
   const struct at_host *host;      // NULL: no host that was measured
   const at_cost_profile *profile;  // NULL: no previous run
+  const at_cost_kernels *kernels;  // NULL: each node is a kernel by itself
 } at_target;
 // One chip of a machine that the caller describes; at_target_parse without
 // text.

@@ -150,6 +150,22 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g,
   return AT_OK;
 }
 
+// ---- Kernels of a whole program
+bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
+                         double seconds) {
+  void **place = at_map_put_ptr(&k->seconds, n);
+  double *time = at_new(a, double, 1);
+  if (!place || *place || !time) return false;
+  *time = seconds;
+  *place = time;
+  return true;
+}
+
+double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n) {
+  void **place = at_map_find_ptr(&k->seconds, n);
+  return place ? *(double *)*place : 0;
+}
+
 // ---- Nodes
 static const at_node *product_in(const at_node *n) {
   if (n->op == AT_OP_DOT_GENERAL) return n;
@@ -337,6 +353,13 @@ at_status at_cost_node(const at_target *t, const at_node *n,
   double given;
   if (given_latency(n, &given)) {
     *out = (at_cost_time){given, AT_COST_FROM_ATTRIBUTE};
+    return AT_OK;
+  }
+  bool beside = at_op_is(n->op, AT_COLLECTIVE) ||
+                at_cost_host_copy_of(t, n) != AT_HOST_COPY_NONE;
+  if (t->kernels && !beside) {
+    *out =
+        (at_cost_time){at_cost_kernels_of(t->kernels, n), AT_COST_FROM_KERNEL};
     return AT_OK;
   }
   if (is_free(n) || at_cost_stays_on_host(t, n)) return AT_OK;

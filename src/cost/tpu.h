@@ -51,10 +51,14 @@ typedef struct at_tpu_kernel {
   double ops;              // vector operations per element
   double reduces;          // reductions
   double relaid;           // tiles whose lanes hold another dimension after it
+  double shifted;          // tiles of long rows that move by part of a tile
+  bool resident;           // nothing moves: operands and results are in VMEM
   double row_tiles;        // read again by a kernel that holds whole rows
   // Contractions: [batch, rows, depth] x [batch, depth, cols]. A convolution's
   // batch is its taps.
   double rows, cols, depth, batch;
+  double tap_tiles;      // taps of a depthwise convolution times result tiles
+  double pixels;         // of a convolution with one product per pixel
   double operand_bytes;  // per element of the contraction's narrower operand
   double repeat;         // contractions in the kernel, 1 but for chains, or
                          // parts that f32 operands are multiplied in

@@ -6,6 +6,7 @@
 // one op walks 128 tiles at a time, a fusion up to a thousand; the windows of a
 // contraction fit into 16 MiB.
 enum { kTilesOfOp = 128, kTilesOfFusion = 1024, kGroup = 8 };
+enum { kTilesOfReduction = 1280 };  // that one window holds
 // Fusions of many arrays have smaller windows: 32-bit tiles of all of them.
 enum { kManyArrays = 4, kTilesOfAll = 1700, kBytesOfTile = 4096 };
 static const double kWindowBytes = 15 << 20;
@@ -54,6 +55,8 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
     return;
   }
   double window = fused || k->kind == AT_TPU_COPY ? kTilesOfFusion : kTilesOfOp;
+  if (k->kind == AT_TPU_REDUCE && k->tiles <= kTilesOfReduction)
+    window = kTilesOfReduction;
   double bytes = k->hbm_in + k->vmem_in + k->hbm_out;
   double arrays = k->tiles > 0 ? bytes / (kBytesOfTile * k->tiles) : 0;
   if (arrays > kManyArrays) window = fmin(window, kTilesOfAll / arrays);

@@ -14,9 +14,12 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
   X(vmem_read)          \
   X(vmem_write)         \
   X(relay)              \
+  X(shift_direct)       \
   X(row_pass)           \
   X(row_pass_narrow)    \
   X(tile_work)          \
+  X(tap)                \
+  X(pixel)              \
   X(tile) X(tile_op) X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
 typedef struct coefficients {
 #define FIELD(name) double name;
@@ -68,6 +71,13 @@ static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
   return least * batch * k->repeat / rate;
 }
 
+// Work of a convolution that the vector unit does: adding the taps of one
+// without sums over channels, putting the taps of each pixel together.
+static double conv_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
+  double passes = ceil(k->depth / c->array) * ceil(k->cols / c->array);
+  return (g_c.tap * k->tap_tiles + g_c.pixel * k->pixels * passes) / c->cores;
+}
+
 // ---- Kernels
 
 typedef struct common {
@@ -92,12 +102,13 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
       k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
   double kept =
       c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
-  bool dmas = k->hbm_in + k->hbm_out > 0 || !c->direct_vmem;
+  bool dmas =
+      k->hbm_in + k->hbm_out > 0 || (!c->direct_vmem && k->narrow_tiles > 0);
   double fill = at_tpu_fill_cycles(c);
   if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs
   double matrix = matrix_cycles(k, c);
-  double compute = fmax(matrix, m.vector) / m.steps + fill;
+  double compute = fmax(matrix, m.vector + conv_cycles(k, c)) / m.steps + fill;
   double dma = (dmas ? m.latency : 0) + (in + out + kept) / m.steps;
   double total = compute + (m.steps - 1) * fmax(compute, dma);
   if (k->reduces > 0) total += x->tile_reduce * k->out_tiles / c->cores;
@@ -125,13 +136,17 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
     traffic += x->expand_reduce * m.tile * k->tiles;
   if (!c->direct_vmem && k->kind != AT_TPU_COPY)
     traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
-  else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0)
+  else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0 &&
+           k->narrow_tiles == 0)
     traffic += k->vmem_in / c->hbm_rate;
-  traffic += x->relay * k->relaid / c->cores;
+  // Where operands are used in VMEM, long rows are read from where they start.
+  double shift = c->direct_vmem ? x->shift_direct : x->relay;
+  traffic += (x->relay * k->relaid + shift * k->shifted) / c->cores;
   double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
   traffic += again * m.tile * k->row_tiles;
   double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
   double latency = m.steps * m.latency;
+  if (k->resident) latency = 0, traffic = x->relay * k->relaid / c->cores;
   return (at_tpu_cycles){.total = latency + fmax(traffic, m.work) + tail,
                          .vector = m.work,
                          .memory = traffic,

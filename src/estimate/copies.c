@@ -22,6 +22,31 @@ static copying copy_of(at_value v, bool from_vmem, bool to_vmem) {
                    .tiles = at_tpu_compact_tiles(at_type_dims(t), NULL)};
 }
 
+at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
+                             const char *name, const at_type *t,
+                             const at_est_group *g, double count,
+                             uint32_t level, at_est_item *it) {
+  at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
+  double s = 1 / w->chip.clock;
+  at_estimate_op o = at_est_describe(w, g, count, level);
+  const char *text = at_arena_printf(w->arena, "%s for %s", name, o.name);
+  o.name = text ? text : name;
+  o.detail = at_est_type(w->arena, t);
+  o.flops = 0;
+  o.nodes = 0;
+  o.start = it->seconds;
+  o.seconds = c.total * s;
+  o.memory = c.memory * s;
+  o.latency = c.latency * s;
+  o.hbm_bytes = k->hbm_in + k->hbm_out;
+  o.vmem_bytes = k->vmem_in;
+  o.from = AT_COST_FROM_KERNEL;
+  o.bound = at_est_bound_of(&o);
+  it->seconds += o.seconds;
+  it->num_ops++;
+  return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
+}
+
 static at_status push_copy(at_est_walk *w, const copying *p,
                            const at_est_group *g, double count, uint32_t level,
                            at_est_item *it) {
@@ -33,25 +58,14 @@ static at_status push_copy(at_est_walk *w, const copying *p,
   k.relaid = p->relaid;
   if (at_dtype_of(t->dtype)->bits < 32) k.narrow_tiles = k.tiles;
   at_tpu_kernel_grid(&k, &w->chip, true);
-  at_tpu_cycles c = at_tpu_kernel_cycles(&k, &w->chip);
-  double s = 1 / w->chip.clock;
-  at_estimate_op o = at_est_describe(w, g, count, level);
-  const char *name = at_arena_printf(w->arena, "copy for %s", o.name);
-  o.name = name ? name : "copy";
-  o.detail = at_est_type(w->arena, t);
-  o.flops = 0;
-  o.nodes = 0;
-  o.start = it->seconds;
-  o.seconds = c.total * s;
-  o.memory = c.memory * s;
-  o.latency = c.latency * s;
-  o.hbm_bytes = k.hbm_in + k.hbm_out;
-  o.vmem_bytes = k.vmem_in;
-  o.from = AT_COST_FROM_KERNEL;
-  o.bound = at_est_bound_of(&o);
-  it->seconds += o.seconds;
-  it->num_ops++;
-  return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
+  return at_est_push_kernel(w, &k, "copy", t, g, count, level, it);
+}
+
+at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
+                            const at_est_group *g, double count, uint32_t level,
+                            at_est_item *it) {
+  copying p = copy_of(v, vmem, vmem);
+  return push_copy(w, &p, g, count, level, it);
 }
 
 static bool is_kept_parameter(const at_est_walk *w, const at_est_residency *r,
@@ -65,77 +79,113 @@ static bool is_kept_parameter(const at_est_walk *w, const at_est_residency *r,
   return true;
 }
 
-// How a convolution sees an image: its batch, pixels and channels, and whether
-// the kernel has more than one tap. A batch lies along the sublanes; one that
-// does not fill them is filled with parts of the images.
-enum { kWhole = 14 };  // images of this width are not cut into parts
-typedef struct image {
-  double batch, pixels, channels, width;
-  bool taps, split;
-} image;
+// One pass over an image that only changes its layout.
+typedef struct image_pass {
+  at_est_walk *w;
+  const at_est_group *g;
+  at_value v;  // the image
+  bool narrow;
+  double count;
+  uint32_t level;
+  at_est_item *it;
+} image_pass;
 
-static image image_of(const at_node *conv, const at_type *t, at_attr_id batch,
-                      at_attr_id feature, at_attr_id spatial) {
-  image m = {.pixels = 1, .width = 1};
-  at_dims s = at_node_ints(conv, spatial);
-  const at_type *kernel = at_value_type(conv->operands[1]);
-  at_dims ks = at_node_ints(conv, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
-  m.batch = (double)t->dims[at_node_int(conv, batch, 0)];
-  m.channels = (double)t->dims[at_node_int(conv, feature, 0)];
-  for (uint32_t i = 0; i < s.rank; i++) {
-    m.width = (double)t->dims[s.ptr[i]];
-    m.pixels *= m.width;
-  }
-  for (uint32_t i = 0; i < ks.rank; i++) m.taps |= kernel->dims[ks.ptr[i]] > 1;
-  m.split = m.batch < 8 && s.rank == 2 && m.width > kWhole;
-  return m;
+// hbm_in, hbm_out: bytes there, 0 for VMEM, where two cores keep none.
+static at_status pass(const image_pass *p, at_tpu_kind kind, double tiles,
+                      double hbm_in, double hbm_out) {
+  double bytes = tiles * at_tpu_tile_bytes(p->narrow ? AT_BF16 : AT_F32);
+  bool shared = p->w->chip.cores > 1;
+  at_tpu_kernel k = {.kind = kind, .operand_bytes = 4, .repeat = 1, .ops = 1};
+  k.tiles = k.out_tiles = tiles;
+  if (p->narrow) k.narrow_tiles = tiles;
+  k.hbm_in = hbm_in > 0 ? hbm_in : shared ? bytes : 0;
+  k.hbm_out = hbm_out > 0 ? hbm_out : shared ? bytes : 0;
+  k.vmem_in = k.hbm_in > 0 ? 0 : bytes;
+  at_tpu_kernel_grid(&k, &p->w->chip, true);
+  return at_est_push_kernel(p->w, &k, "copy", at_value_type(p->v), p->g,
+                            p->count, p->level, p->it);
 }
 
-static at_status push_copies(at_est_walk *w, const copying *p, uint32_t times,
-                             const at_est_group *g, double count,
-                             uint32_t level, at_est_item *it) {
-  copying inner = *p;
-  inner.from_vmem = true, inner.written = 0;
-  for (uint32_t i = 1; i < times; i++)
-    AT_TRY(push_copy(w, &inner, g, count, level, it));
-  return push_copy(w, p, g, count, level, it);
+enum { kParts = 8, kTileRows = 8, kTileLanes = 128 };
+
+// Few channels and a batch that is cut: rows along the lanes, parts of the
+// columns along the sublanes, each with its halo.
+static at_status cut_flat(const image_pass *p, const at_est_image *m) {
+  double planes = m->batch * m->channels * ceil(m->height / kTileLanes);
+  double with_halo = m->part + m->halo;
+  double in = at_est_tiled(p->v);
+  AT_TRY(pass(p, AT_TPU_COPY, planes * ceil(m->width / kTileRows), in, 0));
+  AT_TRY(pass(p, AT_TPU_COPY, planes * (kParts - 1) * ceil(m->halo / kTileRows),
+              0, 0));
+  AT_TRY(pass(p, AT_TPU_LOOP, planes * kParts * ceil(with_halo / kTileRows), 0,
+              0));
+  return pass(p, AT_TPU_COPY, planes * with_halo, 0, 0);
 }
 
-// Images of few channels are laid out with the batch along the lanes.
+static at_status cut(const image_pass *p, const at_est_image *m) {
+  double tiles = at_est_image_tiles(m, false);
+  AT_TRY(pass(p, AT_TPU_LOOP, tiles, at_est_tiled(p->v), 0));
+  if (m->halo == 0) return AT_OK;
+  AT_TRY(pass(p, AT_TPU_COPY, tiles, 0, 0));
+  return pass(p, AT_TPU_COPY, tiles * m->halo / m->part, 0, 0);
+}
+
+// Few channels of a whole batch: every pixel becomes a tile of channels by
+// batch, which the vector unit puts together.
+static at_status spread(const image_pass *p, const at_est_image *m) {
+  static const double kPerChannel = .3;  // of relaying a tile
+  double tiles = m->height * ceil(m->width / kTileLanes) * 32 *
+                 ceil(m->batch / kTileLanes);
+  bool shared = p->w->chip.cores > 1;
+  at_tpu_kernel k = {.kind = AT_TPU_COPY,
+                     .operand_bytes = 4,
+                     .repeat = 1,
+                     .tiles = 1,
+                     .steps = m->height,
+                     .out_windows = m->height,
+                     .relaid = tiles * kPerChannel * m->channels,
+                     .resident = !shared,
+                     .vmem_in = at_est_tiled(p->v)};
+  if (shared) k.hbm_out = m->height * m->width * 1024;
+  return at_est_push_kernel(p->w, &k, "copy", at_value_type(p->v), p->g,
+                            p->count, p->level, p->it);
+}
+
+static bool is_narrow_image(const at_value v) {
+  return at_dtype_of(at_value_type(v)->dtype)->bits < 32;
+}
+
 static at_status image_before(at_est_walk *w, at_est_group *g, double count,
                               uint32_t level, at_est_item *it) {
-  at_value v = at_est_behind(g->product->operands[0]);
-  if (v.node->op != AT_OP_PARAMETER) return AT_OK;
-  const at_type *t = at_value_type(g->product->operands[0]);
-  image m = image_of(g->product, t, AT_ATTR_INPUT_BATCH_DIMENSION,
-                     AT_ATTR_INPUT_FEATURE_DIMENSION,
-                     AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
-  copying p = copy_of(v, false, true);
-  if (m.channels >= 8)
-    return m.split ? push_copies(w, &p, m.taps ? 3 : 1, g, count, level, it)
-                   : AT_OK;
-  double half = m.pixels * ceil(m.batch / 128);  // tiles of 4 x 128
-  double wide = at_dtype_of(t->dtype)->bits >= 32 ? 1.5 : 1;
-  if (m.split) half /= 2, wide = 1;  // parts of the images fill the lanes
-  p.written = half * ceil(m.channels / 4) * 4 * 128 * 2 * wide;
-  return push_copy(w, &p, g, count, level, it);
+  at_est_image m;
+  image_pass p = {w,     g, at_est_behind(g->product->operands[0]), true, count,
+                  level, it};  // products read bf16
+  if (p.v.node->op != AT_OP_PARAMETER || !at_est_image_of(g->product, &m))
+    return AT_OK;
+  if (m.flat) return m.split ? cut_flat(&p, &m) : spread(&p, &m);
+  return m.split ? cut(&p, &m) : AT_OK;
 }
 
 static at_status image_after(at_est_walk *w, at_est_group *g,
                              at_est_residency *r, double count, uint32_t level,
                              at_est_item *it) {
-  if (!g->writes.len || !at_est_is_result(r, g->writes.ptr[0])) return AT_OK;
+  at_est_image m;
+  if (!g->writes.len || !at_est_is_result(r, g->writes.ptr[0]) ||
+      !at_est_image_of(g->product, &m))
+    return AT_OK;
   at_value v = g->writes.ptr[0];
-  const at_type *t = at_value_type(v);
-  if (t->rank != g->product->types[0].rank) return AT_OK;
-  image m = image_of(g->product, t, AT_ATTR_OUTPUT_BATCH_DIMENSION,
-                     AT_ATTR_OUTPUT_FEATURE_DIMENSION,
-                     AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS);
-  copying p = copy_of(v, at_est_tiled(v) <= r->capacity - r->used, false);
-  if (m.split) return push_copies(w, &p, m.taps ? 3 : 2, g, count, level, it);
+  image_pass p = {w, g, v, is_narrow_image(v), count, level, it};
+  if (at_value_type(v)->rank != g->product->types[0].rank) return AT_OK;
+  if (m.split) {
+    double tiles = at_est_image_tiles(&m, true);
+    AT_TRY(pass(&p, AT_TPU_COPY, tiles, 0, 0));
+    if (!m.flat && m.halo > 0) AT_TRY(pass(&p, AT_TPU_LOOP, tiles, 0, 0));
+    return pass(&p, AT_TPU_COPY, tiles, 0, at_est_tiled(v));
+  }
   // Rows that fill the sublanes are the layout that results have.
-  if (fmod(m.width, 8) > 0) return AT_OK;
-  return push_copy(w, &p, g, count, level, it);
+  if (fmod(m.out_width, kTileRows) > 0) return AT_OK;
+  copying c = copy_of(v, at_est_tiled(v) <= r->capacity - r->used, false);
+  return push_copy(w, &c, g, count, level, it);
 }
 
 // A transpose between two reshapes: the arrays around them have layouts of
@@ -156,7 +206,14 @@ static at_status reshaped(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           bool after, double count, uint32_t level,
                           at_est_item *it) {
   at_value v = around(r, g->root, after);
+  at_est_shuffle s;
   if (!v.node) return AT_OK;
+  if (at_est_shuffle_of(r, g->root, &s)) {
+    at_tpu_kernel k = at_est_shuffle_kernel(
+        r, &s, after ? AT_EST_SHUFFLE_RESULT : AT_EST_SHUFFLE_LANES);
+    return at_est_push_kernel(w, &k, "copy", at_value_type(v), g, count, level,
+                              it);
+  }
   copying p = copy_of(v, after, !after);
   p.relaid = p.tiles;
   return push_copy(w, &p, g, count, level, it);
@@ -181,6 +238,7 @@ at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_item *it) {
   if (g->root->op == AT_OP_TRANSPOSE)
     AT_TRY(reshaped(w, g, r, true, count, level, it));
+  AT_TRY(at_est_copy_state(w, g, r, count, level, it));
   if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
   return image_after(w, g, r, count, level, it);
 }

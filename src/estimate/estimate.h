@@ -115,6 +115,12 @@ typedef struct at_estimate {
 at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
                           at_arena *a, at_estimate **out);
 
+// The program as it is estimated for target `t`, whose `kernels` become what
+// its kernels take: at_overlap_of(*out, t) then schedules what at_estimate_run
+// puts on its timeline. Errors as at_estimate_run.
+at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
+                             at_module **out);
+
 // The memory alone, of a program whose passes have run and whose ops are not
 // fused: the figures in HBM and the buffers; all else is 0.
 at_status at_estimate_memory(const at_module *m, const at_target *t,

@@ -9,6 +9,7 @@
 typedef struct at_est_read {
   at_value value;
   double bytes;  // read of it, dense
+  bool narrow;   // read as bf16, which it was converted to before the loop
 } at_est_read;
 typedef AT_VEC(at_value) at_est_values;
 
@@ -60,6 +61,28 @@ typedef struct at_est_placement {
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out);
 double at_est_flops(const at_est_group *g);
+// In how many bf16 products a product's operands are multiplied.
+double at_est_products(const at_node *n);
+
+// ---- Images of a TPU's convolutions (images.c)
+// A batch lies along the sublanes, channels along the lanes. A batch that does
+// not fill the sublanes is filled with eight parts of each row, which overlap
+// by `halo`.
+typedef struct at_est_image {
+  double batch, height, width, channels;
+  double out_height, out_width, filters;
+  double taps;  // of the kernel, in all
+  bool depthwise;
+  bool flat;   // few channels, which then lie along the sublanes
+  bool split;  // rows are cut into parts
+  double part, out_part, halo;  // pixels of a part
+} at_est_image;
+// False: no image of two dimensions whose sizes are known.
+bool at_est_image_of(const at_node *conv, at_est_image *out);
+// Tiles of the operand or the result as the convolution sees it.
+double at_est_image_tiles(const at_est_image *m, bool result);
+// What a convolution does beside, or instead of, its products per tap.
+void at_est_image_work(const at_node *conv, at_tpu_kernel *k);
 
 // ---- How far back the values of a computation were touched (host.c)
 typedef struct at_est_reuse {

@@ -106,6 +106,12 @@ static bool fuses(const at_node *n) {
   return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
 }
 
+// One element out of an array, for scalar work: a kernel of its own reads it.
+static bool is_scalar_slice(const at_node *n) {
+  return n->op == AT_OP_SLICE && elements(n) == 1 &&
+         elements(n->operands[0].node) > 1;
+}
+
 // A broadcast that makes more of what a kernel computed: compute first, then
 // copy.
 static bool expands(const at_node *n) {
@@ -194,6 +200,7 @@ static void find_sources(cutter *k, at_node *n, info *i) {
 static void decide(cutter *k, at_node *n, info *i) {
   if (k->stored) find_sources(k, n, i);
   if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
+  if (!k->stored && is_scalar_slice(n)) i->kept = true;
   i->costly = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
   i->copied = 1;
   for (uint32_t o = 0; o < n->num_operands; o++) {
@@ -328,12 +335,51 @@ static at_status start_products(cutter *k) {
   return AT_OK;
 }
 
+static bool is_result(const cutter *k, const at_node *n) {
+  for (uint32_t r = 0; r < k->comp->num_results; r++)
+    if (at_est_behind(k->comp->results[r]).node == n) return true;
+  return false;
+}
+
+// The reduction that a node is, or that it only converts the result of.
+static at_node *reduction(const cutter *k, at_node *n) {
+  if (n->op == AT_OP_CONVERT && !k->stored) {
+    at_node *from = at_est_behind(n->operands[0]).node;
+    info *i = info_of(k, from);
+    if (i && i->users.len == 1 && !i->kept) n = from;
+  }
+  return n->op == AT_OP_REDUCE && n->num_results == 1 ? n : NULL;
+}
+
+// Reductions write in the type that their result is converted to.
+static void convert_reductions(cutter *k) {
+  for (size_t n = 0; n < k->nodes.len && !k->stored; n++) {
+    at_node *p = k->nodes.ptr[n];
+    if (p->op != AT_OP_CONVERT || !info_of(k, p)->kept) continue;
+    at_node *from = at_est_behind(p->operands[0]).node;
+    info *i = info_of(k, from);
+    if (i && from->op == AT_OP_REDUCE && from->num_results == 1 &&
+        i->users.len == 1 && i->sink == p && !is_result(k, from))
+      i->kept = false;
+  }
+}
+
+// The kernel that takes another element of the same array.
+static at_est_group *beside_slice(const cutter *k, const at_node *n) {
+  const info *i = info_of(k, at_est_behind(n->operands[0]).node);
+  for (size_t u = 0; i && u < i->users.len; u++)
+    if (is_scalar_slice(i->users.ptr[u]) && info_of(k, i->users.ptr[u])->group)
+      return info_of(k, i->users.ptr[u])->group;
+  return NULL;
+}
+
 static at_status start_others(cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
     if (!i->kept || i->group || is_given(p) || at_est_is_renaming(p)) continue;
-    AT_TRY(new_group(k, p, &i->group));
+    if (!k->stored && is_scalar_slice(p)) i->group = beside_slice(k, p);
+    if (!i->group) AT_TRY(new_group(k, p, &i->group));
   }
   return AT_OK;
 }
@@ -356,7 +402,8 @@ static at_status add_read(reading *r, at_value v, double bytes) {
       if (bytes > r->g->reads.ptr[i].bytes) r->g->reads.ptr[i].bytes = bytes;
       return AT_OK;
     }
-  bool ok = at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes});
+  bool ok =
+      at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes, false});
   return ok ? AT_OK : AT_NO_MEMORY("reads");
 }
 
@@ -444,8 +491,8 @@ static bool can_join(cutter *k, const at_est_group *from,
 }
 
 static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
-  int64_t size = elements(from->root->operands[0].node);
-  if (!is_reduce(from->root)) size = elements(from->root);
+  at_node *reduce = reduction(k, from->root);
+  int64_t size = elements(reduce ? reduce->operands[0].node : from->root);
   at_est_group *best = NULL;
   for (size_t i = 0; i < from->reads.len; i++) {
     at_node *n = from->reads.ptr[i].value.node;
@@ -459,12 +506,6 @@ static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
 }
 
 // ---- Groups that become part of a later one
-
-static bool is_result(const cutter *k, const at_node *n) {
-  for (uint32_t r = 0; r < k->comp->num_results; r++)
-    if (at_est_behind(k->comp->results[r]).node == n) return true;
-  return false;
-}
 
 // Everybody who reads what `from` writes is one of `together`, or comes with or
 // after the last of them.
@@ -553,18 +594,26 @@ static at_status join_softmax(cutter *k, at_est_group *g) {
   return read_group(k, g);
 }
 
-// A result of the program that another elementwise kernel of the same size
-// reads is written by that kernel.
-static at_status join_results(cutter *k, at_est_group *g) {
-  if (!g->root || g->product || g->reduces > 0 || !is_elementwise(g->root))
-    return AT_OK;
-  for (size_t r = 0; r < g->reads.len; r++) {
+// Elements that an elementwise kernel works on; an update in place works on
+// what it writes. 0: another kind of kernel.
+static int64_t worked_on(const at_est_group *g) {
+  if (!g->root || g->product || g->reduces > 0) return 0;
+  if (g->root->op == AT_OP_DYNAMIC_UPDATE_SLICE)
+    return elements(g->root->operands[1].node);
+  return is_elementwise(g->root) ? elements(g->root) : 0;
+}
+
+// What an elementwise kernel computes and another of the same size reads is
+// written by that kernel, where nobody needs it before.
+static at_status join_producers(cutter *k, at_est_group *g) {
+  for (size_t r = 0; worked_on(g) && r < g->reads.len; r++) {
     at_node *n = g->reads.ptr[r].value.node;
     info *i = info_of(k, n);
     at_est_group *from = i ? i->group : NULL;
-    if (!from || from == g || from->root != n || !is_result(k, n)) continue;
-    if (from->product || from->reduces > 0 || !is_elementwise(n)) continue;
-    if (elements(n) != elements(g->root) ||
+    if (!from || from == g || from->root != n) continue;
+    if (k->stored && !is_result(k, n)) continue;
+    if (!is_elementwise(n) || worked_on(from) != worked_on(g) ||
+        (k->stored && !is_elementwise(g->root)) ||
         !can_wait(k, from, (at_est_group *[]){from, g}, 2))
       continue;
     give(k, from, g);
@@ -574,24 +623,49 @@ static at_status join_results(cutter *k, at_est_group *g) {
   return AT_OK;
 }
 
+// Elementwise kernels of one size that read the same array are one kernel.
+static at_status join_siblings(cutter *k, at_est_group *g) {
+  for (size_t r = 0; worked_on(g) && r < g->reads.len; r++) {
+    at_node *n = g->reads.ptr[r].value.node;
+    info *i = info_of(k, n);
+    if (!i || elements(n) != worked_on(g)) continue;
+    for (size_t u = 0; u < i->users.len; u++) {
+      info *j = info_of(k, i->users.ptr[u]);
+      if (!j->kept && j->sink) j = info_of(k, j->sink);
+      at_est_group *from = j->group;
+      if (!from || from == g || from->order > g->order ||
+          worked_on(from) != worked_on(g) ||
+          !can_wait(k, from, (at_est_group *[]){from, g}, 2))
+        continue;
+      give(k, from, g);
+      AT_TRY(read_group(k, g));
+      r = SIZE_MAX;  // its reads are others now
+      break;
+    }
+  }
+  return AT_OK;
+}
+
 static at_status join(cutter *k) {
   for (size_t x = 0; x < k->groups.len; x++)
     AT_TRY(read_group(k, k->groups.ptr[x]));
   for (size_t x = 0; x < k->groups.len; x++) {
     AT_TRY(join_softmax(k, k->groups.ptr[x]));
-    AT_TRY(join_results(k, k->groups.ptr[x]));
+    AT_TRY(join_producers(k, k->groups.ptr[x]));
+    if (!k->stored) AT_TRY(join_siblings(k, k->groups.ptr[x]));
   }
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
     at_est_group *from = i->group;
     if (!from || from->root != p || from->product) continue;
-    bool reduce = p->op == AT_OP_REDUCE && p->num_results == 1;
+    bool reduce = reduction(k, p) != NULL;
     bool follows = is_elementwise(p) && i->costly;  // softmax after its scores
     if (!reduce && !follows) continue;
     at_est_group *g = writer_to_join(k, from);
     if (!g || (follows && !g->by_rows)) continue;
-    if (reduce && g->product && reduces_rows(p) && has_rows(g->product))
+    if (reduce && g->product && reduces_rows(reduction(k, p)) &&
+        has_rows(g->product))
       g->by_rows = true;
     i->group = g;
     from->root = NULL;
@@ -601,6 +675,18 @@ static at_status join(cutter *k) {
 }
 
 // ---- Order and facade
+
+// A reduction whose operand and result have one type is no fusion, although it
+// may add up in another.
+static bool is_lone_reduction(const at_est_group *g) {
+  if (g->reduces != 1 || g->reads.len != 1) return false;
+  for (size_t n = 0; n < g->nodes.len; n++) {
+    const at_node *p = g->nodes.ptr[n];
+    if (p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p))
+      return false;
+  }
+  return at_value_type(g->reads.ptr[0].value)->dtype == g->root->types[0].dtype;
+}
 
 // A constant inside makes even one operation a fusion.
 static bool has_constant(const at_est_group *g) {
@@ -640,7 +726,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
         real += at_est_is_sum_of_products(g->nodes.ptr[x])
                     ? 2
                     : !at_est_is_renaming(g->nodes.ptr[x]);
-      g->alone = real <= 1;
+      g->alone = real <= 1 || is_lone_reduction(g);
       out->list[out->count++] = g;
     }
   }
@@ -677,6 +763,7 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
   decide_all(&k, fuse);
   if (stored) decide_again(&k);
   if (fuse) AT_TRY(start_products(&k));
+  if (fuse) convert_reductions(&k);
   AT_TRY(start_others(&k));
   if (fuse)
     AT_TRY(join(&k));

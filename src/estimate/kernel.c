@@ -42,7 +42,7 @@ bool at_est_is_sum_of_products(const at_node *n) {
 
 // f32 operands are multiplied in bf16 parts: three products at HIGH, six at
 // HIGHEST.
-static double products_of(const at_node *n) {
+double at_est_products(const at_node *n) {
   if (at_value_type(n->operands[0])->dtype != AT_F32) return 1;
   at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
   int64_t most = 0;
@@ -122,7 +122,8 @@ static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
   double tiles = tiles_of(t, r->bytes);
   k->tiles = fmax(k->tiles, tiles);
   if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
-  *(vmem ? &k->vmem_in : &k->hbm_in) += tiles * at_tpu_tile_bytes(t->dtype);
+  *(vmem ? &k->vmem_in : &k->hbm_in) +=
+      tiles * at_tpu_tile_bytes(r->narrow ? AT_BF16 : t->dtype);
 }
 
 // An update in place writes what it updates.
@@ -177,6 +178,11 @@ static double shifts(const at_node *n) {
   return count;
 }
 
+static bool has_long_rows(const at_node *n) {
+  uint32_t rank = n->num_results ? n->types[0].rank : 0;
+  return rank && n->types[0].dims[rank - 1] > 128;
+}
+
 static bool only_moves(const at_est_group *g) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
@@ -195,20 +201,25 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
   for (size_t i = 0; i < g->writes.len; i++)
     add_write(g->writes.ptr[i], p->out_vmem(p->user, g->writes.ptr[i]), &k);
   if (g->product) {
-    if (g->product->op == AT_OP_CONVOLUTION)
+    if (g->product->op == AT_OP_CONVOLUTION) {
       convolution(g->product, &k);
-    else
+      at_est_image_work(g->product, &k);
+    } else {
       dot(g->product, &k);
+    }
     k.operand_bytes = narrower(g->product);
-    k.repeat = products_of(g->product);
+    k.repeat = at_est_products(g->product);
   } else if (g->reduces > 0) {
     k.kind = AT_TPU_REDUCE;
   } else if (only_moves(g)) {
     k.kind = AT_TPU_COPY;
     if (g->root->op == AT_OP_TRANSPOSE) k.relaid = relaid(g->root);
   }
+  // Rows of 1,024 elements keep twice as many vector units busy as tiles do.
+  if (g->root->num_results && g->root->types[0].rank == 1) k.ops /= 2;
   if (k.kind == AT_TPU_COPY || k.kind == AT_TPU_LOOP)
-    k.relaid += shifts(g->root) * k.out_tiles;
+    *(has_long_rows(g->root) ? &k.shifted : &k.relaid) +=
+        shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
   *out = k;
 }

@@ -17,6 +17,10 @@ static bool put_in(at_est_residency *r, at_map *m, at_value v) {
   return true;
 }
 
+bool at_est_keep(at_est_residency *r, at_value v) {
+  return put_in(r, &r->kept, v);
+}
+
 double at_est_tiled(at_value v) {
   const at_type *t = at_value_type(v);
   if (!at_type_is_static(t)) return 0;
@@ -40,6 +44,7 @@ static bool prefetch(at_est_residency *r, at_value v) {
 bool at_est_in_vmem(void *user, at_value v) {
   at_est_residency *r = user;
   if (v.node == r->pinned || is_in(&r->kept, v)) return true;
+  if (r->comp->owner) return false;  // turns read slices where they are
   if (v.node->op == AT_OP_PARAMETER || v.node->op == AT_OP_CONSTANT)
     return prefetch(r, v);
   return false;
@@ -53,7 +58,7 @@ bool at_est_is_result(const at_est_residency *r, at_value v) {
 
 bool at_est_out_vmem(void *user, at_value v) {
   at_est_residency *r = user;
-  if (!r->comp->owner && at_est_is_result(r, v)) return false;
+  if (!r->leaves || (!r->comp->owner && at_est_is_result(r, v))) return false;
   return at_est_tiled(v) <= r->capacity - r->used;
 }
 
@@ -61,7 +66,7 @@ bool at_est_out_vmem(void *user, at_value v) {
 // contraction or reduction: the largest that fits.
 void at_est_pin_first(at_est_residency *r, const at_est_group *g) {
   r->pinned = NULL;
-  if (r->now > 0 || !(g->product || g->reduces > 0)) return;
+  if (r->comp->owner || r->now > 0 || !(g->product || g->reduces > 0)) return;
   double best = 0;
   for (size_t i = 0; i < g->reads.len; i++) {
     at_value v = g->reads.ptr[i].value;
@@ -71,7 +76,7 @@ void at_est_pin_first(at_est_residency *r, const at_est_group *g) {
   }
   double takes = best / r->w->chip.hbm_rate / r->w->chip.clock;
   r->fetched += takes;
-  if (!r->comp->owner) r->w->e->prefetch += takes;
+  r->w->e->prefetch += takes;
 }
 
 void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,

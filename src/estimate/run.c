@@ -72,10 +72,10 @@ static bool costs_nothing(const at_node *n) {
          !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
 }
 
-static at_status make_control(at_est_walk *w, at_est_item *it, double count,
+static at_status make_control(at_est_walk *w, at_est_item *it,
+                              const at_est_residency *r, double count,
                               uint32_t level) {
   const at_node *n = it->group->root;
-  it->free = true;
   double slowest = -1;
   double turns = 1;
   if (n->op == AT_OP_WHILE) {
@@ -87,12 +87,16 @@ static at_status make_control(at_est_walk *w, at_est_item *it, double count,
                  w->arena,
                  "%s.%u: the number of its turns is not known; one is counted",
                  at_op_text(n->op), n->id)));
+    if (w->is_tpu) AT_TRY(at_est_enter_loop(w, it, r, count, level));
   }
+  double before_it = it->seconds;
+  if (before_it > 0 && !at_cost_kernels_put(&w->times, w->arena, n, before_it))
+    return AT_NO_MEMORY("times");
   uint32_t first = n->op == AT_OP_WHILE ? 1 : 0;
-  for (uint32_t r = first; r < n->num_regions; r++) {
+  for (uint32_t k = first; k < n->num_regions; k++) {
     size_t before = w->ops.len;
     at_est_span s;
-    AT_TRY(walk_comp(w, n->regions[r], count * turns, level + 1, &s));
+    AT_TRY(walk_comp(w, n->regions[k], count * turns, level + 1, &s));
     if (s.seconds <= slowest) {
       w->ops.len = before;  // a branch that is not the slowest
       continue;
@@ -105,7 +109,9 @@ static at_status make_control(at_est_walk *w, at_est_item *it, double count,
     }
     slowest = s.seconds;
   }
-  it->seconds = fmax(0, slowest) * turns;
+  for (size_t i = it->first_op + it->num_ops; i < w->ops.len; i++)
+    w->ops.ptr[i].start += before_it;
+  it->seconds += fmax(0, slowest) * turns;
   it->num_ops = (uint32_t)w->ops.len - it->first_op;
   return AT_OK;
 }
@@ -114,16 +120,14 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
                            double count, uint32_t level, at_est_item *it) {
   *it = (at_est_item){.group = g, .first_op = (uint32_t)w->ops.len};
   const at_node *n = g->root;
-  if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, count, level);
+  if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, r, count, level);
   if ((costs_nothing(n) && g->nodes.len <= 1) ||
-      at_cost_stays_on_host(w->target, n)) {
-    it->free = true;
+      at_cost_stays_on_host(w->target, n))
     return AT_OK;
-  }
   if (w->is_tpu) AT_TRY(at_est_copies_before(w, g, r, count, level, it));
   at_estimate_op o = at_est_describe(w, g, count, level);
-  it->lane = at_est_lane_of(w, n);
-  if (it->lane != AT_EST_CORE_LANE)
+  double fetched = w->e->prefetch;
+  if (at_est_is_beside(w, n))
     AT_TRY(at_est_cost_network(w, n, &o));
   else if (w->is_tpu)
     AT_TRY(at_est_cost_tpu(w, g, r, &o));
@@ -134,11 +138,17 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
   o.bound = at_est_bound_of(&o);
   o.start = it->seconds;
   it->seconds += o.seconds;
+  it->lead = w->e->prefetch - fetched;
   it->network = o.network;
   it->num_ops++;
   if (!at_vec_push(w->arena, &w->ops, o)) return AT_NO_MEMORY("ops");
-  return w->is_tpu ? at_est_copies_after(w, g, r, count, level, it) : AT_OK;
+  if (w->is_tpu) AT_TRY(at_est_copies_after(w, g, r, count, level, it));
+  if (!it->network &&
+      !at_cost_kernels_put(&w->times, w->arena, n, it->lead + it->seconds))
+    return AT_NO_MEMORY("times");
+  return AT_OK;
 }
+
 static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
                            uint32_t level, at_est_span *out) {
   at_est_groups g;
@@ -157,19 +167,14 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
-  at_map index = at_map_in(w->arena);
+  at_est_start_turn(&r, &g);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
     at_est_settle(&r, g.list[i], i, last[i]);
     if (r.failed || r.reuse.failed) return AT_NO_MEMORY("values in VMEM");
     r.now += q.items[i].seconds;
-    void **place;
-    AT_TRY_ALLOC(place, at_map_put_ptr(&index, g.list[i]));
-    *place = (void *)(uintptr_t)(i + 1);
   }
-  for (uint32_t i = 0; i < q.count; i++)
-    AT_TRY(at_est_link(w, &g, &q, i, &index));
-  *out = at_est_run_timeline(w, &q);
+  AT_TRY(at_est_run_timeline(w, c, &q, out));
   at_est_expose(w, &q, out->exposed, count);
   return AT_OK;
 }
@@ -214,7 +219,7 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     work += seen;
     spread += seen * doubt(o->from);
   }
-  e->seconds = s->seconds + e->prefetch;
+  e->seconds = s->seconds;
   double half = work > 0 ? spread / work : 0;
   e->low = e->seconds * (1 - half);
   e->high = e->seconds * (1 + half);
@@ -244,30 +249,52 @@ static at_status read_program(at_bytes program, at_arena *a, at_module **out) {
   return at_import(m, a, out);
 }
 
+// Reads and optimises the program, unless it is planned, and costs it.
+static at_status walk_program(at_est_walk *w, at_bytes program, at_module **out,
+                              at_est_span *s) {
+  const at_estimate_options *o = w->options;
+  at_module *m = o->planned;
+  if (!m) AT_TRY(read_program(program, w->arena, &m));
+  if (o->num_replicas > 0) m->num_replicas = o->num_replicas;
+  if (o->num_partitions > 0) m->num_partitions = o->num_partitions;
+  // As JAX compiles: results without a sharding of their own may get one.
+  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+    if (!m->results[i].sharding) m->results[i].open = true;
+  w->is_tpu = !strcmp(w->target->machine->platform, "tpu");
+  w->narrow = at_map_in(w->arena);
+  w->times.seconds = at_map_in(w->arena);
+  if (w->is_tpu) AT_TRY(at_tpu_chip_of(w->target->machine, &w->chip));
+  at_pass_options passes = {
+      .fuse = !w->is_tpu, .placements = true, .fold_budget = 1 << 22};
+  if (!o->planned) AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
+  AT_TRY_ALLOC(w->e, at_new(w->arena, at_estimate, 1));
+  *out = m;
+  return walk_comp(w, m->entry, 1, 0, s);
+}
+
+at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
+                             at_module **out) {
+  static const at_estimate_options none;
+  at_est_walk w = {.arena = a, .target = t, .options = &none};
+  at_est_span s;
+  at_cost_kernels *times;
+  AT_TRY_ALLOC(times, at_new(a, at_cost_kernels, 1));
+  AT_TRY(walk_program(&w, program, out, &s));
+  *times = w.times;
+  t->kernels = times;
+  return at_arena_status(a);
+}
+
 at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
                           at_arena *a, at_estimate **out) {
   at_target *target;
   AT_TRY(at_target_parse(at_str_of(o->target), o->mode, a, &target));
   target->profile = o->profile;
   target->bandwidth = o->bandwidth;
-  at_module *m = o->planned;
-  if (!m) AT_TRY(read_program(program, a, &m));
-  if (o->num_replicas > 0) m->num_replicas = o->num_replicas;
-  if (o->num_partitions > 0) m->num_partitions = o->num_partitions;
-  // As JAX compiles: results without a sharding of their own may get one.
-  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
-    if (!m->results[i].sharding) m->results[i].open = true;
-  at_est_walk w = {.arena = a,
-                   .target = target,
-                   .options = o,
-                   .is_tpu = !strcmp(target->machine->platform, "tpu")};
-  if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
-  at_pass_options passes = {
-      .fuse = !w.is_tpu, .placements = true, .fold_budget = 1 << 22};
-  if (!o->planned) AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
-  AT_TRY_ALLOC(w.e, at_new(a, at_estimate, 1));
+  at_est_walk w = {.arena = a, .target = target, .options = o};
+  at_module *m;
   at_est_span s;
-  AT_TRY(walk_comp(&w, m->entry, 1, 0, &s));
+  AT_TRY(walk_program(&w, program, &m, &s));
   sum_up(&w, &s);
   at_estimate *e = w.e;
   e->program = m->name ? m->name : "program";

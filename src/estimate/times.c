@@ -5,11 +5,9 @@
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
-uint32_t at_est_lane_of(const at_est_walk *w, const at_node *n) {
-  if (at_op_is(n->op, AT_COLLECTIVE)) return AT_EST_NETWORK_LANE;
-  at_host_copy way = at_cost_host_copy_of(w->target, n);
-  return way == AT_HOST_COPY_NONE ? AT_EST_CORE_LANE
-                                  : AT_EST_HOST_LANES + (uint32_t)way;
+bool at_est_is_beside(const at_est_walk *w, const at_node *n) {
+  return at_op_is(n->op, AT_COLLECTIVE) ||
+         at_cost_host_copy_of(w->target, n) != AT_HOST_COPY_NONE;
 }
 
 static bool is_modelled(const at_est_group *g) {
@@ -142,10 +140,18 @@ static at_status cost_kernel(at_est_walk *w, at_est_group *g,
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o) {
   at_est_pin_first(r, g);
+  // Two cores share a device's kernels, but not their VMEM: only what a fusion
+  // makes for the next kernel stays there.
+  r->leaves =
+      w->chip.cores < 2 || (!g->product && g->writes.len == 1 && !g->alone);
   at_est_placement p = {at_est_in_vmem, at_est_out_vmem, r};
   at_est_kernel(g, &p, &g->kernel);
   at_tpu_kernel *k = &g->kernel;
-  at_tpu_kernel_grid(k, &w->chip, !g->alone);
+  at_est_shuffle shuffle;
+  if (at_est_shuffle_of(r, g->root, &shuffle))
+    *k = at_est_shuffle_kernel(r, &shuffle, AT_EST_SHUFFLE_MOVE);
+  else
+    at_tpu_kernel_grid(k, &w->chip, !g->alone);
   at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
   double s = 1 / w->chip.clock;
   o->seconds = c.total * s;

@@ -8,12 +8,15 @@
 typedef struct at_est_walk {
   at_arena *arena;
   const at_target *target;
+  at_cost_kernels times;  // of the items so far, but for what is beside them
   bool is_tpu;
   at_tpu_chip chip;
   at_estimate *e;
   AT_VEC(at_estimate_op) ops;
   AT_VEC(const char *) notes;
   const at_estimate_options *options;
+  // What loops read as bf16 (at_est_key), converted before them -> where it is.
+  at_map narrow;
 } at_est_walk;
 // Once each; RESOURCE_EXHAUSTED also where `text` is NULL.
 at_status at_est_note(at_est_walk *w, const char *text);
@@ -22,11 +25,10 @@ at_status at_est_note(at_est_walk *w, const char *text);
 typedef struct at_est_item {
   at_est_group *group;
   double seconds;  // of the item, a loop with all its turns
+  double lead;     // before it, for an operand that is brought in first
   double start, end;
-  bool network, free, done;
-  uint32_t lane;  // who is busy with it: the core, the network, a link's way
+  bool network;  // beside the kernels: a collective, or a copy to the host
   uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
-  AT_VEC(uint32_t) needs;      // items
 } at_est_item;
 typedef struct at_est_queue {
   at_est_item *items;
@@ -35,13 +37,6 @@ typedef struct at_est_queue {
 typedef struct at_est_span {
   double seconds, exposed;
 } at_est_span;
-// Lanes; a copy from or to the host has its way's.
-enum {
-  AT_EST_CORE_LANE,
-  AT_EST_NETWORK_LANE,
-  AT_EST_HOST_LANES,
-  AT_EST_LANES = AT_EST_HOST_LANES + 3
-};
 
 // ---- Where operands are on a TPU (residency.c)
 typedef struct at_est_residency {
@@ -54,9 +49,13 @@ typedef struct at_est_residency {
   double fetched;         // when the prefetches so far are done
   at_map prefetched;      // parameters and constants (at_est_key)
   bool failed;            // no memory for one of the maps
+  bool leaves;            // the kernel at hand may leave its result in VMEM
   const at_node *pinned;  // brought in before the kernel that is asked about
   at_est_reuse reuse;     // the host's caches
 } at_est_residency;
+// A value that is in VMEM when the computation begins.
+// False when it was known.
+bool at_est_keep(at_est_residency *r, at_value v);
 // Bytes of a value in its layout; 0 where its size is not known.
 double at_est_tiled(at_value v);
 // at_est_placement's two questions; `user` is the residency.
@@ -74,7 +73,8 @@ at_status at_est_last_uses(at_est_walk *w, const at_est_groups *g,
                            uint32_t ***out);
 
 // ---- The time of one kernel, collective or copy (times.c)
-uint32_t at_est_lane_of(const at_est_walk *w, const at_node *n);
+// Is it beside the kernels?
+bool at_est_is_beside(const at_est_walk *w, const at_node *n);
 at_bound at_est_bound_of(const at_estimate_op *o);
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o);
@@ -91,16 +91,58 @@ at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
 at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_residency *r, double count, uint32_t level,
                               at_est_item *it);
+// A kernel that the program does not show, "name for g"; t: what it makes.
+at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
+                             const char *name, const at_type *t,
+                             const at_est_group *g, double count,
+                             uint32_t level, at_est_item *it);
+// A copy of a loop's state within VMEM or HBM.
+at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
+                            const at_est_group *g, double count, uint32_t level,
+                            at_est_item *it);
+
+// ---- Transposes between reshapes (shuffle.c)
+typedef struct at_est_shuffle {
+  at_value before, after;   // of the reshapes
+  double blocks, quarters;  // of 128 x 128 that change lanes; lanes in use / 32
+  double lanes_bytes;       // with the last dimension but one along the lanes
+  double tiles, padded_bytes;  // with the last dimension along the lanes
+  double rows;                 // of one array of the first dimension
+} at_est_shuffle;
+typedef enum at_est_shuffle_part {
+  AT_EST_SHUFFLE_LANES,  // copies in the order in which they run
+  AT_EST_SHUFFLE_MOVE,
+  AT_EST_SHUFFLE_RESULT
+} at_est_shuffle_part;
+// False: no such transpose.
+bool at_est_shuffle_of(const at_est_residency *r, const at_node *n,
+                       at_est_shuffle *out);
+at_tpu_kernel at_est_shuffle_kernel(const at_est_residency *r,
+                                    const at_est_shuffle *s,
+                                    at_est_shuffle_part part);
+
+// ---- Loops on a TPU (loops.c)
+enum { AT_EST_IN_HBM = 1, AT_EST_IN_VMEM };  // of walk.narrow
+// What runs before the loop that is the item's root, an op each.
+at_status at_est_enter_loop(at_est_walk *w, at_est_item *it,
+                            const at_est_residency *r, double count,
+                            uint32_t level);
+// What a turn finds in VMEM, where r->comp is a loop's body.
+void at_est_start_turn(at_est_residency *r, const at_est_groups *groups);
+// After kernel g of a loop's body: a copy of state that it reads and writes.
+at_status at_est_copy_state(at_est_walk *w, at_est_group *g,
+                            const at_est_residency *r, double count,
+                            uint32_t level, at_est_item *it);
+
 // The op of a kernel without its time (run.c).
 at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
                                double count, uint32_t level);
 
 // ---- The timeline (timeline.c)
-// What item i waits for; index: group -> its item + 1.
-at_status at_est_link(at_est_walk *w, const at_est_groups *groups,
-                      at_est_queue *q, uint32_t i, const at_map *index);
-// Places the items and their ops.
-at_est_span at_est_run_timeline(at_est_walk *w, at_est_queue *q);
+// Places the items of computation c and their ops; needs the times of what is
+// inside (walk.times).
+at_status at_est_run_timeline(at_est_walk *w, const at_comp *c, at_est_queue *q,
+                              at_est_span *out);
 // Shares the time in which only the network works among its ops.
 void at_est_expose(at_est_walk *w, const at_est_queue *q, double exposed,
                    double count);

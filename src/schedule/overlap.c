@@ -274,14 +274,21 @@ static void swap_costs(graph *g) {
   }
 }
 
-static at_status computation(walk *w, at_comp *c, both *seconds) {
-  graph g = {.of = at_map_in(w->arena)};
-  uint32_t last_effect = 0, *order;
-  AT_FOR_NODES(n, c) AT_TRY(add_node(w, &g, n, &last_effect));
+static at_status make_graph(walk *w, const at_comp *c, graph *g) {
+  uint32_t last_effect = 0;
+  *g = (graph){.of = at_map_in(w->arena)};
+  AT_FOR_NODES(n, c) AT_TRY(add_node(w, g, n, &last_effect));
   for (uint32_t i = 0; i < c->num_results; i++) {
-    uint32_t k = index_of(&g, c->results[i].node);
-    if (k) g.nodes.ptr[k - 1].output = true;
+    uint32_t k = index_of(g, c->results[i].node);
+    if (k) g->nodes.ptr[k - 1].output = true;
   }
+  return AT_OK;
+}
+
+static at_status computation(walk *w, at_comp *c, both *seconds) {
+  graph g;
+  uint32_t *order;
+  AT_TRY(make_graph(w, c, &g));
   at_lhs_stats before, after;
   uint32_t n = (uint32_t)g.nodes.len;
   swap_costs(&g);
@@ -369,6 +376,42 @@ at_status at_overlap_trace(const at_module *m, const at_target *t,
   AT_TRY(computation(&w, m->entry, &seconds));
   at_strbuf_addz(out, "]\n");
   return at_strbuf_status(out);
+}
+
+at_lhs_options at_overlap_options(const at_target *t) {
+  return (at_lhs_options){
+      .reruns = 5,
+      .memory_limit = (int64_t)(.8 * at_machine_number(
+                                         t->machine, "hbm_bytes_per_chip", 0))};
+}
+
+at_status at_overlap_place(const at_comp *c, const at_target *t,
+                           const at_lhs_options *options, at_arena *a,
+                           at_map *of, double *seconds) {
+  at_overlap ignored = {0};
+  at_lhs_options o = on_one_network(options);
+  walk w = {
+      .target = t, .options = &o, .arena = a, .sum = &ignored, .turns = 1};
+  graph g;
+  at_lhs_stats stats;
+  uint32_t *order;
+  double *begin, *end;
+  AT_TRY(make_graph(&w, c, &g));
+  uint32_t n = (uint32_t)g.nodes.len;
+  AT_TRY(at_lhs_run(g.nodes.ptr, n, &o, a, &order, &stats));
+  AT_TRY(at_lhs_times(g.nodes.ptr, n, &o, order, a, &begin, &end));
+  *of = at_map_in(a);
+  for (uint32_t i = 0; i < n; i++) {
+    if (g.nodes.ptr[i].kind == AT_LHS_DONE) continue;
+    at_overlap_when *when;
+    void **place;
+    AT_TRY_ALLOC(when, at_new(a, at_overlap_when, 1));
+    *when = (at_overlap_when){begin[i], end[i]};
+    AT_TRY_ALLOC(place, at_map_put_ptr(of, g.from.ptr[i]));
+    *place = when;
+  }
+  *seconds = stats.seconds;
+  return AT_OK;
 }
 
 static at_status run(const at_module *m, walk w, at_overlap *out) {

@@ -28,6 +28,21 @@ typedef struct at_overlap {
 at_status at_overlap_of(const at_module *m, const at_target *t,
                         const at_lhs_options *options, at_arena *a,
                         at_overlap *out);
+// What at_overlap_of is asked for a program that only runs on the target: four
+// fifths of a device's memory.
+at_lhs_options at_overlap_options(const at_target *t);
+
+// When what happens for a node begins and ends, from its computation's begin
+// on; of a collective or copy, its transfer.
+typedef struct at_overlap_when {
+  double begin, end;
+} at_overlap_when;
+// Of one computation in the order found: *of, node -> at_overlap_when in `a`,
+// and what it takes in all.
+at_status at_overlap_place(const at_comp *c, const at_target *t,
+                           const at_lhs_options *options, at_arena *a,
+                           at_map *of, double *seconds);
+
 // Timeline of the scheduled program as Perfetto's JSON: one lane of work, one
 // for each kind of collective. Loops are shown with their first turn inside.
 at_status at_overlap_trace(const at_module *m, const at_target *t,
