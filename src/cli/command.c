@@ -71,7 +71,10 @@ static const at_cli_command commands[] = {
      "operands;\n"
      "                     --zeros takes what is read of memory as 0 and such "
      "bounds as 40,\n"
-     "                     as the TPU compiler's own estimate does\n"
+     "                     as the TPU compiler's own estimate does;\n"
+     "                     --lines adds bundles and registers of each source "
+     "line and\n"
+     "                     the map of VMEM\n"
      "atoll dump --ops-doc | --import-doc | --hlo-doc | --flags-doc | "
      "--mosaic-doc\n",
      at_cli_dump},
