@@ -48,6 +48,18 @@ def kernels_of(path):
     return list(module.variants())
 
 
+def of_seeds(kernels, made):
+    """Of made ones, those whose seed is even or odd, or all."""
+    if made not in ("even", "odd"):
+        return kernels
+    return [k for k in kernels if int(k[1].rsplit("_", 1)[1]) % 2 == (made == "odd")]
+
+
+def estimated(kernels, rows, made):
+    """Those that have an estimate."""
+    return [k for k in of_seeds(kernels, made) if "cycles" in rows.get(k[1], {})]
+
+
 def in_turns(kernels):
     """One of each family after the other, so that a short run sees all of them."""
     families = {}
@@ -87,7 +99,7 @@ def collect(a):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         sharding = set_up(a.target, folder)
-        for family, name, fn, args in in_turns(kernels_of(a.kernels)):
+        for family, name, fn, args in in_turns(of_seeds(kernels_of(a.kernels), a.made)):
             rows = read_rows(a.rows)
             mine = rows.setdefault(a.target, {})
             if name in mine:
@@ -154,14 +166,6 @@ def summary(pairs):
             f"{rank_correlation(*zip(*pairs)):6.3f}")
 
 
-def chosen(kernels, rows, made):
-    """Those that have an estimate; of made ones, those whose seed is even or odd, or all."""
-    kernels = [k for k in kernels if "cycles" in rows.get(k[1], {})]
-    if made in ("even", "odd"):
-        kernels = [k for k in kernels if int(k[1].rsplit("_", 1)[1]) % 2 == (made == "odd")]
-    return kernels
-
-
 def errors(pairs):
     """Median and 90th percentile of how far predictions are from what they should be, as a share of that."""
     off = [abs(p / w - 1) for w, p in pairs]
@@ -172,7 +176,7 @@ def compare(a):
     os.environ["JAX_PLATFORMS"] = "cpu"
     from atoll._estimate import command_path
     rows = read_rows(a.rows).get(a.target, {})
-    kernels, families = chosen(kernels_of(a.kernels), rows, a.made), {}
+    kernels, families = estimated(kernels_of(a.kernels), rows, a.made), {}
     found = predicted(kernels, a.target, command_path())
     for family, name, *_ in kernels:
         k = found[name]

@@ -14,6 +14,7 @@ typedef struct dump {
   uint32_t devices;
   const at_machine *machine;  // NULL: no timing
   const char *trace;          // NULL: no timeline
+  bool lines;                 // at_mosaic_view beside the times
   bool zeros;                 // at_mosaic_given.zeros
   const char *bounds;         // of dynamic grids, as text; NULL: not given
   bool check, locations, json, plan;
@@ -103,6 +104,11 @@ static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
     at_mosaic_timing *t;
     AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t));
     at_mosaic_timing_text(t, &d->out);
+    if (d->lines) {
+      at_mosaic_view v;
+      AT_TRY(at_mosaic_view_of(k, i, d->machine, d->arena, &v));
+      at_mosaic_view_text(&v, &d->out);
+    }
     if (d->trace) AT_TRY(write_trace(d, t));
   }
   return AT_OK;
@@ -129,10 +135,22 @@ static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+static at_status view_programs(const dump *d, const at_mosaic_kernel *k,
+                               at_mosaic_view **out) {
+  at_mosaic_view *v;
+  AT_TRY_ALLOC(v, at_new(d->arena, at_mosaic_view, k->num_programs + 1));
+  for (uint32_t i = 0; i < k->num_programs; i++)
+    AT_TRY(at_mosaic_view_of(k, i, d->machine, d->arena, &v[i]));
+  *out = v;
+  return AT_OK;
+}
+
 static void put_times(const dump *d, const at_mosaic_kernel *k,
                       at_json_writer *w) {
   at_mosaic_timing **t = NULL;
+  at_mosaic_view *views = NULL;
   at_status s = time_programs(d, k, &t);
+  if (at_ok(s) && d->lines) s = view_programs(d, k, &views);
   if (!at_ok(s)) {
     at_json_put_str(w, "untimed", at_str_of(at_status_message(s)));
     at_status_free(s);
@@ -143,6 +161,7 @@ static void put_times(const dump *d, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < k->num_programs; i++) {
     at_json_begin_object(w);
     at_mosaic_timing_json(t[i], w);
+    if (views) at_mosaic_view_json(&views[i], w);
     at_json_end_object(w);
   }
   at_json_end_array(w);
@@ -275,6 +294,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);
+  d.lines = at_cli_option(&argc, argv, "--lines", NULL);
   d.zeros = at_cli_option(&argc, argv, "--zeros", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc < 2)

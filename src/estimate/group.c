@@ -682,7 +682,8 @@ static bool is_lone_reduction(const at_est_group *g) {
   if (g->reduces != 1 || g->reads.len != 1) return false;
   for (size_t n = 0; n < g->nodes.len; n++) {
     const at_node *p = g->nodes.ptr[n];
-    if (p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p))
+    if ((p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p)) ||
+        at_est_is_sum_of_products(p))
       return false;
   }
   return at_value_type(g->reads.ptr[0].value)->dtype == g->root->types[0].dtype;

@@ -171,12 +171,6 @@ static double copy_windows(const at_ms_copy *c, double latency, double now,
   return *end = now + latency + at_ms_copy_time(c, largest, all);
 }
 
-static void add_units(at_mosaic_units *to, const at_mosaic_units *u) {
-  const double *x = &u->scalar;
-  double *y = &to->scalar;
-  for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
-}
-
 static void count_moves(at_mosaic_timing *s, const moved *m, double copied,
                         const at_ms_copy *c) {
   double in = at_ms_copy_time(c, m->largest_in, m->in);
@@ -219,7 +213,7 @@ static at_status step(grid *g, const int64_t *ids, const at_ms_copy *copy,
   s->waits += c.waits;
   s->flops += c.flops * s->busy;
   count_moves(s, &m, c.copied, copy);
-  add_units(&s->units, &c.all);
+  at_ms_units_sum(&s->units, &c.all);
   p->freed = free;
   p->ended = t->end;
   return AT_OK;

@@ -38,9 +38,12 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_ms_latency *latency, double *flops);
 // The figures of the units, which what follows takes. Any thread.
 at_status at_ms_units_load(void);
+// Registers that hold a value: packed, or 1 for a scalar.
+double at_ms_registers(const at_mtype *t);
 double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
 // What two parts take that run side by side: at least the longer one.
 double at_ms_beside(double a, double b);
+void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u);
 double at_ms_units_time(const at_mosaic_units *u);
 double at_ms_turn(void);  // cycles of a loop's turn beside its operations
 double at_ms_step(const at_mosaic_program *p);  // of a step beside its body

@@ -7,19 +7,19 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                                           \
-  X(vector_slots)                                                            \
-  X(load_slots)                                                              \
-  X(scalar_slots)                                                            \
-  X(xlu_slots)                                                               \
-  X(eup_slots)                                                               \
-  X(eup_work)                                                                \
-  X(convert)                                                                 \
-  X(sublane_steps) X(lane_steps) X(sublane_spread) X(lane_spread) X(overlap) \
-      X(reduce_latency) X(transpose_latency) X(product_latency) X(again)     \
-          X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn)    \
-              X(step) X(step_window) X(map_load) X(map_op) X(side_by_side)   \
-                  X(prefetch)
+#define FIGURES(X)                                                            \
+  X(vector_slots)                                                             \
+  X(load_slots)                                                               \
+  X(scalar_slots)                                                             \
+  X(xlu_slots)                                                                \
+  X(eup_slots)                                                                \
+  X(eup_work)                                                                 \
+  X(convert)                                                                  \
+  X(sublane_steps)                                                            \
+  X(lane_steps) X(sublane_spread) X(lane_spread) X(overlap) X(reduce_latency) \
+      X(transpose_latency) X(product_latency) X(again) X(scalar_divide)       \
+          X(scalar_load) X(branch) X(index_work) X(turn) X(step)              \
+              X(step_window) X(map_load) X(map_op) X(side_by_side) X(prefetch)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -76,6 +76,12 @@ double at_ms_beside(double a, double b) {
   double n = g_figures.overlap, longer = fmax(a, b);
   if (longer <= 0 || fmin(a, b) <= 0) return longer;
   return longer * pow(1 + pow(fmin(a, b) / longer, n), 1 / n);
+}
+
+void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u) {
+  const double *x = &u->scalar;
+  double *y = &to->scalar;
+  for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
 }
 
 double at_ms_units_time(const at_mosaic_units *u) {
@@ -156,6 +162,8 @@ static double registers(const at_mtype *t, uint32_t bits) {
 // Elementwise work is done on words.
 static double words(const at_mtype *t) { return registers(t, 32); }
 static double packed(const at_mtype *t) { return registers(t, bits_of(t)); }
+
+double at_ms_registers(const at_mtype *t) { return packed(t); }
 
 static double conversions(const at_mop *op) {
   double n = 0;

@@ -22,7 +22,7 @@ MOST = 60  # kernels of a chip, to be done in time
 @pytest.mark.parametrize("target", ["v5e", "v5p", "v6e"])
 def test_rows_left_out_of_the_fit(target):
     rows = tool.read_rows(ROWS)[target]
-    kernels = tool.chosen(tool.kernels_of(KERNELS), rows, "even")
+    kernels = tool.estimated(tool.kernels_of(KERNELS), rows, "even")
     assert len({family for family, *_ in kernels}) >= 14
     kernels = kernels[::max(1, -(-len(kernels) // MOST))]
     assert len(kernels) >= 40
