@@ -258,7 +258,8 @@ static void test_buffers(void **state) {
   at_node *add = m->entry->results[0].node->operands[0].node;
   at_hloproto_temp temp = {
       .value = {add, 0}, .name = "add", .bytes = 16, .begin = 1, .end = 2};
-  at_hloproto_memory memory = {&temp, 1, 80};
+  at_hloproto_memory memory = {
+      .temps = &temp, .num_temps = 1, .temp_bytes = 80};
   at_hloproto_write_options o = {.memory = &memory};
   at_strbuf b = {0}, name = {0};
   assert_int_equal(at_code_take(at_hloproto_write(m, &o, &b)), 0);
