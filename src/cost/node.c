@@ -1,7 +1,7 @@
 // What one node takes, in the order in which XLA's speed-of-light estimator
-// asks (sol_latency_estimator.cc): a latency that the program gives, the
-// collective, the measured product, the model of one kernel, a size for the
-// class.
+// asks (sol_latency_estimator.cc): a latency that the program gives, what a
+// model of the whole program found, the collective, the measured product, the
+// model of one kernel, a size for the class.
 #include <math.h>
 #include <stdlib.h>
 

@@ -289,75 +289,6 @@ static void reports_are_well_formed(void **state) {
   at_arena_destroy(a);
 }
 
-// ---- Random programs whose cycles the TPU compiler said:
-// data/tpu/time_rows.jsonl, written by tools/time_rows.py
-
-static double cycles_of(at_arena *a, const at_json *row) {
-  at_str chip = at_json_get_str(row, "chip", AT_STR(""));
-  at_str program = at_json_get_str(row, "program", AT_STR(""));
-  bool v5e = at_str_is(chip, "v5e");
-  at_estimate *e = estimate(a, v5e ? "v5e" : "v6e", at_arena_str(a, program));
-  return e->kernels * (v5e ? 1.5e9 : 1.75e9);
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-typedef struct tally {
-  double errors[1024];
-  size_t count;
-} tally;
-
-static void judge(tally *t, const at_json *row) {
-  const at_json *unknown = at_json_get(row, "unknown");
-  double given = at_json_get_num(row, "sum", 0);
-  if ((unknown && unknown->len) || given < 1000) return;  // it does not say
-  at_arena *a = at_arena_create();
-  assert_true(t->count < AT_LEN(t->errors));
-  t->errors[t->count++] = fabs(cycles_of(a, row) / given - 1);
-  at_arena_destroy(a);
-}
-
-static void random_programs_take_what_the_compiler_says(void **state) {
-  static const struct {
-    const char *name;
-    double median;
-  } classes[] = {{"softmax", .08},    {"highest", .05},    {"adamw", .15},
-                 {"transpose2", .08}, {"transpose3", .12}, {"transpose4", .12},
-                 {"attention", .20},  {"depthwise", .30},  {"mlp", .15}};
-  static tally all, by_class[AT_LEN(classes)];
-  char path[4096];
-  const char *root = getenv("AT_SOURCE_DIR");
-  snprintf(path, sizeof path, "%s/data/tpu/time_rows.jsonl", root ? root : ".");
-  FILE *f = fopen(path, "rb");
-  assert_non_null(f);
-  static char line[1 << 18];
-  while (fgets(line, sizeof line, f)) {
-    at_arena *a = at_arena_create();
-    const at_json *row;
-    at_bytes text = {(const uint8_t *)line, strlen(line)};
-    assert_int_equal(at_code_take(at_json_parse(text, a, &row)), 0);
-    judge(&all, row);
-    at_str name = at_json_get_str(row, "class", AT_STR(""));
-    for (size_t i = 0; i < AT_LEN(classes); i++)
-      if (at_str_is(name, classes[i].name)) judge(&by_class[i], row);
-    at_arena_destroy(a);
-  }
-  fclose(f);
-  assert_true(all.count > 200);
-  qsort(all.errors, all.count, sizeof *all.errors, ascending);
-  assert_true(all.errors[all.count / 2] <= .15);
-  for (size_t i = 0; i < AT_LEN(classes); i++) {
-    tally *t = &by_class[i];
-    assert_true(t->count >= 8);
-    qsort(t->errors, t->count, sizeof *t->errors, ascending);
-    if (t->errors[t->count / 2] > classes[i].median)
-      fail_msg("%s: median %g", classes[i].name, t->errors[t->count / 2]);
-  }
-}
-
 // A sort has no basis on a TPU: its bytes are counted, and the report says so.
 static void ops_without_a_basis_are_named(void **state) {
   at_arena *a = at_arena_create();
@@ -386,7 +317,6 @@ int main(void) {
       cmocka_unit_test(empty_and_tiny_programs),
       cmocka_unit_test(bad_input_is_refused),
       cmocka_unit_test(reports_are_well_formed),
-      cmocka_unit_test(random_programs_take_what_the_compiler_says),
       cmocka_unit_test(ops_without_a_basis_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
