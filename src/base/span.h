@@ -5,6 +5,7 @@
 #ifndef ATOLL_BASE_SPAN_H_
 #define ATOLL_BASE_SPAN_H_
 
+#include <assert.h>  // static_assert
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
