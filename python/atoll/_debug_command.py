@@ -138,8 +138,9 @@ class Prompt:
     self.found = False  # a check failed
 
   def say(self, text=""):
-    """A line for the user."""
-    print(text, file=self.out, flush=True)
+    """A line for the user, with the files of the working folder named from there."""
+    here = os.getcwd().rstrip("/") + "/"
+    print(text.replace(here, "") if len(here) > 1 else text, file=self.out, flush=True)
 
   def obey(self, line: str):
     """Carries out a line; what is wrong with it is told. Raises Quit."""

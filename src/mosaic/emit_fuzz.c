@@ -1,15 +1,15 @@
-// Hostile kernels as code: a status, or code that LLVM's verifier lets pass.
+// Hostile kernels as code, plain, checked and for a debugger: a status, or code
+// that LLVM's verifier lets pass.
 #include <stdlib.h>
 
 #include "base/cpu.h"
 #include "mosaic/code.h"
 
-static at_status write_code(const at_mosaic_kernel *k, bool check,
-                            at_arena *a) {
+static at_status write_code(const at_mosaic_kernel *k, int form, at_arena *a) {
   at_cg *cg = NULL;
   at_cg_target t = {
       .cpu_features = at_cpu_features(), .threads = 1, .verify = true};
-  at_mosaic_code_options o = {.check = check};
+  at_mosaic_code_options o = {.check = form > 0, .debug = form > 1};
   AT_TRY(at_cg_create(&t, &cg));
   at_status s = AT_OK;
   for (uint32_t i = 0; at_ok(s) && i < k->num_programs; i++) {
@@ -26,12 +26,12 @@ static at_status write_code(const at_mosaic_kernel *k, bool check,
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
   at_mosaic_call call = {.payload = {p, n}};
   // The body is changed while code is written: each form reads it anew.
-  for (int check = 0; check < 2; check++) {
+  for (int form = 0; form < 3; form++) {
     at_arena *a = at_arena_create_limited(64u << 20);
     if (!a) return 0;
     at_mosaic_kernel *k = NULL;
     at_status s = at_mosaic_read(&call, a, &k);
-    if (at_ok(s)) s = write_code(k, check, a);
+    if (at_ok(s)) s = write_code(k, form, a);
     at_status_free(s);
     at_arena_destroy(a);
   }

@@ -221,7 +221,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 q = jnp.ones((1, 2, 256, 128), jnp.bfloat16)
 jax.block_until_ready(flash_attention.flash_attention(q, q, q, causal=True))
 mask = masks.MultiHeadMask([masks.CausalMask((256, 256))] * 2)
-jax.block_until_ready(splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1)(q[0], q[0], q[0]))
+try: jax.block_until_ready(splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1)(q[0], q[0], q[0]))
+except jax.errors.JaxRuntimeError: pass  # its scratch is outputs that a parallel dimension shares
 x = jnp.ones((512, 512), jnp.float32)
 jax.block_until_ready(matmul.matmul(x, x, block_shape=(256, 256), block_k=256))
 jax.block_until_ready(megablox.gmm(x, jnp.ones((2, 512, 512)), jnp.array([256, 256], jnp.int32), jnp.float32))
@@ -242,7 +243,7 @@ def test_pages_of_jax_s_own_kernels_have_every_part(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(JAX_KERNELS)
     done = check("--html", tmp_path / "pages", program, ATOLL_TARGET="v5e")
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert done.returncode == 1 and "1 error, 0 warnings" in done.stdout, (done.stdout, done.stderr)
     assert_all_parts(tmp_path / "pages", 4)
 
 

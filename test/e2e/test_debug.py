@@ -104,7 +104,7 @@ def test_a_loop_that_leaves_the_array(planted):
     here = place_of("loop_is_one_turn_too_long")
     done = planted("defects", "loop_is_one_turn_too_long", "run", "where", "print o[24:, 0] - x[24:, 0]", "info refs")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "out of bounds" in done.stdout and f"#0 {TOP}/test/pallas/defects.py:{here}" in done.stdout
+    assert "out of bounds" in done.stdout and re.search(rf"#0 \S*test/pallas/defects.py:{here} ", done.stdout)
     assert "turn 4 of the loop at" in done.stdout and "[1. 1. 1. 1. 1. 1. 1. 1.]" in done.stdout, done.stdout
 
 
