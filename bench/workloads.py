@@ -416,3 +416,149 @@ def experts(dtype, groups=8, rows=2048, d=512, hidden=1024):
 
 WORKLOADS["experts_vjp_f32"] = experts("f32")
 WORKLOADS["experts_vjp_bf16"] = experts("bf16")
+
+
+# Programs such as users write: images and their augmentation, small matrices, loops around products, states of
+# simulations. Nearly all are of rows too short for a vector.
+def bytes_of_image(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def image_resize(before, after, method):
+    return lambda: Work(lambda x: jax.image.resize(x, (4, after, after, 3), method), [normal(4, before, before, 3)],
+                        bytes=4 * 12 * (before ** 2 + after ** 2))
+
+
+for method in ("nearest", "bilinear", "cubic"):
+    WORKLOADS[f"resize_{method}_up"] = image_resize(128, 224, method)
+    WORKLOADS[f"resize_{method}_down"] = image_resize(224, 96, method)
+
+
+@workload("image_gray")
+def _():
+    def gray(x):
+        return (x.astype(jnp.float32) @ jnp.array([.299, .587, .114], jnp.float32)).astype(jnp.uint8)
+    return Work(gray, [bytes_of_image(8, 256, 256, 3)], bytes=8 * 256 ** 2 * 4, tolerance=1e-2)
+
+
+@workload("image_normalise")
+def _():
+    def scaled(x):
+        return (x.astype(jnp.float32) / 255 - jnp.array([.485, .456, .406])) / jnp.array([.229, .224, .225])
+    return Work(scaled, [bytes_of_image(16, 224, 224, 3)], bytes=16 * 224 ** 2 * 15)
+
+
+@workload("image_flip_crop")
+def _():
+    return Work(lambda x: x[:, 16:240, 16:240][:, :, ::-1].astype(jnp.float32) / 127.5 - 1,
+                [bytes_of_image(16, 256, 256, 3)], bytes=16 * 224 ** 2 * 15)
+
+
+@workload("image_channels_first")
+def _():
+    return Work(lambda x: x.transpose(0, 3, 1, 2).astype(jnp.float32) / 255, [bytes_of_image(16, 224, 224, 3)],
+                bytes=16 * 224 ** 2 * 15)
+
+
+@workload("mean_pool_grad")
+def _():
+    def loss(x):
+        pooled = jax.lax.reduce_window(x, 0., jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+        return jnp.sum(pooled * pooled)
+    return Work(jax.grad(loss), [normal(8, 64, 64, 32)], bytes=8 * 8 * 64 * 64 * 32)
+
+
+@workload("rotate_by_quaternions")
+def _():
+    def rotate(q, v):
+        q = q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+        axis, angle = q[:, :3], q[:, 3:]
+        return v + 2 * jnp.cross(axis, jnp.cross(axis, v) + angle * v)
+    return Work(rotate, [normal(50000, 4), normal(50000, 3, seed=1)], bytes=40 * 50000)
+
+
+@workload("small_jacobians")
+def _():
+    def polar(x):
+        return jnp.stack([x[0] * jnp.cos(x[1]), x[0] * jnp.sin(x[1]) * x[2], x[2] ** 2 + x[0]])
+    return Work(jax.vmap(jax.jacfwd(polar)), [normal(10000, 3)], bytes=48 * 10000)
+
+
+@workload("small_hessians")
+def _():
+    def rosenbrock(p):
+        return jnp.sum((1 - p[:-1]) ** 2 + 100 * (p[1:] - p[:-1] ** 2) ** 2)
+    return Work(jax.vmap(jax.hessian(rosenbrock)), [normal(1024, 10)], bytes=440 * 1024)
+
+
+@workload("small_transposes")
+def _():
+    return Work(lambda x: jnp.swapaxes(x, 1, 2), [normal(4096, 4, 4)], bytes=128 * 4096, tolerance=0.0)
+
+
+@workload("hamming_distances")
+def _():
+    words = [np.random.default_rng(seed).integers(0, 2 ** 32, (n, 8), dtype=np.uint32) for seed, n in ((0, 256), (1, 512))]
+    return Work(lambda a, b: jax.lax.population_count(a[:, None] ^ b[None]).sum(-1), words, bytes=4 * 256 * 512,
+                tolerance=0.0)
+
+
+@workload("confusion_matrix")
+def _():
+    def matrix(score, label):
+        return jnp.zeros((21, 21), jnp.int32).at[label.reshape(-1), score.argmax(-1).reshape(-1)].add(1)
+    return Work(matrix, [normal(2, 128, 128, 21), below(21, 2, 128, 128)], bytes=2 * 128 ** 2 * 88, tolerance=0.0)
+
+
+@workload("power_iteration_500")
+def _():
+    def rank(a):
+        p = a / a.sum(0)
+        return jax.lax.fori_loop(0, 50, lambda i, r: .85 * p @ r + .15 / 500, jnp.ones(500) / 500)
+    return Work(rank, [np.abs(normal(500, 500))], flops=50 * 2 * 500 ** 2, bytes=4 * 500 ** 2)
+
+
+@workload("conjugate_gradients_200")
+def _():
+    a = normal(200, 200)
+    a = (a @ a.T / 200 + np.eye(200)).astype(np.float32)
+    return Work(lambda a, b: jax.scipy.sparse.linalg.cg(lambda x: a @ x, b, maxiter=20)[0], [a, normal(200, seed=1)],
+                flops=20 * 2 * 200 ** 2)
+
+
+@workload("hamiltonian_steps")
+def _():
+    def steps(x, p, rows, label):
+        def energy(w):
+            z = rows @ w
+            return -(label * jax.nn.log_sigmoid(z) + (1 - label) * jax.nn.log_sigmoid(-z)).sum() + .5 * w @ w
+
+        def step(_, state):
+            x, p = state
+            p = p - .005 * jax.grad(energy)(x)
+            x = x + .01 * p
+            return x, p - .005 * jax.grad(energy)(x)
+        return jax.lax.fori_loop(0, 20, step, (x, p))
+    return Work(steps, [normal(20), normal(20, seed=1), normal(500, 20, seed=2), (normal(500, seed=3) > 0).astype(np.float32)],
+                flops=20 * 8 * 500 * 20, tolerance=1e-3)
+
+
+@workload("lorenz_b256")
+def _():
+    def slope(s):
+        x, y, z = s[..., 0], s[..., 1], s[..., 2]
+        return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z], -1)
+
+    def step(s, _):
+        a = slope(s)
+        b = slope(s + .005 * a)
+        c = slope(s + .005 * b)
+        s = s + .01 / 6 * (a + 2 * b + 2 * c + slope(s + .01 * c))
+        return s, s
+    return Work(lambda s: jax.lax.scan(step, s, None, length=100)[1], [normal(256, 3)], bytes=100 * 256 * 12, tolerance=1e-2)
+
+
+@workload("eigh_256_f32")
+def _():
+    a = normal(256, 256)
+    return Work(jnp.linalg.eigvalsh, [a + a.T], flops=4 / 3 * 256 ** 3, bytes=4 * 256 ** 2, tolerance=1e-3)

@@ -268,6 +268,17 @@ static LLVMValueRef minmax(at_em *e, const char *name, LLVMValueRef a,
 
 at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo >= lo && a.hi <= hi) return a;
+  int64_t at[AT_EM_MAX_LANES];
+  if (!a.base && e->lanes > 1 && at_ix_offsets(e, &a, at)) {
+    at_ix r = {.lo = hi, .hi = lo};
+    for (uint32_t i = 0; i < e->lanes; i++) {
+      at[i] = AT_MIN(AT_MAX(a.c + at[i], lo), hi);
+      r.lo = AT_MIN(r.lo, at[i]);
+      r.hi = AT_MAX(r.hi, at[i]);
+    }
+    r.vec = at_ix_const_lanes(e, at);
+    return at_ix_settle(e, r);
+  }
   int64_t rlo = AT_MIN(AT_MAX(a.lo, lo), hi),
           rhi = AT_MAX(AT_MIN(a.hi, hi), lo);
   if (at_ix_uniform(&a)) {

@@ -123,8 +123,10 @@ static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
   if (j->reduced[last]) {
     int64_t inner = j->extent[last];
     // What is done with a row's result has a vector of them then: worth
-    // elements that lie apart where the rows are short and it takes long.
-    bool few = inner < 8 || (cost->heavy && inner <= 2 * (int64_t)full);
+    // elements that lie apart where the rows are short and it takes long, or to
+    // join the lanes does.
+    bool long_ends = cost->heavy || j->reduces[0]->num_results > 1;
+    bool few = inner <= 8 || (long_ends && inner <= 2 * (int64_t)full);
     bool columns = kept < j->n && j->extent[kept] >= 8 && (few || !free_order);
     if (!columns) {
       j->lanes = free_order ? floor_pow2(inner, full) : 1;

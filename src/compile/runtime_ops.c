@@ -1,6 +1,7 @@
 #include "compile/runtime_ops.h"
 
 #include "compile/sparse.h"
+#include "passes/passes.h"
 #include "sparsecore/sparsecore.h"
 
 typedef at_status (*choose_fn)(const at_node *n, at_arena *a,
@@ -238,7 +239,7 @@ static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
 static at_status choose_transpose(const at_node *n, at_arena *a,
                                   at_rt_choice *out) {
   const at_type *ti = operand_type(n, 0), *to = &n->types[0];
-  if (to->rank > AT_K_MAX_RANK) return AT_OK;
+  if (to->rank > AT_K_MAX_RANK || at_transpose_is_narrow(n)) return AT_OK;
   at_k_transpose_params p = {at_dtype_bytes(to->dtype), to->rank, {0}, {0}};
   int64_t s[AT_K_MAX_RANK];
   at_row_major_strides(at_type_dims(ti), s);

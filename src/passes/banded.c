@@ -17,8 +17,8 @@ enum {
 // ---- Values that depend on nothing
 typedef struct evaluation {
   at_rw *r;
-  at_map known;  // at_node * -> const at_literal *
-  uint32_t nodes;
+  at_map known;  // at_node * -> const at_literal *, or NULL where it is to come
+  AT_VEC(const at_node *) nodes;
 } evaluation;
 
 static bool is_plain(const at_rw *r, const at_node *n) {
@@ -37,31 +37,72 @@ static bool is_plain(const at_rw *r, const at_node *n) {
   return true;
 }
 
-// *out NULL: it depends on something, or takes too long.
-static at_status evaluate(evaluation *e, const at_node *n,
-                          const at_literal **out) {
-  *out = NULL;
-  if (n->op == AT_OP_CONSTANT) return *out = at_node_literal(n), AT_OK;
+static const at_literal *value_of(const evaluation *e, at_value v) {
+  const at_node *n = at_fwd(v).node;
+  if (n->op == AT_OP_CONSTANT) return at_node_literal(n);
   void **at = at_map_find_ptr(&e->known, n);
-  if (at) return *out = *at, AT_OK;
-  if (!is_plain(e->r, n) || ++e->nodes > MAX_NODES) return AT_OK;
+  return at ? *at : NULL;
+}
+
+// All nodes that `root` is made by. *out: they are few and depend on nothing.
+static at_status collect(evaluation *e, const at_node *root, bool *out) {
   at_arena *a = e->r->m->arena;
-  const at_literal **args;
-  AT_TRY_ALLOC(args, at_new(a, const at_literal *, n->num_operands + 1));
-  for (uint32_t i = 0; i < n->num_operands; i++) {
-    AT_TRY(evaluate(e, at_fwd(n->operands[i]).node, &args[i]));
-    if (!args[i]) return AT_OK;
+  *out = false;
+  if (!at_vec_push(a, &e->nodes, root)) return AT_NO_MEMORY("products");
+  for (size_t i = 0; i < e->nodes.len; i++) {
+    const at_node *n = e->nodes.ptr[i];
+    if (!is_plain(e->r, n) || e->nodes.len > MAX_NODES) return AT_OK;
+    for (uint32_t k = 0; k < n->num_operands; k++) {
+      const at_node *in = at_fwd(n->operands[k]).node;
+      if (in->op == AT_OP_CONSTANT || at_map_find_ptr(&e->known, in)) continue;
+      void **at;
+      AT_TRY_ALLOC(at, at_map_put_ptr(&e->known, in));
+      *at = NULL;
+      if (!at_vec_push(a, &e->nodes, in)) return AT_NO_MEMORY("products");
+    }
   }
+  return *out = true, AT_OK;
+}
+
+// *did: all of its operands are known, and so is n now.
+static at_status evaluate_node(evaluation *e, const at_node *n, bool *did) {
+  at_arena *a = e->r->m->arena;
+  const at_literal **args, *l;
+  *did = false;
+  AT_TRY_ALLOC(args, at_new(a, const at_literal *, n->num_operands + 1));
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (!(args[i] = value_of(e, n->operands[i]))) return AT_OK;
   at_eval_options opt = {.max_ops = 4 * MAX_ELEMENTS};
-  const at_literal *l;
   at_status st = at_eval_node(n, args, &opt, a, &l);
   if (!at_ok(st)) {  // the program does it at run time
     at_status_free(st);
     return AT_OK;
   }
+  void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&e->known, n));
   *at = (void *)l;
-  *out = l;
+  return *did = true, AT_OK;
+}
+
+// *out NULL: it depends on something, or takes too long.
+static at_status evaluate(at_rw *r, const at_node *root,
+                          const at_literal **out) {
+  evaluation e = {.r = r, .known = at_map_in(r->m->arena)};
+  *out = at_node_literal(root);
+  if (*out) return AT_OK;
+  bool few, progress = true;
+  AT_TRY(collect(&e, root, &few));
+  if (!few) return AT_OK;
+  while (progress && !*out) {
+    progress = false;
+    for (size_t i = e.nodes.len; i-- > 0;) {
+      bool did = false;
+      void **at = at_map_find_ptr(&e.known, e.nodes.ptr[i]);
+      if (!at || !*at) AT_TRY(evaluate_node(&e, e.nodes.ptr[i], &did));
+      progress |= did;
+    }
+    *out = value_of(&e, (at_value){(at_node *)root, 0});
+  }
   return AT_OK;
 }
 
@@ -191,9 +232,8 @@ at_status at_products_banded(at_rw *r, at_node *n) {
     if (mt->dims[dim] < MIN_K || mt->dims[1 - dim] == 0 ||
         at_type_elements(mt) > MAX_ELEMENTS)
       continue;
-    evaluation e = {.r = r, .known = at_map_in(r->m->arena)};
     const at_literal *l;
-    AT_TRY(evaluate(&e, m.node, &l));
+    AT_TRY(evaluate(r, m.node, &l));
     terms t;
     if (!l) continue;
     AT_TRY(find_terms(r->m->arena, l, dim, &t));

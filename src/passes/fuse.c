@@ -11,10 +11,28 @@ bool fuse_is_inline_const(const at_node *n) {
   return l && (l->splat || at_type_elements(&l->type) == 1);
 }
 
+bool at_transpose_is_narrow(const at_node *n) {
+  enum { MOST_APART = 4, MOST_IN_SMALL = 128 };
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  const at_type *t = &n->types[0], *from = at_value_type(n->operands[0]);
+  if (perm.rank < 2) return false;
+  // Channels that lie side by side.
+  int64_t apart = 1, last = perm.ptr[perm.rank - 1];
+  for (uint32_t d = (uint32_t)last + 1; d < from->rank; d++)
+    apart *= from->dims[d];
+  if (apart > 1 && apart <= MOST_APART && t->dims[perm.rank - 1] >= 16)
+    return true;
+  // Many small matrices.
+  for (uint32_t d = 0; d + 2 < perm.rank; d++)
+    if (perm.ptr[d] != d) return false;
+  return last == perm.rank - 2 &&
+         t->dims[perm.rank - 1] * t->dims[perm.rank - 2] <= MOST_IN_SMALL;
+}
+
 static bool cheap_transpose(const at_node *n) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   const at_type *t = &n->types[0];
-  if (at_type_elements(t) <= 4096) return true;
+  if (at_type_elements(t) <= 4096 || at_transpose_is_narrow(n)) return true;
   return perm.rank && perm.ptr[perm.rank - 1] == perm.rank - 1 &&
          t->dims[perm.rank - 1] >= 8;
 }

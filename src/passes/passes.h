@@ -64,6 +64,9 @@ at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work
 at_status at_pass_fuse(at_module *m, const at_pass_options *o);  // FUSION nodes
+// A transpose that code for elements does better than the kernel of transposes:
+// it picks lanes from a few vectors.
+bool at_transpose_is_narrow(const at_node *n);
 // A FUSION of (left, right) -> `body` of every element, over arrays of `n`
 // elements of type t, in a module of its own. *out NULL: the body is not
 // elementwise.

@@ -96,11 +96,54 @@ static at_status by_doubling(at_rw *r, at_node *n, int64_t dim, bool reverse) {
   return at_fwd_set(r, n, 0, x);
 }
 
+// A sum over windows that see one element each, as between elements that were
+// pulled apart (the gradient of a mean over windows side by side): element i of
+// the result is element i / size of what was padded.
+static bool sees_one(const at_node *n, const at_node *pad) {
+  const at_type *t = at_value_type(pad->operands[0]), *to = &n->types[0];
+  at_dims window = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS),
+          around = at_node_ints(n, AT_ATTR_PADDING),
+          low = at_node_ints(pad, AT_ATTR_EDGE_PADDING_LOW),
+          interior = at_node_ints(pad, AT_ATTR_INTERIOR_PADDING);
+  if (at_region_binary(n->regions[0]) != AT_OP_ADD ||
+      !at_is_splat(n->operands[1], 0) || !at_is_splat(pad->operands[1], 0) ||
+      !all_are(at_node_ints(n, AT_ATTR_WINDOW_STRIDES), 1) ||
+      !all_are(at_node_ints(n, AT_ATTR_BASE_DILATIONS), 1) ||
+      !all_are(at_node_ints(n, AT_ATTR_WINDOW_DILATIONS), 1) ||
+      !all_are(around, 0))
+    return false;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    int64_t size = window.ptr[d];
+    if (interior.ptr[d] != size - 1 || low.ptr[d] != size - 1 ||
+        to->dims[d] != t->dims[d] * size)
+      return false;
+  }
+  return true;
+}
+
+static at_status repeat(at_rw *r, at_node *n, at_value x) {
+  const at_type *t = at_value_type(x);
+  int64_t split[2 * MAX_RANK], where[MAX_RANK];
+  for (uint32_t d = 0; d < t->rank; d++) {
+    where[d] = 2 * d;
+    split[2 * d] = t->dims[d];
+    split[2 * d + 1] = t->dims[d] ? n->types[0].dims[d] / t->dims[d] : 1;
+  }
+  at_value v;
+  AT_TRY(at_mk_broadcast(n, x, (at_dims){split, 2 * t->rank}, where, &v));
+  AT_TRY(at_mk_reshape(n, v, at_type_dims(&n->types[0]), &v));
+  return at_fwd_set(r, n, 0, v);
+}
+
 static at_status window(at_rw *r, at_node *n) {
   bool reverse = false;
   const at_type *t = at_value_type(n->operands[0]);
   if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK)
     return AT_OK;
+  const at_node *pad = n->operands[0].node;
+  if (pad->op == AT_OP_PAD && t->rank && 2 * t->rank <= MAX_RANK &&
+      sees_one(n, pad))
+    return repeat(r, n, pad->operands[0]);
   int64_t dim = running_dim(n, &reverse);
   if (dim < 0 || at_type_elements(t) == 0) return AT_OK;
   if (is_log_add_exp_from_zero(n)) return by_doubling(r, n, dim, reverse);

@@ -59,6 +59,38 @@ static bool is_reshape(const at_type *in, const int64_t *perm) {
   return true;
 }
 
+// Pieces of one element along the joined dimension (jnp.cross, jnp.stack before
+// a transpose) are joined where the transpose would have put them: the pieces
+// themselves keep their order in memory.
+static at_status transpose_join(at_rw *r, at_node *n, const at_node *join) {
+  enum { MOST = 4 };
+  const at_type *t = &n->types[0];
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  int64_t dim = at_node_int(join, AT_ATTR_DIMENSION, 0), last = -1;
+  at_value v[MOST], out;
+  int64_t shape[MAX_RANK], to_dim = 0;
+  if (join->num_operands > MOST || !at_type_is_static(t)) return AT_OK;
+  for (uint32_t i = 0; i < perm.rank; i++) {
+    shape[i] = t->dims[i];
+    if (perm.ptr[i] == dim) {
+      to_dim = i;
+      shape[i] = 1;
+      continue;
+    }
+    if (perm.ptr[i] < last) return AT_OK;  // others change their order, too
+    last = perm.ptr[i];
+  }
+  for (uint32_t i = 0; i < join->num_operands; i++)
+    if (at_value_type(join->operands[i])->dims[dim] != 1) return AT_OK;
+  for (uint32_t i = 0; i < join->num_operands; i++)
+    AT_TRY(
+        at_mk_reshape(n, join->operands[i], (at_dims){shape, t->rank}, &v[i]));
+  at_attr attr = at_attr_int(AT_ATTR_DIMENSION, to_dim);
+  AT_TRY(
+      at_mk(n, AT_OP_CONCATENATE, v, join->num_operands, &attr, 1, NULL, &out));
+  return to(r, n, out);
+}
+
 static at_status transpose(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -78,6 +110,7 @@ static at_status transpose(at_rw *r, at_node *n) {
     AT_TRY(at_mk_transpose(n, in->operands[0], p, &v));
     return to(r, n, v);
   }
+  if (in->op == AT_OP_CONCATENATE) return transpose_join(r, n, in);
   if (in->op == AT_OP_BROADCAST_IN_DIM) {
     at_dims where = at_node_ints(in, AT_ATTR_BROADCAST_DIMENSIONS);
     for (uint32_t i = 0; i < perm.rank; i++) inverse[perm.ptr[i]] = i;
