@@ -268,7 +268,8 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (expanded && computes && elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
   for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
-    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && computes && elements(n) > 1)
+    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && elements(n) > 1 &&
+        (computes || (k->stored && n->op == AT_OP_SLICE)))
       i->kept = true;
 }
 

@@ -666,8 +666,31 @@ static int by_gap(const void *a, const void *b) {
   return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
+
+// Arguments that several kernels read are in VMEM, too, from the first of them
+// to the last: that takes it from temporaries.
+static bool is_prefetched(const lives *l, const live *x) {
+  return x->argument && !l->comp->owner && x->readers.len > 1;
+}
+
+static uint32_t begin_of(const lives *l, const live *x) {
+  uint32_t first = x->born;
+  if (x->argument) first = l->groups.count;
+  for (size_t r = 0; x->argument && r < x->readers.len; r++)
+    first = AT_MIN(first, l->step[x->readers.ptr[r]]);
+  return first;
+}
+
+static uint32_t end_of(const lives *l, const live *x) {
+  uint32_t last = x->argument ? 0 : x->dies;
+  for (size_t r = 0; x->argument && r < x->readers.len; r++)
+    last = AT_MAX(last, l->step[x->readers.ptr[r]]);
+  return last;
+}
+
 static bool fits(const lives *l, const live *x) {
-  for (uint32_t s = x->born; s <= x->dies && s < l->groups.count; s++)
+  for (uint32_t s = begin_of(l, x); s <= end_of(l, x) && s < l->groups.count;
+       s++)
     if (l->used[s] + (double)x->bytes > l->vmem) return false;
   return true;
 }
@@ -678,11 +701,11 @@ static at_status place_in_vmem(lives *l) {
   AT_TRY_ALLOC(list, at_new(l->arena, wish, l->list.len + 1));
   for (size_t i = 0; i < l->list.len; i++) {
     live *x = &l->list.ptr[i];
-    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies ||
-        is_from_host(l, x->value.node))
-      continue;
+    bool may = is_temporary(l, x) && !x->kept && x->born <= x->dies &&
+               !is_from_host(l, x->value.node);
+    if (!x->bytes || !(may || is_prefetched(l, x))) continue;
     wish w = {x, 0};
-    for (uint32_t s = x->born + 1; s < x->dies && s < count; s++)
+    for (uint32_t s = begin_of(l, x) + 1; s < end_of(l, x) && s < count; s++)
       w.gap += l->seconds[s];
     list[wishes++] = w;
   }
@@ -690,8 +713,8 @@ static at_status place_in_vmem(lives *l) {
   for (uint32_t i = 0; i < wishes; i++) {
     live *x = list[i].x;
     if (!fits(l, x)) continue;
-    x->vmem = true;
-    for (uint32_t s = x->born; s <= x->dies && s < count; s++)
+    x->vmem = !x->argument;
+    for (uint32_t s = begin_of(l, x); s <= end_of(l, x) && s < count; s++)
       l->used[s] += (double)x->bytes;
   }
   return AT_OK;
