@@ -299,8 +299,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     info *i = info_of(k, at);
     bool result = i->kept && at != product;
     if (width_of(at) <= width_of(narrow)) narrow = at;
-    if (result || i->users.len != 1)
-      return k->stored && !result ? narrow : at;
+    if (result || i->users.len != 1) return k->stored && !result ? narrow : at;
     at_node *u = i->users.ptr[0];
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
