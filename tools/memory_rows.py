@@ -6,7 +6,8 @@
 
 `ask` compiles the program of each seed with libtpu, which needs no chip, and
 adds one row a program to ROWS.json, saved at once: what is there already is
-not asked again. `compare` makes the same programs, asks `atoll estimate`
+not asked again; with --large, of programs that take 0.7 to 1.4 of the chip's
+memory by our plan. `compare` makes the same programs, asks `atoll estimate`
 (ATOLL names the program; else the one on PATH) and prints for each row ours
 against libtpu's, then median, 90th percentile and worst relative error of the
 temporaries where they are at least a fifth of the peak, and of the peaks.
@@ -87,8 +88,8 @@ def save(path, all_rows):
 
 
 def ask_one(row, p, hlo=None):
-    """libtpu's answer for the program, in the row; refused: the bytes it would
-    take, None where libtpu does not say."""
+    """libtpu's answer for the program, in the row; refused: the bytes of its
+    temporaries, None where libtpu does not say."""
     from jax.experimental import topologies
 
     devices = topologies.get_topology_desc(
@@ -102,7 +103,7 @@ def ask_one(row, p, hlo=None):
     except jax.errors.JaxRuntimeError as e:
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
-        used = re.search(r"Used ([\d.]+)([KMG]) of", str(e))
+        used = re.search(r"\(([\d.]+)([KMG])\) exceeds", str(e))
         row["refused"] = used and int(
             float(used[1]) * 2 ** {"K": 10, "M": 20, "G": 30}[used[2]]
         )
