@@ -307,9 +307,9 @@ def make_large(seed, batch=None):
     return kind, Program(p.function, (*others, x), p.donated), x.shape[0]
 
 
-def make(seed):
-    """The family's name and the program; odd seeds are for learning, even ones
-    are left out."""
+def make(seed, kind=None):
+    """The family's name and the program. kind: of a row that is there already,
+    which may be from when there were fewer families."""
     names = list(KINDS)
-    kind = names[seed % len(names)]
+    kind = kind or names[seed % len(names)]
     return kind, KINDS[kind](random.Random(seed))

@@ -69,10 +69,10 @@ typedef struct at_estimate_buffer {
 
 // A temporary in HBM, from the kernel that writes it to the last that reads it.
 typedef struct at_estimate_temp {
-  at_value value;       // of the program that was estimated
-  uint64_t bytes;       // in the target's layout
-  uint64_t offset;      // in the memory of all temporaries
-  int64_t begin, end;   // inclusive; each kernel begins and ends
+  at_value value;      // of the program that was estimated
+  uint64_t bytes;      // in the target's layout
+  uint64_t offset;     // in the memory of all temporaries
+  int64_t begin, end;  // inclusive; each kernel begins and ends
 } at_estimate_temp;
 
 typedef struct at_estimate {

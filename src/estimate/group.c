@@ -277,7 +277,8 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (expanded && computes && elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
   for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
-    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && computes && elements(n) > 1)
+    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && elements(n) > 1 &&
+        (computes || (k->stored && n->op == AT_OP_SLICE)))
       i->kept = true;
 }
 
@@ -307,8 +308,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     info *i = info_of(k, at);
     bool result = i->kept && at != product;
     if (width_of(at) <= width_of(narrow)) narrow = at;
-    if (result || i->users.len != 1)
-      return k->stored && !result ? narrow : at;
+    if (result || i->users.len != 1) return k->stored && !result ? narrow : at;
     at_node *u = i->users.ptr[0];
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);

@@ -6,62 +6,12 @@
 #include <stdlib.h>
 
 #include "cost/count.h"
-#include "estimate/estimate_internal.h"
+#include "estimate/memory_internal.h"
 #include "schedule/place.h"
 
 enum { kBuffersShown = 20 };
 // Kernels leave this share of VMEM to values.
 static const double kVmemShare = .875;
-
-typedef struct live {
-  at_value value;
-  uint64_t bytes;       // of it alone; 0: it lies in another value's memory
-  uint32_t born, dies;  // steps, inclusive; born > dies: never there
-  uint32_t writer;      // group; UINT32_MAX: given
-  bool argument, output;
-  bool kept;      // an argument that the caller keeps
-  bool vmem;      // never in HBM
-  const char *made;  // of the value, for others: "in bf16"; NULL: it itself
-  uint32_t uses;  // groups that read it and have not run yet
-  AT_VEC(uint32_t) readers;
-} live;
-
-typedef AT_VEC(uint32_t) indices;
-
-typedef struct use {
-  const at_node *user;  // NULL: a result of `of`
-  const at_comp *of;
-  uint32_t index;  // of the operand or result
-} use;
-typedef AT_VEC(use) use_list;
-
-typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
-
-// Of a whole module: who uses a value, and which are stored in half.
-typedef struct uses {
-  at_arena *arena;
-  at_map of;      // value (at_est_key) -> use_list
-  at_map narrow;  // value -> narrowness
-} uses;
-
-typedef struct lives {
-  const at_comp *comp;
-  uses *uses;  // NULL: nothing is narrowed
-  at_est_groups groups;
-  const at_target *target;
-  bool tpu;
-  double vmem;         // bytes of it for this computation's values
-  double rate, flops;  // bytes and FLOP per second
-  at_arena *arena;
-  AT_VEC(live) list;
-  at_map of;        // value (at_est_key) -> index + 1
-  indices *reads;   // of each group: values
-  uint32_t *order;  // groups, as they run
-  uint32_t *step;   // of each group
-  double *seconds;  // of each step
-  double *used;     // of each step: bytes of VMEM that its values take
-  struct lives **inside;  // of each step: its regions, or NULL
-} lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
@@ -71,98 +21,24 @@ uint64_t at_est_padded(const at_target *t, const at_type *type) {
   return bytes > 0 ? (uint64_t)bytes : type->rank ? 0 : 512;
 }
 
-static uint64_t on_device(const lives *l, at_value v) {
+uint64_t at_est_on_device(const lives *l, at_value v) {
   return at_cost_on_host(v) ? 0 : at_est_padded(l->target, at_value_type(v));
 }
 
-// ---- Which values are stored as bf16
-// Products at default precision round f32 operands: what only they read is
-// rounded when it is written, also on its way through loops.
-
-static at_status note_use(uses *u, at_value v, use how) {
-  void **place;
-  AT_TRY_ALLOC(place, at_map_put_ptr(&u->of, at_est_key(v)));
-  if (!*place) AT_TRY_ALLOC(*place, at_new(u->arena, use_list, 1));
-  use_list *list = *place;
-  return at_vec_push(u->arena, list, how) ? AT_OK : AT_NO_MEMORY("uses");
-}
-
-static at_status note_uses(uses *u, const at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    for (uint32_t o = 0; o < n->num_operands; o++)
-      AT_TRY(note_use(u, n->operands[o], (use){n, c, o}));
-    for (uint32_t r = 0; r < n->num_regions; r++)
-      AT_TRY(note_uses(u, n->regions[r]));
-  }
-  for (uint32_t r = 0; r < c->num_results; r++)
-    AT_TRY(note_use(u, c->results[r], (use){NULL, c, r}));
-  return AT_OK;
-}
-
-static at_status only_products(uses *u, at_value v, bool *out);
-
-static at_status use_is_narrow(uses *u, use how, bool *out) {
-  const at_node *n = how.user;
-  const at_node *loop = n ? n : how.of->owner;
-  *out = false;
-  if (!n && !(loop && loop->op == AT_OP_WHILE && how.of == loop->regions[1]))
-    return AT_OK;
-  switch (loop->op) {
-    case AT_OP_DOT_GENERAL:
-    case AT_OP_CONVOLUTION: {
-      at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
-      *out = true;
-      for (uint32_t i = 0; i < p.rank; i++) *out &= !p.ptr[i];
-      return AT_OK;
-    }
-    case AT_OP_WHILE:
-      AT_TRY(only_products(u, (at_value){(at_node *)loop, how.index}, out));
-      for (uint32_t r = 0; r < 2 && *out; r++)
-        AT_TRY(only_products(
-            u, (at_value){loop->regions[r]->params[how.index], 0}, out));
-      return AT_OK;
-    case AT_OP_DYNAMIC_UPDATE_SLICE:
-    case AT_OP_DYNAMIC_SLICE:
-      if (how.index > (loop->op == AT_OP_DYNAMIC_UPDATE_SLICE)) return AT_OK;
-      return only_products(u, (at_value){(at_node *)n, 0}, out);
-    case AT_OP_RESHAPE:
-    case AT_OP_TRANSPOSE:
-    case AT_OP_SLICE:
-    case AT_OP_BROADCAST_IN_DIM:
-      return only_products(u, (at_value){(at_node *)n, 0}, out);
-    default:
-      return AT_OK;
-  }
-}
-
-static at_status only_products(uses *u, at_value v, bool *out) {
-  void **place, **known;
-  AT_TRY_ALLOC(place, at_map_put_ptr(&u->narrow, at_est_key(v)));
-  *out = (uintptr_t)*place != WIDE;
-  if (*place) return AT_OK;
-  *place = (void *)(uintptr_t)ASKED;
-  known = at_map_find_ptr(&u->of, at_est_key(v));
-  const use_list *list = known ? *known : NULL;
-  for (size_t i = 0; list && i < list->len && *out; i++)
-    AT_TRY(use_is_narrow(u, list->ptr[i], out));
-  AT_TRY_ALLOC(place, at_map_put_ptr(&u->narrow, at_est_key(v)));
-  *place = (void *)(uintptr_t)(*out ? NARROW : WIDE);
-  return AT_OK;
-}
-
 // Copies from the host go to HBM as they are.
-static bool is_from_host(const lives *l, const at_node *n) {
+bool at_est_is_from_host(const lives *l, const at_node *n) {
   return at_cost_host_copy_of(l->target, n) == AT_HOST_COPY_IN;
 }
 
 static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   const at_type *t = at_value_type(v);
   bool narrow = false;
-  *out = on_device(l, v);
-  if (!l->uses || t->dtype != AT_F32 || !t->rank || is_from_host(l, v.node))
+  *out = at_est_on_device(l, v);
+  if (!l->uses || t->dtype != AT_F32 || !t->rank ||
+      at_est_is_from_host(l, v.node))
     return AT_OK;
   if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
-  AT_TRY(only_products(l->uses, v, &narrow));
+  AT_TRY(at_est_only_products(l->uses, v, &narrow));
   if (narrow) *out /= 2;
   return AT_OK;
 }
@@ -175,7 +51,7 @@ static at_status add(lives *l, live x) {
   return AT_OK;
 }
 
-static live *find(const lives *l, at_value v) {
+live *at_est_live_of(const lives *l, at_value v) {
   void **place = at_map_find_ptr(&l->of, at_est_key(at_est_behind(v)));
   return place ? &l->list.ptr[(uintptr_t)*place - 1] : NULL;
 }
@@ -183,7 +59,7 @@ static live *find(const lives *l, at_value v) {
 // ---- Who reads what
 
 static at_status read(lives *l, at_value v, uint32_t group) {
-  live *x = find(l, v);
+  live *x = at_est_live_of(l, v);
   if (!x || x->writer == group) return AT_OK;
   for (size_t r = x->readers.len; r-- > 0;)
     if (x->readers.ptr[r] == group) return AT_OK;
@@ -210,8 +86,8 @@ static at_status read_regions(lives *l, const at_node *n, uint32_t group) {
 // Loop state and updates in place take over an operand's memory: which operand
 // the result of that index does; false: none.
 static bool takes_over(const at_node *n, uint32_t result, at_value *operand) {
-  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER ||
-               n->op == AT_OP_SORT;
+  bool state =
+      n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER || n->op == AT_OP_SORT;
   if (!state && n->op != AT_OP_DYNAMIC_UPDATE_SLICE) return false;
   if (result >= n->num_operands) return false;
   *operand = at_est_behind(n->operands[result]);
@@ -249,7 +125,7 @@ static at_status add_given(lives *l) {
                          .argument = true,
                          .kept = !donated,
                          .writer = UINT32_MAX,
-                         .bytes = on_device(l, v)}));
+                         .bytes = at_est_on_device(l, v)}));
   }
   return AT_OK;
 }
@@ -260,9 +136,9 @@ static at_status add_constants(lives *l) {
     const at_est_group *g = l->groups.list[k];
     for (size_t r = 0; r < g->reads.len; r++) {
       at_value v = g->reads.ptr[r].value;
-      if (v.node->op != AT_OP_CONSTANT || find(l, v)) continue;
+      if (v.node->op != AT_OP_CONSTANT || at_est_live_of(l, v)) continue;
       AT_TRY(add(l, (live){.value = v,
-                           .bytes = on_device(l, v),
+                           .bytes = at_est_on_device(l, v),
                            .kept = true,
                            .writer = UINT32_MAX}));
     }
@@ -291,7 +167,7 @@ static at_status collect(lives *l) {
     if (at_op_is(g->root->op, AT_CONTROL)) AT_TRY(read_regions(l, g->root, k));
   }
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
-    live *x = find(l, l->comp->results[r]);
+    live *x = at_est_live_of(l, l->comp->results[r]);
     if (x) x->output = true;
   }
   return AT_OK;
@@ -304,9 +180,9 @@ static void pass_outputs_on(lives *l) {
     const at_est_group *g = l->groups.list[k];
     for (uint32_t r = 0; r < g->root->num_results; r++) {
       at_value from;
-      const live *to = find(l, (at_value){g->root, r});
+      const live *to = at_est_live_of(l, (at_value){g->root, r});
       if (!to || !to->output || !takes_over(g->root, r, &from)) continue;
-      live *x = find(l, from);
+      live *x = at_est_live_of(l, from);
       if (x && !x->argument && x->readers.len == 1 && is_taken(g, from))
         x->output = true;
     }
@@ -321,9 +197,9 @@ static void share_state(lives *l) {
     at_node *n = g->root;
     for (uint32_t r = 0; r < n->num_results; r++) {
       at_value from;
-      live *to = find(l, (at_value){n, r});
+      live *to = at_est_live_of(l, (at_value){n, r});
       if (!to || !takes_over(n, r, &from)) continue;
-      const live *x = find(l, from);
+      const live *x = at_est_live_of(l, from);
       if (!x) continue;
       const at_comp *body = n->op == AT_OP_WHILE ? n->regions[1] : NULL;
       bool same = body && at_value_eq(at_est_behind(body->results[r]),
@@ -336,7 +212,7 @@ static void share_state(lives *l) {
 
 // ---- In which order kernels run
 
-static bool is_temporary(const lives *l, const live *x) {
+bool at_est_is_temporary(const lives *l, const live *x) {
   return !x->argument && !(x->output && !l->comp->owner);
 }
 
@@ -345,12 +221,12 @@ static int64_t growth(const lives *l, uint32_t k) {
   const at_est_group *g = l->groups.list[k];
   int64_t sum = 0;
   for (size_t w = 0; w < g->writes.len; w++) {
-    const live *x = find(l, g->writes.ptr[w]);
-    if (is_temporary(l, x)) sum += (int64_t)x->bytes;
+    const live *x = at_est_live_of(l, g->writes.ptr[w]);
+    if (at_est_is_temporary(l, x)) sum += (int64_t)x->bytes;
   }
   for (size_t r = 0; r < l->reads[k].len; r++) {
     const live *x = &l->list.ptr[l->reads[k].ptr[r]];
-    if (x->uses == 1 && is_temporary(l, x) && !x->kept && !x->output)
+    if (x->uses == 1 && at_est_is_temporary(l, x) && !x->kept && !x->output)
       sum -= (int64_t)x->bytes;
   }
   return sum;
@@ -376,7 +252,7 @@ static at_status run_group(ordering *o, uint32_t k) {
   l->step[k] = o->count;
   l->order[o->count++] = k;
   for (size_t w = 0; w < g->writes.len; w++) {
-    const live *x = find(l, g->writes.ptr[w]);
+    const live *x = at_est_live_of(l, g->writes.ptr[w]);
     for (size_t r = 0; r < x->readers.len; r++)
       if (--o->waits[x->readers.ptr[r]] == 0)
         AT_TRY(propose(o, x->readers.ptr[r]));
@@ -438,7 +314,8 @@ static void start_copies(lives *l) {
   uint32_t before = 0;
   for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
     at_node *n = l->groups.list[l->order[s]]->root;
-    live *x = is_from_host(l, n) ? find(l, (at_value){n, 0}) : NULL;
+    live *x =
+        at_est_is_from_host(l, n) ? at_est_live_of(l, (at_value){n, 0}) : NULL;
     if (!x) continue;
     x->born = before;
     before = s;
@@ -450,8 +327,8 @@ static void start_copies(lives *l) {
 static void reuse_state(lives *l) {
   if (!is_body(l->comp)) return;
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
-    live *x = find(l, l->comp->results[r]);
-    const live *old = find(l, (at_value){l->comp->params[r], 0});
+    live *x = at_est_live_of(l, l->comp->results[r]);
+    const live *old = at_est_live_of(l, (at_value){l->comp->params[r], 0});
     if (!x || !old || x->argument || x->born < old->dies) continue;
     const at_est_group *g = l->groups.list[x->writer];
     bool at_once = !g->product && !g->reduces;
@@ -459,245 +336,10 @@ static void reuse_state(lives *l) {
   }
 }
 
-// ---- Arguments that loops read in bf16
-// Products round f32 operands; those of a loop that are the same in every turn
-// are rounded once, before the first loop that reads them.
-
-// Is operand `o` of the loop only read by products, and stays as it is?
-static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
-                                 bool *out) {
-  at_value state = {loop->regions[1]->params[o], 0};
-  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
-  return *out ? only_products(l->uses, (at_value){(at_node *)loop, o}, out)
-              : AT_OK;
-}
-
-static at_status find_loops(lives *l, at_value v, uint32_t *first,
-                            uint32_t *last) {
-  for (uint32_t s = 0; s < l->groups.count; s++) {
-    const at_node *n = l->groups.list[l->order[s]]->root;
-    for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
-      bool multiplied;
-      if (!at_value_eq(at_est_behind(n->operands[o]), v)) continue;
-      AT_TRY(only_multiplied(l, n, o, &multiplied));
-      if (!multiplied) continue;
-      *first = AT_MIN(*first, s);
-      *last = s;
-    }
-  }
-  return AT_OK;
-}
-
-static at_status add_rounded(lives *l) {
-  if (l->comp->owner || !l->uses) return AT_OK;
-  for (uint32_t i = 0; i < l->comp->num_params; i++) {
-    at_value v = {l->comp->params[i], 0};
-    uint32_t first = UINT32_MAX, last = 0;
-    if (at_value_type(v)->dtype != AT_F32) continue;
-    AT_TRY(find_loops(l, v, &first, &last));
-    if (first > last) continue;
-    live x = {.value = v,
-              .bytes = on_device(l, v) / 2,
-              .born = first,
-              .dies = last,
-              .made = " in bf16"};
-    if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
-  }
-  return AT_OK;
-}
-
-// ---- Copies in the layout that an op wants
-
-static bool is_conv(const at_node *n) { return n->op == AT_OP_CONVOLUTION; }
-
-// Bytes with a dimension along the lanes and another along the sublanes.
-static double bytes_along(const at_type *t, int64_t lanes, int64_t sublanes) {
-  at_dims d = at_type_dims(t);
-  double tiles = 1;
-  for (uint32_t i = 0; i < d.rank; i++) {
-    double n = (double)AT_MAX(d.ptr[i], 0);
-    if (i == lanes) n = ceil(n / 128);
-    if (i == sublanes) n = n > 4 ? ceil(n / 8) : n > 2 ? .5 : n / 8;
-    tiles *= n;
-  }
-  return tiles * at_tpu_tile_bytes(t->dtype);
-}
-
-// Images have their features along the lanes and the batch along the sublanes,
-// or the other way round where that pads less.
-static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
-  return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
-}
-
-static double conv_result(const at_node *n, const at_type *t) {
-  return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
-                     at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
-}
-
-static double conv_operand(const at_node *n) {
-  const at_type *t = at_value_type(n->operands[0]);
-  return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
-                     at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0));
-}
-
-// An argument that convolutions read is copied before the first of them.
-static at_status add_image(lives *l, uint32_t i) {
-  at_value v = {l->comp->params[i], 0};
-  uint32_t first = UINT32_MAX, last = 0;
-  double bytes = 0;
-  for (uint32_t s = 0; s < l->groups.count; s++) {
-    const at_est_group *g = l->groups.list[l->order[s]];
-    for (size_t k = 0; k < g->nodes.len; k++) {
-      const at_node *n = g->nodes.ptr[k];
-      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v))
-        continue;
-      first = AT_MIN(first, s);
-      last = s;
-      bytes = fmax(bytes, conv_operand(n));
-    }
-  }
-  if (first > last) return AT_OK;
-  if (at_value_type(v)->dtype == AT_F32) bytes /= 2;
-  live x = {.value = v,
-            .bytes = (uint64_t)bytes,
-            .born = first ? first - 1 : 0,
-            .dies = last,
-            .made = " for convolutions"};
-  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
-}
-
-static at_status add_images(lives *l) {
-  for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params; i++)
-    AT_TRY(add_image(l, i));
-  return AT_OK;
-}
-
-// Rows are gathered from and scattered into arrays whose last dimension lies
-// along the lanes; others are copied.
-static bool is_by_rows(const at_type *t) {
-  uint32_t lanes;
-  if (t->rank < 2) return true;
-  at_tpu_compact_tiles(at_type_dims(t), &lanes);
-  return lanes == t->rank - 1u;
-}
-
-static uint64_t bytes_by_rows(const at_type *t) {
-  return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
-}
-
-static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
-                         const char *made) {
-  live x = {
-      .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
-  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
-}
-
-static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
-  at_value v = {n, 0};
-  const live *x = find(l, v);
-  if (n->op == AT_OP_SORT && n->num_operands == 1 &&
-      at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
-    at_type indices = n->types[0];
-    indices.dtype = AT_S32;
-    return add_for(l, step, v, at_est_padded(l->target, &indices),
-                   " indices");
-  }
-  if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
-      !is_by_rows(&n->types[0]) && x && x->output)
-    return add_for(l, step, v, bytes_by_rows(&n->types[0]), " by rows");
-  if (n->op == AT_OP_GATHER) {
-    at_value from = at_est_behind(n->operands[0]);
-    const live *y = find(l, from);
-    const at_type *t = at_value_type(from);
-    bool narrow = x && x->bytes < on_device(l, v);
-    if (y && y->argument && !is_by_rows(t))
-      return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
-                     " by rows");
-  }
-  return AT_OK;
-}
-
-static at_status add_copies(lives *l) {
-  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
-    const at_est_group *g = l->groups.list[l->order[s]];
-    for (size_t k = 0; k < g->nodes.len; k++)
-      AT_TRY(add_copies_of(l, s, g->nodes.ptr[k]));
-  }
-  return AT_OK;
-}
-
-// What is computed with a convolution has its result's layout.
-static void lay_images_out(lives *l) {
-  for (size_t i = 0; l->tpu && i < l->list.len; i++) {
-    live *x = &l->list.ptr[i];
-    if (x->writer == UINT32_MAX || !is_temporary(l, x) || !x->bytes) continue;
-    const at_node *p = l->groups.list[x->writer]->product;
-    const at_type *t = at_value_type(x->value);
-    if (!p || !is_conv(p) || !at_dims_eq(at_type_dims(t),
-                                         at_type_dims(&p->types[0])))
-      continue;
-    bool narrow = x->bytes < on_device(l, x->value);
-    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
-  }
-}
-
-// ---- What stays in VMEM
+// ---- Inside of loops and branches
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
                          uses *u, at_arena *a, lives *out);
-
-static double seconds_of(const lives *l, uint32_t k) {
-  const at_est_group *g = l->groups.list[k];
-  double bytes = 0;
-  for (size_t r = 0; r < g->reads.len; r++) bytes += g->reads.ptr[r].bytes;
-  for (size_t w = 0; w < g->writes.len; w++)
-    bytes += (double)find(l, g->writes.ptr[w])->bytes;
-  return fmax(bytes / l->rate, at_est_flops(g) / l->flops);
-}
-
-typedef struct wish {
-  live *x;
-  double gap;  // seconds between its kernel and its last reader's
-} wish;
-
-static int by_gap(const void *a, const void *b) {
-  const wish *x = a, *y = b;
-  if (x->gap != y->gap) return x->gap < y->gap ? -1 : 1;
-  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
-}
-
-static bool fits(const lives *l, const live *x) {
-  for (uint32_t s = x->born; s <= x->dies && s < l->groups.count; s++)
-    if (l->used[s] + (double)x->bytes > l->vmem) return false;
-  return true;
-}
-
-static at_status place_in_vmem(lives *l) {
-  uint32_t count = l->groups.count, wishes = 0;
-  wish *list;
-  AT_TRY_ALLOC(list, at_new(l->arena, wish, l->list.len + 1));
-  for (size_t i = 0; i < l->list.len; i++) {
-    live *x = &l->list.ptr[i];
-    if (!is_temporary(l, x) || !x->bytes || x->kept || x->born > x->dies ||
-        is_from_host(l, x->value.node))
-      continue;
-    wish w = {x, 0};
-    for (uint32_t s = x->born + 1; s < x->dies && s < count; s++)
-      w.gap += l->seconds[s];
-    list[wishes++] = w;
-  }
-  if (wishes) qsort(list, wishes, sizeof *list, by_gap);
-  for (uint32_t i = 0; i < wishes; i++) {
-    live *x = list[i].x;
-    if (!fits(l, x)) continue;
-    x->vmem = true;
-    for (uint32_t s = x->born; s <= x->dies && s < count; s++)
-      l->used[s] += (double)x->bytes;
-  }
-  return AT_OK;
-}
-
-// ---- Inside of loops and branches
 
 static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
@@ -711,6 +353,15 @@ static at_status look_inside(lives *l) {
                      l->arena, &l->inside[k][r]));
   }
   return AT_OK;
+}
+
+static double seconds_of(const lives *l, uint32_t k) {
+  const at_est_group *g = l->groups.list[k];
+  double bytes = 0;
+  for (size_t r = 0; r < g->reads.len; r++) bytes += g->reads.ptr[r].bytes;
+  for (size_t w = 0; w < g->writes.len; w++)
+    bytes += (double)at_est_live_of(l, g->writes.ptr[w])->bytes;
+  return fmax(bytes / l->rate, at_est_flops(g) / l->flops);
 }
 
 static at_status measure(const at_comp *c, const at_target *t, double vmem,
@@ -739,14 +390,12 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   for (uint32_t s = 0; s < count; s++)
     l->seconds[s] = seconds_of(l, l->order[s]);
   share_state(l);
-  lay_images_out(l);
+  at_est_lay_images_out(l);
   set_times(l);
   start_copies(l);
   reuse_state(l);
-  AT_TRY(add_rounded(l));
-  AT_TRY(add_images(l));
-  AT_TRY(add_copies(l));
-  if (l->tpu) AT_TRY(place_in_vmem(l));
+  AT_TRY(at_est_add_copies(l));
+  if (l->tpu) AT_TRY(at_est_place_in_vmem(l));
   return look_inside(l);
 }
 
@@ -760,9 +409,9 @@ typedef struct stay {
 typedef AT_VEC(stay) stays;
 
 static bool is_stored(const lives *l, const live *x) {
-  return x->bytes && x->born <= x->dies && !x->vmem && is_temporary(l, x);
+  return x->bytes && x->born <= x->dies && !x->vmem &&
+         at_est_is_temporary(l, x);
 }
-
 
 // All temporaries of a computation, in one time: each kernel begins and ends,
 // and what runs inside of a loop does so in between.
@@ -874,7 +523,7 @@ static at_status list_buffers(at_estimate *e, const lives *l,
   }
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
-    if (!is_temporary(l, x) && x->bytes &&
+    if (!at_est_is_temporary(l, x) && x->bytes &&
         !at_vec_push(l->arena, &list, ((stay){l, x, {0, peak}})))
       return AT_NO_MEMORY("buffers");
   }
@@ -892,7 +541,7 @@ static at_status list_buffers(at_estimate *e, const lives *l,
     b[i].argument = x->argument;
     b[i].result = x->output && of == l;
     b[i].until = "";
-    if (is_temporary(of, x) && x->dies < of->groups.count) {
+    if (at_est_is_temporary(of, x) && x->dies < of->groups.count) {
       const at_node *n = of->groups.list[of->order[x->dies]]->root;
       AT_TRY_ALLOC(b[i].until, at_arena_printf(l->arena, "%s.%u",
                                                at_op_text(n->op), n->id));
@@ -920,12 +569,12 @@ static at_status sum_interface(at_estimate *e, const lives *l) {
   AT_TRY_ALLOC(arguments, at_new(l->arena, uint64_t, c->num_params + 1));
   AT_TRY_ALLOC(results, at_new(l->arena, uint64_t, c->num_results + 1));
   for (uint32_t i = 0; i < c->num_params; i++) {
-    arguments[i] = on_device(l, (at_value){c->params[i], 0});
+    arguments[i] = at_est_on_device(l, (at_value){c->params[i], 0});
     e->argument_bytes += arguments[i];
     if (infos && infos[i].alias >= 0) e->alias_bytes += arguments[i];
   }
   for (uint32_t r = 0; r < c->num_results; r++) {
-    results[r] = on_device(l, c->results[r]);
+    results[r] = at_est_on_device(l, c->results[r]);
     e->output_bytes += results[r];
     if (could_be_donated(c, at_value_type(c->results[r])))
       e->donatable_bytes += results[r];
@@ -946,7 +595,7 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
   AT_TRY_ALLOC(l, at_new(a, lives, 1));
-  if (tpu) AT_TRY(note_uses(&u, c));
+  if (tpu) AT_TRY(at_est_note_uses(&u, c));
   AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, l));
   AT_TRY(sum_interface(e, l));
   AT_TRY(flatten(l, &clock, &temps, a));

@@ -108,8 +108,8 @@ static void temporaries_may_be_narrow(void **state) {
 }
 
 static void temporaries_may_be_computed_again(void **state) {
-  check_products("bf16", (const char *const[]){"jax.checkpoint",
-                                               "shard the batch", NULL});
+  check_products(
+      "bf16", (const char *const[]){"jax.checkpoint", "shard the batch", NULL});
 }
 
 // Size, shape, name, source line and how long it lives.

@@ -93,9 +93,8 @@ static at_status describe(const at_pjrt_program *p, at_arena *a,
   at_compile_options o = {.request = p->options, .dump_dir = ""};
   at_described d;
   // The session's times count even where a program cannot be told of.
-  if (at_code_take(at_compile_describe(p->source, &o,
-                                       h->hbm_temp_bytes + h->sparse_bytes,
-                                       a, &d)))
+  if (at_code_take(at_compile_describe(
+          p->source, &o, h->hbm_temp_bytes + h->sparse_bytes, a, &d)))
     return AT_OK;
   at_profile_op *ops;
   AT_TRY_ALLOC(ops, at_new(a, at_profile_op, (size_t)d.num_ops + 1));

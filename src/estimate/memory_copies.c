@@ -1,0 +1,196 @@
+// Copies that the TPU compiler makes of values: narrower, or in the layout that
+// an op wants.
+#include <math.h>
+
+#include "cost/count.h"
+#include "estimate/memory_internal.h"
+
+// ---- Arguments that loops read in bf16
+// Products round f32 operands; those of a loop that are the same in every turn
+// are rounded once, before the first loop that reads them.
+
+// Is operand `o` of the loop only read by products, and stays as it is?
+static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
+                                 bool *out) {
+  at_value state = {loop->regions[1]->params[o], 0};
+  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
+  return *out ? at_est_only_products(l->uses, (at_value){(at_node *)loop, o},
+                                     out)
+              : AT_OK;
+}
+
+static at_status find_loops(lives *l, at_value v, uint32_t *first,
+                            uint32_t *last) {
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
+      bool multiplied;
+      if (!at_value_eq(at_est_behind(n->operands[o]), v)) continue;
+      AT_TRY(only_multiplied(l, n, o, &multiplied));
+      if (!multiplied) continue;
+      *first = AT_MIN(*first, s);
+      *last = s;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status add_rounded(lives *l) {
+  if (l->comp->owner || !l->uses) return AT_OK;
+  for (uint32_t i = 0; i < l->comp->num_params; i++) {
+    at_value v = {l->comp->params[i], 0};
+    uint32_t first = UINT32_MAX, last = 0;
+    if (at_value_type(v)->dtype != AT_F32) continue;
+    AT_TRY(find_loops(l, v, &first, &last));
+    if (first > last) continue;
+    live x = {.value = v,
+              .bytes = at_est_on_device(l, v) / 2,
+              .born = first,
+              .dies = last,
+              .made = " in bf16"};
+    if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
+  }
+  return AT_OK;
+}
+
+// ---- Copies in the layout that an op wants
+
+static bool is_conv(const at_node *n) { return n->op == AT_OP_CONVOLUTION; }
+
+// Bytes with a dimension along the lanes and another along the sublanes.
+static double bytes_along(const at_type *t, int64_t lanes, int64_t sublanes) {
+  at_dims d = at_type_dims(t);
+  double tiles = 1;
+  for (uint32_t i = 0; i < d.rank; i++) {
+    double n = (double)AT_MAX(d.ptr[i], 0);
+    if (i == lanes) n = ceil(n / 128);
+    if (i == sublanes) n = n > 4 ? ceil(n / 8) : n > 2 ? .5 : n / 8;
+    tiles *= n;
+  }
+  return tiles * at_tpu_tile_bytes(t->dtype);
+}
+
+// Images have their features along the lanes and the batch along the sublanes,
+// or the other way round where that pads less.
+static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
+  return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
+}
+
+static double conv_result(const at_node *n, const at_type *t) {
+  return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
+}
+
+static double conv_operand(const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
+                     at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0));
+}
+
+// An argument that convolutions read is copied before the first of them.
+static at_status add_image(lives *l, uint32_t i) {
+  at_value v = {l->comp->params[i], 0};
+  uint32_t first = UINT32_MAX, last = 0;
+  double bytes = 0;
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++) {
+      const at_node *n = g->nodes.ptr[k];
+      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v))
+        continue;
+      first = AT_MIN(first, s);
+      last = s;
+      bytes = fmax(bytes, conv_operand(n));
+    }
+  }
+  if (first > last) return AT_OK;
+  if (at_value_type(v)->dtype == AT_F32) bytes /= 2;
+  live x = {.value = v,
+            .bytes = (uint64_t)bytes,
+            .born = first ? first - 1 : 0,
+            .dies = last,
+            .made = " for convolutions"};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_images(lives *l) {
+  for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params;
+       i++)
+    AT_TRY(add_image(l, i));
+  return AT_OK;
+}
+
+// Rows are gathered from and scattered into arrays whose last dimension lies
+// along the lanes; others are copied.
+static bool is_by_rows(const at_type *t) {
+  uint32_t lanes;
+  if (t->rank < 2) return true;
+  at_tpu_compact_tiles(at_type_dims(t), &lanes);
+  return lanes == t->rank - 1u;
+}
+
+static uint64_t bytes_by_rows(const at_type *t) {
+  return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
+}
+
+static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
+                         const char *made) {
+  live x = {
+      .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
+  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
+  at_value v = {n, 0};
+  const live *x = at_est_live_of(l, v);
+  if (n->op == AT_OP_SORT && n->num_operands == 1 &&
+      at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
+    at_type indices = n->types[0];
+    indices.dtype = AT_S32;
+    return add_for(l, step, v, at_est_padded(l->target, &indices), " indices");
+  }
+  if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
+      !is_by_rows(&n->types[0]) && x && x->output)
+    return add_for(l, step, v, bytes_by_rows(&n->types[0]), " by rows");
+  if (n->op == AT_OP_GATHER) {
+    at_value from = at_est_behind(n->operands[0]);
+    const live *y = at_est_live_of(l, from);
+    const at_type *t = at_value_type(from);
+    bool narrow = x && x->bytes < at_est_on_device(l, v);
+    if (y && y->argument && !is_by_rows(t))
+      return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
+                     " by rows");
+  }
+  return AT_OK;
+}
+
+static at_status add_copies(lives *l) {
+  for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
+    const at_est_group *g = l->groups.list[l->order[s]];
+    for (size_t k = 0; k < g->nodes.len; k++)
+      AT_TRY(add_copies_of(l, s, g->nodes.ptr[k]));
+  }
+  return AT_OK;
+}
+
+// What is computed with a convolution has its result's layout.
+void at_est_lay_images_out(lives *l) {
+  for (size_t i = 0; l->tpu && i < l->list.len; i++) {
+    live *x = &l->list.ptr[i];
+    if (x->writer == UINT32_MAX || !at_est_is_temporary(l, x) || !x->bytes)
+      continue;
+    const at_node *p = l->groups.list[x->writer]->product;
+    const at_type *t = at_value_type(x->value);
+    if (!p || !is_conv(p) ||
+        !at_dims_eq(at_type_dims(t), at_type_dims(&p->types[0])))
+      continue;
+    bool narrow = x->bytes < at_est_on_device(l, x->value);
+    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
+  }
+}
+
+at_status at_est_add_copies(lives *l) {
+  AT_TRY(add_rounded(l));
+  AT_TRY(add_images(l));
+  return add_copies(l);
+}

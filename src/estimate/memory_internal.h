@@ -1,0 +1,82 @@
+// What the files of the memory plan share: the values of one computation, and
+// when they live.
+#ifndef ATOLL_ESTIMATE_MEMORY_INTERNAL_H_
+#define ATOLL_ESTIMATE_MEMORY_INTERNAL_H_
+
+#include "estimate/estimate_internal.h"
+
+typedef struct live {
+  at_value value;
+  uint64_t bytes;       // of it alone; 0: it lies in another value's memory
+  uint32_t born, dies;  // steps, inclusive; born > dies: never there
+  uint32_t writer;      // group; UINT32_MAX: given
+  bool argument, output;
+  bool kept;         // an argument that the caller keeps
+  bool vmem;         // never in HBM
+  const char *made;  // of the value, for others: "in bf16"; NULL: it itself
+  uint32_t uses;     // groups that read it and have not run yet
+  AT_VEC(uint32_t) readers;
+} live;
+
+typedef AT_VEC(uint32_t) indices;
+
+typedef struct use {
+  const at_node *user;  // NULL: a result of `of`
+  const at_comp *of;
+  uint32_t index;  // of the operand or result
+} use;
+typedef AT_VEC(use) use_list;
+
+typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
+
+// Of a whole module: who uses a value, and which are stored in half.
+typedef struct uses {
+  at_arena *arena;
+  at_map of;      // value (at_est_key) -> use_list
+  at_map narrow;  // value -> narrowness
+} uses;
+
+typedef struct lives {
+  const at_comp *comp;
+  uses *uses;  // NULL: nothing is narrowed
+  at_est_groups groups;
+  const at_target *target;
+  bool tpu;
+  double vmem;         // bytes of it for this computation's values
+  double rate, flops;  // bytes and FLOP per second
+  at_arena *arena;
+  AT_VEC(live) list;
+  at_map of;              // value (at_est_key) -> index + 1
+  indices *reads;         // of each group: values
+  uint32_t *order;        // groups, as they run
+  uint32_t *step;         // of each group
+  double *seconds;        // of each step
+  double *used;           // of each step: bytes of VMEM that its values take
+  struct lives **inside;  // of each step: its regions, or NULL
+} lives;
+
+live *at_est_live_of(const lives *l, at_value v);  // NULL: it is not stored
+// Bytes in the device's memory, as wide as the program has it.
+uint64_t at_est_on_device(const lives *l, at_value v);
+// It has its memory only while it lives.
+bool at_est_is_temporary(const lives *l, const live *x);
+// A copy that brings a value from the host's memory.
+bool at_est_is_from_host(const lives *l, const at_node *n);
+
+// ---- memory_narrow.c
+at_status at_est_note_uses(uses *u, const at_comp *c);
+// Do only products at default precision read it, also on its way through loops?
+at_status at_est_only_products(uses *u, at_value v, bool *out);
+
+// ---- memory_copies.c
+// What is computed with a convolution takes the bytes of its result's layout.
+void at_est_lay_images_out(lives *l);
+// Adds the copies that the compiler makes: arguments rounded for loops, in the
+// layouts that ops want, and what sorts add. Times are set.
+at_status at_est_add_copies(lives *l);
+
+// ---- memory_vmem.c
+// Which temporaries stay in VMEM: sets `vmem` and `used`.
+at_status at_est_place_in_vmem(lives *l);
+
+#endif
