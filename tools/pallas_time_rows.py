@@ -5,6 +5,9 @@
                                                                              where an earlier run stopped
     tools/pallas_time_rows.py compare [--target=v5e] [--made=even] [--each]  Atoll's time over the compiler's, by family
 
+    tools/pallas_time_rows.py layouts [--target=v6e] NAME...                 bundles, spills and VMEM of made kernels, as libtpu
+                                                                             dumps them, into data/tpu/pallas_layout_rows.json
+
 Rows of tools/pallas_time_kernels.py are in data/tpu/pallas_rows.json: figures are fitted to them. With --made they are those
 of tools/pallas_time_made.py, in data/tpu/pallas_made_rows.json: of even seeds, which no fit has seen, of odd ones, or all.
 --rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
@@ -69,11 +72,11 @@ def in_turns(kernels):
 
 
 # ---- The compiler's estimates
-def set_up(target, folder):
+def set_up(target, folder, more=""):
     """libtpu reads its flags when it is loaded; it needs no TPU to compile."""
     os.environ.update(JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1", ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_WORKER_ID="0",
                       TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE="v5p-8",
-                      LIBTPU_INIT_ARGS=f"--xla_jf_dump_static_llo_profile_to={folder}")
+                      LIBTPU_INIT_ARGS=f"--xla_jf_dump_static_llo_profile_to={folder} {more}")
     os.environ.pop("TPU_LIBRARY_PATH", None)
     import jax
     from jax.experimental import topologies
@@ -117,8 +120,34 @@ def collect(a):
             print(name, mine[name].get("cycles") or mine[name]["error"], flush=True)
 
 
+def layout(folder, name):
+    """Of a kernel whose dump lies in the folder: bundles, registers spilled, and the VMEM allocations in order."""
+    def text(what):
+        path, = glob.glob(os.path.join(folder, f"*-{name}.1-{what}"))
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    rows = [line.split() for line in text("*-final_hlo-static-per-bundle-utilization.txt").split("UTILIZATION:")[1].splitlines()]
+    rows = [[int(n) for n in r] for r in rows if r and r[0].isdigit()]
+    vmem = re.findall(r"#allocation\d+ \[.*space=vmem, size = (0x[0-9a-f]+)", text("[0-9][0-9]-post-ra.txt"))
+    return {"bundles": len(rows), "spills": sum(r[9] for r in rows), "vmem": [int(n, 16) for n in vmem]}
+
+
+def layouts(a):
+    from atoll import _tune
+    rows = read_rows(a.rows)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as dump:
+        sharding = set_up(a.target, folder, f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true")
+        for _, name, fn, args in kernels_of(a.kernels):
+            if name in a.names:
+                with _tune.lowering_for(a.target):
+                    estimate(fn, args, sharding, folder)
+                rows.setdefault(a.target, {})[name] = layout(dump, name)
+                print(name, rows[a.target][name], flush=True)
+                write_rows(a.rows, rows)
+
+
 # ---- Atoll beside them
-def predicted(kernels, target, command):
+def predicted(kernels, target, command, *options):
     """Name to what `atoll dump --timing` says of the longest kernel, or to why it says nothing. Data are zeros, as the
     compiler's estimate has them."""
     from atoll import _tune
@@ -129,7 +158,7 @@ def predicted(kernels, target, command):
                 f.write(_tune.lower(fn, args))
         paths = [os.path.join(folder, name) for _, name, *_ in kernels]
         for i in range(0, len(paths), 100):
-            done = subprocess.run([command, "dump", "--mosaic", "--timing", "--zeros", "--json", f"--target={target}", *paths[i:i + 100]],
+            done = subprocess.run([command, "dump", "--mosaic", "--timing", "--zeros", "--json", *options, f"--target={target}", *paths[i:i + 100]],
                                   capture_output=True, text=True, check=True)
             for call in map(json.loads, done.stdout.splitlines()):
                 name = os.path.basename(call["file"])
@@ -199,17 +228,21 @@ def compare(a):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collect", "compare"])
+    parser.add_argument("what", choices=["collect", "compare", "layouts"])
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--target", default="v5e", choices=list(TOPOLOGIES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--made", nargs="?", const="all", choices=["even", "odd", "all"])
     parser.add_argument("--rows")
     parser.add_argument("--kernels")
-    a = parser.parse_args()
+    a = parser.parse_intermixed_args()
+    if a.what == "layouts":
+        a.made = "all"
+        a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_layout_rows.json")
     a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_made_rows.json" if a.made else "pallas_rows.json")
     a.kernels = a.kernels or os.path.join(ROOT, "tools", "pallas_time_made.py" if a.made else "pallas_time_kernels.py")
-    {"collect": collect, "compare": compare}[a.what](a)
+    {"collect": collect, "compare": compare, "layouts": layouts}[a.what](a)
 
 
 if __name__ == "__main__":

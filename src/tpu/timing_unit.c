@@ -16,10 +16,11 @@ enum { kSublanes = 8, kLanes = 128 };
   X(eup_work)                                                                 \
   X(convert)                                                                  \
   X(sublane_steps)                                                            \
-  X(lane_steps) X(sublane_spread) X(lane_spread) X(overlap) X(reduce_latency) \
-      X(transpose_latency) X(product_latency) X(again) X(scalar_divide)       \
-          X(scalar_load) X(branch) X(index_work) X(turn) X(step)              \
-              X(step_window) X(map_load) X(map_op) X(side_by_side) X(prefetch)
+  X(lane_steps)                                                               \
+  X(sublane_spread) X(lane_spread) X(overlap) X(reduce_latency)               \
+      X(transpose_latency) X(again) X(scalar_divide) X(scalar_load) X(branch) \
+          X(index_work) X(turn) X(step) X(step_window) X(map_load) X(map_op)  \
+              X(side_by_side) X(prefetch)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -31,10 +32,12 @@ static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
 
 // By chip; the last row is for chips that have none.
-#define CHIP_FIGURES(X) \
-  X(copy_in_us)         \
-  X(copy_out_us)        \
-  X(copy_rate) X(store_slots) X(divide) X(root) X(erf) X(power) X(expensive)
+#define CHIP_FIGURES(X)                                               \
+  X(copy_in_us)                                                       \
+  X(copy_out_us)                                                      \
+  X(copy_rate)                                                        \
+  X(store_slots) X(divide) X(root) X(product_latency) X(erf) X(power) \
+      X(expensive)
 typedef struct chip_figures {
   const char *chip;
 #define FIELD(name) double name;
@@ -476,7 +479,8 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
       break;
     case AT_MOSAIC_COST_MXU:
       if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) break;
-      add_latency(latency, &latency->products, f->product_latency);
+      add_latency(latency, &latency->products,
+                  figures_of(chip)->product_latency);
       return matmul(op, chip, scratch, u, flops);
     default:
       break;

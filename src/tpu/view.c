@@ -7,8 +7,10 @@
 #include "tpu/rules_internal.h"
 #include "tpu/timing_internal.h"
 
-// Registers of a value that is taken as it is made: so many are on their way.
-enum { kStreamed = 4 };
+enum {
+  kStreamed = 4,      // registers on their way of a value taken as it is made
+  kAllocation = 1024  // the compiler's allocations are multiples of these bytes
+};
 
 typedef struct value {
   uint32_t made, used;  // first and last operation, in order of the text
@@ -185,8 +187,8 @@ static void put_region(at_mosaic_region *r, uint32_t *n, const char *what,
                        uint32_t index, int64_t bytes, uint32_t buffers) {
   int64_t address = *n ? r[*n - 1].address + r[*n - 1].bytes : 0;
   if (bytes <= 0) return;
-  r[(*n)++] =
-      (at_mosaic_region){what, index, address, bytes * buffers, buffers};
+  bytes = at_ceil_div(bytes * buffers, (int64_t)kAllocation) * kAllocation;
+  r[(*n)++] = (at_mosaic_region){what, index, address, bytes, buffers};
 }
 
 // In the compiler's order: its own scratch, the kernel's, windows.
