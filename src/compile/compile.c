@@ -397,8 +397,10 @@ static at_status write_memory(job *j, at_writer *w, at_xheader *h) {
   return at_writer_string(w, at_str_of(advice), &h->advice);
 }
 
-// nests: where loops that are one kernel are printed; NULL: nowhere.
-static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
+// Where loops that are one kernel are printed, and plans of Pallas kernels;
+// NULL: nowhere.
+static at_status write_executable(job *j, at_strbuf *nests, at_strbuf *plans,
+                                  at_bytes *out) {
   at_writer w;
   AT_TRY(at_writer_init(&w, j->arena));
   at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
@@ -424,6 +426,7 @@ static at_status write_executable(job *j, at_strbuf *nests, at_bytes *out) {
                      .arena = j->arena,
                      .choices = j->choices,
                      .native.text = nests,
+                     .plans = plans,
                      .num_devices = (uint32_t)(j->module->num_replicas *
                                                j->module->num_partitions),
                      .sparse = &j->sparse,
@@ -550,18 +553,21 @@ static at_status compile(job *j, at_bytes *out) {
   AT_TRY(lay_on_tiles(j));
   AT_TRY(optimise(j));
   bool dump = *j->dump_dir;
-  at_strbuf nests = {0};
-  at_status st = write_executable(j, dump ? &nests : NULL, out);
+  at_strbuf nests = {0}, plans = {0};
+  at_status st =
+      write_executable(j, dump ? &nests : NULL, dump ? &plans : NULL, out);
   if (!st.err) atomic_fetch_add(&num_compiled, 1);
   if (!st.err && dump) {
     at_strbuf b = {0};
     at_status dumped = at_steps_print(*out, &b);
     if (!dumped.err) write_dump(j, "steps.txt", at_strbuf_str(&b));
     if (nests.len) write_dump(j, "nests.txt", at_strbuf_str(&nests));
+    if (plans.len) write_dump(j, "kernels.txt", at_strbuf_str(&plans));
     at_status_free(dumped);
     at_strbuf_free(&b);
   }
   at_strbuf_free(&nests);
+  at_strbuf_free(&plans);
   return st;
 }
 
@@ -700,7 +706,7 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;
-  AT_TRY(write_executable(j, s == AT_STAGE_NEST ? out : NULL, &x));
+  AT_TRY(write_executable(j, s == AT_STAGE_NEST ? out : NULL, NULL, &x));
   at_status st = s == AT_STAGE_NEST ? at_strbuf_status(out)
                  : s == AT_STAGE_STEPS
                      ? at_steps_print(x, out)

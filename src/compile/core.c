@@ -389,6 +389,8 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   AT_TRY(scan(p, e->arena, &u));
   at_mosaic_code *code;
   AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));
+  if (e->plans)
+    AT_TRY(at_mosaic_plan_print(k, index, &o, NULL, e->arena, e->plans));
   at_xcore x = {.type = at_mosaic_core_type(p->core),
                 .flags = flags_of(k, &u, o.check),
                 .kernel = code->body,

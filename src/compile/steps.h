@@ -37,7 +37,8 @@ typedef struct at_emit_steps {
   at_native native;
   at_map starts;  // of the computation at hand: asynchronous op -> its step + 1
   struct at_core_pending
-      *cores;  // Pallas kernels whose records are not complete
+      *cores;        // Pallas kernels whose records are not complete
+  at_strbuf *plans;  // of Pallas kernels are printed here; NULL: nowhere
 } at_emit_steps;
 
 // Constants of one repeated element above this size are written by a FILL step

@@ -280,7 +280,6 @@ LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v);
 LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits);
 at_val at_me_ref_load(at_me *m, const at_me_ref *r, const at_pos *p);
 void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v);
-at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done);
 
 // ---- sinks
 // Makes a BUFFER (or what is as good: a dense constant) of n, in place if its
@@ -363,7 +362,12 @@ at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view);
 LLVMValueRef at_me_mark(at_me *m);
 void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
 
-// ---- operations, by theme: done says whether the op was theirs
+// ---- operations: one handler for each that ops.def names
+#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, form, \
+                     weight, handler, doc)                                 \
+  at_status at_me_op_##handler(at_me *m, at_mop *op);
+#include "mosaic/ops.def"
+#undef AT_MOSAIC_OP
 at_status at_me_emit_block(at_me *m, at_mblock *b);
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
 // One loop over the rows of the values of a run.
@@ -373,14 +377,6 @@ at_status at_me_emit_rows(at_me *m, const at_mplan_run *run);
 void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
                       at_ix *ix);
 at_status at_me_emit_op(at_me *m, at_mop *op);
-at_status at_me_emit_memory(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_control(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_extremum(at_me *m, at_mop *op);  // its index
-at_status at_me_emit_order(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_core(at_me *m, at_mop *op, bool *done);
-at_status at_me_emit_mxu(at_me *m, at_mop *op, bool *done);
 // Around the body: memory for the MXU's registers, and a test that the sums are
 // empty.
 at_status at_me_mxu_begin(at_me *m, const at_mblock *body);

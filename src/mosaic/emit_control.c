@@ -98,7 +98,7 @@ static at_status join_sides(at_me *m, const at_mop *op, const at_mvalue *v,
   return AT_OK;
 }
 
-static at_status emit_if(at_me *m, at_mop *op) {
+at_status at_me_op_if(at_me *m, at_mop *op) {
   at_em *e = m->e;
   result *r = at_new(m->a, result, op->num_results + 1);
   LLVMBasicBlockRef end[2];
@@ -287,7 +287,7 @@ static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
   return at_me_set_node(m, res, c->buffer);
 }
 
-static at_status emit_for(at_me *m, at_mop *op) {
+at_status at_me_op_for(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_mblock *b = block_of(op, 0);
   uint32_t n = op->num_results;
@@ -341,7 +341,7 @@ static at_status emit_for(at_me *m, at_mop *op) {
 }
 
 // carried: into `before`; passed: from `before` to `after` and out.
-static at_status emit_while(at_me *m, at_mop *op) {
+at_status at_me_op_while(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_mblock *before = block_of(op, 0), *after = block_of(op, 1);
   uint32_t n = op->num_operands, r = op->num_results;
@@ -449,7 +449,7 @@ static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
   return AT_OK;
 }
 
-static at_status emit_region(at_me *m, at_mop *op) {
+at_status at_me_op_region(at_me *m, at_mop *op) {
   at_mblock *b = block_of(op, 0);
   if (!b) return AT_OK;
   bool plain = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_TRACE;
@@ -480,7 +480,7 @@ static void forget(at_me *m, const at_mblock *b) {
   }
 }
 
-static at_status emit_call(at_me *m, at_mop *op) {
+at_status at_me_op_call(at_me *m, at_mop *op) {
   at_mblock *b = at_mosaic_callee(m->k, op);
   if (!b || b->num_args != op->num_operands)
     return at_me_refuse(m, op, "its function");
@@ -496,7 +496,7 @@ static at_status emit_call(at_me *m, at_mop *op) {
   return pass_on(m, op, last);
 }
 
-static at_status emit_assert(at_me *m, at_mop *op) {
+at_status at_me_op_assert(at_me *m, at_mop *op) {
   at_em *e = m->e;
   const at_mattr *t = at_mop_attr(op, "msg");
   const char *text = t ? at_arena_str(m->a, t->str) : "an assertion failed";
@@ -510,29 +510,9 @@ static at_status emit_assert(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-at_status at_me_emit_control(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_SCF_IF:
-      return emit_if(m, op);
-    case AT_MOSAIC_SCF_FOR:
-      return emit_for(m, op);
-    case AT_MOSAIC_SCF_WHILE:
-      return emit_while(m, op);
-    case AT_MOSAIC_TPU_REGION:
-    case AT_MOSAIC_TPU_TRACE:
-      return emit_region(m, op);
-    case AT_MOSAIC_FUNC_CALL:
-      return emit_call(m, op);
-    case AT_MOSAIC_CF_ASSERT:
-      return emit_assert(m, op);
-    case AT_MOSAIC_FUNC_RETURN:
-    case AT_MOSAIC_SCF_YIELD:
-    case AT_MOSAIC_TPU_YIELD:
-    case AT_MOSAIC_SCF_CONDITION:
-      return AT_OK;
-    default:
-      *done = false;
-      return AT_OK;
-  }
+// What ends a block is the business of the operation around it.
+at_status at_me_op_end(at_me *m, at_mop *op) {
+  (void)m;
+  (void)op;
+  return AT_OK;
 }

@@ -134,7 +134,7 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
   return true;
 }
 
-static at_status emit_dma(at_me *m, at_mop *op) {
+at_status at_me_op_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
   if (at_mosaic_op_segment(op, 0, &s) != 1 ||
       at_mosaic_op_segment(op, 2, &t) != 1)
@@ -191,14 +191,14 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   return AT_OK;
 }
 
-static at_status emit_wait_dma2(at_me *m, at_mop *op) {
+at_status at_me_op_wait_dma2(at_me *m, at_mop *op) {
   const at_me_ref *dst = at_me_memory(m, op->operands[2]);
   return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);
 }
 
 // Until the target is complete, or (wait_target = false) until the source may
 // change.
-static at_status emit_wait_dma(at_me *m, at_mop *op) {
+at_status at_me_op_wait_dma(at_me *m, at_mop *op) {
   bool target = at_mosaic_op_int(op, "wait_target", 1) != 0;
   uint32_t ref, sem;
   if (at_mosaic_op_segment(op, target ? 2 : 0, &ref) != 1 ||
@@ -242,7 +242,7 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
 
 static_assert(sizeof(at_core_indirect) <= AT_ME_RECORD_BYTES, "a record");
 #define FIELD(f) offsetof(at_core_indirect, f)
-static at_status emit_indirect(at_me *m, at_mop *op) {
+at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
   at_me_ref *from = at_me_memory(m, op->operands[0]);
   at_me_ref *to = at_me_memory(m, op->operands[1]);
   at_me_ref *sem = at_me_memory(m, op->operands[3]), offsets = {0};
@@ -289,7 +289,7 @@ static at_status emit_indirect(at_me *m, at_mop *op) {
 }
 #undef FIELD
 
-static at_status emit_wait_indirect(at_me *m, at_mop *op) {
+at_status at_me_op_wait_indirect_dma(at_me *m, at_mop *op) {
   at_me_ref *src = at_me_memory(m, op->operands[1]);
   at_me_ref *dst = at_me_memory(m, op->operands[2]);
   if (!src || !dst) return AT_OK;
@@ -306,7 +306,7 @@ at_core_type at_mosaic_core_type(at_mosaic_core c) {
 }
 
 // ref, indices, amount, core
-static at_status emit_fetch_add(at_me *m, at_mop *op) {
+at_status at_me_op_fetch_add(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
   int64_t ones[AT_ME_RANK];
   if (!ref) return AT_OK;
@@ -325,7 +325,7 @@ static at_status emit_fetch_add(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_signal(at_me *m, at_mop *op) {
+at_status at_me_op_sem_signal(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
@@ -346,7 +346,7 @@ static at_status emit_signal(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_sem_wait(at_me *m, at_mop *op) {
+at_status at_me_op_sem_wait(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
@@ -357,7 +357,7 @@ static at_status emit_sem_wait(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_sem_read(at_me *m, at_mop *op) {
+at_status at_me_op_sem_read(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
@@ -368,7 +368,7 @@ static at_status emit_sem_read(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_sem_barrier(at_me *m, at_mop *op) {
+at_status at_me_op_sem_barrier(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core, loc_of(m, op)};
   LLVMValueRef p =
       at_b_call(m->e, "at_core_sem_barrier", at_b_ptr(m->e), args, 2);
@@ -380,7 +380,7 @@ static at_status emit_sem_barrier(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_barrier(at_me *m, at_mop *op) {
+at_status at_me_op_barrier(at_me *m, at_mop *op) {
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, at_me_scalar(m, op->operands[0]),
                           loc_of(m, op)};
@@ -397,7 +397,17 @@ static at_status emit_field(at_me *m, at_mop *op, size_t at) {
   return AT_OK;
 }
 
-static at_status emit_bound(at_me *m, at_mop *op) {
+at_status at_me_op_device_id(at_me *m, at_mop *op) {
+  return emit_field(m, op, offsetof(at_core, device_id));
+}
+at_status at_me_op_core_id(at_me *m, at_mop *op) {
+  return emit_field(m, op, offsetof(at_core, core_index));
+}
+at_status at_me_op_subcore_id(at_me *m, at_mop *op) {
+  return emit_field(m, op, offsetof(at_core, subcore_index));
+}
+
+at_status at_me_op_iteration_bound(at_me *m, at_mop *op) {
   at_em *e = m->e;
   int64_t d = at_mosaic_op_int(op, "dim", 0);
   if (d < 0 || d >= m->p->grid_rank)
@@ -411,7 +421,7 @@ static at_status emit_bound(at_me *m, at_mop *op) {
 }
 
 // ---- random bits
-static at_status emit_seed(at_me *m, at_mop *op) {
+at_status at_me_op_prng_seed(at_me *m, at_mop *op) {
   LLVMValueRef s = stack(m, 4 * (size_t)op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++)
     at_me_put(m, s, 4 * (size_t)i, at_me_scalar(m, op->operands[i]));
@@ -420,7 +430,7 @@ static at_status emit_seed(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_bits(at_me *m, at_mop *op) {
+at_status at_me_op_prng_bits(at_me *m, at_mop *op) {
   const at_mtype *t = op->results[0].type;
   at_dtype type = at_mosaic_dtype_of(t);
   if (at_dtype_bytes(type) != 4) return at_me_refuse(m, op, "narrow elements");
@@ -434,7 +444,7 @@ static at_status emit_bits(at_me *m, at_mop *op) {
 
 // ---- prints, traces
 #define FIELD(f) offsetof(at_core_log_arg, f)
-static at_status emit_log(at_me *m, at_mop *op) {
+at_status at_me_op_log(at_me *m, at_mop *op) {
   at_em *e = m->e;
   uint32_t n = op->num_operands;
   size_t one = sizeof(at_core_log_arg);
@@ -471,7 +481,7 @@ static at_status emit_log(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_log_buffer(at_me *m, at_mop *op) {
+at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
   at_me_ref *r = at_me_memory(m, op->operands[0]);
   int64_t dim[AT_CORE_MAX_RANK];
   uint32_t n;
@@ -499,7 +509,14 @@ static at_status emit_trace(at_me *m, at_mop *op, bool begin) {
   return AT_OK;
 }
 
-static at_status emit_trace_value(at_me *m, at_mop *op) {
+at_status at_me_op_trace_start(at_me *m, at_mop *op) {
+  return emit_trace(m, op, true);
+}
+at_status at_me_op_trace_stop(at_me *m, at_mop *op) {
+  return emit_trace(m, op, false);
+}
+
+at_status at_me_op_trace_value(at_me *m, at_mop *op) {
   at_mvalue *v = op->operands[0];
   at_dtype t = at_mosaic_dtype_of(v->type);
   at_val x = at_em_convert(m->e, t, AT_S64, (at_val){at_me_scalar(m, v), NULL});
@@ -508,64 +525,9 @@ static at_status emit_trace_value(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_delay(at_me *m, at_mop *op) {
+at_status at_me_op_delay(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core,
                           at_me_i64(m, at_me_scalar(m, op->operands[0]))};
   at_b_call(m->e, "at_core_delay", NULL, args, 2);
   return AT_OK;
-}
-
-at_status at_me_emit_core(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_ENQUEUE_DMA:
-      return emit_dma(m, op);
-    case AT_MOSAIC_TPU_WAIT_DMA2:
-      return emit_wait_dma2(m, op);
-    case AT_MOSAIC_TPU_WAIT_DMA:
-      return emit_wait_dma(m, op);
-    case AT_MOSAIC_TPU_ENQUEUE_INDIRECT_DMA:
-      return emit_indirect(m, op);
-    case AT_MOSAIC_TPU_WAIT_INDIRECT_DMA:
-      return emit_wait_indirect(m, op);
-    case AT_MOSAIC_TPU_SEM_SIGNAL:
-      return emit_signal(m, op);
-    case AT_MOSAIC_TPU_FETCH_AND_ADD_SYNC:
-      return emit_fetch_add(m, op);
-    case AT_MOSAIC_TPU_SEM_WAIT:
-      return emit_sem_wait(m, op);
-    case AT_MOSAIC_TPU_SEM_READ:
-      return emit_sem_read(m, op);
-    case AT_MOSAIC_TPU_SEM_BARRIER:
-      return emit_sem_barrier(m, op);
-    case AT_MOSAIC_TPU_BARRIER:
-      return emit_barrier(m, op);
-    case AT_MOSAIC_TPU_DEVICE_ID:
-      return emit_field(m, op, offsetof(at_core, device_id));
-    case AT_MOSAIC_TPU_CORE_ID:
-      return emit_field(m, op, offsetof(at_core, core_index));
-    case AT_MOSAIC_TPU_SUBCORE_ID:
-      return emit_field(m, op, offsetof(at_core, subcore_index));
-    case AT_MOSAIC_TPU_ITERATION_BOUND:
-      return emit_bound(m, op);
-    case AT_MOSAIC_TPU_PRNG_SET_SEED_32:
-      return emit_seed(m, op);
-    case AT_MOSAIC_TPU_PRNG_RANDOM_BITS:
-      return emit_bits(m, op);
-    case AT_MOSAIC_TPU_LOG:
-      return emit_log(m, op);
-    case AT_MOSAIC_TPU_LOG_BUFFER:
-      return emit_log_buffer(m, op);
-    case AT_MOSAIC_TPU_TRACE_START:
-      return emit_trace(m, op, true);
-    case AT_MOSAIC_TPU_TRACE_STOP:
-      return emit_trace(m, op, false);
-    case AT_MOSAIC_TPU_TRACE_VALUE:
-      return emit_trace_value(m, op);
-    case AT_MOSAIC_TPU_DELAY:
-      return emit_delay(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

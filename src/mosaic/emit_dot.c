@@ -522,7 +522,7 @@ static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
   return n;
 }
 
-static at_status emit_matmul(at_me *m, at_mop *op) {
+at_status at_me_op_matmul(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_me_node *b = at_me_vector(m, op->operands[1]);
   at_me_node *acc = at_me_vector(m, op->operands[2]);
@@ -565,15 +565,4 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);
   return AT_OK;
-}
-
-at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_MATMUL:
-      return emit_matmul(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

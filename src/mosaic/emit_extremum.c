@@ -131,7 +131,7 @@ static void index_one(at_me *m, const at_pos *p, void *arg) {
   at_me_ref_store(m, x->out, p, (at_val){held(m, x, f).place, NULL});
 }
 
-at_status at_me_emit_extremum(at_me *m, at_mop *op) {
+at_status at_me_op_reduce_index(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   int64_t d = at_mosaic_op_int(op, "axis", 0);
   const at_mattr *kind = at_mop_attr(op, "kind");

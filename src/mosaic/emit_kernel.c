@@ -159,64 +159,6 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   return AT_OK;
 }
 
-// ---- operations
-static bool takes_folds(at_mosaic_opcode c) {
-  return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
-         c == AT_MOSAIC_TPU_STRIDED_LOAD || c == AT_MOSAIC_VECTOR_STORE ||
-         c == AT_MOSAIC_TPU_VECTOR_STORE || c == AT_MOSAIC_TPU_STRIDED_STORE ||
-         c == AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT;
-}
-
-static at_status refuse_folds(at_me *m, const at_mop *op) {
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    const at_me_slot *s = at_me_slot_of(m, op->operands[i]);
-    if (s->kind == AT_ME_MEMORY && s->ref->folds > 1 &&
-        !takes_folds(at_mosaic_opcode_of(op)))
-      return at_me_refuse(m, op, "a view of folded rows");
-  }
-  return AT_OK;
-}
-
-at_status at_me_emit_op(at_me *m, at_mop *op) {
-  static at_status (*const themes[])(at_me *, at_mop *, bool *) = {
-      at_me_emit_lazy, at_me_emit_memory, at_me_emit_control, at_me_emit_reduce,
-      at_me_emit_dot,  at_me_emit_mxu,    at_me_emit_order,   at_me_emit_core};
-  bool done = false;
-  const at_mloc *around = m->around;
-  AT_TRY(refuse_folds(m, op));
-  if (op->num_regions && *at_mosaic_place_of(op->loc).file) m->around = op->loc;
-  for (size_t i = 0; i < AT_LEN(themes) && !done; i++)
-    AT_TRY(themes[i](m, op, &done));
-  m->around = around;
-  if (!done)
-    return at_mosaic_fail(m->k, op, AT_UNIMPLEMENTED, "no machine code for %s",
-                          op->name);
-  if (!at_em_ok(m->e)) {
-    at_status st = m->e->st;
-    m->e->st = AT_OK;
-    return at_status_prefix(st, "%s", op->name);
-  }
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    at_me_slot *s = at_me_slot_of(m, op->operands[i]);
-    if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
-  }
-  return AT_OK;
-}
-
-at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
-  at_me_late_finish(m, b);
-  for (uint32_t i = 0; i < count;) {
-    const at_mplan_run *run = at_mplan_op_of(m->plan, b->ops[i])->run;
-    AT_TRY(run ? at_me_emit_rows(m, run) : at_me_emit_op(m, b->ops[i]));
-    i = run ? run->end : i + 1;
-  }
-  return AT_OK;
-}
-
-at_status at_me_emit_block(at_me *m, at_mblock *b) {
-  return at_me_emit_ops(m, b, b->num_ops);
-}
-
 // ---- functions
 enum { REF_BYTES = sizeof(at_core_ref) };
 

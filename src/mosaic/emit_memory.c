@@ -303,7 +303,7 @@ void at_me_announce_choice(at_me *m, const at_mop *op) {
   }
 }
 
-static at_status emit_load(at_me *m, at_mop *op) {
+at_status at_me_op_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
   if (!ref || !n) return AT_OK;
@@ -351,7 +351,7 @@ static at_status chosen_element(at_me *m, const at_mop *op,
   return AT_OK;
 }
 
-static at_status emit_scalar_load(at_me *m, at_mop *op) {
+at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
   at_me_beyond beyond;
   const at_pos *p = at_pos_make(m->e, false, 0, NULL, NULL);
@@ -367,7 +367,7 @@ static at_status emit_scalar_load(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_scalar_store(at_me *m, at_mop *op) {
+at_status at_me_op_scalar_store(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
   at_me_beyond beyond;
   const at_pos *p;
@@ -490,7 +490,11 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   return AT_OK;
 }
 
-static at_status emit_vector_store(at_me *m, at_mop *op) {
+at_status at_me_op_store(at_me *m, at_mop *op) {
+  return store(m, op, 2, NULL, false);
+}
+
+at_status at_me_op_masked_store(at_me *m, at_mop *op) {
   uint32_t first, at;
   at_me_node *mask = NULL;
   at_mosaic_op_segment(op, 2, &first);
@@ -614,7 +618,7 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
   while (num-- > 0) at_me_node_drop(m, held[num]);
 }
 
-static at_status emit_load_idx(at_me *m, at_mop *op) {
+at_status at_me_op_load_idx(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), whole;
   indexed x = {.ref = &whole};
   const at_mtype *t = op->results[0].type;
@@ -634,7 +638,7 @@ static at_status emit_load_idx(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_store_idx(at_me *m, at_mop *op) {
+at_status at_me_op_store_idx(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[1]), whole;
   indexed x = {.ref = &whole,
                .value = at_me_vector(m, op->operands[0]),
@@ -692,7 +696,7 @@ static at_me_num clip(at_me *m, at_me_num i, at_me_num size, at_me_num valid) {
   return at_me_num_of(at_b_select(e, at_b_icmp(e, AT_B_SLT, left, s), left, s));
 }
 
-static at_status emit_slice(at_me *m, at_mop *op) {
+at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
   if (!in) return AT_OK;
@@ -726,7 +730,7 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_squeeze(at_me *m, at_mop *op) {
+at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!in) return AT_OK;
@@ -779,7 +783,7 @@ static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
   r->fold_stride = at_me_mul(m, r->stride[last], r->size[last]);
 }
 
-static at_status emit_reshape(at_me *m, at_mop *op) {
+at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
   at_me_ref r = at_me_whole(m, op, in);
@@ -818,7 +822,7 @@ static at_status emit_reshape(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
+at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
@@ -867,7 +871,13 @@ static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_reinterpret(at_me *m, at_mop *op) {
+at_status at_me_op_same_ref(at_me *m, at_mop *op) {
+  at_me_ref *r = at_me_memory(m, op->operands[0]);
+  if (r) at_me_set_ref(m, &op->results[0], r);
+  return AT_OK;
+}
+
+at_status at_me_op_ref_cast(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
@@ -921,7 +931,7 @@ LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
   return at_b_call(m->e, "at_core_alloc", at_b_ptr(m->e), args, 4);
 }
 
-static at_status emit_alloca(at_me *m, at_mop *op) {
+at_status at_me_op_alloca(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   int64_t bytes;
@@ -939,48 +949,4 @@ static at_status emit_alloca(at_me *m, at_mop *op) {
   r.root = at_mplan_value_of(m->plan, &op->results[0])->root;
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
-}
-
-at_status at_me_emit_memory(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-      return emit_load(m, op);
-    case AT_MOSAIC_VECTOR_STORE:
-    case AT_MOSAIC_TPU_STRIDED_STORE:
-      return store(m, op, 2, NULL, false);
-    case AT_MOSAIC_TPU_VECTOR_STORE:
-      return emit_vector_store(m, op);
-    case AT_MOSAIC_TPU_VECTOR_LOAD_IDX:
-      return emit_load_idx(m, op);
-    case AT_MOSAIC_TPU_VECTOR_STORE_IDX:
-      return emit_store_idx(m, op);
-    case AT_MOSAIC_MEMREF_LOAD:
-      return emit_scalar_load(m, op);
-    case AT_MOSAIC_MEMREF_STORE:
-      return emit_scalar_store(m, op);
-    case AT_MOSAIC_MEMREF_ALLOCA:
-    case AT_MOSAIC_TPU_SEM_ALLOC:
-      return emit_alloca(m, op);
-    case AT_MOSAIC_TPU_MEMREF_SLICE:
-      return emit_slice(m, op);
-    case AT_MOSAIC_TPU_MEMREF_SQUEEZE:
-      return emit_squeeze(m, op);
-    case AT_MOSAIC_TPU_MEMREF_RESHAPE:
-      return emit_reshape(m, op);
-    case AT_MOSAIC_TPU_MEMREF_BITCAST:
-      return emit_ref_bitcast(m, op);
-    case AT_MOSAIC_TPU_REINTERPRET_CAST:
-      return emit_reinterpret(m, op);
-    case AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT: {
-      at_me_ref *r = at_me_memory(m, op->operands[0]);
-      if (r) at_me_set_ref(m, &op->results[0], r);
-      return AT_OK;
-    }
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

@@ -140,7 +140,7 @@ void at_me_mxu_end(at_me *m) {
 }
 
 // ---- operations
-static at_status emit_push(at_me *m, at_mop *op) {
+at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_me_mxu *u;
   at_me_ref to;
@@ -160,7 +160,7 @@ static at_status emit_push(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_accumulate(at_me *m, at_mop *op) {
+at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_me_mxu *u;
   AT_TRY(find_unit(m, op, &u));
@@ -192,7 +192,7 @@ static at_status emit_accumulate(at_me *m, at_mop *op) {
 }
 
 // The sum, or zeros where nothing was added since it was popped last.
-static at_status emit_pop(at_me *m, at_mop *op) {
+at_status at_me_op_mxu_pop(at_me *m, at_mop *op) {
   at_me_mxu *u;
   int64_t k;
   AT_TRY(find_unit(m, op, &u));
@@ -225,19 +225,4 @@ static at_status emit_pop(at_me *m, at_mop *op) {
     to = c;
   }
   return at_me_set_node(m, &op->results[0], to);
-}
-
-at_status at_me_emit_mxu(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_MATMUL_PUSH_RHS:
-      return emit_push(m, op);
-    case AT_MOSAIC_TPU_MATMUL_ACC_LHS:
-      return emit_accumulate(m, op);
-    case AT_MOSAIC_TPU_MATMUL_POP:
-      return emit_pop(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

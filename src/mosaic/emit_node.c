@@ -213,7 +213,7 @@ static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
   return r.re;
 }
 
-static at_status emit_constant(at_me *m, at_mop *op) {
+at_status at_me_op_constant(at_me *m, at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   at_mvalue *r = &op->results[0];
   at_dtype t = at_mosaic_dtype_of(r->type);
@@ -273,9 +273,8 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
 }
 
 // What the kernel says of a number: the compiler relies on it.
-static at_status emit_assume_multiple(at_me *m, at_mop *op,
-                                      at_mosaic_opcode c) {
-  AT_TRY(emit_scalar_op(m, op, c));
+at_status at_me_op_assume_multiple(at_me *m, at_mop *op) {
+  AT_TRY(emit_scalar_op(m, op, AT_MOSAIC_TPU_ASSUME_MULTIPLE));
   int64_t multiple = at_mosaic_op_int(op, "multiple", 1);
   if (!m->o->check || m->window || multiple < 2) return AT_OK;
   LLVMValueRef v = at_me_scalar(m, &op->results[0]);
@@ -304,6 +303,19 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+at_status at_me_op_each(at_me *m, at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  if (op->num_results != 1) return at_me_op_none(m, op);
+  return at_mosaic_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
+                                              : emit_scalar_op(m, op, c);
+}
+
+at_status at_me_op_assume_layout(at_me *m, at_mop *op) {
+  if (op->num_results != 1 || op->results[0].type->kind != AT_MTYPE_MEMREF)
+    return at_me_op_each(m, op);
+  return at_me_op_same_ref(m, op);
+}
+
 // ---- movement
 // A node of `kind` over the first operand.
 static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
@@ -312,7 +324,7 @@ static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
   return n;
 }
 
-static at_status emit_broadcast(at_me *m, at_mop *op) {
+at_status at_me_op_broadcast(at_me *m, at_mop *op) {
   at_mvalue *a = op->operands[0];
   if (at_mosaic_is_vector(a))
     return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_BROADCAST));
@@ -321,7 +333,7 @@ static at_status emit_broadcast(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_slice(at_me *m, at_mop *op) {
+at_status at_me_op_slice(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_SLICE);
   uint32_t k;
   if (!n) return AT_OK;
@@ -333,7 +345,7 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_transpose(at_me *m, at_mop *op) {
+at_status at_me_op_transpose(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_TRANSPOSE);
   uint32_t k;
   if (!n) return AT_OK;
@@ -343,7 +355,7 @@ static at_status emit_transpose(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_rotate(at_me *m, at_mop *op) {
+at_status at_me_op_rotate(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_ROTATE);
   if (!n) return AT_OK;
   int64_t d = at_mosaic_op_int(op, "dimension", 0), size = n->dim[d];
@@ -360,7 +372,7 @@ static at_status emit_rotate(at_me *m, at_mop *op) {
 }
 
 // Indexed elements need an operand that can be read anywhere.
-static at_status emit_take(at_me *m, at_mop *op) {
+at_status at_me_op_take(at_me *m, at_mop *op) {
   at_me_node *table = at_me_readable(m, at_me_vector(m, op->operands[0]));
   at_me_node *n = at_me_node_new(m, AT_ME_TAKE, op, op->results[0].type);
   int64_t dims[AT_ME_RANK];
@@ -375,7 +387,7 @@ static at_status emit_take(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_pick(at_me *m, at_mop *op) {
+at_status at_me_op_pick(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_PICK);
   int64_t index[1024];
   uint32_t k;
@@ -391,14 +403,15 @@ static at_status emit_pick(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_repeat(at_me *m, at_mop *op) {
+at_status at_me_op_repeat(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;
   n->ints[0] = at_mosaic_op_int(op, "dimension", 0);
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
+at_status at_me_op_bitcast(at_me *m, at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
   at_mvalue *r = &op->results[0];
   if (!at_mosaic_is_vector(r)) return emit_scalar_op(m, op, c);
   at_dtype from = at_mosaic_dtype_of(op->operands[0]->type);
@@ -414,7 +427,7 @@ static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
   return at_me_set_node(m, r, n);
 }
 
-static at_status emit_iota(at_me *m, at_mop *op) {
+at_status at_me_op_iota(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_IOTA, op, op->results[0].type);
   uint32_t k;
   if (!n) return AT_OK;
@@ -424,7 +437,7 @@ static at_status emit_iota(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_mask(at_me *m, at_mop *op) {
+at_status at_me_op_create_mask(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_MASK, op, op->results[0].type);
   if (!n) return AT_OK;
   if (op->num_operands != 2 * n->rank) return at_me_refuse(m, op, "its bounds");
@@ -437,7 +450,11 @@ static at_status emit_mask(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_extract(at_me *m, at_mop *op) {
+at_status at_me_op_reshape(at_me *m, at_mop *op) {
+  return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
+}
+
+at_status at_me_op_extract(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *r = &op->results[0];
   int64_t at[AT_ME_RANK];
@@ -481,63 +498,4 @@ static at_status emit_extract(at_me *m, at_mop *op) {
   at_em_scope_pop(m->e, scope);
   at_me_set_scalar(m, r, v);
   return AT_OK;
-}
-
-at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done) {
-  at_mosaic_opcode c = at_mosaic_opcode_of(op);
-  *done = true;
-  switch (c) {
-    case AT_MOSAIC_ARITH_CONSTANT:
-      return emit_constant(m, op);
-    case AT_MOSAIC_VECTOR_BROADCAST:
-      return emit_broadcast(m, op);
-    case AT_MOSAIC_VECTOR_SHAPE_CAST:
-    case AT_MOSAIC_TPU_RESHAPE:
-      return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
-    case AT_MOSAIC_VECTOR_EXTRACT:
-      return emit_extract(m, op);
-    case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
-      return emit_slice(m, op);
-    case AT_MOSAIC_VECTOR_TRANSPOSE:
-    case AT_MOSAIC_TPU_TRANSPOSE:
-      return emit_transpose(m, op);
-    case AT_MOSAIC_VECTOR_BITCAST:
-    case AT_MOSAIC_TPU_BITCAST:
-      return emit_bitcast(m, op, c);
-    case AT_MOSAIC_TPU_IOTA:
-      return emit_iota(m, op);
-    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
-      return emit_rotate(m, op);
-    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
-      return emit_take(m, op);
-    case AT_MOSAIC_TPU_GATHER:
-      return emit_pick(m, op);
-    case AT_MOSAIC_TPU_REPEAT:
-      return emit_repeat(m, op);
-    case AT_MOSAIC_TPU_CREATE_MASK:
-      return emit_mask(m, op);
-    case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
-      return emit_assume_multiple(m, op, c);
-    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
-      if (op->num_results == 1 &&
-          op->results[0].type->kind == AT_MTYPE_MEMREF) {
-        at_me_ref *r = at_me_memory(m, op->operands[0]);
-        if (r) at_me_set_ref(m, &op->results[0], r);
-        return AT_OK;
-      }
-      break;
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-      *done = false;
-      return AT_OK;
-    default:
-      break;
-  }
-  if (!at_mosaic_is_lazy(c) || op->num_results != 1) {
-    *done = false;
-    return AT_OK;
-  }
-  return at_mosaic_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
-                                              : emit_scalar_op(m, op, c);
 }

@@ -21,7 +21,7 @@ static at_me_node *result_buffer(at_me *m, const at_mop *op, uint32_t i) {
                       t->shape.ptr);
 }
 
-static at_status emit_concatenate(at_me *m, at_mop *op) {
+at_status at_me_op_concatenate(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   int64_t d = at_mosaic_op_int(op, "dimension", 0), from[AT_ME_RANK] = {0};
   if (!b) return AT_OK;
@@ -36,7 +36,7 @@ static at_status emit_concatenate(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_insert(at_me *m, at_mop *op) {
+at_status at_me_op_insert(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   at_me_node *into = at_me_vector(m, op->operands[1]);
   int64_t at[AT_ME_RANK] = {0};
@@ -79,7 +79,7 @@ static at_me_node *converted(at_me *m, const at_mop *op, at_me_node *a,
   return n;
 }
 
-static at_status emit_pack(at_me *m, at_mop *op) {
+at_status at_me_op_pack(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   int64_t place[AT_ME_MAX_IN];
   uint32_t n;
@@ -109,7 +109,7 @@ static at_status emit_pack(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_unpack(at_me *m, at_mop *op) {
+at_status at_me_op_unpack(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!a) return AT_OK;
@@ -232,7 +232,7 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_scan(at_me *m, at_mop *op) {
+at_status at_me_op_scan(at_me *m, at_mop *op) {
   const at_mattr *k = at_mop_attr(op, "kind");
   at_str s = k ? k->str : (at_str){0};
   rows r = {0};
@@ -291,7 +291,7 @@ static void count_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_count(at_me *m, at_mop *op) {
+at_status at_me_op_count(at_me *m, at_mop *op) {
   rows r = {0};
   AT_TRY(inputs(m, op, &r, 2));
   if (!r.out[0] || !r.out[1]) return AT_OK;
@@ -339,7 +339,7 @@ static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_sort(at_me *m, at_mop *op) {
+at_status at_me_op_sort(at_me *m, at_mop *op) {
   uint32_t n = AT_MIN(op->num_operands, 3);
   rows r = {.descending = at_mosaic_op_int(op, "descending", 0) != 0};
   if (n < 2 || op->num_results != 3) return at_me_refuse(m, op, "its operands");
@@ -347,27 +347,4 @@ static at_status emit_sort(at_me *m, at_mop *op) {
   if (!r.out[0] || !r.out[1] || !r.out[2]) return AT_OK;
   each_row(m, &r, at_me_elements(r.in[0]), sort_row);
   return outputs(m, op, &r, n);
-}
-
-at_status at_me_emit_order(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_TPU_CONCATENATE:
-      return emit_concatenate(m, op);
-    case AT_MOSAIC_VECTOR_INSERT:
-      return emit_insert(m, op);
-    case AT_MOSAIC_TPU_PACK_SUBELEMENTS:
-      return emit_pack(m, op);
-    case AT_MOSAIC_TPU_UNPACK_SUBELEMENTS:
-      return emit_unpack(m, op);
-    case AT_MOSAIC_TPU_SCAN:
-      return emit_scan(m, op);
-    case AT_MOSAIC_TPU_SCAN_COUNT:
-      return emit_count(m, op);
-    case AT_MOSAIC_TPU_SORT:
-      return emit_sort(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

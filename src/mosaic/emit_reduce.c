@@ -502,7 +502,7 @@ static at_status make(at_me *m, const at_mop *op, at_me_node *a,
   return AT_OK;
 }
 
-static at_status emit_multi(at_me *m, at_mop *op) {
+at_status at_me_op_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
   reduction r;
@@ -565,7 +565,7 @@ static at_me_node *places_set(at_me *m, const at_mop *op, const at_mtype *t,
   return n;
 }
 
-static at_status emit_all_reduce(at_me *m, at_mop *op) {
+at_status at_me_op_all_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
   int64_t d = at_mosaic_op_int(op, "dim", 0);
@@ -598,19 +598,4 @@ static at_status emit_all_reduce(at_me *m, at_mop *op) {
   b->rank = a->rank;
   memcpy(b->dim, kept, sizeof kept);
   return at_me_set_node(m, res, over(m, op, AT_ME_BROADCAST, res->type, b));
-}
-
-at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done) {
-  *done = true;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
-      return emit_multi(m, op);
-    case AT_MOSAIC_TPU_ALL_REDUCE:
-      return emit_all_reduce(m, op);
-    case AT_MOSAIC_TPU_REDUCE_INDEX:
-      return at_me_emit_extremum(m, op);
-    default:
-      *done = false;
-      return AT_OK;
-  }
 }

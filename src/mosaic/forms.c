@@ -71,138 +71,22 @@ uint32_t at_mosaic_op_segment(const at_mop *op, uint32_t i, uint32_t *first) {
 }
 
 // ---- kinds of operations
-// Cost of one element, in cheap vector operations.
 double at_mosaic_weight_of(at_mosaic_opcode c) {
-  switch (c) {
-    case AT_MOSAIC_ARITH_CONSTANT:
-    case AT_MOSAIC_TPU_IOTA:
-    case AT_MOSAIC_VECTOR_BROADCAST:
-    case AT_MOSAIC_VECTOR_SHAPE_CAST:
-    case AT_MOSAIC_TPU_RESHAPE:
-    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
-    case AT_MOSAIC_TPU_MASK_CAST:
-      return 0;
-    case AT_MOSAIC_ARITH_DIVSI:
-    case AT_MOSAIC_ARITH_DIVUI:
-    case AT_MOSAIC_ARITH_REMSI:
-    case AT_MOSAIC_ARITH_REMUI:
-    case AT_MOSAIC_ARITH_REMF:
-    case AT_MOSAIC_MATH_POWF:
-    case AT_MOSAIC_MATH_ATAN2:
-    case AT_MOSAIC_MATH_SIN:
-    case AT_MOSAIC_MATH_COS:
-    case AT_MOSAIC_MATH_TAN:
-    case AT_MOSAIC_MATH_ERF:
-      return 20;
-    case AT_MOSAIC_MATH_EXP:
-    case AT_MOSAIC_MATH_EXP2:
-    case AT_MOSAIC_MATH_EXPM1:
-    case AT_MOSAIC_MATH_LOG:
-    case AT_MOSAIC_MATH_LOG2:
-    case AT_MOSAIC_MATH_LOG1P:
-    case AT_MOSAIC_MATH_TANH:
-    case AT_MOSAIC_TPU_LOGISTIC:
-      return 12;
-    case AT_MOSAIC_ARITH_DIVF:
-    case AT_MOSAIC_MATH_SQRT:
-    case AT_MOSAIC_MATH_RSQRT:
-    case AT_MOSAIC_TPU_RECIPROCAL:
-    case AT_MOSAIC_ARITH_TRUNCF:
-      return 5;
-    case AT_MOSAIC_TPU_TRANSPOSE:
-    case AT_MOSAIC_VECTOR_TRANSPOSE:
-    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
-    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
-    case AT_MOSAIC_TPU_GATHER:
-    case AT_MOSAIC_TPU_REPEAT:
-    case AT_MOSAIC_TPU_BITCAST:
-    case AT_MOSAIC_VECTOR_BITCAST:
-      return 8;
-    default:
-      return 1;
-  }
+  return at_mosaic_op_info_of(c)->weight;
 }
 
-// Operations that become nodes instead of code.
 bool at_mosaic_is_lazy(at_mosaic_opcode c) {
-  const at_mosaic_op_info *info = at_mosaic_op_info_of(c);
-  switch (c) {
-    case AT_MOSAIC_ARITH_CONSTANT:
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-    case AT_MOSAIC_VECTOR_BROADCAST:
-    case AT_MOSAIC_VECTOR_SHAPE_CAST:
-    case AT_MOSAIC_VECTOR_EXTRACT:
-    case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
-    case AT_MOSAIC_VECTOR_BITCAST:
-    case AT_MOSAIC_VECTOR_TRANSPOSE:
-    case AT_MOSAIC_TPU_IOTA:
-    case AT_MOSAIC_TPU_BITCAST:
-    case AT_MOSAIC_TPU_RESHAPE:
-    case AT_MOSAIC_TPU_TRANSPOSE:
-    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
-    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
-    case AT_MOSAIC_TPU_GATHER:
-    case AT_MOSAIC_TPU_REPEAT:
-    case AT_MOSAIC_TPU_CREATE_MASK:
-    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
-    case AT_MOSAIC_TPU_MASK_CAST:
-    case AT_MOSAIC_TPU_WEIRD:
-    case AT_MOSAIC_TPU_RECIPROCAL:
-    case AT_MOSAIC_TPU_LOGISTIC:
-    case AT_MOSAIC_TPU_FPTOSI:
-    case AT_MOSAIC_TPU_FPTOUI:
-    case AT_MOSAIC_TPU_SITOFP:
-    case AT_MOSAIC_TPU_UITOFP:
-    case AT_MOSAIC_TPU_EXTF:
-    case AT_MOSAIC_TPU_TRUNCF:
-    case AT_MOSAIC_TPU_REDUCE_PRECISION:
-    case AT_MOSAIC_TPU_STOCHASTIC_CONVERT:
-    case AT_MOSAIC_TPU_STOCHASTIC_CONVERT_ELEMENTWISE:
-    case AT_MOSAIC_TPU_PACK_ELEMENTWISE:
-    case AT_MOSAIC_TPU_UNPACK_ELEMENTWISE:
-      return true;
-    default:
-      return info && (!strncmp(info->name, "arith.", 6) ||
-                      !strncmp(info->name, "math.", 5));
-  }
+  return at_mosaic_op_info_of(c)->form >= AT_MOSAIC_FORM_LOAD;
 }
 
 bool at_mosaic_computes(at_mosaic_opcode c) {
-  switch (c) {
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-      return false;  // of indices, too
-    case AT_MOSAIC_ARITH_INDEX_CAST:
-    case AT_MOSAIC_TPU_CONCATENATE:
-    case AT_MOSAIC_TPU_MATMUL:
-    case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
-      return true;
-    default:
-      return at_mosaic_is_lazy(c);
-  }
+  at_mosaic_form form = at_mosaic_op_info_of(c)->form;
+  return form != AT_MOSAIC_FORM_EFFECT && form != AT_MOSAIC_FORM_LOAD;
 }
 
 bool at_mosaic_is_elementwise(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
-  switch (c) {
-    case AT_MOSAIC_TPU_RECIPROCAL:
-    case AT_MOSAIC_TPU_LOGISTIC:
-    case AT_MOSAIC_TPU_FPTOSI:
-    case AT_MOSAIC_TPU_SITOFP:
-    case AT_MOSAIC_TPU_EXTF:
-    case AT_MOSAIC_TPU_TRUNCF:
-    case AT_MOSAIC_TPU_REDUCE_PRECISION:
-      return true;
-    case AT_MOSAIC_ARITH_CONSTANT:
-    case AT_MOSAIC_ARITH_BITCAST:
-      return false;
-    default:
-      return at_mosaic_is_lazy(c) && (!strncmp(op->name, "arith.", 6) ||
-                                      !strncmp(op->name, "math.", 5));
-  }
+  return at_mosaic_op_info_of(c)->form == AT_MOSAIC_FORM_EACH;
 }
 
 // ---- loads and stores

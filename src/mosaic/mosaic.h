@@ -38,6 +38,15 @@ typedef enum at_mosaic_cost {
   AT_MOSAIC_COST_SYNC,  // semaphores and barriers
 } at_mosaic_cost;
 
+// How an operation's results come about.
+typedef enum at_mosaic_form {
+  AT_MOSAIC_FORM_EFFECT,  // where it stands: memory, time or control flow count
+  AT_MOSAIC_FORM_VALUE,   // of its operands' values only, all at once
+  AT_MOSAIC_FORM_LOAD,    // of memory, element by element where it is used
+  AT_MOSAIC_FORM_LAZY,  // of its operands, element by element where it is used
+  AT_MOSAIC_FORM_EACH   // the same, of the same elements of the operands
+} at_mosaic_form;
+
 typedef struct at_mosaic_op_info {
   const char *name;      // "arith.addf"
   const char *operands;  // see ops.def
@@ -45,6 +54,8 @@ typedef struct at_mosaic_op_info {
   const char *attrs;
   const char *rule;  // type rule; "" where the kinds of operands say it all
   at_mosaic_cost cost;
+  at_mosaic_form form;
+  int weight;  // of an element on this machine, in cheap vector operations
   const char *doc;
 } at_mosaic_op_info;
 const at_mosaic_op_info *at_mosaic_op_info_of(at_mosaic_opcode op);

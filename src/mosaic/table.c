@@ -2,10 +2,19 @@
 #include "mosaic/mosaic_internal.h"
 
 static const at_mosaic_op_info infos[] = {
-    [AT_MOSAIC_NO_OP] = {"", "", "", "", "", AT_MOSAIC_COST_NONE, ""},
-#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, doc) \
-  [AT_MOSAIC_##Id] = {                                                    \
-      name, operands, results, attrs, #rule, AT_MOSAIC_COST_##cost, doc},
+    [AT_MOSAIC_NO_OP] = {"", "", "", "", "", AT_MOSAIC_COST_NONE,
+                         AT_MOSAIC_FORM_EFFECT, 1, ""},
+#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, form, \
+                     weight, handler, doc)                                 \
+  [AT_MOSAIC_##Id] = {name,                                                \
+                      operands,                                            \
+                      results,                                             \
+                      attrs,                                               \
+                      #rule,                                               \
+                      AT_MOSAIC_COST_##cost,                               \
+                      AT_MOSAIC_FORM_##form,                               \
+                      weight,                                              \
+                      doc},
 #include "mosaic/ops.def"
 #undef AT_MOSAIC_OP
 };

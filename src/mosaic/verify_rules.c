@@ -878,7 +878,8 @@ static at_status rule_RETURN(at_mosaic_verifier *v, const at_mop *op) {
 
 static const at_mosaic_rule rules[] = {
     [AT_MOSAIC_NO_OP] = NULL,
-#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, doc) \
+#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, form, \
+                     weight, handler, doc)                                 \
   [AT_MOSAIC_##Id] = rule_##rule,
 #include "mosaic/ops.def"
 #undef AT_MOSAIC_OP

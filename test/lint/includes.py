@@ -10,6 +10,9 @@ pjrt/own.h, cost/host.h, cost/tpu.h, cost/count.h, device/core.h, machine/topolo
 sparsecore/engine.h, pod/hosts.h, pod/join.h and those of pod that sessions are made of,
 exec/proxy.h, profile/spans.h, schedule/lifetime.h, compile/describe.h, the faces of control, spinput/flags.h,
 spinput/limits.h, spinput/size.h and exec/exec_test_util.h are public too.
+
+Inside a room, stages do not see each other's insides (APART): who writes code reads the plan,
+but not what the passes that made it know, and those see no code.
 """
 import pathlib, re, sys
 
@@ -20,6 +23,9 @@ PUBLIC_HEADERS = {"pjrt/own.h", "cost/host.h", "cost/tpu.h", "cost/count.h", "co
                   "schedule/overlap.h", "schedule/lhs.h", "schedule/lifetime.h", "compile/describe.h",
                   "spinput/flags.h", "spinput/limits.h", "spinput/size.h",
                   "exec/exec_test_util.h"}
+# Files of a room, and headers that they may not include.
+APART = [(re.compile(r"mosaic/emit.*"), re.compile(r"mosaic/plan_internal\.h")),
+         (re.compile(r"mosaic/(plan|forms|product|lanes).*"), re.compile(r"mosaic/emit.*|codegen/(emit|build)\.h"))]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -37,8 +43,11 @@ def main() -> int:
         if room not in rooms:
             bad.append(f"{path}: no room '{room}' in CMakeLists.txt")
             continue
+        own = str(path.relative_to(src))
         for inc in INCLUDE.findall(path.read_text(errors="replace")):
             target = inc.split("/")[0]
+            if any(files.fullmatch(own) and headers.fullmatch(inc) for files, headers in APART):
+                bad.append(f"{path}: this stage may not include '{inc}'")
             if "/" not in inc or target == room or target not in rooms:
                 continue
             if target not in rooms[room]:
