@@ -14,7 +14,6 @@
 
 typedef struct at_me_node at_me_node;
 typedef struct at_me_link at_me_link;
-typedef struct at_me_mxu at_me_mxu;
 
 enum {
   AT_ME_RANK = AT_CORE_MAX_RANK,
@@ -54,7 +53,7 @@ typedef struct at_me_ref {
   // What is really there of each dimension; only where padded.
   bool padded;
   at_me_num valid[AT_ME_RANK];
-  bool pages;    // of scratch where copies may wait (emit_pages.c)
+  bool pages;    // of scratch where copies may wait (plan_pages.c)
   uint32_t arg;  // 1 + the argument behind the grid ids that it is of, or 0
 } at_me_ref;
 // As at_core_out_of_bounds is told of it.
@@ -108,15 +107,9 @@ struct at_me_node {
   bool turn;          // BUFFER: the temporary memory has the rows of one turn
 };
 
-// Lists of nodes that are not computed yet, by what they may still read: one
-// for each bit of `reads`, one for those that read anything, one for products.
+// Lists of nodes that are not computed yet: by a bit of `reads`, of those that
+// read anything, of products.
 enum { AT_ME_LIST_ANY = 64, AT_ME_LIST_DOTS, AT_ME_LISTS };
-struct at_me_link {
-  at_me_node *node;
-  uint32_t list;
-  at_me_link *prev, *next;  // in the list
-  at_me_link *other;        // of the same node
-};
 // Where a loop over a list is. The loop may compute nodes, which leave it.
 typedef struct at_me_cursor {
   at_me_link *next;
@@ -159,56 +152,56 @@ typedef struct at_me_share {
   int64_t turn_bytes;  // memory for the rows of a turn, per thread
 } at_me_share;
 
-typedef struct at_me_free {
-  int64_t offset, bytes;
-  struct at_me_free *next;
-} at_me_free;
+// Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
+// and the first of these. Count 0: everything is computed whole.
+typedef struct at_me_rows {
+  int64_t count, step;
+  at_ix first;
+} at_me_rows;
+extern const at_me_rows at_me_whole_rows;
 
+// Parts of a function under construction, each known to one file.
+typedef struct at_me_symbols at_me_symbols;    // emit_symbols.c
+typedef struct at_me_places at_me_places;      // emit_places.c
+typedef struct at_me_temp at_me_temp;          // emit_temp.c
+typedef struct at_me_pending at_me_pending;    // emit_value.c
+typedef struct at_me_records at_me_records;    // emit_record.c
+typedef struct at_me_products at_me_products;  // emit_dot_rows.c
+typedef struct at_me_mxu at_me_mxu;            // emit_mxu.c
+// NULL: no memory.
+at_me_symbols *at_me_symbols_new(at_arena *a);
+at_me_places *at_me_places_new(at_arena *a, const at_mloc **locs,
+                               const char **ops, uint32_t max);
+at_me_temp *at_me_temp_new(at_arena *a, LLVMValueRef base);
+at_me_pending *at_me_pending_new(at_arena *a);
+at_me_records *at_me_records_new(at_arena *a);
+at_me_products *at_me_products_new(at_arena *a);
+at_me_mxu *at_me_mxu_new(at_arena *a);
+
+// A function under construction.
 typedef struct at_me {
-  at_em *e;
-  at_arena *a;
-  const at_mosaic_kernel *k;
-  const at_mosaic_program *p;
-  const at_mosaic_code_options *o;
-  const at_mplan *plan;
-  at_mosaic_code *out;
-  at_map slots;  // at_mvalue * -> at_me_slot *
-  LLVMValueRef core, grid, refs, temp;
+  at_em *const e;
+  at_arena *const a;
+  const at_mosaic_kernel *const k;
+  const at_mosaic_program *const p;
+  const at_mosaic_code_options *const o;
+  const at_mosaic_window *const window;  // a transform; NULL: the body
+  const at_mplan *const plan;
+  const LLVMValueRef core, grid, refs;
+  at_me_symbols *const symbols;
+  at_me_places *const places;
+  at_me_temp *const temp;
+  at_me_pending *const pending;
+  at_me_records *const records;
+  at_me_products *const products;
+  at_me_mxu *const mxu;
+  // Where code is written.
   uint32_t region, next_region, depth;
-  at_me_link *lists[AT_ME_LISTS];
-  at_me_cursor *cursors;  // of the loops over them, innermost first
-  at_walk walk;           // over expressions; every use begins with a clear
-  at_me_free *free_list;
-  AT_VEC(at_me_node *) later;  // buffers to free when their loop ends
-  int64_t temp_bytes;
-  const at_mloc **locs;  // room for one per operation
-  const char **loc_ops;
-  uint32_t num_locs, max_locs;
-  at_map placed;  // at_mop * -> 1 + its index in `locs`
-  const at_mloc
-      *around;          // of the innermost op around this one that has a place
-  uint32_t guards;      // bounds tests written so far
-  LLVMValueRef record;  // on the stack: where records are completed
-  at_map templates;     // what is known of a record -> its constant
-  uint32_t calls;       // nesting of func.call
-  at_me_mxu **mxu;      // explicit MXU operations; NULL: none
-  const at_mosaic_window *window;  // a transform is written; NULL: the body
+  uint32_t calls;   // nesting of func.call
+  uint32_t guards;  // bounds tests written so far
+  bool within;      // nodes that are made now stay in their loop over rows
+  const at_me_rows *rows;
   at_me_share *share;  // a loop that threads share is written; NULL: none
-  // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
-  // and the first of these. 0: everything is computed whole.
-  struct {
-    int64_t count, step;
-    at_ix first;
-    bool within;            // the nodes that are made now
-    at_me_free *free_list;  // of memory for the rows of a turn
-    struct {
-      const at_mop *op;
-      LLVMValueRef a, b;  // packed; a NULL: made in the loop
-      int64_t row_bytes;  // of a, packed
-      int64_t room_a, room_b, bytes_a, bytes_b;  // of the temporary memory
-    } products[AT_MPLAN_ROW_PRODUCTS];
-    uint32_t num_products;
-  } rows;
 } at_me;
 
 // ---- values
@@ -221,7 +214,17 @@ void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef s);
 // when the analysis says so.
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n);
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r);
+// `to` is what `from` is.
+void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to);
+void at_me_forget(at_me *m, const at_mvalue *v);  // nothing yet
+// The number of op's place; in transforms -1. Operations inside `op` without a
+// place of their own stand where it does, between enter and leave, which is
+// given what enter yielded.
 int32_t at_me_loc(at_me *m, const at_mop *op);
+LLVMValueRef at_me_loc_value(at_me *m, const at_mop *op);  // as an i32
+const at_mloc *at_me_place_enter(at_me *m, const at_mop *op);
+void at_me_place_leave(at_me *m, const at_mloc *outer);
+uint32_t at_me_places_num(const at_me *m);
 __attribute__((format(printf, 3, 4))) at_status at_me_refuse(at_me *m,
                                                              const at_mop *op,
                                                              const char *fmt,
@@ -242,6 +245,10 @@ void at_me_record_i32(at_me_record *r, size_t at, int32_t v);
 void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num i64);
 void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v);
 LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r);
+// Records are completed at `place` from now on (NULL: memory that the next one
+// takes); yields the old one. Functions that are written inside another have a
+// stack of their own.
+LLVMValueRef at_me_records_move(at_me *m, LLVMValueRef place);
 at_me_num at_me_num_of(LLVMValueRef i64);
 at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b);
 at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b);
@@ -252,6 +259,9 @@ at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
 void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in);
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots);
 void at_me_node_release(at_me *m, at_me_node *n);
+at_me_node *at_me_retain(at_me_node *n);  // one use more
+// For walks over expressions: every use begins with a clear.
+at_walk *at_me_walk(at_me *m);
 void at_me_node_unlist(at_me *m, at_me_node *n);
 // Nodes of a list, each once, while others may leave it:
 //   at_me_cursor c;
@@ -294,6 +304,8 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
 void at_me_cut(at_me *m, at_me_node *n);
 // Everything below n that cannot be computed inside a loop nest is computed.
 void at_me_prepare(at_me *m, at_me_node *n);
+// turn: transposes that are computed by turning squares, too.
+void at_me_prepare_as(at_me *m, at_me_node *n, bool turn);
 // Computes lazy nodes that read these roots and are needed after the current
 // operation, whose operand `own` (or NULL) is.
 void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own);
@@ -318,6 +330,7 @@ typedef struct at_me_space {
 void at_me_space_add(at_me_space *s, int64_t suffix);
 void at_me_space_dims(at_me_space *s, uint32_t rank, const int64_t *dim);
 void at_me_space_ref(at_me_space *s, const at_me_ref *r);
+void at_me_space_widen(at_me_space *s, at_dtype t);  // registers hold t, too
 void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *n);
 void at_me_loops(at_me *m, const at_me_space *s, at_me_body_fn body, void *arg);
 uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size);
@@ -330,7 +343,10 @@ void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes);
 int64_t at_me_turn_alloc(at_me *m, int64_t bytes);
 void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes);
 void at_me_turns_end(at_me *m);
+// Frees the buffer when the loop around it ends, which comes round again.
+void at_me_temp_later(at_me *m, at_me_node *n);
 void at_me_leave_loop(at_me *m);
+int64_t at_me_temp_bytes(const at_me *m);  // taken at the same time, at most
 
 // ---- loops that threads share
 // Is it worth the while, and may this be one? work: elements times the cost of
@@ -410,72 +426,6 @@ void at_me_late_finish(at_me *m, const at_mblock *b);
 // The store of a value that is such a sum, perhaps rounded, into a box: true
 // where it is done, false where it is still to be done.
 bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box);
-void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
-void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
-                         int32_t kind, int32_t loc);
-// where: NULL, or the elements that are used.
-void at_me_check_nan(at_me *m, const at_mop *op, at_me_node *v,
-                     at_me_node *where, at_core_nan_use use);
-// A select by a scalar: what the side that it takes was loaded from counts.
-void at_me_announce_choice(at_me *m, const at_mop *op);
-// Before a wait for a copy to `r`.
-void at_me_expect(at_me *m, const at_me_ref *r, int32_t loc);
-// A box of `ref`: `size` elements of each of its last dimensions (1 of those
-// before), `step` apart (NULL: 1), from the indices given as operands `first`..
-// of op. Checked against the ref's shape.
-at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
-                    uint32_t first, uint32_t rank, const int64_t *size,
-                    const int64_t *step, at_me_ref *out);
-// The same for a load or store of a kernel that has no bounds checks: what does
-// not lie in the ref is noted in *b (else all zeros).
-typedef struct at_me_beyond {
-  at_me_ref ref;
-  LLVMValueRef outside;  // i1: it leaves the ref; NULL: known
-  bool always;           // it does
-  bool chosen;  // a choice may drop what is read there: any value is good
-  at_me_num index[AT_ME_RANK];
-  int64_t count[AT_ME_RANK], step[AT_ME_RANK];
-} at_me_beyond;
-at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
-                           uint32_t first, uint32_t rank, const int64_t *size,
-                           const int64_t *step, at_me_ref *out,
-                           at_me_beyond *b);
-// Is the ref's kernel one without bounds checks, and the ref one of memory that
-// can be left?
-bool at_me_is_open(const at_me *m, const at_me_ref *r);
-// Does a plain load or store stay inside, as far as can be said here? `ref`:
-// the operand before the indices; closed ones end the kernel else.
-bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
-                        const at_mtype *vector);
-void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
-                      int64_t count, int64_t step);
-// Before the access: where the box leaves its ref, it becomes memory of its own
-// that holds what is there. After a store: that goes back.
-void at_me_beyond_begin(at_me *m, const at_mop *op, const at_me_beyond *b,
-                        at_me_ref *box);
-void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
-                      const at_me_ref *box);
-// Where a slice of a dimension begins, moved into it.
-at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size);
-// What is really there of dimension d.
-at_me_num at_me_valid(const at_me_ref *r, uint32_t d);
-// The ref where all of it is there; else the kernel ends at op.
-at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r);
-// A bitcast view as its memory holds it, whose rows must be whole.
-at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
-                            at_me_ref *out);
-// Both sides of a transfer in pieces of the same size, whatever the widths of
-// their elements; dimension 0 stays the first. packed_bits > 0: one side, dst
-// where `unpack`, holds elements of so many bits in a byte each, packed_step
-// bytes apart, of which 8 / packed_bits make a byte of the other side.
-typedef struct at_me_pieces {
-  at_me_ref src, dst;
-  int32_t packed_bits;
-  bool unpack, packed_signed;
-  at_me_num packed_step;
-} at_me_pieces;
-at_status at_me_pieces_of(at_me *m, const at_mop *op, const at_me_ref *from,
-                          const at_me_ref *to, at_me_pieces *out);
 // A ref that control flow chooses or carries. begin: at the start of a block;
 // a: one that comes in, b: the other one, NULL: a loop brings more, which lie
 // in memory as a does. add: for each way in, a whole ref.
@@ -487,15 +437,5 @@ void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
                       at_me_join *j);
 at_status at_me_join_add(at_me *m, const at_mop *op, at_me_join *j,
                          const at_me_ref *r, LLVMBasicBlockRef from);
-void at_me_pages_fetch(at_me *m, const at_me_ref *r);
-// Masked accesses on SparseCore: memory holds the selected elements only.
-bool at_me_is_sparse(const at_me *m);
-at_me_num at_me_kept(at_me *m, at_me_node *mask);  // how many it keeps
-at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
-                              at_me_node *mask, int32_t kind);
-at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
-                                 at_me_node *value, at_me_node *mask, bool add);
-LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
-                         int64_t bytes);
 
 #endif

@@ -5,7 +5,7 @@
 // SMEM that `select` may drop is read so: where(i < n, ends[i], 0).
 #include <stddef.h>
 
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 bool at_me_is_open(const at_me *m, const at_me_ref *r) {
   if (!m->k->config.disable_bounds_checks || m->o->check ||

@@ -1,6 +1,6 @@
 // Masked loads and stores of SparseCore subcores: memory holds only the
 // elements whose mask is set, one after another.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 bool at_me_is_sparse(const at_me *m) {
   return m->p->core == AT_MCORE_SC_VECTOR || m->p->core == AT_MCORE_SC_SCALAR;

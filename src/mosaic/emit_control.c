@@ -1,26 +1,23 @@
-// Branches, loops, regions, calls. Scalars that control flow carries become
+// Branches and loops. Scalars that control flow carries become
 // phis; vectors live in temporary memory, which a loop updates in place where
 // the new value allows it.
 #include <stddef.h>
 
-#include "mosaic/emit.h"
-#include "mosaic/mosaic_internal.h"
+#include "mosaic/emit_control.h"
+#include "mosaic/emit_memory.h"
 
-enum { MAX_CALLS = 32 };
-
-static at_mblock *block_of(const at_mop *op, uint32_t region) {
+at_mblock *at_me_block_of(const at_mop *op, uint32_t region) {
   if (region >= op->num_regions || op->regions[region]->num_blocks == 0)
     return NULL;
   return op->regions[region]->blocks[0];
 }
 
-// All operations but the last, which the caller deals with.
-static at_status emit_inner(at_me *m, at_mblock *b, at_mop **last) {
+at_status at_me_emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   return *last ? at_me_emit_ops(m, b, b->num_ops - 1) : AT_OK;
 }
 
-static void drop_operands(at_me *m, const at_mop *op) {
+void at_me_drop_operands(at_me *m, const at_mop *op) {
   for (uint32_t i = 0; op && i < op->num_operands; i++) {
     at_me_slot *s = at_me_slot_of(m, op->operands[i]);
     if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
@@ -33,8 +30,8 @@ static uint32_t enter(at_me *m) {
   return before;
 }
 
-static at_status check_yield(at_me *m, const at_mop *op, const at_mop *yield,
-                             uint32_t skip) {
+at_status at_me_check_yield(at_me *m, const at_mop *op, const at_mop *yield,
+                            uint32_t skip) {
   uint32_t n = yield ? yield->num_operands - skip : 0;
   if (n != op->num_results) return at_me_refuse(m, op, "%u values", n);
   return AT_OK;
@@ -63,12 +60,12 @@ static bool passed_ref(at_me *m, const at_mop *op, const at_mvalue *v,
 
 static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
                         LLVMBasicBlockRef *end) {
-  at_mblock *b = block_of(op, side);
+  at_mblock *b = at_me_block_of(op, side);
   at_mop *yield = NULL;
   uint32_t outer = enter(m);
   if (b) {
-    AT_TRY(emit_inner(m, b, &yield));
-    if (yield) AT_TRY(check_yield(m, op, yield, 0));
+    AT_TRY(at_me_emit_inner(m, b, &yield));
+    if (yield) AT_TRY(at_me_check_yield(m, op, yield, 0));
     for (uint32_t i = 0; yield && i < yield->num_operands; i++) {
       at_mvalue *v = yield->operands[i];
       if (is_ref(v))
@@ -79,7 +76,7 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
         at_me_copy_to(m, at_me_vector(m, v), &r[i].buffer->ref, NULL,
                       AT_ME_PLAIN);
     }
-    drop_operands(m, yield);
+    at_me_drop_operands(m, yield);
   }
   m->region = outer;
   *end = at_b_here(m->e);
@@ -216,9 +213,9 @@ static at_status carry_read(at_me *m, at_mvalue *arg, const carried *c) {
 static bool reads_moved(at_me *m, const at_me_node *tree, uint64_t bits,
                         uint32_t own) {
   enum { MOVED, AGREES };  // its place, with that of the value
-  at_walk_clear(&m->walk);
-  at_walk_add(&m->walk, tree, AGREES);
-  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+  at_walk_clear(at_me_walk(m));
+  at_walk_add(at_me_walk(m), tree, AGREES);
+  for (at_walk_step s; at_walk_next(at_me_walk(m), &s);) {
     const at_me_node *n = s.item;
     if (!(n->reads & bits)) continue;
     if (n->kind == AT_ME_LOAD) {
@@ -227,7 +224,7 @@ static bool reads_moved(at_me *m, const at_me_node *tree, uint64_t bits,
     }
     bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
     for (uint32_t i = 0; i < n->num_in; i++)
-      at_walk_add(&m->walk, n->in[i], keeps ? s.tag : MOVED);
+      at_walk_add(at_me_walk(m), n->in[i], keeps ? s.tag : MOVED);
   }
   return false;
 }
@@ -289,7 +286,7 @@ static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
 
 at_status at_me_op_for(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  at_mblock *b = block_of(op, 0);
+  at_mblock *b = at_me_block_of(op, 0);
   uint32_t n = op->num_results;
   if (!b || op->num_operands != n + 3 || b->num_args != n + 1)
     return at_me_refuse(m, op, "its operands");
@@ -323,13 +320,13 @@ at_status at_me_op_for(at_me *m, at_mop *op) {
     AT_TRY(carry_read(m, &b->args[1 + k], &c[k]));
   spend(m, op);
   at_mop *yield;
-  AT_TRY(emit_inner(m, b, &yield));
-  AT_TRY(check_yield(m, op, yield, 0));
+  AT_TRY(at_me_emit_inner(m, b, &yield));
+  AT_TRY(at_me_check_yield(m, op, yield, 0));
   carry_write(m, yield ? yield->operands : NULL, c, n);
   LLVMValueRef next = at_b_bin(e, AT_B_ADD, i, step);
   at_b_phi_add(i, next, at_b_here(e));
   if (yield) AT_TRY(carry_back(m, op, yield, c, n));
-  drop_operands(m, yield);
+  at_me_drop_operands(m, yield);
   at_b_br(e, head);
   at_em_scope_pop(e, scope);
   at_b_at_end(e, exit);
@@ -343,7 +340,7 @@ at_status at_me_op_for(at_me *m, at_mop *op) {
 // carried: into `before`; passed: from `before` to `after` and out.
 at_status at_me_op_while(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  at_mblock *before = block_of(op, 0), *after = block_of(op, 1);
+  at_mblock *before = at_me_block_of(op, 0), *after = at_me_block_of(op, 1);
   uint32_t n = op->num_operands, r = op->num_results;
   if (!before || !after || before->num_args != n || after->num_args != r)
     return at_me_refuse(m, op, "its operands");
@@ -377,7 +374,7 @@ at_status at_me_op_while(at_me *m, at_mop *op) {
     AT_TRY(carry_read(m, &before->args[i], &c[i]));
   spend(m, op);
   at_mop *cond, *yield;
-  AT_TRY(emit_inner(m, before, &cond));
+  AT_TRY(at_me_emit_inner(m, before, &cond));
   if (!cond || cond->num_operands != r + 1)
     return at_me_refuse(m, op, "its condition");
   carry_write(m, cond->operands + 1, d, r);
@@ -392,18 +389,18 @@ at_status at_me_op_while(at_me *m, at_mop *op) {
     at_me_set_scalar(m, &after->args[i], d[i].phi);
   }
   LLVMValueRef go = at_me_scalar(m, cond->operands[0]);
-  drop_operands(m, cond);
+  at_me_drop_operands(m, cond);
   at_b_cond_br(e, go, body, exit);
   at_b_at_end(e, body);
   uint32_t inner = enter(m);
   for (uint32_t i = 0; i < r; i++)
     AT_TRY(carry_read(m, &after->args[i], &d[i]));
-  AT_TRY(emit_inner(m, after, &yield));
+  AT_TRY(at_me_emit_inner(m, after, &yield));
   if (!yield || yield->num_operands != n)
     return at_me_refuse(m, op, "its values");
   carry_write(m, yield->operands, c, n);
   AT_TRY(carry_back(m, op, yield, c, n));
-  drop_operands(m, yield);
+  at_me_drop_operands(m, yield);
   at_b_br(e, head);
   m->region = inner;
   at_em_scope_pop(e, scope);
@@ -417,102 +414,5 @@ at_status at_me_op_while(at_me *m, at_mop *op) {
       at_me_node_drop(m, c[i].buffer);
     }
   for (uint32_t i = 0; i < r; i++) AT_TRY(carry_end(m, &op->results[i], &d[i]));
-  return AT_OK;
-}
-
-// ---- regions and calls
-LLVMValueRef at_me_mark(at_me *m) {
-  return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &m->core, 1);
-}
-void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
-  LLVMValueRef args[3] = {m->core, mark,
-                          at_me_i32(m, op ? at_me_loc(m, op) : -1)};
-  at_b_call(m->e, "at_core_release", NULL, args, 3);
-}
-
-static void same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
-  at_me_slot *a = at_me_slot_of(m, from), *b = at_me_slot_of(m, to);
-  b->kind = a->kind;
-  b->scalar = a->scalar;
-  b->ref = a->ref;
-  b->node = a->node;
-  if (b->kind == AT_ME_VECTOR) b->node->refs += b->plan->uses;
-}
-
-// The values of the region's terminator become op's results.
-static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
-  AT_TRY(check_yield(m, op, last, 0));
-  for (uint32_t i = 0; i < op->num_results; i++) {
-    same_value(m, last->operands[i], &op->results[i]);
-  }
-  drop_operands(m, last);
-  return AT_OK;
-}
-
-at_status at_me_op_region(at_me *m, at_mop *op) {
-  at_mblock *b = block_of(op, 0);
-  if (!b) return AT_OK;
-  bool plain = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_TRACE;
-  LLVMValueRef mark = plain ? NULL : at_me_mark(m);
-  at_mop *last;
-  AT_TRY(emit_inner(m, b, &last));
-  if (mark) {
-    at_me_settle(m, at_mplan_op_of(m->plan, op)->allocates, NULL);
-    at_me_release_to(m, op, mark);
-  }
-  return pass_on(m, op, last);
-}
-
-static void forget_value(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  *s = (at_me_slot){.plan = s->plan};
-}
-
-// What the function's values were in another call.
-static void forget(at_me *m, const at_mblock *b) {
-  for (uint32_t i = 0; i < b->num_args; i++) forget_value(m, &b->args[i]);
-  for (uint32_t i = 0; i < b->num_ops; i++) {
-    for (uint32_t k = 0; k < b->ops[i]->num_results; k++)
-      forget_value(m, &b->ops[i]->results[k]);
-    for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
-      for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
-        forget(m, b->ops[i]->regions[r]->blocks[k]);
-  }
-}
-
-at_status at_me_op_call(at_me *m, at_mop *op) {
-  at_mblock *b = at_mosaic_callee(m->k, op);
-  if (!b || b->num_args != op->num_operands)
-    return at_me_refuse(m, op, "its function");
-  if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");
-  forget(m, b);
-  for (uint32_t i = 0; i < b->num_args; i++) {
-    same_value(m, op->operands[i], &b->args[i]);
-  }
-  m->calls++;
-  at_mop *last;
-  AT_TRY(emit_inner(m, b, &last));
-  m->calls--;
-  return pass_on(m, op, last);
-}
-
-at_status at_me_op_assert(at_me *m, at_mop *op) {
-  at_em *e = m->e;
-  const at_mattr *t = at_mop_attr(op, "msg");
-  const char *text = t ? at_arena_str(m->a, t->str) : "an assertion failed";
-  if (!text) return AT_NO_MEMORY("text");
-  at_branch f;
-  at_if_begin(e, &f, at_b_not(e, at_me_scalar(m, op->operands[0])));
-  LLVMValueRef args[3] = {m->core, at_me_i32(m, at_me_loc(m, op)),
-                          at_b_bytes(e, text, strlen(text) + 1)};
-  at_b_call(e, "at_core_fail", NULL, args, 3);
-  at_if_end(e, &f);
-  return AT_OK;
-}
-
-// What ends a block is the business of the operation around it.
-at_status at_me_op_end(at_me *m, at_mop *op) {
-  (void)m;
-  (void)op;
   return AT_OK;
 }

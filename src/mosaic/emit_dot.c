@@ -4,31 +4,16 @@
 #include <stddef.h>
 
 #include "base/cpu.h"
-#include "mosaic/emit.h"
-#include "mosaic/product.h"
-
-typedef at_mproduct_dims dims;
-typedef at_mproduct_numbers numbers;
+#include "mosaic/emit_dot.h"
 
 // ---- one call per product
-// A dimension of the whole product: its size and its strides, in elements.
-typedef struct axis {
-  int64_t size;
-  at_me_num a, b, c;
-} axis;
-typedef struct axes {
-  uint32_t n;
-  axis x[AT_ME_RANK];
-} axes;
-
 static bool runs_on(at_me_num outer, at_me_num inner, int64_t size) {
   return !outer.v && !inner.v && outer.c == inner.c * size;
 }
 
-// Adds a dimension inside the last one; merges the two where memory allows.
-static void add_axis(axes *s, axis x) {
+void at_me_add_axis(at_me_axes *s, at_me_axis x) {
   if (x.size == 1) return;
-  axis *o = s->n ? &s->x[s->n - 1] : NULL;
+  at_me_axis *o = s->n ? &s->x[s->n - 1] : NULL;
   if (o && runs_on(o->a, x.a, x.size) && runs_on(o->b, x.b, x.size) &&
       runs_on(o->c, x.c, x.size)) {
     x.size *= o->size;
@@ -38,21 +23,12 @@ static void add_axis(axes *s, axis x) {
   s->x[s->n++] = x;
 }
 
-typedef struct product {
-  const at_mop *op;
-  at_me_ref a, b, c;
-  axes batch, m, n, k;
-  bool accumulate, round;
-  bool later;          // than now: see at_core_dot_finish
-  LLVMValueRef first;  // where it holds, c is overwritten; NULL: never
-} product;
-
-static axis last_axis(const axes *s) {
-  return s->n ? s->x[s->n - 1] : (axis){.size = 1};
+static at_me_axis last_axis(const at_me_axes *s) {
+  return s->n ? s->x[s->n - 1] : (at_me_axis){.size = 1};
 }
 
-static LLVMValueRef moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
-                          at_me_num stride) {
+LLVMValueRef at_me_moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
+                         at_me_num stride) {
   at_me_num x = at_me_num_of(at_ix_value(m->e, i));
   return at_me_offset(m, p, bytes, at_me_mul(m, x, stride));
 }
@@ -67,11 +43,12 @@ static void put_strides(at_me *m, at_me_record *r, uint32_t bytes,
                      at_me_mul(m, stride[i], (at_me_num){bytes, NULL}));
 }
 
-static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
+LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
+                              bool accumulate) {
   at_em *e = m->e;
   at_me_record d;
-  axis batch = last_axis(&p->batch), M = last_axis(&p->m);
-  axis N = last_axis(&p->n), K = last_axis(&p->k);
+  at_me_axis batch = last_axis(&p->batch), M = last_axis(&p->m);
+  at_me_axis N = last_axis(&p->n), K = last_axis(&p->k);
   at_me_record_begin(&d, sizeof(at_core_dot));
   if (p->a.base) at_me_record_value(m, &d, FIELD(a), p->a.base);
   if (p->b.base) at_me_record_value(m, &d, FIELD(b), p->b.base);
@@ -111,15 +88,16 @@ static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
 }
 #undef FIELD
 
-static void call_dot(at_me *m, const product *p, bool accumulate) {
-  LLVMValueRef args[2] = {m->core, dot_record(m, p, accumulate)};
+static void call_dot(at_me *m, const at_me_product *p, bool accumulate) {
+  LLVMValueRef args[2] = {m->core, at_me_dot_record(m, p, accumulate)};
   at_b_call(m->e, "at_core_dot_run", NULL, args, 2);
 }
 
 // Dimensions that do not fit one call are loops around it. The sum over several
 // contracted dimensions begins with what c holds.
-static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
-  axes *next = s == &p->batch ? &p->m : s == &p->m ? &p->n : &p->k;
+static void run_axes(at_me *m, at_me_product *p, at_me_axes *s,
+                     bool contracted) {
+  at_me_axes *next = s == &p->batch ? &p->m : s == &p->m ? &p->n : &p->k;
   if (s->n <= 1) {
     if (contracted)
       call_dot(m, p, p->accumulate);
@@ -127,17 +105,17 @@ static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
       run_axes(m, p, next, next == &p->k);
     return;
   }
-  axis x = s->x[0];
-  axes saved = *s;
-  product before = *p;
+  at_me_axis x = s->x[0];
+  at_me_axes saved = *s;
+  at_me_product before = *p;
   memmove(s->x, s->x + 1, (s->n - 1) * sizeof s->x[0]);
   s->n--;
   at_loop l;
   if (contracted) p->accumulate = true;
   at_loop_range(m->e, &l, 0, x.size, 1);
-  p->a.base = moved(m, p->a.base, p->a.bytes, l.i, x.a);
-  p->b.base = moved(m, p->b.base, p->b.bytes, l.i, x.b);
-  p->c.base = moved(m, p->c.base, p->c.bytes, l.i, x.c);
+  p->a.base = at_me_moved(m, p->a.base, p->a.bytes, l.i, x.a);
+  p->b.base = at_me_moved(m, p->b.base, p->b.bytes, l.i, x.b);
+  p->c.base = at_me_moved(m, p->c.base, p->c.bytes, l.i, x.c);
   run_axes(m, p, s, contracted);
   at_loop_end(m->e, &l);
   p->a.base = before.a.base;
@@ -146,14 +124,15 @@ static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
   *s = saved;
 }
 
-static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
-  const dims *order = &x->list[AT_MPRODUCT_ORDER];
+static void fill_axes(at_me_product *p, const at_mproduct_numbers *x,
+                      const at_me_node *dot) {
+  const at_mproduct_dims *order = &x->list[AT_MPRODUCT_ORDER];
   const at_me_num none = {0, NULL};
   for (uint32_t i = 0; i < order->n / 2 && i < dot->rank; i++) {
     int64_t d = order->d[2 * i + 1];
     at_me_num c = p->c.stride[i];
     if (order->d[2 * i]) {
-      add_axis(&p->n, (axis){dot->dim[i], none, p->b.stride[d], c});
+      at_me_add_axis(&p->n, (at_me_axis){dot->dim[i], none, p->b.stride[d], c});
       continue;
     }
     uint32_t k = 0;
@@ -161,16 +140,19 @@ static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
            x->list[AT_MPRODUCT_BATCH_A].d[k] != d)
       k++;
     if (k == x->list[AT_MPRODUCT_BATCH_A].n)
-      add_axis(&p->m, (axis){dot->dim[i], p->a.stride[d], none, c});
+      at_me_add_axis(&p->m, (at_me_axis){dot->dim[i], p->a.stride[d], none, c});
     else
-      add_axis(&p->batch,
-               (axis){dot->dim[i], p->a.stride[d],
-                      p->b.stride[x->list[AT_MPRODUCT_BATCH_B].d[k]], c});
+      at_me_add_axis(
+          &p->batch,
+          (at_me_axis){dot->dim[i], p->a.stride[d],
+                       p->b.stride[x->list[AT_MPRODUCT_BATCH_B].d[k]], c});
   }
   for (uint32_t k = 0; k < x->list[AT_MPRODUCT_SUM_A].n; k++) {
     int64_t d = x->list[AT_MPRODUCT_SUM_A].d[k];
-    add_axis(&p->k, (axis){p->a.size[d].c, p->a.stride[d],
-                           p->b.stride[x->list[AT_MPRODUCT_SUM_B].d[k]], none});
+    at_me_add_axis(
+        &p->k,
+        (at_me_axis){p->a.size[d].c, p->a.stride[d],
+                     p->b.stride[x->list[AT_MPRODUCT_SUM_B].d[k]], none});
   }
 }
 
@@ -185,8 +167,8 @@ static at_mproduct_shape shape_of(const at_me_node *n) {
   return (at_mproduct_shape){n->dtype, n->rank, n->dim};
 }
 
-static bool numbers_of(const at_mop *op, const at_me_node *a,
-                       const at_me_node *b, numbers *x) {
+bool at_me_numbers_of(const at_mop *op, const at_me_node *a,
+                      const at_me_node *b, at_mproduct_numbers *x) {
   at_mproduct_shape s = shape_of(a), t = shape_of(b);
   return at_mproduct_numbers_of(op, &s, &t, x);
 }
@@ -197,8 +179,7 @@ static bool rounds(at_me *m, const at_mop *op, const at_me_node *a,
   return at_mproduct_rounds(op, &s, &t, m->o->exact_dots);
 }
 
-// A widened bf16 is rounded to itself: the product may read it directly.
-static at_me_node *narrow_source(at_me_node *n) {
+at_me_node *at_me_narrow_source(at_me_node *n) {
   bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
                  n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
   return widened ? n->in[0] : n;
@@ -212,133 +193,17 @@ static at_me_node *wide_source(at_me_node *n) {
   return rounded ? n->in[0] : n;
 }
 
-// ---- products in loops over rows
-static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
-  *bytes = at_core_dot_room(outer, k);
-  return at_me_temp_alloc(m, *bytes);
-}
-
-// An operand packed, in the room at `offset` or where it stays.
-static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
-                                 const dims *free, const dims *sum, bool is_b,
-                                 int64_t room) {
-  at_me_ref *v = is_b ? &p->b : &p->a;
-  at_me_node *held = at_me_view(m, narrow_source(n), v);
-  if (!held) return NULL;
-  int64_t d = at_mproduct_only_dim(free, n->dim),
-          k = at_mproduct_only_dim(sum, n->dim);
-  const at_me_num none = {0, NULL};
-  at_me_num outer = v->stride[d], inner = v->stride[k];
-  p->m.n = p->n.n = p->k.n = 0;
-  if (is_b) {
-    add_axis(&p->n, (axis){n->dim[d], none, outer, none});
-    add_axis(&p->k, (axis){n->dim[k], none, inner, none});
-  } else {
-    add_axis(&p->m, (axis){n->dim[d], outer, none, none});
-    add_axis(&p->k, (axis){n->dim[k], inner, none, none});
-  }
-  LLVMValueRef args[3] = {m->core, dot_record(m, p, false),
-                          at_me_temp_at(m, room)};
-  at_me_node_drop(m, held);
-  return at_b_call(m->e, is_b ? "at_core_dot_pack_b" : "at_core_dot_pack_a",
-                   at_b_ptr(m->e), args, 3);
-}
-
-void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
-  uint32_t i = m->rows.num_products++;
-  at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
-  at_mproduct_shape rows = at_mproduct_shape_of(op->operands[0]);
-  numbers x;
-  product p = {.op = op};
-  if (!b) return;
-  at_mproduct_shape of_b = shape_of(b);
-  if (!at_mproduct_numbers_of(op, &rows, &of_b, &x)) return;
-  if (a_too) a = at_me_vector(m, op->operands[0]);
-  int64_t k =
-      rows.dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_SUM_A], rows.dim)];
-  int64_t num =
-      a ? rows.dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_FREE_A], rows.dim)]
-        : 0;
-  m->rows.products[i].op = op;
-  m->rows.products[i].a = NULL;
-  m->rows.products[i].row_bytes =
-      at_core_dot_room(AT_MPRODUCT_ROWS, k) / AT_MPRODUCT_ROWS;
-  m->rows.products[i].bytes_a = 0;
-  m->rows.products[i].room_b = rows_room(
-      m, b->dim[at_mproduct_only_dim(&x.list[AT_MPRODUCT_FREE_B], b->dim)], k,
-      &m->rows.products[i].bytes_b);
-  m->rows.products[i].b = pack_operand(m, &p, b, &x.list[AT_MPRODUCT_FREE_B],
-                                       &x.list[AT_MPRODUCT_SUM_B], true,
-                                       m->rows.products[i].room_b);
-  if (!a) return;
-  p = (product){.op = op};
-  m->rows.products[i].room_a =
-      rows_room(m, num, k, &m->rows.products[i].bytes_a);
-  m->rows.products[i].a = pack_operand(m, &p, a, &x.list[AT_MPRODUCT_FREE_A],
-                                       &x.list[AT_MPRODUCT_SUM_A], false,
-                                       m->rows.products[i].room_a);
-}
-
-void at_me_dot_rows_begin(at_me *m) {
-  if (m->rows.num_products)
-    at_b_call(m->e, "at_core_dot_rows_begin", NULL, NULL, 0);
-}
-void at_me_dot_rows_end(at_me *m) {
-  if (m->rows.num_products)
-    at_b_call(m->e, "at_core_dot_rows_end", NULL, NULL, 0);
-}
-
-void at_me_dot_rows_free(at_me *m) {
-  for (uint32_t i = 0; i < m->rows.num_products; i++) {
-    if (m->rows.products[i].bytes_a)
-      at_me_temp_free(m, m->rows.products[i].room_a,
-                      m->rows.products[i].bytes_a);
-    at_me_temp_free(m, m->rows.products[i].room_b, m->rows.products[i].bytes_b);
-  }
-  m->rows.num_products = 0;
-}
-
-// The rows of this turn.
-static void call_rows(at_me *m, product *p, bool accumulate) {
-  uint32_t i = 0;
-  while (i < m->rows.num_products && m->rows.products[i].op != p->op) i++;
-  if (i == m->rows.num_products || p->m.n != 1 ||
-      p->m.x[0].size != m->rows.count) {
-    at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a product without rows"));
-    return;
-  }
-  axis *rows = &p->m.x[0];
-  LLVMValueRef a = m->rows.products[i].a;
-  at_me_num bytes = {m->rows.products[i].row_bytes, NULL};
-  int64_t room = a ? 0 : m->rows.step * bytes.c, at = -1;
-  if (a) {
-    a = moved(m, a, 1, m->rows.first, bytes);
-    p->a.base = NULL;
-  } else {
-    at = at_me_turn_alloc(m, room);
-    a = at_me_turn_at(m, at);
-    p->a.base = moved(m, p->a.base, p->a.bytes, m->rows.first, rows->a);
-  }
-  p->c.base = moved(m, p->c.base, p->c.bytes, m->rows.first, rows->c);
-  rows->size = m->rows.step;
-  p->later = false;
-  LLVMValueRef args[3] = {dot_record(m, p, accumulate), a,
-                          m->rows.products[i].b};
-  at_b_call(m->e, "at_core_dot_rows", NULL, args, 3);
-  if (room) at_me_turn_free(m, at, room);
-}
-
 // Accumulates only where start.first does not hold; NULL: always.
 static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                     bool accumulate, at_me_start start) {
   at_me_node *a = dot->in[0], *b = dot->in[1];
   at_me_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
-  numbers x;
-  if (!numbers_of(dot->op, a, b, &x)) {
+  at_mproduct_numbers x;
+  if (!at_me_numbers_of(dot->op, a, b, &x)) {
     at_em_fail(m->e, at_me_refuse(m, dot->op, "its dimension numbers"));
     return;
   }
-  product *p = at_new(m->a, product, 1);
+  at_me_product *p = at_new(m->a, at_me_product, 1);
   if (!p) {
     at_em_fail(m->e, AT_NO_MEMORY("a product"));
     return;
@@ -347,8 +212,8 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   p->round = dot->ints[0];
   // In a loop over rows b is packed already.
   at_me_node *da = operand(m, a, false, &p->a);
-  at_me_node *db = m->rows.count ? NULL : operand(m, b, true, &p->b);
-  if (!da || (!db && !m->rows.count)) return;
+  at_me_node *db = m->rows->count ? NULL : operand(m, b, true, &p->b);
+  if (!da || (!db && !m->rows->count)) return;
   p->c = *dst;
   if (acc && !accumulate) {
     at_me_copy_to(m, acc, dst, NULL, AT_ME_PLAIN);
@@ -368,8 +233,8 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
     if (zero) at_me_copy_to(m, zero, dst, NULL, AT_ME_PLAIN);
   }
   p->accumulate = accumulate;
-  if (m->rows.count)
-    call_rows(m, p, accumulate);
+  if (m->rows->count)
+    at_me_dot_call_rows(m, p, accumulate);
   else if (at_me_elements(dot) > 0)
     run_axes(m, p, &p->batch, false);
   at_me_node_drop(m, da);
@@ -489,7 +354,7 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
     at_me_node **x = i ? b : a;
     at_dtype t = (*x)->dtype;
     if (at_is_int(t)) continue;
-    if (round && t == AT_F32) *x = narrow_source(*x);
+    if (round && t == AT_F32) *x = at_me_narrow_source(*x);
     if (round && t == AT_BF16) *x = wide_memory(m, op, *x);
     if (at_dtype_bytes(t) == 1)
       *x = cast_to(m, op, *x, AT_BF16, AT_MOSAIC_ARITH_EXTF);
@@ -507,8 +372,8 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
 static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
                             at_me_node *a, at_me_node *b, at_me_node *acc) {
   bool round = rounds(m, op, a, b);
-  if (m->rows.count)
-    a = wide_source(narrow_source(a));
+  if (m->rows->count)
+    a = wide_source(at_me_narrow_source(a));
   else
     suit(m, op, &a, &b, round);
   at_me_node *n = at_me_node_new(m, AT_ME_DOT, op, t);
@@ -528,9 +393,9 @@ at_status at_me_op_matmul(at_me *m, at_mop *op) {
   at_me_node *acc = at_me_vector(m, op->operands[2]);
   const at_mtype *t = op->results[0].type;
   at_dtype rt = at_mosaic_dtype_of(t);
-  numbers x;
+  at_mproduct_numbers x;
   if (!a || !b || !acc) return AT_OK;
-  if (!numbers_of(op, a, b, &x))
+  if (!at_me_numbers_of(op, a, b, &x))
     return at_me_refuse(m, op, "its dimension numbers");
   bool narrow = rt != AT_F32 && rt != AT_S32;
   if (narrow && !is_zero(acc)) {
@@ -546,21 +411,24 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                         at_me_node *b, bool transposed, const at_me_ref *sum,
                         LLVMValueRef first) {
   bool round = rounds(m, op, a, b);
-  product *p = at_new(m->a, product, 1);
+  at_me_product *p = at_new(m->a, at_me_product, 1);
   if (!p) return AT_NO_MEMORY("a product");
   suit(m, op, &a, &b, round);
-  *p = (product){.op = op,
-                 .c = *sum,
-                 .first = first,
-                 .round = round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
+  *p = (at_me_product){
+      .op = op,
+      .c = *sum,
+      .first = first,
+      .round = round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
   at_me_node *da = operand(m, a, false, &p->a);
   at_me_node *db = operand(m, b, false, &p->b);
   if (!da || !db) return AT_OK;
   uint32_t k = transposed ? 1 : 0;
   const at_me_num none = {0, NULL}, *c = sum->stride;
-  add_axis(&p->m, (axis){a->dim[0], p->a.stride[0], none, c[0]});
-  add_axis(&p->n, (axis){b->dim[1 - k], none, p->b.stride[1 - k], c[1]});
-  add_axis(&p->k, (axis){a->dim[1], p->a.stride[1], p->b.stride[k], none});
+  at_me_add_axis(&p->m, (at_me_axis){a->dim[0], p->a.stride[0], none, c[0]});
+  at_me_add_axis(&p->n,
+                 (at_me_axis){b->dim[1 - k], none, p->b.stride[1 - k], c[1]});
+  at_me_add_axis(&p->k,
+                 (at_me_axis){a->dim[1], p->a.stride[1], p->b.stride[k], none});
   call_dot(m, p, true);
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);

@@ -1,7 +1,7 @@
 // The index of an extremum along a dimension. Along the last one a vector has
 // neighbours, each lane keeps the best that it saw, and the lanes meet at the
 // end; else the lanes are different results.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 typedef struct indexing {
   at_me_node *a;

@@ -1,172 +1,15 @@
 // A program as functions: arguments, values, the walk over operations.
-#include <stdio.h>
-
 #include "mosaic/emit.h"
 #include "mosaic/mosaic_internal.h"
-
-// ---- small things
-LLVMValueRef at_me_i32(at_me *m, int64_t v) {
-  return at_em_ci(m->e, at_em_int(m->e, 32), v);
-}
-// Scalar arithmetic is remembered: equal addresses are then equal registers.
-static LLVMValueRef known_bin(at_me *m, at_b_op op, LLVMValueRef a,
-                              LLVMValueRef b) {
-  uint64_t key = 1u << 20 | op;
-  at_val *known = at_em_memo_find(m->e, a, key, b);
-  if (known) return known->re;
-  LLVMValueRef r = at_b_bin(m->e, op, a, b);
-  at_em_memo_put(m->e, a, key, b, (at_val){r, NULL});
-  return r;
-}
-LLVMValueRef at_me_i64(at_me *m, LLVMValueRef v) {
-  uint64_t key = 1u << 20 | AT_B_OP_COUNT;
-  at_val *known = at_em_memo_find(m->e, v, key, NULL);
-  if (known) return known->re;
-  LLVMValueRef r = at_b_cast(m->e, AT_B_SEXT, v, at_em_int(m->e, 64));
-  at_em_memo_put(m->e, v, key, NULL, (at_val){r, NULL});
-  return r;
-}
-LLVMValueRef at_me_offset(at_me *m, LLVMValueRef base, uint32_t bytes,
-                          at_me_num n) {
-  if (!n.v && n.c == 0) return base;
-  uint64_t key = 1u << 21 | bytes;
-  LLVMValueRef at = at_me_num_value(m, n);
-  at_val *known = at_em_memo_find(m->e, base, key, at);
-  if (known) return known->re;
-  LLVMValueRef r = at_b_gep(m->e, at_em_int(m->e, 8 * bytes), base, at);
-  at_em_memo_put(m->e, base, key, at, (at_val){r, NULL});
-  return r;
-}
-
-void at_me_put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
-  LLVMValueRef to =
-      at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
-  at_b_store(m->e, v, to, 4);
-}
-
-at_me_num at_me_num_of(LLVMValueRef v) {
-  at_me_num n = {0, v};
-  if (at_b_const_int(v, &n.c)) n.v = NULL;
-  return n;
-}
-LLVMValueRef at_me_num_value(at_me *m, at_me_num n) {
-  return n.v ? n.v : at_em_i64(m->e, n.c);
-}
-at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b) {
-  if (!a.v && !b.v) return (at_me_num){a.c + b.c, NULL};
-  if (!a.v && a.c == 0) return b;
-  if (!b.v && b.c == 0) return a;
-  return at_me_num_of(
-      known_bin(m, AT_B_ADD, at_me_num_value(m, a), at_me_num_value(m, b)));
-}
-at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b) {
-  if (!a.v && !b.v) return (at_me_num){a.c * b.c, NULL};
-  if (!a.v && a.c == 1) return b;
-  if (!b.v && b.c == 1) return a;
-  if ((!a.v && a.c == 0) || (!b.v && b.c == 0)) return (at_me_num){0, NULL};
-  return at_me_num_of(
-      known_bin(m, AT_B_MUL, at_me_num_value(m, a), at_me_num_value(m, b)));
-}
-
-at_status at_me_refuse(at_me *m, const at_mop *op, const char *fmt, ...) {
-  char text[256];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
-  return at_mosaic_fail(m->k, op, AT_UNIMPLEMENTED,
-                        "no machine code for this form of %s: %s", op->name,
-                        text);
-}
-
-int32_t at_me_loc(at_me *m, const at_mop *op) {
-  if (m->window) return -1;
-  // Steps inside a scope that JAX made itself stand where the scope does.
-  const at_mloc *loc = *at_mosaic_place_of(op->loc).file ? op->loc : m->around;
-  void **at = at_map_put_ptr(&m->placed, op);
-  if (at && *at) return (int32_t)((uintptr_t)*at - 1);
-  if (m->num_locs == m->max_locs) return (int32_t)m->num_locs - 1;
-  m->locs[m->num_locs] = loc;
-  m->loc_ops[m->num_locs] = op->name;
-  if (at) *at = (void *)(uintptr_t)(m->num_locs + 1);
-  return (int32_t)m->num_locs++;
-}
-
-// ---- values
-at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v) {
-  static _Thread_local at_me_slot spare;
-  void **p = at_map_put_ptr(&m->slots, v);
-  if (p && !*p) {
-    at_me_slot *s = *p = at_new(m->a, at_me_slot, 1);
-    if (s) s->plan = at_mplan_value_of(m->plan, v);
-  }
-  if (p && *p) return *p;
-  at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-  spare = (at_me_slot){.plan = at_mplan_value_of(m->plan, v)};
-  return &spare;
-}
-
-LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_SCALAR) return s->scalar;
-  at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a number is used before it is there"));
-  at_dtype t = at_mosaic_dtype_of(v->type);
-  return at_b_poison(at_em_reg_type(m->e, t == AT_INVALID ? AT_S32 : t));
-}
-at_me_node *at_me_vector(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_VECTOR) return s->node;
-  at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a vector is used before it is there"));
-  return NULL;
-}
-at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_MEMORY) return s->ref;
-  at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a ref is used before it is there"));
-  return NULL;
-}
-void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_SCALAR;
-  s->scalar = x;
-}
-void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_MEMORY;
-  s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
-  if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
-}
-
-at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
-  if (!n) return AT_NO_MEMORY("values of a kernel");
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_VECTOR;
-  s->node = n;
-  n->refs += s->plan->uses;
-  if (s->plan->uses == 0) {
-    n->refs++;
-    at_me_node_drop(m, n);
-    return AT_OK;
-  }
-  bool trivial =
-      n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
-  if (trivial) return AT_OK;
-  bool deep = s->plan->deep || n->height > AT_ME_MAX_HEIGHT;
-  if (s->plan->kept || (s->plan->spread && n->kind == AT_ME_APPLY))
-    at_me_node_drop(m, at_me_materialise(m, n));
-  else if (deep)
-    at_me_cut(m, n);
-  return AT_OK;
-}
 
 // ---- functions
 enum { REF_BYTES = sizeof(at_core_ref) };
 
-static LLVMValueRef field(at_me *m, LLVMValueRef p, int64_t byte,
+static LLVMValueRef field(at_em *e, LLVMValueRef p, int64_t byte,
                           LLVMTypeRef t) {
-  LLVMTypeRef i8 = at_em_int(m->e, 8);
-  LLVMValueRef at = at_b_gep(m->e, i8, p, at_em_i64(m->e, byte));
-  return at_b_load(m->e, t, at, 4);
+  LLVMTypeRef i8 = at_em_int(e, 8);
+  LLVMValueRef at = at_b_gep(e, i8, p, at_em_i64(e, byte));
+  return at_b_load(e, t, at, 4);
 }
 
 static uint32_t log2_of(uint32_t n) { return (uint32_t)__builtin_ctz(n); }
@@ -181,7 +24,7 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
                    t.shape.rank);
   LLVMValueRef p = at_b_gep(m->e, at_em_int(m->e, 8), m->refs,
                             at_em_i64(m->e, (int64_t)index * REF_BYTES));
-  at_me_ref r = {.base = field(m, p, 0, at_b_ptr(m->e)),
+  at_me_ref r = {.base = field(m->e, p, 0, at_b_ptr(m->e)),
                  .dtype = t.dtype,
                  .storage = t.dtype,
                  .space = t.space,
@@ -202,7 +45,7 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
     r.size[d] = (at_me_num){size, NULL};
     r.stride[d] = (at_me_num){step, NULL};
     if (!dense && d + 1 < r.rank && size > 1) {
-      LLVMValueRef s = field(m, p, 8 + 8 * (int64_t)d, at_em_int(m->e, 64));
+      LLVMValueRef s = field(m->e, p, 8 + 8 * (int64_t)d, at_em_int(m->e, 64));
       uint32_t shift = log2_of(r.bytes);
       if (shift) s = at_b_bin(m->e, AT_B_ASHR, s, at_em_i64(m->e, shift));
       r.stride[d] = (at_me_num){0, s};
@@ -220,8 +63,8 @@ static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
   for (uint32_t i = 0; i < b->num_args; i++) {
     at_mvalue *v = &b->args[i];
     if (i < p->grid_rank) {
-      at_me_set_scalar(m, v,
-                       field(m, m->grid, 4 * (int64_t)i, at_em_int(m->e, 32)));
+      at_me_set_scalar(
+          m, v, field(m->e, m->grid, 4 * (int64_t)i, at_em_int(m->e, 32)));
       continue;
     }
     bool dense = i < windows || (body && i >= scratch) ||
@@ -231,20 +74,51 @@ static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
   return AT_OK;
 }
 
-static at_status start(at_me *m, at_em *e, const at_me *from,
-                       const at_mblock *body) {
-  *m = *from;
-  m->e = e;
-  m->a = e->arena;
-  m->slots = at_map_in(m->a);
-  m->walk = at_walk_in(m->a);
-  m->templates = at_map_in(m->a);
-  m->placed = at_map_in(m->a);
-  m->core = at_b_param(e, 0);
-  m->grid = at_b_param(e, 1);
-  m->refs = at_b_param(e, 2);
-  at_mplan_input in = {m->k, m->p, m->o, body, e->cpu};
-  return at_mplan_make(&in, m->a, &m->plan);
+// What the functions of a program are written from.
+typedef struct source {
+  const at_mosaic_kernel *kernel;
+  const at_mosaic_program *program;
+  const at_mosaic_code_options *options;
+  const at_mosaic_window *window;  // a transform is written; NULL: the body
+  at_mosaic_code *code;
+  const at_mloc **locs;  // room for one per operation
+  const char **loc_ops;
+  uint32_t max_locs;
+} source;
+
+static at_status start(at_em *e, const source *s, const at_mblock *body,
+                       at_me **out) {
+  at_arena *a = e->arena;
+  at_mplan_input in = {s->kernel, s->program, s->options, body, e->cpu};
+  const at_mplan *plan;
+  AT_TRY(at_mplan_make(&in, a, &plan));
+  LLVMValueRef core = at_b_param(e, 0);
+  at_me m = {
+      .e = e,
+      .a = a,
+      .k = s->kernel,
+      .p = s->program,
+      .o = s->options,
+      .window = s->window,
+      .plan = plan,
+      .core = core,
+      .grid = at_b_param(e, 1),
+      .refs = at_b_param(e, 2),
+      .symbols = at_me_symbols_new(a),
+      .places = at_me_places_new(a, s->locs, s->loc_ops, s->max_locs),
+      .temp = at_me_temp_new(
+          a, field(e, core, offsetof(at_core, temp), at_b_ptr(e))),
+      .pending = at_me_pending_new(a),
+      .records = at_me_records_new(a),
+      .products = at_me_products_new(a),
+      .mxu = at_me_mxu_new(a),
+      .rows = &at_me_whole_rows,
+  };
+  if (!m.symbols || !m.places || !m.temp || !m.pending || !m.records ||
+      !m.products || !m.mxu)
+    return AT_NO_MEMORY("a kernel's function");
+  AT_TRY_ALLOC(*out, at_arena_copy(a, &m, sizeof m, _Alignof(at_me)));
+  return AT_OK;
 }
 
 // Memory that no region of its own gives back.
@@ -263,42 +137,42 @@ static bool allocates(const at_mblock *b) {
 }
 
 static at_status emit_body(at_em *e, void *arg) {
-  at_me m;
-  at_mblock *b = ((const at_me *)arg)->p->body;
-  AT_TRY(start(&m, e, arg, b));
-  m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
-  AT_TRY(bind_arguments(&m, b, true));
-  LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
-  AT_TRY(at_me_mxu_begin(&m, b));
-  AT_TRY(at_me_emit_block(&m, b));
-  at_me_mxu_end(&m);
-  if (mark) at_me_release_to(&m, NULL, mark);
+  const source *s = arg;
+  at_mblock *b = s->program->body;
+  at_me *m;
+  AT_TRY(start(e, s, b, &m));
+  AT_TRY(bind_arguments(m, b, true));
+  LLVMValueRef mark = allocates(b) ? at_me_mark(m) : NULL;
+  AT_TRY(at_me_mxu_begin(m, b));
+  AT_TRY(at_me_emit_block(m, b));
+  at_me_mxu_end(m);
+  if (mark) at_me_release_to(m, NULL, mark);
   at_b_ret(e);
-  AT_TRY(at_walk_status(&m.walk));
-  m.out->temp_bytes = (uint64_t)m.temp_bytes;
-  m.out->num_locations = m.num_locs;
+  AT_TRY(at_walk_status(at_me_walk(m)));
+  s->code->temp_bytes = (uint64_t)at_me_temp_bytes(m);
+  s->code->num_locations = at_me_places_num(m);
   return AT_OK;
 }
 
 // The transform's results go to parameter 3.
 static at_status emit_index(at_em *e, void *arg) {
-  at_me m;
-  const at_mop *f = ((const at_me *)arg)->window->transform;
+  const source *s = arg;
+  const at_mop *f = s->window->transform;
+  at_me *m;
   if (f->num_regions != 1 || f->regions[0]->num_blocks != 1)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a window transform without a body");
   at_mblock *b = f->regions[0]->blocks[0];
-  AT_TRY(start(&m, e, arg, b));
-  m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
-  AT_TRY(bind_arguments(&m, b, false));
-  AT_TRY(at_me_emit_block(&m, b));
+  AT_TRY(start(e, s, b, &m));
+  AT_TRY(bind_arguments(m, b, false));
+  AT_TRY(at_me_emit_block(m, b));
   const at_mop *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; last && i < last->num_operands; i++) {
     LLVMValueRef at =
         at_b_gep(e, at_em_int(e, 32), at_b_param(e, 3), at_em_i64(e, i));
-    at_b_store(e, at_me_scalar(&m, last->operands[i]), at, 4);
+    at_b_store(e, at_me_scalar(m, last->operands[i]), at, 4);
   }
   at_b_ret(e);
-  return at_walk_status(&m.walk);
+  return at_walk_status(at_me_walk(m));
 }
 
 static uint32_t count_ops(const at_mblock *b) {
@@ -316,15 +190,16 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   const at_mosaic_program *p = &k->programs[program];
   at_mosaic_code *c;
   uint32_t *index;
-  at_me *m, *w;
+  source *m, *w;
   // Here, since the functions may be written more than once.
   if (!o->check) AT_TRY(at_mosaic_narrow_lanes(p, a));
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
-  AT_TRY_ALLOC(m, at_new(a, at_me, 1));
-  *m = (at_me){.k = k, .p = p, .out = c, .max_locs = count_ops(p->body) + 1};
-  AT_TRY_ALLOC(
-      m->o, at_arena_copy(a, o, sizeof *o, _Alignof(at_mosaic_code_options)));
+  AT_TRY_ALLOC(m, at_new(a, source, 1));
+  *m = (source){
+      .kernel = k, .program = p, .code = c, .max_locs = count_ops(p->body) + 1};
+  AT_TRY_ALLOC(m->options, at_arena_copy(a, o, sizeof *o,
+                                         _Alignof(at_mosaic_code_options)));
   AT_TRY_ALLOC(m->locs, at_new(a, const at_mloc *, m->max_locs));
   AT_TRY_ALLOC(m->loc_ops, at_new(a, const char *, m->max_locs));
   *c = (at_mosaic_code){
@@ -339,7 +214,7 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY(at_cg_external(cg, &f, &c->body));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     if (!p->windows[i].transform) continue;
-    AT_TRY_ALLOC(w, at_new(a, at_me, 1));
+    AT_TRY_ALLOC(w, at_new(a, source, 1));
     *w = *m;
     w->window = &p->windows[i];
     f = (at_cg_function){.emit = emit_index,

@@ -12,7 +12,7 @@ typedef struct sum {
   LLVMValueRef held;  // i32 *: does it hold anything?
 } sum;
 
-struct at_me_mxu {
+typedef struct unit {
   const at_mtype *weights;  // as pushed; NULL: nothing is
   bool transposed;
   LLVMValueRef loaded;              // pointer *: the weights in use
@@ -20,14 +20,21 @@ struct at_me_mxu {
   // A push must not overwrite weights in use: each register has two places.
   LLVMValueRef place[MAX_STAGES][2];
   sum sums[MAX_SUMS];
+} unit;
+
+struct at_me_mxu {
+  unit *units[MAX_UNITS];  // NULL: not used
+  bool used;
 };
 
-static at_status find_unit(at_me *m, const at_mop *op, at_me_mxu **out) {
+at_me_mxu *at_me_mxu_new(at_arena *a) { return at_new(a, at_me_mxu, 1); }
+
+static at_status find_unit(at_me *m, const at_mop *op, unit **out) {
   int64_t k = at_mosaic_op_int(op, "mxu_index", 0);
   if (k < 0 || k >= MAX_UNITS) return at_me_refuse(m, op, "its unit");
-  if (!m->mxu) AT_TRY_ALLOC(m->mxu, at_new(m->a, at_me_mxu *, MAX_UNITS));
-  if (!m->mxu[k]) AT_TRY_ALLOC(m->mxu[k], at_new(m->a, at_me_mxu, 1));
-  *out = m->mxu[k];
+  if (!m->mxu->units[k]) AT_TRY_ALLOC(m->mxu->units[k], at_new(m->a, unit, 1));
+  m->mxu->used = true;
+  *out = m->mxu->units[k];
   return AT_OK;
 }
 
@@ -54,7 +61,7 @@ static LLVMValueRef memory(at_me *m, at_dtype t, const int64_t *dim) {
 }
 
 static at_status see_push(at_me *m, const at_mop *op) {
-  at_me_mxu *u;
+  unit *u;
   int64_t k;
   AT_TRY(find_unit(m, op, &u));
   AT_TRY(find_register(m, op, "staging_register", 0, MAX_STAGES, &k));
@@ -76,7 +83,7 @@ static at_status see_push(at_me *m, const at_mop *op) {
 }
 
 static at_status see_sum(at_me *m, const at_mop *op) {
-  at_me_mxu *u;
+  unit *u;
   int64_t k, load;
   AT_TRY(find_unit(m, op, &u));
   AT_TRY(find_register(m, op, "acc", 0, MAX_SUMS, &k));
@@ -115,7 +122,7 @@ static at_status see_block(at_me *m, const at_mblock *b, bool pushes) {
 
 at_status at_me_mxu_begin(at_me *m, const at_mblock *body) {
   AT_TRY(see_block(m, body, true));
-  return m->mxu ? see_block(m, body, false) : AT_OK;
+  return m->mxu->used ? see_block(m, body, false) : AT_OK;
 }
 
 static LLVMValueRef is_held(at_me *m, const sum *s) {
@@ -126,9 +133,9 @@ static LLVMValueRef is_held(at_me *m, const sum *s) {
 void at_me_mxu_end(at_me *m) {
   static const char text[] =
       "a sum is left in the MXU where a grid step ends: pop it before";
-  for (uint32_t i = 0; m->mxu && i < MAX_UNITS; i++)
-    for (uint32_t k = 0; m->mxu[i] && k < MAX_SUMS; k++) {
-      const sum *s = &m->mxu[i]->sums[k];
+  for (uint32_t i = 0; i < MAX_UNITS; i++)
+    for (uint32_t k = 0; m->mxu->units[i] && k < MAX_SUMS; k++) {
+      const sum *s = &m->mxu->units[i]->sums[k];
       if (!s->op) continue;
       at_branch f;
       at_if_begin(m->e, &f, is_held(m, s));
@@ -142,7 +149,7 @@ void at_me_mxu_end(at_me *m) {
 // ---- operations
 at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  at_me_mxu *u;
+  unit *u;
   at_me_ref to;
   AT_TRY(find_unit(m, op, &u));
   int64_t k = at_mosaic_op_int(op, "staging_register", 0);
@@ -162,7 +169,7 @@ at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
 
 at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  at_me_mxu *u;
+  unit *u;
   AT_TRY(find_unit(m, op, &u));
   sum *s = &u->sums[at_mosaic_op_int(op, "acc", 0)];
   int64_t load = at_mosaic_op_int(op, "load_staged_rhs", -1);
@@ -193,7 +200,7 @@ at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
 
 // The sum, or zeros where nothing was added since it was popped last.
 at_status at_me_op_mxu_pop(at_me *m, at_mop *op) {
-  at_me_mxu *u;
+  unit *u;
   int64_t k;
   AT_TRY(find_unit(m, op, &u));
   AT_TRY(find_register(m, op, "acc", 0, MAX_SUMS, &k));

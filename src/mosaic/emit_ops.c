@@ -35,11 +35,10 @@ static const handler handlers[AT_MOSAIC_OP_COUNT] = {
 };
 
 at_status at_me_emit_op(at_me *m, at_mop *op) {
-  const at_mloc *around = m->around;
   AT_TRY(refuse_folds(m, op));
-  if (op->num_regions && *at_mosaic_place_of(op->loc).file) m->around = op->loc;
+  const at_mloc *outer = at_me_place_enter(m, op);
   AT_TRY(handlers[at_mosaic_opcode_of(op)](m, op));
-  m->around = around;
+  at_me_place_leave(m, outer);
   if (!at_em_ok(m->e)) {
     at_status st = m->e->st;
     m->e->st = AT_OK;

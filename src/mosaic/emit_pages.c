@@ -1,5 +1,5 @@
 // Copies to scratch that wait until somebody needs their data (plan_pages.c).
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 void at_me_pages_fetch(at_me *m, const at_me_ref *r) {
   if (m->share) return;  // done before the loop

@@ -1,6 +1,6 @@
 // Refs as memory holds them, for transfers: bitcast views taken apart until
 // both sides are made of the same pieces.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 // The memory row that a view of packed rows begins with; it must not begin
 // inside one.

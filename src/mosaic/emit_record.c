@@ -3,6 +3,23 @@
 // time. Kernels with hundreds of unrolled copies stay small that way.
 #include "mosaic/emit.h"
 
+struct at_me_records {
+  LLVMValueRef place;  // on the stack: where records are completed
+  at_map templates;    // what is known of a record -> its constant
+};
+
+at_me_records *at_me_records_new(at_arena *a) {
+  at_me_records *r = at_new(a, at_me_records, 1);
+  if (r) r->templates = at_map_in(a);
+  return r;
+}
+
+LLVMValueRef at_me_records_move(at_me *m, LLVMValueRef place) {
+  LLVMValueRef old = m->records->place;
+  m->records->place = place;
+  return old;
+}
+
 void at_me_record_begin(at_me_record *r, size_t bytes) {
   AT_ASSERT(bytes <= sizeof r->known);
   memset(r, 0, sizeof *r);
@@ -30,12 +47,12 @@ void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
 }
 
 static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
-  void **t =
-      at_map_find(&m->templates, (at_str){(const char *)r->known, r->bytes});
+  void **t = at_map_find(&m->records->templates,
+                         (at_str){(const char *)r->known, r->bytes});
   if (t) return *t;
   const char *key = at_arena_copy(m->a, r->known, r->bytes, 1);
   LLVMValueRef c = at_b_bytes(m->e, r->known, r->bytes);
-  t = key ? at_map_put(&m->templates, (at_str){key, r->bytes}) : NULL;
+  t = key ? at_map_put(&m->records->templates, (at_str){key, r->bytes}) : NULL;
   if (t) *t = c;
   return c;
 }
@@ -43,10 +60,11 @@ static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
 LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r) {
   LLVMValueRef known = at_me_handed(m, constant_of(m, r));
   if (!r->num_late) return known;
-  if (!m->record)
-    m->record = at_em_alloca(m->e, at_em_int(m->e, 8), AT_ME_RECORD_BYTES);
-  at_b_copy(m->e, m->record, known, r->bytes);
+  if (!m->records->place)
+    m->records->place =
+        at_em_alloca(m->e, at_em_int(m->e, 8), AT_ME_RECORD_BYTES);
+  at_b_copy(m->e, m->records->place, known, r->bytes);
   for (uint32_t i = 0; i < r->num_late; i++)
-    at_me_put(m, m->record, r->late[i].at, r->late[i].v);
-  return m->record;
+    at_me_put(m, m->records->place, r->late[i].at, r->late[i].v);
+  return m->records->place;
 }

@@ -2,106 +2,10 @@
 // dimension with vectors of accumulators, else down columns.
 #include <stdio.h>
 
-#include "mosaic/emit.h"
+#include "mosaic/emit_reduce.h"
 
-enum {
-  MAX_UNROLL = 4,
-  STRIP = 256,    // columns whose sums are in memory while rows go by
-  STRIP_ROWS = 8  // of a turn: so many rows are read side by side
-};
-
-typedef enum reduce_op {
-  R_ADD,
-  R_MUL,
-  R_MIN,
-  R_MAX,
-  R_AND,
-  R_OR,
-  R_XOR,
-  R_NONE
-} reduce_op;
-
-typedef struct reduction {
-  at_me_node *a;
-  at_dtype type;  // of accumulators
-  at_op op;
-  bool number_wins;
-  bool reduced[AT_ME_RANK];
-  LLVMValueRef identity;  // a scalar
-  at_me_node *acc;        // joins in at the end, or NULL
-  LLVMValueRef acc_scalar;
-  at_me_ref *out;  // NULL: a scalar, in `value`
-  int64_t out_dim[AT_ME_RANK];
-  uint32_t out_rank;
-  LLVMValueRef value;
-  uint32_t lane_dim;  // has the lanes
-  uint32_t lanes, unroll;
-  double work;  // inside the loops that are open
-  at_ix ix[AT_ME_RANK];
-  LLVMValueRef sum[MAX_UNROLL];  // on the stack
-  LLVMValueRef nan;  // on the stack: lanes that saw a NaN; NULL: sums have it
-} reduction;
-
-// ---- the combining operation
-static bool starts(at_str s, const char *text) {
-  size_t n = strlen(text);
-  return s.len >= n && !memcmp(s.ptr, text, n);
-}
-
-static reduce_op op_of(const at_mattr *kind) {
-  at_str s = kind ? kind->str : (at_str){0};
-  if (starts(s, "add") || starts(s, "sum")) return R_ADD;
-  if (starts(s, "mul")) return R_MUL;
-  if (starts(s, "min")) return R_MIN;
-  if (starts(s, "max")) return R_MAX;
-  if (starts(s, "and")) return R_AND;
-  if (starts(s, "or")) return R_OR;
-  if (starts(s, "xor")) return R_XOR;
-  return R_NONE;
-}
-
-static at_op hlo_op(reduce_op op) {
-  static const at_op table[] = {
-      [R_ADD] = AT_OP_ADD,     [R_MUL] = AT_OP_MULTIPLY,
-      [R_MIN] = AT_OP_MINIMUM, [R_MAX] = AT_OP_MAXIMUM,
-      [R_AND] = AT_OP_AND,     [R_OR] = AT_OP_OR,
-      [R_XOR] = AT_OP_XOR,     [R_NONE] = AT_OP_ADD};
-  return table[op];
-}
-
-static LLVMValueRef identity_of(at_me *m, at_dtype t, reduce_op op) {
-  at_em *e = m->e;
-  LLVMTypeRef type = at_em_reg_type(e, t);
-  bool max = op == R_MAX;
-  if (at_is_float(t)) {
-    double inf = __builtin_inf();
-    return at_em_cf(e, type,
-                    op == R_MUL                  ? 1
-                    : op == R_MIN || op == R_MAX ? (max ? -inf : inf)
-                                                 : 0);
-  }
-  if (t == AT_PRED)
-    return at_em_ci(e, type, op == R_AND || op == R_MIN || op == R_MUL);
-  uint32_t bits = at_dtype_of(t)->bits;
-  int64_t low = at_is_signed_int(t) ? -(1ll << (bits - 1)) : 0;
-  int64_t high = at_is_signed_int(t) ? (1ll << (bits - 1)) - 1
-                                     : (int64_t)((1ull << bits) - 1);
-  switch (op) {
-    case R_MUL:
-      return at_em_ci(e, type, 1);
-    case R_MIN:
-      return at_em_ci(e, type, high);
-    case R_MAX:
-      return at_em_ci(e, type, low);
-    case R_AND:
-      return at_em_ci(e, type, -1);
-    default:
-      return at_em_ci(e, type, 0);
-  }
-}
-
-static LLVMValueRef combine(at_me *m, const reduction *r, LLVMValueRef a,
-                            LLVMValueRef b) {
+LLVMValueRef at_me_reduce_combine(at_me *m, const at_me_reduction *r,
+                                  LLVMValueRef a, LLVMValueRef b) {
   if (r->nan)
     return at_b_select(
         m->e,
@@ -117,7 +21,7 @@ static LLVMValueRef combine(at_me *m, const reduction *r, LLVMValueRef a,
 }
 
 // ---- loops
-static LLVMTypeRef sum_type(at_me *m, const reduction *r) {
+LLVMTypeRef at_me_reduce_type(at_me *m, const at_me_reduction *r) {
   return at_em_widen(m->e, at_em_reg_type(m->e, r->type));
 }
 
@@ -127,13 +31,14 @@ static void put(at_me *m, LLVMValueRef v, LLVMValueRef p) {
 }
 
 // One comparison sees the NaNs of two vectors.
-static void note_nan(at_me *m, reduction *r, LLVMValueRef a, LLVMValueRef b) {
+static void note_nan(at_me *m, at_me_reduction *r, LLVMValueRef a,
+                     LLVMValueRef b) {
   LLVMValueRef seen = at_b_fcmp(m->e, AT_B_UNO, a, b);
   LLVMValueRef old = at_b_load(m->e, at_b_type_of(seen), r->nan, 1);
   put(m, at_b_bin(m->e, AT_B_OR, old, seen), r->nan);
 }
 
-static void step(at_me *m, reduction *r) {
+static void step(at_me *m, at_me_reduction *r) {
   at_em *e = m->e;
   at_ix first = r->ix[r->lane_dim];
   LLVMValueRef before = NULL;
@@ -142,8 +47,8 @@ static void step(at_me *m, reduction *r) {
     r->ix[r->lane_dim] = at_ix_addc(first, (int64_t)u * e->lanes);
     const at_pos *p = at_pos_make(e, false, r->a->rank, r->a->dim, r->ix);
     LLVMValueRef v = at_me_eval(m, r->a, p).re;
-    LLVMValueRef old = at_b_load(e, sum_type(m, r), r->sum[u], 1);
-    put(m, combine(m, r, old, v), r->sum[u]);
+    LLVMValueRef old = at_b_load(e, at_me_reduce_type(m, r), r->sum[u], 1);
+    put(m, at_me_reduce_combine(m, r, old, v), r->sum[u]);
     if (r->nan && (u % 2 || u + 1 == r->unroll))
       note_nan(m, r, u % 2 ? before : v, v);
     before = v;
@@ -154,7 +59,8 @@ static void step(at_me *m, reduction *r) {
 
 // Over the reduced dimensions from d on; with lanes along the last when
 // `along`.
-static void reduced_loops(at_me *m, reduction *r, uint32_t d, bool along) {
+static void reduced_loops(at_me *m, at_me_reduction *r, uint32_t d,
+                          bool along) {
   if (d == r->a->rank) {
     step(m, r);
     return;
@@ -173,16 +79,17 @@ static void reduced_loops(at_me *m, reduction *r, uint32_t d, bool along) {
   at_loop_end(m->e, &l);
 }
 
-static void begin_sums(at_me *m, reduction *r) {
+static void begin_sums(at_me *m, at_me_reduction *r) {
   LLVMValueRef id = at_em_splat(m->e, r->identity);
   for (uint32_t u = 0; u < r->unroll; u++) {
-    r->sum[u] = at_em_alloca(m->e, sum_type(m, r), 1);
+    r->sum[u] = at_em_alloca(m->e, at_me_reduce_type(m, r), 1);
     put(m, id, r->sum[u]);
   }
 }
 
 // Joins acc, rounds, stores (lanes as set).
-static void finish(at_me *m, reduction *r, LLVMValueRef v, uint32_t u) {
+void at_me_reduce_finish(at_me *m, at_me_reduction *r, LLVMValueRef v,
+                         uint32_t u) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK];
   uint32_t k = 0;
@@ -194,9 +101,9 @@ static void finish(at_me *m, reduction *r, LLVMValueRef v, uint32_t u) {
   }
   const at_pos *p = at_pos_make(e, false, r->out_rank, r->out_dim, ix);
   if (r->acc)
-    v = combine(m, r, at_me_eval(m, r->acc, p).re, v);
+    v = at_me_reduce_combine(m, r, at_me_eval(m, r->acc, p).re, v);
   else if (r->acc_scalar)
-    v = combine(m, r, r->acc_scalar, v);
+    v = at_me_reduce_combine(m, r, r->acc_scalar, v);
   v = at_em_normalize(e, r->a->dtype, (at_val){v, NULL}).re;
   if (!r->out) {
     r->value = v;
@@ -205,7 +112,7 @@ static void finish(at_me *m, reduction *r, LLVMValueRef v, uint32_t u) {
   at_me_ref_store(m, r->out, p, (at_val){v, NULL});
 }
 
-static LLVMValueRef across(at_me *m, const reduction *r, LLVMValueRef v) {
+static LLVMValueRef across(at_me *m, const at_me_reduction *r, LLVMValueRef v) {
   at_em *e = m->e;
   for (uint32_t w = e->lanes / 2; w >= 1; w /= 2) {
     int low[AT_EM_MAX_LANES], high[AT_EM_MAX_LANES];
@@ -222,14 +129,14 @@ static LLVMValueRef across(at_me *m, const reduction *r, LLVMValueRef v) {
       a = at_b_shuffle(e, v, v, low, w);
       b = at_b_shuffle(e, v, v, high, w);
     }
-    v = combine(m, r, a, b);
+    v = at_me_reduce_combine(m, r, a, b);
   }
   e->lanes = 1;
   return v;
 }
 
 // The same by a function of the module, where the kernel is compiled quickly.
-static LLVMValueRef across_called(at_me *m, const reduction *r,
+static LLVMValueRef across_called(at_me *m, const at_me_reduction *r,
                                   LLVMValueRef v) {
   at_em *e = m->e;
   if (!e->quick) return across(m, r, v);
@@ -252,7 +159,7 @@ static LLVMValueRef across_called(at_me *m, const reduction *r,
 }
 
 // Extrema take one instruction where NaNs are looked for apart.
-static void begin_nan(at_me *m, reduction *r) {
+static void begin_nan(at_me *m, at_me_reduction *r) {
   bool extremum = r->op == AT_OP_MAXIMUM || r->op == AT_OP_MINIMUM;
   if (!extremum || !at_is_float(r->type) || r->number_wins) return;
   LLVMValueRef none = at_b_null(at_em_widen(m->e, at_em_int(m->e, 1)));
@@ -260,7 +167,7 @@ static void begin_nan(at_me *m, reduction *r) {
   put(m, none, r->nan);
 }
 
-static LLVMValueRef end_nan(at_me *m, reduction *r, LLVMValueRef v,
+static LLVMValueRef end_nan(at_me *m, at_me_reduction *r, LLVMValueRef v,
                             uint32_t lanes) {
   at_em *e = m->e;
   if (!r->nan) return v;
@@ -276,14 +183,14 @@ static LLVMValueRef end_nan(at_me *m, reduction *r, LLVMValueRef v,
 }
 
 // One output element: vectors run along the reduced last dimension.
-static void reduce_row(at_me *m, reduction *r) {
+static void reduce_row(at_me *m, at_me_reduction *r) {
   at_em *e = m->e;
   int64_t size = r->a->dim[r->lane_dim];
   uint32_t w = r->lanes;
   int64_t main = size / w * w;
   LLVMValueRef total = NULL;
   if (w > 1) {
-    uint32_t unroll = MAX_UNROLL;
+    uint32_t unroll = AT_ME_REDUCE_UNROLL;
     while (unroll > 1 && main % ((int64_t)unroll * w)) unroll /= 2;
     r->unroll = unroll;
     e->lanes = w;
@@ -295,9 +202,10 @@ static void reduce_row(at_me *m, reduction *r) {
     r->ix[r->lane_dim] = at_ix_lanes(e, l.i);
     reduced_loops(m, r, 0, true);
     at_loop_end(e, &l);
-    total = at_b_load(e, sum_type(m, r), r->sum[0], 1);
+    total = at_b_load(e, at_me_reduce_type(m, r), r->sum[0], 1);
     for (uint32_t u = 1; u < unroll; u++)
-      total = combine(m, r, total, at_b_load(e, sum_type(m, r), r->sum[u], 1));
+      total = at_me_reduce_combine(
+          m, r, total, at_b_load(e, at_me_reduce_type(m, r), r->sum[u], 1));
     total = end_nan(m, r, across_called(m, r, total), w);
   }
   r->unroll = 1;
@@ -309,15 +217,15 @@ static void reduce_row(at_me *m, reduction *r) {
     r->ix[r->lane_dim] = l.i;
     reduced_loops(m, r, 0, true);
     at_loop_end(e, &l);
-    LLVMValueRef rest = at_b_load(e, sum_type(m, r), r->sum[0], 1);
-    total = total ? combine(m, r, total, rest) : rest;
+    LLVMValueRef rest = at_b_load(e, at_me_reduce_type(m, r), r->sum[0], 1);
+    total = total ? at_me_reduce_combine(m, r, total, rest) : rest;
   }
   r->ix[r->lane_dim] = at_ix_const(0);
-  finish(m, r, total, 0);
+  at_me_reduce_finish(m, r, total, 0);
 }
 
 // Columns [lo, hi) in steps of lanes * unroll.
-static void reduce_columns(at_me *m, reduction *r, int64_t lo, int64_t hi,
+static void reduce_columns(at_me *m, at_me_reduction *r, int64_t lo, int64_t hi,
                            uint32_t lanes, uint32_t unroll) {
   at_em *e = m->e;
   int64_t by = (int64_t)lanes * unroll;
@@ -331,117 +239,27 @@ static void reduce_columns(at_me *m, reduction *r, int64_t lo, int64_t hi,
   begin_sums(m, r);
   reduced_loops(m, r, 0, false);
   for (uint32_t u = 0; u < unroll; u++)
-    finish(m, r, at_b_load(e, sum_type(m, r), r->sum[u], 1), u);
+    at_me_reduce_finish(m, r,
+                        at_b_load(e, at_me_reduce_type(m, r), r->sum[u], 1), u);
   at_loop_end(e, &l);
   e->lanes = 1;
 }
 
-// ---- columns of many rows
-// Down single columns, each row is another page: memory cannot look ahead. So a
-// strip of columns goes down together, a few rows at a time.
-typedef struct strip {
-  uint32_t dim;  // the reduced one
-  LLVMValueRef sums;
-  at_ix first;  // column
-} strip;
-
-// The only reduced dimension that is not 1, where it has many rows.
-static bool has_strips(const reduction *r, uint32_t *dim) {
-  uint32_t n = 0;
-  for (uint32_t d = 0; d < r->a->rank; d++) {
-    if (!r->reduced[d] || r->a->dim[d] == 1) continue;
-    *dim = d;
-    n++;
-  }
-  return n == 1 && r->type != AT_PRED && r->lanes > 1 &&
-         STRIP % r->lanes == 0 && r->a->dim[*dim] >= 2 * STRIP_ROWS &&
-         r->a->dim[r->lane_dim] >= STRIP;
-}
-
-static LLVMTypeRef begin_vectors(at_me *m, reduction *r, const strip *s,
-                                 at_loop *l, LLVMValueRef *sum) {
-  at_em *e = m->e;
-  e->lanes = r->lanes;
-  at_loop_range(e, l, 0, STRIP, r->lanes);
-  if (!l->single) l->i.hi = STRIP - r->lanes;
-  r->ix[r->lane_dim] = at_ix_lanes(e, at_ix_add(e, s->first, l->i));
-  *sum = at_b_gep(e, at_em_reg_type(e, r->type), s->sums, at_ix_value(e, l->i));
-  return sum_type(m, r);
-}
-static void end_vectors(at_me *m, at_loop *l) {
-  at_loop_end(m->e, l);
-  m->e->lanes = 1;
-}
-
-// Adds `rows` rows from `row` on to the sums.
-static void strip_rows(at_me *m, reduction *r, const strip *s, at_ix row,
-                       int64_t rows) {
-  at_em *e = m->e;
-  at_loop l;
-  LLVMValueRef sum;
-  LLVMTypeRef t = begin_vectors(m, r, s, &l, &sum);
-  LLVMValueRef v = at_b_load(e, t, sum, 4);
-  for (int64_t u = 0; u < rows; u++) {
-    uint32_t scope = at_em_scope_push(e);
-    r->ix[s->dim] = at_ix_addc(row, u);
-    const at_pos *p = at_pos_make(e, false, r->a->rank, r->a->dim, r->ix);
-    v = combine(m, r, v, at_me_eval(m, r->a, p).re);
-    at_em_scope_pop(e, scope);
-  }
-  at_b_store(e, v, sum, 4);
-  end_vectors(m, &l);
-}
-
-static void reduce_strip(at_me *m, reduction *r, strip *s) {
-  at_em *e = m->e;
-  at_loop l;
-  LLVMValueRef sum;
-  begin_vectors(m, r, s, &l, &sum);
-  at_b_store(e, at_em_splat(e, r->identity), sum, 4);
-  end_vectors(m, &l);
-  int64_t rows = r->a->dim[s->dim], main = rows / STRIP_ROWS * STRIP_ROWS;
-  at_loop_range(e, &l, 0, main, STRIP_ROWS);
-  if (!l.single) l.i.hi = main - STRIP_ROWS;
-  strip_rows(m, r, s, l.i, STRIP_ROWS);
-  at_loop_end(e, &l);
-  if (main < rows) strip_rows(m, r, s, at_ix_const(main), rows - main);
-  r->ix[s->dim] = at_ix_const(0);
-  LLVMTypeRef t = begin_vectors(m, r, s, &l, &sum);
-  finish(m, r, at_b_load(e, t, sum, 4), 0);
-  end_vectors(m, &l);
-}
-
-// Columns up to the one that is returned.
-static int64_t reduce_strips(at_me *m, reduction *r) {
-  strip s;
-  at_loop l;
-  at_me_share share;
-  if (!has_strips(r, &s.dim)) return 0;
-  int64_t strips = r->a->dim[r->lane_dim] / STRIP;
-  bool shared = strips > 1 && at_me_shares(m, r->work);
-  at_me_loop_begin(m, &share, &l, strips, 1, shared);
-  s.sums = at_em_alloca(m->e, at_em_reg_type(m->e, r->type), STRIP);
-  s.first = at_ix_mulc(m->e, l.i, STRIP);
-  reduce_strip(m, r, &s);
-  at_me_loop_end(m, &share, &l);
-  return strips * STRIP;
-}
-
-static void reduce_kept(at_me *m, reduction *r) {
+static void reduce_kept(at_me *m, at_me_reduction *r) {
   if (r->reduced[r->lane_dim]) {
     reduce_row(m, r);
     return;
   }
   int64_t size = r->a->dim[r->lane_dim], w = r->lanes;
-  int64_t done = reduce_strips(m, r), by = w * MAX_UNROLL;
+  int64_t done = at_me_reduce_strips(m, r), by = w * AT_ME_REDUCE_UNROLL;
   int64_t wide = w == 1 ? done : done + (size - done) / by * by;
   int64_t whole = done + (size - done) / w * w;
-  reduce_columns(m, r, done, wide, (uint32_t)w, MAX_UNROLL);
+  reduce_columns(m, r, done, wide, (uint32_t)w, AT_ME_REDUCE_UNROLL);
   reduce_columns(m, r, wide, whole, (uint32_t)w, 1);
   reduce_columns(m, r, whole, size, 1, 1);
 }
 
-static void kept_loops(at_me *m, reduction *r, uint32_t d) {
+static void kept_loops(at_me *m, at_me_reduction *r, uint32_t d) {
   if (d == r->a->rank) {
     reduce_kept(m, r);
     return;
@@ -469,7 +287,7 @@ static void kept_loops(at_me *m, reduction *r, uint32_t d) {
   at_loop_end(m->e, &l);
 }
 
-static void run(at_me *m, reduction *r) {
+static void run(at_me *m, at_me_reduction *r) {
   at_me_prepare(m, r->a);
   if (r->acc) at_me_prepare(m, r->acc);
   r->lane_dim = r->a->rank ? r->a->rank - 1 : 0;
@@ -486,10 +304,10 @@ static void run(at_me *m, reduction *r) {
 }
 
 static at_status make(at_me *m, const at_mop *op, at_me_node *a,
-                      const at_mattr *kind, reduction *r) {
-  reduce_op k = op_of(kind);
-  if (k == R_NONE || a->rank == 0) return at_me_refuse(m, op, "its kind");
-  *r = (reduction){.a = a, .type = a->dtype, .op = hlo_op(k)};
+                      const at_mattr *kind, at_me_reduction *r) {
+  at_me_reduce_op k = at_me_reduce_op_of(kind);
+  if (k == AT_ME_R_NONE || a->rank == 0) return at_me_refuse(m, op, "its kind");
+  *r = (at_me_reduction){.a = a, .type = a->dtype, .op = at_me_reduce_hlo(k)};
   if (at_is_float(a->dtype) && a->dtype != AT_F64) r->type = AT_F32;
   at_str s = kind->str;
   if (s.len >= 5 && s.ptr[3] == 'u' && s.ptr[4] == 'i')
@@ -497,15 +315,15 @@ static at_status make(at_me *m, const at_mop *op, at_me_node *a,
               : a->dtype == AT_S16 ? AT_U16
               : a->dtype == AT_S8  ? AT_U8
                                    : a->dtype;
-  r->number_wins = starts(s, "minnum") || starts(s, "maxnum");
-  r->identity = identity_of(m, r->type, k);
+  r->number_wins = at_me_reduce_is(s, "minnum") || at_me_reduce_is(s, "maxnum");
+  r->identity = at_me_reduce_identity(m, r->type, k);
   return AT_OK;
 }
 
 at_status at_me_op_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
-  reduction r;
+  at_me_reduction r;
   int64_t dims[AT_ME_RANK];
   uint32_t n;
   if (!a) return AT_OK;
@@ -569,11 +387,11 @@ at_status at_me_op_all_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
   int64_t d = at_mosaic_op_int(op, "dim", 0);
-  reduction r;
+  at_me_reduction r;
   if (!a || d < 0 || d >= a->rank) return at_me_refuse(m, op, "its dimension");
   at_dtype rt = at_mosaic_dtype_of(res->type);
   const at_mattr *kind = at_mop_attr(op, "kind");
-  if (kind && starts(kind->str, "find_first_set")) {
+  if (kind && at_me_reduce_is(kind->str, "find_first_set")) {
     static const at_mattr min = {.str = {"minsi", 5}};
     a = places_set(m, op, res->type, a, d);
     if (!a) return AT_OK;

@@ -1,7 +1,9 @@
 // Loops over the rows of several values at once (plan_rows.c says which): what
 // there was before is computed as far as the loop would overwrite it, then each
 // turn takes all operations with a few rows.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
+
+const at_me_rows at_me_whole_rows;
 
 // ---- what was there before
 // Is a row of n made of the same row of what it reads, as far as n says?
@@ -26,7 +28,7 @@ static bool keeps_rows(const at_mplan_run *run, const at_me_node *n) {
 
 // The walk holds what is known to be in rows; m->walk is not cleared between.
 static bool in_rows(at_me *m, const at_mplan_run *run, const at_me_node *tree) {
-  at_walk *w = &m->walk;
+  at_walk *w = at_me_walk(m);
   at_walk_add(w, tree, 0);
   for (at_walk_step s; at_walk_next(w, &s);) {
     const at_me_node *n = s.item;
@@ -62,13 +64,13 @@ static void settle_free(at_me *m, const at_mplan_run *run, const at_mvalue *v) {
 
 static void settle_list(at_me *m, const at_mplan_run *run, uint32_t list) {
   at_me_cursor c;
-  at_walk_clear(&m->walk);
+  at_walk_clear(at_me_walk(m));
   for (at_me_node *n = at_me_list_begin(m, list, &c); n && at_em_ok(m->e);
        n = at_me_list_next(&c)) {
     if (n->region != m->region || n->kind == AT_ME_BUFFER) continue;
     if (!(n->reads & run->written) || in_rows(m, run, n)) continue;
     at_me_node_drop(m, at_me_materialise(m, n));
-    at_walk_clear(&m->walk);
+    at_walk_clear(at_me_walk(m));
   }
   at_me_list_end(m, &c);
 }
@@ -102,21 +104,22 @@ static at_status emit_part(at_me *m, const at_mplan_run *run, bool in_loop) {
   for (uint32_t i = run->begin; i < run->end; i++) {
     uint8_t flags = run->flags[i - run->begin];
     if (!(flags & AT_MPLAN_IN_LOOP) == in_loop) continue;
-    m->rows.within = flags & AT_MPLAN_WITHIN;
+    m->within = flags & AT_MPLAN_WITHIN;
     AT_TRY(at_me_emit_op(m, run->block->ops[i]));
   }
-  m->rows.within = false;
+  m->within = false;
   return AT_OK;
 }
 
 // Is n made of what only this turn of the loop has?
 static bool needs_turn(at_me *m, const at_me_node *tree) {
-  at_walk_clear(&m->walk);
-  at_walk_add(&m->walk, tree, 0);
-  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+  at_walk_clear(at_me_walk(m));
+  at_walk_add(at_me_walk(m), tree, 0);
+  for (at_walk_step s; at_walk_next(at_me_walk(m), &s);) {
     const at_me_node *n = s.item;
     if (n->turn || n->kind == AT_ME_DOT) return true;
-    for (uint32_t i = 0; i < n->num_in; i++) at_walk_add(&m->walk, n->in[i], 0);
+    for (uint32_t i = 0; i < n->num_in; i++)
+      at_walk_add(at_me_walk(m), n->in[i], 0);
   }
   return false;
 }
@@ -172,11 +175,11 @@ static at_status emit_loop(at_me *m, const at_mplan_run *run, bool shared) {
   at_me_dot_rows_begin(m);
   at_loop_begin(m->e, &l, lo, hi, run->step, 0, run->rows - run->step);
   m->depth++;
-  m->rows.count = run->rows;
-  m->rows.step = run->step;
-  m->rows.first = l.i;
+  const at_me_rows rows = {run->rows, run->step, l.i};
+  m->rows = &rows;
   at_status st = emit_part(m, run, true);
   if (!st.err) leave_turn(m, run);
+  m->rows = &at_me_whole_rows;
   at_me_turns_end(m);
   m->depth--;
   at_loop_end(m->e, &l);
@@ -197,10 +200,10 @@ at_status at_me_emit_rows(at_me *m, const at_mplan_run *run) {
 
 void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
                       at_ix *ix) {
-  bool part = outermost && m->rows.count;
-  if (part && extent != m->rows.count)
+  bool part = outermost && m->rows->count;
+  if (part && extent != m->rows->count)
     at_em_fail(m->e,
                AT_FAIL(AT_INTERNAL, "a value without rows in their loop"));
-  at_loop_range(m->e, l, 0, part ? m->rows.step : extent, 1);
-  *ix = part ? at_ix_add(m->e, m->rows.first, l->i) : l->i;
+  at_loop_range(m->e, l, 0, part ? m->rows->step : extent, 1);
+  *ix = part ? at_ix_add(m->e, m->rows->first, l->i) : l->i;
 }

@@ -1,13 +1,13 @@
 // Loops that threads share. The steps of a grid run on several threads where
 // nobody can tell (device/core_split.c); a kernel of one step, or whose steps
 // are tied together, has its large values computed by all of them.
-#include "mosaic/emit.h"
+#include "mosaic/emit_memory.h"
 
 // Less is done before another thread has come.
 enum { MIN_WORK = 512 << 10 };
 
 bool at_me_shares(at_me *m, double work) {
-  return work >= MIN_WORK && !m->share && !m->rows.count && !m->o->check &&
+  return work >= MIN_WORK && !m->share && !m->rows->count && !m->o->check &&
          !m->window && !at_me_is_sparse(m);
 }
 
@@ -18,9 +18,9 @@ double at_me_node_cost(at_me *m, const at_me_node *n) {
 
 void at_me_share_begin(at_me *m, at_me_share *s, int64_t size, int64_t step,
                        LLVMValueRef *lo, LLVMValueRef *hi) {
-  *s = (at_me_share){.record = m->record, .turns = size / step};
+  *s = (at_me_share){.record = at_me_records_move(m, NULL),
+                     .turns = size / step};
   m->share = s;
-  m->record = NULL;
   at_b_task_begin(m->e, &s->task);
   LLVMValueRef by = at_em_i64(m->e, step);
   *lo = at_b_bin(m->e, AT_B_MUL, s->task.begin, by);
@@ -41,7 +41,7 @@ void at_me_share_end(at_me *m) {
                           at_em_i64(e, s->turn_bytes),
                           at_me_i32(m, alone)};
   at_b_call(e, "at_core_share", NULL, args, 6);
-  m->record = s->record;
+  at_me_records_move(m, s->record);
   m->share = NULL;
 }
 

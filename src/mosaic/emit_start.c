@@ -31,6 +31,11 @@ static bool has_dense_rows(const at_me_ref *r) {
          step.c == 1;
 }
 
+static void finish(at_me *m) {
+  LLVMValueRef core = m->core;
+  at_b_call(m->e, "at_core_dot_finish", NULL, &core, 1);
+}
+
 bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box) {
   const at_mvalue *sum = at_mplan_op_of(m->plan, store)->takes;
   if (!sum) return false;
@@ -39,13 +44,12 @@ bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box) {
     call_take(m, store, c, box);
     return true;
   }
-  at_b_call(m->e, "at_core_dot_finish", NULL, &m->core, 1);
+  finish(m);
   return false;
 }
 
 void at_me_late_finish(at_me *m, const at_mblock *b) {
-  if (at_mplan_finishes(m->plan, b))
-    at_b_call(m->e, "at_core_dot_finish", NULL, &m->core, 1);
+  if (at_mplan_finishes(m->plan, b)) finish(m);
 }
 
 at_me_start at_me_start_of(at_me *m, const at_mop *store) {

@@ -31,7 +31,7 @@ static uint32_t side_of(const at_me_node *n) {
 }
 
 bool at_me_turns_lanes(at_me *m, const at_me_node *n) {
-  return !m->rows.count && side_of(n) > 0;
+  return !m->rows->count && side_of(n) > 0;
 }
 
 // Trades the upper right with the lower left of all squares of 2 * by.

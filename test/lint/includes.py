@@ -25,7 +25,7 @@ PUBLIC_HEADERS = {"pjrt/own.h", "cost/host.h", "cost/tpu.h", "cost/count.h", "co
                   "exec/exec_test_util.h"}
 # Files of a room, and headers that they may not include.
 APART = [(re.compile(r"mosaic/emit.*"), re.compile(r"mosaic/plan_internal\.h")),
-         (re.compile(r"mosaic/(plan|forms|product|lanes).*"), re.compile(r"mosaic/emit.*|codegen/(emit|build)\.h"))]
+         (re.compile(r"mosaic/(plan|forms|matmul|lanes).*"), re.compile(r"mosaic/emit.*|codegen/(emit|build)\.h"))]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 

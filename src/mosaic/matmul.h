@@ -1,7 +1,7 @@
 // tpu.matmul by its text: which dimensions it contracts, whether it rounds, and
 // whether its result can be computed a few rows at a time.
-#ifndef ATOLL_MOSAIC_PRODUCT_H_
-#define ATOLL_MOSAIC_PRODUCT_H_
+#ifndef ATOLL_MOSAIC_MATMUL_H_
+#define ATOLL_MOSAIC_MATMUL_H_
 
 #include "mosaic/forms.h"
 

@@ -1,5 +1,5 @@
 // What a product's text says of it.
-#include "mosaic/product.h"
+#include "mosaic/matmul.h"
 
 #include <string.h>
 

@@ -1,0 +1,59 @@
+// A reduction under construction.
+#ifndef ATOLL_MOSAIC_EMIT_REDUCE_H_
+#define ATOLL_MOSAIC_EMIT_REDUCE_H_
+
+#include "mosaic/emit.h"
+
+enum { AT_ME_REDUCE_UNROLL = 4 };
+
+typedef enum at_me_reduce_op {
+  AT_ME_R_ADD,
+  AT_ME_R_MUL,
+  AT_ME_R_MIN,
+  AT_ME_R_MAX,
+  AT_ME_R_AND,
+  AT_ME_R_OR,
+  AT_ME_R_XOR,
+  AT_ME_R_NONE
+} at_me_reduce_op;
+
+typedef struct at_me_reduction {
+  at_me_node *a;
+  at_dtype type;  // of accumulators
+  at_op op;
+  bool number_wins;
+  bool reduced[AT_ME_RANK];
+  LLVMValueRef identity;  // a scalar
+  at_me_node *acc;        // joins in at the end, or NULL
+  LLVMValueRef acc_scalar;
+  at_me_ref *out;  // NULL: a scalar, in `value`
+  int64_t out_dim[AT_ME_RANK];
+  uint32_t out_rank;
+  LLVMValueRef value;
+  uint32_t lane_dim;  // has the lanes
+  uint32_t lanes, unroll;
+  double work;  // inside the loops that are open
+  at_ix ix[AT_ME_RANK];
+  LLVMValueRef sum[AT_ME_REDUCE_UNROLL];  // on the stack
+  LLVMValueRef nan;  // on the stack: lanes that saw a NaN; NULL: sums have it
+} at_me_reduction;
+
+// ---- The combining operation (emit_reduce_kind.c)
+bool at_me_reduce_is(at_str kind, const char *text);  // begins with it
+// NONE: no kind that is known.
+at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind);
+at_op at_me_reduce_hlo(at_me_reduce_op op);
+// What changes nothing: a scalar.
+LLVMValueRef at_me_reduce_identity(at_me *m, at_dtype t, at_me_reduce_op op);
+
+// ---- Steps
+LLVMValueRef at_me_reduce_combine(at_me *m, const at_me_reduction *r,
+                                  LLVMValueRef a, LLVMValueRef b);
+LLVMTypeRef at_me_reduce_type(at_me *m, const at_me_reduction *r);  // of a sum
+// Sum v, the u-th that is unrolled, is what the result has at r->ix.
+void at_me_reduce_finish(at_me *m, at_me_reduction *r, LLVMValueRef v,
+                         uint32_t u);
+// Columns of many rows (emit_reduce_strips.c), up to the one that is returned.
+int64_t at_me_reduce_strips(at_me *m, at_me_reduction *r);
+
+#endif

@@ -1,0 +1,207 @@
+// Vector values as nodes: their life, and lists of those that are not computed
+// yet, by what memory they read.
+#include "mosaic/emit.h"
+
+// Lists of nodes that are not computed yet, by what they may still read: one
+// for each bit of `reads`, one for those that read anything, one for products.
+struct at_me_link {
+  at_me_node *node;
+  uint32_t list;
+  at_me_link *prev, *next;  // in the list
+  at_me_link *other;        // of the same node
+};
+
+struct at_me_pending {
+  at_me_link *lists[AT_ME_LISTS];
+  at_me_cursor *cursors;  // of the loops over them, innermost first
+  at_walk walk;
+};
+
+at_me_pending *at_me_pending_new(at_arena *a) {
+  at_me_pending *p = at_new(a, at_me_pending, 1);
+  if (p) p->walk = at_walk_in(a);
+  return p;
+}
+
+at_walk *at_me_walk(at_me *m) { return &m->pending->walk; }
+
+// ---- life
+static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
+                            uint32_t rank, const int64_t *dim) {
+  at_me_node *n = at_new(m->a, at_me_node, 1);
+  if (!n || rank > AT_ME_RANK) {
+    at_em_fail(
+        m->e, n ? AT_FAIL(AT_UNIMPLEMENTED, "a vector with %u dimensions", rank)
+                : AT_NO_MEMORY("values of a kernel"));
+    return NULL;
+  }
+  *n = (at_me_node){.kind = kind,
+                    .dtype = t,
+                    .rank = rank,
+                    .region = m->region,
+                    .depth = m->depth,
+                    .within = m->rows->count && m->within,
+                    .slot = -1};
+  for (uint32_t d = 0; d < rank; d++) n->dim[d] = dim[d];
+  return n;
+}
+
+at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
+                           const at_mtype *type) {
+  at_dtype t = at_mosaic_dtype_of(type);
+  at_me_node *n = new_node(m, kind, t, type->shape.rank, type->shape.ptr);
+  if (n) n->op = op;
+  return n;
+}
+
+// Rows of this turn at the beginning of the memory, so the first of all rows
+// would lie before it.
+static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
+  int64_t row = n->slot_bytes / m->rows->count;
+  n->turn = true;
+  n->slot_bytes = row * m->rows->step;
+  n->slot = at_me_turn_alloc(m, n->slot_bytes);
+  at_me_num first = at_me_num_of(at_ix_value(m->e, m->rows->first));
+  return at_me_offset(m, at_me_turn_at(m, n->slot), 1,
+                      at_me_mul(m, first, (at_me_num){-row, NULL}));
+}
+
+at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
+                         const int64_t *dim) {
+  at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
+  if (!n) return NULL;
+  n->op = op;
+  n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
+  LLVMValueRef base;
+  if (n->within && at_mosaic_row_dim(rank, dim, m->rows->count) >= 0) {
+    base = turn_memory(m, n);
+  } else {
+    n->slot = at_me_temp_alloc(m, n->slot_bytes);
+    base = at_me_temp_at(m, n->slot);
+  }
+  at_me_dense(m, &n->ref, base, t, rank, n->dim);
+  return n;
+}
+
+int64_t at_me_elements(const at_me_node *n) {
+  int64_t k = 1;
+  for (uint32_t d = 0; d < n->rank; d++) k *= n->dim[d];
+  return k;
+}
+
+// Nodes that read memory are listed, so that a store can find them.
+static void list_in(at_me *m, at_me_node *n, uint32_t list) {
+  at_me_link *k = at_new(m->a, at_me_link, 1);
+  if (!k) {
+    at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
+    return;
+  }
+  *k = (at_me_link){n, list, NULL, m->pending->lists[list], n->links};
+  if (k->next) k->next->prev = k;
+  n->links = k;
+  m->pending->lists[list] = k;
+}
+
+// n reads these roots, too.
+static void list(at_me *m, at_me_node *n, uint64_t roots) {
+  uint64_t more = roots & ~n->reads;
+  if (!more) return;
+  if (!n->links && n->kind == AT_ME_DOT) list_in(m, n, AT_ME_LIST_DOTS);
+  n->reads |= roots;
+  if (roots == ~0ull) {
+    list_in(m, n, AT_ME_LIST_ANY);
+    return;
+  }
+  for (; more; more &= more - 1) list_in(m, n, (uint32_t)__builtin_ctzll(more));
+}
+
+void at_me_node_unlist(at_me *m, at_me_node *n) {
+  n->reads = 0;
+  for (at_me_link *k = n->links; k; k = k->other) {
+    for (at_me_cursor *c = m->pending->cursors; c; c = c->outer)
+      if (c->next == k) c->next = k->next;
+    if (k->prev)
+      k->prev->next = k->next;
+    else
+      m->pending->lists[k->list] = k->next;
+    if (k->next) k->next->prev = k->prev;
+  }
+  n->links = NULL;
+}
+
+at_me_node *at_me_list_next(at_me_cursor *c) {
+  at_me_link *k = c->next;
+  if (k) c->next = k->next;
+  return k ? k->node : NULL;
+}
+at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c) {
+  *c = (at_me_cursor){m->pending->lists[list], m->pending->cursors};
+  m->pending->cursors = c;
+  return at_me_list_next(c);
+}
+void at_me_list_end(at_me *m, at_me_cursor *c) {
+  AT_ASSERT(m->pending->cursors == c);
+  m->pending->cursors = c->outer;
+}
+uint32_t at_me_list_of(uint64_t roots, uint32_t list) {
+  while (list < AT_ME_LIST_ANY && !(roots >> list & 1)) list++;
+  return roots ? list : AT_ME_LIST_DOTS;
+}
+
+void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
+  if (!n || !in) return;
+  if (n->num_in == AT_ME_MAX_IN) {
+    at_em_fail(m->e, AT_FAIL(AT_UNIMPLEMENTED,
+                             "an operation with more than %d "
+                             "vectors",
+                             AT_ME_MAX_IN));
+    return;
+  }
+  n->in[n->num_in++] = in;
+  in->refs++;
+  in->holds++;
+  n->height = AT_MAX(n->height, in->height + 1);
+  list(m, n, in->reads);
+}
+void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
+  list(m, n, roots);
+}
+
+// n stops being an expression: what it was made of is no longer held.
+void at_me_node_release(at_me *m, at_me_node *n) {
+  at_me_node_unlist(m, n);
+  n->height = 0;
+  for (uint32_t i = 0; i < n->num_in; i++) {
+    n->in[i]->holds--;
+    at_me_node_drop(m, n->in[i]);
+  }
+  n->num_in = 0;
+}
+
+at_me_node *at_me_retain(at_me_node *n) {
+  n->refs++;
+  return n;
+}
+
+void at_me_node_drop(at_me *m, at_me_node *n) {
+  if (!n || n->refs == 0 || --n->refs > 0) return;
+  at_me_node_release(m, n);
+  if (n->slot < 0) return;
+  if (n->turn) {
+    at_me_turn_free(m, n->slot, n->slot_bytes);
+    n->slot = -1;
+    return;
+  }
+  if (n->depth < m->depth || m->rows->count) {  // the loop comes round again
+    at_me_temp_later(m, n);
+    return;
+  }
+  at_me_temp_free(m, n->slot, n->slot_bytes);
+  n->slot = -1;
+}
+
+at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
+  at_me_node *n = new_node(m, AT_ME_SPLAT, t, 0, NULL);
+  if (n) n->scalar = scalar;
+  return n;
+}
