@@ -1,7 +1,7 @@
 // What is decided about a body before its machine code is written. Passes over
-// the operations (plan_*.c, one file each, in the order of the table in plan_make.c)
-// fill a plan in; whoever writes code only reads it. Each pass is linear in the
-// body, but for what its file says.
+// the operations (plan_*.c, one file each, in the order of the table in
+// plan_make.c) fill a plan in; whoever writes code only reads it. Each pass is
+// linear in the body, but for what its file says.
 #ifndef ATOLL_MOSAIC_PLAN_H_
 #define ATOLL_MOSAIC_PLAN_H_
 

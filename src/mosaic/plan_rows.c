@@ -6,8 +6,8 @@
 //
 // Linear in the block: an operation is looked at by the run that it begins or
 // is in, and the search for a run stops where one did before.
-#include "mosaic/plan_internal.h"
 #include "mosaic/matmul.h"
+#include "mosaic/plan_internal.h"
 
 enum {
   MIN_ROWS = 8,

@@ -50,3 +50,22 @@ except Exception as e:
 """, env={"ATOLL_KERNEL_TURNS": "1000", "PYTHONPATH": __file__.rsplit("/", 1)[0]})
   assert p.returncode == 0, p.stderr
   assert p.stdout.startswith("3\n") and "stopped after 1000 turns of its loops" in p.stdout
+
+
+def test_the_plan_of_a_kernel_is_dumped(python, tmp_path):
+  p = python("""
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+def kernel(x, o):
+  e = jnp.exp(x[...] - x[...].max(1, keepdims=True))
+  o[...] = e / e.sum(1, keepdims=True)
+
+x = jnp.ones((64, 256))
+print(float(pl.pallas_call(kernel, out_shape=x)(x)[0, 0]))
+""", env={"ATOLL_DUMP": str(tmp_path), "ATOLL_CACHE": "off"})
+  assert p.returncode == 0, p.stderr
+  assert float(p.stdout) == 1 / 256
+  plan = "".join(f.read_text() for f in tmp_path.glob("*kernels.txt"))
+  assert "// kernel kernel" in plan and " in 64 rows of 256" in plan and "writes 2" in plan
