@@ -13,6 +13,7 @@
 #include "mosaic/plan.h"
 
 typedef struct at_me_node at_me_node;
+typedef struct at_me_life at_me_life;
 typedef struct at_me_link at_me_link;
 
 enum {
@@ -94,17 +95,10 @@ struct at_me_node {
   LLVMValueRef scalar;  // SPLAT: a register; ROTATE: the amount, i32
   at_me_ref ref;        // LOAD, BUFFER, MASK
   int64_t ints[AT_ME_RANK], step[AT_ME_RANK];
-  uint64_t reads;  // roots that it may still read
-  uint32_t refs;   // uses to come, and nodes that hold it (`holds`)
-  uint32_t holds;
-  uint32_t region;  // where it was defined
-  uint32_t depth;   // loops around the definition
-  int64_t slot;     // BUFFER: offset in the temporary memory, -1: not owned
-  int64_t slot_bytes;
-  at_me_link *links;  // one for each list that it is in, while not computed
-  uint32_t height;    // of the expression: nodes on its longest path
-  bool within;        // needed only in the loop over rows that defines it
-  bool turn;          // BUFFER: the temporary memory has the rows of one turn
+  uint64_t reads;    // roots that it may still read
+  uint32_t region;   // where it was defined
+  bool within;       // needed only in the loop over rows that defines it
+  at_me_life *life;  // emit_life.h
 };
 
 // Lists of nodes that are not computed yet: by a bit of `reads`, of those that
@@ -115,22 +109,6 @@ typedef struct at_me_cursor {
   at_me_link *next;
   struct at_me_cursor *outer;
 } at_me_cursor;
-
-typedef enum at_me_slot_kind {
-  AT_ME_NONE,
-  AT_ME_SCALAR,
-  AT_ME_VECTOR,
-  AT_ME_MEMORY
-} at_me_slot_kind;
-
-// What an SSA value is in the code, and what is planned for it.
-typedef struct at_me_slot {
-  const at_mplan_value *plan;
-  at_me_slot_kind kind;
-  LLVMValueRef scalar;
-  at_me_node *node;
-  at_me_ref *ref;
-} at_me_slot;
 
 // A record under construction (emit_record.c): what is known of it, and values
 // that are stored at run time.
@@ -205,10 +183,11 @@ typedef struct at_me {
 } at_me;
 
 // ---- values
-at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v);  // never NULL
+// What a value is. One that is not there yet, or is something else: an internal
+// error is noted, and the result is poison or NULL.
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v);
 at_me_node *at_me_vector(at_me *m, const at_mvalue *v);
-at_me_ref *at_me_memory(at_me *m, const at_mvalue *v);
+const at_me_ref *at_me_memory(at_me *m, const at_mvalue *v);
 void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef s);
 // Takes over the node as the result of an operation: lazy, or computed at once
 // when the analysis says so.
@@ -217,6 +196,10 @@ void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r);
 // `to` is what `from` is.
 void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to);
 void at_me_forget(at_me *m, const at_mvalue *v);  // nothing yet
+// Is it a ref of folded rows? False: it is not there yet.
+bool at_me_is_folded(at_me *m, const at_mvalue *v);
+// The operands of op, which may be NULL, are used once more, now.
+void at_me_drop_operands(at_me *m, const at_mop *op);
 // The number of op's place; in transforms -1. Operations inside `op` without a
 // place of their own stand where it does, between enter and leave, which is
 // given what enter yielded.
@@ -260,6 +243,13 @@ void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in);
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots);
 void at_me_node_release(at_me *m, at_me_node *n);
 at_me_node *at_me_retain(at_me_node *n);  // one use more
+void at_me_expect_uses(at_me_node *n, uint32_t uses);
+uint32_t at_me_uses_of(const at_me_node *n);  // nodes that hold it, too
+uint32_t at_me_uses_to_come(const at_me_node *n);
+// Nodes on the longest path of the expression.
+uint32_t at_me_height_of(const at_me_node *n);
+// Does its memory have the rows of one turn only?
+bool at_me_is_of_turn(const at_me_node *n);
 // For walks over expressions: every use begins with a clear.
 at_walk *at_me_walk(at_me *m);
 void at_me_node_unlist(at_me *m, at_me_node *n);

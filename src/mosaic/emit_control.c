@@ -17,13 +17,6 @@ at_status at_me_emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   return *last ? at_me_emit_ops(m, b, b->num_ops - 1) : AT_OK;
 }
 
-void at_me_drop_operands(at_me *m, const at_mop *op) {
-  for (uint32_t i = 0; op && i < op->num_operands; i++) {
-    at_me_slot *s = at_me_slot_of(m, op->operands[i]);
-    if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
-  }
-}
-
 static uint32_t enter(at_me *m) {
   uint32_t before = m->region;
   m->region = ++m->next_region;
@@ -410,7 +403,7 @@ at_status at_me_op_while(at_me *m, at_mop *op) {
   at_me_leave_loop(m);
   for (uint32_t i = 0; i < n; i++)
     if (c[i].buffer) {
-      c[i].buffer->refs++;
+      at_me_expect_uses(c[i].buffer, 1);
       at_me_node_drop(m, c[i].buffer);
     }
   for (uint32_t i = 0; i < r; i++) AT_TRY(carry_end(m, &op->results[i], &d[i]));

@@ -9,8 +9,6 @@ at_mblock *at_me_block_of(const at_mop *op, uint32_t region);
 // All operations but the last, which the caller deals with (*last NULL: the
 // block is empty).
 at_status at_me_emit_inner(at_me *m, at_mblock *b, at_mop **last);
-// The operands of op, which may be NULL, are used.
-void at_me_drop_operands(at_me *m, const at_mop *op);
 // Does `yield` pass on as many values as op has results, behind the first
 // `skip`?
 at_status at_me_check_yield(at_me *m, const at_mop *op, const at_mop *yield,

@@ -29,7 +29,8 @@ at_core_type at_mosaic_core_type(at_mosaic_core c) {
 
 // ref, indices, amount, core
 at_status at_me_op_fetch_add(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
+  const at_me_ref *ref = at_me_memory(m, op->operands[0]);
+  at_me_ref box;
   int64_t ones[AT_ME_RANK];
   if (!ref) return AT_OK;
   uint32_t n = op->num_operands;
@@ -48,7 +49,7 @@ at_status at_me_op_fetch_add(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_sem_signal(at_me *m, at_mop *op) {
-  at_me_ref *sem = at_me_memory(m, op->operands[0]);
+  const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   at_mosaic_ref type;
@@ -69,7 +70,7 @@ at_status at_me_op_sem_signal(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_sem_wait(at_me *m, at_mop *op) {
-  at_me_ref *sem = at_me_memory(m, op->operands[0]);
+  const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[4] = {m->core, sem->base,
@@ -80,7 +81,7 @@ at_status at_me_op_sem_wait(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_sem_read(at_me *m, at_mop *op) {
-  at_me_ref *sem = at_me_memory(m, op->operands[0]);
+  const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, sem->base, at_me_loc_value(m, op)};
@@ -204,7 +205,7 @@ at_status at_me_op_log(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
-  at_me_ref *r = at_me_memory(m, op->operands[0]);
+  const at_me_ref *r = at_me_memory(m, op->operands[0]);
   int64_t dim[AT_CORE_MAX_RANK];
   uint32_t n;
   if (!r) return AT_OK;

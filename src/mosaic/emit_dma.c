@@ -72,7 +72,7 @@ static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
                            uint32_t group, size_t field) {
   uint32_t at;
   if (at_mosaic_op_segment(op, group, &at) != 1) return;
-  at_me_ref *s = at_me_memory(m, op->operands[at]);
+  const at_me_ref *s = at_me_memory(m, op->operands[at]);
   if (s) at_me_record_value(m, d, field, s->base);
 }
 
@@ -119,8 +119,8 @@ at_status at_me_op_dma(at_me *m, at_mop *op) {
   if (at_mosaic_op_segment(op, 0, &s) != 1 ||
       at_mosaic_op_segment(op, 2, &t) != 1)
     return at_me_refuse(m, op, "its operands");
-  at_me_ref *from = at_me_memory(m, op->operands[s]);
-  at_me_ref *to = at_me_memory(m, op->operands[t]);
+  const at_me_ref *from = at_me_memory(m, op->operands[s]);
+  const at_me_ref *to = at_me_memory(m, op->operands[t]);
   at_me_pieces p;
   if (!from || !to) return AT_OK;
   AT_TRY(at_me_pieces_of(m, op, from, to, &p));
@@ -208,7 +208,7 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
     if (*held) *out = (*held)->ref;
     return AT_OK;
   }
-  at_me_ref *r = at_me_memory(m, o);
+  const at_me_ref *r = at_me_memory(m, o);
   if (!r) return AT_OK;
   *out = at_me_whole(m, op, r);
   if (out->rank != 1 || out->bytes != 4 || out->parts > 1 || out->split > 1)
@@ -223,9 +223,10 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
 static_assert(sizeof(at_core_indirect) <= AT_ME_RECORD_BYTES, "a record");
 #define FIELD(f) offsetof(at_core_indirect, f)
 at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
-  at_me_ref *from = at_me_memory(m, op->operands[0]);
-  at_me_ref *to = at_me_memory(m, op->operands[1]);
-  at_me_ref *sem = at_me_memory(m, op->operands[3]), offsets = {0};
+  const at_me_ref *from = at_me_memory(m, op->operands[0]);
+  const at_me_ref *to = at_me_memory(m, op->operands[1]);
+  const at_me_ref *sem = at_me_memory(m, op->operands[3]);
+  at_me_ref offsets = {0};
   at_me_pieces p;
   at_me_node *held;
   if (!from || !to || !sem) return AT_OK;
@@ -270,8 +271,8 @@ at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
 #undef FIELD
 
 at_status at_me_op_wait_indirect_dma(at_me *m, at_mop *op) {
-  at_me_ref *src = at_me_memory(m, op->operands[1]);
-  at_me_ref *dst = at_me_memory(m, op->operands[2]);
+  const at_me_ref *src = at_me_memory(m, op->operands[1]);
+  const at_me_ref *dst = at_me_memory(m, op->operands[2]);
   if (!src || !dst) return AT_OK;
   bool scatter = is_table(dst) && !is_table(src);
   return wait_for(m, op, at_me_memory(m, op->operands[0]), scatter ? src : dst,

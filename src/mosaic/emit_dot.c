@@ -271,10 +271,6 @@ static bool is_same_memory(const at_me_node *n, const at_me_ref *dst) {
   }
 }
 
-static bool only_here(const at_me_node *n, const at_me_node *top) {
-  return n->refs <= 1 || (n == top && n->refs - n->holds <= 1 && !n->holds);
-}
-
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
                     at_me_start start) {
   at_me_node *n = peel(value), *dot = n;
@@ -283,7 +279,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
   if (n->kind == AT_ME_APPLY && n->num_in == 2 &&
       (n->code == AT_MOSAIC_ARITH_ADDF || n->code == AT_MOSAIC_ARITH_ADDI)) {
     at_me_node *x = peel(n->in[0]), *y = peel(n->in[1]);
-    if (!only_here(n, value)) return false;
+    if (at_me_uses_of(n) > 1) return false;
     if (y->kind == AT_ME_DOT && is_same_memory(x, dst))
       dot = y;
     else if (x->kind == AT_ME_DOT && is_same_memory(y, dst))
@@ -294,7 +290,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
     accumulate = true;
   }
   if (dot->kind != AT_ME_DOT || dot->dtype != dst->dtype) return false;
-  if (!only_here(dot, value)) return false;
+  if (at_me_uses_of(dot) > 1) return false;
   uint64_t bit = at_mplan_root_bit(dst->root);
   if ((dot->in[0]->reads | dot->in[1]->reads) & bit) return false;
   if (dot->num_in > 2) {
@@ -334,7 +330,8 @@ static at_me_node *cast_to(at_me *m, const at_mop *op, at_me_node *n,
 // that memory.
 static at_me_node *wide_memory(at_me *m, const at_mop *op, at_me_node *n) {
   at_me_node *rounded = peel(n), *wide = wide_source(rounded);
-  bool elsewhere = n->refs > 1 || (rounded != n && rounded->refs > 1);
+  bool elsewhere =
+      at_me_uses_of(n) > 1 || (rounded != n && at_me_uses_of(rounded) > 1);
   if (wide == rounded || elsewhere || peel(wide)->kind != AT_ME_LOAD) return n;
   at_me_node *r = at_me_node_new(m, AT_ME_RESHAPE, op, op->operands[0]->type);
   if (!r) return n;

@@ -118,7 +118,8 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
 }
 
 at_status at_me_op_load_idx(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[0]), whole;
+  const at_me_ref *ref = at_me_memory(m, op->operands[0]);
+  at_me_ref whole;
   indexed x = {.ref = &whole};
   const at_mtype *t = op->results[0].type;
   if (!ref) return AT_OK;
@@ -138,7 +139,8 @@ at_status at_me_op_load_idx(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_store_idx(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[1]), whole;
+  const at_me_ref *ref = at_me_memory(m, op->operands[1]);
+  at_me_ref whole;
   indexed x = {.ref = &whole,
                .value = at_me_vector(m, op->operands[0]),
                .add = at_mosaic_op_int(op, "add", 0) != 0};

@@ -48,7 +48,7 @@ void at_me_announce_choice(at_me *m, const at_mop *op) {
 }
 
 at_status at_me_op_load(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[0]);
+  const at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
   if (!ref || !n) return AT_OK;
   if (n->dtype != ref->dtype && !(n->dtype == AT_PRED))
@@ -98,7 +98,8 @@ static at_status chosen_element(at_me *m, const at_mop *op,
 }
 
 at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
+  const at_me_ref *ref = at_me_memory(m, op->operands[0]);
+  at_me_ref box;
   at_me_beyond beyond;
   const at_pos *p = at_pos_make(m->e, false, 0, NULL, NULL);
   if (!ref) return AT_OK;
@@ -114,7 +115,8 @@ at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_scalar_store(at_me *m, at_mop *op) {
-  at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
+  const at_me_ref *ref = at_me_memory(m, op->operands[1]);
+  at_me_ref box;
   at_me_beyond beyond;
   const at_pos *p;
   if (!ref) return AT_OK;
@@ -216,7 +218,8 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
 static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
                        bool add) {
   at_me_node *v = at_me_vector(m, op->operands[0]);
-  at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
+  const at_me_ref *ref = at_me_memory(m, op->operands[1]);
+  at_me_ref box;
   at_me_beyond beyond;
   if (!v || !ref) return AT_OK;
   AT_TRY(at_me_vector_box(m, op, ref, first, v, mask, &box, &beyond));

@@ -10,12 +10,10 @@ static bool takes_folds(at_mosaic_opcode c) {
 }
 
 static at_status refuse_folds(at_me *m, const at_mop *op) {
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    const at_me_slot *s = at_me_slot_of(m, op->operands[i]);
-    if (s->kind == AT_ME_MEMORY && s->ref->folds > 1 &&
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (at_me_is_folded(m, op->operands[i]) &&
         !takes_folds(at_mosaic_opcode_of(op)))
       return at_me_refuse(m, op, "a view of folded rows");
-  }
   return AT_OK;
 }
 
@@ -44,10 +42,7 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
     m->e->st = AT_OK;
     return at_status_prefix(st, "%s", op->name);
   }
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    at_me_slot *s = at_me_slot_of(m, op->operands[i]);
-    if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
-  }
+  at_me_drop_operands(m, op);
   return AT_OK;
 }
 

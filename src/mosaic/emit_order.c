@@ -102,7 +102,7 @@ at_status at_me_op_pack(at_me *m, at_mop *op) {
     at_me_num at = {c ? place[i] * lanes : place[i], NULL};
     to.base = at_me_offset(m, to.base, to.bytes, at);
     at_me_node *v = converted(m, op, a, b->dtype, true);
-    v->refs++;
+    at_me_expect_uses(v, 1);
     at_me_copy_to(m, v, &to, NULL, AT_ME_PLAIN);
     at_me_node_drop(m, v);
   }

@@ -56,7 +56,7 @@ static at_me_num clip(at_me *m, at_me_num i, at_me_num size, at_me_num valid) {
 }
 
 at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
-  at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
   if (!in) return AT_OK;
   uint32_t n = at_mosaic_op_segment(op, 1, &first);
@@ -90,7 +90,7 @@ at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
-  at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!in) return AT_OK;
   at_me_ref r = *in;
@@ -143,7 +143,7 @@ static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
 }
 
 at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
-  at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
   at_me_ref r = at_me_whole(m, op, in);
   AT_TRY(shape_of(m, op, &r, 0, 0));
@@ -182,7 +182,7 @@ at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
-  at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
@@ -231,13 +231,13 @@ at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
 }
 
 at_status at_me_op_same_ref(at_me *m, at_mop *op) {
-  at_me_ref *r = at_me_memory(m, op->operands[0]);
+  const at_me_ref *r = at_me_memory(m, op->operands[0]);
   if (r) at_me_set_ref(m, &op->results[0], r);
   return AT_OK;
 }
 
 at_status at_me_op_ref_cast(at_me *m, at_mop *op) {
-  at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;

@@ -117,7 +117,7 @@ static bool needs_turn(at_me *m, const at_me_node *tree) {
   at_walk_add(at_me_walk(m), tree, 0);
   for (at_walk_step s; at_walk_next(at_me_walk(m), &s);) {
     const at_me_node *n = s.item;
-    if (n->turn || n->kind == AT_ME_DOT) return true;
+    if (at_me_is_of_turn(n) || n->kind == AT_ME_DOT) return true;
     for (uint32_t i = 0; i < n->num_in; i++)
       at_walk_add(at_me_walk(m), n->in[i], 0);
   }

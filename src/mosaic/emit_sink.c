@@ -1,5 +1,6 @@
 // Where expressions are computed: into memory that somebody stores to, or of
 // their own.
+#include "mosaic/emit_life.h"
 #include "mosaic/emit_memory.h"
 
 // ---- sinks
@@ -70,12 +71,13 @@ void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
 // take its place.
 static at_me_node *spent(at_me_node *n, const at_me_node *top) {
   if (n->kind == AT_ME_BUFFER)
-    return n->turn && n->slot >= 0 && n->refs == 1 && n->dtype == top->dtype &&
+    return n->life->turn && n->life->slot >= 0 && n->life->refs == 1 &&
+                   n->dtype == top->dtype &&
                    at_me_elements(n) == at_me_elements(top)
                ? n
                : NULL;
   if (n->kind != AT_ME_APPLY && n->kind != AT_ME_RESHAPE) return NULL;
-  if (n != top && n->refs > 1) return NULL;
+  if (n != top && n->life->refs > 1) return NULL;
   for (uint32_t i = 0; i < n->num_in; i++) {
     at_me_node *x = spent(n->in[i], top);
     if (x) return x;
@@ -90,14 +92,14 @@ static bool in_place(at_me *m, at_me_node *n) {
   at_me_ref to;
   at_me_dense(m, &to, x->ref.base, n->dtype, n->rank, n->dim);
   at_me_copy_to(m, n, &to, NULL, AT_ME_PLAIN);
-  n->slot = x->slot;
-  n->slot_bytes = x->slot_bytes;
-  n->turn = true;
-  x->slot = -1;
+  n->life->slot = x->life->slot;
+  n->life->slot_bytes = x->life->slot_bytes;
+  n->life->turn = true;
+  x->life->slot = -1;
   at_me_node_release(m, n);
   n->kind = AT_ME_BUFFER;
   n->ref = to;
-  n->depth = m->depth;
+  n->life->depth = m->depth;
   return true;
 }
 
@@ -106,10 +108,10 @@ static void become(at_me *m, at_me_node *n, const at_me_node *b) {
   at_me_node_release(m, n);
   n->kind = AT_ME_BUFFER;
   n->ref = b->ref;
-  n->slot = b->slot;
-  n->slot_bytes = b->slot_bytes;
-  n->turn = b->turn;
-  n->depth = m->depth;
+  n->life->slot = b->life->slot;
+  n->life->slot_bytes = b->life->slot_bytes;
+  n->life->turn = b->life->turn;
+  n->life->depth = m->depth;
 }
 
 at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
@@ -122,7 +124,7 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
         in->kind != AT_ME_DOT)
       goto plain;
     at_me_node *b = at_me_materialise(m, in);
-    if (!b || b != in || (b->turn && !n->within)) {
+    if (!b || b != in || (b->life->turn && !n->within)) {
       at_me_node_drop(m, b);
       goto plain;
     }
@@ -168,8 +170,8 @@ static bool is_cut(at_me *m, const at_me_node *n, const at_me_node *top) {
       break;
   }
   return n == top ||
-         (n->refs > n->holds && n->region == m->region && !n->within &&
-          at_me_elements(n) == at_me_elements(top) &&
+         (n->life->refs > n->life->holds && n->region == m->region &&
+          !n->within && at_me_elements(n) == at_me_elements(top) &&
           at_me_node_cost(m, n) > AT_ME_KEEP_COST && !at_me_turns_lanes(m, n));
 }
 
@@ -233,7 +235,7 @@ static void settle_list(at_me *m, uint32_t list, uint64_t roots,
   at_me_cursor c;
   for (at_me_node *n = at_me_list_begin(m, list, &c); n && at_em_ok(m->e);
        n = at_me_list_next(&c)) {
-    uint32_t later = n->refs - n->holds - (n == own ? 1 : 0);
+    uint32_t later = n->life->refs - n->life->holds - (n == own ? 1 : 0);
     bool asked = list == AT_ME_LIST_DOTS || (later && (n->reads & roots));
     if (asked && n->region == m->region)
       at_me_node_drop(m, at_me_materialise(m, n));

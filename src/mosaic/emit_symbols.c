@@ -1,8 +1,18 @@
 // What each SSA value is in the code: a register, a node, a ref.
 #include "mosaic/emit.h"
 
+typedef enum kind { NONE, SCALAR, VECTOR, MEMORY } kind;
+
+typedef struct slot {
+  const at_mplan_value *plan;
+  kind kind;
+  LLVMValueRef scalar;
+  at_me_node *node;
+  at_me_ref *ref;
+} slot;
+
 struct at_me_symbols {
-  at_map slots;  // at_mvalue * -> at_me_slot *
+  at_map slots;  // at_mvalue * -> slot *
 };
 
 at_me_symbols *at_me_symbols_new(at_arena *a) {
@@ -11,65 +21,65 @@ at_me_symbols *at_me_symbols_new(at_arena *a) {
   return s;
 }
 
-at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v) {
-  static _Thread_local at_me_slot spare;
+static slot *slot_of(at_me *m, const at_mvalue *v) {
+  static _Thread_local slot spare;
   void **p = at_map_put_ptr(&m->symbols->slots, v);
   if (p && !*p) {
-    at_me_slot *s = *p = at_new(m->a, at_me_slot, 1);
+    slot *s = *p = at_new(m->a, slot, 1);
     if (s) s->plan = at_mplan_value_of(m->plan, v);
   }
   if (p && *p) return *p;
   at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-  spare = (at_me_slot){.plan = at_mplan_value_of(m->plan, v)};
+  spare = (slot){.plan = at_mplan_value_of(m->plan, v)};
   return &spare;
 }
 
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_SCALAR) return s->scalar;
+  slot *s = slot_of(m, v);
+  if (s->kind == SCALAR) return s->scalar;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a number is used before it is there"));
   at_dtype t = at_mosaic_dtype_of(v->type);
   return at_b_poison(at_em_reg_type(m->e, t == AT_INVALID ? AT_S32 : t));
 }
 at_me_node *at_me_vector(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_VECTOR) return s->node;
+  slot *s = slot_of(m, v);
+  if (s->kind == VECTOR) return s->node;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a vector is used before it is there"));
   return NULL;
 }
-at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  if (s->kind == AT_ME_MEMORY) return s->ref;
+const at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
+  slot *s = slot_of(m, v);
+  if (s->kind == MEMORY) return s->ref;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a ref is used before it is there"));
   return NULL;
 }
 void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_SCALAR;
+  slot *s = slot_of(m, v);
+  s->kind = SCALAR;
   s->scalar = x;
 }
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_MEMORY;
+  slot *s = slot_of(m, v);
+  s->kind = MEMORY;
   s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
-  at_me_slot *s = at_me_slot_of(m, v);
-  s->kind = AT_ME_VECTOR;
+  slot *s = slot_of(m, v);
+  s->kind = VECTOR;
   s->node = n;
-  n->refs += s->plan->uses;
+  at_me_expect_uses(n, s->plan->uses);
   if (s->plan->uses == 0) {
-    n->refs++;
+    at_me_expect_uses(n, 1);
     at_me_node_drop(m, n);
     return AT_OK;
   }
   bool trivial =
       n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
-  bool deep = s->plan->deep || n->height > AT_ME_MAX_HEIGHT;
+  bool deep = s->plan->deep || at_me_height_of(n) > AT_ME_MAX_HEIGHT;
   if (s->plan->kept || (s->plan->spread && n->kind == AT_ME_APPLY))
     at_me_node_drop(m, at_me_materialise(m, n));
   else if (deep)
@@ -78,15 +88,27 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
 }
 
 void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
-  at_me_slot *a = at_me_slot_of(m, from), *b = at_me_slot_of(m, to);
+  slot *a = slot_of(m, from), *b = slot_of(m, to);
   b->kind = a->kind;
   b->scalar = a->scalar;
   b->ref = a->ref;
   b->node = a->node;
-  if (b->kind == AT_ME_VECTOR) b->node->refs += b->plan->uses;
+  if (b->kind == VECTOR) at_me_expect_uses(b->node, b->plan->uses);
 }
 
 void at_me_forget(at_me *m, const at_mvalue *v) {
-  at_me_slot *s = at_me_slot_of(m, v);
-  *s = (at_me_slot){.plan = s->plan};
+  slot *s = slot_of(m, v);
+  *s = (slot){.plan = s->plan};
+}
+
+bool at_me_is_folded(at_me *m, const at_mvalue *v) {
+  const slot *s = slot_of(m, v);
+  return s->kind == MEMORY && s->ref->folds > 1;
+}
+
+void at_me_drop_operands(at_me *m, const at_mop *op) {
+  for (uint32_t i = 0; op && i < op->num_operands; i++) {
+    const slot *s = slot_of(m, op->operands[i]);
+    if (s->kind == VECTOR) at_me_node_drop(m, s->node);
+  }
 }

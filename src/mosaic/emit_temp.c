@@ -1,6 +1,6 @@
 // Temporary memory of a function: first fit, by offset. Memory for the rows of
 // one turn of a loop has a list of its own.
-#include "mosaic/emit.h"
+#include "mosaic/emit_life.h"
 
 typedef struct at_me_free {
   int64_t offset, bytes;
@@ -121,12 +121,12 @@ void at_me_leave_loop(at_me *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->temp->later.len; i++) {
     at_me_node *n = m->temp->later.ptr[i];
-    if (n->depth < m->depth) {
+    if (n->life->depth < m->depth) {
       m->temp->later.ptr[kept++] = n;
       continue;
     }
-    at_me_temp_free(m, n->slot, n->slot_bytes);
-    n->slot = -1;
+    at_me_temp_free(m, n->life->slot, n->life->slot_bytes);
+    n->life->slot = -1;
   }
   m->temp->later.len = kept;
 }

@@ -1,6 +1,6 @@
 // Vector values as nodes: their life, and lists of those that are not computed
 // yet, by what memory they read.
-#include "mosaic/emit.h"
+#include "mosaic/emit_life.h"
 
 // Lists of nodes that are not computed yet, by what they may still read: one
 // for each bit of `reads`, one for those that read anything, one for products.
@@ -26,24 +26,30 @@ at_me_pending *at_me_pending_new(at_arena *a) {
 at_walk *at_me_walk(at_me *m) { return &m->pending->walk; }
 
 // ---- life
+// A node and its life.
+typedef struct whole {
+  at_me_node node;
+  at_me_life life;
+} whole;
+
 static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                             uint32_t rank, const int64_t *dim) {
-  at_me_node *n = at_new(m->a, at_me_node, 1);
-  if (!n || rank > AT_ME_RANK) {
+  whole *w = at_new(m->a, whole, 1);
+  if (!w || rank > AT_ME_RANK) {
     at_em_fail(
-        m->e, n ? AT_FAIL(AT_UNIMPLEMENTED, "a vector with %u dimensions", rank)
+        m->e, w ? AT_FAIL(AT_UNIMPLEMENTED, "a vector with %u dimensions", rank)
                 : AT_NO_MEMORY("values of a kernel"));
     return NULL;
   }
-  *n = (at_me_node){.kind = kind,
-                    .dtype = t,
-                    .rank = rank,
-                    .region = m->region,
-                    .depth = m->depth,
-                    .within = m->rows->count && m->within,
-                    .slot = -1};
-  for (uint32_t d = 0; d < rank; d++) n->dim[d] = dim[d];
-  return n;
+  w->life = (at_me_life){.depth = m->depth, .slot = -1};
+  w->node = (at_me_node){.kind = kind,
+                         .dtype = t,
+                         .rank = rank,
+                         .region = m->region,
+                         .within = m->rows->count && m->within,
+                         .life = &w->life};
+  for (uint32_t d = 0; d < rank; d++) w->node.dim[d] = dim[d];
+  return &w->node;
 }
 
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
@@ -57,12 +63,12 @@ at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
 // Rows of this turn at the beginning of the memory, so the first of all rows
 // would lie before it.
 static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
-  int64_t row = n->slot_bytes / m->rows->count;
-  n->turn = true;
-  n->slot_bytes = row * m->rows->step;
-  n->slot = at_me_turn_alloc(m, n->slot_bytes);
+  int64_t row = n->life->slot_bytes / m->rows->count;
+  n->life->turn = true;
+  n->life->slot_bytes = row * m->rows->step;
+  n->life->slot = at_me_turn_alloc(m, n->life->slot_bytes);
   at_me_num first = at_me_num_of(at_ix_value(m->e, m->rows->first));
-  return at_me_offset(m, at_me_turn_at(m, n->slot), 1,
+  return at_me_offset(m, at_me_turn_at(m, n->life->slot), 1,
                       at_me_mul(m, first, (at_me_num){-row, NULL}));
 }
 
@@ -71,13 +77,13 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
   at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
   if (!n) return NULL;
   n->op = op;
-  n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
+  n->life->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
   LLVMValueRef base;
   if (n->within && at_mosaic_row_dim(rank, dim, m->rows->count) >= 0) {
     base = turn_memory(m, n);
   } else {
-    n->slot = at_me_temp_alloc(m, n->slot_bytes);
-    base = at_me_temp_at(m, n->slot);
+    n->life->slot = at_me_temp_alloc(m, n->life->slot_bytes);
+    base = at_me_temp_at(m, n->life->slot);
   }
   at_me_dense(m, &n->ref, base, t, rank, n->dim);
   return n;
@@ -96,9 +102,9 @@ static void list_in(at_me *m, at_me_node *n, uint32_t list) {
     at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
     return;
   }
-  *k = (at_me_link){n, list, NULL, m->pending->lists[list], n->links};
+  *k = (at_me_link){n, list, NULL, m->pending->lists[list], n->life->links};
   if (k->next) k->next->prev = k;
-  n->links = k;
+  n->life->links = k;
   m->pending->lists[list] = k;
 }
 
@@ -106,7 +112,7 @@ static void list_in(at_me *m, at_me_node *n, uint32_t list) {
 static void list(at_me *m, at_me_node *n, uint64_t roots) {
   uint64_t more = roots & ~n->reads;
   if (!more) return;
-  if (!n->links && n->kind == AT_ME_DOT) list_in(m, n, AT_ME_LIST_DOTS);
+  if (!n->life->links && n->kind == AT_ME_DOT) list_in(m, n, AT_ME_LIST_DOTS);
   n->reads |= roots;
   if (roots == ~0ull) {
     list_in(m, n, AT_ME_LIST_ANY);
@@ -117,7 +123,7 @@ static void list(at_me *m, at_me_node *n, uint64_t roots) {
 
 void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->reads = 0;
-  for (at_me_link *k = n->links; k; k = k->other) {
+  for (at_me_link *k = n->life->links; k; k = k->other) {
     for (at_me_cursor *c = m->pending->cursors; c; c = c->outer)
       if (c->next == k) c->next = k->next;
     if (k->prev)
@@ -126,7 +132,7 @@ void at_me_node_unlist(at_me *m, at_me_node *n) {
       m->pending->lists[k->list] = k->next;
     if (k->next) k->next->prev = k->prev;
   }
-  n->links = NULL;
+  n->life->links = NULL;
 }
 
 at_me_node *at_me_list_next(at_me_cursor *c) {
@@ -158,9 +164,9 @@ void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
     return;
   }
   n->in[n->num_in++] = in;
-  in->refs++;
-  in->holds++;
-  n->height = AT_MAX(n->height, in->height + 1);
+  in->life->refs++;
+  in->life->holds++;
+  n->life->height = AT_MAX(n->life->height, in->life->height + 1);
   list(m, n, in->reads);
 }
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
@@ -170,34 +176,44 @@ void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
 // n stops being an expression: what it was made of is no longer held.
 void at_me_node_release(at_me *m, at_me_node *n) {
   at_me_node_unlist(m, n);
-  n->height = 0;
+  n->life->height = 0;
   for (uint32_t i = 0; i < n->num_in; i++) {
-    n->in[i]->holds--;
+    n->in[i]->life->holds--;
     at_me_node_drop(m, n->in[i]);
   }
   n->num_in = 0;
 }
 
+uint32_t at_me_uses_of(const at_me_node *n) { return n->life->refs; }
+uint32_t at_me_uses_to_come(const at_me_node *n) {
+  return n->life->refs - n->life->holds;
+}
+uint32_t at_me_height_of(const at_me_node *n) { return n->life->height; }
+bool at_me_is_of_turn(const at_me_node *n) { return n->life->turn; }
+
+void at_me_expect_uses(at_me_node *n, uint32_t uses) { n->life->refs += uses; }
+
 at_me_node *at_me_retain(at_me_node *n) {
-  n->refs++;
+  n->life->refs++;
   return n;
 }
 
 void at_me_node_drop(at_me *m, at_me_node *n) {
-  if (!n || n->refs == 0 || --n->refs > 0) return;
+  if (!n || n->life->refs == 0 || --n->life->refs > 0) return;
   at_me_node_release(m, n);
-  if (n->slot < 0) return;
-  if (n->turn) {
-    at_me_turn_free(m, n->slot, n->slot_bytes);
-    n->slot = -1;
+  if (n->life->slot < 0) return;
+  if (n->life->turn) {
+    at_me_turn_free(m, n->life->slot, n->life->slot_bytes);
+    n->life->slot = -1;
     return;
   }
-  if (n->depth < m->depth || m->rows->count) {  // the loop comes round again
+  if (n->life->depth < m->depth ||
+      m->rows->count) {  // the loop comes round again
     at_me_temp_later(m, n);
     return;
   }
-  at_me_temp_free(m, n->slot, n->slot_bytes);
-  n->slot = -1;
+  at_me_temp_free(m, n->life->slot, n->life->slot_bytes);
+  n->life->slot = -1;
 }
 
 at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
