@@ -52,16 +52,25 @@ static at_status given_of(at_est_walk *w, const at_est_group *g,
   const at_node *n = g->root;
   int64_t *bounds;
   at_mosaic_made *made;
+  const at_literal **constants;
   AT_TRY_ALLOC(bounds, at_new(w->arena, int64_t, n->num_operands + 1));
   AT_TRY_ALLOC(made, at_new(w->arena, at_mosaic_made, n->num_operands + 1));
-  *out = (at_mosaic_given){
-      .bounds = bounds, .num_bounds = n->num_operands, .made = made};
+  AT_TRY_ALLOC(constants,
+               at_new(w->arena, const at_literal *, n->num_operands + 1));
+  *out = (at_mosaic_given){.bounds = bounds,
+                           .num_bounds = n->num_operands,
+                           .made = made,
+                           .constants = constants,
+                           .num_constants = n->num_operands};
   double bytes = 0;
   for (size_t i = 0; i < g->reads.len; i++) bytes += g->reads.ptr[i].bytes;
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_value v = at_est_behind(n->operands[i]);
     const at_literal *l = at_node_literal(v.node);
     const at_type *t = at_value_type(v);
+    uint8_t class = at_dtype_of(t->dtype)->dclass;
+    if (l && (class == AT_CLASS_SINT || class == AT_CLASS_UINT))
+      constants[i] = l;
     bounds[i] = l && t->dtype == AT_S32 && !t->rank ? at_literal_int(l, 0) : -1;
     if (computes(g, v.node))
       made[out->num_made++].operand = i;

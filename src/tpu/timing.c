@@ -12,6 +12,7 @@ enum {
   kTimeline = 4096,       // steps that are kept
   kMostSteps = 1 << 20,   // of a grid that is walked
   kExactWork = 4 << 20,   // ops that are looked at, one by one
+  kMostWork = 16 << 20,   // the same where constants tell steps apart
   kExactTurns = 1 << 16,  // the same of a step's loops
   kClasses = 3            // first, inner, last: where a step stands
 };
@@ -30,7 +31,9 @@ typedef struct grid {
   int64_t bounds[16], begin[16], count[16];  // this core's part
   int64_t exact;                             // as at_ms_body_run takes it
   cached *classes;                           // NULL: every step is looked at
-  int64_t *now;                              // per window: where it is
+  uint32_t exact_ids;  // bits: each id of these is a class of its own
+  bool coarse;         // there were too many of them
+  int64_t *now;        // per window: where it is
   bool *there;
   double between;  // cycles of a step beside its body
   double *moves, *bytes;
@@ -80,6 +83,10 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
     size_t index = 0;
     for (uint32_t d = 0; d < g->p->grid_rank; d++) {
       bool last = ids[d] + 1 == g->bounds[d];
+      if (g->exact_ids >> d & 1) {
+        index = index * (size_t)g->bounds[d] + (size_t)ids[d];
+        continue;
+      }
       index = index * kClasses + (ids[d] == 0 ? 0 : last ? 2 : 1);
       if (ids[d] && !last) at[d] = g->bounds[d] / 2;
     }
@@ -104,7 +111,17 @@ static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   }
   g->exact = kExactTurns;
   if (g->p->grid_rank > 8) return AT_OK;
-  for (uint32_t d = 0; d < g->p->grid_rank; d++) n *= kClasses;
+  // Constants that are read differ from step to step, along some dimensions.
+  double ways = 1;
+  AT_TRY(at_ms_constant_ids(g->p, g->body.values.given, a, &g->exact_ids));
+  for (uint32_t d = 0; d < g->p->grid_rank; d++)
+    ways *= g->exact_ids >> d & 1 ? (double)g->bounds[d] : kClasses;
+  if (ways * (double)each > kMostWork) {
+    g->coarse = g->exact_ids != 0;
+    g->exact_ids = 0;
+  }
+  for (uint32_t d = 0; d < g->p->grid_rank; d++)
+    n *= g->exact_ids >> d & 1 ? (size_t)g->bounds[d] : kClasses;
   AT_TRY_ALLOC(g->classes, at_new(a, cached, n));
   return AT_OK;
 }
@@ -337,6 +354,7 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                                    .known = at_map_in(a),
                                    .program = g.p,
                                    .zeros = given && given->zeros,
+                                   .given = given,
                                    .bounds = g.bounds},
                         .chip = &chip,
                         .scratch = a};
@@ -361,7 +379,7 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
   s->steps = (int64_t)steps;
   AT_TRY(make_classes(&g, s->steps, a));
   AT_TRY(walk(&g, &chip, a, s));
-  s->follows_data |= g.body.follows_data;
+  s->follows_data |= g.body.follows_data || g.coarse;
   s->seconds = s->cycles / s->clock;
   *out = s;
   return AT_OK;

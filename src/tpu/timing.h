@@ -75,6 +75,10 @@ typedef struct at_mosaic_given {
   uint32_t num_bounds;
   const at_mosaic_made *made;
   uint32_t num_made;
+  // What operands hold, in order; NULL: not known. Numbers that the kernel
+  // reads of prefetched ones decide branches and index maps, as masks do.
+  const at_literal *const *constants;
+  uint32_t num_constants;
 } at_mosaic_given;
 
 // Bounds of the grid that `given` does not know become the most that shapes

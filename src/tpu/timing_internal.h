@@ -12,6 +12,7 @@ typedef struct at_ms_values {
   const at_mosaic_program *program;
   int64_t *bounds;  // of the grid
   bool zeros;       // what depends on data is 0
+  const at_mosaic_given *given;  // NULL: nothing
 } at_ms_values;
 bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out);
 at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
@@ -24,6 +25,15 @@ at_status at_ms_value_op(at_ms_values *v, const at_mop *op);
 // What an index map says; false: it depends on data.
 at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known);
+
+// ---- timing_constant.c: numbers that a kernel reads of constant operands
+// What a load of a prefetched ref gives; false: the operand is no constant, or
+// the place is not known.
+bool at_ms_constant(at_ms_values *v, const at_mop *op, int64_t *out);
+// The grid ids (bits) on which places of such loads in the body depend.
+at_status at_ms_constant_ids(const at_mosaic_program *p,
+                             const at_mosaic_given *given, at_arena *a,
+                             uint32_t *out);
 
 // ---- timing_unit.c: cycles of one op
 // Cycles in which nothing else of straight code can run, and how many it has

@@ -379,6 +379,53 @@ static void data_are_zeros_if_asked(void **state) {
   assert_true(stores(loop, false) == 1 && stores(loop, true) == 4);
 }
 
+// A mask that is a constant of the program: blocks that it leaves out are not
+// computed, and index maps that follow it do not move.
+static void constant_masks_leave_blocks_out(void **state) {
+  const char *text =
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%i: i32, %s: "
+      "memref<8xi32, #tpu.memory_space<smem>>, %x: " REF ", %o: " REF
+      "):\n%c = \"arith.constant\"() {value = 0 : index} : () -> index\n"
+      "%0 = \"arith.constant\"() {value = 0 : i32} : () -> i32\n"
+      "%k = \"arith.index_cast\"(%i) : (i32) -> index\n"
+      "%n = \"memref.load\"(%s, %k) : (memref<8xi32, "
+      "#tpu.memory_space<smem>>, index) -> i32\n"
+      "%b = \"arith.cmpi\"(%n, %0) {predicate = 1 : i64} : (i32, i32) -> i1\n"
+      "\"scf.if\"(%b) ({" DO
+      "\"scf.yield\"() : () -> ()}, {}) : (i1) -> ()\n"
+      "\"func.return\"() : () -> ()\n}) "
+      "{dimension_semantics = [#tpu.dimension_semantics<arbitrary>], "
+      "function_type = (i32, memref<8xi32, #tpu.memory_space<smem>>, " REF
+      ", " REF
+      ") -> (), iteration_bounds = array<i64: 8>, scalar_prefetch = 1 : i64, "
+      "scratch_operands = 0 : i64, sym_name = \"k\", tpu.core_type = "
+      "#tpu.core_type<tc>, window_params = [{transform_indices = @map, "
+      "window_bounds = array<i64: 64, 512>}, {transform_indices = @map, "
+      "window_bounds = array<i64: 64, 512>}]} : () -> ()\n\"func.func\"() "
+      "({\n^bb0(%i: i32, %s: memref<8xi32, #tpu.memory_space<smem>>):\n%z = "
+      "\"arith.constant\"() {value = 0 : i32} : () -> i32\n%k = "
+      "\"arith.index_cast\"(%i) : (i32) -> index\n%m = "
+      "\"memref.load\"(%s, %k) : (memref<8xi32, #tpu.memory_space<smem>>, "
+      "index) -> i32\n\"func.return\"(%m, %z) : (i32, i32) -> ()\n}) "
+      "{function_type = (i32, memref<8xi32, #tpu.memory_space<smem>>) -> (i32, "
+      "i32), sym_name = \"map\"} : () -> ()\n}) : () -> ()\n";
+  static const int32_t numbers[8] = {0, 1, 1, 0, 0, 0, 2, 2};
+  int64_t dims[1] = {8};
+  at_literal mask = {
+      {.dtype = AT_S32, .rank = 1, .dims = dims}, numbers, sizeof numbers};
+  const at_literal *constants[1] = {&mask};
+  at_mosaic_timing *none = timing_of(text, "v6e", NULL);
+  assert_true(none->units.store * 2 / BLOCK == 8 && none->moves[0] == 8);
+  assert_true(none->follows_data);
+  at_mosaic_given given = {.constants = constants, .num_constants = 1};
+  at_mosaic_timing *known = timing_of(text, "v6e", &given);
+  assert_true(known->units.store * 2 / BLOCK == 4 && known->moves[0] == 4);
+  assert_false(known->follows_data);
+  assert_true(known->cycles < none->cycles);
+  constants[0] = NULL;
+  assert_true(timing_of(text, "v6e", &given)->moves[0] == 8);
+}
+
 // What a loop carries is known from turn to turn, and behind it.
 static void carried_numbers_are_known(void **state) {
   const char *loop =
@@ -447,6 +494,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(cores_share_parallel_dimensions, begin,
                                       end),
       cmocka_unit_test_setup_teardown(data_are_zeros_if_asked, begin, end),
+      cmocka_unit_test_setup_teardown(constant_masks_leave_blocks_out, begin,
+                                      end),
       cmocka_unit_test_setup_teardown(carried_numbers_are_known, begin, end),
       cmocka_unit_test_setup_teardown(long_loops_are_counted, begin, end),
       cmocka_unit_test_setup_teardown(unknown_bounds_are_forty_with_zeros,

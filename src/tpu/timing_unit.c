@@ -17,10 +17,10 @@ enum { kSublanes = 8, kLanes = 128 };
   X(convert)                                                                  \
   X(sublane_steps)                                                            \
   X(lane_steps)                                                               \
-  X(sublane_spread) X(lane_spread) X(overlap) X(reduce_latency)               \
-      X(transpose_latency) X(again) X(scalar_divide) X(scalar_load) X(branch) \
-          X(index_work) X(turn) X(step) X(step_window) X(map_load) X(map_op)  \
-              X(side_by_side) X(prefetch)
+  X(sublane_spread)                                                           \
+  X(lane_spread) X(overlap) X(reduce_latency) X(transpose_latency) X(again)   \
+      X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn) X(step) \
+          X(step_window) X(map_load) X(map_op) X(side_by_side) X(prefetch)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -32,12 +32,12 @@ static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
 
 // By chip; the last row is for chips that have none.
-#define CHIP_FIGURES(X)                                               \
-  X(copy_in_us)                                                       \
-  X(copy_out_us)                                                      \
-  X(copy_rate)                                                        \
-  X(store_slots) X(divide) X(root) X(product_latency) X(erf) X(power) \
-      X(expensive)
+#define CHIP_FIGURES(X) \
+  X(copy_in_us)         \
+  X(copy_out_us)        \
+  X(copy_rate)          \
+  X(store_slots)        \
+  X(divide) X(root) X(product_latency) X(erf) X(power) X(expensive)
 typedef struct chip_figures {
   const char *chip;
 #define FIELD(name) double name;

@@ -44,6 +44,8 @@ static bool evaluate(at_ms_values *v, const at_mop *op, int64_t *out) {
       return false;
     return *out = v->bounds[dim], true;
   }
+  if (at_mosaic_opcode_of(op) == AT_MOSAIC_MEMREF_LOAD)
+    return at_ms_constant(v, op, out);
   if (op->num_operands > 3) return false;
   bool known[3] = {false};
   for (uint32_t i = 0; i < op->num_operands; i++)
