@@ -500,7 +500,15 @@ def interactive(prompt: Prompt):
     pass
   readline.set_completer_delims(" ")
   readline.parse_and_bind("tab: complete")
-  readline.set_completer(lambda text, i: (prompt.complete(readline.get_line_buffer(), text) + [None])[i])
+
+  def completion(text, state):
+    line = readline.get_line_buffer()
+    found = prompt.complete(line, text)
+    if len(found) == 1 and line.strip() == text:  # a command, whose arguments follow
+      found = [found[0] + " "]
+    return (found + [None])[state]
+
+  readline.set_completer(completion)
   last = ""
   try:
     while True:

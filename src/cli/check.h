@@ -67,6 +67,8 @@ typedef struct at_check_kernel {
   const at_mosaic_chip *chip;      // NULL: not known
   const at_mosaic_timing *timing;  // NULL: see why
   const char *why;                 // there is no timing
+  const char *formula;  // cycles by bounds of the grid that come as operands;
+                        // NULL: there are none
 } at_check_kernel;
 // check_page.c: findings with their source, grid timeline, what bounds it,
 // VMEM by buffer, advice.

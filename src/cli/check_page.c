@@ -336,6 +336,13 @@ void at_check_page(const at_check_result *r, const at_check_kernel *k,
   if (k->timing) put_cards(k, out);
   put_findings(r, k, out);
   if (k->timing) {
+    if (k->formula) {
+      at_strbuf_addz(out,
+                     "<p>Bounds of the grid come as operands (n0, ...). Shown "
+                     "is as many steps as shapes allow; cycles: <code>");
+      at_page_text(out, k->formula);
+      at_strbuf_addz(out, "</code></p>");
+    }
     put_timeline(k->timing, out);
     put_bound(k->timing, out);
     put_advice(k->timing, out);

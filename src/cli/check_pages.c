@@ -67,11 +67,24 @@ static at_check_kernel *add_page(pages *p, const char *name) {
   return k->file ? k : NULL;
 }
 
+// Where bounds of the grid come as operands: as many steps as shapes allow, and
+// the cycles as a formula.
 static at_status time_kernel(const pages *p, at_check_kernel *k,
                              const at_mosaic_kernel *m) {
   at_mosaic_timing *t;
-  AT_TRY(at_mosaic_timing_of(m, 0, p->machine, NULL, p->arena, &t));
+  at_mosaic_formula f;
+  at_mosaic_given most = {
+      .bounds = m->call.values,
+      .num_bounds = m->call.values ? m->call.num_operands : 0};
+  uint32_t found;
+  AT_TRY(at_mosaic_formula_of(m, 0, p->machine, &most, p->arena, &f));
+  AT_TRY(at_mosaic_bounds_at_most(m->programs, &most, p->arena, &found));
+  AT_TRY(at_mosaic_timing_of(m, 0, p->machine, &most, p->arena, &t));
   k->timing = t;
+  if (!f.num_bounds) return AT_OK;
+  at_strbuf sum = {0};
+  at_mosaic_formula_sum(&f, &sum);
+  AT_TRY_ALLOC(k->formula, at_strbuf_move(&sum, p->arena));
   return AT_OK;
 }
 

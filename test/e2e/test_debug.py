@@ -1,6 +1,7 @@
 """`atoll debug` and atoll.debug: planted defects, refs, loops, several cores, scripts, and that nothing changes without it."""
 import os
 import pathlib
+import pty
 import random
 import re
 import subprocess
@@ -353,6 +354,33 @@ def test_completion():
     d.break_grid((0,))
     assert prompt.complete("delete ", "") == ["1"]
     d.close()
+
+
+def test_the_prompt_of_a_terminal(program, tmp_path):
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([COMMAND, "debug", program], stdin=theirs, stdout=theirs, stderr=theirs,
+                             env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(TOP / "python"),
+                                  "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"})
+    os.close(theirs)
+    said = ""
+
+    def answer():  # up to the next prompt, or the end
+        text = ""
+        while not text.endswith("(atoll) "):
+            try:
+                text += os.read(ours, 4096).decode()
+            except OSError:
+                break
+        return text
+    answer()
+    # A command is completed, and an empty line does the same again.
+    for line in ("gri\t\n", "br\tgrid (0, 0)\n", "run\n", "print acc[0, 0]\n", "step\n", "\n", "quit\n"):
+        os.write(ours, line.encode())
+        said += answer()
+    assert child.wait(timeout=60) == 3 and "error: the program does not run" in said, said
+    assert "breakpoint 1: grid (0, 0)" in said and len(re.findall(r"^blocks, core 0", said, re.M)) == 3, said
+    os.close(ours)
+    assert (tmp_path / "atoll" / "debug_history").read_text().split("\n")[1] == "break grid (0, 0)"
 
 
 # ---- Nothing changes without a debugger
