@@ -266,6 +266,13 @@ static void column_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
   at_loop_end(e, &l);
 }
 
+// May outputs be made twice? Not where one is in the place of an operand.
+static bool may_repeat(const at_job *j) {
+  for (uint32_t r = 0; j->alias && r < j->num_results; r++)
+    if (j->alias[j->results[r]] >= 0) return false;
+  return true;
+}
+
 static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -278,7 +285,12 @@ static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
       "");
   if (size >= wide) column_loop(w, lo, a, j->lanes, j->unroll);
   if (size % wide && j->unroll > 1) column_loop(w, a, b, j->lanes, 1);
-  if (size % j->lanes) column_loop(w, b, hi, 1, 1);
+  if (size % j->lanes == 0) return;
+  bool all = LLVMIsConstant(lo) && LLVMIsConstant(hi);
+  if (j->lanes > 1 && size > j->lanes && all && may_repeat(j))
+    column_loop(w, at_em_i64(e, size - j->lanes), hi, j->lanes, 1);
+  else
+    column_loop(w, b, hi, 1, 1);
 }
 
 // ---- the kernels
