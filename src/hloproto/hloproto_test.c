@@ -273,6 +273,17 @@ static void test_buffers(void **state) {
   at_hloproto_name(add, &name);
   assert_non_null(memmem(b.ptr, b.len, name.ptr, name.len));
   assert_non_null(memmem(b.ptr, b.len, "kernel_scratch", 14));
+  // In a target's layout.
+  static const uint64_t params[] = {512, 1024}, results[] = {2048};
+  memory.param_bytes = params;
+  memory.result_bytes = results;
+  at_strbuf padded = {0};
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &padded)), 0);
+  all = (at_bytes){(const uint8_t *)padded.ptr, padded.len};
+  buffers = at_proto_bytes(all, 3);
+  assert_int_equal(sum_of(buffers, 3, 2, 5), 512 + 1024);
+  assert_int_equal(sum_of(buffers, 3, 2, 7), 2048);
+  at_strbuf_free(&padded);
   at_strbuf_free(&name);
   at_strbuf_free(&b);
   at_arena_destroy(a);

@@ -8,7 +8,7 @@ face (<room>/<room>.h) or a header that the room names in its README as public. 
 and abi are public as a whole. hlo/rows.h, codegen/emit.h, codegen/build.h,
 pjrt/own.h, cost/host.h, cost/tpu.h, cost/count.h, device/core.h, machine/topology.h, mosaic/code.h, mosaic/tree.h,
 sparsecore/engine.h, pod/hosts.h, pod/join.h and those of pod that sessions are made of,
-exec/proxy.h, profile/spans.h, schedule/lifetime.h, compile/describe.h, the faces of control, spinput/flags.h,
+exec/proxy.h, profile/spans.h, schedule/lifetime.h, schedule/place.h, compile/describe.h, the faces of control, spinput/flags.h,
 spinput/limits.h, spinput/size.h and exec/exec_test_util.h are public too.
 
 Inside a room, stages do not see each other's insides (APART): who writes code reads the plan,
@@ -20,7 +20,7 @@ PUBLIC_ROOMS = {"base", "abi"}
 PUBLIC_HEADERS = {"pjrt/own.h", "cost/host.h", "cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "device/core.h", "hlo/random.h", "hlo/rows.h", "machine/topology.h",
                   "mosaic/code.h", "mosaic/tree.h", "passes/shard.h", "tiles/lower.h", "sparsecore/engine.h", "pod/hosts.h", "pod/join.h", "pod/proof.h", "pod/wire.h", "pod/address.h", "pod/build.h", "pod/party.h", "pod/network.h", "pod/token.h",
                   "exec/proxy.h", "profile/spans.h", "control/client.h", "control/controller.h", "control/files.h", "control/host.h", "control/message.h", "control/named.h", "control/plan.h", "control/session.h", "control/simulate.h", "control/token.h", "control/tool.h", "control/trace.h",
-                  "schedule/overlap.h", "schedule/lhs.h", "schedule/lifetime.h", "compile/describe.h",
+                  "schedule/overlap.h", "schedule/lhs.h", "schedule/lifetime.h", "schedule/place.h", "compile/describe.h",
                   "spinput/flags.h", "spinput/limits.h", "spinput/size.h",
                   "exec/exec_test_util.h"}
 # Files of a room, and headers that they may not include.
