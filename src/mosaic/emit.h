@@ -245,7 +245,6 @@ void at_me_node_release(at_me *m, at_me_node *n);
 at_me_node *at_me_retain(at_me_node *n);  // one use more
 void at_me_expect_uses(at_me_node *n, uint32_t uses);
 uint32_t at_me_uses_of(const at_me_node *n);  // nodes that hold it, too
-uint32_t at_me_uses_to_come(const at_me_node *n);
 // Nodes on the longest path of the expression.
 uint32_t at_me_height_of(const at_me_node *n);
 // Does its memory have the rows of one turn only?

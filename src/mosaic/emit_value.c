@@ -185,9 +185,6 @@ void at_me_node_release(at_me *m, at_me_node *n) {
 }
 
 uint32_t at_me_uses_of(const at_me_node *n) { return n->life->refs; }
-uint32_t at_me_uses_to_come(const at_me_node *n) {
-  return n->life->refs - n->life->holds;
-}
 uint32_t at_me_height_of(const at_me_node *n) { return n->life->height; }
 bool at_me_is_of_turn(const at_me_node *n) { return n->life->turn; }
 
