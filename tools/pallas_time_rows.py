@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """The time that Atoll predicts for Pallas kernels beside what the TPU compiler estimates.
 
-    tools/pallas_time_rows.py collect [--target=v5e] [--seconds=S]   asks libtpu, with a Python that has it; goes on where
-                                                                     an earlier run stopped
-    tools/pallas_time_rows.py compare [--target=v5e] [--each]        Atoll's time over the compiler's, by family
+    tools/pallas_time_rows.py collect [--target=v5e] [--made] [--seconds=S]  asks libtpu, with a Python that has it; goes on
+                                                                             where an earlier run stopped
+    tools/pallas_time_rows.py compare [--target=v5e] [--made=even] [--each]  Atoll's time over the compiler's, by family
 
-Rows are in data/tpu/pallas_rows.json; --rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
+    tools/pallas_time_rows.py layouts [--target=v6e] NAME...                 bundles, spills and VMEM of made kernels, as libtpu
+                                                                             dumps them, into data/tpu/pallas_layout_rows.json
+
+Rows of tools/pallas_time_kernels.py are in data/tpu/pallas_rows.json: figures are fitted to them. With --made they are those
+of tools/pallas_time_made.py, in data/tpu/pallas_made_rows.json: of even seeds, which no fit has seen, of odd ones, or all.
+--rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
 """
 import argparse
 import glob
@@ -15,6 +20,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,6 +51,18 @@ def kernels_of(path):
     return list(module.variants())
 
 
+def of_seeds(kernels, made):
+    """Of made ones, those whose seed is even or odd, or all."""
+    if made not in ("even", "odd"):
+        return kernels
+    return [k for k in kernels if int(k[1].rsplit("_", 1)[1]) % 2 == (made == "odd")]
+
+
+def estimated(kernels, rows, made):
+    """Those that have an estimate."""
+    return [k for k in of_seeds(kernels, made) if "cycles" in rows.get(k[1], {})]
+
+
 def in_turns(kernels):
     """One of each family after the other, so that a short run sees all of them."""
     families = {}
@@ -54,11 +72,11 @@ def in_turns(kernels):
 
 
 # ---- The compiler's estimates
-def set_up(target, folder):
+def set_up(target, folder, more=""):
     """libtpu reads its flags when it is loaded; it needs no TPU to compile."""
     os.environ.update(JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1", ALLOW_MULTIPLE_LIBTPU_LOAD="1", TPU_WORKER_ID="0",
                       TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE="v5p-8",
-                      LIBTPU_INIT_ARGS=f"--xla_jf_dump_static_llo_profile_to={folder}")
+                      LIBTPU_INIT_ARGS=f"--xla_jf_dump_static_llo_profile_to={folder} {more}")
     os.environ.pop("TPU_LIBRARY_PATH", None)
     import jax
     from jax.experimental import topologies
@@ -84,7 +102,7 @@ def collect(a):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         sharding = set_up(a.target, folder)
-        for family, name, fn, args in in_turns(kernels_of(a.kernels)):
+        for family, name, fn, args in in_turns(of_seeds(kernels_of(a.kernels), a.made)):
             rows = read_rows(a.rows)
             mine = rows.setdefault(a.target, {})
             if name in mine:
@@ -102,14 +120,56 @@ def collect(a):
             print(name, mine[name].get("cycles") or mine[name]["error"], flush=True)
 
 
-# ---- Atoll beside them
-def predicted(kernels, target, command):
-    """Name to Variant."""
+def layout(folder, name):
+    """Of a kernel whose dump lies in the folder: bundles, registers spilled, and the VMEM allocations in order."""
+    def text(what):
+        path, = glob.glob(os.path.join(folder, f"*-{name}.1-{what}"))
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    rows = [line.split() for line in text("*-final_hlo-static-per-bundle-utilization.txt").split("UTILIZATION:")[1].splitlines()]
+    rows = [[int(n) for n in r] for r in rows if r and r[0].isdigit()]
+    vmem = re.findall(r"#allocation\d+ \[.*space=vmem, size = (0x[0-9a-f]+)", text("[0-9][0-9]-post-ra.txt"))
+    return {"bundles": len(rows), "spills": sum(r[9] for r in rows), "vmem": [int(n, 16) for n in vmem]}
+
+
+def layouts(a):
     from atoll import _tune
-    by_name = {name: (fn, args) for _, name, fn, args in kernels}
-    variants = [_tune.Variant({"name": n}) for n in by_name]
-    _tune._sweep(lambda name: by_name[name], variants, target, command, None)
-    return {v.params["name"]: v for v in variants}
+    rows = read_rows(a.rows)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as dump:
+        sharding = set_up(a.target, folder, f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true")
+        for _, name, fn, args in kernels_of(a.kernels):
+            if name in a.names:
+                with _tune.lowering_for(a.target):
+                    estimate(fn, args, sharding, folder)
+                rows.setdefault(a.target, {})[name] = layout(dump, name)
+                print(name, rows[a.target][name], flush=True)
+                write_rows(a.rows, rows)
+
+
+# ---- Atoll beside them
+def predicted(kernels, target, command, *options):
+    """Name to what `atoll dump --timing` says of the longest kernel, or to why it says nothing. Data are zeros, as the
+    compiler's estimate has them."""
+    from atoll import _tune
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _, name, fn, args in kernels:
+            with _tune.lowering_for(target), open(os.path.join(folder, name), "wb") as f:
+                f.write(_tune.lower(fn, args))
+        paths = [os.path.join(folder, name) for _, name, *_ in kernels]
+        for i in range(0, len(paths), 100):
+            done = subprocess.run([command, "dump", "--mosaic", "--timing", "--zeros", "--json", *options, f"--target={target}", *paths[i:i + 100]],
+                                  capture_output=True, text=True, check=True)
+            for call in map(json.loads, done.stdout.splitlines()):
+                name = os.path.basename(call["file"])
+                if not call.get("timings"):
+                    out[name] = call.get("untimed") or call["message"]
+                    continue
+                longest = max(call["timings"], key=lambda k: k["cycles"])
+                if isinstance(out.get(name), dict):
+                    longest = max(longest, out[name], key=lambda k: k["cycles"])
+                out[name] = longest
+    return out
 
 
 def ranks(values):
@@ -130,29 +190,33 @@ def quantile(values, q):
 
 
 def summary(pairs):
-    ratio = [p / w for w, p in pairs]
-    error = [abs(r - 1) for r in ratio]
-    return (f"{len(pairs):4d}  {quantile(ratio, .5):6.2f}  {quantile(error, .5):7.1%}  {quantile(error, .9):7.1%}  "
+    median, p90 = errors(pairs)
+    return (f"{len(pairs):4d}  {quantile([p / w for w, p in pairs], .5):6.2f}  {median:7.1%}  {p90:7.1%}  "
             f"{rank_correlation(*zip(*pairs)):6.3f}")
+
+
+def errors(pairs):
+    """Median and 90th percentile of how far predictions are from what they should be, as a share of that."""
+    off = [abs(p / w - 1) for w, p in pairs]
+    return quantile(off, .5), quantile(off, .9)
 
 
 def compare(a):
     os.environ["JAX_PLATFORMS"] = "cpu"
     from atoll._estimate import command_path
-    rows = {n: r for n, r in read_rows(a.rows).get(a.target, {}).items() if "cycles" in r}
-    kernels = [k for k in kernels_of(a.kernels) if k[1] in rows]
-    found, families = predicted(kernels, a.target, command_path()), {}
+    rows = read_rows(a.rows).get(a.target, {})
+    kernels, families = estimated(kernels_of(a.kernels), rows, a.made), {}
+    found = predicted(kernels, a.target, command_path())
     for family, name, *_ in kernels:
-        v = found[name]
-        if not v.accepted:
-            print(f"{name}: no time: {v.stage}: {v.reason.splitlines()[0][:120]}")
+        k = found[name]
+        if not isinstance(k, dict):
+            print(f"{name}: no time: {k.splitlines()[0][:120]}")
             continue
-        pair = rows[name]["cycles"], sum(k["cycles"] for k in v.kernels)
+        pair = rows[name]["cycles"], k["cycles"]
         families.setdefault(family, []).append(pair)
         if a.each:
-            k = v.kernels[0]
             print(f"{name:32s} {pair[0]:9.0f} {pair[1]:9.0f} {pair[1] / pair[0]:6.2f}  " +
-                  " ".join(f"{n} {k[n + '_cycles']:.0f}" for n in ("compute", "dma", "bubble", "wait", "mxu", "vector", "xlu", "load", "store")),
+                  " ".join(f"{n} {k[n + '_cycles']:.0f}" for n in ("compute", "dma", "bubble", "wait", "mxu", "vector", "xlu", "eup", "load", "store")),
                   k["steps"])
     print(f"{a.target}: {'family':20s} rows   ratio   median      p90   ranks")
     for family, pairs in sorted(families.items()):
@@ -164,14 +228,21 @@ def compare(a):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collect", "compare"])
+    parser.add_argument("what", choices=["collect", "compare", "layouts"])
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--target", default="v5e", choices=list(TOPOLOGIES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--each", action="store_true")
-    parser.add_argument("--rows", default=os.path.join(ROOT, "data", "tpu", "pallas_rows.json"))
-    parser.add_argument("--kernels", default=os.path.join(ROOT, "tools", "pallas_time_kernels.py"))
-    a = parser.parse_args()
-    {"collect": collect, "compare": compare}[a.what](a)
+    parser.add_argument("--made", nargs="?", const="all", choices=["even", "odd", "all"])
+    parser.add_argument("--rows")
+    parser.add_argument("--kernels")
+    a = parser.parse_intermixed_args()
+    if a.what == "layouts":
+        a.made = "all"
+        a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_layout_rows.json")
+    a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_made_rows.json" if a.made else "pallas_rows.json")
+    a.kernels = a.kernels or os.path.join(ROOT, "tools", "pallas_time_made.py" if a.made else "pallas_time_kernels.py")
+    {"collect": collect, "compare": compare, "layouts": layouts}[a.what](a)
 
 
 if __name__ == "__main__":
