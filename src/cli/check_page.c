@@ -137,6 +137,7 @@ static void put_bound(const at_mosaic_timing *t, at_strbuf *out) {
   put_share("MXU", u->matrix, t->cycles, out);
   put_share("vector unit", u->vector, t->cycles, out);
   put_share("XLU", u->xlu, t->cycles, out);
+  put_share("EUP", u->eup, t->cycles, out);
   put_share("VMEM loads", u->load, t->cycles, out);
   put_share("VMEM stores", u->store, t->cycles, out);
   put_share("scalar unit", u->scalar, t->cycles, out);

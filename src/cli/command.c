@@ -68,7 +68,13 @@ static const at_cli_command commands[] = {
      "                     writes the grid as a timeline for Perfetto; "
      "--bounds=N[,M]\n"
      "                     says what the bounds of its grid are that come as "
-     "operands\n"
+     "operands;\n"
+     "                     --zeros takes what is read of memory as 0 and such "
+     "bounds as 40,\n"
+     "                     as the TPU compiler's own estimate does;\n"
+     "                     --lines adds bundles and registers of each source "
+     "line and\n"
+     "                     the map of VMEM\n"
      "atoll dump --ops-doc | --import-doc | --hlo-doc | --flags-doc | "
      "--mosaic-doc\n",
      at_cli_dump},

@@ -13,6 +13,8 @@ typedef struct dump {
   uint32_t devices;
   const at_machine *machine;  // NULL: no timing
   const char *trace;          // NULL: no timeline
+  bool lines;                 // at_mosaic_view beside the times
+  bool zeros;                 // at_mosaic_given.zeros
   const char *bounds;         // of dynamic grids, as text; NULL: not given
   bool check, locations, json;
   at_strbuf out;
@@ -67,6 +69,7 @@ static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
 static at_status known_bounds(const dump *d, const at_mosaic_kernel *k,
                               int64_t *own, at_mosaic_given *out) {
   *out = (at_mosaic_given){
+      .zeros = d->zeros,
       .bounds = k->call.values,
       .num_bounds = k->call.values ? k->call.num_operands : 0};
   if (!d->bounds) return AT_OK;
@@ -99,6 +102,11 @@ static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
     at_mosaic_timing *t;
     AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t));
     at_mosaic_timing_text(t, &d->out);
+    if (d->lines) {
+      at_mosaic_view v;
+      AT_TRY(at_mosaic_view_of(k, i, d->machine, d->arena, &v));
+      at_mosaic_view_text(&v, &d->out);
+    }
     if (d->trace) AT_TRY(write_trace(d, t));
   }
   return AT_OK;
@@ -116,17 +124,31 @@ static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < k->num_programs; i++) {
     at_mosaic_given most = given;
     uint32_t found;
-    AT_TRY(at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
+    if (!d->zeros)
+      AT_TRY(
+          at_mosaic_bounds_at_most(&k->programs[i], &most, d->arena, &found));
     AT_TRY(at_mosaic_timing_of(k, i, d->machine, &most, d->arena, &t[i]));
   }
   *out = t;
   return AT_OK;
 }
 
+static at_status view_programs(const dump *d, const at_mosaic_kernel *k,
+                               at_mosaic_view **out) {
+  at_mosaic_view *v;
+  AT_TRY_ALLOC(v, at_new(d->arena, at_mosaic_view, k->num_programs + 1));
+  for (uint32_t i = 0; i < k->num_programs; i++)
+    AT_TRY(at_mosaic_view_of(k, i, d->machine, d->arena, &v[i]));
+  *out = v;
+  return AT_OK;
+}
+
 static void put_times(const dump *d, const at_mosaic_kernel *k,
                       at_json_writer *w) {
   at_mosaic_timing **t = NULL;
+  at_mosaic_view *views = NULL;
   at_status s = time_programs(d, k, &t);
+  if (at_ok(s) && d->lines) s = view_programs(d, k, &views);
   if (!at_ok(s)) {
     at_json_put_str(w, "untimed", at_str_of(at_status_message(s)));
     at_status_free(s);
@@ -137,6 +159,7 @@ static void put_times(const dump *d, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < k->num_programs; i++) {
     at_json_begin_object(w);
     at_mosaic_timing_json(t[i], w);
+    if (views) at_mosaic_view_json(&views[i], w);
     at_json_end_object(w);
   }
   at_json_end_array(w);
@@ -256,6 +279,8 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
   at_cli_option(&argc, argv, "--bounds=", &d.bounds);
+  d.lines = at_cli_option(&argc, argv, "--lines", NULL);
+  d.zeros = at_cli_option(&argc, argv, "--zeros", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc < 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,

@@ -202,7 +202,8 @@ static at_status given_of(walk *w, const at_est_group *g,
   at_mosaic_made *made;
   AT_TRY_ALLOC(bounds, at_new(w->arena, int64_t, n->num_operands + 1));
   AT_TRY_ALLOC(made, at_new(w->arena, at_mosaic_made, n->num_operands + 1));
-  *out = (at_mosaic_given){bounds, n->num_operands, made, 0};
+  *out = (at_mosaic_given){
+      .bounds = bounds, .num_bounds = n->num_operands, .made = made};
   double bytes = 0;
   for (size_t i = 0; i < g->reads.len; i++) bytes += g->reads.ptr[i].bytes;
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -274,7 +275,7 @@ static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   double s = 1 / t->clock;
   o->seconds = t->seconds;
   o->matrix = t->units.matrix * s;
-  o->vector = (t->units.vector + t->units.xlu) * s;
+  o->vector = (t->units.vector + t->units.xlu + t->units.eup) * s;
   o->memory = t->transfer * s;
   o->latency = (t->bubbles + t->waits) * s;
   o->hbm_bytes = t->hbm_bytes;

@@ -1,5 +1,6 @@
 // Hostile kernels: a status that names the kernel, or a kernel that the chip's
-// rules can judge, and that reads back equal from its printed form.
+// rules can judge, that has a time, and that reads back equal from its printed
+// form.
 #include <stdlib.h>
 
 #include "mosaic/mosaic.h"
@@ -7,6 +8,22 @@
 
 static void require(bool good) {
   if (!good) abort();
+}
+
+// Any kernel has a time and a layout, or a status.
+static void size(const at_mosaic_kernel *k, at_arena *a) {
+  const at_machine *m;
+  at_status s = at_machine_find(AT_STR("v6e"), &m);
+  at_mosaic_timing *t;
+  at_mosaic_view v;
+  for (uint32_t i = 0; at_ok(s) && i < k->num_programs; i++) {
+    for (int zeros = 0; zeros < 2; zeros++) {
+      at_mosaic_given given = {.zeros = zeros};
+      at_status_free(at_mosaic_timing_of(k, i, m, &given, a, &t));
+    }
+    at_status_free(at_mosaic_view_of(k, i, m, a, &v));
+  }
+  at_status_free(s);
 }
 
 static void read_back(const at_mosaic_kernel *k, at_arena *a) {
@@ -39,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     at_mosaic_summary(k, &b);
     at_strbuf_free(&b);
     read_back(k, a);
+    size(k, a);
   } else {
     require(!strncmp(at_status_message(s), "kernel ", 7) ||
             at_status_code(s) == AT_RESOURCE_EXHAUSTED);

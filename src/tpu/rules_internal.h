@@ -50,6 +50,11 @@ bool at_mosaic_value_const(const at_mvalue *v, int64_t *out);
 // Can it be proved that v is a multiple of n?
 bool at_mosaic_value_divides(const at_mvalue *v, int64_t n);
 
+// Bytes of VMEM that the compiler keeps for itself, unless a kernel gives more.
+enum { AT_MOSAIC_INTERNAL_SCRATCH = 72 << 10 };
+// Of a window, as the compiler makes them.
+uint32_t at_mosaic_buffers_of(const at_mosaic_window *w);
+
 static inline const at_mtype *at_mosaic_arg(const at_mop *op, uint32_t i) {
   return op->operands[i]->type;
 }

@@ -49,7 +49,7 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 }
 
 // ---- Windows
-static uint32_t buffers_of(const at_mosaic_window *w) {
+uint32_t at_mosaic_buffers_of(const at_mosaic_window *w) {
   if (w->kind == AT_MWIN_WHOLE || w->buffers_given) return w->buffers;
   return w->moves ? w->buffers : 1;
 }
@@ -71,7 +71,7 @@ at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
     const at_mosaic_window *w = &p->windows[i];
     if (!in_core(w) || w->color == AT_MCOLOR_VMEM) continue;
     int64_t bytes = at_mosaic_ref_bytes(chip, &w->ref, true);
-    for (uint32_t n = buffers_of(w); n; n--)
+    for (uint32_t n = at_mosaic_buffers_of(w); n; n--)
       add(w->ref.space == AT_MSPACE_SMEM ? &m.smem : &m.windows, bytes);
   }
   for (uint32_t i = 0; i < p->num_scratch; i++) {
@@ -117,7 +117,7 @@ static void put_window(at_strbuf *b, at_mosaic_judge *j,
   // Grid bounds that the call brings along are not counted as inputs.
   uint32_t index = w->is_output ? w->index : w->index - j->p->num_dynamic;
   const char *what = w->is_output ? "output" : "input";
-  uint32_t n = buffers_of(w);
+  uint32_t n = at_mosaic_buffers_of(w);
   at_strbuf_addf(
       b, "%s window allocation for operator %s %u. The window shape is ", what,
       what, index);
@@ -160,7 +160,8 @@ static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
     const at_mosaic_window *w = &j->p->windows[i];
     if (w->ref.space != space || rank == 20) continue;
     at_strbuf_addf(b, "\n  %d. Size: ", ++rank);
-    put_size(b, at_mosaic_ref_bytes(j->chip, &w->ref, true) * buffers_of(w));
+    put_size(b, at_mosaic_ref_bytes(j->chip, &w->ref, true) *
+                    at_mosaic_buffers_of(w));
     at_strbuf_addz(b, "\n     Tag: ");
     put_window(b, j, w);
   }
@@ -271,7 +272,7 @@ static at_status check_windows(at_mosaic_judge *j) {
     bool smem = w->ref.space == AT_MSPACE_SMEM;
     int64_t bytes = at_mosaic_ref_bytes(j->chip, &w->ref, true), sum = 0;
     int64_t memory = smem ? j->chip->smem_bytes : j->chip->vmem_bytes;
-    for (uint32_t n = buffers_of(w); n; n--) add(&sum, bytes);
+    for (uint32_t n = at_mosaic_buffers_of(w); n; n--) add(&sum, bytes);
     if (sum > memory)
       return too_big(j, sum, memory, smem ? "smem" : "vmem", w, NULL);
   }
@@ -559,14 +560,13 @@ at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
   const at_mosaic_config *cfg = &j->k->config;
   if (j->p->core == AT_MCORE_SC_SCALAR) return AT_OK;
   if (j->p->core == AT_MCORE_SC_VECTOR) return check_sparse(j);
-  enum { INTERNAL_SCRATCH = 72 << 10 };
   if (cfg->internal_scratch_bytes &&
-      cfg->internal_scratch_bytes < INTERNAL_SCRATCH)
+      cfg->internal_scratch_bytes < AT_MOSAIC_INTERNAL_SCRATCH)
     return at_mosaic_refuse(j, NULL, AT_INVALID_ARGUMENT,
                             "Requested internal scratch size %lld needs to be "
                             "at least %d bytes",
                             (long long)cfg->internal_scratch_bytes,
-                            INTERNAL_SCRATCH);
+                            AT_MOSAIC_INTERNAL_SCRATCH);
   AT_TRY(check_scratch(j));
   AT_TRY(check_windows(j));
   at_mosaic_memory m = at_mosaic_memory_of(j->p, j->chip);

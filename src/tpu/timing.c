@@ -9,10 +9,11 @@
 
 enum {
   kMaxRank = 16,
-  kTimeline = 4096,      // steps that are kept
-  kMostSteps = 1 << 20,  // of a grid that is walked
-  kExactWork = 4 << 20,  // ops that are looked at, one by one
-  kClasses = 3           // first, inner, last: where a step stands
+  kTimeline = 4096,       // steps that are kept
+  kMostSteps = 1 << 20,   // of a grid that is walked
+  kExactWork = 4 << 20,   // ops that are looked at, one by one
+  kExactTurns = 1 << 16,  // the same of a step's loops
+  kClasses = 3            // first, inner, last: where a step stands
 };
 
 typedef struct cached {
@@ -27,19 +28,21 @@ typedef struct grid {
   at_ms_body body;
   at_arena *scratch;
   int64_t bounds[16], begin[16], count[16];  // this core's part
+  int64_t exact;                             // as at_ms_body_run takes it
   cached *classes;                           // NULL: every step is looked at
   int64_t *now;                              // per window: where it is
   bool *there;
+  double between;  // cycles of a step beside its body
   double *moves, *bytes;
   double *work;  // per window: cycles in which its block is made
 } grid;
 
-static uint64_t count_ops(const at_mblock *b) {
-  uint64_t n = b->num_ops;
+int64_t at_ms_count_ops(const at_mblock *b) {
+  int64_t n = b->num_ops;
   for (uint32_t i = 0; i < b->num_ops; i++)
     for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
       for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
-        n += count_ops(b->ops[i]->regions[r]->blocks[k]);
+        n += at_ms_count_ops(b->ops[i]->regions[r]->blocks[k]);
   return n;
 }
 
@@ -83,16 +86,23 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
     c = &g->classes[index];
     if (c->there) return *out = *c, AT_OK;
   }
-  AT_TRY(at_ms_body_run(&g->body, at));
-  *out = (cached){true,          g->body.time,   g->body.latency, g->body.waits,
-                  g->body.flops, g->body.copied, g->body.all};
+  AT_TRY(at_ms_body_run(&g->body, at, g->exact));
+  *out = (cached){true,          g->body.time,  g->body.latency.cycles,
+                  g->body.waits, g->body.flops, g->body.copied,
+                  g->body.all};
   if (c) *c = *out;
   return AT_OK;
 }
 
 static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   size_t n = 1;
-  if ((uint64_t)steps * count_ops(g->p->body) <= kExactWork) return AT_OK;
+  int64_t each = at_ms_count_ops(g->p->body);
+  if (each <= kExactWork / AT_MAX(steps, (int64_t)1)) {
+    g->exact = AT_MIN(kExactWork / AT_MAX(steps, (int64_t)1) - each,
+                      (int64_t)kExactTurns);
+    return AT_OK;
+  }
+  g->exact = kExactTurns;
   if (g->p->grid_rank > 8) return AT_OK;
   for (uint32_t d = 0; d < g->p->grid_rank; d++) n *= kClasses;
   AT_TRY_ALLOC(g->classes, at_new(a, cached, n));
@@ -151,54 +161,49 @@ static void ids_of(const grid *g, int64_t step, int64_t *ids) {
   }
 }
 
-// The windows of a step are copied side by side: the largest takes longest.
-// Returns when all are there; 0: nothing moves.
-static double copy_windows(at_ms_copy c, double now, double largest,
-                           double *start, double *end) {
+// The windows of a step are copied side by side. Returns when all are there; 0:
+// nothing moves.
+static double copy_windows(const at_ms_copy *c, double latency, double now,
+                           double largest, double all, double *start,
+                           double *end) {
   if (largest <= 0) return 0;
   *start = now;
-  return *end = now + c.latency + largest / c.rate;
-}
-
-static void add_units(at_mosaic_units *to, const at_mosaic_units *u) {
-  const double *x = &u->scalar;
-  double *y = &to->scalar;
-  for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
+  return *end = now + latency + at_ms_copy_time(c, largest, all);
 }
 
 static void count_moves(at_mosaic_timing *s, const moved *m, double copied,
-                        at_ms_copy c) {
-  s->transfer_in += m->largest_in / c.rate;
-  s->transfer_out += m->largest_out / c.rate;
-  s->transfer += (fmax(m->largest_in, m->largest_out) + copied) / c.rate;
+                        const at_ms_copy *c) {
+  double in = at_ms_copy_time(c, m->largest_in, m->in);
+  double out = at_ms_copy_time(c, m->largest_out, m->out);
+  s->transfer_in += in;
+  s->transfer_out += out;
+  s->transfer += fmax(in, out) + copied / c->rate;
   s->hbm_bytes += (m->in + m->out + copied) * s->busy;
   s->follows_data |= m->follows_data;
 }
 
 // What the steps before one have left.
 typedef struct past {
-  double begun, ended;  // the body before it
-  double gone[2];       // outputs, the older first: two buffers
+  double freed;  // when the step before the last one had ended
+  double ended;  // the body before it
+  double gone;   // outputs that left with it
 } past;
 
-// A step starts with the copies for the next one; what leaves waits for the
-// body that wrote it. What left two windows ago must be gone.
-static at_status step(grid *g, const int64_t *ids, at_ms_copy copy, past *p,
-                      at_mosaic_timing *s, at_mosaic_step *t) {
+// A step first starts the copies for the next one and waits for its own, which
+// the step before it has started. After its body, what it wrote leaves, and
+// what left before must be gone.
+static at_status step(grid *g, const int64_t *ids, const at_ms_copy *copy,
+                      past *p, at_mosaic_timing *s, at_mosaic_step *t) {
   moved m = {.alone = t->index == 0};
   AT_TRY(move(g, ids, false, &m));
   t->in_bytes = m.in;
   t->out_bytes = m.out;
-  double left =
-      copy_windows(copy, p->ended, m.largest_out, &t->out_start, &t->out_end);
-  double from = m.alone ? p->ended : p->begun;
-  double came =
-      copy_windows(copy, from, m.largest_in, &t->in_start, &t->in_end);
-  double there = fmax(came, left > 0 ? p->gone[0] : 0);
-  t->start = m.alone ? fmax(p->ended, there)
-                     : p->begun + at_ms_beside(p->ended - p->begun,
-                                               fmax(0, there - p->begun));
-  if (left > 0) p->gone[0] = p->gone[1], p->gone[1] = left;
+  double free = fmax(p->ended, p->gone);
+  p->gone = copy_windows(copy, copy->latency_out, p->ended, m.largest_out,
+                         m.out, &t->out_start, &t->out_end);
+  double came = copy_windows(copy, copy->latency_in, m.alone ? free : p->freed,
+                             m.largest_in, m.in, &t->in_start, &t->in_end);
+  t->start = fmax(free + g->between, came);
   cached c;
   AT_TRY(run_body(g, ids, &c));
   t->end = t->start + c.time + c.latency + m.work;
@@ -208,8 +213,8 @@ static at_status step(grid *g, const int64_t *ids, at_ms_copy copy, past *p,
   s->waits += c.waits;
   s->flops += c.flops * s->busy;
   count_moves(s, &m, c.copied, copy);
-  add_units(&s->units, &c.all);
-  p->begun = t->start;
+  at_ms_units_sum(&s->units, &c.all);
+  p->freed = free;
   p->ended = t->end;
   return AT_OK;
 }
@@ -220,12 +225,14 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   uint32_t kept = (uint32_t)AT_MIN(s->steps, (int64_t)kTimeline);
   at_mosaic_step *line;
   AT_TRY_ALLOC(line, at_new(a, at_mosaic_step, kept + 1));
-  past p = {0};
+  double first = at_ms_prefetch(g->p, &copy);
+  past p = {.freed = first, .ended = first};
+  s->bubbles += first;
   int64_t ids[16] = {0};
   for (int64_t i = 0; i < s->steps; i++) {
     at_mosaic_step t = {.index = i, .ready = p.ended};
     ids_of(g, i, ids);
-    AT_TRY(step(g, ids, copy, &p, s, &t));
+    AT_TRY(step(g, ids, &copy, &p, s, &t));
     if (i < kept) line[s->num_timeline++] = t;
   }
   at_mosaic_step t = {
@@ -233,9 +240,9 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   moved m = {0};
   AT_TRY(move(g, ids, true, &m));
   t.out_bytes = m.out;
-  double left =
-      copy_windows(copy, p.ended, m.largest_out, &t.out_start, &t.out_end);
-  count_moves(s, &m, 0, copy);
+  double left = copy_windows(&copy, copy.latency_out, p.ended, m.largest_out,
+                             m.out, &t.out_start, &t.out_end);
+  count_moves(s, &m, 0, &copy);
   s->cycles = fmax(p.ended, left);
   s->bubbles += s->cycles - p.ended;
   t.end = s->cycles;
@@ -257,6 +264,7 @@ static at_status bounds_of(grid *g, const at_mosaic_kernel *k,
   for (uint32_t d = 0; d < g->p->grid_rank; d++) {
     const at_mosaic_axis *x = &g->p->grid[d];
     int64_t n = x->dynamic ? given_bound(given, x->operand) : x->bound;
+    if (n < 0 && given && given->zeros) n = AT_MOSAIC_UNKNOWN_STEPS;
     if (n < 0)
       return AT_FAIL(AT_FAILED_PRECONDITION,
                      "kernel %s: bound %u of its grid is known at run time",
@@ -322,11 +330,13 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                    "known here",
                    k->name);
   grid g = {.p = &k->programs[program], .rules = rules, .scratch = a};
+  g.between = at_ms_step(g.p);
   AT_TRY(bounds_of(&g, k, given));
   AT_TRY(make_windows(&g, given, a));
   g.body = (at_ms_body){.values = {.arena = a,
                                    .known = at_map_in(a),
                                    .program = g.p,
+                                   .zeros = given && given->zeros,
                                    .bounds = g.bounds},
                         .chip = &chip,
                         .scratch = a};

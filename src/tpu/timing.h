@@ -2,8 +2,8 @@
 // that move beside them, where steps wait, and the VMEM that it needs.
 //
 // A step's body runs on units that work side by side (scalar, vector, XLU,
-// loads, stores, MXU): it takes as long as its busiest unit, and some of the
-// others' time. Windows move side by side, each at a copy's rate after a
+// EUP, loads, stores, MXU): it takes as long as its busiest unit, and some of
+// the others' time. Windows move side by side, each at a copy's rate after a
 // copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
 // once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
@@ -17,7 +17,7 @@
 
 // Cycles in which a unit is busy.
 typedef struct at_mosaic_units {
-  double scalar, vector, xlu, load, store, matrix;
+  double scalar, vector, xlu, eup, load, store, matrix;
 } at_mosaic_units;
 
 // One step of the grid on the timeline, in cycles from the kernel's start.
@@ -61,8 +61,15 @@ typedef struct at_mosaic_made {
   double bytes, ops;
 } at_mosaic_made;
 
+// Steps of a grid dimension whose bound comes as an operand, where `zeros`.
+enum { AT_MOSAIC_UNKNOWN_STEPS = 40 };
+
 // What a caller knows of a call.
 typedef struct at_mosaic_given {
+  // As the TPU compiler's own estimate counts: what a kernel reads of memory is
+  // 0, branches, loops and index maps follow that, and unknown bounds of the
+  // grid are AT_MOSAIC_UNKNOWN_STEPS. false: branches on data are taken.
+  bool zeros;
   // Values of the operands that are grid bounds, in order; -1: not known.
   const int64_t *bounds;
   uint32_t num_bounds;

@@ -23,6 +23,7 @@ const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
   } parts[] = {{u->scalar, "scalar unit"},
                {u->vector, "vector unit"},
                {u->xlu, "XLU"},
+               {u->eup, "EUP"},
                {u->load, "VMEM loads"},
                {u->store, "VMEM stores"},
                {u->matrix, "MXU"},
@@ -53,9 +54,9 @@ void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
                  percent(s->compute, s->cycles));
   at_strbuf_addf(
       b,
-      "    MXU %.0f, vector %.0f, XLU %.0f, loads %.0f, stores %.0f, "
+      "    MXU %.0f, vector %.0f, XLU %.0f, EUP %.0f, loads %.0f, stores %.0f, "
       "scalar %.0f\n",
-      u->matrix, u->vector, u->xlu, u->load, u->store, u->scalar);
+      u->matrix, u->vector, u->xlu, u->eup, u->load, u->store, u->scalar);
   at_strbuf_addf(b, "  HBM         %.0f cycles, %.0f%%: ", s->transfer,
                  percent(s->transfer, s->cycles));
   put_bytes(b, s->hbm_bytes);
@@ -111,6 +112,7 @@ void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
       {"mxu_cycles", u->matrix},
       {"vector_cycles", u->vector},
       {"xlu_cycles", u->xlu},
+      {"eup_cycles", u->eup},
       {"load_cycles", u->load},
       {"store_cycles", u->store},
       {"scalar_cycles", u->scalar},

@@ -103,11 +103,19 @@ static at_mosaic_timing *simple(const char *body) {
 
 static void classes_of_operations(void **state) {
   double cheap = simple(BINARY("arith.addf"))->units.vector;
-  double medium = simple(UNARY("math.exp"))->units.vector;
+  at_mosaic_timing *medium = simple(UNARY("math.exp"));
   double expensive = simple(UNARY("math.sin"))->units.vector;
   // 32 registers in each of 32 steps, four at a time.
   assert_true(cheap == 32 * 32 / 4.0);
-  assert_true(cheap < medium && medium < expensive);
+  assert_true(medium->units.vector < expensive);
+  assert_true(medium->units.eup == 32 * 32);  // one at a time
+  assert_true(simple(BINARY("arith.addf"))->units.eup == 0);
+  // v5e has no quotient in hardware that is exact enough.
+  double old = simple(BINARY("arith.divf"))->units.vector;
+  double new =
+      grid_kernel("%i, %j", "%i, %j", ARBITRARY, BINARY("arith.divf"), "v6e")
+          ->units.vector;
+  assert_true(old > 2 * new);
 }
 
 static double reduction(int axis) {
@@ -122,11 +130,14 @@ static double reduction(int axis) {
       shape, shape, axis, shape, shape);
   const char *body =
       at_arena_printf(g_arena, "%s%s", reduce, BINARY("arith.addf"));
-  return simple(body)->units.xlu;
+  return simple(body)->compute;
 }
 
+// Along sublanes registers are added first; along lanes each row of them
+// crosses the XLU, which what follows waits for.
 static void reductions_by_axis(void **state) {
-  assert_true(reduction(0) > 0);
+  double none = simple(BINARY("arith.addf"))->compute;
+  assert_true(reduction(0) > none);
   assert_true(reduction(0) < reduction(1));
 }
 
@@ -181,8 +192,8 @@ static void bounds_that_come_as_operands(void **state) {
   assert_int_equal(f.num_bounds, 0);
 }
 
-// Copies of a step go side by side: two blocks take what one takes, and a step
-// takes at least a copy's latency.
+// Copies of a step go side by side: two blocks take little more than one, and
+// while a step has little else to do, two of its copies are on their way.
 static void windows_move_side_by_side(void **state) {
   const char *add = BINARY("arith.addf");
   at_mosaic_timing *two =
@@ -190,10 +201,12 @@ static void windows_move_side_by_side(void **state) {
   at_mosaic_timing *one =
       grid_kernel("%i, %j", "%z, %z", ARBITRARY, add, "v5e");
   assert_true(two->hbm_bytes > 1.9 * one->hbm_bytes);
-  assert_true(near(two->cycles, one->cycles));
-  assert_true(two->transfer_in == one->transfer_in);
-  double latency = 0.4e-6 * two->clock;
-  assert_true(two->cycles > 32 * latency && two->cycles < 64 * latency);
+  assert_true(two->cycles > one->cycles && two->cycles < 1.2 * one->cycles);
+  assert_true(two->transfer_in > one->transfer_in);
+  assert_true(two->transfer_in < 1.2 * one->transfer_in);
+  // Two are on their way at a time.
+  double latency = 0.76e-6 * two->clock;
+  assert_true(one->cycles > 16 * latency && one->cycles < 32 * latency);
 }
 
 // Work beside the copies costs little while it is short, and all of itself when
@@ -314,6 +327,101 @@ static void cores_share_parallel_dimensions(void **state) {
   at_strbuf_free(&b);
 }
 
+// A kernel without a grid whose body is `ops`: %n is a number of SMEM, %x a
+// block of VMEM; DO is what shows in the time.
+static at_mosaic_timing *data_kernel(const char *ops, bool zeros) {
+  const char *text = at_arena_printf(
+      g_arena,
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%%s: memref<8xi32, "
+      "#tpu.memory_space<smem>>, %%x: " REF
+      "):\n%%c = \"arith.constant\"() {value = 0 : index} : () -> index\n"
+      "%%0 = \"arith.constant\"() {value = 0 : i32} : () -> i32\n"
+      "%%1 = \"arith.constant\"() {value = 1 : i32} : () -> i32\n"
+      "%%4 = \"arith.constant\"() {value = 4 : i32} : () -> i32\n"
+      "%%n = \"memref.load\"(%%s, %%c) : (memref<8xi32, "
+      "#tpu.memory_space<smem>>, index) -> i32\n%s\n\"func.return\"() : () -> "
+      "()\n}) {dimension_semantics = [], function_type = (memref<8xi32, "
+      "#tpu.memory_space<smem>>, " REF
+      ") -> (), scalar_prefetch = 0 : i64, scratch_operands = 0 : i64, "
+      "sym_name "
+      "= \"k\", tpu.core_type = #tpu.core_type<tc>} : () -> ()\n}) : () -> "
+      "()\n",
+      ops);
+  at_mosaic_given given = {.zeros = zeros};
+  return timing_of(text, "v6e", &given);
+}
+#define DO                                                                   \
+  "\n%v = \"vector.load\"(%x, %c, %c) : (" REF                               \
+  ", index, index) -> vector<64x512xf32>\n\"vector.store\"(%v, %x, %c, %c) " \
+  ": (vector<64x512xf32>, " REF ", index, index) -> ()\n"
+#define BLOCK (64 * 512 / 1024)  // registers
+
+static double stores(const char *ops, bool zeros) {
+  return data_kernel(ops, zeros)->units.store * 2 / BLOCK;  // two a cycle
+}
+
+// Branches on what memory holds are taken, or follow from zeros as in the
+// compiler's own estimate; loops likewise.
+static void data_are_zeros_if_asked(void **state) {
+  const char *nonzero =
+      "%b = \"arith.cmpi\"(%n, %0) {predicate = 1 : i64} : (i32, i32) -> i1\n"
+      "\"scf.if\"(%b) ({" DO "\"scf.yield\"() : () -> ()}, {}) : (i1) -> ()";
+  assert_true(stores(nonzero, false) == 1 && stores(nonzero, true) == 0);
+  assert_true(data_kernel(nonzero, false)->follows_data);
+  const char *zero =
+      "%b = \"arith.cmpi\"(%n, %0) {predicate = 0 : i64} : (i32, i32) -> i1\n"
+      "\"scf.if\"(%b) ({" DO "\"scf.yield\"() : () -> ()}, {}) : (i1) -> ()";
+  assert_true(stores(zero, true) == 1);
+  const char *loop =
+      "%e = \"arith.addi\"(%n, %4) : (i32, i32) -> i32\n"
+      "\"scf.for\"(%0, %e, %1) ({\n^bb0(%i: i32):" DO
+      "\"scf.yield\"() : () -> ()}) : (i32, i32, i32) -> ()";
+  assert_true(stores(loop, false) == 1 && stores(loop, true) == 4);
+}
+
+// What a loop carries is known from turn to turn, and behind it.
+static void carried_numbers_are_known(void **state) {
+  const char *loop =
+      "%r = \"scf.for\"(%0, %4, %1, %0) ({\n^bb0(%i: i32, %a: i32):\n"
+      "%b = \"arith.cmpi\"(%a, %4) {predicate = 2 : i64} : (i32, i32) -> i1\n"
+      "\"scf.if\"(%b) ({" DO
+      "\"scf.yield\"() : () -> ()}, {}) : (i1) -> ()\n"
+      "%z = \"arith.addi\"(%a, %4) : (i32, i32) -> i32\n"
+      "\"scf.yield\"(%z) : (i32) -> ()}) : (i32, i32, i32, i32) -> i32\n"
+      "%f = \"arith.cmpi\"(%r, %4) {predicate = 4 : i64} : (i32, i32) -> i1\n"
+      "\"scf.if\"(%f) ({" DO "\"scf.yield\"() : () -> ()}, {}) : (i1) -> ()";
+  assert_true(stores(loop, false) == 2);  // in the first turn, and at the end
+  assert_false(data_kernel(loop, false)->follows_data);
+  const char *loop_while =
+      "\"scf.while\"(%0) ({\n^bb0(%a: i32):\n"
+      "%b = \"arith.cmpi\"(%a, %4) {predicate = 2 : i64} : (i32, i32) -> i1\n"
+      "\"scf.condition\"(%b, %a) : (i1, i32) -> ()}, {\n^bb0(%d: i32):" DO
+      "%z = \"arith.addi\"(%d, %1) : (i32, i32) -> i32\n"
+      "\"scf.yield\"(%z) : (i32) -> ()}) : (i32) -> i32\n";
+  assert_true(stores(loop_while, false) == 4);
+}
+
+// Thousands of turns are not looked at one by one, and counted all the same.
+static void long_loops_are_counted(void **state) {
+  const char *loop =
+      "%m = \"arith.constant\"() {value = 1000000 : i32} : () -> i32\n"
+      "\"scf.for\"(%0, %m, %1) ({\n^bb0(%i: i32):" DO
+      "\"scf.yield\"() : () -> ()}) : (i32, i32, i32) -> ()";
+  assert_true(near(stores(loop, false), 1e6));
+}
+
+static void unknown_bounds_are_forty_with_zeros(void **state) {
+  const char *text = grid_text("%i, %j", "%i, %j", ARBITRARY,
+                               BINARY("arith.addf"), UNKNOWN ", 8");
+  at_mosaic_given given = {.zeros = true};
+  assert_int_equal(timing_of(text, "v5e", &given)->steps,
+                   8 * AT_MOSAIC_UNKNOWN_STEPS);
+  int64_t known = 3;
+  given.bounds = &known;
+  given.num_bounds = 1;
+  assert_int_equal(timing_of(text, "v5e", &given)->steps, 24);
+}
+
 static void a_trace_is_json(void **state) {
   at_strbuf b = {0};
   const at_json *j;
@@ -338,6 +446,11 @@ int main(void) {
       cmocka_unit_test_setup_teardown(the_timeline_adds_up, begin, end),
       cmocka_unit_test_setup_teardown(cores_share_parallel_dimensions, begin,
                                       end),
+      cmocka_unit_test_setup_teardown(data_are_zeros_if_asked, begin, end),
+      cmocka_unit_test_setup_teardown(carried_numbers_are_known, begin, end),
+      cmocka_unit_test_setup_teardown(long_loops_are_counted, begin, end),
+      cmocka_unit_test_setup_teardown(unknown_bounds_are_forty_with_zeros,
+                                      begin, end),
       cmocka_unit_test_setup_teardown(a_trace_is_json, begin, end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,20 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)  \
-  X(vector_slots)   \
-  X(load_slots)     \
-  X(store_slots)    \
-  X(scalar_slots)   \
-  X(xlu_slots)      \
-  X(medium)         \
-  X(expensive)      \
-  X(convert)        \
-  X(sublane_steps)  \
-  X(lane_steps)     \
-  X(sublane_spread) \
-  X(lane_spread)    \
-  X(overlap) X(reduce_latency) X(transpose_latency) X(product_latency) X(turn)
+#define FIGURES(X)                                                            \
+  X(vector_slots)                                                             \
+  X(load_slots)                                                               \
+  X(scalar_slots)                                                             \
+  X(xlu_slots)                                                                \
+  X(eup_slots)                                                                \
+  X(eup_work)                                                                 \
+  X(convert)                                                                  \
+  X(sublane_steps)                                                            \
+  X(lane_steps)                                                               \
+  X(sublane_spread)                                                           \
+  X(lane_spread) X(overlap) X(reduce_latency) X(transpose_latency) X(again)   \
+      X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn) X(step) \
+          X(step_window) X(map_load) X(map_op) X(side_by_side) X(prefetch)
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
@@ -31,12 +31,20 @@ extern const at_bytes at_tpu_unit_files[];
 static at_once g_once = AT_ONCE_INIT;
 static figures g_figures;  // after at_ms_units_load
 
-// Of one copy, by chip; the last row is for chips that have none.
-typedef struct copy_figures {
+// By chip; the last row is for chips that have none.
+#define CHIP_FIGURES(X) \
+  X(copy_in_us)         \
+  X(copy_out_us)        \
+  X(copy_rate)          \
+  X(store_slots)        \
+  X(divide) X(root) X(product_latency) X(erf) X(power) X(expensive)
+typedef struct chip_figures {
   const char *chip;
-  double us, rate;
-} copy_figures;
-static copy_figures g_copies[] = {
+#define FIELD(name) double name;
+  CHIP_FIGURES(FIELD)
+#undef FIELD
+} chip_figures;
+static chip_figures g_chips[] = {
     {.chip = "v5e"}, {.chip = "v5p"}, {.chip = "v6e"}, {.chip = "other"}};
 
 static at_status read_figures(void) {
@@ -51,13 +59,14 @@ static at_status read_figures(void) {
     FIGURES(READ)
   }
 #undef READ
-  const char *file = "data/tpu/vector_unit.json";
-  for (size_t i = 0; !st.err && i < AT_LEN(g_copies); i++) {
-    copy_figures *c = &g_copies[i];
-    const at_json *of = at_json_get(at_json_get(j, "copies"), c->chip);
-    c->us = at_coefficient(of, "copy_us", file);
-    c->rate = at_coefficient(of, "copy_rate", file);
+#define READ(name) \
+  c->name = at_coefficient(of, #name, "data/tpu/vector_unit.json");
+  for (size_t i = 0; !st.err && i < AT_LEN(g_chips); i++) {
+    chip_figures *c = &g_chips[i];
+    const at_json *of = at_json_get(at_json_get(j, "chips"), c->chip);
+    CHIP_FIGURES(READ)
   }
+#undef READ
   at_arena_destroy(a);
   return st;
 }
@@ -72,6 +81,12 @@ double at_ms_beside(double a, double b) {
   return longer * pow(1 + pow(fmin(a, b) / longer, n), 1 / n);
 }
 
+void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u) {
+  const double *x = &u->scalar;
+  double *y = &to->scalar;
+  for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
+}
+
 double at_ms_units_time(const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double time = 0;
@@ -80,13 +95,46 @@ double at_ms_units_time(const at_mosaic_units *u) {
   return time;
 }
 
-at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
+static const chip_figures *figures_of(const at_tpu_chip *chip) {
   size_t i = 0;
-  while (i + 1 < AT_LEN(g_copies) &&
-         strcmp(g_copies[i].chip, chip->machine->name) != 0)
+  while (i + 1 < AT_LEN(g_chips) &&
+         strcmp(g_chips[i].chip, chip->machine->name) != 0)
     i++;
-  return (at_ms_copy){g_copies[i].us * 1e-6 * chip->clock,
-                      g_copies[i].rate * chip->hbm_rate / chip->cores};
+  return &g_chips[i];
+}
+
+at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
+  const chip_figures *c = figures_of(chip);
+  double rate = c->copy_rate * chip->hbm_rate / chip->cores;
+  return (at_ms_copy){.latency_in = c->copy_in_us * 1e-6 * chip->clock,
+                      .latency_out = c->copy_out_us * 1e-6 * chip->clock,
+                      .rate = rate,
+                      .rate_of_all = g_figures.side_by_side * rate};
+}
+
+double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c) {
+  return p->num_prefetch * g_figures.prefetch * c->latency_in;
+}
+
+double at_ms_copy_time(const at_ms_copy *c, double largest, double all) {
+  return fmax(largest / c->rate, all / c->rate_of_all);
+}
+
+double at_ms_step(const at_mosaic_program *p) {
+  double cycles = g_figures.step;
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    const at_mop *map = p->windows[i].transform;
+    const at_mblock *b = map ? map->regions[0]->blocks[0] : NULL;
+    cycles += g_figures.step_window;
+    for (uint32_t k = 0; b && k < b->num_ops; k++) {
+      at_mosaic_opcode code = at_mosaic_opcode_of(b->ops[k]);
+      if (code == AT_MOSAIC_MEMREF_LOAD)
+        cycles += g_figures.map_load;
+      else if (b->ops[k]->num_operands)
+        cycles += g_figures.map_op;
+    }
+  }
+  return cycles;
 }
 
 double at_ms_turn(void) { return g_figures.turn; }
@@ -118,6 +166,8 @@ static double registers(const at_mtype *t, uint32_t bits) {
 static double words(const at_mtype *t) { return registers(t, 32); }
 static double packed(const at_mtype *t) { return registers(t, bits_of(t)); }
 
+double at_ms_registers(const at_mtype *t) { return packed(t); }
+
 static double conversions(const at_mop *op) {
   double n = 0;
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -138,6 +188,12 @@ static const at_mtype *widest(const at_mop *op) {
   return best;
 }
 
+// Independent work fills most of the time that a further one takes.
+static void add_latency(at_ms_latency *l, uint32_t *seen, double cycles) {
+  l->cycles += cycles * (*seen ? g_figures.again : 1);
+  ++*seen;
+}
+
 // ---- By class
 static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
   const figures *f = &g_figures;
@@ -149,10 +205,41 @@ static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
   u->vector += (words(t) * each + conversions(op)) / f->vector_slots;
 }
 
+// What the unit for transcendental functions begins, and the vector unit ends.
+static void transcendental(const at_mop *op, const at_tpu_chip *chip,
+                           at_mosaic_units *u) {
+  const chip_figures *c = figures_of(chip);
+  const at_mtype *t = op->num_results ? op->results[0].type : NULL;
+  double work = g_figures.eup_work, times = 1;
+  bool is_float = t && at_is_float(at_mosaic_dtype_of(t));
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_ARITH_DIVF:
+      work = c->divide;
+      break;
+    case AT_MOSAIC_MATH_RSQRT:
+    case AT_MOSAIC_MATH_SQRT:
+      work = c->root;
+      break;
+    case AT_MOSAIC_MATH_ERF:
+      work = c->erf;
+      break;
+    case AT_MOSAIC_MATH_POWF:
+      work = c->power;
+      times = 2;
+      break;
+    default:
+      break;
+  }
+  if (!is_float) work = c->power, times = 0;
+  if (!t || !is_vector(t)) work = g_figures.scalar_divide;
+  elementwise(op, work, u);
+  if (t && is_vector(t)) u->eup += words(t) * times / g_figures.eup_slots;
+}
+
 // Leading dimensions add whole registers; the last two also cross sublanes or
 // lanes.
 static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
-                   double *latency) {
+                   at_ms_latency *latency) {
   const figures *f = &g_figures;
   const at_mtype *t = op->operands[0]->type;
   at_dims dims = {0};
@@ -161,7 +248,9 @@ static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
       (at_mosaic_attr_int(op, "dim", &axis) ||
        at_mosaic_attr_int(op, "axis", &axis)))
     dims = (at_dims){&axis, 1};
-  u->vector += (words(t) + conversions(op)) / f->vector_slots;
+  bool finds = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_REDUCE_INDEX;
+  u->vector += (words(t) * (finds ? f->index_work : 1) + conversions(op)) /
+               f->vector_slots;
   double left = words(t), steps = 0;
   for (uint32_t i = 0; i < dims.rank; i++) {
     int64_t d = dims.ptr[i], rank = t->shape.rank;
@@ -170,7 +259,7 @@ static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
     if (d + 1 == rank) {
       left /= ceil(size / kLanes);
       steps += f->lane_steps;
-      *latency += f->reduce_latency;
+      add_latency(latency, &latency->reductions, f->reduce_latency);
     } else if (d + 2 == rank) {
       left /= ceil(size / kSublanes);
       steps += f->sublane_steps;
@@ -187,14 +276,34 @@ static int64_t size_from_end(const at_mtype *t, uint32_t from_end) {
   return t->shape.ptr[t->shape.rank - from_end];
 }
 
+// Does every lane hold the row's number already, as after a reduction?
+static bool is_spread(const at_mvalue *v) {
+  for (int fuel = 16; fuel-- && v->op && v->op->num_operands;) {
+    switch (at_mosaic_op_info_of(at_mosaic_opcode_of(v->op))->cost) {
+      case AT_MOSAIC_COST_REDUCE:
+        return true;
+      case AT_MOSAIC_COST_CHEAP:
+      case AT_MOSAIC_COST_MEDIUM:
+      case AT_MOSAIC_COST_XLU:
+      case AT_MOSAIC_COST_NONE:
+        v = v->op->operands[0];
+        break;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
 static void broadcast(const at_mop *op, at_mosaic_units *u) {
   const figures *f = &g_figures;
   const at_mtype *from = op->operands[0]->type, *to = op->results[0].type;
   bool lanes = size_from_end(from, 1) == 1 && size_from_end(to, 1) > 1;
   bool rows = size_from_end(from, 2) == 1 && size_from_end(to, 2) > 1;
   if (!is_vector(from)) return;  // a scalar goes to all lanes as it is used
-  if (lanes) u->xlu += words(to) * f->lane_spread / f->xlu_slots;
-  if (rows) u->vector += words(to) * f->sublane_spread / f->vector_slots;
+  if (lanes && !is_spread(op->operands[0]))
+    u->xlu += words(from) * f->lane_spread / f->xlu_slots;
+  if (rows) u->vector += words(from) * f->sublane_spread / f->vector_slots;
 }
 
 static bool is_transpose(const at_mop *op) {
@@ -202,22 +311,70 @@ static bool is_transpose(const at_mop *op) {
   return code == AT_MOSAIC_TPU_TRANSPOSE || code == AT_MOSAIC_VECTOR_TRANSPOSE;
 }
 
-static bool moves_tail(const at_mop *op, at_arena *a) {
+// Elements of a tile along a dimension, counted from the end; 1: none.
+static int64_t tile_along(uint32_t from_end) {
+  return from_end == 1 ? kLanes : from_end == 2 ? kSublanes : 1;
+}
+
+static bool transposes_tail(const at_mop *op, at_arena *a) {
   at_dims p = {0};
-  at_mosaic_opcode code = at_mosaic_opcode_of(op);
-  if (is_transpose(op)) {
-    if (!at_mosaic_attr_ints(at_mop_attr(op, "permutation"), a, &p))
+  if (!at_mosaic_attr_ints(at_mop_attr(op, "permutation"), a, &p)) return true;
+  for (uint32_t d = p.rank > 2 ? p.rank - 2 : 0; d < p.rank; d++)
+    if (p.ptr[d] != d) return true;
+  return false;
+}
+
+static bool reshapes_tail(const at_mop *op) {
+  const at_mtype *x = op->operands[0]->type, *y = op->results[0].type;
+  if (size_from_end(x, 1) != size_from_end(y, 1)) return true;
+  return size_from_end(x, 2) != size_from_end(y, 2) &&
+         (size_from_end(x, 2) % kSublanes || size_from_end(y, 2) % kSublanes);
+}
+
+// Does a part begin or end within a tile?
+static bool cuts_tiles(const at_mop *op, at_arena *a) {
+  at_dims at = {0};
+  if (!at_mosaic_attr_ints(at_mop_attr(op, "offsets"), a, &at)) return true;
+  for (uint32_t d = 0; d < at.rank; d++)
+    if (at.ptr[d] % tile_along(at.rank - d)) return true;
+  return false;
+}
+
+static bool joins_within_tiles(const at_mop *op) {
+  int64_t d;
+  if (!at_mosaic_attr_int(op, "dimension", &d)) return true;
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    const at_mtype *t = op->operands[i]->type;
+    if (d < 0 || d >= t->shape.rank ||
+        t->shape.ptr[d] % tile_along(t->shape.rank - (uint32_t)d))
       return true;
-    for (uint32_t d = p.rank > 2 ? p.rank - 2 : 0; d < p.rank; d++)
-      if (p.ptr[d] != d) return true;
-    return false;
   }
-  if (code == AT_MOSAIC_VECTOR_SHAPE_CAST || code == AT_MOSAIC_TPU_RESHAPE) {
-    const at_mtype *x = op->operands[0]->type, *y = op->results[0].type;
-    return size_from_end(x, 1) != size_from_end(y, 1) ||
-           size_from_end(x, 2) != size_from_end(y, 2);
+  return false;
+}
+
+// Registers that cross lanes or sublanes.
+static double crossings(const at_mop *op, at_arena *a) {
+  int64_t d;
+  const at_mtype *t = op->results[0].type;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_TPU_TRANSPOSE:
+    case AT_MOSAIC_VECTOR_TRANSPOSE:
+      return transposes_tail(op, a) ? packed(t) : 0;
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_TPU_RESHAPE:
+      return reshapes_tail(op) ? packed(widest(op)) : 0;
+    case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
+      return cuts_tiles(op, a) ? packed(t) : 0;
+    case AT_MOSAIC_TPU_REPEAT:
+    case AT_MOSAIC_TPU_CONCATENATE:
+      return joins_within_tiles(op) ? packed(t) : 0;
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+      if (at_mosaic_attr_int(op, "dimension", &d) && d + 1 < t->shape.rank)
+        return 0;
+      return packed(t);
+    default:
+      return packed(widest(op));
   }
-  return true;
 }
 
 static double product_of(const at_mtype *t, at_dims dims) {
@@ -255,26 +412,40 @@ static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
   return AT_OK;
 }
 
-static void memory(const at_mop *op, at_mosaic_units *u) {
+static void memory(const at_mop *op, const at_tpu_chip *chip,
+                   at_mosaic_units *u) {
   const figures *f = &g_figures;
   const at_mtype *t = op->num_results        ? op->results[0].type
                       : op->num_operands > 0 ? op->operands[0]->type
                                              : NULL;
   if (!t || !is_vector(t)) {
-    u->scalar += 1 / f->scalar_slots;
+    u->scalar += f->scalar_load;
   } else if (op->num_results) {
     u->load += packed(t) / f->load_slots;
   } else {
-    u->store += packed(t) / f->store_slots;
+    u->store += packed(t) / figures_of(chip)->store_slots;
+  }
+}
+
+static double scalar_work(const at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_MEMREF_LOAD:
+      return g_figures.scalar_load;
+    case AT_MOSAIC_SCF_IF:
+      return g_figures.branch;
+    default:
+      return 1 / g_figures.scalar_slots;
   }
 }
 
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
-                          double *latency, double *flops) {
+                          at_ms_latency *latency, double *flops) {
   const figures *f = &g_figures;
   switch (at_mosaic_op_info_of(at_mosaic_opcode_of(op))->cost) {
     case AT_MOSAIC_COST_SCALAR:
+      u->scalar += scalar_work(op);
+      break;
     case AT_MOSAIC_COST_SYNC:
     case AT_MOSAIC_COST_DMA:
       u->scalar += 1 / f->scalar_slots;
@@ -283,19 +454,20 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
       elementwise(op, 1, u);
       break;
     case AT_MOSAIC_COST_MEDIUM:
-      elementwise(op, f->medium, u);
+      transcendental(op, chip, u);
       break;
     case AT_MOSAIC_COST_EXPENSIVE:
-      elementwise(op, f->expensive, u);
+      elementwise(op, figures_of(chip)->expensive, u);
       break;
     case AT_MOSAIC_COST_MEMORY:
-      memory(op, u);
+      memory(op, chip, u);
       break;
     case AT_MOSAIC_COST_XLU:
-      if (widest(op) && op->num_operands && op->num_results &&
-          moves_tail(op, scratch)) {
-        u->xlu += packed(widest(op)) / f->xlu_slots;
-        *latency += is_transpose(op) ? f->transpose_latency : 0;
+      if (widest(op) && op->num_operands && op->num_results) {
+        double n = crossings(op, scratch);
+        u->xlu += n / f->xlu_slots;
+        if (n && is_transpose(op))
+          add_latency(latency, &latency->transposes, f->transpose_latency);
       }
       break;
     case AT_MOSAIC_COST_REDUCE:
@@ -307,7 +479,8 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
       break;
     case AT_MOSAIC_COST_MXU:
       if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) break;
-      *latency += f->product_latency;
+      add_latency(latency, &latency->products,
+                  figures_of(chip)->product_latency);
       return matmul(op, chip, scratch, u, flops);
     default:
       break;

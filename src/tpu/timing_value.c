@@ -24,6 +24,18 @@ at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
   return AT_OK;
 }
 
+static bool is_integer(const at_mvalue *x) {
+  return x->type->kind == AT_MTYPE_INTEGER || x->type->kind == AT_MTYPE_INDEX;
+}
+
+at_status at_ms_value_copy(at_ms_values *v, const at_mvalue *dst,
+                           const at_mvalue *src) {
+  int64_t number = 0;
+  if (!is_integer(dst)) return AT_OK;
+  bool known = at_ms_value(v, src, &number);
+  return at_ms_value_set(v, dst, known, number);
+}
+
 static bool evaluate(at_ms_values *v, const at_mop *op, int64_t *out) {
   int64_t x[3] = {0}, dim;
   if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_ITERATION_BOUND) {
@@ -42,10 +54,10 @@ static bool evaluate(at_ms_values *v, const at_mop *op, int64_t *out) {
 at_status at_ms_value_op(at_ms_values *v, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++) {
     int64_t number = 0;
-    at_mtype_kind kind = op->results[i].type->kind;
-    if (kind != AT_MTYPE_INTEGER && kind != AT_MTYPE_INDEX) continue;
+    if (!is_integer(&op->results[i])) continue;
     bool known = op->num_results == 1 && evaluate(v, op, &number);
-    AT_TRY(at_ms_value_set(v, &op->results[i], known, number));
+    AT_TRY(at_ms_value_set(v, &op->results[i], known || v->zeros,
+                           known ? number : 0));
   }
   return AT_OK;
 }

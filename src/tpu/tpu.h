@@ -5,5 +5,6 @@
 
 #include "tpu/rules.h"
 #include "tpu/timing.h"
+#include "tpu/view.h"
 
 #endif
