@@ -411,8 +411,9 @@ static void constant_masks_leave_blocks_out(void **state) {
       "i32), sym_name = \"map\"} : () -> ()\n}) : () -> ()\n";
   static const int32_t numbers[8] = {0, 1, 1, 0, 0, 0, 2, 2};
   int64_t dims[1] = {8};
-  at_literal mask = {
-      {.dtype = AT_S32, .rank = 1, .dims = dims}, numbers, sizeof numbers};
+  at_literal mask = {.type = {.dtype = AT_S32, .rank = 1, .dims = dims},
+                     .data = numbers,
+                     .bytes = sizeof numbers};
   const at_literal *constants[1] = {&mask};
   at_mosaic_timing *none = timing_of(text, "v6e", NULL);
   assert_true(none->units.store * 2 / BLOCK == 8 && none->moves[0] == 8);

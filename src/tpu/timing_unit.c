@@ -7,20 +7,15 @@
 
 enum { kSublanes = 8, kLanes = 128 };
 
-#define FIGURES(X)                                                            \
-  X(vector_slots)                                                             \
-  X(load_slots)                                                               \
-  X(scalar_slots)                                                             \
-  X(xlu_slots)                                                                \
-  X(eup_slots)                                                                \
-  X(eup_work)                                                                 \
-  X(convert)                                                                  \
-  X(sublane_steps)                                                            \
-  X(lane_steps)                                                               \
-  X(sublane_spread)                                                           \
-  X(lane_spread) X(overlap) X(reduce_latency) X(transpose_latency) X(again)   \
-      X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn) X(step) \
-          X(step_window) X(map_load) X(map_op) X(side_by_side) X(prefetch)
+// clang-format off
+#define FIGURES(X) \
+  X(vector_slots) X(load_slots) X(scalar_slots) X(xlu_slots) X(eup_slots) \
+  X(eup_work) X(convert) X(sublane_steps) X(lane_steps) X(sublane_spread) \
+  X(lane_spread) X(overlap) X(reduce_latency) X(transpose_latency) X(again) \
+  X(scalar_divide) X(scalar_load) X(branch) X(index_work) X(turn) \
+  X(step) X(step_window) X(map_load) X(map_op) X(side_by_side) \
+  X(prefetch)
+// clang-format on
 typedef struct figures {
 #define FIELD(name) double name;
   FIGURES(FIELD)
