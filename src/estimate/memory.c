@@ -53,12 +53,13 @@ typedef struct lives {
   double rate, flops;  // bytes and FLOP per second
   at_arena *arena;
   AT_VEC(live) list;
-  at_map of;        // value (at_est_key) -> index + 1
-  indices *reads;   // of each group: values
-  uint32_t *order;  // groups, as they run
-  uint32_t *step;   // of each group
-  double *seconds;  // of each step
-  double *used;     // of each step: bytes of VMEM that its values take
+  at_map of;         // value (at_est_key) -> index + 1
+  indices *reads;    // of each group: values
+  uint32_t *order;   // groups, as they run
+  uint32_t *step;    // of each group
+  double *seconds;   // of each step
+  double *used;      // of each step: bytes of VMEM that its values take
+  uint64_t *beside;  // of each step: what bodies of its loop or branch need
 } lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
@@ -522,12 +523,11 @@ static at_status most_of(const lives *l, uint64_t *temps, uint32_t *when) {
   *temps = 0;
   *when = 0;
   for (uint32_t k = 0; k <= count; k++) {
-    uint64_t more = 0;
     sum += change[k];
     if (k < count &&
         at_op_is(l->groups.list[l->order[k]]->root->op, AT_CONTROL))
-      AT_TRY(inside(l, k, &more));
-    uint64_t now = (uint64_t)sum + more;
+      AT_TRY(inside(l, k, &l->beside[k]));
+    uint64_t now = (uint64_t)sum + l->beside[k];
     if (now > *temps) *temps = now, *when = k;
   }
   return AT_OK;
@@ -554,6 +554,7 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->seconds, at_new(a, double, count + 1));
   AT_TRY_ALLOC(l->used, at_new(a, double, count + 1));
+  AT_TRY_ALLOC(l->beside, at_new(a, uint64_t, count + 1));
   AT_TRY(collect(l));
   pass_outputs_on(l);
   AT_TRY(order_groups(l));
@@ -616,6 +617,41 @@ static at_status list_buffers(at_estimate *e, const lives *l, uint32_t when) {
   return AT_OK;
 }
 
+// Every temporary in HBM from the step that writes it to the last that reads
+// it; what the bodies of a step's loop or branch need beside counts there.
+static at_status list_lives(at_estimate *e, const lives *l) {
+  uint32_t count = l->groups.count, lives = 0;
+  const char **steps;
+  at_estimate_life *told;
+  AT_TRY_ALLOC(steps, at_new(l->arena, const char *, count + 1));
+  AT_TRY_ALLOC(told,
+               at_new(l->arena, at_estimate_life, l->list.len + count + 1));
+  for (uint32_t s = 0; s < count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    AT_TRY_ALLOC(steps[s],
+                 at_arena_printf(l->arena, "%s.%u", at_op_text(n->op), n->id));
+    at_estimate_life x = {
+        .name = steps[s], .type = "inside", .from = s, .to = s};
+    x.source = at_est_source(l->arena, n->loc);
+    x.bytes = l->beside[s];
+    if (x.bytes) told[lives++] = x;
+  }
+  for (size_t i = 0; i < l->list.len && count; i++) {
+    const live *x = &l->list.ptr[i];
+    if (x->dies < x->born || x->vmem || !is_temporary(l, x) || !x->bytes)
+      continue;
+    at_estimate_life *t = &told[lives++];
+    *t = (at_estimate_life){.bytes = x->bytes, .from = x->born};
+    t->to = AT_MIN(x->dies, count - 1);
+    AT_TRY_ALLOC(t->name, name_of(l, x));
+    t->type = at_est_type(l->arena, at_value_type(x->value));
+    t->source = at_est_source(l->arena, x->value.node->loc);
+  }
+  e->lives = told, e->num_lives = lives;
+  e->steps = steps, e->num_steps = count;
+  return AT_OK;
+}
+
 // Arguments and results with their memory; what an argument gives to a result
 // counts with both, and once more as aliased.
 static bool could_be_donated(const at_comp *c, const at_type *t) {
@@ -644,7 +680,7 @@ static void sum_interface(at_estimate *e, const lives *l) {
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        at_arena *a) {
+                        bool over_time, at_arena *a) {
   lives l;
   uint32_t when;
   double vmem = kVmemShare *
@@ -658,6 +694,7 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   e->peak_bytes =
       e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
   AT_TRY(list_buffers(e, &l, when));
+  if (over_time) AT_TRY(list_lives(e, &l));
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
@@ -668,7 +705,7 @@ at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out) {
   at_estimate *e;
   AT_TRY_ALLOC(e, at_new(a, at_estimate, 1));
-  AT_TRY(at_est_memory(e, m->entry, t, a));
+  AT_TRY(at_est_memory(e, m->entry, t, false, a));
   *out = e;
   return AT_OK;
 }

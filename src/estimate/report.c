@@ -66,6 +66,8 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "\n  ");
   at_est_flops_text(out, e->flops);
   if (e->mfu > 0) at_strbuf_addf(out, ", MFU %.1f%%", 100 * e->mfu);
+  if (e->hfu > e->mfu)
+    at_strbuf_addf(out, ", with what is recomputed HFU %.1f%%", 100 * e->hfu);
   at_strbuf_addz(out, "; HBM traffic ");
   at_est_bytes(out, e->hbm_bytes);
   at_strbuf_addz(out, "\n  memory: peak ");
@@ -91,6 +93,10 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addc(out, '\n');
   for (uint32_t i = 0; i < e->num_notes; i++)
     at_strbuf_addf(out, "  note: %s\n", e->notes[i]);
+}
+
+bool at_estimate_is_recomputed(const at_estimate_op *o) {
+  return strstr(o->scope, "rematted_computation") != NULL;
 }
 
 static double total(const at_estimate_op *o) {
@@ -274,7 +280,9 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
                      {"network_bytes", e->network_bytes},
                      {"peak_flops_per_second", e->peak_flops},
                      {"hbm_bytes_per_second", e->hbm_rate},
+                     {"model_flops", e->model_flops},
                      {"mfu", e->mfu},
+                     {"hfu", e->hfu},
                      {"argument_bytes", (double)e->argument_bytes},
                      {"output_bytes", (double)e->output_bytes},
                      {"temp_bytes", (double)e->temp_bytes},

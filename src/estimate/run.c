@@ -30,6 +30,8 @@ typedef struct walk {
   at_tpu_chip chip;
   at_estimate *e;
   AT_VEC(at_estimate_op) ops;
+  AT_VEC(at_estimate_loop) loops;
+  uint32_t loop;  // the innermost around what is walked, index + 1; 0: none
   AT_VEC(const char *) notes;
   const at_estimate_options *options;
 } walk;
@@ -416,7 +418,10 @@ static at_estimate_op describe(walk *w, const at_est_group *g, double count,
   const at_node *n = g->product ? g->product : g->root;
   const char *name =
       at_arena_printf(w->arena, "%s.%u", at_op_text(n->op), n->id);
-  at_estimate_op o = {.name = name ? name : "", .count = count, .level = level};
+  at_estimate_op o = {.name = name ? name : "",
+                      .count = count,
+                      .level = level,
+                      .loop = w->loop};
   o.detail = detail_of(w->arena, g);
   o.source = at_est_source(w->arena, n->loc);
   o.scope = n->loc && n->loc->name ? n->loc->name : "";
@@ -430,6 +435,15 @@ static at_estimate_op describe(walk *w, const at_est_group *g, double count,
 static bool costs_nothing(const at_node *n) {
   return at_op_of(n->op)->cost == AT_COST_NONE &&
          !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
+}
+
+static at_status enter_loop(walk *w, const at_node *n, double turns) {
+  at_estimate_loop loop = {.turns = turns, .parent = w->loop};
+  AT_TRY_ALLOC(loop.name,
+               at_arena_printf(w->arena, "%s.%u", at_op_text(n->op), n->id));
+  if (!at_vec_push(w->arena, &w->loops, loop)) return AT_NO_MEMORY("loops");
+  w->loop = (uint32_t)w->loops.len;
+  return AT_OK;
 }
 
 static at_status make_control(walk *w, item *it, double count, uint32_t level) {
@@ -447,7 +461,8 @@ static at_status make_control(walk *w, item *it, double count, uint32_t level) {
                  "%s.%u: the number of its turns is not known; one is counted",
                  at_op_text(n->op), n->id)));
   }
-  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0;
+  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0, around = w->loop;
+  if (first) AT_TRY(enter_loop(w, n, turns));
   for (uint32_t r = first; r < n->num_regions; r++) {
     size_t before = w->ops.len;
     span s;
@@ -464,6 +479,8 @@ static at_status make_control(walk *w, item *it, double count, uint32_t level) {
     }
     slowest = s.seconds;
   }
+  if (first) w->loops.ptr[w->loop - 1].seconds = fmax(0, slowest);
+  w->loop = around;
   it->seconds = fmax(0, slowest) * turns;
   it->num_ops = (uint32_t)w->ops.len - it->first_op;
   return AT_OK;
@@ -833,7 +850,7 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
-  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, w->arena));
+  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, true, w->arena));
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
@@ -881,6 +898,7 @@ static void sum_up(walk *w, const span *s) {
     const at_estimate_op *o = &w->ops.ptr[i];
     double all = o->seconds * o->count;
     e->flops += o->flops * o->count;
+    if (!at_estimate_is_recomputed(o)) e->model_flops += o->flops * o->count;
     e->hbm_bytes += o->hbm_bytes * o->count;
     e->network_bytes += o->network_bytes * o->count;
     e->by_source[o->from] += all;
@@ -901,8 +919,10 @@ static void sum_up(walk *w, const span *s) {
                                     "bf16_flops_per_second_per_chip", 0) /
                   AT_MAX(1u, w->target->devices_per_chip);
   e->hbm_rate = w->is_tpu ? w->chip.hbm_rate * w->chip.clock : 0;
-  if (e->peak_flops > 0 && e->seconds > 0)
-    e->mfu = e->flops / (e->seconds * e->peak_flops);
+  if (e->peak_flops > 0 && e->seconds > 0) {
+    e->mfu = e->model_flops / (e->seconds * e->peak_flops);
+    e->hfu = e->flops / (e->seconds * e->peak_flops);
+  }
 }
 
 static int by_start(const void *a, const void *b) {
@@ -957,6 +977,8 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   if (w.ops.len) qsort(w.ops.ptr, w.ops.len, sizeof *w.ops.ptr, by_start);
   e->ops = w.ops.ptr;
   e->num_ops = (uint32_t)w.ops.len;
+  e->loops = w.loops.ptr;
+  e->num_loops = (uint32_t)w.loops.len;
   e->notes = w.notes.ptr;
   e->num_notes = (uint32_t)w.notes.len;
   bool sharded = false;
