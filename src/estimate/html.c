@@ -53,7 +53,6 @@ static void cards(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, " to ");
   at_est_time(out, e->high);
   close_card(out);
-  open_card(out);
   flops_card(e->mfu, "MFU: model ", e->model_flops, out);
   flops_card(e->hfu, "HFU: hardware ", e->flops, out);
   open_card(out);

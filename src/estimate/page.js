@@ -290,27 +290,34 @@
       g.lineWidth = 2;
       line([px(0.01), py(0.01 * d.hbm_rate)], [px(d.peak_flops / d.hbm_rate), py(d.peak_flops)],
         [width - 30, py(d.peak_flops)]);
-      drawn = [];
-      const wanted = page.wanted();
+      // Kernels that fall on one another are one circle.
+      const circles = new Map(), wanted = page.wanted();
       for (let i = 0; i < d.count; i++) {
         if (d.lane[i] < 0 || !(d.flops[i] > 0) || !(d.seconds_of[i] > 0)) continue;
         const x = d.hbm[i] > 0 ? Math.min(9e3, d.flops[i] / d.hbm[i]) : 9e3, y = d.flops[i] / d.seconds_of[i];
         if (x < 0.01 || Math.log10(y) < y0) continue;
-        const r = 3 + 26 * Math.sqrt(d.seconds_of[i] * d.runs[i] / d.all);
-        g.globalAlpha = wanted && !d.matches(i, wanted) ? 0.06 : 0.55;
-        g.fillStyle = d.colors[d.bound[i]];
+        const found = !wanted || d.matches(i, wanted);
+        const key = ((Math.round(px(x)) * 512 + Math.round(py(y))) * 8 + d.bound[i]) * 2 + found;
+        const c = circles.get(key);
+        if (c) c.seconds += d.seconds_of[i] * d.runs[i], c.count++;
+        else circles.set(key, {x: px(x), y: py(y), seconds: d.seconds_of[i] * d.runs[i], count: 1, found, i});
+      }
+      drawn = [...circles.values()].sort((a, b) => b.seconds - a.seconds);
+      for (const c of drawn) {
+        c.radius = 3 + 26 * Math.sqrt(c.seconds / d.all);
+        g.globalAlpha = c.found ? 0.55 : 0.06;
+        g.fillStyle = d.colors[d.bound[c.i]];
         g.beginPath();
-        g.arc(px(x), py(y), r, 0, 7);
+        g.arc(c.x, c.y, c.radius, 0, 7);
         g.fill();
-        drawn.push([px(x), py(y), r, i]);
       }
       g.globalAlpha = 1;
     });
     element.onmousemove = e => {
-      const hits = drawn.filter(([x, y, r]) => (e.offsetX - x) ** 2 + (e.offsetY - y) ** 2 <= r * r);
-      const i = hits.length ? hits.reduce((a, b) => b[2] < a[2] ? b : a)[3] : -1;
-      page.show(e, i >= 0 && `${d.text("name", i)}\n${d.text("detail", i)}\n`
-        + `${(d.flops[i] / d.seconds_of[i] / 1e12).toPrecision(3)} TFLOP/s`);
+      const hits = drawn.filter(c => (e.offsetX - c.x) ** 2 + (e.offsetY - c.y) ** 2 <= c.radius ** 2);
+      const c = hits[hits.length - 1];  // the smallest
+      page.show(e, c && [d.text("name", c.i) + (c.count > 1 ? ` and ${c.count - 1} more` : ""), d.text("detail", c.i),
+        `${(d.flops[c.i] / d.seconds_of[c.i] / 1e12).toPrecision(3)} TFLOP/s, ${d.share(c.seconds)}`].join("\n"));
     };
     page.onsearch(again);
     again();
