@@ -102,7 +102,8 @@ static void put_timeline(const at_mosaic_timing *t, at_strbuf *out) {
       "waits for its windows.</p><figure><svg class=time "
       "data-left=%d viewBox=\"0 0 %d 96\"><text x=0 y=21>steps</text><text x=0 "
       "y=51>windows in</text><text x=0 y=81>windows out</text>",
-      n, (long long)t->steps, end / t->clock * 1e6, kLeft, kWidth);
+      AT_MIN(n, (uint32_t)t->steps), (long long)t->steps, end / t->clock * 1e6,
+      kLeft, kWidth);
   for (uint32_t i = 0; i < n; i++) {
     const at_mosaic_step *s = &t->timeline[i];
     put_span(s, s->ready, s->start, 0, "wait before step", "#9aa3ad", scale,

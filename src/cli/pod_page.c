@@ -293,7 +293,7 @@ static void add_timeline(const at_json *s, double seconds, at_strbuf *b) {
                  "there. Each launch is measured while this page is made, else "
                  "one of many.</p><figure><svg class=time data-left=%d "
                  "viewBox=\"0 0 %d %.0f\">",
-                 seconds, -w.to_us / 1e6, kLabel, kWidth, y + 4);
+                 seconds, (0 - w.to_us) / 1e6, kLabel, kWidth, y + 4);
   b->failed |= lines.failed;
   at_strbuf_add(b, at_strbuf_str(&lines));
   at_strbuf_addz(b, "</svg></figure>");

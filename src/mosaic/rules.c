@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "machine/topology.h"
+#include "mosaic/refusal_page.h"
 #include "mosaic/rules_internal.h"
 
 static const at_mosaic_chip chips[] = {
@@ -72,9 +73,7 @@ at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
       at_strbuf_addf(&b, "\n\nat: %s:%u:%u", p.file, p.line, p.column);
   }
   at_strbuf_addf(&b, "\ndetail: kernel %s, target %s", name, j->chip->name);
-  at_strbuf_addz(&b,
-                 "\nhint: docs/refusals.md has cause and cure; "
-                 "ATOLL_LENIENT=1 runs it anyway");
+  at_strbuf_addz(&b, "\nhint: ATOLL_LENIENT=1 runs it anyway");
   at_status s = AT_FAIL(code, "%s", b.failed ? text : b.ptr);
   at_strbuf_free(&b);
   return s;
@@ -156,8 +155,8 @@ static at_status judge_flag(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
-at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
-                          uint32_t num_devices) {
+static at_status check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                       uint32_t num_devices) {
   for (uint32_t i = 0; i < k->config.num_flags; i++)
     AT_TRY(judge_flag(k, &k->config.flags[i]));
   at_arena *scratch = at_arena_create();
@@ -171,6 +170,11 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
   }
   at_arena_destroy(scratch);
   return s;
+}
+
+at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                          uint32_t num_devices) {
+  return at_mosaic_refusal_page(check(k, chip, num_devices));
 }
 
 at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,

@@ -94,5 +94,5 @@ class Browser:
         "format": "png", "captureBeyondViewport": True,
         "clip": {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}})
     image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-    image.quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(255, dither=Image.Dither.NONE).save(path, optimize=True)
     assert os.path.getsize(path) <= 200 << 10, f"{path} is too large to be kept"

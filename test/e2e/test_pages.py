@@ -86,7 +86,7 @@ def folder(tmp_path_factory):
 
 def shoot(browser, name, height=900):
   if SHOTS:
-    browser.js("scrollTo(0, 0)")
+    browser.js("scrollTo(0, 0); document.querySelector('.tip').style.display = 'none'")
     browser.picture(Path(SHOTS) / f"{name}.png", height)
 
 
@@ -213,7 +213,7 @@ def test_two_reports_line_by_line(browser, report):
 def test_page_of_a_kernel(browser, folder):
   program = folder / "softmax.py"
   program.write_text(KERNEL)
-  done = subprocess.run([ATOLL, "check", f"--html={folder / 'check'}", program], capture_output=True, text=True,
+  done = subprocess.run([ATOLL, "check", "--html=check", program.name], cwd=folder, capture_output=True, text=True,
                         env=environment(ATOLL_TARGET="v5e", TPU_LIBRARY_PATH=LIBRARY, PYTHONPATH=PACKAGE))
   assert done.returncode == 0, done.stderr
   check_looks(browser, folder / "check" / "softmax.html")
@@ -266,7 +266,7 @@ def test_report_of_70b_on_256_chips(browser, folder):
   machine = _plan.machine_of("v5p", 256, {})
   sizes = [1] * len(plan.mesh_axes)
   sizes[0], sizes[-1] = machine.devices // 4, 4
-  lowered = search.lower(_plan_space.Choice(tuple(sizes), next(iter(plan.rules)), "full", 1))
+  lowered = search.lower(_plan_space.Choice(tuple(sizes), next(iter(plan.rules)), "full", 8))
   program = folder / "llama.mlirbc"
   program.write_bytes(_estimate.program_of(lowered))
   done = subprocess.run([ATOLL, "estimate", f"--target={machine.target}", "--json", f"--html={folder / 'llama.html'}", program],
