@@ -10,6 +10,7 @@
 #define ATOLL_ESTIMATE_ESTIMATE_H_
 
 #include "cost/cost.h"
+#include "profile/profile.h"
 
 typedef struct at_estimate_options {
   const char
@@ -142,7 +143,11 @@ bool at_estimate_is_recomputed(const at_estimate_op *o);
 // Reports. `rows`: kernels listed at most; 0: all.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);
 void at_estimate_json(const at_estimate *e, at_strbuf *out);
-void at_estimate_trace(const at_estimate *e, at_strbuf *out);        // Perfetto
+void at_estimate_trace(const at_estimate *e, at_strbuf *out);  // Perfetto
+// The same as events of a profile from a time on: a MODULE and its ops, a
+// loop's in its first turn. num_ops + 1 of them; texts are *e's.
+void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
+                        at_profile_event *out);
 at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);  // XProf
 // One self-contained page; `other` (may be NULL) is compared with.
 void at_estimate_html(const at_estimate *e, const at_estimate *other,

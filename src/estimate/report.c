@@ -361,25 +361,33 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_end_object(&w);
 }
 
-at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
-  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
-  if (!events)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
-  events[0] = (at_profile_event){.end_ns = (uint64_t)(e->seconds * 1e9),
-                                 .kind = AT_PROFILE_MODULE,
-                                 .name = e->program,
-                                 .detail = e->target};
+void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
+                        at_profile_event *out) {
+  out[0] = (at_profile_event){.start_ns = at_ns,
+                              .end_ns = at_ns + (uint64_t)(e->seconds * 1e9),
+                              .kind = AT_PROFILE_MODULE,
+                              .chip = chip,
+                              .name = e->program,
+                              .detail = e->target};
   for (uint32_t i = 0; i < e->num_ops; i++) {
     const at_estimate_op *o = &e->ops[i];
-    events[i + 1] = (at_profile_event){
-        .start_ns = (uint64_t)(o->start * 1e9),
-        .end_ns = (uint64_t)((o->start + o->seconds) * 1e9),
+    out[i + 1] = (at_profile_event){
+        .start_ns = at_ns + (uint64_t)(o->start * 1e9),
+        .end_ns = at_ns + (uint64_t)((o->start + o->seconds) * 1e9),
         .kind = o->network ? AT_PROFILE_TRANSFER : AT_PROFILE_OP,
+        .chip = chip,
         .bytes = (uint64_t)o->network_bytes,
         .name = o->name,
         .detail = o->detail,
         .source = o->source};
   }
+}
+
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
+  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
+  if (!events)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
+  at_estimate_events(e, 0, 0, events);
   at_profile *p = NULL;
   at_status st = at_profile_of(events, e->num_ops + 1, &p);
   if (at_ok(st)) st = at_profile_xspace(p, NULL, out);
