@@ -1,8 +1,8 @@
 // Pages for people: one look (page.css) and one script (page.js), light or dark
-// as they have it, and nothing from elsewhere: no fonts, no scripts, no network.
-// Tables sort, a field searches rows and marks, an SVG's <title>s are shown by
-// hovering, and an SVG of class "time" zooms along time (data-left: where it
-// begins, in the picture's units).
+// as they have it, and nothing from elsewhere: no fonts, no scripts, no
+// network. Tables sort, a field searches rows and marks, an SVG's <title>s are
+// shown by hovering, and an SVG of class "time" zooms along time (data-left:
+// where it begins, in the picture's units).
 #ifndef ATOLL_BASE_PAGE_H_
 #define ATOLL_BASE_PAGE_H_
 
