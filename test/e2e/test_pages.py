@@ -264,9 +264,7 @@ def test_report_of_70b_on_256_chips(browser, folder):
   plan = llama.plan()
   search = _plan.Search(plan)
   machine = _plan.machine_of("v5p", 256, {})
-  sizes = [1] * len(plan.mesh_axes)
-  sizes[0], sizes[-1] = machine.devices // 4, 4
-  lowered = search.lower(_plan_space.Choice(tuple(sizes), next(iter(plan.rules)), "full", 8))
+  lowered = search.lower(_plan_space.Choice((1, machine.devices // 4, 4), "tensor+sequence", "full", 2))
   program = folder / "llama.mlirbc"
   program.write_bytes(_estimate.program_of(lowered))
   done = subprocess.run([ATOLL, "estimate", f"--target={machine.target}", "--json", f"--html={folder / 'llama.html'}", program],
@@ -277,6 +275,7 @@ def test_report_of_70b_on_256_chips(browser, folder):
   assert "Overlap of compute and network" in browser.texts("h2")
   said = " ".join(browser.texts(".key"))
   assert "communication alone: exposed" in said and e["model_flops"] < e["flops"]
+  assert "does not fit" not in " ".join(browser.texts(".card")) and e["peak_bytes"] < e["memory_bytes"]
   assert browser.mouse(".flow", "mousemove", 0.5, 0.1) is not None and not browser.errors()
   shoot(browser, "report_70b", 1000)
 
