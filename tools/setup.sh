@@ -12,17 +12,26 @@ packages=(clang-19 lld-19 llvm-19-dev cmake ninja-build
   python3 python3-venv)
 [ "${1:-}" != test ] || packages+=(clang-format-14 clang-tidy-14 libclang-rt-19-dev llvm-19-tools libmpfr-dev git)
 
-missing=()
-for p in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
-done
+missing_of() {
+  missing=()
+  for p in "$@"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+  done
+}
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+export DEBIAN_FRONTEND=noninteractive
+missing_of "${packages[@]}"
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing: ${missing[*]}"
-  sudo=
-  [ "$(id -u)" = 0 ] || sudo=sudo
-  export DEBIAN_FRONTEND=noninteractive
   $sudo apt-get update -qq
   $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+# A browser for the tests of pages, which are skipped without it.
+if [ "${1:-}" = test ]; then
+  missing_of chromium chromium-driver
+  [ ${#missing[@]} -eq 0 ] || { $sudo apt-get update -qq &&
+    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } || echo "no browser: pages are not tested"
 fi
 
 want=$(cat tools/requirements.txt; [ "${1:-}" != test ] || cat tools/requirements-test.txt)

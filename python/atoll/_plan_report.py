@@ -129,7 +129,7 @@ def rows(plan, results) -> list[str]:
   for r in results:
     price = f"{r.price:.4g}" if r.price is not None else "-"
     c = r.choice
-    lines.append(f"  {time_text(r.seconds):>9} {space.gib(r.peak):>10} {100 * r.mfu:5.1f}% {100 * r.data['mfu']:5.1f}% "
+    lines.append(f"  {time_text(r.seconds):>9} {space.gib(r.peak):>10} {100 * r.mfu:5.1f}% {100 * r.data['hfu']:5.1f}% "
                  f"{price:>10}  {mesh_text(plan, c.mesh)}; rules {c.rules}; remat {c.remat}; microbatches {c.microbatches}")
     lines.append(f"{'':47}bound by {bounds(r)}")
   return lines
@@ -195,7 +195,7 @@ def _result(search, r: Result) -> dict:
           "temp_bytes", "flops", "notes")
   return {"target": r.machine.target, "chips": r.machine.chips, "mesh": dict(zip(plan.mesh_axes, c.mesh)),
           "rules": c.rules, "remat": c.remat, "microbatches": c.microbatches, "seconds": r.seconds,
-          "peak_bytes": r.peak, "mfu": r.mfu, "hfu": r.data["mfu"], "price_per_million_tokens": r.price,
+          "peak_bytes": r.peak, "mfu": r.mfu, "hfu": r.data["hfu"], "price_per_million_tokens": r.price,
           "seconds_by_bound": r.parts(), **{k: r.data[k] for k in keys}}
 
 

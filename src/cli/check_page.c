@@ -96,12 +96,14 @@ static void put_timeline(const at_mosaic_timing *t, at_strbuf *out) {
   }
   if (end <= 0) return;
   double scale = (kWidth - kLeft - 4) / end;
-  at_strbuf_addf(out,
-                 "<h2>Grid</h2><p>%u of %lld steps, %.3f us. Grey: the step "
-                 "waits for its windows.</p><figure><svg viewBox=\"0 0 %d "
-                 "96\" width=\"%d\"><text x=0 y=21>steps</text><text x=0 "
-                 "y=51>windows in</text><text x=0 y=81>windows out</text>",
-                 n, (long long)t->steps, end / t->clock * 1e6, kWidth, kWidth);
+  at_strbuf_addf(
+      out,
+      "<h2>Grid</h2><p>%u of %lld steps, %.3f us. Grey: the step "
+      "waits for its windows.</p><figure><svg class=time "
+      "data-left=%d viewBox=\"0 0 %d 96\"><text x=0 y=21>steps</text><text x=0 "
+      "y=51>windows in</text><text x=0 y=81>windows out</text>",
+      AT_MIN(n, (uint32_t)t->steps), (long long)t->steps, end / t->clock * 1e6,
+      kLeft, kWidth);
   for (uint32_t i = 0; i < n; i++) {
     const at_mosaic_step *s = &t->timeline[i];
     put_span(s, s->ready, s->start, 0, "wait before step", "#9aa3ad", scale,
@@ -325,10 +327,7 @@ void at_check_page(const at_check_result *r, const at_check_kernel *k,
                    at_strbuf *out) {
   const char *name = *k->name ? k->name : "outside kernels";
   at_page_begin(out, name);
-  at_strbuf_addz(out,
-                 "<style>pre{overflow-x:auto;font:12px ui-monospace,monospace;"
-                 "margin:4px 0}figure{margin-bottom:12px}a{color:#5a8fe6}"
-                 "</style><h1>");
+  at_strbuf_addz(out, "<h1>");
   at_page_text(out, name);
   at_strbuf_addz(out, "</h1><p>");
   at_page_text(out, r->program);

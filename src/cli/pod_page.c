@@ -109,14 +109,11 @@ static void add_cards(const at_json *s, at_strbuf *b) {
 static void add_chip(const at_json *c, const at_json *host, at_strbuf *b) {
   int64_t used = number(c, "in_use"), limit = number(c, "limit");
   double part = limit > 0 ? 100 * (double)used / (double)limit : 0;
-  at_strbuf_addf(b,
-                 "<div class=card style=\"min-width:96px;padding:6px 8px\" "
-                 "title=\"host %lld; peak ",
+  at_strbuf_addf(b, "<div class=card title=\"host %lld; peak ",
                  (long long)number(host, "host"));
   add_size(b, number(c, "peak"));
   at_strbuf_addf(b,
-                 "\"><span>chip %lld</span><div class=bar "
-                 "style=\"background:var(--line);height:8px;margin:4px 0\"><i "
+                 "\"><span>chip %lld</span><div class=bar><i "
                  "style=\"width:%.1f%%;background:%s\"></i></div><span>",
                  (long long)number(c, "chip"), part,
                  part > 90 ? kColours[4] : kColours[0]);
@@ -126,10 +123,7 @@ static void add_chip(const at_json *c, const at_json *host, at_strbuf *b) {
 }
 
 static void add_slice(const at_json *hosts, int64_t slice, at_strbuf *b) {
-  at_strbuf_addf(b,
-                 "<h2>Slice %lld</h2><div "
-                 "style=\"display:flex;flex-wrap:wrap;gap:8px\">",
-                 (long long)slice);
+  at_strbuf_addf(b, "<h2>Slice %lld</h2><div class=chips>", (long long)slice);
   for (size_t i = 0; hosts && i < hosts->len; i++) {
     const at_json *chips = at_json_get(&hosts->items[i], "devices");
     for (size_t k = 0; chips && k < chips->len; k++)
@@ -297,8 +291,9 @@ static void add_timeline(const at_json *s, double seconds, at_strbuf *b) {
                  "<h2>What ran last</h2><p>%.3g seconds, up to %.3g s ago. "
                  "Thin: a launch waits on its host; thick: it runs on chips "
                  "there. Each launch is measured while this page is made, else "
-                 "one of many.</p><figure><svg viewBox=\"0 0 %d %.0f\">",
-                 seconds, -w.to_us / 1e6, kWidth, y + 4);
+                 "one of many.</p><figure><svg class=time data-left=%d "
+                 "viewBox=\"0 0 %d %.0f\">",
+                 seconds, (0 - w.to_us) / 1e6, kLabel, kWidth, y + 4);
   b->failed |= lines.failed;
   at_strbuf_add(b, at_strbuf_str(&lines));
   at_strbuf_addz(b, "</svg></figure>");

@@ -10,6 +10,7 @@
 #define ATOLL_ESTIMATE_ESTIMATE_H_
 
 #include "cost/cost.h"
+#include "profile/profile.h"
 
 typedef struct at_estimate_options {
   const char
@@ -54,6 +55,7 @@ typedef struct at_estimate_op {
   double flops, hbm_bytes, vmem_bytes, network_bytes;  // of one run
   uint32_t nodes;  // of the program, in this kernel
   uint32_t level;  // 0: the entry, 1: a loop's body, ...
+  uint32_t loop;   // the innermost around it, index + 1; 0: none
   bool network;    // beside the kernels: a collective, or a copy as below
   bool host_link;  // between the memories of a device and its host
 } at_estimate_op;
@@ -75,6 +77,20 @@ typedef struct at_estimate_temp {
   int64_t begin, end;  // inclusive; each kernel begins and ends
 } at_estimate_temp;
 
+typedef struct at_estimate_loop {
+  const char *name;  // "while.12"
+  double seconds;    // of one turn
+  double turns;      // each time that the loop runs
+  uint32_t parent;   // the loop around it, index + 1; 0: none
+} at_estimate_loop;
+
+// A value in HBM between kernels, or what a loop's body has beyond it.
+typedef struct at_estimate_life {
+  const char *name, *type, *source;
+  uint64_t bytes;
+  uint32_t from, to;  // steps of the schedule, inclusive
+} at_estimate_life;
+
 typedef struct at_estimate {
   const char *program, *target, *machine;
   uint32_t num_devices;       // of the target
@@ -88,9 +104,11 @@ typedef struct at_estimate {
   double host_link;           // of it, copies to and from the host
   double prefetch;            // first operands, before anything can hide them
   double flops, hbm_bytes, network_bytes;  // of one device and step
-  double peak_flops;  // per second of one device; 0: not known
-  double hbm_rate;    // bytes per second of one device; 0: not known
-  double mfu;         // flops / (seconds * peak_flops); 0: not known
+  double model_flops;  // of flops, without what is recomputed for gradients
+  double peak_flops;   // per second of one device; 0: not known
+  double hbm_rate;     // bytes per second of one device; 0: not known
+  double mfu;          // model_flops / (seconds * peak_flops); 0: not known
+  double hfu;          // flops / (seconds * peak_flops); 0: not known
   // In HBM; what stays in VMEM is not counted.
   // peak: arguments + results - alias + temporaries; alias: what donated
   // arguments give to results.
@@ -105,6 +123,13 @@ typedef struct at_estimate {
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first
   uint32_t num_buffers;
+  const at_estimate_loop *loops;
+  uint32_t num_loops;
+  // Temporaries of the entry over its schedule; arguments and results have
+  // their memory all the time.
+  const at_estimate_life *lives;
+  const char *const *steps;  // the kernel of each step: "dot_general.12"
+  uint32_t num_lives, num_steps;
   double by_source[AT_COST_SOURCE_COUNT];  // seconds
   const char *const *notes;                // what the figures do not cover
   uint32_t num_notes;
@@ -122,7 +147,7 @@ at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
                              at_module **out);
 
 // The memory alone, of a program whose passes have run and whose ops are not
-// fused: the figures in HBM and the buffers; all else is 0.
+// fused: the figures in HBM and the buffers; all else is 0 or empty.
 at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out);
 // The largest buffers at the peak, a line each: size, shape, source, how long
@@ -131,10 +156,17 @@ void at_estimate_largest(const at_estimate *e, uint32_t rows, at_strbuf *out);
 // What would take less memory; static text.
 const char *at_estimate_memory_advice(const at_estimate *e);
 
+// Whether it is computed again for gradients, as jax.checkpoint has it.
+bool at_estimate_is_recomputed(const at_estimate_op *o);
+
 // Reports. `rows`: kernels listed at most; 0: all.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);
 void at_estimate_json(const at_estimate *e, at_strbuf *out);
-void at_estimate_trace(const at_estimate *e, at_strbuf *out);        // Perfetto
+void at_estimate_trace(const at_estimate *e, at_strbuf *out);  // Perfetto
+// The same as events of a profile from a time on: a MODULE and its ops, a
+// loop's in its first turn. num_ops + 1 of them; texts are *e's.
+void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
+                        at_profile_event *out);
 at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);  // XProf
 // One self-contained page; `other` (may be NULL) is compared with.
 void at_estimate_html(const at_estimate *e, const at_estimate *other,

@@ -108,9 +108,9 @@ double at_est_distance(void *user, at_value v, double bytes, bool write);
 // ---- Memory and texts (memory.c, run.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
 // Arguments, results, temporaries, peak and the largest buffers of *e: of the
-// entry computation c on one device of t.
+// entry computation c on one device of t. over_time: its lives and steps too.
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        at_arena *a);
+                        bool over_time, at_arena *a);
 const char *at_est_source(at_arena *a, const at_loc *loc);
 const char *at_est_type(at_arena *a, const at_type *t);
 

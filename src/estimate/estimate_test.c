@@ -280,8 +280,15 @@ static void reports_are_well_formed(void **state) {
       at_code_take(at_json_parse(
           (at_bytes){(uint8_t *)data, (size_t)(end - data)}, a, &j)),
       0);
-  assert_int_equal(at_json_get(j, "ops")->len, e->num_ops);
-  near(at_json_get_num(j, "seconds", 0), e->seconds, 1e-9);
+  static const char *const columns[] = {
+      "name",       "detail", "source",  "scope", "start",
+      "seconds_of", "runs",   "exposed", "lane",  "bound",
+      "flops",      "hbm",    "from",    "loop",  "again"};
+  for (size_t i = 0; i < AT_LEN(columns); i++)
+    assert_int_equal(at_json_get(j, columns[i])->len, e->num_ops);
+  near(at_json_get_num(j, "all", 0), e->seconds, 1e-9);
+  assert_int_equal(at_json_get(j, "steps")->len, e->num_steps);
+  assert_int_equal(at_json_get(j, "lives")->len, e->num_lives);
   assert_null(memchr(data, '<', (size_t)(end - data)));
   assert_true(xspace.len > 100);
   at_strbuf_free(&json), at_strbuf_free(&trace), at_strbuf_free(&text);

@@ -1,12 +1,12 @@
-// The report as one page: no scripts from elsewhere, no fonts, no network.
+// The report as one page: figures as text here, and the data of its pictures
+// and tables of kernels, which page.js draws.
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/json.h"
+#include "base/map.h"
+
 #include "base/page.h"
 #include "estimate/report_internal.h"
-
-enum { kRows = 200, kWidth = 1040 };
 
 static const char *const kColors[AT_BOUND_COUNT] = {
     [AT_BOUND_MATRIX] = "#2f6fdb",
@@ -28,6 +28,21 @@ static void open_card(at_strbuf *out) {
 static void middle(at_strbuf *out) { at_strbuf_addz(out, "</b><span>"); }
 static void close_card(at_strbuf *out) { at_strbuf_addz(out, "</span></div>"); }
 
+// Model: what the program says; hardware: with what it recomputes.
+static void flops_card(double share, const char *what, double flops,
+                       at_strbuf *out) {
+  open_card(out);
+  if (share > 0)
+    at_strbuf_addf(out, "%.1f%%", 100 * share);
+  else
+    at_strbuf_addz(out, "&ndash;");
+  middle(out);
+  at_strbuf_addz(out, what);
+  at_est_flops_text(out, flops);
+  at_strbuf_addz(out, " per device");
+  close_card(out);
+}
+
 static void cards(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<div class=cards>");
   open_card(out);
@@ -38,16 +53,8 @@ static void cards(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, " to ");
   at_est_time(out, e->high);
   close_card(out);
-  open_card(out);
-  if (e->mfu > 0)
-    at_strbuf_addf(out, "%.1f%%", 100 * e->mfu);
-  else
-    at_strbuf_addz(out, "&ndash;");
-  middle(out);
-  at_strbuf_addz(out, "MFU: ");
-  at_est_flops_text(out, e->flops);
-  at_strbuf_addz(out, " per device");
-  close_card(out);
+  flops_card(e->mfu, "MFU: model ", e->model_flops, out);
+  flops_card(e->hfu, "HFU: hardware ", e->flops, out);
   open_card(out);
   at_est_bytes(out, (double)e->peak_bytes);
   middle(out);
@@ -81,6 +88,41 @@ static void legend(at_strbuf *out) {
 }
 
 // ---- Where the time goes
+
+static void part(const char *name, const char *color, double seconds,
+                 double all, at_strbuf *out) {
+  if (seconds <= 0) return;
+  at_strbuf_addf(out,
+                 "<span class=key><i class=dot style=\"background:%s\"></i>%s ",
+                 color, name);
+  at_est_time(out, seconds);
+  at_strbuf_addf(out, " (%.1f%%)</span>", 100 * seconds / all);
+}
+
+// How much of the communication has kernels beside it.
+static void overlap(const at_estimate *e, at_strbuf *out) {
+  if (e->network <= 0 || e->seconds <= 0) return;
+  const struct {
+    const char *name, *color;
+    double seconds;
+  } parts[] = {
+      {"compute alone", kColors[AT_BOUND_MATRIX],
+       fmax(0, e->kernels - (e->network - e->exposed))},
+      {"compute and communication", "#3aa675", e->network - e->exposed},
+      {"communication alone: exposed", kColors[AT_BOUND_NETWORK], e->exposed}};
+  double all = 0;
+  for (size_t i = 0; i < AT_LEN(parts); i++) all += parts[i].seconds;
+  at_strbuf_addz(out,
+                 "<h2>Overlap of compute and network</h2><figure><div "
+                 "class=bar>");
+  for (size_t i = 0; i < AT_LEN(parts); i++)
+    at_strbuf_addf(out, "<i style=\"width:%.2f%%;background:%s\"></i>",
+                   100 * parts[i].seconds / all, parts[i].color);
+  at_strbuf_addz(out, "</div><p>");
+  for (size_t i = 0; i < AT_LEN(parts); i++)
+    part(parts[i].name, parts[i].color, parts[i].seconds, all, out);
+  at_strbuf_addz(out, "</p></figure>");
+}
 
 static void shares(const at_estimate *e, at_strbuf *out) {
   double by[AT_BOUND_COUNT] = {0}, all = 0;
@@ -117,72 +159,162 @@ static void shares(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</p></figure>");
 }
 
-// ---- Timeline and scopes
+// ---- Data of the pictures
+// Columns, not rows, and each text once: 100,000 kernels open in under a
+// second.
 
 extern const at_bytes at_estimate_page_files[];  // page.js
 
 enum { kNetworkLane = -1, kHostLane = -2 };
 
-static void op_data(at_json_writer *w, const at_estimate_op *o) {
-  const char *const texts[] = {o->name, o->detail, o->source, o->scope};
-  int lane = o->host_link ? kHostLane
-             : o->network ? kNetworkLane
-                          : (int)o->level;
-  const double numbers[] = {o->start,   o->seconds,   o->count,
-                            o->exposed, (double)lane, (double)o->bound,
-                            o->flops};
+typedef struct texts {
+  at_map of;  // text -> index + 1
+  at_strbuf *out;
+  bool failed;
+} texts;
+
+static uint32_t text_index(texts *t, const char *text) {
+  void **place = at_map_put(&t->of, at_str_of(text));
+  if (!place) {
+    t->failed = true;
+    return 0;
+  }
+  if (!*place) *place = (void *)(uintptr_t)t->of.len;
+  return (uint32_t)(uintptr_t)*place - 1;
+}
+
+static void begin_column(at_strbuf *out, const char *name) {
+  at_strbuf_addf(out, "%s\"%s\":[", out->ptr[out->len - 1] == '{' ? "" : ",",
+                 name);
+}
+static void end_column(at_strbuf *out) {
+  if (out->ptr[out->len - 1] == ',') out->len--;
+  at_strbuf_addc(out, ']');
+}
+
+static int lane_of(const at_estimate_op *o) {
+  return o->host_link ? kHostLane : o->network ? kNetworkLane : (int)o->level;
+}
+
+static void op_texts(const at_estimate *e, texts *t) {
+  static const char *const names[] = {"name", "detail", "source", "scope"};
+  for (size_t c = 0; c < AT_LEN(names); c++) {
+    begin_column(t->out, names[c]);
+    for (uint32_t i = 0; i < e->num_ops; i++) {
+      const at_estimate_op *o = &e->ops[i];
+      const char *const of[] = {o->name, o->detail, o->source, o->scope};
+      at_strbuf_addf(t->out, "%u,", text_index(t, of[c]));
+    }
+    end_column(t->out);
+  }
+}
+
+static void op_numbers(const at_estimate *e, at_strbuf *out) {
+  static const char *const names[] = {"start", "seconds_of", "runs",  "exposed",
+                                      "lane",  "bound",      "flops", "hbm",
+                                      "from",  "loop",       "again"};
+  for (size_t c = 0; c < AT_LEN(names); c++) {
+    begin_column(out, names[c]);
+    for (uint32_t i = 0; i < e->num_ops; i++) {
+      const at_estimate_op *o = &e->ops[i];
+      const double of[] = {o->start,
+                           o->seconds,
+                           o->count,
+                           o->exposed,
+                           lane_of(o),
+                           (double)o->bound,
+                           o->flops,
+                           o->hbm_bytes,
+                           (double)o->from,
+                           o->loop,
+                           at_estimate_is_recomputed(o)};
+      double v = isfinite(of[c]) ? of[c] : 0;
+      at_strbuf_addf(out, c ? "%.5g," : "%.10g,", v);
+    }
+    end_column(out);
+  }
+}
+
+static void loop_data(const at_estimate *e, texts *t) {
+  begin_column(t->out, "loops");
+  for (uint32_t i = 0; i < e->num_loops; i++) {
+    const at_estimate_loop *l = &e->loops[i];
+    at_strbuf_addf(t->out, "[%u,%.10g,%.10g,%u],", text_index(t, l->name),
+                   l->seconds, l->turns, l->parent);
+  }
+  end_column(t->out);
+}
+
+// What lives all the time, then temporaries over the schedule.
+static void memory_data(const at_estimate *e, texts *t) {
+  at_strbuf_addf(t->out, ",\"kept\":%llu,\"limit\":%llu",
+                 (unsigned long long)(e->argument_bytes + e->output_bytes -
+                                      e->alias_bytes),
+                 (unsigned long long)e->memory_bytes);
+  begin_column(t->out, "steps");
+  for (uint32_t i = 0; i < e->num_steps; i++)
+    at_strbuf_addf(t->out, "%u,", text_index(t, e->steps[i]));
+  end_column(t->out);
+  begin_column(t->out, "lives");
+  for (uint32_t i = 0; i < e->num_lives; i++) {
+    const at_estimate_life *l = &e->lives[i];
+    at_strbuf_addf(t->out, "[%u,%u,%u,%llu,%u,%u],", text_index(t, l->name),
+                   text_index(t, l->type), text_index(t, l->source),
+                   (unsigned long long)l->bytes, l->from, l->to);
+  }
+  end_column(t->out);
+}
+
+static void words(at_json_writer *w, const char *key,
+                  const char *(*text)(int i), int count) {
+  at_json_key(w, at_str_of(key));
   at_json_begin_array(w);
-  for (size_t i = 0; i < AT_LEN(texts); i++)
-    at_json_str(w, at_str_of(texts[i]));
-  for (size_t i = 0; i < AT_LEN(numbers); i++) at_json_num(w, numbers[i]);
+  for (int i = 0; i < count; i++) at_json_str(w, at_str_of(text(i)));
   at_json_end_array(w);
+}
+static const char *bound_text(int i) { return at_bound_text((at_bound)i); }
+static const char *bound_color(int i) { return kColors[i]; }
+static const char *from_text(int i) {
+  return at_cost_source_text((at_cost_source)i);
 }
 
 static void page_data(const at_estimate *e, at_strbuf *out) {
+  at_arena *a = at_arena_create();
+  if (!a) {
+    out->failed = true;
+    return;
+  }
+  texts t = {.of = at_map_in(a), .out = out};
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
-  at_json_key(&w, AT_STR("seconds"));
+  at_json_key(&w, AT_STR("all"));
   at_json_num(&w, e->seconds);
-  at_json_key(&w, AT_STR("bounds"));
+  at_json_key(&w, AT_STR("peak_flops"));
+  at_json_num(&w, e->peak_flops);
+  at_json_key(&w, AT_STR("hbm_rate"));
+  at_json_num(&w, e->hbm_rate);
+  words(&w, "bounds", bound_text, AT_BOUND_COUNT);
+  words(&w, "colors", bound_color, AT_BOUND_COUNT);
+  words(&w, "sources", from_text, AT_COST_SOURCE_COUNT);
+  if (!out->failed) {
+    op_texts(e, &t);
+    op_numbers(e, out);
+    loop_data(e, &t);
+    memory_data(e, &t);
+  }
+  at_json_key(&w, AT_STR("texts"));
   at_json_begin_array(&w);
-  for (int b = 0; b < AT_BOUND_COUNT; b++)
-    at_json_str(&w, at_str_of(at_bound_text((at_bound)b)));
-  at_json_end_array(&w);
-  at_json_key(&w, AT_STR("colors"));
-  at_json_begin_array(&w);
-  for (int b = 0; b < AT_BOUND_COUNT; b++)
-    at_json_str(&w, at_str_of(kColors[b]));
-  at_json_end_array(&w);
-  at_json_key(&w, AT_STR("ops"));
-  at_json_begin_array(&w);
-  for (uint32_t i = 0; i < e->num_ops; i++) op_data(&w, &e->ops[i]);
+  for (size_t i = 0; i < t.of.len; i++) at_json_str(&w, t.of.entries[i].key);
   at_json_end_array(&w);
   at_json_end_object(&w);
+  out->failed |= t.failed;
+  at_arena_destroy(a);
 }
 
-static void pictures(const at_estimate *e, at_strbuf *out) {
+static void put_data(const at_estimate *e, at_strbuf *out) {
   at_strbuf data = {0};
   page_data(e, &data);
-  at_strbuf_addz(
-      out,
-      "<section><style>.tip{position:absolute;display:none;max-width:360px;"
-      "padding:8px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px;"
-      "background:var(--paper);border:1px solid var(--line);border-radius:6px;"
-      "pointer-events:none}canvas{display:block;width:100%}input{font:inherit;"
-      "color:var(--ink);background:var(--paper);border:1px solid var(--line);"
-      "border-radius:6px;padding:4px 8px}</style>"
-      "<h2>Timeline of one device</h2>");
-  legend(out);
-  at_strbuf_addz(
-      out,
-      "<p><input type=search placeholder=\"kernel, line or scope\"> The wheel "
-      "zooms, dragging moves, a double click shows all. A loop is drawn with "
-      "its first turn below it.</p><figure><canvas class=flow></canvas>"
-      "</figure><h2>Time by scope</h2><p>Of the model, with all turns of "
-      "loops; "
-      "communication counts where it is exposed. A click zooms in, one on the "
-      "first row out.</p><figure><canvas class=scopes></canvas></figure>"
-      "<div class=tip></div><script type=\"application/json\">");
+  at_strbuf_addz(out, "<script type=\"application/json\">");
   // No text of a program can end the script.
   for (size_t i = 0; i < data.len; i++) {
     if (data.ptr[i] == '<')
@@ -192,69 +324,43 @@ static void pictures(const at_estimate *e, at_strbuf *out) {
   }
   out->failed |= data.failed;
   at_strbuf_free(&data);
-  at_bytes script = at_estimate_page_files[0];
-  at_strbuf_addz(out, "</script><script>");
-  at_strbuf_add(out, (at_str){(const char *)script.ptr, script.len});
-  at_strbuf_addz(out, "</script></section>");
+  at_strbuf_addz(out, "</script>");
 }
 
-// ---- Roofline
+// ---- What page.js fills
 
-typedef struct axes {
-  double x0, x1, y0, y1;  // powers of ten
-} axes;
-static double px(const axes *a, double v) {
-  return 60 + (log10(fmax(v, 1e-30)) - a->x0) / (a->x1 - a->x0) * (kWidth - 90);
-}
-static double py(const axes *a, double v) {
-  return 290 - (log10(fmax(v, 1e-30)) - a->y0) / (a->y1 - a->y0) * 270;
-}
-
-static void roofline(const at_estimate *e, at_strbuf *out) {
-  if (e->peak_flops <= 0 || e->hbm_rate <= 0) return;
-  axes a = {-2, 4, floor(log10(e->peak_flops)) - 5, ceil(log10(e->peak_flops))};
-  double knee = e->peak_flops / e->hbm_rate;
-  at_strbuf_addf(
-      out,
-      "<h2>Roofline</h2><p>Each kernel by the work it does per byte of HBM "
-      "traffic"
-      " and the rate it reaches; its area is its share of the step.</p>"
-      "<figure><svg viewBox=\"0 0 %d 320\" width=\"%d\">",
-      kWidth, kWidth);
-  for (int x = (int)a.x0; x <= (int)a.x1; x++)
-    at_strbuf_addf(out,
-                   "<text x=\"%.0f\" y=308>%g</text><path d=\"M%.0f 20V290\" "
-                   "stroke=\"#8884\"/>",
-                   px(&a, pow(10, x)) - 8, pow(10, x), px(&a, pow(10, x)));
-  for (int y = (int)a.y0; y <= (int)a.y1; y++)
-    at_strbuf_addf(out,
-                   "<text x=0 y=\"%.0f\">%g TF/s</text><path d=\"M60 %.0fH%d\" "
-                   "stroke=\"#8884\"/>",
-                   py(&a, pow(10, y)) + 4, pow(10, y - 12), py(&a, pow(10, y)),
-                   kWidth - 30);
-  at_strbuf_addf(out,
-                 "<path d=\"M%.1f %.1fL%.1f %.1fH%d\" fill=none "
-                 "stroke=\"#5d6b7a\" stroke-width=2 />",
-                 px(&a, 1e-2), py(&a, 1e-2 * e->hbm_rate), px(&a, knee),
-                 py(&a, e->peak_flops), kWidth - 30);
-  for (uint32_t i = 0; i < e->num_ops; i++) {
-    const at_estimate_op *o = &e->ops[i];
-    if (o->network || o->flops <= 0 || o->seconds <= 0) continue;
-    double x = fmin(9e3, o->hbm_bytes > 0 ? o->flops / o->hbm_bytes : 9e3);
-    double y = o->flops / o->seconds;
-    if (x < 1e-2 || log10(y) < a.y0) continue;
-    double r = 3 + 26 * sqrt(o->seconds * o->count / e->seconds);
-    at_strbuf_addf(out,
-                   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" "
-                   "fill-opacity=.55><title>",
-                   px(&a, x), py(&a, y), r, kColors[o->bound]);
-    at_page_text(out, o->name);
-    at_strbuf_addz(out, "\n");
-    at_page_text(out, o->detail);
-    at_strbuf_addz(out, "</title></circle>");
-  }
+static void pictures(const at_estimate *e, at_strbuf *out) {
+  at_strbuf_addz(out, "<h2>Timeline of one device</h2>");
+  legend(out);
   at_strbuf_addz(
-      out, "<text x=460 y=319>FLOP per byte of HBM</text></svg></figure>");
+      out,
+      "<p><label><input type=checkbox class=turns> every turn of loops</label>"
+      "The wheel zooms, dragging moves, a double click shows all. A folded "
+      "loop is one bar with its first turn below it.</p><figure><canvas "
+      "class=\"flow time\"></canvas></figure><h2>Time by scope of the "
+      "model</h2><p><label><input type=checkbox class=layers checked> layers "
+      "of one kind together</label>All turns of loops; communication where it "
+      "is exposed. A click zooms in, one on the first row out.</p>"
+      "<figure><canvas class=scopes></canvas></figure><figure><table "
+      "class=\"filled by-scope\"><thead><tr><th>scope<th class=n>&micro;s<th "
+      "class=n>% of step<th class=n>recomputed, &micro;s<th "
+      "class=n>GFLOP</tr></thead><tbody></tbody></table></figure>");
+  if (e->peak_flops > 0 && e->hbm_rate > 0)
+    at_strbuf_addz(
+        out,
+        "<h2>Roofline</h2><p>Each kernel by the work it does per byte of HBM "
+        "traffic and the rate it reaches; its area is its share of the "
+        "step.</p><figure><canvas class=roofline></canvas></figure>");
+  at_strbuf_addz(
+      out,
+      "<h2>Kernels</h2><p class=shown></p><figure><table class=\"filled "
+      "kernels\"><thead><tr><th class=n>&micro;s<th class=n>% of step<th "
+      "class=n>runs<th>bound by<th>figure from<th>kernel<th>results &larr; "
+      "operands<th class=n>TFLOP/s<th class=n>HBM GB/s<th>line</tr></thead>"
+      "<tbody></tbody></table></figure>"
+      "<h2>Memory over time, by value</h2><p>Of one device, kernel after "
+      "kernel in the order of the schedule; the lowest band are arguments and "
+      "results.</p><figure><canvas class=\"memory time\"></canvas></figure>");
 }
 
 // ---- Tables
@@ -266,54 +372,6 @@ static void number(at_strbuf *out, double value, const char *format) {
   else
     at_strbuf_addz(out, "&ndash;");
   at_strbuf_addz(out, "</td>");
-}
-
-static void op_row(const at_estimate *e, const at_estimate_op *o,
-                   at_strbuf *out) {
-  double all = o->seconds * o->count, seen = o->network ? o->exposed : all;
-  at_strbuf_addz(out, "<tr>");
-  number(out, all * 1e6, "%.2f");
-  number(out, e->seconds > 0 ? 100 * seen / e->seconds : 0, "%.1f");
-  number(out, o->count, "%.0f");
-  at_strbuf_addf(out,
-                 "<td class=w><i class=dot "
-                 "style=\"background:%s\"></i>%s</td><td>%s</td><td><code>",
-                 kColors[o->bound], at_bound_text(o->bound),
-                 at_cost_source_text(o->from));
-  at_page_text(out, o->name);
-  at_strbuf_addz(out, "</code></td><td><code>");
-  at_page_text(out, o->detail);
-  at_strbuf_addz(out, "</code></td>");
-  number(out, o->seconds > 0 ? o->flops / o->seconds / 1e12 : 0, "%.3g");
-  number(out, o->seconds > 0 ? o->hbm_bytes / o->seconds / 1e9 : 0, "%.4g");
-  at_strbuf_addz(out, "<td title=\"");
-  at_page_text(out, o->source);
-  at_strbuf_addz(out, " ");
-  at_page_text(out, o->scope);
-  at_strbuf_addz(out, "\">");
-  at_page_text(out, file_of(o->source));
-  at_strbuf_addz(out, "</td></tr>");
-}
-
-static void op_table(const at_estimate *e, at_strbuf *out) {
-  const at_estimate_op **order = at_est_sorted(e, out);
-  if (!order) return;
-  at_strbuf_addz(
-      out,
-      "<h2>Kernels</h2><p>Click a heading to "
-      "sort.</p><figure><table><thead><tr>"
-      "<th class=n>&micro;s</th><th class=n>% of step</th><th class=n>runs</th>"
-      "<th>bound by</th><th>figure from</th><th>kernel</th>"
-      "<th>results &larr; operands</th><th class=n>TFLOP/s</th>"
-      "<th class=n>HBM GB/s</th><th>line</th></tr></thead><tbody>");
-  for (uint32_t i = 0; i < e->num_ops && i < kRows; i++)
-    op_row(e, order[i], out);
-  at_strbuf_addz(out, "</tbody></table>");
-  if (e->num_ops > kRows)
-    at_strbuf_addf(out, "<p>%u smaller kernels are not listed.</p>",
-                   e->num_ops - kRows);
-  at_strbuf_addz(out, "</figure>");
-  free(order);
 }
 
 static void memory(const at_estimate *e, at_strbuf *out) {
@@ -354,6 +412,9 @@ static void comparison(const at_estimate *a, const at_estimate *b,
               {"collectives, &micro;s", a->network, b->network, 1e6},
               {"exposed, &micro;s", a->exposed, b->exposed, 1e6},
               {"MFU, %", a->mfu, b->mfu, 100},
+              {"HFU, %", a->hfu, b->hfu, 100},
+              {"model TFLOP", a->model_flops, b->model_flops, 1e-12},
+              {"hardware TFLOP", a->flops, b->flops, 1e-12},
               {"HBM traffic, MiB", a->hbm_bytes, b->hbm_bytes, 1. / (1 << 20)},
               {"peak memory, MiB", (double)a->peak_bytes, (double)b->peak_bytes,
                1. / (1 << 20)}};
@@ -371,11 +432,18 @@ static void comparison(const at_estimate *a, const at_estimate *b,
     number(out, rows[i].a > 0 ? rows[i].b / rows[i].a : 0, "%.3f");
     at_strbuf_addz(out, "</tr>");
   }
-  at_strbuf_addz(out, "</tbody></table></figure>");
+  at_strbuf_addz(
+      out,
+      "</tbody></table></figure><h2>Compared line by line</h2><p>Time of the "
+      "kernels of each line of the program, with all turns.</p><figure><table "
+      "class=\"filled lines\"><thead><tr><th>line<th class=n>first, "
+      "&micro;s<th class=n>second, &micro;s<th class=n>second - first, "
+      "&micro;s<th class=n>second / first</tr></thead><tbody></tbody></table>"
+      "</figure>");
 }
 
 static void body(const at_estimate *e, at_strbuf *out) {
-  at_strbuf_addz(out, "<h1>");
+  at_strbuf_addz(out, "<section class=report><h1>");
   at_page_text(out, e->program);
   at_strbuf_addz(out, " on ");
   at_page_text(out, e->target);
@@ -391,10 +459,11 @@ static void body(const at_estimate *e, at_strbuf *out) {
   }
   cards(e, out);
   shares(e, out);
+  overlap(e, out);
   pictures(e, out);
-  roofline(e, out);
-  op_table(e, out);
   memory(e, out);
+  put_data(e, out);
+  at_strbuf_addz(out, "</section>");
 }
 
 void at_estimate_html(const at_estimate *e, const at_estimate *other,
@@ -406,5 +475,9 @@ void at_estimate_html(const at_estimate *e, const at_estimate *other,
   if (other) comparison(e, other, out);
   body(e, out);
   if (other) body(other, out);
+  at_bytes script = at_estimate_page_files[0];
+  at_strbuf_addz(out, "<script>");
+  at_strbuf_add(out, (at_str){(const char *)script.ptr, script.len});
+  at_strbuf_addz(out, "</script>");
   at_page_end(out);
 }

@@ -413,26 +413,37 @@ static bool is_stored(const lives *l, const live *x) {
          at_est_is_temporary(l, x);
 }
 
-// All temporaries of a computation, in one time: each kernel begins and ends,
-// and what runs inside of a loop does so in between.
-static at_status flatten(const lives *l, int64_t *clock, stays *out,
-                         at_arena *a) {
+// One time for all computations: each kernel begins and ends, and what runs
+// inside of a loop does so in between.
+typedef struct schedule {
+  stays temps;
+  AT_VEC(const at_node *) at;  // of each time: the kernel's node; NULL: the end
+} schedule;
+
+static at_status tick(schedule *s, const at_node *n, at_arena *a,
+                      int64_t *time) {
+  *time = (int64_t)s->at.len;
+  return at_vec_push(a, &s->at, n) ? AT_OK : AT_NO_MEMORY("temporaries");
+}
+
+static at_status flatten(const lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   at_span_time *of;
   AT_TRY_ALLOC(of, at_new(a, at_span_time, count + 1));
   for (uint32_t k = 0; k < count; k++) {
-    of[k].begin = (*clock)++;
     const at_node *n = l->groups.list[l->order[k]]->root;
+    AT_TRY(tick(out, n, a, &of[k].begin));
     for (uint32_t r = 0; l->inside[k] && r < n->num_regions; r++)
-      AT_TRY(flatten(&l->inside[k][r], clock, out, a));
-    of[k].end = (*clock)++;
+      AT_TRY(flatten(&l->inside[k][r], out, a));
+    AT_TRY(tick(out, n, a, &of[k].end));
   }
-  of[count].begin = of[count].end = (*clock)++;
+  AT_TRY(tick(out, NULL, a, &of[count].begin));
+  of[count].end = of[count].begin;
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
     if (!is_stored(l, x)) continue;
     stay s = {l, x, {of[x->born].begin, of[AT_MIN(x->dies, count)].end}};
-    if (!at_vec_push(a, out, s)) return AT_NO_MEMORY("temporaries");
+    if (!at_vec_push(a, &out->temps, s)) return AT_NO_MEMORY("temporaries");
   }
   return AT_OK;
 }
@@ -551,6 +562,34 @@ static at_status list_buffers(at_estimate *e, const lives *l,
   return AT_OK;
 }
 
+// Every temporary over the schedule.
+static at_status list_lives(at_estimate *e, const schedule *s, at_arena *a) {
+  const char **steps;
+  at_estimate_life *told;
+  uint32_t num = (uint32_t)s->at.len, n = (uint32_t)s->temps.len;
+  AT_TRY_ALLOC(steps, at_new(a, const char *, num + 1));
+  AT_TRY_ALLOC(told, at_new(a, at_estimate_life, n + 1));
+  for (uint32_t t = 0; t < num; t++) {
+    const at_node *x = s->at.ptr[t];
+    AT_TRY_ALLOC(steps[t], x ? at_arena_printf(a, "%s.%u", at_op_text(x->op),
+                                               x->id)
+                             : "end");
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    const stay *x = &s->temps.ptr[i];
+    at_estimate_life *t = &told[i];
+    *t = (at_estimate_life){.bytes = x->x->bytes,
+                            .from = (uint32_t)x->time.begin,
+                            .to = (uint32_t)x->time.end};
+    AT_TRY_ALLOC(t->name, name_of(x->of, x->x));
+    t->type = at_est_type(a, at_value_type(x->x->value));
+    t->source = at_est_source(a, x->x->value.node->loc);
+  }
+  e->lives = told, e->num_lives = n;
+  e->steps = steps, e->num_steps = num;
+  return AT_OK;
+}
+
 // Arguments and results with their memory; what an argument gives to a result
 // counts with both, and once more as aliased.
 static bool could_be_donated(const at_comp *c, const at_type *t) {
@@ -585,10 +624,10 @@ static at_status sum_interface(at_estimate *e, const lives *l) {
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        at_arena *a) {
+                        bool over_time, at_arena *a) {
   lives *l;
-  stays temps = {0};
-  int64_t clock = 0, peak;
+  schedule s = {0};
+  int64_t peak;
   double vmem = kVmemShare *
                 at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
@@ -598,13 +637,15 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   if (tpu) AT_TRY(at_est_note_uses(&u, c));
   AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, l));
   AT_TRY(sum_interface(e, l));
-  AT_TRY(flatten(l, &clock, &temps, a));
-  if (temps.len) qsort(temps.ptr, temps.len, sizeof *temps.ptr, by_begin);
-  AT_TRY(place_temps(e, &temps, a));
+  AT_TRY(flatten(l, &s, a));
+  if (s.temps.len)
+    qsort(s.temps.ptr, s.temps.len, sizeof *s.temps.ptr, by_begin);
+  AT_TRY(place_temps(e, &s.temps, a));
   e->peak_bytes =
       e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
-  AT_TRY(find_peak(&temps, clock, a, &peak));
-  AT_TRY(list_buffers(e, l, &temps, peak));
+  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
+  AT_TRY(list_buffers(e, l, &s.temps, peak));
+  if (over_time) AT_TRY(list_lives(e, &s, a));
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
@@ -615,7 +656,7 @@ at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out) {
   at_estimate *e;
   AT_TRY_ALLOC(e, at_new(a, at_estimate, 1));
-  AT_TRY(at_est_memory(e, m->entry, t, a));
+  AT_TRY(at_est_memory(e, m->entry, t, false, a));
   *out = e;
   return AT_OK;
 }

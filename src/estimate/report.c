@@ -66,6 +66,8 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "\n  ");
   at_est_flops_text(out, e->flops);
   if (e->mfu > 0) at_strbuf_addf(out, ", MFU %.1f%%", 100 * e->mfu);
+  if (e->hfu > e->mfu)
+    at_strbuf_addf(out, ", with what is recomputed HFU %.1f%%", 100 * e->hfu);
   at_strbuf_addz(out, "; HBM traffic ");
   at_est_bytes(out, e->hbm_bytes);
   at_strbuf_addz(out, "\n  memory: peak ");
@@ -91,6 +93,10 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addc(out, '\n');
   for (uint32_t i = 0; i < e->num_notes; i++)
     at_strbuf_addf(out, "  note: %s\n", e->notes[i]);
+}
+
+bool at_estimate_is_recomputed(const at_estimate_op *o) {
+  return strstr(o->scope, "rematted_computation") != NULL;
 }
 
 static double total(const at_estimate_op *o) {
@@ -274,7 +280,9 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
                      {"network_bytes", e->network_bytes},
                      {"peak_flops_per_second", e->peak_flops},
                      {"hbm_bytes_per_second", e->hbm_rate},
+                     {"model_flops", e->model_flops},
                      {"mfu", e->mfu},
+                     {"hfu", e->hfu},
                      {"argument_bytes", (double)e->argument_bytes},
                      {"output_bytes", (double)e->output_bytes},
                      {"temp_bytes", (double)e->temp_bytes},
@@ -353,25 +361,33 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_end_object(&w);
 }
 
-at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
-  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
-  if (!events)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
-  events[0] = (at_profile_event){.end_ns = (uint64_t)(e->seconds * 1e9),
-                                 .kind = AT_PROFILE_MODULE,
-                                 .name = e->program,
-                                 .detail = e->target};
+void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
+                        at_profile_event *out) {
+  out[0] = (at_profile_event){.start_ns = at_ns,
+                              .end_ns = at_ns + (uint64_t)(e->seconds * 1e9),
+                              .kind = AT_PROFILE_MODULE,
+                              .chip = chip,
+                              .name = e->program,
+                              .detail = e->target};
   for (uint32_t i = 0; i < e->num_ops; i++) {
     const at_estimate_op *o = &e->ops[i];
-    events[i + 1] = (at_profile_event){
-        .start_ns = (uint64_t)(o->start * 1e9),
-        .end_ns = (uint64_t)((o->start + o->seconds) * 1e9),
+    out[i + 1] = (at_profile_event){
+        .start_ns = at_ns + (uint64_t)(o->start * 1e9),
+        .end_ns = at_ns + (uint64_t)((o->start + o->seconds) * 1e9),
         .kind = o->network ? AT_PROFILE_TRANSFER : AT_PROFILE_OP,
+        .chip = chip,
         .bytes = (uint64_t)o->network_bytes,
         .name = o->name,
         .detail = o->detail,
         .source = o->source};
   }
+}
+
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
+  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
+  if (!events)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
+  at_estimate_events(e, 0, 0, events);
   at_profile *p = NULL;
   at_status st = at_profile_of(events, e->num_ops + 1, &p);
   if (at_ok(st)) st = at_profile_xspace(p, NULL, out);

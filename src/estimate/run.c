@@ -56,7 +56,10 @@ at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
   const at_node *n = g->product ? g->product : g->root;
   const char *name =
       at_arena_printf(w->arena, "%s.%u", at_op_text(n->op), n->id);
-  at_estimate_op o = {.name = name ? name : "", .count = count, .level = level};
+  at_estimate_op o = {.name = name ? name : "",
+                      .count = count,
+                      .level = level,
+                      .loop = w->loop};
   o.detail = detail_of(w->arena, g);
   o.source = at_est_source(w->arena, n->loc);
   o.scope = n->loc && n->loc->name ? n->loc->name : "";
@@ -70,6 +73,15 @@ at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
 static bool costs_nothing(const at_node *n) {
   return at_op_of(n->op)->cost == AT_COST_NONE &&
          !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
+}
+
+static at_status begin_loop(at_est_walk *w, const at_node *n, double turns) {
+  at_estimate_loop loop = {.turns = turns, .parent = w->loop};
+  AT_TRY_ALLOC(loop.name,
+               at_arena_printf(w->arena, "%s.%u", at_op_text(n->op), n->id));
+  if (!at_vec_push(w->arena, &w->loops, loop)) return AT_NO_MEMORY("loops");
+  w->loop = (uint32_t)w->loops.len;
+  return AT_OK;
 }
 
 static at_status make_control(at_est_walk *w, at_est_item *it,
@@ -92,7 +104,8 @@ static at_status make_control(at_est_walk *w, at_est_item *it,
   double before_it = it->seconds;
   if (before_it > 0 && !at_cost_kernels_put(&w->times, w->arena, n, before_it))
     return AT_NO_MEMORY("times");
-  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0;
+  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0, around = w->loop;
+  if (first) AT_TRY(begin_loop(w, n, turns));
   for (uint32_t k = first; k < n->num_regions; k++) {
     size_t before = w->ops.len;
     at_est_span s;
@@ -111,6 +124,8 @@ static at_status make_control(at_est_walk *w, at_est_item *it,
   }
   for (size_t i = it->first_op + it->num_ops; i < w->ops.len; i++)
     w->ops.ptr[i].start += before_it;
+  if (first) w->loops.ptr[w->loop - 1].seconds = fmax(0, slowest);
+  w->loop = around;
   it->seconds += fmax(0, slowest) * turns;
   it->num_ops = (uint32_t)w->ops.len - it->first_op;
   return AT_OK;
@@ -163,7 +178,7 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
-  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, w->arena));
+  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, true, w->arena));
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
@@ -207,6 +222,7 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     const at_estimate_op *o = &w->ops.ptr[i];
     double all = o->seconds * o->count;
     e->flops += o->flops * o->count;
+    if (!at_estimate_is_recomputed(o)) e->model_flops += o->flops * o->count;
     e->hbm_bytes += o->hbm_bytes * o->count;
     e->network_bytes += o->network_bytes * o->count;
     e->by_source[o->from] += all;
@@ -227,8 +243,10 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
                                     "bf16_flops_per_second_per_chip", 0) /
                   AT_MAX(1u, w->target->devices_per_chip);
   e->hbm_rate = w->is_tpu ? w->chip.hbm_rate * w->chip.clock : 0;
-  if (e->peak_flops > 0 && e->seconds > 0)
-    e->mfu = e->flops / (e->seconds * e->peak_flops);
+  if (e->peak_flops > 0 && e->seconds > 0) {
+    e->mfu = e->model_flops / (e->seconds * e->peak_flops);
+    e->hfu = e->flops / (e->seconds * e->peak_flops);
+  }
 }
 
 static int by_start(const void *a, const void *b) {
@@ -305,6 +323,8 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   if (w.ops.len) qsort(w.ops.ptr, w.ops.len, sizeof *w.ops.ptr, by_start);
   e->ops = w.ops.ptr;
   e->num_ops = (uint32_t)w.ops.len;
+  e->loops = w.loops.ptr;
+  e->num_loops = (uint32_t)w.loops.len;
   e->notes = w.notes.ptr;
   e->num_notes = (uint32_t)w.notes.len;
   bool sharded = false;

@@ -13,6 +13,8 @@ typedef struct at_est_walk {
   at_tpu_chip chip;
   at_estimate *e;
   AT_VEC(at_estimate_op) ops;
+  AT_VEC(at_estimate_loop) loops;
+  uint32_t loop;  // the innermost around what is walked, index + 1; 0: none
   AT_VEC(const char *) notes;
   const at_estimate_options *options;
   // What loops read as bf16 (at_est_key), converted before them -> where it is.

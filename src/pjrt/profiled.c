@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "compile/describe.h"
 #include "machine/machine.h"
-#include "pjrt/pjrt_internal.h"
+#include "pjrt/modelled.h"
 #include "profile/profile.h"
 
 typedef struct seen_chip {
@@ -153,6 +154,10 @@ at_status at_pjrt_profiled_stop(const at_profile *p, at_strbuf *out) {
   at_profile_about about;
   at_status st = about_of(&s, &about);
   if (at_ok(st)) st = at_profile_xspace(p, &about, out);
+  if (at_ok(st) && s.chips.len &&
+      at_config_word(AT_CONFIG_PROFILE) == AT_WORD_PROFILE_CHIP)
+    st = at_pjrt_modelled(p, s.programs.ptr, s.programs.len,
+                          s.chips.ptr[0].target, out);
   for (size_t i = 0; i < s.programs.len; i++)
     at_pjrt_program_release(s.programs.ptr[i]);
   at_arena_destroy(s.arena);

@@ -112,3 +112,7 @@ const at_profile_event *at_profile_events(const at_profile *p,
 }
 
 size_t at_profile_dropped(const at_profile *p) { return p->dropped; }
+
+int64_t at_profile_unix_offset_ns(const at_profile *p) {
+  return p->unix_offset_ns;
+}

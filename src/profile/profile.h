@@ -67,6 +67,8 @@ const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);
 // Events that were not kept, for want of room or memory.
 size_t at_profile_dropped(const at_profile *p);
+// Unix time less the clock of the events' times.
+int64_t at_profile_unix_offset_ns(const at_profile *p);
 
 // ---- What programs and chips are, for those who show a profile
 typedef struct at_profile_op {
@@ -93,11 +95,14 @@ typedef struct at_profile_about {
   const at_profile_module *modules;
   const at_profile_chip *chips;
   uint32_t num_modules, num_chips;
+  const char *plane;  // what planes are called, before the number of their
+                      // chip; NULL: "/device:TPU:"
 } at_profile_about;
 
-// Serialised XSpace: a plane "/device:TPU:<id>" for each chip, with the lines
-// "Steps" (one event for each launch, tied to the client's trace by its CALL),
-// "XLA Modules", "XLA Ops", "Transfers", and "SparseCore 0", "SparseCore 1",
+// Appends a serialised XSpace, as messages append: a plane "/device:TPU:<id>"
+// for each chip, with the lines "Steps" (one event for each launch, tied to the
+// client's trace by its CALL), "XLA Modules", "XLA Ops", "Transfers", and
+// "SparseCore 0", "SparseCore 1",
 // ... and "Kernel core 0", ..., and "SparseCore recompiles"; and a plane
 // "/host:metadata" with an HloProto for each program that ran. What `about`
 // does not know is left out; NULL: nothing is known.

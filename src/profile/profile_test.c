@@ -175,7 +175,8 @@ static void programs_are_told(void **state) {
                          .ops = &op,
                          .num_ops = 1};
   at_profile_chip chip = {.kind = "TPU v6 lite", .flops_per_second = 9e14};
-  at_profile_about about = {&m, &chip, 1, 1};
+  at_profile_about about = {
+      .modules = &m, .chips = &chip, .num_modules = 1, .num_chips = 1};
   assert_int_equal(at_code_take(at_profile_of(e, 5, &p)), 0);
   at_strbuf x = {0};
   assert_int_equal(at_code_take(at_profile_xspace(p, &about, &x)), 0);

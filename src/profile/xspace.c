@@ -378,8 +378,9 @@ static at_status put_lines(plane *p) {
 static at_status put_plane(const exporter *x, uint32_t chip, at_strbuf *out) {
   plane p = {.x = x, .chip = chip, .programs = at_map_in(x->arena)};
   at_strbuf b = {0};
-  char name[32];
-  snprintf(name, sizeof name, "/device:TPU:%u", chip);
+  char name[96];
+  snprintf(name, sizeof name, "%s%u",
+           x->about->plane ? x->about->plane : "/device:TPU:", chip);
   at_proto_write_int(&b, 1, chip + 1);           // XPlane.id
   at_proto_write_bytes(&b, 2, at_str_of(name));  // name
   at_status st = put_lines(&p);

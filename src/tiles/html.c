@@ -38,13 +38,16 @@ static const char *const category_colours[AT_TILES_MEM_COUNT] = {
     "#1f7a5a", "#a66bd3", "#7e57c2", "#6b7785", "#d5dbe1"};
 
 static void key_item(at_strbuf *b, const char *colour, const char *name) {
-  at_strbuf_addf(b, "<i style='background:%s'></i>%s ", colour, name);
+  at_strbuf_addf(b, "<span class=key><i class=dot style='background:%s'></i>%s",
+                 colour, name);
 }
 
 static void legend(at_strbuf *b) {
-  at_strbuf_addz(b, "<p class=k>");
-  for (size_t i = 0; i < kPhases; i++)
+  at_strbuf_addz(b, "<p>");
+  for (size_t i = 0; i < kPhases; i++) {
     key_item(b, phases[i].colour, phases[i].name);
+    at_strbuf_addz(b, "</span>");
+  }
   at_strbuf_addz(b, "</p>");
 }
 
@@ -54,6 +57,14 @@ static void rect(at_strbuf *b, double x, double y, double w, double h,
     at_strbuf_addf(
         b, "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s'/>", x,
         y, w, h, colour);
+}
+
+// What is behind the marks, in the page's own colour.
+static void back(at_strbuf *b, double x, double y, double w, double h) {
+  at_strbuf_addf(b,
+                 "<rect class=back x='%.2f' y='%.2f' width='%.2f' "
+                 "height='%.2f'/>",
+                 x, y, w, h);
 }
 
 static void amount(int64_t v, char *out, size_t size) {
@@ -123,8 +134,8 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
                  "<p>Every step waits for the slowest tile. Below: how much of "
                  "all tiles works meanwhile.</p>");
   legend(b);
-  at_strbuf_addf(b, "<svg viewBox='0 0 %d 128'>", kWidth);
-  rect(b, 0, 70, kWidth, 40, "#eef1f4");
+  at_strbuf_addf(b, "<figure><svg class=time viewBox='0 0 %d 128'>", kWidth);
+  back(b, 0, 70, kWidth, 40);
   for (uint32_t i = 0; i < p->num_steps;) {
     int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
     uint32_t e = i;
@@ -162,7 +173,7 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
   at_strbuf_addz(b, "<text x='0' y='124'>cycle 0</text>");
   at_strbuf_addf(b, "<text x='%d' y='124' text-anchor='end'>", kWidth);
   add_amount(b, p->cycles);
-  at_strbuf_addf(b, " cycles = %.1f us</text></svg>",
+  at_strbuf_addf(b, " cycles = %.1f us</text></svg></figure>",
                  (double)p->cycles / p->machine->clock_hz * 1e6);
 }
 
@@ -174,19 +185,19 @@ static void phase_bar(const at_tiles_plan *p, at_strbuf *b) {
     phases_of(&p->steps[i], part);
     for (int k = 0; k < kPhases; k++) sum[k] += part[k], all += part[k];
   }
-  at_strbuf_addf(b, "<svg viewBox='0 0 %d 34'>", kWidth);
+  at_strbuf_addf(b, "<figure><svg viewBox='0 0 %d 34'>", kWidth);
   for (int k = 0; k < kPhases; k++) {
     double share = all ? (double)sum[k] / (double)all : 0;
     at_strbuf_addf(b, "<g><title>%s: %lld cycles</title>", phases[k].name,
                    (long long)sum[k]);
     rect(b, x, 0, kWidth * share, 30, phases[k].colour);
     if (share > 0.09)
-      at_strbuf_addf(b, "<text x='%.1f' y='20' class=w>%s %.0f%%</text>", x + 8,
-                     phases[k].name, 100 * share);
+      at_strbuf_addf(b, "<text x='%.1f' y='20' class=on>%s %.0f%%</text>",
+                     x + 8, phases[k].name, 100 * share);
     at_strbuf_addz(b, "</g>");
     x += kWidth * share;
   }
-  at_strbuf_addz(b, "</svg>");
+  at_strbuf_addz(b, "</svg></figure>");
 }
 
 // The dearest steps, in program order: a step is in when fewer than `n` are
@@ -205,7 +216,7 @@ static bool is_dear(const at_tiles_plan *p, uint32_t i, uint32_t n) {
 // even step.
 static void spread_picture(const at_tiles_step *s, double x, double y, double w,
                            double h, at_strbuf *b) {
-  rect(b, x, y, w, h, "#eef1f4");
+  back(b, x, y, w, h);
   at_strbuf_addf(b, "<path fill='#8ab6dd' d='M%.1f %.1f", x, y + h);
   for (int k = 0; k < kTilesSpread; k++) {
     double share = s->spread[k] / 255.0;
@@ -228,7 +239,7 @@ static void cycle_bars(const at_tiles_plan *p, at_strbuf *b) {
                  "right, all tiles by their work: a full box is an even "
                  "step.</p>",
                  n, p->num_steps);
-  at_strbuf_addf(b, "<svg viewBox='0 0 %d %u'>", kWidth, 22 * n + 4);
+  at_strbuf_addf(b, "<figure><svg viewBox='0 0 %d %u'>", kWidth, 22 * n + 4);
   for (uint32_t i = 0; i < p->num_steps; i++) {
     const at_tiles_step *s = &p->steps[i];
     int64_t part[kPhases];
@@ -251,7 +262,7 @@ static void cycle_bars(const at_tiles_plan *p, at_strbuf *b) {
     spread_picture(s, 930, y, 70, 17, b);
     at_strbuf_addz(b, "</g>");
   }
-  at_strbuf_addz(b, "</svg>");
+  at_strbuf_addz(b, "</svg></figure>");
 }
 
 // ---- Tiles
@@ -277,7 +288,7 @@ static void tile_map(const at_tiles_plan *p, const char *title,
     least = AT_MIN(least, value[t]), most = AT_MAX(most, value[t]);
     sum += value[t];
   }
-  at_strbuf_addf(b, "<div class=third><h3>%s</h3><svg viewBox='0 0 %d %lld'>",
+  at_strbuf_addf(b, "<div><h3>%s</h3><figure><svg viewBox='0 0 %d %lld'>",
                  title, kColumns * 10, (long long)rows * 10);
   for (int64_t t = 0; t < p->machine->tiles; t++) {
     char colour[16];
@@ -288,7 +299,7 @@ static void tile_map(const at_tiles_plan *p, const char *title,
                    (int)(t % kColumns) * 10, (int)(t / kColumns) * 10, colour,
                    (long long)t, value[t], unit);
   }
-  at_strbuf_addz(b, "</svg><p>");
+  at_strbuf_addz(b, "</svg></figure><p>");
   add_amount(b, (int64_t)least);
   at_strbuf_addz(b, " to ");
   add_amount(b, (int64_t)most);
@@ -303,7 +314,8 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
     b->failed = true;
     return;
   }
-  at_strbuf_addf(b, "<h2>The %lld tiles</h2>", (long long)p->machine->tiles);
+  at_strbuf_addf(b, "<h2>The %lld tiles</h2><div class=thirds>",
+                 (long long)p->machine->tiles);
   for (int64_t t = 0; t < p->machine->tiles; t++)
     v[t] = (double)p->tile_bytes[t];
   tile_map(p, "Memory (red: does not fit)", v, "bytes",
@@ -323,6 +335,7 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
     most = AT_MAX(most, v[t]);
   }
   if (p->tile_received) tile_map(p, "Received", v, "bytes", most, b);
+  at_strbuf_addz(b, "</div>");
   free(v);
 }
 
@@ -367,7 +380,7 @@ static void memory_over_time(const at_tiles_plan *p, const double *at,
   top = 2.5 * most < full ? 1.2 * most : AT_MAX(full, most);
   at_strbuf_addf(b,
                  "<h3>By category, over the program's time</h3>"
-                 "<svg viewBox='0 0 %d %d'>",
+                 "<figure><svg class=time viewBox='0 0 %d %d'>",
                  kWidth, kHeight + 4);
   // The whole first, then what lies on top of it.
   for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
@@ -390,13 +403,15 @@ static void memory_over_time(const at_tiles_plan *p, const double *at,
                    y, kWidth);
   at_strbuf_addf(b, "<text x='4' y='%.1f'>", y + 13);
   add_amount(b, (int64_t)AT_MIN(top, full));
-  at_strbuf_addf(b, "B%s</text></svg><p class=k>",
+  at_strbuf_addf(b, "B%s</text></svg></figure><p>",
                  top >= full ? ": what a tile has" : "");
   for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
     if (!k[c]) continue;
     key_item(b, category_colours[c],
              at_tiles_category_text((at_tiles_category)c));
+    at_strbuf_addc(b, ' ');
     add_amount(b, k[c]);
+    at_strbuf_addz(b, "</span>");
   }
   at_strbuf_addz(b, " (at the peak)</p>");
   free(sum);
@@ -443,9 +458,10 @@ static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
       b,
       "<h3>Map: addresses up, time across</h3><p>Every block where it lies "
       "while it lives; the tinted upper part is interleaved memory, where "
-      "copies run twice as wide.</p><svg viewBox='0 0 %d %d'>",
+      "copies run twice as wide.</p><figure><svg class=time viewBox='0 0 %d "
+      "%d'>",
       kWidth, kHeight);
-  rect(b, 0, 0, kWidth, kHeight, "#f4f6f8");
+  back(b, 0, 0, kWidth, kHeight);
   rect(b, 0, kHeight - (double)p->machine->bytes_per_tile * scale, kWidth, wide,
        "#e9eef7");
   for (uint32_t i = 0; i < AT_MIN(p->num_blocks, (uint32_t)kMapped); i++) {
@@ -468,14 +484,14 @@ static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
                    (long long)x->at, x->interleaved ? ", interleaved" : "");
     rect(b, left, y, w, h, colour);
     if (w > 90 && h > 13) {
-      at_strbuf_addf(b, "<text x='%.1f' y='%.1f' class=w>", left + 4,
+      at_strbuf_addf(b, "<text x='%.1f' y='%.1f' class=on>", left + 4,
                      y + h / 2 + 4);
       short_text(b, x->name, (size_t)(w / 6.5));
       at_strbuf_addz(b, "</text>");
     }
     at_strbuf_addz(b, "</g>");
   }
-  at_strbuf_addz(b, "</svg>");
+  at_strbuf_addz(b, "</svg></figure>");
   free(d);
 }
 
@@ -497,10 +513,11 @@ static void memory(const at_tiles_plan *p, const double *at, at_strbuf *b) {
 static void tensors(const at_tiles_plan *p, at_strbuf *b) {
   uint32_t n = AT_MIN(p->num_tensors, 12u);
   if (!n) return;
-  at_strbuf_addf(b,
-                 "<h2>Tensors that travel the most</h2><svg viewBox='0 0 %d "
-                 "%u'>",
-                 kWidth, 44 * n);
+  at_strbuf_addf(
+      b,
+      "<h2>Tensors that travel the most</h2><figure><svg viewBox='0 0 "
+      "%d %u'>",
+      kWidth, 44 * n);
   for (uint32_t i = 0; i < n; i++) {
     const at_tiles_tensor *t = &p->tensors[i];
     double w = 520.0 * (double)t->cycles /
@@ -510,7 +527,8 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
     at_page_text(b, t->step);
     at_strbuf_addz(b, " wants it in ");
     at_page_text(b, t->want);
-    at_strbuf_addf(b, "</title><text x='0' y='%.0f'><tspan class=b>", y + 12);
+    at_strbuf_addf(b, "</title><text x='0' y='%.0f'><tspan class=name>",
+                   y + 12);
     short_text(b, t->name, 60);
     at_strbuf_addz(b, "</tspan>  ");
     at_page_text(b, t->shape);
@@ -526,13 +544,13 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
     short_text(b, t->step, 36);
     at_strbuf_addz(b, "</text></g>");
   }
-  at_strbuf_addz(b, "</svg>");
+  at_strbuf_addz(b, "</svg></figure>");
 }
 
 // ---- The page
 static void advice(const at_tiles_plan *p, at_strbuf *b) {
   if (!*p->advice) return;
-  at_strbuf_addz(b, "<h2>Advice</h2><ul class=a>");
+  at_strbuf_addz(b, "<h2>Advice</h2><ul class=advice>");
   for (const char *line = p->advice; *line;) {
     const char *end = strchr(line, '\n');
     size_t n = end ? (size_t)(end - line) : strlen(line);
@@ -547,7 +565,8 @@ static void advice(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 static void figure(at_strbuf *b, const char *value, const char *unit) {
-  at_strbuf_addf(b, "<div class=c><b>%s</b>%s</div>", value, unit);
+  at_strbuf_addf(b, "<div class=card><b>%s</b><span>%s</span></div>", value,
+                 unit);
 }
 
 static void headline(const at_tiles_plan *p, at_strbuf *b) {
@@ -555,7 +574,7 @@ static void headline(const at_tiles_plan *p, at_strbuf *b) {
   int64_t moved = 0;
   for (uint32_t i = 0; i < p->num_steps; i++)
     moved += p->steps[i].exchange_bytes * AT_MAX(p->steps[i].times, 1);
-  at_strbuf_addz(b, "<div class=h>");
+  at_strbuf_addz(b, "<div class=cards>");
   amount(p->cycles, z, sizeof z);
   figure(b, z, "cycles");
   snprintf(z, sizeof z, "%.1f us",
@@ -571,24 +590,6 @@ static void headline(const at_tiles_plan *p, at_strbuf *b) {
   at_strbuf_addz(b, "</div>");
 }
 
-static const char kStyle[] =
-    "body{font:14px/1.45 system-ui,sans-serif;max-width:1060px;margin:0 "
-    "auto;padding:24px 20px 60px;color:#22303c;background:#fff}"
-    "h1{font-size:24px;margin:0 0 14px}h2{font-size:18px;margin:38px 0 "
-    "8px}h3{font-size:14px;margin:18px 0 6px}p{margin:4px 0 8px}"
-    "svg{width:100%;height:auto;display:block}"
-    "svg text{font-size:11px;fill:#3d4b57}svg .w{fill:#fff;font-weight:600}"
-    "svg .b{font-weight:700}g:hover rect{opacity:.8}"
-    ".h{display:flex;gap:14px;flex-wrap:wrap}"
-    ".c{background:#f4f6f8;border-radius:8px;padding:10px "
-    "18px;color:#5b6873}.c b{display:block;font-size:24px;color:#22303c}"
-    ".third{display:inline-block;width:32%;margin-right:1.3%;vertical-align:"
-    "top}.third p{color:#5b6873}"
-    ".k i{display:inline-block;width:11px;height:11px;margin:0 5px 0 "
-    "14px;border-radius:2px}.k i:first-child{margin-left:0}"
-    ".a{background:#fff8e6;border-left:4px solid #f5c542;padding:8px 12px 8px "
-    "30px;border-radius:0 6px 6px 0}li{margin:5px 0}";
-
 void at_tiles_report_html(const at_tiles_plan *p, const char *title,
                           at_strbuf *b) {
   double *at = times_of(p);
@@ -596,9 +597,8 @@ void at_tiles_report_html(const at_tiles_plan *p, const char *title,
     b->failed = true;
     return;
   }
-  at_strbuf_addz(b, "<!doctype html><meta charset=utf-8><title>");
-  at_page_text(b, title);
-  at_strbuf_addf(b, "</title><style>%s</style><h1>", kStyle);
+  at_page_begin(b, title);
+  at_strbuf_addz(b, "<h1>");
   at_page_text(b, title);
   at_strbuf_addz(b, "</h1>");
   headline(p, b);
@@ -608,5 +608,6 @@ void at_tiles_report_html(const at_tiles_plan *p, const char *title,
   tiles(p, b);
   memory(p, at, b);
   tensors(p, b);
+  at_page_end(b);
   free(at);
 }

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "machine/topology.h"
+#include "tpu/refusal_page.h"
 #include "tpu/rules_internal.h"
 
 static const at_mosaic_chip chips[] = {
@@ -156,8 +157,8 @@ static at_status judge_flag(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
-at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
-                          uint32_t num_devices) {
+static at_status check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                       uint32_t num_devices) {
   for (uint32_t i = 0; i < k->config.num_flags; i++)
     AT_TRY(judge_flag(k, &k->config.flags[i]));
   at_arena *scratch = at_arena_create();
@@ -171,6 +172,11 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
   }
   at_arena_destroy(scratch);
   return s;
+}
+
+at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                          uint32_t num_devices) {
+  return at_mosaic_refusal_page(check(k, chip, num_devices));
 }
 
 at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,

@@ -142,7 +142,7 @@ static at_status finish_at(at_mosaic_judge *j, at_strbuf *b, at_code code,
   at_strbuf_addf(b, "\ndetail: kernel %s, target %s", j->k->name,
                  j->chip->name);
   bool sparse = j->p->core == AT_MCORE_SC_VECTOR;
-  at_strbuf_addf(b, "\nhint: %s, or ATOLL_LENIENT=1; docs/refusals.md",
+  at_strbuf_addf(b, "\nhint: %s, or ATOLL_LENIENT=1",
                  sparse ? "less scratch" : "smaller blocks, pl.Buffered(1)");
   at_status s = AT_FAIL(code, "%s", b->failed ? "out of memory" : b->ptr);
   at_strbuf_free(b);

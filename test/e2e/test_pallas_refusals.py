@@ -6,7 +6,9 @@ Each row was seen of the TPU compiler. A row says what v5e, v5p and v6e say; Non
 import json
 import os
 import pathlib
+import re
 import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lint"))
+import links  # noqa: E402
+
+PAGE = links.anchors(pathlib.Path(__file__).resolve().parents[2] / "docs" / "refusals.md")
 COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
 F32, BF16, F16, I32, I16, I8, U8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.int16, jnp.int8, jnp.uint8
 I4, U16, E5, F4 = jnp.int4, jnp.uint16, jnp.float8_e5m2, jnp.float4_e2m1fn
@@ -573,6 +579,8 @@ def test_what_the_compiler_says(name, verdicts):
     else:
       assert message is not None, chip
       assert text in message.splitlines()[0], chip
+      page = re.search(r"\nhint: .*docs/refusals\.md#([\w-]+) has cause and cure", message)
+      assert page and page[1] in PAGE, (chip, message)
 
 
 def test_angles_of_pairs():

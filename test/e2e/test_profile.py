@@ -309,3 +309,83 @@ def test_xprof_memory_viewer_and_graph_viewer(traced, tool, name):
   graph = tool("graph_viewer", graph_viewer_options={"module_name": event.about.name, "node_name": node,
                                                      "graph_width": 2, "type": "graph", "format": "dot"})
   assert graph.startswith("digraph") and node in graph
+
+
+# ---- The modelled chip beside the measured
+CHIP = """
+import sys
+import jax, jax.numpy as jnp
+import atoll
+f = jax.jit(lambda x: jnp.tanh(x @ x) @ x)
+x = jnp.ones((512, 512), jnp.bfloat16)
+f(x).block_until_ready()
+with jax.profiler.trace(sys.argv[1]):
+  for _ in range(2):
+    f(x).block_until_ready()
+print(atoll.estimate(f, x, target="v5e").seconds)
+"""
+
+
+def test_the_modelled_chip_is_beside_the_measured(python, tmp_path):
+  code = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + CHIP
+  done = python(code, env={"ATOLL_TARGET": "v5e", "ATOLL_PROFILE": "chip"})
+  assert done.returncode == 0, done.stderr
+  (path,) = tmp_path.rglob("*.xplane.pb")
+  planes = {p.name: p for p in map(read_plane, fields(path.read_bytes())[1])}
+  here, chip = planes["/device:TPU:0"], planes["/device:CUSTOM:v5e model:0"]
+  measured, modelled = here.lines["XLA Modules"], chip.lines["XLA Modules"]
+  assert [m.start for m in modelled] == [m.start for m in measured] and len(modelled) == 2
+  assert all(m.ps == pytest.approx(float(done.stdout) * 1e12, abs=1000) for m in modelled)
+  ops = chip.lines["XLA Ops"]
+  assert all(o.ps > 0 for o in ops) and sum("dot_general" in o.about.name for o in ops) == 4
+  assert all(any(m.start <= o.start and o.start + o.ps <= m.start + m.ps + 2000 for m in modelled) for o in ops)
+
+
+def test_a_profile_is_of_this_machine_alone_unless_the_chip_is_asked_for(traced):
+  assert not [p.name for p in traced.planes if "model" in p.name]
+
+
+# ---- Device memory, as pprof reads it
+def pprof(data):
+  """(values, labels, frames) of each sample; a frame is "file:line function"."""
+  import gzip
+  p = fields(gzip.decompress(data))
+  strings = [s.decode() for s in p[6]]
+  functions = {one(f, 1): f for f in map(fields, p.get(5, []))}
+
+  def frame(location):
+    line = fields(location[4][0])
+    f = functions[one(line, 1)]
+    return f"{strings[one(f, 4)]}:{one(line, 2)} {strings[one(f, 2)]}"
+
+  def packed(message, number):
+    out = []
+    for v in message.get(number, []):
+      if isinstance(v, int):
+        out.append(v)
+        continue
+      at = 0
+      while at < len(v):
+        value, at = _varint(v, at)
+        out.append(value)
+    return out
+  locations = {one(l, 1): frame(l) for l in map(fields, p.get(4, [])) if 4 in l}
+  for s in map(fields, p[2]):
+    labels = {strings[one(l, 1)]: strings[one(l, 2)] for l in map(fields, s.get(3, []))}
+    yield packed(s, 2), labels, [locations[i] for i in packed(s, 1) if i in locations]
+
+
+def test_device_memory_profile_has_source_lines():
+  before = len(jax.live_arrays())
+  kept = jnp.ones((768, 1024), jnp.float32) * 3  # the line that is looked for
+  line = test_device_memory_profile_has_source_lines.__code__.co_firstlineno + 2
+  assert any(a is kept for a in jax.live_arrays()) and len(jax.live_arrays()) >= before + 1
+  found = [(values, labels, frames) for values, labels, frames in pprof(jax.profiler.device_memory_profile())
+           if any(f"{__file__}:{line} " in f for f in frames) and labels.get("kind") == "buffer"]
+  assert sum(768 * 1024 * 4 in values for values, _, _ in found) == 1, found
+  ((_, labels, _),) = [f for f in found if 768 * 1024 * 4 in f[0]]
+  assert labels["device"].startswith("TPU_0") and labels["device"].endswith("on Atoll)"), labels
+  del kept
+  assert len(jax.live_arrays()) == before
+  assert not any(f"{__file__}:{line} " in f for values, labels, frames in pprof(jax.profiler.device_memory_profile())
+                 for f in frames if labels.get("kind") == "buffer")

@@ -4,7 +4,7 @@
 usage: refusal_tests.py SOURCE_DIR
 
 A test expects a message where one of its string literals has it, or where one of at least 16 letters is a part of the whole
-text in which src/mosaic/rules*.c says it. test/lint/refusal_tests.txt lists messages that no test expects yet, one a line: a line
+text in which src/tpu/rules*.c says it. test/lint/refusal_tests.txt lists messages that no test expects yet, one a line: a line
 goes when there is a test, none is added.
 """
 import ast
