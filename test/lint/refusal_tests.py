@@ -31,12 +31,12 @@ def main() -> int:
     top = pathlib.Path(sys.argv[1])
     entries = json.loads((top / "tools" / "refusals.json").read_text())
     known = [m.strip() for entry in entries for m in entry["messages"]]
-    tests = [p for folder, kind in (("test/e2e", "test_*.py"), ("test/pallas", "*.py"), ("src/mosaic", "*_test.c"))
+    tests = [p for folder, kind in (("test/e2e", "test_*.py"), ("test/pallas", "*.py"), ("src/tpu", "*_test.c"), ("src/mosaic", "*_test.c"))
              for p in sorted((top / folder).glob(kind))]
     said = [s for p in tests for s in literals(p)]
     whole = "\n".join(said)
     parts = [s for s in said if len(s) >= 16]
-    texts = [words for source in sorted((top / "src/mosaic").glob("rules*.c")) for _, words in refusals.messages(source)[0]]
+    texts = [words for source in sorted((top / "src/tpu").glob("rules*.c")) for _, words in refusals.messages(source)[0]]
     bad = []
     for m in known:
         # Texts with what the message has around it, cut where a number or a name is put in.
