@@ -667,8 +667,7 @@ static at_status join(cutter *k) {
     if (reduce && g->product && reduces_rows(reduction(k, p)) &&
         has_rows(g->product))
       g->by_rows = true;
-    i->group = g;
-    from->root = NULL;
+    give(k, from, g);
     AT_TRY(read_group(k, g));
   }
   return AT_OK;
