@@ -276,8 +276,7 @@ at_status at_cost_profile_open(const char *path, at_arena *a,
 bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
                       double *seconds);
 
-// ---- Targets
-// A machine in a topology, with the tables and options to be used.
+// ---- Kernels' times
 // What the kernels of a program take, by a model of the whole program
 // (at_estimate_times): each at one of the nodes that it computes, the others
 // take no time.
@@ -287,8 +286,11 @@ typedef struct at_cost_kernels {
 // False: no memory, or `n` has a time already.
 bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
                          double seconds);
+// Seconds of the kernel that is told at `n`; 0: it takes no time of its own.
 double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n);
 
+// ---- Targets
+// A machine in a topology, with the tables and options to be used.
 typedef struct at_target {
   const at_machine *machine;
   uint32_t slices;

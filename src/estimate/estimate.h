@@ -4,8 +4,11 @@
 //   bytes + target -> import, passes -> kernels as the target would cut them ->
 //   cost of each -> timeline of one device -> report
 //
-// Times are seconds, sizes bytes. Results live in the caller's arena.
-// Thread-safe.
+// Times are seconds, sizes bytes.
+//
+// Errors: RESOURCE_EXHAUSTED beside those that are named. Memory: results live
+// in the caller's arena and borrow from the program; reports are appended to
+// the caller's buffer. Threads: any.
 #ifndef ATOLL_ESTIMATE_ESTIMATE_H_
 #define ATOLL_ESTIMATE_ESTIMATE_H_
 
@@ -36,6 +39,7 @@ typedef enum at_bound {
   AT_BOUND_NETWORK,
   AT_BOUND_COUNT
 } at_bound;
+// "matrix", "vector", ...: static text.
 const char *at_bound_text(at_bound b);
 
 typedef struct at_estimate_op {
@@ -148,6 +152,7 @@ at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
 
 // The memory alone, of a program whose passes have run and whose ops are not
 // fused: the figures in HBM and the buffers; all else is 0 or empty.
+// RESOURCE_EXHAUSTED alone.
 at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out);
 // The largest buffers at the peak, a line each: size, shape, source, how long
@@ -161,16 +166,20 @@ bool at_estimate_is_recomputed(const at_estimate_op *o);
 
 // Reports. `rows`: kernels listed at most; 0: all.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);
+// One object with every figure, kernel and buffer.
 void at_estimate_json(const at_estimate *e, at_strbuf *out);
-void at_estimate_trace(const at_estimate *e, at_strbuf *out);  // Perfetto
+// The timeline in Chrome's trace format, for Perfetto.
+void at_estimate_trace(const at_estimate *e, at_strbuf *out);
 // The same as events of a profile from a time on: a MODULE and its ops, a
 // loop's in its first turn. num_ops + 1 of them; texts are *e's.
 void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
                         at_profile_event *out);
-at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);  // XProf
+// The same as an XSpace, for XProf. RESOURCE_EXHAUSTED alone.
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);
 // One self-contained page; `other` (may be NULL) is compared with.
 void at_estimate_html(const at_estimate *e, const at_estimate *other,
                       at_strbuf *out);
+// Two of them as text, kernel by kernel; `rows` as above.
 void at_estimate_compare(const at_estimate *a, const at_estimate *b,
                          uint32_t rows, at_strbuf *out);
 

@@ -571,9 +571,9 @@ static at_status list_lives(at_estimate *e, const schedule *s, at_arena *a) {
   AT_TRY_ALLOC(told, at_new(a, at_estimate_life, n + 1));
   for (uint32_t t = 0; t < num; t++) {
     const at_node *x = s->at.ptr[t];
-    AT_TRY_ALLOC(steps[t], x ? at_arena_printf(a, "%s.%u", at_op_text(x->op),
-                                               x->id)
-                             : "end");
+    AT_TRY_ALLOC(
+        steps[t],
+        x ? at_arena_printf(a, "%s.%u", at_op_text(x->op), x->id) : "end");
   }
   for (uint32_t i = 0; i < n; i++) {
     const stay *x = &s->temps.ptr[i];

@@ -1,5 +1,8 @@
 // What the parts of an estimate share: the walk over a program's computations,
 // where values lie, the items of a timeline.
+//
+// One thread makes a walk. Everything lives in its arena; statuses are
+// RESOURCE_EXHAUSTED where it has no memory.
 #ifndef ATOLL_ESTIMATE_WALK_H_
 #define ATOLL_ESTIMATE_WALK_H_
 
@@ -55,7 +58,7 @@ typedef struct at_est_residency {
   const at_node *pinned;  // brought in before the kernel that is asked about
   at_est_reuse reuse;     // the host's caches
 } at_est_residency;
-// A value that is in VMEM when the computation begins.
+// A value that is in VMEM when the computation begins, as loop state is.
 // False when it was known.
 bool at_est_keep(at_est_residency *r, at_value v);
 // Bytes of a value in its layout; 0 where its size is not known.
@@ -77,7 +80,10 @@ at_status at_est_last_uses(at_est_walk *w, const at_est_groups *g,
 // ---- The time of one kernel, collective or copy (times.c)
 // Is it beside the kernels?
 bool at_est_is_beside(const at_est_walk *w, const at_node *n);
+// What an op waits for most, by its seconds.
 at_bound at_est_bound_of(const at_estimate_op *o);
+// Fill the times and bytes of *o: a kernel on a TPU, on another machine, a
+// collective or a copy to the host.
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o);
 at_status at_est_cost_other(at_est_walk *w, at_est_group *g,

@@ -3,6 +3,9 @@
 // handed to codegen's generator. Functions are written while at_cg_finish or
 // at_cg_print run: what is not supported is found there, as UNIMPLEMENTED with
 // the kernel's name and the place.
+//
+// Memory: results live in the arena that is given. Threads: any, one at a time
+// for a kernel, as its body is rewritten.
 #ifndef ATOLL_MOSAIC_CODE_H_
 #define ATOLL_MOSAIC_CODE_H_
 
@@ -13,8 +16,8 @@
 typedef struct at_mosaic_code_options {
   bool check;      // announce every load and store (at_core_access)
   bool check_nan;  // and look at floating-point values before they are stored
-  bool
-      debug;  // and at each line that begins (at_core_debug_line); with `check`
+  // And at each line that begins (at_core_debug_line); with `check`.
+  bool debug;
   // Float products of 32-bit operands round them to bf16 unless the kernel asks
   // for more; true: never.
   bool exact_dots;
@@ -40,6 +43,7 @@ typedef struct at_mosaic_code {
 
 // The core's memory that a space of a kernel is.
 at_core_space at_mosaic_core_space(at_mosaic_space s);
+// Of the body of `p`, without running it. RESOURCE_EXHAUSTED; `a` is scratch.
 at_status at_mosaic_stack_of(const at_mosaic_kernel *k,
                              const at_mosaic_program *p, at_arena *a,
                              at_mosaic_stack *out);
@@ -49,6 +53,7 @@ at_core_type at_mosaic_core_type(at_mosaic_core c);
 // Adds the functions of program `program` of `k` to `cg`, and changes its body
 // to what they do. `k` and *out (in `a`) must live until at_cg_finish, or the
 // last at_cg_print, has returned. In transforms `loc` is -1.
+// RESOURCE_EXHAUSTED; what has no code is refused by at_cg_finish.
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out);
@@ -56,6 +61,7 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
 // What at_mosaic_code_add does to a body first, where accesses are not checked
 // (fewer lanes of memory are written than the kernel says): what is the same in
 // all lanes is computed in one. Once per program, with memory of `a`.
+// RESOURCE_EXHAUSTED.
 at_status at_mosaic_narrow_lanes(const at_mosaic_program *p, at_arena *a);
 
 // What is planned for a program's body as at_mosaic_code_add leaves it, on this

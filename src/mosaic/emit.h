@@ -2,6 +2,9 @@
 // computed until a sink (a store, a reduction, a product, a value that several
 // sinks need) walks them in one loop nest. Refs are descriptions of memory
 // whose parts are constants or registers; views of refs cost nothing.
+//
+// One thread writes a function. What is made on the way lives in its arena, and
+// in LLVM's context, until the function is done.
 #ifndef ATOLL_MOSAIC_EMIT_H_
 #define ATOLL_MOSAIC_EMIT_H_
 

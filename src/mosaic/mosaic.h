@@ -4,7 +4,9 @@
 // their own names ("arith.addf", "tpu.enqueue_dma"); what is read here says
 // where each argument of a program comes from and what the chip would refuse.
 //
-// Everything lives in the arena given to the reader.
+// Memory: everything lives in the arena given to the reader; texts by number
+// are static. Threads: any; a kernel that has been read is not changed, but by
+// who writes its code (code.h).
 #ifndef ATOLL_MOSAIC_MOSAIC_H_
 #define ATOLL_MOSAIC_MOSAIC_H_
 
@@ -58,6 +60,7 @@ typedef struct at_mosaic_op_info {
   int weight;  // of an element on this machine, in cheap vector operations
   const char *doc;
 } at_mosaic_op_info;
+// The row of an operation; NO_OP has one of empty texts.
 const at_mosaic_op_info *at_mosaic_op_info_of(at_mosaic_opcode op);
 // NO_OP: no such operation.
 at_mosaic_opcode at_mosaic_opcode_find(const char *name);
@@ -70,6 +73,7 @@ typedef struct at_mosaic_dot {
   at_dims lhs_contracting, rhs_contracting, lhs_free, rhs_free, output_order,
       lhs_batch, rhs_batch;
 } at_mosaic_dot;
+// INVALID_ARGUMENT: numbers that do not fit the operands; RESOURCE_EXHAUSTED.
 at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out);
 
 // ---- References
@@ -114,7 +118,9 @@ at_status at_mosaic_ref_of(const at_mtype *type, at_mosaic_ref *out);
 at_dtype at_mosaic_dtype_of(const at_mtype *type);
 // Are the elements and the shape the same?
 bool at_mosaic_same_type(const at_mtype *a, const at_mtype *b);
+// "vmem", "smem", ...: as kernels are printed.
 const char *at_mosaic_space_name(at_mosaic_space s);
+// "tc", "sc_scalar_subcore", ...: likewise.
 const char *at_mosaic_core_name(at_mosaic_core c);
 
 // ---- Windows
@@ -252,9 +258,10 @@ typedef struct at_mosaic_call {
   bool has_side_effect;
 } at_mosaic_call;
 
-// Is this node a tpu_custom_call, and what it says. `out` borrows from the node
-// and the arena.
+// Is this node a tpu_custom_call?
 bool at_mosaic_is_call(const at_node *n);
+// What such a node says. `out` borrows from the node and the arena.
+// INVALID_ARGUMENT: its configuration is malformed; RESOURCE_EXHAUSTED.
 at_status at_mosaic_call_of(const at_node *n, at_arena *a, at_mosaic_call *out);
 
 typedef struct at_mosaic_kernel {
@@ -305,12 +312,13 @@ at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
                const char *fmt, ...);
 
 // ---- Text
-// MLIR's generic form: read back by at_mosaic_read as payload.
+// MLIR's generic form: read back by at_mosaic_read as payload. Fails only where
+// the buffer has no memory (RESOURCE_EXHAUSTED).
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
                           at_strbuf *out);
 // Programs, grid, windows, scratch and memory, one per line, each after `//`.
 void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out);
-// Coverage page, docs/mosaic_ops.md.
+// Coverage page, docs/mosaic_ops.md. RESOURCE_EXHAUSTED alone.
 at_status at_mosaic_ops_doc(at_strbuf *out);
 
 #endif

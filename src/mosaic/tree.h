@@ -1,4 +1,7 @@
 // What whoever walks over a kernel's operations asks of them, beside mosaic.h.
+//
+// Memory: what is returned borrows from the tree or lives in the arena that is
+// given. Threads: any; nothing is changed.
 #ifndef ATOLL_MOSAIC_TREE_H_
 #define ATOLL_MOSAIC_TREE_H_
 

@@ -126,6 +126,8 @@ at_status at_mk_splat(at_node *at, at_type t, const void *element,
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out);
 // The same, rounded once to t's element type; floats and complex numbers only.
 at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out);
+// A constant array of dense elements in storage form, row-major, all of which
+// are copied.
 at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
                          const void *data, at_value *out);
 // The slices of x along `dim` at `size` constant places; `dim` stays where it

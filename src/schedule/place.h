@@ -1,5 +1,7 @@
 // Where blocks of memory lie, so that those which live at the same time have
 // bytes of their own.
+//
+// Threads: any; nothing is kept between calls.
 #ifndef ATOLL_SCHEDULE_PLACE_H_
 #define ATOLL_SCHEDULE_PLACE_H_
 

@@ -1,4 +1,9 @@
-// What the TPU compiler refuses for a chip, after what JAX has refused already.
+// What the TPU compiler refuses for a chip, after what JAX has refused already,
+// and how it lays a kernel's memory out.
+//
+// Errors: refusals have the compiler's own codes and words; RESOURCE_EXHAUSTED
+// also where the host has no memory for the judgement. Memory: results live in
+// the arena that is given, or are static tables. Threads: any.
 #ifndef ATOLL_TPU_RULES_H_
 #define ATOLL_TPU_RULES_H_
 
@@ -28,7 +33,7 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
                           uint32_t num_devices);
 
 // The same for whoever compiles: with ATOLL_LENIENT=1 a refusal becomes a
-// warning. An unknown target refuses nothing.
+// warning. An unknown target refuses nothing. Errors as at_mosaic_check.
 at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
                           uint32_t num_devices);
 
@@ -46,7 +51,7 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 // it brings at all (blocks) or that there are (windows at element offsets), as
 // the index map alone tells. 0: nobody knows, since the map depends on data or
 // the grid is too long to walk. Of bounds that come as operands a few steps are
-// looked at.
+// looked at. RESOURCE_EXHAUSTED alone; `a` is scratch.
 at_status at_mosaic_window_visits(const at_mosaic_program *p,
                                   const at_mosaic_window *w, at_arena *a,
                                   double *out);
@@ -55,6 +60,7 @@ at_status at_mosaic_window_visits(const at_mosaic_program *p,
 // (allow_input_fusion), and how often would each element be made? 0: it may
 // not, as far as the kernel's description tells: it does not ask for it, or
 // something else needs the array: aliases, colours, other chips, side effects.
+// RESOURCE_EXHAUSTED alone; `a` is scratch.
 at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
                              at_arena *a, double *out_times);
 
@@ -63,6 +69,7 @@ typedef struct at_mosaic_memory {
   int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
   int64_t smem, semaphores;  // bytes
 } at_mosaic_memory;
+// In the chip's padded layout; a ref of a dynamic size counts as nothing.
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 

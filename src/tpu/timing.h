@@ -6,7 +6,11 @@
 // the others' time. Windows move side by side, each at a copy's rate after a
 // copy's latency, one step ahead where they have two buffers. Branches
 // and loops on grid ids are followed; those on data are counted as taken, and
-// once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
+// once. Figures: data/tpu/vector_unit.json, cost/tpu.h.
+//
+// Errors: RESOURCE_EXHAUSTED beside those that are named. Memory: results live
+// in the arena that is given and borrow the kernel's names; texts are appended
+// to the caller's buffer. Threads: any; pure.
 #ifndef ATOLL_TPU_TIMING_H_
 #define ATOLL_TPU_TIMING_H_
 
@@ -116,15 +120,15 @@ at_status at_mosaic_formula_of(const at_mosaic_kernel *k, uint32_t program,
                                const at_machine *machine,
                                const at_mosaic_given *given, at_arena *a,
                                at_mosaic_formula *out);
+// For people: the sum, the target's clock and how far it may be off.
 void at_mosaic_formula_text(const at_mosaic_formula *f, at_strbuf *out);
 // The sum alone: "1200 + 310 n0".
 void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out);
 
-// What the kernel is bound by: "MXU", "HBM", "its own copies", ...
-const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
+// For people: time, steps, units, windows, VMEM, and what bounds the kernel.
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
-// What takes longest: "MXU", "vector unit", "HBM", "DMA latency and pipeline
-// fill", ...
+// What takes longest: "MXU", "vector unit", "HBM reads", "DMA latency and
+// pipeline fill", ... Static text.
 const char *at_mosaic_timing_bound(const at_mosaic_timing *s);
 // Members of an object that is open: seconds, cycles by unit, bytes of VMEM.
 void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w);

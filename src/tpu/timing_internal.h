@@ -10,8 +10,8 @@ typedef struct at_ms_values {
   at_arena *arena;
   at_map known;  // at_mvalue * -> int64_t *
   const at_mosaic_program *program;
-  int64_t *bounds;  // of the grid
-  bool zeros;       // what depends on data is 0
+  int64_t *bounds;               // of the grid
+  bool zeros;                    // what depends on data is 0
   const at_mosaic_given *given;  // NULL: nothing
 } at_ms_values;
 bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out);

@@ -4,6 +4,8 @@
 // Bundles are counted once for each operation, however often it runs. Registers
 // are an estimate from the order of the source: a value that the next operation
 // takes register by register holds a few, one that is needed later all of its.
+//
+// Memory: results live in the arena that is given. Threads: any.
 #ifndef ATOLL_TPU_VIEW_H_
 #define ATOLL_TPU_VIEW_H_
 
@@ -39,6 +41,7 @@ typedef struct at_mosaic_view {
 at_status at_mosaic_view_of(const at_mosaic_kernel *k, uint32_t program,
                             const at_machine *machine, at_arena *a,
                             at_mosaic_view *out);
+// For people: a table of lines, the largest first, and the map by address.
 void at_mosaic_view_text(const at_mosaic_view *v, at_strbuf *out);
 // Members of an object that is open: "lines", "vmem".
 void at_mosaic_view_json(const at_mosaic_view *v, at_json_writer *w);
