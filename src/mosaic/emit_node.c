@@ -16,7 +16,7 @@ static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
     memcpy(raw, &v->i, at_dtype_bytes(t));
     if (t == AT_PRED) raw[0] = v->i != 0;
   }
-  at_literal l = {.type = type, .data = raw};
+  at_literal l = {.type = type, .data = raw, .bytes = at_dtype_bytes(t)};
   at_val r = at_em_literal(m->e, &l, 0);
   m->e->lanes = lanes;
   return r.re;
