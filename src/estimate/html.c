@@ -471,6 +471,7 @@ void at_estimate_html(const at_estimate *e, const at_estimate *other,
   at_strbuf title = {0};
   at_strbuf_addf(&title, "%s on %s", e->program, e->target);
   at_page_begin(out, title.ptr ? title.ptr : "");
+  out->failed |= title.failed;
   at_strbuf_free(&title);
   if (other) comparison(e, other, out);
   body(e, out);

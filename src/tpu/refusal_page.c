@@ -53,8 +53,8 @@ at_status at_mosaic_refusal_page(at_status s) {
   at_arena *a = at_arena_create();
   if (!a) return s;
   const at_json *entries = NULL;
-  const char *message = at_status_message(s),
-             *details = strstr(message, "\ndetail: ");
+  const char *message = at_status_message(s);
+  const char *details = strstr(message, "\ndetail: ");
   at_str said = {message,
                  details ? (size_t)(details - message) : strlen(message)};
   if (!at_code_take(at_json_parse(at_tpu_refusal_files[0], a, &entries)))

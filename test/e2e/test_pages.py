@@ -217,7 +217,7 @@ def test_page_of_a_kernel(browser, folder):
                         env=environment(ATOLL_TARGET="v5e", TPU_LIBRARY_PATH=LIBRARY, PYTHONPATH=PACKAGE))
   assert done.returncode == 0, done.stderr
   check_looks(browser, folder / "check" / "softmax.html")
-  assert {"Findings", "Grid", "Memory by buffer", "Advice"} <= set(browser.texts("h2"))
+  assert {"Findings", "Grid", "Memory by address", "Advice"} <= set(browser.texts("h2"))
   assert "step 0" in browser.mouse("svg.time", "mousemove", 0.12, 0.17) + browser.mouse("svg.time", "mousemove", 0.2, 0.5)
   first = "return [...document.querySelectorAll('svg.time rect')].filter(r => +r.getAttribute('width') > 0).length"
   whole = browser.js(first)
