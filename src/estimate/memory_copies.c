@@ -121,16 +121,20 @@ static at_status add_images(lives *l) {
 }
 
 // Rows are gathered from and scattered into arrays whose last dimension lies
-// along the lanes; others are copied.
-static bool is_by_rows(const at_type *t) {
-  uint32_t lanes;
-  if (t->rank < 2) return true;
-  at_tpu_compact_tiles(at_type_dims(t), &lanes);
-  return lanes == t->rank - 1u;
-}
+// along the lanes; others are copied, unless that takes more than twice the
+// memory: 48 columns of f32 stay as they are, 60 are copied.
 
 static uint64_t bytes_by_rows(const at_type *t) {
   return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
+}
+
+static bool is_copied_by_rows(const lives *l, at_value v) {
+  const at_type *t = at_value_type(v);
+  uint32_t lanes;
+  if (t->rank < 2) return false;
+  at_tpu_compact_tiles(at_type_dims(t), &lanes);
+  return lanes != t->rank - 1u &&
+         bytes_by_rows(t) <= 2 * at_est_on_device(l, v);
 }
 
 static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
@@ -150,14 +154,14 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
     return add_for(l, step, v, at_est_padded(l->target, &indices), " indices");
   }
   if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
-      !is_by_rows(&n->types[0]) && x && x->output)
+      is_copied_by_rows(l, v) && x && x->output)
     return add_for(l, step, v, bytes_by_rows(&n->types[0]), " by rows");
   if (n->op == AT_OP_GATHER) {
     at_value from = at_est_behind(n->operands[0]);
     const live *y = at_est_live_of(l, from);
     const at_type *t = at_value_type(from);
     bool narrow = x && x->bytes < at_est_on_device(l, v);
-    if (y && y->argument && !is_by_rows(t))
+    if (y && y->argument && is_copied_by_rows(l, from))
       return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
                      " by rows");
   }
