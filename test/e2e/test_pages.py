@@ -214,7 +214,8 @@ def test_page_of_a_kernel(browser, folder):
   program = folder / "softmax.py"
   program.write_text(KERNEL)
   done = subprocess.run([ATOLL, "check", "--html=check", program.name], cwd=folder, capture_output=True, text=True,
-                        env=environment(ATOLL_TARGET="v5e", TPU_LIBRARY_PATH=LIBRARY, PYTHONPATH=PACKAGE))
+                        env=environment(ATOLL_TARGET="v5e", TPU_LIBRARY_PATH=LIBRARY, PYTHONPATH=PACKAGE,
+                                        PYTHON=sys.executable))
   assert done.returncode == 0, done.stderr
   check_looks(browser, folder / "check" / "softmax.html")
   assert {"Findings", "Grid", "Memory by address", "Advice"} <= set(browser.texts("h2"))
