@@ -14,9 +14,10 @@ typedef struct at_est_read {
 typedef AT_VEC(at_value) at_est_values;
 
 typedef struct at_est_group {
-  at_node *root;     // names the group: the last node of its first output
-  at_node *product;  // its dot or convolution, or NULL
-  AT_VEC(at_node *) nodes;
+  at_node *root;          // names the group: the last node of its first output
+  at_node *product;       // its dot or convolution, or NULL
+  AT_VEC(at_node *) own;  // what it alone computes, in the order of the program
+  AT_VEC(at_node *) nodes;    // with what others compute again
   AT_VEC(at_est_read) reads;  // values of other groups, parameters, constants
   at_est_values writes;       // values that others use
   double ops, reduces, transcendentals;

@@ -284,12 +284,24 @@ static void flow(cutter *k, at_node *n, info *i) {
 
 // ---- Groups
 
+// `g` computes `n`, which no other group does from now on.
+static at_status own(cutter *k, at_est_group *g, at_node *n) {
+  info *i = info_of(k, n);
+  i->group = g;
+  if (!at_vec_push(k->arena, &g->own, n)) return AT_NO_MEMORY("groups");
+  size_t at = g->own.len - 1;
+  for (; at && info_of(k, g->own.ptr[at - 1])->order > i->order; at--)
+    g->own.ptr[at] = g->own.ptr[at - 1];
+  g->own.ptr[at] = n;
+  return AT_OK;
+}
+
 static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   AT_TRY_ALLOC(*out, at_new(k->arena, at_est_group, 1));
   (*out)->root = root;
   (*out)->order = info_of(k, root)->order;
   if (!at_vec_push(k->arena, &k->groups, *out)) return AT_NO_MEMORY("groups");
-  return AT_OK;
+  return own(k, *out, root);
 }
 
 // An addition of what a scatter made: that adds to the other operand in place.
@@ -330,7 +342,6 @@ static at_status start_products(cutter *k) {
     info *last = info_of(k, end);
     if (end != p) info_of(k, p)->kept = false;
     last->kept = true;
-    last->group = g;
   }
   return AT_OK;
 }
@@ -378,8 +389,9 @@ static at_status start_others(cutter *k) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
     if (!i->kept || i->group || is_given(p) || at_est_is_renaming(p)) continue;
-    if (!k->stored && is_scalar_slice(p)) i->group = beside_slice(k, p);
-    if (!i->group) AT_TRY(new_group(k, p, &i->group));
+    at_est_group *g = NULL;
+    if (!k->stored && is_scalar_slice(p)) g = beside_slice(k, p);
+    AT_TRY(g ? own(k, g, p) : new_group(k, p, &g));
   }
   return AT_OK;
 }
@@ -450,10 +462,7 @@ static at_status read_group(cutter *k, at_est_group *g) {
   reading r = {k, g, at_map_in(k->arena)};
   g->reads.len = g->nodes.len = 0;
   g->ops = g->reduces = g->transcendentals = 0;
-  for (size_t n = 0; n < k->nodes.len; n++) {
-    info *i = info_of(k, k->nodes.ptr[n]);
-    if (i->group == g) AT_TRY(read_node(&r, k->nodes.ptr[n]));
-  }
+  for (size_t n = 0; n < g->own.len; n++) AT_TRY(read_node(&r, g->own.ptr[n]));
   return AT_OK;
 }
 
@@ -511,9 +520,8 @@ static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
 // after the last of them.
 static bool can_wait(const cutter *k, const at_est_group *from,
                      at_est_group *const *together, uint32_t count) {
-  for (size_t n = 0; n < from->nodes.len; n++) {
-    info *i = info_of(k, from->nodes.ptr[n]);
-    if (i->group != from) continue;
+  for (size_t n = 0; n < from->own.len; n++) {
+    info *i = info_of(k, from->own.ptr[n]);
     for (size_t u = 0; u < i->users.len; u++) {
       info *j = info_of(k, i->users.ptr[u]);
       if (!j->kept && j->sink) j = info_of(k, j->sink);
@@ -526,12 +534,12 @@ static bool can_wait(const cutter *k, const at_est_group *from,
   return true;
 }
 
-static void give(cutter *k, at_est_group *from, at_est_group *to) {
-  for (size_t n = 0; n < from->nodes.len; n++) {
-    info *i = info_of(k, from->nodes.ptr[n]);
-    if (i->group == from) i->group = to;
-  }
+static at_status give(cutter *k, at_est_group *from, at_est_group *to) {
+  for (size_t n = 0; n < from->own.len; n++)
+    AT_TRY(own(k, to, from->own.ptr[n]));
+  from->own.len = 0;
   from->root = NULL;
+  return AT_OK;
 }
 
 static bool is_constant(at_value v) {
@@ -589,7 +597,7 @@ static at_status join_softmax(cutter *k, at_est_group *g) {
         !can_wait(k, together[t], together, count))
       return AT_OK;
   for (uint32_t t = 0; t + 1 < count; t++)
-    if (together[t]->root) give(k, together[t], g);
+    if (together[t]->root) AT_TRY(give(k, together[t], g));
   g->softmax = true;
   return read_group(k, g);
 }
@@ -616,7 +624,7 @@ static at_status join_producers(cutter *k, at_est_group *g) {
         (k->stored && !is_elementwise(g->root)) ||
         !can_wait(k, from, (at_est_group *[]){from, g}, 2))
       continue;
-    give(k, from, g);
+    AT_TRY(give(k, from, g));
     AT_TRY(read_group(k, g));
     r = SIZE_MAX;  // its reads are others now
   }
@@ -637,7 +645,7 @@ static at_status join_siblings(cutter *k, at_est_group *g) {
           worked_on(from) != worked_on(g) ||
           !can_wait(k, from, (at_est_group *[]){from, g}, 2))
         continue;
-      give(k, from, g);
+      AT_TRY(give(k, from, g));
       AT_TRY(read_group(k, g));
       r = SIZE_MAX;  // its reads are others now
       break;
@@ -667,7 +675,7 @@ static at_status join(cutter *k) {
     if (reduce && g->product && reduces_rows(reduction(k, p)) &&
         has_rows(g->product))
       g->by_rows = true;
-    give(k, from, g);
+    AT_TRY(give(k, from, g));
     AT_TRY(read_group(k, g));
   }
   return AT_OK;
