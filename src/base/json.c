@@ -436,3 +436,11 @@ void at_json_put_uint(at_json_writer *w, const char *key, uint64_t value) {
   at_json_key(w, at_str_of(key));
   at_json_uint(w, value);
 }
+
+void at_json_put_ints(at_json_writer *w, const char *key, const int64_t *v,
+                      uint32_t n) {
+  at_json_key(w, at_str_of(key));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < n; i++) at_json_int(w, v[i]);
+  at_json_end_array(w);
+}

@@ -95,5 +95,8 @@ void at_json_value(at_json_writer *w, const at_json *v);  // a whole tree
 void at_json_put_str(at_json_writer *w, const char *key, at_str value);
 // at_json_key, then at_json_uint; likewise at_json_put_str, above.
 void at_json_put_uint(at_json_writer *w, const char *key, uint64_t value);
+// The same of an array of n integers; v may be NULL where n is 0.
+void at_json_put_ints(at_json_writer *w, const char *key, const int64_t *v,
+                      uint32_t n);
 
 #endif

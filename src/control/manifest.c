@@ -59,14 +59,6 @@ const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
 }
 
 // ---- Printing
-static void put_list(at_json_writer *w, const char *key, const int64_t *v,
-                     uint32_t n) {
-  at_json_key(w, at_str_of(key));
-  at_json_begin_array(w);
-  for (uint32_t i = 0; i < n; i++) at_json_int(w, v[i]);
-  at_json_end_array(w);
-}
-
 static void put_sums(at_json_writer *w, const at_manifest_array *a) {
   static const char digits[] = "0123456789abcdef";
   at_strbuf text = {0};
@@ -98,8 +90,8 @@ static void print(const at_manifest *m, bool sums, at_strbuf *out) {
     at_json_begin_object(&w);
     at_json_put_str(&w, "name", a->name);
     at_json_put_str(&w, "dtype", at_str_of(at_dtype_of(a->dtype)->text));
-    put_list(&w, "dims", a->dims.ptr, a->dims.rank);
-    put_list(&w, "tiles", a->tiles, a->dims.rank);
+    at_json_put_ints(&w, "dims", a->dims.ptr, a->dims.rank);
+    at_json_put_ints(&w, "tiles", a->tiles, a->dims.rank);
     if (sums) put_sums(&w, a);
     at_json_end_object(&w);
   }

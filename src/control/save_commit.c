@@ -73,12 +73,11 @@ static at_status take_saved(const at_manifest *m, at_bytes saved) {
 }
 
 // ---- Files
-static void put_list(at_json_writer *w, const char *key, at_dims dims,
-                     const int64_t *by) {
-  at_json_key(w, at_str_of(key));
+static void put_chunks(at_json_writer *w, const at_manifest_array *a) {
+  at_json_key(w, AT_STR("chunks"));
   at_json_begin_array(w);
-  for (uint32_t d = 0; d < dims.rank; d++)
-    at_json_int(w, by ? AT_MAX(dims.ptr[d] / by[d], (int64_t)1) : dims.ptr[d]);
+  for (uint32_t d = 0; d < a->dims.rank; d++)
+    at_json_int(w, AT_MAX(a->dims.ptr[d] / a->tiles[d], (int64_t)1));
   at_json_end_array(w);
 }
 
@@ -91,7 +90,7 @@ static at_status write_zarray(at_str path, const at_manifest *m,
   const char *type = at_manifest_zarr_type(a->dtype);
   if (!type) return AT_OK;
   at_json_begin_object(&w);
-  put_list(&w, "chunks", a->dims, a->tiles);
+  put_chunks(&w, a);
   at_json_key(&w, AT_STR("compressor"));
   at_json_null(&w);
   at_json_key(&w, AT_STR("dimension_separator"));
@@ -104,7 +103,7 @@ static at_status write_zarray(at_str path, const at_manifest *m,
   at_json_null(&w);
   at_json_key(&w, AT_STR("order"));
   at_json_str(&w, AT_STR("C"));
-  put_list(&w, "shape", a->dims, NULL);
+  at_json_put_ints(&w, "shape", a->dims.ptr, a->dims.rank);
   at_json_key(&w, AT_STR("zarr_format"));
   at_json_int(&w, 2);
   at_json_end_object(&w);

@@ -15,19 +15,11 @@ static void put_text(at_json_writer *w, const char *key, const char *v) {
   at_json_put_str(w, key, at_str_of(v));
 }
 
-static void put_list(at_json_writer *w, const char *key, const int64_t *v,
-                     uint32_t n) {
-  at_json_key(w, at_str_of(key));
-  at_json_begin_array(w);
-  for (uint32_t i = 0; i < n; i++) at_json_int(w, v[i]);
-  at_json_end_array(w);
-}
-
 static void put_grid(at_json_writer *w, const char *key, const int32_t *v,
                      uint32_t n) {
   int64_t wide[AT_CORE_MAX_RANK];
   for (uint32_t i = 0; i < n; i++) wide[i] = v[i];
-  put_list(w, key, wide, n);
+  at_json_put_ints(w, key, wide, n);
 }
 
 // "place": where it is in the source, as far as that is known.
@@ -116,7 +108,7 @@ static const char *dtype_name(at_dtype t) {
 static void put_ref(at_json_writer *w, const ref_now *r) {
   put_text(w, "space", space_name(r->space));
   put_text(w, "dtype", dtype_name(r->dtype));
-  put_list(w, "shape", r->dims, r->rank);
+  at_json_put_ints(w, "shape", r->dims, r->rank);
   at_json_key(w, AT_STR("there"));
   at_json_bool(w, r->base != NULL);
 }
@@ -130,7 +122,7 @@ static void put_argument(at_json_writer *w, const debug_core *d, uint32_t i) {
   put_text(w, "role", roles[x->role]);
   put_ref(w, &r);
   if (x->window != AT_CORE_WHOLE) {
-    put_list(w, "array", x->dims, x->rank);
+    at_json_put_ints(w, "array", x->dims, x->rank);
     if (c->windows[i].loaded) put_grid(w, "window", c->windows[i].now, x->rank);
   }
   at_json_end_object(w);
@@ -192,7 +184,7 @@ static void put_semaphores(at_json_writer *w, const debug_core *d) {
 // ---- Copies
 static void put_side(at_json_writer *w, const core_state *c, const area *box) {
   const region *r = core_region_of(c, box->base);
-  put_list(w, "size", box->size, box->rank);
+  at_json_put_ints(w, "size", box->size, box->rank);
   put_int(w, "elem_bytes", box->elem_bytes);
   if (!r) return;
   if (r->ref >= 0) put_int(w, "ref", r->ref);
@@ -373,7 +365,7 @@ at_status debug_read_box(const debug_box *b, at_strbuf *header, uint8_t **data,
   at_json_writer w = {header, false};
   at_json_begin_object(&w);
   put_text(&w, "dtype", dtype_name(r.dtype));
-  put_list(&w, "shape", s.size, r.rank);
+  at_json_put_ints(&w, "shape", s.size, r.rank);
   put_int(&w, "bytes", (int64_t)*bytes);
   at_json_end_object(&w);
   return at_strbuf_status(header);

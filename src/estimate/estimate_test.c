@@ -10,17 +10,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "estimate/estimate_internal.h"
-
-static at_estimate *estimate(at_arena *a, const char *target,
-                             const char *text) {
-  at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
-  at_estimate *e = NULL;
-  at_bytes program = {(const uint8_t *)text, strlen(text)};
-  at_status st = at_estimate_run(program, &o, a, &e);
-  if (st.err) fail_msg("%s", at_status_message(st));
-  return e;
-}
+#include "estimate/estimate_test_util.h"
 
 static at_code code_of(const char *target, const char *text) {
   at_arena *a = at_arena_create();

@@ -11,18 +11,8 @@
 
 #include "base/json.h"
 #include "cost/tpu.h"
-#include "estimate/estimate.h"
+#include "estimate/estimate_test_util.h"
 #include "schedule/overlap.h"
-
-static at_estimate *estimate(at_arena *a, const char *target,
-                             const char *text) {
-  at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
-  at_estimate *e = NULL;
-  at_bytes program = {(const uint8_t *)text, strlen(text)};
-  at_status st = at_estimate_run(program, &o, a, &e);
-  if (st.err) fail_msg("%s", at_status_message(st));
-  return e;
-}
 
 static at_target *target_of(at_arena *a, const char *name) {
   at_target *t;

@@ -120,14 +120,13 @@ static at_status add_images(lives *l) {
   return AT_OK;
 }
 
-// Rows are gathered from and scattered into arrays whose last dimension lies
-// along the lanes; others are copied, unless that takes more than twice the
-// memory: 48 columns of f32 stay as they are, 60 are copied.
-
 static uint64_t bytes_by_rows(const at_type *t) {
   return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
 }
 
+// Rows are gathered from and scattered into arrays whose last dimension lies
+// along the lanes; others are copied, unless that takes more than twice the
+// memory: 48 columns of f32 stay as they are, 60 are copied.
 static bool is_copied_by_rows(const lives *l, at_value v) {
   const at_type *t = at_value_type(v);
   uint32_t lanes;

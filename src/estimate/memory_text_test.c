@@ -6,20 +6,11 @@
 
 #include <cmocka.h>
 
-#include "estimate/estimate_internal.h"
-
-static at_estimate *estimate(const char *text, at_arena *a) {
-  at_estimate_options o = {.target = "v5e", .mode = AT_INTERP_ATOLL};
-  at_estimate *e;
-  at_status st = at_estimate_run(
-      (at_bytes){(const uint8_t *)text, strlen(text)}, &o, a, &e);
-  if (st.err) fail_msg("%s", at_status_message(st));
-  return e;
-}
+#include "estimate/estimate_test_util.h"
 
 static void check_advice(const char *text, const char *const *wanted) {
   at_arena *a = at_arena_create();
-  at_estimate *e = estimate(text, a);
+  at_estimate *e = estimate(a, "v5e", text);
   assert_true(e->peak_bytes > e->memory_bytes);
   const char *advice = at_estimate_memory_advice(e);
   for (; *wanted; wanted++)
@@ -116,7 +107,7 @@ static void temporaries_may_be_computed_again(void **state) {
 static void buffers_are_named(void **state) {
   at_arena *a = at_arena_create();
   at_strbuf b = {0};
-  at_estimate_largest(estimate(g_saves, a), 1, &b);
+  at_estimate_largest(estimate(a, "v5e", g_saves), 1, &b);
   static const char *const wanted[] = {"20480.0 MiB", "f32[1280,2048,2048]",
                                        "while.", "train.py:33",
                                        ", until reduce."};

@@ -4,6 +4,7 @@
 #include "tpu/timing.h"
 
 #include "mosaic/tree.h"
+#include "tpu/timing_internal.h"
 
 static const at_mvalue *behind_casts(const at_mvalue *v) {
   while (v->op && v->op->num_operands == 1 &&
@@ -19,11 +20,8 @@ static int64_t looked_up(const at_mosaic_program *p, const at_mblock *b,
       op->num_operands != 2 || behind_casts(op->operands[1]) != &b->args[dim])
     return -1;
   const at_mvalue *array = op->operands[0];
-  uint32_t first = at_mosaic_arg_prefetch(p);
-  for (uint32_t i = 0; i < p->num_prefetch && first + i < b->num_args; i++)
-    if (array == &b->args[first + i] && array->type->shape.rank == 1)
-      return array->type->shape.ptr[0];
-  return -1;
+  bool found = at_ms_prefetched(p, array) >= 0;
+  return found && array->type->shape.rank == 1 ? array->type->shape.ptr[0] : -1;
 }
 
 // Of one dimension; -1: no index map tells.

@@ -2,19 +2,21 @@
 // mask leaves out, and where the next one is.
 #include "tpu/timing_internal.h"
 
-// The operand behind a prefetched ref: an argument of the body, or of an index
-// map; NULL: it is another value, or its contents are not known.
+int64_t at_ms_prefetched(const at_mosaic_program *p, const at_mvalue *ref) {
+  const at_mblock *b = ref->block;
+  uint32_t first = at_mosaic_arg_prefetch(p);
+  for (uint32_t i = 0; b && i < p->num_prefetch && first + i < b->num_args; i++)
+    if (ref == &b->args[first + i]) return i;
+  return -1;
+}
+
+// NULL: no prefetched operand, or its contents are not known.
 static const at_literal *contents(const at_mosaic_program *p,
                                   const at_mosaic_given *given,
                                   const at_mvalue *ref) {
-  const at_mblock *b = ref->block;
-  if (!given || !b || ref->op) return NULL;
-  for (uint32_t i = 0; i < p->num_prefetch; i++) {
-    uint32_t arg = p->grid_rank + i, operand = p->num_dynamic + i;
-    if (arg >= b->num_args || ref != &b->args[arg]) continue;
-    return operand < given->num_constants ? given->constants[operand] : NULL;
-  }
-  return NULL;
+  int64_t i = given ? at_ms_prefetched(p, ref) : -1;
+  if (i < 0 || p->num_dynamic + i >= given->num_constants) return NULL;
+  return given->constants[p->num_dynamic + i];
 }
 
 bool at_ms_constant(at_ms_values *v, const at_mop *op, int64_t *out) {

@@ -27,6 +27,9 @@ at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known);
 
 // ---- timing_constant.c: numbers that a kernel reads of constant operands
+// Which prefetched operand a ref is, as an argument of the body or of an index
+// map; -1: it is another value.
+int64_t at_ms_prefetched(const at_mosaic_program *p, const at_mvalue *ref);
 // What a load of a prefetched ref gives; false: the operand is no constant, or
 // the place is not known.
 bool at_ms_constant(at_ms_values *v, const at_mop *op, int64_t *out);
