@@ -41,6 +41,6 @@ if [ ! -x .venv/bin/python ] || ! grep -qxFf <(echo "$want") "$stamp" 2>/dev/nul
   echo "setting up .venv"
   [ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv
   echo "$want" > .venv/.want
-  .venv/bin/pip install -q --disable-pip-version-check -r .venv/.want
+  .venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt -r .venv/.want
   sort -u .venv/.want "$stamp" -o "$stamp" 2>/dev/null || cp .venv/.want "$stamp"
 fi
