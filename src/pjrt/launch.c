@@ -151,9 +151,12 @@ fail:
   return st;
 }
 
+#define ENDING() AT_FAIL(AT_CANCELLED, "compile: Python is ending")
+
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
   AT_HANDLE(a->client);
+  if (at_pjrt_python_ends()) return at_pjrt_error(ENDING());
   uint64_t start = at_clock_ns();
   at_pjrt_program *p;
   AT_PTRY(at_pjrt_compile_for(
@@ -162,7 +165,10 @@ AT_API(Client_Compile) {
       &p));
   AT_PTRY(at_pjrt_load(a->client, p, &a->executable));
   at_pjrt_note_compiled(a->executable->loaded, start);
-  return NULL;
+  if (!at_pjrt_python_ends()) return NULL;
+  loaded_free(a->executable);
+  a->executable = NULL;
+  return at_pjrt_error(ENDING());
 }
 
 AT_API(Client_Load) {

@@ -321,6 +321,10 @@ at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
 // are asked)? Then the handler's exception is raised once the interpreter runs
 // again.
 bool at_pjrt_interrupted(void);
+// Is Python's interpreter being taken down? jaxlib frees its devices before it
+// waits for its threads that compile, so none of them may be handed a program
+// any more. False where there is no Python. Any thread; takes no lock.
+bool at_pjrt_python_ends(void);
 // When Python ends, compiles that run return CANCELLED, and launches that run
 // are waited for (Ctrl-C ends that), before the interpreter and the client go.
 void at_pjrt_watch_end(void);

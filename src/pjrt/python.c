@@ -7,7 +7,8 @@
 // Clients may also compile on threads of theirs, as jaxlib does since 0.9: its
 // main thread asks the interpreter itself, and leaves the compile alone.
 // jaxlib's own end then crashes where a compile is still under way, so before
-// it comes the compiles are told to end (at_pjrt_watch_end).
+// it comes the compiles are told to end (at_pjrt_watch_end), and those that
+// its threads begin or finish later fail (at_pjrt_python_ends).
 //
 // And what JAX was told of its job (at_pjrt_python_job), and what it is not to
 // list (at_pjrt_python_hides_spares).
@@ -46,6 +47,7 @@ typedef struct python {
 } python;
 
 static python g_python;
+static int (*g_is_finalizing)(void);  // NULL: cannot be asked
 static bool g_found;
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
@@ -79,6 +81,15 @@ static void find_python(void) {
     memcpy(names[i].to, &p, sizeof p);
     g_found &= p != NULL;
   }
+  // The second: before Python 3.13.
+  void *p = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+  if (!p) p = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
+  memcpy(&g_is_finalizing, &p, sizeof p);
+}
+
+bool at_pjrt_python_ends(void) {
+  pthread_once(&g_once, find_python);
+  return g_is_finalizing && g_is_finalizing();
 }
 
 // The exception of the user's handler, until the interpreter can raise it.
@@ -98,6 +109,7 @@ static bool on_python_thread(void) {
 }
 
 bool at_pjrt_interrupted(void) {
+  if (at_pjrt_python_ends()) return true;
   // Handlers run on the main thread alone.
   if (syscall(SYS_gettid) != getpid() || !on_python_thread()) return false;
   int lock = g_python.ensure();
