@@ -2,24 +2,16 @@
 // that folder, or else of test/ir/import, becomes: inputs and outputs, what
 // shares memory, every step with its operands, in order. Times, bytes of code
 // and numbers of nodes are left out. AT_UPDATE=1 writes the listings anew.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-// cmocka wants the headers above first.
-#include <cmocka.h>
 #include <ctype.h>
 
 #include "base/cpu.h"
+#include "base/golden_test_util.h"
 #include "compile/compile.h"
 
-static const char *path_of(at_arena *a, const char *dir, const char *name,
-                           const char *ext) {
+static const char *path_of(at_arena *a, const char *dir, const char *name) {
   const char *root = getenv("AT_SOURCE_DIR");
-  return at_arena_printf(a, "%s/test/ir/%s/%s%s", root ? root : ".", dir, name,
-                         ext);
+  return at_arena_printf(a, "%s/test/ir/%s/%s.mlir", root ? root : ".", dir,
+                         name);
 }
 
 static char *file_read(const char *path, at_arena *a) {
@@ -55,9 +47,8 @@ static void settle(char *text) {
 
 static void expect_listing(const char *name) {
   at_arena *a = at_arena_create();
-  const char *golden = path_of(a, "steps", name, ".txt");
-  char *program = file_read(path_of(a, "steps", name, ".mlir"), a);
-  if (!program) program = file_read(path_of(a, "import", name, ".mlir"), a);
+  char *program = file_read(path_of(a, "steps", name), a);
+  if (!program) program = file_read(path_of(a, "import", name), a);
   assert_non_null(program);
   // The widest baseline: the same kernels and steps on any machine.
   at_compile_options o = {
@@ -67,15 +58,8 @@ static void expect_listing(const char *name) {
   at_status s = at_compile_dump(bytes, &o, AT_STAGE_STEPS, &b);
   if (!at_ok(s)) fail_msg("%s: %s", name, at_status_message(s));
   settle(b.ptr);
-  if (getenv("AT_UPDATE")) {
-    FILE *f = fopen(golden, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(b.ptr, 1, strlen(b.ptr), f), strlen(b.ptr));
-    fclose(f);
-  }
-  const char *want = file_read(golden, a);
-  if (!want || strcmp(b.ptr, want))
-    fail_msg("%s: it is\n%sand was\n%s", golden, b.ptr, want ? want : "not");
+  b.len = strlen(b.ptr);
+  expect_golden(at_arena_printf(a, "test/ir/steps/%s.txt", name), &b);
   at_strbuf_free(&b);
   at_arena_destroy(a);
 }

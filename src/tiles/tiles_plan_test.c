@@ -2,9 +2,7 @@
 // for random programs, every step that the planner makes and what lies on the
 // fullest tile. A change of the cost model, of grids or of homes shows there.
 // AT_UPDATE=1 writes the file anew.
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "base/golden_test_util.h"
 #include "hlo/random.h"
 #include "tiles/lower.h"
 #include "tiles/tiles_test_util.h"
@@ -85,27 +83,7 @@ static void plans_are_these(void **state) {
   plan_product(512, 512, 512, &b);
   plan_product(16, 4096, 1000, &b);
   for (uint64_t seed = 1; seed <= 16; seed++) plan_random(seed, &b);
-  const char *root = getenv("AT_SOURCE_DIR");
-  char path[4096];
-  snprintf(path, sizeof path, "%s/test/ir/tiles/plans.txt", root ? root : ".");
-  FILE *f = fopen(path, getenv("AT_UPDATE") ? "w+b" : "rb");
-  assert_non_null(f);
-  if (getenv("AT_UPDATE")) {
-    assert_int_equal(fwrite(b.ptr, 1, b.len, f), b.len);
-    rewind(f);
-  }
-  char line[512];
-  size_t at = 0;
-  for (int n = 1; fgets(line, sizeof line, f); n++) {
-    size_t len = strlen(line);
-    if (at + len > b.len || memcmp(b.ptr + at, line, len))
-      fail_msg("%s:%d: was %s now %.*s", path, n, line,
-               (int)strcspn(b.ptr + AT_MIN(at, b.len), "\n"),
-               b.ptr + AT_MIN(at, b.len));
-    at += len;
-  }
-  assert_int_equal(at, b.len);
-  fclose(f);
+  expect_golden("test/ir/tiles/plans.txt", &b);
   at_strbuf_free(&b);
 }
 
