@@ -139,8 +139,8 @@ static void put(const at_machine *m, int64_t s[3], at_strbuf *out) {
   in_order(m, s);
   at_strbuf_addf(out, "%s%s", out->len ? ", " : "", m->name);
   at_slices_print(m, s, out);
-  at_strbuf_addf(out, " (%s-%llu)", m->name,
-                 (unsigned long long)(at_slices_chips(s) * (uint64_t)per));
+  unsigned long long count = at_slices_chips(s) * (uint64_t)per;
+  at_strbuf_addf(out, " (%s-%llu)", m->name, count);
 }
 
 void at_slices_nearest(const at_machine *m, const at_topology_text *t,

@@ -171,7 +171,7 @@ at_status at_topology_read(at_str text, const at_machine **machine,
 }
 
 const at_machine *at_topology_machine(at_str text) {
-  const at_machine *m;
+  const at_machine *m = NULL;
   at_topology_text t;
   return at_code_take(at_topology_read(text, &m, &t)) ? NULL : m;
 }
