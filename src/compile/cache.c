@@ -4,8 +4,8 @@
 // A file is a header of fixed size and the executable behind it. It is written
 // under a temporary name and renamed, so that readers see all of it or nothing,
 // and its checksum covers both parts, so that a file cut short by a full disk
-// is not used. A writer holds a lock on its temporary file, by which others know
-// one that a killed process has left; readers take no lock.
+// is not used. A writer holds a lock on its temporary file, by which others
+// know one that a killed process has left; readers take no lock.
 //
 // Files of other users are never read, since an executable is native code that
 // this process will run.
