@@ -41,14 +41,14 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 } at_status;
 
 #define AT_OK ((at_status){NULL})
-
 // Makes an error. Never fails: when memory is gone it takes one of a few spare
 // places, at last a static error of the same code. The message reads "what
 // failed\ndetail: facts\nhint: what to do"; detail and hint are optional.
 #ifndef __clang_analyzer__
 #define AT_FAIL(code, ...) at_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 #else  // never OK: else clang-tidy follows paths that there are none of
-#define AT_FAIL(code, ...) ((at_status){(at_error *)(code)})
+#define AT_FAIL(code, ...) \
+  ((void)(__VA_ARGS__), (at_status){(at_error *)(code)})
 #endif
 // What AT_FAIL calls. `file` is borrowed for good (__FILE__); the message is
 // copied. AT_OK_CODE, and what is no code, become AT_UNKNOWN.

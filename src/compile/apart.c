@@ -1,3 +1,14 @@
+// Compiles run on a thread of their own for three reasons: LLVM and the passes
+// may need more stack than the caller has, a crash inside must not take the
+// process along (base/guard.h), and a caller that is interrupted (Ctrl-C in
+// Python) must get its thread back at once although LLVM cannot be stopped in
+// the middle.
+//
+// A work item is in the list g_all from its start until whoever reaps it: its
+// own caller, or, after the caller has left, the next call of at_apart_run or
+// the end of the process (clear). `done`, `told` and `alone` are guarded by
+// g_lock; `st` is written by the work's thread before `done` and read by nobody
+// before that.
 #include "compile/apart.h"
 
 #include <errno.h>
@@ -10,6 +21,7 @@
 #include "base/span.h"
 #include "base/thread.h"
 
+// How often the waiting thread asks job.leave.
 enum { kAskNs = 50000000 };
 
 typedef struct work {
@@ -26,6 +38,7 @@ typedef struct work {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static work *g_all;
 
+// The work's thread. After the unlock the item may be freed by another thread.
 static void begin(void *arg) {
   work *w = arg;
   at_interrupt_watch(&w->left);
@@ -45,6 +58,7 @@ static at_status work_end(work *w) {
   return st;
 }
 
+// Takes w out of the list; it must be there.
 static void unlink_locked(work *w) {
   work **at = &g_all;
   while (*at != w) at = &(*at)->next;
@@ -74,6 +88,8 @@ static void clear(bool all) {
 // LLVM's own data goes when the process ends: not under a thread that uses it.
 static void clear_all(void) { clear(true); }
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+// Registered once, when the first compile begins: atexit handlers run in
+// reverse order, so this one waits before LLVM's are run.
 static void at_end(void) { atexit(clear_all); }
 
 void at_apart_leave_all(void) {
@@ -85,6 +101,7 @@ void at_apart_leave_all(void) {
   pthread_mutex_unlock(&g_lock);
 }
 
+// Neither in the list nor started; NULL: no memory.
 static work *work_make(const char *what, const at_apart_job *job) {
   work *w = calloc(1, sizeof *w);
   if (!w) return NULL;

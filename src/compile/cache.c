@@ -1,3 +1,14 @@
+// The disk cache: one file per executable, named by the digest of the program
+// and of everything that decides on its code.
+//
+// A file is a header of fixed size and the executable behind it. It is written
+// under a temporary name and renamed, so that readers see all of it or nothing,
+// and its checksum covers both parts, so that a file cut short by a full disk
+// is not used. A writer holds a lock on its temporary file, by which others
+// know one that a killed process has left; readers take no lock.
+//
+// Files of other users are never read, since an executable is native code that
+// this process will run.
 #include "compile/cache.h"
 
 #include <dirent.h>
@@ -37,6 +48,7 @@ typedef struct header {
 } header;
 _Static_assert(sizeof(header) % 64 == 0, "executables are 64-byte aligned");
 
+// The checksum field itself counts as zero.
 static at_digest checksum_of(const header *h, at_bytes executable) {
   header plain = *h;
   plain.checksum = (at_digest){{0}};
@@ -46,6 +58,8 @@ static at_digest checksum_of(const header *h, at_bytes executable) {
   return d;
 }
 
+// Zero where the build cannot be told; entries are then found by other
+// processes that cannot tell theirs, of the same key.
 static at_digest own_build(void) {
   at_digest d = {{0}};
   at_status_free(at_compile_build(&d));
@@ -157,12 +171,14 @@ static int open_folder(void) {
   return dir;
 }
 
+// The file name of an entry, without the folder.
 static void name_of(const at_cache_key *k, char out[NAME_BYTES]) {
   snprintf(out, NAME_BYTES, "%016llx%016llx" ENTRY,
            (unsigned long long)k->program.h[0],
            (unsigned long long)k->program.h[1]);
 }
 
+// ATOLL_CACHE_LIMIT; 0 there means that there is none.
 static uint64_t limit_bytes(void) {
   uint64_t limit = at_config_uint(AT_CONFIG_CACHE_LIMIT);
   return limit ? limit : UINT64_MAX;

@@ -1,3 +1,12 @@
+// Collectives become one step each, whose parameters (abi/collective.h) hold
+// tables over all devices of the program: the group of each device, its rank in
+// there, and where its group begins in the list of members. Groups are read
+// here, once, from the op's replica_groups in the four ways that HLO has of
+// naming devices (kind_of), and checked: each device is in one group at most
+// and every id exists. The run time only looks the tables up.
+//
+// A reduction's body becomes a generated kernel that reduces one block of
+// kBlockBytes at a time.
 #include "compile/collective.h"
 
 #include "abi/collective.h"
@@ -7,6 +16,8 @@
 // cache.
 enum { kBlockBytes = 8192 };
 
+// Tables as the parameters will hold them; the first four are by device,
+// MEMBERS is by place, SOURCE_OF (collective_permute) by target.
 typedef struct grouping {
   uint32_t devices, num_groups;
   uint32_t *tables[AT_COLL_TABLES];
@@ -32,6 +43,8 @@ typedef enum group_kind {
   FLATTENED                     // devices
 } group_kind;
 
+// By XLA's rules (its header collective_ops_utils.h documents them). Which one
+// holds depends on the op, on channel_id and on use_global_device_ids.
 static group_kind kind_of(const at_node *n) {
   bool channel = at_node_int(n, AT_ATTR_CHANNEL_ID, 0) > 0;
   bool global = at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
@@ -69,6 +82,8 @@ static uint32_t device_of(const at_module *m, group_kind k, int64_t id,
                                          : id * p + copy);
 }
 
+// Appends a device to the group that is being built; the error names the
+// device.
 static at_status join(const at_node *n, grouping *g, uint32_t device,
                       uint32_t *at) {
   if (g->tables[GROUP_OF][device] != UINT32_MAX)
@@ -78,6 +93,8 @@ static at_status join(const at_node *n, grouping *g, uint32_t device,
   return AT_OK;
 }
 
+// Members [begin, end) are all there: their ranks, and the sizes that the
+// checks of equal groups read.
 static void close_group(grouping *g, uint32_t begin, uint32_t end) {
   for (uint32_t i = begin; i < end; i++) {
     uint32_t d = g->tables[MEMBERS][i];
@@ -91,6 +108,7 @@ static void close_group(grouping *g, uint32_t begin, uint32_t end) {
   g->least = AT_MIN(g->least, end - begin);
 }
 
+// The devices of one list of ids, in the order in which results are laid out.
 static at_status add_group(const at_node *n, grouping *g, group_kind kind,
                            at_dims ids, int64_t copy, uint32_t *at) {
   const at_module *m = module_of(n);
@@ -107,6 +125,8 @@ static at_status add_group(const at_node *n, grouping *g, group_kind kind,
   return AT_OK;
 }
 
+// All groups of the op. Without replica_groups all devices are one group, once
+// for each copy.
 static at_status group_lists(const at_node *n, grouping *g, at_arena *a) {
   const at_module *m = module_of(n);
   group_kind kind = kind_of(n);

@@ -1,3 +1,21 @@
+// The pipeline from a program's bytes to an executable, in the order in which
+// it runs:
+//
+// - start: options are read, and the keys of the cache are made (make_key).
+//   The program itself is parsed here when it is MLIR, since its meaning,
+//   without its places, is part of the key.
+// - find_cached: an executable of the disk cache ends the story here.
+// - read_program: the reader for its form makes an at_module; the request
+//   sets device counts and which shardings may be chosen.
+// - optimise: the passes (passes/pipeline.c) with what other rooms do before
+//   fusion, then the order of nodes, then latency hiding.
+// - place: which code computes each node (steps.c), and the memory plan.
+// - write_executable: steps and constants into a writer, code generation of
+//   all kernels on several threads, then inputs, outputs, costs.
+//
+// All of it works on one `job` in one arena; nothing survives but the block
+// that at_writer_finish makes. `atoll dump` stops the same pipeline at a stage
+// (dump_stage).
 #include "compile/compile.h"
 #include "compile/on_tiles.h"
 
@@ -32,6 +50,8 @@
 #include "schedule/overlap.h"
 #include "schedule/schedule.h"
 
+// One compile. Fields are filled in the order of the pipeline above; each is
+// written by one stage and only read afterwards.
 typedef struct job {
   at_arena *arena;
   at_bytes program;
@@ -220,6 +240,7 @@ static const at_machine *target_chip(void) {
 }
 
 // What the program takes of a chip's memory, before it is cut for this machine.
+// Called before fusion: the estimate counts the values that XLA would have.
 static at_status plan_memory(job *j, const at_module *m) {
   const at_machine *chip = target_chip();
   at_target *t;
@@ -559,6 +580,8 @@ at_compile_counts at_compile_count(void) {
 }
 
 // The program from the disk cache, with the places of this one.
+// False also where the places of this program do not fit what the entry has: it
+// is then compiled and put again.
 static bool find_cached(job *j, at_bytes *out) {
   if (!at_cache_get(&j->key, out)) return false;
   if (!j->mlir || !at_code_take(at_places_put(&j->places, out))) return true;
@@ -567,6 +590,8 @@ static bool find_cached(job *j, at_bytes *out) {
 }
 
 // A compile that the cache did not have.
+// Dumps are written beside the work; a dump that fails does not fail the
+// compile.
 static at_status compile(job *j, at_bytes *out) {
   AT_TRY(read_program(j));
   AT_TRY(lay_on_tiles(j));

@@ -1,3 +1,12 @@
+// Pallas kernels: what the run time has to know of a kernel to launch it
+// (abi/executable.h: at_xcore and its refs), and the code, which `mosaic`
+// makes.
+//
+// For each argument of the kernel's body a record says its memory space, shape,
+// block and index map, which other argument it shares memory with, and what the
+// body does with it: only reads it, writes all of it, or ties the steps of the
+// grid together. The last decides whether steps may run on several threads, and
+// is found by one walk over the body (scan).
 #include "compile/core.h"
 
 #include "base/config.h"
@@ -28,6 +37,8 @@ bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
 }
 
 // ---- What the body does with its arguments
+// What the body does with its arguments. `dense`: stored to as a whole, without
+// a mask. Arrays are by argument.
 typedef struct uses {
   at_map args;  // at_mvalue * -> argument index + 1
   bool *stored, *dense;
@@ -36,6 +47,7 @@ typedef struct uses {
   bool sequential, signals;
 } uses;
 
+// -1: v is no argument, nor a view of one.
 static int64_t arg_of(const uses *u, const at_mvalue *v) {
   void **at = at_map_find_ptr(&u->args, v);
   return at ? (int64_t)(intptr_t)*at - 1 : -1;
@@ -49,6 +61,8 @@ typedef enum use_kind {
   USE_STORE
 } use_kind;
 
+// What an operation does to its ref operands. Anything that is not listed
+// counts as a store: too careful is slow, too lax is wrong.
 static use_kind use_of(at_mosaic_opcode op) {
   switch (op) {
     case AT_MOSAIC_VECTOR_LOAD:
@@ -228,6 +242,8 @@ static at_status describe_made(at_emit_steps *e, const at_node *call,
   return AT_OK;
 }
 
+// `index`: of the function that computes the window's place, among the kernel's
+// functions.
 static at_status describe_window(const at_mosaic_kernel *k,
                                  const at_mosaic_window *w, uint64_t index,
                                  at_xcore_ref *x) {

@@ -1,3 +1,8 @@
+// For profilers: the ops of an executable under the names that XProf shows
+// (fusion.12, %dot_general.3), what each of them asks of the machine, and the
+// program as an HloModuleProto with its buffers. The program is compiled once
+// more up to the memory plan, without code; nothing of it is kept between
+// calls.
 #include "compile/describe.h"
 
 #include <stdlib.h>

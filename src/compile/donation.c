@@ -1,3 +1,13 @@
+// Donated arguments. JAX says for each donated argument which result should
+// take its memory, or only that it may be taken (a donor). Here every donor
+// gets at most one result and every result at most one donor, in three passes
+// from the most to the least certain: what was asked for and fits (keep_asked),
+// donors that are results themselves (keep_what_passes), and the rest by type,
+// then by size.
+//
+// Kinds of results, of one type and layout, are chained in order of their
+// number, so that finding a free one takes constant time in programs with
+// thousands of arguments.
 #include "compile/donation.h"
 
 #include <string.h>
@@ -12,6 +22,7 @@ typedef struct kind {
   struct kind *next;  // of another type or layout, with as many bytes
 } kind;
 
+// Arrays are by result, or by argument where the name says param.
 typedef struct donation {
   at_module *m;
   int32_t *taker;   // of each result: the parameter whose alias it is, or -1
@@ -40,6 +51,7 @@ at_status at_donation_takers(const at_module *m, at_arena *a, int32_t **out) {
   return AT_OK;
 }
 
+// Under it the kinds of results that have as many bytes.
 static const void *size_key(const at_type *t) {
   return (const void *)(uintptr_t)at_type_bytes(t);
 }

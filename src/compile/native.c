@@ -1,3 +1,12 @@
+// Small control flow as one kernel. A loop over a few scalars costs more in the
+// run loop's steps than in arithmetic; where all that its body does is short
+// generated kernels and small copies, the WHILE or CASE becomes one function,
+// built as a nest (room nest) and compiled by codegen.
+//
+// In two steps: build_statement makes, inside out and memoised by node, the
+// fragment of each control flow op or the reason why there is none; at the op
+// where that ends, number_refs renames slots of the memory plan to buffers of
+// the nest, and slots that only the nest uses become its locals.
 #include "compile/native.h"
 
 #include "compile/collective.h"

@@ -1,3 +1,8 @@
+// ATOLL_TARGET=mk2. The plan of a program on the tiles is made beside the
+// compile for this machine and only read by reports. With ATOLL_TILES=tiles
+// the program becomes one call that runs it tile by tile: its text is a
+// constant of the executable, parsed and laid out when it first runs and kept
+// by the process.
 #include "compile/on_tiles.h"
 
 #include <pthread.h>

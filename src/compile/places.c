@@ -1,3 +1,9 @@
+// A program's digest without its source locations, and the locations
+// themselves. While the digest is made (at_places_read) every operation gets a
+// number in the order of the walk; steps of the executable carry that number.
+// at_places_put replaces files and lines of a cached executable by those of the
+// program at hand, by number: the strings of the block grow, nothing else of it
+// changes.
 #include "compile/places.h"
 
 #include <stdlib.h>
@@ -8,6 +14,7 @@
 #include "mosaic/mosaic.h"
 
 // ---- Reading a program
+// A key of at_map: the digest's bytes. Borrowed from d.
 static at_str digest_key(const at_digest *d) {
   return (at_str){(const char *)d, sizeof *d};
 }

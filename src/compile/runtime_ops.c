@@ -1,3 +1,10 @@
+// Ops that the run time's library computes (src/kernels): for each the choice
+// of a kernel, its parameters as abi/kernels.h has them, and a time in
+// nanoseconds of one thread, by which steps are split and ordered.
+//
+// A chooser that leaves the kernel AT_RT_COUNT has found no library kernel for
+// the node's types or shape, and the code generator gets it. The table of
+// choosers is at the end.
 #include "compile/runtime_ops.h"
 
 #include "compile/sparse.h"
@@ -15,6 +22,7 @@ void at_row_major_strides(at_dims d, int64_t *strides) {
   }
 }
 
+// Copies the parameters, which the caller has on its stack, into the arena.
 static at_status finish(at_rt_choice *out, at_arena *a, at_rt_kernel id,
                         const void *p, size_t bytes, const at_node *n,
                         double ns) {
@@ -27,6 +35,7 @@ static at_status finish(at_rt_choice *out, at_arena *a, at_rt_kernel id,
 static const at_type *operand_type(const at_node *n, uint32_t i) {
   return at_value_type(n->operands[i]);
 }
+// Ops that do little but move data.
 static double bytes_ns(const at_node *n) {
   double b = 0;
   for (uint32_t i = 0; i < n->num_operands; i++)

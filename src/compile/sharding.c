@@ -1,3 +1,13 @@
+// From Shardy's text, which the module carries, to HLO's, which clients parse:
+//
+//   #sdy.sharding<@mesh, [{"x"}, {}]>
+//   {devices=[4,1,2]<=[4,2]T(0,1) last_tile_dim_replicate}
+//
+// Axes may be parts of others ("x":(2)4), so the mesh is first cut at every
+// place where a part begins or ends; each dimension is then a product of such
+// pieces, and what is left of the mesh is replication. Device ids are written
+// out where the mesh lists its own; else they are an iota over the pieces,
+// transposed.
 #include "compile/sharding.h"
 
 #include <string.h>
@@ -30,6 +40,8 @@ typedef struct reader {
   bool has_ids;
 } reader;
 
+// A reader of text that ends with NUL: each take_* advances only where it
+// succeeds.
 static void skip(reader *r) {
   while (r->at < r->end && (*r->at == ' ' || *r->at == ',')) r->at++;
 }

@@ -1,3 +1,8 @@
+// SparseCore calls as steps. A call has its tables' optimizer as an HLO module
+// of one row; it becomes a list of launches of generated kernels, which the
+// engine (room sparsecore) runs for each row that a minibatch touches. The
+// step's parameters hold the table's shape, the limits of ids per row, and that
+// list.
 #include "compile/sparse.h"
 
 #include "base/config.h"
@@ -79,6 +84,8 @@ static at_status put_places(program *p, const at_node *n,
   return AT_OK;
 }
 
+// Bytes of the row's scratch, in which intermediate values of the optimizer
+// live.
 static at_status take_scratch(program *p, uint64_t bytes, uint32_t *out) {
   uint64_t end = p->x->scratch_bytes + at_align_up(AT_MAX(bytes, 1ull), 64);
   if (end > UINT32_MAX)

@@ -1,3 +1,8 @@
+// Prints a module as StableHLO in MLIR's generic form ("stablehlo.add"(%0, %1)
+// : ...), which every version of the dialect reads. Attributes that are structs
+// in StableHLO (dimension numbers, channel handles) are put together from the
+// fields that the op table keeps apart; ops that only CHLO or nobody has become
+// custom calls of their names.
 #include "compile/stablehlo.h"
 
 #include <stdio.h>

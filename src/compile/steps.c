@@ -1,3 +1,11 @@
+// A program as a list of steps, by the memory plan's slots: generated kernels,
+// library kernels, collectives, control flow, calls of the host. First each
+// node is given the code that computes it (at_steps_choose, which refuses what
+// nothing computes); after the memory plan the nodes of each region are emitted
+// in order (emit_node). Regions come before the step that owns them in the
+// list, which names them as ranges.
+//
+// Silent nodes (parameters, constants, views, tokens) have slots and no step.
 #include "compile/steps.h"
 
 #include "compile/collective.h"
@@ -30,6 +38,7 @@ static at_status refuse(const at_node *n, const char *why) {
   return st;
 }
 
+// Fills *out with a choice for every node that has a step of its own.
 static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   AT_FOR_NODES(n, c) {
     if (at_steps_is_silent(n)) continue;
@@ -252,6 +261,8 @@ at_status at_steps_aliases(const at_emit_steps *e, const at_node *n,
   return AT_OK;
 }
 
+// A node may be several launches, for example where a reduction is split over
+// tasks; they share one scratch region.
 static at_status emit_kernel(at_emit_steps *e, const at_node *n,
                              step_list *out) {
   int32_t *alias;
@@ -284,6 +295,7 @@ static at_status emit_kernel(at_emit_steps *e, const at_node *n,
   return AT_OK;
 }
 
+// SEND, RECV and foreign custom calls; each counts as 2 us.
 static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
   at_xstep s = {.estimated_ns = 2000};
   AT_TRY(describe(e, n, &s));

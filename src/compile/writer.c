@@ -1,8 +1,14 @@
+// Sections grow by themselves in the arena, and references between them are
+// indices, so that nothing is patched when they move. Strings and types are
+// interned. at_writer_finish puts the sections behind each other, each at a
+// multiple of 64 bytes, with zeros in between: equal programs give equal
+// blocks, byte for byte.
 #include "compile/writer.h"
 
 #include <stdlib.h>
 
 at_status at_writer_init(at_writer *w, at_arena *a) {
+  // Bytes of one element, by section; an index counts these.
   static const size_t sizes[AT_XS_COUNT] = {
       [AT_XS_STRINGS] = 1,
       [AT_XS_DIMS] = sizeof(int64_t),
@@ -24,6 +30,7 @@ at_status at_writer_init(at_writer *w, at_arena *a) {
   };
   *w = (at_writer){.arena = a, .strings = at_map_in(a), .types = at_map_in(a)};
   for (int s = 0; s < AT_XS_COUNT; s++) w->sections[s].elem_bytes = sizes[s];
+  // Offset 0 of the strings is the empty one: a zeroed record has it.
   uint32_t empty;
   return at_writer_append(w, AT_XS_STRINGS, "", 1, &empty);
 }

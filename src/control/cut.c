@@ -86,6 +86,8 @@ bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
     tile[u.dim] = tile[u.dim] * c->axes[u.axis] + at[u.axis];
     used |= 1ull << u.axis;
   }
+  for (uint32_t d = 0; d < c->dims.rank; d++)
+    AT_ASSERT(tile[d] >= 0 && tile[d] < c->tiles[d]);
   for (uint32_t a = 0; a < c->m->num_axes; a++)
     if (at[a] && !(used >> a & 1)) return false;
   return true;
@@ -93,7 +95,9 @@ bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
 
 uint32_t at_cut_chip(const at_cut *c, uint32_t shard) {
   uint32_t i = 0;
+  AT_ASSERT(shard < c->num_shards);
   while (shard >= c->runs[i].count) shard -= c->runs[i++].count;
+  AT_ASSERT(i < c->m->num_runs);
   return (uint32_t)((int64_t)c->runs[i].first +
                     (int64_t)c->runs[i].step * shard);
 }

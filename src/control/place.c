@@ -88,6 +88,7 @@ static bool take_box(placing *p, uint32_t corner) {
         if (chip == UINT32_MAX) return false;
         p->tried[n++] = chip;
       }
+  AT_ASSERT(n == p->wish->count);
   return true;
 }
 
@@ -139,6 +140,18 @@ static void try_island(placing *p, uint32_t island) {
   try_apart(p);
   if (!p->here.any) try_shared(p);
   if (p->here.any) offer(p, &p->best, p->here.chips, p->here.most, p->here.sum);
+}
+
+// Are all chips that were chosen such as were wished for, of one island?
+static bool is_placed(const placing *p) {
+  for (uint32_t i = 0; i < p->wish->count; i++) {
+    const at_place_chip *c = &p->chips[p->best.chips[i]];
+    if (p->best.chips[i] >= p->num_chips || !c->live || !is_such(p, c) ||
+        c->free < p->wish->memory ||
+        c->island != p->chips[p->best.chips[0]].island)
+      return false;
+  }
+  return true;
 }
 
 // ---- What there is
@@ -232,6 +245,7 @@ at_status at_place_slice(const at_place_chip *chips, uint32_t num_chips,
   for (uint32_t i = 0; i < num_chips; i++)
     islands = AT_MAX(islands, chips[i].island + 1);
   for (uint32_t i = 0; i < islands; i++) try_island(&p, i);
+  AT_ASSERT(!p.best.any || is_placed(&p));
   at_status st = p.best.any ? AT_OK : nowhere(&p);
   free(room);
   return st;

@@ -23,7 +23,9 @@ static void goal_done(goal *g, at_status st) {
   at_error *none = NULL;
   if (st.err && !atomic_compare_exchange_strong(&g->why, &none, st.err))
     at_status_free(st);
-  if (atomic_fetch_sub(&g->left, 1) != 1) return;
+  uint32_t before = atomic_fetch_sub(&g->left, 1);
+  AT_ASSERT(before > 0);
+  if (before != 1) return;
   at_buffer_unacquire(g->buffer);
   at_buffer_define(g->buffer, (at_status){atomic_load(&g->why)});
   at_buffer_release(g->buffer);
@@ -66,7 +68,10 @@ static void copy_box(const uint8_t *from, at_dims from_dims, uint8_t *to,
   int64_t index[AT_MESSAGE_RANK] = {0};
   uint32_t rank = from_dims.rank, inner = rank;
   int64_t run = (int64_t)element, a = run, b = run;
+  AT_ASSERT(rank == to_dims.rank && rank <= AT_MESSAGE_RANK);
   for (uint32_t i = rank; i--;) {
+    AT_ASSERT(at_from[i] >= 0 && size[i] <= from_dims.ptr[i] - at_from[i]);
+    AT_ASSERT(at_to[i] >= 0 && size[i] <= to_dims.ptr[i] - at_to[i]);
     from_step[i] = a;
     to_step[i] = b;
     from += at_from[i] * a;

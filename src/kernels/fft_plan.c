@@ -80,6 +80,7 @@ static at_status add_stage(const maker *mk, at_fft_plan *p, int r, int64_t m,
     root(k, r, w);
     put_real(roots, k, mk->dbl, w[0]), put_real(roots, r + k, mk->dbl, -w[1]);
   }
+  AT_ASSERT(m * r * s == p->n && (size_t)p->count < AT_LEN(p->stage));
   p->stage[p->count++] = (at_fft_stage){r, m, s, tw, roots};
   return AT_OK;
 }
@@ -95,6 +96,7 @@ static at_status plan_stages(const maker *mk, at_fft_plan *p) {
       AT_TRY(add_stage(mk, p, r, left / r, s));
       left /= r, s *= r;
     }
+  AT_ASSERT(left == 1 && s == p->n);
   return AT_OK;
 }
 
@@ -128,6 +130,7 @@ static int64_t convolution_length(int64_t n) {
     while (c < 2 * n - 1) c *= 2;
     if (!best || c < best) best = c;
   }
+  AT_ASSERT(best >= 2 * n - 1 && best < 4 * n && at_fft_smooth(best));
   return best;
 }
 
@@ -164,6 +167,7 @@ static at_status plan_matrix(const maker *mk, at_fft_plan *p) {
   p2 = p1;
   if (n / n1 != n1) AT_TRY(make(mk, n / n1, AT_FFT_SHORT, &p2));
   p->p1 = p1, p->p2 = p2;
+  AT_ASSERT(p1->n * p2->n == n);
   int64_t lanes = mk->dbl ? 8 : 16, groups = at_k_ceil_div(p2->n, lanes);
   int64_t fine = AT_FFT_TURNS, each = fine + at_k_ceil_div(n1, fine);
   char *turns = pairs(mk, groups * each * lanes);

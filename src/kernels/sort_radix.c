@@ -118,6 +118,7 @@ static void merge(const uint64_t *a, int64_t na, const uint64_t *b, int64_t nb,
     a += !right, na -= !right;
     b += right, nb -= right;
   }
+  AT_ASSERT(na >= 0 && nb >= 0);
   memcpy(out, a, (size_t)na * 8);
   memcpy(out + na, b, (size_t)nb * 8);
 }
@@ -153,6 +154,7 @@ uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
       uint32_t x = c[d];
       c[d] = at, at += x;
     }
+    AT_ASSERT(at == n);
     for (int64_t i = 0; i < n; i++)
       tmp[c[items[i] >> shift & 255]++] = items[i];
     uint64_t *t = items;
@@ -223,6 +225,7 @@ uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
         }                                                                      \
         most = AT_MAX(most, at - first);                                       \
       }                                                                        \
+      AT_ASSERT(at == n);                                                      \
       if (most == n) continue;                                                 \
       at_par_for(par, blocks, 1, name##_move, &p);                             \
       T *t = items;                                                            \

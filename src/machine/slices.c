@@ -1,5 +1,10 @@
+// Shapes of slices. A description lists those that the cloud offers
+// (slice_shapes), and, for chips that are wired as cubes, the side of a cube,
+// of which larger slices are made up. Shapes are compared with their sides in
+// ascending order, since a slice may be turned.
 #include "machine/topology_internal.h"
 
+// UINT64_MAX where the product does not fit.
 uint64_t at_slices_chips(const int64_t shape[3]) {
   uint64_t n = 1;
   for (int i = 0; i < 3; i++)
@@ -7,6 +12,7 @@ uint64_t at_slices_chips(const int64_t shape[3]) {
   return n;
 }
 
+// Three sides in ascending order.
 static void sort(const int64_t shape[3], int64_t out[3]) {
   memcpy(out, shape, 3 * sizeof *out);
   for (int i = 0; i < 3; i++)
@@ -67,6 +73,8 @@ static void for_each(const at_machine *m,
       for (s[2] = s[1]; s[0] * s[1] * s[2] <= most; s[2] += side) visit(ctx, s);
 }
 
+// What a walk over all shapes finds: the one that is wanted, one of as many
+// chips, and the nearest with fewer and with more.
 typedef struct search {
   const at_machine *machine;
   uint64_t chips;
@@ -81,6 +89,7 @@ static void keep_shorter(int64_t kept[3], const int64_t s[3]) {
   if (!was || now < was) memcpy(kept, s, 3 * sizeof *kept);
 }
 
+// One shape of the walk; `ctx` is the search.
 static void look(void *ctx, const int64_t s[3]) {
   search *f = ctx;
   uint64_t n = at_slices_chips(s), least = at_slices_chips(f->more),
@@ -139,8 +148,8 @@ static void put(const at_machine *m, int64_t s[3], at_strbuf *out) {
   in_order(m, s);
   at_strbuf_addf(out, "%s%s", out->len ? ", " : "", m->name);
   at_slices_print(m, s, out);
-  at_strbuf_addf(out, " (%s-%llu)", m->name,
-                 (unsigned long long)(at_slices_chips(s) * (uint64_t)per));
+  unsigned long long count = at_slices_chips(s) * (uint64_t)per;
+  at_strbuf_addf(out, " (%s-%llu)", m->name, count);
 }
 
 void at_slices_nearest(const at_machine *m, const at_topology_text *t,

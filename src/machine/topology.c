@@ -1,3 +1,8 @@
+// ATOLL_TARGET and other texts that name machines: split into slices, chip and
+// shape (at_topology_split, which knows no chips), then settled with the chip's
+// description, which says how it is wired, how many chips a pod has and which
+// slices the cloud offers. What cannot be wired is an error that names the
+// nearest shapes that can; what only the cloud does not offer is a warning.
 #include "machine/topology.h"
 
 #include <stdio.h>
@@ -7,6 +12,7 @@
 
 enum { kMostText = 255, kMostSlices = 4096, kMostSide = 1 << 16 };
 
+// An error of form, with all forms that there are.
 static at_status bad(at_str text, const char *why) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "target \"%.*s\": %s\nhint: [slices*]chip[:XxYxZ], as in "
@@ -73,6 +79,7 @@ at_status at_topology_split(at_str text, at_topology_text *out) {
 }
 
 // ---- What the network can be
+// An error of fact: the text is well formed, and no such machine can be.
 static at_status impossible(at_str text, const at_machine *m,
                             const at_topology_text *t, const char *why) {
   at_strbuf near = {0};
@@ -85,6 +92,8 @@ static at_status impossible(at_str text, const at_machine *m,
   return st;
 }
 
+// "v5p-128" counts TensorCores or chips, by the description's
+// accelerator_type_cores_per_chip. A shape beside it must have as many chips.
 static at_status read_accelerator(at_str text, const at_machine *m,
                                   at_topology_text *t) {
   char why[160];
@@ -106,6 +115,8 @@ static at_status read_accelerator(at_str text, const at_machine *m,
   return impossible(text, m, t, why);
 }
 
+// What holds of every pod of such chips, also of a description that a user
+// wrote: dimensions, number of chips, sides.
 static at_status check_bounds(at_str text, const at_machine *m,
                               const at_topology_text *t) {
   char why[160];
@@ -171,7 +182,7 @@ at_status at_topology_read(at_str text, const at_machine **machine,
 }
 
 const at_machine *at_topology_machine(at_str text) {
-  const at_machine *m;
+  const at_machine *m = NULL;
   at_topology_text t;
   return at_code_take(at_topology_read(text, &m, &t)) ? NULL : m;
 }

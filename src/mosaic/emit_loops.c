@@ -3,6 +3,13 @@
 #include "base/cpu.h"
 #include "mosaic/emit.h"
 
+// A space is a number of elements, `total`, and places where it is cut. Views
+// of different shapes are read by one loop nest, so each says where a loop may
+// not run on: a suffix product of its dimensions, that is, a number of elements
+// after which its address no longer grows by one stride. Cuts divide each other
+// and are kept in rising order; n cuts make n + 1 loops. A suffix that divides
+// no other, or for which there is no room, is left out: indices along it are
+// then found by division.
 // ---- spaces
 void at_me_space_add(at_me_space *s, int64_t suffix) {
   if (suffix <= 1 || suffix >= s->total || s->total % suffix) return;
@@ -26,6 +33,8 @@ void at_me_space_dims(at_me_space *s, uint32_t rank, const int64_t *dim) {
   }
 }
 
+// Cuts only where the next dimension does not run on from the last: a dense
+// memref is one loop whatever its rank.
 void at_me_space_ref(at_me_space *s, const at_me_ref *r) {
   int64_t suffix = 1;
   int64_t step = -1;  // what the next dimension's stride must be to run on
@@ -40,6 +49,8 @@ void at_me_space_ref(at_me_space *s, const at_me_ref *r) {
   }
 }
 
+// The widest element that stands in a register decides how many lanes a vector
+// has. Narrow floats are computed as f32.
 void at_me_space_widen(at_me_space *s, at_dtype t) {
   uint32_t b = at_is_float(t) ? (t == AT_F64 ? 8 : 4) : at_dtype_bytes(t);
   s->widest = AT_MAX(s->widest, b);
@@ -99,6 +110,8 @@ void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *tree) {
   }
 }
 
+// `size`: turns of the innermost loop; fewer than the lanes of a register take
+// a smaller power of two.
 uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size) {
   if (s->scalar) return 1;
   uint32_t bytes = m->e->cpu & AT_CPU_AVX512 ? 64 : 32;
@@ -133,6 +146,7 @@ static void turns(nest *w, LLVMValueRef lo, LLVMValueRef hi, int64_t last,
   e->lanes = 1;
 }
 
+// Elements [lo, hi) of the innermost level; hi - lo is a multiple of lanes.
 static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
   if (hi > lo)
     turns(w, at_em_i64(w->m->e, lo), at_em_i64(w->m->e, hi), hi - lanes, lanes);
@@ -168,6 +182,9 @@ static int64_t turn_lanes(const nest *w) {
   return per * w->lanes;
 }
 
+// The level whose turns are tasks: the same loop, between the bounds that a
+// task is given. Elements behind the last whole vector are nobody's task and
+// follow.
 static void shared_level(nest *w, uint32_t d) {
   at_me_share s;
   at_loop l;
@@ -188,6 +205,7 @@ static void shared_level(nest *w, uint32_t d) {
   if (main < size) innermost(w, main, size, 1);
 }
 
+// Level d and those inside it. Recurses as deep as the space has loops.
 static void level(nest *w, uint32_t d) {
   if (d == w->shared) {
     shared_level(w, d);

@@ -3,6 +3,14 @@
 #include "mosaic/emit_life.h"
 #include "mosaic/emit_memory.h"
 
+// An expression (at_me_node) is computed when somebody needs it in memory:
+// at_me_copy_to writes it to where a store wants it, at_me_materialise to
+// temporary memory of its own, after which the node is a BUFFER for all who
+// hold it.
+//
+// Products, and transposes that bring other elements to the lanes, cannot be
+// computed element by element inside a loop nest. at_me_prepare computes those
+// of a tree first, each into its own memory.
 // ---- sinks
 // What of n cannot be computed inside a loop nest is computed; turn: transposes
 // that are turned, too.
@@ -33,6 +41,8 @@ typedef struct copy_args {
   at_me_store_mode mode;
 } copy_args;
 
+// The body of the loops: elements at one position. A masked store reads what is
+// there and writes it back where the mask is not set.
 static void copy_element(at_me *m, const at_pos *p, void *arg) {
   const copy_args *c = arg;
   at_val v = at_me_eval(m, c->n, p);
@@ -85,6 +95,9 @@ static at_me_node *spent(at_me_node *n, const at_me_node *top) {
   return NULL;
 }
 
+// n takes the memory of an operand that nobody else reads, instead of new
+// memory: only values of one turn of a loop over rows, where each element is
+// read before it is written.
 static bool in_place(at_me *m, at_me_node *n) {
   at_me_node *x = n->kind == AT_ME_APPLY && n->within ? spent(n, n) : NULL;
   if (!x) return false;
@@ -114,6 +127,9 @@ static void become(at_me *m, at_me_node *n, const at_me_node *b) {
   n->life->depth = m->depth;
 }
 
+// Three ways, from the cheapest: a reshape of what is in memory is the same
+// memory; a value may take its operand's place; else it is computed into a new
+// buffer. The caller holds the result (at_me_node_drop).
 at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
   if (!n || n->kind == AT_ME_BUFFER) return n ? at_me_retain(n) : NULL;
   bool here = n->region == m->region;
@@ -193,6 +209,9 @@ static void copy_cut(at_me *m, const at_pos *p, void *arg) {
     at_me_ref_store(m, &c->to.ptr[i], p, at_me_eval(m, c->nodes.ptr[i], p));
 }
 
+// An expression may be AT_ME_MAX_HEIGHT high. Where one would grow beyond, it
+// is computed, and in the same loops all below it that later operations still
+// use: otherwise each of them would be computed again by every user.
 void at_me_cut(at_me *m, at_me_node *top) {
   cut c = {0};
   AT_VEC(at_me_node *) buffers = {0};
@@ -230,6 +249,9 @@ at_me_node *at_me_readable(at_me *m, at_me_node *n) {
   return at_me_materialise(m, n);
 }
 
+// Computes the values of one list that read memory of `roots`, which is about
+// to change, and are still wanted. `own`: the value that the change itself is
+// of, which may hold one reference.
 static void settle_list(at_me *m, uint32_t list, uint64_t roots,
                         const at_me_node *own) {
   at_me_cursor c;

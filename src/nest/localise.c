@@ -4,8 +4,12 @@
 #include "nest/nest.h"
 
 // One buffer, and all of them: what a function's stack may hold.
+// Bounds on what becomes local, in bytes: of one buffer, so that the code
+// generator can keep it in registers or the first cache, and of all together,
+// since locals lie on the stack of a pool thread.
 enum { SMALL_BYTES = 1024, ALL_BYTES = 64 << 10 };
 
+// What statements do with a buffer, wherever they are in the nest.
 typedef struct use {
   bool read, written;
 } use;
@@ -19,6 +23,7 @@ static at_status note_use(void *user, at_nest_stmt *s) {
   return AT_OK;
 }
 
+// `user`: the new number of each buffer.
 static at_status rename(void *user, at_nest_stmt *s) {
   const uint32_t *to = user;
   for (uint32_t i = 0; i < s->num_refs; i++)
@@ -26,6 +31,7 @@ static at_status rename(void *user, at_nest_stmt *s) {
   return AT_OK;
 }
 
+// The whole of `from` to `to`, as the last statement of b.
 static at_status copy(at_nest *n, at_nest_block *b, uint32_t to,
                       uint32_t from) {
   uint64_t bytes = n->buffers.ptr[to].bytes;
@@ -36,6 +42,7 @@ static at_status copy(at_nest *n, at_nest_block *b, uint32_t to,
   return AT_OK;
 }
 
+// The statements of b behind those of `to`; b itself must not be used after.
 static void append(at_nest_block *to, const at_nest_block *b) {
   if (!b->first) return;
   if (to->last)
@@ -52,6 +59,8 @@ at_status at_nest_localise(at_nest *n) {
   AT_TRY_ALLOC(uses, at_new(n->arena, use, count + 1));
   AT_TRY_ALLOC(to, at_new(n->arena, uint32_t, count + 1));
   AT_TRY(at_nest_walk(&n->root, note_use, uses));
+  // A buffer that is only written is copied in all the same: a loop that makes
+  // no turn leaves it as it was.
   at_nest_block before = {0}, behind = {0};
   uint64_t taken = 0;
   for (uint32_t i = 0; i < count; i++) {

@@ -1,4 +1,6 @@
-// Building nests, and walks over their statements.
+// Building nests, walks over their statements, and their text form, which dumps
+// and goldens have (atoll dump --stage=nest). Nothing here decides anything:
+// who makes a nest (compile/native.c) says what is in it.
 #include "nest/nest.h"
 
 at_status at_nest_create(at_arena *a, const char *name, at_nest **out) {
@@ -47,6 +49,7 @@ at_status at_nest_walk(const at_nest_block *b, at_nest_visit *visit,
   return AT_OK;
 }
 
+// `user`: the count so far.
 static at_status count_one(void *user, at_nest_stmt *s) {
   ++*(uint32_t *)user;
   return AT_OK;
@@ -59,10 +62,13 @@ uint32_t at_nest_count(const at_nest *n) {
 }
 
 // ---- text
+// Two columns for each block around the statement.
 static void indent(at_strbuf *out, uint32_t depth) {
   for (uint32_t i = 0; i < depth; i++) at_strbuf_addz(out, "  ");
 }
 
+// p0, l3[16+8]: parameter or local, offset and bytes where not all of it is
+// meant.
 static void print_ref(const at_nest *n, const at_nest_ref *r, at_strbuf *out) {
   AT_ASSERT(r->buffer < n->buffers.len);
   const at_nest_buffer *b = &n->buffers.ptr[r->buffer];
@@ -73,6 +79,7 @@ static void print_ref(const at_nest *n, const at_nest_ref *r, at_strbuf *out) {
                    (unsigned long long)r->bytes);
 }
 
+// Those with this access; one that is read and written comes in both lists.
 static void print_refs(const at_nest *n, const at_nest_stmt *s, uint32_t access,
                        at_strbuf *out) {
   const char *between = "";
@@ -84,6 +91,7 @@ static void print_refs(const at_nest *n, const at_nest_stmt *s, uint32_t access,
   }
 }
 
+// In the order of digits: the last byte in memory first.
 static void print_element(const at_nest_stmt *s, at_strbuf *out) {
   at_strbuf_addz(out, " with 0x");
   for (uint32_t i = s->element_bytes; i-- > 0;)

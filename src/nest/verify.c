@@ -1,4 +1,11 @@
-// What must hold in every nest.
+// What must hold in every nest. It is checked of each one that is made
+// (compile/native.c): what is refused here is a bug of whoever made the nest,
+// never of a user's program.
+//
+// Shapes of statements are checked one by one. That locals are written before
+// they are read is checked along the control flow, in one walk: `written` holds
+// at the statement at hand, and a log of first writes lets a block be undone
+// without copying the set. So the work is linear in statements and refs.
 #include "base/map.h"
 #include "nest/nest.h"
 
@@ -32,6 +39,7 @@ static at_status check_ref(checker *c, const at_nest_stmt *s,
   return AT_OK;
 }
 
+// Counts of refs and blocks, and sizes, as at_nest_kind says them.
 static at_status check_shape(const at_nest *n, const at_nest_stmt *s) {
   uint32_t refs = s->kind == AT_NEST_COPY ? 2 : 1;
   if (s->kind != AT_NEST_CALL && s->num_refs != refs)
@@ -64,6 +72,7 @@ static at_status check_shape(const at_nest *n, const at_nest_stmt *s) {
   return AT_OK;
 }
 
+// A write to a part of a buffer counts as one of all of it.
 static at_status note_writes(checker *c, const at_nest_stmt *s) {
   for (uint32_t i = 0; i < s->num_refs; i++) {
     uint32_t b = s->refs[i].buffer;
@@ -82,6 +91,8 @@ static void undo(checker *c, size_t mark) {
   while (c->log.len > mark) c->written[c->log.ptr[--c->log.len]] = false;
 }
 
+// What all branches write is written behind the CASE. Each branch is checked
+// from the same state; a count per buffer says in how many it was logged.
 static at_status check_case(checker *c, const at_nest_stmt *s) {
   size_t mark = c->log.len;
   AT_VEC(uint32_t) seen = {0};
@@ -108,6 +119,8 @@ static at_status check_case(checker *c, const at_nest_stmt *s) {
   return AT_OK;
 }
 
+// The condition runs at least once, so what it writes holds behind the loop;
+// the body may not run at all.
 static at_status check_while(checker *c, const at_nest_stmt *s) {
   AT_TRY(check_block(c, &s->blocks[0]));
   AT_TRY(check_ref(c, s, &s->refs[0]));

@@ -1,5 +1,10 @@
+// When each value lives. One walk numbers all values, a second one moves a
+// clock over the program in order, and a third extends what loops read from
+// around them. What calls, branches and loops hold is on the same clock: a
+// loop's body comes once, and its state is made to live over all of it.
 #include "schedule/lifetime.h"
 
+// The state of the second walk.
 typedef struct clock {
   at_arena *arena;
   at_lifetimes *l;
@@ -16,6 +21,7 @@ at_span_time at_lifetime_node(const at_lifetimes *l, const at_node *n) {
   return at ? *(at_span_time *)*at : (at_span_time){0, 0};
 }
 
+// A value of unknown size counts as none: it has no place in the plan.
 static uint64_t value_bytes(at_value v) {
   const at_type *t = at_value_type(v);
   return at_type_is_static(t) ? at_type_bytes(t) : 0;
@@ -75,6 +81,7 @@ static void use(clock *k, at_value v, int64_t when) {
 }
 
 // Outermost loop around `user` that does not contain the value's definition.
+// NULL: there is none.
 static const at_node *outer_loop(at_value v, const at_comp *user) {
   const at_node *loop = NULL;
   for (const at_comp *c = user; c && c != v.node->parent;

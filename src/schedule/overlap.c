@@ -96,6 +96,7 @@ static at_status push(walk *w, graph *g, const at_node *n, at_lhs_node x) {
 // its own.
 static at_status add_done(walk *w, graph *g, const at_node *n, at_lhs_node x) {
   uint32_t start = index_of(g, n->operands[0].node) - 1;
+  AT_ASSERT(g->nodes.ptr && start < g->nodes.len);
   const at_lhs_node *s = &g->nodes.ptr[start];
   uint32_t *reads;
   AT_TRY_ALLOC(reads, at_new(w->arena, uint32_t, s->num_reads + 1));

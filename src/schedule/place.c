@@ -1,3 +1,11 @@
+// Places of blocks in one region of memory, a problem of packing rectangles: a
+// block is as high as its bytes and as wide as its life. First fit by
+// decreasing size packs well, and its cost is that of looking at all pairs of
+// blocks that live at once. A program of very many values that all live long
+// would have too many of those (kPairs); there, places of dead blocks of equal
+// size are used again, in one pass.
+//
+// The result depends on the blocks alone: ties are broken by owner.
 #include "schedule/place.h"
 
 #include <stdlib.h>
@@ -50,6 +58,7 @@ typedef struct timeline {
   size_t leaves;  // a power of two
 } timeline;
 
+// The number of a point in time, at which some block begins or ends.
 static size_t point_of(const timeline *t, int64_t when) {
   const int64_t *p =
       bsearch(&when, t->points, t->num_points, sizeof *p, by_value);
@@ -57,6 +66,7 @@ static size_t point_of(const timeline *t, int64_t when) {
   return (size_t)(p - t->points);
 }
 
+// An empty tree over the ends of n blocks.
 static at_status timeline_make(timeline *t, const at_block *b, uint32_t n) {
   size_t count = 0;
   AT_TRY_ALLOC(t->points, at_new(t->arena, int64_t, 2 * (size_t)n + 1));
@@ -74,6 +84,7 @@ static at_status timeline_make(timeline *t, const at_block *b, uint32_t n) {
   return AT_OK;
 }
 
+// Notes b at every range around range `at`, from the inside out.
 static bool note_around(timeline *t, size_t at, at_block *b) {
   for (at /= 2; at; at /= 2) {
     block_list *l = &t->ranges[at].below;
@@ -83,6 +94,7 @@ static bool note_around(timeline *t, size_t at, at_block *b) {
   return true;
 }
 
+// Cuts b's life into the O(log points) widest ranges of the tree.
 static at_status timeline_add(timeline *t, at_block *b) {
   size_t from = point_of(t, b->time.begin) + t->leaves,
          to = point_of(t, b->time.end) + t->leaves + 1;
@@ -114,6 +126,7 @@ static bool take(const timeline *t, const block_list *from, uint32_t *seen,
   return true;
 }
 
+// Who fills the range, lies below it, or fills one around it.
 static bool take_range(const timeline *t, size_t at, uint32_t *seen,
                        uint32_t serial, block_list *out) {
   bool ok = take(t, &t->ranges[at].fills, seen, serial, out) &&
@@ -152,6 +165,7 @@ static at_status first_fit(at_block *b, uint32_t n, uint32_t owners,
     uint64_t at = 0;
     AT_TRY(timeline_find(&t, &b[i], seen, i + 1, &busy));
     if (busy.len) qsort(busy.ptr, busy.len, sizeof *busy.ptr, by_offset);
+    // Neighbours by offset: the first gap that is large enough.
     for (size_t j = 0; j < busy.len; j++) {
       const at_block *x = busy.ptr[j];
       if (x->offset >= at + b[i].bytes) break;
@@ -183,6 +197,9 @@ static int by_end(const void *a, const void *b) {
   return order_of(x->owner, y->owner);
 }
 
+// Blocks in the order in which they begin; each takes the place of a dead block
+// of as many bytes, the one that died last, or a new one at the end. A place is
+// never divided.
 static at_status reuse_sizes(at_block *b, uint32_t n, at_arena *a,
                              uint64_t *total) {
   at_map sizes = at_map_in(a);
@@ -212,6 +229,7 @@ static at_status reuse_sizes(at_block *b, uint32_t n, at_arena *a,
 
 // Pairs of blocks that live at once: with n sorted by begin, those that begin
 // before one ends, less those before it.
+// Linear but for sorting and searching, so that it may be asked first.
 static at_status count_pairs(at_block *b, uint32_t n, at_arena *a,
                              uint64_t *out) {
   int64_t *begins;

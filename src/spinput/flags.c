@@ -69,7 +69,7 @@ static bool set_count(uint32_t *out, at_str v) {
 }
 
 static bool set_text(char *out, at_str v) {
-  if (v.len >= AT_SPINPUT_FLAG_TEXT || memchr(v.ptr ? v.ptr : "", 0, v.len))
+  if (v.len >= AT_SPINPUT_FLAG_TEXT || (v.len && memchr(v.ptr, 0, v.len)))
     return false;
   if (v.len) memcpy(out, v.ptr, v.len);
   out[v.len] = 0;

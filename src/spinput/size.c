@@ -288,6 +288,7 @@ static int64_t serialize(at_spinput_table_size *tables, size_t count, int n) {
       if (!tables[k].serialized &&
           (!next || stack_of(&tables[k]) > stack_of(next)))
         next = &tables[k];
+    AT_ASSERT(next);  // i tables are serialized, fewer than there are
     next->serialized = true;
     if (i) saved += stack_of(next);
   }

@@ -22,6 +22,7 @@ static int passes_for(int64_t n, int bits) {
     int64_t cost = p * (2 * n + ((int64_t)1 << digit));
     if (cost < least) least = cost, best = p;
   }
+  AT_ASSERT(best > 0);  // bits fit into so many digits
   return best;
 }
 
@@ -43,6 +44,7 @@ uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits) {
       at[d] = sum;
       sum += count;
     }
+    AT_ASSERT(sum == n);
     for (int64_t i = 0; i < n; i++) b[at[a[i] >> shift & mask]++] = a[i];
     uint64_t *swap = a;
     a = b;

@@ -38,6 +38,8 @@ typedef struct placing {
   int32_t peak_step;
 } placing;
 
+static int64_t ends_at(const at_tiles_block *b) { return b->at + b->bytes; }
+
 // The lowest gap from `floor` on that holds n bytes; *where: its place in live.
 static int64_t find_gap(const placing *p, int64_t floor, int64_t n,
                         uint32_t *where) {
@@ -45,9 +47,9 @@ static int64_t find_gap(const placing *p, int64_t floor, int64_t n,
   uint32_t k = 0;
   for (; k < p->num; k++) {
     const at_tiles_block *b = p->live[k];
-    if (b->at + b->bytes <= at) continue;
+    if (ends_at(b) <= at) continue;
     if (b->at >= at + n) break;
-    at = b->at + b->bytes;
+    at = ends_at(b);
   }
   *where = k;
   return at;
@@ -90,8 +92,12 @@ static at_status place_all(const at_tiles_machine *m, at_tiles_block *b,
             (p->num - where) * sizeof *p->live);
     p->live[where] = x;
     p->num++;
-    p->high = AT_MAX(p->high, x->at + x->bytes);
+    // Sorted, and nothing that lives at once overlaps.
+    AT_ASSERT(!where || ends_at(p->live[where - 1]) <= x->at);
+    AT_ASSERT(where + 1 == p->num || ends_at(x) <= p->live[where + 1]->at);
+    p->high = AT_MAX(p->high, ends_at(x));
     p->now += x->bytes;
+    AT_ASSERT(x->bytes > 0 && x->first <= x->last && p->now <= p->high - base);
     if (p->now > p->peak) p->peak = p->now, p->peak_step = x->first;
   }
   free(p->live);
@@ -155,6 +161,7 @@ static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
   for (size_t i = 0; i < n; i++) {
     if (!i || h[i].hash != h[i - 1].hash) out->tile[out->num++] = h[i].tile;
     out->of[h[i].tile] = out->num - 1;
+    AT_ASSERT(out->num && out->num <= n);
   }
   return AT_OK;
 }

@@ -68,6 +68,7 @@ static at_status locate_run(const at_tiles_var *v, const at_tiles_run *r,
       n = left;
     }
     n = AT_MIN(n, left);
+    AT_ASSERT(n > 0);
     at_tiles_part p = {r->var, tile, x, n, n == 1 ? 1 : r->step, at + done};
     if (!push_part(out, p)) return AT_NO_MEMORY("mapping");
     done += n;
@@ -85,6 +86,7 @@ at_status at_tiles_locate(const at_tiles_view *v, int64_t begin, int64_t end,
         locate_run(&v->graph->vars.ptr[runs.ptr[i].var], &runs.ptr[i], at, out);
     at += runs.ptr[i].count;
   }
+  AT_ASSERT(!at_ok(st) || at == end);
   free(runs.ptr);
   return st;
 }
@@ -198,6 +200,7 @@ static at_status merge_all(merge *m, const at_tiles_mapping *add) {
       at_tiles_interval k = {begin, end, ina ? a->tile : b->tile};
       if (!append(&m->home, k)) return AT_NO_MEMORY("mapping");
     }
+    AT_ASSERT(begin < end && x <= begin);  // homes stay sorted and disjoint
     x = end;
   }
   return st;

@@ -40,6 +40,10 @@ at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
   s.sync = m->sync * ((d->in.num_messages > 0) + (d->out.num_messages > 0));
   s.exchange = d->in.cycles + d->out.cycles;
   s.exchange_bound = d->in.lower_bound + d->out.lower_bound;
+  AT_ASSERT(s.exchange_bound >= 0 && s.exchange_bound <= s.exchange);
+  AT_ASSERT(s.pre >= 0 && s.execute >= 0 && s.post >= 0);
+  AT_ASSERT(s.pre + s.execute + s.post == most && s.idle_tiles <= m->tiles);
+  AT_ASSERT(total >= most && total <= most * m->tiles);
   s.exchange_bytes = d->in.received_bytes + d->out.received_bytes;
   s.rearranged_bytes = d->rearranged_bytes;
   s.saved_cycles = d->saved_cycles;
@@ -134,6 +138,7 @@ static void settle_lives(compiler *c) {
     if (!l->seen || (flags & AT_TILES_INPUT)) l->first = -1;
     if (!l->seen || (flags & AT_TILES_OUTPUT) || !read_last)
       l->last = INT32_MAX;
+    AT_ASSERT(l->first >= -1 && l->first <= l->last);
   }
 }
 
@@ -144,6 +149,12 @@ static int by_size(const void *a, const void *b) {
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
   return (x > y) - (x < y);
+}
+
+// Of two blocks in the order of addresses: is either gone when the other comes,
+// or the second behind the first?
+static bool are_apart(const at_tiles_block *x, const at_tiles_block *y) {
+  return x->last < y->first || y->last < x->first || x->at + x->bytes <= y->at;
 }
 
 at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
@@ -168,6 +179,8 @@ at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
     uint32_t k = i;
     for (; k > 0 && placed[k - 1]->at > x->at; k--) placed[k] = placed[k - 1];
     placed[k] = x;
+    AT_ASSERT(!k || are_apart(placed[k - 1], x));
+    AT_ASSERT(k == i || are_apart(x, placed[k + 1]));
     high = AT_MAX(high, x->at + x->bytes);
   }
   free(order);

@@ -38,7 +38,9 @@ at_status at_tiles_regions_of(const at_tiles_view *v, uint32_t tile,
         p->at + (p->end - p->begin) != r.ptr[i].at)
       r.groups++;
     r.ptr[i].group = r.groups - 1;
+    AT_ASSERT(r.ptr[i].begin < r.ptr[i].end && r.ptr[i].end <= v->elements);
   }
+  AT_ASSERT(r.groups <= r.len);
   *out = r;
   return AT_OK;
 }
@@ -74,6 +76,8 @@ at_status at_tiles_regions_split(const at_tiles_regions *r, uint32_t parts,
       x.begin = part.end;
     }
   }
+  // Each list has a grain at least, and all elements are in one.
+  AT_ASSERT(done == total && lists <= grains && list < AT_MAX(lists, 1));
   s.groups = (uint32_t)lists;
   *out = s;
   return AT_OK;
@@ -138,6 +142,7 @@ at_status at_tiles_view_reorder(const at_tiles_view *const *v, uint32_t n,
     st = add_order(&order.ptr[i], at, apart, &parts);
     at += order.ptr[i].count;
   }
+  AT_ASSERT(!at_ok(st) || at == v[0]->elements);
   if (at_ok(st) && parts.len)
     qsort(parts.ptr, parts.len, sizeof *parts.ptr, by_memory);
   for (uint32_t i = 0; at_ok(st) && i < n; i++) {

@@ -4,8 +4,7 @@
 usage: refusal_tests.py SOURCE_DIR
 
 A test expects a message where one of its string literals has it, or where one of at least 16 letters is a part of the whole
-text in which src/tpu/rules*.c says it. test/lint/refusal_tests.txt lists messages that no test expects yet, one a line: a line
-goes when there is a test, none is added.
+text in which src/tpu/rules*.c says it.
 """
 import ast
 import json
@@ -45,16 +44,10 @@ def main() -> int:
         if m not in whole and not any(s in words for words in texts if m in words for s in parts) \
                 and not any(piece in whole for piece in around):
             bad.append(m)
-    path = top / "test/lint/refusal_tests.txt"
-    allowed = [m for m in path.read_text().splitlines() if m and m[0] != "#"]
     for m in bad:
-        if m not in allowed:
-            print(f"tools/refusals.json: no test expects: {m}")
-    for m in allowed:
-        if m not in bad:
-            print(f"test/lint/refusal_tests.txt: a test expects this, or no rule says it any more: {m}")
-    print(f"{len(known)} messages of the chip's rules, {len(bad)} of them without a test, which {len(allowed)} may be")
-    return 1 if set(bad) != set(allowed) else 0
+        print(f"tools/refusals.json: no test expects: {m}")
+    print(f"{len(known)} messages of the chip's rules, {len(bad)} of them without a test")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
