@@ -167,8 +167,9 @@ def test_blocks_of_all_of_hbm_and_of_semaphores_are_the_operands():
   assert left == 0
 
 
-def test_a_block_of_smem_that_stays_is_the_operand():
-  """JAX 0.9: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
+@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}])
+def test_a_block_of_smem_that_stays_is_the_operand(colors):
+  """JAX 0.9, and 0.8 with colours in another form: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
   smem = "memref<8xi32, #tpu.memory_space<smem>>"
   text = f"""
 "builtin.module"() ({{
@@ -188,7 +189,7 @@ def test_a_block_of_smem_that_stays_is_the_operand():
 }}) {{function_type = () -> i32, sym_name = "t"}} : () -> ()
 }}) {{stable_mosaic.version = 11 : i64}} : () -> ()
 """
-  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode(), "output_memory_space_colors": [{"color": 4}]}}
+  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode(), **colors}}
   call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8,), jnp.int32), custom_call_api_version=1,
                           legacy_backend_config=json.dumps(config), input_output_aliases={0: 0})
   x = jnp.arange(1, 9, dtype=jnp.int32)
