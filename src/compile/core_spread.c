@@ -79,7 +79,7 @@ static at_status find_homes(spread *s, at_node *n) {
 }
 
 static at_status has_word(spread *s, at_node *n) {
-  static const char word[] = "output_memory_space_colors";
+  static const char word[] = "\"output_memory_";  // of any version of JAX
   if (!at_mosaic_is_call(n)) return AT_OK;
   at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
   s->any |= memmem(config.ptr, config.len, word, sizeof word - 1) != NULL;

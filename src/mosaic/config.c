@@ -101,6 +101,27 @@ static at_status colors(const at_json *o, const char *key,
   return AT_OK;
 }
 
+// JAX before 0.9: the colour of each result, -1 where it has none.
+static at_status result_colors(const at_json *o, at_arena *a, const int **out,
+                               uint32_t *out_n) {
+  static const char key[] = "output_memory_colors";
+  const at_json *v = at_json_get(o, key);
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_ARRAY || v->len > MAX_COLORED)
+    return wrong(key, "an array");
+  int *p;
+  AT_TRY_ALLOC(p, at_new(a, int, v->len + 1));
+  for (size_t i = 0; i < v->len; i++) {
+    const at_json *e = &v->items[i];
+    if (!e->is_int || e->integer < -1 || e->integer > 64)
+      return wrong(key, "a list of colours");
+    p[i] = (int)e->integer;
+  }
+  *out = p;
+  *out_n = (uint32_t)v->len;
+  return AT_OK;
+}
+
 static at_status input_fusion(const at_json *o, at_arena *a,
                               at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "allow_input_fusion");
@@ -138,6 +159,7 @@ static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
   AT_TRY(input_fusion(v, a, c));
   AT_TRY(
       get_int(v, "internal_scratch_in_bytes", 0, &c->internal_scratch_bytes));
+  AT_TRY(result_colors(v, a, &c->output_colors, &c->num_output_colors));
   AT_TRY(colors(v, "output_memory_space_colors", "shape_index", a,
                 &c->output_colors, &c->num_output_colors));
   AT_TRY(colors(v, "input_memory_space_colors", "operand_index", a,

@@ -218,6 +218,8 @@ __attribute__((format(printf, 3, 4))) at_status at_me_refuse(at_me *m,
 
 LLVMValueRef at_me_i32(at_me *m, int64_t v);
 LLVMValueRef at_me_i64(at_me *m, LLVMValueRef i32);  // sign-extended
+// An i32 of the at_core, `at` bytes from its start.
+LLVMValueRef at_me_core_field(at_me *m, size_t at);
 LLVMValueRef at_me_num_value(at_me *m, at_me_num n);
 // base + n * bytes
 LLVMValueRef at_me_offset(at_me *m, LLVMValueRef base, uint32_t bytes,

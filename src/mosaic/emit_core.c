@@ -112,11 +112,14 @@ at_status at_me_op_barrier(at_me *m, at_mop *op) {
 }
 
 // ---- who and where
-static at_status emit_field(at_me *m, at_mop *op, size_t at) {
+LLVMValueRef at_me_core_field(at_me *m, size_t at) {
   LLVMValueRef p =
       at_b_gep(m->e, at_em_int(m->e, 8), m->core, at_em_i64(m->e, (int64_t)at));
-  at_me_set_scalar(m, &op->results[0],
-                   at_b_load(m->e, at_em_int(m->e, 32), p, 4));
+  return at_b_load(m->e, at_em_int(m->e, 32), p, 4);
+}
+
+static at_status emit_field(at_me *m, at_mop *op, size_t at) {
+  at_me_set_scalar(m, &op->results[0], at_me_core_field(m, at));
   return AT_OK;
 }
 

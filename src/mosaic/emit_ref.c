@@ -89,6 +89,28 @@ at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Shared memory lies in the subcores' own, a part of each row in each; the
+// parts follow each other in the order of the subcores.
+at_status at_me_op_ref_stripe(at_me *m, at_mop *op) {
+  const at_me_ref *in = at_me_memory(m, op->operands[0]);
+  const at_mtype *t = op->results[0].type;
+  if (!in) return AT_OK;
+  at_me_ref r = *in;
+  uint32_t d = in->rank - 1;
+  if (in->padded || t->shape.rank != in->rank)
+    return at_me_refuse(m, op, "a view that its memory does not fill");
+  at_me_num n = {t->shape.ptr[d], NULL};
+  at_me_num me = at_me_num_of(
+      at_me_i64(m, at_me_core_field(m, offsetof(at_core, subcore_index))));
+  at_me_num i = at_me_mul(m, me, n);
+  at_me_guard(m, op, in, d, i, n, in->size[d]);
+  r.size[d] = r.valid[d] = n;
+  r.space = AT_MSPACE_VMEM;
+  r.base = at_me_offset(m, in->base, in->bytes, at_me_mul(m, i, in->stride[d]));
+  at_me_set_ref(m, &op->results[0], &r);
+  return AT_OK;
+}
+
 at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;

@@ -55,15 +55,18 @@ static void bodies_of_other_versions(void **state) {
 #define DMA "memref<!tpu.dma_semaphore, #tpu.memory_space<semaphore_mem>>"
 #define SEM "memref<!tpu.semaphore, #tpu.memory_space<semaphore_mem>>"
 #define ROW "memref<16xf32" VM
+#define SHARED "memref<8x128xf32, #tpu.memory_space<vmem_shared>>"
 
 // A kernel of that version on a core of that kind: %x and %o are 8 x 128
-// floats, %r is 16 of them, %d and %s semaphores.
+// floats, %r is 16 of them, %q 8 x 128 that subcores share, %d and %s
+// semaphores.
 static char *kernel_text(at_arena *a, int version, const char *core,
                          const char *ops) {
   char *text = at_arena_printf(
       a,
       "\"builtin.module\"() ({\n\"stable_mosaic.func.func\"() ({\n"
-      "^bb0(%%x: " F32 ", %%o: " F32 ", %%r: " ROW ", %%d: " DMA ", %%s: " SEM
+      "^bb0(%%x: " F32 ", %%o: " F32 ", %%r: " ROW ", %%q: " SHARED
+      ", %%d: " DMA ", %%s: " SEM
       "):\n"
       "%%i = \"stable_mosaic.arith.constant\"() {value = 0 : index} : () -> "
       "index\n"
@@ -76,8 +79,8 @@ static char *kernel_text(at_arena *a, int version, const char *core,
       "vector<16xi1>} : () -> vector<16xi1>\n"
       "%s\n\"stable_mosaic.func.return\"() : () -> ()\n}) {"
       "dimension_semantics = [], function_type = (" F32 ", " F32 ", " ROW
-      ", " DMA ", " SEM
-      ") -> (), scalar_prefetch = 0 : i64, scratch_operands = 3 : i64, "
+      ", " SHARED ", " DMA ", " SEM
+      ") -> (), scalar_prefetch = 0 : i64, scratch_operands = 4 : i64, "
       "sym_name = \"k\", tpu.core_type = #tpu.core_type<%s>} : () -> ()\n}) "
       "{stable_mosaic.version = %d : i64} : () -> ()\n",
       ops, core, version);
@@ -161,6 +164,9 @@ static const form forms[] = {
                                   "0>",
                                   "vector<16xf32>, " ROW ", index"),
      AT_MOSAIC_TPU_VECTOR_STORE, 3},
+    {18, "sc_vector_subcore",
+     OP("tpu.shared_memref_slice", "%q", "", SHARED, "memref<8x8xf32" VM),
+     AT_MOSAIC_TPU_SHARED_MEMREF_SLICE, 1},
     {18, "tc", OP("tpu.annotate", "%x", "no_store = true", F32, F32),
      AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT, 1},
     {18, "tc",
@@ -205,8 +211,15 @@ static void what_has_no_form_is_refused(void **state) {
        "another dimension than the last"},
       {19, "", "serialised in version 19 of Mosaic, versions 1 to 18 are"},
       {0, "", "serialised in version 0 of Mosaic"},
-      {18, DO("tpu.shared_memref_slice", "%x", "", F32),
-       "operation tpu.shared_memref_slice is not known"},
+      {18, OP("tpu.shared_memref_slice", "%x", "", F32, "memref<8x8xf32" VM),
+       "takes memory in vmem_shared"},
+      {18,
+       OP("tpu.shared_memref_slice", "%q", "", SHARED, "memref<8x48xf32" VM),
+       "divides the last dimension"},
+      {18, OP("tpu.shared_memref_slice", "%q", "", SHARED, "memref<4x8xf32" VM),
+       "divides the last dimension"},
+      {18, DO("tpu.no_such_operation", "%x", "", F32),
+       "operation tpu.no_such_operation is not known"},
   };
   for (size_t i = 0; i < AT_LEN(cases); i++) {
     at_arena *a = at_arena_create();

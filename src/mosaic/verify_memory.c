@@ -155,6 +155,21 @@ at_status at_mosaic_rule_REF_SLICE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+at_status at_mosaic_rule_REF_STRIPE(at_mosaic_verifier *v, const at_mop *op) {
+  at_mosaic_ref from, to;
+  AT_TRY(at_mosaic_ref_of(arg(op, 0), &from));
+  AT_TRY(at_mosaic_ref_of(res(op, 0), &to));
+  NEED(from.space == AT_MSPACE_VMEM_SHARED && to.space == AT_MSPACE_VMEM,
+       "'%s' op takes memory in vmem_shared and gives some in vmem", op->name);
+  at_dims m = from.shape, r = to.shape;
+  bool fits = same_elem(arg(op, 0), res(op, 0)) && m.rank == r.rank && m.rank;
+  for (uint32_t i = 0; fits && i + 1 < m.rank; i++) fits = m.ptr[i] == r.ptr[i];
+  fits = fits && r.ptr[m.rank - 1] > 0 && m.ptr[m.rank - 1] > 0 &&
+         m.ptr[m.rank - 1] % r.ptr[m.rank - 1] == 0;
+  NEED(fits, "'%s' op divides the last dimension, and no other", op->name);
+  return AT_OK;
+}
+
 at_status at_mosaic_rule_REF_SQUEEZE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims m = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   NEED(same_elem(arg(op, 0), res(op, 0)), "Element types don't match.");

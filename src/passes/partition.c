@@ -509,8 +509,8 @@ static at_status leaving_place(at_cut *c, at_place *p, at_place **out) {
 
 static at_status partition(at_cut *c) {
   at_comp *e = c->m->entry;
-  AT_TRY(at_uneven_edges(c));
   AT_TRY(at_cut_meshes(c));
+  AT_TRY(at_uneven_edges(c));
   AT_TRY(place_entry(c));
   AT_TRY(place_results(c));
   AT_TRY(at_cut_tiles_mesh(c));

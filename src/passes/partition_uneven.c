@@ -165,7 +165,7 @@ static at_status padded_dims(at_cut *c, const char *sharding, const at_type *t,
   bool uneven = false;
   *out = (at_dims){0};
   if (!sharding) return AT_OK;
-  AT_TRY(at_tiling_parts(c->m->arena, at_str_of(sharding), &tiles));
+  AT_TRY(at_sharding_parts(c, at_str_of(sharding), t, &tiles));
   if (tiles.rank < t->rank) return AT_OK;
   AT_TRY_ALLOC(dims, at_new(c->m->arena, int64_t, t->rank + 1));
   for (uint32_t d = 0; d < t->rank; d++) {
@@ -215,13 +215,15 @@ static at_status narrow_parameter(at_cut *c, at_node *p, at_dims dims) {
   return AT_OK;
 }
 
-// A result that the client leaves open is as its constraint says.
+// A result that the client leaves open is as its constraint says. Only HLO's
+// clients hold padding without having asked for it.
 static at_status take_constraint(at_cut *c, at_value v, at_io_info *result) {
   at_dims dims;
   if (result->sharding || !result->open || !at_is_constraint(v.node))
     return AT_OK;
   at_str text = at_node_str(v.node, AT_ATTR_SHARDING);
   const char *copy;
+  if (!at_str_starts(text, "{")) return AT_OK;
   AT_TRY_ALLOC(copy, at_arena_printf(c->m->arena, "%.*s", (int)text.len,
                                      text.ptr ? text.ptr : ""));
   AT_TRY(padded_dims(c, copy, at_value_type(v), &dims));

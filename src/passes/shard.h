@@ -116,9 +116,11 @@ at_status at_cut_meshes(at_cut *c);
 // that do not divide a dimension are dropped unless `exact`, which makes them
 // an error.
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
-// Into how many parts HLO's tiling cuts each dimension, and behind those over
-// how many devices each part is; empty: the text is no tiling.
-at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out);
+// Into how many parts the text of a value of type t cuts each dimension; HLO's
+// tilings may say more behind those: over how many devices each part is. Empty:
+// it is HLO's text and no tiling.
+at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
+                            at_dims *out);
 // Atoms that HLO's text of a value of type t leaves to the program itself.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out);
@@ -344,9 +346,9 @@ at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
 at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
                          const at_axes *axes, int64_t n, at_value fill,
                          at_value *v);
-// Arguments and results that HLO's tilings cut into unequal parts come and go
-// with padding behind their last element, so that the parts are equal: clients
-// of GSPMD hold them so.
+// Arguments and results that are cut into unequal parts come and go with
+// padding behind their last element, so that the parts are equal: clients of
+// GSPMD hold them so. Wants the meshes.
 at_status at_uneven_edges(at_cut *c);
 
 #endif

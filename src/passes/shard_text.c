@@ -341,17 +341,20 @@ at_status at_cut_tiles_mesh(at_cut *c) {
   return AT_OK;
 }
 
-// Axes stay while there is something to cut. `exact`: into equal parts.
-static at_status trim(const at_cut *c, at_str text, bool exact, int64_t dim,
+// What becomes of axes that do not divide a dimension.
+typedef enum { REFUSE, DROP, KEEP } uneven;
+
+// DROP: axes stay while there is something to cut.
+static at_status trim(const at_cut *c, at_str text, uneven how, int64_t dim,
                       at_axes *x) {
-  for (uint32_t i = 0; i < x->n; i++) {
+  for (uint32_t i = 0; how != KEEP && i < x->n; i++) {
     int64_t size = c->size[x->a[i]];
     bool even = dim % size == 0;
-    if (even || (!exact && dim > 1)) {
+    if (even || (how == DROP && dim > 1)) {
       dim = (dim + size - 1) / size;
       continue;
     }
-    if (exact)
+    if (how == REFUSE)
       return AT_FAIL(AT_UNIMPLEMENTED,
                      "sharding `%.*s` cuts a dimension into unequal parts",
                      (int)AT_MIN(text.len, (size_t)200), text.ptr);
@@ -361,7 +364,7 @@ static at_status trim(const at_cut *c, at_str text, bool exact, int64_t dim,
 }
 
 static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
-                           bool exact, at_place *p) {
+                           uneven how, at_place *p) {
   int8_t *priority = NULL;
   if (!take(s, "[")) return bad(text, "`[` expected");
   uint32_t d = 0, used = 0;
@@ -377,7 +380,7 @@ static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
       return bad(text, "more dimensions than the value has");
     if (used & at_axes_bits(&x)) return bad(text, "an axis is used twice");
     used |= at_axes_bits(&x);
-    AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
+    AT_TRY(trim(c, text, how, p->whole.dims[d], &x));
     if (level > 0 && x.n && open) {
       if (!p->later) {
         AT_TRY_ALLOC(p->later, at_new(c->m->arena, at_axes, p->whole.rank));
@@ -419,7 +422,7 @@ static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
   return AT_OK;
 }
 
-static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
+static at_status parse_shardy(at_cut *c, at_str text, uneven how, at_place *p) {
   scan s = scan_of(text);
   at_mesh own = {0};
   const at_mesh *mesh = &own;
@@ -434,7 +437,7 @@ static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
     return bad(text, "names no mesh of the program");
   }
   if (!take(&s, ",")) return bad(text, "`,` expected");
-  AT_TRY(read_dims(c, mesh, &s, text, exact, p));
+  AT_TRY(read_dims(c, mesh, &s, text, how, p));
   while (take(&s, ",")) {
     at_axes x;
     bool unreduced = take(&s, "unreduced");
@@ -545,7 +548,7 @@ static void note_tile(at_cut *c, const at_axes *x) {
 }
 
 // *manual: the atoms along which the program itself cuts.
-static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
+static at_status parse_hlo(at_cut *c, at_str text, uneven how, at_place *p,
                            uint32_t *manual) {
   scan s = scan_of(text);
   uint32_t rank = p->whole.rank;
@@ -596,13 +599,14 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
         *manual |= at_axes_bits(&x);
       continue;
     }
-    AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
+    AT_TRY(trim(c, text, how, p->whole.dims[d], &x));
     p->dims[d] = x;
   }
   return AT_OK;
 }
 
-at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out) {
+// Over how many devices HLO's tiling cuts each dimension.
+static at_status tiling_parts(at_arena *a, at_str text, at_dims *out) {
   scan s = scan_of(text);
   bool ok;
   *out = (at_dims){0};
@@ -613,18 +617,36 @@ at_status at_tiling_parts(at_arena *a, at_str text, at_dims *out) {
   return AT_OK;
 }
 
+at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
+                            at_dims *out) {
+  if (text.len && text.ptr[0] == '{')
+    return tiling_parts(c->m->arena, text, out);
+  at_place p = {.whole = *t};
+  int64_t *parts;
+  AT_TRY_ALLOC(p.dims, at_new(c->m->arena, at_axes, t->rank + 1));
+  AT_TRY_ALLOC(parts, at_new(c->m->arena, int64_t, t->rank + 1));
+  AT_TRY(parse_shardy(c, text, KEEP, &p));
+  for (uint32_t d = 0; d < t->rank; d++) {
+    const at_axes *x = p.later && p.later[d].n ? &p.later[d] : &p.dims[d];
+    parts[d] = 1;
+    for (uint32_t i = 0; i < x->n; i++) parts[d] *= c->size[x->a[i]];
+  }
+  *out = (at_dims){parts, t->rank};
+  return AT_OK;
+}
+
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   uint32_t manual;
   if (text.len && text.ptr[0] == '{')
-    return parse_hlo(c, text, exact, p, &manual);
-  return parse_shardy(c, text, exact, p);
+    return parse_hlo(c, text, exact ? REFUSE : DROP, p, &manual);
+  return parse_shardy(c, text, exact ? REFUSE : DROP, p);
 }
 
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out) {
   at_place p = {.whole = *t};
   AT_TRY_ALLOC(p.dims, at_new(c->m->arena, at_axes, t->rank + 1));
-  return parse_hlo(c, text, false, &p, out);
+  return parse_hlo(c, text, DROP, &p, out);
 }
 
 // "{maximal device=3}", or a list of such.

@@ -7,6 +7,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.pallas import tpu_sc as plsc
 
 MEMREF = "memref<8x128x{0}, #tpu.memory_space<vmem>>"
 SEMAPHORE = "memref<!tpu.dma_semaphore, #tpu.memory_space<semaphore_mem>>"
@@ -167,8 +168,9 @@ def test_blocks_of_all_of_hbm_and_of_semaphores_are_the_operands():
   assert left == 0
 
 
-def test_a_block_of_smem_that_stays_is_the_operand():
-  """JAX 0.9: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
+@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}])
+def test_a_block_of_smem_that_stays_is_the_operand(colors):
+  """JAX 0.9, and 0.8 with colours in another form: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
   smem = "memref<8xi32, #tpu.memory_space<smem>>"
   text = f"""
 "builtin.module"() ({{
@@ -188,8 +190,55 @@ def test_a_block_of_smem_that_stays_is_the_operand():
 }}) {{function_type = () -> i32, sym_name = "t"}} : () -> ()
 }}) {{stable_mosaic.version = 11 : i64}} : () -> ()
 """
-  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode(), "output_memory_space_colors": [{"color": 4}]}}
+  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode(), **colors}}
   call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8,), jnp.int32), custom_call_api_version=1,
                           legacy_backend_config=json.dumps(config), input_output_aliases={0: 0})
   x = jnp.arange(1, 9, dtype=jnp.int32)
   np.testing.assert_array_equal(jax.jit(lambda x: call(call(x)))(x), [1, 2, 3, 16, 5, 6, 7, 8])
+
+
+def test_a_subcore_has_its_part_of_shared_memory():
+  """JAX 0.12: each of 16 subcores writes what it has of a row that they share; one copies the row out."""
+  lanes, rows = plsc.get_sparse_core_info().num_lanes, 2
+  out = f"memref<{rows}x{16 * lanes}xi32, #tpu.memory_space<hbm>>"
+  shared = f"memref<{rows}x{16 * lanes}xi32, #tpu.memory_space<vmem_shared>>"
+  mine, vector = f"memref<{rows}x{lanes}xi32, #tpu.memory_space<vmem>>", f"vector<{lanes}xi32>"
+  stores = "\n".join(f"""
+  %w{r} = "stable_mosaic.arith.constant"() {{value = {100 * r} : i32}} : () -> i32
+  %j{r} = "stable_mosaic.arith.constant"() {{value = {r} : index}} : () -> index
+  %n{r} = "stable_mosaic.arith.addi"(%me, %w{r}) : (i32, i32) -> i32
+  %v{r} = "stable_mosaic.vector.broadcast"(%n{r}) : (i32) -> {vector}
+  "stable_mosaic.tpu.vector_store"(%v{r}, %mine, %j{r}, %i) {{strides = array<i32>,
+     operandSegmentSizes = array<i32: 1, 1, 2, 0>}} : ({vector}, {mine}, index, index) -> ()""" for r in range(rows))
+  text = f"""
+"builtin.module"() ({{
+"stable_mosaic.func.func"() ({{
+^bb0(%c: i32, %s: i32, %o: {out}, %q: {shared}, %d: {SEMAPHORE}):
+  %i = "stable_mosaic.arith.constant"() {{value = 0 : index}} : () -> index
+  %z = "stable_mosaic.arith.constant"() {{value = 0 : i32}} : () -> i32
+  %me = "stable_mosaic.tpu.subcore_id"() : () -> i32
+  %mine = "stable_mosaic.tpu.shared_memref_slice"(%q) : ({shared}) -> {mine}
+{stores}
+  "stable_mosaic.tpu.barrier"(%i) : (index) -> ()
+  %first = "stable_mosaic.arith.cmpi"(%me, %z) {{predicate = 0 : i64}} : (i32, i32) -> i1
+  "stable_mosaic.scf.if"(%first) ({{
+    "stable_mosaic.tpu.enqueue_dma"(%q, %o, %d) {{operandSegmentSizes = array<i32: 1, 0, 1, 1, 0, 0, 0>}} :
+      ({shared}, {out}, {SEMAPHORE}) -> ()
+    "stable_mosaic.tpu.wait_dma2"(%d, %q, %o) {{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}} :
+      ({SEMAPHORE}, {shared}, {out}) -> ()
+    "stable_mosaic.scf.yield"() : () -> ()
+  }}, {{
+    "stable_mosaic.scf.yield"() : () -> ()
+  }}) : (i1) -> ()
+  "stable_mosaic.func.return"() : () -> ()
+}}) {{dimension_semantics = [#tpu.dimension_semantics<core_parallel>, #tpu.dimension_semantics<subcore_parallel>],
+     function_type = (i32, i32, {out}, {shared}, {SEMAPHORE}) -> (), scalar_prefetch = 0 : i64, scratch_operands = 2 : i64,
+     iteration_bounds = array<i64: 1, 16>, sym_name = "main", tpu.core_type = #tpu.core_type<sc_vector_subcore>,
+     window_params = [{{}}]}} : () -> ()
+}}) {{stable_mosaic.version = 18 : i64}} : () -> ()
+"""
+  config = {"custom_call_config": {"body": base64.b64encode(text.encode()).decode()}, "device_type": "DEVICE_TYPE_SPARSECORE"}
+  call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((rows, 16 * lanes), jnp.int32), custom_call_api_version=1,
+                          legacy_backend_config=json.dumps(config))
+  each = np.repeat(np.arange(16), lanes)
+  np.testing.assert_array_equal(jax.jit(lambda: call())(), [each, each + 100])

@@ -59,6 +59,8 @@ def test_damaged_bodies(text):
     ('"allow_input_fusion": true', "not an array"),
     ('"collective_id": -5', "collective_id"),
     ('"input_memory_space_colors": [{"operand_index": 7, "color": 1}]', "does not have"),
+    ('"output_memory_colors": [99]', "colours"),
+    ('"output_memory_colors": [-1, -1, 4]', "does not have"),
     ('"input_memory_space_colors": [{"operand_index": 0, "color": 99}]', "colours"),
     ('"internal_scratch_in_bytes": -1', "internal_scratch_in_bytes"),
     ('"internal_scratch_in_bytes": 99999999999999', "Ran out of memory in memory space vmem"),
