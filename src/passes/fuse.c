@@ -138,6 +138,19 @@ static at_status add_region_uses(fuser *f, at_comp *c, fuse_node *user) {
   return AT_OK;
 }
 
+// Transposes that are read again and again stand alone.
+static void keep_turned(fuser *f) {
+  for (uint32_t p = 0; p < f->num_nodes; p++) {
+    fuse_node *d = &f->nodes[p];
+    if (d->n->op != AT_OP_TRANSPOSE || d->cls == FUSE_NO || !d->users.len)
+      continue;
+    bool pays = true;
+    for (size_t i = 0; i < d->users.len; i++)
+      pays &= at_transpose_pays(d->n, d->users.ptr[i]->n);
+    if (pays) d->cls = FUSE_NO;
+  }
+}
+
 static at_status index_nodes(fuser *f) {
   uint32_t count = 0;
   AT_FOR_NODES(n, f->c) {
@@ -168,6 +181,7 @@ static at_status index_nodes(fuser *f) {
     fuse_node *d = fuse_of(f, f->c->results[i].node);
     if (d) d->returned = true;
   }
+  keep_turned(f);
   return AT_OK;
 }
 
