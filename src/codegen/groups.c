@@ -153,7 +153,8 @@ void at_groups_of(const at_node *n, at_groups *out) {
   }
 }
 
-static bool is_boundary(const int64_t *extent, uint32_t digits, int64_t suffix) {
+static bool is_boundary(const int64_t *extent, uint32_t digits,
+                        int64_t suffix) {
   int64_t s = 1;
   for (uint32_t i = digits; i-- > 0 && s < suffix;) s *= extent[i];
   return s == suffix;
