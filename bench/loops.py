@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loops with small bodies, Atoll and XLA:CPU side by side: integrators, filters, automata, recurrences.
 
-  bench/loops.py [--filter REGEX] [--rounds N] [--out results.json]
+  bench/loops.py [--filter REGEX] [--rounds N] [--processes N] [--out results.json]
 
 Prints what bench/run.py prints. These loops have no limit of the machine to be held to: the limit is how
 fast one turn follows another. Needs TPU_LIBRARY_PATH=.../libatoll.so.
@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import run
-import workloads
 from workloads import Work, normal
 
 LOOPS = {}
@@ -414,6 +413,4 @@ def _():
 
 
 if __name__ == "__main__":
-    workloads.WORKLOADS.clear()
-    workloads.WORKLOADS.update(LOOPS)
-    sys.exit(run.main())
+    sys.exit(run.main(LOOPS))

@@ -50,10 +50,36 @@ uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
   return n;
 }
 
+static bool spreads(const at_node *n) {
+  return n->op == AT_OP_BROADCAST_IN_DIM &&
+         at_type_elements(at_value_type(n->operands[0])) > 1;
+}
+
+static bool has_broadcast(const at_node *kernel) {
+  if (kernel->op != AT_OP_FUSION) return false;
+  AT_FOR_NODES(n, kernel->regions[0]) if (spreads(n)) return true;
+  return false;
+}
+
+// Pads or joins what the kernel computes: broadcasts there, in a space of their
+// own, may need any dimension.
+static bool moves_computed(const at_node *n) {
+  if (n->op != AT_OP_PAD && n->op != AT_OP_CONCATENATE) return false;
+  uint32_t parts = n->op == AT_OP_PAD ? 1 : n->num_operands;
+  for (uint32_t i = 0; i < parts; i++) {
+    const at_node *from = n->operands[i].node;
+    while (from->op == AT_OP_SLICE || from->op == AT_OP_RESHAPE)
+      from = from->operands[0].node;
+    if (from->op != AT_OP_PARAMETER && from->op != AT_OP_CONSTANT) return true;
+  }
+  return false;
+}
+
 at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
                        const at_node *kernel) {
   at_map seen = at_map_in(a);
   AT_VEC(const at_node *) stack = {0};
+  bool broadcast = has_broadcast(kernel);
   if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
   while (stack.len) {
     const at_node *n = stack.ptr[--stack.len];
@@ -71,6 +97,7 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
       at_groups_of(n, &g);
       int64_t s = 1;
       for (uint32_t i = g.n; i-- > 1;) at_cuts_add(c, s *= g.g[i].extent);
+      if (broadcast && moves_computed(n)) at_cuts_add_type(c, &n->types[0]);
       continue;
     }
     // The operands of the kernel's own node are memory.
@@ -195,6 +222,13 @@ static double weight(const at_node *n) {
   return w;
 }
 
+// Where elements are in their rows is no longer a constant for each lane.
+static bool shifts(const at_node *n) {
+  if (n->op != AT_OP_PAD && n->op != AT_OP_CONCATENATE) return false;
+  const at_type *t = &n->types[0], *from = at_value_type(n->operands[0]);
+  return t->rank && t->dims[t->rank - 1] != from->dims[t->rank - 1];
+}
+
 static at_status add_comp(at_arena *a, const at_comp *comp, double times,
                           at_cg_cost *c);
 
@@ -208,6 +242,7 @@ static at_status add_node(at_arena *a, const at_node *n, double times,
   c->ops += w;
   if (n->num_results && register_bytes(n->types[0].dtype) > 4) c->wide_ops += w;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) c->heavy = true;
+  if (shifts(n)) c->shifts = true;
   if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE ||
       n->op == AT_OP_RAGGED_DOT)
     c->vector = false;
@@ -265,6 +300,7 @@ at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
   int64_t most = 1;
   for (uint32_t i = 0; i < n->num_results; i++)
     most = AT_MAX(most, at_type_elements(&n->types[i]));
+  out->shifts &= has_broadcast(n);
   double bytes;
   AT_TRY(bytes_read(a, n, &bytes));
   for (uint32_t i = 0; i < n->num_results; i++)

@@ -32,11 +32,17 @@ static at_digits *grouped(at_em *e, const at_pos *p, const at_groups *g) {
   return d;
 }
 
+// The op's groups, no coarser than the place's digits.
+static void groups_at(const at_node *n, const at_pos *p, at_groups *g) {
+  at_groups_of(n, g);
+  at_groups_split(g, &n->types[0], p->extent, p->n);
+}
+
 static at_val broadcast(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g), *o = digits(e);
   for (uint32_t k = 0; k < t->rank; k++) {
     if (t->dims[k] == 1) continue;
@@ -70,7 +76,7 @@ static at_val slice(at_em *e, const at_node *n, const at_pos *p) {
   at_dims start = at_node_ints(n, AT_ATTR_START_INDICES);
   at_dims stride = at_node_ints(n, AT_ATTR_STRIDES);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g);
   for (uint32_t i = 0; i < d->n; i++) {
     uint32_t f = g.g[i].first;
@@ -211,7 +217,7 @@ static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
   const at_pos *none = at_pos_make(e, p->lanes, 0, NULL, NULL);
   if (at_type_elements(t) == 0) return at_em_elem(e, n->operands[1], none);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g);
   int64_t inside[AT_CG_MAX_RANK];
   LLVMValueRef hole = NULL;

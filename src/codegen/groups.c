@@ -152,3 +152,36 @@ void at_groups_of(const at_node *n, at_groups *out) {
     out->g[out->n++].inner = 1;
   }
 }
+
+static bool is_boundary(const int64_t *extent, uint32_t digits,
+                        int64_t suffix) {
+  int64_t s = 1;
+  for (uint32_t i = digits; i-- > 0 && s < suffix;) s *= extent[i];
+  return s == suffix;
+}
+
+void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
+                     uint32_t digits) {
+  at_groups out = {0};
+  int64_t suffix = 1;
+  // From the minor dimension on; turned around at the end.
+  for (uint32_t i = g->n; i-- > 0;) {
+    uint32_t last = g->g[i].last;
+    int64_t size = 1;
+    for (uint32_t d = last + 1; d-- > g->g[i].first;) {
+      size *= t->dims[d];
+      bool first = d == g->g[i].first;
+      if (!first && (size == 1 || !is_boundary(extent, digits, suffix * size)))
+        continue;
+      out.g[out.n].first = d;
+      out.g[out.n].last = last;
+      out.g[out.n].extent = size;
+      out.g[out.n++].inner = size / AT_MAX(1, t->dims[d]);
+      suffix *= size;
+      size = 1;
+      last = d - 1;
+    }
+  }
+  g->n = out.n;
+  for (uint32_t i = 0; i < out.n; i++) g->g[i] = out.g[out.n - 1 - i];
+}

@@ -19,6 +19,10 @@ typedef struct at_groups {
 
 // Of the result of n: any op; one group per dimension when nothing is known.
 void at_groups_of(const at_node *n, at_groups *out);
+// Cuts groups of a result of type t where a place's digits (major to minor)
+// are cut: what was known apart stays apart. t has no dimension of size 0.
+void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
+                     uint32_t digits);
 // Whether result element i is operand element i, in row-major order
 // (elementwise, reshape, copy, ...), for operands with the result's element
 // count.

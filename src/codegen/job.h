@@ -103,6 +103,7 @@ typedef struct at_cg_cost {
   double wide_ops;   // part of ops on types of 8 bytes and more
   bool vector;       // everything has a vector form
   bool heavy;        // has transcendental functions
+  bool shifts;       // pads or joins along the last dimension, and broadcasts
   int64_t elements;  // of the largest value seen
 } at_cg_cost;
 // Of computing one element of v from the operands.

@@ -205,6 +205,30 @@ static const char *const k_fused[][4] = {
     {"f32[70,200]", "f32[200,70]", "f32[200,70]",
      "%3 = transpose %1 {permutation=[1,0]} : f32[200,70]\n"
      "%4 = add %3, %2 : f32[200,70]\nreturn %4"},
+    // Short rows, padded, of values that lie along some of the dimensions.
+    {"f32[40,11]", "f32[12,11]", "f32[40,12,12]",
+     "%3 = broadcast_in_dim %1 {broadcast_dimensions=[0,3]} : f32[40,12,1,11]\n"
+     "%4 = broadcast_in_dim %2 {broadcast_dimensions=[1,2]} : f32[40,12,11]\n"
+     "%5 = reshape %4 : f32[40,12,1,11]\n"
+     "%6 = multiply %3, %5 : f32[40,12,1,11]\n"
+     "%7 = constant {value=f32[] 0.5} : f32[]\n"
+     "%8 = pad %6, %7 {edge_padding_low=[0,0,0,1], "
+     "edge_padding_high=[0,0,0,0], interior_padding=[0,0,0,0]} : "
+     "f32[40,12,1,12]\n"
+     "%9 = pad %3, %7 {edge_padding_low=[0,0,0,0], "
+     "edge_padding_high=[0,0,0,1], interior_padding=[0,0,0,0]} : "
+     "f32[40,12,1,12]\n"
+     "%10 = add %8, %9 : f32[40,12,1,12]\n"
+     "%11 = reshape %10 : f32[40,12,12]\nreturn %11"},
+    // Joined groups that a place tells apart: rows that are cut and padded.
+    {"f32[6,5,7]", "f32[5,7]", "f32[7,5,7]",
+     "%3 = broadcast_in_dim %2 {broadcast_dimensions=[1,2]} : f32[6,5,7]\n"
+     "%4 = add %1, %3 : f32[6,5,7]\n"
+     "%5 = constant {value=f32[] 2} : f32[]\n"
+     "%6 = pad %4, %5 {edge_padding_low=[2,0,0], edge_padding_high=[-1,0,0], "
+     "interior_padding=[0,0,0]} : f32[7,5,7]\n"
+     "%7 = broadcast_in_dim %2 {broadcast_dimensions=[1,2]} : f32[7,5,7]\n"
+     "%8 = multiply %6, %7 : f32[7,5,7]\nreturn %8"},
     // A constant that is stored, an update that is read.
     {"f32[2,5]", "f32[]", "f32[2,5]",
      "%3 = constant {value=f32[2,5] [1,2,3,4,5,6,7,8,9,10]} : f32[2,5]\n"

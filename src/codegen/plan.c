@@ -114,7 +114,7 @@ static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
                c->total >= (int64_t)lanes * count;
   bool wasted = row < 2 * (int64_t)full && row % j->lanes &&
                 2 * lanes * at_ceil_div(row, j->lanes) > 3 * row;
-  if (j->lanes >= 4 && !(wasted && whole)) return;
+  if (j->lanes >= 4 && !(wasted && whole && !cost->shifts)) return;
   // Outer digits stay the same for a whole row where it is long enough for what
   // is left at its end not to matter.
   int64_t step = (int64_t)lanes * (whole ? count : 1);
@@ -122,7 +122,7 @@ static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
     j->n--;
     j->extent[j->n - 1] *= j->extent[j->n];
     row = j->extent[j->n - 1];
-  } while (j->n > 1 && row < (row % step ? 32 : 4) * step);
+  } while (j->n > 1 && row < (row % step ? 32 * step : step));
   j->lanes = lanes;
   if (whole) j->unroll = count;
 }

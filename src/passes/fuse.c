@@ -138,6 +138,49 @@ static at_status add_region_uses(fuser *f, at_comp *c, fuse_node *user) {
   return AT_OK;
 }
 
+// Is n made of splats, counts and vectors along one dimension alone? In another
+// order of its dimensions it costs the same then.
+static bool is_thin(const fuser *f, const fuse_node *d) {
+  const at_node *n = d->n;
+  if (fuse_is_inline_const(n) || n->op == AT_OP_IOTA) return true;
+  if (d->cls == FUSE_NO || n->op == AT_OP_GATHER || n->op == AT_OP_REDUCE ||
+      n->op == AT_OP_DYNAMIC_SLICE || !n->num_operands)
+    return false;
+  if (n->op == AT_OP_BROADCAST_IN_DIM &&
+      at_value_type(n->operands[0])->rank <= 1)
+    return true;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const fuse_node *in = fuse_of(f, n->operands[i].node);
+    bool scalar = at_type_elements(at_value_type(n->operands[i])) == 1;
+    if (!scalar && (!in || !in->thin)) return false;
+  }
+  return true;
+}
+
+static void find_thin(fuser *f) {
+  for (uint32_t p = 0; p < f->num_nodes; p++) {
+    fuse_node *d = &f->nodes[p];
+    const at_node *n = d->n;
+    const fuse_node *in =
+        n->op == AT_OP_TRANSPOSE ? fuse_of(f, n->operands[0].node) : NULL;
+    if (in && in->thin && !fuse_is_inline_const(in->n)) d->cls = FUSE_FREE;
+    d->thin = is_thin(f, d);
+  }
+}
+
+// Transposes that are read again and again stand alone.
+static void keep_turned(fuser *f) {
+  for (uint32_t p = 0; p < f->num_nodes; p++) {
+    fuse_node *d = &f->nodes[p];
+    if (d->n->op != AT_OP_TRANSPOSE || d->cls == FUSE_NO || !d->users.len)
+      continue;
+    bool pays = true;
+    for (size_t i = 0; i < d->users.len; i++)
+      pays &= at_transpose_pays(d->n, d->users.ptr[i]->n);
+    if (pays) d->cls = FUSE_NO;
+  }
+}
+
 static at_status index_nodes(fuser *f) {
   uint32_t count = 0;
   AT_FOR_NODES(n, f->c) {
@@ -168,6 +211,8 @@ static at_status index_nodes(fuser *f) {
     fuse_node *d = fuse_of(f, f->c->results[i].node);
     if (d) d->returned = true;
   }
+  find_thin(f);
+  keep_turned(f);
   return AT_OK;
 }
 
@@ -458,7 +503,9 @@ static at_status visit(fuser *f, fuse_node *d) {
       return fuse_join(f, d, s.ptr[i], true);
     }
   }
-  if (d->n->op == AT_OP_RESHAPE || d->n->op == AT_OP_TRANSPOSE || d->in.len) {
+  bool move =
+      d->n->op == AT_OP_RESHAPE || (d->n->op == AT_OP_TRANSPOSE && !d->thin);
+  if (move || d->in.len) {
     d->plain = true;  // its own kernel, or none
     return AT_OK;
   }

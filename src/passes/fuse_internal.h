@@ -57,6 +57,7 @@ struct fuse_node {
   bool plain;         // stands in the computation by itself as well
   bool output;        // of its first cluster
   bool placed;        // by the walk
+  bool thin;          // its dimensions may be in any order
   fuse_node *effect;  // the effect after this one
   fuse_node *effect_before;
   AT_VEC(fuse_node *) users;  // once each, in order

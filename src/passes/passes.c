@@ -20,6 +20,7 @@ const at_pass at_pipeline[] = {
     {"combine", at_pass_combine},
     {"unroll", at_pass_unroll},
     {"products", at_pass_products},
+    {"turn", at_pass_turn},
     {"barriers", at_pass_barriers},
     {"fuse", at_pass_fuse},
     {NULL, NULL},

@@ -60,6 +60,9 @@ at_status at_pass_unroll(
 at_status at_pass_products(
     at_module *m,
     const at_pass_options *o);  // small ones in loops, as sums
+at_status at_pass_turn(
+    at_module *m,
+    const at_pass_options *o);  // operands as vectors of a reduction read them
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

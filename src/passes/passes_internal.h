@@ -187,6 +187,9 @@ at_status at_expand_resize(at_rw *r, at_node *n);
 // writes them), and replaces stacking of activations and gradients by reshapes
 // and concatenations. Other nodes are left alone.
 at_status at_expand_sparse(at_rw *r, at_node *n);
+// Does `user` read the transpose's elements so often that it is worth a step
+// and an array of its own?
+bool at_transpose_pays(const at_node *transpose, const at_node *user);
 // A product with a matrix of few nonzeros that the program makes of nothing
 // becomes a sum of what these meet. Leaves other products alone.
 at_status at_products_banded(at_rw *r, at_node *n);

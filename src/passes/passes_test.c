@@ -252,6 +252,7 @@ FOLDER_TEST(named)
 FOLDER_TEST(expand)
 FOLDER_TEST(recognise)
 FOLDER_TEST(products)
+FOLDER_TEST(turn)
 FOLDER_TEST(barriers)
 FOLDER_TEST(fuse)
 FOLDER_TEST(pipeline)
@@ -266,6 +267,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_barriers),    cmocka_unit_test(test_fuse),
       cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_partition),
       cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
+      cmocka_unit_test(test_turn),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,14 @@
 // once more. Products with banded matrices are sums of few terms (banded.c).
 #include "passes/passes_internal.h"
 
-enum { kMostProducts = 1 << 15, kMaxRank = 12, kFewTerms = 8, kFewResults = 4 };
+enum {
+  kMostProducts = 1 << 15,
+  kMaxRank = 12,
+  kFewTerms = 8,
+  kFewResults = 4,
+  kVector = 8,
+  kManyRows = 1 << 12
+};
 
 // Dimensions of a dot by what they are, in the order of the result.
 typedef struct plan {
@@ -118,8 +125,10 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   if (batch * left * right * summed == 0) return AT_OK;
   bool small = in_loop && batch * left * right * summed <= kMostProducts;
   bool few = summed <= kFewTerms && AT_MIN(left, right) <= kFewResults;
-  if (!small && !few) return AT_OK;
-  bool along_right = minor(&b) == FREE && right > 1,
+  // Rows of a vector's length, too many for a kernel that packs them.
+  bool vectors = summed <= kFewTerms && right == kVector && left >= kManyRows;
+  if (!small && !few && !vectors) return AT_OK;
+  bool along_right = (minor(&b) == FREE && right > 1) || vectors,
        along_left = !along_right && minor(&a) == FREE && left > 1;
   bool rows = !along_right && !along_left;
   plan p = {0};
