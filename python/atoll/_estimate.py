@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def program_of(fn, args=(), kwargs=None) -> bytes:
 
 
 def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
-             partitions: int | None = None, **kwargs: Any) -> Estimate:
+             partitions: int | None = None, lookups: Any = None, **kwargs: Any) -> Estimate:
   """What `fn(*args, **kwargs)` would take on `target`.
 
   Args:
@@ -130,6 +131,8 @@ def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
     target: chip and topology: "v6e", "v5p:2x2x4", "2*v5e:4x4", "H100:8", "host".
     interp: between measured points: "seed", "xla" or "atoll".
     partitions: devices that the program is cut for, where it does not say.
+    lookups: how ids of embedding lookups are distributed (docs/embeddings.md): "16,zipf=1.05", a path, or
+      by stack {"ids_per_sample": 16, "unique": 0.4}, as `atoll.sparsecore.LookupStats.data` is.
 
   Returns:
     An `Estimate`: times in seconds, sizes in bytes.
@@ -138,5 +141,7 @@ def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
   extra = [f"--interp={interp}"]
   if partitions:
     extra.append(f"--partitions={partitions}")
+  if lookups is not None:
+    extra.append(f"--lookups={json.dumps(lookups) if isinstance(lookups, Mapping) else lookups}")
   data = json.loads(_run(program, target, extra + ["--json"]))
   return Estimate(program, target, data, extra)

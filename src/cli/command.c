@@ -116,7 +116,11 @@ static const at_cli_command commands[] = {
      "they took\n"
      "  --interp=seed|xla|atoll   between measured points (atoll)\n"
      "  --partitions=N    devices that the program is cut for, where it does "
-     "not say\n",
+     "not say\n"
+     "  --lookups=N,...|FILE   ids of a sample in embedding lookups, and how "
+     "many differ:\n"
+     "                    16,zipf=1.05; 16,unique=0.4; JSON by stack "
+     "(docs/embeddings.md)\n",
      at_cli_estimate},
     {"plan",
      "search how to cut a training step over many chips: mesh, sharding rules, "

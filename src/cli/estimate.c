@@ -100,11 +100,23 @@ static at_status second(const char *compare, const char *path,
   return estimate_file(path, &o, a, out);
 }
 
+// A file, or the text itself.
+static at_status lookups_of(const char *text, at_arena *a,
+                            const at_est_ids_spec **out) {
+  at_bytes bytes = {(const uint8_t *)text, strlen(text)};
+  FILE *f = fopen(text, "rb");
+  if (f) {
+    fclose(f);
+    AT_TRY(at_cli_read_file(text, &bytes));
+  }
+  return at_estimate_lookups(bytes, a, out);
+}
+
 static at_status run(int argc, char **argv, at_arena *a) {
   at_estimate_options o = {.target = "v6e", .mode = AT_INTERP_ATOLL};
   outputs to = {.rows = 30};
   const char *costs = NULL, *interp = NULL, *compare = NULL, *rows = NULL,
-             *parts = NULL;
+             *parts = NULL, *lookups = NULL;
   at_cli_option(&argc, argv, "--target=", &o.target);
   at_cli_option(&argc, argv, "--interp=", &interp);
   at_cli_option(&argc, argv, "--compare=", &compare);
@@ -114,6 +126,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   at_cli_option(&argc, argv, "--rows=", &rows);
   at_cli_option(&argc, argv, "--costs=", &costs);
   at_cli_option(&argc, argv, "--partitions=", &parts);
+  at_cli_option(&argc, argv, "--lookups=", &lookups);
   to.json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "estimate"));
   if (argc != 2)
@@ -127,6 +140,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   to.rows = (uint32_t)n;
   if (parts) AT_TRY(count_of(parts, "--partitions=", &o.num_partitions));
   if (costs) AT_TRY(at_cost_profile_open(costs, a, &o.profile));
+  if (lookups) AT_TRY(lookups_of(lookups, a, &o.lookups));
   at_estimate *e, *other = NULL;
   AT_TRY(estimate_file(argv[1], &o, a, &e));
   if (compare) AT_TRY(second(compare, argv[1], o, a, &other));

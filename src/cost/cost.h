@@ -282,10 +282,16 @@ bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
 // take no time.
 typedef struct at_cost_kernels {
   at_map seconds;  // at_node -> double
+  at_map sparse;   // at_node -> double: calls that SparseCores run beside them
 } at_cost_kernels;
 // False: no memory, or `n` has a time already.
 bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
                          double seconds);
+// The same of a call that the SparseCores run, one after the other.
+bool at_cost_kernels_put_sparse(at_cost_kernels *k, at_arena *a,
+                                const at_node *n, double seconds);
+// Seconds of such a call; 0: `n` is none.
+double at_cost_kernels_sparse_of(const at_cost_kernels *k, const at_node *n);
 // Seconds of the kernel that is told at `n`; 0: it takes no time of its own.
 double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n);
 

@@ -151,9 +151,9 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g,
 }
 
 // ---- Kernels of a whole program
-bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
-                         double seconds) {
-  void **place = at_map_put_ptr(&k->seconds, n);
+static bool put_time(at_map *of, at_arena *a, const at_node *n,
+                     double seconds) {
+  void **place = at_map_put_ptr(of, n);
   double *time = at_new(a, double, 1);
   if (!place || *place || !time) return false;
   *time = seconds;
@@ -161,9 +161,27 @@ bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
   return true;
 }
 
-double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n) {
-  void **place = at_map_find_ptr(&k->seconds, n);
+static double time_of(const at_map *of, const at_node *n) {
+  void **place = at_map_find_ptr(of, n);
   return place ? *(double *)*place : 0;
+}
+
+bool at_cost_kernels_put(at_cost_kernels *k, at_arena *a, const at_node *n,
+                         double seconds) {
+  return put_time(&k->seconds, a, n, seconds);
+}
+
+bool at_cost_kernels_put_sparse(at_cost_kernels *k, at_arena *a,
+                                const at_node *n, double seconds) {
+  return put_time(&k->sparse, a, n, seconds);
+}
+
+double at_cost_kernels_of(const at_cost_kernels *k, const at_node *n) {
+  return time_of(&k->seconds, n);
+}
+
+double at_cost_kernels_sparse_of(const at_cost_kernels *k, const at_node *n) {
+  return time_of(&k->sparse, n);
 }
 
 // ---- Nodes

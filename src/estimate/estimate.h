@@ -15,6 +15,19 @@
 #include "cost/cost.h"
 #include "profile/profile.h"
 
+// How ids of embedding lookups are distributed, by stack of tables.
+typedef struct at_est_ids_spec {
+  const struct at_est_ids *list;
+  uint32_t num;
+} at_est_ids_spec;
+// "16": ids of a sample of a feature, different rows drawn evenly;
+// "16,zipf=1.05"; "16,unique=0.4,shared=0.9": different rows of a SparseCore
+// per id, and of all SparseCores per such row; or a JSON object with such
+// fields (ids_per_sample, ...) for each stack, "*" for the others.
+// INVALID_ARGUMENT names what is wrong; lives in `a`.
+at_status at_estimate_lookups(at_bytes text, at_arena *a,
+                              const at_est_ids_spec **out);
+
 typedef struct at_estimate_options {
   const char
       *target;  // at_target_parse's grammar: "v5p:2x2x4", "H100:8", "host"
@@ -28,6 +41,7 @@ typedef struct at_estimate_options {
   void *address_user;
   const at_cost_profile *profile;  // NULL, or what its steps took before
   double bandwidth;                // at_target's
+  const at_est_ids_spec *lookups;  // NULL: as many ids as limits allow
 } at_estimate_options;
 
 // What a kernel waits for most.
@@ -62,7 +76,36 @@ typedef struct at_estimate_op {
   uint32_t loop;   // the innermost around it, index + 1; 0: none
   bool network;    // beside the kernels: a collective, or a copy as below
   bool host_link;  // between the memories of a device and its host
+  bool sparse;     // on the SparseCores, beside the kernels
 } at_estimate_op;
+
+// A part of what SparseCores do for a lookup or an update.
+typedef struct at_estimate_stage {
+  const char *name;                          // "gather rows": static text
+  double seconds, hbm_bytes, network_bytes;  // of a device
+  at_bound bound;
+} at_estimate_stage;
+
+// A lookup in an embedding table, or its update. Counts are of one device.
+typedef struct at_estimate_embedding {
+  const char *name;   // of its op
+  const char *table;  // the stack's name, or "" where it has none
+  const char *basis;  // where the number of ids comes from: static text
+  bool update;
+  double rows, width, padded_width, slots;
+  double samples;      // over all features of the stack
+  double ids, unique;  // that it asks for; different rows of each SparseCore
+  double touched;      // different rows of its own that anybody asks for
+  double max_ids, max_unique;          // limits, per partition
+  double seen_ids, seen_unique;        // on average, per partition; 0: unknown
+  double minibatches;                  // of one run
+  double tile_bytes, tile_bytes_most;  // of a tile's memory, at least
+  double stack_bytes;                  // HBM that it holds while it runs
+  const char *refusal;                 // the compiler's, or ""
+  double seconds, count;               // of one run; runs
+  const at_estimate_stage *stages;
+  uint32_t num_stages;
+} at_estimate_embedding;
 
 typedef struct at_estimate_buffer {
   const char *name;    // "argument 3", "dot_general.12"
@@ -134,6 +177,13 @@ typedef struct at_estimate {
   const at_estimate_life *lives;
   const char *const *steps;  // the kernel of each step: "dot_general.12"
   uint32_t num_lives, num_steps;
+  // Lookups and updates of embedding tables, in the order of the program.
+  const at_estimate_embedding *embeddings;
+  uint32_t num_embeddings;
+  double sparse;              // sum of what SparseCores do
+  double sparse_exposed;      // of it, with no kernel beside it
+  const char *const *advice;  // what would make them cheaper
+  uint32_t num_advice;
   double by_source[AT_COST_SOURCE_COUNT];  // seconds
   const char *const *notes;                // what the figures do not cover
   uint32_t num_notes;

@@ -128,7 +128,7 @@ static void shares(const at_estimate *e, at_strbuf *out) {
   double by[AT_BOUND_COUNT] = {0}, all = 0;
   for (uint32_t i = 0; i < e->num_ops; i++) {
     const at_estimate_op *o = &e->ops[i];
-    double s = o->network ? o->exposed : o->seconds * o->count;
+    double s = o->network || o->sparse ? o->exposed : o->seconds * o->count;
     by[o->bound] += s;
     all += s;
   }
@@ -165,7 +165,7 @@ static void shares(const at_estimate *e, at_strbuf *out) {
 
 extern const at_bytes at_estimate_page_files[];  // page.js
 
-enum { kNetworkLane = -1, kHostLane = -2 };
+enum { kNetworkLane = -1, kHostLane = -2, kSparseLane = -3 };
 
 typedef struct texts {
   at_map of;  // text -> index + 1
@@ -193,6 +193,7 @@ static void end_column(at_strbuf *out) {
 }
 
 static int lane_of(const at_estimate_op *o) {
+  if (o->sparse) return kSparseLane;
   return o->host_link ? kHostLane : o->network ? kNetworkLane : (int)o->level;
 }
 

@@ -1,7 +1,7 @@
 // The report's pictures and tables, from columns of data, one array for each field of the kernels. On canvases, so that a
 // page of 100,000 kernels holds no more elements than one of ten.
 (function () {
-  const NETWORK = -1, HOST = -2, ROW = 22, LEFT = 84, SHOWN = 200, TOP = 40;
+  const NETWORK = -1, HOST = -2, SPARSE = -3, ROW = 22, LEFT = 84, SHOWN = 200, TOP = 40;
   const BOTH = "#3aa675", ALONE = "#d0433b";
 
   // ---- One report's data
@@ -72,6 +72,7 @@
     for (let l = 0; l <= deepest; l++) lanes.push([l, l ? "in loops " + l : "kernels"]);
     if (has.has(NETWORK)) lanes.push([NETWORK, "collectives"], ["overlap", "overlap"]);
     if (has.has(HOST)) lanes.push([HOST, "host link"]);
+    if (has.has(SPARSE)) lanes.push([SPARSE, "SparseCores"]);
     return lanes;
   }
 

@@ -61,7 +61,13 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_strbuf_addz(out, ", of which exposed ");
     at_est_time(out, e->exposed);
     at_strbuf_addf(out, " (%.0f%% hidden)",
-                   100 * (1 - e->exposed / e->network));
+                   100 * fmax(0, 1 - e->exposed / e->network));
+  }
+  if (e->sparse > 0) {
+    at_strbuf_addz(out, "; SparseCores ");
+    at_est_time(out, e->sparse);
+    at_strbuf_addz(out, ", of which exposed ");
+    at_est_time(out, e->sparse_exposed);
   }
   at_strbuf_addz(out, "\n  ");
   at_est_flops_text(out, e->flops);
@@ -100,7 +106,7 @@ bool at_estimate_is_recomputed(const at_estimate_op *o) {
 }
 
 static double total(const at_estimate_op *o) {
-  return o->network ? o->exposed : o->seconds * o->count;
+  return o->network || o->sparse ? o->exposed : o->seconds * o->count;
 }
 
 static int by_total(const void *a, const void *b) {
@@ -149,6 +155,7 @@ void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   if (shown < e->num_ops)
     at_strbuf_addf(out, "  ... %u more\n", e->num_ops - shown);
   free(order);
+  at_est_embeddings_text(e, out);
   if (!e->num_buffers) return;
   at_strbuf_addz(out, "\n  largest buffers at the peak\n");
   for (uint32_t i = 0; i < e->num_buffers && i < 10; i++) {
@@ -177,6 +184,7 @@ void at_estimate_compare(const at_estimate *a, const at_estimate *b,
       {"kernels", a->kernels, b->kernels, 1e6, "us"},
       {"collectives", a->network, b->network, 1e6, "us"},
       {"exposed", a->exposed, b->exposed, 1e6, "us"},
+      {"SparseCores", a->sparse, b->sparse, 1e6, "us"},
       {"HBM traffic", a->hbm_bytes, b->hbm_bytes, 1. / (1 << 20), "MiB"},
       {"peak memory", (double)a->peak_bytes, (double)b->peak_bytes,
        1. / (1 << 20), "MiB"},
@@ -275,6 +283,8 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
                      {"host_link_seconds", e->host_link},
                      {"exposed_seconds", e->exposed},
                      {"hidden_seconds", fmax(0, e->network - e->exposed)},
+                     {"sparsecore_seconds", e->sparse},
+                     {"sparsecore_exposed_seconds", e->sparse_exposed},
                      {"flops", e->flops},
                      {"hbm_bytes", e->hbm_bytes},
                      {"network_bytes", e->network_bytes},
@@ -301,6 +311,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < e->num_ops; i++) add_op(&w, &e->ops[i]);
   at_json_end_array(&w);
+  at_est_embeddings_json(e, &w);
   at_json_key(&w, AT_STR("buffers"));
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < e->num_buffers; i++) {
@@ -323,14 +334,44 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
 
 // ---- Timelines
 
+enum { kSparseLane = 3 };
+static int lane_of(const at_estimate_op *o) {
+  if (o->sparse) return kSparseLane;
+  return o->host_link ? 2 : o->network;
+}
+
+// What SparseCores do within a lookup or an update.
+static void add_stages(const at_estimate *e, const at_estimate_op *o,
+                       at_json_writer *w) {
+  const at_estimate_embedding *x = NULL;
+  for (uint32_t i = 0; i < e->num_embeddings && o->sparse; i++)
+    if (!strcmp(e->embeddings[i].name, o->name)) x = &e->embeddings[i];
+  double at = o->start;
+  for (uint32_t i = 0; x && i < x->num_stages; i++) {
+    at_json_begin_object(w);
+    add_text(w, "ph", "X");
+    add_text(w, "name", x->stages[i].name);
+    const field f[] = {{"pid", 1},
+                       {"tid", kSparseLane},
+                       {"ts", at * 1e6},
+                       {"dur", x->stages[i].seconds * 1e6}};
+    add_fields(w, f, AT_LEN(f));
+    at_json_end_object(w);
+    at += x->stages[i].seconds;
+  }
+}
+
 // Loops are drawn once: the first turn, at its place.
 void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
   at_json_key(&w, AT_STR("traceEvents"));
   at_json_begin_array(&w);
-  const char *const lanes[] = {"kernels", "collectives", "host link"};
-  for (int lane = 0; lane < 2 + (e->host_link > 0); lane++) {
+  const char *const lanes[] = {"kernels", "collectives", "host link",
+                               "SparseCores"};
+  for (int lane = 0; lane < (int)AT_LEN(lanes); lane++) {
+    if (lane == 2 && e->host_link <= 0) continue;
+    if (lane == kSparseLane && !e->num_embeddings) continue;
     at_json_begin_object(&w);
     add_text(&w, "ph", "M");
     add_text(&w, "name", "thread_name");
@@ -348,13 +389,14 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
     add_text(&w, "ph", "X");
     add_text(&w, "name", o->name);
     const field f[] = {{"pid", 1},
-                       {"tid", o->host_link ? 2 : o->network},
+                       {"tid", lane_of(o)},
                        {"ts", o->start * 1e6},
                        {"dur", o->seconds * 1e6}};
     add_fields(&w, f, AT_LEN(f));
     at_json_key(&w, AT_STR("args"));
     add_op(&w, o);
     at_json_end_object(&w);
+    add_stages(e, o, &w);
   }
   at_json_end_array(&w);
   add_text(&w, "displayTimeUnit", "ns");

@@ -142,7 +142,9 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
   if (w->is_tpu) AT_TRY(at_est_copies_before(w, g, r, count, level, it));
   at_estimate_op o = at_est_describe(w, g, count, level);
   double fetched = w->e->prefetch;
-  if (at_est_is_beside(w, n))
+  if (at_est_is_sparse(w, n))
+    AT_TRY(at_est_cost_sparse(w, n, &o));
+  else if (at_est_is_beside(w, n))
     AT_TRY(at_est_cost_network(w, n, &o));
   else if (w->is_tpu)
     AT_TRY(at_est_cost_tpu(w, g, r, &o));
@@ -150,14 +152,17 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
     AT_TRY(at_est_cost_other(w, g, r, &o));
   if (at_cost_profiled(w->target->profile, n, &o.seconds))
     o.from = AT_COST_FROM_PROFILE;
-  o.bound = at_est_bound_of(&o);
+  if (!o.sparse) o.bound = at_est_bound_of(&o);
   o.start = it->seconds;
   it->seconds += o.seconds;
   it->lead = w->e->prefetch - fetched;
-  it->network = o.network;
+  it->network = o.network || o.sparse;
   it->num_ops++;
   if (!at_vec_push(w->arena, &w->ops, o)) return AT_NO_MEMORY("ops");
   if (w->is_tpu) AT_TRY(at_est_copies_after(w, g, r, count, level, it));
+  if (o.sparse &&
+      !at_cost_kernels_put_sparse(&w->times, w->arena, n, o.seconds))
+    return AT_NO_MEMORY("times");
   if (!it->network &&
       !at_cost_kernels_put(&w->times, w->arena, n, it->lead + it->seconds))
     return AT_NO_MEMORY("times");
@@ -226,12 +231,14 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     e->hbm_bytes += o->hbm_bytes * o->count;
     e->network_bytes += o->network_bytes * o->count;
     e->by_source[o->from] += all;
-    if (o->network)
+    if (o->sparse)
+      e->sparse += all, e->sparse_exposed += o->exposed;
+    else if (o->network)
       e->network += all, e->exposed += o->exposed,
           e->host_link += o->host_link ? all : 0;
     else
       e->kernels += all;
-    double seen = o->network ? o->exposed : all;
+    double seen = o->network || o->sparse ? o->exposed : all;
     work += seen;
     spread += seen * doubt(o->from);
   }
@@ -281,6 +288,7 @@ static at_status walk_program(at_est_walk *w, at_bytes program, at_module **out,
   w->is_tpu = !strcmp(w->target->machine->platform, "tpu");
   w->narrow = at_map_in(w->arena);
   w->times.seconds = at_map_in(w->arena);
+  w->times.sparse = at_map_in(w->arena);
   if (w->is_tpu) AT_TRY(at_tpu_chip_of(w->target->machine, &w->chip));
   at_pass_options passes = {
       .fuse = !w->is_tpu, .placements = true, .fold_budget = 1 << 22};
@@ -325,8 +333,7 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   e->num_ops = (uint32_t)w.ops.len;
   e->loops = w.loops.ptr;
   e->num_loops = (uint32_t)w.loops.len;
-  e->notes = w.notes.ptr;
-  e->num_notes = (uint32_t)w.notes.len;
+  AT_TRY(at_est_end_sparse(&w));
   bool sharded = false;
   for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
     sharded |= m->params[i].sharding && strchr(m->params[i].sharding, '"');

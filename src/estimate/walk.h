@@ -17,6 +17,7 @@ typedef struct at_est_walk {
   at_estimate *e;
   AT_VEC(at_estimate_op) ops;
   AT_VEC(at_estimate_loop) loops;
+  AT_VEC(at_estimate_embedding) embeddings;
   uint32_t loop;  // the innermost around what is walked, index + 1; 0: none
   AT_VEC(const char *) notes;
   const at_estimate_options *options;
@@ -32,7 +33,8 @@ typedef struct at_est_item {
   double seconds;  // of the item, a loop with all its turns
   double lead;     // before it, for an operand that is brought in first
   double start, end;
-  bool network;  // beside the kernels: a collective, or a copy to the host
+  bool network;  // beside the kernels: a collective, a copy to the host, or
+                 // a call of the SparseCores
   uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
 } at_est_item;
 typedef struct at_est_queue {
@@ -90,6 +92,17 @@ at_status at_est_cost_other(at_est_walk *w, at_est_group *g,
                             at_est_residency *r, at_estimate_op *o);
 at_status at_est_cost_network(at_est_walk *w, const at_node *n,
                               at_estimate_op *o);
+
+// ---- SparseCores (sparse.c)
+// A lookup in an embedding table, or its update, on a TPU.
+bool at_est_is_sparse(const at_est_walk *w, const at_node *n);
+// Fills times and bytes of *o, and adds to the walk's embeddings.
+// INVALID_ARGUMENT, UNIMPLEMENTED: the call is wrong, or the target has no
+// SparseCores.
+at_status at_est_cost_sparse(at_est_walk *w, const at_node *n,
+                             at_estimate_op *o);
+// Gives the estimate the embeddings, with notes and advice; its sums are known.
+at_status at_est_end_sparse(at_est_walk *w);
 
 // ---- Copies that the program does not show (copies.c)
 // Each is an op of its own in front of or behind the kernel's.

@@ -26,7 +26,8 @@ typedef struct graph {
 typedef AT_VEC(uint32_t) edges;
 
 // Resources after those of the collectives: a link carries both ways at once.
-enum { COPIES_OUT = AT_COLLECTIVE_COUNT, COPIES_IN, RESOURCES };
+// SparseCores run one call after the other.
+enum { COPIES_OUT = AT_COLLECTIVE_COUNT, COPIES_IN, SPARSE_CORES, RESOURCES };
 
 // Seconds of a computation as the program has it, and as it was scheduled.
 typedef struct both {
@@ -160,7 +161,11 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   at_collective c;
   AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
   at_host_copy way = at_cost_host_copy_of(w->target, n);
-  if (is) {
+  double sparse =
+      w->target->kernels ? at_cost_kernels_sparse_of(w->target->kernels, n) : 0;
+  if (sparse > 0) {
+    AT_TRY(add_pair(w, g, n, x, SPARSE_CORES, sparse));
+  } else if (is) {
     AT_TRY(add_collective(w, g, n, x, &c));
   } else if (way != AT_HOST_COPY_NONE) {
     AT_TRY(add_host_copy(w, g, n, x, way));
@@ -350,7 +355,9 @@ static void name_lanes(at_strbuf *trace) {
                    2 + r,
                    r == COPIES_OUT  ? "to host"
                    : r == COPIES_IN ? "from host"
-                                    : at_collective_text((at_collective_op)r));
+                   : r == SPARSE_CORES
+                       ? "SparseCores"
+                       : at_collective_text((at_collective_op)r));
 }
 
 // Collectives of all kinds use the same links.

@@ -9,6 +9,7 @@ from atoll.sparsecore.config import (
 from atoll.sparsecore.explain import explain, explained
 from atoll.sparsecore.hosts import agree_over_processes, Recompiles, recompiles
 from atoll.sparsecore.limits import LimitsEstimator, TableLimits, flags
+from atoll.sparsecore.lookups import LookupStats
 from atoll.sparsecore.preprocess import (
     Coo, InputStats, Plan, PreprocessedInput, Ragged, SparseDenseMatmulInput,
     SparseTensor, preprocess_sparse_dense_matmul_input,
