@@ -13,6 +13,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pod/blocks.h"
 #include "pod/build.h"
 #include "pod/failures.h"
 #include "pod/lines.h"
@@ -93,6 +94,7 @@ struct at_pod_hosts {
   at_hosts_lines line_face;
   pthread_mutex_t agreeing;  // what follows: one agreement at a time
   uint32_t agreements;
+  at_pod_blocks blocks;
   at_pod_job job;  // with `returns`; its texts are this one's own
   peer peers[];
 };
@@ -158,14 +160,15 @@ static void release_credits(at_pod_hosts *a, const message *m) {
   at_wire_release(a->wire, m->host, m->head.lane, m->head.bytes);
 }
 
-static void free_message(message *m) {
-  free(m->body);
+static void free_message(at_pod_hosts *a, message *m) {
+  at_pod_block_give(&a->blocks, m->body);
   free(m);
 }
 
 static void *sink_place(void *arg, uint32_t from, const at_wire_head *head) {
-  (void)arg, (void)from;
-  return at_hosts_block(head->bytes);
+  at_pod_hosts *a = arg;
+  (void)from;
+  return at_pod_block_take(&a->blocks, head->bytes);
 }
 
 static void sink_abandon(void *arg, uint32_t from, const at_wire_head *head,
@@ -214,7 +217,7 @@ static void hear_post(at_pod_hosts *a, message *m) {
   const at_pod_listener *l = &a->listener;
   if (l->heard) {
     l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
-    free_message(m);
+    free_message(a, m);
   } else {
     *a->early_last = m;
     a->early_last = &m->next;
@@ -273,7 +276,7 @@ static bool hear_data(at_pod_hosts *a, message *m) {
   if (keep) *a->last = m, a->last = &m->next;
   at_event *old = change_news(a);
   pthread_mutex_unlock(&a->lock);
-  if (!keep) free_message(m);
+  if (!keep) free_message(a, m);
   tell_news(old);
   return !keep;
 }
@@ -289,7 +292,7 @@ static void hear_failure(at_pod_hosts *a, message *m) {
   if (news) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
-  free_message(m);
+  free_message(a, m);
   tell_news(old);
   if (!news) return;
   at_pod_lines_look(a->lines);
@@ -343,7 +346,7 @@ void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
   for (message *next; m; m = next) {
     next = m->next;
     l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
-    free_message(m);
+    free_message(a, m);
   }
   pthread_mutex_unlock(&a->hearing);
 }
@@ -552,7 +555,7 @@ static at_status wait_for(at_pod_hosts *a, const at_hosts_tag *tag,
 }
 
 // Into the pieces that wait for it; the message is gone then.
-static at_status deliver(message *m, at_hosts_mail *mail) {
+static at_status deliver(at_pod_hosts *a, message *m, at_hosts_mail *mail) {
   uint64_t want = 0;
   const uint8_t *p = m->body;
   if (!mail->in) {
@@ -570,7 +573,7 @@ static at_status deliver(message *m, at_hosts_mail *mail) {
     memcpy(mail->in[i].ptr, p, mail->in[i].len);
     p += mail->in[i].len;
   }
-  free_message(m);
+  free_message(a, m);
   return st;
 }
 
@@ -598,7 +601,7 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   for (uint32_t i = 0; i < num_mails && !st.err; i++) {
     message *m;
     st = wait_for(a, tag, mails + i, num_mails - i, &m);
-    if (!st.err) st = deliver(m, &mails[i]);
+    if (!st.err) st = deliver(a, m, &mails[i]);
   }
   for (uint32_t i = 0; i < num_mails && st.err; i++) {
     free((void *)mails[i].block.ptr);
@@ -616,7 +619,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   if (!known) at_failures_note(&a->dropped, a->face.me, tag, why);
   for (message **at = &a->first; *at;) {
     if (at_hosts_same_launch(&(*at)->tag, tag))
-      free_message(take(a, at));
+      free_message(a, take(a, at));
     else
       at = &(*at)->next;
   }
@@ -655,7 +658,7 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
   pthread_mutex_lock(&a->lock);
   at_status st = look(a, host, &never, &m);
   pthread_mutex_unlock(&a->lock);
-  if (m) free_message(m);
+  if (m) free_message(a, m);
   if (st.err || !p) return st;
   const waiter w = {.host = host, .tag = *tag};
   const uint64_t ns = at_clock_ns() - p->since_ns;
@@ -877,6 +880,7 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   a->news = news;
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
   pthread_mutex_init(&a->lock, NULL);
+  at_pod_blocks_init(&a->blocks);
   pthread_mutex_init(&a->agreeing, NULL);
   pthread_mutex_init(&a->hearing, NULL);
   a->early_last = &a->early;
@@ -938,10 +942,10 @@ const at_hosts *at_pod_hosts_of(const at_pod_hosts *p) {
   return p ? &p->face : NULL;
 }
 
-static void free_list(message *m) {
+static void free_list(at_pod_hosts *a, message *m) {
   for (message *next; m; m = next) {
     next = m->next;
-    free_message(m);
+    free_message(a, m);
   }
 }
 
@@ -973,11 +977,12 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   at_pod_hosts_leave(a);
   at_pod_share_close(a->share);
   at_pod_lines_destroy(a->lines);
-  free_list(a->first);
-  free_list(a->early);
+  free_list(a, a->first);
+  free_list(a, a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
   at_failures_free(&a->dropped);
   at_failures_free(&a->told);
+  at_pod_blocks_free(&a->blocks);
   if (a->job.returns) {
     free((char *)a->job.addresses.text);
     free((char *)a->job.job);
