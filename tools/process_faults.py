@@ -14,6 +14,8 @@
   tamper     what travels over TCP is changed, left out or repeated: DATA_LOSS, and no wrong result
   lost       programs are compiled and launched, and arrays put, on devices of a process that is lost: the calls
              succeed, and the results say DATA_LOSS, which process and which program
+  back       a process is killed and started again, over every wire and under jax.distributed.initialize: the others
+             get DATA_LOSS, one that was idle meanwhile exactly once, and then all of them compute together
   errors     what is the user's mistake never looks like the loss of a process
 
 Prints a line for each kind, and what failed; ends with 1 then. --sample runs a few of each.
@@ -145,6 +147,36 @@ def run_kill(tally, draw, losses, sample):
     ends = job.end(GRACE + sample * SLACK + (10 if wire == "jax" else 0))  # JAX waits for who is lost at the end
     tally.one(what, look_at_all(job, victim, harmed, ends, GRACE, sample))
     tally.times[wire] += delays(job, victim, harmed)
+
+
+def run_back(tally, draw, losses, sample):
+  for i in range(tally.total):
+    wire, count = (*WIRES, "jax")[i % 4], draw.choice((2, 4))
+    victim = draw.randrange(wire == "jax", count)
+    idle = draw.choice([None, *(k for k in range(count) if k != victim)])
+    env = by_wire(wire, count)
+    what = f"{wire}, process {victim} of {count}, process {idle} idle"
+    job = jobs.Job(jobs.come_back, env, {"lost": victim, "idle": idle})
+    if not job.all_said("ready", MEET):
+      tally.one(what, job.end(1) + ["they did not meet"])
+      continue
+    job.until(lambda: False, draw.random() * 0.4)
+    harmed = job.processes[victim].signal(signal.SIGKILL)
+    job.all_said("error", GRACE + SLACK, but=[p for k, p in enumerate(job.processes) if k in (victim, idle)])
+    job.add({**env[victim], "BACK": "1"})
+    met = job.until(lambda: job.processes[-1].find("back"), MEET)
+    tally.times[wire].append(time.monotonic() - harmed)
+    if idle is not None:
+      job.processes[idle].tell("go on")
+    ends = job.end(MEET)
+    if not job.processes[-1].find("back"):
+      ends.append(f"who came back did not meet the others: {job.processes[-1].printed()[-400:]} {met}")
+    early = [p for k, p in enumerate(job.processes) if k not in (victim, idle, count)]
+    for p in early:
+      ends += look_at(p, job.processes.index(p), victim, harmed, GRACE, sample)
+    if idle is not None and (job.processes[idle].find("end") or {}).get("errors") != 1:
+      ends.append(f"who was idle was not told once: {job.processes[idle].said}")
+    tally.one(what, ends + wrongs(job))
 
 
 LIMITS = {"kill, auto": 0.05, "kill, tcp": 1.0, "stop, auto": 2.0, "stop, tcp": 2.0, "cut": 2.0}
@@ -366,7 +398,7 @@ def run_errors(tally, draw, losses, sample):
 # Kind: what runs it, how often, and how often in a sample.
 KINDS = {"kill": (run_kill, 200, 4), "notice": (run_notice, 100, 5), "stop": (run_stop, 30, 3),
          "strangers": (run_strangers, 3, 1), "imposters": (run_imposters, 3, 1), "tamper": (run_tamper, 120, 3),
-         "lost": (run_lost, 20, 2), "errors": (run_errors, 3, 2)}
+         "lost": (run_lost, 20, 2), "back": (run_back, 40, 4), "errors": (run_errors, 3, 2)}
 
 
 def main():

@@ -293,6 +293,38 @@ def go_on(w, say, lost):
     say("wrong", left=got)
 
 
+def come_back(say, hear, lost, idle):
+  """Sums until a process is lost, and after errors again, until 20 in a row are right; who has come back (BACK) from
+  the beginning. idle: a process that does nothing from the first sum until it is told to."""
+  w = World()
+  n, back = len(w.devices), "BACK" in os.environ
+  x = w.put(w.np.arange(n * 1000, dtype=w.np.float32).reshape(n, 1000), w.split)
+  spec = w.jax.sharding.PartitionSpec
+  add = w.over(lambda v: w.jax.lax.psum(v, "x"), spec("x"), spec())
+  want = w.np.arange(n * 1000, dtype=w.np.float32).reshape(n, 1000).sum(0)
+  errors, row, until = 0, 0, time.monotonic() + 90
+  if back:
+    say("back")
+  while row < 20 and time.monotonic() < until:
+    try:
+      if not w.np.array_equal(w.mine(add(x))[0], want):
+        say("wrong", row=row)
+      if row == 0 and not errors and not back:
+        say("ready")
+        if w.me == idle:
+          hear()
+      row += bool(back or errors)
+      time.sleep(0 if back or errors else 0.01)
+    except w.jax.errors.JaxRuntimeError as e:
+      if not errors:
+        say("error", text=str(e), after=0)
+      errors, row = errors + 1, 0
+      time.sleep(0.05)
+  if row < 20:
+    say("stuck", row=row, errors=errors)
+  say("end", errors=errors)
+
+
 def add_large(say, hear, bytes, ahead):
   """All-reduces of so many bytes, every result against the known one; after an error, and whenever it is told to, all
   that are still held once more."""

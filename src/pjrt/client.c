@@ -74,9 +74,11 @@ static void client_free(PJRT_Client *c) {
   if (!c) return;
   client_leave(c);
   at_pjrt_topology_destroy(c->topology);
+  at_pjrt_epochs_stop(c);
   at_island_destroy(c->island);
   if (c->runtime) at_runtime_destroy(c->runtime);
   at_client_close(c->pod);
+  at_pjrt_epochs_free(c);
   at_pjrt_hosts_close(c->hosts);
   free(c->devices);
   free(c->device_pointers);
@@ -254,6 +256,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(c->hosts, &c->island), out);
+  if (c->hosts) AT_TRY_GOTO(st, at_pjrt_epochs_begin(c), out);
   // Spare ones, and chips whose hosts have not come.
   uint32_t hidden =
       c->pod ? at_runtime_num_chips(c->runtime) - at_client_listed(c->pod) : 0;

@@ -63,7 +63,9 @@ static PJRT_Error *send_arrays(at_pjrt_cross_host_send_args *a) {
   uint32_t process;
   AT_PTRY(find_process(a->client, a->ids, &process));
   for (size_t i = 0; i < a->num_buffers; i++) {
+    at_pjrt_epoch_hold(a->client);
     at_status st = send_one(a, i, process);
+    at_pjrt_epoch_release(a->client);
     if (at_ok(st)) continue;
     drop_events(a->events, i);
     return at_pjrt_error(st);
@@ -92,7 +94,9 @@ static PJRT_Error *receive_arrays(at_pjrt_cross_host_receive_args *a) {
   AT_PTRY(find_process(a->client, a->ids, &process));
   AT_PTRY(at_pjrt_place(a->device, NULL, &m));
   for (size_t i = 0; i < a->num_shapes; i++) {
+    at_pjrt_epoch_hold(a->client);
     at_status st = receive_one(a, i, m, process);
+    at_pjrt_epoch_release(a->client);
     if (at_ok(st)) continue;
     while (i-- > 0) at_pjrt_buffer_free(a->buffers[i]);
     return at_pjrt_error(st);

@@ -55,6 +55,7 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
                       .store = job->get && job->put ? &store : NULL,
                       .job = what,
                       .user_token = token,
+                      .returns = true,
                       .timeout_s = CONNECT_SECONDS,
                       .interrupted = at_pjrt_interrupted};
   at_cache_file("pod.token", token, sizeof token);
@@ -71,6 +72,12 @@ void at_pjrt_hosts_close(at_pod_hosts *h) {
   if (current == h) current = NULL;
   pthread_mutex_unlock(&lock);
   at_pod_hosts_close(h);
+}
+
+void at_pjrt_hosts_replace(const at_pod_hosts *before, at_pod_hosts *now) {
+  pthread_mutex_lock(&lock);
+  if (current == before) current = now;
+  pthread_mutex_unlock(&lock);
 }
 
 static int agree(uint64_t *bits, char *why, size_t why_bytes) {

@@ -72,6 +72,7 @@ static at_status span_processes(PJRT_LoadedExecutable *l) {
   for (uint32_t i = 0; i < l->num_devices; i++)
     own += at_pjrt_is_own(l->devices[i]);
   if (own == l->num_devices) return AT_OK;
+  l->spans = own;
   if (own) AT_TRY(at_loaded_span(l->loaded, l->chips));
   uint32_t k = 0;
   for (uint32_t i = 0; i < l->num_devices; i++) {
@@ -143,7 +144,11 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   AT_TRY_GOTO(st, check_memory(l), fail);
   AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded),
               fail);
-  AT_TRY_GOTO(st, span_processes(l), fail);
+  at_pjrt_epoch_hold(c);
+  l->epoch = at_pjrt_epoch(c);
+  st = span_processes(l);
+  at_pjrt_epoch_release(c);
+  if (!at_ok(st)) goto fail;
   *out = l;
   return AT_OK;
 fail:
@@ -378,6 +383,37 @@ static void release_channels(const gather *g, size_t devices, at_event *done) {
     at_pjrt_channels_release(&g->channels[d], done);
 }
 
+// Fails as a launch, in its results.
+static at_status refuse(PJRT_LoadedExecutable *l, const at_launch *launch,
+                        at_status why, at_buffer **outputs, at_event **done) {
+  at_event *e = done ? at_event_create() : NULL;
+  if (done && !e) return NO_MEMORY();
+  at_status st = at_launch_refuse(l->loaded, launch, why, false, outputs);
+  if (e) at_event_fire(e, at_status_clone(why));
+  if (at_ok(st) && done)
+    *done = e;
+  else if (e)
+    at_event_release(e);
+  return st;
+}
+
+// By the processes that there are now.
+static at_status launch_over_several(PJRT_LoadedExecutable *l,
+                                     const at_launch *launch,
+                                     at_buffer **outputs, at_event **done) {
+  at_status why, st;
+  at_pjrt_epoch_hold(l->client);
+  st = at_pjrt_epoch_span(l);
+  if (at_ok(st) && at_pjrt_epoch_owes(l, &why)) {
+    st = refuse(l, launch, why, outputs, done);
+    at_status_free(why);
+  } else if (at_ok(st)) {
+    st = at_island_launch(l->client->island, l->loaded, launch, outputs, done);
+  }
+  at_pjrt_epoch_release(l->client);
+  return st;
+}
+
 static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
                                  const gather *g, at_chip *const *chips,
                                  const at_channel_list *channels) {
@@ -392,8 +428,11 @@ static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
                       .launch_id = a->options->launch_id};
   bool wants_event = a->device_complete_events || g->channels;
   at_event *done = NULL;
-  at_status st = at_island_launch(l->client->island, l->loaded, &launch,
-                                  g->outputs, wants_event ? &done : NULL);
+  at_status st = l->spans
+                     ? launch_over_several(l, &launch, g->outputs,
+                                           wants_event ? &done : NULL)
+                     : at_island_launch(l->client->island, l->loaded, &launch,
+                                        g->outputs, wants_event ? &done : NULL);
   release_channels(g, a->num_devices, at_ok(st) ? done : NULL);
   if (AT_LIKELY(at_ok(st))) st = hand_out(a, g, done);
   if (done) at_event_release(done);

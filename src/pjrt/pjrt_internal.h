@@ -141,13 +141,15 @@ struct PJRT_Device {
   PJRT_Memory memories[AT_MEM_KINDS];
   PJRT_Memory *memory_pointers[AT_MEM_KINDS];
 };
+typedef struct at_pjrt_epochs at_pjrt_epochs;
 struct PJRT_Client {
   void *vtable;
   at_runtime *runtime;
-  at_island *island;     // all its devices
-  at_pod_hosts *hosts;   // NULL: one process has all devices
-  at_client *pod;        // NULL: they are of this process, or of its equals
-  uint32_t num_devices;  // spare ones included
+  at_island *island;       // all its devices
+  at_pod_hosts *hosts;     // NULL: one process has all devices
+  at_pjrt_epochs *epochs;  // with `hosts`: those after them
+  at_client *pod;          // NULL: they are of this process, or of its equals
+  uint32_t num_devices;    // spare ones included
   uint32_t first_own, num_own;  // devices of this process
   PJRT_Device *devices;
   PJRT_Device **device_pointers;
@@ -155,6 +157,27 @@ struct PJRT_Client {
   PJRT_TopologyDescription *topology;
   PJRT_Client *next;  // in the list of all
 };
+// ---- Processes that come back (pod/again.h)
+// Begins for c->hosts, with the runtime and the island there.
+// RESOURCE_EXHAUSTED.
+at_status at_pjrt_epochs_begin(PJRT_Client *c);
+// No process comes back from here on. Before the island and the runtime go.
+void at_pjrt_epochs_stop(PJRT_Client *c);
+// Behind them: the pods that took the place of c->hosts, too.
+void at_pjrt_epochs_free(PJRT_Client *c);
+// Around whatever has to do with other processes: they stay who they are.
+// Without other processes it costs nothing. Not twice in one thread.
+void at_pjrt_epoch_hold(PJRT_Client *c);
+void at_pjrt_epoch_release(PJRT_Client *c);
+uint32_t at_pjrt_epoch(const PJRT_Client *c);  // held; 0 at the beginning
+// Of a program of several processes, loaded and held: it is for those that
+// there are now. at_loaded_create's failures, at_loaded_span's.
+at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l);
+// Held. Is there a process among those of the program that was lost and is
+// back, and of which nobody here has heard yet that it was lost? Whoever
+// launches hears it now. *why: the caller's.
+bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why);
+
 // *out NULL: ATOLL_POD names no pod.
 // Fails as at_control_token and at_client_open do; the client is the caller's.
 at_status at_pjrt_pod_open(at_client **out);
@@ -358,8 +381,10 @@ struct PJRT_LoadedExecutable {
   PJRT_Device **devices;  // replica-major; empty when portable
   at_chip **chips;        // theirs
   PJRT_LogicalDeviceIds *logical_ids;
-  uint32_t num_assigned;  // of all processes
-  int64_t *assigned;      // their ids
+  uint32_t num_assigned;   // of all processes
+  int64_t *assigned;       // their ids
+  bool spans;              // several processes, this one among them
+  _Atomic uint32_t epoch;  // with `spans`: in which it was loaded
 };
 // For the client's devices, by the program's assignment. Takes a reference of
 // its own on p. INVALID_ARGUMENT: devices that the client does not have;
@@ -562,6 +587,8 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
 void at_pjrt_python_job(uint32_t *count, uint32_t *me);
 // NULL is allowed; waits for nobody.
 void at_pjrt_hosts_close(at_pod_hosts *h);
+// `now` takes the place of `before` among those that agree on inputs.
+void at_pjrt_hosts_replace(const at_pod_hosts *before, at_pod_hosts *now);
 // Keeps spare devices from jax.devices(), where JAX runs in this process and
 // the package `atoll` is found. False: they would be seen.
 bool at_pjrt_python_hides_spares(void);

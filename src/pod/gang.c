@@ -34,6 +34,14 @@ void at_island_destroy(at_island *s) {
   free(s);
 }
 
+at_status at_island_rehost(at_island *s, at_pod_hosts *hosts) {
+  at_order *now;
+  AT_TRY(at_order_create(hosts, &now));
+  at_order_destroy(s->between);
+  s->between = now;
+  return AT_OK;
+}
+
 void at_island_set_ordered(at_island *s, bool ordered) {
   atomic_store(&s->ordered, ordered);
 }

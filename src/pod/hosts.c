@@ -13,7 +13,9 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pod/blocks.h"
 #include "pod/build.h"
+#include "pod/failures.h"
 #include "pod/lines.h"
 #include "pod/meet.h"
 #include "pod/share.h"
@@ -22,7 +24,6 @@
 
 enum {
   kMaxHosts = 1024,
-  kFailures = 1024,    // runs of failed launches that are remembered
   kWhyBytes = 4096,    // of a failure's text
   kSmallBytes = 8192,  // up to here messages pass those with more data
   kWatchMs = 250,      // between two looks at who waits
@@ -53,21 +54,8 @@ typedef struct message {
   uint64_t bytes;  // of the body without the tag
 } message;
 
-// A launch that has failed on a host, and those behind it up to `last` that
-// have failed for the same reason: a client that goes takes many along.
-typedef struct failure {
-  uint32_t host;
-  at_hosts_tag tag;
-  uint64_t last;
-  at_status why;
-} failure;
-typedef struct failures {
-  failure all[kFailures];  // the last ones
-  uint32_t count;
-} failures;
-
 typedef struct peer {
-  bool gone;
+  bool gone, missed;
   at_status why;  // with `gone`
 } peer;
 
@@ -78,6 +66,9 @@ typedef struct waiter {
   at_hosts_tag tag;
   uint64_t since_ns;
   bool told, expired;
+  // Of whom messages with this tag are waited for behind it.
+  const at_hosts_mail *then;
+  uint32_t num_then;
 } waiter;
 
 struct at_pod_hosts {
@@ -85,9 +76,9 @@ struct at_pod_hosts {
   at_wire *wire;
   pthread_mutex_t lock;  // what follows
   message *first, **last;
-  at_event *news;    // fires when the list or a peer changed
-  failures dropped;  // here
-  failures told;     // what others have said of theirs
+  at_event *news;       // fires when the list or a peer changed
+  at_failures dropped;  // here
+  at_failures told;     // what others have said of theirs
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
   uint32_t num_lines;   // that are open
@@ -103,6 +94,8 @@ struct at_pod_hosts {
   at_hosts_lines line_face;
   pthread_mutex_t agreeing;  // what follows: one agreement at a time
   uint32_t agreements;
+  at_pod_blocks blocks;
+  at_pod_job job;  // with `returns`; its texts are this one's own
   peer peers[];
 };
 
@@ -158,58 +151,24 @@ static at_event *next_news(at_pod_hosts *a) {
   return at_event_retain(a->news);
 }
 
-static const failure *find_failure(const failures *f, uint32_t host,
-                                   const at_hosts_tag *tag) {
-  uint32_t n = AT_MIN(f->count, (uint32_t)kFailures);
-  for (uint32_t i = 0; i < n; i++) {
-    const failure *x = &f->all[i];
-    if (x->host == host && x->tag.launch <= tag->launch &&
-        tag->launch <= x->last && x->tag.program == tag->program &&
-        x->tag.group == tag->group)
-      return x;
-  }
-  return NULL;
-}
-
-static const failure *find_dropped(const at_pod_hosts *a,
-                                   const at_hosts_tag *tag) {
-  return find_failure(&a->dropped, a->face.me, tag);
-}
-
-// Borrows why.
-static void note_failure(failures *f, uint32_t host, const at_hosts_tag *tag,
-                         at_status why) {
-  at_hosts_tag before = *tag;
-  before.launch--;
-  failure *x = tag->launch ? (failure *)find_failure(f, host, &before) : NULL;
-  if (x && x->last == before.launch &&
-      at_status_code(x->why) == at_status_code(why) &&
-      !strcmp(at_status_message(x->why), at_status_message(why))) {
-    x->last++;
-    return;
-  }
-  x = &f->all[f->count++ % kFailures];
-  if (f->count == 2 * kFailures) f->count = kFailures;
-  at_status_free(x->why);
-  *x = (failure){host, *tag, tag->launch, at_status_clone(why)};
-}
-
-static void free_failures(failures *f) {
-  for (uint32_t i = 0; i < kFailures; i++) at_status_free(f->all[i].why);
+static const at_failure *find_dropped(const at_pod_hosts *a,
+                                      const at_hosts_tag *tag) {
+  return at_failures_find(&a->dropped, a->face.me, tag);
 }
 
 static void release_credits(at_pod_hosts *a, const message *m) {
   at_wire_release(a->wire, m->host, m->head.lane, m->head.bytes);
 }
 
-static void free_message(message *m) {
-  free(m->body);
+static void free_message(at_pod_hosts *a, message *m) {
+  at_pod_block_give(&a->blocks, m->body);
   free(m);
 }
 
 static void *sink_place(void *arg, uint32_t from, const at_wire_head *head) {
-  (void)arg, (void)from;
-  return at_hosts_block(head->bytes);
+  at_pod_hosts *a = arg;
+  (void)from;
+  return at_pod_block_take(&a->blocks, head->bytes);
 }
 
 static void sink_abandon(void *arg, uint32_t from, const at_wire_head *head,
@@ -258,7 +217,7 @@ static void hear_post(at_pod_hosts *a, message *m) {
   const at_pod_listener *l = &a->listener;
   if (l->heard) {
     l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
-    free_message(m);
+    free_message(a, m);
   } else {
     *a->early_last = m;
     a->early_last = &m->next;
@@ -317,7 +276,7 @@ static bool hear_data(at_pod_hosts *a, message *m) {
   if (keep) *a->last = m, a->last = &m->next;
   at_event *old = change_news(a);
   pthread_mutex_unlock(&a->lock);
-  if (!keep) free_message(m);
+  if (!keep) free_message(a, m);
   tell_news(old);
   return !keep;
 }
@@ -328,12 +287,12 @@ static void hear_failure(at_pod_hosts *a, message *m) {
   at_status why = failed_there(a, m);
   pthread_mutex_lock(&a->lock);
   const bool news = !find_dropped(a, &tag);
-  if (news) note_failure(&a->told, m->host, &tag, why);
+  if (news) at_failures_note(&a->told, m->host, &tag, why);
   at_event *old = change_news(a);
   if (news) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
-  free_message(m);
+  free_message(a, m);
   tell_news(old);
   if (!news) return;
   at_pod_lines_look(a->lines);
@@ -387,7 +346,7 @@ void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
   for (message *next; m; m = next) {
     next = m->next;
     l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
-    free_message(m);
+    free_message(a, m);
   }
   pthread_mutex_unlock(&a->hearing);
 }
@@ -420,6 +379,13 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   bool here = !a->peers[host].gone;
   pthread_mutex_unlock(&a->lock);
   return here;
+}
+
+bool at_pod_hosts_missed(at_pod_hosts *a, uint32_t host) {
+  pthread_mutex_lock(&a->lock);
+  bool missed = a->peers[host].missed;
+  pthread_mutex_unlock(&a->lock);
+  return missed;
 }
 
 // ---- Who waits
@@ -499,20 +465,45 @@ static message *take(at_pod_hosts *a, message **at) {
   return m;
 }
 
-// Under the lock: the message of a host, or why it will never come. *out stays
-// NULL while neither is known.
-static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
-                      message **out) {
+// Under the lock: where the message of a host is; NULL: it has not come.
+static message **find_message(at_pod_hosts *a, uint32_t host,
+                              const at_hosts_tag *tag) {
   for (message **at = &a->first; *at; at = &(*at)->next) {
     const at_hosts_tag *t = &(*at)->tag;
     if ((*at)->host == host && at_hosts_same_launch(t, tag) &&
         t->step == tag->step && t->turn == tag->turn && t->round == tag->round)
-      return *out = take(a, at), AT_OK;
+      return at;
   }
-  const failure *d = find_failure(&a->told, host, tag);
+  return NULL;
+}
+
+// Under the lock: why the message of a host, which has not come, never will.
+static at_status why_never(at_pod_hosts *a, uint32_t host,
+                           const at_hosts_tag *tag) {
+  const at_failure *d = at_failures_find(&a->told, host, tag);
   if (!d) d = find_dropped(a, tag);
   if (d) return at_status_clone(d->why);
-  return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
+  if (!a->peers[host].gone) return AT_OK;
+  a->peers[host].missed |= tag->group != AT_POD_DOORS;
+  return at_status_clone(a->peers[host].why);
+}
+
+// Under the lock: the message of a host, or why it will never come. *out stays
+// NULL while neither is known.
+static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
+                      message **out) {
+  message **at = find_message(a, host, tag);
+  if (!at) return why_never(a, host, tag);
+  return *out = take(a, at), AT_OK;
+}
+
+// Under the lock: why some that are waited for behind this one never come. Who
+// is waited for may not come either, then.
+static at_status look_behind(at_pod_hosts *a, const waiter *w) {
+  for (uint32_t i = 0; i < w->num_then; i++)
+    if (!find_message(a, w->then[i].host, &w->tag))
+      AT_TRY(why_never(a, w->then[i].host, &w->tag));
+  return AT_OK;
 }
 
 // Under the lock.
@@ -526,6 +517,7 @@ static void stop_waiting(at_pod_hosts *a, waiter *w) {
 static at_status wait_locked(at_pod_hosts *a, waiter *w, message **out) {
   for (;;) {
     at_status st = look(a, w->host, &w->tag, out);
+    if (!st.err && !*out) st = look_behind(a, w);
     if (!st.err && !*out && w->expired) st = too_late(a, w);
     if (st.err || *out) return st;
     at_event *news = next_news(a);
@@ -539,16 +531,20 @@ static at_status wait_locked(at_pod_hosts *a, waiter *w, message **out) {
   }
 }
 
-static at_status wait_for(at_pod_hosts *a, uint32_t host,
-                          const at_hosts_tag *tag, message **out) {
+// For the message of the first of `mails`.
+static at_status wait_for(at_pod_hosts *a, const at_hosts_tag *tag,
+                          const at_hosts_mail *mails, uint32_t num_mails,
+                          message **out) {
   *out = NULL;
   pthread_mutex_lock(&a->lock);
-  at_status st = look(a, host, tag, out);
+  at_status st = look(a, mails->host, tag, out);
   if (!st.err && !*out) {
     waiter w = {.next = a->waiters,
-                .host = host,
+                .host = mails->host,
                 .tag = *tag,
-                .since_ns = at_clock_ns()};
+                .since_ns = at_clock_ns(),
+                .then = mails + 1,
+                .num_then = num_mails - 1};
     if (!a->waiters) pthread_cond_signal(&a->watch);
     a->waiters = &w;
     st = wait_locked(a, &w, out);
@@ -559,7 +555,7 @@ static at_status wait_for(at_pod_hosts *a, uint32_t host,
 }
 
 // Into the pieces that wait for it; the message is gone then.
-static at_status deliver(message *m, at_hosts_mail *mail) {
+static at_status deliver(at_pod_hosts *a, message *m, at_hosts_mail *mail) {
   uint64_t want = 0;
   const uint8_t *p = m->body;
   if (!mail->in) {
@@ -577,14 +573,14 @@ static at_status deliver(message *m, at_hosts_mail *mail) {
     memcpy(mail->in[i].ptr, p, mail->in[i].len);
     p += mail->in[i].len;
   }
-  free_message(m);
+  free_message(a, m);
   return st;
 }
 
 static bool has_failed(at_pod_hosts *a, uint32_t host,
                        const at_hosts_tag *tag) {
   pthread_mutex_lock(&a->lock);
-  bool failed = find_failure(&a->told, host, tag) != NULL;
+  bool failed = at_failures_find(&a->told, host, tag) != NULL;
   pthread_mutex_unlock(&a->lock);
   return failed;
 }
@@ -593,7 +589,7 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
                           at_hosts_mail *mails, uint32_t num_mails) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
-  const failure *d = find_dropped(a, tag);
+  const at_failure *d = find_dropped(a, tag);
   at_status st = d ? at_status_clone(d->why) : AT_OK;
   pthread_mutex_unlock(&a->lock);
   if (st.err) return st;
@@ -604,8 +600,8 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   }
   for (uint32_t i = 0; i < num_mails && !st.err; i++) {
     message *m;
-    st = wait_for(a, mails[i].host, tag, &m);
-    if (!st.err) st = deliver(m, &mails[i]);
+    st = wait_for(a, tag, mails + i, num_mails - i, &m);
+    if (!st.err) st = deliver(a, m, &mails[i]);
   }
   for (uint32_t i = 0; i < num_mails && st.err; i++) {
     free((void *)mails[i].block.ptr);
@@ -620,10 +616,10 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
   bool known = find_dropped(a, tag);
-  if (!known) note_failure(&a->dropped, a->face.me, tag, why);
+  if (!known) at_failures_note(&a->dropped, a->face.me, tag, why);
   for (message **at = &a->first; *at;) {
     if (at_hosts_same_launch(&(*at)->tag, tag))
-      free_message(take(a, at));
+      free_message(a, take(a, at));
     else
       at = &(*at)->next;
   }
@@ -644,10 +640,10 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
 static at_status cause(void *arg, const at_hosts_tag *tag,
                        const uint32_t *hosts, uint32_t num_hosts) {
   at_pod_hosts *a = arg;
-  const failure *d = NULL;
+  const at_failure *d = NULL;
   pthread_mutex_lock(&a->lock);
   for (uint32_t i = 0; i < num_hosts && !d; i++)
-    d = find_failure(&a->told, hosts[i], tag);
+    d = at_failures_find(&a->told, hosts[i], tag);
   at_status st = d ? at_status_clone(d->why) : AT_OK;
   pthread_mutex_unlock(&a->lock);
   return st;
@@ -662,7 +658,7 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
   pthread_mutex_lock(&a->lock);
   at_status st = look(a, host, &never, &m);
   pthread_mutex_unlock(&a->lock);
-  if (m) free_message(m);
+  if (m) free_message(a, m);
   if (st.err || !p) return st;
   const waiter w = {.host = host, .tag = *tag};
   const uint64_t ns = at_clock_ns() - p->since_ns;
@@ -740,6 +736,19 @@ static const char *medium_of(const at_pod_job *job) {
   return job->medium ? job->medium : job->local ? "shm" : "net";
 }
 
+static at_status keep_job(const at_pod_job *job, at_pod_hosts *a) {
+  a->job = *job;
+  if (!job->returns) return AT_OK;
+  a->job.listener = -1;
+  a->job.addresses.text = strdup(job->addresses.text);
+  a->job.job = strdup(job->job);
+  if (a->job.addresses.text && a->job.job) return AT_OK;
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes",
+                 a->face.count);
+}
+
+const at_pod_job *at_pod_hosts_job(const at_pod_hosts *a) { return &a->job; }
+
 static at_digest what_of(const at_pod_job *job, uint32_t count) {
   at_digest what = at_digest_start(count);
   at_digest_add_str(&what, at_str_of(job->job));
@@ -748,22 +757,29 @@ static at_digest what_of(const at_pod_job *job, uint32_t count) {
   return what;
 }
 
+at_card at_pod_job_card(const at_pod_job *job, uint32_t epoch) {
+  const uint32_t count = at_address_count(job->addresses.text);
+  return (at_card){.me = job->me,
+                   .count = count,
+                   .epoch = epoch,
+                   .tls = job->tls,
+                   .job = what_of(job, count)};
+}
+
 // Everybody proves the token: each with each, once for each lane.
-static at_status meet(const at_pod_job *job, uint32_t count, int listener,
-                      at_pod_link *links) {
+static at_status meet_once(const at_pod_job *job, int listener,
+                           uint64_t until_ns, at_pod_link *links,
+                           uint32_t *newer) {
   const at_pod_meeting m = {
       .addresses = &job->addresses,
       .token = &job->token,
-      .card = {.me = job->me,
-               .count = count,
-               .epoch = job->epoch,
-               .tls = job->tls,
-               .job = what_of(job, count)},
+      .card = at_pod_job_card(job, job->epoch),
       .calls = AT_WIRE_LANES,
       .listener = listener,
       .local = job->local,
-      .until_ns = at_clock_ns() + job->timeout_s * 1000000000ull,
+      .until_ns = until_ns,
       .interrupted = job->interrupted,
+      .newer = job->returns ? newer : NULL,
   };
   uint64_t strangers = 0;
   at_status st = at_pod_meet(&m, links, &strangers);
@@ -773,6 +789,21 @@ static at_status meet(const at_pod_job *job, uint32_t count, int listener,
            "processes met",
            job->me, (unsigned long long)strangers);
   return st;
+}
+
+// In the epoch of those that are there already, where this process comes back.
+static at_status meet(at_pod_hosts *a, int listener, at_pod_link *links) {
+  const size_t n = (size_t)a->face.count * AT_WIRE_LANES;
+  const uint64_t until = at_clock_ns() + a->job.timeout_s * 1000000000ull;
+  for (;;) {
+    uint32_t newer = 0;
+    at_status st = meet_once(&a->job, listener, until, links, &newer);
+    if (!newer) return st;
+    close_links(links, n);
+    at_log(AT_LOG_INFO, "%s", at_status_message(st));
+    at_status_free(st);
+    a->job.epoch = newer;
+  }
 }
 
 // In shared memory members find each other by a name that comes of the token
@@ -795,6 +826,7 @@ static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
   const at_wire_options o = {.count = a->face.count,
                              .me = a->face.me,
                              .group = group,
+                             .epoch = job->epoch,
                              .links = shared ? NULL : links,
                              .meet_ms = job->timeout_s * 1000,
                              .sink = {.arg = a,
@@ -809,16 +841,15 @@ static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
   return at_wire_open(medium_of(job), &o, &a->wire);
 }
 
-static at_status connect_all(at_pod_hosts *a, const at_pod_job *job,
-                             int listener) {
+static at_status connect_all(at_pod_hosts *a, int listener) {
   const size_t n = (size_t)a->face.count * AT_WIRE_LANES;
   at_pod_link *links = calloc(n, sizeof *links);
   if (!links)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes",
                    a->face.count);
   for (size_t i = 0; i < n; i++) links[i].fd = -1;
-  at_status st = meet(job, a->face.count, listener, links);
-  if (!st.err) st = open_wire(a, job, links);
+  at_status st = meet(a, listener, links);
+  if (!st.err) st = open_wire(a, &a->job, links);
   close_links(links, n);
   free(links);
   return st;
@@ -849,6 +880,7 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   a->news = news;
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
   pthread_mutex_init(&a->lock, NULL);
+  at_pod_blocks_init(&a->blocks);
   pthread_mutex_init(&a->agreeing, NULL);
   pthread_mutex_init(&a->hearing, NULL);
   a->early_last = &a->early;
@@ -857,14 +889,20 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   return AT_OK;
 }
 
-static at_status share_memory(at_pod_hosts *a, const at_pod_job *job) {
+static at_status share_memory(at_pod_hosts *a) {
   at_pod_share *share = NULL;
-  at_status st = at_pod_share_open(job, &a->face, &share);
+  at_status st = at_pod_share_open(&a->job, &a->face, &share);
   pthread_mutex_lock(&a->lock);
   a->share = share;
   pthread_mutex_unlock(&a->lock);
   a->face.share = at_pod_share_of(share);
   return st;
+}
+
+// Those who were there before leave what they had only when all have come.
+static at_status all_have_met(at_pod_hosts *a) {
+  uint64_t none = 0;
+  return a->job.returns && a->job.epoch ? at_pod_hosts_agree(a, &none) : AT_OK;
 }
 
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
@@ -880,13 +918,18 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   if (!st.err && listener < 0)
     st = at_address_bind(&job->addresses, job->me, &listener);
   if (!st.err) st = make(n, job->me, &a);
+  if (!st.err) st = keep_job(job, a);
   if (!st.err && job->one_user) a->face.cause = cause;
   if (!st.err)
     st = at_thread_start("atoll-hosts", AT_THREAD_STACK, watch, a, &a->watcher);
-  if (!st.err) st = connect_all(a, job, listener);
-  if (listener >= 0) close(listener);
+  if (!st.err) st = connect_all(a, listener);
+  if (!st.err && job->returns)
+    a->job.listener = listener;
+  else if (listener >= 0)
+    close(listener);
   if (!st.err && job->share && !strcmp(medium_of(job), "shm"))
-    st = share_memory(a, job);
+    st = share_memory(a);
+  if (!st.err) st = all_have_met(a);
   if (st.err) {
     at_pod_hosts_close(a);
     return st;
@@ -899,10 +942,10 @@ const at_hosts *at_pod_hosts_of(const at_pod_hosts *p) {
   return p ? &p->face : NULL;
 }
 
-static void free_list(message *m) {
+static void free_list(at_pod_hosts *a, message *m) {
   for (message *next; m; m = next) {
     next = m->next;
-    free_message(m);
+    free_message(a, m);
   }
 }
 
@@ -925,6 +968,8 @@ void at_pod_hosts_leave(at_pod_hosts *a) {
   if (a->wire) tell_counts(a);
   at_wire_close(a->wire);
   a->wire = NULL;
+  if (a->job.returns && a->job.listener >= 0) close(a->job.listener);
+  a->job.listener = -1;
 }
 
 void at_pod_hosts_close(at_pod_hosts *a) {
@@ -932,11 +977,16 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   at_pod_hosts_leave(a);
   at_pod_share_close(a->share);
   at_pod_lines_destroy(a->lines);
-  free_list(a->first);
-  free_list(a->early);
+  free_list(a, a->first);
+  free_list(a, a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
-  free_failures(&a->dropped);
-  free_failures(&a->told);
+  at_failures_free(&a->dropped);
+  at_failures_free(&a->told);
+  at_pod_blocks_free(&a->blocks);
+  if (a->job.returns) {
+    free((char *)a->job.addresses.text);
+    free((char *)a->job.job);
+  }
   at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);

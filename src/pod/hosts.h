@@ -32,11 +32,13 @@ typedef struct at_pod_job {
   uint32_t epoch;      // how often the group has been formed anew: who has
                        // another one is waited for
   bool one_user;       // of all processes: failures keep their code and words
+  bool returns;  // who is lost may come back (pod/again.h): the listener stays
   uint32_t timeout_s;
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
 } at_pod_job;
-// Waits until all are there: DEADLINE_EXCEEDED after timeout_s, CANCELLED when
-// interrupted. Strangers are
+// With `returns`, where the others have another epoch, in theirs if it is
+// later: this process is one that comes back. Waits until all are there:
+// DEADLINE_EXCEEDED after timeout_s, CANCELLED when interrupted. Strangers are
 // dropped. INVALID_ARGUMENT for malformed addresses, FAILED_PRECONDITION when
 // another process is of another job, or has the number of one that is there.
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out);
@@ -70,6 +72,16 @@ void at_pod_hosts_watch(at_pod_hosts *p, bool on);  // calls of `tick`
 void at_pod_hosts_patience(const at_pod_hosts *p, uint64_t *tell_ns,
                            uint64_t *end_ns);
 bool at_pod_hosts_has(at_pod_hosts *p, uint32_t host);  // false: it is lost
+// Has something that needed this process failed here because it is lost?
+bool at_pod_hosts_missed(at_pod_hosts *p, uint32_t host);
+// With `returns`: what it was opened with, in the epoch that it has; borrowed,
+// constant, as long as p.
+const at_pod_job *at_pod_hosts_job(const at_pod_hosts *p);
+// What this process says of itself to others that it meets in that epoch.
+at_card at_pod_job_card(const at_pod_job *job, uint32_t epoch);
+// Of exchanges that are no launch's, but of those who keep the doors: no set of
+// processes has this name.
+#define AT_POD_DOORS (UINT64_MAX - 1)
 // Others see this one as gone, and nothing is said or heard any more; what is
 // shared with them stays until it is closed. Nobody waits for anything.
 void at_pod_hosts_leave(at_pod_hosts *p);

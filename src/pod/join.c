@@ -11,7 +11,15 @@
 #include "pod/network.h"
 #include "pod/token.h"
 
-enum { kMs = 1000000, kKeyBytes = 64 };
+enum {
+  kMs = 1000000,
+  kKeyBytes = 64,
+  kGlanceMs = 100  // at a key that may not be there
+};
+
+// Of pods that this process has joined by a store, or could have, were it one
+// that comes back. Every process joins its pods in the same order.
+static _Atomic uint32_t rounds;
 
 // Of the environment, or of the store (`told`).
 typedef struct plan {
@@ -103,11 +111,12 @@ static void key_of(const plan *p, const char *what, uint32_t i,
 }
 
 static at_status store_get(const plan *p, const char *what, uint32_t i,
-                           at_strbuf *out) {
+                           uint64_t most_ms, at_strbuf *out) {
   char key[kKeyBytes];
   key_of(p, what, i, key);
   uint64_t now = at_clock_ns();
   uint64_t left = p->until_ns > now ? (p->until_ns - now) / kMs : 0;
+  left = AT_MIN(left, most_ms);
   at_status st = p->said->store->get(p->said->store->arg, key, left, out);
   if (!st.err) return at_strbuf_status(out);
   return at_status_prefix(st, "process %u has not given its %s", i, what);
@@ -120,6 +129,48 @@ static at_status store_put(const plan *p, const char *what, uint32_t i,
   at_status st = p->said->store->put(p->said->store->arg, key, value);
   return st.err ? at_status_prefix(st, "process %u cannot give its %s", i, what)
                 : st;
+}
+
+// ---- The place of one that comes back
+// Of the last pod that a process of this number has joined.
+static at_status find_round(plan *p, at_strbuf *out) {
+  AT_TRY(store_get(p, "address", p->me, UINT64_MAX, out));
+  for (;;) {
+    at_strbuf later = {0};
+    p->round++;
+    at_status st = store_get(p, "address", p->me, kGlanceMs, &later);
+    if (st.err) {
+      at_status_free(st);
+      at_strbuf_free(&later);
+      atomic_store(&rounds, p->round--);
+      return AT_OK;
+    }
+    at_strbuf_free(out);
+    *out = later;
+  }
+}
+
+// The others know the address that this process had.
+static at_status take_own_place(plan *p, const char *place) {
+  at_strbuf text = {0};
+  at_status st = find_round(p, &text);
+  char *blank = st.err || !text.ptr ? NULL : strchr(text.ptr, ' ');
+  if (!st.err && !blank)
+    st = AT_FAIL(AT_INVALID_ARGUMENT, "process %u gave the address `%.100s`",
+                 p->me, text.ptr ? text.ptr : "");
+  if (!st.err && strcmp(blank + 1, place))
+    st = AT_FAIL(AT_FAILED_PRECONDITION,
+                 "process %u was on another machine, or in another network, "
+                 "before\nhint: start it there again, or all of the job anew",
+                 p->me);
+  if (!st.err) {
+    *blank = 0;
+    const at_addresses own = {text.ptr, "the client's key-value store"};
+    at_log(AT_LOG_INFO, "process %u comes back, at %s", p->me, text.ptr);
+    st = at_address_bind(&own, 0, &p->listener);
+  }
+  at_strbuf_free(&text);
+  return st;
 }
 
 // Binds this process's address and gives it to the others: "host:port place".
@@ -142,13 +193,17 @@ static at_status give_address(plan *p) {
   if (!st.err) st = at_strbuf_status(&text);
   if (!st.err) st = store_put(p, "address", p->me, at_strbuf_str(&text));
   at_strbuf_free(&text);
-  return st;
+  if (at_status_code(st) != AT_ALREADY_EXISTS) return st;
+  at_status_free(st);
+  close(p->listener);
+  p->listener = -1;
+  return take_own_place(p, place);
 }
 
 static at_status take_address(plan *p, uint32_t i, const char *place) {
   at_strbuf text = {0};
   struct addrinfo *all = NULL;
-  at_status st = store_get(p, "address", i, &text);
+  at_status st = store_get(p, "address", i, UINT64_MAX, &text);
   char *blank = st.err || !text.ptr ? NULL : strchr(text.ptr, ' ');
   if (!st.err && (!blank || strchr(text.ptr, ',')))
     st = AT_FAIL(AT_INVALID_ARGUMENT, "process %u gave the address `%.100s`", i,
@@ -185,10 +240,12 @@ static at_status share_token(plan *p) {
   if (!p->me) {
     AT_TRY(at_token_make(&p->token));
     at_token_write(&p->token, text);
-    return store_put(p, "token", 0, (at_str){text, AT_TOKEN_TEXT});
+    at_status st = store_put(p, "token", 0, (at_str){text, AT_TOKEN_TEXT});
+    if (at_status_code(st) != AT_ALREADY_EXISTS) return st;
+    at_status_free(st);  // it comes back
   }
   at_strbuf got = {0};
-  at_status st = store_get(p, "token", 0, &got);
+  at_status st = store_get(p, "token", 0, UINT64_MAX, &got);
   if (!st.err) st = at_token_parse(at_strbuf_str(&got), &p->token);
   at_strbuf_free(&got);
   return st;
@@ -245,8 +302,6 @@ static at_status check_network(plan *p) {
 }
 
 static at_status settle(plan *p) {
-  // Every process joins its pods in the same order.
-  static _Atomic uint32_t rounds;
   if (p->said->store) p->round = atomic_fetch_add(&rounds, 1);
   if (p->told) AT_TRY(give_address(p));
   AT_TRY(settle_token(p));
@@ -267,6 +322,7 @@ static at_status open_pod(const plan *p, at_pod_hosts **out) {
       .job = p->said->job,
       .epoch = p->epoch,
       .one_user = p->one_user,
+      .returns = p->said->returns,
       .timeout_s = p->said->timeout_s,
       .interrupted = p->said->interrupted};
   return at_pod_hosts_open(&job, out);

@@ -15,6 +15,8 @@
 // secret as whoever runs it keeps it.
 typedef struct at_pod_store {
   void *arg;
+  // ALREADY_EXISTS: a process that comes back has put it when it was there
+  // before.
   at_status (*put)(void *arg, const char *key, at_str value);
   // Waits for the key. The value is appended.
   at_status (*get)(void *arg, const char *key, uint64_t timeout_ms,
@@ -27,6 +29,7 @@ typedef struct at_pod_said {
   const at_pod_store *store;  // NULL: none
   const char *job;            // what all have to agree on (the target)
   const char *user_token;     // path of at_token_of_user
+  bool returns;               // as in at_pod_job
   uint32_t timeout_s;
   bool (*interrupted)(void);  // as in at_pod_job
 } at_pod_said;

@@ -19,6 +19,7 @@ enum {
   kFirstRetryMs = 5,
   kMostRetryMs = 200,
   kTickMs = 100,  // between two looks at who is late
+  kDoorMs = 250,  // the same, at a door
   kMs = 1000000,  // ns
 };
 
@@ -33,15 +34,17 @@ typedef struct callee {
 
 typedef struct meeting {
   const at_pod_meeting *about;
-  at_pod_link *links;
+  const at_pod_door *door;  // NULL: the processes meet
+  at_pod_link *links;       // with `door`: NULL
   uint32_t missing;
+  uint32_t newer;  // than this epoch: the one in which others meet
   uint64_t late, astray, broken;
   uint64_t since_ns;  // who called before is late
   at_proof_heard *heard;
   at_guests *guests;
   callee *callees;  // [num_callees]
   uint32_t num_callees;
-  struct pollfd *polls;  // the listener, guests, callees
+  struct pollfd *polls;  // the listener, guests, callees, and a door's `wake`
   bool ready;
   char why[200];  // the last handshake of TLS failed, of `broken`
 } meeting;
@@ -87,10 +90,27 @@ static at_status shake(meeting *m, uint32_t host, uint32_t call, at_party *p,
   return *out == AT_TLS_MET ? link_up(m, host, call, p) : AT_OK;
 }
 
+// ---- Epochs
+// Of another process that has proved the token, and has or hears EPOCH.
+static void note_epoch(meeting *m, const at_card *theirs) {
+  if (m->door)
+    m->door->heard(m->door->arg, theirs->me, theirs->epoch);
+  else if (m->about->newer && theirs->epoch > m->about->card.epoch)
+    m->newer = AT_MAX(m->newer, theirs->epoch);
+}
+
+static at_status came_back(const meeting *m) {
+  *m->about->newer = m->newer;
+  return AT_FAIL(AT_ABORTED,
+                 "process %u comes back: the others meet in epoch %u, not %u",
+                 m->about->card.me, m->newer, m->about->card.epoch);
+}
+
 // ---- Guests
 // A process that calls again has lost the call before.
 static at_verdict judge(const meeting *m, const at_proof *p) {
   if (p->verdict) return p->verdict;
+  if (m->door || p->theirs.call == AT_CALL_KNOCKS) return AT_VERDICT_EPOCH;
   if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls)
     return AT_VERDICT_PLACE;
   int fd = link_of(m, p->theirs.me, p->theirs.call)->fd;
@@ -122,6 +142,14 @@ static void turn_away(meeting *m, at_party *p) {
   at_guests_turn_away(m->guests, p);
 }
 
+// A door stays, whoever comes to it.
+static at_status do_not_fit(const meeting *m, const at_party *p) {
+  at_status st = at_proof_status(&p->proof);
+  if (!m->door) return st;
+  at_log(AT_LOG_WARNING, "%s", at_status_message(st));
+  return at_status_free(st), AT_OK;
+}
+
 static at_status serve(meeting *m, at_party *p) {
   if (p->tls) return serve_tls(m, p);
   at_proof_state state = at_party_hear(p);
@@ -131,6 +159,7 @@ static at_status serve(meeting *m, at_party *p) {
   at_proof_decide(&p->proof, v);
   bool said = at_party_say(p);
   at_status st = AT_OK;
+  if (v == AT_VERDICT_EPOCH) note_epoch(m, &p->proof.theirs);
   if (v == AT_VERDICT_WELCOME && said && m->about->card.tls) {
     AT_TRY(at_party_begin_tls(p));
     return serve_tls(m, p);
@@ -138,7 +167,7 @@ static at_status serve(meeting *m, at_party *p) {
   if (v == AT_VERDICT_WELCOME && said)
     st = link_up(m, p->proof.theirs.me, p->proof.theirs.call, p);
   else if (v != AT_VERDICT_WELCOME && v != AT_VERDICT_EPOCH)
-    st = at_proof_status(&p->proof);
+    st = do_not_fit(m, p);
   return at_party_drop(p), st;
 }
 
@@ -152,7 +181,7 @@ static at_status welcome(meeting *m, at_party *p) {
 }
 
 static at_status accept_some(meeting *m) {
-  for (int i = 0; i < kAtOnce && m->missing; i++) {
+  for (int i = 0; i < kAtOnce && (m->missing || m->door); i++) {
     at_party *p = at_guests_next(m->guests, m->about->listener);
     if (!p) return AT_OK;
     AT_TRY(welcome(m, p));
@@ -213,8 +242,12 @@ static at_status follow_call(meeting *m, callee *c) {
     case AT_PROOF_REFUSED:
       // It is about to form the group that this one has, or the other way
       // round.
-      if (c->party.proof.verdict == AT_VERDICT_EPOCH) return hang_up(c), AT_OK;
-      return at_proof_status(&c->party.proof);
+      if (c->party.proof.verdict != AT_VERDICT_EPOCH) {
+        at_status st = do_not_fit(m, &c->party);
+        return hang_up(c), st;
+      }
+      note_epoch(m, &c->party.proof.theirs);
+      return hang_up(c), AT_OK;
     default:  // who listens there is none of ours, or not any more
       return hang_up(c), AT_OK;
   }
@@ -224,6 +257,7 @@ static void ring_who_is_due(meeting *m, uint64_t now_ns) {
   for (uint32_t i = 0; i < m->num_callees; i++) {
     callee *c = &m->callees[i];
     if (c->met || now_ns < c->party.until_ns) continue;
+    if (m->door && !m->door->calls(m->door->arg, c->host)) continue;
     if (c->party.fd >= 0) hang_up(c);  // it has not answered in time
     if (now_ns >= c->party.until_ns) ring(c);
   }
@@ -275,14 +309,17 @@ static uint32_t fill_polls(meeting *m) {
     m->polls[1 + AT_GUESTS + i] = (struct pollfd){
         .fd = m->callees[i].party.fd,
         .events = m->callees[i].party.connecting ? POLLOUT : POLLIN};
-  return 1 + AT_GUESTS + m->num_callees;
+  m->polls[1 + AT_GUESTS + m->num_callees] =
+      (struct pollfd){.fd = m->door ? m->door->wake : -1, .events = POLLIN};
+  return 2 + AT_GUESTS + m->num_callees;
 }
 
 // Until there is something to do.
 static int patience_ms(const meeting *m, uint64_t now_ns) {
-  uint64_t until = AT_MIN(m->about->until_ns, now_ns + (uint64_t)kTickMs * kMs);
+  uint64_t until = now_ns + (uint64_t)(m->door ? kDoorMs : kTickMs) * kMs;
+  if (!m->door) until = AT_MIN(until, m->about->until_ns);
   for (uint32_t i = 0; i < m->num_callees; i++)
-    if (!m->callees[i].met && m->callees[i].party.fd < 0)
+    if (!m->door && !m->callees[i].met && m->callees[i].party.fd < 0)
       until = AT_MIN(until, m->callees[i].party.until_ns);
   return until > now_ns ? (int)((until - now_ns + kMs - 1) / kMs) : 0;
 }
@@ -305,18 +342,19 @@ static at_status take_turn(meeting *m) {
 
 static at_status prepare(meeting *m) {
   const at_pod_meeting *about = m->about;
-  const uint32_t n = m->num_callees = about->card.me * about->calls;
+  const uint32_t calls = m->door ? 1 : about->calls;
+  const uint32_t n = m->num_callees = about->card.me * calls;
   m->heard = calloc(1, sizeof *m->heard);
   m->guests = malloc(sizeof *m->guests);
   m->callees = calloc(n + 1, sizeof *m->callees);
-  m->polls = calloc(1 + AT_GUESTS + n, sizeof *m->polls);
+  m->polls = calloc(2 + AT_GUESTS + n, sizeof *m->polls);
   if (!m->heard || !m->guests || !m->callees || !m->polls)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to meet %u processes",
                    about->card.count);
   at_guests_init(m->guests);
   for (uint32_t i = 0; i < n; i++)
-    m->callees[i] = (callee){.host = i / about->calls,
-                             .call = i % about->calls,
+    m->callees[i] = (callee){.host = i / calls,
+                             .call = m->door ? AT_CALL_KNOCKS : i % calls,
                              .party.fd = -1,
                              .pause_ms = kFirstRetryMs};
   m->ready = true;
@@ -359,6 +397,7 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
   at_status st = prepare(&m);
   while (!st.err && m.missing) {
     st = take_turn(&m);
+    if (!st.err && m.newer) st = came_back(&m);
     if (!st.err && about->interrupted && about->interrupted())
       st = AT_FAIL(
           AT_CANCELLED, "interrupted while %u of %u processes were missing",
@@ -367,6 +406,16 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
       st = too_late(&m);
   }
   *strangers = m.ready ? m.guests->strangers : 0;
+  clean_up(&m);
+  return st;
+}
+
+at_status at_pod_keep_door(const at_pod_meeting *about, const at_pod_door *d) {
+  meeting m = {.about = about, .door = d};
+  m.since_ns = shared_clock_ns(&m) -
+               (about->local ? 0 : (uint64_t)AT_GUEST_SKEW_MS * kMs);
+  at_status st = prepare(&m);
+  while (!st.err && !d->ends(d->arg)) st = take_turn(&m);
   clean_up(&m);
   return st;
 }

@@ -19,6 +19,10 @@ typedef struct at_island at_island;
 at_status at_island_create(at_pod_hosts *hosts, at_island **out);
 // Launches that are held go on first, so the runtime is there.
 void at_island_destroy(at_island *s);
+// From now on these are the processes. Borrowed; those before are still there.
+// There is no launch over several of them, and no call that makes one.
+// RESOURCE_EXHAUSTED: nothing has changed.
+at_status at_island_rehost(at_island *s, at_pod_hosts *hosts);
 
 // As at_loaded_execute, for programs over several chips too. Launches that have
 // nothing to wait for run at once on the caller's thread, outside the queues.

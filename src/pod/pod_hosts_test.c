@@ -229,9 +229,14 @@ static int failures(at_pod_hosts *p, uint32_t me) {
   if (me == 2) usleep(1500000);  // until they have given up
   if (!swap_step(h, 10, 0, 64)) return 5;
   if (me == 2) return 0;  // ends; what it has sent still counts
-  return fails_with(h, 11, 5, AT_DATA_LOSS, "process 2 is lost: it has left")
-             ? 0
-             : 6;
+  if (!fails_with(h, 11, 5, AT_DATA_LOSS, "process 2 is lost: it has left"))
+    return 6;
+  // So it does where one that is there is waited for first, and does not come.
+  if (!me && !fails_with(h, 12, 5, AT_DATA_LOSS, "process 2 is lost")) return 8;
+  at_hosts_into none = {0};
+  at_hosts_mail mail = {.host = 1 - me, .num_in = 1, .in = &none};
+  const at_hosts_tag both = {.group = 1, .launch = 13};
+  return at_code_take(h->exchange(h->arg, &both, &mail, 1)) ? 9 : 0;
 }
 
 // Host 2 is gone, but 0 and 1 stay until both have seen it.

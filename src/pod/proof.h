@@ -37,6 +37,8 @@ enum {
   AT_PROOF_VERDICT = 40,  // and 4
   AT_PROOF_HEARD = 4096   // first messages that are remembered
 };
+// A card's call that only asks who is there: it is turned away by EPOCH.
+#define AT_CALL_KNOCKS UINT32_MAX
 
 typedef struct at_token {
   uint8_t bytes[AT_TOKEN_BYTES];
