@@ -287,9 +287,7 @@ static void kept_loops(at_me *m, at_me_reduction *r, uint32_t d) {
   at_loop_end(m->e, &l);
 }
 
-static void run(at_me *m, at_me_reduction *r) {
-  at_me_prepare(m, r->a);
-  if (r->acc) at_me_prepare(m, r->acc);
+void at_me_reduce_compute(at_me *m, at_me_reduction *r) {
   r->lane_dim = r->a->rank ? r->a->rank - 1 : 0;
   while (r->lane_dim > 0 && r->a->dim[r->lane_dim] == 1) r->lane_dim--;
   at_me_space s = {.total = at_me_elements(r->a), .widest = 1};
@@ -301,6 +299,12 @@ static void run(at_me *m, at_me_reduction *r) {
   bool whole = !r->out || (r->out->parts == 1 && r->out->split == 1);
   r->work = whole ? (double)s.total * at_me_node_cost(m, r->a) : 0;
   kept_loops(m, r, 0);
+}
+
+static void run(at_me *m, at_me_reduction *r) {
+  at_me_prepare(m, r->a);
+  if (r->acc) at_me_prepare(m, r->acc);
+  if (!at_me_reduce_called(m, r)) at_me_reduce_compute(m, r);
 }
 
 static at_status make(at_me *m, const at_mop *op, at_me_node *a,

@@ -53,6 +53,11 @@ LLVMTypeRef at_me_reduce_type(at_me *m, const at_me_reduction *r);  // of a sum
 // Sum v, the u-th that is unrolled, is what the result has at r->ix.
 void at_me_reduce_finish(at_me *m, at_me_reduction *r, LLVMValueRef v,
                          uint32_t u);
+// All loops over r->a, whose parts that need loops of their own are computed.
+void at_me_reduce_compute(at_me *m, at_me_reduction *r);
+// The same by a function that is there once (emit_reduce_call.c). False: the
+// reduction is none of these, and nothing is done.
+bool at_me_reduce_called(at_me *m, const at_me_reduction *r);
 // Columns of many rows (emit_reduce_strips.c), up to the one that is returned.
 int64_t at_me_reduce_strips(at_me *m, at_me_reduction *r);
 

@@ -5,12 +5,17 @@
 
 #include "mosaic/mosaic_internal.h"
 
-// LLVM's work on an operation, in ordinary ones.
+// LLVM's work on an operation, in ordinary ones: about a fourth of the
+// instructions that it becomes.
 static uint32_t effort_of(const at_mop *op) {
   switch (at_mosaic_op_info_of(at_mosaic_opcode_of(op))->cost) {
+    case AT_MOSAIC_COST_MEMORY:
+      return 4;
     case AT_MOSAIC_COST_MEDIUM:
+    case AT_MOSAIC_COST_MXU:
       return 8;
     case AT_MOSAIC_COST_EXPENSIVE:
+    case AT_MOSAIC_COST_REDUCE:
       return 32;
     default:
       return 1;

@@ -625,12 +625,6 @@ at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
           j, op, AT_INTERNAL,
           "Not implemented: Only 8-, 16- and 32-bit Iota supported");
     }
-    case AT_MOSAIC_ARITH_SELECT:
-      // A choice between masks goes through bytes, which masks of words cannot.
-      if (j->chip->generation >= 5 && at_mosaic_is_vector(RES(op, 0)) &&
-          at_mosaic_bits(RES(op, 0)) == 1)
-        return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid input layout");
-      return AT_OK;
     default:
       return AT_OK;
   }

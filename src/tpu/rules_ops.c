@@ -486,8 +486,6 @@ static at_status branch(at_mosaic_judge *j, const at_mop *op) {
     if (!at_mosaic_is_vector(RES(op, i)) || at_mosaic_bits(RES(op, i)) != 1)
       continue;
     if (!empty) return no_instruction(j, op, op->name);
-    if (j->chip->generation >= 5)
-      return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid input layout");
   }
   return AT_OK;
 }

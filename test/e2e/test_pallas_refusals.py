@@ -232,7 +232,11 @@ ROWS = {
                                                  "i1 transpose is not supported."),
     "a loop changes a mask": (lambda: two(lambda x, y: jnp.where(
         lax.fori_loop(0, 3, lambda i, c: jnp.logical_not(c), x > y), x, y), F32), illegal("scf.for")),
-    "a branch chooses a mask": (lambda: of_scalar_choice(), "Invalid input layout"),
+    "a branch chooses a mask": (lambda: of_scalar_choice(), None),
+    "a mask chooses between masks": (lambda: two(lambda x, y: jnp.where(jnp.where(x == y, x < 1, y > 1), x, y), F32), None),
+    "a mask of half words chooses between masks": (lambda: two(
+        lambda x, y: jnp.where(jnp.where(x == y, x < 1, y > 1), x, y), BF16), None),
+    "masks are compared": (lambda: two(lambda x, y: jnp.where((x < y) == (y > 1), x, y), F32), None),
     # What loops carry.
     "two splats take turns, and one changes": (lambda: carried(lambda x, a, b: (b, a + x)), REPLICATED),
     "two splats take turns": (lambda: carried(lambda x, a, b: (b, a + 2)), None),
