@@ -48,7 +48,7 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 #define AT_FAIL(code, ...) at_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 #else  // never OK: else clang-tidy follows paths that there are none of
 #define AT_FAIL(code, ...) \
-  ((void)(__VA_ARGS__), (at_status){(at_error *)(code)})
+  ((at_status){((void)(__VA_ARGS__), (at_error *)(code))})
 #endif
 // What AT_FAIL calls. `file` is borrowed for good (__FILE__); the message is
 // copied. AT_OK_CODE, and what is no code, become AT_UNKNOWN.

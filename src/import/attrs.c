@@ -75,6 +75,7 @@ static uint32_t int_bytes(const at_mtype *t) {
 
 static int64_t int_load(const uint8_t *p, uint32_t bytes, const at_mtype *t) {
   uint64_t v = 0;
+  AT_ASSERT(bytes >= 1 && bytes <= 8);
   for (uint32_t i = 0; i < bytes; i++) v |= (uint64_t)p[i] << (8 * i);
   if (t && t->kind == AT_MTYPE_TENSOR) t = t->elem;
   bool raw = t && t->kind == AT_MTYPE_INTEGER &&

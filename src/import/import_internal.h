@@ -83,8 +83,13 @@ struct at_imp {
 };
 
 // An error about one op: '"stablehlo.add" at f.py:3:4: message'.
+#ifndef __clang_analyzer__
 #define AT_OP_FAIL(x, op, code, ...) \
   at_imp_fail((x), (op), (code), __FILE__, __LINE__, __VA_ARGS__)
+#else  // see AT_FAIL
+#define AT_OP_FAIL(x, op, code, ...) \
+  ((void)(x), (void)(op), AT_FAIL((code), __VA_ARGS__))
+#endif
 __attribute__((format(printf, 6, 7))) at_status at_imp_fail(
     at_imp *x, const at_mop *op, at_code code, const char *file, int line,
     const char *fmt, ...);

@@ -54,9 +54,14 @@ typedef struct reader {
   uint32_t next;  // operand of the call that is read next
 } reader;
 
+#ifndef __clang_analyzer__
 #define BAD(r, ...)                                                 \
   at_status_prefix(AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__), "%s", \
                    target_of(r))
+#else  // see AT_FAIL
+#define BAD(r, ...) \
+  ((void)target_of(r), AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__))
+#endif
 
 static const char *target_of(const reader *r) {
   at_sc_kind k = at_sc_kind_of(r->n);
