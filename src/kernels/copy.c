@@ -260,42 +260,77 @@ static void tiles_range(void *arg, int64_t begin, int64_t end,
   if (r->stream) _mm_sfence();
 }
 
-#define GATHER_ROW(T)                                          \
-  do {                                                         \
-    const T *s = (const T *)(const void *)src;                 \
-    T *d = (T *)(void *)dst;                                   \
+#define GATHER_ROWS(T)                                         \
+  for (int64_t k = 0; k < n; k++) {                            \
+    const T *s = (const T *)(const void *)(src + k * ss);      \
+    T *d = (T *)(void *)(dst + k * ds);                        \
     for (int64_t i = 0; i < r->nq; i++) d[i] = s[i * r->q_in]; \
-  } while (0)
+  }
 
-// One result row per iteration: a copy, or a strided gather.
+// n result rows, strides in bytes: elements of the operand that lie apart.
+static void gather_rows(const transpose_run *r, char *dst, int64_t ds,
+                        const char *src, int64_t ss, int64_t n) {
+  switch (r->es) {
+    case 1:
+      GATHER_ROWS(uint8_t)
+      break;
+    case 2:
+      GATHER_ROWS(uint16_t)
+      break;
+    case 4:
+      GATHER_ROWS(uint32_t)
+      break;
+    case 8:
+      GATHER_ROWS(uint64_t)
+      break;
+    default:
+      GATHER_ROWS(e16)
+      break;
+  }
+}
+
+// n copies of `bytes`, strides in bytes. Short ones of a known length are a
+// load and a store.
+static void copy_rows(char *dst, int64_t ds, const char *src, int64_t ss,
+                      int64_t n, size_t bytes) {
+#define COPY_ROWS(size)                                                       \
+  case size:                                                                  \
+    for (int64_t k = 0; k < n; k++) memcpy(dst + k * ds, src + k * ss, size); \
+    break;
+  switch (bytes) {
+    COPY_ROWS(8)
+    COPY_ROWS(12)
+    COPY_ROWS(16)
+    COPY_ROWS(24)
+    COPY_ROWS(32)
+    COPY_ROWS(48)
+    COPY_ROWS(64)
+    COPY_ROWS(128)
+    default:
+      for (int64_t k = 0; k < n; k++) memcpy(dst + k * ds, src + k * ss, bytes);
+  }
+#undef COPY_ROWS
+}
+
+// Result rows [begin, end), as many at a time as one dimension counts.
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const transpose_run *r = arg;
-  for (int64_t t = begin; t < end; t++) {
-    int64_t in, out;
-    offsets_of(&r->s, t, &in, &out);
-    const char *src = r->src + in * r->es;
+  const shape *s = &r->s;
+  for (int64_t t = begin, n; t < end; t += n) {
+    int64_t in, out, ds = 0, ss = 0;
+    offsets_of(s, t, &in, &out);
+    n = 1;
+    if (s->rank) {
+      uint32_t d = s->rank - 1;
+      n = AT_MIN(end - t, s->size[d] - t % s->size[d]);
+      ds = s->out[d] * r->es, ss = s->in[d] * r->es;
+    }
     char *dst = r->dst + out * r->es;
-    if (r->q_in == 1) {
-      memcpy(dst, src, (size_t)(r->nq * r->es));
-      continue;
-    }
-    switch (r->es) {
-      case 1:
-        GATHER_ROW(uint8_t);
-        break;
-      case 2:
-        GATHER_ROW(uint16_t);
-        break;
-      case 4:
-        GATHER_ROW(uint32_t);
-        break;
-      case 8:
-        GATHER_ROW(uint64_t);
-        break;
-      default:
-        GATHER_ROW(e16);
-        break;
-    }
+    const char *src = r->src + in * r->es;
+    if (r->q_in == 1)
+      copy_rows(dst, ds, src, ss, n, (size_t)(r->nq * r->es));
+    else
+      gather_rows(r, dst, ds, src, ss, n);
   }
 }
 
