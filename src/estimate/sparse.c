@@ -85,7 +85,7 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
   if (dash) optimizer.len = (size_t)(dash - optimizer.ptr);
   at_spinput_table t = {
       .name = *e->table ? e->table : e->name,
-      .rows = (int64_t)e->rows,
+      .rows = (int64_t)fmin(e->rows, 1e18),
       .width = (int64_t)c->x.width,
       .max_ids = (int64_t)c->x.max_ids,
       .max_unique = (int64_t)c->x.max_unique,

@@ -417,6 +417,7 @@ static void reports_have_embeddings(void **state) {
   assert_non_null(strstr(at_strbuf_str(&trace).ptr, "sum gradients"));
   at_estimate_html(e, NULL, &page);
   assert_true(at_ok(at_strbuf_status(&page)));
+  assert_non_null(strstr(at_strbuf_str(&page).ptr, "add up samples"));
   at_strbuf_free(&text);
   at_strbuf_free(&json);
   at_strbuf_free(&trace);
