@@ -99,7 +99,7 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
       .devices = (int32_t)c->x.num_devices, .tables = &t, .table_count = 1};
   at_spinput_table_size s = {0};
   at_spinput_size all = {0};
-  AT_TRY(at_spinput_chip_find(at_str_of(w->options->target), &p.chip));
+  AT_TRY(at_spinput_chip_find(at_str_of(w->target->machine->name), &p.chip));
   at_status st = at_spinput_size_of(&p, &s, &all);
   e->tile_bytes = (double)s.spmem_bytes;
   e->tile_bytes_most = (double)p.chip.tile_bytes;
