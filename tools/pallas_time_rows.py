@@ -5,11 +5,15 @@
                                                                              where an earlier run stopped
     tools/pallas_time_rows.py compare [--target=v5e] [--made=even] [--each]  Atoll's time over the compiler's, by family
 
+    tools/pallas_time_rows.py pick [--target=v5e] [--each]                   of each family of --tuned, what Atoll would pick beside
+                                                                             the compiler's fastest
+
     tools/pallas_time_rows.py layouts [--target=v6e] NAME...                 bundles, spills and VMEM of made kernels, as libtpu
                                                                              dumps them, into data/tpu/pallas_layout_rows.json
 
 Rows of tools/pallas_time_kernels.py are in data/tpu/pallas_rows.json: figures are fitted to them. With --made they are those
 of tools/pallas_time_made.py, in data/tpu/pallas_made_rows.json: of even seeds, which no fit has seen, of odd ones, or all.
+With --tuned they are those of tools/pallas_tune_kernels.py, in data/tpu/pallas_tune_rows.json: block shapes of one problem each.
 --rows=FILE and --kernels=FILE.py (its `variants()`) name others. No test starts libtpu.
 """
 import argparse
@@ -19,6 +23,7 @@ import itertools
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -63,11 +68,13 @@ def estimated(kernels, rows, made):
     return [k for k in of_seeds(kernels, made) if "cycles" in rows.get(k[1], {})]
 
 
-def in_turns(kernels):
-    """One of each family after the other, so that a short run sees all of them."""
+def in_turns(kernels, shuffled=False):
+    """One of each family after the other, so that a short run sees all of them; `shuffled`: block shapes of all sizes, too."""
     families = {}
     for k in kernels:
         families.setdefault(k[0], []).append(k)
+    for variants in families.values() if shuffled else ():
+        random.Random(0).shuffle(variants)
     return [k for turn in itertools.zip_longest(*families.values()) for k in turn if k]
 
 
@@ -85,16 +92,29 @@ def set_up(target, folder, more=""):
 
 
 def estimate(fn, args, sharding, folder):
-    """Cycles of the custom call: the largest estimate of the program."""
+    """Cycles of the longest kernel; ValueError: the compiler has no estimate for any."""
     import jax
     for path in glob.glob(folder + "/*"):
         os.remove(path)
-    jax.jit(fn).lower(*(jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in args)).compile()
+    compiled = jax.jit(fn).lower(*(jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in args)).compile()
+    kernels = re.findall(r'%(\S+) = .*custom_call_target="tpu_custom_call"', compiled.as_text())
     cycles = []
     for path in glob.glob(folder + "/*"):
-        with open(path, encoding="utf-8") as f:
-            cycles += [int(n) for n in re.findall(r"estimated_cycles: (\d+)", f.read())]
+        if os.path.basename(path).rsplit("_TPU", 1)[0] in kernels:
+            with open(path, encoding="utf-8") as f:
+                cycles += [int(n) for n in re.findall(r"estimated_cycles: (\d+)", f.read())]
+    if not cycles:
+        raise ValueError(f"no estimate for {', '.join(kernels)}")
     return max(cycles)
+
+
+ENDED = "the compiler ended the process"
+
+
+def is_hopeless(rows, family):
+    """The compiler ended its process on the family's kernels twice, and has an estimate of none."""
+    of = [r for r in rows.values() if r["family"] == family]
+    return sum(r.get("error") == ENDED for r in of) > 1 and not any("cycles" in r for r in of)
 
 
 def collect(a):
@@ -102,14 +122,14 @@ def collect(a):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         sharding = set_up(a.target, folder)
-        for family, name, fn, args in in_turns(of_seeds(kernels_of(a.kernels), a.made)):
+        for family, name, fn, args in in_turns(of_seeds(kernels_of(a.kernels), a.made), shuffled=a.tuned):
             rows = read_rows(a.rows)
             mine = rows.setdefault(a.target, {})
-            if name in mine:
+            if name in mine or is_hopeless(mine, family):
                 continue
             if time.monotonic() - begin > a.seconds:
                 break
-            mine[name] = {"family": family, "error": "the compiler ended the process"}
+            mine[name] = {"family": family, "error": ENDED}
             write_rows(a.rows, rows)
             try:
                 with _tune.lowering_for(a.target):
@@ -226,23 +246,74 @@ def compare(a):
     print(f"     {'all':20s} {summary(pairs)}; in families {sum(within) / max(1, len(within)):.3f}")
 
 
+WIDE, NEAR = 1.5, 1.05  # families whose median is so much over the fastest count; so near a choice is right
+
+
+def choices(kernels, rows, found):
+    """By family: variants with an estimate, the median over the fastest, the one that Atoll takes for the fastest over
+    that, and how well ranks agree."""
+    families, out = {}, {}
+    for family, name, *_ in kernels:
+        mine = found[name]["cycles"] if isinstance(found[name], dict) else math.inf
+        families.setdefault(family, []).append((rows[name]["cycles"], mine))
+    for family, pairs in sorted(families.items()):
+        best, choice = min(w for w, _ in pairs), min(pairs, key=lambda p: p[1])[0]
+        timed = [p for p in pairs if p[1] < math.inf]
+        out[family] = len(pairs), quantile([w for w, _ in pairs], .5) / best, choice / best, rank_correlation(*zip(*timed))
+    return out
+
+
+def refused(kernels, rows):
+    """Those that the compiler refuses."""
+    return [k for k in kernels if "RESOURCE_EXHAUSTED" in rows.get(k[1], {}).get("error", "")]
+
+
+def pick(a):
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    from atoll._estimate import command_path
+    rows = read_rows(a.rows).get(a.target, {})
+    every = kernels_of(a.kernels)
+    kernels = [k for k in every if "cycles" in rows.get(k[1], {})]
+    found = predicted(kernels + refused(every, rows), a.target, command_path())
+    for _, name, *_ in refused(every, rows):
+        if isinstance(found[name], dict):
+            print(f"     {name}: the compiler refuses it, and Atoll takes it")
+    for _, name, *_ in sorted(kernels, key=lambda k: (k[0], rows[k[1]]["cycles"])):
+        k, cycles = found[name], rows[name]["cycles"]
+        if not isinstance(k, dict):
+            print(f"     {name}: no time: {k.splitlines()[0][:100]}")
+        elif a.each:
+            print(f"     {name:40s} {cycles:9.0f} {k['cycles']:9.0f} {k['cycles'] / cycles:6.2f}")
+    of = choices(kernels, rows, found)
+    print(f"{a.target}: {'family':20s} variants  median/best  pick/best   ranks")
+    for family, (n, spread, choice, ranked) in of.items():
+        print(f"     {family:20s} {n:8d} {spread:12.2f} {choice:10.3f} {ranked:7.3f}")
+    wide = [choice for _, spread, choice, _ in of.values() if spread >= WIDE]
+    print(f"within {NEAR - 1:.0%} of the fastest in {sum(c <= NEAR for c in wide)} of {len(wide)} families whose median is at least "
+          f"{WIDE} times the fastest, of {len(of)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collect", "compare", "layouts"])
+    parser.add_argument("what", choices=["collect", "compare", "pick", "layouts"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--target", default="v5e", choices=list(TOPOLOGIES))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--made", nargs="?", const="all", choices=["even", "odd", "all"])
+    parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--rows")
     parser.add_argument("--kernels")
     a = parser.parse_intermixed_args()
     if a.what == "layouts":
         a.made = "all"
         a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_layout_rows.json")
+    if a.tuned or a.what == "pick":
+        a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_tune_rows.json")
+        a.kernels = a.kernels or os.path.join(ROOT, "tools", "pallas_tune_kernels.py")
     a.rows = a.rows or os.path.join(ROOT, "data", "tpu", "pallas_made_rows.json" if a.made else "pallas_rows.json")
     a.kernels = a.kernels or os.path.join(ROOT, "tools", "pallas_time_made.py" if a.made else "pallas_time_kernels.py")
-    {"collect": collect, "compare": compare, "layouts": layouts}[a.what](a)
+    {"collect": collect, "compare": compare, "pick": pick, "layouts": layouts}[a.what](a)
 
 
 if __name__ == "__main__":

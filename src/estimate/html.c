@@ -443,6 +443,17 @@ static void comparison(const at_estimate *a, const at_estimate *b,
       "</figure>");
 }
 
+static void embeddings(const at_estimate *e, at_strbuf *out) {
+  at_strbuf text = {0};
+  if (!e->num_embeddings) return;
+  at_est_embeddings_text(e, &text);
+  at_strbuf_addz(out, "<h2>Embedding lookups and updates</h2><pre>");
+  at_page_text(out, at_strbuf_str(&text).ptr);
+  at_strbuf_addz(out, "</pre>");
+  out->failed |= text.failed;
+  at_strbuf_free(&text);
+}
+
 static void body(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<section class=report><h1>");
   at_page_text(out, e->program);
@@ -462,6 +473,7 @@ static void body(const at_estimate *e, at_strbuf *out) {
   shares(e, out);
   overlap(e, out);
   pictures(e, out);
+  embeddings(e, out);
   memory(e, out);
   put_data(e, out);
   at_strbuf_addz(out, "</section>");

@@ -85,7 +85,7 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
   if (dash) optimizer.len = (size_t)(dash - optimizer.ptr);
   at_spinput_table t = {
       .name = *e->table ? e->table : e->name,
-      .rows = (int64_t)e->rows,
+      .rows = (int64_t)fmin(e->rows, 1e18),
       .width = (int64_t)c->x.width,
       .max_ids = (int64_t)c->x.max_ids,
       .max_unique = (int64_t)c->x.max_unique,
@@ -99,7 +99,7 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
       .devices = (int32_t)c->x.num_devices, .tables = &t, .table_count = 1};
   at_spinput_table_size s = {0};
   at_spinput_size all = {0};
-  AT_TRY(at_spinput_chip_find(at_str_of(w->options->target), &p.chip));
+  AT_TRY(at_spinput_chip_find(at_str_of(w->target->machine->name), &p.chip));
   at_status st = at_spinput_size_of(&p, &s, &all);
   e->tile_bytes = (double)s.spmem_bytes;
   e->tile_bytes_most = (double)p.chip.tile_bytes;

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "estimate/estimate_test_util.h"
 #include "estimate/sparse.h"
+#include "schedule/overlap.h"
 
 static const at_est_ids_spec *spec(at_arena *a, const char *text) {
   const at_est_ids_spec *s;
@@ -373,6 +374,26 @@ static void programs_show_their_lookups(void **state) {
   at_arena_destroy(a);
 }
 
+// One model for the estimate and the scheduler.
+static void the_scheduler_agrees(void **state) {
+  (void)state;
+  at_arena *a = at_arena_create();
+  const at_estimate *e = with(a, NULL);
+  at_target *t;
+  at_module *m;
+  at_overlap found;
+  at_bytes bytes = {(const uint8_t *)program(), strlen(program())};
+  assert_int_equal(
+      at_code_take(at_target_parse(AT_STR("v5p"), AT_INTERP_ATOLL, a, &t)), 0);
+  at_status st = at_estimate_module(bytes, t, a, &m);
+  if (st.err) fail_msg("%s", at_status_message(st));
+  at_lhs_options o = at_overlap_options(t);
+  assert_int_equal(at_code_take(at_overlap_of(m, t, &o, a, &found)), 0);
+  assert_true(fabs(found.after.seconds / e->seconds - 1) < 1e-9);
+  assert_true(found.after.seconds < found.before.seconds);
+  at_arena_destroy(a);
+}
+
 static void distributions_count(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -417,6 +438,7 @@ static void reports_have_embeddings(void **state) {
   assert_non_null(strstr(at_strbuf_str(&trace).ptr, "sum gradients"));
   at_estimate_html(e, NULL, &page);
   assert_true(at_ok(at_strbuf_status(&page)));
+  assert_non_null(strstr(at_strbuf_str(&page).ptr, "add up samples"));
   at_strbuf_free(&text);
   at_strbuf_free(&json);
   at_strbuf_free(&trace);
@@ -432,6 +454,7 @@ int main(void) {
       cmocka_unit_test(lookups_move_what_they_must),
       cmocka_unit_test(updates_move_table_and_slots),
       cmocka_unit_test(programs_show_their_lookups),
+      cmocka_unit_test(the_scheduler_agrees),
       cmocka_unit_test(distributions_count),
       cmocka_unit_test(reports_have_embeddings),
   };

@@ -100,10 +100,11 @@ static at_status add_exchange(model *m, const char *name, double bytes,
   double launch = (kernels + times) * c->launch * w->minibatches;
   at_cost_time net = {0};
   if (w->devices > 1) {
-    at_collective x = {.op = AT_ALL_TO_ALL,
-                       .dtype = AT_F32,
-                       .bytes = (int64_t)fmax(1, all / times / w->minibatches),
-                       .groups = {1, w->devices, NULL}};
+    at_collective x = {
+        .op = AT_ALL_TO_ALL,
+        .dtype = AT_F32,
+        .bytes = (int64_t)fmin(1e18, fmax(1, all / times / w->minibatches)),
+        .groups = {1, w->devices, NULL}};
     AT_TRY(at_cost_collective(m->t, &x, &net));
   }
   double network = net.seconds * times * w->minibatches * c->clock;
