@@ -271,3 +271,25 @@ def test_floats_to_integers_saturate(dtype):
   def call(x, interpret):
     return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, dtype), interpret=interpret)(x)
   agree(call, (x,), 0)
+
+
+def test_masks_choose_between_masks():
+  """A bitonic network sorts columns and says where each element was: which way a pair goes is a choice between masks."""
+  x = np.random.default_rng(0).permutation(32 * 128).reshape(32, 128).astype(np.float32)
+  n = len(x)
+
+  def kernel(x, values, places):
+    v = x[...]
+    row = at = jax.lax.broadcasted_iota(jnp.int32, v.shape, 0)
+    pairs = [(2 << a, 1 << b) for a in range(5) for b in range(a, -1, -1)]
+    for size, step in pairs:
+      low = (row & step) == 0
+      other, there = (jnp.where(low, pltpu.roll(k, n - step, 0), pltpu.roll(k, step, 0)) for k in (v, at))
+      trade = jnp.where(low == ((row & size) == 0), other < v, other > v)
+      v, at = jnp.where(trade, other, v), jnp.where(trade, there, at)
+    values[...], places[...] = v, at
+
+  out = jax.ShapeDtypeStruct(x.shape, jnp.float32), jax.ShapeDtypeStruct(x.shape, jnp.int32)
+  values, places = pl.pallas_call(kernel, out_shape=out)(x)
+  np.testing.assert_array_equal(values, np.sort(x, 0))
+  np.testing.assert_array_equal(places, np.argsort(x, 0))

@@ -263,6 +263,7 @@ enum { kCrowd = 60, kSteps = 20 };  // kernels; steps of the smallest
 
 typedef struct crowd {
   uint64_t visits, instructions, full;  // full: with all of LLVM's steps
+  uint64_t steps;
 } crowd;
 
 static at_status add_one(at_cg *cg, const family *f, uint32_t i, at_arena *a) {
@@ -278,24 +279,35 @@ static at_status add_one(at_cg *cg, const family *f, uint32_t i, at_arena *a) {
   return s;
 }
 
-static at_status run_crowd(uint32_t n, at_arena *a, crowd *w) {
+static at_status run_crowd(const char *name, uint32_t n, at_arena *a,
+                           crowd *w) {
   at_cg_target t = {
       .cpu_features = at_cpu_features(), .threads = 1, .opt_level = 2};
   const family *f = families;
-  while (strcmp(f->name, "functions")) f++;
+  uint64_t steps = 0;
+  while (strcmp(f->name, name)) f++;
   at_cg *cg;
   at_cg_output out;
   AT_TRY(at_cg_create(&t, &cg));
   uint64_t before = visits, made = at_cg_instructions_made(),
            quick = at_cg_instructions_quick();
   at_status s = AT_OK;
-  for (uint32_t i = 0; at_ok(s) && i < n; i++) s = add_one(cg, f, i, a);
+  for (uint32_t i = 0; at_ok(s) && i < n; i++) {
+    s = add_one(cg, f, i, a);
+    steps += kSteps + i % 8;
+  }
   if (at_ok(s)) s = at_cg_finish(cg, a, &out);
   made = at_cg_instructions_made() - made;
   quick = at_cg_instructions_quick() - quick;
-  *w = (crowd){visits - before, made, made - quick};
+  *w = (crowd){visits - before, made, made - quick, steps};
   at_cg_destroy(cg);
   return s;
+}
+
+static bool crowd_fails(at_status s) {
+  printf("crowds: %s\n", at_status_message(s));
+  at_status_free(s);
+  return false;
 }
 
 // The larger ones have more kernels than AT_CG_FULL_OPS allows for: most of
@@ -305,13 +317,9 @@ static bool judge_crowds(bool all) {
   bool good = true;
   for (uint32_t i = 0, n = kCrowd; i < 3; i++, n *= 4) {
     at_arena *a = at_arena_create();
-    at_status s = run_crowd(n, a, &w[i]);
+    at_status s = run_crowd("functions", n, a, &w[i]);
     at_arena_destroy(a);
-    if (!at_ok(s)) {
-      printf("crowds: %s\n", at_status_message(s));
-      at_status_free(s);
-      return false;
-    }
+    if (!at_ok(s)) return crowd_fails(s);
     bool bad = i && (grows(w[i - 1].visits, w[i].visits) ||
                      grows(w[i - 1].instructions, w[i].instructions));
     bad |= i == 2 && (w[2].full > w[1].full * 2 ||
@@ -323,6 +331,24 @@ static bool judge_crowds(bool all) {
     good &= !bad;
   }
   return good;
+}
+
+// Reductions are functions that the kernels of a module share: what each of
+// them takes is its operand's loop and a call.
+enum { kMostOfSum = 40, kMostFull = 1 << 17 };
+
+static bool judge_sums(const char *name, bool all) {
+  crowd w;
+  at_arena *a = at_arena_create();
+  at_status s = run_crowd(name, 2 * kCrowd, a, &w);
+  at_arena_destroy(a);
+  if (!at_ok(s)) return crowd_fails(s);
+  uint64_t quick = w.instructions - w.full;
+  bool bad = quick > kMostOfSum * w.steps || w.full > kMostFull;
+  if (bad || all)
+    printf("%s: %lu steps, %lu instructions, %lu with all steps%s\n", name,
+           w.steps, w.instructions, w.full, bad ? "  TOO MANY" : "");
+  return !bad;
 }
 
 static void print_places(void) {
@@ -341,7 +367,11 @@ int main(int argc, char **argv) {
     uint32_t n = argc > 2 ? (uint32_t)atoi(argv[2]) : f->n;
     good &= judge_family(f, n, argc > 1);
   }
-  if (argc < 2 || !strcmp(argv[1], "crowd")) good &= judge_crowds(argc > 1);
+  if (argc < 2 || !strcmp(argv[1], "crowd")) {
+    good &= judge_crowds(argc > 1);
+    good &= judge_sums("sums", argc > 1);
+    good &= judge_sums("maxima", argc > 1);
+  }
   if (note_places) print_places();
   return good ? 0 : 1;
 }
