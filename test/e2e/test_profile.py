@@ -429,6 +429,41 @@ def test_the_modelled_chip_is_beside_the_measured(python, tmp_path):
   assert all(any(m.start <= o.start and o.start + o.ps <= m.start + m.ps + 2000 for m in modelled) for o in ops)
 
 
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory):
+  """An estimate of a gradient, and the file of its timeline."""
+  import atoll
+  ws = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16), jax.ShapeDtypeStruct((2048, 512), jnp.bfloat16)
+  x = jax.ShapeDtypeStruct((1024, 512), jnp.bfloat16)
+  e = atoll.estimate(jax.grad(lambda ws, x: (jnp.tanh(x @ ws[0]) @ ws[1]).var()), ws, x, target="v5e")
+  path = tmp_path_factory.mktemp("estimated") / "modelled.xplane.pb"
+  e.xplane(path)
+  return e, path
+
+
+def test_the_timeline_of_an_estimate_has_its_costs(estimated):
+  e, path = estimated
+  (plane,) = [read_plane(p) for p in fields(path.read_bytes())[1]]
+  assert plane.name == "/device:TPU:0" and plane.stats["peak_teraflops_per_second"] == 197
+  ops = {o.about.display: o.about.stats for o in plane.lines["XLA Ops"]}
+  assert set(ops) == {o["name"] for o in e.ops} and len(plane.lines["Steps"]) == len(plane.lines["XLA Modules"]) == 1
+  for o in e.ops:
+    assert (ops[o["name"]]["flops"], ops[o["name"]]["bytes_accessed"]) == (int(o["flops"]), int(o["hbm_bytes"]))
+    assert o["name"].startswith(ops[o["name"]]["hlo_category"])
+
+
+def test_xprof_shows_an_estimate(estimated):
+  e, path = estimated
+  convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed (pip install xprof)")
+
+  def tool(name):
+    return json.loads(convert.xspace_to_tool_data([str(path)], name, {"use_saved_result": False})[0])
+  assert {r["hlo_op_name"] for r in rows(tool("hlo_stats"))} == {o["name"] for o in e.ops}
+  (program,) = [p["metrics"] for p in tool("op_profile")["byProgram"]["children"] if p["name"] != "IDLE"]
+  assert program["rawFlops"] == e.flops and program["rawBytesAccessedArray"][0] == pytest.approx(e.data["hbm_bytes"], rel=1e-6)
+  assert program["rawTime"] == pytest.approx(sum(o["seconds"] for o in e.ops) * 1e12, rel=0.01)
+
+
 def test_a_profile_is_of_this_machine_alone_unless_the_chip_is_asked_for(traced):
   assert not [p.name for p in traced.planes if "model" in p.name]
 
