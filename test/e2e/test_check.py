@@ -168,6 +168,25 @@ except Exception: pass
     assert finding["rule"] == "memory" and finding["kernel"] == "big" and finding["stack"], finding
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_warnings_count_where_they_shall(tmp_path, strict):
+    program, junit = tmp_path / "p.py", tmp_path / "j.xml"
+    program.write_text("""
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def angle(x, o):
+  o[...] = jnp.arctan2(x[...], x[...])
+x = jnp.ones((16, 128), jnp.bfloat16)
+jax.jit(pl.pallas_call(angle, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x).block_until_ready()
+""")
+    done = check("--json", f"--junit={junit}", *["--strict"] * strict, program, ATOLL_TARGET="v5e", ATOLL_LENIENT="1")
+    report = json.loads(done.stdout)
+    assert (report["errors"], report["warnings"]) == (0, 1) and report["findings"][0]["level"] == "warning", report
+    assert done.returncode == strict
+    suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
+    assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) == strict
+
+
 def test_programs_without_python(tmp_path):
     program, junit = tmp_path / "p.mlir", tmp_path / "j.xml"
     for op, status in (("log", 1), ("exponential", 0)):

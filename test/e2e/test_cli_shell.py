@@ -124,6 +124,9 @@ def test_manual_pages_are_the_help(tmp_path):
             for line in atoll(name, "--help").stdout.splitlines() if name else []:
                 assert line.strip() in done.stdout, (page.name, line)
     assert atoll("man", "nothing").returncode == 1
+    for name in ("check", "debug"):  # which say their own
+        assert atoll("man", name).stdout.lower().count("exit status") == 1
+    assert ".SH EXIT STATUS" in atoll("man", "dump").stdout
 
 
 def test_the_version_says_what_a_report_needs():
