@@ -35,9 +35,8 @@ _ALIASES = {"b": "break", "c": "continue", "s": "step", "n": "next", "p": "print
             "r": "run", "g": "grid-step", "d": "delete", "h": "help", "i": "info", "fin": "finish", "u": "until",
             "backtrace": "where", "exit": "quit", "tb": "tbreak"}
 _INFO = ("refs", "semaphores", "copies", "grid", "cores", "breakpoints")
-_BUILTINS = {n: getattr(builtins, n)
-             for n in ("abs", "all", "any", "bool", "float", "int", "len", "list", "max", "min", "range", "round", "sum",
-                       "sorted", "str", "tuple", "zip")}
+# Methods of NumPy import modules, through __import__ of the expression that calls them.
+_BUILTINS = {n: f for n, f in vars(builtins).items() if n not in ("breakpoint", "exit", "help", "input", "quit")}
 
 
 class CommandError(Exception):
@@ -276,6 +275,9 @@ class Prompt:
   def _tell_stop(self):
     s, self.listed = self.stop, None
     if s is None:
+      for b in self.debugger.breakpoints.values():
+        if b.enabled and not b.hits:
+          self.say(f"breakpoint {b.number} was never reached: {b.text}")
       status = self.debugger.status
       how = f"with status {status}" if status is None or status >= 0 else f"by signal {-status}"
       self.say(f"the program has ended {how}")

@@ -88,9 +88,13 @@ def _parameters(node, count):
 
 
 def argument_names(path: str, line: int, kernel: str, count: int) -> list | None:
-  """Names of a kernel's arguments: of the function around `line` that has its name, or that has enough parameters."""
+  """Names of a kernel's arguments: of the function around `line` that has its name, of the only one of the file that
+  has it (a pipeline's body is outside of the kernel that runs it), or of one around that has enough parameters."""
   around = functions_around(path, line)
   named = [n for n in around if getattr(n, "name", "") == kernel]
+  if not named and around:
+    named = [n for n in ast.walk(_source(path)[1]) if getattr(n, "name", "") == kernel and isinstance(n, _FUNCTION)]
+    named = named if len(named) == 1 else []
   for node in named + around[::-1]:
     names = _parameters(node, count)
     if names:

@@ -177,7 +177,7 @@ class Core:
   loop around the line; `waits`: a dict with name, value, amount and place, or None."""
 
   def __init__(self, said, link):
-    self._said, self._link = said, link
+    self._said, self._link, self.others = said, link, []
     self.id, self.name, self.kernel = said["id"], said["name"], said["kernel"]
     self.device, self.core, self.subcore = said["device"], said["core"], said["subcore"]
     self.type, self.state = said["type"], said["state"]
@@ -262,7 +262,21 @@ class Core:
         out.append(((said["started"], said["by"]), copy))
       setattr(copy, "dst" if said["writes"] else "src", self._side(said))
       copy.bytes = max(copy.bytes, said["bytes"])
+    apart = [(key, copy) for key, copy in out if "?" in (copy.src, copy.dst)]
+    for i, (key, copy) in enumerate(apart):
+      self._other_side(copy, key, sum(k == key for k, _ in apart[:i]))
     return [c for _, c in out]
+
+  def _other_side(self, copy, key, turn):
+    """The end of a copy that another core has: its turn-th of those that one place started."""
+    side = "dst" if copy.dst == "?" else "src"
+    for other in self.others:
+      there = [s for s in other._said["copies"] if (s["started"], s["by"]) == key and s["writes"] == (side == "dst")]
+      if other is not self and turn < len(there):
+        # A core that has not begun does not know the names of its refs.
+        named = other if other.place or other.kernel != self.kernel else self
+        setattr(copy, side, f"{named._side(there[turn])} of {other.name}")
+        return
 
   def describe(self) -> str:
     """One line: who it is, where, and what it does."""
@@ -287,6 +301,8 @@ class Stop:
     if self._cores is None:
       said, _ = self._link.ask({"do": "state"})
       self._cores = [Core(c, self._link) for c in said["cores"]]
+      for c in self._cores:
+        c.others = self._cores
     return self._cores
 
   def core_of(self, number: int) -> Core:
@@ -451,6 +467,9 @@ class Debugger:
     if not colon or not file or not line.isdigit() or not 0 < int(line) < 1 << 31:
       raise DebugError(f"'{where}' is not FILE:LINE")
     path = _debug_names.find_file(file)
+    count = len(_debug_names.lines(path))
+    if 0 < count < int(line):
+      raise DebugError(f"{file} has {count} lines")
     first, last = _debug_names.lines_of_break(path, int(line))
     return self._add("line", f"{file}:{line}", callback, file=path, line=first, last=last, kernel=kernel)
 

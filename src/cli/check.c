@@ -11,6 +11,10 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 
+// A turn of a kernel's loop takes microseconds under all checks, so that the
+// runtime's own limit would stop a loop without an end after days.
+static const char kTurns[] = "16777216";
+
 // Exit statuses, beside 0 (clean) and 2 (wrong usage).
 enum { kFound = 1, kFailed = 3 };
 
@@ -84,6 +88,7 @@ static _Noreturn void become_program(const check *c) {
   memcpy(argv + AT_LEN(more), c->program, n * sizeof *argv);
   setenv("ATOLL_CHECK", c->interpret ? "all,interpret" : "all", 1);
   setenv("ATOLL_FINDINGS", c->findings, 1);
+  setenv("ATOLL_KERNEL_TURNS", kTurns, 0);
   if (c->html) setenv("ATOLL_DUMP", c->dump, 1);
   if (c->json) dup2(STDERR_FILENO, STDOUT_FILENO);  // which is ours
   execv("/proc/self/exe", argv);
@@ -153,7 +158,8 @@ static int status_of(const check *c, const at_check_result *r) {
 at_status at_cli_check(int argc, char **argv) {
   check c = {0};
   AT_TRY(read_arguments(argc, argv, &c));
-  at_check_result r = {.arena = at_arena_create(), .program = c.program[0]};
+  at_check_result r = {
+      .arena = at_arena_create(), .program = c.program[0], .strict = c.strict};
   at_status st = r.arena ? make_folder(&c) : AT_NO_MEMORY("a check");
   if (at_ok(st)) st = check_program(&c, &r);
   if (*c.folder) {

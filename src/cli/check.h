@@ -44,6 +44,7 @@ typedef struct at_check_result {
   double seconds;
   at_check_finding *findings;
   uint32_t num, errors, warnings;
+  bool strict;  // warnings count as failures
 } at_check_result;
 
 // Reads the runtime's lines; findings of one kind at one place are one.

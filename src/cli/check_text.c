@@ -130,12 +130,12 @@ static void put_xml(at_strbuf *out, const char *text) {
 }
 
 static void put_case(const at_check_result *r, const char *class_name,
-                     const char *name, at_strbuf *out) {
+                     const char *name, double seconds, at_strbuf *out) {
   at_strbuf_addz(out, "    <testcase classname=\"");
   put_xml(out, *class_name ? class_name : r->program);
   at_strbuf_addz(out, "\" name=\"");
   put_xml(out, name);
-  at_strbuf_addz(out, "\" time=\"0\"");
+  at_strbuf_addf(out, "\" time=\"%.3f\"", seconds);
 }
 
 static void put_failure(const at_check_result *r, const at_check_finding *f,
@@ -146,9 +146,9 @@ static void put_failure(const at_check_result *r, const at_check_finding *f,
     at_strbuf_addz(&name, " at ");
     put_where(&f->stack[0], &name);
   }
-  put_case(r, f->kernel, name.ptr ? name.ptr : "", out);
+  put_case(r, f->kernel, name.ptr ? name.ptr : "", 0, out);
   at_strbuf_free(&name);
-  if (f->warning) {
+  if (f->warning && !r->strict) {
     at_strbuf_addz(out, ">\n      <system-out>");
     put_xml(out, f->message);
     at_strbuf_addz(out, "</system-out>\n    </testcase>\n");
@@ -169,8 +169,9 @@ void at_check_junit(const at_check_result *r, at_strbuf *out) {
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"
       "  <testsuite name=\"atoll check\" tests=\"%u\" failures=\"%u\" "
       "errors=\"%d\" time=\"%.3f\">\n",
-      r->num + 1, r->errors, broken, r->seconds);
-  put_case(r, "", "runs to its end", out);
+      r->num + 1, r->errors + (r->strict ? r->warnings : 0), broken,
+      r->seconds);
+  put_case(r, "", "runs to its end", r->seconds, out);
   if (broken)
     at_strbuf_addf(out,
                    ">\n      <error type=\"status\" message=\"ended with "

@@ -96,10 +96,13 @@ static void bash(const at_cli_command *c, size_t count, at_strbuf *b) {
                  "}\ncomplete -o filenames -F _atoll atoll\n");
 }
 
-// Text inside single quotes, without what _arguments and fish read in it.
+// Text inside single quotes, which end for a quote of its own.
 static void add_quoted(at_strbuf *b, const char *text) {
   for (; *text; text++)
-    if (!strchr("'[]", *text)) at_strbuf_addc(b, *text);
+    if (*text == '\'')
+      at_strbuf_addz(b, "'\\''");
+    else
+      at_strbuf_addc(b, *text);
 }
 
 static void zsh(const at_cli_command *c, size_t count, at_strbuf *b) {

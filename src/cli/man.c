@@ -31,9 +31,12 @@ static void command_page(const at_cli_command *c, at_strbuf *b) {
   add_title(b, page, c->summary);
   at_strbuf_addz(b, "\n.SH SYNOPSIS\n.nf\n");
   add_plain(b, c->usage);
-  at_strbuf_addz(b,
-                 ".fi\n.SH EXIT STATUS\n0: done; 1: it failed; 2: wrong usage."
-                 "\n.SH SEE ALSO\n.BR atoll (1)\n");
+  at_strbuf_addz(b, ".fi\n");
+  // Some have their own.
+  if (!strstr(c->usage, "xit status"))
+    at_strbuf_addz(b,
+                   ".SH EXIT STATUS\n0: done; 1: it failed; 2: wrong usage.\n");
+  at_strbuf_addz(b, ".SH SEE ALSO\n.BR atoll (1)\n");
 }
 
 static void main_page(at_strbuf *b) {

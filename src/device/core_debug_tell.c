@@ -182,18 +182,30 @@ static void put_semaphores(at_json_writer *w, const debug_core *d) {
 }
 
 // ---- Copies
-static void put_side(at_json_writer *w, const core_state *c, const area *box) {
-  const region *r = core_region_of(c, box->base);
+// The ref that a region is, arguments before allocations; -1: none that is
+// known.
+static int64_t ref_of_region(const debug_core *d, const region *r) {
+  if (r->ref >= 0) return r->ref;
+  for (uint32_t i = 0; i < d->num_made; i++)
+    if (made_now(&d->made[i]).base == r->base)
+      return (int64_t)d->core->program->record->num_refs + i;
+  return -1;
+}
+
+static void put_side(at_json_writer *w, const debug_core *d, const area *box) {
+  const region *r = core_region_of(d->core, box->base);
   at_json_put_ints(w, "size", box->size, box->rank);
   put_int(w, "elem_bytes", box->elem_bytes);
   if (!r) return;
-  if (r->ref >= 0) put_int(w, "ref", r->ref);
+  int64_t ref = ref_of_region(d, r);
+  if (ref >= 0) put_int(w, "ref", ref);
   put_text(w, "space", space_name(r->space));
   put_int(w, "offset", box->base - r->base);
 }
 
 // Copies that nobody has waited for, as the checks see them from each side.
-static void put_copies(at_json_writer *w, const core_state *c) {
+static void put_copies(at_json_writer *w, const debug_core *d) {
+  const core_state *c = d->core;
   at_json_key(w, AT_STR("copies"));
   at_json_begin_array(w);
   for (uint32_t i = 0; c->shadow && i < c->shadow->num_flights; i++) {
@@ -202,7 +214,7 @@ static void put_copies(at_json_writer *w, const core_state *c) {
     at_json_begin_object(w);
     at_json_key(w, AT_STR("writes"));
     at_json_bool(w, f->writes);
-    put_side(w, c, &f->box);
+    put_side(w, d, &f->box);
     put_text(w, "by", core_who(f->by, who, sizeof who));
     put_place(w, "started", f->by, f->loc);
     put_int(w, "bytes", f->bytes);
@@ -263,7 +275,7 @@ static void put_core(at_json_writer *w, const debug_core *d) {
   put_wait(w, d);
   put_refs(w, d);
   put_semaphores(w, d);
-  put_copies(w, c);
+  put_copies(w, d);
   at_json_end_object(w);
 }
 

@@ -224,7 +224,8 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out);
 // loop's in its first turn. num_ops + 1 of them; texts are *e's.
 void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
                         at_profile_event *out);
-// The same as an XSpace, for XProf. RESOURCE_EXHAUSTED alone.
+// The same as an XSpace, for XProf, with each kernel's FLOPs and bytes of HBM
+// and the chip's peaks. RESOURCE_EXHAUSTED alone.
 at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);
 // One self-contained page; `other` (may be NULL) is compared with.
 void at_estimate_html(const at_estimate *e, const at_estimate *other,

@@ -425,15 +425,63 @@ void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
   }
 }
 
-at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
-  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
-  if (!events)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
+// The opcode of "dot_general.12".
+static at_status category_of(const at_estimate_op *o, at_arena *a,
+                             const char **out) {
+  const char *dot = strrchr(o->name, '.');
+  size_t n = dot ? (size_t)(dot - o->name) : strlen(o->name);
+  AT_TRY_ALLOC(*out, at_arena_str(a, (at_str){o->name, n}));
+  return AT_OK;
+}
+
+// What the kernels ask for, as the estimate has it.
+static at_status ops_of(const at_estimate *e, at_arena *a,
+                        const at_profile_op **out) {
+  at_profile_op *ops;
+  AT_TRY_ALLOC(ops, at_new(a, at_profile_op, (size_t)e->num_ops + 1));
+  for (uint32_t i = 0; i < e->num_ops; i++) {
+    const at_estimate_op *o = &e->ops[i];
+    ops[i] = (at_profile_op){.name = o->name,
+                             .source = o->source,
+                             .flops = o->flops,
+                             .bytes_read = o->hbm_bytes};
+    AT_TRY_ALLOC(ops[i].text,
+                 at_arena_printf(a, "%%%s = %s", o->name, o->detail));
+    // XLA's profilers cut an op's type off behind the colon: it has none.
+    AT_TRY_ALLOC(ops[i].scope,
+                 at_arena_printf(a, "%s%s", o->scope, *o->scope ? ":" : ""));
+    AT_TRY(category_of(o, a, &ops[i].category));
+  }
+  return *out = ops, AT_OK;
+}
+
+static at_status xspace_in(const at_estimate *e, at_arena *a, at_strbuf *out) {
+  at_profile_event *events;
+  AT_TRY_ALLOC(events, at_new(a, at_profile_event, (size_t)e->num_ops + 1));
   at_estimate_events(e, 0, 0, events);
+  at_profile_module module = {
+      .program = 1, .name = e->program, .num_ops = e->num_ops};
+  AT_TRY(ops_of(e, a, &module.ops));
+  for (uint32_t i = 0; i <= e->num_ops; i++)
+    if (events[i].kind != AT_PROFILE_TRANSFER)
+      events[i].program = module.program;
+  at_profile_chip chip = {.kind = e->machine,
+                          .flops_per_second = e->peak_flops,
+                          .hbm_bytes_per_second = e->hbm_rate,
+                          .hbm_bytes = e->memory_bytes};
+  at_profile_about about = {
+      .modules = &module, .num_modules = 1, .chips = &chip, .num_chips = 1};
   at_profile *p = NULL;
   at_status st = at_profile_of(events, e->num_ops + 1, &p);
-  if (at_ok(st)) st = at_profile_xspace(p, NULL, out);
+  if (at_ok(st)) st = at_profile_xspace(p, &about, out);
   at_profile_destroy(p);
-  free(events);
+  return st;
+}
+
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("the timeline");
+  at_status st = xspace_in(e, a, out);
+  at_arena_destroy(a);
   return st;
 }

@@ -455,6 +455,7 @@ void at_core_line_close(at_core_line *l);
 typedef struct at_level {
   uint32_t pc, end, loop;  // loop: the step that owns the range
   uint32_t kind;           // at_level_kind
+  uint64_t entered_ns;     // recorded
 } at_level;
 typedef struct at_cursor {
   at_frame frame;

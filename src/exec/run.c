@@ -205,7 +205,7 @@ void at_op_record_event(const at_frame *f, const at_op *op,
   const at_xstep *s = step_of(f, op);
   const char *name = at_loaded_string(f->loaded, s->op_name);
   const char *detail = at_loaded_string(f->loaded, s->hlo);
-  record_span(f, op, e, *detail ? detail : name);
+  if (!e->holds) record_span(f, op, e, *detail ? detail : name);
   const char *file = at_loaded_string(f->loaded, s->file);
   char source[512] = "";
   if (*file) snprintf(source, sizeof source, "%s:%u", file, s->line);
@@ -225,6 +225,16 @@ void at_op_record(const at_frame *f, const at_op *op, uint64_t start) {
                         .end_ns = at_clock_ns(),
                         .kind = AT_PROFILE_OP,
                         .chip = f->chip->info.id};
+  at_op_record_event(f, op, &e);
+}
+
+// A loop or a branch, behind the events of what it ran.
+static void record_control(const at_frame *f, const at_op *op, uint64_t start) {
+  at_profile_event e = {.start_ns = start,
+                        .end_ns = at_clock_ns(),
+                        .kind = AT_PROFILE_OP,
+                        .chip = f->chip->info.id,
+                        .holds = true};
   at_op_record_event(f, op, &e);
 }
 
@@ -259,14 +269,15 @@ static void enter(at_cursor *c, const at_op *op) {
       (at_level){.pc = a[k],
                  .end = a[k + 1],
                  .loop = (uint32_t)(op - l->ops),
-                 .kind = op->kind == AT_STEP_WHILE ? LEVEL_COND : LEVEL_ONCE};
+                 .kind = op->kind == AT_STEP_WHILE ? LEVEL_COND : LEVEL_ONCE,
+                 .entered_ns = c->frame.recorded ? at_clock_ns() : 0};
 }
 
 // The innermost range has ended. False: so has the program.
 static bool leave(at_cursor *c) {
   at_level *v = &c->levels[c->depth];
+  const at_op *op = c->frame.loaded->ops + v->loop;
   if (v->kind != LEVEL_ONCE) {
-    const at_op *op = c->frame.loaded->ops + v->loop;
     const uint32_t *a = c->frame.loaded->args + op->args;
     bool cond = v->kind == LEVEL_COND;
     if (!cond || *(const volatile uint8_t *)c->frame.bufs[op->args]) {
@@ -276,6 +287,8 @@ static bool leave(at_cursor *c) {
       return true;
     }
   }
+  if (c->depth && c->frame.recorded)
+    record_control(&c->frame, op, v->entered_ns);
   return c->depth-- > 0;
 }
 

@@ -523,17 +523,32 @@ static void put_target(at_strbuf *b, at_op op) {
   at_proto_write_bytes(b, 28, at_str_of(name));
 }
 
+// The second half of an operation under way: its values are those of the first,
+// of a tuple where it has several.
+static at_status put_done(writer *w, scope *s, const at_node *n) {
+  static const struct {
+    at_op op;
+    const char *opcode;
+  } halves[] = {{AT_OP_ALL_GATHER, "all-gather-done"},
+                {AT_OP_ALL_REDUCE, "all-reduce-done"},
+                {AT_OP_COLLECTIVE_PERMUTE, "collective-permute-done"}};
+  const char *opcode = "copy-done";
+  for (size_t k = 0; k < AT_LEN(halves); k++)
+    if (halves[k].op == n->operands[0].node->op) opcode = halves[k].opcode;
+  bool tuple = n->num_results != 1;
+  int64_t *ids, of;
+  AT_TRY(operand_ids(w, s, n->operands, n->num_operands, &ids));
+  of = tuple ? put_tuple(w, s, n->types, ids, n->num_results) : ids[0];
+  name_next(w, n);
+  at_strbuf b = begin(w, opcode, n->types, n->num_results, tuple);
+  at_hp_put_origin(&b, n);
+  return put_results(w, s, n, end(w, s, &b, &of, 1), tuple);
+}
+
 static at_status put_plain(writer *w, scope *s, const at_node *n) {
   const char *opcode = at_hloproto_opcode(n->op);
   static const value_vec none = {0};
   int64_t *ids, *comps;
-  // An operation under way ends where it begins: its values are there.
-  if (n->op == AT_OP_ASYNC_DONE) {
-    AT_TRY(operand_ids(w, s, n->operands, n->num_operands, &ids));
-    for (uint32_t k = 0; k < n->num_results; k++)
-      AT_TRY(id_put(w, s, (at_value){(at_node *)n, k}, ids[k]));
-    return AT_OK;
-  }
   bool tuple = n->num_results != 1;
   uint32_t operands = n->num_operands - (n->op == AT_OP_RNG);
   AT_TRY_ALLOC(comps, at_new(w->a, int64_t, (size_t)n->num_regions + 1));
@@ -638,6 +653,8 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
   switch (n->op) {
     case AT_OP_ALL_TO_ALL:
       return put_all_to_all(w, s, n);
+    case AT_OP_ASYNC_DONE:
+      return put_done(w, s, n);
     case AT_OP_CONSTANT:
       return put_constant(w, s, n);
     case AT_OP_WHILE:

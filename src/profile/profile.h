@@ -33,6 +33,7 @@ typedef struct at_profile_event {
   uint64_t context;    // CALL: what the client's own trace calls it
   uint32_t core;       // SPARSE: of the chip; KERNEL: of the launch; else 0
   bool goes_on;        // OP: a further kernel of the op before it
+  bool holds;          // OP: a loop or a branch, around the ops that it runs
   const char *name;    // copied on record
   const char *detail;  // op text, or ""
   const char *source;  // "file:line", or ""

@@ -161,6 +161,7 @@ static void put_breakdown(at_strbuf *b, const at_profile_op *op) {
   at_strbuf_free(&all);
 }
 
+// What holds others asks for nothing of its own.
 static void put_known_op(at_strbuf *b, const at_profile_op *op) {
   at_proto_write_bytes(b, 2, at_str_of(op->text));  // name
   at_proto_write_bytes(b, 4, at_str_of(op->name));  // display_name
@@ -184,7 +185,11 @@ static void put_metadata(plane *p, const program *g, const at_profile_event *e,
   bool is_op = e->kind == AT_PROFILE_OP && e->program;
   void **op = is_op ? at_map_find(&g->ops, first_word(e->name)) : NULL;
   if (op) {
-    put_known_op(&b, *op);
+    at_profile_op known = *(const at_profile_op *)*op;
+    if (e->holds)
+      known.flops = known.transcendentals = known.bytes_read =
+          known.bytes_written = 0;
+    put_known_op(&b, &known);
   } else if (e->kind == AT_PROFILE_MODULE && e->program) {
     char *name =
         at_arena_printf(p->x->arena, "%s(%" PRIu64 ")", e->name, e->program);

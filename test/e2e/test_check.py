@@ -1,4 +1,5 @@
 """`atoll check`: planted defects and sound programs, exit statuses, and what each report holds."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tools"))
 import check_planted  # noqa: E402
+import sarif  # noqa: E402
 
 COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
 RACE = """
@@ -116,6 +118,26 @@ def test_text_quotes_the_source(tmp_path):
     assert "1 error, 0 warnings" in done.stdout
 
 
+ENDLESS = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def spins(x, o):
+  i = jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 8, jnp.int32(0))  # the loop
+  o[...] = x[...] * i.astype(jnp.float32)
+x = jnp.ones((8, 128))
+try: jax.block_until_ready(jax.jit(pl.pallas_call(spins, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x))
+except jax.errors.JaxRuntimeError: pass
+"""
+
+
+def test_a_loop_without_an_end_is_found_without_a_knob(tmp_path):
+    done, report = run_code(tmp_path, ENDLESS)
+    assert done.returncode == 1, done.stderr
+    [finding] = report["findings"]
+    assert finding["rule"] == "endless" and finding["stack"][0]["line"] == 5, finding
+    assert "stopped after 16777216 turns" in finding["message"]
+
+
 def test_nan_outside_kernels(tmp_path):
     code = "import jax, jax.numpy as jnp\nf = jax.jit(lambda x: jnp.log(x) + 1)\ntry: f(jnp.float32(-1)).block_until_ready()\nexcept Exception: pass\n"
     done, report = run_code(tmp_path, code)
@@ -146,6 +168,25 @@ except Exception: pass
     assert finding["rule"] == "memory" and finding["kernel"] == "big" and finding["stack"], finding
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_warnings_count_where_they_shall(tmp_path, strict):
+    program, junit = tmp_path / "p.py", tmp_path / "j.xml"
+    program.write_text("""
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def angle(x, o):
+  o[...] = jnp.arctan2(x[...], x[...])
+x = jnp.ones((16, 128), jnp.bfloat16)
+jax.jit(pl.pallas_call(angle, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x).block_until_ready()
+""")
+    done = check("--json", f"--junit={junit}", *["--strict"] * strict, program, ATOLL_TARGET="v5e", ATOLL_LENIENT="1")
+    report = json.loads(done.stdout)
+    assert (report["errors"], report["warnings"]) == (0, 1) and report["findings"][0]["level"] == "warning", report
+    assert done.returncode == strict
+    suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
+    assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) == strict
+
+
 def test_programs_without_python(tmp_path):
     program, junit = tmp_path / "p.mlir", tmp_path / "j.xml"
     for op, status in (("log", 1), ("exponential", 0)):
@@ -170,12 +211,12 @@ def test_junit_of_a_program_that_fails(tmp_path):
 
 
 def test_sarif_names_files_below_the_working_folder_from_there(tmp_path):
-    program, sarif = tmp_path / "program.py", tmp_path / "a.sarif"
+    program, written = tmp_path / "program.py", tmp_path / "a.sarif"
     program.write_text(RACE)
     done = subprocess.run([COMMAND, "check", "--sarif", "a.sarif", "program.py"], cwd=tmp_path, capture_output=True, text=True,
                           env={**os.environ, "PYTHON": sys.executable})
     assert done.returncode == 1, done.stderr
-    log = json.loads(sarif.read_text())
+    log = json.loads(written.read_text())
     assert check_planted.sarif_errors(log) == []
     [result] = log["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
@@ -183,19 +224,44 @@ def test_sarif_names_files_below_the_working_folder_from_there(tmp_path):
     assert place["region"]["startLine"] == DEFECT and "# the defect" in place["region"]["snippet"]["text"]
 
 
-def test_the_shape_of_sarif_is_looked_at():
-    """The validator of these tests finds what is wrong."""
-    rule = {"id": "r", "help": {"text": "h"}, "shortDescription": {"text": "s"}, "fullDescription": {"text": "f"},
-            "defaultConfiguration": {"level": "error"}}
-    result = {"ruleId": "r", "ruleIndex": 0, "level": "error", "message": {"text": "m"},
-              "locations": [{"physicalLocation": {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 1}}}]}
+def test_what_is_wrong_with_sarif_is_found(tmp_path):
+    """The validator of these tests, beside jsonschema where that is installed."""
+    program, path = tmp_path / "program.py", tmp_path / "a.sarif"
+    program.write_text(RACE)
+    check("--sarif", path, program)
+    good = path.read_text()
+    assert check_planted.sarif_errors(json.loads(good)) == []
+    reference = None
+    if importlib.util.find_spec("jsonschema"):
+        import jsonschema
+        jsonschema.Draft4Validator.check_schema(sarif.SCHEMA)
+        reference = jsonschema.Draft4Validator(sarif.SCHEMA)
+        assert reference.is_valid(json.loads(good))
 
-    def errors(rule=rule, **changes):
-        run = {"tool": {"driver": {"name": "n", "rules": [rule]}}, "columnKind": "utf16CodeUnits", "results": [{**result, **changes}]}
-        return check_planted.sarif_errors({"version": "2.1.0", "$schema": "x/sarif-schema-2.1.0.json", "runs": [run]})
-    assert errors() == []
-    assert errors(ruleId="other") and errors(level="fatal") and errors(message={"text": ""}) and errors(locations=[{}])
-    assert errors(rule={**rule, "help": {"text": ""}})
+    def broken(*path, value=None):
+        log = at = json.loads(good)
+        for key in path[:-1]:
+            at = at[key]
+        if value is None:
+            del at[path[-1]]
+        else:
+            at[path[-1]] = value
+        found = sarif.errors(log)
+        assert not reference or reference.is_valid(log) == (not found), (path, value, found)
+        return found
+    result = "runs", 0, "results", 0
+    place = *result, "locations", 0, "physicalLocation"
+    assert broken("version", value="2.0.0") and broken("runs") and broken("runs", value={}) and broken("run", value=[])
+    assert broken("runs", 0, "tool", "driver", "name") and broken("runs", 0, "tool", "driver", "rules", 0, "id", value=1)
+    assert broken(*result, "message") and broken(*result, "level", value="fatal") and broken(*result, "occurrenceCount", value=0)
+    assert broken(*place, "artifactLocation", "uri", value="a b.py") and broken(*place, "region", "startLine", value=0)
+    assert broken(*place, "region", "startLine", value=True) and broken(*place, "region", "line", value=1)
+    assert broken(*result, "stacks", 0, "frames", value=[]) and broken("runs", 0, "invocations", 0, "executionSuccessful", value=1)
+    rules = json.loads(good)["runs"][0]["tool"]["driver"]["rules"]
+    assert broken("runs", 0, "tool", "driver", "rules", value=[rules[0], rules[0]])
+    log = json.loads(good)
+    log["runs"][0]["results"][0]["ruleId"] = "other"
+    assert not sarif.errors(log) and check_planted.sarif_errors(log) == ["ruleIndex"]
 
 
 def test_pages_of_kernels(tmp_path):

@@ -63,6 +63,48 @@ def test_every_shell_has_every_option(shell):
         subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True)
 
 
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_completes(tmp_path):
+    script = tmp_path / "atoll.fish"
+    script.write_text(atoll("completion", "fish").stdout)
+
+    def offered(line):
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"], capture_output=True,
+                              text=True, check=True, env={**os.environ, "HOME": str(tmp_path)}, cwd=tmp_path)
+        assert not done.stderr, done.stderr
+        return dict(line.partition("\t")[::2] for line in done.stdout.splitlines())
+    summaries = dict(re.findall(r"^  (\w+) +(.*)$", atoll("--help").stdout, re.M))
+    assert offered("atoll comp") == {"completion": summaries["completion"]}
+    assert set(commands()) <= set(offered("atoll "))
+    assert set(offered("atoll estimate --interp=")) == {f"--interp={w}" for w in ("seed", "xla", "atoll")}
+    assert "trace" in offered("atoll pod tra")
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_completes(tmp_path):
+    """Keys on a terminal: Tab behind what was typed."""
+    (tmp_path / "_atoll").write_text(atoll("completion", "zsh").stdout)
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path,
+                             env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb", "PS1": "ready> "})
+    os.close(theirs)
+
+    def until(text, keys):
+        os.write(ours, keys.encode())
+        said = ""
+        while text not in said:
+            said += os.read(ours, 4096).decode(errors="replace")
+        return said
+    until("sourced", "unsetopt beep; autoload -U compinit; compinit -u -D; source ./_atoll; show() { print -r \"<$BUFFER>\" }; "
+                     "zle -N show; bindkey '^X' show; echo sour''ced\n")
+    for typed, line in (("atoll est", "atoll estimate "), ("atoll estimate --int", "atoll estimate --interp="),
+                        ("atoll estimate --interp=se", "atoll estimate --interp=seed "), ("atoll pod tra", "atoll pod trace ")):
+        until(f"<{line}>", f"\x15{typed}\t\x18")
+    os.close(ours)
+    child.kill()
+    child.wait()
+
+
 def test_an_unknown_shell_is_refused():
     for arguments in ((), ("tcsh",), ("bash", "zsh")):
         done = atoll("completion", *arguments)
@@ -82,6 +124,9 @@ def test_manual_pages_are_the_help(tmp_path):
             for line in atoll(name, "--help").stdout.splitlines() if name else []:
                 assert line.strip() in done.stdout, (page.name, line)
     assert atoll("man", "nothing").returncode == 1
+    for name in ("check", "debug"):  # which say their own
+        assert atoll("man", name).stdout.lower().count("exit status") == 1
+    assert ".SH EXIT STATUS" in atoll("man", "dump").stdout
 
 
 def test_the_version_says_what_a_report_needs():

@@ -184,6 +184,22 @@ def test_commands_of_a_file_and_what_is_wrong_with_them(program, tmp_path):
     assert subprocess.run([COMMAND, "debug", "--evil=x", program], capture_output=True).returncode == 2
 
 
+def test_expressions_are_python(program):
+    done = run(program, "break grid (0, 1)", "run", "print int(np.isnan(acc[...]).sum()), float(x_ref[...].mean())",
+               "print sorted({type(acc).__name__, 'a'}), acc[0, 0].item()", "print [i for i in range(3) if isinstance(i, int)]")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(0, 1087.5)" in done.stdout, done.stdout
+    assert "(['Ref', 'a'], " in done.stdout and "[0, 1, 2]" in done.stdout
+
+
+def test_breakpoints_that_nothing_reaches_are_told(program):
+    count = len(program.read_text().splitlines())
+    done = run(program, f"break {count + 1}", "break nowhere.py:3", "break nothing", "break grid (0, 0)", "run", "continue")
+    assert done.returncode == 3 and f"error: {program} has {count} lines" in done.stdout, done.stdout
+    missed = re.findall(r"^breakpoint (\d) was never reached: (.*)$", done.stdout, re.M)
+    assert missed == [("1", "nowhere.py:3"), ("2", "kernel nothing")], done.stdout
+
+
 def test_a_program_that_fails_by_itself(tmp_path):
     program = tmp_path / "p.py"
     program.write_text("import sys\nsys.exit(7)\n")
@@ -222,6 +238,7 @@ def test_copies_between_chips(tmp_path):
     done = run(program, f"break {wait}", "run", "info cores", "info copies", "print x[0, 0]", "continue", "info cores", "core 2",
                "print o[0, :2]", "delete", "continue", ATOLL_TARGET="v5e:2x2")
     out = done.stdout
+    assert re.search(r"^x\[0:8, 0:128\] -> o\[0:8, 0:128\] of core 0 of device \d, 4096 bytes", out, re.M), out
     assert done.returncode == 0, out + done.stderr
     for device in range(4):
         assert re.search(rf"\d: core 0 of device {device}, ring: ", out), out
@@ -230,6 +247,33 @@ def test_copies_between_chips(tmp_path):
     again = run(program, f"break {wait}", "run", "info cores", "info copies", "print x[0, 0]", "continue", "info cores",
                 "core 2", "print o[0, :2]", "delete", "continue", ATOLL_TARGET="v5e:2x2")
     assert again.stdout == out  # the same way each time
+
+
+PIPELINE = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def inner(a, b):
+  b[...] = a[...] * 2  # in the pipeline
+
+def outer(x, o):
+  block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+  pltpu.emit_pipeline(inner, grid=(2, 2), in_specs=[block], out_specs=[block])(x, o)
+
+x = jnp.ones((16, 256))
+everywhere = pl.BlockSpec(memory_space=pl.ANY)
+f = jax.jit(pl.pallas_call(outer, in_specs=[everywhere], out_specs=everywhere, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))
+jax.block_until_ready(f(x))
+"""
+
+
+def test_copies_into_allocations_of_a_pipeline(tmp_path):
+    program = tmp_path / "pipeline.py"
+    program.write_text(PIPELINE)
+    done = run(program, f"break {line_of(PIPELINE, '# in the pipeline')}", "run", "info copies")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^x\[0:8, 128:256\] -> scoped\d\[\d:\d, 0:8, 0:128\], 4096 bytes", done.stdout, re.M), done.stdout
 
 
 # ---- Python

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import run_python
 from jax.experimental import pallas as pl
 
 STEPS = 3
@@ -128,6 +129,24 @@ def traced(tmp_path_factory):
                          chip=next(p for p in planes if p.name == "/device:TPU:0"))
 
 
+HOLDERS = "while", "conditional"
+
+
+def self_times(events):
+  """[(event, picoseconds of it that no event inside of it has)], of one line."""
+  out, around = [], []
+  for e in sorted(events, key=lambda e: (e.start, -e.ps)):
+    while around and around[-1][0].start + around[-1][0].ps <= e.start:
+      around.pop()
+    entry = [e, e.ps]
+    if around:
+      assert e.start + e.ps <= around[-1][0].start + around[-1][0].ps
+      around[-1][1] -= e.ps
+    around.append(entry)
+    out.append(entry)
+  return out
+
+
 def module_runs(traced):
   """Module name -> [(its event, events of its ops)], one for each run."""
   out = {}
@@ -182,7 +201,7 @@ def test_every_op_is_an_instruction_with_its_costs(traced, name):
       assert op.about.name.startswith(f"%{op.about.display} = ")
       s = op.about.stats
       assert s["program_id"] == program and s["hlo_category"]
-      assert s["flops"] >= 0 and s["bytes_accessed"] > 0
+      assert s["flops"] >= 0 and (s["bytes_accessed"] > 0) != (s["hlo_category"] in HOLDERS)
       parts = [fields(m) for m in fields(s["memory_access_breakdown"])[1]]
       assert sum(one(m, 3) for m in parts) == s["bytes_accessed"] and {one(m, 2) for m in parts} == {1}
       symbols.setdefault(s["symbol_id"], op.about.display)
@@ -203,6 +222,59 @@ def test_costs_add_up_to_the_cost_analysis(traced, name):
 def test_a_loop_s_ops_count_each_turn(traced):
   ((_, ops),) = module_runs(traced)["jit__loop"]
   assert sum(o.about.stats["flops"] for o in ops) >= 5 * 2 * 256**3
+
+
+def test_a_loop_is_an_op_around_its_own(traced):
+  ((module, ops),) = module_runs(traced)["jit__loop"]
+  (loop,) = [o for o in ops if o.about.stats["hlo_category"] == "while"]
+  inside = [o for o in ops if loop.start <= o.start and o.start + o.ps <= loop.start + loop.ps and o is not loop]
+  products = [o for o in inside if o.about.stats["flops"] >= 2 * 256**3]
+  assert len(products) == 5 and len({o.about.display for o in products}) == 1
+  assert loop.about.stats["flops"] == loop.about.stats["bytes_accessed"] == 0
+  assert sum(ps for _, ps in self_times(ops)) == sum(o.ps for o in ops if o not in inside) <= module.ps
+
+
+MANY = """
+import sys
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(jax.devices(), ("d",))
+def part(x, w):
+  y = jnp.tanh(x @ w)
+  sums = jax.lax.psum((x.T @ y, y[:8]), "d")
+  pieces = jax.lax.psum_scatter(jnp.sin(w), "d", tiled=True)
+  return sums, jax.lax.all_gather(y @ w, "d", tiled=True).sum() + jnp.cos(y @ w).sum(), pieces
+f = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=(P("d"), P()), out_specs=((P(), P()), P(), P("d")), check_vma=False))
+x, w = (jax.device_put(jnp.ones(shape), NamedSharding(mesh, spec)) for shape, spec in (((2048, 256), P("d")), ((256, 256), P())))
+jax.block_until_ready(f(x, w))
+with jax.profiler.trace(sys.argv[1]):
+  for i in range(2):
+    with jax.profiler.StepTraceAnnotation("train", step_num=i):
+      jax.block_until_ready(f(x, w))
+"""
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+  """A traced program of eight chips: its file and the chips' planes."""
+  folder = tmp_path_factory.mktemp("many")
+  done = run_python(f"import sys; sys.argv[1:] = [{str(folder)!r}]\n" + MANY, env={"ATOLL_TARGET": "v5e:2x4"})
+  assert done.returncode == 0, done.stderr
+  (path,) = folder.rglob("*.xplane.pb")
+  planes = [read_plane(p) for p in fields(path.read_bytes())[1]]
+  return SimpleNamespace(path=path, planes=planes, chips=[p for p in planes if p.name.startswith("/device:TPU:")])
+
+
+def test_every_chip_runs_the_same_ops_halves_of_collectives_too(many):
+  assert [p.name for p in many.chips] == [f"/device:TPU:{i}" for i in range(8)]
+  names = [sorted(o.about.display for o in p.lines["XLA Ops"]) for p in many.chips]
+  assert all(n == names[0] for n in names) and len(names[0]) == 2 * len(set(names[0]))
+  instructions = {text(fields(i), 1): text(fields(i), 2) for c in fields(one(hlo_of(many, "jit_part"), 1))[3]
+                  for i in fields(c)[2]}
+  assert set(names[0]) <= set(instructions)
+  halves = {instructions[n] for n in names[0] if n.startswith("async_done")}
+  assert halves and halves <= {"all-reduce-done", "all-gather-done", "copy-done"}, halves
+  assert all(len(p.lines["Steps"]) == 2 for p in many.chips)
 
 
 def test_ops_follow_each_other_and_fill_their_module(traced):
@@ -248,13 +320,18 @@ def test_buffers_add_up_to_the_memory_analysis(traced, name):
 # ---- XProf
 @pytest.fixture
 def tool(traced):
+  return tools_of(traced.path)
+
+
+def tools_of(path):
+  """Runs a tool of XProf on a profile."""
   convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed (pip install xprof)")
   # Writes the programs beside the trace, as opening it in XProf does.
   assert {"overview_page", "op_profile", "hlo_stats", "roofline_model", "memory_viewer",
-          "graph_viewer"} <= set(convert.xspace_to_tool_names([str(traced.path)]))
+          "graph_viewer"} <= set(convert.xspace_to_tool_names([str(path)]))
 
   def run(name, **params):
-    data, _ = convert.xspace_to_tool_data([str(traced.path)], name, {"use_saved_result": False, **params})
+    data, _ = convert.xspace_to_tool_data([str(path)], name, {"use_saved_result": False, **params})
     return data.decode() if isinstance(data, bytes) else data
   return run
 
@@ -276,10 +353,10 @@ def test_xprof_lists_every_op(traced, tool, name):
   op = "hlo_op_name" if name == "hlo_stats" else "operation"
   total = [r for r in found if r.get("step", "Total") == "Total" and r[op] not in ("Program", "IDLE")]
   ran, times = {}, {}
-  for e in traced.chip.lines["XLA Ops"]:
+  for e, ps in self_times(traced.chip.lines["XLA Ops"]):
     key = str(e.about.stats["program_id"]), e.about.display
     ran[key] = ran.get(key, 0) + 1
-    times[key] = times.get(key, 0) + e.ps / 1e6
+    times[key] = times.get(key, 0) + ps / 1e6
   module = "program_id" if name == "hlo_stats" else "hlo_module_id"
   assert {(str(r[module]), r[op]): r["occurrences"] for r in total} == ran
   for r in total:
@@ -311,6 +388,17 @@ def test_xprof_memory_viewer_and_graph_viewer(traced, tool, name):
   assert graph.startswith("digraph") and node in graph
 
 
+def test_xprof_on_eight_chips(many):
+  tool = tools_of(many.path)
+  tables = [t for t in json.loads(tool("overview_page")) if t.get("cols") and t["cols"][0]["id"] == "stepnum"]
+  assert [len(t["rows"]) for t in tables] == [2]
+  module = many.chips[0].lines["XLA Modules"][0].about.name
+  for node in {o.about.display for o in many.chips[0].lines["XLA Ops"]}:
+    graph = tool("graph_viewer", graph_viewer_options={"module_name": module, "node_name": node, "graph_width": 1,
+                                                       "type": "graph", "format": "dot"})
+    assert graph.startswith("digraph") and node in graph
+
+
 # ---- The modelled chip beside the measured
 CHIP = """
 import sys
@@ -339,6 +427,41 @@ def test_the_modelled_chip_is_beside_the_measured(python, tmp_path):
   ops = chip.lines["XLA Ops"]
   assert all(o.ps > 0 for o in ops) and sum("dot_general" in o.about.name for o in ops) == 4
   assert all(any(m.start <= o.start and o.start + o.ps <= m.start + m.ps + 2000 for m in modelled) for o in ops)
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory):
+  """An estimate of a gradient, and the file of its timeline."""
+  import atoll
+  ws = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16), jax.ShapeDtypeStruct((2048, 512), jnp.bfloat16)
+  x = jax.ShapeDtypeStruct((1024, 512), jnp.bfloat16)
+  e = atoll.estimate(jax.grad(lambda ws, x: (jnp.tanh(x @ ws[0]) @ ws[1]).var()), ws, x, target="v5e")
+  path = tmp_path_factory.mktemp("estimated") / "modelled.xplane.pb"
+  e.xplane(path)
+  return e, path
+
+
+def test_the_timeline_of_an_estimate_has_its_costs(estimated):
+  e, path = estimated
+  (plane,) = [read_plane(p) for p in fields(path.read_bytes())[1]]
+  assert plane.name == "/device:TPU:0" and plane.stats["peak_teraflops_per_second"] == 197
+  ops = {o.about.display: o.about.stats for o in plane.lines["XLA Ops"]}
+  assert set(ops) == {o["name"] for o in e.ops} and len(plane.lines["Steps"]) == len(plane.lines["XLA Modules"]) == 1
+  for o in e.ops:
+    assert (ops[o["name"]]["flops"], ops[o["name"]]["bytes_accessed"]) == (int(o["flops"]), int(o["hbm_bytes"]))
+    assert o["name"].startswith(ops[o["name"]]["hlo_category"])
+
+
+def test_xprof_shows_an_estimate(estimated):
+  e, path = estimated
+  convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed (pip install xprof)")
+
+  def tool(name):
+    return json.loads(convert.xspace_to_tool_data([str(path)], name, {"use_saved_result": False})[0])
+  assert {r["hlo_op_name"] for r in rows(tool("hlo_stats"))} == {o["name"] for o in e.ops}
+  (program,) = [p["metrics"] for p in tool("op_profile")["byProgram"]["children"] if p["name"] != "IDLE"]
+  assert program["rawFlops"] == e.flops and program["rawBytesAccessedArray"][0] == pytest.approx(e.data["hbm_bytes"], rel=1e-6)
+  assert program["rawTime"] == pytest.approx(sum(o["seconds"] for o in e.ops) * 1e12, rel=0.01)
 
 
 def test_a_profile_is_of_this_machine_alone_unless_the_chip_is_asked_for(traced):
