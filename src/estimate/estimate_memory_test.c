@@ -550,11 +550,63 @@ static void products_write_into_arrays(void **state) {
 #undef ONE
 }
 
+// The cosine of a sorted array: where the program does not fit otherwise, it is
+// sorted in the result's memory.
+static void sort_and_cosine(uint32_t rows, double mib) {
+  at_arena *a = at_arena_create();
+  char *text = at_arena_printf(
+      a,
+      "func.func public @main(%%x: tensor<%ux8192xf32>) -> tensor<%ux8192xf32> "
+      "{\n%%s = \"stablehlo.sort\"(%%x) ({\n^bb0(%%p: tensor<f32>, %%q: "
+      "tensor<f32>):\n%%c = stablehlo.compare LT, %%p, %%q : (tensor<f32>, "
+      "tensor<f32>) -> tensor<i1>\nstablehlo.return %%c : tensor<i1>\n}) "
+      "{dimension = 0 : i64, is_stable = false} : (tensor<%ux8192xf32>) -> "
+      "tensor<%ux8192xf32>\n"
+      "%%r = stablehlo.cosine %%s : tensor<%ux8192xf32>\n"
+      "return %%r : tensor<%ux8192xf32>\n}\n",
+      rows, rows, rows, rows, rows, rows);
+  is_mib(planned(a, "v5e", text), mib);
+  at_arena_destroy(a);
+}
+
+static void tight_programs_work_in_results(void **state) {
+  sort_and_cosine(32768, 1024);
+  sort_and_cosine(196608, 0);
+}
+
+// A product whose result is squared and masked by itself before others read it:
+// only what comes out of that is stored, in bf16.
+static void products_go_on_to_where_all_meets(void **state) {
+#define T "tensor<65536x2048xf32>"
+#define W "tensor<2048x2048xf32>"
+#define DOT(of, by, type)                \
+  " = stablehlo.dot_general " of ", " by \
+  ", contracting_dims = [1] x [0] : (" T ", " type ") -> " T "\n"
+  static const char text[] =
+      "func.func public @main(%x: " T ", %v: " W ", %w: " W ") -> (" T ", " T
+      ") {\n"
+      "%y" DOT("%x", "%v", W) "%z = stablehlo.tanh %y : " T
+                              "\n"
+                              "%s = stablehlo.multiply %y, %z : " T
+                              "\n"
+                              "%a" DOT("%s", "%w", W) "%b" DOT(
+                                  "%s", "%v", W) "return %a, %b : " T ", " T
+                                                 "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 256);
+  at_arena_destroy(a);
+#undef T
+#undef W
+#undef DOT
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cuts_grow_with_the_program),
       cmocka_unit_test(results_wait_for_their_places),
       cmocka_unit_test(products_write_into_arrays),
+      cmocka_unit_test(tight_programs_work_in_results),
+      cmocka_unit_test(products_go_on_to_where_all_meets),
       cmocka_unit_test(saved_values_count),
       cmocka_unit_test(peaks_hold_what_lives),
   };

@@ -189,10 +189,28 @@ static void pass_on(lives *l, const at_est_group *g, at_node *n) {
   }
 }
 
+// Where memory is tight, an elementwise kernel that writes a result works on
+// what it alone reads in the result's memory.
+static void pass_back(lives *l, const at_est_group *g) {
+  if (g->product || g->reduces > 0 || g->writes.len != 1 ||
+      !at_op_is(g->root->op, AT_ELEMENTWISE))
+    return;
+  const live *to = at_est_live_of(l, g->writes.ptr[0]);
+  for (size_t r = 0; to && to->output && r < g->reads.len; r++) {
+    live *x = at_est_live_of(l, g->reads.ptr[r].value);
+    if (!x || x->argument || x->kept || x->output || x->readers.len != 1 ||
+        x->bytes != to->bytes)
+      continue;
+    x->output = true;
+    return;
+  }
+}
+
 static void pass_outputs_on(lives *l) {
   if (l->comp->owner) return;
   for (uint32_t k = l->groups.count; k-- > 0;) {
     const at_est_group *g = l->groups.list[k];
+    if (l->tight) pass_back(l, g);
     for (size_t i = g->own.len; i-- > 0;)
       if (writes_in_place(g, g->own.ptr[i])) pass_on(l, g, g->own.ptr[i]);
   }
@@ -352,7 +370,7 @@ static void reuse_state(lives *l) {
 // ---- Inside of loops and branches
 
 static at_status measure(const at_comp *c, const at_target *t, uses *u,
-                         at_arena *a, lives *out);
+                         bool tight, at_arena *a, lives *out);
 
 static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
@@ -362,7 +380,7 @@ static at_status look_inside(lives *l) {
     if (!at_op_is(n->op, AT_CONTROL) || !n->num_regions) continue;
     AT_TRY_ALLOC(l->inside[k], at_new(l->arena, lives, n->num_regions));
     for (uint32_t r = 0; r < n->num_regions; r++)
-      AT_TRY(measure(n->regions[r], l->target, l->uses, l->arena,
+      AT_TRY(measure(n->regions[r], l->target, l->uses, l->tight, l->arena,
                      &l->inside[k][r]));
   }
   return AT_OK;
@@ -378,9 +396,13 @@ static double seconds_of(const lives *l, uint32_t k) {
 }
 
 static at_status measure(const at_comp *c, const at_target *t, uses *u,
-                         at_arena *a, lives *l) {
-  *l = (lives){
-      .comp = c, .uses = u, .target = t, .arena = a, .of = at_map_in(a)};
+                         bool tight, at_arena *a, lives *l) {
+  *l = (lives){.comp = c,
+               .uses = u,
+               .target = t,
+               .tight = tight,
+               .arena = a,
+               .of = at_map_in(a)};
   l->tpu = !strcmp(t->machine->platform, "tpu");
   double devices = AT_MAX(1u, t->devices_per_chip);
   l->rate = fmax(
@@ -619,35 +641,45 @@ static at_status sum_interface(at_estimate *e, const lives *l) {
   return AT_OK;
 }
 
-at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        at_arena *a) {
-  lives *l;
-  schedule s = {0};
-  int64_t peak;
+// Values, when they live and where temporaries lie.
+static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
+                      bool tight, schedule *s, lives *l, at_arena *a) {
   double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
   uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
-  AT_TRY_ALLOC(l, at_new(a, lives, 1));
+  *s = (schedule){0};
   if (tpu) AT_TRY(at_est_note_uses(&u, c));
-  AT_TRY(measure(c, t, tpu ? &u : NULL, a, l));
-  AT_TRY(sum_interface(e, l));
-  AT_TRY(set_clock(l, &s, a));
-  if (tpu) AT_TRY(at_est_place_in_vmem(l, vmem, (int64_t)s.at.len));
-  AT_TRY(add_stays(l, &s, a));
-  if (s.temps.len)
-    qsort(s.temps.ptr, s.temps.len, sizeof *s.temps.ptr, by_begin);
-  AT_TRY(place_temps(e, &s.temps, a));
-  e->peak_bytes =
-      e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
-  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
-  AT_TRY(list_buffers(e, l, &s.temps, peak));
-  e->steps = s.at.ptr;
-  e->num_steps = (uint32_t)s.at.len;
+  AT_TRY(measure(c, t, tpu ? &u : NULL, tight, a, l));
+  l->uses = NULL;  // of this call alone
+  AT_TRY(set_clock(l, s, a));
+  if (tpu) AT_TRY(at_est_place_in_vmem(l, vmem, (int64_t)s->at.len));
+  AT_TRY(add_stays(l, s, a));
+  if (s->temps.len)
+    qsort(s->temps.ptr, s->temps.len, sizeof *s->temps.ptr, by_begin);
+  return place_temps(e, &s->temps, a);
+}
+
+at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
+                        at_arena *a) {
+  lives *l;
+  schedule s;
+  int64_t peak;
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
+  bool tpu = !strcmp(t->machine->platform, "tpu");
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
-  return AT_OK;
+  AT_TRY_ALLOC(l, at_new(a, lives, 1));
+  AT_TRY(plan(e, c, t, false, &s, l, a));
+  AT_TRY(sum_interface(e, l));
+  uint64_t whole = e->argument_bytes + e->output_bytes - e->alias_bytes;
+  if (tpu && e->memory_bytes && whole + e->temp_bytes > e->memory_bytes)
+    AT_TRY(plan(e, c, t, true, &s, l, a));
+  e->steps = s.at.ptr;
+  e->num_steps = (uint32_t)s.at.len;
+  e->peak_bytes = whole + e->temp_bytes;
+  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
+  return list_buffers(e, l, &s.temps, peak);
 }
 
 at_status at_estimate_memory(const at_module *m, const at_target *t,

@@ -44,6 +44,7 @@ typedef struct lives {
   at_est_groups groups;
   const at_target *target;
   bool tpu;
+  bool tight;          // the program does not fit otherwise
   double rate, flops;  // bytes and FLOP per second
   at_arena *arena;
   AT_VEC(live) list;
