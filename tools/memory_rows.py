@@ -149,13 +149,17 @@ def ask(o):
         learned = seed % 2 and not o.large
         if o.large:
             row = near_limit(seed, chip)
-            row = ask_one(row, make_large(seed, row["batch"])[1])
+            p = make_large(seed, row["batch"])[1]
         else:
             kind, p = make(seed)
             row = {"seed": seed, "kind": kind, "chip": chip}
-            row = ask_one(row, p, o.hlo if learned else None)
         if learned:
             row["learned"] = True
+        try:
+            row = ask_one(row, p, o.hlo if learned else None)
+        except jax.errors.JaxRuntimeError as e:
+            print(seed, chip, "the compiler fails:", str(e)[:200], flush=True)
+            continue
         save(o.rows, known + [row])
         print(row, flush=True)
 
