@@ -119,9 +119,10 @@ typedef struct at_estimate_buffer {
 // A temporary in HBM, from the kernel that writes it to the last that reads it.
 typedef struct at_estimate_temp {
   at_value value;      // of the program that was estimated
+  const char *made;    // of it, for others: " in bf16"; NULL: it itself
   uint64_t bytes;      // in the target's layout
   uint64_t offset;     // in the memory of all temporaries
-  int64_t begin, end;  // inclusive; each kernel begins and ends
+  int64_t begin, end;  // of the steps, inclusive; each kernel begins and ends
 } at_estimate_temp;
 
 typedef struct at_estimate_loop {
@@ -130,13 +131,6 @@ typedef struct at_estimate_loop {
   double turns;      // each time that the loop runs
   uint32_t parent;   // the loop around it, index + 1; 0: none
 } at_estimate_loop;
-
-// A value in HBM between kernels, or what a loop's body has beyond it.
-typedef struct at_estimate_life {
-  const char *name, *type, *source;
-  uint64_t bytes;
-  uint32_t from, to;  // steps of the schedule, inclusive
-} at_estimate_life;
 
 typedef struct at_estimate {
   const char *program, *target, *machine;
@@ -172,11 +166,10 @@ typedef struct at_estimate {
   uint32_t num_buffers;
   const at_estimate_loop *loops;
   uint32_t num_loops;
-  // Temporaries of the entry over its schedule; arguments and results have
-  // their memory all the time.
-  const at_estimate_life *lives;
-  const char *const *steps;  // the kernel of each step: "dot_general.12"
-  uint32_t num_lives, num_steps;
+  // The schedule by which temporaries live: the last node of each kernel, at
+  // its begin and at its end; NULL: a computation's end.
+  const at_node *const *steps;
+  uint32_t num_steps;
   // Lookups and updates of embedding tables, in the order of the program.
   const at_estimate_embedding *embeddings;
   uint32_t num_embeddings;

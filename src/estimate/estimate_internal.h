@@ -31,7 +31,8 @@ typedef struct at_est_group {
 typedef struct at_est_groups {
   at_est_group **list;  // in an order in which they can run
   uint32_t count;
-  at_map of;  // node -> at_est_group that computes it (for its readers)
+  at_map of;        // node -> at_est_group that computes it (for its readers)
+  uint64_t visits;  // of nodes while cutting; for tests of how work grows
 } at_est_groups;
 // Cuts a computation into kernels. `fuse` false: one kernel per node (its
 // FUSION nodes are kernels already).
@@ -109,9 +110,12 @@ double at_est_distance(void *user, at_value v, double bytes, bool write);
 // ---- Memory and texts (memory.c, run.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
 // Arguments, results, temporaries, peak and the largest buffers of *e: of the
-// entry computation c on one device of t. over_time: its lives and steps too.
+// entry computation c on one device of t.
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        bool over_time, at_arena *a);
+                        at_arena *a);
+// What a value is called: "argument 3 w", "dot_general.12"; made:
+// at_estimate_temp. NULL: no memory.
+const char *at_est_name(at_arena *a, at_value v, const char *made);
 const char *at_est_source(at_arena *a, const at_loc *loc);
 const char *at_est_type(at_arena *a, const at_type *t);
 

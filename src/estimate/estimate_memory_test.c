@@ -1,10 +1,13 @@
 // Peaks of memory: never below arguments, results and what one kernel reads and
 // writes, over random programs of ops with several results; and programs whose
 // figures are known.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -408,8 +411,202 @@ static void saved_values_count(void **state) {
   }
 }
 
+// ---- How the cut into kernels grows
+
+// n layers of a network with residuals, n elementwise steps after one another,
+// or n of them side by side and added up.
+static char *deep_program(int kind, uint32_t n) {
+#define T "tensor<256x256xf32>"
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "func.func public @main(%x: " T ", %w: " T ") -> " T
+                     " {\n%v0 = stablehlo.sine %x : " T "\n");
+  for (uint32_t i = 0; i < n; i++) {
+    const char *of = kind == 2 ? "%x" : NULL;
+    if (kind == 0)
+      at_strbuf_addf(&b,
+                     "%%p%u = stablehlo.dot_general %%v%u, %%w, "
+                     "contracting_dims = [1] x [0] : (" T ", " T ") -> " T "\n",
+                     i, i);
+    else if (of)
+      at_strbuf_addf(&b, "%%p%u = stablehlo.tanh %s : " T "\n", i, of);
+    else
+      at_strbuf_addf(&b, "%%p%u = stablehlo.tanh %%v%u : " T "\n", i, i);
+    at_strbuf_addf(&b, "%%v%u = stablehlo.add %%p%u, %%v%u : " T "\n", i + 1, i,
+                   i);
+  }
+  at_strbuf_addf(&b, "return %%v%u : " T "\n}\n", n);
+  return b.ptr;
+#undef T
+}
+
+static uint64_t visits_of(int kind, uint32_t n, bool stored) {
+  at_arena *a = at_arena_create();
+  at_mmodule *read;
+  at_module *m;
+  at_est_groups groups;
+  char *text = deep_program(kind, n);
+  must(at_mlir_read((at_bytes){(const uint8_t *)text, strlen(text)}, true, a,
+                    &read),
+       "deep");
+  must(at_import(read, a, &m), "deep");
+  must(stored ? at_est_group_stored(m->entry, a, &groups)
+              : at_est_group_nodes(m->entry, true, a, &groups),
+       "deep");
+  uint64_t visits = groups.visits;
+  at_arena_destroy(a);
+  free(text);
+  return visits;
+}
+
+static void cuts_grow_with_the_program(void **state) {
+  for (int kind = 0; kind < 3; kind++)
+    for (int stored = 0; stored < 2; stored++) {
+      uint64_t few = visits_of(kind, 500, stored);
+      uint64_t many = visits_of(kind, 2000, stored);
+      assert_true(few >= 500);
+      if (many > 5 * few)
+        fail_msg("kind %d, stored %d: %llu visits, %llu for 4 times the nodes",
+                 kind, stored, (unsigned long long)few,
+                 (unsigned long long)many);
+    }
+}
+
+// ---- Rules of the TPU's plan, by programs of which each shows one
+
+static at_estimate *planned(at_arena *a, const char *target, const char *text) {
+  at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
+  at_estimate *e;
+  must(at_estimate_run((at_bytes){(const uint8_t *)text, strlen(text)}, &o, a,
+                       &e),
+       text);
+  return e;
+}
+
+static void is_mib(const at_estimate *e, double mib) {
+  double got = (double)e->temp_bytes / (1 << 20);
+  if (fabs(got - mib) > .02 * mib + .1)
+    fail_msg("%g MiB of temporaries, not %g", got, mib);
+}
+
+// Two updates whose results swap the places of their arguments: the first is
+// there while the second still reads the place.
+static void results_wait_for_their_places(void **state) {
+#define T "tensor<8192x8192xf32>"
+  static const char text[] =
+      "func.func public @main(%p: " T " {tf.aliasing_output = 1 : i32}, %q: " T
+      " {tf.aliasing_output = 0 : i32}) -> (" T ", " T
+      ") {\n"
+      "%a = stablehlo.sine %p : " T
+      "\n"
+      "%b = stablehlo.reverse %q, dims = [0] : " T
+      "\n"
+      "return %a, %b : " T ", " T "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 256);
+  at_arena_destroy(a);
+#undef T
+}
+
+// What a product computes goes into the loop's array without a place of its
+// own; the state, which each turn reads and writes, has two.
+static void products_write_into_arrays(void **state) {
+#define S "tensor<32768x4096xbf16>"
+#define W "tensor<4096x4096xbf16>"
+#define B "tensor<4x32768x4096xbf16>"
+#define ONE "tensor<1x32768x4096xbf16>"
+  static const char text[] =
+      "func.func public @main(%x: " S ", %w: " W ") -> " B
+      " {\n"
+      "%z = stablehlo.constant dense<0> : tensor<i32>\n"
+      "%o = stablehlo.constant dense<1> : tensor<i32>\n"
+      "%n = stablehlo.constant dense<4> : tensor<i32>\n"
+      "%f = stablehlo.constant dense<0.0> : " B
+      "\n"
+      "%r:3 = stablehlo.while(%i = %z, %y = %x, %s = %f) : tensor<i32>, " S
+      ", " B
+      "\n"
+      "cond {\n%c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) "
+      "-> tensor<i1>\nstablehlo.return %c : tensor<i1>\n} do {\n"
+      "%j = stablehlo.add %i, %o : tensor<i32>\n"
+      "%d = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0] : (" S
+      ", " W ") -> " S
+      "\n"
+      "%u = stablehlo.broadcast_in_dim %d, dims = [1, 2] : (" S ") -> " ONE
+      "\n"
+      "%k = stablehlo.tanh %u : " ONE
+      "\n"
+      "%t = stablehlo.dynamic_update_slice %s, %k, %i, %z, %z : (" B ", " ONE
+      ", tensor<i32>, tensor<i32>, tensor<i32>) -> " B
+      "\n"
+      "stablehlo.return %j, %d, %t : tensor<i32>, " S ", " B
+      "\n}\n"
+      "return %r#2 : " B "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 512);
+  at_arena_destroy(a);
+#undef S
+#undef W
+#undef B
+#undef ONE
+}
+
+// The cosine of a sorted array: where the program does not fit otherwise, it is
+// sorted in the result's memory.
+static void sort_and_cosine(uint32_t rows, double mib) {
+  at_arena *a = at_arena_create();
+  char *text = at_arena_printf(
+      a,
+      "func.func public @main(%%x: tensor<%ux8192xf32>) -> tensor<%ux8192xf32> "
+      "{\n%%s = \"stablehlo.sort\"(%%x) ({\n^bb0(%%p: tensor<f32>, %%q: "
+      "tensor<f32>):\n%%c = stablehlo.compare LT, %%p, %%q : (tensor<f32>, "
+      "tensor<f32>) -> tensor<i1>\nstablehlo.return %%c : tensor<i1>\n}) "
+      "{dimension = 0 : i64, is_stable = false} : (tensor<%ux8192xf32>) -> "
+      "tensor<%ux8192xf32>\n"
+      "%%r = stablehlo.cosine %%s : tensor<%ux8192xf32>\n"
+      "return %%r : tensor<%ux8192xf32>\n}\n",
+      rows, rows, rows, rows, rows, rows);
+  is_mib(planned(a, "v5e", text), mib);
+  at_arena_destroy(a);
+}
+
+static void tight_programs_work_in_results(void **state) {
+  sort_and_cosine(32768, 1024);
+  sort_and_cosine(196608, 0);
+}
+
+// A product whose result is squared and masked by itself before others read it:
+// only what comes out of that is stored, in bf16.
+static void products_go_on_to_where_all_meets(void **state) {
+#define T "tensor<65536x2048xf32>"
+#define W "tensor<2048x2048xf32>"
+#define DOT(of, by, type)                \
+  " = stablehlo.dot_general " of ", " by \
+  ", contracting_dims = [1] x [0] : (" T ", " type ") -> " T "\n"
+  static const char text[] =
+      "func.func public @main(%x: " T ", %v: " W ", %w: " W ") -> (" T ", " T
+      ") {\n"
+      "%y" DOT("%x", "%v", W) "%z = stablehlo.tanh %y : " T
+                              "\n"
+                              "%s = stablehlo.multiply %y, %z : " T
+                              "\n"
+                              "%a" DOT("%s", "%w", W) "%b" DOT(
+                                  "%s", "%v", W) "return %a, %b : " T ", " T
+                                                 "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 256);
+  at_arena_destroy(a);
+#undef T
+#undef W
+#undef DOT
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(cuts_grow_with_the_program),
+      cmocka_unit_test(results_wait_for_their_places),
+      cmocka_unit_test(products_write_into_arrays),
+      cmocka_unit_test(tight_programs_work_in_results),
+      cmocka_unit_test(products_go_on_to_where_all_meets),
       cmocka_unit_test(saved_values_count),
       cmocka_unit_test(peaks_hold_what_lives),
   };

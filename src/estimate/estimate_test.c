@@ -278,7 +278,7 @@ static void reports_are_well_formed(void **state) {
     assert_int_equal(at_json_get(j, columns[i])->len, e->num_ops);
   near(at_json_get_num(j, "all", 0), e->seconds, 1e-9);
   assert_int_equal(at_json_get(j, "steps")->len, e->num_steps);
-  assert_int_equal(at_json_get(j, "lives")->len, e->num_lives);
+  assert_int_equal(at_json_get(j, "lives")->len, e->num_temps);
   assert_null(memchr(data, '<', (size_t)(end - data)));
   assert_true(xspace.len > 100);
   at_strbuf_free(&json), at_strbuf_free(&trace), at_strbuf_free(&text);

@@ -33,6 +33,7 @@ typedef struct cutter {
   at_map infos;  // node -> info
   AT_VEC(at_node *) nodes;
   AT_VEC(at_est_group *) groups;
+  uint64_t visits;
 } cutter;
 
 bool at_est_is_renaming(const at_node *n) {
@@ -180,8 +181,8 @@ static void add_source(info *i, const at_node *n) {
   if (i->num_sources < kSources) i->sources[i->num_sources++] = n;
 }
 
-// What is computed from one array is computed again in each kernel that needs
-// it; what takes several to compute is stored.
+// What is computed from one array, or cheaply from two, is computed again in
+// each kernel that needs it; what takes more to compute is stored.
 static void find_sources(cutter *k, at_node *n, info *i) {
   for (uint32_t o = 0; o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
@@ -198,6 +199,7 @@ static void find_sources(cutter *k, at_node *n, info *i) {
 }
 
 static void decide(cutter *k, at_node *n, info *i) {
+  k->visits++;
   if (k->stored) find_sources(k, n, i);
   if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
   if (!k->stored && is_scalar_slice(n)) i->kept = true;
@@ -249,6 +251,13 @@ static bool widens(const at_node *n) {
          width_of(n) > width_of(at_est_behind(n->operands[0]).node);
 }
 
+// What a kernel puts into a larger array is computed there.
+static bool is_put(const cutter *k, const at_node *n, const at_node *user) {
+  return k->stored && user->op == AT_OP_DYNAMIC_UPDATE_SLICE &&
+         at_est_behind(user->operands[1]).node == n &&
+         at_est_behind(user->operands[0]).node != n;
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false, forced = i->kept;
@@ -257,7 +266,7 @@ static void flow(cutter *k, at_node *n, info *i) {
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
     bool sparse = k->stored && is_sparse(i->users.ptr[u]);
     if (!fuses(i->users.ptr[u]) && !sparse && !is_product(i->users.ptr[u]) &&
-        !is_reduce(i->users.ptr[u]) &&
+        !is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
     if (expands(i->users.ptr[u])) expanded = true;
@@ -268,7 +277,8 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (is_numerator(k, n, i)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
-  bool again = k->stored ? i->num_sources < 2 : !i->costly;
+  uint32_t most = i->costly ? 1 : 2;  // arrays that it is computed again from
+  bool again = k->stored ? i->num_sources <= most : !i->costly;
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
     info *from = info_of(k, at_est_behind(n->operands[0]).node);
@@ -290,8 +300,10 @@ static at_status own(cutter *k, at_est_group *g, at_node *n) {
   i->group = g;
   if (!at_vec_push(k->arena, &g->own, n)) return AT_NO_MEMORY("groups");
   size_t at = g->own.len - 1;
-  for (; at && info_of(k, g->own.ptr[at - 1])->order > i->order; at--)
+  for (; at && info_of(k, g->own.ptr[at - 1])->order > i->order; at--) {
     g->own.ptr[at] = g->own.ptr[at - 1];
+    k->visits++;
+  }
   g->own.ptr[at] = n;
   return AT_OK;
 }
@@ -312,16 +324,44 @@ static bool adds_scattered(const at_node *n) {
   return scattered;
 }
 
+// Where all that is computed from `n` comes together again; NULL: nowhere, or
+// not by elementwise steps of its size alone.
+static at_node *comes_together(const cutter *k, at_node *n) {
+  enum { kMost = 32 };
+  at_node *open[kMost];
+  uint32_t count = 0;
+  for (at_node *at = n;;) {
+    const info *i = info_of(k, at);
+    for (size_t u = 0; u < i->users.len; u++) {
+      uint32_t o = 0;
+      while (o < count && open[o] != i->users.ptr[u]) o++;
+      if (o == kMost) return NULL;
+      if (o == count) open[count++] = i->users.ptr[u];
+    }
+    uint32_t first = 0;
+    for (uint32_t o = 1; o < count; o++)
+      if (info_of(k, open[o])->order < info_of(k, open[first])->order)
+        first = o;
+    if (!count) return NULL;
+    at = open[first];
+    if (!is_elementwise(at) || elements(at) != elements(n)) return NULL;
+    if (count == 1) return at;
+    if (info_of(k, at)->kept || !info_of(k, at)->users.len) return NULL;
+    open[first] = open[--count];
+  }
+}
+
 // The last node of what follows from a product alone, to be computed with it.
 // What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
   at_node *at = product, *narrow = product;
   for (;;) {
     info *i = info_of(k, at);
-    bool result = i->kept && at != product;
+    bool result = at == product ? k->stored && i->result : i->kept;
     if (width_of(at) <= width_of(narrow)) narrow = at;
-    if (result || i->users.len != 1) return k->stored && !result ? narrow : at;
-    at_node *u = i->users.ptr[0];
+    at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
+    if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
+    if (result || !u) return k->stored && !result ? narrow : at;
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
     if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
@@ -428,6 +468,7 @@ static at_status read_value(reading *r, at_value v, double limit);
 
 static at_status read_node(reading *r, at_node *n) {
   void **place;
+  r->k->visits++;
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
   if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
@@ -518,11 +559,12 @@ static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
 
 // Everybody who reads what `from` writes is one of `together`, or comes with or
 // after the last of them.
-static bool can_wait(const cutter *k, const at_est_group *from,
+static bool can_wait(cutter *k, const at_est_group *from,
                      at_est_group *const *together, uint32_t count) {
   for (size_t n = 0; n < from->own.len; n++) {
     info *i = info_of(k, from->own.ptr[n]);
     for (size_t u = 0; u < i->users.len; u++) {
+      k->visits++;
       info *j = info_of(k, i->users.ptr[u]);
       if (!j->kept && j->sink) j = info_of(k, j->sink);
       if (!j->group) return false;
@@ -654,6 +696,27 @@ static at_status join_siblings(cutter *k, at_est_group *g) {
   return AT_OK;
 }
 
+// What a product computes and puts into a larger array is put there by its
+// kernel.
+static at_status join_put(cutter *k, at_node *n) {
+  info *i = info_of(k, n);
+  at_est_group *from = i->group;
+  if (!from || from->root != n || n->op != AT_OP_DYNAMIC_UPDATE_SLICE)
+    return AT_OK;
+  int64_t size = elements(n->operands[1].node);
+  for (size_t r = 0; r < from->reads.len; r++) {
+    at_node *p = from->reads.ptr[r].value.node;
+    info *j = info_of(k, p);
+    at_est_group *g = j ? j->group : NULL;
+    if (!g || g == from || !g->product || elements(p) != size ||
+        !can_join(k, from, g))
+      continue;
+    AT_TRY(give(k, from, g));
+    return read_group(k, g);
+  }
+  return AT_OK;
+}
+
 static at_status join(cutter *k) {
   for (size_t x = 0; x < k->groups.len; x++)
     AT_TRY(read_group(k, k->groups.ptr[x]));
@@ -662,6 +725,8 @@ static at_status join(cutter *k) {
     AT_TRY(join_producers(k, k->groups.ptr[x]));
     if (!k->stored) AT_TRY(join_siblings(k, k->groups.ptr[x]));
   }
+  for (size_t n = 0; k->stored && n < k->nodes.len; n++)
+    AT_TRY(join_put(k, k->nodes.ptr[n]));
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
@@ -709,6 +774,7 @@ static bool has_constant(const at_est_group *g) {
 static at_status finish(cutter *k, at_est_groups *out) {
   AT_TRY_ALLOC(out->list, at_new(k->arena, at_est_group *, k->groups.len + 1));
   out->of = at_map_in(k->arena);
+  out->visits = k->visits;
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);

@@ -6,6 +6,7 @@
 #include "base/map.h"
 
 #include "base/page.h"
+#include "estimate/estimate_internal.h"
 #include "estimate/report_internal.h"
 
 static const char *const kColors[AT_BOUND_COUNT] = {
@@ -247,21 +248,28 @@ static void loop_data(const at_estimate *e, texts *t) {
 }
 
 // What lives all the time, then temporaries over the schedule.
-static void memory_data(const at_estimate *e, texts *t) {
+static void memory_data(const at_estimate *e, texts *t, at_arena *a) {
   at_strbuf_addf(t->out, ",\"kept\":%llu,\"limit\":%llu",
                  (unsigned long long)(e->argument_bytes + e->output_bytes -
                                       e->alias_bytes),
                  (unsigned long long)e->memory_bytes);
   begin_column(t->out, "steps");
-  for (uint32_t i = 0; i < e->num_steps; i++)
-    at_strbuf_addf(t->out, "%u,", text_index(t, e->steps[i]));
+  for (uint32_t i = 0; i < e->num_steps; i++) {
+    at_node *n = (at_node *)e->steps[i];
+    const char *name = n ? at_est_name(a, (at_value){n, 0}, NULL) : "end";
+    at_strbuf_addf(t->out, "%u,", text_index(t, name ? name : ""));
+  }
   end_column(t->out);
   begin_column(t->out, "lives");
-  for (uint32_t i = 0; i < e->num_lives; i++) {
-    const at_estimate_life *l = &e->lives[i];
-    at_strbuf_addf(t->out, "[%u,%u,%u,%llu,%u,%u],", text_index(t, l->name),
-                   text_index(t, l->type), text_index(t, l->source),
-                   (unsigned long long)l->bytes, l->from, l->to);
+  for (uint32_t i = 0; i < e->num_temps; i++) {
+    const at_estimate_temp *x = &e->temps[i];
+    const char *name = at_est_name(a, x->value, x->made);
+    const char *type = at_est_type(a, at_value_type(x->value));
+    const char *source = at_est_source(a, x->value.node->loc);
+    at_strbuf_addf(t->out, "[%u,%u,%u,%llu,%u,%u],",
+                   text_index(t, name ? name : ""), text_index(t, type),
+                   text_index(t, source), (unsigned long long)x->bytes,
+                   (uint32_t)x->begin, (uint32_t)x->end);
   }
   end_column(t->out);
 }
@@ -301,7 +309,7 @@ static void page_data(const at_estimate *e, at_strbuf *out) {
     op_texts(e, &t);
     op_numbers(e, out);
     loop_data(e, &t);
-    memory_data(e, &t);
+    memory_data(e, &t, a);
   }
   at_json_key(&w, AT_STR("texts"));
   at_json_begin_array(&w);

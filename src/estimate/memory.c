@@ -10,8 +10,6 @@
 #include "schedule/place.h"
 
 enum { kBuffersShown = 20 };
-// Kernels leave this share of VMEM to values.
-static const double kVmemShare = .875;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
@@ -94,6 +92,12 @@ static bool takes_over(const at_node *n, uint32_t result, at_value *operand) {
   return true;
 }
 
+// Whose results may take memory over: the kernel's last node, and arrays that
+// it puts something into on the way.
+static bool writes_in_place(const at_est_group *g, const at_node *n) {
+  return n == g->root || n->op == AT_OP_DYNAMIC_UPDATE_SLICE;
+}
+
 // Do all uses of v by the group end in results that take its memory over? It
 // is gone when the group runs, then.
 static bool is_taken(const at_est_group *g, at_value v) {
@@ -103,7 +107,7 @@ static bool is_taken(const at_est_group *g, at_value v) {
     at_value from;
     for (uint32_t o = 0; o < n->num_operands; o++)
       uses += at_value_eq(at_est_behind(n->operands[o]), v);
-    for (uint32_t r = 0; n == g->root && r < n->num_results; r++)
+    for (uint32_t r = 0; writes_in_place(g, n) && r < n->num_results; r++)
       taken += takes_over(n, r, &from) && at_value_eq(from, v);
   }
   return taken == 1 && uses == 1;
@@ -174,39 +178,66 @@ static at_status collect(lives *l) {
 }
 
 // What becomes a result of the program is made in the result's memory.
+static void pass_on(lives *l, const at_est_group *g, at_node *n) {
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    at_value from;
+    const live *to = at_est_live_of(l, (at_value){n, r});
+    if (!to || !to->output || !takes_over(n, r, &from)) continue;
+    live *x = at_est_live_of(l, from);
+    if (x && !x->argument && x->readers.len == 1 && is_taken(g, from))
+      x->output = true;
+  }
+}
+
+// Where memory is tight, an elementwise kernel that writes a result works on
+// what it alone reads in the result's memory.
+static void pass_back(lives *l, const at_est_group *g) {
+  if (g->product || g->reduces > 0 || g->writes.len != 1 ||
+      !at_op_is(g->root->op, AT_ELEMENTWISE))
+    return;
+  const live *to = at_est_live_of(l, g->writes.ptr[0]);
+  for (size_t r = 0; to && to->output && r < g->reads.len; r++) {
+    live *x = at_est_live_of(l, g->reads.ptr[r].value);
+    if (!x || x->argument || x->kept || x->output || x->readers.len != 1 ||
+        x->bytes != to->bytes)
+      continue;
+    x->output = true;
+    return;
+  }
+}
+
 static void pass_outputs_on(lives *l) {
   if (l->comp->owner) return;
   for (uint32_t k = l->groups.count; k-- > 0;) {
     const at_est_group *g = l->groups.list[k];
-    for (uint32_t r = 0; r < g->root->num_results; r++) {
-      at_value from;
-      const live *to = at_est_live_of(l, (at_value){g->root, r});
-      if (!to || !to->output || !takes_over(g->root, r, &from)) continue;
-      live *x = at_est_live_of(l, from);
-      if (x && !x->argument && x->readers.len == 1 && is_taken(g, from))
-        x->output = true;
-    }
+    if (l->tight) pass_back(l, g);
+    for (size_t i = g->own.len; i-- > 0;)
+      if (writes_in_place(g, g->own.ptr[i])) pass_on(l, g, g->own.ptr[i]);
   }
 }
 
 // State that a loop only reads, and state that was a donated argument, is where
 // it was.
+static void share_with(lives *l, at_node *n) {
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    at_value from;
+    live *to = at_est_live_of(l, (at_value){n, r});
+    if (!to || !takes_over(n, r, &from)) continue;
+    const live *x = at_est_live_of(l, from);
+    if (!x) continue;
+    const at_comp *body = n->op == AT_OP_WHILE ? n->regions[1] : NULL;
+    bool same = body && at_value_eq(at_est_behind(body->results[r]),
+                                    (at_value){body->params[r], 0});
+    bool donated = x->argument && !x->kept && x->readers.len == 1;
+    if (same || donated) to->bytes = 0;
+  }
+}
+
 static void share_state(lives *l) {
   for (uint32_t k = 0; k < l->groups.count; k++) {
     const at_est_group *g = l->groups.list[k];
-    at_node *n = g->root;
-    for (uint32_t r = 0; r < n->num_results; r++) {
-      at_value from;
-      live *to = at_est_live_of(l, (at_value){n, r});
-      if (!to || !takes_over(n, r, &from)) continue;
-      const live *x = at_est_live_of(l, from);
-      if (!x) continue;
-      const at_comp *body = n->op == AT_OP_WHILE ? n->regions[1] : NULL;
-      bool same = body && at_value_eq(at_est_behind(body->results[r]),
-                                      (at_value){body->params[r], 0});
-      bool donated = x->argument && !x->kept && x->readers.len == 1;
-      if (same || donated) to->bytes = 0;
-    }
+    for (size_t i = 0; i < g->own.len; i++)
+      if (writes_in_place(g, g->own.ptr[i])) share_with(l, g->own.ptr[i]);
   }
 }
 
@@ -309,16 +340,15 @@ static void set_times(lives *l) {
   }
 }
 
-// A copy from the host begins when the one before is there.
+// A copy from the host begins as soon as what it copies is there.
 static void start_copies(lives *l) {
-  uint32_t before = 0;
   for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
     at_node *n = l->groups.list[l->order[s]]->root;
     live *x =
         at_est_is_from_host(l, n) ? at_est_live_of(l, (at_value){n, 0}) : NULL;
-    if (!x) continue;
-    x->born = before;
-    before = s;
+    const live *from = x ? at_est_live_of(l, n->operands[0]) : NULL;
+    if (!from) continue;
+    x->born = from->writer == UINT32_MAX ? 0 : l->step[from->writer];
   }
 }
 
@@ -331,15 +361,16 @@ static void reuse_state(lives *l) {
     const live *old = at_est_live_of(l, (at_value){l->comp->params[r], 0});
     if (!x || !old || x->argument || x->born < old->dies) continue;
     const at_est_group *g = l->groups.list[x->writer];
-    bool at_once = !g->product && !g->reduces;
+    bool at_once = (!g->product && !g->reduces) ||
+                   x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
     if (x->born > old->dies || at_once) x->bytes = 0;
   }
 }
 
 // ---- Inside of loops and branches
 
-static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *out);
+static at_status measure(const at_comp *c, const at_target *t, uses *u,
+                         bool tight, at_arena *a, lives *out);
 
 static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
@@ -349,8 +380,8 @@ static at_status look_inside(lives *l) {
     if (!at_op_is(n->op, AT_CONTROL) || !n->num_regions) continue;
     AT_TRY_ALLOC(l->inside[k], at_new(l->arena, lives, n->num_regions));
     for (uint32_t r = 0; r < n->num_regions; r++)
-      AT_TRY(measure(n->regions[r], l->target, l->vmem - l->used[k], l->uses,
-                     l->arena, &l->inside[k][r]));
+      AT_TRY(measure(n->regions[r], l->target, l->uses, l->tight, l->arena,
+                     &l->inside[k][r]));
   }
   return AT_OK;
 }
@@ -364,12 +395,15 @@ static double seconds_of(const lives *l, uint32_t k) {
   return fmax(bytes / l->rate, at_est_flops(g) / l->flops);
 }
 
-static at_status measure(const at_comp *c, const at_target *t, double vmem,
-                         uses *u, at_arena *a, lives *l) {
-  *l = (lives){
-      .comp = c, .uses = u, .target = t, .arena = a, .of = at_map_in(a)};
+static at_status measure(const at_comp *c, const at_target *t, uses *u,
+                         bool tight, at_arena *a, lives *l) {
+  *l = (lives){.comp = c,
+               .uses = u,
+               .target = t,
+               .tight = tight,
+               .arena = a,
+               .of = at_map_in(a)};
   l->tpu = !strcmp(t->machine->platform, "tpu");
-  l->vmem = vmem;
   double devices = AT_MAX(1u, t->devices_per_chip);
   l->rate = fmax(
       1, at_machine_number(t->machine, "hbm_bytes_per_second_per_chip", 1) /
@@ -383,7 +417,6 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
     AT_TRY(at_est_group_nodes(c, false, a, &l->groups));
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->seconds, at_new(a, double, count + 1));
-  AT_TRY_ALLOC(l->used, at_new(a, double, count + 1));
   AT_TRY(collect(l));
   pass_outputs_on(l);
   AT_TRY(order_groups(l));
@@ -395,7 +428,6 @@ static at_status measure(const at_comp *c, const at_target *t, double vmem,
   start_copies(l);
   reuse_state(l);
   AT_TRY(at_est_add_copies(l));
-  if (l->tpu) AT_TRY(at_est_place_in_vmem(l));
   return look_inside(l);
 }
 
@@ -426,25 +458,37 @@ static at_status tick(schedule *s, const at_node *n, at_arena *a,
   return at_vec_push(a, &s->at, n) ? AT_OK : AT_NO_MEMORY("temporaries");
 }
 
-static at_status flatten(const lives *l, schedule *out, at_arena *a) {
+static at_status set_clock(lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   at_span_time *of;
   AT_TRY_ALLOC(of, at_new(a, at_span_time, count + 1));
+  l->time = of;
   for (uint32_t k = 0; k < count; k++) {
     const at_node *n = l->groups.list[l->order[k]]->root;
     AT_TRY(tick(out, n, a, &of[k].begin));
     for (uint32_t r = 0; l->inside[k] && r < n->num_regions; r++)
-      AT_TRY(flatten(&l->inside[k][r], out, a));
+      AT_TRY(set_clock(&l->inside[k][r], out, a));
     AT_TRY(tick(out, n, a, &of[k].end));
   }
   AT_TRY(tick(out, NULL, a, &of[count].begin));
   of[count].end = of[count].begin;
+  return AT_OK;
+}
+
+static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
+  uint32_t count = l->groups.count;
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
     if (!is_stored(l, x)) continue;
-    stay s = {l, x, {of[x->born].begin, of[AT_MIN(x->dies, count)].end}};
+    stay s = {
+        l, x, {l->time[x->born].begin, l->time[AT_MIN(x->dies, count)].end}};
     if (!at_vec_push(a, &out->temps, s)) return AT_NO_MEMORY("temporaries");
   }
+  for (uint32_t k = 0; k < count; k++)
+    for (uint32_t r = 0;
+         l->inside[k] && r < l->groups.list[l->order[k]]->root->num_regions;
+         r++)
+      AT_TRY(add_stays(&l->inside[k][r], out, a));
   return AT_OK;
 }
 
@@ -466,6 +510,7 @@ static at_status place_temps(at_estimate *e, const stays *list, at_arena *a) {
     const stay *s = &list->ptr[i];
     blocks[i] = (at_block){.time = s->time, .bytes = s->x->bytes, .owner = i};
     temps[i] = (at_estimate_temp){.value = s->x->value,
+                                  .made = s->x->made,
                                   .bytes = s->x->bytes,
                                   .begin = s->time.begin,
                                   .end = s->time.end};
@@ -509,15 +554,16 @@ static uint32_t index_of(const at_comp *c, const at_node *param) {
   return i;
 }
 
-static const char *name_of(const lives *l, const live *x) {
-  const at_node *n = x->value.node;
-  const char *made = x->made ? x->made : "";
-  if (n->op != AT_OP_PARAMETER || l->comp->owner)
-    return at_arena_printf(l->arena, "%s.%u%s", at_op_text(n->op), n->id, made);
-  const at_io_info *infos = l->comp->module->params;
-  uint32_t i = index_of(l->comp, n);
+const char *at_est_name(at_arena *a, at_value v, const char *made) {
+  const at_node *n = v.node;
+  const at_comp *c = n->parent;
+  if (!made) made = "";
+  if (n->op != AT_OP_PARAMETER || c->owner)
+    return at_arena_printf(a, "%s.%u%s", at_op_text(n->op), n->id, made);
+  const at_io_info *infos = c->module->params;
+  uint32_t i = index_of(c, n);
   const char *named = infos ? infos[i].name : NULL;
-  return at_arena_printf(l->arena, "argument %u%s%s%s", i, named ? " " : "",
+  return at_arena_printf(a, "argument %u%s%s%s", i, named ? " " : "",
                          named ? named : "", made);
 }
 
@@ -544,7 +590,7 @@ static at_status list_buffers(at_estimate *e, const lives *l,
   for (uint32_t i = 0; i < e->num_buffers; i++) {
     const live *x = list.ptr[i].x;
     const lives *of = list.ptr[i].of;
-    AT_TRY_ALLOC(b[i].name, name_of(of, x));
+    AT_TRY_ALLOC(b[i].name, at_est_name(l->arena, x->value, x->made));
     b[i].type = at_est_type(l->arena, at_value_type(x->value));
     b[i].source =
         x->argument ? "" : at_est_source(l->arena, x->value.node->loc);
@@ -559,34 +605,6 @@ static at_status list_buffers(at_estimate *e, const lives *l,
     }
   }
   e->buffers = b;
-  return AT_OK;
-}
-
-// Every temporary over the schedule.
-static at_status list_lives(at_estimate *e, const schedule *s, at_arena *a) {
-  const char **steps;
-  at_estimate_life *told;
-  uint32_t num = (uint32_t)s->at.len, n = (uint32_t)s->temps.len;
-  AT_TRY_ALLOC(steps, at_new(a, const char *, num + 1));
-  AT_TRY_ALLOC(told, at_new(a, at_estimate_life, n + 1));
-  for (uint32_t t = 0; t < num; t++) {
-    const at_node *x = s->at.ptr[t];
-    AT_TRY_ALLOC(
-        steps[t],
-        x ? at_arena_printf(a, "%s.%u", at_op_text(x->op), x->id) : "end");
-  }
-  for (uint32_t i = 0; i < n; i++) {
-    const stay *x = &s->temps.ptr[i];
-    at_estimate_life *t = &told[i];
-    *t = (at_estimate_life){.bytes = x->x->bytes,
-                            .from = (uint32_t)x->time.begin,
-                            .to = (uint32_t)x->time.end};
-    AT_TRY_ALLOC(t->name, name_of(x->of, x->x));
-    t->type = at_est_type(a, at_value_type(x->x->value));
-    t->source = at_est_source(a, x->x->value.node->loc);
-  }
-  e->lives = told, e->num_lives = n;
-  e->steps = steps, e->num_steps = num;
   return AT_OK;
 }
 
@@ -623,40 +641,52 @@ static at_status sum_interface(at_estimate *e, const lives *l) {
   return AT_OK;
 }
 
-at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
-                        bool over_time, at_arena *a) {
-  lives *l;
-  schedule s = {0};
-  int64_t peak;
-  double vmem = kVmemShare *
-                at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
+// Values, when they live and where temporaries lie.
+static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
+                      bool tight, schedule *s, lives *l, at_arena *a) {
+  double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
   uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
-  AT_TRY_ALLOC(l, at_new(a, lives, 1));
+  *s = (schedule){0};
   if (tpu) AT_TRY(at_est_note_uses(&u, c));
-  AT_TRY(measure(c, t, vmem, tpu ? &u : NULL, a, l));
-  AT_TRY(sum_interface(e, l));
-  AT_TRY(flatten(l, &s, a));
-  if (s.temps.len)
-    qsort(s.temps.ptr, s.temps.len, sizeof *s.temps.ptr, by_begin);
-  AT_TRY(place_temps(e, &s.temps, a));
-  e->peak_bytes =
-      e->argument_bytes + e->output_bytes - e->alias_bytes + e->temp_bytes;
-  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
-  AT_TRY(list_buffers(e, l, &s.temps, peak));
-  if (over_time) AT_TRY(list_lives(e, &s, a));
+  AT_TRY(measure(c, t, tpu ? &u : NULL, tight, a, l));
+  l->uses = NULL;  // of this call alone
+  AT_TRY(set_clock(l, s, a));
+  if (tpu) AT_TRY(at_est_place_in_vmem(l, vmem, (int64_t)s->at.len));
+  AT_TRY(add_stays(l, s, a));
+  if (s->temps.len)
+    qsort(s->temps.ptr, s->temps.len, sizeof *s->temps.ptr, by_begin);
+  return place_temps(e, &s->temps, a);
+}
+
+at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
+                        at_arena *a) {
+  lives *l;
+  schedule s;
+  int64_t peak;
   double chip = at_machine_number(t->machine, "hbm_bytes_per_chip", 0) -
                 at_machine_number(t->machine, "hbm_reserved_bytes_per_chip", 0);
+  bool tpu = !strcmp(t->machine->platform, "tpu");
   e->memory_bytes = (uint64_t)(chip / AT_MAX(1u, t->devices_per_chip));
-  return AT_OK;
+  AT_TRY_ALLOC(l, at_new(a, lives, 1));
+  AT_TRY(plan(e, c, t, false, &s, l, a));
+  AT_TRY(sum_interface(e, l));
+  uint64_t whole = e->argument_bytes + e->output_bytes - e->alias_bytes;
+  if (tpu && e->memory_bytes && whole + e->temp_bytes > e->memory_bytes)
+    AT_TRY(plan(e, c, t, true, &s, l, a));
+  e->steps = s.at.ptr;
+  e->num_steps = (uint32_t)s.at.len;
+  e->peak_bytes = whole + e->temp_bytes;
+  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
+  return list_buffers(e, l, &s.temps, peak);
 }
 
 at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out) {
   at_estimate *e;
   AT_TRY_ALLOC(e, at_new(a, at_estimate, 1));
-  AT_TRY(at_est_memory(e, m->entry, t, false, a));
+  AT_TRY(at_est_memory(e, m->entry, t, a));
   *out = e;
   return AT_OK;
 }

@@ -87,6 +87,17 @@ static double conv_operand(const at_node *n) {
                      at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0));
 }
 
+// Does an argument lie as its convolution wants it, the batch along the lanes?
+static bool lies_well(const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  int64_t batch = at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0);
+  int64_t feature = at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0);
+  uint32_t lanes;
+  at_tpu_compact_tiles(at_type_dims(t), &lanes);
+  return lanes == batch &&
+         bytes_along(t, batch, feature) < bytes_along(t, feature, batch);
+}
+
 // An argument that convolutions read is copied before the first of them.
 static at_status add_image(lives *l, uint32_t i) {
   at_value v = {l->comp->params[i], 0};
@@ -96,7 +107,8 @@ static at_status add_image(lives *l, uint32_t i) {
     const at_est_group *g = l->groups.list[l->order[s]];
     for (size_t k = 0; k < g->nodes.len; k++) {
       const at_node *n = g->nodes.ptr[k];
-      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v))
+      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v) ||
+          lies_well(n))
         continue;
       first = AT_MIN(first, s);
       last = s;
@@ -176,6 +188,64 @@ static at_status add_copies(lives *l) {
   return AT_OK;
 }
 
+// ---- Results that take donated arguments' memory over
+
+static bool is_multiplied(const at_est_group *g, at_value v) {
+  for (uint32_t o = 0; g->product && o < g->product->num_operands; o++)
+    if (at_value_eq(at_est_behind(g->product->operands[o]), v)) return true;
+  return false;
+}
+
+// A result that is there before its argument's last reader has run waits
+// elsewhere, and is copied then. Elementwise kernels write where they read.
+static at_status add_waiting(lives *l, uint32_t argument, uint32_t result) {
+  at_value from = {l->comp->params[argument], 0};
+  at_value to = at_est_behind(l->comp->results[result]);
+  const live *x = at_est_live_of(l, to), *old = at_est_live_of(l, from);
+  if (!x || !old || x->argument || x->writer == UINT32_MAX || !x->bytes)
+    return AT_OK;
+  uint32_t last = 0;
+  for (size_t r = 0; r < old->readers.len; r++) {
+    uint32_t k = old->readers.ptr[r];
+    bool same = k == x->writer && !is_multiplied(l->groups.list[k], from);
+    if (!same) last = AT_MAX(last, l->step[k] + 1);
+  }
+  if (last <= l->step[x->writer]) return AT_OK;
+  live waiting = {.value = to,
+                  .bytes = x->bytes,
+                  .born = l->step[x->writer],
+                  .dies = last - 1,
+                  .made = " until its argument is read"};
+  return at_vec_push(l->arena, &l->list, waiting) ? AT_OK
+                                                  : AT_NO_MEMORY("buffers");
+}
+
+static at_status add_all_waiting(lives *l) {
+  const at_io_info *infos = l->comp->owner ? NULL : l->comp->module->params;
+  for (uint32_t i = 0; l->tpu && infos && i < l->comp->num_params; i++)
+    if (infos[i].alias >= 0 && (uint32_t)infos[i].alias < l->comp->num_results)
+      AT_TRY(add_waiting(l, i, (uint32_t)infos[i].alias));
+  return AT_OK;
+}
+
+// A result of the program that a convolution computes is copied from its
+// layout.
+static at_status add_image_results(lives *l) {
+  for (uint32_t r = 0; l->tpu && !l->comp->owner && r < l->comp->num_results;
+       r++) {
+    const live *x = at_est_live_of(l, l->comp->results[r]);
+    if (!x || x->writer == UINT32_MAX) continue;
+    const at_node *p = l->groups.list[x->writer]->product;
+    const at_type *t = at_value_type(x->value);
+    if (!p || !is_conv(p) ||
+        !at_dims_eq(at_type_dims(t), at_type_dims(&p->types[0])))
+      continue;
+    AT_TRY(add_for(l, l->step[x->writer], x->value, (uint64_t)conv_result(p, t),
+                   " as its convolution has it"));
+  }
+  return AT_OK;
+}
+
 // What is computed with a convolution has its result's layout.
 void at_est_lay_images_out(lives *l) {
   for (size_t i = 0; l->tpu && i < l->list.len; i++) {
@@ -195,5 +265,7 @@ void at_est_lay_images_out(lives *l) {
 at_status at_est_add_copies(lives *l) {
   AT_TRY(add_rounded(l));
   AT_TRY(add_images(l));
+  AT_TRY(add_image_results(l));
+  AT_TRY(add_all_waiting(l));
   return add_copies(l);
 }

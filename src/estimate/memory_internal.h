@@ -4,6 +4,7 @@
 #define ATOLL_ESTIMATE_MEMORY_INTERNAL_H_
 
 #include "estimate/estimate_internal.h"
+#include "schedule/lifetime.h"
 
 typedef struct live {
   at_value value;
@@ -13,6 +14,7 @@ typedef struct live {
   bool argument, output;
   bool kept;         // an argument that the caller keeps
   bool vmem;         // never in HBM
+  double gain;       // seconds that VMEM saves, weighted by loops
   const char *made;  // of the value, for others: "in bf16"; NULL: it itself
   uint32_t uses;     // groups that read it and have not run yet
   AT_VEC(uint32_t) readers;
@@ -42,7 +44,7 @@ typedef struct lives {
   at_est_groups groups;
   const at_target *target;
   bool tpu;
-  double vmem;         // bytes of it for this computation's values
+  bool tight;          // the program does not fit otherwise
   double rate, flops;  // bytes and FLOP per second
   at_arena *arena;
   AT_VEC(live) list;
@@ -51,7 +53,7 @@ typedef struct lives {
   uint32_t *order;        // groups, as they run
   uint32_t *step;         // of each group
   double *seconds;        // of each step
-  double *used;           // of each step: bytes of VMEM that its values take
+  at_span_time *time;     // of each step, and of the end, in one clock for all
   struct lives **inside;  // of each step: its regions, or NULL
 } lives;
 
@@ -76,7 +78,9 @@ void at_est_lay_images_out(lives *l);
 at_status at_est_add_copies(lives *l);
 
 // ---- memory_vmem.c
-// Which temporaries stay in VMEM: sets `vmem` and `used`.
-at_status at_est_place_in_vmem(lives *l);
+// Which temporaries of the entry and of what is inside stay in VMEM: sets
+// `vmem`, or `born` to the kernel from which on HBM holds them. vmem: bytes of
+// it; clock: how many times there are.
+at_status at_est_place_in_vmem(lives *l, double vmem, int64_t clock);
 
 #endif

@@ -1,69 +1,294 @@
-// Which values stay in VMEM: those that wait the shortest, where they fit.
+// Which values stay in VMEM, and when.
+//
+// One value after the other finds its place, those first whose place is felt
+// most: what VMEM saves the kernels around them, more for each loop around
+// those, divided by the root of the size. A value stays where it was written
+// until a kernel reads it, if there is room all that time and it does not take
+// too long, and then on to the next reader; else HBM holds it from there on.
+// What HBM holds is brought in shortly before each kernel that reads it.
 #include <math.h>
 #include <stdlib.h>
 
 #include "estimate/memory_internal.h"
 
+// Each loop around a kernel counts as so many turns.
+static const double kTurns = 5;
+// A value waits in VMEM as long as so many copies of all of VMEM take, at most.
+static const double kMostCopies = 100;
+// Kernels leave this share of VMEM to values.
+static const double kVmemShare = .875;
+// Of VMEM, what an argument takes at most that is there at the beginning.
+static const double kMostFirst = .5;
+
+enum { kBlock = 64 };  // times that are looked at together
+
+typedef struct touch {
+  at_span_time time;
+  uint32_t step;  // of the value's computation
+} touch;
+
 typedef struct wish {
+  const lives *of;
   live *x;
-  double gap;  // seconds between its kernel and its last reader's
+  double gain;
+  AT_VEC(touch) touches;  // after it was written, in order
 } wish;
 
-static int by_gap(const void *a, const void *b) {
+typedef struct placing {
+  at_arena *arena;
+  double size, rate;   // of VMEM and of HBM
+  double *used;        // of each time, less what all of its block have
+  double *most, *all;  // of each block: the largest of `used`; what all have
+  double *elapsed;     // until each time
+  AT_VEC(wish) wishes;
+} placing;
+
+// ---- What VMEM saves
+
+// Seconds that a kernel of so many bytes and of `work` seconds of arithmetic is
+// faster without `part` of the bytes.
+static double saved(const lives *l, double bytes, double work, double part) {
+  return fmax(bytes / l->rate, work) - fmax((bytes - part) / l->rate, work);
+}
+
+static double part_of(const live *x, double touched) {
+  return fmin(touched, (double)x->bytes);
+}
+
+static void add_gains(lives *l, uint32_t k, double weight) {
+  const at_est_group *g = l->groups.list[k];
+  double work = at_est_flops(g) / l->flops, bytes = 0;
+  for (size_t r = 0; r < g->reads.len; r++) bytes += g->reads.ptr[r].bytes;
+  for (size_t w = 0; w < g->writes.len; w++)
+    bytes += (double)at_est_live_of(l, g->writes.ptr[w])->bytes;
+  for (size_t r = 0; r < g->reads.len; r++) {
+    live *x = at_est_live_of(l, g->reads.ptr[r].value);
+    double part = x ? part_of(x, g->reads.ptr[r].bytes) : 0;
+    if (x) x->gain += weight * saved(l, bytes, work, part);
+  }
+  for (size_t w = 0; w < g->writes.len; w++) {
+    live *x = at_est_live_of(l, g->writes.ptr[w]);
+    x->gain += weight * saved(l, bytes, work, part_of(x, HUGE_VAL));
+  }
+}
+
+// The state of a loop gains what its kernels inside do.
+static void add_state_gains(lives *l, uint32_t s) {
+  at_node *n = l->groups.list[l->order[s]]->root;
+  for (uint32_t r = 0; n->op == AT_OP_WHILE && r < n->num_results; r++) {
+    const live *in = at_est_live_of(&l->inside[s][1],
+                                    (at_value){n->regions[1]->params[r], 0});
+    live *x = at_est_live_of(l, (at_value){n, r});
+    if (in && x) x->gain += in->gain;
+  }
+}
+
+static void find_gains(lives *l, double weight) {
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    uint32_t regions = l->groups.list[l->order[s]]->root->num_regions;
+    for (uint32_t r = 0; l->inside[s] && r < regions; r++)
+      find_gains(&l->inside[s][r], weight * kTurns);
+    if (l->inside[s])
+      add_state_gains(l, s);
+    else
+      add_gains(l, l->order[s], weight);
+  }
+}
+
+// ---- Wishes
+
+static int by_step(const void *a, const void *b) {
+  const touch *x = a, *y = b;
+  return (x->step > y->step) - (x->step < y->step);
+}
+
+// A loop that takes an argument over copies it into its state.
+static at_status add_wish(placing *p, const lives *l, live *x) {
+  wish w = {.of = l, .x = x, .gain = x->gain / sqrt((double)x->bytes)};
+  for (size_t r = 0; r < x->readers.len; r++) {
+    uint32_t s = l->step[x->readers.ptr[r]];
+    at_op op = l->groups.list[x->readers.ptr[r]]->root->op;
+    if (s < x->born || s > x->dies || (x->argument && at_op_is(op, AT_CONTROL)))
+      continue;
+    if (!at_vec_push(p->arena, &w.touches, ((touch){l->time[s], s})))
+      return AT_NO_MEMORY("uses");
+  }
+  if (w.touches.len)
+    qsort(w.touches.ptr, w.touches.len, sizeof *w.touches.ptr, by_step);
+  return at_vec_push(p->arena, &p->wishes, w) ? AT_OK : AT_NO_MEMORY("values");
+}
+
+static bool may_stay(const lives *l, const live *x) {
+  if (!x->bytes || x->born > x->dies) return false;
+  if (x->argument) return !l->comp->owner && x->readers.len;
+  return at_est_is_temporary(l, x) && !x->kept &&
+         !at_est_is_from_host(l, x->value.node);
+}
+
+static at_status add_wishes(placing *p, lives *l) {
+  for (size_t i = 0; i < l->list.len; i++)
+    if (may_stay(l, &l->list.ptr[i])) AT_TRY(add_wish(p, l, &l->list.ptr[i]));
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    for (uint32_t r = 0; l->inside[s] && r < n->num_regions; r++)
+      AT_TRY(add_wishes(p, &l->inside[s][r]));
+  }
+  return AT_OK;
+}
+
+static int by_gain(const void *a, const void *b) {
   const wish *x = a, *y = b;
-  if (x->gap != y->gap) return x->gap < y->gap ? -1 : 1;
-  return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
+  if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+  if (x->x->bytes != y->x->bytes) return x->x->bytes > y->x->bytes ? -1 : 1;
+  return (x->x->born > y->x->born) - (x->x->born < y->x->born);
 }
 
-// Arguments that several kernels read are in VMEM, too, from the first of them
-// to the last: that takes it from temporaries.
-static bool is_prefetched(const lives *l, const live *x) {
-  return x->argument && !l->comp->owner && x->readers.len > 1;
+// ---- Time and room
+
+static void pass_time(placing *p, const lives *l, double weight) {
+  for (uint32_t s = 0; s < l->groups.count; s++) {
+    const at_node *n = l->groups.list[l->order[s]]->root;
+    for (uint32_t r = 0; l->inside[s] && r < n->num_regions; r++)
+      pass_time(p, &l->inside[s][r], weight * kTurns);
+    if (!l->inside[s]) p->elapsed[l->time[s].end] = l->seconds[s] * weight;
+  }
 }
 
-static uint32_t begin_of(const lives *l, const live *x) {
-  uint32_t first = x->born;
-  if (x->argument) first = l->groups.count;
-  for (size_t r = 0; x->argument && r < x->readers.len; r++)
-    first = AT_MIN(first, l->step[x->readers.ptr[r]]);
-  return first;
+static bool is_whole_block(int64_t t, int64_t end) {
+  return t % kBlock == 0 && t + kBlock - 1 <= end;
 }
 
-static uint32_t end_of(const lives *l, const live *x) {
-  uint32_t last = x->argument ? 0 : x->dies;
-  for (size_t r = 0; x->argument && r < x->readers.len; r++)
-    last = AT_MAX(last, l->step[x->readers.ptr[r]]);
-  return last;
-}
-
-static bool fits(const lives *l, const live *x) {
-  for (uint32_t s = begin_of(l, x); s <= end_of(l, x) && s < l->groups.count;
-       s++)
-    if (l->used[s] + (double)x->bytes > l->vmem) return false;
+static bool fits(const placing *p, int64_t begin, int64_t end, double bytes) {
+  for (int64_t t = begin; t <= end; t++) {
+    int64_t b = t / kBlock;
+    bool whole = is_whole_block(t, end);
+    double used = p->all[b] + (whole ? p->most[b] : p->used[t]);
+    if (used + bytes > p->size) return false;
+    if (whole) t += kBlock - 1;
+  }
   return true;
 }
 
-at_status at_est_place_in_vmem(lives *l) {
-  uint32_t count = l->groups.count, wishes = 0;
-  wish *list;
-  AT_TRY_ALLOC(list, at_new(l->arena, wish, l->list.len + 1));
-  for (size_t i = 0; i < l->list.len; i++) {
-    live *x = &l->list.ptr[i];
-    bool may = at_est_is_temporary(l, x) && !x->kept && x->born <= x->dies &&
-               !at_est_is_from_host(l, x->value.node);
-    if (!x->bytes || !(may || is_prefetched(l, x))) continue;
-    wish w = {x, 0};
-    for (uint32_t s = begin_of(l, x) + 1; s < end_of(l, x) && s < count; s++)
-      w.gap += l->seconds[s];
-    list[wishes++] = w;
+static void take(placing *p, int64_t begin, int64_t end, double bytes) {
+  for (int64_t t = begin; t <= end; t++) {
+    int64_t b = t / kBlock;
+    if (is_whole_block(t, end)) {
+      p->all[b] += bytes;
+      t += kBlock - 1;
+    } else {
+      p->used[t] += bytes;
+      p->most[b] = fmax(p->most[b], p->used[t]);
+    }
   }
-  if (wishes) qsort(list, wishes, sizeof *list, by_gap);
-  for (uint32_t i = 0; i < wishes; i++) {
-    live *x = list[i].x;
-    if (!fits(l, x)) continue;
-    x->vmem = !x->argument;
-    for (uint32_t s = begin_of(l, x); s <= end_of(l, x) && s < count; s++)
-      l->used[s] += (double)x->bytes;
+}
+
+// Stays in VMEM from one time to another, where it may.
+static bool stays(placing *p, int64_t begin, int64_t end, double bytes) {
+  double wait = p->elapsed[AT_MAX(begin, end - 1)] - p->elapsed[begin];
+  if (wait > kMostCopies * p->size / p->rate || !fits(p, begin, end, bytes))
+    return false;
+  take(p, begin, end, bytes);
+  return true;
+}
+
+// Brought in for a kernel, after `from` and as late as the copy allows.
+static bool is_fetched(placing *p, int64_t from, const touch *u, double bytes) {
+  double latest = p->elapsed[u->time.begin] - bytes / p->rate;
+  int64_t begin = from, end = u->time.begin;
+  while (begin < end) {  // the last time until which no more has passed
+    int64_t middle = end - (end - begin) / 2;
+    if (p->elapsed[middle] <= latest)
+      begin = middle;
+    else
+      end = middle - 1;
   }
+  if (!fits(p, begin, u->time.end, bytes)) return false;
+  take(p, begin, u->time.end, bytes);
+  return true;
+}
+
+// ---- Places
+
+static at_span_time time_at(const lives *l, uint32_t step) {
+  return l->time[AT_MIN(step, l->groups.count)];
+}
+
+static void place(placing *p, const wish *w) {
+  live *x = w->x;
+  double bytes = (double)x->bytes;
+  bool in = false, hbm = x->argument;
+  int64_t at = 0;
+  if (!x->argument) {
+    at = time_at(w->of, x->born).begin;
+    in = stays(p, at,
+               w->touches.len ? w->touches.ptr[0].time.end
+                              : time_at(w->of, x->dies).end,
+               bytes);
+    hbm = !in;
+  }
+  for (size_t i = 0; i < w->touches.len; i++) {
+    const touch *u = &w->touches.ptr[i];
+    if (in && i && !stays(p, at + 1, u->time.end, bytes)) {
+      in = false;
+      if (!hbm) x->born = w->touches.ptr[i - 1].step;
+      hbm = true;
+    }
+    if (!in) in = is_fetched(p, at, u, bytes);
+    at = u->time.end;
+  }
+  if (x->output && in && !hbm)  // the next turn's state
+    take(p, at + 1, time_at(w->of, x->dies).end, bytes);
+  x->vmem = !hbm;
+}
+
+static bool has_donated(const at_comp *c) {
+  const at_io_info *infos = c->module->params;
+  for (uint32_t i = 0; infos && i < c->num_params; i++)
+    if (infos[i].donor || infos[i].alias >= 0) return true;
+  return false;
+}
+
+// Convolutions read a copy of their image.
+static bool is_image(const lives *l, const live *x) {
+  for (size_t r = 0; r < x->readers.len; r++) {
+    const at_node *p = l->groups.list[x->readers.ptr[r]]->product;
+    if (p && p->op == AT_OP_CONVOLUTION &&
+        at_value_eq(at_est_behind(p->operands[0]), x->value))
+      return true;
+  }
+  return false;
+}
+
+// The largest argument that fits is there when the program begins, and stays
+// until its last reader; where arguments are donated, none.
+static void keep_first(placing *p, double most) {
+  wish *best = NULL;
+  for (size_t i = 0; i < p->wishes.len; i++) {
+    wish *w = &p->wishes.ptr[i];
+    bool may = w->x->argument && w->touches.len == w->x->readers.len &&
+               (double)w->x->bytes <= most && !is_image(w->of, w->x);
+    if (may && (!best || w->x->bytes > best->x->bytes)) best = w;
+  }
+  if (!best || has_donated(best->of->comp)) return;
+  take(p, 0, best->touches.ptr[best->touches.len - 1].time.end,
+       (double)best->x->bytes);
+  best->touches.len = 0;
+}
+
+at_status at_est_place_in_vmem(lives *l, double vmem, int64_t clock) {
+  placing p = {.arena = l->arena, .size = vmem * kVmemShare, .rate = l->rate};
+  size_t times = (size_t)clock + 1;
+  AT_TRY_ALLOC(p.used, at_new(l->arena, double, times));
+  AT_TRY_ALLOC(p.elapsed, at_new(l->arena, double, times));
+  AT_TRY_ALLOC(p.most, at_new(l->arena, double, times / kBlock + 1));
+  AT_TRY_ALLOC(p.all, at_new(l->arena, double, times / kBlock + 1));
+  find_gains(l, 1);
+  AT_TRY(add_wishes(&p, l));
+  pass_time(&p, l, 1);
+  for (int64_t t = 1; t <= clock; t++) p.elapsed[t] += p.elapsed[t - 1];
+  keep_first(&p, vmem * kMostFirst);
+  if (p.wishes.len)
+    qsort(p.wishes.ptr, p.wishes.len, sizeof *p.wishes.ptr, by_gain);
+  for (size_t i = 0; i < p.wishes.len; i++) place(&p, &p.wishes.ptr[i]);
   return AT_OK;
 }

@@ -183,7 +183,7 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
-  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, true, w->arena));
+  if (!level) AT_TRY(at_est_memory(w->e, c, w->target, w->arena));
   if (w->target->host)
     AT_TRY(
         at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
