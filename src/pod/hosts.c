@@ -809,20 +809,22 @@ static at_status meet(at_pod_hosts *a, int listener, at_pod_link *links) {
 // In shared memory members find each other by a name that comes of the token
 // and of this meeting, which all of them have proved to know; others of this
 // user could learn it, other users cannot join by it.
-static void name_group(const at_pod_job *job, uint32_t count, char out[80]) {
+static at_status name_group(const at_pod_job *job, uint32_t count,
+                            char out[80]) {
   at_digest d = what_of(job, count);
   at_digest_add(&d, (at_bytes){job->token.bytes, AT_TOKEN_BYTES});
-  at_digest_add_str(&d, at_str_of(job->addresses.text));
+  AT_TRY(at_address_digest(&job->addresses, &d));
   at_digest_add_u64(&d, job->epoch);
   snprintf(out, 80, "atoll-%016llx%016llx", (unsigned long long)d.h[0],
            (unsigned long long)d.h[1]);
+  return AT_OK;
 }
 
 static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                            at_pod_link *links) {
   char group[80];
   const bool shared = !strcmp(medium_of(job), "shm");
-  name_group(job, a->face.count, group);
+  AT_TRY(name_group(job, a->face.count, group));
   const at_wire_options o = {.count = a->face.count,
                              .me = a->face.me,
                              .group = group,
