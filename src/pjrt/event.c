@@ -60,6 +60,12 @@ AT_API(Event_IsReady) {
   return NULL;
 }
 
+// Consumes s: a client reads what has become of an event.
+static PJRT_Error *read_error(at_status s) {
+  at_pjrt_note_read(s);
+  return at_pjrt_error(s);
+}
+
 AT_API(Event_Error) {
   AT_ARGS(PJRT_Event_Error_Args);
   AT_HANDLE(a->event);
@@ -68,25 +74,26 @@ AT_API(Event_Error) {
     return AT_PFAIL(AT_FAILED_PRECONDITION,
                     "PJRT_Event_Error: the event is not ready\n"
                     "hint: call PJRT_Event_Await first");
-  return at_pjrt_error(at_event_status(a->event->event));
+  return read_error(at_event_status(a->event->event));
 }
 
 AT_API(Event_Await) {
   AT_ARGS(PJRT_Event_Await_Args);
   AT_HANDLE(a->event);
   if (!a->event->event) return NULL;
-  return at_pjrt_error(at_event_wait(a->event->event));
+  return read_error(at_event_wait(a->event->event));
 }
 
 typedef struct on_ready {
   PJRT_Event_OnReadyCallback callback;
   void *user_arg;
+  bool of_launch;
 } on_ready;
 
 static void call_on_ready(at_status s, void *arg) {
   on_ready r = *(on_ready *)arg;
   free(arg);
-  r.callback(at_pjrt_error(s), r.user_arg);
+  r.callback(r.of_launch ? at_pjrt_error(s) : read_error(s), r.user_arg);
 }
 
 AT_API(Event_OnReady) {
@@ -99,7 +106,7 @@ AT_API(Event_OnReady) {
   }
   on_ready *r = malloc(sizeof *r);
   if (!r) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
-  *r = (on_ready){a->callback, a->user_arg};
+  *r = (on_ready){a->callback, a->user_arg, a->event->of_launch};
   // The callback may destroy the event: keep it until the call is over.
   at_event *e = at_event_retain(a->event->event);
   at_status s = at_event_on(e, call_on_ready, r);

@@ -85,6 +85,7 @@ extern PJRT_CallbackError at_pjrt_callback_error;
 struct PJRT_Event {
   void *vtable;
   at_event *event;  // one reference; NULL: the shared event that is ready
+  bool of_launch;   // clients hear of it, whether or not somebody looks
 };
 // Consumes one reference. An event that fired without an error costs nothing.
 // NULL: no memory (the reference is released).
@@ -174,9 +175,13 @@ uint32_t at_pjrt_epoch(const PJRT_Client *c);  // held; 0 at the beginning
 // there are now. at_loaded_create's failures, at_loaded_span's.
 at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l);
 // Held. Is there a process among those of the program that was lost and is
-// back, and of which nobody here has heard yet that it was lost? Whoever
-// launches hears it now. *why: the caller's.
+// back, and has nobody here read yet that it was lost? Launches fail until
+// somebody has, so that no process goes on beside others that begin anew. *why:
+// the caller's.
 bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why);
+void at_pjrt_epochs_heard(PJRT_Client *c);  // DATA_LOSS has been read
+// A client has read why something failed (borrowed).
+void at_pjrt_note_read(at_status s);
 
 // *out NULL: ATOLL_POD names no pod.
 // Fails as at_control_token and at_client_open do; the client is the caller's.

@@ -55,7 +55,7 @@ typedef struct message {
 } message;
 
 typedef struct peer {
-  bool gone, missed;
+  bool gone;
   at_status why;  // with `gone`
 } peer;
 
@@ -381,13 +381,6 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   return here;
 }
 
-bool at_pod_hosts_missed(at_pod_hosts *a, uint32_t host) {
-  pthread_mutex_lock(&a->lock);
-  bool missed = a->peers[host].missed;
-  pthread_mutex_unlock(&a->lock);
-  return missed;
-}
-
 // ---- Who waits
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
@@ -483,9 +476,7 @@ static at_status why_never(at_pod_hosts *a, uint32_t host,
   const at_failure *d = at_failures_find(&a->told, host, tag);
   if (!d) d = find_dropped(a, tag);
   if (d) return at_status_clone(d->why);
-  if (!a->peers[host].gone) return AT_OK;
-  a->peers[host].missed |= tag->group != AT_POD_DOORS;
-  return at_status_clone(a->peers[host].why);
+  return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
 }
 
 // Under the lock: the message of a host, or why it will never come. *out stays
