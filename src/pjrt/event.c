@@ -60,12 +60,6 @@ AT_API(Event_IsReady) {
   return NULL;
 }
 
-// Consumes s: a client reads what has become of an event.
-static PJRT_Error *read_error(at_status s) {
-  at_pjrt_note_read(s);
-  return at_pjrt_error(s);
-}
-
 AT_API(Event_Error) {
   AT_ARGS(PJRT_Event_Error_Args);
   AT_HANDLE(a->event);
@@ -74,14 +68,14 @@ AT_API(Event_Error) {
     return AT_PFAIL(AT_FAILED_PRECONDITION,
                     "PJRT_Event_Error: the event is not ready\n"
                     "hint: call PJRT_Event_Await first");
-  return read_error(at_event_status(a->event->event));
+  return at_pjrt_error(at_event_status(a->event->event));
 }
 
 AT_API(Event_Await) {
   AT_ARGS(PJRT_Event_Await_Args);
   AT_HANDLE(a->event);
   if (!a->event->event) return NULL;
-  return read_error(at_event_wait(a->event->event));
+  return at_pjrt_error(at_event_wait(a->event->event));
 }
 
 typedef struct on_ready {
@@ -93,7 +87,8 @@ typedef struct on_ready {
 static void call_on_ready(at_status s, void *arg) {
   on_ready r = *(on_ready *)arg;
   free(arg);
-  r.callback(r.of_launch ? at_pjrt_error(s) : read_error(s), r.user_arg);
+  r.callback(r.of_launch && s.err ? at_pjrt_error_make(s) : at_pjrt_error(s),
+             r.user_arg);
 }
 
 AT_API(Event_OnReady) {

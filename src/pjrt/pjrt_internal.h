@@ -34,9 +34,13 @@ PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
 // INVALID_ARGUMENT: a handle that must be there is NULL.
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
 PJRT_Error *at_pjrt_error_make(at_status s);  // consumes s, which is not OK
+// A client has read why something failed (borrowed).
+void at_pjrt_note_read(at_status s);
 
 static inline PJRT_Error *at_pjrt_error(at_status s) {
-  return AT_LIKELY(at_ok(s)) ? NULL : at_pjrt_error_make(s);
+  if (AT_LIKELY(at_ok(s))) return NULL;
+  at_pjrt_note_read(s);
+  return at_pjrt_error_make(s);
 }
 // The args struct must be there and at least `bytes` long.
 #define AT_ARGS_MIN(type, bytes)                                        \
@@ -54,10 +58,10 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
   do {                                                                       \
     if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr); \
   } while (0)
-#define AT_PTRY(expr)                                             \
-  do {                                                            \
-    at_status ptry_ = (expr);                                     \
-    if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error_make(ptry_); \
+#define AT_PTRY(expr)                                        \
+  do {                                                       \
+    at_status ptry_ = (expr);                                \
+    if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error(ptry_); \
   } while (0)
 #define AT_PFAIL(...) at_pjrt_error_make(AT_FAIL(__VA_ARGS__))
 
@@ -180,8 +184,6 @@ at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l);
 // the caller's.
 bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why);
 void at_pjrt_epochs_heard(PJRT_Client *c);  // DATA_LOSS has been read
-// A client has read why something failed (borrowed).
-void at_pjrt_note_read(at_status s);
 
 // *out NULL: ATOLL_POD names no pod.
 // Fails as at_control_token and at_client_open do; the client is the caller's.
