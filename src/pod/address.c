@@ -105,9 +105,11 @@ at_status at_address_digest(const at_addresses *a, at_digest *d) {
   for (uint32_t i = 0; i < at_address_count(a->text); i++) {
     struct addrinfo *all;
     AT_TRY(at_address_resolve(a, i, &all));
-    const struct addrinfo *to = all;
-    while (to && to->ai_family != AF_INET) to = to->ai_next;
-    add_place(d, (to ? to : all)->ai_addr);
+    const struct sockaddr *best = NULL;
+    for (const struct addrinfo *x = all; x; x = x->ai_next)
+      if (!best || (best->sa_family != AF_INET && x->ai_family == AF_INET))
+        best = x->ai_addr;
+    if (best) add_place(d, best);
     freeaddrinfo(all);
   }
   return AT_OK;
