@@ -57,6 +57,13 @@ bool at_pjrt_clients_busy(void) {
   return busy;
 }
 
+void at_pjrt_note_read(at_status s) {
+  if (AT_LIKELY(!s.err) || at_status_code(s) != AT_DATA_LOSS) return;
+  pthread_mutex_lock(&lock);
+  for (PJRT_Client *c = all; c; c = c->next) at_pjrt_epochs_heard(c);
+  pthread_mutex_unlock(&lock);
+}
+
 PJRT_Client *at_pjrt_pod_client(void) {
   pthread_mutex_lock(&lock);
   PJRT_Client *c = all;

@@ -23,7 +23,8 @@ struct at_pjrt_epochs {
   at_pod_again *again;
   at_pod_hosts *pods[kMostPods];  // since the client's first
   uint32_t num_pods;
-  _Atomic bool owed[];  // by process: it was lost, and nobody here has heard
+  _Atomic bool heard;   // somebody has read that one is lost, who still is
+  _Atomic bool owed[];  // by process: it was lost, which nobody has read yet
 };
 
 static at_pod_hosts *pod_now(const PJRT_Client *c) {
@@ -61,9 +62,9 @@ static void go(void *arg) {
 static void note_owed(at_pjrt_epochs *e, at_pod_hosts *before) {
   const at_hosts *h = at_pod_hosts_of(before);
   for (uint32_t i = 0; i < h->count; i++)
-    if (i != h->me && !at_pod_hosts_has(before, i) &&
-        !at_pod_hosts_missed(before, i))
+    if (i != h->me && !at_pod_hosts_has(before, i) && !atomic_load(&e->heard))
       atomic_store(&e->owed[i], true);
+  atomic_store(&e->heard, false);
 }
 
 static at_status move(void *arg, at_pod_hosts *now) {
@@ -140,16 +141,36 @@ bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why) {
     for (uint32_t d = 0; d < c->num_devices; d++) {
       const at_chip_info *info = &c->devices[d].description->info;
       if (info->id == l->assigned[i] &&
-          atomic_exchange(&c->epochs->owed[info->host], false))
+          atomic_load(&c->epochs->owed[info->host]))
         who = info->host;
     }
   if (who == UINT32_MAX) return false;
   *why = AT_FAIL(AT_DATA_LOSS,
-                 "process %u was lost and is back: this launch of %s is the "
-                 "first here that needs it, and was not made",
+                 "process %u was lost and is back: this launch of %s was not "
+                 "made, as nobody here has read of the loss before",
                  who,
                  at_pjrt_program_string(l->program, l->program->header->name));
   return true;
+}
+
+static bool one_is_lost(const PJRT_Client *c) {
+  at_pod_hosts *p = pod_now(c);
+  const at_hosts *h = at_pod_hosts_of(p);
+  bool any = false;
+  for (uint32_t i = 0; i < h->count && !any; i++)
+    any = i != h->me && !at_pod_hosts_has(p, i);
+  return any;
+}
+
+void at_pjrt_epochs_heard(PJRT_Client *c) {
+  at_pjrt_epochs *e = c->epochs;
+  bool any = false;
+  // At rest nobody launches: it is read again.
+  if (!e || pthread_rwlock_tryrdlock(&e->lock)) return;
+  const uint32_t n = at_pod_hosts_of(c->hosts)->count;
+  for (uint32_t i = 0; i < n; i++) any |= atomic_exchange(&e->owed[i], false);
+  if (!any && one_is_lost(c)) atomic_store(&e->heard, true);
+  pthread_rwlock_unlock(&e->lock);
 }
 
 // ---- Made and freed

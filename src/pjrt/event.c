@@ -81,12 +81,14 @@ AT_API(Event_Await) {
 typedef struct on_ready {
   PJRT_Event_OnReadyCallback callback;
   void *user_arg;
+  bool of_launch;
 } on_ready;
 
 static void call_on_ready(at_status s, void *arg) {
   on_ready r = *(on_ready *)arg;
   free(arg);
-  r.callback(at_pjrt_error(s), r.user_arg);
+  r.callback(r.of_launch && s.err ? at_pjrt_error_make(s) : at_pjrt_error(s),
+             r.user_arg);
 }
 
 AT_API(Event_OnReady) {
@@ -99,7 +101,7 @@ AT_API(Event_OnReady) {
   }
   on_ready *r = malloc(sizeof *r);
   if (!r) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
-  *r = (on_ready){a->callback, a->user_arg};
+  *r = (on_ready){a->callback, a->user_arg, a->event->of_launch};
   // The callback may destroy the event: keep it until the call is over.
   at_event *e = at_event_retain(a->event->event);
   at_status s = at_event_on(e, call_on_ready, r);

@@ -371,7 +371,10 @@ static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a,
   for (size_t d = 0; a->device_complete_events && d < a->num_devices; d++) {
     PJRT_Event *e = at_pjrt_event_take(at_event_retain(done));
     a->device_complete_events[d] = e;
-    if (AT_LIKELY(e != NULL)) continue;
+    if (AT_LIKELY(e != NULL)) {
+      if (e->event) e->of_launch = true;
+      continue;
+    }
     take_back(a, a->num_devices, d);
     return NO_MEMORY();
   }

@@ -34,9 +34,13 @@ PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
 // INVALID_ARGUMENT: a handle that must be there is NULL.
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
 PJRT_Error *at_pjrt_error_make(at_status s);  // consumes s, which is not OK
+// A client has read why something failed (borrowed).
+void at_pjrt_note_read(at_status s);
 
 static inline PJRT_Error *at_pjrt_error(at_status s) {
-  return AT_LIKELY(at_ok(s)) ? NULL : at_pjrt_error_make(s);
+  if (AT_LIKELY(at_ok(s))) return NULL;
+  at_pjrt_note_read(s);
+  return at_pjrt_error_make(s);
 }
 // The args struct must be there and at least `bytes` long.
 #define AT_ARGS_MIN(type, bytes)                                        \
@@ -54,10 +58,10 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
   do {                                                                       \
     if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr); \
   } while (0)
-#define AT_PTRY(expr)                                             \
-  do {                                                            \
-    at_status ptry_ = (expr);                                     \
-    if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error_make(ptry_); \
+#define AT_PTRY(expr)                                        \
+  do {                                                       \
+    at_status ptry_ = (expr);                                \
+    if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error(ptry_); \
   } while (0)
 #define AT_PFAIL(...) at_pjrt_error_make(AT_FAIL(__VA_ARGS__))
 
@@ -85,6 +89,7 @@ extern PJRT_CallbackError at_pjrt_callback_error;
 struct PJRT_Event {
   void *vtable;
   at_event *event;  // one reference; NULL: the shared event that is ready
+  bool of_launch;   // clients hear of it, whether or not somebody looks
 };
 // Consumes one reference. An event that fired without an error costs nothing.
 // NULL: no memory (the reference is released).
@@ -174,9 +179,11 @@ uint32_t at_pjrt_epoch(const PJRT_Client *c);  // held; 0 at the beginning
 // there are now. at_loaded_create's failures, at_loaded_span's.
 at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l);
 // Held. Is there a process among those of the program that was lost and is
-// back, and of which nobody here has heard yet that it was lost? Whoever
-// launches hears it now. *why: the caller's.
+// back, and has nobody here read yet that it was lost? Launches fail until
+// somebody has, so that no process goes on beside others that begin anew. *why:
+// the caller's.
 bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why);
+void at_pjrt_epochs_heard(PJRT_Client *c);  // DATA_LOSS has been read
 
 // *out NULL: ATOLL_POD names no pod.
 // Fails as at_control_token and at_client_open do; the client is the caller's.

@@ -89,6 +89,32 @@ at_status at_address_listen(const at_addresses *a, uint32_t me, int *out) {
   return AT_OK;
 }
 
+static void add_place(at_digest *d, const struct sockaddr *at) {
+  if (at->sa_family == AF_INET) {
+    const struct sockaddr_in *in = (const void *)at;
+    at_digest_add_u64(d, ntohl(in->sin_addr.s_addr));
+    at_digest_add_u64(d, ntohs(in->sin_port));
+  } else if (at->sa_family == AF_INET6) {
+    const struct sockaddr_in6 *in = (const void *)at;
+    at_digest_add(d, (at_bytes){in->sin6_addr.s6_addr, 16});
+    at_digest_add_u64(d, ntohs(in->sin6_port));
+  }
+}
+
+at_status at_address_digest(const at_addresses *a, at_digest *d) {
+  for (uint32_t i = 0; i < at_address_count(a->text); i++) {
+    struct addrinfo *all;
+    AT_TRY(at_address_resolve(a, i, &all));
+    const struct sockaddr *best = NULL;
+    for (const struct addrinfo *x = all; x; x = x->ai_next)
+      if (!best || (best->sa_family != AF_INET && x->ai_family == AF_INET))
+        best = x->ai_addr;
+    if (best) add_place(d, best);
+    freeaddrinfo(all);
+  }
+  return AT_OK;
+}
+
 at_status at_address_port(int fd, uint32_t *out) {
   struct sockaddr_storage at;
   socklen_t size = sizeof at;

@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <stdbool.h>
 
+#include "base/digest.h"
 #include "base/status.h"
 
 typedef struct at_addresses {
@@ -24,6 +25,9 @@ uint32_t at_address_count(const char *text);
 // Address i, resolved; free with freeaddrinfo. INVALID_ARGUMENT.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,
                              struct addrinfo **out);
+// Adds where all of them are to *d, alike however they are spelled: of each an
+// address of IPv4, where it has one, and the port. INVALID_ARGUMENT.
+at_status at_address_digest(const at_addresses *a, at_digest *d);
 // A socket of address i that does not listen yet. UNAVAILABLE: the system
 // refuses.
 at_status at_address_bind(const at_addresses *a, uint32_t i, int *out);

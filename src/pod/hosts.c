@@ -55,7 +55,7 @@ typedef struct message {
 } message;
 
 typedef struct peer {
-  bool gone, missed;
+  bool gone;
   at_status why;  // with `gone`
 } peer;
 
@@ -381,13 +381,6 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   return here;
 }
 
-bool at_pod_hosts_missed(at_pod_hosts *a, uint32_t host) {
-  pthread_mutex_lock(&a->lock);
-  bool missed = a->peers[host].missed;
-  pthread_mutex_unlock(&a->lock);
-  return missed;
-}
-
 // ---- Who waits
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
@@ -483,9 +476,7 @@ static at_status why_never(at_pod_hosts *a, uint32_t host,
   const at_failure *d = at_failures_find(&a->told, host, tag);
   if (!d) d = find_dropped(a, tag);
   if (d) return at_status_clone(d->why);
-  if (!a->peers[host].gone) return AT_OK;
-  a->peers[host].missed |= tag->group != AT_POD_DOORS;
-  return at_status_clone(a->peers[host].why);
+  return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
 }
 
 // Under the lock: the message of a host, or why it will never come. *out stays
@@ -809,20 +800,22 @@ static at_status meet(at_pod_hosts *a, int listener, at_pod_link *links) {
 // In shared memory members find each other by a name that comes of the token
 // and of this meeting, which all of them have proved to know; others of this
 // user could learn it, other users cannot join by it.
-static void name_group(const at_pod_job *job, uint32_t count, char out[80]) {
+static at_status name_group(const at_pod_job *job, uint32_t count,
+                            char out[80]) {
   at_digest d = what_of(job, count);
   at_digest_add(&d, (at_bytes){job->token.bytes, AT_TOKEN_BYTES});
-  at_digest_add_str(&d, at_str_of(job->addresses.text));
+  AT_TRY(at_address_digest(&job->addresses, &d));
   at_digest_add_u64(&d, job->epoch);
   snprintf(out, 80, "atoll-%016llx%016llx", (unsigned long long)d.h[0],
            (unsigned long long)d.h[1]);
+  return AT_OK;
 }
 
 static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                            at_pod_link *links) {
   char group[80];
   const bool shared = !strcmp(medium_of(job), "shm");
-  name_group(job, a->face.count, group);
+  AT_TRY(name_group(job, a->face.count, group));
   const at_wire_options o = {.count = a->face.count,
                              .me = a->face.me,
                              .group = group,

@@ -72,8 +72,6 @@ void at_pod_hosts_watch(at_pod_hosts *p, bool on);  // calls of `tick`
 void at_pod_hosts_patience(const at_pod_hosts *p, uint64_t *tell_ns,
                            uint64_t *end_ns);
 bool at_pod_hosts_has(at_pod_hosts *p, uint32_t host);  // false: it is lost
-// Has something that needed this process failed here because it is lost?
-bool at_pod_hosts_missed(at_pod_hosts *p, uint32_t host);
 // With `returns`: what it was opened with, in the epoch that it has; borrowed,
 // constant, as long as p.
 const at_pod_job *at_pod_hosts_job(const at_pod_hosts *p);
