@@ -168,9 +168,14 @@ def test_blocks_of_all_of_hbm_and_of_semaphores_are_the_operands():
   assert left == 0
 
 
-@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}])
+COMPILED = {"output_memory_colors": [], "output_memory_space_colors": [{"color": "4", "shape_index": []}],
+            "input_memory_space_colors": [{"operand_index": "0", "color": "4", "shape_index": []}], "serialization_format": "1",
+            "allow_input_fusion": [], "needs_layout_passes": True, "operand_to_metadata": []}
+
+
+@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}, COMPILED])
 def test_a_block_of_smem_that_stays_is_the_operand(colors):
-  """JAX 0.9, and 0.8 with colours in another form: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
+  """JAX 0.9, 0.8 with colours in another form, and as compiled programs say it: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
   smem = "memref<8xi32, #tpu.memory_space<smem>>"
   text = f"""
 "builtin.module"() ({{
