@@ -247,3 +247,35 @@ def test_a_subcore_has_its_part_of_shared_memory():
                           legacy_backend_config=json.dumps(config))
   each = np.repeat(np.arange(16), lanes)
   np.testing.assert_array_equal(jax.jit(lambda: call())(), [each, each + 100])
+
+
+def test_an_array_that_stays_in_vmem_is_the_operand():
+  """JAX 0.8: the kernel writes to the argument, which is also the result, in VMEM before and after."""
+  memref = MEMREF.format("f32")
+  maps = """
+"stable_mosaic.func.func"() ({
+  %z = "stable_mosaic.arith.constant"() {value = 0 : i32} : () -> i32
+  "stable_mosaic.func.return"(%z, %z) : (i32, i32) -> ()
+}) {function_type = () -> (i32, i32), sym_name = "t"} : () -> ()"""
+  windows = ", ".join(["{transform_indices = @t, window_bounds = array<i64: 8, 128>}"] * 3)
+  text = f"""
+"builtin.module"() ({{
+"stable_mosaic.func.func"() ({{
+^bb0(%x: {memref}, %y: {memref}, %o: {memref}):
+  %i = "stable_mosaic.arith.constant"() {{value = 0 : index}} : () -> index
+  %v = "stable_mosaic.vector.load"(%x, %i, %i) : ({memref}, index, index) -> vector<8x128xf32>
+  "stable_mosaic.tpu.vector_store"(%v, %y, %i, %i) {{strides = array<i32>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}} :
+    (vector<8x128xf32>, {memref}, index, index) -> ()
+  "stable_mosaic.func.return"() : () -> ()
+}}) {{dimension_semantics = [], function_type = ({memref}, {memref}, {memref}) -> (), scalar_prefetch = 0 : i64,
+     scratch_operands = 0 : i64, sym_name = "main", tpu.core_type = #tpu.core_type<tc>, iteration_bounds = array<i64>,
+     window_params = [{windows}]}} : () -> ()
+{maps}
+}}) {{stable_mosaic.version = 9 : i64}} : () -> ()
+"""
+  config = {"body": base64.b64encode(text.encode()).decode(), "output_memory_colors": [1],
+            "input_memory_space_colors": [{"operand_index": 0, "color": 1}, {"operand_index": 1, "color": 1}]}
+  call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8, 128), jnp.float32), custom_call_api_version=1,
+                          legacy_backend_config=json.dumps({"custom_call_config": config}), input_output_aliases={1: 0})
+  x = floats(jnp.float32)
+  np.testing.assert_array_equal(jax.jit(lambda x: call(x, jnp.zeros_like(x)))(x), x)
