@@ -199,7 +199,14 @@ def test_a_block_of_smem_that_stays_is_the_operand(colors):
   call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8,), jnp.int32), custom_call_api_version=1,
                           legacy_backend_config=json.dumps(config), input_output_aliases={0: 0})
   x = jnp.arange(1, 9, dtype=jnp.int32)
-  np.testing.assert_array_equal(jax.jit(lambda x: call(call(x)))(x), [1, 2, 3, 16, 5, 6, 7, 8])
+  compiled = jax.jit(lambda x: call(call(x))).lower(x).compile()
+  np.testing.assert_array_equal(compiled(x), [1, 2, 3, 16, 5, 6, 7, 8])
+  # As the chip's compiler shows it.
+  lists = '[]', '[{"color":"4","shape_index":[]}]'
+  if "output_memory_space_colors" not in colors:
+    lists = '["4"]', '[]'
+  for told in (f'"output_memory_colors":{lists[0]}', f'"output_memory_space_colors":{lists[1]}', '"input_memory_space_colors":'):
+    assert compiled.as_text().count(told) == 2
 
 
 def test_a_subcore_has_its_part_of_shared_memory():
