@@ -207,15 +207,20 @@ static at_val c_resize(at_em *e, at_val a, LLVMTypeRef part) {
                   LLVMBuildFPCast(e->b, a.im, part, "")};
 }
 
+// Parts in f64.
+static at_val c_widen(at_em *e, at_val a) {
+  LLVMTypeRef wide = LLVMDoubleTypeInContext(e->ctx), t = LLVMTypeOf(a.re);
+  if (LLVMGetTypeKind(t) == LLVMVectorTypeKind)
+    wide = LLVMVectorType(wide, LLVMGetVectorSize(t));
+  return c_resize(e, a, wide);
+}
+
 static at_val c_pow(at_em *e, at_val a, at_val b) {
   // exp(b ln a), where an error in b ln a counts as often as it is large: f32
   // goes through f64. 0^0 = 1, 0^b = 0 for Re b > 0.
-  LLVMTypeRef part = LLVMTypeOf(a.re);
-  LLVMTypeRef wide = LLVMDoubleTypeInContext(e->ctx);
-  if (LLVMGetTypeKind(part) == LLVMVectorTypeKind)
-    wide = LLVMVectorType(wide, LLVMGetVectorSize(part));
-  at_val x = c_resize(e, a, wide), y = c_resize(e, b, wide);
-  at_val r = c_resize(e, c_exp(e, c_mul(e, y, c_log(e, x))), part);
+  at_val x = c_widen(e, a), y = c_widen(e, b);
+  at_val r = c_exp(e, c_mul(e, y, c_log(e, x)));
+  r = c_resize(e, r, LLVMTypeOf(a.re));
   LLVMValueRef zero = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOEQ, a.re, 0),
                                    fcmp(e, LLVMRealOEQ, a.im, 0), "");
   LLVMValueRef none = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOEQ, b.re, 0),
@@ -358,6 +363,90 @@ static at_val c_atan2(at_em *e, at_val a, at_val b) {
   return (at_val){sel(e, small, t.re, l.im), sel(e, small, t.im, neg(e, l.re))};
 }
 
+// ---- Inverse functions, for parts of 0 or more and in f64
+typedef struct arcs {
+  LLVMValueRef sine, cosine;  // real parts of asin and acos
+  LLVMValueRef log;           // imaginary part of asin
+} arcs;
+
+// By the distances r and s from -1 and 1: with a = (r + s) / 2, x / a is the
+// sine and a + sqrt(a^2 - 1) the logarithm's argument. a - x and a - 1 are made
+// of terms that do not cancel; where y is small beside them, y comes out of the
+// root.
+static arcs c_arcs(at_em *e, LLVMValueRef x, LLVMValueRef y) {
+  at_math *m = &e->math;
+  LLVMValueRef one = cf(e, x, 1), half = cf(e, x, 0.5);
+  LLVMValueRef xp = add(e, x, one), xm = sub(e, x, one), yy = mul(e, y, y);
+  LLVMValueRef r = magnitude(e, (at_val){xp, y});
+  LLVMValueRef s = magnitude(e, (at_val){xm, y});
+  LLVMValueRef a = mul(e, half, add(e, r, s));
+  LLVMValueRef rp = add(e, r, xp), sp = add(e, s, fabs_(e, xm));
+  LLVMValueRef plain = mul(e, half, add(e, divide(e, yy, rp), sp));
+  LLVMValueRef slope =
+      mul(e, half, add(e, divide(e, one, rp), divide(e, one, sp)));
+  LLVMValueRef ax = add(e, a, x), a1 = add(e, a, one);
+  LLVMValueRef q =
+      sel(e, fcmp(e, LLVMRealOLE, x, 1), at_math_sqrt(m, mul(e, plain, ax)),
+          mul(e, y, at_math_sqrt(m, mul(e, slope, ax))));
+  LLVMValueRef inside = fcmp(e, LLVMRealOLT, x, 1);
+  LLVMValueRef t = sel(e, inside, mul(e, y, at_math_sqrt(m, mul(e, slope, a1))),
+                       at_math_sqrt(m, mul(e, plain, a1)));
+  LLVMValueRef log =
+      at_math_log1p(m, add(e, sel(e, inside, mul(e, yy, slope), plain), t));
+  LLVMValueRef far = fcmp(e, LLVMRealOGT, bigger(e, x, y), 0x1p500);
+  LLVMValueRef ln2 = cf(e, x, 0.69314718055994530942);
+  q = sel(e, far, y, q);
+  return (arcs){at_math_atan2(m, x, q), at_math_atan2(m, q, x),
+                sel(e, far, add(e, c_log(e, (at_val){x, y}).re, ln2), log)};
+}
+
+static at_val c_asin(at_em *e, at_val a) {
+  at_val w = c_widen(e, a);
+  arcs k = c_arcs(e, fabs_(e, w.re), fabs_(e, w.im));
+  at_val r = {copysign_(e, k.sine, w.re), copysign_(e, k.log, w.im)};
+  return c_resize(e, r, LLVMTypeOf(a.re));
+}
+
+// acos, or i times it on the side where that is acosh.
+static at_val c_acos(at_em *e, at_val a, bool hyperbolic) {
+  at_val w = c_widen(e, a), r;
+  arcs k = c_arcs(e, fabs_(e, w.re), fabs_(e, w.im));
+  LLVMValueRef pi = cf(e, w.re, 3.14159265358979323846);
+  LLVMValueRef left = fcmp(e, LLVMRealOLT, w.re, 0);
+  LLVMValueRef turn = sel(e, left, sub(e, pi, k.cosine), k.cosine);
+  if (hyperbolic)
+    r = (at_val){k.log, copysign_(e, turn, w.im)};
+  else
+    r = (at_val){turn, neg(e, copysign_(e, k.log, w.im))};
+  return c_resize(e, r, LLVMTypeOf(a.re));
+}
+
+// ln1p(4 x / ((1 - x)^2 + y^2)) / 4 and half the angle of (1 - x) (1 + x) - y^2
+// and 2 y.
+static at_val c_atanh(at_em *e, at_val a) {
+  at_math *m = &e->math;
+  at_val w = c_widen(e, a);
+  LLVMValueRef x = fabs_(e, w.re), y = fabs_(e, w.im), two = cf(e, x, 2);
+  LLVMValueRef down = sub(e, cf(e, x, 1), x), up = add(e, cf(e, x, 1), x);
+  LLVMValueRef yy = mul(e, y, y), half = cf(e, x, 0.5);
+  LLVMValueRef d = add(e, mul(e, down, down), yy);
+  LLVMValueRef re = at_math_log1p(m, divide(e, mul(e, cf(e, x, 4), x), d));
+  re = mul(e, re, cf(e, x, 0.25));
+  LLVMValueRef pole = mul(e, half, at_math_log(m, divide(e, two, y)));
+  re = sel(e, fcmp(e, LLVMRealOEQ, d, 0), pole, re);
+  LLVMValueRef im =
+      at_math_atan2(m, mul(e, two, y), sub(e, mul(e, down, up), yy));
+  im = mul(e, im, half);
+  LLVMValueRef size = magnitude(e, (at_val){x, y});
+  LLVMValueRef far = fcmp(e, LLVMRealOGT, size, 0x1p500);
+  LLVMValueRef inf = fcmp(e, LLVMRealOEQ, size, __builtin_inf());
+  LLVMValueRef small = divide(e, divide(e, x, size), size);
+  re = sel(e, far, sel(e, inf, cf(e, x, 0), small), re);
+  im = sel(e, far, cf(e, x, 1.57079632679489661923), im);
+  at_val r = {copysign_(e, re, w.re), copysign_(e, im, w.im)};
+  return c_resize(e, r, LLVMTypeOf(a.re));
+}
+
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
   at_val a = args[0], none = {0};
   at_val b = n->num_operands > 1 ? args[1] : none;
@@ -427,6 +516,21 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return c_trig(e, AT_OP_COSINE, times_i(e, a));
     case AT_OP_ATAN2:
       return c_atan2(e, a, b);
+    case AT_OP_ASIN:
+      return c_asin(e, a);
+    case AT_OP_ACOS:
+    case AT_OP_ACOSH:
+      return c_acos(e, a, n->op == AT_OP_ACOSH);
+    case AT_OP_ATANH:
+      return c_atanh(e, a);
+    case AT_OP_ASINH: {  // asinh z = -i asin(iz)
+      at_val t = c_asin(e, times_i(e, a));
+      return (at_val){t.im, neg(e, t.re)};
+    }
+    case AT_OP_ATAN: {  // atan z = -i atanh(iz)
+      at_val t = c_atanh(e, times_i(e, a));
+      return (at_val){t.im, neg(e, t.re)};
+    }
     default:
       return none;
   }

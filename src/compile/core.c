@@ -9,6 +9,8 @@
 // is found by one walk over the body (scan).
 #include "compile/core.h"
 
+#include <stdio.h>
+
 #include "base/config.h"
 #include "mosaic/code.h"
 #include "tpu/tpu.h"
@@ -503,6 +505,74 @@ at_status at_core_push(at_emit_steps *e, const at_node *n, at_xstep *s) {
 }
 
 // ---- What clients are shown
+// `json` without ", "key": [...]" as JAX writes it. False: it was not there.
+static bool cut_list(const at_str *json, const char *key, at_strbuf *out) {
+  char word[64];
+  int n = snprintf(word, sizeof word, ", \"%s\": [", key);
+  const char *at = memmem(json->ptr, json->len, word, (size_t)n);
+  const char *end = json->ptr + json->len, *close = at ? at + n : NULL;
+  for (int depth = 1; close && close < end; close++) {
+    depth += (*close == '[') - (*close == ']');
+    if (!depth) break;
+  }
+  out->len = 0;
+  if (!close || close == end) {
+    at_strbuf_add(out, *json);
+    return false;
+  }
+  at_strbuf_add(out, (at_str){json->ptr, (size_t)(at - json->ptr)});
+  at_strbuf_add(out, (at_str){close + 1, (size_t)(end - close - 1)});
+  return true;
+}
+
+static void put_colors(at_strbuf *b, const char *key, const int *color,
+                       uint32_t n, bool results) {
+  const char *comma = "";
+  at_strbuf_addf(b, "\"%s\":[", key);
+  for (uint32_t i = 0; i < n; i++) {
+    if (color[i] < 0) continue;
+    at_strbuf_addf(b, "%s{", comma);
+    if (!results) at_strbuf_addf(b, "\"operand_index\":\"%u\",", i);
+    at_strbuf_addf(b, "\"color\":\"%d\",\"shape_index\":[", color[i]);
+    if (results && n > 1) at_strbuf_addf(b, "\"%u\"", i);
+    at_strbuf_addz(b, "]}");
+    comma = ",";
+  }
+  at_strbuf_addz(b, "],");
+}
+
+// Where operands and results live, in protobuf's JSON as the chip's compiler
+// has it, instead of JAX's.
+static at_status tell_colors(const at_mosaic_config *c, at_str old,
+                             at_strbuf *b) {
+  static const char head[] = "{\"custom_call_config\": {";
+  at_strbuf one = {0}, two = {0};
+  bool plain = cut_list(&old, "output_memory_colors", &one);
+  at_str text = {one.ptr, one.len};
+  plain &= !cut_list(&text, "output_memory_space_colors", &two);
+  text = (at_str){two.ptr, two.len};
+  cut_list(&text, "input_memory_space_colors", &one);
+  text = (at_str){one.ptr, one.len};
+  if (at_str_starts(text, head)) {
+    at_strbuf_addz(b, "\"custom_call_config\": {\"output_memory_colors\":[");
+    for (uint32_t i = 0; plain && i < c->num_output_colors; i++)
+      at_strbuf_addf(b, "%s\"%d\"", i ? "," : "", c->output_colors[i]);
+    at_strbuf_addz(b, "],");
+    put_colors(b, "output_memory_space_colors", c->output_colors,
+               plain ? 0 : c->num_output_colors, true);
+    put_colors(b, "input_memory_space_colors", c->input_colors,
+               c->num_input_colors, false);
+    size_t from = sizeof head - 1;
+    at_strbuf_add(b, (at_str){text.ptr + from, text.len - from});
+  } else {
+    at_strbuf_add(b, (at_str){old.ptr + 1, old.len - 1});
+  }
+  at_status st = at_status_join(at_strbuf_status(&one), at_strbuf_status(&two));
+  at_strbuf_free(&one);
+  at_strbuf_free(&two);
+  return at_status_join(st, at_strbuf_status(b));
+}
+
 static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
                              at_arena *a) {
   at_mosaic_kernel *k;
@@ -515,8 +585,7 @@ static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
                  "{\"used_scoped_memory_configs\":[{\"memory_space\":\"1\","
                  "\"offset\":\"0\",\"size\":\"%lld\"}], ",
                  (long long)(m.windows + m.scratch));
-  at_strbuf_add(&b, (at_str){old.ptr + 1, old.len - 1});
-  at_status st = at_strbuf_status(&b);
+  at_status st = tell_colors(&k->config, old, &b);
   at_attr attr = {.id = AT_ATTR_BACKEND_CONFIG, .s = {b.ptr, b.len}};
   if (!st.err) st = at_node_set_attr(n, attr);
   at_strbuf_free(&b);

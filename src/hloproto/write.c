@@ -732,6 +732,8 @@ static void put_shardings(writer *w, at_strbuf *b) {
     if (tuple) at_proto_write_int(&all, 1, 2);
     for (uint32_t k = 0; tuple && k < e->num_results; k++)
       at_proto_write_bytes(&all, 5, w->o->result_shardings[k]);
+    // An empty tuple has one, that of none of its parts: replicated.
+    if (!e->num_results) at_proto_write_bytes(&all, 5, (at_str){0});
     if (!tuple) at_strbuf_add(&all, w->o->result_shardings[0]);
     at_proto_write_message(b, 12, &all);
   }

@@ -232,15 +232,16 @@ static at_status read_window(reader *r, const at_mattr *d,
 }
 
 // JAX 0.8 and 0.9 give a block to what no core copies, too: semaphores, arrays
-// in HBM, and arrays that stay in the SMEM of a core from kernel to kernel
-// (inputs that are outputs of that colour). A block of all of it is the operand
-// itself; a kernel may write to an input that is also an output.
+// in HBM, and arrays that stay in the SMEM or VMEM of a core from kernel to
+// kernel (inputs that are outputs of that colour). A block of all of it is the
+// operand itself; a kernel may write to an input that is also an output.
 static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
   at_dims all = {w->whole.dims, w->whole.rank};
   int64_t out = w->alias < 0 ? -1 : w->is_output ? (int64_t)w->index : w->alias;
-  bool stays = w->ref.space == AT_MSPACE_SMEM && out >= 0 &&
-               out < c->num_output_colors &&
-               c->output_colors[out] == AT_MCOLOR_SMEM;
+  int color =
+      out >= 0 && out < c->num_output_colors ? c->output_colors[out] : -1;
+  bool stays = (w->ref.space == AT_MSPACE_SMEM && color == AT_MCOLOR_SMEM) ||
+               (w->ref.space == AT_MSPACE_VMEM && color == AT_MCOLOR_VMEM);
   bool far = w->ref.space == AT_MSPACE_HBM || w->ref.space == AT_MSPACE_ANY ||
              w->ref.semaphore != AT_MSEM_NONE;
   if ((!far && !stays) || w->kind != AT_MWIN_BLOCKED ||

@@ -1,4 +1,5 @@
-// backend_config: JSON that JAX writes by hand, and the body in it.
+// backend_config: JSON that JAX writes by hand, or the TPU's compiler by
+// protobuf, and the body in it.
 #include <stdlib.h>
 
 #include "mosaic/mosaic_internal.h"
@@ -48,13 +49,31 @@ static at_status get_bool(const at_json *o, const char *key, bool *out) {
   return AT_OK;
 }
 
+// Compiled programs have protobuf's JSON: integers of 64 bits are strings
+// there.
+static bool integer(const at_json *v, int64_t *out) {
+  if (v->kind == AT_JSON_NUMBER && v->is_int) *out = v->integer;
+  if (v->kind != AT_JSON_STRING) return v->kind == AT_JSON_NUMBER && v->is_int;
+  at_str s = v->string;
+  bool minus = s.len && s.ptr[0] == '-';
+  int64_t n = 0;
+  for (size_t i = minus; i < s.len; i++)
+    if (s.ptr[i] < '0' || s.ptr[i] > '9' || __builtin_mul_overflow(n, 10, &n) ||
+        __builtin_sub_overflow(n, s.ptr[i] - '0', &n))
+      return false;
+  if (s.len == minus || (!minus && n == INT64_MIN)) return false;
+  *out = minus ? n : -n;
+  return true;
+}
+
 static at_status get_int(const at_json *o, const char *key, int64_t low,
                          int64_t *out) {
   const at_json *v = at_json_get(o, key);
+  int64_t n;
   if (!v) return AT_OK;
-  if (v->kind != AT_JSON_NUMBER || !v->is_int || v->integer < low)
+  if (!integer(v, &n) || n < low)
     return wrong(key, low == 0 ? "an integer of 0 or more" : "an integer");
-  *out = v->integer;
+  *out = n;
   return AT_OK;
 }
 
@@ -84,9 +103,13 @@ static at_status colors(const at_json *o, const char *key,
   for (int pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < v->len; i++) {
       const at_json *e = &v->items[i], *at = at_json_get(e, index_key);
-      int64_t color = at_json_get_int(e, "color", -1);
-      if (at && at->kind == AT_JSON_ARRAY) at = at->len == 1 ? at->items : NULL;
-      int64_t index = at ? (at->is_int ? at->integer : -1) : 0;
+      int64_t color = -1, index = at ? -1 : 0;
+      AT_TRY(get_int(e, "color", 0, &color));
+      if (at && at->kind == AT_JSON_ARRAY) {
+        if (at->len == 0) index = 0;
+        at = at->len == 1 ? at->items : NULL;
+      }
+      if (at && !integer(at, &index)) index = -1;
       if (color < 0 || color > 64 || index < 0 || index >= MAX_COLORED)
         return wrong(key, "a list of colours and indices");
       if (pass) p[index] = (int)color;
@@ -112,10 +135,10 @@ static at_status result_colors(const at_json *o, at_arena *a, const int **out,
   int *p;
   AT_TRY_ALLOC(p, at_new(a, int, v->len + 1));
   for (size_t i = 0; i < v->len; i++) {
-    const at_json *e = &v->items[i];
-    if (!e->is_int || e->integer < -1 || e->integer > 64)
+    int64_t color;
+    if (!integer(&v->items[i], &color) || color < -1 || color > 64)
       return wrong(key, "a list of colours");
-    p[i] = (int)e->integer;
+    p[i] = (int)color;
   }
   *out = p;
   *out_n = (uint32_t)v->len;

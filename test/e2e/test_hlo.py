@@ -38,8 +38,11 @@ c = jax.jit(lambda a: a.sum(0), out_shardings=NamedSharding(mesh, P("x"))).lower
 print(c.as_text())
 m = c.runtime_executable().hlo_modules()[0]
 print("shardings", len(m.spmd_parameters_shardings), list(m.spmd_output_sharding.tile_assignment_dimensions))
+m = jax.jit(lambda a: (), keep_unused=True).lower(a).compile().runtime_executable().hlo_modules()[0]
+print("of nothing", len(m.spmd_output_sharding.tuple_shardings))
 """, env={"ATOLL_TARGET": "v6e:2x2"})
   assert done.returncode == 0, done.stderr
   for part in ("is_scheduled=true", "input_output_alias={ {}: (0, {}, may-alias) }", "f32[128,256]{1,0:T(8,128)} fusion(", "kind=kLoop",
-               "num_partitions=4", "f32[16,64]{1,0:T(8,128)} parameter(0)", "shardings 1 [4]"):
+               "num_partitions=4", "f32[16,64]{1,0:T(8,128)} parameter(0)", "shardings 1 [4]",
+               "of nothing 1"):
     assert part in done.stdout, part

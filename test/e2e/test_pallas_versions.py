@@ -168,9 +168,14 @@ def test_blocks_of_all_of_hbm_and_of_semaphores_are_the_operands():
   assert left == 0
 
 
-@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}])
+COMPILED = {"output_memory_colors": [], "output_memory_space_colors": [{"color": "4", "shape_index": []}],
+            "input_memory_space_colors": [{"operand_index": "0", "color": "4", "shape_index": []}], "serialization_format": "1",
+            "allow_input_fusion": [], "needs_layout_passes": True, "operand_to_metadata": []}
+
+
+@pytest.mark.parametrize("colors", [{"output_memory_space_colors": [{"color": 4}]}, {"output_memory_colors": [4]}, COMPILED])
 def test_a_block_of_smem_that_stays_is_the_operand(colors):
-  """JAX 0.9, and 0.8 with colours in another form: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
+  """JAX 0.9, 0.8 with colours in another form, and as compiled programs say it: an array in SMEM from kernel to kernel; the kernel changes the argument, which is also the result."""
   smem = "memref<8xi32, #tpu.memory_space<smem>>"
   text = f"""
 "builtin.module"() ({{
@@ -194,7 +199,14 @@ def test_a_block_of_smem_that_stays_is_the_operand(colors):
   call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8,), jnp.int32), custom_call_api_version=1,
                           legacy_backend_config=json.dumps(config), input_output_aliases={0: 0})
   x = jnp.arange(1, 9, dtype=jnp.int32)
-  np.testing.assert_array_equal(jax.jit(lambda x: call(call(x)))(x), [1, 2, 3, 16, 5, 6, 7, 8])
+  compiled = jax.jit(lambda x: call(call(x))).lower(x).compile()
+  np.testing.assert_array_equal(compiled(x), [1, 2, 3, 16, 5, 6, 7, 8])
+  # As the chip's compiler shows it.
+  lists = '[]', '[{"color":"4","shape_index":[]}]'
+  if "output_memory_space_colors" not in colors:
+    lists = '["4"]', '[]'
+  for told in (f'"output_memory_colors":{lists[0]}', f'"output_memory_space_colors":{lists[1]}', '"input_memory_space_colors":'):
+    assert compiled.as_text().count(told) == 2
 
 
 def test_a_subcore_has_its_part_of_shared_memory():
@@ -242,3 +254,35 @@ def test_a_subcore_has_its_part_of_shared_memory():
                           legacy_backend_config=json.dumps(config))
   each = np.repeat(np.arange(16), lanes)
   np.testing.assert_array_equal(jax.jit(lambda: call())(), [each, each + 100])
+
+
+def test_an_array_that_stays_in_vmem_is_the_operand():
+  """JAX 0.8: the kernel writes to the argument, which is also the result, in VMEM before and after."""
+  memref = MEMREF.format("f32")
+  maps = """
+"stable_mosaic.func.func"() ({
+  %z = "stable_mosaic.arith.constant"() {value = 0 : i32} : () -> i32
+  "stable_mosaic.func.return"(%z, %z) : (i32, i32) -> ()
+}) {function_type = () -> (i32, i32), sym_name = "t"} : () -> ()"""
+  windows = ", ".join(["{transform_indices = @t, window_bounds = array<i64: 8, 128>}"] * 3)
+  text = f"""
+"builtin.module"() ({{
+"stable_mosaic.func.func"() ({{
+^bb0(%x: {memref}, %y: {memref}, %o: {memref}):
+  %i = "stable_mosaic.arith.constant"() {{value = 0 : index}} : () -> index
+  %v = "stable_mosaic.vector.load"(%x, %i, %i) : ({memref}, index, index) -> vector<8x128xf32>
+  "stable_mosaic.tpu.vector_store"(%v, %y, %i, %i) {{strides = array<i32>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}} :
+    (vector<8x128xf32>, {memref}, index, index) -> ()
+  "stable_mosaic.func.return"() : () -> ()
+}}) {{dimension_semantics = [], function_type = ({memref}, {memref}, {memref}) -> (), scalar_prefetch = 0 : i64,
+     scratch_operands = 0 : i64, sym_name = "main", tpu.core_type = #tpu.core_type<tc>, iteration_bounds = array<i64>,
+     window_params = [{windows}]}} : () -> ()
+{maps}
+}}) {{stable_mosaic.version = 9 : i64}} : () -> ()
+"""
+  config = {"body": base64.b64encode(text.encode()).decode(), "output_memory_colors": [1],
+            "input_memory_space_colors": [{"operand_index": 0, "color": 1}, {"operand_index": 1, "color": 1}]}
+  call = jax.ffi.ffi_call("tpu_custom_call", jax.ShapeDtypeStruct((8, 128), jnp.float32), custom_call_api_version=1,
+                          legacy_backend_config=json.dumps({"custom_call_config": config}), input_output_aliases={1: 0})
+  x = floats(jnp.float32)
+  np.testing.assert_array_equal(jax.jit(lambda x: call(x, jnp.zeros_like(x)))(x), x)
