@@ -81,7 +81,8 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
                       at_estimate_embedding *e) {
   if (!c->x.max_ids || !c->x.max_unique) return AT_OK;
   at_str optimizer = at_str_of(c->optimizer ? c->optimizer->name : "");
-  const char *dash = memchr(optimizer.ptr, '-', optimizer.len);
+  const char *dash =
+      optimizer.len ? memchr(optimizer.ptr, '-', optimizer.len) : NULL;
   if (dash) optimizer.len = (size_t)(dash - optimizer.ptr);
   at_spinput_table t = {
       .name = *e->table ? e->table : e->name,

@@ -561,6 +561,7 @@ static at_status deliver(at_pod_hosts *a, message *m, at_hosts_mail *mail) {
         AT_INTERNAL, "process %u sent %llu bytes for a collective, not %llu",
         mail->host, (unsigned long long)m->bytes, (unsigned long long)want);
   for (uint32_t i = 0; i < mail->num_in && !st.err; i++) {
+    if (!mail->in[i].len) continue;  // its pointer may be NULL
     memcpy(mail->in[i].ptr, p, mail->in[i].len);
     p += mail->in[i].len;
   }
