@@ -301,6 +301,10 @@ static at_val times_i(at_em *e, at_val a) {
   return (at_val){neg(e, a.im), a.re};
 }
 
+static at_val times_minus_i(at_em *e, at_val a) {
+  return (at_val){a.im, neg(e, a.re)};
+}
+
 static at_val c_trig(at_em *e, at_op op, at_val a) {
   at_math *m = &e->math;
   LLVMValueRef s = at_math_sin(m, a.re), c = at_math_cos(m, a.re);
@@ -504,14 +508,10 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return c_trig(e, n->op, a);
     case AT_OP_TANH:
       return c_tanh(e, a);
-    case AT_OP_TAN: {  // tan z = -i tanh(iz)
-      at_val t = c_tanh(e, times_i(e, a));
-      return (at_val){t.im, neg(e, t.re)};
-    }
-    case AT_OP_SINH: {  // sinh z = -i sin(iz)
-      at_val t = c_trig(e, AT_OP_SINE, times_i(e, a));
-      return (at_val){t.im, neg(e, t.re)};
-    }
+    case AT_OP_TAN:  // tan z = -i tanh(iz)
+      return times_minus_i(e, c_tanh(e, times_i(e, a)));
+    case AT_OP_SINH:  // sinh z = -i sin(iz)
+      return times_minus_i(e, c_trig(e, AT_OP_SINE, times_i(e, a)));
     case AT_OP_COSH:
       return c_trig(e, AT_OP_COSINE, times_i(e, a));
     case AT_OP_ATAN2:
@@ -523,14 +523,10 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return c_acos(e, a, n->op == AT_OP_ACOSH);
     case AT_OP_ATANH:
       return c_atanh(e, a);
-    case AT_OP_ASINH: {  // asinh z = -i asin(iz)
-      at_val t = c_asin(e, times_i(e, a));
-      return (at_val){t.im, neg(e, t.re)};
-    }
-    case AT_OP_ATAN: {  // atan z = -i atanh(iz)
-      at_val t = c_atanh(e, times_i(e, a));
-      return (at_val){t.im, neg(e, t.re)};
-    }
+    case AT_OP_ASINH:  // asinh z = -i asin(iz)
+      return times_minus_i(e, c_asin(e, times_i(e, a)));
+    case AT_OP_ATAN:  // atan z = -i atanh(iz)
+      return times_minus_i(e, c_atanh(e, times_i(e, a)));
     default:
       return none;
   }
