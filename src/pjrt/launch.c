@@ -127,6 +127,12 @@ static at_status check_kind(const PJRT_LoadedExecutable *l) {
   return AT_OK;
 }
 
+// Not once Python is ending: jaxlib's devices, and then the client, are gone.
+static at_status python_goes_on(void) {
+  return at_pjrt_python_ends() ? AT_FAIL(AT_CANCELLED, "Python is ending")
+                               : AT_OK;
+}
+
 // Takes over one reference to the program, also on failure.
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out) {
@@ -149,6 +155,7 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   st = span_processes(l);
   at_pjrt_epoch_release(c);
   if (!at_ok(st)) goto fail;
+  AT_TRY_GOTO(st, python_goes_on(), fail);
   *out = l;
   return AT_OK;
 fail:
@@ -156,12 +163,10 @@ fail:
   return st;
 }
 
-#define ENDING() AT_FAIL(AT_CANCELLED, "compile: Python is ending")
-
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
+  AT_PTRY(python_goes_on());
   AT_HANDLE(a->client);
-  if (at_pjrt_python_ends()) return at_pjrt_error(ENDING());
   uint64_t start = at_clock_ns();
   at_pjrt_program *p;
   AT_PTRY(at_pjrt_compile_for(
@@ -170,10 +175,7 @@ AT_API(Client_Compile) {
       &p));
   AT_PTRY(at_pjrt_load(a->client, p, &a->executable));
   at_pjrt_note_compiled(a->executable->loaded, start);
-  if (!at_pjrt_python_ends()) return NULL;
-  loaded_free(a->executable);
-  a->executable = NULL;
-  return at_pjrt_error(ENDING());
+  return NULL;
 }
 
 AT_API(Client_Load) {
