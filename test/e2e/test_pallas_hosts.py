@@ -225,7 +225,7 @@ def refused(f, *texts):
   try:
     jax.block_until_ready(f(x))
   except jax.errors.JaxRuntimeError as e:
-    assert any(t in str(e) for t in texts), e
+    assert any(t in str(e) for t in texts), str(e)
   else:
     raise AssertionError("nothing failed")
 """
@@ -287,18 +287,19 @@ refused(over(kernel(stuck, (8, 128), DMA, REGULAR)), "the kernels of all process
 
 
 def test_waits_for_a_slow_process_end_by_the_deadline(tmp_path):
-  """The last process computes for long before it signals."""
+  """The last process computes for hours before it signals."""
   ends = told("""
 def slow(x, o, send, receive):
   chip = meet()[0]
   @pl.when(chip == N - 1)
   def _():
-    n = lax.fori_loop(0, 1 << 30, lambda i, v: v + pl.semaphore_read(receive), 0)
+    reads = lambda i, v: v + pl.semaphore_read(receive)
+    n = lax.fori_loop(0, 1 << 20, lambda i, v: lax.fori_loop(0, 1 << 20, reads, v), 0)
     pl.semaphore_signal(receive, n + 1, device_id=0)
   @pl.when(chip != N - 1)
   def _():
     pl.semaphore_wait(receive, 1)
-refused(over(kernel(slow, (8, 128), DMA, REGULAR)), "waited 11 s for other processes", "waited 12 s", "failed: ")
+refused(over(kernel(slow, (8, 128), DMA, REGULAR)), "s for other processes (ATOLL_POD_DEADLINE)", "failed: ")
 """, tmp_path, ATOLL_POD_DEADLINE="11")
   assert "has waited 10 s for other processes in a kernel" in ends[0][2], ends[0]
 
