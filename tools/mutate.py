@@ -5,9 +5,11 @@ usage: mutate.py BUILD_DIR [--count=N] [--seed=N] [--rooms=base,hlo] [--seconds=
 
 A fault is drawn by seed: a comparison swapped, a number or bound off by one, a statement left out, a constant changed, a
 condition negated. The changed file is compiled apart and linked in front of its room's library, so neither the tree nor
-the build changes. Tests are those of the room that are built and up to date in BUILD_DIR; what only makes tests (random*.c) is left alone.
+the build changes. Tests are those of the room that are built and up to date in BUILD_DIR, under ATOLL_VERIFY=1 as in
+ctest; what only makes tests (random*.c) is left alone.
 
-  caught      a test failed, and an assert (AT_ASSERT) stopped it first, or a check of the test's own
+  caught      a test failed, and an assert stopped it first (AT_ASSERT, AT_VERIFY, or an AT_ENSURE whose message the test
+              shows), or a check of the test's own
   survived    all tests passed: a test is missing, or the change means nothing (for a reader to judge)
   hangs       no test ended within --seconds: caught, too
 """
@@ -113,7 +115,7 @@ def draw(rng: random.Random, files: list[pathlib.Path]):
 
 def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, seconds: float) -> tuple[str, str]:
     """What the room's tests say: (verdict, test that said it)."""
-    env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder), "ATOLL_VERIFY": "1"}
     linked = False
     stem = made.with_suffix("").name
     # Tests named for the file first: most faults end there.
@@ -129,7 +131,8 @@ def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, s
             return "hangs", test
         program.unlink()
         if done.returncode:
-            return ("caught by an assert" if "does not hold: a bug" in done.stderr else "caught"), test
+            by_assert = re.search("does not hold: a bug|broken invariant: ", done.stdout + done.stderr)
+            return ("caught by an assert" if by_assert else "caught"), test
     return ("survived" if linked else "not linked"), ""
 
 
