@@ -1,7 +1,6 @@
 // The builtin dialect's own encoding of attributes, locations and types: a code
 // (the cases below; BuiltinDialectBytecode.td has the list), then the parts of
-// that kind. Codes from kMbcAffineMap on are ours, for what MLIR writes as
-// text.
+// that kind. Codes from kMbcAffineMap on are read by at_mbc_affine_attr.
 // bytecode_encode.c is the other direction.
 #include <stdlib.h>
 
