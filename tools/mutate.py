@@ -6,7 +6,7 @@ usage: mutate.py BUILD_DIR [--count=N] [--seed=N] [--rooms=base,hlo] [--seconds=
 A fault is drawn by seed: a comparison swapped, a number or bound off by one, a statement left out, a constant changed, a
 condition negated. The changed file is compiled apart and linked in front of its room's library, so neither the tree nor
 the build changes. Tests are those of the room that are built and up to date in BUILD_DIR, under ATOLL_VERIFY=1 as in
-ctest; what only makes tests (random*.c) is left alone.
+ctest; what only makes tests (random*.c) is left alone, and so are asserts.
 
   caught      a test failed, and an assert stopped it first (AT_ASSERT, AT_VERIFY, or an AT_ENSURE whose message the test
               shows), or a check of the test's own
@@ -29,9 +29,15 @@ TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*
 COMPARE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
+# An assert with another condition is no fault of the code.
+ASSERT = re.compile(r"\bAT_(?:ASSERT|ENSURE|VERIFY|VERIFY_OK)\((?:[^();]|\((?:[^();]|\([^();]*\))*\))*\);")
+
+
 def code_of(text: str) -> str:
-    """The text with comments, strings and the preprocessor's lines blanked: places stay."""
-    return TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    """The text with comments, strings, the preprocessor's lines and asserts blanked: places stay."""
+    def blank(m):
+        return re.sub(r"[^\n]", " ", m[0])
+    return ASSERT.sub(blank, TOKEN.sub(blank, text))
 
 
 def swapped(code):
