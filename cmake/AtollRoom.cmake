@@ -40,7 +40,7 @@ function(at_room name)
     set_target_properties(${stem} PROPERTIES ENABLE_EXPORTS ON)
     add_test(NAME ${name}/${stem} COMMAND ${stem})
     set_tests_properties(${name}/${stem} PROPERTIES LABELS unit TIMEOUT 300
-      ENVIRONMENT "AT_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+      ENVIRONMENT "AT_SOURCE_DIR=${CMAKE_SOURCE_DIR};ATOLL_VERIFY=1")
   endforeach()
 
   set(fuzzers ${all})

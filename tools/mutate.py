@@ -5,9 +5,11 @@ usage: mutate.py BUILD_DIR [--count=N] [--seed=N] [--rooms=base,hlo] [--seconds=
 
 A fault is drawn by seed: a comparison swapped, a number or bound off by one, a statement left out, a constant changed, a
 condition negated. The changed file is compiled apart and linked in front of its room's library, so neither the tree nor
-the build changes. Tests are those of the room that are built and up to date in BUILD_DIR; what only makes tests (random*.c) is left alone.
+the build changes. Tests are those of the room that are built and up to date in BUILD_DIR, under ATOLL_VERIFY=1 as in
+ctest; what only makes tests (random*.c) is left alone, and so are asserts.
 
-  caught      a test failed, and an assert (AT_ASSERT) stopped it first, or a check of the test's own
+  caught      a test failed, and an assert stopped it first (AT_ASSERT, AT_VERIFY, or an AT_ENSURE whose message the test
+              shows), or a check of the test's own
   survived    all tests passed: a test is missing, or the change means nothing (for a reader to judge)
   hangs       no test ended within --seconds: caught, too
 """
@@ -27,9 +29,15 @@ TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*
 COMPARE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
+# An assert with another condition is no fault of the code.
+ASSERT = re.compile(r"\bAT_(?:ASSERT|ENSURE|VERIFY|VERIFY_OK)\((?:[^();]|\((?:[^();]|\([^();]*\))*\))*\);")
+
+
 def code_of(text: str) -> str:
-    """The text with comments, strings and the preprocessor's lines blanked: places stay."""
-    return TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    """The text with comments, strings, the preprocessor's lines and asserts blanked: places stay."""
+    def blank(m):
+        return re.sub(r"[^\n]", " ", m[0])
+    return ASSERT.sub(blank, TOKEN.sub(blank, text))
 
 
 def swapped(code):
@@ -73,7 +81,8 @@ class Build:
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         commands = json.loads((folder / "compile_commands.json").read_text())
-        self.compile = {c["file"]: c["command"] for c in commands}
+        # As for its room: growth tests compile files once more, to count blocks.
+        self.compile = {c["file"]: c["command"] for c in commands if "CMakeFiles/at_" in c["command"]}
 
     def tests(self, room: str) -> list[str]:
         names = sorted(p.stem for p in (TOP / "src" / room).glob("*_test.c"))
@@ -113,7 +122,7 @@ def draw(rng: random.Random, files: list[pathlib.Path]):
 
 def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, seconds: float) -> tuple[str, str]:
     """What the room's tests say: (verdict, test that said it)."""
-    env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder), "ATOLL_VERIFY": "1"}
     linked = False
     stem = made.with_suffix("").name
     # Tests named for the file first: most faults end there.
@@ -129,7 +138,8 @@ def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, s
             return "hangs", test
         program.unlink()
         if done.returncode:
-            return ("caught by an assert" if "does not hold: a bug" in done.stderr else "caught"), test
+            by_assert = re.search("does not hold: a bug|broken invariant: ", done.stdout + done.stderr)
+            return ("caught by an assert" if by_assert else "caught"), test
     return ("survived" if linked else "not linked"), ""
 
 

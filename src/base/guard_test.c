@@ -15,6 +15,7 @@
 #include "base/guard.h"
 #include "base/span.h"
 #include "base/thread.h"
+#include "base/verify.h"
 
 // What a guarded call leaves behind is lost: that is the contract.
 const char *__asan_default_options(void);
@@ -56,6 +57,14 @@ static at_status nested(void *arg) {
 static at_status do_abort(void *arg) { abort(); }
 static at_status break_promise(void *arg) {
   AT_ASSERT(arg != NULL);
+  return AT_OK;
+}
+static at_status break_law(void *arg) {
+  AT_VERIFY_OK(AT_FAIL(AT_INTERNAL, "two values in the same bytes"));
+  return AT_OK;
+}
+static at_status check_without_memory(void *arg) {
+  AT_VERIFY_OK(AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to check with"));
   return AT_OK;
 }
 static bool is_refused(void) {
@@ -124,6 +133,8 @@ static const way ways[] = {
      "test: abort() (the process is out of memory)", true},
     {"abort", do_abort, AT_INTERNAL, "test: abort()", true},
     {"assert", break_promise, AT_INTERNAL, "test: abort()", true},
+    {"verify", break_law, AT_INTERNAL, "test: abort()", true},
+    {"verify without memory", check_without_memory, AT_OK_CODE, "", false},
     {"store to NULL", read_null, AT_INTERNAL, "test: Segmentation fault", true},
     {"call of NULL", call_null, AT_INTERNAL, "test: Segmentation fault", true},
     {"trap", trap, AT_INTERNAL, "test: Illegal instruction", true},
@@ -238,6 +249,7 @@ static void handlers_of_the_host_stay(void **state) {
 #endif
 
 int main(void) {
+  setenv("ATOLL_VERIFY", "1", 1);
   void *cxx = dlopen("libstdc++.so.6", RTLD_NOW);
   void *p = cxx ? dlsym(cxx, "_ZSt17__throw_bad_allocv") : NULL;
   memcpy(&g_throw, &p, sizeof p);

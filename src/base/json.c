@@ -1,3 +1,7 @@
+// A reader of JSON by recursive descent (RFC 8259), no deeper than
+// AT_JSON_MAX_DEPTH, and a writer. Strings are held to be UTF-8; numbers
+// keep whether they are whole, as 64-bit integers do not fit a double.
+// Errors say line and column: files of hardware and knobs are written by hand.
 #include "base/json.h"
 
 #include <errno.h>
@@ -39,6 +43,7 @@ static bool eat(reader *r, char c) {
   return true;
 }
 
+// Takes the word if it is next; what follows it is not looked at.
 static bool eat_word(reader *r, const char *word) {
   size_t n = strlen(word);
   if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n)) return false;
@@ -138,6 +143,7 @@ static at_status read_string(reader *r, at_str *out) {
   return AT_OK;
 }
 
+// At least one.
 static bool digits(reader *r) {
   const char *from = r->at;
   while (r->at < r->end && *r->at >= '0' && *r->at <= '9') r->at++;

@@ -5,6 +5,8 @@
 #include <llvm-c/Core.h>
 #include "codegen/groups.h"
 
+// Bindings are memo entries under the address of this: they go with their scope
+// as all others do.
 static const char home_tag;
 
 void at_em_bind(at_em *e, at_value v, at_home h) {
@@ -23,6 +25,9 @@ const at_home *at_em_home(at_em *e, at_value v) {
   return p ? (const at_home *)p->re : NULL;
 }
 
+// Elements of a body's results for given parameters. Control flow inside needs
+// the order of the program; without it, producers are emitted as they are asked
+// for.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out) {
   if (at_em_has_control(c)) {
     at_em_body_in_order(e, c, args, out);
@@ -45,6 +50,7 @@ static const at_pos *operand_pos(at_em *e, const at_node *n, uint32_t i,
   return at_pos_make(e, p->lanes, 0, NULL, NULL);
 }
 
+// An operand's element at the same place; a scalar operand has one.
 static at_val elementwise(at_em *e, const at_node *n, const at_pos *p) {
   at_val args[3] = {0};
   for (uint32_t i = 0; i < n->num_operands && i < 3; i++)
@@ -53,6 +59,8 @@ static at_val elementwise(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_apply(e, n, args);
 }
 
+// A splat is an immediate; an element at a place that is known, too. Else the
+// literal becomes a global array of the module.
 static at_val constant(at_em *e, const at_node *n, const at_pos *p) {
   const at_literal *l = at_node_literal(n);
   if (l->splat || at_type_elements(&l->type) == 1)
@@ -74,6 +82,8 @@ static at_val map_body(at_em *e, const at_node *n, const at_pos *p) {
   return out;
 }
 
+// Parameters of the fusion stand for its operands: nothing is computed for the
+// call itself.
 static at_val fusion(at_em *e, at_value v, const at_pos *p) {
   const at_node *n = v.node;
   const at_comp *c = n->regions[0];
@@ -129,6 +139,8 @@ static at_val dispatch(at_em *e, at_value v, const at_pos *p) {
   }
 }
 
+// In the order of what is cheapest: what the value is another name of, memory
+// that has it, a register, and at last its computation.
 static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   const at_home *h = at_em_home(e, v);
   if (!h) return dispatch(e, v, p);
@@ -142,6 +154,9 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   return vec ? h->val : at_em_splat_val(e, h->val);
 }
 
+// Each (value, place, lanes) is emitted once in a scope: without the memo a
+// chain of nodes that use their operand twice would double at every step. Where
+// all lanes are at one place it is computed as a scalar and spread.
 at_val at_em_elem(at_em *e, at_value v, const at_pos *p) {
   at_dtype t = at_value_type(v)->dtype;
   if (!at_em_ok(e)) return at_em_zero(e, t);
@@ -163,6 +178,8 @@ at_val at_em_elem(at_em *e, at_value v, const at_pos *p) {
   return r;
 }
 
+// For what has no vector form: a loop over the lanes, through memory on the
+// stack. The place is taken apart lane by lane.
 at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p) {
   at_dtype t = at_value_type(v)->dtype;
   uint32_t lanes = e->lanes;

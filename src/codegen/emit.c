@@ -9,6 +9,8 @@ void at_em_fail(at_em *e, at_status st) { e->st = at_status_join(e->st, st); }
 bool at_em_ok(const at_em *e) { return e->st.err == NULL; }
 
 // ---- memo
+// A table of chains over the list of entries. The list is a stack: what was put
+// last goes first, so popping a scope is undoing its entries one by one.
 static uint32_t bucket_of(const void *a, uint64_t b, const void *c) {
   uint64_t h = (uint64_t)(uintptr_t)a * 0x9e3779b97f4a7c15ull;
   h = (h ^ b) * 0xbf58476d1ce4e5b9ull;
@@ -54,6 +56,8 @@ LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t) {
   return e->lanes > 1 ? LLVMVectorType(t, e->lanes) : t;
 }
 
+// In registers narrow floats are f32, booleans i1, integers as wide as in
+// memory. In memory (below) floats of under 16 bits are integers of their bits.
 LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t) {
   at_dtype r = at_real_of(t);
   if (r == AT_PRED) return at_em_int(e, 1);
@@ -213,6 +217,8 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
   return p;
 }
 
+// A loop of one turn is none: its index is a constant, and no blocks are made.
+// `mult` is what every index is a multiple of, for alignments.
 void at_loop_begin(at_em *e, at_loop *l, LLVMValueRef lo, LLVMValueRef hi,
                    int64_t step, int64_t min, int64_t max) {
   LLVMTypeRef i64 = at_em_int(e, 64);
@@ -264,6 +270,8 @@ void at_loop_end(at_em *e, at_loop *l) {
   LLVMPositionBuilderAtEnd(e->b, l->exit);
 }
 
+// What is emitted in a branch is forgotten at its end: it does not dominate
+// what follows.
 void at_if_begin(at_em *e, at_branch *f, LLVMValueRef cond) {
   LLVMBasicBlockRef then = at_em_block(e, "then");
   f->other = at_em_block(e, "else");

@@ -1,8 +1,14 @@
-// Loads and stores of elements, by how the lanes lie in memory.
+// Loads and stores of elements, by how the lanes lie in memory. at_ix knows it
+// of a place: the same for all lanes (one load, spread), neighbours forwards or
+// backwards (one vector), near each other (at_em_load_window), anywhere
+// (gathers, which are slow). Complex elements are pairs of real ones; a vector
+// of them is loaded whole and taken apart.
 #include "codegen/window.h"
 
 #include <llvm-c/Core.h>
 
+// Memory that nobody writes while the function runs: LLVM may move such loads
+// out of loops. Not where the function itself writes over it.
 void at_em_mark_invariant(at_em *e, LLVMValueRef load) {
   if (e->rewritten) return;
   unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
@@ -84,6 +90,7 @@ static LLVMValueRef load_some(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                         args, 4, "");
 }
 
+// Lane by lane: AVX2 has no scatter.
 static void scatter(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
                     LLVMValueRef v) {
   LLVMTypeRef i32 = at_em_int(e, 32);
@@ -124,6 +131,8 @@ static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   return v;
 }
 
+// Elements narrower than a register are widened by at_em_decode behind the
+// load.
 at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
                   bool invariant) {
   LLVMTypeRef elem = at_em_storage_type(e, t);

@@ -185,7 +185,29 @@ static at_status pair_groups(const at_node *n, grouping *g, at_arena *a) {
   return AT_OK;
 }
 
-static at_status make_groups(const at_node *n, at_arena *a, grouping *g) {
+// Do the tables say the same? A device's place in its group leads back to it,
+// and who shares a group agrees on where it begins and how long it is.
+static bool tables_agree(const grouping *g) {
+  uint32_t members = 0;
+  for (uint32_t d = 0; d < g->devices; d++) {
+    uint32_t group = g->tables[GROUP_OF][d], rank = g->tables[RANK_OF][d];
+    uint32_t begin = g->tables[BEGIN_OF][d], size = g->tables[SIZE_OF][d];
+    if (group == UINT32_MAX) continue;
+    members++;
+    if (group >= g->num_groups || rank >= size || begin + size > g->devices ||
+        g->tables[MEMBERS][begin + rank] != d)
+      return false;
+    const uint32_t first = g->tables[MEMBERS][begin];
+    if (g->tables[GROUP_OF][first] != group ||
+        g->tables[SIZE_OF][first] != size || size < g->least || size > g->most)
+      return false;
+  }
+  for (uint32_t i = 0; i < g->devices; i++)
+    members -= g->tables[MEMBERS][i] != UINT32_MAX;
+  return members == 0;
+}
+
+static at_status find_groups(const at_node *n, at_arena *a, grouping *g) {
   const at_module *m = module_of(n);
   *g = (grouping){.devices = (uint32_t)(m->num_replicas * m->num_partitions),
                   .least = UINT32_MAX};
@@ -206,6 +228,12 @@ static at_status make_groups(const at_node *n, at_arena *a, grouping *g) {
        d++)
     if (g->tables[GROUP_OF][d] == UINT32_MAX)
       return bad(n, "a device is in no group", d);
+  return AT_OK;
+}
+
+static at_status make_groups(const at_node *n, at_arena *a, grouping *g) {
+  AT_TRY(find_groups(n, a, g));
+  AT_ASSERT(tables_agree(g));
   return AT_OK;
 }
 
@@ -384,6 +412,11 @@ static at_status exchange(const at_node *n, uint32_t i, const grouping *g,
   if (x->result_bytes != want || n->types[i].dtype != t->dtype)
     return bad(n, "the result has another size than the group gives",
                (int64_t)x->result_bytes);
+  // Runs, lines, rows and pieces are all of the operand.
+  bool cut = n->op == AT_OP_REDUCE_SCATTER || n->op == AT_OP_ALL_TO_ALL;
+  AT_ASSERT(n->op == AT_OP_RAGGED_ALL_TO_ALL ||
+            x->rows * x->lines * x->run * (cut ? members : 1) ==
+                x->operand_bytes);
   return reduces && x->operand_bytes ? reduction(n, t, cg, a, x) : AT_OK;
 }
 

@@ -28,6 +28,7 @@
 #include "base/cpu.h"
 #include "base/finding.h"
 #include "base/log.h"
+#include "base/verify.h"
 #include "codegen/codegen.h"
 #include "compile/apart.h"
 #include "compile/cache.h"
@@ -485,6 +486,7 @@ static at_status write_executable(job *j, at_strbuf *nests, at_strbuf *plans,
   AT_TRY(write_memory(j, &w, &h));
   h.has_effects = e.has_effects;
   h.estimated_ns = e.ns;
+  AT_VERIFY_OK(at_steps_verify(&w, &h));
   return at_writer_finish(&w, &h, out);
 }
 

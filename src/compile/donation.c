@@ -79,6 +79,7 @@ static at_status add_result(donation *d, uint32_t r) {
     AT_TRY_ALLOC(*at, at_new(d->arena, kind, 1));
     (*at)->first = (*at)->free = (int32_t)r;
   }
+  AT_ASSERT((*at)->last < (int32_t)r || (*at)->first == (int32_t)r);
   (*at)->last = (int32_t)r;
   return AT_OK;
 }
@@ -170,6 +171,25 @@ static void keep_what_passes(donation *d) {
   }
 }
 
+// Two views of the same fact agree: who takes a result, and which result an
+// argument becomes. What becomes one has its size and layout.
+static bool views_agree(const donation *d) {
+  const at_comp *c = d->m->entry;
+  uint32_t given = 0, taken = 0;
+  for (uint32_t p = 0; p < c->num_params; p++) {
+    int32_t r = d->m->params[p].alias;
+    if (r < 0) continue;
+    given++;
+    if ((uint32_t)r >= c->num_results || d->taker[r] != (int32_t)p ||
+        at_type_bytes(param_type(d->m, p)) !=
+            at_type_bytes(result_type(d->m, (uint32_t)r)) ||
+        !at_layouts_agree(d->m, p, (uint32_t)r))
+      return false;
+  }
+  for (uint32_t r = 0; r < c->num_results; r++) taken += d->taker[r] >= 0;
+  return given == taken;
+}
+
 at_status at_donation_settle(at_module *m, at_arena *a) {
   const at_comp *c = m->entry;
   donation d = {.m = m, .sizes = at_map_in(a), .arena = a};
@@ -187,6 +207,7 @@ at_status at_donation_settle(at_module *m, at_arena *a) {
       if (m->params[p].donor && m->params[p].alias < 0)
         take(&d, p, free_result(&d, p, round == 0, round == 2));
   }
+  AT_ASSERT(views_agree(&d));
   // Donated arguments that no result reuses stay with the caller.
   for (uint32_t p = 0; p < c->num_params; p++)
     m->params[p].donor = m->params[p].alias >= 0;

@@ -30,7 +30,19 @@ typedef struct order {
 static order row_major(uint32_t rank) {
   order x = {.n = rank};
   for (uint32_t i = 0; i < rank; i++) x.d[i] = rank - 1 - i;
+  AT_ASSERT(rank <= kMostDims &&
+            (!rank || (x.d[0] == rank - 1 && !x.d[rank - 1])));
   return x;
+}
+
+// Is every dimension there once?
+static bool is_order(const order *x) {
+  uint64_t seen = 0;
+  for (uint32_t i = 0; i < x->n; i++) {
+    if (x->d[i] < 0 || x->d[i] >= x->n || seen >> x->d[i] & 1) return false;
+    seen |= 1ull << x->d[i];
+  }
+  return true;
 }
 
 // "{1,0:T(8,128)}": the numbers in front; tilings are ignored. False: no such
@@ -82,6 +94,7 @@ static void order_of_transposed(const at_node *n, const order *from,
   for (uint32_t i = 0; i < from->n; i++)
     for (uint32_t d = 0; d < from->n; d++)
       if (perm.ptr[d] == from->d[i]) out->d[i] = d;
+  AT_ASSERT(is_order(out) || !is_order(from));
 }
 
 // Leaves n: where its order is not an operand's it is a new one.
@@ -162,6 +175,7 @@ static order compact(const at_type *t) {
       for (uint32_t d = t->rank; d-- > 0;)
         if (d != a && d != b) best.d[best.n++] = d;
     }
+  AT_ASSERT(best.n == t->rank && is_order(&best));
   return best;
 }
 

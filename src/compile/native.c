@@ -9,6 +9,7 @@
 // the nest, and slots that only the nest uses become its locals.
 #include "compile/native.h"
 
+#include "base/verify.h"
 #include "compile/collective.h"
 #include "compile/core.h"
 #include "compile/runtime_ops.h"
@@ -252,6 +253,18 @@ static at_status prepare(at_emit_steps *e, at_native *s) {
   return AT_OK;
 }
 
+// Between two nests `uses` counts the whole program and no slot has a buffer.
+// No memory to count with: true.
+static bool is_clean(const at_emit_steps *e, const at_native *s) {
+  size_t slots = e->plan->num_slots + 1;
+  uint32_t *uses = at_new(e->arena, uint32_t, slots);
+  if (!uses) return true;
+  count_uses(e->plan, s->module->entry, uses, 1);
+  for (size_t i = 0; i < slots; i++)
+    if (uses[i] != s->uses[i] || s->buffer[i]) return false;
+  return true;
+}
+
 typedef struct numbering {
   at_emit_steps *e;
   at_native *state;
@@ -318,6 +331,8 @@ at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
     if (at) m.nest->buffers.ptr[at - 1].live_out = true;
   }
   for (size_t i = 0; i < m.known.len; i++) state->buffer[m.known.ptr[i]] = 0;
+  AT_VERIFY(is_clean(e, state));
+  AT_ASSERT(m.nest->num_params == m.params.len);  // each is a slot
   AT_TRY(at_nest_localise(m.nest));
   AT_TRY(at_nest_verify(m.nest));
   if (state->text) at_nest_print(m.nest, state->text);

@@ -20,6 +20,7 @@ void at_row_major_strides(at_dims d, int64_t *strides) {
     strides[i] = s;
     s *= d.ptr[i];
   }
+  AT_ASSERT(!d.rank || strides[d.rank - 1] == 1);
 }
 
 // Copies the parameters, which the caller has on its stack, into the arena.
@@ -62,6 +63,18 @@ static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
   bool wide = at_dtype_of(c)->bits > 32;
   return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32)
                              : (wide ? AT_U64 : AT_U32);
+}
+
+static int64_t size_of(const at_k_gemm_dims *d) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < d->rank; i++) n *= d->size[i];
+  return n;
+}
+
+// The kinds of dimensions are all that operands and result have.
+static bool sizes_agree(const at_node *n, const at_k_gemm_params *p) {
+  int64_t batch = size_of(&p->batch), m = size_of(&p->m), k = size_of(&p->k);
+  return batch * m * k == at_type_elements(operand_type(n, 0));
 }
 
 // A product of operands 0 and 1. Dimensions `group` of the second are of no
@@ -110,6 +123,7 @@ static bool read_dot(const at_node *n, at_dims group, uint32_t at,
     p->k.stride_y[i] = sb[rc.ptr[i]];
   }
   p->k.rank = lc.rank;
+  AT_ASSERT(at == tc->rank && sizes_agree(n, p));
   p->b_is_constant = n->operands[1].node->op == AT_OP_CONSTANT;
   return true;
 }

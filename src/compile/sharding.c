@@ -125,6 +125,8 @@ static bool cut(axis *a, int64_t before) {
   uint32_t i = a->num_cuts++;
   for (; i > 0 && a->cuts[i - 1] > before; i--) a->cuts[i] = a->cuts[i - 1];
   a->cuts[i] = before;
+  AT_ASSERT(i == 0 || a->cuts[i - 1] < before);
+  AT_ASSERT(i + 1 == a->num_cuts || a->cuts[i + 1] > before);
   return true;
 }
 
@@ -178,6 +180,7 @@ static bool split_axes(reader *r, tiling *t) {
       t->dim_of[t->count] = -1;
       t->factors[t->count++] = a->cuts[k + 1] / a->cuts[k];
     }
+    AT_ASSERT(a->cuts[0] == 1 && a->cuts[a->num_cuts - 1] == a->size);
   }
   return true;
 }
@@ -196,6 +199,7 @@ static bool assign(reader *r, tiling *t) {
   }
   for (uint32_t i = 0; i < t->count; i++)
     if (t->dim_of[i] < 0) t->order[placed++] = i;
+  AT_ASSERT(placed == t->count);  // each factor once
   return true;
 }
 
@@ -216,6 +220,7 @@ static bool print_ids(const reader *r, const tiling *t, int64_t n, at_arena *a,
         stride *= t->factors[j];
       at += digit * stride;
     }
+    AT_ASSERT(rest == 0 && at < n);
     at_strbuf_addf(b, "%s%lld", i ? "," : "", (long long)list[at]);
   }
   return true;
@@ -234,12 +239,15 @@ static bool print_tiling(const reader *r, const tiling *t, at_arena *a,
     return true;
   }
   at_strbuf_addz(b, "{devices=[");
+  int64_t all = replicas;
   for (uint32_t d = 0; d < r->rank; d++) {
     int64_t tiles = 1;
     for (uint32_t i = 0; i < t->count; i++)
       if (t->dim_of[i] == d) tiles *= t->factors[i];
+    all *= tiles;
     at_strbuf_addf(b, "%s%lld", d ? "," : "", (long long)tiles);
   }
+  AT_ASSERT(all == n);  // as many tiles as there are devices
   if (replicas > 1) at_strbuf_addf(b, ",%lld", (long long)replicas);
   at_strbuf_addz(b, "]");
   if (r->has_ids) {

@@ -55,6 +55,10 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n,
 // the program's own steps.
 at_status at_steps_emit(at_emit_steps *e, const at_module *m,
                         uint32_t *out_begin, uint32_t *out_end);
+// The laws of all that is in the writer for the run side: numbers name
+// something, ranges are in order, temporaries fit into h's. INTERNAL names the
+// step or slot that breaks one. Linear.
+at_status at_steps_verify(at_writer *w, const at_xheader *h);
 // Which operand shares the slot of each of n's results; -1: none.
 at_status at_steps_aliases(const at_emit_steps *e, const at_node *n,
                            int32_t **out);

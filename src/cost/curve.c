@@ -118,8 +118,11 @@ static void pool(double *y, size_t n, double *value, double *weight) {
     }
   }
   size_t at = 0;
-  for (size_t b = 0; b < blocks; b++)
+  for (size_t b = 0; b < blocks; b++) {
+    AT_ASSERT(!b || value[b - 1] <= value[b]);
     for (int k = 0; k < (int)weight[b]; k++) y[at++] = value[b];
+  }
+  AT_ASSERT(at == n);  // every point is in one block
 }
 
 static void smooth(const double *raw, size_t n, double *y, double *value,
@@ -129,7 +132,10 @@ static void smooth(const double *raw, size_t n, double *y, double *value,
   double least = INFINITY;
   for (size_t i = n; i-- > 0;) {
     least = fmin(least, raw[i]);
+    AT_ASSERT(least <= raw[i]);
     y[i] = ENVELOPE_WEIGHT * least + (1 - ENVELOPE_WEIGHT) * y[i];
+    // Both parts rise, so the sum does.
+    AT_ASSERT(i + 1 == n || y[i] <= y[i + 1] + 1e-12 * fabs(y[i]));
   }
 }
 
@@ -148,7 +154,10 @@ static void slopes(const double *x, const double *y, size_t n, double *slope) {
       double h0 = x[i] - x[i - 1], h1 = x[i + 1] - x[i];
       double w0 = 2 * h1 + h0, w1 = h1 + 2 * h0;
       slope[i] = (w0 + w1) / (w0 / left + w1 / right);
+      // Fritsch and Carlson's bound, below which the cubic rises everywhere.
+      AT_ASSERT(slope[i] > 0 && slope[i] <= 3.0001 * fmin(left, right));
     }
+    AT_ASSERT(i + 1 == n || x[i] < x[i + 1]);
   }
 }
 
@@ -194,6 +203,7 @@ static double past_the_end(const at_curve *c, double bytes) {
   double sum = 1 - pow(DEFICIT_DECAY, doublings);
   double saved = c->deficit * DEFICIT_DECAY * sum / (1 - DEFICIT_DECAY) +
                  fmin(MOST_ROOM, c->room) * ROOM_WEIGHT * sum;
+  AT_ASSERT(doublings >= 0 && saved >= 0 && sum <= 1);
   return exp(c->log_time[i] + (doublings - saved) * M_LN2);
 }
 
@@ -218,5 +228,8 @@ double at_curve_seconds(const at_curve *c, double bytes) {
   double cubic = v * v * (1 + 2 * u) * c->log_time[low] +
                  u * u * (1 + 2 * v) * c->log_time[high] +
                  h * u * v * (v * c->slope[low] - u * c->slope[high]);
-  return exp(LINEAR_WEIGHT * log(linear) + (1 - LINEAR_WEIGHT) * cubic);
+  double t = exp(LINEAR_WEIGHT * log(linear) + (1 - LINEAR_WEIGHT) * cubic);
+  AT_ASSERT(c->size[low] <= bytes && bytes <= c->size[high]);
+  AT_ASSERT(t >= .9999 * t0 && t <= 1.0001 * t1);  // both parts rise
+  return t;
 }

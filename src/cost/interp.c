@@ -29,6 +29,8 @@ void at_points_sort(at_point *list, size_t *count, uint32_t dims,
     if (kept && compare_places(&list[i], &list[kept - 1]) == 0) kept--;
     list[kept++] = list[i];
   }
+  for (size_t i = 1; i < kept; i++)
+    AT_ASSERT(compare_places(&list[i - 1], &list[i]) < 0);
   *count = kept;
   *out = (at_points){.list = list, .count = kept, .dims = dims};
   for (uint32_t d = 0; d < dims; d++) {
@@ -67,9 +69,11 @@ double at_points_nearest(const at_points *p, const int64_t *query) {
   return value;
 }
 
-// First point of [from, to) whose place along `d` is at least v.
+// First point of [from, to) whose place along `d` is at least v. Places along
+// `d` rise there: the dimensions before it are the same.
 static size_t lower_bound(const at_points *p, size_t from, size_t to,
                           uint32_t d, int64_t v) {
+  const size_t begin = from, end = to;
   while (from < to) {
     size_t mid = from + (to - from) / 2;
     if (p->list[mid].at[d] < v)
@@ -77,6 +81,8 @@ static size_t lower_bound(const at_points *p, size_t from, size_t to,
     else
       to = mid;
   }
+  AT_ASSERT(from == end || p->list[from].at[d] >= v);
+  AT_ASSERT(from == begin || p->list[from - 1].at[d] < v);
   return from;
 }
 
@@ -98,6 +104,7 @@ double at_points_complement(const at_points *p, const int64_t *query) {
     from = lower_bound(p, from, to, d, snapped);
     to = snapped == INT64_MAX ? to : lower_bound(p, from, to, d, snapped + 1);
   }
+  AT_ASSERT(from < to);  // snapped is a place that is there
   return p->list[from].value;
 }
 
@@ -105,10 +112,15 @@ double at_points_complement(const at_points *p, const int64_t *query) {
 static int64_t power_above(int64_t n) {
   if (n <= 1) return 1;
   if (n > INT64_MAX / 2 + 1) return INT64_MAX;
-  return (int64_t)1 << (64 - __builtin_clzll((uint64_t)n - 1));
+  int64_t p = (int64_t)1 << (64 - __builtin_clzll((uint64_t)n - 1));
+  AT_ASSERT(p / 2 < n && n <= p);
+  return p;
 }
 static int64_t power_below(int64_t n) {
-  return n <= 1 ? 1 : (int64_t)1 << (63 - __builtin_clzll((uint64_t)n));
+  if (n <= 1) return 1;
+  int64_t p = (int64_t)1 << (63 - __builtin_clzll((uint64_t)n));
+  AT_ASSERT(p <= n && n - p < p);
+  return p;
 }
 
 static const at_point *find(const at_points *p, const int64_t *place) {
@@ -122,7 +134,10 @@ static const at_point *find(const at_points *p, const int64_t *place) {
                 : lower_bound(p, from, to, d, place[d] + 1);
     to = end;
   }
-  return from < to ? &p->list[from] : NULL;
+  const at_point *found = from < to ? &p->list[from] : NULL;
+  for (uint32_t d = 0; found && d < p->dims; d++)
+    AT_ASSERT(found->at[d] == place[d]);
+  return found;
 }
 
 // The stored places around v along `d`, wherever they are: v's own when it is
@@ -144,7 +159,8 @@ static void stored_around(const at_points *p, uint32_t d, int64_t v,
 static bool weigh_corners(const at_points *p, const int64_t *query,
                           const int64_t *low, const int64_t *high, bool holes,
                           double *out) {
-  double sum = 0, weights = 0;
+  double sum = 0, weights = 0, least = INFINITY, most = -INFINITY;
+  bool wrapped = false;
   uint32_t open = 0;  // dimensions whose two neighbours differ
   for (uint32_t d = 0; d < p->dims; d++)
     if (low[d] != high[d]) open |= 1u << d;
@@ -159,10 +175,17 @@ static bool weigh_corners(const at_points *p, const int64_t *query,
     if (!at && !holes) return false;
     if (!at) continue;
     float weight = 1.0f / ((float)distance2(place, query, p->dims) + 1.0f);
+    wrapped |= !(weight > 0);
     sum += at->value * (double)weight;
     weights += (double)weight;
+    least = fmin(least, at->value), most = fmax(most, at->value);
   }
   *out = sum / weights;
+  // A mean is between what it is of, but for the rounding of its terms; not
+  // where distances have wrapped.
+  double slack = 1e-9 * (fabs(least) + fabs(most));
+  AT_ASSERT(wrapped || !(weights > 0) || isinf(most) || isnan(sum) ||
+            (*out >= least - slack && *out <= most + slack));
   return weights > 0;
 }
 
@@ -200,6 +223,7 @@ static double fraction_of(loglog *l, uint32_t d, int64_t low, int64_t high) {
     l->last[d].low = low, l->last[d].high = high;
     l->last[d].fraction = b > a ? (q - a) / (b - a) : 0;
   }
+  AT_ASSERT(l->last[d].fraction >= 0 && l->last[d].fraction <= 1);
   return l->last[d].fraction;
 }
 

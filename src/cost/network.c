@@ -67,6 +67,7 @@ at_status at_network_ring(const at_network *net, at_collective_op op,
   int64_t nics = AT_MAX(devices / hosts, 1);
   double step = transfer(net, message) + prepare(net, message) + net->rtt;
   double rounds = op == AT_ALL_REDUCE ? 2 : 1;
+  AT_ASSERT(devices >= 1 && message >= 0 && step >= net->rtt);
   *seconds = step * ((double)devices - 1) / (double)nics * rounds + net->launch;
   return AT_OK;
 }
@@ -80,6 +81,7 @@ at_status at_network_all_to_all(const at_network *net, int64_t bytes,
   int64_t each = devices > 1 ? bytes / (devices - 1) : bytes;
   if (net->all_to_all_by_peers) each = bytes / devices / AT_MAX(peers, 1);
   double step = transfer(net, each) + prepare(net, each) + net->rtt;
+  AT_ASSERT(peers >= 0 && peers < devices && each >= 0);
   *seconds = (double)peers * step + net->launch;
   return AT_OK;
 }

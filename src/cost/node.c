@@ -365,8 +365,8 @@ static at_status collective_node(const at_target *t, const at_node *n,
   return st;
 }
 
-at_status at_cost_node(const at_target *t, const at_node *n,
-                       at_cost_time *out) {
+static at_status cost_of(const at_target *t, const at_node *n,
+                         at_cost_time *out) {
   *out = (at_cost_time){0, AT_COST_FREE};
   double given;
   if (given_latency(n, &given)) {
@@ -402,4 +402,12 @@ at_status at_cost_node(const at_target *t, const at_node *n,
   if (t->gpu) return kernel_on_gpu(t, n, out);
   if (t->tpu) return kernel_on_tpu(t, n, out);
   return kernel_roofline(t, n, out);
+}
+
+at_status at_cost_node(const at_target *t, const at_node *n,
+                       at_cost_time *out) {
+  AT_TRY(cost_of(t, n, out));
+  AT_ASSERT(out->seconds >= 0);  // nor is it NaN
+  AT_ASSERT(out->source != AT_COST_FREE || out->seconds == 0);
+  return AT_OK;
 }

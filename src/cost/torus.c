@@ -8,6 +8,7 @@
 // that cut the longest axis in two. Permutes are routed, axis after axis on the
 // shortest way, and the fullest link decides.
 #include <math.h>
+#include <stdlib.h>
 
 #include "cost/cost_internal.h"
 
@@ -56,6 +57,7 @@ static place place_of(const at_target *t, uint32_t device) {
   int64_t chip = device / t->devices_per_chip;
   for (int i = 0; i < 3; i++) p.at[i] = chip % t->shape[i], chip /= t->shape[i];
   p.slice = chip;
+  AT_ASSERT(device >= t->num_devices || p.slice < t->slices);
   return p;
 }
 
@@ -79,6 +81,8 @@ static axis axis_of(const marks *m, int64_t length, int64_t wrap) {
   axis a = {.chips = (double)AT_MAX(n, 1), .stride = 1};
   if (n > 1) a.stride = (double)(last - first) / (double)(n - 1);
   bool whole = a.chips * a.stride > (double)length - 0.5;
+  // The chips that it holds lie inside of it.
+  AT_ASSERT(a.stride >= 1 && (a.chips - 1) * a.stride < (double)length);
   a.ring = n > 2 && whole && wrap > 0 && length % wrap == 0;
   return a;
 }
@@ -104,6 +108,7 @@ static at_status box_of(const at_target *t, const fabric *f, const at_groups *g,
   }
   out->slices = axis_of(&slices, t->slices, 0).chips;
   out->cores = axis_of(&cores, t->devices_per_chip, 0).chips;
+  AT_ASSERT(out->chips >= 1 && out->slices >= 1 && out->cores >= 1);
   // Not a box: one ring through the members, without the links of the other
   // axes.
   if (out->chips * out->slices * out->cores > g->size + 0.5) {
@@ -211,6 +216,8 @@ static void route(router *r, uint32_t from, uint32_t to) {
       r->load[link_index(r->t, a.at, a.slice, k, up)] += 1;
       a.at[k] = (a.at[k] + (up ? 1 : n - 1)) % n;
     }
+    AT_ASSERT(a.at[k] == b.at[k]);  // it is there, on the shorter way
+    AT_ASSERT(!ring || 2 * llabs(ahead) <= n);
   }
   r->hops = fmax(r->hops, hops);
 }
@@ -241,6 +248,7 @@ static at_status permute_seconds(const at_target *t, const fabric *f,
                       ? bytes / (f->dcn / t->devices_per_chip) + f->dcn_latency
                       : 0;
   *out = fmax(inside, across);
+  AT_ASSERT(*out >= 0);
   return AT_OK;
 }
 
@@ -256,7 +264,9 @@ at_status at_torus_collective(const at_target *t, const at_collective *c,
   for (int i = 0; i < 3; i++) {
     box b;
     AT_TRY(box_of(t, &f, &c->groups, looked_at[i], &b));
-    worst = fmax(worst, grouped_seconds(t, &f, &b, c->op, (double)c->bytes));
+    double s = grouped_seconds(t, &f, &b, c->op, (double)c->bytes);
+    AT_ASSERT(s >= 0);
+    worst = fmax(worst, s);
   }
   *seconds = worst;
   return AT_OK;

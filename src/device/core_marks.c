@@ -32,10 +32,12 @@ uint32_t sent_new(core_state *c) {
 }
 
 void sent_hold(marks *m, uint32_t i) {
+  AT_ASSERT(i < AT_MAX(m->num_sent, 1u) && (!i || m->sent[i].uses));
   if (i) m->sent[i].uses++;
 }
 
 void sent_drop(marks *m, uint32_t i) {
+  AT_ASSERT(i < AT_MAX(m->num_sent, 1u) && (!i || m->sent[i].uses));
   if (!i || --m->sent[i].uses) return;
   m->sent[i].next_free = m->free_sent;
   m->free_sent = i;
@@ -49,11 +51,18 @@ bool sent_arrived(core_state *c, uint32_t i) {
 }
 
 // ---- Lists
+// Is it nobody's, or a mark that is held by at least so many?
+static bool is_held(const marks *m, uint32_t i, uint32_t uses) {
+  return !i || (i < m->num && m->at[i].uses >= uses);
+}
+
 void marks_hold(marks *m, uint32_t i, uint32_t uses) {
+  AT_ASSERT(is_held(m, i, 1));
   if (i) m->at[i].uses += uses;
 }
 
 void marks_drop(marks *m, uint32_t i, uint32_t uses) {
+  AT_ASSERT(is_held(m, i, uses));
   while (i && (m->at[i].uses -= uses) == 0) {
     uint32_t next = m->at[i].next;
     sent_drop(m, m->at[i].sent);
@@ -61,6 +70,7 @@ void marks_drop(marks *m, uint32_t i, uint32_t uses) {
     m->free = i;
     i = next;
     uses = 1;
+    AT_ASSERT(is_held(m, i, uses));
   }
 }
 
@@ -69,11 +79,13 @@ uint32_t marks_put(core_state *c, mark new, uint32_t rest) {
   uint32_t i = m->free;
   if (i) {
     m->free = m->at[i].next;
+    AT_ASSERT(i < m->num && !m->at[i].uses);
   } else {
     m->num = AT_MAX(m->num, 1u);  // 0: nobody
     m->at = core_shadow_grow(c, m->at, m->num, &m->cap, sizeof *m->at);
     i = m->num++;
   }
+  AT_ASSERT(is_held(m, rest, 1));  // that use is the new mark's now
   new.uses = 1;
   new.next = rest;
   sent_hold(m, new.sent);

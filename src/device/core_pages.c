@@ -1,6 +1,7 @@
 // Pages: copies that are not made yet. What a kernel copies from an operand
 // that nobody writes, to scratch that nobody else writes, stays where it is
 // until somebody reads it in any other way than page by page.
+#include "base/verify.h"
 #include "device/core_internal.h"
 
 // Fewer bytes are copied as fast as they are noted.
@@ -12,6 +13,7 @@ static bool overlaps(const page *p, const void *at, size_t bytes) {
 }
 
 static void drop_page(core_state *c, uint32_t i) {
+  AT_ASSERT(i < c->num_pages);
   c->pages[i] = c->pages[--c->num_pages];
 }
 
@@ -39,6 +41,15 @@ static page *page_at(core_state *c, const void *at, uint32_t *next) {
   return NULL;
 }
 
+// Each byte of scratch waits for one copy at most.
+static bool all_apart(const core_state *c) {
+  for (uint32_t i = 0; i < c->num_pages; i++)
+    for (uint32_t k = 0; k < i; k++)
+      if (overlaps(&c->pages[i], c->pages[k].dst, c->pages[k].bytes))
+        return false;
+  return c->num_pages <= kMaxPages;
+}
+
 bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   if (bytes < kLeastBytes) return false;
   page *p = page_at(c, dst, &c->next_page);
@@ -50,6 +61,7 @@ bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   if (c->num_pages == kMaxPages) return false;
   if (!c->pages) c->pages = core_take(c, kMaxPages * sizeof *c->pages, "pages");
   c->pages[c->num_pages++] = (page){dst, src, bytes};
+  AT_VERIFY(all_apart(c));
   return true;
 }
 
@@ -74,6 +86,7 @@ bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
     out->bytes = (int64_t)p->bytes;
     out->page[out->count++] = p->src;
   }
+  AT_ASSERT(!out->count || out->bytes * out->count == bytes);
   uint32_t next = c->next_read < c->num_pages ? c->next_read : 0;
   out->next = c->num_pages ? c->pages[next].src : NULL;
   return out->count > 0;

@@ -58,6 +58,7 @@ static _Atomic size_t g_cached;
 static _Atomic size_t g_mapped;  // as mappings of their own
 
 static void uncache(at_blocks *b, size_t size) {
+  AT_ASSERT(size <= b->cached);
   b->cached -= size;
   atomic_fetch_sub_explicit(&g_cached, size, memory_order_relaxed);
 }
@@ -66,12 +67,22 @@ uint32_t at_block_class(size_t bytes, size_t *out_size) {
   if (bytes <= 1024) {
     uint32_t c = bytes ? (uint32_t)((bytes + 63) / 64 - 1) : 0;
     *out_size = (size_t)(c + 1) * 64;
+    AT_ASSERT(bytes <= *out_size);
     return c;
   }
   uint32_t lg = 63 - (uint32_t)__builtin_clzll(bytes - 1);
   uint32_t sub = (uint32_t)((bytes - 1) >> (lg - 3)) & 7;
   *out_size = (size_t)(8 + sub + 1) << (lg - 3);
+  // At most an eighth is lost.
+  AT_ASSERT(bytes <= *out_size && *out_size - bytes <= *out_size / 8);
   return 16 + (lg - 10) * 8 + sub;
+}
+
+static uint32_t class_of(size_t size) {
+  size_t same;
+  uint32_t c = at_block_class(size, &same);
+  AT_ASSERT(same == size);  // it is a class's own
+  return c;
 }
 
 size_t at_blocks_capacity(size_t bytes) {
@@ -163,6 +174,7 @@ static void trim(at_blocks *b, size_t keep) {
   for (uint32_t c = AT_BLOCK_CLASSES; c-- > 0 && b->cached > keep;) {
     size_t size = c < 16 ? (c + 1) * 64u
                          : (size_t)(8 + (c - 16) % 8 + 1) << ((c - 16) / 8 + 7);
+    AT_ASSERT(class_of(size) == c);
     if (size < kTrimmed) return;
     if (size < kOwnMapping) {
       trim_pages(b, b->free[c], size, keep);
@@ -181,6 +193,9 @@ static void trim(at_blocks *b, size_t keep) {
 void at_blocks_destroy(at_blocks *b) {
   if (!b) return;
   trim(b, 0);
+  // Trimmed, or too small for that.
+  for (uint32_t c = 0; c < AT_BLOCK_CLASSES; c++)
+    AT_ASSERT(!b->free[c] || b->free[c]->trimmed || c < class_of(kTrimmed));
   uncache(b, b->cached);
   for (size_t i = 0; i < b->num_slabs; i++) {
     munmap(b->slabs[i].p, b->slabs[i].bytes);
@@ -236,6 +251,7 @@ static void *carve(at_blocks *b, size_t size) {
   if (left(s) < size && !map_slab(b, s, slab_bytes(b, s, size))) return NULL;
   uint8_t *p = large ? (uint8_t *)at_align_up((size_t)s->at, 4096) : s->at;
   s->at = p + size;
+  AT_ASSERT(s->at <= s->end);
   return p;
 }
 

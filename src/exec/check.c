@@ -1,5 +1,13 @@
 // Validation of an executable block: every index and offset, once, at load, so
 // that running needs no checks. Nothing here runs or maps code.
+// Blocks come from disks and from other hosts: anything may be in one. Sections
+// are checked in the order in which they refer to each other: header and
+// strings, types, inputs and outputs, slots, code, then steps, with the
+// parameters of each kind of step. Sizes are sums and products of what the
+// block says, so they saturate or are compared without adding (in_range).
+// exec_object.c does the same for machine code.
+// compile/steps_verify.c states the laws of steps for the side that writes
+// them.
 #include <stdlib.h>
 
 #include "base/cpu.h"
@@ -60,6 +68,8 @@ static bool is_string(const checker *c, uint32_t offset) {
   return offset < count(c, AT_XS_STRINGS);
 }
 
+// Sections are spans of whole elements inside the block, aligned for what they
+// hold; nothing is read of one before this.
 static at_status check_header(checker *c, at_bytes block) {
   const at_xheader *h = (const at_xheader *)block.ptr;
   if (block.len < sizeof *h || h->magic != AT_EXECUTABLE_MAGIC)
@@ -108,6 +118,7 @@ static at_status check_header(checker *c, at_bytes block) {
   return AT_OK;
 }
 
+// A type's bytes are told twice: by itself and by its dimensions.
 static at_status check_types(const checker *c) {
   const int64_t *dims = section(c, AT_XS_DIMS);
   for (uint64_t i = 0; i < count(c, AT_XS_TYPES); i++) {
@@ -130,6 +141,7 @@ static at_status check_types(const checker *c) {
   return AT_OK;
 }
 
+// Of inputs and outputs a slot is a part of one; whose size is its type's.
 static at_status check_slots(const checker *c) {
   for (uint64_t i = 0; i < count(c, AT_XS_SLOTS); i++) {
     const at_xslot *s = &c->slots[i];
@@ -169,6 +181,9 @@ static at_status check_slots(const checker *c) {
   return AT_OK;
 }
 
+// An alias is told by both sides, and both have one size. A value's slot is its
+// own buffer, that of what it shares memory with, or, for a result, an argument
+// that passes through.
 static at_status check_io(const checker *c, const at_xio *io, uint64_t i,
                           bool is_output) {
   const char *what = is_output ? "output" : "input";
@@ -260,6 +275,8 @@ static at_status check_range(checker *c, uint64_t owner, uint32_t begin,
   return AT_OK;
 }
 
+// Arguments of a loop: predicate, condition, body (begin and end of each); of a
+// branch: selector, then branches.
 static at_status check_control(checker *c, const at_xstep *s, uint64_t i) {
   bool loop = s->kind == AT_STEP_WHILE;
   if (loop ? s->num_args != 5 : s->num_args < 3 || s->num_args % 2 == 0)
@@ -274,6 +291,7 @@ static at_status check_control(checker *c, const at_xstep *s, uint64_t i) {
   return AT_OK;
 }
 
+// Parameters are the kernel's own struct: their size has to be its size.
 static at_status check_runtime(const checker *c, const at_xstep *s,
                                uint64_t i) {
   if (s->target >= AT_RT_COUNT)
@@ -388,6 +406,7 @@ static at_status check_core_buffers(const checker *c, const at_xstep *s,
   return AT_OK;
 }
 
+// Several programs in a step: those of a chip's kinds of cores.
 static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
   const at_xcore *cores = section(c, AT_XS_CORES);
   if (s->aux < 1 ||

@@ -66,6 +66,7 @@ static at_part *pop(at_lanes *l) {
   if (!p) return NULL;
   l->head = p->next;
   if (!l->head) l->tail = NULL;
+  AT_ASSERT(l->head != p && (!l->tail || !l->tail->next));
   p->next = NULL;
   return p;
 }
@@ -200,6 +201,7 @@ static void end_part(at_part *p, at_status st) {
   pthread_mutex_lock(&t->lock);
   p->state = AT_PART_DONE;
   bool last = ++t->finished == at_task_devices(t);
+  AT_ASSERT(t->finished <= at_task_devices(t));
   bool local = t->local;
   pthread_mutex_unlock(&t->lock);
   if (local) return;

@@ -304,11 +304,26 @@ static at_status check_node(const at_node *n, const at_literal *const *in) {
   return AT_OK;
 }
 
+// Is what a handler left a value of the type that the node declares, with all
+// its bytes? Of foreign calls the one who evaluates them says so.
+static bool has_results(const at_node *n, const at_literal *const *out) {
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    const at_literal *l = out[i];
+    if (n->op == AT_OP_CUSTOM_CALL) continue;
+    if (!l || !at_type_compatible(&l->type, &n->types[i]) ||
+        l->bytes != (l->splat ? at_dtype_bytes(l->type.dtype)
+                              : at_type_bytes(&l->type)))
+      return false;
+  }
+  return true;
+}
+
 static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
                           const at_literal *const *in, const at_literal **out) {
   at_eval_args e = {cx, env, n, in, out};
   AT_TRY(check_node(n, in));
   at_status s = dispatch(&e);
+  AT_ASSERT(!at_ok(s) || has_results(n, out));
   if (at_ok(s) || at_status_code(s) == AT_DEADLINE_EXCEEDED) return s;
   at_strbuf b = {0};
   at_node_describe(&b, n);

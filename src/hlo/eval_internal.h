@@ -142,7 +142,10 @@ void at_body_close(at_body *b);
 // Row-major position of an index.
 static inline int64_t at_ravel(const at_type *t, const int64_t *index) {
   int64_t at = 0;
-  for (uint32_t i = 0; i < t->rank; i++) at = at * t->dims[i] + index[i];
+  for (uint32_t i = 0; i < t->rank; i++) {
+    AT_ASSERT(index[i] >= 0 && index[i] < t->dims[i]);
+    at = at * t->dims[i] + index[i];
+  }
   return at;
 }
 static inline void at_unravel(const int64_t *dims, uint32_t rank, int64_t at,
@@ -151,6 +154,7 @@ static inline void at_unravel(const int64_t *dims, uint32_t rank, int64_t at,
     index[i] = at % dims[i];
     at /= dims[i];
   }
+  AT_ASSERT(at == 0);  // the position was inside
 }
 // The next index in row-major order; false after the last.
 static inline bool at_next(const int64_t *dims, uint32_t rank, int64_t *index) {

@@ -1,6 +1,14 @@
-// Shape rules of ops that move elements.
+// Shape rules of ops that move elements, as the StableHLO specification has
+// them (each op's "Constraints"). A rule checks operands and attributes and
+// says what the results are (at_infer_set): it sets the types of a node that
+// has none, and compares them with those of one that declares some. Unknown
+// dimensions (AT_DYN) agree with everything.
+// Errors name the op, its place and the numbers that do not fit: they are what
+// a user of an exported program reads.
 #include "hlo/hlo_internal.h"
 
+// An attribute with one entry for each dimension; absent, it is `absent`
+// everywhere, in the arena.
 at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
                      uint32_t count, int64_t absent, const int64_t **out) {
   const at_attr *attr = at_node_attr(n, id);
@@ -18,6 +26,7 @@ at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
   return AT_OK;
 }
 
+// Numbers of dimensions: in range, none twice; `sorted`: ascending, too.
 at_status at_dims_check(const at_node *n, at_attr_id id, at_dims d,
                         uint32_t rank, bool sorted) {
   for (uint32_t i = 0; i < d.rank; i++) {
@@ -41,10 +50,13 @@ static at_status need_type(const at_node *n) {
              : AT_BAD(n, "needs its one result type");
 }
 
+// May two dimensions be the same?
 static bool agree(int64_t a, int64_t b) {
   return a == b || a == AT_DYN || b == AT_DYN;
 }
 
+// The wider side has the same dimensions but for a last one of the narrower,
+// which counts its parts.
 at_status at_infer_bitcast_convert(at_module *m, at_node *n) {
   AT_TRY(need_type(n));
   const at_type *a = at_value_type(n->operands[0]), *r = &n->types[0];
@@ -114,6 +126,8 @@ at_status at_infer_concatenate(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// n elements, `inside` more between any two, low and high around: negative ones
+// cut off. False: an overflow.
 static bool pad_dim(int64_t n, int64_t low, int64_t high, int64_t inside,
                     int64_t *out) {
   int64_t gaps;
@@ -166,6 +180,7 @@ at_status at_infer_reshape(at_module *m, at_node *n) {
   return AT_OK;
 }
 
+// ceil((limit - start) / stride) elements, without the sum that could overflow.
 at_status at_infer_slice(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const int64_t *start, *limit, *stride;
@@ -290,6 +305,9 @@ static at_status check_indices(const at_node *n, const at_type *operand,
   return AT_OK;
 }
 
+// Result dimensions in `offset_dims` are those of the slice that are neither
+// collapsed nor batching, in order; the others are those of the indices without
+// the index vector's, in order.
 void at_gather_dims(const at_node *n, const at_type *indices,
                     const int64_t *sizes, uint32_t rank, int64_t *dims) {
   at_dims offset = at_node_ints(n, AT_ATTR_OFFSET_DIMS);
@@ -400,6 +418,8 @@ static at_status check_update_dims(const at_node *n, const at_type *a,
   return AT_OK;
 }
 
+// As many results as inputs. All inputs have one shape and all updates have
+// one; element types may differ from input to input.
 at_status at_infer_scatter(at_module *m, at_node *n) {
   uint32_t inputs = n->num_operands / 2;
   if (n->num_operands % 2 == 0)
@@ -443,6 +463,7 @@ at_status at_infer_scatter(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, inputs);
 }
 
+// Values, and where they were.
 at_status at_infer_top_k(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   int64_t k = at_node_int(n, AT_ATTR_K, -1), *dims;
@@ -481,6 +502,8 @@ static at_status from_region(at_module *m, at_node *n, uint32_t first) {
   return AT_OK;
 }
 
+// A function may be called before it is built; its types are then those that
+// the call declares, for now.
 static at_status from_callee(at_module *m, at_node *n) {
   const at_comp *c = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
   if (!c || c->num_results == 0) {  // not built yet: at_verify looks again
@@ -504,6 +527,8 @@ static at_status infer_dynamic_pad(at_module *m, at_node *n) {
   return AT_OK;
 }
 
+// Ops whose result types cannot follow from their operands: regions say it, or
+// a callee, or the program, which is only checked.
 at_status at_infer_given(at_module *m, at_node *n) {
   switch (n->op) {
     case AT_OP_IF:

@@ -28,8 +28,9 @@ at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
 
 const void *at_literal_at(const at_literal *l, int64_t i) {
   if (l->splat) return l->data;
-  AT_ASSERT(i >= 0 && (size_t)i < l->bytes);
-  return (const uint8_t *)l->data + (size_t)i * at_dtype_bytes(l->type.dtype);
+  size_t at = (size_t)i * at_dtype_bytes(l->type.dtype);
+  AT_ASSERT(i >= 0 && at < l->bytes);
+  return (const uint8_t *)l->data + at;
 }
 
 int64_t at_literal_int(const at_literal *l, int64_t i) {

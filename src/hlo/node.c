@@ -211,6 +211,8 @@ at_status at_node_set_attr(at_node *n, at_attr a) {
     attrs[i] = i < at ? n->attrs[i] : i == at ? copy : n->attrs[i - 1];
   n->attrs = attrs;
   n->num_attrs++;
+  AT_ASSERT(at == 0 || attrs[at - 1].id < a.id);
+  AT_ASSERT(at + 1 == n->num_attrs || a.id < attrs[at + 1].id);
   return AT_OK;
 }
 
@@ -349,6 +351,7 @@ static void link_node(at_comp *c, at_node *n, at_node *before) {
   n->prev = before ? before->prev : c->last;
   *(n->prev ? &n->prev->next : &c->first) = n;
   *(before ? &before->prev : &c->last) = n;
+  AT_ASSERT((n->prev == NULL) == (c->first == n) && c->last && !c->last->next);
 }
 
 at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
@@ -400,6 +403,8 @@ static at_status add_param(at_comp *c, at_node *n) {
     if (len) memcpy(p, c->params, len * sizeof *p);
     c->params = p;
   }
+  AT_ASSERT(n->op == AT_OP_PARAMETER && n->parent == c);
+  AT_ASSERT(at_node_int(n, AT_ATTR_INDEX, -1) == len);
   c->params[c->num_params++] = n;
   return AT_OK;
 }

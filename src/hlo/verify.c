@@ -1,4 +1,9 @@
 // Every law of the graph. A pass that breaks one is named in the message.
+// One walk over all functions, in order. A node's operands must have been seen
+// in a scope that is open: what a computation has defined is hidden again when
+// its walk ends, so one map does for all scopes. Types are held against
+// inference, which runs on a copy of the node. Linear, but for at_infer's own
+// work and the search for an async_done behind its op.
 #include "hlo/hlo_internal.h"
 
 typedef struct verifier {
@@ -68,6 +73,8 @@ static at_status check_reducer(verifier *v, const at_node *n) {
   return check_results(n, c, want, k);
 }
 
+// Two of each operand's elements in turn (a0, b0, a1, b1, ...), and a boolean
+// out: does a go before b?
 static at_status check_sort(verifier *v, const at_node *n) {
   at_type *want, pred = at_type_scalar(AT_PRED);
   AT_TRY_ALLOC(want, at_new(v->scratch, at_type, 2 * (size_t)n->num_operands));
@@ -78,6 +85,7 @@ static at_status check_sort(verifier *v, const at_node *n) {
   return check_results(n, n->regions[0], &pred, 1);
 }
 
+// Elements in, one element out.
 static at_status check_map(verifier *v, const at_node *n) {
   at_type *want, out = at_type_scalar(n->types[0].dtype);
   AT_TRY_ALLOC(want, at_new(v->scratch, at_type, n->num_operands));
@@ -87,6 +95,8 @@ static at_status check_map(verifier *v, const at_node *n) {
   return check_results(n, n->regions[0], &out, 1);
 }
 
+// Which of two elements the window selects; how two that are scattered to one
+// place are joined.
 static at_status check_select_and_scatter(const at_node *n) {
   at_type in = at_type_scalar(at_value_type(n->operands[0])->dtype);
   at_type out = at_type_scalar(n->types[0].dtype);
@@ -97,6 +107,7 @@ static at_status check_select_and_scatter(const at_node *n) {
   return check_results(n, n->regions[1], &out, 1);
 }
 
+// The state goes in and out of the body; the condition reads it.
 static at_status check_while(const at_node *n) {
   at_type pred = at_type_scalar(AT_PRED);
   AT_TRY(check_params(n, n->regions[0], n->types, n->num_results));
@@ -114,6 +125,7 @@ static at_status check_fusion(verifier *v, const at_node *n) {
   return check_results(n, n->regions[0], n->types, n->num_results);
 }
 
+// Branches take no parameters: they use values from around them.
 static at_status check_branches(const at_node *n) {
   const at_type *p = at_value_type(n->operands[0]);
   at_dtype want = n->op == AT_OP_IF ? AT_PRED : AT_S32;
@@ -258,6 +270,8 @@ static at_status check_async(const at_node *n) {
 
 static at_status check_comp(verifier *v, const at_comp *c);
 
+// Operands first, so that everything behind may look at their types; regions
+// before inference, which may ask what they return.
 static at_status check_node(verifier *v, const at_comp *c, const at_node *n) {
   void **place;
   if ((unsigned)n->op >= AT_OP_COUNT)
@@ -296,6 +310,8 @@ static at_status check_node(verifier *v, const at_comp *c, const at_node *n) {
   return AT_OK;
 }
 
+// Parameters are in the list of nodes and in the array of parameters: two views
+// of the same fact.
 static at_status check_comp_params(const at_comp *c) {
   uint32_t seen = 0;
   AT_FOR_NODES(n, c) {

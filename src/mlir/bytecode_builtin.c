@@ -1,9 +1,14 @@
-// The builtin dialect's own encoding of attributes, locations and types.
+// The builtin dialect's own encoding of attributes, locations and types: a code
+// (the cases below; BuiltinDialectBytecode.td has the list), then the parts of
+// that kind. Codes from kMbcAffineMap on are read by at_mbc_affine_attr.
+// bytecode_encode.c is the other direction.
 #include <stdlib.h>
 
 #include "mlir/mlir_internal.h"
 
 // ---- Numbers
+// An APInt of known width: one byte up to 8 bits, a signed varint up to 64,
+// else a count of 64-bit words, least significant first, each a signed varint.
 static at_status words(at_mbc *r, at_mcursor *c, uint32_t bits, uint64_t *out,
                        uint32_t max) {
   memset(out, 0, max * sizeof *out);
@@ -22,6 +27,8 @@ static at_status words(at_mbc *r, at_mcursor *c, uint32_t bits, uint64_t *out,
   return AT_OK;
 }
 
+// Narrow values come as they were stored; the sign is brought to 64 bits by the
+// type's. Over 64 bits they stay bytes.
 at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
                        const at_mattr **out) {
   uint32_t bits = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
@@ -50,6 +57,7 @@ at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
   return AT_OK;
 }
 
+// The bits of the float's format, as an integer of its width.
 at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
                          double *out) {
   const at_mfloat *f = type->kind == AT_MTYPE_FLOAT
@@ -96,6 +104,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
+// Dictionaries are held sorted by name, however they were written.
 at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
                              uint32_t n) {
   if (n) qsort(f, n, sizeof *f, by_name);
@@ -159,6 +168,7 @@ static at_status dense_array(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
+// Strings of a tensor; of a splat one stands for all.
 static at_status dense_strings(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t splat;
   AT_TRY(shaped(r, c, &a->type));
@@ -180,6 +190,7 @@ static at_status dense_strings(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
+// Indices, then values, both dense elements; the type is that of the whole.
 static at_status sparse(at_mbc *r, at_mcursor *c, at_mattr *a) {
   const at_mattr **v;
   AT_TRY_ALLOC(v, at_new(r->c.arena, const at_mattr *, 2));
@@ -192,6 +203,8 @@ static at_status sparse(at_mbc *r, at_mcursor *c, at_mattr *a) {
 }
 
 // ---- Locations
+// Up to four numbers: line, column, end line, end column. With three the third
+// is the end column of the same line.
 static at_status file_range(at_mbc *r, at_mcursor *c, at_mloc *l) {
   uint32_t n;
   uint64_t v[4] = {0};
@@ -205,6 +218,7 @@ static at_status file_range(at_mbc *r, at_mcursor *c, at_mloc *l) {
   return AT_OK;
 }
 
+// Several locations of one operation; `metadata` says how they came together.
 static at_status fused(at_mbc *r, at_mcursor *c, bool metadata, at_mloc *l) {
   const at_mattr *const *v;
   AT_TRY(at_mbc_attr_list(r, c, &v, &l->num_locs));
@@ -263,6 +277,7 @@ static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 }
 
 // ---- Attributes
+// Kinds that fill in one node and nothing else.
 static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                             at_mattr *a) {
   switch (code) {
@@ -302,6 +317,8 @@ static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
   }
 }
 
+// Kinds that are made whole by somebody else (unit, integers, floats, dense
+// elements, locations) first, the others by plain_attr.
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   static const at_mattr_kind kinds[] = {[0] = AT_MATTR_ARRAY,
                                         [1] = AT_MATTR_DICT,
@@ -402,6 +419,7 @@ static at_status vector(at_mbc *r, at_mcursor *c, bool scalable, at_mtype *t) {
   return at_mbc_type(r, c, &t->elem);
 }
 
+// Types that are made of other types.
 static at_status shaped_type(at_mbc *r, at_mcursor *c, uint64_t code,
                              at_mtype *t) {
   switch (code) {

@@ -1,6 +1,9 @@
 // Attributes, types and locations to bytecode entries.
 #include "mlir/bytecode_write.h"
 
+// PrefixVarInt: the count of zero bits at the low end of the first byte is the
+// count of bytes that follow, so that a reader knows the length at once. 7 bits
+// a byte; eight and nine bytes are special.
 void at_mw_varint(at_strbuf *b, uint64_t v) {
   uint32_t more = 0;  // bytes after the first, 7 bits each
   while (more < 8 && v >> (7 * (more + 1))) more++;
@@ -18,6 +21,7 @@ void at_mw_varint(at_strbuf *b, uint64_t v) {
   at_strbuf_add(b, (at_str){(const char *)&x, more + 1});
 }
 
+// Zigzag: the sign is the lowest bit, so that small negative numbers are short.
 void at_mw_svarint(at_strbuf *b, int64_t v) {
   at_mw_varint(b, (uint64_t)v << 1 ^ (uint64_t)(v >> 63));
 }
@@ -26,6 +30,7 @@ void at_mw_flagged(at_strbuf *b, uint64_t v, bool flag) {
   at_mw_varint(b, v << 1 | flag);
 }
 
+// The number of a key in the order in which keys came; a new one gets the next.
 uint32_t at_mw_index(at_mwriter *w, at_map *map, at_str key) {
   void **slot = at_map_find(map, key);
   if (slot) return (uint32_t)(uintptr_t)*slot - 1;
@@ -68,6 +73,7 @@ static uint32_t file_entry(at_mwriter *w, at_mwtable *t, const void *pointer,
   return index;
 }
 
+// The same object again: by its address, without writing it a second time.
 static bool known_index(const at_mwtable *t, const void *p, uint32_t *out) {
   void **slot = at_map_find_ptr(&t->by_pointer, p);
   if (slot) *out = (uint32_t)(uintptr_t)*slot - 1;
@@ -102,6 +108,7 @@ static at_str dialect_of(const char *name) {
 }
 
 // ---- Numbers
+// See `words` in bytecode_builtin.c.
 static void known_width(at_strbuf *b, uint32_t bits, uint64_t v) {
   if (bits <= 8)
     at_strbuf_addc(b, (char)(bits < 8 ? v & ((1u << bits) - 1) : v));
@@ -172,6 +179,7 @@ static void dense(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// Resources of equal name and bytes are one.
 static void resource(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
   size_t i = 0;
   for (; i < w->resources.len; i++) {

@@ -1,4 +1,11 @@
 // Operations, regions, blocks and values from the IR section.
+// Values have no names: a use is an index into the list of values that are in
+// scope, in the order of their definitions. An isolated region (a function's)
+// begins a list of its own; any other sees the values around it and appends its
+// own behind them, for as long as it is open. Within a region a use may come
+// before its definition, so such uses are noted and filled in when the region
+// closes (`forwards`).
+// Regions are read by recursion as deep as AT_MLIR_MAX_DEPTH.
 #include "mlir/bytecode_ir.h"
 
 #include <stdlib.h>
@@ -36,6 +43,7 @@ typedef struct region_state {
 static at_status read_op(at_mbc *r, at_mcursor *c, region_state *in,
                          uint32_t depth, at_mop **out);
 
+// A region announces how many values it will define and has room for as many.
 static at_status define(at_mbc *r, at_mcursor *c, region_state *in,
                         at_mvalue *v, uint32_t n) {
   if (n > in->end - in->next)
@@ -44,6 +52,7 @@ static at_status define(at_mbc *r, at_mcursor *c, region_state *in,
   return AT_OK;
 }
 
+// A slot that is still empty is a use before its definition.
 static at_status operands(at_mbc *r, at_mcursor *c, region_state *in,
                           at_mop *op) {
   AT_TRY(at_mbc_count(r, c, &op->num_operands));
@@ -145,6 +154,10 @@ static at_status segments(at_mbc *r, at_mcursor *c, uint32_t len,
   return AT_OK;
 }
 
+// Properties of an operation in a form of its own: `schema` lists them in
+// order, separated by blanks. "name" is an attribute, "name?" one that may be
+// absent, "!o3" or "!r2" the sizes of so many segments of operands or results.
+// They become attributes, as older bytecode has them.
 static at_status native(at_mbc *r, at_bytes raw, const char *schema,
                         named_vec *v) {
   at_mcursor c = {raw.ptr, raw.ptr + raw.len, r->all.ptr};
@@ -171,6 +184,8 @@ static at_status native(at_mbc *r, at_bytes raw, const char *schema,
   return AT_OK;
 }
 
+// Of an unregistered operation they are a dictionary; of a registered one
+// without a schema here, bytes that are kept as they are.
 static at_status op_properties(at_mbc *r, at_mcursor *c, const char *name,
                                bool registered, named_vec *v) {
   if (!registered) return add_dict(r, c, v);
@@ -194,6 +209,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
+// arg_attrs or res_attrs with nothing in them.
 static bool all_empty(const at_mnamed *n) {
   if (strcmp(n->name, "arg_attrs") && strcmp(n->name, "res_attrs"))
     return false;
@@ -224,6 +240,8 @@ at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
 }
 
 // ---- Regions
+// From version 4 on a flag says whether a location follows, from 3 on use
+// orders may.
 static at_status block_args(at_mbc *r, at_mcursor *c, region_state *in,
                             at_mblock *b) {
   AT_TRY(at_mbc_count(r, c, &b->num_args));
@@ -265,6 +283,7 @@ static at_status read_block(at_mbc *r, at_mcursor *c, region_state *in,
   return AT_OK;
 }
 
+// Blocks are made before any is read: branches name blocks that come later.
 static at_status read_region(at_mbc *r, at_mcursor *c, scope *s, at_mop *op,
                              uint32_t depth, at_mregion **out) {
   region_state in = {.s = s};
@@ -296,6 +315,8 @@ static at_status read_region(at_mbc *r, at_mcursor *c, scope *s, at_mop *op,
   return close_region(r, c, &in, base);
 }
 
+// From version 2 on isolated regions are a section of their own, so that a
+// reader may skip them; here they are read at once all the same.
 static at_status read_regions(at_mbc *r, at_mcursor *c, region_state *in,
                               uint32_t depth, at_mop *op) {
   uint64_t n;
@@ -357,6 +378,9 @@ static at_status results(at_mbc *r, at_mcursor *c, at_mop *op) {
   return AT_OK;
 }
 
+// Name, mask of what follows, location; then each of those parts, in this
+// order. Results are defined before the operation's regions are read, which may
+// use them only where the region is not isolated.
 static at_status read_op(at_mbc *r, at_mcursor *c, region_state *in,
                          uint32_t depth, at_mop **out) {
   at_mop *op;
@@ -385,6 +409,7 @@ static at_status read_op(at_mbc *r, at_mcursor *c, region_state *in,
   return AT_OK;
 }
 
+// One builtin.module is the module; anything else gets one around it.
 at_status at_mmodule_wrap(at_mctx *c, at_mop **ops, size_t n, at_mop **out) {
   if (n == 1 && strcmp(ops[0]->name, "builtin.module") == 0) {
     *out = ops[0];

@@ -1,4 +1,12 @@
-// The file and its sections.
+// The file and its sections, in the form of MLIR's BytecodeReader: magic
+// "ML\xefR", a version, the producer's name up to a NUL, then sections, each an
+// id, a length, perhaps an alignment, and bytes. Sections refer to each other
+// by number only: strings come first, then dialects with the names of their
+// operations, then attributes and types (which are decoded when somebody asks
+// for one: bytecode_dialects.c), resources, properties, and the program itself
+// (bytecode_ir.c).
+// Nothing is trusted: every number is held against the table that it is an
+// index of, every length against the bytes that are left.
 #include "mlir/bytecode_ir.h"
 
 enum {
@@ -14,6 +22,8 @@ enum {
   S_COUNT
 };
 
+// The id's highest bit says that an alignment follows: a power of two, counted
+// from the file's first byte, to which padding is skipped.
 at_status at_mbc_section(at_mbc *r, at_mcursor *c, uint8_t *id, at_bytes *out) {
   uint64_t len, align;
   AT_TRY(at_mbc_byte(r, c, id));
@@ -55,6 +65,11 @@ static at_status strings(at_mbc *r, at_bytes section) {
   return AT_OK;
 }
 
+// By dialect, the names of its operations without the dialect in front. Full
+// names are put together here; a name with a dot in a wrong place would be read
+// as another one's when it is printed. From version 4 on a hint of their number
+// comes first, from 5 on a flag says whether the operation is registered, which
+// decides how its properties are written.
 static at_status op_names(at_mbc *r, at_mcursor *c) {
   AT_VEC(__typeof__(*r->ops)) ops = {0};
   if (r->version >= 4) {
@@ -95,6 +110,9 @@ static at_status op_names(at_mbc *r, at_mcursor *c) {
   return AT_OK;
 }
 
+// From version 1 on a dialect may carry a version, in a section of its own,
+// which is passed over: how StableHLO's dialects changed is upgrade.c's matter,
+// by names.
 static at_status dialects(at_mbc *r, at_bytes section) {
   at_mcursor c = cursor_of(r, section);
   AT_TRY(at_mbc_count(r, &c, &r->num_dialects));
@@ -116,6 +134,9 @@ static at_status dialects(at_mbc *r, at_bytes section) {
   return op_names(r, &c);
 }
 
+// The offsets' section has lengths alone; entries lie back to back in the other
+// section, so `used` counts along. Groups are runs of entries of one dialect.
+// An entry is only cut out here.
 static at_status entry_group(at_mbc *r, at_mcursor *c, at_bytes data,
                              size_t *used, at_mentry *v, uint32_t n) {
   for (uint32_t i = 0; i < n;) {
@@ -137,6 +158,8 @@ static at_status entry_group(at_mbc *r, at_mcursor *c, at_bytes data,
   return AT_OK;
 }
 
+// Attributes, then types, share one count of bytes: both sections have to come
+// out even.
 static at_status entries(at_mbc *r, at_bytes offsets, at_bytes data) {
   at_mcursor c = cursor_of(r, offsets);
   size_t used = 0;
@@ -173,6 +196,9 @@ static at_status resource_value(at_mbc *r, at_bytes raw, uint8_t kind,
   return AT_OK;
 }
 
+// Of external resources (`ours` false) keys are read and values skipped. Large
+// blobs that lie well are borrowed from the file where the caller allows it:
+// constants of weights are not copied.
 static at_status resource_group(at_mbc *r, at_mcursor *offsets,
                                 at_mcursor *data, bool ours) {
   uint32_t n;
@@ -217,6 +243,8 @@ static at_status resources(at_mbc *r, at_bytes offsets, at_bytes data) {
   return AT_OK;
 }
 
+// Cut out here, decoded with the operation that they are of: only its name says
+// what they hold.
 static at_status properties(at_mbc *r, at_bytes section) {
   at_mcursor c = cursor_of(r, section);
   AT_TRY(at_mbc_count(r, &c, &r->num_props));
@@ -226,6 +254,7 @@ static at_status properties(at_mbc *r, at_bytes section) {
   return AT_OK;
 }
 
+// Each kind of section may come once, in any order; five of them have to.
 static at_status all_sections(at_mbc *r, at_mcursor *c, at_bytes *s,
                               bool *has) {
   while (c->p != c->end) {

@@ -1,4 +1,8 @@
-// Type rules of what moves elements, and of reductions.
+// Type rules of what moves elements, and of reductions: one function for each
+// operation that names its rule in ops.def (at_mosaic_rule_X), run by verify.c
+// on every operation of the kernel. What MLIR's own verifier says is said in
+// its words; NEED gives the first law that is broken. Rules here hold for any
+// chip; what a certain chip cannot do is room tpu's.
 #include "mosaic/verify_rules.h"
 
 at_status at_mosaic_rule_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
@@ -9,6 +13,8 @@ at_status at_mosaic_rule_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Right-aligned, as in vector.broadcast: dimensions of 1 are repeated, leading
+// ones may be missing.
 at_status at_mosaic_rule_BROADCAST(at_mosaic_verifier *v, const at_mop *op) {
   at_dims a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   NEED(same_elem(arg(op, 0), res(op, 0)) && a.rank <= r.rank,
@@ -38,6 +44,8 @@ at_status at_mosaic_rule_TRANSPOSE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Of leading dimensions offsets and sizes may be given alone; strides
+// are 1.
 at_status at_mosaic_rule_SLICE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims o, s, t, a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   AT_TRY(ints(v, op, "offsets", &o));
@@ -95,6 +103,7 @@ static at_status dimension(at_mosaic_verifier *v, const at_mop *op,
   return AT_OK;
 }
 
+// Equal but along `dimension`, where sizes add up.
 at_status at_mosaic_rule_CONCATENATE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims r = shape_of(res(op, 0));
   int64_t d, sum = 0;

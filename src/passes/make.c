@@ -1,4 +1,9 @@
-// Short builders for passes.
+// Short builders for passes: at_mk_x(at, ...) builds an op in front of node
+// `at`, with its place in the source, and lets inference find the type where it
+// can. What would change nothing (a reshape to the same shape, a slice of
+// everything) is not built: the operand comes back.
+// Attributes and literals are copied by the builder, so arguments may be on the
+// stack.
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -138,6 +143,8 @@ at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
   return at_mk(at, AT_OP_CONSTANT, NULL, 0, &value, 1, &type, out);
 }
 
+// A gather of whole slices: places[i] is the index along `dim` of the result's
+// slice i. Out of range is clamped, as gathers have it.
 at_status at_mk_take(at_node *at, at_value x, int64_t dim, at_dims size,
                      const int32_t *places, at_value *out) {
   const at_type *t = at_value_type(x);
@@ -159,6 +166,7 @@ at_status at_mk_take(at_node *at, at_value x, int64_t dim, at_dims size,
   return at_mk(at, AT_OP_GATHER, v, 2, attrs, AT_LEN(attrs), NULL, out);
 }
 
+// x times weight[i] at index i along `dim`.
 at_status at_mk_weighted(at_node *at, at_value x, int64_t dim, at_dims size,
                          const float *weight, at_value *out) {
   at_value w;
@@ -177,6 +185,7 @@ at_status at_mk_splat(at_node *at, at_type t, const void *element,
   return at_mk(at, AT_OP_CONSTANT, NULL, 0, &attr, 1, &t, out);
 }
 
+// Also of floats and complex numbers: the whole number.
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out) {
   uint64_t element[2] = {0};
   if (at_is_float(t.dtype) || at_is_complex(t.dtype))
@@ -204,6 +213,7 @@ at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
   return at_mk(at, AT_OP_COMPARE, v, 2, attrs, 2, NULL, out);
 }
 
+// The body of a reduction: op(a, b) of two scalars.
 at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
                               const at_loc *loc, at_comp **out) {
   at_comp *c;
@@ -238,6 +248,9 @@ at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
   return AT_OK;
 }
 
+// A scalar body on whole arrays: each of its nodes once, with the arrays'
+// dimensions. A body that is not elementwise leaves *out without a node, and
+// nothing is built.
 at_status at_mk_mapped(at_node *at, const at_comp *body, const at_value *args,
                        at_dims dims, at_value *out) {
   at_arena *a = at->parent->module->arena;

@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+#include "base/verify.h"
+
 // Candidates in the order found. Of compute and of dones the last kWindow are
 // looked at, so that a wide program does not cost the square of its width; the
 // starts that are ready are few, one for each op in flight.
@@ -109,7 +111,12 @@ static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
       if (!--readers[x->reads[k]] && !nodes[x->reads[k]].output)
         bytes -= nodes[x->reads[k]].bytes;
     if (!readers[i] && !x->output) bytes -= x->bytes;
+    AT_ASSERT(bytes >= 0);
   }
+  int64_t outputs = 0;  // all that is left
+  for (uint32_t i = 0; i < n; i++)
+    outputs += nodes[i].output ? nodes[i].bytes : 0;
+  AT_ASSERT(bytes == outputs && peak >= outputs);
   return peak;
 }
 
@@ -241,6 +248,7 @@ static at_status simulate(const at_lhs_node *nodes, uint32_t n,
     advance(w, now, UINT32_MAX);
     start(w, i);
   }
+  AT_ASSERT(s.exposed >= 0 && s.exposed <= now * (1 + 1e-9));
   s.seconds = now;
   s.peak = peak_of(nodes, n, order, readers);
   *stats = s;
@@ -426,6 +434,34 @@ static void place(state *s, uint32_t i) {
   for (uint32_t k = 0; k < x->num_after; k++) release(s, x->after[k], s->now);
 }
 
+// Where the program begins nothing is live, in flight or ready.
+static bool is_drained(const state *s) {
+  uint32_t left = s->num_nops;
+  for (int k = 0; k < READY_LISTS; k++) left += s->ready[k].len;
+  for (int r = 0; r < AT_LHS_RESOURCES; r++)
+    left += s->in_flight[r] + s->queued[r];
+  return !left && s->bytes == 0;
+}
+
+// Does `order` have each instruction once, behind what it reads and waits for?
+static bool is_order(const at_lhs_node *nodes, uint32_t n,
+                     const uint32_t *order, at_arena *a) {
+  uint32_t *place = at_new(a, uint32_t, (size_t)n + 1);
+  if (!place) return true;  // no memory to look
+  for (uint32_t k = 0; k < n; k++) {
+    if (order[k] >= n || place[order[k]]) return false;
+    place[order[k]] = k + 1;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    const at_lhs_node *x = &nodes[i];
+    for (uint32_t k = 0; k < x->num_reads; k++)
+      if (place[x->reads[k]] >= place[i]) return false;
+    for (uint32_t k = 0; k < x->num_after; k++)
+      if (place[x->after[k]] >= place[i]) return false;
+  }
+  return true;
+}
+
 // List scheduling from the end: of all that is ready, the best (compare) goes
 // last. Fails for a graph with a cycle, which check() has refused before.
 static at_status list(const at_lhs_node *nodes, uint32_t n,
@@ -465,6 +501,8 @@ static at_status list(const at_lhs_node *nodes, uint32_t n,
     place(&s, i);
     order[left] = i;
   }
+  AT_ASSERT(is_drained(&s));
+  AT_VERIFY(is_order(nodes, n, order, a));
   return AT_OK;
 }
 
@@ -525,6 +563,7 @@ at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
   // Is there anything to gain at all, then perhaps in less memory.
   if (best.stats.seconds < given)
     AT_TRY(search(nodes, n, o, true, given, a, &best, &next));
+  AT_ASSERT(best.stats.seconds <= given || fits(&best));
   *order = best.order;
   *stats = best.stats;
   return AT_OK;

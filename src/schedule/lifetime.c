@@ -4,6 +4,8 @@
 // loop's body comes once, and its state is made to live over all of it.
 #include "schedule/lifetime.h"
 
+#include "base/verify.h"
+
 // The state of the second walk.
 typedef struct clock {
   at_arena *arena;
@@ -166,6 +168,86 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
   }
 }
 
+// ---- The laws, from the order of the program
+// Is v there when it is read at `when`, in computation c or a region of it? In
+// a loop that v was made outside of, it has to be there in the next turn, too.
+static bool lives_at(const at_lifetimes *l, at_value v, const at_comp *c,
+                     int64_t when) {
+  uint32_t i = at_lifetime_of(l, v);
+  if (i >= l->count || !at_value_eq(l->list[i].value, v)) return false;
+  const at_lifetime *t = &l->list[i];
+  const at_node *loop = outer_loop(v, c);
+  if (loop) when = AT_MAX(when, at_lifetime_node(l, loop).end + 1);
+  return t->span.begin <= when && when <= t->span.end &&
+         t->read <= t->span.end && t->span.end < l->last;
+}
+
+static bool all_live_at(const at_lifetimes *l, const at_value *v, uint32_t n,
+                        const at_comp *c, int64_t when) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!lives_at(l, v[i], c, when)) return false;
+  return true;
+}
+
+static bool holds(const at_lifetimes *l, const at_comp *c, int64_t params_at,
+                  int64_t *now);
+
+// What an asynchronous op reads and writes is there until its done.
+static bool holds_until_done(const at_lifetimes *l, const at_node *n,
+                             int64_t begin) {
+  if (n->op != AT_OP_ASYNC_DONE) return true;
+  const at_node *start = n->operands[0].node;
+  bool in_turn = start->op == AT_OP_CUSTOM_CALL;
+  return all_live_at(l, start->operands, start->num_operands, n->parent,
+                     in_turn ? begin - 1 : begin + 1);
+}
+
+static bool node_holds(const at_lifetimes *l, at_node *n, int64_t *now) {
+  at_span_time t = at_lifetime_node(l, n);
+  bool good =
+      t.begin == *now + 2 &&
+      all_live_at(l, n->operands, n->num_operands, n->parent, t.begin + 1) &&
+      holds_until_done(l, n, t.begin);
+  *now = t.begin;
+  for (uint32_t r = 0; good && at_has_steps(n) && r < n->num_regions; r++)
+    good = holds(l, n->regions[r], t.begin, now);
+  if (at_has_steps(n)) *now += 2;
+  if (n->op == AT_OP_WHILE)
+    good = good && all_live_at(l, n->regions[1]->results,
+                               n->regions[1]->num_results, n->regions[1], *now);
+  for (uint32_t r = 0; good && r < n->num_results; r++) {
+    at_value v = {n, r};
+    good = lives_at(l, v, n->parent, *now) && known(l, v)->span.begin == *now;
+  }
+  return good && t.end == *now;
+}
+
+// Do the nodes of c follow each other, two ticks apart, with what they read
+// alive? *now: of the last node before, then of the end of c.
+static bool holds(const at_lifetimes *l, const at_comp *c, int64_t params_at,
+                  int64_t *now) {
+  AT_FOR_NODES(n, c) {
+    if (n->op != AT_OP_PARAMETER) {
+      if (!node_holds(l, n, now)) return false;
+    } else if (known(l, (at_value){n, 0})->span.begin != params_at) {
+      return false;
+    }
+  }
+  *now += 2;
+  const at_node *o = c->owner;
+  bool is_condition = o && o->op == AT_OP_WHILE && c == o->regions[0];
+  for (uint32_t i = 0; i < c->num_params; i++)
+    if (!lives_at(l, (at_value){c->params[i], 0}, c,
+                  is_condition ? *now + 1 : params_at))
+      return false;
+  return all_live_at(l, c->results, c->num_results, c, *now + 1);
+}
+
+static bool all_holds(const at_lifetimes *l, const at_module *m) {
+  int64_t now = 0;
+  return holds(l, m->entry, 0, &now) && l->last == now + 2;
+}
+
 at_status at_lifetimes_compute(const at_module *m, at_arena *a,
                                at_lifetimes *out) {
   at_lifetimes l = {.index = at_map_in(a), .node_time = at_map_in(a)};
@@ -175,6 +257,7 @@ at_status at_lifetimes_compute(const at_module *m, at_arena *a,
   AT_TRY(walk(&k, m->entry, 0));
   extend(&l, m->entry);
   l.last = 2 * k.now;
+  AT_VERIFY(all_holds(&l, m));
   *out = l;
   return AT_OK;
 }

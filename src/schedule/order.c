@@ -4,6 +4,8 @@
 // the better one stays.
 #include "schedule/order.h"
 
+#include "base/verify.h"
+
 static int64_t bytes_of(const at_node *n) {
   int64_t sum = 0;
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
@@ -60,6 +62,25 @@ static bool keeps_order(const at_node *n) {
   return has_trait(n, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE);
 }
 
+// The two views of the graph agree: an item is a user of what it waits for, as
+// often as it waits; edges go forward.
+static bool edges_agree(const at_ordering *o) {
+  uint64_t waits = 0, users = 0;
+  for (uint32_t i = 0; i < o->count; i++) {
+    const at_order_item *it = &o->items[i];
+    waits += it->waits;
+    users += it->num_users;
+    if (it->waits < it->num_deps || it->waits > it->num_deps + 1) return false;
+    for (uint32_t d = 0; d < it->num_deps; d++)
+      if (it->deps[d] >= i) return false;
+    for (uint32_t u = 0; u < it->num_users; u++)
+      if (it->users[u] <= i || it->users[u] >= o->count ||
+          (u && it->users[u] <= it->users[u - 1]))
+        return false;
+  }
+  return waits == users;
+}
+
 at_status at_ordering_build(at_ordering *o, at_comp *c,
                             bool (*apart)(const at_node *)) {
   o->index = at_map_in(o->arena);
@@ -106,6 +127,7 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
     void **at = at_map_find_ptr(&o->index, c->results[r].node);
     if (at) o->uses[(uintptr_t)*at - 1]++;
   }
+  AT_VERIFY(edges_agree(o));
   return AT_OK;
 }
 
@@ -130,6 +152,7 @@ static at_status peak_of(at_ordering *o, const uint32_t *order, int64_t *out) {
     live += o->items[order[i]].result_bytes;
     peak = AT_MAX(peak, live);
     live -= freed_by(o, left, &o->items[order[i]], true);
+    AT_ASSERT(live >= 0);
   }
   *out = peak;
   return AT_OK;
@@ -217,6 +240,20 @@ static at_status greedy(at_ordering *o, uint32_t *order) {
   return AT_OK;
 }
 
+// Is each item there once, behind all that it reads and waits for?
+static bool is_order(const at_ordering *o, const uint32_t *order) {
+  uint32_t *place = at_new(o->arena, uint32_t, o->count + 1);
+  if (!place) return true;  // no memory to look
+  for (uint32_t k = 0; k < o->count; k++) {
+    if (order[k] >= o->count || place[order[k]]) return false;
+    place[order[k]] = k + 1;
+  }
+  for (uint32_t i = 0; i < o->count; i++)
+    for (uint32_t u = 0; u < o->items[i].num_users; u++)
+      if (place[o->items[i].users[u]] <= place[i]) return false;
+  return true;
+}
+
 static at_status order_comp(at_comp *c, at_arena *a) {
   AT_FOR_NODES(n, c)
   if (at_has_steps(n))
@@ -229,6 +266,7 @@ static at_status order_comp(at_comp *c, at_arena *a) {
   AT_TRY_ALLOC(better, at_new(a, uint32_t, o.count + 1));
   for (uint32_t i = 0; i < o.count; i++) found[i] = i;
   AT_TRY(greedy(&o, better));
+  AT_VERIFY(is_order(&o, better));
   int64_t old_peak, new_peak;
   AT_TRY(peak_of(&o, found, &old_peak));
   AT_TRY(peak_of(&o, better, &new_peak));

@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+#include "base/verify.h"
+
 enum {
   kAlign = 64,
   kPairs = 1 << 22,  // that first fit may look at, and for each block
@@ -251,6 +253,33 @@ static at_status count_pairs(at_block *b, uint32_t n, at_arena *a,
   return AT_OK;
 }
 
+// ---- The law
+// Of two blocks that live at once neither reaches into the other, and *total is
+// the least that holds them all. b comes sorted by begin.
+static bool are_placed(const at_block *b, uint32_t n, uint64_t total) {
+  uint64_t high = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const at_block *x = &b[i];
+    if (x->offset % kAlign) return false;
+    high = AT_MAX(high, at_align_up(x->offset + x->bytes, kAlign));
+    for (uint32_t k = i + 1; k < n && b[k].time.begin <= x->time.end; k++)
+      if (x->offset < b[k].offset + b[k].bytes &&
+          b[k].offset < x->offset + x->bytes)
+        return false;
+  }
+  return high == total;
+}
+
+// A copy is sorted, since callers may look at the order. No memory: true.
+static bool all_placed(const at_block *b, uint32_t n, at_arena *a,
+                       uint64_t total) {
+  at_block *copy =
+      at_arena_copy(a, b, at_mul(n, sizeof *b), _Alignof(at_block));
+  if (!copy) return true;
+  qsort(copy, n, sizeof *copy, by_begin);
+  return are_placed(copy, n, total);
+}
+
 at_status at_blocks_place(at_block *b, uint32_t n, at_arena *a,
                           uint64_t *total) {
   uint64_t pairs;
@@ -260,6 +289,9 @@ at_status at_blocks_place(at_block *b, uint32_t n, at_arena *a,
   AT_TRY(count_pairs(b, n, a, &pairs));
   for (uint32_t i = 0; i < n; i++) owners = AT_MAX(owners, b[i].owner + 1);
   if (pairs <= kPairs + (uint64_t)kPairsEach * n)
-    return first_fit(b, n, owners, a, total);
-  return reuse_sizes(b, n, a, total);
+    AT_TRY(first_fit(b, n, owners, a, total));
+  else
+    AT_TRY(reuse_sizes(b, n, a, total));
+  AT_VERIFY(all_placed(b, n, a, *total));
+  return AT_OK;
 }

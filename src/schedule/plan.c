@@ -8,6 +8,7 @@
 // overlap, save where a node hands a dying operand's memory to its result.
 #include <stdlib.h>
 
+#include "base/verify.h"
 #include "schedule/lifetime.h"
 #include "schedule/place.h"
 #include "schedule/schedule.h"
@@ -542,6 +543,7 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
   p->hooks = NULL;
   at_plan plan = {.values = p};
   AT_TRY(assign_slots(p, &plan));
+  AT_VERIFY_OK(at_plan_verify(m, &plan));
   *out = plan;
   return AT_OK;
 }
@@ -551,34 +553,4 @@ uint32_t at_plan_slot(const at_plan *plan, at_value v) {
   uint32_t slot = plan->values->classes[class_of(plan->values, v)].slot;
   AT_ASSERT(slot < plan->num_slots);
   return slot;
-}
-
-// ---- Independent check
-static bool same_bytes(const at_xslot *a, const at_xslot *b) {
-  if (a->kind != b->kind || a->kind == AT_SLOT_NULL) return false;
-  if (a->kind != AT_SLOT_TEMP) return a->index == b->index;
-  return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
-at_status at_plan_verify(const at_module *m, const at_plan *plan) {
-  at_arena *a = at_arena_create();
-  if (!a) return AT_NO_MEMORY("plan check");
-  at_lifetimes l;
-  at_status st = at_lifetimes_compute(m, a, &l);
-  for (uint32_t i = 0; !st.err && i < l.count; i++)
-    for (uint32_t j = 0; j < i; j++) {
-      const at_lifetime *x = &l.list[i], *y = &l.list[j];
-      uint32_t sx = at_plan_slot(plan, x->value),
-               sy = at_plan_slot(plan, y->value);
-      if (sx == sy || x->span.begin > y->span.end ||
-          y->span.begin > x->span.end ||
-          !same_bytes(&plan->slots[sx], &plan->slots[sy]))
-        continue;
-      st = AT_FAIL(AT_INTERNAL,
-                   "memory plan: %%%u and %%%u live at once in the same bytes",
-                   x->value.node->id, y->value.node->id);
-      break;
-    }
-  at_arena_destroy(a);
-  return st;
 }

@@ -57,8 +57,11 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a,
 uint32_t at_plan_slot(const at_plan *p, at_value v);
 // A node that needs no step: its results are where its operands are.
 bool at_plan_is_view(const at_node *n);
-// Independent check by simulating lifetimes: no two live values that hold
-// different data share bytes. INTERNAL names them.
+// The plan's laws, from the program and the slots alone: no two live values
+// that hold different data share bytes, arguments that the caller keeps and
+// constants are not written, loops and branches pass their values on in place,
+// arguments and results are where the caller has them. INTERNAL names the value
+// that breaks one. at_plan_memory asks it of each plan (base/verify.h).
 at_status at_plan_verify(const at_module *m, const at_plan *p);
 
 #endif

@@ -9,6 +9,7 @@
 // its bus out.
 #include <string.h>
 
+#include "base/verify.h"
 #include "tiles/tiles_internal.h"
 
 enum {
@@ -117,6 +118,27 @@ static int by_sent(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+// Two views of what is sent agree: the stretches of a message, and its bytes.
+static at_status check_sent(const at_tiles_graph *g,
+                            const at_tiles_exchange *x) {
+  size_t k = 0;
+  for (size_t i = 0; i < x->num_messages; i++) {
+    int64_t bytes = 0;
+    for (; k < x->num_sent && x->sent[k].message == i; k++) {
+      const at_tiles_sent *s = &x->sent[k];
+      bytes += (s->end - s->begin) * at_dtype_bytes(g->vars.ptr[s->var].dtype);
+      if (s->begin >= s->end || (k && s[-1].message == i &&
+                                 s[-1].var == s->var && s[-1].end > s->begin))
+        return AT_FAIL(AT_INTERNAL, "exchange: message %zu sends twice", i);
+    }
+    if (bytes != x->messages[i].bytes)
+      return AT_FAIL(AT_INTERNAL, "exchange: message %zu has other bytes", i);
+  }
+  return k == x->num_sent
+             ? AT_OK
+             : AT_FAIL(AT_INTERNAL, "exchange: bytes of no message");
+}
+
 at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
                                int64_t *received, int64_t *tile_code,
                                at_tiles_exchange *out) {
@@ -148,6 +170,7 @@ at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
   out->sent = g.sent.ptr;
   out->num_sent = g.sent.len;
   if (g.sent.len) qsort(g.sent.ptr, g.sent.len, sizeof *g.sent.ptr, by_sent);
+  AT_VERIFY_OK(check_sent(graph, out));
   return at_tiles_exchange_plan(&graph->machine, out);
 }
 
@@ -220,6 +243,7 @@ static int64_t earliest(const planner *p, uint32_t message) {
 static void book(planner *p, uint32_t message, int64_t start) {
   at_tiles_message *g = &p->x->messages[message];
   int64_t end = start + length_of(p, message);
+  AT_ASSERT(start >= earliest(p, message));  // all buses are free
   g->start = start;
   p->send_free[g->from] = p->send_free[lender(p, message)] = end;
   for (uint32_t i = 0; i < g->count; i++) {
@@ -475,6 +499,7 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
     for (size_t i = 0; i < k; i++) kept[i] = x->messages[i].start;
     if (at_tiles_greedy(m, x, pair)) keep_better(x, before, kept);
   }
+  AT_VERIFY_OK(at_tiles_exchange_verify(m, x));
 out:
   free(tiles);
   free(lists);
@@ -521,6 +546,20 @@ at_status at_tiles_exchange_verify(const at_tiles_machine *m,
                    u[i].tile / 2, u[i].tile & 1 ? "receives" : "sends",
                    (long long)u[i].start);
   }
+  int64_t last = 0, sent = 0, received = 0;
+  for (size_t i = 0; i < k; i++) last = AT_MAX(last, u[i].end);
+  for (size_t i = 0; i < x->num_messages; i++) {
+    sent += x->messages[i].bytes;
+    received += x->messages[i].bytes * x->messages[i].count;
+  }
+  if (at_ok(st) && (last != x->cycles || x->cycles < x->lower_bound ||
+                    sent != x->sent_bytes || received != x->received_bytes ||
+                    (k && u[0].start < 0)))
+    st = AT_FAIL(AT_INTERNAL,
+                 "exchange: %lld cycles for messages that end at %lld, and "
+                 "%lld bytes sent, %lld received",
+                 (long long)x->cycles, (long long)last, (long long)sent,
+                 (long long)received);
   free(u);
   return st;
 }

@@ -12,6 +12,7 @@ at_status at_tiles_dim_cut(at_arena *a, int64_t n, int64_t cuts, int64_t stride,
     off[b] = (uint32_t)(b * stride);
   }
   bound[cuts] = n;
+  AT_ASSERT(cuts > 0 && !bound[0] && bound[cuts - 1] <= n);
   *out = (at_tiles_dim){cuts, bound, bound + 1, off};
   return AT_OK;
 }
@@ -31,6 +32,9 @@ at_status at_tiles_dim_again(at_arena *a, const at_tiles_dim *d,
     for (int64_t k = 0; k < n; k++) {
       bound[b * n + k] = d->bound[b] + (d->end[b] - d->bound[b]) * k / n;
       off[b * n + k] = d->off[b] + group[k];
+      // Inside the block that is cut again.
+      AT_ASSERT(bound[b * n + k] >= d->bound[b] &&
+                bound[b * n + k] <= d->end[b]);
     }
   bound[cuts] = d->end[d->cuts - 1];
   *out = (at_tiles_dim){cuts, bound, bound + 1, off};
@@ -150,6 +154,9 @@ static at_status merge_dims(at_arena *a, const at_tiles_dim *d,
     }
   }
   bound[cuts] = total;
+  AT_ASSERT(below == 1 && (inner == 1 || !n || !total));
+  for (int64_t b = 0; *fits && b < cuts; b++)
+    AT_ASSERT(bound[b] >= 0 && bound[b] <= bound[b + 1]);
   *out = (at_tiles_dim){cuts, bound, bound + 1, off};
   return AT_OK;
 }
@@ -171,6 +178,8 @@ static at_status split_dim(at_arena *a, const at_tiles_dim *d,
     int64_t at = b < d->cuts ? d->bound[b] : size[first] * inner;
     *fits = *fits && inner && at % inner == 0;
     bound[b] = inner ? at / inner : 0;
+    AT_ASSERT(!*fits ||
+              (bound[b] >= (b ? bound[b - 1] : 0) && bound[b] <= size[first]));
   }
   out[first] = (at_tiles_dim){d->cuts, bound, bound + 1, d->off};
   return AT_OK;
@@ -220,6 +229,8 @@ static int64_t block_at(const at_tiles_dim *d, int64_t x) {
     else
       hi = mid;
   }
+  AT_ASSERT(lo == d->cuts || d->end[lo] > x);
+  AT_ASSERT(lo == 0 || d->end[lo - 1] <= x);
   return lo;
 }
 
@@ -288,16 +299,19 @@ at_status at_tiles_move(at_tiles_moves *v, const at_tiles_lay *home,
       hi[d] = need->dim[d].end[c.at[d]];
     }
     uint32_t tile = tile_of(need, &c);
+    int64_t missing = size * elements_of(need, &c);
     at_tiles_walk s;
     for (at_tiles_walk_start(&s, home, lo, hi); s.more;
          at_tiles_walk_next(&s)) {
       int64_t volume = size;
       for (uint32_t d = 0; d < home->rank; d++)
         volume *= at_tiles_walk_hi(&s, d) - at_tiles_walk_lo(&s, d);
+      missing -= volume;
       if (volume > 0)
         AT_TRY(add_message(v, at_tiles_walk_tile(&s), tile, group, num_group,
                            volume));
     }
+    AT_ASSERT(missing == 0);  // homes cover a value, each element once
   } while (next(need, &c));
   return AT_OK;
 }

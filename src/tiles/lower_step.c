@@ -330,8 +330,9 @@ at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
                   : at_tiles_exchange_plan(&w->m, &x));
   const char *name = at_tiles_step_name(w, n, suffix);
   at_tiles_step s = {.name = name, .times = w->times};
-  int64_t total = 0, most = -1;
+  int64_t total = 0, most = -1, received = 0;
   for (int64_t t = 0; t < w->m.tiles; t++) {
+    received += m->received[t];
     int64_t pre = at_tiles_copy_cycles(&w->m, m->arranged[t], !w->narrow);
     int64_t all = pre + work[t];
     total += all;
@@ -342,6 +343,10 @@ at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
     if (all <= most) continue;
     most = all, s.busiest = (uint32_t)t, s.pre = pre;
   }
+  // Two views of what comes in: by tile, and by message. (A scalar's sum has
+  // messages alone.)
+  AT_ASSERT(received == x.received_bytes || !received);
+  AT_ASSERT(x.cycles >= x.lower_bound && total <= most * w->m.tiles);
   s.execute = AT_MAX(most - s.pre, 0);
   uint32_t histogram[kTilesSpread] = {0};
   for (int64_t t = 0; t < w->m.tiles; t++)

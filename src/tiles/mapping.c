@@ -2,6 +2,7 @@
 // view is mapped by mapping what it names.
 #include <string.h>
 
+#include "base/verify.h"
 #include "tiles/tiles_internal.h"
 
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p) {
@@ -33,7 +34,24 @@ static size_t find(const at_tiles_mapping *m, int64_t x) {
     else
       hi = mid;
   }
+  AT_ASSERT(lo == m->len || m->ptr[lo].end > x);
+  AT_ASSERT(lo == 0 || m->ptr[lo - 1].end <= x);
   return lo;
+}
+
+// Is every element of a variable on one tile at most, in the order of places,
+// and are neighbours on a tile joined?
+static bool is_home(const at_tiles_graph *g, const at_tiles_mapping *m) {
+  for (size_t i = 0; i < m->len; i++) {
+    const at_tiles_interval *x = &m->ptr[i], *before = i ? x - 1 : NULL;
+    if (x->begin < 0 || x->begin >= x->end ||
+        x->tile >= (uint64_t)g->machine.tiles)
+      return false;
+    if (before && (before->end > x->begin ||
+                   (before->end == x->begin && before->tile == x->tile)))
+      return false;
+  }
+  return true;
 }
 
 // ---- Locating
@@ -69,6 +87,8 @@ static at_status locate_run(const at_tiles_var *v, const at_tiles_run *r,
     }
     n = AT_MIN(n, left);
     AT_ASSERT(n > 0);
+    int64_t end = x + (n - 1) * r->step;  // of the same interval, or of none
+    AT_ASSERT(!in || (end >= m->ptr[k].begin && end < m->ptr[k].end));
     at_tiles_part p = {r->var, tile, x, n, n == 1 ? 1 : r->step, at + done};
     if (!push_part(out, p)) return AT_NO_MEMORY("mapping");
     done += n;
@@ -279,6 +299,7 @@ static at_status set_range(const at_tiles_view *v, int64_t begin, int64_t end,
       m.len = 0;
       st = intervals_of(runs.ptr + i, k - i, tile, &m);
       if (at_ok(st)) st = set_var(v->graph, runs.ptr[i].var, &m, commit);
+      AT_VERIFY(is_home(g, &g->vars.ptr[runs.ptr[i].var].home));
       i = k;
     }
   free(runs.ptr);

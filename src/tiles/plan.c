@@ -2,6 +2,7 @@
 // them.
 #include <string.h>
 
+#include "base/verify.h"
 #include "tiles/tiles_internal.h"
 
 enum {
@@ -74,7 +75,6 @@ static void use(compiler *c, const at_tiles_derived *d, int32_t step) {
     life *l = &c->lives[v];
     if (!l->seen) *l = (life){reads ? -1 : step, step, true};
     l->last = AT_MAX(l->last, step);
-    if (writes && !reads && l->last == step) l->last = step;
   }
 }
 
@@ -157,6 +157,14 @@ static bool are_apart(const at_tiles_block *x, const at_tiles_block *y) {
   return x->last < y->first || y->last < x->first || x->at + x->bytes <= y->at;
 }
 
+// The same of any two; b by address.
+static bool all_apart(at_tiles_block *const *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = i + 1; k < n && b[k]->at < b[i]->at + b[i]->bytes; k++)
+      if (!are_apart(b[i], b[k])) return false;
+  return true;
+}
+
 at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
                          int64_t *out_high) {
   at_tiles_block **order = malloc((2 * (size_t)n + 1) * sizeof *order);
@@ -183,6 +191,7 @@ at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
     AT_ASSERT(k == i || are_apart(x, placed[k + 1]));
     high = AT_MAX(high, x->at + x->bytes);
   }
+  AT_VERIFY(all_apart(placed, n));
   free(order);
   *out_high = high;
   return AT_OK;
@@ -348,6 +357,9 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
   int64_t all = high + k[AT_TILES_MEM_VERTICES] + k[AT_TILES_MEM_CODE] +
                 k[AT_TILES_MEM_COPY_DESCRIPTORS] +
                 k[AT_TILES_MEM_EXCHANGE_CODE] + k[AT_TILES_MEM_STACK];
+  int64_t sum = 0;
+  for (int i = 0; i < AT_TILES_MEM_COUNT; i++) sum += k[i];
+  AT_ASSERT(sum == all);  // the categories are all that there is
   m->bytes[tile] = all;
   if (all <= p->peak_bytes) return AT_OK;
   p->peak_bytes = all;

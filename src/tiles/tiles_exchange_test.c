@@ -141,6 +141,14 @@ static void a_bad_plan_is_found(void **state) {
                          .receivers = (uint32_t[]){5, 5},
                          .cycles = 24};
   expect(at_tiles_exchange_verify(&m, &x), AT_INTERNAL, "tile 5", "receives");
+  g[1].start = 16;
+  x.cycles = 32;
+  expect(at_tiles_exchange_verify(&m, &x), AT_INTERNAL, "32", "128 received");
+  x.sent_bytes = x.received_bytes = 128;
+  assert_true(at_ok(at_tiles_exchange_verify(&m, &x)));
+  x.lower_bound = 33;
+  expect(at_tiles_exchange_verify(&m, &x), AT_INTERNAL, "32 cycles", "end at");
+  x.lower_bound = 0;
   x.receivers = (uint32_t[]){5, 1472};
   expect(at_tiles_exchange_plan(&m, &x), AT_OUT_OF_RANGE, "tile 1");
 }

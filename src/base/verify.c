@@ -1,0 +1,29 @@
+#include "base/verify.h"
+
+#include <stdio.h>
+
+#include "base/config.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(undefined_behavior_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+
+bool at_verifying(void) {
+  return SANITIZED || at_config_flag(AT_CONFIG_VERIFY);
+}
+
+void at_verify_status(at_status st, const char *what, const char *file,
+                      int line) {
+  if (at_status_code(st) != AT_INTERNAL) {
+    at_status_free(st);
+    return;
+  }
+  fprintf(stderr, "atoll: %s\n", at_status_message(st));
+  at_assert_fail(what, file, line);
+}

@@ -1,0 +1,133 @@
+// The laws of an executable's steps, checked from what is in the writer: every
+// number names something, ranges are in order, temporaries fit. The loader
+// (exec/check.c) refuses what breaks them, since blocks come from disks, too;
+// here it is a bug of the pass that wrote them, and it is found where it was
+// made.
+#include "compile/steps.h"
+
+#define BROKEN(...) AT_FAIL(AT_INTERNAL, "steps: " __VA_ARGS__)
+
+typedef struct checker {
+  at_writer *w;
+  const at_xheader *h;
+  const at_xstep *steps;
+  const uint32_t *args;
+  uint32_t num_steps, num_slots;
+} checker;
+
+static bool fits(uint64_t offset, uint64_t bytes, uint64_t all) {
+  return offset <= all && bytes <= all - offset;
+}
+
+static at_status check_slot(const checker *c, uint32_t i) {
+  const at_xslot *s = at_writer_at(c->w, AT_XS_SLOTS, i);
+  bool good = true;
+  switch (s->kind) {
+    case AT_SLOT_NULL:
+      good = s->bytes == 0;
+      break;
+    case AT_SLOT_TEMP:
+      good = fits(s->offset, s->bytes, c->h->temp_bytes);
+      break;
+    case AT_SLOT_INPUT:
+      good = s->index < at_writer_count(c->w, AT_XS_INPUTS);
+      break;
+    case AT_SLOT_OUTPUT:
+      good = s->index < at_writer_count(c->w, AT_XS_OUTPUTS);
+      break;
+    case AT_SLOT_CONST:
+      good = fits(s->offset, s->bytes, c->w->sections[AT_XS_CONSTANTS].len);
+      break;
+    default:
+      good = false;
+  }
+  if (good && s->type != UINT32_MAX) {
+    uint32_t types = at_writer_count(c->w, AT_XS_TYPES);
+    // A large constant of one element is one element.
+    good = s->type < types &&
+           (s->kind == AT_SLOT_CONST ||
+            ((at_xtype *)at_writer_at(c->w, AT_XS_TYPES, s->type))->bytes <=
+                s->bytes);
+  }
+  return good ? AT_OK : BROKEN("slot %u is nowhere", i);
+}
+
+// Arguments of a step from number `first` on: slots.
+static at_status check_slots(const checker *c, const at_xstep *s,
+                             uint32_t first, uint32_t end) {
+  for (uint32_t k = first; k < end; k++)
+    if (c->args[s->args + k] >= c->num_slots)
+      return BROKEN("argument %u is no slot", k);
+  return AT_OK;
+}
+
+// Regions of control flow are ranges of steps that were written before: a step
+// never comes back to itself.
+static at_status check_regions(const checker *c, const at_xstep *s,
+                               uint32_t at) {
+  if (s->num_args < 3 || s->num_args % 2 == 0)
+    return BROKEN("step %u has half a region", at);
+  for (uint32_t k = 1; k < s->num_args; k += 2) {
+    uint32_t begin = c->args[s->args + k], end = c->args[s->args + k + 1];
+    if (begin > end || end > at || (k > 1 && begin < c->args[s->args + k - 1]))
+      return BROKEN("step %u: region %u to %u", at, begin, end);
+  }
+  return check_slots(c, s, 0, 1);
+}
+
+// A start knows how far its done is, and the other way round.
+static at_status check_pair(const checker *c, const at_xstep *s, uint32_t at) {
+  bool start = s->kind == AT_STEP_START;
+  int64_t other = start ? at + s->tasks : at - s->tasks;
+  if (s->tasks <= 0 || other < 0 || other >= c->num_steps)
+    return BROKEN("step %u is half of a pair", at);
+  const at_xstep *o = &c->steps[other];
+  if (o->tasks != s->tasks || o->kind != (start ? AT_STEP_DONE : AT_STEP_START))
+    return BROKEN("step %u is paired with %lld", at, (long long)other);
+  return AT_OK;
+}
+
+static at_status check_step(const checker *c, uint32_t at) {
+  const at_xstep *s = &c->steps[at];
+  if (!fits(s->args, s->num_args, at_writer_count(c->w, AT_XS_ARGS)) ||
+      !fits(s->params, s->params_bytes, c->w->sections[AT_XS_PARAMS].len) ||
+      s->file >= c->w->sections[AT_XS_STRINGS].len ||
+      s->hlo >= c->w->sections[AT_XS_STRINGS].len)
+    return BROKEN("step %u names what is not there", at);
+  if (!(s->estimated_ns >= 0)) return BROKEN("step %u takes no time", at);
+  switch (s->kind) {
+    case AT_STEP_KERNEL:
+      if (s->target >= at_writer_count(c->w, AT_XS_KERNELS) || s->tasks < 0 ||
+          s->grain < 1)
+        return BROKEN("step %u runs no kernel", at);
+      return check_slots(c, s, 0, s->num_args);
+    case AT_STEP_WHILE:
+    case AT_STEP_CASE:
+      return check_regions(c, s, at);
+    case AT_STEP_START:
+    case AT_STEP_DONE:
+      return check_pair(c, s, at);
+    case AT_STEP_RUNTIME:
+    case AT_STEP_SEND:
+    case AT_STEP_RECV:
+    case AT_STEP_CUSTOM:
+      return check_slots(c, s, 0, s->num_args);
+    default:
+      return AT_OK;
+  }
+}
+
+at_status at_steps_verify(at_writer *w, const at_xheader *h) {
+  checker c = {.w = w,
+               .h = h,
+               .steps = (at_xstep *)w->sections[AT_XS_STEPS].ptr,
+               .args = (uint32_t *)w->sections[AT_XS_ARGS].ptr,
+               .num_steps = at_writer_count(w, AT_XS_STEPS),
+               .num_slots = at_writer_count(w, AT_XS_SLOTS)};
+  for (uint32_t i = 0; i < c.num_slots; i++) AT_TRY(check_slot(&c, i));
+  for (uint32_t i = 0; i < c.num_steps; i++) AT_TRY(check_step(&c, i));
+  if (h->main_begin > h->main_end || h->main_end > c.num_steps)
+    return BROKEN("the program is %u to %u of %u", (uint32_t)h->main_begin,
+                  (uint32_t)h->main_end, c.num_steps);
+  return AT_OK;
+}
