@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -135,9 +136,13 @@ def wanted_of(name, tests, cpu, atoll):
 
 
 def xla(options):
-    options.test = options.checkout.resolve() / "test"
-    if not options.test.is_dir():
-        sys.exit(f"{options.test} is no folder: give a checkout of pytorch/xla")
+    given = options.checkout.resolve() / "test"
+    if not given.is_dir():
+        sys.exit(f"{given} is no folder: give a checkout of pytorch/xla")
+    # Their folder is a package, so pytest looks for modules in the one above it: there the checkout's sources of
+    # torch_xla would hide the installed package.
+    options.test = RESULTS / "checkout" / "test"
+    shutil.copytree(given, options.test, dirs_exist_ok=True)
     folder = RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     passed = total = 0
