@@ -224,6 +224,7 @@ def main():
     p.add_argument("--count", type=int, default=500)
     p.add_argument("--salt", default="1")
     p.add_argument("--only", help="only checks whose names match")
+    p.add_argument("--timeout", type=int, default=180, help="seconds in which a worker must say something")
     p.set_defaults(run=lambda options: __import__("torch_ops").run(options))
     p = commands.add_parser("table")
     p.set_defaults(run=table)
