@@ -2,11 +2,11 @@
 """Programs as jaxlib serialises them, before and after XLA:CPU's optimisation, run by Atoll in format "hlo".
 
 usage: hlo_corpus.py [--programs 500] [--seed 1] [--library build/release/libatoll.so] [--work FOLDER] [--only NUMBERS]
-                     [--again]
+                     [--again] [--fields]
 
 Draws functions (hlo_programs.py), writes each one's HloModuleProto as lowered and as XLA:CPU has compiled it, with
 arguments and XLA:CPU's results, and runs them in a process of its own through the PJRT C API. Results agree within
-the tolerance of whole programs (test/random/tolerance.def). Backend-private custom calls are to be refused by name.
+the tolerance of whole programs (test/random/tolerance.def). With --fields the functions are those of hlo_fields.py. Backend-private custom calls are to be refused by name.
 Prints what disagrees, fails or is refused, and the counts; exit 1 below 99% of what is not refused, or where more than
 5% are.
 """
@@ -39,11 +39,10 @@ def parts(x, sharded):
   return [np.asarray(s.data) for s in sorted(x.addressable_shards, key=lambda s: s.device.id)]
 
 
-def one(r):
+def one(r, drawn):
   """(family, protos, arguments, results) of a drawn function; arguments and results as lists of parts."""
-  import hlo_programs
   import jax
-  name, f, args, sharded = hlo_programs.draw(r)
+  name, f, args, sharded = drawn
   donate = () if sharded or r.random() < .9 else (0,)
   jitted = f if sharded else jax.jit(f, donate_argnums=donate, keep_unused=True)
   lowered = jitted.lower(*args)
@@ -56,15 +55,43 @@ def one(r):
   return name, [before, after], leaves, results, sharded
 
 
+def keep(folder, number, which, proto, made):
+  stem = folder / f"{number:04d}"
+  stem.with_suffix(".pb").write_bytes(proto)
+  name, _, args, results, sharded = made
+  with open(stem.with_suffix(".pkl"), "wb") as out:
+    pickle.dump((f"{name}, {which}", sharded, args, results), out)
+
+
+def make_fields(folder, seed):
+  """Every program of hlo_fields.py; returns how many could not be made."""
+  import numpy as np
+  import hlo_fields
+  failures = number = 0
+  for k, f in enumerate(hlo_fields.PROGRAMS):
+    r = np.random.default_rng([seed, k])
+    try:
+      made = one(r, (f.__name__, *f(r), False))
+    except Exception as e:
+      failures += 1
+      print(f"not made: {f.__name__}: {type(e).__name__}: {str(e)[:200]}")
+      continue
+    for which, proto in zip(("before", "after"), made[1]):
+      keep(folder, number, which, proto, made)
+      number += 1
+  return failures
+
+
 def make(folder, count, seed):
   import numpy as np
+  import hlo_programs
   import jax
   jax.config.update("jax_enable_x64", True)
   number = failures = 0
   while number < count:
     r = np.random.default_rng([seed, number, failures])
     try:
-      name, protos, args, results, sharded = one(r)
+      made = one(r, hlo_programs.draw(r))
     except Exception as e:  # a drawn function that JAX or XLA:CPU does not take
       failures += 1
       if failures > 10 * count:
@@ -72,13 +99,10 @@ def make(folder, count, seed):
       if os.environ.get("HLO_CORPUS_VERBOSE"):
         print("not made:", type(e).__name__, str(e)[:200].replace("\n", " "))
       continue
-    for which, proto in zip(("before", "after"), protos):
+    for which, proto in zip(("before", "after"), made[1]):
       if number == count:
         break
-      stem = folder / f"{number:04d}"
-      stem.with_suffix(".pb").write_bytes(proto)
-      with open(stem.with_suffix(".pkl"), "wb") as out:
-        pickle.dump((f"{name}, {which}", sharded, args, results), out)
+      keep(folder, number, which, proto, made)
       number += 1
   return failures
 
@@ -264,6 +288,7 @@ def main():
   p.add_argument("--work", help="keeps the programs; one that has some is not filled again")
   p.add_argument("--only", default="", help="numbers of programs, with commas")
   p.add_argument("--again", action="store_true", help="runs what Atoll shows as the optimized program instead")
+  p.add_argument("--fields", action="store_true", help="the programs of hlo_fields.py instead of drawn ones")
   p.add_argument("--run", help=argparse.SUPPRESS)
   p.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
   o = p.parse_args()
@@ -275,7 +300,8 @@ def main():
     folder = pathlib.Path(o.work or temporary)
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.glob("*.pb")):
-      print(f"{make(folder, o.programs, o.seed)} drawn functions were not made", flush=True)
+      failures = make_fields(folder, o.seed) if o.fields else make(folder, o.programs, o.seed)
+      print(f"{failures} functions were not made", flush=True)
     return judge(run_apart(folder, o.library, o.only, o.again))
 
 

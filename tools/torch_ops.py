@@ -209,19 +209,26 @@ def run_worker(client, salt, names, folder, results, limit):
 
 def run(options):
     folder = pathlib.Path(tempfile.mkdtemp())
-    results, rows = folder / "results.jsonl", {}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    # What is done is kept until all is: a run that is cut off goes on there.
+    results, rows, silent = RESULTS / f"begun-{options.client}-{options.salt}.jsonl", {}, 0
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     names = [n for n in checks(options.salt) if not options.only or re.search(options.only, n)][:options.count]
-    left = names
-    while left:
-        run_worker(options.client, options.salt, left[:120], folder, results, 180)
-        before = len(rows)
+
+    def read():
+        """Reads what is done; says what is left."""
         for line in results.read_text().splitlines() if results.exists() else []:
             row = json.loads(line)
             rows[row["check"]] = row
-        if len(rows) == before:
+        return [n for n in names if n not in rows]
+    left = read() + [n for n, row in rows.items() if row["result"] == "started"]  # one that was cut off is run again
+    while left:
+        before = len(left)
+        run_worker(options.client, options.salt, left[:120], folder, results, options.timeout)
+        left = read()
+        silent = silent + 1 if len(left) == before else 0
+        if silent == 3:
             sys.exit(f"no check ran: {(folder / 'log').read_text()[-2000:]}")
-        left = [n for n in names if n not in rows]
         print(f"{len(rows)} of {len(names)} checks done", file=sys.stderr, flush=True)
     for row in rows.values():
         if row["result"] == "started":
@@ -231,8 +238,8 @@ def run(options):
             if row["result"] == result:
                 print(f"{result} {row['check']:50} {row['message'].splitlines()[0][:200]}")
     kept = RESULTS / f"checks-{options.client}.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
+    results.unlink()
     counts = collections.Counter(row["result"] for row in rows.values())
     print(f"{len(rows)} checks: {dict(counts)}")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {len(rows) - counts['passed'] - counts['failed']} skipped")

@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -135,9 +136,13 @@ def wanted_of(name, tests, cpu, atoll):
 
 
 def xla(options):
-    options.test = options.checkout.resolve() / "test"
-    if not options.test.is_dir():
-        sys.exit(f"{options.test} is no folder: give a checkout of pytorch/xla")
+    given = options.checkout.resolve() / "test"
+    if not given.is_dir():
+        sys.exit(f"{given} is no folder: give a checkout of pytorch/xla")
+    # Their folder is a package, so pytest looks for modules in the one above it: there the checkout's sources of
+    # torch_xla would hide the installed package.
+    options.test = RESULTS / "checkout" / "test"
+    shutil.copytree(given, options.test, dirs_exist_ok=True)
     folder = RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     passed = total = 0
@@ -219,6 +224,7 @@ def main():
     p.add_argument("--count", type=int, default=500)
     p.add_argument("--salt", default="1")
     p.add_argument("--only", help="only checks whose names match")
+    p.add_argument("--timeout", type=int, default=180, help="seconds in which a worker must say something")
     p.set_defaults(run=lambda options: __import__("torch_ops").run(options))
     p = commands.add_parser("table")
     p.set_defaults(run=table)

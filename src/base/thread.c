@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/locale.h"
+
 // One mapping: stack for signals | no access | stack.
 enum {
   kPage = 4096,
@@ -27,6 +29,7 @@ static void *begin(void *arg) {
   at_thread *t = arg;
   stack_t s = {.ss_sp = t->map, .ss_size = kSignals};
   sigaltstack(&s, NULL);
+  at_locale_enter();
   t->fn(t->arg);
   s.ss_flags = SS_DISABLE;
   sigaltstack(&s, NULL);

@@ -158,12 +158,14 @@ static at_status segments(at_mbc *r, at_mcursor *c, uint32_t len,
 // order, separated by blanks. "name" is an attribute, "name?" one that may be
 // absent, "!o3" or "!r2" the sizes of so many segments of operands or results.
 // They become attributes, as older bytecode has them.
-static at_status native(at_mbc *r, at_bytes raw, const char *schema,
-                        named_vec *v) {
+// newer: with the attributes that older writers do not know.
+static at_status native_as(at_mbc *r, at_bytes raw, const char *schema,
+                           bool newer, named_vec *v) {
   at_mcursor c = {raw.ptr, raw.ptr + raw.len, r->all.ptr};
   for (const char *p = schema; *p;) {
     size_t len = strcspn(p, " ");
-    bool optional = p[len - 1] == '?', segment = *p == '!';
+    bool added = p[len - 1] == '+', segment = *p == '!';
+    bool optional = p[len - 1] == '?' || added;
     at_str name = {p, len - optional};
     const at_mattr *a = NULL;
     if (segment) {
@@ -171,7 +173,7 @@ static at_status native(at_mbc *r, at_bytes raw, const char *schema,
                          : AT_STR("resultSegmentSizes");
       uint32_t n = (uint32_t)atoi(p + strcspn(p, "0123456789"));
       AT_TRY(r->version < 6 ? at_mbc_attr(r, &c, &a) : segments(r, &c, n, &a));
-    } else {
+    } else if (!added || newer) {
       AT_TRY(optional ? at_mbc_opt_attr(r, &c, &a) : at_mbc_attr(r, &c, &a));
     }
     at_mnamed e = {NULL, a};
@@ -182,6 +184,18 @@ static at_status native(at_mbc *r, at_bytes raw, const char *schema,
   if (c.p != c.end)
     return at_mbc_fail(r, &c, "bytes are left over in properties");
   return AT_OK;
+}
+
+static at_status native(at_mbc *r, at_bytes raw, const char *schema,
+                        named_vec *v) {
+  if (!strchr(schema, '+')) return native_as(r, raw, schema, false, v);
+  // The two are of different lengths: only one of them fits.
+  size_t before = v->len;
+  at_status st = native_as(r, raw, schema, true, v);
+  if (at_ok(st)) return AT_OK;
+  at_status_free(st);
+  v->len = before;
+  return native_as(r, raw, schema, false, v);
 }
 
 // Of an unregistered operation they are a dictionary; of a registered one

@@ -129,6 +129,16 @@ static void native_properties_equal_the_text(void **state) {
   assert_false(at_mop_eq(a->op, must_read("while.mlirbc")->op, false, arena));
 }
 
+// top_k and a custom call: StableHLO 1.22 knows an attribute of each that
+// earlier writers do not have.
+static void attributes_that_were_added(void **state) {
+  const at_mmodule *text = must_read("added.mlir");
+  const at_mmodule *now = must_read("added_native.mlirbc");
+  const at_mmodule *before = must_read("added_before.mlirbc");
+  assert_true(at_mop_eq(now->op, text->op, false, arena));
+  assert_true(at_mop_eq(before->op, text->op, false, arena));
+}
+
 static void a_mosaic_body(void **state) {
   const at_mmodule *m = must_read("mosaic.mlirbc");
   const at_mop *f = must_find(m, "stable_mosaic.func.func");
@@ -142,7 +152,8 @@ static void a_mosaic_body(void **state) {
 static void every_file_survives_a_round_trip(void **state) {
   static const char *const files[] = {
       "while.mlirbc",       "shard_map.mlirbc", "shard_map_native.mlirbc",
-      "cond_native.mlirbc", "conv.mlirbc",      "mosaic.mlirbc"};
+      "cond_native.mlirbc", "conv.mlirbc",      "mosaic.mlirbc",
+      "added_native.mlirbc"};
   for (size_t i = 0; i < AT_LEN(files); i++) {
     const at_mmodule *m = must_read(files[i]);
     for (int form = 0; form < 3; form++) {
@@ -337,6 +348,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(affine_attributes, setup, teardown),
       cmocka_unit_test_setup_teardown(a_portable_artifact, setup, teardown),
       cmocka_unit_test_setup_teardown(shardings, setup, teardown),
+      cmocka_unit_test_setup_teardown(attributes_that_were_added, setup,
+                                      teardown),
       cmocka_unit_test_setup_teardown(native_properties_equal_the_text, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(a_mosaic_body, setup, teardown),

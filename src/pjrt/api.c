@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/locale.h"
 #include "pjrt/pjrt_internal.h"
 
 AT_API(Plugin_Initialize) {
@@ -56,12 +57,25 @@ AT_API(Device_PoisonExecution) {
                   "PJRT_Device_PoisonExecution: poisoning a launch by its id");
 }
 
+// What clients call: the table's functions in the C locale.
+#define AT_ENTER(name)                              \
+  static PJRT_Error *enter_##name(name##_Args *a) { \
+    locale_t before = at_locale_enter();            \
+    PJRT_Error *e = at_##name(a);                   \
+    at_locale_leave(before);                        \
+    return e;                                       \
+  }
+PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_ENTER)
+#undef AT_ENTER
+#define enter_PJRT_Error_Destroy at_PJRT_Error_Destroy
+#define enter_PJRT_Error_Message at_PJRT_Error_Message
+
 static PJRT_Api api = {
     .struct_size = PJRT_Api_STRUCT_SIZE,
     .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
                          .major_version = PJRT_API_MAJOR,
                          .minor_version = PJRT_API_MINOR},
-#define AT_ENTRY(name) .name = at_##name,
+#define AT_ENTRY(name) .name = enter_##name,
     PJRT_API_FUNCTIONS(AT_ENTRY)
 #undef AT_ENTRY
 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/cpu.h"
+#include "base/locale.h"
 #include "spinput/atoll_input.h"
 #include "spinput/flags.h"
 #include "spinput/objects.h"
@@ -93,15 +94,17 @@ EXPORT int atoll_input_size(const char *target, at_spinput_program *p,
                             at_spinput_table_size *tables, at_spinput_size *out,
                             char *report, size_t report_size, char *message,
                             size_t size) {
+  locale_t before = at_locale_enter();  // JSON is read, figures are printed
   at_status st = at_spinput_chip_find(at_str_of(target), &p->chip);
-  if (!at_ok(st)) return finish(st, message, size);
-  st = at_spinput_size_of(p, tables, out);
-  if (report && report_size) {
+  bool found = at_ok(st);
+  if (found) st = at_spinput_size_of(p, tables, out);
+  if (found && report && report_size) {
     at_strbuf b = {0};
     at_spinput_size_print(p, tables, out, &b);
     snprintf(report, report_size, "%s", b.ptr ? b.ptr : "");
     at_strbuf_free(&b);
   }
+  at_locale_leave(before);
   return finish(st, message, size);
 }
 

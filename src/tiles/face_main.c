@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/cpu.h"
+#include "base/locale.h"
 #include "tiles/atoll_tiles.h"
 #include "tiles/tiles.h"
 
@@ -21,7 +22,9 @@ const char *atoll_tiles_error(void) { return g_error; }
 int atoll_tiles_open(const char *machine, at_tiles_graph **out) {
   const at_machine *m;
   at_tiles_machine t;
+  locale_t before = at_locale_enter();  // its figures are read from JSON
   at_status st = at_machine_find(at_str_of(machine), &m);
+  at_locale_leave(before);
   if (at_ok(st)) st = at_tiles_machine_read(m, &t);
   if (at_ok(st)) st = at_tiles_graph_create(&t, out);
   return done(st);
@@ -224,7 +227,9 @@ int atoll_tiles_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
 // atoll_tiles_free(*out).
 int atoll_tiles_exchange(at_tiles_program *p, char **out) {
   at_strbuf b = {0};
+  locale_t before = at_locale_enter();
   at_status st = at_tiles_exchange_text(p, &b);
+  at_locale_leave(before);
   if (at_ok(st)) at_strbuf_addz(&b, "");
   if (at_ok(st)) st = at_strbuf_status(&b);
   if (at_ok(st))
@@ -243,9 +248,11 @@ int atoll_tiles_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
   at_status st = at_tiles_compile(g, p, &o, &plan);
   at_strbuf b = {0};
   if (!at_ok(st)) return done(st);
+  locale_t before = at_locale_enter();
   if (form == 0) at_tiles_report_text(plan, &b);
   if (form == 1) at_tiles_report_json(plan, &b);
   if (form == 2) at_tiles_report_html(plan, title, &b);
+  at_locale_leave(before);
   st = at_strbuf_status(&b);
   if (at_ok(st))
     *out = b.ptr;
