@@ -228,22 +228,10 @@ static at_status run_sparse_beside(job *j) {
   return at_overlap_beside(j->module, t, &b, j->arena, &calls);
 }
 
-// The chip that ATOLL_TARGET names; NULL: no TPU.
-static const at_machine *target_chip(void) {
-  const at_machine *machine;
-  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
-  size_t n = 0;
-  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
-  bool is_chip =
-      !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
-      !strcmp(machine->platform, "tpu");
-  return is_chip ? machine : NULL;
-}
-
 // What the program takes of a chip's memory, before it is cut for this machine.
 // Called before fusion: the estimate counts the values that XLA would have.
 static at_status plan_memory(job *j, const at_module *m) {
-  const at_machine *chip = target_chip();
+  const at_machine *chip = at_core_chip();
   at_target *t;
   if (!chip || j->shown) return AT_OK;
   AT_TRY(at_target_make(chip, AT_INTERP_ATOLL, j->arena, &t));
@@ -447,7 +435,9 @@ static at_status write_executable(job *j, at_strbuf *nests, at_strbuf *plans,
                   .cpu_features = j->cpu};
   memcpy(h.fingerprint, j->meaning.h, sizeof h.fingerprint);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
-  at_count cost = at_count_of(j->module);
+  at_count cost;
+  at_counter counter = at_core_counter(j->arena);
+  AT_TRY(at_count_of(j->module, &counter, &cost));
   AT_TRY(at_core_spread(j->module, j->arena));
   AT_TRY(place(j));
   at_cg_target target = {.cpu_features = j->cpu,
@@ -729,7 +719,7 @@ static at_status optimise_plainly(job *j) {
 // For clients that show what libtpu would: fusions, layouts, the schedule.
 static at_status write_xla(job *j, const at_compile_options *o,
                            at_strbuf *out) {
-  at_hloproto_write_options w = {.tiles = target_chip() != NULL,
+  at_hloproto_write_options w = {.tiles = at_core_chip() != NULL,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
   j->placements = j->shown = true;

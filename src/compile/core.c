@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
+#include "estimate/estimate.h"
 #include "mosaic/code.h"
 #include "tpu/tpu.h"
 
@@ -630,4 +631,27 @@ at_status at_core_finish(at_emit_steps *e) {
     *(at_xcore *)at_writer_at(e->w, AT_XS_CORES, p->record) = x;
   }
   return AT_OK;
+}
+
+// ---- What kernels compute
+static at_status products(const void *chip, const at_node *kernel, at_arena *a,
+                          double *out) {
+  return at_estimate_kernel_flops(kernel, chip, a, out);
+}
+
+const at_machine *at_core_chip(void) {
+  const at_machine *machine;
+  at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
+  size_t n = 0;
+  while (n < target.len && target.ptr[n] != ':') n++;  // without its topology
+  bool is_chip =
+      !at_code_take(at_machine_find((at_str){target.ptr, n}, &machine)) &&
+      !strcmp(machine->platform, "tpu");
+  return is_chip ? machine : NULL;
+}
+
+at_counter at_core_counter(at_arena *a) {
+  const at_machine *chip = at_core_chip();
+  return (at_counter){
+      .arena = a, .products = chip ? products : NULL, .user = chip};
 }

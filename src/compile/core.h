@@ -3,6 +3,8 @@
 #define ATOLL_COMPILE_CORE_H_
 
 #include "compile/steps.h"
+#include "cost/count.h"
+#include "machine/machine.h"
 #include "mosaic/mosaic.h"
 
 // A kernel's call, or the FUSION of one and what makes its inputs.
@@ -33,6 +35,10 @@ at_status at_core_spread(at_module *m, at_arena *a);
 // Writes into the kernels' configurations how much VMEM each of them takes on
 // the target, as the TPU compiler does in the program that it returns.
 at_status at_core_tell_memory(at_module *m, at_arena *a);
+// The chip that ATOLL_TARGET names; NULL: no TPU.
+const at_machine *at_core_chip(void);
+// Counts FLOPs and bytes, with the products that Pallas kernels make.
+at_counter at_core_counter(at_arena *a);
 // After the code is made: what is only known then.
 at_status at_core_finish(at_emit_steps *e);
 

@@ -107,7 +107,8 @@ static at_status instruction_of(describer *d, const at_node *n,
   return text_of(d, &b, out);
 }
 
-static at_status describe_node(describer *d, const at_node *n) {
+static at_status describe_node(describer *d, at_counter *counter,
+                               const at_node *n) {
   at_described_op op = {.category = category_of(n), .scope = "", .source = ""};
   const at_loc *l = at_loc_source(n->loc);
   AT_TRY(name_of(d, n, &op.name));
@@ -118,7 +119,8 @@ static at_status describe_node(describer *d, const at_node *n) {
   if (l && l->file)
     AT_TRY_ALLOC(op.source,
                  at_arena_printf(d->arena, "%s:%u", l->file, l->line));
-  at_count c = at_count_of_node(n);
+  at_count c = {0};
+  AT_TRY(at_count_kernel(counter, n, &c));
   double results = 0;
   for (uint32_t r = 0; r < n->num_results; r++)
     if (at_type_is_static(&n->types[r]))
@@ -132,9 +134,10 @@ static at_status describe_node(describer *d, const at_node *n) {
 }
 
 static at_status describe(describer *d, const at_comp *c) {
+  at_counter counter = at_core_counter(d->arena);
   AT_FOR_NODES(n, c) {
     if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) continue;
-    AT_TRY(describe_node(d, n));
+    AT_TRY(describe_node(d, &counter, n));
     for (uint32_t r = 0; at_has_steps(n) && r < n->num_regions; r++)
       AT_TRY(describe(d, n->regions[r]));
   }

@@ -69,8 +69,11 @@ typedef struct at_estimate_op {
   at_cost_source from;
   at_bound bound;
   double matrix, vector, memory,
-      latency;  // seconds busy in one run; may overlap
-  double flops, hbm_bytes, vmem_bytes, network_bytes;  // of one run
+      latency;                    // seconds busy in one run; may overlap
+  double flops, transcendentals;  // of one run, as cost/count.h has them
+  double again_flops;  // of one run: both, of values that a kernel before it
+                       // computed as well
+  double hbm_bytes, vmem_bytes, network_bytes;  // of one run
   uint32_t nodes;  // of the program, in this kernel
   uint32_t level;  // 0: the entry, 1: a loop's body, ...
   uint32_t loop;   // the innermost around it, index + 1; 0: none
@@ -144,7 +147,9 @@ typedef struct at_estimate {
                               // is not hidden
   double host_link;           // of it, copies to and from the host
   double prefetch;            // first operands, before anything can hide them
-  double flops, hbm_bytes, network_bytes;  // of one device and step
+  // Of one device and step. flops, transcendentals: of the program, as profiles
+  // and cost_analysis() count them; again_flops: what kernels compute beyond.
+  double flops, transcendentals, again_flops, hbm_bytes, network_bytes;
   double model_flops;  // of flops, without what is recomputed for gradients
   double peak_flops;   // per second of one device; 0: not known
   double hbm_rate;     // bytes per second of one device; 0: not known
@@ -198,6 +203,12 @@ at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
 // RESOURCE_EXHAUSTED alone.
 at_status at_estimate_memory(const at_module *m, const at_target *t,
                              at_arena *a, const at_estimate **out);
+// FLOPs of the matrix products in the body of a Pallas kernel, as an estimate
+// counts a kernel that says nothing of its costs; 0: they are not known.
+// RESOURCE_EXHAUSTED alone.
+at_status at_estimate_kernel_flops(const at_node *kernel,
+                                   const at_machine *chip, at_arena *a,
+                                   double *out);
 // The largest buffers at the peak, a line each: size, shape, source, how long
 // it lives. At most `rows`.
 void at_estimate_largest(const at_estimate *e, uint32_t rows, at_strbuf *out);

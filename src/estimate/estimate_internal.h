@@ -62,6 +62,7 @@ typedef struct at_est_placement {
 } at_est_placement;
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out);
+// FLOPs and transcendentals that a kernel computes, whoever else does.
 double at_est_flops(const at_est_group *g);
 // In how many bf16 products a product's operands are multiplied.
 double at_est_products(const at_node *n);

@@ -1,6 +1,7 @@
 // What a TPU's kernel model needs to know of a group of nodes.
 #include <math.h>
 
+#include "cost/count.h"
 #include "estimate/estimate_internal.h"
 
 static double dense(const at_type *t) {
@@ -84,21 +85,8 @@ static double narrower(const at_node *n) {
 double at_est_flops(const at_est_group *g) {
   double sum = 0;
   for (size_t i = 0; i < g->nodes.len; i++) {
-    const at_node *n = g->nodes.ptr[i];
-    double out = n->num_results ? elements(&n->types[0]) : 0;
-    at_tpu_kernel k = {0};
-    if (n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_RAGGED_DOT) {
-      dot(n, &k);
-      sum += 2 * k.batch * k.rows * k.cols * k.depth;
-    } else if (n->op == AT_OP_CONVOLUTION) {
-      const at_type *w = at_value_type(n->operands[1]);
-      int64_t of = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
-      sum += 2 * out * elements(w) / fmax(1, (double)w->dims[of]);
-    } else if (n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW) {
-      sum += elements(at_value_type(n->operands[0]));
-    } else if (at_op_is(n->op, AT_ELEMENTWISE) && n->op != AT_OP_CONVERT) {
-      sum += out;
-    }
+    at_count c = at_count_arithmetic(g->nodes.ptr[i]);
+    sum += c.flops + c.transcendentals;
   }
   return sum;
 }

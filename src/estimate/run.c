@@ -63,9 +63,20 @@ at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
   o.detail = detail_of(w->arena, g);
   o.source = at_est_source(w->arena, n->loc);
   o.scope = n->loc && n->loc->name ? n->loc->name : "";
-  if (!at_mosaic_is_call(g->root)) o.flops = at_est_flops(g);
   o.nodes = (uint32_t)g->nodes.len;
   return o;
+}
+
+// What a kernel asks for, as it is counted everywhere.
+static at_status count_arithmetic(const at_est_group *g, at_counter *counter,
+                                  at_estimate_op *o) {
+  at_count sum = {0};
+  for (size_t i = 0; i < g->nodes.len; i++)
+    AT_TRY(at_count_kernel(counter, g->nodes.ptr[i], &sum));
+  o->flops = sum.flops;
+  o->transcendentals = sum.transcendentals;
+  o->again_flops = fmax(0, at_est_flops(g) - sum.flops - sum.transcendentals);
+  return AT_OK;
 }
 
 // ---- Items of a computation
@@ -82,6 +93,16 @@ static at_status begin_loop(at_est_walk *w, const at_node *n, double turns) {
   if (!at_vec_push(w->arena, &w->loops, loop)) return AT_NO_MEMORY("loops");
   w->loop = (uint32_t)w->loops.len;
   return AT_OK;
+}
+
+// The condition of a loop that looks at more than single elements; else the
+// time of a turn has it.
+static bool asks(const at_comp *condition) {
+  AT_FOR_NODES(n, condition) {
+    at_count c = at_count_arithmetic(n);
+    if (c.flops + c.transcendentals > 0) return true;
+  }
+  return false;
 }
 
 static at_status make_control(at_est_walk *w, at_est_item *it,
@@ -104,9 +125,14 @@ static at_status make_control(at_est_walk *w, at_est_item *it,
   double before_it = it->seconds;
   if (before_it > 0 && !at_cost_kernels_put(&w->times, w->arena, n, before_it))
     return AT_NO_MEMORY("times");
-  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0, around = w->loop;
-  if (first) AT_TRY(begin_loop(w, n, turns));
-  for (uint32_t k = first; k < n->num_regions; k++) {
+  bool is_loop = n->op == AT_OP_WHILE;
+  uint32_t around = w->loop;
+  at_est_span test = {0};
+  if (is_loop) AT_TRY(begin_loop(w, n, turns));
+  if (is_loop && asks(n->regions[0]))
+    AT_TRY(walk_comp(w, n->regions[0], count * turns, level + 1, &test));
+  size_t tests = w->ops.len;
+  for (uint32_t k = is_loop ? 1 : 0; k < n->num_regions; k++) {
     size_t before = w->ops.len;
     at_est_span s;
     AT_TRY(walk_comp(w, n->regions[k], count * turns, level + 1, &s));
@@ -123,10 +149,11 @@ static at_status make_control(at_est_walk *w, at_est_item *it,
     slowest = s.seconds;
   }
   for (size_t i = it->first_op + it->num_ops; i < w->ops.len; i++)
-    w->ops.ptr[i].start += before_it;
-  if (first) w->loops.ptr[w->loop - 1].seconds = fmax(0, slowest);
+    w->ops.ptr[i].start += before_it + (i < tests ? 0 : test.seconds);
+  double turn = test.seconds + fmax(0, slowest);
+  if (is_loop) w->loops.ptr[w->loop - 1].seconds = turn;
   w->loop = around;
-  it->seconds += fmax(0, slowest) * turns;
+  it->seconds += turn * turns;
   it->num_ops = (uint32_t)w->ops.len - it->first_op;
   return AT_OK;
 }
@@ -141,6 +168,7 @@ static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
     return AT_OK;
   if (w->is_tpu) AT_TRY(at_est_copies_before(w, g, r, count, level, it));
   at_estimate_op o = at_est_describe(w, g, count, level);
+  AT_TRY(count_arithmetic(g, &r->counter, &o));
   double fetched = w->e->prefetch;
   if (at_est_is_sparse(w, n))
     AT_TRY(at_est_cost_sparse(w, n, &o));
@@ -180,6 +208,7 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
   at_est_residency r = {
       .w = w,
       .comp = c,
+      .counter = {.arena = w->arena},
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
@@ -227,6 +256,8 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     const at_estimate_op *o = &w->ops.ptr[i];
     double all = o->seconds * o->count;
     e->flops += o->flops * o->count;
+    e->transcendentals += o->transcendentals * o->count;
+    e->again_flops += o->again_flops * o->count;
     if (!at_estimate_is_recomputed(o)) e->model_flops += o->flops * o->count;
     e->hbm_bytes += o->hbm_bytes * o->count;
     e->network_bytes += o->network_bytes * o->count;

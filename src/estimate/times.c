@@ -45,25 +45,17 @@ static bool computes(const at_est_group *g, const at_node *n) {
   return false;
 }
 
-// What a Pallas kernel's operands tell: bounds of its grid that are constants,
-// and inputs that are made in its windows.
-static at_status given_of(at_est_walk *w, const at_est_group *g,
-                          const at_mosaic_call *call, at_mosaic_given *out) {
-  const at_node *n = g->root;
+// What a Pallas kernel's operands tell: bounds of its grid that are constants.
+static at_status operands_of(const at_node *n, at_arena *a,
+                             at_mosaic_given *out) {
   int64_t *bounds;
-  at_mosaic_made *made;
   const at_literal **constants;
-  AT_TRY_ALLOC(bounds, at_new(w->arena, int64_t, n->num_operands + 1));
-  AT_TRY_ALLOC(made, at_new(w->arena, at_mosaic_made, n->num_operands + 1));
-  AT_TRY_ALLOC(constants,
-               at_new(w->arena, const at_literal *, n->num_operands + 1));
+  AT_TRY_ALLOC(bounds, at_new(a, int64_t, n->num_operands + 1));
+  AT_TRY_ALLOC(constants, at_new(a, const at_literal *, n->num_operands + 1));
   *out = (at_mosaic_given){.bounds = bounds,
                            .num_bounds = n->num_operands,
-                           .made = made,
                            .constants = constants,
                            .num_constants = n->num_operands};
-  double bytes = 0;
-  for (size_t i = 0; i < g->reads.len; i++) bytes += g->reads.ptr[i].bytes;
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_value v = at_est_behind(n->operands[i]);
     const at_literal *l = at_node_literal(v.node);
@@ -72,6 +64,23 @@ static at_status given_of(at_est_walk *w, const at_est_group *g,
     if (l && (class == AT_CLASS_SINT || class == AT_CLASS_UINT))
       constants[i] = l;
     bounds[i] = l && t->dtype == AT_S32 && !t->rank ? at_literal_int(l, 0) : -1;
+  }
+  return AT_OK;
+}
+
+// And inputs that are made in its windows.
+static at_status given_of(at_est_walk *w, const at_est_group *g,
+                          at_mosaic_given *out) {
+  const at_node *n = g->root;
+  at_mosaic_made *made;
+  AT_TRY(operands_of(n, w->arena, out));
+  AT_TRY_ALLOC(made, at_new(w->arena, at_mosaic_made, n->num_operands + 1));
+  out->made = made;
+  double bytes = 0;
+  for (size_t i = 0; i < g->reads.len; i++) bytes += g->reads.ptr[i].bytes;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value v = at_est_behind(n->operands[i]);
+    const at_type *t = at_value_type(v);
     if (computes(g, v.node))
       made[out->num_made++].operand = i;
     else if (at_type_is_static(t))
@@ -85,16 +94,18 @@ static at_status given_of(at_est_walk *w, const at_est_group *g,
 }
 
 // Bounds of a grid that nobody knows count as the most that shapes allow, or
-// with one step.
-static at_status guess_bounds(at_est_walk *w, const at_mosaic_kernel *k,
-                              at_mosaic_given *given) {
+// with one step. *note: what was guessed; NULL: nothing.
+static at_status guess_bounds(const at_mosaic_kernel *k, const at_machine *chip,
+                              at_arena *a, at_mosaic_given *given,
+                              const char **note) {
   at_mosaic_formula f;
-  AT_TRY(at_mosaic_formula_of(k, 0, w->chip.machine, given, w->arena, &f));
+  *note = NULL;
+  AT_TRY(at_mosaic_formula_of(k, 0, chip, given, a, &f));
   if (!f.num_bounds) return AT_OK;
   int64_t *bounds;
   uint32_t found;
-  AT_TRY(at_mosaic_bounds_at_most(&k->programs[0], given, w->arena, &found));
-  AT_TRY_ALLOC(bounds, at_arena_copy(w->arena, given->bounds,
+  AT_TRY(at_mosaic_bounds_at_most(&k->programs[0], given, a, &found));
+  AT_TRY_ALLOC(bounds, at_arena_copy(a, given->bounds,
                                      given->num_bounds * sizeof *bounds, 8));
   for (uint32_t i = 0; i < given->num_bounds; i++)
     if (bounds[i] < 0) bounds[i] = 1;
@@ -102,30 +113,56 @@ static at_status guess_bounds(at_est_walk *w, const at_mosaic_kernel *k,
   at_strbuf b = {0};
   at_mosaic_formula_sum(&f, &b);
   const char *sum;
-  AT_TRY_ALLOC(sum, at_strbuf_move(&b, w->arena));
-  const char *text = at_arena_printf(
-      w->arena,
-      "Pallas kernel %.80s: how many steps it has is known at run time, %s "
-      "cycles (n0: bound of dimension 0 of its grid); counted with %s",
-      k->name, sum,
-      found == f.num_bounds ? "as many as shapes allow"
-                            : "one step along each that shapes do not bound");
-  return at_est_note(w, text);
+  AT_TRY_ALLOC(sum, at_strbuf_move(&b, a));
+  AT_TRY_ALLOC(*note,
+               at_arena_printf(
+                   a,
+                   "Pallas kernel %.80s: how many steps it has is known at run "
+                   "time, %s cycles (n0: bound of dimension 0 of its grid); "
+                   "counted with %s",
+                   k->name, sum,
+                   found == f.num_bounds
+                       ? "as many as shapes allow"
+                       : "one step along each that shapes do not bound"));
+  return AT_OK;
+}
+
+static at_status timing_of(const at_node *n, const at_machine *chip,
+                           at_mosaic_given *given, at_arena *a,
+                           const char **note, at_mosaic_timing **out) {
+  at_mosaic_call call;
+  at_mosaic_kernel *k;
+  AT_TRY(at_mosaic_call_of(n, a, &call));
+  AT_TRY(at_mosaic_read(&call, a, &k));
+  AT_TRY(guess_bounds(k, chip, a, given, note));
+  return at_mosaic_timing_of(k, 0, chip, given, a, out);
+}
+
+at_status at_estimate_kernel_flops(const at_node *kernel,
+                                   const at_machine *chip, at_arena *a,
+                                   double *out) {
+  at_mosaic_given given;
+  at_mosaic_timing *t;
+  const char *note;
+  *out = 0;
+  AT_TRY(operands_of(kernel, a, &given));
+  at_status st = timing_of(kernel, chip, &given, a, &note, &t);
+  if (at_status_code(st) == AT_RESOURCE_EXHAUSTED) return st;
+  if (at_ok(st)) *out = t->flops;
+  at_status_free(st);
+  return AT_OK;
 }
 
 // A Pallas kernel says itself what it does.
 static at_status cost_kernel(at_est_walk *w, at_est_group *g,
                              at_estimate_op *o) {
-  at_mosaic_call call;
-  at_mosaic_kernel *k;
   at_mosaic_timing *t;
   at_mosaic_given given;
-  AT_TRY(at_mosaic_call_of(g->root, w->arena, &call));
-  AT_TRY(given_of(w, g, &call, &given));
-  at_status st = at_mosaic_read(&call, w->arena, &k);
-  if (at_ok(st)) st = guess_bounds(w, k, &given);
-  if (at_ok(st))
-    st = at_mosaic_timing_of(k, 0, w->chip.machine, &given, w->arena, &t);
+  const char *note = NULL;
+  AT_TRY(given_of(w, g, &given));
+  at_status st =
+      timing_of(g->root, w->chip.machine, &given, w->arena, &note, &t);
+  if (note) AT_TRY(at_est_note(w, note));
   if (at_status_code(st) == AT_RESOURCE_EXHAUSTED) return st;
   if (!at_ok(st)) {
     const char *why = at_arena_printf(
@@ -141,7 +178,8 @@ static at_status cost_kernel(at_est_walk *w, at_est_group *g,
   o->memory = t->transfer * s;
   o->latency = (t->bubbles + t->waits) * s;
   o->hbm_bytes = t->hbm_bytes;
-  o->flops = t->flops + (given.num_made ? at_est_flops(g) : 0);
+  at_count said;
+  if (!at_count_said(g->root, &said)) o->flops += t->flops;
   o->from = AT_COST_FROM_KERNEL;
   return AT_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef ATOLL_ESTIMATE_WALK_H_
 #define ATOLL_ESTIMATE_WALK_H_
 
+#include "cost/count.h"
 #include "estimate/estimate_internal.h"
 
 typedef struct at_est_walk {
@@ -49,8 +50,9 @@ typedef struct at_est_span {
 typedef struct at_est_residency {
   at_est_walk *w;
   const at_comp *comp;
-  at_map kept;  // values (at_est_key) that a kernel left in VMEM
-  double used;  // bytes of VMEM
+  at_counter counter;  // of what its kernels compute
+  at_map kept;         // values (at_est_key) that a kernel left in VMEM
+  double used;         // bytes of VMEM
   double capacity;
   double now;             // seconds of kernels so far
   double fetched;         // when the prefetches so far are done

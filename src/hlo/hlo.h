@@ -278,11 +278,13 @@ struct at_node {
   at_attr *attrs;  // sorted by id
   const at_loc *loc;
   at_comp *parent;
-  at_node *prev, *next;  // order in the parent
-  uint32_t mark;         // scratch of the running pass
-  void *aux;             // scratch of the running pass
-  at_effect effect;      // of its regions
-  uint32_t swept;        // the last of the module's sweeps that found it used
+  at_node *prev, *next;   // order in the parent
+  uint32_t mark;          // scratch of the running pass
+  void *aux;              // scratch of the running pass
+  at_effect effect;       // of its regions
+  uint32_t swept;         // the last of the module's sweeps that found it used
+  const at_node *origin;  // what a pass for this machine made it of, or made
+                          // it a copy of: that is counted, once; NULL: itself
 };
 
 struct at_comp {

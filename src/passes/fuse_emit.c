@@ -23,7 +23,9 @@ static at_status emit_clone(emitter *e, const at_node *n, at_value *operands,
     }
   }
   at_node_desc d = at_node_desc_like(n, operands, regions);
-  return at_build(e->body, NULL, &d, out);
+  AT_TRY(at_build(e->body, NULL, &d, out));
+  (*out)->origin = n->origin ? n->origin : n;
+  return AT_OK;
 }
 
 // Depth is bounded by the size of a cluster.

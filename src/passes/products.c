@@ -4,6 +4,7 @@
 // Outside of loops so do those that a few numbers take part in, such as the
 // weights of an image's channels: they cost less than to read the other operand
 // once more. Products with banded matrices are sums of few terms (banded.c).
+#include "cost/count.h"
 #include "passes/passes_internal.h"
 
 enum {
@@ -152,13 +153,24 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   return at_fwd_set(r, n, 0, v);
 }
 
+// What was made before n, from node number `first` on, stands for it where
+// FLOPs are counted.
+static void stand_for(const at_node *n, uint32_t first) {
+  for (at_node *k = n->prev; k && k->id >= first; k = k->prev) {
+    at_count c = at_count_arithmetic(k);
+    if (c.flops + c.transcendentals > 0) k->origin = n;
+  }
+}
+
 static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
+    uint32_t first = r->m->next_id;
     bool plain = at_type_is_static(&n->types[0]) && !n->types[0].quant;
     if (n->op == AT_OP_DOT_GENERAL && plain) AT_TRY(as_sum(r, n, in_loop));
     if (n->op == AT_OP_DOT_GENERAL && plain && !at_fwd_has(n))
       AT_TRY(at_products_banded(r, n));
+    if (at_fwd_has(n)) stand_for(n, first);
     if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_simplify_shape(r, n));
     if (!at_is_control(n->op)) continue;
     for (uint32_t i = 0; i < n->num_regions; i++)
