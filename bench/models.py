@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import sparse
 
 import run
+from programs import PROGRAMS
 from workloads import Work, below, normal, with_vjp
 
 MODELS = {}
@@ -831,4 +832,4 @@ def _():
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(MODELS))
+    sys.exit(run.main(MODELS | PROGRAMS))

@@ -142,9 +142,11 @@ typedef struct at_k_rng_params {
   int64_t dims[AT_K_MAX_RANK];
 } at_k_rng_params;
 
-// CHOLESKY, EIGH: a is n x n. TRIANGULAR_SOLVE: b and x are m x n, a is m x m
-// when left_side, else n x n. QR, LU: a is m x n, with min(m, n) taus or pivots
-// and a permutation of m. HOUSEHOLDER_PRODUCT: packed and q are m x n, k taus.
+// CHOLESKY, EIGH: a is n x n. EIGH without sort_eigenvalues: rows and columns
+// of zeros at the end of a keep their places, with a value of 0 each.
+// TRIANGULAR_SOLVE: b and x are m x n, a is m x m when left_side, else n x n.
+// QR, LU: a is m x n, with min(m, n) taus or pivots and a permutation of m.
+// HOUSEHOLDER_PRODUCT: packed and q are m x n, k taus.
 typedef struct at_k_linalg_params {
   uint32_t dtype;
   uint32_t lower, left_side, unit_diagonal,

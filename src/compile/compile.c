@@ -255,6 +255,7 @@ static at_status optimise(job *j) {
       .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
       .placements = j->placements,
       .small_products = !j->shown,
+      .eigen = !j->shown,
       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
       .sparse_cores = at_sparse_cores(),

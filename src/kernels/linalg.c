@@ -257,6 +257,44 @@ static void conjugate(const linalg *r, void *p, int64_t n) {
   }
 }
 
+static bool all_zero(const linalg *r, const void *p, int64_t n) {
+  int64_t parts = n * (at_is_complex((at_dtype)r->type) ? 2 : 1);
+  for (int64_t i = 0; i < parts; i++) {
+    double v = r->type == AT_F32 || r->type == AT_C64
+                   ? (double)((const float *)p)[i]
+                   : ((const double *)p)[i];
+    if (v != 0) return false;
+  }
+  return true;
+}
+
+// How many rows and columns at the end of the n x n matrix a are zero.
+static int64_t zero_tail(const linalg *r, const char *a, int64_t n) {
+  int64_t es = elem(r), tail = 0;
+  for (; tail < n; tail++) {
+    int64_t at = n - 1 - tail;
+    if (!all_zero(r, a + at * n * es, n)) return tail;
+    for (int64_t i = 0; i < n; i++)
+      if (!all_zero(r, a + (i * n + at) * es, 1)) return tail;
+  }
+  return tail;
+}
+
+// Vectors and values of what zero_tail found: ones and zeros at their places.
+static void put_zero_tail(const linalg *r, char *a, char *w, int64_t n,
+                          int64_t tail) {
+  bool single = r->type == AT_F32 || r->type == AT_C64;
+  int64_t re = single ? 4 : 8;
+  memset(w + (n - tail) * re, 0, (size_t)(tail * re));
+  for (int64_t j = n - tail; j < n; j++) {
+    char *one = a + (j * n + j) * elem(r);
+    if (single)
+      *(float *)(void *)one = 1;
+    else
+      *(double *)(void *)one = 1;
+  }
+}
+
 static void eigh_one(const linalg *r, int64_t b, char *mem) {
   int n = (int)r->p->n, info = 0;
   int64_t nn = r->p->n * r->p->n, es = elem(r);
@@ -273,11 +311,15 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
   load(r, 0, b * nn, nn, turned ? t : a);
   if (turned) transpose(r, a, t, n, n);
   bool ok = all_finite(r, a, nn);
-#define SYEVD(fn)                                                            \
-  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, iwork, \
-     &r->iwork, &info, 1, 1)
-#define HEEVD(fn)                                                     \
-  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, \
+  // Who pads a matrix with zeros and wants no order finds the padding's vectors
+  // behind the others.
+  int64_t tail = r->p->sort_eigenvalues ? 0 : zero_tail(r, a, n);
+  int head = n - (int)tail;
+#define SYEVD(fn)                                                        \
+  fn("V", uplo, &head, (void *)a, &n, (void *)w, (void *)work, &r->work, \
+     iwork, &r->iwork, &info, 1, 1)
+#define HEEVD(fn)                                                        \
+  fn("V", uplo, &head, (void *)a, &n, (void *)w, (void *)work, &r->work, \
      (void *)rwork, &r->rwork, iwork, &r->iwork, &info, 1, 1)
   if (ok) {
     BY_TYPE(SYEVD(ssyevd_), SYEVD(dsyevd_), HEEVD(cheevd_), HEEVD(zheevd_))
@@ -286,6 +328,7 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
     fill_nan(r, t, nn, false);
     fill_nan(r, w, n, true);
   } else {
+    put_zero_tail(r, a, w, n, tail);
     transpose(r, t, a, n, n);
     conjugate(r, t, nn);  // LAPACK saw the conjugate
   }

@@ -343,7 +343,7 @@ ATTR static void FN(_eigh)(const at_k_linalg_params *p, void *const *bufs,
   }
   // Ascending, by insertion: each lane has an order of its own.
   for (int64_t i = 0; i < n; i++) w[i] = a[i * n + i] * scale;
-  for (int64_t i = 1; i < n; i++)
+  for (int64_t i = 1; p->sort_eigenvalues && i < n; i++)
     for (int64_t j = i; j-- > 0;) {
       MASK over = (MASK)(w[j] > w[j + 1]);
       VEC lo = SELECT(over, w[j + 1], w[j]), hi = SELECT(over, w[j], w[j + 1]);

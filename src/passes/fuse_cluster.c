@@ -27,16 +27,22 @@ static int64_t scale(int64_t evals, int64_t num, int64_t den) {
 }
 
 // A broadcast that repeats whole inner rows: what does not vary along the row
-// is computed once for it.
-static bool row_broadcast(const at_node *u) {
+// is computed once for it. Elements of u in such a row, 1 for other broadcasts.
+// A row is one dimension, or as many as make a long one; if there are few of
+// those, all that are repeated count as one.
+static int64_t broadcast_row(const at_node *u) {
+  enum { LONG = 32, FEW = 512 };
   at_dims where = at_node_ints(u, AT_ATTR_BROADCAST_DIMENSIONS);
-  const at_type *from = at_value_type(u->operands[0]);
-  int64_t inner = 1;
+  const at_type *from = at_value_type(u->operands[0]), *to = &u->types[0];
+  int64_t inner = 1, row = 1;
   for (uint32_t i = 0; i < where.rank; i++)
-    if (where.ptr[i] != i || from->dims[i] != u->types[0].dims[i]) return false;
-  for (uint32_t i = where.rank; i < u->types[0].rank; i++)
-    inner *= u->types[0].dims[i];
-  return where.rank && inner >= 32;
+    if (where.ptr[i] != i || from->dims[i] != to->dims[i]) return 1;
+  for (uint32_t i = to->rank; i-- > where.rank;) {
+    if (row < LONG) row *= to->dims[i];
+    inner *= to->dims[i];
+  }
+  if (!where.rank || inner < LONG) return 1;
+  return at_type_elements(to) / row <= FEW ? inner : row;
 }
 
 // Nodes above d that a fusion would take along; stops at `limit`.
@@ -50,6 +56,24 @@ static uint32_t subtree(const fuser *f, const fuse_node *d, uint32_t limit) {
   return n;
 }
 
+// Does d pick elements of what is stored anyway, as others use it, too? Such a
+// part of a concatenation repeats nothing.
+static bool picks_shared(const fuser *f, const fuse_node *d) {
+  if (d->n->op != AT_OP_SLICE && d->n->op != AT_OP_REVERSE) return false;
+  const fuse_node *in = fuse_of(f, d->n->operands[0].node);
+  return in && (in->users.len > 1 || in->returned);
+}
+
+// Is d too much for what may be repeated under `user`, a concatenation or a
+// part of one?
+static bool too_much_to_repeat(const fuser *f, const fuse_node *d,
+                               const fuse_member *user) {
+  bool part = user->node->n->op == AT_OP_CONCATENATE;
+  if (part && picks_shared(f, d)) return false;
+  return (part || user->part) &&
+         subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE;
+}
+
 // One use of d: operand i of the member `user`.
 static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
                     uint32_t i, fuse_member *m) {
@@ -57,6 +81,8 @@ static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
   int64_t size = at_type_elements(&d->n->types[0]);
   int64_t all = at_type_elements(&u->types[0]), evals = user->evals;
   uint64_t by = at_node_hash(u) + i;
+  if (too_much_to_repeat(f, d, user)) return false;
+  m->part |= u->op == AT_OP_CONCATENATE && picks_shared(f, d);
   switch (u->op) {
     case AT_OP_REDUCE:
       if (i >= u->num_operands / 2) return false;  // an initial value
@@ -66,11 +92,9 @@ static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
       by = 0;
       break;
     case AT_OP_BROADCAST_IN_DIM:
-      if (row_broadcast(u)) evals = scale(evals, size, all);
+      evals = scale(evals, 1, broadcast_row(u));
       break;
     case AT_OP_CONCATENATE:
-      if (subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE)
-        return false;
       evals = scale(evals, size, all);
       break;
     case AT_OP_PAD:

@@ -33,6 +33,7 @@ typedef struct fuse_member {
   int64_t evals;                 // elements computed
   uint64_t sigs[FUSE_MAX_SIGS];  // index maps under which it is computed
   uint32_t num_sigs;
+  bool part;  // of a concatenation: picks elements of what others use, too
 } fuse_member;
 
 struct fuse_cluster {

@@ -1,6 +1,6 @@
 // Calls and composites become the bodies that they name; what then nobody names
 // is dropped. Custom calls that only place data are identities on one
-// partition.
+// partition. JAX's program of eigenvectors becomes one op (eigen.c).
 #include "base/walk.h"
 #include "passes/passes_internal.h"
 
@@ -145,6 +145,9 @@ static at_status inline_call(inliner *w, at_node *n, at_node **next) {
   at_module *m = w->rw.m;
   at_comp *f, *body;
   AT_TRY(callee_of(m, n, &f));
+  bool done = false;
+  if (w->rw.o->eigen) AT_TRY(at_eigen_call(&w->rw, n, f, &done));
+  if (done) return AT_OK;
   uint64_t size = comp_nodes(f);
   if (size > w->budget)
     return at_fail_at(AT_RESOURCE_EXHAUSTED, n,

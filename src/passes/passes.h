@@ -17,6 +17,7 @@ typedef struct at_pass_options {
   int64_t fold_budget;  // element operations for constant folding
   bool unroll;          // loops around collectives, so that they can be hidden
   bool small_products;  // those in loops as sums: for code of this machine
+  bool eigen;           // JAX's program of eigenvectors as one op: likewise
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
   bool placements;      // calls that name a memory become copies to it; else
                         // they are identities

@@ -183,6 +183,10 @@ at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
 // gradients) as products with the weights; others are left alone.
 // INVALID_ARGUMENT: the call's types do not fit.
 at_status at_expand_resize(at_rw *r, at_node *n);
+// n calls f. If f is JAX's program of eigenvectors of a whole symmetric matrix,
+// one custom call "Eigh" takes n's place and *done is set. The values come
+// sorted, which the program leaves to its caller. Linear in what f calls.
+at_status at_eigen_call(at_rw *r, at_node *n, const at_comp *f, bool *done);
 // SparseCore calls: drops the zeros that a lookup begins with (the engine
 // writes them), and replaces stacking of activations and gradients by reshapes
 // and concatenations. Other nodes are left alone.

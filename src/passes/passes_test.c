@@ -164,6 +164,7 @@ static at_module *parse(const golden *g, at_arena *a) {
 static at_status run_pass(const char *pass, at_module *m) {
   at_pass_options o = {.fuse = true,
                        .fold_budget = 1 << 20,
+                       .eigen = strcmp(pass, "inline") == 0,
                        .small_products = strcmp(pass, "products") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
