@@ -33,11 +33,11 @@ TILE = 4 * LANES * SUBLANES          # bytes of one vector register
 # in microseconds, traffic in units of the chip's HBM rate, compute in cycles of a unit.
 COEFFICIENTS = {
     "dma_us": (1.2, .6, 2.0, "latency of one window's DMA, paid per grid step"),
-    "expand": (1.0, .3, 2.0, "narrow types pass through 32-bit windows: bytes at HBM rate"),
-    "expand_reduce": (1.0, .3, 2.0, "the same for reductions of 32-bit data in VMEM"),
+    "expand": (1.0, .3, 2.0, "narrow types, and what is reduced, pass through 32-bit windows: "
+                             "bytes at HBM rate"),
     "vmem_read": (1.0, .0, 2.0, "VMEM operands where kernels copy them, at HBM rate"),
     "vmem_write": (1.0, .0, 2.0, "VMEM results of matmuls on such chips, at HBM rate"),
-    "tile": (.5, .0, 3.0, "cycles per tile that the last step does not hide"),
+    "tile": (.5, .0, 3.0, "cycles per tile of a copy that the last step does not hide"),
     "tile_op": (.05, .0, .1, "cycles per tile and vector operation"),
     "tile_reduce": (1.2, .0, 6.0, "cycles per tile reduced next to a matmul"),
     "fill": (256, 64, 1024, "cycles to fill and drain a 128-wide array, per grid step"),
@@ -86,12 +86,12 @@ def features(k):
     ops = k["ops"] or {}
     steps = int(np.prod(ints(k["iters"]) or [1]))
     f = dict(kind="loop", steps=steps, out_windows=steps, hbm_in=0., hbm_out=0.,
-             vmem_in=0., out_tiles=0., vmem_out_narrow=0., hbm_out_narrow=0., tiles=0., narrow_tiles=0.,
+             vmem_in=0., in_tiles=0., out_tiles=0., vmem_out_narrow=0., hbm_out_narrow=0., tiles=0., narrow_tiles=0.,
              ops=float(sum(n for o, n in ops.items() if o not in STRUCTURE)),
              reduces=float(ops.get("reduce", 0) + ops.get("reduce-window", 0)),
              rows=0., cols=0., depth=0., batch=0., operand_bytes=4., repeat=1.)
     if k["op"] != "fusion":
-        f["ops"] = 1.
+        f["ops"] = .5     # a kernel of one operation keeps more units busy
         f["reduces"] = float(k["op"] == "reduce")
     moves = k["op"] in ("copy", "transpose", "slice", "dynamic-slice", "pad", "reshape")
     if moves:
@@ -102,6 +102,7 @@ def features(k):
         if k["op"] in ("slice", "dynamic-slice") or ops.get("dynamic-slice"):
             t = min(t, out_tiles)     # a slice reads what it keeps
         f["tiles"] = max(f["tiles"], t)
+        f["in_tiles"] += t
         if size < 4:
             f["narrow_tiles"] = max(f["narrow_tiles"], t)
         f["vmem_in" if space else "hbm_in"] += t * TILE / 4 * size
@@ -116,6 +117,8 @@ def features(k):
         else:
             f["hbm_out"] += t * TILE / 4 * size
             f["hbm_out_narrow"] += t if size < 4 else 0
+    if not k["nconv"] and max([s[0] for s in shapes_in + shapes_out] + [1]) < 4:
+        f["ops"] /= 2     # in registers of narrow elements
     if k["nconv"]:
         contraction(k, shapes_in, shapes_out, f)
     elif f["reduces"]:
@@ -201,19 +204,34 @@ def cycles(f, chip, c):
     vector = c["tile_op"] * f["ops"] * f["tiles"] / chip.cores
     if f["kind"] in ("matmul", "conv"):
         return matmul_cycles(f, chip, c, latency, steps, tile, vector)
-    traffic = (f["hbm_in"] + f["hbm_out"]) / chip.rate
-    if f["kind"] == "reduce" and not f["narrow_tiles"]:
-        if f["vmem_in"] > f["hbm_in"]:
-            traffic += c["expand_reduce"] * tile * f["tiles"]
-    else:
-        traffic += c["expand"] * tile * f["narrow_tiles"]
+    traffic = (f["hbm_in"] + f["hbm_out"]) / chip.rate + c["expand"] * tile * expanded(f)
     if not chip.direct_vmem and f["kind"] != "copy":
         traffic += c["vmem_read"] * f["vmem_in"] / chip.rate
     elif f["kind"] == "copy" and f["hbm_in"] + f["hbm_out"] == 0 and not f["narrow_tiles"]:
         traffic += f["vmem_in"] / chip.rate
-    tail = (c["tile"] * f["tiles"] / chip.cores + vector) / steps
-    work = c["tile_work"] * f["ops"] * f["tiles"] / chip.cores
-    return steps * latency + max(traffic, work) + tail
+    dma = latency + traffic / steps
+    work = window_work(f, chip, c) / steps
+    return dma + (steps - 1) * max(work, dma) + work
+
+
+def expanded(f):
+    """Tiles that pass through 32-bit windows."""
+    narrow = f["hbm_out_narrow"] + f["vmem_out_narrow"]
+    if f["kind"] == "reduce":
+        return f["tiles"]
+    if f["kind"] == "copy":
+        return f["narrow_tiles"]
+    return min(narrow, f["tiles"]) if narrow == f["out_tiles"] else 0
+
+
+def window_work(f, chip, c):
+    """Of the vector unit, on all windows."""
+    if f["kind"] == "copy":
+        return c["tile"] * f["tiles"] / chip.cores
+    work = c["window_in"] * f["in_tiles"] + c["window_op"] * f["ops"] * f["tiles"]
+    if f["narrow_tiles"]:
+        work += c["window_narrow"] * expanded(f)
+    return work / chip.cores
 
 
 def matmul_cycles(f, chip, c, latency, steps, tile, vector):
@@ -336,7 +354,7 @@ def report(title, samples, predicted):
 # ---- What is written ---------------------------------------------------------------
 
 def write_model(path, c, found):
-    # The rest were read off tools/time_rows.py's rows, seeds 0 to 3; they stay.
+    # The rest were read off tools/time_rows.py's rows and single kernels; they stay.
     rows = json.load(open(path))["coefficients"]
     rows.update({n: dict(value=float(f"{c[n]:.6g}"), meaning=COEFFICIENTS[n][3])
                  for n in COEFFICIENTS})

@@ -283,7 +283,7 @@ static void add_tiles(const at_type *t, bool write, at_tpu_kernel *k) {
   k->tiles = fmax(k->tiles, tiles);
   if (narrow) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
   *(write ? &k->hbm_out : &k->hbm_in) += bytes;
-  if (write) k->out_tiles += tiles;
+  *(write ? &k->out_tiles : &k->in_tiles) += tiles;
   if (write && narrow) k->hbm_out_narrow += tiles;
 }
 

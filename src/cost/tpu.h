@@ -45,15 +45,17 @@ typedef struct at_tpu_kernel {
   double vmem_in;          // bytes of operands that are in VMEM already
   double tiles;            // of the largest operand or result
   double narrow_tiles;     // of the largest narrow one
+  double in_tiles;         // of all operands
   double out_tiles;        // of all results
   double hbm_out_narrow;   // tiles of narrow results in HBM
   double vmem_out_narrow;  // tiles of narrow results in VMEM
-  double ops;              // vector operations per element
+  double ops;              // vector operations per element; half of one where
+                           // it is done in registers of narrow elements
   double reduces;          // reductions
   double relaid;           // tiles whose lanes hold another dimension after it
   double shifted;          // tiles of long rows that move by part of a tile
   bool resident;           // nothing moves: operands and results are in VMEM
-  double row_tiles;        // read again by a kernel that holds whole rows
+  double row_tiles;        // of rows that the kernel holds and reduces
   // Contractions: [batch, rows, depth] x [batch, depth, cols]. A convolution's
   // batch is its taps.
   double rows, cols, depth, batch;
@@ -98,5 +100,7 @@ double at_tpu_tile_bytes(at_dtype t);
 // Least padding wins, then the order that is given. Returns tiles; *lanes
 // (unless NULL): the dimension along the lanes, 0 for scalars.
 double at_tpu_compact_tiles(at_dims dims, uint32_t *lanes);
+// The same; *sublanes: the dimension along the sublanes, *lanes for vectors.
+double at_tpu_compact_layout(at_dims dims, uint32_t *lanes, uint32_t *sublanes);
 
 #endif

@@ -58,8 +58,8 @@ static double sublane_blocks(int64_t n) {
   return n > 2 ? .5 : (double)n / kSublanes;
 }
 
-double at_tpu_compact_tiles(at_dims d, uint32_t *lanes) {
-  uint32_t best = d.rank ? d.rank - 1 : 0;
+double at_tpu_compact_layout(at_dims d, uint32_t *lanes, uint32_t *sublanes) {
+  uint32_t best = d.rank ? d.rank - 1 : 0, next = d.rank > 1 ? d.rank - 2 : 0;
   double least = at_tpu_tiles(d);
   if (d.rank >= 2) {
     least = INFINITY;
@@ -69,11 +69,19 @@ double at_tpu_compact_tiles(at_dims d, uint32_t *lanes) {
         double n = blocks(d.ptr[l], kLanes) * sublane_blocks(d.ptr[s]);
         for (uint32_t i = 0; i < d.rank; i++)
           if (i != l && i != s) n *= (double)AT_MAX(d.ptr[i], 0);
-        if (n < least) least = n, best = l;
+        if (n < least) least = n, best = l, next = s;
       }
   }
-  if (lanes) *lanes = best;
+  *lanes = best;
+  *sublanes = next;
   return least;
+}
+
+double at_tpu_compact_tiles(at_dims d, uint32_t *lanes) {
+  uint32_t along, across;
+  double tiles = at_tpu_compact_layout(d, &along, &across);
+  if (lanes) *lanes = along;
+  return tiles;
 }
 
 double at_tpu_tile_bytes(at_dtype t) {

@@ -2,14 +2,15 @@
 
 #include "cost/tpu.h"
 
-// Windows as the compiler chooses them, read off its own choices: a kernel of
-// one op walks 128 tiles at a time, a fusion up to a thousand; the windows of a
-// contraction fit into 16 MiB.
+// Windows as the compiler chooses them, read off its own choices: a kernel that
+// fits into VMEM twice is one window; else a kernel of one op walks 128 tiles
+// at a time, and a fusion as many, up to 1,024, as it is fastest with. The
+// windows of a contraction fit into 15 MiB.
 enum { kTilesOfOp = 128, kTilesOfFusion = 1024, kGroup = 8 };
-enum { kTilesOfReduction = 1280 };  // that one window holds
-// Fusions of many arrays have smaller windows: 32-bit tiles of all of them.
+// Copies of many arrays have smaller windows: 32-bit tiles of all of them.
 enum { kManyArrays = 4, kTilesOfAll = 1700, kBytesOfTile = 4096 };
 static const double kWindowBytes = 15 << 20;
+static const double kFiner = 1.1;  // from one number of steps to the next
 // Into how many windows a dimension is cut.
 static const double kCuts[] = {1,  2,  3,  4,  6,  8,   12,  16,
                                24, 32, 48, 64, 96, 128, 192, 256};
@@ -48,17 +49,51 @@ static void contraction(at_tpu_kernel *k, const at_tpu_chip *c) {
   *k = best;
 }
 
-void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
-  k->steps = k->out_windows = 1;
-  if (k->kind == AT_TPU_MATMUL || k->kind == AT_TPU_CONV) {
-    contraction(k, c);
-    return;
-  }
-  double window = fused || k->kind == AT_TPU_COPY ? kTilesOfFusion : kTilesOfOp;
-  if (k->kind == AT_TPU_REDUCE && k->tiles <= kTilesOfReduction)
-    window = kTilesOfReduction;
+static void copy(at_tpu_kernel *k) {
+  double window = kTilesOfFusion;
   double bytes = k->hbm_in + k->vmem_in + k->hbm_out;
   double arrays = k->tiles > 0 ? bytes / (kBytesOfTile * k->tiles) : 0;
   if (arrays > kManyArrays) window = fmin(window, kTilesOfAll / arrays);
   k->steps = k->out_windows = fmax(1, ceil(k->tiles / window));
+}
+
+// VMEM that the windows of one step take, two of each array; those that are
+// used where they are take none. What is reduced and narrow results are there
+// once more, in 32 bits, rows that are held two or three times.
+static double step_bytes(const at_tpu_kernel *k, const at_tpu_chip *c) {
+  double steps = fmax(1, ceil(k->steps / c->cores)) * c->cores;
+  double moved = 2 * (k->hbm_in + k->hbm_out);
+  if (!c->direct_vmem || k->kind == AT_TPU_REDUCE) moved += 2 * k->vmem_in;
+  double narrow = k->hbm_out_narrow + k->vmem_out_narrow;
+  double once = k->kind == AT_TPU_REDUCE || narrow == k->out_tiles ? 1 : 0;
+  if (k->row_tiles > 0) once = k->narrow_tiles > 0 ? 2 : 3;
+  return (moved + once * kBytesOfTile * k->tiles) / steps;
+}
+
+static void stream(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
+  double limit = kWindowBytes * (c->direct_vmem ? 2 : 1);
+  k->steps = k->out_windows = c->cores;
+  bool whole = step_bytes(k, c) < limit;
+  if (whole && !fused) return;
+  double window = fused ? kTilesOfFusion : kTilesOfOp;
+  double least = whole ? at_tpu_kernel_cycles(k, c).total : INFINITY;
+  double n = fmax(1, ceil(k->tiles / window / c->cores));
+  double most = fused ? 8 * n + 16 : n, best = k->steps;
+  for (; n <= most; n = fmax(n + 1, floor(n * kFiner))) {
+    k->steps = k->out_windows = n * c->cores;
+    bool fits = step_bytes(k, c) < limit;
+    double cycles = fits ? at_tpu_kernel_cycles(k, c).total : INFINITY;
+    if (cycles < least || least == INFINITY) least = cycles, best = k->steps;
+  }
+  k->steps = k->out_windows = best;
+}
+
+void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
+  k->steps = k->out_windows = 1;
+  if (k->kind == AT_TPU_MATMUL || k->kind == AT_TPU_CONV)
+    contraction(k, c);
+  else if (k->kind == AT_TPU_COPY)
+    copy(k);
+  else
+    stream(k, c, fused);
 }

@@ -10,14 +10,17 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
 #define COEFFICIENTS(X) \
   X(dma_us)             \
   X(expand)             \
-  X(expand_reduce)      \
   X(vmem_read)          \
   X(vmem_write)         \
   X(relay)              \
   X(shift_direct)       \
   X(row_pass)           \
   X(row_pass_narrow)    \
-  X(tile_work)          \
+  X(row_work)           \
+  X(row_work_direct)    \
+  X(window_in)          \
+  X(window_op)          \
+  X(window_narrow)      \
   X(tap)                \
   X(pixel)              \
   X(tile) X(tile_op) X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
@@ -81,7 +84,7 @@ static double conv_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
 // ---- Kernels
 
 typedef struct common {
-  double latency, steps, tile, vector, work;
+  double latency, steps, tile, vector;
 } common;
 
 double at_tpu_dma_cycles(const at_tpu_chip *c) {
@@ -126,29 +129,61 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
                          .latency = fmin(latency, total)};
 }
 
-static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
-                               common m) {
+// Tiles that pass through 32-bit windows: of what is reduced or copied, and of
+// results that are all narrow.
+static double expanded(const at_tpu_kernel *k) {
+  double narrow = k->hbm_out_narrow + k->vmem_out_narrow;
+  if (k->row_tiles > 0) return 0;
+  if (k->kind == AT_TPU_REDUCE) return k->tiles;
+  if (k->kind == AT_TPU_COPY) return k->narrow_tiles;
+  return narrow == k->out_tiles ? fmin(narrow, k->tiles) : 0;
+}
+
+// What the vector unit does with a window after its DMA, per tile of the
+// largest array: each operand is read, operations are issued, narrow types are
+// converted. A kernel that holds whole rows passes over them again.
+static double window_work(const at_tpu_kernel *k, const at_tpu_chip *c,
+                          const common *m) {
+  const coefficients *x = &g_c;
+  double tiles = k->tiles / c->cores;
+  if (k->kind == AT_TPU_COPY) return x->tile * tiles;
+  if (k->row_tiles > 0) {
+    double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
+    double own = c->direct_vmem ? x->row_work_direct : x->row_work;
+    return k->row_tiles / c->cores * (again * m->tile * c->cores + own);
+  }
+  return x->window_in * k->in_tiles / c->cores + x->window_op * k->ops * tiles +
+         x->window_narrow * (k->narrow_tiles > 0 ? expanded(k) : 0) / c->cores;
+}
+
+// What all windows move, as cycles at the HBM rate.
+static double window_traffic(const at_tpu_kernel *k, const at_tpu_chip *c,
+                             const common *m) {
   const coefficients *x = &g_c;
   double traffic = (k->hbm_in + k->hbm_out) / c->hbm_rate;
-  if (k->kind != AT_TPU_REDUCE || k->narrow_tiles > 0)
-    traffic += x->expand * m.tile * k->narrow_tiles;
-  else if (k->vmem_in > k->hbm_in)
-    traffic += x->expand_reduce * m.tile * k->tiles;
+  traffic += x->expand * m->tile * expanded(k);
   if (!c->direct_vmem && k->kind != AT_TPU_COPY)
     traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
   else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0 &&
            k->narrow_tiles == 0)
     traffic += k->vmem_in / c->hbm_rate;
   // Where operands are used in VMEM, long rows are read from where they start.
-  double shift = c->direct_vmem ? x->shift_direct : x->relay;
-  traffic += (x->relay * k->relaid + shift * k->shifted) / c->cores;
-  double again = k->narrow_tiles > 0 ? x->row_pass_narrow : x->row_pass;
-  traffic += again * m.tile * k->row_tiles;
-  double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
+  double shift = c->direct_vmem || c->cores > 1 ? x->shift_direct : x->relay;
+  return traffic + (x->relay * k->relaid + shift * k->shifted) / c->cores;
+}
+
+// A pipeline over grid steps: the DMAs of a window, one after the other, beside
+// the work on the window before.
+static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
+                               common m) {
+  const coefficients *x = &g_c;
+  double traffic = window_traffic(k, c, &m);
   double latency = m.steps * m.latency;
   if (k->resident) latency = 0, traffic = x->relay * k->relaid / c->cores;
-  return (at_tpu_cycles){.total = latency + fmax(traffic, m.work) + tail,
-                         .vector = m.work,
+  double work = window_work(k, c, &m);
+  double dma = (latency + traffic) / m.steps, own = work / m.steps;
+  return (at_tpu_cycles){.total = dma + (m.steps - 1) * fmax(own, dma) + own,
+                         .vector = work,
                          .memory = traffic,
                          .latency = latency};
 }
@@ -166,7 +201,6 @@ at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
   common m = {.latency = at_tpu_dma_cycles(c),
               .steps = fmax(1, ceil(k->steps / c->cores)),
               .tile = kTileBytes / c->hbm_rate,
-              .vector = x->tile_op * k->ops * k->tiles / c->cores,
-              .work = x->tile_work * k->ops * k->tiles / c->cores};
+              .vector = x->tile_op * k->ops * k->tiles / c->cores};
   return contracts ? contraction(k, c, m) : streaming(k, c, m);
 }

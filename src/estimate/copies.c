@@ -96,8 +96,8 @@ static at_status pass(const image_pass *p, at_tpu_kind kind, double tiles,
   double bytes = tiles * at_tpu_tile_bytes(p->narrow ? AT_BF16 : AT_F32);
   bool shared = p->w->chip.cores > 1;
   at_tpu_kernel k = {.kind = kind, .operand_bytes = 4, .repeat = 1, .ops = 1};
-  k.tiles = k.out_tiles = tiles;
-  if (p->narrow) k.narrow_tiles = tiles;
+  k.tiles = k.in_tiles = k.out_tiles = tiles;
+  if (p->narrow) k.narrow_tiles = k.vmem_out_narrow = tiles;
   k.hbm_in = hbm_in > 0 ? hbm_in : shared ? bytes : 0;
   k.hbm_out = hbm_out > 0 ? hbm_out : shared ? bytes : 0;
   k.vmem_in = k.hbm_in > 0 ? 0 : bytes;
@@ -107,6 +107,32 @@ static at_status pass(const image_pass *p, at_tpu_kind kind, double tiles,
 }
 
 enum { kParts = 8, kTileRows = 8, kTileLanes = 128 };
+
+// Channels go along the sublanes: in VMEM whole tiles move, but two cores that
+// keep none there turn each tile on the way through HBM, with one core alone.
+static at_status turn_flat(const image_pass *p, const at_est_image *m) {
+  enum { kTilesOfWindow = 600 };
+  static const double kTurned = .65;  // of relaying a tile
+  double rows = m->height * (m->part + m->halo);
+  double tiles =
+      rows * ceil(m->batch * kParts / kTileLanes) * (m->channels > 4 ? 1 : .5);
+  double planes = m->batch * m->channels * ceil(m->height / kTileLanes);
+  double size = at_tpu_tile_bytes(AT_BF16), cores = p->w->chip.cores;
+  at_tpu_kernel k = {.kind = AT_TPU_COPY,
+                     .operand_bytes = 4,
+                     .repeat = 1,
+                     .tiles = tiles,
+                     .in_tiles = planes * (m->part + m->halo),
+                     .out_tiles = tiles,
+                     .narrow_tiles = tiles,
+                     .steps = cores * ceil(tiles / kTilesOfWindow),
+                     .relaid = kTurned * cores * tiles};
+  k.out_windows = k.steps;
+  k.hbm_in = k.in_tiles * size;
+  k.hbm_out = tiles * size;
+  return at_est_push_kernel(p->w, &k, "copy", at_value_type(p->v), p->g,
+                            p->count, p->level, p->it);
+}
 
 // Few channels and a batch that is cut: rows along the lanes, parts of the
 // columns along the sublanes, each with its halo.
@@ -119,7 +145,9 @@ static at_status cut_flat(const image_pass *p, const at_est_image *m) {
               0, 0));
   AT_TRY(pass(p, AT_TPU_LOOP, planes * kParts * ceil(with_halo / kTileRows), 0,
               0));
-  return pass(p, AT_TPU_COPY, planes * with_halo, 0, 0);
+  if (p->w->chip.cores < 2)
+    return pass(p, AT_TPU_COPY, planes * with_halo, 0, 0);
+  return turn_flat(p, m);
 }
 
 static at_status cut(const image_pass *p, const at_est_image *m) {

@@ -232,14 +232,49 @@ static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
   return times > 0 && times <= 1;
 }
 
-// The exponentials of a softmax are written by the kernel that sums them.
-static bool is_numerator(const cutter *k, const at_node *n, const info *i) {
-  bool summed = false, divided = false;
+// The sum of exponentials that `n` of a softmax goes into; NULL: it is none.
+static const at_node *sum_of(const info *i, const at_node *n) {
+  const at_node *sum = NULL;
+  bool divided = false;
+  if (n->op != AT_OP_EXPONENTIAL) return NULL;
   for (size_t u = 0; u < i->users.len; u++) {
-    summed |= i->users.ptr[u]->op == AT_OP_REDUCE;
+    if (i->users.ptr[u]->op == AT_OP_REDUCE) sum = i->users.ptr[u];
     divided |= i->users.ptr[u]->op == AT_OP_DIVIDE;
   }
-  return k->stored && n->op == AT_OP_EXPONENTIAL && summed && divided;
+  return divided ? sum : NULL;
+}
+
+// Does the compiler make one kernel of the softmax with this sum? Of matrices
+// it makes three, and where what is summed lies across tiles.
+static bool holds_rows(const at_node *sum) {
+  const at_type *t = at_value_type(sum->operands[0]);
+  at_dims d = at_node_ints(sum, AT_ATTR_DIMENSIONS);
+  uint32_t lanes, sublanes;
+  if (!at_type_is_static(t) || t->rank < 3 || d.rank != 1) return false;
+  at_tpu_compact_layout(at_type_dims(t), &lanes, &sublanes);
+  return d.ptr[0] == (int64_t)lanes || d.ptr[0] == (int64_t)sublanes;
+}
+
+// Does a product compute what `n` is an elementwise function of?
+static bool follows_product(const at_node *n) {
+  enum { kMost = 16 };
+  for (int step = 0; step < kMost && (is_elementwise(n) || moves(n)); step++) {
+    const at_node *next = NULL;
+    for (uint32_t o = 0; o < n->num_operands && !next; o++) {
+      const at_node *from = at_est_behind(n->operands[o]).node;
+      if (elements(from) == elements(n) && !is_given(from)) next = from;
+    }
+    if (!next) return false;
+    n = next;
+  }
+  return is_product(n);
+}
+
+// Are the exponentials of a softmax computed twice? In memory they are written
+// by the kernel that sums them.
+static bool is_computed_again(const info *i, const at_node *n) {
+  const at_node *sum = sum_of(i, n);
+  return sum && (!holds_rows(sum) || follows_product(n));
 }
 
 static uint32_t width_of(const at_node *n) {
@@ -274,11 +309,12 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
-  if (is_numerator(k, n, i)) i->kept = true;
+  if (k->stored && sum_of(i, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
   uint32_t most = i->costly ? 1 : 2;  // arrays that it is computed again from
-  bool again = k->stored ? i->num_sources <= most : !i->costly;
+  bool again = k->stored ? i->num_sources <= most
+                         : !i->costly || is_computed_again(i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
     info *from = info_of(k, at_est_behind(n->operands[0]).node);
@@ -472,7 +508,8 @@ static at_status read_node(reading *r, at_node *n) {
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
   if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
-  if (is_elementwise(n) || at_est_is_sum_of_products(n)) r->g->ops++;
+  if (is_elementwise(n) || at_est_is_sum_of_products(n))
+    r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
   double part = n->num_results ? dense(&n->types[0]) : 0;
@@ -540,6 +577,17 @@ static bool can_join(cutter *k, const at_est_group *from,
   return true;
 }
 
+// Does `from` need what `g` has reduced? That is known when all is reduced.
+static bool needs_reduced(cutter *k, const at_est_group *from,
+                          const at_est_group *g) {
+  for (size_t i = 0; i < from->reads.len; i++) {
+    const at_node *n = from->reads.ptr[i].value.node;
+    const info *j = info_of(k, n);
+    if (j && j->group == g && is_reduce(n)) return true;
+  }
+  return false;
+}
+
 static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
   at_node *reduce = reduction(k, from->root);
   int64_t size = elements(reduce ? reduce->operands[0].node : from->root);
@@ -550,7 +598,7 @@ static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
     at_est_group *g = j ? j->group : NULL;
     if (!g || g == from || elements(n) != size) continue;
     bool fits = g->product || is_elementwise(g->root);
-    if (fits && can_join(k, from, g)) best = g;
+    if (fits && can_join(k, from, g) && !needs_reduced(k, from, g)) best = g;
   }
   return best;
 }
@@ -626,6 +674,7 @@ static bool is_softmax(const at_node *n, at_node *parts[3]) {
 static at_status join_softmax(cutter *k, at_est_group *g) {
   at_node *parts[3];
   if (!g->root || g->product || !is_softmax(g->root, parts)) return AT_OK;
+  if (!holds_rows(parts[1])) return AT_OK;
   at_est_group *together[4];
   uint32_t count = 0;
   for (int p = 0; p < 3; p++) {

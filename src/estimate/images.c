@@ -53,6 +53,16 @@ bool at_est_image_of(const at_node *conv, at_est_image *out) {
   return true;
 }
 
+bool at_est_image_is_turned(const at_node *conv, at_value v) {
+  at_est_image m;
+  if (conv->op != AT_OP_CONVOLUTION || !at_est_image_of(conv, &m) || m.split ||
+      m.flat || m.depthwise || at_est_behind(conv->operands[0]).node != v.node)
+    return false;
+  uint32_t lanes, sublanes;
+  at_tpu_compact_layout(at_type_dims(at_value_type(v)), &lanes, &sublanes);
+  return sublanes != at_node_int(conv, AT_ATTR_INPUT_BATCH_DIMENSION, 0);
+}
+
 double at_est_image_tiles(const at_est_image *m, bool result) {
   double lanes = ceil((result ? m->filters : m->channels) / kLanes);
   double height = result ? m->out_height : m->height;

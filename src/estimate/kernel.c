@@ -109,6 +109,7 @@ static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
   const at_type *t = at_value_type(r->value);
   double tiles = tiles_of(t, r->bytes);
   k->tiles = fmax(k->tiles, tiles);
+  k->in_tiles += tiles;
   if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
   *(vmem ? &k->vmem_in : &k->hbm_in) +=
       tiles * at_tpu_tile_bytes(r->narrow ? AT_BF16 : t->dtype);
@@ -203,8 +204,10 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     k.kind = AT_TPU_COPY;
     if (g->root->op == AT_OP_TRANSPOSE) k.relaid = relaid(g->root);
   }
-  // Rows of 1,024 elements keep twice as many vector units busy as tiles do.
+  // Rows of 1,024 elements keep twice as many vector units busy as tiles do; so
+  // does a kernel of one operation.
   if (g->root->num_results && g->root->types[0].rank == 1) k.ops /= 2;
+  if (g->alone) k.ops /= 2;
   if (k.kind == AT_TPU_COPY || k.kind == AT_TPU_LOOP)
     *(has_long_rows(g->root) ? &k.shifted : &k.relaid) +=
         shifts(g->root) * k.out_tiles;

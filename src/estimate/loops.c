@@ -71,7 +71,10 @@ static at_status convert(at_est_walk *w, at_est_item *it, at_value v, bool vmem,
                      .ops = 1,
                      .tiles = tiles,
                      .narrow_tiles = tiles,
+                     .in_tiles = tiles,
                      .out_tiles = tiles,
+                     .hbm_out_narrow = vmem ? 0 : tiles,
+                     .vmem_out_narrow = vmem ? tiles : 0,
                      .hbm_in = bytes,
                      .hbm_out = vmem ? 0 : bytes / 2};
   at_tpu_kernel_grid(&k, &w->chip, false);

@@ -70,7 +70,8 @@ void at_est_pin_first(at_est_residency *r, const at_est_group *g) {
   double best = 0;
   for (size_t i = 0; i < g->reads.len; i++) {
     at_value v = g->reads.ptr[i].value;
-    if (v.node->op != AT_OP_PARAMETER || at_est_tiled(v) > r->capacity)
+    if (v.node->op != AT_OP_PARAMETER || at_est_tiled(v) > r->capacity ||
+        (g->product && at_est_image_is_turned(g->product, v)))
       continue;
     if (at_est_tiled(v) > best) best = at_est_tiled(v), r->pinned = v.node;
   }
