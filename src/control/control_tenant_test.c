@@ -293,6 +293,68 @@ static void pieces_and_the_stream_meet_anywhere(void **state) {
   leave(r.v);
 }
 
+// ---- What the client is told of its launches
+static void begin_launches(tenant *t, int n) {
+  pthread_mutex_lock(&the.lock);
+  while (n--) at_ends_begin(t);
+  pthread_mutex_unlock(&the.lock);
+}
+
+static void ends_are_told_together(void **state) {
+  clients++;
+  visitor *v = come();
+  tenant *t = at_tenant_find(&the, clients, false);
+  begin_launches(t, 4);
+  at_ends_add(t, 1, false);
+  at_ends_add(t, 2, false);
+  assert_int_equal(t->num_ends, 2);
+  assert_int_equal(t->ends[1], 2);
+  assert_true(atomic_load(&the.ends_ns) != 0);
+  at_ends_add(t, 0, true);  // of one that has failed
+  assert_int_equal(t->num_ends, 0);
+  begin_launches(t, 1);
+  at_ends_add(t, 3, false);
+  assert_int_equal(t->num_ends, 1);
+  at_ends_add(t, 4, false);  // the last one
+  assert_int_equal(t->num_ends, 0);
+  // As many as a message holds.
+  begin_launches(t, AT_MESSAGE_ENDS + 1);
+  for (int i = 0; i < AT_MESSAGE_ENDS; i++) {
+    assert_int_equal(t->num_ends, i);
+    at_ends_add(t, 100 + (uint64_t)i, false);
+  }
+  assert_int_equal(t->num_ends, 0);
+  at_ends_add(t, 200, false);
+  leave(v);
+  atomic_store(&the.ends_ns, 0);
+}
+
+static void ends_wait_a_moment_only(void **state) {
+  clients++;
+  visitor *v = come();
+  tenant *t = at_tenant_find(&the, clients, false);
+  begin_launches(t, 2);
+  at_ends_add(t, 1, false);
+  atomic_store(&the.ends_ns, UINT64_MAX);
+  at_ends_tell(&the);
+  assert_int_equal(t->num_ends, 1);
+  atomic_store(&the.ends_ns, 1);  // long ago
+  at_ends_tell(&the);
+  assert_int_equal(t->num_ends, 0);
+  assert_true(atomic_load(&the.ends_ns) == 0);
+  // The stream has the next launch in its hands.
+  atomic_store(&the.launches_more, true);
+  at_ends_add(t, 2, false);
+  atomic_store(&the.ends_ns, UINT64_MAX);
+  at_ends_tell(&the);
+  assert_int_equal(t->num_ends, 1);
+  atomic_store(&the.launches_more, false);
+  at_ends_tell(&the);
+  assert_int_equal(t->num_ends, 0);
+  assert_true(atomic_load(&the.ends_ns) == 0);
+  leave(v);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bytes_come_before_their_array),
@@ -301,6 +363,8 @@ int main(void) {
       cmocka_unit_test(launches_do_not_wait_for_the_dead),
       cmocka_unit_test(who_has_the_name_comes_first),
       cmocka_unit_test(pieces_and_the_stream_meet_anywhere),
+      cmocka_unit_test(ends_are_told_together),
+      cmocka_unit_test(ends_wait_a_moment_only),
   };
   return cmocka_run_group_tests(tests, begin, end);
 }

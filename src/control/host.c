@@ -40,8 +40,10 @@ void at_host_post(host *h, job *j) {
 
 // All jobs that there are; NULL: none came for a while.
 static job *take_jobs(host *h) {
-  struct timespec until = at_clock_timespec(at_clock_ns() + kTickMs * kMs);
+  uint64_t tick = at_clock_ns() + kTickMs * kMs;
   pthread_mutex_lock(&h->queue_lock);
+  uint64_t soon = atomic_load(&h->ends_ns);
+  struct timespec until = at_clock_timespec(soon ? AT_MIN(soon, tick) : tick);
   if (!h->first && !atomic_load(&h->stops) && !atomic_load(&h->some_ended))
     pthread_cond_timedwait(&h->news, &h->queue_lock, &until);
   job *all = h->first;
@@ -483,10 +485,13 @@ static void work(host *h) {
   while (!atomic_load(&h->stops)) {
     for (job *j = take_jobs(h), *next; j; j = next) {
       next = j->next;
+      atomic_store(&h->launches_more, next && next->kind == AT_MSG_LAUNCH);
       do_job(h, j);
+      at_ends_tell(h);
       if (atomic_load_explicit(&h->some_ended, memory_order_relaxed))
         tell_ended(h);
     }
+    at_ends_tell(h);
     tell_ended(h);
     if (at_clock_ns() - looked > (uint64_t)kTickMs * kMs) {
       looked = at_clock_ns();

@@ -82,8 +82,11 @@ struct tenant {
   uint64_t next_tag;
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
-  at_outbox *outbox;       // to the client
-  bool open;               // the outbox has its wire
+  // Launches of which the client wants to hear; under the host's lock (ends.c).
+  uint32_t running, num_ends;      // num_ends: that it has not been told
+  uint64_t ends[AT_MESSAGE_ENDS];  // their numbers
+  at_outbox *outbox;               // to the client
+  bool open;                       // the outbox has its wire
 };
 
 // A client's session. The sink's calls come one at a time.
@@ -126,11 +129,13 @@ struct host {
   pthread_mutex_t queue_lock;
   pthread_cond_t news;
   job *first, **end;
-  _Atomic bool stops, ends;  // ends: the controller has said so
-  _Atomic uint32_t forms;    // FORM and BREAK that have come
-  uint32_t formed;           // of these, those that the stream has reached
-  _Atomic bool some_ended;   // a tenant has `ended`
-  at_status why;             // of stopping; under the queue's lock
+  _Atomic bool stops, ends;    // ends: the controller has said so
+  _Atomic uint32_t forms;      // FORM and BREAK that have come
+  uint32_t formed;             // of these, those that the stream has reached
+  _Atomic bool some_ended;     // a tenant has `ended`
+  _Atomic bool launches_more;  // the stream has more to do right now
+  _Atomic uint64_t ends_ns;    // when `ends` are told at the latest; 0: none
+  at_status why;               // of stopping; under the queue's lock
   // Small copies between hosts (copies.c).
   pthread_mutex_t copies_lock;
   at_table coming;  // by their keys
@@ -214,6 +219,15 @@ bool at_pace_is_due(const tenant *t);  // the group in hand is to be closed
 // last: a launch of the group, or NULL: they have ended.
 void at_pace_close(tenant *t, at_event *last);
 uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most);
+
+// ---- ends.c
+// Under the lock: a launch of which the client wants to hear begins.
+void at_ends_begin(tenant *t);
+// It is over; any thread. number: 0 if the client has heard. now: it is told at
+// once, with all before it.
+void at_ends_add(tenant *t, uint64_t number, bool now);
+// Those that it is time to tell; the stream's thread.
+void at_ends_tell(host *h);
 
 // ---- named_host.c: the stream's thread. Bodies have been checked.
 void at_named_keep(tenant *t, at_bytes body);

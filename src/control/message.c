@@ -522,11 +522,13 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len == sizeof(at_msg_trace);
     case AT_MSG_SPANS:
       return good_spans_of(b);
+    case AT_MSG_DONE:
+      return b.len % sizeof(uint64_t) == 0 &&
+             b.len < AT_MESSAGE_ENDS * sizeof(uint64_t);
     case AT_MSG_TRACED:
     case AT_MSG_REST:
     case AT_MSG_RESTED:
     case AT_MSG_LEFT:
-    case AT_MSG_DONE:
     case AT_MSG_STOP:
     case AT_MSG_BREAK:
     case AT_MSG_ORDERED:

@@ -33,6 +33,7 @@ enum {
   AT_MESSAGE_TEXT = 8192,        // of an error
   AT_MESSAGE_KIND = 32,          // of a kind of chip
   AT_MESSAGE_SLICE = 4096,       // devices of a slice
+  AT_MESSAGE_ENDS = 64,          // launches that one DONE speaks of
 };
 
 // Numbers of the wire; only add.
@@ -76,7 +77,7 @@ typedef enum at_message_kind {
   AT_MSG_CLOCK,  // simulated hosts, both ways: when what follows was said
   // Host to client. The tag is that of the question.
   AT_MSG_BYTES = 64,
-  AT_MSG_DONE,
+  AT_MSG_DONE,  // of a launch: and of those whose numbers follow
   AT_MSG_FAILED,
   AT_MSG_STATS_ARE,
   AT_MSG_SENT,  // a program has sent something to the client

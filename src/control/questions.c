@@ -446,7 +446,9 @@ static bool hear(far_session *x, const at_wire_head *head, void *body) {
     if (h->client->clock)
       at_virtual_clock_reach(h->client->clock, ((at_msg_clock *)body)->ns);
   } else if (head->kind == AT_MSG_DONE) {
+    const uint64_t *more = body;
     answer(h, head->tag, AT_OK);
+    for (size_t i = 0; i < b.len / sizeof *more; i++) answer(h, more[i], AT_OK);
   } else if (head->kind == AT_MSG_STATS_ARE) {
     took_stats(h, head->tag, b);
   } else if (head->kind == AT_MSG_FAILED) {

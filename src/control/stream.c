@@ -325,16 +325,11 @@ typedef struct notice {
 
 static void tell_done(at_status s, void *arg) {
   notice *n = arg;
-  if (s.err)
-    at_tenant_say_failed(n->tenant, n->number, s);
-  else
-    at_tenant_say(n->tenant, AT_WIRE_CONTROL, AT_MSG_DONE, n->number, NULL, 0);
+  if (s.err) at_tenant_say_failed(n->tenant, n->number, s);
+  // Whoever has callbacks may wait for their end, and for nothing else.
+  at_ends_add(n->tenant, s.err ? 0 : n->number, s.err || n->callbacks);
   at_status_free(s);
   at_callbacks_free(n->callbacks);
-  host *h = n->tenant->host;
-  pthread_mutex_lock(&h->lock);
-  at_tenant_release(n->tenant);
-  pthread_mutex_unlock(&h->lock);
   free(n);
 }
 
@@ -431,7 +426,7 @@ static void watch_done(launching *l) {
     return at_log(AT_LOG_ERROR, "no memory to tell that a launch is done");
   *n = (notice){l->t, l->m->number, l->callbacks};
   pthread_mutex_lock(&l->t->host->lock);
-  l->t->users++;
+  at_ends_begin(l->t);
   pthread_mutex_unlock(&l->t->host->lock);
   at_status st = at_event_on(l->done, tell_done, n);
   if (st.err) tell_done(st, n);
