@@ -158,7 +158,7 @@ static at_status segments(at_mbc *r, at_mcursor *c, uint32_t len,
 // order, separated by blanks. "name" is an attribute, "name?" one that may be
 // absent, "!o3" or "!r2" the sizes of so many segments of operands or results.
 // They become attributes, as older bytecode has them.
-// newer: with the attributes that older writers do not know.
+// newer: with the attributes ("name+") that older writers do not know.
 static at_status native_as(at_mbc *r, at_bytes raw, const char *schema,
                            bool newer, named_vec *v) {
   at_mcursor c = {raw.ptr, raw.ptr + raw.len, r->all.ptr};
