@@ -600,8 +600,25 @@ static void products_go_on_to_where_all_meets(void **state) {
 #undef DOT
 }
 
+// A call without results, as JAX's dce_sink is: nothing of it is stored.
+static void calls_may_have_no_results(void **state) {
+  static const char text[] =
+      "func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {\n"
+      "%y = stablehlo.sine %x : tensor<8xf32>\n"
+      "stablehlo.custom_call @dce_sink(%y) {has_side_effect = true} : "
+      "(tensor<8xf32>) -> ()\n"
+      "return %x : tensor<8xf32>\n}\n";
+  static const char *const targets[] = {"v5e", "v6e", "cpu"};
+  for (uint32_t i = 0; i < AT_LEN(targets); i++) {
+    at_arena *a = at_arena_create();
+    is_mib(planned(a, targets[i], text), 0);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(calls_may_have_no_results),
       cmocka_unit_test(cuts_grow_with_the_program),
       cmocka_unit_test(results_wait_for_their_places),
       cmocka_unit_test(products_write_into_arrays),

@@ -156,6 +156,7 @@ static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
 }
 
 static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
+  if (!n->num_results) return AT_OK;
   at_value v = {n, 0};
   const live *x = at_est_live_of(l, v);
   if (n->op == AT_OP_SORT && n->num_operands == 1 &&

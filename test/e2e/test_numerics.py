@@ -18,6 +18,10 @@ rounds = abs(mixed - rounded(x) @ bytes_).max() < 1e-2
 assert rounds == (abs(mixed - x @ bytes_.astype(np.float32)).max() > 1e-2)
 assert rounds == (abs(got - rounded(x) @ rounded(y)).max() < 1e-4)  # as of two f32 operands
 assert abs(sums - (x * x).sum(1)).max() < 1e-4  # no product for the matrix unit
+for rule, a, b in (("ij,j->i", x, y[:, 0]), ("ij,jk->ik", x, y[:, :1]), ("jk,j->k", y, x[0]), ("ij,jk->ik", x[:1], y),
+                   ("bij,bjk->bik", x.reshape(8, 8, 96), x.reshape(8, 8, 96)[:, 0, :, None])):  # nor one with a vector
+    one = np.asarray(jax.jit(lambda a, b: jnp.einsum(rule, a, b))(a, b))
+    assert abs(one - np.einsum(rule, a, b)).max() < 1e-4, rule
 image, kernel = x.reshape(1, 8, 8, 96), np.random.default_rng(3).standard_normal((3, 3, 96, 16), np.float32)
 conv = lambda a, w, precision=None, groups=1: np.asarray(jax.jit(lambda a, w: jax.lax.conv_general_dilated(
     a, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=precision, feature_group_count=groups))(a, w))
