@@ -2,6 +2,7 @@
 // tells what the runtime found there.
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -22,7 +23,7 @@ typedef struct check {
   const char *sarif, *junit, *html;  // NULL: not wanted
   bool json, strict, interpret;
   char **program;  // with its arguments; NULL behind them
-  char folder[64], findings[96], dump[96];
+  char folder[PATH_MAX], findings[PATH_MAX + 16], dump[PATH_MAX + 16];
 } check;
 
 // ---- Arguments
@@ -56,10 +57,16 @@ static at_status read_arguments(int argc, char **argv, check *c) {
 
 // ---- The folder between the two processes
 static at_status make_folder(check *c) {
-  snprintf(c->folder, sizeof c->folder, "/tmp/atoll-check-XXXXXX");
+  const char *in = getenv("TMPDIR");
+  if (!in || !*in) in = "/tmp";
+  int n = snprintf(c->folder, sizeof c->folder, "%s/atoll-check-XXXXXX", in);
+  if (n >= (int)sizeof c->folder)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "TMPDIR is too long a name");
   if (!mkdtemp(c->folder))
-    return AT_FAIL(AT_NOT_FOUND, "cannot make a folder in /tmp: %s",
-                   strerror(errno));
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "cannot make a folder in %s: %s\n"
+                   "hint: set TMPDIR to a folder that you may write",
+                   in, strerror(errno));
   snprintf(c->findings, sizeof c->findings, "%s/findings", c->folder);
   snprintf(c->dump, sizeof c->dump, "%s/dump", c->folder);
   at_strbuf nothing = {0};
@@ -68,7 +75,7 @@ static at_status make_folder(check *c) {
 
 static void remove_files(const char *folder) {
   DIR *d = opendir(folder);
-  char path[512];
+  char path[PATH_MAX + 300];
   for (struct dirent *e; d && (e = readdir(d));) {
     snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
     unlink(path);

@@ -95,6 +95,18 @@ def test_wrong_usage(tmp_path):
         assert done.returncode == 2 and not done.stdout, (args, done)
 
 
+def test_files_on_the_way_go_where_tmpdir_says(tmp_path):
+    program, folder = tmp_path / "p.py", tmp_path / "t"
+    program.write_text("import os\nprint(os.environ['ATOLL_FINDINGS'])\n")
+    folder.mkdir()
+    done = check(program, TMPDIR=str(folder))
+    assert done.returncode == 0 and done.stdout.startswith(f"{folder}/"), done
+    assert not list(folder.iterdir()), "they are gone afterwards"
+    done = check(program, TMPDIR=str(tmp_path / "absent"))
+    assert done.returncode == 3 and f"cannot make a folder in {tmp_path}/absent" in done.stderr
+    assert "hint: set TMPDIR" in done.stderr
+
+
 def test_the_arguments_behind_a_program_are_its_own(tmp_path):
     done, report = run_code(tmp_path, "import sys\nprint(sys.argv[1:])\n", "--sarif=x", "--strict", "-v")
     assert done.returncode == 0 and "['--sarif=x', '--strict', '-v']" in done.stderr

@@ -26,6 +26,12 @@ def test_programs_of_jaxlib(corpus, options):
   assert p.returncode == 0, p.stdout[-4000:] + p.stderr[-2000:]
 
 
+def test_whole_programs_of_many_fields(tmp_path):
+  p = subprocess.run([sys.executable, ROOT / "tools/hlo_corpus.py", "--fields", f"--library={LIBRARY}", f"--work={tmp_path}"],
+                     capture_output=True, text=True, timeout=280)
+  assert p.returncode == 0 and "108 programs: 108 run, 108 agree" in p.stdout, p.stdout[-4000:] + p.stderr[-2000:]
+
+
 def test_as_text(python):
   done = python("""
 import jax, jax.numpy as jnp, numpy as np

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails on text that does not belong in the project: paths of a machine, registry
-hosts, words of unfinished work; warns about files over 1,000 lines.
+hosts, words of unfinished work, and on programs that hide a module of Python's own; warns about files over 1,000 lines.
 
 usage: text.py SOURCE_DIR
 """
@@ -40,6 +40,9 @@ def main() -> int:
                 if pattern.search(line):
                     print(f"{name}:{number}: {what}: {line.strip()[:100]}")
                     bad += 1
+        if path.suffix == ".py" and path.stem in sys.stdlib_module_names and not (path.parent / "__init__.py").exists():
+            print(f"{name}: programs in this folder get it where they import Python's own {path.stem}")
+            bad += 1
         if len(lines) > 1000 and path.suffix in {".c", ".h", ".py"}:
             print(f"warning: {name}: {len(lines)} lines; would a reader rather have two files?")
     print(f"{len(names)} files checked, {bad} findings")

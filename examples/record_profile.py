@@ -1,7 +1,7 @@
 """Records a few training steps and a Pallas kernel with jax.profiler, and prints what XProf's
 tools say of them, where XProf is installed (pip install xprof).
 
-TPU_LIBRARY_PATH=build/release/libatoll.so python examples/profile.py [folder]
+TPU_LIBRARY_PATH=build/release/libatoll.so python examples/record_profile.py [folder]
 """
 import json
 import sys
