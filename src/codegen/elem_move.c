@@ -2,7 +2,10 @@
 #include "codegen/emit.h"
 
 #include <llvm-c/Core.h>
+#include <string.h>
+
 #include "codegen/groups.h"
+#include "codegen/window.h"
 
 typedef struct at_digits {
   uint32_t n;
@@ -399,6 +402,60 @@ static uint32_t group_at(const at_groups *g, int64_t d) {
   return i;
 }
 
+// Lanes whose element lies right behind that of the lane before: they have the
+// same indices (all digits of s but `vec`) and the next place in the window.
+static uint64_t lanes_in_runs(at_em *e, const at_digits *s, int64_t vec,
+                              const at_digits *window) {
+  int64_t at[AT_EM_MAX_LANES], place[AT_EM_MAX_LANES] = {0}, stride = 1;
+  uint64_t runs = 0;
+  for (uint32_t i = 1; i < e->lanes; i++) runs |= 1ull << i;
+  for (uint32_t d = 0; d < s->n && runs; d++) {
+    if (d == vec) continue;
+    if (!at_ix_offsets(e, &s->ix[d], at)) return 0;
+    for (uint32_t i = 1; i < e->lanes; i++)
+      if (at[i] != at[i - 1]) runs &= ~(1ull << i);
+  }
+  for (uint32_t k = window->n; k-- > 0 && runs;) {
+    if (!at_ix_offsets(e, &window->ix[k], at)) return 0;
+    for (uint32_t i = 0; i < e->lanes; i++) place[i] += at[i] * stride;
+    stride *= window->extent[k];
+  }
+  for (uint32_t i = 1; i < e->lanes; i++)
+    if (place[i] - place[i - 1] != 1) runs &= ~(1ull << i);
+  return runs;
+}
+
+// The elements at p of v. If v is stored and its lanes lie in runs of two and
+// more, by a load for each.
+static at_val in_runs(at_em *e, at_value v, const at_pos *p, uint64_t runs) {
+  at_dtype t = at_value_type(v)->dtype;
+  const at_home *h = at_em_home(e, v);
+  bool stored = h && !h->alias && h->ptr && !h->stored && !at_is_complex(t);
+  if (!stored || p->lanes ||
+      2 * (uint32_t)__builtin_popcountll(runs) < e->lanes || e->lanes == 1)
+    return at_em_elem(e, v, p);
+  at_ix lin = at_ix_addc(at_pos_linear(e, p), -h->skip);
+  if (lin.mask || !lin.vec || LLVMIsConstant(lin.vec))
+    return at_em_elem(e, v, p);
+  LLVMValueRef all = at_em_load_runs(e, h->ptr, at_em_storage_type(e, t), lin,
+                                     runs, h->invariant);
+  return (at_val){at_em_decode(e, t, all), NULL};
+}
+
+// Digits of a gather's indices, of type it: the result's dimensions outside
+// offset_dims are theirs, in order.
+static void index_digits(at_digits *s, const at_digits *d, const at_groups *g,
+                         const at_type *it, at_dims offset, int64_t vec) {
+  uint32_t b = 0;
+  s->n = it->rank;
+  for (uint32_t i = 0; i < it->rank; i++) {
+    s->extent[i] = it->dims[i];
+    if (i == vec) continue;
+    while (listed(offset, b)) b++;
+    s->ix[i] = d->ix[group_at(g, b++)];
+  }
+}
+
 static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   const at_type *it = at_value_type(n->operands[1]);
@@ -412,16 +469,8 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   at_groups g;
   at_groups_of(n, &g);  // the indices' dimensions are apart
   at_digits *d = grouped(e, p, &g), *s = digits(e), *o = digits(e);
-  // Result dimensions outside offset_dims are the indices' dimensions, in
-  // order.
-  uint32_t b = 0;
-  s->n = it->rank;
-  for (uint32_t i = 0; i < it->rank; i++) {
-    s->extent[i] = it->dims[i];
-    if (i == vec) continue;
-    while (listed(offset, b)) b++;
-    s->ix[i] = d->ix[group_at(&g, b++)];
-  }
+  at_digits window = {.n = t->rank};  // o without what is data
+  index_digits(s, d, &g, it, offset, vec);
   uint32_t w = 0;
   o->n = t->rank;
   for (uint32_t k = 0; k < t->rank; k++) {
@@ -435,12 +484,14 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
       uint32_t i = group_at(&g, offset.ptr[w++]);
       if (i == g.n) {  // whole, and part of the dimension before
         o->extent[k] = 1;
+        window.ix[k] = o->ix[k];
         continue;
       }
       inner = g.g[i].inner;
       o->extent[k] = t->dims[k] * inner;
       o->ix[k] = d->ix[i];
     }
+    window.ix[k] = o->ix[k];
     for (uint32_t j = 0; j < map.rank; j++) {
       if (map.ptr[j] != k || t->dims[k] == size.ptr[k]) continue;
       if (vec < it->rank) s->ix[vec] = at_ix_const(j);
@@ -460,7 +511,9 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
       o->ix[k] = at_ix_add(e, o->ix[k], at_ix_mulc(e, start, inner));
     }
   }
-  return at_em_elem(e, n->operands[0], pos_of(e, p, o));
+  memcpy(window.extent, o->extent, sizeof window.extent);
+  return in_runs(e, n->operands[0], pos_of(e, p, o),
+                 lanes_in_runs(e, s, vec, &window));
 }
 
 // ---- bits

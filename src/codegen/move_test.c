@@ -153,6 +153,28 @@ static const char *const k_more[][4] = {
      "%9 = gather %0, %1 {offset_dims=[0,2,3], collapsed_slice_dims=[], "
      "start_index_map=[0], index_vector_dim=1, slice_sizes=[2,1,40]} : "
      "f32[2,4,1,40]"},
+    // Windows of a few neighbours: a load for the lanes of each.
+    {"%0: f32[9,8,3], %1: i32[45,2]", "f32[45,3]",
+     "%9 = gather %0, %1 {offset_dims=[1], collapsed_slice_dims=[0,1], "
+     "start_index_map=[0,1], index_vector_dim=1, slice_sizes=[1,1,3]} : "
+     "f32[45,3]"},
+    {"%0: ui8[4,9,8,3], %1: i32[4,37,2]", "ui8[4,37,3]",
+     "%9 = gather %0, %1 {offset_dims=[2], collapsed_slice_dims=[1,2], "
+     "operand_batching_dims=[0], start_indices_batching_dims=[0], "
+     "start_index_map=[1,2], index_vector_dim=2, slice_sizes=[1,1,1,3]} : "
+     "ui8[4,37,3]"},
+    {"%0: bf16[30,7], %1: i64[70,2]", "bf16[70,4]",
+     "%9 = gather %0, %1 {offset_dims=[1], collapsed_slice_dims=[0], "
+     "start_index_map=[0,1], index_vector_dim=1, slice_sizes=[1,4]} : "
+     "bf16[70,4]"},
+    {"%0: f32[11,6], %1: i32[33,1]", "f32[33,2,3]",
+     "%9 = gather %0, %1 {offset_dims=[1,2], collapsed_slice_dims=[], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[2,3]} : "
+     "f32[33,2,3]"},
+    {"%0: complex<f32>[20,3], %1: i32[31,1]", "complex<f32>[31,3]",
+     "%9 = gather %0, %1 {offset_dims=[1], collapsed_slice_dims=[0], "
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[1,3]} : "
+     "complex<f32>[31,3]"},
     {"", "f32[7,30]", "%9 = iota {dimension=0} : f32[7,30]"},
     {"", "i32[7,30]", "%9 = iota {dimension=1} : i32[7,30]"},
     {"", "i8[300]", "%9 = iota {dimension=0} : i8[300]"},

@@ -102,3 +102,40 @@ LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   }
   return all;
 }
+
+// `part`'s n elements in lanes [first, first + n) of `all`, which is NULL at
+// first.
+static LLVMValueRef put_run(at_em *e, LLVMValueRef all, LLVMValueRef part,
+                            uint32_t first, uint32_t n) {
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  LLVMValueRef wide[AT_EM_MAX_LANES], lane[AT_EM_MAX_LANES];
+  for (uint32_t i = 0; i < e->lanes; i++) {
+    bool in = i >= first && i < first + n;
+    wide[i] = in ? LLVMConstInt(i32, i - first, false) : LLVMGetPoison(i32);
+    lane[i] = LLVMConstInt(i32, in ? e->lanes + i : i, false);
+  }
+  part = LLVMBuildShuffleVector(e->b, part, LLVMGetPoison(LLVMTypeOf(part)),
+                                LLVMConstVector(wide, e->lanes), "");
+  return all ? LLVMBuildShuffleVector(e->b, all, part,
+                                      LLVMConstVector(lane, e->lanes), "")
+             : part;
+}
+
+LLVMValueRef at_em_load_runs(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                             at_ix lin, uint64_t follows, bool invariant) {
+  LLVMTypeRef i32 = at_em_int(e, 32), i64 = at_em_int(e, 64);
+  LLVMValueRef ix = at_ix_vector(e, lin), all = NULL;
+  for (uint32_t i = 0, end; i < e->lanes; i = end) {
+    for (end = i + 1; end < e->lanes && follows >> end & 1;) end++;
+    LLVMValueRef at =
+        LLVMBuildExtractElement(e->b, ix, LLVMConstInt(i32, i, false), "");
+    at = LLVMBuildSExt(e->b, at, i64, "");
+    at = LLVMBuildGEP2(e->b, elem, ptr, &at, 1, "");
+    LLVMValueRef part =
+        LLVMBuildLoad2(e->b, LLVMVectorType(elem, end - i), at, "");
+    LLVMSetAlignment(part, at_em_bits_of(elem) / 8);
+    if (invariant) at_em_mark_invariant(e, part);
+    all = put_run(e, all, part, i, end - i);
+  }
+  return all;
+}

@@ -21,4 +21,10 @@ LLVMValueRef at_ix_const_lanes(at_em *e, const int64_t *at);
 LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                                at_ix lin, bool invariant);
 
+// The elements at `lin`, which has no mask; lane i's lies right behind that of
+// lane i - 1 if bit i of `follows` is set: one load for each run of lanes.
+// invariant: as at_em_load's.
+LLVMValueRef at_em_load_runs(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                             at_ix lin, uint64_t follows, bool invariant);
+
 #endif
