@@ -233,13 +233,17 @@ static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
 }
 
 // The sum of exponentials that `n` of a softmax goes into; NULL: it is none.
-static const at_node *sum_of(const info *i, const at_node *n) {
+static const at_node *sum_of(const cutter *k, const info *i, const at_node *n) {
   const at_node *sum = NULL;
   bool divided = false;
   if (n->op != AT_OP_EXPONENTIAL) return NULL;
   for (size_t u = 0; u < i->users.len; u++) {
-    if (i->users.ptr[u]->op == AT_OP_REDUCE) sum = i->users.ptr[u];
-    divided |= i->users.ptr[u]->op == AT_OP_DIVIDE;
+    const at_node *user = i->users.ptr[u];
+    const info *j = info_of(k, user);
+    divided |= user->op == AT_OP_DIVIDE;
+    if (!k->stored && user->op == AT_OP_CONVERT && j->users.len == 1)
+      user = j->users.ptr[0];  // added up in another type
+    if (user->op == AT_OP_REDUCE) sum = user;
   }
   return divided ? sum : NULL;
 }
@@ -272,8 +276,9 @@ static bool follows_product(const at_node *n) {
 
 // Are the exponentials of a softmax computed twice? In memory they are written
 // by the kernel that sums them.
-static bool is_computed_again(const info *i, const at_node *n) {
-  const at_node *sum = sum_of(i, n);
+static bool is_computed_again(const cutter *k, const info *i,
+                              const at_node *n) {
+  const at_node *sum = sum_of(k, i, n);
   return sum && (!holds_rows(sum) || follows_product(n));
 }
 
@@ -309,12 +314,12 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
-  if (k->stored && sum_of(i, n)) i->kept = true;
+  if (k->stored && sum_of(k, i, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
   uint32_t most = i->costly ? 1 : 2;  // arrays that it is computed again from
   bool again = k->stored ? i->num_sources <= most
-                         : !i->costly || is_computed_again(i, n);
+                         : !i->costly || is_computed_again(k, i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
     info *from = info_of(k, at_est_behind(n->operands[0]).node);

@@ -28,8 +28,8 @@ double at_est_tiled(at_value v) {
          at_tpu_tile_bytes(t->dtype);
 }
 
-// A parameter is prefetched while earlier kernels run, where there was time and
-// room.
+// A value in HBM is prefetched while earlier kernels run, where there was time
+// and room.
 static bool prefetch(at_est_residency *r, at_value v) {
   if (is_in(&r->prefetched, v)) return true;
   double bytes = at_est_tiled(v);
@@ -41,13 +41,21 @@ static bool prefetch(at_est_residency *r, at_value v) {
   return true;
 }
 
+// Two cores leave their results in HBM. Did a kernel run since this was made?
+static bool waits_in_hbm(const at_est_residency *r, at_value v) {
+  if (r->w->chip.cores < 2 || !r->previous) return false;
+  for (size_t i = 0; i < r->previous->writes.len; i++)
+    if (at_value_eq(r->previous->writes.ptr[i], v)) return false;
+  return true;
+}
+
 bool at_est_in_vmem(void *user, at_value v) {
   at_est_residency *r = user;
   if (v.node == r->pinned || is_in(&r->kept, v)) return true;
   if (r->comp->owner) return false;  // turns read slices where they are
   if (v.node->op == AT_OP_PARAMETER || v.node->op == AT_OP_CONSTANT)
     return prefetch(r, v);
-  return false;
+  return waits_in_hbm(r, v) && prefetch(r, v);
 }
 
 bool at_est_is_result(const at_est_residency *r, at_value v) {
@@ -82,6 +90,7 @@ void at_est_pin_first(at_est_residency *r, const at_est_group *g) {
 
 void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,
                    const uint32_t *last_use) {
+  r->previous = g;
   for (size_t i = 0; i < g->writes.len; i++) {
     at_value v = g->writes.ptr[i];
     if (at_est_out_vmem(r, v) && put_in(r, &r->kept, v))

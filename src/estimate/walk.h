@@ -56,11 +56,12 @@ typedef struct at_est_residency {
   double capacity;
   double now;             // seconds of kernels so far
   double fetched;         // when the prefetches so far are done
-  at_map prefetched;      // parameters and constants (at_est_key)
+  at_map prefetched;      // from HBM, while kernels ran (at_est_key)
   bool failed;            // no memory for one of the maps
   bool leaves;            // the kernel at hand may leave its result in VMEM
   const at_node *pinned;  // brought in before the kernel that is asked about
-  at_est_reuse reuse;     // the host's caches
+  const at_est_group *previous;  // kernel
+  at_est_reuse reuse;            // the host's caches
 } at_est_residency;
 // A value that is in VMEM when the computation begins, as loop state is.
 // False when it was known.
