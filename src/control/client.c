@@ -14,7 +14,7 @@
 
 enum {
   kTimeoutMs = 120000,
-  kHostMs = 5000,
+  kHostMs = 20000,  // one that lacks a core; who is lost is not waited for
   kTellMs = 5000,
   kLookMs = 100,
   kDropBytes = 1 << 20,  // memory that is not left lying
@@ -617,12 +617,19 @@ static void lost(void *arg, uint32_t member, at_status why) {
 }
 
 // ---- Sessions with hosts
+// Of this thread: the host that it calls.
+static _Thread_local const far_host *calling;
+static bool call_is_over(void) {
+  return atomic_load(&calling->lost) || atomic_load(&calling->client->closed);
+}
+
 static at_status call_host(at_client *c, far_host *h) {
   at_session_options o = {.address = h->address,
                           .source = "the controller of the pod",
                           .token = c->token,
                           .hello = {.kind = AT_SESSION_CLIENT},
                           .timeout_ms = kHostMs,
+                          .interrupted = call_is_over,
                           .sink = at_far_host_sink};
   at_wire *w;
   uint32_t n = atomic_load(&h->generation);
@@ -630,6 +637,7 @@ static at_status call_host(at_client *c, far_host *h) {
   o.sink.arg = &h->sessions[n];
   snprintf(o.hello.name, sizeof o.hello.name, "client %llu",
            (unsigned long long)c->client);
+  calling = h;
   AT_TRY(at_session_open(&o, &w));
   at_msg_iam m = {.client = c->client};
   memcpy(m.key, c->key, sizeof m.key);
@@ -645,9 +653,11 @@ static at_status call_host(at_client *c, far_host *h) {
   return AT_OK;
 }
 
-// What this process lacks is not the host's loss. Consumes st, which is an
-// error.
+// What this process lacks is not the host's loss, nor is its own end; one that
+// is lost already has been told of. Consumes st, which is an error.
 static at_status not_reached(at_client *c, far_host *h, at_status st) {
+  if (atomic_load(&h->lost)) return at_status_free(st), AT_OK;
+  if (atomic_load(&c->closed)) return st;
   if (at_status_code(st) == AT_RESOURCE_EXHAUSTED)
     return at_status_prefix(st, "host %u of the pod", h->number);
   at_status why =

@@ -244,6 +244,66 @@ static void one_question_is_enough(void **state) {
   guest_close(&g);
 }
 
+// All are under way before the first can begin, and end one behind the other.
+static void each_launch_is_told_to_be_done(void **state) {
+  enum { kNumber = 8, kLaunches = 200 };
+  guest g = guest_open(&shared);
+  const int64_t n = kNumber;
+  float *v = numbers(kNumber, 2);
+  run r = run_make(&g, pod_rotates(4, kNumber), 4, 1);
+  at_buffer *late[4];
+  at_event *done[kLaunches];
+  for (uint32_t d = 0; d < 4; d++) {
+    OK(at_buffer_create(r.chips[d], AT_MEM_DEVICE, AT_F32, (at_dims){&n, 1},
+                        &late[d]));
+    r.args[d] = at_buffer_retain(late[d]);
+  }
+  for (int i = 0; i < kLaunches; i++) {
+    OK(run_try(&r, &done[i]));
+    run_drop_args(&r);
+    memcpy(r.args, r.outs, sizeof r.outs);
+  }
+  for (int i = 0; i < kLaunches; i++) assert_false(at_event_fired(done[i]));
+  for (uint32_t d = 0; d < 4; d++) {
+    memcpy(at_buffer_data_mut(late[d]), v, kNumber * 4);
+    at_buffer_define(late[d], AT_OK);
+    at_buffer_release(late[d]);
+  }
+  for (int i = 0; i < kLaunches; i++) {
+    OK(pod_wait(done[i]));
+    at_event_release(done[i]);
+  }
+  expect_floats(r.args[0], v, kNumber);
+  run_drop_args(&r);
+  at_loaded_release(r.l);
+  guest_expect_empty(&g, 4);
+  guest_close(&g);
+  free(v);
+}
+
+// It is called only as long as the controller has it.
+static void a_call_ends_with_the_host(void **state) {
+  pod p;
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  float v[4] = {1, 2, 3, 4}, got[4];
+  kill(p.hosts[0], SIGSTOP);
+  const uint64_t began = at_clock_ns();
+  int lost = 0;
+  for (uint32_t d = 0; d < 4; d += 2) {  // one of each host
+    at_buffer *b = pod_array(guest_chip(&g, d), AT_F32, v, 4);
+    at_code code = at_code_take(pod_fetch(b, got, 0, sizeof got));
+    assert_true(!code || code == AT_DATA_LOSS);
+    lost += code == AT_DATA_LOSS;
+    at_buffer_release(b);
+  }
+  assert_int_equal(lost, 1);
+  assert_true(at_clock_ns() - began < 15000000000ull);
+  guest_close(&g);
+  pod_kill_host(&p, 0);
+  pod_close(&p);
+}
+
 static void shards_of_several_arrays_go_together(void **state) {
   guest g = guest_open(&shared);
   enum { kNumber = 100 };
@@ -746,6 +806,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(arguments_may_be_dropped_at_once),
       cmocka_unit_test(donated_arguments_give_their_memory),
       cmocka_unit_test(one_question_is_enough),
+      cmocka_unit_test(each_launch_is_told_to_be_done),
+      cmocka_unit_test(a_call_ends_with_the_host),
       cmocka_unit_test(shards_of_several_arrays_go_together),
       cmocka_unit_test(errors_travel_with_arrays),
       cmocka_unit_test(full_memory_is_an_error_of_one_array),
