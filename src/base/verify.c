@@ -1,5 +1,6 @@
 #include "base/verify.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/config.h"
@@ -14,8 +15,15 @@
 #define SANITIZED false
 #endif
 
+enum { UNKNOWN, OFF, ON };
+
 bool at_verifying(void) {
-  return SANITIZED || at_config_flag(AT_CONFIG_VERIFY);
+  static _Atomic int known = UNKNOWN;
+  int is = atomic_load_explicit(&known, memory_order_relaxed);
+  if (AT_LIKELY(is != UNKNOWN)) return is == ON;
+  bool on = SANITIZED || at_config_flag(AT_CONFIG_VERIFY);
+  atomic_store_explicit(&known, on ? ON : OFF, memory_order_relaxed);
+  return on;
 }
 
 void at_verify_status(at_status st, const char *what, const char *file,

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-// Are such checks to be made?
+// Are such checks to be made? ATOLL_VERIFY is read once in a process.
 bool at_verifying(void);
 
 // x holds of what was just made, or the process ends as by AT_ASSERT. x may

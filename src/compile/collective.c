@@ -374,6 +374,25 @@ static at_status reduction(const at_node *n, const at_type *t, at_cg *cg,
   return AT_OK;
 }
 
+// Pieces, rows and lines fill the operand when it is read and the result when
+// it is written: the last run of the last piece ends with it, and there are as
+// many bytes in all.
+static bool fits_exactly(at_op op, const at_x_exchange *x, uint64_t members) {
+  bool gives = op == AT_OP_REDUCE_SCATTER || op == AT_OP_ALL_TO_ALL;
+  bool takes = op == AT_OP_ALL_GATHER || op == AT_OP_ALL_TO_ALL;
+  if ((!gives && !takes) || !x->operand_bytes) return true;
+  uint64_t piece = x->rows * x->lines * x->run;
+  uint64_t read = (gives ? members - 1 : 0) * x->give_piece +
+                  (x->rows - 1) * x->give_row + (x->lines - 1) * x->give_line +
+                  x->run;
+  uint64_t written = (takes ? members - 1 : 0) * x->take_piece +
+                     (x->rows - 1) * x->take_row +
+                     (x->lines - 1) * x->take_line + x->run;
+  return read == x->operand_bytes && written == x->result_bytes &&
+         piece * (gives ? members : 1) == x->operand_bytes &&
+         piece * (takes ? members : 1) == x->result_bytes;
+}
+
 static at_status exchange(const at_node *n, uint32_t i, const grouping *g,
                           at_cg *cg, at_arena *a, at_x_exchange *x) {
   const at_type *t = at_value_type(n->operands[i]);
@@ -412,11 +431,7 @@ static at_status exchange(const at_node *n, uint32_t i, const grouping *g,
   if (x->result_bytes != want || n->types[i].dtype != t->dtype)
     return bad(n, "the result has another size than the group gives",
                (int64_t)x->result_bytes);
-  // Runs, lines, rows and pieces are all of the operand.
-  bool cut = n->op == AT_OP_REDUCE_SCATTER || n->op == AT_OP_ALL_TO_ALL;
-  AT_ASSERT(n->op == AT_OP_RAGGED_ALL_TO_ALL ||
-            x->rows * x->lines * x->run * (cut ? members : 1) ==
-                x->operand_bytes);
+  AT_ASSERT(fits_exactly(n->op, x, members));
   return reduces && x->operand_bytes ? reduction(n, t, cg, a, x) : AT_OK;
 }
 

@@ -17,6 +17,7 @@ static const char *string(const view *v, uint32_t at) {
 static const char *runtime_name(uint32_t id) {
   static const char *const names[] = {
 #define AT_RT_KERNEL(Id, fn, params, doc) #Id,
+#include "abi/collective.h"
 #include "abi/kernels.def"
 #undef AT_RT_KERNEL
   };
@@ -44,6 +45,65 @@ static void print_slot(const view *v, uint32_t index) {
   if (s->kind == AT_SLOT_NULL) return;
   at_strbuf_addc(v->out, ':');
   print_type(v, s->type);
+}
+
+// Who is in a group with whom, and of what is exchanged the strides that are
+// not 0.
+static void print_groups(const view *v, const at_x_collective *c,
+                         const uint32_t *tables) {
+  const uint32_t *group_of = tables, *begin_of = tables + 2 * c->num_devices;
+  const uint32_t *size_of = begin_of + c->num_devices;
+  const uint32_t *members = size_of + c->num_devices;
+  const uint32_t *source_of = members + c->num_devices;
+  for (uint32_t d = 0; d < c->num_devices; d++) {
+    if (group_of[d] == UINT32_MAX || members[begin_of[d]] != d) continue;
+    at_strbuf_addz(v->out, " [");
+    for (uint32_t i = 0; i < size_of[d]; i++) {
+      uint32_t m = members[begin_of[d] + i];
+      at_strbuf_addf(v->out, "%s%u", i ? " " : "", m);
+      if (c->kind == AT_COLL_PERMUTE && source_of[m] != UINT32_MAX)
+        at_strbuf_addf(v->out, "<%u", members[begin_of[d] + source_of[m]]);
+    }
+    at_strbuf_addc(v->out, ']');
+  }
+}
+
+static void print_exchange(const view *v, const at_x_exchange *x) {
+  const struct {
+    const char *name;
+    uint64_t value;
+  } parts[] = {{"rows", x->rows},
+               {"lines", x->lines},
+               {"run", x->run},
+               {"give piece", x->give_piece},
+               {"row", x->give_row},
+               {"line", x->give_line},
+               {"take piece", x->take_piece},
+               {"row", x->take_row},
+               {"line", x->take_line},
+               {"block", x->block_elements},
+               {"tail", x->tail_elements}};
+  at_strbuf_addz(v->out, " {");
+  for (size_t i = 0; i < AT_LEN(parts); i++)
+    if (parts[i].value)
+      at_strbuf_addf(v->out, "%s%s %llu", i ? ", " : "", parts[i].name,
+                     (unsigned long long)parts[i].value);
+  at_strbuf_addc(v->out, '}');
+}
+
+static void print_collective(const view *v, const at_xstep *s) {
+  const uint8_t *p = (const uint8_t *)section(v, AT_XS_PARAMS) + s->params;
+  at_x_collective c;
+  at_x_exchange x;
+  memcpy(&c, p, sizeof c);
+  if (c.kind == AT_COLL_SPARSE) return;
+  p += sizeof c;
+  const uint8_t *tables = p + c.num_values * sizeof x;
+  print_groups(v, &c, (const uint32_t *)(const void *)tables);
+  for (uint32_t i = 0; i < c.num_values; i++, p += sizeof x) {
+    memcpy(&x, p, sizeof x);
+    print_exchange(v, &x);
+  }
 }
 
 static void print_range(const view *v, uint32_t begin, uint32_t end, int depth);
@@ -77,6 +137,8 @@ static void print_step(const view *v, uint32_t index, int depth) {
   }
   at_strbuf_addf(v->out, ") %.1f us  ; %s", s->estimated_ns / 1e3,
                  string(v, s->hlo));
+  if (s->kind == AT_STEP_COLLECTIVE || s->kind == AT_STEP_START)
+    print_collective(v, s);
   if (s->file) at_strbuf_addf(v->out, " at %s:%u", string(v, s->file), s->line);
   at_strbuf_addc(v->out, '\n');
   for (uint32_t i = 1; control && i + 1 < s->num_args; i += 2) {

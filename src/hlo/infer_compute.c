@@ -1,4 +1,6 @@
-// Shape rules of contractions, windows, reductions and other ops with bodies.
+// Shape rules of contractions, windows, reductions and other ops with bodies;
+// how a rule works is said in infer_move.c. Signatures of bodies are
+// verify.c's: a rule only asks what a body returns.
 #include "hlo/hlo_internal.h"
 
 static bool agree(int64_t a, int64_t b) {
@@ -11,6 +13,8 @@ static at_dtype dot_dtype(const at_node *n) {
                                     : at_value_type(n->operands[0])->dtype;
 }
 
+// Dimensions of the two sides that go together, pair by pair: in range, none
+// twice, of equal size.
 static at_status check_pairs(const at_node *n, at_attr_id li, at_attr_id ri,
                              at_dims l, at_dims r) {
   const at_type *a = at_value_type(n->operands[0]);
@@ -64,6 +68,8 @@ static uint32_t add_free(const at_type *t, at_dims x, at_dims y, at_dims z,
   return rank;
 }
 
+// Batching dimensions first, in the order in which the left side names them,
+// then what is left of each side.
 at_status at_infer_dot_general(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *b = at_value_type(n->operands[1]);
@@ -83,6 +89,10 @@ at_status at_infer_dot_general(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// By what the left side's ragged dimension is: a free one (rows of the groups
+// use different matrices of the right side, which `group` counts), a
+// contracting one (each group gives a result of its own: a new first
+// dimension), or a batching one.
 at_status at_infer_ragged_dot(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *b = at_value_type(n->operands[1]);
@@ -126,6 +136,9 @@ at_status at_infer_ragged_dot(at_module *m, at_node *n) {
 
 // ---- Windows
 
+// Places of a window of `window` elements, window_dilation apart, on n
+// elements, base_dilation apart, with low and high of padding (negative: cut
+// off): floor((padded - span) / stride) + 1, and 0 where it does not fit once.
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
                         int64_t high, int64_t window, int64_t window_dilation,
                         int64_t stride) {
@@ -154,6 +167,8 @@ static at_status read_positive(at_arena *a, const at_node *n, at_attr_id id,
   return check_positive(n, id, *out, count);
 }
 
+// Every dimension of each of the three arrays is named once: as batch (or
+// output feature), feature, or spatial.
 at_status at_conv_dims_read(at_arena *a, const at_node *n, at_conv_dims *out) {
   at_conv_dims c = {0};
   const at_type *l = at_value_type(n->operands[0]);
@@ -206,6 +221,8 @@ at_status at_conv_dims_read(at_arena *a, const at_node *n, at_conv_dims *out) {
   return AT_OK;
 }
 
+// Groups of features: each sees its share of the input's. Groups of the batch:
+// each makes its share of the output's features.
 static at_status check_conv_groups(const at_node *n, const at_conv_dims *c) {
   const at_type *l = at_value_type(n->operands[0]);
   const at_type *k = at_value_type(n->operands[1]);
@@ -225,6 +242,7 @@ static at_status check_conv_groups(const at_node *n, const at_conv_dims *c) {
   return AT_OK;
 }
 
+// An unknown padding (dynamic_conv) leaves spatial dimensions open.
 at_status at_infer_convolution(at_module *m, at_node *n) {
   const at_type *l = at_value_type(n->operands[0]);
   const at_type *k = at_value_type(n->operands[1]);
@@ -331,6 +349,7 @@ at_status at_infer_reduce_window(at_module *m, at_node *n) {
   return set_reduced(m, n, k, (at_type){.rank = rank, .dims = dims});
 }
 
+// The source has one element for each window; the result is like the operand.
 at_status at_infer_select_and_scatter(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *s = at_value_type(n->operands[1]);
@@ -371,6 +390,7 @@ at_status at_infer_map(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// All operands are sorted by one comparison, so they share a shape.
 at_status at_infer_sort(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -392,6 +412,8 @@ at_status at_infer_while(at_module *m, at_node *n) {
 
 // ---- Batch norm, FFT, triangular solve
 
+// x, then vectors along its feature dimension; the gradient also takes what
+// comes from behind, shaped like x. Results: like x, and two such vectors.
 static at_status infer_norm(at_module *m, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]);
   int64_t f = at_node_int(n, AT_ATTR_FEATURE_INDEX, -1);
@@ -417,6 +439,8 @@ at_status at_infer_batch_norm_grad(at_module *m, at_node *n) {
   return infer_norm(m, n);
 }
 
+// Of real input, or for real output, half of the last dimension is stored: n /
+// 2 + 1.
 at_status at_infer_fft(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims len = at_node_ints(n, AT_ATTR_FFT_LENGTH);
@@ -452,6 +476,7 @@ at_status at_infer_fft(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// a is square in its last two dimensions, those before them are batches.
 at_status at_infer_triangular_solve(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *b = at_value_type(n->operands[1]);

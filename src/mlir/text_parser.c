@@ -1,4 +1,10 @@
-// Modules, operations, regions and blocks.
+// Modules, operations, regions and blocks, in MLIR's generic form and, by
+// text_pretty.c, in the forms of single operations. One pass without tokens:
+// each function looks at the text where it is and takes what it knows.
+// Values and blocks may be used before they are defined. A use of an unknown
+// name is noted (`forwards`) and settled when the region closes, or further
+// out. Names that a region defines are undone at its end (`undo` has what the
+// name meant before), so one map serves all scopes.
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -8,6 +14,7 @@
 static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out);
 
 // ---- Values
+// %name or %name#2: the third of several results.
 bool at_mtext_operand(at_mtext *t, at_moperand *out) {
   const char *back;
   at_mtext_space(t);
@@ -40,6 +47,8 @@ at_status at_mtext_operands(at_mtext *t, at_moperand_vec *v) {
   return AT_OK;
 }
 
+// The name stands for v[0 .. n); what it stood for before comes back at the end
+// of the region.
 static at_status define(at_mtext *t, at_str name, at_mvalue *v, uint32_t n) {
   at_mtext_group *g;
   AT_TRY_ALLOC(g, at_new(t->c.arena, at_mtext_group, 1));
@@ -55,6 +64,7 @@ static at_status define(at_mtext *t, at_str name, at_mvalue *v, uint32_t n) {
   return AT_OK;
 }
 
+// *out NULL: the name is not known yet.
 static at_status find_value(at_mtext *t, at_str name, uint32_t index,
                             at_mvalue **out) {
   void **slot = at_map_find(&t->values, name);
@@ -68,6 +78,8 @@ static at_status find_value(at_mtext *t, at_str name, uint32_t index,
   return AT_OK;
 }
 
+// Operands by name. Their types, where the text says them, must be those of the
+// definitions.
 at_status at_mtext_resolve(at_mtext *t, at_mopstate *s,
                            const at_mtype *const *types, size_t n) {
   at_mop *op = s->op;
@@ -117,6 +129,7 @@ typedef struct block_list {
   at_mregion *region;
 } block_list;
 
+// Made when it is first named, by a branch or by its label.
 static at_status block_named(at_mtext *t, block_list *l, at_str name,
                              at_mblock **out) {
   void **slot = at_map_put(&l->by_name, name);

@@ -32,7 +32,34 @@ typedef struct at_me_num {
   LLVMValueRef v;
 } at_me_num;
 
+// The memory that a ref is part of: what is known of it when an argument is
+// bound or memory is allocated. Views share it.
+typedef struct at_me_home {
+  at_mosaic_space space;
+  // Memory of different roots does not overlap, but for AT_MPLAN_ANY_ROOT.
+  uint32_t root;
+  bool pages;    // of scratch where copies may wait (plan_pages.c)
+  uint32_t arg;  // 1 + the argument behind the grid ids that it is of, or 0
+} at_me_home;
+
+// How elements of a view lie in those of memory: bitcasts and packed rows.
+typedef struct at_me_packing {
+  // Both 1 where they are the same (at_me_plain). parts > 1: an element is made
+  // of that many memory elements, part_stride apart along the packed dimension.
+  // split > 1: a memory element holds that many of ours along the packed
+  // dimension, which is `packed`; our index there counts from `row`.
+  uint32_t parts, split, packed;
+  at_me_num part_stride, row;
+  // Greater than 1: rows of parts that were cut into so many along the packed
+  // dimension, fold_stride apart. Only loads and stores know such a ref.
+  uint32_t folds;
+  at_me_num fold_stride;
+} at_me_packing;
+extern const at_me_packing at_me_plain;
+
 // A memref: where its first element is and how its dimensions lie in memory.
+// What home, packing and valid point to never changes: a view that differs gets
+// its own (at_me_rehome, at_me_repack, at_me_keep_valid).
 typedef struct at_me_ref {
   LLVMValueRef base;
   at_dtype dtype;    // element of the view; INVALID: semaphores
@@ -40,30 +67,17 @@ typedef struct at_me_ref {
   uint32_t bytes;    // of an element in memory; strides count these
   uint32_t rank;
   at_me_num size[AT_ME_RANK], stride[AT_ME_RANK];
-  at_mosaic_space space;
-  // Refs of different roots do not overlap, but for AT_MPLAN_ANY_ROOT.
-  uint32_t root;
-  // A bitcast view; both 1 otherwise. parts > 1: an element is made of that
-  // many memory elements, part_stride apart along the packed dimension. split >
-  // 1: a memory element holds that many of ours along the packed dimension,
-  // which is `packed`; our index there counts from `row`.
-  uint32_t parts, split, packed;
-  at_me_num part_stride, row;
-  // Greater than 1: rows of parts that were cut into so many along the packed
-  // dimension, fold_stride apart. Only loads and stores know such a ref.
-  uint32_t folds;
-  at_me_num fold_stride;
+  const at_me_home *home;        // never NULL
+  const at_me_packing *packing;  // never NULL
   // An array in HBM has room up to the next tile, and slices may reach into it.
-  // What is really there of each dimension; only where padded.
-  bool padded;
-  at_me_num valid[AT_ME_RANK];
-  bool pages;    // of scratch where copies may wait (plan_pages.c)
-  uint32_t arg;  // 1 + the argument behind the grid ids that it is of, or 0
+  // What is really there of each dimension; NULL: all of it.
+  const at_me_num *valid;
 } at_me_ref;
 // As at_core_out_of_bounds is told of it.
 static inline int32_t at_me_ref_number(const at_me_ref *r) {
-  if (r->arg) return (int32_t)r->arg;
-  return r->space == AT_MSPACE_SEMAPHORE ? AT_CORE_OWN_SEMAPHORES : AT_CORE_OWN;
+  if (r->home->arg) return (int32_t)r->home->arg;
+  return r->home->space == AT_MSPACE_SEMAPHORE ? AT_CORE_OWN_SEMAPHORES
+                                               : AT_CORE_OWN;
 }
 
 typedef enum at_me_kind {
@@ -95,13 +109,11 @@ struct at_me_node {
   at_mosaic_opcode code;  // APPLY
   at_me_node *in[AT_ME_MAX_IN];
   uint32_t num_in;
-  LLVMValueRef scalar;  // SPLAT: a register; ROTATE: the amount, i32
-  at_me_ref ref;        // LOAD, BUFFER, MASK
+  LLVMValueRef scalar;   // SPLAT: a register; ROTATE: the amount, i32
+  const at_me_ref *ref;  // LOAD, BUFFER; MASK: sizes, strides; never NULL
   int64_t ints[AT_ME_RANK], step[AT_ME_RANK];
   uint64_t reads;    // roots that it may still read
-  uint32_t region;   // where it was defined
-  bool within;       // needed only in the loop over rows that defines it
-  at_me_life *life;  // emit_life.h
+  at_me_life *life;  // when it is needed, and where: emit_life.h
 };
 
 // Lists of nodes that are not computed yet: by a bit of `reads`, of those that
@@ -244,6 +256,9 @@ at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b);
 // ---- nodes
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
                            const at_mtype *type);
+// A ref of n's own: a copy of what it has, to be changed before anybody else
+// sees n. Never NULL; no memory is noted (at_em_fail).
+at_me_ref *at_me_node_ref(at_me *m, at_me_node *n);
 void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in);
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots);
 void at_me_node_release(at_me *m, at_me_node *n);
@@ -267,8 +282,14 @@ void at_me_list_end(at_me *m, at_me_cursor *c);
 // The first list from `list` on whose nodes may read one of these roots;
 // AT_ME_LIST_DOTS: none is left.
 uint32_t at_me_list_of(uint64_t roots, uint32_t list);
+// A home, or a packing, of r's own: a copy of what it has, to be changed before
+// anybody else sees r. Never NULL; no memory is noted (at_em_fail).
+at_me_home *at_me_rehome(at_me *m, at_me_ref *r);
+at_me_packing *at_me_repack(at_me *m, at_me_ref *r);
+// A copy for at_me_ref.valid.
+const at_me_num *at_me_keep_valid(at_me *m, const at_me_num valid[AT_ME_RANK]);
 // The last `rank` dimensions; those before have size 1.
-void at_me_ref_trim(at_me_ref *r, uint32_t rank);
+void at_me_ref_trim(at_me *m, at_me_ref *r, uint32_t rank);
 // Strides of `to` (sizes known) over the memory of `from`; false: not one view.
 bool at_me_reshape_view(at_me *m, const at_me_ref *from, at_me_ref *to);
 void at_me_node_drop(at_me *m, at_me_node *n);  // one use fewer

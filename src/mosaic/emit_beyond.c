@@ -9,7 +9,8 @@
 
 bool at_me_is_open(const at_me *m, const at_me_ref *r) {
   if (!m->k->config.disable_bounds_checks || m->o->check ||
-      r->storage == AT_INVALID || r->parts > 1 || r->split > 1)
+      r->storage == AT_INVALID || r->packing->parts > 1 ||
+      r->packing->split > 1)
     return false;
   for (uint32_t d = 0; d < r->rank; d++)
     if (r->size[d].v) return false;
@@ -17,7 +18,7 @@ bool at_me_is_open(const at_me *m, const at_me_ref *r) {
 }
 
 at_me_num at_me_valid(const at_me_ref *r, uint32_t d) {
-  return r->padded ? r->valid[d] : r->size[d];
+  return r->valid ? r->valid[d] : r->size[d];
 }
 
 bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
@@ -146,8 +147,8 @@ at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size) {
 
 at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r) {
   at_me_ref whole = *r;
-  whole.padded = false;
-  for (uint32_t d = 0; r->padded && d < r->rank; d++) {
+  whole.valid = NULL;
+  for (uint32_t d = 0; r->valid && d < r->rank; d++) {
     at_me_num n = r->valid[d], size = r->size[d];
     if (!n.v && !size.v && n.c == size.c) continue;
     LLVMValueRef args[7] = {m->core,

@@ -7,15 +7,16 @@ at_me_num at_me_index_of(at_me *m, const at_mvalue *v) {
 
 // Where row i of a folded ref begins, in elements of memory.
 static at_me_num folded_row(at_me *m, const at_me_ref *r, at_me_num i) {
-  at_me_num row = {i.c / r->folds, NULL}, fold = {i.c % r->folds, NULL};
+  at_me_num row = {i.c / r->packing->folds, NULL},
+            fold = {i.c % r->packing->folds, NULL};
   if (i.v) {
-    LLVMValueRef n = at_em_i64(m->e, r->folds);
+    LLVMValueRef n = at_em_i64(m->e, r->packing->folds);
     LLVMValueRef v = at_me_num_value(m, i);
     row = at_me_num_of(at_b_bin(m->e, AT_B_UDIV, v, n));
     fold = at_me_num_of(at_b_bin(m->e, AT_B_UREM, v, n));
   }
-  return at_me_add(m, at_me_mul(m, row, r->stride[r->packed]),
-                   at_me_mul(m, fold, r->fold_stride));
+  return at_me_add(m, at_me_mul(m, row, r->stride[r->packing->packed]),
+                   at_me_mul(m, fold, r->packing->fold_stride));
 }
 
 // b: NULL where leaving the ref ends the kernel. kept: NULL, or how many
@@ -27,7 +28,7 @@ at_status at_me_box_of(at_me *m, const at_mop *op, const at_me_ref *ref,
   if (rank > ref->rank)
     return at_me_refuse(m, op, "more dimensions than memory");
   *out = *ref;
-  out->padded = false;
+  out->valid = NULL;
   at_me_num at = {0, NULL};
   uint32_t lead = ref->rank - rank;
   for (uint32_t d = 0; d < ref->rank; d++) {
@@ -42,22 +43,22 @@ at_status at_me_box_of(at_me *m, const at_mop *op, const at_me_ref *ref,
     else
       at_me_guard(m, op, ref, d, i, covered, at_me_valid(ref, d));
     out->size[d] = (at_me_num){n, NULL};
-    if (ref->split > 1 && d == ref->packed) {
+    if (ref->packing->split > 1 && d == ref->packing->packed) {
       if (k != 1) return at_me_refuse(m, op, "strides over packed rows");
-      out->row = at_me_add(m, out->row, i);
+      at_me_repack(m, out)->row = at_me_add(m, ref->packing->row, i);
       continue;
     }
-    if (ref->folds > 1 && d == ref->packed) {
-      if (n > 1 && k % ref->folds)
+    if (ref->packing->folds > 1 && d == ref->packing->packed) {
+      if (n > 1 && k % ref->packing->folds)
         return at_me_refuse(m, op, "steps that are not whole rows");
       at = at_me_add(m, at, folded_row(m, ref, i));
-      k /= ref->folds;
+      k /= ref->packing->folds;
     } else {
       at = at_me_add(m, at, at_me_mul(m, i, ref->stride[d]));
     }
     out->stride[d] = at_me_mul(m, ref->stride[d], (at_me_num){k, NULL});
   }
-  out->folds = 1;
+  if (out->packing->folds > 1) at_me_repack(m, out)->folds = 1;
   out->base = at_me_offset(m, ref->base, ref->bytes, at);
   return AT_OK;
 }

@@ -59,31 +59,31 @@ static void fill_dim(at_me *m, at_me_record *v, uint32_t d, at_me_num size,
 // Does the first part of a packed row lie behind the last of the one before it,
 // or is there no room to say more?
 static bool follow_each_other(const at_me_ref *r) {
-  at_me_num row = r->stride[r->packed], part = r->part_stride;
-  return r->rank == AT_CORE_MAX_RANK || r->size[r->packed].c == 1 ||
-         (!row.v && !part.v && row.c == part.c * r->parts);
+  at_me_num row = r->stride[r->packing->packed], part = r->packing->part_stride;
+  return r->rank == AT_CORE_MAX_RANK || r->size[r->packing->packed].c == 1 ||
+         (!row.v && !part.v && row.c == part.c * r->packing->parts);
 }
 
 // The box as the virtual core is told of it, an at_core_view at the record's
 // begin.
 void at_me_fill_view(at_me *m, const at_me_ref *r, at_me_record *v) {
-  const at_me_num es = {r->bytes, NULL}, parts = {r->parts, NULL};
+  const at_me_num es = {r->bytes, NULL}, parts = {r->packing->parts, NULL};
   uint32_t k = 0;
   at_me_record_value(m, v, offsetof(at_core_view, base), r->base);
   at_me_record_i32(v, offsetof(at_core_view, elem_bytes), (int32_t)r->bytes);
   for (uint32_t d = 0; d < r->rank; d++, k++) {
     at_me_num size = r->size[d], stride = r->stride[d];
     // In elements of memory: a packed row is several, or a part of one.
-    if (r->parts > 1 && d == r->packed) {
+    if (r->packing->parts > 1 && d == r->packing->packed) {
       if (follow_each_other(r)) {
         size = at_me_mul(m, size, parts);
       } else {
         fill_dim(m, v, k++, size, at_me_mul(m, stride, es));
         size = parts;
       }
-      stride = r->part_stride;
-    } else if (r->split > 1 && d == r->packed && !size.v) {
-      size.c = at_ceil_div(size.c, r->split);
+      stride = r->packing->part_stride;
+    } else if (r->packing->split > 1 && d == r->packing->packed && !size.v) {
+      size.c = at_ceil_div(size.c, r->packing->split);
     }
     fill_dim(m, v, k, size, at_me_mul(m, stride, es));
   }
@@ -109,7 +109,7 @@ void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
   if (!m->o->check || m->window) return;
   LLVMValueRef args[6] = {m->core,
                           view_of(m, r),
-                          mask->ref.base,
+                          mask->ref->base,
                           at_em_i64(m->e, at_me_elements(mask)),
                           at_me_i32(m, kind),
                           at_me_i32(m, loc)};
@@ -126,13 +126,14 @@ void at_me_expect(at_me *m, const at_me_ref *r, int32_t loc) {
 void at_me_announce_store(at_me *m, const at_mop *op, const at_me_ref *box,
                           at_me_node *mask) {
   int32_t loc = at_me_loc(m, op);
-  bool each = mask && m->o->check && box->parts <= 1 && box->split <= 1;
+  bool each = mask && m->o->check && box->packing->parts <= 1 &&
+              box->packing->split <= 1;
   at_me_node *b = each ? at_me_materialise(m, mask) : NULL;
   if (!b) {
     at_me_access(m, box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0), loc);
     return;
   }
-  LLVMValueRef args[4] = {m->core, view_of(m, box), b->ref.base,
+  LLVMValueRef args[4] = {m->core, view_of(m, box), b->ref->base,
                           at_me_i32(m, loc)};
   at_b_call(m->e, "at_core_access_masked", NULL, args, 4);
   at_me_node_drop(m, b);
@@ -140,5 +141,5 @@ void at_me_announce_store(at_me *m, const at_mop *op, const at_me_ref *box,
 
 // Bytes, one per element; NULL at run time: there is no mask.
 LLVMValueRef at_me_mask_bytes(at_me *m, const at_me_node *mask) {
-  return mask ? mask->ref.base : at_b_null(at_b_ptr(m->e));
+  return mask ? mask->ref->base : at_b_null(at_b_ptr(m->e));
 }

@@ -15,7 +15,7 @@ at_me_num at_me_kept(at_me *m, at_me_node *mask) {
   at_b_store(e, at_em_i64(e, 0), count, 8);
   at_loop l;
   at_loop_range(e, &l, 0, at_me_elements(b), 1);
-  LLVMValueRef on = at_em_load(e, b->ref.base, AT_PRED, l.i, false).re;
+  LLVMValueRef on = at_em_load(e, b->ref->base, AT_PRED, l.i, false).re;
   LLVMValueRef sum = at_b_bin(e, AT_B_ADD, at_b_load(e, i64, count, 8),
                               at_b_cast(e, AT_B_ZEXT, on, i64));
   at_b_store(e, sum, count, 8);
@@ -46,19 +46,19 @@ static const at_pos *place(at_me *m, const compress *x, at_ix n) {
 static void one(at_me *m, const compress *x, at_ix i, int64_t total) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
-  LLVMValueRef on = at_em_load(e, x->mask->ref.base, AT_PRED, i, false).re;
+  LLVMValueRef on = at_em_load(e, x->mask->ref->base, AT_PRED, i, false).re;
   LLVMValueRef c = at_b_load(e, i64, x->count, 8);
   const at_pos *p = place(m, x, at_ix_of(c, 0, total - 1, 1));
   if (x->out)
-    at_em_store(e, x->out->ref.base, x->out->dtype, i,
+    at_em_store(e, x->out->ref->base, x->out->dtype, i,
                 at_em_zero(e, x->box.dtype));
   at_branch f;
   at_if_begin(e, &f, on);  // memory may end behind what the mask keeps
   if (x->out) {
     at_val v = at_me_ref_load(m, &x->box, p);
-    at_em_store(e, x->out->ref.base, x->out->dtype, i, v);
+    at_em_store(e, x->out->ref->base, x->out->dtype, i, v);
   } else {
-    at_val v = at_em_load(e, x->in->ref.base, x->in->dtype, i, false);
+    at_val v = at_em_load(e, x->in->ref->base, x->in->dtype, i, false);
     if (x->add)
       v = at_em_apply_real(e, AT_OP_ADD, x->box.dtype,
                            at_me_ref_load(m, &x->box, p), v);

@@ -66,7 +66,7 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
       else if (!at_mosaic_is_vector(v))
         r[i].value[side] = at_me_scalar(m, v);
       else if (at_me_vector(m, v) && r[i].buffer)
-        at_me_copy_to(m, at_me_vector(m, v), &r[i].buffer->ref, NULL,
+        at_me_copy_to(m, at_me_vector(m, v), r[i].buffer->ref, NULL,
                       AT_ME_PLAIN);
     }
     at_me_drop_operands(m, yield);
@@ -170,8 +170,8 @@ static at_status carry_start(at_me *m, const at_mop *op, at_mvalue *init,
       at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!c->buffer) return AT_OK;
   c->root = at_mplan_value_of(m->plan, arg)->root;
-  c->buffer->ref.root = c->root;
-  at_me_copy_to(m, n, &c->buffer->ref, NULL, AT_ME_PLAIN);
+  at_me_rehome(m, at_me_node_ref(m, c->buffer))->root = c->root;
+  at_me_copy_to(m, n, c->buffer->ref, NULL, AT_ME_PLAIN);
   return AT_OK;
 }
 
@@ -212,7 +212,7 @@ static bool reads_moved(at_me *m, const at_me_node *tree, uint64_t bits,
     const at_me_node *n = s.item;
     if (!(n->reads & bits)) continue;
     if (n->kind == AT_ME_LOAD) {
-      if (s.tag == MOVED || n->ref.root != own) return true;
+      if (s.tag == MOVED || n->ref->home->root != own) return true;
       continue;
     }
     bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
@@ -244,8 +244,8 @@ static void carry_write(at_me *m, at_mvalue *const *v, carried *c, uint32_t n) {
     if (!c[i].buffer) continue;
     at_me_node *x = own[i] ? own[i] : at_me_vector(m, v[i]);
     bool same =
-        x && x->kind == AT_ME_LOAD && x->ref.base == c[i].buffer->ref.base;
-    if (x && !same) at_me_copy_to(m, x, &c[i].buffer->ref, NULL, AT_ME_PLAIN);
+        x && x->kind == AT_ME_LOAD && x->ref->base == c[i].buffer->ref->base;
+    if (x && !same) at_me_copy_to(m, x, c[i].buffer->ref, NULL, AT_ME_PLAIN);
     at_me_node_drop(m, own[i]);
   }
 }
@@ -273,7 +273,7 @@ static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
     at_me_set_scalar(m, res, c->phi);
     return AT_OK;
   }
-  c->buffer->ref.root = 0;
+  at_me_rehome(m, at_me_node_ref(m, c->buffer))->root = 0;
   return at_me_set_node(m, res, c->buffer);
 }
 
@@ -349,7 +349,7 @@ at_status at_me_op_while(at_me *m, at_mop *op) {
         at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
     if (!d[i].buffer) return AT_OK;
     d[i].root = at_mplan_value_of(m->plan, &after->args[i])->root;
-    d[i].buffer->ref.root = d[i].root;
+    at_me_rehome(m, at_me_node_ref(m, d[i].buffer))->root = d[i].root;
   }
   uint32_t outer = enter(m), scope = at_em_scope_push(e);
   m->depth++;

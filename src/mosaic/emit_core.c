@@ -98,7 +98,7 @@ at_status at_me_op_sem_barrier(at_me *m, at_mop *op) {
   at_me_ref r;
   at_me_dense(m, &r, p, AT_INVALID, 0, NULL);
   r.bytes = AT_CORE_SEM_BYTES;
-  r.space = AT_MSPACE_SEMAPHORE;
+  at_me_rehome(m, &r)->space = AT_MSPACE_SEMAPHORE;
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
@@ -162,7 +162,7 @@ at_status at_me_op_prng_bits(at_me *m, at_mop *op) {
   if (at_dtype_bytes(type) != 4) return at_me_refuse(m, op, "narrow elements");
   at_me_node *b = at_me_buffer(m, op, type, t->shape.rank, t->shape.ptr);
   if (!b) return AT_OK;
-  LLVMValueRef args[3] = {m->core, b->ref.base,
+  LLVMValueRef args[3] = {m->core, b->ref->base,
                           at_em_i64(m->e, at_me_elements(b))};
   at_b_call(m->e, "at_core_prng_bits", NULL, args, 3);
   return at_me_set_node(m, &op->results[0], b);
@@ -186,7 +186,7 @@ at_status at_me_op_log(at_me *m, at_mop *op) {
       at_me_node *a = at_me_vector(m, v);
       held[i] = a ? at_me_materialise(m, a) : NULL;
       if (!held[i]) return AT_OK;
-      data = held[i]->ref.base;
+      data = held[i]->ref->base;
       rank = held[i]->rank;
       for (uint32_t d = 0; d < rank; d++)
         at_me_put(m, list, one * i + FIELD(size) + 8 * d,

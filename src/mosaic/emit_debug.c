@@ -70,7 +70,7 @@ void at_me_debug_made(at_me *m, const at_mop *op) {
     at_me_record_num(m, &v, offsetof(at_core_view, stride) + 8 * d,
                      at_me_mul(m, r->stride[d], bytes));
   }
-  at_core_space space = at_mosaic_core_space(r->space);
+  at_core_space space = at_mosaic_core_space(r->home->space);
   LLVMValueRef args[5] = {m->core, at_me_record_end(m, &v),
                           at_me_i32(m, r->dtype), at_me_i32(m, space),
                           at_me_i32(m, at_me_loc(m, op))};

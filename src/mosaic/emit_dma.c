@@ -31,14 +31,14 @@ static void fill_sizes(at_me *m, at_me_record *d, const at_me_ref *src,
   at_me_num moved = {dst->bytes, NULL}, all = moved;
   for (uint32_t k = 0; k < dst->rank; k++) {
     at_me_num n = dst->size[k];
-    if (src->padded) n = smaller(m, n, src->valid[k]);
-    if (dst->padded) n = smaller(m, n, dst->valid[k]);
+    if (src->valid) n = smaller(m, n, src->valid[k]);
+    if (dst->valid) n = smaller(m, n, dst->valid[k]);
     at_me_record_num(m, d, FIELD(size) + 8 * k, n);
-    if (src->padded) at_me_record_num(m, d, FIELD(asked) + 8 * k, dst->size[k]);
+    if (src->valid) at_me_record_num(m, d, FIELD(asked) + 8 * k, dst->size[k]);
     moved = at_me_mul(m, moved, n);
     all = at_me_mul(m, all, dst->size[k]);
   }
-  if (!src->padded && !dst->padded) return;
+  if (!src->valid && !dst->valid) return;
   at_me_num padding =
       moved.v || all.v
           ? at_me_num_of(at_b_bin(m->e, AT_B_SUB, at_me_num_value(m, all),
@@ -87,7 +87,7 @@ static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
 static int64_t run_of(const at_me_ref *r) {
   int64_t n = 1;
   for (uint32_t d = r->rank; d-- > 0;) {
-    if (r->size[d].v || r->stride[d].v || r->padded) return 0;
+    if (r->size[d].v || r->stride[d].v || r->valid) return 0;
     if (r->size[d].c != 1 && r->stride[d].c != n) return 0;
     n *= r->size[d].c;
   }
@@ -99,7 +99,7 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
                      const at_me_ref *dst) {
   uint32_t sem, at;
   int64_t bytes = run_of(dst);
-  if (!dst->pages || !bytes || run_of(src) != bytes ||
+  if (!dst->home->pages || !bytes || run_of(src) != bytes ||
       at_mosaic_op_segment(op, 1, &at) ||
       at_mosaic_op_segment(op, 3, &sem) != 1)
     return false;
@@ -137,7 +137,7 @@ at_status at_me_op_dma(at_me *m, at_mop *op) {
   fill_optional(m, &d, op, 4, FIELD(device));
   fill_optional(m, &d, op, 5, FIELD(core));
   fill_optional(m, &d, op, 6, FIELD(subcore));
-  at_me_record_i32(&d, FIELD(lazy), dst.pages);
+  at_me_record_i32(&d, FIELD(lazy), dst.home->pages);
   LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
   at_b_call(m->e, "at_core_dma_start", NULL, args, 2);
   return AT_OK;
@@ -153,8 +153,9 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   AT_TRY(at_me_stored_view(m, op, moved, &v));
   at_me_num bytes = bytes_of(m, &v);
   // Bits of memory for an element of the view.
-  int64_t each = 8 * moved->bytes * moved->parts / moved->split;
-  int64_t stored = 8 * dst->bytes * dst->parts / dst->split;
+  int64_t each =
+      8 * moved->bytes * moved->packing->parts / moved->packing->split;
+  int64_t stored = 8 * dst->bytes * dst->packing->parts / dst->packing->split;
   if (stored > each) {
     bytes = at_me_mul(m, bytes, (at_me_num){stored / each, NULL});
   } else if (bytes.v) {
@@ -191,8 +192,8 @@ at_status at_me_op_wait_dma(at_me *m, at_mop *op) {
 
 // ---- rows by index
 static bool is_table(const at_me_ref *r) {
-  return r->space == AT_MSPACE_ANY || r->space == AT_MSPACE_HBM ||
-         r->space == AT_MSPACE_VMEM_SHARED;
+  return r->home->space == AT_MSPACE_ANY || r->home->space == AT_MSPACE_HBM ||
+         r->home->space == AT_MSPACE_VMEM_SHARED;
 }
 
 // The indices, one beside the other or in a strided ref; those of a vector are
@@ -205,13 +206,14 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
     at_me_node *v = at_me_vector(m, o);
     if (!v) return AT_OK;
     *held = at_me_materialise(m, v);
-    if (*held) *out = (*held)->ref;
+    if (*held) *out = *(*held)->ref;
     return AT_OK;
   }
   const at_me_ref *r = at_me_memory(m, o);
   if (!r) return AT_OK;
   *out = at_me_whole(m, op, r);
-  if (out->rank != 1 || out->bytes != 4 || out->parts > 1 || out->split > 1)
+  if (out->rank != 1 || out->bytes != 4 || out->packing->parts > 1 ||
+      out->packing->split > 1)
     return at_me_refuse(m, op, "indices that are not a row of 32-bit words");
   if (!out->size[0].v && !dense->size[0].v &&
       out->size[0].c != dense->size[0].c)
@@ -230,8 +232,9 @@ at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
   at_me_pieces p;
   at_me_node *held;
   if (!from || !to || !sem) return AT_OK;
-  if (from->rank == 0 || (from->split > 1 && from->packed == 0) ||
-      (to->split > 1 && to->packed == 0))
+  if (from->rank == 0 ||
+      (from->packing->split > 1 && from->packing->packed == 0) ||
+      (to->packing->split > 1 && to->packing->packed == 0))
     return at_me_refuse(m, op, "rows that share their words");
   bool scatter = is_table(to) && !is_table(from);
   AT_TRY(at_me_pieces_of(m, op, from, to, &p));
@@ -242,7 +245,12 @@ at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
   at_me_ref limit =
       *table;  // a row of the table, as often as there are indices
   limit.size[0] = dense->size[0];
-  limit.valid[0] = at_me_valid(dense, 0);
+  if (limit.valid) {
+    at_me_num valid[AT_ME_RANK];
+    memcpy(valid, limit.valid, sizeof valid);
+    valid[0] = at_me_valid(dense, 0);
+    limit.valid = at_me_keep_valid(m, valid);
+  }
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_indirect));

@@ -64,7 +64,8 @@ LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
     at_me_record_i32(&d, FIELD(accumulate), accumulate);
   at_me_record_i32(&d, FIELD(round_bf16), p->round);
   at_me_record_i32(&d, FIELD(later), p->later);
-  at_me_record_i32(&d, FIELD(pages), p->b.pages);
+  // No b yet where a is packed before the loop.
+  at_me_record_i32(&d, FIELD(pages), p->b.home && p->b.home->pages);
   at_me_record_i32(&d, FIELD(loc), at_me_loc(m, p->op));
   const struct {
     size_t at;
@@ -253,18 +254,19 @@ static at_me_node *peel(at_me_node *n) {
 }
 
 static bool is_same_memory(const at_me_node *n, const at_me_ref *dst) {
-  if (n->kind != AT_ME_LOAD || n->ref.base != dst->base || n->ref.parts > 1 ||
-      n->ref.split > 1 || n->ref.dtype != dst->dtype)
+  if (n->kind != AT_ME_LOAD || n->ref->base != dst->base ||
+      n->ref->packing->parts > 1 || n->ref->packing->split > 1 ||
+      n->ref->dtype != dst->dtype)
     return false;
   uint32_t i = 0, j = 0;
   for (;;) {
-    while (i < n->ref.rank && n->ref.size[i].c == 1) i++;
+    while (i < n->ref->rank && n->ref->size[i].c == 1) i++;
     while (j < dst->rank && dst->size[j].c == 1) j++;
-    if (i == n->ref.rank || j == dst->rank)
-      return i == n->ref.rank && j == dst->rank;
-    if (n->ref.size[i].c != dst->size[j].c ||
-        n->ref.stride[i].c != dst->stride[j].c ||
-        n->ref.stride[i].v != dst->stride[j].v)
+    if (i == n->ref->rank || j == dst->rank)
+      return i == n->ref->rank && j == dst->rank;
+    if (n->ref->size[i].c != dst->size[j].c ||
+        n->ref->stride[i].c != dst->stride[j].c ||
+        n->ref->stride[i].v != dst->stride[j].v)
       return false;
     i++;
     j++;
@@ -275,7 +277,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
                     at_me_start start) {
   at_me_node *n = peel(value), *dot = n;
   bool accumulate = false;
-  if (!n || dst->parts > 1 || dst->split > 1) return false;
+  if (!n || dst->packing->parts > 1 || dst->packing->split > 1) return false;
   if (n->kind == AT_ME_APPLY && n->num_in == 2 &&
       (n->code == AT_MOSAIC_ARITH_ADDF || n->code == AT_MOSAIC_ARITH_ADDI)) {
     at_me_node *x = peel(n->in[0]), *y = peel(n->in[1]);
@@ -291,7 +293,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
   }
   if (dot->kind != AT_ME_DOT || dot->dtype != dst->dtype) return false;
   if (at_me_uses_of(dot) > 1) return false;
-  uint64_t bit = at_mplan_root_bit(dst->root);
+  uint64_t bit = at_mplan_root_bit(dst->home->root);
   if ((dot->in[0]->reads | dot->in[1]->reads) & bit) return false;
   if (dot->num_in > 2) {
     if (is_same_memory(peel(dot->in[2]), dst))

@@ -2,6 +2,8 @@
 #include "base/cpu.h"
 #include "mosaic/emit.h"
 
+static const at_me_home g_own_memory = {.space = AT_MSPACE_VMEM};
+
 void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                  uint32_t rank, const int64_t *dim) {
   *r = (at_me_ref){.base = base,
@@ -9,9 +11,8 @@ void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                    .storage = t,
                    .bytes = at_dtype_bytes(t),
                    .rank = rank,
-                   .space = AT_MSPACE_VMEM,
-                   .parts = 1,
-                   .split = 1};
+                   .home = &g_own_memory,
+                   .packing = &at_me_plain};
   int64_t step = 1;
   for (uint32_t d = rank; d-- > 0;) {
     r->size[d] = (at_me_num){dim[d], NULL};
@@ -45,11 +46,11 @@ static at_ix place(at_me *m, const at_me_ref *r, const at_ix *ix, at_ix *part) {
   *part = at_ix_const(0);
   for (uint32_t d = 0; d < r->rank; d++) {
     at_ix x = ix[d];
-    if (r->split > 1 && d == r->packed) {
-      x = at_ix_add(m->e, x, ix_of_num(m, r->row));
+    if (r->packing->split > 1 && d == r->packing->packed) {
+      x = at_ix_add(m->e, x, ix_of_num(m, r->packing->row));
       x.lo = AT_MAX(x.lo, 0);
-      *part = at_ix_modc(m->e, x, r->split);
-      x = at_ix_divc(m->e, x, r->split);
+      *part = at_ix_modc(m->e, x, r->packing->split);
+      x = at_ix_divc(m->e, x, r->packing->split);
     }
     lin = at_ix_add(m->e, lin, scaled(m, x, r->stride[d]));
   }
@@ -104,9 +105,9 @@ at_val at_me_ref_load(at_me *m, const at_me_ref *r, const at_pos *p) {
   ref_digits(m, p, r, ix);
   at_ix lin = place(m, r, ix, &part);
   LLVMValueRef base = rebase(m, r, &lin, r->bytes);
-  if (r->parts == 1 && r->split == 1)
+  if (r->packing->parts == 1 && r->packing->split == 1)
     return at_em_load(e, base, r->storage, lin, false);
-  if (r->split > 1) {
+  if (r->packing->split > 1) {
     at_val v = at_em_load(e, base, r->storage, lin, false);
     LLVMValueRef b = at_me_to_bits(m, r->storage, v.re);
     b = shifted(m, b, AT_B_LSHR, part, at_dtype_of(r->dtype)->bits);
@@ -115,8 +116,9 @@ at_val at_me_ref_load(at_me *m, const at_me_ref *r, const at_pos *p) {
   uint32_t bits = at_dtype_of(r->storage)->bits;
   LLVMTypeRef wide = at_em_widen(e, at_em_int(e, 8 * at_dtype_bytes(r->dtype)));
   LLVMValueRef all = NULL;
-  for (uint32_t k = 0; k < r->parts; k++) {
-    at_ix at = at_ix_add(e, lin, scaled(m, at_ix_const(k), r->part_stride));
+  for (uint32_t k = 0; k < r->packing->parts; k++) {
+    at_ix at =
+        at_ix_add(e, lin, scaled(m, at_ix_const(k), r->packing->part_stride));
     at_ix rest = at;
     LLVMValueRef from = base;
     if (rest.base) {
@@ -146,14 +148,14 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
   at_ix ix[AT_ME_RANK], part;
   ref_digits(m, p, r, ix);
   at_ix lin = place(m, r, ix, &part);
-  if (r->parts == 1 && r->split == 1) {
+  if (r->packing->parts == 1 && r->packing->split == 1) {
     LLVMValueRef base = rebase(m, r, &lin, r->bytes);
     at_em_store(e, base, r->storage, lin, v);
     return;
   }
   LLVMValueRef b = at_me_to_bits(m, r->dtype, v.re);
   uint32_t bits = at_dtype_of(r->dtype)->bits;
-  if (r->split > 1) {
+  if (r->packing->split > 1) {
     if (bits < 8 || at_dtype_of(r->storage)->bits < 8) {
       at_em_fail(
           e,
@@ -161,7 +163,7 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
                   at_dtype_of(r->dtype)->text, at_dtype_of(r->storage)->text));
       return;
     }
-    lin = at_ix_add(e, at_ix_mulc(e, lin, r->split), part);
+    lin = at_ix_add(e, at_ix_mulc(e, lin, r->packing->split), part);
     LLVMValueRef base = rebase(m, r, &lin, bits / 8);
     at_em_store(e, base, raw_type(bits / 8), lin, (at_val){b, NULL});
     return;
@@ -169,12 +171,13 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
   LLVMValueRef base = rebase(m, r, &lin, r->bytes);
   uint32_t narrow = at_dtype_of(r->storage)->bits;
   LLVMTypeRef nt = at_em_widen(e, at_em_int(e, 8 * r->bytes));
-  for (uint32_t k = 0; k < r->parts; k++) {
+  for (uint32_t k = 0; k < r->packing->parts; k++) {
     LLVMValueRef x = shifted(m, b, AT_B_LSHR, at_ix_const(k), narrow);
     if (at_em_bits_of(at_b_type_of(x)) > 8 * r->bytes)
       x = at_b_cast(e, AT_B_TRUNC, x, nt);
     x = at_me_from_bits(m, r->storage, x);
-    at_ix at = at_ix_add(e, lin, scaled(m, at_ix_const(k), r->part_stride));
+    at_ix at =
+        at_ix_add(e, lin, scaled(m, at_ix_const(k), r->packing->part_stride));
     LLVMValueRef to = base;
     if (at.base) {
       to = at_b_gep(e, at_em_int(e, 8 * r->bytes), base, at.base);
@@ -242,13 +245,13 @@ static at_val eval_slice(at_me *m, at_me_node *n, const at_pos *p) {
 static bool load_around(at_me *m, const at_me_node *in, at_ix *ix, uint32_t d,
                         at_ix x, at_val *out) {
   at_em *e = m->e;
-  const at_me_ref *r = &in->ref;
+  const at_me_ref *r = in->ref;
   bool memory = in->kind == AT_ME_LOAD || in->kind == AT_ME_BUFFER;
-  if (!memory || e->lanes == 1 || x.lane != 1 || x.vec || r->pages ||
-      r->parts > 1 || r->split > 1 || r->storage != in->dtype ||
-      r->stride[r->rank - 1].v || r->stride[r->rank - 1].c != 1 ||
-      d + 1 != in->rank || in->dim[d] < e->lanes ||
-      (r->bytes < 4 && !(e->cpu & AT_CPU_AVX512)))
+  if (!memory || e->lanes == 1 || x.lane != 1 || x.vec || r->home->pages ||
+      r->packing->parts > 1 || r->packing->split > 1 ||
+      r->storage != in->dtype || r->stride[r->rank - 1].v ||
+      r->stride[r->rank - 1].c != 1 || d + 1 != in->rank ||
+      in->dim[d] < e->lanes || (r->bytes < 4 && !(e->cpu & AT_CPU_AVX512)))
     return false;
   for (uint32_t k = 0; k < d; k++)
     if (!at_ix_uniform(&ix[k])) return false;
@@ -308,7 +311,7 @@ static at_val eval_pick(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   int64_t d = n->ints[0];
-  at_val i = at_em_load(m->e, n->ref.base, AT_S32, ix[d], false);
+  at_val i = at_em_load(m->e, n->ref->base, AT_S32, ix[d], false);
   ix[d] = at_ix_from(m->e, AT_S32, i, 0, n->in[0]->dim[d] - 1);
   return eval_at(m, n->in[0], ix);
 }
@@ -367,7 +370,7 @@ static at_val eval_mask(at_me *m, at_me_node *n, const at_pos *p) {
     LLVMValueRef x = at_ix_to(e, AT_S32, ix[d]).re;
     for (int side = 0; side < 2; side++) {
       LLVMValueRef b =
-          at_me_num_value(m, side ? n->ref.stride[d] : n->ref.size[d]);
+          at_me_num_value(m, side ? n->ref->stride[d] : n->ref->size[d]);
       b = at_em_splat(e, at_b_cast(e, AT_B_TRUNC, b, i32));
       LLVMValueRef in = at_b_icmp(e, side ? AT_B_SLT : AT_B_SGE, x, b);
       all = at_b_bin(e, AT_B_AND, all, in);
@@ -383,10 +386,10 @@ static at_val compute(at_me *m, at_me_node *n, const at_pos *p) {
     case AT_ME_IOTA:
       return eval_iota(m, n, p);
     case AT_ME_LOAD:
-      return at_me_ref_load(m, &n->ref, p);
+      return at_me_ref_load(m, n->ref, p);
     case AT_ME_BUFFER: {
       at_ix lin = at_pos_linear(m->e, p);
-      LLVMValueRef base = rebase(m, &n->ref, &lin, n->ref.bytes);
+      LLVMValueRef base = rebase(m, n->ref, &lin, n->ref->bytes);
       return at_em_load(m->e, base, n->dtype, lin, false);
     }
     case AT_ME_APPLY:

@@ -7,7 +7,7 @@ typedef struct indexing {
   at_me_node *a;
   uint32_t axis, lanes;  // lanes: along the axis; 1: of the results
   bool max;
-  at_me_ref *out;
+  const at_me_ref *out;
   int64_t out_dim[AT_ME_RANK];
   uint32_t out_rank;
 } indexing;
@@ -148,7 +148,7 @@ at_status at_me_op_reduce_index(at_me *m, at_mop *op) {
     if (k != d) x.out_dim[x.out_rank++] = a->dim[k];
   at_me_node *b = at_me_buffer(m, op, AT_S32, x.out_rank, x.out_dim);
   if (!b) return AT_OK;
-  x.out = &b->ref;
+  x.out = b->ref;
   if (a->dim[d] > 0) {
     // Its operand is read again and again: for each lane, or each turn.
     at_me_node *src = at_me_readable(m, a);

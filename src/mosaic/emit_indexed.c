@@ -6,7 +6,7 @@
 typedef struct indexed {
   const at_me_ref *ref;
   at_me_node *index[AT_ME_RANK], *mask, *value;
-  at_me_ref *dense;  // loads: the result
+  const at_me_ref *dense;  // loads: the result
   bool add;
 } indexed;
 
@@ -67,7 +67,7 @@ static void check_indices(at_me *m, const at_mop *op, const indexed *x) {
     at_me_node *i = at_me_materialise(m, x->index[d]);
     if (!i || i->dtype != AT_S32 || (x->mask && !mask)) continue;
     LLVMValueRef args[8] = {m->core,
-                            i->ref.base,
+                            i->ref->base,
                             at_me_mask_bytes(m, mask),
                             at_em_i64(m->e, at_me_elements(i)),
                             at_me_num_value(m, x->ref->size[d]),
@@ -87,7 +87,7 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
   at_me_record v;
   at_me_node *held[AT_ME_RANK + 1] = {NULL};
   uint32_t num = 0;
-  bool known = x->ref->parts <= 1 && x->ref->split <= 1;
+  bool known = x->ref->packing->parts <= 1 && x->ref->packing->split <= 1;
   at_me_record_begin(&v, sizeof(at_core_places));
   at_me_fill_view(m, x->ref, &v);
   for (uint32_t d = 0; d < x->ref->rank && known; d++) {
@@ -95,7 +95,7 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
     known = i && i->dtype == AT_S32;
     if (!known) break;
     at_me_record_value(m, &v, offsetof(at_core_places, index) + 8 * d,
-                       i->ref.base);
+                       i->ref->base);
     at_me_record_num(m, &v, offsetof(at_core_places, n),
                      (at_me_num){at_me_elements(i), NULL});
   }
@@ -105,7 +105,7 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
     known = mask != NULL;
   }
   if (mask)
-    at_me_record_value(m, &v, offsetof(at_core_places, mask), mask->ref.base);
+    at_me_record_value(m, &v, offsetof(at_core_places, mask), mask->ref->base);
   at_me_record_i32(&v, offsetof(at_core_places, kind), kind);
   at_me_record_i32(&v, offsetof(at_core_places, loc), at_me_loc(m, op));
   if (known) {
@@ -130,7 +130,7 @@ at_status at_me_op_load_idx(at_me *m, at_mop *op) {
   if (!b) return AT_OK;
   check_indices(m, op, &x);
   announce_places(m, op, &x, at_me_load_kind(m, op));
-  x.dense = &b->ref;
+  x.dense = b->ref;
   at_me_space s = {.total = at_me_elements(b), .widest = 4};
   for (uint32_t d = 0; d < x.ref->rank; d++)
     at_me_space_tree(m, &s, x.index[d]);
@@ -147,7 +147,7 @@ at_status at_me_op_store_idx(at_me *m, at_mop *op) {
   if (!ref || !x.value) return AT_OK;
   whole = at_me_whole(m, op, ref);
   AT_TRY(indices(m, op, 2, &x));
-  at_me_settle(m, at_mplan_root_bit(x.ref->root), NULL);
+  at_me_settle(m, at_mplan_root_bit(x.ref->home->root), NULL);
   at_me_prepare(m, x.value);
   check_indices(m, op, &x);
   if (x.add) announce_places(m, op, &x, AT_CORE_LOAD);

@@ -24,16 +24,16 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
                    t.shape.rank);
   LLVMValueRef p = at_b_gep(m->e, at_em_int(m->e, 8), m->refs,
                             at_em_i64(m->e, (int64_t)index * REF_BYTES));
+  const at_mplan_value *plan = at_mplan_value_of(m->plan, v);
+  at_me_home *home;
+  AT_TRY_ALLOC(home, at_new(m->a, at_me_home, 1));
+  *home = (at_me_home){t.space, plan->root, plan->pages, index + 1};
   at_me_ref r = {.base = field(m->e, p, 0, at_b_ptr(m->e)),
                  .dtype = t.dtype,
                  .storage = t.dtype,
-                 .space = t.space,
-                 .root = at_mplan_value_of(m->plan, v)->root,
-                 .pages = at_mplan_value_of(m->plan, v)->pages,
-                 .arg = index + 1,
                  .rank = t.shape.rank,
-                 .parts = 1,
-                 .split = 1};
+                 .home = home,
+                 .packing = &at_me_plain};
   r.bytes =
       t.semaphore != AT_MSEM_NONE ? AT_CORE_SEM_BYTES : at_dtype_bytes(t.dtype);
   int64_t step = 1;

@@ -9,6 +9,8 @@ struct at_me_life {
   uint32_t refs;  // uses to come, and nodes that hold it (`holds`)
   uint32_t holds;
   uint32_t depth;   // loops around the definition
+  uint32_t region;  // where it was defined
+  bool within;      // needed only in the loop over rows that defines it
   uint32_t height;  // of the expression: nodes on its longest path
   int64_t slot;     // BUFFER: offset in the temporary memory, -1: not owned
   int64_t slot_bytes;

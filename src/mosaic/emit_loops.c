@@ -42,7 +42,7 @@ void at_me_space_ref(at_me_space *s, const at_me_ref *r) {
     if (r->size[d].v) return;
     if (r->size[d].c == 1) continue;
     bool on = step < 0 || (!r->stride[d].v && r->stride[d].c == step);
-    bool odd = (r->parts > 1 || r->split > 1);
+    bool odd = (r->packing->parts > 1 || r->packing->split > 1);
     if (!on || odd) at_me_space_add(s, suffix);
     suffix *= r->size[d].c;
     step = r->stride[d].v ? INT64_MAX : r->stride[d].c * r->size[d].c;
@@ -74,8 +74,8 @@ static bool add_to_space(at_me_space *s, uint32_t *widest, const at_me_node *n,
       below = false;
       break;
     case AT_ME_LOAD:
-      at_me_space_widen(s, n->ref.storage);
-      at_me_space_ref(s, &n->ref);
+      at_me_space_widen(s, n->ref->storage);
+      at_me_space_ref(s, n->ref);
       below = false;
       break;
     case AT_ME_APPLY:

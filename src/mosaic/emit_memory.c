@@ -25,7 +25,7 @@ static void announce_taken(at_me *m, const at_mvalue *value) {
         c == AT_MOSAIC_TPU_STRIDED_LOAD) {
       const at_me_node *n = at_me_vector(m, v);
       if (n && n->kind == AT_ME_LOAD)
-        at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
+        at_me_access(m, n->ref, AT_CORE_LOAD, at_me_loc(m, op));
       continue;
     }
     if (!at_mosaic_computes(c) || c == AT_MOSAIC_ARITH_SELECT) continue;
@@ -57,18 +57,19 @@ at_status at_me_op_load(at_me *m, at_mop *op) {
   uint32_t at;
   bool packed = at_me_is_sparse(m) && at_mosaic_op_segment(op, 2, &at) == 1;
   at_me_node *mask = packed ? at_me_vector(m, op->operands[at]) : NULL;
-  AT_TRY(at_me_vector_box(m, op, ref, 1, n, mask, &n->ref, &beyond));
+  AT_TRY(
+      at_me_vector_box(m, op, ref, 1, n, mask, at_me_node_ref(m, n), &beyond));
   if (packed)
-    return mask ? at_me_load_expanded(m, op, &n->ref, mask,
+    return mask ? at_me_load_expanded(m, op, n->ref, mask,
                                       at_me_load_kind(m, op))
                 : AT_OK;
-  if (n->ref.pages &&
+  if (n->ref->home->pages &&
       !at_mplan_value_of(m->plan, &op->results[0])->feeds_product) {
-    at_me_pages_fetch(m, &n->ref);
-    n->ref.pages = false;
+    at_me_pages_fetch(m, n->ref);
+    at_me_rehome(m, at_me_node_ref(m, n))->pages = false;
   }
-  announce_load(m, op, &n->ref);
-  at_me_node_reads(m, n, at_mplan_root_bit(ref->root));
+  announce_load(m, op, n->ref);
+  at_me_node_reads(m, n, at_mplan_root_bit(ref->home->root));
   return at_me_set_node(m, &op->results[0], n);
 }
 
@@ -103,8 +104,9 @@ at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
   at_me_beyond beyond;
   const at_pos *p = at_pos_make(m->e, false, 0, NULL, NULL);
   if (!ref) return AT_OK;
-  if (ref->space == AT_MSPACE_SMEM && !at_me_is_open(m, ref) && !m->share &&
-      !m->window && !at_mplan_value_of(m->plan, &op->results[0])->counts)
+  if (ref->home->space == AT_MSPACE_SMEM && !at_me_is_open(m, ref) &&
+      !m->share && !m->window &&
+      !at_mplan_value_of(m->plan, &op->results[0])->counts)
     AT_TRY(chosen_element(m, op, ref, &box));
   else
     AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
@@ -121,7 +123,7 @@ at_status at_me_op_scalar_store(at_me *m, at_mop *op) {
   const at_pos *p;
   if (!ref) return AT_OK;
   AT_TRY(element(m, op, ref, 2, &box, &beyond, &p));
-  at_me_settle(m, at_mplan_root_bit(ref->root), NULL);
+  at_me_settle(m, at_mplan_root_bit(ref->home->root), NULL);
   LLVMValueRef v = at_me_scalar(m, op->operands[0]);
   if (m->o->check_nan)
     at_me_check_nan(m, op, at_me_splat(m, ref->dtype, v), NULL,
@@ -136,8 +138,10 @@ at_status at_me_op_scalar_store(at_me *m, at_mop *op) {
 // The same elements in the same order?
 static bool same_box(const at_me_ref *a, const at_me_ref *b) {
   uint32_t i = 0, j = 0;
-  if (a->base != b->base || a->bytes != b->bytes || a->parts != b->parts ||
-      a->split != b->split || a->parts > 1 || a->split > 1)
+  if (a->base != b->base || a->bytes != b->bytes ||
+      a->packing->parts != b->packing->parts ||
+      a->packing->split != b->packing->split || a->packing->parts > 1 ||
+      a->packing->split > 1)
     return false;
   for (;;) {
     while (i < a->rank && !a->size[i].v && a->size[i].c == 1) i++;
@@ -154,7 +158,7 @@ static bool same_box(const at_me_ref *a, const at_me_ref *b) {
 // Does computing n while `box` is being written read what was written before?
 static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
   enum { MOVED, AGREES };  // its place, with that of the value
-  uint64_t bit = at_mplan_root_bit(box->root);
+  uint64_t bit = at_mplan_root_bit(box->home->root);
   at_walk_clear(at_me_walk(m));
   at_walk_add(at_me_walk(m), tree, AGREES);
   for (at_walk_step s; at_walk_next(at_me_walk(m), &s);) {
@@ -162,8 +166,8 @@ static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
     // A product is computed before.
     if (!(n->reads & bit) || n->kind == AT_ME_DOT) continue;
     if (n->kind == AT_ME_LOAD) {
-      if ((at_mplan_root_bit(n->ref.root) & bit) &&
-          (s.tag == MOVED || !same_box(&n->ref, box)))
+      if ((at_mplan_root_bit(n->ref->home->root) & bit) &&
+          (s.tag == MOVED || !same_box(n->ref, box)))
         return true;
       continue;
     }
@@ -181,7 +185,7 @@ void at_me_check_nan(at_me *m, const at_mop *op, at_me_node *v,
   at_me_node *mask = where ? at_me_materialise(m, where) : NULL;
   if (!b || (where && !mask)) return;
   LLVMValueRef args[7] = {m->core,
-                          b->ref.base,
+                          b->ref->base,
                           at_me_mask_bytes(m, mask),
                           at_me_i32(m, b->dtype),
                           at_em_i64(m->e, at_me_elements(b)),
@@ -223,7 +227,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   at_me_beyond beyond;
   if (!v || !ref) return AT_OK;
   AT_TRY(at_me_vector_box(m, op, ref, first, v, mask, &box, &beyond));
-  at_me_settle(m, at_mplan_root_bit(ref->root), v);
+  at_me_settle(m, at_mplan_root_bit(ref->home->root), v);
   at_me_check_nan(m, op, v, mask, AT_CORE_NAN_STORED);
   AT_TRY(store_into(m, op, &box, v, mask, add));
   at_me_beyond_end(m, op, &beyond, &box);

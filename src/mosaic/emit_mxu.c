@@ -191,7 +191,7 @@ at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
   }
   at_me_node *w = at_me_node_new(m, AT_ME_LOAD, op, u->weights);
   if (!w) return AT_OK;
-  at_me_dense(m, &w->ref, p, w->dtype, w->rank, w->dim);
+  at_me_dense(m, at_me_node_ref(m, w), p, w->dtype, w->rank, w->dim);
   LLVMValueRef fresh = at_b_not(e, is_held(m, s));
   AT_TRY(at_me_dot_add(m, op, a, w, u->transposed, &s->ref, fresh));
   at_b_store(e, at_me_i32(m, 1), s->held, 4);
@@ -216,12 +216,12 @@ at_status at_me_op_mxu_pop(at_me *m, at_mop *op) {
   at_me_node *to = at_me_buffer(m, op, type, 2, t->shape.ptr);
   if (!from || !zero || !to) return AT_OK;
   from->dtype = type;
-  from->ref = s->ref;
+  *at_me_node_ref(m, from) = s->ref;
   at_branch f;
   at_if_begin(m->e, &f, is_held(m, s));
-  at_me_copy_to(m, from, &to->ref, NULL, AT_ME_PLAIN);
+  at_me_copy_to(m, from, to->ref, NULL, AT_ME_PLAIN);
   at_if_else(m->e, &f);
-  at_me_copy_to(m, zero, &to->ref, NULL, AT_ME_PLAIN);
+  at_me_copy_to(m, zero, to->ref, NULL, AT_ME_PLAIN);
   at_if_end(m->e, &f);
   at_b_store(m->e, at_me_i32(m, 0), s->held, 4);
   if (at_mosaic_dtype_of(t) != type) {

@@ -44,8 +44,8 @@ at_status at_me_op_constant(at_me *m, at_mop *op) {
   } else {
     if ((int64_t)(v->data.len / es) < at_me_elements(n))
       return at_me_refuse(m, op, "too little data");
-    at_me_dense(m, &n->ref, at_b_bytes(m->e, v->data.ptr, v->data.len), t,
-                n->rank, n->dim);
+    at_me_dense(m, at_me_node_ref(m, n),
+                at_b_bytes(m->e, v->data.ptr, v->data.len), t, n->rank, n->dim);
   }
   return at_me_set_node(m, r, n);
 }
@@ -207,8 +207,8 @@ at_status at_me_op_pick(at_me *m, at_mop *op) {
   int32_t table[1024];
   for (uint32_t i = 0; i < k; i++) table[i] = (int32_t)index[i];
   int64_t count = k;
-  at_me_dense(m, &n->ref, at_b_bytes(m->e, table, k * sizeof *table), AT_S32, 1,
-              &count);
+  at_me_dense(m, at_me_node_ref(m, n),
+              at_b_bytes(m->e, table, k * sizeof *table), AT_S32, 1, &count);
   return at_me_set_node(m, &op->results[0], n);
 }
 
@@ -250,10 +250,11 @@ at_status at_me_op_create_mask(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_MASK, op, op->results[0].type);
   if (!n) return AT_OK;
   if (op->num_operands != 2 * n->rank) return at_me_refuse(m, op, "its bounds");
+  at_me_ref *bounds = at_me_node_ref(m, n);
   for (uint32_t d = 0; d < n->rank; d++) {
-    n->ref.size[d] =
+    bounds->size[d] =
         at_me_num_of(at_me_i64(m, at_me_scalar(m, op->operands[d])));
-    n->ref.stride[d] =
+    bounds->stride[d] =
         at_me_num_of(at_me_i64(m, at_me_scalar(m, op->operands[d + n->rank])));
   }
   return at_me_set_node(m, &op->results[0], n);

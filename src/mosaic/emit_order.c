@@ -5,7 +5,7 @@
 // ---- pieces of a buffer
 static at_me_ref part_of(at_me *m, const at_me_node *b, const int64_t *from,
                          uint32_t rank, const int64_t *dim) {
-  at_me_ref r = b->ref;
+  at_me_ref r = *b->ref;
   int64_t at = 0;
   for (uint32_t d = 0; d < b->rank; d++) at += from[d] * r.stride[d].c;
   r.base = at_me_offset(m, r.base, r.bytes, (at_me_num){at, NULL});
@@ -44,7 +44,7 @@ at_status at_me_op_insert(at_me *m, at_mop *op) {
   if (!b || !into) return AT_OK;
   at_mosaic_op_ints(op, "static_position", at, AT_ME_RANK, &n);
   if (op->num_operands > 2) return at_me_refuse(m, op, "dynamic places");
-  at_me_copy_to(m, into, &b->ref, NULL, AT_ME_PLAIN);
+  at_me_copy_to(m, into, b->ref, NULL, AT_ME_PLAIN);
   at_mvalue *v = op->operands[0];
   at_me_node *a = at_mosaic_is_vector(v)
                       ? at_me_vector(m, v)
@@ -95,7 +95,7 @@ at_status at_me_op_pack(at_me *m, at_mop *op) {
     if (parts * lanes != total || place[i] < 0 || place[i] >= parts)
       return at_me_refuse(m, op, "its shapes");
     bool c = compressed(op);
-    at_me_ref to = b->ref;
+    at_me_ref to = *b->ref;
     to.rank = 1;
     to.size[0] = (at_me_num){lanes, NULL};
     to.stride[0] = (at_me_num){c ? 1 : parts, NULL};
@@ -149,12 +149,12 @@ typedef struct rows {
 
 static at_val at_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
-  return at_em_load(m->e, b->ref.base, b->dtype, lin, false);
+  return at_em_load(m->e, b->ref->base, b->dtype, lin, false);
 }
 static void set_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i,
                       LLVMValueRef v) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
-  at_em_store(m->e, b->ref.base, b->dtype, lin, (at_val){v, NULL});
+  at_em_store(m->e, b->ref->base, b->dtype, lin, (at_val){v, NULL});
 }
 
 typedef void (*row_fn)(at_me *m, const rows *r, LLVMValueRef row);

@@ -296,7 +296,8 @@ void at_me_reduce_compute(at_me *m, at_me_reduction *r) {
   s.widest = AT_MAX(s.widest, own);
   for (uint32_t d = 0; d < r->a->rank; d++) r->ix[d] = at_ix_const(0);
   r->lanes = at_me_lanes(m, &s, r->a->dim[r->lane_dim]);
-  bool whole = !r->out || (r->out->parts == 1 && r->out->split == 1);
+  bool whole =
+      !r->out || (r->out->packing->parts == 1 && r->out->packing->split == 1);
   r->work = whole ? (double)s.total * at_me_node_cost(m, r->a) : 0;
   kept_loops(m, r, 0);
 }
@@ -344,7 +345,7 @@ at_status at_me_op_reduce(at_me *m, at_mop *op) {
     r.acc = at_me_vector(m, op->operands[1]);
     b = at_me_buffer(m, op, a->dtype, r.out_rank, r.out_dim);
     if (!b || !r.acc) return AT_OK;
-    r.out = &b->ref;
+    r.out = b->ref;
   } else {
     r.acc_scalar = at_me_scalar(m, op->operands[1]);
     if (r.out_rank) return at_me_refuse(m, op, "a scalar result");
@@ -415,7 +416,7 @@ at_status at_me_op_all_reduce(at_me *m, at_mop *op) {
   }
   at_me_node *b = at_me_buffer(m, op, rt, r.out_rank, r.out_dim);
   if (!b) return AT_OK;
-  r.out = &b->ref;
+  r.out = b->ref;
   run(m, &r);
   b->rank = a->rank;
   memcpy(b->dim, kept, sizeof kept);

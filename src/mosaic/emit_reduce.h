@@ -26,7 +26,7 @@ typedef struct at_me_reduction {
   LLVMValueRef identity;  // a scalar
   at_me_node *acc;        // joins in at the end, or NULL
   LLVMValueRef acc_scalar;
-  at_me_ref *out;  // NULL: a scalar, in `value`
+  const at_me_ref *out;  // NULL: a scalar, in `value`
   int64_t out_dim[AT_ME_RANK];
   uint32_t out_rank;
   LLVMValueRef value;

@@ -32,14 +32,13 @@ static bool name_it(const at_me_reduction *r, const at_me_ref *v, char *name) {
 // Of parameter 0 into parameter 1, where the number is that joins the results.
 static void write_function(at_me *m, const at_me_reduction *r,
                            const at_me_ref *view) {
-  at_me_node from = {.kind = AT_ME_LOAD,
-                     .dtype = r->a->dtype,
-                     .rank = r->a->rank,
-                     .ref = *view};
+  at_me_ref in = *view;
+  at_me_node from = {
+      .kind = AT_ME_LOAD, .dtype = r->a->dtype, .rank = r->a->rank, .ref = &in};
   at_me_ref to = *r->out;
   at_me_reduction own = *r;
   memcpy(from.dim, r->a->dim, sizeof from.dim);
-  from.ref.base = at_b_param(m->e, 0);
+  in.base = at_b_param(m->e, 0);
   to.base = at_b_param(m->e, 1);
   own.a = &from;
   own.out = &to;
@@ -55,8 +54,8 @@ bool at_me_reduce_called(at_me *m, const at_me_reduction *r) {
   char name[NAME];
   if (!is_called(m, r)) return false;
   at_me_node *from = at_me_view(m, r->a, &view);
-  bool good = from && view.storage == r->a->dtype && view.parts == 1 &&
-              view.split == 1 && name_it(r, &view, name);
+  bool good = from && view.storage == r->a->dtype && view.packing->parts == 1 &&
+              view.packing->split == 1 && name_it(r, &view, name);
   if (good) {
     at_b_helper h;
     if (at_b_helper_begin(m->e, &h, name)) {

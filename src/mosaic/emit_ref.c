@@ -2,12 +2,47 @@
 #include "mosaic/emit_memory.h"
 #include "mosaic/mosaic_internal.h"
 
-void at_me_ref_trim(at_me_ref *r, uint32_t rank) {
+const at_me_packing at_me_plain = {.parts = 1, .split = 1};
+
+at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
+  static _Thread_local at_me_home spare;
+  at_me_home *own = at_arena_copy(m->a, r->home, sizeof *own, 8);
+  if (!own) {
+    at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
+    own = &spare;
+    *own = *r->home;
+  }
+  r->home = own;
+  return own;
+}
+
+at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
+  static _Thread_local at_me_packing spare;
+  at_me_packing *own = at_arena_copy(m->a, r->packing, sizeof *own, 8);
+  if (!own) {
+    at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
+    own = &spare;
+    *own = *r->packing;
+  }
+  r->packing = own;
+  return own;
+}
+
+const at_me_num *at_me_keep_valid(at_me *m, const at_me_num valid[AT_ME_RANK]) {
+  static const at_me_num none[AT_ME_RANK];
+  at_me_num *own = at_arena_copy(m->a, valid, sizeof none, 8);
+  if (!own) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
+  return own ? own : none;
+}
+
+void at_me_ref_trim(at_me *m, at_me_ref *r, uint32_t rank) {
   if (r->rank <= rank) return;
   uint32_t cut = r->rank - rank;
   memmove(r->size, r->size + cut, rank * sizeof r->size[0]);
   memmove(r->stride, r->stride + cut, rank * sizeof r->stride[0]);
-  r->packed = r->packed >= cut ? r->packed - cut : AT_ME_RANK;
+  uint32_t packed = r->packing->packed;
+  packed = packed >= cut ? packed - cut : AT_ME_RANK;
+  at_me_repack(m, r)->packed = packed;
   r->rank = rank;
 }
 
@@ -35,7 +70,7 @@ static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
 // Up to where slices of dimension d may reach.
 static at_me_num room_of(const at_me_ref *r, uint32_t d) {
   at_me_num n = r->size[d];
-  bool hbm = r->space == AT_MSPACE_ANY || r->space == AT_MSPACE_HBM;
+  bool hbm = r->home->space == AT_MSPACE_ANY || r->home->space == AT_MSPACE_HBM;
   if (!hbm || n.v || d + 2 < r->rank || r->storage == AT_INVALID) return n;
   uint32_t packing = 32 / AT_MAX(at_dtype_of(r->storage)->bits, 1u);
   int64_t tile = d + 1 == r->rank ? 128 : 8 * (int64_t)AT_MAX(packing, 1u);
@@ -65,8 +100,8 @@ at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (n != in->rank || r.rank != in->rank)
     return at_me_refuse(m, op, "%u indices", n);
-  at_me_num at = {0, NULL};
-  bool open = at_me_is_open(m, in);
+  at_me_num at = {0, NULL}, valid[AT_ME_RANK] = {{0}};
+  bool open = at_me_is_open(m, in), padded = in->valid != NULL;
   for (uint32_t d = 0; d < r.rank; d++) {
     at_me_num i = at_me_index_of(m, op->operands[first + d]);
     at_me_num room = room_of(in, d);
@@ -74,16 +109,17 @@ at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
       i = at_me_beyond_start(m, i, in->size[d].c);
     else if (at_mplan_value_of(m->plan, &op->results[0])->counts)
       at_me_guard(m, op, in, d, i, r.size[d], room);
-    r.valid[d] = r.size[d];
-    if (open || in->padded || room.c != in->size[d].c) {
-      r.valid[d] = clip(m, i, r.size[d], at_me_valid(in, d));
-      r.padded |= !at_me_same_num(r.valid[d], r.size[d]);
+    valid[d] = r.size[d];
+    if (open || in->valid || room.c != in->size[d].c) {
+      valid[d] = clip(m, i, r.size[d], at_me_valid(in, d));
+      padded |= !at_me_same_num(valid[d], r.size[d]);
     }
-    if (r.split > 1 && d == r.packed)
-      r.row = at_me_add(m, r.row, i);
+    if (r.packing->split > 1 && d == r.packing->packed)
+      at_me_repack(m, &r)->row = at_me_add(m, in->packing->row, i);
     else
       at = at_me_add(m, at, at_me_mul(m, i, in->stride[d]));
   }
+  r.valid = padded ? at_me_keep_valid(m, valid) : NULL;
   r.base = at_me_offset(m, in->base, in->bytes, at);
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
@@ -97,15 +133,15 @@ at_status at_me_op_ref_stripe(at_me *m, at_mop *op) {
   if (!in) return AT_OK;
   at_me_ref r = *in;
   uint32_t d = in->rank - 1;
-  if (in->padded || t->shape.rank != in->rank)
+  if (in->valid || t->shape.rank != in->rank)
     return at_me_refuse(m, op, "a view that its memory does not fill");
   at_me_num n = {t->shape.ptr[d], NULL};
   at_me_num me = at_me_num_of(
       at_me_i64(m, at_me_core_field(m, offsetof(at_core, subcore_index))));
   at_me_num i = at_me_mul(m, me, n);
   at_me_guard(m, op, in, d, i, n, in->size[d]);
-  r.size[d] = r.valid[d] = n;
-  r.space = AT_MSPACE_VMEM;
+  r.size[d] = n;
+  at_me_rehome(m, &r)->space = AT_MSPACE_VMEM;
   r.base = at_me_offset(m, in->base, in->bytes, at_me_mul(m, i, in->stride[d]));
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
@@ -119,7 +155,8 @@ at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
   uint32_t j = t->shape.rank;
   if (j == 0) r = at_me_whole(m, op, in);
   r.rank = j;
-  r.packed = AT_ME_RANK;
+  uint32_t packed = AT_ME_RANK;
+  at_me_num valid[AT_ME_RANK] = {{0}};
   at_me_num gone = {1, NULL};  // 0: nothing is there of a dimension that goes
   for (uint32_t i = in->rank; i-- > 0;) {
     bool one = !in->size[i].v && in->size[i].c == 1;
@@ -133,11 +170,13 @@ at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
     j--;
     r.size[j] = in->size[i];
     r.stride[j] = in->stride[i];
-    r.valid[j] = in->valid[i];
-    if (i == in->packed) r.packed = j;
+    if (in->valid) valid[j] = in->valid[i];
+    if (i == in->packing->packed) packed = j;
   }
-  if (r.padded && r.rank) r.valid[0] = at_me_mul(m, r.valid[0], gone);
-  if (j != 0 || (r.split > 1 && r.packed == AT_ME_RANK))
+  if (r.valid && r.rank) valid[0] = at_me_mul(m, valid[0], gone);
+  if (r.valid) r.valid = at_me_keep_valid(m, valid);
+  at_me_repack(m, &r)->packed = packed;
+  if (j != 0 || (r.packing->split > 1 && packed == AT_ME_RANK))
     return at_me_refuse(m, op, "these dimensions");
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
@@ -146,7 +185,7 @@ at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
 // Rows of parts that become several shorter ones each: the whole rows are
 // reshaped, then folded.
 static uint32_t fold_rows(const at_me_ref *in, at_me_ref *r) {
-  if (in->parts <= 1 || in->rank < 2 || r->rank < 2) return 1;
+  if (in->packing->parts <= 1 || in->rank < 2 || r->rank < 2) return 1;
   int64_t have = in->size[in->rank - 1].c, want = r->size[r->rank - 1].c;
   int64_t folds = want > 0 && have % want == 0 ? have / want : 1;
   if (folds == 1 || r->size[r->rank - 2].c % folds) return 1;
@@ -160,8 +199,9 @@ static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
   if (folds == 1) return;
   r->size[last].c /= folds;
   r->size[last - 1].c *= folds;
-  r->folds = folds;
-  r->fold_stride = at_me_mul(m, r->stride[last], r->size[last]);
+  at_me_packing *own = at_me_repack(m, r);
+  own->folds = folds;
+  own->fold_stride = at_me_mul(m, r->stride[last], r->size[last]);
 }
 
 at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
@@ -177,27 +217,28 @@ at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
   at_me_ref from = *in;
   uint32_t a = in->rank, b = r.rank, p = b - 2;
   int64_t rows = 0;
-  if (in->parts > 1 || in->split > 1) {
-    if (a < 2 || b < 2 || in->packed != a - 2 ||
-        r.size[b - 1].c != in->size[a - 1].c || in->row.v ||
-        in->row.c % in->split || r.size[p].c % in->split ||
-        in->size[a - 2].c % in->split)
+  if (in->packing->parts > 1 || in->packing->split > 1) {
+    if (a < 2 || b < 2 || in->packing->packed != a - 2 ||
+        r.size[b - 1].c != in->size[a - 1].c || in->packing->row.v ||
+        in->packing->row.c % in->packing->split ||
+        r.size[p].c % in->packing->split ||
+        in->size[a - 2].c % in->packing->split)
       return at_me_refuse(m, op, "a view with packed rows");
-    r.packed = p;
+    at_me_repack(m, &r)->packed = p;
     rows = r.size[p].c;
-    from.size[a - 2].c /= in->split;
-    r.size[p].c /= in->split;
+    from.size[a - 2].c /= in->packing->split;
+    r.size[p].c /= in->packing->split;
   }
   if (!at_me_reshape_view(m, &from, &r))
     return at_me_refuse(m, op, "memory that does not run on");
   if (rows) r.size[p].c = rows;
   fold(m, &r, folds);
   // A single row of parts still needs its place.
-  if (in->split > 1 && in->row.c) {
-    at_me_num at = {in->row.c / in->split, NULL};
+  if (in->packing->split > 1 && in->packing->row.c) {
+    at_me_num at = {in->packing->row.c / in->packing->split, NULL};
     r.base = at_me_offset(m, in->base, in->bytes,
                           at_me_mul(m, at, in->stride[a - 2]));
-    r.row = (at_me_num){0, NULL};
+    at_me_repack(m, &r)->row = (at_me_num){0, NULL};
   }
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
@@ -214,36 +255,40 @@ at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   if (!have || !want) return at_me_refuse(m, op, "semaphores");
   uint32_t packed = r.rank >= 2 ? r.rank - 2 : 0;
   r.dtype = t.dtype;
-  if ((in->parts > 1 || in->split > 1) &&
+  if ((in->packing->parts > 1 || in->packing->split > 1) &&
       want == at_dtype_of(in->dtype)->bits) {
     at_me_set_ref(m, &op->results[0], &r);
     return AT_OK;
   }
-  if (in->parts > 1 || in->split > 1) {
+  if (in->packing->parts > 1 || in->packing->split > 1) {
     if (want != have) return at_me_refuse(m, op, "a view of a view");
-    if (in->parts > 1) r.stride[in->packed] = in->part_stride;
-    if (in->split > 1) {
-      if (in->row.v || in->row.c % in->split)
+    if (in->packing->parts > 1)
+      r.stride[in->packing->packed] = in->packing->part_stride;
+    if (in->packing->split > 1) {
+      if (in->packing->row.v || in->packing->row.c % in->packing->split)
         return at_me_refuse(m, op, "a slice of a view");
-      at_me_num at = {in->row.c / in->split, NULL};
+      at_me_num at = {in->packing->row.c / in->packing->split, NULL};
       r.base = at_me_offset(m, in->base, in->bytes,
-                            at_me_mul(m, at, in->stride[in->packed]));
-      r.row = (at_me_num){0, NULL};
+                            at_me_mul(m, at, in->stride[in->packing->packed]));
+      at_me_repack(m, &r)->row = (at_me_num){0, NULL};
     }
-    r.parts = r.split = 1;
+    at_me_packing *own = at_me_repack(m, &r);
+    own->parts = own->split = 1;
   }
   if (want == have) {
     r.storage = t.dtype;
   } else if (want > have) {
-    r.parts = want / have;
-    r.packed = packed;
-    r.part_stride = r.stride[packed];
+    at_me_packing *own = at_me_repack(m, &r);
+    own->parts = want / have;
+    own->packed = packed;
+    own->part_stride = r.stride[packed];
     r.stride[packed] =
-        at_me_mul(m, r.stride[packed], (at_me_num){r.parts, NULL});
+        at_me_mul(m, r.stride[packed], (at_me_num){own->parts, NULL});
   } else {
-    r.split = have / want;
-    r.packed = packed;
-    r.row = (at_me_num){0, NULL};
+    at_me_packing *own = at_me_repack(m, &r);
+    own->split = have / want;
+    own->packed = packed;
+    own->row = (at_me_num){0, NULL};
   }
   for (uint32_t d = 0; d < r.rank && d < t.shape.rank; d++)
     if (t.shape.ptr[d] != AT_MDYN)
@@ -274,7 +319,8 @@ at_status at_me_op_ref_cast(at_me *m, at_mop *op) {
       at_dtype_of(t.dtype)->bits != at_dtype_of(in->storage)->bits)
     return at_me_refuse(m, op, "elements of another width");
   r.dtype = r.storage = t.dtype;
-  r.parts = r.split = 1;
+  at_me_packing *own = at_me_repack(m, &r);
+  own->parts = own->split = 1;
   at_me_num step = {1, NULL};
   for (uint32_t d = r.rank; d-- > 0;) {
     r.stride[d] = step;
@@ -327,8 +373,9 @@ at_status at_me_op_alloca(at_me *m, at_mop *op) {
   LLVMValueRef p = at_me_alloc(m, op, at_mosaic_core_space(t.space), bytes);
   at_me_dense(m, &r, p, t.dtype, t.shape.rank, dim);
   if (t.semaphore != AT_MSEM_NONE) r.bytes = AT_CORE_SEM_BYTES;
-  r.space = t.space;
-  r.root = at_mplan_value_of(m->plan, &op->results[0])->root;
+  at_me_home *home = at_me_rehome(m, &r);
+  home->space = t.space;
+  home->root = at_mplan_value_of(m->plan, &op->results[0])->root;
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }

@@ -1,6 +1,7 @@
 // Loops over the rows of several values at once (plan_rows.c says which): what
 // there was before is computed as far as the loop would overwrite it, then each
 // turn takes all operations with a few rows.
+#include "mosaic/emit_life.h"
 #include "mosaic/emit_memory.h"
 
 const at_me_rows at_me_whole_rows;
@@ -13,7 +14,8 @@ static bool keeps_rows(const at_mplan_run *run, const at_me_node *n) {
   switch (n->kind) {
     case AT_ME_LOAD:
       return n->op && at_mosaic_is_plain_load(n->op) &&
-             at_mplan_loads_agree(run, n->op, at_mplan_root_bit(n->ref.root));
+             at_mplan_loads_agree(run, n->op,
+                                  at_mplan_root_bit(n->ref->home->root));
     case AT_ME_APPLY:
     case AT_ME_RESHAPE:
       return true;
@@ -67,7 +69,7 @@ static void settle_list(at_me *m, const at_mplan_run *run, uint32_t list) {
   at_walk_clear(at_me_walk(m));
   for (at_me_node *n = at_me_list_begin(m, list, &c); n && at_em_ok(m->e);
        n = at_me_list_next(&c)) {
-    if (n->region != m->region || n->kind == AT_ME_BUFFER) continue;
+    if (n->life->region != m->region || n->kind == AT_ME_BUFFER) continue;
     if (!(n->reads & run->written) || in_rows(m, run, n)) continue;
     at_me_node_drop(m, at_me_materialise(m, n));
     at_walk_clear(at_me_walk(m));
@@ -159,7 +161,7 @@ static void fetch_before(at_me *m, const at_mplan_run *run) {
     const at_mop *op = run->block->ops[i];
     const at_me_ref *ref =
         at_mosaic_is_plain_load(op) ? at_me_memory(m, op->operands[0]) : NULL;
-    if (ref && ref->pages) at_me_pages_fetch(m, ref);
+    if (ref && ref->home->pages) at_me_pages_fetch(m, ref);
   }
 }
 

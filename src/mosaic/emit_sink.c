@@ -26,7 +26,8 @@ void at_me_prepare_as(at_me *m, at_me_node *tree, bool turn) {
         at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
       continue;
     }
-    if (n->kind == AT_ME_LOAD && n->ref.pages) at_me_pages_fetch(m, &n->ref);
+    if (n->kind == AT_ME_LOAD && n->ref->home->pages)
+      at_me_pages_fetch(m, n->ref);
     for (uint32_t i = 0; i < n->num_in; i++)
       at_walk_add(at_me_walk(m), n->in[i], 0);
   }
@@ -71,7 +72,7 @@ void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
   at_me_space_ref(&s, dst);
   at_me_space_widen(&s, dst->storage);
   at_me_space_widen(&s, dst->dtype);
-  if (dst->parts == 1 && dst->split == 1)
+  if (dst->packing->parts == 1 && dst->packing->split == 1)
     s.work = (double)s.total * at_me_node_cost(m, n);
   copy_args c = {n, mask, dst, mode};
   at_me_loops(m, &s, copy_element, &c);
@@ -99,11 +100,12 @@ static at_me_node *spent(at_me_node *n, const at_me_node *top) {
 // memory: only values of one turn of a loop over rows, where each element is
 // read before it is written.
 static bool in_place(at_me *m, at_me_node *n) {
-  at_me_node *x = n->kind == AT_ME_APPLY && n->within ? spent(n, n) : NULL;
+  at_me_node *x =
+      n->kind == AT_ME_APPLY && n->life->within ? spent(n, n) : NULL;
   if (!x) return false;
   at_me_prepare(m, n);
   at_me_ref to;
-  at_me_dense(m, &to, x->ref.base, n->dtype, n->rank, n->dim);
+  at_me_dense(m, &to, x->ref->base, n->dtype, n->rank, n->dim);
   at_me_copy_to(m, n, &to, NULL, AT_ME_PLAIN);
   n->life->slot = x->life->slot;
   n->life->slot_bytes = x->life->slot_bytes;
@@ -111,7 +113,7 @@ static bool in_place(at_me *m, at_me_node *n) {
   x->life->slot = -1;
   at_me_node_release(m, n);
   n->kind = AT_ME_BUFFER;
-  n->ref = to;
+  *at_me_node_ref(m, n) = to;
   n->life->depth = m->depth;
   return true;
 }
@@ -132,7 +134,7 @@ static void become(at_me *m, at_me_node *n, const at_me_node *b) {
 // buffer. The caller holds the result (at_me_node_drop).
 at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
   if (!n || n->kind == AT_ME_BUFFER) return n ? at_me_retain(n) : NULL;
-  bool here = n->region == m->region;
+  bool here = n->life->region == m->region;
   if (n->kind == AT_ME_RESHAPE && here) {
     // The same memory under other dimensions.
     at_me_node *in = n->in[0];
@@ -140,11 +142,12 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
         in->kind != AT_ME_DOT)
       goto plain;
     at_me_node *b = at_me_materialise(m, in);
-    if (!b || b != in || (b->life->turn && !n->within)) {
+    if (!b || b != in || (b->life->turn && !n->life->within)) {
       at_me_node_drop(m, b);
       goto plain;
     }
-    at_me_dense(m, &n->ref, b->ref.base, n->dtype, n->rank, n->dim);
+    at_me_dense(m, at_me_node_ref(m, n), b->ref->base, n->dtype, n->rank,
+                n->dim);
     n->kind = AT_ME_BUFFER;
     at_me_node_unlist(m, n);
     at_me_node_drop(m, b);
@@ -153,14 +156,14 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
   if (here && in_place(m, n)) return at_me_retain(n);
 plain:;
   bool within = m->within;
-  m->within = n->within;
+  m->within = n->life->within;
   at_me_node *b = at_me_buffer(m, n->op, n->dtype, n->rank, n->dim);
   m->within = within;
   if (!b) return NULL;
   if (n->kind == AT_ME_DOT)
-    at_me_dot_run(m, n, &b->ref, false);
+    at_me_dot_run(m, n, b->ref, false);
   else
-    at_me_copy_to(m, n, &b->ref, NULL, AT_ME_PLAIN);
+    at_me_copy_to(m, n, b->ref, NULL, AT_ME_PLAIN);
   if (!here) return at_me_retain(b);
   become(m, n, b);
   return at_me_retain(n);
@@ -186,8 +189,8 @@ static bool is_cut(at_me *m, const at_me_node *n, const at_me_node *top) {
       break;
   }
   return n == top ||
-         (n->life->refs > n->life->holds && n->region == m->region &&
-          !n->within && at_me_elements(n) == at_me_elements(top) &&
+         (n->life->refs > n->life->holds && n->life->region == m->region &&
+          !n->life->within && at_me_elements(n) == at_me_elements(top) &&
           at_me_node_cost(m, n) > AT_ME_KEEP_COST && !at_me_turns_lanes(m, n));
 }
 
@@ -215,7 +218,8 @@ static void copy_cut(at_me *m, const at_pos *p, void *arg) {
 void at_me_cut(at_me *m, at_me_node *top) {
   cut c = {0};
   AT_VEC(at_me_node *) buffers = {0};
-  if (m->rows->count || top->region != m->region || at_me_turns_lanes(m, top)) {
+  if (m->rows->count || top->life->region != m->region ||
+      at_me_turns_lanes(m, top)) {
     at_me_node_drop(m, at_me_materialise(m, top));
     return;
   }
@@ -225,8 +229,8 @@ void at_me_cut(at_me *m, at_me_node *top) {
   for (size_t i = 0; good && i < c.nodes.len; i++) {
     at_me_node *n = c.nodes.ptr[i];
     at_me_node *b = at_me_buffer(m, n->op, n->dtype, n->rank, n->dim);
-    good =
-        b && at_vec_push(m->a, &buffers, b) && at_vec_push(m->a, &c.to, b->ref);
+    good = b && at_vec_push(m->a, &buffers, b) &&
+           at_vec_push(m->a, &c.to, *b->ref);
     at_me_space_tree(m, &s, n);
     s.work += (double)s.total * at_me_node_cost(m, n);
   }
@@ -259,7 +263,7 @@ static void settle_list(at_me *m, uint32_t list, uint64_t roots,
        n = at_me_list_next(&c)) {
     uint32_t later = n->life->refs - n->life->holds - (n == own ? 1 : 0);
     bool asked = list == AT_ME_LIST_DOTS || (later && (n->reads & roots));
-    if (asked && n->region == m->region)
+    if (asked && n->life->region == m->region)
       at_me_node_drop(m, at_me_materialise(m, n));
   }
   at_me_list_end(m, &c);

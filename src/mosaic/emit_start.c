@@ -27,8 +27,8 @@ static void call_take(at_me *m, const at_mop *store, const at_me_ref *c,
 
 static bool has_dense_rows(const at_me_ref *r) {
   at_me_num step = r->stride[r->rank - 1];
-  return r->parts <= 1 && r->split <= 1 && r->dtype == r->storage && !step.v &&
-         step.c == 1;
+  return r->packing->parts <= 1 && r->packing->split <= 1 &&
+         r->dtype == r->storage && !step.v && step.c == 1;
 }
 
 static void finish(at_me *m) {

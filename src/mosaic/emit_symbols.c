@@ -103,7 +103,7 @@ void at_me_forget(at_me *m, const at_mvalue *v) {
 
 bool at_me_is_folded(at_me *m, const at_mvalue *v) {
   const slot *s = slot_of(m, v);
-  return s->kind == MEMORY && s->ref->folds > 1;
+  return s->kind == MEMORY && s->ref->packing->folds > 1;
 }
 
 void at_me_drop_operands(at_me *m, const at_mop *op) {

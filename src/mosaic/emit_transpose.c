@@ -131,7 +131,7 @@ bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst) {
   turning t = {.dst = dst, .rank = n->rank, .side = side_of(n)};
   const at_me_num *lanes = &dst->stride[dst->rank - 1];
   if (!at_me_turns_lanes(m, n) || dst->rank != n->rank || lanes->v ||
-      lanes->c != 1 || dst->parts > 1 || dst->split > 1 ||
+      lanes->c != 1 || dst->packing->parts > 1 || dst->packing->split > 1 ||
       dst->dtype != n->dtype || dst->storage != n->dtype)
     return false;
   t.col = n->rank - 1;

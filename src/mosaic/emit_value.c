@@ -32,6 +32,22 @@ typedef struct whole {
   at_me_life life;
 } whole;
 
+static const at_me_home g_nowhere;
+static const at_me_ref none = {.home = &g_nowhere, .packing = &at_me_plain};
+
+at_me_ref *at_me_node_ref(at_me *m, at_me_node *n) {
+  static _Thread_local at_me_ref spare;
+  at_me_ref *own =
+      at_arena_copy(m->a, n->ref, sizeof *own, _Alignof(at_me_ref));
+  if (!own) {
+    at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
+    own = &spare;
+    *own = *n->ref;
+  }
+  n->ref = own;
+  return own;
+}
+
 static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                             uint32_t rank, const int64_t *dim) {
   whole *w = at_new(m->a, whole, 1);
@@ -41,13 +57,12 @@ static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                 : AT_NO_MEMORY("values of a kernel"));
     return NULL;
   }
-  w->life = (at_me_life){.depth = m->depth, .slot = -1};
-  w->node = (at_me_node){.kind = kind,
-                         .dtype = t,
-                         .rank = rank,
+  w->life = (at_me_life){.depth = m->depth,
                          .region = m->region,
                          .within = m->rows->count && m->within,
-                         .life = &w->life};
+                         .slot = -1};
+  w->node = (at_me_node){
+      .kind = kind, .dtype = t, .rank = rank, .ref = &none, .life = &w->life};
   for (uint32_t d = 0; d < rank; d++) w->node.dim[d] = dim[d];
   return &w->node;
 }
@@ -79,13 +94,13 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
   n->op = op;
   n->life->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
   LLVMValueRef base;
-  if (n->within && at_mosaic_row_dim(rank, dim, m->rows->count) >= 0) {
+  if (n->life->within && at_mosaic_row_dim(rank, dim, m->rows->count) >= 0) {
     base = turn_memory(m, n);
   } else {
     n->life->slot = at_me_temp_alloc(m, n->life->slot_bytes);
     base = at_me_temp_at(m, n->life->slot);
   }
-  at_me_dense(m, &n->ref, base, t, rank, n->dim);
+  at_me_dense(m, at_me_node_ref(m, n), base, t, rank, n->dim);
   return n;
 }
 

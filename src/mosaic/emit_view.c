@@ -36,12 +36,12 @@ static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
   at_me_ref in;
   switch (n->kind) {
     case AT_ME_BUFFER:
-      *v = n->ref;
+      *v = *n->ref;
       return true;
     case AT_ME_LOAD:
-      *v = n->ref;
-      at_me_ref_trim(v, n->rank);
-      return v->parts == 1 && v->split == 1;
+      *v = *n->ref;
+      at_me_ref_trim(m, v, n->rank);
+      return v->packing->parts == 1 && v->packing->split == 1;
     case AT_ME_RESHAPE:
       if (!view_of(m, n->in[0], &in)) return false;
       *v = in;
@@ -79,18 +79,18 @@ at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
   at_me_prepare_as(m, n, false);
   if (view_of(m, n, view)) {
-    view->pages = false;
+    if (view->home->pages) at_me_rehome(m, view)->pages = false;
     return at_me_retain(n);
   }
   at_me_node *b = at_me_materialise(m, n);
-  if (b) *view = b->ref;
+  if (b) *view = *b->ref;
   return b;
 }
 
 at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view) {
   const at_me_node *x = n;
   while (x && x->kind == AT_ME_RESHAPE) x = x->in[0];
-  if (x && x->kind == AT_ME_LOAD && x->ref.pages && view_of(m, n, view))
+  if (x && x->kind == AT_ME_LOAD && x->ref->home->pages && view_of(m, n, view))
     return at_me_retain(n);
   return at_me_view(m, n, view);
 }

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "schedule/lhs.h"
 
 static uint64_t g_seed;
@@ -191,6 +191,13 @@ static void bad_graphs_are_refused(void **state) {
   at_arena_destroy(a);
 }
 
+// Of this thread: what else the machine does is not the scheduler's.
+static double cpu_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void large_graphs_are_fast(void **state) {
   static const struct {
     uint32_t n;
@@ -203,10 +210,10 @@ static void large_graphs_are_fast(void **state) {
     at_lhs_node *g = random_graph(a, rows[i].n, 300, true);
     at_lhs_options o = {.limits = {1, 2, 3}};
     at_lhs_stats s;
-    uint64_t from = at_clock_ns();
+    double from = cpu_seconds();
     assert_int_equal(at_code_take(at_lhs_run(g, rows[i].n, &o, a, &order, &s)),
                      0);
-    double seconds = (double)(at_clock_ns() - from) * 1e-9;
+    double seconds = cpu_seconds() - from;
     printf("%u instructions: %.3f s\n", rows[i].n, seconds);
 #ifdef NDEBUG
     assert_true(seconds <= rows[i].most);

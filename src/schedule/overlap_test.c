@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "base/json.h"
 #include "schedule/overlap.h"
 #include "schedule/schedule.h"
 
@@ -125,6 +126,53 @@ static void programs_take_the_order(void **state) {
   at_plan plan;
   assert_int_equal(at_code_take(at_plan_memory(m, NULL, a, &plan)), 0);
   assert_int_equal(at_code_take(at_plan_verify(m, &plan)), 0);
+  at_arena_destroy(a);
+}
+
+// The number behind `key` in an event, or `absent`.
+static double number(const at_json *event, const char *key, double absent) {
+  return at_json_get_num(event, key, absent);
+}
+
+// The timeline of the scheduled program: a lane of work and one for gathers,
+// each event where at_overlap_of has it; on a lane one after the other.
+static void timelines_show_the_order(void **state) {
+  at_arena *a = at_arena_create();
+  at_target *t;
+  at_overlap o;
+  at_lhs_options options = {0};
+  at_module *m = fsdp(a);
+  at_strbuf b = {0};
+  const at_json *list;
+  assert_int_equal(at_code_take(at_target_parse(AT_STR("v5p:2x2x2"),
+                                                AT_INTERP_ATOLL, a, &t)),
+                   0);
+  assert_int_equal(at_code_take(at_overlap_of(m, t, &options, a, &o)), 0);
+  assert_int_equal(at_code_take(at_overlap_trace(m, t, &options, a, &b)), 0);
+  at_bytes text = {(const uint8_t *)b.ptr, b.len};
+  assert_int_equal(at_code_take(at_json_parse(text, a, &list)), 0);
+  assert_int_equal(list->kind, AT_JSON_ARRAY);
+  double end[64] = {0}, last = 0;
+  uint32_t names = 0, count[64] = {0};
+  for (size_t i = 0; i < list->len; i++) {
+    const at_json *e = &list->items[i];
+    int lane = (int)number(e, "tid", -1);
+    assert_in_range(lane, 1, 63);
+    if (at_str_is(at_json_get(e, "ph")->string, "M")) {
+      names++;
+      continue;
+    }
+    double from = number(e, "ts", -1), to = from + number(e, "dur", -1);
+    assert_true(from >= end[lane] - 1e-3 && to > from);
+    end[lane] = to;
+    count[lane]++;
+    last = fmax(last, to);
+  }
+  assert_int_equal(count[1], kLayers);  // products
+  assert_int_equal(count[2 + AT_ALL_GATHER], kLayers);
+  assert_true(names > 2 + AT_ALL_GATHER);
+  assert_true(fabs(last - o.after.seconds * 1e6) < 1e-2);
+  at_strbuf_free(&b);
   at_arena_destroy(a);
 }
 
@@ -313,6 +361,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gathers_hide_behind_products),
       cmocka_unit_test(programs_take_the_order),
+      cmocka_unit_test(timelines_show_the_order),
       cmocka_unit_test(copies_from_the_host_hide),
       cmocka_unit_test(calls_run_beside_the_rest),
       cmocka_unit_test(calls_stay_where_little_is_gained),

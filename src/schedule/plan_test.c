@@ -169,9 +169,93 @@ static void test_reuse(void **state) {
   at_arena_destroy(a);
 }
 
+// ---- Plans that break a law
+// Each change of a right plan's slots that makes it wrong, and what is said.
+typedef struct broken {
+  const char *name;
+  void (*change)(const at_module *m, const at_plan *p, at_xslot *slots);
+  const char *says;
+} broken;
+
+static at_xslot *slot_at(const at_plan *p, at_xslot *slots, const at_comp *c,
+                         uint32_t id) {
+  AT_FOR_NODES(n, c)
+  if (n->id == id) return &slots[at_plan_slot(p, (at_value){n, 0})];
+  fail_msg("no node %%%u", id);
+  return NULL;
+}
+#define SLOT(id) slot_at(p, slots, m->entry, id)
+
+static void share(const at_module *m, const at_plan *p, at_xslot *slots) {
+  SLOT(3)->offset = SLOT(2)->offset;  // %2 is read when %3 is there
+}
+static void touch(const at_module *m, const at_plan *p, at_xslot *slots) {
+  at_xslot *low = SLOT(2), *high = SLOT(3);
+  if (low->offset > high->offset) low = SLOT(3), high = SLOT(2);
+  low->bytes = high->offset - low->offset + 1;  // by one byte
+}
+static void leave(const at_module *m, const at_plan *p, at_xslot *slots) {
+  at_xslot *high = SLOT(2)->offset > SLOT(3)->offset ? SLOT(2) : SLOT(3);
+  high->bytes = p->temp_bytes - high->offset + 1;
+}
+static void skew(const at_module *m, const at_plan *p, at_xslot *slots) {
+  SLOT(2)->offset += 32;
+}
+static void shrink(const at_module *m, const at_plan *p, at_xslot *slots) {
+  SLOT(3)->bytes--;
+}
+static void swap_arguments(const at_module *m, const at_plan *p,
+                           at_xslot *slots) {
+  SLOT(1)->index = 0;
+}
+static void swap_results(const at_module *m, const at_plan *p,
+                         at_xslot *slots) {
+  at_xslot *out = &slots[at_plan_slot(p, m->entry->results[0])];
+  out->index = 1;
+}
+static void overwrite(const at_module *m, const at_plan *p, at_xslot *slots) {
+  *SLOT(3) = *SLOT(1);
+}
+
+static void test_broken_plans(void **state) {
+  static const broken rows[] = {
+      {"two values in one place", share, "%3 and %2 live at once"},
+      {"one byte in common", touch, "live at once"},
+      {"behind the temporaries", leave, "a temporary at"},
+      {"not aligned", skew, "a temporary at"},
+      {"too small", shrink, "%3 does not fit into its slot"},
+      {"the wrong argument", swap_arguments, "argument 1 is not where"},
+      {"the wrong result", swap_results, "result 0 is not where"},
+      {"over an argument", overwrite, "%3 is written over an argument"},
+  };
+  static const char text[] =
+      "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[32], %1: "
+      "f32[32]) -> (f32[32], f32[32]) {\n"
+      "  %2 = add %0, %1 : f32[32]\n  %3 = negate %2 : f32[32]\n"
+      "  %4 = multiply %2, %3 : f32[32]\n  %5 = subtract %3, %4 : f32[32]\n"
+      "  return %4, %5\n}\n}\n";
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    at_module *m;
+    at_plan plan;
+    assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+    assert_int_equal(at_code_take(at_plan_memory(m, NULL, a, &plan)), 0);
+    at_xslot *slots =
+        at_arena_copy(a, plan.slots, plan.num_slots * sizeof *slots, 8);
+    rows[i].change(m, &plan, slots);
+    plan.slots = slots;
+    at_status st = at_plan_verify(m, &plan);
+    if (at_status_code(st) != AT_INTERNAL ||
+        !strstr(at_status_message(st), rows[i].says))
+      fail_msg("%s: \"%s\"", rows[i].name, at_status_message(st));
+    at_status_free(st);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies),
-                                     cmocka_unit_test(test_donation),
-                                     cmocka_unit_test(test_reuse)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_copies), cmocka_unit_test(test_donation),
+      cmocka_unit_test(test_reuse), cmocka_unit_test(test_broken_plans)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,13 @@
 // Views: boxes of strided elements, so that slices, transposes and
 // concatenations of large tensors cost as many pieces as they have, not as many
 // elements.
+// A piece covers the box [lo, lo + size) of the view's positions; the element
+// at position x is number offset + sum of (x - lo) * stride of its variable, or
+// of the view below it (`of`) where a reshape could not be said by strides. The
+// boxes of a view are disjoint and cover it (is_covered). Operations make a new
+// view from the pieces of the old one; pieces of a flat view are sorted by
+// position, for runs.c to search in.
+#include "base/verify.h"
 #include "tiles/tiles_internal.h"
 
 at_dtype at_tiles_view_dtype(const at_tiles_view *v) { return v->dtype; }
@@ -9,6 +16,7 @@ at_dims at_tiles_view_dims(const at_tiles_view *v) {
 }
 int64_t at_tiles_view_elements(const at_tiles_view *v) { return v->elements; }
 
+// Room for n pieces, their boxes in one block; none is there yet.
 at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
                             uint32_t n, at_tiles_view **out) {
   at_arena *a = g->arena;
@@ -36,6 +44,23 @@ at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
   }
   *out = v;
   return AT_OK;
+}
+
+// The pieces are boxes inside of the view, and have as many elements as it has:
+// each position is in one.
+static bool is_covered(const at_tiles_view *v) {
+  int64_t all = 0;
+  for (uint32_t i = 0; i < v->num_pieces; i++) {
+    const at_tiles_piece *p = &v->pieces[i];
+    int64_t n = 1;
+    for (uint32_t d = 0; d < v->rank; d++) {
+      if (p->lo[d] < 0 || p->size[d] < 0 || p->lo[d] + p->size[d] > v->dims[d])
+        return false;
+      n *= p->size[d];
+    }
+    all += n;
+  }
+  return all == v->elements;
 }
 
 static void piece_copy(at_tiles_piece *to, const at_tiles_piece *from,
@@ -78,6 +103,7 @@ static at_status resized(const at_tiles_view *v, uint32_t dim, int64_t size,
   return AT_OK;
 }
 
+// The part of each box that lies in the slice, moved to its beginning.
 at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
                               int64_t begin, int64_t end,
                               const at_tiles_view **out) {
@@ -99,6 +125,7 @@ at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
     q->lo[dim] = lo - begin;
     q->size[dim] = hi - lo;
   }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
@@ -110,6 +137,7 @@ at_status at_tiles_view_at(const at_tiles_view *v, int64_t i,
   return at_tiles_view_reshape(s, (at_dims){v->dims + 1, v->rank - 1}, out);
 }
 
+// All pieces, each view's behind those before it.
 at_status at_tiles_view_concat(const at_tiles_view *const *v, uint32_t n,
                                uint32_t dim, const at_tiles_view **out) {
   if (!n) return AT_FAIL(AT_INVALID_ARGUMENT, "concat of nothing");
@@ -137,6 +165,7 @@ at_status at_tiles_view_concat(const at_tiles_view *const *v, uint32_t n,
       add_piece(r, &v[i]->pieces[k])->lo[dim] += at;
     at += v[i]->dims[dim];
   }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
@@ -168,10 +197,12 @@ at_status at_tiles_view_dimshuffle(const at_tiles_view *v, at_dims perm,
       q->stride[d] = p->stride[perm.ptr[d]];
     }
   }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
 
+// Each box is mirrored, and runs backwards from its last element.
 at_status at_tiles_view_reverse(const at_tiles_view *v, uint32_t dim,
                                 const at_tiles_view **out) {
   AT_TRY(need_dim(v, dim, "reverse"));
@@ -185,10 +216,12 @@ at_status at_tiles_view_reverse(const at_tiles_view *v, uint32_t dim,
     q->offset += (p->size[dim] - 1) * p->stride[dim];
     q->stride[dim] = -p->stride[dim];
   }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
 
+// Of each box the positions that `step` divides; a box that holds none goes.
 at_status at_tiles_view_subsample(const at_tiles_view *v, uint32_t dim,
                                   int64_t step, const at_tiles_view **out) {
   AT_TRY(need_dim(v, dim, "subsample"));
@@ -211,10 +244,13 @@ at_status at_tiles_view_subsample(const at_tiles_view *v, uint32_t dim,
     q->size[dim] = last - first + 1;
     q->stride[dim] = q->size[dim] > 1 ? q->stride[dim] * step : 0;
   }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
 
+// A dimension of one element repeats by a stride of 0; a longer one needs as
+// many copies of its pieces.
 at_status at_tiles_view_broadcast(const at_tiles_view *v, uint32_t dim,
                                   int64_t n, const at_tiles_view **out) {
   AT_TRY(need_dim(v, dim, "broadcast"));
@@ -236,6 +272,7 @@ at_status at_tiles_view_broadcast(const at_tiles_view *v, uint32_t dim,
       q->lo[dim] += c * v->dims[dim];
       if (one) q->size[dim] = n, q->stride[dim] = 0;
     }
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
@@ -280,6 +317,7 @@ static at_status move_ones(const at_tiles_view *v, at_dims dims,
     }
   }
   sort_flat(r);
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
@@ -350,10 +388,14 @@ static at_status flatten_pieces(const at_tiles_view *v,
     progression(v, p, &q->stride[0], &q->lo[0], &q->size[0]);
   }
   sort_flat(r);
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
 
+// From the cheapest on: dimensions of one come and go; pieces that are plain
+// progressions become flat; a single piece gets other strides; at last a view
+// on the view, whose elements are found by position.
 at_status at_tiles_view_reshape(const at_tiles_view *v, at_dims dims,
                                 const at_tiles_view **out) {
   int64_t n = 1;
@@ -387,6 +429,7 @@ at_status at_tiles_view_reshape(const at_tiles_view *v, at_dims dims,
   int64_t stride = 1;
   for (uint32_t d = dims.rank; d-- > 0;)
     q->stride[d] = stride, stride *= dims.ptr[d];
+  AT_VERIFY(is_covered(r));
   *out = r;
   return AT_OK;
 }
