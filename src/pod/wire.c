@@ -14,6 +14,7 @@ static const struct {
 static at_status check_options(at_wire_options *o) {
   if (!o->beat_ms) o->beat_ms = 250;
   if (!o->stuck_ms) o->stuck_ms = 1500;
+  if (!o->tell_ms) o->tell_ms = 10000;
   if (!o->max_bytes) o->max_bytes = 1ull << 30;
   if (!o->window_bytes) o->window_bytes = 256ull << 20;
   if (!o->window_messages) o->window_messages = 4096;

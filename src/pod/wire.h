@@ -100,6 +100,9 @@ typedef struct at_wire_options {
   // AT_WIRE_NO_SPIN: never. Never either where this process has fewer cores
   // than the group has members.
   uint32_t spin_ns;
+  // A sender that has waited so long for a member to take what was sent before
+  // logs a warning, once for each wait; default: 10,000.
+  uint32_t tell_ms;
   uint32_t beat_ms;  // between two signs of life; default: 250
   // Without one: lost; default: 1,500. The first one may take meet_ms more.
   uint32_t stuck_ms;

@@ -9,8 +9,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
-enum { kGather = 4096 };  // up to here, parts are copied into one frame
+enum {
+  kGather = 4096,  // up to here, parts are copied into one frame
+  kMs = 1000000    // ns
+};
 
 // ---- Words that processes share
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
@@ -110,6 +114,21 @@ static bool may_go(const sender *x, size_t need, const uint64_t *message) {
              need;
 }
 
+// Sleeps until *l->room is not `seen`, the wait is over, or *tell_ns has come:
+// then who is waited for is said, and *tell_ns is never again.
+static void sleep_for_room(const sender *x, uint32_t seen, uint64_t *tell_ns) {
+  const uint64_t ms = x->s->options.tell_ms;
+  if (!*tell_ns) *tell_ns = at_clock_ns() + ms * kMs;
+  at_futex_wait_shared(x->l->room, seen, AT_MIN(x->wait.until_ns, *tell_ns));
+  at_tally(&x->s->tally.syscalls, 1);
+  if (at_clock_ns() < *tell_ns) return;
+  *tell_ns = UINT64_MAX;
+  at_log(AT_LOG_WARNING,
+         "process %u has waited %llu s to send to process %u, which lives but "
+         "has not taken what was sent to it before",
+         x->s->options.me, (unsigned long long)(ms / 1000), x->to);
+}
+
 // Waits, with the turn, for room for `need` bytes, and at the beginning of a
 // message for credits for *message bytes. better: what to wait for where it has
 // to be waited.
@@ -118,6 +137,7 @@ static at_status wait_for_room(const sender *x, size_t need, size_t better,
   at_stream *s = x->s;
   at_stream_lane *l = x->l;
   at_status st = AT_OK;
+  uint64_t tell_ns = 0;
   while (!may_go(x, need, message)) {
     st = keep_waiting(x, need);
     if (st.err) return st;
@@ -130,8 +150,7 @@ static at_status wait_for_room(const sender *x, size_t need, size_t better,
       l->taken = true;
       l->waits++;
       pthread_mutex_unlock(&l->lock);
-      at_futex_wait_shared(l->room, seen, x->wait.until_ns);
-      at_tally(&s->tally.syscalls, 1);
+      sleep_for_room(x, seen, &tell_ns);
       pthread_mutex_lock(&l->lock);
       l->taken = false;
     }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/free_ports.h"
+#include "base/log.h"
 #include "pod/meet.h"
 #include "pod/wire_carrier.h"
 #include "pod/wire_stream.h"
@@ -457,6 +458,12 @@ static int credits(box *b, uint32_t me) {
   meet(b, 0);
   for (int i = 0; i < kWindow; i++)
     if (send_one(b, 1, AT_WIRE_CONTROL, 0, "12345678", 8, 0)) return 11;
+  const unsigned long warnings = at_log_warnings();
+  if (send_one(b, 1, AT_WIRE_CONTROL, 0, "1", 1, at_clock_ns() + 200 * kMs) !=
+      AT_DEADLINE_EXCEEDED)
+    return 20;
+  // Said once, after tell_ms.
+  if (at_log_warnings() - warnings != 1) return 21;
   meet(b, 1);
   if (send_one(b, 1, AT_WIRE_CONTROL, 0, "12345678", 8, 0) !=
       AT_RESOURCE_EXHAUSTED)
@@ -482,7 +489,7 @@ static int credits(box *b, uint32_t me) {
 }
 
 static void who_is_out_of_credits_waits_or_is_refused(void **state) {
-  const at_wire_options with = {.window_messages = 32};
+  const at_wire_options with = {.window_messages = 32, .tell_ms = 10};
   run(*state, &with, 2, credits);
 }
 
