@@ -14,12 +14,33 @@ typedef struct handler {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static handler *g_handlers;  // never freed: a launch may be using one
 
+static at_status keep(at_bytes config, const void *const *args,
+                      uint32_t num_args, void *const *results,
+                      uint32_t num_results) {
+  return AT_OK;
+}
+// jax.lax.dce_sink: its operand is computed, and that is all.
+static const handler kSink = {.kind = AT_CUSTOM_OWN,
+                              .fn = (void *)(uintptr_t)keep};
+
 static const handler *find(const char *target) {
   pthread_mutex_lock(&g_lock);
   const handler *h = g_handlers;
   while (h && strcmp(h->target, target)) h = h->next;
   pthread_mutex_unlock(&g_lock);
-  return h;
+  return h || strcmp(target, "dce_sink") ? h : &kSink;
+}
+
+at_status at_custom_check(const char *target) {
+  if (find(target)) return AT_OK;
+  return AT_FAIL(
+      AT_UNIMPLEMENTED,
+      "no handler is registered for the custom call \"%s\"\n"
+      "hint: jax.ffi.register_ffi_target(\"%s\", ..., platform=\"tpu\"), in "
+      "the "
+      "process that has the chip: hosts of a pod (ATOLL_POD) do not have their "
+      "clients' functions",
+      target, target);
 }
 
 at_status at_custom_register(at_str target, at_custom_kind kind, void *fn,
@@ -151,15 +172,7 @@ static at_status call_original(at_frame *f, const at_op *op, const handler *h) {
 
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
   const char *target = at_loaded_string(f->loaded, step->target);
-  const handler *h = find(target);
-  if (!h)
-    return AT_FAIL(
-        AT_UNIMPLEMENTED,
-        "no handler is registered for the custom call \"%s\"\n"
-        "hint: jax.ffi.register_ffi_target(\"%s\", ..., "
-        "platform=\"tpu\"), in the process that has the chip: hosts of a "
-        "pod (ATOLL_POD) do not have their clients' functions",
-        target, target);
+  const handler *h = find(target);  // there since the program was loaded
   if (h->kind == AT_CUSTOM_OWN) {
     foreign_call call = {.handler = h,
                          .operands = (const void **)(f->bufs + op->args),

@@ -382,7 +382,8 @@ at_status at_executable_check(at_bytes block);
 // ---- Executables
 typedef struct at_loaded at_loaded;
 // Checks every index and offset of the block (INVALID_ARGUMENT), maps its code.
-// The bytes are copied.
+// The bytes are copied. UNIMPLEMENTED: custom calls of which no handler is
+// registered.
 at_status at_loaded_create(at_runtime *rt, at_bytes executable,
                            at_loaded **out);
 // Before the first launch: device d of the program is chips[d], and some are of

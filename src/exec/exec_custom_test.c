@@ -207,13 +207,30 @@ static void handlers_are_called(void **state) {
   assert_true(v[0] == -42);
   assert_int_equal(run_custom(rt, "fails", 4, v, m), AT_NOT_FOUND);
   assert_non_null(strstr(m, "no such thing"));
-  assert_int_equal(run_custom(rt, "unknown", 4, v, m), AT_UNIMPLEMENTED);
-  assert_non_null(strstr(m, "\"unknown\""));
+  v[0] = 7;
+  assert_int_equal(run_custom(rt, "dce_sink", 4, v, m), 0);
   assert_int_equal(run_custom(rt, "scale", 1, v, m), AT_UNIMPLEMENTED);
   assert_int_equal(run_custom(rt, "old", 2, v, m), AT_UNIMPLEMENTED);
   assert_int_equal(
       at_code_take(at_custom_register(AT_STR(""), AT_CUSTOM_FFI, m, 0)),
       AT_INVALID_ARGUMENT);
+  at_runtime_destroy(rt);
+}
+
+// Who calls nobody is told when the program is loaded.
+static void programs_without_handlers_are_not_loaded(void **state) {
+  at_runtime *rt = test_runtime("v6e", 2);
+  at_loaded *l = NULL;
+  at_bytes program = custom_program("unknown", 4);
+  at_status st = at_loaded_create(rt, program, &l);
+  assert_null(l);
+  assert_non_null(strstr(at_status_message(st), "\"unknown\""));
+  assert_int_equal(at_code_take(st), AT_UNIMPLEMENTED);
+  OK(at_custom_register(AT_STR("unknown"), AT_CUSTOM_FFI, (void *)scale_handler,
+                        0));
+  OK(at_loaded_create(rt, program, &l));
+  at_loaded_release(l);
+  free((void *)program.ptr);
   at_runtime_destroy(rt);
 }
 
@@ -292,6 +309,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(attributes_are_sorted_and_typed),
       cmocka_unit_test(handlers_are_called),
+      cmocka_unit_test(programs_without_handlers_are_not_loaded),
       cmocka_unit_test(callbacks_go_there_and_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

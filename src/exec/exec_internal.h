@@ -712,6 +712,8 @@ at_status at_task_deadlock(at_task *t);  // of one launch, local
 // has written them.
 const at_xslot *at_arg_slot(const at_loaded *l, const at_op *op, uint32_t i);
 void at_arg_settle(const at_frame *f, const at_op *op, uint32_t i);
+// UNIMPLEMENTED: nobody serves calls of that target. Thread-safe.
+at_status at_custom_check(const char *target);
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step);
 
 #endif

@@ -201,6 +201,8 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
       op->compare = (at_comparator_fn)address;
     }
   }
+  if (s->kind == AT_STEP_CUSTOM)
+    AT_TRY(at_custom_check(at_loaded_string(l, s->target)));
   if (s->kind == AT_STEP_CORE) AT_TRY(at_core_prepare(l, s, op));
   if (at_core_communicates(l, s)) AT_TRY(prepare_kernel_meeting(l, op));
   return AT_OK;

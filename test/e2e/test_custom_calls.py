@@ -72,3 +72,25 @@ def test_ops_of_mhlo(tmp_path):
       return %0 : tensor<5xf32>
     }""", x=np.linspace(-2, 2, 5, dtype=np.float32))
     np.testing.assert_allclose(got, [math.erf(v) for v in np.linspace(-2, 2, 5)], rtol=1e-6)
+
+
+WITHOUT_RESULTS = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+  %y = stablehlo.sine %x : tensor<4xf32>
+  stablehlo.custom_call @{}(%y) {{has_side_effect = true}} : (tensor<4xf32>) -> ()
+  return %x : tensor<4xf32>
+}}"""
+
+
+@pytest.mark.parametrize("target", ["v6e:1x1", "v5p:1x1x1"])
+def test_a_sink_keeps_what_it_is_given(tmp_path, monkeypatch, target):
+    monkeypatch.setenv("ATOLL_TARGET", target)
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(run(tmp_path, WITHOUT_RESULTS.format("dce_sink"), x=x), x)
+
+
+def test_calls_that_nobody_serves_are_refused_before_the_program_runs(tmp_path):
+    (tmp_path / "p.mlir").write_text(WITHOUT_RESULTS.format("nobody"))
+    np.savez(tmp_path / "in.npz", x=np.zeros(4, np.float32))
+    done = subprocess.run([COMMAND, "run", "--repeat=3", str(tmp_path / "p.mlir"), str(tmp_path / "in.npz")],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and 'no handler is registered for the custom call "nobody"' in done.stderr, done.stderr
