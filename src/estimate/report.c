@@ -76,6 +76,17 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_strbuf_addf(out, ", with what is recomputed HFU %.1f%%", 100 * e->hfu);
   at_strbuf_addz(out, "; HBM traffic ");
   at_est_bytes(out, e->hbm_bytes);
+  if (e->again_flops > 0) {
+    at_strbuf_addz(out, "; computed again in kernels ");
+    at_est_flops_text(out, e->again_flops);
+  }
+  if (e->num_here) {
+    at_strbuf_addz(out, "\n  cost_analysis(): ");
+    at_est_flops_text(out, e->here_all.flops);
+    at_strbuf_addf(out, ", %.0f transcendentals, bytes accessed ",
+                   e->here_all.transcendentals);
+    at_est_bytes(out, e->here_all.bytes_accessed);
+  }
   at_strbuf_addz(out, "\n  memory: peak ");
   at_est_bytes(out, (double)e->peak_bytes);
   if (e->memory_bytes) {
@@ -268,6 +279,30 @@ static void add_op(at_json_writer *w, const at_estimate_op *o) {
   at_json_end_object(w);
 }
 
+// The program as profiles and cost_analysis() have it.
+static void add_here(at_json_writer *w, const at_estimate *e) {
+  const field all[] = {{"flops", e->here_all.flops},
+                       {"transcendentals", e->here_all.transcendentals},
+                       {"bytes accessed", e->here_all.bytes_accessed}};
+  at_json_key(w, AT_STR("cost_analysis"));
+  at_json_begin_object(w);
+  add_fields(w, all, AT_LEN(all));
+  at_json_end_object(w);
+  at_json_key(w, AT_STR("profile_ops"));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < e->num_here; i++) {
+    const at_estimate_here *o = &e->here[i];
+    const field f[] = {{"flops", o->flops},
+                       {"transcendentals", o->transcendentals},
+                       {"bytes_accessed", o->bytes_accessed}};
+    at_json_begin_object(w);
+    add_text(w, "name", o->name);
+    add_fields(w, f, AT_LEN(f));
+    at_json_end_object(w);
+  }
+  at_json_end_array(w);
+}
+
 void at_estimate_json(const at_estimate *e, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -328,6 +363,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
     at_json_end_object(&w);
   }
   at_json_end_array(&w);
+  if (e->num_here) add_here(&w, e);
   at_json_key(&w, AT_STR("notes"));
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < e->num_notes; i++)
