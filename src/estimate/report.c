@@ -474,19 +474,38 @@ static at_status category_of(const at_estimate_op *o, at_arena *a,
   return AT_OK;
 }
 
+// One word, which no other op has: profilers tell ops apart by it.
+// "copy for dot_general.3" -> "copy_for_dot_general.3", then
+// "copy_for_dot_general.3.2".
+static at_status word_of(const at_estimate_op *o, at_map *used, at_arena *a,
+                         const char **out) {
+  void **times;
+  AT_TRY_ALLOC(times, at_map_put(used, at_str_of(o->name)));
+  uintptr_t n = (uintptr_t)*times + 1;
+  *times = (void *)n;
+  char *word = n > 1 ? at_arena_printf(a, "%s.%u", o->name, (unsigned)n)
+                     : at_arena_printf(a, "%s", o->name);
+  if (!word) return AT_NO_MEMORY("a name");
+  for (char *c = word; *c; c++)
+    if (*c == ' ') *c = '_';
+  return *out = word, AT_OK;
+}
+
 // What the kernels ask for, as the estimate has it.
 static at_status ops_of(const at_estimate *e, at_arena *a,
                         const at_profile_op **out) {
   at_profile_op *ops;
+  at_map used = at_map_in(a);
   AT_TRY_ALLOC(ops, at_new(a, at_profile_op, (size_t)e->num_ops + 1));
   for (uint32_t i = 0; i < e->num_ops; i++) {
     const at_estimate_op *o = &e->ops[i];
-    ops[i] = (at_profile_op){.name = o->name,
-                             .source = o->source,
+    ops[i] = (at_profile_op){.source = o->source,
                              .flops = o->flops,
+                             .transcendentals = o->transcendentals,
                              .bytes_read = o->hbm_bytes};
+    AT_TRY(word_of(o, &used, a, &ops[i].name));
     AT_TRY_ALLOC(ops[i].text,
-                 at_arena_printf(a, "%%%s = %s", o->name, o->detail));
+                 at_arena_printf(a, "%%%s = %s", ops[i].name, o->detail));
     // XLA's profilers cut an op's type off behind the colon: it has none.
     AT_TRY_ALLOC(ops[i].scope,
                  at_arena_printf(a, "%s%s", o->scope, *o->scope ? ":" : ""));
@@ -503,8 +522,10 @@ static at_status xspace_in(const at_estimate *e, at_arena *a, at_strbuf *out) {
       .program = 1, .name = e->program, .num_ops = e->num_ops};
   AT_TRY(ops_of(e, a, &module.ops));
   for (uint32_t i = 0; i <= e->num_ops; i++)
-    if (events[i].kind != AT_PROFILE_TRANSFER)
+    if (events[i].kind != AT_PROFILE_TRANSFER) {
       events[i].program = module.program;
+      if (i) events[i].name = module.ops[i - 1].name;
+    }
   at_profile_chip chip = {.kind = e->machine,
                           .flops_per_second = e->peak_flops,
                           .hbm_bytes_per_second = e->hbm_rate,

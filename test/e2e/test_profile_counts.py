@@ -33,7 +33,9 @@ for name in sys.argv[2:]:
         jax.block_until_ready(compiled(*args))
   cost = {{k: compiled.cost_analysis()[k] for k in ("flops", "transcendentals", "bytes accessed")}}
   chips = len(jax.tree.leaves(compiled.output_shardings)[0].device_set)
-  out[name] = {{"cost": cost, "estimate": atoll.estimate(f, *args, target={target!r}, counts=True).data, "chips": chips,
+  estimate = atoll.estimate(f, *args, target={target!r}, counts=True)
+  estimate.xplane(folder + "/" + name + ".xplane.pb")
+  out[name] = {{"cost": cost, "estimate": estimate.data, "chips": chips,
                 "peak": compiled.memory_analysis().peak_memory_in_bytes}}
 json.dump(out, open(folder + "/out.json", "w"))
 """
@@ -49,17 +51,23 @@ def all_of_them(tmp_path_factory):
   return folder, json.loads((folder / "out.json").read_text())
 
 
-@pytest.fixture(params=list(profile_programs.PROGRAMS))
-def program(request, all_of_them):
+def tools_of(path):
+  """Runs a tool of XProf on a profile."""
   convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed (pip install xprof)")
-  folder, out = all_of_them
-  (path,) = (folder / request.param).rglob("*.xplane.pb")
   convert.xspace_to_tool_names([str(path)])
 
   def tool(name, **params):
     data, _ = convert.xspace_to_tool_data([str(path)], name, {"use_saved_result": False, **params})
     return data.decode() if isinstance(data, bytes) else data
-  return SimpleNamespace(name=request.param, tool=tool, path=path, **out[request.param])
+  return tool
+
+
+@pytest.fixture(params=list(profile_programs.PROGRAMS))
+def program(request, all_of_them):
+  folder, out = all_of_them
+  (path,) = (folder / request.param).rglob("*.xplane.pb")
+  return SimpleNamespace(name=request.param, tool=tools_of(path), path=path, modelled=folder / f"{request.param}.xplane.pb",
+                         **out[request.param])
 
 
 def rows(table):
@@ -119,3 +127,21 @@ def test_xprof_has_the_steps_and_the_memory(program):
     graph = program.tool("graph_viewer", graph_viewer_options={"module_name": name, "node_name": op, "graph_width": 1,
                                                                "type": "graph", "format": "dot"})
     assert graph.startswith("digraph") and op in graph
+
+
+def test_the_modelled_timeline_has_the_estimate_s_own(program):
+  tool = tools_of(program.modelled)
+  ops = [o for o in program.estimate["ops"] if not o["network_bytes"] and o["seconds"] >= 2e-9]
+  roofline = [r for r in rows(json.loads(tool("roofline_model"))[0])
+              if r["step"] == "Total" and r["operation"] not in ("Program", "IDLE")]
+  got = {r["operation"]: r for r in roofline}
+  used = Counter()
+  for o in ops:
+    used[o["name"]] += 1
+    times = used[o["name"]]
+    r = got[o["name"].replace(" ", "_") + (f".{times}" if times > 1 else "")]
+    us = r["total_self_time"]
+    assert r["measured_flop_rate"] * us * 1e3 == pytest.approx(o["flops"], rel=1e-6, abs=2)
+    assert r["hbm_bw"] * us * 1e-6 * 2**30 == pytest.approx(o["hbm_bytes"], rel=1e-6, abs=2)
+  flops = json.loads(tool("op_profile"))["byProgram"]["metrics"]["rawFlops"]
+  assert flops == pytest.approx(sum(o["flops"] for o in program.estimate["ops"]), rel=1e-6, abs=len(ops))
