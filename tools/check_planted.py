@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """`atoll check` over the kernels of test/pallas that have one planted defect each, and over their sound twins.
 
-  tools/check_planted.py [--command build/release/atoll] [--sample N] [NAME...]
+  tools/check_planted.py [--command build/release/atoll] [--sample N] [--drawn SEED] [NAME...]
 
 A defect must end in status 1, with the line that the kernel marks in its findings and a SARIF report of the right shape;
 a sound twin in status 0. A program per file and twin tries all kernels of it and catches what is raised, so that the
-findings come from the runtime alone. --sample: about N kernels, spread over all files.
+findings come from the runtime alone. --sample: about N kernels, spread over all files. --drawn: the 33 kernels of
+test/pallas/drawn_defects.py instead, whose shapes, types and places are drawn from SEED.
 """
 import argparse
 import json
@@ -21,6 +22,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 PLANTED = TOP / "test" / "pallas"
 TARGETS = {"defects": "v5p:2x1x1", "more_defects": "v5p:2x2x1", "other_defects": "v5p:2x1x1", "flight_defects": "v5p:2x1x1",
            "choice_defects": "v5p:2x1x1"}
+DRAWN = {"drawn_defects": "v5p:2x1x1"}
 # Tries the kernels that are named, and says which there are without names.
 PROGRAM = """
 import importlib, json, sys
@@ -77,7 +79,7 @@ class Checker:
         self.program.write_text(PROGRAM.format(folder=str(PLANTED)))
 
     def environment(self, module):
-        return {**os.environ, "PYTHON": sys.executable, "ATOLL_CACHE": "off", "ATOLL_TARGET": TARGETS[module],
+        return {**os.environ, "PYTHON": sys.executable, "ATOLL_CACHE": "off", "ATOLL_TARGET": {**TARGETS, **DRAWN}[module],
                 "ATOLL_KERNEL_TURNS": "4000000"}
 
     def kernels(self, module):
@@ -125,14 +127,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--command", default=str(TOP / "build" / "release" / "atoll"))
     parser.add_argument("--sample", type=int)
+    parser.add_argument("--drawn", type=int)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    wrong, count = [], 0
+    wrong, count, targets = [], 0, TARGETS
+    if options.drawn is not None:
+        os.environ["AT_DRAWN_SEED"], targets = str(options.drawn), DRAWN
     with tempfile.TemporaryDirectory() as folder:
         checker = Checker(options.command, folder)
-        known = {m: checker.kernels(m) for m in TARGETS}
+        known = {m: checker.kernels(m) for m in targets}
         every = sum(map(len, known.values())) // options.sample if options.sample else 1
-        for module in TARGETS:
+        for module in targets:
             names = [n for n in known[module] if not options.names or n in options.names][::max(every, 1)]
             if names:
                 count += len(names)

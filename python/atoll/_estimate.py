@@ -122,7 +122,7 @@ def program_of(fn, args=(), kwargs=None) -> bytes:
 
 
 def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
-             partitions: int | None = None, lookups: Any = None, **kwargs: Any) -> Estimate:
+             partitions: int | None = None, lookups: Any = None, counts: bool = False, **kwargs: Any) -> Estimate:
   """What `fn(*args, **kwargs)` would take on `target`.
 
   Args:
@@ -133,6 +133,7 @@ def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
     partitions: devices that the program is cut for, where it does not say.
     lookups: how ids of embedding lookups are distributed (docs/embeddings.md): "16,zipf=1.05", a path, or
       by stack {"ids_per_sample": 16, "unique": 0.4}, as `atoll.sparsecore.LookupStats.data` is.
+    counts: also `cost_analysis` and `profile_ops`: the program as it runs here, as profiles have it.
 
   Returns:
     An `Estimate`: times in seconds, sizes in bytes.
@@ -143,5 +144,7 @@ def estimate(fn: Any, *args: Any, target: str = "v6e", interp: str = "atoll",
     extra.append(f"--partitions={partitions}")
   if lookups is not None:
     extra.append(f"--lookups={json.dumps(lookups) if isinstance(lookups, Mapping) else lookups}")
+  if counts:
+    extra.append("--counts")
   data = json.loads(_run(program, target, extra + ["--json"]))
   return Estimate(program, target, data, extra)

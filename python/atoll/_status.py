@@ -1,9 +1,11 @@
-"""atoll.status: the chips of this process as a table."""
+"""atoll.status: the chips of this process as a table, which notebooks keep up to date."""
 
 import dataclasses
+import threading
 
 from atoll import _own
 
+_SECONDS = 1.0  # between two looks at the chips
 _HEADS = ("chip", "kind", "process", "memory", "of", "peak", "queued")
 
 
@@ -30,8 +32,60 @@ class ChipStatus:
   queued: int
 
 
+class _Live:
+  """A table in a notebook, which a thread writes anew when it changes. One is live at a time: the last."""
+  _last = None
+  _lock = threading.Lock()
+
+  def __init__(self, shown: "Status"):
+    from IPython.display import display
+
+    self._told = shown._bundle()
+    self._end = threading.Event()
+    self._handle = display(self._told, raw=True, display_id=True)
+    with _Live._lock:
+      before, _Live._last = _Live._last, self
+    if before:
+      before.stop()
+    self._thread = threading.Thread(target=self._run, name="atoll.status", daemon=True)
+    self._thread.start()
+
+  def _run(self):
+    while not self._end.wait(_SECONDS):
+      try:
+        now = status()._bundle()
+      except Exception:  # the client is gone: the last figures stay
+        return
+      if now != self._told and not self._end.is_set():
+        self._told = now
+        self._handle.update(now, raw=True)
+
+  def stop(self):
+    self._end.set()
+    if self._thread is not threading.current_thread():
+      self._thread.join()
+
+
 class Status(tuple):
-  """ChipStatus of every chip, in order. Prints as a table, and shows as one in notebooks."""
+  """ChipStatus of every chip, in order. Prints as a table; as the value of a notebook's cell it is one that is kept up to
+  date, until another is shown or `stop()` is called."""
+  _live = None
+
+  def stop(self) -> None:
+    """Ends the updates of this table in a notebook; its last figures stay."""
+    if self._live:
+      self._live.stop()
+
+  def _bundle(self):
+    return {"text/html": self._repr_html_(), "text/plain": repr(self)}
+
+  def _ipython_display_(self):
+    from IPython import get_ipython
+
+    if getattr(get_ipython(), "kernel", None):
+      self._live = _Live(self)
+    else:
+      print(repr(self))
 
   def _rows(self):
     return [(str(c.chip), c.kind, str(c.process), _size(c.bytes_in_use), _size(c.bytes_limit), _size(c.peak_bytes),

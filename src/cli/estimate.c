@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "compile/compile.h"
+#include "compile/describe.h"
 #include "schedule/schedule.h"
 
 typedef struct outputs {
@@ -38,8 +39,26 @@ static bool address_of(void *user, at_value v, uint64_t *out) {
   return true;
 }
 
+// The ops that a profile of the program lists, with FLOPs and bytes.
+static at_status count_here(at_bytes program, at_arena *a, at_estimate *e) {
+  at_compile_options compile = {.no_cache = true, .dump_dir = ""};
+  at_described d;
+  at_estimate_here *here;
+  AT_TRY(at_compile_describe(program, &compile, 0, a, &d));
+  AT_TRY_ALLOC(here, at_new(a, at_estimate_here, (size_t)d.num_ops + 1));
+  for (uint32_t i = 0; i < d.num_ops; i++)
+    here[i] = (at_estimate_here){
+        .name = d.ops[i].name,
+        .flops = d.ops[i].flops,
+        .transcendentals = d.ops[i].transcendentals,
+        .bytes_accessed = d.ops[i].bytes_read + d.ops[i].bytes_written};
+  e->here = here;
+  e->num_here = d.num_ops;
+  return at_compile_costs(program, &compile, a, &e->here_all);
+}
+
 static at_status estimate_file(const char *path, const at_estimate_options *o,
-                               at_arena *a, at_estimate **out) {
+                               bool counts, at_arena *a, at_estimate **out) {
   at_bytes program;
   at_estimate_options with = *o;
   at_status st = AT_OK;
@@ -52,6 +71,7 @@ static at_status estimate_file(const char *path, const at_estimate_options *o,
     with.address = address_of, with.address_user = plan;
   }
   if (at_ok(st)) st = at_estimate_run(program, &with, a, out);
+  if (at_ok(st) && counts) st = count_here(program, a, *out);
   // The module borrows the bytes of large constants; they end with the process.
   return st.err ? at_status_prefix(st, "%s", path) : st;
 }
@@ -94,10 +114,10 @@ static at_status second(const char *compare, const char *path,
   FILE *f = fopen(compare, "rb");
   if (f) {
     fclose(f);
-    return estimate_file(compare, &o, a, out);
+    return estimate_file(compare, &o, false, a, out);
   }
   o.target = compare;
-  return estimate_file(path, &o, a, out);
+  return estimate_file(path, &o, false, a, out);
 }
 
 // A file, or the text itself.
@@ -128,6 +148,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   at_cli_option(&argc, argv, "--partitions=", &parts);
   at_cli_option(&argc, argv, "--lookups=", &lookups);
   to.json = at_cli_option(&argc, argv, "--json", NULL);
+  bool counts = at_cli_option(&argc, argv, "--counts", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "estimate"));
   if (argc != 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -142,7 +163,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   if (costs) AT_TRY(at_cost_profile_open(costs, a, &o.profile));
   if (lookups) AT_TRY(lookups_of(lookups, a, &o.lookups));
   at_estimate *e, *other = NULL;
-  AT_TRY(estimate_file(argv[1], &o, a, &e));
+  AT_TRY(estimate_file(argv[1], &o, counts, a, &e));
   if (compare) AT_TRY(second(compare, argv[1], o, a, &other));
   return report(e, other, &to);
 }

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "compile/core.h"
 #include "compile/describe.h"
 #include "estimate/estimate.h"
 #include "hlo/random.h"
@@ -27,11 +26,8 @@ static void must(at_status st, const char *what) {
 
 static sums of_compiled(at_bytes program, at_arena *a, const char *what) {
   at_compile_options o = {.threads = 1, .no_cache = true, .dump_dir = ""};
-  at_module *m;
   at_count c;
-  at_counter counter = at_core_counter(a);
-  must(at_compile_module(program, &o, NULL, NULL, a, &m), what);
-  must(at_count_of(m, &counter, &c), what);
+  must(at_compile_costs(program, &o, a, &c), what);
   return (sums){c.flops, c.transcendentals};
 }
 

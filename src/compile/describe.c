@@ -234,3 +234,11 @@ at_status at_compile_describe(at_bytes program, const at_compile_options *o,
   out->num_ops = (uint32_t)d.ops.len;
   return AT_OK;
 }
+
+at_status at_compile_costs(at_bytes program, const at_compile_options *o,
+                           at_arena *a, at_count *out) {
+  at_module *m;
+  at_counter counter = at_core_counter(a);
+  AT_TRY(at_compile_module(program, o, NULL, NULL, a, &m));
+  return at_count_of(m, &counter, out);
+}

@@ -8,6 +8,7 @@
 #define ATOLL_COMPILE_DESCRIBE_H_
 
 #include "compile/compile.h"
+#include "cost/count.h"
 
 typedef struct at_described_op {
   const char *name;      // the first word of its steps' texts: "fusion.12"
@@ -29,5 +30,9 @@ typedef struct at_described {
 at_status at_compile_describe(at_bytes program, const at_compile_options *o,
                               uint64_t temp_bytes, at_arena *a,
                               at_described *out);
+
+// What cost_analysis() of the program says, without compiling it.
+at_status at_compile_costs(at_bytes program, const at_compile_options *o,
+                           at_arena *a, at_count *out);
 
 #endif

@@ -13,6 +13,7 @@
 #define ATOLL_ESTIMATE_ESTIMATE_H_
 
 #include "cost/cost.h"
+#include "cost/count.h"
 #include "profile/profile.h"
 
 // How ids of embedding lookups are distributed, by stack of tables.
@@ -135,6 +136,13 @@ typedef struct at_estimate_loop {
   uint32_t parent;   // the loop around it, index + 1; 0: none
 } at_estimate_loop;
 
+// An op of the program as it runs on this machine, which is what profiles list:
+// its name there, and what one run of it asks for.
+typedef struct at_estimate_here {
+  const char *name;
+  double flops, transcendentals, bytes_accessed;
+} at_estimate_here;
+
 typedef struct at_estimate {
   const char *program, *target, *machine;
   uint32_t num_devices;       // of the target
@@ -185,6 +193,10 @@ typedef struct at_estimate {
   double by_source[AT_COST_SOURCE_COUNT];  // seconds
   const char *const *notes;                // what the figures do not cover
   uint32_t num_notes;
+  // Set by whoever compiled the program for this machine too; num_here 0: not.
+  const at_estimate_here *here;
+  uint32_t num_here;
+  at_count here_all;  // cost_analysis()'s: bodies of loops once
 } at_estimate;
 
 // `program`: MLIR bytecode or text, or hlo text. INVALID_ARGUMENT, NOT_FOUND

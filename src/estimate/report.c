@@ -76,6 +76,17 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_strbuf_addf(out, ", with what is recomputed HFU %.1f%%", 100 * e->hfu);
   at_strbuf_addz(out, "; HBM traffic ");
   at_est_bytes(out, e->hbm_bytes);
+  if (e->again_flops > 0) {
+    at_strbuf_addz(out, "; computed again in kernels ");
+    at_est_flops_text(out, e->again_flops);
+  }
+  if (e->num_here) {
+    at_strbuf_addz(out, "\n  cost_analysis(): ");
+    at_est_flops_text(out, e->here_all.flops);
+    at_strbuf_addf(out, ", %.0f transcendentals, bytes accessed ",
+                   e->here_all.transcendentals);
+    at_est_bytes(out, e->here_all.bytes_accessed);
+  }
   at_strbuf_addz(out, "\n  memory: peak ");
   at_est_bytes(out, (double)e->peak_bytes);
   if (e->memory_bytes) {
@@ -268,6 +279,30 @@ static void add_op(at_json_writer *w, const at_estimate_op *o) {
   at_json_end_object(w);
 }
 
+// The program as profiles and cost_analysis() have it.
+static void add_here(at_json_writer *w, const at_estimate *e) {
+  const field all[] = {{"flops", e->here_all.flops},
+                       {"transcendentals", e->here_all.transcendentals},
+                       {"bytes accessed", e->here_all.bytes_accessed}};
+  at_json_key(w, AT_STR("cost_analysis"));
+  at_json_begin_object(w);
+  add_fields(w, all, AT_LEN(all));
+  at_json_end_object(w);
+  at_json_key(w, AT_STR("profile_ops"));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < e->num_here; i++) {
+    const at_estimate_here *o = &e->here[i];
+    const field f[] = {{"flops", o->flops},
+                       {"transcendentals", o->transcendentals},
+                       {"bytes_accessed", o->bytes_accessed}};
+    at_json_begin_object(w);
+    add_text(w, "name", o->name);
+    add_fields(w, f, AT_LEN(f));
+    at_json_end_object(w);
+  }
+  at_json_end_array(w);
+}
+
 void at_estimate_json(const at_estimate *e, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -328,6 +363,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
     at_json_end_object(&w);
   }
   at_json_end_array(&w);
+  if (e->num_here) add_here(&w, e);
   at_json_key(&w, AT_STR("notes"));
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < e->num_notes; i++)
@@ -438,19 +474,38 @@ static at_status category_of(const at_estimate_op *o, at_arena *a,
   return AT_OK;
 }
 
+// One word, which no other op has: profilers tell ops apart by it.
+// "copy for dot_general.3" -> "copy_for_dot_general.3", then
+// "copy_for_dot_general.3.2".
+static at_status word_of(const at_estimate_op *o, at_map *used, at_arena *a,
+                         const char **out) {
+  void **times;
+  AT_TRY_ALLOC(times, at_map_put(used, at_str_of(o->name)));
+  uintptr_t n = (uintptr_t)*times + 1;
+  *times = (void *)n;
+  char *word = n > 1 ? at_arena_printf(a, "%s.%u", o->name, (unsigned)n)
+                     : at_arena_printf(a, "%s", o->name);
+  if (!word) return AT_NO_MEMORY("a name");
+  for (char *c = word; *c; c++)
+    if (*c == ' ') *c = '_';
+  return *out = word, AT_OK;
+}
+
 // What the kernels ask for, as the estimate has it.
 static at_status ops_of(const at_estimate *e, at_arena *a,
                         const at_profile_op **out) {
   at_profile_op *ops;
+  at_map used = at_map_in(a);
   AT_TRY_ALLOC(ops, at_new(a, at_profile_op, (size_t)e->num_ops + 1));
   for (uint32_t i = 0; i < e->num_ops; i++) {
     const at_estimate_op *o = &e->ops[i];
-    ops[i] = (at_profile_op){.name = o->name,
-                             .source = o->source,
+    ops[i] = (at_profile_op){.source = o->source,
                              .flops = o->flops,
+                             .transcendentals = o->transcendentals,
                              .bytes_read = o->hbm_bytes};
+    AT_TRY(word_of(o, &used, a, &ops[i].name));
     AT_TRY_ALLOC(ops[i].text,
-                 at_arena_printf(a, "%%%s = %s", o->name, o->detail));
+                 at_arena_printf(a, "%%%s = %s", ops[i].name, o->detail));
     // XLA's profilers cut an op's type off behind the colon: it has none.
     AT_TRY_ALLOC(ops[i].scope,
                  at_arena_printf(a, "%s%s", o->scope, *o->scope ? ":" : ""));
@@ -467,8 +522,10 @@ static at_status xspace_in(const at_estimate *e, at_arena *a, at_strbuf *out) {
       .program = 1, .name = e->program, .num_ops = e->num_ops};
   AT_TRY(ops_of(e, a, &module.ops));
   for (uint32_t i = 0; i <= e->num_ops; i++)
-    if (events[i].kind != AT_PROFILE_TRANSFER)
+    if (events[i].kind != AT_PROFILE_TRANSFER) {
       events[i].program = module.program;
+      if (i) events[i].name = module.ops[i - 1].name;
+    }
   at_profile_chip chip = {.kind = e->machine,
                           .flops_per_second = e->peak_flops,
                           .hbm_bytes_per_second = e->hbm_rate,

@@ -59,7 +59,7 @@ def run_code(tmp_path, code, *args, **more):
     return done, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("module", check_planted.TARGETS)
+@pytest.mark.parametrize("module", [*check_planted.TARGETS, *check_planted.DRAWN])
 def test_planted_defects_are_reported_and_sound_twins_are_clean(module, tmp_path):
     # tools/check_planted.py takes all of them.
     checker = check_planted.Checker(COMMAND, tmp_path)

@@ -4,6 +4,7 @@ itself is read here, field by field; XProf's own tools only where they are insta
 import json
 import struct
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -236,6 +237,7 @@ def test_a_loop_is_an_op_around_its_own(traced):
 
 MANY = """
 import sys
+import threading
 import jax, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(jax.devices(), ("d",))
@@ -402,6 +404,7 @@ def test_xprof_on_eight_chips(many):
 # ---- The modelled chip beside the measured
 CHIP = """
 import sys
+import threading
 import jax, jax.numpy as jnp
 import atoll
 f = jax.jit(lambda x: jnp.tanh(x @ x) @ x)
@@ -512,3 +515,43 @@ def test_device_memory_profile_has_source_lines():
   assert len(jax.live_arrays()) == before
   assert not any(f"{__file__}:{line} " in f for values, labels, frames in pprof(jax.profiler.device_memory_profile())
                  for f in frames if labels.get("kind") == "buffer")
+
+
+# ---- Steps
+def _two_programs(step):
+  step(0, 1, 1), step(1, 2, 0), step(2, 0, 3)
+
+
+def _one_launches_nothing(step):
+  step(0, 1, 0), step(1, 0, 0), step(2, 1, 0)
+
+
+def _from_three_threads(step):
+  threads = [threading.Thread(target=step, args=(i, 2, 1)) for i in range(3)]
+  for t in threads:
+    t.start()
+  for t in threads:
+    t.join()
+
+
+def _around_others(step):
+  for i in range(3):
+    with jax.profiler.TraceAnnotation("around"), jax.profiler.StepTraceAnnotation("outer", step_num=i):
+      step(i, 1, 1)
+
+
+@pytest.mark.parametrize("run, steps", [(_two_programs, "012"), (_one_launches_nothing, "02"), (_from_three_threads, "012"),
+                                        (_around_others, "012")])
+def test_xprof_has_a_step_for_each_annotation_that_launches(tmp_path, run, steps):
+  x = jnp.ones((64, 64))
+  programs = jax.jit(lambda x: jnp.tanh(x @ x)), jax.jit(lambda x: jnp.cos(x) @ x)
+  jax.block_until_ready([p(x) for p in programs])
+
+  def step(i, *launches):
+    with jax.profiler.StepTraceAnnotation("train", step_num=i):
+      jax.block_until_ready([p(x) for p, n in zip(programs, launches) for _ in range(n)])
+  with jax.profiler.trace(str(tmp_path)):
+    run(step)
+  (path,) = tmp_path.rglob("*.xplane.pb")
+  tables = [t for t in json.loads(tools_of(path)("overview_page")) if t.get("cols") and t["cols"][0]["id"] == "stepnum"]
+  assert [[r["c"][0]["v"] for r in t["rows"]] for t in tables] == [list(steps)]

@@ -86,3 +86,78 @@ def test_sizes_read_as_the_command_writes_them():
     for count, text in ((0, "0 B"), (1536, "1.5 KiB"), (1000 << 20, "1000 MiB"), (int(1023.6 * (1 << 20)), "1 GiB"),
                         (5 << 28, "1.25 GiB")):
         assert _status._size(count) == text
+
+
+NOTEBOOK = ["import jax, numpy as np, atoll, time", "table = atoll.status()", "table",
+            "kept = jax.block_until_ready(jax.device_put(np.ones(1 << 20, np.float32), jax.devices('tpu')[0]))\n"
+            "before = atoll._status._Live._last\n"
+            "while '4 MiB' not in before._told['text/plain']: time.sleep(0.05)",
+            "other = atoll.status()\nother", "print(before._thread.is_alive(), other._live._thread.is_alive())\n"
+            "other.stop()\nprint(other._live._thread.is_alive())"]
+
+
+def test_a_notebook_s_table_is_live_until_it_is_stopped():
+    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel are not installed")
+    pytest.importorskip("ipykernel")
+    from nbformat import v4
+
+    book = v4.new_notebook(cells=[v4.new_code_cell(c) for c in NOTEBOOK])
+    env = {**os.environ, "ATOLL_TARGET": "v5e:2x2"}
+    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute(env=env)
+    shown, second = book.cells[2].outputs[0], book.cells[4].outputs[0]
+    # The output that the first table left in its cell has what was allocated later.
+    assert "4 MiB" in shown.data["text/html"] and "4 MiB" in shown.data["text/plain"]
+    assert shown.data["text/html"].count("<tr>") == 5
+    assert second.output_type == "display_data" and second.data["text/plain"].startswith("chip")
+    assert book.cells[5].outputs[0].text == "False True\nFalse\n"
+
+
+class _Shell:
+    kernel = None
+
+
+def test_a_table_is_written_anew_where_it_is_shown(monkeypatch, capsys):
+    """Without Jupyter: what a kernel's display would be asked to do."""
+    import time
+    import types
+
+    import jax
+
+    import atoll
+
+    written = []
+
+    def display(data, raw, display_id):
+        assert raw and display_id
+        written.append(data)
+        return types.SimpleNamespace(update=lambda data, raw: written.append(data))
+
+    shell = _Shell()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    atoll.status()._ipython_display_()
+    assert not written and capsys.readouterr().out.startswith("chip")
+    shell.kernel = object()
+    monkeypatch.setattr(atoll._status, "_SECONDS", 0.02)
+    table = atoll.status()
+    table._ipython_display_()
+    assert len(written) == 1
+    kept = jax.block_until_ready(jax.device_put(np.ones(1 << 20, np.float32), jax.devices("tpu")[0]))
+    deadline = time.monotonic() + 30
+    while written[-1] == written[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert written[-1]["text/plain"] == repr(atoll.status()) and "<table>" in written[-1]["text/html"]
+    table.stop()
+    count = len(written)
+    kept.delete()
+    time.sleep(0.2)
+    assert len(written) == count and not table._live._thread.is_alive()
+
+
+def test_a_terminal_s_ipython_prints_the_table():
+    pytest.importorskip("IPython")
+    done = subprocess.run([sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c",
+                           "import atoll; from IPython.display import display; display(atoll.status())"],
+                          env={**os.environ, "ATOLL_TARGET": "v5e:2x2"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split() == ["chip", "kind", "process", "memory", "of", "peak", "queued"]

@@ -585,9 +585,10 @@ def run(name, sound):
 
 def place_of(name):
   """file:line: of the defect; None where it has no one line."""
-  path = KERNELS[name][0].__code__.co_filename
+  make = KERNELS[name][0]
+  path = make.__code__.co_filename
   for i, line in enumerate(open(path), 1):
-    if line.rstrip().endswith(f"# here: {name}"):
+    if line.rstrip().endswith(f"# here: {make.__name__}"):
       return f"{os.path.basename(path)}:{i}:"
   return None
 
