@@ -324,7 +324,7 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
     covered = !in;
   }
   if (!covered) {
-    at_val v;
+    at_val v = {0};
     if (e->lanes > 1 && !at_ix_uniform(&x))
       slot_put(e, &s,
                join_by_lanes(e, n, p, d, at, g.g[at].inner, &v)

@@ -81,7 +81,7 @@ static LLVMValueRef take(const at_window *w, LLVMValueRef all,
 
 LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                                at_ix lin, bool invariant) {
-  int64_t at[AT_EM_MAX_LANES], W = e->lanes;
+  int64_t at[AT_EM_MAX_LANES] = {0}, W = e->lanes;
   if (W == 1 || !at_ix_offsets(e, &lin, at)) return NULL;
   int64_t lo = at[0], hi = at[0];
   for (uint32_t i = 1; i < W; i++) {
