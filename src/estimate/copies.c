@@ -247,6 +247,47 @@ static at_status reshaped(at_est_walk *w, at_est_group *g, at_est_residency *r,
   return push_copy(w, &p, g, count, level, it);
 }
 
+// Where the elements of a row begin, of 64-bit indices as random numbers count:
+// a product of one dimension's index alone. The compiler computes it for that
+// dimension, in halves, before the kernel that needs it for all.
+static bool is_row_start(const at_node *n) {
+  enum { kVector = 1024 };
+  if (n->op != AT_OP_MULTIPLY || n->types[0].rank < 2 ||
+      at_dtype_bytes(n->types[0].dtype) != 8)
+    return false;
+  for (uint32_t o = 0; o < 2; o++) {
+    const at_node *index = at_est_behind(n->operands[o]).node;
+    const at_node *by = at_est_behind(n->operands[1 - o]).node;
+    if (by->op == AT_OP_BROADCAST_IN_DIM)
+      by = at_est_behind(by->operands[0]).node;
+    if (index->op != AT_OP_IOTA || by->op != AT_OP_CONSTANT) continue;
+    int64_t rows = n->types[0].dims[at_node_int(index, AT_ATTR_DIMENSION, 0)];
+    return rows % kVector != 0;  // whole vectors take next to nothing
+  }
+  return false;
+}
+
+static at_status row_starts(at_est_walk *w, const at_est_group *g, double count,
+                            uint32_t level, at_est_item *it) {
+  for (size_t i = 0; i < g->nodes.len; i++) {
+    const at_node *n = g->nodes.ptr[i];
+    if (!is_row_start(n)) continue;
+    // The low half, the high one, and that with a carry; in VMEM the last two
+    // are one kernel.
+    int kernels = w->chip.direct_vmem ? 2 : 3;
+    at_tpu_kernel k = {.kind = AT_TPU_LOOP,
+                       .tiles = 1,
+                       .out_tiles = 1,
+                       .vmem_in = 1,
+                       .steps = 1,
+                       .out_windows = 1};
+    for (int x = 0; x < kernels; x++)
+      AT_TRY(at_est_push_kernel(w, &k, "row starts", &n->types[0], g, count,
+                                level, it));
+  }
+  return AT_OK;
+}
+
 at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
                                at_est_residency *r, double count,
                                uint32_t level, at_est_item *it) {
@@ -257,6 +298,7 @@ at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
   }
   if (n->op == AT_OP_TRANSPOSE)
     AT_TRY(reshaped(w, g, r, false, count, level, it));
+  AT_TRY(row_starts(w, g, count, level, it));
   if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
   return image_before(w, g, count, level, it);
 }

@@ -264,7 +264,8 @@ static bool follows_product(const at_node *n) {
   enum { kMost = 16 };
   for (int step = 0; step < kMost && (is_elementwise(n) || moves(n)); step++) {
     const at_node *next = NULL;
-    for (uint32_t o = 0; o < n->num_operands && !next; o++) {
+    for (uint32_t o = n->op == AT_OP_SELECT; o < n->num_operands && !next;
+         o++) {
       const at_node *from = at_est_behind(n->operands[o]).node;
       if (elements(from) == elements(n) && !is_given(from)) next = from;
     }

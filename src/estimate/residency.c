@@ -41,9 +41,12 @@ static bool prefetch(at_est_residency *r, at_value v) {
   return true;
 }
 
-// Two cores leave their results in HBM. Did a kernel run since this was made?
+// Two cores leave their results in HBM. Did a kernel run since this was made,
+// and does it fit into one of the two memories?
 static bool waits_in_hbm(const at_est_residency *r, at_value v) {
-  if (r->w->chip.cores < 2 || !r->previous) return false;
+  double cores = r->w->chip.cores;
+  if (cores < 2 || !r->previous || at_est_tiled(v) > r->capacity / cores)
+    return false;
   for (size_t i = 0; i < r->previous->writes.len; i++)
     if (at_value_eq(r->previous->writes.ptr[i], v)) return false;
   return true;
