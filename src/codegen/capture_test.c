@@ -222,9 +222,47 @@ static void test_quick_functions(void **state) {
   at_arena_destroy(c.arena);
 }
 
+// Those behind AT_CG_QUICK_OPS whose hundredth call has not cost what it saves
+// are compiled plainly, in modules of their own; the others stay quick.
+static void test_plain_functions(void **state) {
+  enum { N = 8, OPS = AT_CG_FULL_OPS / 8 };
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg_target t = {.cpu_features = c.features, .threads = 1, .opt_level = 2};
+  at_cg *cg;
+  ck_ok(at_cg_create(&t, &cg));
+  uint32_t heavy[32], kernel[N];
+  at_cg_function f = {.emit = write_nothing,
+                      .kind = AT_XK_CORE_BODY,
+                      .num_params = 3,
+                      .ops = OPS,
+                      .work = INFINITY};
+  uint32_t before = AT_CG_QUICK_OPS / OPS;
+  for (uint32_t i = 0; i < before; i++)
+    ck_ok(at_cg_external(cg, &f, &heavy[i]));
+  for (uint32_t i = 0; i < N; i++) {
+    f.work = (double)OPS * AT_CG_PLAIN_WORK * (i < N / 2 ? 1.5 : 0.5);
+    ck_ok(at_cg_external(cg, &f, &kernel[i]));
+  }
+  at_cg_output out;
+  ck_ok(at_cg_finish(cg, c.arena, &out));
+  uint32_t full = out.kernels[heavy[0]].object;
+  uint32_t quick = out.kernels[heavy[before - 1]].object;
+  uint32_t plain = out.kernels[kernel[N - 1]].object;
+  assert_int_not_equal(full, quick);
+  assert_int_not_equal(quick, plain);
+  assert_int_not_equal(full, plain);
+  for (uint32_t i = 0; i < N; i++)
+    assert_int_equal(out.kernels[kernel[i]].object, i < N / 2 ? quick : plain);
+  at_cg_destroy(cg);
+  free(c.cases);
+  at_arena_destroy(c.arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_large_functions),
                                      cmocka_unit_test(test_quick_functions),
+                                     cmocka_unit_test(test_plain_functions),
                                      cmocka_unit_test(test_constants),
                                      cmocka_unit_test(test_others_are_refused),
                                      cmocka_unit_test(test_comparator)};

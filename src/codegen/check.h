@@ -294,13 +294,16 @@ static void *ck_link(const at_cg_output *out) {
   return h;
 }
 
-static void ck_compile_and_run(ck *c, bool quick, size_t stream_bytes) {
+typedef enum ck_tier { CK_FULL, CK_QUICK, CK_PLAIN } ck_tier;
+
+static void ck_compile_and_run(ck *c, ck_tier tier, size_t stream_bytes) {
   at_cg_target t = {.cpu_features = c->features,
                     .threads = 2,
                     .opt_level = 2,
                     .stream_bytes = stream_bytes,
                     .verify = true,
-                    .quick = quick};
+                    .quick = tier == CK_QUICK,
+                    .plain = tier == CK_PLAIN};
   at_cg *cg;
   ck_ok(at_cg_create(&t, &cg));
   for (uint32_t i = 0; i < c->num_cases; i++) {
@@ -322,11 +325,12 @@ static void ck_compile_and_run(ck *c, bool quick, size_t stream_bytes) {
   at_cg_destroy(cg);
 }
 
-// Runs all cases, compiled with all of LLVM's steps and compiled quickly.
+// Runs all cases, compiled with all of LLVM's steps, quickly and plainly.
 __attribute__((unused)) static void ck_end(ck *c) {
-  ck_compile_and_run(c, false, 0);
-  ck_compile_and_run(c, true, 0);
-  if (c->streams) ck_compile_and_run(c, false, 1);
+  ck_compile_and_run(c, CK_FULL, 0);
+  ck_compile_and_run(c, CK_QUICK, 0);
+  ck_compile_and_run(c, CK_PLAIN, 0);
+  if (c->streams) ck_compile_and_run(c, CK_FULL, 1);
   free(c->cases);
   at_arena_destroy(c->arena);
 }

@@ -236,12 +236,13 @@ typedef struct at_task {
 } at_task;
 
 // Functions that LLVM compiles alike share a module: huge ones with hardly any
-// steps (module.c), those that are compiled quickly (tier.c), and all others.
+// steps (module.c), those that are compiled quickly or plainly (tier.c), and
+// all others.
 enum { HEAVY = 4096 };
-typedef enum sort { HUGE, QUICK, NESTS, ORDINARY, SORTS } sort;
+typedef enum sort { HUGE, QUICK, PLAIN, NESTS, ORDINARY, SORTS } sort;
 static sort sort_of(const at_job *j) {
   if (j->ops >= HEAVY && j->kind != AT_JOB_NEST) return HUGE;
-  if (j->quick) return QUICK;
+  if (j->quick) return j->plain ? PLAIN : QUICK;
   return j->kind == AT_JOB_NEST ? NESTS : ORDINARY;
 }
 

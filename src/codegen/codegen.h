@@ -27,6 +27,7 @@ typedef struct at_cg_target {
       stream_bytes;  // results of so many bytes may be stored past the caches
   bool verify;       // run LLVM's verifier on every module
   bool quick;  // compile every function quickly (AT_CG_FULL_NODES): for tests
+  bool plain;  // with LLVM's least steps (AT_CG_QUICK_OPS): for tests
 } at_cg_target;
 
 // An empty code generator for that CPU; the target is copied. The caller
@@ -99,6 +100,10 @@ enum { AT_CG_MAX_PARAMS = 8, AT_CG_ORDINARY = 64 };
 // rooms (`ops` below) and kernels of nodes are counted apart; those that take
 // thirty instructions count as 32.
 enum { AT_CG_FULL_OPS = 16384, AT_CG_FULL_NODES = 65536 };
+// Other rooms' functions behind so many operations get LLVM's least steps, in
+// half of the time again, where a hundred calls do not cost what that saves:
+// where they make fewer than AT_CG_PLAIN_WORK elements for each operation.
+enum { AT_CG_QUICK_OPS = 3 * AT_CG_FULL_OPS, AT_CG_PLAIN_WORK = 2048 };
 typedef struct at_em at_em;
 typedef struct at_cg_function {
   at_status (*emit)(at_em *e, void *arg);

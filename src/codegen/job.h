@@ -39,6 +39,7 @@ typedef struct at_job {
   uint64_t ops;    // how long it takes to compile; 0: always with all steps
   double work;     // how much its speed matters
   bool quick;      // compiled with fewer steps (tier.c)
+  bool plain;      // quick, and without any step that can be left out
   const int32_t *alias;     // per result: operand in whose place it is, or -1
   const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;

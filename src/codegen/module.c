@@ -256,9 +256,9 @@ static bool is_huge(at_maker *b) {
 }
 
 static at_status optimise(at_maker *b) {
-  bool huge = is_huge(b);
+  bool huge = is_huge(b), plain = huge || b->u->jobs[0]->plain;
   if (b->u->target->opt_level == 0) return AT_OK;
-  if (huge) {
+  if (plain) {
     LLVMDisposeTargetMachine(b->machine);
     b->machine = machine_of(b, LLVMCodeGenLevelNone);
   }
@@ -266,7 +266,7 @@ static at_status optimise(at_maker *b) {
   // Loops that threads share are functions (task.c). Those of an unrolled
   // kernel are equal and become one first.
   const char *passes =
-      huge ? "mergefunc,function(sroa,early-cse)"
+      plain ? "mergefunc,function(sroa,early-cse)"
       : b->u->jobs[0]->kind == AT_JOB_NEST && !b->u->jobs[0]->quick
           // Loops around small buffers: these become registers, what does not
           // change goes out of the loop, short inner loops are unrolled.

@@ -4,7 +4,9 @@
 // the module shares and that get all steps (outline.c). What remains, loops and
 // addresses around them, is optimised as everything is but selected without
 // LLVM's rewriting of the selection graph, loop strength reduction and
-// scheduling; registers are allocated as ever.
+// scheduling; registers are allocated as ever. Kernels behind those that do
+// little work in a call get modules that LLVM compiles with its least steps,
+// where registers are allocated block by block.
 #include "codegen/tier.h"
 
 #include <llvm-c/Core.h>
@@ -50,7 +52,7 @@ void at_tier_measure(at_job *j) {
 
 uint64_t at_tier_load(const at_job *j) {
   uint64_t ops = j->ops ? j->ops : AT_CG_ORDINARY;
-  return j->quick ? ops : 3 * ops;
+  return j->plain ? (ops + 1) / 2 : j->quick ? ops : 3 * ops;
 }
 
 // ---- Which are compiled quickly
@@ -63,7 +65,7 @@ static int more_work(const void *a, const void *b) {
 // Of the other rooms' functions, or of all others: `work` of the two has
 // different units.
 static void choose(at_job *const *jobs, size_t num_jobs, bool external,
-                   uint64_t full, at_job **order) {
+                   uint64_t full, uint64_t quick, at_job **order) {
   size_t n = 0;
   uint64_t ops = 0;
   for (size_t i = 0; i < num_jobs; i++)
@@ -72,6 +74,8 @@ static void choose(at_job *const *jobs, size_t num_jobs, bool external,
   qsort(order, n, sizeof *order, more_work);
   for (size_t i = 0; i < n; i++) {
     order[i]->quick = ops >= full;
+    order[i]->plain = ops >= quick &&
+                      order[i]->work < AT_CG_PLAIN_WORK * (double)order[i]->ops;
     ops += order[i]->ops;
   }
 }
@@ -80,8 +84,13 @@ at_status at_tier_choose(const at_cg_target *t, at_arena *a,
                          at_job *const *jobs, size_t num_jobs) {
   at_job **order;
   AT_TRY_ALLOC(order, at_new(a, at_job *, num_jobs));
-  choose(jobs, num_jobs, true, t->quick ? 0 : AT_CG_FULL_OPS, order);
-  choose(jobs, num_jobs, false, t->quick ? 0 : AT_CG_FULL_NODES, order);
+  bool quick = t->quick || t->plain;
+  choose(jobs, num_jobs, true, quick ? 0 : AT_CG_FULL_OPS, AT_CG_QUICK_OPS,
+         order);
+  choose(jobs, num_jobs, false, quick ? 0 : AT_CG_FULL_NODES, UINT64_MAX,
+         order);
+  for (size_t i = 0; t->plain && i < num_jobs; i++)
+    jobs[i]->quick = jobs[i]->plain = true;
   return AT_OK;
 }
 

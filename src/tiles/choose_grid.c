@@ -76,11 +76,24 @@ int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
   return bytes > room ? cycles * (2 + 8 * bytes / w->m.bytes_per_tile) : cycles;
 }
 
+// Cycles of the exchange that brings m's messages, planned as lowering does.
+static at_status exchange_cycles(const at_tiles_lowerer *w,
+                                 const at_tiles_moves *m, int64_t *out) {
+  at_tiles_exchange x = {.messages = m->messages.ptr,
+                         .num_messages = m->messages.len,
+                         .receivers = m->receivers.ptr};
+  AT_TRY(w->quick ? at_tiles_exchange_bound(&w->m, &x)
+                  : at_tiles_exchange_plan(&w->m, &x));
+  *out = x.cycles;
+  return AT_OK;
+}
+
 // Cycles of a grid, the operands where they are; *moves: whether anything
-// moves.
+// moves. An exchange is guessed at its bound, or planned where `exact`.
 static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
                              const at_tiles_rule *r, const at_tiles_grid *g,
-                             at_arena *a, int64_t *out, bool *moves) {
+                             bool exact, at_arena *a, int64_t *out,
+                             bool *moves) {
   at_tiles_moves m;
   at_tiles_lay o, in = {0};
   uint32_t *group, num, big = at_tiles_largest_operand(n, r);
@@ -96,7 +109,9 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
                               n->num_operands ? largest_block(&in) : 0,
                               at_tiles_grid_depth(n, r, g)) +
          at_tiles_copy_cycles(&w->m, arranged, !w->narrow);
-  if (moved) *out += w->m.sync + at_ceil_div(moved, w->m.exchange_bytes);
+  int64_t exchange = at_ceil_div(moved, w->m.exchange_bytes);
+  if (moved && exact) AT_TRY(exchange_cycles(w, &m, &exchange));
+  if (moved) *out += w->m.sync + exchange;
   if (num > 1)
     *out += w->m.sync + e * 4 / num * (num - 1) / w->m.exchange_bytes +
             at_tiles_shared_cycles(&w->m, e / 2, 1, 2);
@@ -107,10 +122,10 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
 
 static at_status weigh(at_tiles_lowerer *w, const at_node *n,
                        const at_tiles_rule *r, const at_tiles_grid *g,
-                       int64_t *out, bool *moves) {
+                       bool exact, int64_t *out, bool *moves) {
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("grid");
-  at_status st = grid_cycles(w, n, r, g, a, out, moves);
+  at_status st = grid_cycles(w, n, r, g, exact, a, out, moves);
   at_arena_destroy(a);
   return st;
 }
@@ -175,7 +190,7 @@ static at_status try_halves(at_tiles_lowerer *w, const at_node *n,
       int64_t cycles;
       AT_TRY(halves(w, r, operand[i], &seen[i], &seen[k], &g, &fits));
       if (!fits) continue;
-      AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
+      AT_TRY(weigh(w, n, r, &g, false, &cycles, &moves));
       if (cycles < *least) *least = cycles, *best = g;
     }
   return AT_OK;
@@ -205,7 +220,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     at_tiles_grid g;
     AT_TRY(at_tiles_grid_follow(w, r, t, &v->lay, &g, &fits));
     if (!fits) continue;
-    AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
+    AT_TRY(weigh(w, n, r, &g, false, &cycles, &moves));
     if (cycles < least) least = cycles, *best = g;
     if (!moves && (!*stay || cycles < *stay)) *stay = cycles, still = g;
     if (!moves && !product && spreads_well(w, n, &g)) return AT_OK;
@@ -219,10 +234,12 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
   AT_TRY(at_tiles_grid_search(w, n, r, most, ways, &num));
   if (least == INT64_MAX && num == 1) return *best = ways[0], AT_OK;
   for (uint32_t i = 0; i < num; i++) {
-    AT_TRY(weigh(w, n, r, &ways[i], &cycles, &moves));
+    AT_TRY(weigh(w, n, r, &ways[i], false, &cycles, &moves));
     if (cycles < least) least = cycles, *best = ways[i];
   }
-  // Exchanges are guessed at their bound: to move has to win clearly.
-  if (*stay && !product && least + least / 8 + 64 >= *stay) *best = still;
+  if (!*stay || product) return AT_OK;
+  // The grids were compared by guesses; to move has to win by the plan.
+  AT_TRY(weigh(w, n, r, best, true, &cycles, &moves));
+  if (moves && cycles >= *stay) *best = still;
   return AT_OK;
 }

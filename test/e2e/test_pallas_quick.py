@@ -1,5 +1,5 @@
-"""Kernels behind one that takes all of the compiler's time are compiled quickly: reductions are then functions that
-kernels share. Their results are those of the same kernels alone, bit for bit."""
+"""Kernels behind one that takes all of the compiler's time are compiled quickly or, behind more, plainly: reductions
+are then functions that kernels share. Their results are those of the same kernels alone, bit for bit."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import subprocess
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.experimental import pallas as pl
 
 ATOLL = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
@@ -71,11 +72,11 @@ def kernels():
   yield rows_of_a_part, np.abs(np.random.default_rng(2).standard_normal((16, 128))).astype(np.float32)
 
 
-def heavy(x):
-  """Over 16,384 of codegen.h's operations, and more work than the others."""
+def heavy(x, sines):
+  """A function counts as 32 of codegen.h's operations; more work than the others."""
   def body(x, o):
     v = x[...]
-    for _ in range(600):
+    for _ in range(sines):
       v = jnp.sin(v)
     o[...] = v
   return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(4096,),
@@ -87,13 +88,15 @@ def bits(x):
   return np.asarray(x).view(np.int32)
 
 
-def test_reductions_that_kernels_share(tmp_path):
+# Over AT_CG_FULL_OPS and over AT_CG_QUICK_OPS: those behind are compiled quickly, and plainly.
+@pytest.mark.parametrize("sines", [600, 1600])
+def test_reductions_that_kernels_share(sines, tmp_path):
   made = list(kernels())
   inputs = [x for _, x in made]
   chosen = np.array([False])
 
   def all_of(chosen, inputs):
-    much = jax.lax.cond(chosen[0], heavy, lambda x: x, jnp.ones((8, 128)))
+    much = jax.lax.cond(chosen[0], lambda x: heavy(x, sines), lambda x: x, jnp.ones((8, 128)))
     return much, [f(x) for (f, _), x in zip(made, inputs)]
 
   lowered = jax.jit(all_of).lower(chosen, inputs)
