@@ -3,8 +3,8 @@
 
 usage: tidy.py SOURCE_DIR BUILD_DIR [--all] [--files=N] [FILE...]
 
-Without --all or names: the files that the last commit or the working tree changed, then others, N in all (default 24):
-another part with each commit, the same for one commit. A file that was found clean is not asked again while it, the
+Without --all or names: the files that the last commit or the working tree changed, then files that include a header that
+was changed, then others, N in all (default 24): another part with each commit, the same for one commit. A file that was found clean is not asked again while it, the
 headers that it includes, the checks and the way it is compiled stay the same (BUILD_DIR/tidy remembers).
 Tests are not read: cmocka's macros jump, which the analyzer does not see. Files that test/lint/tidy_unread.txt names have
 not been made clean yet: only --all reads them. A name goes when its file is clean, none is added.
@@ -60,6 +60,12 @@ class Tree:
         """A digest of all that a verdict on the file depends on."""
         h = hashlib.sha256((self.version + self.commands[name]).encode())
         h.update((self.top / ".clang-tidy").read_bytes())
+        for path in sorted(self.read_by(name)):
+            h.update(path.encode() + b"\0" + self.text(path).encode())
+        return h.hexdigest()
+
+    def read_by(self, name: str) -> set[str]:
+        """The file and all of src that it includes, without "src/"."""
         seen, todo = set(), [name.removeprefix("src/")]
         while todo:
             path = todo.pop()
@@ -67,9 +73,7 @@ class Tree:
                 continue
             seen.add(path)
             todo += [i if "/" in i else f"{os.path.dirname(path)}/{i}" for i in INCLUDE.findall(self.text(path))]
-        for path in sorted(seen):
-            h.update(path.encode() + b"\0" + self.text(path).encode())
-        return h.hexdigest()
+        return seen
 
     def stamp(self, name: str) -> pathlib.Path:
         return self.build / "tidy" / (name.replace("/", ".") + ".clean")
@@ -81,12 +85,17 @@ def unread(top: pathlib.Path) -> set[str]:
 
 
 def chosen(tree: Tree, most: int) -> list[str]:
-    """Changed files first, then by a hash that each commit changes."""
+    """Changed files first, then who includes a changed header, then others; by a hash that each commit changes."""
     commit = git(tree.top, "rev-parse", "HEAD").strip()
     changed = set(git(tree.top, "diff", "--name-only", "HEAD").split())
     changed |= set(git(tree.top, "diff", "--name-only", "HEAD~1", "HEAD").split())
-    order = sorted(set(tree.commands) - unread(tree.top), key=lambda n: (n not in changed, hashlib.sha256((commit + n).encode()).digest()))
-    return order[:most]
+    headers = {n.removeprefix("src/") for n in changed if n.endswith((".h", ".def"))}
+    read = set(tree.commands) - unread(tree.top)
+    touched = {n for n in read if headers and headers & tree.read_by(n)}
+
+    def rank(name):
+        return name not in changed, name not in touched, hashlib.sha256((commit + name).encode()).digest()
+    return sorted(read, key=rank)[:most]
 
 
 def run(path: str, tree: Tree, name: str) -> str:
