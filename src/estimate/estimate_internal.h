@@ -82,8 +82,8 @@ typedef struct at_est_image {
 } at_est_image;
 // False: no image of two dimensions whose sizes are known.
 bool at_est_image_of(const at_node *conv, at_est_image *out);
-// Is `v` the image of this convolution, with something else than its batch along
-// the sublanes? The kernel turns it while it reads it from HBM.
+// Is `v` the image of this convolution, with something else than its batch
+// along the sublanes? The kernel turns it while it reads it from HBM.
 bool at_est_image_is_turned(const at_node *conv, at_value v);
 // Tiles of the operand or the result as the convolution sees it.
 double at_est_image_tiles(const at_est_image *m, bool result);
