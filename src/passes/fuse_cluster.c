@@ -45,13 +45,15 @@ static int64_t broadcast_row(const at_node *u) {
   return at_type_elements(to) / row <= FEW ? inner : row;
 }
 
-// Nodes above d that a fusion would take along; stops at `limit`.
-static uint32_t subtree(const fuser *f, const fuse_node *d, uint32_t limit) {
-  uint32_t n = 1;
+// Nodes above d that a fusion would take along; stops at `limit`. cheap: an
+// expensive one counts as `limit`.
+static uint32_t subtree(const fuser *f, const fuse_node *d, uint32_t limit,
+                        bool cheap) {
+  uint32_t n = cheap && d->cls == FUSE_EXPENSIVE ? limit : 1;
   for (uint32_t i = 0; i < d->n->num_operands && n < limit; i++) {
     const fuse_node *in = fuse_of(f, d->n->operands[i].node);
     if (in && in->cls > FUSE_CONST && in->cls != FUSE_REDUCE)
-      n += subtree(f, in, limit - n);
+      n += subtree(f, in, limit - n, cheap);
   }
   return n;
 }
@@ -68,10 +70,12 @@ static bool picks_shared(const fuser *f, const fuse_node *d) {
 // part of one?
 static bool too_much_to_repeat(const fuser *f, const fuse_node *d,
                                const fuse_member *user) {
+  enum { FAR = 64 };
   bool part = user->node->n->op == AT_OP_CONCATENATE;
-  if (part && picks_shared(f, d)) return false;
+  // Functions that are dear are repeated by each of a chain of such parts.
+  if (part && picks_shared(f, d)) return subtree(f, d, FAR, true) >= FAR;
   return (part || user->part) &&
-         subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE;
+         subtree(f, d, FUSE_CONCAT_SUBTREE, false) >= FUSE_CONCAT_SUBTREE;
 }
 
 // One use of d: operand i of the member `user`.
