@@ -13,16 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import run
-from workloads import Work, normal
+from workloads import Work, normal, registry
 
 LOOPS = {}
-
-
-def loop(name):
-    def add(make_work):
-        LOOPS[name] = make_work
-        return make_work
-    return add
+loop = registry(LOOPS)
 
 
 def fori(n, body, init):

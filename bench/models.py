@@ -16,22 +16,10 @@ from jax.experimental import sparse
 
 import run
 from programs import PROGRAMS
-from workloads import Work, below, normal, with_vjp
+from workloads import Work, below, normal, registry, uniform, with_vjp
 
 MODELS = {}
-
-
-def model(name):
-    def add(make_work):
-        MODELS[name] = make_work
-        return make_work
-    return add
-
-
-def uniform(*shape, seed=0):
-    return np.random.default_rng(seed).random(shape, np.float32)
-
-
+model = registry(MODELS)
 KEY = np.array([0, 42], np.uint32)
 
 

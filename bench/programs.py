@@ -5,26 +5,10 @@ import numpy as np
 from jax import lax
 from jax.experimental import sparse
 
-from workloads import Work, below, normal, with_vjp
+from workloads import Work, below, bytes_of_image, normal, registry, uniform, with_vjp
 
 PROGRAMS = {}
-
-
-def program(name):
-    def add(make_work):
-        PROGRAMS[name] = make_work
-        return make_work
-    return add
-
-
-def uniform(*shape, seed=0):
-    return np.random.default_rng(seed).random(shape, np.float32)
-
-
-def bytes_of(*shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
-
-
+program = registry(PROGRAMS)
 KEY = np.array([0, 7], np.uint32)
 
 
@@ -105,7 +89,7 @@ def _():
         q = jnp.round(x / a).astype(jnp.int8)
         y = lax.dot_general(q, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
         return jax.nn.gelu(y.astype(jnp.float32) * a * s)
-    return Work(f, [normal(96, 768), (bytes_of(768, 2048) // 2).astype(np.int8) - 64, uniform(2048) * np.float32(.01)], flops=2 * 96 * 768 * 2048, tolerance=1e-2)
+    return Work(f, [normal(96, 768), (bytes_of_image(768, 2048) // 2).astype(np.int8) - 64, uniform(2048) * np.float32(.01)], flops=2 * 96 * 768 * 2048, tolerance=1e-2)
 
 
 @program("topk_routing_gather")
@@ -427,7 +411,7 @@ def _():
             y = x.astype(jnp.float32) / 255 * (0.8 + .4 * jax.random.uniform(c))
             return (y - jnp.array([.485, .456, .406])) / jnp.array([.229, .224, .225])
         return jax.vmap(one)(jax.random.split(key, 32), img)
-    return Work(f, [KEY, bytes_of(32, 160, 160, 3)], tolerance=1e-3)
+    return Work(f, [KEY, bytes_of_image(32, 160, 160, 3)], tolerance=1e-3)
 
 
 @program("gray_equalise_u8")
@@ -441,7 +425,7 @@ def _():
             c = jnp.cumsum(h)
             return (c * 255 // g.size).astype(jnp.uint8)[g]
         return jax.vmap(one)(gray)
-    return Work(f, [bytes_of(8, 200, 200, 3) // 2], tolerance=0)
+    return Work(f, [bytes_of_image(8, 200, 200, 3) // 2], tolerance=0)
 
 
 @program("affine_warp_bilinear")
@@ -490,4 +474,4 @@ def _():
         h = jax.nn.relu(conv(jax.nn.relu(conv(x, p[0], 2)), p[1], 2))
         return ((jax.nn.sigmoid(up(jax.nn.relu(up(h, p[2])), p[3])) - x) ** 2).mean()
     return Work(jax.value_and_grad(loss), [[normal(3, 3, 3, 16, scale=.2), normal(3, 3, 16, 32, scale=.1), normal(3, 3, 32, 16, scale=.1), normal(3, 3, 16, 3, scale=.1)],
-                                           bytes_of(8, 64, 64, 3)], tolerance=1e-3)
+                                           bytes_of_image(8, 64, 64, 3)], tolerance=1e-3)

@@ -26,16 +26,26 @@ def make(name):
     return WORKLOADS[name]()
 
 
-def workload(name):
-    def add(make_work):
-        WORKLOADS[name] = make_work
-        return make_work
-    return add
+def registry(table):
+    """A decorator that puts what makes a Work into `table` under a name."""
+    def named(name):
+        def add(make_work):
+            table[name] = make_work
+            return make_work
+        return add
+    return named
+
+
+workload = registry(WORKLOADS)
 
 
 def normal(*shape, dtype="f32", scale=1.0, seed=0):
     x = np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
     return x.astype(ml_dtypes.bfloat16) if dtype == "bf16" else x
+
+
+def uniform(*shape, seed=0):
+    return np.random.default_rng(seed).random(shape, np.float32)
 
 
 def below(limit, *shape, seed=0):
