@@ -1,29 +1,30 @@
 // Views of refs, and memory that the body allocates.
+#include <string.h>
+
 #include "mosaic/emit_memory.h"
 #include "mosaic/mosaic_internal.h"
 
 const at_me_packing at_me_plain = {.parts = 1, .split = 1};
 
+// A copy that may be written. Without memory the kernel fails, and it is
+// `spare`.
+static void *own_copy(at_me *m, const void *from, size_t size, void *spare) {
+  void *own = at_arena_copy(m->a, from, size, 8);
+  if (own) return own;
+  at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
+  return memcpy(spare, from, size);
+}
+
 at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_home spare;
-  at_me_home *own = at_arena_copy(m->a, r->home, sizeof *own, 8);
-  if (!own) {
-    at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
-    own = &spare;
-    *own = *r->home;
-  }
+  at_me_home *own = own_copy(m, r->home, sizeof *own, &spare);
   r->home = own;
   return own;
 }
 
 at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_packing spare;
-  at_me_packing *own = at_arena_copy(m->a, r->packing, sizeof *own, 8);
-  if (!own) {
-    at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
-    own = &spare;
-    *own = *r->packing;
-  }
+  at_me_packing *own = own_copy(m, r->packing, sizeof *own, &spare);
   r->packing = own;
   return own;
 }
