@@ -503,7 +503,7 @@ static at_status from_region(at_module *m, at_node *n, uint32_t first) {
 }
 
 // A function may be called before it is built; its types are then those that
-// the call declares, for now.
+// the call declares, and at_verify compares them with the function's.
 static at_status from_callee(at_module *m, at_node *n) {
   const at_comp *c = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
   if (!c || c->num_results == 0) {  // not built yet: at_verify looks again
