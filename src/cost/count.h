@@ -8,8 +8,7 @@
 //   elementwise ops          1 for each element of the result; what is no
 //                            polynomial counts as transcendental instead
 //   Pallas kernels           what their cost_estimate says, else the products
-//   of
-//                            their body
+//                            of their body
 //   everything else          nothing
 // What a loop's condition does with single elements is control, and counts
 // nothing. Bytes are those of operands and results of each kernel as the

@@ -37,9 +37,8 @@ at_status at_custom_check(const char *target) {
       AT_UNIMPLEMENTED,
       "no handler is registered for the custom call \"%s\"\n"
       "hint: jax.ffi.register_ffi_target(\"%s\", ..., platform=\"tpu\"), in "
-      "the "
-      "process that has the chip: hosts of a pod (ATOLL_POD) do not have their "
-      "clients' functions",
+      "the process that has the chip: hosts of a pod (ATOLL_POD) do not have "
+      "their clients' functions",
       target, target);
 }
 
