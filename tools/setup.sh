@@ -10,7 +10,7 @@ packages=(clang-19 lld-19 llvm-19-dev cmake ninja-build
   libopenblas-serial-dev liblapacke-dev libssl-dev zlib1g-dev libzstd-dev
   libcmocka-dev libucx-dev xz-utils
   python3 python3-venv)
-[ "${1:-}" != test ] || packages+=(clang-format-14 clang-tidy-14 libclang-rt-19-dev llvm-19-tools libmpfr-dev git)
+[ "${1:-}" != test ] || packages+=(clang-format-14 clang-tidy-14 libclang-rt-19-dev llvm-19-tools libmpfr-dev git fish zsh)
 
 missing_of() {
   missing=()
