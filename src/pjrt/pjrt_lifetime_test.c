@@ -341,6 +341,8 @@ static void call_all(const char *prefix, void *handle, const int *allowed) {
   static const char *const others[] = {
       "PJRT_Client_Create",
       "PJRT_Client_FulfillAliasBuffer",
+      "PJRT_Event_Create",
+      "PJRT_Buffer_ReadyEvent",
       "PJRT_Buffer_DonateWithControlDependency",
       "PJRT_Buffer_CopyRawToHostFuture",
       "PJRT_LoadedExecutable_GetExecutable",
