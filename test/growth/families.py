@@ -643,7 +643,7 @@ def results_of_one(n):
   return several(n, body)
 
 
-@family(100)
+@family(1000)  # what looks at every op for every argument takes half of the blocks at 4000
 def arguments_and_results(n):
   return wide(n, [op(f"r{i}", kind(i), f"p{i}", f"p{(i + 1) % n}") for i in range(n)], [f"r{i}" for i in range(n)])
 
