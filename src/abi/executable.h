@@ -12,7 +12,7 @@
 #include "abi/kernels.h"
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
-enum { AT_EXECUTABLE_VERSION = 13 };
+enum { AT_EXECUTABLE_VERSION = 14 };
 
 typedef enum at_xsection {
   AT_XS_STRINGS,  // char; NUL-terminated strings, offset 0 is ""

@@ -94,6 +94,8 @@ typedef enum at_k_order {
   AT_ORDER_DESC,
   AT_ORDER_CUSTOM  // comparator kernel below
 } at_k_order;
+// Operands of a sort.
+enum { AT_K_SORT_OPERANDS = 256 };
 typedef struct at_k_sort_params {
   uint32_t num_operands, stable, order;
   uint32_t
@@ -101,8 +103,8 @@ typedef struct at_k_sort_params {
   uint32_t comparator;  // index into the executable's kernels, for CUSTOM
   uint32_t pad;
   int64_t outer, size, inner;  // dims before, of, and after the sort dimension
-  uint32_t dtype[AT_K_MAX_RANK * 2];  // at_dtype of each operand; up to 24
-  uint32_t element_bytes[AT_K_MAX_RANK * 2];
+  uint32_t dtype[AT_K_SORT_OPERANDS];  // at_dtype of each operand
+  uint32_t element_bytes[AT_K_SORT_OPERANDS];
 } at_k_sort_params;
 typedef struct at_k_top_k_params {
   uint32_t dtype, largest;

@@ -22,7 +22,7 @@
 #include "base/special.h"
 #include "codegen/codegen.h"
 
-enum { CK_MAX_CASES = 4096, CK_MAX_ARGS = 24 };
+enum { CK_MAX_CASES = 4096, CK_MAX_ARGS = 640 };
 
 typedef struct ck_case {
   const at_node *node;

@@ -142,6 +142,8 @@ uint64_t at_cg_modules_made(void);
 uint64_t at_cg_instructions_made(void);
 // See at_cg_instructions_made.
 uint64_t at_cg_instructions_quick(void);
+// Of the function that has the most of them, since the last such call.
+uint64_t at_cg_instructions_most(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);
 // LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll

@@ -4,6 +4,7 @@
 
 #include <llvm-c/Core.h>
 #include "codegen/groups.h"
+#include "codegen/job.h"
 
 // Bindings are memo entries under the address of this: they go with their scope
 // as all others do.
@@ -145,9 +146,10 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   const at_home *h = at_em_home(e, v);
   if (!h) return dispatch(e, v, p);
   if (h->alias) return at_em_elem(e, *h->alias, p);
-  if (h->ptr)
-    return at_em_load(e, h->ptr,
-                      h->stored ? h->stored : at_value_type(v)->dtype,
+  LLVMValueRef ptr =
+      h->table ? at_job_load_buffer(e, h->table, h->index) : h->ptr;
+  if (ptr)
+    return at_em_load(e, ptr, h->stored ? h->stored : at_value_type(v)->dtype,
                       at_ix_addc(at_pos_linear(e, p), -h->skip), h->invariant);
   LLVMTypeRef t = LLVMTypeOf(h->val.re);
   bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;

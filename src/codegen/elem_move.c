@@ -4,6 +4,7 @@
 #include <llvm-c/Core.h>
 #include <string.h>
 
+#include "codegen/build.h"
 #include "codegen/groups.h"
 #include "codegen/window.h"
 
@@ -280,63 +281,174 @@ static bool join_by_lanes(at_em *e, const at_node *n, const at_pos *p,
   return true;
 }
 
-static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
+// ---- Joining
+// Parts are tried one after another up to so many; more are found by halves, so
+// that an element's time hardly grows with their number. Of many parts so many
+// share a function: LLVM's time grows faster than what it is given.
+enum { TRY_MOST = 4, FUNCTION_MOST = 64 };
+
+typedef struct at_parts {
+  const at_node *n;
+  const at_pos *p;
+  const at_digits *d;
+  uint32_t at;  // the digit along which they are joined
+  uint32_t count;
+  uint32_t *operand;    // [count]
+  int64_t *low, *high;  // [count]
+  at_slot out;
+  LLVMBasicBlockRef done, none;  // one has been found; none holds all lanes
+} at_parts;
+
+// The parts that x may meet.
+static bool parts_of(at_em *e, at_parts *q, at_ix x, int64_t inner) {
+  const at_node *n = q->n;
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
+  q->operand = at_new(e->arena, uint32_t, n->num_operands);
+  q->low = at_new(e->arena, int64_t, 2 * (size_t)n->num_operands);
+  if (!q->operand || !q->low) {
+    at_em_fail(e, AT_NO_MEMORY("a concatenation"));
+    return false;
+  }
+  q->high = q->low + n->num_operands;
+  for (uint32_t k = 0; k < n->num_operands; k++) {
+    int64_t lo = low;
+    low += at_value_type(n->operands[k])->dims[dim] * inner;
+    if (low == lo || x.hi < lo || x.lo >= low) continue;
+    q->operand[q->count] = k;
+    q->low[q->count] = lo;
+    q->high[q->count++] = low;
+  }
+  return true;
+}
+
+// Tries parts [from, to), from which control goes on to done or none.
+static void try_parts(at_em *e, at_parts *q, uint32_t from, uint32_t to) {
+  at_ix x = q->d->ix[q->at];
+  for (uint32_t i = from; i < to; i++) {
+    const int64_t lo = q->low[i], size = q->high[i] - lo;
+    bool unknown = false;
+    LLVMValueRef in = all_within(e, x, lo, lo + size, &unknown);
+    at_branch f;
+    if (in) at_if_begin(e, &f, in);
+    uint32_t inner = at_em_scope_push(e);
+    at_digits *o = digits(e);
+    *o = *q->d;
+    o->extent[q->at] = size;
+    o->ix[q->at] = at_ix_addc(x, -lo);
+    o->ix[q->at].lo = AT_MAX(o->ix[q->at].lo, 0);
+    o->ix[q->at].hi = AT_MIN(o->ix[q->at].hi, size - 1);
+    slot_put(e, &q->out,
+             at_em_elem(e, q->n->operands[q->operand[i]], pos_of(e, q->p, o)));
+    at_em_scope_pop(e, inner);
+    LLVMBuildBr(e->b, q->done);
+    if (!in) return;
+    LLVMDeleteBasicBlock(f.end);
+    LLVMPositionBuilderAtEnd(e->b, f.other);
+    at_em_scope_pop(e, f.scope);
+  }
+  LLVMBuildBr(e->b, q->none);
+}
+
+// A range of parts whose code is still to be written, and where.
+typedef struct at_parts_left {
+  uint32_t from, to;
+  LLVMBasicBlockRef block;
+} at_parts_left;
+typedef void (*parts_fn)(at_em *e, at_parts *q, uint32_t from, uint32_t to);
+
+// Finds by halves the range of up to `most` parts in which x may begin; fn
+// writes it.
+static void halve_parts(at_em *e, at_parts *q, uint32_t from, uint32_t to,
+                        uint32_t most, parts_fn fn) {
+  at_parts_left left[33];  // one more for every halving
+  uint32_t depth = 0;
+  at_ix first = q->d->ix[q->at];
+  first.lane = 0;
+  first.mask = NULL;
+  left[depth++] = (at_parts_left){from, to, LLVMGetInsertBlock(e->b)};
+  while (depth) {
+    const at_parts_left r = left[--depth];
+    uint32_t scope = at_em_scope_push(e);
+    LLVMPositionBuilderAtEnd(e->b, r.block);
+    if (r.to - r.from <= most) {
+      fn(e, q, r.from, r.to);
+    } else {
+      uint32_t mid = r.from + (r.to - r.from) / 2, lanes = e->lanes;
+      e->lanes = 1;
+      LLVMValueRef below =
+          LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, first),
+                        at_em_ci(e, at_em_int(e, 64), q->low[mid]), "");
+      e->lanes = lanes;
+      left[depth++] = (at_parts_left){mid, r.to, at_em_block(e, "upper")};
+      left[depth++] = (at_parts_left){r.from, mid, at_em_block(e, "lower")};
+      LLVMBuildCondBr(e->b, below, left[depth - 1].block,
+                      left[depth - 2].block);
+    }
+    at_em_scope_pop(e, scope);
+  }
+}
+
+// The same range in a function of its own.
+static void call_parts(at_em *e, at_parts *q, uint32_t from, uint32_t to) {
+  at_parts inside = *q;
+  at_b_task t;
+  LLVMTypeRef i1 = at_em_int(e, 1);
+  LLVMValueRef out[2], found = at_em_alloca(e, i1, 1);
+  at_b_task_begin(e, &t);
+  inside.done = at_em_block(e, "joined");
+  inside.none = at_em_block(e, "several");
+  LLVMBasicBlockRef end = at_em_block(e, "end");
+  halve_parts(e, &inside, from, to, TRY_MOST, try_parts);
+  LLVMBasicBlockRef blocks[2] = {inside.none, inside.done};
+  for (unsigned k = 0; k < 2; k++) {
+    LLVMPositionBuilderAtEnd(e->b, blocks[k]);
+    LLVMBuildStore(e->b, LLVMConstInt(i1, k, false), found);
+    LLVMBuildBr(e->b, end);
+  }
+  LLVMPositionBuilderAtEnd(e->b, end);
+  at_b_task_end(e, &t, out, NULL);
+  LLVMValueRef zero = at_em_i64(e, 0),
+               args[4] = {out[1], zero, zero, at_b_null(at_b_ptr(e))};
+  LLVMBuildCall2(e->b, LLVMGlobalGetValueType(out[0]), out[0], args, 4, "");
+  LLVMBuildCondBr(e->b, LLVMBuildLoad2(e->b, i1, found, ""), q->done, q->none);
+}
+
+static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
+  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
   at_groups g;
   at_groups_of(n, &g);
   at_digits *d = grouped(e, p, &g);
   uint32_t at = 0;
   while (at + 1 < g.n && g.g[at].first != dim) at++;
   at_ix x = d->ix[at];
-  bool linear = x.vec == NULL || e->lanes == 1;
-  if (!linear) {
-    at_val v;
-    if (join_by_lanes(e, n, p, d, at, g.g[at].inner, &v)) return v;
-    return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
-  }
-  at_slot s = slot_make(e, n->types[0].dtype);
-  at_branch f;
-  LLVMBasicBlockRef done = at_em_block(e, "joined");
+  const int64_t inner = g.g[at].inner;
+  at_val v = {0};
+  if (x.vec && e->lanes > 1)
+    return join_by_lanes(e, n, p, d, at, inner, &v)
+               ? v
+               : at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  at_parts q = {.n = n, .p = p, .d = d, .at = at};
+  if (!parts_of(e, &q, x, inner)) return at_em_zero(e, n->types[0].dtype);
+  q.out = slot_make(e, n->types[0].dtype);
+  q.done = at_em_block(e, "joined");
+  q.none = at_em_block(e, "several");
+  if (q.count > FUNCTION_MOST)
+    halve_parts(e, &q, 0, q.count, FUNCTION_MOST, call_parts);
+  else
+    halve_parts(e, &q, 0, q.count, TRY_MOST, try_parts);
+  LLVMPositionBuilderAtEnd(e->b, q.none);
   uint32_t scope = at_em_scope_push(e);
-  bool covered = false;
-  for (uint32_t k = 0; k < n->num_operands && !covered; k++) {
-    int64_t size = at_value_type(n->operands[k])->dims[dim] * g.g[at].inner;
-    int64_t lo = low, hi = low + size;
-    low = hi;
-    if (size == 0 || x.hi < lo || x.lo >= hi) continue;
-    bool unknown = false;
-    LLVMValueRef in = all_within(e, x, lo, hi, &unknown);
-    if (in) at_if_begin(e, &f, in);
-    uint32_t inner = at_em_scope_push(e);
-    at_digits *o = digits(e);
-    *o = *d;
-    o->extent[at] = size;
-    o->ix[at] = at_ix_addc(x, -lo);
-    o->ix[at].lo = AT_MAX(o->ix[at].lo, 0);
-    o->ix[at].hi = AT_MIN(o->ix[at].hi, size - 1);
-    slot_put(e, &s, at_em_elem(e, n->operands[k], pos_of(e, p, o)));
-    at_em_scope_pop(e, inner);
-    LLVMBuildBr(e->b, done);
-    if (in) {
-      LLVMDeleteBasicBlock(f.end);
-      LLVMPositionBuilderAtEnd(e->b, f.other);
-    }
-    covered = !in;
-  }
-  if (!covered) {
-    at_val v = {0};
-    if (e->lanes > 1 && !at_ix_uniform(&x))
-      slot_put(e, &s,
-               join_by_lanes(e, n, p, d, at, g.g[at].inner, &v)
-                   ? v
-                   : at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
-    else
-      slot_put(e, &s, at_em_zero(e, n->types[0].dtype));
-    LLVMBuildBr(e->b, done);
-  }
+  if (e->lanes == 1 || at_ix_uniform(&x))
+    slot_put(e, &q.out, at_em_zero(e, n->types[0].dtype));
+  else
+    slot_put(e, &q.out,
+             join_by_lanes(e, n, p, d, at, inner, &v)
+                 ? v
+                 : at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
+  LLVMBuildBr(e->b, q.done);
   at_em_scope_pop(e, scope);
-  LLVMPositionBuilderAtEnd(e->b, done);
-  return slot_get(e, &s);
+  LLVMPositionBuilderAtEnd(e->b, q.done);
+  return slot_get(e, &q.out);
 }
 
 // ---- indices that are data

@@ -44,11 +44,13 @@ typedef struct at_pos {
 
 // Where a value lives.
 typedef struct at_home {
-  LLVMValueRef ptr;       // dense storage; NULL: `val`
-  int64_t skip;           // elements before ptr
-  at_dtype stored;        // how, if not as values of its type; else AT_INVALID
-  bool invariant;         // nothing writes it while the kernel runs
-  at_val val;             // a scalar in registers
+  LLVMValueRef ptr;    // dense storage; NULL: in `table`, or `val`
+  LLVMValueRef table;  // of pointers, of which each use loads one; NULL: none
+  uint32_t index;      // of the pointer in `table`
+  int64_t skip;        // elements before ptr
+  at_dtype stored;     // how, if not as values of its type; else AT_INVALID
+  bool invariant;      // nothing writes it while the kernel runs
+  at_val val;          // a scalar in registers
   const at_value *alias;  // another value's home: the same elements
 } at_home;
 

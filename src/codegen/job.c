@@ -5,15 +5,26 @@
 #include "codegen/rows.h"
 #include "codegen/stream.h"
 
+// Base pointers behind these are loaded where they are used: so many values
+// that live through the whole function cost LLVM's allocator of registers their
+// number squared, and are in memory all the same.
+enum { HELD_BUFFERS = 64 };
+
+LLVMValueRef at_job_load_buffer(at_em *e, LLVMValueRef table, uint32_t index) {
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
+  LLVMValueRef k = at_em_i64(e, index);
+  LLVMValueRef at = LLVMBuildGEP2(e->b, ptr, table, &k, 1, "");
+  return LLVMBuildLoad2(e->b, ptr, at, "");
+}
+
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
   if (known) return known->re;
-  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
+  if (index >= HELD_BUFFERS)
+    return at_job_load_buffer(e, LLVMGetParam(e->fn, 0), index);
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   LLVMPositionBuilderAtEnd(e->b, e->entry);
-  LLVMValueRef k = at_em_i64(e, index);
-  LLVMValueRef at = LLVMBuildGEP2(e->b, ptr, LLVMGetParam(e->fn, 0), &k, 1, "");
-  LLVMValueRef p = LLVMBuildLoad2(e->b, ptr, at, "");
+  LLVMValueRef p = at_job_load_buffer(e, LLVMGetParam(e->fn, 0), index);
   LLVMPositionBuilderAtEnd(e->b, here);
   at_job_bind_buffer(e, index, p);
   return p;
@@ -57,8 +68,13 @@ static void bind_operands(at_em *e, const at_job *j) {
       if (fusion) at_em_bind(e, v, (at_home){.alias = &n->operands[i]});
       continue;
     }
+    // Who inlines the job may have bound its buffers already (nest.c).
+    at_val *known = at_em_memo_find(e, &e->fn, i, NULL);
+    bool held = known || i < HELD_BUFFERS;
     at_em_bind(e, v,
-               (at_home){.ptr = at_job_buffer(e, i),
+               (at_home){.ptr = held ? at_job_buffer(e, i) : NULL,
+                         .table = held ? NULL : LLVMGetParam(e->fn, 0),
+                         .index = i,
                          .skip = j->skip ? j->skip[i] : 0,
                          .invariant = !written(j, i)});
   }

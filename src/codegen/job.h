@@ -13,7 +13,7 @@ typedef enum at_job_kind {
   AT_JOB_LOOP,     // elements of results, by at_em_elem
   AT_JOB_REDUCE,   // reduce nodes and what follows them
   AT_JOB_COMBINE,  // partial results of a split reduce
-  AT_JOB_COPY,     // operand r into result r (before an update in place)
+  AT_JOB_COPY,     // operands into results (before an update in place)
   AT_JOB_FILL,     // select_and_scatter: the init value everywhere
   AT_JOB_UPDATE,   // dynamic_update_slice: the window
   AT_JOB_SCATTER,  // updates, one after another
@@ -138,6 +138,8 @@ void at_job_emit_nest(at_em *e, const at_job *j);
 void at_job_emit_inside(at_em *e, const at_job *j);
 void at_job_bind_buffer(at_em *e, uint32_t index, LLVMValueRef ptr);
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index);  // base pointer
+// The pointer of that number in a table of pointers, loaded here.
+LLVMValueRef at_job_load_buffer(at_em *e, LLVMValueRef table, uint32_t index);
 LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result);
 LLVMValueRef at_job_scratch(at_em *e, const at_job *j);
 

@@ -36,6 +36,10 @@ static _Atomic(uint64_t) instructions_made;
 uint64_t at_cg_instructions_made(void) { return instructions_made; }
 static _Atomic(uint64_t) instructions_quick;
 uint64_t at_cg_instructions_quick(void) { return instructions_quick; }
+static _Atomic(uint64_t) instructions_most;
+uint64_t at_cg_instructions_most(void) {
+  return atomic_exchange(&instructions_most, 0);
+}
 
 at_status at_cg_build(at_digest *out) {
   return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
@@ -252,6 +256,10 @@ static bool is_huge(at_maker *b) {
   }
   atomic_fetch_add(&instructions_made, sum);
   atomic_fetch_add(&instructions_quick, quick);
+  uint64_t before = instructions_most;
+  while (before < most &&
+         !atomic_compare_exchange_weak(&instructions_most, &before, most)) {
+  }
   return most > HUGE_FUNCTION;
 }
 

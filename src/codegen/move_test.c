@@ -329,6 +329,73 @@ static void add_fused(ck *c, const char *const *t) {
   ck_text(c, params, t[2], line);
 }
 
+// A concatenation of `count` parts of many lengths, arguments and what is
+// computed of them, along the dimension `dim` of two; or, with `fused`, inside
+// of a fusion that reads it.
+static void add_joined(ck *c, uint32_t count, int dim, bool fused) {
+  at_strbuf params = {0}, inner = {0}, names = {0}, parts = {0}, line = {0};
+  uint32_t total = 0, next = 2 * count;
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t n = 1 + i * 7 % 5 + (i % 50 == 17 ? 40 : 0);
+    const uint32_t rows = dim ? 3 : n, columns = dim ? n : 3;
+    const char *comma = i ? ", " : "";
+    total += n;
+    at_strbuf_addf(&params, "%s%%%u: f32[%u,%u]", comma, i, rows, columns);
+    at_strbuf_addf(&names, "%s%%%u", comma, i);
+    if (fused) {
+      at_strbuf_addf(&inner, "%s%%%u: f32[%u,%u]", comma, count + i, rows,
+                     columns);
+      if (i % 3 == 0)
+        at_strbuf_addf(&line, "%%%u = negate %%%u : f32[%u,%u]\n", next,
+                       count + i, rows, columns);
+      at_strbuf_addf(&parts, "%s%%%u", comma, i % 3 ? count + i : next++);
+    }
+  }
+  char type[64];
+  snprintf(type, sizeof type, "f32[%u,%u]", dim ? 3 : total, dim ? total : 3);
+  at_strbuf text = {0};
+  if (fused)
+    at_strbuf_addf(&text,
+                   "%%9001 = fusion %s {kind=LOOP} ((%s) {\n%s%%9000 = "
+                   "concatenate %s {dimension=%d} : %s\nreturn %%9000\n}) : "
+                   "%s\nreturn %%9001",
+                   names.ptr, inner.ptr, line.ptr, parts.ptr, dim, type, type);
+  else
+    at_strbuf_addf(&text,
+                   "%%9000 = concatenate %s {dimension=%d} : %s\nreturn %%9000",
+                   names.ptr, dim, type);
+  ck_text(c, params.ptr, type, text.ptr);
+  at_strbuf_free(&params), at_strbuf_free(&inner), at_strbuf_free(&names);
+  at_strbuf_free(&parts), at_strbuf_free(&line), at_strbuf_free(&text);
+}
+
+static void test_many_parts(void **state) {
+  for (size_t f = 0; f < AT_LEN(k_targets); f++) {
+    ck c;
+    ck_begin(&c, k_targets[f]);
+    static const uint32_t counts[] = {5, 64, 65, 150};
+    for (size_t i = 0; i < AT_LEN(counts); i++)
+      for (int k = 0; k < 4; k++) add_joined(&c, counts[i], k % 2, k > 1);
+    ck_end(&c);
+  }
+}
+
+// However many parts a kernel joins, none of its functions grows with them:
+// LLVM's time grows with the square of one.
+static void test_functions_stay_small(void **state) {
+  uint64_t most[2];
+  for (int i = 0; i < 2; i++) {
+    ck c;
+    ck_begin(&c, ~0ull);
+    add_joined(&c, i ? 600 : 150, 0, true);
+    (void)at_cg_instructions_most();
+    ck_end(&c);
+    most[i] = at_cg_instructions_most();
+  }
+  // What calls them grows a little.
+  assert_true(most[0] > 100 && most[1] < 3 * most[0]);
+}
+
 static void test_moves(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;
@@ -352,6 +419,8 @@ static void test_moves(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_moves), cmocka_unit_test(test_many_parts),
+      cmocka_unit_test(test_functions_stay_small)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ void at_b_task_inside(at_em *e, at_b_task *t) {
 }
 
 // ---- what is handed over
-enum { MAX_HANDED = 512 };
+enum { MAX_HANDED = 2048 };
 
 typedef struct handover {
   LLVMValueRef fn, value[MAX_HANDED], inside[MAX_HANDED];

@@ -52,12 +52,37 @@ static at_status plan_update(const at_cg_target *t, at_arena *a,
   return at_plan_cuts(t, j, &c, u->dtype);
 }
 
+// The operands into the results, unless they share memory: those of a type by
+// one kernel, so that work does not grow with the square of their number.
+static at_status plan_copies(const at_cg_target *t, at_arena *a,
+                             const at_node *n, const int32_t *alias,
+                             at_planned *p) {
+  bool *done = at_new(a, bool, n->num_results);
+  if (!done) return AT_NO_MEMORY("kernel plan");
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    const at_type *type = &n->types[r];
+    if (done[r] || alias[r] == (int32_t)r || !at_type_elements(type)) continue;
+    at_job *j;
+    uint32_t *list = at_new(a, uint32_t, n->num_results);
+    if (!list) return AT_NO_MEMORY("kernel plan");
+    AT_TRY(at_plan_job(a, AT_JOB_COPY, n, alias, p, &j));
+    j->results = list;
+    for (uint32_t k = r; k < n->num_results; k++) {
+      if (alias[k] == (int32_t)k || !at_type_eq(&n->types[k], type)) continue;
+      done[k] = true;
+      list[j->num_results++] = k;
+    }
+    AT_TRY(at_plan_linear(t, j, at_type_elements(type), type->dtype));
+  }
+  return AT_OK;
+}
+
 static at_status plan_scatter(const at_cg_target *t, at_arena *a,
                               const at_node *n, const int32_t *alias,
                               at_planned *p) {
   uint32_t inputs = n->num_operands / 2;
   const at_type *u = at_value_type(n->operands[inputs + 1]);
-  for (uint32_t r = 0; r < inputs; r++) AT_TRY(plan_copy(t, a, n, alias, r, p));
+  AT_TRY(plan_copies(t, a, n, alias, p));
   if (at_type_elements(u) == 0 || at_type_elements(&n->types[0]) == 0)
     return AT_OK;
   at_job *j;

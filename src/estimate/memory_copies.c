@@ -19,17 +19,43 @@ static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
               : AT_OK;
 }
 
-static at_status find_loops(lives *l, at_value v, uint32_t *first,
-                            uint32_t *last) {
+// Who reads an argument in a way that wants a copy: in which steps, and how
+// many bytes that takes.
+typedef struct readers {
+  uint32_t first, last;  // first > last: nobody
+  double bytes;
+} readers;
+
+// One for each argument of the program, nobody yet.
+static readers *readers_new(lives *l) {
+  readers *all = at_new(l->arena, readers, l->comp->num_params + 1u);
+  for (uint32_t i = 0; all && i < l->comp->num_params; i++)
+    all[i].first = UINT32_MAX;
+  return all;
+}
+
+// The argument's entry that v is, behind what moves nothing; NULL: it is none.
+static readers *readers_of(const lives *l, readers *all, at_value v) {
+  v = at_est_behind(v);
+  if (v.node->op != AT_OP_PARAMETER || v.node->parent != l->comp) return NULL;
+  return &all[at_node_int(v.node, AT_ATTR_INDEX, 0)];
+}
+
+static void note_reader(readers *r, uint32_t step, double bytes) {
+  r->first = AT_MIN(r->first, step);
+  r->last = step;
+  r->bytes = fmax(r->bytes, bytes);
+}
+
+static at_status find_loops(lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_node *n = l->groups.list[l->order[s]]->root;
     for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
       bool multiplied;
-      if (!at_value_eq(at_est_behind(n->operands[o]), v)) continue;
+      readers *r = readers_of(l, all, n->operands[o]);
+      if (!r) continue;
       AT_TRY(only_multiplied(l, n, o, &multiplied));
-      if (!multiplied) continue;
-      *first = AT_MIN(*first, s);
-      *last = s;
+      if (multiplied) note_reader(r, s, 0);
     }
   }
   return AT_OK;
@@ -37,16 +63,17 @@ static at_status find_loops(lives *l, at_value v, uint32_t *first,
 
 static at_status add_rounded(lives *l) {
   if (l->comp->owner || !l->uses) return AT_OK;
+  readers *all;
+  AT_TRY_ALLOC(all, readers_new(l));
+  AT_TRY(find_loops(l, all));
   for (uint32_t i = 0; i < l->comp->num_params; i++) {
     at_value v = {l->comp->params[i], 0};
-    uint32_t first = UINT32_MAX, last = 0;
-    if (at_value_type(v)->dtype != AT_F32) continue;
-    AT_TRY(find_loops(l, v, &first, &last));
-    if (first > last) continue;
+    if (at_value_type(v)->dtype != AT_F32 || all[i].first > all[i].last)
+      continue;
     live x = {.value = v,
               .bytes = at_est_on_device(l, v) / 2,
-              .born = first,
-              .dies = last,
+              .born = all[i].first,
+              .dies = all[i].last,
               .made = " in bf16"};
     if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
   }
@@ -98,37 +125,36 @@ static bool lies_well(const at_node *n) {
          bytes_along(t, batch, feature) < bytes_along(t, feature, batch);
 }
 
-// An argument that convolutions read is copied before the first of them.
-static at_status add_image(lives *l, uint32_t i) {
-  at_value v = {l->comp->params[i], 0};
-  uint32_t first = UINT32_MAX, last = 0;
-  double bytes = 0;
+static void find_convs(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
     for (size_t k = 0; k < g->nodes.len; k++) {
       const at_node *n = g->nodes.ptr[k];
-      if (!is_conv(n) || !at_value_eq(at_est_behind(n->operands[0]), v) ||
-          lies_well(n))
-        continue;
-      first = AT_MIN(first, s);
-      last = s;
-      bytes = fmax(bytes, conv_operand(n));
+      readers *r = is_conv(n) ? readers_of(l, all, n->operands[0]) : NULL;
+      if (r && !lies_well(n)) note_reader(r, s, conv_operand(n));
     }
   }
-  if (first > last) return AT_OK;
-  if (at_value_type(v)->dtype == AT_F32) bytes /= 2;
-  live x = {.value = v,
-            .bytes = (uint64_t)bytes,
-            .born = first ? first - 1 : 0,
-            .dies = last,
-            .made = " for convolutions"};
-  return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
 }
 
+// An argument that convolutions read is copied before the first of them.
 static at_status add_images(lives *l) {
-  for (uint32_t i = 0; l->tpu && !l->comp->owner && i < l->comp->num_params;
-       i++)
-    AT_TRY(add_image(l, i));
+  if (!l->tpu || l->comp->owner) return AT_OK;
+  readers *all;
+  AT_TRY_ALLOC(all, readers_new(l));
+  find_convs(l, all);
+  for (uint32_t i = 0; i < l->comp->num_params; i++) {
+    at_value v = {l->comp->params[i], 0};
+    const readers *r = &all[i];
+    if (r->first > r->last) continue;
+    live x = {
+        .value = v,
+        .bytes = (uint64_t)(at_value_type(v)->dtype == AT_F32 ? r->bytes / 2
+                                                              : r->bytes),
+        .born = r->first ? r->first - 1 : 0,
+        .dies = r->last,
+        .made = " for convolutions"};
+    if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
+  }
   return AT_OK;
 }
 

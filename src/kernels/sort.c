@@ -299,7 +299,7 @@ static at_status sort_fast(const at_k_call *c, const sort *s, bool *done) {
 }
 
 static at_status check_sort(const at_k_call *c, const at_k_sort_params *p) {
-  AT_K_CHECK(p->num_operands >= 1 && p->num_operands <= AT_K_MAX_RANK * 2,
+  AT_K_CHECK(p->num_operands >= 1 && p->num_operands <= AT_K_SORT_OPERANDS,
              "sort: %u operands", p->num_operands);
   AT_K_CHECK(c->num_bufs == 2 * p->num_operands,
              "sort: needs %u buffers, got %u", 2 * p->num_operands,

@@ -3,7 +3,7 @@
 
 // True if element b sorts before element a.
 static bool after(const at_sort_row *r, uint32_t a, uint32_t b) {
-  const void *ptrs[AT_K_MAX_RANK * 4];
+  const void *ptrs[2 * AT_K_SORT_OPERANDS];
   for (uint32_t o = 0; o < r->num_operands; o++) {
     ptrs[2 * o] = r->base[o] + b * r->stride[o];
     ptrs[2 * o + 1] = r->base[o] + a * r->stride[o];

@@ -30,8 +30,8 @@ uint32_t *at_sort_radix32_parallel(const at_par *par, uint32_t *items,
 // SORT with a comparator: order[n] of one row becomes its sorted order.
 typedef struct at_sort_row {
   uint32_t num_operands;
-  const char *base[AT_K_MAX_RANK * 2];
-  int64_t stride[AT_K_MAX_RANK * 2];  // bytes
+  const char *base[AT_K_SORT_OPERANDS];
+  int64_t stride[AT_K_SORT_OPERANDS];  // bytes
   at_comparator_fn compare;
 } at_sort_row;
 void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp,

@@ -56,9 +56,9 @@ static bool descending_f32(const void *const *ptrs) {
 
 static void check_sort(at_k_sort_params p, char *const *in) {
   int64_t n = p.outer * p.size * p.inner;
-  char *out[2][24];
+  char *out[2][AT_K_SORT_OPERANDS];
   for (uint32_t t = 0; t < 2; t++) {
-    void *bufs[48];
+    void *bufs[2 * AT_K_SORT_OPERANDS];
     for (uint32_t o = 0; o < p.num_operands; o++) {
       out[t][o] = malloc((size_t)(n * p.element_bytes[o]) + 1);
       bufs[o] = in[o], bufs[p.num_operands + o] = out[t][o];
@@ -196,6 +196,33 @@ static void test_several_keys(void **state) {
   }
 }
 
+static void test_many_operands(void **state) {
+  enum { N = 300 };
+  uint64_t seed = 9;
+  at_k_sort_params p = {.num_operands = AT_K_SORT_OPERANDS,
+                        .stable = 1,
+                        .outer = 1,
+                        .size = N,
+                        .inner = 1};
+  char *in[AT_K_SORT_OPERANDS];
+  for (uint32_t o = 0; o < AT_K_SORT_OPERANDS; o++) {
+    p.dtype[o] = o % 2 ? AT_S32 : AT_F32;
+    p.element_bytes[o] = 4;
+    in[o] = malloc(N * 4);
+    for (int64_t i = 0; i < N; i++)
+      at_k_store_f64(p.dtype[o], in[o] + 4 * i, (double)tu_below(&seed, 2));
+  }
+  for (p.num_keys = 1; p.num_keys <= AT_K_SORT_OPERANDS; p.num_keys += 85)
+    check_sort(p, in);
+  p.order = AT_ORDER_CUSTOM;
+  check_sort(p, in);
+  p.num_operands++;
+  void *bufs[2 * AT_K_SORT_OPERANDS + 2] = {NULL};
+  assert_int_equal(tu_run(AT_RT_SORT, &p, 2 * p.num_operands, bufs, 1),
+                   AT_INVALID_ARGUMENT);
+  for (uint32_t o = 0; o < AT_K_SORT_OPERANDS; o++) free(in[o]);
+}
+
 static void test_comparator(void **state) {
   uint64_t seed = 8;
   static const int64_t shapes[][3] = {
@@ -331,6 +358,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys_of_every_type),
                                      cmocka_unit_test(test_long_rows),
                                      cmocka_unit_test(test_several_keys),
+                                     cmocka_unit_test(test_many_operands),
                                      cmocka_unit_test(test_comparator),
                                      cmocka_unit_test(test_sort_errors),
                                      cmocka_unit_test(test_top_k),

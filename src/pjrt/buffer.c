@@ -14,6 +14,7 @@ at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out) {
   p->vtable = NULL;
   p->buffer = b;
   p->memory = m;
+  at_pjrt_client_hold(m->device->client);
   atomic_init(&p->external, 0);
   atomic_init(&p->donated, false);
   p->layout = NULL;
@@ -27,8 +28,10 @@ void at_pjrt_buffer_free(PJRT_Buffer *b) {
   // the memory must not leak because of it.
   for (uint32_t n = atomic_load(&b->external); n; n--)
     at_buffer_unacquire(b->buffer);
+  PJRT_Client *client = b->memory->device->client;
   at_buffer_release(b->buffer);
   free(b);
+  at_pjrt_client_release(client);
 }
 
 at_status at_pjrt_buffer_deleted(const char *call) {
@@ -38,7 +41,7 @@ at_status at_pjrt_buffer_deleted(const char *call) {
 
 AT_API(Client_BufferFromHostBuffer) {
   AT_ARGS(PJRT_Client_BufferFromHostBuffer_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   PJRT_Memory *m;
   AT_PTRY(at_pjrt_place(a->device, a->memory, &m));
   at_pjrt_shape shape;
@@ -82,7 +85,7 @@ AT_API(Client_BufferFromHostBuffer) {
 
 AT_API(Client_CreateUninitializedBuffer) {
   AT_ARGS(PJRT_Client_CreateUninitializedBuffer_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   PJRT_Memory *m;
   AT_PTRY(at_pjrt_place(a->device, a->memory, &m));
   at_pjrt_shape shape;
@@ -97,7 +100,7 @@ AT_API(Client_CreateUninitializedBuffer) {
 
 AT_API(Client_CreateErrorBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateErrorBuffer_Args, buffer);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   PJRT_Memory *m;
   AT_PTRY(at_pjrt_place(NULL, a->memory, &m));
   if (a->error_code == PJRT_Error_Code_OK)
@@ -126,7 +129,7 @@ static void view_release(void *arg) {
 
 AT_API(Client_CreateViewOfDeviceBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateViewOfDeviceBuffer_Args, buffer);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   PJRT_Memory *m;
   AT_PTRY(at_pjrt_place(
       a->device,
@@ -388,6 +391,7 @@ typedef struct raw_future {
   at_buffer *buffer;
   at_event *done;
   size_t offset, size;
+  PJRT_Client *client;  // held
 } raw_future;
 
 static void fire_event(at_status s, void *arg) {
@@ -417,6 +421,7 @@ static void raw_future_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *a) {
   if (f->done) fire_event(st, f->done);
   at_buffer_unacquire(f->buffer);
   at_buffer_release(f->buffer);
+  at_pjrt_client_release(f->client);
   free(f);
 }
 
@@ -437,7 +442,8 @@ AT_API(Buffer_CopyRawToHostFuture) {
     return at_pjrt_error(NO_MEMORY());
   }
   *f = (raw_future){at_buffer_retain(b), done, (size_t)a->offset,
-                    (size_t)a->transfer_size};
+                    (size_t)a->transfer_size,
+                    at_pjrt_client_hold(a->buffer->memory->device->client)};
   a->event = e;
   a->callback_data = f;
   a->future_ready_callback = raw_future_ready;
@@ -450,6 +456,7 @@ static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
                            PJRT_Buffer **out) {
   if (at_pjrt_buffer_gone(src))
     return at_pjrt_error(at_pjrt_buffer_deleted("PJRT_Buffer_CopyToMemory"));
+  AT_PTRY(at_pjrt_client_check(m->device->client, "PJRT_Buffer_CopyToMemory"));
   at_buffer *b;
   AT_PTRY(at_buffer_copy_to(src->buffer, m->device->chip, m->kind, &b));
   AT_PTRY(at_pjrt_buffer_wrap(m, b, out));

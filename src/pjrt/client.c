@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "base/thread.h"
 #include "compile/compile.h"
 #include "pjrt/pjrt_internal.h"
 
@@ -30,6 +31,8 @@ const char *at_pjrt_platform_version(void) {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static PJRT_Client *all;
+// Taken before `lock`.
+static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void client_enter(PJRT_Client *c) {
   pthread_mutex_lock(&lock);
@@ -77,20 +80,82 @@ at_client *at_pjrt_pod_now(void) {
   return c ? c->pod : NULL;
 }
 
-static void client_free(PJRT_Client *c) {
-  if (!c) return;
-  client_leave(c);
-  at_pjrt_topology_destroy(c->topology);
+// ---- How long a client lives
+// Ends everything that runs; the handles that clients have stay.
+static void client_stop(PJRT_Client *c) {
   at_pjrt_epochs_stop(c);
   at_island_destroy(c->island);
   if (c->runtime) at_runtime_destroy(c->runtime);
   at_client_close(c->pod);
   at_pjrt_epochs_free(c);
   at_pjrt_hosts_close(c->hosts);
+  c->island = NULL;
+  c->runtime = NULL;
+  c->pod = NULL;
+  c->hosts = NULL;
+}
+
+static void client_free(PJRT_Client *c) {
+  if (!c) return;
+  at_pjrt_topology_destroy(c->topology);
   free(c->devices);
   free(c->device_pointers);
   free(c->memory_pointers);
   free(c);
+}
+
+// The clients that ended last: a ring.
+static PJRT_Client *ended[AT_PJRT_ENDED];
+static uint32_t num_ended;
+
+static void client_end(void *arg) {
+  PJRT_Client *c = arg;
+  client_stop(c);
+  pthread_mutex_lock(&lock);
+  PJRT_Client **slot = &ended[num_ended++ % AT_PJRT_ENDED];
+  PJRT_Client *oldest = *slot;
+  *slot = c;
+  pthread_mutex_unlock(&lock);
+  client_free(oldest);
+}
+
+static _Thread_local uint32_t callbacks;  // that this thread is in
+void at_pjrt_callback_enter(void) { callbacks++; }
+void at_pjrt_callback_leave(void) { callbacks--; }
+
+PJRT_Client *at_pjrt_client_hold(PJRT_Client *c) {
+  atomic_fetch_add_explicit(&c->holds, 1, memory_order_relaxed);
+  return c;
+}
+
+// A thread of the runtime cannot wait for its own end.
+static void end_elsewhere(PJRT_Client *c) {
+  static at_thread *before;
+  pthread_mutex_lock(&end_lock);
+  at_thread_join(before);
+  before = NULL;
+  at_status st =
+      at_thread_start("at-end", AT_THREAD_STACK, client_end, c, &before);
+  pthread_mutex_unlock(&end_lock);
+  if (st.err)
+    at_log(AT_LOG_WARNING, "the threads of a client stay: %s",
+           at_status_message(st));
+  at_status_free(st);
+}
+
+void at_pjrt_client_release(PJRT_Client *c) {
+  if (!c || atomic_fetch_sub(&c->holds, 1) != 1) return;
+  if (callbacks || at_in_fiber())
+    end_elsewhere(c);
+  else
+    client_end(c);
+}
+
+at_status at_pjrt_client_check(const PJRT_Client *c, const char *call) {
+  return AT_LIKELY(!atomic_load_explicit(&c->destroyed, memory_order_relaxed))
+             ? AT_OK
+             : AT_FAIL(AT_FAILED_PRECONDITION,
+                       "%s: the client has been destroyed", call);
 }
 
 static void device_set(PJRT_Client *c, uint32_t i) {
@@ -254,6 +319,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
     goto out;
   }
+  atomic_init(&c->holds, 1);
   AT_TRY_GOTO(st, open_pod(c, &o, &target), out);
   AT_TRY_GOTO(st, target_take(c->pod ? at_client_target_of(c->pod, 0) : target),
               out);
@@ -288,6 +354,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   c = NULL;
   taken = false;
 out:
+  if (c) client_stop(c);
   client_free(c);
   if (taken) target_drop();
   free(target);
@@ -312,7 +379,11 @@ AT_API(Client_Create) {
 
 AT_API(Client_Destroy) {
   AT_ARGS(PJRT_Client_Destroy_Args);
-  client_free(a->client);
+  if (!a->client) return NULL;
+  AT_CLIENT(a->client);
+  atomic_store(&a->client->destroyed, true);
+  client_leave(a->client);
+  at_pjrt_client_release(a->client);
   return NULL;
 }
 
@@ -332,6 +403,7 @@ at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
   if (!memory && !device)
     return AT_FAIL(AT_INVALID_ARGUMENT, "neither device nor memory is given");
   memory = memory ? memory : &device->memories[AT_MEM_DEVICE];
+  AT_TRY(at_pjrt_client_check(memory->device->client, "putting an array"));
   if (!at_pjrt_is_own(memory->device))
     return AT_FAIL(
         AT_INVALID_ARGUMENT,
@@ -350,7 +422,7 @@ bool at_pjrt_is_own(const PJRT_Device *d) {
 
 AT_API(Client_PlatformName) {
   AT_ARGS(PJRT_Client_PlatformName_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->platform_name = at_pjrt_platform_name;
   a->platform_name_size = strlen(at_pjrt_platform_name);
   return NULL;
@@ -358,7 +430,7 @@ AT_API(Client_PlatformName) {
 
 AT_API(Client_PlatformVersion) {
   AT_ARGS(PJRT_Client_PlatformVersion_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->platform_version = at_pjrt_platform_version();
   a->platform_version_size = strlen(a->platform_version);
   return NULL;
@@ -366,7 +438,7 @@ AT_API(Client_PlatformVersion) {
 
 AT_API(Client_ProcessIndex) {
   AT_ARGS(PJRT_Client_ProcessIndex_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->process_index =
       a->client->hosts ? (int)at_pod_hosts_of(a->client->hosts)->me : 0;
   return NULL;
@@ -374,7 +446,7 @@ AT_API(Client_ProcessIndex) {
 
 AT_API(Client_Devices) {
   AT_ARGS(PJRT_Client_Devices_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->devices = a->client->device_pointers;
   a->num_devices = a->client->num_devices;
   return NULL;
@@ -382,7 +454,7 @@ AT_API(Client_Devices) {
 
 AT_API(Client_AddressableDevices) {
   AT_ARGS(PJRT_Client_AddressableDevices_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->addressable_devices = a->client->device_pointers + a->client->first_own;
   a->num_addressable_devices = a->client->num_own;
   return NULL;
@@ -402,13 +474,13 @@ static PJRT_Error *lookup(const PJRT_Client *c, int64_t id, const char *what,
 
 AT_API(Client_LookupDevice) {
   AT_ARGS(PJRT_Client_LookupDevice_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   return lookup(a->client, a->id, "id", &a->device);
 }
 
 AT_API(Client_LookupAddressableDevice) {
   AT_ARGS(PJRT_Client_LookupAddressableDevice_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   int64_t id = a->local_hardware_id;
   bool own = id >= 0 && id < a->client->num_own;
   if (own) id += a->client->first_own;
@@ -418,7 +490,7 @@ AT_API(Client_LookupAddressableDevice) {
 
 AT_API(Client_AddressableMemories) {
   AT_ARGS(PJRT_Client_AddressableMemories_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   const PJRT_Client *c = a->client;
   a->addressable_memories =
       c->memory_pointers + (size_t)c->first_own * AT_MEM_KINDS;
@@ -428,14 +500,14 @@ AT_API(Client_AddressableMemories) {
 
 AT_API(Client_TopologyDescription) {
   AT_ARGS(PJRT_Client_TopologyDescription_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   a->topology = a->client->topology;
   return NULL;
 }
 
 AT_API(Client_DefaultDeviceAssignment) {
   AT_ARGS(PJRT_Client_DefaultDeviceAssignment_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   if (a->num_replicas < 1 || a->num_partitions < 1)
     return AT_PFAIL(AT_INVALID_ARGUMENT,
                     "num_replicas is %d and num_partitions is %d; both must be "
@@ -461,7 +533,7 @@ AT_API(Client_DefaultDeviceAssignment) {
 // Processes know of each other from the moment they have met.
 AT_API(Client_UpdateGlobalProcessInfo) {
   AT_ARGS(PJRT_Client_UpdateGlobalProcessInfo_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   if (a->num_process_infos) AT_HANDLE(a->process_infos);
   return NULL;
 }
@@ -470,14 +542,14 @@ AT_API(Client_UpdateGlobalProcessInfo) {
 // DMA needs no work.
 AT_API(Client_DmaMap) {
   AT_ARGS(PJRT_Client_DmaMap_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->data);
   return NULL;
 }
 
 AT_API(Client_DmaUnmap) {
   AT_ARGS(PJRT_Client_DmaUnmap_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->data);
   return NULL;
 }
@@ -526,6 +598,7 @@ AT_API(Device_DefaultMemory) {
 AT_API(Device_MemoryStats) {
   AT_ARGS_UP_TO(PJRT_Device_MemoryStats_Args, largest_free_block_bytes_is_set);
   AT_HANDLE(a->device);
+  AT_CLIENT(a->device->client);
   at_memory_stats s = at_chip_memory_stats(a->device->chip);
   a->bytes_in_use = (int64_t)s.in_use;
   a->peak_bytes_in_use = (int64_t)s.peak_in_use;
@@ -555,6 +628,7 @@ AT_API(Device_MemoryStats) {
 AT_API(Device_ClearMemoryStats) {
   AT_ARGS(PJRT_Device_ClearMemoryStats_Args);
   AT_HANDLE(a->device);
+  AT_CLIENT(a->device->client);
   at_chip_memory_stats_clear(a->device->chip);
   return NULL;
 }

@@ -57,7 +57,7 @@ static at_status send_one(const at_pjrt_cross_host_send_args *a, size_t i,
 
 static PJRT_Error *send_arrays(at_pjrt_cross_host_send_args *a) {
   AT_ARGS_UP_TO(at_pjrt_cross_host_send_args, events);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   if (!a->num_buffers) return NULL;
   AT_PTRY(check_keys(a->keys));
   uint32_t process;
@@ -86,7 +86,7 @@ static at_status receive_one(const at_pjrt_cross_host_receive_args *a, size_t i,
 
 static PJRT_Error *receive_arrays(at_pjrt_cross_host_receive_args *a) {
   AT_ARGS_UP_TO(at_pjrt_cross_host_receive_args, buffers);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   if (!a->num_shapes) return NULL;
   AT_PTRY(check_keys(a->keys));
   uint32_t process;

@@ -87,8 +87,10 @@ typedef struct on_ready {
 static void call_on_ready(at_status s, void *arg) {
   on_ready r = *(on_ready *)arg;
   free(arg);
+  at_pjrt_callback_enter();
   r.callback(r.of_launch && s.err ? at_pjrt_error_make(s) : at_pjrt_error(s),
              r.user_arg);
+  at_pjrt_callback_leave();
 }
 
 AT_API(Event_OnReady) {

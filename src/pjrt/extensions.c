@@ -75,7 +75,7 @@ static PJRT_Error *layout_serialize(
 static PJRT_Error *layout_of_client(
     PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   return at_pjrt_error(layout_make(a->num_dims, NULL, &a->layout));
 }
 
@@ -226,6 +226,7 @@ static PJRT_Error *raw_create(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args *a) {
   }
   r->buffer = at_buffer_retain(a->buffer->buffer);
   r->memory = a->buffer->memory;
+  at_pjrt_client_hold(r->memory->device->client);
   a->raw_buffer = r;
   return NULL;
 }
@@ -235,6 +236,7 @@ static PJRT_Error *raw_destroy(PJRT_RawBuffer_Destroy_Args *a) {
   if (!a->buffer) return NULL;
   at_buffer_unacquire(a->buffer->buffer);
   at_buffer_release(a->buffer->buffer);
+  at_pjrt_client_release(a->buffer->memory->device->client);
   free(a->buffer);
   return NULL;
 }

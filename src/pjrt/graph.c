@@ -15,6 +15,7 @@
 typedef struct result {
   uint32_t number;  // of the array that the graph makes
   uint32_t num_shards;
+  PJRT_Client *client;     // held, for the memories
   PJRT_Memory **memories;  // by shard
   at_chip **chips;
   at_memory_kind kind;
@@ -122,6 +123,7 @@ static int trace_begin(PJRT_Buffer *const *shards, const uint32_t *counts,
 }
 
 static void free_result(result *r) {
+  at_pjrt_client_release(r->client);
   free(r->memories);
   free(r->chips);
   free(r->dims);
@@ -157,15 +159,17 @@ static at_status describe(PJRT_Buffer *const *shards, uint32_t count,
                           uint32_t number, result *r) {
   const at_buffer *b = shards[0]->buffer;
   at_dims dims = at_buffer_dims(b);
-  *r = (result){.number = number,
-                .num_shards = count,
-                .memories = calloc(count, sizeof *r->memories),
-                .chips = calloc(count, sizeof *r->chips),
-                .kind = at_buffer_memory(b),
-                .dtype = at_buffer_dtype(b),
-                .rank = dims.rank,
-                .dims = calloc(dims.rank + 1, sizeof *r->dims),
-                .layout = shards[0]->layout};
+  *r =
+      (result){.number = number,
+               .num_shards = count,
+               .client = at_pjrt_client_hold(shards[0]->memory->device->client),
+               .memories = calloc(count, sizeof *r->memories),
+               .chips = calloc(count, sizeof *r->chips),
+               .kind = at_buffer_memory(b),
+               .dtype = at_buffer_dtype(b),
+               .rank = dims.rank,
+               .dims = calloc(dims.rank + 1, sizeof *r->dims),
+               .layout = shards[0]->layout};
   if (!r->memories || !r->chips || !r->dims) return NO_MEMORY();
   if (dims.rank) memcpy(r->dims, dims.ptr, dims.rank * sizeof *r->dims);
   for (uint32_t i = 0; i < count; i++) {
@@ -460,6 +464,7 @@ static at_status describe_target(PJRT_Client *c, const at_pjrt_shards *to,
                                  at_memory_kind kind, at_dtype t,
                                  uint32_t *chips, result *r) {
   *r = (result){.num_shards = to->count,
+                .client = at_pjrt_client_hold(c),
                 .memories = calloc(to->count + 1, sizeof *r->memories),
                 .chips = calloc(to->count + 1, sizeof *r->chips),
                 .kind = kind,
@@ -570,10 +575,11 @@ static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
 }
 
 // ---- Arrays that no graph of this client makes
-static at_status describe_made(const PJRT_Client *c, const at_pjrt_made *m,
+static at_status describe_made(PJRT_Client *c, const at_pjrt_made *m,
                                uint32_t number, result *r) {
   *r = (result){.number = number,
                 .num_shards = m->num_shards,
+                .client = at_pjrt_client_hold(c),
                 .memories = calloc(m->num_shards + 1, sizeof *r->memories),
                 .chips = calloc(m->num_shards + 1, sizeof *r->chips),
                 .kind = (at_memory_kind)m->kind,
@@ -594,7 +600,7 @@ static at_status describe_made(const PJRT_Client *c, const at_pjrt_made *m,
   return AT_OK;
 }
 
-at_status at_pjrt_made_begin(const PJRT_Client *c, const at_pjrt_made *list,
+at_status at_pjrt_made_begin(PJRT_Client *c, const at_pjrt_made *list,
                              uint32_t n, uint64_t first) {
   forget_made();
   graph *g = calloc(1, sizeof *g);

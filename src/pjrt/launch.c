@@ -19,6 +19,7 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
   free(l->chips);
   free(l->logical_ids);
   free(l->assigned);
+  at_pjrt_client_release(l->client);
   free(l);
 }
 
@@ -141,7 +142,7 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
     at_pjrt_program_release(p);
     return NO_MEMORY();
   }
-  l->client = c;
+  l->client = at_pjrt_client_hold(c);
   l->program = p;
   atomic_init(&l->deleted, false);
   at_status st;
@@ -166,7 +167,7 @@ fail:
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
   AT_PTRY(python_goes_on());
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   uint64_t start = at_clock_ns();
   at_pjrt_program *p;
   AT_PTRY(at_pjrt_compile_for(
@@ -180,7 +181,7 @@ AT_API(Client_Compile) {
 
 AT_API(Client_Load) {
   AT_ARGS(PJRT_Client_Load_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->executable);
   return at_pjrt_error(
       at_pjrt_load(a->client, at_pjrt_program_retain(a->executable->program),
@@ -189,7 +190,7 @@ AT_API(Client_Load) {
 
 AT_API(Executable_DeserializeAndLoad) {
   AT_ARGS_UP_TO(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->serialized_executable);
   at_bytes options = {0};
   if (AT_HAS(PJRT_Executable_DeserializeAndLoad_Args,
@@ -491,6 +492,7 @@ static bool is_elsewhere(const PJRT_LoadedExecutable *l) {
 
 static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   const PJRT_LoadedExecutable *l = a->executable;
+  AT_TRY(at_pjrt_client_check(l->client, "PJRT_LoadedExecutable_Execute"));
   if (atomic_load_explicit(&l->deleted, memory_order_relaxed))
     return AT_FAIL(AT_INVALID_ARGUMENT, "the executable has been deleted");
   const PJRT_ExecuteOptions *o = a->options;

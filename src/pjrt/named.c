@@ -122,7 +122,7 @@ static uint32_t dtype(const char *text) {
 
 static int made(uint64_t first, const at_pjrt_made *all, uint32_t n, char *why,
                 size_t why_bytes) {
-  const PJRT_Client *c = at_pjrt_pod_client();
+  PJRT_Client *c = at_pjrt_pod_client();
   return said(c ? at_pjrt_made_begin(c, all, n, first)
                 : AT_FAIL(AT_UNIMPLEMENTED, "there is no pod"),
               why, why_bytes);

@@ -58,6 +58,12 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
   do {                                                                       \
     if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr); \
   } while (0)
+// A client must be there, and must not have been destroyed.
+#define AT_CLIENT(ptr)                                \
+  do {                                                \
+    AT_HANDLE(ptr);                                   \
+    AT_PTRY(at_pjrt_client_check(ptr, __func__ + 3)); \
+  } while (0)
 #define AT_PTRY(expr)                                        \
   do {                                                       \
     at_status ptry_ = (expr);                                \
@@ -160,8 +166,28 @@ struct PJRT_Client {
   PJRT_Device **device_pointers;
   PJRT_Memory **memory_pointers;  // num_devices * AT_MEM_KINDS
   PJRT_TopologyDescription *topology;
-  PJRT_Client *next;  // in the list of all
+  PJRT_Client *next;       // in the list of all
+  _Atomic uint64_t holds;  // its own until it is destroyed, and one per object
+  _Atomic bool destroyed;
 };
+// ---- Objects that outlive their client
+// Buffers, loaded executables and whatever else uses the runtime hold their
+// client. Destroying it drops the hold that the client has on itself: it takes
+// no more work, and its runtime goes with the last hold. Its devices, memories
+// and topology answer for as long as there are objects, and after that until
+// AT_PJRT_ENDED other clients have ended.
+enum { AT_PJRT_ENDED = 16 };
+// One hold more, for the caller to release; returns c. Any thread, no lock.
+PJRT_Client *at_pjrt_client_hold(PJRT_Client *c);
+// Drops a hold; NULL is allowed. The last one waits for all work, as
+// PJRT_Client_Destroy does, and ends the runtime; in a callback of the runtime
+// another thread does that.
+void at_pjrt_client_release(PJRT_Client *c);
+// FAILED_PRECONDITION, with the name of the call: the client was destroyed.
+at_status at_pjrt_client_check(const PJRT_Client *c, const char *call);
+// Around a call of the client's code by a thread that may be the runtime's.
+void at_pjrt_callback_enter(void);
+void at_pjrt_callback_leave(void);
 // ---- Processes that come back (pod/again.h)
 // Begins for c->hosts, with the runtime and the island there.
 // RESOURCE_EXHAUSTED.
@@ -513,7 +539,7 @@ typedef struct at_pjrt_made {
   const uint32_t *chips;                   // by shard
   const int64_t *dims;                     // of a shard
 } at_pjrt_made;
-at_status at_pjrt_made_begin(const PJRT_Client *c, const at_pjrt_made *list,
+at_status at_pjrt_made_begin(PJRT_Client *c, const at_pjrt_made *list,
                              uint32_t n, uint64_t first);
 // They are the outputs of the next launch, by their numbers; borrowed until
 // then.

@@ -37,13 +37,15 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m) {
                           i));
     at_buffer_release(m->buffers[i].buffer);
   }
+  at_pjrt_client_release(m->memory->device->client);
   free(m);
 }
 
 AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   AT_ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->memory);
+  AT_CLIENT(a->memory->device->client);
   if (a->num_shape_specs) AT_HANDLE(a->shape_specs);
   if (a->num_device_layouts) {
     AT_HANDLE(a->device_layouts);
@@ -56,6 +58,7 @@ AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   if (bytes > (size_t)1 << 40 || !(m = calloc(1, bytes)))
     return at_pjrt_error(NO_MEMORY());
   m->memory = a->memory;
+  at_pjrt_client_hold(m->memory->device->client);
   m->count = a->num_shape_specs;
   at_status st = AT_OK;
   for (size_t i = 0; i < m->count; i++) {
@@ -275,13 +278,15 @@ static void fill_when_ready(at_buffer *from, at_buffer *to) {
 
 struct PJRT_FulfillAliasBufferCallback {
   void *vtable;
-  at_buffer *alias;  // one reference
+  at_buffer *alias;     // one reference
+  PJRT_Client *client;  // held
 };
 
 AT_API(Client_CreateAliasBuffer) {
   AT_ARGS(PJRT_Client_CreateAliasBuffer_Args);
-  AT_HANDLE(a->client);
+  AT_CLIENT(a->client);
   AT_HANDLE(a->memory);
+  AT_CLIENT(a->memory->device->client);
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->shape_element_type, a->shape_dims,
                               a->shape_num_dims, a->shape_layout, &shape));
@@ -300,6 +305,7 @@ AT_API(Client_CreateAliasBuffer) {
     free(cb);
     return at_pjrt_error(st);
   }
+  cb->client = at_pjrt_client_hold(a->memory->device->client);
   a->fulfill_alias_buffer_cb = cb;
   return NULL;
 }
@@ -321,12 +327,14 @@ AT_API(Client_FulfillAliasBuffer) {
     at_buffer_define(alias, st);
   }
   at_buffer_release(alias);
+  at_pjrt_client_release(a->fulfill_alias_buffer_cb->client);
   free(a->fulfill_alias_buffer_cb);
   return NULL;
 }
 
 typedef struct donation {
   at_buffer *from, *to;  // one reference each
+  PJRT_Client *client;   // held
 } donation;
 
 static void donation_ready(
@@ -346,6 +354,7 @@ static void donation_ready(
   at_buffer_delete(d->from);
   at_buffer_release(d->from);
   at_buffer_release(d->to);
+  at_pjrt_client_release(d->client);
   free(d);
 }
 
@@ -372,7 +381,8 @@ AT_API(Buffer_DonateWithControlDependency) {
     atomic_store(&a->buffer->donated, false);
     return at_pjrt_error(st);
   }
-  *d = (donation){at_buffer_retain(from), to};
+  *d = (donation){at_buffer_retain(from), to,
+                  at_pjrt_client_hold(a->buffer->memory->device->client)};
   a->callback_data = d;
   a->dependency_ready_callback = donation_ready;
   return NULL;

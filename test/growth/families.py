@@ -566,6 +566,248 @@ def random_bits(n):
   return main(body, v(n), bits, arguments=f"%v0: {bits}, %p: {state}")
 
 
+# ---- As wide as n ------------------------------------------------------------------------------------
+def loop_of(n, body, results):
+  """A while around n arrays; results: the names that the body returns for %b0, %b1, ..."""
+  types = ", ".join([T] * n)
+  carried = "".join(f", %b{k} = %p{k}" for k in range(n))
+  return COUNTS + [f"%w:{n + 1} = stablehlo.while(%i = %zero{carried}) : tensor<i32>, {types}\ncond {{", less("c", "i"),
+                   "stablehlo.return %c : tensor<i1>\n} do {", op("n", "add", "i", "one", type="tensor<i32>")] + body + [
+                       "stablehlo.return %n" + "".join(f", %{r}" for r in results) + f" : tensor<i32>, {types}\n}}"]
+
+
+def wide(n, body, results):
+  """n arguments %p0, %p1, ... and n results."""
+  types = ", ".join([T] * n)
+  arguments = ", ".join(f"%p{i}: {T}" for i in range(n))
+  return (f"module {{\nfunc.func @main({arguments}) -> ({types}) {{\n" + "\n".join(body) +
+          f"\nreturn {', '.join('%' + r for r in results)} : {types}\n}}\n}}\n")
+
+
+@family(120)
+def concatenate_arguments(n):
+  type = f"tensor<{4 * n}xf32>"
+  arguments = ", ".join(f"%p{i}: tensor<4xf32>" for i in range(n))
+  return main([generic("r", "concatenate", [f"p{i}" for i in range(n)], ["tensor<4xf32>"] * n, type,
+                       "dimension = 0 : i64")], "r", type, arguments)
+
+
+@family(120)
+def stack_arguments(n):
+  type, row = f"tensor<64x{n}xf32>", "tensor<64x1xf32>"
+  arguments = ", ".join(f"%p{i}: tensor<64xf32>" for i in range(n))
+  body = [f"%a{i} = stablehlo.reshape %p{i} : (tensor<64xf32>) -> {row}" for i in range(n)]
+  body.append(generic("r", "concatenate", [f"a{i}" for i in range(n)], [row] * n, type, "dimension = 1 : i64"))
+  return main(body, "r", type, arguments)
+
+
+@family(120)
+def concatenate_computed(n):
+  type = f"tensor<{4 * n}xf32>"
+  body = []
+  for i in range(n):
+    body += [f"%c{i} = stablehlo.constant dense<{i + 2}.0> : tensor<4xf32>",
+             op(f"a{i}", "multiply", "v0", f"c{i}", type="tensor<4xf32>")]
+  body.append(generic("r", "concatenate", [f"a{i}" for i in range(n)], ["tensor<4xf32>"] * n, type,
+                      "dimension = 0 : i64"))
+  return main(body, "r", type, "%v0: tensor<4xf32>")
+
+
+@family(80)
+def concatenate_padded(n):
+  type, part = f"tensor<{6 * n}xf32>", "tensor<6xf32>"
+  arguments = ", ".join(f"%p{i}: tensor<4xf32>" for i in range(n))
+  body = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"]
+  body += [f"%a{i} = stablehlo.pad %p{i}, %z, low = [1], high = [1], interior = [0] : (tensor<4xf32>, tensor<f32>) -> {part}"
+           for i in range(n)]
+  body.append(generic("r", "concatenate", [f"a{i}" for i in range(n)], [part] * n, type, "dimension = 0 : i64"))
+  return main(body, "r", type, arguments)
+
+
+@family(100)
+def split_and_joined(n):
+  type, row = f"tensor<{n}x64xf32>", "tensor<1x64xf32>"
+  body = []
+  for i in range(n):
+    body += [f"%s{i} = stablehlo.slice %v0 [{i}:{i + 1}, 0:64] : ({type}) -> {row}",
+             op(f"a{i}", kind(i), f"s{i}", f"s{max(i - 1, 0)}", type=row)]
+  body.append(generic("r", "concatenate", [f"a{i}" for i in range(n)], [row] * n, type, "dimension = 0 : i64"))
+  return main(body, "r", type, f"%v0: {type}")
+
+
+@family(120)
+def results_of_one(n):
+  body = [op("y", "sine", "v0")]
+  for i in range(n):
+    body += [f"%c{i} = stablehlo.constant dense<{i + 2}.0> : {T}", op(f"r{i}", "multiply", "y", f"c{i}")]
+  return several(n, body)
+
+
+@family(1000)  # what looks at every op for every argument takes half of the blocks at 4000
+def arguments_and_results(n):
+  return wide(n, [op(f"r{i}", kind(i), f"p{i}", f"p{(i + 1) % n}") for i in range(n)], [f"r{i}" for i in range(n)])
+
+
+@family(40)
+def loop_of_tuples(n):
+  return wide(n, loop_of(n, [op(f"d{k}", kind(k), f"b{k}", f"b{(k + 1) % n}") for k in range(n)],
+                         [f"d{k}" for k in range(n)]), [f"w#{k + 1}" for k in range(n)])
+
+
+@family(40)
+def loop_that_rotates(n):
+  return wide(n, loop_of(n, [], [f"b{(k + 1) % n}" for k in range(n)]), [f"w#{k + 1}" for k in range(n)])
+
+
+@family(40)
+def branch_of_tuples(n):
+  types = ", ".join([T] * n)
+  body = [f"%z = stablehlo.constant dense<0.0> : tensor<f32>",
+          f"%a = stablehlo.slice %p0 [0:1, 0:1] : ({T}) -> tensor<1x1xf32>", "%s = stablehlo.reshape %a : (tensor<1x1xf32>) -> tensor<f32>",
+          "%q = stablehlo.compare LT, %s, %z : (tensor<f32>, tensor<f32>) -> tensor<i1>", f"%r:{n} = \"stablehlo.if\"(%q) ({{"]
+  body += [op(f"d{k}", kind(k), f"p{k}", f"p{(k + 1) % n}") for k in range(n)]
+  body += ["stablehlo.return " + ", ".join(f"%d{k}" for k in range(n)) + f" : {types}\n}}, {{",
+           "stablehlo.return " + ", ".join(f"%p{(k + 1) % n}" for k in range(n)) + f" : {types}\n}}) : (tensor<i1>) -> ({types})"]
+  return wide(n, body, [f"r#{k}" for k in range(n)])
+
+
+@family(12)
+def case_of_tuples(n):
+  """n branches of n results would be n squared: eight branches."""
+  types = ", ".join([T] * n)
+  branches = []
+  for b in range(8):
+    branches.append("{\n" + "\n".join(op(f"d{b}_{k}", kind(k + b), f"p{k}", f"p{(k + b) % n}") for k in range(n)) +
+                    "\nstablehlo.return " + ", ".join(f"%d{b}_{k}" for k in range(n)) + f" : {types}\n}}")
+  arguments = ", ".join(f"%p{i}: {T}" for i in range(n)) + ", %p: tensor<i32>"
+  return (f"module {{\nfunc.func @main({arguments}) -> ({types}) {{\n%r:{n} = \"stablehlo.case\"(%p) (" + ", ".join(branches) +
+          f") : (tensor<i32>) -> ({types})\nreturn {', '.join(f'%r#{k}' for k in range(n))} : {types}\n}}\n}}\n")
+
+
+@family(60)
+def switch_of_small(n):
+  body = ["%r = \"stablehlo.case\"(%p) (" + ", ".join(
+      f"{{\n{op(f'd{i}', kind(i), 'v0', 'v0')}\n{op(f'e{i}', 'tanh', f'd{i}')}\nstablehlo.return %e{i} : {T}\n}}"
+      for i in range(n)) + f") : (tensor<i32>) -> {T}"]
+  return main(body, "r", arguments=f"%v0: {T}, %p: tensor<i32>")
+
+
+@family(60)
+def select_chain(n):
+  body = []
+  for i in range(n):
+    body += [f"%c{i} = stablehlo.constant dense<{i}> : tensor<64x32xi32>",
+             f"%q{i} = stablehlo.compare EQ, %k, %c{i} : (tensor<64x32xi32>, tensor<64x32xi32>) -> tensor<64x32xi1>",
+             f"%f{i} = stablehlo.constant dense<{i}.5> : {T}",
+             f"%v{i + 1} = stablehlo.select %q{i}, %f{i}, %v{i} : tensor<64x32xi1>, {T}"]
+  return main(body, v(n), arguments=f"%v0: {T}, %k: tensor<64x32xi32>")
+
+
+@family(16)
+def reduce_of_operands(n):
+  R = "tensor<64xf32>"
+  x = ", ".join(f"%x{k}: tensor<f32>" for k in range(n)) + ", " + ", ".join(f"%y{k}: tensor<f32>" for k in range(n))
+  inside = [op(f"z{k}", ("add", "maximum", "multiply")[k % 3], f"x{k}", f"y{k}", type="tensor<f32>") for k in range(n)]
+  body = ["%z = stablehlo.constant dense<0.0> : tensor<f32>",
+          f"%r:{n} = \"stablehlo.reduce\"(" + ", ".join(f"%p{k}" for k in range(n)) + ", " + ", ".join(["%z"] * n) +
+          f") ({{\n^bb0({x}):\n" + "\n".join(inside) + "\nstablehlo.return " + ", ".join(f"%z{k}" for k in range(n)) +
+          " : " + ", ".join(["tensor<f32>"] * n) + "\n}) {dimensions = array<i64: 1>} : (" +
+          ", ".join([T] * n + ["tensor<f32>"] * n) + ") -> (" + ", ".join([R] * n) + ")"]
+  arguments = ", ".join(f"%p{i}: {T}" for i in range(n))
+  return (f"module {{\nfunc.func @main({arguments}) -> ({', '.join([R] * n)}) {{\n" + "\n".join(body) +
+          f"\nreturn {', '.join(f'%r#{k}' for k in range(n))} : {', '.join([R] * n)}\n}}\n}}\n")
+
+
+@family(12)
+def scatter_of_operands(n):
+  x = ", ".join(f"%x{k}: tensor<f32>" for k in range(n)) + ", " + ", ".join(f"%y{k}: tensor<f32>" for k in range(n))
+  inside = [op(f"z{k}", ("add", "maximum")[k % 2], f"x{k}", f"y{k}", type="tensor<f32>") for k in range(n)]
+  types = ", ".join([T] * n)
+  body = [f"%r:{n} = \"stablehlo.scatter\"(" + ", ".join(f"%p{k}" for k in range(n)) + ", %at, " +
+          ", ".join(f"%p{(k + 1) % n}" for k in range(n)) + f") ({{\n^bb0({x}):\n" + "\n".join(inside) +
+          "\nstablehlo.return " + ", ".join(f"%z{k}" for k in range(n)) + " : " + ", ".join(["tensor<f32>"] * n) +
+          "\n}) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
+          "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false} "
+          f": ({types}, tensor<64x1xi32>, {types}) -> ({types})"]
+  arguments = ", ".join(f"%p{i}: {T}" for i in range(n)) + ", %at: tensor<64x1xi32>"
+  return (f"module {{\nfunc.func @main({arguments}) -> ({types}) {{\n" + "\n".join(body) +
+          f"\nreturn {', '.join(f'%r#{k}' for k in range(n))} : {types}\n}}\n}}\n")
+
+
+@family(60)
+def sort_of_operands(n):
+  types = ", ".join([T] * n)
+  x = ", ".join(f"%x{k}: tensor<f32>, %y{k}: tensor<f32>" for k in range(n))
+  body = [f"%r:{n} = \"stablehlo.sort\"(" + ", ".join(f"%p{k}" for k in range(n)) + f") ({{\n^bb0({x}):\n"
+          "%c = stablehlo.compare LT, %x0, %y0 : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+          f"stablehlo.return %c : tensor<i1>\n}}) {{dimension = 1 : i64, is_stable = true}} : ({types}) -> ({types})"]
+  return wide(n, body, [f"r#{k}" for k in range(n)])
+
+
+@family(30)
+def sort_by_keys(n):
+  """Lexicographic: every operand is a key."""
+  I = "tensor<64xi32>"
+  types = ", ".join([I] * n)
+  x = ", ".join(f"%x{k}: tensor<i32>, %y{k}: tensor<i32>" for k in range(n))
+  pair = "(tensor<i32>, tensor<i32>) -> tensor<i1>"
+  inside = [f"%l{n - 1} = stablehlo.compare LT, %x{n - 1}, %y{n - 1} : {pair}"]
+  for k in reversed(range(n - 1)):
+    inside += [f"%a{k} = stablehlo.compare LT, %x{k}, %y{k} : {pair}", f"%e{k} = stablehlo.compare EQ, %x{k}, %y{k} : {pair}",
+               op(f"b{k}", "and", f"e{k}", f"l{k + 1}", type="tensor<i1>"), op(f"l{k}", "or", f"a{k}", f"b{k}", type="tensor<i1>")]
+  arguments = ", ".join(f"%p{i}: {I}" for i in range(n))
+  return (f"module {{\nfunc.func @main({arguments}) -> ({types}) {{\n%r:{n} = \"stablehlo.sort\"(" +
+          ", ".join(f"%p{k}" for k in range(n)) + f") ({{\n^bb0({x}):\n" + "\n".join(inside) +
+          f"\nstablehlo.return %l0 : tensor<i1>\n}}) {{dimension = 0 : i64, is_stable = true}} : ({types}) -> ({types})\n"
+          f"return {', '.join(f'%r#{k}' for k in range(n))} : {types}\n}}\n}}\n")
+
+
+@family(8)
+def branches_in_loops(n):
+  """A loop in a branch in a loop ..., n of each."""
+  body = list(COUNTS)
+  for i in range(n):
+    body += begin_while(i, f"b{i - 1}" if i else "v0")
+    body += [f"%q{i} = stablehlo.compare LT, %i{i}, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>",
+             f"%r{i} = \"stablehlo.if\"(%q{i}) ({{"]
+  body.append(dot("d", f"b{n - 1}"))
+  for i in reversed(range(n)):
+    body.append(f"stablehlo.return %{f'w{i + 1}#1' if i + 1 < n else 'd'} : {T}\n}}, {{\nstablehlo.return %b{i} : {T}\n}})"
+                f" : (tensor<i1>) -> {T}")
+    body += end_while(i, f"r{i}")
+  return main(body, "w0#1")
+
+
+@family(4)
+def dimensions(n):
+  """Arrays of rank n: moved, reduced, padded and broadcast."""
+  def of(sizes):
+    return "tensor<" + "".join(f"{s}x" for s in sizes) + "f32>"
+  sizes = [2 if i % 4 == 0 else 3 if i == 1 else 1 for i in range(n)]
+  t, back = of(sizes), of(sizes[::-1])
+  body = ["%z = stablehlo.constant dense<0.0> : tensor<f32>",
+          f"%a = stablehlo.transpose %v0, dims = [{', '.join(str(i) for i in reversed(range(n)))}] : ({t}) -> {back}",
+          f"%b = stablehlo.reverse %a, dims = [0, {n - 1}] : {back}",
+          f"%c = stablehlo.transpose %b, dims = [{', '.join(str(i) for i in reversed(range(n)))}] : ({back}) -> {t}",
+          op("d", "add", "c", "v0", type=t),
+          f"%e = stablehlo.reduce(%d init: %z) applies stablehlo.add across dimensions = [{n - 1}] : ({t}, tensor<f32>) -> {of(sizes[:-1])}",
+          f"%f = stablehlo.broadcast_in_dim %e, dims = [{', '.join(str(i) for i in range(n - 1))}] : ({of(sizes[:-1])}) -> {t}",
+          f"%g = stablehlo.pad %f, %z, low = [{', '.join(['1'] + ['0'] * (n - 1))}], high = [{', '.join(['-1'] + ['0'] * (n - 1))}], "
+          f"interior = [{', '.join(['0'] * n)}] : ({t}, tensor<f32>) -> {t}"]
+  return main(body, "g", t, f"%v0: {t}")
+
+
+@family(60)
+def moved_again_and_again(n):
+  """Nothing but movement: no op computes between two reshapes."""
+  body, types = [], ["tensor<4x6x8xf32>", "tensor<8x4x6xf32>", "tensor<32x6xf32>"]
+  for i in range(n):
+    body += [f"%a{i} = stablehlo.transpose %v{i}, dims = [2, 0, 1] : ({types[0]}) -> {types[1]}",
+             f"%b{i} = stablehlo.reshape %a{i} : ({types[1]}) -> {types[2]}",
+             f"%v{i + 1} = stablehlo.reshape %b{i} : ({types[2]}) -> {types[0]}"]
+  return main(body, v(n), types[0], f"%v0: {types[0]}")
+
+
 # ---- Several devices -------------------------------------------------------------------------------------
 MESH = "module attributes {mhlo.num_partitions = 8 : i32} {\nsdy.mesh @mesh = <[\"x\"=8]>\n"
 
