@@ -246,7 +246,10 @@ at_status at_sc_run_checked(const at_sc_run *r,
   at_status st = AT_OK;
   if (checks & AT_SPARSE_CHECK_CONTENTS) {
     sums = malloc(2 * n * sizeof *sums);
-    if (!sums) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a check");
+    if (!sums)  // hosts that wait for this one are told
+      return at_sc_tell(
+          parts ? r->hosts : NULL,
+          AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a check"));
     sum_operands(r, sums);
   }
   AT_TRY_GOTO(st, step(r), out);

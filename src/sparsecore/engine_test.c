@@ -163,6 +163,69 @@ static void checks_limits(void **state) {
   free_case(&c);
 }
 
+// Equal ids are one row: three entries of two rows.
+static void counts_unique_rows(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  assert_true(next_case(f, &c));
+  fclose(f);
+  assert_int_equal(c.x.op, AT_SPARSE_LOOKUP);
+  int32_t *pointers = c.bufs[0][0], *ids = c.bufs[0][1];
+  for (int i = 0; i < 8; i++) pointers[i] = 3;
+  ids[0] = ids[1] = 1, ids[2] = 2;
+  int32_t *samples = c.bufs[0][2];
+  samples[0] = samples[1] = samples[2] = 0;
+  c.x.checks = AT_SPARSE_CHECK_LIMITS;
+  c.x.max_ids = 3;
+  c.x.max_unique = 2;
+  assert_int_equal(at_code_take(run_case(&c, 1)), 0);
+  c.x.max_unique = 1;
+  at_status st = run_case(&c, 1);
+  assert_non_null(strstr(at_status_message(st), "partition 0: 2 unique ids"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  free_case(&c);
+}
+
+// Copies behind the optimizer stay inside what they read.
+static void refuses_copies_that_leave_their_place(void **state) {
+  sc_case c;
+  read_update(&c);
+  const uint32_t row = (uint32_t)c.x.width * 4;
+  c.x.num_copies = 1;
+  c.x.scratch_bytes = 2 * row;
+  c.x.const_bytes = row;
+  at_x_sparse_copy *copy = (at_x_sparse_copy *)at_x_sparse_copies(&c.x);
+  uint64_t bytes = at_x_sparse_bytes(&c.x);
+  assert_true(bytes <= sizeof c.space);
+  const struct {
+    at_x_sparse_copy copy;
+    at_code code;
+  } cases[] = {
+      {{0, row, {AT_SPARSE_GRADIENT, 0}}, AT_OK_CODE},
+      {{1, row, {AT_SPARSE_TABLE, 0}}, AT_OK_CODE},
+      {{2, row, {AT_SPARSE_TABLE, 0}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_TABLE, 2}}, AT_INVALID_ARGUMENT},
+      {{0, row - 4, {AT_SPARSE_GRADIENT, 0}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_SCRATCH, row}}, AT_OK_CODE},
+      {{0, row, {AT_SPARSE_SCRATCH, row + 4}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_CONST, 0}}, AT_OK_CODE},
+      {{0, row, {AT_SPARSE_CONST, 4}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_PLACES, 0}}, AT_INVALID_ARGUMENT},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    *copy = cases[i].copy;
+    assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)), cases[i].code);
+  }
+  // A hyperparameter is as long as it is.
+  *copy = (at_x_sparse_copy){0, row, {AT_SPARSE_HYPER, 0}};
+  c.x.hyper_bytes[0] = row - 4;
+  assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)),
+                   AT_INVALID_ARGUMENT);
+  c.x.hyper_bytes[0] = row;
+  assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)), AT_OK_CODE);
+  free_case(&c);
+}
+
 static void refuses_malformed_parameters(void **state) {
   sc_case c;
   read_update(&c);
@@ -205,6 +268,8 @@ int main(void) {
       cmocka_unit_test(refuses_bad_input),
       cmocka_unit_test(refuses_minibatches),
       cmocka_unit_test(checks_limits),
+      cmocka_unit_test(counts_unique_rows),
+      cmocka_unit_test(refuses_copies_that_leave_their_place),
       cmocka_unit_test(refuses_malformed_parameters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
