@@ -39,6 +39,7 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
   uint64_t row = (owner % p->scs) * p->shard_rows + (uint32_t)b->ids[entry];
   uint32_t holder = owner / p->scs - p->first;
   if (holder >= p->here) return AT_OK;  // that host looks when it updates
+  AT_ASSERT(row < x->rows);
   for (uint32_t t = 0; t < c->count; t++) {
     const void *table = c->tables[holder][c->table + t];
     for (uint64_t col = 0; col < x->width; col++) {

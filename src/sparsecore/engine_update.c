@@ -110,6 +110,7 @@ static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
 
 // All that is asked of an owner, host by host, which is device by device.
 static at_status each_source(update *u, uint32_t g, span_fn fn) {
+  AT_ASSERT(g < u->plan.here * u->plan.scs);
   const at_sc_hosts *h = u->far ? u->run->hosts : NULL;
   for (uint32_t i = 0; h && i < h->me; i++) take_far(u, i, g, fn == take_span);
   AT_TRY(each_span(u, g, fn));
@@ -208,11 +209,13 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   uint64_t chunks = at_ceil_div(bytes, kCopyBytes);
   for (int64_t i = begin; i < end; i++) {
     uint64_t chunk = (uint64_t)i % chunks, which = (uint64_t)i / chunks;
+    AT_ASSERT(which < x->num_tables * u->plan.here);
     void *const *bufs = u->run->bufs[which / x->num_tables];
     uint32_t t = (uint32_t)(which % x->num_tables);
     const uint8_t *from = bufs[u->first_table + t];
     uint8_t *to = bufs[u->first_result + t];
     uint64_t at = chunk * kCopyBytes;
+    AT_ASSERT(at < bytes);
     if (from != to)
       memcpy(to + at, from + at, AT_MIN(bytes - at, (uint64_t)kCopyBytes));
   }
