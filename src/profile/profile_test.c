@@ -159,6 +159,8 @@ static void programs_are_told(void **state) {
       known,
       known,
       {.kind = AT_PROFILE_CALL, .launch_id = 5, .context = 123}};
+  const at_profile_event last = e[4];
+  e[4] = e[0], e[0] = last;  // the call comes first
   e[2].start_ns = 1210, e[2].end_ns = 1300, e[2].goes_on = true;
   e[3].start_ns = 1310, e[3].end_ns = 1320, e[3].name = "copy.9";
   at_profile_op op = {.name = "fusion.1",
@@ -193,10 +195,20 @@ static void programs_are_told(void **state) {
   assert_int_equal(
       count_fields((at_str){(const char *)ops.ptr, ops.len}, 4, NULL), 2);
   // Metadata: the step's, the module's, the fusion's, the copy's.
+  at_bytes first = at_proto_bytes(part(plane, 4, 0), 2);
+  assert_true(at_str_is(at_proto_str(first, 2), "0"));
+  at_bytes module = at_proto_bytes(part(plane, 4, 1), 2);
+  assert_true(at_str_is(at_proto_str(module, 2), "jit_f(77)"));
+  assert_true(at_str_is(at_proto_str(module, 4), "jit_f"));
   at_bytes fusion = at_proto_bytes(part(plane, 4, 2), 2);
   assert_true(at_str_is(at_proto_str(fusion, 2), op.text));
   assert_true(at_str_is(at_proto_str(fusion, 4), "fusion.1"));
   assert_int_equal(stat_of(plane, fusion, 5, "program_id"), 77);
+  static const char *const texts[] = {"hlo_category", "tf_op", "source"};
+  for (size_t i = 0; i < AT_LEN(texts); i++)
+    assert_int_equal(stat_of(plane, fusion, 5, texts[i]), 0);  // it is there
+  assert_non_null(memmem(x.ptr, x.len, op.category, strlen(op.category)));
+  assert_non_null(memmem(x.ptr, x.len, op.scope, strlen(op.scope)));
   assert_int_equal(stat_of(plane, fusion, 5, "flops"), 10);
   assert_int_equal(stat_of(plane, fusion, 5, "bytes_accessed"), 7);
   at_bytes copy = at_proto_bytes(part(plane, 4, 3), 2);
@@ -223,11 +235,12 @@ static void planes_are_numbered_and_timed(void **state) {
                                .kind = AT_PROFILE_OP,
                                .chip = 2,
                                .name = "b"};
-  at_profile_event e[] = {op, op, op};
+  const at_profile_event call = {.kind = AT_PROFILE_CALL, .chip = 2};
+  at_profile_event e[] = {op, op, op, call};  // a call is on no line
   e[1].start_ns = 4000, e[1].end_ns = 4200, e[1].name = "a";
   // Begins with the first one and holds it: comes before it.
   e[2].end_ns = 6000, e[2].holds = true, e[2].name = "loop";
-  assert_int_equal(at_code_take(at_profile_of(e, 3, &p)), 0);
+  assert_int_equal(at_code_take(at_profile_of(e, 4, &p)), 0);
   const at_profile_chip chips[] = {{.chip = 1, .kind = "another"},
                                    {.chip = 2,
                                     .kind = "TPU v5 lite",
@@ -245,6 +258,8 @@ static void planes_are_numbered_and_timed(void **state) {
   assert_int_equal(stat_of(plane, plane, 6, "device_type_string"), 0);
   assert_int_equal(stat_of(plane, plane, 6, "peak_teraflops_per_second"), 0);
   assert_null(memmem(x.ptr, x.len, "another", 7));
+  assert_int_equal(
+      count_fields((at_str){(const char *)plane.ptr, plane.len}, 3, NULL), 1);
   at_bytes line = part(plane, 3, 0);
   assert_int_equal(at_proto_uint(line, 1), AT_PROFILE_OP + 1);
   assert_int_equal(at_proto_uint(line, 3), 4000);  // Unix time is the clock's

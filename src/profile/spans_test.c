@@ -27,6 +27,24 @@ static void nothing_is_kept_while_it_is_off(void **state) {
               !strcmp(got[0].name, "f"));
 }
 
+// No more than there is room for; the rest stays, in its order.
+static void spans_are_taken_bit_by_bit(void **state) {
+  uint64_t dropped;
+  at_profile_span few[3];
+  static const size_t want[] = {2, 2, 1, 0};
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  for (uint64_t i = 1; i <= 5; i++)
+    at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN, .flow = i}, "f");
+  uint64_t next = 1;
+  for (size_t i = 0; i < AT_LEN(want); i++) {
+    few[2].flow = 77;
+    assert_int_equal(at_spans_take(few, 2, &dropped), want[i]);
+    for (size_t k = 0; k < want[i]; k++) assert_int_equal(few[k].flow, next++);
+    assert_int_equal(few[2].flow, 77);
+  }
+  at_spans_stop();
+}
+
 static void names_are_cut(void **state) {
   uint64_t dropped;
   char name[300];
@@ -121,6 +139,7 @@ static void many_threads_come_and_go(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_kept_while_it_is_off),
+      cmocka_unit_test(spans_are_taken_bit_by_bit),
       cmocka_unit_test(names_are_cut),
       cmocka_unit_test(threads_write_while_somebody_reads),
       cmocka_unit_test(spans_of_too_many_threads_are_counted),

@@ -215,6 +215,7 @@ static at_status metadata_of(plane *p, const at_profile_event *e,
     *place = (void *)(uintptr_t)++p->last_id;
     put_metadata(p, g, e, p->last_id);
   }
+  AT_ASSERT((uintptr_t)*place <= p->last_id);
   return *out = (uint64_t)(uintptr_t)*place, AT_OK;
 }
 
@@ -312,6 +313,7 @@ static at_status put_line(plane *p, uint32_t kind, uint32_t core) {
   for (size_t i = 0; i < l.count && at_ok(st);) {
     st = metadata_of(p, l.list[i], &id);
     if (at_ok(st)) i += put_event(p, &l, i, id, &b);
+    AT_ASSERT(i <= l.count);
   }
   at_proto_write_message(&p->lines, 3, &b);  // XPlane.lines
   return st;
