@@ -11,15 +11,17 @@ ctest; what only makes tests (random*.c) is left alone, and so are asserts.
   caught      a test failed, and an assert stopped it first (AT_ASSERT, AT_VERIFY, or an AT_ENSURE whose message the test
               shows), or a check of the test's own
   survived    all tests passed: a test is missing, or the change means nothing (for a reader to judge)
-  hangs       no test ended within --seconds: caught, too
+  hangs       a test took more than --seconds of CPU time, or ten times that by the clock: caught, too
 """
 import collections
 import json
 import pathlib
 import random
 import re
+import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,6 +122,11 @@ def draw(rng: random.Random, files: list[pathlib.Path]):
     return file, kind, line, text[:begin] + to + text[end:], text.split("\n")[line - 1].strip()
 
 
+def limit_cpu(seconds: float):
+    """Of the calling process. CPU time, so that a busy machine makes no verdict."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
+
+
 def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, seconds: float) -> tuple[str, str]:
     """What the room's tests say: (verdict, test that said it)."""
     env = {"AT_SOURCE_DIR": str(TOP), "PATH": "/usr/bin:/bin", "HOME": str(folder), "ATOLL_VERIFY": "1"}
@@ -133,8 +140,10 @@ def verdict(build: Build, room: str, made: pathlib.Path, folder: pathlib.Path, s
         linked = True
         try:
             done = subprocess.run([program], cwd=folder, capture_output=True, text=True, errors="replace",
-                                  timeout=seconds, env=env)
+                                  timeout=10 * seconds, env=env, preexec_fn=lambda: limit_cpu(seconds))
         except subprocess.TimeoutExpired:
+            return "hangs", test
+        if done.returncode == -signal.SIGXCPU:
             return "hangs", test
         program.unlink()
         if done.returncode:

@@ -105,6 +105,36 @@ static void json_refuses_what_is_not_json(void **state) {
   at_arena_destroy(a);
 }
 
+// Digits by the hundred, as some writers print doubles.
+static void json_numbers_may_be_long(void **state) {
+  at_arena *a = at_arena_create();
+  const at_json *j;
+  for (size_t zeros = 55; zeros < 70; zeros++) {
+    char text[128] = "0.";
+    memset(text + 2, '0', zeros);
+    snprintf(text + 2 + zeros, sizeof text - 2 - zeros, "125e%zu", zeros + 3);
+    assert_int_equal(parse(text, a, &j), 0);
+    assert_true(j->number == 125 && !j->is_int);
+  }
+  at_arena_destroy(a);
+}
+
+// A document of every kind is written as it was read.
+static void json_values_come_back(void **state) {
+  static const char text[] =
+      "{\"a\":[null,true,false,-3,0.5,\"x\\u000ay\"],\"b\":{},\"c\":[],\"d\":{"
+      "\"e\":9223372036854775807}}";
+  at_arena *a = at_arena_create();
+  const at_json *j;
+  at_strbuf b = {0};
+  at_json_writer w = {.out = &b};
+  assert_int_equal(parse(text, a, &j), 0);
+  at_json_value(&w, j);
+  assert_string_equal(b.ptr, text);
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
 static void json_writes_what_it_reads(void **state) {
   at_strbuf b = {0};
   at_json_writer w = {.out = &b};
@@ -208,6 +238,8 @@ int main(void) {
       cmocka_unit_test(json_reads_every_kind),
       cmocka_unit_test(loose_json_takes_commas_at_ends),
       cmocka_unit_test(json_refuses_what_is_not_json),
+      cmocka_unit_test(json_numbers_may_be_long),
+      cmocka_unit_test(json_values_come_back),
       cmocka_unit_test(json_writes_what_it_reads),
       cmocka_unit_test(log_obeys_its_level),
       cmocka_unit_test(cpu_levels_are_nested),

@@ -105,7 +105,7 @@ static at_status read_escape(reader *r, char **to) {
   static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
   char c = *r->at++;
   if (c == 'u') {
-    uint32_t code;
+    uint32_t code = 0;
     AT_TRY(read_unicode(r, &code));
     *to = put_utf8(*to, code);
     return AT_OK;
@@ -214,7 +214,7 @@ static at_status read_object(reader *r, at_json *v) {
   v->kind = AT_JSON_OBJECT;
   if (eat(r, '}')) return AT_OK;
   do {
-    at_str key;
+    at_str key = {0};
     at_json item;
     AT_TRY(read_string(r, &key));
     void **place = at_map_put(&seen, key);

@@ -1,3 +1,5 @@
+// Sizes as people read them: three digits that count, without zeros at the end.
+// 9.995 and 99.95 are where rounding to two places or one would give a fourth.
 #include "base/size_text.h"
 
 #include <stdio.h>

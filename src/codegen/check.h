@@ -11,7 +11,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@
 
 #include "base/cpu.h"
 #include "base/special.h"
-#include "codegen/codegen.h"
+#include "codegen/check_link.h"
 
 enum { CK_MAX_CASES = 4096, CK_MAX_ARGS = 640 };
 
@@ -45,10 +44,6 @@ typedef struct ck {
   bool streams;           // runs with small results stored past the caches, too
   char title[96];         // begins messages
 } ck;
-
-static void ck_ok(at_status st) {
-  if (st.err) fail_msg("%s", at_status_message(st));
-}
 
 static void ck_begin(ck *c, uint64_t features) {
   *c = (ck){.arena = at_arena_create(),
@@ -261,38 +256,10 @@ static void ck_run_case(ck *c, ck_case *k, void *const *fns) {
 }
 
 // Of abi/imports.def, what no library of the system has.
-__attribute__((visibility("default"))) double at_zeta64(double s, double q);
+CK_EXPORT double at_zeta64(double s, double q);
 double at_zeta64(double s, double q) { return (double)at_zeta(s, q); }
-__attribute__((visibility("default"))) double at_polygamma64(double n,
-                                                             double x);
+CK_EXPORT double at_polygamma64(double n, double x);
 double at_polygamma64(double n, double x) { return (double)at_polygamma(n, x); }
-
-// Objects as one shared library, through the system's linker.
-static void *ck_link(const at_cg_output *out) {
-  char dir[] = "/tmp/at_cg_XXXXXX", path[64];
-  at_strbuf cmd = {0};
-  assert_non_null(mkdtemp(dir));
-  at_strbuf_addf(&cmd, "ld -shared -o %s/k.so -lm -L/lib/x86_64-linux-gnu",
-                 dir);
-  for (uint32_t i = 0; i < out->num_objects; i++) {
-    snprintf(path, sizeof path, "%s/%u.o", dir, i);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fwrite(out->objects[i].ptr, 1, out->objects[i].len, f);
-    fclose(f);
-    at_strbuf_addf(&cmd, " %s", path);
-  }
-  ck_ok(at_strbuf_status(&cmd));
-  assert_int_equal(system(cmd.ptr), 0);
-  snprintf(path, sizeof path, "%s/k.so", dir);
-  void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!h) fail_msg("%s", dlerror());
-  cmd.len = 0;
-  at_strbuf_addf(&cmd, "rm -rf %s", dir);
-  assert_int_equal(system(cmd.ptr), 0);
-  at_strbuf_free(&cmd);
-  return h;
-}
 
 typedef enum ck_tier { CK_FULL, CK_QUICK, CK_PLAIN } ck_tier;
 
@@ -315,10 +282,7 @@ static void ck_compile_and_run(ck *c, ck_tier tier, size_t stream_bytes) {
   if (st.err) fail_msg("%s%s", c->title, at_status_message(st));
   void *h = out.num_objects ? ck_link(&out) : NULL;
   void **fns = calloc(out.num_kernels + 1, sizeof *fns);
-  for (uint32_t i = 0; i < out.num_kernels; i++) {
-    fns[i] = dlsym(h, out.strings.ptr + out.kernels[i].symbol);
-    assert_non_null(fns[i]);
-  }
+  for (uint32_t i = 0; i < out.num_kernels; i++) fns[i] = ck_symbol(h, &out, i);
   for (uint32_t i = 0; i < c->num_cases; i++) ck_run_case(c, &c->cases[i], fns);
   if (h) dlclose(h);
   free(fns);

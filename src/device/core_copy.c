@@ -1,6 +1,7 @@
 // Strided copies between the memories of cores.
 #include <math.h>
 
+#include "base/verify.h"
 #include "device/core_internal.h"
 
 // Drops dimensions of one element and joins those that are dense on both sides.
@@ -10,6 +11,18 @@ typedef struct walk {
   size_t run;  // bytes that are dense on both sides
   int64_t size[AT_CORE_MAX_RANK], dst[AT_CORE_MAX_RANK], src[AT_CORE_MAX_RANK];
 } walk;
+
+static size_t bytes_of_box(const box *b) {
+  size_t n = b->elem_bytes;
+  for (uint32_t d = 0; d < b->rank; d++) n *= (size_t)b->size[d];
+  return n;
+}
+
+static size_t bytes_of_walk(const walk *w) {
+  size_t n = w->run;
+  for (uint32_t d = 0; d < w->rank; d++) n *= (size_t)w->size[d];
+  return n;
+}
 
 static bool simplify(const box *b, walk *w) {
   *w = (walk){.run = b->elem_bytes};
@@ -34,6 +47,7 @@ static bool simplify(const box *b, walk *w) {
     w->src[k] = b->src_stride[d];
     w->rank++;  // minor to major
   }
+  AT_VERIFY(bytes_of_walk(w) == bytes_of_box(b));
   return true;
 }
 
@@ -125,8 +139,7 @@ static bool is_apart(const box *b, const walk *w) {
 void core_copy_shared(at_pool *pool, const box *b) {
   walk w;
   if (!simplify(b, &w)) return;
-  int64_t bytes = (int64_t)w.run;
-  for (uint32_t d = 0; d < w.rank; d++) bytes *= w.size[d];
+  int64_t bytes = (int64_t)bytes_of_walk(&w);
   if (bytes < 2 * kCopyAlone || !is_apart(b, &w)) {
     copy_dims(&w, w.rank, b->dst, b->src);
     return;
@@ -182,6 +195,7 @@ static bool part_inside(const at_core_beyond *b, uint8_t *memory, int64_t *size,
     if (i >= b->ref.size[d] || low >= high) return false;
     ref += (i + low * step) * b->ref.stride[d];
     memory += low * b->stride[d];
+    AT_ASSERT(i + low * step >= 0 && i + (high - 1) * step < b->ref.size[d]);
     size[d] = high - low;
     stride[d] = step * b->ref.stride[d];
   }
@@ -201,6 +215,7 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b) {
               (long long)bytes);
   if (!c->beyond) c->beyond = core_take(c, kBeyondBytes, "what is nowhere");
   if ((size_t)bytes > kBeyondBytes - c->beyond_used) c->beyond_used = 0;
+  AT_ASSERT(c->beyond_used + (size_t)bytes <= kBeyondBytes);
   uint8_t *p = c->beyond + c->beyond_used;
   c->beyond_used = AT_MIN(at_align_up(c->beyond_used + (size_t)bytes, 64),
                           (size_t)kBeyondBytes);

@@ -3,6 +3,7 @@
 // place when nobody can tell; else it has a buffer of its own, filled when the
 // window moves there and written back when it moves on.
 #include "base/strbuf.h"
+#include "base/verify.h"
 #include "device/core_internal.h"
 
 static bool is_fixed(const at_xcore *r, uint32_t d) {
@@ -35,6 +36,7 @@ void core_grid_at(const core_state *c, int64_t step, int32_t *grid) {
     grid[d] = (int32_t)(step % n) + (share ? c->share_begin : 0);
     step /= n;
   }
+  AT_ASSERT(step == 0);  // it was one of core_grid_steps
 }
 
 // ---- Set-up
@@ -100,6 +102,7 @@ static void init_semaphores(core_state *c, uint32_t i, const int32_t *values) {
   }
   if (c->refs[i].base) return;
   sem *s = at_core_alloc(&c->head, AT_CORE_SEM, n * AT_CORE_SEM_BYTES, -1);
+  AT_ASSERT(s >= c->sems && s + n <= c->sems + c->num_sems);
   for (int64_t k = 0; k < n; k++)
     s[k] = (sem){.value = x->role == AT_CORE_IN ? values[k] : 0, .loc = -1};
   c->refs[i].base = s;
@@ -176,6 +179,13 @@ uint32_t core_first_out(const at_core_program *p) {
   return n;
 }
 
+static uint32_t num_outs(const at_core_program *p) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->record->num_refs; i++)
+    n += p->refs[i].role == AT_CORE_OUT;
+  return n;
+}
+
 void core_windows_init(core_state *c) {
   const at_core_program *p = c->program;
   const at_xcore *r = p->record;
@@ -208,6 +218,7 @@ void core_windows_init(core_state *c) {
     else
       init_operand(c, i, operand_of(c, i, buf++, first_out), bytes);
   }
+  AT_VERIFY(buf == first_out + num_outs(p));
 }
 
 // ---- Moving a window
@@ -258,6 +269,9 @@ static bool locate(core_state *c, uint32_t i, const int32_t *at) {
     w->start[d] = low;
     w->skip[d] = low - s;
     w->valid[d] = AT_MAX(high - low, (int64_t)0);
+    AT_ASSERT(!w->valid[d] ||
+              (w->start[d] + w->valid[d] <= x->dims[d] &&
+               w->skip[d] + w->valid[d] <= x->block[d] && w->skip[d] >= 0));
     inside &= w->valid[d] == x->block[d];
   }
   return inside;
@@ -282,8 +296,10 @@ static void use_buffer(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
   w->direct = false;
-  w->buffer_bytes =
+  size_t bytes =
       dense_strides(x->block, x->rank, elem_bytes(x), c->refs[i].stride);
+  AT_ASSERT(!w->buffer || w->buffer_bytes == bytes);
+  w->buffer_bytes = bytes;
   if (!w->buffer) {
     w->buffer = core_take(c, w->buffer_bytes, "a window");
     core_region_add(c, w->buffer, w->buffer_bytes, (at_core_space)x->space,

@@ -11,7 +11,7 @@ void *core_take(core_state *c, size_t bytes, const char *what) {
 
 region *core_region_add(core_state *c, void *base, size_t bytes,
                         at_core_space space, int32_t ref) {
-  AT_ASSERT(c->num_regions < c->cap_regions);
+  AT_ASSERT(c->num_regions < c->cap_regions && (base || !bytes));
   region *r = &c->regions[c->num_regions++];
   *r = (region){base, bytes, space, ref, false};
   return r;
@@ -108,6 +108,7 @@ static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
   // Others may have signalled before this core came here.
   if (!c->together) memset(s, 0, (size_t)n * sizeof *s);
   c->num_sems += (uint32_t)n;
+  AT_ASSERT(c->num_sems <= c->cap_sems);
   c->most_sems = AT_MAX(c->most_sems, c->num_sems);
   return s;
 }
@@ -172,6 +173,7 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   count_vmem(c, space, bytes, loc);
   void *p = c->stack + c->stack_used;
   c->stack_used += need;
+  AT_ASSERT(c->stack_used <= c->stack_bytes);
   if (c->shadow) core_shadow_alloc(c, p, need);
   if (core_runs_again(c)) core_fill(c, p, AT_U8, (int64_t)need);
   return p;
@@ -182,6 +184,7 @@ void at_core_release(at_core *core, int64_t mark, int32_t loc) {
   uint32_t sems = (uint32_t)(mark >> 40);
   if (c->shadow) core_shadow_release(c, sems, loc);
   size_t used = (size_t)(mark & ((1ll << 40) - 1));
+  AT_ASSERT(sems >= kFirstSem && sems <= c->num_sems && used <= c->stack_used);
   if (c->shadow && c->stack)
     core_shadow_freed(c, c->stack + used, c->stack_used - used, loc);
   c->stack_used = used;

@@ -78,6 +78,7 @@ static bool one_owner(core_state *c, uint32_t i, int64_t chunk, int64_t steps) {
     core_grid_at(c, s, grid);
     core_window_index(c, i, grid, at);
     int64_t b = block_number(x, at);
+    AT_ASSERT(b < blocks);
     int32_t me = (int32_t)(s / chunk);
     good = b >= 0 && (owner[b] < 0 || owner[b] == me);
     if (good) owner[b] = me;
@@ -99,7 +100,9 @@ static int64_t chunk_of(int64_t steps, int64_t unit, const core_split_plan *p) {
   int64_t units = steps / unit;
   if (units < p->threads) return 0;
   int64_t chunks = (int64_t)p->threads * p->chunks_per_thread;
-  return at_ceil_div(units, chunks) * unit;
+  int64_t chunk = at_ceil_div(units, chunks) * unit;
+  AT_ASSERT(chunk >= unit && chunk % unit == 0);
+  return chunk;
 }
 
 void core_plan_split(core_state *c, void *arg) {

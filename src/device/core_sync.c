@@ -42,6 +42,7 @@ void core_fail_group(at_core_group *g) {
   for (core_state *p = g->first; p; p = p->next) {
     if (!p->wait_for) continue;
     p->wait_for = NULL;
+    AT_ASSERT(g->waiting);
     g->waiting--;
     if (p->wake) at_event_fire(p->wake, AT_OK);
   }
@@ -94,6 +95,7 @@ void core_ended(core_state *c) {
   if (!g) return;
   core_debug_ended(c);
   pthread_mutex_lock(&g->lock);
+  AT_ASSERT(!c->wait_for);
   g->ended++;
   g->changes++;
   if (c->status.err)
@@ -113,6 +115,7 @@ void core_lock(core_state *c) {
 
 void core_unlock(core_state *c) {
   if (!c->group) return;
+  AT_ASSERT(c->locked);
   c->locked = false;
   pthread_mutex_unlock(&c->group->lock);
 }
@@ -125,6 +128,7 @@ void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
   const bool wakes = to->wait_for == s && s->value >= to->wait_amount;
   if (g->idle) core_set_idle(g, !wakes);
   if (!wakes) return;
+  AT_ASSERT(g->waiting);
   to->wait_for = NULL;
   g->waiting--;
   if (to->wake) at_event_fire(to->wake, AT_OK);
@@ -155,6 +159,7 @@ static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
 
 static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_core_group *g = c->group;
+  AT_ASSERT(c->locked && !c->wait_for && s->value < amount);
   at_event *e = at_event_create();
   if (!e) core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for an event");
   c->wait_for = s;
@@ -189,6 +194,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
                                  core_name(c)));
     }
   }
+  AT_ASSERT(s->value >= amount && !c->wait_for);
   s->value -= amount;
   s->waited = loc + 1;
   if (g) g->changes++;

@@ -20,7 +20,7 @@ static at_status refuse(const printer *p, const char *why) {
 // Prints the ops of an expression. *at: the number of its value.
 static at_status put_expr(printer *p, const at_maffine *e, int depth,
                           uint32_t *at) {
-  uint32_t lhs, rhs;
+  uint32_t lhs = 0, rhs = 0;
   if (depth > MAX_DEPTH) return refuse(p, "too many levels");
   switch (e->kind) {
     case AT_AFFINE_CONST:

@@ -212,7 +212,7 @@ static at_status read_window(reader *r, const at_mattr *d,
     return bad(r, "window_params: not a dictionary");
   const at_mattr *v = at_mattr_field(d, "transform_indices");
   if (v) AT_TRY(find_transform(r, v, &w->transform));
-  bool mapped = w->transform && v->kind == AT_MATTR_AFFINE_MAP;
+  bool mapped = v && w->transform && v->kind == AT_MATTR_AFFINE_MAP;
   v = at_mattr_field(d, "window_bounds");
   // Where a map places the window, its bounds are the argument's.
   if (!v && !mapped)

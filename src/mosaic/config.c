@@ -1,5 +1,8 @@
 // backend_config: JSON that JAX writes by hand, or the TPU's compiler by
-// protobuf, and the body in it.
+// protobuf, and the body in it. A key that is absent has its default (the
+// initialiser of at_mosaic_config_read), one of another kind is an error, and
+// keys that nobody knows are ignored: newer versions of JAX add some. Numbers
+// have the bounds that the rest relies on, as anybody may write such JSON.
 #include <stdlib.h>
 
 #include "mosaic/mosaic_internal.h"
@@ -11,6 +14,8 @@ static int digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
+// Four characters of six bits make three bytes. Padding is optional, and what
+// is left over of the last bits is not looked at.
 static at_status base64(const char *field, at_str s, at_arena *a,
                         at_bytes *out) {
   while (s.len && s.ptr[s.len - 1] == '=') s.len--;
@@ -57,6 +62,7 @@ static bool integer(const at_json *v, int64_t *out) {
   at_str s = v->string;
   bool minus = s.len && s.ptr[0] == '-';
   int64_t n = 0;
+  // Downwards, since INT64_MIN has no positive counterpart.
   for (size_t i = minus; i < s.len; i++)
     if (s.ptr[i] < '0' || s.ptr[i] > '9' || __builtin_mul_overflow(n, 10, &n) ||
         __builtin_sub_overflow(n, s.ptr[i] - '0', &n))
@@ -66,6 +72,7 @@ static bool integer(const at_json *v, int64_t *out) {
   return true;
 }
 
+// An integer of at least `low`, which is 0 or INT64_MIN; absent: *out stays.
 static at_status get_int(const at_json *o, const char *key, int64_t low,
                          int64_t *out) {
   const at_json *v = at_json_get(o, key);
@@ -100,6 +107,7 @@ static at_status colors(const at_json *o, const char *key,
   if (v->kind != AT_JSON_ARRAY) return wrong(key, "an array");
   int64_t n = 0;
   int *p = NULL;
+  // First the largest index, then the colours.
   for (int pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < v->len; i++) {
       const at_json *e = &v->items[i], *at = at_json_get(e, index_key);
@@ -192,6 +200,8 @@ static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
   return get_bool(v, "skip_device_barrier", &c->skip_device_barrier);
 }
 
+// Flags of the TPU's compiler that the caller set for this kernel; what they
+// mean is looked up where they are used (at_mosaic_flag).
 static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "flag_configs");
   if (!v) return AT_OK;
@@ -211,6 +221,7 @@ static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
   return AT_OK;
 }
 
+// Of the limits only VMEM's matters here: what the kernel may allocate.
 static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "scoped_memory_configs");
   if (!v) return AT_OK;

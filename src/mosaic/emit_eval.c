@@ -1,4 +1,14 @@
 // Elements of expressions and of refs at a position.
+//
+// A position (at_pos) is one index or a vector of neighbouring ones, split into
+// digits by some dimensions. at_me_eval goes down an expression: what moves
+// elements turns the position into one of its operand and goes on there, what
+// computes asks all its operands at the same position, and a load or buffer
+// reads memory. Nothing is stored between nodes, so the code of a whole
+// expression is one loop body. An index (at_ix) keeps its uniform part, its
+// lanes and its range apart: contiguous lanes become one vector load, uniform
+// parts leave the loop, and ranges save the division where digits are
+// regrouped.
 #include "base/cpu.h"
 #include "mosaic/emit.h"
 
@@ -27,6 +37,8 @@ static at_ix ix_of_num(at_me *m, at_me_num n) {
   return at_ix_of(n.v, INT32_MIN, INT32_MAX, 1);
 }
 
+// x * stride in memory elements. With a stride that only the run knows, lanes
+// are multiplied one by one, in 32 bits: the access becomes a gather.
 static at_ix scaled(at_me *m, at_ix x, at_me_num stride) {
   at_em *e = m->e;
   if (!stride.v) return at_ix_mulc(e, x, stride.c);
@@ -85,6 +97,8 @@ static void ref_digits(at_me *m, const at_pos *p, const at_me_ref *r,
   digits(m, p, r->rank, dim, ix);
 }
 
+// v shifted by the bits of `by` elements of `bits` bits: how a part of a wider
+// element is taken out or put in.
 static LLVMValueRef shifted(at_me *m, LLVMValueRef v, at_b_op op, at_ix by,
                             uint32_t bits) {
   at_em *e = m->e;
@@ -99,6 +113,9 @@ static LLVMValueRef shifted(at_me *m, LLVMValueRef v, at_b_op op, at_ix by,
   return at_b_bin(e, op, v, k.re);
 }
 
+// Three cases: an element of the view is one of memory; it is a part of one
+// (split: shifted down); it is made of several (parts: shifted up and joined,
+// the first in the low bits).
 at_val at_me_ref_load(at_me *m, const at_me_ref *r, const at_pos *p) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK], part;

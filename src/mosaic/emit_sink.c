@@ -1,5 +1,6 @@
 // Where expressions are computed: into memory that somebody stores to, or of
 // their own.
+#include "mosaic/emit_laws.h"
 #include "mosaic/emit_life.h"
 #include "mosaic/emit_memory.h"
 
@@ -21,6 +22,7 @@ void at_me_prepare_as(at_me *m, at_me_node *tree, bool turn) {
   at_walk_add(at_me_walk(m), tree, 0);
   for (at_walk_step s; at_walk_next(at_me_walk(m), &s);) {
     at_me_node *n = (at_me_node *)(uintptr_t)s.item;
+    AT_VERIFY(at_me_node_holds(n));
     if (n->kind == AT_ME_DOT || (turn && at_me_turns_lanes(m, n))) {
       if (!at_vec_push(m->a, &apart, n))
         at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));

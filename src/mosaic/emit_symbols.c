@@ -1,5 +1,6 @@
 // What each SSA value is in the code: a register, a node, a ref.
 #include "mosaic/emit.h"
+#include "mosaic/emit_laws.h"
 
 typedef enum kind { NONE, SCALAR, VECTOR, MEMORY } kind;
 
@@ -59,6 +60,7 @@ void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
   s->scalar = x;
 }
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
+  AT_VERIFY(at_me_ref_holds(r));
   slot *s = slot_of(m, v);
   s->kind = MEMORY;
   s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
@@ -67,6 +69,7 @@ void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
 
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
+  AT_VERIFY(at_me_node_holds(n));
   slot *s = slot_of(m, v);
   s->kind = VECTOR;
   s->node = n;

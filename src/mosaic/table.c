@@ -23,6 +23,7 @@ const at_mosaic_op_info *at_mosaic_op_info_of(at_mosaic_opcode op) {
   return &infos[op < AT_MOSAIC_OP_COUNT ? op : AT_MOSAIC_NO_OP];
 }
 
+// Linear: once per operation when a kernel is read, then its tag has the code.
 at_mosaic_opcode at_mosaic_opcode_find(const char *name) {
   for (int i = 1; i < AT_MOSAIC_OP_COUNT; i++)
     if (!strcmp(infos[i].name, name)) return (at_mosaic_opcode)i;

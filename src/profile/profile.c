@@ -64,6 +64,7 @@ static const char *keep(at_profile *p, const char *z) {
 }
 
 static void add(at_profile *p, const at_profile_event *e) {
+  AT_ASSERT(e->kind < AT_PROFILE_KINDS);
   at_profile_event copy = *e;
   copy.name = keep(p, e->name);
   copy.detail = keep(p, e->detail);
@@ -72,6 +73,7 @@ static void add(at_profile *p, const at_profile_event *e) {
   if (p->events.len >= p->limit || !whole ||
       !at_vec_push(p->arena, &p->events, copy))
     p->dropped++;
+  AT_ASSERT(p->events.len <= p->limit);
 }
 
 void at_profile_record(const at_profile_event *e) {

@@ -159,6 +159,8 @@ static void programs_are_told(void **state) {
       known,
       known,
       {.kind = AT_PROFILE_CALL, .launch_id = 5, .context = 123}};
+  const at_profile_event last = e[4];
+  e[4] = e[0], e[0] = last;  // the call comes first
   e[2].start_ns = 1210, e[2].end_ns = 1300, e[2].goes_on = true;
   e[3].start_ns = 1310, e[3].end_ns = 1320, e[3].name = "copy.9";
   at_profile_op op = {.name = "fusion.1",
@@ -193,10 +195,20 @@ static void programs_are_told(void **state) {
   assert_int_equal(
       count_fields((at_str){(const char *)ops.ptr, ops.len}, 4, NULL), 2);
   // Metadata: the step's, the module's, the fusion's, the copy's.
+  at_bytes first = at_proto_bytes(part(plane, 4, 0), 2);
+  assert_true(at_str_is(at_proto_str(first, 2), "0"));
+  at_bytes module = at_proto_bytes(part(plane, 4, 1), 2);
+  assert_true(at_str_is(at_proto_str(module, 2), "jit_f(77)"));
+  assert_true(at_str_is(at_proto_str(module, 4), "jit_f"));
   at_bytes fusion = at_proto_bytes(part(plane, 4, 2), 2);
   assert_true(at_str_is(at_proto_str(fusion, 2), op.text));
   assert_true(at_str_is(at_proto_str(fusion, 4), "fusion.1"));
   assert_int_equal(stat_of(plane, fusion, 5, "program_id"), 77);
+  static const char *const texts[] = {"hlo_category", "tf_op", "source"};
+  for (size_t i = 0; i < AT_LEN(texts); i++)
+    assert_int_equal(stat_of(plane, fusion, 5, texts[i]), 0);  // it is there
+  assert_non_null(memmem(x.ptr, x.len, op.category, strlen(op.category)));
+  assert_non_null(memmem(x.ptr, x.len, op.scope, strlen(op.scope)));
   assert_int_equal(stat_of(plane, fusion, 5, "flops"), 10);
   assert_int_equal(stat_of(plane, fusion, 5, "bytes_accessed"), 7);
   at_bytes copy = at_proto_bytes(part(plane, 4, 3), 2);
@@ -211,6 +223,107 @@ static void programs_are_told(void **state) {
   assert_int_equal(at_code_take(at_profile_trace(p, &t)), 0);
   assert_null(memmem(t.ptr, t.len, "Steps", 5));  // calls are no intervals
   at_strbuf_free(&t);
+  at_strbuf_free(&x);
+  at_profile_destroy(p);
+}
+
+// Where things stand in a plane: its number and name, its lines' and events'.
+static void planes_are_numbered_and_timed(void **state) {
+  at_profile *p;
+  const at_profile_event op = {.start_ns = 5000,
+                               .end_ns = 5500,
+                               .kind = AT_PROFILE_OP,
+                               .chip = 2,
+                               .name = "b"};
+  const at_profile_event call = {.kind = AT_PROFILE_CALL, .chip = 2};
+  at_profile_event e[] = {op, op, op, call};  // a call is on no line
+  e[1].start_ns = 4000, e[1].end_ns = 4200, e[1].name = "a";
+  // Begins with the first one and holds it: comes before it.
+  e[2].end_ns = 6000, e[2].holds = true, e[2].name = "loop";
+  assert_int_equal(at_code_take(at_profile_of(e, 4, &p)), 0);
+  const at_profile_chip chips[] = {{.chip = 1, .kind = "another"},
+                                   {.chip = 2,
+                                    .kind = "TPU v5 lite",
+                                    .flops_per_second = 2e12,
+                                    .hbm_bytes_per_second = 3e9,
+                                    .hbm_bytes = 77}};
+  at_profile_about about = {.chips = chips, .num_chips = 2, .plane = "chip "};
+  at_strbuf x = {0};
+  assert_int_equal(at_code_take(at_profile_xspace(p, &about, &x)), 0);
+  at_bytes plane = part((at_bytes){(const uint8_t *)x.ptr, x.len}, 1, 0);
+  assert_int_equal(at_proto_uint(plane, 1), 3);
+  assert_true(at_str_is(at_proto_str(plane, 2), "chip 2"));
+  assert_int_equal(stat_of(plane, plane, 6, "memory_size"), 77);
+  // Texts and doubles have no integer: the stat is there and reads as 0.
+  assert_int_equal(stat_of(plane, plane, 6, "device_type_string"), 0);
+  assert_int_equal(stat_of(plane, plane, 6, "peak_teraflops_per_second"), 0);
+  assert_null(memmem(x.ptr, x.len, "another", 7));
+  assert_int_equal(
+      count_fields((at_str){(const char *)plane.ptr, plane.len}, 3, NULL), 1);
+  at_bytes line = part(plane, 3, 0);
+  assert_int_equal(at_proto_uint(line, 1), AT_PROFILE_OP + 1);
+  assert_int_equal(at_proto_uint(line, 3), 4000);  // Unix time is the clock's
+  static const struct {
+    const char *name;
+    uint64_t start_ns, ns;
+  } want[] = {{"a", 0, 200}, {"loop", 1000, 1000}, {"b", 1000, 500}};
+  for (size_t i = 0; i < AT_LEN(want); i++) {
+    at_bytes event = part(line, 4, i), entry = part(plane, 4, i);
+    assert_int_equal(at_proto_uint(event, 2), want[i].start_ns * 1000);
+    assert_int_equal(at_proto_uint(event, 3), want[i].ns * 1000);
+    // The event's metadata is the map's entry of that key.
+    assert_int_equal(at_proto_uint(event, 1), at_proto_uint(entry, 1));
+    at_bytes about_it = at_proto_bytes(entry, 2);
+    assert_int_equal(at_proto_uint(about_it, 1), at_proto_uint(entry, 1));
+    assert_true(at_str_is(at_proto_str(about_it, 2), want[i].name));
+  }
+  at_strbuf_free(&x);
+  at_profile_destroy(p);
+}
+
+// Events of several kernels of an op are one only within a launch, and while
+// they go on; each kind and core has its own line and nothing else.
+static void lines_have_their_own_events(void **state) {
+  at_profile *p;
+  at_profile_event e[8];
+  for (uint32_t i = 0; i < AT_LEN(e); i++)
+    e[i] = (at_profile_event){.start_ns = 10 * i + 1,
+                              .end_ns = 10 * i + 8,
+                              .kind = AT_PROFILE_OP,
+                              .launch_id = 1,
+                              .name = "f"};
+  e[1].goes_on = true;                      // with e[0]
+  e[2].goes_on = true, e[2].launch_id = 2;  // another launch
+  e[4].goes_on = true;                      // with e[3]
+  e[5].kind = AT_PROFILE_TRANSFER, e[5].bytes = 64;
+  e[6].kind = AT_PROFILE_SPARSE, e[6].core = 3;
+  e[7].kind = AT_PROFILE_MODULE;
+  assert_int_equal(at_code_take(at_profile_of(e, AT_LEN(e), &p)), 0);
+  at_strbuf x = {0};
+  assert_int_equal(at_code_take(at_profile_xspace(p, NULL, &x)), 0);
+  at_bytes space = {(const uint8_t *)x.ptr, x.len}, plane = part(space, 1, 0);
+  static const struct {
+    const char *name;
+    size_t events;
+  } want[] = {{"XLA Modules", 1},
+              {"XLA Ops", 3},
+              {"Transfers", 1},
+              {"SparseCore 3", 1}};
+  assert_int_equal(
+      count_fields((at_str){(const char *)plane.ptr, plane.len}, 3, NULL),
+      AT_LEN(want));
+  for (size_t i = 0; i < AT_LEN(want); i++) {
+    at_bytes line = part(plane, 3, i);
+    assert_true(at_str_is(at_proto_str(line, 2), want[i].name));
+    assert_int_equal(
+        count_fields((at_str){(const char *)line.ptr, line.len}, 4, NULL),
+        want[i].events);
+  }
+  at_bytes ops = part(plane, 3, 1), moved = part(part(plane, 3, 2), 4, 0);
+  assert_int_equal(at_proto_uint(part(ops, 4, 0), 3), 17 * 1000);  // 1 to 18
+  assert_int_equal(at_proto_uint(part(ops, 4, 1), 3), 7 * 1000);
+  assert_int_equal(stat_of(plane, moved, 4, "bytes_transferred"), 64);
+  assert_int_equal(stat_of(plane, part(ops, 4, 1), 4, "run_id"), 2);
   at_strbuf_free(&x);
   at_profile_destroy(p);
 }
@@ -237,6 +350,8 @@ int main(void) {
       cmocka_unit_test(sessions_record_and_export),
       cmocka_unit_test(cores_have_lines),
       cmocka_unit_test(programs_are_told),
+      cmocka_unit_test(planes_are_numbered_and_timed),
+      cmocka_unit_test(lines_have_their_own_events),
       cmocka_unit_test(threads_record_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

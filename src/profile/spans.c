@@ -1,5 +1,10 @@
-// Rings of one writer and one reader each. A thread has one from its first span
-// to its end; there are so many, and who finds none drops.
+// Rings of one writer and one reader each. A thread owns one from its first
+// span to its end, when the ring goes to the next thread that asks. There are
+// kRings of them; a thread that finds none drops its spans, which are counted
+// as homeless. `head` and `tail` only grow, so that head - tail is how many
+// spans wait and a ring is full at kSpans; a span's place is its number modulo
+// kSpans. The owner publishes a span by a release store of head, and the reader
+// gives its place back by one of tail: neither ever waits for the other.
 #include "profile/spans.h"
 
 #include <pthread.h>
@@ -51,6 +56,7 @@ void at_span_record(const at_profile_span *s, const char *name) {
   }
   at_profile_span *to = &r->spans[head % kSpans];
   *to = *s;
+  AT_ASSERT(s->kind && s->kind < AT_SPAN_KINDS);
   if (s->kind <= AT_SPAN_TAKE)
     to->lane =
         (uint32_t)(r - atomic_load_explicit(&rings, memory_order_relaxed));
@@ -102,6 +108,7 @@ static size_t take_from(ring *r, at_profile_span *out, size_t most) {
   uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
   uint64_t head = atomic_load_explicit(&r->head, memory_order_acquire);
   size_t n = 0;
+  AT_ASSERT(head - tail <= kSpans);
   for (; tail != head && n < most; tail++) out[n++] = r->spans[tail % kSpans];
   atomic_store_explicit(&r->tail, tail, memory_order_release);
   return n;

@@ -27,6 +27,24 @@ static void nothing_is_kept_while_it_is_off(void **state) {
               !strcmp(got[0].name, "f"));
 }
 
+// No more than there is room for; the rest stays, in its order.
+static void spans_are_taken_bit_by_bit(void **state) {
+  uint64_t dropped;
+  at_profile_span few[3];
+  static const size_t want[] = {2, 2, 1, 0};
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  for (uint64_t i = 1; i <= 5; i++)
+    at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN, .flow = i}, "f");
+  uint64_t next = 1;
+  for (size_t i = 0; i < AT_LEN(want); i++) {
+    few[2].flow = 77;
+    assert_int_equal(at_spans_take(few, 2, &dropped), want[i]);
+    for (size_t k = 0; k < want[i]; k++) assert_int_equal(few[k].flow, next++);
+    assert_int_equal(few[2].flow, 77);
+  }
+  at_spans_stop();
+}
+
 static void names_are_cut(void **state) {
   uint64_t dropped;
   char name[300];
@@ -73,6 +91,38 @@ static void threads_write_while_somebody_reads(void **state) {
   assert_true(all >= 8192);
 }
 
+static pthread_barrier_t g_all_have_one, g_end;
+static void *writes_once(void *arg) {
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "one");
+  pthread_barrier_wait(&g_all_have_one);
+  pthread_barrier_wait(&g_end);
+  return NULL;
+}
+
+// 70 threads at once for 64 rings, one of which this thread may have: those
+// that find none drop, and that is told once.
+static void spans_of_too_many_threads_are_counted(void **state) {
+  enum { kThreads = 70 };
+  pthread_t t[kThreads];
+  uint64_t dropped, again;
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  pthread_barrier_init(&g_all_have_one, NULL, kThreads + 1);
+  pthread_barrier_init(&g_end, NULL, kThreads + 1);
+  for (int i = 0; i < kThreads; i++)
+    assert_int_equal(pthread_create(&t[i], NULL, writes_once, NULL), 0);
+  pthread_barrier_wait(&g_all_have_one);
+  size_t n = at_spans_take(got, kMost, &dropped);
+  assert_int_equal(n + dropped, kThreads);
+  assert_in_range(n, 63, 64);
+  at_spans_take(got, kMost, &again);
+  assert_int_equal(again, 0);
+  pthread_barrier_wait(&g_end);
+  for (int i = 0; i < kThreads; i++) pthread_join(t[i], NULL);
+  at_spans_stop();
+  pthread_barrier_destroy(&g_all_have_one);
+  pthread_barrier_destroy(&g_end);
+}
+
 // Rings of threads that have ended are taken again.
 static void many_threads_come_and_go(void **state) {
   uint64_t dropped;
@@ -89,8 +139,10 @@ static void many_threads_come_and_go(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_kept_while_it_is_off),
+      cmocka_unit_test(spans_are_taken_bit_by_bit),
       cmocka_unit_test(names_are_cut),
       cmocka_unit_test(threads_write_while_somebody_reads),
+      cmocka_unit_test(spans_of_too_many_threads_are_counted),
       cmocka_unit_test(many_threads_come_and_go),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

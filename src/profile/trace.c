@@ -7,6 +7,7 @@ const char *at_profile_line(uint32_t kind) {
       "XLA Modules", "XLA Ops",     "Transfers",
       "SparseCore",  "Kernel core", "SparseCore recompiles",
       "Steps"};
+  AT_ASSERT(kind < AT_PROFILE_KINDS && lines[kind]);
   return lines[kind];
 }
 

@@ -215,6 +215,7 @@ static at_status metadata_of(plane *p, const at_profile_event *e,
     *place = (void *)(uintptr_t)++p->last_id;
     put_metadata(p, g, e, p->last_id);
   }
+  AT_ASSERT((uintptr_t)*place <= p->last_id);
   return *out = (uint64_t)(uintptr_t)*place, AT_OK;
 }
 
@@ -232,29 +233,31 @@ static int by_time(const void *a, const void *b) {
   return (x->end_ns < y->end_ns) - (x->end_ns > y->end_ns);
 }
 
+static bool is_of(const at_profile_event *e, uint32_t chip, uint32_t kind,
+                  uint32_t core) {
+  return e->chip == chip && e->kind == kind && e->core == core;
+}
+
+// The events of one line, by time.
 static at_status events_of(const plane *p, uint32_t kind, uint32_t core,
                            event_list *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(p->x->profile, &n);
+  size_t count = 0;
   *out = (event_list){0};
-  for (int fill = 0; fill < 2; fill++) {
-    out->count = 0;
-    for (size_t i = 0; i < n; i++) {
-      if (e[i].chip != p->chip || e[i].kind != kind || e[i].core != core)
-        continue;
-      if (fill) out->list[out->count] = &e[i];
-      out->count++;
-    }
-    if (fill || !out->count) break;
-    AT_TRY_ALLOC(out->list,
-                 at_new(p->x->arena, const at_profile_event *, out->count));
-  }
-  if (out->count) qsort(out->list, out->count, sizeof *out->list, by_time);
+  for (size_t i = 0; i < n; i++) count += is_of(&e[i], p->chip, kind, core);
+  if (!count) return AT_OK;
+  AT_TRY_ALLOC(out->list, at_new(p->x->arena, const at_profile_event *, count));
+  for (size_t i = 0; i < n; i++)
+    if (is_of(&e[i], p->chip, kind, core)) out->list[out->count++] = &e[i];
+  AT_ASSERT(out->count == count);
+  qsort(out->list, count, sizeof *out->list, by_time);
   return AT_OK;
 }
 
 static void put_times(at_strbuf *b, uint64_t id, uint64_t start_ns,
                       uint64_t end_ns) {
+  AT_ASSERT(id && start_ns <= end_ns);
   at_proto_write_int(b, 1, id);                          // metadata_id
   at_proto_write_int(b, 2, start_ns * 1000);             // offset_ps
   at_proto_write_int(b, 3, (end_ns - start_ns) * 1000);  // duration_ps
@@ -274,8 +277,9 @@ static at_strbuf begin_line(const plane *p, uint64_t id, const char *name,
 static size_t put_event(plane *p, const event_list *l, size_t i,
                         uint64_t metadata, at_strbuf *line) {
   const at_profile_event *e = l->list[i];
-  uint64_t end = e->end_ns;
+  uint64_t end = AT_MAX(e->start_ns, e->end_ns);
   size_t n = 1;
+  AT_ASSERT(l->list[0]->start_ns <= e->start_ns);  // by_time
   for (; i + n < l->count; n++) {
     const at_profile_event *next = l->list[i + n];
     if (!next->goes_on || next->name != e->name ||
@@ -309,6 +313,7 @@ static at_status put_line(plane *p, uint32_t kind, uint32_t core) {
   for (size_t i = 0; i < l.count && at_ok(st);) {
     st = metadata_of(p, l.list[i], &id);
     if (at_ok(st)) i += put_event(p, &l, i, id, &b);
+    AT_ASSERT(i <= l.count);
   }
   at_proto_write_message(&p->lines, 3, &b);  // XPlane.lines
   return st;
@@ -332,7 +337,8 @@ static at_status put_steps(plane *p) {
     at_proto_write_int(&value, 1, ++p->last_id);
     at_proto_write_bytes(&value, 2, at_str_of(name));
     put_entry(&p->metadata, 4, p->last_id, &value);
-    put_times(&event, p->last_id, e->start_ns - origin, e->end_ns - origin);
+    put_times(&event, p->last_id, e->start_ns - origin,
+              AT_MAX(e->start_ns, e->end_ns) - origin);
     put_uint_stat(&event, EVENT_STATS, STAT_LAUNCH, (uint64_t)e->launch_id);
     void **context =
         at_map_find_ptr(&p->x->contexts, (void *)(uintptr_t)e->launch_id);

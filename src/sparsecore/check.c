@@ -39,6 +39,7 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
   uint64_t row = (owner % p->scs) * p->shard_rows + (uint32_t)b->ids[entry];
   uint32_t holder = owner / p->scs - p->first;
   if (holder >= p->here) return AT_OK;  // that host looks when it updates
+  AT_ASSERT(row < x->rows);
   for (uint32_t t = 0; t < c->count; t++) {
     const void *table = c->tables[holder][c->table + t];
     for (uint64_t col = 0; col < x->width; col++) {
@@ -246,7 +247,10 @@ at_status at_sc_run_checked(const at_sc_run *r,
   at_status st = AT_OK;
   if (checks & AT_SPARSE_CHECK_CONTENTS) {
     sums = malloc(2 * n * sizeof *sums);
-    if (!sums) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a check");
+    if (!sums)  // hosts that wait for this one are told
+      return at_sc_tell(
+          parts ? r->hosts : NULL,
+          AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a check"));
     sum_operands(r, sums);
   }
   AT_TRY_GOTO(st, step(r), out);

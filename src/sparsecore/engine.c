@@ -136,10 +136,13 @@ static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
 
 at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
                          uint32_t batch, uint32_t owner) {
+  AT_ASSERT(device < p->here && k < p->scs && owner < p->num_scs &&
+            batch < p->devices[device].batches);
   uint64_t base, start;
   const int32_t *r = block_of(p, &p->devices[device], k, batch, &base, &start);
   if (owner) start = round8((uint32_t)r[owner - 1]);
   uint64_t end = (uint32_t)r[owner];
+  AT_ASSERT(base + end <= p->x->ids);  // check_pointers has seen the block
   return (at_sc_span){base + AT_MIN(start, end), base + end};
 }
 
@@ -207,10 +210,12 @@ static at_status find_scs(const at_sc_run *r, uint32_t *out) {
                  (long long)n);
 }
 
-static void rows_over_limit(const at_sc_plan *p, const at_sc_ids *d,
-                            at_sc_span s, uint64_t *unique) {
+// Different rows of a span: equal ids follow each other.
+static uint64_t unique_of(const at_sc_ids *d, at_sc_span s) {
+  uint64_t n = 0;
   for (uint64_t i = s.begin; i < s.end; i++)
-    *unique += i == s.begin || d->ids[i] != d->ids[i - 1];
+    n += i == s.begin || d->ids[i] != d->ids[i - 1];
+  return n;
 }
 
 // Counted where the limits are checked; the engine itself needs none.
@@ -227,8 +232,7 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
                      (unsigned long long)x->max_ids, p->run->name,
                      p->first + device, k, g,
                      (unsigned long long)(s.end - s.begin));
-    uint64_t unique = 0;
-    rows_over_limit(p, &p->devices[device], s, &unique);
+    uint64_t unique = unique_of(&p->devices[device], s);
     if (x->max_unique && unique > x->max_unique)
       return AT_FAIL(
           AT_INVALID_ARGUMENT,
@@ -257,6 +261,8 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
                   .here = at_sc_devices_here(r),
                   .shard_rows = x->rows / scs,
                   .sc_samples = x->samples / scs};
+  // at_sc_check, or find_scs, has seen to it.
+  AT_ASSERT(p.shard_rows * scs == x->rows && p.sc_samples * scs == x->samples);
   p.per = AT_MAX(p.num_scs, 8u);
   p.first = r->hosts ? r->hosts->me * p.here : 0;
   if (r->times) r->times->scs = scs;
@@ -284,6 +290,7 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
 // ---- Ids
 uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
                          uint64_t rows, uint64_t samples) {
+  AT_ASSERT(begin <= end);
   // Negative values are large ones here.
   uint32_t most_rows = (uint32_t)AT_MIN(rows, (uint64_t)INT32_MAX);
   uint32_t most_samples = (uint32_t)AT_MIN(samples, (uint64_t)INT32_MAX);
@@ -304,6 +311,7 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
   const at_sc_ids *b = &p->devices[device];
   int32_t id = b->ids[entry], sample = b->samples[entry];
   bool row = id < 0 || (uint64_t)id >= p->shard_rows;
+  AT_ASSERT(row || sample < 0 || (uint64_t)sample >= p->sc_samples);
   return AT_FAIL(
       AT_INVALID_ARGUMENT,
       "%s %d of table %s is out of range: it has %llu %s\ndetail: device %u, "

@@ -35,6 +35,7 @@ static void gather_converted(const lookup *l, const at_sc_ids *b,
                              float *out, float *row) {
   const at_x_sparse *x = l->run->x;
   uint64_t bytes = x->width * bytes_of(x);
+  AT_ASSERT(l->rows->load && row);
   for (uint64_t i = begin; i < end; i++) {
     uint64_t id = (uint32_t)b->ids[i];
     if (i + 8 < end)
@@ -51,6 +52,7 @@ static void gather_converted(const lookup *l, const at_sc_ids *b,
 static void start_rows(const lookup *l, uint32_t device, uint64_t first,
                        uint64_t count, uint64_t column, uint64_t columns) {
   const at_x_sparse *x = l->run->x;
+  AT_ASSERT(first + count <= x->samples && column + columns <= x->width);
   float *out = (float *)l->run->bufs[device][l->out] + first * x->width;
   const float *init =
       x->has_init
@@ -101,6 +103,7 @@ static const uint8_t *rows_of(const lookup *l, uint32_t source, uint32_t batch,
   *b = &p->devices[source / p->scs];
   uint32_t device = g / p->scs - p->first;
   if (device >= p->here) {
+    AT_ASSERT(l->far.devices && batch < l->far.most);
     *b = &l->far.devices[source / p->scs];
     uint64_t batches = (uint64_t)source * l->far.most + batch;
     return l->far.rows[batches * p->num_scs + g];
@@ -116,6 +119,7 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   uint64_t column = (uint64_t)(task % l->parts) * l->part;
   uint64_t columns = AT_MIN(l->part, x->width - column);
   uint32_t device = source / p->scs, k = source % p->scs;
+  AT_ASSERT(device < p->here && column < x->width);
   const at_sc_ids *b = &p->devices[device];
   uint64_t first = k * p->sc_samples;
   float *out = (float *)l->run->bufs[device][l->out] + first * x->width;

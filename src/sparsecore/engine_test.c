@@ -163,6 +163,137 @@ static void checks_limits(void **state) {
   free_case(&c);
 }
 
+// Equal ids are one row: three entries of two rows.
+static void counts_unique_rows(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  assert_true(next_case(f, &c));
+  fclose(f);
+  assert_int_equal(c.x.op, AT_SPARSE_LOOKUP);
+  int32_t *pointers = c.bufs[0][0], *ids = c.bufs[0][1];
+  for (int i = 0; i < 8; i++) pointers[i] = 3;
+  ids[0] = ids[1] = 1, ids[2] = 2;
+  int32_t *samples = c.bufs[0][2];
+  samples[0] = samples[1] = samples[2] = 0;
+  c.x.checks = AT_SPARSE_CHECK_LIMITS;
+  c.x.max_ids = 3;
+  c.x.max_unique = 2;
+  assert_int_equal(at_code_take(run_case(&c, 1)), 0);
+  c.x.max_unique = 1;
+  at_status st = run_case(&c, 1);
+  assert_non_null(strstr(at_status_message(st), "partition 0: 2 unique ids"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  free_case(&c);
+}
+
+// Copies behind the optimizer stay inside what they read.
+static void refuses_copies_that_leave_their_place(void **state) {
+  sc_case c;
+  read_update(&c);
+  const uint32_t row = (uint32_t)c.x.width * 4;
+  c.x.num_copies = 1;
+  c.x.scratch_bytes = 2 * row;
+  c.x.const_bytes = row;
+  at_x_sparse_copy *copy = (at_x_sparse_copy *)at_x_sparse_copies(&c.x);
+  uint64_t bytes = at_x_sparse_bytes(&c.x);
+  assert_true(bytes <= sizeof c.space);
+  const struct {
+    at_x_sparse_copy copy;
+    at_code code;
+  } cases[] = {
+      {{0, row, {AT_SPARSE_GRADIENT, 0}}, AT_OK_CODE},
+      {{1, row, {AT_SPARSE_TABLE, 0}}, AT_OK_CODE},
+      {{2, row, {AT_SPARSE_TABLE, 0}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_TABLE, 2}}, AT_INVALID_ARGUMENT},
+      {{0, row - 4, {AT_SPARSE_GRADIENT, 0}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_SCRATCH, row}}, AT_OK_CODE},
+      {{0, row, {AT_SPARSE_SCRATCH, row + 4}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_CONST, 0}}, AT_OK_CODE},
+      {{0, row, {AT_SPARSE_CONST, 4}}, AT_INVALID_ARGUMENT},
+      {{0, row, {AT_SPARSE_PLACES, 0}}, AT_INVALID_ARGUMENT},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    *copy = cases[i].copy;
+    assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)), cases[i].code);
+  }
+  // A hyperparameter is as long as it is.
+  *copy = (at_x_sparse_copy){0, row, {AT_SPARSE_HYPER, 0}};
+  c.x.hyper_bytes[0] = row - 4;
+  assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)),
+                   AT_INVALID_ARGUMENT);
+  c.x.hyper_bytes[0] = row;
+  assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)), AT_OK_CODE);
+  free_case(&c);
+}
+
+// The learning rate as a constant of the step instead of an operand gives the
+// same tables.
+static void optimizers_read_constants(void **state) {
+  sc_case c;
+  read_update(&c);
+  uint32_t rate = at_x_sparse_table(&c.x) + c.x.num_tables;
+  c.x.const_bytes = 16;
+  uint8_t *constants = (uint8_t *)&c.x + at_x_sparse_const_offset(&c.x);
+  memcpy(constants + 12, c.bufs[0][rate], sizeof(float));
+  ((at_x_sparse_place *)at_x_sparse_places(&c.x))[3] =
+      (at_x_sparse_place){AT_SPARSE_CONST, 12};
+  for (uint32_t d = 0; d < 2; d++) *(float *)c.bufs[d][rate] = 1e30f;
+  assert_int_equal(at_code_take(run_case(&c, 2)), 0);
+  assert_results(&c);
+  free_case(&c);
+}
+
+// A copy behind the optimizer: touched rows of the table become their slots'.
+static void rows_are_copied_behind_the_optimizer(void **state) {
+  sc_case c;
+  read_update(&c);
+  uint64_t row = c.x.width * 4;
+  c.x.num_copies = 1;
+  *(at_x_sparse_copy *)at_x_sparse_copies(&c.x) =
+      (at_x_sparse_copy){0, (uint32_t)row, {AT_SPARSE_TABLE, 1}};
+  assert_int_equal(at_code_take(run_case(&c, 2)), 0);
+  uint32_t table = at_x_sparse_table(&c.x), touched = 0;
+  uint32_t result = at_x_sparse_operands(&c.x);
+  for (uint32_t d = 0; d < 2; d++)
+    for (uint64_t r = 0; r < c.x.rows; r++) {
+      const char *slot = (char *)c.want[d][1] + r * row;
+      const char *old = (char *)c.bufs[d][table + 1] + r * row;
+      bool is = memcmp(slot, old, row) != 0;
+      touched += is;
+      const char *want = is ? slot : (char *)c.bufs[d][table] + r * row;
+      assert_memory_equal((char *)c.bufs[d][result] + r * row, want, row);
+    }
+  assert_in_range(touched, 1, 2 * c.x.rows - 1);
+  free_case(&c);
+}
+
+static void quantisation_has_two_levels_or_more(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  assert_true(next_case(f, &c));
+  fclose(f);
+  static const struct {
+    uint32_t buckets;
+    float low, high;
+    at_code code;
+  } cases[] = {{2, 0, 1, AT_OK_CODE},
+               {1, 0, 1, AT_INVALID_ARGUMENT},
+               {2, 1, 1, AT_INVALID_ARGUMENT},
+               {2, 0, INFINITY, AT_INVALID_ARGUMENT},
+               {2, -INFINITY, 0, AT_INVALID_ARGUMENT},
+               {2, NAN, 1, AT_INVALID_ARGUMENT},
+               {0, 1, 0, AT_OK_CODE}};
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    c.x.num_buckets = cases[i].buckets;
+    c.x.low = cases[i].low;
+    c.x.high = cases[i].high;
+    at_code got = at_code_take(
+        at_sc_check(&c.x, at_x_sparse_bytes(&c.x), c.x.num_devices));
+    assert_int_equal(got, cases[i].code);
+  }
+  free_case(&c);
+}
+
 static void refuses_malformed_parameters(void **state) {
   sc_case c;
   read_update(&c);
@@ -205,6 +336,11 @@ int main(void) {
       cmocka_unit_test(refuses_bad_input),
       cmocka_unit_test(refuses_minibatches),
       cmocka_unit_test(checks_limits),
+      cmocka_unit_test(counts_unique_rows),
+      cmocka_unit_test(refuses_copies_that_leave_their_place),
+      cmocka_unit_test(optimizers_read_constants),
+      cmocka_unit_test(rows_are_copied_behind_the_optimizer),
+      cmocka_unit_test(quantisation_has_two_levels_or_more),
       cmocka_unit_test(refuses_malformed_parameters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

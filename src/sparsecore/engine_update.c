@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/verify.h"
 #include "sparsecore/engine_internal.h"
 
 enum {
@@ -17,7 +18,7 @@ enum {
 
 typedef struct owner {
   at_sc_entry *entries;  // sorted by id; equal ids in the order of the buffers
-  uint64_t count;
+  uint64_t count, room;
   at_sc_entry *spare;  // of the sort
 } owner;
 
@@ -80,6 +81,7 @@ static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
       (const float *)u->run->bufs[device][u->first_table - 1] +
       k * p->sc_samples * x->width;
   at_sc_entry *to = o->entries + o->count;
+  AT_ASSERT(s.end - s.begin <= o->room - o->count);  // count_span's sum
   for (uint64_t i = s.begin; i < s.end; i++)
     *to++ = (at_sc_entry){
         .id = (uint32_t)b->ids[i],
@@ -96,6 +98,7 @@ static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
   for (uint32_t i = 0; i < f->count; i++) {
     const at_sc_far_span *s = &f->list[i];
     if (s->owner != u->plan.first * u->plan.scs + g) continue;
+    AT_ASSERT(!take || s->count <= o->room - o->count);
     for (uint32_t e = 0; take && e < s->count; e++)
       o->entries[o->count + e] = (at_sc_entry){
           .id = s->ids[e],
@@ -107,6 +110,7 @@ static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
 
 // All that is asked of an owner, host by host, which is device by device.
 static at_status each_source(update *u, uint32_t g, span_fn fn) {
+  AT_ASSERT(g < u->plan.here * u->plan.scs);
   const at_sc_hosts *h = u->far ? u->run->hosts : NULL;
   for (uint32_t i = 0; h && i < h->me; i++) take_far(u, i, g, fn == take_span);
   AT_TRY(each_span(u, g, fn));
@@ -159,7 +163,10 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
         continue;
       continue;
     }
+    AT_ASSERT(o->count == o->room);
     sort_entries(o, u->plan.shard_rows);
+    AT_VERIFY(is_sorted(o));
+    AT_ASSERT(!o->count || o->entries[o->count - 1].id < u->plan.shard_rows);
     at_sc_worked(u->run, u->plan.first * u->plan.scs + (uint32_t)g, start);
   }
 }
@@ -181,6 +188,7 @@ static at_status collect(update *u) {
       at_par_scratch(u->run->par, at_mul(2 * total + 1, sizeof *all));
   if (!all) return no_memory();
   for (uint32_t g = 0; g < n; g++) {
+    u->owners[g].room = u->owners[g].count;
     u->owners[g].entries = all;
     u->owners[g].spare = all + total;
     all += u->owners[g].count;
@@ -201,11 +209,13 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   uint64_t chunks = at_ceil_div(bytes, kCopyBytes);
   for (int64_t i = begin; i < end; i++) {
     uint64_t chunk = (uint64_t)i % chunks, which = (uint64_t)i / chunks;
+    AT_ASSERT(which < x->num_tables * u->plan.here);
     void *const *bufs = u->run->bufs[which / x->num_tables];
     uint32_t t = (uint32_t)(which % x->num_tables);
     const uint8_t *from = bufs[u->first_table + t];
     uint8_t *to = bufs[u->first_result + t];
     uint64_t at = chunk * kCopyBytes;
+    AT_ASSERT(at < bytes);
     if (from != to)
       memcpy(to + at, from + at, AT_MIN(bytes - at, (uint64_t)kCopyBytes));
   }
@@ -307,6 +317,8 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
   for (uint32_t t = 0; t < x->num_tables; t++)
     shards[t] = (uint8_t *)bufs[u->first_result + t] + shard;
   const at_sc_entry *e = u->owners[g].entries;
+  AT_ASSERT(begin <= end && end <= u->owners[g].count);
+  AT_ASSERT(!begin || begin == end || e[begin].id != e[begin - 1].id);
   set_places(u, w, device);
   for (int i = 0; i < kRowsAhead; i++)
     fetch_row(e, &at, end, shards, x->num_tables, bytes);
@@ -334,6 +346,7 @@ static void update_range(void *arg, int64_t begin, int64_t end,
   uint32_t g = 0;
   for (int64_t t = begin; t < end; t++) {
     while (u->first_task[g + 1] <= (uint64_t)t) g++;
+    AT_ASSERT(g < u->plan.here * u->plan.scs);
     uint64_t n = u->first_task[g + 1] - u->first_task[g];
     uint64_t i = (uint64_t)t - u->first_task[g];
     const owner *o = &u->owners[g];

@@ -107,6 +107,7 @@ typedef struct sums {
 static at_status add_row(void *arg, int64_t row, int64_t sample, float gain) {
   const sums *s = arg;
   int64_t w = (int64_t)s->m->x->width;
+  AT_ASSERT(row < (int64_t)s->m->x->rows && sample < (int64_t)s->m->x->samples);
   const at_literal *table = operand(s->m, at_x_sparse_table(s->m->x));
   for (int64_t i = 0; i < w; i++)
     s->out[sample * w + i] += value_of(s->m, table, row * w + i) * gain;
@@ -129,6 +130,7 @@ static at_status add_gradient(void *arg, int64_t row, int64_t sample,
                               float gain) {
   const sums *s = arg;
   int64_t w = (int64_t)s->m->x->width;
+  AT_ASSERT(row < (int64_t)s->m->x->rows && sample < (int64_t)s->m->x->samples);
   const at_literal *g = operand(s->m, at_x_sparse_table(s->m->x) - 1);
   for (int64_t i = 0; i < w; i++)
     s->out[row * w + i] += float_of(g, sample * w + i) * gain;
@@ -145,6 +147,7 @@ static at_status row_of(const meaning *m, const at_type *t, const at_literal *l,
   uint8_t *data;
   AT_TRY_ALLOC(data, at_arena_alloc(m->a, (size_t)n * bytes + 1, 8));
   bool single = at_type_elements(&l->type) == 1;
+  AT_ASSERT(single || first + n <= at_type_elements(&l->type));
   for (int64_t i = 0; i < n; i++) {
     int64_t at = single ? 0 : first + i;
     if (at_is_float(t->dtype))
@@ -163,6 +166,7 @@ static at_status optimise(const meaning *m, const at_literal *gradient,
   const at_comp *c = m->c->optimizer;
   uint32_t first = at_x_sparse_table(m->x), n = m->x->num_tables;
   int64_t w = (int64_t)m->x->width;
+  AT_ASSERT(c->num_results == n && c->num_params == 1 + n + m->x->num_hypers);
   const at_literal **args, **out;
   AT_TRY_ALLOC(args, at_new(m->a, const at_literal *, c->num_params + 1));
   AT_TRY_ALLOC(out, at_new(m->a, const at_literal *, c->num_results + 1));
@@ -221,6 +225,7 @@ static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
     int64_t end = at_literal_int(pointers, r);
     if (end < entry || end > p.entries || end - entry > p.max_per_row)
       return out_of_range("row pointer", end, p.entries + 1);
+    AT_ASSERT(next <= entry);  // rows move up over the padding
     for (; entry < end; entry++, next++) {
       int32_t place = (int32_t)next;
       if (!gather) {

@@ -96,20 +96,32 @@ at_status at_sc_hosts_agree(void *hosts, uint64_t *bits) {
   return st;
 }
 
-// Room for one message to each host, of at most `most` bytes of body.
-static uint8_t *begin_message(const at_sc_plan *p, at_bytes *m, uint64_t most) {
-  uint8_t *b = at_par_scratch(p->run->par, kHead + most);
-  *m = (at_bytes){b, kHead};
-  if (b) memset(b, 0, kHead);
-  return b;
+// A message that is written into memory that was counted before.
+typedef struct message {
+  uint8_t *ptr;
+  uint64_t len, room;  // bytes
+} message;
+
+// Room for a message of at most `most` bytes of body; its head says that
+// nothing failed. NULL: no memory.
+static uint8_t *begin_message(const at_sc_plan *p, message *m, uint64_t most) {
+  *m =
+      (message){at_par_scratch(p->run->par, kHead + most), kHead, kHead + most};
+  if (m->ptr) memset(m->ptr, 0, kHead);
+  return m->ptr;
 }
 
-static void put(at_bytes *m, const void *v, uint64_t bytes) {
-  memcpy((uint8_t *)m->ptr + m->len, v, bytes);
+static void put(message *m, const void *v, uint64_t bytes) {
+  AT_ASSERT(bytes <= m->room - m->len);
+  memcpy(m->ptr + m->len, v, bytes);
   m->len += bytes;
 }
 
-static void put_block(at_bytes *m, uint32_t owner, uint32_t count) {
+static at_bytes bytes_of(const message *m) {
+  return (at_bytes){m->ptr, m->len};
+}
+
+static void put_block(message *m, uint32_t owner, uint32_t count) {
   uint32_t head[2] = {owner, count};
   put(m, head, sizeof head);
 }
@@ -139,7 +151,7 @@ at_status at_sc_check_ids(const at_sc_plan *p) {
 
 typedef struct far_walk {
   const at_sc_plan *p;
-  at_bytes message;    // of the host that is asked
+  message message;     // to the host that is asked
   at_sc_far *far;      // lookups
   at_bytes rows;       // lookups: what came back
   uint32_t *place_of;  // updates: of a sample of this host, + 1
@@ -186,7 +198,7 @@ static uint64_t row_bytes(const at_x_sparse *x) {
 static at_status ask(far_walk *w, uint32_t device, uint32_t k, uint32_t batch,
                      uint32_t owner, at_sc_span s) {
   const int32_t *ids = w->p->devices[device].ids;
-  uint8_t *head = (uint8_t *)w->message.ptr + w->message.len;
+  uint8_t *head = w->message.ptr + w->message.len;
   put_block(&w->message, owner, 0);
   uint32_t count = 0;
   for (uint64_t i = s.begin; i < s.end; i++) {
@@ -207,7 +219,7 @@ static at_status ask_all(const at_sc_plan *p, at_bytes *send) {
     if (!begin_message(p, &w.message, w.spans * kBlock + w.entries * 4))
       return no_memory();
     AT_TRY(each_far(&w, i, ask));
-    send[i] = w.message;
+    send[i] = bytes_of(&w.message);
   }
   return AT_OK;
 }
@@ -229,8 +241,9 @@ static at_status take_block(const at_sc_plan *p, uint32_t host, at_bytes *m,
 static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
                         at_bytes *out) {
   uint64_t bytes = row_bytes(p->x);
+  message rows;
   // A block's head is counted as two rows that nobody asks for.
-  if (!begin_message(p, out, at_mul(m.len / 4, bytes))) return no_memory();
+  if (!begin_message(p, &rows, at_mul(m.len / 4, bytes))) return no_memory();
   while (m.len) {
     uint32_t head[2];
     const uint32_t *ids;
@@ -240,8 +253,9 @@ static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
         (const uint8_t *)p->run->bufs[device][at_x_sparse_table(p->x)] +
         (head[0] % p->scs) * p->shard_rows * bytes;
     for (uint32_t i = 0; i < head[1]; i++)
-      put(out, shard + ids[i] * bytes, bytes);
+      put(&rows, shard + ids[i] * bytes, bytes);
   }
+  *out = bytes_of(&rows);
   return AT_OK;
 }
 
@@ -259,6 +273,7 @@ static at_status place_rows(far_walk *w, uint32_t device, uint32_t k,
   const at_sc_plan *p = w->p;
   const int32_t *ids = p->devices[device].ids;
   int32_t *places = (int32_t *)w->far->devices[device].ids, place = -1;
+  AT_ASSERT(s.begin < s.end && batch < w->far->most);
   for (uint64_t i = s.begin; i < s.end; i++) {
     place += i == s.begin || ids[i] != ids[i - 1];
     places[i] = place;
@@ -322,7 +337,7 @@ static at_status place_sample(far_walk *w, uint32_t device, uint32_t k,
     const float *gradients = p->run->bufs[device][at_x_sparse_table(p->x) - 1];
     put(&w->message, gradients + row * p->x->width, p->x->width * 4);
   }
-  memcpy((uint8_t *)w->message.ptr + kHead, &count, sizeof count);
+  memcpy(w->message.ptr + kHead, &count, sizeof count);
   return AT_OK;
 }
 
@@ -337,6 +352,7 @@ static at_status send_span(far_walk *w, uint32_t device, uint32_t k,
   for (uint64_t i = s.begin; i < s.end; i++) {
     uint64_t row = first + (uint32_t)b->samples[i];
     uint32_t place = w->place_of[device * p->x->samples + row] - 1;
+    AT_ASSERT(place != UINT32_MAX);  // place_sample was here before
     put(&w->message, &place, sizeof place);
   }
   return AT_OK;
@@ -360,7 +376,7 @@ static at_status send_all(const at_sc_plan *p, at_bytes *send) {
     put(&w.message, &(uint32_t){0}, 4);
     AT_TRY(each_far(&w, i, place_sample));
     AT_TRY(each_far(&w, i, send_span));
-    send[i] = w.message;
+    send[i] = bytes_of(&w.message);
   }
   return AT_OK;
 }

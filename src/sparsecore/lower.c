@@ -1,6 +1,8 @@
 // Custom calls of the SparseCore, read and checked: what the engine is told.
 #include "base/log.h"
+#include "base/verify.h"
 #include "machine/topology.h"
+#include "sparsecore/engine.h"
 #include "sparsecore/sparsecore.h"
 
 enum {
@@ -340,6 +342,22 @@ static at_status read_update(reader *r) {
   return check_optimizer(r);
 }
 
+// Is each operand and result as long as the engine will take it to be? Types
+// were checked one by one; this holds the order of the operands against them.
+static bool buffers_fit(const at_node *n, const at_sc_call *c) {
+  const at_x_sparse *x = &c->x;
+  uint32_t operands = at_x_sparse_operands(x);
+  bool fit =
+      operands == n->num_operands && at_x_sparse_results(x) == n->num_results;
+  for (uint32_t i = 0; fit && i < operands; i++)
+    fit = c->operands[i] < n->num_operands &&
+          at_type_bytes(at_value_type(n->operands[c->operands[i]])) ==
+              at_sc_buffer_bytes(x, i);
+  for (uint32_t i = 0; fit && i < n->num_results; i++)
+    fit = at_type_bytes(&n->types[i]) == at_sc_buffer_bytes(x, operands + i);
+  return fit;
+}
+
 at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
                           at_sc_call *out) {
   at_sc_call c = {.kind = at_sc_kind_of(n)};
@@ -376,6 +394,7 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
       c.x.ids % c.x.scs_per_device)
     return BAD(&r, "buffers of %llu ids do not divide over %u SparseCores",
                (unsigned long long)c.x.ids, c.x.scs_per_device);
+  AT_VERIFY(buffers_fit(n, &c));
   *out = c;
   return AT_OK;
 }
@@ -414,5 +433,8 @@ at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
     return BAD(&r, "gives a row of the table for each id");
   out->table_rows = table->dims[0];
   out->row_bytes = table->dims[1] * (int64_t)at_dtype_bytes(table->dtype);
+  AT_ASSERT((uint64_t)(out->row_bytes * out->table_rows) ==
+                at_type_bytes(table) &&
+            (uint64_t)(out->row_bytes * out->entries) == at_type_bytes(to));
   return AT_OK;
 }

@@ -1,5 +1,9 @@
-// Where the result of an elementwise op goes: every candidate mapping is costed
-// from the operands' mappings alone, the cheapest is made.
+// Where the result of an elementwise op goes. There are up to four candidates:
+// with the first operand, with the second, halfway between them, and spread
+// evenly over all tiles. Each is costed from the operands' mappings alone, in
+// cycles: those of the busiest tile's vertex, plus a sync and the exchange of
+// the tile that sends or receives most, if anything moves. The cheapest is
+// made; of equals the first, so that results stay with their operands.
 #include <string.h>
 
 #include "tiles/tiles_internal.h"
@@ -14,11 +18,15 @@ typedef struct chooser {
   int64_t *work, *receives, *sends;  // per tile: elements, bytes, bytes
 } chooser;
 
-// Stretches over which every operand is on one tile.
+// The end of the stretch from `at` on, at most `end`, over which every operand
+// is on one tile; tiles[i] is operand i's. `cursor` is where the caller is in
+// each mapping, and only moves on: a walk over all elements is linear in the
+// number of intervals.
 static int64_t stretch(const chooser *x, size_t *cursor, int64_t at,
                        int64_t end, uint32_t *tiles) {
   for (uint32_t i = 0; i < x->inputs; i++) {
     while (x->in[i].ptr[cursor[i]].end <= at) cursor[i]++;
+    AT_ASSERT(cursor[i] < x->in[i].len && x->in[i].ptr[cursor[i]].begin <= at);
     tiles[i] = x->in[i].ptr[cursor[i]].tile;
     end = AT_MIN(end, x->in[i].ptr[cursor[i]].end);
   }
@@ -55,7 +63,7 @@ static int64_t cost(chooser *x, const at_tiles_mapping *out) {
          (moved ? x->m->sync + at_ceil_div(moved, x->m->exchange_bytes) : 0);
 }
 
-// Where the two operands are apart, each tile takes half.
+// Where the two operands are apart, each tile takes half, in whole vectors.
 static at_status halves(const chooser *x, int64_t elements,
                         at_tiles_mapping *out) {
   size_t cursor[2] = {0, 0};
@@ -65,6 +73,7 @@ static at_status halves(const chooser *x, int64_t elements,
     int64_t end = stretch(x, cursor, at, elements, tiles);
     int64_t mid =
         tiles[0] == tiles[1] ? end : at + (end - at) / 2 / grain * grain;
+    AT_ASSERT(mid >= at && mid <= end && end > at);
     at_tiles_interval a = {at, mid, tiles[0]}, b = {mid, end, tiles[1]};
     if ((mid > at && !at_tiles_push(out, a)) ||
         (end > mid && !at_tiles_push(out, b)))
@@ -74,6 +83,7 @@ static at_status halves(const chooser *x, int64_t elements,
   return AT_OK;
 }
 
+// Even shares in whole vectors, so that no two tiles differ by more than one.
 static at_status spread(const chooser *x, int64_t elements,
                         at_tiles_mapping *out) {
   int64_t grain = AT_MAX(x->m->vector_bytes / at_dtype_bytes(x->dtype), 1);

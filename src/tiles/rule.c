@@ -1,4 +1,15 @@
 // What each block of a node's result needs of its operands.
+//
+// at_rule (passes/shard.h) says which dimensions of operands and results are
+// cut together: each is a factor. It leaves dimensions whole whose blocks
+// overlap in the operand or are shifted there: those of convolutions, windows,
+// slices, paddings, concatenations and reversals. On tiles these are worth
+// cutting, too, since neighbours only exchange the overlap. So such a dimension
+// of a result gets a factor of its own, and a window (at_tiles_window) says
+// which elements of the operand's dimension a block [lo, hi) of it reads:
+//   from lo * scale + first  up to  (hi - 1) * scale + first + extent,
+// divided by `holes` (rounded up) where the operand has holes between its
+// elements, and clipped to the elements that there are.
 #include "tiles/lower_internal.h"
 
 // A factor of our own for dimension d of the result, which the rule leaves
@@ -20,7 +31,8 @@ static void add_window(at_tiles_rule *r, at_tiles_window w) {
   if (r->num_windows < kTilesFactors) r->windows[r->num_windows++] = w;
 }
 
-// Reversed dimensions are cut from the other end.
+// Reversed dimensions are cut from the other end: block [lo, hi) of the result
+// reads [n - hi, n - lo).
 static void mirrored_windows(at_tiles_rule *r, const at_node *n) {
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
   for (uint32_t i = 0; i < dims.rank; i++) {
@@ -36,6 +48,8 @@ static int64_t at_or(at_dims list, uint32_t i, int64_t absent) {
   return i < list.rank ? list.ptr[i] : absent;
 }
 
+// Output i reads `extent` = (k - 1) * rhs_dilation + 1 positions of the dilated
+// input, from i * stride - padding on.
 static void convolution_windows(at_tiles_rule *r, const at_node *n) {
   at_dims in = at_node_ints(n, AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
   at_dims kernel = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
@@ -74,6 +88,8 @@ static void reduce_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// Slices read i * stride + start, paddings (i - low) / (1 + interior), and of a
+// concatenation each operand what lies behind those before it.
 static void moving_windows(at_tiles_rule *r, const at_node *n) {
   at_dims starts = at_node_ints(n, AT_ATTR_START_INDICES),
           strides = at_node_ints(n, AT_ATTR_STRIDES);
@@ -131,6 +147,8 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
 
+// The cuts of an operand's dimension of n elements: what each block of factor
+// `g` reads there. They may overlap, which the caller's lay has to bear.
 static at_status window_dim(at_arena *a, const at_tiles_window *w,
                             const at_tiles_dim *g, int64_t n,
                             at_tiles_dim *out) {
@@ -145,6 +163,7 @@ static at_status window_dim(at_arena *a, const at_tiles_window *w,
     b[g->cuts + k] =
         AT_MAX(clamp(floor_div(hi + w->holes - 1, w->holes), n), b[k]);
     if (g->end[k] <= g->bound[k]) b[g->cuts + k] = b[k];
+    AT_ASSERT(b[k] >= 0 && b[g->cuts + k] <= n);
   }
   *out = (at_tiles_dim){g->cuts, b, b + g->cuts, g->off};
   return AT_OK;
@@ -155,6 +174,7 @@ static at_status scaled_dim(at_arena *a, const at_tiles_dim *g, int64_t size,
                             int64_t n, at_tiles_dim *out) {
   if (size == n) return *out = *g, AT_OK;
   int64_t *b, inner = size ? n / size : 0;
+  AT_ASSERT(!size || n % size == 0);
   AT_TRY_ALLOC(b, at_new(a, int64_t, (size_t)g->cuts + 1));
   for (int64_t k = 0; k < g->cuts; k++) b[k] = g->bound[k] * inner;
   b[g->cuts] = n;
@@ -167,6 +187,8 @@ static int by_tile(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+// Tensor t's cuts under grid g, and the tiles that have the same block of it:
+// one for each way to choose a cut of the factors that t does not have.
 at_status at_tiles_grid_lay(at_arena *a, const at_tiles_rule *rule,
                             const at_tiles_grid *g, uint32_t t,
                             at_tiles_lay *out, uint32_t **group,
@@ -204,6 +226,7 @@ at_status at_tiles_grid_lay(at_arena *a, const at_tiles_rule *rule,
         list[(size_t)c * before + i] = list[i] + d->off[c];
     len = before * (uint32_t)d->cuts;
   }
+  AT_ASSERT(len == n);
   qsort(list, len, sizeof *list, by_tile);
   *group = list;
   *num_group = len;

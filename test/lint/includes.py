@@ -5,7 +5,7 @@ usage: includes.py SOURCE_DIR ROOMS_TXT
 
 A file of room R may include headers of R, and of the rooms in R's DEPS only their
 face (<room>/<room>.h) or a header that the room names in its README as public. base
-and abi are public as a whole. hlo/rows.h, codegen/emit.h, codegen/build.h,
+and abi are public as a whole. hlo/rows.h, codegen/emit.h, codegen/build.h, codegen/check_link.h,
 pjrt/own.h, cost/host.h, cost/tpu.h, cost/count.h, device/core.h, machine/topology.h, mosaic/code.h, mosaic/tree.h,
 sparsecore/engine.h, pod/again.h, pod/hosts.h, pod/join.h and those of pod that sessions are made of,
 exec/proxy.h, profile/spans.h, schedule/lifetime.h, schedule/place.h, compile/describe.h, the faces of control, spinput/flags.h,
@@ -17,7 +17,7 @@ but not what the passes that made it know, and those see no code.
 import pathlib, re, sys
 
 PUBLIC_ROOMS = {"base", "abi"}
-PUBLIC_HEADERS = {"pjrt/own.h", "cost/host.h", "cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "device/core.h", "hlo/random.h", "hlo/rows.h", "machine/topology.h",
+PUBLIC_HEADERS = {"pjrt/own.h", "cost/host.h", "cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "codegen/check_link.h", "device/core.h", "hlo/random.h", "hlo/rows.h", "machine/topology.h",
                   "mosaic/code.h", "mosaic/tree.h", "passes/shard.h", "tiles/lower.h", "sparsecore/engine.h", "pod/again.h", "pod/hosts.h", "pod/join.h", "pod/proof.h", "pod/wire.h", "pod/address.h", "pod/build.h", "pod/party.h", "pod/network.h", "pod/token.h",
                   "exec/proxy.h", "profile/spans.h", "control/client.h", "control/controller.h", "control/files.h", "control/host.h", "control/message.h", "control/named.h", "control/plan.h", "control/session.h", "control/simulate.h", "control/token.h", "control/tool.h", "control/trace.h",
                   "schedule/overlap.h", "schedule/lhs.h", "schedule/lifetime.h", "schedule/place.h", "compile/describe.h",
