@@ -58,7 +58,7 @@ bool at_est_updates(const at_node *n) {
 // ---- What fuses
 
 static bool is_product(const at_node *n) {
-  if (n->op == AT_OP_DOT_GENERAL) return !at_est_is_sum_of_products(n);
+  if (n->op == AT_OP_DOT_GENERAL) return !at_tpu_is_sum_of_products(n);
   return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
 static bool is_given(const at_node *n) {
@@ -66,7 +66,7 @@ static bool is_given(const at_node *n) {
 }
 static bool is_reduce(const at_node *n) {
   return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
-         at_est_is_sum_of_products(n);
+         at_tpu_is_sum_of_products(n);
 }
 static bool moves(const at_node *n) {
   switch (n->op) {
@@ -514,7 +514,7 @@ static at_status read_node(reading *r, at_node *n) {
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
   if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
-  if (is_elementwise(n) || at_est_is_sum_of_products(n))
+  if (is_elementwise(n) || at_tpu_is_sum_of_products(n))
     r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
@@ -810,7 +810,7 @@ static bool is_lone_reduction(const at_est_group *g) {
   for (size_t n = 0; n < g->nodes.len; n++) {
     const at_node *p = g->nodes.ptr[n];
     if ((p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p)) ||
-        at_est_is_sum_of_products(p))
+        at_tpu_is_sum_of_products(p))
       return false;
   }
   return at_value_type(g->reads.ptr[0].value)->dtype == g->root->types[0].dtype;
@@ -852,7 +852,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
     if (g->root == p) {
       uint32_t real = has_constant(g) ? 1 : 0;
       for (size_t x = 0; x < g->nodes.len; x++)
-        real += at_est_is_sum_of_products(g->nodes.ptr[x])
+        real += at_tpu_is_sum_of_products(g->nodes.ptr[x])
                     ? 2
                     : !at_est_is_renaming(g->nodes.ptr[x]);
       g->alone = real <= 1 || is_lone_reduction(g);
