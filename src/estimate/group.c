@@ -8,7 +8,7 @@
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
 
-enum { kSources = 3 };
+enum { kSources = 8 };
 
 typedef struct info {
   AT_VEC(at_node *) users;  // behind renamings
@@ -16,6 +16,8 @@ typedef struct info {
   // more.
   const at_node *sources[kSources];
   uint32_t num_sources;
+  double small;     // bytes of what else it reads
+  bool multiplied;  // all that it flows into are products
   bool kept;        // its value is written by some kernel
   bool was_kept;    // when values were looked at before
   bool result;      // of the computation
@@ -181,19 +183,37 @@ static void add_source(info *i, const at_node *n) {
   if (i->num_sources < kSources) i->sources[i->num_sources++] = n;
 }
 
-// What is computed from one array, or cheaply from two, is computed again in
-// each kernel that needs it; what takes more to compute is stored.
+static uint32_t width_of(const at_node *n) {
+  return at_dtype_bytes(n->types[0].dtype);
+}
+
+static double bytes_of(const at_node *n) {
+  return (double)elements(n) * width_of(n);
+}
+
+static void add_large(info *i, const at_node *n, const at_node *from) {
+  if (2 * elements(from) > elements(n))
+    add_source(i, from);
+  else
+    i->small += bytes_of(from);
+}
+
+// What `n` is computed from: stored values, or given ones.
 static void find_sources(cutter *k, at_node *n, info *i) {
   for (uint32_t o = 0; o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
     const info *p = info_of(k, from);
-    if (p && (is_sparse(from) || expands(from))) continue;
+    if (p && is_sparse(from)) continue;
+    if (p && expands(from)) {
+      i->small += bytes_of(at_est_behind(from->operands[0]).node);
+      continue;
+    }
     if (p && fuses(from) && !is_given(from) && !p->was_kept) {
+      i->small += p->small;
       for (uint32_t s = 0; s < p->num_sources; s++)
-        if (2 * elements(p->sources[s]) > elements(n))
-          add_source(i, p->sources[s]);
-    } else if (from->op != AT_OP_CONSTANT && 2 * elements(from) > elements(n)) {
-      add_source(i, from);
+        add_large(i, n, p->sources[s]);
+    } else if (from->op != AT_OP_CONSTANT) {
+      add_large(i, n, from);
     }
   }
 }
@@ -209,7 +229,7 @@ static void decide(cutter *k, at_node *n, info *i) {
     at_node *from = at_est_behind(n->operands[o]).node;
     info *p = info_of(k, from);
     if (!p || is_given(from) || !fuses(from)) continue;
-    i->costly |= p->costly;
+    i->costly |= p->costly && !(k->stored && p->was_kept);
     i->copied += p->copied;
   }
   if (i->copied > 1u << 20) i->copied = 1u << 20;
@@ -283,10 +303,6 @@ static bool is_computed_again(const cutter *k, const info *i,
   return sum && (!holds_rows(sum) || follows_product(n));
 }
 
-static uint32_t width_of(const at_node *n) {
-  return at_dtype_bytes(n->types[0].dtype);
-}
-
 static bool widens(const at_node *n) {
   return n->op == AT_OP_CONVERT &&
          width_of(n) > width_of(at_est_behind(n->operands[0]).node);
@@ -299,9 +315,23 @@ static bool is_put(const cutter *k, const at_node *n, const at_node *user) {
          at_est_behind(user->operands[0]).node != n;
 }
 
+// Is `n` computed in each kernel that needs it, rather than written once? Where
+// all of them reading what it is computed from is no more traffic than that.
+// What is costly is computed again from one array only, unless all kernels are
+// products, beside which the vector unit has time.
+static bool is_cheap_again(const info *i, const at_node *n) {
+  double sources = i->small, users = (double)i->users.len;
+  for (uint32_t s = 0; s < i->num_sources; s++)
+    sources += bytes_of(i->sources[s]);
+  if (i->num_sources == kSources) return false;
+  if (i->costly && !i->multiplied) return i->num_sources <= 1;
+  return (users - 1) * sources <= (users + 1) * bytes_of(n);
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false, forced = i->kept;
+  i->multiplied = i->users.len > 0;
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
@@ -311,6 +341,9 @@ static void flow(cutter *k, at_node *n, info *i) {
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
     if (expands(i->users.ptr[u])) expanded = true;
+    i->multiplied &= is_product(i->users.ptr[u]) ||
+                     follows_product(i->users.ptr[u]) ||
+                     (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);
     if (!sink || (i->sink && i->sink != sink)) several = true;
     i->sink = sink;
   }
@@ -318,8 +351,7 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (k->stored && sum_of(k, i, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
-  uint32_t most = i->costly ? 1 : 2;  // arrays that it is computed again from
-  bool again = k->stored ? i->num_sources <= most
+  bool again = k->stored ? is_cheap_again(i, n)
                          : !i->costly || is_computed_again(k, i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
@@ -393,6 +425,15 @@ static at_node *comes_together(const cutter *k, at_node *n) {
   }
 }
 
+// Is it computed from one array alone, and read by products alone? They compute
+// it as they read.
+static bool is_made_by_products(const cutter *k, const at_node *n) {
+  const info *i = info_of(k, n);
+  for (size_t u = 0; u < i->users.len; u++)
+    if (!is_product(i->users.ptr[u])) return false;
+  return i->users.len > 0 && i->num_sources == 1;
+}
+
 // The last node of what follows from a product alone, to be computed with it.
 // What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
@@ -403,6 +444,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     if (width_of(at) <= width_of(narrow)) narrow = at;
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
     if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
+    if (u && i->users.len > 1 && is_made_by_products(k, u)) u = NULL;
     if (result || !u) return k->stored && !result ? narrow : at;
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
@@ -880,6 +922,7 @@ static void decide_again(cutter *k) {
     i->kept = i->result;
     i->sink = NULL;
     i->num_sources = 0;
+    i->small = 0;
   }
   decide_all(k, true);
 }
