@@ -29,6 +29,7 @@
 #include "base/finding.h"
 #include "base/log.h"
 #include "base/verify.h"
+#include "base/walk.h"
 #include "codegen/codegen.h"
 #include "compile/apart.h"
 #include "compile/cache.h"
@@ -159,7 +160,7 @@ static void apply_request(job *j) {
 }
 
 // Bytes to j->module, by whichever reader its form has. May be called again for
-// a fresh module (lay_on_tiles).
+// a fresh module (read_again).
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
   if (j->mlir)
@@ -228,12 +229,51 @@ static at_status run_sparse_beside(job *j) {
   return at_overlap_beside(j->module, t, &b, j->arena, &calls);
 }
 
-// What the program takes of a chip's memory, before it is cut for this machine.
-// Called before fusion: the estimate counts the values that XLA would have.
-static at_status plan_memory(job *j, const at_module *m) {
+// The program once more, as it came.
+static at_status read_again(job *j, at_module **out) {
+  at_module *kept = j->module;
+  AT_TRY(read_program(j));
+  *out = j->module;
+  j->module = kept;
+  return AT_OK;
+}
+
+// JAX's program of eigenvectors of more rows than this is one op here
+// (at_pass_options.eigen), and a long program on a chip.
+enum { kMostRows = 256 };
+
+static at_status has_eigen(const at_module *m, at_arena *a, bool *out) {
+  at_walk w = at_walk_in(a);
+  *out = false;
+  at_walk_add(&w, m->entry, 0);
+  for (at_walk_step s; at_walk_next(&w, &s);) {
+    AT_FOR_NODES(n, (const at_comp *)s.item) {
+      for (uint32_t i = 0; i < n->num_regions; i++)
+        at_walk_add(&w, n->regions[i], 0);
+      if (n->op != AT_OP_CUSTOM_CALL || !n->num_operands ||
+          !at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Eigh"))
+        continue;
+      const at_type *t = at_value_type(n->operands[0]);
+      *out |= t->rank && t->dims[t->rank - 1] > kMostRows;
+    }
+  }
+  return at_walk_status(&w);
+}
+
+// What the program takes of a chip's memory: of the values that XLA would have,
+// before any of it is changed for this machine. What an estimate says, too.
+static at_status plan_memory(at_module *m, void *user) {
+  job *j = user;
   const at_machine *chip = at_core_chip();
+  bool eigen;
   at_target *t;
   if (!chip || j->shown) return AT_OK;
+  AT_TRY(has_eigen(m, j->arena, &eigen));
+  if (eigen) {
+    at_pass_options o = {.placements = true, .fold_budget = 1 << 22};
+    AT_TRY(read_again(j, &m));
+    AT_TRY(at_passes_run(m, &o, false, NULL, NULL));
+  }
   AT_TRY(at_target_make(chip, AT_INTERP_ATOLL, j->arena, &t));
   return at_estimate_memory(m, t, j->arena, &j->memory);
 }
@@ -241,7 +281,7 @@ static at_status plan_memory(job *j, const at_module *m) {
 // What other rooms do between the passes that move data and the one that
 // gathers work: each adds or looks at nodes that must stay apart.
 static at_status before_fuse(at_module *m, void *user) {
-  AT_TRY(plan_memory(user, m));
+  (void)user;
   AT_TRY(at_nan_refuse(m));
   AT_TRY(at_core_fuse(m));
   return at_config_has(AT_WORD_CHECK_NAN) ? at_nan_watch(m) : AT_OK;
@@ -259,6 +299,7 @@ static at_status optimise(job *j) {
       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
       .sparse_cores = at_sparse_cores(),
+      .before_unroll = plan_memory,
       .before_fuse = before_fuse,
       .user = j};
   bool dump = j->dump_dir && *j->dump_dir;
@@ -279,10 +320,8 @@ static at_status optimise(job *j) {
 static at_status lay_on_tiles(job *j) {
   at_tiles_machine machine;
   if (!at_on_tiles(at_config_text(AT_CONFIG_TARGET), &machine)) return AT_OK;
-  at_module *kept = j->module;
-  AT_TRY(read_program(j));
-  at_module *m = j->module;
-  j->module = kept;
+  at_module *m, *kept = j->module;
+  AT_TRY(read_again(j, &m));
   at_pass_options o = {.fold_budget = 1 << 22};
   AT_TRY(at_on_tiles_plan(&machine, m, &o, j->arena, &j->tiles));
   if (at_on_tiles_runs()) {

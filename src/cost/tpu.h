@@ -27,6 +27,12 @@ typedef struct at_tpu_chip {
 // FAILED_PRECONDITION: the machine is no TPU, or lacks a figure (named).
 at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out);
 
+// Does the compiler make this dot_general a multiplication and a sum? Then the
+// vector unit computes it, from operands as they are: products with a vector
+// (of batches of matrices only where it is written as a matrix of one row or
+// column, or a side is short), of two vectors, and those that sum nothing.
+bool at_tpu_is_sum_of_products(const at_node *n);
+
 typedef enum at_tpu_kind {
   AT_TPU_LOOP,    // elementwise
   AT_TPU_COPY,    // moves data: copy, transpose, slice, pad

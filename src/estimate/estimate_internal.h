@@ -48,9 +48,6 @@ at_value at_est_behind(at_value v);
 bool at_est_is_renaming(const at_node *n);
 // An update of operand 0 in its place.
 bool at_est_updates(const at_node *n);
-// A dot_general whose operands have batch and contracted dimensions alone: the
-// vector unit multiplies and sums, as the TPU compiler has it.
-bool at_est_is_sum_of_products(const at_node *n);
 
 // ---- TPU features of a group (kernel.c)
 // `in_vmem(user, value)` says where an operand is when the kernel starts;

@@ -8,7 +8,7 @@
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
 
-enum { kSources = 3 };
+enum { kSources = 8 };
 
 typedef struct info {
   AT_VEC(at_node *) users;  // behind renamings
@@ -16,6 +16,8 @@ typedef struct info {
   // more.
   const at_node *sources[kSources];
   uint32_t num_sources;
+  double small;     // bytes of what else it reads
+  bool multiplied;  // all that it flows into are products
   bool kept;        // its value is written by some kernel
   bool was_kept;    // when values were looked at before
   bool result;      // of the computation
@@ -58,7 +60,7 @@ bool at_est_updates(const at_node *n) {
 // ---- What fuses
 
 static bool is_product(const at_node *n) {
-  if (n->op == AT_OP_DOT_GENERAL) return !at_est_is_sum_of_products(n);
+  if (n->op == AT_OP_DOT_GENERAL) return !at_tpu_is_sum_of_products(n);
   return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
 static bool is_given(const at_node *n) {
@@ -66,7 +68,7 @@ static bool is_given(const at_node *n) {
 }
 static bool is_reduce(const at_node *n) {
   return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
-         at_est_is_sum_of_products(n);
+         at_tpu_is_sum_of_products(n);
 }
 static bool moves(const at_node *n) {
   switch (n->op) {
@@ -181,19 +183,37 @@ static void add_source(info *i, const at_node *n) {
   if (i->num_sources < kSources) i->sources[i->num_sources++] = n;
 }
 
-// What is computed from one array, or cheaply from two, is computed again in
-// each kernel that needs it; what takes more to compute is stored.
+static uint32_t width_of(const at_node *n) {
+  return at_dtype_bytes(n->types[0].dtype);
+}
+
+static double bytes_of(const at_node *n) {
+  return (double)elements(n) * width_of(n);
+}
+
+static void add_large(info *i, const at_node *n, const at_node *from) {
+  if (2 * elements(from) > elements(n))
+    add_source(i, from);
+  else
+    i->small += bytes_of(from);
+}
+
+// What `n` is computed from: stored values, or given ones.
 static void find_sources(cutter *k, at_node *n, info *i) {
   for (uint32_t o = 0; o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
     const info *p = info_of(k, from);
-    if (p && (is_sparse(from) || expands(from))) continue;
+    if (p && is_sparse(from)) continue;
+    if (p && expands(from)) {
+      i->small += bytes_of(at_est_behind(from->operands[0]).node);
+      continue;
+    }
     if (p && fuses(from) && !is_given(from) && !p->was_kept) {
+      i->small += p->small;
       for (uint32_t s = 0; s < p->num_sources; s++)
-        if (2 * elements(p->sources[s]) > elements(n))
-          add_source(i, p->sources[s]);
-    } else if (from->op != AT_OP_CONSTANT && 2 * elements(from) > elements(n)) {
-      add_source(i, from);
+        add_large(i, n, p->sources[s]);
+    } else if (from->op != AT_OP_CONSTANT) {
+      add_large(i, n, from);
     }
   }
 }
@@ -209,7 +229,7 @@ static void decide(cutter *k, at_node *n, info *i) {
     at_node *from = at_est_behind(n->operands[o]).node;
     info *p = info_of(k, from);
     if (!p || is_given(from) || !fuses(from)) continue;
-    i->costly |= p->costly;
+    i->costly |= p->costly && !(k->stored && p->was_kept);
     i->copied += p->copied;
   }
   if (i->copied > 1u << 20) i->copied = 1u << 20;
@@ -283,10 +303,6 @@ static bool is_computed_again(const cutter *k, const info *i,
   return sum && (!holds_rows(sum) || follows_product(n));
 }
 
-static uint32_t width_of(const at_node *n) {
-  return at_dtype_bytes(n->types[0].dtype);
-}
-
 static bool widens(const at_node *n) {
   return n->op == AT_OP_CONVERT &&
          width_of(n) > width_of(at_est_behind(n->operands[0]).node);
@@ -299,9 +315,23 @@ static bool is_put(const cutter *k, const at_node *n, const at_node *user) {
          at_est_behind(user->operands[0]).node != n;
 }
 
+// Is `n` computed in each kernel that needs it, rather than written once? Where
+// all of them reading what it is computed from is no more traffic than that.
+// What is costly is computed again from one array only, unless all kernels are
+// products, beside which the vector unit has time.
+static bool is_cheap_again(const info *i, const at_node *n) {
+  double sources = i->small, users = (double)i->users.len;
+  for (uint32_t s = 0; s < i->num_sources; s++)
+    sources += bytes_of(i->sources[s]);
+  if (i->num_sources == kSources) return false;
+  if (i->costly && !i->multiplied) return i->num_sources <= 1;
+  return (users - 1) * sources <= (users + 1) * bytes_of(n);
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false, forced = i->kept;
+  i->multiplied = i->users.len > 0;
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
@@ -311,6 +341,9 @@ static void flow(cutter *k, at_node *n, info *i) {
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
     if (expands(i->users.ptr[u])) expanded = true;
+    i->multiplied &= is_product(i->users.ptr[u]) ||
+                     follows_product(i->users.ptr[u]) ||
+                     (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);
     if (!sink || (i->sink && i->sink != sink)) several = true;
     i->sink = sink;
   }
@@ -318,8 +351,7 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (k->stored && sum_of(k, i, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
-  uint32_t most = i->costly ? 1 : 2;  // arrays that it is computed again from
-  bool again = k->stored ? i->num_sources <= most
+  bool again = k->stored ? is_cheap_again(i, n)
                          : !i->costly || is_computed_again(k, i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
@@ -393,6 +425,15 @@ static at_node *comes_together(const cutter *k, at_node *n) {
   }
 }
 
+// Is it computed from one array alone, and read by products alone? They compute
+// it as they read.
+static bool is_made_by_products(const cutter *k, const at_node *n) {
+  const info *i = info_of(k, n);
+  for (size_t u = 0; u < i->users.len; u++)
+    if (!is_product(i->users.ptr[u])) return false;
+  return i->users.len > 0 && i->num_sources == 1;
+}
+
 // The last node of what follows from a product alone, to be computed with it.
 // What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
@@ -403,6 +444,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     if (width_of(at) <= width_of(narrow)) narrow = at;
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
     if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
+    if (u && i->users.len > 1 && is_made_by_products(k, u)) u = NULL;
     if (result || !u) return k->stored && !result ? narrow : at;
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
@@ -514,7 +556,7 @@ static at_status read_node(reading *r, at_node *n) {
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
   if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
-  if (is_elementwise(n) || at_est_is_sum_of_products(n))
+  if (is_elementwise(n) || at_tpu_is_sum_of_products(n))
     r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
@@ -810,7 +852,7 @@ static bool is_lone_reduction(const at_est_group *g) {
   for (size_t n = 0; n < g->nodes.len; n++) {
     const at_node *p = g->nodes.ptr[n];
     if ((p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p)) ||
-        at_est_is_sum_of_products(p))
+        at_tpu_is_sum_of_products(p))
       return false;
   }
   return at_value_type(g->reads.ptr[0].value)->dtype == g->root->types[0].dtype;
@@ -852,7 +894,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
     if (g->root == p) {
       uint32_t real = has_constant(g) ? 1 : 0;
       for (size_t x = 0; x < g->nodes.len; x++)
-        real += at_est_is_sum_of_products(g->nodes.ptr[x])
+        real += at_tpu_is_sum_of_products(g->nodes.ptr[x])
                     ? 2
                     : !at_est_is_renaming(g->nodes.ptr[x]);
       g->alone = real <= 1 || is_lone_reduction(g);
@@ -880,6 +922,7 @@ static void decide_again(cutter *k) {
     i->kept = i->result;
     i->sink = NULL;
     i->num_sources = 0;
+    i->small = 0;
   }
   decide_all(k, true);
 }

@@ -31,16 +31,6 @@ static void dot(const at_node *n, at_tpu_kernel *k) {
   k->cols = elements(r) / shared;
 }
 
-bool at_est_is_sum_of_products(const at_node *n) {
-  at_tpu_kernel k = {0};
-  if (n->op != AT_OP_DOT_GENERAL) return false;
-  if (!at_type_is_static(at_value_type(n->operands[0])) ||
-      !at_type_is_static(at_value_type(n->operands[1])))
-    return false;
-  dot(n, &k);
-  return k.rows == 1 && k.cols == 1 && k.batch * k.depth > 1;
-}
-
 // f32 operands are multiplied in bf16 parts: three products at HIGH, six at
 // HIGHEST.
 double at_est_products(const at_node *n) {

@@ -20,7 +20,7 @@ static bool inside_reads(const at_node *n, const at_node *from) {
 
 static bool is_product(const at_node *n) {
   return (n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION) &&
-         at_est_products(n) == 1;
+         at_est_products(n) == 1 && !at_tpu_is_sum_of_products(n);
 }
 
 // Is `from` read by products in bf16 alone, as it is or in slices?

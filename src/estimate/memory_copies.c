@@ -206,11 +206,55 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
   return AT_OK;
 }
 
+// Do dimensions of the one become parts of several dimensions of the other?
+// Splits and merges keep what lies along lanes and sublanes in some layout;
+// this moves all elements.
+static bool mixes(const at_type *from, const at_type *to) {
+  uint32_t i = 0, j = 0;
+  if (!at_type_is_static(from) || !at_type_is_static(to)) return false;
+  while (i < from->rank && j < to->rank) {
+    int64_t p = from->dims[i], q = to->dims[j];
+    uint32_t left = p != 1, right = q != 1;
+    i++, j++;
+    while (p != q) {
+      bool more = p < q;
+      if (more ? i == from->rank : j == to->rank) return false;
+      int64_t n = more ? from->dims[i++] : to->dims[j++];
+      *(more ? &p : &q) *= n;
+      *(more ? &left : &right) += n != 1;
+    }
+    if (left > 1 && right > 1) return true;
+  }
+  return false;
+}
+
+// A reshape that moves all elements is written, row by row, and so is what it
+// reads.
+static at_status add_reshaped(lives *l, uint32_t step, at_value v) {
+  for (; at_est_is_renaming(v.node) && v.node->num_operands;
+       v = v.node->operands[v.node->op == AT_OP_RESHAPE ? 0 : v.index]) {
+    const at_type *t = at_value_type(v);
+    if (v.node->op != AT_OP_RESHAPE || t->rank < 2 ||
+        !mixes(at_value_type(v.node->operands[0]), t))
+      continue;
+    at_value from = at_est_behind(v);
+    AT_TRY(add_for(l, step, v, bytes_by_rows(t), " as reshaped"));
+    if (at_est_live_of(l, from) || from.node->op == AT_OP_CONSTANT)
+      return AT_OK;
+    return add_for(l, step, from, at_est_on_device(l, from), "");
+  }
+  return AT_OK;
+}
+
 static at_status add_copies(lives *l) {
   for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
-    for (size_t k = 0; k < g->nodes.len; k++)
-      AT_TRY(add_copies_of(l, s, g->nodes.ptr[k]));
+    for (size_t k = 0; k < g->nodes.len; k++) {
+      at_node *n = g->nodes.ptr[k];
+      AT_TRY(add_copies_of(l, s, n));
+      for (uint32_t o = 0; o < n->num_operands; o++)
+        AT_TRY(add_reshaped(l, s, n->operands[o]));
+    }
   }
   return AT_OK;
 }

@@ -2,6 +2,7 @@
 //
 // Products at default precision round f32 operands: what only they read is
 // rounded when it is written, also on its way through loops.
+#include "cost/tpu.h"
 #include "estimate/memory_internal.h"
 
 static at_status note_use(uses *u, at_value v, use how) {
@@ -34,7 +35,7 @@ static at_status use_is_narrow(uses *u, use how, bool *out) {
     case AT_OP_DOT_GENERAL:
     case AT_OP_CONVOLUTION: {
       at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
-      *out = true;
+      *out = !at_tpu_is_sum_of_products(n);
       for (uint32_t i = 0; i < p.rank; i++) *out &= !p.ptr[i];
       return AT_OK;
     }

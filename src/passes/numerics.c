@@ -1,32 +1,11 @@
 // f32 products and convolutions at default precision as the chip's matrix unit
 // computes them: operands rounded to bf16, sums in f32. Only under
 // ATOLL_NUMERICS=tpu; asked-for precision and algorithms are left alone.
+#include "cost/tpu.h"
 #include "passes/passes_internal.h"
 
 static at_dtype operand_type(const at_node *n, uint32_t i) {
   return at_value_type(n->operands[i])->dtype;
-}
-
-// Whether one batch of operand i is one row: what is neither batch nor summed
-// has one element.
-static bool is_one_row(const at_node *n, uint32_t i) {
-  at_dims batch = at_node_ints(
-      n, i ? AT_ATTR_RHS_BATCHING_DIMENSIONS : AT_ATTR_LHS_BATCHING_DIMENSIONS);
-  at_dims sum = at_node_ints(n, i ? AT_ATTR_RHS_CONTRACTING_DIMENSIONS
-                                  : AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
-  const at_type *t = at_value_type(n->operands[i]);
-  uint64_t given = 0;
-  for (uint32_t k = 0; k < batch.rank; k++) given |= 1ull << batch.ptr[k];
-  for (uint32_t k = 0; k < sum.rank; k++) given |= 1ull << sum.ptr[k];
-  for (uint32_t d = 0; d < t->rank; d++)
-    if (!(given >> d & 1) && t->dims[d] != 1) return false;
-  return true;
-}
-
-// Products with a vector never reach the matrix unit: XLA makes them a
-// multiplication and a sum.
-static bool is_sum_of_products(const at_node *n) {
-  return is_one_row(n, 0) || is_one_row(n, 1);
 }
 
 // What bf16 holds as it is: also bytes, as jnp.matmul leaves them beside f32.
@@ -46,7 +25,7 @@ static bool is_default_f32_product(const at_node *n) {
   bool dot = n->op == AT_OP_DOT_GENERAL;
   if ((!dot && n->op != AT_OP_CONVOLUTION) || n->types[0].dtype != AT_F32 ||
       at_node_str(n, AT_ATTR_DOT_ALGORITHM).len ||
-      (dot ? is_sum_of_products(n) : is_depthwise(n)))
+      (dot ? at_tpu_is_sum_of_products(n) : is_depthwise(n)))
     return false;
   at_dtype a = operand_type(n, 0), b = operand_type(n, 1);
   if ((a != AT_F32 && !fits_bf16(a)) || (b != AT_F32 && !fits_bf16(b)))

@@ -25,6 +25,8 @@ typedef struct at_pass_options {
   // What another room does to the program right before work is gathered; NULL:
   // nothing.
   at_status (*before_fuse)(at_module *m, void *user);
+  // The same, before loops are unrolled and products in them changed.
+  at_status (*before_unroll)(at_module *m, void *user);
   void *user;
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);

@@ -78,5 +78,6 @@ static at_status walk(at_module *m, at_comp *c, bool unrolls) {
 
 at_status at_pass_unroll(at_module *m, const at_pass_options *o) {
   bool alone = m->num_replicas * m->num_partitions < 2;
+  if (o->before_unroll) AT_TRY(o->before_unroll(m, o->user));
   return walk(m, m->entry, o->unroll && !alone);
 }

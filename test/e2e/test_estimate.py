@@ -73,6 +73,29 @@ def test_compiled_cost_and_memory_analysis():
   assert memory.alias_size_in_bytes == 0
 
 
+SAME = """
+import jax, jax.numpy as jnp, atoll
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(jax.devices(), "x")
+put = lambda s, *p: jax.ShapeDtypeStruct(s, jnp.float32, sharding=NamedSharding(mesh, P(*p)))
+def layers(w, x):
+  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), x), x, w)[0].sum()
+f, args = jax.jit(jax.grad(layers)), (put((8, 1024, 1024), None, "x"), put((8192, 1024), "x"))
+m = f.lower(*args).compile().memory_analysis()  # turns of the loop are unrolled for this machine
+e = atoll.estimate(f, *args, target="v5e:2x2")
+assert m.temp_size_in_bytes == e.temp_bytes > 8 << 20, (m.temp_size_in_bytes, e.temp_bytes)
+assert m.argument_size_in_bytes == e.argument_bytes
+s = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+m = jax.jit(jnp.linalg.eigh).lower(s).compile().memory_analysis()  # one op on this machine, QDWH on a chip
+assert m.temp_size_in_bytes > 10 << 20, m.temp_size_in_bytes
+"""
+
+
+def test_memory_analysis_is_of_the_chips_program(python):
+  p = python(SAME, {"ATOLL_TARGET": "v5e:2x2"})
+  assert p.returncode == 0, p.stderr
+
+
 def test_donated_arguments_are_aliased():
   f = jax.jit(lambda x: x + 1, donate_argnums=0)
   c = f.lower(jnp.ones((256, 256))).compile()

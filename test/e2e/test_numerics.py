@@ -22,6 +22,11 @@ for rule, a, b in (("ij,j->i", x, y[:, 0]), ("ij,jk->ik", x, y[:, :1]), ("jk,j->
                    ("bij,bjk->bik", x.reshape(8, 8, 96), x.reshape(8, 8, 96)[:, 0, :, None])):  # nor one with a vector
     one = np.asarray(jax.jit(lambda a, b: jnp.einsum(rule, a, b))(a, b))
     assert abs(one - np.einsum(rule, a, b)).max() < 1e-4, rule
+outer = np.asarray(jax.jit(jnp.matmul)(x[:, :1], y[:1]))
+assert abs(outer - x[:, :1] * y[:1]).max() < 1e-6  # nor what sums nothing
+wide, deep = np.stack([x, x + 1]), np.stack([x[0], x[1]])
+batch = np.asarray(jax.jit(lambda a, b: jnp.einsum("bij,bj->bi", a, b))(wide, deep))  # batches of matrices are
+assert rounds == (abs(batch - np.einsum("bij,bj->bi", rounded(wide), rounded(deep))).max() < 1e-4)
 image, kernel = x.reshape(1, 8, 8, 96), np.random.default_rng(3).standard_normal((3, 3, 96, 16), np.float32)
 conv = lambda a, w, precision=None, groups=1: np.asarray(jax.jit(lambda a, w: jax.lax.conv_general_dilated(
     a, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=precision, feature_group_count=groups))(a, w))
