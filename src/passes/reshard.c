@@ -1,12 +1,15 @@
 // From one sharding to another: slices where a device has more than it needs,
-// all-to-all where an axis moves between dimensions, a permutation where parts
-// only change their device, all-gather for the rest.
+// all-to-all where an axis moves between dimensions (from the end of one to the
+// end of the other: permutations bring it there, or to its place afterwards), a
+// permutation where parts only change their device, all-gather for the rest.
 #include "passes/shard.h"
 
 typedef enum move_kind {
   MOVE_SLICE,
   MOVE_GATHER,
   MOVE_ALL_TO_ALL,
+  MOVE_REORDER,  // a permutation: `from` is cut along `axes`, what it was
+                 // before in another order
   MOVE_PERMUTE
 } move_kind;
 typedef struct move {
@@ -40,6 +43,7 @@ static bool add(plan *p, move m) {
     p->now[m.from].n = (uint8_t)(p->now[m.from].n - m.axes.n);
   if (m.kind == MOVE_SLICE || m.kind == MOVE_ALL_TO_ALL)
     append(&p->now[m.to], &m.axes);
+  if (m.kind == MOVE_REORDER) p->now[m.from] = m.axes;
   return true;
 }
 
@@ -107,6 +111,77 @@ static bool try_permute(const at_cut *c, plan *p, const at_axes *to,
   return true;
 }
 
+// ---- Axes that are not where an all-to-all takes them from or puts them
+// What dimension d lacks of what it wants, in that order; false: nothing, or it
+// has something that it does not want, or its parts would be uneven.
+static bool lacks(const at_cut *c, const plan *p, const at_axes *to,
+                  const at_type *whole, uint32_t d, at_axes *rest) {
+  uint32_t has = at_axes_bits(&p->now[d]);
+  *rest = (at_axes){0};
+  for (uint32_t k = 0; k < to[d].n; k++)
+    if (!(has >> to[d].a[k] & 1)) rest->a[rest->n++] = to[d].a[k];
+  return rest->n && !(has & ~at_axes_bits(&to[d])) &&
+         at_axes_even(c, &to[d], whole->dims[d]);
+}
+
+// Axes that no dimension has cut the parts where they lack them, in any order.
+static bool try_slice_anywhere(const at_cut *c, plan *p, const at_axes *to,
+                               const at_type *whole) {
+  uint32_t used = at_dims_bits(p->now, whole->rank);
+  for (uint32_t d = 0; d < whole->rank; d++) {
+    at_axes rest, free = {0};
+    if (!lacks(c, p, to, whole, d, &rest)) continue;
+    for (uint32_t k = 0; k < rest.n; k++)
+      if (!(used >> rest.a[k] & 1)) free.a[free.n++] = rest.a[k];
+    if (free.n) return add(p, (move){MOVE_SLICE, d, d, free});
+  }
+  return false;
+}
+
+// Axes of dimension i that `mask` has, brought to its end.
+static at_axes with_end(const at_axes *x, uint32_t mask, const at_axes *rest) {
+  at_axes out = {0};
+  for (uint32_t k = 0; k < x->n; k++)
+    if (!(mask >> x->a[k] & 1)) out.a[out.n++] = x->a[k];
+  for (uint32_t k = 0; k < rest->n; k++)
+    if (mask >> rest->a[k] & 1) out.a[out.n++] = rest->a[k];
+  return out;
+}
+
+// What d lacks goes from dimension i to d, behind what d has; where it is not
+// at the end of i, that comes first.
+static bool try_all_to_all_anywhere(const at_cut *c, plan *p, const at_axes *to,
+                                    const at_type *whole) {
+  for (uint32_t d = 0; d < whole->rank; d++) {
+    at_axes rest;
+    if (!lacks(c, p, to, whole, d, &rest)) continue;
+    for (uint32_t i = 0; i < whole->rank; i++) {
+      uint32_t mask = at_axes_bits(&rest) & at_axes_bits(&p->now[i]);
+      if (i == d || !mask || !at_axes_even(c, &p->now[i], whole->dims[i]))
+        continue;
+      at_axes order = with_end(&p->now[i], mask, &rest);
+      if (at_axes_common(&order, &p->now[i]) != order.n)
+        return add(p, (move){MOVE_REORDER, i, i, order});
+      uint32_t k = (uint32_t)__builtin_popcount(mask);
+      return add(p, (move){MOVE_ALL_TO_ALL, i, d, tail(&order, order.n - k)});
+    }
+  }
+  return false;
+}
+
+// A dimension that has what it wants, in another order.
+static bool try_reorder(const at_cut *c, plan *p, const at_axes *to,
+                        const at_type *whole) {
+  for (uint32_t d = 0; d < whole->rank; d++) {
+    if (at_axes_bits(&p->now[d]) != at_axes_bits(&to[d]) ||
+        at_axes_common(&p->now[d], &to[d]) == to[d].n ||
+        !at_axes_even(c, &to[d], whole->dims[d]))
+      continue;
+    return add(p, (move){MOVE_REORDER, d, d, to[d]});
+  }
+  return false;
+}
+
 static bool try_gather(plan *p, const at_axes *to, uint32_t rank) {
   for (uint32_t d = 0; d < rank; d++) {
     uint32_t common = at_axes_common(&p->now[d], &to[d]);
@@ -122,7 +197,9 @@ static bool make_plan(const at_cut *c, plan *p, const at_axes *to,
   uint32_t rank = whole->rank;
   while (!at_dims_axes_eq(p->now, to, rank))
     if (!try_slice(p, to, rank) && !try_all_to_all(p, to, rank) &&
-        !try_permute(c, p, to, whole) && !try_gather(p, to, rank))
+        !try_permute(c, p, to, whole) && !try_slice_anywhere(c, p, to, whole) &&
+        !try_all_to_all_anywhere(c, p, to, whole) &&
+        !try_reorder(c, p, to, whole) && !try_gather(p, to, rank))
       return false;
   return true;
 }
@@ -143,6 +220,7 @@ static double move_bytes(const at_cut *c, const move *m, double part) {
       return part * (g - 1);
     case MOVE_ALL_TO_ALL:
       return part * (g - 1) / g;
+    case MOVE_REORDER:
     case MOVE_PERMUTE:
       return part;
     default:
@@ -665,6 +743,15 @@ static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+static at_status reorder_parts(at_cut *c, at_comp *comp, at_node *before,
+                               const move *m, const at_axes *from, at_value v,
+                               at_value *out) {
+  at_axes to[64];
+  memcpy(to, from, at_value_type(v)->rank * sizeof *to);
+  to[m->from] = m->axes;
+  return permute_parts(c, comp, before, from, to, v, out);
+}
+
 // One move of the plan; *v is the part before and after.
 static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
                            const move *m, const at_type *whole,
@@ -680,6 +767,8 @@ static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
       return gather_parts(c, comp, before, m, n, *v, v);
     case MOVE_ALL_TO_ALL:
       return exchange_parts(c, comp, before, m, n, *v, v);
+    case MOVE_REORDER:
+      return reorder_parts(c, comp, before, m, from, *v, v);
     case MOVE_PERMUTE:
       return permute_parts(c, comp, before, from, to, *v, v);
   }

@@ -45,12 +45,17 @@ typedef struct state {
   uint32_t in_flight[AT_LHS_RESOURCES];
   uint32_t queued[AT_LHS_RESOURCES];  // dones that are ready
   double now;
-  double network;  // backwards time until which the shared network is taken
+  double taken[AT_LHS_RESOURCES];  // backwards time until which a link is
   int64_t bytes;
 } state;
 
 static uint32_t limit_of(const at_lhs_options *o, uint32_t resource) {
   return o->limits[resource] ? o->limits[resource] : 1;
+}
+
+// How many of those in flight move at a time.
+static uint32_t places_of(const at_lhs_options *o, uint32_t resource) {
+  return o->in_turn[resource] ? 1 : limit_of(o, resource);
 }
 
 static at_status check_edges(const at_lhs_node *x, uint32_t i,
@@ -130,25 +135,27 @@ typedef struct network {
   const at_lhs_node *nodes;
   const at_lhs_options *options;
   flight *list;
-  uint32_t *waiting, len, num_waiting, sharing;
+  uint32_t *waiting, len, num_waiting;
   uint32_t busy[AT_LHS_RESOURCES];
+  uint32_t sharing[AT_LHS_RESOURCES];  // of each link
   double now, *begin;
   double *end;  // of each START that is through; else below 0
 } network;
 
-// Seconds of transfer that pass in a second: of k transfers on one network each
+// Seconds of transfer that pass in a second: of k transfers on one link each
 // gets a k-th.
 static double pace(const network *w, uint32_t node) {
-  bool shared = w->options->shared[w->nodes[node].resource];
-  return shared ? 1.0 / w->sharing : 1;
+  uint8_t link = w->options->link[w->nodes[node].resource];
+  AT_ASSERT(!link || w->sharing[link]);
+  return link ? 1.0 / w->sharing[link] : 1;
 }
 
 // A transfer takes a place of its resource.
 static void set_off(network *w, uint32_t i) {
   uint32_t r = w->nodes[i].resource;
-  AT_ASSERT(w->busy[r] < limit_of(w->options, r));
+  AT_ASSERT(w->busy[r] < places_of(w->options, r));
   w->busy[r]++;
-  w->sharing += w->options->shared[r];
+  w->sharing[w->options->link[r]]++;
   w->begin[i] = w->now;
   w->list[w->len++] = (flight){i, w->nodes[i].latency};
 }
@@ -162,7 +169,7 @@ static void arrive(network *w, uint32_t at) {
   w->end[i] = w->now;
   w->list[at] = w->list[--w->len];
   w->busy[r]--;
-  w->sharing -= w->options->shared[r];
+  w->sharing[w->options->link[r]]--;
   for (uint32_t k = 0; k < w->num_waiting; k++) {
     uint32_t next = w->waiting[k];
     if (w->nodes[next].resource != r) continue;
@@ -199,7 +206,7 @@ static void advance(network *w, double to, uint32_t until) {
 static void start(network *w, uint32_t i) {
   uint32_t r = w->nodes[i].resource;
   w->end[i] = -1;
-  if (w->busy[r] >= limit_of(w->options, r))
+  if (w->busy[r] >= places_of(w->options, r))
     w->waiting[w->num_waiting++] = i;
   else
     set_off(w, i);
@@ -424,11 +431,11 @@ static void place(state *s, uint32_t i) {
   for (uint32_t k = 0; k < x->num_reads; k++) {
     bool pair = x->kind == AT_LHS_DONE && x->reads[k] == x->partner;
     double from = s->now;
-    // On a shared network transfers are best one after another.
-    bool shared = pair && s->options->shared[x->resource];
-    if (shared) from = fmax(from, s->network);
+    // On one link transfers are best one after another.
+    uint8_t link = pair ? s->options->link[x->resource] : 0;
+    if (link) from = fmax(from, s->taken[link]);
     if (pair) from += s->nodes[x->partner].latency;
-    if (shared) s->network = from;
+    if (link) s->taken[link] = from;
     release(s, x->reads[k], from);
   }
   for (uint32_t k = 0; k < x->num_after; k++) release(s, x->after[k], s->now);

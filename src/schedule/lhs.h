@@ -43,9 +43,12 @@ typedef struct at_lhs_node {
 
 typedef struct at_lhs_options {
   uint32_t limits[AT_LHS_RESOURCES];  // in flight at once; 0: 1
-  bool shared[AT_LHS_RESOURCES];      // they are one network: of k such ops in
-                                      // flight each gets on at a k-th
-  int64_t memory_limit;               // bytes; 0: none
+  // Resources of one number are one link: of k such ops in flight each gets on
+  // at a k-th. Below AT_LHS_RESOURCES; 0: none, each gets on as if alone.
+  uint8_t link[AT_LHS_RESOURCES];
+  bool in_turn[AT_LHS_RESOURCES];  // one transfer at a time: those in flight
+                                   // wait in the order of their starts
+  int64_t memory_limit;            // bytes; 0: none
   double growth;    // the limit is also so many times the given order's peak,
                     // or 64 MiB where that is more; 0: it is not
   uint32_t reruns;  // with 0.9 of the limit each, while the peak is over it

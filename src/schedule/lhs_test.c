@@ -115,7 +115,7 @@ static void networks_are_shared(void **state) {
        .resource = 1,
        .reads = second,
        .num_reads = 1}};
-  at_lhs_options two = {0}, one = {.shared = {true, true}};
+  at_lhs_options two = {0}, one = {.link = {1, 1}};
   at_lhs_stats s;
   double *begin, *end;
   assert_int_equal(at_code_take(at_lhs_simulate(g, 5, &two, NULL, a, &s)), 0);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cost/count.h"
+#include "schedule/host_pipeline.h"
 #include "schedule/schedule.h"
 
 typedef struct walk {
@@ -21,6 +22,8 @@ typedef struct graph {
   AT_VEC(at_node *) from;  // what each of them is; a collective is two
   AT_VEC(double) given;    // cost with loops as the program has them
   at_map of;  // at_node -> index + 1 of the instruction that has its results
+  at_host_pipeline shared;  // copies that a loop's turns share
+  double loads, stores;     // seconds of those in a turn
 } graph;
 
 typedef AT_VEC(uint32_t) edges;
@@ -139,11 +142,28 @@ static at_status add_collective(walk *w, graph *g, const at_node *n,
   return add_pair(w, g, n, x, c->op, time.seconds);
 }
 
+// A copy of the next turn, or of the last one, waits for nothing of this turn,
+// and nothing waits for it; its memory is in use all the time.
+static at_status add_shared_copy(walk *w, graph *g, const at_node *n,
+                                 at_lhs_node x, at_host_copy way,
+                                 double seconds) {
+  bool out = way == AT_HOST_COPY_OUT;
+  x.num_reads = 0;
+  x.bytes =
+      at_type_is_static(&n->types[0]) ? (int64_t)at_type_bytes(n->types) : 0;
+  AT_TRY(add_pair(w, g, n, x, out ? COPIES_OUT : COPIES_IN, seconds));
+  g->nodes.ptr[g->nodes.len - 1].output = true;
+  *(out ? &g->stores : &g->loads) += seconds;
+  return AT_OK;
+}
+
 static at_status add_host_copy(walk *w, graph *g, const at_node *n,
                                at_lhs_node x, at_host_copy way) {
   at_cost_time time;
   AT_TRY(at_cost_node(w->target, n, &time));
   w->sum->host_copies++;
+  if (at_host_pipeline_has(&g->shared, n))
+    return add_shared_copy(w, g, n, x, way, time.seconds);
   if (way == AT_HOST_COPY_OUT) x.bytes = 0;  // no memory of the device
   return add_pair(w, g, n, x, way == AT_HOST_COPY_OUT ? COPIES_OUT : COPIES_IN,
                   time.seconds);
@@ -208,6 +228,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     AT_TRY(push(w, g, n, x));
     g->given.ptr[g->given.len - 1] = given;
   }
+  if (at_host_pipeline_has(&g->shared, n)) return AT_OK;
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&g->of, n));
   *at = (void *)(uintptr_t)g->nodes.len;
@@ -283,12 +304,28 @@ static void swap_costs(graph *g) {
 static at_status make_graph(walk *w, const at_comp *c, graph *g) {
   uint32_t last_effect = 0;
   *g = (graph){.of = at_map_in(w->arena)};
+  // A program that runs keeps its copies where they are.
+  if (!w->apply)
+    AT_TRY(at_host_pipeline_of(c, w->target, w->arena, &g->shared));
   AT_FOR_NODES(n, c) AT_TRY(add_node(w, g, n, &last_effect));
   for (uint32_t i = 0; i < c->num_results; i++) {
     uint32_t k = index_of(g, c->results[i].node);
     if (k) g->nodes.ptr[k - 1].output = true;
   }
   return AT_OK;
+}
+
+// The first load and the last store have no turn to hide behind, the first turn
+// has no store and the last one no load: each turn gets its part of that.
+static void add_ends(const graph *g, at_lhs_stats *s) {
+  if (g->shared.turns <= 0 || g->loads + g->stores <= 0) return;
+  double work = s->seconds - s->exposed;
+  if (work >= fmax(g->loads, g->stores)) work = s->seconds;  // others' waits
+  double first = fmin(s->seconds, fmax(work, g->loads));
+  double last = fmin(s->seconds, fmax(work, g->stores));
+  double more = fmax(0, g->loads + first + last + g->stores - 2 * s->seconds);
+  s->seconds += more / g->shared.turns;
+  s->exposed += more / g->shared.turns;
 }
 
 static at_status computation(walk *w, at_comp *c, both *seconds) {
@@ -301,6 +338,7 @@ static at_status computation(walk *w, at_comp *c, both *seconds) {
   AT_TRY(at_lhs_simulate(g.nodes.ptr, n, w->options, NULL, w->arena, &before));
   swap_costs(&g);
   AT_TRY(at_lhs_run(g.nodes.ptr, n, w->options, w->arena, &order, &after));
+  add_ends(&g, &after);
   bool entry = c == c->module->entry;
   add_stats(&w->sum->before, &before, w->turns, entry);
   add_stats(&w->sum->after, &after, w->turns, entry);
@@ -360,10 +398,20 @@ static void name_lanes(at_strbuf *trace) {
                        : at_collective_text((at_collective_op)r));
 }
 
-// Collectives of all kinds use the same links.
+// Copies under way each way, one moving after the other; the TPU compiler
+// starts a layer's five stores and waits for none before the turn's end.
+enum { kCopiesInFlight = 24 };
+
+// Collectives of all kinds use the same links, copies one way the same wires to
+// the host.
 static at_lhs_options on_one_network(const at_lhs_options *options) {
   at_lhs_options o = *options;
-  for (int op = 0; op < AT_COLLECTIVE_COUNT; op++) o.shared[op] = true;
+  for (int op = 0; op < AT_COLLECTIVE_COUNT; op++) o.link[op] = 1;
+  for (int way = COPIES_OUT; way <= COPIES_IN; way++) {
+    if (!o.limits[way]) o.limits[way] = kCopiesInFlight;
+    o.link[way] = (uint8_t)(2 + way - COPIES_OUT);
+    o.in_turn[way] = true;
+  }
   return o;
 }
 
@@ -408,6 +456,7 @@ at_status at_overlap_place(const at_comp *c, const at_target *t,
   uint32_t n = (uint32_t)g.nodes.len;
   AT_TRY(at_lhs_run(g.nodes.ptr, n, &o, a, &order, &stats));
   AT_TRY(at_lhs_times(g.nodes.ptr, n, &o, order, a, &begin, &end));
+  add_ends(&g, &stats);
   *of = at_map_in(a);
   for (uint32_t i = 0; i < n; i++) {
     if (g.nodes.ptr[i].kind == AT_LHS_DONE) continue;
