@@ -131,6 +131,22 @@ def test_steps_on_the_measured_host(tmp_path):
     assert abs(estimate["seconds"] - total) < 1e-9 + total * 1e-6
 
 
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    for path, said in ((tmp_path, "Is a directory"), (tmp_path / "absent.mlir", "No such file or directory")):
+        for command in ("run", "dump", "estimate"):
+            done = atoll(command, path)
+            assert done.returncode == 1 and f"{path}: {said}" in done.stderr, done.stderr
+
+
+def test_output_that_is_lost_is_an_error(tmp_path):
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    for arguments in (["--help"], ["run", "--help"], ["run", program], ["dump", program], ["estimate", program]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and "cannot write to stdout: No space left on device" in done.stderr, (arguments, done)
+
+
 def test_arguments_are_of_the_programs_types(tmp_path):
     program, inputs = tmp_path / "p.mlir", tmp_path / "in.npz"
     program.write_text(PROGRAM)
@@ -147,6 +163,13 @@ def test_arguments_are_of_the_programs_types(tmp_path):
     half.write_text(PROGRAM.replace("f32", "bf16"))
     np.savez(inputs, x=np.full((2, 3), 0x3f80, np.uint16), y=np.full((2, 3), 0x3f80, np.uint16))
     assert "= 2, 2, 2" in atoll("run", half, inputs).stdout
+
+
+def test_a_program_without_kernels_has_none_to_dump(tmp_path):
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    done = atoll("dump", "--mosaic", program)
+    assert done.returncode == 1 and f"{program}: the program calls no Pallas kernel" in done.stderr
 
 
 def test_options_and_values_are_checked(tmp_path):
