@@ -594,6 +594,23 @@ def test_what_the_compiler_says(name, verdicts):
       assert page and page[1] in PAGE, (chip, message)
 
 
+def test_v4_multiplies_floats_of_16_bits(tmp_path):
+  """What v4's matrix unit lacks, and v5e's has."""
+  refused = "CompileTimeMosaicUnsupportedRhsType"
+  rows = ((BF16, BF16, F32, None), (F32, F32, F32, None), (I8, BF16, F32, None), (I8, I8, I32, refused), (I4, I4, I32, refused),
+          (E5, E5, F32, refused), (BF16, E5, F32, refused), (E5, BF16, F32, "unsupported data format for vmatmul"))
+  for n, (a, b, out, _) in enumerate(rows):
+    f, operands = multiplied(a, b, out)
+    (tmp_path / f"{n}.mlir").write_text(jax.jit(f).trace(*operands).lower(lowering_platforms=("tpu",)).as_text())
+  files = [str(tmp_path / f"{n}.mlir") for n in range(len(rows))]
+  for chip in ("v4", "v5e"):
+    done = subprocess.run([COMMAND, "dump", "--mosaic", "--check", f"--target={chip}", *files], capture_output=True, text=True, check=True)
+    for row, line in zip(rows, done.stdout.splitlines(), strict=True):
+      r = json.loads(line)
+      said = row[3] if chip == "v4" else None
+      assert r["verdict"] == ("refused" if said else "ok") and (said or "") in r["message"], (chip, row, r["message"])
+
+
 def test_angles_of_pairs():
   """What the chip accepts runs."""
   def body(x, y, o):
