@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -384,7 +385,8 @@ at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
 at_status at_cli_write_file(const char *path, const at_strbuf *b) {
   AT_TRY(at_strbuf_status(b));
   FILE *f = fopen(path, "wb");
-  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot write %s", path);
+  if (!f)
+    return AT_FAIL(AT_NOT_FOUND, "cannot write %s: %s", path, strerror(errno));
   bool bad = fwrite(b->ptr, 1, b->len, f) != b->len;
   bad |= fclose(f) != 0;
   return bad ? AT_FAIL(AT_DATA_LOSS, "cannot write %s", path) : AT_OK;
@@ -392,7 +394,8 @@ at_status at_cli_write_file(const char *path, const at_strbuf *b) {
 
 at_status at_cli_read_file(const char *path, at_bytes *out) {
   FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot open %s", path);
+  if (!f)
+    return AT_FAIL(AT_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
   uint8_t *p = NULL;
   size_t len = 0, cap = 0;
   for (;;) {
@@ -405,9 +408,12 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
     if (!got) break;
     len += got;
   }
+  int why = ferror(f) ? errno : ENOMEM;
   bool bad = ferror(f) || len == cap;
   if (f != stdin) fclose(f);
-  if (bad) return free(p), AT_FAIL(AT_DATA_LOSS, "cannot read %s", path);
+  if (bad)
+    return free(p),
+           AT_FAIL(AT_DATA_LOSS, "cannot read %s: %s", path, strerror(why));
   *out = (at_bytes){p, len};
   return AT_OK;
 }
@@ -456,7 +462,7 @@ static at_status run_command(const at_cli_command *c, int argc, char **argv) {
   return c->run(argc, argv);
 }
 
-int at_cli_main(int argc, char **argv) {
+static int named(int argc, char **argv) {
   const char *names[AT_LEN(commands)], *near;
   if (argc < 2) return help(stderr);
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
@@ -474,4 +480,14 @@ int at_cli_main(int argc, char **argv) {
   fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1],
           near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
   return help(stderr);
+}
+
+int at_cli_main(int argc, char **argv) {
+  int status = named(argc, argv);
+  errno = 0;
+  bool bad = fflush(stdout) != 0;
+  if (!bad && !ferror(stdout)) return status;
+  fprintf(stderr, "atoll: cannot write to stdout%s%s\n", errno ? ": " : "",
+          errno ? strerror(errno) : "");
+  return status ? status : 1;
 }

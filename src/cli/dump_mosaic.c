@@ -21,6 +21,7 @@ typedef struct dump {
   const char *passes;  // whose part of the plan is shown; NULL: all
   at_strbuf out;
   uint32_t kernels;
+  bool program;  // the file is one of StableHLO
 } dump;
 
 // The members of an object that is open.
@@ -258,6 +259,8 @@ static at_status custom_call(dump *d, const at_mop *op) {
 }
 
 static at_status walk(dump *d, const at_mop *op) {
+  d->program |=
+      !strncmp(op->name, "stablehlo.", 10) || !strncmp(op->name, "vhlo.", 5);
   if (at_str_is(text_of(op, "call_target_name"), "tpu_custom_call"))
     AT_TRY(custom_call(d, op));
   for (uint32_t r = 0; r < op->num_regions; r++)
@@ -271,11 +274,15 @@ static at_status dump_file(dump *d) {
   at_bytes bytes;
   at_mmodule *m;
   AT_TRY(at_cli_read_file(d->file, &bytes));
+  d->program = false;
   at_status s = at_mlir_read(bytes, false, d->arena, &m);
   uint32_t before = d->kernels;
   if (at_ok(s)) s = walk(d, m->op);
   // No call in it: then it is a kernel's body itself.
-  if (at_ok(s) && d->kernels == before)
+  if (at_ok(s) && d->kernels == before && d->program)
+    s = AT_FAIL(AT_NOT_FOUND, "%s: the program calls no Pallas kernel",
+                d->file);
+  else if (at_ok(s) && d->kernels == before)
     s = dump_call(d, &(at_mosaic_call){.payload = bytes});
   free((void *)bytes.ptr);
   return s;

@@ -86,8 +86,8 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
       out->dtype = codes[i].dtype;
   }
   if (out->dtype == AT_INVALID)
-    return AT_FAIL(AT_UNIMPLEMENTED, "%s: element type %.8s", out->name,
-                   descr + 1);
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s: element type %.*s", out->name,
+                   (int)strcspn(descr + 1, "'"), descr + 1);
   AT_TRY(parse_shape(shape + 1, a, &out->dims));
   size_t elem = at_dtype_bytes(out->dtype), bytes = elem;
   for (uint32_t i = 0; i < out->dims.rank; i++)
@@ -106,6 +106,36 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
   out->data = data;
   out->bytes = bytes;
   return AT_OK;
+}
+
+static void put_type(at_strbuf *b, at_dtype dtype, at_dims dims) {
+  at_strbuf_addf(b, "%s[", at_dtype_of(dtype)->text);
+  for (uint32_t i = 0; i < dims.rank; i++)
+    at_strbuf_addf(b, "%s%lld", i ? "," : "", (long long)dims.ptr[i]);
+  at_strbuf_addc(b, ']');
+}
+
+at_status at_npy_fits(const at_npy *x, uint32_t index, at_dtype dtype,
+                      at_dims dims) {
+  bool known = false;
+  for (size_t i = 0; i < AT_LEN(codes); i++)
+    known |= codes[i].dtype == dtype && dtype != AT_BF16;
+  bool alike = known ? x->dtype == dtype
+                     : at_dtype_bytes(x->dtype) == at_dtype_bytes(dtype);
+  if (alike && at_dims_eq(x->dims, dims)) return AT_OK;
+  at_strbuf wanted = {0}, given = {0};
+  put_type(&wanted, dtype, dims);
+  put_type(&given, x->dtype, x->dims);
+  at_status s = at_strbuf_status(&wanted);
+  if (at_ok(s)) s = at_strbuf_status(&given);
+  if (at_ok(s))
+    s = AT_FAIL(AT_INVALID_ARGUMENT,
+                "argument %u (%s): the program takes %.*s, the file has %.*s",
+                index, x->name, (int)wanted.len, wanted.ptr, (int)given.len,
+                given.ptr);
+  at_strbuf_free(&wanted);
+  at_strbuf_free(&given);
+  return s;
 }
 
 // ---- zip

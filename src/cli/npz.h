@@ -19,6 +19,10 @@ typedef struct at_npy {
 // INVALID_ARGUMENT on malformed archives and on types that Atoll lacks.
 at_status at_npz_read(at_bytes file, at_arena *a, at_npy **out,
                       uint32_t *out_count);
+// Whether an array can be argument `index` of this type: INVALID_ARGUMENT names
+// both types. Types that NumPy lacks may come as any array of as many bytes.
+at_status at_npy_fits(const at_npy *x, uint32_t index, at_dtype dtype,
+                      at_dims dims);
 at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count);
 
 #endif

@@ -104,13 +104,7 @@ static at_status arguments(const at_comp *c, const char *path, at_arena *a,
   AT_TRY_ALLOC(*out, at_new(a, const at_literal *, count + 1));
   for (uint32_t i = 0; i < count; i++) {
     const at_type *t = &c->params[i]->types[0];
-    if (arrays[i].bytes != at_type_bytes(t) ||
-        !at_dims_eq(arrays[i].dims, at_type_dims(t)))
-      return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "argument %u (%s): the program wants %zu bytes of %s, "
-                     "rank %u",
-                     i, arrays[i].name, at_type_bytes(t),
-                     at_dtype_of(t->dtype)->text, t->rank);
+    AT_TRY(at_npy_fits(&arrays[i], i, t->dtype, at_type_dims(t)));
     AT_TRY(at_literal_make(a, *t, arrays[i].data, false, true, &(*out)[i]));
   }
   return AT_OK;

@@ -82,12 +82,7 @@ static at_status make_argument(session *s, uint32_t i, const at_npy *given) {
   const void *data =
       given ? given->data : at_arena_alloc(s->arena, t->bytes, 64);
   if (!data) return AT_NO_MEMORY("arguments");
-  if (given && (given->bytes != t->bytes || !at_dims_eq(given->dims, dims)))
-    return AT_FAIL(
-        AT_INVALID_ARGUMENT,
-        "argument %u (%s): the program wants %llu bytes of %s, rank %u", i,
-        given->name, (unsigned long long)t->bytes,
-        at_dtype_of((at_dtype)t->dtype)->text, t->rank);
+  if (given) AT_TRY(at_npy_fits(given, i, (at_dtype)t->dtype, dims));
   at_host_array host = {(at_dtype)t->dtype, dims, NULL, data};
   at_event *done;
   AT_TRY(at_buffer_from_host(at_runtime_chip(s->runtime, 0), AT_MEM_DEVICE,

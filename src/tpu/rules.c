@@ -13,7 +13,7 @@
 
 static const at_mosaic_chip chips[] = {
 #define AT_MOSAIC_CHIP(name, kind, gen, cores, vmem, kept, scoped, smem, sem, \
-                       rows, word, spmem)                                     \
+                       rows, word, hbm, spmem)                                \
   {name,                                                                      \
    kind,                                                                      \
    gen,                                                                       \
@@ -25,6 +25,7 @@ static const at_mosaic_chip chips[] = {
    sem,                                                                       \
    rows,                                                                      \
    word,                                                                      \
+   hbm,                                                                       \
    spmem},
 #include "tpu/rules.def"
 #undef AT_MOSAIC_CHIP

@@ -19,8 +19,9 @@ typedef struct at_mosaic_chip {
   int64_t smem_bytes;
   int64_t semaphore_bytes;  // 4 per semaphore
   int64_t tile_rows_16bit;  // rows of a tile of 16-bit elements in HBM
-  int64_t word_bits;        // of HBM, that copies begin with
-  int64_t spmem_words;      // of a SparseCore, TileSpmem included; 0: not known
+  int64_t word_bits;    // of memory that is HBM or VMEM, that copies begin with
+  int64_t hbm_bits;     // of HBM: copies begin with them, and move whole ones
+  int64_t spmem_words;  // of a SparseCore, TileSpmem included; 0: not known
 } at_mosaic_chip;
 // Of a target's text (machine/topology.h), or by device kind. NULL: unknown.
 const at_mosaic_chip *at_mosaic_chip_find(at_str target);

@@ -130,11 +130,18 @@ static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
 }
 
 // Bits that copies of a memory begin with.
+// An operand of up to 1 KiB that names no memory is put into VMEM.
 static int64_t word_of(at_mosaic_judge *j, const at_mop *op) {
+  int64_t vmem = AT_MAX(j->chip->word_bits, (int64_t)4096);
+  const at_mtype *base;
+  bool argument;
   at_mosaic_ref r = {0};
-  at_status_free(at_mosaic_ref_of(ARG(op, 0), &r));
-  return r.space == AT_MSPACE_VMEM ? AT_MAX(j->chip->word_bits, (int64_t)4096)
-                                   : j->chip->word_bits;
+  if (!base_of(op->operands[0], &base, &argument)) base = ARG(op, 0);
+  at_status_free(at_mosaic_ref_of(base, &r));
+  if (r.space == AT_MSPACE_HBM) return j->chip->hbm_bits;
+  if (r.space == AT_MSPACE_VMEM) return vmem;
+  return at_mosaic_ref_bytes(j->chip, &r, true) <= 1024 ? vmem
+                                                        : j->chip->word_bits;
 }
 
 static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
@@ -190,10 +197,10 @@ static bool in_halves(const part *x, int64_t tile) {
 }
 
 // Columns of rows that lie one after another, or in one column of tiles: they
-// begin with a word of the memory, and are whole tiles. `fixed`: so do the
-// rows.
+// begin with a word of the memory, and are whole words of HBM, in any memory.
+// `fixed`: the rows start at a known place.
 static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
-                       bool fixed, bool rows_apart) {
+                       bool fixed) {
   bool whole = x->n == AT_MDYN || x->n == x->have || x->n % 128 == 0;
   if (whole && at_mosaic_value_divides(x->at, 128)) return AT_OK;
   int64_t word = word_of(j, op);
@@ -209,21 +216,23 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
         "can silence this error using tpu.assume_multiple.",
         (long long)word);
   if (!aligned) return word_refused(j, op);
+  int64_t moved = j->chip->hbm_bits / 32;
+  if (whole || x->n % moved == 0) return AT_OK;
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
-      !rows_apart && RES(op, 0)->shape.ptr[x->dim] % 128 == 0
-          ? "Tile size must be divisible by 512 bytes."
-          : "The contiguous inner slice in the DMA transfer must be divisible "
-            "by 512 bytes.");
+      "The contiguous inner slice in the DMA transfer must be divisible by "
+      "%lld bytes.",
+      (long long)moved * 4);
 }
 
-// Part of one dimension. Narrow elements move by the tile, words by 512 bytes.
+// Part of one dimension. Narrow elements move by the tile, words by those of
+// HBM.
 static at_status line(at_mosaic_judge *j, const at_mop *op) {
   uint32_t bits = at_mosaic_bits(ARG(op, 0));
   int64_t unit = 128 * 32 / bits;
   part x = part_of(op, 1, unit);
   if (RES(op, 0)->shape.ptr[0] == x.have) return AT_OK;
-  if (bits == 32) return lanes(j, op, &x, true, false);
+  if (bits == 32) return lanes(j, op, &x, true);
   if (!at_mosaic_value_divides(x.at, unit))
     return offset_refused(j, op, 0, unit);
   return x.n == AT_MDYN || x.n % unit == 0 ? AT_OK
@@ -273,8 +282,7 @@ static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Not implemented: Source and target trailing tiles differ");
-  return lanes(j, op, &lane, unit == 1 || row.fixed,
-               lane.have <= 128 || tile > unit);
+  return lanes(j, op, &lane, unit == 1 || row.fixed);
 }
 
 // The slices that lie between a copy's operand and its memref.

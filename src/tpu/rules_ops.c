@@ -375,6 +375,29 @@ static at_dtype multiplied(at_mosaic_judge *j, const at_mtype *t,
   return becomes ? AT_F32 : d;
 }
 
+static bool is_small_float(const at_mtype *t) {
+  at_dtype d = at_mosaic_dtype_of(t);
+  return at_is_float(d) && at_dtype_of(d)->bits == 8;
+}
+
+// The matrix unit of v4 has 16-bit floats alone; that of v4i has bytes, too.
+static at_status formats_4(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *a = ARG(op, 0), *b = ARG(op, 1);
+  if (j->chip->generation != 4 || j->chip->cores_per_device == 1) return AT_OK;
+  if (is_small_float(b) || (is_int(a) && is_int(b)))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "E2001: CompileTimeMosaicUnsupportedRhsType: "
+                            "Unsupported matmul RHS type on target: %s",
+                            type_text(j, b));
+  if (is_small_float(a))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "LLO_CHECK failure "
+                            "target().SupportsMatmulDataFormat(format) "
+                            "unsupported data format for vmatmul: %s",
+                            type_text(j, a));
+  return AT_OK;
+}
+
 static at_status product(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *b = ARG(op, 1);
   at_dtype ta = multiplied(j, a, b), tb = multiplied(j, b, a);
@@ -409,7 +432,7 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
         (long long)at_mosaic_size(a, 2), (long long)at_mosaic_size(a, 1),
         bits[0], (long long)at_mosaic_size(b, 2),
         (long long)at_mosaic_size(b, 1), bits[1]);
-  return AT_OK;
+  return formats_4(j, op);
 }
 
 static at_status remote(at_mosaic_judge *j, const at_mop *op, uint32_t group,

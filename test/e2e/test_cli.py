@@ -131,6 +131,47 @@ def test_steps_on_the_measured_host(tmp_path):
     assert abs(estimate["seconds"] - total) < 1e-9 + total * 1e-6
 
 
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    for path, said in ((tmp_path, "Is a directory"), (tmp_path / "absent.mlir", "No such file or directory")):
+        for command in ("run", "dump", "estimate"):
+            done = atoll(command, path)
+            assert done.returncode == 1 and f"{path}: {said}" in done.stderr, done.stderr
+
+
+def test_output_that_is_lost_is_an_error(tmp_path):
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    for arguments in (["--help"], ["run", "--help"], ["run", program], ["dump", program], ["estimate", program]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and "cannot write to stdout: No space left on device" in done.stderr, (arguments, done)
+
+
+def test_arguments_are_of_the_programs_types(tmp_path):
+    program, inputs = tmp_path / "p.mlir", tmp_path / "in.npz"
+    program.write_text(PROGRAM)
+    good = np.ones((2, 3), np.float32)
+    for bad, said in ((np.ones((2, 3), np.int32), "takes f32[2,3], the file has i32[2,3]"),
+                      (np.ones((3, 2), np.float32), "takes f32[2,3], the file has f32[3,2]"),
+                      (np.ones((2, 3)), "takes f32[2,3], the file has f64[2,3]")):
+        np.savez(inputs, x=good, y=bad)
+        done = atoll("run", program, inputs)
+        assert done.returncode == 2 and f"argument 1 (y): the program {said}" in done.stderr, done.stderr
+    np.savez(inputs, x=good, y=np.array([{}], object))
+    assert atoll("run", program, inputs).stderr.endswith("y: element type |O\n")
+    half = tmp_path / "half.mlir"
+    half.write_text(PROGRAM.replace("f32", "bf16"))
+    np.savez(inputs, x=np.full((2, 3), 0x3f80, np.uint16), y=np.full((2, 3), 0x3f80, np.uint16))
+    assert "= 2, 2, 2" in atoll("run", half, inputs).stdout
+
+
+def test_a_program_without_kernels_has_none_to_dump(tmp_path):
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    done = atoll("dump", "--mosaic", program)
+    assert done.returncode == 1 and f"{program}: the program calls no Pallas kernel" in done.stderr
+
+
 def test_options_and_values_are_checked(tmp_path):
     """Every option that a command's help shows, without its value, with an empty one, misspelt."""
     program = tmp_path / "p.mlir"

@@ -72,9 +72,9 @@ def of_index(dtype, shape, where, part, store=False):
   return kernel(put if store else load, a, S((1,), I32), b, in_specs=specs)
 
 
-def of_copy(dtype, shape, where, part, to_vmem=False):
+def of_copy(dtype, shape, where, part, to_vmem=False, hbm=HBM):
   """A copy from a part of HBM, or to a part of VMEM."""
-  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=HBM)]
+  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=hbm)]
 
   def read(i, x, o, s):
     c = pltpu.make_async_copy(x.at[where(i[0])], o, s)
@@ -186,8 +186,8 @@ START = "Couldn't prove that tiling (%d) divides index returned by transform_ind
 UNKNOWN = "Could not convert JSON string to proto: unknown enum value: "
 
 WORD = "The dynamic offset times the element size"
-INNER = "The contiguous inner slice in the DMA transfer"
-UNEVEN = "Tile size must be divisible"
+INNER = "The contiguous inner slice in the DMA transfer must be divisible by 512 bytes."
+INNER_32 = INNER.replace("512", "32")
 UNSURE = "Could not determine that the dynamic offset"
 
 STACK = "E1001: CompileTimeScopedVmemOom:"
@@ -323,7 +323,7 @@ ROWS = {
     "all rows, from tiles": (lambda: of_copy(F32, (20, 300), lambda i: pl.ds(i * 8, 20), (20, 300)), None),
     "all rows, from anywhere": (lambda: of_copy(F32, (20, 300), lambda i: pl.ds(i, 20), (20, 300)), TILES),
     "a column by number": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, i), (64,)), UNSURE),
-    "the first column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 0), (64,)), INNER),
+    "the first column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 0), (64,)), (INNER,) + (INNER_32,) * 3),
     "the first column of bf16": (lambda: of_copy(BF16, (64, 128), lambda i: (ALL, 0), (64,)), "Not implemented: Source and target trailing tiles differ"),
     "a column of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, 3), (64,)), TILES),
     "lanes at half their number": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, pl.ds(i * 8, 16)), (64, 16)), UNSURE),
@@ -332,12 +332,19 @@ ROWS = {
     "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), WORD),
     "rows across tiles of several": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 8), (8, 256)), TILES),
     "one row of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 1), (1, 256)), None),
-    "lanes within one column of tiles": (lambda: of_copy(F32, (8, 128), lambda i: (ALL, pl.ds(8, 8)), (8, 8)), (WORD, INNER, INNER, WORD)),
-    "half of the lanes of one row of tiles": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(0, 64)), (8, 64)), INNER),
+    "lanes within one column of tiles": (lambda: of_copy(F32, (8, 128), lambda i: (ALL, pl.ds(8, 8)), (8, 8)), (WORD, None, None, WORD)),
+    "half of the lanes of one row of tiles": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(0, 64)), (8, 64)), (INNER,) + (None,) * 3),
+    "lanes that are no words of HBM": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(0, 100)), (8, 100)), (INNER,) + (INNER_32,) * 3),
+    "lanes of HBM by its words": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(8, 8)), (8, 8), hbm=pltpu.HBM), (WORD,) + (None,) * 3),
+    "lanes of HBM from anywhere": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(pl.multiple_of(i * 8, 8), 8)), (8, 8), hbm=pltpu.HBM),
+                                   (UNSURE,) + (None,) * 3),
+    "lanes of VMEM by the words of HBM": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(8, 8)), (8, 8), True), WORD),
     "lanes of one row of tiles from anywhere": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(pl.multiple_of(i * 64, 64), 64)), (8, 64)),
-                                                (UNSURE, INNER, INNER, UNSURE)),
+                                                (UNSURE, None, None, UNSURE)),
     "lanes between two tiles of one row": (lambda: of_copy(F32, (1, 256), lambda i: (ALL, pl.ds(64, 128)), (1, 128)),
-                                           (WORD, UNEVEN, UNEVEN, WORD)),
+                                           WORD),
+    "lanes between tiles of one long row": (lambda: of_copy(F32, (1, 512), lambda i: (ALL, pl.ds(64, 128)), (1, 128)),
+                                            (WORD, None, None, WORD)),
     "as many rows as a tile has": (lambda: of_copy(F32, (16, 256), lambda i: pl.ds(4, 8), (8, 256)), None),
     "a tile and a half": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(0, 12), (12, 256)), SIZES),
     "lanes across a tile, not by half": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(8, 128)), (8, 128)), TILES),
@@ -355,10 +362,10 @@ ROWS = {
     "the last rows, less than a tile": (lambda: of_copy(F32, (19, 256), lambda i: pl.ds(8, 11), (11, 256)), None),
     "the last row of bf16, half a word": (lambda: of_copy(BF16, (9, 128), lambda i: pl.ds(8, 1), (1, 128)), None),
     "the last lanes": (lambda: of_copy(F32, (16, 130), lambda i: (ALL, pl.ds(128, 2)), (16, 2)), None),
-    "nearly a whole line": (lambda: of_copy(F32, (1024,), lambda i: pl.ds(8, 1016), (1016,)), (WORD, INNER, INNER, WORD)),
+    "nearly a whole line": (lambda: of_copy(F32, (1024,), lambda i: pl.ds(8, 1016), (1016,)), (WORD, None, None, WORD)),
     "the end of a line": (lambda: of_copy(F32, (1000,), lambda i: pl.ds(512, 488), (488,)), None),
     "a line of bf16 within a tile": (lambda: of_copy(BF16, (4096,), lambda i: pl.ds(128, 128), (128,)), TILES),
-    "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), INNER),
+    "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), (INNER,) + (None,) * 3),
     "a line from anywhere": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), UNSURE),
     # Products.
     "f32 by i32": (lambda: of_values(lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=F32),
@@ -585,6 +592,23 @@ def test_what_the_compiler_says(name, verdicts):
       assert text in message.splitlines()[0], chip
       page = re.search(r"\nhint: .*docs/refusals\.md#([\w-]+) has cause and cure", message)
       assert page and page[1] in PAGE, (chip, message)
+
+
+def test_v4_multiplies_floats_of_16_bits(tmp_path):
+  """What v4's matrix unit lacks, and v5e's has."""
+  refused = "CompileTimeMosaicUnsupportedRhsType"
+  rows = ((BF16, BF16, F32, None), (F32, F32, F32, None), (I8, BF16, F32, None), (I8, I8, I32, refused), (I4, I4, I32, refused),
+          (E5, E5, F32, refused), (BF16, E5, F32, refused), (E5, BF16, F32, "unsupported data format for vmatmul"))
+  for n, (a, b, out, _) in enumerate(rows):
+    f, operands = multiplied(a, b, out)
+    (tmp_path / f"{n}.mlir").write_text(jax.jit(f).trace(*operands).lower(lowering_platforms=("tpu",)).as_text())
+  files = [str(tmp_path / f"{n}.mlir") for n in range(len(rows))]
+  for chip in ("v4", "v5e"):
+    done = subprocess.run([COMMAND, "dump", "--mosaic", "--check", f"--target={chip}", *files], capture_output=True, text=True, check=True)
+    for row, line in zip(rows, done.stdout.splitlines(), strict=True):
+      r = json.loads(line)
+      said = row[3] if chip == "v4" else None
+      assert r["verdict"] == ("refused" if said else "ok") and (said or "") in r["message"], (chip, row, r["message"])
 
 
 def test_angles_of_pairs():

@@ -230,6 +230,28 @@ def test_bad_input_is_named(python):
   ok(python, BAD + WRONG, "v6e")
 
 
+OWN_INPUT = """
+from atoll import sparsecore as sp
+fs = features(lambda: es.SGDOptimizerSpec(learning_rate=0.1), dims=(8, 5, 24))
+ids = {k: np.array([rng.integers(0, f.table_spec.vocabulary_size, rng.integers(0, 6)).astype(np.int32) for _ in range(BATCH)],
+                   dtype=object) for k, f in fs.items()}
+ev, _ = variables(fs)
+forward, backward = steps(fs)
+results = []
+for module in (embedding, sp):
+  pre, _ = module.preprocess_sparse_dense_matmul_input(ids, None, fs, N, N, num_sc_per_device=SC, batch_number=1)
+  assert pre.lhs_gains is pre.sparse_dense_matmul_input.lhs_gains
+  pre = jax.tree.map(lambda a: jax.device_put(a, shard), pre)
+  acts = forward(pre, ev)
+  results.append((acts, backward(acts, pre, jax.tree.map(jnp.copy, ev))))
+jax.tree.map(np.testing.assert_array_equal, *results)
+"""
+
+
+def test_own_inputs_are_read_by_the_library(python):
+  ok(python, OWN_INPUT, "v6e:2x1")
+
+
 def test_a_target_without_sparsecores_says_so(python):
   head = HEAD.replace("utils.num_sparsecores_per_device(devices[0])", "2")
   bad = BAD[:BAD.index("assert run()")]

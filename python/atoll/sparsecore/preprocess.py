@@ -34,11 +34,30 @@ class InputStats:
   id_drop_counters: dict[str, int]
 
 
-@dataclasses.dataclass
-class PreprocessedInput:
-  """A batch for a lookup. `num_minibatches`: the same s32 for each local device."""
+class PreprocessedInput(NamedTuple):
+  """A batch for a lookup. `num_minibatches`: the same s32 for each local device.
+
+  JAX takes it apart as it does jax-tpu-embedding's class of this name, whose lookups
+  and updates read it.
+  """
   sparse_dense_matmul_input: SparseDenseMatmulInput
   num_minibatches: np.ndarray
+
+  @property
+  def lhs_row_pointers(self) -> Mapping[str, np.ndarray]:
+    return self.sparse_dense_matmul_input.lhs_row_pointers
+
+  @property
+  def lhs_embedding_ids(self) -> Mapping[str, np.ndarray]:
+    return self.sparse_dense_matmul_input.lhs_embedding_ids
+
+  @property
+  def lhs_sample_ids(self) -> Mapping[str, np.ndarray]:
+    return self.sparse_dense_matmul_input.lhs_sample_ids
+
+  @property
+  def lhs_gains(self) -> Mapping[str, np.ndarray]:
+    return self.sparse_dense_matmul_input.lhs_gains
 
 
 def leaves(tree) -> list:
