@@ -107,6 +107,7 @@ static at_status exchange(at_node *at, uint32_t batch, uint32_t left,
 static at_dtype sum_type(at_dtype a, at_dtype b, at_dtype c) {
   if (at_is_float(a) && at_is_float(b) && at_is_float(c))
     return a == AT_F64 || b == AT_F64 || c == AT_F64 ? AT_F64 : AT_F32;
+  if (at_is_complex(c)) return a == c && b == c ? c : AT_INVALID;
   return at_is_int(a) && at_is_int(b) && at_is_int(c) ? c : AT_INVALID;
 }
 
