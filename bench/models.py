@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import sparse
 
 import run
+from idioms import IDIOMS
 from programs import PROGRAMS
 from workloads import Work, below, normal, registry, uniform, with_vjp
 
@@ -820,4 +821,4 @@ def _():
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(MODELS | PROGRAMS))
+    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS))

@@ -82,6 +82,10 @@ typedef struct at_under {
 static at_under under(at_em *e, at_ix x, int64_t size, int64_t dilation) {
   int64_t span = size > 0 ? (size - 1) * dilation + 1 : 0;
   at_under u = {.valid = at_ix_within(e, x, 0, span)};
+  if (dilation <= 1) {  // lanes that are no element are not used
+    u.ix = at_ix_among(e, x, 0, AT_MAX(span - 1, 0));
+    return u;
+  }
   u.ix = at_ix_clamp(e, x, 0, AT_MAX(span - 1, 0));
   if (dilation > 1 && size > 1) {
     LLVMValueRef on = at_ix_within(e, at_ix_modc(e, u.ix, dilation), 0, 1);

@@ -297,7 +297,8 @@ at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
 
 at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo >= lo && a.hi <= hi) return a;
-  bool row = e->lanes > 1 && !a.vec && !a.mask && a.lane == 1;
+  bool row = e->lanes > 1 && !a.vec && !a.mask && a.lane >= 1 &&
+             a.lane <= AT_WINDOW_VECTORS;
   // Without AVX-512 a load of some lanes is a branch for each.
   if (!row || !(e->cpu & AT_CPU_AVX512)) return at_ix_clamp(e, a, lo, hi);
   a.mask = at_ix_within(e, a, lo, hi + 1);

@@ -72,24 +72,6 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   return r;
 }
 
-// Neighbours in memory, of which only some may be touched.
-static LLVMValueRef load_some(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
-                              at_ix lin) {
-  LLVMTypeRef vt = at_em_widen(e, elem);
-  LLVMValueRef mask = lin.mask;
-  lin.lane = 0;
-  lin.mask = NULL;
-  LLVMValueRef at = address(e, ptr, elem, at_ix_value(e, lin));
-  LLVMTypeRef types[2] = {vt, LLVMTypeOf(at)};
-  unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
-  LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
-  LLVMValueRef align =
-      LLVMConstInt(at_em_int(e, 32), at_em_bits_of(elem) / 8, false);
-  LLVMValueRef args[4] = {at, align, mask, LLVMConstNull(vt)};
-  return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
-                        args, 4, "");
-}
-
 // Lane by lane: AVX2 has no scatter.
 static void scatter(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
                     LLVMValueRef v) {
@@ -146,9 +128,7 @@ at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
     e->lanes = lanes;
     return (at_val){at_em_splat(e, v), NULL};
   }
-  if (!lin.vec && lin.lane == 1 && lin.mask) {
-    v = load_some(e, ptr, elem, lin);
-  } else if (!lin.vec && !lin.mask && (lin.lane == 1 || lin.lane == -1)) {
+  if (!lin.vec && !lin.mask && (lin.lane == 1 || lin.lane == -1)) {
     int64_t lane = lin.lane;
     if (lane < 0) lin = at_ix_addc(lin, -((int64_t)e->lanes - 1));
     lin.lane = 0;

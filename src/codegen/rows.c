@@ -190,7 +190,7 @@ static void bind_ones(sweeper *w) {
     const at_row_one *one = &w->plan->ones.ptr[i];
     if (one->sweep != w->sweep) continue;
     at_val v = at_em_elem(e, one->value, w->row);
-    at_em_bind(e, one->value, (at_home){.val = v});
+    at_em_bind(e, one->as, (at_home){.val = v});
   }
 }
 

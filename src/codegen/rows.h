@@ -19,6 +19,7 @@ typedef struct at_row_buffer {
 // A value with one element a row that sweeps read: made before sweep `sweep`.
 typedef struct at_row_one {
   at_value value;
+  at_value as;  // whose elements are all that one while the row is swept
   uint32_t sweep;
 } at_row_one;
 

@@ -98,7 +98,13 @@ static at_status find_ones(planner *p) {
     if (!(role & AT_ROW_ALL) || n->op != AT_OP_BROADCAST_IN_DIM) continue;
     at_value v = n->operands[0];
     if (at_rows_asks(&plan->roles, n, 0, AT_ROW_ALL) != AT_ROW_ONE) continue;
-    at_row_one one = {v, 0};
+    // A value that is read in other places as well is not one element; its
+    // broadcast is, unless that is read elsewhere, too.
+    at_row_one one = {.value = v, .as = v};
+    if (at_rows_role(&plan->roles, v.node) != AT_ROW_ONE) {
+      if (role & AT_ROW_OTHER) continue;
+      one.as = (at_value){n, 0};
+    }
     AT_TRY(find_level(p, v, AT_ROW_ONE, &one.sweep));
     if (!at_vec_push(p->arena, &plan->ones, one))
       return AT_NO_MEMORY("kernel plan");

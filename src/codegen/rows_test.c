@@ -88,6 +88,27 @@ static const body k_bodies[] = {
                "compare_type=FLOAT} : "
                "$P\n%20 = select %19, %17, %12 : $A\nreturn %20, %18",
      false},
+    {"one value for the row, and of another row",
+     {"$A", "$R"},
+     "$A, $R",
+     "%3 = reverse %2 {dimensions=[0]} : $R\n"
+     "%4 = broadcast_in_dim %2 {broadcast_dimensions=[0]} : $A\n"
+     "%5 = broadcast_in_dim %3 {broadcast_dimensions=[0]} : $A\n"
+     "%6 = subtract %4, %5 : $A\n%9 = multiply %6, %1 : $A\n" SOFTMAX(
+         "%9") "%15 = broadcast_in_dim %14 "
+               "{broadcast_dimensions=[0]} : $A\n"
+               "%16 = divide %13, %15 : $A\nreturn %16, %14",
+     true},
+    {"one value for the row, spread, and of another row",
+     {"$A", "$R"},
+     "$A, $R",
+     "%4 = broadcast_in_dim %2 {broadcast_dimensions=[0]} : $A\n"
+     "%5 = reverse %4 {dimensions=[0]} : $A\n"
+     "%6 = subtract %4, %5 : $A\n%9 = multiply %6, %1 : $A\n" SOFTMAX(
+         "%9") "%15 = broadcast_in_dim %14 "
+               "{broadcast_dimensions=[0]} : $A\n"
+               "%16 = divide %13, %15 : $A\nreturn %16, %14",
+     true},
     {"an element elsewhere",
      {"$A", "$C"},
      "$A",

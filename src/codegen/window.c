@@ -2,9 +2,6 @@
 
 #include <llvm-c/Core.h>
 
-// Vectors that a window has at most: each is a load and a shuffle.
-enum { MOST_VECTORS = 4 };
-
 bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out) {
   if (a->mask || (a->vec && !LLVMIsConstant(a->vec))) return false;
   for (uint32_t i = 0; i < e->lanes; i++) {
@@ -79,16 +76,57 @@ static LLVMValueRef take(const at_window *w, LLVMValueRef all,
                                 LLVMConstVector(lane, e->lanes), "");
 }
 
+// Elements [first, first + lanes) that lanes are at which are used.
+static LLVMValueRef load_used(const at_window *w, LLVMValueRef used,
+                              const int64_t *at, int64_t first) {
+  at_em *e = w->e;
+  LLVMTypeRef i32 = at_em_int(e, 32), vt = at_em_widen(e, w->elem);
+  LLVMValueRef lane[AT_EM_MAX_LANES], none = LLVMConstNull(LLVMTypeOf(used));
+  for (uint32_t i = 0; i < e->lanes; i++)
+    lane[i] = LLVMConstInt(i32, e->lanes, false);
+  for (uint32_t i = 0; i < e->lanes; i++)
+    if (at[i] >= first && at[i] < first + e->lanes)
+      lane[at[i] - first] = LLVMConstInt(i32, i, false);
+  LLVMValueRef mask = LLVMBuildShuffleVector(
+      e->b, used, none, LLVMConstVector(lane, e->lanes), "");
+  LLVMValueRef i = at_ix_value(e, at_ix_addc(w->lin, first));
+  LLVMValueRef p = LLVMBuildGEP2(e->b, w->elem, w->ptr, &i, 1, "");
+  LLVMTypeRef types[2] = {vt, LLVMTypeOf(p)};
+  unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
+  LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
+  LLVMValueRef args[4] = {p,
+                          LLVMConstInt(i32, at_em_bits_of(w->elem) / 8, false),
+                          mask, LLVMConstNull(vt)};
+  return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
+                        args, 4, "");
+}
+
+// Lanes a fixed step apart, some of which are not used.
+static LLVMValueRef load_steps(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                               at_ix lin) {
+  if (lin.vec || lin.lane < 1 || lin.lane > AT_WINDOW_VECTORS) return NULL;
+  int64_t at[AT_EM_MAX_LANES], W = e->lanes;
+  for (uint32_t i = 0; i < W; i++) at[i] = lin.lane * (int64_t)i;
+  LLVMValueRef used = lin.mask, all = NULL;
+  lin.lane = 0;
+  lin.mask = NULL;
+  at_window w = {.e = e, .ptr = ptr, .elem = elem, .lin = lin};
+  for (int64_t first = 0; first <= at[W - 1]; first += W)
+    all = take(&w, all, load_used(&w, used, at, first), at, first, W);
+  return all;
+}
+
 LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                                at_ix lin, bool invariant) {
   int64_t at[AT_EM_MAX_LANES] = {0}, W = e->lanes;
+  if (W > 1 && lin.mask) return load_steps(e, ptr, elem, lin);
   if (W == 1 || !at_ix_offsets(e, &lin, at)) return NULL;
   int64_t lo = at[0], hi = at[0];
   for (uint32_t i = 1; i < W; i++) {
     lo = AT_MIN(lo, at[i]);
     hi = AT_MAX(hi, at[i]);
   }
-  if (hi - lo >= MOST_VECTORS * W) return NULL;
+  if (hi - lo >= AT_WINDOW_VECTORS * W) return NULL;
   lin.lane = 0;
   lin.vec = NULL;
   at_window w = {e, ptr, elem, lin, invariant};

@@ -6,6 +6,9 @@
 
 #include "codegen/emit.h"
 
+// Vectors that a window has at most: each is a load and a shuffle.
+enum { AT_WINDOW_VECTORS = 4 };
+
 // What each lane adds to the base and c of a; false: it is data, or some lanes
 // are not used. out: e->lanes of them.
 bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out);
@@ -17,7 +20,7 @@ LLVMValueRef at_ix_const_lanes(at_em *e, const int64_t *at);
 
 // Loads lanes of type elem by whole vectors and shuffles. NULL: they lie too
 // far apart, or nobody knows how far. Touches nothing outside of the lowest
-// and the highest lane.
+// and the highest lane; with a mask, no lane that is not used.
 LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                                at_ix lin, bool invariant);
 

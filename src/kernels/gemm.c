@@ -557,6 +557,32 @@ static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
   j->bias_rows = !j->bias_rows;
 }
 
+static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
+  const at_gemm_job *orig = j->batch_ctx;
+  int64_t t[3];
+  orig->batch_off(orig, i, t);
+  off[0] = t[1], off[1] = t[0], off[2] = t[2];
+}
+
+void at_gemm_transpose(const at_gemm_job *j, at_gemm_job *out) {
+  at_k_gemm_dims none = {0};
+  *out = *j;
+  swap_operands(out, &none);
+  out->batch_off = batch_off_swapped;
+  out->batch_ctx = j;
+}
+
+// Few columns of many rows that lie side by side, such as the gradient of
+// weights: as few rows they go through A, then B, once and in order.
+static bool narrow_columns(const at_par *par, const at_gemm_job *j,
+                           at_status *st) {
+  enum { MIN_COLUMNS = 9, MAX_COLUMNS = 32 };
+  if (j->n < MIN_COLUMNS || j->n > MAX_COLUMNS || !j->a_by_k) return false;
+  at_gemm_job flipped;
+  at_gemm_transpose(j, &flipped);
+  return at_gemm_narrow(par, &flipped, st);
+}
+
 static at_status check_types(const at_k_gemm_params *p) {
   switch (p->acc) {
     case AT_F32:
@@ -639,6 +665,8 @@ at_status at_k_gemm(const at_k_call *c) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;
     if (at_gemm_narrow(c->par, &j, &st)) return st;
+    if (narrow_columns(c->par, &j, &st)) return st;
+    if (at_gemm_slim(c->par, &j, &st)) return st;
     if (at_gemm_strips(c->par, &j, &st)) return st;
     if (at_gemm_thin(c->par, &j, &st)) return st;
   }

@@ -174,6 +174,18 @@ void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to);
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
 // A few tiles of rows: B is packed by the first of them, panel by panel.
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
+// Many rows, read in place, of so few columns that one microtile has them all.
+bool at_gemm_slim(const at_par *par, const at_gemm_job *j, at_status *st);
+// C and the product transposed: few columns become few rows. *out refers to j.
+void at_gemm_transpose(const at_gemm_job *j, at_gemm_job *out);
+// A microkernel for operands in place: element (i, k) of A is at
+// a[i * ars + k * acs], rows of B are brs apart and hold whole vectors. NULL:
+// the type has none.
+typedef void (*at_gemm_strided_fn)(int64_t kc, const void *a, int64_t ars,
+                                   int64_t acs, const void *b, int64_t brs,
+                                   void *c, int64_t ldc, int mr, int nr,
+                                   bool add);
+at_gemm_strided_fn at_gemm_strided_of(uint32_t acc);
 // The same on AMX.
 bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.

@@ -159,8 +159,12 @@ const at_gemm_engine *at_gemm_wide_engine(uint32_t acc) {
   return NULL;
 }
 
-typedef void (*strided_fn)(int64_t, const void *, int64_t, int64_t,
-                           const void *, int64_t, void *, int64_t, int, int);
+at_gemm_strided_fn at_gemm_strided_of(uint32_t acc) {
+  bool wide = at_k_has(AT_CPU_AVX512);
+  if (acc == AT_F32) return wide ? f32_v4_strided : f32_v3_strided;
+  if (acc == AT_F64) return wide ? f64_v4_strided : f64_v3_strided;
+  return NULL;
+}
 
 // Below this many multiply-adds packing and threads cost more than they save.
 enum { SMALL_WORK = 64 * 64 * 64 };
@@ -179,9 +183,7 @@ bool at_gemm_small(const at_gemm_job *j) {
       !at_off_uniform(&j->b_k, 0, j->k) || !at_off_dense(&j->b_n, 0, j->n) ||
       !at_off_uniform(&j->c_m, 0, j->m) || !at_off_dense(&j->c_n, 0, j->n))
     return false;
-  bool wide = at_k_has(AT_CPU_AVX512);
-  strided_fn fn = t == AT_F32 ? (wide ? f32_v4_strided : f32_v3_strided)
-                              : (wide ? f64_v4_strided : f64_v3_strided);
+  at_gemm_strided_fn fn = at_gemm_strided_of(t);
   int64_t off[3], es = at_dtype_bytes((at_dtype)t);
   j->batch_off(j, 0, off);
   const char *a = j->a + off[0] * es, *b = j->b + off[1] * es;
@@ -201,7 +203,7 @@ bool at_gemm_small(const at_gemm_job *j) {
     for (int64_t i0 = 0; i0 < j->m; i0 += mr)
       fn(j->k, a + i0 * j->a_m.stride * es, j->a_m.stride, j->a_k.stride, bp,
          brs, c + (i0 * j->c_m.stride + j0) * es, j->c_m.stride,
-         (int)AT_MIN(mr, j->m - i0), cols);
+         (int)AT_MIN(mr, j->m - i0), cols, false);
   }
   return true;
 }

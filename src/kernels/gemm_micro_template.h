@@ -93,13 +93,14 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 #ifdef STRIDED
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
-                                     void *c, int64_t ldc, int mr, int nr) {
-#define CASE(n)                                                          \
-  case n:                                                                \
-    BODY(n, VECS, kc, a, ars, acs, b, brs, c, ldc, nr, false, NULL);     \
-    break;                                                               \
-  case -n: /* half of the columns */                                     \
-    BODY(n, VECS / 2, kc, a, ars, acs, b, brs, c, ldc, nr, false, NULL); \
+                                     void *c, int64_t ldc, int mr, int nr,
+                                     bool add) {
+#define CASE(n)                                                        \
+  case n:                                                              \
+    BODY(n, VECS, kc, a, ars, acs, b, brs, c, ldc, nr, add, NULL);     \
+    break;                                                             \
+  case -n: /* half of the columns */                                   \
+    BODY(n, VECS / 2, kc, a, ars, acs, b, brs, c, ldc, nr, add, NULL); \
     break;
   switch (nr <= VECS / 2 * LANES ? -mr : mr) { ALL_ROWS(CASE) }
 #undef CASE

@@ -298,26 +298,6 @@ static bool shape_fits(const at_gemm_job *j, thin *t) {
          (double)j->batch * (double)j->m * (double)j->k < 16e6;
 }
 
-// C and the product transposed: few columns become few rows.
-static at_gemm_job transposed(const at_gemm_job *j) {
-  at_gemm_job r = *j;
-  r.a_type = j->b_type, r.b_type = j->a_type;
-  r.a = j->b, r.b = j->a;
-  r.m = j->n, r.n = j->m;
-  r.a_m = j->b_n, r.b_n = j->a_m;
-  r.a_k = j->b_k, r.b_k = j->a_k;
-  r.c_m = j->c_n, r.c_n = j->c_m;
-  r.bias_rows = !j->bias_rows;
-  return r;
-}
-
-static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
-  const at_gemm_job *orig = j->batch_ctx;
-  int64_t t[3];
-  orig->batch_off(orig, i, t);
-  off[0] = t[1], off[1] = t[0], off[2] = t[2];
-}
-
 static void plan(thin *t, uint32_t threads) {
   const at_gemm_job *j = t->j;
   int64_t row = j->n * t->es_b;
@@ -342,9 +322,7 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   at_gemm_job flipped;
   const at_gemm_job *j = job;
   if (j->m > GROUP && j->n <= GROUP) {
-    flipped = transposed(j);
-    flipped.batch_off = batch_off_swapped;
-    flipped.batch_ctx = job;
+    at_gemm_transpose(job, &flipped);
     j = &flipped;
   }
   const thin_fns *f = NULL;

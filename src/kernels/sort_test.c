@@ -297,7 +297,8 @@ static void test_top_k(void **state) {
   static const int64_t shapes[][3] = {
       // rows, size, k
       {1, 1, 1},       {3, 50, 7},       {4, 1000, 1}, {2, 3000, 3000},
-      {1, 200000, 64}, {2, 150000, 300}, {5, 10, 0},   {20, 777, 16}};
+      {1, 200000, 64}, {2, 150000, 300}, {5, 10, 0},   {20, 777, 16},
+      {3, 2000, 40},   {7, 64, 64},      {30, 8, 2}};
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(shapes); s++)
       for (uint32_t largest = 0; largest < 2; largest++) {

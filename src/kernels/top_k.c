@@ -6,7 +6,7 @@
 // one compare.
 #include "kernels/kernels_internal.h"
 
-enum { STRIP = 1024, CHUNK = 1 << 16 };
+enum { STRIP = 1024, CHUNK = 1 << 16, FEW = 64 };
 
 // Key (larger is better, biased to unsigned), then the complement of the index.
 typedef unsigned __int128 cand;
@@ -264,6 +264,66 @@ static void finish_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// ---- A few of each row: they stay sorted as elements come by
+// Key (larger is better, biased to unsigned), then the complement of the index.
+typedef struct few {
+  uint64_t best[FEW];  // descending
+  int64_t k;
+  int32_t threshold;  // key of the last
+} few;
+
+static inline void few_put(few *f, int64_t have, int32_t key, int64_t index) {
+  uint64_t x = (uint64_t)((uint32_t)key ^ 0x80000000) << 32 | (uint32_t)~index;
+  int64_t i = have;
+  for (; i > 0 && f->best[i - 1] < x; i--) f->best[i] = f->best[i - 1];
+  f->best[i] = x;
+  f->threshold = (int32_t)((uint32_t)(f->best[f->k - 1] >> 32) ^ 0x80000000);
+}
+
+static inline uint32_t bits_above(const int32_t *k, __m256i th) {
+  __m256i x = _mm256_loadu_si256((const __m256i *)k);
+  return (uint32_t)_mm256_movemask_ps((__m256)_mm256_cmpgt_epi32(x, th));
+}
+
+// Keys of n elements from index `at` on; the first k of a row have been put.
+static void few_scan(few *f, const int32_t *keys, int64_t n, int64_t at) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m256i th = _mm256_set1_epi32(f->threshold);
+    uint32_t hits = bits_above(keys + i, th) | bits_above(keys + i + 8, th)
+                                                   << 8;
+    for (; hits; hits &= hits - 1) {
+      int q = __builtin_ctz(hits);
+      if (keys[i + q] > f->threshold)
+        few_put(f, f->k - 1, keys[i + q], at + i + q);
+    }
+  }
+  for (; i < n; i++)
+    if (keys[i] > f->threshold) few_put(f, f->k - 1, keys[i], at + i);
+}
+
+static void few_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const top_k *t = arg;
+  const at_k_top_k_params *p = t->p;
+  int32_t flip = p->largest ? 0 : -1, keys[STRIP];
+  for (int64_t r = begin; r < end; r++) {
+    const char *src = t->in + r * p->size * t->es;
+    few f = {.best = {0}, .k = p->k};
+    for (int64_t at = 0; at < p->size; at += STRIP) {
+      int64_t n = AT_MIN(STRIP, p->size - at), first = at ? 0 : p->k;
+      keys32(p->dtype, src + at * t->es, n, flip, keys);
+      for (int64_t i = 0; i < first; i++) few_put(&f, i, keys[i], i);
+      few_scan(&f, keys + first, n - first, at + first);
+    }
+    for (int64_t i = 0; i < p->k; i++) {
+      uint32_t index = ~(uint32_t)f.best[i];
+      t->indices[r * p->k + i] = (int32_t)index;
+      memcpy(t->values + (r * p->k + i) * t->es, src + index * t->es,
+             (size_t)t->es);
+    }
+  }
+}
+
 at_status at_k_top_k(const at_k_call *c) {
   const at_k_top_k_params *p = c->params;
   AT_K_BUFS(c, 3);
@@ -281,6 +341,10 @@ at_status at_k_top_k(const at_k_call *c) {
              .es = at_dtype_bytes(dt)};
   t.wide = t.es == 8;
   bool cut = p->rows < 16 && p->size >= 2 * CHUNK && p->k <= p->size / 16;
+  if (p->k <= FEW && !t.wide && !cut) {
+    at_par_for(c->par, p->rows, CHUNK / 8 / p->size + 1, few_range, &t);
+    return AT_OK;
+  }
   t.chunk = cut ? AT_MAX(CHUNK, 8 * p->k) : p->size;
   t.chunks = at_k_ceil_div(p->size, t.chunk);
   t.keep = AT_MIN(p->k, t.chunk);

@@ -66,6 +66,9 @@ at_status at_pass_products(
 at_status at_pass_turn(
     at_module *m,
     const at_pass_options *o);  // operands as vectors of a reduction read them
+at_status at_pass_unfilled(
+    at_module *m,
+    const at_pass_options *o);  // no zeros where a loop writes all of it
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

@@ -165,7 +165,8 @@ static at_status run_pass(const char *pass, at_module *m) {
   at_pass_options o = {.fuse = true,
                        .fold_budget = 1 << 20,
                        .eigen = strcmp(pass, "inline") == 0,
-                       .small_products = strcmp(pass, "products") == 0};
+                       .small_products = strcmp(pass, "products") == 0 ||
+                                         strcmp(pass, "unfilled") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
@@ -254,6 +255,7 @@ FOLDER_TEST(expand)
 FOLDER_TEST(recognise)
 FOLDER_TEST(products)
 FOLDER_TEST(turn)
+FOLDER_TEST(unfilled)
 FOLDER_TEST(barriers)
 FOLDER_TEST(fuse)
 FOLDER_TEST(pipeline)
@@ -268,7 +270,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_barriers),    cmocka_unit_test(test_fuse),
       cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_partition),
       cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
-      cmocka_unit_test(test_turn),
+      cmocka_unit_test(test_turn),        cmocka_unit_test(test_unfilled),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

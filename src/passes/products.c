@@ -3,7 +3,8 @@
 // A call of the kernel of products costs more than so few multiplications.
 // Outside of loops so do those that a few numbers take part in, such as the
 // weights of an image's channels: they cost less than to read the other operand
-// once more. Products with banded matrices are sums of few terms (banded.c).
+// once more; and so do many products of matrices that a few vectors hold.
+// Products with banded matrices are sums of few terms (banded.c).
 #include "cost/count.h"
 #include "passes/passes_internal.h"
 
@@ -13,7 +14,9 @@ enum {
   kFewTerms = 8,
   kFewResults = 4,
   kVector = 8,
-  kManyRows = 1 << 12
+  kManyRows = 1 << 12,
+  kManyProducts = 64,
+  kSmallSide = 16
 };
 
 // Dimensions of a dot by what they are, in the order of the result.
@@ -107,6 +110,7 @@ static at_status exchange(at_node *at, uint32_t batch, uint32_t left,
 static at_dtype sum_type(at_dtype a, at_dtype b, at_dtype c) {
   if (at_is_float(a) && at_is_float(b) && at_is_float(c))
     return a == AT_F64 || b == AT_F64 || c == AT_F64 ? AT_F64 : AT_F32;
+  if (at_is_complex(c)) return a == c && b == c ? c : AT_INVALID;
   return at_is_int(a) && at_is_int(b) && at_is_int(c) ? c : AT_INVALID;
 }
 
@@ -128,7 +132,9 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   bool few = summed <= kFewTerms && AT_MIN(left, right) <= kFewResults;
   // Rows of a vector's length, too many for a kernel that packs them.
   bool vectors = summed <= kFewTerms && right == kVector && left >= kManyRows;
-  if (!small && !few && !vectors) return AT_OK;
+  bool many = batch >= kManyProducts && left <= kSmallSide &&
+              right <= kSmallSide && summed <= kSmallSide;
+  if (!small && !few && !vectors && !many) return AT_OK;
   bool along_right = (minor(&b) == FREE && right > 1) || vectors,
        along_left = !along_right && minor(&a) == FREE && left > 1;
   bool rows = !along_right && !along_left;

@@ -16,9 +16,9 @@ enum {
 static bool is_read_often(const at_type *t, const at_node *user) {
   // A small body of a loop stays one function.
   enum { MIN_USES = 8, MIN_SPACE = 1 << 12, MIN_IN_LOOP = 1 << 16 };
+  if (user->op != AT_OP_BROADCAST_IN_DIM) return false;  // some have no results
   int64_t space = at_type_elements(&user->types[0]);
-  return user->op == AT_OP_BROADCAST_IN_DIM &&
-         space >= (user->parent->owner ? MIN_IN_LOOP : MIN_SPACE) &&
+  return space >= (user->parent->owner ? MIN_IN_LOOP : MIN_SPACE) &&
          space / MIN_USES >= at_type_elements(t);
 }
 
