@@ -150,8 +150,8 @@ static void make_group(tenant *t, at_bytes body) {
 }
 
 // Sender or receiver is this host.
-static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
-                       uint32_t here, uint64_t key) {
+static void copy_quickly(tenant *t, const at_msg_copy *m, uint32_t there,
+                         uint32_t here, uint64_t key) {
   host *h = t->host;
   at_status st = AT_OK;
   if (there == h->me) {
@@ -184,8 +184,8 @@ static void copy(tenant *t, at_bytes body) {
                          &m->array, sizeof m->array);
   at_buffer *made = NULL;
   at_status st = AT_OK;
-  if (there != here && at_copy_is_small((at_dtype)m->dtype, dims))
-    return copy_small(t, m, there, here, key);
+  if (there != here && at_copy_is_quick((at_dtype)m->dtype, dims))
+    return copy_quickly(t, m, there, here, key);
   if (there == h->me) {
     at_buffer *b = at_stream_find(t, &m->from, &st);
     at_event *done = NULL;
