@@ -81,6 +81,7 @@ struct tenant {
   at_table parked;   // questions about arrays that are not here yet
   at_table pending;  // transfers between programs and the client, by tag
   uint64_t next_tag;
+  uint64_t since;    // of IAM; under the host's lock
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
   // Launches of which the client wants to hear; under the host's lock (ends.c).
@@ -257,6 +258,8 @@ void at_tenant_answer_parked(tenant *t, uint64_t array);
 void at_filling_end(at_buffer *b, at_status s);
 // Of a tenant who will bring no more bytes and answers; frees the tables.
 void at_fillings_cancel(at_table *filling, const char *why);
+// Its bytes went to the process that was this host before.
+at_status at_filling_lost(const host *h, uint64_t array);
 void at_parked_free(parked *p);
 void at_tenant_answer_stats(tenant *t, const at_msg_stats *m);  // the stream's
 // Says to the client; any thread.

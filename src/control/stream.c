@@ -34,9 +34,10 @@ static bool expect_bytes(tenant *t, const array *a, at_buffer **cancelled) {
   at_buffer *b = a->here[0].buffer;
   if (!b || at_code_take(at_buffer_acquire(b))) return true;
   at_buffer_retain(b);
-  if (!t->mute && at_table_put(&t->filling, a->name, b)) return true;
+  const bool never = t->mute || a->name < t->since;
+  if (!never && at_table_put(&t->filling, a->name, b)) return true;
   *cancelled = b;
-  return t->mute;
+  return never;
 }
 
 // From here on others find it.
@@ -49,9 +50,11 @@ void at_stream_enter(tenant *t, array *a) {
   bool in = !twice && (!a->written || expect_bytes(t, a, &cancelled)) &&
             at_table_put(&t->arrays, a->name, a);
   if (in) at_tenant_answer_parked(t, a->name);
+  const bool mute = t->mute;
   pthread_mutex_unlock(&t->host->lock);
   if (cancelled)
-    at_filling_end(cancelled, AT_FAIL(AT_CANCELLED, "its client is gone"));
+    at_filling_end(cancelled, mute ? AT_FAIL(AT_CANCELLED, "its client is gone")
+                                   : at_filling_lost(t->host, a->name));
   if (in) return;
   odd(t, twice ? "used twice: array" : "no memory for array", a->name);
   at_array_free(a);

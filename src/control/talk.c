@@ -189,6 +189,26 @@ void at_fillings_cancel(at_table *filling, const char *why) {
   at_table_free(filling);
 }
 
+at_status at_filling_lost(const host *h, uint64_t array) {
+  return AT_FAIL(AT_DATA_LOSS,
+                 "the bytes of array %llu were lost with the process that was "
+                 "host %u",
+                 (unsigned long long)array, h->me);
+}
+
+// Of an array whose bytes do not come any more.
+static at_buffer *take_lost(tenant *t, uint64_t *name) {
+  size_t at = 0;
+  at_buffer *b = NULL;
+  pthread_mutex_lock(&t->host->lock);
+  for (at_table_slot *s; !b && (s = at_table_next(&t->filling, &at));) {
+    *name = s->key;
+    if (s->key < t->since) b = at_table_take(&t->filling, s->key);
+  }
+  pthread_mutex_unlock(&t->host->lock);
+  return b;
+}
+
 // ---- Questions
 // What follows of one, without the lock.
 typedef struct ask {
@@ -409,9 +429,13 @@ static void introduce(visitor *v, const at_msg_iam *m) {
     t->users++;
     v->tenant = t;
     t->open = true;
+    t->since = m->since;
     if (v->wire) at_outbox_open(t->outbox, v->wire, 1);
   }
   pthread_mutex_unlock(&h->lock);
+  uint64_t name;
+  for (at_buffer *b; v->tenant && (b = take_lost(v->tenant, &name));)
+    at_filling_end(b, at_filling_lost(h, name));
 }
 
 static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
