@@ -70,7 +70,7 @@ t.start()
 while t.is_alive():
   try: run()
   except jax.errors.JaxRuntimeError as e:  # the machine kept it from running for longer
-    assert "DATA_LOSS" in str(e) and "1500 ms" in str(e) and time.monotonic() - stopped > 1.5, e
+    assert "DATA_LOSS" in str(e) and time.monotonic() - stopped > 1.5, e
 t.join()
 while pid() == there:  # that or another one is there
   try: run(); break
