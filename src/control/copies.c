@@ -106,7 +106,7 @@ static void write_to(host *h, uint32_t to, letter l, const void *behind) {
   uint8_t body[sizeof l + kBehind];
   AT_ASSERT(l.behind <= kBehind);
   memcpy(body, &l, sizeof l);
-  if (l.behind) memcpy(body + sizeof l, behind, l.behind);
+  if (behind) memcpy(body + sizeof l, behind, l.behind);
   post(h, to, (at_bytes){body, sizeof l + l.behind});
 }
 

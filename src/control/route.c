@@ -489,7 +489,7 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
   }
   host_set *to = NULL;
   const bool named = at_named_is(head->kind), files = at_files_is(head->kind);
-  at_status st = AT_OK;
+  at_status st;
   if (named)
     st = at_named_says(p, head->kind, body);
   else if (files)

@@ -425,8 +425,10 @@ static void hand_out(launching *l, at_status why) {
 static void watch_done(launching *l) {
   if (!l->m->number) return;
   notice *n = malloc(sizeof *n);
-  if (!n || !l->done)
+  if (!n || !l->done) {
+    free(n);
     return at_log(AT_LOG_ERROR, "no memory to tell that a launch is done");
+  }
   *n = (notice){l->t, l->m->number, l->callbacks};
   pthread_mutex_lock(&l->t->host->lock);
   at_ends_begin(l->t);

@@ -37,7 +37,7 @@ void at_failures_note(at_failures *f, uint32_t host, const at_hosts_tag *tag,
 at_unsaid *at_unsaid_make(uint32_t to, const at_hosts_tag *tag, at_status why) {
   const uint32_t code = at_status_code(why);
   const char *text = at_status_message(why);
-  const size_t n = AT_MIN(strlen(text), (size_t)AT_FAILURE_TEXT);
+  const size_t n = strnlen(text, AT_FAILURE_TEXT);
   at_unsaid *u = malloc(sizeof *u + sizeof code + n);
   if (!u) return NULL;
   *u = (at_unsaid){.to = to, .tag = *tag, .bytes = sizeof code + n};
