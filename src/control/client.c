@@ -133,14 +133,19 @@ at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
   return st;
 }
 
-// Arrays of a host that is lost carry its loss.
-static at_status say_host(at_client *c, uint32_t host, const at_wire_out *m,
-                          uint32_t n) {
+// Arrays of a host that is lost carry its loss. The stream may make them on the
+// process that comes in its place, which the session with that tells.
+static at_status say_host(at_client *c, uint32_t host, uint64_t array,
+                          const at_wire_out *m, uint32_t n) {
+  far_host *h = &c->hosts[host];
   at_wire *w;
   AT_TRY(at_far_host_wire(c, host, &w));
-  at_status st = w ? at_far_host_say(&c->hosts[host], w, m, n) : AT_OK;
-  if (at_status_code(st) != AT_UNAVAILABLE) return st;
-  return at_status_free(st), AT_OK;
+  if (w && array < atomic_load(&h->lost_before)) return AT_OK;
+  at_status st = w ? at_far_host_say(h, w, m, n) : AT_OK;
+  if (w && at_status_code(st) != AT_UNAVAILABLE) return st;
+  at_status_free(st);
+  atomic_store(&h->unsaid, true);
+  return at_far_host_wire(c, host, &w);  // it may have come back meanwhile
 }
 
 static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
@@ -150,7 +155,7 @@ static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
   const at_bytes data = {from, m->bytes};
   const at_wire_out both[] = {{AT_MSG_WRITE, tag, 1, &head},
                               {AT_MSG_DATA, tag, m->bytes ? 1 : 0, &data}};
-  return say_host(c, host, both, 2);
+  return say_host(c, host, m->shard.array, both, 2);
 }
 
 static at_status write_array(void *arg, const at_proxy_shard *s,
@@ -174,7 +179,7 @@ static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
   const at_wire_out out = {
       .kind = AT_MSG_REFUSE, .num_parts = 2, .parts = parts};
   at_client *c = arg;
-  return say_host(c, c->host_of[s->chip], &out, 1);
+  return say_host(c, c->host_of[s->chip], m.shard.array, &out, 1);
 }
 
 static at_status create(void *arg, const at_proxy_spec *s,
@@ -524,6 +529,9 @@ static void come_back(void *arg) {
   mark_stale(c, b->host->number);
   atomic_fetch_add(&c->replaced, 1);
   pthread_mutex_unlock(&c->lock);
+  at_wire *w;
+  if (atomic_exchange(&b->host->unsaid, false))
+    at_status_free(at_far_host_wire(c, b->host->number, &w));
   free(b);
 }
 
@@ -639,7 +647,7 @@ static at_status call_host(at_client *c, far_host *h) {
            (unsigned long long)c->client);
   calling = h;
   AT_TRY(at_session_open(&o, &w));
-  at_msg_iam m = {.client = c->client};
+  at_msg_iam m = {.client = c->client, .since = atomic_load(&h->lost_before)};
   memcpy(m.key, c->key, sizeof m.key);
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
   const at_wire_out iam = {.kind = AT_MSG_IAM, .num_parts = 1, .parts = &part};

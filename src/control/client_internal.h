@@ -40,6 +40,7 @@ typedef struct far_host {
   at_outbox *formers[AT_FAR_PROCESSES];     // of those before; they and their
   at_wire *former_wires[AT_FAR_PROCESSES];  // wires go with the client
   _Atomic bool lost;
+  _Atomic bool unsaid;  // bytes for it were not sent since
   _Atomic bool drains;  // nothing new is to be placed there
   // Arrays with smaller names were on processes that it had before.
   _Atomic uint64_t lost_before;

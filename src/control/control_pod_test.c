@@ -57,6 +57,70 @@ static void every_type_comes_back(void **state) {
   guest_close(&g);
 }
 
+// In the message, in memory that hosts share, by a transfer: whatever its size.
+static void arrays_of_all_sizes_hop(void **state) {
+  static const int64_t sizes[] = {
+      0, 1, 1024, 1025, 2048, 5000, 1 << 16, 1 << 18, (1 << 18) + 1, 3 << 18};
+  guest g = guest_open(&shared);
+  for (size_t i = 0; i < AT_LEN(sizes); i++) {
+    const int64_t n = sizes[i];
+    float *v = numbers(n, (float)i), *w = numbers(n, -5);
+    at_buffer *one = pod_array(guest_chip(&g, 0), AT_F32, v, n), *next;
+    at_buffer *two = pod_array(guest_chip(&g, 3), AT_F32, w, n);
+    for (uint32_t hop = 0; hop < 9; hop++) {  // both cross on the way
+      OK(at_buffer_copy_to(one, guest_chip(&g, hop % 2 ? 1 : 2), AT_MEM_DEVICE,
+                           &next));
+      if (hop % 3) at_buffer_delete(one);
+      at_buffer_release(one);
+      one = next;
+      OK(at_buffer_copy_to(two, guest_chip(&g, hop % 2 ? 3 : 0), AT_MEM_DEVICE,
+                           &next));
+      at_buffer_release(two);
+      two = next;
+    }
+    expect_floats(one, v, n);
+    expect_floats(two, w, n);
+    at_buffer_release(one);
+    at_buffer_release(two);
+    free(v);
+    free(w);
+  }
+  guest_expect_empty(&g, 4);
+  guest_close(&g);
+}
+
+// Of those that the other host has no place for none is kept.
+static void hops_into_full_memory_are_errors(void **state) {
+  guest g = guest_open(&shared);
+  const int64_t sizes[] = {1000, 1 << 16, 1 << 18};
+  float *v = numbers(15 << 20, 0);
+  at_buffer *full = pod_array(guest_chip(&g, 3), AT_F32, v, 15 << 20);
+  at_buffer *rest[256], *from[3], *to[3];
+  uint32_t n = 0;
+  for (int64_t size = 16000; size >= 500; size /= 32) {  // to the brim
+    at_code code = 0;
+    while (!code && n < AT_LEN(rest)) {
+      rest[n] = pod_array(guest_chip(&g, 3), AT_F32, v, size);
+      code = at_code_take(pod_ready(rest[n++]));
+    }
+    assert_int_equal(code, AT_RESOURCE_EXHAUSTED);
+  }
+  for (uint32_t i = 0; i < 3; i++) {
+    from[i] = pod_array(guest_chip(&g, 0), AT_F32, v, sizes[i]);
+    OK(at_buffer_copy_to(from[i], guest_chip(&g, 3), AT_MEM_DEVICE, &to[i]));
+    at_buffer_release(from[i]);
+  }
+  for (uint32_t i = 0; i < 3; i++) {
+    assert_int_equal(at_code_take(pod_ready(to[i])), AT_RESOURCE_EXHAUSTED);
+    at_buffer_release(to[i]);
+  }
+  run_drop(rest, n);
+  at_buffer_release(full);
+  guest_expect_empty(&g, 4);
+  guest_close(&g);
+  free(v);
+}
+
 static void large_arrays_come_in_pieces(void **state) {
   enum { kNumber = (11 << 20) / 4 + 3 };
   guest g = guest_open(&shared);
@@ -697,6 +761,51 @@ static void a_lost_host_is_an_error(void **state) {
   free(v);
 }
 
+// It has been told where arrays lie, and does not come to copy them.
+static void what_is_lent_to_a_lost_host_is_given_back(void **state) {
+  enum { kNumber = 1 << 16, kArrays = 20 };
+  pod p;
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  float *v = numbers(kNumber, 0);
+  at_buffer *from[2][kArrays], *to[2][kArrays];
+  for (uint32_t i = 0; i < kArrays; i++)
+    for (uint32_t k = 0; k < 2; k++) {  // of and to both hosts
+      from[k][i] = pod_array(guest_chip(&g, 2 * k), AT_F32, v, kNumber);
+      OK(pod_ready(from[k][i]));
+    }
+  for (uint32_t i = 0; i < kArrays; i++) {  // the first makes memory shared
+    for (uint32_t k = 0; k < 2; k++) {
+      at_chip *c = guest_chip(&g, 2 - 2 * k);
+      OK(at_buffer_copy_to(from[k][i], c, AT_MEM_DEVICE, &to[k][i]));
+      if (!i) OK(pod_ready(to[k][i]));
+    }
+    if (!i) kill(p.hosts[1], SIGSTOP);
+  }
+  for (uint32_t k = 0; k < 2; k++) run_drop(from[k], kArrays);
+  usleep(300000);
+  pod_kill_host(&p, 1);
+  for (uint32_t i = 1; i < kArrays; i++)
+    for (uint32_t k = 0; k < 2; k++)
+      assert_int_equal(at_code_take(pod_ready(to[k][i])), AT_DATA_LOSS);
+  for (uint32_t k = 0; k < 2; k++) run_drop(to[k], kArrays);
+  // Of the host that is left, whichever it is.
+  uint64_t left = 1, limit = 0;
+  const uint64_t until = at_clock_ns() + 20000000000ull;
+  for (; left && at_clock_ns() < until; usleep(2000)) {
+    left = limit = 0;
+    for (uint32_t d = 0; d < 4; d++) {
+      const at_memory_stats s = at_chip_memory_stats(guest_chip(&g, d));
+      left += s.in_use;
+      limit += s.limit;
+    }
+  }
+  assert_true(limit && !left);
+  guest_close(&g);
+  pod_close(&p);
+  free(v);
+}
+
 // ---- The controller ends
 static int controller_main(const char *port) {
   char address[64];
@@ -800,6 +909,8 @@ int main(int argc, char **argv) {
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_type_comes_back),
+      cmocka_unit_test(arrays_of_all_sizes_hop),
+      cmocka_unit_test(hops_into_full_memory_are_errors),
       cmocka_unit_test(large_arrays_come_in_pieces),
       cmocka_unit_test(reads_go_on_behind_drops),
       cmocka_unit_test(programs_over_hosts_move_data),
@@ -815,6 +926,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(clients_do_not_see_each_other),
       cmocka_unit_test(dead_clients_leave_nothing),
       cmocka_unit_test(a_lost_host_is_an_error),
+      cmocka_unit_test(what_is_lent_to_a_lost_host_is_given_back),
       cmocka_unit_test(who_loses_the_controller_ends),
       cmocka_unit_test(a_pod_closes_under_its_clients),
   };

@@ -1,25 +1,43 @@
-// Copies of small arrays between hosts: one message, which whoever defines the
-// array sends and the other host's wire takes in, so that no other thread is
-// woken on the way. Larger ones are exec's (at_buffer_send).
+// Copies of arrays between hosts that one message brings: whoever defines the
+// array sends it, and the other host's wire takes it in, so that no other
+// thread is woken on the way. Small ones are in the message. Of larger ones it
+// says where they lie, for the other host to copy from there, and that answers
+// when it has; where hosts share no memory they follow as exec's
+// (at_buffer_send), which brings still larger ones alone.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "control/host_internal.h"
 
-// A post between hosts; its bytes follow, or the text of an error.
-typedef struct small_copy {
-  uint64_t key;
-  uint32_t code, bytes;
-} small_copy;
+typedef enum copy_kind {
+  COPY_BYTES,    // they follow
+  COPY_ERROR,    // its text follows
+  COPY_LENT,     // an at_loan follows
+  COPY_FOLLOWS,  // as a transfer of exec's under the same key
+  COPY_TAKEN,    // back: what was lent has been copied
+  COPY_KINDS
+} copy_kind;
 
-// An array that is expected, or (buffer NULL) has come before it was.
+// A post between hosts; `behind` bytes follow.
+typedef struct letter {
+  uint64_t key, bytes;  // bytes: of the array
+  uint32_t kind, code, behind, zero;
+} letter;
+enum { kBehind = 4096 };
+static_assert(sizeof(at_loan) <= kBehind && AT_COPY_SMALL <= kBehind &&
+                  sizeof(letter) + kBehind <= AT_POD_POST_BYTES,
+              "a letter is a post");
+
+// An array that is expected. Without a buffer: nobody wants it any more, or
+// (early) its letter has come before it was.
 typedef struct coming {
   at_buffer *buffer;  // acquired, with a reference
   uint32_t from;
-  at_status why;
-  size_t bytes;
-  uint8_t data[];
+  bool early;
+  at_status why;  // of an early one
+  letter l;
+  uint8_t behind[];
 } coming;
 
 typedef struct unsent_copy {
@@ -29,22 +47,24 @@ typedef struct unsent_copy {
   uint8_t body[];
 } unsent_copy;
 
+// An array on its way; while it is lent in the table `lent`.
 typedef struct going {
   host *host;
   at_buffer *buffer;  // acquired, with a reference
   uint32_t to;
   uint64_t key;
+  at_loan loan;
 } going;
 
 static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a copy between hosts");
 }
 
-bool at_copy_is_small(at_dtype t, at_dims dims) {
+bool at_copy_is_quick(at_dtype t, at_dims dims) {
   size_t bytes = at_dtype_bytes(t);
   for (uint32_t i = 0; i < dims.rank; i++)
     bytes = at_mul(bytes, (size_t)dims.ptr[i]);
-  return bytes <= AT_COPY_SMALL;
+  return bytes <= AT_COPY_QUICK;
 }
 
 // ---- Sending
@@ -82,43 +102,91 @@ static void room(void *arg) {
   pthread_mutex_unlock(&h->copies_lock);
 }
 
+static void write_to(host *h, uint32_t to, letter l, const void *behind) {
+  uint8_t body[sizeof l + kBehind];
+  AT_ASSERT(l.behind <= kBehind);
+  memcpy(body, &l, sizeof l);
+  if (behind) memcpy(body + sizeof l, behind, l.behind);
+  post(h, to, (at_bytes){body, sizeof l + l.behind});
+}
+
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
-  uint8_t body[sizeof(small_copy) + AT_COPY_SMALL];
   at_bytes text = at_message_text(why);
-  size_t n = AT_MIN(text.len, (size_t)AT_COPY_SMALL);
-  const small_copy m = {key, (uint32_t)at_status_code(why), (uint32_t)n};
-  memcpy(body, &m, sizeof m);
-  memcpy(body + sizeof m, text.ptr, n);
-  post(h, to, (at_bytes){body, sizeof m + n});
+  write_to(h, to,
+           (letter){.key = key,
+                    .kind = COPY_ERROR,
+                    .code = (uint32_t)at_status_code(why),
+                    .behind = (uint32_t)AT_MIN(text.len, (size_t)kBehind)},
+           text.ptr);
+}
+
+static void going_end(going *g) {
+  at_buffer_unacquire(g->buffer);
+  at_buffer_release(g->buffer);
+  atomic_fetch_sub(&g->host->copies, 1);
+  free(g);
+}
+
+static void loan_end(going *g) {
+  at_loan_end(g->host->runtime, &g->loan);
+  going_end(g);
+}
+
+// Where the other host can read the array; g is in the table then, or gone.
+static bool lend(going *g, letter l) {
+  host *h = g->host;
+  const uint32_t to = g->to;
+  if (!at_buffer_lend(g->buffer, to, g->key, &g->loan)) return false;
+  const at_loan loan = g->loan;
+  pthread_mutex_lock(&h->copies_lock);
+  const bool here = at_pod_hosts_has(h->pod, to);
+  const bool kept = here && at_table_put(&h->lent, g->key, g);
+  pthread_mutex_unlock(&h->copies_lock);
+  if (!kept) {
+    at_loan_end(h->runtime, &loan);
+    if (here) return false;
+    going_end(g);
+    return true;
+  }
+  l.kind = COPY_LENT;
+  l.behind = sizeof loan;
+  write_to(h, to, l, &loan);
+  return true;
+}
+
+static at_status follow(const going *g, letter l) {
+  at_event *done = NULL;
+  l.kind = COPY_FOLLOWS;
+  AT_TRY(at_buffer_send(g->buffer, g->to, g->key, &done));
+  at_event_release(done);
+  write_to(g->host, g->to, l, NULL);
+  return AT_OK;
 }
 
 static void send_now(at_status s, void *arg) {
-  going g = *(going *)arg;
-  size_t n = at_buffer_bytes(g.buffer);
-  free(arg);
-  if (s.err) {
-    at_copy_refuse(g.host, g.to, g.key, s);
-  } else {
-    uint8_t body[sizeof(small_copy) + AT_COPY_SMALL];
-    const small_copy m = {g.key, 0, (uint32_t)n};
-    memcpy(body, &m, sizeof m);
-    if (n) memcpy(body + sizeof m, at_buffer_data_held(g.buffer), n);
-    post(g.host, g.to, (at_bytes){body, sizeof m + n});
+  going *g = arg;
+  const size_t bytes = at_buffer_bytes(g->buffer);
+  letter l = {.key = g->key, .bytes = bytes, .kind = COPY_BYTES};
+  if (!s.err && bytes > AT_COPY_SMALL) {
+    if (lend(g, l)) return;
+    s = follow(g, l);
+  } else if (!s.err) {
+    l.behind = (uint32_t)bytes;
+    write_to(g->host, g->to, l, at_buffer_data_held(g->buffer));
   }
+  if (s.err) at_copy_refuse(g->host, g->to, g->key, s);
   at_status_free(s);
-  at_buffer_unacquire(g.buffer);
-  at_buffer_release(g.buffer);
-  atomic_fetch_sub(&g.host->copies, 1);
+  going_end(g);
 }
 
 at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
-  if (at_buffer_bytes(b) > AT_COPY_SMALL)
+  if (at_buffer_bytes(b) > AT_COPY_QUICK)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a copy of another size than was said");
   going *g = malloc(sizeof *g);
   if (!g) return no_memory();
   at_status st = at_buffer_acquire(b);
   if (st.err) return free(g), st;
-  *g = (going){h, at_buffer_retain(b), to, key};
+  *g = (going){.host = h, .buffer = at_buffer_retain(b), .to = to, .key = key};
   atomic_fetch_add(&h->copies, 1);
   st = at_event_on(at_buffer_ready(b), send_now, g);
   if (st.err) send_now(st, g);
@@ -126,43 +194,80 @@ at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
 }
 
 // ---- Receiving
-static coming *make(at_buffer *b, uint32_t from, size_t bytes) {
-  coming *c = calloc(1, sizeof *c + bytes);
+static coming *make(at_buffer *b, uint32_t from, size_t behind) {
+  coming *c = calloc(1, sizeof *c + behind);
   if (!c) return NULL;
   c->buffer = b;
   c->from = from;
-  c->bytes = bytes;
   return c;
 }
 
-// Consumes `why` and the array's hold and reference.
-static void arrive(host *h, at_buffer *b, at_status why, const uint8_t *data,
-                   size_t bytes) {
-  if (!why.err && bytes != at_buffer_bytes(b))
-    why = AT_FAIL(AT_INVALID_ARGUMENT, "a copy of another size than was said");
-  if (!why.err && bytes) memcpy(at_buffer_data_held(b), data, bytes);
+static void tell_taken(host *h, uint32_t from, uint64_t key) {
+  write_to(h, from, (letter){.key = key, .kind = COPY_TAKEN}, NULL);
+}
+
+static at_status fill(at_buffer *b, uint32_t from, const letter *l,
+                      const uint8_t *behind) {
+  if (l->bytes != at_buffer_bytes(b))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "a copy of another size than was said");
+  at_loan loan;
+  switch ((copy_kind)l->kind) {
+    case COPY_LENT:
+      memcpy(&loan, behind, sizeof loan);
+      return at_buffer_copy_lent(b, from, l->key, &loan);
+    case COPY_FOLLOWS:
+      return at_buffer_receive_into(b, from, l->key);
+    default:
+      if (l->bytes) memcpy(at_buffer_data_held(b), behind, l->bytes);
+      return AT_OK;
+  }
+}
+
+// The array has its letter, or `why` there is none, which is consumed with the
+// array's hold and reference.
+static void arrive(host *h, coming *c, const letter *l, const uint8_t *behind,
+                   at_status why) {
+  at_buffer *b = c->buffer;
+  if (!why.err) why = fill(b, c->from, l, behind);
+  const bool follows = !why.err && l->kind == COPY_FOLLOWS;
+  if (!follows) at_buffer_define(b, why);
+  if (l && l->kind == COPY_LENT) tell_taken(h, c->from, l->key);
   at_buffer_unacquire(b);
-  at_buffer_define(b, why);
   at_buffer_release(b);
   atomic_fetch_sub(&h->copies, 1);
 }
 
-static at_status lost(uint32_t host) {
-  return AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", host);
+static void arrive_lost(host *h, coming *c) {
+  arrive(h, c, NULL, NULL,
+         AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", c->from));
 }
 
-at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
-                          at_dims dims, uint32_t from, uint64_t key,
-                          at_buffer **out) {
-  at_buffer *b;
-  AT_TRY(at_buffer_create(c, k, t, dims, &b));
-  at_status st = at_buffer_acquire(b);
-  coming *mine = st.err ? NULL : make(b, from, 0);
-  if (!st.err && !mine) {
-    at_buffer_unacquire(b);
-    st = no_memory();
-  }
-  if (st.err) return at_buffer_release(b), st;
+// Nobody has a place for it. Consumes why.
+static void turn_away(host *h, uint32_t from, const letter *l, at_status why) {
+  if (l->kind == COPY_LENT) tell_taken(h, from, l->key);
+  if (l->kind == COPY_FOLLOWS && !why.err)
+    why = AT_FAIL(AT_CANCELLED, "the other host has no place for the array");
+  if (l->kind == COPY_FOLLOWS)
+    at_status_free(at_transfer_refuse(h->runtime, from, l->key, why));
+  at_status_free(why);
+}
+
+void at_copy_decline(host *h, uint32_t from, uint64_t key) {
+  coming *c = make(NULL, from, 0);
+  pthread_mutex_lock(&h->copies_lock);
+  coming *early = at_table_take(&h->coming, key);
+  const bool waits = !early && c && at_pod_hosts_has(h->pod, from) &&
+                     at_table_put(&h->coming, key, c);
+  pthread_mutex_unlock(&h->copies_lock);
+  if (!waits) free(c);
+  if (early) turn_away(h, from, &early->l, early->why);
+  free(early);
+}
+
+static at_status expect(host *h, at_buffer *b, uint32_t from, uint64_t key) {
+  AT_TRY(at_buffer_acquire(b));
+  coming *mine = make(b, from, 0);
+  if (!mine) return at_buffer_unacquire(b), no_memory();
   at_buffer_retain(b);
   atomic_fetch_add(&h->copies, 1);
   pthread_mutex_lock(&h->copies_lock);
@@ -171,40 +276,77 @@ at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
                at_table_put(&h->coming, key, mine);
   pthread_mutex_unlock(&h->copies_lock);
   if (early)
-    arrive(h, b, early->why, early->data, early->bytes);
+    arrive(h, mine, &early->l, early->behind, early->why);
   else if (!waits)
-    arrive(h, b, lost(from), NULL, 0);
+    arrive_lost(h, mine);
   if (!waits) free(mine);
   free(early);
-  *out = b;
   return AT_OK;
+}
+
+at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
+                          at_dims dims, uint32_t from, uint64_t key,
+                          at_buffer **out) {
+  at_buffer *b = NULL;
+  at_status st = at_buffer_create(c, k, t, dims, &b);
+  if (!st.err) st = expect(h, b, from, key);
+  if (!st.err) return *out = b, AT_OK;
+  at_copy_decline(h, from, key);
+  at_buffer_release(b);
+  return st;
+}
+
+// The host has copied what was lent to it.
+static void taken(host *h, uint32_t from, uint64_t key) {
+  pthread_mutex_lock(&h->copies_lock);
+  const going *there = at_table_find(&h->lent, key);
+  going *g = there && there->to == from ? at_table_take(&h->lent, key) : NULL;
+  pthread_mutex_unlock(&h->copies_lock);
+  if (g) loan_end(g);
+}
+
+// Under the lock. False: no memory.
+static bool keep_early(host *h, uint32_t from, const letter *l,
+                       const uint8_t *behind, at_status why) {
+  const uint32_t n = why.err ? 0 : l->behind;
+  coming *c = make(NULL, from, n);
+  if (!c || !at_table_put(&h->coming, l->key, c)) return free(c), false;
+  c->early = true;
+  c->l = *l;
+  c->why = why;
+  if (n) memcpy(c->behind, behind, n);
+  return true;
+}
+
+static bool is_well_formed(const letter *l, size_t bytes) {
+  if (l->key == 0 || l->kind >= COPY_KINDS || l->zero) return false;
+  if (bytes - sizeof *l != l->behind || l->behind > kBehind) return false;
+  if (l->kind == COPY_BYTES) return l->behind == l->bytes;
+  if (l->kind == COPY_ERROR) return l->code != 0;
+  return l->behind == (l->kind == COPY_LENT ? sizeof(at_loan) : 0);
 }
 
 static void heard(void *arg, uint32_t from, at_bytes body) {
   host *h = arg;
-  const small_copy *m = (const void *)body.ptr;
-  if (body.len < sizeof *m || body.len - sizeof *m != m->bytes || !m->key)
+  letter l;
+  if (body.len >= sizeof l) memcpy(&l, body.ptr, sizeof l);
+  if (body.len < sizeof l || !is_well_formed(&l, body.len))
     return at_log(AT_LOG_WARNING, "host %u: a malformed copy", from);
-  const uint8_t *data = (const uint8_t *)(m + 1);
+  if (l.kind == COPY_TAKEN) return taken(h, from, l.key);
+  const uint8_t *behind = body.ptr + sizeof l;
   at_status why = AT_OK;
-  if (m->code)
-    why = at_message_error(m->code, at_message_tail(body, sizeof *m));
+  if (l.kind == COPY_ERROR)
+    why = at_message_error(l.code, at_message_tail(body, sizeof l));
   pthread_mutex_lock(&h->copies_lock);
-  coming *c = at_table_take(&h->coming, m->key);
-  if (!c) {
-    coming *early = make(NULL, from, m->code ? 0 : m->bytes);
-    bool kept = early && at_table_put(&h->coming, m->key, early);
-    if (kept) {
-      early->why = why;
-      if (early->bytes) memcpy(early->data, data, early->bytes);
-    } else {
-      at_log(AT_LOG_ERROR, "no memory for a copy between hosts");
-      at_status_free(why);
-      free(early);
-    }
-  }
+  coming *c = at_table_take(&h->coming, l.key);
+  const bool kept = !c && keep_early(h, from, &l, behind, why);
   pthread_mutex_unlock(&h->copies_lock);
-  if (c) arrive(h, c->buffer, why, data, m->code ? 0 : m->bytes);
+  if (c && c->buffer) {
+    arrive(h, c, &l, behind, why);
+  } else if (!kept) {
+    if (!c) at_log(AT_LOG_ERROR, "no memory for a copy between hosts");
+    turn_away(h, from, &l, why);
+  }
   free(c);
 }
 
@@ -215,16 +357,32 @@ static coming *take_of(host *h, uint32_t from) {
   pthread_mutex_lock(&h->copies_lock);
   for (at_table_slot *s; !found && (s = at_table_next(&h->coming, &at));) {
     coming *c = s->value;
-    if (c->buffer && (c->from == from || from == UINT32_MAX))
+    if (!c->early && (c->from == from || from == UINT32_MAX))
       found = at_table_take(&h->coming, s->key);
   }
   pthread_mutex_unlock(&h->copies_lock);
   return found;
 }
 
-static void host_lost(void *arg, uint32_t from) {
-  for (coming *c; (c = take_of(arg, from)); free(c))
-    arrive(arg, c->buffer, lost(from), NULL, 0);
+// One of those that are lent to the host; NULL: none.
+static going *take_lent(host *h, uint32_t to) {
+  going *found = NULL;
+  size_t at = 0;
+  pthread_mutex_lock(&h->copies_lock);
+  for (at_table_slot *s; !found && (s = at_table_next(&h->lent, &at));) {
+    const going *g = s->value;
+    if (g->to == to || to == UINT32_MAX)
+      found = at_table_take(&h->lent, s->key);
+  }
+  pthread_mutex_unlock(&h->copies_lock);
+  return found;
+}
+
+static void host_lost(void *arg, uint32_t who) {
+  host *h = arg;
+  for (coming *c; (c = take_of(h, who)); free(c))
+    if (c->buffer) arrive_lost(h, c);
+  for (going *g; (g = take_lent(h, who));) loan_end(g);
 }
 
 static void launch_failed(void *arg, const at_hosts_tag *tag) {}
@@ -247,6 +405,7 @@ void at_copies_end(host *h) {
     free(s->value);
   }
   at_table_free(&h->coming);
+  at_table_free(&h->lent);
   for (unsent_copy *u; (u = h->unsent);) {
     h->unsent = u->next;
     free(u);

@@ -72,6 +72,7 @@ struct tenant {
   bool mute;       // its session is lost: it brings and answers nothing more
   at_event *gone;  // fires then
   uint32_t users;  // visitors, and answers under way; under the host's lock
+  uint32_t num_parked;  // under it, too
   at_table arrays, programs;
   at_table graphs;  // to graph; the stream's alone
   // To buffers, acquired: of arrays of which WRITE or REFUSE has not come to an
@@ -80,6 +81,7 @@ struct tenant {
   at_table parked;   // questions about arrays that are not here yet
   at_table pending;  // transfers between programs and the client, by tag
   uint64_t next_tag;
+  uint64_t since;    // of IAM; under the host's lock
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
   // Launches of which the client wants to hear; under the host's lock (ends.c).
@@ -96,6 +98,7 @@ typedef struct visitor {
   tenant *tenant;  // NULL: it has not said who it is
   at_wire *wire;
   bool gone;
+  bool ended;                 // it is lost, or has been turned out; the sink's
   struct expected *expected;  // bytes of which a WRITE has spoken
 } visitor;
 
@@ -136,9 +139,9 @@ struct host {
   _Atomic bool launches_more;  // the stream has more to do right now
   _Atomic uint64_t ends_ns;    // when `ends` are told at the latest; 0: none
   at_status why;               // of stopping; under the queue's lock
-  // Small copies between hosts (copies.c).
+  // Copies between hosts that one message brings (copies.c).
   pthread_mutex_t copies_lock;
-  at_table coming;  // by their keys
+  at_table coming, lent;  // by their keys
   struct unsent_copy *unsent;
   _Atomic uint32_t copies;  // under way
   // Tenants and all that is theirs. The stream's thread alone removes.
@@ -188,14 +191,17 @@ void at_array_free(array *a);
 void at_program_free(program *p);
 void at_graph_free(graph *g);
 
-// ---- copies.c: arrays of at most AT_COPY_SMALL bytes to and from other hosts
-enum { AT_COPY_SMALL = 4096 };
-bool at_copy_is_small(at_dtype t, at_dims dims);
+// ---- copies.c: arrays of at most AT_COPY_QUICK bytes to and from other hosts.
+// Up to AT_COPY_SMALL their bytes are in the message.
+enum { AT_COPY_SMALL = 4096, AT_COPY_QUICK = 1 << 20 };
+bool at_copy_is_quick(at_dtype t, at_dims dims);
 at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key);
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why);
 at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, uint32_t from, uint64_t key,
                           at_buffer **out);
+// There is no place for what that host sends, which is told so.
+void at_copy_decline(host *h, uint32_t from, uint64_t key);
 void at_copies_listen(host *h);  // to the hosts of now
 void at_copies_end(host *h);     // what is expected fails
 
@@ -252,6 +258,8 @@ void at_tenant_answer_parked(tenant *t, uint64_t array);
 void at_filling_end(at_buffer *b, at_status s);
 // Of a tenant who will bring no more bytes and answers; frees the tables.
 void at_fillings_cancel(at_table *filling, const char *why);
+// Its bytes went to the process that was this host before.
+at_status at_filling_lost(const host *h, uint64_t array);
 void at_parked_free(parked *p);
 void at_tenant_answer_stats(tenant *t, const at_msg_stats *m);  // the stream's
 // Says to the client; any thread.

@@ -406,6 +406,9 @@ typedef struct at_msg_sliced {
 enum { AT_CONTROL_SECRET = 32, AT_CONTROL_KEY = 32 };
 typedef struct at_msg_iam {
   uint64_t client;
+  // Arrays with smaller names were another process's, which was lost: the
+  // stream may still make them here, but no bytes of them come.
+  uint64_t since;
   uint8_t key[AT_CONTROL_KEY];  // that the controller has given the client
 } at_msg_iam;
 

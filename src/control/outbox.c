@@ -24,7 +24,8 @@ struct at_outbox {
   at_wire *wire;  // NULL: not open yet
   uint32_t member;
   letter *first, **end;
-  bool busy;  // the thread sends one
+  bool busy;                 // the thread sends one
+  _Atomic uint32_t waiting;  // in the list
   at_thread *thread;
   _Atomic bool stopped;
 };
@@ -51,6 +52,7 @@ static letter *next_letter(at_outbox *o) {
     pthread_cond_wait(&o->news, &o->lock);
   letter *l = o->first;
   if (l && !(o->first = l->next)) o->end = &o->first;
+  if (l) atomic_fetch_sub(&o->waiting, 1);
   o->busy = l != NULL;
   if (l) l->wire = o->wire;
   pthread_mutex_unlock(&o->lock);
@@ -103,6 +105,7 @@ static bool post(at_outbox *o, const at_outbox_post *p) {
   if (!l) return false;
   *o->end = l;
   o->end = &l->next;
+  atomic_fetch_add(&o->waiting, 1);
   pthread_cond_signal(&o->news);
   return true;
 }
@@ -128,6 +131,10 @@ bool at_outbox_send(at_outbox *o, const at_outbox_post *p) {
   pthread_mutex_unlock(&o->lock);
   if (p->sent && !kept) p->sent(p->arg);
   return sent || kept;
+}
+
+uint32_t at_outbox_waiting(const at_outbox *o) {
+  return atomic_load(&((at_outbox *)o)->waiting);
 }
 
 void at_outbox_open(at_outbox *o, at_wire *w, uint32_t member) {

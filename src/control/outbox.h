@@ -23,6 +23,8 @@ typedef struct at_outbox_post {
 // What cannot be sent (the peer is lost, or no memory) is dropped; `false`: it
 // was, and is said in the log where it was memory.
 bool at_outbox_send(at_outbox *o, const at_outbox_post *p);
+// How many messages wait. Any thread.
+uint32_t at_outbox_waiting(const at_outbox *o);
 // Nothing is sent from now on, and what waits is dropped.
 void at_outbox_stop(at_outbox *o);
 void at_outbox_free(at_outbox *o);  // stops it; NULL: nothing

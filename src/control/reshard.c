@@ -190,7 +190,7 @@ static void send_box(const work *w, uint32_t i, uint32_t to) {
   const at_msg_box *b = at_message_box(w->m, &w->r, i);
   const int64_t *x = (const void *)(b + 1);
   at_dims size = {x + 2 * (size_t)w->m->rank, w->m->rank};
-  bool small = at_copy_is_small((at_dtype)w->m->dtype, size);
+  bool quick = at_copy_is_quick((at_dtype)w->m->dtype, size);
   at_buffer *from = NULL, *sent = NULL;
   at_event *done = NULL;
   uint64_t key = key_of(w, i);
@@ -200,12 +200,12 @@ static void send_box(const work *w, uint32_t i, uint32_t to) {
   else if (!st.err)
     st = cut_out(w, from, x, &sent);
   if (!st.err)
-    st = small ? at_copy_send(w->host, sent, to, key)
+    st = quick ? at_copy_send(w->host, sent, to, key)
                : at_buffer_send(sent, to, key, &done);
   at_buffer_release(sent);
   at_event_release(done);
   if (!st.err) return;
-  if (small)
+  if (quick)
     at_copy_refuse(w->host, to, key, st);
   else
     at_status_free(at_transfer_refuse(w->host->runtime, to, key, st));
@@ -218,7 +218,7 @@ static at_status receive_box(work *w, uint32_t i, uint32_t from) {
                   w->m->rank};
   at_chip *c = at_stream_own_chip(w->host, w->r.chips[b->to]);
   at_dtype type = (at_dtype)w->m->dtype;
-  if (at_copy_is_small(type, size))
+  if (at_copy_is_quick(type, size))
     return at_copy_receive(w->host, c, AT_MEM_UNPINNED_HOST, type, size, from,
                            key_of(w, i), &w->came[i]);
   at_status st = at_buffer_receive(c, AT_MEM_UNPINNED_HOST, type, size, from,

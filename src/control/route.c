@@ -234,6 +234,23 @@ static host_set *still_there(at_controller *c, host_set *all, uint64_t epoch,
   return *refused ? intern(c, hosts, count) : all;
 }
 
+// Its name goes to a launch on those hosts. Others that have some of it, as one
+// that has come in the place of a lost host, have no part there and drop it.
+static void give_array(peer *p, uint64_t name, const host_set *to) {
+  const host_set *has = take_array(p, name);
+  uint32_t hosts[AT_SESSION_MOST], n = 0;
+  if (!has || has == to) return;
+  for (uint32_t i = 0; i < has->count; i++) {
+    uint32_t k = 0;
+    while (k < to->count && to->hosts[k] != has->hosts[i]) k++;
+    if (k == to->count) hosts[n++] = has->hosts[i];
+  }
+  const host_set *rest = intern(p->controller, hosts, n);
+  const uint64_t drop[] = {1, name};
+  const at_bytes part = {(const uint8_t *)drop, sizeof drop};
+  if (rest) say_to(p, rest, AT_MSG_DROP, &part, 1);
+}
+
 static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
   const at_msg_arg *args = (const void *)(m + 1);
   const placed *x = at_table_find(&p->programs, m->program);
@@ -241,12 +258,12 @@ static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
   for (uint32_t i = 0; i < m->num_args; i++)
     if (!at_table_find(&p->arrays, args[i].array))
       return unknown("array", args[i].array);
-  for (uint32_t i = 0; i < m->num_args; i++)
-    if (args[i].flags & AT_MSG_GIVEN) take_array(p, args[i].array);
-  for (uint32_t o = 0; o < m->num_outputs; o++)
-    AT_TRY(add_array(p, m->outputs + o, x->hosts));
   *to = still_there(p->controller, x->hosts, x->epoch, &m->refused);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  for (uint32_t i = 0; i < m->num_args; i++)
+    if (args[i].flags & AT_MSG_GIVEN) give_array(p, args[i].array, *to);
+  for (uint32_t o = 0; o < m->num_outputs; o++)
+    AT_TRY(add_array(p, m->outputs + o, x->hosts));
   p->launches++;
   at_flight_add(p, *to, 1);
   return AT_OK;
@@ -472,7 +489,7 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
   }
   host_set *to = NULL;
   const bool named = at_named_is(head->kind), files = at_files_is(head->kind);
-  at_status st = AT_OK;
+  at_status st;
   if (named)
     st = at_named_says(p, head->kind, body);
   else if (files)

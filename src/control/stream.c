@@ -34,9 +34,10 @@ static bool expect_bytes(tenant *t, const array *a, at_buffer **cancelled) {
   at_buffer *b = a->here[0].buffer;
   if (!b || at_code_take(at_buffer_acquire(b))) return true;
   at_buffer_retain(b);
-  if (!t->mute && at_table_put(&t->filling, a->name, b)) return true;
+  const bool never = t->mute || a->name < t->since;
+  if (!never && at_table_put(&t->filling, a->name, b)) return true;
   *cancelled = b;
-  return t->mute;
+  return never;
 }
 
 // From here on others find it.
@@ -49,9 +50,11 @@ void at_stream_enter(tenant *t, array *a) {
   bool in = !twice && (!a->written || expect_bytes(t, a, &cancelled)) &&
             at_table_put(&t->arrays, a->name, a);
   if (in) at_tenant_answer_parked(t, a->name);
+  const bool mute = t->mute;
   pthread_mutex_unlock(&t->host->lock);
   if (cancelled)
-    at_filling_end(cancelled, AT_FAIL(AT_CANCELLED, "its client is gone"));
+    at_filling_end(cancelled, mute ? AT_FAIL(AT_CANCELLED, "its client is gone")
+                                   : at_filling_lost(t->host, a->name));
   if (in) return;
   odd(t, twice ? "used twice: array" : "no memory for array", a->name);
   at_array_free(a);
@@ -150,8 +153,8 @@ static void make_group(tenant *t, at_bytes body) {
 }
 
 // Sender or receiver is this host.
-static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
-                       uint32_t here, uint64_t key) {
+static void copy_quickly(tenant *t, const at_msg_copy *m, uint32_t there,
+                         uint32_t here, uint64_t key) {
   host *h = t->host;
   at_status st = AT_OK;
   if (there == h->me) {
@@ -184,8 +187,8 @@ static void copy(tenant *t, at_bytes body) {
                          &m->array, sizeof m->array);
   at_buffer *made = NULL;
   at_status st = AT_OK;
-  if (there != here && at_copy_is_small((at_dtype)m->dtype, dims))
-    return copy_small(t, m, there, here, key);
+  if (there != here && at_copy_is_quick((at_dtype)m->dtype, dims))
+    return copy_quickly(t, m, there, here, key);
   if (there == h->me) {
     at_buffer *b = at_stream_find(t, &m->from, &st);
     at_event *done = NULL;
@@ -422,8 +425,10 @@ static void hand_out(launching *l, at_status why) {
 static void watch_done(launching *l) {
   if (!l->m->number) return;
   notice *n = malloc(sizeof *n);
-  if (!n || !l->done)
+  if (!n || !l->done) {
+    free(n);
     return at_log(AT_LOG_ERROR, "no memory to tell that a launch is done");
+  }
   *n = (notice){l->t, l->m->number, l->callbacks};
   pthread_mutex_lock(&l->t->host->lock);
   at_ends_begin(l->t);

@@ -9,12 +9,14 @@
 
 enum {
   kControl = 16 << 10,  // bytes of an answer that goes before data
-  kExpected = 256       // WRITEs whose bytes have not come: one per thread
+  kExpected = 4096,     // WRITEs whose bytes have not come: one per thread
+  kAsked = 1 << 18,     // questions of a client under way
+  kUntaken = 1 << 18    // answers that a client has not taken
 };
 
 // A question, or bytes, that wait for an array.
 struct parked {
-  parked *next;
+  parked *next, *last;  // last: of the first of an array
   uint32_t kind;
   uint64_t tag;
   at_msg_shard shard;
@@ -187,6 +189,26 @@ void at_fillings_cancel(at_table *filling, const char *why) {
   at_table_free(filling);
 }
 
+at_status at_filling_lost(const host *h, uint64_t array) {
+  return AT_FAIL(AT_DATA_LOSS,
+                 "the bytes of array %llu were lost with the process that was "
+                 "host %u",
+                 (unsigned long long)array, h->me);
+}
+
+// Of an array whose bytes do not come any more.
+static at_buffer *take_lost(tenant *t, uint64_t *name) {
+  size_t at = 0;
+  at_buffer *b = NULL;
+  pthread_mutex_lock(&t->host->lock);
+  for (at_table_slot *s; !b && (s = at_table_next(&t->filling, &at));) {
+    *name = s->key;
+    if (s->key < t->since) b = at_table_take(&t->filling, s->key);
+  }
+  pthread_mutex_unlock(&t->host->lock);
+  return b;
+}
+
 // ---- Questions
 // What follows of one, without the lock.
 typedef struct ask {
@@ -255,6 +277,7 @@ static void finish(tenant *t, uint64_t tag, ask *x) {
 void at_tenant_answer_parked(tenant *t, uint64_t name) {
   parked *all = at_table_take(&t->parked, name);
   if (!all) return;
+  for (const parked *q = all; q; q = q->next) t->num_parked--;
   const array *a = at_tenant_array(t, name);
   ask bytes = {0};
   for (parked *q = all; q; q = q->next)
@@ -277,10 +300,9 @@ void at_tenant_answer_parked(tenant *t, uint64_t name) {
 static bool park(tenant *t, const parked *q) {
   parked *p = t->left || t->mute ? NULL : malloc(sizeof *p);
   parked *first = at_table_find(&t->parked, q->shard.array);
-  if (p) *p = *q;
+  if (p) *p = *q, p->last = p;
   if (p && first) {
-    while (first->next) first = first->next;
-    first->next = p;
+    first->last = first->last->next = p;
   } else if (!p || !at_table_put(&t->parked, q->shard.array, p)) {
     if (!t->left && !t->mute)
       at_log(AT_LOG_ERROR, "no memory for a client's question");
@@ -289,6 +311,17 @@ static bool park(tenant *t, const parked *q) {
     free(p);
     return false;
   }
+  t->num_parked++;
+  return true;
+}
+
+// Under the lock.
+static bool asks_too_much(const tenant *t, const parked *q, ask *out) {
+  if (brings(q) || t->num_parked + t->users < kAsked) return false;
+  out->failed =
+      AT_FAIL(AT_RESOURCE_EXHAUSTED,
+              "more than %d questions about arrays are under way on host %u",
+              kAsked, t->host->me);
   return true;
 }
 
@@ -297,7 +330,10 @@ static bool handle(tenant *t, parked *q) {
   pthread_mutex_lock(&t->host->lock);
   const array *a = at_tenant_array(t, q->shard.array);
   bool known = a || (brings(q) && at_table_find(&t->filling, q->shard.array));
-  ask x = known ? answer_now(t, a, q) : (ask){0};
+  ask x = {0};
+  const bool refused = asks_too_much(t, q, &x);
+  if (known && !refused) x = answer_now(t, a, q);
+  known |= refused;
   bool waits = !known && park(t, q);
   pthread_mutex_unlock(&t->host->lock);
   if (!known) return !waits || !q->wire;
@@ -325,24 +361,6 @@ void at_tenant_answer_stats(tenant *t, const at_msg_stats *m) {
 }
 
 // ---- The session
-static void introduce(visitor *v, const at_msg_iam *m) {
-  uint8_t key[AT_CONTROL_KEY];
-  host *h = v->host;
-  at_control_key(h->secret, m->client, key);
-  if (v->tenant || !at_secrets_equal(key, m->key, sizeof key))
-    return at_log(AT_LOG_WARNING, "a client says to be number %llu, but is not",
-                  (unsigned long long)m->client);
-  pthread_mutex_lock(&h->lock);
-  tenant *t = at_tenant_find(h, m->client, true);
-  if (t && !t->open && !v->gone) {
-    t->users++;
-    v->tenant = t;
-    t->open = true;
-    if (v->wire) at_outbox_open(t->outbox, v->wire, 1);
-  }
-  pthread_mutex_unlock(&h->lock);
-}
-
 // Bytes that follow a WRITE, by its tag.
 typedef struct expected {
   struct expected *next;
@@ -352,11 +370,81 @@ typedef struct expected {
   at_buffer *held;  // whose memory that is; acquired
 } expected;
 
+// Launches wait neither for its bytes nor for its callbacks any more: the
+// stream's thread may itself wait for one of them to end.
+static void fall_mute(tenant *t) {
+  pthread_mutex_lock(&t->host->lock);
+  t->mute = true;
+  at_table pending = t->pending, filling = t->filling;
+  t->pending = t->filling = (at_table){0};
+  pthread_mutex_unlock(&t->host->lock);
+  at_transfers_cancel(&pending);
+  at_fillings_cancel(&filling, "the session of its client is lost");
+}
+
+static void stop_expecting(visitor *v, expected *e) {
+  expected **at = &v->expected;
+  while (*at != e) at = &(*at)->next;
+  *at = e->next;
+  if (e->held) {
+    at_buffer_unacquire(e->held);
+    at_buffer_release(e->held);
+  }
+  free(e);
+}
+
+// Nothing of it counts from here on; the stream's thread closes it.
+static void end_session(visitor *v) {
+  job *j = calloc(1, sizeof *j);
+  while (v->expected) stop_expecting(v, v->expected);
+  if (v->tenant) fall_mute(v->tenant);
+  if (!j) return;  // it stays until the host ends
+  j->kind = kVisitorGone;
+  j->visitor = v;
+  at_host_post(v->host, j);
+}
+
+// It has said what cannot be, or asks for more than there is. Consumes why.
+static void turn_out(visitor *v, at_status why) {
+  if (!v->ended) {
+    v->ended = true;
+    at_log(AT_LOG_WARNING, "a client's session ends: %s",
+           at_status_message(why));
+    end_session(v);
+  }
+  at_status_free(why);
+}
+
+static void introduce(visitor *v, const at_msg_iam *m) {
+  uint8_t key[AT_CONTROL_KEY];
+  host *h = v->host;
+  at_control_key(h->secret, m->client, key);
+  if (v->tenant || !at_secrets_equal(key, m->key, sizeof key))
+    return turn_out(v, AT_FAIL(AT_PERMISSION_DENIED,
+                               "it says to be number %llu, but is not",
+                               (unsigned long long)m->client));
+  pthread_mutex_lock(&h->lock);
+  tenant *t = at_tenant_find(h, m->client, true);
+  if (t && !t->open && !v->gone) {
+    t->users++;
+    v->tenant = t;
+    t->open = true;
+    t->since = m->since;
+    if (v->wire) at_outbox_open(t->outbox, v->wire, 1);
+  }
+  pthread_mutex_unlock(&h->lock);
+  uint64_t name;
+  for (at_buffer *b; v->tenant && (b = take_lost(v->tenant, &name));)
+    at_filling_end(b, at_filling_lost(h, name));
+}
+
 static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
   uint32_t others = 0;
   for (const expected *x = v->expected; x; x = x->next) others++;
   expected *e = others < kExpected ? calloc(1, sizeof *e) : NULL;
-  if (!e) return at_log(AT_LOG_ERROR, "no memory for a client's array");
+  if (!e)
+    return turn_out(v, AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                               "no memory for the bytes of %u arrays", others));
   *e = (expected){.next = v->expected, .tag = tag, .write = *m};
   v->expected = e;
   pthread_mutex_lock(&v->host->lock);
@@ -373,17 +461,6 @@ static expected *find_expected(const visitor *v, const at_wire_head *head) {
   expected *e = head->kind == AT_MSG_DATA && v->tenant ? v->expected : NULL;
   while (e && e->tag != head->tag) e = e->next;
   return e && e->write.bytes == head->bytes ? e : NULL;
-}
-
-static void stop_expecting(visitor *v, expected *e) {
-  expected **at = &v->expected;
-  while (*at != e) at = &(*at)->next;
-  *at = e->next;
-  if (e->held) {
-    at_buffer_unacquire(e->held);
-    at_buffer_release(e->held);
-  }
-  free(e);
 }
 
 // They are where they belong.
@@ -472,11 +549,13 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   }
   at_bytes b = {body, head->bytes};
   at_status st = at_message_check(head->kind, b);
-  if (!st.err)
+  if (!st.err && v->tenant && at_outbox_waiting(v->tenant->outbox) >= kUntaken)
+    st =
+        AT_FAIL(AT_RESOURCE_EXHAUSTED, "it has not taken %d answers", kUntaken);
+  if (st.err)
+    turn_out(v, st);
+  else if (!v->ended)
     hear(v, head->kind, head->tag, b);
-  else
-    at_log(AT_LOG_WARNING, "a client: %s", at_status_message(st));
-  at_status_free(st);
   free(body);
   return true;
 }
@@ -488,29 +567,12 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   if (e) stop_expecting(arg, e);
 }
 
-// Launches wait neither for its bytes nor for its callbacks any more: the
-// stream's thread may itself wait for one of them to end.
-static void fall_mute(tenant *t) {
-  pthread_mutex_lock(&t->host->lock);
-  t->mute = true;
-  at_table pending = t->pending, filling = t->filling;
-  t->pending = t->filling = (at_table){0};
-  pthread_mutex_unlock(&t->host->lock);
-  at_transfers_cancel(&pending);
-  at_fillings_cancel(&filling, "the session of its client is lost");
-}
-
 static void lost(void *arg, uint32_t member, at_status why) {
   visitor *v = arg;
-  host *h = v->host;
-  job *j = calloc(1, sizeof *j);
   at_status_free(why);
-  while (v->expected) stop_expecting(v, v->expected);
-  if (v->tenant) fall_mute(v->tenant);
-  if (!j) return;  // it stays until the host ends
-  j->kind = kVisitorGone;
-  j->visitor = v;
-  at_host_post(h, j);
+  if (v->ended) return;
+  v->ended = true;
+  end_session(v);
 }
 
 const at_wire_sink at_visitor_sink = {

@@ -375,6 +375,26 @@ at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,
 at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_dims dims, uint32_t host, uint64_t key,
                             at_buffer **out);
+// The same into one that at_buffer_create made and nobody has defined: it is
+// defined when the bytes are there, or with why not. On failure it is not.
+at_status at_buffer_receive_into(at_buffer *b, uint32_t host, uint64_t key);
+
+// An array that another process of this machine may copy from where it lies:
+// where that is in the lender's memory, which it has said to the other.
+typedef struct at_loan {
+  uint64_t array, mark;
+} at_loan;
+// Of a defined array, which the caller keeps as it is (at_buffer_acquire) until
+// at_loan_end. False: the other cannot read it; those of its size that are made
+// later it can, if the two share memory at all.
+bool at_buffer_lend(at_buffer *b, uint32_t host, uint64_t key, at_loan *out);
+// Who still copies then finds out. Once, before the runtime has other hosts.
+void at_loan_end(at_runtime *rt, const at_loan *l);
+// Fills an array that the caller has acquired and that is not defined yet with
+// what the process has lent under that key, of as many bytes. DATA_LOSS: the
+// loan has ended meanwhile; INTERNAL: nothing lies there.
+at_status at_buffer_copy_lent(at_buffer *b, uint32_t host, uint64_t key,
+                              const at_loan *l);
 
 // Whether a block of executables' alignment is one that at_loaded_create would
 // take: all that it names lies in it. INVALID_ARGUMENT, FAILED_PRECONDITION.

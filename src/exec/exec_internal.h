@@ -46,6 +46,7 @@ at_status at_shared_renew(at_shared *s, const at_hosts_share *h);
 bool at_shared_has(const at_shared *s, const void *p);  // one of its blocks
 // Where bytes lie in the memory that others read; UINT64_MAX: they do not.
 uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes);
+void *at_shared_at(const at_shared *s, uint64_t offset);  // its inverse
 
 // ---- spill.c: memory that chips have no room for (ATOLL_SPILL_DIR)
 // Thread-safe. RESOURCE_EXHAUSTED: the file system refuses.

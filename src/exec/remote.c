@@ -16,15 +16,14 @@
 static const uint64_t kTransfers = UINT64_MAX;
 
 enum {
-  kMapped = 64 << 10,  // from here on an array is made where others can read it
-  kMark = 64,          // of a block; what lies before is the free list's
+  kMapped = 8 << 10,  // from here on an array is made where others can read it
+  kMark = 64,         // of a block; what lies before is the free list's
   kMarkBlock = 128
 };
 
-// The sender's message; the bytes follow where they cannot be read in place.
-typedef struct parcel {
-  uint64_t array, mark;  // where they lie in the sender's memory; or UINT64_MAX
-} parcel;
+// The sender's message begins with a loan; the bytes follow where they cannot
+// be read in place, and its places are UINT64_MAX.
+static const at_loan kNoLoan = {UINT64_MAX, UINT64_MAX};
 
 typedef struct remote {
   at_buffer *buffer;  // held
@@ -42,69 +41,80 @@ static void share_blocks(at_chip *c, uint64_t bytes) {
   pthread_mutex_unlock(&c->lock);
 }
 
-static bool is_shared_with(const remote *r) {
-  const at_runtime *rt = r->buffer->chip->runtime;
+static bool is_shared_with(const at_buffer *b, uint32_t host) {
+  const at_runtime *rt = b->chip->runtime;
   const at_hosts_share *s = rt->hosts->share;
-  const uint32_t both[2] = {rt->hosts->me, r->host};
-  return s && rt->shared && r->buffer->bytes >= kMapped &&
-         s->among(s->arg, both, 2);
+  const uint32_t both[2] = {rt->hosts->me, host};
+  return s && rt->shared && b->bytes >= kMapped && s->among(s->arg, both, 2);
 }
 
-static uint64_t mark_of(const remote *r) { return 2 * r->key + 1; }  // never 0
+static uint64_t mark_of(uint64_t key) { return 2 * key + 1; }  // never 0
 
-// *out_mark NULL: the array cannot be read in place.
-static parcel wrap(const remote *r, _Atomic uint64_t **out_mark) {
-  at_chip *c = r->buffer->chip;
+bool at_buffer_lend(at_buffer *b, uint32_t host, uint64_t key, at_loan *out) {
+  at_chip *c = b->chip;
   at_shared *s = c->runtime->shared;
-  const uint64_t bytes = r->buffer->bytes;
-  parcel p = {UINT64_MAX, UINT64_MAX};
-  *out_mark = NULL;
-  if (!is_shared_with(r)) return p;
-  p.array = at_shared_offset(s, r->buffer->data, bytes);
-  if (p.array == UINT64_MAX) return share_blocks(c, bytes), p;
+  if (!is_shared_with(b, host)) return false;
+  const uint64_t array = at_shared_offset(s, b->data, b->bytes);
+  if (array == UINT64_MAX) return share_blocks(c, b->bytes), false;
   uint8_t *block = at_shared_take(s, kMarkBlock);
-  if (!block) return (parcel){UINT64_MAX, UINT64_MAX};
-  *out_mark = (_Atomic uint64_t *)(block + kMark);
-  p.mark = at_shared_offset(s, *out_mark, sizeof **out_mark);
-  atomic_store(*out_mark, mark_of(r));
-  return p;
+  if (!block) return false;
+  _Atomic uint64_t *mark = (_Atomic uint64_t *)(block + kMark);
+  atomic_store(mark, mark_of(key));
+  *out = (at_loan){array, at_shared_offset(s, mark, sizeof *mark)};
+  return true;
 }
 
-static void unwrap(const remote *r, _Atomic uint64_t *mark) {
-  if (!mark) return;
-  atomic_store(mark, 0);
-  at_shared_give(r->buffer->chip->runtime->shared, (uint8_t *)mark - kMark,
-                 kMarkBlock);
+void at_loan_end(at_runtime *rt, const at_loan *l) {
+  uint8_t *mark = at_shared_at(rt->shared, l->mark);
+  atomic_store((_Atomic uint64_t *)mark, 0);
+  at_shared_give(rt->shared, mark - kMark, kMarkBlock);
 }
 
 static const uint8_t *lies_at(at_bytes map, uint64_t at, uint64_t bytes) {
   return at <= map.len && bytes <= map.len - at ? map.ptr + at : NULL;
 }
 
-static at_status malformed(const remote *r) {
-  return AT_FAIL(AT_INTERNAL, "process %u sent an array of another size",
-                 r->host);
+static at_status malformed(uint32_t host) {
+  return AT_FAIL(AT_INTERNAL, "process %u sent an array of another size", host);
 }
 
-static at_status copy_in_place(const remote *r, const parcel *p) {
-  const at_hosts_share *s = r->buffer->chip->runtime->hosts->share;
-  if (!s) return malformed(r);
-  const uint8_t *from = lies_at(s->maps[r->host], p->array, r->buffer->bytes);
-  const uint8_t *mark = lies_at(s->maps[r->host], p->mark, sizeof(uint64_t));
-  if (!from || !mark || (uintptr_t)mark % sizeof(uint64_t)) return malformed(r);
-  memcpy(r->buffer->data, from, r->buffer->bytes);
+static at_status copy_lent(const at_buffer *b, uint32_t host, uint64_t key,
+                           const at_loan *l) {
+  const at_hosts_share *s = b->chip->runtime->hosts->share;
+  if (!s) return malformed(host);
+  const uint8_t *from = lies_at(s->maps[host], l->array, b->bytes);
+  const uint8_t *mark = lies_at(s->maps[host], l->mark, sizeof(uint64_t));
+  if (!from || !mark || (uintptr_t)mark % sizeof(uint64_t))
+    return malformed(host);
+  memcpy(b->data, from, b->bytes);
   atomic_thread_fence(memory_order_seq_cst);
-  if (atomic_load((const _Atomic uint64_t *)mark) == mark_of(r)) return AT_OK;
-  return AT_FAIL(AT_DATA_LOSS, "process %u gave a transfer up", r->host);
+  if (atomic_load((const _Atomic uint64_t *)mark) == mark_of(key)) return AT_OK;
+  return AT_FAIL(AT_DATA_LOSS, "process %u gave a transfer up", host);
 }
 
-static at_status open_parcel(const remote *r, at_bytes b, parcel *out) {
-  if (b.len < sizeof *out) return malformed(r);
+static at_status check_host(const at_runtime *rt, uint32_t host) {
+  AT_TRY(at_runtime_check(rt));
+  if (rt->hosts && host < rt->hosts->count && host != rt->hosts->me)
+    return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT, "process %u is not another one", host);
+}
+
+at_status at_buffer_copy_lent(at_buffer *b, uint32_t host, uint64_t key,
+                              const at_loan *l) {
+  const uint64_t start = at_clock_ns();
+  AT_TRY(check_host(b->chip->runtime, host));
+  AT_TRY(copy_lent(b, host, key, l));
+  at_transfer_record(b->chip, start, b->bytes, "process to device");
+  return AT_OK;
+}
+
+static at_status open_parcel(const remote *r, at_bytes b, at_loan *out) {
+  const at_buffer *to = r->buffer;
+  if (b.len < sizeof *out) return malformed(r->host);
   memcpy(out, b.ptr, sizeof *out);
-  if (out->array != UINT64_MAX) return copy_in_place(r, out);
-  if (b.len - sizeof *out != r->buffer->bytes) return malformed(r);
-  if (r->buffer->bytes)
-    memcpy(r->buffer->data, b.ptr + sizeof *out, r->buffer->bytes);
+  if (out->array != UINT64_MAX) return copy_lent(to, r->host, r->key, out);
+  if (b.len - sizeof *out != to->bytes) return malformed(r->host);
+  if (to->bytes) memcpy(to->data, b.ptr + sizeof *out, to->bytes);
   return AT_OK;
 }
 
@@ -125,25 +135,26 @@ static at_status swap(const remote *r, at_hosts_tag tag, const at_bytes *out,
 
 // In place, there is a second exchange when the array has been copied.
 static at_status give(const remote *r, at_hosts_tag tag) {
-  _Atomic uint64_t *mark;
-  const parcel p = wrap(r, &mark);
-  const at_bytes out[2] = {{(const uint8_t *)&p, sizeof p},
+  at_loan l = kNoLoan;
+  const bool lent = at_buffer_lend(r->buffer, r->host, r->key, &l);
+  const at_bytes out[2] = {{(const uint8_t *)&l, sizeof l},
                            {r->buffer->data, r->buffer->bytes}};
-  at_status st = swap(r, tag, out, mark ? 1 : 2, NULL);
+  at_status st = swap(r, tag, out, lent ? 1 : 2, NULL);
   tag.step++;
-  if (!st.err && mark) st = swap(r, tag, NULL, 0, NULL);
-  unwrap(r, mark);
+  if (!st.err && lent) st = swap(r, tag, NULL, 0, NULL);
+  if (lent) at_loan_end(r->buffer->chip->runtime, &l);
   return st;
 }
 
 static at_status get(const remote *r, at_hosts_tag tag) {
   at_bytes block;
-  parcel p = {0};
+  at_loan l = kNoLoan;
   AT_TRY(swap(r, tag, NULL, 0, &block));
-  at_status st = open_parcel(r, block, &p);
+  at_status st = open_parcel(r, block, &l);
   free((void *)block.ptr);
   tag.step++;
-  if (!st.err && p.array != UINT64_MAX) st = swap(r, tag, NULL, 0, NULL);
+  if (!st.err) at_event_fire(r->done, AT_OK);  // before the sender hears of it
+  if (!st.err && l.array != UINT64_MAX) st = swap(r, tag, NULL, 0, NULL);
   return st;
 }
 
@@ -191,13 +202,6 @@ static at_status start(at_buffer *b, uint32_t host, uint64_t key, bool sends,
   return st;
 }
 
-static at_status check_host(const at_runtime *rt, uint32_t host) {
-  AT_TRY(at_runtime_check(rt));
-  if (rt->hosts && host < rt->hosts->count && host != rt->hosts->me)
-    return AT_OK;
-  return AT_FAIL(AT_INVALID_ARGUMENT, "process %u is not another one", host);
-}
-
 at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
                          at_event **out_done) {
   AT_TRY(check_host(b->chip->runtime, host));
@@ -232,6 +236,12 @@ at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
   else
     *out = b;
   return st;
+}
+
+at_status at_buffer_receive_into(at_buffer *b, uint32_t host, uint64_t key) {
+  AT_TRY(check_host(b->chip->runtime, host));
+  if (at_buffer_hold(b)) return start(b, host, key, false, b->ready);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "buffer has been deleted or donated");
 }
 
 at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,

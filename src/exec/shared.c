@@ -60,6 +60,11 @@ uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes) {
   return lies ? at : UINT64_MAX;
 }
 
+void *at_shared_at(const at_shared *s, uint64_t offset) {
+  AT_ASSERT(offset >= s->face->first && offset < s->face->bytes);
+  return s->face->own + offset;
+}
+
 static bool is_former(const at_shared *s, const void *p) {
   for (const former *f = s->formers; f; f = f->next)
     if ((uint64_t)((const uint8_t *)p - f->own) < f->bytes) return true;

@@ -1,5 +1,6 @@
 #include "pod/failures.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const at_failure *at_failures_find(const at_failures *f, uint32_t host,
@@ -31,6 +32,31 @@ void at_failures_note(at_failures *f, uint32_t host, const at_hosts_tag *tag,
   if (f->count == 2 * AT_FAILURES) f->count = AT_FAILURES;
   at_status_free(x->why);
   *x = (at_failure){host, *tag, tag->launch, at_status_clone(why)};
+}
+
+at_unsaid *at_unsaid_make(uint32_t to, const at_hosts_tag *tag, at_status why) {
+  const uint32_t code = at_status_code(why);
+  const char *text = at_status_message(why);
+  const size_t n = strnlen(text, AT_FAILURE_TEXT);
+  at_unsaid *u = malloc(sizeof *u + sizeof code + n);
+  if (!u) return NULL;
+  *u = (at_unsaid){.to = to, .tag = *tag, .bytes = sizeof code + n};
+  memcpy(u->said, &code, sizeof code);
+  memcpy(u->said + sizeof code, text, n);
+  return u;
+}
+
+static bool is_code(uint32_t c) { return c && c <= AT_UNAUTHENTICATED; }
+
+at_status at_failure_read(uint32_t host, at_bytes said, bool one_user) {
+  uint32_t code;
+  memcpy(&code, said.ptr, sizeof code);
+  const int bytes = (int)(said.len - sizeof code);
+  const char *text = (const char *)said.ptr + sizeof code;
+  if (one_user)
+    return AT_FAIL(is_code(code) ? code : AT_INTERNAL, "%.*s", bytes, text);
+  return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
+                 "process %u failed: %.*s", host, bytes, text);
 }
 
 void at_failures_free(at_failures *f) {

@@ -1,6 +1,6 @@
 // Processes that exchange messages over a wire. Its poller puts what comes into
-// one list; who waits looks there whenever something has come. A message keeps
-// its credits until somebody takes it, so that the list is bounded.
+// one list, and wakes who waits for it. A message keeps its credits until
+// somebody takes it, so that the list is bounded.
 #include "pod/hosts.h"
 
 #include <pthread.h>
@@ -24,7 +24,6 @@
 
 enum {
   kMaxHosts = 1024,
-  kWhyBytes = 4096,    // of a failure's text
   kSmallBytes = 8192,  // up to here messages pass those with more data
   kWatchMs = 250,      // between two looks at who waits
   kTellSeconds = 10,   // of waiting before it is said
@@ -66,6 +65,7 @@ typedef struct waiter {
   at_hosts_tag tag;
   uint64_t since_ns;
   bool told, expired;
+  at_event *news;  // fires when it should look again; NULL: it does not sleep
   // Of whom messages with this tag are waited for behind it.
   const at_hosts_mail *then;
   uint32_t num_then;
@@ -76,7 +76,6 @@ struct at_pod_hosts {
   at_wire *wire;
   pthread_mutex_t lock;  // what follows
   message *first, **last;
-  at_event *news;       // fires when the list or a peer changed
   at_failures dropped;  // here
   at_failures told;     // what others have said of theirs
   waiter *waiters;
@@ -85,7 +84,8 @@ struct at_pod_hosts {
   bool closing;
   bool watched;          // by the listener
   at_pod_share *share;   // NULL: everything travels by messages
-  pthread_cond_t watch;  // closing
+  at_unsaid *unsaid;     // failures without room: the watcher sends them
+  pthread_cond_t watch;  // closing, or `unsaid`
   at_thread *watcher;
   pthread_mutex_t hearing;  // what follows; held while a listener is called
   at_pod_listener listener;
@@ -125,30 +125,23 @@ static void send_message(at_pod_hosts *a, uint32_t to, kind k,
 }
 
 // ---- What comes
-// Under the lock: who waits looks again after the unlock and the firing of what
-// this returns.
-static at_event *change_news(at_pod_hosts *a) {
-  at_event *old = a->news, *next = at_event_create();
-  if (!next) return at_event_retain(old);  // it stays, fired (next_news)
-  a->news = next;
-  return old;
+// Under the lock: all who wait look again.
+static void wake_all(at_pod_hosts *a) {
+  for (waiter *w = a->waiters; w; w = w->next)
+    if (w->news) at_event_fire(w->news, AT_OK);
 }
 
-static void tell_news(at_event *old) {
-  at_event_fire(old, AT_OK);
-  at_event_release(old);
+static bool is_for(const message *m, uint32_t host, const at_hosts_tag *tag) {
+  const at_hosts_tag *t = &m->tag;
+  return m->host == host && at_hosts_same_launch(t, tag) &&
+         t->step == tag->step && t->turn == tag->turn && t->round == tag->round;
 }
 
-// Under the lock: what fires at the next change; free with a release. NULL
-// while there is no memory for an event in the place of one that has fired.
-static at_event *next_news(at_pod_hosts *a) {
-  if (at_event_fired(a->news)) {
-    at_event *next = at_event_create();
-    if (!next) return NULL;
-    at_event_release(a->news);
-    a->news = next;
-  }
-  return at_event_retain(a->news);
+// Under the lock: whom the message wakes, with a reference; NULL: nobody.
+static at_event *who_waits_for(const at_pod_hosts *a, const message *m) {
+  for (const waiter *w = a->waiters; w; w = w->next)
+    if (w->news && is_for(m, w->host, &w->tag)) return at_event_retain(w->news);
+  return NULL;
 }
 
 static const at_failure *find_dropped(const at_pod_hosts *a,
@@ -193,7 +186,7 @@ static at_status read_message(uint32_t from, const at_wire_head *head,
   const size_t tag = sizeof(at_hosts_tag);
   const bool fails = head->kind == KIND_FAIL;
   const uint64_t least = fails ? sizeof(uint32_t) : 0;
-  const uint64_t most = fails                     ? least + kWhyBytes
+  const uint64_t most = fails                     ? least + AT_FAILURE_TEXT
                         : head->kind == KIND_POST ? AT_POD_POST_BYTES
                                                   : kBodyBytes;
   if (head->kind >= KINDS || head->bytes < tag + least ||
@@ -235,10 +228,9 @@ static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
 static void lose(at_pod_hosts *a, uint32_t host, at_status why) {
   pthread_mutex_lock(&a->lock);
   give_up(a, host, why);
-  at_event *old = change_news(a);
+  wake_all(a);
   at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
-  tell_news(old);
   at_pod_lines_look(a->lines);
   pthread_mutex_lock(&a->hearing);
   if (a->listener.lost) a->listener.lost(a->listener.arg, host);
@@ -254,46 +246,32 @@ static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
   return !kept;
 }
 
-static bool is_code(uint32_t c) { return c && c <= AT_UNAUTHENTICATED; }
-
-// Users of one process each hear which other one failed; the loss of a process
-// keeps its code, whoever tells of it.
-static at_status failed_there(const at_pod_hosts *a, const message *m) {
-  uint32_t code;
-  memcpy(&code, m->body, sizeof code);
-  const int bytes = (int)(m->bytes - sizeof code);
-  const char *text = (const char *)m->body + sizeof code;
-  if (a->face.cause)
-    return AT_FAIL(is_code(code) ? code : AT_INTERNAL, "%.*s", bytes, text);
-  return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
-                 "process %u failed: %.*s", m->host, bytes, text);
-}
-
 // Data. False: the message keeps its credits.
 static bool hear_data(at_pod_hosts *a, message *m) {
   pthread_mutex_lock(&a->lock);
   const bool keep = !find_dropped(a, &m->tag);
   if (keep) *a->last = m, a->last = &m->next;
-  at_event *old = change_news(a);
+  at_event *woken = keep ? who_waits_for(a, m) : NULL;
   pthread_mutex_unlock(&a->lock);
   if (!keep) free_message(a, m);
-  tell_news(old);
+  if (woken) at_event_fire(woken, AT_OK);
+  at_event_release(woken);
   return !keep;
 }
 
 // Nobody may ever ask for it, so it keeps nothing but its place among failures.
 static void hear_failure(at_pod_hosts *a, message *m) {
   const at_hosts_tag tag = m->tag;
-  at_status why = failed_there(a, m);
+  at_status why = at_failure_read(m->host, (at_bytes){m->body, m->bytes},
+                                  a->face.cause != NULL);
   pthread_mutex_lock(&a->lock);
   const bool news = !find_dropped(a, &tag);
   if (news) at_failures_note(&a->told, m->host, &tag, why);
-  at_event *old = change_news(a);
+  wake_all(a);
   if (news) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
   free_message(a, m);
-  tell_news(old);
   if (!news) return;
   at_pod_lines_look(a->lines);
   tell_failed(a, &tag);
@@ -381,6 +359,44 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   return here;
 }
 
+// ---- Failures here
+static at_code say(at_pod_hosts *a, const at_unsaid *u, bool waits) {
+  const at_bytes parts[2] = {{u->said, u->bytes},
+                             {(const uint8_t *)&u->tag, sizeof u->tag}};
+  const at_wire_out out = {.kind = KIND_FAIL, .num_parts = 2, .parts = parts};
+  const at_wire_wait wait = {.until_ns = waits ? UINT64_MAX : 0};
+  return at_code_take(
+      at_wire_send(a->wire, u->to, AT_WIRE_CONTROL, &out, 1, &wait, NULL));
+}
+
+// Whoever says so may be the wire's poller, which must not wait for room.
+static void say_failed(at_pod_hosts *a, uint32_t to, const at_hosts_tag *tag,
+                       at_status why) {
+  at_unsaid *u = at_unsaid_make(to, tag, why);
+  if (!u)
+    return at_log(AT_LOG_ERROR, "no memory to tell process %u: %s", to,
+                  at_status_message(why));
+  if (say(a, u, true) != AT_FAILED_PRECONDITION ||
+      say(a, u, false) != AT_RESOURCE_EXHAUSTED)
+    return free(u);
+  pthread_mutex_lock(&a->lock);
+  at_unsaid **at = &a->unsaid;
+  while (*at) at = &(*at)->next;
+  *at = u;
+  pthread_cond_signal(&a->watch);
+  pthread_mutex_unlock(&a->lock);
+}
+
+// Under the lock, but for the sending.
+static void say_failures(at_pod_hosts *a) {
+  for (at_unsaid *u; (u = a->unsaid) && !a->closing; free(u)) {
+    a->unsaid = u->next;
+    pthread_mutex_unlock(&a->lock);
+    say(a, u, true);
+    pthread_mutex_lock(&a->lock);
+  }
+}
+
 // ---- Who waits
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
@@ -424,15 +440,15 @@ static void watch(void *arg) {
   while (!a->closing) {
     const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
     const struct timespec t = at_clock_timespec(until);
+    say_failures(a);
     if (a->waiters || a->watched || a->num_lines)
       pthread_cond_timedwait(&a->watch, &a->lock, &t);
     else
       pthread_cond_wait(&a->watch, &a->lock);
-    at_event *old = look_at_waiters(a) ? change_news(a) : NULL;
+    if (look_at_waiters(a)) wake_all(a);
     const bool tick = a->watched && !a->closing;
     const bool lines = a->num_lines && !a->closing;
     pthread_mutex_unlock(&a->lock);
-    if (old) tell_news(old);
     if (lines) tick_lines(a);
     if (tick) tick_listener(a);
     pthread_mutex_lock(&a->lock);
@@ -461,12 +477,8 @@ static message *take(at_pod_hosts *a, message **at) {
 // Under the lock: where the message of a host is; NULL: it has not come.
 static message **find_message(at_pod_hosts *a, uint32_t host,
                               const at_hosts_tag *tag) {
-  for (message **at = &a->first; *at; at = &(*at)->next) {
-    const at_hosts_tag *t = &(*at)->tag;
-    if ((*at)->host == host && at_hosts_same_launch(t, tag) &&
-        t->step == tag->step && t->turn == tag->turn && t->round == tag->round)
-      return at;
-  }
+  for (message **at = &a->first; *at; at = &(*at)->next)
+    if (is_for(*at, host, tag)) return at;
   return NULL;
 }
 
@@ -511,14 +523,16 @@ static at_status wait_locked(at_pod_hosts *a, waiter *w, message **out) {
     if (!st.err && !*out) st = look_behind(a, w);
     if (!st.err && !*out && w->expired) st = too_late(a, w);
     if (st.err || *out) return st;
-    at_event *news = next_news(a);
+    at_event *news = at_event_create();
     if (!news)
       return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to wait for process %u",
                      w->host);
+    w->news = news;
     pthread_mutex_unlock(&a->lock);
     at_status_free(at_event_wait(news));
-    at_event_release(news);
     pthread_mutex_lock(&a->lock);
+    w->news = NULL;
+    at_event_release(news);
   }
 }
 
@@ -602,7 +616,6 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   return st;
 }
 
-// What KIND_FAIL says: the code, and why.
 static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                  uint32_t num_hosts, at_status why) {
   at_pod_hosts *a = arg;
@@ -615,18 +628,11 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
     else
       at = &(*at)->next;
   }
-  at_event *old = change_news(a);
+  wake_all(a);
   pthread_mutex_unlock(&a->lock);
-  tell_news(old);
   if (!known) at_pod_lines_drop(a->lines, tag);
-  const uint32_t code = at_status_code(why);
-  const char *text = at_status_message(why);
-  const at_bytes said[2] = {
-      {(const uint8_t *)&code, sizeof code},
-      {(const uint8_t *)text, AT_MIN(strlen(text), (size_t)kWhyBytes)}};
   for (uint32_t i = 0; i < num_hosts && !known; i++)
-    if (hosts[i] != a->face.me)
-      send_message(a, hosts[i], KIND_FAIL, tag, said, 2);
+    if (hosts[i] != a->face.me) say_failed(a, hosts[i], tag, why);
 }
 
 static at_status cause(void *arg, const at_hosts_tag *tag,
@@ -851,10 +857,8 @@ static at_status connect_all(at_pod_hosts *a, int listener) {
 
 static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   at_pod_hosts *a = calloc(1, sizeof *a + n * sizeof *a->peers);
-  at_event *news = a ? at_event_create() : NULL;
-  if (news) a->lines = at_pod_lines_create(&a->face, &a->wire, KIND_LINE);
-  if (!news || !a->lines) {
-    at_event_release(news);
+  if (a) a->lines = at_pod_lines_create(&a->face, &a->wire, KIND_LINE);
+  if (!a || !a->lines) {
     free(a);
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes", n);
   }
@@ -871,7 +875,6 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
                                   .waits = at_pod_lines_waits,
                                   .close = close_line};
   a->last = &a->first;
-  a->news = news;
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
   pthread_mutex_init(&a->lock, NULL);
   at_pod_blocks_init(&a->blocks);
@@ -971,6 +974,7 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   at_pod_hosts_leave(a);
   at_pod_share_close(a->share);
   at_pod_lines_destroy(a->lines);
+  for (at_unsaid *u; (u = a->unsaid); free(u)) a->unsaid = u->next;
   free_list(a, a->first);
   free_list(a, a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
@@ -981,7 +985,6 @@ void at_pod_hosts_close(at_pod_hosts *a) {
     free((char *)a->job.addresses.text);
     free((char *)a->job.job);
   }
-  at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);
   pthread_mutex_destroy(&a->hearing);
