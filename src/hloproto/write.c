@@ -25,6 +25,7 @@ typedef struct writer {
   at_strbuf sequences;  // of the schedule
   int64_t next_id, next_comp;
   const at_node *named;   // whose name the next instruction takes; NULL: none
+  const char *thread;     // that computations are for; NULL: the program's own
   at_hp_defined defined;  // filled where options ask for memory
   at_hloproto_memory memory;
 } writer;
@@ -280,6 +281,7 @@ static void comp_end(writer *w, scope *s, const char *name, bool fusion,
   at_proto_write_int(&b, 5, (uint64_t)id);
   at_proto_write_int(&b, 6, (uint64_t)s->last);
   if (fusion) at_proto_write_int(&b, 7, 1);
+  if (w->thread) at_proto_write_bytes(&b, 8, at_str_of(w->thread));
   b.failed |= s->insts.failed | s->order.failed;
   at_proto_write_message(&w->comps, 3, &b);
   if (!fusion) {
@@ -569,6 +571,58 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
 }
 
+// ---- What the client has the SparseCores do (compute_on("tpu_sparsecore"))
+static bool is_offloaded(const writer *w, const at_node *n) {
+  return w->o->sparse_cores && !w->thread && n->num_results == 1 &&
+         (n->op == AT_OP_GATHER || n->op == AT_OP_SCATTER) &&
+         at_node_offloaded(n);
+}
+
+// A computation of n alone: its operands are the parameters.
+static at_status put_alone(writer *w, const at_node *n, scope *s) {
+  for (uint32_t k = 0; k < n->num_operands; k++) {
+    at_strbuf b =
+        begin(w, "parameter", at_value_type(n->operands[k]), 1, false);
+    at_proto_write_int(&b, 9, k);
+    AT_TRY(id_put(w, s, n->operands[k], end(w, s, &b, NULL, 0)));
+  }
+  return put_plain(w, s, n);
+}
+
+// ((operands), result, context), then the result.
+static at_status put_offloaded(writer *w, scope *s, const at_node *n) {
+  const at_type context = at_type_scalar(AT_U32);
+  at_hp_place here = place_of(w, NULL);
+  scope alone = {.ids = at_map_in(w->a)};
+  char name[96];
+  at_type *types;
+  int64_t *ids, id, comp;
+  AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n->num_operands + 1));
+  for (uint32_t k = 0; k < n->num_operands; k++)
+    types[k] = *at_value_type(n->operands[k]);
+  AT_TRY(operand_ids(w, s, n->operands, n->num_operands, &ids));
+  w->thread = "sparsecore";
+  at_status st = put_alone(w, n, &alone);
+  snprintf(name, sizeof name, "async_computation.%lld",
+           (long long)w->next_comp);
+  comp_end(w, &alone, name, false, &comp);
+  w->thread = NULL;
+  AT_TRY(st);
+  at_strbuf b = {0}, shape = {0};
+  put_name(w, &b, "async-start");
+  at_proto_write_int(&shape, 2, 13);
+  at_hp_put_shape(&shape, 4, types, n->num_operands, true, here);
+  at_hp_put_shape(&shape, 4, n->types, 1, false, here);
+  at_hp_put_shape(&shape, 4, &context, 1, false, here);
+  at_proto_write_message(&b, 3, &shape);
+  at_proto_write_ints(&b, 38, (at_dims){&comp, 1});
+  at_proto_write_bytes(&b, 79, AT_STR("sparsecore"));
+  at_hp_put_origin(&b, n);
+  id = end(w, s, &b, ids, n->num_operands);
+  b = begin(w, "async-done", n->types, 1, false);
+  return put_results(w, s, n, end(w, s, &b, &id, 1), false);
+}
+
 // ---- all-to-all, where it is split along one dimension and joined along
 // another: XLA's exchanges parts of a dimension of their own.
 typedef struct view {
@@ -672,7 +726,7 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
     case AT_OP_MANUAL_COMPUTATION:
       return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined", at_op_text(n->op));
     default:
-      return put_plain(w, s, n);
+      return is_offloaded(w, n) ? put_offloaded(w, s, n) : put_plain(w, s, n);
   }
 }
 
