@@ -335,6 +335,27 @@ static void test_offloaded(void **state) {
   at_arena_destroy(a);
 }
 
+// A kernel has its name there, of letters that names have.
+static void test_kernel_name(void **state) {
+  static const char text[] =
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[4]) -> (f32[4]) {\n"
+      "  %1 = custom_call %0 {call_target_name=\"tpu_custom_call\", "
+      "kernel_name=\"<lambda> 7\"} : f32[4]\n"
+      "  %2 = negate %1 : f32[4]\n  return %2\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  at_strbuf b = {0};
+  assert_int_equal(
+      at_code_take(at_hloproto_write(m, &(at_hloproto_write_options){0}, &b)),
+      0);
+  assert_non_null(memmem(b.ptr, b.len, "_lambda__7.2", 12));
+  assert_non_null(memmem(b.ptr, b.len, "negate.3", 8));
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
 static void test_looks(void **state) {
   static const char *const others[] = {"",
                                        "\n",
@@ -358,6 +379,7 @@ int main(void) {
       cmocka_unit_test(test_cut_anywhere),
       cmocka_unit_test(test_buffers),
       cmocka_unit_test(test_offloaded),
+      cmocka_unit_test(test_kernel_name),
       cmocka_unit_test(test_looks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 // A graph as an HloModuleProtoWithConfig.
+#include <ctype.h>
 #include <stdio.h>
 
 #include "hloproto/write_internal.h"
@@ -25,6 +26,7 @@ typedef struct writer {
   at_strbuf sequences;  // of the schedule
   int64_t next_id, next_comp;
   const at_node *named;   // whose name the next instruction takes; NULL: none
+  at_str kernel;          // whose name it takes else; len 0: its opcode's
   const char *thread;     // that computations are for; NULL: the program's own
   at_hp_defined defined;  // filled where options ask for memory
   at_hloproto_memory memory;
@@ -82,11 +84,18 @@ void at_hloproto_name(const at_node *n, at_strbuf *out) {
 // Numbers of other instructions are behind those of the nodes.
 static void put_name(writer *w, at_strbuf *b, const char *opcode) {
   at_strbuf name = {0};
+  at_str kernel = w->named ? (at_str){0} : w->kernel;
+  for (size_t i = 0; i < kernel.len; i++) {
+    char c = kernel.ptr[i];
+    at_strbuf_addc(&name, isalnum((unsigned char)c) || c == '-' ? c : '_');
+  }
   if (w->named)
     at_hloproto_name(w->named, &name);
   else
-    at_strbuf_addf(&name, "%s.%lld", opcode, (long long)w->next_id);
+    at_strbuf_addf(&name, "%s.%lld", kernel.len ? "" : opcode,
+                   (long long)w->next_id);
   w->named = NULL;
+  w->kernel = (at_str){0};
   at_proto_write_bytes(b, 1, at_strbuf_str(&name));
   b->failed |= name.failed;
   at_strbuf_free(&name);
@@ -559,6 +568,8 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
                     &comps[r]));
   AT_TRY(operand_ids(w, s, n->operands, operands, &ids));
   name_next(w, n);
+  if (n->op == AT_OP_CUSTOM_CALL)
+    w->kernel = at_node_str(n, AT_ATTR_KERNEL_NAME);
   at_strbuf b = begin(w, opcode ? opcode : "custom-call", n->types,
                       n->num_results, tuple);
   if (n->op == AT_OP_CUSTOM_CALL)
