@@ -61,7 +61,8 @@ def run(options, folder, env, files, name):
     report = RESULTS / f"report-{name}.xml"
     report.unlink(missing_ok=True)
     with open(RESULTS / f"log-{name}.txt", "w") as log:
-        subprocess.run([options.executable, "-m", "pytest", "-q", "-p", "jax_versions_plugin", "-p", "no:cacheprovider",
+        # JAX's tests of what kernels print want the process's own stderr: no capture.
+        subprocess.run([options.executable, "-m", "pytest", "-q", "-s", "-p", "jax_versions_plugin", "-p", "no:cacheprovider",
                         "-n", str(options.jobs), "--continue-on-collection-errors", f"--timeout={options.timeout}",
                         f"--junitxml={report}", "--tb=short", *files], cwd=folder, env=env, stdout=log, stderr=log)
     verdicts = {}

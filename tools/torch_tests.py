@@ -3,12 +3,13 @@
 
   tools/torch_tests.py xla --checkout DIR [--set ops spmd pallas] [--files REGEX] [--again]
   tools/torch_tests.py ops [--client torch_tpu] [--count 500] [--salt 1] [--only REGEX]
-  tools/torch_tests.py table      the table in docs/pytorch.md from the results so far
+  tools/torch_tests.py table      the table in docs/pytorch.md from the results so far; rows without results stay
 
 xla  torch_xla's own test files (a checkout of https://github.com/pytorch/xla at the tag of the installed package).
      Every test runs on torch_xla's CPU client and on Atoll. What passes on the CPU is what Atoll must pass, but for
-     tests that skip themselves on a TPU. Tests of Pallas kernels run on Atoll only. Results are kept in build/torch, a line each: what
-     has a result is not run again without --again.
+     tests that skip themselves on a TPU. Tests of Pallas kernels run on Atoll only, with the products of a TPU
+     (ATOLL_NUMERICS=tpu): their references multiply outside of the kernels. Results are kept in build/torch, a line
+     each: what has a result is not run again without --again.
 ops  one check for each chosen pair of an op and a type of PyTorch's own table of ops (op_db), forward and gradient,
      against PyTorch on the CPU (tools/torch_ops.py). The choice is by hash: the same for everybody.
 
@@ -65,6 +66,8 @@ def environment(options, place, chips, file, **more):
     env.pop("XLA_STABLEHLO_COMPILE", None)
     if place == "cpu":
         return {**env, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)}
+    if file in SETS["pallas"]:
+        env["ATOLL_NUMERICS"] = "tpu"
     if options.stablehlo:
         env["XLA_STABLEHLO_COMPILE"] = "1"
     return {**env, **MACHINE, "PJRT_DEVICE": "TPU", "TPU_ACCELERATOR_TYPE": f"v6e-{chips}",
@@ -199,11 +202,14 @@ def table(options):
     collected = json.loads(known.read_text()) if known.is_file() else {}
     rows = [row_of_set(name, [t for file in files for t in collected.get(file, [])]) for name, files in SETS.items()]
     rows += [row_of_checks(path) for path in sorted(RESULTS.glob("checks-*.jsonl"))]
-    lines = ["| | files | tests | run | skip themselves | refused by the client, or fail on its CPU | count | pass | share |",
-             "|---" * 9 + "|"] + ["| " + " | ".join(map(str, row)) + " |" for row in rows if row]
     begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
     before, rest = DOC.read_text().split(begin)
-    DOC.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+    old, after = rest.split(end)
+    rows = {row[0]: "| " + " | ".join(map(str, row)) + " |" for row in rows if row}
+    kept = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
+    lines = ["| | files | tests | run | skip themselves | refused by the client, or fail on its CPU | count | pass | share |",
+             "|---" * 9 + "|", *{**kept, **rows}.values()]
+    DOC.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
     return 0
 
 

@@ -325,7 +325,7 @@ void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n);
 void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n);
 
 // pl.debug_print. `text` as in tpu.log: "$0" is replaced by argument 0;
-// without any such place, the arguments follow.
+// without any such place, the arguments follow, each "f32[2] {1, 0.5}".
 typedef struct at_core_log_arg {
   const void *data;  // dense
   int32_t dtype, rank;

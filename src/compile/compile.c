@@ -760,6 +760,7 @@ static at_status optimise_plainly(job *j) {
 static at_status write_xla(job *j, const at_compile_options *o,
                            at_strbuf *out) {
   at_hloproto_write_options w = {.tiles = at_core_chip() != NULL,
+                                 .sparse_cores = at_sparse_cores() > 0,
                                  .param_shardings = o->param_shardings,
                                  .result_shardings = o->result_shardings};
   j->placements = j->shown = true;

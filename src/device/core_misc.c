@@ -203,7 +203,13 @@ static void print_element(at_strbuf *b, const void *p, at_dtype t) {
   int64_t v = 0;
   uint32_t bytes = at_dtype_bytes(t);
   if (t == AT_F32 || t == AT_BF16 || t == AT_F16) {
-    at_strbuf_addf(b, "%g", (double)narrow_float(p, t));
+    float x = narrow_float(p, t);
+    char z[40];  // the shortest that reads back
+    for (int digits = 6; digits <= 9; digits++) {
+      snprintf(z, sizeof z, "%.*g", digits, (double)x);
+      if (strtof(z, NULL) == x) break;
+    }
+    at_strbuf_addz(b, z);
     return;
   }
   if (bytes > 8) return;
@@ -213,19 +219,37 @@ static void print_element(at_strbuf *b, const void *p, at_dtype t) {
   at_strbuf_addf(b, "%lld", (long long)v);
 }
 
+// As literals of XLA are written: {1, 2}, from two dimensions on a row a line.
 static const uint8_t *print_dims(at_strbuf *b, const at_core_log_arg *a,
                                  int32_t d, const uint8_t *p) {
   if (d == a->rank) {
     print_element(b, p, (at_dtype)a->dtype);
     return p + at_dtype_bytes((at_dtype)a->dtype);
   }
-  at_strbuf_addc(b, '[');
+  bool row = d + 1 == a->rank, alone = a->rank == 1;
+  at_strbuf_addz(b, alone ? "{" : row ? "  { " : "{\n");
   for (int64_t i = 0; i < a->size[d]; i++) {
-    if (i) at_strbuf_addz(b, d + 1 == a->rank ? " " : "\n ");
+    if (i) at_strbuf_addz(b, row ? ", " : ",\n");
     p = print_dims(b, a, d + 1, p);
   }
-  at_strbuf_addc(b, ']');
+  at_strbuf_addz(b, alone ? "}" : row ? " }" : "\n}");
   return p;
+}
+
+// "s32[2,3] {...}", "f32[] 0.5".
+static void print_literal(at_strbuf *b, const at_core_log_arg *a) {
+  at_dtype t = (at_dtype)a->dtype;
+  if (t == AT_PRED)
+    at_strbuf_addz(b, "pred[");
+  else if (at_is_int(t))
+    at_strbuf_addf(b, "%c%u[", at_is_signed_int(t) ? 's' : 'u',
+                   at_dtype_of(t)->bits);
+  else
+    at_strbuf_addf(b, "%s[", at_dtype_of(t)->text);
+  for (int32_t d = 0; d < a->rank; d++)
+    at_strbuf_addf(b, "%s%lld", d ? "," : "", (long long)a->size[d]);
+  at_strbuf_addz(b, "] ");
+  print_dims(b, a, 0, a->data);
 }
 
 // "$" and a number: which argument stands there; -1: none. *end: behind it.
@@ -248,13 +272,16 @@ void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
       at_strbuf_addc(&b, *p++);
       continue;
     }
-    print_dims(&b, &args[i], 0, args[i].data);
+    if (args[i].rank)
+      print_literal(&b, &args[i]);
+    else
+      print_element(&b, args[i].data, (at_dtype)args[i].dtype);
     placed = true;
     p = end;
   }
   for (int64_t i = 0; i < n && !placed; i++) {
-    at_strbuf_addc(&b, ' ');
-    print_dims(&b, &args[i], 0, args[i].data);
+    if (b.len && b.ptr[b.len - 1] != ' ') at_strbuf_addc(&b, ' ');
+    print_literal(&b, &args[i]);
   }
   fprintf(stderr, "%s\n", b.ptr ? b.ptr : "");
   at_strbuf_free(&b);

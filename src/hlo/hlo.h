@@ -414,6 +414,12 @@ static inline bool at_node_bool(const at_node *n, at_attr_id id) {
 at_dims at_node_ints(const at_node *n, at_attr_id id);  // rank 0 when absent
 at_str at_node_str(const at_node *n, at_attr_id id);    // len 0 when absent
 const at_literal *at_node_literal(const at_node *n);    // CONSTANT's, else NULL
+// Whether the client said `key` = `value` of n (frontend attributes).
+bool at_node_told(const at_node *n, const char *key, const char *value);
+// Whether the client has SparseCores compute n (`_xla_compute_type`).
+static inline bool at_node_offloaded(const at_node *n) {
+  return at_node_told(n, "_xla_compute_type", "sparseoffload");
+}
 // Sets it, in place of the one there; the value is copied into the module's
 // arena. INVALID_ARGUMENT: the op has no such attribute. Types that follow from
 // it are not inferred again.

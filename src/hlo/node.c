@@ -186,6 +186,15 @@ at_str at_node_str(const at_node *n, at_attr_id id) {
   return a ? a->s : (at_str){"", 0};
 }
 
+bool at_node_told(const at_node *n, const char *key, const char *value) {
+  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
+  for (uint32_t i = 0; a && i < a->dict.n; i++)
+    if (at_str_is(a->dict.kv[2 * i], key) &&
+        at_str_is(a->dict.kv[2 * i + 1], value))
+      return true;
+  return false;
+}
+
 const at_literal *at_node_literal(const at_node *n) {
   if (n->op != AT_OP_CONSTANT) return NULL;
   const at_attr *a = at_node_attr(n, AT_ATTR_VALUE);

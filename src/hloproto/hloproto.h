@@ -54,6 +54,9 @@ typedef struct at_hloproto_memory {
 
 typedef struct at_hloproto_write_options {
   bool tiles;  // layouts say how a TPU tiles its arrays: {1,0:T(8,128)}
+  // The target has SparseCores: gathers and scatters that the client wants
+  // there (`_xla_compute_type`) are asynchronous, on the thread "sparsecore".
+  bool sparse_cores;
   // OpSharding of the entry's parameters and results, as bytes; NULL: none.
   const at_str *param_shardings, *result_shardings;
   // Not NULL: an HloProto instead, which says where the values lie, and whose

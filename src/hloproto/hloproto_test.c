@@ -289,6 +289,73 @@ static void test_buffers(void **state) {
   at_arena_destroy(a);
 }
 
+// The computation, or the instruction, that is of a thread; no bytes: none.
+static at_bytes of_thread(at_bytes list, uint32_t number, uint32_t field) {
+  for (at_proto_field f; at_proto_next(&list, &f);)
+    if (f.number == number && at_proto_has(f.bytes, field)) return f.bytes;
+  return (at_bytes){0};
+}
+
+// A gather that the client wants on SparseCores, where the target has any; what
+// was written so is the gather again.
+static void test_offloaded(void **state) {
+  static const char text[] =
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[10,4], %1: i32[3,1]) -> (f32[3,4]) {\n"
+      "  %2 = gather %0, %1 {slice_sizes=[1,4], offset_dims=[1], "
+      "collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1, "
+      "frontend_attributes={\"_xla_compute_type\"=\"sparseoffload\"}} : "
+      "f32[3,4]\n  return %2\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m, *again;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  at_hloproto_write_options o = {.sparse_cores = true};
+  at_strbuf b = {0}, plain = {0}, back = {0};
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &b)), 0);
+  at_bytes all = {(const uint8_t *)b.ptr, b.len};
+  at_bytes module = at_proto_bytes(all, 1), comp = of_thread(module, 3, 8);
+  at_bytes main = {0};
+  for (at_proto_field f; at_proto_next(&module, &f);)
+    if (f.number == 3) main = f.bytes;  // the last
+  at_bytes start = of_thread(main, 2, 79);
+  assert_true(at_str_is(at_proto_str(start, 2), "async-start"));
+  assert_true(at_str_is(at_proto_str(start, 79), "sparsecore"));
+  assert_true(at_str_is(at_proto_str(comp, 8), "sparsecore"));
+  assert_int_equal(
+      at_code_take(at_hloproto_read(all, AT_HLOPROTO_WITH_CONFIG, a, &again)),
+      0);
+  assert_int_equal(at_code_take(at_hlo_print(again, &back)), 0);
+  ASSERT_HAS(back.ptr, "= gather ");
+  o.sparse_cores = false;
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &plain)), 0);
+  assert_null(memmem(plain.ptr, plain.len, "async-start", 11));
+  at_strbuf_free(&plain);
+  at_strbuf_free(&back);
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
+// A kernel has its name there, of letters that names have.
+static void test_kernel_name(void **state) {
+  static const char text[] =
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[4]) -> (f32[4]) {\n"
+      "  %1 = custom_call %0 {call_target_name=\"tpu_custom_call\", "
+      "kernel_name=\"<lambda> 7\"} : f32[4]\n"
+      "  %2 = negate %1 : f32[4]\n  return %2\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  at_strbuf b = {0};
+  assert_int_equal(
+      at_code_take(at_hloproto_write(m, &(at_hloproto_write_options){0}, &b)),
+      0);
+  assert_non_null(memmem(b.ptr, b.len, "_lambda__7.2", 12));
+  assert_non_null(memmem(b.ptr, b.len, "negate.3", 8));
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
 static void test_looks(void **state) {
   static const char *const others[] = {"",
                                        "\n",
@@ -311,6 +378,8 @@ int main(void) {
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),
       cmocka_unit_test(test_buffers),
+      cmocka_unit_test(test_offloaded),
+      cmocka_unit_test(test_kernel_name),
       cmocka_unit_test(test_looks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

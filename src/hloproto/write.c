@@ -1,4 +1,5 @@
 // A graph as an HloModuleProtoWithConfig.
+#include <ctype.h>
 #include <stdio.h>
 
 #include "hloproto/write_internal.h"
@@ -25,6 +26,8 @@ typedef struct writer {
   at_strbuf sequences;  // of the schedule
   int64_t next_id, next_comp;
   const at_node *named;   // whose name the next instruction takes; NULL: none
+  at_str kernel;          // whose name it takes else; len 0: its opcode's
+  const char *thread;     // that computations are for; NULL: the program's own
   at_hp_defined defined;  // filled where options ask for memory
   at_hloproto_memory memory;
 } writer;
@@ -81,11 +84,18 @@ void at_hloproto_name(const at_node *n, at_strbuf *out) {
 // Numbers of other instructions are behind those of the nodes.
 static void put_name(writer *w, at_strbuf *b, const char *opcode) {
   at_strbuf name = {0};
+  at_str kernel = w->named ? (at_str){0} : w->kernel;
+  for (size_t i = 0; i < kernel.len; i++) {
+    char c = kernel.ptr[i];
+    at_strbuf_addc(&name, isalnum((unsigned char)c) || c == '-' ? c : '_');
+  }
   if (w->named)
     at_hloproto_name(w->named, &name);
   else
-    at_strbuf_addf(&name, "%s.%lld", opcode, (long long)w->next_id);
+    at_strbuf_addf(&name, "%s.%lld", kernel.len ? "" : opcode,
+                   (long long)w->next_id);
   w->named = NULL;
+  w->kernel = (at_str){0};
   at_proto_write_bytes(b, 1, at_strbuf_str(&name));
   b->failed |= name.failed;
   at_strbuf_free(&name);
@@ -280,6 +290,7 @@ static void comp_end(writer *w, scope *s, const char *name, bool fusion,
   at_proto_write_int(&b, 5, (uint64_t)id);
   at_proto_write_int(&b, 6, (uint64_t)s->last);
   if (fusion) at_proto_write_int(&b, 7, 1);
+  if (w->thread) at_proto_write_bytes(&b, 8, at_str_of(w->thread));
   b.failed |= s->insts.failed | s->order.failed;
   at_proto_write_message(&w->comps, 3, &b);
   if (!fusion) {
@@ -557,6 +568,8 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
                     &comps[r]));
   AT_TRY(operand_ids(w, s, n->operands, operands, &ids));
   name_next(w, n);
+  if (n->op == AT_OP_CUSTOM_CALL)
+    w->kernel = at_node_str(n, AT_ATTR_KERNEL_NAME);
   at_strbuf b = begin(w, opcode ? opcode : "custom-call", n->types,
                       n->num_results, tuple);
   if (n->op == AT_OP_CUSTOM_CALL)
@@ -567,6 +580,58 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
   at_proto_write_ints(&b, 38, (at_dims){comps, n->num_regions});
   at_hp_put_origin(&b, n);
   return put_results(w, s, n, end(w, s, &b, ids, operands), tuple);
+}
+
+// ---- What the client has the SparseCores do (compute_on("tpu_sparsecore"))
+static bool is_offloaded(const writer *w, const at_node *n) {
+  return w->o->sparse_cores && !w->thread && n->num_results == 1 &&
+         (n->op == AT_OP_GATHER || n->op == AT_OP_SCATTER) &&
+         at_node_offloaded(n);
+}
+
+// A computation of n alone: its operands are the parameters.
+static at_status put_alone(writer *w, const at_node *n, scope *s) {
+  for (uint32_t k = 0; k < n->num_operands; k++) {
+    at_strbuf b =
+        begin(w, "parameter", at_value_type(n->operands[k]), 1, false);
+    at_proto_write_int(&b, 9, k);
+    AT_TRY(id_put(w, s, n->operands[k], end(w, s, &b, NULL, 0)));
+  }
+  return put_plain(w, s, n);
+}
+
+// ((operands), result, context), then the result.
+static at_status put_offloaded(writer *w, scope *s, const at_node *n) {
+  const at_type context = at_type_scalar(AT_U32);
+  at_hp_place here = place_of(w, NULL);
+  scope alone = {.ids = at_map_in(w->a)};
+  char name[96];
+  at_type *types;
+  int64_t *ids, id, comp;
+  AT_TRY_ALLOC(types, at_new(w->a, at_type, (size_t)n->num_operands + 1));
+  for (uint32_t k = 0; k < n->num_operands; k++)
+    types[k] = *at_value_type(n->operands[k]);
+  AT_TRY(operand_ids(w, s, n->operands, n->num_operands, &ids));
+  w->thread = "sparsecore";
+  at_status st = put_alone(w, n, &alone);
+  snprintf(name, sizeof name, "async_computation.%lld",
+           (long long)w->next_comp);
+  comp_end(w, &alone, name, false, &comp);
+  w->thread = NULL;
+  AT_TRY(st);
+  at_strbuf b = {0}, shape = {0};
+  put_name(w, &b, "async-start");
+  at_proto_write_int(&shape, 2, 13);
+  at_hp_put_shape(&shape, 4, types, n->num_operands, true, here);
+  at_hp_put_shape(&shape, 4, n->types, 1, false, here);
+  at_hp_put_shape(&shape, 4, &context, 1, false, here);
+  at_proto_write_message(&b, 3, &shape);
+  at_proto_write_ints(&b, 38, (at_dims){&comp, 1});
+  at_proto_write_bytes(&b, 79, AT_STR("sparsecore"));
+  at_hp_put_origin(&b, n);
+  id = end(w, s, &b, ids, n->num_operands);
+  b = begin(w, "async-done", n->types, 1, false);
+  return put_results(w, s, n, end(w, s, &b, &id, 1), false);
 }
 
 // ---- all-to-all, where it is split along one dimension and joined along
@@ -672,7 +737,7 @@ static at_status put_node(writer *w, scope *s, const at_node *n) {
     case AT_OP_MANUAL_COMPUTATION:
       return AT_FAIL(AT_UNIMPLEMENTED, "%s is not inlined", at_op_text(n->op));
     default:
-      return put_plain(w, s, n);
+      return is_offloaded(w, n) ? put_offloaded(w, s, n) : put_plain(w, s, n);
   }
 }
 

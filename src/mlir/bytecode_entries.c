@@ -71,11 +71,11 @@ static at_status parse_custom(at_mbc *r, at_mentry *e, bool is_type) {
 }
 
 static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
-  uint32_t before = r->weight, nest_before = r->nest;
+  uint32_t before = r->weight, nest = r->nest, chain = r->chain;
   uint8_t was = e->state;
   e->state = READING;
   r->weight = 1;
-  r->nest = 0;
+  r->nest = r->chain = 0;
   r->depth++;
   at_status s =
       e->custom ? parse_custom(r, e, is_type) : parse_text(r, e, is_type);
@@ -86,11 +86,13 @@ static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
   }
   e->state = READ;
   e->weight = r->weight;
-  e->nest = r->nest + 1;
-  r->weight = before;
-  r->nest = nest_before;
   bool loc = !is_type && e->attr->kind == AT_MATTR_LOCATION;
-  if (e->nest <= (loc ? MAX_LOC_DEPTH : MAX_DEPTH)) return AT_OK;
+  e->nest = r->nest + !loc;
+  e->chain = r->chain + loc;
+  r->weight = before;
+  r->nest = nest;
+  r->chain = chain;
+  if (e->nest <= MAX_DEPTH && e->chain <= MAX_LOC_DEPTH) return AT_OK;
   at_mcursor c = {e->data.ptr, e->data.ptr, r->all.ptr};
   return at_mbc_fail(r, &c, "an attribute or type is nested too deep");
 }
@@ -101,6 +103,7 @@ static at_status use(at_mbc *r, const at_mcursor *c, const at_mentry *e) {
   if (e->weight > MAX_WEIGHT || (r->weight += e->weight) > MAX_WEIGHT)
     return at_mbc_fail(r, c, "an attribute or type of over a million parts");
   r->nest = AT_MAX(r->nest, e->nest);
+  r->chain = AT_MAX(r->chain, e->chain);
   return AT_OK;
 }
 
@@ -140,7 +143,7 @@ static at_status entry(at_mbc *r, const at_mcursor *c, at_mentry *e,
   if (e->state == READING || e->state == WAITING)
     return at_mbc_fail(r, c, "an attribute or type contains itself");
   if (r->depth == 0) {
-    r->weight = r->nest = 0;
+    r->weight = r->nest = r->chain = 0;
     return resolve(r, c, e, is_type);
   }
   if (r->depth >= MAX_NEST) {

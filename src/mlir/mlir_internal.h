@@ -157,7 +157,8 @@ typedef struct at_mentry {
   bool custom;
   uint8_t state;    // 0 unread, 1 being read, 2 waiting, 3 read
   uint32_t weight;  // of the tree it stands for, once read
-  uint32_t nest;    // depth of that tree
+  uint32_t nest;    // depth of that tree, but for locations
+  uint32_t chain;   // of locations in it
   union {
     const at_mattr *attr;
     const at_mtype *type;
@@ -192,6 +193,7 @@ typedef struct at_mbc {
   uint32_t depth;
   uint32_t weight;  // summed up while an entry is read
   uint32_t nest;    // of its deepest child
+  uint32_t chain;   // of its longest
   // An entry that must be read before the current one (see resolve).
   at_mentry *deferred;
   bool deferred_is_type;

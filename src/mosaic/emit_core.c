@@ -169,6 +169,20 @@ at_status at_me_op_prng_bits(at_me *m, at_mop *op) {
 }
 
 // ---- prints, traces
+
+static bool on_sparse_core(const at_me *m) {
+  return at_mosaic_core_type(m->p->core) != AT_CORE_TC;
+}
+
+// What is printed; SparseCores say where the values begin.
+static LLVMValueRef tag_of(at_me *m, const at_mop *op, uint32_t values) {
+  const at_mattr *t = at_mop_attr(op, "tag");
+  if (!t || !values || !on_sparse_core(m)) return text_of(m, op, "tag");
+  const char *s =
+      at_arena_printf(m->a, "%.*s, data:", (int)t->str.len, t->str.ptr);
+  return at_b_bytes(m->e, s ? s : "", s ? strlen(s) + 1 : 1);
+}
+
 #define FIELD(f) offsetof(at_core_log_arg, f)
 at_status at_me_op_log(at_me *m, at_mop *op) {
   at_em *e = m->e;
@@ -195,12 +209,14 @@ at_status at_me_op_log(at_me *m, at_mop *op) {
       data = stack(m, 8);
       at_em_store(e, data, t, at_ix_const(0),
                   (at_val){at_me_scalar(m, v), NULL});
+      rank = on_sparse_core(m);  // an array of one
+      at_me_put(m, list, one * i + FIELD(size), at_em_i64(e, 1));
     }
     at_me_put(m, list, one * i + FIELD(data), data);
     at_me_put(m, list, one * i + FIELD(dtype), at_me_i32(m, t));
     at_me_put(m, list, one * i + FIELD(rank), at_me_i32(m, rank));
   }
-  LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list, at_em_i64(e, n),
+  LLVMValueRef args[5] = {m->core, tag_of(m, op, n), list, at_em_i64(e, n),
                           at_me_loc_value(m, op)};
   at_b_call(e, "at_core_log", NULL, args, 5);
   for (uint32_t i = 0; i < n; i++) at_me_node_drop(m, held[i]);
@@ -220,8 +236,8 @@ at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
   at_me_put(m, list, FIELD(rank), at_me_i32(m, n));
   for (uint32_t d = 0; d < n; d++)
     at_me_put(m, list, FIELD(size) + 8 * d, at_em_i64(m->e, dim[d]));
-  LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list,
-                          at_em_i64(m->e, 1), at_me_loc_value(m, op)};
+  LLVMValueRef args[5] = {m->core, tag_of(m, op, 1), list, at_em_i64(m->e, 1),
+                          at_me_loc_value(m, op)};
   at_b_call(m->e, "at_core_log", NULL, args, 5);
   return AT_OK;
 }

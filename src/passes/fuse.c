@@ -76,8 +76,8 @@ fuse_class fuse_classify(const at_module *m, const at_node *n) {
     case AT_OP_REVERSE:
     case AT_OP_DYNAMIC_SLICE:
       return FUSE_FREE;
-    case AT_OP_GATHER:
-      return FUSE_EXPENSIVE;
+    case AT_OP_GATHER:  // the SparseCores' stay operations of their own
+      return at_node_offloaded(n) ? FUSE_NO : FUSE_EXPENSIVE;
     case AT_OP_BITCAST_CONVERT:
       return at_dims_eq(at_type_dims(&n->types[0]),
                         at_type_dims(at_value_type(n->operands[0])))

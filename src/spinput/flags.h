@@ -20,7 +20,8 @@ typedef enum at_spinput_core {  // bits of `sanitizer`
 typedef struct at_spinput_flags {
   bool id_bound_check, detect_nan, verify_launch_id, estimate_max_ids,
       disable_pipelining;
-  bool assert_level;   // bounds
+  bool assert_level;  // bounds
+  bool force_aligned_buffers;
   uint32_t sanitizer;  // cores whose buffers are watched
   uint32_t serialized_tables;
   char minibatch_path[AT_SPINPUT_FLAG_TEXT], max_ids_file[AT_SPINPUT_FLAG_TEXT];

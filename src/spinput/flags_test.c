@@ -44,6 +44,8 @@ static void values_are_checked(void **state) {
       {"xla_sc_detect_nan", "maybe", "'maybe' is not a valid bool value"},
       {"xla_sc_detect_nan", "", "is not a valid bool"},
       {"xla_sc_assert_level", "none", NULL},
+      {"xla_sc_force_aligned_buffers", "false", NULL},
+      {"xla_sc_force_aligned_buffers", "2", "not a valid bool value"},
       {"xla_sc_assert_level", "all", "level (none, bounds)"},
       {"xla_sc_num_serialized_tables_to_optimize_hbm", "-1", "valid int"},
       {"xla_sc_num_serialized_tables_to_optimize_hbm", "4294967296",

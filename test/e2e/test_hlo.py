@@ -52,3 +52,27 @@ print("of nothing", len(m.spmd_output_sharding.tuple_shardings))
                "num_partitions=4", "f32[16,64]{1,0:T(8,128)} parameter(0)", "shardings 1 [4]",
                "of nothing 1"):
     assert part in done.stdout, part
+
+
+def test_as_text_of_sparsecores(python):
+  """What compute_on("tpu_sparsecore") asks for; a v5e has no SparseCores."""
+  program = """
+import jax, jax.numpy as jnp
+from jax.experimental.compute_on import compute_on
+take = jax.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+add = jax.lax.ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+on = compute_on("tpu_sparsecore")
+rows = on(jax.jit(lambda t, i: jax.lax.gather(t, i, take, (1, 128))))
+sums = on(jax.jit(lambda t, i, u: jax.lax.scatter_add(t, i, u, add)))
+i = jnp.zeros((64, 1), jnp.int32)
+c = jax.jit(lambda t, i: rows(t * 2, i) + 1).lower(jnp.ones((1000, 128)), i).compile()
+print(c.as_text(), c(jnp.ones((1000, 128)), i).sum())
+print(jax.jit(sums).lower(jnp.ones(1000), i, jnp.ones(64)).compile().as_text())
+"""
+  done = python(program, env={"ATOLL_TARGET": "v6e:1x1"})
+  assert done.returncode == 0 and "24576.0" in done.stdout, done.stdout + done.stderr
+  for part in (' gather-start(%', ' gather-done(%', ' scatter-start(%', ' scatter-done(%', '}, execution_thread="sparsecore"'):
+    assert part in done.stdout, part
+  assert done.stdout.count('async_execution_thread="sparsecore"') == 2
+  done = python(program, env={"ATOLL_TARGET": "v5e:1x1"})
+  assert done.returncode == 0 and "24576.0" in done.stdout and "sparsecore" not in done.stdout, done.stdout + done.stderr

@@ -1,10 +1,14 @@
 """Prints of kernels, and the limit on turns of their loops."""
 
+import re
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import tpu_sc as plsc
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
 S = jnp.array([3, 255, -2, 7], jnp.int32)
@@ -26,17 +30,44 @@ def test_places(capfd):
 
 
 def test_values_behind_the_text(capfd):
-  assert "x = 0.5\n" in printed(capfd, lambda s: pl.debug_print("x =", s[0].astype(jnp.float32) / 6))
+  assert "x = f32[] 0.5\n" in printed(capfd, lambda s: pl.debug_print("x =", s[0].astype(jnp.float32) / 6))
+  assert "x: s32[] -2\n" in printed(capfd, lambda s: pl.debug_print("x: ", s[2]))
+  assert "third f32[] 0.33333334\n" in printed(capfd, lambda s: pl.debug_print("third", s[0].astype(jnp.float32) / 9))
 
 
 def test_vectors(capfd):
   def kernel(x, o):
     pl.debug_print("x: {}", x[...])
     o[...] = x[...]
-  x = jnp.arange(8 * 128, dtype=jnp.int32).reshape(8, 128)
-  pl.pallas_call(kernel, out_shape=x)(x).block_until_ready()
+  for shape in (8, 128), (2, 3), (4,), (2, 2, 3):
+    x = jnp.arange(np.prod(shape), dtype=jnp.int32).reshape(shape)
+    pl.pallas_call(kernel, out_shape=x)(x).block_until_ready()
+    out = capfd.readouterr().err
+    assert f"x: s32[{','.join(map(str, shape))}] {{" in out, out
+    assert [int(v) for v in re.findall(r"\d+", out.split("]", 1)[1])] == list(range(x.size)), out
+    if shape == (2, 3):
+      assert "x: s32[2,3] {\n  { 0, 1, 2 },\n  { 3, 4, 5 }\n}\n" in out
+    if shape == (4,):
+      assert "x: s32[4] {0, 1, 2, 3}\n" in out
+
+
+def test_sparse_cores(capfd):
+  """Scalars are arrays of one there, and the text says where they begin."""
+  def kernel(x, o, v):
+    pltpu.sync_copy(x, v)
+    pl.debug_print("vector", v[...] + 0.5)
+    pl.debug_print("few", v[...] < 2)
+    pl.debug_print("scalar", 12344.625)
+    pl.debug_print("none")
+    pltpu.sync_copy(v, o)
+  x = jnp.arange(16, dtype=jnp.float32)
+  mesh = plsc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=1, num_subcores=1)
+  f = pl.kernel(kernel, out_type=x, mesh=mesh, scratch_types=[pltpu.VMEM((16,), jnp.float32)])
+  f(x).block_until_ready()
   out = capfd.readouterr().err
-  assert "x: " in out and "1023" in out
+  assert "vector, data: f32[16] {0.5, 1.5, " in out
+  assert "few, data: " in out and "{1, 1, 0, 0, " in out
+  assert "scalar, data: f32[1] {12344.625}\n" in out and "none\n" in out
 
 
 def test_few_turns_are_allowed(python):

@@ -95,6 +95,7 @@ ALL = {
     "xla_sparse_core_enable_id_bound_check": "true",
     "xla_sc_detect_nan": "true",
     "xla_sc_assert_level": "bounds",
+    "xla_sc_force_aligned_buffers": "false",
     "xla_tpu_buffer_contents_sanitizer_config":
         "cores_to_sanitize: [TC, SC_SCS, SC_TILE], sanitizer_mode: LOCAL_ONLY",
     "xla_tpu_verify_launch_id_across_cores": "true",

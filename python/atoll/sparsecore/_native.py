@@ -86,7 +86,9 @@ class Flags(ctypes.Structure):
               ("verify_launch_id", ctypes.c_bool),
               ("estimate_max_ids", ctypes.c_bool),
               ("disable_pipelining", ctypes.c_bool),
-              ("assert_level", ctypes.c_bool), ("sanitizer", ctypes.c_uint32),
+              ("assert_level", ctypes.c_bool),
+              ("force_aligned_buffers", ctypes.c_bool),
+              ("sanitizer", ctypes.c_uint32),
               ("serialized_tables", ctypes.c_uint32),
               ("minibatch_path", ctypes.c_char * 256),
               ("max_ids_file", ctypes.c_char * 256)]
