@@ -10,8 +10,8 @@
 enum {
   kControl = 16 << 10,  // bytes of an answer that goes before data
   kExpected = 4096,     // WRITEs whose bytes have not come: one per thread
-  kAsked = 1 << 18,     // questions of a client under way
-  kUntaken = 1 << 18    // answers that a client has not taken
+  kAsked = 1 << 17,     // questions of a client under way
+  kUntaken = 1 << 17    // answers that a client has not taken
 };
 
 // A question, or bytes, that wait for an array.

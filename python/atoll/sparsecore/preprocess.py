@@ -45,18 +45,22 @@ class PreprocessedInput(NamedTuple):
 
   @property
   def lhs_row_pointers(self) -> Mapping[str, np.ndarray]:
+    """Per stack: where each partition's ids end in the buffers below."""
     return self.sparse_dense_matmul_input.lhs_row_pointers
 
   @property
   def lhs_embedding_ids(self) -> Mapping[str, np.ndarray]:
+    """Per stack: rows of the table on their partition."""
     return self.sparse_dense_matmul_input.lhs_embedding_ids
 
   @property
   def lhs_sample_ids(self) -> Mapping[str, np.ndarray]:
+    """Per stack: the sample that each id belongs to."""
     return self.sparse_dense_matmul_input.lhs_sample_ids
 
   @property
   def lhs_gains(self) -> Mapping[str, np.ndarray]:
+    """Per stack: the weight of each id."""
     return self.sparse_dense_matmul_input.lhs_gains
 
 
