@@ -253,8 +253,17 @@ static at_val c_tanh(at_em *e, at_val a) {
   LLVMValueRef d = add(e, mul(e, sh, sh), mul(e, c, c));
   LLVMValueRef re = divide(e, mul(e, sh, ch), d), im = divide(e, sc, d);
   LLVMValueRef tail = at_math_exp(m, mul(e, cf(e, x, -2), x));
-  re = copysign_(e, sel(e, far, cf(e, x, 1), re), a.re);
+  // Ends as in C's annex G: no angle (y infinite or NaN) leaves +-1 at infinite
+  // x, +-0 + i NaN at 0 and NaN elsewhere; y = 0 stays what it is beside NaN.
+  LLVMValueRef endless = fcmp(e, LLVMRealOEQ, x, __builtin_inf());
+  LLVMValueRef no_angle = LLVMBuildFCmp(e->b, LLVMRealUNO, sc, sc, "");
+  LLVMValueRef one = sel(e, endless, cf(e, x, 1),
+                         add(e, cf(e, x, 1), mul(e, sc, cf(e, x, 0))));
+  re = copysign_(e, sel(e, far, one, re), a.re);
+  re = sel(e, fcmp(e, LLVMRealOEQ, x, 0), a.re, re);
   im = sel(e, far, mul(e, mul(e, cf(e, x, 4), sc), tail), im);
+  im = sel(e, LLVMBuildAnd(e->b, endless, no_angle, ""), cf(e, x, 0), im);
+  im = sel(e, fcmp(e, LLVMRealOEQ, a.im, 0), a.im, im);
   return (at_val){re, im};
 }
 
