@@ -30,12 +30,6 @@ static int64_t next_wide(const at_type *t, int64_t d) {
   return d;
 }
 
-static bool contains(at_dims l, int64_t d) {
-  for (uint32_t i = 0; i < l.rank; i++)
-    if (l.ptr[i] == d) return true;
-  return false;
-}
-
 // A dimension that the op passes through whole.
 static bool whole(const at_node *n, uint32_t d) {
   const at_type *t = at_value_type(n->operands[0]);
@@ -65,7 +59,7 @@ static int64_t gather_source(const at_node *n, int64_t d) {
   at_dims batch = at_node_ints(n, AT_ATTR_OPERAND_BATCHING_DIMS);
   uint32_t w = 0;
   for (uint32_t k = 0; k < at_value_type(n->operands[0])->rank; k++) {
-    if (contains(collapsed, k) || contains(batch, k)) continue;
+    if (at_dims_has(collapsed, k) || at_dims_has(batch, k)) continue;
     if (offset.ptr[w++] == d) return k;
   }
   return -1;
@@ -105,7 +99,7 @@ static bool joined(const at_node *n, uint32_t a, uint32_t b) {
       return gather_joined(n, a, b);
     case AT_OP_REVERSE: {
       at_dims r = at_node_ints(n, AT_ATTR_DIMENSIONS);
-      return contains(r, a) == contains(r, b);
+      return at_dims_has(r, a) == at_dims_has(r, b);
     }
     case AT_OP_IOTA: {
       int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);

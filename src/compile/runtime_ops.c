@@ -47,12 +47,6 @@ static double bytes_ns(const at_node *n) {
 }
 
 // ---- Dot
-static bool has(at_dims d, int64_t x) {
-  for (uint32_t i = 0; i < d.rank; i++)
-    if (d.ptr[i] == x) return true;
-  return false;
-}
-
 // The type that the GEMM kernel accumulates in.
 static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
   if (at_is_complex(a) && a == b && a == c) return a;
@@ -106,13 +100,14 @@ static bool read_dot(const at_node *n, at_dims group, uint32_t at,
   }
   p->batch.rank = lb.rank;
   for (uint32_t d = 0; d < ta->rank; d++) {
-    if (has(lb, d) || has(lc, d)) continue;
+    if (at_dims_has(lb, d) || at_dims_has(lc, d)) continue;
     p->m.size[p->m.rank] = ta->dims[d];
     p->m.stride_x[p->m.rank] = sa[d];
     p->m.stride_y[p->m.rank++] = sc[at++];
   }
   for (uint32_t d = 0; d < tb->rank; d++) {
-    if (has(rb, d) || has(rc, d) || has(group, d)) continue;
+    if (at_dims_has(rb, d) || at_dims_has(rc, d) || at_dims_has(group, d))
+      continue;
     p->n.size[p->n.rank] = tb->dims[d];
     p->n.stride_x[p->n.rank] = sb[d];
     p->n.stride_y[p->n.rank++] = sc[at++];
@@ -175,14 +170,15 @@ static at_status choose_ragged_dot(const at_node *n, at_arena *a,
   const at_type *b = operand_type(n, 1), *sizes = operand_type(n, 2);
   at_k_ragged_params p = {.kind = AT_RAGGED_ROWS, .sizes_type = sizes->dtype};
   p.groups = sizes->dims[sizes->rank - 1];
-  if (has(lc, dim)) {
+  if (at_dims_has(lc, dim)) {
     p.kind = AT_RAGGED_K;
     p.dim = place_in(lc, dim);
-  } else if (has(lb, dim)) {
+  } else if (at_dims_has(lb, dim)) {
     p.kind = AT_RAGGED_BATCH;
     p.dim = place_in(lb, dim);
   } else {
-    for (uint32_t d = 0; d < dim; d++) p.dim += !has(lb, d) && !has(lc, d);
+    for (uint32_t d = 0; d < dim; d++)
+      p.dim += !at_dims_has(lb, d) && !at_dims_has(lc, d);
   }
   if (!read_dot(n, group, p.kind == AT_RAGGED_K, &p.product)) return AT_OK;
   if (!sizes_fit(sizes, &p)) return AT_OK;

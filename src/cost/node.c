@@ -238,20 +238,15 @@ static bool is_free(const at_node *n) {
 // Nanoseconds that a program says in mhlo.frontend_attributes =
 // {latency_metadata}.
 static bool given_latency(const at_node *n, double *seconds) {
-  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
-  for (uint32_t i = 0; a && i < a->dict.n; i++) {
-    if (!at_str_is(a->dict.kv[2 * i], "latency_metadata")) continue;
-    char text[32], *end;
-    at_str v = a->dict.kv[2 * i + 1];
-    if (!v.len || v.len >= sizeof text) return false;
-    memcpy(text, v.ptr, v.len);
-    text[v.len] = 0;
-    double ns = strtod(text, &end);
-    if (end != text + v.len || !(ns >= 0) || !isfinite(ns)) return false;
-    *seconds = ns * 1e-9;
-    return true;
-  }
-  return false;
+  char text[32], *end;
+  at_str v = at_node_told(n, "latency_metadata");
+  if (!v.len || v.len >= sizeof text) return false;
+  memcpy(text, v.ptr, v.len);
+  text[v.len] = 0;
+  double ns = strtod(text, &end);
+  if (end != text + v.len || !(ns >= 0) || !isfinite(ns)) return false;
+  *seconds = ns * 1e-9;
+  return true;
 }
 
 static at_status kernel_on_gpu(const at_target *t, const at_node *n,

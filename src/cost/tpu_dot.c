@@ -12,19 +12,13 @@ typedef struct side {
   bool degenerate;  // has a free dimension of size one
 } side;
 
-static bool has(at_dims list, uint32_t d) {
-  for (uint32_t i = 0; i < list.rank; i++)
-    if (list.ptr[i] == (int64_t)d) return true;
-  return false;
-}
-
 static side side_of(const at_type *t, at_dims batch, at_dims sum) {
   side s = {0};
   for (uint32_t d = 0; d < t->rank; d++) {
     bool more = t->dims[d] != 1;
-    if (has(batch, d)) {
+    if (at_dims_has(batch, d)) {
       s.batches += more;
-    } else if (has(sum, d)) {
+    } else if (at_dims_has(sum, d)) {
       s.sums += more;
       s.longest_sum = AT_MAX(s.longest_sum, t->dims[d]);
     } else {

@@ -412,13 +412,20 @@ static inline bool at_node_bool(const at_node *n, at_attr_id id) {
   return at_node_int(n, id, 0) != 0;
 }
 at_dims at_node_ints(const at_node *n, at_attr_id id);  // rank 0 when absent
-at_str at_node_str(const at_node *n, at_attr_id id);    // len 0 when absent
-const at_literal *at_node_literal(const at_node *n);    // CONSTANT's, else NULL
-// Whether the client said `key` = `value` of n (frontend attributes).
-bool at_node_told(const at_node *n, const char *key, const char *value);
+// Whether the list names x.
+static inline bool at_dims_has(at_dims d, int64_t x) {
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == x) return true;
+  return false;
+}
+at_str at_node_str(const at_node *n, at_attr_id id);  // len 0 when absent
+const at_literal *at_node_literal(const at_node *n);  // CONSTANT's, else NULL
+// What the client said of n under `key` (frontend attributes), in the module's
+// arena; ptr NULL: nothing.
+at_str at_node_told(const at_node *n, const char *key);
 // Whether the client has SparseCores compute n (`_xla_compute_type`).
 static inline bool at_node_offloaded(const at_node *n) {
-  return at_node_told(n, "_xla_compute_type", "sparseoffload");
+  return at_str_is(at_node_told(n, "_xla_compute_type"), "sparseoffload");
 }
 // Sets it, in place of the one there; the value is copied into the module's
 // arena. INVALID_ARGUMENT: the op has no such attribute. Types that follow from

@@ -39,11 +39,6 @@ at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
 // text.
 at_status at_dims_check(const at_node *n, at_attr_id id, at_dims d,
                         uint32_t rank, bool sorted);
-static inline bool at_dims_has(at_dims d, int64_t x) {
-  for (uint32_t i = 0; i < d.rank; i++)
-    if (d.ptr[i] == x) return true;
-  return false;
-}
 // Windows of size `window` (dilated) over `n` (dilated, padded) elements; 0
 // when none fits; AT_DYN when n is.
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,

@@ -186,13 +186,11 @@ at_str at_node_str(const at_node *n, at_attr_id id) {
   return a ? a->s : (at_str){"", 0};
 }
 
-bool at_node_told(const at_node *n, const char *key, const char *value) {
+at_str at_node_told(const at_node *n, const char *key) {
   const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
   for (uint32_t i = 0; a && i < a->dict.n; i++)
-    if (at_str_is(a->dict.kv[2 * i], key) &&
-        at_str_is(a->dict.kv[2 * i + 1], value))
-      return true;
-  return false;
+    if (at_str_is(a->dict.kv[2 * i], key)) return a->dict.kv[2 * i + 1];
+  return (at_str){NULL, 0};
 }
 
 const at_literal *at_node_literal(const at_node *n) {

@@ -61,10 +61,8 @@ static bool is_placement(const at_module *m, const at_node *n, bool *memory) {
 // The memory that a call names.
 static at_str memory_of(const at_node *n) {
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
-  for (uint32_t i = 0; a && i < a->dict.n; i++)
-    if (at_str_is(a->dict.kv[2 * i], "_xla_buffer_placement"))
-      return a->dict.kv[2 * i + 1];
+  at_str placement = at_node_told(n, "_xla_buffer_placement");
+  if (placement.ptr) return placement;
   return at_str_is(target, "MoveToHost") ? AT_STR("pinned_host")
                                          : AT_STR("device");
 }

@@ -23,11 +23,6 @@ static void bind(at_rule *r, uint32_t t, uint32_t d, uint8_t f) {
   x->f[x->n++] = f;
 }
 
-static bool contains(at_dims list, int64_t d) {
-  for (uint32_t i = 0; i < list.rank; i++)
-    if (list.ptr[i] == d) return true;
-  return false;
-}
 static int64_t index_in(at_dims list, int64_t d) {
   for (uint32_t i = 0; i < list.rank; i++)
     if (list.ptr[i] == d) return i;
@@ -47,7 +42,7 @@ static void bind_all(at_rule *r, uint32_t from, uint32_t to, uint32_t like,
 static void rule_identity(at_rule *r, at_dims whole) {
   uint32_t like = r->num_tensors - 1;
   for (uint32_t d = 0; d < tensor_rank(r, like); d++)
-    if (!contains(whole, d)) bind_all(r, 0, r->num_tensors, like, d);
+    if (!at_dims_has(whole, d)) bind_all(r, 0, r->num_tensors, like, d);
 }
 
 // Parts change their ends: there must be no padding at them.
@@ -170,7 +165,8 @@ static void rule_dot(at_rule *r, const at_node *n) {
   }
   for (uint32_t side = 0; side < 2; side++)
     for (uint32_t d = 0; d < tensor_rank(r, side); d++) {
-      if (contains(side ? rb : lb, d) || contains(side ? rc : lc, d)) continue;
+      if (at_dims_has(side ? rb : lb, d) || at_dims_has(side ? rc : lc, d))
+        continue;
       uint8_t f = factor(r, dim_of(r, side, d), AT_FACTOR_PASS);
       bind(r, side, d, f);
       bind(r, 2, out++, f);
@@ -244,7 +240,7 @@ static void rule_reduce(at_rule *r, const at_node *n) {
   r->combine = k == 1 ? at_region_binary(n->regions[0]) : AT_OP_COUNT;
   bool sum = combines(r->combine) && at_is_identity(r->combine, n->operands[1]);
   for (uint32_t d = 0; d < tensor_rank(r, 0); d++) {
-    bool cut = contains(gone, d);
+    bool cut = at_dims_has(gone, d);
     if (cut && !sum) continue;
     uint8_t f =
         factor(r, dim_of(r, 0, d), cut ? AT_FACTOR_SUM : AT_FACTOR_PASS);
@@ -351,9 +347,9 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
     if (at >= 0) {
       f = factor(r, dim_of(r, 0, d), AT_FACTOR_PASS);
       if (x.ibatching.ptr[at] < 64) batch[x.ibatching.ptr[at]] = f;
-    } else if (contains(x.dropped, d)) {
+    } else if (at_dims_has(x.dropped, d)) {
       // Bound to the operand alone; only one dimension is served that way.
-      if (contains(x.map, d) && !at_is_complex(r->places[0]->whole.dtype) &&
+      if (at_dims_has(x.map, d) && !at_is_complex(r->places[0]->whole.dtype) &&
           (own == AT_FACTOR_STORE || k == 1)) {
         bool first = true;
         for (uint32_t i = 0; i < r->num_factors; i++)
@@ -363,7 +359,7 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
     } else {
       uint32_t o = (uint32_t)x.window.ptr[w++];
       // A scatter's window may begin past 0 and lose its end: it stays whole.
-      bool moves = results && contains(x.map, d);
+      bool moves = results && at_dims_has(x.map, d);
       if (!moves && dim_of(r, b0, o) == dim_of(r, 0, d)) {
         f = factor(r, dim_of(r, 0, d), AT_FACTOR_PASS);
         for (uint32_t t = b0; t < b1; t++) bind(r, t, o, f);
@@ -378,9 +374,9 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
   uint32_t o = 0;
   for (uint32_t d = 0; d < tensor_rank(r, indices); d++) {
     if (d == x.vector) continue;
-    while (o < tensor_rank(r, b0) && contains(x.window, o)) o++;
+    while (o < tensor_rank(r, b0) && at_dims_has(x.window, o)) o++;
     uint8_t f = d < 64 ? batch[d] : 0xff;
-    if (f == 0xff && !contains(x.ibatching, d)) {
+    if (f == 0xff && !at_dims_has(x.ibatching, d)) {
       bool sum = results != 0;
       if (!sum || combines(r->combine))
         f = factor(r, dim_of(r, indices, d),

@@ -40,11 +40,7 @@ static bool is_scalar(const at_node *n) {
 }
 
 // State that a turn hands on as it is, or a number that it adds a constant to.
-static bool is_steady_state(const at_comp *c, const at_node *n) {
-  uint32_t i = 0;
-  while (i < c->num_params && c->params[i] != n) i++;
-  if (i >= c->num_results) return false;
-  const at_node *next = c->results[i].node;
+static bool is_steady_state(const at_node *n, const at_node *next) {
   if (next == n) return true;
   return is_scalar(n) && next->op == AT_OP_ADD &&
          ((next->operands[0].node == n &&
@@ -72,8 +68,7 @@ static bool reads_stored(const search *s, const at_node *n) {
 }
 
 static at_status look_at(search *s, const at_node *n) {
-  if (n->op == AT_OP_PARAMETER)
-    return put(s, &s->facts, n, is_steady_state(s->c, n) ? STEADY : 0);
+  if (n->op == AT_OP_PARAMETER) return AT_OK;
   bool steady = !n->num_regions && all_steady(s, n),
        stored = reads_stored(s, n);
   at_host_copy way = at_cost_host_copy_of(s->target, n);
@@ -102,6 +97,9 @@ at_status at_host_pipeline_of(const at_comp *c, const at_target *t, at_arena *a,
   if (!known || turns < 2) return AT_OK;
   search s = {
       .c = c, .target = t, .arena = a, .facts = at_map_in(a), .out = out};
+  for (uint32_t i = 0; i < c->num_params; i++)
+    if (is_steady_state(c->params[i], c->results[i].node))
+      AT_TRY(put(&s, &s.facts, c->params[i], STEADY));
   AT_FOR_NODES(n, c) AT_TRY(look_at(&s, n));
   for (size_t i = 0; i < s.stores.len && !s.reads_back; i++)
     AT_TRY(put(&s, &out->copies, s.stores.ptr[i], 1));
