@@ -152,13 +152,13 @@ at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *n,
 
 at_status at_hp_build_one(at_hp *x, const at_hp_inst *i, at_op op,
                           const at_value *operands, uint32_t n,
-                          const at_attr *attr, const at_type *t,
-                          at_value *out) {
+                          const at_attr *attrs, uint32_t num_attrs,
+                          const at_type *t, at_value *out) {
   at_node_desc d = {.op = op,
                     .operands = operands,
                     .num_operands = n,
-                    .attrs = attr,
-                    .num_attrs = attr != NULL,
+                    .attrs = attrs,
+                    .num_attrs = num_attrs,
                     .types = t,
                     .num_types = t != NULL};
   at_node *node;

@@ -149,12 +149,12 @@ static at_status all_to_all_tuple(at_hp *x, const at_hp_inst *i,
   for (uint32_t d = 1; d < rank; d++) dims[d] = t->dims[d - 1], step[d] = 1;
   at_type one = {.dtype = t->dtype, .rank = rank, .dims = dims};
   for (uint32_t k = 0; k < v->n; k++)
-    AT_TRY(at_hp_build_one(x, i, AT_OP_RESHAPE, &v->v[k], 1, NULL, &one,
+    AT_TRY(at_hp_build_one(x, i, AT_OP_RESHAPE, &v->v[k], 1, NULL, 0, &one,
                            &v->v[k]));
   at_attr first = {.id = AT_ATTR_DIMENSION, .i = 0};
   at_value all;
-  AT_TRY(
-      at_hp_build_one(x, i, AT_OP_CONCATENATE, v->v, v->n, &first, NULL, &all));
+  AT_TRY(at_hp_build_one(x, i, AT_OP_CONCATENATE, v->v, v->n, &first, 1, NULL,
+                         &all));
   AT_TRY(build_all_to_all(x, i, all, 0, v->n, *at_value_type(all), &all));
   for (uint32_t k = 0; k < v->n; k++) {
     int64_t *lo = from + (size_t)k * rank, *hi = to + (size_t)k * rank;
@@ -175,7 +175,7 @@ static at_status all_to_all_tuple(at_hp *x, const at_hp_inst *i,
     at_value part = {n, 0};
     if (k >= i->shape.num_leaves)
       return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT, "gives too few arrays");
-    AT_TRY(at_hp_build_one(x, i, AT_OP_RESHAPE, &part, 1, NULL,
+    AT_TRY(at_hp_build_one(x, i, AT_OP_RESHAPE, &part, 1, NULL, 0,
                            &i->shape.leaves[k].type, &v->v[k]));
   }
   return at_hp_define(x, i, v->v, v->n);

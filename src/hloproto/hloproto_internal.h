@@ -211,7 +211,8 @@ at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *d,
 // One result of inferred or given type (NULL: inferred).
 at_status at_hp_build_one(at_hp *x, const at_hp_inst *i, at_op op,
                           const at_value *operands, uint32_t n,
-                          const at_attr *attr, const at_type *t, at_value *out);
+                          const at_attr *attrs, uint32_t num_attrs,
+                          const at_type *t, at_value *out);
 // The declared shape as types, one for each leaf.
 at_status at_hp_types(at_hp *x, const at_hp_inst *i, at_type **out);
 
@@ -276,6 +277,8 @@ AT_HP_HOW(conditional);
 AT_HP_HOW(map);
 AT_HP_HOW(rng);
 AT_HP_HOW(dot);
+AT_HP_HOW(dynamic_slice);
+AT_HP_HOW(dynamic_update_slice);
 AT_HP_HOW(convolution);
 AT_HP_HOW(all_to_all);
 AT_HP_HOW(each_operand);

@@ -175,6 +175,38 @@ static void test_refusals(void **state) {
   }
 }
 
+// The start indices of both dynamic slices as one vector.
+static void test_index_vectors(void **state) {
+  char text[8192];
+  for (int update = 0; update < 2; update++)
+    for (int64_t have = 1; have <= 3; have++) {
+      module m = {0};
+      const int64_t sizes[] = {2, 3};
+      add(&m, param_of(1, 0, shape_of(F32, (dims){2, {8, 9}}, NULL)));
+      add(&m, param_of(2, 1, shape_of(F32, (dims){2, {2, 3}}, NULL)));
+      add(&m, param_of(3, 2, shape_of(S32, (dims){1, {have}}, NULL)));
+      at_strbuf i = update ? inst_of("dynamic-update-slice", 4,
+                                     shape_of(F32, (dims){2, {8, 9}}, NULL))
+                           : inst_of("dynamic-slice", 4,
+                                     shape_of(F32, (dims){2, {2, 3}}, NULL));
+      operand(&i, 1);
+      if (update) operand(&i, 2);
+      operand(&i, 3);
+      if (!update) at_proto_write_ints(&i, 20, (at_dims){sizes, 2});
+      add(&m, i);
+      end_comp(&m, "main", 4);
+      at_strbuf proto = end_module(&m);
+      at_code code = read_text(&proto, text, sizeof text);
+      assert_int_equal(code, have == 2 ? AT_OK_CODE : AT_INVALID_ARGUMENT);
+      if (have == 2) {
+        ASSERT_HAS(text, "start_indices=[1], limit_indices=[2]");
+        ASSERT_HAS(text, update ? "dynamic_update_slice" : "dynamic_slice");
+      } else {
+        ASSERT_HAS(text, "start indices, the operand's rank is 2");
+      }
+    }
+}
+
 static void test_private_calls_are_named(void **state) {
   module m = {0};
   char text[4096];
@@ -374,6 +406,7 @@ int main(void) {
       cmocka_unit_test(test_literals_follow_layouts),
       cmocka_unit_test(test_nibbles),
       cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_index_vectors),
       cmocka_unit_test(test_private_calls_are_named),
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),

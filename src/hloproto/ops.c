@@ -80,14 +80,14 @@ static at_status transpose(at_hp *x, const at_hp_inst *i, const int64_t *perm,
   bool same = true;
   for (uint32_t d = 0; d < a.ints.rank; d++) same &= perm[d] == d;
   if (same) return AT_OK;
-  return at_hp_build_one(x, i, AT_OP_TRANSPOSE, io, 1, &a, NULL, io);
+  return at_hp_build_one(x, i, AT_OP_TRANSPOSE, io, 1, &a, 1, NULL, io);
 }
 
 static at_status reshape(at_hp *x, const at_hp_inst *i, const int64_t *dims,
                          uint32_t rank, at_value *io) {
   at_type t = {.dtype = at_value_type(*io)->dtype, .rank = rank, .dims = dims};
   if (at_type_eq(&t, at_value_type(*io))) return AT_OK;
-  return at_hp_build_one(x, i, AT_OP_RESHAPE, io, 1, NULL, &t, io);
+  return at_hp_build_one(x, i, AT_OP_RESHAPE, io, 1, NULL, 0, &t, io);
 }
 
 // To another element type: of a flat array, whose elements may become more or
@@ -107,12 +107,12 @@ static at_status bits_of(at_hp *x, const at_hp_inst *i, at_dtype to,
                         "%lld elements do not make whole ones", (long long)n);
     AT_TRY(reshape(x, i, dims, 2, io));
     at_type r = {.dtype = to, .rank = 1, .dims = dims};
-    return at_hp_build_one(x, i, AT_OP_BITCAST_CONVERT, io, 1, NULL, &r, io);
+    return at_hp_build_one(x, i, AT_OP_BITCAST_CONVERT, io, 1, NULL, 0, &r, io);
   }
   AT_TRY(reshape(x, i, dims, 1, io));
   if (from_bits > to_bits && to_bits > 0) dims[1] = from_bits / to_bits;
   at_type r = {.dtype = to, .rank = dims[1] > 1 ? 2 : 1, .dims = dims};
-  return at_hp_build_one(x, i, AT_OP_BITCAST_CONVERT, io, 1, NULL, &r, io);
+  return at_hp_build_one(x, i, AT_OP_BITCAST_CONVERT, io, 1, NULL, 0, &r, io);
 }
 
 AT_HP_HOW(bitcast) {
@@ -251,12 +251,54 @@ AT_HP_HOW(rng) {
   at_attr value = {.id = AT_ATTR_VALUE};
   AT_TRY(at_literal_make(x->a, list, t->dims, false, false, &value.literal));
   at_value operands[3] = {v.v[0], v.v[1]};
-  AT_TRY(at_hp_build_one(x, i, AT_OP_CONSTANT, NULL, 0, &value, NULL,
+  AT_TRY(at_hp_build_one(x, i, AT_OP_CONSTANT, NULL, 0, &value, 1, NULL,
                          &operands[2]));
   at_hp_node d = {.op = AT_OP_RNG, .operands = operands, .num_operands = 3};
   AT_TRY(build_plain(x, i, &d, &n));
   return at_hp_define_node(x, i, n);
 }
+
+// Element k of a vector, as a scalar.
+static at_status scalar_at(at_hp *x, const at_hp_inst *i, at_value vector,
+                           int64_t k, at_value *out) {
+  int64_t next = k + 1, stride = 1;
+  at_attr a[] = {{.id = AT_ATTR_START_INDICES, .ints = {&k, 1}},
+                 {.id = AT_ATTR_LIMIT_INDICES, .ints = {&next, 1}},
+                 {.id = AT_ATTR_STRIDES, .ints = {&stride, 1}}};
+  AT_TRY(
+      at_hp_build_one(x, i, AT_OP_SLICE, &vector, 1, a, AT_LEN(a), NULL, out));
+  return reshape(x, i, NULL, 0, out);
+}
+
+// XLA has two forms of the start indices, operands from `first` on: a scalar
+// for each dimension, as hlo's op has them, or one vector of all.
+static at_status dynamic_indices(at_hp *x, const at_hp_inst *i,
+                                 uint32_t first) {
+  at_hp_vals v;
+  at_node *n;
+  AT_TRY(at_hp_operands(x, i, 0, &v));
+  at_hp_node d = {.op = i->row->op, .operands = v.v, .num_operands = v.n};
+  const at_type *t = v.n == first + 1 ? at_value_type(v.v[first]) : NULL;
+  if (t && t->rank == 1) {
+    uint32_t rank = at_value_type(v.v[0])->rank;
+    at_value *all;
+    if (t->dims[0] != rank)
+      return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
+                        "has %lld start indices, the operand's rank is %u",
+                        (long long)t->dims[0], rank);
+    AT_TRY_ALLOC(all, at_new(x->a, at_value, (size_t)first + rank));
+    memcpy(all, v.v, first * sizeof *all);
+    for (uint32_t k = 0; k < rank; k++)
+      AT_TRY(scalar_at(x, i, v.v[first], k, &all[first + k]));
+    d.operands = all;
+    d.num_operands = first + rank;
+  }
+  AT_TRY(build_plain(x, i, &d, &n));
+  return at_hp_define_node(x, i, n);
+}
+
+AT_HP_HOW(dynamic_slice) { return dynamic_indices(x, i, 1); }
+AT_HP_HOW(dynamic_update_slice) { return dynamic_indices(x, i, 2); }
 
 AT_HP_HOW(dot) {
   if (at_proto_has(i->body, 86) || at_proto_bytes(i->body, 98).len ||

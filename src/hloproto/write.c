@@ -493,8 +493,9 @@ const char *at_hloproto_opcode(at_op op) {
 #undef AT_HP_OP
   };
   static const char *const one_to_one[] = {
-      "plain", "convolution", "dot",         "each_operand",
-      "map",   "all_to_all",  "custom_call", "rng"};
+      "plain",         "convolution",         "dot",         "each_operand",
+      "map",           "all_to_all",          "custom_call", "rng",
+      "dynamic_slice", "dynamic_update_slice"};
   if (op == AT_OP_COPY) return "copy";
   if (op == AT_OP_SCAN) return "reduce-window";  // as clients wrote it
   for (size_t k = 0; k < AT_LEN(rows); k++)
