@@ -59,8 +59,8 @@ def prices(path: str | None) -> dict:
   return table
 
 
-def run(argv=None) -> None:
-  """The command. ValueError says what is wrong with its arguments."""
+def asked(argv=None) -> tuple:
+  """The arguments, and the machines that they name. ValueError says what is wrong with them."""
   args = parser().parse_args(argv)
   if (":" in args.target) == bool(args.chips):
     raise ValueError("how many chips?\nhint: either --target=v5p --chips=16..512, or a slice: --target=v5p:4x4x8")
@@ -68,7 +68,11 @@ def run(argv=None) -> None:
     raise ValueError("--budget is above 0, --memory-share above 0 and at most 1")
   table = prices(args.prices)
   counts = _plan_space.counts_of(args.chips) if args.chips else [None]
-  machines = [_plan.machine_of(args.target, n, table) for n in counts]
+  return args, [_plan.machine_of(args.target, n, table) for n in counts]
+
+
+def run(args, machines) -> None:
+  """The search and its report. ValueError says what is wrong with the model, or that nothing fits."""
   shows = sys.stderr.isatty()
 
   def say(text):
@@ -88,11 +92,15 @@ def run(argv=None) -> None:
 
 
 def main() -> None:
-  """Errors of the user's are lines, not traces."""
+  """Errors of the user's are lines, not traces. Exit status: 1 for a model that is refused or fits nowhere, 2 for wrong usage."""
+  usage = True
   try:
-    run()
+    args, machines = asked()
+    usage = False
+    run(args, machines)
   except ValueError as e:
-    sys.exit(f"atoll plan: {e}")
+    print(f"atoll plan: {e}", file=sys.stderr)
+    sys.exit(2 if usage else 1)
 
 
 if __name__ == "__main__":

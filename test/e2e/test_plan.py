@@ -212,14 +212,14 @@ def test_chips_and_slices():
 ])
 def test_errors_say_what_to_do(model, words, says):
   done = command(model, *words)
-  assert done.returncode and says in done.stderr and "Traceback" not in done.stderr
+  assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
 def test_models_that_are_wrong(model, tmp_path):
   for name, says in ((f"{model}:absent", "no function absent"), (f"{model}:wrong", "no atoll.Plan"),
                      (str(tmp_path / "none.py"), "no file")):
     done = command(name, "--target=v5e", "--chips=4")
-    assert done.returncode and says in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr
 
 
 def test_plans_that_are_wrong(search):
