@@ -137,13 +137,16 @@ void flights_check_others(core_state *c, core_state *owner, const area *box,
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
   shadow *s = owner->shadow;
   if (!s) return;
+  flight begun = *f;
+  begun.sem = sem_at ? (size_t)((const sem *)sem_at - f->by->sems) : SIZE_MAX;
   core_lock(f->by);
+  if (f->by->shadow && owner != f->by)
+    begun.knows = clock_of(&f->by->shadow->known, owner->actor);
+  arrivals_begin(owner, &begun);
   s->flights = core_shadow_grow(f->by, s->flights, s->num_flights,
                                 &s->cap_flights, sizeof *s->flights);
-  flight *new = &s->flights[s->num_flights++];
-  *new = *f;
+  s->flights[s->num_flights++] = begun;
   sent_hold(core_marks(f->by), f->id);
-  new->sem = sem_at ? (size_t)((const sem *)sem_at - f->by->sems) : SIZE_MAX;
   core_unlock(f->by);
 }
 
@@ -206,6 +209,7 @@ void flights_forget(core_state *c, const uint8_t *p, size_t bytes) {
     if (s->mistaken[i].box.base < p || s->mistaken[i].box.base >= p + bytes)
       s->mistaken[kept++] = s->mistaken[i];
   s->num_mistaken = kept;
+  arrivals_forget(c, p, bytes);
 }
 
 // Copies that signal one semaphore may arrive in any order: it takes waits for
@@ -223,11 +227,13 @@ void flights_waited(core_state *c, const sem *at, int64_t amount) {
   }
   int64_t waited = s->waited[index] + amount;
   uint32_t kept = 0;
+  arrivals_waited(c, index, NULL);
   for (uint32_t i = 0; i < s->num_flights; i++) {
     flight *f = &s->flights[i];
     bool over = f->sem == index && due[f->writes] <= waited;
     if (over && retires && !f->writes) core_shadow_retire(c, &f->box);
     if (over) core_shadow_over(c, f);
+    if (over) arrivals_waited(c, index, f);
     if (over) sent_drop(core_marks(c), f->id);
     if (!over) s->flights[kept++] = *f;
   }

@@ -131,6 +131,8 @@ void core_shadow_free(core_state *c) {
   marks_free(&s->own_marks);
   free(s->sem_clock);
   free(s->mistaken);
+  free(s->arrivals);
+  free(s->landings);
   free(s->fetches);
   free(s->waited);
   free(s->flights);

@@ -87,7 +87,28 @@ typedef struct flight {
   int32_t loc;
   uint32_t id;     // of its `sent`, of which it has a use; 0: to its own core
   core_state *by;  // whose program `loc` is of
+  // The receiver's time that the starter knew of when it started the copy.
+  uint64_t knows;
 } flight;
+
+// What another core's copy brought, since it was waited for and until the
+// memory is accessed.
+typedef struct landing {
+  area box;
+  size_t sem;  // that the wait was for
+  int32_t loc;
+  core_state *by;  // whose program `loc` is of
+} landing;
+
+// Waits for copies of other cores, by one semaphore.
+typedef struct arrivals {
+  uint64_t waited_at;  // the core's time at the last wait; 0: none
+  // That time when the core last accessed what such a copy had brought, and
+  // where it did; 0: never.
+  uint64_t relied_at;
+  int32_t relied_loc;
+  landing relied_on;
+} arrivals;
 
 // A wait for a copy to `box` that the copy of `f` satisfied.
 typedef struct mistaken {
@@ -122,7 +143,10 @@ struct shadow {
   uint64_t now;            // its own time: 1 and more
   actor_clock known;       // of other actors
   actor_clock *sem_clock;  // per semaphore; NULL: one core alone
-  visits *visits;          // per ref
+  arrivals *arrivals;      // per semaphore; NULL: no copy was waited for yet
+  landing *landings;
+  uint32_t num_landings, cap_landings;
+  visits *visits;  // per ref
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t *waited;
 };
@@ -266,6 +290,18 @@ void departures_check(core_state *c, const area *box, int32_t loc,
 void flights_add(core_state *owner, const flight *f, const void *sem);
 // Under the group's lock.
 void flights_waited(core_state *c, const sem *s, int64_t amount);
+// ---- core_arrival.c: all under the group's lock
+// c's wait for a semaphore was satisfied; `f`: a copy that is over with it,
+// NULL: none.
+void arrivals_waited(core_state *c, size_t sem, const flight *f);
+// c accesses the box, at `loc`: fails if a wait that the access relies on may
+// have been satisfied by another copy that is on its way.
+void arrivals_access(core_state *c, const area *box, int32_t loc);
+// A copy of another core to c's memory begins: fails if nothing orders it after
+// a wait that c relied on and that it could have satisfied.
+void arrivals_begin(core_state *c, const flight *f);
+void arrivals_forget(core_state *c, const uint8_t *p, size_t bytes);
+
 // Bytes from the first to behind the last.
 int64_t area_extent(const area *a);
 // The oldest copy that the waits for its semaphore do not cover; NULL: none.

@@ -377,6 +377,10 @@ void touch_box(touch *t) {
     t->shade->strays =
         core_shadow_take(c, t->shade->count, sizeof *t->shade->strays);
   core_lock(c);
+  bool asks = t->stored || t->written || t->fetched;
+  if (t->owner == c && t->shade->foreign && !asks &&
+      core_checks(c, AT_CHECK_RACES))
+    arrivals_access(c, t->box, t->loc);
   touch_dims(t, 0, t->box->base);
   forget_marks(t);
   core_unlock(c);

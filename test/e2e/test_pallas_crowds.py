@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "pallas" / "pod_defects.py"
-KINDS = 13
+KINDS = 15
 
 
 def test_races_among_many_are_found():

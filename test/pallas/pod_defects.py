@@ -198,6 +198,75 @@ def copy_comes_unannounced(draw, sound):
   return chips(n, body, VMEM, SEM, DMA, DMA)
 
 
+@kind(ONE_CORE, "race")
+def steps_of_a_ring_share_a_semaphore(draw, sound):
+  """Each step of a ring has its own slot; the copy of a later step can arrive first, and end the wait of an earlier one."""
+  n = draw.randint(3, 12) if draw.random() < 0.7 else draw.randint(65, 80)
+  # No two steps, or all that are `shared` apart. Sound as well: nothing is used until all copies have come.
+  shared = n if sound else draw.randint(1, min(n - 2, 6))
+  uses_late = sound and draw.random() < 0.5
+  if uses_late:
+    shared = draw.randint(1, n)
+
+  def body(x, o, s, ready, send, receive):
+    me = jax.lax.axis_index("x")
+    pltpu.sync_copy(x, s.at[0])
+    pl.semaphore_signal(ready, 1, device_id=(me + n - 1) % n)
+    pl.semaphore_wait(ready, 1)
+
+    def step(i, total):
+      source = s.at[0 if uses_late else i]
+      copy = pltpu.make_async_remote_copy(source, s.at[i + 1], send, receive.at[i % shared], device_id=(me + 1) % n)
+      copy.start()  # here: steps_of_a_ring_share_a_semaphore
+      copy.wait()
+      if not uses_late:
+        total += s[i + 1]  # here: steps_of_a_ring_share_a_semaphore
+      return total
+
+    total = jax.lax.fori_loop(0, n - 1, step, jnp.zeros(SHAPE, jnp.float32))
+    if uses_late:
+      total = jnp.sum(s[...], axis=0)
+    s[0] = total
+    pltpu.sync_copy(s.at[0], o)
+  return chips(n, body, pltpu.VMEM((n, *SHAPE), jnp.float32), SEM, DMA, DMA((n,)))
+
+
+@kind(ONE_CORE, "race")
+def slower_neighbour_shares_a_semaphore(draw, sound):
+  """Copies of both neighbours signal one semaphore. In this run one of them comes long after the other was used."""
+  n, turns = many(draw, 3), draw.randint(200, 2000)
+  late_use = sound and draw.random() < 0.5
+  two = sound and not late_use
+
+  def body(x, o, s, t, ready, send, receive):
+    me = jax.lax.axis_index("x")
+    for step in (1, n - 1):
+      pl.semaphore_signal(ready, 1, device_id=(me + step) % n)
+    pl.semaphore_wait(ready, 2)
+    right = pltpu.make_async_remote_copy(x, s.at[0], send.at[0], receive.at[0], device_id=(me + 1) % n)
+    left = pltpu.make_async_remote_copy(x, s.at[1], send.at[1], receive.at[1 if two else 0], device_id=(me + n - 1) % n)
+    right.start()
+
+    def turn(i, _):
+      t[...] = jnp.full(SHAPE, i, jnp.float32)
+      return 0
+
+    if late_use:
+      left.start()
+      left.wait_send()
+    right.wait()
+    if late_use:
+      left.wait_recv()
+    total = s[0]  # here: slower_neighbour_shares_a_semaphore
+    if not late_use:
+      jax.lax.fori_loop(0, turns, turn, 0)
+      left.start()  # here: slower_neighbour_shares_a_semaphore
+      left.wait()
+    t[...] = total + s[1]
+    pltpu.sync_copy(t, o)
+  return chips(n, body, pltpu.VMEM((2, *SHAPE), jnp.float32), VMEM, SEM, DMA((2,)), DMA((2,)))
+
+
 # ---- Chips of two cores
 def two_cores(n, body, *scratch):
   """`body` on both cores of n chips; a tile of HBM, which they share, and a result of each."""
