@@ -5,7 +5,7 @@
 // own behind them, for as long as it is open. Within a region a use may come
 // before its definition, so such uses are noted and filled in when the region
 // closes (`forwards`).
-// Regions are read by recursion as deep as AT_MLIR_MAX_DEPTH.
+// Regions are read by recursion as deep as AT_MLIR_MAX_NESTING.
 #include "mlir/bytecode_ir.h"
 
 #include <stdlib.h>
@@ -338,7 +338,7 @@ static at_status read_regions(at_mbc *r, at_mcursor *c, region_state *in,
   AT_TRY(at_mbc_flagged(r, c, &n, &isolated));
   if (n > (size_t)(c->end - c->p))
     return at_mbc_fail(r, c, "more regions than bytes");
-  if (depth >= AT_MLIR_MAX_DEPTH)
+  if (depth >= AT_MLIR_MAX_NESTING)
     return at_mbc_fail(r, c, "regions are nested too deep");
   at_mregion **v;
   AT_TRY_ALLOC(v, at_new(r->c.arena, at_mregion *, n));

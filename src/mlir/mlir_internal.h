@@ -14,9 +14,10 @@
 // Widest integer attribute that is read, in either form.
 enum { AT_MAX_ATTR_BITS = 4096 };
 
-// Nesting beyond which input is refused (regions, attributes in text, types).
+// Input that is nested deeper is refused: affine expressions and types, and
+// regions in either form, with brackets in text.
 #define AT_MLIR_MAX_DEPTH 64
-#define AT_MLIR_MAX_TEXT_DEPTH 256
+#define AT_MLIR_MAX_NESTING 256
 
 // ---- Building
 typedef struct at_mctx {

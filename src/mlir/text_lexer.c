@@ -201,7 +201,7 @@ at_status at_mtext_i64_list(at_mtext *t, const char *open, const char *close,
 at_status at_mtext_balanced(at_mtext *t, at_str *out) {
   AT_TRY(at_mtext_expect(t, "<"));
   const char *start = t->p;
-  char open[AT_MLIR_MAX_TEXT_DEPTH];
+  char open[AT_MLIR_MAX_NESTING];
   size_t n = 1;
   open[0] = '>';
   for (; t->p < t->end; t->p++) {
@@ -246,7 +246,7 @@ at_status at_mtext_balanced(at_mtext *t, at_str *out) {
 }
 
 at_status at_mtext_enter(at_mtext *t) {
-  if (t->depth >= AT_MLIR_MAX_TEXT_DEPTH)
+  if (t->depth >= AT_MLIR_MAX_NESTING)
     return at_mtext_fail(t, "the text is nested too deep");
   t->depth++;
   return AT_OK;
