@@ -5,6 +5,7 @@
 
 enum { kMaxDepth = 200 };  // of calls and regions
 
+// The counter saturates, so that a budget stops work whose size overflows.
 at_status at_eval_spend(at_eval_ctx *cx, int64_t ops) {
   if (__builtin_add_overflow(*cx->ops, ops, cx->ops)) *cx->ops = INT64_MAX;
   if (cx->opt->max_ops && *cx->ops > cx->opt->max_ops)
@@ -14,6 +15,7 @@ at_status at_eval_spend(at_eval_ctx *cx, int64_t ops) {
   return AT_OK;
 }
 
+// Copies nothing and zeroes the data; both live in the context's arena.
 at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
                       uint8_t **data) {
   AT_TRY(at_literal_make(cx->arena, *t, NULL, false, false, out));
@@ -21,6 +23,8 @@ at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
   return AT_OK;
 }
 
+// Looks through the enclosing computations, innermost first: that is how a
+// region reads values that it captures.
 const at_literal *at_env_get(const at_env *env, at_value v) {
   for (; env; env = env->outer) {
     void **place = at_map_find_ptr(&env->values, v.node);
@@ -31,6 +35,8 @@ const at_literal *at_env_get(const at_env *env, at_value v) {
 
 // ---- Elementwise
 
+// An operand of rank 0 stands for an element everywhere: a scalar predicate of
+// select and scalar bounds of clamp.
 static at_status eval_elementwise(const at_eval_args *e) {
   const at_node *n = e->n;
   const void *in[3];
@@ -51,11 +57,13 @@ static at_status eval_elementwise(const at_eval_args *e) {
 
 // ---- Leaves
 
+// Tokens have no bytes; the literal only says that the effect has happened.
 static at_status eval_token(const at_eval_args *e) {
   uint8_t *data;
   return at_eval_new(e->cx, &e->n->types[0], e->out, &data);
 }
 
+// Partition or replica number as u32[].
 static at_status eval_id(const at_eval_args *e, int64_t id) {
   uint8_t *data;
   AT_TRY(at_eval_new(e->cx, &e->n->types[0], e->out, &data));
@@ -63,6 +71,8 @@ static at_status eval_id(const at_eval_args *e, int64_t id) {
   return AT_OK;
 }
 
+// Results are the operands themselves: literals never change once they are
+// made.
 static at_status eval_forward(const at_eval_args *e) {
   for (uint32_t i = 0; i < e->n->num_operands; i++) e->out[i] = e->in[i];
   return AT_OK;
@@ -70,12 +80,15 @@ static at_status eval_forward(const at_eval_args *e) {
 
 // ---- Control flow
 
+// Region 0 is the true branch. Branches take no arguments and capture what they
+// need.
 static at_status eval_if(const at_eval_args *e) {
   bool taken = at_literal_int(e->in[0], 0) != 0;
   return at_eval_comp(e->cx, e->env, e->n->regions[taken ? 0 : 1], NULL,
                       e->out);
 }
 
+// An index out of range takes the last branch, as StableHLO defines it.
 static at_status eval_case(const at_eval_args *e) {
   uint32_t branches = e->n->num_regions;
   int64_t i = at_literal_int(e->in[0], 0);
@@ -113,6 +126,8 @@ static at_status loop(const at_eval_args *e, at_arena *work, at_arena **states,
   }
 }
 
+// Three arenas: one for the work of an iteration and two that hold the state in
+// turns. The final state is copied into the context's arena before they go.
 static at_status eval_while(const at_eval_args *e) {
   at_arena *arenas[3] = {at_arena_create(), at_arena_create(),
                          at_arena_create()};
@@ -131,6 +146,8 @@ out:
   return st;
 }
 
+// A callee sees nothing of its caller: its environment has no outer one.
+// Recursion ends at kMaxDepth.
 static at_status eval_call(const at_eval_args *e) {
   at_str name = at_node_str(e->n, AT_ATTR_CALLEE);
   const at_comp *c = at_module_find(e->n->parent->module, name);
@@ -140,6 +157,8 @@ static at_status eval_call(const at_eval_args *e) {
   return at_eval_comp(e->cx, NULL, c, e->in, e->out);
 }
 
+// Every custom call is handed to the option's hook, which also says what it
+// does not know.
 static at_status eval_custom(const at_eval_args *e) {
   at_str name = at_node_str(e->n, AT_ATTR_CALL_TARGET_NAME);
   if (e->cx->opt->custom)
@@ -160,6 +179,8 @@ static at_status eval_fusion(const at_eval_args *e) {
 
 // ---- Dispatch
 
+// The handler of the node's op. Operands have been checked against their types,
+// `out` has room for all results.
 static at_status dispatch(const at_eval_args *e) {
   switch (e->n->op) {
     case AT_OP_CONSTANT:
@@ -284,6 +305,10 @@ static bool finds_shape(at_op op) {
          op == AT_OP_OPTIMIZATION_BARRIER || op == AT_OP_WHILE;
 }
 
+// Refuses what the handlers do not look at again: operand types, ranks over
+// kMaxRank (their index arrays are on the stack), quantised elements, and
+// results of unknown shape unless the handler finds the shape among its
+// operands.
 static at_status check_node(const at_node *n, const at_literal *const *in) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     if (in[i]->type.rank > kMaxRank)
@@ -318,6 +343,8 @@ static bool has_results(const at_node *n, const at_literal *const *out) {
   return true;
 }
 
+// Evaluates a node on given operands. Errors get the node's text in front, but
+// for the budget's, which say nothing about the node.
 static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
                           const at_literal *const *in, const at_literal **out) {
   at_eval_args e = {cx, env, n, in, out};
@@ -332,6 +359,7 @@ static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
   return s;
 }
 
+// Finds n's operands in the environment, evaluates it, and binds its results.
 static at_status eval_in_env(at_eval_ctx *cx, at_env *env, const at_node *n) {
   const at_literal **in, **out;
   void **place;
@@ -348,6 +376,8 @@ static at_status eval_in_env(at_eval_ctx *cx, at_env *env, const at_node *n) {
   return AT_OK;
 }
 
+// Binds c's parameters to the arguments. Checks their types, since arguments
+// come from callers and bodies from operands.
 static at_status bind_params(at_env *env, const at_comp *c,
                              const at_literal *const *args) {
   for (uint32_t i = 0; i < c->num_params; i++) {
@@ -366,6 +396,8 @@ static at_status bind_params(at_env *env, const at_comp *c,
   return AT_OK;
 }
 
+// Nodes are in topological order, so one pass in list order computes every
+// operand before its use.
 at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
                        const at_literal *const *args,
                        const at_literal **results) {

@@ -20,6 +20,8 @@ static number_kind kind_of(at_dtype t) {
   return at_is_complex(t) ? NUM_COMPLEX : at_is_float(t) ? NUM_REAL : NUM_INT;
 }
 
+// Widens an operand to `kind`, the wider of both sides' kinds. `wide` is set by
+// the caller.
 static at_status read_numbers(at_arena *a, const at_literal *l,
                               number_kind kind, numbers *out) {
   int64_t n = at_type_elements(&l->type);
@@ -48,6 +50,8 @@ typedef struct accumulator {
   long double wide_re, wide_im;
 } accumulator;
 
+// Integer products wrap modulo 2^64, which agrees with wrapping in any narrower
+// type. Complex products are always summed in long double.
 static inline void add_product(accumulator *s, const numbers *a, int64_t ia,
                                const numbers *b, int64_t ib) {
   if (a->kind == NUM_INT) {
@@ -65,6 +69,7 @@ static inline void add_product(accumulator *s, const numbers *a, int64_t ia,
   }
 }
 
+// Rounds the sum once, to the result's element type.
 static void store_sum(const accumulator *s, const numbers *a, at_dtype t,
                       void *out) {
   if (a->kind == NUM_COMPLEX) {
@@ -80,6 +85,8 @@ static void store_sum(const accumulator *s, const numbers *a, at_dtype t,
   }
 }
 
+// Both sides as numbers of one kind; sums go in long double when either side or
+// the result is f64.
 static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
                            numbers *r) {
   at_dtype tl = e->in[0]->type.dtype, tr = e->in[1]->type.dtype;
@@ -116,6 +123,7 @@ static at_status offsets_of(at_arena *a, const at_type *t, const int64_t *dims,
   return AT_OK;
 }
 
+// Dimensions of t that none of the lists names, in order; returns how many.
 static uint32_t free_dims(const at_type *t, at_dims x, at_dims y, at_dims z,
                           int64_t *out) {
   uint32_t n = 0;
@@ -130,6 +138,10 @@ typedef struct dot_plan {
   int64_t batch, lfree, rfree, depth;    // their counts
 } dot_plan;
 
+// Offsets of the batch, free and contracted indices of both sides: an element
+// of the left side is at lb + lf + lc, one of the right at rb + rf + rc.
+// `rhs_skip` are dimensions of the right side that are in none of these (the
+// groups of ragged_dot).
 static at_status plan_dot(const at_eval_args *e, at_arena *a, at_dims rhs_skip,
                           dot_plan *p) {
   const at_node *n = e->n;
@@ -149,6 +161,8 @@ static at_status plan_dot(const at_eval_args *e, at_arena *a, at_dims rhs_skip,
   return offsets_of(a, r, free_list, k, &p->rf, &p->rfree);
 }
 
+// Spends all multiplications before the first one, so that a product over the
+// budget fails at once.
 static at_status spend_dot(const at_eval_args *e, const dot_plan *p) {
   int64_t ops = 0;
   if (__builtin_mul_overflow(p->batch, p->lfree, &ops) ||
@@ -158,6 +172,8 @@ static at_status spend_dot(const at_eval_args *e, const dot_plan *p) {
   return at_eval_spend(e->cx, ops);
 }
 
+// Result elements in row-major order: batch, then free dimensions of the left
+// side, then of the right.
 static at_status dot_all(const at_eval_args *e, at_arena *a) {
   numbers l, r;
   dot_plan p;
@@ -180,6 +196,8 @@ static at_status dot_all(const at_eval_args *e, at_arena *a) {
   return AT_OK;
 }
 
+// Runs with an arena for what only the computation needs: operands as numbers,
+// offsets.
 static at_status with_scratch(const at_eval_args *e,
                               at_status (*run)(const at_eval_args *,
                                                at_arena *)) {
@@ -242,6 +260,9 @@ static void ragged_element(const ragged *g, const dot_plan *p, int64_t o,
   }
 }
 
+// In the contracting form the result has the groups in front, and each group
+// sums the part of the contracted dimension that is its own. Otherwise the row
+// decides which of the right side's matrices it meets.
 static at_status ragged_all(const at_eval_args *e, at_arena *a) {
   const at_node *n = e->n;
   const at_type *l = &e->in[0]->type, *r = &e->in[1]->type;
@@ -333,6 +354,8 @@ static void conv_element(const conv *v, const int64_t *to, accumulator *sum) {
   } while (at_next(sizes, c->spatial, window));
 }
 
+// Visits result elements in row-major order; each sums its window over all
+// input features of its group.
 at_status at_eval_conv_with(const at_eval_args *e, const at_conv_dims *c,
                             const at_type *t) {
   conv v = {.c = c, .l = &e->in[0]->type, .k = &e->in[1]->type};

@@ -20,6 +20,7 @@ typedef struct run {
   const at_literal *out[kMost];
 } run;
 
+// Parses, verifies and evaluates; the caller destroys r->a on every path.
 static at_status start(run *r, const char *text, const at_eval_options *o) {
   r->a = at_arena_create();
   AT_TRY(at_hlo_parse(at_str_of(text), r->a, &r->m));
@@ -31,6 +32,7 @@ static at_status start(run *r, const char *text, const at_eval_options *o) {
   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" () -> (" types \
   ") {\n" body "}\n"
 
+// A program that must evaluate; custom calls of linear algebra are known.
 static run good(const char *text) {
   run r = {0};
   at_eval_options o = {.custom = at_eval_linalg_custom};
@@ -39,6 +41,7 @@ static run good(const char *text) {
   return r;
 }
 
+// A program that must fail with that code and those words.
 static void bad(const char *text, const at_eval_options *o, at_code code,
                 const char *message) {
   run r = {0};
@@ -77,6 +80,7 @@ static const char collatz[] =
          "}) : i32[], i32[], i32[]\n"
          "return %5.0, %5.1, %5.2\n") "}\n";
 
+// State and both regions of a loop, with a case inside.
 static void test_control_flow(void **state) {
   run r = good(collatz);
   assert_int_equal(at_literal_int(r.out[0], 0), 1);
@@ -144,6 +148,7 @@ static void test_bodies(void **state) {
   at_arena_destroy(r.a);
 }
 
+// One program for each status of the evaluator.
 static void test_errors(void **state) {
   at_eval_options few = {.max_ops = 50}, none = {0};
   bad(collatz, &few, AT_DEADLINE_EXCEEDED, "more than 50");
@@ -181,6 +186,7 @@ static void test_errors(void **state) {
       &none, AT_UNIMPLEMENTED, "outfeed needs a host");
 }
 
+// Arguments are compared with the parameters' types.
 static void test_arguments(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -218,6 +224,7 @@ static double at2(const at_literal *l, int64_t i, int64_t j) {
   return at_literal_float(l, i * l->type.dims[1] + j);
 }
 
+// The factors multiply back to the matrix.
 static void test_linalg(void **state) {
   static const double a[3][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 10}};
   run r = good(linalg);

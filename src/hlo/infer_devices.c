@@ -65,6 +65,7 @@ static at_status check_pairs(at_module *m, const at_node *n) {
   return AT_OK;
 }
 
+// Global device ids have a meaning only with a channel.
 static at_status check_channel(const at_node *n) {
   int64_t channel = at_node_int(n, AT_ATTR_CHANNEL_ID, 0);
   if (channel < 0) return AT_BAD(n, "channel_id is %lld", (long long)channel);
@@ -130,6 +131,8 @@ static at_status check_alike(const at_node *n, int64_t a, int64_t b) {
   return AT_OK;
 }
 
+// Collectives that change one dimension, `id`: it grows or shrinks by the
+// number of members.
 static at_status check_moves(const at_node *n, at_attr_id id, bool grows) {
   int64_t d = at_node_int(n, id, -1), members = members_of(n);
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -140,6 +143,8 @@ static at_status check_moves(const at_node *n, at_attr_id id, bool grows) {
   return AT_OK;
 }
 
+// The split dimension shrinks by split_count, the concatenated one grows by it;
+// where both are one, nothing changes.
 static at_status check_all_to_all(const at_node *n) {
   int64_t count = at_node_int(n, AT_ATTR_SPLIT_COUNT, 0);
   int64_t s = at_node_int(n, AT_ATTR_SPLIT_DIMENSION, -1);
@@ -194,6 +199,8 @@ static at_status check_ragged(const at_node *n) {
   return AT_OK;
 }
 
+// Attributes first, then types: of reductions and copies they follow from the
+// operands, the others declare theirs.
 at_status at_infer_collective(at_module *m, at_node *n) {
   AT_TRY(check_channel(n));
   AT_TRY(n->op == AT_OP_COLLECTIVE_PERMUTE ? check_pairs(m, n)

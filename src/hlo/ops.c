@@ -93,6 +93,7 @@ const at_op_info *at_op_of(at_op op) {
 }
 const char *at_op_text(at_op op) { return at_op_of(op)->text; }
 
+// Linear: the table is short, and only readers of text ask.
 bool at_op_parse(at_str text, at_op *out) {
   for (int i = 0; i < AT_OP_COUNT; i++)
     if (at_str_is(text, op_table[i].text)) return *out = (at_op)i, true;
@@ -135,6 +136,8 @@ typedef struct name_list {
   size_t n;
 } name_list;
 
+// The value names of an enumerated attribute, indexed by value; empty for other
+// attributes.
 static name_list names_of(at_attr_id id) {
 #define LIST(x) \
   (name_list) { x, AT_LEN(x) }
@@ -159,6 +162,7 @@ static name_list names_of(at_attr_id id) {
 #undef LIST
 }
 
+// Values outside of the list have no name; NULL tells a verifier so.
 const char *at_enum_text(at_attr_id id, int64_t value) {
   name_list l = names_of(id);
   return value >= 0 && (uint64_t)value < l.n ? l.names[value] : NULL;

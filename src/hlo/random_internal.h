@@ -4,6 +4,8 @@
 
 #include "hlo/random.h"
 
+// A program under construction. `values` are the candidates for operands: every
+// result that was kept and every parameter.
 typedef struct at_gen {
   at_arena *a;
   at_module *m;
@@ -14,9 +16,13 @@ typedef struct at_gen {
 } at_gen;
 
 // ---- Chance
+// n must be above 0. The stream is g->state's alone, the same on every machine.
 uint32_t at_gen_below(at_gen *g, uint32_t n);  // [0, n)
+// True in `percent` of 100 cases.
 bool at_gen_chance(at_gen *g, uint32_t percent);
+// One of an array's entries.
 #define AT_GEN_PICK(g, list) ((list)[at_gen_below((g), (uint32_t)AT_LEN(list))])
+// In place.
 void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n);
 int64_t *at_gen_dims(at_gen *g, uint32_t n);  // zeros; NULL: no memory
 int64_t at_gen_size(at_gen *g);               // a dimension's size
@@ -35,15 +41,21 @@ at_status at_gen_ranked(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
 at_status at_gen_like(at_gen *g, at_type t, at_value *out);
 // A new parameter, or a constant when there are many.
 at_status at_gen_fresh(at_gen *g, at_type t, at_value *out);
+// Random elements; not kept.
 at_status at_gen_literal(at_gen *g, at_type t, at_value *out);  // a constant
+// A scalar constant of c, wrapped to t.
 at_status at_gen_int(at_gen *g, at_comp *c, at_dtype t, int64_t v,
                      at_value *out);
+// A constant of c, one value
 at_status at_gen_float(at_gen *g, at_comp *c, at_type t, double v,
                        at_value *out);  // repeated; real part of complex
+// What dynamic ops take as a shape.
 at_status at_gen_list(at_gen *g, const int64_t *v, uint32_t n,
                       at_value *out);  // constant i64[n]
 
 // ---- Nodes
+// A node description with room for its lists, filled by the functions below.
+// Lists that attributes point to are the caller's until it is built.
 typedef struct at_step {
   at_op op;
   at_value operands[16];
@@ -63,16 +75,20 @@ void at_step_operand(at_step *s, at_value v);
 at_status at_step_in(at_comp *c, const at_step *s, at_value *out);
 // Builds and keeps every result for later steps.
 at_status at_step_build(at_gen *g, const at_step *s);
+// Makes v a candidate for later operands.
 at_status at_gen_keep(at_gen *g, at_value v);
 
 // A region (a, b) -> op(a, b) on scalars; COMPARE gives an order.
+// The region has no uses of values around it.
 at_status at_gen_binary_region(at_gen *g, at_op op, at_dtype t, at_comp **out);
 // Some op of a reduction that t takes and whose order matters little.
 at_op at_gen_reducer(at_gen *g, at_dtype t);
 // Ops that are defined exactly, for bodies.
+// They take two operands of type t and give t.
 at_op at_gen_exact_binary(at_gen *g, at_dtype t);
 
-// One per generator named in random.def.
+// One per generator named in random.def. It adds one node of op and type t to
+// g->c, and what its operands need.
 #define AT_RANDOM(Op, variant, family, types, generator) \
   at_status at_gen_##generator(at_gen *g, at_op op, at_dtype t);
 #define AT_RANDOM_WITHOUT(Op, reason)

@@ -13,6 +13,7 @@
 
 #include "hlo/hlo.h"
 
+// Parses and verifies a program around one body.
 static at_status load(at_arena *a, const char *params, const char *types,
                       const char *body, at_module **out) {
   const char *text = at_arena_printf(
@@ -157,6 +158,7 @@ static const bad bads[] = {
      "longer than the text"},
 };
 
+// Each bad program is refused with the words that its row has.
 static void test_bad(void **state) {
   for (size_t i = 0; i < AT_LEN(bads); i++) {
     at_arena *a = at_arena_create();
@@ -211,6 +213,7 @@ static void test_broken_graphs(void **state) {
   }
 }
 
+// Unknown dimensions agree with known ones and are filled in from them.
 static void test_dynamic(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -224,6 +227,7 @@ static void test_dynamic(void **state) {
   at_arena_destroy(a);
 }
 
+// A row of the table, with bars escaped.
 static void test_ops_doc(void **state) {
   at_strbuf b = {0};
   assert_true(at_ok(at_hlo_ops_doc(&b)));
