@@ -5,6 +5,7 @@
 
 #include "hlo/hlo_internal.h"
 
+// What a format makes of its extreme patterns.
 typedef enum float_kind {
   KIND_IEEE,    // top exponent: inf and NaN
   KIND_FN,      // all ones: NaN; no inf; overflow gives NaN
@@ -13,6 +14,7 @@ typedef enum float_kind {
   KIND_E8M0     // exponent only, unsigned; 0xff: NaN
 } float_kind;
 
+// A format of at most 16 bits: sign, exponent, mantissa.
 typedef struct float_format {
   uint8_t exponent, mantissa;  // bits
   uint8_t bias;

@@ -117,6 +117,7 @@ static at_status loop(const at_eval_args *e, at_arena *work, at_arena **states,
   for (int turn = 0;; turn ^= 1) {
     const at_literal *go;
     AT_TRY(at_eval_spend(e->cx, 1));
+    // The condition, then the body on the same state.
     AT_TRY(at_eval_comp(&inner, e->env, n->regions[0], state, &go));
     if (!at_literal_int(go, 0)) return AT_OK;
     AT_TRY(at_eval_comp(&inner, e->env, n->regions[1], state, next));

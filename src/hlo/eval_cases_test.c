@@ -16,6 +16,7 @@
 
 #include "hlo/hlo.h"
 
+// How far a result may be from what is expected: either bound suffices.
 typedef struct tolerance {
   long ulp;
   double eps;  // relative to the largest expected magnitude, at least 1

@@ -7,6 +7,9 @@
 #include "base/thread.h"
 #include "hlo/eval_internal.h"
 
+// The devices of one evaluation. Fields from `waiting` to `failed` are the
+// lock's; entries of `at` and `operands` are written by their device in front
+// of a barrier and read by the others behind it.
 struct at_gang {
   pthread_mutex_t lock;
   pthread_cond_t turned;

@@ -3,6 +3,7 @@
 // up to f32 in double, f64 in long double.
 #include "hlo/eval_internal.h"
 
+// Ordered: of two kinds the later one can hold both.
 typedef enum number_kind { NUM_INT, NUM_REAL, NUM_COMPLEX } number_kind;
 
 // An operand as plain numbers.
@@ -44,6 +45,7 @@ static at_status read_numbers(at_arena *a, const at_literal *l,
   return AT_OK;
 }
 
+// A sum of products; the operands' kind says which member is used.
 typedef struct accumulator {
   uint64_t i;
   double r, c_re, c_im;
@@ -133,6 +135,7 @@ static uint32_t free_dims(const at_type *t, at_dims x, at_dims y, at_dims z,
   return n;
 }
 
+// Where the elements of both sides are, as lists of offsets that add up.
 typedef struct dot_plan {
   int64_t *lb, *rb, *lf, *rf, *lc, *rc;  // offsets
   int64_t batch, lfree, rfree, depth;    // their counts
@@ -227,6 +230,8 @@ static int64_t group_of(const at_literal *sizes, int64_t row, int64_t groups,
   return -1;
 }
 
+// A ragged dimension and what is needed to find the group of an element along
+// it.
 typedef struct ragged {
   const at_literal *sizes;
   int64_t groups, rows;    // rows of sizes; 1 unless batched
@@ -307,6 +312,7 @@ AT_EVAL(ragged_dot) { return with_scratch(e, ragged_all); }
 
 // ---- Convolution
 
+// A convolution and what its elements share.
 typedef struct conv {
   const at_conv_dims *c;
   const at_type *l, *k;

@@ -119,6 +119,7 @@ static int64_t int_mulhi(int64_t a, int64_t b, unsigned bits,
   return (int64_t)((__int128)a * b >> bits);
 }
 
+// v as an unsigned number of `bits` bits.
 static uint64_t low_bits(int64_t v, unsigned bits) {
   return bits == 64 ? (uint64_t)v : (uint64_t)v & ((1ull << bits) - 1);
 }
@@ -265,6 +266,7 @@ static void next_after(at_dtype t, const void *pa, const void *pb, void *out) {
   if (a < 0 && a < b && isnan(at_load_float(t, out))) at_store_float(t, out, 0);
 }
 
+// Bits of exponent and mantissa.
 typedef struct ieee_layout {
   int exponent, mantissa;
 } ieee_layout;

@@ -6,6 +6,7 @@
 
 typedef long double complex cx_t;
 
+// The tables of one axis, in the scratch arena.
 typedef struct plan {
   int64_t n;      // full length, of the table of roots
   cx_t *roots;    // roots[k] = e^(sign 2 pi i k / n)
@@ -68,6 +69,7 @@ static int64_t fft_cost(int64_t n) {
   return cost + 1;
 }
 
+// The transformed axes of one batch element.
 typedef struct grid {
   int64_t dims[3];  // lengths of the transformed axes, full
   uint32_t rank;
@@ -93,9 +95,9 @@ static at_status along(at_arena *a, const grid *g, uint32_t d, bool inverse,
   return AT_OK;
 }
 
-// Completes a half spectrum: the upper half of each line is the conjugate of the
-// lower half's mirror image. Entries that are their own image are real. The outer
-// axes are already transformed back.
+// Completes a half spectrum: the upper half of each line is the conjugate of
+// the lower half's mirror image. Entries that are their own image are real. The
+// outer axes are already transformed back.
 static void fill_mirror(const grid *g, cx_t *block) {
   int64_t n = g->dims[g->rank - 1];
   for (int64_t row = 0; row < g->total / n; row++) {
@@ -106,6 +108,7 @@ static void fill_mirror(const grid *g, cx_t *block) {
   }
 }
 
+// One fft node while it is evaluated; block holds one batch element at a time.
 typedef struct job {
   const at_eval_args *e;
   at_arena *a;

@@ -31,8 +31,8 @@ AT_EVAL(dynamic_slice) {
   return AT_OK;
 }
 
-// A dense copy with elements of type t: the body of a scatter may compute in a wider type than what
-// it is given.
+// A dense copy with elements of type t: the body of a scatter may compute in a
+// wider type than what it is given.
 static at_status copy_as(const at_eval_args *e, const at_literal *l, at_dtype t,
                          const at_literal **out, uint8_t **data) {
   at_type type = at_type_with(l->type, t);
@@ -238,6 +238,7 @@ AT_EVAL(scatter) {
 
 // ---- Select and scatter
 
+// A node's window, one entry per dimension (padding: two).
 typedef struct window {
   const int64_t *size, *stride, *pad;
 } window;

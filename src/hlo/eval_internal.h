@@ -1,5 +1,12 @@
 // What the files of the reference evaluator share.
 //
+// at_eval_comp walks the nodes of a computation; for each it finds the operands
+// in the environment, checks them against their types, and calls the handler of
+// the op, which sets the results. Handlers are written as the op is defined, an
+// element at a time and without a fast path: they are what kernels are compared
+// with. Before work whose size depends on the program they call at_eval_spend,
+// so that a budget ends every evaluation.
+//
 // Errors: INVALID_ARGUMENT for graphs and operands that do not fit,
 // UNIMPLEMENTED for ops without a definition, DEADLINE_EXCEEDED over the budget
 // of at_eval_options, RESOURCE_EXHAUSTED.
@@ -20,6 +27,7 @@
 #define CMPLXL(x, y) __builtin_complex((long double)(x), (long double)(y))
 #endif
 
+// Index arrays of handlers are on the stack; check_node in eval.c refuses more.
 enum { kMaxRank = 64 };  // of values the evaluator touches
 
 // One evaluation. `arena` receives results and every intermediate value.

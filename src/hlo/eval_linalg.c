@@ -13,6 +13,7 @@ typedef struct matrix {
   int64_t rows, cols;
   cx_t *v;
 } matrix;
+// Row i, column j; not checked.
 #define AT(m, i, j) ((m)->v[(i) * (m)->cols + (j)])
 
 static long double abs2(cx_t z) {
@@ -123,6 +124,7 @@ AT_EVAL(cholesky) {
 
 // ---- Triangular solve
 
+// The matrix of a triangular solve and how it is to be read.
 typedef struct triangle {
   const matrix *a;
   bool lower, unit;
@@ -197,6 +199,7 @@ AT_EVAL(triangular_solve) {
 
 // ---- Custom calls
 
+// A custom call while it is evaluated; data[i] are the bytes of result i.
 typedef struct call {
   const at_node *n;
   const at_literal *const *in;
@@ -493,6 +496,8 @@ static at_status call_top_k(call *c) {
   return top_k_along(c, top_k_dim(c), false, false);
 }
 
+// Which call it serves: the least number of operands, the number of results,
+// the least rank of operand 0.
 typedef struct handler {
   const char *name;
   uint32_t operands, results;

@@ -122,6 +122,7 @@ AT_EVAL(batch_norm) {
 
 // ---- Random bits
 
+// by is in (0, 32).
 static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
 // Threefry-2x32, 20 rounds (Salmon et al., 2011).
@@ -154,6 +155,7 @@ static void philox(const uint32_t key_in[2], uint32_t x[4]) {
   }
 }
 
+// Where random bits go: an array of type t.
 typedef struct bits_out {
   const at_type *t;
   uint8_t *data;

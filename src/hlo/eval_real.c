@@ -25,6 +25,8 @@ static long double lgamma_abs_l(long double x) {
 // x is the element as a double, exactly. erf_inv and digamma always go through
 // long double.
 at_status at_eval_real(const at_node *n, double x, bool wide, double *out) {
+// Two functions for one op: f in double, fl in long double for f64. Each ends
+// its case.
 #define WIDE(f, fl)                                \
   *out = wide ? (double)fl((long double)x) : f(x); \
   return AT_OK

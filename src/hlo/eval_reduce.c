@@ -269,6 +269,7 @@ AT_EVAL(map) {
 
 // ---- Sort
 
+// A sort of one line at a time: element k of the line is at base + k * stride.
 typedef struct sorter {
   const at_eval_args *e;
   at_body body;

@@ -14,6 +14,7 @@
 #include "hlo/hlo.h"
 
 enum { kMost = 8 };
+// A program that was evaluated, and its results; the arena holds all of it.
 typedef struct run {
   at_arena *a;
   at_module *m;
@@ -28,6 +29,8 @@ static at_status start(run *r, const char *text, const at_eval_options *o) {
   return at_eval(r->m->entry, NULL, o, r->a, r->out);
 }
 
+// A program whose function takes nothing and returns `types`; the caller closes
+// the module.
 #define MAIN(types, body)                                          \
   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" () -> (" types \
   ") {\n" body "}\n"

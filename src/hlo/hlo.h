@@ -12,6 +12,22 @@
 // Everything lives in the module's arena and dies with it. Nothing is
 // thread-safe.
 //
+// How a program is made and used:
+//
+//   at_module_create(arena, AT_STR("f"), &m);
+//   at_comp_create(m, AT_STR("main"), NULL, &c);    a function
+//   at_build_param(c, type, loc, &x);               its parameters, in order
+//   at_build_op(c, NULL, AT_OP_ADD, (at_value[]){x, x}, 2, loc, &sum);
+//   at_comp_return(c, &sum, 1);
+//   m->entry = c;
+//   at_verify(m, "my pass");                        in tests: after each pass
+//
+// A pass walks with AT_FOR_NODES, builds what it wants in front of a node
+// (`before`), lets the uses of the old value name the new one
+// (at_replace_uses) and removes what nobody uses. Each node is checked when it
+// is built; what only the whole graph can break (order, scopes, signatures of
+// regions) is at_verify's. at_eval says what a program computes.
+//
 // Errors: builders and services return INVALID_ARGUMENT, with the op, its
 // source line and what was expected; UNIMPLEMENTED where an op has no form;
 // RESOURCE_EXHAUSTED when the arena refuses. What was built up to an error
@@ -103,6 +119,7 @@ typedef enum at_cost_class {
   AT_COST_HOST
 } at_cost_class;
 
+// All three are the module's arena's and are passed by pointer.
 typedef struct at_node at_node;
 typedef struct at_comp at_comp;
 typedef struct at_module at_module;
@@ -570,9 +587,12 @@ at_status at_eval_linalg_custom(void *user, const at_node *n,
 // ---- Element conversion (used by evaluator, tests, text)
 // Each takes one element in storage form at p, aligned or not. The type must be
 // of the class that the function's name says: that is not checked.
-double at_load_float(at_dtype t, const void *p);     // any float, exact
+double at_load_float(at_dtype t, const void *p);  // any float, exact
+// Overflow as the format has it: infinity, NaN, or its largest finite value.
 void at_store_float(at_dtype t, void *p, double v);  // round to nearest even
-int64_t at_load_int(at_dtype t, const void *p);     // bool and ints (u64: bits)
+// Booleans give 0 and 1; signed elements are extended, unsigned ones are not.
+int64_t at_load_int(at_dtype t, const void *p);  // bool and ints (u64: bits)
+// Keeps the low bits of v; of a boolean, whether v is not 0.
 void at_store_int(at_dtype t, void *p, int64_t v);  // wraps
 
 #endif

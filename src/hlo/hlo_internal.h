@@ -1,4 +1,14 @@
 // What the files of this room share. Not for other rooms.
+//
+// A shape rule (one per op, infer*.c) reads a node whose operands, attributes
+// and regions are set, refuses what does not fit with AT_BAD, and ends in
+// at_infer_set. It runs twice: in at_build, where it may give the node its
+// result types, and in at_verify, on a copy, where it only compares.
+//
+// Errors: INVALID_ARGUMENT for graphs that break a rule, RESOURCE_EXHAUSTED
+// when the arena refuses. Memory: what a rule makes lives in the module's
+// arena; types that it passes on may be on its stack, at_infer_set copies them.
+// Threads: those of the module.
 #ifndef ATOLL_HLO_HLO_INTERNAL_H_
 #define ATOLL_HLO_HLO_INTERNAL_H_
 

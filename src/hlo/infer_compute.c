@@ -43,6 +43,7 @@ static at_status check_disjoint(const at_node *n, const char *side, at_dims b,
   return AT_OK;
 }
 
+// Batching and contracting dimensions of both sides.
 typedef struct dot_dims {
   at_dims lb, rb, lc, rc;
 } dot_dims;

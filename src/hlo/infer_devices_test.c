@@ -22,6 +22,7 @@ typedef struct base {
   const char *params, *operands, *body, *result;
 } base;
 
+// One per collective.
 static const base bases[] = {
     {AT_OP_ALL_GATHER, "%0: f32[4,6]", "%0", "", "f32[4,12]"},
     {AT_OP_ALL_REDUCE, "%0: f32[4,6]", "%0", ADD, "f32[4,6]"},
@@ -41,6 +42,7 @@ typedef struct values {
 
 #define DIMENSION "-1", "2", "-9223372036854775808", "9223372036854775807", "0"
 
+// One per attribute.
 static const values rows[] = {
     {AT_ATTR_ALL_GATHER_DIM, "1", {DIMENSION}},
     {AT_ATTR_SCATTER_DIMENSION, "1", {DIMENSION}},

@@ -20,6 +20,7 @@ typedef struct limit {
   "((%90: f32[], %91: f32[]) { " \
   "%92 = add %90, %91 : f32[] return %92 })"
 
+// One per limit of a rule.
 static const limit limits[] = {
     {"%0: f32[4]",
      "%9 = slice %0 {start_indices=[%d], limit_indices=[4], strides=[1]}", 4,

@@ -16,9 +16,11 @@ enum {
 #define COUNT_(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, \
                a15, a16, a17, a18, a19, a20, n, ...)                        \
   n
+// The number of arguments, 1 to 20; no argument counts as one, an empty one.
 #define COUNT(...)                                                            \
   COUNT_(__VA_ARGS__, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, \
          5, 4, 3, 2, 1, 0)
+// Pn puts A_ in front of each of n names.
 #define P1(a) A_##a
 #define P2(a, ...) A_##a, P1(__VA_ARGS__)
 #define P3(a, ...) A_##a, P2(__VA_ARGS__)
@@ -59,6 +61,7 @@ enum {
   OPAQUE = AT_OPAQUE
 };
 
+// Indexed by at_op. The list of attributes ends with a 0 that is not counted.
 static const at_op_info op_table[] = {
 #define AT_HLO_OP(Id, text, lo, hi, regions, traits, rule, cost, attrs, doc) \
   [AT_OP_##Id] = {                                                           \
@@ -76,6 +79,7 @@ static const at_op_info op_table[] = {
 #undef AT_HLO_OP
 };
 
+// A row of attrs.def.
 typedef struct attr_info {
   const char *text;
   at_attr_kind kind;
@@ -121,6 +125,7 @@ bool at_op_has_attr(at_op op, at_attr_id id) {
   return false;
 }
 
+// Value names, each list in the order of its enum in hlo.h.
 static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
 static const char *const compare_types[] = {"NOTYPE", "FLOAT", "TOTALORDER",
                                             "SIGNED", "UNSIGNED"};
@@ -131,6 +136,7 @@ static const char *const algorithms[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
 static const char *const distributions[] = {"INVALID", "UNIFORM", "NORMAL"};
 static const char *const fusion_kinds[] = {"LOOP", "REDUCE", "KERNEL", "ROWS"};
 
+// The names of one enum.
 typedef struct name_list {
   const char *const *names;
   size_t n;

@@ -6,6 +6,7 @@
 
 #include "hlo/hlo_internal.h"
 
+// Where the reader is and what it has made. p moves forward only.
 typedef struct parser {
   const char *start, *p, *end;
   at_arena *a;
@@ -427,6 +428,7 @@ static at_status read_attr_value(parser *s, at_attr *a) {
   return AT_OK;
 }
 
+// Lists while they are read, in the arena.
 typedef AT_VEC(at_attr) attr_vec;
 
 // {name = value, ...}, or nothing.

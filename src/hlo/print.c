@@ -218,6 +218,7 @@ static void print_loc(at_strbuf *b, const at_loc *loc) {
 
 // ---- Graph
 
+// depth: of regions, for the indentation.
 typedef struct printer {
   at_strbuf *b;
   int depth;

@@ -6,6 +6,7 @@
 
 // ---- The table
 
+// A row of random.def.
 typedef struct row {
   at_op op;
   const char *variant;
@@ -14,6 +15,7 @@ typedef struct row {
   at_status (*generate)(at_gen *g, at_op op, at_dtype t);
 } row;
 
+// The names of random.def for sets of element types.
 #define BIT(t) (1ull << AT_##t)
 #define B BIT(PRED)
 #define S (BIT(S2) | BIT(S4) | BIT(S8) | BIT(S16) | BIT(S32) | BIT(S64))
@@ -31,6 +33,7 @@ typedef struct row {
 #define T_U32 BIT(U32)
 #define T_TOKEN BIT(TOKEN)
 
+// In the order of the file: pairs are numbered by it.
 static const row rows[] = {
 #define AT_RANDOM(Op, variant, family, types, generator) \
   {AT_OP_##Op, variant, AT_RANDOM_##family, types, at_gen_##generator},
@@ -40,6 +43,7 @@ static const row rows[] = {
 #undef AT_RANDOM_WITHOUT
 };
 
+// By op; NULL where the table has rows.
 static const char *const reasons[AT_OP_COUNT] = {
 #define AT_RANDOM(Op, variant, family, types, generator)
 #define AT_RANDOM_WITHOUT(Op, reason) [AT_OP_##Op] = reason,

@@ -6,6 +6,7 @@ enum { kMostDims = 8 };
 
 // ---- Dots
 
+// An operand of a dot and which of its dimensions are what.
 typedef struct side {
   int64_t dims[kMostDims];
   int64_t batch[kMostDims], contract[kMostDims];
@@ -42,6 +43,7 @@ static at_status side_value(at_gen *g, const side *s, at_dtype t,
   return at_gen_like(g, r, out);
 }
 
+// Sizes of the dimensions by their kind.
 typedef struct sizes {
   int64_t batch[2], contract[2], left[2], right[2];
   uint32_t nb, nc, nl, nr;
@@ -206,6 +208,8 @@ static layout random_layout(at_gen *g, uint32_t spatial) {
   return l;
 }
 
+// A convolution's numbers; lists have an entry for each spatial dimension, pad
+// two.
 typedef struct conv {
   uint32_t spatial;
   int64_t batch, in, out, groups, batch_groups;

@@ -1,4 +1,13 @@
 // What the generators of random programs share. Not for other rooms.
+//
+// A generator takes operands from the values so far or makes new ones
+// (at_gen_value, at_gen_like), fills in an at_step with random attributes that
+// its op's shape rule allows, and builds it (at_step_build), which keeps the
+// results for later steps. What it asks of chance depends on the seed alone.
+//
+// Errors: RESOURCE_EXHAUSTED; INVALID_ARGUMENT is a generator's own bug, which
+// at_random_module turns into INTERNAL.
+// Memory: everything is g->a's.
 #ifndef ATOLL_HLO_RANDOM_INTERNAL_H_
 #define ATOLL_HLO_RANDOM_INTERNAL_H_
 
@@ -24,6 +33,7 @@ bool at_gen_chance(at_gen *g, uint32_t percent);
 #define AT_GEN_PICK(g, list) ((list)[at_gen_below((g), (uint32_t)AT_LEN(list))])
 // In place.
 void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n);
+// For shapes and lists that outlive the generator's stack.
 int64_t *at_gen_dims(at_gen *g, uint32_t n);  // zeros; NULL: no memory
 int64_t at_gen_size(at_gen *g);               // a dimension's size
 // A type of rank lo to hi; empty dimensions only when `empty`.
@@ -67,6 +77,7 @@ typedef struct at_step {
   const at_type *types;
   uint32_t num_types;
 } at_step;
+// Each appends to the step, whose arrays are large enough for any op.
 void at_step_ints(at_step *s, at_attr_id id, const int64_t *v, uint32_t n);
 void at_step_int(at_step *s, at_attr_id id, int64_t v);
 void at_step_str(at_step *s, at_attr_id id, const char *text);

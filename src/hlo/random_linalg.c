@@ -140,6 +140,7 @@ at_status at_gen_triangular_solve(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// A custom call to be built.
 typedef struct call {
   const char *target;
   at_value operands[4];

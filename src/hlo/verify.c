@@ -14,6 +14,8 @@ typedef struct verifier {
   int depth;
 } verifier;
 
+// Of regions. More than AT_MOST_NESTED: programs that passes may make are still
+// verified.
 enum { kMaxNesting = 500 };
 
 static at_status law(const at_node *n, const char *text) {

@@ -25,6 +25,7 @@ static at_status load(at_arena *a, const char *params, const char *types,
   return at_verify(*out, "test");
 }
 
+// A function's parameters, result types and body, and words of the message.
 typedef struct bad {
   const char *params, *types, *body, *message;
 } bad;
@@ -37,6 +38,7 @@ typedef struct bad {
   "all_gather %0 {replica_groups=[[0]], all_gather_dim=0, async=true} : " \
   "f32[2]"
 
+// One per rule or law that is broken.
 static const bad bads[] = {
     {"%0: f32[2], %1: f32[3]", "f32[2]", "%2 = add %0, %1 return %2",
      "add: operand 0 is f32[2], operand 1 is f32[3]"},

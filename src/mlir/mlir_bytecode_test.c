@@ -12,8 +12,10 @@
 #include "mlir/mlir.h"
 #include "mlir/mlir_internal.h"
 
+// Of the running test.
 static at_arena *arena;
 
+// An arena for each test.
 static int setup(void **state) {
   arena = at_arena_create();
   return arena ? 0 : 1;
@@ -36,6 +38,7 @@ static at_bytes load(const char *name) {
   return (at_bytes){b, n};
 }
 
+// A file of testdata; the test fails where it does not read.
 static at_mmodule *must_read(const char *name) {
   at_mmodule *m = NULL;
   at_status s = at_mlir_read(load(name), false, arena, &m);
@@ -57,12 +60,14 @@ static const at_mop *find(const at_mop *op, const char *name) {
   return NULL;
 }
 
+// The first operation of that name; fails where there is none.
 static const at_mop *must_find(const at_mmodule *m, const char *name) {
   const at_mop *op = find(m->op, name);
   if (!op) fail_msg("no %s", name);
   return op;
 }
 
+// VHLO's types and attributes become builtin ones.
 static void a_portable_artifact(void **state) {
   const at_mmodule *m = must_read("while.mlirbc");
   assert_int_equal(m->bytecode_version, 6);
@@ -98,6 +103,7 @@ static void a_portable_artifact(void **state) {
                        ->name);
 }
 
+// Shardy's attributes have all their fields, also from older encodings.
 static void shardings(void **state) {
   static const char *const files[] = {"shard_map.mlirbc",
                                       "shard_map_native.mlirbc"};
@@ -139,6 +145,7 @@ static void attributes_that_were_added(void **state) {
   assert_true(at_mop_eq(before->op, text->op, false, arena));
 }
 
+// A dialect without a table keeps names and text.
 static void a_mosaic_body(void **state) {
   const at_mmodule *m = must_read("mosaic.mlirbc");
   const at_mop *f = must_find(m, "stable_mosaic.func.func");
@@ -149,6 +156,7 @@ static void a_mosaic_body(void **state) {
   assert_true(at_str_is(ref->space->str, "smem"));
 }
 
+// Write and read again, in both forms, gives an equal tree.
 static void every_file_survives_a_round_trip(void **state) {
   static const char *const files[] = {
       "while.mlirbc",       "shard_map.mlirbc", "shard_map_native.mlirbc",
@@ -208,6 +216,7 @@ static void damage_is_a_status(void **state) {
   assert_true(read > 0);
 }
 
+// A newer version is refused by its number.
 static void versions_are_named(void **state) {
   static const uint8_t seven[] = {'M', 'L', 0xef, 'R', 7 << 1 | 1, 0};
   at_mmodule *m = NULL;
@@ -286,6 +295,7 @@ static void long_chains_of_locations(void **state) {
   }
 }
 
+// Packed and unpacked booleans, splats, and sizes that do not fit.
 static void dense_buffers(void **state) {
   at_mctx c = {arena, at_map_in(arena)};
   static const int64_t ten[] = {10}, three[] = {3}, none[] = {0};
