@@ -109,13 +109,21 @@ enum {
 };
 // What an op keeps busy, roughly: the cost models of other rooms refine it.
 typedef enum at_cost_class {
+  // Nothing: constants, parameters, views.
   AT_COST_NONE,
+  // One cheap operation for each element.
   AT_COST_VECTOR,
+  // Many operations for each element: exp, sin and the like.
   AT_COST_TRANSCENDENTAL,
+  // Products of matrices and convolutions.
   AT_COST_MXU,
+  // Bytes that are read and written.
   AT_COST_MEMORY,
+  // What its regions or functions cost.
   AT_COST_CONTROL,
+  // Bytes between devices.
   AT_COST_NETWORK,
+  // Bytes to or from the host, or work done there.
   AT_COST_HOST
 } at_cost_class;
 

@@ -35,7 +35,8 @@ bool at_gen_chance(at_gen *g, uint32_t percent);
 void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n);
 // For shapes and lists that outlive the generator's stack.
 int64_t *at_gen_dims(at_gen *g, uint32_t n);  // zeros; NULL: no memory
-int64_t at_gen_size(at_gen *g);               // a dimension's size
+// 1 to 64, many of them at powers of two and beside them.
+int64_t at_gen_size(at_gen *g);  // a dimension's size
 // A type of rank lo to hi; empty dimensions only when `empty`.
 at_status at_gen_type(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
                       bool empty, at_type *out);
@@ -79,8 +80,11 @@ typedef struct at_step {
 } at_step;
 // Each appends to the step, whose arrays are large enough for any op.
 void at_step_ints(at_step *s, at_attr_id id, const int64_t *v, uint32_t n);
+// An attribute of one number or enumerator.
 void at_step_int(at_step *s, at_attr_id id, int64_t v);
+// A text; borrowed, so usually a literal.
 void at_step_str(at_step *s, at_attr_id id, const char *text);
+// The next operand.
 void at_step_operand(at_step *s, at_value v);
 // Builds into `c`, first result to *out; not kept.
 at_status at_step_in(at_comp *c, const at_step *s, at_value *out);
