@@ -39,6 +39,7 @@
 
 // The parts of a tree refer to each other by pointer; all of them are the
 // arena's.
+// An operation, its blocks and regions, types, attributes and locations.
 typedef struct at_mop at_mop;
 typedef struct at_mblock at_mblock;
 typedef struct at_mregion at_mregion;

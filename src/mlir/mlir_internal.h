@@ -39,6 +39,7 @@ const char *at_mctx_intern(at_mctx *c, at_str s);
 // Shared, static; a tree may point at them.
 extern const at_mtype at_mtype_i1, at_mtype_i32, at_mtype_i64, at_mtype_f64,
     at_mtype_index, at_mtype_none;
+// `unit`, and the location of what came without one.
 extern const at_mattr at_mattr_unit;
 extern const at_mloc at_mloc_unknown;
 
