@@ -1,12 +1,17 @@
 // What JAX attaches to the arguments and results of `main`.
 #include "import/import_internal.h"
 
+// Leaves *out as it was when the key is absent, so that later keys override
+// earlier ones.
 static at_status dict_text(at_imp *x, const at_mattr *d, const char *key,
                            const char **out) {
   const at_mattr *t = at_mattr_field(d, key);
   return t ? at_imp_text(x, t, out) : AT_OK;
 }
 
+// What JAX says about one argument or result. The sharding that is read last
+// wins: mhlo.sharding over sdy.sharding over the copy in the frontend
+// attributes.
 static at_status info_read(at_imp *x, const at_mop *func, const at_mattr *d,
                            at_io_info *out) {
   const at_mattr *alias = at_mattr_field(d, "tf.aliasing_output");
@@ -57,6 +62,8 @@ static void param_names(at_module *m) {
   }
 }
 
+// Called when the entry's body is imported: counts come from its parameters and
+// results.
 at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
   const at_mtype *t;
   at_module *m = x->m;

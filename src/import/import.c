@@ -9,6 +9,9 @@ enum { MAX_INLINED = 1 << 20 };
 
 // ---- Errors
 
+// Formats the caller's message, then puts the op's name and its source place in
+// front of it. The place is read on a best effort: when the arena refuses, the
+// message goes without it.
 at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
                       const char *file, int line, const char *fmt, ...) {
   char text[1024];
@@ -27,6 +30,8 @@ at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
   return s;
 }
 
+// Same arena means same lifetime, so the pointer is shared. Otherwise the tree
+// may be destroyed before the module, and the text is copied.
 at_status at_imp_keep(at_imp *x, const char *z, const char **out) {
   if (x->src->arena == x->a) return *out = z, AT_OK;
   AT_TRY_ALLOC(*out, at_arena_str(x->a, at_str_of(z)));
@@ -43,6 +48,9 @@ at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out) {
 
 // ---- Values
 
+// The map's slot is one pointer, at_vals is two words: hence the record in the
+// arena. A function that is imported again as a region defines its values anew,
+// and the last import counts.
 at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals) {
   at_vals *kept;
   AT_TRY_ALLOC(kept, at_new(x->a, at_vals, 1));
@@ -93,6 +101,8 @@ at_status at_imp_single(at_imp *x, const at_mop *op, uint32_t i,
   return AT_OK;
 }
 
+// Two passes: the first one resolves and counts, so that the array is allocated
+// once. n is summed in 64 bits and bounded before it is used as a size.
 at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out) {
   uint64_t n = 0;
   at_vals v;
@@ -150,6 +160,9 @@ static at_status check_types(at_imp *x, const at_mop *op, const at_value *v,
   return AT_OK;
 }
 
+// The values are copied, because the callers' arrays are on their stacks.
+// Result i takes the next at_imp_leaves(type) of them; the sum of those is
+// want.n by the way at_imp_types_flatten counts.
 at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
                                 uint32_t n) {
   at_types want;
@@ -201,6 +214,9 @@ static bool is_return(const at_mop *op) {
   return false;
 }
 
+// Every op but the last is imported for its effect on the scope. A return
+// before the end of the block has no row (`structure` refuses it), so it is an
+// error, not an early exit.
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -263,6 +279,8 @@ static at_status region_import(at_imp *x, const at_mop *op, const at_mregion *r,
   return AT_OK;
 }
 
+// Values of the enclosing computations may be used inside; hlo's regions
+// capture them as they are.
 at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i,
                         at_comp **out) {
   return region_import(x, op, op->regions[i], false, out);
@@ -275,6 +293,10 @@ static bool is_func(const at_mop *op) {
   return !strcmp(op->name, "func.func") || !strcmp(op->name, "vhlo.func_v1");
 }
 
+// Makes the computation on the first reference and queues the body. Bodies are
+// imported from that queue and not recursively, so a long chain of calls needs
+// no stack. Every reference adds an edge for check_recursion; the entry is
+// referenced by no function and adds none.
 at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
                         at_imp_func **out) {
   void **slot = at_map_find(&x->funcs, name);
@@ -293,6 +315,8 @@ at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
   return AT_OK;
 }
 
+// The builtin FUNCTION type that both spellings of a function carry in
+// `function_type`.
 at_status at_imp_func_type(at_imp *x, const at_mop *func,
                            const at_mtype **out) {
   const at_mattr *t = at_mop_attr(func, "function_type");
@@ -417,6 +441,8 @@ static at_status func_declare(at_imp *x, const at_mop *op) {
   return AT_OK;
 }
 
+// First pass over the module: declares functions and meshes, imports no body.
+// Anything else at module level is refused by name.
 static at_status module_declare(at_imp *x, const at_mop *module) {
   if (module->num_regions != 1 || module->regions[0]->num_blocks > 1)
     return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT, "takes one block");
@@ -435,6 +461,8 @@ static at_status module_declare(at_imp *x, const at_mop *module) {
   return AT_OK;
 }
 
+// `main`, or the only function of a module that has no `main` (hand-written
+// programs). Referencing it makes it the first one in the queue.
 static at_status entry_find(at_imp *x, at_imp_func **out) {
   at_str name = AT_STR("main");
   if (!at_map_find(&x->funcs, name) && x->funcs.len == 1)
@@ -445,6 +473,10 @@ static at_status entry_find(at_imp *x, at_imp_func **out) {
   return at_imp_callee(x, x->src->op, name, out);
 }
 
+// The order matters: meshes and functions are declared before any body, the
+// queue grows while it is walked, and recursion is checked when all edges are
+// known. Argument and result facts come last, because they are counted against
+// the entry's parameters and results.
 static at_status import_all(at_imp *x) {
   at_str name;
   AT_TRY(at_imp_str(x, x->src->op, "sym_name", &name));
@@ -460,6 +492,8 @@ static at_status import_all(at_imp *x) {
   return at_imp_entry_info(x, entry->op);
 }
 
+// All maps live in the arena of the result, so a failure needs no clean-up
+// here; the caller drops the arena.
 at_status at_import(const at_mmodule *m, at_arena *a, at_module **out) {
   at_imp x = {.src = m,
               .a = a,

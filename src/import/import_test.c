@@ -11,6 +11,7 @@
 #include "abi/attrdict.h"
 #include "import/import.h"
 
+// Reads a program's text, imports it and verifies the graph.
 static at_status import(const char *text, at_arena *a, at_module **out) {
   at_mmodule *m;
   AT_TRY(at_mlir_read_text(at_str_of(text), a, &m));
@@ -170,6 +171,8 @@ static const struct {
      AT_INVALID_ARGUMENT, "size 4 and 3 do not broadcast"},
 };
 
+// Each text is refused with that code and a message that contains the given
+// part.
 static void refusals(void **state) {
   int bad = 0;
   for (size_t i = 0; i < AT_LEN(refused); i++) {
@@ -219,6 +222,7 @@ static void scopes(void **state) {
   at_arena_destroy(a);
 }
 
+// Regions nested 300 deep end in a status, not in a stack overflow.
 static void nested_too_deeply(void **state) {
   at_strbuf b = {0};
   at_strbuf_addz(&b,
@@ -287,6 +291,8 @@ static void called_computation_bomb(void **state) {
   at_strbuf_free(&c);
 }
 
+// What JAX attaches to module, arguments and results arrives on the module;
+// leaves of a tuple argument share it.
 static void entry_facts(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -340,6 +346,8 @@ static void other_arena(void **state) {
   at_arena_destroy(a);
 }
 
+// A backend_config dictionary through its byte form and back, and every prefix
+// of those bytes.
 static void dictionaries(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -420,6 +428,7 @@ static void futures(void **state) {
   at_arena_destroy(a);
 }
 
+// The page has a row for each op and version of VHLO.
 static void doc(void **state) {
   at_strbuf b = {0};
   assert_int_equal(at_code_take(at_import_ops_doc(&b)), AT_OK_CODE);

@@ -1,6 +1,7 @@
 // Ops of old versions as the ops that replaced them.
 #include "import/import_internal.h"
 
+// Operand i as one value that is not a token.
 static at_status single_tensor(at_imp *x, const at_mop *op, uint32_t i,
                                at_value *v) {
   AT_TRY(at_imp_single(x, op, i, v));
@@ -9,6 +10,7 @@ static at_status single_tensor(at_imp *x, const at_mop *op, uint32_t i,
   return AT_OK;
 }
 
+// {first, first + 1, ...}, n of them, in the arena.
 static at_status iota_dims(at_imp *x, uint32_t first, uint32_t n,
                            at_dims *out) {
   int64_t *p;
@@ -18,6 +20,7 @@ static at_status iota_dims(at_imp *x, uint32_t first, uint32_t n,
   return AT_OK;
 }
 
+// The declared type of the op's only result.
 static at_status result_type(at_imp *x, const at_mop *op, at_type *out) {
   at_types t;
   AT_TRY(at_imp_result_types(x, op, &t));
@@ -44,6 +47,7 @@ AT_IMP_HOW(broadcast) {
   return at_imp_define_results(x, op, &v, 1);
 }
 
+// Copies p into the arena and sets the attribute to it.
 static at_status put_dims(at_imp *x, at_attr_vec *v, at_attr_id id,
                           const int64_t *p, uint32_t n) {
   at_dims d;
@@ -51,10 +55,14 @@ static at_status put_dims(at_imp *x, at_attr_vec *v, at_attr_id id,
   return at_imp_attr_put(x, v, (at_attr){.id = id, .ints = d});
 }
 
+// Dimension numbers of a DOT_GENERAL. The pointers may be to the caller's
+// stack: build_dot copies them.
 typedef struct dot_dims {
   at_dims lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 } dot_dims;
 
+// A DOT_GENERAL with op's precision and algorithm. t NULL: the type is
+// inferred, and the node is an inner one without op's sharding.
 static at_status build_dot(at_imp *x, const at_mop *op, const at_value *lr,
                            const dot_dims *d, const at_type *t, at_value *out) {
   at_imp_node n = {.op = AT_OP_DOT_GENERAL,
@@ -97,11 +105,13 @@ AT_IMP_HOW(dot) {
 // ---- einsum
 
 enum { MAX_LABELS = 64 };
+// The letters of one term of an einsum, one for each dimension, all different.
 typedef struct labels {
   char c[MAX_LABELS];
   uint32_t n;
 } labels;
 
+// Position of the letter, -1: absent.
 static int32_t label_find(const labels *l, char c) {
   for (uint32_t i = 0; i < l->n; i++)
     if (l->c[i] == c) return (int32_t)i;
@@ -129,6 +139,7 @@ static at_status labels_read(at_imp *x, const at_mop *op, at_str *s,
   return AT_OK;
 }
 
+// Takes z off the front of *s if it stands there.
 static bool skip(at_str *s, const char *z) {
   if (!at_str_starts(*s, z)) return false;
   s->ptr += strlen(z);
@@ -179,6 +190,9 @@ static at_status arrange(at_imp *x, const at_mop *op, const labels *have,
   return at_imp_transpose(x, op, *v, d, v);
 }
 
+// One dot for both operands: letters of both are batch dimensions where the
+// result has them, else contracted. DOT_GENERAL gives batch, free dimensions of
+// lhs, those of rhs; arrange puts them into the order that the result asks for.
 static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
                           const labels *result, at_value v[2]) {
   int64_t lb[MAX_LABELS], rb[MAX_LABELS], lc[MAX_LABELS], rc[MAX_LABELS];
@@ -204,6 +218,8 @@ static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
   return arrange(x, op, &have, result, &v[0]);
 }
 
+// "ab,bc->ac": sum what one operand alone has, contract, transpose. Ellipses
+// and repeated letters (diagonals) are refused.
 AT_IMP_HOW(einsum) {
   at_value v[2];
   at_str s;
@@ -226,6 +242,7 @@ AT_IMP_HOW(einsum) {
   return at_imp_define_results(x, op, v, 1);
 }
 
+// "ab->ba": a sum over the dropped letters, then a transpose.
 AT_IMP_HOW(unary_einsum) {
   at_value v;
   at_str s;
@@ -275,6 +292,8 @@ static at_status select_attrs(at_imp *x, const at_type *operand,
   return at_imp_attr_put(x, out, (at_attr){.id = AT_ATTR_INDICES_ARE_SORTED});
 }
 
+// A GATHER whose slices are whole but for the selected dimension and the batch
+// dimensions. Negative dim and batch_dims count from the end.
 AT_IMP_HOW(torch_index_select) {
   at_value v[2];
   at_type t;

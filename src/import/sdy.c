@@ -2,6 +2,8 @@
 // matters to more than one device is looked through where the mesh has one.
 #include "import/import_internal.h"
 
+// Remembers the mesh by name and appends it to the module's text, which is what
+// the sharding passes read.
 at_status at_imp_mesh(at_imp *x, const at_mop *op) {
   at_str name;
   AT_TRY(at_imp_str(x, op, "sym_name", &name));
@@ -183,6 +185,7 @@ static at_status manual_node(at_imp *x, const at_mop *op) {
   return at_imp_define_node(x, op, n);
 }
 
+// Over one device every shard is the whole, so the body can stand in place.
 AT_IMP_HOW(sdy_manual_computation) {
   int64_t devices;
   AT_TRY(op_devices(x, op, &devices));
@@ -190,4 +193,5 @@ AT_IMP_HOW(sdy_manual_computation) {
   return at_imp_inline(x, op);
 }
 
+// Only gives a part of the program a name; the body stands in place.
 AT_IMP_HOW(sdy_named_computation) { return at_imp_inline(x, op); }
