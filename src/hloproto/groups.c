@@ -1,6 +1,7 @@
 // Replica groups in all the forms that XLA has had for them.
 #include "hloproto/hloproto_internal.h"
 
+// Bounded at each factor, so the product cannot overflow.
 at_status at_hp_product(at_dims dims, const char *what, int64_t *out) {
   int64_t n = 1;
   for (uint32_t k = 0; k < dims.rank; k++)
@@ -15,6 +16,7 @@ at_status at_hp_product(at_dims dims, const char *what, int64_t *out) {
 
 enum { kMostDims = 32 };
 
+// No permutation at all is the identity.
 static at_status check_perm(at_dims dims, at_dims perm) {
   bool seen[kMostDims] = {0};
   bool ok =
@@ -28,6 +30,8 @@ static at_status check_perm(at_dims dims, at_dims perm) {
                       "a list of devices is transposed by no permutation");
 }
 
+// An odometer over the permuted dimensions; p is filled in order, at cost n *
+// rank.
 at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out) {
   int64_t n, stride[kMostDims], at[kMostDims] = {0}, *p;
   AT_TRY(at_hp_product(dims, "a list of devices", &n));
@@ -63,6 +67,8 @@ static at_status cut(at_hp *x, at_dims list, int64_t size, at_attr *out) {
   return AT_OK;
 }
 
+// IotaReplicaGroupListProto: num_replica_groups 1, num_devices_per_group 2,
+// iota_reshape_dims 3, iota_transpose_perm 4.
 static at_status iota_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
                              at_attr *out) {
   at_dims dims, perm, list;
@@ -91,6 +97,7 @@ typedef struct axis_ref {
   int64_t axis, pre, size;  // size 0: all of it
 } axis_ref;
 
+// AxisRefProto: mesh_axis_index 1, sub_axis_info 2 (pre_size 1, size 2).
 static at_status refs_read(at_hp *x, at_bytes b, axis_ref *out, uint32_t *n) {
   for (at_proto_field f; at_proto_next(&b, &f);) {
     if (f.number != 2) continue;
@@ -103,6 +110,7 @@ static at_status refs_read(at_hp *x, at_bytes b, axis_ref *out, uint32_t *n) {
   return AT_OK;
 }
 
+// False: the mesh has too many axes and cuts.
 static bool add_digit(digits *d, int64_t size) {
   if (d->n == kMostDims) return false;
   d->size[d->n++] = size;
@@ -138,6 +146,8 @@ static bool add_axis(digits *d, int64_t size, const axis_ref *refs,
   return true;
 }
 
+// Device numbers in the mesh's order: listed, or a reshaped and transposed
+// iota; by default 0, 1, ...
 static at_status mesh_devices(at_hp *x, at_bytes mesh, int64_t n,
                               at_dims *out) {
   at_dims dims = {&n, 1}, perm = {0};
@@ -184,6 +194,9 @@ static at_status grouped_order(at_hp *x, const digits *d, at_dims devices,
   return AT_OK;
 }
 
+// The mesh's positions are mixed-radix numbers. Axes are cut into digits where
+// references begin and end; digits of references vary within a group, all
+// others tell groups apart.
 static at_status mesh_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
                              at_attr *out) {
   at_bytes mesh = at_proto_bytes(b, 1), rest = mesh;
@@ -210,6 +223,7 @@ static at_status mesh_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
   return cut(x, list, size, out);
 }
 
+// ReplicaGroup messages in field `number` of b; groups may differ in size.
 static at_status listed_groups(at_hp *x, at_bytes b, uint32_t number,
                                at_attr *out) {
   AT_VEC(at_dims) groups = {0};
@@ -224,6 +238,8 @@ static at_status listed_groups(at_hp *x, at_bytes b, uint32_t number,
   return AT_OK;
 }
 
+// From the newest form to the oldest; none of them: no groups. Also learns how
+// many devices the program speaks of.
 at_status at_hp_groups(at_hp *x, const at_hp_inst *i, at_attr *out) {
   at_bytes list = at_proto_bytes(i->body, 87);
   if (at_proto_has(i->body, 93))

@@ -11,6 +11,8 @@ typedef struct source {
   uint32_t bit;  // NIBBLES, CRUMBS: in the run's first byte
 } source;
 
+// Moves on to the next field that holds elements: a packed run, or one element
+// on its own. False: there are no more.
 static bool next_run(source *s) {
   at_proto_field f;
   while (at_proto_next(&s->literal, &f)) {
@@ -26,6 +28,7 @@ static bool next_run(source *s) {
   return false;
 }
 
+// Stores the low bits in t's width; predicates become 0 or 1.
 static void put_int(at_dtype t, void *to, uint64_t v) {
   at_store_int(t, to, t == AT_PRED ? v != 0 : (int64_t)v);
 }
@@ -43,6 +46,7 @@ static bool packed_next(source *s, uint8_t *to) {
   return true;
 }
 
+// Elements whose storage is their wire form, little-endian as this machine is.
 static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
   if (s->has_one) {
     memcpy(to, &s->one.value, AT_MIN(bytes, sizeof s->one.value));
@@ -69,6 +73,9 @@ static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
   return true;
 }
 
+// One number of `bytes` bytes to `to`; false: the literal has no more. Runs
+// that end within an element of four or two bits are over, as XLA pads to
+// bytes.
 static bool element_next(source *s, size_t bytes, uint8_t *to) {
   if (!s->has_one && s->run.len == 0 && !next_run(s)) return false;
   switch (s->p->form) {
@@ -94,6 +101,9 @@ static int64_t place_of(const at_hp_leaf *l, const int64_t *stride, int64_t k) {
   return at;
 }
 
+// Reads n elements in the order of the literal's own layout and stores them
+// row-major: element k of the wire goes to place_of(k). stride[d] is in
+// elements of the row-major result.
 static at_status elements_read(at_hp *x, const at_hp_inst *i,
                                const at_hp_leaf *l, int64_t n, source *s,
                                uint8_t *to) {
@@ -116,6 +126,8 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
   return AT_OK;
 }
 
+// The size of the data is bounded by that of the bytes before anything is
+// allocated: a shape alone may claim any number of elements.
 at_status at_hp_literal(at_hp *x, const at_hp_inst *i, at_bytes b,
                         const at_literal **out) {
   at_hp_shape shape;
