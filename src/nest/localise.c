@@ -3,7 +3,6 @@
 // would go through memory.
 #include "nest/nest.h"
 
-// One buffer, and all of them: what a function's stack may hold.
 // Bounds on what becomes local, in bytes: of one buffer, so that the code
 // generator can keep it in registers or the first cache, and of all together,
 // since locals lie on the stack of a pool thread.
@@ -14,6 +13,7 @@ typedef struct use {
   bool read, written;
 } use;
 
+// `user`: an array of use, one for each buffer.
 static at_status note_use(void *user, at_nest_stmt *s) {
   use *u = user;
   for (uint32_t i = 0; i < s->num_refs; i++) {
@@ -52,6 +52,9 @@ static void append(at_nest_block *to, const at_nest_block *b) {
   to->last = b->last;
 }
 
+// First come, first served: buffers are taken in their order until the stack's
+// share is used up. Refs of the root block are renamed before the copies are
+// put around it, so that these keep the parameter's number.
 at_status at_nest_localise(at_nest *n) {
   uint32_t count = (uint32_t)n->buffers.len;
   use *uses;
