@@ -41,12 +41,14 @@ static bool take_shape(at_str *s, int64_t shape[3]) {
   return true;
 }
 
+// Absent sides are 1.
 bool at_slices_shape(const at_machine *m, const char *figure,
                      int64_t shape[3]) {
   at_figure f;
   return at_machine_figure(m, figure, &f) && take_shape(&f.text, shape);
 }
 
+// A shape fits turned in any way, so sorted sides are compared.
 bool at_slices_fits(const int64_t shape[3], const int64_t within[3]) {
   int64_t a[3], b[3];
   sort(shape, a), sort(within, b);
@@ -106,6 +108,7 @@ static void look(void *ctx, const int64_t s[3]) {
   }
 }
 
+// One walk over all shapes, which are some hundred for the largest pods.
 static search search_for(const at_machine *m, const int64_t shape[3]) {
   search f = {.machine = m, .chips = at_slices_chips(shape)};
   sort(shape, f.wanted);
@@ -126,6 +129,7 @@ static void in_order(const at_machine *m, int64_t s[3]) {
   }
 }
 
+// Looks for a shape of so many chips, whatever its sides.
 bool at_slices_find(const at_machine *m, uint64_t chips, int64_t shape[3]) {
   if (chips > INT64_MAX) return false;
   search f = search_for(m, (int64_t[3]){(int64_t)chips, 1, 1});
@@ -135,6 +139,7 @@ bool at_slices_find(const at_machine *m, uint64_t chips, int64_t shape[3]) {
   return true;
 }
 
+// Two dimensions for chips that are wired in two, else three.
 void at_slices_print(const at_machine *m, const int64_t shape[3],
                      at_strbuf *out) {
   bool flat = at_machine_number(m, "topology_dims", 3) < 3 && shape[2] == 1;
@@ -142,6 +147,7 @@ void at_slices_print(const at_machine *m, const int64_t shape[3],
   if (!flat) at_strbuf_addf(out, "x%lld", (long long)shape[2]);
 }
 
+// Appends one shape with its accelerator type; nothing for the empty shape.
 static void put(const at_machine *m, int64_t s[3], at_strbuf *out) {
   double per = at_machine_number(m, "accelerator_type_cores_per_chip", 1);
   if (!s[0]) return;
@@ -152,6 +158,8 @@ static void put(const at_machine *m, int64_t s[3], at_strbuf *out) {
   at_strbuf_addf(out, " (%s-%llu)", m->name, count);
 }
 
+// Shapes of the same size go first; only where there are none, the next smaller
+// and larger.
 void at_slices_nearest(const at_machine *m, const at_topology_text *t,
                        at_strbuf *out) {
   search f = search_for(m, t->shape);

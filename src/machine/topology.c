@@ -31,6 +31,7 @@ static uint64_t take_number(at_str *s, uint64_t most) {
   return v > most ? 0 : v;
 }
 
+// One to three sides, nothing behind them.
 static at_status read_shape(at_str text, at_str rest, at_topology_text *t) {
   for (;;) {
     if (t->dims == 3) return bad(text, "more than three dimensions");
@@ -143,6 +144,8 @@ static at_status check_bounds(at_str text, const at_machine *m,
   return AT_OK;
 }
 
+// Errors for what cannot be wired, then, for machines whose hosts are
+// described, one warning for what the cloud does not offer.
 at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t) {
   char why[160];
@@ -181,6 +184,7 @@ at_status at_topology_read(at_str text, const at_machine **machine,
   return at_topology_settle(text, *machine, out);
 }
 
+// For callers who only ask which machine; the status is dropped.
 const at_machine *at_topology_machine(at_str text) {
   const at_machine *m = NULL;
   at_topology_text t;

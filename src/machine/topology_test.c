@@ -9,6 +9,7 @@
 
 #include "machine/topology.h"
 
+// Each text prints as the form that says it in full.
 static void texts_mean_what_they_say(void **state) {
   static const struct {
     const char *text, *means;
@@ -76,6 +77,7 @@ static void texts_mean_what_they_say(void **state) {
   }
 }
 
+// Each is refused with a hint.
 static void impossible_ones_name_the_nearest(void **state) {
   static const struct {
     const char *text, *says;
@@ -128,6 +130,7 @@ static void impossible_ones_name_the_nearest(void **state) {
   }
 }
 
+// Reads a text, prints it and reads that: the same machine, shape and slices.
 static void check_round_trip(const at_machine *m, const char *text) {
   const at_machine *found;
   at_topology_text t, u;
