@@ -100,7 +100,8 @@ static at_status params_read(at_hp *x, uint32_t *first) {
 }
 
 // The root has the shardings of the results, or its operands have where it is
-// a tuple.
+// a tuple. The shape of an operand that is a future may have more leaves than
+// the values that it gives to the tuple: hence the bound.
 static at_status results_read(at_hp *x, const at_hp_inst *root) {
   at_io_info *infos = x->m->results;
   bool own = at_proto_has(root->body, 40);
@@ -114,7 +115,8 @@ static at_status results_read(at_hp *x, const at_hp_inst *root) {
     AT_TRY(at_hp_inst_by_id(x, x->entry, root, o, &i));
     bool states = at_proto_has(i->body, 40);
     for (uint32_t k = 0; k < i->shape.num_leaves; k++, at++)
-      if (states) AT_TRY(sharding_of(x, i, k, &infos[at]));
+      if (states && at < x->m->entry->num_results)
+        AT_TRY(sharding_of(x, i, k, &infos[at]));
   }
   return AT_OK;
 }
@@ -166,6 +168,12 @@ at_status at_hp_entry_read(at_hp *x) {
   at_module *m = x->m;
   const at_hp_inst *root = &x->entry->insts[x->entry->root];
   uint32_t *first;
+  // A future has other values than its shape says, and below, the root's leaves
+  // count results.
+  if (root->shape.num_leaves != m->entry->num_results)
+    return AT_HP_FAIL(x, root, AT_INVALID_ARGUMENT,
+                      "declares %u arrays and is the result, gives %u",
+                      root->shape.num_leaves, m->entry->num_results);
   AT_TRY(infos_make(x, m->entry->num_params, &m->params));
   AT_TRY(infos_make(x, m->entry->num_results, &m->results));
   AT_TRY_ALLOC(first, at_new(x->a, uint32_t, (size_t)x->entry->num_params + 1));

@@ -188,6 +188,39 @@ static void test_refusals(void **state) {
 }
 
 // Calls that XLA's compilers make for themselves are refused by name.
+// A copy under way whose shape claims many arrays, each with a sharding, gives
+// one value: what is kept of results must not follow the claim.
+static void test_claims_of_futures(void **state) {
+  enum { CLAIMED = 3000 };
+  for (int tuple = 0; tuple < 2; tuple++) {
+    module m = {0};
+    char text[4096];
+    at_strbuf shape = {0}, sharding = {0};
+    add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
+    at_proto_write_int(&shape, 2, 13);
+    for (int k = 0; k < CLAIMED; k++) {
+      at_strbuf one = shape_of(F32, (dims){1, {3}}, NULL);
+      at_proto_write_message(&shape, 4, &one);
+    }
+    at_strbuf i = inst_of("copy-start", 2, shape);
+    operand(&i, 1);
+    at_proto_write_int(&sharding, 2, 1);  // replicated, not empty
+    at_proto_write_message(&i, 40, &sharding);
+    add(&m, i);
+    at_strbuf whole = {0}, one = shape_of(F32, (dims){1, {3}}, NULL);
+    at_proto_write_int(&whole, 2, 13);
+    at_proto_write_message(&whole, 4, &one);
+    i = inst_of("tuple", 3, whole);
+    operand(&i, 2);
+    add(&m, i);
+    end_comp(&m, "main", tuple ? 3 : 2);
+    at_strbuf proto = end_module(&m);
+    at_code code = read_text(&proto, text, sizeof text);
+    assert_int_equal(code, tuple ? AT_OK_CODE : AT_INVALID_ARGUMENT);
+    if (!tuple) ASSERT_HAS(text, "declares 3000 arrays");
+  }
+}
+
 static void test_private_calls_are_named(void **state) {
   module m = {0};
   char text[4096];
@@ -389,6 +422,7 @@ int main(void) {
       cmocka_unit_test(test_literals_follow_layouts),
       cmocka_unit_test(test_nibbles),
       cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_claims_of_futures),
       cmocka_unit_test(test_private_calls_are_named),
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),
