@@ -352,7 +352,7 @@ void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
     row->put(b, &p, n, a, row->field, row->part);
   }
   for (uint32_t f = 0; f < kFields; f++)
-    if (p.of[f].len) at_proto_write_message(b, f, &p.of[f]);
+    if (p.of[f].len || p.of[f].failed) at_proto_write_message(b, f, &p.of[f]);
   put_whole(b, n);
 }
 
@@ -379,5 +379,5 @@ void at_hp_put_origin(at_strbuf *b, const at_node *n) {
     at_proto_write_bytes(&pair, 2, a->dict.kv[2 * i + 1]);
     at_proto_write_message(&front, 1, &pair);
   }
-  if (front.len) at_proto_write_message(b, 68, &front);
+  if (front.len || front.failed) at_proto_write_message(b, 68, &front);
 }
