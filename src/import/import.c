@@ -202,7 +202,12 @@ static at_status row_of(at_imp *x, const at_mop *op, const at_imp_row **out) {
 at_status at_imp_op(at_imp *x, const at_mop *op) {
   const at_imp_row *row;
   AT_TRY(row_of(x, op, &row));
-  return row->how(x, op, row);
+  // Ops in the region of a copy come from the program themselves.
+  const at_mop *outer = x->original;
+  x->original = NULL;
+  at_status st = row->how(x, op, row);
+  x->original = outer;
+  return st;
 }
 
 // Terminators of functions and regions.

@@ -147,6 +147,16 @@ static bool skip(at_str *s, const char *z) {
   return true;
 }
 
+// The last term of the configuration: nothing may follow.
+static at_status result_read(at_imp *x, const at_mop *op, at_str s,
+                             labels *out) {
+  AT_TRY(labels_read(x, op, &s, out));
+  if (s.len)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "einsum_config goes on behind its result");
+  return AT_OK;
+}
+
 // Sums over the labels that neither the other operand nor the result has.
 static at_status sum_unused(at_imp *x, const at_mop *op, labels *mine,
                             const labels *other, const labels *result,
@@ -235,7 +245,7 @@ AT_IMP_HOW(einsum) {
   if (!skip(&s, "->"))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "einsum_config must look like \"ab,bc->ac\"");
-  AT_TRY(labels_read(x, op, &s, &result));
+  AT_TRY(result_read(x, op, s, &result));
   AT_TRY(sum_unused(x, op, &in[0], &in[1], &result, &v[0]));
   AT_TRY(sum_unused(x, op, &in[1], &in[0], &result, &v[1]));
   AT_TRY(contract(x, op, in, &result, v));
@@ -254,7 +264,7 @@ AT_IMP_HOW(unary_einsum) {
   if (!skip(&s, "->"))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "einsum_config must look like \"ab->ba\"");
-  AT_TRY(labels_read(x, op, &s, &result));
+  AT_TRY(result_read(x, op, s, &result));
   AT_TRY(sum_unused(x, op, &in, &(labels){.n = 0}, &result, &v));
   AT_TRY(arrange(x, op, &in, &result, &v));
   return at_imp_define_results(x, op, &v, 1);

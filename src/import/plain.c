@@ -122,8 +122,9 @@ at_status at_imp_inline(at_imp *x, const at_mop *op) {
       op->regions[0]->blocks[0]->num_args != op->num_operands)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "takes one body with an argument for each operand");
-  if (x->depth >= 64)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "is nested too deeply");
+  if (x->depth >= AT_MOST_NESTED)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "regions are nested over %d deep", AT_MOST_NESTED);
   const at_mblock *b = op->regions[0]->blocks[0];
   for (uint32_t i = 0; i < op->num_operands; i++) {
     at_vals v;

@@ -12,6 +12,9 @@ at_status at_imp_mesh(at_imp *x, const at_mop *op) {
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "needs a name and a mesh");
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put(&x->meshes, name));
+  if (*slot)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "mesh `%.200s` is defined twice", name.ptr);
   *slot = (void *)mesh;
   const char *text;
   AT_TRY(at_imp_text(x, mesh, &text));
