@@ -2,12 +2,6 @@
 
 #include "base/walk.h"
 
-static bool listed(at_dims l, int64_t d) {
-  for (uint32_t i = 0; i < l.rank; i++)
-    if (l.ptr[i] == d) return true;
-  return false;
-}
-
 // The reduced dimensions are the minor ones, apart from dimensions of size one,
 // and there are at least two columns. Outputs are written in any case.
 bool at_rows_of_reduce(const at_node *n, int64_t *rows, int64_t *columns) {
@@ -19,7 +13,7 @@ bool at_rows_of_reduce(const at_node *n, int64_t *rows, int64_t *columns) {
   *rows = *columns = 1;
   for (uint32_t d = t->rank; d-- > 0;) {
     if (t->dims[d] == 1) continue;
-    bool reduced = listed(dims, d);
+    bool reduced = at_dims_has(dims, d);
     if (reduced && above) return false;
     above |= !reduced;
     *(reduced ? columns : rows) *= t->dims[d];
@@ -65,7 +59,7 @@ static bool gathers_in_rows(const at_rows *r, const at_node *n) {
   }
   for (uint32_t d = 0; d < it->rank; d++)
     if (d != at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0) && it->dims[d] != 1 &&
-        !listed(other, d))
+        !at_dims_has(other, d))
       return false;
   return rows == r->rows;
 }
