@@ -286,6 +286,7 @@ static at_status dispatch(const at_eval_args *e) {
     case AT_OP_ALL_TO_ALL:
     case AT_OP_COLLECTIVE_BROADCAST:
     case AT_OP_COLLECTIVE_PERMUTE:
+    case AT_OP_RAGGED_ALL_TO_ALL:
     case AT_OP_REDUCE_SCATTER:
       return at_eval_collective(e);
     case AT_OP_INFEED:

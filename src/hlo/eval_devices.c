@@ -21,7 +21,6 @@ struct at_gang {
   const at_literal *const **operands;  // by device: what it shows
 };
 
-// All devices, or a failure of one.
 // A barrier. `round` counts the barriers passed: a device waits until it
 // changes, so that a fast device may enter the next barrier before the slow
 // ones have left this one.
@@ -121,9 +120,10 @@ static at_status group_of(const at_eval_args *e, members *m) {
 }
 
 // Operand i of another device. Valid between the two barriers of a collective.
+// Without a gang, of the only device.
 static const at_literal *shown(const at_eval_args *e, int64_t device,
                                uint32_t i) {
-  return e->cx->gang->operands[device][i];
+  return e->cx->gang ? e->cx->gang->operands[device][i] : e->in[i];
 }
 
 // ---- Exchanges
@@ -298,11 +298,17 @@ static at_status broadcast(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
-// Rows of everybody's input where their offsets send them.
+// Rows of everybody's input where their offsets send them. Offsets and sizes of
+// a sender are lists by receiver. Rows of the output operand that nobody sends
+// to stay as they are.
 static at_status ragged(const at_eval_args *e, const members *m) {
   enum { INPUT, OUTPUT, IN_OFFSETS, SEND_SIZES, OUT_OFFSETS };
   const at_type *t = &e->n->types[0];
   uint8_t *data;
+  if (at_type_elements(&e->in[IN_OFFSETS]->type) < m->count)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "evaluator: ragged_all_to_all has fewer offsets than its "
+                   "group has devices");
   AT_TRY(at_eval_new(e->cx, t, e->out, &data));
   copy_block(e->in[OUTPUT], 0, t, data, 0, 0, t->dims[0]);
   for (int64_t k = 0; k < m->count; k++) {
@@ -317,6 +323,12 @@ static at_status ragged(const at_eval_args *e, const members *m) {
     copy_block(in, from, t, data, to, 0, rows);
   }
   return AT_OK;
+}
+
+// A group of one device sends to itself.
+at_status at_eval_ragged_alone(const at_eval_args *e) {
+  int64_t me = 0;
+  return ragged(e, &(members){.ids = &me, .count = 1});
 }
 
 // Computes this device's results from what the members show. Runs between the

@@ -76,6 +76,8 @@ typedef struct at_eval_args {
 // A collective together with the other devices: waits for all of them.
 // CANCELLED when another one has failed.
 at_status at_eval_gang_collective(const at_eval_args *e);
+// RAGGED_ALL_TO_ALL where the program has one device.
+at_status at_eval_ragged_alone(const at_eval_args *e);
 // A handler: in[] are n's operands, checked against their types; it sets every
 // out[]. Handlers that take a result type beside n serve dynamic ops, whose own
 // type is not known.

@@ -363,5 +363,6 @@ AT_EVAL(collective) {
   if (group_size(e) > 1)
     return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s over %lld devices",
                    at_op_text(e->n->op), (long long)group_size(e));
+  if (e->n->op == AT_OP_RAGGED_ALL_TO_ALL) return at_eval_ragged_alone(e);
   return copy_all(e);
 }

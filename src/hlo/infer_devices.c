@@ -186,6 +186,14 @@ static at_status check_ragged(const at_node *n) {
   if (in->dtype != out->dtype || !at_type_compatible(out, &n->types[0]))
     return AT_BAD(n, "operands 0 and 1 are %s and %s, the result is %s",
                   at_type_z(in).z, at_type_z(out).z, at_type_z(&n->types[0]).z);
+  // Rows move, so all but their number is the same.
+  bool rows = in->rank > 0 && in->rank == out->rank;
+  for (uint32_t d = 1; rows && d < in->rank; d++)
+    rows = in->dims[d] == out->dims[d] || in->dims[d] == AT_DYN ||
+           out->dims[d] == AT_DYN;
+  if (!rows)
+    return AT_BAD(n, "operands 0 and 1, %s and %s, have different rows",
+                  at_type_z(in).z, at_type_z(out).z);
   for (uint32_t i = 2; i < n->num_operands; i++) {
     const at_type *t = at_value_type(n->operands[i]);
     if (t->rank != 1 || !at_is_int(t->dtype) ||
