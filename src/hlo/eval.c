@@ -301,6 +301,26 @@ static at_status dispatch(const at_eval_args *e) {
   return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s", at_op_text(e->n->op));
 }
 
+// Whether all that the node gives are arrays without elements, and all that it
+// does is to give them. Handlers walk over batches, of which an array of size 0
+// may have any number.
+static bool is_empty(const at_node *n) {
+  if (at_op_is(n->op, AT_EFFECT | AT_COLLECTIVE | AT_CONTROL | AT_OPAQUE))
+    return false;
+  bool empty = n->num_results > 0;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    empty &= n->types[i].dtype != AT_TOKEN && at_type_is_static(&n->types[i]) &&
+             at_type_elements(&n->types[i]) == 0;
+  return empty;
+}
+
+static at_status make_empty(const at_eval_args *e) {
+  uint8_t *data;
+  for (uint32_t i = 0; i < e->n->num_results; i++)
+    AT_TRY(at_eval_new(e->cx, &e->n->types[i], &e->out[i], &data));
+  return AT_OK;
+}
+
 // Dynamic ops find their shape among their operands; all others need it known.
 static bool finds_shape(at_op op) {
   return at_op_of(op)->infer == at_infer_given ||
@@ -351,7 +371,7 @@ static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
                           const at_literal *const *in, const at_literal **out) {
   at_eval_args e = {cx, env, n, in, out};
   AT_TRY(check_node(n, in));
-  at_status s = dispatch(&e);
+  at_status s = is_empty(n) ? make_empty(&e) : dispatch(&e);
   AT_ASSERT(!at_ok(s) || has_results(n, out));
   if (at_ok(s) || at_status_code(s) == AT_DEADLINE_EXCEEDED) return s;
   at_strbuf b = {0};

@@ -106,14 +106,13 @@ static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
 // of the list.
 static at_status offsets_of(at_arena *a, const at_type *t, const int64_t *dims,
                             uint32_t rank, int64_t **out, int64_t *count) {
-  int64_t strides[kMaxRank], sizes[kMaxRank], index[kMaxRank] = {0}, n = 1;
-  int64_t stride = 1, full[kMaxRank];
-  for (uint32_t i = t->rank; i-- > 0; stride *= t->dims[i]) full[i] = stride;
+  int64_t strides[kMaxRank], sizes[kMaxRank], index[kMaxRank] = {0};
   for (uint32_t i = 0; i < rank; i++) {
-    strides[i] = full[dims[i]];
-    sizes[i] = t->dims[dims[i]];
-    n *= sizes[i];
+    uint32_t d = (uint32_t)dims[i];
+    strides[i] = at_product(t->dims + d + 1, t->rank - d - 1);
+    sizes[i] = t->dims[d];
   }
+  int64_t n = at_product(sizes, rank);
   AT_TRY_ALLOC(*out, at_new(a, int64_t, (size_t)n));
   for (int64_t k = 0; k < n; k++) {
     int64_t at = 0;

@@ -203,11 +203,10 @@ static inline int64_t at_window_at(int64_t to, int64_t stride, int64_t in,
   if (at < 0 || at % base_dilation || at / base_dilation >= size) return -1;
   return (int64_t)(at / base_dilation);
 }
-// Elements of a shape; 1 for rank 0.
+// Elements of a shape; 1 for rank 0. INT64_MAX where there are more, which no
+// allocation survives.
 static inline int64_t at_product(const int64_t *dims, uint32_t rank) {
-  int64_t n = 1;
-  for (uint32_t i = 0; i < rank; i++) n *= dims[i];
-  return n;
+  return at_type_elements(&(at_type){.dims = dims, .rank = rank});
 }
 // Copies one element.
 static inline void at_put(at_dtype t, uint8_t *data, int64_t at,

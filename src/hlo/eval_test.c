@@ -326,12 +326,60 @@ static void test_collectives(void **state) {
   at_arena_destroy(r.a);
 }
 
+// Any number of empty lines, matrices or batches takes no time.
+static void test_empty(void **state) {
+#define MANY "[1099511627776,0,2]"
+#define LONG "[1099511627776,2,0]"
+#define NONE "[1099511627776,0,0]"
+  static const char *const bodies[] = {
+      "%0 = iota {dimension=0} : f32" MANY
+      " %1 = sort %0 {dimension=1, is_stable=true} ((%90: f32[], %91: f32[]) { "
+      "%92 = compare %90, %91 {comparison_direction=LT} : i1[] return %92 }) : "
+      "f32" MANY,
+      "%0 = iota {dimension=0} : f32" MANY
+      " %2 = constant {value=f32[] 0} : f32[]"
+      " %1 = scan %0, %2 {dimension=2, reverse=false} ((%90: f32[], %91: "
+      "f32[]) { %92 = add %90, %91 : f32[] return %92 }) : f32" MANY,
+      "%0 = iota {dimension=0} : f32" LONG " %1:2 = top_k %0 {k=0} : f32" LONG
+      ", i32" LONG,
+      "%0 = iota {dimension=0} : f32" NONE
+      " %1 = cholesky %0 {lower=true} : f32" NONE,
+      "%0 = iota {dimension=0} : f32" MANY
+      " %1:2 = custom_call %0 {call_target_name=\"Qr\"} : f32" MANY
+      ", f32[1099511627776,0]",
+      // More elements than can be counted, but for the 0.
+      "%2 = iota {dimension=0} : f32[4611686018427387904,4,0]"
+      " %3 = iota {dimension=0} : f32[0]"
+      " %1 = dot_general %2, %3 {lhs_contracting_dimensions=[2], "
+      "rhs_contracting_dimensions=[0], lhs_batching_dimensions=[], "
+      "rhs_batching_dimensions=[], precision=[0,0]} : "
+      "f32[4611686018427387904,4]",
+  };
+  for (size_t i = 0; i < AT_LEN(bodies); i++) {
+    at_strbuf b = {0};
+    run r = {0};
+    at_eval_options o = {.custom = at_eval_linalg_custom};
+    at_strbuf_addf(&b,
+                   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" () -> "
+                   "(i32[]) {\n%s\n%%8 = constant {value=i32[] 1} : i32[]\n"
+                   "return %%8}\n}\n",
+                   bodies[i]);
+    at_status st = start(&r, b.ptr, &o);
+    // The last one gives more elements than there is memory.
+    bool refused = i + 1 == AT_LEN(bodies);
+    if (at_ok(st) == refused) fail_msg("%s%s", b.ptr, at_status_message(st));
+    at_status_free(st);
+    at_strbuf_free(&b);
+    at_arena_destroy(r.a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_control_flow), cmocka_unit_test(test_branches),
       cmocka_unit_test(test_bodies),       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_arguments),    cmocka_unit_test(test_linalg),
       cmocka_unit_test(test_eigh_sorts),   cmocka_unit_test(test_top_k_calls),
-      cmocka_unit_test(test_collectives)};
+      cmocka_unit_test(test_collectives),  cmocka_unit_test(test_empty)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
