@@ -67,11 +67,17 @@ static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
       AT_TRY(at_mbc_svarint(r, c, &v));
       if (v < 0 || v > 63 || !at_mcodec_spelling(k->enums, (uint64_t)v, &s))
         return at_mbc_fail(r, c, "no such enumerator");
+      // The first one, sum, is what a sharding without it means; the text has
+      // no word for it.
+      *out = NULL;
+      if (v == 0) return AT_OK;
       AT_TRY_ALLOC(*out,
                    at_mattr_make_enum(&r->c, AT_STR("sdy.reduction_op"), s));
       return AT_OK;
   }
 }
+
+enum { MAX_FIELDS = 12 };  // of a layout of codec.c
 
 // Fields in the layout's order; absent ones are left out of the attribute. Ends
 // with the checks that printers rely on.
@@ -90,12 +96,13 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
     return AT_OK;
   }
   at_mnamed *fields;
-  AT_TRY_ALLOC(fields, at_new(r->c.arena, at_mnamed, 12));
+  AT_TRY_ALLOC(fields, at_new(r->c.arena, at_mnamed, MAX_FIELDS));
   at_mfield f;
   for (const char *l = k->layout; at_mcodec_next(&l, &f);) {
     const at_mattr *v;
     AT_TRY(field(r, c, k, f.kind, &v));
     if (!v) continue;
+    AT_ASSERT(a->num_elems < MAX_FIELDS);
     AT_TRY_ALLOC(fields[a->num_elems].name, at_mctx_intern(&r->c, f.name));
     fields[a->num_elems++].value = v;
   }

@@ -253,6 +253,31 @@ static void a_tree_that_explodes_is_refused(void **state) {
   assert_null(a);
 }
 
+// A sharding whose sums are added is one that says nothing of how.
+static void added_sums_are_not_said(void **state) {
+  static const char *const texts[] = {
+      "#sdy.sharding<@m, [{\"x\"}], unreduced={\"w\"}>",
+      "#sdy.sharding<@m, [{\"x\"}], unreduced=max{\"w\"}>"};
+  for (int i = 0; i < 2; i++) {
+    at_mmodule *m = NULL, *again = NULL;
+    at_strbuf text = {0}, b = {0};
+    at_strbuf_addf(&text, "\"a.b\"() {x = %s} : () -> ()", texts[1]);
+    assert_true(at_ok(at_mlir_read_text(at_strbuf_str(&text), arena, &m)));
+    const at_mop *op = find(m->op, "a.b");
+    const at_mattr *how = at_mattr_field(at_mop_attr(op, "x"), "reduction_op");
+    assert_non_null(how);
+    if (i == 0) ((at_mattr *)(uintptr_t)how)->str = AT_STR("sum");
+    assert_true(at_ok(at_mlir_write_bytecode(m, "x", &b)));
+    at_bytes bytes = {(const uint8_t *)b.ptr, b.len};
+    assert_true(at_ok(at_mlir_read(bytes, false, arena, &again)));
+    text.len = 0;
+    at_mattr_print(&text, at_mop_attr(find(again->op, "a.b"), "x"));
+    assert_string_equal(text.ptr, texts[i]);
+    at_strbuf_free(&text);
+    at_strbuf_free(&b);
+  }
+}
+
 // Longer than any recursion would like; 1,000 is the limit. A list of them
 // (JAX 0.12 has one beside a kernel) is no deeper than they are.
 static void long_chains_of_locations(void **state) {
@@ -380,6 +405,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(versions_are_named, setup, teardown),
       cmocka_unit_test_setup_teardown(a_tree_that_explodes_is_refused, setup,
                                       teardown),
+      cmocka_unit_test_setup_teardown(added_sums_are_not_said, setup, teardown),
       cmocka_unit_test_setup_teardown(long_chains_of_locations, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(dense_buffers, setup, teardown),

@@ -110,11 +110,11 @@ const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 // ---- Dialect attributes: one table for bytecode and text
 // `layout` names the fields in order, each "name:K", separated by spaces:
 //   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
-//   v varint list (not used in text)  t type (TYPE)
-//   b bool byte, B bool varint        d f64 (FLOAT)
+//   t type (TYPE)                     S string (STRING)
+//   b bool byte                       d f64 (FLOAT)
 //   a attribute, o optional attribute (flag in the index)
 //   q flag varint + attribute, Q flag byte + attribute
-//   A list of attributes (ARRAY)      S string (STRING)
+//   A list of attributes (ARRAY)
 //   p optional varint                 E enum as signed varint, spelled in
 //   `enums`
 // An enum has an empty layout and its spellings in `enums`, from value 0 on;

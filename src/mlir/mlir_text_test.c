@@ -379,6 +379,21 @@ static void bad_text_is_refused(void **state) {
        AT_INVALID_ARGUMENT},
       {"\"a.b\"() {x = \"open} : () -> ()", "no end", AT_INVALID_ARGUMENT},
       {"\"a.b\"() {x = 1.0 : f80} : () -> ()", "f80", AT_UNIMPLEMENTED},
+      {"\"a.b\"() {x = 256 : i8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = -129 : i8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = 128 : si8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = -1 : ui8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = dense<[1, 16]> : tensor<2xi4>} : () -> ()",
+       "does not fit", AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = array<i32: 4294967296>} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = #stablehlo.channel_handle<handle = 1, type = 2, handle "
+       "= 3>} : () -> ()",
+       "given twice", AT_INVALID_ARGUMENT},
   };
   for (size_t i = 0; i < AT_LEN(cases); i++) {
     at_mmodule *m = NULL;

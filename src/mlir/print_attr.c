@@ -432,7 +432,6 @@ static void field(at_strbuf *b, const at_mattr *v, char kind) {
       at_mprint_dims(b, "[", at_mattr_i64s(v), "]");
       break;
     case 'b':
-    case 'B':
       at_strbuf_addz(b, v->i ? "true" : "false");
       break;
     case 'd':

@@ -93,6 +93,9 @@ bool at_mtext_suffix(at_mtext *t, at_str *out);
 at_status at_mtext_quoted(at_mtext *t, at_str *out);  // unescaped copy
 // Up to 64 bits, decimal or hexadecimal.
 at_status at_mtext_i64(at_mtext *t, int64_t *out);
+// INVALID_ARGUMENT: v is no number of the integer type. Signless types have the
+// numbers of both others, as MLIR's do; 64 bits and `index` have all.
+at_status at_mtext_int_fits(at_mtext *t, const at_mtype *type, int64_t v);
 // Decimal.
 at_status at_mtext_f64(at_mtext *t, double *out);
 // "[1, ?, 3]"; `?` is AT_MDYN.

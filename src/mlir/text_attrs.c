@@ -152,6 +152,18 @@ static at_status wide_integer(at_mtext *t, const at_mtype *type,
   return AT_OK;
 }
 
+at_status at_mtext_int_fits(at_mtext *t, const at_mtype *type, int64_t v) {
+  if (type->kind != AT_MTYPE_INTEGER || type->width >= 64) return AT_OK;
+  int64_t half = type->width ? (int64_t)1 << (type->width - 1) : 0;
+  int64_t least = type->sign == AT_UNSIGNED ? 0 : -half;
+  int64_t most = type->sign == AT_SIGNED ? half : 2 * half;  // exclusive
+  if (type->width == 0) most = 1;
+  return v >= least && v < most
+             ? AT_OK
+             : at_mtext_fail(t, "%lld does not fit into %u bits", (long long)v,
+                             type->width);
+}
+
 // Reads the number again, at `from`, now that its type is known. Hexadecimal
 // floats are bit patterns.
 static at_status typed_number(at_mtext *t, const char *from, bool integral,
@@ -166,6 +178,7 @@ static at_status typed_number(at_mtext *t, const char *from, bool integral,
       AT_TRY(wide_integer(t, type, out));
     } else {
       AT_TRY(at_mtext_i64(t, &v));
+      AT_TRY(at_mtext_int_fits(t, type, v));
       uint32_t n = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
       if (n == 0) v = 0;
       if (n && n < 64) {

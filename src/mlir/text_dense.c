@@ -44,6 +44,7 @@ static at_status scalar(at_mtext *t, dense_state *d) {
     return AT_OK;
   }
   AT_TRY(at_mtext_i64(t, &v));
+  AT_TRY(at_mtext_int_fits(t, d->elem, v));
   // Sub-byte integers are extended to their whole byte.
   uint32_t n = d->elem->kind == AT_MTYPE_INTEGER ? d->elem->width : 64;
   if (d->elem->kind == AT_MTYPE_INTEGER && n < 8) {

@@ -71,8 +71,7 @@ static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
       AT_TRY_ALLOC(*out, at_mattr_make_type(&t->c, type));
       return AT_OK;
     }
-    case 'b':
-    case 'B': {
+    case 'b': {
       bool yes = at_mtext_accept_word(t, "true");
       if (!yes) AT_TRY(at_mtext_expect_word(t, "false"));
       AT_TRY_ALLOC(*out, at_mattr_make_bool(&t->c, yes));
@@ -132,11 +131,15 @@ static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
       const char *l = k->layout;
       bool found = false;
       while (at_mcodec_next(&l, &f)) {
+        AT_ASSERT(i < AT_LEN(values));
         if ((found = at_str_eq(f.name, w))) break;
         i++;
       }
       if (!found)
         return at_mtext_fail(t, "%s has no field '%.*s'", k->name,
+                             (int)AT_MIN(w.len, 64), w.ptr);
+      if (values[i])
+        return at_mtext_fail(t, "field '%.*s' is given twice",
                              (int)AT_MIN(w.len, 64), w.ptr);
       AT_TRY(at_mtext_expect(t, "="));
       AT_TRY(codec_field(t, k, f.kind, &values[i]));
