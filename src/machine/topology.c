@@ -98,7 +98,7 @@ static at_status impossible(at_str text, const at_machine *m,
 static at_status read_accelerator(at_str text, const at_machine *m,
                                   at_topology_text *t) {
   char why[160];
-  double per = at_machine_number(m, "accelerator_type_cores_per_chip", 0);
+  int64_t per = at_slices_whole(m, "accelerator_type_cores_per_chip", 0);
   if (per < 1)
     return bad(text, "only TPUs have accelerator types; chips follow a colon");
   at_topology_text found = *t;
@@ -121,8 +121,8 @@ static at_status read_accelerator(at_str text, const at_machine *m,
 static at_status check_bounds(at_str text, const at_machine *m,
                               const at_topology_text *t) {
   char why[160];
-  uint32_t wired = (uint32_t)at_machine_number(m, "topology_dims", 3);
-  uint64_t pod = (uint64_t)at_machine_number(m, "pod_chips", 0);
+  uint32_t wired = (uint32_t)at_slices_whole(m, "topology_dims", 3);
+  uint64_t pod = (uint64_t)at_slices_whole(m, "pod_chips", 0);
   int64_t most[3] = {1, 1, 1};
   for (uint32_t i = wired; i < 3; i++)
     if (t->shape[i] > 1) {
@@ -150,7 +150,7 @@ at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t) {
   char why[160];
   int64_t host[3] = {1, 1, 1};
-  uint32_t wired = (uint32_t)at_machine_number(m, "topology_dims", 3);
+  uint32_t wired = (uint32_t)at_slices_whole(m, "topology_dims", 3);
   if (t->count) AT_TRY(read_accelerator(text, m, t));
   if (strcmp(m->platform, "tpu") != 0) return AT_OK;
   AT_TRY(check_bounds(text, m, t));
