@@ -163,6 +163,7 @@ enum { kFields = 100 };
 
 typedef struct parts {  // messages that several attributes are part of
   at_strbuf of[kFields];
+  at_strbuf ragged;  // the dot's numbers, which are field 1 of a ragged dot's
 } parts;
 
 #define AT_HP_PUT(name)                                                  \
@@ -220,9 +221,8 @@ AT_HP_PUT(pairs) {
 AT_HP_PUT(each) {}
 AT_HP_PUT(part_each) {}
 AT_HP_PUT(padding) {}
-// The ragged dot's numbers are a message in a message; what the compiler chose
-// of accuracy is in the graph already.
-AT_HP_PUT(ragged) {}
+AT_HP_PUT(ragged) { at_proto_write_ints(&p->ragged, part, a->ints); }
+// What the compiler chose of accuracy is in the graph already.
 AT_HP_PUT(algorithm) {}
 AT_HP_PUT(accuracy) {}
 
@@ -351,6 +351,8 @@ void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
     done[row->id] = true;
     row->put(b, &p, n, a, row->field, row->part);
   }
+  if (p.ragged.len || p.ragged.failed)
+    at_proto_write_message(&p.of[90], 1, &p.ragged);
   for (uint32_t f = 0; f < kFields; f++)
     if (p.of[f].len || p.of[f].failed) at_proto_write_message(b, f, &p.of[f]);
   put_whole(b, n);
