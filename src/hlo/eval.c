@@ -1,6 +1,7 @@
 // The reference evaluator: walks a computation in order and calls the handler
 // of each op. Control flow and calls are here; the rest is by theme in
 // eval_*.c.
+#include "base/verify.h"
 #include "hlo/eval_internal.h"
 
 enum { kMaxDepth = 200 };  // of calls and regions
@@ -373,6 +374,7 @@ static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
   AT_TRY(check_node(n, in));
   at_status s = is_empty(n) ? make_empty(&e) : dispatch(&e);
   AT_ASSERT(!at_ok(s) || has_results(n, out));
+  AT_VERIFY(!at_ok(s) || at_eval_holds(&e));
   if (at_ok(s) || at_status_code(s) == AT_DEADLINE_EXCEEDED) return s;
   at_strbuf b = {0};
   at_node_describe(&b, n);

@@ -76,6 +76,9 @@ typedef struct at_eval_args {
 // A collective together with the other devices: waits for all of them.
 // CANCELLED when another one has failed.
 at_status at_eval_gang_collective(const at_eval_args *e);
+// For AT_VERIFY: whether the results that a handler set may be those of the op
+// (eval_check.c). False: they are not.
+bool at_eval_holds(const at_eval_args *e);
 // RAGGED_ALL_TO_ALL where the program has one device.
 at_status at_eval_ragged_alone(const at_eval_args *e);
 // A handler: in[] are n's operands, checked against their types; it sets every

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/verify.h"
 #include "hlo/hlo_internal.h"
 
 // What read_string reads: bytes outside of printable ASCII as two hex digits.
@@ -330,7 +331,7 @@ static void print_func(printer *p, const at_module *m, const at_comp *c) {
 }
 
 // Numbers of replicas and partitions are written where they are not 1.
-at_status at_hlo_print(const at_module *m, at_strbuf *out) {
+static at_status print_module(const at_module *m, at_strbuf *out) {
   printer p = {.b = out};
   at_strbuf_addz(out, "hlo module ");
   print_quoted(out, at_str_of(m->name));
@@ -350,4 +351,27 @@ at_status at_hlo_print(const at_module *m, at_strbuf *out) {
   for (uint32_t i = 0; i < m->num_funcs; i++) print_func(&p, m, m->funcs[i]);
   at_strbuf_addz(out, "\n}\n");
   return at_strbuf_status(out);
+}
+
+// Whether the text gives itself again. True where it is not read: passes may
+// leave nodes that only they know.
+static bool reads_as_text(at_str text) {
+  at_module *m;
+  at_strbuf again = {0};
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_status st = at_hlo_parse(text, a, &m);
+  if (at_ok(st)) st = print_module(m, &again);
+  bool same = !at_ok(st) || at_str_eq(text, at_strbuf_str(&again));
+  at_status_free(st);
+  at_strbuf_free(&again);
+  at_arena_destroy(a);
+  return same;
+}
+
+at_status at_hlo_print(const at_module *m, at_strbuf *out) {
+  size_t from = out->len;
+  AT_TRY(print_module(m, out));
+  AT_VERIFY(reads_as_text((at_str){out->ptr + from, out->len - from}));
+  return AT_OK;
 }
