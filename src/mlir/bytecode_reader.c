@@ -7,6 +7,7 @@
 // (bytecode_ir.c).
 // Nothing is trusted: every number is held against the table that it is an
 // index of, every length against the bytes that are left.
+#include "base/verify.h"
 #include "mlir/bytecode_ir.h"
 
 enum {
@@ -326,10 +327,22 @@ at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
 }
 
 // By the magic number alone.
+// Writers check what they write: the tree that was read in both forms.
+static bool is_written_back(const at_mmodule *m) {
+  at_strbuf bytes = {0}, text = {0};
+  at_status_free(at_mlir_write_bytecode(m, "", &bytes));
+  at_status_free(at_mlir_print(m, NULL, &text));
+  at_strbuf_free(&bytes);
+  at_strbuf_free(&text);
+  return true;
+}
+
 at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
                        at_mmodule **out) {
-  if (at_mlir_is_bytecode(bytes))
-    return at_mlir_read_bytecode(bytes, borrow, a, out);
-  return at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len}, a,
-                           out);
+  AT_TRY(at_mlir_is_bytecode(bytes)
+             ? at_mlir_read_bytecode(bytes, borrow, a, out)
+             : at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len},
+                                 a, out));
+  AT_VERIFY(is_written_back(*out));
+  return AT_OK;
 }

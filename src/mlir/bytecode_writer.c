@@ -2,6 +2,7 @@
 // into the operation's dictionary and every region into its parent's value
 // numbering, which any reader takes; native properties and lazy regions are not
 // needed.
+#include "base/verify.h"
 #include "mlir/bytecode_write.h"
 
 enum {
@@ -302,8 +303,11 @@ at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
   w.types.by_bytes = w.types.by_pointer = at_map_in(w.arena);
   // The builtin dialect has index 0.
   at_mw_index(&w, &w.dialects, AT_STR("builtin"));
+  size_t from = out->len;
   write_file(&w, m, producer, out);
-  bool failed = w.failed;
+  bool failed = w.failed || out->failed;
+  AT_VERIFY(failed || at_mlir_reads_as(
+                          m, (at_str){out->ptr + from, out->len - from}, true));
   at_arena_destroy(w.arena);
   return failed ? AT_NO_MEMORY("writing bytecode") : at_strbuf_status(out);
 }

@@ -197,3 +197,18 @@ bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
   at_map pairs = at_map_in(scratch);
   return op_eq(&pairs, a, b, locations);
 }
+
+// ---- What was written against what it was made of
+bool at_mlir_reads_as(const at_mmodule *m, at_str written, bool locations) {
+  at_mmodule *again = NULL;
+  if (strcmp(m->op->name, "builtin.module") != 0) return true;
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_bytes b = {(const uint8_t *)written.ptr, written.len};
+  at_code code = at_code_take(at_mlir_is_bytecode(b)
+                                  ? at_mlir_read_bytecode(b, false, a, &again)
+                                  : at_mlir_read_text(written, a, &again));
+  bool same = code != AT_OK_CODE || at_mop_eq(m->op, again->op, locations, a);
+  at_arena_destroy(a);
+  return same;
+}

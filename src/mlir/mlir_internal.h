@@ -104,6 +104,10 @@ bool at_mtype_is_int(const at_mtype *t, uint32_t width);
 // attribute.
 at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
                          bool borrow, const at_mattr **out);
+// For AT_VERIFY: whether what was just written of m reads as m again, with its
+// locations where asked for. True where it does not read at all (its limits are
+// narrower than those of trees) or is no whole module.
+bool at_mlir_reads_as(const at_mmodule *m, at_str written, bool locations);
 // A location in the clothes of an attribute.
 const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 

@@ -4,6 +4,7 @@
 // programs share them and chains of them are long.
 #include <stdint.h>
 
+#include "base/verify.h"
 #include "mlir/print.h"
 
 // ---- Names
@@ -367,6 +368,7 @@ at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
   if (!p.arena) return AT_NO_MEMORY("printing");
   p.values = p.blocks = p.locs = p.resources = at_map_in(p.arena);
   number_op(&p, m->op);
+  size_t from = out->len;
   if (!p.failed) {
     print_op(&p, m->op);
     at_strbuf_addc(out, '\n');
@@ -374,7 +376,10 @@ at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
       loc_line(&p, (const at_mloc *)(const void *)p.locs.entries[i].key.ptr);
     if (p.resources.len) resources(&p);
   }
-  bool failed = p.failed;
+  bool failed = p.failed || out->failed;
+  AT_VERIFY(failed || p.opt.elide_dense_over ||
+            at_mlir_reads_as(m, (at_str){out->ptr + from, out->len - from},
+                             p.opt.locations));
   at_arena_destroy(p.arena);
-  return failed ? AT_NO_MEMORY("printing") : at_strbuf_status(out);
+  return p.failed ? AT_NO_MEMORY("printing") : at_strbuf_status(out);
 }
