@@ -218,6 +218,7 @@ static at_status groups_read(at_imp *x, const at_mop *op, const char *name,
     while (n && flat.ptr[r * cols + n - 1] == -1) n--;
     list[r] = (at_dims){flat.ptr + r * cols, n};
   }
+  AT_ASSERT((uint64_t)rows * cols == flat.rank);
   out->groups.list = list;
   out->groups.n = rows;
   return AT_OK;

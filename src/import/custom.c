@@ -36,7 +36,7 @@ static bool leaf_range(at_imp *x, const at_mtype *t, at_dims path,
     t = t->types[k];
   }
   *count = at_imp_leaves(x, t);
-  return true;
+  return *first <= AT_IMP_MAX_LEAVES && *count <= AT_IMP_MAX_LEAVES;
 }
 
 // The leaves that an output path names. The path's first index picks the result
@@ -179,6 +179,7 @@ static at_status as_op(at_imp *x, const at_mop *op, const at_mattr *attrs,
   for (uint32_t i = 0; i < op->num_attrs; i++)
     if (strchr(op->attrs[i].name, '.')) all[n++] = op->attrs[i];
   qsort(all, n, sizeof *all, by_name);
+  AT_ASSERT(n <= (attrs ? attrs->num_elems : 0) + op->num_attrs);
   *out = *op;
   out->attrs = all;
   out->num_attrs = n;

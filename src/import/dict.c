@@ -1,5 +1,6 @@
 // Attribute dictionaries in their byte form, see abi/attrdict.h.
 #include "abi/attrdict.h"
+#include "base/verify.h"
 #include "import/import_internal.h"
 
 // n bytes of v, little-endian. Failure to grow stays in b->failed until
@@ -131,6 +132,15 @@ static at_status put_value(at_imp *x, const at_mop *op, at_strbuf *b,
 }
 
 // Whatever happens, the buffer is freed; on failure *out is not to be used.
+// Whether the reader finds every field of t.
+static bool has_fields(at_str bytes, const at_mattr *t) {
+  at_dict_value v;
+  for (uint32_t i = 0; i < t->num_elems; i++)
+    if (!at_dict_find(bytes.ptr, bytes.len, t->fields[i].name, &v))
+      return false;
+  return true;
+}
+
 at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
                       at_str *out) {
   if (t->kind != AT_MATTR_DICT)
@@ -142,6 +152,7 @@ at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
   if (at_ok(s) && !(copy = at_arena_str(x->a, at_strbuf_str(&b))))
     s = AT_NO_MEMORY("attribute dictionary");
   *out = (at_str){copy, b.len};
+  AT_VERIFY(!at_ok(s) || has_fields(*out, t));
   at_strbuf_free(&b);
   return s;
 }

@@ -44,13 +44,15 @@ static at_status infos_read(at_imp *x, const at_mop *func, const char *attr,
   *out = infos;
   const at_mattr *list = at_mop_attr(func, attr);
   if (!list || list->kind != AT_MATTR_ARRAY) return AT_OK;
-  for (uint32_t i = 0, at = 0; i < count; i++) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < count; i++) {
     uint32_t n = at_imp_leaves(x, types[i]);
     if (i < list->num_elems && list->elems[i]->kind == AT_MATTR_DICT)
       for (uint32_t k = at; k < at + n && k < leaves; k++)
         AT_TRY(info_read(x, func, list->elems[i], &infos[k]));
     at += n;
   }
+  AT_ASSERT(at == leaves);
   return AT_OK;
 }
 

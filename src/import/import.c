@@ -119,6 +119,7 @@ at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out) {
     AT_TRY(at_imp_operand(x, op, i, &v));
     for (uint32_t k = 0; k < v.n; k++) out->v[out->n++] = v.v[k];
   }
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
@@ -176,8 +177,10 @@ at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
   if (n) memcpy(copy, v, n * sizeof *v);
   for (uint32_t i = 0, at = 0; i < op->num_results; i++) {
     uint32_t leaves = at_imp_leaves(x, op->results[i].type);
+    AT_ASSERT(leaves <= n - at);
     AT_TRY(at_imp_define(x, &op->results[i], (at_vals){copy + at, leaves}));
     at += leaves;
+    AT_ASSERT(i + 1 < op->num_results || at == n);
   }
   return AT_OK;
 }
@@ -246,6 +249,7 @@ static at_status build_params(at_imp *x, const at_mop *op, const at_mblock *b,
     AT_TRY(at_imp_loc(x, arg->loc, arg, &loc));
     for (; v.n < t.n; v.n++)
       AT_TRY(at_build_param(c, t.t[v.n], loc, &v.v[v.n]));
+    AT_ASSERT(v.n == at_imp_leaves(x, arg->type));
     AT_TRY(at_imp_define(x, arg, v));
   }
   return AT_OK;
@@ -261,6 +265,7 @@ static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
   if (x->depth >= AT_MOST_NESTED)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "regions are nested over %d deep", AT_MOST_NESTED);
+  AT_ASSERT(x->scope && x->scope->comp == c);
   x->depth++;
   AT_TRY(build_params(x, op, r->blocks[0], c));
   at_vals results;
@@ -407,11 +412,14 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
   for (uint32_t i = 2; i <= num_funcs; i++) first[i] += first[i - 1];
   for (size_t i = 0; i < x->edges.len; i += 2)
     list[first[x->edges.ptr[i] + 1]++] = x->edges.ptr[i + 1];
+  // Each caller's part ends where the next one's begins, and all are taken.
+  AT_ASSERT(first[0] == 0 && first[num_funcs] == x->edges.len / 2);
   for (uint32_t i = 0; i < num_funcs; i++)
     if (!calls[i]) ready[num_ready++] = i;
   for (uint32_t i = 0; i < num_ready; i++)
     for (uint32_t e = first[ready[i]]; e < first[ready[i] + 1]; e++)
       if (--calls[list[e]] == 0) ready[num_ready++] = list[e];
+  AT_ASSERT(num_ready <= num_funcs);
   if (num_ready == num_funcs) return AT_OK;
   for (uint32_t i = 0; i < num_funcs; i++)
     if (calls[i])
@@ -510,6 +518,9 @@ at_status at_import(const at_mmodule *m, at_arena *a, at_module **out) {
               .meshes = at_map_in(a)};
   AT_TRY(import_all(&x));
   *out = x.m;
+  // What was entered was left, and every function that was named has a body.
+  AT_ASSERT(!x.scope && !x.func && !x.original && x.depth == 0);
+  AT_ASSERT(x.m->num_funcs == x.pending.len);
   // The builder checks each node; regions and uses as a whole are checked here.
   return at_verify(x.m, "import");
 }

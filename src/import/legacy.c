@@ -223,6 +223,7 @@ static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
   for (int k = 0; k < 2; k++)
     for (uint32_t i = 0; i < in[k].n && have.n < MAX_LABELS; i++)
       if (label_find(&in[1 - k], in[k].c[i]) < 0) have.c[have.n++] = in[k].c[i];
+  AT_ASSERT(have.n == in[0].n + in[1].n - nb - 2 * nc);
   dot_dims d = {{lb, nb}, {rb, nb}, {lc, nc}, {rc, nc}};
   AT_TRY(build_dot(x, op, v, &d, NULL, &v[0]));
   return arrange(x, op, &have, result, &v[0]);

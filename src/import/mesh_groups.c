@@ -74,6 +74,7 @@ static at_status fill(at_imp *x, const digits *d, at_dims ids, int64_t total,
     }
     list[rows++] = (at_dims){group, (uint32_t)each};
   }
+  AT_ASSERT(rows == total / each);
   out->groups.list = list;
   out->groups.n = rows;
   return AT_OK;

@@ -246,6 +246,7 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
   AT_TRY(allow_apply(a, &allow[1],
                      &r.allow_spmd_sharding_propagation_to_parameters,
                      &r.num_allow_parameters));
+  AT_ASSERT(options.len % 2 == 0);
   r.env_options = options.ptr;
   r.num_env_options = (uint32_t)(options.len / 2);
   *out = r;

@@ -95,6 +95,7 @@ at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
   AT_TRY(type_bounds(x, op, t, &r.bounds));
   if (at_type_is_static(&r) && at_type_bytes(&r) == SIZE_MAX)
     return type_refuse(x, op, t, "tensor is too large");
+  AT_ASSERT(r.rank == t->shape.rank && r.dtype != AT_INVALID);
   *out = r;
   return AT_OK;
 }
@@ -118,7 +119,10 @@ uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
 // Tuples without leaves are not walked, however large they are.
 static at_status flatten(at_imp *x, const at_mop *op, const at_mtype *t,
                          at_types *out) {
-  if (!is_bundle(t)) return at_imp_type(x, op, t, &out->t[out->n++]);
+  if (!is_bundle(t)) {
+    AT_ASSERT(out->n < AT_IMP_MAX_LEAVES);
+    return at_imp_type(x, op, t, &out->t[out->n++]);
+  }
   if (at_imp_leaves(x, t) == 0) return AT_OK;
   for (uint32_t i = 0; i < t->num_types; i++)
     AT_TRY(flatten(x, op, t->types[i], out));
@@ -140,6 +144,7 @@ at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
   *out = (at_types){0};
   AT_TRY_ALLOC(out->t, at_new(x->a, at_type, n + 1));
   for (uint32_t i = 0; i < count; i++) AT_TRY(flatten(x, op, types[i], out));
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
