@@ -55,6 +55,7 @@ at_status at_hp_operands(at_hp *x, const at_hp_inst *i, uint32_t from,
     AT_TRY(at_hp_operand(x, i, k, &v));
     for (uint32_t j = 0; j < v.n; j++) out->v[out->n++] = v.v[j];
   }
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
@@ -78,6 +79,7 @@ at_status at_hp_need(at_hp *x, const at_hp_inst *i, uint32_t operands) {
 // ---- Definitions
 at_status at_hp_define_future(at_hp *x, const at_hp_inst *i, const at_value *v,
                               uint32_t n) {
+  AT_ASSERT(i == &x->scope->comp->insts[i->index]);
   at_hp_vals *to = &x->scope->values[i->index];
   AT_TRY_ALLOC(to->v, at_new(x->a, at_value, (size_t)n + 1));
   if (n) memcpy(to->v, v, n * sizeof *v);
@@ -229,6 +231,7 @@ static at_status body_fill(at_hp *x, const at_hp_comp *c) {
     if (i->row->op != AT_OP_PARAMETER) AT_TRY(i->row->how(x, i));
   }
   const at_hp_vals *root = &x->scope->values[c->root];
+  AT_ASSERT(root->v);  // every instruction defines its values
   return at_comp_return(x->scope->into, root->v, root->n);
 }
 
@@ -302,5 +305,6 @@ at_status at_hp_func(at_hp *x, at_hp_comp *c) {
 at_status at_hp_funcs_fill(at_hp *x) {
   for (size_t k = 0; k < x->pending.len; k++)
     AT_TRY(comp_fill(x, x->pending.ptr[k], x->pending.ptr[k]->func, NULL));
+  AT_ASSERT(!x->scope && x->depth == 0);
   return AT_OK;
 }

@@ -1,4 +1,5 @@
 // The module's message into computations and instructions.
+#include "base/verify.h"
 #include "hloproto/hloproto_internal.h"
 
 static const at_hp_row rows[] = {
@@ -7,9 +8,17 @@ static const at_hp_row rows[] = {
 #undef AT_HP_OP
 };
 
+static bool are_sorted(void) {
+  bool sorted = true;
+  for (size_t i = 1; i < AT_LEN(rows); i++)
+    sorted &= strcmp(rows[i - 1].opcode, rows[i].opcode) < 0;
+  return sorted;
+}
+
 // The rows are in the order of their opcodes.
 const at_hp_row *at_hp_row_find(at_str opcode) {
   size_t lo = 0, hi = opcode.len ? AT_LEN(rows) : 0;
+  AT_VERIFY(are_sorted());
   while (lo < hi) {
     size_t mid = (lo + hi) / 2;
     at_str text = at_str_of(rows[mid].opcode);
@@ -120,6 +129,8 @@ static at_status params_find(at_hp *x, at_hp_comp *c) {
     c->params[number] = k;
   }
   c->num_params = n;
+  for (uint32_t p = 0; p < n; p++)
+    AT_ASSERT(c->insts[c->params[p]].row->op == AT_OP_PARAMETER);
   return AT_OK;
 }
 
@@ -172,6 +183,7 @@ static at_status comp_decode(at_hp *x, at_bytes b) {
                    "computation `%.*s` has no root instruction",
                    (int)AT_MIN(c->name.len, 200u), c->name.ptr);
   c->root = ((const at_hp_inst *)*root)->index;
+  AT_ASSERT(c->root < c->num_insts);
   bool fresh;
   AT_TRY(id_put(&x->comp_by_id, c->id, c, &fresh));
   if (!fresh)

@@ -96,6 +96,7 @@ static at_status params_read(at_hp *x, uint32_t *first) {
     }
   }
   first[c->num_params] = at;
+  AT_ASSERT(at == x->m->entry->num_params);
   return AT_OK;
 }
 
@@ -147,6 +148,8 @@ static at_status aliases_apply(at_hp *x, const uint32_t *first) {
     at_bytes root = at_proto_bytes(x->entry->insts[x->entry->root].body, 3);
     if (!at_hp_shape_range(root, to, &out, &n_out) || n_in != n_out)
       return AT_FAIL(AT_INVALID_ARGUMENT, "an alias names no result");
+    AT_ASSERT(in + n_in <= x->m->entry->num_params &&
+              out + n_out <= x->m->entry->num_results);
     for (uint32_t k = 0; k < n_in; k++)
       x->m->params[in + k].alias = (int32_t)(out + k);
   }

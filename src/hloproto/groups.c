@@ -1,4 +1,5 @@
 // Replica groups in all the forms that XLA has had for them.
+#include "base/verify.h"
 #include "hloproto/hloproto_internal.h"
 
 // Bounded at each factor, so the product cannot overflow.
@@ -32,6 +33,17 @@ static at_status check_perm(at_dims dims, at_dims perm) {
 
 // An odometer over the permuted dimensions; p is filled in order, at cost n *
 // rank.
+// Whether each number below the list's length is in it once.
+static bool is_order(at_dims list) {
+  uint64_t seen[AT_HP_MAX_DEVICES / 64] = {0};
+  for (uint32_t i = 0; i < list.rank; i++) {
+    int64_t v = list.ptr[i];
+    if (v < 0 || v >= list.rank || seen[v / 64] >> v % 64 & 1) return false;
+    seen[v / 64] |= 1ull << v % 64;
+  }
+  return true;
+}
+
 at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out) {
   int64_t n, stride[kMostDims], at[kMostDims] = {0}, *p;
   AT_TRY(at_hp_product(dims, "a list of devices", &n));
@@ -52,11 +64,13 @@ at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out) {
     }
   }
   *out = (at_dims){p, (uint32_t)n};
+  AT_VERIFY(is_order(*out));
   return AT_OK;
 }
 
 // The list cut into groups of `size`.
 static at_status cut(at_hp *x, at_dims list, int64_t size, at_attr *out) {
+  AT_ASSERT(size > 0 && list.rank % size == 0);
   uint32_t n = (uint32_t)(list.rank / size);
   at_dims *groups;
   AT_TRY_ALLOC(groups, at_new(x->a, at_dims, (size_t)n + 1));
@@ -180,10 +194,12 @@ static at_status grouped_order(at_hp *x, const digits *d, at_dims devices,
     order[n++] = d->order[k];
     *size *= d->size[d->order[k]];
   }
+  AT_ASSERT(n == d->n && s == devices.rank);
   AT_TRY_ALLOC(p, at_new(x->a, int64_t, (size_t)devices.rank + 1));
   for (uint32_t i = 0; i < devices.rank; i++) {
     int64_t position = 0;
     for (uint32_t k = 0; k < n; k++) position += at[k] * stride[order[k]];
+    AT_ASSERT(position < devices.rank);
     p[i] = devices.ptr[position];
     for (uint32_t k = n; k-- > 0;) {
       if (++at[k] < d->size[order[k]]) break;

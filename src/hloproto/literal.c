@@ -62,6 +62,7 @@ static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
 
 // So many bits of a byte, the first element lowest.
 static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
+  AT_ASSERT(s->run.len > 0 && s->bit + bits <= 8);
   uint32_t v = (uint32_t)(s->run.ptr[0] >> s->bit) & ((1u << bits) - 1);
   at_dtype t = s->p->dtype;
   if ((t == AT_S2 || t == AT_S4) && v >> (bits - 1)) v |= 0xffu << bits;
@@ -110,6 +111,7 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
   size_t bytes = at_type_bytes(&l->type) / (size_t)n;
   // Complex numbers are two of the wire's.
   size_t parts = at_is_complex(l->type.dtype) ? 2 : 1, unit = bytes / parts;
+  AT_ASSERT(unit > 0 && unit * parts * (size_t)n == at_type_bytes(&l->type));
   bool in_order = at_hp_is_row_major(l->layout);
   int64_t *stride, next = 1;
   AT_TRY_ALLOC(stride, at_new(x->a, int64_t, (size_t)l->type.rank + 1));
@@ -117,6 +119,7 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
     stride[d] = next;
   for (int64_t k = 0; k < n; k++) {
     int64_t at = in_order ? k : place_of(l, stride, k);
+    AT_ASSERT(at >= 0 && at < n);
     for (size_t p = 0; p < parts; p++)
       if (!element_next(s, unit, to + (size_t)at * bytes + p * unit))
         return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,

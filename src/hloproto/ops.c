@@ -16,6 +16,7 @@ AT_HP_HOW(misplaced) {
 static at_status build_plain(at_hp *x, const at_hp_inst *i, at_hp_node *d,
                              at_node **out) {
   int32_t regions = at_op_of(d->op)->regions;
+  AT_ASSERT(regions >= 0);  // opcodes with a number of their own are not plain
   AT_TRY(at_hp_attrs_read(x, i, d->op, &d->attrs));
   AT_TRY_ALLOC(d->regions, at_new(x->a, at_comp *, (size_t)regions + 1));
   for (; d->num_regions < (uint32_t)regions; d->num_regions++)
@@ -77,6 +78,7 @@ AT_HP_HOW(get_tuple_element) {
     return AT_HP_FAIL(x, i, AT_UNIMPLEMENTED,
                       "parts of an operation that is under way");
   uint32_t from = o->shape.first[k], n = o->shape.first[k + 1] - from;
+  AT_ASSERT(from <= v.n && n <= v.n - from);
   return v.future ? at_hp_define_future(x, i, v.v + from, n)
                   : at_hp_define(x, i, v.v + from, n);
 }

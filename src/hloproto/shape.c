@@ -37,6 +37,7 @@ static at_status row_major(at_arena *a, uint32_t rank, at_dims *out) {
   AT_TRY_ALLOC(p, at_new(a, int64_t, (size_t)rank + 1));
   for (uint32_t i = 0; i < rank; i++) p[i] = rank - 1 - i;
   *out = (at_dims){p, rank};
+  AT_ASSERT(at_hp_is_row_major(*out));
   return AT_OK;
 }
 
@@ -181,6 +182,13 @@ at_status at_hp_shape_read(at_arena *a, at_bytes b, at_hp_shape *out) {
   out->leaves = leaves.ptr;
   out->num_leaves = (uint32_t)leaves.len;
   out->first = first.ptr;
+  if (out->is_tuple)
+    AT_ASSERT(first.len == out->num_elements + 1u &&
+              first.ptr[out->num_elements] == out->num_leaves);
+  else
+    AT_ASSERT(out->num_leaves == 1);
+  for (uint32_t i = 0; i < out->num_leaves; i++)
+    AT_ASSERT(out->leaves[i].layout.rank == out->leaves[i].type.rank);
   return AT_OK;
 }
 

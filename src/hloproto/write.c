@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "base/verify.h"
 #include "hloproto/write_internal.h"
 
 // One value of the graph; a key.
@@ -134,6 +135,8 @@ static void name_next(writer *w, const at_node *n) {
 static int64_t end(writer *w, scope *s, at_strbuf *inst,
                    const int64_t *operands, uint32_t n) {
   int64_t id = w->next_id++;
+  for (uint32_t k = 0; k < n; k++)
+    AT_ASSERT(operands[k] > 0 && operands[k] < id);
   at_proto_write_int(inst, 35, (uint64_t)id);
   at_proto_write_ints(inst, 36, (at_dims){operands, n});
   at_proto_write_message(&s->insts, 2, inst);
@@ -882,6 +885,28 @@ static at_status put_module(writer *w, at_strbuf *out) {
 
 // Works in an arena of its own. With memory, instructions that are no nodes get
 // numbers beyond those of nodes, so names stay unique.
+// Whether the reader makes of it a program with m's parameters and results.
+// True where it does not take it: private calls, and what no HLO has.
+static bool reads_as(const at_module *m, at_str written) {
+  at_module *n;
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_bytes b = {(const uint8_t *)written.ptr, written.len};
+  at_code code = at_code_take(at_hloproto_read(b, AT_HLOPROTO_UNKNOWN, a, &n));
+  bool same = code != AT_INTERNAL;
+  if (code == AT_OK_CODE) {
+    const at_comp *x = m->entry, *y = n->entry;
+    same = x->num_params == y->num_params && x->num_results == y->num_results;
+    for (uint32_t k = 0; same && k < x->num_params; k++)
+      same = at_type_eq(&x->params[k]->types[0], &y->params[k]->types[0]);
+    for (uint32_t k = 0; same && k < x->num_results; k++)
+      same = at_type_eq(at_value_type(x->results[k]),
+                        at_value_type(y->results[k]));
+  }
+  at_arena_destroy(a);
+  return same;
+}
+
 at_status at_hloproto_write(const at_module *m,
                             const at_hloproto_write_options *o,
                             at_strbuf *out) {
@@ -893,8 +918,11 @@ at_status at_hloproto_write(const at_module *m,
               .next_id = o->memory ? (int64_t)m->next_id + 1 : 1,
               .next_comp = 1,
               .defined.places = at_map_in(a)};
+  size_t from = out->len;
   at_status st = put_module(&w, out);
   if (at_ok(st)) st = at_arena_status(a);
+  AT_VERIFY(!at_ok(st) ||
+            reads_as(m, (at_str){out->ptr + from, out->len - from}));
   at_strbuf_free(&w.comps);
   at_strbuf_free(&w.sequences);
   at_arena_destroy(a);

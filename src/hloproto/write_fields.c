@@ -349,6 +349,7 @@ void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
       continue;
     // An attribute that is none of the op's own XLA keeps nowhere.
     done[row->id] = true;
+    AT_ASSERT(row->field < kFields);
     row->put(b, &p, n, a, row->field, row->part);
   }
   if (p.ragged.len || p.ragged.failed)
