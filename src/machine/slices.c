@@ -30,6 +30,7 @@ static void sort(const int64_t shape[3], int64_t out[3]) {
         int64_t v = out[i];
         out[i] = out[k], out[k] = v;
       }
+  AT_ASSERT(out[0] <= out[1] && out[1] <= out[2]);
 }
 
 // "2x4" or "2x2x4" at the start of *s, and the blank behind it.
@@ -121,6 +122,9 @@ static search search_for(const at_machine *m, const int64_t shape[3]) {
   search f = {.chips = at_slices_chips(shape)};
   sort(shape, f.wanted);
   for_each(m, look, &f);
+  AT_ASSERT(!f.same[0] || at_slices_chips(f.same) == f.chips);
+  AT_ASSERT(!f.less[0] || at_slices_chips(f.less) < f.chips);
+  AT_ASSERT(!f.more[0] || at_slices_chips(f.more) > f.chips);
   return f;
 }
 
@@ -144,6 +148,7 @@ bool at_slices_find(const at_machine *m, uint64_t chips, int64_t shape[3]) {
   if (!f.same[0]) return false;
   memcpy(shape, f.same, sizeof f.same);
   in_order(m, shape);
+  AT_ASSERT(at_slices_chips(shape) == chips);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // Small buffers of the caller become local ones. A loop's state is what its
 // node shares with the rest of the program, so without this pass every turn
 // would go through memory.
+#include "base/verify.h"
 #include "nest/nest.h"
 
 // Bounds on what becomes local, in bytes: of one buffer, so that the code
@@ -25,9 +26,11 @@ static at_status note_use(void *user, at_nest_stmt *s) {
 
 // `user`: the new number of each buffer.
 static at_status rename(void *user, at_nest_stmt *s) {
-  const uint32_t *to = user;
-  for (uint32_t i = 0; i < s->num_refs; i++)
+  const uint32_t *to = user;  // never smaller: new buffers come last
+  for (uint32_t i = 0; i < s->num_refs; i++) {
+    AT_ASSERT(to[s->refs[i].buffer] >= s->refs[i].buffer);
     s->refs[i].buffer = to[s->refs[i].buffer];
+  }
   return AT_OK;
 }
 
@@ -82,5 +85,7 @@ at_status at_nest_localise(at_nest *n) {
   append(&before, &n->root);
   append(&before, &behind);
   n->root = before;
+  AT_ASSERT(taken <= ALL_BYTES);
+  AT_VERIFY_OK(at_nest_verify(n));
   return AT_OK;
 }
