@@ -1,3 +1,7 @@
+// An arena: a list of malloc's blocks, of which the newest is cut up from front
+// to back. A request that does not fit opens a block at least twice as large as
+// the last, so that the number of blocks grows with the logarithm of the size;
+// what is left of the old one is lost. Memory is zeroed when it is handed out.
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -7,30 +11,36 @@
 
 #include "base/interrupt.h"
 
+// Memory of an arena, one block behind the other; the newest is first.
 typedef struct at_block {
   struct at_block *next;
   size_t used, size;  // bytes of data[]
   _Alignas(64) uint8_t data[];
 } at_block;
 
+// used and limit count what was asked for, not what blocks waste.
 struct at_arena {
   at_block *head;  // the block that allocation takes from
   size_t used, limit;
   bool refused;
 };
 
+// Bytes. Small programs stay within one block, large ones ask malloc rarely.
 enum { kFirstBlock = 16 << 10, kLargestBlock = 4 << 20 };
 
+// The limit is a bound for runaway sizes, not a reservation.
 at_arena *at_arena_create(void) {
   return at_arena_create_limited((size_t)64 << 30);
 }
 
+// No block is made before the first allocation.
 at_arena *at_arena_create_limited(size_t limit_bytes) {
   at_arena *a = calloc(1, sizeof *a);
   if (a) a->limit = limit_bytes;
   return a;
 }
 
+// Newest first.
 static void free_blocks(at_block *b) {
   while (b) {
     at_block *next = b->next;
@@ -51,12 +61,14 @@ static void drop(at_arena *a) {
   free_blocks(a->head);
 }
 
+// What was used counts for at_arena_bytes_ever.
 void at_arena_destroy(at_arena *a) {
   if (!a) return;
   drop(a);
   free(a);
 }
 
+// Keeps no block: a long-lived arena must not hold its largest size for ever.
 void at_arena_reset(at_arena *a) {
   drop(a);
   a->head = NULL;
@@ -106,12 +118,15 @@ static void *take(at_arena *a, size_t bytes, size_t align) {
   return memset(p, 0, bytes);
 }
 
+// Every refusal is remembered, so that a caller that forgets a NULL cannot pass
+// on half a result.
 void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
   void *p = take(a, bytes, align);
   if (!p) at_arena_refuse(a);
   return p;
 }
 
+// The copy is the arena's; p may go afterwards.
 void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {
   AT_ASSERT(p || !bytes);
   void *q = at_arena_alloc(a, bytes, align);
@@ -119,12 +134,14 @@ void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {
   return q;
 }
 
+// The NUL comes from the zeroed memory.
 char *at_arena_str(at_arena *a, at_str s) {
   char *z = at_arena_alloc(a, at_add(s.len, 1), 1);
   if (z && s.len) memcpy(z, s.ptr, s.len);
   return z;
 }
 
+// Formats twice: once for the length, once into memory of that size.
 char *at_arena_printf(at_arena *a, const char *fmt, ...) {
   va_list ap, again;
   va_start(ap, fmt);
@@ -137,6 +154,8 @@ char *at_arena_printf(at_arena *a, const char *fmt, ...) {
   return z;
 }
 
+// Capacity doubles from 8. The old block stays in the arena, so what is grown
+// in one costs twice its size at most.
 bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
                      size_t elem_bytes, size_t len) {
   AT_ASSERT(len <= *cap);

@@ -30,6 +30,7 @@ static void status_carries_code_message_and_place(void **state) {
   assert_int_equal(at_code_take(copy), AT_NOT_FOUND);
 }
 
+// Success has no error object, and every function takes it.
 static void ok_is_nothing(void **state) {
   assert_true(at_ok(AT_OK));
   assert_int_equal(at_status_code(AT_OK), 0);
@@ -39,6 +40,7 @@ static void ok_is_nothing(void **state) {
   at_status_free(AT_OK);
 }
 
+// Longer than the buffer that messages are formatted in.
 static void long_messages_are_whole(void **state) {
   char text[5000];
   memset(text, 'a', sizeof text - 1);
@@ -50,6 +52,7 @@ static void long_messages_are_whole(void **state) {
   at_status_free(s);
 }
 
+// The other is freed: leak checkers see it if not.
 static void join_keeps_the_first(void **state) {
   at_status a = AT_FAIL(AT_ABORTED, "a"), b = AT_FAIL(AT_CANCELLED, "b");
   assert_int_equal(at_code_take(at_status_join(a, b)), AT_ABORTED);
@@ -59,6 +62,7 @@ static void join_keeps_the_first(void **state) {
   assert_true(at_ok(at_status_join(AT_OK, AT_OK)));
 }
 
+// All of them, and none for numbers that are no codes.
 static void codes_have_names(void **state) {
   assert_string_equal(at_code_name(AT_OK_CODE), "OK");
   assert_string_equal(at_code_name(AT_UNAUTHENTICATED), "UNAUTHENTICATED");
@@ -70,15 +74,18 @@ static void codes_have_names(void **state) {
   assert_int_equal(at_code_take(AT_FAIL(AT_OK_CODE, "odd")), AT_UNKNOWN);
 }
 
+// AT_ENSURE in a function of its own.
 static at_status ensure(bool x) {
   AT_ENSURE(x);
   return AT_OK;
 }
+// AT_TRY in front of a statement.
 static at_status try_it(bool x, int *after) {
   AT_TRY(ensure(x));
   *after = 1;
   return AT_OK;
 }
+// What stands behind a failure does not run.
 static void macros_return_early(void **state) {
   int after = 0;
   assert_int_equal(at_code_take(try_it(false, &after)), AT_INTERNAL);
@@ -109,6 +116,7 @@ static void arena_aligns_and_zeroes(void **state) {
   at_arena_destroy(NULL);
 }
 
+// Over the limit, and sizes that have overflowed.
 static void arena_refuses_what_is_too_large(void **state) {
   at_arena *a = at_arena_create_limited(1000);
   assert_non_null(at_arena_alloc(a, 600, 1));
@@ -124,6 +132,7 @@ static void arena_refuses_what_is_too_large(void **state) {
   at_arena_destroy(a);
 }
 
+// Empty texts too.
 static void arena_copies_and_prints(void **state) {
   at_arena *a = at_arena_create();
   const char *z = at_arena_str(a, (at_str){"hello world", 5});
@@ -163,6 +172,7 @@ static void arena_remembers_a_refusal(void **state) {
   at_arena_destroy(a);
 }
 
+// Through several doublings, in the order of insertion.
 static void map_finds_what_was_put(void **state) {
   enum { N = 5000 };
   at_arena *a = at_arena_create();
@@ -190,6 +200,7 @@ static void map_finds_what_was_put(void **state) {
   at_arena_destroy(a);
 }
 
+// A pointer and a text of the same bytes are two keys.
 static void map_takes_pointers_as_keys(void **state) {
   at_arena *a = at_arena_create();
   at_map m = at_map_in(a);
@@ -202,6 +213,7 @@ static void map_takes_pointers_as_keys(void **state) {
   at_arena_destroy(a);
 }
 
+// NULL, and what was there stays.
 static void map_says_when_the_arena_is_full(void **state) {
   at_arena *a = at_arena_create_limited(2048);
   at_map m = at_map_in(a);
@@ -229,6 +241,7 @@ static void strbuf_grows(void **state) {
   assert_null(b.ptr);
 }
 
+// The text is a prefix of what was meant.
 static void strbuf_failure_is_sticky(void **state) {
   at_strbuf b = {0};
   at_strbuf_add(&b, (at_str){"x", SIZE_MAX});
@@ -238,6 +251,7 @@ static void strbuf_failure_is_sticky(void **state) {
   at_strbuf_free(&b);
 }
 
+// SIZE_MAX stands for anything too large.
 static void sizes_saturate(void **state) {
   assert_true(at_mul(SIZE_MAX / 2, 3) == SIZE_MAX);
   assert_true(at_add(SIZE_MAX, 1) == SIZE_MAX);

@@ -15,12 +15,14 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 
+// The test fails where there are no threads.
 static at_pool *make_pool(uint32_t threads) {
   at_pool *p = NULL;
   assert_int_equal(at_code_take(at_pool_create(threads, &p)), 0);
   return p;
 }
 
+// How often each index was visited, and by whom.
 typedef struct marks {
   _Atomic uint32_t *hit;
   int64_t n, grain;
@@ -28,6 +30,7 @@ typedef struct marks {
   _Atomic int bad;
 } marks;
 
+// A chunk within the grain, by a worker that exists.
 static void mark(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   marks *m = arg;
   if (begin >= end || end - begin > m->grain || worker >= m->threads)
@@ -35,6 +38,7 @@ static void mark(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   for (int64_t i = begin; i < end; i++) atomic_fetch_add(&m->hit[i], 1);
 }
 
+// Every index once.
 static void check_cover(at_pool *p, int64_t n, int64_t grain) {
   marks m = {.n = n, .grain = grain, .threads = at_pool_threads(p)};
   m.hit = calloc((size_t)(n ? n : 1), sizeof *m.hit);
@@ -44,6 +48,7 @@ static void check_cover(at_pool *p, int64_t n, int64_t grain) {
   free(m.hit);
 }
 
+// Lengths and grains around each other.
 static void pool_covers_every_index_once(void **state) {
   static const uint32_t threads[] = {1, 2, 5};
   static const int64_t sizes[] = {0, 1, 2, 7, 64, 1000, 4097};
@@ -61,6 +66,7 @@ static void count_range(void *arg, int64_t begin, int64_t end, uint32_t w) {
   atomic_fetch_add((_Atomic int64_t *)arg, end - begin);
 }
 
+// The claim counter stays below INT64_MAX.
 static void pool_takes_huge_ranges_without_wrapping(void **state) {
   at_pool *p = make_pool(2);
   _Atomic int64_t sum = 0;
@@ -71,6 +77,7 @@ static void pool_takes_huge_ranges_without_wrapping(void **state) {
   at_pool_destroy(p);
 }
 
+// A job that starts another one.
 typedef struct nest {
   at_pool *pool;
   _Atomic int64_t sum;
@@ -81,6 +88,7 @@ static void nested(void *arg, int64_t begin, int64_t end, uint32_t w) {
     at_pool_for(n->pool, 10, 1, count_range, &n->sum);
 }
 
+// Inside of a chunk they run on the same thread.
 static void pool_runs_nested_calls(void **state) {
   nest n = {.pool = make_pool(3)};
   at_pool_for(n.pool, 100, 1, nested, &n);
@@ -88,6 +96,7 @@ static void pool_runs_nested_calls(void **state) {
   at_pool_destroy(n.pool);
 }
 
+// One of several threads with jobs for one pool.
 static void *rival_caller(void *arg) {
   nest *n = arg;
   for (int i = 0; i < 2000; i++)
@@ -95,6 +104,7 @@ static void *rival_caller(void *arg) {
   return NULL;
 }
 
+// All finish, and each covers its own range.
 static void pool_serves_rival_callers(void **state) {
   nest n = {.pool = make_pool(3)};
   pthread_t t[4];
@@ -149,6 +159,7 @@ typedef struct limited {
   uint32_t raise;  // the limit after the first chunk; 0: none
 } limited;
 
+// Notes which workers ran; slow enough that all get a chance.
 static void note_worker(void *arg, int64_t begin, int64_t end, uint32_t w) {
   limited *l = arg;
   atomic_fetch_or(&l->workers, 1ull << w);
@@ -158,6 +169,7 @@ static void note_worker(void *arg, int64_t begin, int64_t end, uint32_t w) {
     continue;
 }
 
+// While a job runs the limit goes down and up.
 static void pool_limits_its_workers(void **state) {
   limited l = {.pool = make_pool(4)};
   static const uint32_t limits[] = {1, 3, 0, 2};
@@ -184,12 +196,14 @@ static void pool_limits_its_workers(void **state) {
   at_pool_destroy(l.pool);  // helpers that the limit keeps out end, too
 }
 
+// Statuses, not crashes.
 static void pool_refuses_absurd_sizes(void **state) {
   at_pool *p;
   assert_int_equal(at_code_take(at_pool_create(0, &p)), AT_INVALID_ARGUMENT);
   assert_int_equal(at_code_take(at_pool_create(9999, &p)), AT_INVALID_ARGUMENT);
 }
 
+// A child has no helpers and must not wait for them.
 static void forked_child_runs_inline(void **state) {
   at_pool *p = make_pool(2);
   at_sched *s;
@@ -219,6 +233,7 @@ static void note(at_status s, void *arg) {
   *seen = *seen * 100 + (int)at_code_take(s) + 1;
 }
 
+// The second firing is dropped.
 static void event_fires_once_with_its_status(void **state) {
   at_event *e = at_event_create();
   int seen = 0;
@@ -235,6 +250,7 @@ static void event_fires_once_with_its_status(void **state) {
   at_event_release(e);
 }
 
+// Releasing it does nothing.
 static void done_event_is_immortal(void **state) {
   at_event *e = at_event_done();
   for (int i = 0; i < 3; i++) at_event_release(e);
@@ -244,6 +260,7 @@ static void done_event_is_immortal(void **state) {
   assert_true(at_ok(at_event_status(e)));
 }
 
+// They are freed without being called.
 static void pending_callbacks_die_with_their_event(void **state) {
   at_event *e = at_event_create();
   int seen = 0;
@@ -252,6 +269,7 @@ static void pending_callbacks_die_with_their_event(void **state) {
   assert_int_equal(seen, 0);
 }
 
+// A fiber that waits for one event and fires the next.
 typedef struct relay {
   at_event *in, *out;
   _Atomic int *count;
@@ -265,6 +283,7 @@ static void relay_main(void *arg) {
   at_event_fire(r->out, s);
 }
 
+// More fibers than threads, each waiting for the one before.
 static void fibers_pass_a_baton(void **state) {
   enum { N = 500 };
   at_sched *s;
@@ -287,6 +306,7 @@ static void fibers_pass_a_baton(void **state) {
 
 static void on_thread(void *arg) { *(bool *)arg = at_in_fiber(); }
 
+// Fibers that count themselves.
 typedef struct many {
   at_event *gate;
   _Atomic int done;
@@ -304,6 +324,7 @@ static void many_main(void *arg) {
   atomic_fetch_add(&m->done, 1);
 }
 
+// Stacks are reused.
 static void thousands_of_fibers_come_and_go(void **state) {
   at_sched *s;
   assert_int_equal(at_code_take(at_sched_create(3, 32768, &s)), 0);
@@ -319,12 +340,14 @@ static void thousands_of_fibers_come_and_go(void **state) {
   at_sched_destroy(s);
 }
 
+// Fires while the other thread sleeps.
 static void *late_fire(void *arg) {
   usleep(2000);
   at_event_fire(arg, AT_FAIL(AT_CANCELLED, "late"));
   return NULL;
 }
 
+// Outside of fibers waiting is a futex.
 static void threads_sleep_on_events(void **state) {
   at_event *e = at_event_create();
   pthread_t t;
@@ -334,6 +357,7 @@ static void threads_sleep_on_events(void **state) {
   at_event_release(e);
 }
 
+// Prints; it judges nothing.
 static void report_latency(void **state) {
   at_pool *p = make_pool(2);
   _Atomic int64_t sum = 0;

@@ -14,11 +14,13 @@
 #include "base/log.h"
 #include "base/size_text.h"
 
+// The code of reading the text.
 static at_code parse(const char *text, at_arena *a, const at_json **out) {
   return at_code_take(
       at_json_parse((at_bytes){(const uint8_t *)text, strlen(text)}, a, out));
 }
 
+// Values, escapes and numbers at their limits.
 static void json_reads_every_kind(void **state) {
   at_arena *a = at_arena_create();
   const at_json *j;
@@ -44,6 +46,7 @@ static void json_reads_every_kind(void **state) {
   at_arena_destroy(a);
 }
 
+// And strict JSON does not.
 static void loose_json_takes_commas_at_ends(void **state) {
   at_arena *a = at_arena_create();
   const at_json *j;
@@ -58,6 +61,7 @@ static void loose_json_takes_commas_at_ends(void **state) {
   at_arena_destroy(a);
 }
 
+// Each a rule of RFC 8259.
 static void json_refuses_what_is_not_json(void **state) {
   static const char *const bad[] = {"",
                                     " ",
@@ -135,6 +139,7 @@ static void json_values_come_back(void **state) {
   at_arena_destroy(a);
 }
 
+// Numbers read back as the same double, bytes that are no text become U+FFFD.
 static void json_writes_what_it_reads(void **state) {
   at_strbuf b = {0};
   at_json_writer w = {.out = &b};

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
+// Since some moment of the machine's own; never goes back.
 static inline uint64_t at_clock_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

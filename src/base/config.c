@@ -1,3 +1,6 @@
+// The table of knobs and the readers of their values. config_check.c judges the
+// values; the readers take the default where one is not allowed, because whoever
+// begins something has called at_config_check before.
 #include "base/config.h"
 
 #include <stdlib.h>
@@ -5,6 +8,7 @@
 #include "base/config_internal.h"
 #include "base/json.h"
 
+// What a row of the table says of its kind, as members of at_config_info.
 #define AT_KIND_FLAG .kind = AT_CONFIG_FLAG
 #define AT_KIND_WORD .kind = AT_CONFIG_WORD
 #define AT_KIND_WORDS .kind = AT_CONFIG_WORDS
@@ -19,6 +23,7 @@
 #define AT_KIND_ADDRESS .kind = AT_CONFIG_ADDRESS
 #define AT_KIND_TARGET .kind = AT_CONFIG_TARGET_TEXT
 
+// By at_config.
 static const at_config_info g_rows[AT_CONFIG_COUNT] = {
 #define AT_CONFIG(Id, name, fallback, kind, good, bad, help) \
   [AT_CONFIG_##Id] = {name, fallback, help, good, bad, AT_KIND_##kind},
@@ -48,6 +53,7 @@ static const struct {
 #undef AT_CONFIG_WORD
 };
 
+// NULL: none.
 static char *g_override[AT_CONFIG_COUNT];  // owned
 
 const at_config_info *at_config_info_of(at_config id) {
@@ -55,6 +61,7 @@ const at_config_info *at_config_info_of(at_config id) {
   return &g_rows[id];
 }
 
+// Read anew each time: tests and clients change the environment.
 const char *at_config_text(at_config id) {
   const char *v = g_override[id] ? g_override[id] : getenv(g_rows[id].name);
   return v && *v ? v : g_rows[id].fallback;
@@ -74,6 +81,7 @@ const char *at_config_word_name(uint32_t word) {
   return g_words[word].name;
 }
 
+// In either case of letters, but not shortened.
 bool at_config_find_word(at_config id, at_str v, uint32_t *out) {
   at_word_range r = at_config_words_of(id);
   for (uint32_t i = r.first; i < r.first + r.count; i++)
@@ -81,6 +89,7 @@ bool at_config_find_word(at_config id, at_str v, uint32_t *out) {
   return false;
 }
 
+// Commas and blanks separate; empty words are passed over.
 bool at_config_next_word(at_str *rest, at_str *out) {
   while (rest->len && strchr(", ", *rest->ptr)) rest->ptr++, rest->len--;
   *out = (at_str){rest->ptr, 0};
@@ -89,6 +98,7 @@ bool at_config_next_word(at_str *rest, at_str *out) {
   return out->len > 0;
 }
 
+// The first four words mean yes.
 bool at_config_parse_flag(const char *v, bool *out) {
   static const char *const words[] = {"1", "on",  "true",  "yes",
                                       "0", "off", "false", "no"};
@@ -98,6 +108,8 @@ bool at_config_parse_flag(const char *v, bool *out) {
   return false;
 }
 
+// Digits, then for sizes one of K, M, G, T; no sign, no blanks, nothing behind
+// it.
 bool at_config_parse_number(const at_config_info *row, const char *v,
                             uint64_t *out) {
   static const char units[] = "KMGT";
@@ -117,6 +129,8 @@ bool at_config_parse_number(const at_config_info *row, const char *v,
   return *out = n, true;
 }
 
+// A value that is not allowed counts as the default; at_config_check has said
+// so.
 bool at_config_flag(at_config id) {
   AT_ASSERT(g_rows[id].kind == AT_CONFIG_FLAG);
   bool b = false;
@@ -125,6 +139,7 @@ bool at_config_flag(at_config id) {
   return b;
 }
 
+// As at_config_flag.
 uint64_t at_config_uint(at_config id) {
   AT_ASSERT(g_rows[id].kind == AT_CONFIG_COUNT_OF ||
             g_rows[id].kind == AT_CONFIG_SIZE);
@@ -134,6 +149,7 @@ uint64_t at_config_uint(at_config id) {
   return n;
 }
 
+// As at_config_flag.
 at_word at_config_word(at_config id) {
   uint32_t w = 0;
   if (!at_config_find_word(id, at_str_of(at_config_text(id)), &w))
@@ -141,6 +157,8 @@ at_word at_config_word(at_config id) {
   return (at_word)w;
 }
 
+// `all` stands in front of a knob's other words in the table and holds for
+// those behind it.
 bool at_config_has(at_word word) {
   at_config id = g_words[word].knob;
   at_str rest = at_str_of(at_config_text(id)), name;
@@ -152,12 +170,14 @@ bool at_config_has(at_word word) {
   return false;
 }
 
+// Linear in the number of words.
 bool at_config_has_any(at_word first, at_word last) {
   for (at_word w = first; w <= last; w++)
     if (at_config_has(w)) return true;
   return false;
 }
 
+// The old override is freed: texts that were borrowed from it end here.
 at_status at_config_set(at_config id, const char *value) {
   char *copy = NULL;
   if (value) {
@@ -215,6 +235,7 @@ void at_config_allowed(at_config id, at_strbuf *out) {
   }
 }
 
+// Words with their meaning follow the help.
 static void doc_row(at_config id, at_strbuf *out) {
   const at_config_info *row = &g_rows[id];
   at_word_range r = at_config_words_of(id);
@@ -229,6 +250,7 @@ static void doc_row(at_config id, at_strbuf *out) {
   at_strbuf_addz(out, " |\n");
 }
 
+// A row per knob, and what holds for all of them.
 void at_config_doc(at_strbuf *out) {
   at_strbuf_addz(
       out,
@@ -263,6 +285,7 @@ void at_config_doc(at_strbuf *out) {
       "error.\n");
 }
 
+// An array of objects, in the table's order.
 void at_config_json(at_strbuf *out) {
   at_json_writer w = {out, false};
   at_strbuf allowed = {0};

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
+// One number per knob, in the table's order.
 typedef enum at_config {
 #define AT_CONFIG(Id, ...) AT_CONFIG_##Id,
 #define AT_CONFIG_WORD(...)
@@ -35,6 +36,7 @@ typedef enum at_word {
   AT_WORD_COUNT
 } at_word;
 
+// What values a knob allows; at_config_allowed says it in words.
 typedef enum at_config_kind {
   AT_CONFIG_FLAG,
   AT_CONFIG_WORD,
@@ -49,6 +51,7 @@ typedef enum at_config_kind {
   AT_CONFIG_TARGET_TEXT
 } at_config_kind;
 
+// A row of the table.
 typedef struct at_config_info {
   const char *name, *fallback, *help;
   const char *good, *bad;  // examples by '|', for the test of every knob

@@ -50,6 +50,7 @@ static at_status bad_word(at_config id, const char *v, at_str word) {
   return bad_value(id, v, why);
 }
 
+// one: the whole value is a word; else a list of them.
 static at_status check_words(at_config id, const char *v, bool one) {
   uint32_t w;
   at_str rest = at_str_of(v), word = rest;
@@ -68,6 +69,8 @@ static at_status bad_place(at_config id, const char *v, const char *what,
   return bad_value(id, v, why);
 }
 
+// Folders of the cache are private to their user; those for people's files are
+// not.
 static at_status check_folder(at_config id, const char *v, bool written) {
   int error = at_make_folders(v, written ? 0777 : 0700);
   if (error) return bad_place(id, v, "no such folder can be made", error);
@@ -79,6 +82,7 @@ static at_status check_folder(at_config id, const char *v, bool written) {
   return AT_OK;
 }
 
+// A regular file that this process may read.
 static at_status check_file(at_config id, const char *v) {
   struct stat st;
   if (stat(v, &st)) return bad_place(id, v, "cannot be opened", errno);
@@ -99,6 +103,7 @@ static bool is_address(at_str a, uint32_t least_port) {
   return colon > 1 && colon < a.len && port >= least_port && port <= 65535;
 }
 
+// `one`: port 0 is allowed, which asks the system for one.
 static at_status check_addresses(at_config id, const char *v, bool one) {
   for (const char *p = v;; p++) {
     at_str a = {p, one ? strlen(p) : strcspn(p, ",")};
@@ -113,6 +118,7 @@ static at_status check_addresses(at_config id, const char *v, bool one) {
   }
 }
 
+// Values over it are refused before anything looks at them.
 static size_t longest(at_config_kind kind) {
   return kind == AT_CONFIG_TARGET_TEXT ? kMostTarget
          : kind == AT_CONFIG_ADDRESSES ? kMostAddresses
@@ -120,6 +126,8 @@ static size_t longest(at_config_kind kind) {
                                        : PATH_MAX - 1;
 }
 
+// An empty value is the default and always allowed. Without `places` nothing of
+// the file system is touched.
 at_status at_config_check_value(at_config id, const char *v, bool places) {
   const at_config_info *row = at_config_info_of(id);
   bool flag;
@@ -154,6 +162,7 @@ at_status at_config_check_value(at_config id, const char *v, bool places) {
 }
 
 // ---- The environment
+// Exactly, as the environment has it.
 static bool known(at_str name) {
   for (int i = 0; i < AT_CONFIG_COUNT; i++)
     if (at_str_is(name, at_config_info_of((at_config)i)->name)) return true;
@@ -178,6 +187,7 @@ static void look_at_unknown(at_str name) {
               near ? near : "", near ? "?" : "");
 }
 
+// Unknown names first: a misspelt knob explains a value that is missing.
 at_status at_config_check(void) {
   for (char **e = environ; e && *e; e++)
     look_at_unknown((at_str){*e, strcspn(*e, "=")});

@@ -13,9 +13,11 @@
 #include "base/config.h"
 #include "base/nearest.h"
 
+// Made for the test.
 static char g_folder[64];
 static char g_said[4096];  // what at_config_check wrote to stderr
 
+// No knob is set.
 static void clear_environment(void) {
   for (int i = 0; i < AT_CONFIG_COUNT; i++)
     unsetenv(at_config_info_of((at_config)i)->name);
@@ -36,6 +38,8 @@ static at_code check(char *why, size_t size) {
   return at_code_take(st);
 }
 
+// The value in the environment: taken, or refused with a message that shows it
+// and has a hint.
 static void try_value(const at_config_info *row, const char *value, bool good) {
   char why[2048];
   setenv(row->name, value, 1);
@@ -71,6 +75,7 @@ static void try_all(const at_config_info *row, const char *examples,
   }
 }
 
+// Good examples pass, bad ones name the knob and what it takes.
 static void every_knob_has_its_law(void **state) {
   static char huge[1 << 17];
   for (int i = 0; i < AT_CONFIG_COUNT; i++) {
@@ -89,6 +94,8 @@ static void every_knob_has_its_law(void **state) {
   }
 }
 
+// Also those above. Places are looked at when a knob is checked, not when it is
+// set.
 static void folders_are_made(void **state) {
   char path[128];
   struct stat st;
@@ -103,6 +110,7 @@ static void folders_are_made(void **state) {
   assert_int_equal(at_code_take(at_config_set(AT_CONFIG_COSTS, NULL)), 0);
 }
 
+// What the readers give, and their defaults.
 static void values_by_kind(void **state) {
   assert_false(at_config_flag(AT_CONFIG_VERIFY));
   setenv("ATOLL_VERIFY", "yes", 1);
@@ -132,6 +140,7 @@ static void values_by_kind(void **state) {
   clear_environment();
 }
 
+// With the name that was meant.
 static void unknown_variables_are_said_once(void **state) {
   static const struct {
     const char *name, *near;
@@ -157,6 +166,7 @@ static void unknown_variables_are_said_once(void **state) {
   unsetenv("TPU_PROCESS_BOUNDS");
 }
 
+// Insertions, deletions, changes and swaps.
 static void edits_are_counted(void **state) {
   static const struct {
     const char *a, *b;

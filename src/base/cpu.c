@@ -1,3 +1,6 @@
+// CPUID says what the CPU has, XGETBV which registers the system saves, and Linux
+// grants tile data on request: a feature counts only where all that it needs is
+// there. Looked at once; ATOLL_CPU and at_cpu_limit take features away.
 #include "base/cpu.h"
 
 #include <cpuid.h>
@@ -12,11 +15,13 @@
 
 #include "base/config.h"
 
+// A bit, its name for people, and what LLVM calls it.
 typedef struct feature_row {
   uint64_t bit;
   const char *name, *llvm;
 } feature_row;
 
+// In the order in which at_cpu_llvm_features lists them.
 static const feature_row g_features[] = {
     {AT_CPU_AVX2, "avx2",
      "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2,+avx,+avx2,+fma,+f16c,"
@@ -32,6 +37,7 @@ static const feature_row g_features[] = {
     {AT_CPU_AVX512_VPOPCNT, "avx512_vpopcnt", "+avx512vpopcntdq,+avx512bitalg"},
 };
 
+// Which register states the system saves. Only where CPUID says OSXSAVE.
 static uint64_t read_xcr0(void) {
   uint32_t lo, hi;
   __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
@@ -45,8 +51,11 @@ static bool amx_permitted(void) {
   return syscall(SYS_arch_prctl, kReqXcompPerm, kTileData) == 0;
 }
 
+// The bit if `have`.
 static uint64_t with(bool have, uint64_t bit) { return have ? bit : 0; }
 
+// Arguments are CPUID's leaf 7 (EBX, ECX, EDX) and EAX of its sub-leaf 1. The
+// five parts of the base come together or not at all.
 static uint64_t detect_avx512(uint32_t b7, uint32_t c7, uint32_t d7,
                               uint32_t a71) {
   const uint32_t base =
@@ -61,6 +70,7 @@ static uint64_t detect_avx512(uint32_t b7, uint32_t c7, uint32_t d7,
               AT_CPU_AVX512_VPOPCNT);
 }
 
+// What CPU and system have. 0: below the baseline.
 static uint64_t detect(void) {
   uint32_t a, b, c, d, b7 = 0, c7 = 0, d7 = 0, a71 = 0, ignored;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
@@ -94,6 +104,8 @@ static uint64_t allowed(at_word level) {
 
 static _Atomic uint64_t cached;
 
+// Bit 63 says that the others are known, so that a CPU without any is not
+// looked at again.
 uint64_t at_cpu_features(void) {
   const uint64_t known = 1ull << 63;
   uint64_t f = atomic_load_explicit(&cached, memory_order_relaxed);
@@ -104,6 +116,7 @@ uint64_t at_cpu_features(void) {
   return f & ~known;
 }
 
+// For whoever is about to run code of ours.
 at_status at_cpu_check(void) {
   if (at_cpu_features() & AT_CPU_AVX2) return AT_OK;
   return AT_FAIL(
@@ -112,17 +125,20 @@ at_status at_cpu_check(void) {
       "from Zen on), which this one is not");
 }
 
+// Bits only go; they do not come back in this process.
 void at_cpu_limit(uint64_t features) {
   (void)at_cpu_features();
   atomic_fetch_and(&cached, features | 1ull << 63);
 }
 
+// Linear in a short table.
 const char *at_cpu_feature_name(uint64_t bit) {
   for (size_t i = 0; i < sizeof g_features / sizeof *g_features; i++)
     if (g_features[i].bit == bit) return g_features[i].name;
   return "?";
 }
 
+// The buffer holds all rows at once.
 const char *at_cpu_llvm_features(uint64_t features) {
   static _Thread_local char text[512];
   size_t n = 0;
@@ -134,6 +150,7 @@ const char *at_cpu_llvm_features(uint64_t features) {
   return text;
 }
 
+// The first line without its end; false: no such file.
 static bool read_line(const char *path, char *out, size_t cap) {
   FILE *f = fopen(path, "re");
   if (!f) return false;
@@ -156,6 +173,7 @@ static uint32_t cgroup_cores(void) {
   return cores > UINT32_MAX ? UINT32_MAX : (uint32_t)cores;
 }
 
+// The smaller of what affinity and cgroup allow, at least 1.
 uint32_t at_cpu_count(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -166,6 +184,8 @@ uint32_t at_cpu_count(void) {
   return (uint32_t)n < limit ? (uint32_t)n : limit;
 }
 
+// Cache number `index` of CPU 0 if it is of that level and holds data; 0
+// otherwise.
 static uint64_t cache_size_of(int index, int level) {
   char path[96], text[64];
   const char *dir = "/sys/devices/system/cpu/cpu0/cache";
@@ -193,6 +213,7 @@ static uint64_t cache_size_cpuid(uint32_t leaf, int level) {
   return 0;
 }
 
+// sysfs first, which containers may hide, then CPUID.
 uint64_t at_cpu_cache_bytes(int level) {
   for (int i = 0; i < 8; i++) {
     uint64_t n = cache_size_of(i, level);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 
+// Each may be there without the others; AVX2 is what everything needs.
 enum {                     // bits of at_cpu_features
   AT_CPU_AVX2 = 1 << 0,    // AVX2, FMA, F16C, BMI1/2: x86-64-v3, the baseline
   AT_CPU_AVX512 = 1 << 1,  // F, BW, DQ, VL, CD: x86-64-v4

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+// With every feature limited away; the message names what is missing.
 static void below_the_baseline(void **state) {
   assert_true(at_ok(at_cpu_check()));  // this machine's
   at_cpu_limit(0);

@@ -1,8 +1,11 @@
+// The digest's mixing, and the digest of a build: what a cache on disk is keyed
+// by, so that a new library does not read an old one's code.
 #include "base/digest.h"
 
 #include <elf.h>
 #include <link.h>
 
+// n is in (0, 64).
 static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 // Two independent 64-bit lanes over 8-byte words, finalised by multiplication.
@@ -30,12 +33,14 @@ void at_digest_add_str(at_digest *d, at_str s) {
 }
 
 // ---- Builds
+// What at_digest_build looks for, and what it has found.
 typedef struct search {
   uintptr_t address;
   at_digest digest;
   bool found;
 } search;
 
+// Whether one of the object's loaded segments has the address.
 static bool holds(const struct dl_phdr_info *o, uintptr_t address) {
   for (int i = 0; i < o->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &o->dlpi_phdr[i];
@@ -63,6 +68,8 @@ static at_bytes build_id(const uint8_t *notes, size_t size) {
   return (at_bytes){0};
 }
 
+// For dl_iterate_phdr: ends at the object that holds the address. Its build id
+// counts, or without one the bytes of its code.
 static int look(struct dl_phdr_info *o, size_t size, void *user) {
   search *s = user;
   if (!holds(o, s->address)) return 0;
@@ -85,6 +92,7 @@ static int look(struct dl_phdr_info *o, size_t size, void *user) {
   return s->found = true;
 }
 
+// Walks over the objects that the loader has.
 at_status at_digest_build(const void *address, at_digest *out) {
   search s = {.address = (uintptr_t)address, .digest = at_digest_start(0)};
   dl_iterate_phdr(look, &s);

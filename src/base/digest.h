@@ -10,6 +10,7 @@
 #include "base/span.h"
 #include "base/status.h"
 
+// Passed by value; compare with at_digest_eq.
 typedef struct at_digest {
   uint64_t h[2];
 } at_digest;

@@ -5,12 +5,15 @@
 
 #include "base/parallel_internal.h"
 
+// Before a thread sleeps. A fiber never spins.
 enum { kWaitSpinNs = 5000 };
 
 _Atomic bool at_spins = true;
 
 void at_spin_allow(bool on) { atomic_store(&at_spins, on); }
 
+// Who is told, and where its node lives: on the waiting stack, or for callbacks
+// on the heap.
 typedef enum waiter_kind {
   WAITS_FIBER,
   WAITS_THREAD,
@@ -26,6 +29,8 @@ typedef struct waiter {
   void *arg;
 } waiter;
 
+// `claimed` lets one caller fire; `waiters` becoming FIRED publishes the
+// status.
 struct at_event {
   _Atomic uint32_t refs;
   _Atomic bool claimed;  // someone fires, or has fired
@@ -42,12 +47,14 @@ static at_event g_done = {
 
 at_event *at_event_done(void) { return &g_done; }
 
+// Not fired; the caller's reference.
 at_event *at_event_create(void) {
   at_event *e = calloc(1, sizeof *e);
   if (e) atomic_store_explicit(&e->refs, 1, memory_order_relaxed);
   return e;
 }
 
+// The caller has a reference, so the count cannot reach 0 meanwhile.
 at_event *at_event_retain(at_event *e) {
   if (e->immortal) return e;
   uint32_t before =
@@ -56,6 +63,7 @@ at_event *at_event_retain(at_event *e) {
   return e;
 }
 
+// The last one frees, with no lock: nobody else can reach the event.
 void at_event_release(at_event *e) {
   if (!e || e->immortal) return;
   uint32_t before =
@@ -80,6 +88,7 @@ static waiter *waiters_of(const at_event *e) {
 
 bool at_event_fired(const at_event *e) { return waiters_of(e) == FIRED; }
 
+// A clone, so that the event's own status stays.
 at_status at_event_status(const at_event *e) {
   return at_event_fired(e) ? at_status_clone(e->status) : AT_OK;
 }
@@ -103,6 +112,7 @@ static void wake(waiter *w, at_status s) {
   }
 }
 
+// The list is in the order newest first and is turned before anybody is told.
 void at_event_fire(at_event *e, at_status s) {
   if (atomic_exchange(&e->claimed, true)) {
     at_status_free(s);
@@ -138,11 +148,14 @@ static bool add_waiter(at_event *e, waiter *w) {
   return true;
 }
 
+// What after_park needs, on the parking fiber's stack.
 typedef struct park_request {
   at_event *event;
   waiter *waiter;
 } park_request;
 
+// On the thread's stack, once the fiber is off its own: only now may somebody
+// wake it.
 static void after_park(at_fiber *f, void *arg) {
   park_request r = *(park_request *)arg;  // on f's stack: gone once f runs
   if (!add_waiter(r.event, r.waiter)) at_fiber_ready(f);
@@ -168,6 +181,7 @@ static void wait_in_thread(at_event *e) {
     at_futex_wait(&w.woken, 0);
 }
 
+// A fiber parks, a thread sleeps; both return when the status is final.
 at_status at_event_wait(at_event *e) {
   if (!at_event_fired(e)) {
     if (at_in_fiber())
@@ -178,6 +192,7 @@ at_status at_event_wait(at_event *e) {
   return at_event_status(e);
 }
 
+// The event may fire between the two looks: then the callback runs here.
 at_status at_event_on(at_event *e, at_event_fn fn, void *arg) {
   if (at_event_fired(e)) {
     fn(at_event_status(e), arg);

@@ -26,8 +26,11 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
+// How long an idle thread watches the queue; how many stacks of ended fibers
+// are kept.
 enum { kIdleSpinNs = 20000, kKeptStacks = 64, kPage = 4096 };
 
+// A fiber and its stack. While it is parked, `sp` is where it goes on.
 struct at_fiber {
   at_fiber *next;  // in the run queue or in the list of spare fibers
   at_sched *sched;
@@ -61,6 +64,8 @@ typedef struct server {
 #endif
 } server;
 
+// What changes is the lock's, but for the atomics. Servers lie behind it in the same
+// allocation.
 struct at_sched {
   pthread_mutex_t lock;
   pthread_cond_t work, idle;
@@ -164,6 +169,7 @@ static void switch_in(server *s, at_fiber *f) {
   s->running = NULL;
 }
 
+// The first function on a fiber's stack. It never returns: there is nowhere to.
 static void fiber_main(void) {
   at_fiber *f = at_fiber_current();
 #ifdef AT_ASAN
@@ -176,6 +182,8 @@ static void fiber_main(void) {
   __builtin_trap();  // an ended fiber is never resumed
 }
 
+// Returns when at_fiber_ready has been called for it, perhaps on another
+// thread.
 void at_fiber_park(void (*after)(at_fiber *, void *), void *arg) {
   at_fiber *f = at_fiber_current();
   AT_ASSERT(f && after);
@@ -184,17 +192,20 @@ void at_fiber_park(void (*after)(at_fiber *, void *), void *arg) {
   switch_out(f, false);
 }
 
+// A call that a fiber has made on its thread's stack.
 typedef struct thread_call {
   void (*fn)(void *);
   void *arg;
 } thread_call;
 
+// The argument is on the fiber's stack: it is copied before the fiber may run.
 static void call_then_ready(at_fiber *f, void *arg) {
   thread_call c = *(thread_call *)arg;
   c.fn(c.arg);
   at_fiber_ready(f);
 }
 
+// Parking gives the thread its own stack back; the call runs there.
 void at_fiber_call_on_thread(void (*fn)(void *), void *arg) {
   thread_call c = {fn, arg};
   if (at_in_fiber())
@@ -234,6 +245,7 @@ static at_fiber *fiber_make(at_sched *s) {
   return f;
 }
 
+// Its stack's mapping and the fiber itself; it must not run again.
 static void fiber_destroy(at_fiber *f) {
   munmap(f->stack, f->sched->stack_bytes + kPage);
   free(f);
@@ -326,6 +338,7 @@ static void server_main(void *arg) {
   }
 }
 
+// A spare fiber is taken first, so that a warm scheduler maps no memory.
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
   if (s->fork_generation != at_fork_generation())
     return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -361,6 +374,7 @@ bool at_sched_busy(at_sched *s) {
   return busy;
 }
 
+// Unmaps the stacks that were kept; no thread may serve any more.
 static void sched_free(at_sched *s) {
   for (at_fiber *f = s->spare; f;) {
     at_fiber *next = f->next;
@@ -384,12 +398,14 @@ static void stop_servers(at_sched *s) {
   pthread_mutex_destroy(&s->lock);
 }
 
+// Threads stop when the queue is empty.
 void at_sched_destroy(at_sched *s) {
   if (!s) return;
   if (s->fork_generation == at_fork_generation()) stop_servers(s);
   sched_free(s);
 }
 
+// The first thread must start; fewer than asked for only take longer.
 at_status at_sched_create(uint32_t threads, size_t stack_bytes,
                           at_sched **out) {
   if (threads < 1 || threads > 4096 || stack_bytes < 16384 ||

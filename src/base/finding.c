@@ -21,6 +21,8 @@ static bool is_new(uint64_t h) {
   return is;
 }
 
+// One write, so that lines of several processes do not mix. The file must be
+// there: who asks for findings makes it.
 static bool append(const char *path, const at_strbuf *line) {
   int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return false;
@@ -29,6 +31,8 @@ static bool append(const char *path, const at_strbuf *line) {
   return good;
 }
 
+// Nothing without ATOLL_FINDINGS, and nothing twice. That a line is lost is
+// said once.
 static void put(const char *level, const char *stage, const char *code,
                 const char *message) {
   const char *path = at_config_text(AT_CONFIG_FINDINGS);
@@ -52,6 +56,7 @@ static void put(const char *level, const char *stage, const char *code,
     at_log(AT_LOG_ERROR, "a finding could not be written to %.200s", path);
 }
 
+// The code's name is what callers of PJRT see.
 void at_finding_note(at_status st, const char *stage) {
   at_code code = at_status_code(st);
   if (code == AT_OK_CODE || code == AT_CANCELLED) return;

@@ -14,6 +14,7 @@
 
 static char path[] = "/tmp/atoll_finding_XXXXXX";
 
+// The file of ATOLL_FINDINGS.
 static int make_file(void **state) {
   int fd = mkstemp(path);
   if (fd < 0) return -1;
@@ -24,6 +25,7 @@ static int make_file(void **state) {
 
 static int drop_file(void **state) { return unlink(path); }
 
+// A failure of that stage.
 static void note(const char *text, const char *stage) {
   at_status st = AT_FAIL(AT_OUT_OF_RANGE, "%s", text);
   at_finding_note(st, stage);
@@ -57,6 +59,7 @@ static void assert_member(const at_json *o, const char *key, const char *want) {
   assert_memory_equal(s.ptr, want, s.len);
 }
 
+// Each once, with its members.
 static void failures_and_warnings_are_lines(void **state) {
   at_arena *a = at_arena_create();
   note("kernel k: \"out\" of bounds\nat: k.py:3:1 (op)", "run");
@@ -76,6 +79,7 @@ static void failures_and_warnings_are_lines(void **state) {
   at_arena_destroy(a);
 }
 
+// CANCELLED says only that another failed.
 static void followers_of_a_failure_are_none(void **state) {
   at_arena *a = at_arena_create();
   at_status st = AT_FAIL(AT_CANCELLED, "another core failed");
@@ -86,6 +90,7 @@ static void followers_of_a_failure_are_none(void **state) {
   at_arena_destroy(a);
 }
 
+// In number and in length.
 static void what_is_written_is_bounded(void **state) {
   at_arena *a = at_arena_create();
   char *text = malloc(3 * AT_FINDING_TEXT + 1), number[32];

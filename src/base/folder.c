@@ -1,9 +1,12 @@
+// Folders by mkdir, from the root down.
 #include "base/folder.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 
+// Every prefix that ends in front of a slash is made in turn; one that is there
+// is no error.
 int at_make_folders(const char *path, mode_t mode) {
   char text[PATH_MAX];
   size_t n = strlen(path);

@@ -1,3 +1,7 @@
+// A guarded call runs on a stack of its own below a frame in assembly. It is left
+// in one of two ways: by unwinding, where somebody still runs (at_guard_leave, a
+// C++ exception), or by a long jump out of the handler of a fatal signal, where
+// nothing can be trusted to run.
 #include "base/guard.h"
 
 #include <errno.h>
@@ -20,12 +24,15 @@ typedef struct stack {
   size_t bytes;
 } stack;
 enum {
+  // Bytes. The wall is never opened; the reserve below the stack is opened in
+  // steps when code that cannot be left has run out of stack.
   kPage = 4096,
   kWall = 64 << 10,
   kReserve = 512 << 10,
   kStep = 32 << 10,  // of the reserve, opened at once
 };
 
+// A guarded call of this thread; it lives on the stack of at_guard_run.
 typedef struct guard {
   struct guard *outer;
   stack stack;
@@ -70,6 +77,7 @@ static void stack_abandon(const stack *s, uintptr_t low) {
     munmap(s->map, keep - begin);
 }
 
+// Whether the fault is in the parts that have no access.
 static bool stack_overflowed(const stack *s, const void *address) {
   const uint8_t *p = address;
   return s->map && p >= s->map && p < s->map + kWall + kReserve;
@@ -95,6 +103,7 @@ __attribute__((visibility("hidden"))) at_status at_guard_call_(
     at_status (*fn)(void *), void *arg, void *stack);
 __attribute__((visibility("hidden"))) extern const char at_guard_landing_[];
 
+// The status of a call that was left.
 static at_status left(const guard *g) {
   return AT_FAIL(g->code, "%s: %s", g->what, g->why);
 }
@@ -183,6 +192,8 @@ __asm__(
     "  .cfi_endproc\n"
     ".size at_guard_call_, .-at_guard_call_\n");
 
+// By unwinding, so that libraries undo what they have under way; where a frame
+// has no unwind tables, by a long jump.
 void at_guard_leave(at_code code, const char *why) {
   guard *g = t_guard;
   if (!g) return;
@@ -199,11 +210,13 @@ void at_guard_leave(at_code code, const char *why) {
 typedef struct range {
   uintptr_t begin, end;
 } range;
+// Libraries that at_guard_trust may name, ours included.
 enum { kRanges = 8 };
 static range g_trusted[kRanges];
 static _Atomic int g_num_trusted;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// For dl_iterate_phdr: the loaded segment that holds r->begin.
 static int find_library(struct dl_phdr_info *info, size_t size, void *arg) {
   range *r = arg;
   for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -216,6 +229,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *arg) {
   return 0;
 }
 
+// Called from signal handlers: no lock, and ranges only ever come.
 static bool is_trusted(uintptr_t at) {
   if (at < 4096) return true;  // a call of NULL
   int n = atomic_load_explicit(&g_num_trusted, memory_order_acquire);
@@ -224,6 +238,8 @@ static bool is_trusted(uintptr_t at) {
   return false;
 }
 
+// Nothing happens where the table is full or no object holds the address: the
+// fault is then the host's.
 static void trust_locked(const void *address) {
   range r = {(uintptr_t)address, 0};
   int n = atomic_load_explicit(&g_num_trusted, memory_order_relaxed);
@@ -233,6 +249,7 @@ static void trust_locked(const void *address) {
   atomic_store_explicit(&g_num_trusted, n + 1, memory_order_release);
 }
 
+// Ranges stay for the life of the process.
 void at_guard_trust(const void *address) {
   pthread_mutex_lock(&g_lock);
   trust_locked(address);
@@ -267,6 +284,7 @@ static void hand_on(int sig, siginfo_t *info, void *context) {
   again = false;
 }
 
+// From a signal handler, which runs on the thread's signal stack.
 static void leave_by(guard *g, int sig, bool overflow, uintptr_t low) {
   g->low = low;
   g->code = overflow ? AT_RESOURCE_EXHAUSTED : AT_INTERNAL;
@@ -279,6 +297,8 @@ static void leave_by(guard *g, int sig, bool overflow, uintptr_t low) {
   siglongjmp(g->here, 1);
 }
 
+// A fault is ours where a guarded call runs on this thread and the instruction
+// is of a library that may be left. All else goes to the host.
 static void on_signal(int sig, siginfo_t *info, void *context) {
   const ucontext_t *u = context;
   guard *g = t_guard;
@@ -297,10 +317,12 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
   hand_on(sig, info, context);
 }
 
+// Whether the handler that is set now is on_signal.
 static bool is_ours(const struct sigaction *a) {
   return (a->sa_flags & SA_SIGINFO) && a->sa_sigaction == on_signal;
 }
 
+// The first guarded call of the process sets the handlers.
 static void enter(void) {
   pthread_mutex_lock(&g_lock);
   trust_locked((const void *)at_guard_call_);
@@ -318,6 +340,7 @@ static void enter(void) {
   pthread_mutex_unlock(&g_lock);
 }
 
+// The last one puts the host's back, unless somebody has set others over ours.
 static void exit_guard(void) {
   pthread_mutex_lock(&g_lock);
   g_running--;
@@ -330,6 +353,9 @@ static void exit_guard(void) {
   pthread_mutex_unlock(&g_lock);
 }
 
+// errno is cleared for the call, since it tells whether memory was refused, and
+// restored behind it. The frame that sigsetjmp returns to is this one, so what
+// changes after it is volatile.
 at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg) {
   guard g = {.outer = t_guard, .what = what};
   volatile at_status st = AT_OK;

@@ -111,6 +111,7 @@ static at_status overflow_in_libc(void *arg) {
   return deep_in_libc(0, 0) ? AT_OK : AT_OK;
 }
 
+// A way in which a call ends, and the code and words that it gives.
 typedef struct way {
   const char *name;
   at_status (*fn)(void *);
@@ -118,6 +119,7 @@ typedef struct way {
   const char *text;
   bool plain;  // sanitizers see it first
 } way;
+// All that guard.h lists.
 static const way ways[] = {
     {"returns", succeed, AT_OK_CODE, "", false},
     {"its own status", fail_itself, AT_NOT_FOUND, "nothing there", false},
@@ -146,6 +148,7 @@ static const way ways[] = {
 
 static _Atomic int g_wrong;
 
+// Each in turn, several times, on several threads.
 static void run_ways(void *arg) {
   for (int round = 0; round < 5; round++)
     for (size_t i = 0; i < AT_LEN(ways); i++) {
@@ -165,6 +168,7 @@ static void run_ways(void *arg) {
     }
 }
 
+// And the process goes on.
 static void every_way_ends_with_a_status(void **state) {
   at_thread *t[4];
   for (size_t i = 0; i < AT_LEN(t); i++)
@@ -175,6 +179,7 @@ static void every_way_ends_with_a_status(void **state) {
   assert_int_equal(g_wrong, 0);
 }
 
+// Outside of a guarded call nothing happens.
 static void nobody_to_leave(void **state) {
   at_guard_leave(AT_INTERNAL, "no guarded call");  // returns
 }
@@ -202,6 +207,7 @@ static at_status wait_for(void *arg) {
   return st;
 }
 
+// Its handler mends the page and the access goes on.
 static void faults_of_the_host_are_the_hosts(void **state) {
   g_page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   struct sigaction mine = {.sa_sigaction = mend, .sa_flags = SA_SIGINFO},

@@ -11,6 +11,7 @@
 
 #include "base/map.h"
 
+// Where the reader is; at <= end.
 typedef struct reader {
   const char *at, *end, *start;
   at_arena *arena;
@@ -29,6 +30,7 @@ static at_status bad(const reader *r, const char *what) {
                  column, what);
 }
 
+// The four characters that RFC 8259 allows.
 static void skip_space(reader *r) {
   while (r->at < r->end &&
          (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
@@ -100,6 +102,7 @@ static at_status read_unicode(reader *r, uint32_t *out) {
   return AT_OK;
 }
 
+// Behind the backslash. *to moves by what was written.
 static at_status read_escape(reader *r, char **to) {
   if (r->at >= r->end) return bad(r, "string does not end");
   static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
@@ -192,6 +195,7 @@ static bool more(reader *r, char close) {
   return !(r->loose && r->at < r->end && *r->at == close);
 }
 
+// Values by commas; the bracket was taken.
 static at_status read_array(reader *r, at_json *v) {
   AT_VEC(at_json) items = {0};
   v->kind = AT_JSON_ARRAY;
@@ -207,6 +211,8 @@ static at_status read_array(reader *r, at_json *v) {
   return AT_OK;
 }
 
+// Members by commas; the brace was taken. A key that occurs twice is an error,
+// since readers differ in which one they take.
 static at_status read_object(reader *r, at_json *v) {
   AT_VEC(at_json) items = {0};
   AT_VEC(at_str) keys = {0};
@@ -243,6 +249,7 @@ static at_status read_nested(reader *r, at_json *v) {
   return AT_OK;
 }
 
+// The first character says which kind.
 static at_status read_value(reader *r, at_json *v) {
   *v = (at_json){0};
   skip_space(r);
@@ -268,6 +275,7 @@ static at_status read_value(reader *r, at_json *v) {
   }
 }
 
+// One value with nothing behind it.
 static at_status parse(at_bytes text, bool loose, at_arena *a,
                        const at_json **out) {
   const char *p = text.len ? (const char *)text.ptr : "";
@@ -290,6 +298,7 @@ at_status at_json_parse_loose(at_bytes text, at_arena *a, const at_json **out) {
   return parse(text, true, a, out);
 }
 
+// Linear: objects of descriptions and options are small.
 const at_json *at_json_get(const at_json *object, const char *key) {
   if (!object || object->kind != AT_JSON_OBJECT) return NULL;
   for (size_t i = 0; i < object->len; i++)
@@ -316,17 +325,20 @@ double at_json_get_num(const at_json *object, const char *key,
 }
 
 // ---- Writer
+// A comma in front of everything but the first.
 static void separate(at_json_writer *w) {
   if (w->comma) at_strbuf_addc(w->out, ',');
   w->comma = true;
 }
 
+// What follows is the first of its parent.
 static void open_with(at_json_writer *w, char c) {
   separate(w);
   at_strbuf_addc(w->out, c);
   w->comma = false;
 }
 
+// What was closed was a value of its parent.
 static void close_with(at_json_writer *w, char c) {
   at_strbuf_addc(w->out, c);
   w->comma = true;
@@ -337,6 +349,8 @@ void at_json_end_object(at_json_writer *w) { close_with(w, '}'); }
 void at_json_begin_array(at_json_writer *w) { open_with(w, '['); }
 void at_json_end_array(at_json_writer *w) { close_with(w, ']'); }
 
+// Valid UTF-8 passes as it is; control characters become \u00XX, other bytes
+// U+FFFD.
 static void quote(at_strbuf *out, at_str s) {
   at_strbuf_addc(out, '"');
   for (size_t i = 0; i < s.len;) {
@@ -358,6 +372,7 @@ static void quote(at_strbuf *out, at_str s) {
   at_strbuf_addc(out, '"');
 }
 
+// The value that follows brings no comma.
 void at_json_key(at_json_writer *w, at_str key) {
   separate(w);
   quote(w->out, key);
@@ -377,6 +392,7 @@ void at_json_uint(at_json_writer *w, uint64_t v) {
   separate(w);
   at_strbuf_addf(w->out, "%llu", (unsigned long long)v);
 }
+// Fewer digits are tried first.
 void at_json_num(at_json_writer *w, double v) {
   if (!isfinite(v)) {
     at_json_null(w);
@@ -399,6 +415,7 @@ void at_json_null(at_json_writer *w) {
   at_strbuf_addz(w->out, "null");
 }
 
+// Recursion as deep as the tree, which the reader bounds.
 void at_json_value(at_json_writer *w, const at_json *v) {
   switch (v->kind) {
     case AT_JSON_NULL:

@@ -20,6 +20,7 @@ typedef enum at_json_kind {
   AT_JSON_OBJECT
 } at_json_kind;
 
+// A value and what is below it.
 typedef struct at_json {
   at_json_kind kind;
   bool boolean;
@@ -32,6 +33,7 @@ typedef struct at_json {
   size_t len;
 } at_json;
 
+// Readers and at_json_value recurse as deep.
 enum { AT_JSON_MAX_DEPTH = 64 };
 
 // Reads one value and nothing after it but white space. The tree lives in `a`;

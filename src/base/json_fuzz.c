@@ -8,6 +8,7 @@ static void write_tree(const at_json *v, at_strbuf *out) {
   at_json_value(&w, v);
 }
 
+// What parses must print and parse again as the same text.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64u << 20);
   const at_json *v, *again;

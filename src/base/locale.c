@@ -1,5 +1,6 @@
 #include "base/locale.h"
 
+// newlocale of "C" gives glibc's constant, so a race only makes it twice.
 locale_t at_locale_enter(void) {
   static locale_t plain;  // glibc's own constant: all threads get the same
   locale_t c = __atomic_load_n(&plain, __ATOMIC_RELAXED);

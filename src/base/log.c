@@ -1,3 +1,5 @@
+// Messages for people. The level is a knob; warnings and errors are findings,
+// too (finding.h), whether they are printed or not.
 #include "base/log.h"
 
 #include <pthread.h>
@@ -17,6 +19,7 @@ static int level_of(at_word w) { return (int)w - AT_WORD_LOG_OFF; }
 _Static_assert(AT_WORD_LOG_DEBUG - AT_WORD_LOG_OFF == AT_LOG_DEBUG,
                "the words of ATOLL_LOG are the levels, in their order");
 
+// The knob is read once: the level does not change while the process runs.
 bool at_log_on(at_log_level level) {
   static _Atomic int limit = -1;
   int now = atomic_load_explicit(&limit, memory_order_relaxed);
@@ -27,8 +30,10 @@ bool at_log_on(at_log_level level) {
   return level != AT_LOG_OFF && (int)level <= now;
 }
 
+// Bytes of a message; the rest is cut.
 enum { kMostText = 1000 };
 
+// One write, so that lines of several threads do not mix.
 static void put(at_log_level level, const char *text) {
   char line[kMostText + 24];
   int n = snprintf(line, sizeof line - 1, "atoll %s: %s", g_names[level], text);
@@ -47,6 +52,8 @@ static bool is_severe(at_log_level level) {
   return level == AT_LOG_WARNING || level == AT_LOG_ERROR;
 }
 
+// Formats into text (kMostText bytes) and notes findings; whether the message
+// is to be printed.
 static bool says(char *text, at_log_level level, const char *fmt, va_list ap) {
   bool on = at_log_on(level);
   warnings += is_severe(level);
@@ -56,6 +63,7 @@ static bool says(char *text, at_log_level level, const char *fmt, va_list ap) {
   return on;
 }
 
+// Nothing is formatted below the level, but for what is a finding.
 void at_log(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;
@@ -80,6 +88,7 @@ static bool is_news(uint64_t h) {
   return news;
 }
 
+// Counts as a warning each time (at_log_warnings): only the line is left out.
 void at_log_once(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+// Each level prints itself and those above it.
 typedef enum at_log_level {
   AT_LOG_OFF,
   AT_LOG_ERROR,

@@ -1,11 +1,16 @@
+// Open addressing with linear probing over slots of 32-bit indices; the entries
+// themselves stand in a list, in the order in which they came. Nothing is ever
+// removed. Growth leaves the old arrays in the arena.
 #include "base/map.h"
 
+// Spreads a hash over all bits: slots are chosen by the lowest.
 static uint64_t mix(uint64_t h) {
   h ^= h >> 32;
   h *= 0xd6e8feb86659fd93ull;
   return h ^ (h >> 32);
 }
 
+// FNV-1a, then mixed.
 static uint64_t hash_str(at_str key) {
   return mix(at_hash(AT_HASH_SEED, key.ptr, key.len));
 }
@@ -14,6 +19,7 @@ static uint64_t hash_str(at_str key) {
 static at_str ptr_key(const void *p) {
   return (at_str){(const char *)p, SIZE_MAX};
 }
+// The pointer's bits, mixed: alignment leaves its lowest at zero.
 static uint64_t hash_ptr(const void *p) { return mix((uint64_t)(uintptr_t)p); }
 
 // Keys of pointers carry a length that no text has.
@@ -23,6 +29,7 @@ static bool same(at_str a, at_str b) {
   return a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0;
 }
 
+// Linear probing: an empty slot ends the search, and there is always one.
 static void **find(const at_map *m, uint64_t hash, at_str key) {
   if (!m->cap) return NULL;
   for (size_t i = hash & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
@@ -52,6 +59,8 @@ static bool grow(at_map *m) {
   return true;
 }
 
+// The entry goes to the end of the list, so that the order of insertion is that
+// of iteration.
 static void **put(at_map *m, uint64_t hash, at_str key) {
   void **have = find(m, hash, key);
   if (have) return have;

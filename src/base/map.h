@@ -10,12 +10,15 @@
 
 #include "base/arena.h"
 
+// An entry, in the order of insertion: for (i < m.len) m.entries[i].
 typedef struct at_map_entry {
   uint64_t hash;
   at_str key;  // borrowed: must outlive the map (copy it into the arena first)
   void *value;
 } at_map_entry;
 
+// Zeroed but for the arena it is an empty map. Copies share what is there and
+// must not both grow.
 typedef struct at_map {
   at_arena *arena;
   at_map_entry *entries;  // len entries, in insertion order
@@ -23,6 +26,7 @@ typedef struct at_map {
   size_t len, cap;
 } at_map;
 
+// An empty map; no memory is taken before the first insertion.
 static inline at_map at_map_in(at_arena *a) { return (at_map){.arena = a}; }
 // The value's place, or NULL. The place stays valid until the next insertion.
 void **at_map_find(const at_map *m, at_str key);

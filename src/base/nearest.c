@@ -1,11 +1,16 @@
+// Edit distance with swaps, and the nearest of a list of names by it.
 #include "base/nearest.h"
 
+// Letters: rows of the table are on the stack.
 enum { kLongest = 64 };
 
+// ASCII only, whatever the locale.
 static char lower(char c) {
   return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+// The table of edit distances, row by row, of which the last three are kept: a
+// swap looks two rows back.
 uint32_t at_edits(at_str a, at_str b, uint32_t most) {
   uint32_t rows[3][kLongest + 1];
   uint32_t *row = rows[0], *last = rows[1], *before = rows[2];
@@ -30,6 +35,7 @@ uint32_t at_edits(at_str a, at_str b, uint32_t most) {
   return AT_MIN(row[b.len], most + 1);
 }
 
+// The first of the nearest, where several are as near.
 const char *at_nearest(at_str text, const char *const *names, size_t n) {
   const char *best = NULL;
   uint32_t least = UINT32_MAX;

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+// Static, initialised by AT_ONCE_INIT.
 typedef struct at_once {
   pthread_mutex_t lock;
   _Atomic bool done;

@@ -2,10 +2,12 @@
 
 extern const at_bytes at_page_files[];  // page.css, page.js
 
+// Style and script are part of the library.
 static void add_file(at_strbuf *out, at_bytes file) {
   at_strbuf_add(out, (at_str){(const char *)file.ptr, file.len});
 }
 
+// What HTML would read as markup.
 void at_page_text(at_strbuf *out, const char *text) {
   for (; *text; text++) switch (*text) {
       case '<':
@@ -25,6 +27,7 @@ void at_page_text(at_strbuf *out, const char *text) {
     }
 }
 
+// Style and script go into the page, so that it needs nothing else.
 void at_page_begin(at_strbuf *out, const char *title) {
   at_strbuf_addz(out,
                  "<!doctype html><html lang=en><head><meta charset=utf-8>"

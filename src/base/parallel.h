@@ -61,6 +61,7 @@ bool at_pool_forked(const at_pool *p);
 void at_spin_allow(bool on);
 
 // ---- What a runtime kernel may use
+// The pool and scratch memory of one launch; borrowed by the kernel.
 typedef struct at_par {
   at_pool *pool;
   // Scratch memory that stays valid until the kernel returns; 64-byte aligned,

@@ -11,18 +11,22 @@
 #include "base/parallel_internal.h"
 #include "base/thread.h"
 
+// How long waiting threads spin, usually and while somebody attends
+// (at_pool_attend).
 enum { kSpinNs = 6000, kAttentiveNs = 100000 };
 #define GATE_OPEN (1ull << 31)
 #define GATE_WAITING (1ull << 30)
 #define GATE_ACTIVE (GATE_WAITING - 1)
 #define GATE_EPOCH(g) ((uint32_t)((g) >> 32))
 
+// One thread of the pool; it lies in the pool's allocation.
 typedef struct helper {
   at_pool *pool;
   at_thread *thread;
   uint32_t index;  // worker number, from 1
 } helper;
 
+// Fields that different threads write are on cache lines of their own.
 struct at_pool {
   _Alignas(64) _Atomic uint64_t gate;
   _Alignas(64) _Atomic int64_t next;  // first iteration that nobody claimed
@@ -50,6 +54,7 @@ static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static void count_fork(void) { atomic_fetch_add(&g_forks, 1); }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
 
+// Counted by a handler in the child.
 uint32_t at_fork_generation(void) {
   return atomic_load_explicit(&g_forks, memory_order_relaxed);
 }
@@ -60,6 +65,7 @@ bool at_pool_forked(const at_pool *p) {
 
 uint32_t at_pool_threads(const at_pool *p) { return p->threads; }
 
+// The upper half of the gate, which helpers sleep on.
 static const void *epoch_word(at_pool *p) { return (char *)&p->gate + 4; }
 
 // Does the limit (at_pool_limit) leave this worker in?
@@ -101,12 +107,14 @@ static void await_permission(at_pool *p, uint32_t worker) {
     at_futex_wait(&p->limit, limit);
 }
 
+// Helpers that the old limit kept out sleep on it and look again.
 void at_pool_limit(at_pool *p, uint32_t threads) {
   threads = AT_MAX(threads, 1u);
   if (atomic_exchange(&p->limit, threads) < threads)
     at_futex_wake(&p->limit, 1 << 30);
 }
 
+// Whoever is back soon after the last one left continues its presence.
 void at_pool_attend(at_pool *p, bool on) {
   uint64_t now = at_clock_ns();
   if (!on) {
@@ -120,6 +128,7 @@ void at_pool_attend(at_pool *p, bool on) {
   }
 }
 
+// Relaxed reads: a wrong answer costs time only.
 bool at_pool_is_near(const at_pool *p) {
   if (!atomic_load_explicit(&p->sleepers, memory_order_relaxed)) return true;
   uint64_t since = atomic_load_explicit(&p->since, memory_order_relaxed);
@@ -211,6 +220,8 @@ static bool claim(at_pool *p) {
              &p->busy, &idle, 1, memory_order_acquire, memory_order_relaxed);
 }
 
+// Small, huge and rival jobs run on the caller's thread, in the same chunks as
+// they would with helpers.
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg) {
   AT_ASSERT(fn);
@@ -236,6 +247,7 @@ void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
   atomic_store_explicit(&p->busy, 0, memory_order_release);
 }
 
+// A pool of one thread has no helpers and is never claimed.
 at_status at_pool_create(uint32_t threads, at_pool **out) {
   if (threads < 1 || threads > 4096)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -267,6 +279,8 @@ at_status at_pool_create(uint32_t threads, at_pool **out) {
   return AT_OK;
 }
 
+// Stop, permission and a new epoch, in this order: helpers look for each of
+// them.
 void at_pool_destroy(at_pool *p) {
   if (!p) return;
   if (!at_pool_forked(p)) {  // a child has no helpers to stop

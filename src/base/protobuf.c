@@ -1,5 +1,9 @@
+// Base-128 numbers, fields and lists. Readers take bytes off the front of a view
+// and never look behind its end; what is malformed ends the message.
 #include "base/protobuf.h"
 
+// Seven bits a byte, least significant first; the highest bit says that more
+// follow.
 bool at_proto_varint(at_bytes *io, uint64_t *out) {
   uint64_t v = 0;
   for (unsigned shift = 0; shift < 64 && io->len; shift += 7) {
@@ -11,6 +15,7 @@ bool at_proto_varint(at_bytes *io, uint64_t *out) {
   return false;
 }
 
+// n little-endian bytes.
 static bool fixed(at_bytes *io, size_t n, uint64_t *out) {
   if (io->len < n) return false;
   *out = 0;
@@ -20,6 +25,8 @@ static bool fixed(at_bytes *io, size_t n, uint64_t *out) {
   return true;
 }
 
+// Groups, which protocol buffers have given up, and field number 0 are
+// malformed.
 bool at_proto_next(at_bytes *io, at_proto_field *out) {
   uint64_t key, n;
   if (io->len == 0 || !at_proto_varint(io, &key)) return false;
@@ -44,6 +51,7 @@ bool at_proto_next(at_bytes *io, at_proto_field *out) {
   }
 }
 
+// Bytes of strings and messages inside are not looked at.
 bool at_proto_is_whole(at_bytes b) {
   at_proto_field f;
   while (b.len)
@@ -51,6 +59,7 @@ bool at_proto_is_whole(at_bytes b) {
   return true;
 }
 
+// The last one counts, as protocol buffers have it.
 bool at_proto_find(at_bytes b, uint32_t number, at_proto_field *out) {
   bool found = false;
   for (at_proto_field f; at_proto_next(&b, &f);)
@@ -78,6 +87,7 @@ bool at_proto_has(at_bytes b, uint32_t number) {
   return at_proto_find(b, number, &f);
 }
 
+// A packed list is numbers back to back.
 at_status at_proto_ints_add(const at_proto_field *f, const char *what,
                             at_arena *a, at_proto_ints *io) {
   at_bytes b = f->bytes;
@@ -96,6 +106,7 @@ at_status at_proto_ints_add(const at_proto_field *f, const char *what,
   return AT_OK;
 }
 
+// Packed and single fields may mix; their order stays.
 at_status at_proto_list(at_bytes b, uint32_t number, const char *what,
                         at_arena *a, at_dims *out) {
   at_proto_ints list = {0};
@@ -108,6 +119,7 @@ at_status at_proto_list(at_bytes b, uint32_t number, const char *what,
 }
 
 // ---- Writing
+// The other direction of at_proto_varint.
 void at_proto_write_varint(at_strbuf *b, uint64_t v) {
   for (; v >= 0x80; v >>= 7) at_strbuf_addc(b, (char)(v | 0x80));
   at_strbuf_addc(b, (char)v);
@@ -137,6 +149,7 @@ void at_proto_write_ints(at_strbuf *b, uint32_t number, at_dims v) {
   if (v.rank) at_proto_write_message(b, number, &packed);
 }
 
+// Its failure passes on to b.
 void at_proto_write_message(at_strbuf *b, uint32_t number, at_strbuf *message) {
   at_proto_write_bytes(b, number, at_strbuf_str(message));
   b->failed |= message->failed;

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/strbuf.h"
 
+// How a field's value is written.
 typedef enum at_proto_wire {
   AT_PROTO_VARINT = 0,
   AT_PROTO_64 = 1,
@@ -17,6 +18,7 @@ typedef enum at_proto_wire {
   AT_PROTO_32 = 5
 } at_proto_wire;
 
+// One field of a message.
 typedef struct at_proto_field {
   uint32_t number;
   at_proto_wire wire;

@@ -1,5 +1,8 @@
+// SHA-256 as FIPS 180-4 defines it, and HMAC over it, plainly: no tables but the
+// round constants, no instructions for it. Time does not depend on secrets.
 #include "base/sha256.h"
 
+// FIPS 180-4, section 4.2.2.
 static const uint32_t kRound[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
     0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
@@ -13,14 +16,17 @@ static const uint32_t kRound[64] = {
     0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
     0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+// To the right; n is in (0, 32).
 static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
+// Four bytes at any address.
 static uint32_t big_endian(const uint8_t *p) {
   uint32_t v;
   memcpy(&v, p, sizeof v);
   return __builtin_bswap32(v);
 }
 
+// FIPS 180-4, section 6.2.2: the message schedule, then 64 rounds.
 static void add_block(uint32_t h[8], const uint8_t *p) {
   uint32_t w[64], s[8];
   for (int i = 0; i < 16; i++) w[i] = big_endian(p + 4 * i);
@@ -43,11 +49,13 @@ static void add_block(uint32_t h[8], const uint8_t *p) {
   for (int i = 0; i < 8; i++) h[i] += s[i];
 }
 
+// The initial state of section 5.3.3.
 void at_sha256_start(at_sha256 *s) {
   *s = (at_sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
+// Bytes are collected until a block of 64 is full.
 void at_sha256_add(at_sha256 *s, at_bytes b) {
   while (b.len) {
     size_t at = s->bytes % 64, n = AT_MIN(b.len, 64 - at);
@@ -59,6 +67,8 @@ void at_sha256_add(at_sha256 *s, at_bytes b) {
   }
 }
 
+// Padding: a one bit, zeros up to 8 bytes before a block's end, and the length
+// in bits.
 void at_sha256_end(at_sha256 *s, uint8_t out[AT_SHA256_BYTES]) {
   static const uint8_t kPad[64] = {0x80};
   const uint64_t bits = __builtin_bswap64(s->bytes * 8);
@@ -70,6 +80,7 @@ void at_sha256_end(at_sha256 *s, uint8_t out[AT_SHA256_BYTES]) {
   }
 }
 
+// Both digests begin with the key's block, xored with 0x36 and 0x5c.
 void at_hmac_start(at_hmac *h, at_bytes key) {
   uint8_t block[64] = {0};
   if (key.len > sizeof block) {
@@ -96,6 +107,7 @@ void at_hmac_end(at_hmac *h, uint8_t out[AT_SHA256_BYTES]) {
   at_sha256_end(&h->outer, out);
 }
 
+// Volatile, so that the loop cannot end early.
 bool at_secrets_equal(const void *a, const void *b, size_t bytes) {
   const volatile uint8_t *x = a, *y = b;
   uint8_t differs = 0;

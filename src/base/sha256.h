@@ -9,6 +9,7 @@
 
 enum { AT_SHA256_BYTES = 32 };
 
+// A digest under way; the caller's memory.
 typedef struct at_sha256 {
   uint32_t h[8];
   uint64_t bytes;  // so far
@@ -23,6 +24,7 @@ void at_sha256_add(at_sha256 *s, at_bytes b);
 // left, so one that has seen secrets is the caller's to wipe.
 void at_sha256_end(at_sha256 *s, uint8_t out[AT_SHA256_BYTES]);
 
+// A keyed digest under way; it holds what the key can be found from.
 typedef struct at_hmac {
   at_sha256 inner, outer;
 } at_hmac;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+// The digest as hexadecimal text.
 static void assert_hex(const uint8_t got[AT_SHA256_BYTES], const char *want) {
   char text[2 * AT_SHA256_BYTES + 1];
   for (int i = 0; i < AT_SHA256_BYTES; i++)
@@ -20,6 +21,7 @@ static at_bytes bytes_of(const char *z) {
   return (at_bytes){(const uint8_t *)z, strlen(z)};
 }
 
+// Examples of FIPS 180-4, whole and in pieces.
 static void digests_are_as_published(void **state) {
   (void)state;
   static const struct {
@@ -56,6 +58,7 @@ static void digests_are_as_published(void **state) {
   free(a);
 }
 
+// Examples of RFC 4231.
 static void keyed_digests_are_as_published(void **state) {
   (void)state;
   uint8_t key[131], data[50], out[AT_SHA256_BYTES];
@@ -87,6 +90,7 @@ static void keyed_digests_are_as_published(void **state) {
       out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
+// Equal, and different in the first and in the last byte.
 static void secrets_compare(void **state) {
   (void)state;
   assert_true(at_secrets_equal("abcd", "abcd", 4));

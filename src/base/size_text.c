@@ -7,6 +7,7 @@
 
 #include "base/span.h"
 
+// Places after the point so that three digits count.
 const char *at_size_text(double bytes, char out[AT_SIZE_TEXT]) {
   static const char *const units[] = {"B",   "KiB", "MiB", "GiB",
                                       "TiB", "PiB", "EiB"};

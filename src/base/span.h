@@ -11,7 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
+// Elements of an array; never of a pointer.
 #define AT_LEN(a) (sizeof(a) / sizeof *(a))
+// Arguments are evaluated twice.
 #define AT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define AT_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define AT_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -26,25 +28,31 @@
 __attribute__((noreturn, cold)) void at_assert_fail(const char *what,
                                                     const char *file, int line);
 
+// Bytes that somebody else owns.
 typedef struct at_bytes {
   const uint8_t *ptr;  // borrowed, read-only; may be NULL when len is 0
   size_t len;
 } at_bytes;
 
+// Text that somebody else owns; UTF-8 where nothing else is said.
 typedef struct at_str {
   const char *ptr;  // borrowed, not NUL-terminated
   size_t len;
 } at_str;
 
+// Sizes of dimensions, or any list of integers.
 typedef struct at_dims {
   const int64_t *ptr;  // major to minor, elements; borrowed
   uint32_t rank;
 } at_dims;
 
+// The view of a string literal.
 #define AT_STR(literal) ((at_str){(literal), sizeof(literal) - 1})
+// The view of a C string; NULL is empty.
 static inline at_str at_str_of(const char *z) {
   return (at_str){z, z ? strlen(z) : 0};
 }
+// Byte by byte.
 static inline bool at_str_eq(at_str a, at_str b) {
   return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
@@ -69,9 +77,11 @@ static inline size_t at_add(size_t a, size_t b) {
   size_t r;
   return __builtin_add_overflow(a, b, &r) ? SIZE_MAX : r;
 }
+// n rounded up to a power of two; SIZE_MAX where that overflows.
 static inline size_t at_align_up(size_t n, size_t align) {
   return n > SIZE_MAX - (align - 1) ? SIZE_MAX : (n + align - 1) & ~(align - 1);
 }
+// a >= 0 and b > 0, and their sum fits.
 static inline int64_t at_ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }

@@ -15,6 +15,7 @@ static const long double bernoulli[] = {
     5.0L / 66,      -691.0L / 2730,   7.0L / 6,        -3617.0L / 510,
     43867.0L / 798, -174611.0L / 330, 854513.0L / 138, -236364091.0L / 2730};
 
+// Reflection for negative x; from 20 on the series has its full precision.
 long double at_digamma(long double x) {
   if (isnan(x) || x == -INFINITY) return NAN;
   if (x == INFINITY) return x;
@@ -70,6 +71,7 @@ long double at_zeta(long double s, long double q) {
   return sum;
 }
 
+// By Hurwitz's zeta function: (-1)^(n+1) n! zeta(n + 1, x).
 long double at_polygamma(long double n, long double x) {
   if (n == 0) return at_digamma(x);
   if (isnan(n) || n < 0 || n != floorl(n)) return NAN;

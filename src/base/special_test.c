@@ -10,6 +10,7 @@
 
 #include "base/span.h"
 
+// Arguments and the value.
 typedef struct row {
   double a, b;
   long double want;
@@ -40,6 +41,7 @@ static const row polygammas[] = {{0, 1.5, 3.648997397857652055902367e-2L},
                                  {2, -30.125, 1.02229332494609237640911e+3L},
                                  {40, 9.5, -6.796206805302335955509401e+7L}};
 
+// Relative errors of at most 1e-16.
 static void check(const row *r, size_t n,
                   long double (*f)(long double, long double)) {
   for (size_t i = 0; i < n; i++) {
@@ -54,6 +56,7 @@ static void test_values(void **state) {
   check(polygammas, AT_LEN(polygammas), at_polygamma);
 }
 
+// Poles, infinities and NaN.
 static void test_special_arguments(void **state) {
   (void)state;
   assert_true(isinf(at_zeta(1, 3)));

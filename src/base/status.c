@@ -1,3 +1,6 @@
+// Errors as objects of one allocation each. Reporting must not fail where memory
+// is gone: then an error takes one of sixteen spare places, and at last a static
+// object of its code.
 #include "base/status.h"
 
 #include "base/strbuf.h"
@@ -8,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Who frees it: malloc's heap, the table of spares, or nobody.
 typedef enum at_error_place { ON_HEAP, IN_SPARE, IS_STATIC } at_error_place;
 
 struct at_error {
@@ -26,12 +30,14 @@ static struct {
   char text[kSpareText];
 } g_spare[kSpares];
 
+// NULL: all are taken.
 static at_error *take_spare(void) {
   for (int i = 0; i < kSpares; i++)
     if (!atomic_exchange(&g_spare[i].taken, true)) return &g_spare[i].e;
   return NULL;
 }
 
+// e is one of the table.
 static void give_spare(const at_error *e) {
   for (int i = 0; i < kSpares; i++)
     if (&g_spare[i].e == e) atomic_store(&g_spare[i].taken, false);
@@ -47,12 +53,16 @@ static at_error g_static[17] = {
 #undef S
 };
 
+// The guarded call that it is in, if any, ends with a status: abort() is caught
+// there.
 void at_assert_fail(const char *what, const char *file, int line) {
   fprintf(stderr, "atoll: %s:%d: `%s` does not hold: a bug of Atoll's\n", file,
           line, what);
   abort();
 }
 
+// Error and message are one allocation. Falls back to a spare, whose text is
+// cut, and then to a static one.
 static at_status make(at_code code, const char *file, int line,
                       const char *message, size_t len) {
   if (code <= AT_OK_CODE || code > AT_UNAUTHENTICATED) code = AT_UNKNOWN;
@@ -78,6 +88,7 @@ static void keep_text(char *text, size_t n) {
   }
 }
 
+// Long messages are formatted on the heap, or cut where there is none.
 static at_status make_v(at_code code, const char *file, int line,
                         const char *fmt, va_list ap) {
   char small[512], *text = small;
@@ -115,6 +126,7 @@ const char *at_status_message(at_status s) {
 const char *at_status_file(at_status s) { return s.err ? s.err->file : ""; }
 int at_status_line(at_status s) { return s.err ? s.err->line : 0; }
 
+// By number; "?" for what is no code.
 const char *at_code_name(at_code code) {
   static const char *const names[] = {"OK",
                                       "CANCELLED",
@@ -136,6 +148,7 @@ const char *at_code_name(at_code code) {
   return (unsigned)code < sizeof names / sizeof *names ? names[code] : "?";
 }
 
+// Static ones are shared and stay.
 void at_status_free(at_status s) {
   if (!s.err || s.err->place == IS_STATIC) return;
   if (s.err->place == IN_SPARE)
@@ -150,12 +163,14 @@ at_code at_code_take(at_status s) {
   return code;
 }
 
+// Static ones are shared.
 at_status at_status_clone(at_status s) {
   if (!s.err || s.err->place == IS_STATIC) return s;
   return make(s.err->code, s.err->file, s.err->line, s.err->message,
               strlen(s.err->message));
 }
 
+// Where there is no memory for the longer message the shorter one stays.
 at_status at_status_prefix(at_status s, const char *fmt, ...) {
   if (!s.err || s.err->place == IS_STATIC) return s;
   va_list ap;

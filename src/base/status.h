@@ -35,6 +35,7 @@ typedef enum at_code {
   AT_UNAUTHENTICATED = 16,
 } at_code;
 
+// Opaque.
 typedef struct at_error at_error;
 typedef struct __attribute__((warn_unused_result)) at_status {
   at_error *err;  // owned; NULL = OK
@@ -73,6 +74,7 @@ __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     if (!(x)) return AT_FAIL(AT_INTERNAL, "broken invariant: %s", #x); \
   } while (0)
 
+// Borrows s: an error still has to be consumed.
 static inline bool at_ok(at_status s) { return s.err == NULL; }
 at_code at_status_code(at_status s);         // borrowed
 const char *at_status_message(at_status s);  // borrowed; "" when OK

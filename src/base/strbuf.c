@@ -1,3 +1,5 @@
+// Text that grows on the heap, by doubling. The first refusal of memory is
+// remembered and ends all appending.
 #include "base/strbuf.h"
 
 #include <stdio.h>
@@ -8,6 +10,8 @@ void at_strbuf_free(at_strbuf *b) {
   *b = (at_strbuf){0};
 }
 
+// Room for `extra` bytes and a NUL; doubles from 256. A failure is remembered
+// and ends all appending.
 static bool reserve(at_strbuf *b, size_t extra) {
   size_t want = at_add(at_add(b->len, extra), 1);
   if (b->failed) return false;
@@ -35,6 +39,7 @@ void at_strbuf_addz(at_strbuf *b, const char *z) {
 
 void at_strbuf_addc(at_strbuf *b, char c) { at_strbuf_add(b, (at_str){&c, 1}); }
 
+// Formats twice: once for the length, once into the buffer.
 void at_strbuf_addf(at_strbuf *b, const char *fmt, ...) {
   va_list ap, again;
   va_start(ap, fmt);
@@ -63,6 +68,7 @@ char *at_strbuf_move(at_strbuf *b, at_arena *a) {
   return text;
 }
 
+// Overlong forms, surrogates and code points over U+10FFFF are none.
 size_t at_utf8_length(const uint8_t *p, size_t left) {
   if (!left) return 0;
   if (p[0] < 0x80) return 1;

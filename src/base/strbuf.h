@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+// Zeroed it is an empty buffer.
 typedef struct at_strbuf {
   char *ptr;  // owned, NUL-terminated when not NULL
   size_t len, cap;
@@ -38,6 +39,7 @@ at_status at_strbuf_status(const at_strbuf *b);
 // Moves the text into the arena and frees the buffer. NULL where either had no
 // memory; the arena remembers it (at_arena_status).
 char *at_strbuf_move(at_strbuf *b, at_arena *a);
+// The text so far; borrowed until the buffer changes.
 static inline at_str at_strbuf_str(const at_strbuf *b) {
   return (at_str){b->ptr ? b->ptr : "", b->len};
 }

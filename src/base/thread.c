@@ -1,3 +1,5 @@
+// Threads on mappings of our own, so that their size does not follow `ulimit -s`
+// and a stack overflow meets a wall that no other mapping can fill.
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -17,6 +19,7 @@ enum {
   kBelow = kSignals + kWall,
 };
 
+// Freed by whoever joins it.
 struct at_thread {
   pthread_t id;
   uint8_t *map;
@@ -25,6 +28,8 @@ struct at_thread {
   void *arg;
 };
 
+// Signals get a stack, so that a stack overflow can be handled, and the C
+// locale holds.
 static void *begin(void *arg) {
   at_thread *t = arg;
   stack_t s = {.ss_sp = t->map, .ss_size = kSignals};
@@ -36,6 +41,7 @@ static void *begin(void *arg) {
   return NULL;
 }
 
+// Sets t->map and t->bytes, or leaves nothing mapped.
 static at_status map_stack(at_thread *t, size_t stack_bytes) {
   t->bytes = at_add(at_align_up(stack_bytes, kPage), kBelow);
   t->map = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
@@ -51,6 +57,7 @@ static at_status map_stack(at_thread *t, size_t stack_bytes) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to guard a thread's stack");
 }
 
+// Everything is undone where any step fails.
 at_status at_thread_start(const char *name, size_t stack_bytes,
                           void (*fn)(void *), void *arg, at_thread **out) {
   at_thread *t = calloc(1, sizeof *t);
@@ -80,6 +87,7 @@ at_status at_thread_start(const char *name, size_t stack_bytes,
   return AT_OK;
 }
 
+// The stack is unmapped once nobody runs on it.
 void at_thread_join(at_thread *t) {
   if (!t) return;
   pthread_join(t->id, NULL);

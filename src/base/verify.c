@@ -1,3 +1,4 @@
+// Whether expensive checks are made, and what happens where one fails.
 #include "base/verify.h"
 
 #include <stdatomic.h>
@@ -17,6 +18,7 @@
 
 enum { UNKNOWN, OFF, ON };
 
+// Read once; two threads that race read the same.
 bool at_verifying(void) {
   static _Atomic int known = UNKNOWN;
   int is = atomic_load_explicit(&known, memory_order_relaxed);
@@ -26,6 +28,7 @@ bool at_verifying(void) {
   return on;
 }
 
+// Other codes are the check's own trouble (no memory), not the checked thing's.
 void at_verify_status(at_status st, const char *what, const char *file,
                       int line) {
   if (at_status_code(st) != AT_INTERNAL) {

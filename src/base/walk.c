@@ -1,3 +1,7 @@
+// The walk's stack holds indices of entries. Items that a step adds are pushed in
+// order and turned round before the next step, so that the first comes up first.
+// A hash table finds an item's entry; its slots carry an epoch, so that clearing
+// costs nothing.
 #include "base/walk.h"
 
 #include <stdatomic.h>
@@ -6,8 +10,10 @@ enum { kFewest = 16 };
 static const uint32_t kLeave = 1u
                                << 31;  // beside an entry's index in the stack
 
+// Of an item: to be visited; entered, with items below still to come; done.
 typedef enum state { kWaits, kInside, kLeft } state;
 
+// An item that was added, and its result.
 struct at_walk_entry {
   const void *item;
   uint32_t tag;
@@ -15,6 +21,7 @@ struct at_walk_entry {
   at_walk_value value;
 };
 
+// A place of the hash table; of another epoch: empty.
 struct at_walk_slot {
   uint32_t epoch, entry;
 };
@@ -25,6 +32,7 @@ uint64_t at_walk_visits(void) {
   return atomic_load_explicit(&all_visits, memory_order_relaxed);
 }
 
+// Tags of one item must not collide with neighbouring pointers.
 static size_t hash(const void *item, uint32_t tag) {
   uint64_t h = (uint64_t)(uintptr_t)item + tag * 0x9e3779b97f4a7c15ull;
   h ^= h >> 32;
@@ -44,6 +52,8 @@ static struct at_walk_slot *slot_of(const at_walk *w, const void *item,
   }
 }
 
+// Doubles the table; at most half of it is ever taken. Entries keep their
+// numbers.
 static bool grow(at_walk *w) {
   size_t n = w->num_slots ? w->num_slots * 2 : kFewest;
   if (w->entries.len >= kLeave / 2) return false;
@@ -73,6 +83,8 @@ static bool entry_of(at_walk *w, const void *item, uint32_t tag,
   return true;
 }
 
+// An item that is in the stack already may be added again: the second one is
+// passed over when it comes up.
 void at_walk_add(at_walk *w, const void *item, uint32_t tag) {
   uint32_t e;
   if (w->failed) return;
@@ -94,6 +106,8 @@ static void turn_added(at_walk *w) {
   }
 }
 
+// With `both`, an item that is entered goes back onto the stack, marked, below
+// what it adds: it comes up again when all that has been left.
 static bool next(at_walk *w, at_walk_step *s, bool both) {
   turn_added(w);
   while (!w->failed && w->stack.len) {
@@ -118,6 +132,7 @@ static bool next(at_walk *w, at_walk_step *s, bool both) {
 bool at_walk_next(at_walk *w, at_walk_step *s) { return next(w, s, false); }
 bool at_walk_next_both(at_walk *w, at_walk_step *s) { return next(w, s, true); }
 
+// Items that were entered but not left can be visited again.
 void at_walk_stop(at_walk *w) {
   for (size_t i = 0; i < w->stack.len; i++) {
     struct at_walk_entry *e = &w->entries.ptr[w->stack.ptr[i] & ~kLeave];
@@ -126,6 +141,7 @@ void at_walk_stop(at_walk *w) {
   w->stack.len = w->added = 0;
 }
 
+// A new epoch empties the table without touching it.
 void at_walk_clear(at_walk *w) {
   w->stack.len = w->added = w->entries.len = 0;
   if (!++w->epoch && w->slots) {  // the numbers have come round
@@ -139,6 +155,7 @@ void at_walk_set(at_walk *w, const at_walk_step *s, at_walk_value v) {
   w->entries.ptr[s->entry].value = v;
 }
 
+// Only of items that have been left: others have no result yet.
 const at_walk_value *at_walk_get(const at_walk *w, const void *item,
                                  uint32_t tag) {
   if (!w->num_slots) return NULL;

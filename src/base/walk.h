@@ -26,11 +26,13 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+// The result of an item: a number or a pointer, as the caller likes.
 typedef union at_walk_value {
   int64_t i;
   const void *p;
 } at_walk_value;
 
+// Where the walk is.
 typedef struct at_walk_step {
   const void *item;
   uint32_t tag;
@@ -53,6 +55,7 @@ typedef struct at_walk {
   uint64_t visits;  // steps on the way in, since at_walk_in
 } at_walk;
 
+// A walk that has visited nothing. Its memory is a's.
 static inline at_walk at_walk_in(at_arena *a) {
   return (at_walk){.arena = a, .epoch = 1};
 }

@@ -47,6 +47,7 @@ static void joined_paths_are_walked_once(void **state) {
   at_arena_destroy(a);
 }
 
+// As a recursive walk would visit, each item once.
 static void order_is_that_of_recursion(void **state) {
   at_arena *a = at_arena_create();
   at_walk w = at_walk_in(a);
@@ -66,6 +67,7 @@ static void order_is_that_of_recursion(void **state) {
   at_arena_destroy(a);
 }
 
+// An item with two tags is two; a cycle is entered once.
 static void tags_tell_apart_and_cycles_end(void **state) {
   at_arena *a = at_arena_create();
   at_walk w = at_walk_in(a);
@@ -84,6 +86,7 @@ static void tags_tell_apart_and_cycles_end(void **state) {
   at_arena_destroy(a);
 }
 
+// What was left stays known until the walk is cleared.
 static void stopped_walks_go_on_and_cleared_ones_forget(void **state) {
   at_arena *a = at_arena_create();
   at_walk w = at_walk_in(a);
@@ -113,6 +116,7 @@ static void stopped_walks_go_on_and_cleared_ones_forget(void **state) {
   at_arena_destroy(a);
 }
 
+// The walk ends early and says so.
 static void refused_memory_is_a_status(void **state) {
   at_arena *a = at_arena_create_limited(1 << 16);
   at_walk w = at_walk_in(a);

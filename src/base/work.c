@@ -11,6 +11,7 @@ extern const uint64_t __start___llvm_prf_cnts[]
 extern const uint64_t __stop___llvm_prf_cnts[]
     __attribute__((weak, visibility("hidden")));
 
+// Sums the counters of code that was built with AT_COUNT_BLOCKS.
 static uint64_t blocks_run(void) {
   uint64_t sum = 0;
   if (!__start___llvm_prf_cnts) return 0;

@@ -4,11 +4,16 @@
 static at_status clone_into(at_module *m, const at_comp *c, at_map *map,
                             at_comp *out);
 
+// The copy of v when its node was cloned before (or was put into the map by the
+// caller), else v itself: a value from outside of what is copied.
 static at_value mapped(const at_map *map, at_value v) {
   void **place = at_map_find_ptr(map, v.node);
   return place && *place ? (at_value){*place, v.index} : v;
 }
 
+// Copies n to the end of `out`. Regions are cloned first, so that at_build may
+// infer the result types from them. The copy keeps n's types and location and
+// gets an id of its own.
 static at_status clone_node(at_module *m, const at_node *n, at_map *map,
                             at_comp *out) {
   at_value *operands;
@@ -30,6 +35,8 @@ static at_status clone_node(at_module *m, const at_node *n, at_map *map,
   return AT_OK;
 }
 
+// Copies c's nodes, then its results, in order, so that each operand is in the
+// map before the node that uses it. Recursion over regions only.
 static at_status clone_into(at_module *m, const at_comp *c, at_map *map,
                             at_comp *out) {
   AT_FOR_NODES(n, c) {
@@ -50,6 +57,8 @@ static at_status clone_into(at_module *m, const at_comp *c, at_map *map,
   return at_comp_return(out, results, c->num_results);
 }
 
+// The entries of `map` stay valid after the call: the caller may look up what
+// became of a node.
 at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map,
                         at_comp **out) {
   at_comp *copy;

@@ -5,6 +5,7 @@
 
 #include "hlo/hlo_internal.h"
 
+// What a format makes of its extreme patterns.
 typedef enum float_kind {
   KIND_IEEE,    // top exponent: inf and NaN
   KIND_FN,      // all ones: NaN; no inf; overflow gives NaN
@@ -13,12 +14,15 @@ typedef enum float_kind {
   KIND_E8M0     // exponent only, unsigned; 0xff: NaN
 } float_kind;
 
+// A format of at most 16 bits: sign, exponent, mantissa.
 typedef struct float_format {
   uint8_t exponent, mantissa;  // bits
   uint8_t bias;
   float_kind kind;
 } float_format;
 
+// The layout of a float type that is not f32 or f64. t must be one of the
+// table.
 static const float_format *format_of(at_dtype t) {
   static const float_format table[] = {
       [AT_F4E2M1FN] = {2, 1, 1, KIND_FINITE},
@@ -38,6 +42,8 @@ static const float_format *format_of(at_dtype t) {
   return &table[t];
 }
 
+// The value of a bit pattern. Exact: double has more exponent and mantissa bits
+// than any of these formats.
 static double decode(const float_format *f, uint32_t bits) {
   uint32_t ones = (1u << f->exponent) - 1;
   uint32_t mantissa = bits & ((1u << f->mantissa) - 1);
@@ -65,6 +71,8 @@ static uint32_t max_finite(const float_format *f) {
   return f->kind == KIND_FN ? all - 1 : all;
 }
 
+// The pattern that stands for NaN. Formats without a NaN give what XLA gives
+// for them: the pattern of -0.
 static uint32_t nan_bits(const float_format *f, bool negative) {
   uint32_t sign = 1u << (f->exponent + f->mantissa);
   uint32_t all = sign - 1;
@@ -81,6 +89,9 @@ static uint32_t nan_bits(const float_format *f, bool negative) {
   }
 }
 
+// Powers of two only, rounded to nearest with ties up. Zero, negative numbers,
+// infinities and NaN all become 0xff, which is NaN; what is too small becomes
+// 2^-127.
 static uint32_t encode_e8m0(double v) {
   if (!(v > 0) || isinf(v)) return 0xff;  // there is no zero either
   int e;
@@ -91,6 +102,8 @@ static uint32_t encode_e8m0(double v) {
   return exponent < 0 ? 0 : (uint32_t)exponent;
 }
 
+// Rounds v to nearest even once. Overflow gives infinity, NaN or the largest
+// finite number, as the format has it.
 static uint32_t encode(const float_format *f, double v) {
   if (f->kind == KIND_E8M0) return encode_e8m0(v);
   bool negative = signbit(v);
@@ -107,6 +120,8 @@ static uint32_t encode(const float_format *f, double v) {
   frexp(v, &e);
   int lowest = 1 - f->bias;  // exponent of the smallest normal
   int at = e - 1 < lowest ? lowest : e - 1;
+  // The exponent at which the last place is counted: subnormal numbers share
+  // that of the smallest normal one.
   // Scaled so that one unit is the last place; rint rounds half to even.
   double q = rint(ldexp(fabs(v), f->mantissa - at));
   // A carry into the next binade falls out of this sum by itself.
@@ -116,6 +131,7 @@ static uint32_t encode(const float_format *f, double v) {
   return sign | (uint32_t)bits;
 }
 
+// bf16 is the upper half of an f32, so that no table is needed.
 double at_load_float(at_dtype t, const void *p) {
   switch (t) {
     case AT_F32: {
@@ -142,6 +158,8 @@ double at_load_float(at_dtype t, const void *p) {
   }
 }
 
+// A C conversion rounds double to f32 to nearest even, as encode does for the
+// narrower formats.
 void at_store_float(at_dtype t, void *p, double v) {
   switch (t) {
     case AT_F32: {
@@ -163,6 +181,8 @@ void at_store_float(at_dtype t, void *p, double v) {
   }
 }
 
+// Types under 8 bits keep their bits at the low end of a byte: the shift up and
+// back down drops what lies above them and extends the sign.
 int64_t at_load_int(at_dtype t, const void *p) {
   uint64_t v = 0;
   memcpy(&v, p, at_dtype_bytes(t));  // little-endian hosts only
@@ -172,6 +192,8 @@ int64_t at_load_int(at_dtype t, const void *p) {
   return at_is_signed_int(t) ? (int64_t)v >> unused : (int64_t)(v >> unused);
 }
 
+// Wraps to the width of the type. Bits above it are the sign's copies for
+// signed types and zero for unsigned ones: the storage form.
 void at_store_int(at_dtype t, void *p, int64_t v) {
   if (t == AT_PRED) {
     *(uint8_t *)p = v != 0;

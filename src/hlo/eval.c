@@ -1,10 +1,12 @@
 // The reference evaluator: walks a computation in order and calls the handler
 // of each op. Control flow and calls are here; the rest is by theme in
 // eval_*.c.
+#include "base/verify.h"
 #include "hlo/eval_internal.h"
 
 enum { kMaxDepth = 200 };  // of calls and regions
 
+// The counter saturates, so that a budget stops work whose size overflows.
 at_status at_eval_spend(at_eval_ctx *cx, int64_t ops) {
   if (__builtin_add_overflow(*cx->ops, ops, cx->ops)) *cx->ops = INT64_MAX;
   if (cx->opt->max_ops && *cx->ops > cx->opt->max_ops)
@@ -14,6 +16,7 @@ at_status at_eval_spend(at_eval_ctx *cx, int64_t ops) {
   return AT_OK;
 }
 
+// Copies nothing and zeroes the data; both live in the context's arena.
 at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
                       uint8_t **data) {
   AT_TRY(at_literal_make(cx->arena, *t, NULL, false, false, out));
@@ -21,6 +24,8 @@ at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
   return AT_OK;
 }
 
+// Looks through the enclosing computations, innermost first: that is how a
+// region reads values that it captures.
 const at_literal *at_env_get(const at_env *env, at_value v) {
   for (; env; env = env->outer) {
     void **place = at_map_find_ptr(&env->values, v.node);
@@ -31,6 +36,8 @@ const at_literal *at_env_get(const at_env *env, at_value v) {
 
 // ---- Elementwise
 
+// An operand of rank 0 stands for an element everywhere: a scalar predicate of
+// select and scalar bounds of clamp.
 static at_status eval_elementwise(const at_eval_args *e) {
   const at_node *n = e->n;
   const void *in[3];
@@ -51,11 +58,13 @@ static at_status eval_elementwise(const at_eval_args *e) {
 
 // ---- Leaves
 
+// Tokens have no bytes; the literal only says that the effect has happened.
 static at_status eval_token(const at_eval_args *e) {
   uint8_t *data;
   return at_eval_new(e->cx, &e->n->types[0], e->out, &data);
 }
 
+// Partition or replica number as u32[].
 static at_status eval_id(const at_eval_args *e, int64_t id) {
   uint8_t *data;
   AT_TRY(at_eval_new(e->cx, &e->n->types[0], e->out, &data));
@@ -63,6 +72,8 @@ static at_status eval_id(const at_eval_args *e, int64_t id) {
   return AT_OK;
 }
 
+// Results are the operands themselves: literals never change once they are
+// made.
 static at_status eval_forward(const at_eval_args *e) {
   for (uint32_t i = 0; i < e->n->num_operands; i++) e->out[i] = e->in[i];
   return AT_OK;
@@ -70,12 +81,15 @@ static at_status eval_forward(const at_eval_args *e) {
 
 // ---- Control flow
 
+// Region 0 is the true branch. Branches take no arguments and capture what they
+// need.
 static at_status eval_if(const at_eval_args *e) {
   bool taken = at_literal_int(e->in[0], 0) != 0;
   return at_eval_comp(e->cx, e->env, e->n->regions[taken ? 0 : 1], NULL,
                       e->out);
 }
 
+// An index out of range takes the last branch, as StableHLO defines it.
 static at_status eval_case(const at_eval_args *e) {
   uint32_t branches = e->n->num_regions;
   int64_t i = at_literal_int(e->in[0], 0);
@@ -104,6 +118,7 @@ static at_status loop(const at_eval_args *e, at_arena *work, at_arena **states,
   for (int turn = 0;; turn ^= 1) {
     const at_literal *go;
     AT_TRY(at_eval_spend(e->cx, 1));
+    // The condition, then the body on the same state.
     AT_TRY(at_eval_comp(&inner, e->env, n->regions[0], state, &go));
     if (!at_literal_int(go, 0)) return AT_OK;
     AT_TRY(at_eval_comp(&inner, e->env, n->regions[1], state, next));
@@ -113,6 +128,8 @@ static at_status loop(const at_eval_args *e, at_arena *work, at_arena **states,
   }
 }
 
+// Three arenas: one for the work of an iteration and two that hold the state in
+// turns. The final state is copied into the context's arena before they go.
 static at_status eval_while(const at_eval_args *e) {
   at_arena *arenas[3] = {at_arena_create(), at_arena_create(),
                          at_arena_create()};
@@ -131,6 +148,8 @@ out:
   return st;
 }
 
+// A callee sees nothing of its caller: its environment has no outer one.
+// Recursion ends at kMaxDepth.
 static at_status eval_call(const at_eval_args *e) {
   at_str name = at_node_str(e->n, AT_ATTR_CALLEE);
   const at_comp *c = at_module_find(e->n->parent->module, name);
@@ -140,6 +159,8 @@ static at_status eval_call(const at_eval_args *e) {
   return at_eval_comp(e->cx, NULL, c, e->in, e->out);
 }
 
+// Every custom call is handed to the option's hook, which also says what it
+// does not know.
 static at_status eval_custom(const at_eval_args *e) {
   at_str name = at_node_str(e->n, AT_ATTR_CALL_TARGET_NAME);
   if (e->cx->opt->custom)
@@ -160,6 +181,8 @@ static at_status eval_fusion(const at_eval_args *e) {
 
 // ---- Dispatch
 
+// The handler of the node's op. Operands have been checked against their types,
+// `out` has room for all results.
 static at_status dispatch(const at_eval_args *e) {
   switch (e->n->op) {
     case AT_OP_CONSTANT:
@@ -264,6 +287,7 @@ static at_status dispatch(const at_eval_args *e) {
     case AT_OP_ALL_TO_ALL:
     case AT_OP_COLLECTIVE_BROADCAST:
     case AT_OP_COLLECTIVE_PERMUTE:
+    case AT_OP_RAGGED_ALL_TO_ALL:
     case AT_OP_REDUCE_SCATTER:
       return at_eval_collective(e);
     case AT_OP_INFEED:
@@ -278,12 +302,36 @@ static at_status dispatch(const at_eval_args *e) {
   return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s", at_op_text(e->n->op));
 }
 
+// Whether all that the node gives are arrays without elements, and all that it
+// does is to give them. Handlers walk over batches, of which an array of size 0
+// may have any number.
+static bool is_empty(const at_node *n) {
+  if (at_op_is(n->op, AT_EFFECT | AT_COLLECTIVE | AT_CONTROL | AT_OPAQUE))
+    return false;
+  bool empty = n->num_results > 0;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    empty &= n->types[i].dtype != AT_TOKEN && at_type_is_static(&n->types[i]) &&
+             at_type_elements(&n->types[i]) == 0;
+  return empty;
+}
+
+static at_status make_empty(const at_eval_args *e) {
+  uint8_t *data;
+  for (uint32_t i = 0; i < e->n->num_results; i++)
+    AT_TRY(at_eval_new(e->cx, &e->n->types[i], &e->out[i], &data));
+  return AT_OK;
+}
+
 // Dynamic ops find their shape among their operands; all others need it known.
 static bool finds_shape(at_op op) {
   return at_op_of(op)->infer == at_infer_given ||
          op == AT_OP_OPTIMIZATION_BARRIER || op == AT_OP_WHILE;
 }
 
+// Refuses what the handlers do not look at again: operand types, ranks over
+// kMaxRank (their index arrays are on the stack), quantised elements, and
+// results of unknown shape unless the handler finds the shape among its
+// operands.
 static at_status check_node(const at_node *n, const at_literal *const *in) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     if (in[i]->type.rank > kMaxRank)
@@ -318,12 +366,15 @@ static bool has_results(const at_node *n, const at_literal *const *out) {
   return true;
 }
 
+// Evaluates a node on given operands. Errors get the node's text in front, but
+// for the budget's, which say nothing about the node.
 static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
                           const at_literal *const *in, const at_literal **out) {
   at_eval_args e = {cx, env, n, in, out};
   AT_TRY(check_node(n, in));
-  at_status s = dispatch(&e);
+  at_status s = is_empty(n) ? make_empty(&e) : dispatch(&e);
   AT_ASSERT(!at_ok(s) || has_results(n, out));
+  AT_VERIFY(!at_ok(s) || at_eval_holds(&e));
   if (at_ok(s) || at_status_code(s) == AT_DEADLINE_EXCEEDED) return s;
   at_strbuf b = {0};
   at_node_describe(&b, n);
@@ -332,6 +383,7 @@ static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
   return s;
 }
 
+// Finds n's operands in the environment, evaluates it, and binds its results.
 static at_status eval_in_env(at_eval_ctx *cx, at_env *env, const at_node *n) {
   const at_literal **in, **out;
   void **place;
@@ -348,6 +400,8 @@ static at_status eval_in_env(at_eval_ctx *cx, at_env *env, const at_node *n) {
   return AT_OK;
 }
 
+// Binds c's parameters to the arguments. Checks their types, since arguments
+// come from callers and bodies from operands.
 static at_status bind_params(at_env *env, const at_comp *c,
                              const at_literal *const *args) {
   for (uint32_t i = 0; i < c->num_params; i++) {
@@ -366,6 +420,8 @@ static at_status bind_params(at_env *env, const at_comp *c,
   return AT_OK;
 }
 
+// Nodes are in topological order, so one pass in list order computes every
+// operand before its use.
 at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
                        const at_literal *const *args,
                        const at_literal **results) {

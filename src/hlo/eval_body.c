@@ -4,6 +4,8 @@
 
 enum { kSlot = 16 };  // bytes: the widest element
 
+// Whether a node can run on slots: each result is one scalar with bytes of its
+// own, and the op is elementwise or a leaf.
 static bool node_is_plain(const at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (n->types[i].rank || n->types[i].dtype == AT_TOKEN) return false;
@@ -11,6 +13,7 @@ static bool node_is_plain(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE);
 }
 
+// One node that is not plain sends the whole body to the general path.
 static bool comp_is_plain(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (!node_is_plain(n)) return false;
@@ -26,6 +29,9 @@ static const void *place_of(const at_body *b, const at_map *index, at_value v) {
   return l && l->type.rank == 0 ? l->data : NULL;
 }
 
+// Resolves each operand, result and parameter to an address once, so that a
+// call only copies arguments, runs the elements in order and copies results.
+// Constants are written into their slots here and stay there.
 static at_status open_plain(at_body *b) {
   at_arena *a = b->cx->arena;
   const at_comp *c = b->comp;
@@ -42,6 +48,8 @@ static at_status open_plain(at_body *b) {
   AT_TRY_ALLOC(b->operands, at_new(a, const void *, operands));
   AT_TRY_ALLOC(b->results, at_new(a, const void *, c->num_results));
   AT_TRY_ALLOC(b->params, at_new(a, const void *, c->num_params));
+  // Slots are numbered in list order; the index map holds number + 1, since
+  // NULL means absent.
   const void **next = b->operands;
   uint32_t at = 0;
   AT_FOR_NODES(n, c) {
@@ -61,6 +69,8 @@ static at_status open_plain(at_body *b) {
   return AT_OK;
 }
 
+// What is allocated lives in the context's arena, but for the general path's
+// scratch, which at_body_close frees.
 at_status at_body_open(at_eval_ctx *cx, const at_env *env, const at_comp *c,
                        at_body *out) {
   at_body b = {.cx = cx, .env = env, .comp = c, .plain = comp_is_plain(c)};
@@ -80,6 +90,7 @@ void at_body_close(at_body *b) {
   b->scratch = NULL;
 }
 
+// Operand addresses stand in one row, node by node, so that a cursor suffices.
 static at_status call_plain(at_body *b, const void *const *args,
                             void *const *outs) {
   const at_comp *c = b->comp;
@@ -99,6 +110,8 @@ static at_status call_plain(at_body *b, const void *const *args,
   return AT_OK;
 }
 
+// The scratch arena is reset at each call: results are copied out before, at
+// the end of the call that made them.
 static at_status call_general(at_body *b, const void *const *args,
                               void *const *outs) {
   const at_comp *c = b->comp;
@@ -115,6 +128,8 @@ static at_status call_general(at_body *b, const void *const *args,
   return AT_OK;
 }
 
+// Spends one operation and one more for each node of a plain body; the general
+// path spends by itself, too.
 at_status at_body_call(at_body *b, const void *const *args, void *const *outs) {
   AT_TRY(at_eval_spend(b->cx, 1 + b->num_nodes));
   return b->plain ? call_plain(b, args, outs) : call_general(b, args, outs);

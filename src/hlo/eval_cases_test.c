@@ -16,6 +16,7 @@
 
 #include "hlo/hlo.h"
 
+// How far a result may be from what is expected: either bound suffices.
 typedef struct tolerance {
   long ulp;
   double eps;  // relative to the largest expected magnitude, at least 1
@@ -35,6 +36,8 @@ static double ulps(at_dtype t, const void *a, const void *b) {
   return fabs((double)x[0] - (double)x[1]);
 }
 
+// Within `eps` of the largest expected magnitude, or within `ulp` representable
+// values. NaN equals NaN.
 static bool same_float(at_dtype t, const void *a, const void *b, tolerance tol,
                        double scale) {
   double x = at_load_float(t, a), y = at_load_float(t, b);
@@ -44,6 +47,7 @@ static bool same_float(at_dtype t, const void *a, const void *b, tolerance tol,
   return ulps(t, a, b) <= (double)tol.ulp;
 }
 
+// The largest finite magnitude, of both parts of complex numbers.
 static double largest(const at_literal *l) {
   at_dtype t = at_real_of(l->type.dtype);
   int64_t n = (int64_t)(l->bytes / at_dtype_bytes(t));
@@ -77,6 +81,7 @@ static int64_t difference(const at_literal *got, const at_literal *want,
   return -1;
 }
 
+// One part of an element, for the message.
 static void show(const char *what, const at_literal *l, int64_t i) {
   at_dtype t = l->type.dtype, real = at_real_of(t);
   const uint8_t *p = at_literal_at(l, at_is_complex(t) ? i / 2 : i);
@@ -87,6 +92,7 @@ static void show(const char *what, const at_literal *l, int64_t i) {
     fprintf(stderr, " %s %lld", what, (long long)at_load_int(t, p));
 }
 
+// Prints and frees an error.
 static bool check_status(const char *name, at_status s) {
   if (at_ok(s)) return true;
   fprintf(stderr, "%s: %s\n", name, at_status_message(s));
@@ -94,6 +100,7 @@ static bool check_status(const char *name, at_status s) {
   return false;
 }
 
+// Print, parse, verify, and print the same.
 static bool round_trips(const char *name, const at_module *m, at_arena *a) {
   at_strbuf one = {0}, two = {0};
   at_module *again;
@@ -111,6 +118,7 @@ static bool round_trips(const char *name, const at_module *m, at_arena *a) {
   return good;
 }
 
+// Results come in pairs: what the program computes and what it should be.
 static bool run_case(const char *name, at_str text, tolerance tol) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -133,6 +141,7 @@ static bool run_case(const char *name, at_str text, tolerance tol) {
   return good;
 }
 
+// The whole file, terminated by NUL; the caller frees it.
 static char *read_file(const char *path, size_t *size) {
   FILE *f = fopen(path, "rb");
   if (!f) return NULL;
@@ -145,6 +154,8 @@ static char *read_file(const char *path, size_t *size) {
   return z;
 }
 
+// Cases are divided by lines of dashes; each starts with its name and
+// tolerances.
 static int run_file(const char *path, int *cases) {
   size_t size = 0;
   int bad = 0;
@@ -169,6 +180,7 @@ static int run_file(const char *path, int *cases) {
   return bad;
 }
 
+// Every file of testdata, so that a new one needs no entry here.
 static void test_cases(void **state) {
   const char *root = getenv("AT_SOURCE_DIR");
   char folder[512], path[1024];

@@ -6,6 +6,7 @@
 
 typedef long double complex wide_complex;
 
+// A real element reads as a complex number with imaginary part 0.
 double complex at_load_complex(at_dtype t, const void *p) {
   at_dtype real = at_real_of(t);
   if (!at_is_complex(t)) return CMPLX(at_load_float(t, p), 0);
@@ -13,6 +14,7 @@ double complex at_load_complex(at_dtype t, const void *p) {
                at_load_float(real, (const uint8_t *)p + at_dtype_bytes(real)));
 }
 
+// t must be complex: real part first, then the imaginary part.
 void at_store_complex(at_dtype t, void *p, double complex v) {
   at_dtype real = at_real_of(t);
   at_store_float(real, p, creal(v));
@@ -40,12 +42,15 @@ static wide_complex log1p_c(wide_complex z) {
   return CMPLXL(real, atan2l(y, 1 + x));
 }
 
+// z / |z|; 0 for 0, NaN in both parts where either part is NaN.
 static wide_complex sign_c(wide_complex z) {
   long double r = cabsl(z);
   if (isnan(r) || isnan(creall(z)) || isnan(cimagl(z))) return CMPLXL(NAN, NAN);
   return r == 0 ? CMPLXL(0, 0) : CMPLXL(creall(z) / r, cimagl(z) / r);
 }
 
+// Zero gives (inf, NaN); infinities give a zero whose imaginary part has the
+// sign of -y.
 static wide_complex rsqrt_c(wide_complex z) {
   if (creall(z) == 0 && cimagl(z) == 0) return CMPLXL(INFINITY, NAN);
   if (isinf(creall(z)) || isinf(cimagl(z)))
@@ -53,6 +58,7 @@ static wide_complex rsqrt_c(wide_complex z) {
   return 1 / csqrtl(z);
 }
 
+// The principal root, e^(ln(z) / 3).
 static wide_complex cbrt_c(wide_complex z) {
   if (z == 0) return z;
   return cexpl(clogl(z) / 3);

@@ -7,6 +7,9 @@
 #include "base/thread.h"
 #include "hlo/eval_internal.h"
 
+// The devices of one evaluation. Fields from `waiting` to `failed` are the
+// lock's; entries of `at` and `operands` are written by their device in front
+// of a barrier and read by the others behind it.
 struct at_gang {
   pthread_mutex_t lock;
   pthread_cond_t turned;
@@ -18,7 +21,9 @@ struct at_gang {
   const at_literal *const **operands;  // by device: what it shows
 };
 
-// All devices, or a failure of one.
+// A barrier. `round` counts the barriers passed: a device waits until it
+// changes, so that a fast device may enter the next barrier before the slow
+// ones have left this one.
 static at_status meet(struct at_gang *g) {
   pthread_mutex_lock(&g->lock);
   uint64_t round = g->round;
@@ -35,6 +40,8 @@ static at_status meet(struct at_gang *g) {
                 : AT_OK;
 }
 
+// A device that fails wakes the others: they end with CANCELLED at the barrier
+// instead of waiting for it forever.
 static void leave(struct at_gang *g) {
   pthread_mutex_lock(&g->lock);
   g->failed = true;
@@ -49,6 +56,7 @@ typedef struct members {
   int64_t count, rank;
 } members;
 
+// Appends a device to the group; `rank` becomes this device's place in it.
 static void enlist(members *m, int64_t device, int64_t me, bool *mine) {
   if (device == me) {
     *mine = true;
@@ -78,6 +86,9 @@ static void add_group(const struct at_gang *g, const at_node *n, at_dims ids,
     }
 }
 
+// The group of the node's replica_groups that has this device, or, where there
+// are none, the one group of all that the mode spans. count is 0 where the
+// device is in no group.
 static at_status group_of(const at_eval_args *e, members *m) {
   const struct at_gang *g = e->cx->gang;
   const at_attr *a = at_node_attr(e->n, AT_ATTR_REPLICA_GROUPS);
@@ -108,9 +119,11 @@ static at_status group_of(const at_eval_args *e, members *m) {
   return AT_OK;
 }
 
+// Operand i of another device. Valid between the two barriers of a collective.
+// Without a gang, of the only device.
 static const at_literal *shown(const at_eval_args *e, int64_t device,
                                uint32_t i) {
-  return e->cx->gang->operands[device][i];
+  return e->cx->gang ? e->cx->gang->operands[device][i] : e->in[i];
 }
 
 // ---- Exchanges
@@ -140,6 +153,8 @@ static int joined_at(int64_t a, int64_t b) {
   return a == b ? 0 : 64 - __builtin_clzll((uint64_t)(a ^ b));
 }
 
+// Replaces the two topmost partial sums by the reduction of both, the earlier
+// one as the left argument.
 static at_status join_last(const at_eval_args *e, const at_literal **sums,
                            int *depth) {
   const at_literal *r;
@@ -172,6 +187,8 @@ static at_status reduce_element(const at_eval_args *e, const members *m,
   return AT_OK;
 }
 
+// Every member computes the same tree of sums for itself, so that all get the
+// same bits.
 static at_status all_reduce(const at_eval_args *e, const members *m) {
   for (uint32_t v = 0; v < e->n->num_results; v++) {
     const at_type *t = &e->n->types[v];
@@ -184,6 +201,8 @@ static at_status all_reduce(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
+// Reduces only the elements of this device's piece: along the scattered
+// dimension, piece number `rank`.
 static at_status scatter_one(const at_eval_args *e, const members *m,
                              uint32_t v) {
   uint32_t d = (uint32_t)at_node_int(e->n, AT_ATTR_SCATTER_DIMENSION, 0);
@@ -207,6 +226,7 @@ static at_status reduce_scatter(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
+// Members' operands stand in group order along the gathered dimension.
 static at_status all_gather(const at_eval_args *e, const members *m) {
   uint32_t d = (uint32_t)at_node_int(e->n, AT_ATTR_ALL_GATHER_DIM, 0);
   for (uint32_t v = 0; v < e->n->num_results; v++) {
@@ -220,6 +240,9 @@ static at_status all_gather(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
+// Takes piece number `rank` of every member's operand along the split dimension
+// and joins them along the other one. A piece is copied through a literal of
+// its own, since its shape differs from both ends.
 static at_status all_to_all(const at_eval_args *e, const members *m) {
   uint32_t s = (uint32_t)at_node_int(e->n, AT_ATTR_SPLIT_DIMENSION, 0);
   uint32_t c = (uint32_t)at_node_int(e->n, AT_ATTR_CONCAT_DIMENSION, 0);
@@ -244,6 +267,8 @@ static at_status all_to_all(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
+// The operand of the device that sends to this one; zeros where none does.
+// Pairs name partitions with a channel, replicas without.
 static at_status permute(const at_eval_args *e) {
   const at_attr *a = at_node_attr(e->n, AT_ATTR_SOURCE_TARGET_PAIRS);
   const struct at_gang *g = e->cx->gang;
@@ -264,6 +289,8 @@ static at_status permute(const at_eval_args *e) {
   return at_eval_new(e->cx, &e->n->types[0], e->out, &data);  // zeros
 }
 
+// The operand of the group's first member; zeros outside of every group, as
+// StableHLO defines it.
 static at_status broadcast(const at_eval_args *e, const members *m) {
   uint8_t *data;
   if (!m->count) return at_eval_new(e->cx, &e->n->types[0], e->out, &data);
@@ -271,11 +298,17 @@ static at_status broadcast(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
-// Rows of everybody's input where their offsets send them.
+// Rows of everybody's input where their offsets send them. Offsets and sizes of
+// a sender are lists by receiver. Rows of the output operand that nobody sends
+// to stay as they are.
 static at_status ragged(const at_eval_args *e, const members *m) {
   enum { INPUT, OUTPUT, IN_OFFSETS, SEND_SIZES, OUT_OFFSETS };
   const at_type *t = &e->n->types[0];
   uint8_t *data;
+  if (at_type_elements(&e->in[IN_OFFSETS]->type) < m->count)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "evaluator: ragged_all_to_all has fewer offsets than its "
+                   "group has devices");
   AT_TRY(at_eval_new(e->cx, t, e->out, &data));
   copy_block(e->in[OUTPUT], 0, t, data, 0, 0, t->dims[0]);
   for (int64_t k = 0; k < m->count; k++) {
@@ -292,6 +325,14 @@ static at_status ragged(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
+// A group of one device sends to itself.
+at_status at_eval_ragged_alone(const at_eval_args *e) {
+  int64_t me = 0;
+  return ragged(e, &(members){.ids = &me, .count = 1});
+}
+
+// Computes this device's results from what the members show. Runs between the
+// two barriers and waits for nobody.
 static at_status exchange(const at_eval_args *e) {
   members m = {0};
   if (e->n->op == AT_OP_COLLECTIVE_PERMUTE) return permute(e);
@@ -314,6 +355,8 @@ static at_status exchange(const at_eval_args *e) {
   }
 }
 
+// Shows the operands, meets, takes the results, and meets again, so that no
+// device goes on, and frees what it shows, while another still reads it.
 at_status at_eval_gang_collective(const at_eval_args *e) {
   struct at_gang *g = e->cx->gang;
   g->at[e->cx->device] = e->n;
@@ -345,6 +388,8 @@ typedef struct device {
   at_status st;
 } device;
 
+// The body of a device's thread. It sets `st` before leave() wakes the others,
+// and the starter joins the thread before it reads `st`.
 static void run_device(void *arg) {
   device *d = (device *)arg;
   at_eval_options opt = d->opt ? *d->opt : (at_eval_options){0};
@@ -354,6 +399,7 @@ static void run_device(void *arg) {
   if (d->st.err) leave(d->gang);
 }
 
+// Moves a device's results from the device's arena to the caller's.
 static at_status copy_out(const device *d, at_arena *a) {
   for (uint32_t i = 0; i < d->c->num_results; i++) {
     at_type t = d->out[i]->type;
@@ -368,6 +414,8 @@ static at_status copy_out(const device *d, at_arena *a) {
   return AT_OK;
 }
 
+// Each device has an arena of its own, since arenas are single-threaded; the
+// results are copied into `a` once all threads have ended.
 at_status at_eval_devices(const at_comp *c,
                           const at_literal *const *const *args,
                           const at_eval_options *opt, at_arena *a,

@@ -3,6 +3,7 @@
 // up to f32 in double, f64 in long double.
 #include "hlo/eval_internal.h"
 
+// Ordered: of two kinds the later one can hold both.
 typedef enum number_kind { NUM_INT, NUM_REAL, NUM_COMPLEX } number_kind;
 
 // An operand as plain numbers.
@@ -20,6 +21,8 @@ static number_kind kind_of(at_dtype t) {
   return at_is_complex(t) ? NUM_COMPLEX : at_is_float(t) ? NUM_REAL : NUM_INT;
 }
 
+// Widens an operand to `kind`, the wider of both sides' kinds. `wide` is set by
+// the caller.
 static at_status read_numbers(at_arena *a, const at_literal *l,
                               number_kind kind, numbers *out) {
   int64_t n = at_type_elements(&l->type);
@@ -42,12 +45,15 @@ static at_status read_numbers(at_arena *a, const at_literal *l,
   return AT_OK;
 }
 
+// A sum of products; the operands' kind says which member is used.
 typedef struct accumulator {
   uint64_t i;
   double r, c_re, c_im;
   long double wide_re, wide_im;
 } accumulator;
 
+// Integer products wrap modulo 2^64, which agrees with wrapping in any narrower
+// type. Complex products are always summed in long double.
 static inline void add_product(accumulator *s, const numbers *a, int64_t ia,
                                const numbers *b, int64_t ib) {
   if (a->kind == NUM_INT) {
@@ -65,6 +71,7 @@ static inline void add_product(accumulator *s, const numbers *a, int64_t ia,
   }
 }
 
+// Rounds the sum once, to the result's element type.
 static void store_sum(const accumulator *s, const numbers *a, at_dtype t,
                       void *out) {
   if (a->kind == NUM_COMPLEX) {
@@ -80,6 +87,8 @@ static void store_sum(const accumulator *s, const numbers *a, at_dtype t,
   }
 }
 
+// Both sides as numbers of one kind; sums go in long double when either side or
+// the result is f64.
 static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
                            numbers *r) {
   at_dtype tl = e->in[0]->type.dtype, tr = e->in[1]->type.dtype;
@@ -97,14 +106,13 @@ static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
 // of the list.
 static at_status offsets_of(at_arena *a, const at_type *t, const int64_t *dims,
                             uint32_t rank, int64_t **out, int64_t *count) {
-  int64_t strides[kMaxRank], sizes[kMaxRank], index[kMaxRank] = {0}, n = 1;
-  int64_t stride = 1, full[kMaxRank];
-  for (uint32_t i = t->rank; i-- > 0; stride *= t->dims[i]) full[i] = stride;
+  int64_t strides[kMaxRank], sizes[kMaxRank], index[kMaxRank] = {0};
   for (uint32_t i = 0; i < rank; i++) {
-    strides[i] = full[dims[i]];
-    sizes[i] = t->dims[dims[i]];
-    n *= sizes[i];
+    uint32_t d = (uint32_t)dims[i];
+    strides[i] = at_product(t->dims + d + 1, t->rank - d - 1);
+    sizes[i] = t->dims[d];
   }
+  int64_t n = at_product(sizes, rank);
   AT_TRY_ALLOC(*out, at_new(a, int64_t, (size_t)n));
   for (int64_t k = 0; k < n; k++) {
     int64_t at = 0;
@@ -116,6 +124,7 @@ static at_status offsets_of(at_arena *a, const at_type *t, const int64_t *dims,
   return AT_OK;
 }
 
+// Dimensions of t that none of the lists names, in order; returns how many.
 static uint32_t free_dims(const at_type *t, at_dims x, at_dims y, at_dims z,
                           int64_t *out) {
   uint32_t n = 0;
@@ -125,11 +134,16 @@ static uint32_t free_dims(const at_type *t, at_dims x, at_dims y, at_dims z,
   return n;
 }
 
+// Where the elements of both sides are, as lists of offsets that add up.
 typedef struct dot_plan {
   int64_t *lb, *rb, *lf, *rf, *lc, *rc;  // offsets
   int64_t batch, lfree, rfree, depth;    // their counts
 } dot_plan;
 
+// Offsets of the batch, free and contracted indices of both sides: an element
+// of the left side is at lb + lf + lc, one of the right at rb + rf + rc.
+// `rhs_skip` are dimensions of the right side that are in none of these (the
+// groups of ragged_dot).
 static at_status plan_dot(const at_eval_args *e, at_arena *a, at_dims rhs_skip,
                           dot_plan *p) {
   const at_node *n = e->n;
@@ -149,6 +163,8 @@ static at_status plan_dot(const at_eval_args *e, at_arena *a, at_dims rhs_skip,
   return offsets_of(a, r, free_list, k, &p->rf, &p->rfree);
 }
 
+// Spends all multiplications before the first one, so that a product over the
+// budget fails at once.
 static at_status spend_dot(const at_eval_args *e, const dot_plan *p) {
   int64_t ops = 0;
   if (__builtin_mul_overflow(p->batch, p->lfree, &ops) ||
@@ -158,6 +174,8 @@ static at_status spend_dot(const at_eval_args *e, const dot_plan *p) {
   return at_eval_spend(e->cx, ops);
 }
 
+// Result elements in row-major order: batch, then free dimensions of the left
+// side, then of the right.
 static at_status dot_all(const at_eval_args *e, at_arena *a) {
   numbers l, r;
   dot_plan p;
@@ -180,6 +198,8 @@ static at_status dot_all(const at_eval_args *e, at_arena *a) {
   return AT_OK;
 }
 
+// Runs with an arena for what only the computation needs: operands as numbers,
+// offsets.
 static at_status with_scratch(const at_eval_args *e,
                               at_status (*run)(const at_eval_args *,
                                                at_arena *)) {
@@ -209,6 +229,8 @@ static int64_t group_of(const at_literal *sizes, int64_t row, int64_t groups,
   return -1;
 }
 
+// A ragged dimension and what is needed to find the group of an element along
+// it.
 typedef struct ragged {
   const at_literal *sizes;
   int64_t groups, rows;    // rows of sizes; 1 unless batched
@@ -242,6 +264,9 @@ static void ragged_element(const ragged *g, const dot_plan *p, int64_t o,
   }
 }
 
+// In the contracting form the result has the groups in front, and each group
+// sums the part of the contracted dimension that is its own. Otherwise the row
+// decides which of the right side's matrices it meets.
 static at_status ragged_all(const at_eval_args *e, at_arena *a) {
   const at_node *n = e->n;
   const at_type *l = &e->in[0]->type, *r = &e->in[1]->type;
@@ -286,6 +311,7 @@ AT_EVAL(ragged_dot) { return with_scratch(e, ragged_all); }
 
 // ---- Convolution
 
+// A convolution and what its elements share.
 typedef struct conv {
   const at_conv_dims *c;
   const at_type *l, *k;
@@ -333,6 +359,8 @@ static void conv_element(const conv *v, const int64_t *to, accumulator *sum) {
   } while (at_next(sizes, c->spatial, window));
 }
 
+// Visits result elements in row-major order; each sums its window over all
+// input features of its group.
 at_status at_eval_conv_with(const at_eval_args *e, const at_conv_dims *c,
                             const at_type *t) {
   conv v = {.c = c, .l = &e->in[0]->type, .k = &e->in[1]->type};

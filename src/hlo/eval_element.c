@@ -9,6 +9,7 @@ static at_dtype operand_dtype(const at_node *n, uint32_t i) {
   return at_value_type(n->operands[i])->dtype;
 }
 
+// The error of an op that is not defined on operand 0's element type.
 static at_status lacks(const at_node *n) {
   return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s of %s", at_op_text(n->op),
                  at_dtype_of(operand_dtype(n, 0))->text);
@@ -31,6 +32,7 @@ static double int_as_double(int64_t v, bool is_unsigned) {
   return negative ? -(double)u : (double)u;
 }
 
+// Truncates towards zero and saturates; NaN gives 0.
 static int64_t float_to_int(double v, at_dtype to) {
   unsigned bits = at_dtype_of(to)->bits;
   if (isnan(v)) return 0;
@@ -46,6 +48,8 @@ static int64_t float_to_int(double v, at_dtype to) {
   return (int64_t)v;
 }
 
+// f64 takes the C conversion, which rounds once. Narrower types get a double
+// whose later rounding gives the same as one rounding would.
 static double int_to_float(int64_t v, at_dtype from, at_dtype to) {
   bool is_unsigned = at_is_unsigned_int(from);
   if (to == AT_F64) return is_unsigned ? (double)(uint64_t)v : (double)v;
@@ -83,18 +87,22 @@ void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out) {
 
 // ---- Integers
 
+// Division by zero gives all ones; the least number by -1 wraps.
 static int64_t int_divide(int64_t a, int64_t b, bool is_unsigned) {
   if (b == 0) return -1;
   if (is_unsigned) return (int64_t)((uint64_t)a / (uint64_t)b);
   return b == -1 ? (int64_t) - (uint64_t)a : a / b;
 }
 
+// By zero it is the dividend; by -1 zero, without the division that traps.
 static int64_t int_remainder(int64_t a, int64_t b, bool is_unsigned) {
   if (b == 0) return a;
   if (is_unsigned) return (int64_t)((uint64_t)a % (uint64_t)b);
   return b == -1 ? 0 : a % b;
 }
 
+// By squaring, modulo 2^64. Negative exponents give the truncated reciprocal: 0
+// but for bases 1 and -1.
 static int64_t int_power(int64_t a, int64_t b, bool is_unsigned) {
   if (!is_unsigned && b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
   uint64_t r = 1, x = (uint64_t)a;
@@ -103,6 +111,7 @@ static int64_t int_power(int64_t a, int64_t b, bool is_unsigned) {
   return (int64_t)r;
 }
 
+// The upper `bits` bits of the double-width product.
 static int64_t int_mulhi(int64_t a, int64_t b, unsigned bits,
                          bool is_unsigned) {
   if (is_unsigned)
@@ -110,10 +119,13 @@ static int64_t int_mulhi(int64_t a, int64_t b, unsigned bits,
   return (int64_t)((__int128)a * b >> bits);
 }
 
+// v as an unsigned number of `bits` bits.
 static uint64_t low_bits(int64_t v, unsigned bits) {
   return bits == 64 ? (uint64_t)v : (uint64_t)v & ((1ull << bits) - 1);
 }
 
+// Shifts by the width or more give 0, or the sign for arithmetic ones. The
+// amount counts as unsigned.
 static int64_t int_shift(at_op op, int64_t a, int64_t b, unsigned bits) {
   uint64_t by = low_bits(b, bits);
   bool over = by >= bits;
@@ -125,6 +137,8 @@ static int64_t int_shift(at_op op, int64_t a, int64_t b, unsigned bits) {
   return s >> (over ? 63 : by);
 }
 
+// a is the element extended to 64 bits; *out is stored with wrap-around by the
+// caller.
 static at_status eval_int_unary(const at_node *n, at_dtype t, int64_t a,
                                 int64_t *out) {
   unsigned bits = at_dtype_of(t)->bits;
@@ -155,6 +169,7 @@ static at_status eval_int_unary(const at_node *n, at_dtype t, int64_t a,
   }
 }
 
+// As eval_int_unary. Booleans add as `or`, since their sum saturates at 1.
 static at_status eval_int_binary(const at_node *n, at_dtype t, int64_t a,
                                  int64_t b, int64_t *out) {
   unsigned bits = at_dtype_of(t)->bits;
@@ -209,6 +224,9 @@ static at_status eval_int_binary(const at_node *n, at_dtype t, int64_t a,
 
 // ---- Floats
 
+// From 16 bits on the pattern itself is the key: negative floats have theirs
+// flipped. Narrower floats are compared as doubles, so that payloads of their
+// NaN do not count.
 int64_t at_eval_order(at_dtype t, const void *p) {
   uint64_t u;
   if (at_is_int(t) || t == AT_PRED) {
@@ -227,6 +245,9 @@ int64_t at_eval_order(at_dtype t, const void *p) {
   return (int64_t)u < 0 ? (int64_t)(u ^ INT64_MAX) : (int64_t)u;
 }
 
+// Steps the bit pattern, which orders like the value apart from the sign. Zero
+// steps to the smallest number of the wanted sign; equal operands give the
+// second.
 static void next_after(at_dtype t, const void *pa, const void *pb, void *out) {
   double a = at_load_float(t, pa), b = at_load_float(t, pb);
   unsigned bytes = at_dtype_bytes(t);
@@ -245,6 +266,7 @@ static void next_after(at_dtype t, const void *pa, const void *pb, void *out) {
   if (a < 0 && a < b && isnan(at_load_float(t, out))) at_store_float(t, out, 0);
 }
 
+// Bits of exponent and mantissa.
 typedef struct ieee_layout {
   int exponent, mantissa;
 } ieee_layout;
@@ -271,6 +293,8 @@ static uint64_t reduce_bits(uint64_t x, ieee_layout f, int e, int m) {
   return x;
 }
 
+// The attributes may name more bits than the type has; then that part changes
+// nothing.
 static void reduce_precision(const at_node *n, at_dtype t, const void *in,
                              void *out) {
   int e = (int)AT_MIN(at_node_int(n, AT_ATTR_EXPONENT_BITS, 8), 11);
@@ -294,17 +318,22 @@ static void reduce_precision(const at_node *n, at_dtype t, const void *in,
   at_store_float(t, out, at_load_float(AT_F32, single));
 }
 
+// NaN wins, and +0 is larger than -0.
 static double float_max(double a, double b) {
   if (isnan(a) || isnan(b)) return NAN;
   if (a == b) return signbit(a) ? b : a;
   return a > b ? a : b;
 }
+// NaN wins, and -0 is smaller than +0.
 static double float_min(double a, double b) {
   if (isnan(a) || isnan(b)) return NAN;
   if (a == b) return signbit(a) ? a : b;
   return a < b ? a : b;
 }
 
+// a and b are exact doubles of any float type. Sums, products and quotients of
+// types up to f32 are rounded twice (to double, then by the caller); double has
+// more than twice their precision, so the result is as if rounded once.
 static at_status eval_float_binary(const at_node *n, double a, double b,
                                    bool wide, double *out) {
   switch (n->op) {
@@ -356,6 +385,7 @@ static bool complex_nan(double complex z) {
   return isnan(creal(z)) || isnan(cimag(z));
 }
 
+// By cpowl, with XLA's results where the base is zero.
 static long double complex complex_power(long double complex a,
                                          long double complex b) {
   if (b == 0) return 1;
@@ -377,6 +407,8 @@ static long double complex complex_atan2(long double complex y,
   return CMPLXL(creall(t) - copysignl(half, creall(t)), cimagl(t));
 }
 
+// Sums are exact by parts; the rest goes through long double. Maximum and
+// minimum compare lexicographically, and a NaN operand wins.
 static at_status eval_complex_binary(const at_node *n, double complex a,
                                      double complex b, double complex *out) {
   long double complex x = CMPLXL(creal(a), cimag(a));
@@ -416,6 +448,8 @@ static at_status eval_complex_binary(const at_node *n, double complex a,
 
 // ---- Dispatch
 
+// Applies a comparison direction to the sign of a - b. Unordered operands (NaN)
+// satisfy NE only.
 static bool ordered(int64_t direction, int order, bool unordered) {
   switch (direction) {
     case AT_EQ:
@@ -433,6 +467,8 @@ static bool ordered(int64_t direction, int order, bool unordered) {
   }
 }
 
+// Complex numbers compare lexicographically, floats by value or in IEEE's total
+// order, integers by their type's sign.
 static bool compare(const at_node *n, at_dtype t, const void *pa,
                     const void *pb) {
   int64_t direction = at_node_int(n, AT_ATTR_COMPARISON_DIRECTION, AT_EQ);
@@ -458,6 +494,8 @@ static bool compare(const at_node *n, at_dtype t, const void *pa,
   return ordered(direction, (a > b) - (a < b), false);
 }
 
+// Loads both operands by their class, computes, and stores with the rounding or
+// wrapping of the type.
 static at_status eval_binary(const at_node *n, at_dtype t,
                              const void *const *in, void *out) {
   if (t == AT_PRED || at_is_int(t)) {
@@ -485,6 +523,7 @@ static at_status eval_binary(const at_node *n, at_dtype t,
   return AT_OK;
 }
 
+// Complex operands of real, imag and abs give a result of the real type.
 static at_status eval_unary(const at_node *n, at_dtype t, const void *in,
                             void *out) {
   if (t == AT_PRED || at_is_int(t)) {
@@ -536,11 +575,14 @@ static at_status eval_clamp(const at_node *n, at_dtype t, const void *const *in,
   return eval_binary(&step, t, (const void *[]){low, in[2]}, out);
 }
 
+// Real elements read as complex ones with imaginary part 0.
 static bool is_finite(at_dtype t, const void *p) {
   double complex z = at_load_complex(t, p);
   return isfinite(creal(z)) && isfinite(cimag(z));
 }
 
+// Ops whose operands differ in type come first; all others take operands of one
+// type.
 at_status at_eval_element(const at_node *n, const void *const *in, void *out) {
   at_dtype t = operand_dtype(n, 0);
   switch (n->op) {

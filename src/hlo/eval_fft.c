@@ -6,12 +6,15 @@
 
 typedef long double complex cx_t;
 
+// The tables of one axis, in the scratch arena.
 typedef struct plan {
   int64_t n;      // full length, of the table of roots
   cx_t *roots;    // roots[k] = e^(sign 2 pi i k / n)
   cx_t *scratch;  // n
 } plan;
 
+// The table has n roots, of the full length: shorter transforms of the
+// recursion step through it.
 static at_status plan_make(at_arena *a, int64_t n, bool inverse, plan *p) {
   p->n = n;
   AT_TRY_ALLOC(p->roots, at_new(a, cx_t, (size_t)n));
@@ -27,6 +30,7 @@ static at_status plan_make(at_arena *a, int64_t n, bool inverse, plan *p) {
   return AT_OK;
 }
 
+// The least prime factor; n itself when n is prime or 1.
 static int64_t smallest_factor(int64_t n) {
   for (int64_t f = 2; f * f <= n; f++)
     if (n % f == 0) return f;
@@ -53,6 +57,8 @@ static void transform(const plan *p, const cx_t *in, int64_t stride, cx_t *out,
   memcpy(out, p->scratch, (size_t)n * sizeof *out);
 }
 
+// Multiplications of one line of length n: n times the sum of its prime
+// factors.
 static int64_t fft_cost(int64_t n) {
   int64_t cost = 0, all = n;
   while (n > 1) {
@@ -63,6 +69,7 @@ static int64_t fft_cost(int64_t n) {
   return cost + 1;
 }
 
+// The transformed axes of one batch element.
 typedef struct grid {
   int64_t dims[3];  // lengths of the transformed axes, full
   uint32_t rank;
@@ -88,8 +95,9 @@ static at_status along(at_arena *a, const grid *g, uint32_t d, bool inverse,
   return AT_OK;
 }
 
-// The element of the half spectrum at `index`, or the conjugate of its mirror
-// image along the last axis. The outer axes are already transformed back.
+// Completes a half spectrum: the upper half of each line is the conjugate of
+// the lower half's mirror image. Entries that are their own image are real. The
+// outer axes are already transformed back.
 static void fill_mirror(const grid *g, cx_t *block) {
   int64_t n = g->dims[g->rank - 1];
   for (int64_t row = 0; row < g->total / n; row++) {
@@ -100,6 +108,7 @@ static void fill_mirror(const grid *g, cx_t *block) {
   }
 }
 
+// One fft node while it is evaluated; block holds one batch element at a time.
 typedef struct job {
   const at_eval_args *e;
   at_arena *a;
@@ -108,6 +117,8 @@ typedef struct job {
   cx_t *block;
 } job;
 
+// Reads one batch element into the full grid; what a half spectrum does not
+// store is zero here and filled by fill_mirror.
 static void load_block(const job *j, int64_t batch) {
   const at_literal *l = j->e->in[0];
   int64_t n = j->g.dims[j->g.rank - 1], rows = j->g.total / n;
@@ -122,6 +133,8 @@ static void load_block(const job *j, int64_t batch) {
     }
 }
 
+// Writes the stored part of the grid: all of it, or the first n / 2 + 1 entries
+// of the last axis.
 static void store_block(const job *j, int64_t batch, uint8_t *data) {
   at_dtype t = j->e->n->types[0].dtype;
   int64_t n = j->g.dims[j->g.rank - 1], rows = j->g.total / n;
@@ -137,6 +150,8 @@ static void store_block(const job *j, int64_t batch, uint8_t *data) {
     }
 }
 
+// Axes in order. irfft transforms the last axis last, once the outer axes are
+// back, so that the mirror image is along one line.
 static at_status run_block(const job *j) {
   bool inverse = j->type == AT_IFFT || j->type == AT_IRFFT;
   uint32_t last = j->g.rank - 1;
@@ -147,6 +162,8 @@ static at_status run_block(const job *j) {
   return AT_OK;
 }
 
+// The scratch arena is reset after each batch element, so that memory does not
+// grow with the batch.
 static at_status fft_all(job *j, uint8_t *data) {
   const at_type *t = &j->e->in[0]->type;
   int64_t batches = at_product(t->dims, t->rank - j->g.rank);
@@ -160,6 +177,8 @@ static at_status fft_all(job *j, uint8_t *data) {
   return AT_OK;
 }
 
+// At most three axes, which the shape rule checks. Nothing to do for arrays or
+// lengths of size zero.
 AT_EVAL(fft) {
   job j = {.e = e, .type = at_node_int(e->n, AT_ATTR_FFT_TYPE, AT_FFT)};
   at_dims len = at_node_ints(e->n, AT_ATTR_FFT_LENGTH);

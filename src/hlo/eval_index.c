@@ -13,6 +13,7 @@ static int64_t index_at(const at_literal *l, int64_t i) {
   return v < 0 && at_is_unsigned_int(l->type.dtype) ? INT64_MAX : v;
 }
 
+// Starts are scalars, one operand per dimension behind the array.
 AT_EVAL(dynamic_slice) {
   const at_type *a = &e->in[0]->type, *t = &e->n->types[0];
   int64_t start[kMaxRank], to[kMaxRank] = {0}, from[kMaxRank];
@@ -30,9 +31,8 @@ AT_EVAL(dynamic_slice) {
   return AT_OK;
 }
 
-// A dense copy of an operand.
-// A copy of type t: the body of a scatter may compute in a wider type than what
-// it is given.
+// A dense copy with elements of type t: the body of a scatter may compute in a
+// wider type than what it is given.
 static at_status copy_as(const at_eval_args *e, const at_literal *l, at_dtype t,
                          const at_literal **out, uint8_t **data) {
   at_type type = at_type_with(l->type, t);
@@ -47,6 +47,7 @@ static at_status copy_as(const at_eval_args *e, const at_literal *l, at_dtype t,
   return AT_OK;
 }
 
+// The result starts as a copy of the operand; the update's elements go over it.
 AT_EVAL(dynamic_update_slice) {
   const at_type *a = &e->in[0]->type, *u = &e->in[1]->type;
   int64_t start[kMaxRank], from[kMaxRank] = {0}, to[kMaxRank];
@@ -79,6 +80,10 @@ static int64_t batch_entry(const int64_t *batch, int64_t d, int64_t iv) {
   return batch[d > iv ? d - 1 : d];
 }
 
+// Slice sizes and result type are arguments, since dynamic_gather finds them
+// among its operands. For each result element: its batch part picks an index
+// vector, that gives the start of a slice, and its offset part the place
+// inside.
 at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
                               const at_type *t) {
   const at_node *n = e->n;
@@ -119,6 +124,7 @@ at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
   return AT_OK;
 }
 
+// The static form: slice sizes are an attribute.
 AT_EVAL(gather) {
   return at_eval_gather_with(e, at_node_ints(e->n, AT_ATTR_SLICE_SIZES).ptr,
                              &e->n->types[0]);
@@ -174,6 +180,8 @@ static bool next_update(const at_type *u, at_dims window, int64_t *at) {
   return false;
 }
 
+// Updates in the order of next_update, each applied to all inputs at the same
+// place. `data` holds the results' bytes, which start as the inputs.
 static at_status scatter_all(const at_eval_args *e, at_body *body,
                              uint8_t **data) {
   uint32_t inputs = e->n->num_operands / 2;
@@ -202,6 +210,8 @@ static at_status scatter_all(const at_eval_args *e, at_body *body,
   return AT_OK;
 }
 
+// Inputs and updates are converted to the result's element type first: the body
+// may compute in a wider one.
 AT_EVAL(scatter) {
   uint32_t inputs = e->n->num_operands / 2;
   uint8_t **data, *unused;
@@ -228,6 +238,7 @@ AT_EVAL(scatter) {
 
 // ---- Select and scatter
 
+// A node's window, one entry per dimension (padding: two).
 typedef struct window {
   const int64_t *size, *stride, *pad;
 } window;
@@ -261,6 +272,8 @@ static at_status select_in_window(const at_eval_args *e, const window *w,
   return AT_OK;
 }
 
+// One window for each source element; a window of padding only drops its
+// element.
 static at_status select_scatter_all(const at_eval_args *e, const window *w,
                                     at_body *select, at_body *scatter,
                                     uint8_t *data) {
@@ -282,6 +295,8 @@ static at_status select_scatter_all(const at_eval_args *e, const window *w,
   return AT_OK;
 }
 
+// All places start at the initial value; two bodies are open at once, and both
+// are closed on every path.
 AT_EVAL(select_and_scatter) {
   const at_type *t = &e->n->types[0];
   window w;

@@ -1,5 +1,12 @@
 // What the files of the reference evaluator share.
 //
+// at_eval_comp walks the nodes of a computation; for each it finds the operands
+// in the environment, checks them against their types, and calls the handler of
+// the op, which sets the results. Handlers are written as the op is defined, an
+// element at a time and without a fast path: they are what kernels are compared
+// with. Before work whose size depends on the program they call at_eval_spend,
+// so that a budget ends every evaluation.
+//
 // Errors: INVALID_ARGUMENT for graphs and operands that do not fit,
 // UNIMPLEMENTED for ops without a definition, DEADLINE_EXCEEDED over the budget
 // of at_eval_options, RESOURCE_EXHAUSTED.
@@ -20,6 +27,7 @@
 #define CMPLXL(x, y) __builtin_complex((long double)(x), (long double)(y))
 #endif
 
+// Index arrays of handlers are on the stack; check_node in eval.c refuses more.
 enum { kMaxRank = 64 };  // of values the evaluator touches
 
 // One evaluation. `arena` receives results and every intermediate value.
@@ -43,6 +51,9 @@ at_status at_eval_spend(at_eval_ctx *cx, int64_t ops);
 // A dense zeroed literal; `data` are its bytes.
 at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
                       uint8_t **data);
+// Evaluates c on c->num_params arguments; `results` has room for
+// c->num_results. `outer` is the environment of the node that owns c; NULL for
+// a function. RESOURCE_EXHAUSTED where calls nest too deeply.
 at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
                        const at_literal *const *args,
                        const at_literal **results);
@@ -62,7 +73,17 @@ typedef struct at_eval_args {
   const at_literal *const *in;
   const at_literal **out;
 } at_eval_args;
+// A collective together with the other devices: waits for all of them.
+// CANCELLED when another one has failed.
 at_status at_eval_gang_collective(const at_eval_args *e);
+// For AT_VERIFY: whether the results that a handler set may be those of the op
+// (eval_check.c). False: they are not.
+bool at_eval_holds(const at_eval_args *e);
+// RAGGED_ALL_TO_ALL where the program has one device.
+at_status at_eval_ragged_alone(const at_eval_args *e);
+// A handler: in[] are n's operands, checked against their types; it sets every
+// out[]. Handlers that take a result type beside n serve dynamic ops, whose own
+// type is not known.
 #define AT_EVAL(name) at_status at_eval_##name(const at_eval_args *e)
 AT_EVAL(broadcast);
 AT_EVAL(concatenate);
@@ -98,8 +119,10 @@ AT_EVAL(collective);
 // Windows with explicit attributes, for dynamic_conv too. padding[2 * spatial].
 at_status at_eval_conv_with(const at_eval_args *e, const at_conv_dims *c,
                             const at_type *result);
+// sizes: slice sizes, one for each operand dimension.
 at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
                               const at_type *result);
+// low and inside: one for each dimension.
 at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
                            const int64_t *inside, const at_type *result);
 
@@ -109,11 +132,16 @@ at_status at_eval_element(const at_node *n, const void *const *in, void *out);
 void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out);
 // Real functions; `wide` asks for the precision of f64.
 at_status at_eval_real(const at_node *n, double x, bool wide, double *out);
+// Complex functions of one operand. UNIMPLEMENTED: the op has no meaning for
+// complex numbers.
 at_status at_eval_complex(const at_node *n, double complex x,
                           double complex *out);
+// Any float or complex element; real ones get the imaginary part 0.
 double complex at_load_complex(at_dtype t, const void *p);
+// A complex type's element, each part rounded once.
 void at_store_complex(at_dtype t, void *p, double complex v);
 
+// erf(at_erf_inv(x)) = x; NaN outside of [-1, 1].
 long double at_erf_inv(long double x);
 
 // A body of scalars, called once per element. Bodies of plain elementwise nodes
@@ -122,6 +150,8 @@ typedef struct at_body {
   at_eval_ctx *cx;
   const at_env *env;
   const at_comp *comp;
+  // All nodes are scalars that are elementwise, so that the arrays below are
+  // set and `scratch` is NULL.
   bool plain;
   uint8_t *slots;  // 16 bytes per node
   const at_node **nodes;
@@ -132,10 +162,12 @@ typedef struct at_body {
   at_arena *scratch;    // for the general path; owned
   const at_literal **args, **outs;
 } at_body;
+// `c` must take and return scalars. On success the caller closes it.
 at_status at_body_open(at_eval_ctx *cx, const at_env *env, const at_comp *c,
                        at_body *out);
 // args[i]: one element of parameter i; outs[i] receives result i.
 at_status at_body_call(at_body *b, const void *const *args, void *const *outs);
+// Frees what at_body_open made outside of the context's arena.
 void at_body_close(at_body *b);
 
 // ---- Index arithmetic
@@ -148,6 +180,7 @@ static inline int64_t at_ravel(const at_type *t, const int64_t *index) {
   }
   return at;
 }
+// The index at a row-major position, which must be inside.
 static inline void at_unravel(const int64_t *dims, uint32_t rank, int64_t at,
                               int64_t *index) {
   for (uint32_t i = rank; i-- > 0;) {
@@ -173,10 +206,10 @@ static inline int64_t at_window_at(int64_t to, int64_t stride, int64_t in,
   if (at < 0 || at % base_dilation || at / base_dilation >= size) return -1;
   return (int64_t)(at / base_dilation);
 }
+// Elements of a shape; 1 for rank 0. INT64_MAX where there are more, which no
+// allocation survives.
 static inline int64_t at_product(const int64_t *dims, uint32_t rank) {
-  int64_t n = 1;
-  for (uint32_t i = 0; i < rank; i++) n *= dims[i];
-  return n;
+  return at_type_elements(&(at_type){.dims = dims, .rank = rank});
 }
 // Copies one element.
 static inline void at_put(at_dtype t, uint8_t *data, int64_t at,

@@ -13,17 +13,21 @@ typedef struct matrix {
   int64_t rows, cols;
   cx_t *v;
 } matrix;
+// Row i, column j; not checked.
 #define AT(m, i, j) ((m)->v[(i) * (m)->cols + (j)])
 
 static long double abs2(cx_t z) {
   return creall(z) * creall(z) + cimagl(z) * cimagl(z);
 }
 
+// A real element reads with imaginary part 0, so that one algorithm serves both
+// kinds.
 static cx_t load_number(at_dtype t, const void *p) {
   double complex z = at_load_complex(t, p);
   return CMPLXL(creal(z), cimag(z));
 }
 
+// Real types drop the imaginary part, which is 0 for real input.
 static void store_number(at_dtype t, void *p, cx_t z) {
   if (at_is_complex(t))
     at_store_complex(t, p, CMPLX((double)creall(z), (double)cimagl(z)));
@@ -31,6 +35,7 @@ static void store_number(at_dtype t, void *p, cx_t z) {
     at_store_float(t, p, (double)creall(z));
 }
 
+// rows x cols zeros in `a`.
 static at_status matrix_make(at_arena *a, int64_t rows, int64_t cols,
                              matrix *m) {
   *m = (matrix){rows, cols, NULL};
@@ -49,6 +54,7 @@ static at_status matrix_load(at_arena *a, const at_literal *l, int64_t batch,
   return AT_OK;
 }
 
+// Writes m as matrix number `batch` of a dense array at data.
 static void matrix_store(const matrix *m, at_dtype t, int64_t batch,
                          uint8_t *data) {
   int64_t n = m->rows * m->cols;
@@ -84,6 +90,8 @@ static void cholesky(matrix *a) {
   for (int64_t i = 0; !good && i < n * n; i++) a->v[i] = CMPLXL(NAN, NAN);
 }
 
+// In place; square matrices only. The upper factor is the lower one of the
+// adjoint.
 static void conj_transpose(matrix *a) {
   for (int64_t i = 0; i < a->rows; i++)
     for (int64_t j = 0; j <= i; j++) {
@@ -93,6 +101,8 @@ static void conj_transpose(matrix *a) {
     }
 }
 
+// Spends n multiplications for each element. Only the triangle that `lower`
+// names is read.
 AT_EVAL(cholesky) {
   const at_type *t = &e->n->types[0];
   bool lower = at_node_bool(e->n, AT_ATTR_LOWER);
@@ -114,6 +124,7 @@ AT_EVAL(cholesky) {
 
 // ---- Triangular solve
 
+// The matrix of a triangular solve and how it is to be read.
 typedef struct triangle {
   const matrix *a;
   bool lower, unit;
@@ -151,6 +162,8 @@ static void substitute(const triangle *t, bool left, bool forward, cx_t *b,
   }
 }
 
+// A solve from the right works on rows of b with the roles of row and column
+// exchanged, instead of transposing.
 AT_EVAL(triangular_solve) {
   const at_type *t = &e->n->types[0];
   bool left = at_node_bool(e->n, AT_ATTR_LEFT_SIDE);
@@ -186,6 +199,7 @@ AT_EVAL(triangular_solve) {
 
 // ---- Custom calls
 
+// A custom call while it is evaluated; data[i] are the bytes of result i.
 typedef struct call {
   const at_node *n;
   const at_literal *const *in;
@@ -195,6 +209,7 @@ typedef struct call {
   uint8_t *data[3];
 } call;
 
+// A dense zeroed result i of the call's declared type, in the caller's arena.
 static at_status call_result(const call *c, uint32_t i, uint8_t **data) {
   AT_TRY(at_literal_make(c->a, c->n->types[i], NULL, false, false, &c->out[i]));
   *data = (uint8_t *)(uintptr_t)c->out[i]->data;
@@ -227,6 +242,7 @@ static void qr(matrix *a, cx_t *tau) {
   }
 }
 
+// Results: the factors in geqrf's form and tau, one batch after another.
 static at_status call_qr(call *c) {
   const at_type *t = &c->in[0]->type;
   at_dtype d = t->dtype;
@@ -298,6 +314,8 @@ static void lu(matrix *a, int32_t *pivots, int32_t *permutation) {
   }
 }
 
+// Results: both factors in one matrix, the pivots of each step, and the
+// permutation of rows that they amount to.
 static at_status call_lu(call *c) {
   const at_type *t = &c->in[0]->type;
   int64_t rows = t->dims[t->rank - 2];
@@ -335,6 +353,8 @@ static void rotate_pair(matrix *a, matrix *v, int64_t p, int64_t q) {
   }
 }
 
+// Cyclic Jacobi sweeps until what is left off the diagonal is below rounding,
+// at most 60. Leaves eigenvalues on a's diagonal, eigenvectors in v's columns.
 static void eigh(matrix *a, matrix *v) {
   int64_t n = a->rows;
   for (int64_t i = 0; i < n; i++) AT(v, i, i) = 1;
@@ -458,6 +478,8 @@ static int64_t config_int(const at_node *n, const char *name, int64_t absent) {
   return v;
 }
 
+// Operands: values, their indices, the initial value and the initial index. The
+// dimension is in the call's configuration, else it is the one that shrinks.
 static at_status call_approx_top_k(call *c) {
   const at_type *t = &c->in[0]->type;
   int64_t d = config_int(c->n, "reduction_dim", top_k_dim(c));
@@ -469,10 +491,13 @@ static at_status call_approx_top_k(call *c) {
   return top_k_along(c, d, smallest, true);
 }
 
+// The indices are counted by position, as there is no operand of them.
 static at_status call_top_k(call *c) {
   return top_k_along(c, top_k_dim(c), false, false);
 }
 
+// Which call it serves: the least number of operands, the number of results,
+// the least rank of operand 0.
 typedef struct handler {
   const char *name;
   uint32_t operands, results;
@@ -517,6 +542,8 @@ static bool shapes_fit(const call *c, const handler *h) {
          at_type_elements(&r[0]) == at_type_elements(&r[1]);
 }
 
+// Checks counts, element types and shapes against the table before a handler
+// writes anything, so that handlers need no checks of their own.
 at_status at_eval_linalg_custom(void *user, const at_node *n,
                                 const at_literal *const *operands, at_arena *a,
                                 const at_literal **results) {
@@ -538,8 +565,13 @@ at_status at_eval_linalg_custom(void *user, const at_node *n,
                   "custom_call \"%.*s\" does not have the operands and "
                   "results that it is defined with",
                   (int)name.len, name.ptr);
-  for (uint32_t i = 0; i < n->num_results; i++)
+  bool empty = true;
+  for (uint32_t i = 0; i < n->num_results; i++) {
     AT_TRY(call_result(&c, i, &c.data[i]));
+    empty &= at_type_elements(&n->types[i]) == 0;
+  }
+  // Of empty matrices there may be any number.
+  if (empty) return AT_OK;
   c.scratch = at_arena_create();
   if (!c.scratch) return AT_NO_MEMORY("custom_call");
   at_status st = h->run(&c);

@@ -5,7 +5,7 @@
 
 // ---- Batch normalisation
 
-// Calls visit(position, feature) for every element, in row-major order.
+// One batch_norm op: its operands and how elements map to features.
 typedef struct norm {
   const at_eval_args *e;
   const at_type *t;
@@ -17,6 +17,7 @@ static int64_t feature_of(const norm *n, int64_t i) {
   return i / n->inner % n->features;
 }
 
+// A zeroed number for each feature.
 static at_status column(const norm *n, double **out) {
   AT_TRY_ALLOC(*out, at_new(n->e->cx->arena, double, (size_t)n->features));
   return AT_OK;
@@ -26,12 +27,16 @@ static double in_at(const norm *n, uint32_t operand, int64_t i) {
   return at_literal_float(n->e->in[operand], i);
 }
 
+// Writes one number per feature as a vector of x's element type.
 static void store_column(const norm *n, uint8_t *data, const double *v) {
   for (int64_t f = 0; f < n->features; f++)
     at_store_float(n->t->dtype, data + (size_t)f * at_dtype_bytes(n->t->dtype),
                    v[f]);
 }
 
+// Mean and variance over all dimensions but the feature's, the variance around
+// the mean (divided by the count). Results: normalised values, means,
+// variances.
 static at_status norm_training(const norm *n, uint8_t **data) {
   double *mean, *var, per = (double)(n->count / AT_MAX(n->features, 1));
   size_t w = at_dtype_bytes(n->t->dtype);
@@ -56,6 +61,7 @@ static at_status norm_training(const norm *n, uint8_t **data) {
   return AT_OK;
 }
 
+// As in training, with mean and variance given as operands 3 and 4.
 static at_status norm_inference(const norm *n, uint8_t **data) {
   size_t w = at_dtype_bytes(n->t->dtype);
   for (int64_t i = 0; i < n->count; i++) {
@@ -68,6 +74,8 @@ static at_status norm_inference(const norm *n, uint8_t **data) {
   return AT_OK;
 }
 
+// Operands: x, scale, mean, variance, gradient of the result. Results:
+// gradients of x, scale and offset. dot[f] sums gradient times centred x.
 static at_status norm_grad(const norm *n, uint8_t **data) {
   double *sum, *dot, per = (double)(n->count / AT_MAX(n->features, 1));
   size_t w = at_dtype_bytes(n->t->dtype);
@@ -93,6 +101,8 @@ static at_status norm_grad(const norm *n, uint8_t **data) {
   return AT_OK;
 }
 
+// The three ops share layout and operands 0 to 2; features are along one
+// dimension.
 AT_EVAL(batch_norm) {
   norm n = {.e = e, .t = &e->in[0]->type};
   int64_t f = at_node_int(e->n, AT_ATTR_FEATURE_INDEX, 0);
@@ -112,6 +122,7 @@ AT_EVAL(batch_norm) {
 
 // ---- Random bits
 
+// by is in (0, 32).
 static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
 // Threefry-2x32, 20 rounds (Salmon et al., 2011).
@@ -144,6 +155,7 @@ static void philox(const uint32_t key_in[2], uint32_t x[4]) {
   }
 }
 
+// Where random bits go: an array of type t.
 typedef struct bits_out {
   const at_type *t;
   uint8_t *data;
@@ -160,6 +172,7 @@ static void put_bits(const bits_out *o, int64_t at, uint64_t v) {
     at_store_int(o->t->dtype, o->data + (size_t)at * w, (int64_t)v);
 }
 
+// One block of two words from a 64-bit key and counter, low halves first.
 static void threefry_at(uint64_t key, uint64_t counter, uint32_t x[2]) {
   const uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
   x[0] = (uint32_t)counter;
@@ -199,6 +212,7 @@ static uint64_t threefry_32(const bits_out *o, uint64_t key, uint64_t counter) {
   return (uint64_t)blocks;
 }
 
+// One block for each element; returns the number of blocks used.
 static uint64_t threefry_64(const bits_out *o, uint64_t key, uint64_t counter) {
   int64_t count = at_type_elements(o->t);
   uint32_t x[2];
@@ -231,6 +245,8 @@ static uint64_t philox_fill(const bits_out *o, uint64_t key, uint64_t low,
   return blocks;
 }
 
+// The state is (key, counter) in 64-bit words, two or three of them. It moves
+// on by as many blocks as were used.
 AT_EVAL(rng_bit_generator) {
   const at_literal *state = e->in[0];
   const at_type *t = &e->n->types[1];
@@ -313,6 +329,7 @@ static int64_t group_size(const at_eval_args *e) {
   return most;
 }
 
+// Of a group of one device every collective is a copy.
 static at_status copy_all(const at_eval_args *e) {
   for (uint32_t i = 0; i < e->n->num_results; i++) {
     if (!at_type_compatible(&e->in[i]->type, &e->n->types[i]))
@@ -323,6 +340,8 @@ static at_status copy_all(const at_eval_args *e) {
   return AT_OK;
 }
 
+// On one device a pair (0, 0) sends to itself; without one nobody sends, and
+// the result is zeros.
 static at_status permute(const at_eval_args *e) {
   const at_attr *a = at_node_attr(e->n, AT_ATTR_SOURCE_TARGET_PAIRS);
   const at_module *m = e->n->parent->module;
@@ -336,11 +355,14 @@ static at_status permute(const at_eval_args *e) {
   return at_eval_new(e->cx, &e->n->types[0], e->out, &data);  // zeros
 }
 
+// With other devices at hand the gang exchanges; alone, only groups of one have
+// a meaning.
 AT_EVAL(collective) {
   if (e->cx->gang) return at_eval_gang_collective(e);
   if (e->n->op == AT_OP_COLLECTIVE_PERMUTE) return permute(e);
   if (group_size(e) > 1)
     return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s over %lld devices",
                    at_op_text(e->n->op), (long long)group_size(e));
+  if (e->n->op == AT_OP_RAGGED_ALL_TO_ALL) return at_eval_ragged_alone(e);
   return copy_all(e);
 }

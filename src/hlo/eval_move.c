@@ -8,6 +8,7 @@ typedef struct mover {
   uint8_t *data;
 } mover;
 
+// Allocates the result and spends an operation for each of its elements.
 static at_status open_mover(const at_eval_args *e, const at_type *t, mover *m) {
   m->from = e->in[0];
   m->type = *t;
@@ -15,6 +16,8 @@ static at_status open_mover(const at_eval_args *e, const at_type *t, mover *m) {
   return at_eval_spend(e->cx, at_type_elements(t));
 }
 
+// Dimensions of size one repeat; result dimensions that the attribute does not
+// name do not index the operand.
 AT_EVAL(broadcast) {
   mover m;
   int64_t to[kMaxRank] = {0}, from[kMaxRank] = {0};
@@ -31,6 +34,7 @@ AT_EVAL(broadcast) {
   return AT_OK;
 }
 
+// Walks each operand in its own order and shifts the index along the dimension.
 AT_EVAL(concatenate) {
   const at_type *t = &e->n->types[0];
   uint8_t *data;
@@ -51,6 +55,8 @@ AT_EVAL(concatenate) {
   return AT_OK;
 }
 
+// Fills with the padding value, then writes the operand's elements over it;
+// negative edges drop elements. There is no `high`: the result's size says it.
 at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
                            const int64_t *inside, const at_type *result) {
   mover m;
@@ -76,6 +82,7 @@ at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
   return AT_OK;
 }
 
+// The static form: padding is an attribute.
 AT_EVAL(pad) {
   const int64_t *low, *inside;
   uint32_t rank = e->n->types[0].rank;
@@ -86,6 +93,7 @@ AT_EVAL(pad) {
   return at_eval_pad_with(e, low, inside, &e->n->types[0]);
 }
 
+// Mirrors the index along every listed dimension.
 AT_EVAL(reverse) {
   mover m;
   int64_t to[kMaxRank] = {0}, from[kMaxRank];
@@ -102,6 +110,7 @@ AT_EVAL(reverse) {
   return AT_OK;
 }
 
+// The limits are not read: the result's size says how many there are.
 AT_EVAL(slice) {
   mover m;
   const int64_t *start, *stride;
@@ -122,6 +131,7 @@ AT_EVAL(slice) {
   return AT_OK;
 }
 
+// Result dimension k is operand dimension permutation[k].
 AT_EVAL(transpose) {
   mover m;
   int64_t to[kMaxRank] = {0}, from[kMaxRank];
@@ -137,6 +147,7 @@ AT_EVAL(transpose) {
   return AT_OK;
 }
 
+// Borrows the operand's data under the result's type; a splat stays one.
 AT_EVAL(same_bytes) {
   return at_literal_make(e->cx->arena, e->n->types[0], e->in[0]->data,
                          e->in[0]->splat, true, &e->out[0]);
@@ -181,6 +192,7 @@ static at_status whole_bytes(const at_eval_args *e) {
                          &e->out[0]);
 }
 
+// Types below 8 bits go through a stream of bits, all others keep their bytes.
 AT_EVAL(bitcast) {
   const at_type *t = &e->n->types[0];
   at_dtype from = e->in[0]->type.dtype;
@@ -203,6 +215,7 @@ AT_EVAL(bitcast) {
   return AT_OK;
 }
 
+// The index along one dimension, converted from s64.
 static at_status iota_along(const at_eval_args *e, const at_type *t) {
   uint8_t *data, value[16];
   int64_t index[kMaxRank] = {0};
@@ -260,6 +273,7 @@ static at_status as_static(const at_eval_args *e, at_type *t,
   return handler(&inner);
 }
 
+// Operands 2 to 4 are low, high and interior padding.
 static at_status dynamic_pad(const at_eval_args *e) {
   const at_type *a = &e->in[0]->type;
   int64_t low[kMaxRank], high[kMaxRank], inside[kMaxRank], dims[kMaxRank];
@@ -277,6 +291,8 @@ static at_status dynamic_pad(const at_eval_args *e) {
   return at_eval_pad_with(e, low, inside, &t);
 }
 
+// Operands 1 to 3 are start, limit and stride; they become attributes of a copy
+// of the node.
 static at_status real_dynamic_slice(const at_eval_args *e) {
   const at_type *a = &e->in[0]->type;
   int64_t start[kMaxRank], limit[kMaxRank], stride[kMaxRank], dims[kMaxRank];
@@ -304,12 +320,14 @@ static at_status real_dynamic_slice(const at_eval_args *e) {
   return as_static(&inner, &t, at_eval_slice);
 }
 
+// The number of elements must stay.
 static at_status dynamic_reshape(const at_eval_args *e, at_type *t) {
   if (at_type_elements(t) != at_type_elements(&e->in[0]->type))
     return AT_BAD(e->n, "%s has another number of elements", at_type_z(t).z);
   return as_static(e, t, at_eval_same_bytes);
 }
 
+// What the shape rule could not check without the shape.
 static at_status dynamic_broadcast(const at_eval_args *e, at_type *t) {
   at_dims d = at_node_ints(e->n, AT_ATTR_BROADCAST_DIMENSIONS);
   for (uint32_t i = 0; i < d.rank; i++) {
@@ -325,6 +343,7 @@ static at_status dynamic_iota(const at_eval_args *e, at_type *t) {
   return iota_along(e, t);
 }
 
+// Reads the result's shape from an operand, checks it, and goes on with `then`.
 static at_status shape_operand(const at_eval_args *e, uint32_t operand,
                                at_status (*then)(const at_eval_args *,
                                                  at_type *)) {
@@ -335,6 +354,7 @@ static at_status shape_operand(const at_eval_args *e, uint32_t operand,
   return then(e, &t);
 }
 
+// Operand 2 has the slice sizes.
 static at_status dynamic_gather(const at_eval_args *e) {
   const at_type *a = &e->in[0]->type, *ix = &e->in[1]->type;
   int64_t sizes[kMaxRank], dims[kMaxRank];
@@ -351,6 +371,7 @@ static at_status dynamic_gather(const at_eval_args *e) {
   return at_eval_gather_with(e, sizes, &t);
 }
 
+// Operand 2 has the padding, [spatial, 2].
 static at_status dynamic_conv(const at_eval_args *e) {
   const at_type *a = &e->in[0]->type, *k = &e->in[1]->type;
   int64_t pad[2 * kMaxRank], dims[kMaxRank];
@@ -373,6 +394,8 @@ static at_status dynamic_conv(const at_eval_args *e) {
   return at_eval_conv_with(e, &c, &t);
 }
 
+// get: the size as s32. set: only to the size that it has, as arrays with less
+// data than shape do not exist here.
 static at_status dimension_size(const at_eval_args *e) {
   int64_t d = at_node_int(e->n, AT_ATTR_DIMENSION, 0);
   uint8_t *data;
@@ -388,6 +411,7 @@ static at_status dimension_size(const at_eval_args *e) {
   return AT_OK;
 }
 
+// Which operand holds the shape depends on the op.
 AT_EVAL(dynamic) {
   switch (e->n->op) {
     case AT_OP_DYNAMIC_BROADCAST_IN_DIM:

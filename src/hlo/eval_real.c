@@ -12,6 +12,7 @@ static long double sign_of(long double x) {
 static double logistic(double x) { return 1 / (1 + exp(-x)); }
 static long double logistic_l(long double x) { return 1 / (1 + expl(-x)); }
 
+// ln |gamma(x)|, by the reentrant form: lgamma writes a global sign.
 static double lgamma_abs(double x) {
   int sign;
   return lgamma_r(x, &sign);
@@ -21,7 +22,11 @@ static long double lgamma_abs_l(long double x) {
   return lgammal_r(x, &sign);
 }
 
+// x is the element as a double, exactly. erf_inv and digamma always go through
+// long double.
 at_status at_eval_real(const at_node *n, double x, bool wide, double *out) {
+// Two functions for one op: f in double, fl in long double for f64. Each ends
+// its case.
 #define WIDE(f, fl)                                \
   *out = wide ? (double)fl((long double)x) : f(x); \
   return AT_OK

@@ -29,6 +29,9 @@ static bool is_float_sum(const at_comp *c) {
          (at_is_float(n->types[0].dtype) || at_is_complex(n->types[0].dtype));
 }
 
+// Checks the body, makes the results, and opens the body, which at_body_close
+// must close. `is_sum` only for one input: the true value of several sums at
+// once is not asked for.
 static at_status open_reducer(const at_eval_args *e, reducer *r) {
   at_arena *a = e->cx->arena;
   uint32_t k = e->n->num_operands / 2;
@@ -71,6 +74,7 @@ static void start(reducer *r) {
   }
 }
 
+// Adds the element in long double, both parts.
 static at_status add_step(reducer *r, int64_t from) {
   const at_literal *l = r->e->in[0];
   double complex z = at_load_complex(l->type.dtype, at_literal_at(l, from));
@@ -101,6 +105,7 @@ static at_status step(reducer *r, int64_t from) {
   return at_body_call(&r->body, r->args, r->outs);
 }
 
+// Writes the accumulators as element `to` of each result.
 static void finish(reducer *r, int64_t to) {
   if (r->is_sum) {
     double complex z = CMPLX((double)r->re, (double)r->im);
@@ -118,6 +123,7 @@ typedef struct strided {
   uint32_t rank;
 } strided;
 
+// Offset of the i-th index over these dimensions.
 static int64_t position(const strided *s, int64_t i) {
   int64_t index[kMaxRank], at = 0;
   at_unravel(s->dims, s->rank, i, index);
@@ -125,6 +131,8 @@ static int64_t position(const strided *s, int64_t i) {
   return at;
 }
 
+// Kept and reduced dimensions with their strides in the operand. Kept ones in
+// order give the result's row-major order.
 static void split_dims(const at_eval_args *e, strided *kept, strided *gone) {
   const at_type *t = &e->in[0]->type;
   at_dims reduced = at_node_ints(e->n, AT_ATTR_DIMENSIONS);
@@ -138,6 +146,8 @@ static void split_dims(const at_eval_args *e, strided *kept, strided *gone) {
   }
 }
 
+// Reduced elements are visited in row-major order, the order that the laws in
+// README.md name.
 static at_status reduce_all(reducer *r) {
   strided kept, gone;
   split_dims(r->e, &kept, &gone);
@@ -153,6 +163,7 @@ static at_status reduce_all(reducer *r) {
   return AT_OK;
 }
 
+// Opens, runs, and closes on every path.
 static at_status with_reducer(const at_eval_args *e,
                               at_status (*run)(reducer *)) {
   reducer r;
@@ -166,6 +177,7 @@ AT_EVAL(reduce) { return with_reducer(e, reduce_all); }
 
 // ---- Reduce window
 
+// Places of the window that lie in the padding are skipped.
 static at_status window_all(reducer *r) {
   const at_eval_args *e = r->e;
   const at_type *a = &e->in[0]->type, *t = &e->n->types[0];
@@ -203,6 +215,8 @@ AT_EVAL(reduce_window) { return with_reducer(e, window_all); }
 
 // ---- Scan
 
+// The running value is written at every element, the accumulators start anew on
+// each line.
 static at_status scan_all(reducer *r) {
   const at_type *a = &r->e->in[0]->type;
   int64_t d = at_node_int(r->e->n, AT_ATTR_DIMENSION, 0);
@@ -227,6 +241,7 @@ AT_EVAL(scan) { return with_reducer(e, scan_all); }
 
 // ---- Map
 
+// The body gets element i of every operand.
 static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
   const at_type *t = &e->n->types[0];
   int64_t count = at_type_elements(t);
@@ -241,6 +256,7 @@ static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
   return AT_OK;
 }
 
+// The body is opened once for all elements.
 AT_EVAL(map) {
   uint8_t *data;
   at_body body;
@@ -253,6 +269,7 @@ AT_EVAL(map) {
 
 // ---- Sort
 
+// A sort of one line at a time: element k of the line is at base + k * stride.
 typedef struct sorter {
   const at_eval_args *e;
   at_body body;
@@ -291,6 +308,8 @@ static at_status merge_sort(sorter *s, int64_t begin, int64_t end) {
   return AT_OK;
 }
 
+// Sorts positions of one line at a time, then moves the elements of every
+// operand to their places.
 static at_status sort_all(sorter *s, uint8_t **data) {
   const at_type *a = &s->e->in[0]->type;
   int64_t d = at_node_int(s->e->n, AT_ATTR_DIMENSION, 0);
@@ -312,6 +331,7 @@ static at_status sort_all(sorter *s, uint8_t **data) {
   return AT_OK;
 }
 
+// Results are copies: operands stay as they are.
 AT_EVAL(sort) {
   sorter s = {.e = e};
   uint8_t **data;
@@ -337,6 +357,7 @@ static bool beats(const at_literal *l, int64_t b, int64_t a, bool largest) {
   return largest ? x > y : x < y;
 }
 
+// Stable merge sort of positions: equal elements keep the lower index first.
 static void merge_top(const at_literal *l, int64_t base, bool largest,
                       int64_t *order, int64_t *spare, int64_t begin,
                       int64_t end) {
@@ -352,6 +373,7 @@ static void merge_top(const at_literal *l, int64_t base, bool largest,
   memcpy(order + begin, spare + begin, (size_t)(end - begin) * sizeof *order);
 }
 
+// Sorts each line whole and takes its first k.
 AT_EVAL(top_k) {
   const at_literal *l = e->in[0];
   int64_t length = l->type.dims[l->type.rank - 1];

@@ -5,6 +5,7 @@
 
 static const long double kPi = 3.14159265358979323846264338327950288L;
 
+// NaN outside of [-1, 1], infinities at the ends.
 long double at_erf_inv(long double x) {
   if (isnan(x) || fabsl(x) > 1) return NAN;
   if (fabsl(x) == 1) return copysignl(INFINITY, x);

@@ -14,12 +14,14 @@
 #include "hlo/hlo.h"
 
 enum { kMost = 8 };
+// A program that was evaluated, and its results; the arena holds all of it.
 typedef struct run {
   at_arena *a;
   at_module *m;
   const at_literal *out[kMost];
 } run;
 
+// Parses, verifies and evaluates; the caller destroys r->a on every path.
 static at_status start(run *r, const char *text, const at_eval_options *o) {
   r->a = at_arena_create();
   AT_TRY(at_hlo_parse(at_str_of(text), r->a, &r->m));
@@ -27,10 +29,13 @@ static at_status start(run *r, const char *text, const at_eval_options *o) {
   return at_eval(r->m->entry, NULL, o, r->a, r->out);
 }
 
+// A program whose function takes nothing and returns `types`; the caller closes
+// the module.
 #define MAIN(types, body)                                          \
   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" () -> (" types \
   ") {\n" body "}\n"
 
+// A program that must evaluate; custom calls of linear algebra are known.
 static run good(const char *text) {
   run r = {0};
   at_eval_options o = {.custom = at_eval_linalg_custom};
@@ -39,6 +44,7 @@ static run good(const char *text) {
   return r;
 }
 
+// A program that must fail with that code and those words.
 static void bad(const char *text, const at_eval_options *o, at_code code,
                 const char *message) {
   run r = {0};
@@ -77,6 +83,7 @@ static const char collatz[] =
          "}) : i32[], i32[], i32[]\n"
          "return %5.0, %5.1, %5.2\n") "}\n";
 
+// State and both regions of a loop, with a case inside.
 static void test_control_flow(void **state) {
   run r = good(collatz);
   assert_int_equal(at_literal_int(r.out[0], 0), 1);
@@ -144,6 +151,7 @@ static void test_bodies(void **state) {
   at_arena_destroy(r.a);
 }
 
+// One program for each status of the evaluator.
 static void test_errors(void **state) {
   at_eval_options few = {.max_ops = 50}, none = {0};
   bad(collatz, &few, AT_DEADLINE_EXCEEDED, "more than 50");
@@ -181,6 +189,7 @@ static void test_errors(void **state) {
       &none, AT_UNIMPLEMENTED, "outfeed needs a host");
 }
 
+// Arguments are compared with the parameters' types.
 static void test_arguments(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -218,6 +227,7 @@ static double at2(const at_literal *l, int64_t i, int64_t j) {
   return at_literal_float(l, i * l->type.dims[1] + j);
 }
 
+// The factors multiply back to the matrix.
 static void test_linalg(void **state) {
   static const double a[3][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 10}};
   run r = good(linalg);
@@ -316,12 +326,60 @@ static void test_collectives(void **state) {
   at_arena_destroy(r.a);
 }
 
+// Any number of empty lines, matrices or batches takes no time.
+static void test_empty(void **state) {
+#define MANY "[1099511627776,0,2]"
+#define LONG "[1099511627776,2,0]"
+#define NONE "[1099511627776,0,0]"
+  static const char *const bodies[] = {
+      "%0 = iota {dimension=0} : f32" MANY
+      " %1 = sort %0 {dimension=1, is_stable=true} ((%90: f32[], %91: f32[]) { "
+      "%92 = compare %90, %91 {comparison_direction=LT} : i1[] return %92 }) : "
+      "f32" MANY,
+      "%0 = iota {dimension=0} : f32" MANY
+      " %2 = constant {value=f32[] 0} : f32[]"
+      " %1 = scan %0, %2 {dimension=2, reverse=false} ((%90: f32[], %91: "
+      "f32[]) { %92 = add %90, %91 : f32[] return %92 }) : f32" MANY,
+      "%0 = iota {dimension=0} : f32" LONG " %1:2 = top_k %0 {k=0} : f32" LONG
+      ", i32" LONG,
+      "%0 = iota {dimension=0} : f32" NONE
+      " %1 = cholesky %0 {lower=true} : f32" NONE,
+      "%0 = iota {dimension=0} : f32" MANY
+      " %1:2 = custom_call %0 {call_target_name=\"Qr\"} : f32" MANY
+      ", f32[1099511627776,0]",
+      // More elements than can be counted, but for the 0.
+      "%2 = iota {dimension=0} : f32[4611686018427387904,4,0]"
+      " %3 = iota {dimension=0} : f32[0]"
+      " %1 = dot_general %2, %3 {lhs_contracting_dimensions=[2], "
+      "rhs_contracting_dimensions=[0], lhs_batching_dimensions=[], "
+      "rhs_batching_dimensions=[], precision=[0,0]} : "
+      "f32[4611686018427387904,4]",
+  };
+  for (size_t i = 0; i < AT_LEN(bodies); i++) {
+    at_strbuf b = {0};
+    run r = {0};
+    at_eval_options o = {.custom = at_eval_linalg_custom};
+    at_strbuf_addf(&b,
+                   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" () -> "
+                   "(i32[]) {\n%s\n%%8 = constant {value=i32[] 1} : i32[]\n"
+                   "return %%8}\n}\n",
+                   bodies[i]);
+    at_status st = start(&r, b.ptr, &o);
+    // The last one gives more elements than there is memory.
+    bool refused = i + 1 == AT_LEN(bodies);
+    if (at_ok(st) == refused) fail_msg("%s%s", b.ptr, at_status_message(st));
+    at_status_free(st);
+    at_strbuf_free(&b);
+    at_arena_destroy(r.a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_control_flow), cmocka_unit_test(test_branches),
       cmocka_unit_test(test_bodies),       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_arguments),    cmocka_unit_test(test_linalg),
       cmocka_unit_test(test_eigh_sorts),   cmocka_unit_test(test_top_k_calls),
-      cmocka_unit_test(test_collectives)};
+      cmocka_unit_test(test_collectives),  cmocka_unit_test(test_empty)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

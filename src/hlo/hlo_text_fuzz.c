@@ -13,6 +13,7 @@ static void broken(const char *what, at_status s) {
   abort();
 }
 
+// Memory that runs out is no finding: the arena is limited.
 static void check_round_trip(const at_module *m, at_arena *a) {
   at_strbuf one = {0}, two = {0};
   at_module *again;
@@ -31,6 +32,8 @@ static void check_round_trip(const at_module *m, at_arena *a) {
   at_strbuf_free(&two);
 }
 
+// Only programs whose arguments are small; statuses of the evaluator do not
+// matter, crashes do.
 static void evaluate(const at_module *m, at_arena *a) {
   const at_comp *c = m->entry;
   if (!c) return;
@@ -47,6 +50,7 @@ static void evaluate(const at_module *m, at_arena *a) {
   at_status_free(at_eval(c, args, &o, a, outs));
 }
 
+// Everything lives in one limited arena.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited((size_t)64 << 20);
   at_module *m;

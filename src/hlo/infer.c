@@ -13,6 +13,8 @@ enum {  // element classes an op takes
   ANY = B | I | F | C
 };
 
+// Element classes that an op takes, of each operand that check_domain looks at.
+// Ops that are not listed take all.
 static uint32_t domain_of(at_op op) {
   switch (op) {
     case AT_OP_ABS:
@@ -82,6 +84,7 @@ static uint32_t domain_of(at_op op) {
   }
 }
 
+// The element class of operand i against domain_of.
 static at_status check_domain(const at_node *n, uint32_t i) {
   const at_type *t = at_value_type(n->operands[i]);
   if (!(domain_of(n->op) & 1u << at_dtype_of(t->dtype)->dclass))
@@ -114,6 +117,7 @@ static at_status merge(at_module *m, const at_node *n, uint32_t first,
   return AT_OK;
 }
 
+// Dimensions in range, none twice, in any order.
 static at_status check_reverse(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
@@ -128,6 +132,8 @@ static at_status check_reverse(const at_node *n) {
   return AT_OK;
 }
 
+// At least one exponent bit, as StableHLO has it; the upper limits only refuse
+// nonsense.
 static at_status check_precision(const at_node *n) {
   int64_t e = at_node_int(n, AT_ATTR_EXPONENT_BITS, 0);
   int64_t man = at_node_int(n, AT_ATTR_MANTISSA_BITS, -1);
@@ -157,6 +163,7 @@ static at_status check_norm_inference(at_module *m, at_node *n) {
   return at_infer_set(m, n, x, 1);
 }
 
+// A size that is not known agrees with any.
 static at_status check_cholesky(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   if (t->rank < 2 ||
@@ -167,6 +174,7 @@ static at_status check_cholesky(const at_node *n) {
   return AT_OK;
 }
 
+// The result has the operands' common type.
 at_status at_infer_same(at_module *m, at_node *n) {
   at_type t;
   if (n->op == AT_OP_BATCH_NORM_INFERENCE) return check_norm_inference(m, n);
@@ -177,6 +185,8 @@ at_status at_infer_same(at_module *m, at_node *n) {
   return at_infer_set(m, n, &t, 1);
 }
 
+// As at_infer_same with another element type; a quantised element type does not
+// carry over.
 static at_status infer_with(at_module *m, at_node *n, at_dtype d) {
   at_type t;
   AT_TRY(merge(m, n, 0, n->num_operands, &t));
@@ -191,11 +201,13 @@ at_status at_infer_abs(at_module *m, at_node *n) {
 at_status at_infer_real_of(at_module *m, at_node *n) {
   return at_infer_abs(m, n);
 }
+// A comparison without direction has no meaning, and no default.
 at_status at_infer_pred_of(at_module *m, at_node *n) {
   if (n->op == AT_OP_COMPARE && !at_node_attr(n, AT_ATTR_COMPARISON_DIRECTION))
     return AT_BAD(n, "lacks the attribute \"comparison_direction\"");
   return infer_with(m, n, AT_PRED);
 }
+// Real and imaginary part in, a complex number out.
 at_status at_infer_complex_of(at_module *m, at_node *n) {
   at_dtype t = at_value_type(n->operands[0])->dtype;
   if (t != AT_F32 && t != AT_F64)
@@ -203,11 +215,14 @@ at_status at_infer_complex_of(at_module *m, at_node *n) {
   return infer_with(m, n, t == AT_F32 ? AT_C64 : AT_C128);
 }
 
+// The shape follows from the operands, the element type from the declaration
+// (convert).
 at_status at_infer_given_dtype(at_module *m, at_node *n) {
   if (!n->types) return AT_BAD(n, "needs its result type");
   return infer_with(m, n, n->types[0].dtype);
 }
 
+// (min, x, max): both bounds have x's type or are scalars of its element type.
 at_status at_infer_clamp(at_module *m, at_node *n) {
   const at_type *x = at_value_type(n->operands[1]);
   for (uint32_t i = 0; i < 3; i += 2) {
@@ -220,6 +235,8 @@ at_status at_infer_clamp(at_module *m, at_node *n) {
   return at_infer_set(m, n, x, 1);
 }
 
+// (predicate, true, false): the predicate has the result's shape or is a
+// scalar.
 at_status at_infer_select(at_module *m, at_node *n) {
   const at_type *p = at_value_type(n->operands[0]);
   at_type t;
@@ -231,6 +248,7 @@ at_status at_infer_select(at_module *m, at_node *n) {
   return at_infer_set(m, n, &t, 1);
 }
 
+// Result i has operand i's type.
 at_status at_infer_operands(at_module *m, at_node *n) {
   at_type *t;
   AT_TRY_ALLOC(t, at_new(m->arena, at_type, n->num_operands));
@@ -251,6 +269,7 @@ at_status at_infer_scalar_u32(at_module *m, at_node *n) {
 at_status at_infer_token(at_module *m, at_node *n) {
   return infer_scalar(m, n, AT_TOKEN);
 }
+// The size of one dimension, which the attribute names.
 at_status at_infer_scalar_s32(at_module *m, at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -259,6 +278,7 @@ at_status at_infer_scalar_s32(at_module *m, at_node *n) {
   return infer_scalar(m, n, AT_S32);
 }
 
+// The literal's type.
 at_status at_infer_constant(at_module *m, at_node *n) {
   const at_literal *l = at_node_literal(n);
   if (!l) return AT_BAD(n, "lacks the attribute \"value\"");

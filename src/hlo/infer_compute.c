@@ -33,6 +33,7 @@ static at_status check_pairs(const at_node *n, at_attr_id li, at_attr_id ri,
   return AT_OK;
 }
 
+// No dimension of one side is both batching and contracting.
 static at_status check_disjoint(const at_node *n, const char *side, at_dims b,
                                 at_dims c) {
   for (uint32_t i = 0; i < b.rank; i++)
@@ -42,10 +43,13 @@ static at_status check_disjoint(const at_node *n, const char *side, at_dims b,
   return AT_OK;
 }
 
+// Batching and contracting dimensions of both sides.
 typedef struct dot_dims {
   at_dims lb, rb, lc, rc;
 } dot_dims;
 
+// Reads the four lists and checks them: pairs agree in number and size, none is
+// named twice.
 static at_status read_dot(const at_node *n, dot_dims *d) {
   d->lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   d->rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
@@ -152,6 +156,8 @@ int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
   return count > INT64_MAX ? INT64_MAX : (int64_t)count;
 }
 
+// Window sizes, strides and dilations are at least 1; at_window_count divides
+// by the stride.
 static at_status check_positive(const at_node *n, at_attr_id id,
                                 const int64_t *v, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
@@ -161,6 +167,7 @@ static at_status check_positive(const at_node *n, at_attr_id id,
   return AT_OK;
 }
 
+// One entry for each dimension, 1 where the attribute is absent.
 static at_status read_positive(at_arena *a, const at_node *n, at_attr_id id,
                                uint32_t count, const int64_t **out) {
   AT_TRY(at_ints_or(a, n, id, count, 1, out));
@@ -308,6 +315,7 @@ static at_status set_reduced(at_module *m, at_node *n, uint32_t k,
   return at_infer_set(m, n, t, k);
 }
 
+// The operand's dimensions without the reduced ones, in order.
 at_status at_infer_reduce(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims gone = at_node_ints(n, AT_ATTR_DIMENSIONS);
@@ -321,6 +329,7 @@ at_status at_infer_reduce(at_module *m, at_node *n) {
   return set_reduced(m, n, k, (at_type){.rank = rank, .dims = dims});
 }
 
+// Results are shaped like the inputs.
 at_status at_infer_scan(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -331,6 +340,7 @@ at_status at_infer_scan(at_module *m, at_node *n) {
   return set_reduced(m, n, k, *a);
 }
 
+// One result element for each place of the window.
 at_status at_infer_reduce_window(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const int64_t *size, *stride, *base, *dilation, *pad;
@@ -373,6 +383,7 @@ at_status at_infer_select_and_scatter(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// Operands share a shape, their element types may differ.
 at_status at_infer_map(at_module *m, at_node *n) {
   const at_comp *body = n->regions[0];
   if (!n->num_operands) return AT_BAD(n, "needs an operand");

@@ -65,6 +65,7 @@ static at_status check_pairs(at_module *m, const at_node *n) {
   return AT_OK;
 }
 
+// Global device ids have a meaning only with a channel.
 static at_status check_channel(const at_node *n) {
   int64_t channel = at_node_int(n, AT_ATTR_CHANNEL_ID, 0);
   if (channel < 0) return AT_BAD(n, "channel_id is %lld", (long long)channel);
@@ -130,6 +131,8 @@ static at_status check_alike(const at_node *n, int64_t a, int64_t b) {
   return AT_OK;
 }
 
+// Collectives that change one dimension, `id`: it grows or shrinks by the
+// number of members.
 static at_status check_moves(const at_node *n, at_attr_id id, bool grows) {
   int64_t d = at_node_int(n, id, -1), members = members_of(n);
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -140,6 +143,8 @@ static at_status check_moves(const at_node *n, at_attr_id id, bool grows) {
   return AT_OK;
 }
 
+// The split dimension shrinks by split_count, the concatenated one grows by it;
+// where both are one, nothing changes.
 static at_status check_all_to_all(const at_node *n) {
   int64_t count = at_node_int(n, AT_ATTR_SPLIT_COUNT, 0);
   int64_t s = at_node_int(n, AT_ATTR_SPLIT_DIMENSION, -1);
@@ -181,6 +186,14 @@ static at_status check_ragged(const at_node *n) {
   if (in->dtype != out->dtype || !at_type_compatible(out, &n->types[0]))
     return AT_BAD(n, "operands 0 and 1 are %s and %s, the result is %s",
                   at_type_z(in).z, at_type_z(out).z, at_type_z(&n->types[0]).z);
+  // Rows move, so all but their number is the same.
+  bool rows = in->rank > 0 && in->rank == out->rank;
+  for (uint32_t d = 1; rows && d < in->rank; d++)
+    rows = in->dims[d] == out->dims[d] || in->dims[d] == AT_DYN ||
+           out->dims[d] == AT_DYN;
+  if (!rows)
+    return AT_BAD(n, "operands 0 and 1, %s and %s, have different rows",
+                  at_type_z(in).z, at_type_z(out).z);
   for (uint32_t i = 2; i < n->num_operands; i++) {
     const at_type *t = at_value_type(n->operands[i]);
     if (t->rank != 1 || !at_is_int(t->dtype) ||
@@ -194,6 +207,8 @@ static at_status check_ragged(const at_node *n) {
   return AT_OK;
 }
 
+// Attributes first, then types: of reductions and copies they follow from the
+// operands, the others declare theirs.
 at_status at_infer_collective(at_module *m, at_node *n) {
   AT_TRY(check_channel(n));
   AT_TRY(n->op == AT_OP_COLLECTIVE_PERMUTE ? check_pairs(m, n)

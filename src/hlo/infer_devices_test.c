@@ -22,6 +22,7 @@ typedef struct base {
   const char *params, *operands, *body, *result;
 } base;
 
+// One per collective.
 static const base bases[] = {
     {AT_OP_ALL_GATHER, "%0: f32[4,6]", "%0", "", "f32[4,12]"},
     {AT_OP_ALL_REDUCE, "%0: f32[4,6]", "%0", ADD, "f32[4,6]"},
@@ -41,6 +42,7 @@ typedef struct values {
 
 #define DIMENSION "-1", "2", "-9223372036854775808", "9223372036854775807", "0"
 
+// One per attribute.
 static const values rows[] = {
     {AT_ATTR_ALL_GATHER_DIM, "1", {DIMENSION}},
     {AT_ATTR_SCATTER_DIMENSION, "1", {DIMENSION}},
@@ -59,12 +61,14 @@ static const values rows[] = {
     {AT_ATTR_CHANNEL_ID, "1", {"-1", "-9223372036854775808"}},
 };
 
+// The good and bad values of an attribute; NULL where the table lacks them.
 static const values *row_of(at_attr_id id) {
   for (size_t i = 0; i < AT_LEN(rows); i++)
     if (rows[i].id == id) return &rows[i];
   return NULL;
 }
 
+// Whether the op takes the attribute.
 static bool has(at_op op, at_attr_id id) {
   const at_op_info *o = at_op_of(op);
   for (uint32_t i = 0; i < o->attr_count; i++)
@@ -99,11 +103,13 @@ static at_status load(const base *b, at_attr_id id, const char *value,
   return st;
 }
 
+// The program with good values is valid.
 static void takes(const base *b, const char *more) {
   at_status st = load(b, 0, NULL, more, b->result);
   if (!at_ok(st)) fail_msg("%s", at_status_message(st));
 }
 
+// The program with one bad value is refused, and the message names the op.
 static void refuses(const base *b, at_attr_id id, const char *value,
                     const char *more, const char *result) {
   at_status st = load(b, id, value, more, result);
@@ -115,6 +121,7 @@ static void refuses(const base *b, at_attr_id id, const char *value,
   at_status_free(st);
 }
 
+// One bad value at a time among good ones.
 static void test_attributes(void **state) {
   for (size_t i = 0; i < AT_LEN(bases); i++) {
     const base *b = &bases[i];
@@ -138,6 +145,7 @@ static void test_attributes(void **state) {
   }
 }
 
+// A new collective must be added to the table.
 static void test_every_collective_has_a_row(void **state) {
   for (uint32_t op = 0; op < AT_OP_COUNT; op++) {
     if (!at_op_is((at_op)op, AT_COLLECTIVE)) continue;

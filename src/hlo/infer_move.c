@@ -44,6 +44,7 @@ at_status at_dims_check(const at_node *n, at_attr_id id, at_dims d,
   return AT_OK;
 }
 
+// One declared result: these rules only check it.
 static at_status need_type(const at_node *n) {
   return n->types && n->num_results == 1
              ? AT_OK
@@ -79,6 +80,8 @@ at_status at_infer_bitcast_convert(at_module *m, at_node *n) {
   return AT_OK;
 }
 
+// Operand dimension i goes to result dimension broadcast_dimensions[i], with
+// equal sizes or from 1.
 at_status at_infer_broadcast_in_dim(at_module *m, at_node *n) {
   AT_TRY(need_type(n));
   const at_type *a = at_value_type(n->operands[0]), *r = &n->types[0];
@@ -99,6 +102,8 @@ at_status at_infer_broadcast_in_dim(at_module *m, at_node *n) {
   return AT_OK;
 }
 
+// Operands agree but in one dimension, whose sizes add up. A known size of one
+// operand fills in what others leave open.
 at_status at_infer_concatenate(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1), *dims, sum = 0;
@@ -137,6 +142,7 @@ static bool pad_dim(int64_t n, int64_t low, int64_t high, int64_t inside,
          !__builtin_add_overflow(n, high, out);
 }
 
+// Sizes by pad_dim; unknown ones stay unknown.
 at_status at_infer_pad(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *v = at_value_type(n->operands[1]);
@@ -167,6 +173,7 @@ at_status at_infer_pad(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// The number of elements stays, where both are known.
 at_status at_infer_reshape(at_module *m, at_node *n) {
   AT_TRY(need_type(n));
   const at_type *a = at_value_type(n->operands[0]), *r = &n->types[0];
@@ -202,6 +209,7 @@ at_status at_infer_slice(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// Result dimension i is operand dimension permutation[i].
 at_status at_infer_transpose(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims p = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -231,6 +239,8 @@ static at_status check_starts(const at_node *n, uint32_t first, uint32_t rank) {
   return AT_OK;
 }
 
+// Slice sizes are an attribute, so the result is known although the starts are
+// data.
 at_status at_infer_dynamic_slice(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims s = at_node_ints(n, AT_ATTR_SLICE_SIZES);
@@ -246,6 +256,8 @@ at_status at_infer_dynamic_slice(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// The update fits into the operand in every dimension; the result is like the
+// operand.
 at_status at_infer_dynamic_update_slice(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *u = at_value_type(n->operands[1]);
@@ -348,6 +360,7 @@ static at_status gather_dims(at_module *m, at_node *n, const int64_t *sizes) {
   return at_infer_set(m, n, &r, 1);
 }
 
+// What the static and the dynamic gather share: all but the slice sizes.
 static at_status check_gather(at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims gone = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
@@ -366,6 +379,7 @@ static at_status check_gather(at_node *n) {
   return AT_OK;
 }
 
+// A collapsed or batching dimension takes a slice of at most 1.
 at_status at_infer_gather(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims gone = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
@@ -481,6 +495,7 @@ at_status at_infer_top_k(at_module *m, at_node *n) {
 
 // ---- Declared types
 
+// The dimension that the attribute names, of a value of that rank.
 static at_status check_axis(const at_node *n, uint32_t rank) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
   if (d < 0 || d >= rank)
@@ -519,6 +534,7 @@ static at_status from_callee(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, c->num_results);
 }
 
+// Sizes are data; rank and element type are the operand's.
 static at_status infer_dynamic_pad(at_module *m, at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   if (n->types[0].rank != a->rank || n->types[0].dtype != a->dtype)

@@ -20,6 +20,7 @@ typedef struct limit {
   "((%90: f32[], %91: f32[]) { " \
   "%92 = add %90, %91 : f32[] return %92 })"
 
+// One per limit of a rule.
 static const limit limits[] = {
     {"%0: f32[4]",
      "%9 = slice %0 {start_indices=[%d], limit_indices=[4], strides=[1]}", 4,
@@ -121,6 +122,7 @@ static const limit limits[] = {
      "%9 = reduce_precision %0 {exponent_bits=4, mantissa_bits=%d}", 0, -1},
 };
 
+// The row's program with its number put in.
 static at_status load(const limit *l, int value, at_arena *a) {
   char text[1024], params[256], op[512];
   // Not a format: %0 is a value.
@@ -144,6 +146,7 @@ static at_status load(const limit *l, int value, at_arena *a) {
   return at_ok(s) ? at_verify(m, "test") : s;
 }
 
+// Both sides of each limit, or the rule may be off by one.
 static void last_is_taken_and_next_refused(void **state) {
   for (size_t i = 0; i < AT_LEN(limits); i++) {
     const limit *l = &limits[i];

@@ -26,6 +26,7 @@ at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
   return AT_OK;
 }
 
+// A splat has its one element at every index.
 const void *at_literal_at(const at_literal *l, int64_t i) {
   if (l->splat) return l->data;
   size_t at = (size_t)i * at_dtype_bytes(l->type.dtype);

@@ -6,6 +6,7 @@
 
 #include "hlo/hlo_internal.h"
 
+// Everything else starts empty: no functions, no entry, no meshes.
 at_status at_module_create(at_arena *a, at_str name, at_module **out) {
   at_module *m;
   AT_TRY_ALLOC(m, at_new(a, at_module, 1));
@@ -39,6 +40,8 @@ static at_status add_func(at_module *m, at_comp *c) {
   return AT_OK;
 }
 
+// The other functions' memory stays in the arena; they are only no longer
+// listed.
 at_status at_module_keep(at_module *m, at_comp *f) {
   m->num_funcs = 0;
   m->by_name = at_map_in(m->arena);
@@ -58,6 +61,7 @@ static at_status add_region(at_module *m, at_node *owner, at_comp *c) {
   return AT_OK;
 }
 
+// A region is added behind those that its owner has.
 at_status at_comp_create(at_module *m, at_str name, at_node *owner,
                          at_comp **out) {
   at_comp *c;
@@ -73,6 +77,7 @@ at_status at_comp_create(at_module *m, at_str name, at_node *owner,
   return AT_OK;
 }
 
+// A computation that nobody owns yet: at_build adopts it.
 at_status at_region_create(at_module *m, at_comp **out) {
   at_comp *c;
   AT_TRY_ALLOC(c, at_new(m->arena, at_comp, 1));
@@ -81,6 +86,7 @@ at_status at_region_create(at_module *m, at_comp **out) {
   return AT_OK;
 }
 
+// Linear in the number of operands; regions take few values from outside.
 at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
                           at_value v, at_value *out) {
   for (size_t i = 0; i < operands->len; i++) {
@@ -99,12 +105,14 @@ at_comp *at_module_find(const at_module *m, at_str name) {
 
 // ---- Attributes
 
+// A copy in `a`, which is also terminated by NUL.
 static at_status copy_str(at_arena *a, at_str in, at_str *out) {
   AT_TRY_ALLOC(out->ptr, at_arena_str(a, in));
   out->len = in.len;
   return AT_OK;
 }
 
+// An empty list stays without memory.
 static at_status copy_dims(at_arena *a, at_dims in, at_dims *out) {
   *out = (at_dims){NULL, in.rank};
   if (in.rank)
@@ -113,6 +121,7 @@ static at_status copy_dims(at_arena *a, at_dims in, at_dims *out) {
   return AT_OK;
 }
 
+// Keys and values are copied; their number is in *out already.
 static at_status copy_dict(at_arena *a, const at_attr *in, at_attr *out) {
   at_str *kv;
   AT_TRY_ALLOC(kv, at_new(a, at_str, at_mul(in->dict.n, 2)));
@@ -122,6 +131,7 @@ static at_status copy_dict(at_arena *a, const at_attr *in, at_attr *out) {
   return AT_OK;
 }
 
+// Each list is copied by itself.
 static at_status copy_groups(at_arena *a, const at_attr *in, at_attr *out) {
   at_dims *list;
   AT_TRY_ALLOC(list, at_new(a, at_dims, in->groups.n));
@@ -131,6 +141,8 @@ static at_status copy_groups(at_arena *a, const at_attr *in, at_attr *out) {
   return AT_OK;
 }
 
+// Deep, but for literals, which are shared: they never change and live as long
+// as the module.
 at_status at_attr_copy(at_arena *a, const at_attr *in, at_attr *out) {
   *out = *in;
   switch (at_attr_kind_of(in->id)) {
@@ -186,6 +198,8 @@ at_str at_node_str(const at_node *n, at_attr_id id) {
   return a ? a->s : (at_str){"", 0};
 }
 
+// The dictionary is searched from its first entry; keys are unique in what JAX
+// writes.
 at_str at_node_told(const at_node *n, const char *key) {
   const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
   for (uint32_t i = 0; a && i < a->dict.n; i++)
@@ -199,6 +213,7 @@ const at_literal *at_node_literal(const at_node *n) {
   return a ? a->literal : NULL;
 }
 
+// The list stays sorted by id. Its old memory stays in the arena.
 at_status at_node_set_attr(at_node *n, at_attr a) {
   at_arena *arena = n->parent->module->arena;
   if (!at_op_has_attr(n->op, a.id))
@@ -225,6 +240,7 @@ at_status at_node_set_attr(at_node *n, at_attr a) {
 
 // ---- Checks
 
+// Kinds that are pointers must point somewhere.
 static bool attr_is_null(const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_LITERAL:
@@ -254,6 +270,8 @@ static at_status check_attrs(const at_node *n) {
   return AT_OK;
 }
 
+// Operands name values; their number, the number of regions and the attributes
+// are as the op's row has them.
 at_status at_node_check(const at_node *n) {
   const at_op_info *info = at_op_of(n->op);
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -274,6 +292,8 @@ at_status at_node_check(const at_node *n) {
   return check_attrs(n);
 }
 
+// Declared types win where both are compatible: they may know a dimension that
+// inference leaves open, and the other way round.
 at_status at_infer_set(at_module *m, at_node *n, const at_type *types,
                        uint32_t count) {
   if (!n->types) {
@@ -361,6 +381,7 @@ static void link_node(at_comp *c, at_node *n, at_node *before) {
   AT_ASSERT((n->prev == NULL) == (c->first == n) && c->last && !c->last->next);
 }
 
+// What the caller passes must fit n: as many operands and regions as it has.
 at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
                                at_comp **regions) {
   return (at_node_desc){.op = n->op,
@@ -375,6 +396,8 @@ at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
                         .loc = n->loc};
 }
 
+// Nothing of the module changes before every check has passed, but for the
+// memory taken.
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
                    at_node **out) {
   at_module *m = c->module;
@@ -416,6 +439,7 @@ static at_status add_param(at_comp *c, at_node *n) {
   return AT_OK;
 }
 
+// The index attribute is the number of parameters so far.
 at_status at_build_param(at_comp *c, at_type t, const at_loc *loc,
                          at_value *out) {
   at_attr index = {.id = AT_ATTR_INDEX, .i = c->num_params};
@@ -434,6 +458,7 @@ at_status at_build_param(at_comp *c, at_type t, const at_loc *loc,
   return AT_OK;
 }
 
+// Types come from the literal by inference.
 at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l,
                             at_value *out) {
   at_attr value = {.id = AT_ATTR_VALUE, .literal = l};
@@ -455,6 +480,7 @@ at_status at_build_op(at_comp *c, at_node *before, at_op op,
   return AT_OK;
 }
 
+// The old list's memory stays in the arena.
 at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     if (!results[i].node || results[i].index >= results[i].node->num_results)
@@ -471,6 +497,7 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
 
 // ---- Rewrites
 
+// The node stays valid and may be linked again (at_node_move_before does).
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
   AT_ASSERT(n->prev ? n->prev->next == n : c->first == n);
@@ -481,6 +508,8 @@ void at_node_remove(at_node *n) {
   n->prev = n->next = NULL;
 }
 
+// Removes and links again, so that what is known of effects is asked anew on
+// both sides.
 void at_node_move_before(at_node *n, at_node *before) {
   at_comp *c = before ? before->parent : n->parent;
   if (n == before || (n->parent == c && n->next == before)) return;
@@ -488,6 +517,8 @@ void at_node_move_before(at_node *n, at_node *before) {
   link_node(c, n, before);
 }
 
+// Recursion over regions only, which nest at most AT_MOST_NESTED deep. Uses by
+// enclosing computations of old_v's are not touched.
 void at_replace_uses(at_comp *c, at_value old_v, at_value new_v) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -501,11 +532,13 @@ void at_replace_uses(at_comp *c, at_value old_v, at_value new_v) {
 
 // ---- Text for messages
 
+// Callers are followed outwards.
 const at_loc *at_loc_source(const at_loc *loc) {
   while (loc && !loc->file && loc->caller) loc = loc->caller;
   return loc;
 }
 
+// The innermost location only: callers are not printed.
 void at_loc_print(at_strbuf *b, const at_loc *loc) {
   if (!loc || (!loc->file && !loc->name)) {
     at_strbuf_addz(b, "unknown");
@@ -516,6 +549,7 @@ void at_loc_print(at_strbuf *b, const at_loc *loc) {
   if (loc->name) at_strbuf_addf(b, loc->file ? " (%s)" : "(%s)", loc->name);
 }
 
+// Result types and location, without operands.
 void at_node_describe(at_strbuf *b, const at_node *n) {
   at_strbuf_addf(b, "%%%u = %s", n->id, at_op_text(n->op));
   for (uint32_t i = 0; i < n->num_results; i++) {
@@ -528,6 +562,8 @@ void at_node_describe(at_strbuf *b, const at_node *n) {
   }
 }
 
+// The operands' types end the message, since they are what the user can compare
+// with the program. The caller's text is cut at 511 bytes.
 at_status at_node_fail(const at_node *n, const char *file, int line,
                        const char *fmt, ...) {
   char text[512];

@@ -10,6 +10,8 @@
 
 #include "hlo/hlo.h"
 
+// Types are inferred, parameters stand first, and an op refuses elements that
+// it does not take.
 static void test_build(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -34,6 +36,7 @@ static void test_build(void **state) {
   at_arena_destroy(a);
 }
 
+// Names read back to their op, attribute lists hold attributes.
 static void test_table(void **state) {
   for (int i = 0; i < AT_OP_COUNT; i++) {
     at_op op;
@@ -49,6 +52,7 @@ static void test_table(void **state) {
   assert_null(at_enum_text(AT_ATTR_COMPARISON_DIRECTION, 6));
 }
 
+// A module with one function of that signature and body.
 static at_module *parse(at_arena *a, const char *body) {
   at_module *m;
   const char *text = at_arena_printf(
@@ -97,6 +101,8 @@ static void test_clone(void **state) {
   at_arena_destroy(a);
 }
 
+// Uses in regions and among results follow; removed and moved nodes leave a
+// valid list.
 static void test_rewrites(void **state) {
   at_arena *a = at_arena_create();
   at_module *m = parse(
@@ -124,6 +130,8 @@ static void test_rewrites(void **state) {
   at_arena_destroy(a);
 }
 
+// Absent attributes read as their default; a changed one is seen by the
+// verifier.
 static void test_attributes(void **state) {
   at_arena *a = at_arena_create();
   at_module *m = parse(a,
@@ -150,6 +158,7 @@ static void test_attributes(void **state) {
   at_arena_destroy(a);
 }
 
+// Texts of nodes, locations and types in messages.
 static void test_text(void **state) {
   at_arena *a = at_arena_create();
   at_module *m = parse(a,
@@ -170,6 +179,7 @@ static void test_text(void **state) {
   at_arena_destroy(a);
 }
 
+// Sizes saturate, and sub-byte integers wrap and sign-extend.
 static void test_sizes(void **state) {
   const int64_t huge[] = {INT64_MAX, 2}, empty[] = {INT64_MAX, 2, 0};
   at_type t = {.dtype = AT_F64, .rank = 2, .dims = huge};

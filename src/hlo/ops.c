@@ -16,9 +16,11 @@ enum {
 #define COUNT_(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, \
                a15, a16, a17, a18, a19, a20, n, ...)                        \
   n
+// The number of arguments, 1 to 20; no argument counts as one, an empty one.
 #define COUNT(...)                                                            \
   COUNT_(__VA_ARGS__, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, \
          5, 4, 3, 2, 1, 0)
+// Pn puts A_ in front of each of n names.
 #define P1(a) A_##a
 #define P2(a, ...) A_##a, P1(__VA_ARGS__)
 #define P3(a, ...) A_##a, P2(__VA_ARGS__)
@@ -59,6 +61,7 @@ enum {
   OPAQUE = AT_OPAQUE
 };
 
+// Indexed by at_op. The list of attributes ends with a 0 that is not counted.
 static const at_op_info op_table[] = {
 #define AT_HLO_OP(Id, text, lo, hi, regions, traits, rule, cost, attrs, doc) \
   [AT_OP_##Id] = {                                                           \
@@ -76,6 +79,7 @@ static const at_op_info op_table[] = {
 #undef AT_HLO_OP
 };
 
+// A row of attrs.def.
 typedef struct attr_info {
   const char *text;
   at_attr_kind kind;
@@ -93,6 +97,7 @@ const at_op_info *at_op_of(at_op op) {
 }
 const char *at_op_text(at_op op) { return at_op_of(op)->text; }
 
+// Linear: the table is short, and only readers of text ask.
 bool at_op_parse(at_str text, at_op *out) {
   for (int i = 0; i < AT_OP_COUNT; i++)
     if (at_str_is(text, op_table[i].text)) return *out = (at_op)i, true;
@@ -120,6 +125,7 @@ bool at_op_has_attr(at_op op, at_attr_id id) {
   return false;
 }
 
+// Value names, each list in the order of its enum in hlo.h.
 static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
 static const char *const compare_types[] = {"NOTYPE", "FLOAT", "TOTALORDER",
                                             "SIGNED", "UNSIGNED"};
@@ -130,11 +136,14 @@ static const char *const algorithms[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
 static const char *const distributions[] = {"INVALID", "UNIFORM", "NORMAL"};
 static const char *const fusion_kinds[] = {"LOOP", "REDUCE", "KERNEL", "ROWS"};
 
+// The names of one enum.
 typedef struct name_list {
   const char *const *names;
   size_t n;
 } name_list;
 
+// The value names of an enumerated attribute, indexed by value; empty for other
+// attributes.
 static name_list names_of(at_attr_id id) {
 #define LIST(x) \
   (name_list) { x, AT_LEN(x) }
@@ -159,6 +168,7 @@ static name_list names_of(at_attr_id id) {
 #undef LIST
 }
 
+// Values outside of the list have no name; NULL tells a verifier so.
 const char *at_enum_text(at_attr_id id, int64_t value) {
   name_list l = names_of(id);
   return value >= 0 && (uint64_t)value < l.n ? l.names[value] : NULL;

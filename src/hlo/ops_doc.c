@@ -1,6 +1,7 @@
 // The op table as Markdown, for docs/ops.md.
 #include "hlo/hlo_internal.h"
 
+// "2", "1-3", or "1+" for variadic ops.
 static void arity(at_strbuf *b, const at_op_info *o) {
   if (o->max_operands < 0)
     at_strbuf_addf(b, "%d+", o->min_operands);
@@ -10,6 +11,7 @@ static void arity(at_strbuf *b, const at_op_info *o) {
     at_strbuf_addf(b, "%d", o->min_operands);
 }
 
+// The names stand in the order of the bits in hlo.h.
 static void traits(at_strbuf *b, uint32_t t) {
   static const char *const names[] = {"elementwise", "commutes",   "effect",
                                       "multi",       "collective", "indexing",
@@ -22,6 +24,7 @@ static void traits(at_strbuf *b, uint32_t t) {
   }
 }
 
+// Escapes what would end a table's cell.
 static void doc_text(at_strbuf *b, const char *z) {
   for (; *z; z++) {
     if (*z == '|') at_strbuf_addc(b, '\\');  // a cell ends at a bare bar
@@ -29,6 +32,7 @@ static void doc_text(at_strbuf *b, const char *z) {
   }
 }
 
+// One row per op in the order of ops.def.
 at_status at_hlo_ops_doc(at_strbuf *out) {
   static const char *const costs[] = {"none",    "vector", "transcendental",
                                       "mxu",     "memory", "control",

@@ -6,6 +6,7 @@
 
 #include "hlo/hlo_internal.h"
 
+// Where the reader is and what it has made. p moves forward only.
 typedef struct parser {
   const char *start, *p, *end;
   at_arena *a;
@@ -31,18 +32,22 @@ __attribute__((format(printf, 2, 3))) static at_status fail(const parser *s,
 
 // ---- Tokens
 
+// White space; the text form has no comments.
 static void skip(parser *s) {
   while (s->p < s->end &&
          (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r'))
     s->p++;
 }
 
+// Whether z comes next. Tokens need no blank behind them: "iota2" would match
+// "iota".
 static bool peek(parser *s, const char *z) {
   size_t n = strlen(z);
   skip(s);
   return (size_t)(s->end - s->p) >= n && memcmp(s->p, z, n) == 0;
 }
 
+// Consumes z if it comes next.
 static bool accept(parser *s, const char *z) {
   if (!peek(s, z)) return false;
   s->p += strlen(z);
@@ -58,6 +63,7 @@ static bool word_char(char c) {
          (c >= '0' && c <= '9') || c == '_';
 }
 
+// Letters, digits and underscores; empty when none comes next.
 static at_str word(parser *s) {
   skip(s);
   const char *q = s->p;
@@ -65,6 +71,7 @@ static at_str word(parser *s) {
   return (at_str){q, (size_t)(s->p - q)};
 }
 
+// Decimal, at most 2^64 - 1.
 static at_status read_uint(parser *s, uint64_t *out) {
   skip(s);
   const char *q = s->p;
@@ -78,6 +85,7 @@ static at_status read_uint(parser *s, uint64_t *out) {
   return AT_OK;
 }
 
+// A minus sign may stand apart from its digits.
 static at_status read_int(parser *s, int64_t *out) {
   bool negative = accept(s, "-");
   uint64_t v;
@@ -87,6 +95,7 @@ static at_status read_int(parser *s, int64_t *out) {
   return AT_OK;
 }
 
+// UINT32_MAX itself is refused, so that id + 1 fits 32 bits.
 static at_status read_u32(parser *s, uint32_t *out) {
   uint64_t v;
   AT_TRY(read_uint(s, &v));
@@ -108,6 +117,8 @@ static int hex_byte(const parser *s, const char *q) {
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
+// Escapes: \" and \\, or two hex digits for any byte. The copy has no more
+// bytes than the text and ends in NUL.
 static at_status read_string(parser *s, at_str *out) {
   char *z;
   size_t n = 0;
@@ -144,6 +155,7 @@ static at_status read_text(parser *s, const char **out) {
   return AT_OK;
 }
 
+// Signed numbers by commas, in brackets.
 static at_status read_ints(parser *s, at_dims *out) {
   AT_VEC(int64_t) v = {0};
   AT_TRY(expect(s, "["));
@@ -159,6 +171,8 @@ static at_status read_ints(parser *s, at_dims *out) {
 
 // ---- Types and literals
 
+// The longest name that fits, since some names begin with others (f8E4M3,
+// f8E4M3FN).
 static bool read_dtype(parser *s, at_dtype *out) {
   size_t best = 0;
   skip(s);
@@ -174,6 +188,8 @@ static bool read_dtype(parser *s, at_dtype *out) {
   return best != 0;
 }
 
+// dtype[dims], where a dimension is a number, ? or ?<=bound; a quantised
+// element type's text follows behind !.
 static at_status read_type(parser *s, at_type *out) {
   AT_VEC(int64_t) dims = {0}, bounds = {0};
   bool bounded = false;
@@ -206,6 +222,7 @@ static at_status read_type(parser *s, at_type *out) {
   return AT_OK;
 }
 
+// Most significant byte first, as print_hex writes it.
 static at_status read_hex_value(parser *s, size_t bytes, uint8_t *out) {
   for (size_t i = bytes; i-- > 0; s->p += 2) {
     int byte = hex_byte(s, s->p);
@@ -215,6 +232,7 @@ static at_status read_hex_value(parser *s, size_t bytes, uint8_t *out) {
   return AT_OK;
 }
 
+// At most 63 characters, which strtod must take whole.
 static at_status read_decimal(parser *s, double *out) {
   char z[64];
   size_t n = 0;
@@ -229,6 +247,7 @@ static at_status read_decimal(parser *s, double *out) {
   return AT_OK;
 }
 
+// Hex bits are exact, also for NaN; a decimal is rounded once to t.
 static at_status read_float(parser *s, at_dtype t, uint8_t *out) {
   double v;
   if (accept(s, "0x")) return read_hex_value(s, at_dtype_bytes(t), out);
@@ -237,6 +256,8 @@ static at_status read_float(parser *s, at_dtype t, uint8_t *out) {
   return AT_OK;
 }
 
+// One element in storage form at out, which has room for it. Numbers that t
+// cannot hold are refused, not wrapped.
 static at_status read_element(parser *s, at_dtype t, uint8_t *out) {
   if (at_is_complex(t)) {
     at_dtype real = at_real_of(t);
@@ -407,6 +428,7 @@ static at_status read_attr_value(parser *s, at_attr *a) {
   return AT_OK;
 }
 
+// Lists while they are read, in the arena.
 typedef AT_VEC(at_attr) attr_vec;
 
 // {name = value, ...}, or nothing.
@@ -516,6 +538,7 @@ static at_status read_values(parser *s, value_vec *out) {
   return AT_OK;
 }
 
+// At least one, by commas.
 static at_status read_types(parser *s, type_vec *out) {
   do {
     at_type t;
@@ -585,6 +608,7 @@ static at_status read_param(parser *s, at_comp *c, io_vec *io) {
   return name_node(s, v.node, id);
 }
 
+// In parentheses; io receives an entry for each.
 static at_status read_params(parser *s, at_comp *c, io_vec *io) {
   AT_TRY(expect(s, "("));
   while (!accept(s, ")")) {
@@ -750,6 +774,8 @@ static at_status read_module(parser *s) {
   return AT_OK;
 }
 
+// The module is not verified here: at_verify says whether it keeps the laws
+// that at_build does not check.
 at_status at_hlo_parse(at_str text, at_arena *a, at_module **out) {
   parser s = {.start = text.ptr,
               .p = text.ptr,

@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/verify.h"
 #include "hlo/hlo_internal.h"
 
+// What read_string reads: bytes outside of printable ASCII as two hex digits.
 static void print_quoted(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
   for (size_t i = 0; i < s.len; i++) {
@@ -30,6 +32,7 @@ static void print_quoted(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
 }
 
+// The node's only result needs no number.
 static void print_value(at_strbuf *b, at_value v) {
   at_strbuf_addf(b, "%%%u", v.node->id);
   if (v.node->num_results != 1) at_strbuf_addf(b, ".%u", v.index);
@@ -44,6 +47,7 @@ static void print_ints(at_strbuf *b, at_dims d) {
 
 // ---- Literals
 
+// Reads back as the same double.
 static void print_double(at_strbuf *b, double v) {
   char z[40];
   if (v == 0 || (isfinite(v) && fabs(v) < 1e15 && v == rint(v)))
@@ -60,6 +64,7 @@ static void print_double(at_strbuf *b, double v) {
   at_strbuf_addz(b, z);
 }
 
+// For a value of a few bytes, as a number is written.
 static void print_hex(at_strbuf *b, const void *p, size_t bytes) {
   static const char digits[] = "0123456789abcdef";
   at_strbuf_addz(b, "0x");
@@ -70,6 +75,7 @@ static void print_hex(at_strbuf *b, const void *p, size_t bytes) {
   }
 }
 
+// Decimal where that reads back to the same bits, else the bits.
 static void print_float(at_strbuf *b, at_dtype t, const void *p) {
   uint8_t again[8];
   double v = at_load_float(t, p);
@@ -81,6 +87,7 @@ static void print_float(at_strbuf *b, at_dtype t, const void *p) {
     print_double(b, v);
 }
 
+// In the form of the element's class; booleans are 0 and 1.
 static void print_element(at_strbuf *b, at_dtype t, const void *p) {
   if (at_is_complex(t)) {
     at_dtype real = at_real_of(t);
@@ -100,6 +107,8 @@ static void print_element(at_strbuf *b, at_dtype t, const void *p) {
 
 enum { kMostElements = 32 };  // longer data is printed as bytes
 
+// Splats and scalars as one element, short arrays as a list, others as their
+// bytes.
 static void print_literal(at_strbuf *b, const at_literal *l) {
   int64_t n = at_type_elements(&l->type);
   at_type_print(b, &l->type);
@@ -128,6 +137,7 @@ static void print_literal(at_strbuf *b, const at_literal *l) {
 
 // ---- Attributes
 
+// In the form of the attribute's kind (attrs.def).
 static void print_attr(at_strbuf *b, const at_attr *a) {
   at_strbuf_addf(b, "%s=", at_attr_text(a->id));
   switch (at_attr_kind_of(a->id)) {
@@ -179,6 +189,7 @@ static void print_attr(at_strbuf *b, const at_attr *a) {
   }
 }
 
+// A parameter's index is told by its place.
 static void print_attrs(at_strbuf *b, const at_node *n) {
   bool any = false;
   for (uint32_t i = 0; i < n->num_attrs; i++) {
@@ -190,6 +201,7 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
   if (any) at_strbuf_addc(b, '}');
 }
 
+// The innermost location first, then its callers.
 static void print_loc(at_strbuf *b, const at_loc *loc) {
   for (; loc; loc = loc->caller) {
     at_strbuf_addz(b, " @");
@@ -207,6 +219,7 @@ static void print_loc(at_strbuf *b, const at_loc *loc) {
 
 // ---- Graph
 
+// depth: of regions, for the indentation.
 typedef struct printer {
   at_strbuf *b;
   int depth;
@@ -219,6 +232,8 @@ static void indent(printer *p) {
 
 static void print_body(printer *p, const at_comp *c);
 
+// Nothing where nothing is known: the angle brackets appear with the first
+// entry.
 static void print_io(at_strbuf *b, const at_io_info *io) {
   struct {
     const char *key, *text;
@@ -239,6 +254,7 @@ static void print_io(at_strbuf *b, const at_io_info *io) {
   if (*sep == ',') at_strbuf_addc(b, '>');
 }
 
+// io NULL: a region or a function that is not the entry.
 static void print_params(printer *p, const at_comp *c, const at_io_info *io) {
   at_strbuf_addc(p->b, '(');
   for (uint32_t i = 0; i < c->num_params; i++) {
@@ -253,6 +269,7 @@ static void print_params(printer *p, const at_comp *c, const at_io_info *io) {
   at_strbuf_addc(p->b, ')');
 }
 
+// One line, but for regions, whose nodes follow indented.
 static void print_node(printer *p, const at_node *n) {
   at_strbuf *b = p->b;
   indent(p);
@@ -278,6 +295,7 @@ static void print_node(printer *p, const at_node *n) {
   print_loc(b, n->loc);
 }
 
+// Parameters are printed with the signature.
 static void print_body(printer *p, const at_comp *c) {
   at_strbuf_addz(p->b, " {");
   p->depth++;
@@ -295,6 +313,7 @@ static void print_body(printer *p, const at_comp *c) {
   at_strbuf_addc(p->b, '}');
 }
 
+// What is known of parameters and results is the entry's alone.
 static void print_func(printer *p, const at_module *m, const at_comp *c) {
   bool entry = c == m->entry;
   at_strbuf_addz(p->b, "\nfunc ");
@@ -311,7 +330,8 @@ static void print_func(printer *p, const at_module *m, const at_comp *c) {
   print_body(p, c);
 }
 
-at_status at_hlo_print(const at_module *m, at_strbuf *out) {
+// Numbers of replicas and partitions are written where they are not 1.
+static at_status print_module(const at_module *m, at_strbuf *out) {
   printer p = {.b = out};
   at_strbuf_addz(out, "hlo module ");
   print_quoted(out, at_str_of(m->name));
@@ -331,4 +351,27 @@ at_status at_hlo_print(const at_module *m, at_strbuf *out) {
   for (uint32_t i = 0; i < m->num_funcs; i++) print_func(&p, m, m->funcs[i]);
   at_strbuf_addz(out, "\n}\n");
   return at_strbuf_status(out);
+}
+
+// Whether the text gives itself again. True where it is not read: passes may
+// leave nodes that only they know.
+static bool reads_as_text(at_str text) {
+  at_module *m;
+  at_strbuf again = {0};
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_status st = at_hlo_parse(text, a, &m);
+  if (at_ok(st)) st = print_module(m, &again);
+  bool same = !at_ok(st) || at_str_eq(text, at_strbuf_str(&again));
+  at_status_free(st);
+  at_strbuf_free(&again);
+  at_arena_destroy(a);
+  return same;
+}
+
+at_status at_hlo_print(const at_module *m, at_strbuf *out) {
+  size_t from = out->len;
+  AT_TRY(print_module(m, out));
+  AT_VERIFY(reads_as_text((at_str){out->ptr + from, out->len - from}));
+  return AT_OK;
 }

@@ -6,6 +6,7 @@
 
 // ---- The table
 
+// A row of random.def.
 typedef struct row {
   at_op op;
   const char *variant;
@@ -14,6 +15,7 @@ typedef struct row {
   at_status (*generate)(at_gen *g, at_op op, at_dtype t);
 } row;
 
+// The names of random.def for sets of element types.
 #define BIT(t) (1ull << AT_##t)
 #define B BIT(PRED)
 #define S (BIT(S2) | BIT(S4) | BIT(S8) | BIT(S16) | BIT(S32) | BIT(S64))
@@ -31,6 +33,7 @@ typedef struct row {
 #define T_U32 BIT(U32)
 #define T_TOKEN BIT(TOKEN)
 
+// In the order of the file: pairs are numbered by it.
 static const row rows[] = {
 #define AT_RANDOM(Op, variant, family, types, generator) \
   {AT_OP_##Op, variant, AT_RANDOM_##family, types, at_gen_##generator},
@@ -40,6 +43,7 @@ static const row rows[] = {
 #undef AT_RANDOM_WITHOUT
 };
 
+// By op; NULL where the table has rows.
 static const char *const reasons[AT_OP_COUNT] = {
 #define AT_RANDOM(Op, variant, family, types, generator)
 #define AT_RANDOM_WITHOUT(Op, reason) [AT_OP_##Op] = reason,
@@ -54,6 +58,8 @@ const char *at_random_row_variant(uint32_t r) { return rows[r].variant; }
 uint64_t at_random_row_types(uint32_t r) { return rows[r].types; }
 const char *at_random_reason(at_op op) { return reasons[op]; }
 
+// Comparisons and the like are counted by what they compare, loops by their
+// second state value (the first is the counter).
 at_dtype at_random_dtype_of(const at_node *n) {
   switch (n->op) {
     case AT_OP_COMPARE:
@@ -75,6 +81,8 @@ at_dtype at_random_dtype_of(const at_node *n) {
 
 // ---- The walk
 
+// The types of a row that the options leave; none where the family or the op is
+// not asked for.
 static uint64_t row_types(const at_random_options *o, const row *r) {
   uint32_t families = o->families ? o->families : ~0u;
   if (!(families & r->family)) return 0;
@@ -82,6 +90,7 @@ static uint64_t row_types(const at_random_options *o, const row *r) {
   return r->types & (o->dtypes ? o->dtypes : ~0ull);
 }
 
+// One pair for each bit that is left.
 uint32_t at_random_num_pairs(const at_random_options *o) {
   uint32_t n = 0;
   for (size_t i = 0; i < AT_LEN(rows); i++)
@@ -89,6 +98,7 @@ uint32_t at_random_num_pairs(const at_random_options *o) {
   return n;
 }
 
+// The k-th pair in the order of the table; AT_INVALID beyond the last.
 static at_random_pair pair_at(const at_random_options *o, uint64_t k) {
   for (uint32_t i = 0; i < AT_LEN(rows); i++) {
     uint64_t types = row_types(o, &rows[i]);
@@ -111,6 +121,7 @@ static uint64_t next64(uint64_t *state) {
   return z ^ z >> 31;
 }
 
+// Euclid's algorithm.
 static uint64_t gcd(uint64_t a, uint64_t b) {
   while (b) {
     uint64_t r = a % b;
@@ -138,6 +149,7 @@ uint32_t at_gen_below(at_gen *g, uint32_t n) {
 bool at_gen_chance(at_gen *g, uint32_t percent) {
   return at_gen_below(g, 100) < percent;
 }
+// Fisher and Yates' shuffle.
 void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n) {
   for (uint32_t i = n; i > 1; i--) {
     uint32_t k = at_gen_below(g, i);
@@ -148,12 +160,16 @@ void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n) {
 }
 int64_t *at_gen_dims(at_gen *g, uint32_t n) { return at_new(g->a, int64_t, n); }
 
+// Sizes around powers of two, where vector code has its edges; small ones more
+// often.
 int64_t at_gen_size(at_gen *g) {
   static const int64_t sizes[] = {1, 1, 2,  3,  4,  5,  7,
                                   8, 9, 16, 17, 31, 33, 64};
   return AT_GEN_PICK(g, sizes);
 }
 
+// Sizes are drawn again until the value has at most max_elements. `empty` makes
+// one dimension in fifty cases zero.
 at_status at_gen_type(at_gen *g, at_dtype d, uint32_t lo, uint32_t hi,
                       bool empty, at_type *out) {
   int64_t *dims, count = 1;
@@ -172,6 +188,8 @@ at_status at_gen_type(at_gen *g, at_dtype d, uint32_t lo, uint32_t hi,
 
 // ---- Data
 
+// Most values are in [-2, 2), some are small integers, so that equal values
+// meet. `special` adds infinities, NaN, zeros, denormals and extremes.
 static double random_float(uint64_t *state, bool special) {
   static const double specials[] = {NAN,   INFINITY, -INFINITY, 0.0,
                                     -0.0,  1e-45,    -1e-40,    5e-324,
@@ -182,12 +200,15 @@ static double random_float(uint64_t *state, bool special) {
   return (double)(int64_t)(r >> 11) * 0x1p-51 - 2.0;  // [-2, 2)
 }
 
+// -3 to 8, so that products stay small; with `special` also any 64 bits.
 static int64_t random_int(uint64_t *state, bool special) {
   uint64_t r = next64(state);
   if (special && r % 4 == 0) return (int64_t)next64(state);
   return (int64_t)(r >> 8) % 12 - 3;
 }
 
+// One element in t's storage form. Unsigned types get no wrapped negative
+// numbers unless `special`.
 static void random_element(uint64_t *state, at_dtype t, bool special,
                            uint8_t *p) {
   if (at_is_complex(t)) {
@@ -205,6 +226,7 @@ static void random_element(uint64_t *state, at_dtype t, bool special,
   }
 }
 
+// Dense data in `a`, element after element from the stream.
 static at_status random_literal(at_arena *a, uint64_t *state, at_type t,
                                 bool special, const at_literal **out) {
   size_t w = at_dtype_bytes(t.dtype);
@@ -221,6 +243,7 @@ at_status at_gen_keep(at_gen *g, at_value v) {
   return at_vec_push(g->a, &g->values, v) ? AT_OK : AT_NO_MEMORY("values");
 }
 
+// In the computation at hand; not kept for later steps.
 at_status at_gen_literal(at_gen *g, at_type t, at_value *out) {
   const at_literal *l;
   AT_TRY(random_literal(g->a, &g->state, t, false, &l));
@@ -229,6 +252,7 @@ at_status at_gen_literal(at_gen *g, at_type t, at_value *out) {
 
 enum { kMostParams = 12 };
 
+// Parameters exist only in functions: inside a region it is always a constant.
 at_status at_gen_fresh(at_gen *g, at_type t, at_value *out) {
   if (g->c->num_params < kMostParams && !g->c->owner) {
     AT_TRY(at_build_param(g->c, t, NULL, out));
@@ -237,6 +261,7 @@ at_status at_gen_fresh(at_gen *g, at_type t, at_value *out) {
   return at_gen_literal(g, t, out);
 }
 
+// Rank within bounds, and elements unless `empty`.
 static bool fits(const at_type *t, uint32_t lo, uint32_t hi, bool empty) {
   if (t->rank < lo || t->rank > hi) return false;
   return empty || at_type_elements(t) > 0;
@@ -246,6 +271,7 @@ static bool converts(at_dtype from, at_dtype to) {
   return from != AT_TOKEN && (!at_is_complex(from) || at_is_complex(to));
 }
 
+// A convert node of v; the caller keeps the result or not.
 static at_status convert(at_gen *g, at_value v, at_dtype t, at_value *out) {
   at_type r = at_type_with(*at_value_type(v), t);
   at_step s = {.op = AT_OP_CONVERT, .types = &r, .num_types = 1};
@@ -253,6 +279,8 @@ static at_status convert(at_gen *g, at_value v, at_dtype t, at_value *out) {
   return at_step_in(g->c, &s, out);
 }
 
+// Twelve tries among the values so far, the last four of which may convert one;
+// then a new value.
 static at_status find(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
                       bool empty, at_value *out) {
   uint32_t n = (uint32_t)g->values.len, tries = n ? 12 : 0;
@@ -275,11 +303,13 @@ static at_status find(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
 at_status at_gen_value(at_gen *g, at_dtype t, at_value *out) {
   return find(g, t, 0, 5, true, out);
 }
+// Unlike at_gen_value, never one without elements.
 at_status at_gen_ranked(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
                         at_value *out) {
   return find(g, t, lo, hi, false, out);
 }
 
+// As find, for one exact type; a conversion made here is not kept.
 at_status at_gen_like(at_gen *g, at_type t, at_value *out) {
   uint32_t n = (uint32_t)g->values.len, tries = n ? 16 : 0;
   for (uint32_t i = 0; i < tries; i++) {
@@ -293,6 +323,7 @@ at_status at_gen_like(at_gen *g, at_type t, at_value *out) {
   return at_gen_fresh(g, t, out);
 }
 
+// A scalar constant in computation c.
 at_status at_gen_int(at_gen *g, at_comp *c, at_dtype t, int64_t v,
                      at_value *out) {
   uint8_t data[8];
@@ -302,6 +333,7 @@ at_status at_gen_int(at_gen *g, at_comp *c, at_dtype t, int64_t v,
   return at_build_constant(c, NULL, l, out);
 }
 
+// A splat; the imaginary part of complex types is zero.
 at_status at_gen_float(at_gen *g, at_comp *c, at_type t, double v,
                        at_value *out) {
   uint8_t data[16] = {0};
@@ -311,6 +343,7 @@ at_status at_gen_float(at_gen *g, at_comp *c, at_type t, double v,
   return at_build_constant(c, NULL, l, out);
 }
 
+// What the dynamic ops take as shape.
 at_status at_gen_list(at_gen *g, const int64_t *v, uint32_t n, at_value *out) {
   int64_t *dims;
   const at_literal *l;
@@ -336,6 +369,8 @@ void at_step_operand(at_step *s, at_value v) {
   s->operands[s->num_operands++] = v;
 }
 
+// Arrays of the step are read now: they may be on the stack, but for lists that
+// attributes point to, which at_build copies.
 at_status at_step_in(at_comp *c, const at_step *s, at_value *out) {
   at_node_desc d = {.op = s->op,
                     .operands = s->operands,
@@ -352,6 +387,7 @@ at_status at_step_in(at_comp *c, const at_step *s, at_value *out) {
   return AT_OK;
 }
 
+// Every result goes into the list of values.
 at_status at_step_build(at_gen *g, const at_step *s) {
   at_value v;
   AT_TRY(at_step_in(g->c, s, &v));
@@ -360,6 +396,8 @@ at_status at_step_build(at_gen *g, const at_step *s) {
   return AT_OK;
 }
 
+// Comparisons of floats use the total order: a sort by `less` has no defined
+// result with NaN.
 at_status at_gen_binary_region(at_gen *g, at_op op, at_dtype t, at_comp **out) {
   at_value v[2], r;
   AT_TRY(at_region_create(g->m, out));
@@ -380,6 +418,8 @@ at_status at_gen_binary_region(at_gen *g, at_op op, at_dtype t, at_comp **out) {
 
 // ---- Modules
 
+// A region's results count as uses, a function's do not: those are what is to
+// be decided.
 static bool is_used(const at_comp *c, at_value v) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -394,6 +434,8 @@ static bool is_used(const at_comp *c, at_value v) {
 
 enum { kMostResults = 8 };
 
+// Returns unused values and verifies: what does not verify is a bug of a
+// generator.
 static at_status finish(at_gen *g) {
   at_value results[kMostResults];
   uint32_t n = 0;
@@ -409,6 +451,8 @@ static at_status finish(at_gen *g) {
   return at_verify(g->m, "random");
 }
 
+// Step i makes pair first + i of the walk. The default start gives each seed
+// pairs of its own.
 static at_status generate(at_gen *g, const at_random_options *o) {
   AT_TRY(at_module_create(g->a, AT_STR("random"), &g->m));
   AT_TRY(at_comp_create(g->m, AT_STR("main"), NULL, &g->c));
@@ -422,6 +466,8 @@ static at_status generate(at_gen *g, const at_random_options *o) {
   return finish(g);
 }
 
+// INVALID_ARGUMENT of a builder means that a generator made a bad node: it
+// becomes INTERNAL, with the seed.
 at_status at_random_module(at_arena *a, const at_random_options *o,
                            at_module **out) {
   if (!at_random_num_pairs(o))
@@ -442,6 +488,7 @@ at_status at_random_module(at_arena *a, const at_random_options *o,
   return s;
 }
 
+// The stream depends on the seed alone, not on the module's.
 at_status at_random_args(at_arena *a, const at_comp *c, uint64_t seed,
                          bool special, const at_literal ***out) {
   uint64_t state = seed ^ 0x5851f42d4c957f2dull;

@@ -17,6 +17,7 @@
 
 #include "hlo/hlo.h"
 
+// Families may be joined by |.
 enum {  // families of ops; 0 in the options stands for all
   AT_RANDOM_EXACT =
       1 << 0,  // elementwise ops that IEEE or integers define exactly
@@ -31,6 +32,7 @@ enum {  // families of ops; 0 in the options stands for all
   AT_RANDOM_LINALG = 1 << 7  // fft, factorisations, random bits
 };
 
+// What is in a program. All zero but the seed: everything.
 typedef struct at_random_options {
   uint64_t seed;
   uint64_t first;        // first step in the walk; 0: seed * nodes
@@ -65,8 +67,10 @@ typedef struct at_random_pair {
 uint32_t at_random_num_rows(void);
 // The op that a row makes.
 at_op at_random_row_op(uint32_t row);
+// Which form of the op the row makes.
 const char *at_random_row_variant(uint32_t row);  // "" for most
-uint64_t at_random_row_types(uint32_t row);       // bit 1 << at_dtype
+// The element types of the row,
+uint64_t at_random_row_types(uint32_t row);  // bit 1 << at_dtype
 // Why random programs never have this op; NULL when they do, or when random.def
 // says nothing.
 const char *at_random_reason(at_op op);

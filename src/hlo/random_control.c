@@ -7,6 +7,7 @@ static at_status twice(at_gen *g, at_comp *c, at_value x, at_value *out) {
                      (at_value[]){x, x}, 2, NULL, out);
 }
 
+// A counter from 0 to at most 3, and one value that each turn changes.
 at_status at_gen_while(at_gen *g, at_op op, at_dtype t) {
   at_value x, zero, p[2], limit, one, r[2];
   AT_TRY(at_gen_value(g, t, &x));
@@ -77,6 +78,7 @@ at_status at_gen_call(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// One operand or two.
 at_status at_gen_barrier(at_gen *g, at_op op, at_dtype t) {
   at_value x, y;
   AT_TRY(at_gen_value(g, t, &x));
@@ -87,6 +89,8 @@ at_status at_gen_barrier(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Groups of device 0 alone. Permutes send (0, 0), or have no pair, which gives
+// zeros.
 at_status at_gen_collective(at_gen *g, at_op op, at_dtype t) {
   static const int64_t zero[] = {0}, loop[] = {0, 0};
   at_value x;

@@ -6,6 +6,7 @@ enum { kMostDims = 8 };
 
 // ---- Dots
 
+// An operand of a dot and which of its dimensions are what.
 typedef struct side {
   int64_t dims[kMostDims];
   int64_t batch[kMostDims], contract[kMostDims];
@@ -31,6 +32,7 @@ static void lay_out(at_gen *g, side *s, const int64_t *batch, uint32_t nb,
   for (uint32_t i = 0; i < nf; i++) s->dims[place[nb + nc + i]] = free[i];
 }
 
+// A value of the side's shape.
 static at_status side_value(at_gen *g, const side *s, at_dtype t,
                             at_value *out) {
   at_type r = {.dtype = t, .rank = s->rank};
@@ -41,11 +43,14 @@ static at_status side_value(at_gen *g, const side *s, at_dtype t,
   return at_gen_like(g, r, out);
 }
 
+// Sizes of the dimensions by their kind.
 typedef struct sizes {
   int64_t batch[2], contract[2], left[2], right[2];
   uint32_t nb, nc, nl, nr;
 } sizes;
 
+// A dot of two sides laid out at random; element types a, b and c of left side,
+// right side and result.
 static at_status build_dot(at_gen *g, const sizes *z, at_dtype a, at_dtype b,
                            at_dtype c) {
   side l, r;
@@ -77,6 +82,8 @@ static at_status build_dot(at_gen *g, const sizes *z, at_dtype a, at_dtype b,
   return at_step_build(g, &s);
 }
 
+// Up to `most` sizes whose product stays within *left, which shrinks; rarely a
+// zero.
 static uint32_t some(at_gen *g, int64_t *v, uint32_t most, int64_t *left) {
   uint32_t n = at_gen_below(g, most + 1);
   for (uint32_t i = 0; i < n; i++) {
@@ -87,6 +94,7 @@ static uint32_t some(at_gen *g, int64_t *v, uint32_t most, int64_t *left) {
   return n;
 }
 
+// Limits the multiplications, not the elements.
 static void random_sizes(at_gen *g, sizes *z) {
   int64_t left = 4 * g->max_elements;  // multiplications
   *z = (sizes){0};
@@ -96,6 +104,7 @@ static void random_sizes(at_gen *g, sizes *z) {
   z->nb = some(g, z->batch, 1, &left);
 }
 
+// Few and small dimensions in any order.
 at_status at_gen_dot(at_gen *g, at_op op, at_dtype t) {
   sizes z;
   (void)op;
@@ -190,6 +199,7 @@ typedef struct layout {  // where batch or input, features, and space lie
   int64_t first, second, spatial[3];
 } layout;
 
+// A permutation of all dimensions.
 static layout random_layout(at_gen *g, uint32_t spatial) {
   int64_t v[5] = {0, 1, 2, 3, 4};
   at_gen_shuffle(g, v, spatial + 2);
@@ -198,6 +208,8 @@ static layout random_layout(at_gen *g, uint32_t spatial) {
   return l;
 }
 
+// A convolution's numbers; lists have an entry for each spatial dimension, pad
+// two.
 typedef struct conv {
   uint32_t spatial;
   int64_t batch, in, out, groups, batch_groups;
@@ -205,6 +217,8 @@ typedef struct conv {
       result[3];
 } conv;
 
+// Groups of features or of the batch, strides, dilations, reversal and negative
+// padding; result sizes as at_window_count gives them.
 static void random_conv(at_gen *g, bool large, conv *c) {
   *c = (conv){.spatial = large ? 2 : at_gen_below(g, 4), .groups = 1};
   c->batch_groups = 1;
@@ -234,6 +248,7 @@ static void random_conv(at_gen *g, bool large, conv *c) {
   }
 }
 
+// One of the two arrays, its dimensions where the layout has them.
 static at_status conv_operand(at_gen *g, at_dtype t, const layout *l,
                               uint32_t spatial, int64_t first, int64_t second,
                               const int64_t *size, at_value *out) {
@@ -246,6 +261,7 @@ static at_status conv_operand(at_gen *g, at_dtype t, const layout *l,
       g, (at_type){.dtype = t, .rank = spatial + 2, .dims = dims}, out);
 }
 
+// The dynamic form takes the padding as an operand and declares its result.
 at_status at_gen_convolution(at_gen *g, at_op op, at_dtype t) {
   conv c;
   random_conv(g, at_gen_chance(g, 25), &c);

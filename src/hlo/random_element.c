@@ -1,6 +1,8 @@
 // Random elementwise ops, leaves and conversions.
 #include "hlo/random_internal.h"
 
+// Complex products are left out: whether they overflow in between depends on
+// the formula.
 at_op at_gen_exact_binary(at_gen *g, at_dtype t) {
   static const at_op floats[] = {AT_OP_ADD,      AT_OP_SUBTRACT, AT_OP_MULTIPLY,
                                  AT_OP_DIVIDE,   AT_OP_MAXIMUM,  AT_OP_MINIMUM,
@@ -29,6 +31,7 @@ at_op at_gen_exact_binary(at_gen *g, at_dtype t) {
 
 // ---- Leaves
 
+// Also beyond the number at which at_gen_fresh goes over to constants.
 at_status at_gen_parameter(at_gen *g, at_op op, at_dtype t) {
   at_type r;
   at_value v;
@@ -38,6 +41,7 @@ at_status at_gen_parameter(at_gen *g, at_op op, at_dtype t) {
   return at_gen_keep(g, v);
 }
 
+// Up to three dimensions.
 at_status at_gen_constant(at_gen *g, at_op op, at_dtype t) {
   at_type r;
   at_value v;
@@ -47,6 +51,7 @@ at_status at_gen_constant(at_gen *g, at_op op, at_dtype t) {
   return at_gen_keep(g, v);
 }
 
+// The dynamic form has its shape as an operand.
 at_status at_gen_iota(at_gen *g, at_op op, at_dtype t) {
   at_type r;
   at_value shape;
@@ -60,11 +65,13 @@ at_status at_gen_iota(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Replica and partition id: no operands, one type.
 at_status at_gen_device_id(at_gen *g, at_op op, at_dtype t) {
   (void)t;
   return at_step_build(g, &(at_step){.op = op});
 }
 
+// Tokens are not kept: no other step takes one.
 at_status at_gen_token(at_gen *g, at_op op, at_dtype t) {
   at_value v;
   (void)t;
@@ -77,6 +84,7 @@ at_status at_gen_token(at_gen *g, at_op op, at_dtype t) {
 
 // ---- Operands of one type
 
+// An op of one operand whose result type follows.
 at_status at_gen_unary(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   at_step s = {.op = op};
@@ -85,6 +93,7 @@ at_status at_gen_unary(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Operands change places, so that the older value is not always the left one.
 at_status at_gen_binary(at_gen *g, at_op op, at_dtype t) {
   at_value x, y;
   at_step s = {.op = op};
@@ -96,6 +105,7 @@ at_status at_gen_binary(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Also more bits than the type has.
 at_status at_gen_reduce_precision(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   at_step s = {.op = op};
@@ -106,6 +116,7 @@ at_status at_gen_reduce_precision(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Complex numbers are compared for equality only.
 static at_status compare(at_gen *g, at_dtype t, bool total) {
   at_value x, y;
   at_step s = {.op = AT_OP_COMPARE};
@@ -127,6 +138,7 @@ at_status at_gen_compare_total(at_gen *g, at_op op, at_dtype t) {
   return compare(g, t, true);
 }
 
+// A predicate of the same shape, or a scalar.
 at_status at_gen_select(at_gen *g, at_op op, at_dtype t) {
   at_value p, x, y;
   at_step s = {.op = op};
@@ -142,6 +154,7 @@ at_status at_gen_select(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Bounds in no particular order: min(max(x, lo), hi) is defined for any.
 at_status at_gen_clamp(at_gen *g, at_op op, at_dtype t) {
   at_value lo, x, hi;
   at_step s = {.op = op};
@@ -155,6 +168,8 @@ at_status at_gen_clamp(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// From any type but complex numbers to real ones, which StableHLO does not
+// define.
 at_status at_gen_convert(at_gen *g, at_op op, at_dtype t) {
   at_dtype from;
   at_value x;

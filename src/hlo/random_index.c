@@ -20,6 +20,7 @@ typedef struct plan {  // shared by gather (slices) and scatter (windows)
   uint32_t result_rank, num_offset;
 } plan;
 
+// Whether the list names x.
 static bool has(const int64_t *v, uint32_t n, int64_t x) {
   for (uint32_t i = 0; i < n; i++)
     if (v[i] == x) return true;
@@ -73,6 +74,8 @@ static void plan_indices(at_gen *g, const at_type *t, plan *p) {
   }
 }
 
+// Every dimension is batching, collapsed, or part of the slice; index entries
+// go to any that are not batching.
 static void make_plan(at_gen *g, const at_type *t, bool batched, plan *p) {
   int64_t order[kMostDims];
   *p = (plan){.rank = t->rank};
@@ -95,6 +98,7 @@ static void make_plan(at_gen *g, const at_type *t, bool batched, plan *p) {
   plan_indices(g, t, p);
 }
 
+// A list that outlives the step.
 static at_status copy_dims(at_gen *g, const int64_t *v, uint32_t n,
                            const int64_t **out) {
   int64_t *d;
@@ -104,6 +108,7 @@ static at_status copy_dims(at_gen *g, const int64_t *v, uint32_t n,
   return AT_OK;
 }
 
+// Indices of any integer type, in range or not.
 static at_status index_of(at_gen *g, const plan *p, at_value *out) {
   static const at_dtype ints[] = {AT_S32, AT_S32, AT_S64,
                                   AT_U32, AT_S8,  AT_U16};
@@ -112,6 +117,7 @@ static at_status index_of(at_gen *g, const plan *p, at_value *out) {
   return at_gen_like(g, t, out);
 }
 
+// The dynamic form takes slice sizes as an operand and declares its result.
 static at_status gather(at_gen *g, at_op op, at_dtype d, bool batched) {
   at_value x, index, sizes;
   plan p;
@@ -147,6 +153,7 @@ at_status at_gen_gather_batched(at_gen *g, at_op op, at_dtype t) {
   return gather(g, op, t, true);
 }
 
+// Copies the lists, since the plan is on the caller's stack.
 static at_status scatter_attrs(at_gen *g, at_step *s, const plan *p) {
   const int64_t *offset, *gone, *batch, *index_batch, *map;
   AT_TRY(copy_dims(g, p->offset, p->num_offset, &offset));
@@ -180,6 +187,8 @@ static at_status update_region(at_gen *g, const plan *p, at_dtype t,
   return at_comp_return(*out, &v[1], 1);
 }
 
+// One input; the updates have the shape that a gather of the same plan would
+// give.
 at_status at_gen_scatter(at_gen *g, at_op op, at_dtype d) {
   at_value x, index, update;
   plan p;
@@ -231,6 +240,7 @@ at_status at_gen_scatter_two(at_gen *g, at_op op, at_dtype d) {
   return at_step_build(g, &s);
 }
 
+// What JAX sends for max and min pooling: which element stays.
 static at_status at_least_region(at_gen *g, at_dtype t, at_comp **out) {
   at_value v[2], r;
   AT_TRY(at_region_create(g->m, out));
@@ -245,6 +255,7 @@ static at_status at_least_region(at_gen *g, at_dtype t, at_comp **out) {
   return at_comp_return(*out, &r, 1);
 }
 
+// Padding is smaller than the window, so that every window has an element.
 at_status at_gen_select_and_scatter(at_gen *g, at_op op, at_dtype d) {
   at_value x, source, init;
   int64_t *v;

@@ -5,6 +5,8 @@
 
 // ---- FFT
 
+// One to three axes of lengths with small factors, primes and powers of two;
+// the kinds that t allows.
 at_status at_gen_fft(at_gen *g, at_op op, at_dtype t) {
   static const int64_t lengths[] = {1,  2,  3,  4,  5,  6,  7,  8,
                                     12, 15, 16, 17, 30, 32, 37, 64};
@@ -101,11 +103,13 @@ static at_status hermitian(at_gen *g, at_dtype t, int64_t n, int64_t batch,
   return add_diagonal(g, x, scale, out);
 }
 
+// Sizes around the blocks of the kernels.
 static int64_t side(at_gen *g) {
   static const int64_t sides[] = {1, 2, 3, 4, 5, 8, 13, 17};
   return AT_GEN_PICK(g, sides);
 }
 
+// Either triangle.
 at_status at_gen_cholesky(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   int64_t n = side(g);
@@ -117,6 +121,7 @@ at_status at_gen_cholesky(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// The diagonal outweighs its row, so that no solution grows.
 at_status at_gen_triangular_solve(at_gen *g, at_op op, at_dtype t) {
   at_value a, b;
   int64_t n = side(g), other = side(g), batch = at_gen_below(g, 3);
@@ -135,6 +140,7 @@ at_status at_gen_triangular_solve(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// A custom call to be built.
 typedef struct call {
   const char *target;
   at_value operands[4];
@@ -144,6 +150,7 @@ typedef struct call {
   const char *config;
 } call;
 
+// A custom call; all its results are kept.
 static at_status build_call(at_gen *g, const call *c, at_value *out) {
   at_step s = {
       .op = AT_OP_CUSTOM_CALL, .types = c->types, .num_types = c->num_types};
@@ -168,6 +175,7 @@ static at_status vector_of(at_gen *g, const at_type *x, at_dtype t, int64_t n,
   return AT_OK;
 }
 
+// Results: factors and tau.
 static at_status qr(at_gen *g, at_dtype t, at_value *out) {
   at_value x;
   int64_t m = side(g), n = side(g);
@@ -178,12 +186,14 @@ static at_status qr(at_gen *g, at_dtype t, at_value *out) {
   return build_call(g, &c, out);
 }
 
+// Matrices of any shape.
 at_status at_gen_qr(at_gen *g, at_op op, at_dtype t) {
   at_value v;
   (void)op;
   return qr(g, t, &v);
 }
 
+// Needs factors with at least as many rows as columns; draws until they are.
 at_status at_gen_householder(at_gen *g, at_op op, at_dtype t) {
   at_value v;
   (void)op;
@@ -200,6 +210,7 @@ at_status at_gen_householder(at_gen *g, at_op op, at_dtype t) {
   return build_call(g, &c, &v);
 }
 
+// Results: factors, pivots, permutation.
 at_status at_gen_lu(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   int64_t m = side(g), n = side(g);
@@ -215,6 +226,7 @@ at_status at_gen_lu(at_gen *g, at_op op, at_dtype t) {
   return build_call(g, &c, &x);
 }
 
+// Either triangle, sorted.
 at_status at_gen_eigh(at_gen *g, at_op op, at_dtype t) {
   static const char *const configs[] = {"1,1,100,1e-6", "0,1,100,1e-6"};
   at_value x;
@@ -233,6 +245,7 @@ at_status at_gen_eigh(at_gen *g, at_op op, at_dtype t) {
 
 // ---- The k largest
 
+// Values and indices with 1 to all of dimension d.
 static at_status best_types(at_gen *g, const at_type *x, uint32_t d,
                             at_type *t) {
   int64_t *dims;
@@ -244,6 +257,7 @@ static at_status best_types(at_gen *g, const at_type *x, uint32_t d,
   return AT_OK;
 }
 
+// Along the last dimension.
 at_status at_gen_call_top_k(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   (void)op;
@@ -255,6 +269,7 @@ at_status at_gen_call_top_k(at_gen *g, at_op op, at_dtype t) {
   return build_call(g, &c, &x);
 }
 
+// As JAX calls it: values, their positions, and what every element beats.
 at_status at_gen_approx_top_k(at_gen *g, at_op op, at_dtype t) {
   at_value x, iota, worst, none;
   (void)op;
@@ -282,6 +297,7 @@ at_status at_gen_approx_top_k(at_gen *g, at_op op, at_dtype t) {
 
 // ---- Random numbers
 
+// Threefry takes a state of two words, the others of two or three.
 at_status at_gen_rng_bits(at_gen *g, at_op op, at_dtype t) {
   static const int64_t words[] = {2, 3};
   at_value state;
@@ -298,6 +314,8 @@ at_status at_gen_rng_bits(at_gen *g, at_op op, at_dtype t) {
   return at_step_build(g, &s);
 }
 
+// Integer ranges hold one value, so that no stream needs to be agreed upon for
+// them.
 at_status at_gen_rng(at_gen *g, at_op op, at_dtype t) {
   at_value a, b, shape;
   at_type r, scalar = at_type_scalar(t);

@@ -3,6 +3,8 @@
 
 // ---- Bits
 
+// Any type of that many bits, complex exactly if t is; never booleans, of which
+// most patterns are none.
 static at_dtype other_of_width(at_gen *g, at_dtype t, uint32_t bits) {
   at_dtype to;
   do to = (at_dtype)(1 + at_gen_below(g, AT_TOKEN - 1));
@@ -11,6 +13,7 @@ static at_dtype other_of_width(at_gen *g, at_dtype t, uint32_t bits) {
   return to;
 }
 
+// Between types of equal width.
 at_status at_gen_bitcast(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   AT_TRY(at_gen_value(g, other_of_width(g, t, at_dtype_of(t)->bits), &x));
@@ -47,6 +50,8 @@ at_status at_gen_bitcast_resize(at_gen *g, at_op op, at_dtype t) {
 
 // ---- Shapes
 
+// New dimensions go anywhere among the operand's, whose order stays; dimensions
+// of size one may grow.
 at_status at_gen_broadcast(at_gen *g, at_op op, at_dtype d) {
   at_value x, shape;
   AT_TRY(at_gen_value(g, d, &x));
@@ -102,6 +107,7 @@ static at_status reshaped(at_gen *g, const at_type *t, at_type *out) {
   return AT_OK;
 }
 
+// The dynamic form has its shape as an operand.
 at_status at_gen_reshape(at_gen *g, at_op op, at_dtype t) {
   at_value x, shape;
   at_type r;
@@ -134,6 +140,7 @@ at_status at_gen_permuted(at_gen *g, at_op op, at_dtype d) {
   return at_step_build(g, &s);
 }
 
+// set_dimension_size gets the size that it has.
 at_status at_gen_dimension_size(at_gen *g, at_op op, at_dtype t) {
   at_value x, size;
   AT_TRY(at_gen_ranked(g, t, 1, 5, &x));
@@ -172,6 +179,7 @@ static at_status with_lists(at_gen *g, at_step *s, bool dynamic,
   return at_step_build(g, s);
 }
 
+// Starts, limits and strides in range, also empty slices.
 at_status at_gen_slice(at_gen *g, at_op op, at_dtype d) {
   at_value x;
   int64_t *v;
@@ -197,6 +205,7 @@ at_status at_gen_slice(at_gen *g, at_op op, at_dtype d) {
   return with_lists(g, &s, op == AT_OP_REAL_DYNAMIC_SLICE, ids, v, &r);
 }
 
+// Negative edges cut off, but never more than there is.
 at_status at_gen_pad(at_gen *g, at_op op, at_dtype d) {
   at_value x, fill;
   int64_t *v;
@@ -255,6 +264,7 @@ at_status at_gen_dynamic_slice(at_gen *g, at_op op, at_dtype d) {
   return at_step_build(g, &s);
 }
 
+// Up to four parts, some of them empty.
 at_status at_gen_concatenate(at_gen *g, at_op op, at_dtype e) {
   at_value x;
   at_step s = {.op = op};

@@ -1,6 +1,7 @@
 // Random reductions, windows, orders and norms.
 #include "hlo/random_internal.h"
 
+// Products of floats are left out: they soon overflow.
 at_op at_gen_reducer(at_gen *g, at_dtype t) {
   static const at_op numbers[] = {AT_OP_ADD, AT_OP_ADD, AT_OP_MAXIMUM,
                                   AT_OP_MINIMUM};
@@ -18,6 +19,7 @@ static at_status reducer_region(at_gen *g, at_dtype t, at_comp **out) {
   return at_gen_binary_region(g, at_gen_reducer(g, t), t, out);
 }
 
+// Any dimensions in any order, also none.
 at_status at_gen_reduce(at_gen *g, at_op op, at_dtype d) {
   at_value x, init;
   int64_t *dims;
@@ -69,6 +71,7 @@ static at_status arg_max_region(at_gen *g, at_dtype t, at_comp **out) {
   return at_comp_return(c, r, 2);
 }
 
+// Of integers the least number, of floats -inf.
 static at_status lowest(at_gen *g, at_dtype t, at_value *out) {
   if (at_is_float(t))
     return at_gen_float(g, g->c, at_type_scalar(t), -__builtin_inf(), out);
@@ -78,6 +81,7 @@ static at_status lowest(at_gen *g, at_dtype t, at_value *out) {
                     out);
 }
 
+// Values and their positions along one dimension, reduced together.
 at_status at_gen_arg_max(at_gen *g, at_op op, at_dtype d) {
   at_value x, index, init[2];
   int64_t *dim;
@@ -119,6 +123,7 @@ static at_status identity(at_gen *g, at_op op, at_dtype t, at_value *out) {
   return at_gen_int(g, g->c, t, t == AT_PRED ? v != 0 : v, out);
 }
 
+// Initial values that change nothing, or any.
 at_status at_gen_scan(at_gen *g, at_op op, at_dtype d) {
   at_value x, init;
   at_op body = at_gen_reducer(g, d);
@@ -136,6 +141,7 @@ at_status at_gen_scan(at_gen *g, at_op op, at_dtype d) {
   return at_step_build(g, &s);
 }
 
+// Strides, dilations and padding, also negative.
 at_status at_gen_window(at_gen *g, at_op op, at_dtype d) {
   at_value x, init;
   int64_t *v;
@@ -192,6 +198,7 @@ at_status at_gen_window_running(at_gen *g, at_op op, at_dtype d) {
   return at_step_build(g, &s);
 }
 
+// A body of up to three exact ops.
 at_status at_gen_map(at_gen *g, at_op op, at_dtype d) {
   at_value x, y, v[2];
   int64_t *dims;
@@ -218,6 +225,7 @@ at_status at_gen_map(at_gen *g, at_op op, at_dtype d) {
 
 // ---- Orders
 
+// All operands by one order; stable, so that the result is defined.
 static at_status sort(at_gen *g, at_value *v, uint32_t n, at_comp *order) {
   uint32_t rank = at_value_type(v[0])->rank;
   at_step s = {.op = AT_OP_SORT, .num_regions = 1, .regions = {order}};
@@ -227,6 +235,7 @@ static at_status sort(at_gen *g, at_value *v, uint32_t n, at_comp *order) {
   return at_step_build(g, &s);
 }
 
+// One operand, up or down.
 at_status at_gen_sort(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   at_comp *order;
@@ -266,6 +275,7 @@ static at_status pair_order(at_gen *g, const at_dtype *t, bool custom,
   return at_comp_return(c, &r, 1);
 }
 
+// Keys of type t and values of another type.
 static at_status pairs(at_gen *g, at_dtype t, bool custom) {
   static const at_dtype others[] = {AT_S32, AT_F32, AT_U8, AT_F64, AT_C64};
   at_dtype types[2] = {t, AT_GEN_PICK(g, others)};
@@ -285,6 +295,7 @@ at_status at_gen_sort_custom(at_gen *g, at_op op, at_dtype t) {
   return pairs(g, t, true);
 }
 
+// Largest or smallest, also none.
 at_status at_gen_top_k(at_gen *g, at_op op, at_dtype t) {
   at_value x;
   AT_TRY(at_gen_ranked(g, t, 1, 4, &x));
@@ -307,6 +318,7 @@ static at_status variance(at_gen *g, at_value v, at_value *out) {
   return at_build_op(g->c, NULL, AT_OP_ADD, (at_value[]){v, k}, 2, NULL, out);
 }
 
+// Variances are positive.
 at_status at_gen_batch_norm(at_gen *g, at_op op, at_dtype d) {
   at_value x, v;
   int64_t *size;

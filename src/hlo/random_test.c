@@ -17,6 +17,8 @@ static void check(at_status s, uint64_t seed) {
     fail_msg("seed %llu: %s", (unsigned long long)seed, at_status_message(s));
 }
 
+// A program prints, parses and prints the same, and both evaluate to the same
+// bits. Counts its ops.
 static void one(uint64_t seed, uint32_t families, uint64_t *seen) {
   at_arena *a = at_arena_create();
   at_random_options o = {
@@ -75,6 +77,8 @@ static void test_walk(void **state) {
   free(met);
 }
 
+// The program is a function of the seed; types that the options leave out do
+// not appear.
 static void test_same_seed(void **state) {
   at_arena *a = at_arena_create();
   at_random_options o = {.seed = 42, .dtypes = 1ull << AT_S16};

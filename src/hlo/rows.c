@@ -2,12 +2,8 @@
 
 #include "base/walk.h"
 
-static bool listed(at_dims l, int64_t d) {
-  for (uint32_t i = 0; i < l.rank; i++)
-    if (l.ptr[i] == d) return true;
-  return false;
-}
-
+// The reduced dimensions are the minor ones, apart from dimensions of size one,
+// and there are at least two columns. Outputs are written in any case.
 bool at_rows_of_reduce(const at_node *n, int64_t *rows, int64_t *columns) {
   if (n->op != AT_OP_REDUCE) return false;
   const at_type *t = at_value_type(n->operands[0]);
@@ -17,7 +13,7 @@ bool at_rows_of_reduce(const at_node *n, int64_t *rows, int64_t *columns) {
   *rows = *columns = 1;
   for (uint32_t d = t->rank; d-- > 0;) {
     if (t->dims[d] == 1) continue;
-    bool reduced = listed(dims, d);
+    bool reduced = at_dims_has(dims, d);
     if (reduced && above) return false;
     above |= !reduced;
     *(reduced ? columns : rows) *= t->dims[d];
@@ -63,7 +59,7 @@ static bool gathers_in_rows(const at_rows *r, const at_node *n) {
   }
   for (uint32_t d = 0; d < it->rank; d++)
     if (d != at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0) && it->dims[d] != 1 &&
-        !listed(other, d))
+        !at_dims_has(other, d))
       return false;
   return rows == r->rows;
 }
@@ -79,6 +75,7 @@ static uint32_t reduce_asks(const at_rows *r, const at_node *n, uint32_t i,
   return i < n->num_operands / 2 ? AT_ROW_ALL : AT_ROW_OTHER;
 }
 
+// One value for each row, repeated along it, is asked for once a row.
 static uint32_t broadcast_asks(const at_rows *r, const at_node *n,
                                uint32_t role) {
   int64_t size = at_type_elements(at_value_type(n->operands[0]));
@@ -89,6 +86,7 @@ static uint32_t broadcast_asks(const at_rows *r, const at_node *n,
   return AT_ROW_OTHER;
 }
 
+// The operand is read anywhere in its row; the indices are one for each row.
 static uint32_t gather_asks(const at_rows *r, const at_node *n, uint32_t i,
                             uint32_t role) {
   if (role != AT_ROW_ONE || !gathers_in_rows(r, n)) return AT_ROW_OTHER;
@@ -97,6 +95,8 @@ static uint32_t gather_asks(const at_rows *r, const at_node *n, uint32_t i,
   return size == r->rows ? AT_ROW_ONE : AT_ROW_OTHER;
 }
 
+// Ops that keep the order of elements hand the question on; what is read in
+// another order may be asked for anywhere.
 uint32_t at_rows_asks(const at_rows *r, const at_node *n, uint32_t i,
                       uint32_t role) {
   if (n->op == AT_OP_REDUCE) return reduce_asks(r, n, i, role);
@@ -111,6 +111,7 @@ uint32_t at_rows_asks(const at_rows *r, const at_node *n, uint32_t i,
   return AT_ROW_OTHER;
 }
 
+// By the number of elements alone.
 uint32_t at_rows_asked(const at_rows *r, at_value result) {
   int64_t size = at_type_elements(at_value_type(result));
   return size == r->rows * r->columns ? AT_ROW_ALL
@@ -118,6 +119,8 @@ uint32_t at_rows_asked(const at_rows *r, at_value result) {
                                       : 0;
 }
 
+// Starts at the results and follows operands; a node that is asked for in two
+// ways is visited once for each.
 at_status at_rows_find(at_arena *a, int64_t rows, int64_t columns,
                        const at_value *results, uint32_t num_results,
                        at_rows_inside inside, const void *arg, at_rows *out) {

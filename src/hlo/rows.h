@@ -19,6 +19,7 @@ enum {
   AT_ROW_OTHER = 8    // anywhere
 };
 
+// The answer of at_rows_find, which at_rows_role and at_rows_asks read.
 typedef struct at_rows {
   int64_t rows, columns;  // columns > 1
   at_map roles;           // at_node * -> bits

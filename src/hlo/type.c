@@ -1,6 +1,7 @@
 // Types: comparison, sizes, text.
 #include "hlo/hlo_internal.h"
 
+// No bounds at all is the same as no bound anywhere.
 static bool bounds_eq(const at_type *a, const at_type *b) {
   for (uint32_t i = 0; i < a->rank; i++) {
     int64_t x = a->bounds ? a->bounds[i] : AT_DYN;
@@ -15,6 +16,7 @@ bool at_type_eq(const at_type *a, const at_type *b) {
          bounds_eq(a, b) && at_str_eq(at_str_of(a->quant), at_str_of(b->quant));
 }
 
+// Bounds and quantisation do not matter here; at_type_eq asks for those.
 bool at_type_compatible(const at_type *a, const at_type *b) {
   if (a->dtype != b->dtype || a->rank != b->rank) return false;
   for (uint32_t i = 0; i < a->rank; i++)
@@ -30,6 +32,7 @@ bool at_type_is_static(const at_type *t) {
   return true;
 }
 
+// A dimension of size zero wins over an overflow of the others.
 int64_t at_type_elements(const at_type *t) {
   int64_t n = 1;
   bool over = false;
@@ -40,6 +43,7 @@ int64_t at_type_elements(const at_type *t) {
   return over || n < 0 ? INT64_MAX : n;
 }
 
+// Sub-byte types take a whole byte each.
 size_t at_type_bytes(const at_type *t) {
   int64_t n = at_type_elements(t);
   if (n == INT64_MAX) return SIZE_MAX;
@@ -57,6 +61,7 @@ at_status at_type_make(at_arena *a, at_dtype t, at_dims dims, at_type *out) {
   return at_type_copy(a, &shape, out);
 }
 
+// Arrays and texts are copied, so that `t` may be on the stack.
 at_status at_type_copy(at_arena *a, const at_type *t, at_type *out) {
   at_type c = *t;
   if (t->rank) {
@@ -72,6 +77,7 @@ at_status at_type_copy(at_arena *a, const at_type *t, at_type *out) {
   return AT_OK;
 }
 
+// A bound is printed only where the size is unknown.
 static void print_dim(at_strbuf *b, const at_type *t, uint32_t i) {
   if (t->dims[i] != AT_DYN) {
     at_strbuf_addf(b, "%lld", (long long)t->dims[i]);
@@ -82,6 +88,7 @@ static void print_dim(at_strbuf *b, const at_type *t, uint32_t i) {
     at_strbuf_addf(b, "<=%lld", (long long)t->bounds[i]);
 }
 
+// Quantised types show their storage type and the text.
 void at_type_print(at_strbuf *b, const at_type *t) {
   at_strbuf_addz(b, at_dtype_of(t->dtype)->text);
   if (t->dtype == AT_TOKEN) return;
@@ -94,6 +101,7 @@ void at_type_print(at_strbuf *b, const at_type *t) {
   if (t->quant) at_strbuf_addf(b, "!\"%s\"", t->quant);
 }
 
+// Cut at 127 bytes.
 at_type_text at_type_z(const at_type *t) {
   at_strbuf b = {0};
   at_type_print(&b, t);
@@ -104,6 +112,7 @@ at_type_text at_type_z(const at_type *t) {
   return out;
 }
 
+// Printed as a type and stripped of its element type.
 at_type_text at_dims_z(at_dims d) {
   at_type t = {.dtype = AT_PRED, .rank = d.rank, .dims = d.ptr};
   at_type_text full = at_type_z(&t), out = {{0}};
@@ -127,6 +136,8 @@ static const char *entry_end(const char *p, const char *end) {
   return end;
 }
 
+// A dictionary's entries become lines with an @ in front; other text is taken
+// as it is.
 at_status at_module_set_meshes(at_module *m, at_str text) {
   const char *p = text.ptr, *end = text.ptr + text.len;
   at_strbuf b = {0};

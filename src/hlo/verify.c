@@ -14,6 +14,8 @@ typedef struct verifier {
   int depth;
 } verifier;
 
+// Of regions. More than AT_MOST_NESTED: programs that passes may make are still
+// verified.
 enum { kMaxNesting = 500 };
 
 static at_status law(const at_node *n, const char *text) {
@@ -22,6 +24,7 @@ static at_status law(const at_node *n, const char *text) {
 
 // ---- Signatures of regions
 
+// The region takes `count` parameters of types that agree with `want`.
 static at_status check_params(const at_node *n, const at_comp *c,
                               const at_type *want, uint32_t count) {
   if (c->num_params != count)
@@ -35,6 +38,7 @@ static at_status check_params(const at_node *n, const at_comp *c,
   return AT_OK;
 }
 
+// The computation returns `count` values of types that agree with `want`.
 static at_status check_results(const at_node *n, const at_comp *c,
                                const at_type *want, uint32_t count) {
   if (c->num_results != count)
@@ -116,6 +120,7 @@ static at_status check_while(const at_node *n) {
   return check_results(n, n->regions[1], n->types, n->num_results);
 }
 
+// Parameters are the operands; results are the node's.
 static at_status check_fusion(verifier *v, const at_node *n) {
   at_type *want;
   AT_TRY_ALLOC(want, at_new(v->scratch, at_type, n->num_operands));
@@ -140,6 +145,7 @@ static at_status check_branches(const at_node *n) {
   return AT_OK;
 }
 
+// The callee's signature against the operands and declared results.
 static at_status check_call(const verifier *v, const at_node *n) {
   at_str name = at_node_str(n, AT_ATTR_CALLEE);
   const at_comp *c = at_module_find(v->m, name);
@@ -176,6 +182,8 @@ static at_status check_manual(const at_node *n) {
   return AT_OK;
 }
 
+// Ops without a law of their own may have any regions that at_node_check lets
+// pass.
 static at_status check_regions(verifier *v, const at_node *n) {
   switch (n->op) {
     case AT_OP_REDUCE:
@@ -210,6 +218,7 @@ static at_status check_regions(verifier *v, const at_node *n) {
 
 // ---- Nodes
 
+// A known element type, and dimensions that are sizes or AT_DYN.
 static at_status check_type(const at_node *n, const at_type *t) {
   if (t->dtype <= AT_INVALID || t->dtype >= AT_DTYPE_COUNT)
     return law(n, "a result has no element type");
@@ -229,6 +238,7 @@ static at_status check_inference(verifier *v, const at_node *n) {
   return s;
 }
 
+// As many bytes as the type says: readers index without checks.
 static at_status check_literal(const at_node *n) {
   const at_literal *l = at_node_literal(n);
   if (!l) return AT_OK;
@@ -362,6 +372,7 @@ static at_status check_comp(verifier *v, const at_comp *c) {
   return AT_OK;
 }
 
+// Every function, in the order of the module; the entry must be one of them.
 static at_status verify(verifier *v) {
   const at_module *m = v->m;
   bool entry = m->entry == NULL;
@@ -377,6 +388,7 @@ static at_status verify(verifier *v) {
   return AT_OK;
 }
 
+// Scratch memory is the verifier's own; the module is not changed.
 at_status at_verify(const at_module *m, const char *after) {
   at_arena *scratch = at_arena_create();
   if (!scratch) return AT_NO_MEMORY("verifier");

@@ -13,6 +13,7 @@
 
 #include "hlo/hlo.h"
 
+// Parses and verifies a program around one body.
 static at_status load(at_arena *a, const char *params, const char *types,
                       const char *body, at_module **out) {
   const char *text = at_arena_printf(
@@ -24,6 +25,7 @@ static at_status load(at_arena *a, const char *params, const char *types,
   return at_verify(*out, "test");
 }
 
+// A function's parameters, result types and body, and words of the message.
 typedef struct bad {
   const char *params, *types, *body, *message;
 } bad;
@@ -36,6 +38,7 @@ typedef struct bad {
   "all_gather %0 {replica_groups=[[0]], all_gather_dim=0, async=true} : " \
   "f32[2]"
 
+// One per rule or law that is broken.
 static const bad bads[] = {
     {"%0: f32[2], %1: f32[3]", "f32[2]", "%2 = add %0, %1 return %2",
      "add: operand 0 is f32[2], operand 1 is f32[3]"},
@@ -157,6 +160,7 @@ static const bad bads[] = {
      "longer than the text"},
 };
 
+// Each bad program is refused with the words that its row has.
 static void test_bad(void **state) {
   for (size_t i = 0; i < AT_LEN(bads); i++) {
     at_arena *a = at_arena_create();
@@ -211,6 +215,7 @@ static void test_broken_graphs(void **state) {
   }
 }
 
+// Unknown dimensions agree with known ones and are filled in from them.
 static void test_dynamic(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -224,6 +229,7 @@ static void test_dynamic(void **state) {
   at_arena_destroy(a);
 }
 
+// A row of the table, with bars escaped.
 static void test_ops_doc(void **state) {
   at_strbuf b = {0};
   assert_true(at_ok(at_hlo_ops_doc(&b)));

@@ -6,6 +6,8 @@
 typedef struct attr_row attr_row;
 typedef at_status (*attr_how)(at_hp *x, const at_hp_inst *i, const attr_row *r,
                               at_attr *out, bool *have);
+// One row of attrs.def: the field `field` of the instruction, or field `part`
+// of the message there.
 struct attr_row {
   at_attr_id id;
   at_op op;  // COUNT: any
@@ -18,11 +20,13 @@ struct attr_row {
                                      const attr_row *r, at_attr *out, \
                                      bool *have)
 
+// A repeated number of the instruction.
 AT_HP_ATTR_HOW(list) {
   return at_proto_list(i->body, r->field, at_attr_text(r->id), x->a,
                        &out->ints);
 }
 
+// The first of a list that holds one number. INVALID_ARGUMENT: it is empty.
 AT_HP_ATTR_HOW(first) {
   at_dims list;
   AT_TRY(at_proto_list(i->body, r->field, at_attr_text(r->id), x->a, &list));
@@ -33,11 +37,13 @@ AT_HP_ATTR_HOW(first) {
   return AT_OK;
 }
 
+// An integer; absent: 0.
 AT_HP_ATTR_HOW(number) {
   out->i = at_proto_int(i->body, r->field);
   return AT_OK;
 }
 
+// A boolean; absent: false.
 AT_HP_ATTR_HOW(flag) {
   out->i = at_proto_uint(i->body, r->field) != 0;
   return AT_OK;
@@ -50,6 +56,7 @@ AT_HP_ATTR_HOW(count) {
   return AT_OK;
 }
 
+// channel_id, at least 0. Modules of before it was split have it in field 45.
 AT_HP_ATTR_HOW(channel) {
   out->i = at_proto_int(i->body, r->field);
   if (out->i <= 0)
@@ -58,6 +65,7 @@ AT_HP_ATTR_HOW(channel) {
   return AT_OK;
 }
 
+// A float on the wire.
 AT_HP_ATTR_HOW(real) {
   uint32_t bits = (uint32_t)at_proto_uint(i->body, r->field);
   float f;
@@ -66,16 +74,19 @@ AT_HP_ATTR_HOW(real) {
   return AT_OK;
 }
 
+// A repeated number of a message in the instruction.
 AT_HP_ATTR_HOW(part_list) {
   return at_proto_list(at_proto_bytes(i->body, r->field), r->part,
                        at_attr_text(r->id), x->a, &out->ints);
 }
 
+// An integer of a message in the instruction.
 AT_HP_ATTR_HOW(part_int) {
   out->i = at_proto_int(at_proto_bytes(i->body, r->field), r->part);
   return AT_OK;
 }
 
+// A boolean of a message in the instruction.
 AT_HP_ATTR_HOW(part_flag) {
   out->i = at_proto_uint(at_proto_bytes(i->body, r->field), r->part) != 0;
   return AT_OK;
@@ -99,10 +110,12 @@ static at_status numbers_of(at_hp *x, at_bytes b, uint32_t number,
   return AT_OK;
 }
 
+// One number of each repetition of a field, as slices have their dimensions.
 AT_HP_ATTR_HOW(each) {
   return numbers_of(x, i->body, r->field, r->part, &out->ints);
 }
 
+// The same of field 1 of a message, as windows and paddings have them.
 AT_HP_ATTR_HOW(part_each) {
   return numbers_of(x, at_proto_bytes(i->body, r->field), 1, r->part,
                     &out->ints);
@@ -124,6 +137,8 @@ AT_HP_ATTR_HOW(padding) {
   return AT_OK;
 }
 
+// An enumerator by its name. An absent comparison type is NOTYPE, which hlo
+// infers from the operands.
 AT_HP_ATTR_HOW(word) {
   at_str text = at_proto_str(i->body, r->field);
   out->i = 0;
@@ -135,6 +150,8 @@ AT_HP_ATTR_HOW(word) {
   return AT_OK;
 }
 
+// PrecisionConfig.operand_precision: 0 DEFAULT, 1 HIGH, 2 HIGHEST. None given:
+// DEFAULT for both operands.
 AT_HP_ATTR_HOW(precision) {
   static const int64_t none[2] = {0, 0};
   AT_TRY(at_hp_attr_part_list(x, i, r, out, have));
@@ -175,6 +192,7 @@ AT_HP_ATTR_HOW(algorithm) {
   return AT_OK;
 }
 
+// A double field; absent: 0.
 static double double_of(at_bytes b, uint32_t number) {
   uint64_t bits = at_proto_uint(b, number);
   double d;
@@ -182,6 +200,8 @@ static double double_of(at_bytes b, uint32_t number) {
   return d;
 }
 
+// ResultAccuracy: mode HIGHEST, or a tolerance (atol, rtol, ulps) in the form
+// that the other importer writes. The default leaves no attribute.
 AT_HP_ATTR_HOW(accuracy) {
   at_bytes b = at_proto_bytes(i->body, r->field);
   at_bytes tolerance = at_proto_bytes(b, 2);
@@ -203,6 +223,7 @@ AT_HP_ATTR_HOW(accuracy) {
 
 AT_HP_ATTR_HOW(groups) { return at_hp_groups(x, i, out); }
 
+// Messages of two numbers: source_target_pairs.
 AT_HP_ATTR_HOW(pairs) {
   AT_VEC(at_dims) list = {0};
   at_bytes b = i->body;
@@ -241,6 +262,8 @@ at_status at_hp_attr_put(at_hp *x, at_hp_attrs *v, at_attr a) {
   return AT_OK;
 }
 
+// Follows hlo's row of the op. Attributes that attrs.def does not name are the
+// compiler's own, or set by the opcode's function.
 at_status at_hp_attrs_read(at_hp *x, const at_hp_inst *i, at_op op,
                            at_hp_attrs *out) {
   const at_op_info *info = at_op_of(op);
@@ -257,6 +280,7 @@ at_status at_hp_attrs_read(at_hp *x, const at_hp_inst *i, at_op op,
   return AT_OK;
 }
 
+// FrontendAttributes: a map of texts, field 1; copied.
 at_status at_hp_text_list(at_hp *x, at_bytes frontend, at_attr *out) {
   AT_VEC(at_str) kv = {0};
   for (at_proto_field f; at_proto_next(&frontend, &f);) {
@@ -274,6 +298,8 @@ at_status at_hp_text_list(at_hp *x, at_bytes frontend, at_attr *out) {
   return AT_OK;
 }
 
+// The sharding of a module that XLA has partitioned speaks of the whole program
+// and is dropped; the node's types are one device's.
 at_status at_hp_attrs_common(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   at_attr front = {.id = AT_ATTR_FRONTEND_ATTRIBUTES};
   AT_TRY(at_hp_text_list(x, at_proto_bytes(i->body, 68), &front));

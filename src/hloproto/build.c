@@ -23,6 +23,8 @@ at_status at_hp_operand_inst(at_hp *x, const at_hp_inst *i, uint32_t k,
   return at_hp_inst_by_id(x, x->scope->comp, i, k, out);
 }
 
+// v == NULL marks instructions that were not built yet. XLA writes operands
+// before users, so this is malformed input.
 at_status at_hp_operand(at_hp *x, const at_hp_inst *i, uint32_t k,
                         at_hp_vals *out) {
   const at_hp_inst *o;
@@ -34,6 +36,8 @@ at_status at_hp_operand(at_hp *x, const at_hp_inst *i, uint32_t k,
   return AT_OK;
 }
 
+// Counts first, so that the list is allocated once. Only operands from `from`
+// on.
 at_status at_hp_operands(at_hp *x, const at_hp_inst *i, uint32_t from,
                          at_hp_vals *out) {
   uint64_t n = 0;
@@ -51,6 +55,7 @@ at_status at_hp_operands(at_hp *x, const at_hp_inst *i, uint32_t from,
     AT_TRY(at_hp_operand(x, i, k, &v));
     for (uint32_t j = 0; j < v.n; j++) out->v[out->n++] = v.v[j];
   }
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
@@ -74,6 +79,7 @@ at_status at_hp_need(at_hp *x, const at_hp_inst *i, uint32_t operands) {
 // ---- Definitions
 at_status at_hp_define_future(at_hp *x, const at_hp_inst *i, const at_value *v,
                               uint32_t n) {
+  AT_ASSERT(i == &x->scope->comp->insts[i->index]);
   at_hp_vals *to = &x->scope->values[i->index];
   AT_TRY_ALLOC(to->v, at_new(x->a, at_value, (size_t)n + 1));
   if (n) memcpy(to->v, v, n * sizeof *v);
@@ -120,6 +126,7 @@ at_status at_hp_types(at_hp *x, const at_hp_inst *i, at_type **out) {
   return AT_OK;
 }
 
+// Adds the place, and puts the opcode and name in front of the builder's error.
 static at_status build(at_hp *x, const at_hp_inst *i, at_node_desc *d,
                        at_node **out) {
   AT_TRY(at_hp_loc(x, i, &d->loc));
@@ -132,6 +139,7 @@ static at_status build(at_hp *x, const at_hp_inst *i, at_node_desc *d,
                         i->name.ptr ? i->name.ptr : "");
 }
 
+// The node carries the instruction's sharding and frontend attributes.
 at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *n,
                       at_node **out) {
   at_hp_attrs attrs = n->attrs;
@@ -150,6 +158,8 @@ at_status at_hp_build(at_hp *x, const at_hp_inst *i, const at_hp_node *n,
   return build(x, i, &d, out);
 }
 
+// For inner nodes of a rewrite: neither sharding nor frontend attributes, which
+// belong to the node that gives the instruction's value.
 at_status at_hp_build_one(at_hp *x, const at_hp_inst *i, at_op op,
                           const at_value *operands, uint32_t n,
                           const at_attr *attrs, uint32_t num_attrs,
@@ -188,6 +198,8 @@ at_status at_hp_callee(at_hp *x, const at_hp_inst *i, uint32_t k,
   return AT_OK;
 }
 
+// A parameter of `into` for each leaf of each parameter, in the order of
+// parameter numbers.
 static at_status params_build(at_hp *x, const at_hp_comp *c, at_hp_scope *s) {
   for (uint32_t p = 0; p < c->num_params; p++) {
     const at_hp_inst *i = &c->insts[c->params[p]];
@@ -202,6 +214,8 @@ static at_status params_build(at_hp *x, const at_hp_comp *c, at_hp_scope *s) {
   return AT_OK;
 }
 
+// For branches: hlo's regions see values from around them, so the branch's one
+// parameter is the operand itself.
 static at_status params_bind(at_hp *x, const at_hp_comp *c,
                              const at_hp_vals *args) {
   if (c->num_params != 1)
@@ -217,9 +231,12 @@ static at_status body_fill(at_hp *x, const at_hp_comp *c) {
     if (i->row->op != AT_OP_PARAMETER) AT_TRY(i->row->how(x, i));
   }
   const at_hp_vals *root = &x->scope->values[c->root];
+  AT_ASSERT(root->v);  // every instruction defines its values
   return at_comp_return(x->scope->into, root->v, root->n);
 }
 
+// Builds c's body into `into`, in a scope of its own. x->scope is restored also
+// on failure.
 static at_status comp_fill(at_hp *x, const at_hp_comp *c, at_comp *into,
                            const at_hp_vals *args) {
   at_hp_scope scope = {.comp = c, .into = into}, *outer = x->scope;
@@ -232,6 +249,8 @@ static at_status comp_fill(at_hp *x, const at_hp_comp *c, at_comp *into,
   return s;
 }
 
+// Builds the computation anew for each use, as a region has one owner.
+// `inlined` bounds the sum over all uses, since nested calls can multiply.
 at_status at_hp_region(at_hp *x, const at_hp_inst *i, uint32_t k,
                        const at_hp_vals *args, at_comp **out) {
   at_hp_comp *c;
@@ -271,6 +290,8 @@ static at_status func_name(at_hp *x, const at_hp_comp *c, at_str *out) {
   return AT_OK;
 }
 
+// Made on the first call and queued; at_hp_funcs_fill builds bodies from the
+// queue, so call chains need no stack.
 at_status at_hp_func(at_hp *x, at_hp_comp *c) {
   at_str name;
   if (c->func) return AT_OK;
@@ -280,8 +301,10 @@ at_status at_hp_func(at_hp *x, at_hp_comp *c) {
   return AT_OK;
 }
 
+// The queue grows while it is walked.
 at_status at_hp_funcs_fill(at_hp *x) {
   for (size_t k = 0; k < x->pending.len; k++)
     AT_TRY(comp_fill(x, x->pending.ptr[k], x->pending.ptr[k]->func, NULL));
+  AT_ASSERT(!x->scope && x->depth == 0);
   return AT_OK;
 }

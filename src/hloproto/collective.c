@@ -2,6 +2,7 @@
 // second hands it out. When that begins and who waits is for the scheduler.
 #include "hloproto/hloproto_internal.h"
 
+// The whole operation, built where it starts, with the given types.
 static at_status start_build(at_hp *x, const at_hp_inst *i,
                              const at_type *types, uint32_t num_types,
                              at_node **out) {
@@ -22,6 +23,7 @@ static at_status start_build(at_hp *x, const at_hp_inst *i,
   return at_hp_build(x, i, &d, out);
 }
 
+// All results of n, in the arena.
 static at_status node_values(at_hp *x, const at_node *n, at_value **out) {
   AT_TRY_ALLOC(*out, at_new(x->a, at_value, (size_t)n->num_results + 1));
   for (uint32_t k = 0; k < n->num_results; k++)
@@ -44,6 +46,7 @@ AT_HP_HOW(start) {
   return at_hp_define_future(x, i, values, n->num_results);
 }
 
+// Replaces every operand by a node of the row's op on it alone.
 static at_status each(at_hp *x, const at_hp_inst *i, at_hp_vals *out) {
   AT_TRY(at_hp_operands(x, i, 0, out));
   for (uint32_t k = 0; k < out->n; k++) {
@@ -67,12 +70,14 @@ AT_HP_HOW(each_operand) {
   return at_hp_define(x, i, v.v, v.n);
 }
 
+// The same; its `done` hands the values out.
 AT_HP_HOW(start_each) {
   at_hp_vals v;
   AT_TRY(each(x, i, &v));
   return at_hp_define_future(x, i, v.v, v.n);
 }
 
+// The copy's result is its operand: memory spaces do not change values.
 AT_HP_HOW(copy_start) {
   at_hp_vals v;
   AT_TRY(at_hp_operand(x, i, 0, &v));
@@ -83,6 +88,7 @@ AT_HP_HOW(copy_start) {
 // will be.
 AT_HP_HOW(done) { return at_hp_how_first_operand(x, i); }
 
+// A call of the wrapped computation; its results are the future's.
 AT_HP_HOW(async_start) {
   at_node *n;
   at_value *values;
@@ -91,10 +97,13 @@ AT_HP_HOW(async_start) {
   return at_hp_define_future(x, i, values, n->num_results);
 }
 
+// Hands the future on.
 AT_HP_HOW(async_update) { return at_hp_how_copy_start(x, i); }
 
 // ---- all-to-all
 
+// Devices in one group: the split count of an array all-to-all, which XLA
+// leaves to the groups.
 static at_status group_size(at_hp *x, const at_hp_inst *i, int64_t *out) {
   at_attr groups = {.id = AT_ATTR_REPLICA_GROUPS};
   AT_TRY(at_hp_groups(x, i, &groups));
@@ -106,6 +115,8 @@ static at_status group_size(at_hp *x, const at_hp_inst *i, int64_t *out) {
   return AT_OK;
 }
 
+// ALL_TO_ALL of one array that is split and joined along `dim` into `count`
+// parts.
 static at_status build_all_to_all(at_hp *x, const at_hp_inst *i, at_value v,
                                   int64_t dim, int64_t count, at_type t,
                                   at_value *out) {
@@ -181,6 +192,8 @@ static at_status all_to_all_tuple(at_hp *x, const at_hp_inst *i,
   return at_hp_define(x, i, v->v, v->n);
 }
 
+// With a split dimension: one exchange for each operand. Without: the tuple
+// form.
 AT_HP_HOW(all_to_all) {
   at_hp_vals v;
   at_dims split;

@@ -36,6 +36,7 @@ static at_status alias_read(at_hp *x, const at_hp_inst *i, at_bytes b,
   return AT_OK;
 }
 
+// No alias: no attribute.
 static at_status aliases_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   dims_vec pairs = {0};
   at_bytes b = i->body;
@@ -48,6 +49,7 @@ static at_status aliases_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   return at_hp_attr_put(x, out, a);
 }
 
+// An empty list stands for no attribute.
 static at_status put_layouts(at_hp *x, at_attr_id id, const dims_vec *list,
                              at_hp_attrs *out) {
   at_attr a = {.id = id};
@@ -56,6 +58,7 @@ static at_status put_layouts(at_hp *x, at_attr_id id, const dims_vec *list,
   return list->len ? at_hp_attr_put(x, out, a) : AT_OK;
 }
 
+// The layouts of a shape's leaves.
 static at_status add_layouts(at_hp *x, const at_hp_shape *s, dims_vec *out) {
   for (uint32_t k = 0; k < s->num_leaves; k++)
     if (!at_vec_push(x->a, out, s->leaves[k].layout))
@@ -100,6 +103,8 @@ static at_status config_read(at_hp *x, const at_hp_inst *i, at_hp_attrs *out) {
   return at_hp_attr_put(x, out, a);
 }
 
+// Shardy's markers and XLA's private calls first; every other one is a
+// CUSTOM_CALL with all that the instruction says.
 AT_HP_HOW(custom_call) {
   at_str target = at_proto_str(i->body, 28);
   at_hp_vals v;

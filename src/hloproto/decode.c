@@ -1,4 +1,5 @@
 // The module's message into computations and instructions.
+#include "base/verify.h"
 #include "hloproto/hloproto_internal.h"
 
 static const at_hp_row rows[] = {
@@ -7,9 +8,17 @@ static const at_hp_row rows[] = {
 #undef AT_HP_OP
 };
 
+static bool are_sorted(void) {
+  bool sorted = true;
+  for (size_t i = 1; i < AT_LEN(rows); i++)
+    sorted &= strcmp(rows[i - 1].opcode, rows[i].opcode) < 0;
+  return sorted;
+}
+
 // The rows are in the order of their opcodes.
 const at_hp_row *at_hp_row_find(at_str opcode) {
   size_t lo = 0, hi = opcode.len ? AT_LEN(rows) : 0;
+  AT_VERIFY(are_sorted());
   while (lo < hi) {
     size_t mid = (lo + hi) / 2;
     at_str text = at_str_of(rows[mid].opcode);
@@ -24,6 +33,7 @@ const at_hp_row *at_hp_row_find(at_str opcode) {
   return NULL;
 }
 
+// In the order of opcodes.def, which is sorted by opcode.
 at_status at_hloproto_ops_doc(at_strbuf *out) {
   at_strbuf_addz(
       out,
@@ -52,6 +62,7 @@ static at_status id_put(at_map *m, int64_t id, void *value, bool *fresh) {
   return AT_OK;
 }
 
+// Ids are chosen by the writer of the proto, hence a map and not an array.
 const at_hp_comp *at_hp_comp_by_id(const at_hp *x, int64_t id) {
   void **slot = at_map_find_ptr(&x->comp_by_id, (const void *)(uintptr_t)id);
   return slot ? (const at_hp_comp *)*slot : NULL;
@@ -81,6 +92,8 @@ static at_status inst_lists(at_hp *x, at_hp_inst *i, at_bytes *shape) {
   return AT_OK;
 }
 
+// Refuses unknown opcodes and shapes that Atoll lacks; a failure of the shape
+// is reported again with the instruction's name and place.
 static at_status inst_decode(at_hp *x, at_bytes b, at_hp_inst *out) {
   at_bytes shape = {0};
   *out = (at_hp_inst){.body = b};
@@ -116,11 +129,15 @@ static at_status params_find(at_hp *x, at_hp_comp *c) {
     c->params[number] = k;
   }
   c->num_params = n;
+  for (uint32_t p = 0; p < n; p++)
+    AT_ASSERT(c->insts[c->params[p]].row->op == AT_OP_PARAMETER);
   return AT_OK;
 }
 
 typedef AT_VEC(at_hp_inst) inst_vec;
 
+// Instructions go into one growing array, so pointers to them are taken only
+// after the loop.
 static at_status insts_decode(at_hp *x, at_hp_comp *c) {
   inst_vec list = {0};
   at_bytes b = c->body;
@@ -149,6 +166,8 @@ static at_status insts_decode(at_hp *x, at_hp_comp *c) {
   return params_find(x, c);
 }
 
+// A computation is added when it is whole; its index says where it stands,
+// which orders calls.
 static at_status comp_decode(at_hp *x, at_bytes b) {
   at_hp_comp *c;
   AT_TRY_ALLOC(c, at_new(x->a, at_hp_comp, 1));
@@ -164,6 +183,7 @@ static at_status comp_decode(at_hp *x, at_bytes b) {
                    "computation `%.*s` has no root instruction",
                    (int)AT_MIN(c->name.len, 200u), c->name.ptr);
   c->root = ((const at_hp_inst *)*root)->index;
+  AT_ASSERT(c->root < c->num_insts);
   bool fresh;
   AT_TRY(id_put(&x->comp_by_id, c->id, c, &fresh));
   if (!fresh)
@@ -173,6 +193,9 @@ static at_status comp_decode(at_hp *x, at_bytes b) {
   return AT_OK;
 }
 
+// Field 3: computations; 12 and 14: shardings that only partitioned modules
+// have; 22: payloads that custom calls refer to. The entry is the computation
+// with the entry's name, or else with its id.
 at_status at_hp_module_decode(at_hp *x) {
   x->comp_by_id = at_map_in(x->a);
   at_bytes b = x->proto;

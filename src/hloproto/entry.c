@@ -1,6 +1,9 @@
 // What the module says of its entry's parameters and results, and of devices.
 #include "hloproto/hloproto_internal.h"
 
+// HloModuleConfigProto: replica_count 4, num_partitions 5; else the module's
+// device assignment (15). Absent counts stay 1, and at_hp_entry_read may raise
+// them.
 at_status at_hp_config_read(at_hp *x) {
   at_bytes devices = at_proto_bytes(x->proto, 15);
   int64_t replicas = at_proto_int(x->config, 4);
@@ -21,12 +24,15 @@ at_status at_hp_config_read(at_hp *x) {
   return AT_OK;
 }
 
+// n records that say nothing: no alias, no names.
 static at_status infos_make(at_hp *x, uint32_t n, at_io_info **out) {
   AT_TRY_ALLOC(*out, at_new(x->a, at_io_info, (size_t)n + 1));
   for (uint32_t k = 0; k < n; k++) (*out)[k] = (at_io_info){.alias = -1};
   return AT_OK;
 }
 
+// Layouts other than row-major as "{minor,...,major}", and host memory as JAX
+// names it. Row-major stays NULL, as the runtime takes that for no wish.
 static at_status layout_text(at_hp *x, const at_hp_leaf *l, at_io_info *out) {
   if (l->memory_space == AT_HP_HOST_MEMORY) out->memory_kind = "pinned_host";
   if (at_hp_is_row_major(l->layout)) return AT_OK;
@@ -60,6 +66,8 @@ static at_status layouts_apply(at_hp *x, at_bytes signature) {
   return AT_OK;
 }
 
+// The sharding of one leaf: OpSharding (field 40) over the text in the frontend
+// attributes.
 static at_status sharding_of(at_hp *x, const at_hp_inst *i, uint32_t leaf,
                              at_io_info *out) {
   at_attr front = {.id = AT_ATTR_FRONTEND_ATTRIBUTES};
@@ -73,6 +81,8 @@ static at_status sharding_of(at_hp *x, const at_hp_inst *i, uint32_t leaf,
   return at_hp_sharding_text(x, own, &out->sharding);
 }
 
+// first[p] becomes the index of parameter p's first leaf, first[num_params]
+// their number.
 static at_status params_read(at_hp *x, uint32_t *first) {
   const at_hp_comp *c = x->entry;
   uint32_t at = 0;
@@ -86,11 +96,13 @@ static at_status params_read(at_hp *x, uint32_t *first) {
     }
   }
   first[c->num_params] = at;
+  AT_ASSERT(at == x->m->entry->num_params);
   return AT_OK;
 }
 
 // The root has the shardings of the results, or its operands have where it is
-// a tuple.
+// a tuple. The shape of an operand that is a future may have more leaves than
+// the values that it gives to the tuple: hence the bound.
 static at_status results_read(at_hp *x, const at_hp_inst *root) {
   at_io_info *infos = x->m->results;
   bool own = at_proto_has(root->body, 40);
@@ -104,7 +116,8 @@ static at_status results_read(at_hp *x, const at_hp_inst *root) {
     AT_TRY(at_hp_inst_by_id(x, x->entry, root, o, &i));
     bool states = at_proto_has(i->body, 40);
     for (uint32_t k = 0; k < i->shape.num_leaves; k++, at++)
-      if (states) AT_TRY(sharding_of(x, i, k, &infos[at]));
+      if (states && at < x->m->entry->num_results)
+        AT_TRY(sharding_of(x, i, k, &infos[at]));
   }
   return AT_OK;
 }
@@ -121,6 +134,8 @@ static at_status param_range(at_hp *x, const uint32_t *first, int64_t number,
   return AT_OK;
 }
 
+// HloInputOutputAliasProto (field 8) and HloBufferDonorProto (field 18). Ranges
+// of leaves must match in number; an alias is kept with the parameter.
 static at_status aliases_apply(at_hp *x, const uint32_t *first) {
   at_bytes b = at_proto_bytes(x->proto, 8);
   for (at_proto_field f; at_proto_next(&b, &f);) {
@@ -133,6 +148,8 @@ static at_status aliases_apply(at_hp *x, const uint32_t *first) {
     at_bytes root = at_proto_bytes(x->entry->insts[x->entry->root].body, 3);
     if (!at_hp_shape_range(root, to, &out, &n_out) || n_in != n_out)
       return AT_FAIL(AT_INVALID_ARGUMENT, "an alias names no result");
+    AT_ASSERT(in + n_in <= x->m->entry->num_params &&
+              out + n_out <= x->m->entry->num_results);
     for (uint32_t k = 0; k < n_in; k++)
       x->m->params[in + k].alias = (int32_t)(out + k);
   }
@@ -148,10 +165,18 @@ static at_status aliases_apply(at_hp *x, const uint32_t *first) {
   return AT_OK;
 }
 
+// Runs when the entry's body is built: everything here is counted in its
+// leaves.
 at_status at_hp_entry_read(at_hp *x) {
   at_module *m = x->m;
   const at_hp_inst *root = &x->entry->insts[x->entry->root];
   uint32_t *first;
+  // A future has other values than its shape says, and below, the root's leaves
+  // count results.
+  if (root->shape.num_leaves != m->entry->num_results)
+    return AT_HP_FAIL(x, root, AT_INVALID_ARGUMENT,
+                      "declares %u arrays and is the result, gives %u",
+                      root->shape.num_leaves, m->entry->num_results);
   AT_TRY(infos_make(x, m->entry->num_params, &m->params));
   AT_TRY(infos_make(x, m->entry->num_results, &m->results));
   AT_TRY_ALLOC(first, at_new(x->a, uint32_t, (size_t)x->entry->num_params + 1));

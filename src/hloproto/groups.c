@@ -1,6 +1,8 @@
 // Replica groups in all the forms that XLA has had for them.
+#include "base/verify.h"
 #include "hloproto/hloproto_internal.h"
 
+// Bounded at each factor, so the product cannot overflow.
 at_status at_hp_product(at_dims dims, const char *what, int64_t *out) {
   int64_t n = 1;
   for (uint32_t k = 0; k < dims.rank; k++)
@@ -15,6 +17,7 @@ at_status at_hp_product(at_dims dims, const char *what, int64_t *out) {
 
 enum { kMostDims = 32 };
 
+// No permutation at all is the identity.
 static at_status check_perm(at_dims dims, at_dims perm) {
   bool seen[kMostDims] = {0};
   bool ok =
@@ -26,6 +29,19 @@ static at_status check_perm(at_dims dims, at_dims perm) {
   return ok ? AT_OK
             : AT_FAIL(AT_INVALID_ARGUMENT,
                       "a list of devices is transposed by no permutation");
+}
+
+// An odometer over the permuted dimensions; p is filled in order, at cost n *
+// rank.
+// Whether each number below the list's length is in it once.
+static bool is_order(at_dims list) {
+  uint64_t seen[AT_HP_MAX_DEVICES / 64] = {0};
+  for (uint32_t i = 0; i < list.rank; i++) {
+    int64_t v = list.ptr[i];
+    if (v < 0 || v >= list.rank || seen[v / 64] >> v % 64 & 1) return false;
+    seen[v / 64] |= 1ull << v % 64;
+  }
+  return true;
 }
 
 at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out) {
@@ -48,11 +64,13 @@ at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out) {
     }
   }
   *out = (at_dims){p, (uint32_t)n};
+  AT_VERIFY(is_order(*out));
   return AT_OK;
 }
 
 // The list cut into groups of `size`.
 static at_status cut(at_hp *x, at_dims list, int64_t size, at_attr *out) {
+  AT_ASSERT(size > 0 && list.rank % size == 0);
   uint32_t n = (uint32_t)(list.rank / size);
   at_dims *groups;
   AT_TRY_ALLOC(groups, at_new(x->a, at_dims, (size_t)n + 1));
@@ -63,6 +81,8 @@ static at_status cut(at_hp *x, at_dims list, int64_t size, at_attr *out) {
   return AT_OK;
 }
 
+// IotaReplicaGroupListProto: num_replica_groups 1, num_devices_per_group 2,
+// iota_reshape_dims 3, iota_transpose_perm 4.
 static at_status iota_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
                              at_attr *out) {
   at_dims dims, perm, list;
@@ -91,6 +111,7 @@ typedef struct axis_ref {
   int64_t axis, pre, size;  // size 0: all of it
 } axis_ref;
 
+// AxisRefProto: mesh_axis_index 1, sub_axis_info 2 (pre_size 1, size 2).
 static at_status refs_read(at_hp *x, at_bytes b, axis_ref *out, uint32_t *n) {
   for (at_proto_field f; at_proto_next(&b, &f);) {
     if (f.number != 2) continue;
@@ -103,6 +124,7 @@ static at_status refs_read(at_hp *x, at_bytes b, axis_ref *out, uint32_t *n) {
   return AT_OK;
 }
 
+// False: the mesh has too many axes and cuts.
 static bool add_digit(digits *d, int64_t size) {
   if (d->n == kMostDims) return false;
   d->size[d->n++] = size;
@@ -138,6 +160,8 @@ static bool add_axis(digits *d, int64_t size, const axis_ref *refs,
   return true;
 }
 
+// Device numbers in the mesh's order: listed, or a reshaped and transposed
+// iota; by default 0, 1, ...
 static at_status mesh_devices(at_hp *x, at_bytes mesh, int64_t n,
                               at_dims *out) {
   at_dims dims = {&n, 1}, perm = {0};
@@ -170,10 +194,12 @@ static at_status grouped_order(at_hp *x, const digits *d, at_dims devices,
     order[n++] = d->order[k];
     *size *= d->size[d->order[k]];
   }
+  AT_ASSERT(n == d->n && s == devices.rank);
   AT_TRY_ALLOC(p, at_new(x->a, int64_t, (size_t)devices.rank + 1));
   for (uint32_t i = 0; i < devices.rank; i++) {
     int64_t position = 0;
     for (uint32_t k = 0; k < n; k++) position += at[k] * stride[order[k]];
+    AT_ASSERT(position < devices.rank);
     p[i] = devices.ptr[position];
     for (uint32_t k = n; k-- > 0;) {
       if (++at[k] < d->size[order[k]]) break;
@@ -184,6 +210,9 @@ static at_status grouped_order(at_hp *x, const digits *d, at_dims devices,
   return AT_OK;
 }
 
+// The mesh's positions are mixed-radix numbers. Axes are cut into digits where
+// references begin and end; digits of references vary within a group, all
+// others tell groups apart.
 static at_status mesh_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
                              at_attr *out) {
   at_bytes mesh = at_proto_bytes(b, 1), rest = mesh;
@@ -210,6 +239,7 @@ static at_status mesh_groups(at_hp *x, const at_hp_inst *i, at_bytes b,
   return cut(x, list, size, out);
 }
 
+// ReplicaGroup messages in field `number` of b; groups may differ in size.
 static at_status listed_groups(at_hp *x, at_bytes b, uint32_t number,
                                at_attr *out) {
   AT_VEC(at_dims) groups = {0};
@@ -224,6 +254,8 @@ static at_status listed_groups(at_hp *x, at_bytes b, uint32_t number,
   return AT_OK;
 }
 
+// From the newest form to the oldest; none of them: no groups. Also learns how
+// many devices the program speaks of.
 at_status at_hp_groups(at_hp *x, const at_hp_inst *i, at_attr *out) {
   at_bytes list = at_proto_bytes(i->body, 87);
   if (at_proto_has(i->body, 93))

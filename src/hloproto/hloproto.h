@@ -4,6 +4,9 @@
 // Errors: INVALID_ARGUMENT, UNIMPLEMENTED and RESOURCE_EXHAUSTED; writing fails
 // for want of memory alone.
 // Threads: any, on arenas of their own.
+// Use: at_hloproto_is tells a file's form, at_hloproto_read makes a graph of
+// it, at_hloproto_write a proto of a graph. Neither keeps a reference to its
+// input but for names that the arena shares.
 #ifndef ATOLL_HLOPROTO_HLOPROTO_H_
 #define ATOLL_HLOPROTO_HLOPROTO_H_
 
@@ -42,6 +45,7 @@ typedef struct at_hloproto_temp {
   uint64_t bytes, offset;
   int64_t begin, end;  // inclusive, in the order of the schedule
 } at_hloproto_temp;
+// What the plan of a program says of its memory, in bytes on one device.
 typedef struct at_hloproto_memory {
   const at_hloproto_temp *temps;  // by begin
   uint32_t num_temps;
@@ -52,6 +56,7 @@ typedef struct at_hloproto_memory {
   const uint64_t *param_bytes, *result_bytes;
 } at_hloproto_memory;
 
+// All zero: a plain module with row-major layouts.
 typedef struct at_hloproto_write_options {
   bool tiles;  // layouts say how a TPU tiles its arrays: {1,0:T(8,128)}
   // The target has SparseCores: gathers and scatters that the client wants

@@ -5,6 +5,12 @@
 // Memory: everything is x->a's; texts and bytes are borrowed from the proto
 // unless a line says copied.
 // Threads: the one that reads.
+// How an instruction is read: decode.c makes an at_hp_inst of each, its fields
+// still bytes; body_fill (build.c) calls the function AT_HP_HOW(name) of its
+// row in opcodes.def. That takes operands (at_hp_single, at_hp_operands) and
+// attributes (at_hp_attrs_read), builds nodes (at_hp_build) at the end of
+// x->scope's computation and gives the instruction its values (at_hp_define and
+// its like).
 #ifndef ATOLL_HLOPROTO_HLOPROTO_INTERNAL_H_
 #define ATOLL_HLOPROTO_HLOPROTO_INTERNAL_H_
 
@@ -18,6 +24,7 @@ typedef struct at_hp_row at_hp_row;
 // How an opcode becomes hlo: builds nodes and defines the instruction's values.
 typedef at_status (*at_hp_how)(at_hp *x, const at_hp_inst *i);
 
+// One row of opcodes.def.
 struct at_hp_row {
   const char *opcode;
   at_op op;  // COUNT: no op of its own
@@ -27,6 +34,7 @@ struct at_hp_row {
 const at_hp_row *at_hp_row_find(at_str opcode);  // NULL: no such opcode
 
 // ---- Shapes
+// One array of a shape.
 typedef struct at_hp_leaf {
   at_type type;
   at_dims layout;  // minor to major; rank entries
@@ -52,6 +60,10 @@ bool at_hp_shape_range(at_bytes shape, at_dims path, uint32_t *first,
 bool at_hp_is_row_major(at_dims layout);
 enum { AT_HP_HOST_MEMORY = 5 };  // LayoutProto.memory_space
 
+// One row of primitive_types.def: an element type of XLA, and how LiteralProto
+// holds its elements (AT_HP_PACKED: varints; AT_HP_BYTES and AT_HP_FIXED:
+// storage, little-endian; AT_HP_NIBBLES, AT_HP_CRUMBS: four or two bits each,
+// the first lowest).
 typedef struct at_hp_primitive {
   int32_t number;
   at_dtype dtype;
@@ -65,6 +77,7 @@ typedef struct at_hp_primitive {
     AT_HP_CRUMBS
   } form;
 } at_hp_primitive;
+// By PrimitiveType's number, as shapes have it.
 const at_hp_primitive *at_hp_primitive_find(uint64_t number);  // NULL: none
 // The row of an element type; NULL: XLA has none.
 const at_hp_primitive *at_hp_primitive_of(at_dtype t);
@@ -83,6 +96,7 @@ struct at_hp_inst {
   const at_hp_row *row;
 };
 
+// A computation of the module, decoded once; it may be built several times.
 typedef struct at_hp_comp {
   at_bytes body;
   at_str name;
@@ -114,18 +128,24 @@ typedef struct at_hp_scope {
   at_hp_vals *values;  // by instruction; v NULL: none so far
 } at_hp_scope;
 
+// The state of one reading, on at_hloproto_read's stack. Its lists and maps lie
+// in `a`.
 struct at_hp {
   at_arena *a;
+  // The module's message and its configuration; no bytes: there is none.
   at_bytes proto;  // HloModuleProto
   at_bytes config;
   at_module *m;
+  // Computations in the order of the module, and by id.
   AT_VEC(at_hp_comp *) comps;
   at_map comp_by_id;
   at_hp_comp *entry;
+  // Where the walk is.
   AT_VEC(at_hp_comp *) pending;  // functions to be filled
   at_hp_scope *scope;
   uint32_t depth;    // of regions
   uint64_t inlined;  // instructions of regions, over all uses
+  // The module's tables: stack frames, and configurations of custom calls.
   const at_loc **frames;
   uint32_t num_frames;
   AT_VEC(at_bytes) payloads;
@@ -182,6 +202,7 @@ at_status at_hp_define_node(at_hp *x, const at_hp_inst *i, at_node *n);
 at_status at_hp_define_future(at_hp *x, const at_hp_inst *i, const at_value *v,
                               uint32_t n);
 
+// Attributes of a node that is about to be built; unsorted, one of each id.
 typedef AT_VEC(at_attr) at_hp_attrs;
 // Adds an attribute, or replaces the one of that id.
 at_status at_hp_attr_put(at_hp *x, at_hp_attrs *v, at_attr a);
@@ -263,14 +284,17 @@ at_status at_hp_config_read(at_hp *x);
 // ---- How opcodes become hlo, by the names that opcodes.def uses
 #define AT_HP_HOW(name) \
   at_status at_hp_how_##name(at_hp *x, const at_hp_inst *i)
+// One to one, and refusals.
 AT_HP_HOW(plain);
 AT_HP_HOW(refuse);
 AT_HP_HOW(misplaced);
+// Values that move without a computation.
 AT_HP_HOW(constant);
 AT_HP_HOW(bitcast);
 AT_HP_HOW(first_operand);
 AT_HP_HOW(all_operands);
 AT_HP_HOW(get_tuple_element);
+// Control flow, and opcodes whose forms differ from hlo's.
 AT_HP_HOW(call);
 AT_HP_HOW(while);
 AT_HP_HOW(conditional);
@@ -280,6 +304,8 @@ AT_HP_HOW(dot);
 AT_HP_HOW(dynamic_slice);
 AT_HP_HOW(dynamic_update_slice);
 AT_HP_HOW(convolution);
+// Collectives, and operations in two halves: the first half does the work and
+// defines a future, the second hands its values out.
 AT_HP_HOW(all_to_all);
 AT_HP_HOW(each_operand);
 AT_HP_HOW(start);
@@ -288,6 +314,7 @@ AT_HP_HOW(done);
 AT_HP_HOW(copy_start);
 AT_HP_HOW(async_start);
 AT_HP_HOW(async_update);
+// Custom calls keep what XLA says beside them; Shardy's markers vanish.
 AT_HP_HOW(custom_call);
 // manual.c: a call between xla.sdy.GlobalToLocalShape and LocalToGlobalShape.
 // Marks such calls of a computation (at_hp_inst.exit).

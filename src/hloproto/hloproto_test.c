@@ -13,6 +13,7 @@
 #include "base/protobuf.h"
 #include "hloproto/hloproto.h"
 
+// A shape by value.
 typedef struct dims {
   uint32_t n;
   int64_t d[4];
@@ -30,6 +31,8 @@ static at_strbuf shape_of(int64_t type, dims s, const int64_t *order) {
   return b;
 }
 
+// An instruction of that opcode, which is its name as well; further fields may
+// follow.
 static at_strbuf inst_of(const char *opcode, int64_t id, at_strbuf shape) {
   at_strbuf b = {0};
   at_proto_write_bytes(&b, 1, at_str_of(opcode));
@@ -39,21 +42,25 @@ static at_strbuf inst_of(const char *opcode, int64_t id, at_strbuf shape) {
   return b;
 }
 
+// A parameter of that number.
 static at_strbuf param_of(int64_t id, int64_t number, at_strbuf shape) {
   at_strbuf b = inst_of("parameter", id, shape);
   at_proto_write_int(&b, 9, (uint64_t)number);
   return b;
 }
 
+// Appends one operand.
 static void operand(at_strbuf *inst, int64_t id) {
   at_proto_write_ints(inst, 36, (at_dims){&id, 1});
 }
 
+// Finished computations and the one at hand.
 typedef struct module {
   at_strbuf comps, comp;
   int64_t num_comps;
 } module;
 
+// Appends the instruction to the computation at hand.
 static void add(module *m, at_strbuf inst) {
   at_proto_write_message(&m->comp, 2, &inst);
 }
@@ -67,6 +74,7 @@ static void end_comp(module *m, const char *name, int64_t root) {
   m->comp = (at_strbuf){0};
 }
 
+// The last computation is the entry.
 static at_strbuf end_module(module *m) {
   at_strbuf b = {0};
   at_proto_write_bytes(&b, 1, AT_STR("m"));
@@ -99,6 +107,7 @@ static at_code read_text(at_strbuf *proto, char *text, size_t size) {
 
 enum { F32 = 11, S32 = 4, S4 = 21, PRED = 1 };
 
+// A column-major operand is transposed before it is reshaped.
 static void test_bitcast_follows_layouts(void **state) {
   module m = {0};
   char text[4096];
@@ -115,6 +124,7 @@ static void test_bitcast_follows_layouts(void **state) {
   ASSERT_HAS(text, ": f32[6]");
 }
 
+// Elements come in the order of the literal's layout and are stored row-major.
 static void test_literals_follow_layouts(void **state) {
   module m = {0};
   char text[4096];
@@ -131,6 +141,7 @@ static void test_literals_follow_layouts(void **state) {
   ASSERT_HAS(text, "1,2,3,-4");
 }
 
+// Two 4-bit elements to a byte, signed.
 static void test_nibbles(void **state) {
   module m = {0};
   char text[4096];
@@ -146,6 +157,7 @@ static void test_nibbles(void **state) {
   ASSERT_HAS(text, "1,7,-1");
 }
 
+// Code and message of what a single instruction can get wrong.
 static void test_refusals(void **state) {
   static const struct {
     const char *opcode;
@@ -207,6 +219,40 @@ static void test_index_vectors(void **state) {
     }
 }
 
+// A copy under way whose shape claims many arrays, each with a sharding, gives
+// one value: what is kept of results must not follow the claim.
+static void test_claims_of_futures(void **state) {
+  enum { CLAIMED = 3000 };
+  for (int tuple = 0; tuple < 2; tuple++) {
+    module m = {0};
+    char text[4096];
+    at_strbuf shape = {0}, sharding = {0};
+    add(&m, param_of(1, 0, shape_of(F32, (dims){1, {3}}, NULL)));
+    at_proto_write_int(&shape, 2, 13);
+    for (int k = 0; k < CLAIMED; k++) {
+      at_strbuf one = shape_of(F32, (dims){1, {3}}, NULL);
+      at_proto_write_message(&shape, 4, &one);
+    }
+    at_strbuf i = inst_of("copy-start", 2, shape);
+    operand(&i, 1);
+    at_proto_write_int(&sharding, 2, 1);  // replicated, not empty
+    at_proto_write_message(&i, 40, &sharding);
+    add(&m, i);
+    at_strbuf whole = {0}, one = shape_of(F32, (dims){1, {3}}, NULL);
+    at_proto_write_int(&whole, 2, 13);
+    at_proto_write_message(&whole, 4, &one);
+    i = inst_of("tuple", 3, whole);
+    operand(&i, 2);
+    add(&m, i);
+    end_comp(&m, "main", tuple ? 3 : 2);
+    at_strbuf proto = end_module(&m);
+    at_code code = read_text(&proto, text, sizeof text);
+    assert_int_equal(code, tuple ? AT_OK_CODE : AT_INVALID_ARGUMENT);
+    if (!tuple) ASSERT_HAS(text, "declares 3000 arrays");
+  }
+}
+
+// Calls that XLA's compilers make for themselves are refused by name.
 static void test_private_calls_are_named(void **state) {
   module m = {0};
   char text[4096];
@@ -267,6 +313,7 @@ static void test_cut_anywhere(void **state) {
   at_strbuf_free(&proto);
 }
 
+// Sum of `field` over the messages in field `number` that have field `where`.
 static uint64_t sum_of(at_bytes list, uint32_t number, uint32_t field,
                        uint32_t where) {
   uint64_t sum = 0;
@@ -388,6 +435,7 @@ static void test_kernel_name(void **state) {
   at_arena_destroy(a);
 }
 
+// Texts and MLIR bytecode are not taken for protos.
 static void test_looks(void **state) {
   static const char *const others[] = {"",
                                        "\n",
@@ -407,6 +455,7 @@ int main(void) {
       cmocka_unit_test(test_nibbles),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_index_vectors),
+      cmocka_unit_test(test_claims_of_futures),
       cmocka_unit_test(test_private_calls_are_named),
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),

@@ -11,6 +11,8 @@ typedef struct source {
   uint32_t bit;  // NIBBLES, CRUMBS: in the run's first byte
 } source;
 
+// Moves on to the next field that holds elements: a packed run, or one element
+// on its own. False: there are no more.
 static bool next_run(source *s) {
   at_proto_field f;
   while (at_proto_next(&s->literal, &f)) {
@@ -26,6 +28,7 @@ static bool next_run(source *s) {
   return false;
 }
 
+// Stores the low bits in t's width; predicates become 0 or 1.
 static void put_int(at_dtype t, void *to, uint64_t v) {
   at_store_int(t, to, t == AT_PRED ? v != 0 : (int64_t)v);
 }
@@ -43,6 +46,7 @@ static bool packed_next(source *s, uint8_t *to) {
   return true;
 }
 
+// Elements whose storage is their wire form, little-endian as this machine is.
 static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
   if (s->has_one) {
     memcpy(to, &s->one.value, AT_MIN(bytes, sizeof s->one.value));
@@ -58,6 +62,7 @@ static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
 
 // So many bits of a byte, the first element lowest.
 static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
+  AT_ASSERT(s->run.len > 0 && s->bit + bits <= 8);
   uint32_t v = (uint32_t)(s->run.ptr[0] >> s->bit) & ((1u << bits) - 1);
   at_dtype t = s->p->dtype;
   if ((t == AT_S2 || t == AT_S4) && v >> (bits - 1)) v |= 0xffu << bits;
@@ -69,6 +74,9 @@ static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
   return true;
 }
 
+// One number of `bytes` bytes to `to`; false: the literal has no more. Runs
+// that end within an element of four or two bits are over, as XLA pads to
+// bytes.
 static bool element_next(source *s, size_t bytes, uint8_t *to) {
   if (!s->has_one && s->run.len == 0 && !next_run(s)) return false;
   switch (s->p->form) {
@@ -94,12 +102,16 @@ static int64_t place_of(const at_hp_leaf *l, const int64_t *stride, int64_t k) {
   return at;
 }
 
+// Reads n elements in the order of the literal's own layout and stores them
+// row-major: element k of the wire goes to place_of(k). stride[d] is in
+// elements of the row-major result.
 static at_status elements_read(at_hp *x, const at_hp_inst *i,
                                const at_hp_leaf *l, int64_t n, source *s,
                                uint8_t *to) {
   size_t bytes = at_type_bytes(&l->type) / (size_t)n;
   // Complex numbers are two of the wire's.
   size_t parts = at_is_complex(l->type.dtype) ? 2 : 1, unit = bytes / parts;
+  AT_ASSERT(unit > 0 && unit * parts * (size_t)n == at_type_bytes(&l->type));
   bool in_order = at_hp_is_row_major(l->layout);
   int64_t *stride, next = 1;
   AT_TRY_ALLOC(stride, at_new(x->a, int64_t, (size_t)l->type.rank + 1));
@@ -107,6 +119,7 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
     stride[d] = next;
   for (int64_t k = 0; k < n; k++) {
     int64_t at = in_order ? k : place_of(l, stride, k);
+    AT_ASSERT(at >= 0 && at < n);
     for (size_t p = 0; p < parts; p++)
       if (!element_next(s, unit, to + (size_t)at * bytes + p * unit))
         return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
@@ -116,6 +129,8 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
   return AT_OK;
 }
 
+// The size of the data is bounded by that of the bytes before anything is
+// allocated: a shape alone may claim any number of elements.
 at_status at_hp_literal(at_hp *x, const at_hp_inst *i, at_bytes b,
                         const at_literal **out) {
   at_hp_shape shape;

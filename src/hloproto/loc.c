@@ -6,6 +6,7 @@
 
 typedef AT_VEC(at_bytes) bytes_vec;
 
+// Field `number` of b as bytes, each time it occurs.
 static at_status list(at_hp *x, at_bytes b, uint32_t number, bytes_vec *out) {
   for (at_proto_field f; at_proto_next(&b, &f);)
     if (f.number == number && !at_vec_push(x->a, out, f.bytes))
@@ -13,6 +14,7 @@ static at_status list(at_hp *x, at_bytes b, uint32_t number, bytes_vec *out) {
   return AT_OK;
 }
 
+// Tables count from 1; 0 and numbers beyond the table say nothing.
 static at_status name_of(at_hp *x, const bytes_vec *names, uint64_t id,
                          const char **out) {
   *out = NULL;
@@ -52,6 +54,9 @@ at_status at_hp_frames_read(at_hp *x) {
   return AT_OK;
 }
 
+// OpMetadata: op_name 2, source_file 3, source_line 4, stack_frame_id 15,
+// source_column 18. A stack frame replaces the line; the op's name is always
+// its own.
 at_status at_hp_loc(at_hp *x, const at_hp_inst *i, const at_loc **out) {
   at_bytes b = at_proto_bytes(i->body, 7);
   *out = NULL;
@@ -68,6 +73,7 @@ at_status at_hp_loc(at_hp *x, const at_hp_inst *i, const at_loc **out) {
   return AT_OK;
 }
 
+// The message is cut at 512 bytes, names at 100.
 at_status at_hp_fail(at_hp *x, const at_hp_inst *i, at_code code,
                      const char *file, int line, const char *fmt, ...) {
   char text[512];

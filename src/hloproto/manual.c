@@ -11,11 +11,14 @@ static at_status source_of(at_hp *x, const at_hp_comp *c, const at_hp_inst *i,
   return AT_OK;
 }
 
+// A custom call of that target.
 static bool is_call_of(const at_hp_inst *i, const char *target) {
   return i->row->op == AT_OP_CUSTOM_CALL &&
          at_str_is(at_proto_str(i->body, 28), target);
 }
 
+// Marks the call that feeds a LocalToGlobalShape. Runs when all instructions of
+// c are known and before any is built.
 at_status at_hp_manual_find(at_hp *x, at_hp_comp *c) {
   for (uint32_t k = 0; k < c->num_insts; k++) {
     const at_hp_inst *i = &c->insts[k], *from;
@@ -27,6 +30,7 @@ at_status at_hp_manual_find(at_hp *x, at_hp_comp *c) {
   return AT_OK;
 }
 
+// A frontend attribute of the instruction; empty: it has none.
 static at_status text_of(at_hp *x, const at_hp_inst *i, const char *key,
                          at_str *out) {
   at_attr front = {.id = AT_ATTR_FRONTEND_ATTRIBUTES};
@@ -37,6 +41,9 @@ static at_status text_of(at_hp *x, const at_hp_inst *i, const char *key,
   return AT_OK;
 }
 
+// The call's computation becomes the region, in the types of one device; the
+// node's types are those of the whole, which the exit declares. The values are
+// a future's, as they do not have the call's declared types.
 at_status at_hp_manual_build(at_hp *x, const at_hp_inst *i) {
   const at_hp_comp *c = x->scope->comp;
   const at_hp_inst *exit = &c->insts[i->exit - 1], *entry = NULL;

@@ -1,10 +1,13 @@
 // How opcodes become hlo.
 #include "hloproto/hloproto_internal.h"
 
+// Opcodes that the table names so that the documentation lists them as refused.
 AT_HP_HOW(refuse) {
   return AT_HP_FAIL(x, i, AT_UNIMPLEMENTED, "this opcode is not supported");
 }
 
+// Parameters are built before the body; one that is reached here stands where
+// none belongs.
 AT_HP_HOW(misplaced) {
   return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT, "does not belong here");
 }
@@ -13,6 +16,7 @@ AT_HP_HOW(misplaced) {
 static at_status build_plain(at_hp *x, const at_hp_inst *i, at_hp_node *d,
                              at_node **out) {
   int32_t regions = at_op_of(d->op)->regions;
+  AT_ASSERT(regions >= 0);  // opcodes with a number of their own are not plain
   AT_TRY(at_hp_attrs_read(x, i, d->op, &d->attrs));
   AT_TRY_ALLOC(d->regions, at_new(x->a, at_comp *, (size_t)regions + 1));
   for (; d->num_regions < (uint32_t)regions; d->num_regions++)
@@ -21,6 +25,7 @@ static at_status build_plain(at_hp *x, const at_hp_inst *i, at_hp_node *d,
   return at_hp_build(x, i, d, out);
 }
 
+// One node of the row's op with all operands.
 AT_HP_HOW(plain) {
   at_hp_vals v;
   at_node *n;
@@ -31,6 +36,7 @@ AT_HP_HOW(plain) {
   return at_hp_define_node(x, i, n);
 }
 
+// The literal is decoded and copied.
 AT_HP_HOW(constant) {
   at_hp_node d = {.op = AT_OP_CONSTANT};
   at_attr value = {.id = AT_ATTR_VALUE};
@@ -42,18 +48,22 @@ AT_HP_HOW(constant) {
 }
 
 // ---- Tuples and what only moves them
+// Hands on the values of operand 0; other operands only order the program.
 AT_HP_HOW(first_operand) {
   at_hp_vals v;
   AT_TRY(at_hp_operand(x, i, 0, &v));
   return at_hp_define(x, i, v.v, v.n);
 }
 
+// `tuple` and markers: the operands' leaves are the result's.
 AT_HP_HOW(all_operands) {
   at_hp_vals v;
   AT_TRY(at_hp_operands(x, i, 0, &v));
   return at_hp_define(x, i, v.v, v.n);
 }
 
+// A slice of the operand's leaves. Parts of a future are futures, unless its
+// values do not match the declared shape, where no part can be told.
 AT_HP_HOW(get_tuple_element) {
   const at_hp_inst *o;
   at_hp_vals v;
@@ -68,6 +78,7 @@ AT_HP_HOW(get_tuple_element) {
     return AT_HP_FAIL(x, i, AT_UNIMPLEMENTED,
                       "parts of an operation that is under way");
   uint32_t from = o->shape.first[k], n = o->shape.first[k + 1] - from;
+  AT_ASSERT(from <= v.n && n <= v.n - from);
   return v.future ? at_hp_define_future(x, i, v.v + from, n)
                   : at_hp_define(x, i, v.v + from, n);
 }
@@ -83,6 +94,7 @@ static at_status transpose(at_hp *x, const at_hp_inst *i, const int64_t *perm,
   return at_hp_build_one(x, i, AT_OP_TRANSPOSE, io, 1, &a, 1, NULL, io);
 }
 
+// *io with these dimensions; no node where it has them already.
 static at_status reshape(at_hp *x, const at_hp_inst *i, const int64_t *dims,
                          uint32_t rank, at_value *io) {
   at_type t = {.dtype = at_value_type(*io)->dtype, .rank = rank, .dims = dims};
@@ -115,6 +127,10 @@ static at_status bits_of(at_hp *x, const at_hp_inst *i, at_dtype to,
   return at_hp_build_one(x, i, AT_OP_BITCAST_CONVERT, io, 1, NULL, 0, &r, io);
 }
 
+// The operand is transposed until its row-major order is the order of its
+// bytes, flattened or regrouped to the result's shape as it lies in memory, and
+// transposed to the result's logical order. XLA keeps bitcasts for free; so are
+// these where layouts agree.
 AT_HP_HOW(bitcast) {
   const at_hp_inst *o;
   at_value v;
@@ -167,6 +183,7 @@ at_status at_hp_build_call(at_hp *x, const at_hp_inst *i, at_node **out) {
   return at_hp_build(x, i, &d, out);
 }
 
+// A call, or a manual computation where at_hp_manual_find has marked it.
 AT_HP_HOW(call) {
   at_node *n;
   if (i->exit) return at_hp_manual_build(x, i);
@@ -174,6 +191,7 @@ AT_HP_HOW(call) {
   return at_hp_define_node(x, i, n);
 }
 
+// The state's leaves are the loop's operands; both regions take all of them.
 AT_HP_HOW(while) {
   at_hp_vals v;
   at_comp *regions[2];
@@ -300,6 +318,7 @@ static at_status dynamic_indices(at_hp *x, const at_hp_inst *i,
 AT_HP_HOW(dynamic_slice) { return dynamic_indices(x, i, 1); }
 AT_HP_HOW(dynamic_update_slice) { return dynamic_indices(x, i, 2); }
 
+// Sparsity stands in fields 86 and 98, or in a third operand.
 AT_HP_HOW(dot) {
   if (at_proto_has(i->body, 86) || at_proto_bytes(i->body, 98).len ||
       i->operands.rank != 2)
@@ -308,6 +327,7 @@ AT_HP_HOW(dot) {
   return at_hp_how_plain(x, i);
 }
 
+// As with dot.
 AT_HP_HOW(convolution) {
   if (at_proto_bytes(i->body, 98).len || i->operands.rank != 2)
     return AT_HP_FAIL(x, i, AT_UNIMPLEMENTED,

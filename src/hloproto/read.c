@@ -16,6 +16,8 @@ static bool is_module(at_bytes b) {
   return has_opcode;
 }
 
+// Field 1 of both wrappers is the module; an HloProto is told from a module
+// with configuration by its field 3, the buffer assignment.
 static at_hloproto_form form_of(at_bytes b) {
   at_proto_field f;
   if (b.len == 0 || !at_proto_is_whole(b)) return AT_HLOPROTO_UNKNOWN;
@@ -26,6 +28,9 @@ static at_hloproto_form form_of(at_bytes b) {
 
 bool at_hloproto_is(at_bytes b) { return form_of(b) != AT_HLOPROTO_UNKNOWN; }
 
+// The order matters: devices before bodies (an all-to-all without groups asks
+// for them), the entry's facts after all bodies, since they are counted against
+// its parameters and results.
 static at_status read(at_hp *x) {
   AT_TRY(at_module_create(x->a, at_proto_str(x->proto, 1), &x->m));
   AT_TRY(at_hp_module_decode(x));
@@ -37,6 +42,7 @@ static at_status read(at_hp *x) {
   return at_hp_entry_read(x);
 }
 
+// All state lives in the arena; on failure the caller drops it.
 at_status at_hloproto_read(at_bytes b, at_hloproto_form form, at_arena *a,
                            at_module **out) {
   at_hp x = {.a = a, .proto = b, .num_devices = 1};

@@ -10,32 +10,40 @@ static const at_hp_primitive primitives[] = {
 #undef AT_PRIMITIVE
 };
 
+// Linear over some thirty rows, once for each array in the program.
 const at_hp_primitive *at_hp_primitive_find(uint64_t number) {
   for (size_t i = 0; i < AT_LEN(primitives); i++)
     if ((uint64_t)primitives[i].number == number) return &primitives[i];
   return NULL;
 }
 
+// Of hlo's types that XLA has twice, the first row counts.
 const at_hp_primitive *at_hp_primitive_of(at_dtype t) {
   for (size_t i = 0; i < AT_LEN(primitives); i++)
     if (primitives[i].dtype == t && t != AT_INVALID) return &primitives[i];
   return NULL;
 }
 
+// Layouts list dimensions from minor to major.
 bool at_hp_is_row_major(at_dims layout) {
   for (uint32_t i = 0; i < layout.rank; i++)
     if (layout.ptr[i] != layout.rank - 1 - i) return false;
   return true;
 }
 
+// The default layout of that rank, in the arena.
 static at_status row_major(at_arena *a, uint32_t rank, at_dims *out) {
   int64_t *p;
   AT_TRY_ALLOC(p, at_new(a, int64_t, (size_t)rank + 1));
   for (uint32_t i = 0; i < rank; i++) p[i] = rank - 1 - i;
   *out = (at_dims){p, rank};
+  AT_ASSERT(at_hp_is_row_major(*out));
   return AT_OK;
 }
 
+// LayoutProto: minor_to_major 1, dim_level_types 9, memory_space 8. Tiles say
+// nothing about logical values and are not read. An absent order means
+// row-major.
 static at_status layout_read(at_arena *a, at_bytes b, uint32_t rank,
                              at_hp_leaf *out) {
   at_dims order, levels;
@@ -60,6 +68,8 @@ static at_status layout_read(at_arena *a, at_bytes b, uint32_t rank,
   return AT_OK;
 }
 
+// ShapeProto of an array: element_type 2, dimensions 3, is_dynamic_dimension 6,
+// layout 5.
 static at_status leaf_read(at_arena *a, at_bytes b, at_hp_leaf *out) {
   at_dims dims, dynamic;
   uint64_t number = at_proto_uint(b, 2);
@@ -116,6 +126,8 @@ static bool next_leaf(walk *w, at_bytes *out, bool *bad) {
 typedef AT_VEC(at_hp_leaf) leaf_vec;
 typedef AT_VEC(uint32_t) index_vec;
 
+// Appends the leaves of all elements; first gets the index of each element's
+// first leaf.
 static at_status tuple_read(at_arena *a, at_bytes b, leaf_vec *leaves,
                             index_vec *first) {
   // One level by hand, so that elements without leaves count as elements.
@@ -149,6 +161,8 @@ static at_status tuple_read(at_arena *a, at_bytes b, leaf_vec *leaves,
   return AT_OK;
 }
 
+// out->first is NULL for an array; for a tuple its last entry is the number of
+// leaves.
 at_status at_hp_shape_read(at_arena *a, at_bytes b, at_hp_shape *out) {
   leaf_vec leaves = {0};
   index_vec first = {0};
@@ -168,9 +182,18 @@ at_status at_hp_shape_read(at_arena *a, at_bytes b, at_hp_shape *out) {
   out->leaves = leaves.ptr;
   out->num_leaves = (uint32_t)leaves.len;
   out->first = first.ptr;
+  if (out->is_tuple)
+    AT_ASSERT(first.len == out->num_elements + 1u &&
+              first.ptr[out->num_elements] == out->num_leaves);
+  else
+    AT_ASSERT(out->num_leaves == 1);
+  for (uint32_t i = 0; i < out->num_leaves; i++)
+    AT_ASSERT(out->leaves[i].layout.rank == out->leaves[i].type.rank);
   return AT_OK;
 }
 
+// Leaves of one element; stops above AT_HP_MAX_LEAVES, which at_hp_shape_read
+// refuses.
 static uint32_t leaf_count(at_bytes b) {
   if (!is_tuple(b)) return 1;
   walk w = {.left = {b}, .depth = 1};
@@ -180,6 +203,8 @@ static uint32_t leaf_count(at_bytes b) {
   return n;
 }
 
+// Walks the bytes again instead of a decoded tree: paths occur in aliases and
+// donors only.
 bool at_hp_shape_range(at_bytes shape, at_dims path, uint32_t *first,
                        uint32_t *count) {
   *first = 0;

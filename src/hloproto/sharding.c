@@ -12,11 +12,14 @@ enum sharding_type {  // OpSharding.Type
   UNREDUCED
 };
 
+// "1,2,3".
 static void print_list(at_strbuf *b, at_dims list) {
   for (uint32_t k = 0; k < list.rank; k++)
     at_strbuf_addf(b, k ? ",%lld" : "%lld", (long long)list.ptr[k]);
 }
 
+// What the trailing dimensions of a tile assignment mean: copies, manual or
+// unreduced parts.
 static at_status last_tiles(at_hp *x, at_bytes b, at_strbuf *out) {
   static const char *const names[] = {[REPLICATED] = "replicated",
                                       [MANUAL] = "manual",
@@ -39,6 +42,8 @@ static at_status last_tiles(at_hp *x, at_bytes b, at_strbuf *out) {
   return AT_OK;
 }
 
+// "{devices=[2,1]<=[2]}" or with a list of devices. Learns how many devices the
+// program speaks of.
 static at_status print_tiles(at_hp *x, at_bytes b, at_strbuf *out) {
   at_dims tiles, devices, reshape, perm;
   int64_t n;
@@ -95,6 +100,8 @@ static at_status print_axes(at_bytes b, uint32_t number, at_bytes mesh,
   return AT_OK;
 }
 
+// Shardy's inline mesh: "mesh<["x"=2, "y"=4], device_ids=[...]>". Numbers of
+// devices in order are left out.
 static at_status print_mesh(at_hp *x, at_bytes mesh, at_strbuf *out) {
   at_dims devices;
   int64_t n = 1;
@@ -129,6 +136,8 @@ static at_status print_mesh(at_hp *x, at_bytes mesh, at_strbuf *out) {
   return AT_OK;
 }
 
+// "#sdy.sharding<mesh, [{"x"}, {?}], replicated={...}>". An open dimension has
+// a question mark behind its axes.
 static at_status print_named(at_hp *x, at_bytes b, at_strbuf *out) {
   at_bytes mesh = at_proto_bytes(b, 2), rest = b;
   const char *comma = "";
@@ -191,6 +200,7 @@ static at_status print_one(at_hp *x, at_bytes b, at_strbuf *out) {
   }
 }
 
+// A tuple's shardings stand in braces, one for each leaf.
 static at_status print_any(at_hp *x, at_bytes b, at_strbuf *out) {
   if (at_proto_uint(b, 1) != TUPLE) return print_one(x, b, out);
   const char *comma = "";
@@ -205,6 +215,7 @@ static at_status print_any(at_hp *x, at_bytes b, at_strbuf *out) {
   return AT_OK;
 }
 
+// The text is moved into the arena; nothing is kept on failure.
 at_status at_hp_sharding_text(at_hp *x, at_bytes b, const char **out) {
   at_strbuf text = {0};
   at_status s = print_any(x, b, &text);
@@ -217,6 +228,7 @@ at_status at_hp_sharding_text(at_hp *x, at_bytes b, const char **out) {
   return *out ? AT_OK : AT_NO_MEMORY("sharding");
 }
 
+// A sharding that is no tuple holds for every leaf.
 at_bytes at_hp_sharding_leaf(at_bytes b, uint32_t k) {
   if (at_proto_uint(b, 1) != TUPLE) return b;
   for (at_proto_field f; at_proto_next(&b, &f);)

@@ -2,9 +2,12 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "base/verify.h"
 #include "hloproto/write_internal.h"
 
 // One value of the graph; a key.
+// Keys are hashed as bytes: index is 64 bits wide so that the struct has no
+// padding.
 typedef struct value_key {
   const at_node *node;
   uint64_t index;
@@ -55,6 +58,7 @@ static at_status define(writer *w, at_value v, int64_t id, int64_t index) {
   return AT_OK;
 }
 
+// From now on, users of v in this computation name instruction `id`.
 static at_status id_put(writer *w, scope *s, at_value v, int64_t id) {
   AT_TRY(define(w, v, id, -1));
   value_key key = {v.node, v.index}, *copy;
@@ -65,6 +69,7 @@ static at_status id_put(writer *w, scope *s, at_value v, int64_t id) {
   return AT_OK;
 }
 
+// NULL: the computation does not have the value yet.
 static void **id_find(const scope *s, at_value v) {
   value_key key = {v.node, v.index};
   return at_map_find(&s->ids, (at_str){(char *)&key, sizeof key});
@@ -72,11 +77,14 @@ static void **id_find(const scope *s, at_value v) {
 
 // ---- Instructions
 
+// Tiled, if options say so; in the host's memory if the memory kind is one of
+// the host's.
 static at_hp_place place_of(const writer *w, const char *memory) {
   return (at_hp_place){w->o->tiles,
                        memory && *memory && strcmp(memory, "device")};
 }
 
+// Node ids are unique in a module, so names are.
 void at_hloproto_name(const at_node *n, at_strbuf *out) {
   at_strbuf_addf(out, "%s.%u", at_op_text(n->op), n->id);
 }
@@ -111,6 +119,7 @@ static at_strbuf begin_in(writer *w, const char *opcode, const at_type *types,
   return b;
 }
 
+// The same in the device's own memory.
 static at_strbuf begin(writer *w, const char *opcode, const at_type *types,
                        uint32_t n, bool tuple) {
   return begin_in(w, opcode, types, n, tuple, place_of(w, NULL));
@@ -121,9 +130,13 @@ static void name_next(writer *w, const at_node *n) {
   if (w->o->memory) w->named = n;
 }
 
+// Gives the instruction the next id, appends it to the computation and to the
+// schedule, and frees it.
 static int64_t end(writer *w, scope *s, at_strbuf *inst,
                    const int64_t *operands, uint32_t n) {
   int64_t id = w->next_id++;
+  for (uint32_t k = 0; k < n; k++)
+    AT_ASSERT(operands[k] > 0 && operands[k] < id);
   at_proto_write_int(inst, 35, (uint64_t)id);
   at_proto_write_ints(inst, 36, (at_dims){operands, n});
   at_proto_write_message(&s->insts, 2, inst);
@@ -131,12 +144,14 @@ static int64_t end(writer *w, scope *s, at_strbuf *inst,
   return s->last = id;
 }
 
+// A tuple of those instructions; returns its id.
 static int64_t put_tuple(writer *w, scope *s, const at_type *types,
                          const int64_t *ids, uint32_t n) {
   at_strbuf b = begin(w, "tuple", types, n, true);
   return end(w, s, &b, ids, n);
 }
 
+// Part k of the tuple `of`; returns its id.
 static int64_t put_element(writer *w, scope *s, const at_type *t, int64_t of,
                            uint32_t k) {
   at_strbuf b = begin(w, "get-tuple-element", t, 1, false);
@@ -164,6 +179,9 @@ static bool is_small(const at_node *n) {
   return l && (l->splat || at_type_elements(&l->type) <= 1024);
 }
 
+// The instruction that gives v in this computation. A small constant is written
+// there on its first use; UNIMPLEMENTED: the value was neither captured nor is
+// it a constant.
 static at_status id_of(writer *w, scope *s, at_value v, int64_t *out) {
   if (!id_find(s, v) && is_small(v.node)) AT_TRY(put_constant(w, s, v.node));
   void **slot = id_find(s, v);
@@ -175,6 +193,7 @@ static at_status id_of(writer *w, scope *s, at_value v, int64_t *out) {
   return AT_OK;
 }
 
+// The ids of n values, in the arena.
 static at_status operand_ids(writer *w, scope *s, const at_value *v, uint32_t n,
                              int64_t **out) {
   AT_TRY_ALLOC(*out, at_new(w->a, int64_t, (size_t)n + 1));
@@ -188,6 +207,8 @@ static bool is_inside(const at_comp *region, const at_comp *c) {
   return c == region;
 }
 
+// Appends v once if it comes from outside the region. Small constants are
+// copied instead.
 static at_status add_captured(writer *w, const at_comp *region, at_value v,
                               at_map *seen, value_vec *out) {
   if (is_inside(region, v.node->parent) || is_small(v.node)) return AT_OK;
@@ -223,6 +244,8 @@ typedef enum comp_form {
 
 static at_status put_node(writer *w, scope *s, const at_node *n);
 
+// Parameters for the region's own and for the captured values behind them; as
+// one tuple where XLA's op passes a single one.
 static at_status put_params(writer *w, scope *s, const at_comp *c,
                             const value_vec *more, comp_form form) {
   uint32_t n = c->num_params + (uint32_t)more->len;
@@ -281,6 +304,8 @@ static at_status put_root(writer *w, scope *s, const at_comp *c,
   return AT_OK;
 }
 
+// Writes the computation with its root (s->last) and, if it is no fusion, its
+// schedule; frees both buffers.
 static void comp_end(writer *w, scope *s, const char *name, bool fusion,
                      int64_t *out) {
   at_strbuf b = {0};
@@ -344,6 +369,9 @@ static at_status put_scratch(writer *w, scope *s) {
   return AT_OK;
 }
 
+// Writes c and everything that it calls; *out is its id. `more`: captured
+// values. state: the root hands `more` on as well, as a loop's body has to.
+// Regions get numbered names, functions keep theirs.
 static at_status put_comp(writer *w, const at_comp *c, const char *name,
                           const value_vec *more, comp_form form, bool state,
                           int64_t *out) {
@@ -400,6 +428,7 @@ static at_status put_while(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, &init, 1), true);
 }
 
+// Each branch takes what it captures as one tuple.
 static at_status put_conditional(writer *w, scope *s, const at_node *n) {
   int64_t *comps, *ids;
   AT_TRY_ALLOC(comps, at_new(w->a, int64_t, (size_t)n->num_regions + 1));
@@ -427,6 +456,7 @@ static at_status put_conditional(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, ids, n->num_regions + 1), tuple);
 }
 
+// The fused computation's captured values become further operands.
 static at_status put_fusion(writer *w, scope *s, const at_node *n) {
   static const char *const kinds[] = {[AT_FUSION_LOOP] = "kLoop",
                                       [AT_FUSION_REDUCE] = "kInput",
@@ -475,6 +505,7 @@ static at_status put_constant(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, id, false);
 }
 
+// Target, configuration, side effect, API version of a custom call.
 static void put_call_fields(at_strbuf *b, const at_node *n) {
   at_proto_write_bytes(b, 28, at_node_str(n, AT_ATTR_CALL_TARGET_NAME));
   at_proto_write_bytes(b, 43, at_node_str(n, AT_ATTR_BACKEND_CONFIG));
@@ -557,6 +588,8 @@ static at_status put_done(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, end(w, s, &b, &of, 1), tuple);
 }
 
+// The node's regions as computations, then one instruction. RNG's shape operand
+// is left out: XLA reads the shape from the result.
 static at_status put_plain(writer *w, scope *s, const at_node *n) {
   const char *opcode = at_hloproto_opcode(n->op);
   static const value_vec none = {0};
@@ -637,11 +670,14 @@ static at_status put_offloaded(writer *w, scope *s, const at_node *n) {
 
 // ---- all-to-all, where it is split along one dimension and joined along
 // another: XLA's exchanges parts of a dimension of their own.
+// An array on its way through reshapes and transposes.
 typedef struct view {
   int64_t id;
   at_type type;
 } view;
 
+// One reshape or transpose of *io, which becomes its result. perm NULL: a
+// reshape.
 static at_status put_view(writer *w, scope *s, const char *opcode,
                           const int64_t *dims, uint32_t rank,
                           const int64_t *perm, view *io) {
@@ -655,6 +691,8 @@ static at_status put_view(writer *w, scope *s, const char *opcode,
   return AT_OK;
 }
 
+// XLA's all-to-all along one dimension. Where a dimension was split off, the
+// exchange goes along that one (0).
 static at_status put_exchange(writer *w, scope *s, const at_node *n,
                               const at_type *t, bool first, view *io) {
   at_node like = *n;  // with the groups and the channel, but no dimensions
@@ -676,6 +714,9 @@ static at_status put_exchange(writer *w, scope *s, const at_node *n,
   return AT_OK;
 }
 
+// Operand k. Different split and concat dimensions: split off the parts as a
+// dimension, bring it to the front, exchange along it, put it before the concat
+// dimension, merge the two.
 static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
   const at_type *t = at_value_type(n->operands[k]);
   int64_t split = at_node_int(n, AT_ATTR_SPLIT_DIMENSION, 0);
@@ -710,11 +751,14 @@ static at_status all_to_all(writer *w, scope *s, const at_node *n, uint32_t k) {
   return id_put(w, s, result, v.id);
 }
 
+// One exchange for each operand.
 static at_status put_all_to_all(writer *w, scope *s, const at_node *n) {
   for (uint32_t k = 0; k < n->num_operands; k++) AT_TRY(all_to_all(w, s, n, k));
   return AT_OK;
 }
 
+// Every op that needs more than operands, regions and attributes has a writer
+// of its own. Calls must have been inlined.
 static at_status put_node(writer *w, scope *s, const at_node *n) {
   switch (n->op) {
     case AT_OP_ALL_TO_ALL:
@@ -769,6 +813,8 @@ static void put_signature(writer *w, at_strbuf *b, uint32_t number) {
   at_proto_write_message(b, number, &sig);
 }
 
+// Field 8: parameters that results may take the memory of; 18: donors without a
+// result.
 static void put_aliases(writer *w, at_strbuf *b) {
   const at_comp *e = w->m->entry;
   at_strbuf aliases = {0}, donors = {0};
@@ -790,6 +836,7 @@ static void put_aliases(writer *w, at_strbuf *b) {
   at_proto_write_message(b, 18, &donors);
 }
 
+// Fields 12 and 14, which mark the module as partitioned for the reader.
 static void put_shardings(writer *w, at_strbuf *b) {
   const at_comp *e = w->m->entry;
   if (w->o->result_shardings) {
@@ -807,6 +854,8 @@ static void put_shardings(writer *w, at_strbuf *b) {
     at_proto_write_bytes(b, 14, w->o->param_shardings[k]);
 }
 
+// The module with its configuration, or with buffers where options ask for
+// memory.
 static at_status put_module(writer *w, at_strbuf *out) {
   static const value_vec none = {0};
   int64_t entry;
@@ -835,6 +884,30 @@ static at_status put_module(writer *w, at_strbuf *out) {
   return at_strbuf_status(out);
 }
 
+// Works in an arena of its own. With memory, instructions that are no nodes get
+// numbers beyond those of nodes, so names stay unique.
+// Whether the reader makes of it a program with m's parameters and results.
+// True where it does not take it: private calls, and what no HLO has.
+static bool reads_as(const at_module *m, at_str written) {
+  at_module *n;
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_bytes b = {(const uint8_t *)written.ptr, written.len};
+  at_code code = at_code_take(at_hloproto_read(b, AT_HLOPROTO_UNKNOWN, a, &n));
+  bool same = code != AT_INTERNAL;
+  if (code == AT_OK_CODE) {
+    const at_comp *x = m->entry, *y = n->entry;
+    same = x->num_params == y->num_params && x->num_results == y->num_results;
+    for (uint32_t k = 0; same && k < x->num_params; k++)
+      same = at_type_eq(&x->params[k]->types[0], &y->params[k]->types[0]);
+    for (uint32_t k = 0; same && k < x->num_results; k++)
+      same = at_type_eq(at_value_type(x->results[k]),
+                        at_value_type(y->results[k]));
+  }
+  at_arena_destroy(a);
+  return same;
+}
+
 at_status at_hloproto_write(const at_module *m,
                             const at_hloproto_write_options *o,
                             at_strbuf *out) {
@@ -846,8 +919,11 @@ at_status at_hloproto_write(const at_module *m,
               .next_id = o->memory ? (int64_t)m->next_id + 1 : 1,
               .next_comp = 1,
               .defined.places = at_map_in(a)};
+  size_t from = out->len;
   at_status st = put_module(&w, out);
   if (at_ok(st)) st = at_arena_status(a);
+  AT_VERIFY(!at_ok(st) ||
+            reads_as(m, (at_str){out->ptr + from, out->len - from}));
   at_strbuf_free(&w.comps);
   at_strbuf_free(&w.sequences);
   at_arena_destroy(a);

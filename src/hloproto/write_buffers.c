@@ -2,12 +2,14 @@
 // its fields are named beside their numbers).
 #include "hloproto/write_internal.h"
 
+// The message's three lists as they grow, and the next free numbers.
 typedef struct buffers {
   at_strbuf logical, allocations, trace;
   int64_t next_id, next_allocation;
 } buffers;
 
 enum { COLOR_DEVICE = 0, COLOR_HOST = 5 };  // XLA's memory spaces
+// Appends a LogicalBuffer that the value at `where` fills; returns its id.
 static int64_t put_logical(buffers *b, at_hp_place_of where, uint64_t bytes,
                            int color) {
   at_strbuf one = {0}, location = {0};
@@ -23,6 +25,7 @@ static int64_t put_logical(buffers *b, at_hp_place_of where, uint64_t bytes,
   return id;
 }
 
+// Says that a logical buffer lies at this offset of the allocation.
 static void put_assigned(at_strbuf *allocation, int64_t id, uint64_t offset,
                          uint64_t bytes) {
   at_strbuf one = {0};
@@ -32,6 +35,8 @@ static void put_assigned(at_strbuf *allocation, int64_t id, uint64_t offset,
   at_proto_write_message(allocation, 9, &one);
 }
 
+// Ends an allocation of that size; `fields` holds what is special about it and
+// is freed.
 static void put_allocation(buffers *b, uint64_t bytes, int color,
                            at_strbuf *fields) {
   at_strbuf one = {0};
@@ -44,6 +49,7 @@ static void put_allocation(buffers *b, uint64_t bytes, int color,
   at_proto_write_message(&b->allocations, 3, &one);
 }
 
+// Whether an argument or result lies in the host's memory.
 static bool is_host(const at_io_info *info) {
   return info && info->memory_kind && *info->memory_kind &&
          strcmp(info->memory_kind, "device");
@@ -70,6 +76,8 @@ static void put_io(buffers *b, const at_hp_defined *d, at_value v,
   put_allocation(b, bytes, color, &fields);
 }
 
+// One allocation for each argument; results that an argument was donated for
+// lie there and get none of their own.
 static void put_ios(buffers *b, const at_hp_defined *d, const at_module *m,
                     const at_hloproto_memory *memory) {
   const at_comp *e = m->entry;
@@ -90,6 +98,7 @@ static void put_ios(buffers *b, const at_hp_defined *d, const at_module *m,
   }
 }
 
+// One event of the heap simulation: `instruction` begins or ends the buffer.
 static void put_happening(buffers *b, bool begins, int64_t id,
                           const char *instruction) {
   at_strbuf one = {0};
@@ -129,11 +138,16 @@ static at_status put_temps(buffers *b, const at_hp_defined *d,
     put_assigned(&fields, ids[i], t->offset, t->bytes);
     put_happening(b, true, ids[i], t->name);
   }
+  for (uint32_t i = 0; i < m->num_temps; i++)
+    AT_ASSERT(m->temps[i].offset <= m->temp_bytes &&
+              m->temps[i].bytes <= m->temp_bytes - m->temps[i].offset);
   if (m->temp_bytes) put_allocation(b, m->temp_bytes, COLOR_DEVICE, &fields);
   at_strbuf_free(&fields);
   return AT_OK;
 }
 
+// The largest sum of bytes over temporaries that live at the begin of one of
+// them; only there can the sum grow.
 uint64_t at_hp_peak(const at_hloproto_memory *m) {
   uint64_t peak = 0;
   for (uint32_t i = 0; i < m->num_temps; i++) {
@@ -145,6 +159,7 @@ uint64_t at_hp_peak(const at_hloproto_memory *m) {
   return peak;
 }
 
+// Failures of all three lists are passed on; they are freed in any case.
 at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
                             const at_hp_defined *d, const at_module *m,
                             const at_hloproto_memory *memory, at_arena *a) {

@@ -7,6 +7,7 @@
 // ---- Shapes
 enum { kMostDims = 32 };
 
+// One TileProto of the layout.
 static void put_tile(at_strbuf *layout, const int64_t *dims, uint32_t n) {
   at_strbuf tile = {0};
   at_proto_write_ints(&tile, 1, (at_dims){dims, n});
@@ -61,6 +62,7 @@ static bool read_layout(const char *text, uint32_t rank, at_strbuf *layout) {
   return true;
 }
 
+// minor_to_major of a row-major array; nothing for scalars.
 static void put_row_major(at_strbuf *layout, uint32_t rank) {
   at_strbuf minor = {0};
   for (uint32_t d = rank; d-- > 0;) at_proto_write_varint(&minor, d);
@@ -128,6 +130,7 @@ static void put_bits(at_strbuf *b, const at_literal *l, int64_t n,
   if (at) at_strbuf_addc(b, (char)byte);
 }
 
+// Row-major, each type in the field and form that primitive_types.def says.
 void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
   const at_hp_primitive *p = at_hp_primitive_of(l->type.dtype);
   int64_t n = at_type_elements(&l->type);
@@ -160,6 +163,7 @@ enum { kFields = 100 };
 
 typedef struct parts {  // messages that several attributes are part of
   at_strbuf of[kFields];
+  at_strbuf ragged;  // the dot's numbers, which are field 1 of a ragged dot's
 } parts;
 
 #define AT_HP_PUT(name)                                                  \
@@ -167,14 +171,17 @@ typedef struct parts {  // messages that several attributes are part of
                                const at_attr *a, uint32_t field,         \
                                uint32_t part)
 
+// The writers below mirror the readers of attrs.c, one for each `how`.
 AT_HP_PUT(list) { at_proto_write_ints(b, field, a->ints); }
 AT_HP_PUT(first) { at_proto_write_ints(b, field, (at_dims){&a->i, 1}); }
 AT_HP_PUT(number) { at_proto_write_int(b, field, (uint64_t)a->i); }
 AT_HP_PUT(flag) { at_proto_write_int(b, field, a->i != 0); }
 AT_HP_PUT(count) { at_proto_write_int(b, field, (uint64_t)a->i); }
+// No channel is no field.
 AT_HP_PUT(channel) {
   if (a->i > 0) at_proto_write_int(b, field, (uint64_t)a->i);
 }
+// A 32-bit float: wire type 5.
 AT_HP_PUT(real) {
   float f = (float)a->f;
   at_proto_write_varint(b, (uint64_t)field << 3 | AT_PROTO_32);
@@ -184,11 +191,13 @@ AT_HP_PUT(part_list) { at_proto_write_ints(&p->of[field], part, a->ints); }
 AT_HP_PUT(part_int) { at_proto_write_int(&p->of[field], part, (uint64_t)a->i); }
 AT_HP_PUT(part_flag) { at_proto_write_int(&p->of[field], part, a->i != 0); }
 AT_HP_PUT(precision) { at_proto_write_ints(&p->of[field], part, a->ints); }
+// NOTYPE is the absence of a comparison type.
 AT_HP_PUT(word) {
   const char *text = at_enum_text(a->id, a->i);
   if (text && strcmp(text, "NOTYPE"))
     at_proto_write_bytes(b, field, at_str_of(text));
 }
+// Always as lists, in CollectiveDeviceListProto (field 87).
 AT_HP_PUT(groups) {
   at_strbuf list = {0};
   for (uint32_t k = 0; k < a->groups.n; k++) {
@@ -198,6 +207,7 @@ AT_HP_PUT(groups) {
   }
   at_proto_write_message(b, 87, &list);
 }
+// Messages of two numbers.
 AT_HP_PUT(pairs) {
   for (uint32_t k = 0; k < a->groups.n; k++) {
     at_strbuf one = {0};
@@ -211,12 +221,12 @@ AT_HP_PUT(pairs) {
 AT_HP_PUT(each) {}
 AT_HP_PUT(part_each) {}
 AT_HP_PUT(padding) {}
-// The ragged dot's numbers are a message in a message; what the compiler chose
-// of accuracy is in the graph already.
-AT_HP_PUT(ragged) {}
+AT_HP_PUT(ragged) { at_proto_write_ints(&p->ragged, part, a->ints); }
+// What the compiler chose of accuracy is in the graph already.
 AT_HP_PUT(algorithm) {}
 AT_HP_PUT(accuracy) {}
 
+// attrs.def again, with writers in place of readers.
 static const struct put_row {
   at_attr_id id;
   at_op op;
@@ -230,10 +240,14 @@ static const struct put_row {
 #undef AT_HP_ATTR
 };
 
+// Element i, or `absent` beyond the end of the list.
 static int64_t at_or(at_dims d, uint32_t i, int64_t absent) {
   return i < d.rank ? d.ptr[i] : absent;
 }
 
+// WindowDimension: size 1, stride 2, padding_low 3, padding_high 4,
+// window_dilation 5, base_dilation 6, window_reversal 7; one for each dimension
+// of the window.
 static void put_window(at_strbuf *b, const at_node *n) {
   bool conv = n->op == AT_OP_CONVOLUTION;
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
@@ -294,6 +308,8 @@ static void put_triples(at_strbuf *b, uint32_t field, at_dims x, at_dims y,
   }
 }
 
+// Fields that several attributes make up together, one message for each
+// dimension.
 static void put_whole(at_strbuf *b, const at_node *n) {
   at_strbuf pad = {0};
   switch (n->op) {
@@ -321,6 +337,8 @@ static void put_whole(at_strbuf *b, const at_node *n) {
   }
 }
 
+// The first row that fits the op and the attribute writes it. Parts of shared
+// messages are collected and written at the end.
 void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
   parts p = {0};
   bool done[AT_ATTR_COUNT] = {0};
@@ -331,13 +349,17 @@ void at_hp_put_attrs(at_strbuf *b, const at_node *n) {
       continue;
     // An attribute that is none of the op's own XLA keeps nowhere.
     done[row->id] = true;
+    AT_ASSERT(row->field < kFields);
     row->put(b, &p, n, a, row->field, row->part);
   }
+  if (p.ragged.len || p.ragged.failed)
+    at_proto_write_message(&p.of[90], 1, &p.ragged);
   for (uint32_t f = 0; f < kFields; f++)
-    if (p.of[f].len) at_proto_write_message(b, f, &p.of[f]);
+    if (p.of[f].len || p.of[f].failed) at_proto_write_message(b, f, &p.of[f]);
   put_whole(b, n);
 }
 
+// Op name, file and line of the innermost place that names a file.
 void at_hp_put_metadata(at_strbuf *b, const at_loc *loc) {
   const at_loc *source = at_loc_source(loc);
   at_strbuf m = {0};
@@ -360,5 +382,5 @@ void at_hp_put_origin(at_strbuf *b, const at_node *n) {
     at_proto_write_bytes(&pair, 2, a->dict.kv[2 * i + 1]);
     at_proto_write_message(&front, 1, &pair);
   }
-  if (front.len) at_proto_write_message(b, 68, &front);
+  if (front.len || front.failed) at_proto_write_message(b, 68, &front);
 }

@@ -1,4 +1,9 @@
 // What the writer's files share. Not for other rooms.
+// write.c walks computations and nodes and writes an instruction for each; the
+// functions below append the fields of one message to a buffer. Failure to grow
+// stays in the buffer (at_strbuf.failed) and passes on to the buffer that it is
+// added to, so that only the whole is checked. A buffer that a put function
+// takes as a message is freed by it.
 #ifndef ATOLL_HLOPROTO_WRITE_INTERNAL_H_
 #define ATOLL_HLOPROTO_WRITE_INTERNAL_H_
 

@@ -31,6 +31,9 @@ static const at_mattr *ragged_field(const at_mattr *list, const char *name) {
   return NULL;
 }
 
+// The op's own attribute goes first. Then each struct is searched for a field
+// of that name, under StableHLO's spelling of the field where it differs from
+// VHLO's.
 const at_mattr *at_imp_attr(const at_mop *op, const char *name) {
   const at_mattr *t = at_mop_attr(op, name);
   if (t) return t;
@@ -45,18 +48,22 @@ const at_mattr *at_imp_attr(const at_mop *op, const char *name) {
   return NULL;
 }
 
+// A value wider than 64 bits keeps its digits in `wide`; it is no int64.
 bool at_mattr_int(const at_mattr *t, int64_t *out) {
   if (t->kind != AT_MATTR_INTEGER && t->kind != AT_MATTR_BOOL) return false;
   if (t->wide.len) return false;
   return *out = t->i, true;
 }
 
+// The one message about an attribute of a wrong kind: `want` ends the sentence
+// "attribute `name` must be ...".
 static at_status attr_bad(at_imp *x, const at_mop *op, const char *name,
                           const char *want) {
   return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "attribute `%s` must be %s",
                     name, want);
 }
 
+// Absence is not an error here: the caller says what it means.
 at_status at_imp_int(at_imp *x, const at_mop *op, const char *name,
                      int64_t absent, int64_t *out) {
   const at_mattr *t = at_imp_attr(op, name);
@@ -73,6 +80,8 @@ static uint32_t int_bytes(const at_mtype *t) {
   return t->width <= 8 ? 1 : t->width <= 16 ? 2 : t->width <= 32 ? 4 : 8;
 }
 
+// One element as int64, little-endian as the bytecode has it. i1 and unsigned
+// types are zero-extended, all others sign-extended from their storage width.
 static int64_t int_load(const uint8_t *p, uint32_t bytes, const at_mtype *t) {
   uint64_t v = 0;
   AT_ASSERT(bytes >= 1 && bytes <= 8);
@@ -112,6 +121,8 @@ static at_status dense_ints(at_imp *x, const at_mop *op, const char *name,
   return AT_OK;
 }
 
+// An ArrayAttr of IntegerAttrs, as the generic text form and VHLO write small
+// lists.
 static at_status array_ints(at_imp *x, const at_mop *op, const char *name,
                             const at_mattr *t, at_dims *out) {
   int64_t *p;
@@ -123,6 +134,8 @@ static at_status array_ints(at_imp *x, const at_mop *op, const char *name,
   return AT_OK;
 }
 
+// One reader for every form in which MLIR writes a list of integers. A dialect
+// attribute counts if it is a bare list of integers, as #stablehlo.bounds is.
 at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
                       const at_mattr *t, at_dims *out) {
   switch (t->kind) {
@@ -140,6 +153,8 @@ at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
   }
 }
 
+// The copy ends in a zero byte that its length does not count, so callers may
+// hand z to printf.
 at_status at_imp_str(at_imp *x, const at_mop *op, const char *name,
                      at_str *out) {
   const at_mattr *t = at_imp_attr(op, name);
@@ -152,6 +167,8 @@ at_status at_imp_str(at_imp *x, const at_mop *op, const char *name,
   return AT_OK;
 }
 
+// A string is taken without quotes; every other attribute in MLIR's own syntax,
+// which the sharding readers parse again later.
 at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out) {
   at_strbuf b = {0};
   if (t->kind == AT_MATTR_STRING)
@@ -166,7 +183,7 @@ at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out) {
 }
 
 // ---- Conversions by hlo's attribute ids
-// Where VHLO's name differs from hlo's. NULL first entry ends the list.
+// VHLO's name of hlo's attribute: hlo's own but for these few.
 static const char *vhlo_name(at_attr_id id, at_op op) {
   switch (id) {
     case AT_ATTR_DIMENSION:
@@ -201,6 +218,7 @@ static at_status groups_read(at_imp *x, const at_mop *op, const char *name,
     while (n && flat.ptr[r * cols + n - 1] == -1) n--;
     list[r] = (at_dims){flat.ptr + r * cols, n};
   }
+  AT_ASSERT((uint64_t)rows * cols == flat.rank);
   out->groups.list = list;
   out->groups.n = rows;
   return AT_OK;
@@ -378,6 +396,8 @@ static bool number_default(at_attr_id id, at_op hlo, int64_t *out) {
   }
 }
 
+// StableHLO's enums and VHLO's carry the same upper-case words; hlo's table
+// knows the value of each.
 static at_status enum_read(at_imp *x, const at_mop *op, const char *name,
                            const at_mattr *t, at_attr *out) {
   if (!at_enum_parse(out->id, t->str, &out->i))
@@ -387,6 +407,9 @@ static at_status enum_read(at_imp *x, const at_mop *op, const char *name,
   return AT_OK;
 }
 
+// Reads one attribute that is present, by the kind that hlo declares for it.
+// INVALID_ARGUMENT when the MLIR attribute is of another kind: nothing is
+// converted silently, except that a unit attribute is a true boolean.
 static at_status attr_read(at_imp *x, const at_mop *op, const char *name,
                            const at_mattr *t, at_attr *out) {
   switch (at_attr_kind_of(out->id)) {
@@ -435,6 +458,9 @@ static at_status attr_absent(at_imp *x, const at_mop *op, at_op hlo,
                     name);
 }
 
+// Reads one attribute of hlo's row. *have says whether the node carries it:
+// result accuracy and dot algorithm stay away where they say the default, so
+// that equal programs give equal nodes.
 static at_status attr_convert(at_imp *x, const at_mop *op, at_op hlo,
                               at_attr *out, bool *have) {
   const char *name = vhlo_name(out->id, hlo);
@@ -453,6 +479,7 @@ static at_status attr_convert(at_imp *x, const at_mop *op, at_op hlo,
   return attr_read(x, op, name, t, out);
 }
 
+// Linear search: an op has a dozen attributes at most. at_build sorts them.
 at_status at_imp_attr_put(at_imp *x, at_attr_vec *v, at_attr a) {
   for (size_t i = 0; i < v->len; i++)
     if (v->ptr[i].id == a.id) return v->ptr[i] = a, AT_OK;
@@ -460,11 +487,14 @@ at_status at_imp_attr_put(at_imp *x, at_attr_vec *v, at_attr a) {
   return AT_OK;
 }
 
+// Attributes that only passes put on nodes; no program may set them.
 static bool is_the_compilers(uint32_t id) {
   return id == AT_ATTR_ASYNC || id == AT_ATTR_TRIP_COUNT ||
          id == AT_ATTR_ON_PARTITION;
 }
 
+// Follows hlo's row, not the MLIR op: attributes that the row does not list are
+// not read here. at_imp_attrs_common reads those that any op may have.
 at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
                        at_attr_vec *out) {
   const at_op_info *info = at_op_of(hlo);
@@ -481,6 +511,8 @@ at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
   return AT_OK;
 }
 
+// Key-value pairs in the program's order. A value that is not a string is kept
+// as MLIR prints it.
 static at_status frontend_read(at_imp *x, const at_mop *op, const at_mattr *t,
                                at_attr_vec *out) {
   if (t->kind != AT_MATTR_DICT)
@@ -500,6 +532,7 @@ static at_status frontend_read(at_imp *x, const at_mop *op, const at_mattr *t,
   return at_imp_attr_put(x, out, a);
 }
 
+// mhlo.sharding wins over sdy.sharding where both stand.
 at_status at_imp_attrs_common(at_imp *x, const at_mop *op, at_attr_vec *out) {
   const at_mattr *f = at_mop_attr(op, "mhlo.frontend_attributes");
   if (f) AT_TRY(frontend_read(x, op, f, out));

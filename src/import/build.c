@@ -2,6 +2,10 @@
 // rewrites are made of.
 #include "import/import_internal.h"
 
+// The only way a node enters the module from here. Types that the caller gives
+// are compared with inference by at_build. While a copy of an op is imported
+// (custom calls and composites that stand for an op), the location is that of
+// the original.
 at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
                        at_node **out) {
   at_attr_vec attrs = d->attrs;
@@ -22,6 +26,8 @@ at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
   return at_ok(s) ? s : at_status_prefix(s, "%s", op->name);
 }
 
+// For the inner nodes of a rewrite: no attributes, no sharding; the last node
+// of a rewrite carries those (`outer`).
 at_status at_imp_build_op(at_imp *x, const at_mop *op, at_op hlo,
                           const at_value *operands, uint32_t n, at_value *out) {
   at_imp_node d = {.op = hlo, .operands = operands, .num_operands = n};
@@ -31,6 +37,8 @@ at_status at_imp_build_op(at_imp *x, const at_mop *op, at_op hlo,
   return AT_OK;
 }
 
+// One operand, at most one attribute, one result whose type is given or
+// inferred (t NULL).
 static at_status build_one(at_imp *x, const at_mop *op, at_op hlo, at_value v,
                            const at_attr *attr, const at_type *t,
                            at_value *out) {
@@ -67,6 +75,8 @@ at_status at_imp_convert(at_imp *x, const at_mop *op, at_value v, at_dtype t,
   return build_one(x, op, AT_OP_CONVERT, v, NULL, &to, out);
 }
 
+// The callers pass 0 and infinities, which every float type here has. For
+// complex types v is the real part.
 at_status at_imp_scalar(at_imp *x, const at_mop *op, at_dtype t, double v,
                         at_value *out) {
   uint8_t data[16] = {0};
@@ -89,6 +99,8 @@ at_status at_imp_scalar(at_imp *x, const at_mop *op, at_dtype t, double v,
   return AT_OK;
 }
 
+// The combiner that sums use. Each caller gets a region of its own: a region
+// has one owner.
 at_status at_imp_add_region(at_imp *x, const at_mop *op, at_dtype t,
                             at_comp **out) {
   at_comp *c;
@@ -104,6 +116,8 @@ at_status at_imp_add_region(at_imp *x, const at_mop *op, at_dtype t,
   return AT_OK;
 }
 
+// REDUCE with zero as its initial value. No dimensions: v itself, without a
+// node.
 at_status at_imp_reduce_sum(at_imp *x, const at_mop *op, at_value v,
                             at_dims dims, at_value *out) {
   if (dims.rank == 0) return *out = v, AT_OK;

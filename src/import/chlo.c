@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+// Unary op: exactly one operand that is one tensor, and one result.
 static at_status one_operand(at_imp *x, const at_mop *op, at_value *v) {
   AT_TRY(at_imp_need(x, op, 1, 1));
   return at_imp_single(x, op, 0, v);
@@ -38,7 +39,8 @@ static at_status broadcast_dims(at_imp *x, const at_mop *op, const at_value *v,
   return AT_OK;
 }
 
-// `first`: the result dimension of v's first; its others follow.
+// Repeats *v to the shape `dims`; map[i] is the result dimension of v's
+// dimension i. *v stays where it has that shape already.
 static at_status broadcast_to(at_imp *x, const at_mop *op, at_dims dims,
                               at_dims map, at_value *v) {
   at_type t;
@@ -47,6 +49,8 @@ static at_status broadcast_to(at_imp *x, const at_mop *op, at_dims dims,
   return at_imp_broadcast(x, op, *v, map, t, v);
 }
 
+// The map that aligns the dimensions of v at the end of a result of that rank,
+// as numpy does.
 static at_status trailing_map(at_imp *x, const at_value *v, uint32_t rank,
                               at_dims *out) {
   uint32_t mine = at_value_type(*v)->rank;
@@ -92,6 +96,8 @@ static at_status spread(at_imp *x, const at_mop *op, at_value *v, uint32_t n) {
   return AT_OK;
 }
 
+// Builds the node that the whole rewrite ends in, with the op's declared types,
+// attributes and sharding, and defines the op's result by it.
 static at_status finish(at_imp *x, const at_mop *op, at_op hlo,
                         const at_value *v, uint32_t n) {
   at_types t;
@@ -108,6 +114,8 @@ static at_status finish(at_imp *x, const at_mop *op, at_op hlo,
   return at_imp_define_node(x, op, node);
 }
 
+// A binary op with implicit broadcasting: the broadcasts are spelled out, then
+// row->op takes operands of one shape.
 AT_IMP_HOW(chlo_broadcast) {
   at_value v[2];
   AT_TRY(at_imp_need(x, op, 2, 1));
@@ -116,6 +124,7 @@ AT_IMP_HOW(chlo_broadcast) {
   return finish(x, op, row->op, v, 2);
 }
 
+// SELECT with implicit broadcasting of the predicate and of both branches.
 AT_IMP_HOW(chlo_broadcast_select) {
   at_value v[3];
   AT_TRY(at_imp_need(x, op, 3, 1));
@@ -162,6 +171,7 @@ AT_IMP_HOW(chlo_constant_like) {
   return at_imp_define_results(x, op, &v, 1);
 }
 
+// out[0] = real(v), out[1] = imag(v), both of the real element type.
 static at_status real_and_imag(at_imp *x, const at_mop *op, at_value v,
                                at_value out[2]) {
   AT_TRY(at_imp_build_op(x, op, AT_OP_REAL, &v, 1, &out[0]));
@@ -217,6 +227,7 @@ static at_status equals(at_imp *x, const at_mop *op, at_value v, double value) {
   return at_imp_define_node(x, op, n);
 }
 
+// |x| == inf, so that both infinities answer true and NaN false.
 AT_IMP_HOW(chlo_is_inf) {
   at_value v;
   AT_TRY(one_operand(x, op, &v));

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "import/import.h"
 
+// The whole file, in the arena. NOT_FOUND where it cannot be opened.
 static at_status file_read(const char *path, at_arena *a, at_bytes *out) {
   FILE *f = fopen(path, "rb");
   if (!f) return AT_FAIL(AT_NOT_FOUND, "%s", path);
@@ -30,6 +31,7 @@ static at_status file_read(const char *path, at_arena *a, at_bytes *out) {
   return AT_OK;
 }
 
+// Bytecode or text to a verified graph.
 static at_status import(at_bytes b, at_arena *a, at_module **out) {
   at_mmodule *m;
   AT_TRY(at_mlir_read(b, true, a, &m));
@@ -37,11 +39,13 @@ static at_status import(at_bytes b, at_arena *a, at_module **out) {
   return at_verify(*out, "import");
 }
 
+// Under the source tree, wherever ctest runs.
 static void path_of(char *out, size_t n, const char *tail) {
   const char *root = getenv("AT_SOURCE_DIR");
   snprintf(out, n, "%s/%s", root ? root : ".", tail);
 }
 
+// Prints a failed status, and frees it; true: there was none.
 static bool report(const char *name, at_status s) {
   if (at_ok(s)) return true;
   print_message("%s: %s: %s\n", name, at_code_name(at_status_code(s)),
@@ -50,6 +54,8 @@ static bool report(const char *name, at_status s) {
   return false;
 }
 
+// Every program that JAX sent imports; at least 40, so that an empty folder
+// does not pass.
 static void jax_programs(void **state) {
   char dir[512], path[1024];
   path_of(dir, sizeof dir, "test/ir/jax");
@@ -76,11 +82,13 @@ static void jax_programs(void **state) {
 
 // ---- The corpus
 
+// Two blobs, and an index with offsets into them.
 typedef struct corpus {
   at_bytes programs, data;
   const at_json *cases;
 } corpus;
 
+// The corpus lies beside the source tree and may be absent.
 static at_status corpus_open(at_arena *a, corpus *out) {
   char path[512];
   at_bytes index;
@@ -96,6 +104,7 @@ static at_status corpus_open(at_arena *a, corpus *out) {
   return out->cases ? AT_OK : AT_FAIL(AT_NOT_FOUND, "cases");
 }
 
+// `bc` is [offset, length] in programs.bin.
 static at_status case_import(const corpus *c, const at_json *one, at_arena *a,
                              at_module **out) {
   const at_json *bc = at_json_get(one, "bc");
@@ -105,6 +114,7 @@ static at_status case_import(const corpus *c, const at_json *one, at_arena *a,
                 a, out);
 }
 
+// An array of the corpus as a literal of type t; its length must be the type's.
 static at_status data_literal(const corpus *c, const at_json *d, at_type t,
                               at_arena *a, const at_literal **out) {
   int64_t off = at_json_get_int(d, "off", 0),
@@ -115,6 +125,7 @@ static at_status data_literal(const corpus *c, const at_json *d, at_type t,
   return at_literal_make(a, t, c->data.ptr + off, false, false, out);
 }
 
+// Real (0) or imaginary (1) part of element i as a double.
 static double part_of(const at_literal *l, int64_t i, int part) {
   at_dtype t = l->type.dtype, real = at_real_of(t);
   const uint8_t *p = at_literal_at(l, i);
@@ -123,6 +134,7 @@ static double part_of(const at_literal *l, int64_t i, int part) {
   return (double)at_load_int(t, p);
 }
 
+// Relative to 1 + |expected|; integers must be equal.
 static double tolerance_of(at_dtype t) {
   switch (at_real_of(t)) {
     case AT_F64:
@@ -138,6 +150,8 @@ static double tolerance_of(at_dtype t) {
   }
 }
 
+// NaN matches NaN, infinities match exactly; all else within the larger of the
+// case's tolerance and the type's.
 static bool near_enough(const at_literal *have, const at_literal *want,
                         double tol) {
   int64_t n = at_type_elements(&have->type);
@@ -151,6 +165,8 @@ static bool near_enough(const at_literal *have, const at_literal *want,
   return true;
 }
 
+// Runs the reference evaluator on the case's inputs, and compares every output
+// that the case records.
 static at_status case_evaluate(const corpus *c, const at_json *one,
                                const at_module *m, at_arena *a) {
   const at_comp *f = m->entry;
@@ -178,11 +194,14 @@ static at_status case_evaluate(const corpus *c, const at_json *one,
   return AT_OK;
 }
 
+// The plain evaluator runs one device's program.
 static bool one_device(const at_json *one) {
   return at_json_get_int(one, "replicas", 1) == 1 &&
          at_json_get_int(one, "partitions", 1) == 1;
 }
 
+// All programs import; nearly all of those for one device also evaluate to the
+// recorded outputs.
 static void conformance_corpus(void **state) {
   at_arena *files = at_arena_create();
   corpus c;

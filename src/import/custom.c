@@ -36,7 +36,7 @@ static bool leaf_range(at_imp *x, const at_mtype *t, at_dims path,
     t = t->types[k];
   }
   *count = at_imp_leaves(x, t);
-  return true;
+  return *first <= AT_IMP_MAX_LEAVES && *count <= AT_IMP_MAX_LEAVES;
 }
 
 // The leaves that an output path names. The path's first index picks the result
@@ -57,6 +57,9 @@ static bool output_range(at_imp *x, const at_mop *op, at_dims path,
 
 typedef AT_VEC(at_dims) dims_vec;
 
+// One #stablehlo.output_operand_alias: a path into the results, an operand, a
+// path into it. Both ends may be tuples of the same number of leaves; each leaf
+// then gives one pair.
 static at_status alias_read(at_imp *x, const at_mop *op, const at_mattr *t,
                             dims_vec *out) {
   const at_mattr *to = at_mattr_field(t, "output_tuple_indices");
@@ -99,6 +102,8 @@ static at_status aliases_read(at_imp *x, const at_mop *op, at_attr_vec *out) {
   return at_imp_attr_put(x, out, a);
 }
 
+// A dictionary travels as bytes; a later one (mhlo.attributes) replaces an
+// earlier one.
 static at_status config_dict(at_imp *x, const at_mop *op, const at_mattr *t,
                              at_attr_vec *out) {
   at_attr a = {.id = AT_ATTR_BACKEND_CONFIG_DICT};
@@ -106,6 +111,9 @@ static at_status config_dict(at_imp *x, const at_mop *op, const at_mattr *t,
   return at_imp_attr_put(x, out, a);
 }
 
+// backend_config may be text or a dictionary, and a dictionary may also hang on
+// the op as a discardable attribute. Text is kept even if empty, so that the
+// attribute is there.
 static at_status config_read(at_imp *x, const at_mop *op, at_attr_vec *out) {
   const at_mattr *t = at_mop_attr(op, "backend_config");
   if (t && t->kind == AT_MATTR_DICT) {
@@ -142,6 +150,8 @@ static at_status api_version_read(at_imp *x, const at_mop *op,
   return at_imp_attr_put(x, out, a);
 }
 
+// Functions that the custom call names, each imported anew as a region of the
+// node, because a region has one owner.
 static at_status called_regions(at_imp *x, const at_mop *op, at_imp_node *d) {
   const at_mattr *t = at_mop_attr(op, "called_computations");
   uint32_t n = t && t->kind == AT_MATTR_ARRAY ? t->num_elems : 0;
@@ -152,6 +162,7 @@ static at_status called_regions(at_imp *x, const at_mop *op, at_imp_node *d) {
   return AT_OK;
 }
 
+// Order of attributes in an at_mop, for at_mop_attr's binary search.
 static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
@@ -168,6 +179,7 @@ static at_status as_op(at_imp *x, const at_mop *op, const at_mattr *attrs,
   for (uint32_t i = 0; i < op->num_attrs; i++)
     if (strchr(op->attrs[i].name, '.')) all[n++] = op->attrs[i];
   qsort(all, n, sizeof *all, by_name);
+  AT_ASSERT(n <= (attrs ? attrs->num_elems : 0) + op->num_attrs);
   *out = *op;
   out->attrs = all;
   out->num_attrs = n;
@@ -210,6 +222,8 @@ static const at_imp_row *mhlo_row(at_str target) {
   return NULL;
 }
 
+// Imports the call as if it were the op that `row` is about. x->original keeps
+// the call for locations while the copy on this stack is imported.
 static at_status mhlo_op(at_imp *x, const at_mop *op, const at_imp_row *row) {
   const at_mattr *attrs = at_mop_attr(op, "mhlo.attributes");
   if (attrs && attrs->kind != AT_MATTR_DICT)
@@ -223,6 +237,9 @@ static at_status mhlo_op(at_imp *x, const at_mop *op, const at_imp_row *row) {
   return st;
 }
 
+// A call that stands for an op becomes that op; every other one becomes a
+// CUSTOM_CALL node with what StableHLO says about it. Which targets exist is
+// for the backend to say, not for the import.
 AT_IMP_HOW(custom_call) {
   at_vals operands;
   at_types types;
@@ -270,6 +287,7 @@ AT_IMP_HOW(custom_call) {
 
 // ---- composite
 
+// Every operand is a tensor of real elements.
 static bool all_real(const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     const at_mtype *t = op->operands[i]->type;
@@ -294,6 +312,10 @@ static const at_imp_row *direct_row(const at_mop *op, at_str name,
   return all_real(op) ? row : NULL;
 }
 
+// First choice: the chlo op of that name, imported directly. If the op refuses
+// these types or attributes, its error is dropped and the composite stays with
+// its decomposition, which always says the same. RESOURCE_EXHAUSTED is reported
+// as it is.
 AT_IMP_HOW(composite) {
   at_attr name = {.id = AT_ATTR_NAME}, version = {.id = AT_ATTR_VERSION};
   AT_TRY(at_imp_str(x, op, "name", &name.s));

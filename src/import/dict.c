@@ -1,16 +1,21 @@
 // Attribute dictionaries in their byte form, see abi/attrdict.h.
 #include "abi/attrdict.h"
+#include "base/verify.h"
 #include "import/import_internal.h"
 
+// n bytes of v, little-endian. Failure to grow stays in b->failed until
+// at_strbuf_status.
 static void put(at_strbuf *b, uint64_t v, size_t n) {
   for (size_t i = 0; i < n; i++) at_strbuf_addc(b, (char)(v >> (8 * i)));
 }
 
+// Length in 4 bytes, then the bytes without a terminator.
 static void put_text(at_strbuf *b, at_str s) {
   put(b, s.len, 4);
   at_strbuf_add(b, s);
 }
 
+// Anything that the byte form has no tag for, as MLIR prints it.
 static void put_other(at_strbuf *b, const at_mattr *t) {
   at_strbuf text = {0};
   at_mattr_print(&text, t);
@@ -20,6 +25,8 @@ static void put_other(at_strbuf *b, const at_mattr *t) {
   at_strbuf_free(&text);
 }
 
+// Tag, width in bits (index: 64; at most 255), unsigned or not, then the value
+// in 8 bytes. Values wider than 64 bits go through put_other.
 static void put_int(at_strbuf *b, const at_mattr *t) {
   bool integer = t->type && t->type->kind == AT_MTYPE_INTEGER;
   put(b, AT_DICT_INT, 1);
@@ -28,6 +35,8 @@ static void put_int(at_strbuf *b, const at_mattr *t) {
   put(b, (uint64_t)t->i, 8);
 }
 
+// Tag, hlo's element type, then the value as the bits of a double: every
+// smaller float is exact in it.
 static at_status put_float(at_imp *x, const at_mop *op, at_strbuf *b,
                            const at_mattr *t) {
   at_dtype d = AT_F64;
@@ -40,6 +49,8 @@ static at_status put_float(at_imp *x, const at_mop *op, at_strbuf *b,
   return AT_OK;
 }
 
+// Tag, element type, splat, rank, dimensions, data. A splat's data is one
+// element. Elements that hlo has no type for go through put_other.
 static at_status put_dense(at_imp *x, const at_mop *op, at_strbuf *b,
                            const at_mattr *t) {
   const at_mtype *type = t->type;
@@ -63,6 +74,8 @@ static at_status put_dense(at_imp *x, const at_mop *op, at_strbuf *b,
 static at_status put_value(at_imp *x, const at_mop *op, at_strbuf *b,
                            const at_mattr *t, int depth);
 
+// Number of fields, then a name and a value for each, in MLIR's order (by
+// name).
 static at_status put_dict(at_imp *x, const at_mop *op, at_strbuf *b,
                           const at_mattr *t, int depth) {
   put(b, t->num_elems, 4);
@@ -118,6 +131,16 @@ static at_status put_value(at_imp *x, const at_mop *op, at_strbuf *b,
   return AT_OK;
 }
 
+// Whatever happens, the buffer is freed; on failure *out is not to be used.
+// Whether the reader finds every field of t.
+static bool has_fields(at_str bytes, const at_mattr *t) {
+  at_dict_value v;
+  for (uint32_t i = 0; i < t->num_elems; i++)
+    if (!at_dict_find(bytes.ptr, bytes.len, t->fields[i].name, &v))
+      return false;
+  return true;
+}
+
 at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
                       at_str *out) {
   if (t->kind != AT_MATTR_DICT)
@@ -129,6 +152,7 @@ at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
   if (at_ok(s) && !(copy = at_arena_str(x->a, at_strbuf_str(&b))))
     s = AT_NO_MEMORY("attribute dictionary");
   *out = (at_str){copy, b.len};
+  AT_VERIFY(!at_ok(s) || has_fields(*out, t));
   at_strbuf_free(&b);
   return s;
 }

@@ -1,12 +1,17 @@
 // What JAX attaches to the arguments and results of `main`.
 #include "import/import_internal.h"
 
+// Leaves *out as it was when the key is absent, so that later keys override
+// earlier ones.
 static at_status dict_text(at_imp *x, const at_mattr *d, const char *key,
                            const char **out) {
   const at_mattr *t = at_mattr_field(d, key);
   return t ? at_imp_text(x, t, out) : AT_OK;
 }
 
+// What JAX says about one argument or result. The sharding that is read last
+// wins: mhlo.sharding over sdy.sharding over the copy in the frontend
+// attributes.
 static at_status info_read(at_imp *x, const at_mop *func, const at_mattr *d,
                            at_io_info *out) {
   const at_mattr *alias = at_mattr_field(d, "tf.aliasing_output");
@@ -39,13 +44,15 @@ static at_status infos_read(at_imp *x, const at_mop *func, const char *attr,
   *out = infos;
   const at_mattr *list = at_mop_attr(func, attr);
   if (!list || list->kind != AT_MATTR_ARRAY) return AT_OK;
-  for (uint32_t i = 0, at = 0; i < count; i++) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < count; i++) {
     uint32_t n = at_imp_leaves(x, types[i]);
     if (i < list->num_elems && list->elems[i]->kind == AT_MATTR_DICT)
       for (uint32_t k = at; k < at + n && k < leaves; k++)
         AT_TRY(info_read(x, func, list->elems[i], &infos[k]));
     at += n;
   }
+  AT_ASSERT(at == leaves);
   return AT_OK;
 }
 
@@ -57,6 +64,8 @@ static void param_names(at_module *m) {
   }
 }
 
+// Called when the entry's body is imported: counts come from its parameters and
+// results.
 at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
   const at_mtype *t;
   at_module *m = x->m;

@@ -14,6 +14,7 @@
 
 #include "import/import.h"
 
+// The whole file, in the arena; ptr NULL: it is not there.
 static at_str file_read(const char *path, at_arena *a) {
   FILE *f = fopen(path, "rb");
   if (!f) return (at_str){NULL, 0};
@@ -26,6 +27,7 @@ static at_str file_read(const char *path, at_arena *a) {
   return (at_str){p, n};
 }
 
+// test/ir/DIR/NAME's first `stem` bytes, then ext.
 static const char *path_of(at_arena *a, const char *dir, const char *name,
                            size_t stem, const char *ext) {
   const char *root = getenv("AT_SOURCE_DIR");
@@ -47,6 +49,7 @@ static at_status add_owner(void *user, const void *of, const at_mloc *l,
   *at_map_put_ptr(user, of) = (void *)(uintptr_t)of;
   return AT_OK;
 }
+// Fails at the first node whose origin is not an op or argument of the program.
 static void origins_check(const at_comp *c, const at_map *owners) {
   AT_FOR_NODES(n, c) {
     if (n->loc && !at_map_find_ptr(owners, n->loc->origin))
@@ -56,6 +59,8 @@ static void origins_check(const at_comp *c, const at_map *owners) {
       origins_check(n->regions[i], owners);
   }
 }
+// Collects every op and argument by walking the digest's hooks, then checks all
+// functions.
 static at_status all_origins_check(const at_mmodule *m, const at_module *h,
                                    at_arena *a) {
   at_map owners = at_map_in(a);
@@ -67,6 +72,8 @@ static at_status all_origins_check(const at_mmodule *m, const at_module *h,
   return AT_OK;
 }
 
+// Program to hlo text. Without `locations`, places and names are removed, so
+// that the texts of all versions agree.
 static at_status run(at_str program, bool locations, at_arena *a,
                      at_strbuf *out) {
   at_mmodule *m;
@@ -123,6 +130,7 @@ static bool check(const char *dir, const char *name, bool update) {
   return ok;
 }
 
+// Every file of that folder with that extension.
 static void check_all(const char *dir, const char *ext, bool update) {
   at_arena *a = at_arena_create();
   DIR *d = opendir(path_of(a, dir, "", 0, ""));
@@ -140,6 +148,7 @@ static void check_all(const char *dir, const char *ext, bool update) {
   assert_int_equal(good, all);
 }
 
+// The programs as text; the only run that may rewrite golden files.
 static void texts(void **state) {
   check_all("import", ".mlir", getenv("AT_UPDATE") && *getenv("AT_UPDATE"));
 }

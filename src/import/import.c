@@ -9,6 +9,9 @@ enum { MAX_INLINED = 1 << 20 };
 
 // ---- Errors
 
+// Formats the caller's message, then puts the op's name and its source place in
+// front of it. The place is read on a best effort: when the arena refuses, the
+// message goes without it.
 at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
                       const char *file, int line, const char *fmt, ...) {
   char text[1024];
@@ -27,6 +30,8 @@ at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
   return s;
 }
 
+// Same arena means same lifetime, so the pointer is shared. Otherwise the tree
+// may be destroyed before the module, and the text is copied.
 at_status at_imp_keep(at_imp *x, const char *z, const char **out) {
   if (x->src->arena == x->a) return *out = z, AT_OK;
   AT_TRY_ALLOC(*out, at_arena_str(x->a, at_str_of(z)));
@@ -43,6 +48,9 @@ at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out) {
 
 // ---- Values
 
+// The map's slot is one pointer, at_vals is two words: hence the record in the
+// arena. A function that is imported again as a region defines its values anew,
+// and the last import counts.
 at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals) {
   at_vals *kept;
   AT_TRY_ALLOC(kept, at_new(x->a, at_vals, 1));
@@ -93,6 +101,8 @@ at_status at_imp_single(at_imp *x, const at_mop *op, uint32_t i,
   return AT_OK;
 }
 
+// Two passes: the first one resolves and counts, so that the array is allocated
+// once. n is summed in 64 bits and bounded before it is used as a size.
 at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out) {
   uint64_t n = 0;
   at_vals v;
@@ -109,6 +119,7 @@ at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out) {
     AT_TRY(at_imp_operand(x, op, i, &v));
     for (uint32_t k = 0; k < v.n; k++) out->v[out->n++] = v.v[k];
   }
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
@@ -150,6 +161,9 @@ static at_status check_types(at_imp *x, const at_mop *op, const at_value *v,
   return AT_OK;
 }
 
+// The values are copied, because the callers' arrays are on their stacks.
+// Result i takes the next at_imp_leaves(type) of them; the sum of those is
+// want.n by the way at_imp_types_flatten counts.
 at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
                                 uint32_t n) {
   at_types want;
@@ -163,8 +177,10 @@ at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
   if (n) memcpy(copy, v, n * sizeof *v);
   for (uint32_t i = 0, at = 0; i < op->num_results; i++) {
     uint32_t leaves = at_imp_leaves(x, op->results[i].type);
+    AT_ASSERT(leaves <= n - at);
     AT_TRY(at_imp_define(x, &op->results[i], (at_vals){copy + at, leaves}));
     at += leaves;
+    AT_ASSERT(i + 1 < op->num_results || at == n);
   }
   return AT_OK;
 }
@@ -189,7 +205,12 @@ static at_status row_of(at_imp *x, const at_mop *op, const at_imp_row **out) {
 at_status at_imp_op(at_imp *x, const at_mop *op) {
   const at_imp_row *row;
   AT_TRY(row_of(x, op, &row));
-  return row->how(x, op, row);
+  // Ops in the region of a copy come from the program themselves.
+  const at_mop *outer = x->original;
+  x->original = NULL;
+  at_status st = row->how(x, op, row);
+  x->original = outer;
+  return st;
 }
 
 // Terminators of functions and regions.
@@ -201,6 +222,9 @@ static bool is_return(const at_mop *op) {
   return false;
 }
 
+// Every op but the last is imported for its effect on the scope. A return
+// before the end of the block has no row (`structure` refuses it), so it is an
+// error, not an early exit.
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -225,6 +249,7 @@ static at_status build_params(at_imp *x, const at_mop *op, const at_mblock *b,
     AT_TRY(at_imp_loc(x, arg->loc, arg, &loc));
     for (; v.n < t.n; v.n++)
       AT_TRY(at_build_param(c, t.t[v.n], loc, &v.v[v.n]));
+    AT_ASSERT(v.n == at_imp_leaves(x, arg->type));
     AT_TRY(at_imp_define(x, arg, v));
   }
   return AT_OK;
@@ -240,6 +265,7 @@ static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
   if (x->depth >= AT_MOST_NESTED)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "regions are nested over %d deep", AT_MOST_NESTED);
+  AT_ASSERT(x->scope && x->scope->comp == c);
   x->depth++;
   AT_TRY(build_params(x, op, r->blocks[0], c));
   at_vals results;
@@ -263,6 +289,8 @@ static at_status region_import(at_imp *x, const at_mop *op, const at_mregion *r,
   return AT_OK;
 }
 
+// Values of the enclosing computations may be used inside; hlo's regions
+// capture them as they are.
 at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i,
                         at_comp **out) {
   return region_import(x, op, op->regions[i], false, out);
@@ -275,6 +303,10 @@ static bool is_func(const at_mop *op) {
   return !strcmp(op->name, "func.func") || !strcmp(op->name, "vhlo.func_v1");
 }
 
+// Makes the computation on the first reference and queues the body. Bodies are
+// imported from that queue and not recursively, so a long chain of calls needs
+// no stack. Every reference adds an edge for check_recursion; the entry is
+// referenced by no function and adds none.
 at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
                         at_imp_func **out) {
   void **slot = at_map_find(&x->funcs, name);
@@ -293,6 +325,8 @@ at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
   return AT_OK;
 }
 
+// The builtin FUNCTION type that both spellings of a function carry in
+// `function_type`.
 at_status at_imp_func_type(at_imp *x, const at_mop *func,
                            const at_mtype **out) {
   const at_mattr *t = at_mop_attr(func, "function_type");
@@ -378,11 +412,14 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
   for (uint32_t i = 2; i <= num_funcs; i++) first[i] += first[i - 1];
   for (size_t i = 0; i < x->edges.len; i += 2)
     list[first[x->edges.ptr[i] + 1]++] = x->edges.ptr[i + 1];
+  // Each caller's part ends where the next one's begins, and all are taken.
+  AT_ASSERT(first[0] == 0 && first[num_funcs] == x->edges.len / 2);
   for (uint32_t i = 0; i < num_funcs; i++)
     if (!calls[i]) ready[num_ready++] = i;
   for (uint32_t i = 0; i < num_ready; i++)
     for (uint32_t e = first[ready[i]]; e < first[ready[i] + 1]; e++)
       if (--calls[list[e]] == 0) ready[num_ready++] = list[e];
+  AT_ASSERT(num_ready <= num_funcs);
   if (num_ready == num_funcs) return AT_OK;
   for (uint32_t i = 0; i < num_funcs; i++)
     if (calls[i])
@@ -417,6 +454,8 @@ static at_status func_declare(at_imp *x, const at_mop *op) {
   return AT_OK;
 }
 
+// First pass over the module: declares functions and meshes, imports no body.
+// Anything else at module level is refused by name.
 static at_status module_declare(at_imp *x, const at_mop *module) {
   if (module->num_regions != 1 || module->regions[0]->num_blocks > 1)
     return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT, "takes one block");
@@ -435,6 +474,8 @@ static at_status module_declare(at_imp *x, const at_mop *module) {
   return AT_OK;
 }
 
+// `main`, or the only function of a module that has no `main` (hand-written
+// programs). Referencing it makes it the first one in the queue.
 static at_status entry_find(at_imp *x, at_imp_func **out) {
   at_str name = AT_STR("main");
   if (!at_map_find(&x->funcs, name) && x->funcs.len == 1)
@@ -445,6 +486,10 @@ static at_status entry_find(at_imp *x, at_imp_func **out) {
   return at_imp_callee(x, x->src->op, name, out);
 }
 
+// The order matters: meshes and functions are declared before any body, the
+// queue grows while it is walked, and recursion is checked when all edges are
+// known. Argument and result facts come last, because they are counted against
+// the entry's parameters and results.
 static at_status import_all(at_imp *x) {
   at_str name;
   AT_TRY(at_imp_str(x, x->src->op, "sym_name", &name));
@@ -460,6 +505,8 @@ static at_status import_all(at_imp *x) {
   return at_imp_entry_info(x, entry->op);
 }
 
+// All maps live in the arena of the result, so a failure needs no clean-up
+// here; the caller drops the arena.
 at_status at_import(const at_mmodule *m, at_arena *a, at_module **out) {
   at_imp x = {.src = m,
               .a = a,
@@ -471,6 +518,9 @@ at_status at_import(const at_mmodule *m, at_arena *a, at_module **out) {
               .meshes = at_map_in(a)};
   AT_TRY(import_all(&x));
   *out = x.m;
+  // What was entered was left, and every function that was named has a body.
+  AT_ASSERT(!x.scope && !x.func && !x.original && x.depth == 0);
+  AT_ASSERT(x.m->num_funcs == x.pending.len);
   // The builder checks each node; regions and uses as a whole are checked here.
   return at_verify(x.m, "import");
 }

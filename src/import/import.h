@@ -29,11 +29,15 @@ at_status at_import_loc(const at_mmodule *m, const at_mloc *l, at_map *memo,
 
 // What a program's caller asks for: CompileOptionsProto, decoded.
 typedef struct at_compile_request {
+  // The grid of devices; device_ids is row-major, replica by replica.
   int64_t num_replicas, num_partitions;  // >= 1
   const int64_t *device_ids;  // num_replicas x num_partitions, or NULL
+  // Flags as XLA has them.
   bool use_spmd_partitioning, use_shardy;
   bool compile_portable_executable;
   bool parameter_is_tupled;
+  // One for each result and parameter, or a single one for all; none: as if
+  // false.
   const bool *allow_spmd_sharding_propagation_to_output;
   uint32_t num_allow_output;
   const bool *allow_spmd_sharding_propagation_to_parameters;

@@ -5,6 +5,13 @@
 // Memory: everything is x->a's; names may be borrowed from the tree where both
 // share an arena (at_imp_keep).
 // Threads: the one that imports.
+// How an op is imported: its row in vhlo_ops.def names a function
+// AT_IMP_HOW(name). That function takes operands (at_imp_single,
+// at_imp_operands), types (at_imp_result_types) and attributes (at_imp_attrs),
+// builds nodes (at_imp_build and the short forms below) and hands their values
+// to the op's results (at_imp_define_node, at_imp_define_results). An op
+// without a node of its own only does the last step. All functions work at the
+// end of x->scope's computation.
 #ifndef ATOLL_IMPORT_IMPORT_INTERNAL_H_
 #define ATOLL_IMPORT_IMPORT_INTERNAL_H_
 
@@ -35,6 +42,8 @@ enum {
   AT_IMP_SDY = 16,
   AT_IMP_BUILTIN = 32
 };
+// In the order of vhlo_ops.def; `name` of at_imp_row_find has dialect and
+// version, as "vhlo.add_v1" or "stablehlo.add".
 extern const at_imp_row at_imp_rows[];
 extern const uint32_t at_imp_num_rows;
 // NULL: no such op, or not in that version.
@@ -45,6 +54,7 @@ typedef struct at_vals {
   at_value *v;
   uint32_t n;
 } at_vals;
+// Types of leaves, one after another.
 typedef struct at_types {
   at_type *t;
   uint32_t n;
@@ -56,29 +66,41 @@ typedef struct at_imp_scope {
   const struct at_imp_scope *up;
 } at_imp_scope;
 
+// A function of the program, whether or not anything calls it.
 typedef struct at_imp_func {
   const at_mop *op;
   at_comp *comp;  // NULL: not referenced so far
   uint32_t index;
 } at_imp_func;
 
+// The state of one import; at_import makes it on its stack. Maps are keyed by
+// pointers into the tree or by names, and all lie in `a`.
 struct at_imp {
+  // The program, the arena of all that is made, and what is made.
   const at_mmodule *src;
   at_arena *a;
   at_module *m;
+  // What was read so far, so that nothing is read twice.
   at_map values;  // at_mvalue -> at_vals
   at_map rows;    // interned name -> at_imp_row
   at_map locs;    // at_mloc -> at_loc
   at_map funcs;   // symbol -> at_imp_func
   at_map leaves;  // tuple at_mtype -> count
   at_map meshes;  // symbol -> at_mattr (sdy.mesh)
+  // Where the walk is. The scope ends at a function: its regions may use what
+  // is around them, functions may not.
   const at_imp_scope *scope;
   at_imp_func *func;  // being imported
   const at_mop
       *original;  // of the copy that is being imported; NULL: it is none
+  // Bounds against programs that would cost too much: nesting of regions, and
+  // ops of called computations.
   uint32_t depth;
   uint64_t inlined;  // ops of functions taken as regions, over all uses
+  // Functions whose bodies are still to be imported, and the call graph: pairs
+  // of at_imp_func.index.
   AT_VEC(at_imp_func *) pending;
+  // Two entries for each reference.
   AT_VEC(uint32_t) edges;  // caller, callee, caller, callee...
 };
 
@@ -140,6 +162,8 @@ at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
 // ranked tensor.
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
                       at_type *out);
+// The most values that one place may have: operands of an op, arguments of a
+// function. A bound against tuples that share their parts.
 enum { AT_IMP_MAX_LEAVES = 1 << 16 };
 // Is it the type of something under way (async_start's)?
 bool at_imp_is_future(const at_mtype *t);
@@ -193,9 +217,11 @@ at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
 // ---- build.c: building with op's location, attributes, names
 typedef struct at_imp_node {
   at_op op;
+  // The operands' leaves; borrowed, at_build copies them.
   const at_value *operands;
   uint32_t num_operands;
   at_attr_vec attrs;
+  // Regions are handed over: the node becomes their owner.
   at_comp **regions;
   uint32_t num_regions;
   const at_type *types;  // NULL: inferred
@@ -242,43 +268,64 @@ at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out);
 #define AT_IMP_HOW(name)                                   \
   at_status at_imp_how_##name(at_imp *x, const at_mop *op, \
                               const at_imp_row *row)
+// One node, operands and attributes one to one.
 AT_IMP_HOW(plain);
+// Refused: terminators and functions out of place.
 AT_IMP_HOW(structure);
+// A literal.
 AT_IMP_HOW(constant);
+// No nodes: tuples, futures and markers are their leaves.
 AT_IMP_HOW(tuple);
 AT_IMP_HOW(get_tuple_element);
+// Ops that only matter to other tools: the operands, or nothing.
 AT_IMP_HOW(identity);
 AT_IMP_HOW(drop);
+// A body in place of the op, and what it gave.
 AT_IMP_HOW(async_start);
 AT_IMP_HOW(async_done);
+// Refused by name.
 AT_IMP_HOW(unsupported);
+// Calls of functions, and of code outside the program.
 AT_IMP_HOW(call);
+// A function that stands for an op: the op if hlo has it, else COMPOSITE.
 AT_IMP_HOW(composite);
+// What StableHLO has no word for.
 AT_IMP_HOW(custom_call);
+// Ops of old versions (legacy.c).
 AT_IMP_HOW(broadcast);
+// Products of any kind become DOT_GENERAL.
 AT_IMP_HOW(dot);
 AT_IMP_HOW(einsum);
 AT_IMP_HOW(unary_einsum);
+// A GATHER.
 AT_IMP_HOW(torch_index_select);
+// An ALL_REDUCE that adds.
 AT_IMP_HOW(cross_replica_sum);
+// Ops of chlo as a few ops each (chlo.c).
 AT_IMP_HOW(chlo_broadcast);
 AT_IMP_HOW(chlo_broadcast_select);
+// Ops without implicit broadcasting.
 AT_IMP_HOW(chlo_constant_like);
 AT_IMP_HOW(chlo_conj);
 AT_IMP_HOW(chlo_is_inf);
 AT_IMP_HOW(chlo_is_pos_inf);
 AT_IMP_HOW(chlo_is_neg_inf);
 AT_IMP_HOW(chlo_square);
+// Shardy's ops (sdy.c): markers for who partitions, or nothing over one device.
 AT_IMP_HOW(sdy_sharding_constraint);
 AT_IMP_HOW(sdy_reshard);
 AT_IMP_HOW(sdy_sharding_group);
+// Bodies that stay regions over several devices.
 AT_IMP_HOW(sdy_manual_computation);
 AT_IMP_HOW(sdy_named_computation);
 // The function's type; INVALID_ARGUMENT where it has none.
 at_status at_imp_func_type(at_imp *x, const at_mop *func, const at_mtype **out);
 // entry.c: what JAX attached to the module, and to main's arguments and
 // results.
+// num_partitions, num_replicas and the text of Shardy's meshes.
 at_status at_imp_module_info(at_imp *x, const at_mop *module);
+// Donors, aliases, shardings, layouts, memory kinds and names, one record for
+// each leaf.
 at_status at_imp_entry_info(at_imp *x, const at_mop *func);
 // sdy.mesh at module level.
 at_status at_imp_mesh(at_imp *x, const at_mop *op);

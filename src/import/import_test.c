@@ -11,6 +11,7 @@
 #include "abi/attrdict.h"
 #include "import/import.h"
 
+// Reads a program's text, imports it and verifies the graph.
 static at_status import(const char *text, at_arena *a, at_module **out) {
   at_mmodule *m;
   AT_TRY(at_mlir_read_text(at_str_of(text), a, &m));
@@ -154,6 +155,12 @@ static const struct {
     {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"i,i->j\"}> : "
           "(tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
      AT_INVALID_ARGUMENT, "no operand"},
+    {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"i,i->,j\"}> "
+          ": (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
+     AT_INVALID_ARGUMENT, "goes on behind its result"},
+    {"sdy.mesh @m = <[\"x\"=2]>\nsdy.mesh @m = <[\"x\"=4]>\n"
+     "func.func @main() { return }",
+     AT_INVALID_ARGUMENT, "mesh `m` is defined twice"},
     {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"i\"}> : "
           "(tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
      AT_INVALID_ARGUMENT, "must look like"},
@@ -170,6 +177,8 @@ static const struct {
      AT_INVALID_ARGUMENT, "size 4 and 3 do not broadcast"},
 };
 
+// Each text is refused with that code and a message that contains the given
+// part.
 static void refusals(void **state) {
   int bad = 0;
   for (size_t i = 0; i < AT_LEN(refused); i++) {
@@ -204,6 +213,41 @@ static void errors_name_the_place(void **state) {
   at_arena_destroy(a);
 }
 
+// Calls that stand for ops, one in the region of the other: nodes come from the
+// calls, not from the copies that they are imported by.
+static void calls_for_ops_keep_origins(void **state) {
+  at_arena *a = at_arena_create();
+  at_mmodule *mm;
+  at_module *m = NULL;
+  at_status s = at_mlir_read_text(
+      AT_STR("func.func @main(%x: tensor<4xf32>, %c: tensor<f32>) -> "
+             "tensor<f32> {\n"
+             "  %0 = \"stablehlo.custom_call\"(%x, %c) <{call_target_name = "
+             "\"mhlo.reduce\"}> ({\n"
+             "  ^bb0(%p: tensor<f32>, %q: tensor<f32>):\n"
+             "    %1 = \"stablehlo.custom_call\"(%p, %q) <{call_target_name = "
+             "\"mhlo.add\"}> : (tensor<f32>, tensor<f32>) -> tensor<f32> "
+             "loc(\"f.py\":2:1)\n"
+             "    \"stablehlo.return\"(%1) : (tensor<f32>) -> ()\n"
+             "  }) {mhlo.attributes = {dimensions = array<i64: 0>}} : "
+             "(tensor<4xf32>, tensor<f32>) -> tensor<f32> loc(\"f.py\":1:1)\n"
+             "  return %0 : tensor<f32>\n}"),
+      a, &mm);
+  if (at_ok(s)) s = at_import(mm, a, &m);
+  if (!at_ok(s)) print_message("%s\n", at_status_message(s));
+  assert_int_equal(at_code_take(s), AT_OK_CODE);
+  const at_mop *func = mm->op->regions[0]->blocks[0]->ops[0];
+  const at_mop *call = func->regions[0]->blocks[0]->ops[0];
+  const at_mop *inner = call->regions[0]->blocks[0]->ops[0];
+  const at_node *n = m->entry->results[0].node;
+  assert_int_equal(n->op, AT_OP_REDUCE);
+  assert_ptr_equal(n->loc->origin, call);
+  n = n->regions[0]->results[0].node;
+  assert_int_equal(n->op, AT_OP_ADD);
+  assert_ptr_equal(n->loc->origin, inner);
+  at_arena_destroy(a);
+}
+
 // A value of one branch is none of the other's.
 static void scopes(void **state) {
   at_arena *a = at_arena_create();
@@ -219,6 +263,7 @@ static void scopes(void **state) {
   at_arena_destroy(a);
 }
 
+// Regions nested 300 deep end in a status, not in a stack overflow.
 static void nested_too_deeply(void **state) {
   at_strbuf b = {0};
   at_strbuf_addz(&b,
@@ -287,6 +332,8 @@ static void called_computation_bomb(void **state) {
   at_strbuf_free(&c);
 }
 
+// What JAX attaches to module, arguments and results arrives on the module;
+// leaves of a tuple argument share it.
 static void entry_facts(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -340,6 +387,8 @@ static void other_arena(void **state) {
   at_arena_destroy(a);
 }
 
+// A backend_config dictionary through its byte form and back, and every prefix
+// of those bytes.
 static void dictionaries(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -420,6 +469,7 @@ static void futures(void **state) {
   at_arena_destroy(a);
 }
 
+// The page has a row for each op and version of VHLO.
 static void doc(void **state) {
   at_strbuf b = {0};
   assert_int_equal(at_code_take(at_import_ops_doc(&b)), AT_OK_CODE);
@@ -434,11 +484,17 @@ static void doc(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(refusals),     cmocka_unit_test(errors_name_the_place),
-      cmocka_unit_test(scopes),       cmocka_unit_test(nested_too_deeply),
-      cmocka_unit_test(tuple_bomb),   cmocka_unit_test(called_computation_bomb),
-      cmocka_unit_test(entry_facts),  cmocka_unit_test(other_arena),
-      cmocka_unit_test(dictionaries), cmocka_unit_test(futures),
-      cmocka_unit_test(doc)};
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(errors_name_the_place),
+      cmocka_unit_test(scopes),
+      cmocka_unit_test(nested_too_deeply),
+      cmocka_unit_test(tuple_bomb),
+      cmocka_unit_test(called_computation_bomb),
+      cmocka_unit_test(entry_facts),
+      cmocka_unit_test(other_arena),
+      cmocka_unit_test(dictionaries),
+      cmocka_unit_test(futures),
+      cmocka_unit_test(doc),
+      cmocka_unit_test(calls_for_ops_keep_origins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

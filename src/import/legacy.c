@@ -1,6 +1,7 @@
 // Ops of old versions as the ops that replaced them.
 #include "import/import_internal.h"
 
+// Operand i as one value that is not a token.
 static at_status single_tensor(at_imp *x, const at_mop *op, uint32_t i,
                                at_value *v) {
   AT_TRY(at_imp_single(x, op, i, v));
@@ -9,6 +10,7 @@ static at_status single_tensor(at_imp *x, const at_mop *op, uint32_t i,
   return AT_OK;
 }
 
+// {first, first + 1, ...}, n of them, in the arena.
 static at_status iota_dims(at_imp *x, uint32_t first, uint32_t n,
                            at_dims *out) {
   int64_t *p;
@@ -18,6 +20,7 @@ static at_status iota_dims(at_imp *x, uint32_t first, uint32_t n,
   return AT_OK;
 }
 
+// The declared type of the op's only result.
 static at_status result_type(at_imp *x, const at_mop *op, at_type *out) {
   at_types t;
   AT_TRY(at_imp_result_types(x, op, &t));
@@ -44,6 +47,7 @@ AT_IMP_HOW(broadcast) {
   return at_imp_define_results(x, op, &v, 1);
 }
 
+// Copies p into the arena and sets the attribute to it.
 static at_status put_dims(at_imp *x, at_attr_vec *v, at_attr_id id,
                           const int64_t *p, uint32_t n) {
   at_dims d;
@@ -51,10 +55,14 @@ static at_status put_dims(at_imp *x, at_attr_vec *v, at_attr_id id,
   return at_imp_attr_put(x, v, (at_attr){.id = id, .ints = d});
 }
 
+// Dimension numbers of a DOT_GENERAL. The pointers may be to the caller's
+// stack: build_dot copies them.
 typedef struct dot_dims {
   at_dims lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 } dot_dims;
 
+// A DOT_GENERAL with op's precision and algorithm. t NULL: the type is
+// inferred, and the node is an inner one without op's sharding.
 static at_status build_dot(at_imp *x, const at_mop *op, const at_value *lr,
                            const dot_dims *d, const at_type *t, at_value *out) {
   at_imp_node n = {.op = AT_OP_DOT_GENERAL,
@@ -97,11 +105,13 @@ AT_IMP_HOW(dot) {
 // ---- einsum
 
 enum { MAX_LABELS = 64 };
+// The letters of one term of an einsum, one for each dimension, all different.
 typedef struct labels {
   char c[MAX_LABELS];
   uint32_t n;
 } labels;
 
+// Position of the letter, -1: absent.
 static int32_t label_find(const labels *l, char c) {
   for (uint32_t i = 0; i < l->n; i++)
     if (l->c[i] == c) return (int32_t)i;
@@ -129,11 +139,22 @@ static at_status labels_read(at_imp *x, const at_mop *op, at_str *s,
   return AT_OK;
 }
 
+// Takes z off the front of *s if it stands there.
 static bool skip(at_str *s, const char *z) {
   if (!at_str_starts(*s, z)) return false;
   s->ptr += strlen(z);
   s->len -= strlen(z);
   return true;
+}
+
+// The last term of the configuration: nothing may follow.
+static at_status result_read(at_imp *x, const at_mop *op, at_str s,
+                             labels *out) {
+  AT_TRY(labels_read(x, op, &s, out));
+  if (s.len)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "einsum_config goes on behind its result");
+  return AT_OK;
 }
 
 // Sums over the labels that neither the other operand nor the result has.
@@ -179,6 +200,9 @@ static at_status arrange(at_imp *x, const at_mop *op, const labels *have,
   return at_imp_transpose(x, op, *v, d, v);
 }
 
+// One dot for both operands: letters of both are batch dimensions where the
+// result has them, else contracted. DOT_GENERAL gives batch, free dimensions of
+// lhs, those of rhs; arrange puts them into the order that the result asks for.
 static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
                           const labels *result, at_value v[2]) {
   int64_t lb[MAX_LABELS], rb[MAX_LABELS], lc[MAX_LABELS], rc[MAX_LABELS];
@@ -199,11 +223,14 @@ static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
   for (int k = 0; k < 2; k++)
     for (uint32_t i = 0; i < in[k].n && have.n < MAX_LABELS; i++)
       if (label_find(&in[1 - k], in[k].c[i]) < 0) have.c[have.n++] = in[k].c[i];
+  AT_ASSERT(have.n == in[0].n + in[1].n - nb - 2 * nc);
   dot_dims d = {{lb, nb}, {rb, nb}, {lc, nc}, {rc, nc}};
   AT_TRY(build_dot(x, op, v, &d, NULL, &v[0]));
   return arrange(x, op, &have, result, &v[0]);
 }
 
+// "ab,bc->ac": sum what one operand alone has, contract, transpose. Ellipses
+// and repeated letters (diagonals) are refused.
 AT_IMP_HOW(einsum) {
   at_value v[2];
   at_str s;
@@ -219,13 +246,14 @@ AT_IMP_HOW(einsum) {
   if (!skip(&s, "->"))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "einsum_config must look like \"ab,bc->ac\"");
-  AT_TRY(labels_read(x, op, &s, &result));
+  AT_TRY(result_read(x, op, s, &result));
   AT_TRY(sum_unused(x, op, &in[0], &in[1], &result, &v[0]));
   AT_TRY(sum_unused(x, op, &in[1], &in[0], &result, &v[1]));
   AT_TRY(contract(x, op, in, &result, v));
   return at_imp_define_results(x, op, v, 1);
 }
 
+// "ab->ba": a sum over the dropped letters, then a transpose.
 AT_IMP_HOW(unary_einsum) {
   at_value v;
   at_str s;
@@ -237,7 +265,7 @@ AT_IMP_HOW(unary_einsum) {
   if (!skip(&s, "->"))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "einsum_config must look like \"ab->ba\"");
-  AT_TRY(labels_read(x, op, &s, &result));
+  AT_TRY(result_read(x, op, s, &result));
   AT_TRY(sum_unused(x, op, &in, &(labels){.n = 0}, &result, &v));
   AT_TRY(arrange(x, op, &in, &result, &v));
   return at_imp_define_results(x, op, &v, 1);
@@ -275,6 +303,8 @@ static at_status select_attrs(at_imp *x, const at_type *operand,
   return at_imp_attr_put(x, out, (at_attr){.id = AT_ATTR_INDICES_ARE_SORTED});
 }
 
+// A GATHER whose slices are whole but for the selected dimension and the batch
+// dimensions. Negative dim and batch_dims count from the end.
 AT_IMP_HOW(torch_index_select) {
   at_value v[2];
   at_type t;

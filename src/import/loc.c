@@ -4,11 +4,14 @@
 
 enum { MAX_DEPTH = 64, MAX_FRAMES = 32 };
 
+// The location under construction, and how many nodes of the tree were walked:
+// locations may nest as deeply as the input likes.
 typedef struct loc_walk {
   at_loc l;
   uint32_t depth;
 } loc_walk;
 
+// Of fused locations the first that says anything.
 static const at_mloc *fused_best(const at_mloc *l) {
   for (uint32_t i = 0; i < l->num_locs; i++)
     if (l->locs[i]->kind != AT_MLOC_UNKNOWN) return l->locs[i];
@@ -64,6 +67,8 @@ static at_status loc_build(at_imp *x, const at_mloc *l, uint32_t frames,
   return AT_OK;
 }
 
+// Each op gets a copy of its own, because it records the op as its origin;
+// callers' frames are shared.
 at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
                      const at_loc **out) {
   const at_loc *read;
@@ -76,6 +81,8 @@ at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
   return AT_OK;
 }
 
+// Borrows the caller's memo for a walk without an import; at_map is moved in
+// and out by value, as the arena owns its storage.
 at_status at_import_loc(const at_mmodule *m, const at_mloc *l, at_map *memo,
                         const at_loc **out) {
   at_imp x = {.src = m, .a = memo->arena, .locs = *memo};

@@ -9,11 +9,14 @@ typedef struct digits {
   uint32_t n;
 } digits;
 
+// INVALID_ARGUMENT about the mesh of a collective.
 static at_status bad(at_imp *x, const at_mop *op, const char *what) {
   return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "groups by mesh axes: %s",
                     what);
 }
 
+// A positive size no larger than the largest mesh that is taken; false: absent,
+// of another kind, or out of bounds.
 static bool size_of(const at_mattr *t, const char *field, int64_t *out) {
   const at_mattr *v = at_mattr_field(t, field);
   return v && at_mattr_int(v, out) && *out > 0 && *out <= kMaxDevices;
@@ -44,6 +47,7 @@ static at_status digit_of(at_imp *x, const at_mop *op, const at_mattr *axes,
   return AT_OK;
 }
 
+// Without device_ids the devices stand in the mesh in order.
 static int64_t device_at(at_dims ids, int64_t place) {
   return ids.rank ? ids.ptr[place] : place;
 }
@@ -70,11 +74,14 @@ static at_status fill(at_imp *x, const digits *d, at_dims ids, int64_t total,
     }
     list[rows++] = (at_dims){group, (uint32_t)each};
   }
+  AT_ASSERT(rows == total / each);
   out->groups.list = list;
   out->groups.n = rows;
   return AT_OK;
 }
 
+// The mesh is row-major: the last axis has stride 1. Devices that agree in all
+// digits but those of `axes` form one group.
 at_status at_imp_mesh_groups(at_imp *x, const at_mop *op, const at_mattr *t,
                              at_attr *out) {
   const at_mattr *mesh = at_mattr_field(t, "mesh");

@@ -13,6 +13,8 @@ static at_status attrs_finish(at_imp *x, const at_mop *op, at_op hlo,
   return AT_OK;
 }
 
+// One node for the op, with its operands, regions, declared types and the
+// attributes of hlo's row.
 AT_IMP_HOW(plain) {
   at_vals operands;
   at_types types;
@@ -42,26 +44,34 @@ at_status at_imp_define_node(at_imp *x, const at_mop *op, at_node *n) {
   return at_imp_define_results(x, op, v, n->num_results);
 }
 
+// Terminators, functions and modules outside of the place where the walk
+// expects them.
 AT_IMP_HOW(structure) {
   return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "does not belong here");
 }
 
+// Ops that the table names only so that the documentation lists them as
+// refused.
 AT_IMP_HOW(unsupported) {
   return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED, "is not supported");
 }
 
+// Ops that only inform other tools; they may not give values.
 AT_IMP_HOW(drop) {
   if (op->num_results)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "gives no results");
   return AT_OK;
 }
 
+// The operands' leaves are the results' leaves; no node is built.
 AT_IMP_HOW(identity) {
   at_vals v;
   AT_TRY(at_imp_operands(x, op, &v));
   return at_imp_define_results(x, op, v.v, v.n);
 }
 
+// A CONSTANT node; its data may be shared with the MLIR module
+// (at_imp_literal).
 AT_IMP_HOW(constant) {
   const at_mattr *value = at_mop_attr(op, "value");
   if (!value)
@@ -78,12 +88,15 @@ AT_IMP_HOW(constant) {
   return at_imp_define_node(x, op, n);
 }
 
+// A tuple is its leaves: no node is built.
 AT_IMP_HOW(tuple) {
   if (op->num_results != 1 || op->results[0].type->kind != AT_MTYPE_TUPLE)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "gives one tuple");
   return at_imp_how_identity(x, op, row);
 }
 
+// A slice of the operand's leaves: those before it are skipped by the counts of
+// their types.
 AT_IMP_HOW(get_tuple_element) {
   AT_TRY(at_imp_need(x, op, 1, 1));
   const at_mtype *t = op->operands[0]->type;
@@ -101,13 +114,17 @@ AT_IMP_HOW(get_tuple_element) {
 }
 
 // ---- Bodies in place
+// The body's ops go into the current computation, its arguments are the
+// operands, and what it returns are op's results. Depth is counted as for
+// regions, since bodies nest as well.
 at_status at_imp_inline(at_imp *x, const at_mop *op) {
   if (op->num_regions != 1 || op->regions[0]->num_blocks != 1 ||
       op->regions[0]->blocks[0]->num_args != op->num_operands)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "takes one body with an argument for each operand");
-  if (x->depth >= 64)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "is nested too deeply");
+  if (x->depth >= AT_MOST_NESTED)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "regions are nested over %d deep", AT_MOST_NESTED);
   const at_mblock *b = op->regions[0]->blocks[0];
   for (uint32_t i = 0; i < op->num_operands; i++) {
     at_vals v;
@@ -132,6 +149,7 @@ AT_IMP_HOW(async_start) {
   return at_imp_inline(x, op);
 }
 
+// Gives the future's leaves back as results.
 AT_IMP_HOW(async_done) {
   if (op->num_operands != 1 || !at_imp_is_future(op->operands[0]->type))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "takes one future");
@@ -140,6 +158,8 @@ AT_IMP_HOW(async_done) {
 
 // ---- Calls
 
+// Compares MLIR types, before tuples are flattened: a call may not regroup
+// leaves.
 static at_status signature_agrees(at_imp *x, const at_mop *op,
                                   const at_mop *func) {
   const at_mattr *t = at_mop_attr(func, "function_type");
@@ -157,6 +177,8 @@ static at_status signature_agrees(at_imp *x, const at_mop *op,
   return AT_OK;
 }
 
+// The callee's body may not be imported yet: its declared type is what the call
+// is checked against.
 at_status at_imp_call(at_imp *x, const at_mop *op, at_imp_node *d,
                       const char *callee_attr) {
   at_str callee;
@@ -180,6 +202,7 @@ at_status at_imp_call(at_imp *x, const at_mop *op, at_imp_node *d,
   return at_imp_define_node(x, op, n);
 }
 
+// Stays a call; inlining is for a pass to decide.
 AT_IMP_HOW(call) {
   at_imp_node d = {.op = AT_OP_CALL};
   return at_imp_call(x, op, &d, "callee");

@@ -5,17 +5,20 @@
 
 enum { MAX_DEVICES = 1 << 20 };
 
+// INVALID_ARGUMENT about the bytes as a whole.
 static at_status bad(const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "compile options are malformed: %s",
                  what);
 }
 
+// Next field of a message, as a status.
 static at_status field_read(at_bytes *b, at_proto_field *f) {
   return at_proto_next(b, f) ? AT_OK : bad("a field is cut off");
 }
 
 // A repeated number may be packed or given one by one.
 typedef AT_VEC(int64_t) ints;
+// Appends one value, or all of a packed list.
 static at_status ints_add(at_arena *a, const at_proto_field *f, ints *out) {
   at_bytes b = f->bytes;
   uint64_t v = f->value;
@@ -32,11 +35,14 @@ static at_status ints_add(at_arena *a, const at_proto_field *f, ints *out) {
 }
 
 // DeviceAssignmentProto: one list of replicas per partition.
+// Only what the proto says; assignment_apply compares it with the counts of the
+// request.
 typedef struct assignment {
   int64_t replicas, computations;
   AT_VEC(ints) columns;
 } assignment;
 
+// ComputationDevice: replica_device_ids = 1.
 static at_status column_read(at_arena *a, at_bytes b, ints *out) {
   at_proto_field f;
   while (b.len) {
@@ -46,6 +52,8 @@ static at_status column_read(at_arena *a, at_bytes b, ints *out) {
   return AT_OK;
 }
 
+// DeviceAssignmentProto: replica_count = 1, computation_count = 2,
+// computation_devices = 3.
 static at_status assignment_read(at_arena *a, at_bytes b, assignment *out) {
   at_proto_field f;
   while (b.len) {
@@ -63,6 +71,8 @@ static at_status assignment_read(at_arena *a, at_bytes b, assignment *out) {
   return AT_OK;
 }
 
+// Transposes the columns into device_ids[replica * partitions + partition]. No
+// assignment at all leaves device_ids NULL.
 static at_status assignment_apply(at_arena *a, const assignment *s,
                                   at_compile_request *out) {
   if (s->replicas == 0 && s->computations == 0 && s->columns.len == 0)
@@ -90,6 +100,7 @@ static at_status assignment_apply(at_arena *a, const assignment *s,
   return AT_OK;
 }
 
+// Numbers of a repeated bool field into a bool array.
 static at_status allow_apply(at_arena *a, const ints *list, const bool **out,
                              uint32_t *count) {
   bool *allow;
@@ -100,6 +111,10 @@ static at_status allow_apply(at_arena *a, const ints *list, const bool **out,
   return AT_OK;
 }
 
+// ExecutableBuildOptionsProto: device_ordinal 1, num_replicas 4, num_partitions
+// 5, use_spmd_partitioning 6, device_assignment 9,
+// allow_spmd_sharding_propagation to output 12 and to parameters 18,
+// use_shardy_partitioner 19.
 static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
                             ints allow[2], at_compile_request *out) {
   at_proto_field f;
@@ -139,6 +154,8 @@ static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
 
 typedef AT_VEC(at_str) strs;
 
+// Bytes of the proto into the arena, so that the request does not borrow from
+// it.
 static at_status copy_text(at_arena *a, at_bytes b, at_str *out) {
   char *z;
   AT_TRY_ALLOC(z, at_arena_str(a, (at_str){(const char *)b.ptr, b.len}));
@@ -175,6 +192,8 @@ static at_status override_read(at_arena *a, at_bytes b, at_str *out) {
   return AT_OK;
 }
 
+// One entry of the map env_option_overrides: key = 1, value = 2. Both absent
+// fields are empty strings.
 static at_status option_read(at_arena *a, at_bytes b, strs *out) {
   at_str key = AT_STR(""), value = AT_STR("");
   at_proto_field f;
@@ -189,6 +208,10 @@ static at_status option_read(at_arena *a, at_bytes b, strs *out) {
   return AT_OK;
 }
 
+// CompileOptionsProto: parameter_is_tupled_arguments = 2,
+// executable_build_options = 3, compile_portable_executable = 4,
+// env_option_overrides = 7. A message that occurs twice is merged, as protobuf
+// asks. *out is written on success only.
 at_status at_compile_request_read(at_bytes proto, at_arena *a,
                                   at_compile_request *out) {
   at_compile_request r = {0};
@@ -223,6 +246,7 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
   AT_TRY(allow_apply(a, &allow[1],
                      &r.allow_spmd_sharding_propagation_to_parameters,
                      &r.num_allow_parameters));
+  AT_ASSERT(options.len % 2 == 0);
   r.env_options = options.ptr;
   r.num_env_options = (uint32_t)(options.len / 2);
   *out = r;

@@ -11,6 +11,7 @@
 
 #include "import/import.h"
 
+// A file of the corpus; all are smaller than 64 KiB.
 static at_bytes file_read(const char *name, at_arena *a) {
   char path[512];
   const char *root = getenv("AT_SOURCE_DIR");
@@ -24,6 +25,7 @@ static at_bytes file_read(const char *name, at_arena *a) {
   return (at_bytes){p, n};
 }
 
+// Reads options that must be taken.
 static at_compile_request read_ok(at_bytes b, at_arena *a) {
   at_compile_request r;
   at_status s = at_compile_request_read(b, a, &r);
@@ -32,6 +34,7 @@ static at_compile_request read_ok(at_bytes b, at_arena *a) {
   return r;
 }
 
+// What JAX sends for one device: counts of one, and an assignment.
 static void one_device(void **state) {
   at_arena *a = at_arena_create();
   at_compile_request r = read_ok(file_read("one_device.pb", a), a);
@@ -44,6 +47,7 @@ static void one_device(void **state) {
   at_arena_destroy(a);
 }
 
+// SPMD over four devices.
 static void four_partitions(void **state) {
   at_arena *a = at_arena_create();
   at_compile_request r = read_ok(file_read("four_partitions.pb", a), a);
@@ -55,6 +59,7 @@ static void four_partitions(void **state) {
   at_arena_destroy(a);
 }
 
+// Two replicas of two partitions, with every option that is read set.
 static void two_by_two(void **state) {
   at_arena *a = at_arena_create();
   at_compile_request r = read_ok(file_read("two_by_two.pb", a), a);
@@ -82,6 +87,7 @@ static void two_by_two(void **state) {
   at_arena_destroy(a);
 }
 
+// No bytes at all are valid options: proto3's defaults.
 static void empty_is_one_device(void **state) {
   at_arena *a = at_arena_create();
   at_compile_request r = read_ok((at_bytes){NULL, 0}, a);
@@ -92,6 +98,7 @@ static void empty_is_one_device(void **state) {
   at_arena_destroy(a);
 }
 
+// Each kind of an override value arrives as text.
 static void option_kinds(void **state) {
   // env_option_overrides (7): {"b": bool 1}, {"i": int -2}, {"d": double 0.5}.
   static const uint8_t bytes[] = {
@@ -107,6 +114,7 @@ static void option_kinds(void **state) {
   at_arena_destroy(a);
 }
 
+// Each is INVALID_ARGUMENT, whatever was read before it.
 static void malformed(void **state) {
   static const struct {
     const char *what;

@@ -2,6 +2,8 @@
 // matters to more than one device is looked through where the mesh has one.
 #include "import/import_internal.h"
 
+// Remembers the mesh by name and appends it to the module's text, which is what
+// the sharding passes read.
 at_status at_imp_mesh(at_imp *x, const at_mop *op) {
   at_str name;
   AT_TRY(at_imp_str(x, op, "sym_name", &name));
@@ -10,6 +12,9 @@ at_status at_imp_mesh(at_imp *x, const at_mop *op) {
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "needs a name and a mesh");
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put(&x->meshes, name));
+  if (*slot)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "mesh `%.200s` is defined twice", name.ptr);
   *slot = (void *)mesh;
   const char *text;
   AT_TRY(at_imp_text(x, mesh, &text));
@@ -183,6 +188,7 @@ static at_status manual_node(at_imp *x, const at_mop *op) {
   return at_imp_define_node(x, op, n);
 }
 
+// Over one device every shard is the whole, so the body can stand in place.
 AT_IMP_HOW(sdy_manual_computation) {
   int64_t devices;
   AT_TRY(op_devices(x, op, &devices));
@@ -190,4 +196,5 @@ AT_IMP_HOW(sdy_manual_computation) {
   return at_imp_inline(x, op);
 }
 
+// Only gives a part of the program a name; the body stands in place.
 AT_IMP_HOW(sdy_named_computation) { return at_imp_inline(x, op); }

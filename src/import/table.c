@@ -27,6 +27,7 @@ static uint32_t row_dialects(const at_imp_row *r) {
   return r->version ? (uint32_t)(VHLO_DIALECTS(r->text)) : r->dialects;
 }
 
+// version 0 stands for any: only VHLO spells versions.
 static bool row_is(const at_imp_row *r, uint32_t dialect, at_str text,
                    uint32_t version) {
   return (row_dialects(r) & dialect) && at_str_is(text, r->text) &&
@@ -50,6 +51,8 @@ static uint32_t version_cut(at_str *text) {
   return version;
 }
 
+// Linear in the table; row_of asks once for each name, so an index would not
+// pay. A VHLO name without a version has no row.
 const at_imp_row *at_imp_row_find(const char *name) {
   static const struct {
     const char *prefix;
@@ -75,6 +78,7 @@ const at_imp_row *at_imp_row_find(const char *name) {
   return NULL;
 }
 
+// For the documentation: the dialect of rows without a VHLO version.
 static const char *dialect_text(uint32_t d) {
   return d == AT_IMP_CHLO      ? "chlo"
          : d == AT_IMP_SDY     ? "sdy"
@@ -82,6 +86,7 @@ static const char *dialect_text(uint32_t d) {
                                : "stablehlo";
 }
 
+// One line of the Markdown table.
 static void row_doc(at_strbuf *out, const at_imp_row *r) {
   if (r->version)
     at_strbuf_addf(out, "| `vhlo.%s_v%u` | %s–%s | ", r->text,
@@ -96,6 +101,7 @@ static void row_doc(at_strbuf *out, const at_imp_row *r) {
                  strcmp(r->how_text, "plain") ? r->how_text : "");
 }
 
+// In the order of vhlo_ops.def; doc/ holds what this writes.
 at_status at_import_ops_doc(at_strbuf *out) {
   at_strbuf_addz(
       out,

@@ -1,10 +1,12 @@
 // MLIR types and dense data into hlo's.
 #include "import/import_internal.h"
 
+// !quant.uniform and its VHLO spelling.
 static bool is_quantised(const at_mtype *t) {
   return t->name && (strstr(t->name, "quant") != NULL);
 }
 
+// UNIMPLEMENTED: `what`, then the type as MLIR prints it.
 static at_status type_refuse(at_imp *x, const at_mop *op, const at_mtype *t,
                              const char *what) {
   at_strbuf b = {0};
@@ -15,6 +17,7 @@ static at_status type_refuse(at_imp *x, const at_mop *op, const at_mtype *t,
   return s;
 }
 
+// The token type of each dialect that may spell it.
 static bool is_token(const at_mtype *t) {
   return t->kind == AT_MTYPE_DIALECT && t->name &&
          (!strcmp(t->name, "stablehlo.token") ||
@@ -32,6 +35,8 @@ static bool is_bundle(const at_mtype *t) {
   return t->kind == AT_MTYPE_TUPLE || at_imp_is_future(t);
 }
 
+// Integer and float widths map through mlir's own table; hlo has complex
+// numbers of f32 and f64 only.
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out) {
   at_dtype d = AT_INVALID;
@@ -70,6 +75,8 @@ static at_status type_bounds(at_imp *x, const at_mop *op, const at_mtype *t,
   return AT_OK;
 }
 
+// Static shapes must have a size in bytes that fits size_t; the product is
+// checked once here, so later code may multiply.
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
                       at_type *out) {
   if (is_token(t)) return *out = at_type_scalar(AT_TOKEN), AT_OK;
@@ -88,6 +95,7 @@ at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
   AT_TRY(type_bounds(x, op, t, &r.bounds));
   if (at_type_is_static(&r) && at_type_bytes(&r) == SIZE_MAX)
     return type_refuse(x, op, t, "tensor is too large");
+  AT_ASSERT(r.rank == t->shape.rank && r.dtype != AT_INVALID);
   *out = r;
   return AT_OK;
 }
@@ -107,15 +115,22 @@ uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
   return n;
 }
 
+// Appends t's leaves. out->t has room for all of them: the caller has counted.
+// Tuples without leaves are not walked, however large they are.
 static at_status flatten(at_imp *x, const at_mop *op, const at_mtype *t,
                          at_types *out) {
-  if (!is_bundle(t)) return at_imp_type(x, op, t, &out->t[out->n++]);
+  if (!is_bundle(t)) {
+    AT_ASSERT(out->n < AT_IMP_MAX_LEAVES);
+    return at_imp_type(x, op, t, &out->t[out->n++]);
+  }
   if (at_imp_leaves(x, t) == 0) return AT_OK;
   for (uint32_t i = 0; i < t->num_types; i++)
     AT_TRY(flatten(x, op, t->types[i], out));
   return AT_OK;
 }
 
+// Counts before it converts: a few bytes of shared tuples may describe 2^40
+// leaves.
 at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
                                const at_mtype *const *types, uint32_t count,
                                at_types *out) {
@@ -129,9 +144,11 @@ at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
   *out = (at_types){0};
   AT_TRY_ALLOC(out->t, at_new(x->a, at_type, n + 1));
   for (uint32_t i = 0; i < count; i++) AT_TRY(flatten(x, op, types[i], out));
+  AT_ASSERT(out->n == n);
   return AT_OK;
 }
 
+// In the order of results, each with its leaves.
 at_status at_imp_result_types(at_imp *x, const at_mop *op, at_types *out) {
   const at_mtype **types;
   AT_TRY_ALLOC(types, at_new(x->a, const at_mtype *, op->num_results + 1));
@@ -151,6 +168,8 @@ static at_status pred_normalise(at_imp *x, at_bytes *data) {
   return AT_OK;
 }
 
+// Checks that the data has the size that its type takes: nothing later does.
+// Booleans other than 0 and 1 are normalised in a copy.
 at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
                          const at_literal **out) {
   if (v->kind != AT_MATTR_DENSE && v->kind != AT_MATTR_RESOURCE)

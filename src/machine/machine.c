@@ -16,12 +16,14 @@ static at_once g_once = AT_ONCE_INIT;
 static at_machine g_machines[kMaxMachines];
 static size_t g_count;
 
+// The platforms that descriptions may name.
 static bool is_platform(at_str p) {
   return at_str_is(p, "tpu") || at_str_is(p, "gpu") || at_str_is(p, "ipu") ||
          at_str_is(p, "host");
 }
 
 // ---- What figures there are
+// One line of figures.def.
 typedef struct row {
   const char *name,
       *needed;  // platforms by first letter; USE, OPTIONAL: of none
@@ -42,12 +44,15 @@ static const row g_rows[] = {
 #undef NUMBER
 #undef TEXT
 
+// NULL: the table does not know the figure.
 static const row *row_of(at_str name) {
   for (size_t i = 0; i < AT_LEN(g_rows); i++)
     if (at_str_is(name, g_rows[i].name)) return &g_rows[i];
   return NULL;
 }
 
+// Looks at the table for what is missing, and at the description for what
+// nothing reads, such as a misspelt name. Both lists go into one message.
 at_status at_machine_complete(const at_machine *m) {
   at_strbuf missing = {0}, unknown = {0};
   for (size_t i = 0; i < AT_LEN(g_rows); i++)
@@ -99,6 +104,7 @@ static at_status check_figure(at_str name, const at_json *v) {
   return AT_OK;
 }
 
+// A list of texts that are not empty.
 static at_status check_aliases(const at_json *v) {
   bool good = v->kind == AT_JSON_ARRAY;
   for (size_t i = 0; good && i < v->len; i++)
@@ -109,6 +115,7 @@ static at_status check_aliases(const at_json *v) {
                     "machine description: \"aliases\" is not a list of names");
 }
 
+// Every member that is not name, platform or aliases has to be a figure.
 static at_status check_tree(const at_json *j) {
   if (j->kind != AT_JSON_OBJECT)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -144,6 +151,8 @@ at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
   return AT_OK;
 }
 
+// Reads the built-in files once. A file that is refused is logged and left out;
+// want of memory is reported, and at_once lets the next call try again.
 static at_status load(void) {
   // Lives as long as the process: callers borrow from it.
   static at_arena *arena;
@@ -178,6 +187,7 @@ const at_machine *at_machine_at(size_t i) {
   return i < at_machine_count() ? &g_machines[i] : NULL;
 }
 
+// Equal but for the case of ASCII letters.
 static bool same_name(at_str a, at_str b) {
   return a.len == b.len && (!a.len || strncasecmp(a.ptr, b.ptr, a.len) == 0);
 }
@@ -194,6 +204,7 @@ bool at_machine_answers_to(const at_machine *m, at_str name) {
   return false;
 }
 
+// A handful of machines, asked for once or twice per program: no index.
 at_status at_machine_find(at_str name, const at_machine **out) {
   AT_TRY(at_machines_load());
   size_t n = g_count;
@@ -213,6 +224,7 @@ at_status at_machine_find(at_str name, const at_machine **out) {
   return s;
 }
 
+// *out borrows its texts from the description.
 bool at_machine_figure(const at_machine *m, const char *name, at_figure *out) {
   *out = (at_figure){.text = AT_STR(""), .source = AT_STR("")};
   const at_json *f = at_json_get(m->tree, name), *v = at_json_get(f, "value");
@@ -239,6 +251,8 @@ at_status at_machine_need(const at_machine *m, const char *name, double *out) {
   return AT_OK;
 }
 
+// NaN spreads to every estimate that uses it, so a missing coefficient cannot
+// pass for a small one.
 double at_coefficient(const at_json *rows, const char *name, const char *file) {
   double v = at_json_get_num(at_json_get(rows, name), "value", NAN);
   if (isnan(v))

@@ -28,8 +28,8 @@ at_status at_machines_load(void);
 size_t at_machine_count(void);  // loads them; 0: it could not
 // Number i of them; NULL: there are fewer.
 const at_machine *at_machine_at(size_t i);
-// By name, alias or device kind, ignoring case. NOT_FOUND lists the known
-// names.
+// By name, alias or device kind, ignoring case. INVALID_ARGUMENT lists the
+// known names.
 at_status at_machine_find(at_str name, const at_machine **out);
 // Is `name` its name, device kind or one of its aliases? Case does not matter.
 bool at_machine_answers_to(const at_machine *m, at_str name);

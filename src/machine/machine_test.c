@@ -8,6 +8,7 @@
 
 #include "machine/machine.h"
 
+// By name, alias and device kind, in either case.
 static void every_machine_of_the_list_is_there(void **state) {
   static const struct {
     const char *name, *platform;
@@ -29,6 +30,7 @@ static void every_machine_of_the_list_is_there(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+// All figures of all built-in files, and one of each kind by value.
 static void figures_have_sources(void **state) {
   assert_true(at_machine_count() >= 10);
   for (size_t i = 0; i < at_machine_count(); i++) {
@@ -52,6 +54,7 @@ static void figures_have_sources(void **state) {
   assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
 }
 
+// Absent rows, rows without a value and no rows at all give NaN.
 static void missing_coefficients_are_not_numbers(void **state) {
   at_arena *a = at_arena_create();
   static const char text[] = "{\"x\": {\"value\": 3}, \"y\": {}, \"z\": 4}";
@@ -117,6 +120,7 @@ static bool may_be_absent(at_str key) {
   return at_str_is(key, "aliases");
 }
 
+// Each key of each file is left out, then given the other kind.
 static void no_key_of_a_data_file_goes_unmissed(void **state) {
   size_t missed = 0;
   for (size_t i = 0; i < at_machine_count(); i++) {
@@ -142,6 +146,7 @@ static void no_key_of_a_data_file_goes_unmissed(void **state) {
   assert_true(missed > 200);
 }
 
+// A misspelt figure is named, and so is what is missing.
 static void figures_that_nothing_reads_are_told(void **state) {
   static const char text[] =
       "{\"name\": \"x\", \"platform\": \"host\", \"clock_herz\": {\"value\": "
@@ -160,6 +165,7 @@ static void figures_that_nothing_reads_are_told(void **state) {
   at_arena_destroy(a);
 }
 
+// The message names the member that is wrong.
 static void bad_descriptions_are_refused(void **state) {
   static const struct {
     const char *text, *says;

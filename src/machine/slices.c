@@ -4,6 +4,15 @@
 // ascending order, since a slice may be turned.
 #include "machine/topology_internal.h"
 
+// More chips than a pod may have, or than a side of one.
+enum { kMostChips = 1 << 20 };
+
+int64_t at_slices_whole(const at_machine *m, const char *figure,
+                        double absent) {
+  return (int64_t)AT_MIN(at_machine_number(m, figure, absent),
+                         (double)kMostChips);
+}
+
 // UINT64_MAX where the product does not fit.
 uint64_t at_slices_chips(const int64_t shape[3]) {
   uint64_t n = 1;
@@ -21,6 +30,7 @@ static void sort(const int64_t shape[3], int64_t out[3]) {
         int64_t v = out[i];
         out[i] = out[k], out[k] = v;
       }
+  AT_ASSERT(out[0] <= out[1] && out[1] <= out[2]);
 }
 
 // "2x4" or "2x2x4" at the start of *s, and the blank behind it.
@@ -30,7 +40,7 @@ static bool take_shape(at_str *s, int64_t shape[3]) {
   for (int64_t v = 0; dims < 3; s->ptr++, s->len--) {
     bool digit = s->len && *s->ptr >= '0' && *s->ptr <= '9';
     if (digit) {
-      v = v * 10 + (*s->ptr - '0');
+      v = AT_MIN(v * 10 + (*s->ptr - '0'), kMostChips);
       continue;
     }
     if (v) shape[dims++] = v;
@@ -41,12 +51,14 @@ static bool take_shape(at_str *s, int64_t shape[3]) {
   return true;
 }
 
+// Absent sides are 1.
 bool at_slices_shape(const at_machine *m, const char *figure,
                      int64_t shape[3]) {
   at_figure f;
   return at_machine_figure(m, figure, &f) && take_shape(&f.text, shape);
 }
 
+// A shape fits turned in any way, so sorted sides are compared.
 bool at_slices_fits(const int64_t shape[3], const int64_t within[3]) {
   int64_t a[3], b[3];
   sort(shape, a), sort(within, b);
@@ -66,8 +78,8 @@ static void for_each(const at_machine *m,
     sort(s, sorted);
     visit(ctx, sorted);
   }
-  int64_t side = (int64_t)at_machine_number(m, "slice_cube_chips_per_side", 0);
-  int64_t most = (int64_t)at_machine_number(m, "pod_chips", 0);
+  int64_t side = at_slices_whole(m, "slice_cube_chips_per_side", 0);
+  int64_t most = at_slices_whole(m, "pod_chips", 0);
   for (s[0] = side; side && s[0] * s[0] * s[0] <= most; s[0] += side)
     for (s[1] = s[0]; s[0] * s[1] * s[1] <= most; s[1] += side)
       for (s[2] = s[1]; s[0] * s[1] * s[2] <= most; s[2] += side) visit(ctx, s);
@@ -76,7 +88,6 @@ static void for_each(const at_machine *m,
 // What a walk over all shapes finds: the one that is wanted, one of as many
 // chips, and the nearest with fewer and with more.
 typedef struct search {
-  const at_machine *machine;
   uint64_t chips;
   int64_t wanted[3];
   bool offered;
@@ -106,10 +117,14 @@ static void look(void *ctx, const int64_t s[3]) {
   }
 }
 
+// One walk over all shapes, which are some hundred for the largest pods.
 static search search_for(const at_machine *m, const int64_t shape[3]) {
-  search f = {.machine = m, .chips = at_slices_chips(shape)};
+  search f = {.chips = at_slices_chips(shape)};
   sort(shape, f.wanted);
   for_each(m, look, &f);
+  AT_ASSERT(!f.same[0] || at_slices_chips(f.same) == f.chips);
+  AT_ASSERT(!f.less[0] || at_slices_chips(f.less) < f.chips);
+  AT_ASSERT(!f.more[0] || at_slices_chips(f.more) > f.chips);
   return f;
 }
 
@@ -126,15 +141,18 @@ static void in_order(const at_machine *m, int64_t s[3]) {
   }
 }
 
+// Looks for a shape of so many chips, whatever its sides.
 bool at_slices_find(const at_machine *m, uint64_t chips, int64_t shape[3]) {
   if (chips > INT64_MAX) return false;
   search f = search_for(m, (int64_t[3]){(int64_t)chips, 1, 1});
   if (!f.same[0]) return false;
   memcpy(shape, f.same, sizeof f.same);
   in_order(m, shape);
+  AT_ASSERT(at_slices_chips(shape) == chips);
   return true;
 }
 
+// Two dimensions for chips that are wired in two, else three.
 void at_slices_print(const at_machine *m, const int64_t shape[3],
                      at_strbuf *out) {
   bool flat = at_machine_number(m, "topology_dims", 3) < 3 && shape[2] == 1;
@@ -142,16 +160,19 @@ void at_slices_print(const at_machine *m, const int64_t shape[3],
   if (!flat) at_strbuf_addf(out, "x%lld", (long long)shape[2]);
 }
 
+// Appends one shape with its accelerator type; nothing for the empty shape.
 static void put(const at_machine *m, int64_t s[3], at_strbuf *out) {
-  double per = at_machine_number(m, "accelerator_type_cores_per_chip", 1);
+  int64_t per = at_slices_whole(m, "accelerator_type_cores_per_chip", 1);
   if (!s[0]) return;
   in_order(m, s);
   at_strbuf_addf(out, "%s%s", out->len ? ", " : "", m->name);
   at_slices_print(m, s, out);
-  unsigned long long count = at_slices_chips(s) * (uint64_t)per;
+  unsigned long long count = at_slices_chips(s) * (unsigned long long)per;
   at_strbuf_addf(out, " (%s-%llu)", m->name, count);
 }
 
+// Shapes of the same size go first; only where there are none, the next smaller
+// and larger.
 void at_slices_nearest(const at_machine *m, const at_topology_text *t,
                        at_strbuf *out) {
   search f = search_for(m, t->shape);

@@ -31,6 +31,7 @@ static uint64_t take_number(at_str *s, uint64_t most) {
   return v > most ? 0 : v;
 }
 
+// One to three sides, nothing behind them.
 static at_status read_shape(at_str text, at_str rest, at_topology_text *t) {
   for (;;) {
     if (t->dims == 3) return bad(text, "more than three dimensions");
@@ -97,7 +98,7 @@ static at_status impossible(at_str text, const at_machine *m,
 static at_status read_accelerator(at_str text, const at_machine *m,
                                   at_topology_text *t) {
   char why[160];
-  double per = at_machine_number(m, "accelerator_type_cores_per_chip", 0);
+  int64_t per = at_slices_whole(m, "accelerator_type_cores_per_chip", 0);
   if (per < 1)
     return bad(text, "only TPUs have accelerator types; chips follow a colon");
   at_topology_text found = *t;
@@ -120,8 +121,8 @@ static at_status read_accelerator(at_str text, const at_machine *m,
 static at_status check_bounds(at_str text, const at_machine *m,
                               const at_topology_text *t) {
   char why[160];
-  uint32_t wired = (uint32_t)at_machine_number(m, "topology_dims", 3);
-  uint64_t pod = (uint64_t)at_machine_number(m, "pod_chips", 0);
+  uint32_t wired = (uint32_t)at_slices_whole(m, "topology_dims", 3);
+  uint64_t pod = (uint64_t)at_slices_whole(m, "pod_chips", 0);
   int64_t most[3] = {1, 1, 1};
   for (uint32_t i = wired; i < 3; i++)
     if (t->shape[i] > 1) {
@@ -143,11 +144,13 @@ static at_status check_bounds(at_str text, const at_machine *m,
   return AT_OK;
 }
 
+// Errors for what cannot be wired, then, for machines whose hosts are
+// described, one warning for what the cloud does not offer.
 at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t) {
   char why[160];
   int64_t host[3] = {1, 1, 1};
-  uint32_t wired = (uint32_t)at_machine_number(m, "topology_dims", 3);
+  uint32_t wired = (uint32_t)at_slices_whole(m, "topology_dims", 3);
   if (t->count) AT_TRY(read_accelerator(text, m, t));
   if (strcmp(m->platform, "tpu") != 0) return AT_OK;
   AT_TRY(check_bounds(text, m, t));
@@ -181,6 +184,7 @@ at_status at_topology_read(at_str text, const at_machine **machine,
   return at_topology_settle(text, *machine, out);
 }
 
+// For callers who only ask which machine; the status is dropped.
 const at_machine *at_topology_machine(at_str text) {
   const at_machine *m = NULL;
   at_topology_text t;

@@ -40,8 +40,8 @@ at_status at_topology_split(at_str text, at_topology_text *out);
 at_status at_topology_settle(at_str text, const at_machine *m,
                              at_topology_text *t);
 // at_topology_split and at_topology_settle in one, for machines that come with
-// Atoll; *machine lives as long as the process. INVALID_ARGUMENT as these;
-// NOT_FOUND lists the machines.
+// Atoll; *machine lives as long as the process. INVALID_ARGUMENT as these,
+// and with a list of the machines where the name is of none.
 at_status at_topology_read(at_str text, const at_machine **machine,
                            at_topology_text *out);
 // The machine of a text that at_topology_read accepts; NULL for another.

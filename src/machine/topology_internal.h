@@ -4,6 +4,9 @@
 
 #include "machine/topology.h"
 
+// A figure that counts chips, cores or dimensions. Somebody's own description
+// may hold any number: above 2^20 it is that.
+int64_t at_slices_whole(const at_machine *m, const char *figure, double absent);
 // Saturates.
 uint64_t at_slices_chips(const int64_t shape[3]);
 // The shape that the figure holds; false: the description has none.

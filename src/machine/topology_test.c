@@ -9,6 +9,7 @@
 
 #include "machine/topology.h"
 
+// Each text prints as the form that says it in full.
 static void texts_mean_what_they_say(void **state) {
   static const struct {
     const char *text, *means;
@@ -76,6 +77,7 @@ static void texts_mean_what_they_say(void **state) {
   }
 }
 
+// Each is refused with a hint.
 static void impossible_ones_name_the_nearest(void **state) {
   static const struct {
     const char *text, *says;
@@ -128,6 +130,43 @@ static void impossible_ones_name_the_nearest(void **state) {
   }
 }
 
+// Somebody's own description may hold any numbers: shapes are judged all the
+// same, in no time and without a sum that wraps.
+static void any_figures_are_judged(void **state) {
+  static const char *const figures[] = {"1e300", "9223372036854775807", "0",
+                                        "0.5", "1"};
+  for (size_t i = 0; i < AT_LEN(figures); i++) {
+    at_arena *a = at_arena_create();
+    at_strbuf b = {0};
+    at_machine m;
+    at_topology_text t;
+    at_strbuf_addz(&b, "{\"name\":\"x\",\"platform\":\"tpu\"");
+    static const char *const names[] = {"topology_dims", "pod_chips",
+                                        "slice_cube_chips_per_side",
+                                        "accelerator_type_cores_per_chip"};
+    for (size_t k = 0; k < AT_LEN(names); k++)
+      at_strbuf_addf(&b, ",\"%s\":{\"value\":%s,\"source\":\"s\"}", names[k],
+                     figures[i]);
+    at_strbuf_addz(&b,
+                   ",\"host_shape\":{\"value\":\"2x2\",\"source\":\"s\"},"
+                   "\"pod_shape\":{\"value\":\"99999999999999999999x4\","
+                   "\"source\":\"s\"}}");
+    at_bytes text = {(const uint8_t *)b.ptr, b.len};
+    assert_int_equal(at_code_take(at_machine_read(text, a, &m)), 0);
+    static const char *const targets[] = {"x:4x4", "x-8",
+                                          "x:65536x65536x65536"};
+    for (size_t k = 0; k < AT_LEN(targets); k++) {
+      at_str target = at_str_of(targets[k]);
+      assert_int_equal(at_code_take(at_topology_split(target, &t)), 0);
+      at_code code = at_code_take(at_topology_settle(target, &m, &t));
+      assert_true(code == AT_OK_CODE || code == AT_INVALID_ARGUMENT);
+    }
+    at_strbuf_free(&b);
+    at_arena_destroy(a);
+  }
+}
+
+// Reads a text, prints it and reads that: the same machine, shape and slices.
 static void check_round_trip(const at_machine *m, const char *text) {
   const at_machine *found;
   at_topology_text t, u;
@@ -190,6 +229,7 @@ int main(void) {
       cmocka_unit_test(texts_mean_what_they_say),
       cmocka_unit_test(impossible_ones_name_the_nearest),
       cmocka_unit_test(every_slice_has_a_way_back),
+      cmocka_unit_test(any_figures_are_judged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
-// Constructors of types and attributes, and the dense element buffer.
+// Constructors of types and attributes, and the dense element buffer. Nothing
+// is shared but names and a few constants: two equal types may be two objects.
+// Each constructor returns NULL when the arena refuses, and the caller says so.
 #include "mlir/mlir_internal.h"
 
 const at_mtype at_mtype_i1 = {.kind = AT_MTYPE_INTEGER, .width = 1};
@@ -10,6 +12,8 @@ const at_mtype at_mtype_none = {.kind = AT_MTYPE_NONE};
 const at_mattr at_mattr_unit = {.kind = AT_MATTR_UNIT};
 const at_mloc at_mloc_unknown = {.kind = AT_MLOC_UNKNOWN};
 
+// The map's key is the copy, so that the caller's text may go. Names end at
+// their first NUL because users take them as C strings.
 const char *at_mctx_intern(at_mctx *c, at_str s) {
   if (s.len) s.len = strnlen(s.ptr, s.len);
   void **have = at_map_find(&c->names, s);
@@ -21,18 +25,21 @@ const char *at_mctx_intern(at_mctx *c, at_str s) {
   return *slot = z;
 }
 
+// NULL: no memory.
 at_mtype *at_mtype_make(at_mctx *c, at_mtype_kind kind) {
   at_mtype *t = at_new(c->arena, at_mtype, 1);
   if (t) t->kind = kind;
   return t;
 }
 
+// NULL: no memory.
 at_mattr *at_mattr_make(at_mctx *c, at_mattr_kind kind) {
   at_mattr *a = at_new(c->arena, at_mattr, 1);
   if (a) a->kind = kind;
   return a;
 }
 
+// Not shared: types are compared by structure.
 const at_mtype *at_mtype_make_int(at_mctx *c, uint32_t width, at_msign sign) {
   at_mtype *t = at_mtype_make(c, AT_MTYPE_INTEGER);
   if (!t) return NULL;
@@ -41,6 +48,7 @@ const at_mtype *at_mtype_make_int(at_mctx *c, uint32_t width, at_msign sign) {
   return t;
 }
 
+// The name is interned, so that equal float types share it.
 const at_mtype *at_mtype_make_float(at_mctx *c, const char *name) {
   at_mtype *t = at_mtype_make(c, AT_MTYPE_FLOAT);
   if (!t) return NULL;
@@ -48,6 +56,7 @@ const at_mtype *at_mtype_make_float(at_mctx *c, const char *name) {
   return t->name ? t : NULL;
 }
 
+// One form for booleans, whatever the file had.
 const at_mattr *at_mattr_make_bool(at_mctx *c, bool v) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_BOOL);
   if (!a) return NULL;
@@ -56,6 +65,7 @@ const at_mattr *at_mattr_make_bool(at_mctx *c, bool v) {
   return a;
 }
 
+// Of i1 it is a BOOL, the one form in which booleans are held.
 const at_mattr *at_mattr_make_int(at_mctx *c, const at_mtype *type, int64_t v) {
   if (at_mtype_is_int(type, 1) && type->sign == AT_SIGNLESS)
     return at_mattr_make_bool(c, v & 1);
@@ -70,6 +80,7 @@ const at_mattr *at_mattr_make_i64(at_mctx *c, int64_t v) {
   return at_mattr_make_int(c, &at_mtype_i64, v);
 }
 
+// v is not rounded.
 const at_mattr *at_mattr_make_f64(at_mctx *c, double v) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_FLOAT);
   if (!a) return NULL;
@@ -78,6 +89,7 @@ const at_mattr *at_mattr_make_f64(at_mctx *c, double v) {
   return a;
 }
 
+// May hold NULs: the length counts.
 const at_mattr *at_mattr_make_str(at_mctx *c, at_str s) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_STRING);
   if (!a) return NULL;
@@ -91,6 +103,7 @@ const at_mattr *at_mattr_make_type(at_mctx *c, const at_mtype *t) {
   return a;
 }
 
+// n elements of `bytes` each, aligned for the widest of them.
 static const at_mattr *dense_array(at_mctx *c, const at_mtype *elem,
                                    const void *v, size_t n, size_t bytes) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_DENSE_ARRAY);
@@ -110,6 +123,7 @@ const at_mattr *at_mattr_make_i32s(at_mctx *c, const int32_t *v, size_t n) {
   return dense_array(c, &at_mtype_i32, v, n, 4);
 }
 
+// The spelling is interned: it is one of a few.
 const at_mattr *at_mattr_make_enum(at_mctx *c, at_str name, at_str v) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_DIALECT);
   if (!a) return NULL;
@@ -125,6 +139,7 @@ const at_mattr *at_mattr_make_symbol(at_mctx *c, at_str root) {
   return a->str.ptr ? a : NULL;
 }
 
+// n is below 2^32.
 const at_mattr *at_mattr_make_array(at_mctx *c, const at_mattr *const *v,
                                     size_t n) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_ARRAY);
@@ -144,6 +159,8 @@ bool at_mtype_is_int(const at_mtype *t, uint32_t width) {
   return t && t->kind == AT_MTYPE_INTEGER && t->width == width;
 }
 
+// Sub-byte types take a whole byte. Complex numbers of complex numbers, floats
+// without a known format and non-numbers are no dense elements.
 size_t at_mtype_elem_bytes(const at_mtype *elem) {
   if (!elem) return 0;
   switch (elem->kind) {
@@ -164,6 +181,7 @@ size_t at_mtype_elem_bytes(const at_mtype *elem) {
   }
 }
 
+// A dimension of size zero wins over an overflow of the others.
 size_t at_mtype_num_elems(const at_mtype *shaped) {
   size_t n = 1;
   bool zero = false;
@@ -180,6 +198,7 @@ size_t at_mtype_num_elems(const at_mtype *shaped) {
 // give a byte each; a splat is one byte, all ones or all zeros (packed), or 1.
 static at_status unpack_i1(at_mctx *c, at_bytes raw, size_t n, at_mattr *a) {
   size_t packed = n / 8 + (n % 8 != 0);
+  // One byte for several elements: a splat, unless it can be packed bits.
   if (raw.len == 1 && n > 1 &&
       (raw.ptr[0] == 0xff || n > 8 || (raw.ptr[0] == 0))) {
     uint8_t one = raw.ptr[0] != 0;
@@ -209,6 +228,8 @@ static void extend_small(uint8_t *p, size_t n, const at_mtype *e) {
   }
 }
 
+// raw is what the producer wrote: all elements, or one that stands for all. It
+// is copied unless the caller lends it and it is large and aligned.
 at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
                          bool borrow, const at_mattr **out) {
   const at_mtype *e = type->elem;
@@ -224,6 +245,7 @@ at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
   *out = a;
   if (n == 0) return AT_OK;
   if (at_mtype_is_int(e, 1)) return unpack_i1(c, raw, n, a);
+  // As many bytes as one element has, for several of them.
   a->splat = raw.len == each && n > 1;
   if (!a->splat && raw.len != at_mul(n, each))
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -240,12 +262,14 @@ at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
   return AT_OK;
 }
 
+// Linear: operations have few attributes.
 const at_mattr *at_mop_attr(const at_mop *op, const char *name) {
   for (uint32_t i = 0; i < op->num_attrs; i++)
     if (strcmp(op->attrs[i].name, name) == 0) return op->attrs[i].value;
   return NULL;
 }
 
+// The kinds that hold named parts; any other has none.
 const at_mattr *at_mattr_field(const at_mattr *t, const char *name) {
   if (t->kind != AT_MATTR_DIALECT && t->kind != AT_MATTR_DICT) return NULL;
   for (uint32_t i = 0; i < t->num_elems; i++)

@@ -7,8 +7,10 @@
 enum { CODE_DIM, CODE_SYM, CODE_CONST, CODE_CEILDIV = 7 };
 // How a map is written: the low two bits of its header.
 enum { MAP_IDENTITY, MAP_PERMUTATION, MAP_PROJECTION, MAP_GENERAL };
+// Of dimensions, and of symbols, of one map.
 enum { kMaxDims = 1024 };
 
+// A leaf, or an operation whose operands the caller sets.
 static at_status make(at_mbc *r, at_maffine_kind kind, int64_t value,
                       at_maffine **out) {
   AT_TRY_ALLOC(*out, at_new(r->c.arena, at_maffine, 1));
@@ -16,6 +18,7 @@ static at_status make(at_mbc *r, at_maffine_kind kind, int64_t value,
   return AT_OK;
 }
 
+// A dimension or symbol below `limit`, the number that the header declared.
 static at_status position(at_mbc *r, at_mcursor *c, uint32_t limit,
                           at_maffine_kind kind, at_maffine **out) {
   uint64_t i;
@@ -55,12 +58,14 @@ static at_status expression(at_mbc *r, at_mcursor *c, const at_mattr *a,
   return AT_OK;
 }
 
+// A bound of our own, so that a few bytes cannot stand for a huge map.
 static at_status small(at_mbc *r, at_mcursor *c, uint64_t n, uint32_t *out) {
   if (n > kMaxDims) return at_mbc_fail(r, c, "too many affine dimensions");
   *out = (uint32_t)n;
   return AT_OK;
 }
 
+// The number of symbols, likewise bounded.
 static at_status symbols(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t n;
   AT_TRY(at_mbc_varint(r, c, &n));
@@ -87,6 +92,8 @@ static at_status results(at_mbc *r, at_mcursor *c, uint32_t how, at_mattr *a) {
   return AT_OK;
 }
 
+// The header's low two bits say how much of the map is written out; its upper
+// bits are the number of dimensions.
 static at_status map(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t header;
   AT_TRY(at_mbc_varint(r, c, &header));
@@ -98,6 +105,7 @@ static at_status map(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return results(r, c, how, a);
 }
 
+// Constraints, then a flag for each: equality, or at least zero.
 static at_status set(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t dims;
   AT_TRY(at_mbc_varint(r, c, &dims));
@@ -115,6 +123,7 @@ static at_status set(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
+// A strided layout is its offset and its strides.
 at_status at_mbc_affine_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                              at_mattr *a) {
   if (code == kMbcAffineMap) return map(r, c, a);

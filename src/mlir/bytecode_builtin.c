@@ -47,6 +47,7 @@ at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
     *out = a;
     return AT_OK;
   }
+  // Up to 64 bits the value is extended by the type's sign.
   uint64_t v = w[0];
   if (bits < 64) {
     v <<= 64 - bits;
@@ -83,6 +84,7 @@ static at_status string_attr(at_mbc *r, at_mcursor *c, at_str *out) {
   return AT_OK;
 }
 
+// An index of an attribute that must be a location.
 static at_status location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
   const at_mattr *a;
   AT_TRY(at_mbc_attr(r, c, &a));
@@ -92,6 +94,7 @@ static at_status location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
   return AT_OK;
 }
 
+// The type of elements: one with a shape.
 static at_status shaped(at_mbc *r, at_mcursor *c, const at_mtype **out) {
   AT_TRY(at_mbc_type(r, c, out));
   if ((*out)->kind != AT_MTYPE_TENSOR && (*out)->kind != AT_MTYPE_VECTOR &&
@@ -100,6 +103,7 @@ static at_status shaped(at_mbc *r, at_mcursor *c, const at_mtype **out) {
   return AT_OK;
 }
 
+// For qsort.
 static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
@@ -114,6 +118,8 @@ at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
   return AT_OK;
 }
 
+// Key and value by index. A key with a NUL ends there, and may then occur
+// twice, which is refused.
 static at_status dictionary(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint32_t n;
   AT_TRY(at_mbc_count(r, c, &n));
@@ -131,6 +137,7 @@ static at_status dictionary(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
+// A root name, and the references nested in it.
 static at_status symbol(at_mbc *r, at_mcursor *c, bool nested, at_mattr *a) {
   AT_TRY(string_attr(r, c, &a->str));
   if (!nested) return AT_OK;
@@ -141,6 +148,7 @@ static at_status symbol(at_mbc *r, at_mcursor *c, bool nested, at_mattr *a) {
   return AT_OK;
 }
 
+// The blob itself stands in the section of resources, which was read before.
 static at_status resource(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t i;
   AT_TRY(shaped(r, c, &a->type));
@@ -151,6 +159,7 @@ static at_status resource(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
+// Its length and its number of bytes are both written and must agree.
 static at_status dense_array(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint64_t n;
   at_bytes raw;
@@ -174,6 +183,7 @@ static at_status dense_strings(at_mbc *r, at_mcursor *c, at_mattr *a) {
   AT_TRY(shaped(r, c, &a->type));
   AT_TRY(at_mbc_varint(r, c, &splat));
   size_t n = at_mtype_num_elems(a->type);
+  // Of a splat one string is written.
   if (splat) n = AT_MIN(n, 1);
   if (n > (size_t)(c->end - c->p))
     return at_mbc_fail(r, c, "more strings than bytes");
@@ -211,6 +221,7 @@ static at_status file_range(at_mbc *r, at_mcursor *c, at_mloc *l) {
   AT_TRY(at_mbc_count(r, c, &n));
   if (n > 4) return at_mbc_fail(r, c, "a file range has at most 4 numbers");
   for (uint32_t i = 0; i < n; i++) AT_TRY(at_mbc_varint(r, c, &v[i]));
+  // Fewer than four numbers leave out what is the same at both ends.
   l->line = (uint32_t)v[0];
   l->column = (uint32_t)v[1];
   l->end_line = (uint32_t)(n == 4 ? v[2] : v[0]);
@@ -233,6 +244,8 @@ static at_status fused(at_mbc *r, at_mcursor *c, bool metadata, at_mloc *l) {
   return metadata ? at_mbc_attr(r, c, &l->metadata) : AT_OK;
 }
 
+// Codes of location kinds; each is made into an attribute that holds the
+// location, since locations are referred to by attribute indices.
 static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                           const at_mattr **out) {
   static const at_mloc_kind kinds[] = {
@@ -249,23 +262,28 @@ static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
     AT_TRY_ALLOC(l->text, at_mctx_intern(&r->c, s));
   }
   switch (code) {
+    // Call site: callee, caller.
     case 10:
       AT_TRY(location(r, c, &l->child));
       AT_TRY(location(r, c, &l->caller));
       break;
+    // A place in a file.
     case 11:
       AT_TRY(at_mbc_varint(r, c, &line));
       AT_TRY(at_mbc_varint(r, c, &column));
       l->line = l->end_line = (uint32_t)line;
       l->column = l->end_column = (uint32_t)column;
       break;
+    // Several, without and with metadata.
     case 12:
     case 13:
       AT_TRY(fused(r, c, code == 13, l));
       break;
+    // A name for another location.
     case 14:
       AT_TRY(location(r, c, &l->child));
       break;
+    // A range in a file.
     case 22:
       AT_TRY(file_range(r, c, l));
       break;
@@ -281,10 +299,13 @@ static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                             at_mattr *a) {
   switch (code) {
+    // Array.
     case 0:
       return at_mbc_attr_list(r, c, &a->elems, &a->num_elems);
+    // Dictionary.
     case 1:
       return dictionary(r, c, a);
+    // String, without and with a type.
     case 2:
     case 3: {
       at_str s;
@@ -293,17 +314,23 @@ static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
       if (!a->str.ptr) return AT_NO_MEMORY("string");
       return code == 3 ? at_mbc_type(r, c, &a->type) : AT_OK;
     }
+    // Symbol, without and with nested ones.
     case 4:
     case 5:
       return symbol(r, c, code == 5, a);
+    // Type.
     case 6:
       return at_mbc_type(r, c, &a->type);
+    // Dense resource.
     case 16:
       return resource(r, c, a);
+    // Dense array.
     case 17:
       return dense_array(r, c, a);
+    // Dense strings.
     case 19:
       return dense_strings(r, c, a);
+    // Sparse elements.
     case 20:
       return sparse(r, c, a);
     default: {  // 21: distinct
@@ -343,12 +370,15 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   if ((code >= 10 && code <= 15) || code == 22)
     return loc_attr(r, c, code, out);
   switch (code) {
+    // Unit.
     case 7:
       *out = &at_mattr_unit;
       return AT_OK;
+    // Integer.
     case 8:
       AT_TRY(at_mbc_type(r, c, &type));
       return at_mbc_apint(r, c, type, out);
+    // Float.
     case 9: {
       at_mattr *a;
       AT_TRY_ALLOC(a, at_mattr_make(&r->c, AT_MATTR_FLOAT));
@@ -356,6 +386,7 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
       *out = a;
       return at_mbc_apfloat(r, c, a->type, &a->f);
     }
+    // Dense elements.
     case 18: {
       at_bytes raw;
       AT_TRY(shaped(r, c, &type));
@@ -402,6 +433,7 @@ static at_status memref(at_mbc *r, at_mcursor *c, bool space, at_mtype *t) {
   return AT_OK;
 }
 
+// Scalable dimensions are flagged one byte each, in front of the shape.
 static at_status vector(at_mbc *r, at_mcursor *c, bool scalable, at_mtype *t) {
   if (scalable) {
     uint32_t n;
@@ -423,23 +455,29 @@ static at_status vector(at_mbc *r, at_mcursor *c, bool scalable, at_mtype *t) {
 static at_status shaped_type(at_mbc *r, at_mcursor *c, uint64_t code,
                              at_mtype *t) {
   switch (code) {
+    // Function: inputs, results.
     case 2:
       AT_TRY(at_mbc_type_list(r, c, &t->types, &t->num_types));
       return at_mbc_type_list(r, c, &t->results, &t->num_results);
+    // Complex; memref and tensor of unknown rank.
     case 9:
     case 16:
     case 18:
       return at_mbc_type(r, c, &t->elem);
+    // Memref, without and with a memory space.
     case 10:
     case 11:
       return memref(r, c, code == 11, t);
+    // Tensor, without and with an encoding.
     case 13:
     case 14:
       if (code == 14) AT_TRY(at_mbc_attr(r, c, &t->encoding));
       AT_TRY(at_mbc_shape(r, c, &t->shape));
       return at_mbc_type(r, c, &t->elem);
+    // Tuple.
     case 15:
       return at_mbc_type_list(r, c, &t->types, &t->num_types);
+    // Memref of unknown rank with a memory space.
     case 17:
       AT_TRY(at_mbc_attr(r, c, &t->space));
       return at_mbc_type(r, c, &t->elem);
@@ -469,6 +507,8 @@ const char *const at_mbc_float_names[kMbcTypeCodes] = {
     [32] = "f8E8M0FNU",
 };
 
+// Floats by name, integers by width and sign in one number, then what has
+// parts.
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
   static const at_mtype_kind kinds[] = {
       [2] = AT_MTYPE_FUNCTION,         [9] = AT_MTYPE_COMPLEX,
@@ -484,6 +524,7 @@ at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
     AT_TRY_ALLOC(*out, at_mtype_make_float(&r->c, at_mbc_float_names[code]));
     return AT_OK;
   }
+  // Integer: width and sign in one number.
   if (code == 0) {
     uint64_t v;
     AT_TRY(at_mbc_varint(r, c, &v));
@@ -493,6 +534,7 @@ at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
         *out, at_mtype_make_int(&r->c, (uint32_t)(v >> 2), (at_msign)(v & 3)));
     return AT_OK;
   }
+  // Index and none have no parts.
   if (code == 1 || code == 12) {
     *out = code == 1 ? &at_mtype_index : &at_mtype_none;
     return AT_OK;

@@ -3,6 +3,8 @@
 #include "mlir/mlir_internal.h"
 
 // ---- By the codec table
+// One field of a struct by its letter in the layout (mlir_internal.h); *out
+// NULL: optional and absent.
 static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
                        const at_mattr **out) {
   int64_t v;
@@ -65,18 +67,27 @@ static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
       AT_TRY(at_mbc_svarint(r, c, &v));
       if (v < 0 || v > 63 || !at_mcodec_spelling(k->enums, (uint64_t)v, &s))
         return at_mbc_fail(r, c, "no such enumerator");
+      // The first one, sum, is what a sharding without it means; the text has
+      // no word for it.
+      *out = NULL;
+      if (v == 0) return AT_OK;
       AT_TRY_ALLOC(*out,
                    at_mattr_make_enum(&r->c, AT_STR("sdy.reduction_op"), s));
       return AT_OK;
   }
 }
 
+enum { MAX_FIELDS = 12 };  // of a layout of codec.c
+
+// Fields in the layout's order; absent ones are left out of the attribute. Ends
+// with the checks that printers rely on.
 static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
                           const at_mattr **out) {
   at_mattr *a;
   AT_TRY_ALLOC(a, at_mattr_make(&r->c, AT_MATTR_DIALECT));
   AT_TRY_ALLOC(a->name, at_mctx_intern(&r->c, at_str_of(k->name)));
   *out = a;
+  // An enum: its value alone.
   if (!*k->layout) {
     uint64_t v;
     AT_TRY(at_mbc_varint(r, c, &v));
@@ -85,12 +96,13 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
     return AT_OK;
   }
   at_mnamed *fields;
-  AT_TRY_ALLOC(fields, at_new(r->c.arena, at_mnamed, 12));
+  AT_TRY_ALLOC(fields, at_new(r->c.arena, at_mnamed, MAX_FIELDS));
   at_mfield f;
   for (const char *l = k->layout; at_mcodec_next(&l, &f);) {
     const at_mattr *v;
     AT_TRY(field(r, c, k, f.kind, &v));
     if (!v) continue;
+    AT_ASSERT(a->num_elems < MAX_FIELDS);
     AT_TRY_ALLOC(fields[a->num_elems].name, at_mctx_intern(&r->c, f.name));
     fields[a->num_elems++].value = v;
   }
@@ -102,6 +114,7 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
     a->num_elems = 4;
   }
   a->fields = fields;
+  // Printers index the fields of these by what the layout promises.
   bool conv = strcmp(k->name, "stablehlo.conv") == 0;
   if ((conv && !at_mconv_valid(a)) ||
       (strncmp(k->name, "sdy.", 4) == 0 && !at_msdy_valid(a)))
@@ -132,6 +145,8 @@ static at_status vhlo_dict(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   return AT_OK;
 }
 
+// VHLO's codes for what the builtin dialect has, too. *known false: a code that
+// is not listed.
 static at_status vhlo_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                            const at_mattr **out, bool *known) {
   const at_mtype *type;
@@ -140,31 +155,39 @@ static at_status vhlo_attr(at_mbc *r, at_mcursor *c, uint64_t code,
   at_bytes raw;
   at_mattr *a;
   switch (code) {
+    // array_v1
     case 1:
       return field(r, c, NULL, 'A', out);
+    // bool_v1
     case 2:
       AT_TRY(at_mbc_varint(r, c, &v));
       if (v > 1) return at_mbc_fail(r, c, "a boolean is neither 0 nor 1");
       AT_TRY_ALLOC(*out, at_mattr_make_bool(&r->c, v));
       return AT_OK;
+    // dict_v1
     case 6:
       return vhlo_dict(r, c, out);
+    // float_v1
     case 8:
       AT_TRY_ALLOC(a, at_mattr_make(&r->c, AT_MATTR_FLOAT));
       AT_TRY(at_mbc_type(r, c, &a->type));
       *out = a;
       return at_mbc_apfloat(r, c, a->type, &a->f);
+    // integer_v1
     case 9:
       AT_TRY(at_mbc_type(r, c, &type));
       return at_mbc_apint(r, c, type, out);
+    // string_v1
     case 14:
       AT_TRY(at_mbc_string(r, c, &s));
       AT_TRY_ALLOC(*out, at_mattr_make_str(&r->c, s));
       return AT_OK;
+    // tensor_v1
     case 15:
       AT_TRY(at_mbc_type(r, c, &type));
       AT_TRY(at_mbc_blob(r, c, &raw));
       return at_mattr_dense(&r->c, type, raw, r->borrow, out);
+    // type_v1
     case 17:
       return field(r, c, NULL, 't', out);
     default:
@@ -173,6 +196,7 @@ static at_status vhlo_attr(at_mbc *r, at_mcursor *c, uint64_t code,
   }
 }
 
+// The cursor is at the code. Dialects without a table are not known here.
 at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
                               const at_mattr **out, bool *known) {
   uint64_t code;
@@ -184,6 +208,7 @@ at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
     return AT_OK;
   }
   AT_TRY(at_mbc_varint(r, c, &code));
+  // VHLO has structs in the table, and what mirrors the builtin dialect not.
   const at_mcodec *k = at_mcodec_by_code(at_str_of(dialect), code);
   if (k) return by_table(r, c, k, out);
   if (vhlo) return vhlo_attr(r, c, code, out, known);
@@ -192,6 +217,8 @@ at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
 }
 
 // ---- Types
+// Flags, storage and expressed type, scale, zero point, bounds of the storage
+// type; `ints` gets (flags, zero, min, max).
 static at_status quant(at_mbc *r, at_mcursor *c, at_mtype *t) {
   uint64_t flags;
   int64_t *v;
@@ -214,6 +241,8 @@ static at_status quant(at_mbc *r, at_mcursor *c, at_mtype *t) {
   return AT_OK;
 }
 
+// A scale and a zero point for each index along one dimension; `ints` gets
+// (flags, axis, min, max).
 static at_status quant_per_axis(at_mbc *r, at_mcursor *c, at_mtype *t) {
   uint64_t flags, axis;
   int64_t *v;
@@ -249,6 +278,7 @@ static const struct {
   const char *name;
   uint8_t width;
   at_msign sign;
+  // By VHLO's code. Types with parts have only their kind here.
 } vhlo_types[] = {
     [0] = {AT_MTYPE_INTEGER, NULL, 1, AT_SIGNLESS},
     [1] = {.kind = AT_MTYPE_COMPLEX},
@@ -295,6 +325,7 @@ static const struct {
     [42] = {AT_MTYPE_DIALECT, "vhlo.future_v1", 0, 0},
 };
 
+// code is one of the table. Parts by kind; leaves have none.
 static at_status vhlo_type(at_mbc *r, at_mcursor *c, uint64_t code,
                            const at_mtype **out) {
   at_mtype *t;
@@ -305,18 +336,22 @@ static at_status vhlo_type(at_mbc *r, at_mcursor *c, uint64_t code,
   t->sign = vhlo_types[code].sign;
   *out = t;
   switch (code) {
+    // Complex; tensor of unknown rank.
     case 1:
     case 25:
       return at_mbc_type(r, c, &t->elem);
+    // Function: inputs, results.
     case 8:
       AT_TRY(at_mbc_type_list(r, c, &t->types, &t->num_types));
       return at_mbc_type_list(r, c, &t->results, &t->num_results);
+    // Tensor, without and with an encoding; buffer.
     case 20:
     case 21:
     case 41:
       if (code == 21) AT_TRY(at_mbc_attr(r, c, &t->encoding));
       AT_TRY(at_mbc_shape(r, c, &t->shape));
       return at_mbc_type(r, c, &t->elem);
+    // Tuple; future.
     case 23:
     case 42:
       return at_mbc_type_list(r, c, &t->types, &t->num_types);
@@ -329,6 +364,8 @@ static at_status vhlo_type(at_mbc *r, at_mcursor *c, uint64_t code,
   }
 }
 
+// VHLO's types by its table, StableHLO's two by their code; other dialects'
+// types are not known here.
 at_status at_mbc_dialect_type(at_mbc *r, at_mcursor *c, const char *dialect,
                               const at_mtype **out, bool *known) {
   uint64_t code;

@@ -1,4 +1,6 @@
-// Attributes, types and locations to bytecode entries.
+// Attributes, types and locations to bytecode entries. The codes are those of
+// the readers (bytecode_builtin.c, bytecode_dialects.c, codec.c). An entry is a
+// run of bytes that names other entries by index; equal runs are one entry.
 #include "mlir/bytecode_write.h"
 
 // PrefixVarInt: the count of zero bits at the low end of the first byte is the
@@ -7,11 +9,13 @@
 void at_mw_varint(at_strbuf *b, uint64_t v) {
   uint32_t more = 0;  // bytes after the first, 7 bits each
   while (more < 8 && v >> (7 * (more + 1))) more++;
+  // A first byte of zero: eight bytes follow.
   if (more >= 8) {
     at_strbuf_addc(b, 0);
     at_strbuf_add(b, (at_str){(const char *)&v, 8});
     return;
   }
+  // Only the highest bit of the first byte: seven bytes follow.
   if (more == 7) {
     at_strbuf_addc(b, (char)0x80);
     at_strbuf_add(b, (at_str){(const char *)&v, 7});
@@ -26,6 +30,7 @@ void at_mw_svarint(at_strbuf *b, int64_t v) {
   at_mw_varint(b, (uint64_t)v << 1 ^ (uint64_t)(v >> 63));
 }
 
+// The flag is the lowest bit.
 void at_mw_flagged(at_strbuf *b, uint64_t v, bool flag) {
   at_mw_varint(b, v << 1 | flag);
 }
@@ -40,6 +45,7 @@ uint32_t at_mw_index(at_mwriter *w, at_map *map, at_str key) {
     w->failed = true;
     return 0;
   }
+  // The map has grown by this key: its index is one less.
   *slot = (void *)(uintptr_t)map->len;
   return (uint32_t)map->len - 1;
 }
@@ -53,6 +59,7 @@ static uint32_t file_entry(at_mwriter *w, at_mwtable *t, const void *pointer,
   at_strbuf_addc(&key, (char)custom);
   at_strbuf_add(&key, at_strbuf_str(b));
   w->failed |= b->failed || key.failed;
+  // Entries are equal where dialect, flag and bytes are.
   size_t before = t->by_bytes.len;
   uint32_t index = at_mw_index(w, &t->by_bytes, at_strbuf_str(&key));
   if (!w->failed && t->by_bytes.len > before) {
@@ -80,10 +87,13 @@ static bool known_index(const at_mwtable *t, const void *p, uint32_t *out) {
   return slot != NULL;
 }
 
+// The number of a string in the file's section of strings.
 static uint32_t string(at_mwriter *w, at_str s) {
   return at_mw_index(w, &w->strings, s);
 }
 
+// A string attribute that the tree does not have: names inside of other
+// entries.
 static uint32_t string_attr(at_mwriter *w, at_str s) {
   at_strbuf b = {0};
   at_mw_varint(&b, 2);
@@ -91,11 +101,13 @@ static uint32_t string_attr(at_mwriter *w, at_str s) {
   return file_entry(w, &w->attrs, NULL, AT_STR("builtin"), true, &b);
 }
 
+// Length and bytes.
 static void blob(at_strbuf *b, at_bytes v) {
   at_mw_varint(b, v.len);
   at_strbuf_add(b, (at_str){(const char *)v.ptr, v.len});
 }
 
+// Count and numbers.
 static void svarints(at_strbuf *b, at_dims d) {
   at_mw_varint(b, d.rank);
   for (uint32_t i = 0; i < d.rank; i++) at_mw_svarint(b, d.ptr[i]);
@@ -118,6 +130,8 @@ static void known_width(at_strbuf *b, uint32_t bits, uint64_t v) {
     at_mw_svarint(b, (int64_t)v);
 }
 
+// Words of 64 bits, least significant first; the last one is filled up with
+// zeros.
 static void wide_integer(at_strbuf *b, at_bytes v) {
   size_t n = (v.len + 7) / 8;
   at_mw_varint(b, n);
@@ -135,6 +149,7 @@ static void attr_list(at_mwriter *w, at_strbuf *b, const at_mattr *const *v,
   for (uint32_t i = 0; i < n; i++) at_mw_varint(b, at_mw_attr(w, v[i]));
 }
 
+// The tree holds dictionaries sorted, so that equal ones give equal bytes.
 static void dictionary(at_mwriter *w, at_strbuf *b, const at_mnamed *v,
                        uint32_t n) {
   at_mw_varint(b, 1);
@@ -145,6 +160,7 @@ static void dictionary(at_mwriter *w, at_strbuf *b, const at_mnamed *v,
   }
 }
 
+// For the attributes of an operation, which are no node of the tree.
 uint32_t at_mw_dict(at_mwriter *w, const at_mnamed *v, uint32_t n) {
   at_strbuf b = {0};
   dictionary(w, &b, v, n);
@@ -160,6 +176,7 @@ static void dense(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
     blob(b, a->data);
     return;
   }
+  // Below 8 bits the producer's buffer has a byte for each element, but for i1.
   uint8_t mask = (uint8_t)((1u << e->width) - 1);
   if (e->width != 1) {
     at_mw_varint(b, a->data.len);
@@ -196,6 +213,8 @@ static void resource(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
   at_mw_varint(b, i);
 }
 
+// A file position that begins and ends at the same place has the shorter code,
+// 11.
 static void location(at_mwriter *w, at_strbuf *b, const at_mloc *l) {
   switch (l->kind) {
     case AT_MLOC_FILE:
@@ -234,6 +253,7 @@ static void location(at_mwriter *w, at_strbuf *b, const at_mloc *l) {
   }
 }
 
+// The index of the location's attribute; NULL is the unknown location.
 uint32_t at_mw_loc(at_mwriter *w, const at_mloc *l) {
   uint32_t index;
   at_strbuf b = {0};
@@ -249,6 +269,8 @@ static bool builtin_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
     case AT_MATTR_UNIT:
       at_mw_varint(b, 7);
       return true;
+    // The value in the width of its type. An integer of no bits has no
+    // encoding.
     case AT_MATTR_BOOL:
     case AT_MATTR_INTEGER:
       at_mw_varint(b, 8);
@@ -259,6 +281,7 @@ static bool builtin_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
         known_width(b, a->type->kind == AT_MTYPE_INDEX ? 64 : a->type->width,
                     (uint64_t)a->i);
       return a->type->kind == AT_MTYPE_INDEX || a->type->width != 0;
+    // The bits of the format.
     case AT_MATTR_FLOAT: {
       const at_mfloat *f = at_mfloat_find(at_str_of(a->type->name));
       at_mw_varint(b, 9);
@@ -312,6 +335,7 @@ static bool builtin_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
       at_mw_varint(b, at_mw_attr(w, a->elems[0]));
       at_mw_varint(b, at_mw_attr(w, a->elems[1]));
       return true;
+    // Code 21.
     case AT_MATTR_DISTINCT:
       at_mw_varint(b, 21);
       at_mw_varint(b, at_mw_attr(w, a->elems[0]));
@@ -325,6 +349,7 @@ static bool builtin_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
 }
 
 // ---- Dialect attributes
+// The letters' other direction; v NULL: the optional field is absent.
 static void field(at_mwriter *w, at_strbuf *b, const at_mcodec *k, char kind,
                   const at_mattr *v) {
   switch (kind) {
@@ -377,6 +402,8 @@ static void field(at_mwriter *w, at_strbuf *b, const at_mcodec *k, char kind,
   }
 }
 
+// false: the attribute is only text. Enums without an encoding, and structs
+// without fields.
 static bool dialect_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
   const at_mcodec *k = at_mcodec_by_name(at_str_of(a->name));
   if (!k || k->code < 0) return false;
@@ -396,6 +423,7 @@ static bool dialect_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
     k = at_mcodec_by_code(AT_STR("sdy"), code);
   }
   at_mw_varint(b, (uint64_t)k->code);
+  // Fields stand in the layout's order, so one index follows both.
   at_mfield f;
   uint32_t at = 0;
   for (const char *l = k->layout; at_mcodec_next(&l, &f);) {
@@ -406,6 +434,7 @@ static bool dialect_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
   return true;
 }
 
+// Dialects whose undecoded bytes would be read differently the next time.
 static bool has_reader(const char *dialect) {
   static const char *const ours[] = {"builtin", "vhlo", "stablehlo", "chlo",
                                      "sdy"};
@@ -414,6 +443,9 @@ static bool has_reader(const char *dialect) {
   return false;
 }
 
+// Three ways: bytes that nobody decoded as they are, the dialect's encoding,
+// else the text form ended by a NUL. An entry is filed before it returns, with
+// those that it refers to filed earlier.
 uint32_t at_mw_attr(at_mwriter *w, const at_mattr *a) {
   uint32_t index;
   at_strbuf b = {0};
@@ -434,12 +466,14 @@ uint32_t at_mw_attr(at_mwriter *w, const at_mattr *a) {
 }
 
 // ---- Types
+// Count and indices.
 static void type_list(at_mwriter *w, at_strbuf *b, const at_mtype *const *v,
                       uint32_t n) {
   at_mw_varint(b, n);
   for (uint32_t i = 0; i < n; i++) at_mw_varint(b, at_mw_type(w, v[i]));
 }
 
+// An absent layout is written as the identity map that it stands for, in text.
 static void memref(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
   uint32_t layout;
   if (t->layout) {
@@ -447,6 +481,7 @@ static void memref(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
   } else {
     at_strbuf text = {0};
     at_strbuf_addz(&text, "affine_map<(");
+    // The dimensions twice: affine_map<(d0, d1) -> (d0, d1)>.
     for (int pass = 0; pass < 2; pass++) {
       for (uint32_t i = 0; i < t->shape.rank; i++)
         at_strbuf_addf(&text, "%sd%u", i ? ", " : "", i);
@@ -462,6 +497,7 @@ static void memref(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
   at_mw_varint(b, layout);
 }
 
+// false: a float that the encoding does not list.
 static bool float_type(at_strbuf *b, const at_mtype *t) {
   for (size_t i = 0; i < kMbcTypeCodes; i++)
     if (at_mbc_float_names[i] && strcmp(at_mbc_float_names[i], t->name) == 0) {
@@ -471,6 +507,7 @@ static bool float_type(at_strbuf *b, const at_mtype *t) {
   return false;
 }
 
+// false: the builtin dialect has no encoding for it.
 static bool builtin_type(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
   switch (t->kind) {
     case AT_MTYPE_INTEGER:
@@ -526,6 +563,7 @@ static bool builtin_type(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
   }
 }
 
+// As at_mw_attr.
 uint32_t at_mw_type(at_mwriter *w, const at_mtype *t) {
   uint32_t index;
   at_strbuf b = {0};

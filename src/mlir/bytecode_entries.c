@@ -3,10 +3,16 @@
 // too deep stops, the entry that it needed is put on a list and read first.
 #include "mlir/mlir_internal.h"
 
+// at_mentry's state: WAITING entries were begun and put aside until what they
+// need is read.
 enum { UNREAD, READING, WAITING, READ };
 enum {
+  // Entries that are read inside of each other on the stack; deeper ones are
+  // deferred.
   MAX_NEST = 24,
   MAX_WEIGHT = 1 << 20,
+  // Of what is read, since printers, digests and comparisons recurse over it:
+  // locations in a chain, and other attributes and types in each other.
   MAX_LOC_DEPTH = 1000,
   MAX_DEPTH = 40
 };
@@ -35,6 +41,7 @@ static at_status opaque(at_mbc *r, at_mentry *e, bool is_type) {
   return AT_OK;
 }
 
+// Entries in text end in one NUL, at their last byte.
 static at_status parse_text(at_mbc *r, at_mentry *e, bool is_type) {
   const uint8_t *nul = e->data.len ? memchr(e->data.ptr, 0, e->data.len) : NULL;
   at_mcursor c = {e->data.ptr, e->data.ptr, r->all.ptr};
@@ -48,6 +55,8 @@ static at_status parse_text(at_mbc *r, at_mentry *e, bool is_type) {
                                      (size_t)(e->data.ptr - r->all.ptr));
 }
 
+// By the dialect's reader, which must take all bytes. What it does not know
+// stays as bytes.
 static at_status parse_custom(at_mbc *r, at_mentry *e, bool is_type) {
   const char *dialect = r->dialects[e->dialect];
   at_mcursor c = {e->data.ptr, e->data.ptr + e->data.len, r->all.ptr};
@@ -70,6 +79,9 @@ static at_status parse_custom(at_mbc *r, at_mentry *e, bool is_type) {
   return AT_OK;
 }
 
+// Reads one entry. Weight, nesting and chain are summed up by the entries that
+// it uses, so the counters of the entry around it are put aside meanwhile. A
+// read that was deferred leaves the entry in the state it had.
 static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
   uint32_t before = r->weight, nest = r->nest, chain = r->chain;
   uint8_t was = e->state;
@@ -85,6 +97,8 @@ static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
     return s;
   }
   e->state = READ;
+  // Locations count for the length of chains, all else for the depth of
+  // nesting.
   e->weight = r->weight;
   bool loc = !is_type && e->attr->kind == AT_MATTR_LOCATION;
   e->nest = r->nest + !loc;
@@ -118,6 +132,7 @@ static at_status resolve(at_mbc *r, const at_mcursor *c, at_mentry *e,
   at_status s = AT_OK;
   for (;;) {
     s = parse(r, e, is_type);
+    // What it ran into is read first; then it is begun again.
     if (!at_ok(s) && r->deferred) {
       at_status_free(s);
       e->state = WAITING;
@@ -136,6 +151,9 @@ static at_status resolve(at_mbc *r, const at_mcursor *c, at_mentry *e,
   }
 }
 
+// An entry is read when first used. Depth 0 is an operation's use, where
+// deferred entries are resolved; inside of another entry a read either nests or
+// is deferred.
 static at_status entry(at_mbc *r, const at_mcursor *c, at_mentry *e,
                        bool is_type) {
   // Operations may use an entry as often as they like.
@@ -146,6 +164,7 @@ static at_status entry(at_mbc *r, const at_mcursor *c, at_mentry *e,
     r->weight = r->nest = r->chain = 0;
     return resolve(r, c, e, is_type);
   }
+  // The status only unwinds the stack; resolve() consumes it.
   if (r->depth >= MAX_NEST) {
     r->deferred = e;
     r->deferred_is_type = is_type;
@@ -155,6 +174,7 @@ static at_status entry(at_mbc *r, const at_mcursor *c, at_mentry *e,
   return use(r, c, e);
 }
 
+// Reads the entry unless that was done.
 at_status at_mbc_attr_at(at_mbc *r, const at_mcursor *c, uint64_t index,
                          const at_mattr **out) {
   if (index >= r->num_attrs) return at_mbc_fail(r, c, "no such attribute");
@@ -163,6 +183,7 @@ at_status at_mbc_attr_at(at_mbc *r, const at_mcursor *c, uint64_t index,
   return AT_OK;
 }
 
+// Reads the entry unless that was done.
 at_status at_mbc_type_at(at_mbc *r, const at_mcursor *c, uint64_t index,
                          const at_mtype **out) {
   if (index >= r->num_types) return at_mbc_fail(r, c, "no such type");
@@ -183,6 +204,7 @@ at_status at_mbc_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
   return at_mbc_type_at(r, c, i, out);
 }
 
+// The flag is the lowest bit of the index.
 at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   uint64_t i;
   bool flag;
@@ -191,6 +213,7 @@ at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   return flag ? at_mbc_attr_at(r, c, i, out) : AT_OK;
 }
 
+// In the arena.
 at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c,
                            const at_mattr *const **out, uint32_t *n) {
   const at_mattr **v;
@@ -201,6 +224,7 @@ at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c,
   return AT_OK;
 }
 
+// In the arena.
 at_status at_mbc_type_list(at_mbc *r, at_mcursor *c,
                            const at_mtype *const **out, uint32_t *n) {
   const at_mtype **v;

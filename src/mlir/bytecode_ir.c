@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 enum {
+  // Bits of an operation's mask: which parts follow.
   HAS_ATTRS = 1,
   HAS_RESULTS = 2,
   HAS_OPERANDS = 4,
@@ -33,6 +34,7 @@ typedef struct scope {
   AT_VEC(forward) forwards;
 } scope;
 
+// A region while its blocks are read; region NULL: the section's top.
 typedef struct region_state {
   scope *s;
   size_t next, end;  // of the run of values
@@ -84,6 +86,7 @@ static at_status close_region(at_mbc *r, at_mcursor *c, region_state *in,
     *f.slot = in->s->values.ptr[f.index];
     if (!*f.slot) return at_mbc_fail(r, c, "a used value is never defined");
   }
+  // What is left is a use of a value around the region.
   in->s->forwards.len = kept;
   in->s->values.len = base;
   return AT_OK;
@@ -92,6 +95,7 @@ static at_status close_region(at_mbc *r, at_mcursor *c, region_state *in,
 // Orders of uses matter to nobody here; they are checked to be there.
 static at_status use_orders(at_mbc *r, at_mcursor *c, uint32_t num_values) {
   uint64_t n = 1, ignored;
+  // One value needs no index in front of its order.
   if (num_values > 1) AT_TRY(at_mbc_varint(r, c, &n));
   for (uint64_t i = 0; i < n; i++) {
     uint64_t count;
@@ -103,6 +107,7 @@ static at_status use_orders(at_mbc *r, at_mcursor *c, uint32_t num_values) {
   return AT_OK;
 }
 
+// Every operation and argument has one, though it may be the unknown location.
 static at_status op_location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
   const at_mattr *a;
   AT_TRY(at_mbc_attr(r, c, &a));
@@ -115,6 +120,7 @@ static at_status op_location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
 // ---- Attributes and properties
 typedef AT_VEC(at_mnamed) named_vec;
 
+// Appends the entries of a dictionary to the operation's attributes.
 static at_status add_dict(at_mbc *r, at_mcursor *c, named_vec *v) {
   const at_mattr *d;
   AT_TRY(at_mbc_attr(r, c, &d));
@@ -135,6 +141,7 @@ static at_status segments(at_mbc *r, at_mcursor *c, uint32_t len,
   bool sparse;
   AT_TRY(at_mbc_flagged(r, c, &n, &sparse));
   if (n > len) return at_mbc_fail(r, c, "too many operand segments");
+  // In order, those behind the last one being zero.
   if (!sparse) {
     for (uint64_t i = 0; i < n; i++) {
       AT_TRY(at_mbc_varint(r, c, &x));
@@ -164,10 +171,12 @@ static at_status native_as(at_mbc *r, at_bytes raw, const char *schema,
   at_mcursor c = {raw.ptr, raw.ptr + raw.len, r->all.ptr};
   for (const char *p = schema; *p;) {
     size_t len = strcspn(p, " ");
+    // The marks of this name.
     bool added = p[len - 1] == '+', segment = *p == '!';
     bool optional = p[len - 1] == '?' || added;
     at_str name = {p, len - optional};
     const at_mattr *a = NULL;
+    // Before version 6 the sizes are an attribute like any other.
     if (segment) {
       name = p[1] == 'o' ? AT_STR("operandSegmentSizes")
                          : AT_STR("resultSegmentSizes");
@@ -186,6 +195,8 @@ static at_status native_as(at_mbc *r, at_bytes raw, const char *schema,
   return AT_OK;
 }
 
+// A schema with added attributes fits two lengths of properties; the longer
+// form is tried first.
 static at_status native(at_mbc *r, at_bytes raw, const char *schema,
                         named_vec *v) {
   if (!strchr(schema, '+')) return native_as(r, raw, schema, false, v);
@@ -208,6 +219,7 @@ static at_status op_properties(at_mbc *r, at_mcursor *c, const char *name,
   if (i >= r->num_props) return at_mbc_fail(r, c, "no such properties");
   const char *schema = at_mprops_of(at_str_of(name));
   if (schema) return native(r, r->props[i], schema, v);
+  // A registered operation that props.def does not list.
   at_mattr *a;
   AT_TRY_ALLOC(a, at_mattr_make(&r->c, AT_MATTR_OPAQUE));
   a->name = "properties";
@@ -219,6 +231,7 @@ static at_status op_properties(at_mbc *r, at_mcursor *c, const char *name,
   return at_vec_push(r->c.arena, v, e) ? AT_OK : AT_NO_MEMORY("properties");
 }
 
+// For qsort.
 static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
@@ -235,6 +248,7 @@ static bool all_empty(const at_mnamed *n) {
   return true;
 }
 
+// v is reordered and kept by the operation.
 at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
   // The pretty form of a function cannot tell empty dictionaries from none.
   if (strcmp(op->name, "func.func") == 0) {
@@ -243,6 +257,7 @@ at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
       if (!all_empty(&v[i])) v[kept++] = v[i];
     n = kept;
   }
+  // Sorted, so that at_mop_eq and the digest need no search.
   if (n) qsort(v, n, sizeof *v, by_name);
   for (size_t i = 1; i < n; i++)
     if (strcmp(v[i - 1].name, v[i].name) == 0)
@@ -278,6 +293,7 @@ static at_status block_args(at_mbc *r, at_mcursor *c, region_state *in,
   return ordered ? use_orders(r, c, b->num_args) : AT_OK;
 }
 
+// The number of operations carries the flag that arguments follow.
 static at_status read_block(at_mbc *r, at_mcursor *c, region_state *in,
                             uint32_t depth, at_mblock *b) {
   uint64_t n;
@@ -311,6 +327,7 @@ static at_status read_region(at_mbc *r, at_mcursor *c, scope *s, at_mop *op,
   AT_TRY(at_mbc_varint(r, c, &num_values));
   if (num_values > (size_t)(c->end - c->p))
     return at_mbc_fail(r, c, "more values than bytes");
+  // The region's own values get a run at the end of the list.
   size_t base = s->values.len;
   in.next = base;
   in.end = base + num_values;
@@ -320,6 +337,7 @@ static at_status read_region(at_mbc *r, at_mcursor *c, scope *s, at_mop *op,
   for (size_t i = base; i < in.end; i++) s->values.ptr[i] = NULL;
   AT_TRY_ALLOC(in.blocks, at_new(r->c.arena, at_mblock *, n));
   in.region->blocks = in.blocks;
+  // All blocks exist before the first is read.
   for (uint32_t i = 0; i < n; i++) {
     AT_TRY_ALLOC(in.blocks[i], at_new(r->c.arena, at_mblock, 1));
     in.blocks[i]->region = in.region;
@@ -344,6 +362,7 @@ static at_status read_regions(at_mbc *r, at_mcursor *c, region_state *in,
   AT_TRY_ALLOC(v, at_new(r->c.arena, at_mregion *, n));
   op->regions = v;
   op->num_regions = (uint32_t)n;
+  // An isolated region sees no value from outside.
   scope own = {0};
   scope *s = isolated ? &own : in->s;
   at_mcursor sub = *c;
@@ -364,6 +383,7 @@ static at_status read_regions(at_mbc *r, at_mcursor *c, region_state *in,
   return AT_OK;
 }
 
+// Blocks of the region at hand, by number.
 static at_status successors(at_mbc *r, at_mcursor *c, region_state *in,
                             at_mop *op) {
   AT_TRY(at_mbc_count(r, c, &op->num_successors));
@@ -380,6 +400,7 @@ static at_status successors(at_mbc *r, at_mcursor *c, region_state *in,
   return AT_OK;
 }
 
+// Types only: results have no names and no locations of their own.
 static at_status results(at_mbc *r, at_mcursor *c, at_mop *op) {
   AT_TRY(at_mbc_count(r, c, &op->num_results));
   AT_TRY_ALLOC(op->results, at_new(r->c.arena, at_mvalue, op->num_results));
@@ -407,6 +428,7 @@ static at_status read_op(at_mbc *r, at_mcursor *c, region_state *in,
   op->name = r->ops[name].name;
   if (!*op->name) return at_mbc_fail(r, c, "an operation has no name");
   AT_TRY(at_mbc_byte(r, c, &mask));
+  // Attributes before properties: both become attributes of the operation.
   AT_TRY(op_location(r, c, &op->loc));
   if (mask & HAS_ATTRS) AT_TRY(add_dict(r, c, &attrs));
   if (mask & HAS_PROPERTIES)
@@ -455,6 +477,7 @@ at_status at_mmodule_wrap(at_mctx *c, at_mop **ops, size_t n, at_mop **out) {
   return AT_OK;
 }
 
+// The section is one block of operations without a region around it.
 at_status at_mbc_ir(at_mbc *r, at_mcursor c, at_mop **out) {
   scope s = {0};
   region_state top = {.s = &s};

@@ -7,9 +7,11 @@
 // (bytecode_ir.c).
 // Nothing is trusted: every number is held against the table that it is an
 // index of, every length against the bytes that are left.
+#include "base/verify.h"
 #include "mlir/bytecode_ir.h"
 
 enum {
+  // Ids of sections.
   S_STRING,
   S_DIALECT,
   S_ATTR_TYPE,
@@ -40,6 +42,7 @@ at_status at_mbc_section(at_mbc *r, at_mcursor *c, uint8_t *id, at_bytes *out) {
   return at_mbc_bytes(r, c, len, out);
 }
 
+// Offsets in messages count from the start of the file.
 static at_mcursor cursor_of(const at_mbc *r, at_bytes b) {
   // An absent section has no bytes to point at.
   return (at_mcursor){b.ptr, b.len ? b.ptr + b.len : b.ptr, r->all.ptr};
@@ -50,6 +53,7 @@ static at_status strings(at_mbc *r, at_bytes section) {
   at_mcursor c = cursor_of(r, section);
   AT_TRY(at_mbc_count(r, &c, &r->num_strings));
   AT_TRY_ALLOC(r->strings, at_new(r->c.arena, at_str, r->num_strings));
+  // Strings are laid out from the section's end, last one first.
   const uint8_t *end = c.end;
   for (uint32_t i = r->num_strings; i-- > 0;) {
     uint64_t n;
@@ -96,6 +100,7 @@ static at_status op_names(at_mbc *r, at_mcursor *c) {
       AT_TRY_ALLOC(
           full, at_arena_printf(r->c.arena, "%s%s%.*s", d, name.len ? "." : "",
                                 (int)name.len, name.ptr));
+      // A NUL inside of the name would shorten it.
       size_t len = strlen(full);
       if (len != strlen(d) + (name.len != 0) + name.len || len == 0 ||
           full[len - 1] == '.')
@@ -145,6 +150,7 @@ static at_status entry_group(at_mbc *r, at_mcursor *c, at_bytes data,
     AT_TRY(at_mbc_varint(r, c, &group));
     if (dialect >= r->num_dialects) return at_mbc_fail(r, c, "no such dialect");
     if (group > n - i) return at_mbc_fail(r, c, "too many entries in a group");
+    // The flag says whether the entry is in the dialect's encoding or in text.
     for (; group; group--, i++) {
       uint64_t len;
       AT_TRY(at_mbc_flagged(r, c, &len, &v[i].custom));
@@ -203,6 +209,7 @@ static at_status resource_group(at_mbc *r, at_mcursor *offsets,
                                 at_mcursor *data, bool ours) {
   uint32_t n;
   AT_TRY(at_mbc_count(r, offsets, &n));
+  // Groups add to the list that is there.
   AT_VEC(at_mresource) all = {r->resources, r->num_resources, r->num_resources};
   for (uint32_t i = 0; i < n; i++) {
     at_str key;
@@ -224,6 +231,7 @@ static at_status resource_group(at_mbc *r, at_mcursor *offsets,
   return AT_OK;
 }
 
+// Groups of external resources first, each with a key, then groups by dialect.
 static at_status resources(at_mbc *r, at_bytes offsets, at_bytes data) {
   at_mcursor o = cursor_of(r, offsets), d = cursor_of(r, data);
   uint32_t external;
@@ -273,6 +281,8 @@ static at_status all_sections(at_mbc *r, at_mcursor *c, at_bytes *s,
   return AT_OK;
 }
 
+// Sections are collected first, since they may come in any order, and read in
+// the order in which they refer to each other.
 at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
                                 at_mmodule **out) {
   if (!at_mlir_is_bytecode(bytes))
@@ -297,6 +307,7 @@ at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
       m->producer,
       at_mctx_intern(&r->c, (at_str){(const char *)c.p, (size_t)(nul - c.p)}));
   c.p = nul + 1;
+  // Strings first, then what names strings, then what names those.
   at_bytes s[S_COUNT] = {{0}};
   bool has[S_COUNT] = {false};
   AT_TRY(all_sections(r, &c, s, has));
@@ -315,10 +326,23 @@ at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
   return AT_OK;
 }
 
+// By the magic number alone.
+// Writers check what they write: the tree that was read in both forms.
+static bool is_written_back(const at_mmodule *m) {
+  at_strbuf bytes = {0}, text = {0};
+  at_status_free(at_mlir_write_bytecode(m, "", &bytes));
+  at_status_free(at_mlir_print(m, NULL, &text));
+  at_strbuf_free(&bytes);
+  at_strbuf_free(&text);
+  return true;
+}
+
 at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
                        at_mmodule **out) {
-  if (at_mlir_is_bytecode(bytes))
-    return at_mlir_read_bytecode(bytes, borrow, a, out);
-  return at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len}, a,
-                           out);
+  AT_TRY(at_mlir_is_bytecode(bytes)
+             ? at_mlir_read_bytecode(bytes, borrow, a, out)
+             : at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len},
+                                 a, out));
+  AT_VERIFY(is_written_back(*out));
+  return AT_OK;
 }

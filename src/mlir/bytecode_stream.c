@@ -1,12 +1,14 @@
 // The primitives of the bytecode: integers, counts, blobs, strings.
 #include "mlir/mlir_internal.h"
 
+// The offset is that of the byte behind what was read.
 at_status at_mbc_fail(const at_mbc *r, const at_mcursor *c, const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "malformed MLIR bytecode at byte %zu of %zu: %s",
                  (size_t)(c->p - c->base), r->all.len, what);
 }
 
+// The cursor is always within its bytes, whatever the input says.
 at_status at_mbc_byte(at_mbc *r, at_mcursor *c, uint8_t *out) {
   AT_ASSERT(c->base <= c->p && c->p <= c->end);
   if (c->p == c->end) return at_mbc_fail(r, c, "a byte is missing");
@@ -33,6 +35,7 @@ at_status at_mbc_varint(at_mbc *r, at_mcursor *c, uint64_t *out) {
   return AT_OK;
 }
 
+// The lowest bit is the sign, so that small negative numbers are short.
 at_status at_mbc_svarint(at_mbc *r, at_mcursor *c, int64_t *out) {
   uint64_t u;
   AT_TRY(at_mbc_varint(r, c, &u));
@@ -40,6 +43,7 @@ at_status at_mbc_svarint(at_mbc *r, at_mcursor *c, int64_t *out) {
   return AT_OK;
 }
 
+// The flag is the lowest bit.
 at_status at_mbc_flagged(at_mbc *r, at_mcursor *c, uint64_t *out, bool *flag) {
   AT_TRY(at_mbc_varint(r, c, out));
   *flag = *out & 1;
@@ -47,6 +51,7 @@ at_status at_mbc_flagged(at_mbc *r, at_mcursor *c, uint64_t *out, bool *flag) {
   return AT_OK;
 }
 
+// The bound keeps allocations within a constant factor of the input.
 at_status at_mbc_count(at_mbc *r, at_mcursor *c, uint32_t *out) {
   uint64_t n;
   AT_TRY(at_mbc_varint(r, c, &n));
@@ -56,6 +61,7 @@ at_status at_mbc_count(at_mbc *r, at_mcursor *c, uint32_t *out) {
   return AT_OK;
 }
 
+// The only place where a length moves the cursor.
 at_status at_mbc_bytes(at_mbc *r, at_mcursor *c, size_t n, at_bytes *out) {
   if (n > (size_t)(c->end - c->p))
     return at_mbc_fail(r, c, "a length is larger than the bytes that remain");
@@ -70,6 +76,7 @@ at_status at_mbc_blob(at_mbc *r, at_mcursor *c, at_bytes *out) {
   return at_mbc_bytes(r, c, n, out);
 }
 
+// Strings may hold any bytes.
 at_status at_mbc_string(at_mbc *r, at_mcursor *c, at_str *out) {
   uint64_t i;
   AT_TRY(at_mbc_varint(r, c, &i));
@@ -78,6 +85,7 @@ at_status at_mbc_string(at_mbc *r, at_mcursor *c, at_str *out) {
   return AT_OK;
 }
 
+// A count and its numbers.
 at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out) {
   uint32_t n;
   AT_TRY(at_mbc_count(r, c, &n));
@@ -88,6 +96,7 @@ at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out) {
   return AT_OK;
 }
 
+// Sizes that are not known are AT_MDYN; other negative numbers are no sizes.
 at_status at_mbc_shape(at_mbc *r, at_mcursor *c, at_dims *out) {
   AT_TRY(at_mbc_svarints(r, c, out));
   for (uint32_t i = 0; i < out->rank; i++)

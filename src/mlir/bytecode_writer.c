@@ -2,9 +2,11 @@
 // into the operation's dictionary and every region into its parent's value
 // numbering, which any reader takes; native properties and lazy regions are not
 // needed.
+#include "base/verify.h"
 #include "mlir/bytecode_write.h"
 
 enum {
+  // Bits of an operation's mask: which parts follow.
   HAS_ATTRS = 1,
   HAS_RESULTS = 2,
   HAS_OPERANDS = 4,
@@ -12,6 +14,8 @@ enum {
   HAS_REGIONS = 16
 };
 
+// Remembers a number for an object; lack of memory is noted in `failed` and
+// ends the file.
 static void put(at_mwriter *w, at_map *map, const void *key, size_t value) {
   void **slot = at_map_put_ptr(map, key);
   if (slot)
@@ -20,6 +24,7 @@ static void put(at_mwriter *w, at_map *map, const void *key, size_t value) {
     w->failed = true;
 }
 
+// The number, or 0 for what has none.
 static size_t get(const at_map *map, const void *key) {
   void **slot = at_map_find_ptr(map, key);
   return slot ? (size_t)(uintptr_t)*slot : 0;
@@ -31,6 +36,7 @@ static uint32_t op_index(at_mwriter *w, const char *name) {
   return at_mw_index(w, &w->ops, at_str_of(name));
 }
 
+// What stands in front of the first dot.
 static at_str op_dialect(at_str name) {
   const char *dot = memchr(name.ptr, '.', name.len);
   return (at_str){name.ptr, dot ? (size_t)(dot - name.ptr) : name.len};
@@ -39,6 +45,7 @@ static at_str op_dialect(at_str name) {
 static void write_op(at_mwriter *w, at_strbuf *b, const at_mop *op,
                      size_t base);
 
+// Arguments carry a location only where it is known.
 static void write_block(at_mwriter *w, at_strbuf *b, const at_mblock *block,
                         size_t base) {
   at_mw_flagged(b, block->num_ops, block->num_args != 0);
@@ -71,6 +78,7 @@ static void write_region(at_mwriter *w, at_strbuf *b, const at_mregion *r,
       for (uint32_t v = 0; v < block->ops[k]->num_results; v++)
         put(w, &w->values, &block->ops[k]->results[v], next++);
   }
+  // The number of values that the region defines.
   at_mw_varint(b, next - base);
   for (uint32_t i = 0; i < r->num_blocks; i++)
     write_block(w, b, r->blocks[i], next);
@@ -83,6 +91,7 @@ static void write_op(at_mwriter *w, at_strbuf *b, const at_mop *op,
                            (op->num_operands ? HAS_OPERANDS : 0) |
                            (op->num_successors ? HAS_SUCCESSORS : 0) |
                            (op->num_regions ? HAS_REGIONS : 0));
+  // Name, mask, location, then the parts that the mask names.
   at_mw_varint(b, get(&w->blocks, op->name));
   at_strbuf_addc(b, (char)mask);
   at_mw_varint(b, at_mw_loc(w, op->loc));
@@ -103,12 +112,14 @@ static void write_op(at_mwriter *w, at_strbuf *b, const at_mop *op,
       at_mw_varint(b, get(&w->blocks, op->successors[i]));
   }
   if (!op->num_regions) return;
+  // Not isolated: regions use the numbers of the values around them.
   at_mw_flagged(b, op->num_regions, false);
   for (uint32_t i = 0; i < op->num_regions; i++)
     write_region(w, b, op->regions[i], base);
 }
 
 // ---- Sections
+// Id, length, body. Frees the body.
 static void section(at_strbuf *out, uint8_t id, at_strbuf *body) {
   at_strbuf_addc(out, (char)id);
   at_mw_varint(out, body->len);
@@ -118,6 +129,7 @@ static void section(at_strbuf *out, uint8_t id, at_strbuf *body) {
   *body = (at_strbuf){0};
 }
 
+// Every operation's name gets a number by first use; recursion over regions.
 static void collect_names(at_mwriter *w, const at_mop *op) {
   op_index(w, op->name);
   for (uint32_t i = 0; i < op->num_regions; i++)
@@ -141,10 +153,13 @@ static void place_names(at_mwriter *w, const at_mop *op, const at_map *places) {
     }
 }
 
+// The section of dialects lists names by dialect. `places` gets each name's
+// number in that order.
 static void name_groups(at_mwriter *w, at_strbuf *b, at_map *places) {
   size_t place = 0, n = w->ops.len;
   for (size_t i = 0; i < n; i++) {
     at_str d = op_dialect(w->ops.entries[i].key);
+    // Its dialect was listed with an earlier name.
     if (at_map_find(places, w->ops.entries[i].key)) continue;
     at_strbuf group = {0};
     size_t count = 0;
@@ -170,6 +185,8 @@ static void name_groups(at_mwriter *w, at_strbuf *b, at_map *places) {
   }
 }
 
+// Runs of entries of one dialect. Offsets hold lengths, data the bytes back to
+// back.
 static void entry_groups(at_strbuf *offsets, at_strbuf *data,
                          const at_mwtable *t) {
   for (size_t i = 0; i < t->list.len;) {
@@ -196,6 +213,7 @@ static void resource_sections(at_mwriter *w, at_strbuf *out) {
   for (size_t i = 0; i < w->resources.len; i++) {
     const at_mattr *a = w->resources.ptr[i];
     size_t before = data.len;
+    // A resource without bytes has an empty value.
     if (a->data.len) {
       at_mw_varint(&data, 1);
       at_mw_varint(&data, a->data.len);
@@ -209,6 +227,8 @@ static void resource_sections(at_mwriter *w, at_strbuf *out) {
   section(out, 5, &data);
 }
 
+// Lengths from the last to the first, then the strings with a NUL each. Written
+// last, when all strings are known.
 static void string_section(at_mwriter *w, at_strbuf *out) {
   at_strbuf b = {0};
   const at_map *s = &w->strings;
@@ -221,6 +241,7 @@ static void string_section(at_mwriter *w, at_strbuf *out) {
   section(out, 0, &b);
 }
 
+// Dialects by name, none with a version, then the names of their operations.
 static void dialect_section(at_mwriter *w, at_strbuf *groups, at_strbuf *out) {
   at_strbuf b = {0};
   at_mw_varint(&b, w->dialects.len);
@@ -232,6 +253,8 @@ static void dialect_section(at_mwriter *w, at_strbuf *groups, at_strbuf *out) {
   section(out, 1, &b);
 }
 
+// Entries are found while operations are written, so the sections that hold
+// them are put together afterwards.
 static void write_file(at_mwriter *w, const at_mmodule *m, const char *producer,
                        at_strbuf *out) {
   at_strbuf ir = {0}, groups = {0}, offsets = {0}, data = {0}, rest = {0},
@@ -241,12 +264,14 @@ static void write_file(at_mwriter *w, const at_mmodule *m, const char *producer,
   name_groups(w, &groups, &places);
   if (!w->failed) {
     place_names(w, m->op, &places);
+    // One block of one operation, without arguments.
     at_mw_flagged(&ir, 1, false);
     write_op(w, &ir, m->op, 0);
     at_mw_varint(&offsets, w->attrs.list.len);
     at_mw_varint(&offsets, w->types.list.len);
     entry_groups(&offsets, &data, &w->attrs);
     entry_groups(&offsets, &data, &w->types);
+    // Ids as the reader's S_ constants have them.
     section(&rest, 3, &offsets);
     section(&rest, 2, &data);
     section(&rest, 4, &ir);
@@ -267,6 +292,7 @@ static void write_file(at_mwriter *w, const at_mmodule *m, const char *producer,
   at_strbuf_free(&groups);
 }
 
+// Tables live in an arena of their own, which goes at the end.
 at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
                                  at_strbuf *out) {
   at_mwriter w = {.arena = at_arena_create()};
@@ -275,9 +301,13 @@ at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
   w.values = w.blocks = at_map_in(w.arena);
   w.attrs.by_bytes = w.attrs.by_pointer = at_map_in(w.arena);
   w.types.by_bytes = w.types.by_pointer = at_map_in(w.arena);
+  // The builtin dialect has index 0.
   at_mw_index(&w, &w.dialects, AT_STR("builtin"));
+  size_t from = out->len;
   write_file(&w, m, producer, out);
-  bool failed = w.failed;
+  bool failed = w.failed || out->failed;
+  AT_VERIFY(failed || at_mlir_reads_as(
+                          m, (at_str){out->ptr + from, out->len - from}, true));
   at_arena_destroy(w.arena);
   return failed ? AT_NO_MEMORY("writing bytecode") : at_strbuf_status(out);
 }

@@ -16,6 +16,8 @@
 #define ALIAS "output_tuple_indices:L operand_index:s operand_tuple_indices:L"
 #define SHARDING "mesh_or_ref:a dim_shardings:A replicated_axes:A"
 
+// Codes are those of each dialect's bytecode; rows of one dialect stand
+// together. An attribute with several encodings has a row for each.
 static const at_mcodec codecs[] = {
     {"vhlo.comparison_direction_v1", 3, "", DIRECTIONS},
     {"vhlo.comparison_type_v1", 4, "", COMPARES},
@@ -113,12 +115,15 @@ static const at_mcodec codecs[] = {
      "sum max min"},
 };
 
+// Attributes with several encodings stand in the order of their codes: the
+// first row is the one with the fewest fields.
 const at_mcodec *at_mcodec_by_name(at_str name) {
   for (size_t i = 0; i < AT_LEN(codecs); i++)
     if (at_str_is(name, codecs[i].name)) return &codecs[i];
   return NULL;
 }
 
+// Codes count within a dialect.
 const at_mcodec *at_mcodec_by_code(at_str dialect, uint64_t code) {
   for (size_t i = 0; i < AT_LEN(codecs); i++) {
     at_str n = at_str_of(codecs[i].name);
@@ -130,6 +135,7 @@ const at_mcodec *at_mcodec_by_code(at_str dialect, uint64_t code) {
   return NULL;
 }
 
+// A field is "name:K"; the cursor moves behind the letter.
 bool at_mcodec_next(const char **layout, at_mfield *out) {
   const char *p = *layout;
   while (*p == ' ') p++;
@@ -141,6 +147,7 @@ bool at_mcodec_next(const char **layout, at_mfield *out) {
   return true;
 }
 
+// Spellings are separated by single blanks.
 bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out) {
   const char *p = enums;
   for (; value; value--) {
@@ -152,6 +159,7 @@ bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out) {
   return out->len != 1 || *p != '-';
 }
 
+// Enums have at most 64 values.
 int at_mcodec_value(const char *enums, at_str spelling) {
   at_str s;
   for (int v = 0; v < 64; v++) {

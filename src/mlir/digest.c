@@ -1,6 +1,7 @@
 // Digests of programs: what at_mop_eq calls equal has equal digests.
 #include "mlir/mlir_internal.h"
 
+// The tables of one digest, in the caller's scratch arena.
 typedef struct walk {
   const at_mdigest_hooks *hooks;
   at_map types, attrs;  // -> at_digest
@@ -10,20 +11,25 @@ typedef struct walk {
 static at_status type_digest(walk *w, const at_mtype *t, at_digest *out);
 static at_status attr_digest(walk *w, const at_mattr *t, at_digest *out);
 
+// Mixes in the 16 bytes of a part's digest.
 static void add_digest(at_digest *d, at_digest x) {
   at_digest_add(d, (at_bytes){(const uint8_t *)&x, sizeof x});
 }
+// NULL and the empty text are alike: no kind has both.
 static void add_text(at_digest *d, const char *z) {
   at_digest_add_str(d, at_str_of(z));
 }
+// The length is mixed in by at_digest_add.
 static void add_dims(at_digest *d, at_dims x) {
   at_digest_add(d, (at_bytes){(const uint8_t *)x.ptr, x.rank * sizeof *x.ptr});
 }
+// Memoised in w->types.
 static at_status add_type(walk *w, const at_mtype *t, at_digest *d) {
   at_digest x;
   AT_TRY(type_digest(w, t, &x));
   return add_digest(d, x), AT_OK;
 }
+// Memoised in w->attrs.
 static at_status add_attr(walk *w, const at_mattr *t, at_digest *d) {
   at_digest x;
   AT_TRY(attr_digest(w, t, &x));
@@ -35,6 +41,7 @@ static at_digest *known(const at_map *m, const void *key) {
   void **at = at_map_find_ptr(m, key);
   return at ? *at : NULL;
 }
+// The digest is copied into the map's arena.
 static at_status keep(at_map *m, const void *key, at_digest d) {
   at_digest *p;
   void **at;
@@ -45,6 +52,7 @@ static at_status keep(at_map *m, const void *key, at_digest d) {
   return AT_OK;
 }
 
+// What a location says itself, without the locations that it refers to.
 static void add_loc(at_digest *d, const at_mloc *l) {
   at_digest_add_u64(d, l->kind);
   add_text(d, l->text);
@@ -52,6 +60,8 @@ static void add_loc(at_digest *d, const at_mloc *l) {
   at_digest_add_u64(d, (uint64_t)l->end_line << 32 | l->end_column);
 }
 
+// Recursion as deep as the chain of locations, which readers bound; each
+// location once.
 at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out) {
   *out = at_digest_start(5);
   if (!l) return AT_OK;
@@ -70,11 +80,14 @@ at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out) {
   return keep(memo, l, d);
 }
 
+// The hook decides whether and how a location counts.
 static at_status add_place(walk *w, const void *of, const at_mloc *l,
                            at_digest *d) {
   return w->hooks->place ? w->hooks->place(w->hooks->user, of, l, d) : AT_OK;
 }
 
+// All fields of all kinds: those that a kind does not use are zero on both
+// sides.
 static at_status type_digest(walk *w, const at_mtype *t, at_digest *out) {
   *out = at_digest_start(1);
   if (!t) return AT_OK;
@@ -102,6 +115,7 @@ static at_status type_digest(walk *w, const at_mtype *t, at_digest *out) {
   return keep(&w->types, t, d);
 }
 
+// Postfix would do, too: kind, value, then both operands.
 static void add_affine(at_digest *d, const at_maffine *e) {
   at_digest_add_u64(d, e->kind);
   at_digest_add_u64(d, (uint64_t)e->value);
@@ -110,6 +124,7 @@ static void add_affine(at_digest *d, const at_maffine *e) {
   add_affine(d, e->rhs);
 }
 
+// Whether every element of `each` bytes equals the first.
 static bool is_one(at_bytes data, size_t each) {
   for (size_t i = each; i < data.len; i += each)
     if (memcmp(data.ptr, data.ptr + i, each)) return false;
@@ -130,6 +145,7 @@ static void add_dense(at_digest *d, const at_mattr *t) {
   at_digest_add(d, (at_bytes){t->data.ptr, splat ? each : t->data.len});
 }
 
+// Elements, named fields and affine results, whichever the kind has.
 static at_status add_parts(walk *w, const at_mattr *t, at_digest *d) {
   at_digest_add_u64(d, t->num_elems);
   for (uint32_t i = 0; i < t->num_elems; i++) {
@@ -144,6 +160,7 @@ static at_status add_parts(walk *w, const at_mattr *t, at_digest *d) {
   return AT_OK;
 }
 
+// Floats by their bits, as at_mattr_eq compares them.
 static at_status attr_digest(walk *w, const at_mattr *t, at_digest *out) {
   *out = at_digest_start(3);
   if (!t) return AT_OK;
@@ -178,6 +195,7 @@ static at_status add_number(walk *w, const void *p, at_digest *d) {
   return AT_OK;
 }
 
+// Results have no locations of their own; arguments do.
 static at_status add_values(walk *w, const at_mvalue *v, uint32_t n,
                             bool placed, at_digest *d) {
   for (uint32_t i = 0; i < n; i++) {
@@ -190,6 +208,8 @@ static at_status add_values(walk *w, const at_mvalue *v, uint32_t n,
 
 static at_status add_op(walk *w, const at_mop *op, at_digest *d);
 
+// Blocks and arguments of the whole region are numbered first, since branches
+// may name blocks that come later.
 static at_status add_region(walk *w, const at_mregion *r, at_digest *d) {
   at_digest_add_u64(d, r->num_blocks);
   for (uint32_t i = 0; i < r->num_blocks; i++) {
@@ -204,12 +224,14 @@ static at_status add_region(walk *w, const at_mregion *r, at_digest *d) {
   return AT_OK;
 }
 
+// Counts first, so that lists of different lengths cannot look alike.
 static at_status add_op(walk *w, const at_mop *op, at_digest *d) {
   add_text(d, op->name);
   at_digest_add_u64(d, (uint64_t)op->num_operands << 32 | op->num_results);
   at_digest_add_u64(d, (uint64_t)op->num_regions << 32 | op->num_successors);
   at_digest_add_u64(d, op->num_attrs);
   AT_TRY(add_place(w, op, op->loc, d));
+  // Attributes are sorted, so their order does not depend on the file.
   for (uint32_t i = 0; i < op->num_attrs; i++) {
     bool done = false;
     add_text(d, op->attrs[i].name);
@@ -227,6 +249,8 @@ static at_status add_op(walk *w, const at_mop *op, at_digest *d) {
   return AT_OK;
 }
 
+// Numbers of values and blocks are by order of definition and use, which is
+// what at_mop_eq pairs.
 at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks,
                         at_arena *scratch, at_digest *io) {
   walk w = {hooks, at_map_in(scratch), at_map_in(scratch), at_map_in(scratch)};

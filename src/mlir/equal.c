@@ -1,8 +1,12 @@
-// Structural equality of types and attributes; element types.
+// Structural equality of types, attributes and operations; element types. Trees
+// may be of different modules, so names are compared as texts where their
+// pointers differ. digest.c has the same notion of equality: what is equal here
+// has equal digests.
 #include <math.h>
 
 #include "mlir/mlir_internal.h"
 
+// Names of one module are interned, those of two are not.
 static bool same_text(const char *a, const char *b) {
   return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -19,6 +23,7 @@ static bool opt_attr(const at_mattr *a, const at_mattr *b) {
   return a == b || (a && b && at_mattr_eq(a, b));
 }
 
+// Both lists in order.
 static bool types_eq(const at_mtype *const *a, uint32_t n,
                      const at_mtype *const *b, uint32_t m) {
   if (n != m) return false;
@@ -27,10 +32,12 @@ static bool types_eq(const at_mtype *const *a, uint32_t n,
   return true;
 }
 
+// Signless integers are the signed element types; i1 is the predicate.
 at_dtype at_mtype_dtype(const at_mtype *t) {
   bool wants_unsigned = t->sign == AT_UNSIGNED;
   if (t->kind == AT_MTYPE_INTEGER && t->width == 1)
     return wants_unsigned ? AT_INVALID : AT_PRED;
+  // Names of float types are MLIR's own.
   for (int i = 0; i < AT_DTYPE_COUNT; i++) {
     at_dtype d = (at_dtype)i;
     bool fits = t->kind == AT_MTYPE_FLOAT
@@ -44,6 +51,7 @@ at_dtype at_mtype_dtype(const at_mtype *t) {
   return AT_INVALID;
 }
 
+// Fields that a kind does not use are zero on both sides, so all are compared.
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b) {
   if (a == b) return true;
   if (a->kind != b->kind || a->width != b->width || a->sign != b->sign ||
@@ -61,6 +69,7 @@ bool at_mtype_eq(const at_mtype *a, const at_mtype *b) {
   return true;
 }
 
+// Same shape of the expression; sums are not reordered.
 static bool affine_eq(const at_maffine *a, const at_maffine *b) {
   if (a->kind != b->kind || a->value != b->value) return false;
   return !a->lhs || (affine_eq(a->lhs, b->lhs) && affine_eq(a->rhs, b->rhs));
@@ -68,6 +77,7 @@ static bool affine_eq(const at_maffine *a, const at_maffine *b) {
 
 static bool opt_loc(const at_mloc *a, const at_mloc *b);
 
+// Recursion as deep as the chain of locations, which readers bound.
 static bool loc_eq(const at_mloc *a, const at_mloc *b) {
   if (a->kind != b->kind || !same_text(a->text, b->text) ||
       a->line != b->line || a->column != b->column ||
@@ -79,6 +89,7 @@ static bool loc_eq(const at_mloc *a, const at_mloc *b) {
   return opt_loc(a->child, b->child) && opt_loc(a->caller, b->caller);
 }
 
+// Both absent, or equal.
 static bool opt_loc(const at_mloc *a, const at_mloc *b) {
   return a == b || (a && b && loc_eq(a, b));
 }
@@ -93,6 +104,7 @@ static bool dense_eq(const at_mattr *a, const at_mattr *b) {
   return true;
 }
 
+// Floats by their bits: NaN equals itself, and 0 is not -0.
 bool at_mattr_eq(const at_mattr *a, const at_mattr *b) {
   if (a == b) return true;
   if (a->kind != b->kind || a->i != b->i || a->num_elems != b->num_elems ||
@@ -126,6 +138,7 @@ static bool pair(at_map *pairs, const void *a, const void *b) {
 
 static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs);
 
+// Types, and definition at the same place.
 static bool values_eq(at_map *pairs, const at_mvalue *a, const at_mvalue *b,
                       uint32_t n, bool locs) {
   for (uint32_t i = 0; i < n; i++)
@@ -135,6 +148,8 @@ static bool values_eq(at_map *pairs, const at_mvalue *a, const at_mvalue *b,
   return true;
 }
 
+// Blocks and arguments are paired before any operation is compared, since
+// branches may name blocks that come later.
 static bool region_eq(at_map *pairs, const at_mregion *a, const at_mregion *b,
                       bool locs) {
   if (a->num_blocks != b->num_blocks) return false;
@@ -152,6 +167,7 @@ static bool region_eq(at_map *pairs, const at_mregion *a, const at_mregion *b,
   return true;
 }
 
+// Attributes are sorted by name on both sides.
 static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs) {
   if (strcmp(a->name, b->name) || a->num_operands != b->num_operands ||
       a->num_results != b->num_results || a->num_attrs != b->num_attrs ||
@@ -167,6 +183,7 @@ static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs) {
     if (!pair(pairs, a->operands[i], b->operands[i])) return false;
   for (uint32_t i = 0; i < a->num_successors; i++)
     if (!pair(pairs, a->successors[i], b->successors[i])) return false;
+  // Results are paired before the regions that may use them.
   if (!values_eq(pairs, a->results, b->results, a->num_results, false))
     return false;
   for (uint32_t i = 0; i < a->num_regions; i++)
@@ -174,8 +191,24 @@ static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs) {
   return true;
 }
 
+// False also where `scratch` refuses.
 bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
                at_arena *scratch) {
   at_map pairs = at_map_in(scratch);
   return op_eq(&pairs, a, b, locations);
+}
+
+// ---- What was written against what it was made of
+bool at_mlir_reads_as(const at_mmodule *m, at_str written, bool locations) {
+  at_mmodule *again = NULL;
+  if (strcmp(m->op->name, "builtin.module") != 0) return true;
+  at_arena *a = at_arena_create();
+  if (!a) return true;
+  at_bytes b = {(const uint8_t *)written.ptr, written.len};
+  at_code code = at_code_take(at_mlir_is_bytecode(b)
+                                  ? at_mlir_read_bytecode(b, false, a, &again)
+                                  : at_mlir_read_text(written, a, &again));
+  bool same = code != AT_OK_CODE || at_mop_eq(m->op, again->op, locations, a);
+  at_arena_destroy(a);
+  return same;
 }

@@ -1,8 +1,12 @@
-// The float formats that MLIR names, to and from double.
+// The float formats that MLIR names, to and from double. A pattern is held as a
+// double, which is exact for all of them, and encoded again when it is printed
+// or written: decode and encode are inverses, but for the payloads of NaN in
+// formats that have only one.
 #include <math.h>
 
 #include "mlir/mlir_internal.h"
 
+// name, bits, exponent bits, mantissa bits, bias, special
 static const at_mfloat formats[] = {
     {"f32", 32, 8, 23, 127, 0},        {"f64", 64, 11, 52, 1023, 0},
     {"bf16", 16, 8, 7, 127, 0},        {"f16", 16, 5, 10, 15, 0},
@@ -14,14 +18,18 @@ static const at_mfloat formats[] = {
     {"f6E3M2FN", 6, 3, 2, 3, 3},       {"f8E8M0FNU", 8, 8, 0, 127, 4},
 };
 
+// f80 and f128 are no formats here: double does not hold them.
 const at_mfloat *at_mfloat_find(at_str name) {
   for (size_t i = 0; i < AT_LEN(formats); i++)
     if (at_str_is(name, formats[i].name)) return &formats[i];
   return NULL;
 }
 
+// The lowest n bits set.
 static uint64_t ones(uint32_t n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 
+// Values are exact: double has more exponent and mantissa bits than any of the
+// formats.
 double at_mfloat_decode(const at_mfloat *f, uint64_t bits) {
   if (f->special == 4)
     return bits == 255 ? (double)NAN : ldexp(1.0, (int)bits - f->bias);
@@ -52,6 +60,8 @@ static uint64_t max_finite(const at_mfloat *f) {
   return f->special == 1 ? all - 1 : all;
 }
 
+// The payload's upper bits stay; a payload that would vanish becomes the quiet
+// bit, so that NaN stays NaN.
 static uint64_t encode_nan(const at_mfloat *f, double v) {
   uint64_t sign = (uint64_t)(signbit(v) != 0) << (f->bits - 1);
   if (f->special == 0) {
@@ -66,7 +76,10 @@ static uint64_t encode_nan(const at_mfloat *f, double v) {
   return 0;
 }
 
+// Overflow gives infinity, NaN or the largest finite value, as the format has
+// it.
 uint64_t at_mfloat_encode(const at_mfloat *f, double v) {
+  // Powers of two: rounded to the nearest exponent.
   if (f->special == 4) {
     if (isnan(v) || v < 0) return 255;
     if (v == 0) return 0;
@@ -96,6 +109,7 @@ uint64_t at_mfloat_encode(const at_mfloat *f, double v) {
     mag = m + ((uint64_t)(expo - 1) << f->mantissa);
     if (mag > top) mag = top + 1;
   }
+  // Overflow, and a zero without a sign.
   if (mag > top && f->special == 1) return sign | ones(f->bits - 1);
   if (mag > top && f->special == 2) return 1ull << (f->bits - 1);
   if (mag > top && f->special == 3) mag = top;

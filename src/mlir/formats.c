@@ -1,9 +1,12 @@
-// The table of pretty forms.
+// The table of pretty forms: a string per operation, read by text_pretty.c and
+// printed by print_pretty.c, so that the two cannot differ. formats.def says
+// what its pieces mean.
 #include <stdlib.h>
 
 #include "mlir/text.h"
 
 #define AT_FORMAT(op, format) {op, format},
+// Sorted by name, for bsearch.
 static const struct format {
   const char *op, *format;
 } formats[] = {
@@ -11,10 +14,13 @@ static const struct format {
 };
 #undef AT_FORMAT
 
+// For bsearch: the key is a name.
 static int order(const void *key, const void *item) {
   return strcmp(key, ((const struct format *)item)->op);
 }
 
+// The table is sorted by name. Operations of CHLO that have no row get the form
+// of their shape.
 const char *at_mformat_of(const char *op_name) {
   const struct format *f =
       bsearch(op_name, formats, AT_LEN(formats), sizeof *formats, order);

@@ -6,6 +6,18 @@
 // that Mosaic bodies use; what it does not know stays as bytes
 // (AT_MATTR_OPAQUE) or text.
 //
+// How it is used:
+//
+//   at_mlir_read(bytes, false, arena, &m);           bytecode or text
+//   for each region r of m->op, block b of r, operation op of b:
+//     op->name, at_mop_attr(op, "sym_name"), op->operands[i]->type ...
+//   at_mlir_print(m, NULL, &buffer);                 back to text
+//
+// The tree is as the input has it and not verified: whoever reads an attribute
+// asks for its kind first (it may be absent, or another one), and whoever reads
+// an operation counts its operands and regions. README.md says how each
+// dialect's attributes are represented.
+//
 // Everything lives in the arena given to the reader. Names are NUL-terminated
 // and interned per module, so equal names have equal pointers within one
 // module.
@@ -25,6 +37,9 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
+// The parts of a tree refer to each other by pointer; all of them are the
+// arena's.
+// An operation, its blocks and regions, types, attributes and locations.
 typedef struct at_mop at_mop;
 typedef struct at_mblock at_mblock;
 typedef struct at_mregion at_mregion;
@@ -32,9 +47,11 @@ typedef struct at_mtype at_mtype;
 typedef struct at_mattr at_mattr;
 typedef struct at_mloc at_mloc;
 
+// The same number as in bytecode.
 #define AT_MDYN INT64_MIN  // dynamic dimension, stride or offset
 
 // ---- Types
+// Which fields of at_mtype are set; the others are zero.
 typedef enum at_mtype_kind {
   AT_MTYPE_NONE,
   AT_MTYPE_INTEGER,
@@ -57,8 +74,11 @@ typedef enum at_mtype_kind {
   AT_MTYPE_OPAQUE  // dialect `name`, undecoded bytes or text in `bytes`
 } at_mtype_kind;
 
+// How an integer type is to be read; signless ones leave it to the operations.
 typedef enum at_msign { AT_SIGNLESS, AT_SIGNED, AT_UNSIGNED } at_msign;
 
+// A type. Immutable once it is made, and shared; compare with at_mtype_eq, not
+// by address.
 struct at_mtype {
   at_mtype_kind kind;
   const char *name;      // FLOAT: "f32", "bf16", "f8E4M3FN"...; DIALECT, OPAQUE
@@ -82,40 +102,55 @@ struct at_mtype {
 };
 
 // ---- Attributes
+// Which fields of at_mattr are set; the others are zero.
 typedef enum at_mattr_kind {
   AT_MATTR_UNIT,
+  // i1, signless, of value 0 or 1
   AT_MATTR_BOOL,
+  // any other integer, or index
   AT_MATTR_INTEGER,
   AT_MATTR_FLOAT,
   AT_MATTR_STRING,
   AT_MATTR_TYPE,
   AT_MATTR_ARRAY,
   AT_MATTR_DICT,
+  // @root::@nested
   AT_MATTR_SYMBOL,
+  // elements of a tensor, vector or memref type
   AT_MATTR_DENSE,
+  // array<...>: `type` is that of one element
   AT_MATTR_DENSE_ARRAY,
+  // strings in place of elements: each is in `elems`
   AT_MATTR_DENSE_STRINGS,
+  // a blob by its key; no data where the file has none of that key
   AT_MATTR_RESOURCE,
+  // elems: indices and values, each DENSE
   AT_MATTR_SPARSE,
   AT_MATTR_AFFINE_MAP,
   AT_MATTR_INTEGER_SET,
+  // a memref's layout: strides in `ints`, offset in `i`
   AT_MATTR_STRIDED,
+  // a location as a value
   AT_MATTR_LOCATION,
+  // elems[0] with the number `i`, which makes it unlike any other
   AT_MATTR_DISTINCT,
   // A dialect attribute: `name` is "dialect.mnemonic" ("stablehlo.dot",
   // "vhlo.comparison_direction_v1", "sdy.sharding"); enums put their spelling
   // in `str` ("GT"); structs put fields in `fields` (key "" where unnamed).
   // VHLO's spellings of builtin attributes become the builtin kinds.
   AT_MATTR_DIALECT,
+  // what no reader understood: its dialect and its bytes
   AT_MATTR_OPAQUE
 } at_mattr_kind;
 
+// An entry of a dictionary, a field of a struct, an attribute of an operation.
 typedef struct at_mnamed {
   const char *name;
   const at_mattr *value;
 } at_mnamed;
 
 // Affine expressions, in postfix order.
+// Leaves have no operands, operations two.
 typedef enum at_maffine_kind {
   AT_AFFINE_CONST,
   AT_AFFINE_DIM,
@@ -126,12 +161,15 @@ typedef enum at_maffine_kind {
   AT_AFFINE_FLOORDIV,
   AT_AFFINE_CEILDIV
 } at_maffine_kind;
+// An expression over dimensions and symbols. Immutable.
 typedef struct at_maffine {
   at_maffine_kind kind;
   int64_t value;  // constant, or position of a dim or symbol
   const struct at_maffine *lhs, *rhs;
 } at_maffine;
 
+// An attribute. Immutable once it is made, and shared; compare with
+// at_mattr_eq, not by address.
 struct at_mattr {
   at_mattr_kind kind;
   const char *name;      // DIALECT, OPAQUE (dialect), RESOURCE (key)
@@ -158,6 +196,8 @@ struct at_mattr {
 };
 
 // ---- Locations
+// FILE: a range of text; NAME: a name and where; CALLSITE: a callee within a
+// caller; FUSED: several that became one operation.
 typedef enum at_mloc_kind {
   AT_MLOC_UNKNOWN,
   AT_MLOC_FILE,
@@ -166,6 +206,8 @@ typedef enum at_mloc_kind {
   AT_MLOC_FUSED,
   AT_MLOC_OPAQUE
 } at_mloc_kind;
+// A location. Immutable and shared. Lines and columns count from 1; 0 is
+// unknown.
 struct at_mloc {
   at_mloc_kind kind;
   const char *text;  // FILE: file name; NAME: name
@@ -178,6 +220,8 @@ struct at_mloc {
 };
 
 // ---- Operations
+// A result of an operation or an argument of a block. It lives where it is
+// defined; uses point at it.
 typedef struct at_mvalue {
   const at_mtype *type;
   at_mop *op;        // defining operation, or NULL for a block argument
@@ -187,6 +231,8 @@ typedef struct at_mvalue {
   const char *name;    // spelling in text input, may be NULL
 } at_mvalue;
 
+// An operation and all that it holds. Readers build it once; who changes a tree
+// does so before others read it.
 struct at_mop {
   const char *name;  // "vhlo.add_v1", "stablehlo.add", "func.func"
   at_mvalue *const *operands;
@@ -203,6 +249,7 @@ struct at_mop {
   at_mblock *block;  // parent; NULL for the module
   uint32_t tag;      // 0 from the readers; for whoever walks the tree
 };
+// A list of operations that run in order, and its arguments.
 struct at_mblock {
   at_mvalue *args;
   uint32_t num_args;
@@ -210,12 +257,14 @@ struct at_mblock {
   uint32_t num_ops;
   at_mregion *region;
 };
+// Blocks, the first of which is the entry; none: a declaration.
 struct at_mregion {
   at_mblock *const *blocks;
   uint32_t num_blocks;
   at_mop *op;
 };
 
+// What a reader returns: the tree and what the file says about itself.
 typedef struct at_mmodule {
   at_mop *op;            // builtin.module (synthesised if the input has none)
   const char *producer;  // bytecode's producer string, "" for text
@@ -225,6 +274,7 @@ typedef struct at_mmodule {
   at_arena *arena;
 } at_mmodule;
 
+// By the magic number: bytes that begin otherwise are taken for text.
 static inline bool at_mlir_is_bytecode(at_bytes b) {
   return b.len >= 4 && b.ptr[0] == 'M' && b.ptr[1] == 'L' && b.ptr[2] == 0xef &&
          b.ptr[3] == 'R';
@@ -243,6 +293,7 @@ at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
 // wrapped in one.
 at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out);
 
+// How to print; all zero: pretty, without locations, everything.
 typedef struct at_mlir_print_options {
   bool generic;    // "stablehlo.add"(%0, %1) : ... instead of the pretty form
   bool locations;  // print loc(...)
@@ -262,10 +313,12 @@ void at_mloc_print(at_strbuf *b, const at_mloc *l);
 at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer,
                                  at_strbuf *out);
 
+// The operation's attribute of that name; borrowed.
 const at_mattr *at_mop_attr(const at_mop *op,
                             const char *name);  // NULL: absent
 // A field of a DICT or DIALECT attribute; NULL: absent, or of another kind.
 const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
+// The same type, whichever trees the two are of. Recurses as deep as the type.
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b);  // structural
 // The element type that an integer or float type is; INVALID: none is.
 at_dtype at_mtype_dtype(const at_mtype *t);

@@ -2,6 +2,7 @@
 // equal.
 #include "mlir/mlir_fuzz_util.h"
 
+// Everything lives in one limited arena.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64u << 20);
   at_mmodule *m = NULL;

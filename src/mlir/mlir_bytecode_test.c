@@ -12,8 +12,10 @@
 #include "mlir/mlir.h"
 #include "mlir/mlir_internal.h"
 
+// Of the running test.
 static at_arena *arena;
 
+// An arena for each test.
 static int setup(void **state) {
   arena = at_arena_create();
   return arena ? 0 : 1;
@@ -36,6 +38,7 @@ static at_bytes load(const char *name) {
   return (at_bytes){b, n};
 }
 
+// A file of testdata; the test fails where it does not read.
 static at_mmodule *must_read(const char *name) {
   at_mmodule *m = NULL;
   at_status s = at_mlir_read(load(name), false, arena, &m);
@@ -57,12 +60,14 @@ static const at_mop *find(const at_mop *op, const char *name) {
   return NULL;
 }
 
+// The first operation of that name; fails where there is none.
 static const at_mop *must_find(const at_mmodule *m, const char *name) {
   const at_mop *op = find(m->op, name);
   if (!op) fail_msg("no %s", name);
   return op;
 }
 
+// VHLO's types and attributes become builtin ones.
 static void a_portable_artifact(void **state) {
   const at_mmodule *m = must_read("while.mlirbc");
   assert_int_equal(m->bytecode_version, 6);
@@ -98,6 +103,7 @@ static void a_portable_artifact(void **state) {
                        ->name);
 }
 
+// Shardy's attributes have all their fields, also from older encodings.
 static void shardings(void **state) {
   static const char *const files[] = {"shard_map.mlirbc",
                                       "shard_map_native.mlirbc"};
@@ -139,6 +145,7 @@ static void attributes_that_were_added(void **state) {
   assert_true(at_mop_eq(before->op, text->op, false, arena));
 }
 
+// A dialect without a table keeps names and text.
 static void a_mosaic_body(void **state) {
   const at_mmodule *m = must_read("mosaic.mlirbc");
   const at_mop *f = must_find(m, "stable_mosaic.func.func");
@@ -149,6 +156,7 @@ static void a_mosaic_body(void **state) {
   assert_true(at_str_is(ref->space->str, "smem"));
 }
 
+// Write and read again, in both forms, gives an equal tree.
 static void every_file_survives_a_round_trip(void **state) {
   static const char *const files[] = {
       "while.mlirbc",       "shard_map.mlirbc", "shard_map_native.mlirbc",
@@ -208,6 +216,7 @@ static void damage_is_a_status(void **state) {
   assert_true(read > 0);
 }
 
+// A newer version is refused by its number.
 static void versions_are_named(void **state) {
   static const uint8_t seven[] = {'M', 'L', 0xef, 'R', 7 << 1 | 1, 0};
   at_mmodule *m = NULL;
@@ -242,6 +251,36 @@ static void a_tree_that_explodes_is_refused(void **state) {
                    AT_INVALID_ARGUMENT);
   at_strbuf_free(&b);
   assert_null(a);
+}
+
+// A sharding whose sums are added is one that says nothing of how.
+static void added_sums_are_not_said(void **state) {
+  static const char *const texts[] = {
+      "#sdy.sharding<@m, [{\"x\"}], unreduced=max{\"w\"}>",
+      "#sdy.sharding<@m, [{\"x\"}], unreduced=min{\"w\"}>",
+      "#sdy.sharding<@m, [{\"x\"}], unreduced={\"w\"}>"};
+  at_strbuf b[2] = {{0}}, text = {0};
+  at_mmodule *m = NULL;
+  for (int i = 0; i < 2; i++) {
+    text.len = 0;
+    at_strbuf_addf(&text, "\"a.b\"() {x = %s} : () -> ()", texts[i]);
+    assert_true(at_ok(at_mlir_read_text(at_strbuf_str(&text), arena, &m)));
+    assert_true(at_ok(at_mlir_write_bytecode(m, "x", &b[i])));
+  }
+  // The one byte that differs is the enumerator: 1 and 2, as signed numbers.
+  size_t at = 0;
+  assert_int_equal(b[0].len, b[1].len);
+  while (b[0].ptr[at] == b[1].ptr[at]) at++;
+  assert_int_equal(b[0].ptr[at], 5);
+  assert_int_equal(b[1].ptr[at], 9);
+  b[0].ptr[at] = 1;  // 0
+  at_bytes bytes = {(const uint8_t *)b[0].ptr, b[0].len};
+  assert_true(at_ok(at_mlir_read(bytes, false, arena, &m)));
+  text.len = 0;
+  at_mattr_print(&text, at_mop_attr(find(m->op, "a.b"), "x"));
+  assert_string_equal(text.ptr, texts[2]);
+  at_strbuf_free(&text);
+  for (int i = 0; i < 2; i++) at_strbuf_free(&b[i]);
 }
 
 // Longer than any recursion would like; 1,000 is the limit. A list of them
@@ -286,6 +325,7 @@ static void long_chains_of_locations(void **state) {
   }
 }
 
+// Packed and unpacked booleans, splats, and sizes that do not fit.
 static void dense_buffers(void **state) {
   at_mctx c = {arena, at_map_in(arena)};
   static const int64_t ten[] = {10}, three[] = {3}, none[] = {0};
@@ -370,6 +410,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(versions_are_named, setup, teardown),
       cmocka_unit_test_setup_teardown(a_tree_that_explodes_is_refused, setup,
                                       teardown),
+      cmocka_unit_test_setup_teardown(added_sums_are_not_said, setup, teardown),
       cmocka_unit_test_setup_teardown(long_chains_of_locations, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(dense_buffers, setup, teardown),

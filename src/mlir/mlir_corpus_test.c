@@ -30,6 +30,7 @@ static uint8_t *load(const char *name, size_t *len) {
   return b;
 }
 
+// One program survives both text forms and bytecode.
 static void check(at_bytes program, size_t index) {
   at_arena *a = at_arena_create();
   at_mmodule *m = NULL;
@@ -52,6 +53,7 @@ static void check(at_bytes program, size_t index) {
   at_arena_destroy(a);
 }
 
+// Skipped without the corpus.
 static void every_program_reads(void **state) {
   size_t index_len, len, count = 0;
   char *index = (char *)load("index.json", &index_len);

@@ -12,12 +12,14 @@
 
 #include "mlir/mlir.h"
 
+// Without hooks: locations do not count.
 static at_digest digest_of(const at_mop *op, at_arena *a) {
   at_digest d = at_digest_start(0);
   assert_true(at_ok(at_mop_digest(op, &(at_mdigest_hooks){0}, a, &d)));
   return d;
 }
 
+// The module's operation.
 static const at_mop *parse(const char *text, at_arena *a) {
   at_mmodule *m;
   at_status st = at_mlir_read_text(at_str_of(text), a, &m);
@@ -25,6 +27,7 @@ static const at_mop *parse(const char *text, at_arena *a) {
   return m->op;
 }
 
+// The program that kChanges alters.
 static const char kProgram[] =
     "module @m { func.func @main(%arg0: tensor<4xf32> loc(\"a.py\":1:1)) -> "
     "tensor<4xf32> {\n"
@@ -49,6 +52,7 @@ static const struct {
                 {"add %1, %arg0", "add %1, %1", false},
                 {"return %2", "return %1", false}};
 
+// The program with `is` in place of `was`; the caller frees it.
 static char *changed(const char *was, const char *is) {
   const char *at = strstr(kProgram, was);
   assert_non_null(at);
@@ -58,6 +62,7 @@ static char *changed(const char *was, const char *is) {
   return text;
 }
 
+// What a program means changes its digest; how it is written does not.
 static void meaning_counts(void **state) {
   at_arena *a = at_arena_create();
   const at_mop *plain = parse(kProgram, a);
@@ -72,6 +77,7 @@ static void meaning_counts(void **state) {
   at_arena_destroy(a);
 }
 
+// A file of testdata, in a buffer that the next call takes over.
 static at_bytes load(const char *name) {
   char path[512];
   const char *root = getenv("AT_SOURCE_DIR");

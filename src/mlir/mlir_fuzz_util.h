@@ -6,6 +6,7 @@
 
 #include "mlir/mlir.h"
 
+// A finding stops where a fuzzer sees it.
 static inline void check(bool ok) {
   if (!ok) abort();
 }

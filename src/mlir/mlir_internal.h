@@ -1,6 +1,11 @@
 // What the files of this room share: the building context, the codec table of
 // dialect attributes, and the entries of the readers into one another.
 //
+// Both readers make types and attributes by the constructors below, so that the
+// same program has the same tree from either form: fields of structs stand in
+// the order of the codec table, dictionaries are sorted, i1 integers are BOOL,
+// and dense data is in memory form. Printers and the digest rely on that.
+//
 // Errors: INVALID_ARGUMENT with the place, RESOURCE_EXHAUSTED when the arena
 // refuses. No reader trusts a length or an index.
 // Memory: everything is the context's arena's, or static.
@@ -20,6 +25,7 @@ enum { AT_MAX_ATTR_BITS = 4096 };
 #define AT_MLIR_MAX_NESTING 256
 
 // ---- Building
+// What makes types and attributes: the arena they go to, and the names so far.
 typedef struct at_mctx {
   at_arena *arena;
   at_map names;  // interned, NUL-terminated
@@ -29,8 +35,10 @@ typedef struct at_mctx {
 // pointers within one context.
 const char *at_mctx_intern(at_mctx *c, at_str s);
 
+// Shared, static; a tree may point at them.
 extern const at_mtype at_mtype_i1, at_mtype_i32, at_mtype_i64, at_mtype_f64,
     at_mtype_index, at_mtype_none;
+// `unit`, and the location of what came without one.
 extern const at_mattr at_mattr_unit;
 extern const at_mloc at_mloc_unknown;
 
@@ -52,6 +60,7 @@ const at_mattr *at_mattr_make_int(at_mctx *c, const at_mtype *type, int64_t v);
 const at_mattr *at_mattr_make_i64(at_mctx *c, int64_t v);
 // Of type f64.
 const at_mattr *at_mattr_make_f64(at_mctx *c, double v);
+// Without a type; may hold any bytes.
 const at_mattr *at_mattr_make_str(at_mctx *c, at_str s);  // copies
 // A type as an attribute.
 const at_mattr *at_mattr_make_type(at_mctx *c, const at_mtype *t);
@@ -77,6 +86,7 @@ typedef struct at_mfloat {
   // 3: neither infinity nor NaN (f4, f6); 4: exponent only (f8E8M0FNU).
   uint8_t special;
 } at_mfloat;
+// By MLIR's name; static.
 const at_mfloat *at_mfloat_find(at_str name);  // NULL: no such float
 // Exact for formats of up to 64 bits.
 double at_mfloat_decode(const at_mfloat *f, uint64_t bits);
@@ -93,17 +103,21 @@ bool at_mtype_is_int(const at_mtype *t, uint32_t width);
 // attribute.
 at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
                          bool borrow, const at_mattr **out);
+// For AT_VERIFY: whether what was just written of m reads as m again, with its
+// locations where asked for. True where it does not read at all (its limits are
+// narrower than those of trees) or is no whole module.
+bool at_mlir_reads_as(const at_mmodule *m, at_str written, bool locations);
 // A location in the clothes of an attribute.
 const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 
 // ---- Dialect attributes: one table for bytecode and text
 // `layout` names the fields in order, each "name:K", separated by spaces:
 //   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
-//   v varint list (not used in text)  t type (TYPE)
-//   b bool byte, B bool varint        d f64 (FLOAT)
+//   t type (TYPE)                     S string (STRING)
+//   b bool byte                       d f64 (FLOAT)
 //   a attribute, o optional attribute (flag in the index)
 //   q flag varint + attribute, Q flag byte + attribute
-//   A list of attributes (ARRAY)      S string (STRING)
+//   A list of attributes (ARRAY)
 //   p optional varint                 E enum as signed varint, spelled in
 //   `enums`
 // An enum has an empty layout and its spellings in `enums`, from value 0 on;
@@ -118,6 +132,7 @@ typedef struct at_mcodec {
 const at_mcodec *at_mcodec_by_name(at_str name);
 // By its dialect's code in bytecode. NULL: none; static.
 const at_mcodec *at_mcodec_by_code(at_str dialect, uint64_t code);
+// A field of a layout: its name and its letter.
 typedef struct at_mfield {
   at_str name;
   char kind;
@@ -125,13 +140,16 @@ typedef struct at_mfield {
 // Do the parts of a Shardy attribute (convolution) have the kinds and values
 // that its notation can show?
 // For attributes of Shardy.
+// a has all fields of its layout, of their kinds. Printers rely on true.
 bool at_msdy_valid(const at_mattr *a);
 // For StableHLO's convolution dimensions.
+// Each side names each of its dimensions once, below 64.
 bool at_mconv_valid(const at_mattr *a);
 // Walks a layout: false at its end.
 bool at_mcodec_next(const char **layout, at_mfield *out);
 // False: the enum has no such value.
 bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
+// The enum's value of that spelling.
 int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
 
 // ---- Native properties of registered operations
@@ -147,11 +165,15 @@ at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out);
 // The same of a type.
 at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out);
 
+// Where a reader is: bytes p to end, base <= p <= end. Passed by pointer, it
+// moves; sub-ranges get cursors of their own.
 typedef struct at_mcursor {
   const uint8_t *p, *end;
   const uint8_t *base;  // of the whole input: offsets in messages
 } at_mcursor;
 
+// An attribute or type of the bytecode, before and after it is read. Once read
+// it is one node of the tree, however often it is used.
 typedef struct at_mentry {
   at_bytes data;
   uint32_t dialect;
@@ -166,18 +188,24 @@ typedef struct at_mentry {
   };
 } at_mentry;
 
+// A blob by its key.
 typedef struct at_mresource {
   const char *key;
   at_bytes data;
 } at_mresource;
 
+// A bytecode file while it is read. Tables are filled section by section; every
+// index of the file is held against them.
 typedef struct at_mbc {
   at_mctx c;
   bool borrow;
   at_bytes all;
+  // 0 to 6
   uint64_t version;
+  // Borrowed from the file.
   at_str *strings;
   uint32_t num_strings;
+  // Names, interned.
   const char **dialects;
   uint32_t num_dialects;
   struct {
@@ -185,12 +213,14 @@ typedef struct at_mbc {
     bool registered;
   } * ops;
   uint32_t num_ops;
+  // By index, in the order of the file.
   at_mentry *attrs, *types;
   uint32_t num_attrs, num_types;
   at_mresource *resources;
   uint32_t num_resources;
   at_bytes *props;
   uint32_t num_props;
+  // Entries that are being read, one inside of another.
   uint32_t depth;
   uint32_t weight;  // summed up while an entry is read
   uint32_t nest;    // of its deepest child
@@ -255,12 +285,14 @@ at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
 // Custom encodings; *known = false: not understood (the cursor is then
 // anywhere).
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+// Codes of the builtin dialect's attributes from 23 on.
 enum { kMbcAffineMap = 23, kMbcIntegerSet, kMbcStridedLayout, kMbcAttrCodes };
 // Of those three codes; `a` is of the kind.
 at_status at_mbc_affine_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                              at_mattr *a);
 // Names of the float types by their code in the bytecode; NULL: another type.
 enum { kMbcTypeCodes = 33 };
+// Static.
 extern const char *const at_mbc_float_names[kMbcTypeCodes];
 // Of the builtin dialect, by its code.
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out);

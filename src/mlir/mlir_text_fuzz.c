@@ -1,6 +1,7 @@
 // Any bytes as text: refused, or read, printed, written and read back equal.
 #include "mlir/mlir_fuzz_util.h"
 
+// Everything lives in one limited arena.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64u << 20);
   at_mmodule *m = NULL;

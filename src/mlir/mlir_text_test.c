@@ -12,8 +12,10 @@
 #include "mlir/mlir.h"
 #include "mlir/mlir_internal.h"
 
+// Of the running test.
 static at_arena *arena;
 
+// An arena for each test.
 static int setup(void **state) {
   arena = at_arena_create();
   return arena ? 0 : 1;
@@ -23,6 +25,7 @@ static int teardown(void **state) {
   return 0;
 }
 
+// A program; the test fails where it does not read.
 static at_mmodule *must_read(const char *text) {
   at_mmodule *m = NULL;
   at_status s = at_mlir_read_text(at_str_of(text), arena, &m);
@@ -30,6 +33,7 @@ static at_mmodule *must_read(const char *text) {
   return m;
 }
 
+// One attribute by itself; the test fails where it does not read.
 static const at_mattr *must_attr(const char *text) {
   at_mctx c = {arena, at_map_in(arena)};
   const at_mattr *a = NULL;
@@ -38,6 +42,7 @@ static const at_mattr *must_attr(const char *text) {
   return a;
 }
 
+// The module's first operation.
 static at_mop *first_op(const at_mmodule *m) {
   return m->op->regions[0]->blocks[0]->ops[0];
 }
@@ -135,6 +140,7 @@ static void attributes_print_as_they_read(void **state) {
   }
 }
 
+// One text for each kind of type.
 static void types_print_as_they_read(void **state) {
   static const char *const same[] = {
       "i1",
@@ -257,6 +263,7 @@ static void pretty_forms_mean_their_generic_ones(void **state) {
   }
 }
 
+// Notations with structure, read and printed.
 static void convolution_and_loop(void **state) {
   const at_mmodule *m = must_read(
       "func.func @f(%a: tensor<1x8x8x3xf32>, %k: tensor<3x3x3x4xf32>) -> "
@@ -295,6 +302,7 @@ static void convolution_and_loop(void **state) {
   assert_ptr_equal(ret->operands[0], &loop->results[0]);
 }
 
+// Uses before definitions, of blocks, values, aliases and blobs.
 static void blocks_aliases_and_resources(void **state) {
   const at_mmodule *m = must_read(
       "#map = affine_map<(d0) -> (d0)>\n!t = tensor<2xf32>\n"
@@ -324,6 +332,7 @@ static void blocks_aliases_and_resources(void **state) {
   assert_true(v[0] == 1.0f && v[1] == 2.0f);
 }
 
+// Attributes of arguments and results, declarations too.
 static void functions_keep_their_attributes(void **state) {
   const at_mmodule *m = must_read(
       "module @m attributes {mhlo.num_partitions = 2 : i32} {\n"
@@ -345,6 +354,7 @@ static void functions_keep_their_attributes(void **state) {
   assert_string_equal(f->regions[0]->blocks[0]->ops[1]->name, "func.return");
 }
 
+// Each with its line and column.
 static void bad_text_is_refused(void **state) {
   static const struct {
     const char *text, *message;
@@ -369,6 +379,21 @@ static void bad_text_is_refused(void **state) {
        AT_INVALID_ARGUMENT},
       {"\"a.b\"() {x = \"open} : () -> ()", "no end", AT_INVALID_ARGUMENT},
       {"\"a.b\"() {x = 1.0 : f80} : () -> ()", "f80", AT_UNIMPLEMENTED},
+      {"\"a.b\"() {x = 256 : i8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = -129 : i8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = 128 : si8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = -1 : ui8} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = dense<[1, 16]> : tensor<2xi4>} : () -> ()",
+       "does not fit", AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = array<i32: 4294967296>} : () -> ()", "does not fit",
+       AT_INVALID_ARGUMENT},
+      {"\"a.b\"() {x = #stablehlo.channel_handle<handle = 1, type = 2, handle "
+       "= 3>} : () -> ()",
+       "given twice", AT_INVALID_ARGUMENT},
   };
   for (size_t i = 0; i < AT_LEN(cases); i++) {
     at_mmodule *m = NULL;
@@ -380,6 +405,7 @@ static void bad_text_is_refused(void **state) {
   }
 }
 
+// A status instead of a stack overflow.
 static void deep_nesting_is_refused(void **state) {
   for (int kind = 0; kind < 4; kind++) {
     static const char *const open[] = {"[", "tuple<", "({\"a.b\"() (", "-("};
@@ -395,6 +421,8 @@ static void deep_nesting_is_refused(void **state) {
   }
 }
 
+// Every pattern of the narrow formats decodes and encodes to itself; NaN stays
+// NaN.
 static void floats_keep_every_bit(void **state) {
   static const char *const names[] = {
       "f8E5M2",        "f8E4M3", "f8E4M3FN", "f8E5M2FNUZ", "f8E4M3FNUZ",
@@ -423,6 +451,7 @@ static void floats_keep_every_bit(void **state) {
   assert_int_equal(at_mfloat_encode(b, 1.00390625), 0x3f80);
 }
 
+// Large data is replaced by a resource that does not exist.
 static void elided_data_says_so(void **state) {
   const at_mmodule *m = must_read(
       "%0 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>\n");

@@ -1,4 +1,6 @@
-// Types, attributes and locations in text.
+// Types, attributes and locations in text, in full: aliases are the business of
+// print_op.c. What is printed reads back to the same bits: floats whose decimal
+// does not are given as bits, long dense data as one hexadecimal string.
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -22,6 +24,7 @@ void at_mprint_string(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
 }
 
+// Whether a name needs no quotes: it reads back as one word.
 static bool bare(at_str s, bool symbol) {
   if (!s.len || (!isalpha((unsigned char)s.ptr[0]) && s.ptr[0] != '_'))
     return false;
@@ -34,6 +37,7 @@ static bool bare(at_str s, bool symbol) {
   return true;
 }
 
+// A dictionary's key.
 void at_mprint_key(at_strbuf *b, at_str s) {
   if (bare(s, false))
     at_strbuf_add(b, s);
@@ -41,6 +45,7 @@ void at_mprint_key(at_strbuf *b, at_str s) {
     at_mprint_string(b, s);
 }
 
+// A dash at the end would be taken for the beginning of an arrow.
 void at_mprint_symbol(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '@');
   if (bare(s, true) && s.ptr[s.len - 1] != '-')
@@ -49,6 +54,7 @@ void at_mprint_symbol(at_strbuf *b, at_str s) {
     at_mprint_string(b, s);
 }
 
+// Unknown sizes are question marks.
 static void integer_or_dyn(at_strbuf *b, int64_t v) {
   if (v == AT_MDYN)
     at_strbuf_addc(b, '?');
@@ -56,6 +62,7 @@ static void integer_or_dyn(at_strbuf *b, int64_t v) {
     at_strbuf_addf(b, "%" PRId64, v);
 }
 
+// `open` and `close` may hold more than a bracket.
 void at_mprint_dims(at_strbuf *b, const char *open, at_dims d,
                     const char *close) {
   at_strbuf_addz(b, open);
@@ -84,6 +91,7 @@ static void print_float(at_strbuf *b, const at_mfloat *f, uint64_t bits) {
   at_strbuf_addf(b, "0x%0*" PRIX64, (f->bits + 3) / 4, bits);
 }
 
+// A number without a type, in fields of structs.
 void at_mprint_f64(at_strbuf *b, double v) {
   uint64_t bits;
   memcpy(&bits, &v, sizeof bits);
@@ -113,6 +121,7 @@ static void print_scalar(at_strbuf *b, const at_mtype *e, const uint8_t *p,
     at_strbuf_addf(b, "%" PRId64, (int64_t)v);
 }
 
+// Elements of up to 8 bytes; array<> holds no others.
 void at_mprint_elems(at_strbuf *b, const at_mtype *elem, at_bytes data) {
   size_t each = at_mtype_elem_bytes(elem);
   for (size_t i = 0; i + each <= data.len; i += each) {
@@ -129,6 +138,7 @@ static void type_list(at_strbuf *b, const at_mtype *const *v, uint32_t n) {
   }
 }
 
+// "2x?x[4]x": each dimension is followed by an x.
 static void shape(at_strbuf *b, const at_mtype *t) {
   for (uint32_t i = 0; i < t->shape.rank; i++) {
     bool scalable = i < t->scalable.rank && t->scalable.ptr[i];
@@ -138,12 +148,14 @@ static void shape(at_strbuf *b, const at_mtype *t) {
   }
 }
 
+// In memory order.
 static void hex_bytes(at_strbuf *b, at_bytes v) {
   at_strbuf_addz(b, "\"0x");
   for (size_t i = 0; i < v.len; i++) at_strbuf_addf(b, "%02X", v.ptr[i]);
   at_strbuf_addc(b, '"');
 }
 
+// One result needs no brackets unless it is a function type itself.
 static void function_type(at_strbuf *b, const at_mtype *t) {
   at_strbuf_addc(b, '(');
   type_list(b, t->types, t->num_types);
@@ -160,6 +172,8 @@ static void quant(at_strbuf *b, const at_mtype *t) {
   at_strbuf_addf(b, "!%s<", t->name);
   bool vhlo = strncmp(t->name, "vhlo", 4) == 0;
   bool plain = !vhlo && t->types[0]->kind == AT_MTYPE_INTEGER;
+  // MLIR writes the storage type with its sign, since the type itself is
+  // signless.
   if (plain)
     at_strbuf_addf(b, "%s%u", t->ints.ptr[0] & 1 ? "i" : "u",
                    t->types[0]->width);
@@ -199,6 +213,8 @@ static void quant(at_strbuf *b, const at_mtype *t) {
   at_strbuf_addz(b, axis ? "}>" : ">");
 }
 
+// Parameters as the reader of the dialect left them: types, or the text between
+// the brackets.
 static void dialect_type(at_strbuf *b, const at_mtype *t) {
   if (t->ints.rank == 4 && t->num_types == 2) {
     // MLIR spells both quantised types alike.
@@ -221,6 +237,8 @@ static void dialect_type(at_strbuf *b, const at_mtype *t) {
   }
 }
 
+// Layout and memory space are told apart by their kind; where that does not do,
+// by their order.
 static void memref(at_strbuf *b, const at_mtype *t) {
   at_strbuf_addz(b, "memref<");
   if (t->kind == AT_MTYPE_UNRANKED_MEMREF)
@@ -239,11 +257,13 @@ static void memref(at_strbuf *b, const at_mtype *t) {
   at_strbuf_addc(b, '>');
 }
 
+// i8, si8, ui8.
 static void integer_type(at_strbuf *b, const at_mtype *t) {
   static const char *const prefix[] = {"i", "si", "ui"};
   at_strbuf_addf(b, "%s%u", prefix[t->sign], t->width);
 }
 
+// Recursion as deep as the type, which readers bound.
 void at_mtype_print(at_strbuf *b, const at_mtype *t) {
   switch (t->kind) {
     case AT_MTYPE_NONE:
@@ -302,6 +322,7 @@ void at_mtype_print(at_strbuf *b, const at_mtype *t) {
 // ---- Attributes
 enum { MAX_LIST = 64 };  // longer dense data is written as bits
 
+// *at is the byte offset of the next element; recursion over dimensions.
 static void dense_nested(at_strbuf *b, const at_mattr *a, uint32_t dim,
                          size_t *at) {
   const at_mtype *t = a->type;
@@ -328,10 +349,12 @@ static void dense_nested(at_strbuf *b, const at_mattr *a, uint32_t dim,
   at_strbuf_addc(b, ']');
 }
 
+// No elements, bits in hexadecimal, one element, or a nested list.
 static void dense(at_strbuf *b, const at_mattr *a) {
   const at_mtype *e = a->type->elem;
   size_t at = 0, n = at_mtype_num_elems(a->type);
   const at_mtype *s = e->kind == AT_MTYPE_COMPLEX ? e->elem : e;
+  // Numbers over 64 bits have no decimal form here.
   bool wide = at_mtype_elem_bytes(s) > 8;
   at_strbuf_addz(b, "dense<");
   if (n == 0) {
@@ -347,6 +370,7 @@ static void dense(at_strbuf *b, const at_mattr *a) {
   at_mtype_print(b, a->type);
 }
 
+// By commas, without brackets.
 static void attr_list(at_strbuf *b, const at_mattr *a) {
   for (uint32_t i = 0; i < a->num_elems; i++) {
     if (i) at_strbuf_addz(b, ", ");
@@ -354,6 +378,7 @@ static void attr_list(at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// Every operation in parentheses, so that no precedence matters.
 static void affine(at_strbuf *b, const at_maffine *e) {
   static const char *const ops[] = {[AT_AFFINE_ADD] = " + ",
                                     [AT_AFFINE_MUL] = " * ",
@@ -374,6 +399,7 @@ static void affine(at_strbuf *b, const at_maffine *e) {
   }
 }
 
+// Names are d0, d1, ... and s0, s1, ..., whatever the input called them.
 static void affine_attr(at_strbuf *b, const at_mattr *a) {
   bool set = a->kind == AT_MATTR_INTEGER_SET;
   at_strbuf_addz(b, set ? "affine_set<(" : "affine_map<(");
@@ -395,6 +421,7 @@ static void affine_attr(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addz(b, ")>");
 }
 
+// By the field's letter; what is an attribute prints as one.
 static void field(at_strbuf *b, const at_mattr *v, char kind) {
   switch (kind) {
     case 's':
@@ -405,7 +432,6 @@ static void field(at_strbuf *b, const at_mattr *v, char kind) {
       at_mprint_dims(b, "[", at_mattr_i64s(v), "]");
       break;
     case 'b':
-    case 'B':
       at_strbuf_addz(b, v->i ? "true" : "false");
       break;
     case 'd':
@@ -420,6 +446,8 @@ static void field(at_strbuf *b, const at_mattr *v, char kind) {
   }
 }
 
+// Absent optional fields are skipped. Three structs leave out empty lists, as
+// MLIR prints them.
 void at_mprint_struct(at_strbuf *b, const at_mattr *a, const at_mcodec *k) {
   at_mfield f;
   uint32_t at = 0, shown = 0;
@@ -439,6 +467,8 @@ void at_mprint_struct(at_strbuf *b, const at_mattr *a, const at_mcodec *k) {
   at_strbuf_addc(b, '>');
 }
 
+// Enums, structs and Shardy's notation by the codec table; other attributes by
+// name and text.
 static void dialect_attr(at_strbuf *b, const at_mattr *a) {
   const at_mcodec *k = at_mcodec_by_name(at_str_of(a->name));
   if (k && !*k->layout && a->str.len) {
@@ -469,6 +499,7 @@ static void dialect_attr(at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// Over 64 bits in hexadecimal, all bytes.
 static void integer(at_strbuf *b, const at_mattr *a) {
   if (a->wide.len) {
     at_strbuf_addz(b, "0x");
@@ -484,6 +515,7 @@ static void integer(at_strbuf *b, const at_mattr *a) {
   at_mtype_print(b, a->type);
 }
 
+// @root::@nested
 static void symbol(at_strbuf *b, const at_mattr *a) {
   at_mprint_symbol(b, a->str);
   for (uint32_t i = 0; i < a->num_elems; i++) {
@@ -492,6 +524,7 @@ static void symbol(at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// A unit attribute is its name alone.
 static void dictionary(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addc(b, '{');
   for (uint32_t i = 0; i < a->num_elems; i++) {
@@ -504,6 +537,7 @@ static void dictionary(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addc(b, '}');
 }
 
+// A splat stands without brackets.
 static void dense_strings(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addz(b, "dense<");
   if (!a->splat) at_strbuf_addc(b, '[');
@@ -512,6 +546,7 @@ static void dense_strings(at_strbuf *b, const at_mattr *a) {
   at_mtype_print(b, a->type);
 }
 
+// Kinds that few programs have.
 static void rarer(at_strbuf *b, const at_mattr *a) {
   switch (a->kind) {
     case AT_MATTR_DENSE_STRINGS:
@@ -558,6 +593,7 @@ static void rarer(at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// Recursion as deep as the attribute, which readers bound.
 void at_mattr_print(at_strbuf *b, const at_mattr *a) {
   switch (a->kind) {
     case AT_MATTR_UNIT:

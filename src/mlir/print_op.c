@@ -1,11 +1,16 @@
-// Modules, operations, regions and blocks in text.
+// Modules, operations, regions and blocks in text. A first walk numbers values,
+// blocks and locations in the order of printing; the second prints. Locations
+// are lines at the end of the file, each before those that refer to it, because
+// programs share them and chains of them are long.
 #include <stdint.h>
 
+#include "base/verify.h"
 #include "mlir/print.h"
 
 // ---- Names
 static void number_region(at_mprint *p, const at_mregion *r);
 
+// Lack of memory is noted in `failed`, which at_mlir_print reports.
 static void note(at_mprint *p, at_map *map, const void *key, uint64_t value) {
   void **slot = at_map_put_ptr(map, key);
   if (slot)
@@ -14,6 +19,8 @@ static void note(at_mprint *p, at_map *map, const void *key, uint64_t value) {
     p->failed = true;
 }
 
+// Recursion as deep as the chain of locations, which readers bound; each
+// location once.
 static void number_loc(at_mprint *p, const at_mloc *l) {
   if (!p->opt.locations || !l || l->kind == AT_MLOC_UNKNOWN ||
       at_map_find_ptr(&p->locs, l))
@@ -25,6 +32,8 @@ static void number_loc(at_mprint *p, const at_mloc *l) {
   note(p, &p->locs, l, p->locs.len + 1);
 }
 
+// Results share one number, arguments count by themselves: %3#1 and %arg2.
+// Numbers are given in the order of printing.
 static void number_op(at_mprint *p, const at_mop *op) {
   number_loc(p, op->loc);
   for (uint32_t i = 0; i < op->num_results; i++)
@@ -46,6 +55,7 @@ static void number_op(at_mprint *p, const at_mop *op) {
   }
 }
 
+// Arguments that a loop's first region has named keep their name.
 static void number_region(at_mprint *p, const at_mregion *r) {
   for (uint32_t i = 0; i < r->num_blocks; i++) {
     const at_mblock *b = r->blocks[i];
@@ -59,17 +69,20 @@ static void number_region(at_mprint *p, const at_mregion *r) {
   }
 }
 
+// 0: has no number.
 static uint64_t find(const at_map *map, const void *key) {
   void **slot = at_map_find_ptr(map, key);
   return slot ? (uint64_t)(uintptr_t)*slot : 0;
 }
 
+// A value of several has # and its index behind the shared number.
 void at_mprint_value(at_mprint *p, const at_mvalue *v) {
   uint64_t n = find(&p->values, v);
   at_strbuf_addf(p->out, n & 1 ? "%%arg%u" : "%%%u", (uint32_t)(n >> 1) - 1);
   if (v->op && v->op->num_results > 1) at_strbuf_addf(p->out, "#%u", v->index);
 }
 
+// By commas.
 void at_mprint_values(at_mprint *p, at_mvalue *const *v, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     if (i) at_strbuf_addz(p->out, ", ");
@@ -77,10 +90,12 @@ void at_mprint_values(at_mprint *p, at_mvalue *const *v, uint32_t n) {
   }
 }
 
+// Blocks count through the whole program.
 static void block_name(at_mprint *p, const at_mblock *b) {
   at_strbuf_addf(p->out, "^bb%u", (uint32_t)find(&p->blocks, b) - 1);
 }
 
+// Two blanks for each level.
 void at_mprint_newline(at_mprint *p) {
   at_strbuf_addc(p->out, '\n');
   for (uint32_t i = 0; i < p->indent; i++) at_strbuf_addz(p->out, "  ");
@@ -110,6 +125,7 @@ static void note_resources(at_mprint *p, const at_mattr *a) {
   }
 }
 
+// Elision is for readers: a program printed with it does not read back.
 void at_mprint_attr(at_mprint *p, const at_mattr *a) {
   if (a->kind == AT_MATTR_DENSE && p->opt.elide_dense_over && !a->splat &&
       at_mtype_num_elems(a->type) > p->opt.elide_dense_over) {
@@ -121,6 +137,7 @@ void at_mprint_attr(at_mprint *p, const at_mattr *a) {
   at_mattr_print(p->out, a);
 }
 
+// A unit attribute is its name alone.
 static void one_attr(at_mprint *p, const at_mnamed *n) {
   at_mprint_key(p->out, at_str_of(n->name));
   if (n->value->kind == AT_MATTR_UNIT) return;
@@ -137,6 +154,7 @@ void at_mprint_dict(at_mprint *p, const at_mnamed *v, uint32_t n) {
   at_strbuf_addc(p->out, '}');
 }
 
+// skip: names with a blank before and after each.
 static bool listed(const char *skip, const char *name) {
   size_t n = strlen(name);
   for (const char *s = skip; n && (s = strstr(s, name)); s += n)
@@ -144,6 +162,7 @@ static bool listed(const char *skip, const char *name) {
   return false;
 }
 
+// `before` is printed only if an attribute follows.
 void at_mprint_rest(at_mprint *p, const at_mop *op, const char *before,
                     const char *skip) {
   bool any = false;
@@ -171,6 +190,7 @@ void at_mprint_arg(at_mprint *p, const at_mvalue *v, const at_mattr *attrs) {
 
 static void print_op(at_mprint *p, const at_mop *op);
 
+// Whether a branch of the region goes to the block: then it needs its label.
 static bool is_target(const at_mregion *r, const at_mblock *b) {
   for (uint32_t i = 0; i < r->num_blocks; i++)
     for (uint32_t k = 0; k < r->blocks[i]->num_ops; k++) {
@@ -181,6 +201,7 @@ static bool is_target(const at_mregion *r, const at_mblock *b) {
   return false;
 }
 
+// ^bb1(%arg0: type):
 static void block_header(at_mprint *p, const at_mblock *b) {
   at_mprint_newline(p);
   block_name(p, b);
@@ -195,6 +216,8 @@ static void block_header(at_mprint *p, const at_mblock *b) {
   at_strbuf_addc(p->out, ':');
 }
 
+// entry_header false: the arguments of the first block stand elsewhere in the
+// operation's form.
 void at_mprint_region(at_mprint *p, const at_mregion *r, bool entry_header) {
   at_strbuf_addc(p->out, '{');
   for (uint32_t i = 0; i < r->num_blocks; i++) {
@@ -231,6 +254,8 @@ void at_mprint_function(at_mprint *p, const at_mop *op) {
   if (!one) at_strbuf_addc(p->out, ')');
 }
 
+// MLIR's form for any operation: everything that it has, in quotes and
+// brackets.
 static void generic(at_mprint *p, const at_mop *op) {
   at_mprint_string(p->out, at_str_of(op->name));
   at_strbuf_addc(p->out, '(');
@@ -260,6 +285,8 @@ static void generic(at_mprint *p, const at_mop *op) {
   at_mprint_function(p, op);
 }
 
+// The pretty form is tried first; what it has written is taken back where it
+// does not fit.
 static void print_op(at_mprint *p, const at_mop *op) {
   if (op->num_results) {
     at_strbuf_addf(p->out, "%%%u",
@@ -283,6 +310,7 @@ static void loc_ref(at_mprint *p, const at_mloc *l) {
     at_strbuf_addf(p->out, "#loc%u", (uint32_t)find(&p->locs, l));
 }
 
+// "#loc3 = loc(...)"; locations that it refers to have lines before it.
 static void loc_line(at_mprint *p, const at_mloc *l) {
   at_strbuf_addf(p->out, "#loc%u = loc(", (uint32_t)find(&p->locs, l));
   if (l->kind == AT_MLOC_NAME && l->child->kind != AT_MLOC_UNKNOWN) {
@@ -315,6 +343,8 @@ static void loc_line(at_mprint *p, const at_mloc *l) {
   at_strbuf_addz(p->out, ")\n");
 }
 
+// The blobs of all resources that were printed, each with its alignment, 64, in
+// front.
 static void resources(at_mprint *p) {
   at_strbuf_addz(p->out, "{-#\n  dialect_resources: {\n    builtin: {");
   for (size_t i = 0; i < p->resources.len; i++) {
@@ -329,6 +359,8 @@ static void resources(at_mprint *p) {
   at_strbuf_addz(p->out, "\n    }\n  }\n#-}\n");
 }
 
+// Values, blocks and locations are numbered in a first walk, so that uses
+// before definitions have names.
 at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
                         at_strbuf *out) {
   at_mprint p = {.out = out, .arena = at_arena_create()};
@@ -336,6 +368,7 @@ at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
   if (!p.arena) return AT_NO_MEMORY("printing");
   p.values = p.blocks = p.locs = p.resources = at_map_in(p.arena);
   number_op(&p, m->op);
+  size_t from = out->len;
   if (!p.failed) {
     print_op(&p, m->op);
     at_strbuf_addc(out, '\n');
@@ -343,7 +376,10 @@ at_status at_mlir_print(const at_mmodule *m, const at_mlir_print_options *opt,
       loc_line(&p, (const at_mloc *)(const void *)p.locs.entries[i].key.ptr);
     if (p.resources.len) resources(&p);
   }
-  bool failed = p.failed;
+  bool failed = p.failed || out->failed;
+  AT_VERIFY(failed || p.opt.elide_dense_over ||
+            at_mlir_reads_as(m, (at_str){out->ptr + from, out->len - from},
+                             p.opt.locations));
   at_arena_destroy(p.arena);
-  return failed ? AT_NO_MEMORY("printing") : at_strbuf_status(out);
+  return p.failed ? AT_NO_MEMORY("printing") : at_strbuf_status(out);
 }

@@ -1,15 +1,18 @@
-// Pretty assembly. Each function checks that what it is about to leave out can
+// Pretty assembly, the other direction of text_pretty.c, by the same formats.
+// Each function checks that what it is about to leave out can
 // be read back; otherwise the operation is printed in its generic form.
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "mlir/print.h"
 
+// A string without a type, which pretty forms show bare.
 static bool is_str(const at_mattr *a) {
   return a && a->kind == AT_MATTR_STRING && !a->type;
 }
 
 // ---- Notations of their own
+// [start:limit:stride, ...]; a stride of 1 is left out.
 static bool slice(at_mprint *p, const at_mop *op) {
   const at_mattr *a[] = {at_mop_attr(op, "start_indices"),
                          at_mop_attr(op, "limit_indices"),
@@ -29,11 +32,13 @@ static bool slice(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// A struct of that name which has its fields.
 static bool is_struct(const at_mattr *a, const char *name) {
   return a && a->kind == AT_MATTR_DIALECT && a->num_elems &&
          strcmp(a->name, name) == 0;
 }
 
+// Its dimension numbers must be a struct.
 static bool conv(at_mprint *p, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "dimension_numbers");
   if (!is_struct(a, "stablehlo.conv")) return false;
@@ -41,6 +46,7 @@ static bool conv(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// A pair for each dimension; other shapes and element types have no short form.
 static bool padding(at_mprint *p, const at_mattr *a) {
   if (a->kind != AT_MATTR_DENSE || a->type->kind != AT_MTYPE_TENSOR ||
       a->type->encoding || a->type->shape.rank != 2 ||
@@ -59,6 +65,7 @@ static bool padding(at_mprint *p, const at_mattr *a) {
   return true;
 }
 
+// The fields that the operation has, in the order of the table.
 static bool window(at_mprint *p, const at_mop *op) {
   static const struct {
     const char *attr, *word;
@@ -93,6 +100,7 @@ static bool window(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Nothing where the attribute is absent.
 static bool precision(at_mprint *p, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "precision_config");
   if (!a) return true;
@@ -107,6 +115,7 @@ static bool precision(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Nothing where the attribute is absent.
 static bool algorithm(at_mprint *p, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "algorithm");
   if (!a) return true;
@@ -116,6 +125,7 @@ static bool algorithm(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Batching dimensions are left out where neither side has any.
 static bool dotdims(at_mprint *p, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "dot_dimension_numbers");
   if (!is_struct(a, "stablehlo.dot") || a->num_elems != 4) return false;
@@ -130,6 +140,7 @@ static bool dotdims(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// reduce_precision's e5m10.
 static bool exponents(at_mprint *p, const at_mop *op) {
   const at_mattr *e = at_mop_attr(op, "exponent_bits");
   const at_mattr *m = at_mop_attr(op, "mantissa_bits");
@@ -143,6 +154,7 @@ static bool exponents(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// A call target is written as a symbol.
 static bool target(at_mprint *p, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "call_target_name");
   if (!is_str(a)) return false;
@@ -150,6 +162,7 @@ static bool target(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Result i has operand i's type.
 static bool same_in_and_out(const at_mop *op) {
   if (op->num_operands != op->num_results) return false;
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -157,6 +170,7 @@ static bool same_in_and_out(const at_mop *op) {
   return true;
 }
 
+// By commas.
 static void result_types(at_mprint *p, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++) {
     if (i) at_strbuf_addz(p->out, ", ");
@@ -164,6 +178,7 @@ static void result_types(at_mprint *p, const at_mop *op) {
   }
 }
 
+// Without operands it is an empty pair of brackets.
 static bool barrier(at_mprint *p, const at_mop *op) {
   if (!same_in_and_out(op)) return false;
   if (!op->num_operands) {
@@ -181,6 +196,8 @@ static bool no_regions(at_mprint *p, const at_mop *op) {
   return op->num_regions == 0;
 }
 
+// A notation of formats, the attributes that it shows (a blank behind each),
+// and its printer.
 static const struct notation {
   const char *name, *attrs;
   bool (*print)(at_mprint *p, const at_mop *op);
@@ -198,6 +215,7 @@ static const struct notation {
     {"barrier", "", barrier},
     {"regions", "", no_regions}};
 
+// NULL: no such one.
 static const struct notation *find_notation(at_str name) {
   for (size_t i = 0; i < AT_LEN(notations); i++)
     if (at_str_is(name, notations[i].name)) return &notations[i];
@@ -212,6 +230,7 @@ static bool all_operands_are(const at_mop *op, uint32_t from,
   return true;
 }
 
+// Whether `real` is c with the complex numbers' parts as elements.
 static bool is_real_of(const at_mtype *real, const at_mtype *c) {
   at_mtype r = *c;
   if (!c->elem || c->elem->kind != AT_MTYPE_COMPLEX) return false;
@@ -219,6 +238,8 @@ static bool is_real_of(const at_mtype *real, const at_mtype *c) {
   return at_mtype_eq(real, &r);
 }
 
+// One type for all operands and the result (S), the complex result (C), or
+// predicate and result (L).
 static bool short_types(at_mprint *p, const at_mop *op, char kind) {
   const at_mtype *r = op->num_results == 1 ? op->results[0].type : NULL;
   if (!r || r->kind == AT_MTYPE_FUNCTION) return false;
@@ -239,6 +260,7 @@ static bool short_types(at_mprint *p, const at_mop *op, char kind) {
   return true;
 }
 
+// The result is the tuple of the operands.
 static bool tuple_type(at_mprint *p, const at_mop *op) {
   if (op->num_results != 1) return false;
   const at_mtype *t = op->results[0].type;
@@ -250,6 +272,7 @@ static bool tuple_type(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// By commas.
 static void operand_types(at_mprint *p, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     if (i) at_strbuf_addz(p->out, ", ");
@@ -257,6 +280,7 @@ static void operand_types(at_mprint *p, const at_mop *op) {
   }
 }
 
+// in -> out, without brackets around single ones.
 static bool arrow_types(at_mprint *p, const at_mop *op) {
   if (!op->num_operands || !op->num_results ||
       op->operands[0]->type->kind == AT_MTYPE_FUNCTION)
@@ -268,6 +292,8 @@ static bool arrow_types(at_mprint *p, const at_mop *op) {
   return op->num_results > 1 || op->results[0].type->kind != AT_MTYPE_FUNCTION;
 }
 
+// What a format's last piece, :K, says; false: the types do not fit the short
+// form.
 static bool types(at_mprint *p, const at_mop *op, char kind) {
   if (kind == 'Z') {
     if (op->num_results) return false;
@@ -348,6 +374,8 @@ static void collect_skipped(const char *format, char *out, size_t size) {
   }
 }
 
+// A piece of a format (formats.def has the list). *operand counts those that
+// were printed.
 static bool one_piece(at_mprint *p, const at_mop *op, at_str s,
                       const char *skipped, uint32_t *operand) {
   const at_mattr *ignored;
@@ -387,6 +415,8 @@ static bool tight(at_str s) {
          at_str_is(s, "!algorithm");
 }
 
+// Optional groups, [?name ... ?], are printed where the attribute is there. All
+// operands must have been printed.
 bool at_mprint_format(at_mprint *p, const at_mop *op, const char *format) {
   char skipped[512];
   uint32_t operand = 0;
@@ -413,6 +443,7 @@ bool at_mprint_format(at_mprint *p, const at_mop *op, const char *format) {
 }
 
 // ---- Operations with regions
+// The type is that of the value, so the result's must be equal.
 static bool constant(at_mprint *p, const at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   if (!v || (v->kind != AT_MATTR_DENSE && v->kind != AT_MATTR_RESOURCE) ||
@@ -426,10 +457,12 @@ static bool constant(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// One block with that many arguments.
 static bool region_of(const at_mregion *r, uint32_t args) {
   return r->num_blocks == 1 && r->blocks[0]->num_args == args;
 }
 
+// Both regions name their arguments alike, as number_op does.
 static bool loop(at_mprint *p, const at_mop *op) {
   uint32_t n = op->num_operands;
   if (op->num_regions != 2 || op->num_successors || !same_in_and_out(op) ||
@@ -481,11 +514,14 @@ static const char *short_reducer(const at_mop *op) {
       !at_mtype_eq(b->args[1].type, &scalar) ||
       !at_mtype_eq(in->results[0].type, &scalar))
     return NULL;
+  // The short form has no place for an operation that is not listed.
   for (size_t i = 0; i < AT_LEN(commute); i++)
     if (strcmp(in->name, commute[i]) == 0) return commute[i];
   return NULL;
 }
 
+// (operand init: initial value), ...; the body in short where it is one
+// operation.
 static bool reduce(at_mprint *p, const at_mop *op) {
   uint32_t n = op->num_operands / 2;
   const at_mattr *dims = at_mop_attr(op, "dimensions");
@@ -501,6 +537,7 @@ static bool reduce(at_mprint *p, const at_mop *op) {
     at_mprint_value(p, op->operands[i + n]);
     at_strbuf_addc(p->out, ')');
   }
+  // The body comes last, or not at all where its operation says it.
   const char *inner = short_reducer(op);
   if (inner) at_strbuf_addf(p->out, " applies %s", inner);
   at_mprint_dims(p->out, " across dimensions = [", at_mattr_i64s(dims), "]");
@@ -523,6 +560,7 @@ static bool reduce(at_mprint *p, const at_mop *op) {
 }
 
 // ---- Modules and functions
+// A name and attributes are optional.
 static bool module(at_mprint *p, const at_mop *op) {
   const at_mattr *name = at_mop_attr(op, "sym_name");
   if (op->num_operands || op->num_results || op->num_successors ||
@@ -537,6 +575,8 @@ static bool module(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// One dictionary for each of n, at least one of them with entries: else the
+// pretty form could not tell that the attribute exists.
 static bool dicts(const at_mattr *a, uint32_t n) {
   if (!a) return true;
   if (a->kind != AT_MATTR_ARRAY || a->num_elems != n) return false;
@@ -548,6 +588,7 @@ static bool dicts(const at_mattr *a, uint32_t n) {
   return any;
 }
 
+// The pretty form has no label for the first block.
 static bool entry_is_target(const at_mregion *r) {
   for (uint32_t i = 0; i < r->num_blocks; i++)
     for (uint32_t k = 0; k < r->blocks[i]->num_ops; k++)
@@ -556,6 +597,8 @@ static bool entry_is_target(const at_mregion *r) {
   return false;
 }
 
+// Types of arguments and of the first block agree, and the attributes have a
+// place.
 static bool function_fits(const at_mop *op, const at_mtype *t) {
   const at_mregion *r = op->regions[0];
   if (!dicts(at_mop_attr(op, "arg_attrs"), t->num_types) ||
@@ -569,6 +612,7 @@ static bool function_fits(const at_mop *op, const at_mtype *t) {
   return true;
 }
 
+// A declaration has types only.
 static void signature(at_mprint *p, const at_mop *op, const at_mtype *t) {
   const at_mattr *in = at_mop_attr(op, "arg_attrs");
   const at_mattr *res = at_mop_attr(op, "res_attrs");
@@ -598,6 +642,7 @@ static void signature(at_mprint *p, const at_mop *op, const at_mtype *t) {
   if (brackets) at_strbuf_addc(p->out, ')');
 }
 
+// The attributes that the form has places for are left out of the rest.
 static bool func(at_mprint *p, const at_mop *op) {
   const at_mattr *name = at_mop_attr(op, "sym_name");
   const at_mattr *type = at_mop_attr(op, "function_type");
@@ -629,6 +674,7 @@ static const char *short_name(const at_mop *op, const char *bare) {
   return parent && strcmp(parent->name, "func.func") == 0 ? bare : op->name;
 }
 
+// The callee must be a symbol.
 static bool call(at_mprint *p, const at_mop *op) {
   const at_mattr *callee = at_mop_attr(op, "callee");
   if (!callee || callee->kind != AT_MATTR_SYMBOL || op->num_regions ||
@@ -646,6 +692,7 @@ static bool call(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Types follow only if there are operands.
 static bool ret(at_mprint *p, const at_mop *op) {
   if (op->num_results || op->num_regions || op->num_successors) return false;
   at_strbuf_addz(p->out, short_name(op, "return"));
@@ -656,6 +703,8 @@ static bool ret(at_mprint *p, const at_mop *op) {
   return types(p, op, 'Z');
 }
 
+// Operations with a form of their own first, then Shardy's, then the table of
+// formats.
 bool at_mprint_pretty(at_mprint *p, const at_mop *op) {
   static const struct {
     const char *name;

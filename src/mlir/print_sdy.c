@@ -3,6 +3,7 @@
 
 #include "mlir/print.h"
 
+// NULL is none.
 bool at_mattr_is_enum(const at_mattr *a, const char *name) {
   return a && a->kind == AT_MATTR_DIALECT && strcmp(a->name, name) == 0 &&
          a->str.len;
@@ -13,10 +14,12 @@ bool at_mattr_is_i64s(const at_mattr *a) {
          a->type->sign == AT_SIGNLESS;
 }
 
+// a must be one (at_mattr_is_i64s); borrowed.
 at_dims at_mattr_i64s(const at_mattr *a) {
   return (at_dims){(const int64_t *)(const void *)a->data.ptr, a->num_elems};
 }
 
+// A field by name; NULL: absent.
 static const at_mattr *get(const at_mattr *a, const char *name) {
   for (uint32_t i = 0; i < a->num_elems; i++)
     if (strcmp(a->fields[i].name, name) == 0) return a->fields[i].value;
@@ -24,17 +27,21 @@ static const at_mattr *get(const at_mattr *a, const char *name) {
 }
 
 // ---- What may be printed
+// A struct of that name which has its fields.
 static bool named(const at_mattr *a, const char *name) {
   return a->kind == AT_MATTR_DIALECT && strcmp(a->name, name) == 0 &&
          a->num_elems;
 }
 
+// Whether each of a list is a struct of that name.
 static bool all_named(const at_mattr *list, const char *name) {
   for (uint32_t i = 0; i < list->num_elems; i++)
     if (!named(list->elems[i], name)) return false;
   return true;
 }
 
+// What the printers below read without asking: lists hold structs of the right
+// name, and factors have letters.
 bool at_msdy_valid(const at_mattr *a) {
   static const struct {
     const char *attr, *field, *element;
@@ -56,6 +63,7 @@ bool at_msdy_valid(const at_mattr *a) {
     if (strcmp(a->name, lists[i].attr) == 0 &&
         !all_named(get(a, lists[i].field), lists[i].element))
       return false;
+  // Manual axes are names.
   if (strcmp(a->name, "sdy.manual_axes") == 0) {
     const at_mattr *v = get(a, "value");
     for (uint32_t i = 0; i < v->num_elems; i++)
@@ -84,6 +92,7 @@ bool at_msdy_valid(const at_mattr *a) {
 // ---- Notation
 static void sdy(at_strbuf *b, const at_mattr *a);
 
+// Strings are quoted, structs in their notation; NULL is an empty list.
 static void list(at_strbuf *b, const char *open, const at_mattr *v,
                  const char *close) {
   at_strbuf_addz(b, open);
@@ -97,6 +106,7 @@ static void list(at_strbuf *b, const char *open, const at_mattr *v,
   at_strbuf_addz(b, close);
 }
 
+// i to z, then z_1, z_2, ...
 static void factor(at_strbuf *b, int64_t i) {
   if (i <= 'z' - 'i')
     at_strbuf_addc(b, (char)('i' + i));
@@ -104,6 +114,7 @@ static void factor(at_strbuf *b, int64_t i) {
     at_strbuf_addf(b, "z_%" PRId64, i - ('z' - 'i'));
 }
 
+// Nothing for an empty list.
 static void factors(at_strbuf *b, const char *name, const at_mattr *v) {
   at_dims d = at_mattr_i64s(v);
   if (!d.rank) return;
@@ -115,6 +126,7 @@ static void factors(at_strbuf *b, const char *name, const at_mattr *v) {
   at_strbuf_addc(b, '}');
 }
 
+// Mappings, sizes of factors, then the kinds of factors that are not empty.
 static void rule(at_strbuf *b, const at_mattr *a) {
   at_dims sizes = at_mattr_i64s(get(a, "factor_sizes"));
   list(b, "<(", get(a, "operand_mappings"), ")->");
@@ -132,6 +144,7 @@ static void rule(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addz(b, get(a, "is_custom_rule")->i ? ", custom>" : ">");
 }
 
+// Empty lists of axes are left out.
 static void sharding(at_strbuf *b, const at_mattr *a) {
   const at_mattr *mesh = get(a, "mesh_or_ref");
   const at_mattr *replicated = get(a, "replicated_axes");
@@ -154,6 +167,7 @@ static void sharding(at_strbuf *b, const at_mattr *a) {
   at_strbuf_addc(b, '>');
 }
 
+// Attributes whose notation is one line of code.
 static void small(at_strbuf *b, const at_mattr *a, const char *name) {
   const at_mattr *sub;
   if (strcmp(name, "mesh_axis") == 0) {
@@ -176,6 +190,7 @@ static void small(at_strbuf *b, const at_mattr *a, const char *name) {
   }
 }
 
+// The notation without the attribute's name; recursion over its parts.
 static void sdy(at_strbuf *b, const at_mattr *a) {
   const char *name = a->name + 4;
   if (strcmp(name, "mesh") == 0) {
@@ -206,6 +221,8 @@ static void sdy(at_strbuf *b, const at_mattr *a) {
   }
 }
 
+// Four attributes bring brackets of their own, the others stand between the
+// dialect's.
 void at_mprint_sdy(at_strbuf *b, const at_mattr *a) {
   static const char *const brackets[] = {"sdy.mesh", "sdy.sharding",
                                          "sdy.sharding_per_value",
@@ -228,11 +245,13 @@ static bool is(const at_mattr *a, const char *name) {
   return a && named(a, name);
 }
 
+// That many operands and results, and nothing else.
 static bool plain(const at_mop *op, uint32_t operands, uint32_t results) {
   return op->num_operands == operands && op->num_results == results &&
          !op->num_regions && !op->num_successors;
 }
 
+// Shardings of operands and results, manual axes, and a body with arguments.
 static bool manual(at_mprint *p, const at_mop *op) {
   const at_mattr *in = at_mop_attr(op, "in_shardings");
   const at_mattr *out = at_mop_attr(op, "out_shardings");
@@ -259,6 +278,7 @@ static bool manual(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Other operations have no pretty form here.
 bool at_mprint_sdy_op(at_mprint *p, const at_mop *op) {
   const char *name = op->name + 4;
   at_strbuf *b = p->out;
@@ -320,6 +340,7 @@ static bool conv_side(at_strbuf *b, const at_mattr *a, uint32_t at, char batch,
   return true;
 }
 
+// One more than the largest dimension that is named.
 static uint32_t conv_rank(const at_mattr *a, uint32_t at) {
   at_dims s = at_mattr_i64s(a->fields[at + 2].value);
   int64_t top = AT_MAX(a->fields[at].value->i, a->fields[at + 1].value->i);
@@ -341,6 +362,7 @@ bool at_mconv_valid(const at_mattr *a) {
   return true;
 }
 
+// Three sides: input, kernel, output.
 void at_mprint_conv(at_strbuf *b, const at_mattr *a) {
   conv_side(b, a, 0, 'b', 'f', conv_rank(a, 0));
   at_strbuf_addc(b, 'x');

@@ -3,6 +3,7 @@
 
 typedef AT_VEC(at_str) name_vec;
 
+// The names that a map's header declares: dimensions first.
 typedef struct affine_scope {
   at_str *names;
   uint32_t num_dims, num_syms;
@@ -11,6 +12,7 @@ typedef struct affine_scope {
 static at_status expression(at_mtext *t, const affine_scope *s,
                             const at_maffine **out);
 
+// One expression; operands are NULL for leaves.
 static at_status node(at_mtext *t, at_maffine_kind kind, int64_t value,
                       const at_maffine *lhs, const at_maffine *rhs,
                       const at_maffine **out) {
@@ -21,6 +23,7 @@ static at_status node(at_mtext *t, at_maffine_kind kind, int64_t value,
   return AT_OK;
 }
 
+// A bracket, a name of the header, a negated primary, or a number.
 static at_status primary(at_mtext *t, const affine_scope *s,
                          const at_maffine **out) {
   at_str w;
@@ -52,6 +55,7 @@ static at_status primary(at_mtext *t, const affine_scope *s,
   return node(t, AT_AFFINE_CONST, v, NULL, NULL, out);
 }
 
+// Left to right. The length is bounded because the tree is walked by recursion.
 static at_status product(at_mtext *t, const affine_scope *s,
                          const at_maffine **out) {
   uint32_t length = 0;
@@ -76,6 +80,7 @@ static at_status product(at_mtext *t, const affine_scope *s,
   }
 }
 
+// a - b is a + b * -1: there is no subtraction in the tree.
 static at_status sum(at_mtext *t, const affine_scope *s,
                      const at_maffine **out) {
   uint32_t length = 0;
@@ -107,6 +112,7 @@ static at_status expression(at_mtext *t, const affine_scope *s,
   return st;
 }
 
+// Words by commas between brackets, appended; *count grows by each.
 static at_status names(at_mtext *t, const char *open, const char *close,
                        name_vec *v, uint32_t *count) {
   AT_TRY(at_mtext_expect(t, open));
@@ -120,6 +126,7 @@ static at_status names(at_mtext *t, const char *open, const char *close,
   return at_mtext_expect(t, close);
 }
 
+// "<(d0, d1)[s0]": dimensions, then symbols, in one list of names.
 static at_status header(at_mtext *t, at_mattr *a, affine_scope *s) {
   name_vec v = {0};
   AT_TRY(at_mtext_expect(t, "<"));
@@ -129,6 +136,7 @@ static at_status header(at_mtext *t, at_mattr *a, affine_scope *s) {
   return AT_OK;
 }
 
+// "<(d0, d1)[s0] -> (expressions)>", behind the word.
 at_status at_mtext_affine_map(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   affine_scope s;
@@ -151,6 +159,7 @@ at_status at_mtext_affine_map(at_mtext *t, const at_mattr **out) {
   return at_mtext_expect(t, ">");
 }
 
+// "<(d0)[s0] : (expression >= 0, expression == 0)>", behind the word.
 at_status at_mtext_affine_set(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   affine_scope s;

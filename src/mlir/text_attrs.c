@@ -1,4 +1,8 @@
-// Attributes and locations.
+// Attributes and locations in text. The first character says what an attribute
+// is: a string, list, number, dictionary, symbol, dialect attribute or alias; a
+// word begins a builtin attribute or a type. Numbers and strings may have a
+// type behind a colon. Aliases are read where they are defined, when first
+// used.
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -6,6 +10,7 @@
 
 static at_status parse_attr(at_mtext *t, const at_mattr **out);
 
+// Nesting is bounded by at_mtext_enter.
 at_status at_mtext_read_attr(at_mtext *t, const at_mattr **out) {
   AT_TRY(at_mtext_enter(t));
   at_status s = parse_attr(t, out);
@@ -30,6 +35,7 @@ at_status at_mtext_alias_find(at_mtext *t, char sigil, at_str name,
   if (a->busy) return at_mtext_fail(t, "an alias is defined by itself");
   *out = a;
   if (a->attr || a->type) return AT_OK;
+  // Reading goes on at the definition and comes back.
   const char *back = t->p;
   t->p = a->at;
   a->busy = true;
@@ -40,10 +46,12 @@ at_status at_mtext_alias_find(at_mtext *t, char sigil, at_str name,
   return s;
 }
 
+// For qsort, by name.
 int at_mnamed_order(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
+// a NULL stands for a constructor that got no memory.
 at_status at_mnamed_add(at_mtext *t, at_mnamed_vec *v, const char *name,
                         const at_mattr *a) {
   at_mnamed n = {NULL, a};
@@ -52,6 +60,7 @@ at_status at_mnamed_add(at_mtext *t, at_mnamed_vec *v, const char *name,
   return at_vec_push(t->c.arena, v, n) ? AT_OK : AT_NO_MEMORY("attributes");
 }
 
+// A name without a value is a unit attribute. Names may be quoted.
 at_status at_mtext_dict(at_mtext *t, at_mnamed_vec *out) {
   AT_TRY(at_mtext_expect(t, "{"));
   if (at_mtext_accept(t, "}")) return AT_OK;
@@ -69,10 +78,12 @@ at_status at_mtext_dict(at_mtext *t, at_mnamed_vec *out) {
   return at_mtext_expect(t, "}");
 }
 
+// Nothing where no brace follows.
 at_status at_mtext_opt_dict(at_mtext *t, at_mnamed_vec *out) {
   return at_mtext_at(t, "{") ? at_mtext_dict(t, out) : AT_OK;
 }
 
+// Sorts the entries; a name that occurs twice is refused.
 at_status at_mtext_dict_make(at_mtext *t, at_mnamed_vec *v,
                              const at_mattr **out) {
   at_mattr *a;
@@ -87,6 +98,7 @@ at_status at_mtext_dict_make(at_mtext *t, at_mnamed_vec *v,
   return AT_OK;
 }
 
+// [a, b, c]
 static at_status array(at_mtext *t, const at_mattr **out) {
   at_mattr_vec v = {0};
   AT_TRY(at_mtext_expect(t, "["));
@@ -118,6 +130,7 @@ static at_status wide_integer(at_mtext *t, const at_mtype *type,
   if (t->p + 1 < t->end && t->p[0] == '0' && t->p[1] == 'x') {
     const char *first = t->p += 2;
     while (t->p < t->end && isxdigit((unsigned char)*t->p)) t->p++;
+    // From the last digit on: the least significant byte comes first.
     for (size_t i = 0; i < (size_t)(t->p - first); i++) {
       char c = t->p[-1 - (ptrdiff_t)i];
       uint32_t d = isdigit((unsigned char)c)
@@ -139,6 +152,20 @@ static at_status wide_integer(at_mtext *t, const at_mtype *type,
   return AT_OK;
 }
 
+at_status at_mtext_int_fits(at_mtext *t, const at_mtype *type, int64_t v) {
+  if (type->kind != AT_MTYPE_INTEGER || type->width >= 64) return AT_OK;
+  int64_t half = type->width ? (int64_t)1 << (type->width - 1) : 0;
+  int64_t least = type->sign == AT_UNSIGNED ? 0 : -half;
+  int64_t most = type->sign == AT_SIGNED ? half : 2 * half;  // exclusive
+  if (type->width == 0) most = 1;
+  return v >= least && v < most
+             ? AT_OK
+             : at_mtext_fail(t, "%lld does not fit into %u bits", (long long)v,
+                             type->width);
+}
+
+// Reads the number again, at `from`, now that its type is known. Hexadecimal
+// floats are bit patterns.
 static at_status typed_number(at_mtext *t, const char *from, bool integral,
                               const at_mtype *type, const at_mattr **out) {
   const char *after = t->p;
@@ -151,6 +178,7 @@ static at_status typed_number(at_mtext *t, const char *from, bool integral,
       AT_TRY(wide_integer(t, type, out));
     } else {
       AT_TRY(at_mtext_i64(t, &v));
+      AT_TRY(at_mtext_int_fits(t, type, v));
       uint32_t n = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
       if (n == 0) v = 0;
       if (n && n < 64) {
@@ -168,6 +196,7 @@ static at_status typed_number(at_mtext *t, const char *from, bool integral,
     AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_FLOAT));
     a->type = type;
     *out = a;
+    // The bits of the format.
     if (from[0] == '0' && from + 1 < t->end && from[1] == 'x') {
       AT_TRY(at_mtext_i64(t, &v));
       if (f->bits < 64 && (uint64_t)v >> f->bits)
@@ -185,6 +214,8 @@ static at_status typed_number(at_mtext *t, const char *from, bool integral,
   return AT_OK;
 }
 
+// Without a type integers are i64 and others f64. The number is passed over
+// first, since its type stands behind it.
 at_status at_mtext_number(at_mtext *t, const at_mattr **out) {
   at_mtext_space(t);
   const char *from = t->p, *q = t->p;
@@ -206,6 +237,7 @@ at_status at_mtext_number(at_mtext *t, const at_mattr **out) {
       q = t->p;
     }
   }
+  // Behind the number stands its type, if any.
   t->p = q;
   const at_mtype *type = integral ? &at_mtype_i64 : &at_mtype_f64;
   if (at_mtext_accept(t, ":")) AT_TRY(at_mtext_read_type(t, &type));
@@ -231,6 +263,8 @@ static at_status symbol(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// A string may have a type behind a colon; `none` is no type. A double colon
+// belongs to a symbol around it.
 static at_status string(at_mtext *t, const at_mattr **out) {
   at_str s;
   at_mattr *a;
@@ -244,6 +278,7 @@ static at_status string(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// strided<[1, ?], offset: ?>, behind the word.
 static at_status strided(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   at_mi64_vec v = {0};
@@ -261,6 +296,8 @@ static at_status strided(at_mtext *t, const at_mattr **out) {
   return at_mtext_expect(t, ">");
 }
 
+// dense_resource<key> : type. The blob stands at the end of the file and was
+// read first; a key without one has no bytes.
 static at_status resource(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   at_str key;
@@ -302,6 +339,7 @@ static at_status sparse(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// distinct[id]<attribute>
 static at_status distinct(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   const at_mattr **v;
@@ -319,6 +357,7 @@ static at_status distinct(at_mtext *t, const at_mattr **out) {
   return at_mtext_expect(t, ">");
 }
 
+// What begins with a word: a builtin attribute, or else a type.
 static at_status word_attr(at_mtext *t, const at_mattr **out) {
   const char *back = t->p;
   at_str w;
@@ -346,6 +385,7 @@ static at_status word_attr(at_mtext *t, const at_mattr **out) {
     AT_TRY_ALLOC(*out, at_mattr_make_loc(&t->c, l));
     return AT_OK;
   }
+  // None of these: the word begins a type.
   t->p = back;
   const at_mtype *type;
   AT_TRY(at_mtext_read_type(t, &type));
@@ -353,6 +393,7 @@ static at_status word_attr(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// The first character decides.
 static at_status parse_attr(at_mtext *t, const at_mattr **out) {
   at_mtext_space(t);
   char c = t->p < t->end ? *t->p : 0;
@@ -384,6 +425,7 @@ static at_status parse_attr(at_mtext *t, const at_mattr **out) {
 // ---- Locations
 static at_status location(at_mtext *t, const at_mloc **out);
 
+// line:column, perhaps with an end: "to line:column" or "to :column".
 static at_status file_position(at_mtext *t, at_mloc *l) {
   int64_t v;
   l->kind = AT_MLOC_FILE;
@@ -403,6 +445,7 @@ static at_status file_position(at_mtext *t, at_mloc *l) {
   return AT_OK;
 }
 
+// fused<metadata>[a, b]; the metadata is optional.
 static at_status fused(at_mtext *t, at_mloc *l) {
   AT_VEC(const at_mloc *) v = {0};
   l->kind = AT_MLOC_FUSED;
@@ -424,6 +467,7 @@ static at_status fused(at_mtext *t, at_mloc *l) {
   return AT_OK;
 }
 
+// callsite(callee at caller)
 static at_status callsite(at_mtext *t, at_mloc *l) {
   l->kind = AT_MLOC_CALLSITE;
   AT_TRY(at_mtext_expect(t, "("));
@@ -433,6 +477,8 @@ static at_status callsite(at_mtext *t, at_mloc *l) {
   return at_mtext_expect(t, ")");
 }
 
+// An alias, `unknown`, one of the forms with a word, or a quoted text, which is
+// a file where a colon follows and else a name.
 static at_status parse_location(at_mtext *t, const at_mloc **out) {
   at_str s;
   if (at_mtext_accept(t, "#")) {
@@ -466,6 +512,7 @@ static at_status parse_location(at_mtext *t, const at_mloc **out) {
   return at_mtext_expect(t, ")");
 }
 
+// Nesting is bounded by at_mtext_enter.
 static at_status location(at_mtext *t, const at_mloc **out) {
   AT_TRY(at_mtext_enter(t));
   at_status s = parse_location(t, out);
@@ -473,12 +520,14 @@ static at_status location(at_mtext *t, const at_mloc **out) {
   return s;
 }
 
+// (location)
 at_status at_mtext_loc(at_mtext *t, const at_mloc **out) {
   AT_TRY(at_mtext_expect(t, "("));
   AT_TRY(location(t, out));
   return at_mtext_expect(t, ")");
 }
 
+// *out stays as it is where no location follows.
 at_status at_mtext_opt_loc(at_mtext *t, const at_mloc **out) {
   if (!at_mtext_accept_word(t, "loc")) return AT_OK;
   return at_mtext_loc(t, out);

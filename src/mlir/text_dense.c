@@ -1,9 +1,13 @@
-// Dense literals: nested lists, splats, hexadecimal strings; dense arrays.
+// Dense literals: nested lists, splats, hexadecimal strings; dense arrays. The
+// type of a literal stands behind it and says how many elements there are and
+// how each is held, so a literal is passed over, its type read, and then the
+// literal itself. Memory is bounded by the text: an element takes a character.
 #include <ctype.h>
 #include <stdlib.h>
 
 #include "mlir/text.h"
 
+// Elements while they are read: scalars at out, cap of them.
 typedef struct dense_state {
   const at_mtype *elem;  // of one scalar
   bool complex;
@@ -12,12 +16,15 @@ typedef struct dense_state {
   size_t cap, len;  // scalars
 } dense_state;
 
+// The low bytes of v; integers over 64 bits are filled up with the sign.
 static void store(dense_state *d, uint64_t v) {
   uint8_t *p = d->out + d->len++ * d->bytes;
   memset(p, (int64_t)v < 0 && d->bytes > 8 ? 0xff : 0, d->bytes);
   memcpy(p, &v, AT_MIN(d->bytes, sizeof v));
 }
 
+// One number or truth value in memory form. Hexadecimal floats are bit
+// patterns.
 static at_status scalar(at_mtext *t, dense_state *d) {
   if (d->len == d->cap) return at_mtext_fail(t, "too many dense elements");
   if (at_mtext_accept_word(t, "true") || at_mtext_accept_word(t, "false")) {
@@ -37,6 +44,8 @@ static at_status scalar(at_mtext *t, dense_state *d) {
     return AT_OK;
   }
   AT_TRY(at_mtext_i64(t, &v));
+  AT_TRY(at_mtext_int_fits(t, d->elem, v));
+  // Sub-byte integers are extended to their whole byte.
   uint32_t n = d->elem->kind == AT_MTYPE_INTEGER ? d->elem->width : 64;
   if (d->elem->kind == AT_MTYPE_INTEGER && n < 8) {
     uint64_t up = (uint64_t)v << (64 - n);
@@ -47,6 +56,7 @@ static at_status scalar(at_mtext *t, dense_state *d) {
   return AT_OK;
 }
 
+// Complex numbers are pairs in brackets.
 static at_status one_element(at_mtext *t, dense_state *d) {
   if (!d->complex) return scalar(t, d);
   AT_TRY(at_mtext_expect(t, "("));
@@ -56,6 +66,7 @@ static at_status one_element(at_mtext *t, dense_state *d) {
   return at_mtext_expect(t, ")");
 }
 
+// A list for each dimension, of exactly its size. Recursion over dimensions.
 static at_status nested(at_mtext *t, dense_state *d, at_dims shape,
                         uint32_t dim) {
   if (dim == shape.rank) return one_element(t, d);
@@ -85,11 +96,13 @@ static at_status skip_literal(at_mtext *t) {
   return at_mtext_expect(t, ">");
 }
 
+// c is a hexadecimal digit.
 static int digit(char c) {
   return isdigit((unsigned char)c) ? c - '0'
                                    : tolower((unsigned char)c) - 'a' + 10;
 }
 
+// Two digits a byte, in memory order.
 at_status at_mtext_hex_bytes(at_mtext *t, at_str s, at_bytes *out) {
   if (s.len < 2 || s.ptr[0] != '0' || s.ptr[1] != 'x' || s.len % 2)
     return at_mtext_fail(t, "a hexadecimal string is expected");
@@ -106,6 +119,7 @@ at_status at_mtext_hex_bytes(at_mtext *t, at_str s, at_bytes *out) {
   return AT_OK;
 }
 
+// As many strings as elements, or one without brackets that stands for all.
 static at_status strings(at_mtext *t, const at_mtype *type,
                          const at_mattr **out) {
   at_mattr *a;
@@ -135,6 +149,8 @@ static at_status strings(at_mtext *t, const at_mtype *type,
   return AT_OK;
 }
 
+// What stands between the angle brackets, of the type that was read behind
+// them; `stop` is their end.
 static at_status literal(at_mtext *t, const at_mtype *type, const char *stop,
                          const at_mattr **out) {
   size_t n = at_mtype_num_elems(type), each = at_mtype_elem_bytes(type->elem);
@@ -144,6 +160,7 @@ static at_status literal(at_mtext *t, const at_mtype *type, const char *stop,
     return at_mtext_fail(t, "dense elements need a type of static shape");
   at_mtext_space(t);
   if (!each) return strings(t, type, out);
+  // The whole buffer in hexadecimal.
   if (at_mtext_at(t, "\"")) {
     at_str s;
     at_bytes raw;
@@ -180,6 +197,8 @@ static at_status literal(at_mtext *t, const at_mtype *type, const char *stop,
   return AT_OK;
 }
 
+// The type stands behind the literal, so the literal is passed over, the type
+// read, and then the literal.
 at_status at_mtext_dense(at_mtext *t, const at_mattr **out) {
   AT_TRY(at_mtext_expect(t, "<"));
   const char *from = t->p;
@@ -197,6 +216,7 @@ at_status at_mtext_dense(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// array<i64: 1, 2>; the element type comes first.
 at_status at_mtext_dense_array(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DENSE_ARRAY));
@@ -210,6 +230,7 @@ at_status at_mtext_dense_array(at_mtext *t, const at_mattr **out) {
     AT_VEC(uint64_t) v = {0};
     uint64_t one;
     do {
+      // Each number is read as 8 bytes, of which the type's are kept.
       dense_state d = {a->type, false, 8, (uint8_t *)&one, 1, 0};
       AT_TRY(scalar(t, &d));
       if (!at_vec_push(t->c.arena, &v, one)) return AT_NO_MEMORY("array");

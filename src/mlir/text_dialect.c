@@ -46,6 +46,8 @@ static at_status mesh_axes(at_mtext *t, const at_mattr **out) {
   return at_mtext_expect(t, "]");
 }
 
+// The value of a field of that kind. Fields that are attributes may also be
+// axes in their short notation.
 static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
                              const at_mattr **out) {
   int64_t v;
@@ -69,8 +71,7 @@ static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
       AT_TRY_ALLOC(*out, at_mattr_make_type(&t->c, type));
       return AT_OK;
     }
-    case 'b':
-    case 'B': {
+    case 'b': {
       bool yes = at_mtext_accept_word(t, "true");
       if (!yes) AT_TRY(at_mtext_expect_word(t, "false"));
       AT_TRY_ALLOC(*out, at_mattr_make_bool(&t->c, yes));
@@ -114,6 +115,8 @@ static const at_mattr *codec_default(at_mtext *t, char kind) {
   }
 }
 
+// <name = value, ...> in any order. Absent fields get their default where they
+// have one.
 static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
   const at_mattr *values[16] = {0};
   at_mfield f;
@@ -128,17 +131,22 @@ static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
       const char *l = k->layout;
       bool found = false;
       while (at_mcodec_next(&l, &f)) {
+        AT_ASSERT(i < AT_LEN(values));
         if ((found = at_str_eq(f.name, w))) break;
         i++;
       }
       if (!found)
         return at_mtext_fail(t, "%s has no field '%.*s'", k->name,
                              (int)AT_MIN(w.len, 64), w.ptr);
+      if (values[i])
+        return at_mtext_fail(t, "field '%.*s' is given twice",
+                             (int)AT_MIN(w.len, 64), w.ptr);
       AT_TRY(at_mtext_expect(t, "="));
       AT_TRY(codec_field(t, k, f.kind, &values[i]));
     } while (at_mtext_accept(t, ","));
   }
   AT_TRY(at_mtext_expect(t, ">"));
+  // In the layout's order, whatever the text's.
   at_mnamed *fields;
   AT_TRY_ALLOC(fields, at_new(t->c.arena, at_mnamed, 16));
   size_t i = 0;
@@ -156,6 +164,7 @@ static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
   return AT_OK;
 }
 
+// One of the spellings of the enum.
 static at_status enum_word(at_mtext *t, const at_mcodec *k, at_mattr *a) {
   at_str w;
   if (!at_mtext_word(t, &w) || at_mcodec_value(k->enums, w) < 0)
@@ -164,6 +173,7 @@ static at_status enum_word(at_mtext *t, const at_mcodec *k, at_mattr *a) {
   return AT_OK;
 }
 
+// Shardy's attributes and convolutions have notations of their own.
 at_status at_mtext_codec(at_mtext *t, const at_mcodec *k,
                          const at_mattr **out) {
   if (strncmp(k->name, "sdy.", 4) == 0) return at_mtext_sdy(t, k, out);
@@ -195,6 +205,7 @@ typedef struct conv_side {
   uint32_t rank;
 } conv_side;
 
+// [b, 0, 1, f]: each name once; spatial dimensions count from 0 without gaps.
 static at_status conv_dims(at_mtext *t, char batch, char feature,
                            conv_side *s) {
   uint64_t seen = 0;
@@ -221,11 +232,13 @@ static at_status conv_dims(at_mtext *t, char batch, char feature,
     }
     if (++i > 64) return at_mtext_fail(t, "too many dimensions");
   } while (at_mtext_accept(t, ","));
+  // Spatial dimensions are numbered without gaps.
   if (s->batch < 0 || s->feature < 0 || seen != (1ull << s->rank) - 1)
     return at_mtext_fail(t, "convolution dimensions are incomplete");
   return at_mtext_expect(t, "]");
 }
 
+// Three sides; the fields are made in the order of the codec's layout.
 at_status at_mtext_conv(at_mtext *t, const at_mattr **out) {
   conv_side s[3] = {0};
   AT_TRY(conv_dims(t, 'b', 'f', &s[0]));
@@ -257,6 +270,7 @@ at_status at_mtext_conv(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- By name
+// #stablehlo.bounds<4, ?>, which is the attribute type_extensions.
 static at_status bounds(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   at_mnamed *f;
@@ -282,6 +296,7 @@ char *at_mtext_one_line(at_mtext *t, at_str body) {
   return copy;
 }
 
+// Kept as text, so that it prints as it was.
 static at_status unknown(at_mtext *t, at_str name, at_str body,
                          const at_mattr **out) {
   at_mattr *a;
@@ -329,6 +344,7 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
     AT_TRY(at_mtext_codec(t, k, out));
     return at_mtext_expect(t, ">");
   }
+  // An unknown attribute keeps what follows its name.
   at_str rest = {t->p, (size_t)(body.ptr + body.len - t->p)};
   while (rest.len && isspace((unsigned char)*rest.ptr)) rest.ptr++, rest.len--;
   if (rest.len >= 2 && *rest.ptr == '<' && rest.ptr[rest.len - 1] == '>')
@@ -349,6 +365,7 @@ at_status at_mtext_opaque(at_mtext *t, const char **dialect, at_bytes *bytes) {
   return at_mtext_expect(t, ">");
 }
 
+// Behind the '#': an alias, #dialect.name<...>, or #dialect<name ...>.
 at_status at_mtext_dialect_attr(at_mtext *t, const at_mattr **out) {
   at_str name, body = {0};
   if (!at_mtext_suffix(t, &name))

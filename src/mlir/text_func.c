@@ -1,6 +1,8 @@
 // func.func.
 #include "mlir/text.h"
 
+// Of a function: arguments with names, or only their types; a dictionary for
+// each argument and result.
 typedef struct signature {
   at_marg_vec args;
   at_mtype_vec inputs, results;
@@ -8,6 +10,8 @@ typedef struct signature {
   bool any_arg_attr, any_res_attr, types_only;
 } signature;
 
+// Appends the dictionary of one argument or result; *any becomes true where it
+// has entries.
 static at_status dict_of(at_mtext *t, at_mattr_vec *v, at_mnamed_vec *attrs,
                          bool *any) {
   const at_mattr *d;
@@ -16,6 +20,7 @@ static at_status dict_of(at_mtext *t, at_mattr_vec *v, at_mnamed_vec *attrs,
   return at_vec_push(t->c.arena, v, d) ? AT_OK : AT_NO_MEMORY("attributes");
 }
 
+// "%name: type {attributes}", or the type alone in a declaration.
 static at_status one_argument(at_mtext *t, signature *f) {
   at_mnamed_vec attrs = {0};
   const at_mtype *type;
@@ -33,6 +38,7 @@ static at_status one_argument(at_mtext *t, signature *f) {
   return dict_of(t, &f->arg_attrs, &attrs, &f->any_arg_attr);
 }
 
+// A type and its attributes.
 static at_status one_result(at_mtext *t, signature *f) {
   at_mnamed_vec attrs = {0};
   const at_mtype *type;
@@ -42,6 +48,7 @@ static at_status one_result(at_mtext *t, signature *f) {
   return dict_of(t, &f->res_attrs, &attrs, &f->any_res_attr);
 }
 
+// (arguments) -> results; a single result needs no brackets.
 static at_status read_signature(at_mtext *t, signature *f) {
   AT_TRY(at_mtext_expect(t, "("));
   if (!at_mtext_accept(t, ")")) {
@@ -49,6 +56,7 @@ static at_status read_signature(at_mtext *t, signature *f) {
     while (at_mtext_accept(t, ","));
     AT_TRY(at_mtext_expect(t, ")"));
   }
+  // A body needs names, a declaration has none.
   if (f->types_only && f->args.len)
     return at_mtext_fail(t, "some arguments have names and some have none");
   if (!at_mtext_accept(t, "->")) return AT_OK;
@@ -69,6 +77,8 @@ static at_status read_signature(at_mtext *t, signature *f) {
   return at_mtext_expect(t, ")");
 }
 
+// The function's type, and the lists of attributes where any of them has
+// entries.
 static at_status add_signature(at_mtext *t, at_mopstate *s, signature *f) {
   at_mtype *type;
   AT_TRY_ALLOC(type, at_mtype_make(&t->c, AT_MTYPE_FUNCTION));
@@ -87,6 +97,7 @@ static at_status add_signature(at_mtext *t, at_mopstate *s, signature *f) {
   return AT_OK;
 }
 
+// Behind the operation's name: visibility, symbol, signature, attributes, body.
 at_status at_mtext_func(at_mtext *t, at_mopstate *s) {
   static const char *const visibilities[] = {"public", "private", "nested"};
   signature f = {0};

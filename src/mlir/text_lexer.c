@@ -1,4 +1,6 @@
-// Characters, words, numbers and strings.
+// Characters, words, numbers and strings: what the functions of the text reader
+// are made of. Each passes over white space first, but for at_mtext_suffix and
+// at_mtext_symbol_name, which continue what stands in front of them.
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,6 +8,7 @@
 
 #include "mlir/text.h"
 
+// The text is borrowed for as long as t is used.
 void at_mtext_init(at_mtext *t, at_arena *a, at_str text) {
   memset(t, 0, sizeof *t);
   t->c = (at_mctx){a, at_map_in(a)};
@@ -14,6 +17,7 @@ void at_mtext_init(at_mtext *t, at_arena *a, at_str text) {
   t->end = text.ptr + text.len;
 }
 
+// Lines and columns are counted only here, so that reading need not.
 at_status at_mtext_fail(at_mtext *t, const char *fmt, ...) {
   char what[256];
   va_list ap;
@@ -30,6 +34,7 @@ at_status at_mtext_fail(at_mtext *t, const char *fmt, ...) {
                  what);
 }
 
+// Comments run from two slashes to the end of the line.
 void at_mtext_space(at_mtext *t) {
   while (t->p < t->end) {
     if (isspace((unsigned char)*t->p)) {
@@ -42,22 +47,26 @@ void at_mtext_space(at_mtext *t) {
   }
 }
 
+// Passes over white space, whatever it finds.
 bool at_mtext_at(at_mtext *t, const char *lit) {
   at_mtext_space(t);
   size_t n = strlen(lit);
   return (size_t)(t->end - t->p) >= n && memcmp(t->p, lit, n) == 0;
 }
 
+// Punctuation: what follows it does not matter.
 bool at_mtext_accept(at_mtext *t, const char *lit) {
   if (!at_mtext_at(t, lit)) return false;
   t->p += strlen(lit);
   return true;
 }
 
+// Of names, which may have dots.
 static bool word_char(char c) {
   return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.';
 }
 
+// Only a whole word: "dense" is not taken from "dense_resource".
 bool at_mtext_accept_word(at_mtext *t, const char *word) {
   size_t n = strlen(word);
   if (!at_mtext_at(t, word)) return false;
@@ -76,6 +85,7 @@ at_status at_mtext_expect_word(at_mtext *t, const char *word) {
   return at_mtext_fail(t, "'%s' is expected", word);
 }
 
+// Letters, digits, _, $ and dots, not beginning with a digit.
 bool at_mtext_word(at_mtext *t, at_str *out) {
   at_mtext_space(t);
   const char *q = t->p;
@@ -86,6 +96,7 @@ bool at_mtext_word(at_mtext *t, at_str *out) {
   return true;
 }
 
+// What begins with a digit is a number: %0 and not %0x.
 bool at_mtext_suffix(at_mtext *t, at_str *out) {
   const char *q = t->p;
   if (q < t->end && isdigit((unsigned char)*q))
@@ -97,12 +108,14 @@ bool at_mtext_suffix(at_mtext *t, at_str *out) {
   return out->len != 0;
 }
 
+// -1: no digit.
 static int hex(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   c = (char)tolower((unsigned char)c);
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+// Escapes are \" \\ \n \t and two hex digits. Strings do not span lines.
 at_status at_mtext_quoted(at_mtext *t, at_str *out) {
   AT_TRY(at_mtext_expect(t, "\""));
   const char *q = t->p;
@@ -136,6 +149,8 @@ at_status at_mtext_quoted(at_mtext *t, at_str *out) {
   return AT_OK;
 }
 
+// Decimal or hexadecimal, up to 64 bits; positive numbers over INT64_MAX keep
+// their bits.
 at_status at_mtext_i64(at_mtext *t, int64_t *out) {
   at_mtext_space(t);
   const char *q = t->p;
@@ -161,6 +176,7 @@ at_status at_mtext_i64(at_mtext *t, int64_t *out) {
   return AT_OK;
 }
 
+// Decimal only; at most 63 characters.
 at_status at_mtext_f64(at_mtext *t, double *out) {
   at_mtext_space(t);
   // strtod needs an end and no hexadecimal, so the number is copied.
@@ -185,6 +201,7 @@ at_status at_mtext_f64(at_mtext *t, double *out) {
   return AT_OK;
 }
 
+// Appends to *out.
 at_status at_mtext_i64_list(at_mtext *t, const char *open, const char *close,
                             at_mi64_vec *out) {
   AT_TRY(at_mtext_expect(t, open));
@@ -245,6 +262,7 @@ at_status at_mtext_balanced(at_mtext *t, at_str *out) {
   return at_mtext_fail(t, "a bracket is not closed");
 }
 
+// Bounds every recursion of the reader.
 at_status at_mtext_enter(at_mtext *t) {
   if (t->depth >= AT_MLIR_MAX_NESTING)
     return at_mtext_fail(t, "the text is nested too deep");
@@ -252,6 +270,7 @@ at_status at_mtext_enter(at_mtext *t) {
   return AT_OK;
 }
 
+// Quoted, or as a suffix.
 at_status at_mtext_symbol_name(at_mtext *t, at_str *out) {
   if (t->p < t->end && *t->p == '"') return at_mtext_quoted(t, out);
   if (!at_mtext_suffix(t, out)) return at_mtext_fail(t, "a name is expected");

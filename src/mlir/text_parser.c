@@ -34,12 +34,14 @@ bool at_mtext_operand(at_mtext *t, at_moperand *out) {
   return true;
 }
 
+// Appends it.
 at_status at_mtext_need_operand(at_mtext *t, at_moperand_vec *v) {
   at_moperand o;
   if (!at_mtext_operand(t, &o)) return at_mtext_fail(t, "a value is expected");
   return at_vec_push(t->c.arena, v, o) ? AT_OK : AT_NO_MEMORY("operands");
 }
 
+// By commas; none where no '%' follows.
 at_status at_mtext_operands(at_mtext *t, at_moperand_vec *v) {
   if (!at_mtext_at(t, "%")) return AT_OK;
   do AT_TRY(at_mtext_need_operand(t, v));
@@ -115,6 +117,7 @@ static at_status close_scope(at_mtext *t, size_t undo, size_t forwards) {
     if (!*f.slot) t->forwards.ptr[kept++] = f;
   }
   t->forwards.len = kept;
+  // Newest first, so that a name taken twice gets its first meaning back.
   while (t->undo.len > undo) {
     at_mtext_undo u = t->undo.ptr[--t->undo.len];
     *at_map_find(&t->values, u.name) = u.before;
@@ -144,6 +147,7 @@ static at_status block_named(at_mtext *t, block_list *l, at_str name,
   return AT_OK;
 }
 
+// The block's arguments, whose names are then in scope.
 static at_status set_args(at_mtext *t, at_mblock *b, const at_marg_vec *v) {
   AT_TRY_ALLOC(b->args, at_new(t->c.arena, at_mvalue, v->len));
   b->num_args = (uint32_t)v->len;
@@ -155,6 +159,7 @@ static at_status set_args(at_mtext *t, at_mblock *b, const at_marg_vec *v) {
   return AT_OK;
 }
 
+// The location is unknown where none stands.
 at_status at_mtext_argument(at_mtext *t, at_marg_vec *v, at_mnamed_vec *attrs) {
   at_marg a = {.loc = &at_mloc_unknown};
   AT_TRY(at_mtext_expect(t, "%"));
@@ -167,6 +172,7 @@ at_status at_mtext_argument(at_mtext *t, at_marg_vec *v, at_mnamed_vec *attrs) {
   return at_vec_push(t->c.arena, v, a) ? AT_OK : AT_NO_MEMORY("arguments");
 }
 
+// ^name(arguments): a label that occurs twice is refused.
 static at_status block_header(at_mtext *t, block_list *l, at_mblock **out) {
   at_str name;
   at_marg_vec args = {0};
@@ -189,6 +195,7 @@ static at_status block_header(at_mtext *t, block_list *l, at_mblock **out) {
   return set_args(t, *out, &args);
 }
 
+// Operations up to the next label or the end of the region.
 static at_status block_body(at_mtext *t, at_mblock *b) {
   AT_VEC(at_mop *) ops = {0};
   while (!at_mtext_at(t, "}") && !at_mtext_at(t, "^")) {
@@ -201,6 +208,8 @@ static at_status block_body(at_mtext *t, at_mblock *b) {
   return AT_OK;
 }
 
+// An entry block without a label comes first where the text has none. Every
+// block that a branch names must have been defined.
 static at_status region_body(at_mtext *t, block_list *l,
                              const at_marg_vec *args) {
   at_mblock *b;
@@ -224,12 +233,15 @@ static at_status region_body(at_mtext *t, block_list *l,
              : at_mtext_fail(t, "a successor names a block that is not here");
 }
 
+// Opens a scope of names and blocks and closes it; inside of a function its
+// dialect is the default.
 at_status at_mtext_region(at_mtext *t, at_mopstate *s,
                           const at_marg_vec *args) {
   AT_TRY(at_mtext_enter(t));
   block_list l = {.by_name = at_map_in(t->c.arena)};
   AT_TRY_ALLOC(l.region, at_new(t->c.arena, at_mregion, 1));
   l.region->op = s->op;
+  // Marks of this scope on the two stacks.
   size_t undo = t->undo.len, forwards = t->forwards.len;
   void *outer = t->blocks;
   const char *dialect = t->default_dialect;
@@ -247,6 +259,8 @@ at_status at_mtext_region(at_mtext *t, at_mopstate *s,
              : AT_NO_MEMORY("regions");
 }
 
+// The caller fills the block; its operations get the location of the operation
+// around it.
 at_status at_mtext_block_region(at_mtext *t, at_mopstate *s, at_mblock **out) {
   at_mregion *r;
   at_mblock **blocks;
@@ -263,6 +277,7 @@ at_status at_mtext_block_region(at_mtext *t, at_mopstate *s, at_mblock **out) {
 }
 
 // ---- Generic form
+// ^a, ^b up to the closing bracket.
 static at_status successors(at_mtext *t, at_mop *op) {
   AT_VEC(at_mblock *) v = {0};
   if (at_mtext_accept(t, "]")) return AT_OK;
@@ -313,6 +328,7 @@ typedef struct result_name {
 } result_name;
 typedef AT_VEC(result_name) result_names;
 
+// %a, %b:2 = ; *total counts all values.
 static at_status read_results(at_mtext *t, result_names *v, uint64_t *total) {
   *total = 0;
   if (!at_mtext_at(t, "%")) return AT_OK;
@@ -334,6 +350,8 @@ static at_status read_results(at_mtext *t, result_names *v, uint64_t *total) {
   return at_mtext_expect(t, "=");
 }
 
+// Quoted names are the generic form. Names without a dialect get the region's
+// default.
 static at_status op_name(at_mtext *t, at_mop *op, bool *generic) {
   at_str name;
   *generic = at_mtext_at(t, "\"");
@@ -359,6 +377,7 @@ static at_status op_name(at_mtext *t, at_mop *op, bool *generic) {
   return AT_OK;
 }
 
+// Makes the results, puts their names in scope, and sorts the attributes.
 static at_status finish(at_mtext *t, at_mopstate *s, const result_names *names,
                         uint64_t total) {
   at_mop *op = s->op;
@@ -370,6 +389,7 @@ static at_status finish(at_mtext *t, at_mopstate *s, const result_names *names,
   if (names->len && total != op->num_results)
     return at_mtext_fail(t, "%s: %u results, but names for %u", op->name,
                          op->num_results, (uint32_t)total);
+  // Each name takes as many results as its count says.
   uint32_t at = 0;
   for (size_t i = 0; i < names->len; i++) {
     AT_TRY(
@@ -384,6 +404,7 @@ static at_status finish(at_mtext *t, at_mopstate *s, const result_names *names,
   return at_mtext_fail(t, "%s: an attribute occurs twice", op->name);
 }
 
+// Results, name, the form that the name decides, location.
 static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out) {
   at_mopstate s = {0};
   result_names names = {0};
@@ -400,6 +421,7 @@ static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out) {
   } else {
     AT_TRY(at_mtext_pretty(t, &s, &known));
     if (!known) {
+      // The message points at the name.
       t->p = start;
       return at_mtext_fail(
           t, "%s is read in its generic form only, \"%s\"(...) : (...) -> ...",
@@ -434,6 +456,7 @@ static at_status find_aliases(at_mtext *t) {
       at_str key = {line, (size_t)(q - line)};
       while (q < stop && *q == ' ') q++;
       if (q < stop && *q == '=' && key.len > 1) {
+        // Only its place: it is read when first used.
         at_mtext_alias *a;
         AT_TRY_ALLOC(a, at_new(t->c.arena, at_mtext_alias, 1));
         a->at = q + 1;
@@ -460,6 +483,7 @@ static at_status resource_entries(at_mtext *t, bool ours) {
     else if (!at_mtext_word(t, &key))
       return at_mtext_fail(t, "a resource's name is expected");
     AT_TRY(at_mtext_expect(t, ":"));
+    // Numbers and words belong to tools.
     if (!at_mtext_at(t, "\"")) {
       at_str word;
       int64_t number;
@@ -481,6 +505,7 @@ static at_status resource_entries(at_mtext *t, bool ours) {
   return at_mtext_expect(t, "}");
 }
 
+// Resources of every dialect; only `ours` are kept.
 static at_status resource_groups(at_mtext *t, bool ours) {
   AT_TRY(at_mtext_expect(t, "{"));
   if (at_mtext_accept(t, "}")) return AT_OK;
@@ -494,6 +519,7 @@ static at_status resource_groups(at_mtext *t, bool ours) {
   return at_mtext_expect(t, "}");
 }
 
+// {-# dialect_resources: {...}, external_resources: {...} #-}
 static at_status read_resources(at_mtext *t) {
   AT_TRY(at_mtext_expect(t, "{-#"));
   if (!at_mtext_accept(t, "#-}")) {
@@ -509,6 +535,7 @@ static at_status read_resources(at_mtext *t) {
   return AT_OK;
 }
 
+// Blobs stand at the end of the file and are needed while operations are read.
 static at_status find_resources(at_mtext *t) {
   for (const char *line = t->base; line + 3 <= t->end;) {
     if (memcmp(line, "{-#", 3) == 0) {
@@ -523,6 +550,7 @@ static at_status find_resources(at_mtext *t) {
   return AT_OK;
 }
 
+// The alias was read before; the line is passed over.
 static at_status alias_line(at_mtext *t) {
   char sigil = *t->p++;
   at_str name;
@@ -540,6 +568,7 @@ static at_status alias_line(at_mtext *t) {
                       : at_mtext_read_attr(t, &attr);
 }
 
+// Aliases and resources are found first, then operations are read in order.
 at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out) {
   at_mtext *t;
   at_mmodule *m;
@@ -600,6 +629,7 @@ at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out) {
   return s;
 }
 
+// As at_mtext_attr.
 at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out) {
   at_mtext t;
   at_mtext_init(&t, c->arena, text);

@@ -5,11 +5,13 @@
 #include "mlir/text.h"
 
 // ---- Notations of their own
+// An attribute of the operation; a NULL: the constructor got no memory.
 static at_status add(at_mtext *t, at_mopstate *s, const char *name,
                      const at_mattr *a) {
   return at_mnamed_add(t, &s->attrs, name, a);
 }
 
+// A list of i64.
 static at_status add_list(at_mtext *t, at_mopstate *s, const char *name,
                           const at_mi64_vec *v) {
   return add(t, s, name, at_mattr_make_i64s(&t->c, v->ptr, v->len));
@@ -56,6 +58,7 @@ static at_status read_padding(at_mtext *t, at_mopstate *s) {
     } while (at_mtext_accept(t, ","));
     AT_TRY(at_mtext_expect(t, "]"));
   }
+  // The attribute that the generic form would have.
   at_mtype *type;
   at_mattr *a;
   int64_t *dims;
@@ -71,6 +74,7 @@ static at_status read_padding(at_mtext *t, at_mopstate *s) {
   return add(t, s, "padding", a);
 }
 
+// Truth values, or numbers that are zero or not.
 static at_status read_reverse(at_mtext *t, at_mopstate *s) {
   AT_VEC(uint8_t) v = {0};
   at_mattr *a;
@@ -121,6 +125,7 @@ static at_status read_window(at_mtext *t, at_mopstate *s) {
   return at_mtext_expect(t, "}");
 }
 
+// A spelling of the enum `name`.
 static at_status read_enum(at_mtext *t, const char *name,
                            const at_mattr **out) {
   const at_mcodec *k = at_mcodec_by_name(at_str_of(name));
@@ -141,6 +146,7 @@ static bool comma_word(at_mtext *t, const char *word) {
   return false;
 }
 
+// Nothing where the word does not follow.
 static at_status read_precision(at_mtext *t, at_mopstate *s) {
   at_mattr_vec v = {0};
   if (!comma_word(t, "precision")) return AT_OK;
@@ -157,6 +163,7 @@ static at_status read_precision(at_mtext *t, at_mopstate *s) {
              at_mattr_make_array(&t->c, v.ptr, v.len));
 }
 
+// Nothing where the word does not follow.
 static at_status read_algorithm(at_mtext *t, at_mopstate *s) {
   const at_mattr *a;
   if (!comma_word(t, "algorithm")) return AT_OK;
@@ -216,6 +223,7 @@ static at_status read_exponents(at_mtext *t, at_mopstate *s) {
   return add(t, s, "mantissa_bits", at_mattr_make_int(&t->c, &at_mtype_i32, m));
 }
 
+// @name, held as a string.
 static at_status read_target(at_mtext *t, at_mopstate *s) {
   at_str name;
   AT_TRY(at_mtext_expect(t, "@"));
@@ -223,6 +231,7 @@ static at_status read_target(at_mtext *t, at_mopstate *s) {
   return add(t, s, "call_target_name", at_mattr_make_str(&t->c, name));
 }
 
+// Appends the types of results.
 static at_status all_results(at_mtext *t, at_mopstate *s,
                              const at_mtype *const *v, size_t n) {
   for (size_t i = 0; i < n; i++)
@@ -231,6 +240,7 @@ static at_status all_results(at_mtext *t, at_mopstate *s,
   return AT_OK;
 }
 
+// Operands and their types, which are the results' too; or ().
 static at_status read_barrier(at_mtext *t, at_mopstate *s) {
   at_mtype_vec types = {0};
   if (at_mtext_accept(t, "(")) {
@@ -244,6 +254,7 @@ static at_status read_barrier(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, types.ptr, types.len);
 }
 
+// [b, f]x[i, o]->[b, f]
 static at_status read_conv(at_mtext *t, at_mopstate *s) {
   const at_mattr *a;
   AT_TRY(at_mtext_conv(t, &a));
@@ -258,6 +269,7 @@ static at_status read_regions(at_mtext *t, at_mopstate *s) {
   return at_mtext_expect(t, ")");
 }
 
+// What !name in a format stands for.
 static at_status notation(at_mtext *t, at_mopstate *s, at_str name) {
   static const struct {
     const char *name;
@@ -288,6 +300,7 @@ static at_status same(at_mtext *t, at_mopstate *s, const at_mtype *operand,
   return at_mtext_resolve(t, s, v, s->operands.len);
 }
 
+// predicate type, result type
 static at_status select_types(at_mtext *t, at_mopstate *s, const at_mtype *f) {
   const at_mtype *v[3] = {f};
   AT_TRY(at_mtext_expect(t, ","));
@@ -297,6 +310,7 @@ static at_status select_types(at_mtext *t, at_mopstate *s, const at_mtype *f) {
   return at_mtext_resolve(t, s, v, 3);
 }
 
+// The result's type; operands have its parts as elements.
 static at_status complex_types(at_mtext *t, at_mopstate *s, const at_mtype *r) {
   if (!r->elem || r->elem->kind != AT_MTYPE_COMPLEX)
     return at_mtext_fail(t, "a tensor of complex numbers is expected");
@@ -307,6 +321,7 @@ static at_status complex_types(at_mtext *t, at_mopstate *s, const at_mtype *r) {
   return same(t, s, real, r);
 }
 
+// in -> out, or a function type in brackets.
 static at_status arrow_types(at_mtext *t, at_mopstate *s) {
   at_mtype_vec in = {0}, out = {0};
   if (at_mtext_at(t, "(")) {
@@ -323,9 +338,11 @@ static at_status arrow_types(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, in.ptr, in.len);
 }
 
+// What :K in a format stands for (formats.def has the list).
 static at_status types(at_mtext *t, at_mopstate *s, char kind) {
   const at_mtype *one;
   at_mtype_vec v = {0};
+  // No operands, no types.
   if (kind == 'Z' && !at_mtext_at(t, ":"))
     return at_mtext_resolve(t, s, NULL, 0);
   AT_TRY(at_mtext_expect(t, ":"));
@@ -381,6 +398,7 @@ static at_status bare_attr(at_mtext *t, at_mopstate *s, at_str piece) {
     AT_TRY(at_mtext_quoted(t, &text));
     a = at_mattr_make_str(&t->c, text);
   } else {
+    // Any other kind is the name of an enum.
     const char *z;
     AT_TRY_ALLOC(z, at_mctx_intern(&t->c, kind));
     AT_TRY(read_enum(t, z, &a));
@@ -401,6 +419,7 @@ static at_status comma_operands(at_mtext *t, at_mopstate *s) {
   return AT_OK;
 }
 
+// A piece of a format; what is no placeholder must stand there as it is.
 static at_status one_piece(at_mtext *t, at_mopstate *s, at_str p) {
   if (at_str_is(p, "$")) return at_mtext_need_operand(t, &s->operands);
   if (at_str_is(p, "$*")) return at_mtext_operands(t, &s->operands);
@@ -415,6 +434,7 @@ static at_status one_piece(at_mtext *t, at_mopstate *s, at_str p) {
                                     : at_mtext_expect(t, z);
 }
 
+// Piece by piece; an optional group is passed over where no comma follows.
 static at_status by_format(at_mtext *t, at_mopstate *s, const char *format) {
   bool skip = false;
   for (const char *p = format; *p;) {
@@ -444,6 +464,8 @@ static at_status read_constant(at_mtext *t, at_mopstate *s) {
   return all_results(t, s, &v->type, 1);
 }
 
+// (%name = %initial, ...) : types, then both regions, whose arguments have
+// these names.
 static at_status read_while(at_mtext *t, at_mopstate *s) {
   at_marg_vec args = {0};
   at_mtype_vec v = {0};
@@ -531,6 +553,7 @@ static at_status long_reducer(at_mtext *t, at_mopstate *s) {
   return at_mtext_region(t, s, &first);
 }
 
+// (%operand init: %value), ... then the body in short or in full.
 static at_status read_reduce(at_mtext *t, at_mopstate *s) {
   at_moperand_vec init = {0};
   at_mi64_vec dims = {0};
@@ -544,6 +567,7 @@ static at_status read_reduce(at_mtext *t, at_mopstate *s) {
     AT_TRY(at_mtext_need_operand(t, &init));
     AT_TRY(at_mtext_expect(t, ")"));
   } while (at_mtext_accept(t, ","));
+  // The operation takes all operands, then all initial values.
   for (size_t i = 0; i < init.len; i++)
     if (!at_vec_push(t->c.arena, &s->operands, init.ptr[i]))
       return AT_NO_MEMORY("operands");
@@ -577,6 +601,7 @@ static at_status read_module(at_mtext *t, at_mopstate *s) {
   return at_mtext_region(t, s, &none);
 }
 
+// @callee(operands) : function type
 static at_status read_call(at_mtext *t, at_mopstate *s) {
   const at_mattr *callee;
   if (!at_mtext_at(t, "@")) return at_mtext_fail(t, "a function is expected");
@@ -589,12 +614,15 @@ static at_status read_call(at_mtext *t, at_mopstate *s) {
   return types(t, s, 'F');
 }
 
+// Operands and types, or nothing.
 static at_status read_return(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_opt_dict(t, &s->attrs));
   AT_TRY(at_mtext_operands(t, &s->operands));
   return types(t, s, 'Z');
 }
 
+// Operations with a form of their own first, then Shardy's, then the table of
+// formats.
 at_status at_mtext_pretty(at_mtext *t, at_mopstate *s, bool *known) {
   static const struct {
     const char *name;

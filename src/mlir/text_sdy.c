@@ -3,6 +3,7 @@
 
 #include "mlir/text.h"
 
+// A struct with the fields that were collected.
 static at_status make(at_mtext *t, const char *name, at_mnamed_vec *fields,
                       const at_mattr **out) {
   at_mattr *a;
@@ -33,6 +34,7 @@ static at_status list(at_mtext *t, const char *open, const char *close,
   return AT_OK;
 }
 
+// A string as an attribute.
 static at_status quoted(at_mtext *t, const at_mattr **out) {
   at_str s;
   AT_TRY(at_mtext_quoted(t, &s));
@@ -40,6 +42,7 @@ static at_status quoted(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// A number as an i64.
 static at_status integer(at_mtext *t, const at_mattr **out) {
   int64_t v;
   AT_TRY(at_mtext_i64(t, &v));
@@ -47,6 +50,7 @@ static at_status integer(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// The field is there with an empty list.
 static at_status add_empty(at_mtext *t, at_mnamed_vec *f, const char *name) {
   return at_mnamed_add(t, f, name, at_mattr_make_array(&t->c, NULL, 0));
 }
@@ -129,6 +133,7 @@ static at_status dimension(at_mtext *t, const at_mattr **out) {
   AT_TRY(at_mnamed_add(t, &f, "axes",
                        at_mattr_make_array(&t->c, axes.ptr, axes.len)));
   AT_TRY(at_mnamed_add(t, &f, "is_closed", at_mattr_make_bool(&t->c, closed)));
+  // A priority stands right behind the brace.
   if (t->p + 1 < t->end && *t->p == 'p' && isdigit((unsigned char)t->p[1])) {
     const at_mattr *v;
     t->p++;
@@ -138,6 +143,7 @@ static at_status dimension(at_mtext *t, const at_mattr **out) {
   return make(t, "sdy.dimension_sharding", &f, out);
 }
 
+// @name, or a mesh written out.
 static at_status mesh_or_ref(at_mtext *t, const at_mattr **out) {
   if (at_mtext_accept_word(t, "mesh")) return mesh(t, out);
   AT_TRY(at_mtext_read_attr(t, out));
@@ -177,6 +183,7 @@ static at_status sharding(at_mtext *t, const at_mattr **out) {
     AT_TRY(list(t, "{", "}", axis_ref, &unreduced));
   }
   AT_TRY(at_mtext_expect(t, ">"));
+  // Both lists are fields of every sharding.
   AT_TRY(replicated ? at_mnamed_add(t, &f, "replicated_axes", replicated)
                     : add_empty(t, &f, "replicated_axes"));
   AT_TRY(unreduced ? at_mnamed_add(t, &f, "unreduced_axes", unreduced)
@@ -185,6 +192,7 @@ static at_status sharding(at_mtext *t, const at_mattr **out) {
   return make(t, "sdy.sharding", &f, out);
 }
 
+// A struct of a single field.
 static at_status one_field(at_mtext *t, const char *name, const char *field,
                            const at_mattr *v, const at_mattr **out) {
   at_mnamed_vec f = {0};
@@ -199,18 +207,21 @@ static at_status shardings(at_mtext *t, const at_mattr **out) {
   return one_field(t, "sdy.sharding_per_value", "shardings", v, out);
 }
 
+// {"x", "y"}
 static at_status manual_axes(at_mtext *t, const at_mattr **out) {
   const at_mattr *v;
   AT_TRY(list(t, "{", "}", quoted, &v));
   return one_field(t, "sdy.manual_axes", "value", v, out);
 }
 
+// {"x", "y":(1)2}
 static at_status axis_refs(at_mtext *t, const at_mattr **out) {
   const at_mattr *v;
   AT_TRY(list(t, "{", "}", axis_ref, &v));
   return one_field(t, "sdy.axis_ref_list", "value", v, out);
 }
 
+// [{"x"}, {}]
 static at_status axis_ref_lists(at_mtext *t, const at_mattr **out) {
   const at_mattr *v;
   AT_TRY(list(t, "[", "]", axis_refs, &v));
@@ -232,6 +243,7 @@ static at_status all_to_all(at_mtext *t, const at_mattr **out) {
   return make(t, "sdy.all_to_all_param", &f, out);
 }
 
+// [{"x"}: 0->1, ...]
 static at_status all_to_alls(at_mtext *t, const at_mattr **out) {
   const at_mattr *v;
   AT_TRY(list(t, "[", "]", all_to_all, &v));
@@ -257,6 +269,7 @@ static bool factor(at_mtext *t, int64_t *out) {
   return true;
 }
 
+// Factors back to back: ij.
 static at_status dim_mapping(at_mtext *t, const at_mattr **out) {
   at_mi64_vec v = {0};
   int64_t one;
@@ -268,12 +281,14 @@ static at_status dim_mapping(at_mtext *t, const at_mattr **out) {
                    at_mattr_make_i64s(&t->c, v.ptr, v.len), out);
 }
 
+// [i, jk]
 static at_status tensor_mapping(at_mtext *t, const at_mattr **out) {
   const at_mattr *v;
   AT_TRY(list(t, "[", "]", dim_mapping, &v));
   return one_field(t, "sdy.tensor_mapping", "dim_mappings", v, out);
 }
 
+// {i, j}, or with sizes {i=2, j=4}, which must name every factor in order.
 static at_status factor_list(at_mtext *t, bool sizes, at_mi64_vec *v) {
   AT_TRY(at_mtext_expect(t, "{"));
   if (at_mtext_accept(t, "}")) return AT_OK;
@@ -292,6 +307,7 @@ static at_status factor_list(at_mtext *t, bool sizes, at_mi64_vec *v) {
   return at_mtext_expect(t, "}");
 }
 
+// <(operands)->(results) {sizes} kinds, custom>; each kind is optional.
 static at_status rule(at_mtext *t, const at_mattr **out) {
   static const char *const kinds[] = {"reduction", "need_replication",
                                       "permutation", "blocked_propagation"};
@@ -326,6 +342,7 @@ static at_status rule(at_mtext *t, const at_mattr **out) {
   return make(t, "sdy.op_sharding_rule", &f, out);
 }
 
+// Shardings in angle brackets.
 static at_status per_value(at_mtext *t, const at_mattr **out) {
   AT_TRY(at_mtext_expect(t, "<"));
   AT_TRY(shardings(t, out));
@@ -388,6 +405,7 @@ static at_status same_type(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, NULL, 0);
 }
 
+// %x <sharding> : type
 static at_status constraint(at_mtext *t, at_mopstate *s) {
   const at_mattr *v;
   AT_TRY(at_mtext_need_operand(t, &s->operands));
@@ -396,6 +414,7 @@ static at_status constraint(at_mtext *t, at_mopstate *s) {
   return same_type(t, s);
 }
 
+// name=value as an attribute of the operation.
 static at_status named(at_mtext *t, at_mopstate *s, const char *name,
                        item_fn read) {
   const at_mattr *v;
@@ -412,6 +431,7 @@ static at_status edge(at_mtext *t, at_mopstate *s) {
   return same_type(t, s);
 }
 
+// Held as its number in an i32.
 static at_status direction(at_mtext *t, const at_mattr **out) {
   static const char *const names[] = {"NONE", "FORWARD", "BACKWARD", "BOTH"};
   for (int i = 0; i < 4; i++)
@@ -422,12 +442,14 @@ static at_status direction(at_mtext *t, const at_mattr **out) {
   return at_mtext_fail(t, "a direction is expected");
 }
 
+// %x allowed_direction=BOTH : type
 static at_status propagation_barrier(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_need_operand(t, &s->operands));
   AT_TRY(named(t, s, "allowed_direction", direction));
   return same_type(t, s);
 }
 
+// (arguments) {region} {attributes} : function type
 static at_status body(at_mtext *t, at_mopstate *s) {
   at_marg_vec args = {0};
   AT_TRY(at_mtext_expect(t, "("));
@@ -446,6 +468,7 @@ static at_status body(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, f->types, f->num_types);
 }
 
+// (operands) in_shardings=... out_shardings=... manual_axes=... and the body.
 static at_status manual_computation(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_expect(t, "("));
   AT_TRY(at_mtext_operands(t, &s->operands));
@@ -456,6 +479,7 @@ static at_status manual_computation(at_mtext *t, at_mopstate *s) {
   return body(t, s);
 }
 
+// <"name"> (operands), shardings where they are given, and the body.
 static at_status named_computation(at_mtext *t, at_mopstate *s) {
   const at_mattr *name;
   AT_TRY(at_mtext_expect(t, "<"));
@@ -472,6 +496,7 @@ static at_status named_computation(at_mtext *t, at_mopstate *s) {
   return body(t, s);
 }
 
+// %x group_id=1 : type; no result.
 static at_status group(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_need_operand(t, &s->operands));
   AT_TRY(named(t, s, "group_id", integer));
@@ -482,6 +507,7 @@ static at_status group(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, &type, 1);
 }
 
+// Operands and types, or nothing.
 static at_status read_return(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_opt_dict(t, &s->attrs));
   AT_TRY(at_mtext_operands(t, &s->operands));
@@ -506,6 +532,7 @@ static at_status collective(at_mtext *t, at_mopstate *s, const char *attr,
   return same_type(t, s);
 }
 
+// By the name behind "sdy."; *known false: no such form.
 at_status at_mtext_sdy_op(at_mtext *t, at_mopstate *s, bool *known) {
   static const struct {
     const char *name, *attr;

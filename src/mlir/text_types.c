@@ -1,4 +1,7 @@
-// Types.
+// Types in text: a word (i32, f8E4M3FN, index, none), a word with parameters in
+// angle brackets (tensor, memref, vector, complex, tuple), a function type in
+// round brackets, or, behind '!', an alias or a dialect's type. A dialect's
+// type that is not known here keeps its name and the text between its brackets.
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -6,6 +9,7 @@
 
 static at_status parse_type(at_mtext *t, const at_mtype **out);
 
+// Nesting is bounded by at_mtext_enter.
 at_status at_mtext_read_type(at_mtext *t, const at_mtype **out) {
   AT_TRY(at_mtext_enter(t));
   at_status s = parse_type(t, out);
@@ -13,6 +17,7 @@ at_status at_mtext_read_type(at_mtext *t, const at_mtype **out) {
   return s;
 }
 
+// At least one.
 at_status at_mtext_type_list(at_mtext *t, at_mtype_vec *out) {
   do {
     const at_mtype *one;
@@ -22,6 +27,7 @@ at_status at_mtext_type_list(at_mtext *t, at_mtype_vec *out) {
   return AT_OK;
 }
 
+// A single result needs no brackets.
 at_status at_mtext_function_type(at_mtext *t, const at_mtype **out) {
   at_mtype *f;
   at_mtype_vec in = {0}, res = {0};
@@ -80,6 +86,7 @@ static at_status dimensions(at_mtext *t, at_mi64_vec *out, at_mi64_vec *scal) {
   }
 }
 
+// <dims x element, encoding>, or <*x element>.
 static at_status tensor(at_mtext *t, const at_mtype **out) {
   at_mtype *m;
   at_mi64_vec dims = {0};
@@ -99,6 +106,7 @@ static at_status tensor(at_mtext *t, const at_mtype **out) {
   return at_mtext_expect(t, ">");
 }
 
+// Whether the layout says what an absent one does.
 static bool identity_map(const at_mattr *a, uint32_t rank) {
   if (a->kind != AT_MATTR_AFFINE_MAP || a->num_syms || a->num_dims != rank ||
       a->num_elems != rank)
@@ -109,6 +117,8 @@ static bool identity_map(const at_mattr *a, uint32_t rank) {
   return true;
 }
 
+// <dims x element, layout, space>: which of the two an attribute is follows
+// from its kind, or else from its place.
 static at_status memref(at_mtext *t, const at_mtype **out) {
   at_mtype *m;
   at_mi64_vec dims = {0};
@@ -145,6 +155,8 @@ static at_status memref(at_mtext *t, const at_mtype **out) {
   return at_mtext_expect(t, ">");
 }
 
+// <dims x element>; the list of scalable dimensions is kept only if there are
+// any.
 static at_status vector(at_mtext *t, const at_mtype **out) {
   at_mtype *m;
   at_mi64_vec dims = {0}, scalable = {0};
@@ -153,6 +165,7 @@ static at_status vector(at_mtext *t, const at_mtype **out) {
   AT_TRY(at_mtext_expect(t, "<"));
   AT_TRY(dimensions(t, &dims, &scalable));
   m->shape = (at_dims){dims.ptr, (uint32_t)dims.len};
+  // One scalable dimension keeps the whole list.
   for (size_t i = 0; i < scalable.len; i++)
     if (scalable.ptr[i])
       m->scalable = (at_dims){scalable.ptr, (uint32_t)scalable.len};
@@ -160,6 +173,7 @@ static at_status vector(at_mtext *t, const at_mtype **out) {
   return at_mtext_expect(t, ">");
 }
 
+// <a, b>
 static at_status tuple(at_mtext *t, const at_mtype **out) {
   at_mtype *m;
   at_mtype_vec v = {0};
@@ -190,6 +204,7 @@ static at_status scale_attr(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// scale:zero, where the zero point may be absent.
 static at_status quant_params(at_mtext *t, at_mattr_vec *scales,
                               at_mi64_vec *zeros) {
   const at_mattr *a;
@@ -215,6 +230,7 @@ static at_status storage(at_mtext *t, const at_mtype **out) {
   return at_mtext_read_type(t, out);
 }
 
+// ", a:b"
 static at_status pair(at_mtext *t, int64_t *v) {
   AT_TRY(at_mtext_expect(t, ","));
   AT_TRY(at_mtext_i64(t, &v[0]));
@@ -274,6 +290,8 @@ static at_status vhlo_quant(at_mtext *t, bool axis, const at_mtype **out) {
   return at_mtext_expect(t, ">");
 }
 
+// Behind the name. The storage bounds default to all values of the storage
+// type.
 static at_status quant(at_mtext *t, const at_mtype **out) {
   at_mtype *m;
   const at_mtype **types;
@@ -293,6 +311,7 @@ static at_status quant(at_mtext *t, const at_mtype **out) {
     return at_mtext_fail(t, "a quantised type is stored as a small integer");
   bool is_signed = st->sign != AT_UNSIGNED;
   ints[0] = is_signed;
+  // All values of the storage type, unless bounds follow.
   int64_t lo = is_signed ? -(1ll << (st->width - 1)) : 0;
   int64_t hi = (1ll << (st->width - is_signed)) - 1;
   if (at_mtext_accept(t, "<")) {
@@ -331,6 +350,7 @@ static at_status quant(at_mtext *t, const at_mtype **out) {
   return at_mtext_expect(t, ">");
 }
 
+// <types>
 static at_status future(at_mtext *t, at_mtype *m) {
   at_mtype_vec v = {0};
   AT_TRY(at_mtext_expect(t, "<"));
@@ -394,6 +414,7 @@ static at_status dialect_type(at_mtext *t, const at_mtype **out) {
   return AT_OK;
 }
 
+// i8, si8 or ui8: at most 8 digits and 2^24 bits.
 static bool integer_name(at_str w, uint32_t *width, at_msign *sign) {
   size_t skip = 1;
   *sign = AT_SIGNLESS;
@@ -412,6 +433,7 @@ static bool integer_name(at_str w, uint32_t *width, at_msign *sign) {
   return *width <= 1u << 24;
 }
 
+// A bracket is a function type, '!' a dialect's; other types begin with a word.
 static at_status parse_type(at_mtext *t, const at_mtype **out) {
   if (at_mtext_at(t, "(")) return at_mtext_function_type(t, out);
   if (at_mtext_accept(t, "!")) return dialect_type(t, out);

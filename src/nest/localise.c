@@ -1,9 +1,9 @@
 // Small buffers of the caller become local ones. A loop's state is what its
 // node shares with the rest of the program, so without this pass every turn
 // would go through memory.
+#include "base/verify.h"
 #include "nest/nest.h"
 
-// One buffer, and all of them: what a function's stack may hold.
 // Bounds on what becomes local, in bytes: of one buffer, so that the code
 // generator can keep it in registers or the first cache, and of all together,
 // since locals lie on the stack of a pool thread.
@@ -14,6 +14,7 @@ typedef struct use {
   bool read, written;
 } use;
 
+// `user`: an array of use, one for each buffer.
 static at_status note_use(void *user, at_nest_stmt *s) {
   use *u = user;
   for (uint32_t i = 0; i < s->num_refs; i++) {
@@ -25,9 +26,11 @@ static at_status note_use(void *user, at_nest_stmt *s) {
 
 // `user`: the new number of each buffer.
 static at_status rename(void *user, at_nest_stmt *s) {
-  const uint32_t *to = user;
-  for (uint32_t i = 0; i < s->num_refs; i++)
+  const uint32_t *to = user;  // never smaller: new buffers come last
+  for (uint32_t i = 0; i < s->num_refs; i++) {
+    AT_ASSERT(to[s->refs[i].buffer] >= s->refs[i].buffer);
     s->refs[i].buffer = to[s->refs[i].buffer];
+  }
   return AT_OK;
 }
 
@@ -52,6 +55,9 @@ static void append(at_nest_block *to, const at_nest_block *b) {
   to->last = b->last;
 }
 
+// First come, first served: buffers are taken in their order until the stack's
+// share is used up. Refs of the root block are renamed before the copies are
+// put around it, so that these keep the parameter's number.
 at_status at_nest_localise(at_nest *n) {
   uint32_t count = (uint32_t)n->buffers.len;
   use *uses;
@@ -79,5 +85,7 @@ at_status at_nest_localise(at_nest *n) {
   append(&before, &n->root);
   append(&before, &behind);
   n->root = before;
+  AT_ASSERT(taken <= ALL_BYTES);
+  AT_VERIFY_OK(at_nest_verify(n));
   return AT_OK;
 }

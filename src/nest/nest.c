@@ -3,12 +3,15 @@
 // who makes a nest (compile/native.c) says what is in it.
 #include "nest/nest.h"
 
+// The name is borrowed, as those of statements are.
 at_status at_nest_create(at_arena *a, const char *name, at_nest **out) {
   AT_TRY_ALLOC(*out, at_new(a, at_nest, 1));
   **out = (at_nest){.arena = a, .name = name};
   return AT_OK;
 }
 
+// Buffers are numbered in the order of their making; a PARAM also takes the
+// next parameter of the function.
 at_status at_nest_add_buffer(at_nest *n, at_nest_memory m, uint64_t bytes,
                              uint32_t *out) {
   at_nest_buffer b = {.memory = m, .bytes = bytes};
@@ -19,6 +22,8 @@ at_status at_nest_add_buffer(at_nest *n, at_nest_memory m, uint64_t bytes,
              : AT_NO_MEMORY("a nest's buffers");
 }
 
+// Appends in constant time; refs and blocks are zero and for the caller to fill
+// in.
 at_status at_nest_add(at_arena *a, at_nest_block *b, at_nest_kind kind,
                       const char *name, uint32_t num_refs, uint32_t num_blocks,
                       at_nest_stmt **out) {
@@ -39,6 +44,7 @@ at_status at_nest_add(at_arena *a, at_nest_block *b, at_nest_kind kind,
   return AT_OK;
 }
 
+// A statement comes before the blocks inside it.
 at_status at_nest_walk(const at_nest_block *b, at_nest_visit *visit,
                        void *user) {
   for (at_nest_stmt *s = b->first; s; s = s->next) {
@@ -55,6 +61,7 @@ static at_status count_one(void *user, at_nest_stmt *s) {
   return AT_OK;
 }
 
+// Statements of all blocks, loops and branches included.
 uint32_t at_nest_count(const at_nest *n) {
   uint32_t count = 0;
   at_status_free(at_nest_walk(&n->root, count_one, &count));
@@ -135,12 +142,15 @@ static void print_stmt(const at_nest *n, const at_nest_stmt *s, uint32_t depth,
   at_strbuf_addc(out, '\n');
 }
 
+// The statements one below the other.
 static void print_block(const at_nest *n, const at_nest_block *b,
                         uint32_t depth, at_strbuf *out) {
   for (const at_nest_stmt *s = b->first; s; s = s->next)
     print_stmt(n, s, depth, out);
 }
 
+// Buffers first, then the root block; the text is for people and goldens,
+// nothing reads it.
 void at_nest_print(const at_nest *n, at_strbuf *out) {
   at_strbuf_addf(out, "nest \"%s\" {\n", n->name);
   for (uint32_t i = 0; i < n->buffers.len; i++) {

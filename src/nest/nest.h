@@ -8,17 +8,21 @@
 //
 // Errors: INTERNAL from at_nest_verify names the statement; else
 // RESOURCE_EXHAUSTED when the arena refuses.
+// Use: at_nest_create, at_nest_add_buffer for each buffer, at_nest_add for each
+// statement in the order of effects, then at_nest_localise and at_nest_verify.
 #ifndef ATOLL_NEST_NEST_H_
 #define ATOLL_NEST_NEST_H_
 
 #include "base/arena.h"
 #include "base/strbuf.h"
 
+// Whose memory a buffer is.
 typedef enum at_nest_memory {
   AT_NEST_PARAM,  // the caller's: pointer `param` of the function
   AT_NEST_LOCAL   // the function's own, undefined at its start
 } at_nest_memory;
 
+// One buffer. Buffers are numbered from 0 and refs name them by number.
 typedef struct at_nest_buffer {
   at_nest_memory memory;
   uint32_t param;
@@ -26,6 +30,7 @@ typedef struct at_nest_buffer {
   bool live_out;  // PARAM: somebody reads it behind the nest
 } at_nest_buffer;
 
+// What a statement does with the bytes of a ref; both bits for read and write.
 typedef enum at_nest_access {
   AT_NEST_READ = 1,
   AT_NEST_WRITE = 2  // all of it, or parts: the rest keeps what it had
@@ -37,6 +42,7 @@ typedef struct at_nest_ref {
   uint64_t offset, bytes;
 } at_nest_ref;
 
+// What a statement does, and which refs and blocks it has.
 typedef enum at_nest_kind {
   AT_NEST_CALL,   // a kernel on refs, all its tasks in order
   AT_NEST_COPY,   // refs: to, from, of equal size; they do not overlap
@@ -46,19 +52,24 @@ typedef enum at_nest_kind {
   AT_NEST_CASE    // refs: selector; blocks: branches
 } at_nest_kind;
 
+// Statements of a block are a list in the order of their effects.
 typedef struct at_nest_stmt at_nest_stmt;
 
 typedef struct at_nest_block {
   at_nest_stmt *first, *last;
 } at_nest_block;
 
+// One statement. Fields that its kind does not name are zero.
 struct at_nest_stmt {
   at_nest_kind kind;
+  // Filled in by at_nest_add; refs and blocks are the caller's to set.
   const char *name;  // for people; never NULL
   at_nest_ref *refs;
   uint32_t num_refs;
+  // The kernel is only a name here: codegen/nest.c knows what it is.
   const void *kernel;  // CALL: the code generator's
   int64_t tasks;       // CALL
+  // In the order of memory.
   uint8_t element[16];
   uint32_t element_bytes;  // FILL: 1 to 16; divides the size of its ref
   // CASE: the selector is a bool of one byte, and the first of the two blocks
@@ -70,9 +81,12 @@ struct at_nest_stmt {
   at_nest_stmt *next;
 };
 
+// The whole function: its buffers, parameters first come first numbered, and
+// its statements.
 typedef struct at_nest {
   at_arena *arena;
   const char *name;
+  // Grows as buffers are added; pointers into it do not last.
   AT_VEC(at_nest_buffer) buffers;
   uint32_t num_params;
   at_nest_block root;

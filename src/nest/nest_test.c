@@ -7,10 +7,12 @@
 
 #include "nest/nest.h"
 
+// Fails with the status's message.
 static void ok(at_status st) {
   if (st.err) fail_msg("%s", at_status_message(st));
 }
 
+// The verifier says INTERNAL, and why.
 static void refused(at_status st, const char *why) {
   assert_non_null(st.err);
   assert_int_equal(at_status_code(st), AT_INTERNAL);
@@ -18,6 +20,7 @@ static void refused(at_status st, const char *why) {
   at_status_free(st);
 }
 
+// A statement at the end of b.
 static at_nest_stmt *add(at_nest *n, at_nest_block *b, at_nest_kind kind,
                          uint32_t refs, uint32_t blocks) {
   at_nest_stmt *s;
@@ -25,6 +28,7 @@ static at_nest_stmt *add(at_nest *n, at_nest_block *b, at_nest_kind kind,
   return s;
 }
 
+// A buffer's number.
 static uint32_t buffer(at_nest *n, at_nest_memory m, uint64_t bytes) {
   uint32_t b;
   ok(at_nest_add_buffer(n, m, bytes, &b));
@@ -38,6 +42,7 @@ typedef struct loop {
   at_nest_stmt *turn, *test, *step;
 } loop;
 
+// A loop with a state of 8 bytes, a large operand and a local predicate.
 static loop make_loop(at_arena *a) {
   static const int kernel;
   loop l;
@@ -61,6 +66,7 @@ static loop make_loop(at_arena *a) {
   return l;
 }
 
+// The nest prints as `want`.
 static void check_text(const at_nest *n, const char *want) {
   at_strbuf b = {0};
   at_nest_print(n, &b);
@@ -68,6 +74,7 @@ static void check_text(const at_nest *n, const char *want) {
   at_strbuf_free(&b);
 }
 
+// The state becomes local and is copied in and out; the large operand stays.
 static void test_localise(void **state) {
   at_arena *a = at_arena_create();
   loop l = make_loop(a);
@@ -135,6 +142,7 @@ static void test_localise_stops(void **state) {
   at_arena_destroy(a);
 }
 
+// One lie at a time about a nest that is else right.
 static void test_refused(void **state) {
   at_arena *a = at_arena_create();
   loop l = make_loop(a);
@@ -181,6 +189,8 @@ static at_nest *make_case(at_arena *a, bool both) {
   return n;
 }
 
+// A local that only one branch writes is not written behind the CASE; wrong
+// selectors and sizes are refused.
 static void test_branches(void **state) {
   at_arena *a = at_arena_create();
   ok(at_nest_verify(make_case(a, true)));

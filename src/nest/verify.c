@@ -18,12 +18,15 @@ typedef struct checker {
   AT_VEC(uint32_t) log;  // buffers, in the order of their first writes
 } checker;
 
+// INTERNAL, with the nest and the statement.
 static at_status refuse(const at_nest *n, const at_nest_stmt *s,
                         const char *why) {
   return AT_FAIL(AT_INTERNAL, "nest %s: statement \"%s\": %s", n->name, s->name,
                  why);
 }
 
+// A ref lies in its buffer, and a local that it reads was written before. The
+// bounds are compared without sums, which could wrap.
 static at_status check_ref(checker *c, const at_nest_stmt *s,
                            const at_nest_ref *r) {
   const at_nest *n = c->nest;
@@ -145,6 +148,7 @@ static at_status check_block(checker *c, const at_nest_block *b) {
   return AT_OK;
 }
 
+// Memory is the nest's arena: a bool for each buffer and a log of writes.
 at_status at_nest_verify(const at_nest *n) {
   checker c = {.nest = n};
   AT_TRY_ALLOC(c.written, at_new(n->arena, bool, n->buffers.len + 1));

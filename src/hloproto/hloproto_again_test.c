@@ -1,0 +1,189 @@
+// The writer against the reader: random programs, written and read again, give
+// what they gave before, bit for bit. What evaluates to the same in every op
+// and element type has its operands, attributes, regions and constants.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <stdio.h>
+
+#include "hlo/random.h"
+#include "hloproto/hloproto.h"
+
+enum { MAX_RESULTS = 16 };
+
+// What became of the programs.
+typedef struct tally {
+  int same, skipped, bad;
+} tally;
+
+static at_status again(const at_module *m, bool tiles, at_arena *a,
+                       at_module **out) {
+  at_hloproto_write_options o = {.tiles = tiles};
+  at_strbuf b = {0};
+  at_status st = at_hloproto_write(m, &o, &b);
+  if (at_ok(st))
+    st = at_hloproto_read((at_bytes){(const uint8_t *)b.ptr, b.len},
+                          AT_HLOPROTO_UNKNOWN, a, out);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static bool same_literal(const at_literal *x, const at_literal *y) {
+  if (!at_type_eq(&x->type, &y->type)) return false;
+  int64_t n = at_type_elements(&x->type);
+  size_t w = at_dtype_bytes(x->type.dtype);
+  for (int64_t i = 0; i < n; i++)
+    if (memcmp(at_literal_at(x, i), at_literal_at(y, i), w) != 0) return false;
+  return true;
+}
+
+static void differ(tally *t, const at_module *m, const at_module *n,
+                   uint64_t seed, const char *why) {
+  if (t->bad++ >= 5) return;
+  at_strbuf x = {0}, y = {0};
+  at_status_free(at_hlo_print(m, &x));
+  if (n) at_status_free(at_hlo_print(n, &y));
+  print_message("seed %llu: %s\n%s\n%s\n", (unsigned long long)seed, why, x.ptr,
+                y.ptr ? y.ptr : "");
+  at_strbuf_free(&x);
+  at_strbuf_free(&y);
+}
+
+// Random numbers depend on the number of their node.
+static bool has_rng(const at_comp *c) {
+  bool any = false;
+  AT_FOR_NODES(n, c) {
+    any |= n->op == AT_OP_RNG;
+    for (uint32_t r = 0; r < n->num_regions; r++) any |= has_rng(n->regions[r]);
+  }
+  return any;
+}
+
+// Calls must be inlined before they are written, and what XLA has no opcode for
+// comes back as a custom call of that name: neither is compared.
+static void check(const at_random_options *o, tally *t) {
+  at_arena *a = at_arena_create();
+  at_module *m, *n = NULL;
+  const at_literal **args, *x[MAX_RESULTS], *y[MAX_RESULTS];
+  at_status st = at_random_module(a, o, &m);
+  if (at_ok(st)) st = at_random_args(a, m->entry, o->seed, false, &args);
+  if (!at_ok(st)) fail_msg("%s", at_status_message(st));
+  assert_true(m->entry->num_results <= MAX_RESULTS);
+  st = again(m, o->seed % 2, a, &n);
+  if (at_ok(st)) {
+    at_code first = at_code_take(at_eval(m->entry, args, NULL, a, x));
+    st = at_eval(n->entry, args, NULL, a, y);
+    if (first && !at_ok(st)) {
+      at_status_free(st);
+      st = AT_FAIL(AT_UNIMPLEMENTED, "not evaluated");
+    } else if (at_ok(st) && first) {
+      differ(t, m, n, o->seed, "evaluates after it was written alone");
+    }
+  }
+  at_code code = at_status_code(st);
+  if (code && code != AT_UNIMPLEMENTED)
+    differ(t, m, n, o->seed, at_status_message(st));
+  at_status_free(st);
+  t->skipped += code != 0;
+  if (!code) {
+    t->same++;
+    uint32_t results = has_rng(m->entry) ? 0 : m->entry->num_results;
+    bool same = m->entry->num_results == n->entry->num_results;
+    for (uint32_t i = 0; same && i < results; i++)
+      same = same_literal(x[i], y[i]);
+    if (!same) differ(t, m, n, o->seed, "results differ");
+  }
+  at_arena_destroy(a);
+}
+
+// Every form of every op in every element type, one at a time.
+static void every_pair(void **state) {
+  at_random_options o = {.seed = 1, .nodes = 1, .max_elements = 40};
+  tally t = {0};
+  uint32_t pairs = at_random_num_pairs(&o);
+  for (uint32_t k = 0; k < pairs; k++) {
+    o.first = k + 1;
+    o.seed = k + 1;
+    check(&o, &t);
+  }
+  printf("%d programs of one op are the same, %d are not compared\n", t.same,
+         t.skipped);
+  assert_int_equal(t.bad, 0);
+  assert_true(t.same > (int)pairs / 2);
+}
+
+// Ops in a row: values of loops and branches, several users, tuples.
+static void longer_programs(void **state) {
+  tally t = {0};
+  for (uint64_t seed = 1; seed <= 150; seed++)
+    check(&(at_random_options){.seed = seed, .nodes = 12, .max_elements = 60},
+          &t);
+  printf("%d programs are the same, %d are not compared\n", t.same, t.skipped);
+  assert_int_equal(t.bad, 0);
+  assert_true(t.same >= 10);
+}
+
+// Ops whose attributes the evaluator does not ask for on one device: the line
+// of the op comes back as it was.
+static const struct {
+  const char *params, *line;
+} lines[] = {
+    {"%0: f32[4,6]",
+     "all_gather %0 {all_gather_dim=1, replica_groups=[[0,1],[2,3]], "
+     "channel_id=3, use_global_device_ids=true} : f32[4,12]"},
+    {"%0: f32[4,6]",
+     "all_to_all %0 {channel_id=0, split_dimension=1, concat_dimension=1, "
+     "split_count=2, "
+     "replica_groups=[[0,1],[2,3]]} : f32[4,6]"},
+    {"%0: f32[4,6]",
+     "collective_permute %0 {source_target_pairs=[[0,1],[1,2]], channel_id=1} "
+     ": f32[4,6]"},
+    {"%0: f32[4,6]",
+     "collective_broadcast %0 {channel_id=0, replica_groups=[[1,0],[2,3]]} : "
+     "f32[4,6]"},
+    {"%0: f32[4,6]",
+     "custom_call %0 {call_target_name=\"f\", has_side_effect=true, "
+     "backend_config=\"x\", api_version=2} : f32[4,6]"},
+};
+
+static void lines_come_back(void **state) {
+  for (size_t i = 0; i < AT_LEN(lines); i++) {
+    at_arena *a = at_arena_create();
+    at_module *m, *n = NULL;
+    at_strbuf text = {0}, back = {0};
+    at_strbuf_addf(&text,
+                   "hlo module \"t\" replicas=4 entry=\"main\" {\nfunc "
+                   "\"main\" (%s) -> (%s) {\n%%1 = %s\nreturn %%1\n}\n}\n",
+                   lines[i].params, strrchr(lines[i].line, ':') + 2,
+                   lines[i].line);
+    at_status st = at_hlo_parse(at_strbuf_str(&text), a, &m);
+    if (at_ok(st)) st = again(m, true, a, &n);
+    if (!at_ok(st)) fail_msg("%s%s", text.ptr, at_status_message(st));
+    // From the op's name to the end of its line, as it prints.
+    at_strbuf first = {0};
+    assert_int_equal(at_code_take(at_hlo_print(m, &first)), 0);
+    assert_int_equal(at_code_take(at_hlo_print(n, &back)), 0);
+    char *line = strstr(first.ptr, "%1 = ") + 5;
+    *strchr(line, '\n') = 0;
+    if (!strstr(back.ptr, line)) fail_msg("no `%s` in\n%s", line, back.ptr);
+    at_strbuf_free(&first);
+    at_strbuf_free(&back);
+    assert_int_equal(n->num_replicas, 4);
+    at_strbuf_free(&text);
+    at_arena_destroy(a);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_pair),
+      cmocka_unit_test(longer_programs),
+      cmocka_unit_test(lines_come_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
