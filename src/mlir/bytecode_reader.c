@@ -336,6 +336,8 @@ static bool is_written_back(const at_mmodule *m) {
   return true;
 }
 
+// Under ATOLL_VERIFY every tree is also written and read again, which takes
+// about three times as long.
 at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
                        at_mmodule **out) {
   AT_TRY(at_mlir_is_bytecode(bytes)
