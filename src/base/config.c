@@ -1,6 +1,6 @@
 // The table of knobs and the readers of their values. config_check.c judges the
-// values; the readers take the default where one is not allowed, because whoever
-// begins something has called at_config_check before.
+// values; the readers take the default where one is not allowed, because
+// whoever begins something has called at_config_check before.
 #include "base/config.h"
 
 #include <stdlib.h>

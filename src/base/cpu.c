@@ -1,6 +1,7 @@
-// CPUID says what the CPU has, XGETBV which registers the system saves, and Linux
-// grants tile data on request: a feature counts only where all that it needs is
-// there. Looked at once; ATOLL_CPU and at_cpu_limit take features away.
+// CPUID says what the CPU has, XGETBV which registers the system saves, and
+// Linux grants tile data on request: a feature counts only where all that it
+// needs is there. Looked at once; ATOLL_CPU and at_cpu_limit take features
+// away.
 #include "base/cpu.h"
 
 #include <cpuid.h>

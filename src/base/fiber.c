@@ -64,8 +64,8 @@ typedef struct server {
 #endif
 } server;
 
-// What changes is the lock's, but for the atomics. Servers lie behind it in the same
-// allocation.
+// What changes is the lock's, but for the atomics. Servers lie behind it in the
+// same allocation.
 struct at_sched {
   pthread_mutex_t lock;
   pthread_cond_t work, idle;

@@ -1,7 +1,7 @@
-// A guarded call runs on a stack of its own below a frame in assembly. It is left
-// in one of two ways: by unwinding, where somebody still runs (at_guard_leave, a
-// C++ exception), or by a long jump out of the handler of a fatal signal, where
-// nothing can be trusted to run.
+// A guarded call runs on a stack of its own below a frame in assembly. It is
+// left in one of two ways: by unwinding, where somebody still runs
+// (at_guard_leave, a C++ exception), or by a long jump out of the handler of a
+// fatal signal, where nothing can be trusted to run.
 #include "base/guard.h"
 
 #include <errno.h>

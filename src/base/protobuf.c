@@ -1,5 +1,5 @@
-// Base-128 numbers, fields and lists. Readers take bytes off the front of a view
-// and never look behind its end; what is malformed ends the message.
+// Base-128 numbers, fields and lists. Readers take bytes off the front of a
+// view and never look behind its end; what is malformed ends the message.
 #include "base/protobuf.h"
 
 // Seven bits a byte, least significant first; the highest bit says that more

@@ -1,5 +1,5 @@
-// SHA-256 as FIPS 180-4 defines it, and HMAC over it, plainly: no tables but the
-// round constants, no instructions for it. Time does not depend on secrets.
+// SHA-256 as FIPS 180-4 defines it, and HMAC over it, plainly: no tables but
+// the round constants, no instructions for it. Time does not depend on secrets.
 #include "base/sha256.h"
 
 // FIPS 180-4, section 4.2.2.

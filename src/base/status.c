@@ -1,6 +1,6 @@
-// Errors as objects of one allocation each. Reporting must not fail where memory
-// is gone: then an error takes one of sixteen spare places, and at last a static
-// object of its code.
+// Errors as objects of one allocation each. Reporting must not fail where
+// memory is gone: then an error takes one of sixteen spare places, and at last
+// a static object of its code.
 #include "base/status.h"
 
 #include "base/strbuf.h"

@@ -1,5 +1,5 @@
-// Threads on mappings of our own, so that their size does not follow `ulimit -s`
-// and a stack overflow meets a wall that no other mapping can fill.
+// Threads on mappings of our own, so that their size does not follow `ulimit
+// -s` and a stack overflow meets a wall that no other mapping can fill.
 #include "base/thread.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
-// The walk's stack holds indices of entries. Items that a step adds are pushed in
-// order and turned round before the next step, so that the first comes up first.
-// A hash table finds an item's entry; its slots carry an epoch, so that clearing
-// costs nothing.
+// The walk's stack holds indices of entries. Items that a step adds are pushed
+// in order and turned round before the next step, so that the first comes up
+// first. A hash table finds an item's entry; its slots carry an epoch, so that
+// clearing costs nothing.
 #include "base/walk.h"
 
 #include <stdatomic.h>

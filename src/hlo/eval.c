@@ -315,6 +315,7 @@ static bool is_empty(const at_node *n) {
   return empty;
 }
 
+// Results of the declared types, which have no bytes to compute.
 static at_status make_empty(const at_eval_args *e) {
   uint8_t *data;
   for (uint32_t i = 0; i < e->n->num_results; i++)
@@ -461,6 +462,7 @@ at_status at_eval(const at_comp *c, const at_literal *const *args,
   return at_eval_comp(&cx, NULL, c, args, out_results);
 }
 
+// One node by itself, with its operands at hand: constant folding asks for it.
 at_status at_eval_node(const at_node *n, const at_literal *const *operands,
                        const at_eval_options *opt, at_arena *a,
                        const at_literal **out_results) {

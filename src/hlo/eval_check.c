@@ -48,6 +48,8 @@ static bool pad_holds(const at_eval_args *e) {
          mass(e->in, 1) + (uint64_t)more * mass(e->in + 1, 1);
 }
 
+// Ops that are not named here have no check that is cheaper than doing them
+// again.
 bool at_eval_holds(const at_eval_args *e) {
   int64_t in = e->n->num_operands ? at_type_elements(&e->in[0]->type) : 0;
   uint64_t sum = 0;

@@ -157,6 +157,7 @@ static const program programs[] = {
      {{10, 11, 12, 1, 2, -1}}},
 };
 
+// The program as a module's text.
 static void say(at_strbuf *text, const program *p) {
   at_strbuf_addf(text,
                  "hlo module \"t\" replicas=%d partitions=%d entry=\"main\" "
@@ -180,6 +181,7 @@ static const at_literal *argument(at_arena *a, const at_type *t, int device,
   return l;
 }
 
+// Over all devices, or alone where there is one. results[d]: of device d.
 static at_status evaluate(const at_module *m, int devices, at_arena *a,
                           const at_literal **results) {
   const at_literal *args[MAX_DEVICES][2], *const *lists[MAX_DEVICES];
@@ -195,6 +197,7 @@ static at_status evaluate(const at_module *m, int devices, at_arena *a,
                       : at_eval_devices(c, lists, NULL, a, outs);
 }
 
+// Element by element against the table.
 static void every_device_gets_its_part(void **state) {
   for (size_t i = 0; i < AT_LEN(programs); i++) {
     const program *p = &programs[i];
@@ -258,6 +261,8 @@ static const struct {
      "fewer offsets"},
 };
 
+// No device waits for one that has failed, and its error is the one that is
+// told.
 static void failures_end_all_devices(void **state) {
   for (size_t i = 0; i < AT_LEN(failing); i++) {
     at_arena *a = at_arena_create();

@@ -137,8 +137,7 @@ AT_HP_ATTR_HOW(padding) {
   return AT_OK;
 }
 
-// An enumerator by its name. An absent comparison type is NOTYPE, which hlo
-// infers from the operands.
+// An enumerator by its name. An absent comparison type stays 0, NOTYPE.
 AT_HP_ATTR_HOW(word) {
   at_str text = at_proto_str(i->body, r->field);
   out->i = 0;

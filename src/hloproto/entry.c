@@ -32,7 +32,7 @@ static at_status infos_make(at_hp *x, uint32_t n, at_io_info **out) {
 }
 
 // Layouts other than row-major as "{minor,...,major}", and host memory as JAX
-// names it. Row-major stays NULL, as the runtime takes that for no wish.
+// names it. Row-major is the default and stays NULL.
 static at_status layout_text(at_hp *x, const at_hp_leaf *l, at_io_info *out) {
   if (l->memory_space == AT_HP_HOST_MEMORY) out->memory_kind = "pinned_host";
   if (at_hp_is_row_major(l->layout)) return AT_OK;

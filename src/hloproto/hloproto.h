@@ -4,9 +4,8 @@
 // Errors: INVALID_ARGUMENT, UNIMPLEMENTED and RESOURCE_EXHAUSTED; writing fails
 // for want of memory alone.
 // Threads: any, on arenas of their own.
-// Use: at_hloproto_is tells a file's form, at_hloproto_read makes a graph of
-// it, at_hloproto_write a proto of a graph. Neither keeps a reference to its
-// input but for names that the arena shares.
+// Use: at_hloproto_is tells whether a file is one, at_hloproto_read makes a
+// graph of it, at_hloproto_write a proto of a graph.
 #ifndef ATOLL_HLOPROTO_HLOPROTO_H_
 #define ATOLL_HLOPROTO_HLOPROTO_H_
 

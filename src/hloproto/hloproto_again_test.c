@@ -21,6 +21,7 @@ typedef struct tally {
   int same, skipped, bad;
 } tally;
 
+// Writes m and reads what was written.
 static at_status again(const at_module *m, bool tiles, at_arena *a,
                        at_module **out) {
   at_hloproto_write_options o = {.tiles = tiles};
@@ -33,6 +34,7 @@ static at_status again(const at_module *m, bool tiles, at_arena *a,
   return st;
 }
 
+// Bit for bit.
 static bool same_literal(const at_literal *x, const at_literal *y) {
   if (!at_type_eq(&x->type, &y->type)) return false;
   int64_t n = at_type_elements(&x->type);

@@ -278,7 +278,8 @@ at_status at_hp_product(at_dims dims, const char *what, int64_t *out);
 // Layouts, aliases, donors and shardings of the entry's parameters and results,
 // into m->params and m->results.
 at_status at_hp_entry_read(at_hp *x);
-// Device counts of the configuration, if there is one.
+// Device counts of the configuration, if there is one, else of the device
+// assignment; and the meshes that Shardy left in the module.
 at_status at_hp_config_read(at_hp *x);
 
 // ---- How opcodes become hlo, by the names that opcodes.def uses

@@ -74,9 +74,8 @@ static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
   return true;
 }
 
-// One number of `bytes` bytes to `to`; false: the literal has no more. Runs
-// that end within an element of four or two bits are over, as XLA pads to
-// bytes.
+// One number of `bytes` bytes to `to`; false: the literal has no more. Elements
+// of four and two bits come packed only.
 static bool element_next(source *s, size_t bytes, uint8_t *to) {
   if (!s->has_one && s->run.len == 0 && !next_run(s)) return false;
   switch (s->p->form) {

@@ -17,7 +17,7 @@ const at_hp_primitive *at_hp_primitive_find(uint64_t number) {
   return NULL;
 }
 
-// Of hlo's types that XLA has twice, the first row counts.
+// Linear, as at_hp_primitive_find.
 const at_hp_primitive *at_hp_primitive_of(at_dtype t) {
   for (size_t i = 0; i < AT_LEN(primitives); i++)
     if (primitives[i].dtype == t && t != AT_INVALID) return &primitives[i];

@@ -162,7 +162,7 @@ static at_status called_regions(at_imp *x, const at_mop *op, at_imp_node *d) {
   return AT_OK;
 }
 
-// Order of attributes in an at_mop, for at_mop_attr's binary search.
+// Attributes of an at_mop stand in the order of their names.
 static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }

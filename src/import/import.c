@@ -223,8 +223,7 @@ static bool is_return(const at_mop *op) {
 }
 
 // Every op but the last is imported for its effect on the scope. A return
-// before the end of the block has no row (`structure` refuses it), so it is an
-// error, not an early exit.
+// before the end of the block is refused by its row (`structure`).
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out) {
   for (uint32_t i = 0; i < b->num_ops; i++) {

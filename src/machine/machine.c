@@ -139,6 +139,8 @@ static at_status check_tree(const at_json *j) {
   return AT_OK;
 }
 
+// The name and the platform are copied so that they end in a zero byte; figures
+// stay in the tree, where they are looked up by name.
 at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
   const at_json *j;
   AT_TRY(at_status_prefix(at_json_parse(text, a, &j), "machine description"));
@@ -176,13 +178,17 @@ static at_status load(void) {
   return AT_OK;
 }
 
+// Threads that call at once wait for the one that reads.
 at_status at_machines_load(void) { return at_once_do(&g_once, load); }
 
+// Loads the descriptions on the first call; a failure is not reported here, and
+// the next call tries again.
 size_t at_machine_count(void) {
   at_status_free(at_machines_load());
   return g_count;
 }
 
+// The order is that of the files, which the build sorts by name.
 const at_machine *at_machine_at(size_t i) {
   return i < at_machine_count() ? &g_machines[i] : NULL;
 }
@@ -192,6 +198,7 @@ static bool same_name(at_str a, at_str b) {
   return a.len == b.len && (!a.len || strncasecmp(a.ptr, b.ptr, a.len) == 0);
 }
 
+// The order does not matter: names, kinds and aliases of all machines differ.
 bool at_machine_answers_to(const at_machine *m, at_str name) {
   at_figure kind;
   if (same_name(name, at_str_of(m->name))) return true;
@@ -235,10 +242,12 @@ bool at_machine_figure(const at_machine *m, const char *name, at_figure *out) {
   return true;
 }
 
+// For figures whose absence has a meaning of its own, which figures.def states.
 double at_machine_number(const at_machine *m, const char *name, double absent) {
   return at_json_get_num(at_json_get(m->tree, name), "value", absent);
 }
 
+// An absent figure and one of 0 are the same to who divides by it.
 at_status at_machine_need(const at_machine *m, const char *name, double *out) {
   double v = at_machine_number(m, name, 0);
   if (!(v > 0))

@@ -3,6 +3,8 @@
 
 #include "machine/machine.h"
 
+// A description that is taken answers to its name, and every figure of it has a
+// source.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64u << 20);
   at_machine m;

@@ -7,6 +7,7 @@
 // More chips than a pod may have, or than a side of one.
 enum { kMostChips = 1 << 20 };
 
+// Clamped as a double: the conversion of what does not fit would be undefined.
 int64_t at_slices_whole(const at_machine *m, const char *figure,
                         double absent) {
   return (int64_t)AT_MIN(at_machine_number(m, figure, absent),
@@ -128,6 +129,7 @@ static search search_for(const at_machine *m, const int64_t shape[3]) {
   return f;
 }
 
+// By a walk over all shapes of the pod.
 bool at_slices_offered(const at_machine *m, const int64_t shape[3]) {
   return search_for(m, shape).offered;
 }

@@ -55,6 +55,8 @@ static uint64_t take_count(at_str *machine) {
   return v ? v : UINT64_MAX;  // nothing has so many
 }
 
+// Finds the parts from the outside: slices before a star, the shape behind the
+// last colon, the count behind the last dash of what is left.
 at_status at_topology_split(at_str text, at_topology_text *out) {
   at_topology_text t = {.slices = 1, .shape = {1, 1, 1}};
   at_str rest = text;
@@ -191,6 +193,7 @@ const at_machine *at_topology_machine(at_str text) {
   return at_code_take(at_topology_read(text, &m, &t)) ? NULL : m;
 }
 
+// Texts without a shape stay without one.
 void at_topology_print(const at_machine *m, const at_topology_text *t,
                        at_strbuf *out) {
   if (t->slices > 1) at_strbuf_addf(out, "%u*", t->slices);

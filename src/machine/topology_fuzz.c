@@ -4,6 +4,7 @@
 
 #include "machine/topology.h"
 
+// A text that is taken prints as one that means the same.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_str text = {(const char *)data, size};
   const at_machine *m, *again;

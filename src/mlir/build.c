@@ -97,6 +97,7 @@ const at_mattr *at_mattr_make_str(at_mctx *c, at_str s) {
   return a->str.ptr ? a : NULL;
 }
 
+// Types as attributes: TypeAttr.
 const at_mattr *at_mattr_make_type(at_mctx *c, const at_mtype *t) {
   at_mattr *a = at_mattr_make(c, AT_MATTR_TYPE);
   if (a) a->type = t;
@@ -155,6 +156,7 @@ const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l) {
   return a;
 }
 
+// Signless, signed or unsigned alike.
 bool at_mtype_is_int(const at_mtype *t, uint32_t width) {
   return t && t->kind == AT_MTYPE_INTEGER && t->width == width;
 }

@@ -84,6 +84,8 @@ static void write_region(at_mwriter *w, at_strbuf *b, const at_mregion *r,
     write_block(w, b, r->blocks[i], next);
 }
 
+// The reader's read_op the other way round. base: the first number that is free
+// for the values of its own regions.
 static void write_op(at_mwriter *w, at_strbuf *b, const at_mop *op,
                      size_t base) {
   uint8_t mask = (uint8_t)((op->num_attrs ? HAS_ATTRS : 0) |

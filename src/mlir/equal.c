@@ -11,14 +11,17 @@ static bool same_text(const char *a, const char *b) {
   return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+// Bit for bit, so that NaNs are equal to themselves.
 static bool same_bytes(at_bytes a, at_bytes b) {
   return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
+// Both absent, or both there and equal.
 static bool opt_type(const at_mtype *a, const at_mtype *b) {
   return a == b || (a && b && at_mtype_eq(a, b));
 }
 
+// The same of attributes.
 static bool opt_attr(const at_mattr *a, const at_mattr *b) {
   return a == b || (a && b && at_mattr_eq(a, b));
 }

@@ -25,6 +25,7 @@ static int teardown(void **state) {
   return 0;
 }
 
+// A file of testdata, at most 1 MiB, in the test's arena.
 static at_bytes load(const char *name) {
   const char *root = getenv("AT_SOURCE_DIR");
   char path[512];

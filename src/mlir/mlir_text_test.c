@@ -20,6 +20,7 @@ static int setup(void **state) {
   arena = at_arena_create();
   return arena ? 0 : 1;
 }
+// Frees all that the test has read.
 static int teardown(void **state) {
   at_arena_destroy(arena);
   return 0;

@@ -9,6 +9,7 @@ bool at_mattr_is_enum(const at_mattr *a, const char *name) {
          a->str.len;
 }
 
+// What at_mattr_i64s may be asked of.
 bool at_mattr_is_i64s(const at_mattr *a) {
   return a && a->kind == AT_MATTR_DENSE_ARRAY && at_mtype_is_int(a->type, 64) &&
          a->type->sign == AT_SIGNLESS;

@@ -152,6 +152,8 @@ static at_status wide_integer(at_mtext *t, const at_mtype *type,
   return AT_OK;
 }
 
+// The bounds are computed in 64 bits, which is why types of 64 bits are not
+// asked: every int64 is one of theirs.
 at_status at_mtext_int_fits(at_mtext *t, const at_mtype *type, int64_t v) {
   if (type->kind != AT_MTYPE_INTEGER || type->width >= 64) return AT_OK;
   int64_t half = type->width ? (int64_t)1 << (type->width - 1) : 0;
