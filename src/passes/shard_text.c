@@ -16,6 +16,8 @@ static scan scan_of(at_str text) {  // an empty text may have no pointer
 static void blanks(scan *s) {
   while (s->p < s->end && isspace((unsigned char)*s->p)) s->p++;
 }
+// Consumes z after blanks; false: something else comes, and only the blanks are
+// gone.
 static bool take(scan *s, const char *z) {
   blanks(s);
   size_t n = strlen(z);
@@ -23,6 +25,7 @@ static bool take(scan *s, const char *z) {
   s->p += n;
   return true;
 }
+// Digits up to about 2^43; false: none, or too many.
 static bool number(scan *s, int64_t *out) {
   blanks(s);
   const char *from = s->p;
@@ -34,6 +37,7 @@ static bool number(scan *s, int64_t *out) {
   *out = v;
   return s->p > from;
 }
+// A name in quotes, without escapes.
 static bool quoted(scan *s, at_str *out) {
   if (!take(s, "\"")) return false;
   const char *from = s->p;
@@ -42,6 +46,7 @@ static bool quoted(scan *s, at_str *out) {
   *out = (at_str){from, (size_t)(s->p++ - from)};
   return true;
 }
+// @name or @"name".
 static bool symbol(scan *s, at_str *out) {
   if (!take(s, "@")) return false;
   if (s->p < s->end && *s->p == '"') return quoted(s, out);
@@ -68,6 +73,7 @@ static at_status numbers(at_arena *a, scan *s, char open, at_dims *out,
   return AT_OK;
 }
 
+// INVALID_ARGUMENT with at most 200 bytes of the text.
 static at_status bad(at_str text, const char *why) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "sharding `%.*s`: %s",
                  (int)AT_MIN(text.len, (size_t)200), text.ptr ? text.ptr : "",
@@ -154,6 +160,8 @@ static at_status cut_points(at_cut *c, ints *cuts) {
   return AT_OK;
 }
 
+// Prime factors between consecutive cut points, so that every axis of every
+// mesh is a run of atoms.
 static at_status make_atoms(at_cut *c) {
   ints cuts = {0};
   AT_TRY(cut_points(c, &cuts));
@@ -192,6 +200,7 @@ static void atoms_between(const at_cut *c, int64_t low, int64_t high,
     }
 }
 
+// Tells each axis which atoms it is.
 static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
   int64_t stride = 1;
   for (uint32_t k = mesh->num_axes; k-- > 0;) {
@@ -201,6 +210,8 @@ static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
   }
 }
 
+// Lines "@name = #sdy.mesh<...>". The first mesh with axes gives the order of
+// devices.
 at_status at_cut_meshes(at_cut *c) {
   const char *text = c->m->mesh_text ? c->m->mesh_text : "";
   AT_VEC(at_mesh) list = {0};
@@ -278,6 +289,7 @@ static at_status read_axes(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   return AT_OK;
 }
 
+// Names that no mesh has are skipped.
 at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   *out = 0;
   scan s = scan_of(text);
@@ -312,6 +324,7 @@ static uint8_t whole_of(const at_mesh *mesh, const at_axes *x) {
   return (uint8_t)n;
 }
 
+// Both rules shorten x, so it is repeated until neither does.
 void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
                         at_axes *x) {
   while (!at_axes_even(c, x, n)) x->n--;
@@ -323,6 +336,7 @@ void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
   }
 }
 
+// Atoms where some tile begins start an axis.
 at_status at_cut_tiles_mesh(at_cut *c) {
   at_mesh *mesh;
   at_mesh_axis *axes;
@@ -363,6 +377,8 @@ static at_status trim(const at_cut *c, at_str text, uneven how, int64_t dim,
   return AT_OK;
 }
 
+// "[{"x"}, {?}p1]" onto p. Open dimensions of a priority above 0 wait in
+// p->later.
 static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
                            uneven how, at_place *p) {
   int8_t *priority = NULL;
@@ -399,6 +415,7 @@ static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   return AT_OK;
 }
 
+// NULL order: devices are their own numbers.
 static int64_t device_in(const int64_t *order, int64_t position) {
   return order ? order[position] : position;
 }
@@ -422,6 +439,8 @@ static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
   return AT_OK;
 }
 
+// "#sdy.sharding<@mesh or mesh<...>, [...], replicated={...},
+// unreduced={...}>".
 static at_status parse_shardy(at_cut *c, at_str text, uneven how, at_place *p) {
   scan s = scan_of(text);
   at_mesh own = {0};
@@ -617,6 +636,7 @@ static at_status tiling_parts(at_arena *a, at_str text, at_dims *out) {
   return AT_OK;
 }
 
+// Both texts; Shardy's with the axes of a later priority counted in.
 at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
                             at_dims *out) {
   if (text.len && text.ptr[0] == '{')
@@ -635,6 +655,7 @@ at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
   return AT_OK;
 }
 
+// HLO's text begins with a brace.
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   uint32_t manual;
   if (text.len && text.ptr[0] == '{')
@@ -642,6 +663,7 @@ at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   return parse_shardy(c, text, exact ? REFUSE : DROP, p);
 }
 
+// Parses onto a place that is thrown away.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out) {
   at_place p = {.whole = *t};
@@ -660,6 +682,7 @@ static at_status hlo_device(const at_cut *c, at_str text, int64_t *out) {
   return AT_OK;
 }
 
+// A mesh without axes names the device.
 at_status at_sharding_device(at_cut *c, at_str text, int64_t *out) {
   *out = -1;
   if (text.len && text.ptr[0] == '{') return hlo_device(c, text, out);
@@ -676,6 +699,7 @@ at_status at_sharding_device(at_cut *c, at_str text, int64_t *out) {
   return AT_OK;
 }
 
+// Items are told by angle brackets, which may nest.
 at_str at_sharding_item(at_str list, uint32_t i) {
   uint32_t depth = 0, item = 0;
   size_t begin = 0, at = 0;
@@ -745,6 +769,7 @@ static int64_t put_atoms(const at_cut *c, uint32_t mask, uint8_t *order,
   return size;
 }
 
+// "{devices=[parts of each dimension, then copies]order}".
 static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   uint8_t order[AT_MAX_ATOMS];
   uint32_t n = 0, all = (1u << c->num_atoms) - 1;
@@ -774,6 +799,7 @@ static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   at_strbuf_addc(b, '}');
 }
 
+// The text lives in the module's arena, but for constants.
 at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
   uint32_t used = at_dims_bits(p->dims, p->whole.rank);
   if (!used && !p->sums) {
