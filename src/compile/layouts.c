@@ -60,6 +60,7 @@ static bool read_order(const char *text, uint32_t rank, order *out) {
   return out->n == rank && (*p == '}' || *p == ':');
 }
 
+// Ops that keep the order of their operands.
 static bool is_elementwise(const at_node *n) {
   return is_call(n, "Sharding") || at_op_is(n->op, AT_ELEMENTWISE);
 }
@@ -87,6 +88,8 @@ static const order *order_of_operands(const at_walk *w, const at_node *n,
   return NULL;
 }
 
+// Dimension d of the result is perm[d] of the operand: each entry is renamed,
+// its place in the order stays.
 static void order_of_transposed(const at_node *n, const order *from,
                                 order *out) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -193,6 +196,7 @@ static at_status print_order(const at_module *m, const order *x,
   return AT_OK;
 }
 
+// Marks parameters with their index, which order_of_param reads.
 at_status at_layouts_settle(at_module *m) {
   const at_comp *e = m->entry;
   const char *chosen;
@@ -221,6 +225,8 @@ at_status at_layouts_settle(at_module *m) {
   return AT_OK;
 }
 
+// Tilings are compared as text, orders by value; arrays of different rank have
+// no order in common and agree.
 bool at_layouts_agree(const at_module *m, uint32_t p, uint32_t r) {
   const at_comp *e = m->entry;
   const char *a = m->params ? m->params[p].layout : NULL;

@@ -15,10 +15,13 @@ typedef struct checker {
   uint32_t num_steps, num_slots;
 } checker;
 
+// Without overflow.
 static bool fits(uint64_t offset, uint64_t bytes, uint64_t all) {
   return offset <= all && bytes <= all - offset;
 }
 
+// By kind: offsets within their memory, indices of arguments and results, a
+// type that is not larger than the slot.
 static at_status check_slot(const checker *c, uint32_t i) {
   const at_xslot *s = at_writer_at(c->w, AT_XS_SLOTS, i);
   bool good = true;
@@ -87,6 +90,7 @@ static at_status check_pair(const checker *c, const at_xstep *s, uint32_t at) {
   return AT_OK;
 }
 
+// What the step names exists; then by kind.
 static at_status check_step(const checker *c, uint32_t at) {
   const at_xstep *s = &c->steps[at];
   if (!fits(s->args, s->num_args, at_writer_count(c->w, AT_XS_ARGS)) ||
@@ -117,6 +121,7 @@ static at_status check_step(const checker *c, uint32_t at) {
   }
 }
 
+// Slots first: steps name them.
 at_status at_steps_verify(at_writer *w, const at_xheader *h) {
   checker c = {.w = w,
                .h = h,
