@@ -2,6 +2,7 @@
 #include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
+// The test's kernels, as compiled; their size.
 static size_t read_object(uint8_t *to, size_t cap) {
   FILE *f = fopen(AT_EXEC_KERNELS, "rb");
   assert_non_null(f);
@@ -12,6 +13,8 @@ static size_t read_object(uint8_t *to, size_t cap) {
 
 static uint8_t g_elf[1 << 16];
 
+// Loads at every alignment of the source bytes; code runs, symbols that are not
+// defined in the object (expf) are none of its own.
 static void objects_map_and_resolve(void **state) {
   size_t n = read_object(g_elf, sizeof g_elf);
   at_object *o = NULL;
@@ -33,6 +36,8 @@ static void objects_map_and_resolve(void **state) {
   at_object_unload(NULL);
 }
 
+// Another name of the same length in place of expf, which the runtime does not
+// offer: INVALID_ARGUMENT names it.
 static void undefined_symbols_are_named(void **state) {
   size_t n = read_object(g_elf, sizeof g_elf);
   bool patched = false;

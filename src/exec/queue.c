@@ -361,6 +361,7 @@ static void look_for_deadlock(at_runtime *rt) {
   if (quiet) start_lanes(rt, 1);
 }
 
+// Whoever finds the chip idle becomes its runner and hands out the turn.
 void at_launch_enqueue(at_task *t, uint32_t device) {
   AT_ASSERT(device < at_task_devices(t));
   at_part *p = &t->parts[device];

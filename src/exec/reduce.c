@@ -16,6 +16,7 @@ enum {
 };
 _Static_assert(AT_MAX_DEVICES == 1 << kLevels, "a level each for a bit");
 
+// A counting sort: devices ascending, each into its group.
 at_status at_coll_order(at_coll *c) {
   uint32_t n = c->x->num_devices;
   bool reduces =
@@ -52,6 +53,7 @@ typedef struct adder {
   _Alignas(64) uint8_t sums[kSums][kBlock];
 } adder;
 
+// The two topmost sums become one, in a block of their own.
 static void join_two(adder *a) {
   flying *l = &a->stack[a->depth - 2], *r = l + 1;
   int to = __builtin_ctz(~a->taken);
@@ -115,6 +117,7 @@ static void deal(const at_sum *s, const uint8_t *src, uint64_t offset,
   }
 }
 
+// Blocks [begin, end) of the range for one thread.
 static void sum_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const at_sum *s = arg;
   const at_x_exchange *x = &s->c->values[s->value];
@@ -137,6 +140,7 @@ static void sum_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (s->stream) _mm_sfence();
 }
 
+// Splits over the pool where enough bytes are read.
 void at_sum_run(const at_sum *s, at_pool *pool) {
   const at_x_exchange *x = &s->c->values[s->value];
   if (s->begin == s->end) return;
