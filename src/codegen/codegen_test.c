@@ -2,6 +2,7 @@
 // refusals.
 #include "codegen/check.h"
 
+// For the checker's CPU, with LLVM's verifier on.
 static at_cg *generator(ck *c, uint32_t threads) {
   at_cg_target t = {.cpu_features = c->features,
                     .threads = threads,
@@ -12,6 +13,7 @@ static at_cg *generator(ck *c, uint32_t threads) {
   return cg;
 }
 
+// A node of two fresh parameters of n floats.
 static at_node *add_of(ck *c, int64_t n, at_op op) {
   at_type t = ck_type(c, AT_F32, 1, &n);
   at_value v[2] = {ck_param(c, t), ck_param(c, t)}, r;
@@ -19,12 +21,15 @@ static at_node *add_of(ck *c, int64_t n, at_op op) {
   return r.node;
 }
 
+// Ends a checker whose cases are not run.
 static void leave(ck *c, at_cg *cg) {
   at_cg_destroy(cg);
   free(c->cases);
   at_arena_destroy(c->arena);
 }
 
+// Nodes of one op and shape are one kernel; another size, another op, or a
+// result in an operand's place is another.
 static void test_equal_nodes_share(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -171,6 +176,8 @@ static void test_plan_ignores_threads(void **state) {
   leave(&c, one);
 }
 
+// Only an operand that is read at the element being written may hold the
+// result; running it in place gives the same.
 static void test_can_alias(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -192,6 +199,7 @@ static void test_can_alias(void **state) {
   ck_end(&c);
 }
 
+// Equal regions are one kernel, and it is a total order: -NaN, -1, 0, 2, NaN.
 static void test_comparator(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -227,6 +235,8 @@ static void test_comparator(void **state) {
   leave(&c, cg);
 }
 
+// Text of nothing is empty, IR and assembly name the kernel. An op without a
+// form is UNIMPLEMENTED, by name.
 static void test_print_and_refuse(void **state) {
   ck c;
   ck_begin(&c, ~0ull);

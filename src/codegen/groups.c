@@ -1,5 +1,10 @@
+// How ops that move data see their result: dimensions that move together are
+// one digit. A transpose of 32 dimensions that swaps two blocks has two digits,
+// not 32.
 #include "codegen/groups.h"
 
+// Ops that give each element from the operands' elements of the same row-major
+// number: their index map is the identity.
 bool at_is_linear(const at_node *n) {
   if (at_op_is(n->op, AT_ELEMENTWISE)) return true;
   switch (n->op) {
@@ -25,6 +30,7 @@ static int64_t broadcast_source(const at_node *n, uint32_t d) {
   return -1;
 }
 
+// The next dimension of more than one element; t->rank: none.
 static int64_t next_wide(const at_type *t, int64_t d) {
   for (d++; d < (int64_t)t->rank && t->dims[d] == 1;) d++;
   return d;
@@ -130,6 +136,8 @@ static bool idle(const at_node *n, uint32_t d) {
   }
 }
 
+// From the major dimension on: each joins the group before it if the op moves
+// both as one.
 void at_groups_of(const at_node *n, at_groups *out) {
   const at_type *t = &n->types[0];
   out->n = 0;
@@ -147,6 +155,7 @@ void at_groups_of(const at_node *n, at_groups *out) {
   }
 }
 
+// Is `suffix` the product of some of the minor digits?
 static bool is_boundary(const int64_t *extent, uint32_t digits,
                         int64_t suffix) {
   int64_t s = 1;
@@ -154,6 +163,8 @@ static bool is_boundary(const int64_t *extent, uint32_t digits,
   return s == suffix;
 }
 
+// A group is cut before a dimension where the place has a cut, too: merging
+// digits that are known apart and dividing them again would cost code.
 void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
                      uint32_t digits) {
   at_groups out = {0};
