@@ -80,6 +80,13 @@ static at_status bad(at_str text, const char *why) {
                  why);
 }
 
+// Its tiles or axes begin where no axis of the program's meshes does.
+static at_status against(at_str text) {
+  return AT_FAIL(AT_UNIMPLEMENTED,
+                 "sharding `%.*s` against the grain of the mesh",
+                 (int)AT_MIN(text.len, (size_t)200), text.ptr);
+}
+
 // ---- Meshes
 typedef AT_VEC(int64_t) ints;
 
@@ -115,10 +122,13 @@ static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
     } else {
       if (ids.rank != product)
         return bad(text, "device_ids and axes differ in size");
-      bool iota = true;
+      bool iota = true, *seen;
+      AT_TRY_ALLOC(seen, at_new(c->m->arena, bool, (size_t)product));
       for (uint32_t i = 0; i < ids.rank; i++) {
         if (ids.ptr[i] >= product)
           return bad(text, "a device id is out of range");
+        if (seen[ids.ptr[i]]) return bad(text, "a device is there twice");
+        seen[ids.ptr[i]] = true;
         iota &= ids.ptr[i] == i;
       }
       if (!iota) out->devices = ids.ptr;
@@ -210,6 +220,17 @@ static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
   }
 }
 
+// Do the atoms of each axis make up its size? Those of the module's meshes do.
+static bool has_grain(const at_cut *c, const at_mesh *mesh) {
+  for (uint32_t k = 0; k < mesh->num_axes; k++) {
+    const at_mesh_axis *x = &mesh->axes[k];
+    int64_t have = 1;
+    for (uint32_t i = 0; i < x->count; i++) have *= c->size[x->first + i];
+    if (have != x->size) return false;
+  }
+  return true;
+}
+
 // Lines "@name = #sdy.mesh<...>". The first mesh with axes gives the order of
 // devices.
 at_status at_cut_meshes(at_cut *c) {
@@ -258,16 +279,18 @@ static at_status read_axis(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   if (take(s, ":") && (!take(s, "(") || !number(s, &before) || !take(s, ")") ||
                        !number(s, &size)))
     return bad(text, "a part of an axis is \"name\":(before)size");
-  int64_t done = 1;
+  int64_t end, done = 1;
+  if (before < 1 || size < 1 || __builtin_mul_overflow(before, size, &end) ||
+      x->size % end)
+    return bad(text, "a part that the axis does not have");
   for (uint32_t i = 0; i < x->count; i++) {
     uint32_t atom = x->first + i;
-    if (done >= before && done < before * size) {
+    if (done >= before && done < end) {
       if (out->n == AT_MAX_ATOMS) return bad(text, "too many axes");
       out->a[out->n++] = (uint8_t)atom;
     }
     done *= c->size[atom];
-    if ((done > before && done % before) ||
-        (done > before * size && done % (before * size)))
+    if ((done > before && done % before) || (done > end && done % end))
       return bad(text, "a part of an axis that primes do not make");
   }
   return AT_OK;
@@ -452,6 +475,7 @@ static at_status parse_shardy(at_cut *c, at_str text, uneven how, at_place *p) {
     uint32_t known = c->num_atoms;
     AT_TRY(read_mesh(c, &s, &own));
     if (own.num_axes && known) axes_to_atoms(c, &own);
+    if (known && !has_grain(c, &own)) return against(text);
   } else if (!symbol(&s, &name) || !(mesh = find_mesh(c, name))) {
     return bad(text, "names no mesh of the program");
   }
@@ -482,10 +506,13 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
   }
   if (n != c->m->num_partitions)
     return bad(text, "covers another number of devices");
+  uint64_t seen = 0;
   *out = (at_axes){0};
   for (uint32_t i = 0; i < shape.rank; i++) {
     int64_t k = perm.rank ? perm.ptr[i] : i;
-    if (k < 0 || k >= shape.rank) return bad(text, "not a permutation");
+    if (k < 0 || k >= shape.rank || seen >> k & 1)
+      return bad(text, "not a permutation");
+    seen |= 1ull << k;
     uint32_t first, count;
     int64_t have = 1;
     atoms_between(c, stride[k], stride[k] * shape.ptr[k], &first, &count);
@@ -494,10 +521,7 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
       if (out->n == AT_MAX_ATOMS) return bad(text, "not a permutation");
       out->a[out->n++] = (uint8_t)(first + j);
     }
-    if (have != shape.ptr[k])
-      return AT_FAIL(AT_UNIMPLEMENTED,
-                     "sharding `%.*s` against the grain of the mesh",
-                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+    if (have != shape.ptr[k]) return against(text);
   }
   return AT_OK;
 }
@@ -621,7 +645,7 @@ static at_status parse_hlo(at_cut *c, at_str text, uneven how, at_place *p,
     AT_TRY(trim(c, text, how, p->whole.dims[d], &x));
     p->dims[d] = x;
   }
-  return AT_OK;
+  return at == atoms.n ? AT_OK : bad(text, "tiles do not match the mesh");
 }
 
 // Over how many devices HLO's tiling cuts each dimension.
