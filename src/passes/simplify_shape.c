@@ -264,12 +264,11 @@ static at_status slice(at_rw *r, at_node *n) {
     at_dims t0 = at_node_ints(in, AT_ATTR_STRIDES);
     int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
     for (uint32_t i = 0; i < start.rank; i++) {
+      // Of fewer than two elements the stride says nothing, and may be huge.
       int64_t count = n->types[0].dims[i];
-      s[i] = s0.ptr[i] + start.ptr[i] * t0.ptr[i];
-      t[i] = t0.ptr[i] * stride.ptr[i];
-      l[i] = count ? s[i] + (count - 1) * t[i] + 1 : s[i];
-      int64_t size = at_value_type(in->operands[0])->dims[i];
-      if (s[i] > size) s[i] = l[i] = size;
+      t[i] = count > 1 ? t0.ptr[i] * stride.ptr[i] : 1;
+      s[i] = count ? s0.ptr[i] + start.ptr[i] * t0.ptr[i] : 0;
+      l[i] = count ? s[i] + (count - 1) * t[i] + 1 : 0;
     }
     AT_TRY(at_mk_slice(n, in->operands[0], s, l, t, &v));
     return to(r, n, v);
