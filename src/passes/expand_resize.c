@@ -26,6 +26,11 @@ typedef struct tap {
   float weight;
 } tap;
 
+// Pixel `at` of `in`, or the last: in - 1 as a float may be one more than it.
+static int32_t last_or(float at, int64_t in) {
+  return (int32_t)AT_MIN((int64_t)at, in - 1);
+}
+
 // The tap of output pixel i when `in` pixels become `out`. In f32, as the
 // weights are.
 static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
@@ -35,12 +40,12 @@ static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
   float at = ((float)i + half) * scale;
   if (!k->bilinear) {
     at = k->align_corners ? roundf(at) : floorf(at);
-    int32_t lo = (int32_t)fminf(at, (float)(in - 1));
+    int32_t lo = last_or(at, in);
     return (tap){lo, lo, 0};
   }
   at = fminf(fmaxf(at - half, 0), (float)(in - 1));
-  int32_t lo = (int32_t)at;
-  return (tap){lo, lo + (lo < in - 1), at - (float)lo};
+  int32_t lo = last_or(at, in);
+  return (tap){lo, lo + (lo < in - 1), fmaxf(at - (float)lo, 0)};
 }
 
 // *x resized along `dim` to out_size pixels: a gather of the nearest pixel, or
