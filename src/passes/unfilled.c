@@ -52,6 +52,13 @@ typedef struct linear {
   int64_t scale, offset;
 } linear;
 
+// c, or less c, on top of what comes behind; false: no integer holds it.
+static bool add(linear *l, int64_t c, bool minus) {
+  return minus == (l->scale > 0)
+             ? !__builtin_sub_overflow(l->offset, c, &l->offset)
+             : !__builtin_add_overflow(l->offset, c, &l->offset);
+}
+
 // Follows additions and subtractions of constants from v back to a parameter of
 // the body, at most MOST_STEPS of them.
 static bool is_linear(const at_comp *body, at_value v, linear *out) {
@@ -66,10 +73,10 @@ static bool is_linear(const at_comp *body, at_value v, linear *out) {
     if (n->op != AT_OP_ADD && n->op != AT_OP_SUBTRACT) return false;
     bool minus = n->op == AT_OP_SUBTRACT;
     if (whole_number(n->operands[1], &c)) {
-      r.offset += r.scale * (minus ? -c : c);
+      if (!add(&r, c, minus)) return false;
       v = n->operands[0];
     } else if (whole_number(n->operands[0], &c)) {
-      r.offset += r.scale * c;
+      if (!add(&r, c, false)) return false;
       if (minus) r.scale = -r.scale;
       v = n->operands[1];
     } else {
@@ -77,6 +84,12 @@ static bool is_linear(const at_comp *body, at_value v, linear *out) {
     }
   }
   return false;
+}
+
+// Are 0 to size - 1 numbers of type t? Where they are not, an index wraps.
+static bool has_all(at_dtype t, int64_t size) {
+  uint32_t bits = at_dtype_of(t)->bits - at_is_signed_int(t);
+  return bits > 62 || size <= (int64_t)1 << bits;
 }
 
 // Is v, in turns 0, 1, ..., one of 0 to `size` - 1 each, either way round?
@@ -90,8 +103,8 @@ static bool counts_all(const at_node *loop, at_value v, int64_t size) {
       next.scale != 1 || next.offset != 1 ||
       !whole_number(loop->operands[s], &begin))
     return false;
-  int64_t first = index.scale * begin + index.offset;
-  return first == (index.scale > 0 ? 0 : size - 1);
+  return add(&index, begin, false) && has_all(at_value_type(v)->dtype, size) &&
+         index.offset == (index.scale > 0 ? 0 : size - 1);
 }
 
 // Does the update write, of the dimension in which it is smaller, one index?
