@@ -161,8 +161,8 @@ static at_status find_terms(at_arena *a, const at_literal *m, uint32_t dim,
 static bool is_worth(const terms *t, const at_type *x, uint32_t dim) {
   int64_t inner = 1, k = x->dims[dim];
   for (uint32_t d = dim + 1; d < x->rank; d++) inner *= x->dims[d];
-  if (t->count == 0 || at_type_elements(x) * t->columns < MIN_WORK)
-    return false;
+  double work = (double)at_type_elements(x) * (double)t->columns;
+  if (t->count == 0 || work < MIN_WORK) return false;
   return (inner >= 8 ? 4 : 20) * (int64_t)t->count <= k;
 }
 

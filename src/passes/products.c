@@ -140,8 +140,10 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   uint32_t shared = lb.rank + lc.rank;
   if (t == AT_INVALID || a.t->rank + b.t->rank - shared > kMaxRank)
     return AT_OK;
-  if (batch * left * right * summed == 0) return AT_OK;
-  bool small = in_loop && batch * left * right * summed <= kMostProducts;
+  double products =  // may be more than an integer holds
+      (double)batch * (double)left * (double)right * (double)summed;
+  if (products == 0) return AT_OK;
+  bool small = in_loop && products <= kMostProducts;
   bool few = summed <= kFewTerms && AT_MIN(left, right) <= kFewResults;
   // Rows of a vector's length, too many for a kernel that packs them.
   bool vectors = summed <= kFewTerms && right == kVector && left >= kManyRows;
