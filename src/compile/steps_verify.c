@@ -110,7 +110,10 @@ static at_status check_step(const checker *c, uint32_t at) {
       return check_regions(c, s, at);
     case AT_STEP_START:
     case AT_STEP_DONE:
-      return check_pair(c, s, at);
+      AT_TRY(check_pair(c, s, at));
+      return check_slots(c, s, 0, s->num_args);
+    case AT_STEP_CORE:
+    case AT_STEP_COLLECTIVE:
     case AT_STEP_RUNTIME:
     case AT_STEP_SEND:
     case AT_STEP_RECV:
