@@ -175,8 +175,6 @@ static at_status add_place(program *p, at_x_sparse_launch *l,
 // One node's launches. A result that is the new row of a table is written there
 // at once if nobody reads the old row later.
 static at_status put_kernel(program *p, const at_node *n) {
-  if (n->num_regions && n->op != AT_OP_FUSION && !at_cg_supports(n))
-    return refuse(p, n, "no kernel for this op");
   if (!at_cg_supports(n)) return refuse(p, n, "no kernel for this op");
   at_x_sparse_place *to;
   int32_t *alias;
