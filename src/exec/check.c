@@ -5,7 +5,7 @@
 // strings, types, inputs and outputs, slots, code, then steps, with the
 // parameters of each kind of step. Sizes are sums and products of what the
 // block says, so they saturate or are compared without adding (in_range).
-// exec_object.c does the same for machine code.
+// object.c does the same for machine code.
 // compile/steps_verify.c states the laws of steps for the side that writes
 // them.
 #include <stdlib.h>
@@ -573,9 +573,11 @@ static at_status check_collective(const checker *c, const at_xstep *s,
     return check_sparse(c, s, &t, i);
   }
   bool id = x->kind == AT_COLL_PARTITION_ID || x->kind == AT_COLL_REPLICA_ID;
-  uint32_t operands = x->kind == AT_COLL_RAGGED_ALL_TO_ALL ? 6 : x->num_values;
+  bool ragged = x->kind == AT_COLL_RAGGED_ALL_TO_ALL;
+  uint32_t operands = ragged ? 6 : x->num_values;
   uint32_t results = id ? 1 : x->num_values;
-  if (s->aux != operands || s->num_args != operands + results)
+  if (s->aux != operands || s->num_args != operands + results ||
+      (ragged && results != 1))
     return BAD("step %llu: %u arguments", (unsigned long long)i, s->num_args);
   const uint32_t *args = c->args + s->args;
   if (id) {
@@ -596,7 +598,7 @@ static at_status check_collective(const checker *c, const at_xstep *s,
         c->slots[args[operands + k]].bytes < v->result_bytes)
       return BAD("step %llu: operand or result %u", (unsigned long long)i, k);
   }
-  if (x->kind != AT_COLL_RAGGED_ALL_TO_ALL) return AT_OK;
+  if (!ragged) return AT_OK;
   bool ok = c->slots[args[1]].bytes >= t.values[0].result_bytes;
   for (uint32_t k = 2; k < 6; k++)
     ok &= c->slots[args[k]].bytes >=
