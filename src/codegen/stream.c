@@ -26,7 +26,8 @@ static bool is_read_soon(const at_node *n, uint32_t result) {
 uint64_t at_streams_of(const at_node *n, size_t bytes) {
   uint64_t streams = 0;
   uint32_t count = 0;
-  for (uint32_t r = 0; r < n->num_results && count < AT_STREAM_MOST; r++) {
+  uint32_t some = AT_MIN(n->num_results, 64u);  // bits of the mask
+  for (uint32_t r = 0; r < some && count < AT_STREAM_MOST; r++) {
     const at_type *t = &n->types[r];
     if (t->dtype == AT_TOKEN || !at_type_is_static(t) ||
         at_type_bytes(t) < bytes || is_read_soon(n, r))
