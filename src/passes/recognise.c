@@ -142,7 +142,8 @@ static at_status repeat(at_rw *r, at_node *n, at_value x) {
 static at_status window(at_rw *r, at_node *n) {
   bool reverse = false;
   const at_type *t = at_value_type(n->operands[0]);
-  if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK)
+  if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK ||
+      t->dtype != n->types[0].dtype)  // a body of a wider type
     return AT_OK;
   const at_node *pad = n->operands[0].node;
   if (pad->op == AT_OP_PAD && t->rank && 2 * t->rank <= MAX_RANK &&
