@@ -25,6 +25,15 @@ at_value at_job_root(const at_job *j, uint32_t i) {
 }
 
 // ---- cuts
+// Does each cut divide the next one, and the last one the space?
+static bool nests(const at_cuts *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    int64_t above = i + 1 < c->n ? c->at[i + 1] : c->total;
+    if (c->at[i] <= 1 || c->at[i] >= above || above % c->at[i]) return false;
+  }
+  return true;
+}
+
 // A cut that does not divide the cuts beside it is left out: digits must nest,
 // and an index map that needs it is emitted with divisions instead.
 void at_cuts_add(at_cuts *c, int64_t s) {
@@ -37,6 +46,7 @@ void at_cuts_add(at_cuts *c, int64_t s) {
   memmove(c->at + i + 1, c->at + i, (c->n - i) * sizeof *c->at);
   c->at[i] = s;
   c->n++;
+  AT_ASSERT(nests(c));
 }
 
 // Every dimension of t a digit of its own.
@@ -54,6 +64,9 @@ uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
     above = c->at[i];
   }
   extent[n++] = above;
+  int64_t all = 1;
+  for (uint32_t i = 0; i < n; i++) all *= extent[i];
+  AT_ASSERT(all == c->total && n == c->n + 1);
   return n;
 }
 

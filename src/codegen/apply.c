@@ -538,8 +538,11 @@ at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
 // Ops that take many instructions may be functions of the module (outline.c).
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
   at_val r;
-  return at_em_apply_outlined(e, n, args, &r) ? r
-                                              : at_em_apply_here(e, n, args);
+  if (!at_em_apply_outlined(e, n, args, &r)) r = at_em_apply_here(e, n, args);
+  AT_ASSERT(!at_em_ok(e) ||
+            LLVMTypeOf(r.re) ==
+                at_em_widen(e, at_em_reg_type(e, n->types[0].dtype)));
+  return r;
 }
 
 // Ops that look at attributes, or whose operands differ in type, are here; the

@@ -120,6 +120,7 @@ static at_status launches_of(at_cg *cg, const at_planned *p, const at_node *n,
     for (uint32_t r = 0; r < n->num_results; r++)
       v[k++] = (at_cg_arg){.kind = AT_CG_RESULT, .index = r};
     if (j->scratch) v[k++] = (at_cg_arg){.kind = AT_CG_SCRATCH};
+    AT_ASSERT(k == args);
     l[count++] = (at_cg_launch){.kernel = kernel,
                                 .tasks = j->tasks,
                                 .grain = j->grain,
@@ -306,6 +307,7 @@ static void distribute(const units *u, uint64_t *load, at_job **jobs,
     uint32_t least = u->begin[kind], end = u->begin[kind + 1];
     for (uint32_t i = least + 1; i < end; i++)
       if (load[i] < load[least]) least = i;
+    AT_ASSERT(least < end);  // there is a unit of its sort
     load[least] += at_tier_load(jobs[k]);
     jobs[k]->unit = least;
   }
@@ -370,6 +372,7 @@ static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
     if (!own) return AT_NO_MEMORY("compile tasks");
     for (size_t k = 0; k < cg->jobs.len; k++)
       if (cg->jobs.ptr[k]->unit == i) own[count++] = cg->jobs.ptr[k];
+    AT_ASSERT(count > 0);  // the passes are chosen by its first job
     t[i].unit = (at_unit){&cg->target, own, count, i};
     t[i].form = form;
   }

@@ -162,6 +162,13 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   return vec ? h->val : at_em_splat_val(e, h->val);
 }
 
+// A register of an element of t, as wide as is asked for now?
+static bool is_register(at_em *e, at_dtype t, at_val v) {
+  LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
+  return LLVMTypeOf(v.re) == type && !v.im == !at_is_complex(t) &&
+         (!v.im || LLVMTypeOf(v.im) == type);
+}
+
 // Each (value, place, lanes) is emitted once in a scope: without the memo a
 // chain of nodes that use their operand twice would double at every step. Where
 // all lanes are at one place it is computed as a scalar and spread.
@@ -183,6 +190,7 @@ at_val at_em_elem(at_em *e, at_value v, const at_pos *p) {
     r = fresh(e, v, p);
   }
   if (!r.re) r = at_em_zero(e, t);
+  AT_ASSERT(!at_em_ok(e) || is_register(e, t, r));
   at_em_memo_put(e, v.node, key, p, r);
   return r;
 }

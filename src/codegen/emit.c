@@ -46,6 +46,7 @@ uint32_t at_em_scope_push(at_em *e) { return (uint32_t)e->memo.len; }
 
 // Undoes the entries one by one: each is at the head of its chain.
 void at_em_scope_pop(at_em *e, uint32_t scope) {
+  AT_ASSERT(scope <= e->memo.len);  // scopes nest
   while (e->memo.len > scope) {
     at_memo_entry *m = &e->memo.ptr[--e->memo.len];
     e->buckets[bucket_of(m->a, m->b, m->c)] = m->next;
@@ -221,6 +222,7 @@ LLVMBasicBlockRef at_em_block(at_em *e, const char *name) {
 LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   LLVMValueRef first = LLVMGetFirstInstruction(e->entry);
+  AT_ASSERT(count > 0);
   if (first)
     LLVMPositionBuilderBefore(e->b, first);
   else
@@ -239,6 +241,7 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
 void at_loop_begin(at_em *e, at_loop *l, LLVMValueRef lo, LLVMValueRef hi,
                    int64_t step, int64_t min, int64_t max) {
   LLVMTypeRef i64 = at_em_int(e, 64);
+  AT_ASSERT(step > 0);
   *l = (at_loop){.hi = hi, .step = step};
   bool known = LLVMIsConstant(lo) && LLVMIsConstant(hi);
   int64_t a = known ? LLVMConstIntGetSExtValue(lo) : 0;

@@ -21,6 +21,19 @@ bool at_is_linear(const at_node *n) {
   }
 }
 
+// Are the groups in order, of whole dimensions, and all of t's elements?
+static bool covers(const at_groups *g, const at_type *t) {
+  int64_t all = 1;
+  for (uint32_t i = 0; i < g->n; i++) {
+    bool first = i == 0 || g->g[i - 1].last < g->g[i].first;
+    if (!first || g->g[i].last < g->g[i].first ||
+        g->g[i].extent != t->dims[g->g[i].first] * g->g[i].inner)
+      return false;
+    all *= g->g[i].extent;
+  }
+  return all == at_type_elements(t);
+}
+
 // The operand dimension behind a result dimension of a broadcast, or -1.
 static int64_t broadcast_source(const at_node *n, uint32_t d) {
   at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
@@ -153,6 +166,7 @@ void at_groups_of(const at_node *n, at_groups *out) {
     out->g[out->n].extent = t->dims[d];
     out->g[out->n++].inner = 1;
   }
+  AT_ASSERT(t->rank > AT_CG_MAX_RANK || covers(out, t));
 }
 
 // Is `suffix` the product of some of the minor digits?
@@ -189,4 +203,5 @@ void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
   }
   g->n = out.n;
   for (uint32_t i = 0; i < out.n; i++) g->g[i] = out.g[out.n - 1 - i];
+  AT_ASSERT(covers(g, t));
 }

@@ -262,12 +262,14 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
 
 at_ix at_ix_divc(at_em *e, at_ix a, int64_t k) {
   at_ix q, r;
+  AT_ASSERT(k > 0);
   if (k == 1) return a;
   divide(e, a, k, &q, &r);
   return q;
 }
 at_ix at_ix_modc(at_em *e, at_ix a, int64_t k) {
   at_ix q, r;
+  AT_ASSERT(k > 0);
   if (k == 1) return at_ix_const(0);
   divide(e, a, k, &q, &r);
   return r;
@@ -281,6 +283,7 @@ static LLVMValueRef minmax(at_em *e, const char *name, LLVMValueRef a,
 
 // Lanes known now are clamped now.
 at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
+  AT_ASSERT(lo <= hi);
   if (a.lo >= lo && a.hi <= hi) return a;
   int64_t at[AT_EM_MAX_LANES];
   if (!a.base && e->lanes > 1 && at_ix_offsets(e, &a, at)) {

@@ -162,7 +162,9 @@ static void store_part(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
 void at_em_store(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, at_val v) {
   LLVMTypeRef elem = at_em_storage_type(e, t);
   if (!at_is_complex(t)) {
-    store_part(e, ptr, elem, lin, at_em_encode(e, t, v.re));
+    LLVMValueRef stored = at_em_encode(e, t, v.re);
+    AT_ASSERT(LLVMTypeOf(stored) == at_em_widen(e, elem));
+    store_part(e, ptr, elem, lin, stored);
     return;
   }
   if (e->lanes > 1 && lin.lane == 1 && !lin.vec) {

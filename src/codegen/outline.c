@@ -196,6 +196,7 @@ static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
   if (!o->fn) return false;
   LLVMValueRef values[kMostParams];
   uint32_t count = flatten(n, args, values);
+  AT_ASSERT(count == LLVMCountParamTypes(o->type));
   LLVMValueRef r = LLVMBuildCall2(e->b, o->type, o->fn, values, count, "");
   *out = (at_val){r, NULL};
   if (o->complex)

@@ -4,6 +4,7 @@
 // shapes and the CPU alone.
 #include "codegen/plan.h"
 
+#include "base/verify.h"
 #include "codegen/rows.h"
 #include "codegen/stream.h"
 
@@ -226,8 +227,8 @@ static bool is_fusion(const at_node *n, at_fusion_kind kind) {
 // reductions; results that none of those has taken become loops. Nothing is
 // emitted. UNIMPLEMENTED: an op without a form, or a body that uses values from
 // outside.
-at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
-                       const int32_t *alias, at_planned *out) {
+static at_status plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                           const int32_t *alias, at_planned *out) {
   for (uint32_t i = 0; i < n->num_regions; i++) {
     at_value v = at_body_capture(n->regions[i]);
     if (v.node) return at_body_refuse(at_op_text(n->op), v);
@@ -242,6 +243,13 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   if (!done) return AT_NO_MEMORY("kernel plan");
   AT_TRY(at_plan_reduces(t, a, n, alias, done, out));
   return plan_loops(t, a, n, alias, done, out);
+}
+
+at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                       const int32_t *alias, at_planned *out) {
+  AT_TRY(plan_node(t, a, n, alias, out));
+  AT_VERIFY_OK(at_plan_kernels_verify(n, out));
+  return AT_OK;
 }
 
 // ---- what can be generated

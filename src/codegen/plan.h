@@ -45,4 +45,7 @@ at_value at_body_capture(const at_comp *body);
 // The status for such a body: UNIMPLEMENTED, naming `what` and the value.
 at_status at_body_refuse(const char *what, at_value captured);
 
+// The laws of a plan that was made (plan_verify.c). INTERNAL: what is broken.
+at_status at_plan_kernels_verify(const at_node *n, const at_planned *p);
+
 #endif

@@ -72,6 +72,7 @@ at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
                   .body = body,
                   .count = body->num_results,
                   .op = AT_OP_PARAMETER};
+  AT_ASSERT(r.count > 0 && body->num_params == 2 * r.count);
   if (r.count == 1 && body->num_params == 2) {
     const at_node *b = body->results[0].node;
     const at_node *p = body->params[0], *q = body->params[1];
@@ -228,6 +229,7 @@ void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
     at_em_fail(e, AT_NO_MEMORY("reduction"));
     return;
   }
+  AT_ASSERT(!(e->lanes & (e->lanes - 1)));
   while (e->lanes > 1 && at_em_ok(e)) {
     uint32_t h = e->lanes / 2;
     for (uint32_t i = 0; i < r->count; i++) {

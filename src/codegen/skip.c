@@ -90,6 +90,7 @@ static void count(const at_node *n, at_skips *s) {
       sum = sum * t->dims[d] + first[d];
       read &= first[d] < t->dims[d];
     }
+    AT_ASSERT(!read || (sum >= 0 && sum < at_type_elements(t)));
     if (read)
       s->elements[i] = sum;
     else

@@ -108,6 +108,7 @@ static bool find(handover *h, LLVMValueRef user, unsigned i, LLVMValueRef v) {
 static bool replace(handover *h, LLVMValueRef user, unsigned i,
                     LLVMValueRef v) {
   void **at = at_map_find_ptr(&h->index, v);
+  AT_ASSERT(!at || LLVMTypeOf(h->inside[(uintptr_t)*at - 1]) == LLVMTypeOf(v));
   if (at) LLVMSetOperand(user, i, h->inside[(uintptr_t)*at - 1]);
   return at != NULL;
 }

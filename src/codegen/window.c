@@ -52,6 +52,7 @@ static LLVMValueRef load_part(const at_window *w, int64_t first, int64_t n) {
   at_em *e = w->e;
   LLVMValueRef i = at_ix_value(e, at_ix_addc(w->lin, first));
   LLVMValueRef at = LLVMBuildGEP2(e->b, w->elem, w->ptr, &i, 1, "");
+  AT_ASSERT(n > 0 && n <= e->lanes);
   LLVMTypeRef t = LLVMVectorType(w->elem, (unsigned)n);
   LLVMValueRef v = LLVMBuildLoad2(e->b, t, at, "");
   LLVMSetAlignment(v, at_em_bits_of(w->elem) / 8);
