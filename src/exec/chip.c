@@ -224,6 +224,7 @@ static void announce(at_event *freed) {
 
 // At the front of the live list.
 static void list(at_chip *c, at_buffer *b) {
+  AT_ASSERT(!b->listed);
   b->next = c->live;
   b->prev = NULL;
   if (c->live) c->live->prev = b;
@@ -305,6 +306,7 @@ static at_status spill(at_chip *c, at_buffer *b) {
   at_blocks_give(c->blocks, b->data, b->bytes);
   b->data = NULL;
   b->spilled = true;
+  AT_ASSERT(charge_of(b) <= c->stats.in_use);
   c->stats.in_use -= charge_of(b);
   return AT_OK;
 }
@@ -432,6 +434,7 @@ void at_chip_free(at_chip *c, at_buffer *b) {
   at_event *freed = NULL;
   if (b->listed) {
     unlist(c, b);
+    AT_ASSERT(b->spilled || charge_of(b) <= c->stats.in_use);
     if (!b->spilled) c->stats.in_use -= charge_of(b);
     freed = take_freed(c);
   }
@@ -447,6 +450,7 @@ void at_chip_free(at_chip *c, at_buffer *b) {
 void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
+  AT_ASSERT(from->listed && from->data && !to->data && !to->listed);
   unlist(c, from);
   c->stats.in_use += charge_of(to);
   c->stats.in_use -= charge_of(from);
@@ -486,6 +490,7 @@ void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
   pthread_mutex_lock(&c->lock);
   at_event *freed = NULL;
   if (accounted) {
+    AT_ASSERT(bytes <= c->temp_in_use && bytes <= c->stats.in_use);
     c->stats.in_use -= bytes;
     c->temp_in_use -= bytes;
     freed = take_freed(c);
@@ -507,6 +512,7 @@ void at_chip_transfer_begin(at_chip *c) {
 void at_chip_transfer_end(at_chip *c) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
+  AT_ASSERT(c->transfers > 0);
   c->transfers--;
   at_event *freed = take_freed(c);
   pthread_mutex_unlock(&c->lock);

@@ -66,9 +66,14 @@ static bool arrive(at_part *p, const at_op *op, const at_coll *k,
     p->stop = op;
     return false;
   }
+  AT_ASSERT(*arrived == size);
   *arrived = 0;
-  for (uint32_t i = 0; i < size; i++)
-    t->parts[k->members[begin + i]].state = AT_PART_MEETING;
+  for (uint32_t i = 0; i < size; i++) {
+    at_part *o = &t->parts[k->members[begin + i]];
+    AT_ASSERT(o == p ? o->state == AT_PART_RUNNING
+                     : o->state == AT_PART_WAITING && o->stop == op);
+    o->state = AT_PART_MEETING;
+  }
   return true;
 }
 
@@ -93,6 +98,7 @@ static void release(at_part *p, const at_coll *k, uint32_t begin,
   note_meeting(t, size);
   for (uint32_t i = 0; i < size; i++) {
     at_part *o = &t->parts[k->members[begin + i]];
+    AT_ASSERT(o->state == AT_PART_MEETING);
     o->state = o == p ? AT_PART_RUNNING : AT_PART_READY;
     if (o == p) continue;
     *end = o;
@@ -161,6 +167,7 @@ bool at_start_arrive(at_part *p, const at_coll *k) {
   uint32_t *arrived = &t->meetings[k->meetings + k->group_of[p->device]];
   t->meetings[k->started + p->device]++;
   if (++*arrived < k->size_of[p->device]) return false;
+  AT_ASSERT(*arrived == k->size_of[p->device]);
   *arrived = 0;
   t->moving++;
   return true;
@@ -188,6 +195,7 @@ void at_release_started(at_part *p, const at_op *op, bool *more) {
     waited++;
   }
   count = waited;
+  AT_ASSERT(t->moving > 0);
   if (!--t->moving)
     for (at_part *o = t->leaving, *next; o; o = next, count++) {
       next = o->next;

@@ -115,6 +115,7 @@ static void move_row(const moving *m, uint32_t giver, uint64_t row,
   const at_x_exchange *x = g->x;
   bool by_line = x->lines > 1;
   uint64_t first = chunk * m->step;
+  AT_ASSERT(first < (by_line ? x->lines : x->run) && row < x->rows);
   uint64_t n = AT_MIN(m->step, (by_line ? x->lines : x->run) - first);
   if (!operand(g, giver)) return;
   for (uint32_t taker = 0; taker < g->size; taker++) {

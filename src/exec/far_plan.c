@@ -335,6 +335,7 @@ void at_far_range(const at_coll *k, uint32_t v, uint32_t g, uint32_t num_hosts,
   uint64_t last = AT_MAX(all * (g + 1) / num_hosts, before) - before;
   *begin = AT_MIN(AT_MIN(first, n) * block_bytes(x), x->operand_bytes);
   *end = AT_MIN(AT_MIN(last, n) * block_bytes(x), x->operand_bytes);
+  AT_ASSERT(*begin <= *end);
 }
 
 // Of the g-th host of the group in hand.
@@ -537,6 +538,22 @@ static at_far_plan *make_block(const planner *p) {
   return plan;
 }
 
+// Has the second walk made what the first one counted?
+static bool is_full(const planner *p, const at_far_plan *plan) {
+  for (uint32_t i = 0; i < AT_FAR_PHASES; i++)
+    if (p->acts[i] != plan->num_acts[i]) return false;
+  for (uint32_t r = 0; r < AT_FAR_ROUNDS; r++)
+    for (uint32_t i = 0; i < plan->num_mails[r]; i++) {
+      const at_far_mail *m = &plan->mails[r][i];
+      uint32_t out = (r * WAYS + OUT) * p->f->all_hosts + m->host;
+      if (p->next[out] != m->out + m->num_out ||
+          p->next[out + p->f->all_hosts] != m->in + m->num_in)
+        return false;
+    }
+  return p->parts == plan->num_parts && p->lands == plan->num_lands &&
+         p->room == plan->room_bytes;
+}
+
 // Counts, makes the block, fills it. False: no memory.
 static bool plan_twice(planner *p, at_far_plan **out) {
   plan_groups(p);
@@ -547,6 +564,7 @@ static bool plan_twice(planner *p, at_far_plan **out) {
   p->room = p->parts = p->lands = 0;
   p->fills = true;
   plan_groups(p);
+  AT_ASSERT(is_full(p, plan));
   *out = plan;
   return true;
 }

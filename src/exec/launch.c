@@ -264,6 +264,7 @@ static at_status place_all(const launch *l, void **base, void **bufs,
   AT_TRY(place_buffers(l, base));
   if (temp) AT_TRY(at_chip_take_scratch(l->chip, temp, true, out_temp));
   if (temp) base[AT_BASE_TEMP] = *out_temp;
+  AT_ASSERT(!temp || (uintptr_t)*out_temp % 64 == 0);
   for (uint32_t i = 0; i < p->num_args; i++)
     bufs[i] = (uint8_t *)base[p->arg_refs[i].base] + p->arg_refs[i].offset;
   return AT_OK;

@@ -181,7 +181,9 @@ static void forget_group(at_runtime *rt, at_proxy_array *a) {
 
 // With the last shard the name goes to the hosts, unless a launch took it.
 static void drop_shards(at_runtime *rt, at_proxy_array *a, uint32_t n) {
-  if (atomic_fetch_sub_explicit(&a->left, n, memory_order_acq_rel) != n) return;
+  uint32_t left = atomic_fetch_sub_explicit(&a->left, n, memory_order_acq_rel);
+  AT_ASSERT(left >= n);
+  if (left != n) return;
   forget_group(rt, a);
   if (!a->given)
     rt->proxy->drop(rt->proxy->arg, a->name, a->bytes * a->num_shards);

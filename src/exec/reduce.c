@@ -57,6 +57,7 @@ typedef struct adder {
 static void join_two(adder *a) {
   flying *l = &a->stack[a->depth - 2], *r = l + 1;
   int to = __builtin_ctz(~a->taken);
+  AT_ASSERT(to < kSums && a->depth >= 2);
   void *bufs[3] = {(void *)l->data, (void *)r->data, a->sums[to]};
   a->fn(bufs, 0, a->tasks);
   a->taken |= 1u << to;
@@ -70,6 +71,7 @@ static void join_two(adder *a) {
 // A summand that is shorter than what the kernel takes, with zeros behind it.
 static flying lengthen(adder *a, flying f, uint64_t n, uint64_t to) {
   f.own = __builtin_ctz(~a->taken);
+  AT_ASSERT(f.own < kSums && n < to && to <= kBlock);
   a->taken |= 1u << f.own;
   memcpy(a->sums[f.own], f.data, n);
   memset(a->sums[f.own] + n, 0, to - n);
@@ -92,6 +94,7 @@ static const uint8_t *sum_block(const at_sum *s, uint64_t offset, uint64_t n,
     const at_summand *p = &s->parts[i];
     uint32_t level = i ? at_block_joins(p[-1].device, p->device) : 0;
     while (a->depth > 1 && a->stack[a->depth - 1].level < level) join_two(a);
+    AT_ASSERT(offset >= p->first && a->depth < kSums && level <= kLevels);
     flying f = {p->data + (offset - p->first), level, -1};
     a->stack[a->depth++] = n < takes ? lengthen(a, f, n, takes) : f;
   }

@@ -280,6 +280,7 @@ static void enter(at_cursor *c, const at_op *op) {
   const uint32_t *a = l->args + op->args;
   uint32_t k =
       op->kind == AT_STEP_WHILE ? 1 : 1 + 2 * take_branch(&c->frame, op);
+  AT_ASSERT(c->depth + 1 < l->depth);
   c->levels[++c->depth] =
       (at_level){.pc = a[k],
                  .end = a[k + 1],
@@ -329,6 +330,7 @@ static at_status run_range(at_cursor *c, bool *waits) {
   at_frame *f = &c->frame;
   at_level *v = &c->levels[c->depth];
   const at_op *ops = f->loaded->ops, *op = ops + v->pc, *stop = ops + v->end;
+  AT_ASSERT(v->pc <= v->end && v->end <= f->loaded->num_ops);
   for (; op < stop; op++) {
     if (AT_LIKELY(op->kind == AT_STEP_KERNEL && !f->recorded)) {
       run_kernel(f, op);

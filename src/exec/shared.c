@@ -119,6 +119,7 @@ void *at_shared_take(at_shared *s, size_t bytes) {
   spare *p = s->free[c];
   if (p) {
     s->free[c] = p->next;
+    AT_ASSERT(p->trimmed || size <= s->cached);
     if (!p->trimmed) s->cached -= size;
   } else {
     p = (spare *)carve(s, size);

@@ -89,6 +89,7 @@ void at_spill_drop(at_spill *s, uint64_t at, size_t bytes) {
       p->room = room;
     }
   }
+  AT_ASSERT(at < s->end);
   if (p->count < p->room) p->at[p->count++] = at;
   pthread_mutex_unlock(&s->lock);
 }
