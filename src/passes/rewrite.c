@@ -1,4 +1,5 @@
 // Forwarding, dead code, ordering and splicing.
+#include "base/verify.h"
 #include "passes/passes_internal.h"
 
 // Depth is bounded by the nesting of regions.
@@ -35,6 +36,8 @@ at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
   if (!n->aux)
     AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
   v = at_fwd(v);
+  AT_VERIFY(at_type_eq(at_value_type(v), &n->types[result]) ||
+            !at_type_is_static(&n->types[result]));  // refined
   AT_ENSURE(!(v.node == n && v.index == result));
   ((at_value *)n->aux)[result] = v;
   r->changed = true;

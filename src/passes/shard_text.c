@@ -191,6 +191,7 @@ static at_status make_atoms(at_cut *c) {
       }
   }
   c->num_atoms = n;
+  AT_ASSERT(!n || stride[n - 1] * size[n - 1] == c->m->num_partitions);
   for (uint32_t i = 0; i < n; i++) {  // major first
     c->size[i] = size[n - 1 - i];
     c->stride[i] = stride[n - 1 - i];
@@ -250,7 +251,10 @@ at_status at_cut_meshes(at_cut *c) {
   while (first < c->num_meshes && !c->meshes[first].num_axes) first++;
   c->devices = first < c->num_meshes ? c->meshes[first].devices : NULL;
   AT_TRY(make_atoms(c));
-  for (uint32_t i = 0; i < c->num_meshes; i++) axes_to_atoms(c, &c->meshes[i]);
+  for (uint32_t i = 0; i < c->num_meshes; i++) {
+    axes_to_atoms(c, &c->meshes[i]);
+    AT_ASSERT(has_grain(c, &c->meshes[i]));
+  }
   return AT_OK;
 }
 
@@ -356,6 +360,7 @@ void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
     if (mesh && mesh->num_axes) x->n = whole_of(mesh, x);
     for (uint32_t i = 0; !mesh && i < c->num_meshes; i++)
       if (c->meshes[i].num_axes) x->n = whole_of(&c->meshes[i], x);
+    AT_ASSERT(x->n <= before);
   }
 }
 
