@@ -3,10 +3,13 @@
 #include "base/cpu.h"
 #include "codegen/job.h"
 
+// A fusion's result is computed in its region; a plain node is its own root.
 at_value at_node_root(const at_node *n, uint32_t result) {
   return n->op == AT_OP_FUSION ? n->regions[0]->results[result]
                                : (at_value){(at_node *)n, result};
 }
+// Of the kernels around an update: COPY and FILL write an operand's elements
+// into the result, UPDATE those of the update.
 at_value at_job_root(const at_job *j, uint32_t i) {
   switch (j->kind) {
     case AT_JOB_COPY:
@@ -22,6 +25,17 @@ at_value at_job_root(const at_job *j, uint32_t i) {
 }
 
 // ---- cuts
+// Does each cut divide the next one, and the last one the space?
+static bool nests(const at_cuts *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    int64_t above = i + 1 < c->n ? c->at[i + 1] : c->total;
+    if (c->at[i] <= 1 || c->at[i] >= above || above % c->at[i]) return false;
+  }
+  return true;
+}
+
+// A cut that does not divide the cuts beside it is left out: digits must nest,
+// and an index map that needs it is emitted with divisions instead.
 void at_cuts_add(at_cuts *c, int64_t s) {
   if (s <= 1 || s >= c->total || c->total % s || c->n >= AT_CG_MAX_RANK - 1)
     return;
@@ -32,13 +46,16 @@ void at_cuts_add(at_cuts *c, int64_t s) {
   memmove(c->at + i + 1, c->at + i, (c->n - i) * sizeof *c->at);
   c->at[i] = s;
   c->n++;
+  AT_ASSERT(nests(c));
 }
 
+// Every dimension of t a digit of its own.
 void at_cuts_add_type(at_cuts *c, const at_type *t) {
   int64_t s = 1;
   for (uint32_t d = t->rank; d-- > 1;) at_cuts_add(c, s *= t->dims[d]);
 }
 
+// n cuts make n + 1 digits, whose extents multiply to the total.
 uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
   int64_t above = c->total;
   uint32_t n = 0;
@@ -47,14 +64,20 @@ uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
     above = c->at[i];
   }
   extent[n++] = above;
+  int64_t all = 1;
+  for (uint32_t i = 0; i < n; i++) all *= extent[i];
+  AT_ASSERT(all == c->total && n == c->n + 1);
   return n;
 }
 
+// A broadcast of one element needs no digit, as every lane has the same.
 static bool spreads(const at_node *n) {
   return n->op == AT_OP_BROADCAST_IN_DIM &&
          at_type_elements(at_value_type(n->operands[0])) > 1;
 }
 
+// Some value inside the kernel is repeated along a dimension, so where an
+// element is in its row matters.
 static bool has_broadcast(const at_node *kernel) {
   if (kernel->op != AT_OP_FUSION) return false;
   AT_FOR_NODES(n, kernel->regions[0]) if (spreads(n)) return true;
@@ -75,6 +98,9 @@ static bool moves_computed(const at_node *n) {
   return false;
 }
 
+// Goes from v towards the operands through linear ops only: behind another op
+// the space is a different one, and its own index map (at_groups_of) says what
+// digits it needs. Each node is looked at once.
 at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
                        const at_node *kernel) {
   at_map seen = at_map_in(a);
@@ -111,6 +137,9 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
   return AT_OK;
 }
 
+// The stride, in the transpose's result, of the digit that holds the operand's
+// minor dimension. 0: the minor digit itself holds it, so lanes read memory in
+// order already.
 static int64_t transpose_stride(const at_node *n) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   const at_type *t = at_value_type(n->operands[0]);
@@ -129,6 +158,7 @@ static int64_t transpose_stride(const at_node *n) {
   return 0;
 }
 
+// The first transpose that a walk like at_cuts_walk's meets decides.
 at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
                        const at_node *kernel, int64_t *stride) {
   at_map seen = at_map_in(a);
@@ -151,6 +181,7 @@ at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
 }
 
 // ---- cost
+// Narrow floats are f32 in registers; pred is a bit that counts as a byte.
 static uint32_t register_bytes(at_dtype t) {
   at_dtype r = at_real_of(t);
   if (r == AT_PRED) return 1;
@@ -158,11 +189,13 @@ static uint32_t register_bytes(at_dtype t) {
   return at_dtype_bytes(r);
 }
 
+// For the lanes (widest) and the width of indices (elements).
 static void see_type(at_cg_cost *c, const at_type *t) {
   c->widest = AT_MAX(c->widest, register_bytes(t->dtype));
   c->elements = AT_MAX(c->elements, at_type_elements(t));
 }
 
+// Elements of a shape.
 static int64_t product(at_dims d) {
   int64_t p = 1;
   for (uint32_t i = 0; i < d.rank; i++) p *= d.ptr[i];
@@ -195,6 +228,8 @@ static double inner_trips(const at_node *n) {
   }
 }
 
+// Vector operations that one element of n takes, roughly. Narrow floats pay for
+// the rounding after each op, complex numbers for four products.
 static double weight(const at_node *n) {
   at_dtype t = n->types[0].dtype;
   double w = 1;
@@ -215,6 +250,7 @@ static double weight(const at_node *n) {
   }
   if (n->op == AT_OP_RESHAPE || n->op == AT_OP_BROADCAST_IN_DIM) w = 0.2;
   if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER)
+    // There is no integer division of vectors.
     w = at_is_int(t) ? 20 : 4;
   if (at_is_float(t) && t != AT_F32 && t != AT_F64)
     w += at_dtype_bytes(t) == 1 ? 20 : 6;
@@ -232,6 +268,7 @@ static bool shifts(const at_node *n) {
 static at_status add_comp(at_arena *a, const at_comp *comp, double times,
                           at_cg_cost *c);
 
+// n and what its regions do, `times` for each element of the kernel's result.
 static at_status add_node(at_arena *a, const at_node *n, double times,
                           at_cg_cost *c) {
   for (uint32_t i = 0; i < n->num_results; i++) see_type(c, &n->types[i]);
@@ -252,12 +289,14 @@ static at_status add_node(at_arena *a, const at_node *n, double times,
   return AT_OK;
 }
 
+// Regions nest only a few deep (bodies of reductions, of loops in them).
 static at_status add_comp(at_arena *a, const at_comp *comp, double times,
                           at_cg_cost *c) {
   AT_FOR_NODES(n, comp) AT_TRY(add_node(a, n, times, c));
   return AT_OK;
 }
 
+// Operand 0 is read in part only.
 static bool takes_parts(at_op op) {
   return op == AT_OP_SLICE || op == AT_OP_DYNAMIC_SLICE || op == AT_OP_GATHER;
 }
@@ -294,6 +333,7 @@ static at_status bytes_read(at_arena *a, const at_node *n, double *out) {
   return AT_OK;
 }
 
+// Bytes are spread over the elements of the largest result.
 at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
   *out = (at_cg_cost){.vector = true, .widest = 1};
   AT_TRY(add_node(a, n, 1, out));
@@ -309,6 +349,8 @@ at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
   return AT_OK;
 }
 
+// Scalar bodies of elementwise ops work on vectors as they stand; control flow
+// does not.
 bool at_reducer_vectorizes(const at_comp *c) {
   AT_FOR_NODES(n, c)
   if (n->num_regions || (!at_op_is(n->op, AT_ELEMENTWISE) &&
@@ -317,6 +359,8 @@ bool at_reducer_vectorizes(const at_comp *c) {
   return true;
 }
 
+// As many elements of the widest type as a vector register holds: 64 bytes with
+// AVX-512, else 32. 1: something has no vector form.
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   if (!c->vector) return 1;
   uint32_t bytes = cpu & AT_CPU_AVX512 ? 64 : 32;
@@ -327,10 +371,14 @@ uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   return AT_MAX(1, bytes / AT_MAX(1, widest));
 }
 
+// About 0.3 ns a vector operation and 12 GB/s from memory for one thread; only
+// ratios of such numbers decide anything.
 double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes) {
   return c->ops * 0.3 / AT_MAX(1, lanes) + c->bytes * 0.08 + 0.01;
 }
 
+// So many tasks at a time that a thread is busy for about 20 us between two
+// visits to the queue.
 int64_t at_grain_for(double task_ns, int64_t tasks) {
   double want = 20000.0 / AT_MAX(task_ns, 0.1);
   if (want < 1) return 1;

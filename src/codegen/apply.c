@@ -3,27 +3,35 @@
 
 #include <llvm-c/Core.h>
 
+// An overloaded LLVM intrinsic of one or two operands; b NULL: one.
 static LLVMValueRef intrinsic(at_em *e, const char *name, LLVMValueRef a,
                               LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
   return at_math_intrinsic(&e->math, name, args, b ? 2 : 1);
 }
+// An integer constant in the type of `like`, in all lanes.
 static LLVMValueRef ci(at_em *e, LLVMValueRef like, int64_t v) {
   return at_em_ci(e, LLVMTypeOf(like), v);
 }
+// A float constant in the type of `like`, in all lanes.
 static LLVMValueRef cf(at_em *e, LLVMValueRef like, double v) {
   return at_em_cf(e, LLVMTypeOf(like), v);
 }
+// Compares with a constant.
 static LLVMValueRef icmp(at_em *e, LLVMIntPredicate p, LLVMValueRef a,
                          int64_t c) {
   return LLVMBuildICmp(e->b, p, a, ci(e, a, c), "");
 }
+// Lane by lane where c is a vector.
 static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a,
                         LLVMValueRef b) {
   return LLVMBuildSelect(e->b, c, a, b, "");
 }
 
 // ---- comparison
+// Bits as a signed integer that is ordered as IEEE's totalOrder: negative
+// numbers have all bits but the sign flipped, so -NaN < -inf < -0 < 0 < inf <
+// NaN.
 static LLVMValueRef total_order(at_em *e, LLVMValueRef v) {
   LLVMValueRef u = at_em_bits(e, v);
   uint32_t bits = at_em_bits_of(LLVMTypeOf(u));
@@ -32,6 +40,8 @@ static LLVMValueRef total_order(at_em *e, LLVMValueRef v) {
   return LLVMBuildXor(e->b, u, fill, "");
 }
 
+// Floats: comparisons with NaN are false, but for NE. pred and unsigned types
+// compare as unsigned.
 static LLVMValueRef compare_real(at_em *e, at_dtype t, at_direction d,
                                  at_compare_type c, LLVMValueRef a,
                                  LLVMValueRef b) {
@@ -52,6 +62,8 @@ static LLVMValueRef compare_real(at_em *e, at_dtype t, at_direction d,
   return LLVMBuildICmp(e->b, at_is_signed_int(t) ? sign[d] : uns[d], a, b, "");
 }
 
+// Complex numbers: EQ and NE by parts; the others, which only min and max ask
+// for, by the real part, then the imaginary one.
 LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b) {
   if (!at_is_complex(t)) return compare_real(e, t, d, c, a.re, b.re);
@@ -67,6 +79,8 @@ LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
   return LLVMBuildOr(e->b, first, LLVMBuildAnd(e->b, tie, y, ""), "");
 }
 
+// NaN wins from either side: from b, since b is kept where the comparison is
+// false.
 static LLVMValueRef extremum(at_em *e, at_dtype t, bool max, LLVMValueRef a,
                              LLVMValueRef b) {
   if (t == AT_PRED)
@@ -83,6 +97,9 @@ static LLVMValueRef extremum(at_em *e, at_dtype t, bool max, LLVMValueRef a,
 }
 
 // ---- integers
+// Never traps: x / 0 is -1 (all bits set), x % 0 is x, and MIN / -1 wraps to
+// MIN with a remainder of 0, as the evaluator has them. The divisor is made
+// harmless first.
 static LLVMValueRef int_divide(at_em *e, at_dtype t, bool remainder,
                                LLVMValueRef a, LLVMValueRef b) {
   bool sign = at_is_signed_int(t);
@@ -104,6 +121,9 @@ static LLVMValueRef int_divide(at_em *e, at_dtype t, bool remainder,
   return sel(e, zero, ci(e, a, -1), q);
 }
 
+// By squaring, one turn for each bit of the type, so that all lanes take as
+// many. Negative exponents give what 1 / a^n rounds to: 1 for 1, 1 or -1 for
+// -1, else 0.
 static LLVMValueRef int_power(at_em *e, at_dtype t, LLVMValueRef a,
                               LLVMValueRef b) {
   LLVMTypeRef type = LLVMTypeOf(a);
@@ -153,6 +173,8 @@ static LLVMValueRef low_bits(at_em *e, at_dtype t, LLVMValueRef v) {
   return LLVMBuildAnd(e->b, v, ci(e, v, (1 << bits) - 1), "");
 }
 
+// By the type's width and more: 0, or the sign for an arithmetic shift. LLVM's
+// shifts are poison there, so the distance is replaced first.
 static LLVMValueRef shift(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
                           LLVMValueRef b) {
   uint32_t bits = at_dtype_of(t)->bits;
@@ -174,6 +196,7 @@ static LLVMValueRef shift(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
   return sel(e, far, ci(e, a, 0), r);
 }
 
+// The upper half of the product of twice the width.
 static LLVMValueRef mulhi(at_em *e, at_dtype t, LLVMValueRef a,
                           LLVMValueRef b) {
   uint32_t bits = at_dtype_of(t)->bits;
@@ -189,6 +212,8 @@ static LLVMValueRef mulhi(at_em *e, at_dtype t, LLVMValueRef a,
   return LLVMBuildTrunc(e->b, p, LLVMTypeOf(a), "");
 }
 
+// Leading zeros are counted in the logical width: what the storage has more is
+// taken off.
 static LLVMValueRef bit_count(at_em *e, at_op op, at_dtype t, LLVMValueRef a) {
   LLVMValueRef v = low_bits(e, t, a);
   if (op == AT_OP_POPCNT) return intrinsic(e, "llvm.ctpop", v, NULL);
@@ -202,6 +227,9 @@ static LLVMValueRef bit_count(at_em *e, at_op op, at_dtype t, LLVMValueRef a) {
   return pad ? LLVMBuildSub(e->b, r, ci(e, r, pad), "") : r;
 }
 
+// NULL: the op has no form for integers. pred is one bit: sums are or, products
+// and. Results may leave the range of types under 8 bits; the caller brings
+// them back.
 static LLVMValueRef apply_int(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
                               LLVMValueRef b) {
   bool pred = t == AT_PRED, sign = at_is_signed_int(t);
@@ -210,6 +238,7 @@ static LLVMValueRef apply_int(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
     case AT_OP_ADD:
       return pred ? LLVMBuildOr(B, a, b, "") : LLVMBuildAdd(B, a, b, "");
     case AT_OP_SUBTRACT:
+      // Of pred, one bit wraps as xor does.
       return LLVMBuildSub(B, a, b, "");
     case AT_OP_MULTIPLY:
       return pred ? LLVMBuildAnd(B, a, b, "") : LLVMBuildMul(B, a, b, "");
@@ -283,6 +312,10 @@ static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
   return sel(e, nan, LLVMBuildFAdd(e->b, a, b, ""), r);
 }
 
+// Mantissa: add half of the last kept bit, less one, plus that bit, then cut
+// off, which rounds to nearest even and carries into the exponent. Then what is
+// over the new range becomes an infinity, and what is under its normal numbers
+// a zero. NaN stays as it is.
 LLVMValueRef at_em_reduce_precision(at_em *e, at_dtype t, int64_t want_e,
                                     int64_t want_m, LLVMValueRef a) {
   LLVMValueRef u = at_em_bits(e, a), r = u;
@@ -314,9 +347,11 @@ LLVMValueRef at_em_reduce_precision(at_em *e, at_dtype t, int64_t want_e,
   return sel(e, nan, a, LLVMBuildBitCast(e->b, r, LLVMTypeOf(a), ""));
 }
 
+// NULL: not such a function.
 static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,
                                LLVMValueRef b) {
   at_math *m = &e->math;
+  // The builder may have been replaced since (task.c).
   m->b = e->b;
   switch (op) {
     case AT_OP_CBRT:
@@ -384,6 +419,8 @@ static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,
   }
 }
 
+// NULL: the op has no form for floats. f32 or f64 registers; narrow types are
+// rounded by the caller.
 static LLVMValueRef apply_float(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
                                 LLVMValueRef b) {
   LLVMBuilderRef B = e->b;
@@ -448,10 +485,12 @@ static bool is_exact(at_op op, at_dtype t) {
   }
 }
 
+// Both parts of a complex value.
 static at_val select_val(at_em *e, LLVMValueRef c, at_val a, at_val b) {
   return (at_val){sel(e, c, a.re, b.re), a.im ? sel(e, c, a.im, b.im) : NULL};
 }
 
+// Complex numbers: a NaN in either part wins.
 static at_val extremum_val(at_em *e, at_dtype t, bool max, at_val a, at_val b) {
   if (!at_is_complex(t)) return (at_val){extremum(e, t, max, a.re, b.re), NULL};
   LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a.re, a.im, "");
@@ -462,6 +501,8 @@ static at_val extremum_val(at_em *e, at_dtype t, bool max, at_val a, at_val b) {
                     select_val(e, nan_b, b, select_val(e, wins, a, b)));
 }
 
+// UNIMPLEMENTED in e->st for an op that the type does not have; the value is
+// zero then.
 at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
                              at_val b) {
   at_val r = {0};
@@ -486,6 +527,7 @@ at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
   return at_em_normalize(e, t, r);
 }
 
+// Ops that take many instructions may be functions of the module (outline.c).
 at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
   at_val r;
   return at_em_apply_real_outlined(e, op, t, a, b, &r)
@@ -493,12 +535,18 @@ at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
              : at_em_apply_real_here(e, op, t, a, b);
 }
 
+// Ops that take many instructions may be functions of the module (outline.c).
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
   at_val r;
-  return at_em_apply_outlined(e, n, args, &r) ? r
-                                              : at_em_apply_here(e, n, args);
+  if (!at_em_apply_outlined(e, n, args, &r)) r = at_em_apply_here(e, n, args);
+  AT_ASSERT(!at_em_ok(e) ||
+            LLVMTypeOf(r.re) ==
+                at_em_widen(e, at_em_reg_type(e, n->types[0].dtype)));
+  return r;
 }
 
+// Ops that look at attributes, or whose operands differ in type, are here; the
+// rest goes by type to at_em_apply_real_here or at_em_apply_complex.
 at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args) {
   at_dtype t = at_value_type(n->operands[0])->dtype, rt = n->types[0].dtype;
   at_val r = {0};
@@ -521,6 +569,7 @@ at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args) {
     case AT_OP_MINIMUM:
       return extremum_val(e, t, false, args[0], args[1]);
     case AT_OP_CLAMP:
+      // Clamp: min(max(x, low), high).
       return extremum_val(e, rt, false,
                           extremum_val(e, rt, true, args[1], args[0]), args[2]);
     default:

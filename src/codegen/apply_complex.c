@@ -32,13 +32,16 @@ static LLVMValueRef copysign_(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
   return at_math_intrinsic(&e->math, "llvm.copysign", args, 2);
 }
+// Compares with a constant; lanes as `a` has them.
 static LLVMValueRef fcmp(at_em *e, LLVMRealPredicate p, LLVMValueRef a,
                          double c) {
   return LLVMBuildFCmp(e->b, p, a, cf(e, a, c), "");
 }
+// Of two numbers that are not NaN; b where one is.
 static LLVMValueRef bigger(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   return sel(e, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b);
 }
+// The other one of `bigger`.
 static LLVMValueRef smaller(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   return sel(e, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), b, a);
 }
@@ -58,14 +61,18 @@ static LLVMValueRef magnitude(at_em *e, at_val a) {
   return sel(e, inf, cf(e, m, __builtin_inf()), r);
 }
 
+// The plain formula: infinities beside NaN are not recovered, as in the
+// evaluator.
 static at_val c_mul(at_em *e, at_val a, at_val b) {
   return (at_val){sub(e, mul(e, a.re, b.re), mul(e, a.im, b.im)),
                   add(e, mul(e, a.re, b.im), mul(e, a.im, b.re))};
 }
 
+// Both parts times k, a power of two: exact.
 static at_val c_scale(at_em *e, at_val a, LLVMValueRef k) {
   return (at_val){mul(e, a.re, k), mul(e, a.im, k)};
 }
+// What decides about scaling: squares of it may overflow.
 static LLVMValueRef largest_part(at_em *e, at_val a) {
   return bigger(e, fabs_(e, a.re), fabs_(e, a.im));
 }
@@ -104,6 +111,7 @@ static at_val c_div(at_em *e, at_val a, at_val b) {
   return (at_val){re, im};
 }
 
+// f64 parts?
 static bool is_wide(LLVMValueRef v) {
   return at_em_bits_of(LLVMTypeOf(v)) == 64;
 }
@@ -115,6 +123,8 @@ static LLVMValueRef far_exp(at_em *e, LLVMValueRef x, LLVMValueRef *half) {
   return fcmp(e, LLVMRealOGT, x, is_wide(x) ? 709 : 88);
 }
 
+// e^x (cos y + i sin y). Real numbers stay real, e^-inf is 0 whatever the
+// angle, and where e^x alone overflows it is multiplied in as two square roots.
 static at_val c_exp(at_em *e, at_val a) {
   LLVMValueRef m = at_math_exp(&e->math, a.re), half;
   LLVMValueRef far = far_exp(e, a.re, &half);
@@ -123,11 +133,13 @@ static at_val c_exp(at_em *e, at_val a) {
   LLVMValueRef c = at_math_cos(&e->math, a.im), s = at_math_sin(&e->math, a.im);
   LLVMValueRef re = sel(e, far, mul(e, mul(e, c, half), half), mul(e, m, c));
   LLVMValueRef im = sel(e, far, mul(e, mul(e, s, half), half), mul(e, m, s));
+  // Else 0 times an infinite angle's NaN would be NaN.
   re = sel(e, real, m, sel(e, none, m, re));
   im = sel(e, real, a.im, sel(e, none, m, im));
   return (at_val){re, im};
 }
 
+// Without the cancellation of e^z - 1 near 0.
 static at_val c_expm1(at_em *e, at_val a) {
   // e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2)
   at_math *m = &e->math;
@@ -140,6 +152,8 @@ static at_val c_expm1(at_em *e, at_val a) {
                   sel(e, real, a.im, im)};
 }
 
+// The larger part m and the smaller n; infinities give inf even beside NaN. The
+// imaginary part is the angle.
 static at_val c_log(at_em *e, at_val a) {
   // ln |z| = ln m + ln1p((n/m)^2) / 2; near |z| = 1 the small part counts.
   at_math *k = &e->math;
@@ -152,6 +166,7 @@ static at_val c_log(at_em *e, at_val a) {
   LLVMValueRef d = sub(e, m, one);
   LLVMValueRef near = add(e, mul(e, d, add(e, m, one)), mul(e, n, n));
   near = mul(e, half, at_math_log1p(k, near));
+  // There |z|^2 - 1 = (m - 1) (m + 1) + n^2 is exact enough for ln1p.
   LLVMValueRef close = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOGT, m, 0.7),
                                     fcmp(e, LLVMRealOLT, m, 1.5), "");
   LLVMValueRef re = sel(e, close, near, far);
@@ -165,6 +180,7 @@ static at_val c_log(at_em *e, at_val a) {
   return (at_val){re, at_math_atan2(k, a.im, a.re)};
 }
 
+// By |1 + z|^2 - 1 where z is small, else by the logarithm of 1 + z.
 static at_val c_log1p(at_em *e, at_val a) {
   // |1+z|^2 - 1 = 2x + x^2 + y^2
   LLVMValueRef s =
@@ -178,6 +194,9 @@ static at_val c_log1p(at_em *e, at_val a) {
   return (at_val){sel(e, tiny, re, far.re), far.im};
 }
 
+// t = sqrt((|z| + |x|) / 2) is the larger part of the root, |y| / 2t the
+// smaller; which one is real follows from x's sign. Large and small numbers are
+// scaled by an even power of two first.
 static at_val c_sqrt(at_em *e, at_val a) {
   LLVMValueRef x = fabs_(e, a.re), one = cf(e, x, 1);
   LLVMValueRef half = cf(e, x, 0.5), two = cf(e, x, 2);
@@ -202,6 +221,7 @@ static at_val c_sqrt(at_em *e, at_val a) {
   return (at_val){re, copysign_(e, im, a.im)};
 }
 
+// Both parts in another precision.
 static at_val c_resize(at_em *e, at_val a, LLVMTypeRef part) {
   return (at_val){LLVMBuildFPCast(e->b, a.re, part, ""),
                   LLVMBuildFPCast(e->b, a.im, part, "")};
@@ -215,6 +235,7 @@ static at_val c_widen(at_em *e, at_val a) {
   return c_resize(e, a, wide);
 }
 
+// The principal value.
 static at_val c_pow(at_em *e, at_val a, at_val b) {
   // exp(b ln a), where an error in b ln a counts as often as it is large: f32
   // goes through f64. 0^0 = 1, 0^b = 0 for Re b > 0.
@@ -255,6 +276,7 @@ static at_val c_tanh(at_em *e, at_val a) {
   LLVMValueRef tail = at_math_exp(m, mul(e, cf(e, x, -2), x));
   // Ends as in C's annex G: no angle (y infinite or NaN) leaves +-1 at infinite
   // x, +-0 + i NaN at 0 and NaN elsewhere; y = 0 stays what it is beside NaN.
+  // Here sin y cos y is NaN where there is no angle.
   LLVMValueRef endless = fcmp(e, LLVMRealOEQ, x, __builtin_inf());
   LLVMValueRef no_angle = LLVMBuildFCmp(e->b, LLVMRealUNO, sc, sc, "");
   LLVMValueRef one = sel(e, endless, cf(e, x, 1),
@@ -290,6 +312,7 @@ static at_val c_logistic(at_em *e, at_val a) {
   return (at_val){re, sel(e, fcmp(e, LLVMRealOEQ, a.im, 0), a.im, im)};
 }
 
+// The principal root: a third of the angle.
 static at_val c_cbrt(at_em *e, at_val a) {
   at_math *m = &e->math;
   // So that the magnitude neither overflows nor is denormal.
@@ -306,14 +329,17 @@ static at_val c_cbrt(at_em *e, at_val a) {
                   mul(e, r, at_math_sin(m, third))};
 }
 
+// Exact; with times_minus_i it turns hyperbolic functions into circular ones.
 static at_val times_i(at_em *e, at_val a) {
   return (at_val){neg(e, a.im), a.re};
 }
 
+// Exact.
 static at_val times_minus_i(at_em *e, at_val a) {
   return (at_val){a.im, neg(e, a.re)};
 }
 
+// sin z = sin x cosh y + i cos x sinh y; cos z = cos x cosh y - i sin x sinh y.
 static at_val c_trig(at_em *e, at_op op, at_val a) {
   at_math *m = &e->math;
   LLVMValueRef s = at_math_sin(m, a.re), c = at_math_cos(m, a.re);
@@ -413,6 +439,8 @@ static arcs c_arcs(at_em *e, LLVMValueRef x, LLVMValueRef y) {
                 sel(e, far, add(e, c_log(e, (at_val){x, y}).re, ln2), log)};
 }
 
+// From the quadrant of positive parts, with the signs put back; f32 goes
+// through f64.
 static at_val c_asin(at_em *e, at_val a) {
   at_val w = c_widen(e, a);
   arcs k = c_arcs(e, fabs_(e, w.re), fabs_(e, w.im));
@@ -460,6 +488,7 @@ static at_val c_atanh(at_em *e, at_val a) {
   return c_resize(e, r, LLVMTypeOf(a.re));
 }
 
+// re NULL: the op has no form for complex numbers. Parts are f32 or f64.
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
   at_val a = args[0], none = {0};
   at_val b = n->num_operands > 1 ? args[1] : none;

@@ -4,6 +4,7 @@
 #include <llvm-c/Core.h>
 #include <stdio.h>
 
+// The opcodes stand in the order of at_b_op.
 LLVMValueRef at_b_bin(at_em *e, at_b_op op, LLVMValueRef a, LLVMValueRef b) {
   static const LLVMOpcode code[AT_B_OP_COUNT] = {
       LLVMAdd,  LLVMSub,  LLVMMul,  LLVMSDiv, LLVMUDiv, LLVMSRem,
@@ -12,6 +13,7 @@ LLVMValueRef at_b_bin(at_em *e, at_b_op op, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildBinOp(e->b, code[op], a, b, "");
 }
 
+// In the order of at_b_ipred.
 LLVMValueRef at_b_icmp(at_em *e, at_b_ipred p, LLVMValueRef a, LLVMValueRef b) {
   static const LLVMIntPredicate code[] = {
       LLVMIntEQ,  LLVMIntNE,  LLVMIntSLT, LLVMIntSLE, LLVMIntSGT,
@@ -19,6 +21,7 @@ LLVMValueRef at_b_icmp(at_em *e, at_b_ipred p, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildICmp(e->b, code[p], a, b, "");
 }
 
+// The predicate is masked: callers pass numbers of MLIR's attributes.
 LLVMValueRef at_b_fcmp(at_em *e, at_b_fpred p, LLVMValueRef a, LLVMValueRef b) {
   // MLIR's order; LLVM has UNO before UEQ.
   static const LLVMRealPredicate to[] = {[AT_B_FALSE] = LLVMRealPredicateFalse,
@@ -47,6 +50,7 @@ LLVMValueRef at_b_not(at_em *e, LLVMValueRef a) {
   return LLVMBuildNot(e->b, a, "");
 }
 
+// In the order of at_b_cast_kind.
 LLVMValueRef at_b_cast(at_em *e, at_b_cast_kind k, LLVMValueRef v,
                        LLVMTypeRef t) {
   static const LLVMOpcode code[] = {LLVMTrunc,   LLVMZExt,     LLVMSExt,
@@ -65,6 +69,7 @@ bool at_b_is_vector(LLVMValueRef v) {
   return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind;
 }
 LLVMValueRef at_b_null(LLVMTypeRef t) { return LLVMConstNull(t); }
+// A freeze keeps LLVM from folding what is computed of it.
 LLVMValueRef at_b_unfolded(at_em *e, LLVMValueRef constant) {
   return LLVMBuildFreeze(e->b, constant, "");
 }
@@ -76,12 +81,14 @@ LLVMValueRef at_b_f32_bits(at_em *e, uint32_t bits) {
 LLVMValueRef at_b_const_vector(LLVMValueRef *lanes, uint32_t n) {
   return LLVMConstVector(lanes, n);
 }
+// Sign-extended.
 bool at_b_const_int(LLVMValueRef v, int64_t *out) {
   if (!LLVMIsAConstantInt(v)) return false;
   *out = LLVMConstIntGetSExtValue(v);
   return true;
 }
 
+// A private global; its name is unique by the function's prefix and a counter.
 LLVMValueRef at_b_bytes(at_em *e, const void *data, size_t len) {
   LLVMValueRef init = LLVMConstStringInContext2(e->ctx, data, len, true);
   char name[64];
@@ -111,6 +118,7 @@ LLVMValueRef at_b_insert(at_em *e, LLVMValueRef v, LLVMValueRef x,
   return LLVMBuildInsertElement(
       e->b, v, x, LLVMConstInt(at_em_int(e, 32), lane, false), "");
 }
+// n is at most twice the lanes of a vector.
 LLVMValueRef at_b_shuffle(at_em *e, LLVMValueRef a, LLVMValueRef b,
                           const int *lane, uint32_t n) {
   LLVMValueRef mask[2 * AT_EM_MAX_LANES];
@@ -132,6 +140,7 @@ LLVMValueRef at_b_load(at_em *e, LLVMTypeRef t, LLVMValueRef ptr,
   LLVMSetAlignment(v, align);
   return v;
 }
+// The masked load does not touch memory of lanes that are off.
 LLVMValueRef at_b_load_some(at_em *e, LLVMValueRef ptr, uint32_t align,
                             LLVMValueRef mask, LLVMValueRef otherwise) {
   LLVMTypeRef types[2] = {LLVMTypeOf(otherwise), LLVMTypeOf(ptr)};
@@ -153,6 +162,7 @@ LLVMValueRef at_b_call(at_em *e, const char *name, LLVMTypeRef ret,
   if (n > AT_B_MAX_ARGS) {
     at_em_fail(e,
                AT_FAIL(AT_INTERNAL, "a call of %s with %u arguments", name, n));
+    // The code is not used; it only has to be well-formed.
     n = AT_B_MAX_ARGS;
   }
   for (uint32_t i = 0; i < n; i++) types[i] = LLVMTypeOf(args[i]);
@@ -167,6 +177,7 @@ LLVMValueRef at_b_call(at_em *e, const char *name, LLVMTypeRef ret,
   }
   return LLVMBuildCall2(e->b, ft, f, args, n, "");
 }
+// The type of the first argument chooses the overload.
 LLVMValueRef at_b_intrinsic(at_em *e, const char *name, LLVMValueRef *args,
                             uint32_t n) {
   LLVMTypeRef type = LLVMTypeOf(args[0]);

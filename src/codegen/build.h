@@ -12,6 +12,8 @@
 
 #include "codegen/emit.h"
 
+// Integer ops wrap; S ops take operands as signed, U and L ops as unsigned. F
+// ops round to nearest.
 typedef enum at_b_op {
   AT_B_ADD,
   AT_B_SUB,
@@ -37,7 +39,8 @@ typedef enum at_b_op {
 // are undefined, as in LLVM: the caller guards them.
 LLVMValueRef at_b_bin(at_em *e, at_b_op op, LLVMValueRef a, LLVMValueRef b);
 
-// Predicates are numbered as arith.cmpi and arith.cmpf number them.
+// Predicates are numbered as arith.cmpi and arith.cmpf number them, so that
+// their attributes can be cast.
 typedef enum at_b_ipred {
   AT_B_EQ,
   AT_B_NE,
@@ -52,6 +55,7 @@ typedef enum at_b_ipred {
 } at_b_ipred;
 // i1, or lanes of i1, of two integers or pointers of one type.
 LLVMValueRef at_b_icmp(at_em *e, at_b_ipred p, LLVMValueRef a, LLVMValueRef b);
+// Ordered and unordered comparisons; ORD: no operand is NaN, UNO: one is.
 typedef enum at_b_fpred {
   AT_B_FALSE,
   AT_B_OEQ,
@@ -79,7 +83,8 @@ LLVMValueRef at_b_select(at_em *e, LLVMValueRef cond, LLVMValueRef a,
 // All bits of an integer, or of its lanes.
 LLVMValueRef at_b_not(at_em *e, LLVMValueRef a);
 
-// To type t (a vector type for vectors), which differs from the value's.
+// Truncation, zero and sign extension of integers; BITCAST between types of
+// equal size; pointers from and to i64.
 typedef enum at_b_cast_kind {
   AT_B_TRUNC,
   AT_B_ZEXT,
@@ -112,9 +117,11 @@ LLVMValueRef at_b_unfolded(at_em *e, LLVMValueRef constant);
 // A value that must not be used: what is computed of it is poison, too. For
 // lanes that nobody reads, and after errors.
 LLVMValueRef at_b_poison(LLVMTypeRef t);
+// The float constant with these bits, NaN's payload included.
 LLVMValueRef at_b_f32_bits(at_em *e, uint32_t bits);  // the float with these
 // Constants of one scalar type, n of them; the list is not kept.
 LLVMValueRef at_b_const_vector(LLVMValueRef *lanes, uint32_t n);
+// Is v a scalar integer constant? *out: sign-extended.
 bool at_b_const_int(LLVMValueRef v,
                     int64_t *out);  // a scalar integer constant?
 // Read-only bytes of the module, 64-byte aligned.

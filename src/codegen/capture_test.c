@@ -37,6 +37,7 @@ static const char *const k_nodes[] = {
     "return %113\n}) : f32[12]",
 };
 
+// A module whose last node is `node`, with CAP replaced.
 static at_module *parse(ck *c, const char *node, const char *captured) {
   at_strbuf s = {0};
   at_strbuf_addz(&s, HEAD);
@@ -53,6 +54,7 @@ static at_module *parse(ck *c, const char *node, const char *captured) {
   return m;
 }
 
+// The first node of an op.
 static at_node *node_of(const at_module *m, at_op op) {
   AT_FOR_NODES(n, m->funcs[0]) if (n->op == op) return n;
   return NULL;
@@ -95,6 +97,8 @@ static void test_constants(void **state) {
   ck_end(&c);
 }
 
+// at_cg_supports says no, and at_cg_node agrees: UNIMPLEMENTED, naming the op
+// and what is captured.
 static void test_others_are_refused(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -121,6 +125,8 @@ static void test_others_are_refused(void **state) {
   "%103 = compare %102, %101 {comparison_direction=LT} : i1[]\n"      \
   "return %103\n}) : f32[12]"
 
+// As test_constants: bodies that differ in a constant are two kernels, and each
+// compares with its own.
 static void test_comparator(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -158,6 +164,7 @@ static void test_comparator(void **state) {
   at_arena_destroy(c.arena);
 }
 
+// A function without code.
 static at_status write_nothing(at_em *e, void *arg) {
   at_b_ret(e);
   return AT_OK;

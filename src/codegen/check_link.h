@@ -18,18 +18,24 @@
 #include "base/strbuf.h"
 #include "codegen/codegen.h"
 
-// What generated code may call by name.
+// For functions of the test that generated code calls by name.
 #define CK_EXPORT __attribute__((visibility("default")))
 
+// Fails the test with the status' text unless it is OK.
 static void ck_ok(at_status st) {
   if (st.err) fail_msg("%s", at_status_message(st));
 }
 
-// Objects as one shared library, through the system's linker.
+// Objects as one shared library, through the system's linker, which must be in
+// PATH. dlclose it. The files are gone when it returns.
 static void *ck_link(const at_cg_output *out) {
+  // Files of one call are in a folder of their own: tests run beside each
+  // other.
   char dir[] = "/tmp/at_cg_XXXXXX", path[64];
   at_strbuf cmd = {0};
   assert_non_null(mkdtemp(dir));
+  // libm has what abi/imports.def names of it; the rest is looked up in the
+  // test itself.
   at_strbuf_addf(&cmd, "ld -shared -o %s/k.so -lm -L/lib/x86_64-linux-gnu",
                  dir);
   for (uint32_t i = 0; i < out->num_objects; i++) {
@@ -43,6 +49,7 @@ static void *ck_link(const at_cg_output *out) {
   ck_ok(at_strbuf_status(&cmd));
   assert_int_equal(system(cmd.ptr), 0);
   snprintf(path, sizeof path, "%s/k.so", dir);
+  // Now, so that a missing function fails here and is named.
   void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!h) fail_msg("%s", dlerror());
   cmd.len = 0;
@@ -52,7 +59,8 @@ static void *ck_link(const at_cg_output *out) {
   return h;
 }
 
-// The function of a kernel.
+// The function of a kernel, by its number; its type follows from
+// at_xkernel.kind. Lives as long as the library.
 static void *ck_symbol(void *library, const at_cg_output *out,
                        uint32_t kernel) {
   assert_true(kernel < out->num_kernels);

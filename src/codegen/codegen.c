@@ -22,6 +22,7 @@ struct at_cg {
   AT_VEC(at_job *) jobs;  // those that are compiled as kernels
 };
 
+// Zeros in the target mean the defaults: one thread, AT_CG_STREAM_BYTES.
 at_status at_cg_create(const at_cg_target *t, at_cg **out) {
   at_cg *cg = calloc(1, sizeof *cg);
   at_arena *a = at_arena_create();
@@ -38,6 +39,7 @@ at_status at_cg_create(const at_cg_target *t, at_cg **out) {
   return AT_OK;
 }
 
+// Jobs and plans are the arena's.
 void at_cg_destroy(at_cg *cg) {
   if (!cg) return;
   at_arena_destroy(cg->arena);
@@ -61,6 +63,7 @@ static at_status kernel_of(at_cg *cg, at_job *j, uint32_t *index) {
   return AT_OK;
 }
 
+// Kernels that are not planned from a node: measured, and numbered at once.
 static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
   measure(j);
   return kernel_of(cg, j, index);
@@ -80,6 +83,8 @@ static at_status plan_new(at_cg *cg, const at_node *n, const int32_t *alias,
   return AT_OK;
 }
 
+// Nodes with equal keys have equal kernels: structure, what shares memory with
+// what, and which results are streamed.
 static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
                         const at_skips *skips, at_strbuf *key) {
   AT_TRY(at_key_node(cg->arena, n, skips, key));
@@ -115,6 +120,7 @@ static at_status launches_of(at_cg *cg, const at_planned *p, const at_node *n,
     for (uint32_t r = 0; r < n->num_results; r++)
       v[k++] = (at_cg_arg){.kind = AT_CG_RESULT, .index = r};
     if (j->scratch) v[k++] = (at_cg_arg){.kind = AT_CG_SCRATCH};
+    AT_ASSERT(k == args);
     l[count++] = (at_cg_launch){.kernel = kernel,
                                 .tasks = j->tasks,
                                 .grain = j->grain,
@@ -126,6 +132,9 @@ static at_status launches_of(at_cg *cg, const at_planned *p, const at_node *n,
   return AT_OK;
 }
 
+// The plan of an equal node, or a new one. The key's text becomes the
+// generator's. On failure the table has a key without a plan, which is planned
+// again when it comes back.
 static at_status add_node(at_cg *cg, const at_node *n, const int32_t *alias,
                           const at_skips *skips, at_planned **out) {
   at_strbuf key = {0};
@@ -147,6 +156,7 @@ static at_status add_node(at_cg *cg, const at_node *n, const int32_t *alias,
   return st;
 }
 
+// Without skips, as the caller passes only beginnings of operands.
 at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
                      at_arena *a, at_cg_plan *out) {
   at_planned *p;
@@ -154,6 +164,7 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
   return launches_of(cg, p, n, NULL, false, a, out);
 }
 
+// Skips are found before the key is made: they are no part of it.
 at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
                               at_arena *a, at_cg_plan *out) {
   at_skips skips;
@@ -163,6 +174,7 @@ at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
   return launches_of(cg, p, n, &skips, false, a, out);
 }
 
+// Jobs that only nests use are never kernels of their own.
 at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
                             at_arena *a, at_cg_plan *out,
                             const void *const **kernels) {
@@ -174,12 +186,14 @@ at_status at_cg_node_inside(at_cg *cg, const at_node *n, const int32_t *alias,
   return launches_of(cg, p, n, &skips, true, a, out);
 }
 
+// A walk's step: adds what the statement's kernel takes to compile.
 static at_status add_ops(void *user, at_nest_stmt *s) {
   const at_job *j = s->kernel;
   *(uint64_t *)user += j ? j->ops : 1;
   return AT_OK;
 }
 
+// One job, measured by the kernels that it holds in place.
 at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel) {
   at_job *j = at_new(cg->arena, at_job, 1);
   if (!j) return AT_NO_MEMORY("kernel table");
@@ -191,6 +205,7 @@ at_status at_cg_nest(at_cg *cg, const at_nest *n, uint32_t *out_kernel) {
   return kernel_of(cg, j, out_kernel);
 }
 
+// Equal regions share a kernel; the table holds its number + 1.
 at_status at_cg_comparator(at_cg *cg, const at_comp *region,
                            uint32_t *out_kernel) {
   at_value captured = at_body_capture(region);
@@ -216,6 +231,7 @@ at_status at_cg_comparator(at_cg *cg, const at_comp *region,
   return st;
 }
 
+// Never shared: what `emit` writes is not known here.
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel) {
   if (f->num_params < 1 || f->num_params > AT_CG_MAX_PARAMS)
@@ -240,6 +256,7 @@ typedef struct at_task {
 // all others.
 enum { HEAVY = 4096 };
 typedef enum sort { HUGE, QUICK, PLAIN, NESTS, ORDINARY, SORTS } sort;
+// Huge functions stand in modules of their own steps, whatever else they are.
 static sort sort_of(const at_job *j) {
   if (j->ops >= HEAVY && j->kind != AT_JOB_NEST) return HUGE;
   if (j->quick) return j->plain ? PLAIN : QUICK;
@@ -255,6 +272,8 @@ typedef struct units {
 // given back before the next, and takes longer to get the more there is. At
 // least a few ordinary functions each.
 enum { UNIT_LOAD = 1000 * AT_CG_ORDINARY, FEW = 6 };
+// As many modules of each sort as there are threads, fewer where each would
+// have less than FEW functions, more where one would be over UNIT_LOAD.
 static units units_for(const at_cg *cg) {
   uint64_t jobs[SORTS] = {0}, load[SORTS] = {0};
   for (size_t k = 0; k < cg->jobs.len; k++) {
@@ -271,6 +290,7 @@ static units units_for(const at_cg *cg) {
   return u;
 }
 
+// For qsort: by load, then by number, so that the order is one.
 static int heavier(const void *a, const void *b) {
   const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
   uint64_t v = at_tier_load(x), w = at_tier_load(y);
@@ -287,6 +307,7 @@ static void distribute(const units *u, uint64_t *load, at_job **jobs,
     uint32_t least = u->begin[kind], end = u->begin[kind + 1];
     for (uint32_t i = least + 1; i < end; i++)
       if (load[i] < load[least]) least = i;
+    AT_ASSERT(least < end);  // there is a unit of its sort
     load[least] += at_tier_load(jobs[k]);
     jobs[k]->unit = least;
   }
@@ -299,6 +320,8 @@ typedef struct crew {
   const _Atomic bool *interrupt;
 } crew;
 
+// A thread's life: takes the next unit until there is none. An interrupt of the
+// caller reaches LLVM's passes through the flag.
 static void work(void *arg) {
   crew *c = arg;
   at_interrupt_watch(c->interrupt);
@@ -329,6 +352,9 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n,
   return AT_OK;
 }
 
+// Chooses tiers, deals the jobs out to units, and compiles all of them. A
+// failed unit fails the compile; texts of the others are freed. The result lies
+// in `a`, each unit's bytes on the heap.
 static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
                          at_task **out, uint32_t *out_n) {
   AT_TRY(at_tier_choose(&cg->target, a, cg->jobs.ptr, cg->jobs.len));
@@ -346,11 +372,13 @@ static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
     if (!own) return AT_NO_MEMORY("compile tasks");
     for (size_t k = 0; k < cg->jobs.len; k++)
       if (cg->jobs.ptr[k]->unit == i) own[count++] = cg->jobs.ptr[k];
+    AT_ASSERT(count > 0);  // the passes are chosen by its first job
     t[i].unit = (at_unit){&cg->target, own, count, i};
     t[i].form = form;
   }
   AT_TRY(run_all(a, t, n, cg->target.threads));
   at_status st = AT_OK;
+  // The first failure is told, in the order of the units.
   for (uint32_t i = 0; i < n; i++) st = at_status_join(st, t[i].st);
   if (st.err)
     for (uint32_t i = 0; i < n; i++) free(t[i].out);
@@ -359,6 +387,8 @@ static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
   return st;
 }
 
+// Copies the objects to `a`, 64-byte aligned, and tells for each kernel its
+// object and symbol. String 0 is empty.
 at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
   *out = (at_cg_output){0};
   if (cg->jobs.len == 0) return AT_OK;
@@ -396,6 +426,7 @@ at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
   return ok && text ? AT_OK : AT_NO_MEMORY("objects");
 }
 
+// Units one behind another. Compiling once more gives the same code.
 at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out) {
   if (cg->jobs.len == 0) return AT_OK;
   at_arena *a = at_arena_create();

@@ -13,16 +13,20 @@
 #include "hlo/hlo.h"
 #include "nest/nest.h"
 
+// A generator: what was added, and the kernels that it shares.
 typedef struct at_cg at_cg;
 
 // Results from this size on do not stay in the part of a last-level cache that
 // a core has on any machine that we know.
 enum { AT_CG_STREAM_BYTES = 16 << 20 };
 
+// What code is made for. Equal targets give equal code for equal nodes.
 typedef struct at_cg_target {
   uint64_t cpu_features;  // base/cpu.h; what the code may use
-  uint32_t threads;  // that run kernels: parallel reductions are split for them
-  uint32_t opt_level;  // 0..3; 2 unless asked
+  // Threads that run kernels, and that compile. Code does not depend on it.
+  uint32_t threads;
+  // 0 to 3, as LLVM's; 2 unless asked.
+  uint32_t opt_level;
   size_t
       stream_bytes;  // results of so many bytes may be stored past the caches
   bool verify;       // run LLVM's verifier on every module
@@ -37,7 +41,7 @@ at_status at_cg_create(const at_cg_target *t, at_cg **out);
 // NULL is allowed. What at_cg_finish gave stays.
 void at_cg_destroy(at_cg *cg);
 
-// One launch of one kernel for a node: which buffers it takes.
+// What a kernel's i-th buffer is.
 typedef enum at_cg_arg_kind {
   AT_CG_OPERAND,
   AT_CG_RESULT,
@@ -48,6 +52,8 @@ typedef struct at_cg_arg {
   uint32_t index;  // operand or result number; SCRATCH: byte offset
   uint64_t skip;   // OPERAND: bytes of it that lie before the address to pass
 } at_cg_arg;
+// One launch of one kernel for a node: tasks 0 to `tasks` - 1 in any order,
+// `grain` at a time.
 typedef struct at_cg_launch {
   uint32_t kernel;  // index, as in at_cg_output.kernels
   int64_t tasks, grain;
@@ -55,6 +61,9 @@ typedef struct at_cg_launch {
   const at_cg_arg *args;
   uint32_t num_args;
 } at_cg_launch;
+// The launches of a node, each behind the one before. scratch_bytes: one block
+// for all of them, 64-byte aligned; its contents do not matter before and
+// after.
 typedef struct at_cg_plan {
   const at_cg_launch *launches;  // in order
   uint32_t num_launches;
@@ -105,6 +114,11 @@ enum { AT_CG_FULL_OPS = 16384, AT_CG_FULL_NODES = 65536 };
 // where they make fewer than AT_CG_PLAIN_WORK elements for each operation.
 enum { AT_CG_QUICK_OPS = 3 * AT_CG_FULL_OPS, AT_CG_PLAIN_WORK = 2048 };
 typedef struct at_em at_em;
+// A function that another room writes with emit.h and build.h. `emit` runs on a
+// compile thread, once or more often (text forms), while finish() or print()
+// runs: `arg` must live until then and not change. It begins with the builder
+// in an empty block behind the entry block and must end every block. Its
+// failure fails the compile.
 typedef struct at_cg_function {
   at_status (*emit)(at_em *e, void *arg);
   void *arg;
@@ -126,6 +140,8 @@ at_status at_cg_external(at_cg *cg, const at_cg_function *f,
 // one, from its operands: at_core_fill_fn. `n` must live until finish().
 at_status at_cg_fill(at_cg *cg, const at_node *n, uint32_t *out_kernel);
 
+// What at_cg_finish made: kernels by number, each in one of the objects under a
+// symbol's name.
 typedef struct at_cg_output {
   at_xkernel *kernels;  // symbol: offset into `strings`
   uint32_t num_kernels;

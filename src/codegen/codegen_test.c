@@ -1,7 +1,9 @@
 // The generator itself: sharing of kernels, plans, aliasing, comparators,
 // refusals.
 #include "codegen/check.h"
+#include "codegen/stream.h"
 
+// For the checker's CPU, with LLVM's verifier on.
 static at_cg *generator(ck *c, uint32_t threads) {
   at_cg_target t = {.cpu_features = c->features,
                     .threads = threads,
@@ -12,6 +14,7 @@ static at_cg *generator(ck *c, uint32_t threads) {
   return cg;
 }
 
+// A node of two fresh parameters of n floats.
 static at_node *add_of(ck *c, int64_t n, at_op op) {
   at_type t = ck_type(c, AT_F32, 1, &n);
   at_value v[2] = {ck_param(c, t), ck_param(c, t)}, r;
@@ -19,12 +22,15 @@ static at_node *add_of(ck *c, int64_t n, at_op op) {
   return r.node;
 }
 
+// Ends a checker whose cases are not run.
 static void leave(ck *c, at_cg *cg) {
   at_cg_destroy(cg);
   free(c->cases);
   at_arena_destroy(c->arena);
 }
 
+// Nodes of one op and shape are one kernel; another size, another op, or a
+// result in an operand's place is another.
 static void test_equal_nodes_share(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -171,6 +177,8 @@ static void test_plan_ignores_threads(void **state) {
   leave(&c, one);
 }
 
+// Only an operand that is read at the element being written may hold the
+// result; running it in place gives the same.
 static void test_can_alias(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -192,6 +200,7 @@ static void test_can_alias(void **state) {
   ck_end(&c);
 }
 
+// Equal regions are one kernel, and it is a total order: -NaN, -1, 0, 2, NaN.
 static void test_comparator(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -227,6 +236,8 @@ static void test_comparator(void **state) {
   leave(&c, cg);
 }
 
+// Text of nothing is empty, IR and assembly name the kernel. An op without a
+// form is UNIMPLEMENTED, by name.
 static void test_print_and_refuse(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -253,6 +264,31 @@ static void test_print_and_refuse(void **state) {
   leave(&c, cg);
 }
 
+// A mask has 64 bits: large results behind them are stored as others are.
+static void test_streams_of_many_results(void **state) {
+  enum { SMALL = 64, ALL = 70 };
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_strbuf inside = {0}, types = {0}, outside = {0}, text = {0};
+  for (int i = 0; i < ALL; i++) {
+    const char *comma = i ? ", " : "";
+    at_strbuf_addf(&inside, "%s%%%d", comma, i < SMALL ? 2 : 3);
+    at_strbuf_addf(&types, "%sf32[%d]", comma, i < SMALL ? 1 : 512);
+    at_strbuf_addf(&outside, "%s%%9.%d", comma, i);
+  }
+  at_strbuf_addf(&text,
+                 "%%9:%d = fusion %%0 {kind=LOOP} ((%%1: f32[512]) {\n"
+                 "%%2 = slice %%1 {start_indices=[5], limit_indices=[6], "
+                 "strides=[1]} : f32[1]\n%%3 = negate %%1 : f32[512]\n"
+                 "return %s\n}) : %s\nreturn %s",
+                 ALL, inside.ptr, types.ptr, outside.ptr);
+  ck_case *k = ck_text(&c, "%0: f32[512]", types.ptr, text.ptr);
+  assert_int_equal(at_streams_of(k->node, 1024), 0);
+  at_strbuf_free(&inside), at_strbuf_free(&types);
+  at_strbuf_free(&outside), at_strbuf_free(&text);
+  ck_end(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
@@ -260,6 +296,7 @@ int main(void) {
       cmocka_unit_test(test_updates_share),
       cmocka_unit_test(test_plan_ignores_threads),
       cmocka_unit_test(test_can_alias),
+      cmocka_unit_test(test_streams_of_many_results),
       cmocka_unit_test(test_comparator),
       cmocka_unit_test(test_print_and_refuse)};
   return cmocka_run_group_tests(tests, NULL, NULL);

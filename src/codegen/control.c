@@ -4,15 +4,19 @@
 
 #include <llvm-c/Core.h>
 
+// Ops whose regions run or not.
 static bool is_control(at_op op) {
   return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
 }
 
+// Only the region's own nodes: control inside a region of another op is that
+// op's to emit.
 bool at_em_has_control(const at_comp *c) {
   AT_FOR_NODES(n, c) if (is_control(n->op)) return true;
   return false;
 }
 
+// The place of a scalar.
 static const at_pos *origin(at_em *e) {
   return at_pos_make(e, false, 0, NULL, NULL);
 }
@@ -23,6 +27,7 @@ typedef struct at_place {
   LLVMTypeRef reg;
 } at_place;
 
+// Slots on the stack, which LLVM turns into registers.
 static at_place place_make(at_em *e, at_dtype t) {
   at_place p = {0};
   if (t == AT_TOKEN) return p;
@@ -48,6 +53,7 @@ static void places_put(at_em *e, at_place *places, const at_value *v,
   }
 }
 
+// What the slots hold now, as the home of a value.
 static at_home place_home(at_em *e, const at_place *p) {
   at_home h = {0};
   if (p->re) h.val.re = LLVMBuildLoad2(e->b, p->reg, p->re, "");
@@ -58,11 +64,15 @@ static at_home place_home(at_em *e, const at_place *p) {
 static void emit_nodes(at_em *e, const at_comp *c);
 
 // ---- while, if, case
+// The region's parameters are what the places hold at this point.
 static void bind_params(at_em *e, const at_comp *c, const at_place *p) {
   for (uint32_t i = 0; i < c->num_params; i++)
     at_em_bind(e, (at_value){c->params[i], 0}, place_home(e, &p[i]));
 }
 
+// head: condition on the places; do: body, whose results go back to the places.
+// Values of a turn are forgotten with its scope. The carried places are read
+// into registers before any is written, as a body may permute them.
 static void emit_while(at_em *e, const at_node *n, at_place *p) {
   for (uint32_t i = 0; i < n->num_results; i++)
     p[i] = place_make(e, n->types[i].dtype);
@@ -90,6 +100,9 @@ static void emit_while(at_em *e, const at_node *n, at_place *p) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
+// IF: region 0 where the value is true. CASE: out-of-range values take the last
+// region, negative ones included. What the branches compute goes to the places;
+// behind them it is read from there.
 static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   for (uint32_t i = 0; i < n->num_results; i++)
     p[i] = place_make(e, n->types[i].dtype);
@@ -122,6 +135,8 @@ static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
+// Afterwards the results have homes in registers. UNIMPLEMENTED: state that is
+// an array.
 static void emit_control(at_em *e, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (n->types[i].rank && at_type_elements(&n->types[i]) != 1) {
@@ -144,6 +159,8 @@ static void emit_control(at_em *e, at_node *n) {
 }
 
 // ---- nodes in order
+// Computes all scalar results and gives them homes, so that later nodes take
+// them from registers and effects of control flow stand where the node does.
 static void emit_node(at_em *e, at_node *n) {
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
       n->op == AT_OP_IOTA)
@@ -162,10 +179,12 @@ static void emit_node(at_em *e, at_node *n) {
   }
 }
 
+// In program order; stops at the first failure.
 static void emit_nodes(at_em *e, const at_comp *c) {
   for (at_node *n = c->first; n && at_em_ok(e); n = n->next) emit_node(e, n);
 }
 
+// One scalar for each parameter and each result.
 void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args,
                          at_val *out) {
   uint32_t scope = at_em_scope_push(e);

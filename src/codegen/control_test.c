@@ -1,5 +1,7 @@
+// Loops and branches inside the bodies of other ops.
 #include "codegen/check.h"
 
+// A constant s32 in a region.
 static at_value c_int(ck *c, at_comp *b, int64_t v) {
   int32_t x = (int32_t)v;
   const at_literal *l;
@@ -9,11 +11,13 @@ static at_value c_int(ck *c, at_comp *b, int64_t v) {
   ck_ok(at_build_constant(b, NULL, l, &out));
   return out;
 }
+// An op of two operands of one type.
 static at_value op2(at_comp *b, at_op op, at_value x, at_value y) {
   at_value v[2] = {x, y}, out;
   ck_ok(at_build_op(b, NULL, op, v, 2, NULL, &out));
   return out;
 }
+// x < y.
 static at_value less(at_comp *b, at_value x, at_value y) {
   at_value v[2] = {x, y};
   at_attr a = {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_LT};
@@ -26,6 +30,7 @@ static at_value less(at_comp *b, at_value x, at_value y) {
   ck_ok(at_build(b, NULL, &d, &n));
   return (at_value){n, 0};
 }
+// A new parameter of a region.
 static at_value param(at_comp *b, at_type t) {
   at_value v;
   ck_ok(at_build_param(b, t, NULL, &v));
@@ -131,6 +136,7 @@ static void build_case(ck *c) {
   add_map(c, map, types, 2);
 }
 
+// Several of each in one generator, so that names and scopes cannot mix.
 static void test_control(void **state) {
   ck c;
   ck_begin(&c, ~0ull);

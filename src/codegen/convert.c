@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+// An overloaded LLVM intrinsic of one or two operands; b NULL: one.
 static LLVMValueRef intrinsic(at_em *e, const char *name, LLVMValueRef a,
                               LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
@@ -26,6 +27,7 @@ typedef struct at_format {
   at_special special;
 } at_format;
 
+// Of the types of a byte with a sign; others have zeros there.
 static const at_format *format_of(at_dtype t) {
   static const at_format table[AT_DTYPE_COUNT] = {
       [AT_F4E2M1FN] = {2, 1, 1, SP_FINITE},
@@ -42,12 +44,14 @@ static const at_format *format_of(at_dtype t) {
   return &table[t];
 }
 
+// Logical shift by a constant.
 static LLVMValueRef shr(at_em *e, LLVMValueRef v, int n) {
   return LLVMBuildLShr(e->b, v, at_em_ci(e, LLVMTypeOf(v), n), "");
 }
 static LLVMValueRef addc(at_em *e, LLVMValueRef v, int64_t c) {
   return LLVMBuildAdd(e->b, v, at_em_ci(e, LLVMTypeOf(v), c), "");
 }
+// Masks with a constant.
 static LLVMValueRef andc(at_em *e, LLVMValueRef v, int64_t c) {
   return LLVMBuildAnd(e->b, v, at_em_ci(e, LLVMTypeOf(v), c), "");
 }
@@ -207,10 +211,13 @@ static LLVMValueRef small_table(at_em *e, at_dtype t) {
   return g;
 }
 
+// Floats that take a byte in memory.
 static bool is_small(at_dtype t) {
   return at_is_float(t) && at_dtype_bytes(t) == 1;
 }
 
+// Round to nearest, ties to even; NaN stays NaN (quiet), overflow gives what
+// the format has for it: an infinity, NaN, or its largest number.
 LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef x) {
   if (t == AT_BF16) {
     LLVMValueRef u = at_em_bits(e, x);
@@ -229,6 +236,8 @@ LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef x) {
 
 enum { kCode = 1u << 23 };  // memo: a value that a code was decoded to
 
+// v is rounded already, so this drops zero bits only (but for the types of a
+// byte). A value that was decoded from a code has that code: it is remembered.
 LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef v) {
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
   if (t == AT_PRED) return LLVMBuildZExt(e->b, v, st, "");
@@ -241,6 +250,8 @@ LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef v) {
                : LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
 }
 
+// The inverse. f8E8M0FNU by a table, the other types of a byte by arithmetic on
+// their bits.
 LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef s) {
   if (t == AT_PRED)
     return LLVMBuildICmp(e->b, LLVMIntNE, s, LLVMConstNull(LLVMTypeOf(s)), "");
@@ -262,6 +273,8 @@ LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef s) {
   return v;
 }
 
+// Narrow floats are rounded, integers under 8 bits wrapped to their width and
+// extended; other types are as they are.
 at_val at_em_normalize(at_em *e, at_dtype t, at_val v) {
   at_dtype_info const *d = at_dtype_of(t);
   if (at_is_float(t)) {
@@ -290,6 +303,7 @@ static LLVMValueRef truncate_odd(at_em *e, LLVMValueRef d) {
   return LLVMBuildBitCast(e->b, u, f32s(e), "");
 }
 
+// Rounds once: f64 becomes odd in f32 before it is rounded to a narrower type.
 static LLVMValueRef float_to_float(at_em *e, at_dtype from, at_dtype to,
                                    LLVMValueRef v) {
   if (to == from) return v;
@@ -301,6 +315,8 @@ static LLVMValueRef float_to_float(at_em *e, at_dtype from, at_dtype to,
   return at_em_round(e, to, v);
 }
 
+// Integers of 32 bits and more go through f64 to narrow types, which holds up
+// to 53 bits exactly; what it rounds is far from a narrow type's ties.
 static LLVMValueRef int_to_float(at_em *e, at_dtype from, at_dtype to,
                                  LLVMValueRef v) {
   bool sign = at_is_signed_int(from);
@@ -347,6 +363,8 @@ static LLVMValueRef float_to_int(at_em *e, at_dtype to, LLVMValueRef v) {
                    : r;
 }
 
+// pred is "not zero"; integers are cut or extended and wrapped; floats to
+// integers saturate.
 static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,
                                  LLVMValueRef v) {
   LLVMTypeRef rt = at_em_widen(e, at_em_reg_type(e, to));
@@ -366,6 +384,7 @@ static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,
     }
     return int_to_float(e, from, to, v);
   }
+  // Between integers, and from pred.
   uint32_t a = at_em_bits_of(LLVMTypeOf(v)), b = at_em_bits_of(rt);
   if (a > b)
     v = LLVMBuildTrunc(e->b, v, rt, "");
@@ -375,6 +394,8 @@ static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,
   return at_em_normalize(e, to, (at_val){v, NULL}).re;
 }
 
+// Complex to real takes the real part; to pred: is any part not zero? Real to
+// complex has an imaginary part of zero.
 at_val at_em_convert(at_em *e, at_dtype from, at_dtype to, at_val v) {
   at_dtype rf = at_real_of(from), rt = at_real_of(to);
   if (to == AT_PRED && at_is_complex(from)) {

@@ -32,12 +32,15 @@ static void evaluate_all(ck *c, at_comp *entry, uint64_t seed, ck_values *out) {
   entry->num_results = num_results;
 }
 
+// What the evaluator has for a value; NULL: it is not of the entry.
 static const at_literal *value_of(const ck_values *v, at_value x) {
   for (uint32_t i = 0; i < v->len; i++)
     if (at_value_eq(v->ptr[i], x)) return v->literals[i];
   return NULL;
 }
 
+// n alone as a case: its operands are the evaluator's values, so that an error
+// does not reach the nodes behind it.
 static void add_node(ck *c, const ck_values *v, const at_node *n) {
   if (n->num_operands > CK_MAX_ARGS || n->num_results > CK_MAX_ARGS) return;
   ck_case *k = &c->cases[c->num_cases++];
@@ -50,6 +53,8 @@ static void add_node(ck *c, const ck_values *v, const at_node *n) {
   }
 }
 
+// One random program. A failure names the seed, the size and the families: that
+// is all it takes to repeat it.
 static void check(uint64_t seed, uint32_t nodes, uint32_t families) {
   ck c;
   ck_begin(&c, ~0ull);
@@ -72,6 +77,7 @@ static void check(uint64_t seed, uint32_t nodes, uint32_t families) {
   ck_end(&c);
 }
 
+// How many times as many programs: AT_RANDOM_SCALE, 1 by default.
 static uint64_t scale(void) {
   const char *z = getenv("AT_RANDOM_SCALE");
   return z ? strtoull(z, NULL, 10) : 1;
@@ -84,6 +90,7 @@ static void test_reductions(void **state) {
 static void test_all(void **state) {
   for (uint64_t s = 1; s <= 12 * scale(); s++) check(s, 14, 0);
 }
+// Programs that have found defects.
 static void test_found(void **state) {
   check(311, 10, AT_RANDOM_REDUCE);
   check(407, 14, 0);

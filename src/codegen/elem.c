@@ -10,6 +10,7 @@
 // as all others do.
 static const char home_tag;
 
+// The latest binding of a value wins, until its scope is popped.
 void at_em_bind(at_em *e, at_value v, at_home h) {
   at_home *p = at_new(e->arena, at_home, 1);
   if (!p) {
@@ -21,6 +22,7 @@ void at_em_bind(at_em *e, at_value v, at_home h) {
                  (at_val){(LLVMValueRef)p, NULL});
 }
 
+// NULL: the value has to be computed.
 const at_home *at_em_home(at_em *e, at_value v) {
   at_val *p = at_em_memo_find(e, v.node, v.index, &home_tag);
   return p ? (const at_home *)p->re : NULL;
@@ -71,6 +73,7 @@ static at_val constant(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_load(e, at_em_literal_global(e, l), l->type.dtype, lin, true);
 }
 
+// MAP's region on the operands' elements at the same place.
 static at_val map_body(at_em *e, const at_node *n, const at_pos *p) {
   at_val *args = at_new(e->arena, at_val, n->num_operands + 1), out = {0};
   if (!args) {
@@ -94,12 +97,15 @@ static at_val fusion(at_em *e, at_value v, const at_pos *p) {
   return at_em_elem(e, c->results[v.index], p);
 }
 
+// UNIMPLEMENTED in e->st.
 static at_val no_handler(at_em *e, const at_node *n) {
   at_em_fail(
       e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op)));
   return (at_val){0};
 }
 
+// Computes the element from n's operands, by the kind of op: in place, by
+// moving the index, or by a loop of its own.
 static at_val dispatch(at_em *e, at_value v, const at_pos *p) {
   const at_node *n = v.node;
   if (at_op_is(n->op, AT_ELEMENTWISE)) return elementwise(e, n, p);
@@ -156,6 +162,13 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   return vec ? h->val : at_em_splat_val(e, h->val);
 }
 
+// A register of an element of t, as wide as is asked for now?
+static bool is_register(at_em *e, at_dtype t, at_val v) {
+  LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
+  return LLVMTypeOf(v.re) == type && !v.im == !at_is_complex(t) &&
+         (!v.im || LLVMTypeOf(v.im) == type);
+}
+
 // Each (value, place, lanes) is emitted once in a scope: without the memo a
 // chain of nodes that use their operand twice would double at every step. Where
 // all lanes are at one place it is computed as a scalar and spread.
@@ -166,6 +179,7 @@ at_val at_em_elem(at_em *e, at_value v, const at_pos *p) {
   at_val *known = at_em_memo_find(e, v.node, key, p);
   if (known) return *known;
   at_val r;
+  // All lanes want the same element.
   if (e->lanes > 1 && at_pos_uniform(p)) {
     uint32_t lanes = e->lanes;
     e->lanes = 1;
@@ -176,6 +190,7 @@ at_val at_em_elem(at_em *e, at_value v, const at_pos *p) {
     r = fresh(e, v, p);
   }
   if (!r.re) r = at_em_zero(e, t);
+  AT_ASSERT(!at_em_ok(e) || is_register(e, t, r));
   at_em_memo_put(e, v.node, key, p, r);
   return r;
 }

@@ -4,11 +4,13 @@
 #include <llvm-c/Core.h>
 #include "codegen/reducer.h"
 
+// Is d one of the dimensions?
 static bool listed(at_dims l, int64_t d) {
   for (uint32_t i = 0; i < l.rank; i++)
     if (l.ptr[i] == d) return true;
   return false;
 }
+// The place of a scalar, under the same lanes.
 static const at_pos *no_digits(at_em *e, const at_pos *p) {
   return at_pos_make(e, p->lanes, 0, NULL, NULL);
 }
@@ -23,12 +25,16 @@ static at_val remember(at_em *e, at_value v, const at_pos *p,
   return all[v.index];
 }
 
+// The init values of a reduction, the second half of its operands.
 static void inits(at_em *e, const at_node *n, const at_pos *p, uint32_t count,
                   at_val *out) {
   for (uint32_t i = 0; i < count; i++)
     out[i] = at_em_elem(e, n->operands[count + i], no_digits(e, p));
 }
 
+// Loops over the reduced dimensions in row-major order, as the evaluator does;
+// all results of the node come from one loop. Meant for few elements: the
+// planner gives long reductions kernels of their own.
 at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p) {
   const at_node *n = v.node;
   const at_type *t = at_value_type(n->operands[0]);
@@ -79,6 +85,9 @@ typedef struct at_under {
   at_ix ix;
   LLVMValueRef valid;  // NULL: always
 } at_under;
+// x counts from the first element of the padded, dilated operand. The index is
+// always one of an element, so that loads are safe: lanes without an element
+// load some other and are replaced.
 static at_under under(at_em *e, at_ix x, int64_t size, int64_t dilation) {
   int64_t span = size > 0 ? (size - 1) * dilation + 1 : 0;
   at_under u = {.valid = at_ix_within(e, x, 0, span)};
@@ -95,6 +104,8 @@ static at_under under(at_em *e, at_ix x, int64_t size, int64_t dilation) {
   return u;
 }
 
+// Every place of the window is visited; one outside of the operand leaves the
+// accumulators as they are.
 at_val at_em_elem_window(at_em *e, at_value v, const at_pos *p) {
   const at_node *n = v.node;
   const at_type *t = at_value_type(n->operands[0]);
@@ -151,6 +162,7 @@ typedef struct at_sum {
   LLVMValueRef re, im;
 } at_sum;
 
+// An accumulator on the stack, zero. Narrow floats are summed in f32.
 static at_sum sum_make(at_em *e, at_dtype result) {
   at_sum s = {.type = result};
   if (at_is_float(result) && result != AT_F64) s.type = AT_F32;
@@ -164,6 +176,8 @@ static at_sum sum_make(at_em *e, at_dtype result) {
   return s;
 }
 
+// slot += a * b, or -= ; floats are fused: one rounding for each product. pred:
+// or of ands.
 static void sum_part(at_em *e, const at_sum *s, LLVMValueRef slot,
                      LLVMValueRef a, LLVMValueRef b, bool minus) {
   LLVMValueRef old = LLVMBuildLoad2(e->b, s->reg, slot, ""), r;
@@ -199,6 +213,7 @@ static void sum_add(at_em *e, const at_sum *s, at_dtype ta, at_val a,
   sum_part(e, s, s->im, a.im, b.re, false);
 }
 
+// The sum in the result's type, rounded once.
 static at_val sum_get(at_em *e, const at_sum *s, at_dtype result) {
   at_val v = {LLVMBuildLoad2(e->b, s->reg, s->re, ""), NULL};
   if (s->im) v.im = LLVMBuildLoad2(e->b, s->reg, s->im, "");
@@ -206,6 +221,8 @@ static at_val sum_get(at_em *e, const at_sum *s, at_dtype result) {
   return at_em_convert(e, s->type, result, v);
 }
 
+// One loop for each contracting dimension. Result digits: batch dimensions,
+// then what is left of the left, then of the right operand.
 static at_val dot(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *a = at_value_type(n->operands[0]),
                 *b = at_value_type(n->operands[1]);
@@ -366,6 +383,8 @@ static at_val ragged(at_em *e, const at_node *n, const at_pos *p) {
   return sum_get(e, &s, t);
 }
 
+// One loop for each spatial dimension of the kernel and one for input features.
+// Groups of features or of batches only shift where those begin.
 static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *a = at_value_type(n->operands[0]),
                 *b = at_value_type(n->operands[1]);
@@ -406,6 +425,7 @@ static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {
     if (u.valid)
       valid = valid ? LLVMBuildAnd(e->b, valid, u.valid, "") : u.valid;
   }
+  // Input features that one output sees.
   int64_t per = b->dims[ki], out_per = AT_MAX(1, t->dims[of] / groups);
   at_loop_range(e, &feature, 0, per, 1);
   y[ki] = feature.i;
@@ -430,6 +450,7 @@ static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {
   return sum_get(e, &s, t->dtype);
 }
 
+// For products too small for the library's kernels, or inside fusions.
 at_val at_em_elem_contract(at_em *e, const at_node *n, const at_pos *p) {
   if (n->op == AT_OP_DOT_GENERAL) return dot(e, n, p);
   if (n->op == AT_OP_RAGGED_DOT) return ragged(e, n, p);

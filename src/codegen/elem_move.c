@@ -14,12 +14,15 @@ typedef struct at_digits {
   at_ix ix[AT_CG_MAX_RANK];
 } at_digits;
 
+// Those digits as a place, under the lanes of p.
 static const at_pos *pos_of(at_em *e, const at_pos *p, const at_digits *d) {
   return at_pos_make(e, p->lanes, d->n, d->extent, d->ix);
 }
+// The place of a scalar, the same for all lanes.
 static const at_pos *scalar_pos(at_em *e) {
   return at_pos_make(e, false, 0, NULL, NULL);
 }
+// Empty digits in the arena. Never NULL: callers go on after a failure.
 static at_digits *digits(at_em *e) {
   static at_digits lost;  // written only after a failure is recorded
   at_digits *d = at_new(e->arena, at_digits, 1);
@@ -42,6 +45,7 @@ static void groups_at(const at_node *n, const at_pos *p, at_groups *g) {
   at_groups_split(g, &n->types[0], p->extent, p->n);
 }
 
+// Drops the digits of dimensions that the operand does not have.
 static at_val broadcast(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
@@ -59,6 +63,7 @@ static at_val broadcast(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, o));
 }
 
+// The digits in the operand's order.
 static at_val transpose(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -75,6 +80,8 @@ static at_val transpose(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, o));
 }
 
+// Start and stride of a group apply to its first dimension; the others are
+// whole.
 static at_val slice(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims start = at_node_ints(n, AT_ATTR_START_INDICES);
@@ -91,6 +98,7 @@ static at_val slice(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, d));
 }
 
+// A group is reversed as a whole: all of its dimensions are.
 static at_val reverse(at_em *e, const at_node *n, const at_pos *p) {
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
   at_groups g;
@@ -103,6 +111,7 @@ static at_val reverse(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, d));
 }
 
+// The digit of the counted dimension is the value.
 static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
   at_groups g;
   at_groups_of(n, &g);
@@ -120,6 +129,7 @@ typedef struct at_slot {
   LLVMTypeRef type;
   LLVMValueRef re, im;
 } at_slot;
+// Slots on the stack, of e->lanes.
 static at_slot slot_make(at_em *e, at_dtype t) {
   LLVMTypeRef r = at_em_widen(e, at_em_reg_type(e, t));
   return (at_slot){r, at_em_alloca(e, r, 1),
@@ -129,15 +139,18 @@ static void slot_put(at_em *e, const at_slot *s, at_val v) {
   LLVMBuildStore(e->b, v.re, s->re);
   if (s->im) LLVMBuildStore(e->b, v.im, s->im);
 }
+// What the branch that ran has put.
 static at_val slot_get(at_em *e, const at_slot *s) {
   at_val v = {LLVMBuildLoad2(e->b, s->type, s->re, ""), NULL};
   if (s->im) v.im = LLVMBuildLoad2(e->b, s->type, s->im, "");
   return v;
 }
 
+// a and b, where NULL is true.
 static LLVMValueRef both(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   return !a ? b : !b ? a : LLVMBuildAnd(e->b, a, b, "");
 }
+// Lane by lane where c is a vector.
 static at_val choose(at_em *e, LLVMValueRef c, at_val a, at_val b) {
   return (at_val){LLVMBuildSelect(e->b, c, a.re, b.re, ""),
                   a.im ? LLVMBuildSelect(e->b, c, a.im, b.im, "") : NULL};
@@ -214,6 +227,8 @@ static at_val guarded(at_em *e, at_value in, at_digits *d,
   return slot_get(e, &s);
 }
 
+// Takes the padding off the digits; places outside, or between interior
+// padding, are the padding value.
 static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims low = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW);
@@ -413,6 +428,8 @@ static void call_parts(at_em *e, at_parts *q, uint32_t from, uint32_t to) {
   LLVMBuildCondBr(e->b, LLVMBuildLoad2(e->b, i1, found, ""), q->done, q->none);
 }
 
+// The part that the element lies in is found by branches on its index, where
+// the lanes lie in one part; lanes in several are joined one by one.
 static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
   at_groups g;
@@ -462,6 +479,8 @@ static at_ix scalar_index(at_em *e, at_value v, int64_t max) {
   return r;
 }
 
+// Starts are clamped so that the slice fits. Lanes without digits (bodies of
+// reductions) go one by one.
 static at_val dynamic_slice(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   if (p->lanes) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
@@ -479,6 +498,8 @@ static at_val dynamic_slice(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, d));
 }
 
+// The update inside the window, else the operand: starts are clamped, and taken
+// off the digits.
 static at_val dynamic_update_slice(at_em *e, const at_node *n,
                                    const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
@@ -501,6 +522,7 @@ static at_val dynamic_update_slice(at_em *e, const at_node *n,
   return guarded(e, n->operands[1], d, inside, NULL, n->operands[0], p, p);
 }
 
+// Is d one of the dimensions?
 static bool listed(at_dims l, int64_t d) {
   for (uint32_t i = 0; i < l.rank; i++)
     if (l.ptr[i] == d) return true;
@@ -568,6 +590,8 @@ static void index_digits(at_digits *s, const at_digits *d, const at_groups *g,
   }
 }
 
+// The operand's digits: of the window where the dimension has one, plus the
+// start index clamped to fit. Batching dimensions take the indices' own digits.
 static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   const at_type *it = at_value_type(n->operands[1]);
@@ -637,6 +661,7 @@ static LLVMValueRef to_bits(at_em *e, at_dtype t, LLVMValueRef reg) {
              ? LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, bits)), "")
              : v;
 }
+// The inverse of to_bits.
 static LLVMValueRef from_bits(at_em *e, at_dtype t, LLVMValueRef v) {
   if (t == AT_PRED) return v;
   LLVMTypeRef i8 = at_em_widen(e, at_em_int(e, 8));
@@ -672,6 +697,7 @@ static at_val bitcast_to_narrow(at_em *e, const at_node *n, const at_pos *p) {
   return (at_val){from_bits(e, narrow, low), from_bits(e, narrow, high)};
 }
 
+// Two narrow elements for each wide one.
 static at_val bitcast_to_wide(at_em *e, const at_node *n, const at_pos *p) {
   at_dtype narrow = at_real_of(at_value_type(n->operands[0])->dtype),
            wide = at_real_of(n->types[0].dtype);
@@ -692,6 +718,8 @@ static at_val bitcast_to_wide(at_em *e, const at_node *n, const at_pos *p) {
   return (at_val){from_bits(e, wide, part[0]), from_bits(e, wide, part[1])};
 }
 
+// By the widths: the same bits; a part of a wider element; or several narrower
+// ones put together, the first in the low bits.
 static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
   at_dtype a = at_value_type(n->operands[0])->dtype, b = n->types[0].dtype;
   uint32_t x = at_dtype_of(a)->bits, y = at_dtype_of(b)->bits;
@@ -740,6 +768,7 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
   return (at_val){from_bits(e, b, sum), NULL};
 }
 
+// What is no other op is a bitcast.
 at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p) {
   switch (n->op) {
     case AT_OP_BROADCAST_IN_DIM:

@@ -1,3 +1,4 @@
+// Elementwise ops on every element type, for both widths of vectors.
 #include "codegen/check.h"
 
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
@@ -72,6 +73,7 @@ static const struct {
     {AT_OP_ZETA, 2, F, 0, 0},
 };
 
+// Does the op have this element type?
 static bool takes(uint32_t kinds, at_dtype t) {
   if (t == AT_PRED) return kinds & B;
   if (at_is_complex(t)) return kinds & C;
@@ -81,6 +83,8 @@ static bool takes(uint32_t kinds, at_dtype t) {
   return kinds & N;
 }
 
+// Each op on each type that it has, for both widths of vectors. 0 ulps: bits
+// must agree.
 static void test_every_op(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     for (int t = AT_PRED; t < AT_TOKEN; t++) {
@@ -100,6 +104,8 @@ static void test_every_op(void **state) {
   }
 }
 
+// All directions, in natural and in total order; scalars beside arrays where
+// the op allows them.
 static void test_compare_select_clamp(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;
@@ -128,6 +134,7 @@ static void test_compare_select_clamp(void **state) {
   }
 }
 
+// Every type to every other: bits must agree.
 static void test_convert(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;
@@ -146,6 +153,7 @@ static void test_convert(void **state) {
   }
 }
 
+// Around vector lengths, nothing at all, and enough for several tasks.
 static void test_sizes(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;

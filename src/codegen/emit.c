@@ -18,6 +18,8 @@ static uint32_t bucket_of(const void *a, uint64_t b, const void *c) {
   return (uint32_t)(h >> 40) % AT_EM_BUCKETS;
 }
 
+// Walks one chain; what a helper being written must not see (at_b_helper) is
+// passed over.
 at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c) {
   for (uint32_t i = e->buckets[bucket_of(a, b, c)]; i;
        i = e->memo.ptr[i - 1].next) {
@@ -28,6 +30,7 @@ at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c) {
   return NULL;
 }
 
+// The newest entry of a key is found first.
 void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c,
                     at_val v) {
   uint32_t h = bucket_of(a, b, c);
@@ -41,7 +44,9 @@ void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c,
 
 uint32_t at_em_scope_push(at_em *e) { return (uint32_t)e->memo.len; }
 
+// Undoes the entries one by one: each is at the head of its chain.
 void at_em_scope_pop(at_em *e, uint32_t scope) {
+  AT_ASSERT(scope <= e->memo.len);  // scopes nest
   while (e->memo.len > scope) {
     at_memo_entry *m = &e->memo.ptr[--e->memo.len];
     e->buckets[bucket_of(m->a, m->b, m->c)] = m->next;
@@ -52,6 +57,7 @@ void at_em_scope_pop(at_em *e, uint32_t scope) {
 LLVMTypeRef at_em_int(at_em *e, uint32_t bits) {
   return LLVMIntTypeInContext(e->ctx, bits);
 }
+// Of one lane: the scalar type, not a vector of one.
 LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t) {
   return e->lanes > 1 ? LLVMVectorType(t, e->lanes) : t;
 }
@@ -73,6 +79,7 @@ LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t) {
   return at_em_int(e, 8 * at_dtype_bytes(r));
 }
 
+// Of a vector: of one element. Pointers count as 64.
 uint32_t at_em_bits_of(LLVMTypeRef t) {
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
   switch (LLVMGetTypeKind(t)) {
@@ -87,6 +94,7 @@ uint32_t at_em_bits_of(LLVMTypeRef t) {
   }
 }
 
+// Integers of as many bits, as many of them.
 LLVMTypeRef at_em_bits_type(at_em *e, LLVMTypeRef t) {
   LLVMTypeRef i = at_em_int(e, at_em_bits_of(t));
   return LLVMGetTypeKind(t) == LLVMVectorTypeKind
@@ -105,12 +113,14 @@ static LLVMValueRef const_splat(LLVMTypeRef t, LLVMValueRef scalar) {
   return LLVMConstVector(lane, n);
 }
 
+// Of a vector type: in all lanes.
 LLVMValueRef at_em_ci(at_em *e, LLVMTypeRef t, int64_t v) {
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
     return LLVMConstInt(t, (unsigned long long)v, true);
   return const_splat(
       t, LLVMConstInt(LLVMGetElementType(t), (unsigned long long)v, true));
 }
+// Of a vector type: in all lanes.
 LLVMValueRef at_em_cf(at_em *e, LLVMTypeRef t, double v) {
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return LLVMConstReal(t, v);
   return const_splat(t, LLVMConstReal(LLVMGetElementType(t), v));
@@ -119,6 +129,8 @@ LLVMValueRef at_em_i64(at_em *e, int64_t v) {
   return LLVMConstInt(at_em_int(e, 64), (unsigned long long)v, true);
 }
 
+// Constants need no instructions. NULL stays NULL: real values have no
+// imaginary part.
 LLVMValueRef at_em_splat(at_em *e, LLVMValueRef s) {
   if (!s || e->lanes == 1) return s;
   LLVMTypeRef t = LLVMVectorType(LLVMTypeOf(s), e->lanes);
@@ -134,6 +146,7 @@ at_val at_em_splat_val(at_em *e, at_val s) {
   return (at_val){at_em_splat(e, s.re), at_em_splat(e, s.im)};
 }
 
+// Of e->lanes.
 at_val at_em_zero(at_em *e, at_dtype t) {
   LLVMValueRef z = LLVMConstNull(at_em_widen(e, at_em_reg_type(e, t)));
   return (at_val){z, at_is_complex(t) ? z : NULL};
@@ -156,6 +169,7 @@ static LLVMValueRef const_float(at_em *e, at_dtype t, const void *p) {
   return LLVMConstReal(at_em_reg_type(e, t), at_load_float(t, p));
 }
 
+// Element i of l as an immediate, in all lanes.
 at_val at_em_literal(at_em *e, const at_literal *l, int64_t i) {
   at_dtype t = l->type.dtype;
   const char *p = at_literal_at(l, i);
@@ -173,6 +187,8 @@ at_val at_em_literal(at_em *e, const at_literal *l, int64_t i) {
   return at_em_splat_val(e, v);
 }
 
+// The module's table knows it by the literal's address. Splats are spread out,
+// as loads index them like others.
 LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l) {
   void **known = at_map_put_ptr(&e->globals, l);
   if (known && *known) return *known;
@@ -201,9 +217,12 @@ LLVMBasicBlockRef at_em_block(at_em *e, const char *name) {
   return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
 }
 
+// In the entry block, so that a loop around does not grow the stack and LLVM
+// can turn it into a register.
 LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   LLVMValueRef first = LLVMGetFirstInstruction(e->entry);
+  AT_ASSERT(count > 0);
   if (first)
     LLVMPositionBuilderBefore(e->b, first);
   else
@@ -222,6 +241,7 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
 void at_loop_begin(at_em *e, at_loop *l, LLVMValueRef lo, LLVMValueRef hi,
                    int64_t step, int64_t min, int64_t max) {
   LLVMTypeRef i64 = at_em_int(e, 64);
+  AT_ASSERT(step > 0);
   *l = (at_loop){.hi = hi, .step = step};
   bool known = LLVMIsConstant(lo) && LLVMIsConstant(hi);
   int64_t a = known ? LLVMConstIntGetSExtValue(lo) : 0;
@@ -254,11 +274,13 @@ void at_loop_begin(at_em *e, at_loop *l, LLVMValueRef lo, LLVMValueRef hi,
   l->i = at_ix_of(l->phi, min, max, mult);
 }
 
+// The index is in [lo, hi - 1].
 void at_loop_range(at_em *e, at_loop *l, int64_t lo, int64_t hi, int64_t step) {
   at_loop_begin(e, l, at_em_i64(e, lo), at_em_i64(e, hi), step, lo,
                 hi > lo ? hi - 1 : lo);
 }
 
+// The next index cannot overflow: hi is a size, and so is the step.
 void at_loop_end(at_em *e, at_loop *l) {
   at_em_scope_pop(e, l->scope);
   if (l->single) return;
@@ -280,12 +302,14 @@ void at_if_begin(at_em *e, at_branch *f, LLVMValueRef cond) {
   LLVMPositionBuilderAtEnd(e->b, then);
   f->scope = at_em_scope_push(e);
 }
+// What the first branch remembered is forgotten.
 void at_if_else(at_em *e, at_branch *f) {
   at_em_scope_pop(e, f->scope);
   LLVMBuildBr(e->b, f->end);
   LLVMPositionBuilderAtEnd(e->b, f->other);
   f->other = NULL;
 }
+// Without an else, the other side goes straight on.
 void at_if_end(at_em *e, at_branch *f) {
   at_em_scope_pop(e, f->scope);
   LLVMBuildBr(e->b, f->end);

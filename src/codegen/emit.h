@@ -12,6 +12,7 @@
 #include "codegen/math.h"
 #include "hlo/hlo.h"
 
+// Chains of the memo; lanes of a value at most.
 enum { AT_EM_BUCKETS = 4096, AT_EM_MAX_LANES = 64 };
 
 // An element, or `lanes` of them, in registers. bool: i1; integers: their
@@ -21,15 +22,24 @@ typedef struct at_val {
   LLVMValueRef re, im;
 } at_val;
 
-// An index: lane l has base + vec[l] + c + lane * l.
+// An index: lane l has base + vec[l] + c + lane * l. Passed by value; what it
+// points to is the module's. Parts that are known cost no code.
 typedef struct at_ix {
-  LLVMValueRef base;  // i64; NULL: 0
-  LLVMValueRef vec;   // lanes x index lane type; NULL: 0
-  LLVMValueRef mask;  // lanes x i1: others are never used and may be anywhere,
-                      // the bounds are not theirs; NULL: all are used
+  // An i64, the same for all lanes. NULL: 0.
+  LLVMValueRef base;
+  // Lanes of the index lane type. NULL: 0.
+  LLVMValueRef vec;
+  // Lanes of i1: the others are never used and may be anywhere; the bounds are
+  // not theirs. NULL: all are used.
+  LLVMValueRef mask;
+  // The constant part, and the step from lane to lane.
   int64_t c, lane;
-  int64_t mult;    // base is a multiple of this (base NULL: 0)
-  int64_t lo, hi;  // bounds, inclusive, over all lanes and iterations
+  // base is a multiple of this: what loads may assume about alignment, and
+  // divisions about remainders.
+  int64_t mult;
+  // Bounds, inclusive, over all lanes and all turns of the loops around.
+  // INT64_MIN, INT64_MAX: unknown.
+  int64_t lo, hi;
 } at_ix;
 
 // Where an element is: row-major digits, major to minor. The product of extents
@@ -37,25 +47,37 @@ typedef struct at_ix {
 // so a reshape changes nothing. Interned: equal positions are one pointer.
 typedef struct at_pos {
   uint32_t n;
-  bool lanes;  // differs by lane though no digit says so (bodies of reductions)
+  // It differs by lane though no digit says so: in bodies of reductions, whose
+  // parameters are vectors.
+  bool lanes;
   const int64_t *extent;
   const at_ix *ix;
 } at_pos;
 
-// Where a value lives.
+// Where a value lives, so that at_em_elem need not compute it. One of ptr,
+// table, val and alias.
 typedef struct at_home {
-  LLVMValueRef ptr;    // dense storage; NULL: in `table`, or `val`
-  LLVMValueRef table;  // of pointers, of which each use loads one; NULL: none
-  uint32_t index;      // of the pointer in `table`
-  int64_t skip;        // elements before ptr
-  at_dtype stored;     // how, if not as values of its type; else AT_INVALID
-  bool invariant;      // nothing writes it while the kernel runs
-  at_val val;          // a scalar in registers
+  // Dense storage, in storage form.
+  LLVMValueRef ptr;
+  // A table of pointers, of which each use loads one: for kernels of many
+  // buffers.
+  LLVMValueRef table;
+  uint32_t index;  // of the pointer in `table`
+  // Elements of the value that lie before ptr; they are not read.
+  int64_t skip;
+  // How elements are stored, if not as values of its type; else AT_INVALID.
+  at_dtype stored;
+  // Nothing writes it while the kernel runs, so loads may move.
+  bool invariant;
+  // A scalar in registers, or one of e->lanes.
+  at_val val;
   const at_value *alias;  // another value's home: the same elements
 } at_home;
 
 typedef struct at_em at_em;
 
+// A key of three words and its value; `next` is the entry before it in its
+// chain, + 1.
 typedef struct at_memo_entry {
   const void *a, *c;
   uint64_t b;
@@ -63,29 +85,46 @@ typedef struct at_memo_entry {
   uint32_t next;
 } at_memo_entry;
 
+// One function under construction. Made by module.c for each job; other rooms
+// read ctx, module, b, fn and lanes, and change `lanes` alone.
 struct at_em {
   at_arena *arena;  // of this function
   LLVMContextRef ctx;
   LLVMModuleRef module;
   LLVMBuilderRef b;
   LLVMValueRef fn;
-  LLVMBasicBlockRef entry;  // allocas go here
+  // Where stack memory is made and base pointers are loaded; it gets its branch
+  // last.
+  LLVMBasicBlockRef entry;
+  // at_cpu_features that the code may use.
   uint64_t cpu;
-  uint32_t lanes;      // of values emitted now; 1: scalars
-  bool wide_index;     // index lanes are i64, else i32
-  bool rewritten;      // the function may write what it has read: no load is
-                       // of memory that stays as it is
+  // Of values that are emitted now; 1: scalars. Set around a loop, put back
+  // behind it.
+  uint32_t lanes;
+  // Index lanes are i64, else i32: chosen by the largest value of the kernel.
+  bool wide_index;
+  // The function may write what it has read: no load is of memory that stays as
+  // it is.
+  bool rewritten;
   const char *prefix;  // of globals' names; unique in the module
   uint32_t next_global;
+  // The first failure.
   at_status st;
+  // ctx, module and b once more, for math.h.
   at_math math;
+  // A stack: scopes are its lengths.
   AT_VEC(at_memo_entry) memo;
   uint32_t buckets[AT_EM_BUCKETS];
   uint32_t hidden_from, hidden_to;  // of the memo: not there now
-  at_map globals;   // at_literal * -> LLVMValueRef; of the module
-  at_map outlined;  // ops that are functions of the module (outline.c)
-  uint32_t *uses;  // nodes of the kernel, by op; NULL: ops are emitted in place
-  bool quick;      // compiled quickly: long ops are called (tier.c, outline.c)
+  // at_literal * -> LLVMValueRef; of the module.
+  at_map globals;
+  // Ops that are functions of the module (outline.c).
+  at_map outlined;
+  // Nodes of the kernel, by op: what is there often is called. NULL: ops are
+  // emitted in place.
+  uint32_t *uses;
+  // Compiled quickly: long ops are called (tier.c, outline.c).
+  bool quick;
   uint32_t depth;
 };
 
@@ -109,14 +148,20 @@ uint32_t at_em_scope_push(at_em *e);
 void at_em_scope_pop(at_em *e, uint32_t scope);
 
 // ---- types and constants
-LLVMTypeRef at_em_int(at_em *e, uint32_t bits);  // scalar
+// A scalar integer type.
+LLVMTypeRef at_em_int(at_em *e, uint32_t bits);
 // `lanes` times t; t itself where the function has one lane.
 LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);
 // The scalar type in which a register holds an element of t, or one part of a
 // complex one.
 LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);
-LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t);       // scalar; one part
-LLVMValueRef at_em_splat(at_em *e, LLVMValueRef scalar);    // to lanes
+// The scalar type in which memory holds an element of t, or one part of a
+// complex one; narrow floats are integers of their bits.
+LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t);  // scalar; one part
+// The scalar in e->lanes lanes; itself where the function has one. NULL stays
+// NULL.
+LLVMValueRef at_em_splat(at_em *e, LLVMValueRef scalar);  // to lanes
+// The integer constant v; t may be a vector.
 LLVMValueRef at_em_ci(at_em *e, LLVMTypeRef t, int64_t v);  // t may be a vector
 // The constant in t's precision (rounded to nearest); t is a float, or a vector
 // of them.
@@ -125,9 +170,11 @@ LLVMValueRef at_em_cf(at_em *e, LLVMTypeRef t, double v);
 LLVMValueRef at_em_i64(at_em *e, int64_t v);
 // Zero of a register of type t, `lanes` wide; both parts of a complex one.
 at_val at_em_zero(at_em *e, at_dtype t);
+// Element i of l, in all lanes.
 at_val at_em_literal(at_em *e, const at_literal *l, int64_t i);  // splat
 // The same of both parts of an element.
 at_val at_em_splat_val(at_em *e, at_val scalar);
+// The integer type of as many bits, with as many lanes.
 LLVMTypeRef at_em_bits_type(at_em *e,
                             LLVMTypeRef t);         // float -> int, same shape
 LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v);  // bitcast to ints
@@ -143,6 +190,8 @@ at_val at_em_normalize(at_em *e, at_dtype t, at_val v);
 // A computed f32, rounded to nearest even to what bf16, f16 or a smaller float
 // t can hold; still an f32.
 LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef f32);
+// A register of type t as storage, and back. What is encoded is rounded to t
+// already (at_em_round, at_em_normalize).
 LLVMValueRef at_em_encode(at_em *e, at_dtype t,
                           LLVMValueRef reg);  // to storage
 LLVMValueRef at_em_decode(at_em *e, at_dtype t,
@@ -162,6 +211,7 @@ at_ix at_ix_add(at_em *e, at_ix a, at_ix b);
 at_ix at_ix_addc(at_ix a, int64_t c);
 // a * k, any k.
 at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k);
+// The quotient, rounded down; a >= 0, k > 0.
 at_ix at_ix_divc(at_em *e, at_ix a, int64_t k);  // a >= 0, k > 0
 // The remainder; a >= 0, k > 0, as of at_ix_divc.
 at_ix at_ix_modc(at_em *e, at_ix a, int64_t k);
@@ -175,22 +225,24 @@ at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi);
 LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi);
 // The same index in all lanes, for sure?
 bool at_ix_uniform(const at_ix *a);
-LLVMValueRef at_ix_value(at_em *e, at_ix a);   // uniform: i64
+// A uniform index as an i64: base + c.
+LLVMValueRef at_ix_value(at_em *e, at_ix a);  // uniform: i64
+// Any index as lanes of the index lane type; of one lane: a scalar of it.
 LLVMValueRef at_ix_vector(at_em *e, at_ix a);  // lanes x index lane type
 // The value of an element as an index; lo..hi bound what it may be.
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi);
-// As an element of type t.
+// The index as an element of type t, in e->lanes.
 at_val at_ix_to(at_em *e, at_dtype t, at_ix a);
 
 // Interned in e's arena; extent[n] and ix[n] are copied, but for digits of
 // extent 1. Never NULL: without memory e fails, and it is the scalar position.
 const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
                           const int64_t *extent, const at_ix *ix);
-// The same element under other digits (their product must agree).
+// The same element under other digits (their product must agree): out[n], one
+// for each extent. Returns p.
 const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
                              const int64_t *extent, at_ix *out);
-// The digits as one row-major index.
-// For loads and stores of dense memory.
+// The digits as one row-major index, for loads and stores of dense memory.
 at_ix at_pos_linear(at_em *e, const at_pos *p);
 // The same element for all lanes, for sure?
 bool at_pos_uniform(const at_pos *p);
@@ -214,6 +266,8 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count);
 LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l);
 
 // ---- control
+// On the caller's stack, from begin to end. i: the index, for index arithmetic;
+// phi: the same as a value; NULL where `single`.
 typedef struct at_loop {
   LLVMBasicBlockRef body, exit;
   LLVMValueRef phi, hi;
@@ -231,6 +285,7 @@ void at_loop_range(at_em *e, at_loop *l, int64_t lo, int64_t hi, int64_t step);
 // Ends the body and the loop's scope: what was remembered in it is forgotten.
 // Code goes on behind the loop.
 void at_loop_end(at_em *e, at_loop *l);
+// On the caller's stack, from begin to end.
 typedef struct at_branch {
   LLVMBasicBlockRef other, end;
   uint32_t scope;
@@ -245,11 +300,14 @@ void at_if_end(at_em *e, at_branch *f);
 // for readers of the text.
 LLVMBasicBlockRef at_em_block(at_em *e, const char *name);
 
+// The smaller of two i64.
 LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);  // of i64
 
 // ---- elements of hlo values
 // v lives in h (copied) until the scope at hand is popped.
 void at_em_bind(at_em *e, at_value v, at_home h);
+// The latest home of v; NULL: it has none, and must be computed. Valid while
+// its scope is.
 const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none
 // The element of v at p, computed from whatever of its producers has a home:
 // remembered by (v, p) in the scope at hand. Fails e with UNIMPLEMENTED for ops
@@ -257,11 +315,12 @@ const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none
 at_val at_em_elem(at_em *e, at_value v, const at_pos *p);
 // The same, lane after lane in a loop: for what has no vector form.
 at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p);
-// Ops that n's regions hold often may be called from here on.
+// Counts the ops of n's regions for at_em.uses: those that are there often may
+// be called from here on.
 void at_em_count_ops(at_em *e, const at_node *n);
 // A function of the module that this one calls, with its attributes.
 LLVMValueRef at_em_inner_function(at_em *e, const char *name, LLVMTypeRef type);
-// n by a call; false: it is to be emitted in place.
+// n by a call; false: it is to be emitted in place. args as of at_em_apply.
 bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
                           at_val *out);
 // The same in place; args: a register for each operand.
@@ -272,9 +331,10 @@ bool at_em_apply_real_outlined(at_em *e, at_op op, at_dtype t, at_val a,
 // at_em_apply_real in place.
 at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
                              at_val b);
-// One elementwise op on registers.
-// args[number of operands], each a register of its operand's element type; the
-// result is normalised. Called out of line where at_em_count_ops said so.
+// One elementwise op on registers. args[number of operands], each a register of
+// its operand's element type; the result is normalised. Called out of line
+// where at_em_count_ops said so. UNIMPLEMENTED in e->st where the type lacks
+// the op.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 // The same for a real type and an op that needs nothing but its operands (no
 // compare, convert or attributes); b.re is NULL for one operand.
@@ -289,17 +349,17 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args);
 // order.
 LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b);
-// Runs a region of scalars on registers; results in out.
-// args: one for each parameter, out: one for each result, both registers of the
-// types that the region declares.
+// Runs a region of scalars on registers; results in out. args: one for each
+// parameter, out: one for each result, both registers of the types that the
+// region declares, of e->lanes unless the region has control flow.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out);
-// Regions with loops and branches (e->lanes must be 1).
+// Has the region loops or branches? Then e->lanes must be 1.
 bool at_em_has_control(const at_comp *c);
 // As at_em_body, and every node is emitted where it stands.
 void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args,
                          at_val *out);
-// Bodies of at_em_elem, by theme.
-// Data movement: broadcast, slice, pad, gather, ...
+// Bodies of at_em_elem, by theme; n has no home, and e has not failed. Data
+// movement: broadcast, slice, pad, gather, ...
 at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p);
 // Reductions over few elements, in the order of the evaluator.
 at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p);

@@ -26,6 +26,7 @@ static void ck_ok(at_status st) {
   if (st.err) fail_msg("%s", at_status_message(st));
 }
 
+// A function that compiles: stores a 1.
 static at_status store_one(at_em *e, void *arg) {
   LLVMBuildStore(e->b, LLVMConstInt(LLVMInt64TypeInContext(e->ctx), 1, false),
                  LLVMGetParam(e->fn, 0));
@@ -54,6 +55,7 @@ static at_status no_such_register(at_em *e, void *arg) {
   return store_one(e, arg);
 }
 
+// What operator new does without memory.
 static at_status throws(at_em *e, void *arg) {
   void (*f)(void);
   void *p = dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
@@ -65,6 +67,7 @@ static at_status throws(at_em *e, void *arg) {
 #ifndef AT_HOST_SEES_FAULTS
 static at_status aborts(at_em *e, void *arg) { abort(); }
 
+// Hands LLVM a value that is none.
 static at_status wild_pointer(at_em *e, void *arg) {
   LLVMBuildStore(e->b, (LLVMValueRef)arg, LLVMGetParam(e->fn, 0));
   return store_one(e, arg);
@@ -74,6 +77,7 @@ __attribute__((noinline)) static int deep(at_em *e, volatile int *p) {
   volatile int here[64] = {*p};
   return LLVMGetBasicBlockParent(e->entry) ? deep(e, here) + here[1] : 0;
 }
+// Until the compile thread's stack is used up.
 static at_status recurses(at_em *e, void *arg) {
   volatile int one = 1;
   return deep(e, &one) ? AT_OK : AT_OK;
@@ -100,6 +104,7 @@ static const way ways[] = {
 #endif
 };
 
+// One function by itself, in a generator of its own.
 static at_status compile_one(at_status (*emit)(at_em *, void *), at_arena *a,
                              at_cg_output *out) {
   at_cg_target t = {.cpu_features = 0, .threads = 2, .opt_level = 2};
@@ -135,6 +140,9 @@ static void compile_beside(void *arg) {
   at_arena_destroy(a);
 }
 
+// Every way in turn, at least three times, with a good compile after each and
+// another thread that compiles beside all of them: those never fail and always
+// give the same bytes.
 static void one_compile_ends(void **state) {
   at_thread *beside;
   ck_ok(at_thread_start("beside", AT_THREAD_STACK, compile_beside, NULL,
@@ -157,6 +165,8 @@ static void one_compile_ends(void **state) {
   assert_int_equal(g_wrong, 0);
 }
 
+// The flag of the caller ends the compile between two steps; RESOURCE_EXHAUSTED
+// where the thread ends before it has begun.
 static void interrupted(void **state) {
   static _Atomic bool asked = true;
   at_arena *a = at_arena_create();

@@ -16,6 +16,7 @@ typedef struct fill {
       stride[AT_CG_MAX_RANK];
 } fill;
 
+// Entry i of the list that a parameter points to.
 static LLVMValueRef load_at(at_em *e, LLVMTypeRef t, uint32_t param,
                             uint32_t i) {
   LLVMValueRef k = at_em_i64(e, i);
@@ -24,6 +25,8 @@ static LLVMValueRef load_at(at_em *e, LLVMTypeRef t, uint32_t param,
   return LLVMBuildLoad2(e->b, t, p, "");
 }
 
+// Operands become homes of the region's parameters; start, size and stride of
+// each dimension are loaded once.
 static void bind(at_em *e, fill *f) {
   LLVMTypeRef i64 = at_em_int(e, 64);
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
@@ -46,6 +49,8 @@ static at_ix place_of(at_em *e, const fill *f, uint32_t d, const at_loop *l) {
              : at_ix_of(i, 0, last, 1);
 }
 
+// The element, or vector, at the loop's place, stored behind `row` at the
+// loop's index, which counts from the box's begin.
 static void one_step(at_em *e, fill *f, LLVMValueRef row, const at_loop *l) {
   uint32_t last = f->type->rank - 1;
   f->ix[last] = place_of(e, f, last, l);
@@ -76,6 +81,7 @@ static void make_row(at_em *e, fill *f, LLVMValueRef row, uint32_t lanes) {
   at_loop_end(e, &l);
 }
 
+// Loops over all but the last dimension; strides of the box are in bytes.
 static at_status emit(at_em *e, void *arg) {
   const at_node *n = arg;
   fill f = {.body = n->regions[0], .type = &n->types[0]};
@@ -100,6 +106,8 @@ static at_status emit(at_em *e, void *arg) {
   return AT_OK;
 }
 
+// INTERNAL: a node that is no elementwise fusion of one array; UNIMPLEMENTED:
+// its body uses values from outside.
 at_status at_cg_fill(at_cg *cg, const at_node *n, uint32_t *out_kernel) {
   if (n->op != AT_OP_FUSION || n->num_results != 1 || !n->types[0].rank ||
       n->types[0].rank > AT_CG_MAX_RANK)

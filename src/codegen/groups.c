@@ -1,5 +1,10 @@
+// How ops that move data see their result: dimensions that move together are
+// one digit. A transpose of 32 dimensions that swaps two blocks has two digits,
+// not 32.
 #include "codegen/groups.h"
 
+// Ops that give each element from the operands' elements of the same row-major
+// number: their index map is the identity.
 bool at_is_linear(const at_node *n) {
   if (at_op_is(n->op, AT_ELEMENTWISE)) return true;
   switch (n->op) {
@@ -16,6 +21,19 @@ bool at_is_linear(const at_node *n) {
   }
 }
 
+// Are the groups in order, of whole dimensions, and all of t's elements?
+static bool covers(const at_groups *g, const at_type *t) {
+  int64_t all = 1;
+  for (uint32_t i = 0; i < g->n; i++) {
+    bool first = i == 0 || g->g[i - 1].last < g->g[i].first;
+    if (!first || g->g[i].last < g->g[i].first ||
+        g->g[i].extent != t->dims[g->g[i].first] * g->g[i].inner)
+      return false;
+    all *= g->g[i].extent;
+  }
+  return all == at_type_elements(t);
+}
+
 // The operand dimension behind a result dimension of a broadcast, or -1.
 static int64_t broadcast_source(const at_node *n, uint32_t d) {
   at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
@@ -25,6 +43,7 @@ static int64_t broadcast_source(const at_node *n, uint32_t d) {
   return -1;
 }
 
+// The next dimension of more than one element; t->rank: none.
 static int64_t next_wide(const at_type *t, int64_t d) {
   for (d++; d < (int64_t)t->rank && t->dims[d] == 1;) d++;
   return d;
@@ -130,6 +149,8 @@ static bool idle(const at_node *n, uint32_t d) {
   }
 }
 
+// From the major dimension on: each joins the group before it if the op moves
+// both as one.
 void at_groups_of(const at_node *n, at_groups *out) {
   const at_type *t = &n->types[0];
   out->n = 0;
@@ -145,8 +166,10 @@ void at_groups_of(const at_node *n, at_groups *out) {
     out->g[out->n].extent = t->dims[d];
     out->g[out->n++].inner = 1;
   }
+  AT_ASSERT(t->rank > AT_CG_MAX_RANK || covers(out, t));
 }
 
+// Is `suffix` the product of some of the minor digits?
 static bool is_boundary(const int64_t *extent, uint32_t digits,
                         int64_t suffix) {
   int64_t s = 1;
@@ -154,6 +177,8 @@ static bool is_boundary(const int64_t *extent, uint32_t digits,
   return s == suffix;
 }
 
+// A group is cut before a dimension where the place has a cut, too: merging
+// digits that are known apart and dividing them again would cost code.
 void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
                      uint32_t digits) {
   at_groups out = {0};
@@ -178,4 +203,5 @@ void at_groups_split(at_groups *g, const at_type *t, const int64_t *extent,
   }
   g->n = out.n;
   for (uint32_t i = 0; i < out.n; i++) g->g[i] = out.g[out.n - 1 - i];
+  AT_ASSERT(covers(g, t));
 }

@@ -6,8 +6,11 @@
 
 #include "hlo/hlo.h"
 
+// Dimensions of a value, and digits of a space, at most; at_cg_supports refuses
+// more.
 enum { AT_CG_MAX_RANK = 32 };
 
+// Major to minor. Dimensions of size 1 that say nothing are in no group.
 typedef struct at_groups {
   uint32_t n;
   struct {

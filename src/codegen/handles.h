@@ -4,6 +4,8 @@
 #ifndef ATOLL_CODEGEN_HANDLES_H_
 #define ATOLL_CODEGEN_HANDLES_H_
 
+// Types and constants of one thread's modules. All of these are owned by their
+// module or context; nobody frees one by itself.
 typedef struct LLVMOpaqueContext *LLVMContextRef;
 typedef struct LLVMOpaqueModule *LLVMModuleRef;
 typedef struct LLVMOpaqueType *LLVMTypeRef;

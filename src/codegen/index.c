@@ -6,16 +6,19 @@
 #include <llvm-c/Core.h>
 
 at_ix at_ix_const(int64_t c) { return (at_ix){.c = c, .lo = c, .hi = c}; }
+// A constant base becomes c, so that it folds.
 at_ix at_ix_of(LLVMValueRef base, int64_t lo, int64_t hi, int64_t mult) {
   if (LLVMIsConstant(base)) return at_ix_const(LLVMConstIntGetSExtValue(base));
   return (at_ix){.base = base, .lo = lo, .hi = hi, .mult = mult > 0 ? mult : 1};
 }
+// Without a vector there is nothing to add.
 at_ix at_ix_lanes(at_em *e, at_ix a) {
   if (e->lanes == 1) return a;
   a.lane += 1;
   a.hi += e->lanes - 1;
   return a;
 }
+// A vec may hold equal lanes, which is not looked for.
 bool at_ix_uniform(const at_ix *a) {
   return !a->vec && !a->mask && a->lane == 0;
 }
@@ -32,11 +35,13 @@ static LLVMValueRef op2(at_em *e, LLVMOpcode op, LLVMValueRef a,
   return r;
 }
 
+// 32 bits where every index of the kernel fits.
 static LLVMTypeRef lane_type(at_em *e) {
   return at_em_int(e, e->wide_index ? 64 : 32);
 }
 static LLVMTypeRef lanes_type(at_em *e) { return at_em_widen(e, lane_type(e)); }
 
+// Of what two indices are multiples of; 0 is a multiple of all.
 static int64_t gcd(int64_t a, int64_t b) {
   while (b) {
     int64_t t = a % b;
@@ -59,6 +64,7 @@ static int64_t sat_add(int64_t a, int64_t b) {
   int64_t r;
   return __builtin_add_overflow(a, b, &r) ? (a < 0 ? INT64_MIN : INT64_MAX) : r;
 }
+// Bounds at the ends mean "unknown".
 static int64_t sat_mul(int64_t a, int64_t b) {
   int64_t r;
   return __builtin_mul_overflow(a, b, &r)
@@ -66,6 +72,7 @@ static int64_t sat_mul(int64_t a, int64_t b) {
              : r;
 }
 
+// c is free: it goes into constants at the use.
 at_ix at_ix_addc(at_ix a, int64_t c) {
   a.c = wrap_add(a.c, c);
   a.lo = sat_add(a.lo, c);
@@ -73,6 +80,7 @@ at_ix at_ix_addc(at_ix a, int64_t c) {
   return a;
 }
 
+// Parts add up one by one: base with base, vec with vec.
 at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
   at_ix r = {.c = wrap_add(a.c, b.c),
              .lane = wrap_add(a.lane, b.lane),
@@ -89,6 +97,7 @@ at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
   return at_ix_settle(e, r);
 }
 
+// The bounds swap for a negative k.
 at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k) {
   if (k == 1) return a;
   if (k == 0) return at_ix_const(0);
@@ -103,6 +112,7 @@ at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k) {
   return a;
 }
 
+// base + c: what lane 0 has, where there is no vec.
 LLVMValueRef at_ix_value(at_em *e, at_ix a) {
   LLVMValueRef c = at_em_i64(e, a.c);
   if (!a.base) return c;
@@ -117,6 +127,8 @@ static LLVMValueRef masked_vector(at_em *e, at_ix a) {
   return LLVMBuildSelect(e->b, mask, at_ix_vector(e, a), low, "");
 }
 
+// Splat of the base, plus constants c + lane * i, plus vec. Splats of one base
+// are remembered.
 LLVMValueRef at_ix_vector(at_em *e, at_ix a) {
   if (a.mask) return masked_vector(e, a);
   LLVMTypeRef lt = lane_type(e);
@@ -145,6 +157,7 @@ LLVMValueRef at_ix_vector(at_em *e, at_ix a) {
   return r;
 }
 
+// Lanes that are data, in [lo, hi].
 static at_ix of_vector(LLVMValueRef v, int64_t lo, int64_t hi) {
   return (at_ix){.vec = v, .lo = lo, .hi = hi};
 }
@@ -249,12 +262,14 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
 
 at_ix at_ix_divc(at_em *e, at_ix a, int64_t k) {
   at_ix q, r;
+  AT_ASSERT(k > 0);
   if (k == 1) return a;
   divide(e, a, k, &q, &r);
   return q;
 }
 at_ix at_ix_modc(at_em *e, at_ix a, int64_t k) {
   at_ix q, r;
+  AT_ASSERT(k > 0);
   if (k == 1) return at_ix_const(0);
   divide(e, a, k, &q, &r);
   return r;
@@ -266,7 +281,9 @@ static LLVMValueRef minmax(at_em *e, const char *name, LLVMValueRef a,
   return at_math_intrinsic(&e->math, name, args, 2);
 }
 
+// Lanes known now are clamped now.
 at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
+  AT_ASSERT(lo <= hi);
   if (a.lo >= lo && a.hi <= hi) return a;
   int64_t at[AT_EM_MAX_LANES];
   if (!a.base && e->lanes > 1 && at_ix_offsets(e, &a, at)) {
@@ -295,6 +312,8 @@ at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   return of_vector(v, rlo, rhi);
 }
 
+// A mask keeps a row of lanes contiguous in memory, where clamping would make
+// its lanes a gather.
 at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo >= lo && a.hi <= hi) return a;
   bool row = e->lanes > 1 && !a.vec && !a.mask && a.lane >= 1 &&
@@ -307,6 +326,7 @@ at_ix at_ix_among(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   return a;
 }
 
+// Only the bound that may be broken is compared.
 LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo >= lo && a.hi < hi) return NULL;
   LLVMValueRef r = NULL, v;
@@ -327,6 +347,8 @@ LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   return r;
 }
 
+// Clamped to [lo, hi] before it is narrowed to an index lane, so that no large
+// value wraps into the range. Unsigned 64-bit values beyond INT64_MAX saturate.
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi) {
   bool sign = at_is_signed_int(t);
   uint32_t bits = 8 * at_dtype_bytes(t);
@@ -365,6 +387,7 @@ at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi) {
   return at_ix_clamp(e, r, lo, hi);
 }
 
+// A uniform index is converted once and spread.
 at_val at_ix_to(at_em *e, at_dtype t, at_ix a) {
   at_val v;
   if (at_ix_uniform(&a)) {
@@ -412,6 +435,8 @@ const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
   return p;
 }
 
+// Of bodies (`lanes`), never: they have no digits, but their parameters differ
+// by lane.
 bool at_pos_uniform(const at_pos *p) {
   if (p->lanes) return false;
   for (uint32_t i = 0; i < p->n; i++)
@@ -419,6 +444,7 @@ bool at_pos_uniform(const at_pos *p) {
   return true;
 }
 
+// Digits [from, to) as one index.
 static at_ix merge(at_em *e, const at_pos *p, uint32_t from, uint32_t to) {
   at_ix r = at_ix_const(0);
   int64_t stride = 1;
@@ -431,6 +457,9 @@ static at_ix merge(at_em *e, const at_pos *p, uint32_t from, uint32_t to) {
 
 at_ix at_pos_linear(at_em *e, const at_pos *p) { return merge(e, p, 0, p->n); }
 
+// Digits that match on both sides pass as they are; a run that does not is
+// merged to one index and taken apart by division. INTERNAL: the products
+// differ.
 const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
                              const int64_t *extent, at_ix *out) {
   bool empty = false;
@@ -476,6 +505,7 @@ const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
         all = q;
       }
     }
+    // The most significant digit of a run has no division that bounds it.
     if (extent[j] > 0 && out[j].hi >= extent[j]) out[j].hi = extent[j] - 1;
   }
   return p;

@@ -10,6 +10,7 @@
 // number squared, and are in memory all the same.
 enum { HELD_BUFFERS = 64 };
 
+// Entry `index` of a table of pointers.
 LLVMValueRef at_job_load_buffer(at_em *e, LLVMValueRef table, uint32_t index) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
   LLVMValueRef k = at_em_i64(e, index);
@@ -17,6 +18,7 @@ LLVMValueRef at_job_load_buffer(at_em *e, LLVMValueRef table, uint32_t index) {
   return LLVMBuildLoad2(e->b, ptr, at, "");
 }
 
+// Held in the entry block, once for the function.
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
   if (known) return known->re;
@@ -29,6 +31,7 @@ LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_job_bind_buffer(e, index, p);
   return p;
 }
+// From now on buffer `index` is ptr.
 void at_job_bind_buffer(at_em *e, uint32_t index, LLVMValueRef ptr) {
   at_em_memo_put(e, &e->fn, index, NULL, (at_val){ptr, NULL});
 }
@@ -39,6 +42,8 @@ LLVMValueRef at_job_scratch(at_em *e, const at_job *j) {
   return at_job_buffer(e, j->node->num_operands + j->node->num_results);
 }
 
+// Does a result lie in the operand's place? Then its loads may not be moved
+// over stores.
 static bool written(const at_job *j, uint32_t operand) {
   for (uint32_t r = 0; r < j->node->num_results; r++)
     if (j->alias && j->alias[r] == (int32_t)operand) return true;
@@ -58,6 +63,9 @@ bool at_job_is_immediate(const at_node *n, uint32_t i) {
   return l && !is_target(n, i) && (l->splat || at_type_elements(&l->type) == 1);
 }
 
+// A fusion's operands are its parameters in the region; a plain node's operands
+// are values of their own. Immediates have no home: they are constants where
+// they are used.
 static void bind_operands(at_em *e, const at_job *j) {
   const at_node *n = j->node;
   bool fusion = n->op == AT_OP_FUSION;
@@ -80,6 +88,7 @@ static void bind_operands(at_em *e, const at_job *j) {
   }
 }
 
+// The other room's status and the emitter's, whichever came first.
 static at_status emit_external(at_em *e, const at_job *j) {
   at_status st = j->external.emit(e, j->external.arg);
   st = at_status_join(st, e->st);
@@ -125,6 +134,7 @@ static void emit_range(at_em *e, const at_job *j, LLVMValueRef begin,
   if (at_em_ok(e) && j->streams) at_em_stream_fence(e);
 }
 
+// All tasks, one after another; the caller's width of indices comes back.
 void at_job_emit_inside(at_em *e, const at_job *j) {
   bool wide = e->wide_index;
   e->wide_index = j->wide_index;
@@ -134,6 +144,8 @@ void at_job_emit_inside(at_em *e, const at_job *j) {
   e->wide_index = wide;
 }
 
+// Parameters: the buffers, begin, end; of a comparator the pointers alone. The
+// error names the op; e->st is OK again.
 at_status at_job_emit(at_em *e, const at_job *j) {
   if (j->kind == AT_JOB_EXTERNAL) return emit_external(e, j);
   if (j->node) {

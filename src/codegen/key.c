@@ -1,3 +1,6 @@
+// Keys of kernels: the bytes of a node's structure, written so that equal bytes
+// mean equal code. Operands inside a region are numbered as they are met, so
+// ids and places do not count.
 #include "codegen/key.h"
 
 #include "codegen/job.h"
@@ -9,23 +12,27 @@ typedef struct at_keyer {
   uintptr_t next;
 } at_keyer;
 
+// Bytes as they are: keys are compared, never read.
 static void put(at_keyer *k, const void *p, size_t n) {
   at_strbuf_add(k->out, (at_str){p, n});
 }
 static void put_int(at_keyer *k, int64_t v) { put(k, &v, sizeof v); }
 
+// Element type and shape; layouts are not codegen's.
 static void put_type(at_keyer *k, const at_type *t) {
   put_int(k, t->dtype);
   put_int(k, t->rank);
   put(k, t->dims, t->rank * sizeof *t->dims);
 }
 
+// Type and bytes: equal constants are equal keys.
 static void put_literal(at_keyer *k, const at_literal *l) {
   put_type(k, &l->type);
   put_int(k, l->splat);
   put(k, l->data, l->bytes);
 }
 
+// By kind; each is preceded by its id.
 static void put_attr(at_keyer *k, const at_attr *a) {
   put_int(k, a->id);
   switch (at_attr_kind_of(a->id)) {
@@ -69,6 +76,7 @@ static at_status number(at_keyer *k, const at_node *n, bool *fresh) {
   return AT_OK;
 }
 
+// -2: no node has that number.
 static void put_literal_operand(at_keyer *k, at_value v) {
   put_int(k, -2);
   put_literal(k, at_node_literal(v.node));
@@ -82,11 +90,13 @@ static void put_captured(at_keyer *k, at_value v) {
   put_type(k, at_value_type(v));
 }
 
+// Attributes that change the code.
 static bool counts(at_attr_id id) {
   return id != AT_ATTR_SHARDING && id != AT_ATTR_FRONTEND_ATTRIBUTES &&
          id != AT_ATTR_RESULT_ACCURACY;
 }
 
+// Slices of skipped operands: their indices less what is skipped.
 static void put_attrs(at_keyer *k, const at_node *n) {
   const int64_t *skip = k->skips && n->op == AT_OP_SLICE
                             ? at_skips_of(k->skips, n->operands[0].node)
@@ -104,6 +114,8 @@ static void put_attrs(at_keyer *k, const at_node *n) {
   }
 }
 
+// top: the node itself, whose operands are memory and count by type alone.
+// Inside of regions operands are numbers of nodes.
 static at_status put_node(at_keyer *k, const at_node *n, bool top) {
   put_int(k, n->op);
   put_int(k, n->num_operands);
@@ -128,6 +140,7 @@ static at_status put_node(at_keyer *k, const at_node *n, bool top) {
   return AT_OK;
 }
 
+// Nodes in order, then -1, then which of them are results.
 static at_status put_comp(at_keyer *k, const at_comp *c) {
   bool fresh;
   put_int(k, c->num_params);
@@ -144,6 +157,7 @@ static at_status put_comp(at_keyer *k, const at_comp *c) {
   return AT_OK;
 }
 
+// RESOURCE_EXHAUSTED alone.
 at_status at_key_node(at_arena *a, const at_node *n, const at_skips *skips,
                       at_strbuf *out) {
   at_keyer k = {.out = out, .skips = skips, .ids = at_map_in(a)};
@@ -151,6 +165,7 @@ at_status at_key_node(at_arena *a, const at_node *n, const at_skips *skips,
   return at_strbuf_status(out);
 }
 
+// RESOURCE_EXHAUSTED alone.
 at_status at_key_comp(at_arena *a, const at_comp *c, at_strbuf *out) {
   at_keyer k = {.out = out, .ids = at_map_in(a)};
   AT_TRY(put_comp(&k, c));

@@ -4,6 +4,7 @@
 #include <llvm-c/Core.h>
 #include "codegen/stream.h"
 
+// Constants fold here, as LLVM's builder does not fold the intrinsic.
 LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   if (LLVMIsConstant(a) && LLVMIsConstant(b))
     return LLVMConstIntGetSExtValue(a) < LLVMConstIntGetSExtValue(b) ? a : b;
@@ -17,6 +18,7 @@ typedef struct at_part {
   LLVMValueRef base[AT_STREAM_MOST];  // where element 0 of the result would be
 } at_part;
 
+// Of an element of the job's result r.
 static int64_t bytes_of(const at_job *j, uint32_t r) {
   return (int64_t)at_dtype_bytes(at_value_type(at_job_root(j, r))->dtype);
 }
@@ -27,6 +29,7 @@ typedef struct at_made {
   at_ix at;
 } at_made;
 
+// Computes all results of one step, and stores none.
 static at_made make_step(at_em *e, const at_job *j, const at_ix *ix) {
   at_made m = {.v = at_new(e->arena, at_val, j->num_results)};
   if (!m.v) {
@@ -47,6 +50,7 @@ static at_made make_step(at_em *e, const at_job *j, const at_ix *ix) {
   return m;
 }
 
+// Streamed results go to their part in the caches.
 static void store_step(at_em *e, const at_job *j, const at_part *part,
                        const at_made *m) {
   uint32_t k = 0;
@@ -58,6 +62,7 @@ static void store_step(at_em *e, const at_job *j, const at_part *part,
                 at_value_type(at_job_root(j, r))->dtype, m->at, m->v[r]);
 }
 
+// All results of one place or vector of places.
 static void one_step(at_em *e, const at_job *j, const at_part *part,
                      const at_ix *ix) {
   at_made m = make_step(e, j, ix);
@@ -81,6 +86,7 @@ static void vectors(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
   e->lanes = 1;
 }
 
+// n rounded down to a multiple of step; n >= 0.
 static LLVMValueRef whole_steps(at_em *e, LLVMValueRef n, int64_t step) {
   if (LLVMIsConstant(n))
     return at_em_i64(e, LLVMConstIntGetSExtValue(n) / step * step);
@@ -128,6 +134,7 @@ static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
   at_loop_end(e, &l);
 }
 
+// p + elements * bytes.
 static LLVMValueRef moved(at_em *e, LLVMValueRef p, LLVMValueRef elements,
                           int64_t bytes) {
   LLVMValueRef at = LLVMBuildMul(e->b, elements, at_em_i64(e, bytes), "");
@@ -140,6 +147,7 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   at_part part;
   at_loop l;
   int64_t size = j->extent[j->n - 1];
+  // Parts begin at multiples of the tasks' own steps.
   const int64_t step = 64 * (int64_t)AT_MAX(j->unroll, 1u),
                 most = AT_STREAM_PART / step * step;
   uint32_t k = 0;
@@ -158,6 +166,7 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   k = 0;
   for (uint32_t r = 0; r < j->num_results; r++) {
     if (!at_job_streams(j, j->results[r])) continue;
+    // Element `at` of the result is at the begin of the part.
     part.base[k] =
         moved(e, part.memory[k], LLVMBuildNeg(e->b, at, ""), bytes_of(j, r));
     k++;
@@ -175,6 +184,7 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   at_loop_end(e, &l);
 }
 
+// Elements [lo, hi) of the last digit, at the other digits in ix.
 static void span(at_em *e, const at_job *j, at_ix *ix, LLVMValueRef lo,
                  LLVMValueRef hi) {
   if (j->streams)
@@ -183,6 +193,9 @@ static void span(at_em *e, const at_job *j, at_ix *ix, LLVMValueRef lo,
     inner(e, j, NULL, ix, lo, hi);
 }
 
+// One digit: a task range is a range of elements. Else a task's number is taken
+// apart, the block of the last digit first, then the outer digits from the
+// minor one up; rows of a tile are a loop inside of the task.
 void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   at_ix ix[AT_CG_MAX_RANK];

@@ -18,6 +18,7 @@
 
 #include "codegen/handles.h"
 
+// Where code goes.
 typedef struct at_math {
   LLVMContextRef ctx;
   LLVMModuleRef module;  // for declarations and constant tables
@@ -26,6 +27,7 @@ typedef struct at_math {
   uint64_t cpu_features;  // base/cpu.h
 } at_math;
 
+// The form of the functions below, for tables of them.
 typedef LLVMValueRef (*at_math_unary_fn)(const at_math *m, LLVMValueRef x);
 typedef LLVMValueRef (*at_math_binary_fn)(const at_math *m, LLVMValueRef x,
                                           LLVMValueRef y);

@@ -3,6 +3,7 @@
 #include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
+// Else f64: callers have widened everything narrower.
 static bool is_f32(V x) {
   return LLVMGetTypeKind(scalar_of(LLVMTypeOf(x))) == LLVMFloatTypeKind;
 }
@@ -12,6 +13,7 @@ static V widened(const at_math *m, V x) {
 static V rounded(const at_math *m, V y, V like) {
   return LLVMBuildFPTrunc(m->b, y, LLVMTypeOf(like), "");
 }
+// The f64 body, rounded once for f32.
 static V by_f64(const at_math *m, at_math_unary_fn f, V x) {
   return is_f32(x) ? rounded(m, f(m, widened(m, x)), x) : f(m, x);
 }
@@ -63,6 +65,7 @@ V at_math_zeta(const at_math *m, V s, V q) {
   return called(m, "at_zeta64", s, q);
 }
 
+// f32 needs the first approximation only.
 V at_math_erf_inv(const at_math *m, V x) {
   return by_f64(m, is_f32(x) ? at_math_wide_erf_inv : at_math_f64_erf_inv, x);
 }
@@ -72,6 +75,7 @@ V at_math_sqrt(const at_math *m, V x) {
 V at_math_rsqrt(const at_math *m, V x) {
   return DIV(real(x, 1.0), at_math_sqrt(m, x));
 }
+// For f32 through f64.
 V at_math_atan2(const at_math *m, V y, V x) {
   if (!is_f32(x)) return at_math_f64_atan2(m, y, x);
   return rounded(m, at_math_f64_atan2(m, widened(m, y), widened(m, x)), x);
@@ -80,6 +84,7 @@ V at_math_pow(const at_math *m, V x, V y) {
   return is_f32(x) ? at_math_f32_pow(m, x, y) : at_math_f64_pow(m, x, y);
 }
 
+// In lanes where the quotient is not exact, or y is infinite, by the library.
 V at_math_fmod(const at_math *m, V x, V y) {
   // Exact while the quotient is: then x - q y needs no more digits than y has.
   // A quotient that rounded up to an integer leaves a remainder of the other

@@ -5,12 +5,16 @@
 
 #include "codegen/math.h"
 
+// Declares a function of one argument: at_math_f64_NAME, scalar or vector of
+// f64.
 #define AT_MATH_F64(name) \
   LLVMValueRef at_math_f64_##name(const at_math *m, LLVMValueRef x)
 #define AT_MATH_BOTH(name)                                           \
   LLVMValueRef at_math_f32_##name(const at_math *m, LLVMValueRef x); \
   AT_MATH_F64(name)
 
+// These have bodies in both precisions. Limits and special values are those of
+// math.h; largest errors are in docs/math.md.
 AT_MATH_BOTH(exp);
 AT_MATH_BOTH(expm1);
 AT_MATH_BOTH(logistic);
@@ -22,6 +26,7 @@ AT_MATH_BOTH(cos);
 AT_MATH_BOTH(tan);
 AT_MATH_BOTH(erf);
 
+// f32 goes through these and is rounded.
 AT_MATH_F64(sinh);
 AT_MATH_F64(cosh);
 AT_MATH_F64(asinh);
@@ -32,17 +37,20 @@ AT_MATH_F64(asin);
 AT_MATH_F64(acos);
 AT_MATH_F64(atan);
 AT_MATH_F64(erfc);
+// Two steps: an approximation, and Halley's correction.
 AT_MATH_F64(erf_inv);
 AT_MATH_F64(digamma);
 
 #undef AT_MATH_BOTH
 #undef AT_MATH_F64
 
+// x^y with C's rules for signs and special values.
 LLVMValueRef at_math_f32_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef at_math_f64_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y);
+// The angle of (x, y) with C's rules; f32 is widened to it.
 LLVMValueRef at_math_f64_atan2(const at_math *m, LLVMValueRef y,
                                LLVMValueRef x);
-// erf_inv to 2^-26 only: what f32 needs.
+// erf_inv in f64 to 2^-26 only: what f32 needs.
 LLVMValueRef at_math_wide_erf_inv(const at_math *m, LLVMValueRef x);
 // a e^(x + low) for a in [2^-60, 2^60] and a low under 2^-50: rounded once even
 // where the result is denormal. x may be anything.
@@ -56,8 +64,13 @@ LLVMValueRef at_math_pow_rules(const at_math *m, LLVMValueRef x, LLVMValueRef y,
 typedef struct at_math_rare {
   LLVMBasicBlockRef from, slow, join;
 } at_math_rare;
+// rare: i1, or lanes of i1. Code goes into the block that is entered when any
+// lane is set.
 void at_math_rare_begin(const at_math *m, at_math_rare *r, LLVMValueRef rare);
+// Code goes on behind it, for all lanes.
 void at_math_rare_end(const at_math *m, at_math_rare *r);
+// What a value is behind the end: `usual`, made before begin, where no lane was
+// rare; else `other`, made between begin and end for all lanes.
 LLVMValueRef at_math_rare_value(const at_math *m, const at_math_rare *r,
                                 LLVMValueRef usual, LLVMValueRef other);
 // y, but in the lanes where `rare` is set the library's name(x) or name(x, x2).

@@ -6,6 +6,7 @@
 
 #include <llvm-c/Core.h>
 
+// Declared in the module where it is not yet.
 LLVMValueRef at_math_intrinsic(const at_math *m, const char *name,
                                LLVMValueRef *args, unsigned n) {
   LLVMTypeRef t = LLVMTypeOf(args[0]);
@@ -15,6 +16,8 @@ LLVMValueRef at_math_intrinsic(const at_math *m, const char *name,
   return LLVMBuildCall2(m->b, ft, f, args, n, "");
 }
 
+// A call on scalars. The attributes let LLVM move and drop it: the functions
+// depend on their arguments alone.
 static LLVMValueRef call1(const at_math *m, const char *name, LLVMTypeRef t,
                           LLVMValueRef *args, unsigned n) {
   LLVMTypeRef params[2] = {t, t};
@@ -36,6 +39,7 @@ static LLVMValueRef call1(const at_math *m, const char *name, LLVMTypeRef t,
   return LLVMBuildCall2(m->b, ft, f, args, n, "");
 }
 
+// Lanes are taken out, called for one by one and put together.
 LLVMValueRef at_math_call(const at_math *m, const char *name, LLVMValueRef x,
                           LLVMValueRef y) {
   LLVMTypeRef t = LLVMTypeOf(x);

@@ -74,6 +74,7 @@ V at_math_f32_exp(const at_math *m, V x) {
   return SEL(none, zero, MUL(y, power_of_two(m, ISUB(n, half))));
 }
 
+// 2^n (q + 1) - 1 with q = e^r - 1, so that nothing cancels.
 V at_math_f32_expm1(const at_math *m, V x) {
   V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -30), &n, NULL);
   // 2^n q + (2^n - 1), halved so that 2^128 is not needed.
@@ -82,12 +83,14 @@ V at_math_f32_expm1(const at_math *m, V x) {
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
 }
 
+// By e^-|x|, which does not overflow.
 V at_math_f32_logistic(const at_math *m, V x) {
   V e = at_math_f32_exp(m, LLVMBuildFNeg(m->b, absolute(m, x), ""));
   V one = real(x, 1);
   return DIV(SEL(LT(x, real(x, 0)), e, one), ADD(one, e));
 }
 
+// (e^2a - 1) / (e^2a + 1); above 10 it is 1.
 V at_math_f32_tanh(const at_math *m, V x) {
   V a = at_most(m, absolute(m, x), 10);
   V t = at_math_f32_expm1(m, ADD(a, a));
@@ -141,6 +144,7 @@ static const double kErfLarge[] = {
     -0x1.602794p-6,  0x1.0263180p-9, 0x1.c9efb6p-12,
     -0x1.9ae6c4p-13, 0x1.02b4d2p-15, -0x1.fefc4ap-20};
 
+// A polynomial up to 1, 1 - e^-P(a) beyond; 1 from 4 on.
 V at_math_f32_erf(const at_math *m, V x) {
   V a = absolute(m, x), z = MUL(x, x);
   V small = FMA(x, POLY(z, kErfSmall), x);
@@ -161,6 +165,7 @@ static const double kCos[] = {0x1.555556p-5, -0x1.6c16b8p-10, 0x1.a010c6p-16,
 // 7 to 104, is looked up in two parts.
 enum { kFirstExponent = 7, kExponents = 98 };
 
+// 64 bits of 2/pi from binary place `at` on; places before the point are zero.
 static uint64_t two_over_pi_bits(int at) {
   // 2/pi in binary, after the point, 64 bits a word.
   static const uint64_t words[] = {0xa2f9836e4e441529, 0xfc2757d1f534ddc0,
@@ -197,6 +202,7 @@ static V angle_table(const at_math *m, bool low) {
   return g;
 }
 
+// One load for each lane.
 static V look_up(const at_math *m, V table, V index) {
   LLVMTypeRef d = LLVMDoubleTypeInContext(m->ctx), t = LLVMTypeOf(index);
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
@@ -225,6 +231,8 @@ static V reduce_small(const at_math *m, V a, V *out_q) {
   return FMA(n, real(a, -0x1.1a62633145c07p-54), r);
 }
 
+// The mantissa times the looked-up 2^e * 2/pi mod 4: its nearest integer is the
+// quadrant, the rest times pi/2 the angle.
 static V reduce_huge(const at_math *m, V x, V *out_q) {
   V i = IAND(bits(m, x), whole(bits(m, x), 0x7fffffff));
   V e = ISUB(LLVMBuildLShr(m->b, i, whole(i, 23), ""),
@@ -269,10 +277,12 @@ static void sin_cos(const at_math *m, V r, V *s, V *c) {
   *c = ADD(head, FMA(MUL(z, z), POLY(z, kCos), lost));
 }
 
+// Back to the type of the argument.
 static V narrow(const at_math *m, V wide, V like) {
   return LLVMBuildFPTrunc(m->b, wide, LLVMTypeOf(like), "");
 }
 
+// Is the quadrant odd? Then sine and cosine change places.
 static V odd(const at_math *m, V q) {
   return INE(IAND(q, whole(q, 1)), whole(q, 0));
 }
@@ -295,12 +305,14 @@ V at_math_f32_sin(const at_math *m, V x) {
   return odd_function(m, turn(m, SEL(odd(m, q), c, s), q), x);
 }
 
+// The sign turns a quadrant earlier than the sine's.
 V at_math_f32_cos(const at_math *m, V x) {
   V s, c, q, r = narrow(m, reduce(m, x, &q), x);
   sin_cos(m, r, &s, &c);
   return turn(m, SEL(odd(m, q), s, c), IADD(q, whole(q, 1)));
 }
 
+// In f64 up to the division, since beside its poles errors grow.
 V at_math_f32_tan(const at_math *m, V x) {
   V s, c, q, r = reduce(m, x, &q);
   sin_cos(m, r, &s, &c);
@@ -333,6 +345,7 @@ static V wide_log(const at_math *m, V a) {
   return SEL(finite, y, a);  // inf and NaN stay
 }
 
+// By a series of degree 10 on [-ln2/2, ln2/2].
 static V wide_exp(const at_math *m, V t) {
   // Beyond these an f32 is 0 or inf.
   t = at_least(m, at_most(m, t, 200), -200);
@@ -349,6 +362,7 @@ static V wide_exp(const at_math *m, V t) {
   return MUL(POLY(r, series), LLVMBuildBitCast(m->b, scale, LLVMTypeOf(t), ""));
 }
 
+// e^(y ln |x|) in f64, then C's rules for signs and special values.
 V at_math_f32_pow(const at_math *m, V x, V y) {
   V a = LLVMBuildFPExt(m->b, absolute(m, x), f64(m, x), "");
   V b = LLVMBuildFPExt(m->b, y, f64(m, y), "");

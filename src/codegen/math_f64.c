@@ -44,6 +44,8 @@ static V scale(const at_math *m, V y, V n) {
   return MUL(MUL(y, power_of_two(m, half)), power_of_two(m, ISUB(n, half)));
 }
 
+// a NULL: 1. Arguments are clamped to where the result is 0 or infinite; the
+// low part is dropped there.
 V at_math_f64_times_exp(const at_math *m, V a, V x, V low) {
   // Beyond these the result is 0 or inf, whatever a is.
   V t = at_least(m, at_most(m, x, 760), -800);
@@ -57,6 +59,7 @@ V at_math_f64_exp(const at_math *m, V x) {
   return at_math_f64_times_exp(m, NULL, x, NULL);
 }
 
+// Tiny arguments are their own result, -0 too.
 V at_math_f64_expm1(const at_math *m, V x) {
   power p = exp_split(m, at_least(m, at_most(m, x, 710), -60), NULL);
   // 2^n q + (2^n - 1), halved so that 2^1024 is not needed.
@@ -65,6 +68,7 @@ V at_math_f64_expm1(const at_math *m, V x) {
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, ADD(y, y));
 }
 
+// By e^-|x|, which does not overflow.
 V at_math_f64_logistic(const at_math *m, V x) {
   V e = at_math_f64_exp(m, NEG(absolute(m, x))), one = real(x, 1);
   return DIV(SEL(LT(x, real(x, 0)), e, one), ADD(one, e));
@@ -78,6 +82,7 @@ static dd wide_expm1(const at_math *m, V a) {
   return fast_sum(m, t.h, FMA(s, p.l, t.l));
 }
 
+// (e^2a - 1) / (e^2a + 1) with both in two parts.
 V at_math_f64_tanh(const at_math *m, V x) {
   V a = at_most(m, absolute(m, x), 20);
   dd t = wide_expm1(m, ADD(a, a));
@@ -94,6 +99,7 @@ static V half_exp(const at_math *m, V a) {
   return scale(m, y, ISUB(p.n, whole(p.n, 1)));
 }
 
+// From 40 on e^-a is lost beside e^a.
 V at_math_f64_sinh(const at_math *m, V x) {
   // With t = e^a - 1: (t + t / (1 + t)) / 2.
   V a = absolute(m, x);
@@ -106,6 +112,7 @@ V at_math_f64_sinh(const at_math *m, V x) {
   return copysign_(m, SEL(LT(a, real(a, 0x1p-60)), a, y), x);
 }
 
+// e^a / 2 + 1 / (4 e^a / 2).
 V at_math_f64_cosh(const at_math *m, V x) {
   V a = absolute(m, x), e = half_exp(m, a);
   return ADD(e, DIV(real(x, 0.25), e));
@@ -156,6 +163,7 @@ static V log1p_rest(const at_math *m, V v, V u) {
 
 V at_math_f64_log(const at_math *m, V x) { return log_plus(m, x, NULL, NULL); }
 
+// ln(u) for u = 1 + x, and what the addition lost.
 V at_math_f64_log1p(const at_math *m, V x) {
   V u = ADD(x, real(x, 1));
   V y = log_plus(m, u, log1p_rest(m, x, u), NULL);
@@ -169,6 +177,7 @@ static V log1p_or_double(const at_math *m, V v, V a) {
   return log_plus(m, SEL(big, a, u), low, SEL(big, real(v, 1), zero));
 }
 
+// ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))).
 V at_math_f64_asinh(const at_math *m, V x) {
   V a = absolute(m, x), one = real(x, 1), square = MUL(a, a);
   V root = at_math_sqrt(m, ADD(square, one));
@@ -176,6 +185,7 @@ V at_math_f64_asinh(const at_math *m, V x) {
   return copysign_(m, log1p_or_double(m, v, a), x);
 }
 
+// ln(1 + t + sqrt(t (t + 2))), t = x - 1.
 V at_math_f64_acosh(const at_math *m, V x) {
   V t = SUB(x, real(x, 1));
   V v = ADD(t, at_math_sqrt(m, MUL(t, ADD(t, real(x, 2)))));
@@ -183,6 +193,7 @@ V at_math_f64_acosh(const at_math *m, V x) {
   return SEL(LT(x, real(x, 1)), real(x, __builtin_nan("")), y);
 }
 
+// ln(1 + 2 a / (1 - a)) / 2.
 V at_math_f64_atanh(const at_math *m, V x) {
   V a = absolute(m, x);
   V v = DIV(ADD(a, a), SUB(real(x, 1), a)), u = ADD(v, real(v, 1));
@@ -195,6 +206,8 @@ static const double kCbrt64[] = {0x1.0392cd6ba95f6p-1, 0x1.6fb1de4fd03d7p-1,
                                  -0x1.33d3817784d38p-2, 0x1.60a14c7f40ee0p-4,
                                  -0x1.5b77e6b237de1p-7};
 
+// A polynomial for the mantissa, Halley's step, then Newton's with an exact
+// residual; the exponent is divided by three. 0, inf and NaN stay.
 V at_math_f64_cbrt(const at_math *m, V x) {
   V a = absolute(m, x), tiny = LT(a, real(x, 0x1p-1022)), one = real(x, 1);
   V i = CAST(SEL(tiny, MUL(a, real(x, 0x1p54)), a), i64(m, x));
@@ -229,6 +242,7 @@ static const double kPowLog64[] = {0x1.9999999999996p-2, 0x1.2492492493049p-2,
                                    0x1.3b13626735800p-3, 0x1.1120c17c76719p-3,
                                    0x1.de318f0663386p-4, 0x1.eb20cfed2d325p-4};
 
+// The series in s = f / (2 + f), with s, s^3 and the sums in two parts.
 dd at_math_f64_wide_log(const at_math *m, V a) {
   V n, f, zero = real(a, 0);
   log_split(m, a, &n, &f);
@@ -252,6 +266,8 @@ dd at_math_f64_wide_log(const at_math *m, V a) {
   return y;
 }
 
+// r = |x|^y. Negative x needs a whole y, whose parity gives the sign; 1^y, x^0
+// and (-1)^+-inf are 1.
 V at_math_pow_rules(const at_math *m, V x, V y, V r) {
   V zero = real(x, 0), one = real(x, 1), inf = real(x, __builtin_inf());
   V half = MUL(y, real(y, 0.5)), ax = absolute(m, x);
@@ -267,6 +283,7 @@ V at_math_pow_rules(const at_math *m, V x, V y, V r) {
   return SEL(IOR(is_one, unit), one, r);
 }
 
+// y ln|x| in two parts: its error times the result's size would show.
 V at_math_f64_pow(const at_math *m, V x, V y) {
   dd log = at_math_f64_wide_log(m, absolute(m, x));
   V t = MUL(y, log.h);

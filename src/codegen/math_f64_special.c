@@ -20,10 +20,12 @@ static const double kErfc64[] = {
     0x1.422ec370b0c03p-24,  0x1.bbfc6316bc35bp-24,  -0x1.374255e031dd4p-26,
     -0x1.4d038c9cdb698p-27, 0x1.024c523ca2b2cp-29};
 
+// By an odd polynomial.
 static V erf_small(const at_math *m, V x) {  // |x| <= 1
   return FMA(x, POLY(MUL(x, x), kErf64), x);
 }
 
+// e^(-a^2) P((a - 4) / (a + 4)) / (1 + 2 a), the square in two parts.
 static V erfc_large(const at_math *m, V a) {  // a >= 1/2
   a = at_most(m, a, 28);
   V one = real(a, 1), four = real(a, 4);
@@ -33,12 +35,14 @@ static V erfc_large(const at_math *m, V a) {  // a >= 1/2
   return at_math_f64_times_exp(m, factor, NEG(square), NEG(low));
 }
 
+// From 1 on by the complement.
 V at_math_f64_erf(const at_math *m, V x) {
   V a = absolute(m, x);
   V large = copysign_(m, SUB(real(x, 1), erfc_large(m, a)), x);
   return SEL(LT(a, real(x, 1)), erf_small(m, x), large);
 }
 
+// Below 1/2 by erf, where nothing cancels.
 V at_math_f64_erfc(const at_math *m, V x) {
   V a = absolute(m, x), tail = erfc_large(m, a);
   V large = SEL(LT(x, real(x, 0)), SUB(real(x, 2), tail), tail);
@@ -66,12 +70,14 @@ static V erf_inv_near(const at_math *m, V a) {
   return MUL(a, SEL(LT(w, real(a, 5)), POLY(w, kErfInvSmall64), large));
 }
 
+// Infinite at 1; the sign is x's.
 static V erf_inv_ends(const at_math *m, V y, V x) {
   V a = absolute(m, x);
   y = SEL(EQ(a, real(x, 1)), real(x, __builtin_inf()), y);
   return copysign_(m, y, x);
 }
 
+// Without the correcting step.
 V at_math_wide_erf_inv(const at_math *m, V x) {
   return erf_inv_ends(m, erf_inv_near(m, absolute(m, x)), x);
 }
@@ -131,6 +137,7 @@ static const double kCot64[] = {
     0x1.cee885dce5373p+2,  -0x1.676fd1c1e2f8cp+4, 0x1.ab869ee11048ap+4,
     -0x1.6924d91effd85p+4};
 
+// Of a fraction of a turn's half; the pole at 0 in two parts.
 static dd cotangent(const at_math *m, V f) {
   V zero = real(f, 0);
   dd inverse = quotient(m, (dd){real(f, 1), zero}, (dd){f, zero});
@@ -143,6 +150,8 @@ static dd cotangent(const at_math *m, V f) {
   return sum(m, inverse, line);
 }
 
+// On the left by reflection. Poles are NaN, but at 0, which is infinite with
+// the other sign.
 V at_math_f64_digamma(const at_math *m, V x) {
   // psi(x) = psi(1 - x) - pi / tan(pi x), with the fraction reduced first.
   V zero = real(x, 0), left = LT(x, zero), inf = real(x, __builtin_inf());

@@ -3,6 +3,7 @@
 #include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
+// Branches on "any lane": usual vectors pay one test.
 void at_math_rare_begin(const at_math *m, at_math_rare *r, V rare) {
   LLVMTypeRef t = LLVMTypeOf(rare);
   V any = rare;
@@ -18,12 +19,14 @@ void at_math_rare_begin(const at_math *m, at_math_rare *r, V rare) {
   LLVMPositionBuilderAtEnd(m->b, slow);
 }
 
+// Both ways meet here.
 void at_math_rare_end(const at_math *m, at_math_rare *r) {
   r->slow = LLVMGetInsertBlock(m->b);
   LLVMBuildBr(m->b, r->join);
   LLVMPositionBuilderAtEnd(m->b, r->join);
 }
 
+// A phi of what the two ways made.
 V at_math_rare_value(const at_math *m, const at_math_rare *r, V usual,
                      V other) {
   V phi = LLVMBuildPhi(m->b, LLVMTypeOf(usual), "");
@@ -32,6 +35,7 @@ V at_math_rare_value(const at_math *m, const at_math_rare *r, V usual,
   return phi;
 }
 
+// The call's results are taken in the rare lanes only.
 V at_math_patch(const at_math *m, V y, V rare, const char *name, V x, V x2) {
   at_math_rare r;
   at_math_rare_begin(m, &r, rare);
@@ -57,6 +61,7 @@ typedef struct angle {
   V q;     // i64; its two low bits count
 } angle;
 
+// Three parts of pi/2, so that h + l is right to about 2^-100 for |x| < kFar.
 static angle reduce(const at_math *m, V x) {
   V magic = real(x, 0x1.8p52);
   V t = FMA(x, real(x, 0x1.45f306dc9c883p-1), magic), n = SUB(t, magic);
@@ -71,6 +76,7 @@ static angle reduce(const at_math *m, V x) {
   return (angle){sum, ADD(SUB(h, sum), l), CAST(t, i64(m, x))};
 }
 
+// The low part enters by the derivative: l cos h, -l sin h.
 static void sin_cos(const at_math *m, angle a, V *s, V *c) {
   V z = MUL(a.h, a.h), half = MUL(z, real(z, 0.5)),
     head = SUB(real(z, 1), half);
@@ -82,6 +88,7 @@ static void sin_cos(const at_math *m, angle a, V *s, V *c) {
   *c = ADD(head, FMA(NEG(a.h), a.l, rest));
 }
 
+// Sine and cosine change places.
 static V is_odd(const at_math *m, V q) {
   return INE(IAND(q, whole(q, 1)), whole(q, 0));
 }
@@ -90,9 +97,11 @@ static V turn(const at_math *m, V y, V q) {
   V sign = SHL(IAND(q, whole(q, 2)), 62);
   return CAST(IXOR(CAST(y, i64(m, y)), sign), f64(m, y));
 }
+// Angles that need more bits of pi than `reduce` has.
 static V far(const at_math *m, V x) {  // NaN too
   return INOT(LT(absolute(m, x), real(x, kFar)));
 }
+// Where the polynomial would only round x.
 static V keep_tiny(const at_math *m, V y, V x) {
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
 }
@@ -105,6 +114,7 @@ V at_math_f64_sin(const at_math *m, V x) {
   return at_math_patch(m, y, far(m, x), "sin", x, NULL);
 }
 
+// The sign turns a quadrant earlier than the sine's.
 V at_math_f64_cos(const at_math *m, V x) {
   V s, c;
   angle a = reduce(m, x);
@@ -113,6 +123,7 @@ V at_math_f64_cos(const at_math *m, V x) {
   return at_math_patch(m, y, far(m, x), "cos", x, NULL);
 }
 
+// A quotient of both; by -1 / tan in odd quadrants.
 V at_math_f64_tan(const at_math *m, V x) {
   V s, c;
   angle a = reduce(m, x);
@@ -139,6 +150,7 @@ static V asin_core(const at_math *m, V a, V small, V *rest) {
   return s;
 }
 
+// pi/2 - 2 asin(sqrt((1 - a) / 2)) from 1/2 on.
 V at_math_f64_asin(const at_math *m, V x) {
   V a = absolute(m, x), small = LT(a, real(x, 0.5)), rest;
   V s = asin_core(m, a, small, &rest), near = ADD(s, rest);
@@ -146,6 +158,7 @@ V at_math_f64_asin(const at_math *m, V x) {
   return copysign_(m, SEL(small, near, SUB(real(x, kHalfPi[0]), low)), x);
 }
 
+// The low part of pi/2 goes in last.
 V at_math_f64_acos(const at_math *m, V x) {
   V a = absolute(m, x), small = LT(a, real(x, 0.5)), rest;
   V s = asin_core(m, a, small, &rest);
@@ -179,6 +192,7 @@ static V atan_sum(const at_math *m, V num, V den, V k, V flip) {
   return ADD(h, ADD(t, rest));
 }
 
+// Three ranges: a, (a - 1) / (a + 1) and -1 / a, each at most tan(pi/8).
 V at_math_f64_atan(const at_math *m, V x) {
   V a = absolute(m, x), one = real(x, 1), zero = real(x, 0);
   V middle = GT(a, real(x, kTanEighth)), big = GT(a, real(x, 1 / kTanEighth));
@@ -188,6 +202,8 @@ V at_math_f64_atan(const at_math *m, V x) {
   return copysign_(m, atan_sum(m, num, den, k, NULL), x);
 }
 
+// The smaller by the larger of the two, scaled so that neither is denormal nor
+// overflows; the octant adds multiples of pi/4. NaN where one is.
 V at_math_f64_atan2(const at_math *m, V y, V x) {
   V ax = absolute(m, x), ay = absolute(m, y), zero = real(x, 0),
     one = real(x, 1);

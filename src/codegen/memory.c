@@ -17,11 +17,13 @@ void at_em_mark_invariant(at_em *e, LLVMValueRef load) {
       LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0)));
 }
 
+// ptr + i elements.
 static LLVMValueRef address(at_em *e, LLVMValueRef ptr, LLVMTypeRef t,
                             LLVMValueRef i) {
   return LLVMBuildGEP2(e->b, t, ptr, &i, 1, "");
 }
 
+// Type t at element i: alignment is the element's, as vectors begin anywhere.
 static LLVMValueRef load_at(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                             LLVMTypeRef t, LLVMValueRef i, bool invariant) {
   LLVMValueRef v = LLVMBuildLoad2(e->b, t, address(e, ptr, elem, i), "");
@@ -86,6 +88,8 @@ static void scatter(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
   }
 }
 
+// One element for all lanes, or neighbours: both parts are in one load. Else a
+// gather for each part.
 static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                            at_ix lin, bool invariant) {
   at_val v;
@@ -141,6 +145,7 @@ at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
   return (at_val){at_em_decode(e, t, v), NULL};
 }
 
+// Lanes that are no neighbours go one by one.
 static void store_part(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
                        LLVMValueRef v) {
   if (e->lanes > 1 && (lin.vec || lin.lane != 1)) {
@@ -153,10 +158,13 @@ static void store_part(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
   LLVMSetAlignment(s, at_em_bits_of(elem) / 8);
 }
 
+// Neighbouring complex lanes are interleaved and stored as one vector.
 void at_em_store(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, at_val v) {
   LLVMTypeRef elem = at_em_storage_type(e, t);
   if (!at_is_complex(t)) {
-    store_part(e, ptr, elem, lin, at_em_encode(e, t, v.re));
+    LLVMValueRef stored = at_em_encode(e, t, v.re);
+    AT_ASSERT(LLVMTypeOf(stored) == at_em_widen(e, elem));
+    store_part(e, ptr, elem, lin, stored);
     return;
   }
   if (e->lanes > 1 && lin.lane == 1 && !lin.vec) {

@@ -1,3 +1,6 @@
+// From jobs to an object file: LLVM's start, its failures, the module, its
+// functions, the passes and the output. All of LLVM is called from inside a
+// guarded call (base/guard.h).
 #include "codegen/module.h"
 
 #include <llvm-c/Analysis.h>
@@ -25,6 +28,7 @@ typedef void (*fatal_handler)(void *user, const char *reason, bool crash);
 void install_bad_alloc_handler(fatal_handler f, void *user) __asm__(
     "_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
 
+// Comes back only where no guarded call is running; LLVM then ends the process.
 static void on_fatal(const char *reason) {
   at_guard_leave(AT_INTERNAL, reason ? reason : "unknown");
   fprintf(stderr, "LLVM ERROR: %s\n", reason ? reason : "unknown");
@@ -37,6 +41,7 @@ uint64_t at_cg_instructions_made(void) { return instructions_made; }
 static _Atomic(uint64_t) instructions_quick;
 uint64_t at_cg_instructions_quick(void) { return instructions_quick; }
 static _Atomic(uint64_t) instructions_most;
+// Reading starts anew.
 uint64_t at_cg_instructions_most(void) {
   return atomic_exchange(&instructions_most, 0);
 }
@@ -45,6 +50,7 @@ at_status at_cg_build(at_digest *out) {
   return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
 }
 
+// LLVM must not go on after it: it has no way to.
 static void on_no_memory(void *user, const char *reason, bool crash) {
   at_guard_leave(AT_RESOURCE_EXHAUSTED, "out of host memory");
   fprintf(stderr, "LLVM ERROR: out of memory\n");
@@ -78,6 +84,7 @@ static at_status start_llvm(void *unused) {
   return AT_OK;
 }
 
+// Once for the process; threads that come meanwhile wait.
 static at_status ensure_started(void) {
   pthread_mutex_lock(&starting);
   at_status st =
@@ -99,6 +106,7 @@ typedef struct at_maker {
   at_em *em;
 } at_maker;
 
+// A string attribute of a function.
 static void set_attr(at_maker *b, LLVMValueRef f, const char *key,
                      const char *value) {
   LLVMAddAttributeAtIndex(
@@ -107,6 +115,8 @@ static void set_attr(at_maker *b, LLVMValueRef f, const char *key,
                                 (unsigned)strlen(value)));
 }
 
+// Range kernels: (buffers, begin, end). Comparators: i1 (pointers). Other
+// rooms' functions: as many pointers as they said.
 static LLVMTypeRef signature(at_maker *b, const at_job *j) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(b->ctx, 0);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(b->ctx);
@@ -121,6 +131,9 @@ static LLVMTypeRef signature(at_maker *b, const at_job *j) {
   return LLVMFunctionType(LLVMVoidTypeInContext(b->ctx), params, 3, false);
 }
 
+// One job as a function of the module. The emitter starts anew for each, but
+// for what the module shares: literals, outlined ops, the counter of names. Its
+// arena is emptied, so nothing of the last function may be kept.
 static at_status add_function(at_maker *b, const at_job *j) {
   at_em *e = b->em;
   at_map globals = e->globals, outlined = e->outlined;
@@ -175,6 +188,7 @@ static at_status add_function(at_maker *b, const at_job *j) {
 
 static const char *const triple = "x86_64-unknown-linux-gnu";
 
+// NULL: LLVM was built without x86-64.
 static LLVMTargetMachineRef machine_of(at_maker *b, LLVMCodeGenOptLevel level) {
   LLVMTargetRef target = NULL;
   char *message = NULL;
@@ -188,10 +202,12 @@ static LLVMTargetMachineRef machine_of(at_maker *b, LLVMCodeGenOptLevel level) {
       LLVMCodeModelSmall);
 }
 
+// Between functions and steps: CANCELLED, if the caller was interrupted.
 static at_status go_on(void) {
   return at_interrupted() ? AT_FAIL(AT_CANCELLED, "interrupted") : AT_OK;
 }
 
+// The machine, the context, the module, and all its functions.
 static at_status fill(at_maker *b) {
   const at_cg_target *t = b->u->target;
   LLVMCodeGenOptLevel level = t->opt_level == 0   ? LLVMCodeGenLevelNone
@@ -219,6 +235,7 @@ static at_status fill(at_maker *b) {
   return go_on();
 }
 
+// INTERNAL with the verifier's words: a defect here, not of the program.
 static at_status check(at_maker *b) {
   char *message = NULL;
   if (LLVMVerifyModule(b->module, LLVMReturnStatusAction, &message)) {
@@ -245,6 +262,7 @@ static uint64_t instructions_of(LLVMValueRef f) {
   return n;
 }
 
+// Counts the module's instructions for at_cg_instructions_made on the way.
 static bool is_huge(at_maker *b) {
   uint64_t sum = 0, quick = 0, most = 0;
   for (LLVMValueRef f = LLVMGetFirstFunction(b->module); f;
@@ -263,6 +281,9 @@ static bool is_huge(at_maker *b) {
   return most > HUGE_FUNCTION;
 }
 
+// The pass pipeline by the kind of the unit's functions, which are all of one
+// sort: least, nests, quick, or all steps. No pass may change floating-point
+// results: none is told fast-math.
 static at_status optimise(at_maker *b) {
   bool huge = is_huge(b), plain = huge || b->u->jobs[0]->plain;
   if (b->u->target->opt_level == 0) return AT_OK;
@@ -298,6 +319,8 @@ static at_status optimise(at_maker *b) {
   return st;
 }
 
+// Builds, verifies where asked, optimises and prints. *out is malloc's, as the
+// arenas end with the module.
 static at_status produce(at_maker *b) {
   at_unit_form form = b->form;
   char **out = b->out;
@@ -341,6 +364,8 @@ static at_status make(void *arg) {
   return st;
 }
 
+// Arenas are made outside of the guarded call, so that they are freed even when
+// LLVM's part is left.
 at_status at_unit_compile(const at_unit *u, at_unit_form form, char **out,
                           size_t *out_len) {
   *out = NULL;

@@ -1,3 +1,5 @@
+// Data movement: single ops, and chains of them whose index maps are put
+// together in one kernel.
 #include "codegen/check.h"
 
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
@@ -318,6 +320,7 @@ static const char *const k_fused[][4] = {
      "%4 = convert %3 : f8E5M2[40]\nreturn %4"},
 };
 
+// A LOOP fusion of two operands; a failure names its lines.
 static void add_fused(ck *c, const char *const *t) {
   char params[128], line[2048];
   snprintf(params, sizeof params, "%%20: %s, %%21: %s", t[0], t[1]);
@@ -369,6 +372,8 @@ static void add_joined(ck *c, uint32_t count, int dim, bool fused) {
   at_strbuf_free(&parts), at_strbuf_free(&line), at_strbuf_free(&text);
 }
 
+// Concatenations around the numbers at which parts are found by halves and
+// shared by functions, along both dimensions, alone and fused.
 static void test_many_parts(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;
@@ -396,6 +401,8 @@ static void test_functions_stay_small(void **state) {
   assert_true(most[0] > 100 && most[1] < 3 * most[0]);
 }
 
+// All cases for both widths of vectors; those with indices three times, as
+// indices are random, some out of bounds.
 static void test_moves(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;

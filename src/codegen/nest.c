@@ -12,12 +12,14 @@ typedef struct nest_emitter {
   LLVMValueRef *base;
 } nest_emitter;
 
+// Memory of the nest alone, on the stack.
 static LLVMValueRef local(at_em *e, uint64_t bytes) {
   LLVMValueRef p = at_em_alloca(e, at_em_int(e, 8), (int64_t)AT_MAX(bytes, 1));
   LLVMSetAlignment(p, bytes >= LOCAL_ALIGN ? LOCAL_ALIGN : 16);
   return p;
 }
 
+// The ref's buffer and offset, in bytes.
 static LLVMValueRef address(const nest_emitter *n, const at_nest_ref *r) {
   LLVMValueRef base = n->base[r->buffer];
   if (!r->offset) return base;
@@ -25,6 +27,7 @@ static LLVMValueRef address(const nest_emitter *n, const at_nest_ref *r) {
   return LLVMBuildGEP2(n->e->b, at_em_int(n->e, 8), base, &at, 1, "");
 }
 
+// The kernel's buffers are bound to addresses, and forgotten behind it.
 static void emit_call(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   uint32_t scope = at_em_scope_push(e);
@@ -34,18 +37,22 @@ static void emit_call(const nest_emitter *n, const at_nest_stmt *s) {
   at_em_scope_pop(e, scope);
 }
 
+// Refs do not overlap (nest/nest.h's verifier).
 static void emit_copy(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   LLVMBuildMemCpy(e->b, address(n, &s->refs[0]), 1, address(n, &s->refs[1]), 1,
                   at_em_i64(e, (int64_t)s->refs[0].bytes));
 }
 
+// Then memset does it.
 static bool all_equal(const uint8_t *p, uint32_t n) {
   for (uint32_t i = 1; i < n; i++)
     if (p[i] != p[0]) return false;
   return true;
 }
 
+// The element repeated; a loop for elements of more than one value of a byte.
+// Alignment is not known.
 static void emit_fill(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   LLVMValueRef to = address(n, &s->refs[0]);
@@ -76,6 +83,7 @@ static void emit_block_at(const nest_emitter *n, const at_nest_block *b,
   emit_block(n, b);
 }
 
+// The condition's byte is read behind block 0, in each turn.
 static void emit_while(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   LLVMBasicBlockRef head = at_em_block(e, "while"), body = at_em_block(e, "do"),
@@ -93,6 +101,8 @@ static void emit_while(const nest_emitter *n, const at_nest_stmt *s) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
+// A byte that is not zero takes block 0. Numbers out of range take the last
+// block.
 static LLVMValueRef branch_on(const nest_emitter *n, const at_nest_stmt *s,
                               LLVMBasicBlockRef *blocks) {
   at_em *e = n->e;
@@ -108,6 +118,7 @@ static LLVMValueRef branch_on(const nest_emitter *n, const at_nest_stmt *s,
   return sw;
 }
 
+// What a branch computes stays in its scope.
 static void emit_case(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   LLVMBasicBlockRef done = at_em_block(e, "end");
@@ -129,6 +140,7 @@ static void emit_case(const nest_emitter *n, const at_nest_stmt *s) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
+// Statements in order; ends at the first failure.
 static void emit_block(const nest_emitter *n, const at_nest_block *b) {
   for (const at_nest_stmt *s = b->first; s && at_em_ok(n->e); s = s->next)
     switch (s->kind) {
@@ -152,6 +164,9 @@ static void emit_block(const nest_emitter *n, const at_nest_block *b) {
     }
 }
 
+// Buffers that are parameters come from the caller, the others live on the
+// stack. Loads are not marked invariant: statements write what others have
+// read.
 void at_job_emit_nest(at_em *e, const at_job *j) {
   const at_nest *nest = j->nest;
   nest_emitter n = {.e = e};

@@ -36,6 +36,7 @@ typedef struct key {
   const void *params[kMostParams];  // types
 } key;
 
+// Bodies within bodies count, too.
 static void count_uses(const at_comp *c, uint32_t *uses) {
   AT_FOR_NODES(n, c) {
     uses[n->op]++;
@@ -44,6 +45,7 @@ static void count_uses(const at_comp *c, uint32_t *uses) {
   }
 }
 
+// Without memory for the table ops are emitted in place.
 void at_em_count_ops(at_em *e, const at_node *n) {
   e->uses = at_new(e->arena, uint32_t, AT_OP_COUNT);
   for (uint32_t i = 0; e->uses && i < n->num_regions; i++)
@@ -63,6 +65,7 @@ static bool is_plain(const at_node *n) {
   }
 }
 
+// Complex arguments are two parameters.
 static uint32_t flatten(const what *n, const at_val *args, LLVMValueRef *out) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < n->num_args; i++) {
@@ -72,6 +75,8 @@ static uint32_t flatten(const what *n, const at_val *args, LLVMValueRef *out) {
   return count;
 }
 
+// Internal, with the attributes of the function that is written, so that LLVM
+// may inline it. Never marked quick: it is shared.
 LLVMValueRef at_em_inner_function(at_em *e, const char *name,
                                   LLVMTypeRef type) {
   LLVMValueRef fn = LLVMAddFunction(e->module, name, type);
@@ -90,6 +95,7 @@ LLVMValueRef at_em_inner_function(at_em *e, const char *name,
   return fn;
 }
 
+// Counted before optimisation.
 static bool is_short(LLVMValueRef fn, uint32_t shortest) {
   uint32_t n = 0;
   for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b;
@@ -100,6 +106,7 @@ static bool is_short(LLVMValueRef fn, uint32_t shortest) {
   return true;
 }
 
+// The register that argument i has inside.
 static at_val parameters(const at_val *like, LLVMValueRef fn, uint32_t *next) {
   at_val v = {LLVMGetParam(fn, (*next)++), NULL};
   if (like->im) v.im = LLVMGetParam(fn, (*next)++);
@@ -124,6 +131,8 @@ static void emit_body(at_em *e, const what *n, const at_val *args,
   LLVMBuildRet(e->b, LLVMBuildInsertValue(e->b, both, r.im, 1, ""));
 }
 
+// Emits the op as a function and keeps it, if it is worth a call: else o->fn is
+// NULL. The emitter's own function and place are back afterwards.
 static void make(at_em *e, const what *n, const at_val *args, outlined *o) {
   LLVMValueRef values[kMostParams], fn = e->fn;
   LLVMTypeRef types[kMostParams];
@@ -157,6 +166,8 @@ static void make(at_em *e, const what *n, const at_val *args, outlined *o) {
   o->fn = NULL;
 }
 
+// By op, types and width, which are all that the code depends on; one entry for
+// each in the module. NULL: no memory.
 static outlined *find(at_em *e, const what *n, const at_val *args) {
   LLVMValueRef values[kMostParams];
   key *k = at_new(e->outlined.arena, key, 1);
@@ -175,6 +186,7 @@ static outlined *find(at_em *e, const what *n, const at_val *args) {
   return o;
 }
 
+// False: emitted in place instead, or e has failed.
 static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
   const outlined *o = find(e, n, args);
   if (!o) {
@@ -184,6 +196,7 @@ static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
   if (!o->fn) return false;
   LLVMValueRef values[kMostParams];
   uint32_t count = flatten(n, args, values);
+  AT_ASSERT(count == LLVMCountParamTypes(o->type));
   LLVMValueRef r = LLVMBuildCall2(e->b, o->type, o->fn, values, count, "");
   *out = (at_val){r, NULL};
   if (o->complex)
@@ -192,6 +205,8 @@ static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
   return true;
 }
 
+// Functions compiled quickly call whatever is not short; others what they hold
+// often.
 bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
                           at_val *out) {
   bool often = e->quick || (e->uses && e->uses[n->op] > kOften);
@@ -205,6 +220,7 @@ bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
   return call(e, &w, args, out);
 }
 
+// Only in functions that are compiled quickly.
 bool at_em_apply_real_outlined(at_em *e, at_op op, at_dtype t, at_val a,
                                at_val b, at_val *out) {
   // is_finite gives no value of its operand's type.

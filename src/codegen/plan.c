@@ -1,10 +1,17 @@
+// Which kernels a node takes: walks of loops over its elements, and the
+// questions that other rooms ask before (can it be generated, may a result lie
+// in an operand's place). No LLVM here: a plan is numbers, and follows from
+// shapes and the CPU alone.
 #include "codegen/plan.h"
 
+#include "base/verify.h"
 #include "codegen/rows.h"
 #include "codegen/stream.h"
 
 enum { AT_PLAN_MAX_JOBS = 64 };
 
+// Jobs of a plan are launched in the order in which they are made here.
+// UNIMPLEMENTED over AT_PLAN_MAX_JOBS, RESOURCE_EXHAUSTED.
 at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
                       const int32_t *alias, at_planned *p, at_job **out) {
   if (!p->jobs) {
@@ -27,6 +34,7 @@ at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
   return AT_OK;
 }
 
+// The largest power of two that is not over v; 64 at most, 1 at least.
 static uint32_t floor_pow2(int64_t v) {
   uint32_t p = 1;
   while (p < 64 && (int64_t)p * 2 <= v) p *= 2;
@@ -65,6 +73,8 @@ static at_status plan_tile(at_arena *a, at_job *j) {
   return AT_OK;
 }
 
+// A task is a tile of AT_TILE_ROWS of the tiled digit by a block of the last
+// one, for one value of each other digit.
 static void split_tiles(at_job *j, double ns) {
   int64_t size = j->extent[j->n - 1];
   j->block = AT_MIN(AT_TILE_COLUMNS, at_ceil_div(size, 64) * 64);
@@ -76,6 +86,7 @@ static void split_tiles(at_job *j, double ns) {
                           j->tasks);
 }
 
+// Those of the node's streamed results that this job writes.
 static uint64_t streams_of_job(const at_job *j, size_t bytes) {
   uint64_t all = at_streams_of(j->node, bytes), own = 0;
   for (uint32_t r = 0; r < j->num_results; r++)
@@ -90,6 +101,7 @@ static uint32_t vectors_of_rows(const at_cuts *c, uint32_t lanes) {
   int64_t step = lanes;
   for (uint32_t i = 0; i < c->n; i++) {
     int64_t a = step, b = c->at[i];
+    // a becomes the greatest common divisor.
     while (b) {
       int64_t rest = a % b;
       a = b, b = rest;
@@ -127,6 +139,9 @@ static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
   if (whole) j->unroll = count;
 }
 
+// Digits from what the results' producers need, lanes from the widest type,
+// then one of three walks: flat, tiled, or by blocks of the last digit. Only
+// the last may store past the caches.
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
                            const at_cg_cost *cost) {
   const at_node *n = j->node;
@@ -153,6 +168,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   return AT_OK;
 }
 
+// For jobs that move elements and compute nothing: the cost is that of a copy.
 at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
                        at_dtype d) {
   at_cg_cost cost = {.ops = 1,
@@ -171,6 +187,7 @@ at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
   return AT_OK;
 }
 
+// One digit: elements in a row, whatever the shape.
 at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count,
                          at_dtype d) {
   at_cuts c = {.total = count};
@@ -201,12 +218,17 @@ static at_status plan_loops(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+// A FUSION of that kind; fusions without the attribute are LOOP.
 static bool is_fusion(const at_node *n, at_fusion_kind kind) {
   return n->op == AT_OP_FUSION && at_node_int(n, AT_ATTR_KIND, 0) == kind;
 }
 
-at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
-                       const int32_t *alias, at_planned *out) {
+// Which kind of kernel a node gets: rows first, then writes in place, then
+// reductions; results that none of those has taken become loops. Nothing is
+// emitted. UNIMPLEMENTED: an op without a form, or a body that uses values from
+// outside.
+static at_status plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                           const int32_t *alias, at_planned *out) {
   for (uint32_t i = 0; i < n->num_regions; i++) {
     at_value v = at_body_capture(n->regions[i]);
     if (v.node) return at_body_refuse(at_op_text(n->op), v);
@@ -223,12 +245,21 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   return plan_loops(t, a, n, alias, done, out);
 }
 
+at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                       const int32_t *alias, at_planned *out) {
+  AT_TRY(plan_node(t, a, n, alias, out));
+  AT_VERIFY_OK(at_plan_kernels_verify(n, out));
+  return AT_OK;
+}
+
 // ---- what can be generated
+// Types that registers and dense storage have a form for.
 static bool plain_type(const at_type *t) {
   return at_type_is_static(t) && t->rank <= AT_CG_MAX_RANK && !t->quant &&
          t->dtype != AT_INVALID && t->dtype != AT_TOKEN;
 }
 
+// Ops that at_em_elem, at_em_apply or a job of its own knows.
 static bool has_handler(at_op op) {
   if (at_op_is(op, AT_ELEMENTWISE)) return true;
   switch (op) {
@@ -273,6 +304,8 @@ static bool is_inside(const at_comp *c, const at_comp *root) {
   return c == root;
 }
 
+// The first value that c or a region in it uses and root does not contain; node
+// NULL: none. Parameters of root are inside of it.
 static at_value find_capture(const at_comp *c, const at_comp *root) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -293,10 +326,13 @@ static at_value find_capture(const at_comp *c, const at_comp *root) {
   return (at_value){0};
 }
 
+// Bodies become code of their own, which has no way to other values of the
+// program.
 at_value at_body_capture(const at_comp *body) {
   return find_capture(body, body);
 }
 
+// UNIMPLEMENTED, with the captured value.
 at_status at_body_refuse(const char *what, at_value v) {
   return AT_FAIL(AT_UNIMPLEMENTED,
                  "code generation of %s whose body uses %s %%%u from outside "
@@ -310,6 +346,8 @@ static bool stands_alone(at_op op) {
          op == AT_OP_SCAN;
 }
 
+// n, its types and all that its regions hold have a form. nested: n is part of
+// a kernel.
 static bool supported(const at_node *n, bool nested) {
   if (!has_handler(n->op) || (nested && stands_alone(n->op))) return false;
   for (uint32_t i = 0; i < n->num_results; i++)
@@ -321,6 +359,8 @@ static bool supported(const at_node *n, bool nested) {
   return true;
 }
 
+// Asked before fusion and before planning: what it denies is a runtime kernel's
+// or control flow.
 bool at_cg_supports(const at_node *n) {
   switch (n->op) {  // others run those
     case AT_OP_PARAMETER:
@@ -358,6 +398,9 @@ static bool flows_in_place(at_arena *a, const at_node *n, at_value source) {
   return true;
 }
 
+// Elements of the operand may be read after elements of the result were
+// written, but for the same index. Fusions are looked through; for other ops
+// their linearity says it.
 bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   if (result >= n->num_results || operand >= n->num_operands) return false;
   const at_type *o = at_value_type(n->operands[operand]),

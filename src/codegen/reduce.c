@@ -14,6 +14,7 @@ typedef struct at_walk {
   uint32_t lanes, count;  // its vectors
 } at_walk;
 
+// Of reducer i, at e->lanes.
 static void seed(at_walk *w, uint32_t i, at_accs *acc, bool identity) {
   at_rd_seed(w->e, &w->rd[i], acc, identity);
 }
@@ -37,6 +38,7 @@ static void step_all(at_walk *w, uint32_t u, uint32_t first) {
   at_em_scope_pop(e, scope);
 }
 
+// Of digit d: all of it, or the task's block where it is split.
 static void bounds(at_walk *w, uint32_t d, LLVMValueRef *lo, LLVMValueRef *hi) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -48,6 +50,7 @@ static void bounds(at_walk *w, uint32_t d, LLVMValueRef *lo, LLVMValueRef *hi) {
   *hi = at_em_min(e, LLVMBuildAdd(e->b, *lo, s, ""), *hi);
 }
 
+// Saves the code of a loop that never turns.
 static bool known_empty(LLVMValueRef lo, LLVMValueRef hi) {
   return LLVMIsConstant(lo) && LLVMIsConstant(hi) &&
          LLVMConstIntGetSExtValue(hi) <= LLVMConstIntGetSExtValue(lo);
@@ -79,6 +82,8 @@ static bool reaches_back(const at_walk *w) {
   return j->lanes > 1 && !split && j->extent[j->vector] > j->lanes;
 }
 
+// One vector at the row's end, of which only the lanes that no other vector had
+// count.
 static void row_end(at_walk *w, int64_t size) {
   at_em *e = w->e;
   int64_t lanes = w->j->lanes;
@@ -88,6 +93,7 @@ static void row_end(at_walk *w, int64_t size) {
   e->lanes = 1;
 }
 
+// [lo, a) by `unroll` vectors, [a, b) by one, then what is left.
 static void row_inner(at_walk *w) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -109,6 +115,7 @@ static void row_inner(at_walk *w) {
     row_loop(w, b, hi, 1, 1);
 }
 
+// Loops over the other reduced digits, in order, `inner` inside.
 static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
   const at_job *j = w->j;
   while (d < j->n && (!j->reduced[d] || d == j->vector)) d++;
@@ -127,6 +134,7 @@ static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
 }
 
 // ---- results
+// Where the output is among the outputs: the digits that are kept.
 static const at_pos *kept_pos(at_walk *w) {
   int64_t extent[AT_CG_MAX_RANK];
   at_ix ix[AT_CG_MAX_RANK];
@@ -139,6 +147,7 @@ static const at_pos *kept_pos(at_walk *w) {
   return at_pos_make(w->e, false, n, extent, ix);
 }
 
+// How many sums the kernel makes.
 static int64_t outputs_of(const at_job *j) {
   int64_t p = 1;
   for (uint32_t d = 0; d < j->n; d++)
@@ -190,6 +199,7 @@ static void deliver(at_walk *w, at_val **acc, bool has_init) {
                 at_value_type(at_job_root(j, r))->dtype, lin, v[r]);
 }
 
+// One list of values for each reducer. NULL: e has failed.
 static at_val **acc_table(at_walk *w) {
   at_val **t = at_new(w->e->arena, at_val *, w->j->num_reduces);
   for (uint32_t i = 0; t && i < w->j->num_reduces; i++)
@@ -198,6 +208,7 @@ static at_val **acc_table(at_walk *w) {
   return t;
 }
 
+// One output: seed, sweep, join the lanes, deliver.
 static void emit_row(at_walk *w) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -225,6 +236,7 @@ static void emit_row(at_walk *w) {
 }
 
 // ---- columns
+// One element of each of the stripe's columns.
 static void column_inner(at_walk *w) {
   at_em *e = w->e;
   e->lanes = w->lanes;
@@ -273,6 +285,8 @@ static bool may_repeat(const at_job *j) {
   return true;
 }
 
+// Stripes of outputs; the last one may reach back over outputs that were made
+// before, and makes the same again.
 static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -302,6 +316,8 @@ static at_walk *walk_begin(at_em *e, const at_job *j) {
   return w && w->rd ? w : NULL;
 }
 
+// A task's number: the part of a split sum first, then the block of columns,
+// then the kept digits.
 void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
                         LLVMValueRef end) {
   at_walk *w = walk_begin(e, j);
@@ -365,6 +381,7 @@ static void combine_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
   at_loop_end(e, &l);
 }
 
+// Whole vectors of outputs, then single ones.
 void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin,
                          LLVMValueRef end) {
   at_walk *w = walk_begin(e, j);

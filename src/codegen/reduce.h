@@ -6,12 +6,17 @@
 #include "codegen/job.h"
 #include "codegen/reducer.h"
 
+// Accumulators side by side at most; at_job.unroll is no more.
 enum { AT_MAX_UNROLL = 8 };
 
+// One reduce node while its kernel is written.
 typedef struct at_rd {
   at_reducer r;
-  at_val *init;  // scalars
+  // Its init values, scalars.
+  at_val *init;
+  // Of vectors, and of single elements behind the last one.
   at_accs acc[AT_MAX_UNROLL], tail;
+  // Room for values of a step: 2 * count.
   at_val *tmp;
 } at_rd;
 

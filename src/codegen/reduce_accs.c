@@ -1,7 +1,9 @@
+// Accumulators of the reductions that a kernel makes together.
 #include "codegen/reduce.h"
 
 #include <llvm-c/Core.h>
 
+// Init values are loaded once for the kernel.
 at_rd *at_rd_make(at_em *e, const at_job *j) {
   at_rd *rd = at_new(e->arena, at_rd, j->num_reduces + 1);
   const at_pos *none = at_pos_make(e, false, 0, NULL, NULL);
@@ -22,6 +24,8 @@ at_rd *at_rd_make(at_em *e, const at_job *j) {
   return rd;
 }
 
+// In order, the first summand is the init value; otherwise the identity, and
+// at_rd_finish adds the init value once.
 void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity) {
   *acc = at_accs_make(e, &rd->r);
   if (!at_em_ok(e)) return;
@@ -33,6 +37,7 @@ void at_rd_seed(at_em *e, at_rd *rd, at_accs *acc, bool identity) {
   at_accs_put(e, acc, rd->tmp);
 }
 
+// All lanes step; the old values come back where the lane does not count.
 void at_rd_step_from(at_em *e, at_rd *rd, at_accs *acc, uint32_t first) {
   uint32_t count = rd->r.count;
   at_val *old = at_new(e->arena, at_val, 2 * count), *now = old + count;
@@ -57,6 +62,8 @@ void at_rd_step_from(at_em *e, at_rd *rd, at_accs *acc, uint32_t first) {
   at_accs_put(e, acc, now);
 }
 
+// Accumulators into the first, then halves of its lanes, then the tail: always
+// in this order.
 void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc) {
   at_accs_get(e, &rd->acc[0], acc);
   for (uint32_t u = 1; u < unroll; u++) {
@@ -69,6 +76,7 @@ void at_rd_join(at_em *e, at_rd *rd, uint32_t unroll, bool tail, at_val *acc) {
   at_reducer_merge(e, &rd->r, acc, rd->tmp);
 }
 
+// The init value is the left operand.
 void at_rd_finish(at_em *e, at_rd *rd, at_val *acc, bool has_init) {
   if (!has_init && rd->r.op != AT_OP_PARAMETER) {
     at_val v = at_em_splat_val(e, rd->init[0]);

@@ -12,6 +12,7 @@ typedef struct at_node_list {
   bool mixed;  // too many, or of different spaces
 } at_node_list;
 
+// Equal dimensions, equal ones reduced: one walk serves both.
 static bool same_space(const at_node *a, const at_node *b) {
   return at_dims_eq(at_type_dims(at_value_type(a->operands[0])),
                     at_type_dims(at_value_type(b->operands[0]))) &&
@@ -19,6 +20,8 @@ static bool same_space(const at_node *a, const at_node *b) {
                     at_node_ints(b, AT_ATTR_DIMENSIONS));
 }
 
+// A node that is there already is not added; one of another space, or too many,
+// spoil the list.
 static void list_add(at_node_list *l, const at_node *n) {
   for (uint32_t i = 0; i < l->len; i++)
     if (l->ptr[i] == n) return;
@@ -50,6 +53,7 @@ static at_status find_reduces(at_arena *a, const at_node *root,
   return AT_OK;
 }
 
+// Does n sum along dimension d?
 static bool is_reduced(const at_node *n, uint32_t d) {
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -93,12 +97,15 @@ static at_status reduce_digits(at_arena *a, at_job *j) {
   return AT_OK;
 }
 
+// The largest power of two that is neither over v nor over `most`; at least 1.
 static uint32_t floor_pow2(int64_t v, uint32_t most) {
   uint32_t p = 1;
   while (p < most && (int64_t)p * 2 <= v) p *= 2;
   return p;
 }
 
+// May all of the job's reductions be added up in any order? If one may not,
+// none gets blocks or several accumulators.
 static bool all_free(const at_job *j) {
   for (uint32_t i = 0; i < j->num_reduces; i++)
     if (!at_reducer_of(j->reduces[i], j->reduces[i]->regions[0]).free_order)
@@ -106,6 +113,8 @@ static bool all_free(const at_job *j) {
   return true;
 }
 
+// Elements of the digits that are reduced, or of those that are kept: how long
+// a sum is, or how many sums there are.
 static int64_t product_of(const at_job *j, bool reduced) {
   int64_t p = 1;
   for (uint32_t d = 0; d < j->n; d++)
@@ -113,6 +122,10 @@ static int64_t product_of(const at_job *j, bool reduced) {
   return p;
 }
 
+// Along the row where the last digit is reduced: lanes are partial sums of one
+// output, joined at the end, with up to four vectors side by side to hide the
+// latency of an addition. Down columns where it is kept, or where rows are
+// short: lanes are different outputs, each in the order of the evaluator.
 static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
   bool free_order = all_free(j);
   uint32_t last = j->n - 1, kept = j->n;
@@ -127,6 +140,7 @@ static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
     // join the lanes does.
     bool long_ends = cost->heavy || j->reduces[0]->num_results > 1;
     bool few = inner <= 8 || (long_ends && inner <= 2 * (int64_t)full);
+    // Reductions that must keep their order have vectors only this way.
     bool columns = kept < j->n && j->extent[kept] >= 8 && (few || !free_order);
     if (!columns) {
       j->lanes = free_order ? floor_pow2(inner, full) : 1;
@@ -141,6 +155,7 @@ static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
   int64_t size = j->extent[j->vector];
   j->lanes = floor_pow2(size, full);
   if (j->lanes == full && !cost->heavy)
+    // Neighbouring columns share cache lines.
     for (uint32_t v = 8; v > 1 && j->unroll == 1; v /= 2)
       if (size % (v * full) == 0 || size >= 4 * v * full) j->unroll = v;
 }
@@ -164,6 +179,9 @@ static void choose_split(at_job *j, int64_t units) {
   j->parts = at_ceil_div(j->extent[best], split);
 }
 
+// The kernel behind a split one: adds up the `parts` partial results of each
+// output, which lie in scratch, and finishes them. Always in the order of the
+// parts.
 static at_status plan_combine(at_arena *a, const at_job *r, const uint32_t full,
                               const int32_t *alias, at_planned *p) {
   at_job *j;
@@ -183,6 +201,8 @@ static at_status plan_combine(at_arena *a, const at_job *r, const uint32_t full,
   return AT_OK;
 }
 
+// Digits, lanes, blocks and tasks of one job. All of it follows from shapes and
+// the CPU, so that results do not depend on the number of threads.
 static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
                              const int32_t *alias, at_planned *p) {
   at_cg_cost cost;
@@ -193,6 +213,8 @@ static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
   choose_vector(j, full, &cost);
   double per = at_cg_cost_ns(&cost, j->lanes);
   int64_t total = product_of(j, true) * product_of(j, false);
+  // cost_of counts per element of the result; a reduction's elements are its
+  // operand's.
   per = AT_MAX(0.02,
                AT_MIN(per, per / (double)AT_MAX(1, product_of(j, true)) + 0.4));
   int64_t units = product_of(j, false);
@@ -213,6 +235,7 @@ static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
   size_t bytes = 0;
   for (uint32_t i = 0; i < j->num_reduces; i++)
     for (uint32_t k = 0; k < j->reduces[i]->num_results; k++)
+      // 16 bytes hold an accumulator of any type.
       bytes += at_align_up((size_t)(product_of(j, false) * j->parts) * 16, 64);
   p->scratch_bytes = AT_MAX(p->scratch_bytes, bytes);
   return plan_combine(a, j, full, alias, p);
@@ -246,6 +269,7 @@ at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
           !same_space(f->ptr[0], g->ptr[0]) ||
           at_type_elements(&n->types[s]) != outputs)
         continue;
+      // Results join this job as long as all their reductions are of one space.
       for (uint32_t i = 0; i < g->len; i++) list_add(&both, g->ptr[i]);
       if (both.mixed) continue;
       *all = both;

@@ -1,7 +1,9 @@
+// Reductions: shapes, types, and fusions with producers and epilogues.
 #include "codegen/check.h"
 
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
 
+// A region that applies op to its two scalars.
 static at_comp *binary_body(ck *c, at_op op, at_dtype t) {
   at_comp *b;
   at_value p, q, pq[2], r;
@@ -15,6 +17,7 @@ static at_comp *binary_body(ck *c, at_op op, at_dtype t) {
   return b;
 }
 
+// A literal of one element.
 static const at_literal *scalar(ck *c, at_dtype t, double v) {
   at_type type = at_type_scalar(t);
   char *p = at_arena_alloc(c->arena, 16, 16);
@@ -30,6 +33,7 @@ static const at_literal *scalar(ck *c, at_dtype t, double v) {
   return l;
 }
 
+// One case: op over the dimensions `over`, from `init`.
 static void reduce(ck *c, at_op op, at_dtype t, uint32_t rank,
                    const int64_t *dims, uint32_t nd, const int64_t *over,
                    double init) {
@@ -79,6 +83,8 @@ static const struct {
     {2, {200, 515}, 1, {0}},
 };
 
+// Rows, columns, both, blocks that are split, empty ones and scalars. Sums may
+// differ by their order, maxima may not.
 static void test_shapes(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;
@@ -98,6 +104,9 @@ static void test_shapes(void **state) {
   }
 }
 
+// Every op that is known and one that is not (subtract), by rows, by columns
+// and over all. Narrow sums are compared loosely: the evaluator rounds at other
+// places.
 static void test_types(void **state) {
   static const struct {
     at_op op;
@@ -280,6 +289,8 @@ static void test_reduce_then_convert(void **state) {
   ck_end(&c);
 }
 
+// Producers before and epilogues behind reductions, several of one space, and
+// argmax, whose ties and NaN must come out as in order.
 static void test_fusions(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;

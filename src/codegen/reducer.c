@@ -1,7 +1,10 @@
+// What a reduction's body allows: whether lanes and blocks may be added up
+// apart, what they start from, and how two of them become one.
 #include "codegen/reducer.h"
 
 #include <llvm-c/Core.h>
 
+// Associative up to rounding, with an identity.
 static bool is_monoid(at_op op) {
   switch (op) {
     case AT_OP_ADD:
@@ -62,11 +65,14 @@ static bool only_chooses(const at_comp *c) {
   return !selects || breaks_ties;
 }
 
+// One op on both parameters is known by its op. Other bodies are run as they
+// are; order is free only for those that choose.
 at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
   at_reducer r = {.node = n,
                   .body = body,
                   .count = body->num_results,
                   .op = AT_OP_PARAMETER};
+  AT_ASSERT(r.count > 0 && body->num_params == 2 * r.count);
   if (r.count == 1 && body->num_params == 2) {
     const at_node *b = body->results[0].node;
     const at_node *p = body->params[0], *q = body->params[1];
@@ -89,12 +95,15 @@ at_dtype at_reducer_dtype(const at_reducer *r, uint32_t i) {
   return at_value_type(r->body->results[i])->dtype;
 }
 
+// Sums and products of floats that f32 holds: rounding each step would lose
+// bits.
 static bool narrow_sum(const at_reducer *r) {
   at_dtype t = at_reducer_dtype(r, 0);
   return (r->op == AT_OP_ADD || r->op == AT_OP_MULTIPLY) && at_is_float(t) &&
          t != AT_F32 && t != AT_F64;
 }
 
+// acc = body(acc, x), in this order of arguments.
 void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
                      const at_val *x) {
   if (narrow_sum(r)) {
@@ -121,6 +130,7 @@ void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
   for (uint32_t i = 0; i < r->count; i++) acc[i] = args[2 * r->count + i];
 }
 
+// Lane by lane; NULL (no imaginary part) stays.
 static void swap_where(at_em *e, LLVMValueRef c, LLVMValueRef *a,
                        LLVMValueRef *b) {
   LLVMValueRef x = *a, y = *b;
@@ -129,6 +139,8 @@ static void swap_where(at_em *e, LLVMValueRef c, LLVMValueRef *a,
   *b = LLVMBuildSelect(e->b, c, x, y, "");
 }
 
+// by_index: the side with the smaller index goes first, so that ties and NaN
+// come out as in order.
 void at_reducer_merge(at_em *e, const at_reducer *r, at_val *acc, at_val *x) {
   if (r->by_index) {
     bool sign = at_is_signed_int(at_reducer_dtype(r, 1));
@@ -142,6 +154,7 @@ void at_reducer_merge(at_em *e, const at_reducer *r, at_val *acc, at_val *x) {
   at_reducer_step(e, r, acc, x);
 }
 
+// The smallest or largest value of t.
 static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
   LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
   if (t == AT_PRED) return at_em_ci(e, type, low ? 0 : 1);
@@ -154,6 +167,8 @@ static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
   return at_em_ci(e, type, low ? -max - 1 : max);
 }
 
+// -0 for sums: 0 would make -0 + -0 positive. Other bodies repeat the init
+// value, which is allowed as they only choose.
 void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init,
                      at_val *out) {
   at_dtype t = at_reducer_dtype(r, 0);
@@ -192,6 +207,7 @@ at_dtype at_reducer_partial_dtype(const at_reducer *r, uint32_t i) {
   return narrow_sum(r) ? AT_F32 : at_reducer_dtype(r, i);
 }
 
+// Lanes [first, first + n) of v; NULL stays NULL.
 static LLVMValueRef lanes_of(at_em *e, LLVMValueRef v, uint32_t first,
                              uint32_t n) {
   LLVMTypeRef i32 = at_em_int(e, 32);
@@ -206,12 +222,14 @@ static LLVMValueRef lanes_of(at_em *e, LLVMValueRef v, uint32_t first,
                                 LLVMConstVector(lane, n), "");
 }
 
+// Halves: lanes i and i + h are combined. Lanes are a power of two.
 void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
   at_val *high = at_new(e->arena, at_val, r->count);
   if (!high) {
     at_em_fail(e, AT_NO_MEMORY("reduction"));
     return;
   }
+  AT_ASSERT(!(e->lanes & (e->lanes - 1)));
   while (e->lanes > 1 && at_em_ok(e)) {
     uint32_t h = e->lanes / 2;
     for (uint32_t i = 0; i < r->count; i++) {
@@ -226,6 +244,7 @@ void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
   e->lanes = 1;
 }
 
+// Rounds a narrow sum to its type.
 void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
   if (narrow_sum(r))
     acc[0] = at_em_normalize(e, at_reducer_dtype(r, 0), acc[0]);
@@ -250,6 +269,7 @@ at_accs at_accs_of(at_em *e, const at_dtype *types, uint32_t count) {
   return a;
 }
 
+// On the stack, as wide as e->lanes; LLVM makes registers of them.
 at_accs at_accs_make(at_em *e, const at_reducer *r) {
   at_dtype *types = at_new(e->arena, at_dtype, r->count);
   if (!types) {
@@ -271,6 +291,7 @@ void at_accs_get(at_em *e, const at_accs *a, at_val *v) {
     v[i].im = a->im[i] ? LLVMBuildLoad2(e->b, a->type[i], a->im[i], "") : NULL;
   }
 }
+// Load, step, store.
 static void combine(at_em *e, const at_accs *a, const at_reducer *r, at_val *x,
                     bool interleave) {
   at_val *acc = at_new(e->arena, at_val, a->count + 1);

@@ -17,10 +17,12 @@ typedef struct sweeper {
   uint32_t sweep;
 } sweeper;
 
+// The sweep that stores the results.
 static bool is_last(const sweeper *w) {
   return w->sweep + 1 == w->plan->sweeps;
 }
 
+// Is this reduction's sweep at hand?
 static bool makes(const sweeper *w, uint32_t reduce) {
   return w->plan->reduce_sweep[reduce] == w->sweep;
 }
@@ -120,6 +122,8 @@ static void span(sweeper *w, int64_t lo, int64_t hi, uint32_t lanes,
   at_loop_end(e, &l);
 }
 
+// Vectors side by side, single vectors, then single elements: all bounds are
+// constants.
 static void inner(sweeper *w) {
   const at_job *j = w->j;
   int64_t size = j->extent[j->vector], lanes = j->lanes;
@@ -131,6 +135,7 @@ static void inner(sweeper *w) {
   span(w, b, size, 1, 1);
 }
 
+// Loops over the row's outer digits, if it has more than one.
 static void nest(sweeper *w, uint32_t d) {
   const at_job *j = w->j;
   while (d < j->vector && !j->reduced[d]) d++;
@@ -146,6 +151,7 @@ static void nest(sweeper *w, uint32_t d) {
   at_loop_end(w->e, &l);
 }
 
+// From here to the row's end the reduction is a value in registers.
 static void bind_reduce(sweeper *w, uint32_t i, uint32_t unroll, bool tail,
                         bool in_order) {
   at_em *e = w->e;
@@ -165,6 +171,7 @@ static void bind_reduce(sweeper *w, uint32_t i, uint32_t unroll, bool tail,
                (at_home){.val = acc[k]});
 }
 
+// Seeds the sweep's accumulators, walks the row once, and joins them.
 static void emit_sweep(sweeper *w) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -194,6 +201,7 @@ static void bind_ones(sweeper *w) {
   }
 }
 
+// Later sweeps load the node from its buffer.
 static void bind_buffers(sweeper *w) {
   for (size_t b = 0; b < w->plan->buffers.len; b++) {
     const at_row_buffer *kept = &w->plan->buffers.ptr[b];
@@ -203,6 +211,8 @@ static void bind_buffers(sweeper *w) {
   }
 }
 
+// The row's digits from its number, then sweep after sweep; results of one
+// element a row are stored last, when all of the row has been read.
 static void emit_row(sweeper *w, at_ix row) {
   at_em *e = w->e;
   const at_job *j = w->j;
@@ -238,6 +248,7 @@ static LLVMValueRef in_scratch(const sweeper *w, LLVMValueRef task,
                        "");
 }
 
+// Of a row of elements of type t.
 static LLVMValueRef row_bytes(const sweeper *w, at_dtype t) {
   int64_t one = (int64_t)at_dtype_bytes(t);
   return at_em_i64(w->e, w->plan->roles.columns * one);
@@ -252,6 +263,8 @@ static LLVMValueRef as_array(const sweeper *w, LLVMValueRef p, at_dtype t,
   return LLVMBuildGEP2(e->b, at_em_int(e, 8), p, &at, 1, "");
 }
 
+// Addresses are such that the places of the whole array index them: one form
+// for memory and buffers.
 static void place_buffers(sweeper *w, LLVMValueRef task, LLVMValueRef row) {
   at_em *e = w->e;
   const at_row_plan *plan = w->plan;
@@ -269,6 +282,7 @@ static void place_buffers(sweeper *w, LLVMValueRef task, LLVMValueRef row) {
   }
 }
 
+// The row in the task's memory goes past the caches.
 static void stream_results(const sweeper *w, LLVMValueRef task,
                            LLVMValueRef row) {
   at_em *e = w->e;
@@ -283,6 +297,8 @@ static void stream_results(const sweeper *w, LLVMValueRef task,
   }
 }
 
+// A task is per_task rows. What is bound for a row is forgotten with the loop's
+// turn.
 void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   const at_row_plan *plan = j->rows;

@@ -9,36 +9,56 @@
 #include "codegen/plan.h"
 #include "hlo/rows.h"
 
+// A node that a sweep keeps for later ones: one row of it, which the next row
+// overwrites.
 typedef struct at_row_buffer {
   const at_node *node;
-  at_dtype type;   // of its elements: that of registers
-  uint32_t sweep;  // that fills it; later ones read it
-  int64_t offset;  // bytes, inside the task's part of the scratch memory
+  // Of its elements: that of registers, so that nothing is rounded on the way.
+  at_dtype type;
+  // The sweep that fills it; later ones read it.
+  uint32_t sweep;
+  // Bytes from the begin of the task's part of the scratch memory; a multiple
+  // of 64.
+  int64_t offset;
 } at_row_buffer;
 
 // A value with one element a row that sweeps read: made before sweep `sweep`.
 typedef struct at_row_one {
   at_value value;
-  at_value as;  // whose elements are all that one while the row is swept
+  // Whose elements are all that one while the row is swept: the value itself,
+  // or its broadcast.
+  at_value as;
   uint32_t sweep;
 } at_row_one;
 
+// Part of the job's plan; in its arena, constant once made.
 typedef struct at_row_plan {
+  // What each node of the body is to a row, and how many rows and columns there
+  // are.
   at_rows roles;
   uint32_t sweeps;
-  uint32_t *reduce_sweep;  // of each of the job's reduces: which one makes it
+  // By number in the job's reduces: the sweep that makes it.
+  uint32_t *reduce_sweep;
   AT_VEC(at_row_buffer) buffers;  // in the order of the nodes
   AT_VEC(at_row_one) ones;        // operands before users
-  uint32_t *unroll;               // per sweep: vectors side by side
-  int64_t per_task;               // rows
-  int64_t *streamed;  // per result that is: where a row of it is made
-  int64_t bytes;      // of a task's buffers and such rows
+  // Per sweep: vectors side by side.
+  uint32_t *unroll;
+  int64_t per_task;  // rows
+  // Per result that is stored past the caches: where a row of it is made, bytes
+  // in the task's part.
+  int64_t *streamed;
+  // Bytes of a task's part: its buffers and such rows.
+  int64_t bytes;
 } at_row_plan;
 
+// Plans a FUSION of kind ROWS as one job. INVALID_ARGUMENT: its results are not
+// made row by row.
 at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *p);
-// May a result be where operand `operand` is? Both have as many elements.
+// May a result be where operand `operand` is? Both have as many elements. n: a
+// FUSION of kind ROWS.
 bool at_rows_can_alias(const at_node *n, uint32_t result, uint32_t operand);
+// Tasks [begin, end) of a ROWS job.
 void at_job_emit_rows(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end);
 

@@ -16,10 +16,14 @@ typedef struct planner {
   at_walk levels, costs;
 } planner;
 
+// Computed inside the fusion: parameters are memory.
 static bool is_inside(const void *body, const at_node *n) {
   return n->parent == body && n->op != AT_OP_PARAMETER;
 }
 
+// What each node of the body is to a row (hlo/rows.h): elements of it, one
+// value of it, or neither. INVALID_ARGUMENT: the pass that made the fusion has
+// fused what is not made row by row.
 static at_status find_roles(at_arena *a, const at_node *n, at_rows *out) {
   const at_comp *body = n->regions[0];
   int64_t rows = 0, columns = 0;
@@ -62,6 +66,8 @@ static at_status find_level(planner *p, at_value v, uint32_t role,
   return AT_OK;
 }
 
+// plan->sweeps: one more than the longest chain of reductions that need each
+// other. j->reduces: in the order of the body, with the sweep that makes each.
 static at_status find_sweeps(planner *p, at_job *j) {
   at_row_plan *plan = p->plan;
   uint32_t most = 0, count = 0;
@@ -90,6 +96,8 @@ static at_status find_sweeps(planner *p, at_job *j) {
 }
 
 // ---- What sweeps read that is one element a row
+// Broadcasts of one value a row: that value is loaded or computed once before
+// the sweep, not in each of its vectors.
 static at_status find_ones(planner *p) {
   at_row_plan *plan = p->plan;
   AT_FOR_NODES(n, p->body) {
@@ -113,6 +121,7 @@ static at_status find_ones(planner *p) {
 }
 
 // ---- What is kept
+// Of one op on one vector: see KEEP_ABOVE.
 static int64_t cost_here(const at_node *n) {
   if (n->op == AT_OP_PARAMETER) return 1;
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_BROADCAST_IN_DIM ||
@@ -148,6 +157,8 @@ static at_status find_cost(planner *p, const at_node *root, int64_t *out) {
   return AT_OK;
 }
 
+// Buffers keep values as registers have them, so that nothing is rounded or
+// converted twice.
 static at_dtype in_registers(at_dtype t) {
   return at_is_float(t) && t != AT_F64 ? AT_F32 : t;
 }
@@ -190,6 +201,8 @@ static at_status keep_for(planner *p, const at_job *j, uint32_t k,
   return at_walk_status(&walk);
 }
 
+// One buffer of a row's length for each node that some sweep wants kept, at 64
+// bytes, in the task's scratch.
 static at_status find_buffers(planner *p, const at_job *j) {
   at_row_plan *plan = p->plan;
   at_map first = at_map_in(p->arena), kept = at_map_in(p->arena);
@@ -217,6 +230,8 @@ static uint32_t floor_pow2(int64_t v, uint32_t most) {
   return p;
 }
 
+// Digits of rows (not `reduced`) and of columns (`reduced`): the cut between
+// the two is always there.
 static at_status find_digits(planner *p, at_job *j) {
   const at_rows *r = &p->plan->roles;
   at_cuts c = {.total = r->rows * r->columns};
@@ -251,6 +266,8 @@ static void choose_lanes(planner *p, at_job *j, uint32_t full) {
   j->lanes = floor_pow2(j->extent[j->vector], full);
 }
 
+// Sweeps that only add up light values would wait for the additions: they get
+// two or four accumulators. The last sweep stores, so it gets one.
 static at_status choose_unroll(planner *p, at_job *j, uint32_t full) {
   at_row_plan *plan = p->plan;
   AT_TRY_ALLOC(plan->unroll, at_new(p->arena, uint32_t, plan->sweeps));
@@ -289,6 +306,8 @@ static at_status find_streams(planner *p, const at_cg_target *t, at_job *j) {
   return AT_OK;
 }
 
+// About TASKS tasks of whole rows. Cost is counted over the body's elements of
+// rows, as several sweeps do not read memory again.
 static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
   at_row_plan *plan = p->plan;
   double elements = (double)plan->roles.columns;
@@ -309,6 +328,8 @@ static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
   j->grain = at_grain_for(ns * (double)plan->per_task, j->tasks);
 }
 
+// One job for all results of the fusion. The order of the steps matters: sweeps
+// before ones and buffers, lanes after digits.
 at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   at_job *j;
@@ -344,6 +365,9 @@ at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,
   return AT_OK;
 }
 
+// A row of the result is stored only when all of that row of the operand has
+// been read: so an operand that is read by rows, in the same role as the
+// result, may lie there.
 bool at_rows_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   at_arena *a = at_arena_create();
   if (!a) return false;

@@ -120,6 +120,7 @@ static const body k_bodies[] = {
      false},
 };
 
+// One of the short names of types above.
 static void put_type(at_strbuf *s, char which, int64_t rows, int64_t columns) {
   switch (which) {
     case 'A':
@@ -143,6 +144,7 @@ static void put_type(at_strbuf *s, char which, int64_t rows, int64_t columns) {
   }
 }
 
+// Text with the short names replaced.
 static void put(at_strbuf *s, const char *text, int64_t rows, int64_t columns) {
   for (; *text; text++) {
     if (*text == '$')
@@ -208,6 +210,7 @@ static const at_literal *numbers(ck *c, const at_type *t, int64_t columns) {
   return l;
 }
 
+// Twice where it may be in place: once apart, once there.
 static void add(ck *c, const char *kind, const body *b, int64_t rows,
                 int64_t columns) {
   at_node *n = fusion_of(c, kind, b, rows, columns);
@@ -221,6 +224,8 @@ static void add(ck *c, const char *kind, const body *b, int64_t rows,
   if (b->in_place) ck_add(c, n, args)->alias[0] = 0;
 }
 
+// Rows of one vector, of less, of many and a rest; each compiled three ways and
+// once with streamed results.
 static void test_bodies(void **state) {
   static const int64_t shapes[][2] = {{1, 2},    {3, 7},    {9, 16},  {40, 33},
                                       {11, 100}, {300, 64}, {2, 1037}};

@@ -1,16 +1,21 @@
+// Where the slices of an operand begin at the earliest, so that the launch can
+// pass that address and equal nodes of an unrolled loop share a kernel.
 #include "codegen/skip.h"
 
 #include "codegen/job.h"
 
+// NULL: nothing of the source may be skipped.
 static int64_t *find(const at_skips *s, const at_node *source) {
   void **at = at_map_find_ptr(&s->of, source);
   return at ? *at : NULL;
 }
 
+// As `find`, for who only reads.
 const int64_t *at_skips_of(const at_skips *s, const at_node *source) {
   return find(s, source);
 }
 
+// Its memory is a result: the whole of it counts.
 static bool is_written(const at_node *n, const int32_t *alias,
                        uint32_t operand) {
   for (uint32_t r = 0; r < n->num_results; r++)
@@ -18,6 +23,7 @@ static bool is_written(const at_node *n, const int32_t *alias,
   return false;
 }
 
+// All of the source is read.
 static void forget(at_skips *s, const at_node *source) {
   void **at = at_map_find_ptr(&s->of, source);
   if (at) *at = NULL;
@@ -39,6 +45,8 @@ static void read_by(at_skips *s, const at_node *n, bool nested) {
   }
 }
 
+// Inside nested regions a slice may not run at all, so it does not count as
+// one.
 static void read_inside(at_skips *s, const at_comp *c, bool nested) {
   AT_FOR_NODES(n, c) {
     read_by(s, n, nested);
@@ -48,6 +56,7 @@ static void read_inside(at_skips *s, const at_comp *c, bool nested) {
   for (uint32_t r = 0; r < c->num_results; r++) forget(s, c->results[r].node);
 }
 
+// What the node's code calls its operand.
 static const at_node *source_of(const at_node *n, uint32_t operand) {
   return n->op == AT_OP_FUSION ? n->regions[0]->params[operand]
                                : n->operands[operand].node;
@@ -69,6 +78,8 @@ static at_status begin(at_arena *a, const at_node *n, const int32_t *alias,
   return AT_OK;
 }
 
+// Indices become elements in row-major order. A source that no slice reads is
+// not skipped into.
 static void count(const at_node *n, at_skips *s) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     const int64_t *first = at_skips_of(s, source_of(n, i));
@@ -79,6 +90,7 @@ static void count(const at_node *n, at_skips *s) {
       sum = sum * t->dims[d] + first[d];
       read &= first[d] < t->dims[d];
     }
+    AT_ASSERT(!read || (sum >= 0 && sum < at_type_elements(t)));
     if (read)
       s->elements[i] = sum;
     else
@@ -86,6 +98,7 @@ static void count(const at_node *n, at_skips *s) {
   }
 }
 
+// Only fusions and slices have slices to look at.
 at_status at_skips_find(at_arena *a, const at_node *n, const int32_t *alias,
                         at_skips *out) {
   *out = (at_skips){.of = at_map_in(a)};

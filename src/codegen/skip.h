@@ -7,12 +7,16 @@
 
 #include "hlo/hlo.h"
 
+// Made for one node, in an arena; constant then.
 typedef struct at_skips {
   at_map of;  // operand, or the fusion's parameter for it -> int64_t[rank]
-  int64_t *elements;  // per operand of the node, in row-major order
+  // Per operand of the node: elements before the first that is read, in row-
+  // major order; 0: none.
+  int64_t *elements;
 } at_skips;
 
-// alias: as in at_cg_node. An operand that is written is never skipped into.
+// alias: as in at_cg_node, or NULL. An operand that is written is never skipped
+// into. RESOURCE_EXHAUSTED alone.
 at_status at_skips_find(at_arena *a, const at_node *n, const int32_t *alias,
                         at_skips *out);
 // Indices by which slices of `source` begin earlier; NULL: none.

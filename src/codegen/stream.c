@@ -1,3 +1,4 @@
+// Which results go past the caches, and the copy that takes them there.
 #include "codegen/stream.h"
 
 #include <llvm-c/Core.h>
@@ -12,6 +13,7 @@ static bool reads(const at_node *n, at_value v) {
   return n->num_regions > 0 && n->op != AT_OP_FUSION && n->op != AT_OP_REDUCE;
 }
 
+// Looks at the next AT_STREAM_SOON nodes in program order.
 static bool is_read_soon(const at_node *n, uint32_t result) {
   at_value v = {(at_node *)n, result};
   const at_node *u = n->next;
@@ -20,10 +22,12 @@ static bool is_read_soon(const at_node *n, uint32_t result) {
   return false;
 }
 
+// The first AT_STREAM_MOST of the results that qualify.
 uint64_t at_streams_of(const at_node *n, size_t bytes) {
   uint64_t streams = 0;
   uint32_t count = 0;
-  for (uint32_t r = 0; r < n->num_results && count < AT_STREAM_MOST; r++) {
+  uint32_t some = AT_MIN(n->num_results, 64u);  // bits of the mask
+  for (uint32_t r = 0; r < some && count < AT_STREAM_MOST; r++) {
     const at_type *t = &n->types[r];
     if (t->dtype == AT_TOKEN || !at_type_is_static(t) ||
         at_type_bytes(t) < bytes || is_read_soon(n, r))
@@ -58,6 +62,7 @@ static void copy_loop(at_em *e, LLVMValueRef to, LLVMValueRef from,
   at_loop_end(e, &l);
 }
 
+// Head up to the first whole line, lines with non-temporal stores, tail.
 void at_em_stream(at_em *e, LLVMValueRef to, LLVMValueRef from,
                   LLVMValueRef bytes) {
   if (!at_em_ok(e)) return;
@@ -74,6 +79,7 @@ void at_em_stream(at_em *e, LLVMValueRef to, LLVMValueRef from,
   copy_loop(e, to, from, tail, bytes, false);
 }
 
+// Non-temporal stores are not ordered by what synchronises threads otherwise.
 void at_em_stream_fence(at_em *e) {
   unsigned id = LLVMLookupIntrinsicID("llvm.x86.sse.sfence", 19);
   LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, NULL, 0);

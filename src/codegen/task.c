@@ -19,12 +19,15 @@ static void change(at_em *e, at_b_task *t) {
   t->here = here;
 }
 
+// Entry for loads of what is handed over, start for the code.
 static at_b_task inner_blocks(at_em *e, LLVMValueRef fn) {
   LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(e->ctx, fn, "entry");
   LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->ctx, fn, "start");
   return (at_b_task){.fn = fn, .entry = entry, .here = start, .start = start};
 }
 
+// Values of the function around may be used as if it stood in place;
+// at_b_task_end finds them.
 void at_b_task_begin(at_em *e, at_b_task *t) {
   LLVMTypeRef i64 = at_em_int(e, 64);
   LLVMTypeRef params[4] = {at_b_ptr(e), i64, i64, at_b_ptr(e)};
@@ -41,6 +44,7 @@ void at_b_task_begin(at_em *e, at_b_task *t) {
   change(e, t);
 }
 
+// What the task has remembered is hidden meanwhile: it does not exist outside.
 void at_b_task_outside(at_em *e, at_b_task *t) {
   e->hidden_from = t->scope;
   e->hidden_to = at_em_scope_push(e);
@@ -60,12 +64,14 @@ typedef struct handover {
   uint32_t n;
 } handover;
 
+// An instruction or a parameter of another function.
 static bool is_foreign(LLVMValueRef fn, LLVMValueRef v) {
   if (LLVMIsAArgument(v)) return LLVMGetParamParent(v) != fn;
   return LLVMIsAInstruction(v) &&
          LLVMGetBasicBlockParent(LLVMGetInstructionParent(v)) != fn;
 }
 
+// Each value has one place. False: no memory, or MAX_HANDED.
 static bool hand_over(handover *h, LLVMValueRef v) {
   void **i = at_map_put_ptr(&h->index, v);
   if (!i || (!*i && h->n == MAX_HANDED)) return false;
@@ -78,6 +84,7 @@ static bool hand_over(handover *h, LLVMValueRef v) {
 typedef bool (*operand_fn)(handover *h, LLVMValueRef user, unsigned i,
                            LLVMValueRef v);
 
+// Calls fn for each operand of the task that is not its own; false: fn gave up.
 static bool each_foreign(handover *h, operand_fn fn) {
   for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(h->fn); b;
        b = LLVMGetNextBasicBlock(b))
@@ -92,23 +99,29 @@ static bool each_foreign(handover *h, operand_fn fn) {
   return true;
 }
 
+// First walk: collects.
 static bool find(handover *h, LLVMValueRef user, unsigned i, LLVMValueRef v) {
   return hand_over(h, v);
 }
 
+// Second walk: the task's own copy instead.
 static bool replace(handover *h, LLVMValueRef user, unsigned i,
                     LLVMValueRef v) {
   void **at = at_map_find_ptr(&h->index, v);
+  AT_ASSERT(!at || LLVMTypeOf(h->inside[(uintptr_t)*at - 1]) == LLVMTypeOf(v));
   if (at) LLVMSetOperand(user, i, h->inside[(uintptr_t)*at - 1]);
   return at != NULL;
 }
 
+// A struct of all values, on the caller's stack.
 static LLVMTypeRef record_of(at_em *e, const handover *h) {
   LLVMTypeRef types[MAX_HANDED];
   for (uint32_t i = 0; i < h->n; i++) types[i] = LLVMTypeOf(h->value[i]);
   return LLVMStructTypeInContext(e->ctx, types, h->n, false);
 }
 
+// UNIMPLEMENTED: more than MAX_HANDED values. The record is filled where the
+// task is called, and outlives the call.
 bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
                    LLVMValueRef watched) {
   handover *h = at_new(e->arena, handover, 1);
@@ -162,6 +175,7 @@ bool at_b_helper_begin(at_em *e, at_b_helper *h, const char *name) {
   return true;
 }
 
+// Leaves the caller's scope and hidden range as they were.
 void at_b_helper_end(at_em *e, at_b_helper *h) {
   at_em_scope_pop(e, h->task.scope);
   LLVMBuildRetVoid(e->b);

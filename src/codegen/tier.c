@@ -25,6 +25,7 @@ enum { kAround = 32, kFunction = 32, kOp = 1 };
 
 static uint64_t ops_of_comp(const at_comp *c);
 
+// With what its regions hold.
 static uint64_t ops_of_node(const at_node *n) {
   uint64_t ops =
       at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL ? kFunction : kOp;
@@ -39,6 +40,8 @@ static uint64_t ops_of_comp(const at_comp *c) {
   return ops;
 }
 
+// Work is nanoseconds for kernels of nodes, elements for other rooms'
+// functions: only like ones are compared.
 void at_tier_measure(at_job *j) {
   if (j->kind == AT_JOB_EXTERNAL) {
     j->ops = j->external.ops;
@@ -50,6 +53,8 @@ void at_tier_measure(at_job *j) {
   }
 }
 
+// All steps take about three times as long as the quick ones, and the least
+// steps half of those.
 uint64_t at_tier_load(const at_job *j) {
   uint64_t ops = j->ops ? j->ops : AT_CG_ORDINARY;
   return j->plain ? (ops + 1) / 2 : j->quick ? ops : 3 * ops;
@@ -80,6 +85,8 @@ static void choose(at_job *const *jobs, size_t num_jobs, bool external,
   }
 }
 
+// Jobs with ops 0 are always compiled with all steps, unless the target asks
+// otherwise.
 at_status at_tier_choose(const at_cg_target *t, at_arena *a,
                          at_job *const *jobs, size_t num_jobs) {
   at_job **order;
@@ -94,6 +101,7 @@ at_status at_tier_choose(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+// Only until at_tier_apply, or text forms, read it.
 void at_tier_mark(LLVMContextRef ctx, LLVMValueRef fn) {
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
                           LLVMCreateStringAttribute(ctx, mark, kMark, "", 0));
@@ -108,12 +116,14 @@ bool at_tier_is_marked(LLVMValueRef fn) {
                                        kMark) != NULL;
 }
 
+// An enum attribute of a function.
 static void set(LLVMContextRef ctx, LLVMValueRef fn, const char *name) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
                           LLVMCreateEnumAttribute(ctx, kind, 0));
 }
 
+// optnone goes together with noinline, as LLVM's verifier wants.
 void at_tier_apply(LLVMContextRef ctx, LLVMModuleRef module) {
   for (LLVMValueRef f = LLVMGetFirstFunction(module); f;
        f = LLVMGetNextFunction(f)) {

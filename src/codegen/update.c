@@ -5,20 +5,24 @@
 #include <llvm-c/Core.h>
 #include "codegen/reducer.h"
 
+// Is d one of the dimensions?
 static bool listed(at_dims l, int64_t d) {
   for (uint32_t i = 0; i < l.rank; i++)
     if (l.ptr[i] == d) return true;
   return false;
 }
+// Entry i of a list attribute that may be left out.
 static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
                        int64_t absent) {
   at_dims a = at_node_ints(n, id);
   return i < a.rank ? a.ptr[i] : absent;
 }
+// The place of a scalar.
 static const at_pos *origin(at_em *e) {
   return at_pos_make(e, false, 0, NULL, NULL);
 }
 
+// The scalar element of v at p as an index, clamped to [lo, hi].
 static at_ix scalar_index(at_em *e, at_value v, const at_pos *p, int64_t lo,
                           int64_t hi) {
   return at_ix_from(e, at_value_type(v)->dtype, at_em_elem(e, v, p), lo, hi);
@@ -75,11 +79,15 @@ static uint32_t window_target(const at_scatter *s, uint32_t w) {
   return 0;
 }
 
+// The update at s->at into the element that it goes to: load, body, store. All
+// inputs are loaded, and the body has run, before the first result is stored.
 static void scatter_one(at_scatter *s) {
   at_em *e = s->e;
   uint32_t scope = at_em_scope_push(e);
   at_ix to[AT_CG_MAX_RANK], lin = at_ix_const(0);
   for (uint32_t k = 0; k < s->t->rank; k++) to[k] = s->start[k];
+  // The place in the inputs: where the window begins, and how far into it the
+  // update is.
   for (uint32_t w = 0; w < s->window.rank; w++) {
     uint32_t k = window_target(s, w);
     to[k] = at_ix_add(e, to[k], s->at[s->window.ptr[w]]);
@@ -179,6 +187,9 @@ static LLVMValueRef scatter_start(at_scatter *s) {
   return ok;
 }
 
+// Loops over the scatter dimensions, in row-major order; in each turn the
+// window's place is computed once, and windows that are not all inside are
+// skipped, as the op has it.
 void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
                          LLVMValueRef end) {
   const at_node *n = j->node;
@@ -232,6 +243,8 @@ static void pick_step(at_em *e, const at_node *n, const at_pick *k,
   const at_type *t = at_value_type(n->operands[0]);
   at_ix ix[AT_CG_MAX_RANK];
   LLVMValueRef ok = NULL;
+  // Where in the operand this place of the window is; padding is outside, and
+  // never taken.
   for (uint32_t d = 0; d < t->rank; d++) {
     at_ix x = at_ix_mulc(e, out[d], attr_at(n, AT_ATTR_WINDOW_STRIDES, d, 1));
     x = at_ix_addc(at_ix_add(e, x, loops[d].i),
@@ -249,6 +262,7 @@ static void pick_step(at_em *e, const at_node *n, const at_pick *k,
   LLVMValueRef old = LLVMBuildLoad2(e->b, k->index_type, k->best, "");
   LLVMValueRef none =
       LLVMBuildICmp(e->b, LLVMIntSLT, old, LLVMConstNull(k->index_type), "");
+  // The body says whether the held value stays.
   LLVMValueRef take =
       LLVMBuildOr(e->b, none, LLVMBuildNot(e->b, keep.re, ""), "");
   if (ok) take = LLVMBuildAnd(e->b, take, ok, "");
@@ -365,6 +379,7 @@ static void scan_columns(at_em *e, const at_job *j, at_ix outer,
   if (at_em_ok(e)) at_accs_put(e, &acc, x);
   at_loop_range(e, &s, 0, j->extent[1], 1);
   at_ix ix[3] = {outer, s.i, at_ix_lanes(e, l.i)};
+  // From the end; the results lie where their last summand does.
   if (at_node_bool(n, AT_ATTR_REVERSE))
     ix[1] = at_ix_addc(at_ix_mulc(e, s.i, -1), j->extent[1] - 1);
   const at_pos *p = at_pos_make(e, false, 3, j->extent, ix);
@@ -381,6 +396,8 @@ static void scan_columns(at_em *e, const at_job *j, at_ix outer,
   at_loop_end(e, &l);
 }
 
+// A task is a block of columns under one value of the outer digit: whole
+// vectors first, then what is left one by one.
 void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   at_loop tasks;

@@ -1,18 +1,21 @@
 // Plans of the kernels in update.c.
 #include "codegen/plan.h"
 
+// Is d one of the dimensions?
 static bool listed(at_dims l, int64_t d) {
   for (uint32_t i = 0; i < l.rank; i++)
     if (l.ptr[i] == d) return true;
   return false;
 }
 
+// The largest power of two that is neither over v nor over `most`; at least 1.
 static uint32_t floor_pow2(int64_t v, uint32_t most) {
   uint32_t p = 1;
   while (p < most && (int64_t)p * 2 <= v) p *= 2;
   return p;
 }
 
+// The job writes result r alone.
 static at_status one_result(at_arena *a, at_job *j, uint32_t r) {
   uint32_t *list = at_new(a, uint32_t, 1);
   if (!list) return AT_NO_MEMORY("kernel plan");
@@ -34,6 +37,8 @@ static at_status plan_copy(const at_cg_target *t, at_arena *a, const at_node *n,
                         n->types[r].dtype);
 }
 
+// A copy of the operand where it does not lie in the result already, then the
+// window. Digits are the update's, cut where the op's groups are.
 static at_status plan_update(const at_cg_target *t, at_arena *a,
                              const at_node *n, const int32_t *alias,
                              at_planned *p) {
@@ -77,6 +82,9 @@ static at_status plan_copies(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+// Updates are applied one after another in the order of the indices, since they
+// may meet in one element. Threads and lanes only share the window's minor
+// dimension: no two of them touch one element there.
 static at_status plan_scatter(const at_cg_target *t, at_arena *a,
                               const at_node *n, const int32_t *alias,
                               at_planned *p) {
@@ -112,6 +120,7 @@ static at_status plan_scatter(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+// Entry i of a list attribute that may be left out.
 static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
                        int64_t absent) {
   at_dims v = at_node_ints(n, id);
@@ -128,6 +137,9 @@ static bool never_empty(const at_node *n, uint32_t d) {
   return window - 1 - low >= 0 && (count - 1) * stride - low < size;
 }
 
+// First the init value everywhere, then the windows. Along dimensions where
+// windows overlap one task walks all, so that no two threads write one element;
+// the others are tasks.
 static at_status plan_select_scatter(const at_cg_target *t, at_arena *a,
                                      const at_node *n, const int32_t *alias,
                                      at_planned *p) {
@@ -153,6 +165,7 @@ static at_status plan_select_scatter(const at_cg_target *t, at_arena *a,
     if (d + 1 < s->rank && !j->reduced[d]) j->tasks *= s->dims[d];
   }
   uint32_t last = j->n - 1;
+  // Vectors have no branch for windows without an element.
   if (full && !j->reduced[last] && at_reducer_vectorizes(n->regions[0]) &&
       at_reducer_vectorizes(n->regions[1]))
     j->lanes = AT_MIN(
@@ -165,6 +178,8 @@ static at_status plan_select_scatter(const at_cg_target *t, at_arena *a,
   return AT_OK;
 }
 
+// Three digits: before, along, behind the scanned dimension. Scans run in order
+// along it; lanes and tasks are columns of the last digit.
 static at_status plan_scan(const at_cg_target *t, at_arena *a, const at_node *n,
                            const int32_t *alias, at_planned *p) {
   const at_type *s = at_value_type(n->operands[0]);
@@ -188,6 +203,7 @@ static at_status plan_scan(const at_cg_target *t, at_arena *a, const at_node *n,
   return AT_OK;
 }
 
+// Nodes whose results hold data before their kernel begins.
 bool at_plan_updates(const at_cg_target *t, at_arena *a, const at_node *n,
                      const int32_t *alias, at_planned *p, at_status *st) {
   switch (n->op) {

@@ -1,7 +1,10 @@
+// Loads of lanes at known distances: a few whole vectors and shuffles instead
+// of a gather.
 #include "codegen/window.h"
 
 #include <llvm-c/Core.h>
 
+// Lane steps plus a constant vec.
 bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out) {
   if (a->mask || (a->vec && !LLVMIsConstant(a->vec))) return false;
   for (uint32_t i = 0; i < e->lanes; i++) {
@@ -14,6 +17,7 @@ bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out) {
   return true;
 }
 
+// A constant vector of equal steps is c and lane.
 at_ix at_ix_settle(at_em *e, at_ix a) {
   int64_t at[AT_EM_MAX_LANES];
   if (!a.vec || e->lanes == 1 || !LLVMIsConstant(a.vec)) return a;
@@ -26,6 +30,7 @@ at_ix at_ix_settle(at_em *e, at_ix a) {
   return a;
 }
 
+// In the type of index lanes.
 LLVMValueRef at_ix_const_lanes(at_em *e, const int64_t *at) {
   LLVMTypeRef t = at_em_int(e, e->wide_index ? 64 : 32);
   LLVMValueRef lane[AT_EM_MAX_LANES];
@@ -47,6 +52,7 @@ static LLVMValueRef load_part(const at_window *w, int64_t first, int64_t n) {
   at_em *e = w->e;
   LLVMValueRef i = at_ix_value(e, at_ix_addc(w->lin, first));
   LLVMValueRef at = LLVMBuildGEP2(e->b, w->elem, w->ptr, &i, 1, "");
+  AT_ASSERT(n > 0 && n <= e->lanes);
   LLVMTypeRef t = LLVMVectorType(w->elem, (unsigned)n);
   LLVMValueRef v = LLVMBuildLoad2(e->b, t, at, "");
   LLVMSetAlignment(v, at_em_bits_of(w->elem) / 8);
@@ -116,6 +122,8 @@ static LLVMValueRef load_steps(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
   return all;
 }
 
+// At most AT_WINDOW_VECTORS loads from the lowest to the highest lane, each
+// shuffled into what is there. Nothing outside of these two is touched.
 LLVMValueRef at_em_load_window(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                                at_ix lin, bool invariant) {
   int64_t at[AT_EM_MAX_LANES] = {0}, W = e->lanes;
@@ -159,6 +167,7 @@ static LLVMValueRef put_run(at_em *e, LLVMValueRef all, LLVMValueRef part,
              : part;
 }
 
+// One load and two shuffles for each run.
 LLVMValueRef at_em_load_runs(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                              at_ix lin, uint64_t follows, bool invariant) {
   LLVMTypeRef i32 = at_em_int(e, 32), i64 = at_em_int(e, 64);

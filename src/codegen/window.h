@@ -10,7 +10,7 @@
 enum { AT_WINDOW_VECTORS = 4 };
 
 // What each lane adds to the base and c of a; false: it is data, or some lanes
-// are not used. out: e->lanes of them.
+// are not used. out: room for e->lanes of them.
 bool at_ix_offsets(at_em *e, const at_ix *a, int64_t *out);
 // a with an index of known lanes in the form that says the most: steps of one
 // size are no vector.

@@ -1,3 +1,4 @@
+// Windows, scatters, scans and products, one element at a time.
 #include "codegen/check.h"
 
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
@@ -119,6 +120,8 @@ static const char *const k_cases[][3] = {
      "map %0, %1 {dimensions=[0]} " BODY("multiply", "f32")},
 };
 
+// All cases for both widths; in_place: results where their operands are, for
+// the ops that allow it.
 static void run(bool in_place) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
     ck c;

@@ -92,6 +92,8 @@ static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 // reverse order, so this one waits before LLVM's are run.
 static void at_end(void) { atexit(clear_all); }
 
+// The waiters see `told` and go; the work itself is stopped by at_interrupt
+// where it asks.
 void at_apart_leave_all(void) {
   pthread_mutex_lock(&g_lock);
   for (work *w = g_all; w; w = w->next) {
@@ -126,6 +128,9 @@ static bool wait_locked(work *w) {
   return w->done;
 }
 
+// Starts the work, waits, and either reaps it or leaves it in the list for
+// clear(). If the thread does not start, the status is that of the start and
+// nothing ran.
 at_status at_apart_run(const char *what, const at_apart_job *job,
                        bool *out_left) {
   *out_left = false;

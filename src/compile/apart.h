@@ -7,7 +7,9 @@
 
 #include "base/status.h"
 
+// One piece of work.
 typedef struct at_apart_job {
+  // Runs on the other thread; its status is at_apart_run's.
   at_status (*run)(void *arg);
   // Frees what `arg` owns, itself included; the status was nobody's.
   void (*drop)(void *arg);

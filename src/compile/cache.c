@@ -66,6 +66,7 @@ static at_digest own_build(void) {
   return d;
 }
 
+// Cheap fields first; the checksum, which reads everything, last.
 bool at_cache_entry_read(at_bytes file, const at_cache_key *k, at_bytes *out) {
   header h;
   if (file.len < sizeof h) return false;
@@ -104,6 +105,7 @@ __attribute__((format(printf, 2, 3))) static void complain(complaint c,
   at_log(AT_LOG_WARNING, "%s", text);
 }
 
+// ATOLL_CACHE_DIR, else $XDG_CACHE_HOME/atoll, else ~/.cache/atoll.
 at_status at_cache_folder(char *out, size_t size) {
   const char *dir = at_config_text(AT_CONFIG_CACHE_DIR);
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -124,6 +126,8 @@ at_status at_cache_folder(char *out, size_t size) {
   return AT_OK;
 }
 
+// An empty folder leaves "/name", which at least is no file of the working
+// directory.
 void at_cache_file(const char *name, char *out, size_t size) {
   size_t tail = strlen(name) + 2;
   at_status st = at_cache_folder(out, size - tail);
@@ -214,6 +218,8 @@ static uint8_t *read_entry(int dir, const char *name, size_t *out_len) {
   return p;
 }
 
+// The executable moves to the front of the block that was read, which is
+// aligned, so that the caller can free it.
 bool at_cache_get(const at_cache_key *k, at_bytes *out) {
   char name[NAME_BYTES];
   int dir = open_folder();
@@ -292,6 +298,7 @@ static bool list_entries(int dir, bool tidy, listing *out) {
   return ok;
 }
 
+// For qsort: by time of last use.
 static int older_first(const void *a, const void *b) {
   const file *x = a, *y = b;
   if (x->when.tv_sec != y->when.tv_sec)
@@ -348,6 +355,7 @@ static int open_temporary(int dir, const char *name, char out[NAME_BYTES]) {
   return -1;
 }
 
+// All of b, over short writes and interruptions. False: errno says why.
 static bool write_all(int fd, at_bytes b) {
   while (b.len) {
     ssize_t w = write(fd, b.ptr, b.len);
@@ -381,6 +389,9 @@ static bool fits_process(uint64_t bytes) {
   return false;
 }
 
+// Temporary file, fsync, rename, fsync of the folder: after a crash the name
+// holds the old entry, the new one, or none. False: errno says why, and no
+// temporary file is left.
 static bool write_entry(int dir, const char *name, const header *h,
                         at_bytes x) {
   char temp[NAME_BYTES];
@@ -397,6 +408,8 @@ static bool write_entry(int dir, const char *name, const header *h,
   return ok;
 }
 
+// An entry over the limit is not written at all, as the trim would take it away
+// at once.
 void at_cache_put(const at_cache_key *k, bool any_places, at_bytes x) {
   char name[NAME_BYTES];
   if (sizeof(header) + x.len > limit_bytes()) {
@@ -445,6 +458,7 @@ at_status at_cache_look(at_cache_state *out) {
   return AT_OK;
 }
 
+// Entries that vanish meanwhile count as removed.
 at_status at_cache_clear(uint64_t *out_entries) {
   at_cache_state s;
   *out_entries = 0;

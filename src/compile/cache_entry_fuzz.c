@@ -20,6 +20,7 @@ static const char kProgram[] =
     "  -> tensor<8xf32> loc(\"t\"(\"folder/file.py\":4:1))\n"
     "  return %1 : tensor<8xf32> } }";
 
+// A small block that at_places_put accepts, with one location.
 static at_bytes executable(void) {
   static at_bytes x;
   at_compile_options o = {.threads = 1, .no_cache = true};
@@ -45,6 +46,8 @@ static void tell_places(at_bytes *block) {
   at_arena_destroy(a);
 }
 
+// Reads the input as an entry; then as an executable behind a valid header,
+// which places may rewrite.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_cache_key k = {0};
   at_bytes x, good = executable();

@@ -242,6 +242,7 @@ static at_status read_again(job *j, at_module **out) {
 // (at_pass_options.eigen), and a long program on a chip.
 enum { kMostRows = 256 };
 
+// Is there an "Eigh" of more than kMostRows rows, which stands for a program?
 static at_status has_eigen(const at_module *m, at_arena *a, bool *out) {
   at_walk w = at_walk_in(a);
   *out = false;
@@ -385,6 +386,7 @@ static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v,
   return at_writer_append(w, s, &io, 1, NULL);
 }
 
+// Inputs, then outputs; sums their bytes into the header.
 static at_status write_ios(job *j, at_writer *w, at_xheader *h) {
   const at_module *m = j->module;
   const at_comp *c = m->entry;
@@ -605,6 +607,7 @@ static void end(job *j) {
 
 static _Atomic(uint64_t) num_compiled, num_cached;
 
+// Each counter is read by itself: they need not be of one moment.
 at_compile_counts at_compile_count(void) {
   return (at_compile_counts){num_compiled, num_cached, at_cg_modules_made(),
                              at_cg_instructions_made(),
@@ -724,6 +727,8 @@ static void drop_call(void *arg) {
   free(c);
 }
 
+// Runs compile_here on a thread of its own. Program and request are copied, as
+// the work may outlive the call.
 at_status at_compile(at_bytes program, const at_compile_options *o,
                      at_bytes *out) {
   AT_TRY(at_cpu_check());
@@ -769,6 +774,7 @@ static at_status write_xla(job *j, const at_compile_options *o,
   return at_hloproto_write(j->module, &w, out);
 }
 
+// Runs the pipeline as far as the stage and prints what is there.
 static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
                             at_strbuf *out) {
   if (s == AT_STAGE_MLIR && j->mlir) {
@@ -797,6 +803,8 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
   return st;
 }
 
+// On the caller's thread: `atoll dump` has its own stack and nothing to
+// interrupt it.
 at_status at_compile_dump(at_bytes program, const at_compile_options *o,
                           at_stage s, at_strbuf *out) {
   job j;
@@ -822,6 +830,8 @@ static void drop_views(const job *j, at_comp *c) {
   }
 }
 
+// The arena is the caller's, so there is no end(): no code is made, and j.cg is
+// NULL.
 at_status at_compile_module(at_bytes program, const at_compile_options *o,
                             at_plan *plan, const at_estimate **memory,
                             at_arena *a, at_module **out) {

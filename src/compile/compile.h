@@ -23,6 +23,8 @@ typedef enum at_program_format {
   AT_PROGRAM_HLO_WITH_CONFIG  // HloModuleProtoWithConfig
 } at_program_format;
 
+// What to compile for, and how. Zero is a good default for each; pointers are
+// borrowed until the call returns.
 typedef struct at_compile_options {
   at_program_format format;
   at_bytes request;       // CompileOptionsProto; may be empty
@@ -53,6 +55,7 @@ void at_compile_leave_all(void);
 // begins something that depends on knobs calls it; at_compile does.
 at_status at_knobs_check(void);
 
+// Where at_compile_dump stops, in the order of the pipeline up to ASM.
 typedef enum at_stage {
   AT_STAGE_MLIR,
   AT_STAGE_HLO,
@@ -103,6 +106,7 @@ typedef struct at_compile_counts {
 at_compile_counts at_compile_count(void);
 
 // ---- The disk cache, for people
+// What `atoll cache` tells.
 typedef struct at_cache_state {
   char folder[4000];
   uint64_t entries, bytes;

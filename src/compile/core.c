@@ -29,6 +29,7 @@ static const at_attr *aliases_of(const at_node *n) {
   return at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
 }
 
+// As the call's output_operand_aliases say.
 bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   // A FUSION with a kernel has none.
   const at_attr *a = aliases_of(n);
@@ -109,11 +110,13 @@ static bool ties_steps(at_mosaic_opcode op) {
   }
 }
 
+// Operations on semaphores that other cores may see.
 static bool talks(at_mosaic_opcode op) {
   return op == AT_MOSAIC_TPU_SEM_SIGNAL || op == AT_MOSAIC_TPU_SEM_WAIT ||
          op == AT_MOSAIC_TPU_SEM_BARRIER;
 }
 
+// Control flow that makes its operands values of a region.
 static bool passes_on(at_mosaic_opcode op) {
   return op == AT_MOSAIC_SCF_YIELD || op == AT_MOSAIC_SCF_CONDITION ||
          op == AT_MOSAIC_SCF_FOR || op == AT_MOSAIC_SCF_WHILE;
@@ -121,6 +124,8 @@ static bool passes_on(at_mosaic_opcode op) {
 
 static at_status scan_block(uses *u, const at_mblock *b);
 
+// Notes what one operation does with each argument that it takes, and makes its
+// results views where it makes such.
 static at_status scan_op(uses *u, const at_mop *op) {
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
   u->sequential |= ties_steps(code);
@@ -154,6 +159,7 @@ static at_status scan_block(uses *u, const at_mblock *b) {
   return AT_OK;
 }
 
+// One walk over the body, regions included: linear in its operations.
 static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
   uint32_t n = p->body->num_args;
   *u = (uses){.args = at_map_in(a)};
@@ -193,6 +199,8 @@ static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
   return AT_OK;
 }
 
+// Space, type and shape of a ref. The block is the whole until a window says
+// otherwise.
 static at_status describe_ref(const at_mosaic_kernel *k, const at_mosaic_ref *r,
                               const char *what, at_xcore_ref *x) {
   x->space = at_mosaic_core_space(r->space);
@@ -232,6 +240,8 @@ static const at_node *made_input(const at_node *call, uint32_t operand) {
                                                                       : NULL;
 }
 
+// The kernel that fills the window's block, and the numbers of the buffers that
+// it reads, which follow the call's own.
 static at_status describe_made(at_emit_steps *e, const at_node *call,
                                const at_mosaic_window *w, uint32_t *bufs,
                                at_xcore_ref *x) {
@@ -311,6 +321,7 @@ static const at_mop *placed_op(const at_mop *func) {
   return NULL;
 }
 
+// Appends the record; refs of one kernel are side by side.
 static at_status add_ref(at_emit_steps *e, const uses *u, uint32_t arg,
                          at_xcore_ref *x, at_xcore *record) {
   x->stored = u->stored[arg];
@@ -322,6 +333,7 @@ static at_status add_ref(at_emit_steps *e, const uses *u, uint32_t arg,
   return AT_OK;
 }
 
+// In the order of the body's arguments: prefetched scalars, windows, scratch.
 static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
                           const at_mosaic_program *p,
                           const at_mosaic_code *code, const uses *u,
@@ -365,6 +377,7 @@ static uint32_t semantics_of(at_mosaic_dim d) {
   }
 }
 
+// A bound of -1 is an argument of the call.
 static at_status describe_grid(const at_mosaic_kernel *k,
                                const at_mosaic_program *p, at_xcore *x) {
   if (p->grid_rank > AT_CORE_MAX_GRID)
@@ -379,6 +392,7 @@ static at_status describe_grid(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// Of the configuration, of what the body does, and of ATOLL_CHECK.
 static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
                          bool checked) {
   const at_mosaic_config *c = &k->config;
@@ -399,6 +413,8 @@ bool at_core_is_checked(void) {
          at_config_has_any(AT_WORD_CHECK_RACES, AT_WORD_CHECK_ALL);
 }
 
+// Reads, generates and records program `index` of the kernel. Sizes that only
+// code generation knows follow in at_core_finish.
 static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
                              const at_node *call, uint32_t index,
                              uint32_t *out) {
@@ -433,6 +449,7 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// The kernel in n's configuration; lives in `a`.
 static at_status read_kernel(at_arena *a, const at_node *n,
                              at_mosaic_kernel **out) {
   at_mosaic_call call;
@@ -451,6 +468,9 @@ static at_status name_call(at_status st, const at_node *n) {
   return named;
 }
 
+// UNIMPLEMENTED: symbolic shapes; otherwise what the admission on the target
+// says. A kernel may be several programs, one for each type of core: records
+// are side by side.
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
   const at_node *call = at_core_kernel_of(n);
@@ -475,6 +495,7 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   return AT_OK;
 }
 
+// As push_arg in steps.c, for this file's callers.
 static at_status push(at_emit_steps *e, at_xstep *s, uint32_t slot) {
   uint32_t at;
   AT_TRY(at_writer_append(e->w, AT_XS_ARGS, &slot, 1, &at));
@@ -490,6 +511,7 @@ static at_status push_outer(at_emit_steps *e, const at_node *n, at_value v,
   return push(e, s, at_plan_slot(e->plan, v));
 }
 
+// An input that is made block by block has no buffer: slot 0.
 at_status at_core_push(at_emit_steps *e, const at_node *n, at_xstep *s) {
   const at_node *call = at_core_kernel_of(n);
   for (uint32_t i = 0; i < call->num_operands; i++)
@@ -526,6 +548,7 @@ static bool cut_list(const at_str *json, const char *key, at_strbuf *out) {
   return true;
 }
 
+// A list of {index, color} objects; negative colors are left out.
 static void put_colors(at_strbuf *b, const char *key, const int *color,
                        uint32_t n, bool results) {
   const char *comma = "";
@@ -574,6 +597,8 @@ static at_status tell_colors(const at_mosaic_config *c, at_str old,
   return at_status_join(st, at_strbuf_status(b));
 }
 
+// Prepends the VMEM that windows and scratch take. Configurations that are no
+// JSON object stay.
 static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
                              at_arena *a) {
   at_mosaic_kernel *k;
@@ -593,6 +618,7 @@ static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
   return st;
 }
 
+// All kernels in c and its regions.
 static at_status tell_all(at_comp *c, const at_mosaic_chip *chip, at_arena *a) {
   AT_FOR_NODES(n, c) {
     if (at_mosaic_is_call(n)) AT_TRY(tell_memory(n, chip, a));
@@ -619,6 +645,8 @@ static at_status add_location(at_emit_steps *e, const at_mloc *loc,
   return AT_OK;
 }
 
+// Temporary bytes, stacks and locations, in the records that at_core_emit
+// appended.
 at_status at_core_finish(at_emit_steps *e) {
   for (const pending *p = e->cores; p; p = p->next) {
     at_xcore x = *(at_xcore *)at_writer_at(e->w, AT_XS_CORES, p->record);
@@ -639,6 +667,7 @@ static at_status products(const void *chip, const at_node *kernel, at_arena *a,
   return at_estimate_kernel_flops(kernel, chip, a, out);
 }
 
+// "v5e:2x2" names v5e.
 const at_machine *at_core_chip(void) {
   const at_machine *machine;
   at_str target = at_str_of(at_config_text(AT_CONFIG_TARGET));
@@ -650,6 +679,7 @@ const at_machine *at_core_chip(void) {
   return is_chip ? machine : NULL;
 }
 
+// Without a TPU target products in kernels count nothing.
 at_counter at_core_counter(at_arena *a) {
   const at_machine *chip = at_core_chip();
   return (at_counter){

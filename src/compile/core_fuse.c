@@ -30,6 +30,7 @@ static at_status add_use(inputs *f, at_value v) {
   return AT_OK;
 }
 
+// Operands and results of c and its regions.
 static at_status count_uses(inputs *f, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -53,6 +54,7 @@ static bool is_scalar_constant(const at_node *n) {
   return l && (l->splat || at_type_elements(&l->type) == 1);
 }
 
+// Elementwise work, counts and broadcasts with one static result.
 static bool fuses(const at_node *n) {
   if (n->num_results != 1 || !at_type_is_static(&n->types[0]) ||
       n->types[0].quant)
@@ -88,6 +90,7 @@ typedef struct cluster {
   node_list members;  // the last first
 } cluster;
 
+// n is a member; its operands have one more use inside.
 static at_status enter(cluster *k, at_node *n) {
   if (!at_vec_push(k->f->arena, &k->members, n)) return AT_NO_MEMORY("inputs");
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -98,6 +101,8 @@ static at_status enter(cluster *k, at_node *n) {
   return AT_OK;
 }
 
+// Backwards from the last node, so that all users of a node were seen: it joins
+// if all of them are members.
 static at_status gather(cluster *k, at_node *last) {
   AT_TRY(enter(k, last));
   for (at_node *n = last->prev; n && k->members.len < kMostNodes; n = n->prev) {
@@ -122,6 +127,7 @@ static at_status region_begin(inputs *f, region *r) {
   return at_region_create(f->m, &r->body);
 }
 
+// v stands for n's result in the region.
 static at_status bind(region *r, const at_node *n, at_value v) {
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&r->known, n));
@@ -134,6 +140,7 @@ static at_status param_of(region *r, at_value v, at_value *out) {
   return at_region_param(r->f->arena, r->body, &r->operands, v, out);
 }
 
+// Does something stand for n already?
 static bool is_bound(const region *r, const at_node *n, at_value *out) {
   void **at = at_map_find_ptr(&r->known, n);
   if (at) *out = *(const at_value *)*at;
@@ -149,6 +156,7 @@ static at_status value_in(region *r, at_value v, at_value *out) {
   return bind(r, v.node, *out);
 }
 
+// n in the region, on what stands for its operands.
 static at_status copy_node(region *r, const at_node *n, at_node **out) {
   at_value *operands;
   AT_TRY_ALLOC(operands, at_new(r->f->arena, at_value, n->num_operands + 1));
@@ -185,6 +193,7 @@ static bool waits_for_rows(bool costly, const at_mosaic_window *w) {
          row * (int64_t)at_dtype_bytes(w->whole.dtype) < kLongRow;
 }
 
+// Is there a transcendental function, which takes tens of cycles an element?
 static bool is_costly(const cluster *k) {
   for (size_t i = 0; i < k->members.len; i++)
     if (at_op_of(k->members.ptr[i]->op)->cost == AT_COST_TRANSCENDENTAL)
@@ -192,6 +201,7 @@ static bool is_costly(const cluster *k) {
   return false;
 }
 
+// Is there a matrix product in the block or below?
 static bool multiplies(const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -283,6 +293,8 @@ static at_status fuse_call(inputs *f, at_node *call, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// The configuration says so, and no token ties the call. The word is looked for
+// in the text, as reading every kernel would take long.
 static bool may_fuse(const at_node *n) {
   static const char word[] = "allow_input_fusion";
   if (!at_mosaic_is_call(n)) return false;
@@ -292,6 +304,8 @@ static bool may_fuse(const at_node *n) {
   return memmem(config.ptr, config.len, word, sizeof word - 1) != NULL;
 }
 
+// Regions first. Uses are counted for each kernel anew, as fusing one changes
+// them.
 static at_status fuse_comp(at_module *m, at_comp *c, at_arena *a) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -314,6 +328,7 @@ static at_status fuse_comp(at_module *m, at_comp *c, at_arena *a) {
   return AT_OK;
 }
 
+// Programs under ATOLL_CHECK keep their arrays.
 at_status at_core_fuse(at_module *m) {
   if (at_core_is_checked()) return AT_OK;  // the checks look at arrays
   return fuse_comp(m, m->entry, m->arena);
@@ -328,6 +343,7 @@ const at_node *at_core_kernel_of(const at_node *n) {
   return n->regions[0]->last;
 }
 
+// Linear in the number of parameters.
 uint32_t at_core_param_of(const at_comp *c, const at_node *n) {
   uint32_t i = 0;
   while (i < c->num_params && c->params[i] != n) i++;

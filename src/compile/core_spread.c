@@ -18,6 +18,7 @@ typedef struct spread {
 
 typedef at_status (*visit_fn)(spread *s, at_node *n);
 
+// Visits every node of c and its regions.
 static at_status walk(spread *s, at_comp *c, visit_fn visit) {
   AT_FOR_NODES(n, c) {
     AT_TRY(visit(s, n));
@@ -36,6 +37,8 @@ static const at_mosaic_kernel *kernel_of(const spread *s, const at_node *n) {
   return at ? *at : NULL;
 }
 
+// The first program's window onto operand or result `index`; NULL: none, or no
+// kernel.
 static const at_mosaic_window *window_of(const at_mosaic_kernel *k,
                                          uint32_t index, bool output) {
   const at_mosaic_program *p = k ? &k->programs[0] : NULL;
@@ -59,6 +62,8 @@ static bool leaves(const at_mosaic_kernel *k, uint32_t result) {
          (w->color == AT_MCOLOR_VMEM || w->color == AT_MCOLOR_SMEM);
 }
 
+// Reads each kernel once and collects the types of results that stay in a
+// core's memory, and of the operands that they share it with.
 static at_status find_homes(spread *s, at_node *n) {
   if (!at_mosaic_is_call(n)) return AT_OK;
   at_mosaic_call call;
@@ -78,6 +83,7 @@ static at_status find_homes(spread *s, at_node *n) {
   return AT_OK;
 }
 
+// A text search that spares programs without such kernels all reading.
 static at_status has_word(spread *s, at_node *n) {
   static const char word[] = "\"output_memory_";  // of any version of JAX
   if (!at_mosaic_is_call(n)) return AT_OK;
@@ -86,6 +92,7 @@ static at_status has_word(spread *s, at_node *n) {
   return AT_OK;
 }
 
+// A value that stays in a core may only go from kernel to kernel.
 static at_status look_at_uses(spread *s, at_node *n) {
   const at_mosaic_kernel *k = kernel_of(s, n);
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -99,6 +106,7 @@ static at_status look_at_uses(spread *s, at_node *n) {
   return AT_OK;
 }
 
+// [dims] becomes [cores, dims].
 static at_status widen(spread *s, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++) {
     at_type *t = &n->types[i];
@@ -112,6 +120,8 @@ static at_status widen(spread *s, at_node *n) {
   return AT_OK;
 }
 
+// Nothing changes unless every use is good: then such values are arrays of the
+// device.
 at_status at_core_spread(at_module *m, at_arena *a) {
   const char *target = at_config_text(AT_CONFIG_TARGET);
   const at_mosaic_chip *chip = at_mosaic_chip_find(at_str_of(target));

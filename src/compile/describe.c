@@ -21,11 +21,13 @@ typedef struct describer {
   AT_VEC(at_described_op) ops;
 } describer;
 
+// Moves the buffer's text into the arena.
 static at_status text_of(describer *d, at_strbuf *b, const char **out) {
   AT_TRY_ALLOC(*out, at_strbuf_move(b, d->arena));
   return AT_OK;
 }
 
+// "fusion.12", as at_hloproto_name has it.
 static at_status name_of(describer *d, const at_node *n, const char **out) {
   at_strbuf b = {0};
   at_hloproto_name(n, &b);
@@ -57,6 +59,7 @@ static bool holds_product(const at_node *fusion) {
   return false;
 }
 
+// XProf's names for kinds of ops.
 static const char *category_of(const at_node *n) {
   static const char *const fusions[] = {[AT_FUSION_LOOP] = "loop fusion",
                                         [AT_FUSION_REDUCE] = "input fusion",
@@ -107,6 +110,8 @@ static at_status instruction_of(describer *d, const at_node *n,
   return text_of(d, &b, out);
 }
 
+// What n is called and what one run of it asks for. Results count as written,
+// everything else as read.
 static at_status describe_node(describer *d, at_counter *counter,
                                const at_node *n) {
   at_described_op op = {.category = category_of(n), .scope = "", .source = ""};
@@ -133,6 +138,7 @@ static at_status describe_node(describer *d, at_counter *counter,
                                             : AT_NO_MEMORY("a description");
 }
 
+// All ops with steps of their own; bodies of fusions belong to the fusion.
 static at_status describe(describer *d, const at_comp *c) {
   at_counter counter = at_core_counter(d->arena);
   AT_FOR_NODES(n, c) {
@@ -206,6 +212,8 @@ static at_status temporaries_on_chip(describer *d, const at_estimate *e,
   return AT_OK;
 }
 
+// The protobuf may lack a form for an op: then it is empty, and the ops are
+// described all the same.
 at_status at_compile_describe(at_bytes program, const at_compile_options *o,
                               uint64_t temp_bytes, at_arena *a,
                               at_described *out) {
@@ -235,6 +243,7 @@ at_status at_compile_describe(at_bytes program, const at_compile_options *o,
   return AT_OK;
 }
 
+// Counts the optimised program.
 at_status at_compile_costs(at_bytes program, const at_compile_options *o,
                            at_arena *a, at_count *out) {
   at_module *m;

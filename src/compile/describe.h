@@ -10,6 +10,7 @@
 #include "compile/compile.h"
 #include "cost/count.h"
 
+// One op; every text lives in the description's arena.
 typedef struct at_described_op {
   const char *name;      // the first word of its steps' texts: "fusion.12"
   const char *text;      // as an HLO instruction
@@ -19,8 +20,9 @@ typedef struct at_described_op {
   double flops, transcendentals, bytes_read, bytes_written;  // of one run
 } at_described_op;
 
+// An executable, ops of control flow's regions included.
 typedef struct at_described {
-  at_str hlo;  // HloProto
+  at_str hlo;  // HloProto; empty: an op has no form there
   const at_described_op *ops;
   uint32_t num_ops;
 } at_described;

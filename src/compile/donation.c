@@ -40,6 +40,7 @@ static const at_type *result_type(const at_module *m, uint32_t r) {
   return at_value_type(m->entry->results[r]);
 }
 
+// The inverse of at_io_info.alias; negative or out of range: not taken.
 at_status at_donation_takers(const at_module *m, at_arena *a, int32_t **out) {
   const at_comp *c = m->entry;
   AT_TRY_ALLOC(*out, at_new(a, int32_t, c->num_results + 1));
@@ -84,6 +85,7 @@ static at_status add_result(donation *d, uint32_t r) {
   return AT_OK;
 }
 
+// Chains results by kind and notes which of them are arguments.
 static at_status list_results(donation *d) {
   const at_comp *c = d->m->entry;
   AT_TRY_ALLOC(d->passes, at_new(d->arena, int32_t, c->num_results + 1));
@@ -102,6 +104,7 @@ static bool is_kept(const donation *d, int32_t r) {
   return d->passes[r] >= 0 && !d->m->params[d->passes[r]].donor;
 }
 
+// Both views of the fact change together. r -1: p takes none.
 static void take(donation *d, uint32_t p, int32_t r) {
   d->m->params[p].alias = r;
   if (r >= 0) d->taker[r] = (int32_t)p;
@@ -190,6 +193,8 @@ static bool views_agree(const donation *d) {
   return given == taken;
 }
 
+// Rounds: same type, then same bytes, then also results that are kept
+// arguments.
 at_status at_donation_settle(at_module *m, at_arena *a) {
   const at_comp *c = m->entry;
   donation d = {.m = m, .sizes = at_map_in(a), .arena = a};

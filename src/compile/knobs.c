@@ -3,6 +3,8 @@
 #include "compile/compile.h"
 #include "machine/topology.h"
 
+// INVALID_ARGUMENT: several targets, an unknown chip or topology, or a chip
+// that programs do not run on.
 static at_status check_target(const char *text) {
   const at_machine *m;
   at_topology_text said;
@@ -19,6 +21,7 @@ static at_status check_target(const char *text) {
                  m->name);
 }
 
+// Errors of the target name the knob, as at_config_check's do.
 at_status at_knobs_check(void) {
   AT_TRY(at_config_check());
   const char *target = at_config_text(AT_CONFIG_TARGET);

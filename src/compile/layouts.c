@@ -54,12 +54,13 @@ static bool read_order(const char *text, uint32_t rank, order *out) {
   for (; *p >= '0' && *p <= '9' && out->n < rank; p += *p == ',') {
     out->d[out->n] = 0;
     for (; *p >= '0' && *p <= '9'; p++)
-      out->d[out->n] = out->d[out->n] * 10 % kMostDims + (*p - '0');
+      out->d[out->n] = AT_MIN(out->d[out->n] * 10 + (*p - '0'), kMostDims);
     out->n++;
   }
-  return out->n == rank && (*p == '}' || *p == ':');
+  return out->n == rank && (*p == '}' || *p == ':') && is_order(out);
 }
 
+// Ops that keep the order of their operands.
 static bool is_elementwise(const at_node *n) {
   return is_call(n, "Sharding") || at_op_is(n->op, AT_ELEMENTWISE);
 }
@@ -87,6 +88,8 @@ static const order *order_of_operands(const at_walk *w, const at_node *n,
   return NULL;
 }
 
+// Dimension d of the result is perm[d] of the operand: each entry is renamed,
+// its place in the order stays.
 static void order_of_transposed(const at_node *n, const order *from,
                                 order *out) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -94,7 +97,7 @@ static void order_of_transposed(const at_node *n, const order *from,
   for (uint32_t i = 0; i < from->n; i++)
     for (uint32_t d = 0; d < from->n; d++)
       if (perm.ptr[d] == from->d[i]) out->d[i] = d;
-  AT_ASSERT(is_order(out) || !is_order(from));
+  AT_ASSERT(is_order(out));
 }
 
 // Leaves n: where its order is not an operand's it is a new one.
@@ -110,6 +113,7 @@ static at_status set_order(const at_module *m, at_walk *w,
     has = a && a->groups.n == 1 && a->groups.list[0].rank == n->types[0].rank;
     if (has) own.n = n->types[0].rank;
     for (uint32_t i = 0; i < own.n; i++) own.d[i] = a->groups.list[0].ptr[i];
+    has = has && is_order(&own);
   } else if (n->op == AT_OP_PARAMETER && s->tag) {
     has = order_of_param(m, n, &own);
   } else if (n->op == AT_OP_TRANSPOSE && s->tag) {
@@ -185,6 +189,7 @@ static at_status print_order(const at_module *m, const order *x,
   char list[kMostDims * 4], *p = list;
   order plain = row_major(x->n);
   *out = NULL;
+  AT_ASSERT(is_order(x));  // so `list` holds it
   if (!x->n || !memcmp(plain.d, x->d, x->n * sizeof *x->d)) return AT_OK;
   for (uint32_t d = 0; d < x->n; d++)
     p += snprintf(p, (size_t)(list + sizeof list - p), "%s%d", d ? "," : "",
@@ -193,6 +198,7 @@ static at_status print_order(const at_module *m, const order *x,
   return AT_OK;
 }
 
+// Marks parameters with their index, which order_of_param reads.
 at_status at_layouts_settle(at_module *m) {
   const at_comp *e = m->entry;
   const char *chosen;
@@ -221,6 +227,8 @@ at_status at_layouts_settle(at_module *m) {
   return AT_OK;
 }
 
+// Tilings are compared as text, orders by value; arrays of different rank have
+// no order in common and agree.
 bool at_layouts_agree(const at_module *m, uint32_t p, uint32_t r) {
   const at_comp *e = m->entry;
   const char *a = m->params ? m->params[p].layout : NULL;

@@ -63,9 +63,39 @@ static void each_value_is_visited_once(void **state) {
   assert_int_equal(visits_of_chain(100000, "{1,0}", "{0,1}"), 100003);
 }
 
+// What is no order of the dimensions says nothing, whoever wrote it.
+static void orders_name_each_dimension_once(void **state) {
+  static const char *const asked[][2] = {
+      {"[[0,1]]", "{0,1}"},
+      {"[[1,1]]", "auto"},
+      {"[[-1,0]]", "auto"},
+      {"[[4611686018427387904,-4611686018427387904]]", "auto"}};
+  for (size_t i = 0; i < AT_LEN(asked); i++) {
+    at_arena *a = at_arena_create();
+    const char *text = at_arena_printf(
+        a,
+        "hlo module \"t\" entry=\"main\" {\n"
+        "func \"main\" (%%0: f32[8,16]) -> (f32[8,16]) {\n"
+        "  %%1 = custom_call %%0 {call_target_name=\"LayoutConstraint\", "
+        "result_layouts=%s} : f32[8,16]\n"
+        "  return %%1\n}\n}\n",
+        asked[i][0]);
+    at_module *m = read(a, text, NULL);
+    assert_true(at_ok(at_layouts_settle(m)));
+    assert_string_equal(m->results[0].layout, asked[i][1]);
+    at_arena_destroy(a);
+  }
+  // An order that a client asks for is one, too.
+  assert_int_equal(visits_of_chain(3, "{1,0}", "{0,1}"), 6);
+  assert_int_equal(visits_of_chain(3, "{0,1}", "auto"), 6);
+  assert_int_equal(visits_of_chain(3, "{0,0}", "{0,1}"), 6);
+  assert_int_equal(visits_of_chain(3, "{42,41}", "{0,1}"), 6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_value_is_visited_once),
+      cmocka_unit_test(orders_name_each_dimension_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ typedef struct watcher {
   at_strbuf table;  // "name\tplace" of each site, a line each
 } watcher;
 
+// Floats and complex numbers of static shape: what can hold a NaN.
 static bool is_floating(at_value v) {
   at_dtype t = at_value_type(v)->dtype;
   return (at_is_float(t) || at_is_complex(t)) &&
@@ -47,10 +48,12 @@ static bool makes_none(const at_node *n) {
   }
 }
 
+// Control flow, whose results come from its regions.
 static bool runs_regions(const at_node *n) {
   return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
 }
 
+// Works off regions from a list, without recursion.
 at_status at_nan_refuse(const at_module *m) {
   AT_VEC(const at_comp *) open = {0};
   at_arena *a = m->arena;
@@ -68,6 +71,8 @@ at_status at_nan_refuse(const at_module *m) {
   return AT_OK;
 }
 
+// Numbers v when it is met first. Keyed by the address of its type, which is
+// its alone.
 static at_status id_of(watcher *w, at_value v, uint32_t *out) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&w->ids, at_value_type(v)));
@@ -81,6 +86,8 @@ static at_status id_of(watcher *w, at_value v, uint32_t *out) {
   return AT_OK;
 }
 
+// A custom call AT_NAN_TARGET with `config`; has_side_effect keeps it from
+// being dropped.
 static at_status add_call(watcher *w, at_comp *c, at_node *before,
                           const at_value *operands, uint32_t n, at_str config,
                           const at_type *result, const at_loc *loc,
@@ -103,6 +110,7 @@ static at_status add_call(watcher *w, at_comp *c, at_node *before,
   return at_build(c, before, &d, out);
 }
 
+// " dtype:count" of each value, as nan_call.c reads it.
 static void put_arrays(at_strbuf *b, const at_value *v, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     at_strbuf_addf(b, " %u:%llu", (unsigned)at_value_type(v[i])->dtype,
@@ -148,6 +156,7 @@ typedef struct site {
   bool elementwise;
 } site;
 
+// A watch behind s->node: record, floating results, floating operands.
 static at_status add_site(watcher *w, const site *s) {
   at_value *v;
   uint32_t count = 1, results, id;
@@ -175,6 +184,7 @@ static at_status add_site(watcher *w, const site *s) {
   return at_ok(st) ? put_row(w, n) : st;
 }
 
+// Results against operands.
 static at_status add_op(watcher *w, at_node *n) {
   at_value *v;
   AT_TRY_ALLOC(v, at_new(w->arena, at_value, n->num_results));
@@ -277,6 +287,8 @@ static at_status put_source(watcher *w, at_strbuf *b, at_value v) {
   return AT_OK;
 }
 
+// Ids of the values from which v got its elements: back through loops and
+// branches.
 static at_status put_sources(watcher *w, at_strbuf *b, at_value v) {
   const at_node *n = v.node;
   if (n->op == AT_OP_PARAMETER) {
@@ -334,6 +346,8 @@ static at_status end(watcher *w, at_comp *c) {
   return st;
 }
 
+// begin, watches, end. The record's type is set once the number of sites is
+// known.
 at_status at_nan_watch(at_module *m) {
   watcher w = {.module = m, .arena = m->arena, .ids = at_map_in(m->arena)};
   at_comp *c = m->entry;

@@ -16,7 +16,8 @@
 
 #include "hlo/hlo.h"
 
-// The target of these custom calls; at_nan_call (compile/compile.h) serves it.
+// Adds these calls to m, whose ops are not fused yet; their target is
+// AT_NAN_TARGET, which at_nan_call (compile/compile.h) serves. Linear.
 at_status at_nan_watch(at_module *m);
 // INVALID_ARGUMENT: the program as it came has such a call.
 at_status at_nan_refuse(const at_module *m);

@@ -15,6 +15,7 @@ typedef struct array {
   uint64_t count;
 } array;
 
+// Is element i, or either part of a complex one?
 static bool is_nan(const array *a, uint64_t i) {
   at_dtype real = at_real_of(a->dtype);
   const uint8_t *p = a->data + i * at_dtype_bytes(a->dtype);
@@ -29,6 +30,7 @@ static bool has_nan(const array *a) {
   return false;
 }
 
+// A decimal number and the ':' or ' ' behind it.
 static uint64_t number(const char **p) {
   char *end;
   uint64_t v = strtoull(*p, &end, 10);
@@ -36,6 +38,7 @@ static uint64_t number(const char **p) {
   return v;
 }
 
+// n arrays "dtype:count" over data[n]. *out: free() it, also on failure.
 static at_status read_arrays(const char **p, const void *const *data,
                              uint32_t n, array **out) {
   *out = calloc(n + 1, sizeof **out);
@@ -96,6 +99,8 @@ typedef struct ending {
   bool *seen;
 } ending;
 
+// Where each site's and each value's line begins in the text, which stays the
+// caller's. INTERNAL: lines are missing.
 static at_status read_lines(const char *p, uint64_t sites, uint64_t values,
                             ending *e) {
   *e = (ending){
@@ -135,6 +140,8 @@ static int64_t follow(ending *e, const uint32_t *record, uint32_t value) {
   return best;
 }
 
+// INVALID_ARGUMENT with the op, its place and, for one that ran several times,
+// the run.
 static at_status report(const ending *e, const uint32_t *at, int64_t site,
                         uint64_t result) {
   const char *text = e->sites[site];
@@ -174,6 +181,7 @@ static at_status finish(const char *p, const void *const *args) {
   return st;
 }
 
+// The text is copied to have a NUL behind it.
 at_status at_nan_call(at_bytes config, const void *const *args,
                       uint32_t num_args, void *const *results,
                       uint32_t num_results) {

@@ -53,15 +53,18 @@ typedef struct builder {
 static at_status build_control(const builder *outer, const at_node *n,
                                fragment **out);
 
+// The number that stands for scratch among slots.
 static uint32_t scratch_of(const at_emit_steps *e) {
   return e->plan->num_slots;
 }
 
+// All of v's slot.
 static at_nest_ref ref_to(const builder *b, at_value v, uint32_t access) {
   return (at_nest_ref){at_plan_slot(b->e->plan, v), access, 0,
                        at_type_bytes(at_value_type(v))};
 }
 
+// Appends a statement to the fragment at hand and counts it.
 static at_status add(builder *b, at_nest_kind kind, const at_node *n,
                      uint32_t refs, uint32_t blocks, at_nest_stmt **out) {
   b->to->statements++;
@@ -79,6 +82,7 @@ static at_status add_fill(builder *b, const at_node *n,
   return AT_OK;
 }
 
+// None where the planner gave both the same slot.
 static at_status add_copy(builder *b, const at_node *n) {
   at_nest_ref to = ref_to(b, (at_value){(at_node *)n, 0}, AT_NEST_WRITE),
               from = ref_to(b, n->operands[0], AT_NEST_READ);
@@ -121,6 +125,8 @@ static at_status add_call(builder *b, const at_node *n, const at_cg_launch *l,
   return AT_OK;
 }
 
+// n's launches as calls. Refused if one is long enough to share among threads,
+// or dearer than most_ns.
 static at_status add_kernels(builder *b, const at_node *n, double most_ns) {
   int32_t *alias;
   AT_TRY(at_steps_aliases(b->e, n, &alias));
@@ -150,6 +156,7 @@ static at_status add_runtime(builder *b, const at_node *n,
   return add_kernels(b, n, k->ns);
 }
 
+// The statement of inner control flow, made before or now.
 static at_status add_control(builder *b, const at_node *n) {
   fragment *f;
   AT_TRY(build_control(b, n, &f));
@@ -165,6 +172,7 @@ static at_status add_control(builder *b, const at_node *n) {
   return AT_OK;
 }
 
+// By kind of node; what talks to other devices, the host or cores is refused.
 static at_status add_node(builder *b, const at_node *n) {
   if (at_steps_is_empty(n)) return add_empty(b, n);
   if (at_steps_is_silent(n)) return AT_OK;
@@ -192,6 +200,7 @@ static at_status add_region(builder *b, const at_comp *c) {
   return AT_OK;
 }
 
+// n as WHILE or CASE with a block for each region.
 static at_status build_statement(builder *b, const at_node *n) {
   bool loop = n->op == AT_OP_WHILE;
   at_nest_stmt *s;
@@ -243,6 +252,7 @@ static void count_uses(const at_plan *p, const at_comp *c, uint32_t *uses,
     uses[at_plan_slot(p, c->results[i])] += (uint32_t)by;
 }
 
+// Once per program: counts uses of all slots.
 static at_status prepare(at_emit_steps *e, at_native *s) {
   if (s->uses) return AT_OK;
   size_t slots = e->plan->num_slots + 1;
@@ -279,6 +289,8 @@ typedef struct numbering {
 // and all of them, which a stack has to hold.
 enum { LOCAL_BYTES = 4096, ALL_LOCAL_BYTES = 128 << 10 };
 
+// The buffer of a slot, made when the slot is met first: a local where nobody
+// else uses it and it is small, else a parameter.
 static at_status number_slot(numbering *m, uint32_t slot, uint32_t *out) {
   at_arena *a = m->e->arena;
   uint32_t *buffer = &m->state->buffer[slot];
@@ -301,6 +313,7 @@ static at_status number_slot(numbering *m, uint32_t slot, uint32_t *out) {
   return AT_OK;
 }
 
+// Visitor of at_nest_walk.
 static at_status number_refs(void *user, at_nest_stmt *s) {
   numbering *m = user;
   for (uint32_t i = 0; i < s->num_refs; i++)
@@ -308,6 +321,7 @@ static at_status number_refs(void *user, at_nest_stmt *s) {
   return AT_OK;
 }
 
+// Fragment, numbering, locals, verification.
 at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
                          at_native_nest_out *out) {
   *out = (at_native_nest_out){0};

@@ -12,12 +12,14 @@
 #include "base/cpu.h"
 #include "machine/topology.h"
 
+// By the target's machine: platform "ipu".
 bool at_on_tiles(const char *target, at_tiles_machine *out) {
   const at_machine *m = at_topology_machine(at_str_of(target));
   return m && !strcmp(m->platform, "ipu") &&
          at_code_take(at_tiles_machine_read(m, out)) == AT_OK_CODE;
 }
 
+// Fusion is off, as lowering makes one compute set per op.
 at_status at_on_tiles_plan(const at_tiles_machine *machine, at_module *m,
                            const at_pass_options *o, at_arena *a,
                            const at_tiles_plan **out) {
@@ -35,6 +37,7 @@ bool at_on_tiles_runs(void) {
          at_config_word(AT_CONFIG_TILES) == AT_WORD_TILES_TILES;
 }
 
+// Shares `whole`'s descriptions of arguments and results.
 at_status at_on_tiles_wrap(const at_module *whole, at_str program, at_arena *a,
                            at_module **out) {
   const at_comp *c = whole->entry;
@@ -89,6 +92,8 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static kept *g_kept;
 static at_pool *g_pool;
 
+// Parses and lowers the text in k's arena. FAILED_PRECONDITION: ATOLL_TARGET
+// changed since the compile.
 static at_status lay_out(at_str program, kept *k) {
   at_tiles_machine m;
   at_tiles_lower_options o = {0};
@@ -102,6 +107,7 @@ static at_status lay_out(at_str program, kept *k) {
   return at_tiles_lower(&m, k->module, &o, k->arena, &k->plan);
 }
 
+// Under g_lock. Linear in the programs that have run.
 static at_status find_kept(at_str program, kept **out) {
   for (kept *k = g_kept; k; k = k->next)
     if (at_str_eq(k->text, program)) return *out = k, AT_OK;
@@ -121,6 +127,8 @@ static at_status find_kept(at_str program, kept **out) {
   return *out = g_kept = k, AT_OK;
 }
 
+// INVALID_ARGUMENT: another number of arguments or results. Arguments are read
+// in place.
 static at_status run_kept(const kept *k, const void *const *args,
                           uint32_t num_args, void *const *results,
                           uint32_t num_results, at_arena *a) {
@@ -142,6 +150,7 @@ static at_status run_kept(const kept *k, const void *const *args,
   return AT_OK;
 }
 
+// The lock is held while the program runs: the pool is shared.
 at_status at_on_tiles_call(at_bytes program, const void *const *args,
                            uint32_t num_args, void *const *results,
                            uint32_t num_results) {

@@ -33,6 +33,7 @@ static at_status names_of(at_places *p, const at_mloc *l, at_digest *out) {
   return AT_OK;
 }
 
+// names_of(l), made once for each location.
 static at_status add_names(at_places *p, const at_mloc *l, at_digest *io) {
   void **at = at_map_find_ptr(&p->names, l);
   if (!at) {
@@ -46,6 +47,7 @@ static at_status add_names(at_places *p, const at_mloc *l, at_digest *io) {
   return AT_OK;
 }
 
+// The entry of that digest; a new one is 0.
 static at_status in_body_slot(at_places *p, const at_digest *said,
                               void ***out) {
   at_digest *key;
@@ -56,6 +58,8 @@ static at_status in_body_slot(at_places *p, const at_digest *said,
   return AT_OK;
 }
 
+// Hook of at_mop_digest. Numbers the location and mixes what counts of it into
+// *io; the whole of it goes into p->said.
 static at_status add_place(void *user, const void *of, const at_mloc *l,
                            at_digest *io) {
   at_places *p = user;
@@ -76,6 +80,7 @@ static at_status add_place(void *user, const void *of, const at_mloc *l,
   return AT_OK;
 }
 
+// A custom call "tpu_custom_call".
 static bool is_kernel(const at_mop *op) {
   const at_mattr *name = at_mop_attr(op, "call_target_name");
   return name && name->kind == AT_MATTR_STRING &&
@@ -107,6 +112,8 @@ static at_status body_digest(at_places *p, const at_mattr *attr,
   return st;
 }
 
+// Hook of at_mop_digest: a kernel's configuration by the meaning of its body.
+// *done: it was added.
 static at_status add_attr(void *user, const at_mop *op, const at_mnamed *attr,
                           at_digest *io, bool *done) {
   at_places *p = user;
@@ -125,6 +132,7 @@ static at_status add_attr(void *user, const at_mop *op, const at_mnamed *attr,
   return *done = true, AT_OK;
 }
 
+// Scratch of the walk is freed at once.
 static at_status add_program(at_places *p, const at_mop *op, at_digest *io) {
   at_mdigest_hooks hooks = {p, add_place, add_attr};
   at_arena *scratch;
@@ -134,6 +142,7 @@ static at_status add_program(at_places *p, const at_mop *op, at_digest *io) {
   return st;
 }
 
+// Maps live in `a`, as does what they point to.
 at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a,
                          at_digest *io) {
   *p = (at_places){.program = m,
@@ -147,6 +156,8 @@ at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a,
   return add_program(p, m->op, io);
 }
 
+// Numbers are kept + 1; a missing one marks the executable as bound to its
+// source.
 static void number_of(at_places *p, void *const *at, uint32_t *out) {
   *out = at ? (uint32_t)((uintptr_t)*at - 1) : AT_NO_PLACE;
   p->bound |= !at;
@@ -186,6 +197,8 @@ typedef struct block {
 
 #define BAD(what) AT_FAIL(AT_INVALID_ARGUMENT, "malformed executable: %s", what)
 
+// The bytes of a section of elements of `each` bytes. INVALID_ARGUMENT: it does
+// not lie in the block.
 static at_status section(const block *x, at_xsection s, size_t each,
                          void *out) {
   const at_xspan *span = &x->h->sections[s];
@@ -196,6 +209,7 @@ static at_status section(const block *x, at_xsection s, size_t each,
   return AT_OK;
 }
 
+// Copies the strings, which then grow apart from the block.
 static at_status open_block(at_bytes b, at_arena *a, block *x) {
   const char *strings;
   *x = (block){.b = b, .h = (const at_xheader *)b.ptr, .added = at_map_in(a)};
@@ -230,6 +244,7 @@ static at_status put_string(block *x, at_str s, uint32_t *offset) {
   return AT_OK;
 }
 
+// Files and lines of steps with a number.
 static at_status put_steps(at_places *p, block *x) {
   at_xstep *s;
   AT_TRY(section(x, AT_XS_STEPS, sizeof *s, &s));
@@ -246,6 +261,7 @@ static at_status put_steps(at_places *p, block *x) {
   return AT_OK;
 }
 
+// File, line, column and the callers of one place in a kernel.
 static at_status put_location(at_places *p, block *x, at_xlocation *l) {
   if (l->place >= p->list.len || l->op >= x->strings.len)
     return BAD("a place in a kernel");
@@ -263,6 +279,7 @@ static at_status put_location(at_places *p, block *x, at_xlocation *l) {
   return st;
 }
 
+// All that have a number.
 static at_status put_locations(at_places *p, block *x) {
   at_xlocation *l;
   AT_TRY(section(x, AT_XS_LOCATIONS, sizeof *l, &l));
@@ -289,6 +306,7 @@ static at_status close_block(const block *x, at_bytes *io) {
   return AT_OK;
 }
 
+// The block is only replaced at the end, when all went well.
 at_status at_places_put(at_places *p, at_bytes *io) {
   block x;
   at_status st = open_block(*io, p->owners.arena, &x);

@@ -50,6 +50,9 @@ typedef struct at_place_text {
   uint32_t line, column;
   at_strbuf op;  // operation, then where it was called; free it
 } at_place_text;
+// What l says of an operation of that name: file, line and column borrowed from
+// l, `op` followed by the frames that called it. out->op must be freed, also on
+// failure.
 at_status at_place_text_of(const at_mloc *l, at_str op, at_place_text *out);
 
 #endif

@@ -14,6 +14,7 @@
 typedef at_status (*choose_fn)(const at_node *n, at_arena *a,
                                at_rt_choice *out);
 
+// Overflow cannot be: the type has a size in bytes.
 void at_row_major_strides(at_dims d, int64_t *strides) {
   int64_t s = 1;
   for (uint32_t i = d.rank; i-- > 0;) {
@@ -59,6 +60,7 @@ static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
                              : (wide ? AT_U64 : AT_U32);
 }
 
+// Product of the sizes of one kind of dimensions.
 static int64_t size_of(const at_k_gemm_dims *d) {
   int64_t n = 1;
   for (uint32_t i = 0; i < d->rank; i++) n *= d->size[i];
@@ -132,6 +134,7 @@ static double dot_ns(const at_node *n) {
   return flops / 50.0 + 200;
 }
 
+// GEMM where read_dot has it.
 static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_k_gemm_params p;
   if (!read_dot(n, (at_dims){NULL, 0}, 0, &p)) return AT_OK;
@@ -161,6 +164,8 @@ static uint32_t place_in(at_dims list, int64_t d) {
   return i;
 }
 
+// By which side of the product is ragged: rows, contraction or batch. Sizes are
+// per group.
 static at_status choose_ragged_dot(const at_node *n, at_arena *a,
                                    at_rt_choice *out) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
@@ -198,6 +203,8 @@ static void window_or(at_dims d, uint32_t rank, int64_t absent, int64_t *to) {
   for (uint32_t i = 0; i < rank; i++) to[i] = i < d.rank ? d.ptr[i] : absent;
 }
 
+// Any convolution of up to AT_K_MAX_RANK dimensions; strides tell the kernel
+// where each dimension lies.
 static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
   const at_type *tl = operand_type(n, 0), *tr = operand_type(n, 1),
                 *to = &n->types[0];
@@ -270,6 +277,7 @@ static at_status choose_transpose(const at_node *n, at_arena *a,
   return finish(out, a, AT_RT_TRANSPOSE, &p, sizeof p, n, bytes_ns(n) * 2);
 }
 
+// A copy of a splat is a fill, which reads no operand.
 static at_status choose_copy(const at_node *n, at_arena *a, at_rt_choice *out) {
   const at_literal *l = at_node_literal(n->operands[0].node);
   if (l && l->splat) {
@@ -316,6 +324,7 @@ static at_status choose_sort(const at_node *n, at_arena *a, at_rt_choice *out) {
   return AT_OK;
 }
 
+// Over the last dimension.
 static at_status choose_top_k(const at_node *n, at_arena *a,
                               at_rt_choice *out) {
   const at_type *t = operand_type(n, 0);
@@ -371,6 +380,7 @@ static bool is_identity(at_value v, at_k_reduce_op op) {
   return false;
 }
 
+// In either order of the parameters: all of these commute.
 bool at_reduce_op_of(const at_comp *c, at_k_reduce_op *out) {
   static const struct {
     at_op op;
@@ -391,6 +401,7 @@ bool at_reduce_op_of(const at_comp *c, at_k_reduce_op *out) {
   return false;
 }
 
+// One input, from the identity, of at least a byte an element.
 static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_k_reduce_op op;
   at_dtype t = n->types[0].dtype;
@@ -430,6 +441,7 @@ static at_status choose_fft(const at_node *n, at_arena *a, at_rt_choice *out) {
   return finish(out, a, AT_RT_FFT, &p, sizeof p, n, bytes_ns(n) * 8);
 }
 
+// Algorithms are passed on as XLA numbers them.
 static at_status choose_rng_bits(const at_node *n, at_arena *a,
                                  at_rt_choice *out) {
   const at_type *bits = &n->types[1];
@@ -445,6 +457,7 @@ static at_status choose_rng_bits(const at_node *n, at_arena *a,
   return finish(out, a, AT_RT_RNG_BITS, &p, sizeof p, n, bytes_ns(n) * 10);
 }
 
+// Operands are the bounds; the shape operand is not read.
 static at_status choose_rng(const at_node *n, at_arena *a, at_rt_choice *out) {
   if (n->types[0].rank > AT_K_MAX_RANK) return AT_OK;
   at_k_rng_params p = {
@@ -466,6 +479,7 @@ static void matrix_dims(const at_type *t, at_k_linalg_params *p) {
   p->n = t->rank >= 1 ? t->dims[t->rank - 1] : 1;
 }
 
+// Batches of [n, n].
 static at_status choose_cholesky(const at_node *n, at_arena *a,
                                  at_rt_choice *out) {
   at_k_linalg_params p = {.dtype = n->types[0].dtype,
@@ -475,6 +489,7 @@ static at_status choose_cholesky(const at_node *n, at_arena *a,
                 bytes_ns(n) * (double)(p.n + 8));
 }
 
+// p.m and p.n are those of the result.
 static at_status choose_triangular_solve(const at_node *n, at_arena *a,
                                          at_rt_choice *out) {
   at_k_linalg_params p = {
@@ -489,11 +504,13 @@ static at_status choose_triangular_solve(const at_node *n, at_arena *a,
                 bytes_ns(n) * (double)(p.n + 8));
 }
 
+// Element types that the LAPACK-like kernels have.
 static bool linalg_dtype(at_dtype t) {
   return t == AT_F32 || t == AT_F64 || t == AT_C64 || t == AT_C128 ||
          t == AT_BF16 || t == AT_F16;
 }
 
+// UNIMPLEMENTED without SparseCores, as on the chip.
 static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id,
                             at_rt_choice *out) {
   at_k_csr_params p;
@@ -503,6 +520,8 @@ static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id,
   return finish(out, a, id, &p, sizeof p, n, bytes_ns(n));
 }
 
+// Custom calls of linear algebra, by name, and of the SparseCore's formats.
+// Unknown names are left to the host.
 static at_status choose_custom(const at_node *n, at_arena *a,
                                at_rt_choice *out) {
   at_sc_kind sparse = at_sc_kind_of(n);
@@ -573,6 +592,7 @@ static const struct {
     {AT_OP_CUSTOM_CALL, choose_custom},
 };
 
+// By the table of rows.
 at_status at_rt_choose(const at_node *n, at_arena *a, at_rt_choice *out) {
   *out = (at_rt_choice){.id = AT_RT_COUNT};
   for (size_t i = 0; i < AT_LEN(rows); i++)

@@ -6,6 +6,7 @@
 #include "abi/kernels.h"
 #include "hlo/hlo.h"
 
+// A kernel of the library for one node.
 typedef struct at_rt_choice {
   at_rt_kernel id;  // AT_RT_COUNT: none fits, generate code
   const void *params;

@@ -31,6 +31,7 @@ static void find_build(void) {
   at_digest_add(&g_build, (at_bytes){(const uint8_t *)&llvm, sizeof llvm});
 }
 
+// Found once in a process.
 at_status at_compile_build(at_digest *out) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, find_build);
@@ -94,6 +95,7 @@ static bool is_of_the_run(at_config k) {
   }
 }
 
+// Each by its name and value; words of ATOLL_CHECK one by one.
 static void add_knobs(at_digest *d) {
   for (int i = 0; i < AT_CONFIG_COUNT; i++) {
     at_config k = (at_config)i;
@@ -115,6 +117,7 @@ static void add_knobs(at_digest *d) {
   add_file(d, at_config_text(AT_CONFIG_COSTS));
 }
 
+// A struct is mixed in as bytes: its padding is zero.
 at_status at_settings_add(uint64_t cpu, uint32_t threads,
                           const at_spinput_flags *sparse, at_digest *io) {
   at_digest build;
@@ -133,6 +136,7 @@ uint32_t at_settings_threads(uint32_t asked) {
   return n ? (uint32_t)n : at_cpu_count();
 }
 
+// For this machine and process as they are now.
 at_status at_compile_settings(at_digest *out) {
   at_spinput_flags sparse;
   AT_TRY(at_sparse_flags(NULL, 0, &sparse));

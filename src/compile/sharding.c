@@ -45,6 +45,7 @@ typedef struct reader {
 static void skip(reader *r) {
   while (r->at < r->end && (*r->at == ' ' || *r->at == ',')) r->at++;
 }
+// z, after blanks and commas.
 static bool take(reader *r, const char *z) {
   skip(r);
   size_t n = strlen(z);
@@ -52,6 +53,7 @@ static bool take(reader *r, const char *z) {
   r->at += n;
   return true;
 }
+// A name in quotes; *out borrows the text.
 static bool take_name(reader *r, at_str *out) {
   if (!take(r, "\"")) return false;
   const char *close = memchr(r->at, '"', (size_t)(r->end - r->at));
@@ -60,6 +62,7 @@ static bool take_name(reader *r, at_str *out) {
   r->at = close + 1;
   return true;
 }
+// Digits; values above 2^24 are cut off, which no mesh has.
 static bool take_int(reader *r, int64_t *out) {
   skip(r);
   int64_t n = 0;
@@ -107,6 +110,7 @@ static bool find_mesh(reader *r, const char *meshes, at_str name) {
   return false;
 }
 
+// "mesh<...>" in place, or "@name".
 static bool read_mesh_or_name(reader *r, const char *meshes) {
   if (take(r, "mesh<") || take(r, "#sdy.mesh<")) return read_mesh(r);
   if (!take(r, "@")) return false;
@@ -170,6 +174,7 @@ typedef struct tiling {
   uint32_t count;
 } tiling;
 
+// Cuts each axis at its marks into factors. False: they do not nest.
 static bool split_axes(reader *r, tiling *t) {
   for (uint32_t i = 0; i < r->num_axes; i++) {
     axis *a = &r->axes[i];
@@ -185,6 +190,8 @@ static bool split_axes(reader *r, tiling *t) {
   return true;
 }
 
+// Gives each factor to the dimension whose ref covers it; the rest is
+// replication, minor.
 static bool assign(reader *r, tiling *t) {
   uint32_t placed = 0;
   for (uint32_t i = 0; i < r->num_refs; i++) {
@@ -226,6 +233,7 @@ static bool print_ids(const reader *r, const tiling *t, int64_t n, at_arena *a,
   return true;
 }
 
+// False: too many devices, or device_ids that do not read.
 static bool print_tiling(const reader *r, const tiling *t, at_arena *a,
                          at_strbuf *b) {
   int64_t n = 1, replicas = 1;
@@ -265,6 +273,7 @@ static bool print_tiling(const reader *r, const tiling *t, at_arena *a,
   return true;
 }
 
+// False: the text does not read or does not fit the rank.
 static bool convert(const char *text, const char *meshes, uint32_t rank,
                     at_arena *a, at_strbuf *b) {
   reader r = {.at = text, .end = text + strlen(text)};
@@ -283,6 +292,7 @@ static bool convert(const char *text, const char *meshes, uint32_t rank,
          assign(&r, &t) && print_tiling(&r, &t, a, b);
 }
 
+// HLO's own text comes back as it is, borrowed.
 at_status at_sharding_hlo_text(const char *text, const char *meshes,
                                uint32_t rank, at_arena *a, const char **out) {
   *out = text ? text : "{replicated}";

@@ -101,6 +101,8 @@ static uint32_t match_keys(matcher *m, at_value v, uint32_t key) {
   return 0;
 }
 
+// Only for `lt` comparators that are a chain over keys 0, 1, ...; anything else
+// is called element by element.
 bool at_sort_order(const at_comp *region, uint32_t num_operands,
                    uint32_t *out_order, uint32_t *out_num_keys) {
   if (region->num_results != 1) return false;

@@ -31,6 +31,7 @@ double at_sparse_seconds(const at_node *n) {
   return estimated_ns((double)at_type_elements(ids), width) * 1e-9;
 }
 
+// Tables follow the five (or six) operands that describe the samples.
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   switch (at_sc_kind_of(n)) {
     case AT_SC_UPDATE:
@@ -57,6 +58,7 @@ typedef struct program {
   AT_VEC(uint8_t) constants;
 } program;
 
+// UNIMPLEMENTED, naming the call and the node of its optimizer.
 static at_status refuse(const program *p, const at_node *n, const char *why) {
   at_strbuf b = {0};
   at_node_describe(&b, n);
@@ -69,11 +71,13 @@ static at_status refuse(const program *p, const at_node *n, const char *why) {
   return st;
 }
 
+// Where v lives for one row; NULL: not placed yet.
 static at_x_sparse_place *place_of(const program *p, at_value v) {
   void **at = at_map_find_ptr(&p->places, v.node);
   return at ? (at_x_sparse_place *)*at + v.index : NULL;
 }
 
+// Room for the places of n's results.
 static at_status put_places(program *p, const at_node *n,
                             at_x_sparse_place **out) {
   AT_TRY_ALLOC(*out,
@@ -95,6 +99,7 @@ static at_status take_scratch(program *p, uint64_t bytes, uint32_t *out) {
   return AT_OK;
 }
 
+// The gradient, the tables, the hyperparameters, in that order.
 static at_status put_params(program *p) {
   for (uint32_t i = 0; i < p->c->num_params; i++) {
     at_x_sparse_place *to;
@@ -107,6 +112,8 @@ static at_status put_params(program *p) {
   return AT_OK;
 }
 
+// Splats are written out: kernels read constants as arrays. At most 16 MiB in
+// all.
 static at_status put_constant(program *p, const at_node *n) {
   const at_literal *l = at_node_literal(n);
   size_t elem = at_dtype_bytes(l->type.dtype);
@@ -157,6 +164,7 @@ static bool goes_into(const program *p, const at_node *n, uint32_t result,
   return true;
 }
 
+// Appends to the launch's arguments; those of one launch are side by side.
 static at_status add_place(program *p, at_x_sparse_launch *l,
                            at_x_sparse_place place) {
   if (!l->num_places++) l->places = (uint32_t)p->list.len;
@@ -164,9 +172,9 @@ static at_status add_place(program *p, at_x_sparse_launch *l,
                                                    : AT_NO_MEMORY("optimizer");
 }
 
+// One node's launches. A result that is the new row of a table is written there
+// at once if nobody reads the old row later.
 static at_status put_kernel(program *p, const at_node *n) {
-  if (n->num_regions && n->op != AT_OP_FUSION && !at_cg_supports(n))
-    return refuse(p, n, "no kernel for this op");
   if (!at_cg_supports(n)) return refuse(p, n, "no kernel for this op");
   at_x_sparse_place *to;
   int32_t *alias;
@@ -208,6 +216,7 @@ static at_status put_kernel(program *p, const at_node *n) {
   return AT_OK;
 }
 
+// Views have the place of what they view.
 static at_status put_node(program *p, const at_node *n) {
   if (n->op == AT_OP_PARAMETER) return AT_OK;
   if (n->op == AT_OP_CONSTANT) return put_constant(p, n);
@@ -219,6 +228,8 @@ static at_status put_node(program *p, const at_node *n) {
   return AT_OK;
 }
 
+// Rows that are not in their table yet are copied at the end. A table whose new
+// row is another table's old one would need an order: refused.
 static at_status put_results(program *p) {
   for (uint32_t r = 0; r < p->c->num_results; r++) {
     at_x_sparse_place from = *place_of(p, p->c->results[r]);
@@ -238,6 +249,7 @@ static at_status put_results(program *p) {
   return AT_OK;
 }
 
+// Compiles the optimizer as a program of one row and fills the lists.
 static at_status compile_optimizer(program *p, const at_sc_call *call) {
   at_dtype hypers[AT_SPARSE_MAX_HYPERS] = {0};
   uint32_t first = at_x_sparse_table(p->x) + p->x->num_tables;
@@ -273,6 +285,7 @@ static void write_groups(uint8_t *at, uint32_t devices, bool alone) {
   }
 }
 
+// Layout (abi/sparsecore.h): collective head, groups, at_x_sparse, its lists.
 static at_status write_params(at_emit_steps *e, const program *p, at_xstep *s) {
   const at_x_sparse *x = p->x;
   bool alone = x->op == AT_SPARSE_LOCAL;
@@ -318,6 +331,7 @@ at_status at_sparse_flags(const at_str *options, uint32_t count,
   return AT_OK;
 }
 
+// Which checks the engine makes, by flags and ATOLL_CHECK.
 static at_status set_checks(at_emit_steps *e, at_x_sparse *x) {
   const at_spinput_flags *f = e->sparse;
   if (f->detect_nan) x->checks |= AT_SPARSE_CHECK_NAN;
@@ -419,6 +433,7 @@ static bool joins(at_spinput_table *t, const at_spinput_table *other) {
 
 typedef AT_VEC(at_spinput_table) tables;
 
+// Tables of all calls of the entry; calls without limits cannot be sized.
 static at_status collect(const at_comp *c, uint32_t devices,
                          const at_spinput_limits *limits, at_arena *a,
                          tables *out) {
@@ -437,6 +452,7 @@ static at_status collect(const at_comp *c, uint32_t devices,
   return AT_OK;
 }
 
+// Only the entry's calls: jax-tpu-embedding has none in loops.
 at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
                                const at_spinput_flags *f,
                                const at_spinput_limits *limits, at_arena *a,
@@ -463,6 +479,7 @@ at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
   return AT_OK;
 }
 
+// Reads the call, limits it, compiles its optimizer, writes the parameters.
 at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
                          const uint32_t **order, uint32_t *operands) {
   at_sc_call *call;

@@ -23,6 +23,7 @@ static void print_type(at_strbuf *b, const at_type *t) {
   at_strbuf_addf(b, "%s>", at_dtype_of(t->dtype)->text);
 }
 
+// "(T, T)".
 static void print_types(at_strbuf *b, const at_type *t, uint32_t n) {
   at_strbuf_addc(b, '(');
   for (uint32_t i = 0; i < n; i++) {
@@ -41,6 +42,7 @@ static void print_value_types(at_strbuf *b, const at_value *v, uint32_t n) {
   at_strbuf_addc(b, ')');
 }
 
+// "(%v1, %v2#1)".
 static void print_values(at_strbuf *b, const at_value *v, uint32_t n) {
   at_strbuf_addc(b, '(');
   for (uint32_t i = 0; i < n; i++) {
@@ -50,6 +52,7 @@ static void print_values(at_strbuf *b, const at_value *v, uint32_t n) {
   at_strbuf_addc(b, ')');
 }
 
+// Bytes that are not printable as \XX, as MLIR has it.
 static void print_string(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
   for (size_t i = 0; i < s.len; i++) {
@@ -115,6 +118,7 @@ static void print_ints(at_strbuf *b, at_dims v) {
   at_strbuf_addc(b, ']');
 }
 
+// "array<i64: 1, 2>".
 static void print_array(at_strbuf *b, const char *type, at_dims v) {
   at_strbuf_addf(b, "array<%s", type);
   for (uint32_t i = 0; i < v.rank; i++) {
@@ -211,6 +215,7 @@ static bool is_whole(at_op op) {
          op == AT_OP_RAGGED_DOT;
 }
 
+// Is the attribute part of a struct of n's op?
 static bool is_field(const at_node *n, at_attr_id id) {
   for (size_t s = 0; s < AT_LEN(structs); s++)
     for (uint32_t i = 0; structs[s].op == n->op && i < structs[s].count; i++)
@@ -218,11 +223,13 @@ static bool is_field(const at_node *n, at_attr_id id) {
   return false;
 }
 
+// The separator and the name; *first: nothing was printed yet.
 static void next_attr(at_strbuf *b, bool *first, const char *name) {
   at_strbuf_addf(b, "%s%s", *first ? " {" : ", ", name);
   *first = false;
 }
 
+// Dimension numbers of n as one attribute.
 static void print_struct(at_strbuf *b, const at_node *n, bool *first) {
   for (size_t s = 0; s < AT_LEN(structs); s++) {
     if (structs[s].op != n->op) continue;
@@ -246,6 +253,7 @@ static void print_struct(at_strbuf *b, const at_node *n, bool *first) {
   }
 }
 
+// Values out of range print as DEFAULT.
 static void print_precision(at_strbuf *b, const at_node *n, at_dims v) {
   static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
   at_strbuf_addc(b, '[');
@@ -256,6 +264,7 @@ static void print_precision(at_strbuf *b, const at_node *n, at_dims v) {
   at_strbuf_addc(b, ']');
 }
 
+// Pairs [low, high].
 static void print_padding(at_strbuf *b, at_dims v) {
   at_strbuf_addz(b, "dense<");
   for (uint32_t i = 0; i + 1 < v.rank; i += 2)
@@ -264,6 +273,7 @@ static void print_padding(at_strbuf *b, at_dims v) {
   at_strbuf_addf(b, "> : tensor<%ux2xi64>", v.rank / 2);
 }
 
+// The attribute's name in StableHLO.
 static const char *name_of(const at_node *n, at_attr_id id) {
   switch (id) {
     case AT_ATTR_DIMENSION:
@@ -306,6 +316,7 @@ static const char *enum_of(at_attr_id id) {
   }
 }
 
+// Channel handles are structs of one number; some attributes are i32.
 static void print_int(at_strbuf *b, const at_attr *a) {
   if (a->id == AT_ATTR_CHANNEL_ID) {
     at_strbuf_addf(b, "#stablehlo.channel_handle<handle = %lld, type = 1>",
@@ -318,6 +329,7 @@ static void print_int(at_strbuf *b, const at_attr *a) {
   at_strbuf_addf(b, "%lld : %s", (long long)a->i, narrow ? "i32" : "i64");
 }
 
+// The value by kind; kinds without a form print nothing.
 static void print_attr(at_strbuf *b, const at_node *n, const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_INT:
@@ -444,6 +456,7 @@ static void print_quantise(at_strbuf *b, const at_node *n) {
                  row, row, row, row, row, level, level, row, row, row, row);
 }
 
+// The function that print_quantise makes.
 static void print_callee(at_strbuf *b, const at_node *n, bool *first) {
   at_sc_config c;
   if (!quantised_table(n, &c)) return;
@@ -451,6 +464,7 @@ static void print_callee(at_strbuf *b, const at_node *n, bool *first) {
   at_strbuf_addf(b, " = [@quantise_v%u]", n->id);
 }
 
+// "{...}", or nothing where none is left.
 static void print_attrs(at_strbuf *b, const at_node *n) {
   bool first = true;
   print_callee(b, n, &first);
@@ -555,6 +569,7 @@ static void print_call(at_strbuf *b, const at_node *n) {
   at_strbuf_addc(b, '\n');
 }
 
+// Attributes of a CHLO op are a dictionary of the call that stands for it.
 static void print_call_attrs(at_strbuf *b, const at_node *n) {
   at_strbuf_addf(b, " {call_target_name = \"chlo.%s\", mhlo.attributes =",
                  at_op_text(n->op));
@@ -563,6 +578,7 @@ static void print_call_attrs(at_strbuf *b, const at_node *n) {
   at_strbuf_addz(b, b->len == before ? " {}}" : "}");
 }
 
+// One op in generic form, regions included.
 static void print_node(at_strbuf *b, const at_node *n) {
   const char *dialect = dialect_of(n->op);
   if (!dialect || !has_form(n)) {
@@ -608,6 +624,7 @@ static void print_node(at_strbuf *b, const at_node *n) {
   at_strbuf_addc(b, '\n');
 }
 
+// Ops, then the terminator `end`.
 static void print_comp(at_strbuf *b, const at_comp *c, const char *end) {
   AT_FOR_NODES(n, c) {
     if (n->op != AT_OP_PARAMETER) print_node(b, n);
@@ -619,6 +636,7 @@ static void print_comp(at_strbuf *b, const at_comp *c, const char *end) {
   at_strbuf_addz(b, " -> ()\n");
 }
 
+// Names are quoted, as they may hold anything.
 static void print_func(at_strbuf *b, const at_comp *c, const char *visibility,
                        const char *name) {
   at_strbuf_addf(b, "func.func %s @", visibility);
@@ -670,6 +688,7 @@ static at_status print_shardings(at_strbuf *b, const at_module *m) {
   return AT_OK;
 }
 
+// Errors of the buffer are told at the end.
 at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
   at_strbuf_addz(b, "module @");
   print_string(b, at_str_of(m->name ? m->name : "main"));

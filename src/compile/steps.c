@@ -64,6 +64,7 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   return AT_OK;
 }
 
+// *out lives in `a`.
 at_status at_steps_choose(const at_module *m, at_arena *a, at_map *out) {
   *out = at_map_in(a);
   return choose(m->entry, a, out);
@@ -74,6 +75,7 @@ const at_rt_choice *at_steps_choice(const at_map *m, const at_node *n) {
   return at ? *at : NULL;
 }
 
+// Generated kernels say themselves; runtime kernels share with no operand.
 bool at_steps_can_alias(const at_map *choices, const at_node *n,
                         uint32_t result, uint32_t operand) {
   if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
@@ -96,6 +98,7 @@ static bool reads(const at_node *n, at_value v) {
   return false;
 }
 
+// The copy stands before the first reader, so that it is not alive for long.
 static at_status fill_splats(at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -117,6 +120,8 @@ static at_status fill_splats(at_comp *c) {
 
 at_status at_steps_fill_splats(at_module *m) { return fill_splats(m->entry); }
 
+// Gives constants their offsets and writes them, each at a multiple of 64
+// bytes.
 static at_status place_constants(at_emit_steps *e, const at_comp *c,
                                  at_xslot *slots) {
   AT_FOR_NODES(n, c) {
@@ -247,6 +252,7 @@ static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, slot);
 }
 
+// The first operand in the result's slot. Slot 0 is nobody's.
 at_status at_steps_aliases(const at_emit_steps *e, const at_node *n,
                            int32_t **out) {
   int32_t *alias;
@@ -330,6 +336,7 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
+// An asynchronous one is a START; its DONE comes later (emit_done).
 static at_status emit_collective(at_emit_steps *e, const at_node *n,
                                  step_list *out) {
   bool async = at_node_bool(n, AT_ATTR_ASYNC);
@@ -433,11 +440,13 @@ static at_status emit_control(at_emit_steps *e, const at_node *n,
   return push_step(e, out, &s);
 }
 
+// JAX's call for memory without contents.
 bool at_steps_is_empty(const at_node *n) {
   return n->op == AT_OP_CUSTOM_CALL &&
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "AllocateBuffer");
 }
 
+// By who computes n.
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   if (n->op == AT_OP_ASYNC_DONE) return emit_done(e, n, out);
   if (at_steps_is_silent(n) || at_steps_is_empty(n)) return AT_OK;
@@ -463,6 +472,9 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   return emit_kernel(e, n, out);
 }
 
+// Steps of a region are appended at once when it is complete, so that inner
+// regions, which are appended before, stand in front of it. START and DONE find
+// each other within one region.
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin,
                            uint32_t *end) {
   step_list list = {0};
@@ -475,6 +487,7 @@ static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin,
   return AT_OK;
 }
 
+// Gives each slot the type of the first value in it.
 static at_status type_slots(at_emit_steps *e, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t r = 0; r < n->num_results; r++) {
@@ -492,6 +505,7 @@ static at_status type_slots(at_emit_steps *e, const at_comp *c) {
   return AT_OK;
 }
 
+// Slots first: steps append more of them (parts, scratch).
 at_status at_steps_emit(at_emit_steps *e, const at_module *m,
                         uint32_t *out_begin, uint32_t *out_end) {
   e->native.module = m;

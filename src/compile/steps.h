@@ -19,6 +19,8 @@ typedef struct at_native {
   at_strbuf *text;   // nests are printed here; NULL: nowhere
 } at_native;
 
+// The state of emission. The caller fills in what is borrowed; the counters and
+// flags are results.
 typedef struct at_emit_steps {
   at_writer *w;
   at_cg *cg;
@@ -49,6 +51,8 @@ at_status at_steps_fill_splats(at_module *m);
 // Runs before the plan: which nodes runtime kernels take (the planner's hooks
 // and the emitter both ask). Refuses, by name, what nothing can run.
 at_status at_steps_choose(const at_module *m, at_arena *a, at_map *out);
+// The planner's question: may the result take the operand's memory in the code
+// that was chosen for n?
 bool at_steps_can_alias(const at_map *choices, const at_node *n,
                         uint32_t result, uint32_t operand);
 // Writes slots, constants and steps of the entry; [*out_begin, *out_end) are

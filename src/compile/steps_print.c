@@ -14,6 +14,7 @@ static const char *string(const view *v, uint32_t at) {
   return (const char *)section(v, AT_XS_STRINGS) + at;
 }
 
+// In the order of abi/kernels.def.
 static const char *runtime_name(uint32_t id) {
   static const char *const names[] = {
 #define AT_RT_KERNEL(Id, fn, params, doc) #Id,
@@ -24,6 +25,7 @@ static const char *runtime_name(uint32_t id) {
   return id < AT_LEN(names) ? names[id] : "?";
 }
 
+// "f32[8,8]", or "raw" for a slot without a type.
 static void print_type(const view *v, uint32_t index) {
   if (index == UINT32_MAX) return at_strbuf_addz(v->out, "raw");
   const at_xtype *t = (const at_xtype *)section(v, AT_XS_TYPES) + index;
@@ -34,6 +36,7 @@ static void print_type(const view *v, uint32_t index) {
   at_strbuf_addc(v->out, ']');
 }
 
+// "temp+64:f32[8]".
 static void print_slot(const view *v, uint32_t index) {
   const at_xslot *s = (const at_xslot *)section(v, AT_XS_SLOTS) + index;
   static const char *const kinds[] = {"null", "in", "out", "temp", "const"};
@@ -68,6 +71,7 @@ static void print_groups(const view *v, const at_x_collective *c,
   }
 }
 
+// Only what is not 0.
 static void print_exchange(const view *v, const at_x_exchange *x) {
   const struct {
     const char *name;
@@ -91,6 +95,7 @@ static void print_exchange(const view *v, const at_x_exchange *x) {
   at_strbuf_addc(v->out, '}');
 }
 
+// SparseCore calls have other parameters and are left out.
 static void print_collective(const view *v, const at_xstep *s) {
   const uint8_t *p = (const uint8_t *)section(v, AT_XS_PARAMS) + s->params;
   at_x_collective c;
@@ -108,6 +113,7 @@ static void print_collective(const view *v, const at_xstep *s) {
 
 static void print_range(const view *v, uint32_t begin, uint32_t end, int depth);
 
+// A line, then the regions of control flow, indented.
 static void print_step(const view *v, uint32_t index, int depth) {
   const at_xstep *s = (const at_xstep *)section(v, AT_XS_STEPS) + index;
   const uint32_t *args = (const uint32_t *)section(v, AT_XS_ARGS) + s->args;
@@ -155,6 +161,7 @@ static void print_range(const view *v, uint32_t begin, uint32_t end,
   for (uint32_t i = begin; i < end; i++) print_step(v, i, depth);
 }
 
+// A line for each argument or result.
 static void print_ios(const view *v, at_xsection s, const char *what) {
   const at_xio *io = section(v, s);
   for (uint64_t i = 0; i < v->h->sections[s].count; i++) {
@@ -167,6 +174,7 @@ static void print_ios(const view *v, at_xsection s, const char *what) {
   }
 }
 
+// For blocks that at_writer_finish made: offsets are not checked again.
 at_status at_steps_print(at_bytes x, at_strbuf *out) {
   view v = {x.ptr, (const at_xheader *)(const void *)x.ptr, out};
   if (x.len < sizeof *v.h || v.h->magic != AT_EXECUTABLE_MAGIC)

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+// Element sizes by section; strings begin with the empty one.
 at_status at_writer_init(at_writer *w, at_arena *a) {
   // Bytes of one element, by section; an index counts these.
   static const size_t sizes[AT_XS_COUNT] = {
@@ -35,6 +36,7 @@ at_status at_writer_init(at_writer *w, at_arena *a) {
   return at_writer_append(w, AT_XS_STRINGS, "", 1, &empty);
 }
 
+// RESOURCE_EXHAUSTED: no memory, or an index that does not fit 32 bits.
 at_status at_writer_append(at_writer *w, at_xsection id, const void *p,
                            size_t count, uint32_t *out_index) {
   AT_ASSERT((unsigned)id < AT_XS_COUNT && w->sections[id].elem_bytes);
@@ -64,6 +66,7 @@ at_status at_writer_align(at_writer *w, at_xsection id, size_t align) {
                           NULL);
 }
 
+// Each text once; kept with a NUL.
 at_status at_writer_string(at_writer *w, at_str s, uint32_t *out) {
   if (!s.len) return *out = 0, AT_OK;
   void **at = at_map_find(&w->strings, s);
@@ -79,6 +82,7 @@ at_status at_writer_string(at_writer *w, at_str s, uint32_t *out) {
   return AT_OK;
 }
 
+// Each element type and shape once.
 at_status at_writer_type(at_writer *w, const at_type *t, uint32_t *out) {
   size_t bytes = sizeof(int64_t) * ((size_t)t->rank + 1);
   int64_t *key;
@@ -100,6 +104,7 @@ at_status at_writer_type(at_writer *w, const at_type *t, uint32_t *out) {
   return AT_OK;
 }
 
+// The writer stays as it is; *out is a copy.
 at_status at_writer_finish(at_writer *w, const at_xheader *h, at_bytes *out) {
   at_xheader head = *h;
   head.magic = AT_EXECUTABLE_MAGIC;

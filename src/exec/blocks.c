@@ -57,12 +57,14 @@ struct at_blocks {
 static _Atomic size_t g_cached;
 static _Atomic size_t g_mapped;  // as mappings of their own
 
+// `size` bytes are no longer kept: by this chip and by all.
 static void uncache(at_blocks *b, size_t size) {
   AT_ASSERT(size <= b->cached);
   b->cached -= size;
   atomic_fetch_sub_explicit(&g_cached, size, memory_order_relaxed);
 }
 
+// Up to 1 KiB by 64 bytes; from there eight classes to a doubling.
 uint32_t at_block_class(size_t bytes, size_t *out_size) {
   if (bytes <= 1024) {
     uint32_t c = bytes ? (uint32_t)((bytes + 63) / 64 - 1) : 0;
@@ -78,6 +80,7 @@ uint32_t at_block_class(size_t bytes, size_t *out_size) {
   return 16 + (lg - 10) * 8 + sub;
 }
 
+// Of a size that is a class's own.
 static uint32_t class_of(size_t size) {
   size_t same;
   uint32_t c = at_block_class(size, &same);
@@ -85,6 +88,7 @@ static uint32_t class_of(size_t size) {
   return c;
 }
 
+// The class's size, whatever was asked.
 size_t at_blocks_capacity(size_t bytes) {
   size_t size;
   at_block_class(bytes, &size);
@@ -103,6 +107,7 @@ static size_t host_memory_bytes(void) {
   return n;
 }
 
+// A quarter of the host's memory may be kept by all chips together.
 at_blocks *at_blocks_create(void) {
   at_blocks *b = calloc(1, sizeof *b);
   if (!b) return NULL;
@@ -115,6 +120,8 @@ at_blocks *at_blocks_create(void) {
 
 static size_t mapping_bytes(size_t size) { return at_align_up(size, 4096); }
 
+// Anonymous pages, without a reserve. Blocks of a huge page and more begin at
+// one; the ends that alignment leaves over are unmapped.
 static void *map_fresh(size_t size) {
   size_t bytes = mapping_bytes(size);
   size_t slack = bytes >= kHugePage ? kHugePage : 0;
@@ -190,6 +197,7 @@ static void trim(at_blocks *b, size_t keep) {
   }
 }
 
+// Slabs go as a whole, whatever was carved out of them.
 void at_blocks_destroy(at_blocks *b) {
   if (!b) return;
   trim(b, 0);
@@ -219,6 +227,8 @@ static void *map_memory(at_blocks *b, size_t size) {
   return p;
 }
 
+// A new slab in place of what is left of the old one, which is lost until the
+// end.
 static bool map_slab(at_blocks *b, slab *s, size_t bytes) {
   if (b->num_slabs == b->cap_slabs) {
     size_t cap = b->cap_slabs ? b->cap_slabs * 2 : 8;
@@ -255,6 +265,7 @@ static void *carve(at_blocks *b, size_t size) {
   return p;
 }
 
+// MemAvailable; SIZE_MAX where the system does not say.
 static size_t available_bytes(void) {
   FILE *f = fopen("/proc/meminfo", "re");
   if (!f) return SIZE_MAX;
@@ -280,6 +291,7 @@ static size_t promised_bytes(void) {
   return mapped - AT_MIN(mapped, here);
 }
 
+// Pages that were promised but not touched yet count as used.
 static bool host_has(size_t bytes) {
   return at_add(bytes, promised_bytes()) <= available_bytes();
 }
@@ -299,12 +311,15 @@ static void *take_guarded(size_t bytes) {
   return NULL;
 }
 
+// The mapping's ends follow from p and the size.
 static void give_guarded(void *p, size_t bytes) {
   size_t size = at_align_up(AT_MAX(bytes, 1), 64);
   size_t pages = mapping_bytes(size);
   munmap((uint8_t *)p + size - pages - kGuardBytes, pages + 2 * kGuardBytes);
 }
 
+// From a file where blocks may be files. Large anonymous ones are refused
+// before the system would have to kill for them.
 static void *map_block(at_blocks *b, size_t size) {
   if (in_file(b, size)) {
     void *p = map_file(b, size);
@@ -327,6 +342,7 @@ void at_blocks_share(at_blocks *b, at_shared *s, size_t bytes) {
   b->shares[c / 64] |= 1ull << c % 64;
 }
 
+// Do blocks of class c come from shared memory?
 static bool is_shared(const at_blocks *b, uint32_t c) {
   return b->shares[c / 64] >> c % 64 & 1;
 }

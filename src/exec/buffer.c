@@ -14,6 +14,7 @@ const char *at_memory_kind_name(at_memory_kind k) {
   return (unsigned)k < AT_MEM_KINDS ? names[k] : "?";
 }
 
+// As HLO prints shapes, without a layout.
 void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf_addf(out, "%s[", at_dtype_of(t)->text);
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -80,6 +81,7 @@ static void destroy(at_buffer *b) {
   free(b);
 }
 
+// References are the low 32 bits of the state.
 at_buffer *at_buffer_retain(at_buffer *b) {
   uint64_t before =
       atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
@@ -87,6 +89,8 @@ at_buffer *at_buffer_retain(at_buffer *b) {
   return b;
 }
 
+// The object goes with the last reference if no hold is left, else with the
+// last hold.
 void at_buffer_release(at_buffer *b) {
   if (!b) return;
   uint64_t before =
@@ -120,6 +124,8 @@ bool at_buffer_delete_once(at_buffer *b) {
 
 void at_buffer_delete(at_buffer *b) { at_buffer_delete_once(b); }
 
+// With the last hold of a deleted or unreferenced array its memory goes. Drops
+// the hold after the memory, so that nobody destroys the object meanwhile.
 void at_buffer_unhold(at_buffer *b) {
   uint64_t s = atomic_load_explicit(&b->state, memory_order_acquire);
   do {
@@ -202,14 +208,17 @@ static at_status acquire(at_buffer *b,
                  "reference");
 }
 
+// May wait for memory.
 at_status at_buffer_acquire(at_buffer *b) {
   return acquire(b, at_chip_pin_in_time);
 }
 
+// Never waits.
 at_status at_buffer_acquire_now(at_buffer *b) {
   return acquire(b, at_chip_pin_slowly);
 }
 
+// Unpins before the hold goes, as the hold keeps the object.
 void at_buffer_unacquire(at_buffer *b) {
   at_chip_unpin(b->chip, b);
   at_buffer_unhold(b);
@@ -234,6 +243,7 @@ at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
   return AT_OK;
 }
 
+// Takes no memory of the chip.
 at_status at_buffer_failed(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_status why, at_buffer **out) {
   AT_TRY(at_buffer_make(c, k, t, dims, at_event_create(), out));
@@ -241,6 +251,7 @@ at_status at_buffer_failed(at_chip *c, at_memory_kind k, at_dtype t,
   return AT_OK;
 }
 
+// Pinned since it was made; from now on it may be spilled.
 void at_buffer_define(at_buffer *b, at_status s) {
   if (b->moment) return at_proxy_define(b, s);
   if (!s.err && b->data) at_settle_bits(b->dtype, b->data, b->bytes);
@@ -259,6 +270,8 @@ static at_status view_there(at_chip *c, at_memory_kind k, at_dtype t,
   return AT_OK;
 }
 
+// No memory of the chip, but accounted in HBM. Empty arrays get an address all
+// the same.
 at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,
                          at_buffer **out) {
@@ -291,6 +304,7 @@ size_t at_buffer_bytes(const at_buffer *b) { return b->bytes; }
 size_t at_buffer_padded_bytes(const at_buffer *b) { return b->padded_bytes; }
 at_chip *at_buffer_chip(const at_buffer *b) { return b->chip; }
 at_memory_kind at_buffer_memory(const at_buffer *b) { return b->kind; }
+// Asks the hosts, the first time, for one that is elsewhere.
 at_event *at_buffer_ready(at_buffer *b) {
   if (b->moment && b->array) at_proxy_ask(b);
   return b->ready;
@@ -298,6 +312,7 @@ at_event *at_buffer_ready(at_buffer *b) {
 bool at_buffer_is_ready(const at_buffer *b) {
   return at_event_fired(at_buffer_ready((at_buffer *)b));
 }
+// Pins for good: a pointer was given away.
 void *at_buffer_data(at_buffer *b) {
   if (at_buffer_is_deleted(b)) return NULL;
   if (b->array) return at_proxy_data(b);

@@ -5,7 +5,7 @@
 // strings, types, inputs and outputs, slots, code, then steps, with the
 // parameters of each kind of step. Sizes are sums and products of what the
 // block says, so they saturate or are compared without adding (in_range).
-// exec_object.c does the same for machine code.
+// object.c does the same for machine code.
 // compile/steps_verify.c states the laws of steps for the side that writes
 // them.
 #include <stdlib.h>
@@ -61,6 +61,7 @@ static uint64_t count(const checker *c, at_xsection s) {
 static const void *section(const checker *c, at_xsection s) {
   return c->block + c->h->sections[s].offset;
 }
+// Is [begin, begin + n) inside of [0, limit)? Without overflow.
 static bool in_range(uint64_t begin, uint64_t n, uint64_t limit) {
   return begin <= limit && n <= limit - begin;
 }
@@ -216,6 +217,7 @@ static at_status check_io(const checker *c, const at_xio *io, uint64_t i,
   return AT_OK;
 }
 
+// Before slots, whose limits are types of inputs and outputs.
 static at_status check_io_types(const checker *c) {
   for (uint64_t i = 0; i < count(c, AT_XS_INPUTS); i++)
     if (c->inputs[i].type >= count(c, AT_XS_TYPES))
@@ -226,6 +228,7 @@ static at_status check_io_types(const checker *c) {
   return AT_OK;
 }
 
+// Types, slots and aliases of inputs and outputs; at_load relies on each.
 static at_status check_ios(const checker *c) {
   for (uint64_t i = 0; i < count(c, AT_XS_INPUTS); i++)
     AT_TRY(check_io(c, &c->inputs[i], i, false));
@@ -234,6 +237,7 @@ static at_status check_ios(const checker *c) {
   return AT_OK;
 }
 
+// Objects, kernels, properties. What is in the objects is object.c's to check.
 static at_status check_code(const checker *c) {
   const at_xobject *objects = section(c, AT_XS_OBJECTS);
   for (uint64_t i = 0; i < count(c, AT_XS_OBJECTS); i++)
@@ -331,6 +335,8 @@ static size_t box_bytes(const int64_t *dims, uint32_t rank, size_t elem) {
   return n;
 }
 
+// One argument of a kernel by itself: enumerations, sizes, kernels for index
+// map and fill, places.
 static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
                                 uint64_t i) {
   bool sem = r->space == AT_CORE_SEM;
@@ -436,6 +442,7 @@ static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
   return AT_OK;
 }
 
+// Every place in a kernel's source names a text.
 static at_status check_locations(const checker *c) {
   const at_xlocation *l = section(c, AT_XS_LOCATIONS);
   for (uint64_t i = 0; i < count(c, AT_XS_LOCATIONS); i++)
@@ -455,6 +462,8 @@ static bool piece_fits(uint64_t members, uint64_t piece, uint64_t rows,
   return at_add(at_add(a, b), at_add(d, run)) <= limit;
 }
 
+// One value of a collective over groups of up to `members`: strides stay inside
+// of operand and result, blocks of a reduction are what the kernels take.
 static at_status check_exchange(const checker *c, const at_x_collective *x,
                                 const at_x_exchange *v, uint64_t members,
                                 uint64_t i) {
@@ -516,6 +525,8 @@ static bool tables_fit(const at_coll *t) {
   return true;
 }
 
+// The engine checks its own struct (at_sc_check); here: groups, buffers and
+// kernels.
 static at_status check_sparse(const checker *c, const at_xstep *s,
                               const at_coll *t, uint64_t i) {
   const at_x_sparse *x = t->sparse;
@@ -541,6 +552,7 @@ static at_status check_sparse(const checker *c, const at_xstep *s,
             : BAD("step %llu: a SparseCore step", (unsigned long long)i);
 }
 
+// Sizes of the parameters first, as everything else is read from them.
 static at_status check_collective(const checker *c, const at_xstep *s,
                                   uint64_t i) {
   const at_x_collective *x =
@@ -561,9 +573,11 @@ static at_status check_collective(const checker *c, const at_xstep *s,
     return check_sparse(c, s, &t, i);
   }
   bool id = x->kind == AT_COLL_PARTITION_ID || x->kind == AT_COLL_REPLICA_ID;
-  uint32_t operands = x->kind == AT_COLL_RAGGED_ALL_TO_ALL ? 6 : x->num_values;
+  bool ragged = x->kind == AT_COLL_RAGGED_ALL_TO_ALL;
+  uint32_t operands = ragged ? 6 : x->num_values;
   uint32_t results = id ? 1 : x->num_values;
-  if (s->aux != operands || s->num_args != operands + results)
+  if (s->aux != operands || s->num_args != operands + results ||
+      (ragged && results != 1))
     return BAD("step %llu: %u arguments", (unsigned long long)i, s->num_args);
   const uint32_t *args = c->args + s->args;
   if (id) {
@@ -584,7 +598,7 @@ static at_status check_collective(const checker *c, const at_xstep *s,
         c->slots[args[operands + k]].bytes < v->result_bytes)
       return BAD("step %llu: operand or result %u", (unsigned long long)i, k);
   }
-  if (x->kind != AT_COLL_RAGGED_ALL_TO_ALL) return AT_OK;
+  if (!ragged) return AT_OK;
   bool ok = c->slots[args[1]].bytes >= t.values[0].result_bytes;
   for (uint32_t k = 2; k < 6; k++)
     ok &= c->slots[args[k]].bytes >=
@@ -600,6 +614,7 @@ static bool is_exchange(const checker *c, const at_xstep *s) {
   return x->kind <= AT_COLL_RAGGED_ALL_TO_ALL || x->kind == AT_COLL_SPARSE;
 }
 
+// What the kind of step asks of its target, counts and parameters.
 static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
   switch (s->kind) {
     case AT_STEP_KERNEL:
@@ -648,6 +663,8 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
   }
 }
 
+// Common fields, then by kind; last the program's own range, which must not
+// overlap those of control flow.
 static at_status check_steps(checker *c) {
   for (uint64_t i = 0; i < count(c, AT_XS_STEPS); i++) {
     const at_xstep *s = &c->steps[i];
@@ -666,6 +683,8 @@ static at_status check_steps(checker *c) {
                      c->h->main_end);
 }
 
+// FAILED_PRECONDITION names a CPU feature that the code needs and this machine
+// lacks.
 static at_status check_machine(const checker *c) {
   uint64_t missing = c->h->cpu_features & ~at_cpu_features();
   if (!missing) return AT_OK;
@@ -676,6 +695,7 @@ static at_status check_machine(const checker *c) {
                  name);
 }
 
+// In the order in which sections refer to each other.
 at_status at_executable_check(at_bytes block) {
   checker c = {0};
   AT_TRY(check_header(&c, block));

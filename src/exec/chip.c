@@ -48,6 +48,7 @@ void at_chip_fini(at_chip *c) {
 
 const at_chip_info *at_chip_info_of(const at_chip *c) { return &c->info; }
 
+// A proxy is asked; what is known here is the answer where it fails.
 at_memory_stats at_chip_memory_stats(const at_chip *c) {
   at_chip *m = c->body;
   const at_proxy *p = c->runtime->proxy;
@@ -62,6 +63,8 @@ at_memory_stats at_chip_memory_stats(const at_chip *c) {
 
 uint32_t at_chip_queued(const at_chip *c) { return atomic_load(&c->depth); }
 
+// What a proxy answers does not matter: the counts here are cleared all the
+// same.
 void at_chip_memory_stats_clear(at_chip *c) {
   const at_proxy *p = c->runtime->proxy;
   at_memory_stats there;
@@ -155,6 +158,8 @@ static void print_holders(const at_chip *c, at_strbuf *b) {
   }
 }
 
+// RESOURCE_EXHAUSTED in XLA's words, which clients parse, with the largest
+// arrays as detail. Under the lock.
 static at_status hbm_full(const at_chip *c, uint64_t bytes, const char *what) {
   at_strbuf b = {0};
   uint64_t free_bytes =
@@ -177,6 +182,7 @@ static at_status hbm_full(const at_chip *c, uint64_t bytes, const char *what) {
   return st;
 }
 
+// The target's memory would have held it; this machine's does not.
 static at_status host_full(const at_chip *c, uint64_t bytes) {
   at_strbuf b = {0};
   at_size_print(bytes, &b);
@@ -209,13 +215,16 @@ static at_event *take_freed(at_chip *c) {
   return e;
 }
 
+// Outside of the lock: callbacks of the event run here.
 static void announce(at_event *freed) {
   if (!freed) return;
   at_event_fire(freed, AT_OK);
   at_event_release(freed);
 }
 
+// At the front of the live list.
 static void list(at_chip *c, at_buffer *b) {
+  AT_ASSERT(!b->listed);
   b->next = c->live;
   b->prev = NULL;
   if (c->live) c->live->prev = b;
@@ -223,6 +232,7 @@ static void list(at_chip *c, at_buffer *b) {
   b->listed = true;
 }
 
+// b is in the list; under the lock.
 static void unlist(at_chip *c, at_buffer *b) {
   if (b->prev)
     b->prev->next = b->next;
@@ -232,6 +242,7 @@ static void unlist(at_chip *c, at_buffer *b) {
   b->listed = false;
 }
 
+// Bytes that count against HBM: host memory kinds count none.
 static uint64_t charge_of(const at_buffer *b) {
   return b->kind == AT_MEM_DEVICE ? b->padded_bytes : 0;
 }
@@ -255,6 +266,7 @@ static at_event *wait_event(at_chip *c, bool on_chip_queue) {
   return at_event_retain(c->freed);
 }
 
+// As wait_event, for who waits for room in a queue.
 at_event *at_chip_next_notice(at_chip *c) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
@@ -265,6 +277,7 @@ at_event *at_chip_next_notice(at_chip *c) {
   return e;
 }
 
+// One load where nobody waits.
 void at_chip_notify(at_chip *c) {
   c = c->body;
   if (AT_LIKELY(!atomic_load(&c->wanted))) return;
@@ -287,11 +300,13 @@ static at_buffer *oldest(const at_chip *c) {
   return found;
 }
 
+// Under the lock: writes b away and gives its memory back.
 static at_status spill(at_chip *c, at_buffer *b) {
   AT_TRY(at_spill_write(c->runtime->spill, b->data, b->bytes, &b->spilled_at));
   at_blocks_give(c->blocks, b->data, b->bytes);
   b->data = NULL;
   b->spilled = true;
+  AT_ASSERT(charge_of(b) <= c->stats.in_use);
   c->stats.in_use -= charge_of(b);
   return AT_OK;
 }
@@ -314,6 +329,8 @@ static bool account_or_spill(at_chip *c, uint64_t bytes) {
   return true;
 }
 
+// Under the lock: room, memory, bytes; on failure b stays spilled and nothing
+// is accounted.
 static at_status bring_back(at_chip *c, at_buffer *b) {
   if (!account_or_spill(c, charge_of(b)))
     return hbm_full(c, charge_of(b), "an array that was spilled");
@@ -351,6 +368,8 @@ at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
   return st;
 }
 
+// Waits for `freed` and tries again, as long as running work may give memory
+// back.
 at_status at_chip_pin_in_time(at_chip *c, at_buffer *b) {
   c = c->body;
   for (;;) {
@@ -366,6 +385,7 @@ at_status at_chip_pin_in_time(at_chip *c, at_buffer *b) {
   }
 }
 
+// Counts as a use: the array is the newest now.
 void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
@@ -374,6 +394,8 @@ void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
   pthread_mutex_unlock(&c->lock);
 }
 
+// Accounts and takes a block under one lock, so that a failure of either leaves
+// nothing. The wait is outside of the lock.
 at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
   c = c->body;
   for (;;) {
@@ -404,6 +426,7 @@ at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
   }
 }
 
+// What was never allocated costs no lock.
 void at_chip_free(at_chip *c, at_buffer *b) {
   if (!b->listed && !b->data) return;
   c = c->body;
@@ -411,6 +434,7 @@ void at_chip_free(at_chip *c, at_buffer *b) {
   at_event *freed = NULL;
   if (b->listed) {
     unlist(c, b);
+    AT_ASSERT(b->spilled || charge_of(b) <= c->stats.in_use);
     if (!b->spilled) c->stats.in_use -= charge_of(b);
     freed = take_freed(c);
   }
@@ -422,9 +446,11 @@ void at_chip_free(at_chip *c, at_buffer *b) {
   announce(freed);
 }
 
+// Both sizes are the same in bytes; padding may differ by layout.
 void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
+  AT_ASSERT(from->listed && from->data && !to->data && !to->listed);
   unlist(c, from);
   c->stats.in_use += charge_of(to);
   c->stats.in_use -= charge_of(from);
@@ -436,6 +462,8 @@ void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
   pthread_mutex_unlock(&c->lock);
 }
 
+// Only a program's own scratch is accounted: blocks of kernels come and go too
+// fast to be worth a report.
 at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
                                void **out) {
   c = c->body;
@@ -455,12 +483,14 @@ at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
   return st;
 }
 
+// NULL: nothing was taken.
 void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
   if (!p) return;
   c = c->body;
   pthread_mutex_lock(&c->lock);
   at_event *freed = NULL;
   if (accounted) {
+    AT_ASSERT(bytes <= c->temp_in_use && bytes <= c->stats.in_use);
     c->stats.in_use -= bytes;
     c->temp_in_use -= bytes;
     freed = take_freed(c);
@@ -470,6 +500,7 @@ void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
   announce(freed);
 }
 
+// Counted under the lock that will_come_back reads it under.
 void at_chip_transfer_begin(at_chip *c) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
@@ -477,9 +508,11 @@ void at_chip_transfer_begin(at_chip *c) {
   pthread_mutex_unlock(&c->lock);
 }
 
+// Who waits for memory looks again, as this transfer was a reason to wait.
 void at_chip_transfer_end(at_chip *c) {
   c = c->body;
   pthread_mutex_lock(&c->lock);
+  AT_ASSERT(c->transfers > 0);
   c->transfers--;
   at_event *freed = take_freed(c);
   pthread_mutex_unlock(&c->lock);

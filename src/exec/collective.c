@@ -66,9 +66,14 @@ static bool arrive(at_part *p, const at_op *op, const at_coll *k,
     p->stop = op;
     return false;
   }
+  AT_ASSERT(*arrived == size);
   *arrived = 0;
-  for (uint32_t i = 0; i < size; i++)
-    t->parts[k->members[begin + i]].state = AT_PART_MEETING;
+  for (uint32_t i = 0; i < size; i++) {
+    at_part *o = &t->parts[k->members[begin + i]];
+    AT_ASSERT(o == p ? o->state == AT_PART_RUNNING
+                     : o->state == AT_PART_WAITING && o->stop == op);
+    o->state = AT_PART_MEETING;
+  }
   return true;
 }
 
@@ -93,6 +98,7 @@ static void release(at_part *p, const at_coll *k, uint32_t begin,
   note_meeting(t, size);
   for (uint32_t i = 0; i < size; i++) {
     at_part *o = &t->parts[k->members[begin + i]];
+    AT_ASSERT(o->state == AT_PART_MEETING);
     o->state = o == p ? AT_PART_RUNNING : AT_PART_READY;
     if (o == p) continue;
     *end = o;
@@ -161,6 +167,7 @@ bool at_start_arrive(at_part *p, const at_coll *k) {
   uint32_t *arrived = &t->meetings[k->meetings + k->group_of[p->device]];
   t->meetings[k->started + p->device]++;
   if (++*arrived < k->size_of[p->device]) return false;
+  AT_ASSERT(*arrived == k->size_of[p->device]);
   *arrived = 0;
   t->moving++;
   return true;
@@ -188,6 +195,7 @@ void at_release_started(at_part *p, const at_op *op, bool *more) {
     waited++;
   }
   count = waited;
+  AT_ASSERT(t->moving > 0);
   if (!--t->moving)
     for (at_part *o = t->leaving, *next; o; o = next, count++) {
       next = o->next;
@@ -277,6 +285,8 @@ at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits) {
   return st;
 }
 
+// False: the part is in t->leaving, MEETING, until no transfer uses buffers of
+// the launch.
 bool at_part_may_leave(at_part *p) {
   at_task *t = p->task;
   pthread_mutex_lock(&t->lock);
@@ -304,22 +314,26 @@ typedef struct search {
   bool *stuck;
 } search;
 
+// As far as the search knows now.
 static bool is_stuck(const search *s, const at_part *p) {
   for (uint32_t i = 0; i < s->count; i++)
     if (s->parts[i] == p) return s->stuck[i];
   return false;
 }
 
+// The collective that a WAITING part stands at.
 static const at_coll *stop_of(const at_part *p) {
   return &p->task->loaded->colls[p->stop->target];
 }
 
+// Waits and is stuck, or stands in a queue behind a stuck part.
 static bool never_goes_on(const search *s, const at_part *m) {
   if (m->state == AT_PART_WAITING) return is_stuck(s, m);
   const at_part *turn = m->chip->current;
   return m->state == AT_PART_QUEUED && turn && is_stuck(s, turn);
 }
 
+// A part that has ended will not arrive at a collective any more.
 static bool never_comes(const search *s, const at_part *m) {
   return m->state == AT_PART_DONE || never_goes_on(s, m);
 }
@@ -349,6 +363,8 @@ static const at_part *missed_by(const search *s, uint32_t at) {
   return NULL;
 }
 
+// Greatest fixed point: begins with all stuck. Quadratic in the parts that
+// wait, which are at most one for each chip.
 static uint32_t find_stuck(search *s) {
   uint32_t left = s->count;
   for (uint32_t i = 0; i < s->count; i++) s->stuck[i] = true;
@@ -364,12 +380,14 @@ static uint32_t find_stuck(search *s) {
   return left;
 }
 
+// One line of the report of a deadlock.
 static void print_launch(const at_part *p, at_strbuf *b) {
   const at_loaded *l = p->task->loaded;
   at_strbuf_addf(b, " launch %lld (%s)", (long long)p->task->message->launch_id,
                  at_loaded_string(l, l->header->name));
 }
 
+// "chip 3 waits in all_reduce.7 (f.py:12) of launch 5 (f)".
 static void print_stop(const at_part *p, at_strbuf *b) {
   const at_loaded *l = p->task->loaded;
   const at_xstep *steps =
@@ -384,6 +402,7 @@ static void print_stop(const at_part *p, at_strbuf *b) {
   print_launch(p, b);
 }
 
+// For whom part i waits, and why that one does not come.
 static void print_missing(const search *s, uint32_t i, at_strbuf *b) {
   const at_part *m = missed_by(s, i);
   if (!m) return;
@@ -399,6 +418,7 @@ static void print_missing(const search *s, uint32_t i, at_strbuf *b) {
   }
 }
 
+// ABORTED with up to kReported of the stuck parts.
 static at_status describe(const search *s) {
   at_strbuf b = {0};
   uint32_t shown = 0, stuck = 0;
@@ -426,6 +446,7 @@ static at_status describe(const search *s) {
   return st;
 }
 
+// False: no memory. search_end frees what was made either way.
 static bool search_start(search *s, uint32_t most) {
   s->parts = calloc(most, sizeof *s->parts);
   s->makes = calloc(most, sizeof *s->makes);
@@ -433,6 +454,7 @@ static bool search_start(search *s, uint32_t most) {
   s->count = 0;
   return s->parts && s->makes && s->stuck;
 }
+// Frees the tables of the search, not the parts.
 static void search_end(search *s) {
   free(s->parts);
   free(s->makes);
@@ -465,6 +487,8 @@ static at_task *maker_for(at_runtime *rt, const at_part *p) {
   return NULL;
 }
 
+// Collects the current parts of all chips that wait, finds those that never go
+// on, and fails the launch of one.
 void at_deadlock_check(at_runtime *rt) {
   search s;
   at_status st = AT_OK;
@@ -496,6 +520,7 @@ out:
   search_end(&s);
 }
 
+// Parts are this task's alone, so nothing else can help them.
 at_status at_task_deadlock(at_task *t) {
   search s;
   at_status st =

@@ -58,6 +58,7 @@ at_status at_core_prepare(at_loaded *l, const at_xstep *step, at_op *op) {
   return AT_OK;
 }
 
+// Kernels of one device alone need no meeting, whatever their flags say.
 bool at_core_communicates(const at_loaded *l, const at_xstep *step) {
   if (step->kind != AT_STEP_CORE || l->num_devices < 2) return false;
   const at_xcore *r = (const at_xcore *)section(l, AT_XS_CORES) + step->target;
@@ -66,6 +67,7 @@ bool at_core_communicates(const at_loaded *l, const at_xstep *step) {
   return false;
 }
 
+// Borrows the frame's tables for the run.
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par) {
   return (at_core_launch){.programs = op->cores,
@@ -92,6 +94,7 @@ static void note_pace(at_core_pace *p, bool alone, uint64_t ns) {
   atomic_fetch_add_explicit(p->all, now - old, memory_order_relaxed);
 }
 
+// Runs the step's programs on one device and notes how long it took.
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {
   at_core_launch launch = at_core_launch_make(f, op, par);
   bool alone = false;
@@ -152,6 +155,7 @@ static bool round_matrix(const at_par *par, matrix *m) {
   return true;
 }
 
+// One dimension of a product with its strides in the three matrices.
 static at_k_gemm_dims group(int64_t n, int64_t x, int64_t y, int64_t z) {
   at_k_gemm_dims d = {.rank = 1};
   d.size[0] = n;
@@ -179,6 +183,8 @@ static void add_row(at_dtype t, uint8_t *row, int64_t stride,
   }
 }
 
+// By the shared GEMM kernel: operands rounded first where asked; accumulated in
+// place where that kernel can, else through a matrix of its own.
 static at_status multiply(const at_par *par, const at_core_dot *d) {
   matrix a = {d->a, (at_dtype)d->a_type,         d->batch, d->m,
               d->k, {d->a_batch, d->a_m, d->a_k}};
@@ -220,6 +226,7 @@ static at_status multiply(const at_par *par, const at_core_dot *d) {
   return AT_OK;
 }
 
+// Scratch of one dot: s lives on the caller's stack until at_core_dot_end.
 void at_core_dot_begin(at_core *core, at_core_dot_scratch *s) {
   const at_core_launch *l = at_core_launch_of(core);
   const at_frame *outer = l->par->owner;
@@ -232,6 +239,8 @@ void at_core_dot_end(at_core_dot_scratch *s) {
   at_frame_give_scratch(&s->frame);
 }
 
+// Called by generated code. Tries the forms from the most special one on; a
+// failure ends the kernel at the dot's location.
 void at_core_dot_run(at_core *core, const at_core_dot *d) {
   if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(core, d))
     return;

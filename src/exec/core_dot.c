@@ -33,6 +33,8 @@ typedef struct shelf {
   size_t bytes;
 } shelf;
 
+// The core's shelf, made when it is asked for first; NULL: no memory, then
+// nothing stays.
 static shelf *shelf_of(at_core *core, const at_par *lasting) {
   _Atomic(void *) *note = at_core_note(core);
   void *there = atomic_load_explicit(note, memory_order_acquire);
@@ -50,12 +52,14 @@ static shelf *shelf_of(at_core *core, const at_par *lasting) {
   return there;
 }
 
+// Is e the block of that matrix, packed that way?
 static bool is_named(const entry *e, const at_k_matrix *m, bool columns) {
   return e->m.p == m->p && e->m.type == m->type && e->m.outer == m->outer &&
          e->m.k == m->k && e->m.outer_stride == m->outer_stride &&
          e->m.k_stride == m->k_stride && e->columns == columns;
 }
 
+// Spins over the few stores between kClaimed and kNamed.
 static entry_state named_state(entry *e) {
   uint32_t state;
   while ((state = atomic_load_explicit(&e->state, memory_order_acquire)) ==
@@ -111,11 +115,13 @@ typedef struct side {
 static side side_a(const at_core_dot *d) {
   return (side){.m = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k}};
 }
+// By columns: its outer dimension is n.
 static side side_b(const at_core_dot *d) {
   return (side){.m = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k},
                 .columns = true};
 }
 
+// For this dot only: into the caller's room or scratch memory.
 static bool pack_alone(const at_par *par, side *x) {
   void *to = x->room ? x->room : at_par_scratch(par, at_k_block_bytes(&x->m));
   if (to) at_k_block_pack(par, &x->m, x->columns, to);
@@ -137,6 +143,8 @@ static bool begin(shelf *s, const at_par *par, side *x) {
   return true;
 }
 
+// Waits a while for the thread that packs; then packs once more, alone. False:
+// no memory.
 static bool end(const at_par *par, side *x) {
   if (x->data) return true;
   uint64_t until = at_clock_ns() + kWaitNs;
@@ -156,6 +164,7 @@ static bool is_rounded(const at_core_dot *d) {
          d->c_m % (int64_t)sizeof(float) == 0;
 }
 
+// c (+)= a b of packed blocks.
 static bool multiply_now(const at_par *par, const at_core_dot *d, side *a,
                          side *b, float *c) {
   if (!end(par, a) || !end(par, b)) return false;
@@ -189,6 +198,7 @@ static const void *pack_before(at_core *core, side *x) {
   return x->data;
 }
 
+// Called by generated code before a loop over rows of b or c.
 const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d,
                                void *room) {
   side a = side_a(d);
@@ -196,6 +206,7 @@ const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d,
   return pack_before(core, &a);
 }
 
+// Called by generated code before a loop over rows of a or c.
 const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d,
                                void *room) {
   side b = side_b(d);
@@ -206,6 +217,7 @@ const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d,
 void at_core_dot_rows_begin(void) { at_k_block_rows_begin(); }
 void at_core_dot_rows_end(void) { at_k_block_rows_end(); }
 
+// One block of rows: a is packed here unless it was before (d->a NULL).
 void at_core_dot_rows(const at_core_dot *d, void *packed_a,
                       const void *packed_b) {
   if (d->a) {
@@ -277,6 +289,8 @@ static bool finish(const at_par *par, sum *s, const at_core_dot_taken *taken) {
   return true;
 }
 
+// False: no memory; the sums that are left are lost with the kernel, which
+// fails.
 static bool finish_all(const at_par *par, at_core_due *due) {
   sums *all = due->data;
   due->run = NULL;
@@ -285,11 +299,13 @@ static bool finish_all(const at_par *par, at_core_due *due) {
   return true;
 }
 
+// Ends the kernel at `loc`: RESOURCE_EXHAUSTED.
 static void give_up(at_core *core, int32_t loc) {
   at_core_give_up(core, loc,
                   AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot"));
 }
 
+// Everything that was postponed, before somebody reads it.
 void at_core_dot_finish(at_core *core) {
   at_core_due *due = at_core_due_of(core);
   if (!due->run) return;
@@ -310,6 +326,8 @@ static void leave(at_core *core) {
     }
 }
 
+// Writes c's sum, converted, to d->out: straight from the blocks where c is one
+// sum, else from c once all is added.
 void at_core_dot_take(at_core *core, const at_core_dot_taken *d) {
   const at_core_due *due = at_core_due_of(core);
   sum *s = due->run ? sum_of(due->data, d->c) : NULL;
@@ -403,6 +421,8 @@ void at_core_dot_fetch(at_core *core, const at_core_dot *d) {
   at_core_pages_fetch(core, d->b, bytes);
 }
 
+// False: the product has no such form, and nothing was done but what was
+// postponed, which is then added. *st: no memory.
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st) {
   side a = side_a(d), b = side_b(d);

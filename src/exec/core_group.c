@@ -19,6 +19,7 @@ typedef struct member {
   at_status status;
 } member;
 
+// On its fiber: the kernel of one device. The last to end fires `done`.
 static void run_member(void *arg) {
   member *m = arg;
   team *t = m->team;
@@ -52,6 +53,8 @@ static at_status collect(member *members, uint32_t n) {
   return st;
 }
 
+// Starts a fiber for each device and waits for all. A device without a fiber
+// fails the group, so that the others do not wait for it.
 static at_status run_all(team *t, member *members, uint32_t n) {
   const at_runtime *rt = t->task->loaded->runtime;
   atomic_store(&t->running, n);
@@ -68,6 +71,7 @@ static at_status run_all(team *t, member *members, uint32_t n) {
   return collect(members, n);
 }
 
+// All devices are of this process.
 static at_status run_here(team *t, member *members, uint32_t n) {
   AT_TRY(at_core_group_create(n, NULL, &t->group));
   return run_all(t, members, n);
@@ -90,6 +94,7 @@ static at_status run_far(team *t, member *members, uint32_t n) {
   return says_more ? why : st;
 }
 
+// On the lane of the device that came last; the others' cursors stand still.
 at_status at_core_group_run(at_task *task, const at_op *op) {
   uint32_t n = at_task_devices(task);
   team t = {.task = task, .op = op, .done = at_event_create()};

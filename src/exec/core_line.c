@@ -3,6 +3,7 @@
 // (at_hosts_lines), to the host that has the device.
 #include "exec/exec_internal.h"
 
+// Calls of the line, handed on to the group.
 static void heard(void *arg, at_bytes message) {
   at_core_group_hear(((at_core_line *)arg)->group, message);
 }
@@ -12,6 +13,7 @@ static void left(void *arg) {
 static void failed(void *arg, at_status why) {
   at_core_group_fail(((at_core_line *)arg)->group, why);
 }
+// What this host waits for, for messages of deadlocks.
 static void print(void *arg, at_strbuf *out) {
   const at_core_line *l = arg;
   const at_loaded *p = l->task->loaded;
@@ -29,6 +31,7 @@ static at_status begin(void *arg) {
                         &calls, &l->line);
 }
 
+// To the host of `device`, which is another one.
 static at_status send(void *arg, int32_t device, const at_bytes *parts,
                       uint32_t num_parts) {
   at_core_line *l = arg;
@@ -47,6 +50,7 @@ static void waits(void *arg, bool on) {
   l->lines->waits(l->line, on);
 }
 
+// This host sends nothing more: all others are told.
 static at_status end(void *arg) {
   const at_core_line *l = arg;
   const at_far *f = l->task->loaded->far;
@@ -69,6 +73,7 @@ void at_core_line_init(at_core_line *l, at_task *t, const at_op *op) {
                       .lines = t->loaded->runtime->hosts->lines};
 }
 
+// May be called twice.
 void at_core_line_close(at_core_line *l) {
   if (l->line) l->lines->close(l->lines->arg, l->line);
   l->line = NULL;

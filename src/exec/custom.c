@@ -14,6 +14,7 @@ typedef struct handler {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static handler *g_handlers;  // never freed: a launch may be using one
 
+// Does nothing: the operand was computed, that is all.
 static at_status keep(at_bytes config, const void *const *args,
                       uint32_t num_args, void *const *results,
                       uint32_t num_results) {
@@ -23,6 +24,8 @@ static at_status keep(at_bytes config, const void *const *args,
 static const handler kSink = {.kind = AT_CUSTOM_OWN,
                               .fn = (void *)(uintptr_t)keep};
 
+// The newest handler of that name. Handlers are never freed, so the pointer
+// stays good.
 static const handler *find(const char *target) {
   pthread_mutex_lock(&g_lock);
   const handler *h = g_handlers;
@@ -31,6 +34,7 @@ static const handler *find(const char *target) {
   return h || strcmp(target, "dce_sink") ? h : &kSink;
 }
 
+// When a program is loaded, so that no launch finds out.
 at_status at_custom_check(const char *target) {
   if (find(target)) return AT_OK;
   return AT_FAIL(
@@ -42,6 +46,7 @@ at_status at_custom_check(const char *target) {
       target, target);
 }
 
+// In front of the list: the newest wins.
 at_status at_custom_register(at_str target, at_custom_kind kind, void *fn,
                              uint32_t traits) {
   if (!fn || !target.len)
@@ -73,6 +78,7 @@ typedef struct foreign_call {
   at_status st;
 } foreign_call;
 
+// Results follow the operands in the table.
 static void call_own(void *arg) {
   foreign_call *c = arg;
   const at_op *op = c->op;
@@ -82,6 +88,7 @@ static void call_own(void *arg) {
       (void *const *)(c->operands + operands), op->num_args - operands);
 }
 
+// On a thread's own stack (at_fiber_call_on_thread).
 static void call_foreign(void *arg) {
   foreign_call *c = arg;
   if (c->handler->kind == AT_CUSTOM_FFI)
@@ -96,6 +103,7 @@ const at_xslot *at_arg_slot(const at_loaded *l, const at_op *op, uint32_t i) {
   return &slots[l->args[op->args + i]];
 }
 
+// A foreign function may leave anything in the high bits.
 void at_arg_settle(const at_frame *f, const at_op *op, uint32_t i) {
   const at_xslot *s = at_arg_slot(f->loaded, op, i);
   if (s->type != UINT32_MAX)
@@ -103,6 +111,8 @@ void at_arg_settle(const at_frame *f, const at_op *op, uint32_t i) {
                    f->bufs[op->args + i], s->bytes);
 }
 
+// Arguments [first, first + n) as the FFI's buffers; types and dims are
+// borrowed from the executable.
 static at_status describe_buffers(const at_frame *f, const at_op *op,
                                   uint32_t first, uint32_t n, at_arena *a,
                                   ffi_args *out) {
@@ -130,6 +140,7 @@ static at_status describe_buffers(const at_frame *f, const at_op *op,
   return AT_OK;
 }
 
+// Builds the call frame, calls, waits for the future if one was set.
 static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
                             at_arena *a) {
   ffi_context context = {f};
@@ -169,6 +180,7 @@ static at_status call_original(at_frame *f, const at_op *op, const handler *h) {
   return AT_OK;
 }
 
+// The handler's kind and the version that the program asks for must agree.
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
   const char *target = at_loaded_string(f->loaded, step->target);
   const handler *h = find(target);  // there since the program was loaded

@@ -7,6 +7,7 @@ struct ffi_error {
   at_status status;
 };
 
+// Takes over st. NULL is no answer: to a handler that means success.
 static ffi_error *make_error(at_status st) {
   ffi_error *e = malloc(sizeof *e);
   if (!e) {
@@ -19,11 +20,13 @@ static ffi_error *make_error(at_status st) {
   return e;
 }
 
+// UNIMPLEMENTED: `what` is not there.
 static ffi_error *lacks(const char *what) {
   return make_error(AT_FAIL(AT_UNIMPLEMENTED,
                             "custom calls of this platform have no %s", what));
 }
 
+// The shared error of a failed malloc has no status and is not freed.
 at_status at_ffi_take_error(ffi_error *e) {
   if (!e) return AT_OK;
   at_status st = e->status;
@@ -33,6 +36,7 @@ at_status at_ffi_take_error(ffi_error *e) {
   return st;
 }
 
+// The text is copied by the status.
 static ffi_error *error_create(ffi_error_create_args *a) {
   return make_error(
       AT_FAIL((at_code)a->code, "%s", a->message ? a->message : ""));
@@ -51,6 +55,7 @@ static ffi_error *stream_get(ffi_stream_args *a) {
   a->stream = NULL;
   return lacks("stream: they run on the host");
 }
+// Numbers are of the process and never 0.
 static ffi_error *type_register(ffi_type_register_args *a) {
   static _Atomic int64_t next = 1;
   if (*a->type_id == 0) *a->type_id = atomic_fetch_add(&next, 1);
@@ -66,6 +71,7 @@ static ffi_error *state_get(ffi_state_args *a) {
   return lacks("state");
 }
 
+// From the chip's blocks, which are aligned to 64 bytes; not accounted in HBM.
 static ffi_error *memory_allocate(ffi_allocate_args *a) {
   if (a->alignment > 64) return lacks("memory aligned to more than 64 bytes");
   at_status st =
@@ -81,11 +87,14 @@ typedef struct scheduled {
   void (*task)(void *);
   void *data;
 } scheduled;
+// On a fiber; the task itself gets a thread's whole stack, as foreign code may
+// need it.
 static void run_scheduled(void *arg) {
   scheduled s = *(scheduled *)arg;
   free(arg);
   at_fiber_call_on_thread(s.task, s.data);
 }
+// On a fiber that calls the task on a thread's own stack.
 static ffi_error *thread_schedule(ffi_schedule_args *a) {
   scheduled *s = malloc(sizeof *s);
   if (!s)
@@ -113,6 +122,7 @@ static ffi_error *future_set_available(ffi_future_args *a) {
   at_event_fire(at_ffi_future_event(a->future), AT_OK);
   return NULL;
 }
+// Consumes the error, as the interface says.
 static ffi_error *future_set_error(ffi_future_args *a) {
   at_event_fire(at_ffi_future_event(a->future), at_ffi_take_error(a->error));
   return NULL;

@@ -43,6 +43,7 @@ int32_t at_ffi_dtype(at_dtype t) {
   return (unsigned)t < AT_DTYPE_COUNT && codes[t] ? codes[t] : -1;
 }
 
+// INVALID: a width that handlers cannot take.
 static at_dtype int_dtype(uint8_t bits, bool is_unsigned) {
   switch (bits) {
     case 1:
@@ -90,6 +91,7 @@ static bool store(uint8_t *to, at_dtype t, double f, int64_t i) {
   return bytes != 0;
 }
 
+// INVALID for what is no number.
 static at_dtype dtype_of(const at_dict_value *v) {
   return v->tag == AT_DICT_INT     ? int_dtype(v->bits, v->is_unsigned)
          : v->tag == AT_DICT_FLOAT ? (at_dtype)v->dtype
@@ -97,6 +99,7 @@ static at_dtype dtype_of(const at_dict_value *v) {
                                    : AT_INVALID;
 }
 
+// UNIMPLEMENTED, with the attribute's name.
 static at_status unsupported(ffi_span name) {
   return AT_FAIL(AT_UNIMPLEMENTED,
                  "custom call attribute \"%.*s\" has a form that handlers "
@@ -105,6 +108,7 @@ static at_status unsupported(ffi_span name) {
                  (int)AT_MIN(name.len, (size_t)100), name.ptr);
 }
 
+// A number in storage form, 16 bytes of room for each.
 static at_status make_scalar(at_arena *a, const at_dict_value *v, ffi_span name,
                              void **out) {
   at_dtype t = dtype_of(v);
@@ -118,6 +122,8 @@ static at_status make_scalar(at_arena *a, const at_dict_value *v, ffi_span name,
   return AT_OK;
 }
 
+// A dense array: splats are written out. What the dictionary says of sizes is
+// checked against its bytes.
 static at_status make_dense(at_arena *a, const at_dict_value *v, ffi_span name,
                             void **out) {
   size_t count = 1, each = at_dtype_bytes((at_dtype)v->dtype);
@@ -168,6 +174,7 @@ static at_status make_list(at_arena *a, const at_dict_value *v, at_bytes all,
 static at_status make_dict(at_arena *a, at_dict_cursor c, uint32_t count,
                            at_bytes all, int depth, ffi_attrs *out);
 
+// By the value's tag; *type says which struct *out is.
 static at_status make_value(at_arena *a, const at_dict_value *v, at_bytes all,
                             int depth, ffi_span name, int32_t *type,
                             void **out) {
@@ -210,6 +217,8 @@ static int compare_names(ffi_span a, ffi_span b) {
   return c ? c : (a.len > b.len) - (a.len < b.len);
 }
 
+// `count` entries from c on, sorted by name. INVALID_ARGUMENT: malformed or
+// nested too deep.
 static at_status make_dict(at_arena *a, at_dict_cursor c, uint32_t count,
                            at_bytes all, int depth, ffi_attrs *out) {
   if (c.bad || depth > kMaxDepth || count > all.len)
@@ -243,6 +252,7 @@ static at_status make_dict(at_arena *a, at_dict_cursor c, uint32_t count,
   return AT_OK;
 }
 
+// No bytes: no attributes.
 at_status at_ffi_attrs(at_bytes config, at_arena *a, ffi_attrs *out) {
   *out = (ffi_attrs){.struct_size = sizeof *out};
   if (!config.len) return AT_OK;

@@ -9,6 +9,7 @@
 
 enum { kChunk = 32 << 10 };  // bytes of a copy at once
 
+// Pointers into the parameters, whose sizes were checked at load.
 void at_coll_prepare(const at_x_collective *x, at_coll *out) {
   *out = (at_coll){.x = x, .values = (const void *)(x + 1)};
   const uint32_t *t = (const uint32_t *)(out->values + x->num_values);
@@ -21,6 +22,7 @@ void at_coll_prepare(const at_x_collective *x, at_coll *out) {
     out->sparse = (const void *)((const uint8_t *)x + at_x_collective_bytes(x));
 }
 
+// One group of all devices in their order; out->owned is the caller's to free.
 at_status at_coll_everyone(uint32_t devices, at_coll *out) {
   at_x_collective x = {
       .kind = AT_COLL_BROADCAST, .num_devices = devices, .num_groups = 1};
@@ -48,6 +50,7 @@ typedef struct group {
   bool stream;
 } group;
 
+// NULL: not here.
 static const uint8_t *operand(const group *g, uint32_t m) {
   return g->bufs[m] ? g->bufs[m][g->value] : NULL;
 }
@@ -55,6 +58,7 @@ static uint8_t *result(const group *g, uint32_t m) {
   return g->bufs[m] ? g->bufs[m][g->results + g->value] : NULL;
 }
 
+// Streams where dst is aligned to 16 bytes; the tail is copied.
 void at_put_bytes(uint8_t *dst, const uint8_t *src, size_t n, bool stream) {
   if (!stream || ((uintptr_t)dst & 15)) {
     memcpy(dst, src, n);
@@ -103,12 +107,15 @@ typedef struct moving {
   uint64_t step;    // bytes of a run, or lines, in a chunk
 } moving;
 
+// One chunk of one row of one giver, to all takers: it stays in the cache
+// between them.
 static void move_row(const moving *m, uint32_t giver, uint64_t row,
                      uint64_t chunk) {
   const group *g = m->g;
   const at_x_exchange *x = g->x;
   bool by_line = x->lines > 1;
   uint64_t first = chunk * m->step;
+  AT_ASSERT(first < (by_line ? x->lines : x->run) && row < x->rows);
   uint64_t n = AT_MIN(m->step, (by_line ? x->lines : x->run) - first);
   if (!operand(g, giver)) return;
   for (uint32_t taker = 0; taker < g->size; taker++) {
@@ -124,6 +131,7 @@ static void move_row(const moving *m, uint32_t giver, uint64_t row,
   }
 }
 
+// Units [begin, end) for one thread.
 static void move_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const moving *m = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -134,6 +142,7 @@ static void move_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (m->g->stream) _mm_sfence();
 }
 
+// All-gather and all-to-all: pieces of every giver to every taker.
 static void move_pieces(const group *g, at_pool *pool) {
   const at_x_exchange *x = g->x;
   if (!x->operand_bytes || !x->run || !x->rows || !x->lines) return;
@@ -149,6 +158,7 @@ static void move_pieces(const group *g, at_pool *pool) {
     at_pool_for(pool, units, AT_MAX(units / 64, (int64_t)1), move_rows, &m);
 }
 
+// rows * lines runs of `run` bytes, give_row and give_line apart, become one.
 void at_piece_cut(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
                   uint8_t *to) {
   from += rank * x->give_piece;
@@ -157,6 +167,7 @@ void at_piece_cut(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
                x->run);
 }
 
+// The inverse, into a result.
 void at_piece_put(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
                   uint8_t *to) {
   to += rank * x->take_piece;
@@ -171,12 +182,14 @@ typedef struct whole {
   uint64_t chunks;  // of a value
 } whole;
 
+// PERMUTE's giver of member m, as a rank; none: zeros.
 static const uint8_t *source_of(const group *g, uint32_t taker) {
   if (g->c->x->kind == AT_COLL_BROADCAST) return operand(g, 0);
   uint32_t from = g->c->source_of[g->c->members[g->begin + taker]];
   return from == UINT32_MAX ? NULL : operand(g, from);
 }
 
+// Chunks [begin, end) of broadcasts and permutations.
 static void copy_wholes(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const whole *w = arg;
@@ -194,6 +207,7 @@ static void copy_wholes(void *arg, int64_t begin, int64_t end,
   if (w->g->stream) _mm_sfence();
 }
 
+// Splits over the pool where the bytes are worth it.
 static void copy_whole(const group *g, at_pool *pool) {
   uint64_t bytes = g->x->result_bytes;
   if (!bytes) return;
@@ -272,6 +286,8 @@ at_status at_ragged_check(const at_x_exchange *x, uint32_t size) {
                  (unsigned long long)x->lines, size);
 }
 
+// Results begin as the output operands; then rows are put there in the order of
+// givers and entries.
 static at_status ragged(const group *g) {
   AT_TRY(at_ragged_check(g->x, g->size));
   for (uint32_t m = 0; m < g->size; m++)
@@ -286,6 +302,7 @@ static at_status ragged(const group *g) {
   return AT_OK;
 }
 
+// Value by value; the kind decides how.
 at_status at_exchange(const at_coll *c, void *const *const *bufs,
                       uint32_t begin, uint32_t size, at_pool *pool) {
   for (uint32_t v = 0; v < c->x->num_values; v++) {

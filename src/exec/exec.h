@@ -19,29 +19,38 @@
 #include "base/strbuf.h"
 
 // ---- Runtime and devices
+// All devices of a target, and what runs them. One process may have several.
 typedef struct at_runtime at_runtime;
 typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 
 // The processes of a job, which share the chips of the target: each has equally
 // many, in the order of their numbers. A transport (pod/hosts.h) serves it.
+//
+// A tag tells an exchange from all others. It is equal on all hosts that take
+// part in it, and used once. step: the op of the program; turn: of a loop
+// around it; round: of one step.
 typedef struct at_hosts_tag {
-  uint64_t group;    // the processes that take part; alike on all of them
-  uint64_t program;  // alike on all of them
-  uint64_t launch;   // ordinal of the launch among those of the program on them
+  uint64_t group;  // the processes that take part; alike on all of them
+  // Which program: a hash of what it means and exchanges.
+  uint64_t program;
+  uint64_t launch;  // ordinal of the launch among those of the program on them
   uint32_t step, turn, round, pad;
 } at_hosts_tag;
+// Exchanges of one launch, whatever their steps?
 static inline bool at_hosts_same_launch(const at_hosts_tag *a,
                                         const at_hosts_tag *b) {
   return a->launch == b->launch && a->program == b->program &&
          a->group == b->group;
 }
-// A message to a host, and the one from it with the same tag.
+// A place for a piece of a message that comes.
 typedef struct at_hosts_into {
   uint8_t *ptr;
   size_t len;
 } at_hosts_into;
+// A message to a host, and the one from it with the same tag.
 typedef struct at_hosts_mail {
   uint32_t host, num_out, num_in;
+  // num_out of them.
   const at_bytes *out;  // pieces, one behind the other
   // Where the pieces of the one that comes go: its length is theirs. NULL: it
   // becomes a block of at_hosts_block, the caller's to free.
@@ -63,13 +72,20 @@ typedef enum at_hosts_phase {
   AT_HOSTS_SUMMED,     // so may parts of sums
   AT_HOSTS_DONE        // nothing of the others is read any more
 } at_hosts_phase;
+// Places for what others read: one is written while the others still read the
+// last one.
 enum { AT_HOSTS_SLOTS = 2 };
 typedef struct at_hosts_share {
   void *arg;
-  uint8_t *own;           // [first, bytes) of it are the caller's to use
+  // This host's memory; [first, bytes) of it are the caller's to use. All of it
+  // is zero in the beginning, and takes no pages until it is written.
+  uint8_t *own;
   uint64_t first, bytes;  // all of it is zero, and takes no memory yet
-  const at_bytes *maps;   // by host; empty: it does not share with this one
-  uint32_t here;          // hosts of this machine, this one included
+  // By host: its memory as it is mapped here. Empty: it does not share with
+  // this one.
+  const at_bytes *maps;
+  // How many hosts run on this machine, this one included.
+  uint32_t here;
   // Does each of them share with each other? All of them get the same answer.
   bool (*among)(void *arg, const uint32_t *hosts, uint32_t num_hosts);
   // name: alike on all hosts of the channel, and of no other. Lives as long as
@@ -131,6 +147,7 @@ enum { AT_HOSTS_LINE_PARTS = 3 };
 
 // How long somebody has waited, and whether that was said.
 typedef struct at_hosts_patience {
+  // at_clock_ns of when the wait began.
   uint64_t since_ns;
   bool told;
 } at_hosts_patience;
@@ -165,9 +182,10 @@ typedef struct at_hosts {
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
 
 typedef struct at_runtime_options {
-  const char *target;     // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
-                          // "2*v5e:2x2"; NULL: default
-  uint32_t threads;       // 0: all cores of this process
+  const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
+                       // "2*v5e:2x2"; NULL: default
+  // Threads of the pool; 0: all cores of this process.
+  uint32_t threads;
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
   // How many processes may have chips in the end: each has its share from the
   // beginning, also of hosts that come later (at_runtime_rehost). 0: `hosts`.
@@ -214,7 +232,8 @@ at_pool *at_runtime_pool(const at_runtime *rt);
 
 typedef struct at_chip_info {
   uint32_t id, slice_index, core_on_chip, num_cores;
-  uint32_t host;  // whose it is
+  // The process that has it, by its number in the job.
+  uint32_t host;
   int64_t coords[3];
   const char *kind;    // device_kind: "TPU v6 lite"
   const char *target;  // "v6e"
@@ -223,6 +242,8 @@ typedef struct at_chip_info {
 // What a device is; owned by the runtime, constant.
 const at_chip_info *at_chip_info_of(const at_chip *c);
 
+// As PJRT_Device_MemoryStats, in bytes but for num_allocs. reserved: what the
+// target's system software takes.
 typedef struct at_memory_stats {
   uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
 } at_memory_stats;
@@ -252,6 +273,8 @@ typedef enum at_host_semantics {     // as PJRT_HostBufferSemantics
   AT_HOST_IMMUTABLE_ZERO_COPY,  // copied at once: see at_buffer_from_host
   AT_HOST_MUTABLE_ZERO_COPY
 } at_host_semantics;
+// An array in the caller's memory. byte_strides: by dimension, may be negative
+// or 0.
 typedef struct at_host_array {
   at_dtype dtype;
   at_dims dims;
@@ -438,7 +461,8 @@ const void *at_loaded_section(const at_loaded *l, at_xsection s,
 // Ends in NUL; borrowed. "" where the offset is outside of the strings.
 const char *at_loaded_string(const at_loaded *l, uint32_t offset);
 
-// Host transfers of a launch (PJRT send/recv callbacks).
+// Host transfers of a launch (PJRT send/recv callbacks), which the step with
+// this channel_id calls from a lane; it may block. A failure fails the launch.
 typedef struct at_host_channel {
   int64_t channel_id;
   // SEND: device -> host; data dense, valid during the call. `done` after the
@@ -450,6 +474,7 @@ typedef struct at_host_channel {
   void *user;
 } at_host_channel;
 
+// The channels of one device.
 typedef struct at_channel_list {
   const at_host_channel *list;
   uint32_t count;
@@ -462,17 +487,22 @@ typedef struct at_launch_times {
   _Atomic uint32_t left;              // devices that have not ended
 } at_launch_times;
 
+// All of it is borrowed for the call.
 typedef struct at_launch {
   at_chip *chip;           // of a program over one device
   at_chip *const *chips;   // of one over several: num_chips, by device number
   uint32_t num_chips;      // (replica * partitions + partition); 0: one, `chip`
   at_buffer *const *args;  // num_args of each device, one device after another
   uint32_t num_args;
-  const bool *not_donatable;        // per argument, or NULL
-  const at_channel_list *channels;  // one for each device, or NULL
+  // Per argument: the caller keeps it even where the program would donate it.
+  // NULL: none.
+  const bool *not_donatable;
+  // One list for each device, or NULL: the program must not send or receive.
+  const at_channel_list *channels;
   int64_t launch_id;
-  at_event *unwanted;  // NULL, or: once it fires, nobody wants the results of
-                       // what has not begun: CANCELLED
+  // Once it fires, nobody wants the results of what has not begun: that ends
+  // with CANCELLED. NULL: they are wanted.
+  at_event *unwanted;
   at_launch_times *times;  // NULL: nobody asks
   uint64_t flow;           // at_profile_span.flow; 0: none
 } at_launch;

@@ -14,10 +14,12 @@ static void put(at_strbuf *b, const void *p, size_t n) {
 static void put_u8(at_strbuf *b, uint8_t v) { put(b, &v, 1); }
 static void put_u32(at_strbuf *b, uint32_t v) { put(b, &v, 4); }
 static void put_i64(at_strbuf *b, int64_t v) { put(b, &v, 8); }
+// A length of four bytes, then the text.
 static void put_text(at_strbuf *b, const char *z) {
   put_u32(b, (uint32_t)strlen(z));
   put(b, z, strlen(z));
 }
+// An integer of `bits` bits, signed; key NULL: an element of a list.
 static void put_int(at_strbuf *b, const char *key, uint8_t bits, int64_t v) {
   if (key) put_text(b, key);
   put_u8(b, 2);
@@ -25,6 +27,7 @@ static void put_int(at_strbuf *b, const char *key, uint8_t bits, int64_t v) {
   put_u8(b, 0);
   put_i64(b, v);
 }
+// A float of type t, written as a double.
 static void put_float(at_strbuf *b, const char *key, at_dtype t, double v) {
   put_text(b, key);
   put_u8(b, 3);
@@ -32,6 +35,7 @@ static void put_float(at_strbuf *b, const char *key, at_dtype t, double v) {
   put(b, &v, 8);
 }
 
+// One value of every kind, keys not in order.
 static at_strbuf sample_dict(void) {
   at_strbuf b = {0};
   put_u32(&b, 7);
@@ -64,6 +68,9 @@ static at_strbuf sample_dict(void) {
   return b;
 }
 
+// Names ascending, values in the widths of their types (bf16 1.5 is 0x3fc0),
+// splats spread out; and every prefix of the bytes is refused without a read
+// beyond its end.
 static void attributes_are_sorted_and_typed(void **state) {
   at_strbuf b = sample_dict();
   at_arena *a = at_arena_create();
@@ -121,6 +128,7 @@ static ffi_error *scale_handler(ffi_call_frame *f) {
   return NULL;
 }
 
+// Fails with a code and a text of its own.
 static ffi_error *failing_handler(ffi_call_frame *f) {
   ffi_error_create_args e = {.message = "no such thing", .code = AT_NOT_FOUND};
   return f->api->error_create(&e);
@@ -131,6 +139,8 @@ typedef struct later {
   ffi_future *future;
   float *to;
 } later;
+// Runs on a thread of its own after the handler has returned: writes the
+// result, then fires the future.
 static void finish_later(void *arg) {
   later *l = arg;
   usleep(1000);
@@ -138,6 +148,7 @@ static void finish_later(void *arg) {
   l->api->future_set_available(&(ffi_future_args){.future = l->future});
   free(l);
 }
+// Returns at once and leaves a future behind.
 static ffi_error *async_handler(ffi_call_frame *f) {
   ffi_future_args make = {0};
   f->api->future_create(&make);
@@ -148,11 +159,14 @@ static ffi_error *async_handler(ffi_call_frame *f) {
       &(ffi_schedule_args){.ctx = f->ctx, .task = finish_later, .data = l});
 }
 
+// The first custom-call ABI: (result, operands), no errors.
 static void original_handler(void *result, const void **operands) {
   for (int i = 0; i < 4; i++)
     ((float *)result)[i] = -((const float *)operands[0])[i];
 }
 
+// y = target(x) with the sample attributes. version: the API version of the
+// call, 1 and 2 original, 4 FFI.
 static at_bytes custom_program(const char *target, int64_t version) {
   builder b = b_new();
   uint32_t t = b_f32(&b, 4), x = b_input(&b, t), y = b_output(&b, t);
@@ -169,6 +183,8 @@ static at_bytes custom_program(const char *target, int64_t version) {
   return b_finish(&b, 0);
 }
 
+// Loads and runs it once; v: operand in, result out. Returns the launch's code
+// and its message.
 static at_code run_custom(at_runtime *rt, const char *target, int64_t version,
                           float *v, char *message) {
   at_chip *c = at_runtime_chip(rt, 0);
@@ -187,6 +203,9 @@ static at_code run_custom(at_runtime *rt, const char *target, int64_t version,
   return at_code_take(st);
 }
 
+// Both ABIs, an error and a future reach the launch; a version that does not
+// fit the registration is UNIMPLEMENTED, a registration without a name
+// INVALID_ARGUMENT.
 static void handlers_are_called(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   char m[256];
@@ -243,6 +262,7 @@ typedef struct host {
   void *dst;
 } host;
 
+// Notes what came and on what stack; may raise.
 static at_status on_send(void *user, const void *data, size_t bytes,
                          size_t total, bool done) {
   host *h = user;
@@ -252,6 +272,7 @@ static at_status on_send(void *user, const void *data, size_t bytes,
   memcpy(h->got, data, bytes);
   return AT_OK;
 }
+// Fills the RECV from another thread, some time later.
 static void *answer(void *arg) {
   host *h = arg;
   usleep(2000);
@@ -260,6 +281,7 @@ static void *answer(void *arg) {
   at_event_release(h->pending);
   return NULL;
 }
+// Returns before the bytes are there: the step has to wait for the event.
 static at_status on_recv(void *user, void *dst, size_t bytes, at_event *done) {
   host *h = user;
   h->dst = dst;
@@ -270,6 +292,9 @@ static at_status on_recv(void *user, void *dst, size_t bytes, at_event *done) {
   return AT_OK;
 }
 
+// A value goes out through SEND and a hundredfold comes back through RECV,
+// outside of fibers. A callback's error is the launch's; a channel that nobody
+// serves is INVALID_ARGUMENT.
 static void callbacks_go_there_and_back(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);

@@ -20,6 +20,8 @@ void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
+// Counts down allocations of this thread; true: this is the one that fails. The
+// runtime's own threads are not counted.
 static bool refuse(void) {
   if (t_countdown <= 0 || --t_countdown > 0) return false;
   errno = ENOMEM;
@@ -37,6 +39,7 @@ void *aligned_alloc(size_t a, size_t n) {
 }
 #endif
 
+// y = x + 2 where x is, and in a second output, through scratch.
 static at_bytes program(double ns) {
   builder b = b_new();
   uint32_t t = b_f32(&b, 1000);
@@ -57,6 +60,8 @@ typedef struct things {
   at_event *uploaded, *done, *read;
 } things;
 
+// The scenario: load, upload, launch, copy to pinned host memory, read. Stops
+// at the first failure; `t` has what was made so far.
 static at_status use(at_runtime *rt, at_bytes block, things *t, float *got) {
   at_chip *c = at_runtime_chip(rt, 0);
   static float v[1000];
@@ -76,6 +81,7 @@ static at_status use(at_runtime *rt, at_bytes block, things *t, float *got) {
   return at_event_wait(t->read);
 }
 
+// Releases what `use` made; all of it may be NULL.
 static void drop(things *t) {
   at_buffer_release(t->in);
   at_buffer_release(t->out[0]);
@@ -87,6 +93,9 @@ static void drop(things *t) {
   at_loaded_release(t->loaded);
 }
 
+// The n-th allocation fails, for n = 1, 2, ... until one run reaches no failing
+// one: each earlier run must end with OK or RESOURCE_EXHAUSTED, nothing
+// accounted, and a runtime that can be destroyed.
 static void every_allocation_may_fail(void **state) {
 #ifdef SKIP
   skip();
@@ -118,6 +127,7 @@ static void every_allocation_may_fail(void **state) {
   }
 }
 
+// The same of at_runtime_create, until it succeeds.
 static void the_runtime_itself_may_fail(void **state) {
 #ifdef SKIP
   skip();

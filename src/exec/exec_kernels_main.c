@@ -57,11 +57,13 @@ void k_slow(void *const *bufs, int64_t begin, int64_t end) {
   }
 }
 
+// Bytes, in tasks of a byte.
 void k_copy(void *const *bufs, int64_t begin, int64_t end) {
   memcpy((char *)bufs[1] + begin, (const char *)bufs[0] + begin,
          (unsigned long)(end - begin));
 }
 
+// A comparator: *a < *b.
 bool k_less(const void *const *ptrs) {
   return *(const float *)ptrs[0] < *(const float *)ptrs[1];
 }

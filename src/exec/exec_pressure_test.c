@@ -19,6 +19,7 @@ static at_bytes touch_program(int64_t rows, bool callback) {
   return b_finish(&b, 0);
 }
 
+// A host callback that takes 30 ms and notes that it ran.
 static at_status nap(void *user, const void *data, size_t bytes, size_t total,
                      bool done) {
   usleep(30000);
@@ -28,6 +29,8 @@ static at_status nap(void *user, const void *data, size_t bytes, size_t total,
 
 static _Alignas(64) float g_fake[16];
 
+// An array of `gib` GiB that is accounted as such, but has no memory behind it.
+// NULL: HBM is full.
 static at_buffer *fake_gib(at_chip *c, int gib) {
   at_buffer *b = NULL;
   at_status st = at_buffer_view(c, AT_MEM_DEVICE, AT_F32,
@@ -37,6 +40,9 @@ static at_buffer *fake_gib(at_chip *c, int gib) {
   return b;
 }
 
+// With nothing running a second 12 GiB fail at once. With a launch that still
+// reads the first, deleted array, the call waits until the launch has let go of
+// it.
 static void allocation_waits_for_memory_that_comes_back(void **state) {
   at_runtime *rt = test_runtime("v5e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -78,6 +84,8 @@ typedef struct runner {
 
 enum { kAhead = 300, kTooMany = 6000 };
 
+// Launches without waiting, each on the result of the one before, until `ahead`
+// are made. `enqueued` tells how far it got.
 static void *run_ahead(void *arg) {
   runner *r = arg;
   at_buffer *x = at_buffer_retain(r->first);
@@ -94,6 +102,7 @@ static void *run_ahead(void *arg) {
   return NULL;
 }
 
+// y = x + 1 over four floats.
 static at_bytes inc_program(void) {
   builder b = b_new();
   uint32_t t = b_f32(&b, 4), x = b_input(&b, t), y = b_output(&b, t);
@@ -101,6 +110,9 @@ static at_bytes inc_program(void) {
   return b_finish(&b, 0);
 }
 
+// The first argument is never defined until the test says so, so launches pile
+// up: the caller must stop between 1,000 and 6,000 of them, go on when work
+// runs, and lose none.
 static void callers_wait_when_the_queue_is_full(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -129,6 +141,8 @@ static void callers_wait_when_the_queue_is_full(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Eight threads on four chips, two to a chip: each chain keeps its own order,
+// and no memory is left accounted.
 static void many_threads_share_many_chips(void **state) {
   at_runtime *rt = test_runtime("v5e:2x2", 2);
   at_loaded *l = test_load(rt, inc_program());
@@ -162,12 +176,15 @@ typedef struct race {
   at_buffer *shared;
   _Atomic int go;
 } race;
+// Waits for the start, so that deletion and launch happen together.
 static void *delete_it(void *arg) {
   race *r = arg;
   while (!atomic_load(&r->go)) continue;
   at_buffer_delete(r->shared);
   return NULL;
 }
+// 300 races: either the launch has a hold and its result is right, or
+// INVALID_ARGUMENT.
 static void deletion_races_with_use(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   race r = {.chip = at_runtime_chip(rt, 0),
@@ -204,6 +221,9 @@ static void deletion_races_with_use(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Around class borders: at most an eighth is lost, blocks are aligned to 64
+// bytes, and the next request of that size gets the same block. Sizes that no
+// machine has are refused, not overflowed.
 static void blocks_come_back_and_fit(void **state) {
   at_blocks *b = at_blocks_create();
   static const size_t sizes[] = {0,       1,       64,           65,     1000,
@@ -227,6 +247,7 @@ static void blocks_come_back_and_fit(void **state) {
   at_blocks_destroy(b);
 }
 
+// Resident memory of this process.
 static size_t resident_bytes(void) {
   FILE *f = fopen("/proc/self/statm", "re");
   unsigned long long all, resident;
@@ -260,6 +281,9 @@ static void first_blocks_of_many_chips_cost_little(void **state) {
   }
 }
 
+// A request that cannot be met trims the cache: large blocks lose their pages
+// (they read as zeros again) but keep their places, small ones and blocks in
+// use stay. Live blocks never overlap.
 static void blocks_give_their_pages_back(void **state) {
   enum { SMALL = 1000, LARGE = 1 << 20, COUNT = 40 };
   at_blocks *b = at_blocks_create();
@@ -293,6 +317,7 @@ static void blocks_give_their_pages_back(void **state) {
   at_blocks_destroy(b);
 }
 
+// Does /proc/self/maps show a file behind this address?
 static bool mapped_from_file(const void *p) {
   FILE *f = fopen("/proc/self/maps", "re");
   char line[4096];
@@ -306,6 +331,8 @@ static bool mapped_from_file(const void *p) {
   return found;
 }
 
+// Over 64 MiB a block is a file in ATOLL_SPILL_DIR, and comes back from the
+// cache; a folder that does not exist is no memory, not a fault.
 static void large_blocks_go_to_files(void **state) {
   const size_t large = (size_t)65 << 20;
   assert_int_equal(at_code_take(at_config_set(AT_CONFIG_SPILL_DIR, "/tmp")), 0);

@@ -2,6 +2,8 @@
 #include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
+// Elements under 8 bits take a byte each here: 0x47 0xe1 as s4 are 7, 4, 1, -2
+// (low half first, signs extended), and back, also into a wider type.
 static void bytes_become_halves(void **state) {
   static const uint8_t bytes[] = {0x47, 0xe1};
   int8_t halves[4];
@@ -19,6 +21,8 @@ static void bytes_become_halves(void **state) {
   assert_int_equal(wide, 0xe147);
 }
 
+// Signs are cut off or made up: s4 -1 is u4 15, whose quarters as s2 are -1,
+// -1.
 static void narrow_types_among_themselves(void **state) {
   static const int8_t signs[] = {-1, 5};
   uint8_t whole[2];
@@ -31,6 +35,7 @@ static void narrow_types_among_themselves(void **state) {
   assert_memory_equal(quarters, want, 4);
 }
 
+// Bytes stay what they are between types that fill them, and pred.
 static void copies(void **state) {
   assert_true(at_recut_is_copy(AT_F32, AT_U8));
   assert_true(at_recut_is_copy(AT_U8, AT_PRED));
@@ -39,6 +44,8 @@ static void copies(void **state) {
   assert_false(at_recut_is_copy(AT_U8, AT_S4));
 }
 
+// Sizes that do not add up, widths that do not divide each other, types without
+// bits.
 static void refused(void **state) {
   static const struct {
     at_dtype from, to;

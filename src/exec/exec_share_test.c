@@ -29,17 +29,20 @@ static at_bytes donating_program(void) {
   return b_finish(&b, 0);
 }
 
+// One launch on x; out: both outputs.
 static void run(at_loaded *l, at_chip *c, at_buffer *x, at_buffer **out) {
   OK(at_loaded_execute(l, &(at_launch){.chip = c, .args = &x, .num_args = 1},
                        out, NULL));
 }
 
+// All elements are want + their index.
 static void expect(at_buffer *b, float want) {
   float v[N];
   test_fetch(b, v, N);
   for (int i = 0; i < N; i++) assert_true(v[i] == want + (float)i);
 }
 
+// 0, 1, 2, ...
 static at_buffer *counting(at_chip *c) {
   float v[N];
   for (int i = 0; i < N; i++) v[i] = (float)i;
@@ -103,6 +106,8 @@ static void donations_copy(void **state) {
   at_runtime_destroy(rt);
 }
 
+// A view of the caller's memory is not passed on as an output: the caller may
+// write it once its buffer is gone.
 static void foreign_memory_is_copied(void **state) {
   at_runtime *rt = test_runtime("v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -151,6 +156,8 @@ typedef struct worker {
   at_buffer *x;
 } worker;
 
+// Again and again shares one array and donates the face of it, while others do
+// the same.
 static void *share_and_donate(void *arg) {
   worker *w = arg;
   for (int i = 0; i < 200; i++) {
@@ -165,6 +172,7 @@ static void *share_and_donate(void *arg) {
   return NULL;
 }
 
+// Three threads share x at once; x keeps its values, and all memory comes back.
 static void threads_share(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);

@@ -6,6 +6,9 @@
 enum { kRows = 8, kWidth = 4, kSamples = 4, kIds = 32, kDevices = 2 };
 enum { kWork = 4096 };  // elements of the work beside
 
+// The parameters of one lookup over all devices as one group: the collective's
+// tables, then the lookup itself. init: an operand more, which the sums begin
+// with.
 static uint32_t add_params(builder *b, uint32_t devices, bool init,
                            uint32_t *bytes) {
   struct {
@@ -37,6 +40,7 @@ static uint32_t add_params(builder *b, uint32_t devices, bool init,
   return b_bytes(b, AT_XS_PARAMS, all, *bytes, 16);
 }
 
+// A START whose DONE is `to_done` steps on. The last argument is the result.
 static void add_start(builder *b, uint32_t devices, bool init, int64_t to_done,
                       uint32_t num_args, const uint32_t *args) {
   uint32_t bytes, at = add_params(b, devices, init, &bytes);
@@ -95,6 +99,7 @@ static void put_inputs(at_chip *c, uint32_t devices, int32_t row,
   in[5] = test_array_of(c, AT_F32, work, kWork);
 }
 
+// y = 2 table + 1 and w = x + 1, as `program` says.
 static void check_outputs(at_buffer *const *out) {
   float y[kSamples * kWidth], w[kWork];
   test_fetch(out[0], y, kSamples * kWidth);
@@ -112,6 +117,7 @@ typedef struct bench {
   at_buffer *in[kDevices * kInputs];
 } bench;
 
+// A program and its inputs on `devices` chips. row: a wrong id to plant, or 0.
 static bench bench_make(uint32_t devices, uint32_t threads, int32_t row) {
   bench b = {.rt = test_runtime(devices > 1 ? "v6e:1x2" : "v6e", threads),
              .devices = devices};
@@ -123,6 +129,7 @@ static bench bench_make(uint32_t devices, uint32_t threads, int32_t row) {
   return b;
 }
 
+// One launch on all devices; out: two outputs of each.
 static void bench_launch(const bench *b, at_buffer **out, at_event **done) {
   OK(at_loaded_execute(b->program,
                        &(at_launch){.chips = b->chips,
@@ -132,6 +139,7 @@ static void bench_launch(const bench *b, at_buffer **out, at_event **done) {
                        out, done));
 }
 
+// Waits for all launches, by destroying the runtime.
 static void bench_end(bench *b) {
   for (uint32_t i = 0; i < b->devices * kInputs; i++)
     at_buffer_release(b->in[i]);
@@ -139,6 +147,8 @@ static void bench_end(bench *b) {
   at_runtime_destroy(b->rt);
 }
 
+// 40 launches under way at once, with fewer, as many and more threads than
+// devices: the second lookup of each sees the first one's sums.
 static void runs_in_order_beside_the_rest(void **state) {
   enum { kLaunches = 40 };
   for (uint32_t devices = 1; devices <= kDevices; devices++)
@@ -156,6 +166,8 @@ static void runs_in_order_beside_the_rest(void **state) {
     }
 }
 
+// An id outside of the table fails the job beside; the devices that wait at its
+// DONE end with that error, by name, over many turns of the race.
 static void failures_reach_who_waits(void **state) {
   for (uint32_t devices = 1; devices <= kDevices; devices++)
     for (int turn = 0; turn < 20; turn++) {

@@ -10,6 +10,9 @@
 #include "base/cpu.h"
 #include "profile/profile.h"
 
+// z = x + y over n floats. ns: the estimate, which decides whether a launch
+// runs on the caller's thread (1) or is queued (1e9). Above 64 elements the
+// kernel is cut into tasks.
 static at_bytes add_program(int64_t n, double ns) {
   builder b = b_new();
   uint32_t t = b_f32(&b, n);
@@ -38,6 +41,7 @@ static at_bytes inc_program(int64_t n, int times, bool alias, double ns) {
   return b_finish(&b, 0);
 }
 
+// One launch with one output, which is the caller's.
 static at_buffer *run1(at_loaded *l, at_chip *c, at_buffer **args, uint32_t n) {
   at_buffer *out = NULL;
   OK(at_loaded_execute(l, &(at_launch){.chip = c, .args = args, .num_args = n},
@@ -45,6 +49,8 @@ static at_buffer *run1(at_loaded *l, at_chip *c, at_buffer **args, uint32_t n) {
   return out;
 }
 
+// Sizes around a task's and a block's, each on the caller's thread and queued:
+// the first is done when the call returns, and neither leaves memory accounted.
 static void adds_small_and_large(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -71,6 +77,8 @@ static void adds_small_and_large(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Code that calls a function of the runtime (expf), and that reads .data,
+// .rodata and .bss of its object: relocations of each kind hold.
 static void runs_imports_and_every_section(void **state) {
   at_runtime *rt = test_runtime("v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -96,6 +104,9 @@ static void runs_imports_and_every_section(void **state) {
   at_runtime_destroy(rt);
 }
 
+// A loop of ten turns and a CASE on the host's number, inline and queued.
+// Numbers outside of the branches take the last one, negative ones included, as
+// HLO says.
 static void loops_and_branches(void **state) {
   at_runtime *rt = test_runtime("v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -140,6 +151,10 @@ static void loops_and_branches(void **state) {
   at_runtime_destroy(rt);
 }
 
+// An argument whose place the output takes: the result lies at the same address
+// and the argument is deleted. not_donatable makes it a copy, and so does an
+// external reference, whose bytes must not change. Donating it again is refused
+// by name.
 static void donation_reuses_memory(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -191,6 +206,8 @@ static void donation_reuses_memory(void **state) {
   at_runtime_destroy(rt);
 }
 
+// MUTABLE_ZERO_COPY takes the host's array as it is. Donating it must copy, and
+// tells the host that nobody reads it any more.
 static void foreign_memory_is_never_overwritten(void **state) {
   at_runtime *rt = test_runtime("v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -240,6 +257,9 @@ static void arrays_are_copied_before_the_call_returns(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Three launches in a row on an array that then fails: the last result has the
+// first error, as has a read; a launch on what has already failed fails at
+// once.
 static void errors_travel_with_buffers(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -270,6 +290,8 @@ static void errors_travel_with_buffers(void **state) {
   at_runtime_destroy(rt);
 }
 
+// A launch on an array that is not defined yet waits without holding up another
+// chip, and sees what is written later.
 static void late_arguments_are_awaited(void **state) {
   at_runtime *rt = test_runtime("2*v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0), *d = at_runtime_chip(rt, 1);
@@ -295,6 +317,8 @@ static void late_arguments_are_awaited(void **state) {
   at_runtime_destroy(rt);
 }
 
+// A chain of 3,000 launches that alternates between queued and inline: an
+// inline one must not overtake what is queued on its chip.
 static void launches_keep_their_order(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -318,6 +342,8 @@ static void launches_keep_their_order(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Wrong shape, wrong device, wrong count: INVALID_ARGUMENT with the argument's
+// number and the expected shape. f32[8,1] passes as f32[8].
 static void wrong_arguments_are_named(void **state) {
   at_runtime *rt = test_runtime("2*v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -355,6 +381,9 @@ static void wrong_arguments_are_named(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Views count against HBM without taking host memory: on 15.75 GiB the
+// sixteenth GiB fails, with XLA's words and the largest arrays. Host kinds are
+// free; deletion makes room; the peak stays.
 static void hbm_is_a_limit_that_explains_itself(void **state) {
   at_runtime *rt = test_runtime("v5e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -393,6 +422,8 @@ static void hbm_is_a_limit_that_explains_itself(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Transposed, stepped, reversed, broadcast and empty sources, over all host
+// semantics, against element-by-element addressing.
 static void strided_sources_become_dense(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -437,6 +468,9 @@ static void strided_sources_become_dense(void **state) {
   at_runtime_destroy(rt);
 }
 
+// 12 MB up, across and down, all asynchronous, with sources deleted while they
+// are read: what is under way keeps its memory. A read after deletion is
+// refused.
 static void large_transfers_go_both_ways(void **state) {
   at_runtime *rt = test_runtime("2*v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -467,6 +501,9 @@ static void large_transfers_go_both_ways(void **state) {
   free(w);
 }
 
+// The smallest denormal plus 0 stays, although the calling thread flushes
+// denormals (FTZ and DAZ, which are 0x8040 of MXCSR), and the caller's modes
+// are back afterwards.
 static void denormals_are_kept_whatever_the_caller_does(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -493,6 +530,7 @@ static void denormals_are_kept_whatever_the_caller_does(void **state) {
   at_runtime_destroy(rt);
 }
 
+// Resident memory of this process.
 static long resident_kib(void) {
   long pages = 0, ignored;
   FILE *f = fopen("/proc/self/statm", "r");
@@ -501,6 +539,8 @@ static long resident_kib(void) {
   return pages * 4;
 }
 
+// 10,000 launches: resident memory after the first 1,000 may not grow by more
+// than 2 MiB. Sanitizers keep freed memory, so they do not assert it.
 static void memory_stays_put_over_many_launches(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -534,6 +574,8 @@ static void memory_stays_put_over_many_launches(void **state) {
   free(v);
 }
 
+// A child has none of the runtime's threads: each call must return
+// FAILED_PRECONDITION, none may wait.
 static void forked_children_are_told(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -557,6 +599,8 @@ static void forked_children_are_told(void **state) {
   at_runtime_destroy(rt);
 }
 
+// A profile of one launch has its three steps, inside the launch's own times,
+// and nothing of the launch after the session.
 static void sessions_see_launches_and_steps(void **state) {
   at_runtime *rt = test_runtime("v6e", 1);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -582,6 +626,8 @@ static void sessions_see_launches_and_steps(void **state) {
   at_runtime_destroy(rt);
 }
 
+// No assert: prints what the smallest launch costs, for docs and for who
+// changes the path.
 static void report_dispatch_time(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);

@@ -15,23 +15,30 @@
 #include "base/strbuf.h"
 #include "exec/exec.h"
 
+// Fails the test with the status' text unless it is OK. Consumes the status.
 #define OK(e) assert_int_equal(report_((e), __LINE__), 0)
 static inline int report_(at_status s, int line) {
   if (s.err) print_message("line %d: %s\n", line, at_status_message(s));
   return at_code_take(s);
 }
 
+// An executable block in the making: the rows of each section, and the header.
+// Sections are filled in any order; b_finish lays them out.
 typedef struct builder {
-  at_strbuf s[AT_XS_COUNT];  // section bytes
+  // Bytes and rows of each section.
+  at_strbuf s[AT_XS_COUNT];
   uint64_t n[AT_XS_COUNT];
   at_xheader h;
 } builder;
 
+// Appends a row of `bytes` bytes; returns its index.
 static inline uint32_t b_add(builder *b, at_xsection s, const void *p,
                              size_t bytes) {
   at_strbuf_add(&b->s[s], (at_str){p, bytes});
   return (uint32_t)b->n[s]++;
 }
+// Appends to a section of bytes, aligned; returns the offset. The section's
+// count is its length.
 static inline uint32_t b_bytes(builder *b, at_xsection s, const void *p,
                                size_t bytes, size_t align) {
   while (b->s[s].len % align) at_strbuf_addc(&b->s[s], 0);
@@ -40,10 +47,13 @@ static inline uint32_t b_bytes(builder *b, at_xsection s, const void *p,
   b->n[s] = b->s[s].len;
   return at;
 }
+// Appends a text with its NUL; returns its offset.
 static inline uint32_t b_string(builder *b, const char *z) {
   return b_bytes(b, AT_XS_STRINGS, z, strlen(z) + 1, 1);
 }
 
+// A program of one device named jit_test, with the code of AT_EXEC_KERNELS as
+// object 0 and slot 0 as the empty slot. b_finish frees what it holds.
 static inline builder b_new(void) {
   builder b = {.h = {.magic = AT_EXECUTABLE_MAGIC,
                      .version = AT_EXECUTABLE_VERSION,
@@ -68,6 +78,7 @@ static inline builder b_new(void) {
   return b;
 }
 
+// A dense array type; dims are copied. Returns its index in TYPES.
 static inline uint32_t b_type(builder *b, at_dtype t, uint32_t rank,
                               const int64_t *dims) {
   at_xtype x = {.dtype = t,
@@ -80,12 +91,16 @@ static inline uint32_t b_type(builder *b, at_dtype t, uint32_t rank,
   }
   return b_add(b, AT_XS_TYPES, &x, sizeof x);
 }
+// f32[n].
 static inline uint32_t b_f32(builder *b, int64_t n) {
   return b_type(b, AT_F32, 1, &n);
 }
+// Dense size of a type that was added.
 static inline uint64_t b_type_bytes(builder *b, uint32_t t) {
   return ((const at_xtype *)(void *)b->s[AT_XS_TYPES].ptr)[t].bytes;
 }
+// A place of at_xslot_kind, untyped. The program's scratch grows to hold those
+// of kind TEMP.
 static inline uint32_t b_slot(builder *b, uint32_t kind, uint32_t index,
                               uint64_t offset, uint64_t bytes) {
   at_xslot s = {kind, index, offset, bytes, UINT32_MAX, 0};
@@ -93,6 +108,8 @@ static inline uint32_t b_slot(builder *b, uint32_t kind, uint32_t index,
     b->h.temp_bytes = at_align_up(offset + bytes, 64);
   return b_add(b, AT_XS_SLOTS, &s, sizeof s);
 }
+// The next input, or output, of that type in a place of its own; returns its
+// slot.
 static inline uint32_t b_input(builder *b, uint32_t type) {
   uint32_t i = (uint32_t)b->n[AT_XS_INPUTS];
   at_xio io = {.type = type, .alias = -1};
@@ -116,6 +133,8 @@ static inline void b_alias(builder *b, uint32_t i, uint32_t o) {
   in->slot = out->slot;
 }
 
+// Appends a step with these slots as arguments. The row may be changed until
+// the next step is added, which may move it.
 static inline at_xstep *b_step(builder *b, uint32_t kind, uint32_t target,
                                uint32_t num_args, const uint32_t *args) {
   at_xstep s = {.kind = kind,
@@ -128,12 +147,15 @@ static inline at_xstep *b_step(builder *b, uint32_t kind, uint32_t target,
   uint32_t at = b_add(b, AT_XS_STEPS, &s, sizeof s);
   return &((at_xstep *)(void *)b->s[AT_XS_STEPS].ptr)[at];
 }
+// A count and an array, for num_args and args.
 #define ARGS(...) \
   sizeof((uint32_t[]){__VA_ARGS__}) / 4, (const uint32_t[]) { __VA_ARGS__ }
+// A kernel of object 0, which runs over ranges of tasks.
 static inline uint32_t b_kernel(builder *b, const char *symbol) {
   at_xkernel k = {.kind = AT_XK_RANGE, .symbol = b_string(b, symbol)};
   return b_add(b, AT_XS_KERNELS, &k, sizeof k);
 }
+// A step that runs that kernel over `tasks` tasks, `grain` at a time.
 static inline at_xstep *b_call(builder *b, const char *symbol, int64_t tasks,
                                int64_t grain, uint32_t num_args,
                                const uint32_t *args) {
@@ -164,18 +186,21 @@ static inline at_bytes b_finish(builder *b, uint32_t begin) {
 }
 
 // ---- Running
+// A runtime of this process alone; the caller destroys it.
 static inline at_runtime *test_runtime(const char *target, uint32_t threads) {
   at_runtime *rt = NULL;
   OK(at_runtime_create(
       &(at_runtime_options){.target = target, .threads = threads}, &rt));
   return rt;
 }
+// Loads and frees a block of b_finish; one reference.
 static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {
   at_loaded *l = NULL;
   OK(at_loaded_create(rt, block, &l));
   free((void *)block.ptr);
   return l;
 }
+// A copy of v[n] on the device, which may not be there yet; one reference.
 static inline at_buffer *test_array_of(at_chip *c, at_dtype t, const void *v,
                                        int64_t n) {
   at_host_array a = {t, {&n, 1}, NULL, v};
@@ -189,6 +214,7 @@ static inline at_buffer *test_array_of(at_chip *c, at_dtype t, const void *v,
 static inline at_buffer *test_array(at_chip *c, const float *v, int64_t n) {
   return test_array_of(c, AT_F32, v, n);
 }
+// Waits for the array and copies n floats of it.
 static inline void test_fetch(at_buffer *b, float *out, int64_t n) {
   at_event *done = NULL;
   OK(at_buffer_to_host(b, out, 0, (size_t)n * 4, &done));

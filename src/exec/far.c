@@ -9,6 +9,7 @@
 
 enum { kAlign = 64 };
 
+// Never of 0 bytes.
 void *at_hosts_block(size_t bytes) {
   if (bytes > SIZE_MAX - kAlign) return NULL;
   return aligned_alloc(kAlign, at_align_up(AT_MAX(bytes, 1u), kAlign));
@@ -34,6 +35,7 @@ void at_far_sets_free(at_runtime *rt) {
   }
 }
 
+// Named by the hash of its hosts, alike on all of them.
 static at_far_set *make_set(const uint32_t *hosts, uint32_t n) {
   at_far_set *s = calloc(1, sizeof *s + n * sizeof *hosts);
   if (!s) return NULL;
@@ -43,6 +45,8 @@ static at_far_set *make_set(const uint32_t *hosts, uint32_t n) {
   return s;
 }
 
+// The runtime's set of these hosts, made if it is new. INTERNAL: two sets with
+// one hash.
 static at_status find_set(at_runtime *rt, const uint32_t *hosts, uint32_t n,
                           at_far_set **out) {
   at_far_set *made = make_set(hosts, n);
@@ -64,6 +68,8 @@ static at_status find_set(at_runtime *rt, const uint32_t *hosts, uint32_t n,
   return st;
 }
 
+// Counts outlive the programs that use them, so that launches of one name never
+// get a number twice.
 static at_status find_count(at_runtime *rt, at_far_set *s, uint64_t program,
                             at_far_count **out) {
   at_far_count *made = calloc(1, sizeof *made);
@@ -95,6 +101,7 @@ void at_far_free(at_loaded *l) {
   l->far = NULL;
 }
 
+// Tables of who has which device, and the hosts that take part, ascending.
 static at_status place_devices(const at_loaded *l, at_chip *const *chips,
                                at_far *f) {
   const at_hosts *h = l->runtime->hosts;
@@ -163,6 +170,8 @@ static at_status span_kernel(at_loaded *l, const at_op *op, uint32_t places) {
   return AT_OK;
 }
 
+// A meeting of all devices here replaces the step's groups, which go to
+// k->whole.
 static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
   if (op->kind == AT_STEP_CORE && op->meets) return span_kernel(l, op, places);
   if (op->kind != AT_STEP_COLLECTIVE && op->kind != AT_STEP_START) return AT_OK;
@@ -210,6 +219,8 @@ static uint64_t name_program(const at_loaded *l, at_chip *const *chips) {
                  l->far->num_devices * sizeof *l->far->host_of);
 }
 
+// On failure the program is good for nothing but its release, which frees what
+// was made.
 at_status at_loaded_span(at_loaded *l, at_chip *const *chips) {
   AT_ENSURE(l->runtime->hosts && !l->far);
   l->far = calloc(1, sizeof *l->far);
@@ -234,6 +245,7 @@ at_hosts_tag at_far_tag(at_task *t) {
       .group = f->set->name, .launch = t->far_launch, .program = f->program};
 }
 
+// A step in a loop is told apart by its turn.
 at_hosts_tag at_far_next_turn(at_task *t, const at_op *op) {
   at_hosts_tag tag = at_far_tag(t);
   tag.step = (uint32_t)(op - t->loaded->ops);
@@ -241,6 +253,7 @@ at_hosts_tag at_far_next_turn(at_task *t, const at_op *op) {
   return tag;
 }
 
+// The lane steps aside while this one waits.
 at_status at_far_swap(at_task *t, const at_hosts_tag *tag, at_hosts_mail *mails,
                       uint32_t num_mails) {
   at_runtime *rt = t->loaded->runtime;
@@ -263,6 +276,7 @@ static void drop(at_far_call *c) {
   }
 }
 
+// Blocks of the last exchange are freed first: the caller has read them.
 static at_status call_exchange(void *arg, const at_bytes *send,
                                at_bytes *recv) {
   at_far_call *c = arg;
@@ -275,6 +289,7 @@ static at_status call_exchange(void *arg, const at_bytes *send,
   return AT_OK;
 }
 
+// One mail for each other host; at_far_call_end frees all.
 at_status at_far_call_begin(at_cursor *c, const at_op *op, at_far_call *call,
                             at_sc_hosts *out) {
   const at_hosts *h = c->frame.loaded->runtime->hosts;
@@ -293,6 +308,7 @@ at_status at_far_call_begin(at_cursor *c, const at_op *op, at_far_call *call,
   return AT_OK;
 }
 
+// Blocks that came with the last exchange go, too.
 void at_far_call_end(at_far_call *call) {
   drop(call);
   free(call->mails);

@@ -46,12 +46,14 @@ static at_far_spot operand(uint32_t device, uint32_t v, uint64_t offset) {
 static at_far_spot result(uint32_t device, uint32_t v, uint64_t offset) {
   return (at_far_spot){AT_FAR_RESULT, device, v, offset};
 }
+// Room of the run, at 64 bytes.
 static at_far_spot take_room(planner *p, uint64_t bytes) {
   at_far_spot s = {.where = AT_FAR_ROOM, .offset = p->room};
   p->room = at_add(p->room, at_align_up(bytes, 64));
   return s;
 }
 
+// The first time only counts.
 static void add_piece(planner *p, uint32_t round, uint32_t way, uint32_t host,
                       at_far_spot at, uint64_t bytes) {
   uint32_t i = (round * WAYS + way) * p->f->all_hosts + host;
@@ -69,6 +71,7 @@ static void flow(planner *p, uint32_t round, uint32_t from, uint32_t to,
   if (to == p->me) add_piece(p, round, IN, from, at, bytes);
 }
 
+// Acts of one phase run in this order.
 static void add_act(planner *p, uint32_t phase, at_far_act a) {
   uint32_t i = p->acts[phase]++;
   p->most_parts = AT_MAX(p->most_parts, a.num_parts);
@@ -78,12 +81,14 @@ static void add_act(planner *p, uint32_t phase, at_far_act a) {
   p->plan->acts[phase][i] = a;
 }
 
+// Parts of an act stand in a row: nothing else is added between.
 static void add_part(planner *p, at_far_spot at, uint64_t first,
                      uint32_t device) {
   uint32_t i = p->parts++;
   if (p->fills) p->plan->parts[i] = (at_far_part){at, first, device};
 }
 
+// Member `rank`'s operand of value v lies at `at` when the round is over.
 static void add_land(planner *p, uint32_t rank, uint32_t v, at_far_spot at) {
   uint32_t i = p->lands++;
   if (p->fills) p->plan->lands[i] = (at_far_land){member(p, rank), v, at};
@@ -107,6 +112,7 @@ static bool enter_group(planner *p, uint32_t first) {
   return here;
 }
 
+// The first member here of the group in hand.
 static uint32_t my_lead(const planner *p) {
   uint32_t i = 0;
   while (p->hosts[i] != p->me) i++;
@@ -144,6 +150,7 @@ static void give_all(planner *p, uint32_t v, uint32_t from) {
   }
 }
 
+// An operand goes once to each host that has takers of it.
 static void permute(planner *p, uint32_t v) {
   for (uint32_t t = 0; t < p->size; t++) {
     uint32_t from = p->k->source_of[member(p, t)], to = host_of(p, t);
@@ -157,6 +164,7 @@ static void permute(planner *p, uint32_t v) {
   }
 }
 
+// Operands travel whole; then the group exchanges as if all were here.
 static void plan_wholes(planner *p) {
   for (uint32_t v = 0; v < p->k->x->num_values; v++) {
     if (p->k->x->kind == AT_COLL_PERMUTE) {
@@ -186,6 +194,8 @@ static at_far_spot cut(planner *p, uint32_t v, uint32_t d, at_far_spot from) {
   return to;
 }
 
+// The piece of member s for member d, straight into the result where it is one
+// run there.
 static void give_piece(planner *p, uint32_t v, uint32_t s, uint32_t d) {
   const at_x_exchange *x = value(p, v);
   uint32_t from = host_of(p, s), to = host_of(p, d);
@@ -208,6 +218,7 @@ static void give_piece(planner *p, uint32_t v, uint32_t s, uint32_t d) {
   flow(p, 0, from, to, at, bytes);
 }
 
+// All-to-all: everybody's piece for everybody on other hosts.
 static void plan_pieces(planner *p) {
   for (uint32_t v = 0; v < p->k->x->num_values; v++)
     for (uint32_t s = 0; s < p->size; s++)
@@ -303,12 +314,15 @@ static void reduce_directly(planner *p, uint32_t v) {
 static uint64_t block_bytes(const at_x_exchange *x) {
   return (uint64_t)x->block_elements * x->element_bytes;
 }
+// Blocks of the kernel that a value has, the last one perhaps shorter.
 static uint64_t blocks_of(const at_x_exchange *x) {
   return x->operand_bytes
              ? (uint64_t)at_ceil_div(x->operand_bytes, block_bytes(x))
              : 0;
 }
 
+// In whole blocks of the reduction's kernel, so that the order of additions
+// does not depend on who adds.
 void at_far_range(const at_coll *k, uint32_t v, uint32_t g, uint32_t num_hosts,
                   uint64_t *begin, uint64_t *end) {
   const at_x_exchange *x = &k->values[v];
@@ -321,8 +335,10 @@ void at_far_range(const at_coll *k, uint32_t v, uint32_t g, uint32_t num_hosts,
   uint64_t last = AT_MAX(all * (g + 1) / num_hosts, before) - before;
   *begin = AT_MIN(AT_MIN(first, n) * block_bytes(x), x->operand_bytes);
   *end = AT_MIN(AT_MIN(last, n) * block_bytes(x), x->operand_bytes);
+  AT_ASSERT(*begin <= *end);
 }
 
+// Of the g-th host of the group in hand.
 static void own_range(const planner *p, uint32_t v, uint32_t g, uint64_t *begin,
                       uint64_t *end) {
   at_far_range(p->k, v, g, p->num_hosts, begin, end);
@@ -381,6 +397,9 @@ static void finish_ranges(planner *p, uint32_t v) {
   }
 }
 
+// Small sums go directly: every host sends its blocks to all others and adds
+// everything up. Large ones in two rounds: parts to the owners of ranges, sums
+// back.
 static void plan_all_reduce(planner *p) {
   uint64_t bytes = 0;
   uint32_t blocks = 0;
@@ -423,6 +442,7 @@ static void scatter_to(planner *p, uint32_t v, uint32_t d) {
   if (to == p->me) add_act(p, 1, a);
 }
 
+// Every host sends, for each member elsewhere, the piece of its own sums.
 static void plan_reduce_scatter(planner *p) {
   for (uint32_t v = 0; v < p->k->x->num_values; v++) {
     uint64_t bytes = value(p, v)->operand_bytes;
@@ -460,6 +480,7 @@ static void plan_group(planner *p) {
   }
 }
 
+// Each group once, by its first member.
 static void plan_groups(planner *p) {
   for (uint32_t d = 0; d < p->f->num_devices; d++)
     if (p->k->group_of[d] != UINT32_MAX && !p->k->rank_of[d] &&
@@ -517,6 +538,23 @@ static at_far_plan *make_block(const planner *p) {
   return plan;
 }
 
+// Has the second walk made what the first one counted?
+static bool is_full(const planner *p, const at_far_plan *plan) {
+  for (uint32_t i = 0; i < AT_FAR_PHASES; i++)
+    if (p->acts[i] != plan->num_acts[i]) return false;
+  for (uint32_t r = 0; r < AT_FAR_ROUNDS; r++)
+    for (uint32_t i = 0; i < plan->num_mails[r]; i++) {
+      const at_far_mail *m = &plan->mails[r][i];
+      uint32_t out = (r * WAYS + OUT) * p->f->all_hosts + m->host;
+      if (p->next[out] != m->out + m->num_out ||
+          p->next[out + p->f->all_hosts] != m->in + m->num_in)
+        return false;
+    }
+  return p->parts == plan->num_parts && p->lands == plan->num_lands &&
+         p->room == plan->room_bytes;
+}
+
+// Counts, makes the block, fills it. False: no memory.
 static bool plan_twice(planner *p, at_far_plan **out) {
   plan_groups(p);
   at_far_plan *plan = p->plan = make_block(p);
@@ -526,10 +564,12 @@ static bool plan_twice(planner *p, at_far_plan **out) {
   p->room = p->parts = p->lands = 0;
   p->fills = true;
   plan_groups(p);
+  AT_ASSERT(is_full(p, plan));
   *out = plan;
   return true;
 }
 
+// Scratch is freed here; the plan is one block.
 at_status at_far_plan_make(const at_coll *whole, const at_far *f, uint32_t me,
                            at_far_plan **out) {
   planner p = {.k = whole, .f = f, .me = me};

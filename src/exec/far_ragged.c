@@ -30,6 +30,7 @@ static uint32_t host_of(const ragged *r, uint32_t device) {
   return r->task->loaded->far->host_of[device];
 }
 
+// The host is one of the others.
 static uint32_t mail_of(const ragged *r, uint32_t host) {
   uint32_t i = 0;
   while (r->mails[i].host != host) i++;
@@ -60,6 +61,7 @@ static void add_piece(at_hosts_mail *m, const void *p, uint64_t bytes) {
   out[m->num_out++] = (at_bytes){p, bytes};
 }
 
+// Giver's rows for members of other hosts, behind their entries.
 static at_status pack(ragged *r, uint32_t begin, uint32_t size,
                       uint32_t giver) {
   void *const *bufs = r->bufs[r->k->members[begin + giver]];
@@ -86,6 +88,7 @@ static at_status start(ragged *r, uint32_t begin, uint32_t size,
   return AT_OK;
 }
 
+// A giver here: rows for takers here, without a message.
 static at_status take_own(ragged *r, uint32_t begin, uint32_t size,
                           uint32_t giver) {
   void *const *bufs = r->bufs[r->k->members[begin + giver]];
@@ -100,6 +103,8 @@ static at_status take_own(ragged *r, uint32_t begin, uint32_t size,
   return AT_OK;
 }
 
+// The next entry of mail `at`: INTERNAL if it does not fit the result. Nothing
+// that the other host says is used unchecked.
 static at_status take_entry(ragged *r, uint32_t at, uint8_t *result) {
   at_bytes b = r->mails[at].block;
   entry e = {0};
@@ -118,6 +123,8 @@ static at_status take_entry(ragged *r, uint32_t at, uint8_t *result) {
   return AT_OK;
 }
 
+// A giver elsewhere: as many entries as it sends to takers here, in the order
+// in which it packed them.
 static at_status take(ragged *r, uint32_t begin, uint32_t size,
                       uint32_t giver) {
   uint32_t device = r->k->members[begin + giver];
@@ -155,6 +162,7 @@ static at_status prepare(ragged *r, void **out_block) {
   return AT_OK;
 }
 
+// Out, results begin, in.
 static at_status exchange_rows(ragged *r) {
   at_hosts_tag tag = at_far_next_turn(r->task, r->op);
   AT_TRY(each_giver(r, pack));
@@ -163,6 +171,7 @@ static at_status exchange_rows(ragged *r) {
   return each_giver(r, take);
 }
 
+// One block for all tables; messages that came are freed.
 at_status at_far_run_ragged(at_task *t, const at_op *op) {
   const at_loaded *l = t->loaded;
   const at_coll *k = l->colls[op->target].whole;

@@ -44,6 +44,7 @@ static uint64_t lay_out(run *r, uint8_t *base) {
   return at;
 }
 
+// Where a spot of the plan is in this run.
 static uint8_t *address(const run *r, const at_far_spot *s) {
   if (s->where == AT_FAR_ROOM) return r->room + s->offset;
   uint32_t slot = s->slot + (s->where == AT_FAR_RESULT ? r->operands : 0);
@@ -78,6 +79,7 @@ static void enter_group(run *r, const at_far_act *a) {
     r->members[i] = r->bufs[r->k->members[a->group + i]];
 }
 
+// A sum of the plan, to all results here or to one place.
 static void add_up(run *r, const at_far_act *a) {
   const at_far_part *parts = r->plan->parts + a->parts;
   const at_x_exchange *x = &r->k->values[a->value];
@@ -98,6 +100,7 @@ static void add_up(run *r, const at_far_act *a) {
   at_sum_run(&s, r->pool);
 }
 
+// A range of one result to the group's other results here.
 static void share(run *r, const at_far_act *a) {
   const uint8_t *from = address(r, &a->from);
   for (uint32_t i = 0; i < a->size; i++) {
@@ -107,6 +110,7 @@ static void share(run *r, const at_far_act *a) {
   }
 }
 
+// All acts but the pieces, which run side by side.
 static at_status act(run *r, const at_far_act *a) {
   enter_group(r, a);
   if (a->kind == AT_FAR_GROUP)
@@ -124,10 +128,12 @@ typedef struct pieces {
   const at_far_act *acts;
 } pieces;
 
+// Acts that copy one member's piece, without a sum.
 static bool moves_piece(const at_far_act *a) {
   return a->kind == AT_FAR_CUT || a->kind == AT_FAR_PUT;
 }
 
+// Pieces [begin, end) for one thread.
 static void move_pieces(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const pieces *p = arg;
@@ -139,6 +145,7 @@ static void move_pieces(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Acts in order; neighbouring pieces together.
 static at_status do_phase(run *r, uint32_t phase) {
   const at_far_act *acts = r->plan->acts[phase];
   uint32_t n = r->plan->num_acts[phase];
@@ -173,6 +180,7 @@ static void find_buffers(run *r) {
   }
 }
 
+// Phase 0, then round and phase by turns.
 static at_status run_plan(run *r) {
   at_hosts_tag tag = at_far_next_turn(r->task, r->op);
   find_buffers(r);
@@ -185,6 +193,7 @@ static at_status run_plan(run *r) {
   return AT_OK;
 }
 
+// By place: devices here whose group is none.
 void at_far_write_zeros(at_task *t, const at_op *op) {
   const at_loaded *l = t->loaded;
   const at_coll *k = l->colls[op->target].whole;
@@ -197,6 +206,7 @@ void at_far_write_zeros(at_task *t, const at_op *op) {
   }
 }
 
+// Scratch is taken from the first chip, sized by the plan.
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_task *t = c->part->task;

@@ -51,6 +51,7 @@ struct at_far_among {
   bool *gives;  // by device: is its operand read by other hosts?
 };
 
+// Stages go back to the shared memory.
 void at_far_channels_free(at_runtime *rt) {
   for (at_far_channel *c = rt->far_channels, *next; c; c = next) {
     next = c->next;
@@ -60,6 +61,8 @@ void at_far_channels_free(at_runtime *rt) {
   }
 }
 
+// Under the lanes' lock. A channel that could not be opened stays in the list
+// without a face, and is not found.
 static at_status make_channel(at_runtime *rt, uint64_t name,
                               at_far_channel **out) {
   const at_hosts_share *face = rt->hosts->share;
@@ -94,6 +97,7 @@ static at_status name_chips(const at_loaded *l, at_chip *const *chips,
   return AT_OK;
 }
 
+// Hosts that do not all share memory use messages: then there is no channel.
 at_status at_far_share(at_loaded *l, at_chip *const *chips) {
   at_runtime *rt = l->runtime;
   const at_hosts_share *face = rt->hosts->share;
@@ -124,6 +128,7 @@ static uint32_t host_at(const finder *p, const group *g, uint32_t rank) {
   return p->f->host_of[p->k->members[g->begin + rank]];
 }
 
+// Hosts of the group in the order of their first members.
 static void find_parts(finder *p, group *g) {
   for (uint32_t m = 0; m < g->size; m++) {
     uint32_t host = host_at(p, g, m), i = 0;
@@ -133,6 +138,7 @@ static void find_parts(finder *p, group *g) {
   }
 }
 
+// Giver's operand is read by `to_host`.
 static void give(finder *p, const group *g, uint32_t giver, uint32_t to_host) {
   uint32_t host = host_at(p, g, giver);
   if (host == to_host) return;
@@ -141,6 +147,7 @@ static void give(finder *p, const group *g, uint32_t giver, uint32_t to_host) {
   if (host == p->me) p->meets[to_host] = true;
 }
 
+// By kind: who reads whose operand.
 static void find_givers(finder *p, const group *g) {
   const at_coll *k = p->k;
   for (uint32_t m = 0; m < g->size; m++) {
@@ -176,6 +183,7 @@ static void find_groups(finder *p) {
     if (p->meets[h]) a->hosts[a->num_hosts++] = h;
 }
 
+// Is it an all-reduce that is worth two phases?
 static bool splits(const at_coll *k) {
   uint64_t bytes = 0;
   for (uint32_t v = 0; v < k->x->num_values; v++)
@@ -204,6 +212,7 @@ static void share_blocks(at_loaded *l, const at_op *op, uint32_t i) {
   }
 }
 
+// One block; k->among owns it, also on failure.
 at_status at_far_among_make(at_loaded *l, const at_op *op) {
   at_coll *k = &l->colls[op->target];
   const at_far *f = l->far;
@@ -251,6 +260,7 @@ typedef struct run {
   bool waits;   // until the others have read this host's memory
 } run;
 
+// Its sizes are numbers in operands, which are copied and checked first.
 static bool is_ragged(const run *r) {
   return r->k->x->kind == AT_COLL_RAGGED_ALL_TO_ALL;
 }
@@ -275,12 +285,15 @@ static uint32_t my_part(const run *r, const group *g) {
   return i;
 }
 
+// Room in a block that is laid out twice: first for its size (base NULL), then
+// for addresses.
 static void *lay(uint8_t *base, uint64_t *at, uint64_t bytes) {
   void *p = base ? base + *at : NULL;
   *at = at_add(*at, at_align_up(bytes, 64));
   return p;
 }
 
+// Tables of a run in a block at `base` (NULL: only the size).
 static uint64_t lay_out(run *r, uint8_t *base) {
   uint64_t at = 0, devices = r->f->num_devices, hosts = r->a->num_hosts;
   uint64_t far = devices - r->task->loaded->num_devices;
@@ -307,6 +320,7 @@ static bool lies_well(const run *r, const uint8_t *p, uint64_t bytes) {
          at_shared_offset(r->shared, p, bytes) != UINT64_MAX;
 }
 
+// Of the lists, and of operands and ranges that others cannot read in place.
 static uint64_t bytes_to_copy(const run *r) {
   const at_loaded *l = r->task->loaded;
   uint64_t all = list_bytes(r), begin, end;
@@ -326,6 +340,8 @@ static uint64_t bytes_to_copy(const run *r) {
   return all;
 }
 
+// The channel's own place, or a block where that is too small; then others must
+// be done before it goes back.
 static at_status take_stage(run *r, uint32_t slot) {
   r->stage_bytes = bytes_to_copy(r);
   r->stage = r->f->channel->stage[slot];
@@ -335,6 +351,7 @@ static at_status take_stage(run *r, uint32_t slot) {
   return r->stage ? AT_OK : at_far_no_memory();
 }
 
+// The next bytes of the stage, at 64 bytes.
 static uint8_t *take_place(run *r, uint64_t bytes) {
   uint8_t *p = r->stage + r->stage_at;
   r->stage_at += at_align_up(bytes, 64);
@@ -353,12 +370,16 @@ static uint64_t offer(run *r, const uint8_t *p, uint64_t bytes) {
   return at_shared_offset(r->shared, copy, bytes);
 }
 
+// The list lies in shared memory, where the others read it until this host is
+// DONE.
 static void say(run *r, at_hosts_phase phase, const uint64_t *list) {
   r->face->say(r->channel, phase,
                at_shared_offset(r->shared, list, list_bytes(r)), r->a->hosts,
                r->a->num_hosts);
 }
 
+// The list says where each operand lies: UINT64_MAX for those that nobody
+// reads.
 static void offer_operands(run *r) {
   uint64_t *list = (uint64_t *)take_place(r, list_bytes(r)), *next = list;
   for (uint32_t i = 0; i < r->task->loaded->num_devices; i++)
@@ -402,6 +423,7 @@ static const uint8_t *find(const run *r, uint32_t host, uint64_t offset,
   return m.ptr + offset;
 }
 
+// The lane steps aside while this one waits.
 static at_status hear(run *r, at_hosts_phase phase) {
   at_runtime *rt = r->task->loaded->runtime;
   at_lane_block(rt);
@@ -432,6 +454,8 @@ static void *copy_numbers(run *r, const uint8_t *p) {
   return to;
 }
 
+// Tables of the devices of the i-th host, pointing into its memory after every
+// number was checked.
 static at_status find_operands_of(run *r, uint32_t i) {
   static _Alignas(64) uint8_t nothing[64];
   for (uint32_t d = 0; d < r->f->num_devices; d++) {
@@ -449,6 +473,7 @@ static at_status find_operands_of(run *r, uint32_t i) {
   return AT_OK;
 }
 
+// Buffers of the group's members, by rank; NULL: elsewhere.
 static void enter(run *r, const group *g) {
   for (uint32_t m = 0; m < g->size; m++)
     r->members[m] = r->bufs[r->k->members[g->begin + m]];
@@ -468,6 +493,7 @@ static at_sum sum_of(run *r, const group *g, uint32_t v) {
                   .stream = result >= AT_EXCHANGE_STREAM};
 }
 
+// Summands by the number of their device (reduce.c).
 static void set_parts(run *r, const group *g, uint32_t v) {
   for (uint32_t i = 0; i < g->size; i++) {
     uint32_t m = r->k->order[g->begin + i];
@@ -476,6 +502,7 @@ static void set_parts(run *r, const group *g, uint32_t v) {
   }
 }
 
+// All of each value, or this host's range.
 static void all_reduce(run *r, const group *g) {
   for (uint32_t v = 0; v < r->values; v++) {
     at_sum s = sum_of(r, g, v);
@@ -496,6 +523,7 @@ typedef struct cutting {
   uint64_t step;
 } cutting;
 
+// One member's operand for each i: all copies are independent.
 static void cut_pieces(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const cutting *c = arg;
   for (int64_t i = begin; i < end; i++)
@@ -503,6 +531,8 @@ static void cut_pieces(void *arg, int64_t begin, int64_t end, uint32_t worker) {
                  c->room + (uint64_t)i * c->step);
 }
 
+// Member `rank`'s piece of all operands, summed into its result. room: pieces
+// are cut out to there first.
 static void scatter_to(run *r, const group *g, uint32_t v, uint32_t rank,
                        uint8_t *room) {
   const at_x_exchange *x = &r->k->values[v];
@@ -518,6 +548,7 @@ static void scatter_to(run *r, const group *g, uint32_t v, uint32_t rank,
   at_sum_run(&s, r->pool);
 }
 
+// Pieces that are one run are read where they lie.
 static at_status reduce_scatter(run *r, const group *g, uint32_t v) {
   const at_x_exchange *x = &r->k->values[v];
   at_chip *chip = r->task->parts[0].chip;
@@ -543,6 +574,8 @@ typedef struct spread {
   bool stream;
 } spread;
 
+// Written past the caches where results are large; the fence makes that visible
+// to other threads.
 static void spread_chunks(void *arg, int64_t first, int64_t last,
                           uint32_t worker) {
   const spread *s = arg;
@@ -559,6 +592,7 @@ static void spread_chunks(void *arg, int64_t first, int64_t last,
   if (s->stream) _mm_sfence();
 }
 
+// Ranges of the i-th host, read where it added them up.
 static at_status take_ranges(run *r, uint32_t i) {
   for (const group *g = r->a->groups, *e = g + r->a->num_groups; g < e; g++) {
     uint32_t p = 0;
@@ -591,6 +625,7 @@ static void start_rows(run *r) {
   }
 }
 
+// Rows for takers here, straight from the givers' memory.
 static at_status take_rows(run *r, const group *g) {
   const at_x_exchange *x = r->k->values;
   AT_TRY(at_ragged_check(x, g->size));
@@ -620,6 +655,7 @@ static at_status run_group(run *r, const group *g) {
   return at_exchange(r->k, r->members, g->begin, g->size, r->pool);
 }
 
+// Groups with a member here.
 static at_status run_groups(run *r) {
   if (is_ragged(r))
     start_rows(r);
@@ -630,6 +666,8 @@ static at_status run_groups(run *r) {
   return AT_OK;
 }
 
+// Offer, hear, move, and for split sums once more; then the others are told
+// that nothing is read any more.
 static at_status exchange(run *r, uint32_t slot) {
   const at_far_among *a = r->a;
   AT_TRY(take_stage(r, slot));
@@ -649,6 +687,7 @@ static at_status exchange(run *r, uint32_t slot) {
   return st;
 }
 
+// `end` follows every successful `begin`, also after a failure.
 static at_status meet(run *r) {
   at_hosts_tag tag = at_far_next_turn(r->task, r->op);
   at_runtime *rt = r->task->loaded->runtime;
@@ -680,6 +719,7 @@ static at_pool *pool_for(const at_runtime *rt, const at_coll *k,
   return crowded && bytes < kHelped ? rt->serial : pool;
 }
 
+// Tables come from the first chip's scratch.
 at_status at_far_run_shared(at_task *t, const at_op *op, at_pool *pool) {
   const at_loaded *l = t->loaded;
   const at_coll *k = l->colls[op->target].whole;

@@ -81,6 +81,7 @@ static bool matches(const at_loaded *l, uint32_t i, const at_buffer *b,
                    (at_dims){l->dims + t->dims, t->rank});
 }
 
+// INVALID_ARGUMENT in the words that JAX's tests look for.
 static at_status gone(const at_loaded *l, uint32_t i) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "argument %u of %s: buffer has been deleted or donated\n"
@@ -111,6 +112,7 @@ static at_status hold_arguments(const at_loaded *l, const at_launch *in) {
   return st;
 }
 
+// INVALID_ARGUMENT in XLA's words.
 static at_status twice(const at_loaded *l, uint32_t i) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "Attempt to donate the same buffer twice in Execute() "
@@ -145,6 +147,8 @@ static at_status give_up_arguments(const at_loaded *l, const at_launch *in,
   return AT_OK;
 }
 
+// Holds all arguments and deletes the donated ones. On failure nothing is held,
+// but arguments that were donated by then stay deleted.
 static at_status take_arguments(const at_loaded *l, const at_launch *in,
                                 uint8_t *donated) {
   AT_TRY(hold_arguments(l, in));
@@ -181,6 +185,8 @@ static at_status pass_through(const launch *l, uint32_t i, uint32_t o) {
   return AT_OK;
 }
 
+// base[] of one device: where inputs, outputs and constants are. Inputs are
+// pinned as they are placed; *l->pinned counts them for unpin_all.
 static at_status place_buffers(const launch *l, void **base) {
   static _Alignas(64) uint8_t nothing[64];
   const at_loaded *p = l->loaded;
@@ -213,6 +219,7 @@ static void unpin_all(at_chip *c, at_buffer *const *args, uint32_t pinned,
   for (uint32_t o = 0; o < num_outputs; o++) at_chip_unpin(c, outputs[o]);
 }
 
+// For the profile and for spans: the whole run of one device.
 static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
                           uint64_t flow, uint64_t start) {
   at_span_record(&(at_profile_span){.start_ns = start,
@@ -243,6 +250,7 @@ static void end_times(at_launch_times *t, uint64_t start_ns) {
   atomic_fetch_sub(&t->left, 1);
 }
 
+// Entries of base[]: nothing, scratch, constants, inputs, outputs.
 static size_t num_bases(const at_loaded *p) {
   return (size_t)AT_BASE_INPUTS + p->num_inputs + p->num_outputs;
 }
@@ -256,11 +264,13 @@ static at_status place_all(const launch *l, void **base, void **bufs,
   AT_TRY(place_buffers(l, base));
   if (temp) AT_TRY(at_chip_take_scratch(l->chip, temp, true, out_temp));
   if (temp) base[AT_BASE_TEMP] = *out_temp;
+  AT_ASSERT(!temp || (uintptr_t)*out_temp % 64 == 0);
   for (uint32_t i = 0; i < p->num_args; i++)
     bufs[i] = (uint8_t *)base[p->arg_refs[i].base] + p->arg_refs[i].offset;
   return AT_OK;
 }
 
+// Memory only; the buffers stay, failed.
 static void free_outputs(at_buffer *const *b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) at_chip_free(b[i]->chip, b[i]);
 }
@@ -298,6 +308,7 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
   return st;
 }
 
+// Tables of most programs fit on the stack: no allocation per launch.
 static at_status run_one(const launch *l, const at_launch *in) {
   const at_loaded *p = l->loaded;
   size_t pointers = num_bases(p) + p->num_args;
@@ -344,6 +355,7 @@ static at_status make_outputs_of(const at_loaded *l, at_chip *c,
   return AT_OK;
 }
 
+// Undoes make_outputs.
 static void drop_outputs(at_buffer **out, uint32_t n) {
   unhold_all(out, n);
   for (uint32_t o = 0; o < n; o++) {
@@ -352,6 +364,7 @@ static void drop_outputs(at_buffer **out, uint32_t n) {
   }
 }
 
+// Outputs of all devices, or none. `ready` fires for all of them.
 static at_status make_outputs(const at_loaded *l, const at_launch *in,
                               at_event *ready, at_buffer **out) {
   for (uint32_t d = 0; d < num_chips(in); d++) {
@@ -414,6 +427,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
   return t;
 }
 
+// The message, parts and tables are part of the block.
 void at_task_free(at_task *t) {
   at_event_release(t->unwanted);
   if (t->far_work) atomic_fetch_sub(t->far_work, 1);
@@ -435,6 +449,8 @@ static at_status tell_others(at_task *t, at_status st) {
   return st;
 }
 
+// Parts that wait at a collective are made ready, so that they find the failure
+// and end. Those in the middle of a transfer are left alone.
 void at_task_fail(at_task *t, at_status st) {
   at_part *woken = NULL;
   uint32_t count = 0;
@@ -460,6 +476,7 @@ void at_task_fail(at_task *t, at_status st) {
   at_parts_ready(t, woken, count);
 }
 
+// Cursor, base[], bufs[] and levels in one block.
 static at_status begin_tables(at_part *p) {
   const at_loaded *l = p->task->loaded;
   size_t pointers = num_bases(l) + l->num_args;
@@ -486,6 +503,8 @@ static void record_waits(const at_part *p, uint64_t now_ns) {
   at_span_record(&s, name);
 }
 
+// On a lane, when the part's turn has come and its arguments are there. On
+// failure at_part_end gives back what was taken.
 at_status at_part_begin(at_part *p) {
   at_task *t = p->task;
   const at_loaded *l = t->loaded;
@@ -504,6 +523,7 @@ at_status at_part_begin(at_part *p) {
                 .queued = !t->local,
                 .pinned = &p->pinned};
   AT_TRY(place_all(&run, base, bufs, &p->temp));
+  // With as many devices as lanes each lane is one thread's worth of work.
   bool fills = at_task_devices(t) > 1 && at_task_devices(t) >= rt->lanes.most;
   *c = (at_cursor){
       .frame = {.loaded = l,
@@ -525,6 +545,7 @@ at_status at_part_begin(at_part *p) {
   return AT_OK;
 }
 
+// Also of a part that never began.
 void at_part_end(at_part *p) {
   const at_loaded *l = p->task->loaded;
   if (AT_UNLIKELY(p->task->times != NULL))
@@ -548,6 +569,7 @@ static bool has_room(const at_chip *c) {
          atomic_load(&c->runtime->queued_bytes) < kQueueBytes;
 }
 
+// Looks again after asking for the notice, so that none is missed.
 static void wait_for_room(at_chip *c) {
   while (!has_room(c) && atomic_load(&c->depth)) {
     at_event *e = at_chip_next_notice(c);
@@ -703,6 +725,8 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   return AT_OK;
 }
 
+// With other hosts the refused launch counts, and they are told, unless they
+// refuse it, too.
 at_status at_launch_refuse(at_loaded *l, const at_launch *in, at_status why,
                            bool alone, at_buffer **outputs) {
   at_event *failed = at_event_create();
@@ -735,6 +759,8 @@ static at_status check_launch(const at_loaded *l, const at_launch *in) {
   return AT_OK;
 }
 
+// Arguments are taken first; from there on each of the three ways (proxy, here,
+// queued) gives their holds back.
 at_status at_launch_begin(at_loaded *l, const at_launch *in,
                           at_buffer **outputs, at_event **out_done,
                           at_task **out_task) {
@@ -769,6 +795,7 @@ at_status at_launch_begin(at_loaded *l, const at_launch *in,
   return st;
 }
 
+// Names the launch as all its processes do.
 bool at_task_span(const at_task *t, at_span *out) {
   const at_far *f = t->loaded->far;
   if (!f) return false;
@@ -784,6 +811,7 @@ bool at_task_span(const at_task *t, at_span *out) {
 
 at_event *at_task_done(const at_task *t) { return t->done; }
 
+// For programs whose launches nobody orders.
 at_status at_loaded_execute(at_loaded *l, const at_launch *in,
                             at_buffer **outputs, at_event **out_done) {
   at_task *t;

@@ -12,6 +12,7 @@ static const double kSmallNs = 50e3;
 
 const at_xheader *at_loaded_header(const at_loaded *l) { return l->header; }
 
+// Sections were checked at load.
 const void *at_loaded_section(const at_loaded *l, at_xsection s,
                               uint64_t *out_count) {
   if ((unsigned)s >= AT_XS_COUNT) return *out_count = 0, NULL;
@@ -28,6 +29,7 @@ const char *at_loaded_string(const at_loaded *l, uint32_t offset) {
   return (const char *)section(l, AT_XS_STRINGS) + offset;
 }
 
+// Either of the two lives in the other's slot.
 bool at_io_shares(const at_loaded *l, uint32_t input) {
   int32_t o = l->inputs[input].alias;
   if (o < 0) return false;
@@ -36,6 +38,7 @@ bool at_io_shares(const at_loaded *l, uint32_t input) {
          slots[l->outputs[o].slot].kind == AT_SLOT_INPUT;
 }
 
+// An output without an alias that lives in an input's slot.
 int32_t at_io_passes(const at_loaded *l, uint32_t output) {
   const at_xio *io = &l->outputs[output];
   const at_xslot *slot = (const at_xslot *)section(l, AT_XS_SLOTS) + io->slot;
@@ -43,6 +46,7 @@ int32_t at_io_passes(const at_loaded *l, uint32_t output) {
                                                       : -1;
 }
 
+// num_objects counts those that at_loaded_release must unload.
 static at_status load_objects(at_loaded *l) {
   const at_xobject *objects = section(l, AT_XS_OBJECTS);
   const uint8_t *code = section(l, AT_XS_CODE);
@@ -58,6 +62,7 @@ static at_status load_objects(at_loaded *l) {
   return AT_OK;
 }
 
+// By name in the symbol table of its object.
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out) {
   const at_xkernel *k = (const at_xkernel *)section(l, AT_XS_KERNELS) + kernel;
   const char *name = at_loaded_string(l, k->symbol);
@@ -68,6 +73,7 @@ at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out) {
                  k->object, name);
 }
 
+// A slot as the run loop reads it.
 static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
   switch (s->kind) {
     case AT_SLOT_TEMP:
@@ -83,6 +89,7 @@ static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
   }
 }
 
+// Kernels that talk begin together: all devices of the launch are one group.
 static at_status prepare_kernel_meeting(at_loaded *l, at_op *op) {
   at_coll *c = &l->colls[l->num_colls];
   AT_TRY(at_coll_everyone(l->num_devices, c));
@@ -94,6 +101,8 @@ static at_status prepare_kernel_meeting(at_loaded *l, at_op *op) {
   return AT_OK;
 }
 
+// Counters in the task's meetings, the order of summands, and the kernels of
+// reductions or of the SparseCore's optimizer.
 static at_status prepare_collective(at_loaded *l, at_op *op) {
   at_coll *c = &l->colls[l->num_colls];
   op->meets = true;
@@ -169,6 +178,8 @@ static uint32_t depth_of(const at_loaded *l, const at_xstep *steps,
   return most + 1;
 }
 
+// The step's buffers as (base, offset), and what its kind looks up once. A DONE
+// shares the target of its START.
 static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
   const at_xslot *slots = section(l, AT_XS_SLOTS);
   *op = (at_op){.kind = s->kind,
@@ -235,6 +246,7 @@ static const at_chip *roomiest(const at_runtime *rt) {
   return best;
 }
 
+// RESOURCE_EXHAUSTED in XLA's words if the program alone is larger than a chip.
 static at_status check_hbm(const at_loaded *l) {
   const at_chip *c = roomiest(l->runtime);
   const at_hw *hw = c->hw;
@@ -273,16 +285,20 @@ bool at_loaded_is_small(at_loaded *l) {
   return is;
 }
 
+// Read anew at each load.
 at_kernel_checks at_kernel_checks_wanted(void) {
   return (at_kernel_checks){.checks = at_core_checks_wanted(),
                             .turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
 }
 
+// Kernels read these when a launch begins.
 void at_loaded_check(at_loaded *l, at_kernel_checks checks) {
   l->checks = checks.checks;
   l->max_turns = checks.turns;
 }
 
+// Everything but the block's check. With a proxy the code runs elsewhere, and
+// only descriptions are needed.
 static at_status prepare(at_loaded *l) {
   const at_xheader *h = l->header;
   l->num_inputs = (uint32_t)h->sections[AT_XS_INPUTS].count;
@@ -321,6 +337,7 @@ static uint8_t *copy_block(at_bytes b) {
   return memcpy(p, b.ptr, b.len);
 }
 
+// On failure at_loaded_release frees whatever was made.
 at_status at_loaded_create(at_runtime *rt, at_bytes executable,
                            at_loaded **out) {
   AT_TRY(at_runtime_check(rt));
@@ -356,6 +373,7 @@ at_loaded *at_loaded_retain(at_loaded *l) {
   return l;
 }
 
+// Fields are NULL or 0 where preparation did not come to them.
 void at_loaded_release(at_loaded *l) {
   if (!l) return;
   if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1) return;

@@ -43,11 +43,13 @@ static bool within(at_bytes file, uint64_t offset, uint64_t bytes) {
   return offset <= file.len && bytes <= file.len - offset;
 }
 
+// Bytes of a section whose place in the file read_header has checked.
 static at_bytes section_bytes(const loader *l, uint32_t i) {
   const Elf64_Shdr *s = &l->sections[i];
   return (at_bytes){l->file.ptr + s->sh_offset, s->sh_size};
 }
 
+// Header and section table; every section that has bytes lies in the file.
 static at_status read_header(loader *l) {
   const Elf64_Ehdr *h = (const Elf64_Ehdr *)l->file.ptr;
   if (l->file.len < sizeof *h || memcmp(h->e_ident, ELFMAG, SELFMAG) ||
@@ -73,12 +75,14 @@ static at_status read_header(loader *l) {
   return AT_OK;
 }
 
+// By the section's rights.
 static int segment_of(const Elf64_Shdr *s) {
   return s->sh_flags & SHF_EXECINSTR ? SEG_TEXT
          : s->sh_flags & SHF_WRITE   ? SEG_DATA
                                      : SEG_RODATA;
 }
 
+// Offsets inside of the segments; no section is writable and executable.
 static at_status place_sections(loader *l) {
   // UBSan's check of indirect calls reads the bytes before a function.
   l->segment_bytes[SEG_TEXT] = 64;
@@ -101,6 +105,7 @@ static at_status place_sections(loader *l) {
   return AT_OK;
 }
 
+// At most one symbol table; names end in NUL.
 static at_status find_symbols(loader *l) {
   for (uint32_t i = 0; i < l->num_sections; i++) {
     const Elf64_Shdr *s = &l->sections[i];
@@ -138,6 +143,7 @@ static at_status lay_out(loader *l) {
   return AT_OK;
 }
 
+// Writable until protect; sections without bytes stay zero.
 static at_status map_sections(loader *l) {
   if (!l->total) l->total = kPage;
   l->base = mmap(NULL, l->total, PROT_READ | PROT_WRITE,
@@ -155,6 +161,7 @@ static at_status map_sections(loader *l) {
   return AT_OK;
 }
 
+// NULL: outside of the table.
 static const char *symbol_name(const loader *l, const Elf64_Sym *s) {
   return s->st_name < l->names.len ? (const char *)l->names.ptr + s->st_name
                                    : NULL;
@@ -169,6 +176,8 @@ static uint64_t make_stub(loader *l, uint32_t symbol, const void *target) {
   return (uint64_t)(uintptr_t)p;
 }
 
+// The address of symbol i: a stub for imports, a place in the mapping for
+// others, 0 for what needs none. Names are kept for at_object_symbol.
 static at_status resolve_one(loader *l, uint32_t i, at_object *o) {
   const Elf64_Sym *s = &l->symbols[i];
   const char *name = symbol_name(l, s);
@@ -202,6 +211,7 @@ static at_status resolve_one(loader *l, uint32_t i, at_object *o) {
   return AT_OK;
 }
 
+// The GOT has an entry for each symbol, used or not.
 static at_status resolve_symbols(loader *l, at_object *o) {
   AT_TRY_ALLOC(l->address, at_new(l->arena, uint64_t, l->num_symbols + 1));
   for (uint32_t i = 1; i < l->num_symbols; i++) {
@@ -211,6 +221,7 @@ static at_status resolve_symbols(loader *l, at_object *o) {
   return AT_OK;
 }
 
+// INVALID_ARGUMENT: out of range of 32 bits.
 static at_status put32(uint8_t *at, int64_t v, bool is_signed, uint32_t type) {
   bool fits = is_signed ? v >= INT32_MIN && v <= INT32_MAX
                         : v >= 0 && v <= (int64_t)UINT32_MAX;
@@ -220,6 +231,8 @@ static at_status put32(uint8_t *at, int64_t v, bool is_signed, uint32_t type) {
   return AT_OK;
 }
 
+// One relocation of `section`: place, symbol and width are checked before
+// anything is written.
 static at_status relocate_one(loader *l, uint32_t section,
                               const Elf64_Rela *r) {
   uint32_t type = (uint32_t)ELF64_R_TYPE(r->r_info);
@@ -258,6 +271,7 @@ static at_status relocate_one(loader *l, uint32_t section,
   }
 }
 
+// All relocation sections; those of debug information are skipped.
 static at_status relocate(loader *l) {
   for (uint32_t i = 0; i < l->num_sections; i++) {
     const Elf64_Shdr *s = &l->sections[i];
@@ -276,6 +290,7 @@ static at_status relocate(loader *l) {
   return AT_OK;
 }
 
+// W^X from here on.
 static at_status protect(loader *l) {
   static const int rights[SEG_COUNT] = {PROT_READ | PROT_EXEC, PROT_READ,
                                         PROT_READ | PROT_WRITE};
@@ -291,6 +306,7 @@ static at_status protect(loader *l) {
   return AT_OK;
 }
 
+// o owns the mapping as soon as it exists.
 static at_status load_into(loader *l, at_object *o) {
   AT_TRY(read_header(l));
   AT_TRY(place_sections(l));
@@ -314,6 +330,7 @@ static at_status aligned_copy(at_arena *a, at_bytes *file) {
   return AT_OK;
 }
 
+// Scratch of the loader is freed either way.
 at_status at_object_load(at_bytes elf, at_object **out) {
   at_object *o = calloc(1, sizeof *o);
   at_arena *work = at_arena_create();
@@ -333,6 +350,7 @@ fail:
   return st;
 }
 
+// NULL, or one that is not complete: nothing more is freed than there is.
 void at_object_unload(at_object *o) {
   if (!o) return;
   if (o->base) munmap(o->base, o->bytes);

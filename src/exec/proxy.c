@@ -55,10 +55,12 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a buffer");
 }
 
+// Of the runtime that b is of.
 static const at_proxy *proxy_of(const at_buffer *b) {
   return b->chip->runtime->proxy;
 }
 
+// b has an array still.
 static at_proxy_shard shard_of(const at_buffer *b) {
   return (at_proxy_shard){b->array->name, b->shard, b->chip->info.id};
 }
@@ -71,6 +73,7 @@ static at_proxy_moment *make_moment(void) {
   return m;
 }
 
+// The last one also drops the event.
 void at_proxy_moment_release(at_proxy_moment *m) {
   if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1)
     return;
@@ -86,6 +89,7 @@ typedef struct query {
   bool watches;
 } query;
 
+// Fires the caller's event with the answer.
 static void answered(at_status s, void *arg) {
   query *q = arg;
   at_runtime *rt = q->buffer->chip->runtime;
@@ -113,6 +117,8 @@ static at_event *begin_query(at_buffer *b, at_event *done, bool watches) {
   return free(q), NULL;
 }
 
+// Once for each moment: the buffers of one launch on one host are defined
+// together.
 void at_proxy_ask(at_buffer *b) {
   const at_proxy *p = proxy_of(b);
   if (atomic_load_explicit(&b->moment->asked, memory_order_relaxed) ||
@@ -127,6 +133,8 @@ void at_proxy_ask(at_buffer *b) {
   p->watch(p->arg, &s, e);
 }
 
+// The proxy answers everything that was asked with a failure; waits until that
+// has been heard.
 void at_proxy_end(at_runtime *rt) {
   if (!rt->proxy) return;
   rt->proxy->end(rt->proxy->arg);
@@ -152,11 +160,13 @@ static void part(group *g) {
       atomic_store(&g->members[i].array->group, NULL);
 }
 
+// Members are not touched: they may be gone.
 static void drop_group(at_runtime *rt, group *g) {
   rt->proxy->drop(rt->proxy->arg, g->name, 0);
   free(g);
 }
 
+// Before the name of a member goes.
 static void forget_group(at_runtime *rt, at_proxy_array *a) {
   // The lock may be held by who waits for the pod; this may be who must not.
   if (!atomic_load(&a->group)) return;
@@ -169,14 +179,18 @@ static void forget_group(at_runtime *rt, at_proxy_array *a) {
   pthread_mutex_unlock(&rt->proxy_lock);
 }
 
+// With the last shard the name goes to the hosts, unless a launch took it.
 static void drop_shards(at_runtime *rt, at_proxy_array *a, uint32_t n) {
-  if (atomic_fetch_sub_explicit(&a->left, n, memory_order_acq_rel) != n) return;
+  uint32_t left = atomic_fetch_sub_explicit(&a->left, n, memory_order_acq_rel);
+  AT_ASSERT(left >= n);
+  if (left != n) return;
   forget_group(rt, a);
   if (!a->given)
     rt->proxy->drop(rt->proxy->arg, a->name, a->bytes * a->num_shards);
   free(a);
 }
 
+// The shard is not used here any more; b->array is NULL then.
 void at_proxy_let_go(at_buffer *b) {
   // A group that is named no more must not keep the memory of one that is gone.
   if (atomic_exchange(&b->array->unwritten, false)) {
@@ -241,6 +255,8 @@ static void abandon(at_buffer *b) {
   at_buffer_release(b);
 }
 
+// Strided arrays are gathered first; the proxy copies the bytes during the
+// call.
 at_status at_proxy_from_host(at_chip *c, at_memory_kind k,
                              const at_host_array *src, at_buffer **out) {
   const at_proxy *p = c->runtime->proxy;
@@ -266,6 +282,7 @@ at_status at_proxy_from_host(at_chip *c, at_memory_kind k,
   return st;
 }
 
+// Memory here is only for the bytes to be written once.
 at_status at_proxy_create(at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, at_buffer **out) {
   const at_proxy *p = c->runtime->proxy;
@@ -303,6 +320,8 @@ void at_proxy_define(at_buffer *b, at_status s) {
   }
 }
 
+// Reads the whole shard, waits, and keeps the bytes for the next caller. Of two
+// that read at once one throws its copy away.
 void *at_proxy_data(at_buffer *b) {
   const at_proxy *p = proxy_of(b);
   void *data = NULL;
@@ -327,6 +346,7 @@ void *at_proxy_data(at_buffer *b) {
   return b->data;
 }
 
+// The hold that the caller has is given back when the answer has come.
 at_status at_proxy_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                            at_event **out_done) {
   const at_proxy *p = proxy_of(b);
@@ -343,6 +363,7 @@ at_status at_proxy_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
   return AT_OK;
 }
 
+// From host to host; nothing comes here.
 at_status at_proxy_copy(at_buffer *b, at_chip *c, at_memory_kind k,
                         at_buffer **out) {
   const at_proxy *p = proxy_of(b);
@@ -366,6 +387,7 @@ static at_chip *chip_of(const at_launch *in, uint32_t d) {
   return in->num_chips ? in->chips[d] : in->chip;
 }
 
+// Is the placement on just these chips, in this order?
 static bool is_on(const at_placement *p, const at_launch *in) {
   bool same = p->num_chips == num_chips(in);
   for (uint32_t d = 0; same && d < p->num_chips; d++)
@@ -414,6 +436,7 @@ static at_status find_placement(at_loaded *l, const at_launch *in,
   return st;
 }
 
+// Nobody launches l any more.
 void at_proxy_unload(at_loaded *l) {
   const at_proxy *p = l->runtime->proxy;
   for (at_placement *a = l->placements, *next; a; a = next) {
@@ -436,6 +459,7 @@ typedef struct launch {
   group **retired;  // that others have replaced: the launch may name them
 } launch;
 
+// Input i of device d.
 static at_buffer *argument(const launch *x, uint32_t i, uint32_t d) {
   return x->in->args[(size_t)d * x->l->num_inputs + i];
 }
@@ -450,6 +474,7 @@ static bool is_plain(const launch *x, uint32_t i) {
   return true;
 }
 
+// Are the shards of input i the group's members, in order?
 static bool is_group(const launch *x, uint32_t i, const group *g) {
   bool same = g && g->count == x->num_devices;
   for (uint32_t d = 0; same && d < g->count; d++) {
@@ -459,6 +484,7 @@ static bool is_group(const launch *x, uint32_t i, const group *g) {
   return same;
 }
 
+// Under the lock: no array names g any more; it is dropped after the launch.
 static void retire(const launch *x, group *g) {
   part(g);
   g->next = *x->retired;
@@ -497,6 +523,7 @@ static at_status make_group(const launch *x, uint32_t i, group **out) {
 // Who else uses a donated argument: who has only asked when it is defined takes
 // its name, others its memory, too.
 typedef enum others { NOBODY, WATCHERS, READERS } others;
+// By the holds that are not the launch's own.
 static others others_of(const launch *x, uint32_t i) {
   others o = NOBODY;
   for (uint32_t d = 0; d < x->num_devices; d++) {
@@ -510,6 +537,8 @@ static others others_of(const launch *x, uint32_t i) {
   return o;
 }
 
+// As an array with a first shard where the shards are one array's, in order;
+// else as a group. Under the lock.
 static at_status name_argument(const launch *x, uint32_t i) {
   at_proxy_arg *a = &x->args[i];
   const at_buffer *first = argument(x, i, 0);
@@ -537,6 +566,7 @@ static void give_once(const launch *x) {
   }
 }
 
+// The launch has named them by now.
 static void drop_retired(const launch *x) {
   for (group *g; (g = *x->retired);) {
     *x->retired = g->next;
@@ -576,6 +606,7 @@ static at_memory_kind output_kind(const at_loaded *l, uint32_t o) {
                         : AT_MEM_DEVICE;
 }
 
+// Outputs of one host share a moment.
 static at_status make_output(const launch *x, uint32_t d, uint32_t o) {
   const at_loaded *l = x->l;
   at_chip *c = chip_of(x->in, d);
@@ -591,6 +622,7 @@ static at_status make_output(const launch *x, uint32_t d, uint32_t o) {
   return AT_OK;
 }
 
+// Names are in a row, so that the launch says only the first.
 static at_status make_outputs(const launch *x) {
   const at_proxy *p = x->l->runtime->proxy;
   uint32_t n = x->l->num_outputs;
@@ -642,6 +674,8 @@ static at_status run(const launch *x, at_event **out_done) {
   return AT_OK;
 }
 
+// Tables on the stack for all but large programs. Holds of the arguments are
+// given back on success, too.
 at_status at_proxy_run(at_loaded *l, const at_launch *in,
                        const uint8_t *donated, at_buffer **outputs,
                        at_event **out_done) {
@@ -705,6 +739,7 @@ at_status at_proxy_name(at_buffer *const *shards, uint32_t count,
   return st;
 }
 
+// Shards that were not made are taken off the array's count.
 at_status at_proxy_adopt(uint64_t name, const at_proxy_like *like,
                          at_buffer **out) {
   at_runtime *rt = like->chips[0]->runtime;

@@ -19,11 +19,13 @@
 
 #include "exec/exec.h"
 
+// Shard number `shard` of an array, and the chip that has it.
 typedef struct at_proxy_shard {
   uint64_t array;
   uint32_t shard, chip;
 } at_proxy_shard;
 
+// A new array of one shard.
 typedef struct at_proxy_spec {
   uint64_t array;  // of one shard
   uint32_t chip;
@@ -32,7 +34,7 @@ typedef struct at_proxy_spec {
   at_dims dims;
 } at_proxy_spec;
 
-// Device d of the program takes shard `first + d`.
+// An argument of a launch: device d of the program takes shard `first + d`.
 typedef struct at_proxy_arg {
   uint64_t array;
   uint32_t first;
@@ -40,6 +42,8 @@ typedef struct at_proxy_arg {
   bool given;  // donated with its name, which is gone then
 } at_proxy_arg;
 
+// A launch over chips of the hosts, which the program was loaded on. All of it
+// is borrowed for the call, but for the channels.
 typedef struct at_proxy_launch {
   uint64_t program;
   uint64_t outputs;  // names outputs, outputs + 1, ...
@@ -53,9 +57,10 @@ typedef struct at_proxy_launch {
   at_event *done;
 } at_proxy_launch;
 
-// All of it thread-safe; arguments are borrowed for the call. at_status: what
-// cannot even be sent.
+// All of it thread-safe; arguments are borrowed for the call. None of the calls
+// waits for an answer, but stats. at_status: what cannot even be sent.
 typedef struct at_proxy {
+  // Of the implementation: the first argument of each call.
   void *arg;
   uint32_t num_hosts;
   const _Atomic uint32_t *host_of;  // by chip; of spare ones it changes
@@ -63,26 +68,40 @@ typedef struct at_proxy {
   // data: dense, of at_buffer_to_host's form; NULL: `write` or `refuse`
   // follows.
   at_status (*create)(void *arg, const at_proxy_spec *s, const at_bytes *data);
+  // The bytes, or the error, of an array that was created without data. Once
+  // for each.
   at_status (*write)(void *arg, const at_proxy_shard *s, at_bytes data);
   at_status (*refuse)(void *arg, const at_proxy_shard *s, at_status why);
   // A further name for these, by shard.
   at_status (*group)(void *arg, uint64_t array, const at_proxy_shard *shards,
                      uint32_t count);
+  // A new array with the bytes of a shard, from host to host.
   at_status (*copy)(void *arg, const at_proxy_shard *from,
                     const at_proxy_spec *to);
-  // bytes: that may be free now, for who collects drops.
+  // Nobody uses the name any more. bytes: what may be free now, for who
+  // collects drops.
   void (*drop)(void *arg, uint64_t array, uint64_t bytes);
-  // dst is written until `done` fires, which is one reference of the callee's.
+  // Fetches bytes of a shard. dst is written until `done` fires, which is one
+  // reference of the callee's.
   void (*read)(void *arg, const at_proxy_shard *s, void *dst, uint64_t offset,
                uint64_t bytes, at_event *done);
-  void (*watch)(void *arg, const at_proxy_shard *s, at_event *done);  // as read
+  // Fires `done` when the shard is defined, or with its error. done as for
+  // read.
+  void (*watch)(void *arg, const at_proxy_shard *s, at_event *done);
+  // Sends an executable to the hosts that have these chips: device d of the
+  // program is chips[d].
   at_status (*load)(void *arg, uint64_t program, at_bytes executable,
                     const uint32_t *chips, uint32_t num_chips);
+  // The program's name is not used any more.
   void (*unload)(void *arg, uint64_t program);
   // It has to be loaded once more, under another name: hosts were replaced.
   bool (*is_stale)(void *arg, uint64_t program);
+  // Sends a launch to all its hosts; order of calls is order of launches on
+  // each.
   at_status (*launch)(void *arg, const at_proxy_launch *l);
   void (*end)(void *arg);  // what is asked fails now, and is not asked any more
+  // Asks the chip's host and waits. clear: then resets the peak and the counts
+  // there.
   at_status (*stats)(void *arg, uint32_t chip, bool clear,
                      at_memory_stats *out);
 } at_proxy;

@@ -83,6 +83,8 @@ static at_part *next_part(at_runtime *rt, lane *me) {
   bool checked = false;
   for (;;) {
     pthread_mutex_lock(&l->lock);
+    AT_ASSERT(l->active > 0 && l->heavy >= me->heavy &&
+              l->looking >= me->looking);
     l->heavy -= me->heavy;
     l->looking -= me->looking;
     *me = (lane){0};
@@ -143,6 +145,7 @@ void at_lane_for_jobs(at_task *t) {
 void at_lane_block(at_runtime *rt) {
   at_lanes *l = &rt->lanes;
   pthread_mutex_lock(&l->lock);
+  AT_ASSERT(l->active > 0);
   l->active--;
   l->blocked++;
   at_lanes_share(rt);
@@ -154,6 +157,7 @@ void at_lane_block(at_runtime *rt) {
 // And back.
 void at_lane_unblock(at_runtime *rt) {
   pthread_mutex_lock(&rt->lanes.lock);
+  AT_ASSERT(rt->lanes.blocked > 0);
   rt->lanes.active++;
   rt->lanes.blocked--;
   at_lanes_share(rt);
@@ -194,6 +198,7 @@ static void end_part(at_part *p, at_status st) {
   at_part_end(p);
   if (!t->local) {
     pthread_mutex_lock(&c->lock);
+    AT_ASSERT(c->current == p);  // it had the turn
     c->current = NULL;
     pthread_mutex_unlock(&c->lock);
     atomic_fetch_sub(&c->depth, 1);
@@ -201,7 +206,7 @@ static void end_part(at_part *p, at_status st) {
   pthread_mutex_lock(&t->lock);
   p->state = AT_PART_DONE;
   bool last = ++t->finished == at_task_devices(t);
-  AT_ASSERT(t->finished <= at_task_devices(t));
+  AT_ASSERT(t->finished <= at_task_devices(t) && !p->cursor);
   bool local = t->local;
   pthread_mutex_unlock(&t->lock);
   if (local) return;
@@ -361,9 +366,11 @@ static void look_for_deadlock(at_runtime *rt) {
   if (quiet) start_lanes(rt, 1);
 }
 
+// Whoever finds the chip idle becomes its runner and hands out the turn.
 void at_launch_enqueue(at_task *t, uint32_t device) {
   AT_ASSERT(device < at_task_devices(t));
   at_part *p = &t->parts[device];
+  AT_ASSERT(p->task == t && p->state == AT_PART_QUEUED && !p->cursor);
   at_chip *c = p->chip;
   atomic_fetch_add(&c->depth, 1);
   pthread_mutex_lock(&c->lock);

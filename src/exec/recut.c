@@ -8,10 +8,12 @@ static unsigned used_bits(at_dtype t) {
   return t == AT_PRED ? 8 : AT_MIN(bits, 8u);
 }
 
+// Types that fill their bytes differ only in how bytes are read.
 bool at_recut_is_copy(at_dtype from, at_dtype to) {
   return from == to || (used_bits(from) == 8 && used_bits(to) == 8);
 }
 
+// The wider type must be a whole number of the narrower.
 at_status at_recut_check(at_dtype from, size_t from_bytes, at_dtype to,
                          size_t to_bytes) {
   if (from == to && from_bytes == to_bytes) return AT_OK;
@@ -25,6 +27,7 @@ at_status at_recut_check(at_dtype from, size_t from_bytes, at_dtype to,
   return AT_OK;
 }
 
+// Bit by bit of the narrower type's width.
 void at_recut(at_dtype from, const void *src, at_dtype to, void *dst,
               size_t to_bytes) {
   const uint8_t *in = src;

@@ -16,6 +16,7 @@ enum {
 };
 _Static_assert(AT_MAX_DEVICES == 1 << kLevels, "a level each for a bit");
 
+// A counting sort: devices ascending, each into its group.
 at_status at_coll_order(at_coll *c) {
   uint32_t n = c->x->num_devices;
   bool reduces =
@@ -52,9 +53,11 @@ typedef struct adder {
   _Alignas(64) uint8_t sums[kSums][kBlock];
 } adder;
 
+// The two topmost sums become one, in a block of their own.
 static void join_two(adder *a) {
   flying *l = &a->stack[a->depth - 2], *r = l + 1;
   int to = __builtin_ctz(~a->taken);
+  AT_ASSERT(to < kSums && a->depth >= 2);
   void *bufs[3] = {(void *)l->data, (void *)r->data, a->sums[to]};
   a->fn(bufs, 0, a->tasks);
   a->taken |= 1u << to;
@@ -68,6 +71,7 @@ static void join_two(adder *a) {
 // A summand that is shorter than what the kernel takes, with zeros behind it.
 static flying lengthen(adder *a, flying f, uint64_t n, uint64_t to) {
   f.own = __builtin_ctz(~a->taken);
+  AT_ASSERT(f.own < kSums && n < to && to <= kBlock);
   a->taken |= 1u << f.own;
   memcpy(a->sums[f.own], f.data, n);
   memset(a->sums[f.own] + n, 0, to - n);
@@ -90,6 +94,7 @@ static const uint8_t *sum_block(const at_sum *s, uint64_t offset, uint64_t n,
     const at_summand *p = &s->parts[i];
     uint32_t level = i ? at_block_joins(p[-1].device, p->device) : 0;
     while (a->depth > 1 && a->stack[a->depth - 1].level < level) join_two(a);
+    AT_ASSERT(offset >= p->first && a->depth < kSums && level <= kLevels);
     flying f = {p->data + (offset - p->first), level, -1};
     a->stack[a->depth++] = n < takes ? lengthen(a, f, n, takes) : f;
   }
@@ -115,6 +120,7 @@ static void deal(const at_sum *s, const uint8_t *src, uint64_t offset,
   }
 }
 
+// Blocks [begin, end) of the range for one thread.
 static void sum_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const at_sum *s = arg;
   const at_x_exchange *x = &s->c->values[s->value];
@@ -137,6 +143,7 @@ static void sum_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (s->stream) _mm_sfence();
 }
 
+// Splits over the pool where enough bytes are read.
 void at_sum_run(const at_sum *s, at_pool *pool) {
   const at_x_exchange *x = &s->c->values[s->value];
   if (s->begin == s->end) return;

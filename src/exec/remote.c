@@ -41,6 +41,7 @@ static void share_blocks(at_chip *c, uint64_t bytes) {
   pthread_mutex_unlock(&c->lock);
 }
 
+// Small arrays are sent: a loan costs two exchanges.
 static bool is_shared_with(const at_buffer *b, uint32_t host) {
   const at_runtime *rt = b->chip->runtime;
   const at_hosts_share *s = rt->hosts->share;
@@ -50,6 +51,8 @@ static bool is_shared_with(const at_buffer *b, uint32_t host) {
 
 static uint64_t mark_of(uint64_t key) { return 2 * key + 1; }  // never 0
 
+// The mark holds the key while the loan lasts: the borrower reads it after the
+// bytes.
 bool at_buffer_lend(at_buffer *b, uint32_t host, uint64_t key, at_loan *out) {
   at_chip *c = b->chip;
   at_shared *s = c->runtime->shared;
@@ -64,20 +67,25 @@ bool at_buffer_lend(at_buffer *b, uint32_t host, uint64_t key, at_loan *out) {
   return true;
 }
 
+// The mark is cleared before its block goes back.
 void at_loan_end(at_runtime *rt, const at_loan *l) {
   uint8_t *mark = at_shared_at(rt->shared, l->mark);
   atomic_store((_Atomic uint64_t *)mark, 0);
   at_shared_give(rt->shared, mark - kMark, kMarkBlock);
 }
 
+// NULL: it does not lie in the map.
 static const uint8_t *lies_at(at_bytes map, uint64_t at, uint64_t bytes) {
   return at <= map.len && bytes <= map.len - at ? map.ptr + at : NULL;
 }
 
+// INTERNAL: what the other process says cannot be.
 static at_status malformed(uint32_t host) {
   return AT_FAIL(AT_INTERNAL, "process %u sent an array of another size", host);
 }
 
+// Reads array and mark at checked places. The fence orders the bytes before the
+// mark.
 static at_status copy_lent(const at_buffer *b, uint32_t host, uint64_t key,
                            const at_loan *l) {
   const at_hosts_share *s = b->chip->runtime->hosts->share;
@@ -92,6 +100,7 @@ static at_status copy_lent(const at_buffer *b, uint32_t host, uint64_t key,
   return AT_FAIL(AT_DATA_LOSS, "process %u gave a transfer up", host);
 }
 
+// INVALID_ARGUMENT: no other process has that number.
 static at_status check_host(const at_runtime *rt, uint32_t host) {
   AT_TRY(at_runtime_check(rt));
   if (rt->hosts && host < rt->hosts->count && host != rt->hosts->me)
@@ -99,6 +108,7 @@ static at_status check_host(const at_runtime *rt, uint32_t host) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "process %u is not another one", host);
 }
 
+// Never waits for the lender.
 at_status at_buffer_copy_lent(at_buffer *b, uint32_t host, uint64_t key,
                               const at_loan *l) {
   const uint64_t start = at_clock_ns();
@@ -108,6 +118,7 @@ at_status at_buffer_copy_lent(at_buffer *b, uint32_t host, uint64_t key,
   return AT_OK;
 }
 
+// By loan or by bytes; sizes must agree.
 static at_status open_parcel(const remote *r, at_bytes b, at_loan *out) {
   const at_buffer *to = r->buffer;
   if (b.len < sizeof *out) return malformed(r->host);
@@ -146,6 +157,7 @@ static at_status give(const remote *r, at_hosts_tag tag) {
   return st;
 }
 
+// The array is defined before the sender may overwrite it.
 static at_status get(const remote *r, at_hosts_tag tag) {
   at_bytes block;
   at_loan l = kNoLoan;
@@ -158,6 +170,9 @@ static at_status get(const remote *r, at_hosts_tag tag) {
   return st;
 }
 
+// On a fiber, either end. Waits for the sender's array, keeps its memory in
+// place while others read it, and tells the other process why when it fails.
+// Fires `done` and gives back what `start` took.
 static void remote_main(void *arg) {
   remote *r = arg;
   at_chip *c = r->buffer->chip;
@@ -202,6 +217,7 @@ static at_status start(at_buffer *b, uint32_t host, uint64_t key, bool sends,
   return st;
 }
 
+// Holds b until it has been sent.
 at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
                          at_event **out_done) {
   AT_TRY(check_host(b->chip->runtime, host));
@@ -220,6 +236,7 @@ at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
   return st;
 }
 
+// On failure the buffer is released with what it holds.
 at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_dims dims, uint32_t host, uint64_t key,
                             at_buffer **out) {
@@ -238,12 +255,14 @@ at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
   return st;
 }
 
+// The fiber defines b, whatever happens.
 at_status at_buffer_receive_into(at_buffer *b, uint32_t host, uint64_t key) {
   AT_TRY(check_host(b->chip->runtime, host));
   if (at_buffer_hold(b)) return start(b, host, key, false, b->ready);
   return AT_FAIL(AT_INVALID_ARGUMENT, "buffer has been deleted or donated");
 }
 
+// The receiver's exchange fails with `why`.
 at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,
                              at_status why) {
   AT_TRY(check_host(rt, host));

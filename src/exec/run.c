@@ -15,6 +15,7 @@ typedef struct scratch_block {
 } scratch_block;
 enum { kScratchHead = 64 };
 
+// NULL: no memory. Blocks are freed together by at_frame_give_scratch.
 void *at_frame_take_scratch(void *owner, size_t bytes) {
   at_frame *f = owner;
   size_t total = at_add(bytes, kScratchHead);
@@ -31,6 +32,7 @@ void *at_frame_take_scratch(void *owner, size_t bytes) {
   return (uint8_t *)p + kScratchHead;
 }
 
+// After the kernel: no thread of it is left.
 void at_frame_give_scratch(at_frame *f) {
   scratch_block *b = atomic_exchange(&f->scratch, NULL);
   while (b) {
@@ -46,11 +48,13 @@ typedef struct kernel_call {
   void *const *bufs;
 } kernel_call;
 
+// Tasks [begin, end) on one thread of the pool.
 static void run_chunk(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const kernel_call *k = arg;
   k->fn(k->bufs, begin, end);
 }
 
+// One chunk on this thread, more of them over the pool.
 static void run_kernel(at_frame *f, const at_op *op) {
   void *const *bufs = f->bufs + op->args;
   if (op->tasks <= op->grain) {
@@ -61,6 +65,7 @@ static void run_kernel(at_frame *f, const at_op *op) {
   at_pool_for(f->pool, op->tasks, op->grain, run_chunk, &k);
 }
 
+// The step that op was made from.
 static const at_xstep *step_of(const at_frame *f, const at_op *op) {
   const at_loaded *l = f->loaded;
   const at_xstep *steps =
@@ -86,6 +91,7 @@ at_status at_op_blame(const at_frame *f, const at_op *op, at_status st) {
              : st;
 }
 
+// Scratch is given back after each kernel.
 static at_status run_runtime(at_frame *f, const at_op *op) {
   at_par par = {f->pool, at_frame_take_scratch, f};
   at_k_call call = {.par = &par,
@@ -100,6 +106,7 @@ static at_status run_runtime(at_frame *f, const at_op *op) {
   return at_op_blame(f, op, st);
 }
 
+// The same for Pallas kernels.
 static at_status run_core(at_frame *f, const at_op *op) {
   at_par par = {f->pool, at_frame_take_scratch, f};
   at_status st = at_core_step_run(f, op, &par);
@@ -116,6 +123,7 @@ typedef struct host_call {
   at_status status;
 } host_call;
 
+// On a thread's own stack.
 static void call_host(void *arg) {
   host_call *h = arg;
   const at_host_channel *c = h->channel;
@@ -123,12 +131,14 @@ static void call_host(void *arg) {
                           : c->send(c->user, h->data, h->bytes, h->bytes, true);
 }
 
+// NULL: the launch has no such channel.
 static const at_host_channel *find_channel(const at_frame *f, int64_t id) {
   for (uint32_t i = 0; f->channels && i < f->channels->count; i++)
     if (f->channels->list[i].channel_id == id) return &f->channels->list[i];
   return NULL;
 }
 
+// The host may fire the event later: waits.
 static at_status receive(host_call *h) {
   h->received = at_event_create();
   if (!h->received)
@@ -140,6 +150,7 @@ static at_status receive(host_call *h) {
   return st;
 }
 
+// All arguments of the step, one call each.
 static at_status run_host(at_frame *f, const at_op *op) {
   const at_host_channel *c = find_channel(f, op->aux);
   bool is_send = op->kind == AT_STEP_SEND;
@@ -178,6 +189,7 @@ static at_status run_foreign(at_frame *f, const at_op *op) {
   return at_op_blame(f, op, st);
 }
 
+// Kernels are most of all steps.
 static at_status run_op(at_frame *f, const at_op *op) {
   if (op->kind == AT_STEP_KERNEL) {
     run_kernel(f, op);
@@ -200,6 +212,7 @@ static void record_span(const at_frame *f, const at_op *op,
       name);
 }
 
+// Texts are borrowed for the call.
 void at_op_record_event(const at_frame *f, const at_op *op,
                         at_profile_event *e) {
   const at_xstep *s = step_of(f, op);
@@ -220,6 +233,7 @@ void at_op_record_event(const at_frame *f, const at_op *op,
   at_profile_record(e);
 }
 
+// Ends now.
 void at_op_record(const at_frame *f, const at_op *op, uint64_t start) {
   at_profile_event e = {.start_ns = start,
                         .end_ns = at_clock_ns(),
@@ -238,6 +252,7 @@ static void record_control(const at_frame *f, const at_op *op, uint64_t start) {
   at_op_record_event(f, op, &e);
 }
 
+// The same with a line of the profile.
 static at_status run_recorded(at_frame *f, const at_op *op) {
   uint64_t start = at_clock_ns();
   at_status st = run_op(f, op);
@@ -265,6 +280,7 @@ static void enter(at_cursor *c, const at_op *op) {
   const uint32_t *a = l->args + op->args;
   uint32_t k =
       op->kind == AT_STEP_WHILE ? 1 : 1 + 2 * take_branch(&c->frame, op);
+  AT_ASSERT(c->depth + 1 < l->depth);
   c->levels[++c->depth] =
       (at_level){.pc = a[k],
                  .end = a[k + 1],
@@ -314,6 +330,7 @@ static at_status run_range(at_cursor *c, bool *waits) {
   at_frame *f = &c->frame;
   at_level *v = &c->levels[c->depth];
   const at_op *ops = f->loaded->ops, *op = ops + v->pc, *stop = ops + v->end;
+  AT_ASSERT(v->pc <= v->end && v->end <= f->loaded->num_ops);
   for (; op < stop; op++) {
     if (AT_LIKELY(op->kind == AT_STEP_KERNEL && !f->recorded)) {
       run_kernel(f, op);
@@ -342,6 +359,8 @@ static at_status run_range(at_cursor *c, bool *waits) {
   return AT_OK;
 }
 
+// Ranges until the outermost has ended. An op at which it had stopped is
+// recorded when it goes on.
 at_status at_cursor_run(at_cursor *c, bool *waits) {
   *waits = false;
   if (c->stopped_at) at_op_record(&c->frame, c->stopped_at, c->arrived_ns);

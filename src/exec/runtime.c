@@ -8,12 +8,14 @@
 // Kernels run on fibers: LAPACK and custom calls of users need room.
 enum { kFiberStackBytes = 1 << 20, kMaxServers = 64 };
 
+// Asked for, else ATOLL_THREADS, else the cores that this process may use.
 static uint32_t thread_count(const at_runtime_options *o) {
   if (o && o->threads) return o->threads;
   uint64_t n = at_config_uint(AT_CONFIG_THREADS);
   return n ? (uint32_t)AT_MIN(n, (uint64_t)4096) : at_cpu_count();
 }
 
+// Fills rt in; on failure at_runtime_destroy frees what was made.
 static at_status start(at_runtime *rt, const at_runtime_options *o) {
   const char *target = o && o->target && *o->target
                            ? o->target
@@ -60,6 +62,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   return AT_OK;
 }
 
+// Each process has an equal share from the beginning, also of those that come
+// later.
 uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first) {
   uint32_t own = rt->num_chips / rt->places;
   *first = rt->hosts ? rt->hosts->me * own : 0;
@@ -74,6 +78,7 @@ at_status at_runtime_prepare_beside(at_runtime *rt) {
   return st;
 }
 
+// Locks exist before anything that needs them.
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
   AT_TRY(at_cpu_check());
   at_runtime *rt = calloc(1, sizeof *rt);
@@ -89,6 +94,8 @@ at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
   return AT_OK;
 }
 
+// The scheduler first: after it nothing runs. Chips before pools and shared
+// memory, from which they have blocks.
 void at_runtime_destroy(at_runtime *rt) {
   if (!rt) return;
   at_proxy_end(rt);
@@ -119,6 +126,7 @@ uint32_t at_runtime_far_work(const at_runtime *rt) {
   return atomic_load(&rt->far_work);
 }
 
+// No far work, so nobody uses channels or sets.
 at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts) {
   const uint32_t count = rt->hosts ? rt->hosts->count : 1,
                  me = rt->hosts ? rt->hosts->me : 0;
@@ -137,6 +145,7 @@ at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts) {
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
 }
 
+// Fibers that wait for events count as idle.
 bool at_runtime_busy(at_runtime *rt) {
   return !at_pool_forked(rt->pool) && at_sched_busy(rt->sched);
 }
@@ -146,6 +155,7 @@ at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i) {
   return i < rt->num_chips ? &rt->chips[i] : NULL;
 }
 
+// Views of a chip follow it in its list.
 at_chip *at_runtime_next_chip(const at_runtime *rt, at_chip *after) {
   at_chip *next = after ? atomic_load(&after->next_view) : NULL;
   if (next) return next;
@@ -153,11 +163,13 @@ at_chip *at_runtime_next_chip(const at_runtime *rt, at_chip *after) {
   return i < rt->num_chips ? &rt->chips[i] : NULL;
 }
 
+// Without the lock: views are only added, each complete before it is linked.
 static at_chip *find_view(at_chip *c, uint32_t number) {
   while (c && c->info.id != number) c = atomic_load(&c->next_view);
   return c;
 }
 
+// Looks again under the lock, then adds.
 at_chip *at_runtime_view(at_runtime *rt, uint32_t number) {
   at_chip *body = at_runtime_chip(rt, number & ((1u << AT_CHIP_VIEW) - 1));
   if (!body || number >> AT_CHIP_VIEW >= AT_CHIP_VIEWS) return NULL;
@@ -182,6 +194,7 @@ at_chip *at_runtime_view(at_runtime *rt, uint32_t number) {
 
 at_pool *at_runtime_pool(const at_runtime *rt) { return rt->pool; }
 
+// FAILED_PRECONDITION in a forked child, whose threads are gone.
 at_status at_runtime_check(const at_runtime *rt) {
   if (AT_LIKELY(!at_pool_forked(rt->pool))) return AT_OK;
   return AT_FAIL(AT_FAILED_PRECONDITION,

@@ -32,6 +32,7 @@ struct at_shared {
   size_t sizes[AT_BLOCK_CLASSES];
 };
 
+// An eighth of the machine's memory may be cached.
 at_shared *at_shared_create(const at_hosts_share *face) {
   at_shared *s = calloc(1, sizeof *s);
   if (!s) return NULL;
@@ -43,6 +44,7 @@ at_shared *at_shared_create(const at_hosts_share *face) {
   return s;
 }
 
+// Blocks are not looked at: the mapping is the transport's.
 void at_shared_destroy(at_shared *s) {
   if (!s) return;
   for (former *f; (f = s->formers);) {
@@ -53,6 +55,7 @@ void at_shared_destroy(at_shared *s) {
   free(s);
 }
 
+// Of memory that is shared now; former memory has none.
 uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes) {
   uint64_t at = (uint64_t)((const uint8_t *)p - s->face->own);
   bool lies = at >= s->face->first && at <= s->face->bytes &&
@@ -60,11 +63,13 @@ uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes) {
   return lies ? at : UINT64_MAX;
 }
 
+// For offsets that this process made itself.
 void *at_shared_at(const at_shared *s, uint64_t offset) {
   AT_ASSERT(offset >= s->face->first && offset < s->face->bytes);
   return s->face->own + offset;
 }
 
+// Of a group that is no more?
 static bool is_former(const at_shared *s, const void *p) {
   for (const former *f = s->formers; f; f = f->next)
     if ((uint64_t)((const uint8_t *)p - f->own) < f->bytes) return true;
@@ -75,6 +80,8 @@ bool at_shared_has(const at_shared *s, const void *p) {
   return at_shared_offset(s, p, 0) != UINT64_MAX || is_former(s, p);
 }
 
+// Spare blocks of the old memory give their pages back; blocks in use stay
+// until they come back.
 at_status at_shared_renew(at_shared *s, const at_hosts_share *face) {
   former *f = malloc(sizeof *f);
   if (!f) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
@@ -95,6 +102,7 @@ at_status at_shared_renew(at_shared *s, const at_hosts_share *face) {
   return AT_OK;
 }
 
+// Fresh memory; large blocks begin at huge pages. NULL: the map is full.
 static uint8_t *carve(at_shared *s, size_t size) {
   uint64_t at = at_align_up(s->at, size < kLarge ? kPage : kLarge);
   if (at > s->face->bytes || size > s->face->bytes - at) return NULL;
@@ -102,6 +110,7 @@ static uint8_t *carve(at_shared *s, size_t size) {
   return s->face->own + at;
 }
 
+// A spare block of the class, else fresh memory.
 void *at_shared_take(at_shared *s, size_t bytes) {
   size_t size;
   uint32_t c = at_block_class(bytes, &size);
@@ -110,6 +119,7 @@ void *at_shared_take(at_shared *s, size_t bytes) {
   spare *p = s->free[c];
   if (p) {
     s->free[c] = p->next;
+    AT_ASSERT(p->trimmed || size <= s->cached);
     if (!p->trimmed) s->cached -= size;
   } else {
     p = (spare *)carve(s, size);
@@ -118,6 +128,7 @@ void *at_shared_take(at_shared *s, size_t bytes) {
   return p;
 }
 
+// The link stays in the first page, which is kept.
 static void trim(at_shared *s, uint64_t keep) {
   for (uint32_t c = AT_BLOCK_CLASSES; c-- > 0 && s->cached > keep;)
     for (spare *p = s->free[c]; p && s->cached > keep; p = p->next) {
@@ -129,6 +140,7 @@ static void trim(at_shared *s, uint64_t keep) {
     }
 }
 
+// Over the limit, half of what is cached goes.
 void at_shared_give(at_shared *s, void *p, size_t bytes) {
   size_t size;
   uint32_t c = at_block_class(bytes, &size);

@@ -26,6 +26,8 @@ static void record_cores(const at_cursor *c, const at_op *op,
   }
 }
 
+// One step of the engine over the group's buffers; with other hosts through
+// at_far_call.
 at_status at_sparse_run(at_cursor *c, const at_op *op, void *const *const *bufs,
                         at_pool *pool) {
   at_frame *f = &c->frame;
@@ -83,6 +85,7 @@ bool at_sparse_is_beside(const at_cursor *c, const at_op *op) {
          c->frame.loaded->colls[op->target].sparse;
 }
 
+// The oldest. *failed: the launch has failed, so the job is only counted.
 static at_sparse_job take_job(at_task *t, bool *failed) {
   pthread_mutex_lock(&t->lock);
   at_sparse_job j = t->jobs[t->first_job];
@@ -111,6 +114,8 @@ static at_status run_job(const at_sparse_job *j) {
   return st.err ? at_op_blame(&c.frame, j->op, st) : st;
 }
 
+// at_release_started tells under the task's lock whether there is another: t
+// may be gone after the last.
 void at_sparse_run_jobs(at_task *t) {
   for (bool more = true; more;) {
     bool failed;
@@ -121,6 +126,8 @@ void at_sparse_run_jobs(at_task *t) {
   }
 }
 
+// The last device of the group queues the job; a lane starts unless one works
+// the queue off already.
 at_status at_sparse_start(at_cursor *c, const at_op *op) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;

@@ -23,6 +23,7 @@ struct at_spill {
   places free[AT_BLOCK_CLASSES];
 };
 
+// RESOURCE_EXHAUSTED with the system's reason.
 static at_status refused(const char *what, int error) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "ATOLL_SPILL_DIR: %s: %s", what,
                  strerror(error));
@@ -41,6 +42,7 @@ static int open_file(const char *dir) {
   return fd;
 }
 
+// INVALID folders are found here, when the runtime begins.
 at_status at_spill_open(const char *dir, at_spill **out) {
   at_spill *s = calloc(1, sizeof *s);
   if (!s) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
@@ -63,6 +65,7 @@ void at_spill_close(at_spill *s) {
   free(s);
 }
 
+// A free place of the class, else the end of the file.
 static uint64_t take_place(at_spill *s, size_t bytes) {
   size_t size;
   places *p = &s->free[at_block_class(bytes, &size)];
@@ -86,10 +89,12 @@ void at_spill_drop(at_spill *s, uint64_t at, size_t bytes) {
       p->room = room;
     }
   }
+  AT_ASSERT(at < s->end);
   if (p->count < p->room) p->at[p->count++] = at;
   pthread_mutex_unlock(&s->lock);
 }
 
+// All bytes, over short reads and writes.
 static at_status move(at_spill *s, bool out, void *data, uint64_t at,
                       size_t bytes) {
   for (size_t done = 0; done < bytes;) {
@@ -104,6 +109,7 @@ static at_status move(at_spill *s, bool out, void *data, uint64_t at,
   return AT_OK;
 }
 
+// On failure the place is free again.
 at_status at_spill_write(at_spill *s, const void *data, size_t bytes,
                          uint64_t *out_at) {
   uint64_t at = take_place(s, bytes);

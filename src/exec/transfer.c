@@ -17,17 +17,20 @@ typedef struct copy_job {
   const uint8_t *src;
 } copy_job;
 
+// One thread's share of a large copy.
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const copy_job *j = arg;
   memcpy(j->dst + begin, j->src + begin, (size_t)(end - begin));
 }
 
+// Split over the pool; returns when all is copied.
 void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n) {
   if (n == 0) return;
   copy_job j = {dst, src};
   at_pool_for(p, (int64_t)n, kCopyChunk, copy_range, &j);
 }
 
+// From `start` until now.
 void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
                         const char *name) {
   if (AT_LIKELY(!at_profile_on())) return;
@@ -54,6 +57,7 @@ typedef struct strided {
   int64_t size[kMaxRank], stride[kMaxRank];
 } strided;
 
+// Elements of common sizes by loads and stores.
 static void copy_row(const strided *s, uint8_t *dst, const uint8_t *src) {
   int64_t n = s->size[s->rank - 1], stride = s->stride[s->rank - 1];
   switch (s->element) {
@@ -73,6 +77,7 @@ static void copy_row(const strided *s, uint8_t *dst, const uint8_t *src) {
   }
 }
 
+// Rows [begin, end) of the dense result; the index counts like an odometer.
 static void copy_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const strided *s = arg;
   int64_t index[kMaxRank];
@@ -120,6 +125,7 @@ static void simplify(strided *s) {
   s->rank = n;
 }
 
+// Strides of dimensions of size 1 do not count.
 bool at_host_array_is_dense(const at_host_array *a) {
   if (!a->byte_strides) return true;
   int64_t expected = at_dtype_bytes(a->dtype);
@@ -136,12 +142,14 @@ static bool is_narrow(at_dtype t) {
   return at_dtype_of(t)->bits < 8 && (at_is_int(t) || at_is_float(t));
 }
 
+// As hosts want them.
 static void clear_high_bits(at_dtype t, uint8_t *p, size_t bytes) {
   if (!is_narrow(t)) return;
   uint8_t keep = (uint8_t)(0xff >> (8 - at_dtype_of(t)->bits));
   for (size_t i = 0; i < bytes; i++) p[i] &= keep;
 }
 
+// As a device has them: the sign extended, or zeros.
 void at_settle_bits(at_dtype t, void *data, size_t bytes) {
   uint8_t *p = data;
   if (!is_narrow(t) || !at_is_signed_int(t)) {
@@ -153,6 +161,7 @@ void at_settle_bits(at_dtype t, void *data, size_t bytes) {
     p[i] = (uint8_t)((int8_t)(uint8_t)(p[i] << gone) >> gone);
 }
 
+// Split by rows; nothing is converted.
 void at_host_array_gather(at_pool *p, const at_host_array *a, void *dst,
                           size_t bytes) {
   if (bytes == 0) return;
@@ -180,6 +189,7 @@ void at_host_array_gather(at_pool *p, const at_host_array *a, void *dst,
               &s);
 }
 
+// Gathers, then brings narrow types into the device's form.
 static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
   at_host_array_gather(p, a, b->data, b->bytes);
   at_settle_bits(b->dtype, b->data, b->bytes);
@@ -191,6 +201,8 @@ static void fire_and_release(void *event) {
   at_event_release(event);
 }
 
+// The host's own memory becomes the buffer's; `done` fires when it is not read
+// any more.
 static at_status view_host(at_chip *c, at_memory_kind k,
                            const at_host_array *src, at_buffer **out,
                            at_event **out_host_done) {
@@ -216,6 +228,8 @@ typedef struct upload {
   int64_t numbers[];
 } upload;
 
+// On a fiber: the array is defined before the host hears that its memory is
+// free, and the transfer ends last, since allocations wait for it.
 static void upload_main(void *arg) {
   upload *u = arg;
   at_chip *c = u->buffer->chip;
@@ -231,6 +245,7 @@ static void upload_main(void *arg) {
   free(u);
 }
 
+// On failure nothing of b has changed but for its event.
 static at_status start_upload(at_buffer *b, const at_host_array *src,
                               at_event **out_done) {
   uint32_t rank = src->dims.rank;
@@ -262,6 +277,7 @@ static at_status start_upload(at_buffer *b, const at_host_array *src,
   return AT_OK;
 }
 
+// Small or short-lived arrays are copied here; others on a fiber.
 at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
                               const at_host_array *src, at_host_semantics s,
                               at_buffer **out, at_event **out_host_done) {
@@ -314,6 +330,9 @@ typedef struct download {
   at_event *done;  // referenced
 } download;
 
+// On a fiber: waits for the source, pins it, copies, and fires `done` with the
+// source's error where it has one. Hosts get zeros in the high bits of narrow
+// types.
 static void download_main(void *arg) {
   download *d = arg;
   at_chip *c = d->from->chip;
@@ -358,12 +377,14 @@ static at_status start_download(at_buffer *from, at_buffer *to, void *dst,
   return st;
 }
 
+// INVALID_ARGUMENT: deleted.
 static at_status hold_source(at_buffer *b) {
   AT_TRY(at_runtime_check(b->chip->runtime));
   if (at_buffer_hold(b)) return AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT, "buffer has been deleted or donated");
 }
 
+// Small ready arrays at once; others on a fiber, which waits for them.
 at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                             at_event **out_done) {
   if (offset > b->bytes || n > b->bytes - offset)
@@ -399,6 +420,7 @@ at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
   return st;
 }
 
+// *out is defined by the fiber.
 at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
                             at_buffer **out) {
   AT_TRY(hold_source(b));

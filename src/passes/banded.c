@@ -21,8 +21,11 @@ typedef struct evaluation {
   AT_VEC(const at_node *) nodes;
 } evaluation;
 
+// Can the evaluator compute n from its operands alone: one static, unquantised
+// result of at most MAX_ELEMENTS, no effect, no value captured by a region?
 static bool is_plain(const at_rw *r, const at_node *n) {
   bool leaf = n->op == AT_OP_CONSTANT || n->op == AT_OP_IOTA;
+  // Leaves are constants and iotas; a parameter is never one.
   if (n->num_results != 1 || (!leaf && n->num_operands == 0) ||
       at_is_control(n->op) || n->op == AT_OP_PARAMETER || !at_is_pure(r->m, n))
     return false;
@@ -37,6 +40,7 @@ static bool is_plain(const at_rw *r, const at_node *n) {
   return true;
 }
 
+// The value known of v, replacements included; NULL: not known yet.
 static const at_literal *value_of(const evaluation *e, at_value v) {
   const at_node *n = at_fwd(v).node;
   if (n->op == AT_OP_CONSTANT) return at_node_literal(n);
@@ -114,6 +118,8 @@ typedef struct terms {
   float *weight;   // zero where a column has fewer
 } terms;
 
+// Element k of a column of the f32 matrix m; `along_rows`: columns of the
+// product are rows of m.
 static float weight_at(const at_literal *m, bool along_rows, int64_t k,
                        int64_t column) {
   int64_t i =
@@ -155,13 +161,18 @@ static at_status find_terms(at_arena *a, const at_literal *m, uint32_t dim,
 static bool is_worth(const terms *t, const at_type *x, uint32_t dim) {
   int64_t inner = 1, k = x->dims[dim];
   for (uint32_t d = dim + 1; d < x->rank; d++) inner *= x->dims[d];
-  if (t->count == 0 || at_type_elements(x) * t->columns < MIN_WORK)
-    return false;
+  double work = (double)at_type_elements(x) * (double)t->columns;
+  if (t->count == 0 || work < MIN_WORK) return false;
   return (inner >= 8 ? 4 : 20) * (int64_t)t->count <= k;
 }
 
+// *out = the sum over the terms of (x gathered along `dim` at their places) *
+// weight, plus 0 * (sum of x along `dim`), which is NaN exactly where the dense
+// product would be. The result has t->columns elements in place of dimension
+// `dim`.
 static at_status sum_terms(at_node *n, at_value x, int64_t dim, const terms *t,
                            at_value *out) {
+  // One gather and one product for the i-th term of all columns together.
   at_dims size = {&t->columns, 1};
   for (uint32_t i = 0; i < t->count; i++) {
     at_value v;
@@ -198,6 +209,7 @@ static int64_t below(const operand *o, uint32_t d) {
   return o->perm ? o->perm[d] : d;
 }
 
+// Looks through a transpose, so that the gather reads x as it lies in memory.
 static operand look_below(at_value x, uint32_t at) {
   operand o = {x, NULL, at};
   if (x.node->op != AT_OP_TRANSPOSE) return o;
@@ -219,6 +231,8 @@ static at_status put_dim(at_node *n, at_value v, const operand *o, bool first,
   return at_mk_transpose(n, v, perm, out);
 }
 
+// Tries each side as the matrix: of rank 2, f32, few nonzeros in a column,
+// computed by the program from nothing. The first side that pays is taken.
 at_status at_products_banded(at_rw *r, at_node *n) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS),
           c[2] = {at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS),

@@ -3,6 +3,7 @@
 // look through.
 #include "passes/passes_internal.h"
 
+// Forwards each barrier's results to its operands, region by region.
 static at_status drop(at_rw *r, at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);

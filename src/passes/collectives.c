@@ -7,6 +7,8 @@ typedef struct sent {
   struct sent *next;  // of the same first operand
 } sent;
 
+// Synchronous collectives of one operand whose body, if there is one, is a
+// plain binary op. Only these are compared, summed or narrowed here.
 static bool may_join(const at_node *n) {
   switch (n->op) {
     case AT_OP_ALL_REDUCE:
@@ -139,6 +141,8 @@ static bool may_carry(const at_rw *r, const at_node *n) {
   return may_join(n) && n->mark == 1 && (!n->num_regions || r->o->bf16_dots);
 }
 
+// *out: the collective `old` of its operand converted to t. `old` is left
+// without uses and goes with the next at_dce.
 static at_status narrowed(at_rw *r, at_node *old, at_dtype t, at_node **out) {
   at_value v;
   AT_TRY(at_mk_convert(old, old->operands[0], t, &v));
@@ -167,11 +171,15 @@ static at_status round_before(at_rw *r, at_node *n) {
   if (reader == n) return at_fwd_set(r, n, 0, (at_value){one, 0});
   for (at_node *k = n->operands[0].node; k != v.node; k = k->operands[0].node)
     k->types[0].dtype = t;
+  // The moves in between now carry the narrow type.
   reader->operands[0] = (at_value){one, 0};
   return at_fwd_set(r, n, 0, n->operands[0]);
 }
 
+// One walk in order. Reads `mark` as the number of uses and keeps it up to
+// date, so that later rules still know who is the only reader.
 static at_status sweep(at_rw *r, at_comp *c) {
+  // Per computation: what a region sends is not seen around it.
   at_map seen = at_map_in(r->m->arena);
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -186,6 +194,7 @@ static at_status sweep(at_rw *r, at_comp *c) {
   return AT_OK;
 }
 
+// Wants no marks of earlier passes: counts the uses itself.
 at_status at_pass_collectives(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   if (m->num_partitions * m->num_replicas <= 1) return AT_OK;

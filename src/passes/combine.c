@@ -25,6 +25,7 @@ typedef struct combiner {
 
 typedef AT_VEC(at_node *) node_list;
 
+// Synchronous reductions by a plain op, and gathers: only these are combined.
 static bool fits(const at_node *n) {
   return (n->op == AT_OP_ALL_REDUCE || n->op == AT_OP_ALL_GATHER ||
           n->op == AT_OP_REDUCE_SCATTER) &&
@@ -32,6 +33,7 @@ static bool fits(const at_node *n) {
          (!n->num_regions || at_region_binary(n->regions[0]) != AT_OP_COUNT);
 }
 
+// Bytes that a device contributes.
 static size_t bytes_of(const at_node *n) {
   size_t sum = 0;
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -61,16 +63,21 @@ static bool any_input(combiner *k, const at_node *n, visit_fn visit,
   return false;
 }
 
+// Visitor: the user's level is above that of each collective it depends on. Two
+// of the same level cannot wait for each other.
 static bool raise_level(combiner *k, item *def, void *arg) {
   item *user = arg;
   user->level = AT_MAX(user->level, def->level + fits(def->node));
   return false;
 }
 
+// Visitor: is an input of a node in the set, or does it follow one?
 static bool is_moving(combiner *k, item *def, void *arg) {
   return def->moves == k->serial;
 }
 
+// Numbers the nodes of the computation in order and finds their levels.
+// Operands come first in the list, so one walk is enough.
 static at_status number(combiner *k) {
   k->index = at_map_in(k->m->arena);
   k->count = 0;
@@ -108,6 +115,8 @@ static bool mark_followers(combiner *k, const node_list *set) {
   return true;
 }
 
+// *out, before `before`: the collective of all operands of the set, with the
+// attributes of the first. Its results are in the order of the set.
 static at_status build_one(combiner *k, const node_list *set, at_node *before,
                            at_node **out) {
   const at_node *first = set->ptr[0];
@@ -142,6 +151,8 @@ static at_status build_one(combiner *k, const node_list *set, at_node *before,
   return at_build(k->comp, before, &d, out);
 }
 
+// Replaces the set by one collective where its last member stands. *merged
+// false: nothing was changed.
 static at_status merge(combiner *k, const node_list *set, bool *merged) {
   at_node *last = set->ptr[set->len - 1], *one;
   *merged = mark_followers(k, set);
@@ -190,6 +201,9 @@ static at_status next_set(combiner *k, uint32_t *from, node_list *set) {
   return AT_OK;
 }
 
+// Combines in one computation, innermost regions first. Each merge changes
+// places, so numbering starts again; every merge removes nodes, so that it
+// ends.
 static at_status combine(at_module *m, at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; at_is_control(n->op) && i < n->num_regions; i++)

@@ -16,6 +16,7 @@ typedef struct table {
   uint32_t serial;  // numbers the regions that may not capture
 } table;
 
+// Hashes the address of p: equality of operands is identity of nodes here.
 static uint64_t mix(uint64_t h, const void *p) {
   uint64_t v = (uint64_t)(uintptr_t)p;
   return at_hash(h, &v, sizeof v);
@@ -28,6 +29,7 @@ static bool is_free(at_op op) {
          op == AT_OP_CONVERT;
 }
 
+// Of structure and operands: equal for nodes that are the same.
 static uint64_t hash_of(const at_node *n) {
   uint64_t h = at_node_hash(n);
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -50,10 +52,15 @@ static void order_operands(at_node *n) {
   n->operands[1] = a;
 }
 
+// Visits c in order. A node that equals an earlier one is forwarded to it.
+// Entries of c leave the table at its end, as regions beside it must not see
+// its nodes. `floor`: entries made under another one are out of reach, because
+// the region between may not capture.
 static at_status walk(at_rw *r, table *t, at_comp *c, uint32_t floor) {
   entry *base = t->top;
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
+    // Regions of control flow may capture from around them; others start blind.
     bool open = at_is_control(n->op);
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(walk(r, t, n->regions[i], open ? floor : ++t->serial));
@@ -64,6 +71,7 @@ static at_status walk(at_rw *r, table *t, at_comp *c, uint32_t floor) {
     at_node *found = NULL;
     for (entry *e = *bucket; e && !found; e = e->chain) {
       if (e->hash != h || e->floor != floor) continue;
+      // A region repeats what is free instead of capturing it.
       if (e->node->parent != c && is_free(n->op)) continue;
       if (at_node_same(r->m, e->node, n)) found = e->node;
     }
@@ -84,6 +92,7 @@ static at_status walk(at_rw *r, table *t, at_comp *c, uint32_t floor) {
   return AT_OK;
 }
 
+// The table has about as many buckets as nodes, so that chains stay short.
 at_status at_cse(at_rw *r, size_t num_nodes) {
   table t = {.mask = 63};
   while (t.mask < num_nodes) t.mask = 2 * t.mask + 1;

@@ -19,6 +19,7 @@ static bool is_named(const char *name, const char *base) {
          strspn(digits, "0123456789") == strlen(digits);
 }
 
+// A static type of `rank` dimensions, all of them n.
 static bool has_dims(const at_type *t, at_dtype dtype, uint32_t rank,
                      int64_t n) {
   bool ok = t->dtype == dtype && t->rank == rank && at_type_is_static(t);
@@ -46,6 +47,8 @@ typedef struct found {
   bool polar, kernel, loop;
 } found;
 
+// Notes in *has what c contains, and adds its regions and callees to the walk.
+// A computation is looked at once.
 static void look_at(at_walk *w, const at_module *m, const at_comp *c,
                     found *has) {
   AT_FOR_NODES(n, c) {
@@ -63,6 +66,8 @@ static void look_at(at_walk *w, const at_module *m, const at_comp *c,
   }
 }
 
+// *yes: f and all that it calls hold a loop, QDWH, and the kernel of small
+// matrices.
 static at_status is_program(const at_module *m, const at_comp *f, bool *yes) {
   found has = {0};
   at_walk w = at_walk_in(m->arena);
@@ -72,6 +77,8 @@ static at_status is_program(const at_module *m, const at_comp *f, bool *yes) {
   return at_walk_status(&w);
 }
 
+// The kernel gives (vectors, values); the program (values, vectors): results
+// are exchanged.
 at_status at_eigen_call(at_rw *r, at_node *n, const at_comp *f, bool *done) {
   *done = false;
   if (!is_named(f->name, "_eigh_work") || !has_types(n)) return AT_OK;

@@ -4,6 +4,7 @@
 
 enum { MAX_RANK = 32 };
 
+// v takes the place of result i of n; its type must be the same.
 static at_status to(at_rw *r, at_node *n, uint32_t i, at_value v) {
   AT_ENSURE(at_type_eq(at_value_type(v), &n->types[i]));
   return at_fwd_set(r, n, i, v);
@@ -19,6 +20,7 @@ typedef struct norm {
   double count;  // elements per feature
 } norm;
 
+// Reads n's operand and attributes. False: rank too high to expand.
 static bool norm_of(at_node *n, norm *out) {
   *out = (norm){.n = n,
                 .dims = at_type_dims(at_value_type(n->operands[0])),
@@ -40,16 +42,19 @@ static at_status widen(at_node *n, uint32_t i, at_value *out) {
   if (at_dtype_of(at_value_type(*out)->dtype)->bits >= 32) return AT_OK;
   return at_mk_convert(n, *out, AT_F32, out);
 }
+// v as result `result` of n, rounded to that result's type.
 static at_status give(at_rw *r, at_node *n, uint32_t result, at_value v) {
   if (at_value_type(v)->dtype != n->types[result].dtype)
     AT_TRY(at_mk_convert(n, v, n->types[result].dtype, &v));
   return to(r, n, result, v);
 }
 
+// v, one element per feature, broadcast to x's shape.
 static at_status along_feature(const norm *b, at_value v, at_value *out) {
   return at_mk_broadcast(b->n, v, b->dims, &b->feature, out);
 }
 
+// x summed over all dimensions but the feature.
 static at_status sum_others(const norm *b, at_value x, at_value *out) {
   at_value zero;
   AT_TRY(at_mk_splat_float(b->n, at_type_scalar(at_value_type(x)->dtype), 0,
@@ -58,6 +63,7 @@ static at_status sum_others(const norm *b, at_value x, at_value *out) {
                       (at_dims){b->others, b->num_others}, out);
 }
 
+// The same divided by the number of elements per feature.
 static at_status mean_others(const norm *b, at_value x, at_value *out) {
   at_value sum, count;
   AT_TRY(sum_others(b, x, &sum));
@@ -79,6 +85,8 @@ static at_status centre(const norm *b, at_value x, at_value mean, at_value var,
   return along_feature(b, e, scale);  // sqrt: the caller divides
 }
 
+// *out = (x - mean) / sqrt(var + epsilon) * scale + offset, all of x's element
+// type.
 static at_status normalise(const norm *b, at_value x, at_value scale,
                            at_value offset, at_value mean, at_value var,
                            at_value *out) {
@@ -92,6 +100,7 @@ static at_status normalise(const norm *b, at_value x, at_value scale,
   return at_mk2(n, AT_OP_ADD, y, o, out);
 }
 
+// Operands: x, scale, offset, mean, variance.
 static at_status norm_inference(at_rw *r, at_node *n) {
   norm b;
   at_value y, v[5];
@@ -101,6 +110,9 @@ static at_status norm_inference(at_rw *r, at_node *n) {
   return give(r, n, 0, y);
 }
 
+// Operands: x, scale, offset. Results: the normalised x, mean and variance
+// (biased, of two passes: the second subtracts the mean first, which keeps the
+// digits that a difference of squares would lose).
 static at_status norm_training(at_rw *r, at_node *n) {
   norm b;
   at_value x, scale, offset, mean, var, m, c, y;
@@ -172,6 +184,7 @@ static bool groups_of_one(const at_module *m, const at_node *n) {
          at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
 }
 
+// A collective among one device is the identity.
 static at_status collective(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_ALL_GATHER:
@@ -204,6 +217,7 @@ static at_status permute(at_rw *r, at_node *n) {
   return to(r, n, 0, v);
 }
 
+// The number of a device among one is 0.
 static at_status device_id(at_rw *r, at_node *n) {
   int64_t count =
       n->op == AT_OP_PARTITION_ID ? r->m->num_partitions : r->m->num_replicas;
@@ -244,6 +258,7 @@ static at_status scatter(at_node *n) {
   return AT_OK;
 }
 
+// Source and initial value in the type of the result.
 static at_status select_and_scatter(at_node *n) {
   for (uint32_t i = 1; i < 3; i++)
     AT_TRY(
@@ -251,6 +266,8 @@ static at_status select_and_scatter(at_node *n) {
   return AT_OK;
 }
 
+// Replaces n where it has a simpler form. Dynamic results wait for the refined
+// shapes.
 static at_status expand_node(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
@@ -282,6 +299,8 @@ static at_status expand_node(at_rw *r, at_node *n) {
   }
 }
 
+// Visits inner regions first: bodies are expanded before at_mk_mapped reads
+// them.
 static at_status expand_comp(at_rw *r, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;

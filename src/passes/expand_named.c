@@ -21,6 +21,7 @@ static at_op op_of(const at_node *n, at_str target) {
                                                                  : AT_OP_COUNT;
 }
 
+// n becomes the op itself, with its operands and result type.
 static at_status one_op(at_rw *r, at_node *n, at_op op) {
   at_value v;
   AT_TRY(at_mk(n, op, n->operands, n->num_operands, NULL, 0, &n->types[0], &v));
@@ -55,6 +56,7 @@ static at_status top_k(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Recognises n by its target's name; unknown calls stay.
 static at_status named_node(at_rw *r, at_node *n) {
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   if (n->num_results == 0 || n->num_operands == 0) return AT_OK;
@@ -66,6 +68,7 @@ static at_status named_node(at_rw *r, at_node *n) {
   return at_expand_resize(r, n);
 }
 
+// Walks c and its regions; only custom calls are looked at.
 static at_status named_comp(at_rw *r, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;

@@ -26,6 +26,13 @@ typedef struct tap {
   float weight;
 } tap;
 
+// Pixel `at` of `in`, or the last: in - 1 as a float may be one more than it.
+static int32_t last_or(float at, int64_t in) {
+  return (int32_t)AT_MIN((int64_t)at, in - 1);
+}
+
+// The tap of output pixel i when `in` pixels become `out`. In f32, as the
+// weights are.
 static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
   float scale = k->align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1)
                                             : (float)in / (float)out;
@@ -33,14 +40,16 @@ static tap tap_at(const resize_rule *k, int64_t i, int64_t in, int64_t out) {
   float at = ((float)i + half) * scale;
   if (!k->bilinear) {
     at = k->align_corners ? roundf(at) : floorf(at);
-    int32_t lo = (int32_t)fminf(at, (float)(in - 1));
+    int32_t lo = last_or(at, in);
     return (tap){lo, lo, 0};
   }
   at = fminf(fmaxf(at - half, 0), (float)(in - 1));
-  int32_t lo = (int32_t)at;
-  return (tap){lo, lo + (lo < in - 1), at - (float)lo};
+  int32_t lo = last_or(at, in);
+  return (tap){lo, lo + (lo < in - 1), fmaxf(at - (float)lo, 0)};
 }
 
+// *x resized along `dim` to out_size pixels: a gather of the nearest pixel, or
+// the weighted sum of two gathers.
 static at_status resize_dim(at_node *n, const resize_rule *k, int64_t dim,
                             int64_t out_size, at_value *x) {
   at_arena *a = n->parent->module->arena;
@@ -84,12 +93,14 @@ static at_status gradient_dim(at_node *n, const resize_rule *k, int64_t dim,
     w[i * in + t.lo] += 1 - t.weight;
     w[i * in + t.hi] += t.weight;
   }
+  // Weights must not be rounded to bf16: precision HIGHEST.
   int64_t zero = 0, highest[2] = {2, 2};
   at_attr attrs[] = {at_attr_ints(AT_ATTR_LHS_CONTRACTING_DIMENSIONS, &dim, 1),
                      at_attr_ints(AT_ATTR_RHS_CONTRACTING_DIMENSIONS, &zero, 1),
                      at_attr_ints(AT_ATTR_PRECISION, highest, 2)};
   at_value v[2] = {*x};
   at_type type;
+  // The product has the resized dimension last; perm brings it back.
   int64_t dims[RANK], perm[RANK], num = 0;
   for (int64_t d = 0; d < RANK; d++) {
     perm[d] = d == dim ? RANK - 1 : num;
@@ -118,6 +129,8 @@ static at_status rule_read(const at_node *n, resize_rule *k) {
   return AT_OK;
 }
 
+// INVALID_ARGUMENT unless n takes and gives a 4-D image whose batch and
+// channels agree and that has pixels; UNIMPLEMENTED for complex ones.
 static at_status check(const at_node *n) {
   const at_type *x =
       n->num_operands == 1 ? at_value_type(n->operands[0]) : NULL;
@@ -135,6 +148,8 @@ static at_status check(const at_node *n) {
   return AT_OK;
 }
 
+// Width first, then height; a dimension of the right size already is left
+// alone. Weights are f32, and so is the arithmetic.
 at_status at_expand_resize(at_rw *r, at_node *n) {
   static const resize all[] = {{"ResizeBilinear", true, false},
                                {"ResizeNearest", false, false},

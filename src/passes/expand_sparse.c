@@ -2,6 +2,7 @@
 // in its batch SparseCore by SparseCore, feature after feature.
 #include "passes/passes_internal.h"
 
+// Do `batch` samples divide evenly over the SparseCores?
 static at_status divides(const at_node *n, int64_t batch, int64_t scs) {
   if (scs && batch % scs == 0) return AT_OK;
   if (!scs)
@@ -13,6 +14,7 @@ static at_status divides(const at_node *n, int64_t batch, int64_t scs) {
 
 static bool is_matrix(const at_type *t) { return t->rank == 2; }
 
+// The stack must hold the samples of all features and be as wide as the widest.
 static at_status check_features(const at_node *n, const at_type *stacked,
                                 int64_t sum, int64_t widest) {
   if (sum == stacked->dims[0] && widest <= stacked->dims[1]) return AT_OK;
@@ -23,6 +25,8 @@ static at_status check_features(const at_node *n, const at_type *stacked,
                     (long long)stacked->dims[0], (long long)stacked->dims[1]);
 }
 
+// Splits the stacked activations [samples, width] by feature. Rows are
+// SparseCore-major: [core][feature][row].
 static at_status unstack(at_rw *r, at_node *n) {
   int64_t scs = r->o->sparse_cores, sum = 0, widest = 0, at = 0;
   const at_type *t = at_value_type(n->operands[0]);
@@ -66,6 +70,8 @@ static at_status widen(at_node *n, at_value v, int64_t width, at_value *out) {
   return at_mk(n, AT_OP_PAD, operands, 2, attrs, 3, NULL, out);
 }
 
+// The inverse of unstack, for gradients: features are widened to the stack's
+// width and joined under each SparseCore.
 static at_status stack(at_rw *r, at_node *n) {
   int64_t scs = r->o->sparse_cores, sum = 0, widest = 0;
   bool matrices = n->num_results == 1 && n->num_operands;
@@ -103,6 +109,7 @@ static void drop_zeros(at_node *n) {
   if (same && at_is_splat(init, 0)) n->num_operands--;
 }
 
+// The last operand of a lookup is the initial activations.
 at_status at_expand_sparse(at_rw *r, at_node *n) {
   static const struct {
     const char *target;
@@ -128,6 +135,8 @@ static at_status widen_hyper(at_node *end, at_value v, const at_type *row,
   return at_mk_broadcast(end, v, at_type_dims(row), NULL, out);
 }
 
+// Fills `main` with parameters (rows, then hyperparameters as scalars) and a
+// copy of the body that reads the hyperparameters as rows.
 static at_status fill_main(at_module *m, const at_comp *body, uint32_t rows,
                            const at_dtype *hypers, at_comp *main) {
   uint32_t n = body->num_params;
@@ -153,6 +162,7 @@ static at_status fill_main(at_module *m, const at_comp *body, uint32_t rows,
   return at_comp_return(main, results, body->num_results);
 }
 
+// The body is cloned, so the caller's module stays as it is.
 at_status at_optimizer_program(const at_comp *body, uint32_t rows,
                                const at_dtype *hypers, at_arena *a,
                                at_module **out) {

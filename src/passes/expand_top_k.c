@@ -3,6 +3,7 @@
 
 enum { MAX_RANK = 32 };
 
+// A TOP_K of x along its last dimension: *values and *indices (s32).
 static at_status mk_top_k(at_node *n, at_value x, int64_t k, bool largest,
                           at_value *values, at_value *indices) {
   at_attr attrs[2] = {at_attr_int(AT_ATTR_K, k),
@@ -20,6 +21,7 @@ static at_status mk_top_k(at_node *n, at_value x, int64_t k, bool largest,
   return AT_OK;
 }
 
+// Both results of n, if their types are what the call declares.
 static at_status give(at_rw *r, at_node *n, at_value values, at_value indices) {
   // A foreign call's result types are its caller's word.
   if (!at_type_eq(at_value_type(values), &n->types[0]) ||
@@ -78,6 +80,7 @@ static at_status approximate(at_rw *r, at_node *n) {
   return give(r, n, v, i);
 }
 
+// By the target's name; other calls stay.
 at_status at_expand_top_k(at_rw *r, at_node *n) {
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   if (at_str_is(target, "TopK")) return exact(r, n);

@@ -2,10 +2,13 @@
 #include "base/walk.h"
 #include "passes/passes_internal.h"
 
+// Their regions read values of the computations around them; those of other ops
+// (reductions, sorts, fusions) are closed.
 bool at_is_control(at_op op) {
   return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
 }
 
+// Of n itself, regions aside.
 static bool own_effect(const at_node *n) {
   return at_op_is(n->op, AT_EFFECT) ||
          (n->op == AT_OP_CUSTOM_CALL &&
@@ -35,6 +38,8 @@ static bool says_effect(below *b, const at_node *k) {
   return !f;
 }
 
+// Nothing below n has an effect: walks it once more and notes that on the owner
+// of every computation, n included.
 static void note_none(below *b, const at_node *n) {
   at_walk_clear(&b->walk);
   says_effect(b, n);
@@ -51,6 +56,9 @@ static void note_some(const at_comp *c, const at_node *n) {
     o->effect = AT_EFFECT_SOME;
 }
 
+// The first answer costs a walk of everything below n; it is noted in n->effect
+// unless a call is involved, as functions may still change. Out of memory
+// counts as an effect.
 bool at_has_effect(const at_module *m, const at_node *n) {
   if (own_effect(n)) return true;
   if (!n->num_regions && !is_call(n)) return false;
@@ -70,6 +78,8 @@ bool at_has_effect(const at_module *m, const at_node *n) {
   return false;
 }
 
+// Custom calls are never pure: even without a side effect they may be expensive
+// or read outside state.
 bool at_is_pure(const at_module *m, const at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
@@ -97,6 +107,8 @@ static uint64_t hash_type(uint64_t h, const at_type *t) {
   return at_hash(h, t->dims, t->rank * sizeof *t->dims);
 }
 
+// Kinds without a case (types, dicts, groups) hash by their id alone;
+// at_attr_same compares them.
 static uint64_t hash_attr(uint64_t h, const at_attr *a) {
   h = at_hash(h, &a->id, sizeof a->id);
   switch (at_attr_kind_of(a->id)) {
@@ -120,6 +132,8 @@ static uint64_t hash_attr(uint64_t h, const at_attr *a) {
   }
 }
 
+// By kind. Pointers are followed: lists, literals, types and dicts are compared
+// by contents, dicts in order.
 bool at_attr_same(const at_attr *a, const at_attr *b) {
   if (a->id != b->id) return false;
   switch (at_attr_kind_of(a->id)) {
@@ -171,6 +185,8 @@ static uint64_t hash_inner(uint64_t h, const at_comp *c, const at_node *k) {
   return h;
 }
 
+// Regions take part, one level deep: inner nodes by op, attributes and what
+// they capture.
 uint64_t at_node_hash(const at_node *n) {
   uint64_t h = at_hash(AT_HASH_SEED, &n->op, sizeof n->op);
   h = at_hash(h, &n->num_operands, sizeof n->num_operands);
@@ -181,6 +197,8 @@ uint64_t at_node_hash(const at_node *n) {
   return h;
 }
 
+// a, of one graph, stands for b of the other: by the map where a's node is
+// inside, else they are the same value.
 static bool value_same(at_map *map, at_value a, at_value b) {
   if (a.index != b.index) return false;
   void **to = at_map_find_ptr(map, a.node);
@@ -204,6 +222,8 @@ static bool node_body_same(at_map *map, const at_node *a, const at_node *b) {
   return true;
 }
 
+// Walks both in step, in list order: graphs that differ in order only count as
+// different. `map` takes a's nodes to b's.
 static bool comp_same(at_map *map, const at_comp *a, const at_comp *b) {
   if (a->num_params != b->num_params || a->num_results != b->num_results)
     return false;
@@ -222,11 +242,13 @@ static bool comp_same(at_map *map, const at_comp *a, const at_comp *b) {
   return true;
 }
 
+// The map lives in the module's arena.
 bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b) {
   at_map map = at_map_in(m->arena);
   return comp_same(&map, a, b);
 }
 
+// Operands must be identical values, regions alike.
 bool at_node_same(const at_module *m, const at_node *a, const at_node *b) {
   at_map map = at_map_in(m->arena);
   if (a->num_operands != b->num_operands) return false;
@@ -235,6 +257,8 @@ bool at_node_same(const at_module *m, const at_node *a, const at_node *b) {
   return node_body_same(&map, a, b);
 }
 
+// Channel numbers differ between collectives that are otherwise equal; only
+// whether there is one must agree.
 bool at_collective_alike(const at_module *m, const at_node *a,
                          const at_node *b) {
   if (a->op != b->op || a->num_attrs != b->num_attrs ||
@@ -250,6 +274,8 @@ bool at_collective_alike(const at_module *m, const at_node *a,
   return !a->num_regions || at_comp_same(m, a->regions[0], b->regions[0]);
 }
 
+// Also with the parameters exchanged if the op commutes. Conversions around the
+// op (a body that computes in another type) make it another body.
 at_op at_region_binary(const at_comp *c) {
   if (c->num_params != 2 || c->num_results != 1) return AT_OP_COUNT;
   const at_node *n = c->results[0].node;
@@ -268,6 +294,7 @@ const at_literal *at_const_of(at_value v) {
   return v.node->op == AT_OP_CONSTANT ? at_node_literal(v.node) : NULL;
 }
 
+// Looks through at most 8 movements; simplify shortens longer chains.
 const void *at_splat_of(at_value v) {
   for (int depth = 0; depth < 8; depth++) {
     const at_node *n = v.node;
@@ -286,6 +313,8 @@ const void *at_splat_of(at_value v) {
   return NULL;
 }
 
+// *out: the element as a double, exact for every float type. False: no float,
+// or not a splat.
 bool at_splat_float(at_value v, double *out) {
   at_dtype t = at_value_type(v)->dtype;
   if (!at_is_float(t)) return false;
@@ -295,6 +324,8 @@ bool at_splat_float(at_value v, double *out) {
   return true;
 }
 
+// Sign-extended for signed types, zero-extended for others; 64-bit unsigned
+// ones wrap. False: no integer, or not a splat.
 bool at_splat_int(at_value v, int64_t *out) {
   at_dtype t = at_value_type(v)->dtype;
   if (!at_is_int(t) && t != AT_PRED) return false;
@@ -304,6 +335,7 @@ bool at_splat_int(at_value v, int64_t *out) {
   return true;
 }
 
+// Floats are compared by their bits, which tells 0 from -0.
 bool at_is_splat(at_value v, double x) {
   double f;
   int64_t i;
@@ -312,6 +344,8 @@ bool at_is_splat(at_value v, double x) {
   return false;
 }
 
+// By the element type: the least value for maximum, the greatest for minimum.
+// Unsigned minimum and bitwise AND of integers are not recognised.
 bool at_is_identity(at_op op, at_value init) {
   double f;
   int64_t i;

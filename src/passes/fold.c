@@ -4,6 +4,8 @@
 
 enum { FOLD_MAX_BYTES = 64 << 10, FOLD_NODE_OPS = 1 << 20 };
 
+// Can the evaluator run n now: constant operands, static results, pure, closed
+// regions without regions of their own?
 static bool foldable(const at_module *m, const at_node *n) {
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER ||
       n->num_operands == 0 || n->num_results == 0)
@@ -42,6 +44,7 @@ static at_status fold_splat(at_rw *r, at_node *n, at_value *out, bool *did) {
                &one));
   const at_literal *args[3], *result;
   for (uint32_t i = 0; i < n->num_operands; i++) args[i] = at_const_of(v[i]);
+  // The evaluator computes the one element; what it refuses stays.
   at_eval_options opt = {.max_ops = FOLD_NODE_OPS};
   at_status st = at_eval_node(one.node, args, &opt, r->m->arena, &result);
   if (!at_ok(st)) {
@@ -53,6 +56,8 @@ static at_status fold_splat(at_rw *r, at_node *n, at_value *out, bool *did) {
   return AT_OK;
 }
 
+// Element operations that evaluating n takes: elements read (a splat counts as
+// none where no region walks it) and written.
 static int64_t work_of(const at_node *n) {
   int64_t ops = 0;
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -73,6 +78,8 @@ static at_status as_splat(at_arena *a, const at_literal **l) {
   return at_literal_make(a, (*l)->type, p, true, false, l);
 }
 
+// Splats first, as they cost one element whatever their size. Else results of
+// at most FOLD_MAX_BYTES, within what is left of *budget.
 at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *did) {
   *did = false;
   if (!foldable(r->m, n)) return AT_OK;
@@ -107,6 +114,7 @@ at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *did) {
   return AT_OK;
 }
 
+// Operands come first in the list, so one walk folds whole chains.
 static at_status fold_comp(at_rw *r, at_comp *c, int64_t *budget) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -120,6 +128,7 @@ static at_status fold_comp(at_rw *r, at_comp *c, int64_t *budget) {
   return AT_OK;
 }
 
+// The budget is shared by all functions.
 at_status at_pass_fold(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   int64_t budget = o->fold_budget;

@@ -11,6 +11,9 @@ bool fuse_is_inline_const(const at_node *n) {
   return l && (l->splat || at_type_elements(&l->type) == 1);
 }
 
+// Either the new last dimension had at most MOST_APART elements behind it
+// (channels), or the last two are exchanged in matrices of at most
+// MOST_IN_SMALL elements.
 bool at_transpose_is_narrow(const at_node *n) {
   enum { MOST_APART = 4, MOST_IN_SMALL = 128 };
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -29,6 +32,7 @@ bool at_transpose_is_narrow(const at_node *n) {
          t->dims[perm.rank - 1] * t->dims[perm.rank - 2] <= MOST_IN_SMALL;
 }
 
+// May fuse: small, narrow, or it keeps whole rows of at least 8.
 static bool cheap_transpose(const at_node *n) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   const at_type *t = &n->types[0];
@@ -37,6 +41,7 @@ static bool cheap_transpose(const at_node *n) {
          t->dims[perm.rank - 1] >= 8;
 }
 
+// Elementwise ops on the region's own parameters and constants only.
 static bool plain_region(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (n->num_regions) return false;
@@ -51,6 +56,8 @@ static bool plain_region(const at_comp *c) {
   return true;
 }
 
+// Transcendental functions and true divisions are expensive; a division by a
+// constant becomes a product.
 static fuse_class elementwise_class(const at_node *n) {
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) return FUSE_EXPENSIVE;
   bool by_constant = n->op == AT_OP_DIVIDE && at_splat_of(n->operands[1]);
@@ -59,6 +66,7 @@ static fuse_class elementwise_class(const at_node *n) {
   return FUSE_CHEAP;
 }
 
+// What fusion may do with n. Token and dynamic results stand alone.
 fuse_class fuse_classify(const at_module *m, const at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (n->types[i].dtype == AT_TOKEN || !at_type_is_static(&n->types[i]))
@@ -95,17 +103,21 @@ fuse_class fuse_classify(const at_module *m, const at_node *n) {
   }
 }
 
+// Follows merges to the cluster that c is part of now, halving the path on the
+// way.
 fuse_cluster *fuse_find(fuse_cluster *c) {
   for (; c->into; c = c->into)
     if (c->into->into) c->into = c->into->into;
   return c;
 }
 
+// NULL: n is not computed in c. The pointer is good until a member is added.
 fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
   void **at = at_map_find_ptr(&c->index, n);
   return at ? &c->members.ptr[(uintptr_t)*at - 1] : NULL;
 }
 
+// The index holds places + 1, as NULL means absent.
 at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m) {
   void **at = at_map_put_ptr(&c->index, m.node);
   if (!at || !at_vec_push(f->arena, &c->members, m))
@@ -126,6 +138,7 @@ static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   return AT_OK;
 }
 
+// What regions of `user` capture is used by it.
 static at_status add_region_uses(fuser *f, at_comp *c, fuse_node *user) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -157,6 +170,8 @@ static bool is_thin(const fuser *f, const fuse_node *d) {
   return true;
 }
 
+// In order, so that operands are known; a transpose of a thin value becomes
+// free to fuse.
 static void find_thin(fuser *f) {
   for (uint32_t p = 0; p < f->num_nodes; p++) {
     fuse_node *d = &f->nodes[p];
@@ -181,6 +196,8 @@ static void keep_turned(fuser *f) {
   }
 }
 
+// Makes a fuse_node of each node of the computation: class, users,
+// dependencies, chain of effects. n->mark is its place in f->nodes.
 static at_status index_nodes(fuser *f) {
   uint32_t count = 0;
   AT_FOR_NODES(n, f->c) {
@@ -248,6 +265,8 @@ static bool search(fuser *f, const fuse_cluster *target, uint32_t most) {
   return false;
 }
 
+// Depth-first from a's outputs. Heights cut the search: only what is higher
+// than b can lead to it. Out of memory counts as a path.
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b) {
   if (a->height <= b->height) return false;
   f->stamp++;
@@ -300,6 +319,7 @@ static bool leave(fuser *f, const fuse_node *d, fuse_cluster *a,
   return true;
 }
 
+// Direct edges from a to b do not count, as both become one.
 bool fuse_between(fuser *f, fuse_cluster *a, const fuse_cluster *b,
                   uint32_t most) {
   if (a->height <= b->height) return false;
@@ -348,6 +368,7 @@ static at_status raise_over(fuser *f, fuse_node *x, uint32_t height,
   return AT_OK;
 }
 
+// Everything that d reads, and the effect before it, must end up higher.
 static at_status raise_deps(fuser *f, const fuse_node *d, uint32_t height,
                             fuse_cluster *self) {
   for (size_t i = 0; i < d->deps.len; i++)
@@ -356,6 +377,8 @@ static at_status raise_deps(fuser *f, const fuse_node *d, uint32_t height,
   return AT_OK;
 }
 
+// Worklist instead of recursion. Terminates as the graph has no cycle; a height
+// above the longest possible path is reported as INTERNAL.
 at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
   cl->height = AT_MAX(cl->height, height);
   if (!at_vec_push(f->arena, &f->raised.clusters, cl))
@@ -420,6 +443,7 @@ static at_status users_of(fuser *f, fuse_node *d, cluster_vec *s, bool *ext) {
   return AT_OK;
 }
 
+// Ops that move or make elements and compute nothing.
 static bool light(at_op op) {
   return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM ||
          op == AT_OP_RESHAPE || op == AT_OP_SLICE || op == AT_OP_REVERSE ||
@@ -465,11 +489,16 @@ static bool may_repeat(const fuse_node *d, size_t copies) {
   return read <= bytes;
 }
 
+// Is v made by a node that can be part of a cluster?
 static bool fusible(const fuser *f, at_value v) {
   const fuse_node *d = fuse_of(f, v.node);
   return d && d->cls != FUSE_NO && d->cls != FUSE_REDUCE;
 }
 
+// Decides where d is computed; its users have been decided. In order of
+// preference: before the cluster of its only users (a reduce), inside all
+// clusters that use it, as one more output of one of them, in a cluster of its
+// own.
 static at_status visit(fuser *f, fuse_node *d) {
   if (d->cls == FUSE_CONST) return AT_OK;
   cluster_vec s = {0};
@@ -485,6 +514,7 @@ static at_status visit(fuser *f, fuse_node *d) {
   bool view = d->n->op == AT_OP_RESHAPE && !fusible(f, d->n->operands[0]);
   d->plain = d->cls == FUSE_NO || view;
   if (d->plain) return AT_OK;
+  // How many of the users' clusters could compute d themselves.
   size_t joinable = 0;
   for (size_t i = 0; i < s.len; i++)
     joinable += fuse_can_join(f, d, s.ptr[i], NULL);
@@ -527,6 +557,9 @@ static at_status merge_scalars(fuser *f) {
   return AT_OK;
 }
 
+// Inner computations first. Nodes are visited from the last to the first; then
+// clusters are merged and emitted. The order is restored at the end, as fusions
+// stand where their last output stood.
 static at_status fuse_comp(at_module *m, at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (!at_is_control(n->op)) continue;
@@ -549,6 +582,7 @@ static at_status fuse_comp(at_module *m, at_comp *c) {
   return at_comp_sort(c, m->arena);
 }
 
+// Without o->fuse only the caller's hook runs.
 at_status at_pass_fuse(at_module *m, const at_pass_options *o) {
   if (o->before_fuse) AT_TRY(o->before_fuse(m, o->user));
   if (!o->fuse) return AT_OK;

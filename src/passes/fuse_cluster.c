@@ -10,6 +10,8 @@ static bool add_sig(fuse_member *m, uint64_t sig) {
   return true;
 }
 
+// Adds the index maps of `user`, each continued by `by` (0: the same map).
+// False: d would be computed under more than FUSE_MAX_SIGS maps.
 static bool add_sigs(fuse_member *m, const fuse_member *user, uint64_t by) {
   for (uint32_t i = 0; i < user->num_sigs; i++) {
     uint64_t sig = user->sigs[i];
@@ -22,6 +24,7 @@ static bool add_sigs(fuse_member *m, const fuse_member *user, uint64_t by) {
   return true;
 }
 
+// evals * num / den in double: sizes may be large, and a rough count is enough.
 static int64_t scale(int64_t evals, int64_t num, int64_t den) {
   return den ? (int64_t)((double)evals * (double)num / (double)den) : 0;
 }
@@ -144,6 +147,8 @@ static void count_operands_of(const fuser *f, const fuse_node *d,
   }
 }
 
+// Operands of the cluster with `extra` (NULL: none) as one more member; stops
+// at FUSE_MAX_OPERANDS + 1.
 static uint32_t count_operands(const fuse_cluster *cl, const fuse_node *extra,
                                const fuser *f) {
   operand_count c = {.n = 0};
@@ -163,6 +168,9 @@ uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b) {
   return c.n;
 }
 
+// Collects d's uses in cl: how often it would be computed, and under which
+// index maps. Refused where an expensive op would be repeated, cheap ones would
+// grow too often, or the limits on work and operands are exceeded.
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
   fuse_member m = {.node = d};
   bool by_users = d->users.len < cl->members.len;
@@ -188,6 +196,7 @@ bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
   return true;
 }
 
+// Only where each element of the loop is exactly one element of d.
 bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl) {
   fuse_member m;
   return !cl->reduce && cl->outputs.len < FUSE_MAX_OUTPUTS &&
@@ -197,6 +206,7 @@ bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl) {
          m.sigs[0] == FUSE_ROOT_SIG && !fuse_output_cycles(f, d, cl);
 }
 
+// fuse_can_join held; with `output` fuse_can_output, too.
 at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   fuse_member m;
   AT_ENSURE(fuse_can_join(f, d, cl, &m));
@@ -221,6 +231,8 @@ static bool in_tail(const fuse_cluster *cl, const fuse_member *m) {
   return m->num_sigs == 1 && m->sigs[0] == sig;
 }
 
+// All uses of d must be elementwise ops on reduced results, and the space and
+// reduced dimensions must agree with reduces that are there already.
 bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl) {
   const at_type *in = at_value_type(d->n->operands[0]), *out = &d->n->types[0];
   if (d->n->num_results != 1) return false;
@@ -245,6 +257,8 @@ bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl) {
          count_operands(cl, d, f) <= FUSE_MAX_OPERANDS;
 }
 
+// The cluster becomes a reduction: its loop runs over d's operand, its members
+// so far are the tail.
 at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl) {
   if (!cl->reduce) {
     for (size_t i = 0; i < cl->members.len; i++)
@@ -277,6 +291,7 @@ static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   return !fuse_cluster_reaches(f, a, b) && !fuse_cluster_reaches(f, b, a);
 }
 
+// The union of both uses. False: too many index maps.
 static bool add_member(fuse_member *have, const fuse_member *from) {
   have->evals = AT_MAX(have->evals, from->evals);
   for (uint32_t k = 0; k < from->num_sigs; k++)
@@ -284,6 +299,8 @@ static bool add_member(fuse_member *have, const fuse_member *from) {
   return true;
 }
 
+// Checks every common member before it changes anything, so that a refusal
+// leaves both as they were.
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged) {
   *merged = false;
   if (!mergeable(f, a, b)) return AT_OK;

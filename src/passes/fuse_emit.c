@@ -12,6 +12,8 @@ typedef struct emitter {
   at_value_list operands;
 } emitter;
 
+// A copy of n, regions included, at the end of the fusion's body. `origin`
+// remembers the node that counts in FLOPs and messages.
 static at_status emit_clone(emitter *e, const at_node *n, at_value *operands,
                             at_node **out) {
   at_comp **regions = NULL;
@@ -53,11 +55,13 @@ static at_status emit_value(emitter *e, at_value v, at_value *out) {
   return AT_OK;
 }
 
+// For qsort: outputs in the order of the program.
 static int by_position(const void *a, const void *b) {
   const fuse_node *x = *(fuse_node *const *)a, *y = *(fuse_node *const *)b;
   return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
+// A cluster of one node gains something only if constants become part of it.
 static bool worth_it(const fuse_cluster *cl) {
   if (cl->members.len > 1) return true;
   const at_node *n = cl->members.ptr[0].node->n;
@@ -67,6 +71,8 @@ static bool worth_it(const fuse_cluster *cl) {
   return false;
 }
 
+// Builds the FUSION before the last output and points every output's aux at its
+// result; forward_all rewrites the users.
 static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
   if (!worth_it(cl)) return AT_OK;
   emitter e = {.f = f, .cl = cl};
@@ -87,6 +93,7 @@ static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
     }
   }
   AT_TRY(at_comp_return(e.body, results.ptr, (uint32_t)results.len));
+  // Rows before reduce: a cluster of rows holds reduces, too.
   at_attr kind = at_attr_int(AT_ATTR_KIND, cl->rows     ? AT_FUSION_ROWS
                                            : cl->reduce ? AT_FUSION_REDUCE
                                                         : AT_FUSION_LOOP);
@@ -111,6 +118,7 @@ static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
   return AT_OK;
 }
 
+// Reads every operand through aux once all clusters are emitted.
 static void forward_all(at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
@@ -119,6 +127,7 @@ static void forward_all(at_comp *c) {
   at_fwd_results(c);
 }
 
+// Clusters that were merged into others have no fusion of their own.
 at_status fuse_emit(fuser *f) {
   for (size_t i = 0; i < f->clusters.len; i++) {
     fuse_cluster *cl = f->clusters.ptr[i];

@@ -36,6 +36,7 @@ typedef struct fuse_member {
   bool part;  // of a concatenation: picks elements of what others use, too
 } fuse_member;
 
+// Nodes that become one kernel.
 struct fuse_cluster {
   fuse_cluster *into;  // merged into another, else NULL
   bool rows;           // made row by row (fuse_rows.c); reduce holds, too
@@ -45,14 +46,16 @@ struct fuse_cluster {
   AT_VEC(fuse_member) members;
   at_map index;  // fuse_node * -> place in members, + 1
   AT_VEC(fuse_node *) outputs;
-  uint32_t work, grown;
-  uint32_t stamp;
+  uint32_t work;   // emitted ops, repeats included
+  uint32_t grown;  // of those, arithmetic that is repeated along a dimension
+  uint32_t stamp;  // of the last search that came by
   uint32_t height;
 };
 
+// A node of the computation; nodes[n->mark] of the fuser.
 struct fuse_node {
   at_node *n;
-  uint32_t pos;
+  uint32_t pos;  // place in the computation
   fuse_class cls;
   bool returned;      // by the computation
   bool plain;         // stands in the computation by itself as well
@@ -87,9 +90,14 @@ typedef struct fuser {
   uint32_t stamp;
 } fuser;
 
+// A constant that becomes part of every fusion that reads it: a splat, or one
+// element.
 bool fuse_is_inline_const(const at_node *n);
+// What fusion may do with n, by its op, types and region.
 fuse_class fuse_classify(const at_module *m, const at_node *n);
+// The cluster that c is part of now: c itself unless it was merged.
 fuse_cluster *fuse_find(fuse_cluster *c);
+// n's copy in c, until the next member is added; NULL: n is not computed there.
 fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
 // m is not in c yet. RESOURCE_EXHAUSTED: no memory.
 at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m);
@@ -99,6 +107,8 @@ bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
 // takes more than `most` steps to see.
 bool fuse_between(fuser *f, fuse_cluster *a, const fuse_cluster *b,
                   uint32_t most);
+// Would d, as an output of cl, be read by something that leads to cl? True,
+// too, without memory.
 bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
 // Above everything that d's users are, but for `cl` (NULL: none).
 uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl);
@@ -111,16 +121,22 @@ bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out);
 bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl);
 // May the reduce d come before cl, all of whose work is on d's result?
 bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl);
+// Does so; fuse_can_precede held.
 at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl);
+// Computes d in cl, as a result with `output`. fuse_can_join, or
+// fuse_can_output, held.
 at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
 // Values from outside that the two read together.
 uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b);
+// b becomes part of a where both run over the same space and no path leads from
+// one to the other; else *merged is false and nothing has changed.
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
 // Unites clusters around reduces along rows.
 at_status fuse_rows(fuser *f);
 // Turns clusters into FUSION nodes.
 at_status fuse_emit(fuser *f);
 
+// NULL: n is of another computation.
 static inline fuse_node *fuse_of(const fuser *f, const at_node *n) {
   return n->parent == f->c ? &f->nodes[n->mark] : NULL;
 }

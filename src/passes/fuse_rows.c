@@ -28,6 +28,7 @@ typedef struct rows_pair {
   fuse_cluster *a, *b;
 } rows_pair;
 
+// Filter for at_rows_find: n is computed by one of the two.
 static bool in_pair(const void *arg, const at_node *n) {
   const rows_pair *p = arg;
   const fuse_node *d = fuse_of(p->f, n);
@@ -38,6 +39,8 @@ static int64_t elements(const fuse_node *d) {
   return at_type_elements(&d->n->types[0]);
 }
 
+// An array of rows * columns elements that is really stored, not a constant or
+// an iota.
 static bool is_whole(const rows_group *g, const fuse_node *d) {
   return d->n->num_results == 1 && at_type_is_static(&d->n->types[0]) &&
          elements(d) == g->rows * g->columns && !fuse_is_inline_const(d->n) &&
@@ -54,6 +57,8 @@ static bool outside(const rows_pair *p, const fuse_node *u) {
   return false;
 }
 
+// Does anything outside the pair read d: the computation's results, another
+// cluster, or a user that also stands by itself?
 static bool is_needed(const rows_pair *p, const fuse_node *d) {
   if (d->returned) return true;
   for (size_t i = 0; i < d->users.len; i++) {
@@ -65,6 +70,7 @@ static bool is_needed(const rows_pair *p, const fuse_node *d) {
   return false;
 }
 
+// Values that the united cluster would have to store.
 static at_status results_of(const rows_group *g, const rows_pair *p,
                             at_value_list *out) {
   fuse_cluster *both[2] = {p->a, p->b};
@@ -120,6 +126,8 @@ static bool simple_reduces(const fuse_cluster *cl) {
   return true;
 }
 
+// Cheap conditions first; at_rows_find walks both clusters. *out: uniting them
+// is correct and worth it.
 static at_status fits(const rows_group *g, fuse_cluster *b, bool *out) {
   fuser *f = g->f;
   rows_pair p = {f, g->cl, b};
@@ -156,6 +164,8 @@ static at_status take_views(const rows_group *g) {
   return AT_OK;
 }
 
+// b's members and outputs join the group; outputs that nobody outside needs are
+// dropped. Heights follow, as the group now leads to what both led to.
 static at_status unite(rows_group *g, fuse_cluster *b) {
   fuser *f = g->f;
   fuse_cluster *a = g->cl;
@@ -186,6 +196,7 @@ static at_status unite(rows_group *g, fuse_cluster *b) {
 
 typedef AT_VEC(fuse_cluster *) cluster_list;
 
+// Clusters that compute u, once each (by stamp) and not the group's own.
 static at_status add_clusters_of(const rows_group *g, const fuse_node *u,
                                  cluster_list *out) {
   for (size_t i = 0; i < u->in.len; i++) {
@@ -197,6 +208,7 @@ static at_status add_clusters_of(const rows_group *g, const fuse_node *u,
   return AT_OK;
 }
 
+// Only the first ROWS_MAX_USERS users are looked at.
 static at_status add_users(const rows_group *g, const fuse_node *d,
                            cluster_list *out) {
   for (size_t i = 0; i < AT_MIN(d->users.len, ROWS_MAX_USERS); i++)
@@ -223,6 +235,8 @@ static at_status neighbours(const rows_group *g, cluster_list *out) {
   return AT_OK;
 }
 
+// Unites one neighbour at a time until none fits: every union changes who is a
+// neighbour.
 static at_status grow(rows_group *g) {
   for (bool grown = true; grown;) {
     at_arena_reset(g->scratch);
@@ -237,6 +251,7 @@ static at_status grow(rows_group *g) {
   return AT_OK;
 }
 
+// The first reduce of the cluster; NULL: it has none.
 static const at_node *reduce_in(const fuse_cluster *cl) {
   for (size_t i = 0; i < cl->members.len; i++)
     if (cl->members.ptr[i].node->n->op == AT_OP_REDUCE)
@@ -244,6 +259,8 @@ static const at_node *reduce_in(const fuse_cluster *cl) {
   return NULL;
 }
 
+// Each cluster with a reduce along rows of a useful size is the seed of a
+// group.
 at_status fuse_rows(fuser *f) {
   at_arena *scratch = at_arena_create();
   if (!scratch) return AT_NO_MEMORY("fuse");

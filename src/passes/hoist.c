@@ -17,6 +17,7 @@ static bool worth_moving(const at_node *n) {
   return out <= in || out <= 4096;
 }
 
+// Operands and results.
 static bool is_static(const at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return false;
@@ -25,6 +26,7 @@ static bool is_static(const at_node *n) {
   return true;
 }
 
+// Does c, or a region in it, read a value of `body`?
 static bool captures(const at_comp *c, const at_comp *body) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -47,6 +49,9 @@ static at_status outside(at_node *loop, at_comp *body, at_value v,
   return at_build_constant(loop->parent, loop, l, out);
 }
 
+// One walk in order: what depends on moved nodes alone is invariant, too, as
+// those no longer belong to the body. The loop may run no turn; only pure ops
+// move, so that nothing is seen of it.
 at_status at_simplify_hoist(at_rw *r, at_node *loop) {
   at_comp *body = loop->regions[1];
   for (at_node *n = body->first, *next; n; n = next) {

@@ -45,6 +45,8 @@ static bool is_one_of(at_str target, const char *const *names, size_t n) {
   return false;
 }
 
+// Calls that are identities here. *memory: it names a memory, and may become a
+// copy.
 static bool is_placement(const at_module *m, const at_node *n, bool *memory) {
   if (n->op != AT_OP_CUSTOM_CALL || n->num_results > n->num_operands)
     return false;
@@ -67,6 +69,7 @@ static at_str memory_of(const at_node *n) {
                                          : AT_STR("device");
 }
 
+// *v: a copy of *v in the memory that n names.
 static at_status copy_to_memory(at_node *n, at_value *v) {
   at_value from = *v;
   AT_TRY(at_build_op(n->parent, n, AT_OP_COPY, &from, 1, n->loc, v));
@@ -80,6 +83,7 @@ typedef struct inliner {
   uint32_t depth;   // of the regions around the computation
 } inliner;
 
+// Nodes of c and its regions, calls not followed.
 static uint64_t comp_nodes(const at_comp *c) {
   uint64_t n = 0;
   AT_FOR_NODES(k, c) {
@@ -94,6 +98,7 @@ static bool is_call(const at_node *n) {
   return n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE;
 }
 
+// INVALID_ARGUMENT: no such function, or another number of values.
 static at_status callee_of(const at_module *m, const at_node *n,
                            at_comp **out) {
   at_str name = at_node_str(n, AT_ATTR_CALLEE);
@@ -129,6 +134,8 @@ static at_status walk_below(at_walk *w, const at_module *m, const at_comp *c,
   return AT_OK;
 }
 
+// UNIMPLEMENTED if the call graph below the entry has a cycle. Each computation
+// is walked once, on entering and on leaving.
 static at_status check_calls(const at_module *m) {
   at_walk w = at_walk_in(m->arena);
   at_walk_add(&w, m->entry, 0);
@@ -167,6 +174,8 @@ static at_status inline_call(inliner *w, at_node *n, at_node **next) {
   return AT_OK;
 }
 
+// Walks c in order; inlined nodes are visited next, so that nested calls are
+// found without recursion over calls.
 static at_status inline_comp(inliner *w, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     bool memory;
@@ -196,6 +205,8 @@ static at_status inline_comp(inliner *w, at_comp *c) {
   return AT_OK;
 }
 
+// 4 M nodes is the bound of all clones together: functions that call each other
+// twice double at every level.
 at_status at_pass_inline(at_module *m, const at_pass_options *o) {
   if (!m->entry)
     return AT_FAIL(AT_INVALID_ARGUMENT,

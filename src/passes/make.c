@@ -21,6 +21,7 @@ at_attr at_attr_ints(at_attr_id id, const int64_t *p, uint32_t n) {
   return a;
 }
 
+// The message is cut at 511 bytes; the node's text is the detail.
 at_status at_fail_at(at_code code, const at_node *n, const char *fmt, ...) {
   char text[512];
   va_list ap;
@@ -35,6 +36,7 @@ at_status at_fail_at(at_code code, const at_node *n, const char *fmt, ...) {
   return st;
 }
 
+// type NULL: inferred. A result beside the first is reached through out->node.
 at_status at_mk(at_node *at, at_op op, const at_value *operands, uint32_t n,
                 const at_attr *attrs, uint32_t num_attrs, const at_type *type,
                 at_value *out) {
@@ -65,6 +67,7 @@ static at_type type_of(at_dtype t, at_dims dims) {
   return (at_type){.dtype = t, .rank = dims.rank, .dims = dims.ptr};
 }
 
+// No node where the type is the same.
 at_status at_mk_convert(at_node *at, at_value a, at_dtype t, at_value *out) {
   if (at_value_type(a)->dtype == t) {
     *out = a;
@@ -84,6 +87,7 @@ at_status at_mk_reshape(at_node *at, at_value a, at_dims dims, at_value *out) {
   return at_mk(at, AT_OP_RESHAPE, &a, 1, NULL, 0, &type, out);
 }
 
+// The result's type is inferred.
 at_status at_mk_transpose(at_node *at, at_value a, const int64_t *perm,
                           at_value *out) {
   const at_type *from = at_value_type(a);
@@ -100,6 +104,7 @@ at_status at_mk_transpose(at_node *at, at_value a, const int64_t *perm,
   return at_mk(at, AT_OP_TRANSPOSE, &a, 1, &attr, 1, NULL, out);
 }
 
+// `where` may be NULL for a scalar.
 at_status at_mk_broadcast(at_node *at, at_value a, at_dims dims,
                           const int64_t *where, at_value *out) {
   const at_type *from = at_value_type(a);
@@ -133,6 +138,7 @@ at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
   return at_mk(at, AT_OP_SLICE, &a, 1, attrs, 3, NULL, out);
 }
 
+// `data` is copied: dims' elements of type t in storage form.
 at_status at_mk_constant(at_node *at, at_dtype t, at_dims dims,
                          const void *data, at_value *out) {
   at_arena *a = at->parent->module->arena;
@@ -175,6 +181,7 @@ at_status at_mk_weighted(at_node *at, at_value x, int64_t dim, at_dims size,
   return at_mk2(at, AT_OP_MULTIPLY, x, w, out);
 }
 
+// One element in the arena, whatever t's size.
 at_status at_mk_splat(at_node *at, at_type t, const void *element,
                       at_value *out) {
   const at_literal *l;
@@ -201,6 +208,7 @@ at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out) {
   return at_mk_splat(at, t, element, out);
 }
 
+// The comparison type follows from the operands' element type.
 at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
                         at_value *out) {
   at_dtype t = at_value_type(a)->dtype;
@@ -227,6 +235,7 @@ at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
   return AT_OK;
 }
 
+// The body is built here, of scalars of x's element type.
 at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
                        at_dims dims, at_value *out) {
   at_module *m = at->parent->module;

@@ -59,6 +59,8 @@ static at_status round_operand(at_module *m, at_comp *c, at_map *rounded,
   return AT_OK;
 }
 
+// Regions first; each computation has a map of its own, as a convert made in a
+// region is not seen around it.
 static at_status round_products(at_module *m, at_comp *c) {
   at_map rounded = at_map_in(m->arena);
   AT_FOR_NODES(n, c) {
@@ -72,6 +74,8 @@ static at_status round_products(at_module *m, at_comp *c) {
   return AT_OK;
 }
 
+// Runs twice: operands that later passes introduce are rounded the second time;
+// those of the first are bf16 already.
 at_status at_pass_numerics(at_module *m, const at_pass_options *o) {
   for (uint32_t i = 0; o->bf16_dots && i < m->num_funcs; i++)
     AT_TRY(round_products(m, m->funcs[i]));

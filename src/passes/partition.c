@@ -20,6 +20,7 @@ static at_status new_place(at_cut *c, const at_type *t, at_place **out) {
 
 static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned);
 
+// Does every dimension of p divide by what cuts it?
 static bool is_even(const at_cut *c, const at_place *p) {
   bool even = true;
   for (uint32_t d = 0; d < p->whole.rank; d++)
@@ -57,6 +58,9 @@ static at_status check_order(const at_cut *c, const at_node *n,
                     "first mesh");
 }
 
+// Places of a manual computation: `in_shardings` cut its operands, what is left
+// of them without the manual axes cuts the body's parameters; `out_shardings`
+// likewise for the results. The body must not cut along manual axes (banned).
 static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   uint32_t manual;
   AT_TRY(at_axes_mask(c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
@@ -135,6 +139,8 @@ static void leave_open(at_str config, at_place *p) {
   }
 }
 
+// Reads the sharding attribute of n onto its results' places: one text for all,
+// or a list.
 static at_status stated(at_cut *c, at_node *n) {
   at_str text = at_node_str(n, AT_ATTR_SHARDING);
   if (!text.len) return AT_OK;
@@ -152,6 +158,7 @@ static at_status stated(at_cut *c, at_node *n) {
 
 // Axes along which n's results differ from device to device.
 static at_status manual_axes_of(at_cut *c, const at_node *n, uint32_t *axes) {
+  // An entry without a sharding leaves every axis to the program.
   uint32_t own = at_is_manual_entry(n) ? (1u << c->num_atoms) - 1 : 0;
   at_str text = at_node_str(n, AT_ATTR_SHARDING);
   if (text.len && (at_is_manual_entry(n) || at_is_manual_exit(n)))
@@ -164,11 +171,14 @@ static at_status manual_axes_of(at_cut *c, const at_node *n, uint32_t *axes) {
   return AT_OK;
 }
 
+// Atoms that are manual on one side only.
 uint32_t at_boundary_axes(const at_node *n) {
   return at_place_of(n->operands[0])->manual ^
          at_place_of((at_value){(at_node *)n, 0})->manual;
 }
 
+// Makes places for n's results (n->aux), with what the program states; then
+// those of its regions. Operands have theirs.
 static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
   at_place **list;
   AT_TRY(manual_axes_of(c, n, &banned));
@@ -225,6 +235,8 @@ static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned) {
   return AT_OK;
 }
 
+// Parameters: what the client states is exact. One without a sharding that is
+// not open stays whole. Clients hold arguments evenly cut.
 static at_status place_entry(at_cut *c) {
   at_comp *e = c->m->entry;
   AT_TRY(place_comp(c, e, 0));
@@ -266,6 +278,7 @@ static at_status place_results(at_cut *c) {
 // ---- Rewriting
 static at_status rewrite_comp(at_cut *c, at_comp *comp);
 
+// Result i of n now is the part: its type shrinks, and its place holds it.
 static at_status cut_type_of(at_cut *c, at_node *n, uint32_t i) {
   at_place *p = at_place_of((at_value){n, i});
   p->now = (at_value){n, i};
@@ -278,6 +291,7 @@ static at_status bring_to(at_cut *c, at_comp *comp, at_node *before,
   return at_reshard(c, comp, before, at_place_of(*v), lay_of(like), v);
 }
 
+// Results of a body, each brought to where `like` has it.
 static at_status rewrite_results(at_cut *c, at_comp *body,
                                  at_place *const *like) {
   for (uint32_t i = 0; i < body->num_results; i++)
@@ -285,6 +299,8 @@ static at_status rewrite_results(at_cut *c, at_comp *body,
   return AT_OK;
 }
 
+// Operands are brought to the carried places, which body and condition share;
+// summands stay summands where the operand has them.
 static at_status rewrite_while(at_cut *c, at_node *n) {
   at_place **carried = (at_place **)n->aux;
   for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -308,6 +324,7 @@ static at_status rewrite_while(at_cut *c, at_node *n) {
   return AT_OK;
 }
 
+// The predicate is needed by every device, whole.
 static at_status rewrite_branches(at_cut *c, at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     AT_TRY(at_bring_whole(c, n, &n->operands[i]));
@@ -371,12 +388,14 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
   return AT_OK;
 }
 
+// The constraint's place is what was asked for; the node itself goes.
 static at_status rewrite_constraint(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
   return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), lay_of(p),
                     &p->now);
 }
 
+// As a constraint, but summands may pass.
 static at_status rewrite_layout(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
   p->sums = at_sums_carried(n, at_dims_bits(p->dims, p->whole.rank), 0);
@@ -390,6 +409,8 @@ static at_status rewrite_boundary(at_cut *c, at_node *n) {
   at_place *from = at_place_of(n->operands[0]);
   at_place *p = at_place_of((at_value){n, 0}), *cut;
   bool entry = at_is_manual_entry(n);
+  // `cut`: the value outside along the manual axes alone; its part must have
+  // the type of the value inside.
   uint32_t manual = at_boundary_axes(n);
   const at_place *outside = entry ? from : p, *in = entry ? p : from;
   const at_type *inside = &in->whole;
@@ -410,6 +431,8 @@ static at_status rewrite_boundary(at_cut *c, at_node *n) {
   return at_reshard(c, n->parent, n, from, lay_of(cut), &p->now);
 }
 
+// A parameter whose client orders devices otherwise is permuted at the head of
+// the entry.
 static at_status rewrite_parameter(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
   AT_TRY(cut_type_of(c, n, 0));
@@ -418,6 +441,7 @@ static at_status rewrite_parameter(at_cut *c, at_node *n) {
                     &p->now);
 }
 
+// n's operands have been rewritten: their places hold their parts.
 static at_status rewrite_node(at_cut *c, at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
@@ -450,6 +474,8 @@ static at_status close_comp(at_cut *c, at_comp *comp) {
   return at_build_constant(comp, NULL, l, &v);
 }
 
+// Visits the nodes that were there at the beginning; what is built in between
+// has no place.
 static at_status rewrite_comp(at_cut *c, at_comp *comp) {
   at_node *last = comp->last;
   AT_TRY(at_products_want(c, comp));
@@ -477,6 +503,8 @@ static void drop_replaced(at_comp *comp) {
   }
 }
 
+// Tells the client, in HLO's text, how arguments and results are cut, and
+// leaves the notes in the module.
 static at_status tell(at_cut *c) {
   at_module *m = c->m;
   at_comp *e = m->entry;
@@ -507,6 +535,8 @@ static at_status leaving_place(at_cut *c, at_place *p, at_place **out) {
   return AT_OK;
 }
 
+// In this order: meshes, padding at the edges, places, wishes of the caller,
+// propagation, rewriting.
 static at_status partition(at_cut *c) {
   at_comp *e = c->m->entry;
   AT_TRY(at_cut_meshes(c));
@@ -516,6 +546,7 @@ static at_status partition(at_cut *c) {
   AT_TRY(at_cut_tiles_mesh(c));
   at_sums_want(e);
   AT_TRY(at_propagate(c));
+  // Values that all parts share (this device's digits) are made here.
   c->head = e->first;
   while (c->head && c->head->op == AT_OP_PARAMETER) c->head = c->head->next;
   for (uint32_t i = 0; i < e->num_results; i++)
@@ -543,6 +574,7 @@ static bool has_shardings(const at_module *m) {
   return any;
 }
 
+// Programs of one device or without shardings are left alone.
 at_status at_pass_partition(at_module *m, const at_pass_options *o) {
   if (m->num_partitions <= 1 || !has_shardings(m)) return AT_OK;
   // Sizes are constants here; once they are parts of values, nobody could tell.

@@ -33,6 +33,8 @@ static void settle(const at_cut *c, const at_rule *r, at_axes *f) {
   while (settle_once(c, r, f)) continue;
 }
 
+// Adds to the factors' axes f those that tensor t is cut by, as far as they
+// continue what is there and no factor uses the atom.
 static void fill(const at_cut *c, const at_rule *r, uint32_t t, at_axes *f,
                  at_axes *scratch) {
   if (!r->places[t]) return;
@@ -50,6 +52,7 @@ static void fill(const at_cut *c, const at_rule *r, uint32_t t, at_axes *f,
   }
 }
 
+// How tensor t is cut when the factors are cut by f.
 static void dims_of(const at_cut *c, const at_rule *r, uint32_t t,
                     const at_axes *f, at_axes *out) {
   for (uint32_t d = 0; r->places[t] && d < r->places[t]->whole.rank; d++)
@@ -91,6 +94,7 @@ static uint32_t readers(const at_place *p, const at_axes *dims) {
   return x ? x->count : 1;
 }
 
+// Counts one more product that would read p cut as `dims`.
 static at_status want(at_cut *c, at_place *p, const at_axes *dims) {
   at_want *x = p->wants;
   while (x && !at_dims_axes_eq(x->dims, dims, p->whole.rank)) x = x->next;
@@ -115,6 +119,8 @@ static bool sums_moved(const at_rule *r, uint32_t t, const at_axes *dims) {
   return false;
 }
 
+// Before the computation is rewritten: several products that want one operand
+// in the same cut share the bytes that bring it there.
 at_status at_products_want(at_cut *c, at_comp *comp) {
   AT_FOR_NODES(n, comp) {
     at_rule r;
@@ -138,6 +144,9 @@ at_status at_products_want(at_cut *c, at_comp *comp) {
 // but a product that all of them do whole keeps what follows from being cut.
 static const double kFlopsPerByte = 100;
 
+// Bytes that a device receives to bring operands there, to combine partial
+// results and to bring the results home, plus a weight for work that is not
+// divided. Values of more than 64 dimensions count nothing.
 static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
                       const at_axes *f) {
   at_axes dims[64];
@@ -174,6 +183,8 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
   return bytes + weight * work;
 }
 
+// *best: the cheapest of the seeds. Ops of many tensors try the first 16 and
+// the last 4 only.
 static at_status choose(at_cut *c, const at_node *n, const at_rule *r,
                         at_axes *best) {
   uint32_t nf = r->num_factors, nt = r->num_tensors;
@@ -231,6 +242,7 @@ static void note(at_cut *c, const at_node *n, const at_rule *r) {
   }
 }
 
+// n's attribute `id` becomes a copy of v[count].
 static at_status set_ints(at_cut *c, at_node *n, at_attr_id id,
                           const int64_t *v, uint32_t count) {
   int64_t *copy;
@@ -395,6 +407,7 @@ static at_status update_where_held(at_cut *c, at_node *n, const at_rule *r,
   return at_mk(n, AT_OP_SELECT, pick, 3, NULL, 0, NULL, &n->operands[1]);
 }
 
+// The first factor of that kind that is cut; -1: none.
 static int32_t factor_of_kind(const at_rule *r, const at_axes *f,
                               at_factor_kind kind) {
   for (uint32_t i = 0; i < r->num_factors; i++)
@@ -474,6 +487,7 @@ static at_status identity_of(at_node *n, at_op op, at_type t, at_value *out) {
   }
 }
 
+// Is there a value of t that `op` leaves alone? Extrema need an infinity.
 static bool has_identity(at_op op, at_dtype t) {
   if (op == AT_OP_ADD || op == AT_OP_OR || op == AT_OP_MULTIPLY ||
       op == AT_OP_AND)
@@ -516,6 +530,7 @@ static at_status offset_iota(at_cut *c, at_node *n, const at_axes *have,
   return at_emit(comp, after, &x, v);
 }
 
+// For ops that need all of an operand on each device.
 at_status at_bring_whole(at_cut *c, at_node *n, at_value *v) {
   at_place *p = at_place_of(*v);
   at_axes *none;
@@ -590,6 +605,8 @@ static at_status split_scatter(at_node *n, const at_rule *r, at_value *base) {
   return identity_of(n, r->combine, *at_value_type(*base), &n->operands[0]);
 }
 
+// Is the operand the identity already? Then each device may begin with it as it
+// is.
 static bool scatters_into_nothing(const at_node *n, at_op combine) {
   at_value v = n->operands[0];
   while (at_is_constraint(v.node)) v = v.node->operands[0];
@@ -618,6 +635,9 @@ static at_status reverse_parts(at_cut *c, at_node *n, const at_axes *have,
   return ends ? at_mirror(c, n->parent, n->next, ends, *v, v) : AT_OK;
 }
 
+// From what n computes under f to where the place wants it: offsets of iotas,
+// reversed ends, masked lookups, the combination of partial results, the
+// operand of a split scatter, the reshard.
 static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
                                const at_axes *f, uint32_t i, uint32_t sums,
                                at_value base, at_value mask) {
@@ -627,6 +647,7 @@ static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
   at_value v = {n, i};
   AT_TRY_ALLOC(have, at_new(c->m->arena, at_axes, p->whole.rank + 1));
   dims_of(c, r, n->num_operands + i, f, have);
+  // Sums that somebody would take as summands need not be added up here.
   uint32_t free = p->wanted & ~at_dims_bits(p->dims, p->whole.rank);
   if (!base.node && (r->combine == AT_OP_ADD || n->op == AT_OP_GATHER))
     sums |= take_out(&axes, free);
@@ -648,6 +669,7 @@ static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
                          &p->now);
 }
 
+// n's result types become those of the parts under f.
 static at_status cut_types(at_cut *c, at_node *n, const at_rule *r,
                            const at_axes *f) {
   at_axes *dims;
@@ -735,6 +757,8 @@ static void leave_manual(const at_rule *r, const at_node *n, at_axes *f) {
       if (manual >> f[i].a[k] & 1) f[i].n = (uint8_t)k;
 }
 
+// Steps: choose the cut, bring the operands, mask padding, adapt attributes and
+// types, finish each result.
 at_status at_partition_op(at_cut *c, at_node *n) {
   at_rule r;
   at_axes *f;

@@ -9,11 +9,13 @@ typedef enum sums_kind {
   SUMS_ONE    // one of them is: products
 } sums_kind;
 
+// A body that adds, from an initial value (operand `init`) that adds nothing.
 static bool adds(const at_node *n, uint32_t init) {
   return n->num_results == 1 && at_region_binary(n->regions[0]) == AT_OP_ADD &&
          (init == UINT32_MAX || at_is_identity(AT_OP_ADD, n->operands[init]));
 }
 
+// What operand t of n may be; linear ops only.
 static sums_kind kind_of(const at_node *n, uint32_t t) {
   switch (n->op) {
     case AT_OP_ADD:
@@ -64,6 +66,8 @@ static bool bears_on(const at_node *n, uint32_t operand, uint32_t result) {
   return n->op != AT_OP_OPTIMIZATION_BARRIER || operand == result;
 }
 
+// Atoms must be summed over in each EACH operand, or in exactly one ONE
+// operand; of those, the wanted ones that no dimension is cut by.
 uint32_t at_sums_carried(const at_node *n, uint32_t cut, uint32_t result) {
   uint32_t each = ~0u, one = 0, twice = 0;
   bool any = false;
@@ -91,6 +95,7 @@ bool at_sums_may_be(const at_node *n, uint32_t operand) {
   return kind_of(n, operand) != SUMS_NONE;
 }
 
+// Summands cannot also be cut by these atoms: they are banned.
 static void want(at_place *p, uint32_t sums) {
   if (!p || !sums) return;
   sums &= ~at_dims_bits(p->dims, p->whole.rank);
@@ -98,6 +103,8 @@ static void want(at_place *p, uint32_t sums) {
   p->banned |= sums;
 }
 
+// From the last node back: an op whose result is wanted as summands would take
+// its operands as summands, too.
 void at_sums_want(at_comp *comp) {
   for (at_node *n = comp->last; n; n = n->prev) {
     if (!n->aux) continue;

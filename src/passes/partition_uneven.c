@@ -65,6 +65,8 @@ static at_status resize(const at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &x, out);
 }
 
+// Atom by atom, as parts nest: the dimension is split into [parts so far,
+// part], the part padded to a multiple of the atom's size.
 at_status at_uneven_widen(at_cut *c, at_comp *comp, at_node *before, uint32_t d,
                           const at_axes *axes, at_value v, at_value *out) {
   int64_t n = at_value_type(v)->dims[d], parts[2] = {1, n};
@@ -83,6 +85,7 @@ at_status at_uneven_widen(at_cut *c, at_comp *comp, at_node *before, uint32_t d,
   return regroup(c, comp, before, d, 2, (at_dims){&n, 1}, *out, out);
 }
 
+// Undoes at_uneven_widen from the last atom to the first.
 at_status at_uneven_narrow(at_cut *c, at_comp *comp, at_node *before,
                            uint32_t d, const at_axes *axes, int64_t n,
                            at_value v, at_value *out) {
@@ -137,6 +140,7 @@ at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+// select(iota < count, v, fill), before `user`.
 at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
                          const at_axes *axes, int64_t n, at_value fill,
                          at_value *v) {
@@ -179,6 +183,7 @@ static at_status padded_dims(at_cut *c, const char *sharding, const at_type *t,
   return AT_OK;
 }
 
+// Every dimension of *v to the size in `dims`; rank 0: none.
 static at_status resize_all(const at_cut *c, at_comp *comp, at_node *before,
                             at_dims dims, at_value *v) {
   for (uint32_t d = 0; d < dims.rank; d++)
@@ -186,6 +191,8 @@ static at_status resize_all(const at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+// Of the node `from` in comp and its regions. The caller sets aside the one
+// that must keep reading it.
 static void replace_uses(at_comp *comp, at_value from, at_value to) {
   AT_FOR_NODES(n, comp) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -197,18 +204,22 @@ static void replace_uses(at_comp *comp, at_value from, at_value to) {
     if (comp->results[i].node == from.node) comp->results[i] = to;
 }
 
+// NULL: the entry only has parameters.
 static at_node *first_computed(const at_comp *e) {
   at_node *n = e->first;
   while (n && n->op == AT_OP_PARAMETER) n = n->next;
   return n;
 }
 
+// The client holds the padded argument: the parameter takes that type, and a
+// slice gives the real elements to its users.
 static at_status narrow_parameter(at_cut *c, at_node *p, at_dims dims) {
   at_comp *e = c->m->entry;
   at_value whole = {p, 0}, v = whole;
   at_dims real = at_type_dims(&p->types[0]);
   p->types[0].dims = dims.ptr;
   AT_TRY(resize_all(c, e, first_computed(e), real, &v));
+  // That is the first of the slices, which must go on reading the parameter.
   at_node *reader = first_computed(e);
   replace_uses(e, whole, v);
   reader->operands[0] = whole;
@@ -231,6 +242,7 @@ static at_status take_constraint(at_cut *c, at_value v, at_io_info *result) {
   return AT_OK;
 }
 
+// Parameters become larger and are sliced; results are padded.
 at_status at_uneven_edges(at_cut *c) {
   at_module *m = c->m;
   at_comp *e = m->entry;

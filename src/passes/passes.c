@@ -27,6 +27,8 @@ const at_pass at_pipeline[] = {
     {NULL, NULL},
 };
 
+// Errors are prefixed with the pass that failed. `dump` sees the module after
+// each pass, verified if asked.
 at_status at_passes_run(at_module *m, const at_pass_options *o,
                         bool verify_each,
                         void (*dump)(void *user, const char *pass,

@@ -12,6 +12,8 @@
 
 #include "hlo/hlo.h"
 
+// What the passes need to know of the target and of the compile options. The
+// same options go to every pass.
 typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
@@ -19,60 +21,71 @@ typedef struct at_pass_options {
   bool small_products;  // those in loops as sums: for code of this machine
   bool eigen;           // JAX's program of eigenvectors as one op: likewise
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
-  bool placements;      // calls that name a memory become copies to it; else
-                        // they are identities
+  // Calls that name a memory become copies to it; else they are identities.
+  bool placements;
   uint32_t sparse_cores;  // of one device of the target; 0: none
   // What another room does to the program right before work is gathered; NULL:
   // nothing.
   at_status (*before_fuse)(at_module *m, void *user);
   // The same, before loops are unrolled and products in them changed.
   at_status (*before_unroll)(at_module *m, void *user);
-  void *user;
+  void *user;  // for both
 } at_pass_options;
+// A pass. After a failure m may be half rewritten.
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
-at_status at_pass_inline(at_module *m,
-                         const at_pass_options *o);  // calls, composites
-at_status at_pass_named(at_module *m,
-                        const at_pass_options *o);  // custom calls that are ops
-at_status at_pass_partition(
-    at_module *m,
-    const at_pass_options *o);  // shardings: the program of one device
-at_status at_pass_refine(at_module *m,
-                         const at_pass_options *o);  // dynamic shapes
-at_status at_pass_expand(
-    at_module *m,
-    const at_pass_options *o);  // batch norm, map, ... into simpler ops
-at_status at_pass_simplify(
-    at_module *m,
-    const at_pass_options *o);  // algebra, reshapes, dead code, CSE
-at_status at_pass_fold(
-    at_module *m, const at_pass_options *o);  // constants, by the evaluator
-// A pass, as all above and below: `o` is only read.
-at_status at_pass_recognise(
-    at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
-at_status at_pass_numerics(
-    at_module *m, const at_pass_options *o);  // bf16 products where asked
-at_status at_pass_collectives(
-    at_module *m, const at_pass_options *o);  // one where several say the same
-at_status at_pass_combine(
-    at_module *m, const at_pass_options *o);  // collectives with collectives
-at_status at_pass_unroll(
-    at_module *m,
-    const at_pass_options *o);  // loops with collectives: several turns in one
-at_status at_pass_products(
-    at_module *m,
-    const at_pass_options *o);  // small ones in loops, as sums
-at_status at_pass_turn(
-    at_module *m,
-    const at_pass_options *o);  // operands as vectors of a reduction read them
-at_status at_pass_unfilled(
-    at_module *m,
-    const at_pass_options *o);  // no zeros where a loop writes all of it
-at_status at_pass_barriers(
-    at_module *m,
-    const at_pass_options *o);  // optimization_barrier: done its work
-at_status at_pass_fuse(at_module *m, const at_pass_options *o);  // FUSION nodes
+// Each pass below has the form at_pass_fn: it rewrites m in place and only
+// reads o. They run in the order of at_pipeline; what a pass may assume is what
+// those before it leave.
+
+// Calls and composites become their bodies; placement hints that mean nothing
+// here become identities. UNIMPLEMENTED: recursion; INVALID_ARGUMENT: a call of
+// nothing, or with other values than its callee takes.
+at_status at_pass_inline(at_module *m, const at_pass_options *o);
+// Custom calls that are ops under another name (MHLO's, image resizing).
+at_status at_pass_named(at_module *m, const at_pass_options *o);
+// A program with shardings becomes the program of one device. Does nothing for
+// one partition or without shardings. Writes the shardings of arguments and
+// results, and notes, into the module.
+at_status at_pass_partition(at_module *m, const at_pass_options *o);
+// Dynamic shapes become static ones; UNIMPLEMENTED names a size that stays
+// unknown.
+at_status at_pass_refine(at_module *m, const at_pass_options *o);
+// Batch norms, maps, collectives of one device and known custom calls in
+// simpler ops.
+at_status at_pass_expand(at_module *m, const at_pass_options *o);
+// Algebra, data movement, control flow, dead code and equal nodes, to a fixed
+// point or a bound of sweeps.
+at_status at_pass_simplify(at_module *m, const at_pass_options *o);
+// Constants, by the evaluator, at most o->fold_budget element operations.
+at_status at_pass_fold(at_module *m, const at_pass_options *o);
+// Windows that are running reductions become SCANs; those that see one element
+// each, repetitions.
+at_status at_pass_recognise(at_module *m, const at_pass_options *o);
+// With o->bf16_dots: operands of f32 products at default precision are rounded
+// to bf16.
+at_status at_pass_numerics(at_module *m, const at_pass_options *o);
+// One collective where several send or sum the same.
+at_status at_pass_collectives(at_module *m, const at_pass_options *o);
+// Small collectives of one kind that do not wait for each other become one.
+at_status at_pass_combine(at_module *m, const at_pass_options *o);
+// Loops of known length say how many turns they make; with o->unroll those
+// around collectives do several turns in one. Calls o->before_unroll first.
+at_status at_pass_unroll(at_module *m, const at_pass_options *o);
+// With o->small_products: small products, and those with banded matrices, as
+// sums.
+at_status at_pass_products(at_module *m, const at_pass_options *o);
+// With o->small_products: operands of reductions in the order in which vectors
+// read them.
+at_status at_pass_turn(at_module *m, const at_pass_options *o);
+// With o->small_products: results that a loop writes completely begin as memory
+// without contents.
+at_status at_pass_unfilled(at_module *m, const at_pass_options *o);
+// Drops optimization barriers.
+at_status at_pass_barriers(at_module *m, const at_pass_options *o);
+// Gathers per-element work into FUSION nodes, with o->fuse. Calls
+// o->before_fuse first, in any case.
+at_status at_pass_fuse(at_module *m, const at_pass_options *o);
 // A transpose that code for elements does better than the kernel of transposes:
 // it picks lanes from a few vectors.
 bool at_transpose_is_narrow(const at_node *n);
@@ -88,12 +101,17 @@ at_status at_optimizer_program(const at_comp *body, uint32_t rows,
                                const at_dtype *hypers, at_arena *a,
                                at_module **out);
 
+// A row of the pipeline.
 typedef struct at_pass {
-  const char *name;
+  const char *name;  // in dumps and errors
   at_pass_fn run;
 } at_pass;
-extern const at_pass at_pipeline[];  // in order; ends with a NULL name
-// Runs the pipeline; `dump` (may be NULL) is called after every pass.
+// In the order in which they run; a pass may occur twice. Ends with a NULL
+// name.
+extern const at_pass at_pipeline[];
+// Runs the pipeline on m and stops at the first error, which names its pass.
+// verify_each: at_verify after every pass. `dump` (NULL: none) is called after
+// every pass with `user` and the pass's name.
 at_status at_passes_run(
     at_module *m, const at_pass_options *o, bool verify_each,
     void (*dump)(void *user, const char *pass, const at_module *m), void *user);

@@ -19,10 +19,12 @@
 typedef struct at_rw {
   at_module *m;
   const at_pass_options *o;
-  bool changed;
+  bool changed;  // some value was forwarded, or a rule says so itself
 } at_rw;
 
-void at_aux_clear(at_module *m);  // aux = NULL, mark = 0 on every node
+// aux = NULL, mark = 0 on every node of every function: for passes that do not
+// begin with an at_dce.
+void at_aux_clear(at_module *m);
 // The value that stands for v now, through chains of replacements (which it
 // shortens); v itself where it was not replaced.
 at_value at_fwd(at_value v);
@@ -30,7 +32,8 @@ at_value at_fwd(at_value v);
 // itself stays in the list. RESOURCE_EXHAUSTED; INTERNAL: it would stand for
 // itself.
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v);
-bool at_fwd_has(const at_node *n);  // some result was replaced
+// Was some result of n replaced in this sweep?
+bool at_fwd_has(const at_node *n);
 // Replaces n's own operands by what stands for them. What regions capture is
 // forwarded when their nodes are visited.
 void at_fwd_operands(at_node *n);
@@ -45,7 +48,8 @@ bool at_has_effect(const at_module *m, const at_node *n);
 // Same result for the same operands, no effect, no barrier: may be shared,
 // moved.
 bool at_is_pure(const at_module *m, const at_node *n);
-bool at_is_control(at_op op);  // WHILE, IF, CASE: regions that may capture
+// WHILE, IF, CASE: ops whose regions may capture values around them.
+bool at_is_control(at_op op);
 // Of op, types, attributes and what its regions hold, not of operands: equal
 // for nodes that at_node_same calls the same.
 uint64_t at_node_hash(const at_node *n);
@@ -78,15 +82,20 @@ void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out);
 
 // ---- Constants
-const at_literal *at_const_of(at_value v);  // NULL: not a constant
+// The literal of a CONSTANT, borrowed; NULL: v is none.
+const at_literal *at_const_of(at_value v);
 // The one element that every element of v equals, through broadcasts and
 // reshapes.
 // In storage form, borrowed from the constant; NULL: they are not known to be
 // equal.
 const void *at_splat_of(at_value v);
-bool at_splat_float(at_value v, double *out);  // floats
-bool at_splat_int(at_value v, int64_t *out);   // bool and integers
-bool at_is_splat(at_value v, double x);  // ints and floats; -0 differs from 0
+// That element of a float as a double. False, *out untouched: not a splat, or
+// of another type.
+bool at_splat_float(at_value v, double *out);
+// The same of booleans and integers, as at_load_int reads them.
+bool at_splat_int(at_value v, int64_t *out);
+// Do all elements equal x? Integers and floats; -0 differs from 0.
+bool at_is_splat(at_value v, double x);
 
 // Does op(init, x) equal x for every x (but for the sign of a zero under ADD)?
 bool at_is_identity(at_op op, at_value init);
@@ -166,19 +175,33 @@ __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
                                                            ...);
 
 // ---- Pieces of passes that live in files of their own
-at_status at_simplify_algebra(at_rw *r, at_node *n);  // elementwise ops
-at_status at_simplify_shape(at_rw *r, at_node *n);    // data movement
-at_status at_simplify_indexed(at_rw *r, at_node *n);  // gather, slices, scatter
-at_status at_simplify_dot(at_rw *r, at_node *n);  // contractions, reductions
-at_status at_simplify_control(at_rw *r, at_node *n);   // while, if, case
-at_status at_simplify_hoist(at_rw *r, at_node *loop);  // loop-invariant code
-// num_nodes: of the module, at most about.
+// Rules of at_pass_simplify. Each looks at n, whose operands are forwarded and
+// static, builds what replaces it before n and forwards n's results, or leaves
+// it alone. They read `mark` as the number of uses.
+
+// Identities of elementwise ops.
+at_status at_simplify_algebra(at_rw *r, at_node *n);
+// Reshapes, transposes, broadcasts, slices, concatenations, pads.
+at_status at_simplify_shape(at_rw *r, at_node *n);
+// Gathers, scatters and dynamic slices.
+at_status at_simplify_indexed(at_rw *r, at_node *n);
+// Contractions and reductions.
+at_status at_simplify_dot(at_rw *r, at_node *n);
+// WHILE, IF and CASE; may remove n.
+at_status at_simplify_control(at_rw *r, at_node *n);
+// Moves loop-invariant nodes of a WHILE's body before the loop.
+at_status at_simplify_hoist(at_rw *r, at_node *loop);
+// Forwards nodes to equal ones before them, in all functions. num_nodes: of the
+// module, at most about; it sizes the table.
 at_status at_cse(at_rw *r, size_t num_nodes);
 // Folds n if its operands are constants and it is cheap enough; *out: it was.
+// Takes the element operations off *budget.
 at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *out);
 // Whether at_pass_refine has anything to do.
 bool at_needs_refining(const at_module *m);
-at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
+// Custom calls TopK, ApproxTopK and PartialReduce as TOP_K; others are left
+// alone. INVALID_ARGUMENT: result types that the operands do not give.
+at_status at_expand_top_k(at_rw *r, at_node *n);
 // Custom calls of image resizing (ResizeBilinear, ResizeNearest and their
 // gradients) as products with the weights; others are left alone.
 // INVALID_ARGUMENT: the call's types do not fit.

@@ -40,12 +40,14 @@ typedef struct side {
   at_dims batch, summed;
 } side;
 
+// What dimension d of an operand is to the product.
 static kind kind_of(const side *s, uint32_t d) {
   uint32_t at;
   if (has(s->batch, d, &at)) return BATCH;
   return has(s->summed, d, &at) ? SUMMED : FREE;
 }
 
+// Product of the extents of all dimensions of kind k.
 static int64_t count(const side *s, kind k) {
   int64_t n = 1;
   for (uint32_t d = 0; d < s->t->rank; d++)
@@ -60,6 +62,7 @@ static kind minor(const side *s) {
   return FREE;
 }
 
+// Gives the side's free dimensions the next places of the space, in order.
 static void put_free(plan *p, const side *s, int64_t *where) {
   for (uint32_t d = 0; d < s->t->rank; d++) {
     if (kind_of(s, d) != FREE) continue;
@@ -68,6 +71,8 @@ static void put_free(plan *p, const side *s, int64_t *where) {
   }
 }
 
+// Gives batch or contracted dimensions, which both operands have, the next
+// places of the space; contracted ones are summed over.
 static void put_shared(plan *p, const side *a, const side *b, at_dims in_a,
                        at_dims in_b, bool summed) {
   for (uint32_t i = 0; i < in_a.rank; i++) {
@@ -77,6 +82,7 @@ static void put_shared(plan *p, const side *a, const side *b, at_dims in_a,
   }
 }
 
+// v in element type t, broadcast to the space of the plan.
 static at_status widen(at_node *at, at_value v, at_dtype t, const plan *p,
                        const int64_t *where, at_value *out) {
   at_value wide = v;
@@ -84,6 +90,8 @@ static at_status widen(at_node *at, at_value v, at_dtype t, const plan *p,
   return at_mk_broadcast(at, wide, (at_dims){p->extent, p->rank}, where, out);
 }
 
+// *out = the sum, over the contracted dimensions, of a * b in the space of the
+// plan, in type t.
 static at_status sum_of(at_node *dot, const plan *p, at_dtype t,
                         at_value *out) {
   at_value a, b, product, zero;
@@ -107,6 +115,8 @@ static at_status exchange(at_node *at, uint32_t batch, uint32_t left,
   return at_mk_transpose(at, v, perm, out);
 }
 
+// The type that products are added in: at least f32 for floats, the result's
+// own for complex numbers and integers; INVALID: a mix that is left alone.
 static at_dtype sum_type(at_dtype a, at_dtype b, at_dtype c) {
   if (at_is_float(a) && at_is_float(b) && at_is_float(c))
     return a == AT_F64 || b == AT_F64 || c == AT_F64 ? AT_F64 : AT_F32;
@@ -114,6 +124,9 @@ static at_dtype sum_type(at_dtype a, at_dtype b, at_dtype c) {
   return at_is_int(a) && at_is_int(b) && at_is_int(c) ? c : AT_INVALID;
 }
 
+// The dot as a sum of products where that is cheaper. The order of the space
+// decides what vectors run along: the right's free dimensions, the left's, or
+// the contracted ones (`rows`).
 static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS),
           rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS),
@@ -127,8 +140,10 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   uint32_t shared = lb.rank + lc.rank;
   if (t == AT_INVALID || a.t->rank + b.t->rank - shared > kMaxRank)
     return AT_OK;
-  if (batch * left * right * summed == 0) return AT_OK;
-  bool small = in_loop && batch * left * right * summed <= kMostProducts;
+  double products =  // may be more than an integer holds
+      (double)batch * (double)left * (double)right * (double)summed;
+  if (products == 0) return AT_OK;
+  bool small = in_loop && products <= kMostProducts;
   bool few = summed <= kFewTerms && AT_MIN(left, right) <= kFewResults;
   // Rows of a vector's length, too many for a kernel that packs them.
   bool vectors = summed <= kFewTerms && right == kVector && left >= kManyRows;
@@ -168,6 +183,8 @@ static void stand_for(const at_node *n, uint32_t first) {
   }
 }
 
+// `in_loop`: some WHILE is around c. Transposes are simplified on the way, as
+// sums bring new ones.
 static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
@@ -186,6 +203,7 @@ static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
   return AT_OK;
 }
 
+// For code of this machine only.
 at_status at_pass_products(at_module *m, const at_pass_options *o) {
   if (!o->small_products) return AT_OK;
   at_aux_clear(m);

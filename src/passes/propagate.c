@@ -16,6 +16,7 @@ typedef struct walk {
   at_map rules;  // node -> at_rule
 } walk;
 
+// n's rule, made once: sweeps come by many times.
 static at_status rule_of(walk *w, const at_node *n, const at_rule **out) {
   void **slot = at_map_put_ptr(&w->rules, n);
   if (!slot) return AT_NO_MEMORY("propagation");
@@ -97,12 +98,16 @@ static void spread_mesh(const at_rule *r) {
     if (r->places[t] && !r->places[t]->mesh) r->places[t]->mesh = mesh;
 }
 
+// Projects every tensor's cut onto the factors, merges per factor, settles
+// conflicts between factors, and grows the tensors' dimensions to the result.
 static at_status visit_rule(walk *w, const at_rule *r) {
   uint32_t nf = r->num_factors;
   if (!nf) return AT_OK;
   spread_mesh(r);
   at_axes *all, *best;
   double *weight;
+  // One block: cuts of every tensor's factors, the merged ones, their weights.
+  // Freed here, as sweeps would fill the arena.
   size_t cells = (size_t)nf * r->num_tensors;
   AT_TRY_ALLOC(all, malloc((cells + nf) * sizeof *all + nf * sizeof *weight));
   best = all + cells;
@@ -146,6 +151,8 @@ static at_status visit_pair(walk *w, at_value a, at_value b) {
   return visit_rule(w, &r);
 }
 
+// What a region returns is the op's result; a loop's operands are its results,
+// too.
 static at_status visit_control(walk *w, at_node *n) {
   for (uint32_t k = 0; k < n->num_regions; k++) {
     const at_comp *body = n->regions[k];
@@ -179,6 +186,7 @@ static void visit_boundary(walk *w, at_place *outside, at_place *inside,
   }
 }
 
+// Both edges of a manual computation.
 static at_status visit_manual(walk *w, at_node *n) {
   uint32_t manual;
   const at_comp *body = n->regions[0];
@@ -220,6 +228,8 @@ static at_status visit_groups(walk *w) {
 // ---- The whole program
 static at_status visit_comp(walk *w, at_comp *c, bool backward);
 
+// Control flow is visited before and after its regions, so that a sweep carries
+// cuts in and out at once.
 static at_status visit_node(walk *w, at_node *n, bool backward) {
   if (!n->aux) return AT_OK;
   const at_rule *r;
@@ -248,6 +258,7 @@ static at_status visit_node(walk *w, at_node *n, bool backward) {
   }
 }
 
+// All nodes in order, or from the last to the first.
 static at_status visit_comp(walk *w, at_comp *c, bool backward) {
   for (at_node *n = backward ? c->last : c->first; n;
        n = backward ? n->prev : n->next)
@@ -280,6 +291,8 @@ static void join(walk *w, at_comp *c, int8_t level, bool *more) {
   }
 }
 
+// Rounds in order of caution; each is repeated until a sweep changes nothing.
+// Cuts only grow.
 static at_status rounds(walk *w) {
   // Each sweep adds an axis somewhere; the bound is for programs of hostile
   // depth.
@@ -294,6 +307,7 @@ static at_status rounds(walk *w) {
   return AT_OK;
 }
 
+// Priorities 0 to 100, as long as some sharding waits for a later one.
 at_status at_propagate(at_cut *c) {
   walk w = {.c = c, .rules = at_map_in(c->m->arena)};
   bool more = true;

@@ -68,6 +68,7 @@ static bool is_log_add_exp(const at_comp *c) {
   return exps == 1 && logs == 1 && maxima == 1;
 }
 
+// From -infinity, the logarithm of 0.
 static bool is_log_add_exp_from_zero(const at_node *n) {
   double init;
   return is_log_add_exp(n->regions[0]) &&
@@ -121,6 +122,8 @@ static bool sees_one(const at_node *n, const at_node *pad) {
   return true;
 }
 
+// Broadcast of [n] to [n, size], then a reshape to [n * size], for every
+// dimension at once.
 static at_status repeat(at_rw *r, at_node *n, at_value x) {
   const at_type *t = at_value_type(x);
   int64_t split[2 * MAX_RANK], where[MAX_RANK];
@@ -135,10 +138,12 @@ static at_status repeat(at_rw *r, at_node *n, at_value x) {
   return at_fwd_set(r, n, 0, v);
 }
 
+// Rewrites the window reduction n where it is one of the known kinds.
 static at_status window(at_rw *r, at_node *n) {
   bool reverse = false;
   const at_type *t = at_value_type(n->operands[0]);
-  if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK)
+  if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK ||
+      t->dtype != n->types[0].dtype)  // a body of a wider type
     return AT_OK;
   const at_node *pad = n->operands[0].node;
   if (pad->op == AT_OP_PAD && t->rank && 2 * t->rank <= MAX_RANK &&
@@ -151,6 +156,7 @@ static at_status window(at_rw *r, at_node *n) {
   if (op == AT_OP_COUNT || !at_is_identity(op, n->operands[1])) return AT_OK;
   at_attr attrs[2] = {at_attr_int(AT_ATTR_DIMENSION, dim),
                       at_attr_int(AT_ATTR_REVERSE, reverse)};
+  // The scan takes the body over.
   n->regions[0]->owner = NULL;
   at_node_desc d = {.op = AT_OP_SCAN,
                     .operands = n->operands,
@@ -168,6 +174,7 @@ static at_status window(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Regions first.
 static at_status recognise_comp(at_rw *r, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -180,6 +187,7 @@ static at_status recognise_comp(at_rw *r, at_comp *c) {
   return AT_OK;
 }
 
+// For what the scans and repeats stand for, see the top of the file.
 at_status at_pass_recognise(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   for (uint32_t i = 0; i < m->num_funcs; i++)

@@ -22,6 +22,7 @@ static at_status vector_region(at_module *m, const at_comp *body, at_type t,
   return at_comp_return(*out, &v, 1);
 }
 
+// Does the body read a value from outside?
 static bool captures(const at_comp *body) {
   AT_FOR_NODES(n, body)
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -29,6 +30,7 @@ static bool captures(const at_comp *body) {
   return body->results[0].node->parent != body;
 }
 
+// The module that holds the FUSION lives in `a`, too.
 at_status at_reduction_kernel(const at_comp *body, at_dtype t, int64_t n,
                               at_arena *a, at_node **out) {
   *out = NULL;

@@ -10,12 +10,14 @@ typedef struct refiner {
   int64_t budget;  // element operations for folding shape arithmetic
 } refiner;
 
+// Results only.
 static bool is_static(const at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return false;
   return true;
 }
 
+// Operands only.
 static bool operands_static(const at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!at_type_is_static(at_value_type(n->operands[i]))) return false;
@@ -46,6 +48,7 @@ static bool shape_of(const at_node *n, uint32_t i, at_type *t, int64_t *dims) {
   return true;
 }
 
+// A new op of that kind takes the place of n; t NULL: its type is inferred.
 static at_status become(refiner *w, at_node *n, at_op op,
                         const at_value *operands, uint32_t num,
                         const at_attr *attrs, uint32_t num_attrs,
@@ -55,6 +58,8 @@ static at_status become(refiner *w, at_node *n, at_op op,
   return at_fwd_set(&w->rw, n, 0, v);
 }
 
+// DYNAMIC_PAD with constant amounts; the three lists have one length, as the
+// verifier has seen to.
 static at_status pad(refiner *w, at_node *n) {
   int64_t low[MAX_RANK], high[MAX_RANK], interior[MAX_RANK];
   uint32_t rank;
@@ -68,6 +73,8 @@ static at_status pad(refiner *w, at_node *n) {
   return become(w, n, AT_OP_PAD, n->operands, 2, attrs, 3, NULL);
 }
 
+// With constant bounds a SLICE; with variable ones, unit strides and a known
+// result size a DYNAMIC_SLICE.
 static at_status slice(refiner *w, at_node *n) {
   int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
   uint32_t rank;
@@ -105,6 +112,8 @@ static at_status with_attr(refiner *w, at_node *n, at_op op,
                 NULL);
 }
 
+// n becomes `op` with its constant operand i as attribute `id`; operands before
+// i stay.
 static at_status from_list(refiner *w, at_node *n, uint32_t i, at_op op,
                            at_attr_id id) {
   int64_t list[2 * MAX_RANK];
@@ -116,6 +125,7 @@ static at_status from_list(refiner *w, at_node *n, uint32_t i, at_op op,
   return with_attr(w, n, op, i, at_attr_ints(id, list, rank));
 }
 
+// A known size is a constant.
 static at_status dimension_size(refiner *w, at_node *n) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
   const at_type *t = at_value_type(n->operands[0]);
@@ -179,6 +189,8 @@ static at_status call_shapes(refiner *w, at_node *n) {
   return AT_OK;
 }
 
+// Replaces a dynamic op whose sizes are constants; others stay, and refine_node
+// reports them.
 static at_status to_static(refiner *w, at_node *n) {
   int64_t dims[MAX_RANK];
   at_type t;
@@ -254,6 +266,8 @@ static at_status retype(refiner *w, at_node *n) {
   return AT_OK;
 }
 
+// n static, or UNIMPLEMENTED. Results are folded at once, as later shapes
+// depend on them.
 static at_status refine_node(refiner *w, at_node *n) {
   AT_TRY(to_static(w, n));
   if (at_fwd_has(n)) return AT_OK;
@@ -270,6 +284,7 @@ static at_status refine_node(refiner *w, at_node *n) {
   return at_fold_node(&w->rw, n, &w->budget, &did);
 }
 
+// The dynamic ops stand side by side in the op table.
 static bool needs_refining(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (!is_static(n) || at_node_attr(n, AT_ATTR_SHAPE_OPERANDS)) return true;
@@ -289,6 +304,7 @@ bool at_needs_refining(const at_module *m) {
   return any;
 }
 
+// Operands come first, so one walk refines all.
 static at_status refine_comp(refiner *w, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
@@ -299,6 +315,7 @@ static at_status refine_comp(refiner *w, at_comp *c) {
   return AT_OK;
 }
 
+// The budget of 4 M element operations is for shape arithmetic, which is tiny.
 at_status at_pass_refine(at_module *m, const at_pass_options *o) {
   refiner w = {.rw = {.m = m, .o = o}, .budget = 1 << 22};
   for (uint32_t i = 0; i < m->num_funcs; i++) {

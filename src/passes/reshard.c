@@ -25,17 +25,21 @@ typedef struct plan {
   at_axes *now;  // rank entries
 } plan;
 
+// The axes of x from place `from` on.
 static at_axes tail(const at_axes *x, uint32_t from) {
   at_axes out = {0};
   for (uint32_t i = from; i < x->n; i++) out.a[out.n++] = x->a[i];
   return out;
 }
 
+// Axes of `more` join the end of x; at most AT_MAX_ATOMS.
 static void append(at_axes *x, const at_axes *more) {
   for (uint32_t i = 0; i < more->n && x->n < AT_MAX_ATOMS; i++)
     x->a[x->n++] = more->a[i];
 }
 
+// Appends m to the plan and applies it to p->now. MOVE_PERMUTE changes p->now
+// in the caller. False: the plan is full.
 static bool add(plan *p, move m) {
   if (p->n == MAX_MOVES) return false;
   p->moves[p->n++] = m;
@@ -56,6 +60,8 @@ static bool wants(const plan *p, const at_axes *to, uint32_t d, at_axes *rest) {
   return true;
 }
 
+// A dimension goes on with axes that no dimension uses: every device has all of
+// it and keeps its part, nothing is sent.
 static bool try_slice(plan *p, const at_axes *to, uint32_t rank) {
   uint32_t used = at_dims_bits(p->now, rank);
   for (uint32_t d = 0; d < rank; d++) {
@@ -70,6 +76,7 @@ static bool try_slice(plan *p, const at_axes *to, uint32_t rank) {
   return false;
 }
 
+// The end of dimension i becomes the end of dimension d.
 static bool try_all_to_all(plan *p, const at_axes *to, uint32_t rank) {
   for (uint32_t d = 0; d < rank; d++) {
     at_axes rest;
@@ -101,6 +108,7 @@ static bool same_parts(const at_cut *c, const at_axes *a, const at_axes *b,
   return same;
 }
 
+// Parts are the same and only on other devices: one permute ends the plan.
 static bool try_permute(const at_cut *c, plan *p, const at_axes *to,
                         const at_type *whole) {
   uint32_t rank = whole->rank;
@@ -182,6 +190,8 @@ static bool try_reorder(const at_cut *c, plan *p, const at_axes *to,
   return false;
 }
 
+// The last resort: takes axes off the end of a dimension that does not want
+// them.
 static bool try_gather(plan *p, const at_axes *to, uint32_t rank) {
   for (uint32_t d = 0; d < rank; d++) {
     uint32_t common = at_axes_common(&p->now[d], &to[d]);
@@ -228,6 +238,8 @@ static double move_bytes(const at_cut *c, const move *m, double part) {
   }
 }
 
+// Sums the moves of the plan that at_reshard_part would run; 1e30: cannot be
+// planned.
 double at_reshard_cost(const at_cut *c, const at_type *whole,
                        const at_axes *from, const at_axes *to) {
   at_axes now[64];
@@ -258,6 +270,7 @@ at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
   return AT_OK;
 }
 
+// Rounded up atom after atom: the padded part.
 at_status at_type_cut(const at_cut *c, const at_type *whole,
                       const at_axes *dims, at_type *out) {
   int64_t *p;
@@ -279,9 +292,11 @@ static int64_t member(const at_cut *c, const at_axes *axes, int64_t base,
   }
   return base;
 }
+// The digit of `atom` in the position number.
 static int64_t digit(const at_cut *c, uint32_t atom, int64_t position) {
   return position / c->stride[atom] % c->size[atom];
 }
+// Device number of a mesh position.
 static int64_t device_at(const at_cut *c, int64_t position) {
   return c->devices ? c->devices[position] : position;
 }
@@ -313,6 +328,7 @@ static at_status groups_over(const at_cut *c, const at_axes *axes, bool flat,
   return AT_OK;
 }
 
+// An INT attribute that owns nothing.
 static at_attr flag(at_attr_id id, int64_t v) {
   at_attr a = {.id = id};
   a.i = v;
@@ -356,6 +372,7 @@ static at_status position_of(at_cut *c, at_value *out) {
   return at_emit(e, head, &flat, out);
 }
 
+// x must fit t.
 at_status at_scalar_value(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
                           int64_t x, at_value *out) {
   uint64_t bits[2] = {0};
@@ -372,6 +389,8 @@ static at_status binary(at_comp *comp, at_node *before, at_op op, at_value a,
   return at_build_op(comp, before, op, v, 2, NULL, out);
 }
 
+// position / stride % size, made once for each atom at the head of the entry,
+// so that every region can read it.
 at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out) {
   at_comp *e = c->m->entry;
   if (!c->position.node) AT_TRY(position_of(c, &c->position));
@@ -386,6 +405,8 @@ at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out) {
   return AT_OK;
 }
 
+// Sum over the atoms of digit * size of the parts that it numbers; u32
+// arithmetic.
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
                          const at_axes *axes, int64_t n, at_dtype dtype,
                          at_value *out) {
@@ -409,6 +430,8 @@ at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
                          : at_emit(comp, before, &convert, out);
 }
 
+// This device's part of v along m->to, by a dynamic slice at its offset; padded
+// first where parts are uneven.
 static at_status slice_part(at_cut *c, at_comp *comp, at_node *before,
                             const move *m, at_value v, at_value *out) {
   AT_TRY(at_uneven_widen(c, comp, before, m->to, &m->axes, v, &v));
@@ -435,6 +458,7 @@ static at_status slice_part(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
+// *out: t with dimension d of `size`; dimensions are copied.
 static at_status resized(const at_cut *c, at_type t, uint32_t d, int64_t size,
                          at_type *out) {
   int64_t *p;
@@ -743,6 +767,7 @@ static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
   return AT_OK;
 }
 
+// A permutation where dimension m->from has its axes in another order.
 static at_status reorder_parts(at_cut *c, at_comp *comp, at_node *before,
                                const move *m, const at_axes *from, at_value v,
                                at_value *out) {

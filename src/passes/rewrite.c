@@ -1,6 +1,8 @@
 // Forwarding, dead code, ordering and splicing.
+#include "base/verify.h"
 #include "passes/passes_internal.h"
 
+// Depth is bounded by the nesting of regions.
 static void clear_comp(at_comp *c) {
   AT_FOR_NODES(n, c) {
     n->aux = NULL;
@@ -19,6 +21,7 @@ static at_value *forward(at_value v) {
   return next && next->node ? next : NULL;
 }
 
+// Two walks: find the end of the chain, then point all of it there.
 at_value at_fwd(at_value v) {
   at_value to = v;
   for (at_value *f; (f = forward(to));) to = *f;
@@ -27,11 +30,14 @@ at_value at_fwd(at_value v) {
   return to;
 }
 
+// v is followed to its end first, so that chains cannot close a cycle.
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
   AT_ASSERT(result < n->num_results && v.node && v.index < v.node->num_results);
   if (!n->aux)
     AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
   v = at_fwd(v);
+  AT_VERIFY(at_type_eq(at_value_type(v), &n->types[result]) ||
+            !at_type_is_static(&n->types[result]));  // refined
   AT_ENSURE(!(v.node == n && v.index == result));
   ((at_value *)n->aux)[result] = v;
   r->changed = true;
@@ -68,6 +74,7 @@ typedef struct sweeper {
   size_t kept;
 } sweeper;
 
+// One more use of n in this sweep; marks of earlier sweeps count as 0.
 static void use(const sweeper *s, at_node *n) {
   if (n->swept != s->m->sweeps) n->mark = 0;  // an earlier pass's
   n->swept = s->m->sweeps;
@@ -95,6 +102,7 @@ static void dce_comp(sweeper *s, at_comp *c) {
   }
 }
 
+// A new number of sweeps makes all earlier marks stale at once.
 static size_t dce(at_module *m, bool count) {
   sweeper s = {.m = m, .count = count};
   m->sweeps++;
@@ -116,6 +124,7 @@ typedef struct frame {
 typedef AT_VEC(at_node *) node_vec;
 typedef AT_VEC(frame) frame_vec;
 
+// Nodes of c that n reads, directly or from its regions. False: no memory.
 static bool deps_of(at_node *n, const at_comp *c, at_arena *a, node_vec *out) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_node *d = n->operands[i].node;
@@ -143,6 +152,8 @@ static bool all_deps(at_node *n, const at_comp *c, at_arena *a, node_vec *out) {
   return deps_of(n, c, a, out);
 }
 
+// Depth-first over dependencies with a stack of its own, from each node in list
+// order: what is in order already keeps it. INTERNAL: a cycle.
 at_status at_comp_sort(at_comp *c, at_arena *a) {
   enum { WHITE = 0, OPEN = 1, DONE = 2 };
   node_vec order = {0}, sorted = {0};
@@ -185,6 +196,7 @@ at_status at_comp_sort(at_comp *c, at_arena *a) {
         return AT_NO_MEMORY("node order");
     }
   }
+  // Links the list again in the new order.
   for (size_t i = 0; i < sorted.len; i++) {
     at_node *n = sorted.ptr[i];
     n->mark = 0;
@@ -198,6 +210,7 @@ at_status at_comp_sort(at_comp *c, at_arena *a) {
   return AT_OK;
 }
 
+// `from` is empty afterwards, but for its parameters.
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out) {
   AT_ASSERT(before->parent != from);

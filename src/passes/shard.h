@@ -30,12 +30,14 @@ typedef struct at_axes {
   uint8_t a[AT_MAX_ATOMS];
 } at_axes;
 
+// One named axis of a mesh.
 typedef struct at_mesh_axis {
   at_str name;
   int64_t size;
   uint32_t first, count;  // its atoms
 } at_mesh_axis;
 
+// An arrangement of the devices, as the program's text or HLO's tiles give it.
 typedef struct at_mesh {
   at_str name;
   const at_mesh_axis *axes;  // none: one device, or no mesh at all
@@ -88,6 +90,7 @@ typedef struct at_want {
   struct at_want *next;
 } at_want;
 
+// The state of the pass on one module.
 typedef struct at_cut {
   at_module *m;
   uint32_t num_atoms;
@@ -141,6 +144,7 @@ at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out);
 at_status at_place_print(const at_cut *c, const at_place *p, const char **out);
 
 // ---- Lists of atoms
+// Into how many parts x cuts; 1 for none.
 static inline int64_t at_axes_size(const at_cut *c, const at_axes *x) {
   int64_t n = 1;
   for (uint32_t i = 0; i < x->n; i++) n *= c->size[x->a[i]];
@@ -153,9 +157,11 @@ static inline int64_t at_axes_part(const at_cut *c, const at_axes *x,
     n = (n + c->size[x->a[i]] - 1) / c->size[x->a[i]];
   return n;
 }
+// Does x cut a dimension of n into equal parts?
 static inline bool at_axes_even(const at_cut *c, const at_axes *x, int64_t n) {
   return n % at_axes_size(c, x) == 0;
 }
+// As a mask: bit a for atom a.
 static inline uint32_t at_axes_bits(const at_axes *x) {
   uint32_t bits = 0;
   for (uint32_t i = 0; i < x->n; i++) bits |= 1u << x->a[i];
@@ -168,6 +174,7 @@ static inline at_axes at_axes_within(const at_axes *x, uint32_t mask) {
     if (mask >> x->a[i] & 1) out.a[out.n++] = x->a[i];
   return out;
 }
+// How many atoms, from the first on, a and b share.
 static inline uint32_t at_axes_common(const at_axes *a, const at_axes *b) {
   uint32_t i = 0;
   while (i < a->n && i < b->n && a->a[i] == b->a[i]) i++;
@@ -176,17 +183,20 @@ static inline uint32_t at_axes_common(const at_axes *a, const at_axes *b) {
 static inline bool at_axes_eq(const at_axes *a, const at_axes *b) {
   return a->n == b->n && at_axes_common(a, b) == a->n;
 }
+// Are all dimensions of a and b (rank of them) cut alike?
 static inline bool at_dims_axes_eq(const at_axes *a, const at_axes *b,
                                    uint32_t rank) {
   for (uint32_t i = 0; i < rank; i++)
     if (!at_axes_eq(&a[i], &b[i])) return false;
   return true;
 }
+// Atoms that cut any of the dimensions.
 static inline uint32_t at_dims_bits(const at_axes *d, uint32_t rank) {
   uint32_t bits = 0;
   for (uint32_t i = 0; i < rank; i++) bits |= at_axes_bits(&d[i]);
   return bits;
 }
+// Where v lives; NULL: its node has no place. Only while the pass owns aux.
 static inline at_place *at_place_of(at_value v) {
   at_place **list = (at_place **)v.node->aux;
   return list ? list[v.index] : NULL;
@@ -202,13 +212,15 @@ typedef enum at_factor_kind {
   AT_FACTOR_LOOKUP,  // the dimension that a gather's indices point into
   AT_FACTOR_STORE  // the one that a scatter's, or an update's start, point into
 } at_factor_kind;
+// The factors that a dimension is made of.
 typedef struct at_dim_factors {
   uint8_t n;
   uint8_t f[AT_MAX_DIM_FACTORS];  // major to minor
 } at_dim_factors;
+// The rule of one node.
 typedef struct at_rule {
   uint32_t num_factors;
-  int64_t size[AT_MAX_FACTORS];
+  int64_t size[AT_MAX_FACTORS];  // elements along the factor
   at_factor_kind kind[AT_MAX_FACTORS];
   bool even[AT_MAX_FACTORS];  // only what divides the factor may cut it
   uint32_t num_tensors;       // operands, then results

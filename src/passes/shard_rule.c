@@ -17,12 +17,15 @@ static uint8_t factor(at_rule *r, int64_t size, at_factor_kind kind) {
   return (uint8_t)r->num_factors++;
 }
 
+// Appends f to the factors of dimension d, minor to what is there. Beyond
+// AT_MAX_DIM_FACTORS it is left out: the dimension is then cut less.
 static void bind(at_rule *r, uint32_t t, uint32_t d, uint8_t f) {
   at_dim_factors *x = &r->dims[t][d];
   if (f == 0xff || x->n == AT_MAX_DIM_FACTORS) return;
   x->f[x->n++] = f;
 }
 
+// Place of d in the list; -1: not in it.
 static int64_t index_in(at_dims list, int64_t d) {
   for (uint32_t i = 0; i < list.rank; i++)
     if (list.ptr[i] == d) return i;
@@ -64,6 +67,9 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
+// Walks both shapes from the major end and splits dimensions into common
+// factors, as [6, 4] -> [2, 12] has factors 2, 3, 4. Stops where sizes share
+// none.
 static void rule_reshape(at_rule *r) {
   uint32_t i = 0, j = 0, ni = tensor_rank(r, 0), nj = tensor_rank(r, 1);
   int64_t a = 1, b = 1;  // what is left of the current dimensions
@@ -84,6 +90,7 @@ static void rule_reshape(at_rule *r) {
   }
 }
 
+// A dimension that is stretched is cut in the result alone.
 static void rule_broadcast(at_rule *r, const at_node *n) {
   at_dims where = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
   for (uint32_t d = 0; d < tensor_rank(r, 1); d++) {
@@ -95,6 +102,7 @@ static void rule_broadcast(at_rule *r, const at_node *n) {
   }
 }
 
+// Dimension d of the result is perm[d] of the operand.
 static void rule_transpose(at_rule *r, const at_node *n) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   for (uint32_t d = 0; d < perm.rank; d++) {
@@ -114,6 +122,7 @@ static void rule_same_size(at_rule *r, uint32_t a, uint32_t b) {
     }
 }
 
+// Padded dimensions stay whole.
 static void rule_pad(at_rule *r, const at_node *n) {
   at_dims lo = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW);
   at_dims hi = at_node_ints(n, AT_ATTR_EDGE_PADDING_HIGH);
@@ -141,6 +150,7 @@ static void rule_update_slice(at_rule *r) {
   }
 }
 
+// The trailing dimension that a change of width adds or takes stays whole.
 static void rule_bitcast(at_rule *r) {
   uint32_t rank = AT_MIN(tensor_rank(r, 0), tensor_rank(r, 1));
   for (uint32_t d = 0; d < rank; d++) {
@@ -179,10 +189,14 @@ static void rule_dot(at_rule *r, const at_node *n) {
   r->combine = AT_OP_ADD;
 }
 
+// Entry i of an optional attribute is v; `absent`: what holds without one.
 static bool all_are(at_dims list, uint32_t i, int64_t v, bool absent) {
   return list.rank ? list.ptr[i] == v : absent;
 }
 
+// Batch and output features pass, input features are summed. Spatial dimensions
+// pass where the window is one element. Grouped convolutions are cut by batch
+// only.
 static void rule_convolution(at_rule *r, const at_node *n) {
   at_dims in = at_node_ints(n, AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
   at_dims kernel = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
@@ -234,6 +248,8 @@ static bool combines(at_op op) {
          op == AT_OP_MAXIMUM || op == AT_OP_AND || op == AT_OP_OR;
 }
 
+// Reduced dimensions may be cut where partial results combine: a binary op from
+// its identity. Initial values are scalars and have no factors.
 static void rule_reduce(at_rule *r, const at_node *n) {
   at_dims gone = at_node_ints(n, AT_ATTR_DIMENSIONS);
   uint32_t k = n->num_results, out = 0;
@@ -251,6 +267,7 @@ static void rule_reduce(at_rule *r, const at_node *n) {
     out += !cut;
   }
 }
+// Dimensions in which the window is one element pass.
 static void rule_reduce_window(at_rule *r, const at_node *n) {
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
   uint32_t k = n->num_results;
@@ -270,6 +287,7 @@ static void rule_reduce_window(at_rule *r, const at_node *n) {
   }
 }
 
+// Tensors: operand, source, initial value, result.
 static void rule_select_and_scatter(at_rule *r, const at_node *n) {
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
   for (uint32_t d = 0; d < tensor_rank(r, 0); d++) {
@@ -295,6 +313,7 @@ static void rule_leading(at_rule *r, uint32_t tail) {
     bind_all(r, 0, r->num_tensors, 0, d);
 }
 
+// Right-hand sides are independent: their dimension passes.
 static void rule_triangular_solve(at_rule *r, const at_node *n) {
   uint32_t rank = tensor_rank(r, 1);
   rule_leading(r, 2);
@@ -314,6 +333,7 @@ typedef struct indexing {
   int64_t vector;     // index_vector_dim
 } indexing;
 
+// The same six attributes under the names of gather or scatter.
 static indexing indexing_of(const at_node *n) {
   bool g = n->op == AT_OP_GATHER;
   return (indexing){
@@ -390,6 +410,7 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
   }
 }
 
+// Operands: k inputs, indices, k updates; then k results.
 static void rule_scatter(at_rule *r, const at_node *n) {
   uint32_t k = n->num_results;
   r->combine = k == 1 ? at_region_binary(n->regions[0]) : AT_OP_COUNT;
@@ -541,6 +562,7 @@ static void keep_even(at_rule *r) {
     }
 }
 
+// A value without a place (its node's aux is NULL) counts as one of rank 0.
 at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out) {
   *out = (at_rule){.num_tensors = n->num_operands + n->num_results,
                    .combine = AT_OP_COUNT};
@@ -580,6 +602,8 @@ void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
   }
 }
 
+// Axes of the factors in order; a factor that its axes do not cut fully ends
+// the list, as what follows would not be contiguous.
 at_axes at_rule_dim(const at_cut *c, const at_rule *r, uint32_t t, uint32_t d,
                     const at_axes *factors) {
   at_axes out = {0};

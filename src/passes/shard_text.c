@@ -16,6 +16,8 @@ static scan scan_of(at_str text) {  // an empty text may have no pointer
 static void blanks(scan *s) {
   while (s->p < s->end && isspace((unsigned char)*s->p)) s->p++;
 }
+// Consumes z after blanks; false: something else comes, and only the blanks are
+// gone.
 static bool take(scan *s, const char *z) {
   blanks(s);
   size_t n = strlen(z);
@@ -23,6 +25,7 @@ static bool take(scan *s, const char *z) {
   s->p += n;
   return true;
 }
+// Digits up to about 2^43; false: none, or too many.
 static bool number(scan *s, int64_t *out) {
   blanks(s);
   const char *from = s->p;
@@ -34,6 +37,7 @@ static bool number(scan *s, int64_t *out) {
   *out = v;
   return s->p > from;
 }
+// A name in quotes, without escapes.
 static bool quoted(scan *s, at_str *out) {
   if (!take(s, "\"")) return false;
   const char *from = s->p;
@@ -42,6 +46,7 @@ static bool quoted(scan *s, at_str *out) {
   *out = (at_str){from, (size_t)(s->p++ - from)};
   return true;
 }
+// @name or @"name".
 static bool symbol(scan *s, at_str *out) {
   if (!take(s, "@")) return false;
   if (s->p < s->end && *s->p == '"') return quoted(s, out);
@@ -68,10 +73,18 @@ static at_status numbers(at_arena *a, scan *s, char open, at_dims *out,
   return AT_OK;
 }
 
+// INVALID_ARGUMENT with at most 200 bytes of the text.
 static at_status bad(at_str text, const char *why) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "sharding `%.*s`: %s",
                  (int)AT_MIN(text.len, (size_t)200), text.ptr ? text.ptr : "",
                  why);
+}
+
+// Its tiles or axes begin where no axis of the program's meshes does.
+static at_status against(at_str text) {
+  return AT_FAIL(AT_UNIMPLEMENTED,
+                 "sharding `%.*s` against the grain of the mesh",
+                 (int)AT_MIN(text.len, (size_t)200), text.ptr);
 }
 
 // ---- Meshes
@@ -109,10 +122,13 @@ static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
     } else {
       if (ids.rank != product)
         return bad(text, "device_ids and axes differ in size");
-      bool iota = true;
+      bool iota = true, *seen;
+      AT_TRY_ALLOC(seen, at_new(c->m->arena, bool, (size_t)product));
       for (uint32_t i = 0; i < ids.rank; i++) {
         if (ids.ptr[i] >= product)
           return bad(text, "a device id is out of range");
+        if (seen[ids.ptr[i]]) return bad(text, "a device is there twice");
+        seen[ids.ptr[i]] = true;
         iota &= ids.ptr[i] == i;
       }
       if (!iota) out->devices = ids.ptr;
@@ -154,6 +170,8 @@ static at_status cut_points(at_cut *c, ints *cuts) {
   return AT_OK;
 }
 
+// Prime factors between consecutive cut points, so that every axis of every
+// mesh is a run of atoms.
 static at_status make_atoms(at_cut *c) {
   ints cuts = {0};
   AT_TRY(cut_points(c, &cuts));
@@ -173,6 +191,7 @@ static at_status make_atoms(at_cut *c) {
       }
   }
   c->num_atoms = n;
+  AT_ASSERT(!n || stride[n - 1] * size[n - 1] == c->m->num_partitions);
   for (uint32_t i = 0; i < n; i++) {  // major first
     c->size[i] = size[n - 1 - i];
     c->stride[i] = stride[n - 1 - i];
@@ -192,6 +211,7 @@ static void atoms_between(const at_cut *c, int64_t low, int64_t high,
     }
 }
 
+// Tells each axis which atoms it is.
 static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
   int64_t stride = 1;
   for (uint32_t k = mesh->num_axes; k-- > 0;) {
@@ -201,6 +221,19 @@ static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
   }
 }
 
+// Do the atoms of each axis make up its size? Those of the module's meshes do.
+static bool has_grain(const at_cut *c, const at_mesh *mesh) {
+  for (uint32_t k = 0; k < mesh->num_axes; k++) {
+    const at_mesh_axis *x = &mesh->axes[k];
+    int64_t have = 1;
+    for (uint32_t i = 0; i < x->count; i++) have *= c->size[x->first + i];
+    if (have != x->size) return false;
+  }
+  return true;
+}
+
+// Lines "@name = #sdy.mesh<...>". The first mesh with axes gives the order of
+// devices.
 at_status at_cut_meshes(at_cut *c) {
   const char *text = c->m->mesh_text ? c->m->mesh_text : "";
   AT_VEC(at_mesh) list = {0};
@@ -218,7 +251,10 @@ at_status at_cut_meshes(at_cut *c) {
   while (first < c->num_meshes && !c->meshes[first].num_axes) first++;
   c->devices = first < c->num_meshes ? c->meshes[first].devices : NULL;
   AT_TRY(make_atoms(c));
-  for (uint32_t i = 0; i < c->num_meshes; i++) axes_to_atoms(c, &c->meshes[i]);
+  for (uint32_t i = 0; i < c->num_meshes; i++) {
+    axes_to_atoms(c, &c->meshes[i]);
+    AT_ASSERT(has_grain(c, &c->meshes[i]));
+  }
   return AT_OK;
 }
 
@@ -247,16 +283,18 @@ static at_status read_axis(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   if (take(s, ":") && (!take(s, "(") || !number(s, &before) || !take(s, ")") ||
                        !number(s, &size)))
     return bad(text, "a part of an axis is \"name\":(before)size");
-  int64_t done = 1;
+  int64_t end, done = 1;
+  if (before < 1 || size < 1 || __builtin_mul_overflow(before, size, &end) ||
+      x->size % end)
+    return bad(text, "a part that the axis does not have");
   for (uint32_t i = 0; i < x->count; i++) {
     uint32_t atom = x->first + i;
-    if (done >= before && done < before * size) {
+    if (done >= before && done < end) {
       if (out->n == AT_MAX_ATOMS) return bad(text, "too many axes");
       out->a[out->n++] = (uint8_t)atom;
     }
     done *= c->size[atom];
-    if ((done > before && done % before) ||
-        (done > before * size && done % (before * size)))
+    if ((done > before && done % before) || (done > end && done % end))
       return bad(text, "a part of an axis that primes do not make");
   }
   return AT_OK;
@@ -278,6 +316,7 @@ static at_status read_axes(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   return AT_OK;
 }
 
+// Names that no mesh has are skipped.
 at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   *out = 0;
   scan s = scan_of(text);
@@ -312,6 +351,7 @@ static uint8_t whole_of(const at_mesh *mesh, const at_axes *x) {
   return (uint8_t)n;
 }
 
+// Both rules shorten x, so it is repeated until neither does.
 void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
                         at_axes *x) {
   while (!at_axes_even(c, x, n)) x->n--;
@@ -320,9 +360,11 @@ void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
     if (mesh && mesh->num_axes) x->n = whole_of(mesh, x);
     for (uint32_t i = 0; !mesh && i < c->num_meshes; i++)
       if (c->meshes[i].num_axes) x->n = whole_of(&c->meshes[i], x);
+    AT_ASSERT(x->n <= before);
   }
 }
 
+// Atoms where some tile begins start an axis.
 at_status at_cut_tiles_mesh(at_cut *c) {
   at_mesh *mesh;
   at_mesh_axis *axes;
@@ -363,6 +405,8 @@ static at_status trim(const at_cut *c, at_str text, uneven how, int64_t dim,
   return AT_OK;
 }
 
+// "[{"x"}, {?}p1]" onto p. Open dimensions of a priority above 0 wait in
+// p->later.
 static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
                            uneven how, at_place *p) {
   int8_t *priority = NULL;
@@ -399,6 +443,7 @@ static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   return AT_OK;
 }
 
+// NULL order: devices are their own numbers.
 static int64_t device_in(const int64_t *order, int64_t position) {
   return order ? order[position] : position;
 }
@@ -422,6 +467,8 @@ static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
   return AT_OK;
 }
 
+// "#sdy.sharding<@mesh or mesh<...>, [...], replicated={...},
+// unreduced={...}>".
 static at_status parse_shardy(at_cut *c, at_str text, uneven how, at_place *p) {
   scan s = scan_of(text);
   at_mesh own = {0};
@@ -433,6 +480,7 @@ static at_status parse_shardy(at_cut *c, at_str text, uneven how, at_place *p) {
     uint32_t known = c->num_atoms;
     AT_TRY(read_mesh(c, &s, &own));
     if (own.num_axes && known) axes_to_atoms(c, &own);
+    if (known && !has_grain(c, &own)) return against(text);
   } else if (!symbol(&s, &name) || !(mesh = find_mesh(c, name))) {
     return bad(text, "names no mesh of the program");
   }
@@ -463,10 +511,13 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
   }
   if (n != c->m->num_partitions)
     return bad(text, "covers another number of devices");
+  uint64_t seen = 0;
   *out = (at_axes){0};
   for (uint32_t i = 0; i < shape.rank; i++) {
     int64_t k = perm.rank ? perm.ptr[i] : i;
-    if (k < 0 || k >= shape.rank) return bad(text, "not a permutation");
+    if (k < 0 || k >= shape.rank || seen >> k & 1)
+      return bad(text, "not a permutation");
+    seen |= 1ull << k;
     uint32_t first, count;
     int64_t have = 1;
     atoms_between(c, stride[k], stride[k] * shape.ptr[k], &first, &count);
@@ -475,10 +526,7 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
       if (out->n == AT_MAX_ATOMS) return bad(text, "not a permutation");
       out->a[out->n++] = (uint8_t)(first + j);
     }
-    if (have != shape.ptr[k])
-      return AT_FAIL(AT_UNIMPLEMENTED,
-                     "sharding `%.*s` against the grain of the mesh",
-                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+    if (have != shape.ptr[k]) return against(text);
   }
   return AT_OK;
 }
@@ -602,7 +650,7 @@ static at_status parse_hlo(at_cut *c, at_str text, uneven how, at_place *p,
     AT_TRY(trim(c, text, how, p->whole.dims[d], &x));
     p->dims[d] = x;
   }
-  return AT_OK;
+  return at == atoms.n ? AT_OK : bad(text, "tiles do not match the mesh");
 }
 
 // Over how many devices HLO's tiling cuts each dimension.
@@ -617,6 +665,7 @@ static at_status tiling_parts(at_arena *a, at_str text, at_dims *out) {
   return AT_OK;
 }
 
+// Both texts; Shardy's with the axes of a later priority counted in.
 at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
                             at_dims *out) {
   if (text.len && text.ptr[0] == '{')
@@ -635,6 +684,7 @@ at_status at_sharding_parts(at_cut *c, at_str text, const at_type *t,
   return AT_OK;
 }
 
+// HLO's text begins with a brace.
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   uint32_t manual;
   if (text.len && text.ptr[0] == '{')
@@ -642,6 +692,7 @@ at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
   return parse_shardy(c, text, exact ? REFUSE : DROP, p);
 }
 
+// Parses onto a place that is thrown away.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out) {
   at_place p = {.whole = *t};
@@ -660,6 +711,7 @@ static at_status hlo_device(const at_cut *c, at_str text, int64_t *out) {
   return AT_OK;
 }
 
+// A mesh without axes names the device.
 at_status at_sharding_device(at_cut *c, at_str text, int64_t *out) {
   *out = -1;
   if (text.len && text.ptr[0] == '{') return hlo_device(c, text, out);
@@ -676,6 +728,7 @@ at_status at_sharding_device(at_cut *c, at_str text, int64_t *out) {
   return AT_OK;
 }
 
+// Items are told by angle brackets, which may nest.
 at_str at_sharding_item(at_str list, uint32_t i) {
   uint32_t depth = 0, item = 0;
   size_t begin = 0, at = 0;
@@ -745,6 +798,7 @@ static int64_t put_atoms(const at_cut *c, uint32_t mask, uint8_t *order,
   return size;
 }
 
+// "{devices=[parts of each dimension, then copies]order}".
 static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   uint8_t order[AT_MAX_ATOMS];
   uint32_t n = 0, all = (1u << c->num_atoms) - 1;
@@ -774,6 +828,7 @@ static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   at_strbuf_addc(b, '}');
 }
 
+// The text lives in the module's arena, but for constants.
 at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
   uint32_t used = at_dims_bits(p->dims, p->whole.rank);
   if (!used && !p->sums) {

@@ -4,6 +4,7 @@
 
 enum { SWEEPS = 24 };  // a bound; programs settle in three to six
 
+// All rules for n, the first that applies wins. Dynamic shapes are for refine.
 static at_status rules(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
@@ -17,6 +18,8 @@ static at_status rules(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Operands of n have been visited; what rules insert before n is visited in the
+// next sweep.
 static at_status sweep(at_rw *r, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;  // rules insert before n and may remove n
@@ -30,6 +33,8 @@ static at_status sweep(at_rw *r, at_comp *c) {
   return AT_OK;
 }
 
+// Each sweep counts uses, applies the rules once to each node and shares equal
+// nodes; the last only tells that nothing changes.
 at_status at_pass_simplify(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o, .changed = true};
   for (int i = 0; i < SWEEPS && r.changed; i++) {

@@ -5,6 +5,8 @@
 
 #include "passes/passes_internal.h"
 
+// v takes the place of n, unless its type differs (a scalar bound, a complex
+// part).
 static at_status to(at_rw *r, at_node *n, at_value v) {
   if (!at_type_eq(at_value_type(v), &n->types[0])) return AT_OK;
   return at_fwd_set(r, n, 0, v);
@@ -56,6 +58,7 @@ static bool never_negative_zero(at_value v, int depth) {
   }
 }
 
+// Of every type, the splat 0.
 static at_status zero(at_rw *r, at_node *n) {
   at_value v;
   AT_TRY(at_mk_splat_int(n, n->types[0], 0, &v));
@@ -99,6 +102,8 @@ static at_status reassociate(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// x + -0 and x - +0 are x for every x; x + +0 is x where x is never -0; x - x
+// is 0 for integers only (infinities).
 static at_status add_sub(at_rw *r, at_node *n) {
   at_value a = n->operands[0], b = n->operands[1];
   bool ints = is_int_like(n->types[0].dtype);
@@ -116,6 +121,7 @@ static at_status add_sub(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// x * 0 is 0 for integers only. x * -1 is exact; unsigned types have no -1.
 static at_status multiply(at_rw *r, at_node *n) {
   bool ints = is_int_like(n->types[0].dtype);
   for (int i = 0; i < 2; i++) {
@@ -154,6 +160,7 @@ static at_status divide(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// x & x, x | x, x ^ x; 0 and all ones on either side.
 static at_status bitwise(at_rw *r, at_node *n) {
   at_value a = n->operands[0], b = n->operands[1];
   bool is_and = n->op == AT_OP_AND, is_or = n->op == AT_OP_OR;
@@ -172,6 +179,7 @@ static at_status bitwise(at_rw *r, at_node *n) {
   return reassociate(r, n);
 }
 
+// Amounts of at least the width give 0, but for arithmetic shifts.
 static at_status shift(at_rw *r, at_node *n) {
   int64_t by;
   if (!at_splat_int(n->operands[1], &by)) return AT_OK;
@@ -180,6 +188,7 @@ static at_status shift(at_rw *r, at_node *n) {
   return all && n->op != AT_OP_SHIFT_RIGHT_ARITHMETIC ? zero(r, n) : AT_OK;
 }
 
+// max(x, -inf) and min(x, inf) are x, NaN included.
 static at_status extremum(at_rw *r, at_node *n) {
   if (at_value_eq(n->operands[0], n->operands[1]))
     return to(r, n, n->operands[0]);
@@ -190,6 +199,8 @@ static at_status extremum(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Of a known predicate, equal arms, a negated predicate, or the constants true
+// and false.
 static at_status select(at_rw *r, at_node *n) {
   at_value p = n->operands[0], a = n->operands[1], b = n->operands[2];
   int64_t c;
@@ -212,6 +223,7 @@ static at_status select(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Integers and booleans only: x == x is false for NaN.
 static at_status compare(at_rw *r, at_node *n) {
   at_value a = n->operands[0], b = n->operands[1], v;
   at_dtype t = at_value_type(a)->dtype;
@@ -235,6 +247,8 @@ static at_status compare(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Digits with the hidden bit; 0: a type whose range is too small to reason
+// about.
 static int mantissa_bits(at_dtype t) {
   return t == AT_F64    ? 53
          : t == AT_F32  ? 24
@@ -262,6 +276,7 @@ static bool lossless(at_dtype from, at_dtype mid) {
   return false;
 }
 
+// convert(convert(x)) is one convert where the first loses nothing.
 static at_status convert(at_rw *r, at_node *n) {
   at_value x = n->operands[0];
   at_dtype from = at_value_type(x)->dtype, out = n->types[0].dtype;
@@ -280,6 +295,7 @@ static at_status convert(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Exponents 0, 1 and 2.
 static at_status power(at_rw *r, at_node *n) {
   at_value x = n->operands[0], y = n->operands[1], v;
   at_dtype t = n->types[0].dtype;
@@ -296,6 +312,8 @@ static at_status power(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Involutions, idempotent ops, parts of complex numbers, roundings that change
+// nothing.
 static at_status unary(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -332,6 +350,7 @@ static at_status unary(at_rw *r, at_node *n) {
   }
 }
 
+// complex(real(z), imag(z)) is z.
 static at_status complex(at_rw *r, at_node *n) {
   const at_node *a = n->operands[0].node, *b = n->operands[1].node;
   if (a->op == AT_OP_REAL && b->op == AT_OP_IMAG &&
@@ -340,6 +359,7 @@ static at_status complex(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Elementwise ops by kind; the operands are what stands for them now.
 at_status at_simplify_algebra(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_ADD:

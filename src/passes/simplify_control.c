@@ -14,6 +14,8 @@ static at_status take_region(at_rw *r, at_node *n, at_comp *region,
   return AT_OK;
 }
 
+// A branch whose index is constant, or the only one, replaces n. CASE clamps to
+// its last branch.
 static at_status branch(at_rw *r, at_node *n) {
   int64_t c = 0;
   bool only = n->num_regions == 1;
@@ -79,6 +81,7 @@ static at_status rebuild(at_rw *r, at_node *n, const at_value *operands,
   return AT_OK;
 }
 
+// Keeps the results that `keep` names, in order.
 static void cut_results(at_comp *c, const bool *keep) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < c->num_results; i++)
@@ -100,6 +103,7 @@ static at_status same_in_all(at_rw *r, at_node *n, bool *used) {
   return AT_OK;
 }
 
+// Drops results that nobody uses or that all branches take from the same place.
 static at_status branch_results(at_rw *r, at_node *n) {
   bool *used, all = true;
   AT_TRY_ALLOC(used, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
@@ -132,6 +136,8 @@ static void need_walk(const at_module *m, at_comp *c) {
   }
 }
 
+// For this file's own use of `mark`; the use counts of these nodes are lost
+// until the next sweep.
 static void clear_marks(at_comp *c) {
   AT_FOR_NODES(n, c) {
     n->mark = 0;
@@ -139,6 +145,9 @@ static void clear_marks(at_comp *c) {
   }
 }
 
+// *need grows by the carried values that the condition or an effect depends on,
+// and by those that needed ones are computed from: a fixed point over the
+// loop's back edge.
 static void needed_state(const at_module *m, at_node *n, bool *need) {
   at_comp *cond = n->regions[0], *body = n->regions[1];
   clear_marks(cond);
@@ -162,6 +171,8 @@ static void needed_state(const at_module *m, at_node *n, bool *need) {
   clear_marks(body);
 }
 
+// Removes parameters and numbers the others anew; the removed ones have no
+// uses.
 static at_status cut_params(at_comp *c, const bool *keep) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < c->num_params; i++) {
@@ -177,6 +188,7 @@ static at_status cut_params(at_comp *c, const bool *keep) {
   return AT_OK;
 }
 
+// Rebuilds the loop with the carried values in `keep`.
 static at_status drop_state(at_rw *r, at_node *n, const bool *keep) {
   at_comp *body = n->regions[1];
   at_value *operands;
@@ -202,6 +214,9 @@ static at_status drop_state(at_rw *r, at_node *n, const bool *keep) {
   return rebuild(r, n, operands, kept, keep);
 }
 
+// One change at a time: a loop that never runs goes; values that no turn
+// changes are captured; values that nobody needs are dropped; invariant code
+// moves out.
 static at_status while_loop(at_rw *r, at_node *n) {
   at_comp *cond = n->regions[0], *body = n->regions[1];
   int64_t c;
@@ -237,6 +252,7 @@ static at_status while_loop(at_rw *r, at_node *n) {
   return at_simplify_hoist(r, n);
 }
 
+// `call` ops are gone by now: only WHILE, IF and CASE come here.
 at_status at_simplify_control(at_rw *r, at_node *n) {
   if (n->op == AT_OP_WHILE) return while_loop(r, n);
   AT_TRY(branch(r, n));

@@ -4,6 +4,7 @@
 
 enum { MAX_RANK = 32 };
 
+// v takes the place of n; the types must be equal.
 static at_status to(at_rw *r, at_node *n, at_value v) {
   AT_ENSURE(at_type_eq(at_value_type(v), &n->types[0]));
   return at_fwd_set(r, n, 0, v);
@@ -21,11 +22,14 @@ static bool has(const int64_t *list, uint32_t n, int64_t d) {
   return false;
 }
 
+// Neither batch nor contracted.
 static bool is_free(const dot *d, int side, int64_t dim) {
   return !has(d->batch[side], d->num_batch, dim) &&
          !has(d->contract[side], d->num_contract, dim);
 }
 
+// Copies the dimension numbers, which rules then change. False: rank above
+// MAX_RANK.
 static bool read_dot(const at_node *n, dot *d) {
   at_dims lists[4] = {at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS),
                       at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS),
@@ -77,6 +81,7 @@ static at_status build_dot(at_node *like, const dot *d, bool swapped,
   return at_mk(like, AT_OP_DOT_GENERAL, d->x, 2, attrs, num, &type, out);
 }
 
+// Dimensions of a transpose's result to those of its operand.
 static void permute(int64_t *list, uint32_t n, const int64_t *perm) {
   for (uint32_t i = 0; i < n; i++) list[i] = perm[list[i]];
 }
@@ -216,6 +221,8 @@ static at_status as_multiply(at_rw *r, at_node *n, const dot *d) {
   return to(r, n, p);
 }
 
+// Are all contracted dimensions of size 1, and is a multiplication in the
+// result's type the same? Then operands must convert without rounding.
 static bool plain_product(const at_node *n, const dot *d) {
   const at_type *t = at_value_type(d->x[0]);
   for (uint32_t i = 0; i < d->num_contract; i++)
@@ -234,6 +241,7 @@ static bool plain_product(const at_node *n, const dot *d) {
           (at_is_int(b) && at_is_int(c)));
 }
 
+// Merged dimensions first: what they leave may be a transpose that goes, too.
 static at_status dot_general(at_rw *r, at_node *n) {
   dot d;
   if (!read_dot(n, &d)) return AT_OK;
@@ -323,6 +331,7 @@ static at_status reduce(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Products, transposes of products, reductions.
 at_status at_simplify_dot(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_DOT_GENERAL:

@@ -3,6 +3,7 @@
 
 enum { MAX_RANK = 32 };
 
+// v takes the place of n; the types must be equal.
 static at_status to(at_rw *r, at_node *n, at_value v) {
   AT_ENSURE(at_type_eq(at_value_type(v), &n->types[0]));
   return at_fwd_set(r, n, 0, v);
@@ -19,6 +20,7 @@ static bool index_of(at_value v, int64_t *out) {
   return true;
 }
 
+// With constant starts (clamped as the op does) a SLICE.
 static at_status dynamic_slice(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_type *from = at_value_type(x);
@@ -43,6 +45,8 @@ static at_status dynamic_slice(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// An update as large as the operand replaces it whatever the starts, as they
+// clamp to 0.
 static at_status dynamic_update_slice(at_rw *r, at_node *n) {
   at_value x = n->operands[0], u = n->operands[1];
   if (at_type_eq(at_value_type(x), at_value_type(u))) return to(r, n, u);
@@ -92,6 +96,7 @@ static bool listed(at_dims d, int64_t x) {
   return false;
 }
 
+// Reads a scatter of one window: starts as scalars, 0 where no index points.
 static at_status window_of(at_node *n, window *w) {
   const at_type *x = at_value_type(n->operands[0]),
                 *u = at_value_type(n->operands[2]);
@@ -117,11 +122,13 @@ static at_status window_of(at_node *n, window *w) {
   return AT_OK;
 }
 
+// Greatest value of an integer type, at most INT64_MAX.
 static int64_t largest(at_dtype t) {
   uint32_t bits = at_dtype_of(t)->bits - (at_is_signed_int(t) ? 1 : 0);
   return bits >= 63 ? INT64_MAX : ((int64_t)1 << bits) - 1;
 }
 
+// Can at_mk_mapped take the body?
 static bool elementwise(const at_comp *c) {
   AT_FOR_NODES(n, c)
   if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT &&
@@ -153,6 +160,9 @@ static at_status window_valid(at_node *n, const window *w, uint32_t rank,
   return AT_OK;
 }
 
+// *out: body(old, update), and `old` where the window does not lie within
+// (scatter drops it, where slices would clamp). Node NULL: the body does not
+// map.
 static at_status window_new(at_node *n, const window *w, at_value old,
                             at_value *out) {
   at_dims dims = at_type_dims(at_value_type(old));
@@ -167,6 +177,7 @@ static at_status window_new(at_node *n, const window *w, at_value old,
   return at_mk(n, AT_OP_SELECT, pick, 3, NULL, 0, NULL, out);
 }
 
+// dynamic_update_slice(x, window_new(dynamic_slice(x))).
 static at_status scatter_window(at_rw *r, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]);
   window w;
@@ -183,6 +194,7 @@ static at_status scatter_window(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// One window, or no update at all.
 static at_status scatter(at_rw *r, at_node *n) {
   uint32_t inputs = (n->num_operands - 1) / 2;
   const at_type *u = at_value_type(n->operands[inputs + 1]),
@@ -200,6 +212,7 @@ static at_status scatter(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Each rule leaves nodes alone that it does not know.
 at_status at_simplify_indexed(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_DYNAMIC_SLICE:

@@ -4,6 +4,7 @@
 
 enum { MAX_RANK = 32 };
 
+// v takes the place of n; the types must be equal.
 static at_status to(at_rw *r, at_node *n, at_value v) {
   AT_ENSURE(at_type_eq(at_value_type(v), &n->types[0]));
   return at_fwd_set(r, n, 0, v);
@@ -21,12 +22,14 @@ static at_status retype(at_rw *r, at_node *n, const at_literal *l) {
   return to(r, n, v);
 }
 
+// A constant of n's type whose elements are all *element.
 static at_status splat(at_rw *r, at_node *n, const void *element) {
   at_value v;
   AT_TRY(at_mk_splat(n, n->types[0], element, &v));
   return to(r, n, v);
 }
 
+// Of constants, reshapes, and broadcasts of scalars.
 static at_status reshape(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -91,6 +94,8 @@ static at_status transpose_join(at_rw *r, at_node *n, const at_node *join) {
   return to(r, n, out);
 }
 
+// Of splats, of transposes, of joins and broadcasts; one that moves no data is
+// a reshape.
 static at_status transpose(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -124,6 +129,8 @@ static at_status transpose(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Brings broadcasts to one form: operand dimensions in order, none of size 1
+// that is stretched, no reshape or broadcast below that it could take over.
 static at_status broadcast(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -178,6 +185,7 @@ static at_status broadcast(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Where all of the slice is of one piece: a slice of that.
 static at_status slice_of_concat(at_rw *r, at_node *n, at_dims start,
                                  at_dims limit, at_dims stride) {
   const at_node *in = n->operands[0].node;
@@ -199,6 +207,8 @@ static at_status slice_of_concat(at_rw *r, at_node *n, at_dims start,
   return AT_OK;
 }
 
+// Slices the operand and broadcasts to the smaller shape. Not where an empty
+// result would need a size-1 dimension stretched to 0.
 static at_status slice_of_broadcast(at_rw *r, at_node *n, at_dims start,
                                     at_dims limit, at_dims stride) {
   const at_node *in = n->operands[0].node;
@@ -238,6 +248,7 @@ static at_status slice_of_pad(at_rw *r, at_node *n, at_dims start,
   return to(r, n, v);
 }
 
+// Of splats, slices, concatenations, broadcasts and pads.
 static at_status slice(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_node *in = x.node;
@@ -253,12 +264,11 @@ static at_status slice(at_rw *r, at_node *n) {
     at_dims t0 = at_node_ints(in, AT_ATTR_STRIDES);
     int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
     for (uint32_t i = 0; i < start.rank; i++) {
+      // Of fewer than two elements the stride says nothing, and may be huge.
       int64_t count = n->types[0].dims[i];
-      s[i] = s0.ptr[i] + start.ptr[i] * t0.ptr[i];
-      t[i] = t0.ptr[i] * stride.ptr[i];
-      l[i] = count ? s[i] + (count - 1) * t[i] + 1 : s[i];
-      int64_t size = at_value_type(in->operands[0])->dims[i];
-      if (s[i] > size) s[i] = l[i] = size;
+      t[i] = count > 1 ? t0.ptr[i] * stride.ptr[i] : 1;
+      s[i] = count ? s0.ptr[i] + start.ptr[i] * t0.ptr[i] : 0;
+      l[i] = count ? s[i] + (count - 1) * t[i] + 1 : 0;
     }
     AT_TRY(at_mk_slice(n, in->operands[0], s, l, t, &v));
     return to(r, n, v);
@@ -290,6 +300,8 @@ static bool adjacent(const at_node *a, const at_node *b, int64_t dim) {
   return true;
 }
 
+// Drops empty pieces, takes over pieces of nested concatenations that nobody
+// else reads, joins slices that lie side by side.
 static at_status concatenate(at_rw *r, at_node *n) {
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
   at_value v;
@@ -361,6 +373,8 @@ static at_status sink_reshape(at_rw *r, at_node *n) {
   return to(r, n, out);
 }
 
+// Padding that only cuts off is a slice; of an empty operand, a broadcast of
+// the value; of a splat with its own value, a splat.
 static at_status pad(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_type *from = at_value_type(x);
@@ -394,6 +408,7 @@ static at_status pad(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Dimensions of size 1 need none; twice the same is the operand.
 static at_status reverse(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
@@ -413,6 +428,7 @@ static at_status reverse(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Along a dimension of size 1 it is 0.
 static at_status iota(at_rw *r, at_node *n) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
   if (n->types[0].dims[d] != 1) return AT_OK;
@@ -421,6 +437,7 @@ static at_status iota(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// Back to the type it came from, of the same width.
 static at_status bitcast(at_rw *r, at_node *n) {
   at_value x = n->operands[0];
   if (at_type_eq(at_value_type(x), &n->types[0])) return to(r, n, x);
@@ -433,6 +450,7 @@ static at_status bitcast(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
+// Data movement by kind; elementwise ops let reshapes sink.
 at_status at_simplify_shape(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_RESHAPE:

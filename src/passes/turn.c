@@ -13,6 +13,8 @@ enum {
   MIN_ELEMENTS = 64
 };
 
+// A broadcast of t that reads each element at least MIN_USES times, in a space
+// large enough to pay for a transpose.
 static bool is_read_often(const at_type *t, const at_node *user) {
   // A small body of a loop stays one function.
   enum { MIN_USES = 8, MIN_SPACE = 1 << 12, MIN_IN_LOOP = 1 << 16 };
@@ -91,6 +93,7 @@ static at_status mark_operands(at_rw *r, const at_node *reduce) {
   return AT_OK;
 }
 
+// Computations of control flow have reductions of their own.
 static at_status mark(at_rw *r, at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (n->op == AT_OP_REDUCE && at_type_is_static(&n->types[0]))
@@ -101,6 +104,7 @@ static at_status mark(at_rw *r, at_comp *c) {
   return AT_OK;
 }
 
+// Replaces marked broadcasts in order.
 static at_status walk(at_rw *r, at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
@@ -113,6 +117,7 @@ static at_status walk(at_rw *r, at_comp *c) {
   return AT_OK;
 }
 
+// Marks first, as a broadcast stands before the reduction that reads it.
 at_status at_pass_turn(at_module *m, const at_pass_options *o) {
   if (!o->small_products) return AT_OK;
   at_aux_clear(m);

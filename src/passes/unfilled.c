@@ -12,6 +12,7 @@ typedef struct unfilled {
   at_map uses;  // at_node * -> how often its results are read
 } unfilled;
 
+// The count is kept in the map's slot itself.
 static at_status count_use(unfilled *u, at_value v) {
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&u->uses, v.node));
@@ -19,6 +20,7 @@ static at_status count_use(unfilled *u, at_value v) {
   return AT_OK;
 }
 
+// Operands and results of c and its regions.
 static at_status count_uses(unfilled *u, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t i = 0; i < n->num_operands; i++)
@@ -36,6 +38,7 @@ static uint64_t uses_of(const unfilled *u, const at_node *n) {
   return at ? (uintptr_t)*at : 0;
 }
 
+// A scalar integer constant.
 static bool whole_number(at_value v, int64_t *out) {
   const at_literal *l = at_node_literal(v.node);
   if (!l || l->type.rank || !at_is_int(l->type.dtype)) return false;
@@ -49,6 +52,15 @@ typedef struct linear {
   int64_t scale, offset;
 } linear;
 
+// c, or less c, on top of what comes behind; false: no integer holds it.
+static bool add(linear *l, int64_t c, bool minus) {
+  return minus == (l->scale > 0)
+             ? !__builtin_sub_overflow(l->offset, c, &l->offset)
+             : !__builtin_add_overflow(l->offset, c, &l->offset);
+}
+
+// Follows additions and subtractions of constants from v back to a parameter of
+// the body, at most MOST_STEPS of them.
 static bool is_linear(const at_comp *body, at_value v, linear *out) {
   linear r = {.scale = 1};
   for (int step = 0; step < MOST_STEPS; step++) {
@@ -61,10 +73,10 @@ static bool is_linear(const at_comp *body, at_value v, linear *out) {
     if (n->op != AT_OP_ADD && n->op != AT_OP_SUBTRACT) return false;
     bool minus = n->op == AT_OP_SUBTRACT;
     if (whole_number(n->operands[1], &c)) {
-      r.offset += r.scale * (minus ? -c : c);
+      if (!add(&r, c, minus)) return false;
       v = n->operands[0];
     } else if (whole_number(n->operands[0], &c)) {
-      r.offset += r.scale * c;
+      if (!add(&r, c, false)) return false;
       if (minus) r.scale = -r.scale;
       v = n->operands[1];
     } else {
@@ -72,6 +84,12 @@ static bool is_linear(const at_comp *body, at_value v, linear *out) {
     }
   }
   return false;
+}
+
+// Are 0 to size - 1 numbers of type t? Where they are not, an index wraps.
+static bool has_all(at_dtype t, int64_t size) {
+  uint32_t bits = at_dtype_of(t)->bits - at_is_signed_int(t);
+  return bits > 62 || size <= (int64_t)1 << bits;
 }
 
 // Is v, in turns 0, 1, ..., one of 0 to `size` - 1 each, either way round?
@@ -85,8 +103,8 @@ static bool counts_all(const at_node *loop, at_value v, int64_t size) {
       next.scale != 1 || next.offset != 1 ||
       !whole_number(loop->operands[s], &begin))
     return false;
-  int64_t first = index.scale * begin + index.offset;
-  return first == (index.scale > 0 ? 0 : size - 1);
+  return add(&index, begin, false) && has_all(at_value_type(v)->dtype, size) &&
+         index.offset == (index.scale > 0 ? 0 : size - 1);
 }
 
 // Does the update write, of the dimension in which it is smaller, one index?
@@ -104,6 +122,8 @@ static bool writes_all(const at_node *loop, const at_node *update) {
          counts_all(loop, update->operands[2 + along], t->dims[along]);
 }
 
+// Is operand i of the loop a splat whose contents no turn reads: the condition
+// does not, and the body only updates it once, in all its places?
 static bool is_unread(const unfilled *u, const at_node *loop, uint32_t i) {
   const at_literal *l = at_node_literal(loop->operands[i].node);
   const at_comp *body = loop->regions[1];
@@ -115,6 +135,7 @@ static bool is_unread(const unfilled *u, const at_node *loop, uint32_t i) {
          uses_of(u, out) == 1 && writes_all(loop, out);
 }
 
+// A call that stands for memory of type t with undefined contents.
 static at_status without_contents(at_node *at, const at_type *t,
                                   at_value *out) {
   at_attr attrs[] = {
@@ -124,6 +145,7 @@ static at_status without_contents(at_node *at, const at_type *t,
   return at_mk(at, AT_OP_CUSTOM_CALL, NULL, 0, attrs, AT_LEN(attrs), t, out);
 }
 
+// Inner loops first.
 static at_status walk(unfilled *u, at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t r = 0; r < n->num_regions; r++)
@@ -137,6 +159,7 @@ static at_status walk(unfilled *u, at_comp *c) {
   return AT_OK;
 }
 
+// Uses are counted before anything changes.
 at_status at_pass_unfilled(at_module *m, const at_pass_options *o) {
   if (!o->small_products) return AT_OK;
   unfilled u = {.m = m, .uses = at_map_in(m->arena)};

@@ -9,12 +9,14 @@
 static const int at_factors[] = {4, 3, 2, 5, 7, 6, 8};
 enum { kMostNodes = 800 };
 
+// In the body itself; those of inner loops are unrolled there.
 static bool has_collective(const at_comp *c) {
   AT_FOR_NODES(n, c)
   if (at_op_is(n->op, AT_COLLECTIVE) && n->num_operands) return true;
   return false;
 }
 
+// Regions included.
 static uint32_t count_nodes(const at_comp *c) {
   uint32_t sum = 0;
   AT_FOR_NODES(n, c) {
@@ -36,6 +38,8 @@ static int factor_of(const at_node *loop, double turns) {
   return 1;
 }
 
+// The body followed by factor - 1 clones, each fed with what the one before it
+// returns.
 static at_status unroll(at_module *m, at_node *loop, int factor) {
   at_comp *body = loop->regions[1], *copies[8];
   for (int i = 1; i < factor; i++) {
@@ -60,6 +64,7 @@ static at_status unroll(at_module *m, at_node *loop, int factor) {
   return at_comp_return(body, state, body->num_results);
 }
 
+// Inner loops first. Notes the number of turns that the loop makes now.
 static at_status walk(at_module *m, at_comp *c, bool unrolls) {
   AT_FOR_NODES(n, c) {
     for (uint32_t r = 0; r < n->num_regions; r++)
@@ -76,6 +81,7 @@ static at_status walk(at_module *m, at_comp *c, bool unrolls) {
   return AT_OK;
 }
 
+// The caller's hook runs before loops change.
 at_status at_pass_unroll(at_module *m, const at_pass_options *o) {
   bool alone = m->num_replicas * m->num_partitions < 2;
   if (o->before_unroll) AT_TRY(o->before_unroll(m, o->user));
