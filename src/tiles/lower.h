@@ -30,6 +30,7 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out);
 
+// Counted over all vertices, as the plan counts them.
 // What a run did.
 typedef struct at_tiles_run_counts {
   int64_t cycles;  // with loops and branches as taken

@@ -1,6 +1,7 @@
 // Programs: sequences, loops, branches, copies and compute sets.
 #include "tiles/tiles_internal.h"
 
+// An empty program of that kind, which runs once.
 static at_status make(at_tiles_graph *g, at_tiles_kind kind,
                       at_tiles_program **out) {
   at_tiles_program *p;
@@ -66,6 +67,7 @@ at_status at_tiles_program_repeat(int64_t times, at_tiles_program *body,
              : AT_NO_MEMORY("program");
 }
 
+// parts[0] is `yes`, parts[1] is `no`; either may be NULL.
 at_status at_tiles_program_branch(const at_tiles_view *pred,
                                   at_tiles_program *yes, at_tiles_program *no,
                                   at_tiles_program **out) {

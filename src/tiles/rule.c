@@ -27,6 +27,7 @@ static bool own_factor(at_tiles_rule *r, uint32_t result, uint32_t d,
   return true;
 }
 
+// Notes a window; there is room for kTilesFactors.
 static void add_window(at_tiles_rule *r, at_tiles_window w) {
   if (r->num_windows < kTilesFactors) r->windows[r->num_windows++] = w;
 }
@@ -44,6 +45,7 @@ static void mirrored_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// Entry i of a list that may be shorter or absent.
 static int64_t at_or(at_dims list, uint32_t i, int64_t absent) {
   return i < list.rank ? list.ptr[i] : absent;
 }
@@ -69,6 +71,8 @@ static void convolution_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// As convolutions, for every operand of the reduction; all results are cut
+// alike.
 static void reduce_windows(at_tiles_rule *r, const at_node *n) {
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS),
           strides = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
@@ -115,6 +119,7 @@ static void moving_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// See lower_internal.h.
 at_status at_tiles_rule_make(at_arena *a, const at_node *n,
                              at_tiles_rule *out) {
   *out = (at_tiles_rule){0};
@@ -134,6 +139,7 @@ at_status at_tiles_rule_make(at_arena *a, const at_node *n,
   return AT_OK;
 }
 
+// The window of dimension d of tensor t, or NULL.
 static const at_tiles_window *window_of(const at_tiles_rule *r, uint32_t t,
                                         uint32_t d) {
   for (uint32_t i = 0; i < r->num_windows; i++)
@@ -143,6 +149,7 @@ static const at_tiles_window *window_of(const at_tiles_rule *r, uint32_t t,
 }
 
 static int64_t clamp(int64_t x, int64_t n) { return x < 0 ? 0 : x > n ? n : x; }
+// a / b rounded down, for b > 0.
 static int64_t floor_div(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((-a + b - 1) / b);
 }

@@ -15,6 +15,9 @@
 // ---- Growing arrays on the heap
 // A run, mapping or region array may be large and short-lived, so not in an
 // arena. Yields false when there is no memory.
+// Makes room for `want` elements, at least doubling what there is; *ptr stays
+// as it is where that fails. at_tiles_push appends one element to any struct of
+// ptr, len and cap.
 bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes);
 #define at_tiles_push(v, ...)                                 \
   (at_tiles_grow((void **)&(v)->ptr, &(v)->cap, (v)->len + 1, \
@@ -22,6 +25,7 @@ bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes);
    ((v)->ptr[(v)->len++] = (__VA_ARGS__), true))
 
 // ---- Graph
+// A variable of a graph; its number is its index in at_tiles_graph.vars.
 typedef struct at_tiles_var {
   const char *name;
   at_dtype dtype;
@@ -34,6 +38,8 @@ typedef struct at_tiles_var {
   const at_tiles_view *view;
 } at_tiles_var;
 
+// A codelet on a tile with its operands: codelet->num_fields views, num_params
+// numbers.
 typedef struct at_tiles_vertex {
   const at_tiles_codelet *codelet;
   uint32_t tile;
@@ -47,6 +53,7 @@ struct at_tiles_set {
   AT_VEC(at_tiles_vertex) vertices;
 };
 
+// Variables, sets, views and programs, all in one arena.
 struct at_tiles_graph {
   at_arena *arena;
   at_tiles_machine machine;
@@ -80,6 +87,8 @@ at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
 at_status at_tiles_view_of_runs(at_tiles_graph *g, at_dtype t,
                                 const at_tiles_run *r, size_t n,
                                 const at_tiles_view **out);
+// Appends r, joined with the last run where both make one progression. False:
+// no memory.
 bool at_tiles_runs_push(at_tiles_runs *out, at_tiles_run r);
 
 // ---- Where runs live
@@ -93,8 +102,11 @@ typedef struct at_tiles_parts {
   at_tiles_part *ptr;  // owned: free()
   size_t len, cap;
 } at_tiles_parts;
+// Positions [begin, end) of v with their tiles, in the view's order, appended
+// to *out: the caller frees it, on an error too.
 at_status at_tiles_locate(const at_tiles_view *v, int64_t begin, int64_t end,
                           at_tiles_parts *out);
+// FAILED_PRECONDITION: `what` uses elements of p, which have no home.
 at_status at_tiles_unmapped(const at_tiles_graph *g, const at_tiles_part *p,
                             const char *what);
 // Lowest element of a part and the one after its highest.
@@ -105,6 +117,7 @@ static inline int64_t at_tiles_high(int64_t begin, int64_t count,
                                     int64_t step) {
   return (step < 0 ? begin : begin + (count - 1) * step) + 1;
 }
+// Frees and empties m.
 void at_tiles_mapping_free(at_tiles_mapping *m);
 
 // ---- Programs
@@ -140,7 +153,10 @@ typedef struct at_tiles_derived {
   int64_t *moved;           // per variable: bytes that vertices elsewhere need
   uint32_t num_vars;        // when this was derived
 } at_tiles_derived;
+// The step of an EXECUTE or COPY program, derived at the first call and kept:
+// what is mapped or added later does not change it. Owned by the graph.
 at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out);
+// Cycles of one tile: pre-arrange, execute, post-arrange.
 int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile);
 // Cycles of one pass: sync, exchange, the busiest tile's work.
 at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
@@ -170,6 +186,7 @@ int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
 // Cycles of copying so many bytes inside a tile.
 int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
                              bool interleaved);
+// Bit i of a set, eight to a byte.
 static inline bool at_tiles_bit(const uint8_t *bits, uint32_t i) {
   return bits[i >> 3] >> (i & 7) & 1;
 }
