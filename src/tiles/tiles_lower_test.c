@@ -274,6 +274,29 @@ static void ten_thousand_nodes(void **state) {
   at_arena_destroy(a);
 }
 
+// More operands than a rule has room for windows.
+static void wide_concatenations(void **state) {
+  enum { kOperands = 40, kRows = 48 };
+  at_arena *a = at_arena_create();
+  at_module *m;
+  const at_literal **args;
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "hlo module \"m\" entry=\"main\" {\nfunc \"main\" (");
+  for (int i = 0; i < kOperands; i++)
+    at_strbuf_addf(&b, "%s%%%d: f32[%d,32]", i ? ", " : "", i, kRows);
+  at_strbuf_addf(&b, ") -> (f32[%d,32]) {\n  %%%d = concatenate ",
+                 kOperands * kRows, kOperands);
+  for (int i = 0; i < kOperands; i++)
+    at_strbuf_addf(&b, "%s%%%d", i ? ", " : "", i);
+  at_strbuf_addf(&b, " {dimension=0} : f32[%d,32]\n  return %%%d\n}\n}\n",
+                 kOperands * kRows, kOperands);
+  ok(at_hlo_parse(at_strbuf_str(&b), a, &m));
+  at_strbuf_free(&b);
+  ok(at_random_args(a, m->entry, 1, false, &args));
+  assert_true(check_run(m, args, a, true, "concatenate"));
+  at_arena_destroy(a);
+}
+
 static void loops_count_their_turns(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -368,6 +391,7 @@ int main(void) {
       cmocka_unit_test(products_beat_the_linear_mapping),
       cmocka_unit_test(the_planner_is_never_worse),
       cmocka_unit_test(ten_thousand_nodes),
+      cmocka_unit_test(wide_concatenations),
       cmocka_unit_test(loops_count_their_turns),
       cmocka_unit_test(too_large_names_tile_and_step),
       cmocka_unit_test(what_tiles_cannot_do_is_named),
