@@ -66,6 +66,8 @@ typedef struct compiler {
   at_tiles_graph *g;
   const at_tiles_options *o;
   AT_VEC(at_tiles_derived *) derived;
+  at_tiles_derived **distinct;  // of `derived`, each once
+  size_t num_distinct;
   AT_VEC(at_tiles_step) steps;
   life *lives;  // per variable
   int64_t cycles;
@@ -269,14 +271,29 @@ static at_status data_blocks(compiler *c, const int64_t *vars,
   return fine ? AT_OK : AT_NO_MEMORY("memory plan");
 }
 
+static int by_address(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (at_tiles_derived *const *)a,
+            y = (uintptr_t) * (at_tiles_derived *const *)b;
+  return (x > y) - (x < y);
+}
+
+// Fills in `distinct`, in an order that no sum depends on.
+static at_status find_distinct(compiler *c) {
+  size_t n = c->derived.len, k = 0;
+  AT_TRY_ALLOC(c->distinct, at_new(c->g->arena, at_tiles_derived *, n + 1));
+  if (n) memcpy(c->distinct, c->derived.ptr, n * sizeof *c->distinct);
+  if (n) qsort(c->distinct, n, sizeof *c->distinct, by_address);
+  for (size_t i = 0; i < n; i++)
+    if (!i || c->distinct[i] != c->distinct[k - 1])
+      c->distinct[k++] = c->distinct[i];
+  c->num_distinct = k;
+  return AT_OK;
+}
+
 // Code and tables: each compute set once, however often it runs.
 static void fixed_bytes(compiler *c, int64_t tile, int64_t *categories) {
-  for (size_t s = 0; s < c->derived.len; s++) {
-    at_tiles_derived *d = c->derived.ptr[s];
-    bool again = false;
-    for (size_t k = 0; !again && k < s && s < 256; k++)
-      again = c->derived.ptr[k] == d;
-    if (again) continue;
+  for (size_t s = 0; s < c->num_distinct; s++) {
+    const at_tiles_derived *d = c->distinct[s];
     categories[AT_TILES_MEM_VERTICES] += d->vertex_bytes[tile];
     // Steps share codelets; the step with most of them decides.
     categories[AT_TILES_MEM_CODE] =
@@ -396,6 +413,7 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
 static at_status plan_memory(compiler *c, at_tiles_plan *p) {
   size_t tiles = (size_t)c->g->machine.tiles, n = c->g->vars.len;
   memory m;
+  AT_TRY(find_distinct(c));
   AT_TRY_ALLOC(m.bytes, at_new(c->g->arena, int64_t, tiles));
   AT_TRY_ALLOC(m.categories,
                (int64_t(*)[AT_TILES_MEM_COUNT])at_arena_alloc(

@@ -219,6 +219,27 @@ static void memory_is_shared_over_time(void **state) {
 }
 
 // Fragments: used where they lie when that is cheaper, else rearranged.
+// Code and tables of a compute set are there once, however many steps run it.
+static void repeated_steps_share_code(void **state) {
+  fixture f = pair(1000);
+  at_tiles_program *once, *often;
+  const at_tiles_plan *a, *b;
+  ok(at_tiles_mapping_linear(f.x, 0, 0));
+  ok(at_tiles_mapping_linear(f.y, 0, 0));
+  ok(at_tiles_map_elementwise(f.set, codelet("copy"),
+                              (const at_tiles_view *[]){f.x}, f.y, NULL));
+  ok(at_tiles_program_execute(f.set, &once));
+  ok(at_tiles_program_sequence(f.g, &often));
+  for (int i = 0; i < 600; i++) ok(at_tiles_program_add(often, once));
+  ok(at_tiles_compile(f.g, once, NULL, &a));
+  ok(at_tiles_compile(f.g, often, NULL, &b));
+  assert_int_equal(b->num_steps, 600);
+  assert_int_equal(b->peak_bytes, a->peak_bytes);
+  assert_memory_equal(b->categories[b->fullest], a->categories[a->fullest],
+                      sizeof *a->categories);
+  at_tiles_graph_destroy(f.g);
+}
+
 static void fragments_are_weighed(void **state) {
   for (int many = 0; many < 2; many++) {
     fixture f = pair(8192);
@@ -443,6 +464,7 @@ int main(void) {
       cmocka_unit_test(loops_and_branches),
       cmocka_unit_test(copies_cost_what_they_move),
       cmocka_unit_test(memory_is_shared_over_time),
+      cmocka_unit_test(repeated_steps_share_code),
       cmocka_unit_test(fragments_are_weighed),
       cmocka_unit_test(vectors_begin_on_words),
       cmocka_unit_test(codelets_of_ones_own),
