@@ -60,6 +60,7 @@ struct at_tiles_graph {
   at_tiles_policy policy;
   AT_VEC(at_tiles_var) vars;
   at_map by_name;
+  uint64_t looks;  // so far, for at_tiles_program.look
 };
 
 // ---- Views
@@ -136,6 +137,7 @@ struct at_tiles_program {
   const at_tiles_view *src, *dst, *pred;
   int64_t times;
   struct at_tiles_derived *derived;  // execute, copy: filled on first use
+  uint64_t look;  // the last look for a program that saw this one
 };
 
 // What one step does, derived from where operands lie.

@@ -240,6 +240,18 @@ static void repeated_steps_share_code(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// Each sequence has the one before it twice: 2^64 ways lead to the first.
+static void shared_programs_are_looked_at_once(void **state) {
+  at_tiles_graph *g = graph();
+  at_tiles_program *p[65];
+  for (int i = 0; i < 65; i++) {
+    ok(at_tiles_program_sequence(g, &p[i]));
+    for (int k = 0; i && k < 2; k++) ok(at_tiles_program_add(p[i], p[i - 1]));
+  }
+  expect(at_tiles_program_add(p[0], p[64]), AT_INVALID_ARGUMENT, "inside it");
+  at_tiles_graph_destroy(g);
+}
+
 static void fragments_are_weighed(void **state) {
   for (int many = 0; many < 2; many++) {
     fixture f = pair(8192);
@@ -465,6 +477,7 @@ int main(void) {
       cmocka_unit_test(copies_cost_what_they_move),
       cmocka_unit_test(memory_is_shared_over_time),
       cmocka_unit_test(repeated_steps_share_code),
+      cmocka_unit_test(shared_programs_are_looked_at_once),
       cmocka_unit_test(fragments_are_weighed),
       cmocka_unit_test(vectors_begin_on_words),
       cmocka_unit_test(codelets_of_ones_own),
