@@ -288,8 +288,11 @@ static at_status set_range(const at_tiles_view *v, int64_t begin, int64_t end,
   if (tile >= (uint64_t)g->machine.tiles) {
     at_tiles_runs first = {0};
     const char *name = "of no elements";
-    if (v->elements && at_ok(at_tiles_view_runs(v, begin, begin + 1, &first)))
-      name = g->vars.ptr[first.ptr[0].var].name;
+    if (begin < end) {
+      at_status looked = at_tiles_view_runs(v, begin, begin + 1, &first);
+      if (at_ok(looked)) name = g->vars.ptr[first.ptr[0].var].name;
+      at_status_free(looked);
+    }
     at_status st = AT_FAIL(AT_OUT_OF_RANGE,
                            "tensor %s: tile %u of a machine of %lld tiles",
                            name, tile, (long long)g->machine.tiles);

@@ -484,6 +484,10 @@ static void wrong_views_are_refused(void **state) {
          AT_INVALID_ARGUMENT, "2^46");
   expect(at_tiles_mapping_set(v, 1472), AT_OUT_OF_RANGE, "tensor v",
          "tile 1472");
+  at_tiles_interval last = {24, 24, 1472};  // of nothing, behind the last
+  at_tiles_mapping nowhere = {&last, 1, 1};
+  expect(at_tiles_mapping_set_all(v, &nowhere), AT_OUT_OF_RANGE,
+         "of no elements", "tile 1472");
   expect(at_tiles_mapping_check(v), AT_FAILED_PRECONDITION, "tensor v",
          "[0, 24)");
   float x[3];
