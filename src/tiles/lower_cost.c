@@ -77,9 +77,7 @@ int64_t at_tiles_node_cycles(const at_tiles_machine *m, const at_node *n,
     at_dims w = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
     int64_t window = 1;
     for (uint32_t i = 0; i < w.rank; i++) window *= w.ptr[i];
-    return at_tiles_shared_cycles(
-        m, AT_MAX(vectors, n->op == AT_OP_SELECT_AND_SCATTER ? 0 : vectors), 1,
-        2 * window);
+    return at_tiles_shared_cycles(m, vectors, 1, 2 * window);
   }
   if (n->op == AT_OP_SORT || n->op == AT_OP_TOP_K) {
     double levels = log2((double)AT_MAX(in, 2));
