@@ -70,6 +70,8 @@ at_status at_cost_host_path(char *out, size_t size) {
              : AT_FAIL(AT_INVALID_ARGUMENT, "the cache path is too long");
 }
 
+// A description by its path, the measured host, or a machine that comes with
+// Atoll.
 static at_status find_machine(at_str name, at_arena *a,
                               const at_machine **out) {
   at_machine *m;
@@ -101,6 +103,7 @@ static at_status find_machine(at_str name, at_arena *a,
   return at_machine_find(name, out);
 }
 
+// Devices of all slices. INVALID_ARGUMENT: over kMaxDevices.
 static at_status count_devices(at_str text, at_target *t) {
   double cores = at_machine_number(t->machine, "cores_per_chip", 1);
   double per = at_machine_number(t->machine, "cores_per_device", 0);
@@ -115,6 +118,7 @@ static at_status count_devices(at_str text, at_target *t) {
   return AT_OK;
 }
 
+// The built-in table that the machine names, if it has series.
 static at_status prepare_tables(at_target *t, at_arena *a) {
   const at_perf_table *tables, *mine;
   size_t count;
@@ -134,6 +138,7 @@ static at_status prepare_tables(at_target *t, at_arena *a) {
   return AT_OK;
 }
 
+// The kernel model of the machine's platform.
 static at_status prepare_models(at_target *t, at_arena *a) {
   if (strcmp(t->machine->platform, "gpu") == 0)
     return at_gpu_of(t->machine, a, &t->gpu);

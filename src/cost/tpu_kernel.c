@@ -63,6 +63,7 @@ static double passes(const at_tpu_kernel *k, const at_tpu_chip *c, double rows,
   return ceil(k->depth / n) * ceil(cols / n) * fmax(rows, n * n / g_c.load);
 }
 
+// Passes through the arrays, with that operand as weights that takes fewer.
 static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
   double batch = k->batch;
   if (k->kind == AT_TPU_CONV && c->array > 128 && k->depth <= c->array / 2)
@@ -83,6 +84,7 @@ static double conv_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
 
 // ---- Kernels
 
+// What both kinds of kernel need, in cycles of one core.
 typedef struct common {
   double latency, steps, tile, vector;
 } common;

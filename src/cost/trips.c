@@ -19,6 +19,7 @@ static int64_t state_of(const at_comp *c, at_value v) {
   return -1;
 }
 
+// The integer that v is, under renamings; false: none that is known.
 static bool constant(at_value v, int64_t *out) {
   v = behind(v);
   const at_literal *l = at_node_literal(v.node);
