@@ -11,6 +11,7 @@
 
 enum { kBuffersShown = 20 };
 
+// Of a TPU: whole tiles; a scalar takes 512 bytes.
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
   if (strcmp(t->machine->platform, "tpu")) return at_type_bytes(type);
@@ -28,6 +29,7 @@ bool at_est_is_from_host(const lives *l, const at_node *n) {
   return at_cost_host_copy_of(l->target, n) == AT_HOST_COPY_IN;
 }
 
+// Half where a TPU stores f32 as bf16: what products alone read.
 static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   const at_type *t = at_value_type(v);
   bool narrow = false;
@@ -41,6 +43,7 @@ static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
   return AT_OK;
 }
 
+// A value that is stored, which at_est_live_of finds from now on.
 static at_status add(lives *l, live x) {
   void **place;
   if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
@@ -56,6 +59,7 @@ live *at_est_live_of(const lives *l, at_value v) {
 
 // ---- Who reads what
 
+// Group `group` reads v; once for each.
 static at_status read(lives *l, at_value v, uint32_t group) {
   live *x = at_est_live_of(l, v);
   if (!x || x->writer == group) return AT_OK;
@@ -68,6 +72,7 @@ static at_status read(lives *l, at_value v, uint32_t group) {
   return AT_OK;
 }
 
+// Regions read for the op that they belong to.
 static at_status read_regions(lives *l, const at_node *n, uint32_t group) {
   for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(inner, n->regions[r]) {
@@ -150,6 +155,7 @@ static at_status add_constants(lives *l) {
   return AT_OK;
 }
 
+// What is given, constants, what kernels write; then who reads it.
 static at_status collect(lives *l) {
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->reads, at_new(l->arena, indices, count + 1));
@@ -206,6 +212,8 @@ static void pass_back(lives *l, const at_est_group *g) {
   }
 }
 
+// From the last kernel to the first: what ends in a result's memory is not a
+// temporary.
 static void pass_outputs_on(lives *l) {
   if (l->comp->owner) return;
   for (uint32_t k = l->groups.count; k-- > 0;) {
@@ -233,6 +241,7 @@ static void share_with(lives *l, at_node *n) {
   }
 }
 
+// For all kernels: which results take no memory of their own.
 static void share_state(lives *l) {
   for (uint32_t k = 0; k < l->groups.count; k++) {
     const at_est_group *g = l->groups.list[k];
@@ -263,6 +272,7 @@ static int64_t growth(const lives *l, uint32_t k) {
   return sum;
 }
 
+// The walk that orders kernels.
 typedef struct ordering {
   lives *l;
   uint32_t *waits;  // of each group: values it needs that are not there
@@ -271,11 +281,14 @@ typedef struct ordering {
   indices next;  // groups that may shrink what lives
 } ordering;
 
+// May run as soon as nothing is missing.
 static at_status propose(ordering *o, uint32_t k) {
   return at_vec_push(o->l->arena, &o->next, k) ? AT_OK
                                                : AT_NO_MEMORY("an order");
 }
 
+// k runs next. Its readers may be ready then, and the last readers of what it
+// read.
 static at_status run_group(ordering *o, uint32_t k) {
   lives *l = o->l;
   const at_est_group *g = l->groups.list[k];
@@ -324,6 +337,7 @@ static at_status order_groups(lives *l) {
 
 // ---- When values live
 
+// In steps, both inclusive. What a kernel takes over is gone before its step.
 static void set_times(lives *l) {
   uint32_t count = l->groups.count;
   for (size_t i = 0; i < l->list.len; i++) {
@@ -372,6 +386,7 @@ static void reuse_state(lives *l) {
 static at_status measure(const at_comp *c, const at_target *t, uses *u,
                          bool tight, at_arena *a, lives *out);
 
+// Lives of the regions of each step.
 static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->inside, at_new(l->arena, lives *, count + 1));
@@ -386,6 +401,7 @@ static at_status look_inside(lives *l) {
   return AT_OK;
 }
 
+// Roofline of a kernel; only relations between these matter.
 static double seconds_of(const lives *l, uint32_t k) {
   const at_est_group *g = l->groups.list[k];
   double bytes = 0;
@@ -433,6 +449,7 @@ static at_status measure(const at_comp *c, const at_target *t, uses *u,
 
 // ---- Where temporaries lie
 
+// A temporary with its place in time.
 typedef struct stay {
   const lives *of;
   const live *x;
@@ -440,6 +457,7 @@ typedef struct stay {
 } stay;
 typedef AT_VEC(stay) stays;
 
+// Does it take memory among the temporaries?
 static bool is_stored(const lives *l, const live *x) {
   return x->bytes && x->born <= x->dies && !x->vmem &&
          at_est_is_temporary(l, x);
@@ -452,12 +470,15 @@ typedef struct schedule {
   AT_VEC(const at_node *) at;  // of each time: the kernel's node; NULL: the end
 } schedule;
 
+// The next time, at which n is.
 static at_status tick(schedule *s, const at_node *n, at_arena *a,
                       int64_t *time) {
   *time = (int64_t)s->at.len;
   return at_vec_push(a, &s->at, n) ? AT_OK : AT_NO_MEMORY("temporaries");
 }
 
+// Numbers all steps, those of regions between the begin and the end of their
+// op.
 static at_status set_clock(lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   at_span_time *of;
@@ -475,6 +496,7 @@ static at_status set_clock(lives *l, schedule *out, at_arena *a) {
   return AT_OK;
 }
 
+// Temporaries of a computation and of those inside.
 static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   for (size_t i = 0; i < l->list.len; i++) {
@@ -492,6 +514,7 @@ static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
   return AT_OK;
 }
 
+// By time, then the largest first.
 static int by_begin(const void *a, const void *b) {
   const stay *x = a, *y = b;
   if (x->time.begin != y->time.begin)
@@ -543,17 +566,20 @@ static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
 
 // ---- What is told
 
+// The largest first.
 static int by_size(const void *a, const void *b) {
   const stay *x = a, *y = b;
   return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
+// Which argument param is.
 static uint32_t index_of(const at_comp *c, const at_node *param) {
   uint32_t i = 0;
   while (i < c->num_params && c->params[i] != param) i++;
   return i;
 }
 
+// Arguments of the entry by number and name, all else by op and id.
 const char *at_est_name(at_arena *a, at_value v, const char *made) {
   const at_node *n = v.node;
   const at_comp *c = n->parent;
@@ -619,6 +645,7 @@ static bool could_be_donated(const at_comp *c, const at_type *t) {
   return false;
 }
 
+// Bytes of arguments and results, one by one and in all.
 static at_status sum_interface(at_estimate *e, const lives *l) {
   const at_comp *c = l->comp;
   const at_io_info *infos = c->module->params;
@@ -660,6 +687,7 @@ static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
   return place_temps(e, &s->temps, a);
 }
 
+// Once more with `tight` where a TPU's memory does not hold it.
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
                         at_arena *a) {
   lives *l;

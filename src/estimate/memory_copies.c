@@ -41,12 +41,14 @@ static readers *readers_of(const lives *l, readers *all, at_value v) {
   return &all[at_node_int(v.node, AT_ATTR_INDEX, 0)];
 }
 
+// Steps come in order.
 static void note_reader(readers *r, uint32_t step, double bytes) {
   r->first = AT_MIN(r->first, step);
   r->last = step;
   r->bytes = fmax(r->bytes, bytes);
 }
 
+// Loops that read an argument by products alone.
 static at_status find_loops(lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_node *n = l->groups.list[l->order[s]]->root;
@@ -61,6 +63,7 @@ static at_status find_loops(lives *l, readers *all) {
   return AT_OK;
 }
 
+// A copy in half the bytes, from the first such loop to the last.
 static at_status add_rounded(lives *l) {
   if (l->comp->owner || !l->uses) return AT_OK;
   readers *all;
@@ -103,11 +106,13 @@ static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
   return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
 }
 
+// Bytes in the layout of a convolution's result.
 static double conv_result(const at_node *n, const at_type *t) {
   return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
                      at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
 }
 
+// Bytes in the layout that a convolution reads.
 static double conv_operand(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
@@ -125,6 +130,7 @@ static bool lies_well(const at_node *n) {
          bytes_along(t, batch, feature) < bytes_along(t, feature, batch);
 }
 
+// Convolutions that read an argument which lies otherwise.
 static void find_convs(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
@@ -158,6 +164,7 @@ static at_status add_images(lives *l) {
   return AT_OK;
 }
 
+// With the last two dimensions along lanes and sublanes.
 static uint64_t bytes_by_rows(const at_type *t) {
   return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
 }
@@ -174,6 +181,7 @@ static bool is_copied_by_rows(const lives *l, at_value v) {
          bytes_by_rows(t) <= 2 * at_est_on_device(l, v);
 }
 
+// A buffer of one step.
 static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
                          const char *made) {
   live x = {
@@ -181,6 +189,7 @@ static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
   return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
 }
 
+// A stable sort carries indices; scatters and gathers work on rows.
 static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
   if (!n->num_results) return AT_OK;
   at_value v = {n, 0};
@@ -246,6 +255,7 @@ static at_status add_reshaped(lives *l, uint32_t step, at_value v) {
   return AT_OK;
 }
 
+// Of all nodes, and of the reshapes in front of them.
 static at_status add_copies(lives *l) {
   for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
@@ -261,6 +271,7 @@ static at_status add_copies(lives *l) {
 
 // ---- Results that take donated arguments' memory over
 
+// Does the group's product read v?
 static bool is_multiplied(const at_est_group *g, at_value v) {
   for (uint32_t o = 0; g->product && o < g->product->num_operands; o++)
     if (at_value_eq(at_est_behind(g->product->operands[o]), v)) return true;
@@ -291,6 +302,7 @@ static at_status add_waiting(lives *l, uint32_t argument, uint32_t result) {
                                                   : AT_NO_MEMORY("buffers");
 }
 
+// For each argument that is donated to a result.
 static at_status add_all_waiting(lives *l) {
   const at_io_info *infos = l->comp->owner ? NULL : l->comp->module->params;
   for (uint32_t i = 0; l->tpu && infos && i < l->comp->num_params; i++)

@@ -6,6 +6,7 @@
 #include "estimate/estimate_internal.h"
 #include "schedule/lifetime.h"
 
+// A value that some memory holds, and the steps in which it does.
 typedef struct live {
   at_value value;
   uint64_t bytes;       // of it alone; 0: it lies in another value's memory
@@ -20,8 +21,10 @@ typedef struct live {
   AT_VEC(uint32_t) readers;
 } live;
 
+// Of groups or values.
 typedef AT_VEC(uint32_t) indices;
 
+// A reader of a value.
 typedef struct use {
   const at_node *user;  // NULL: a result of `of`
   const at_comp *of;
@@ -29,6 +32,7 @@ typedef struct use {
 } use;
 typedef AT_VEC(use) use_list;
 
+// Is a value stored as bf16? ASKED: while its own readers are looked at.
 typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
 
 // Of a whole module: who uses a value, and which are stored in half.
@@ -38,6 +42,8 @@ typedef struct uses {
   at_map narrow;  // value -> narrowness
 } uses;
 
+// The memory plan of one computation; regions of control flow have plans of
+// their own, in `inside`. Lives in `arena`.
 typedef struct lives {
   const at_comp *comp;
   uses *uses;  // NULL: nothing is narrowed
@@ -57,6 +63,7 @@ typedef struct lives {
   struct lives **inside;  // of each step: its regions, or NULL
 } lives;
 
+// Looks through renamings. Valid until the list grows.
 live *at_est_live_of(const lives *l, at_value v);  // NULL: it is not stored
 // Bytes in the device's memory, as wide as the program has it.
 uint64_t at_est_on_device(const lives *l, at_value v);
@@ -66,12 +73,14 @@ bool at_est_is_temporary(const lives *l, const live *x);
 bool at_est_is_from_host(const lives *l, const at_node *n);
 
 // ---- memory_narrow.c
+// Notes who uses each value of c and of the computations inside.
 at_status at_est_note_uses(uses *u, const at_comp *c);
 // Do only products at default precision read it, also on its way through loops?
 at_status at_est_only_products(uses *u, at_value v, bool *out);
 
 // ---- memory_copies.c
 // What is computed with a convolution takes the bytes of its result's layout.
+// Sets bytes of values that are there already; before at_est_add_copies.
 void at_est_lay_images_out(lives *l);
 // Adds the copies that the compiler makes: arguments rounded for loops, in the
 // layouts that ops want, and what sorts add. Times are set.

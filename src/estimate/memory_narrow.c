@@ -5,6 +5,7 @@
 #include "cost/tpu.h"
 #include "estimate/memory_internal.h"
 
+// Adds to the uses of v.
 static at_status note_use(uses *u, at_value v, use how) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&u->of, at_est_key(v)));
@@ -13,6 +14,7 @@ static at_status note_use(uses *u, at_value v, use how) {
   return at_vec_push(u->arena, list, how) ? AT_OK : AT_NO_MEMORY("uses");
 }
 
+// Of c and all computations inside.
 at_status at_est_note_uses(uses *u, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t o = 0; o < n->num_operands; o++)
@@ -25,6 +27,8 @@ at_status at_est_note_uses(uses *u, const at_comp *c) {
   return AT_OK;
 }
 
+// Is this use a product that rounds, or does it hand v on to values that only
+// those read? Loop state must be narrow inside and behind the loop.
 static at_status use_is_narrow(uses *u, use how, bool *out) {
   const at_node *n = how.user;
   const at_node *loop = n ? n : how.of->owner;
@@ -60,6 +64,8 @@ static at_status use_is_narrow(uses *u, use how, bool *out) {
   }
 }
 
+// What is being asked already counts as narrow: a value that goes round a loop
+// depends on itself.
 at_status at_est_only_products(uses *u, at_value v, bool *out) {
   void **place, **known;
   AT_TRY_ALLOC(place, at_map_put_ptr(&u->narrow, at_est_key(v)));

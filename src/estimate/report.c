@@ -13,6 +13,7 @@ const char *at_bound_text(at_bound b) {
   return (unsigned)b < AT_BOUND_COUNT ? names[b] : "?";
 }
 
+// Seconds, milliseconds or microseconds.
 void at_est_time(at_strbuf *b, double s) {
   if (s >= 1)
     at_strbuf_addf(b, "%.3g s", s);
@@ -27,6 +28,7 @@ void at_est_bytes(at_strbuf *b, double n) {
   at_strbuf_addz(b, at_size_text(n, text));
 }
 
+// With a prefix, powers of 1,000.
 void at_est_flops_text(at_strbuf *b, double n) {
   const char *const units[] = {"", "k", "M", "G", "T", "P"};
   size_t u = 0;
@@ -36,6 +38,7 @@ void at_est_flops_text(at_strbuf *b, double n) {
 
 // ---- Text
 
+// The head of a report: times, work, memory, where figures come from, notes.
 static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addf(out, "%s on %s", e->program, e->target);
   at_strbuf_addf(out, " (%u device%s, program for %u): ", e->num_devices,
@@ -112,14 +115,17 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_strbuf_addf(out, "  note: %s\n", e->notes[i]);
 }
 
+// JAX names the scope of what a checkpoint computes again.
 bool at_estimate_is_recomputed(const at_estimate_op *o) {
   return strstr(o->scope, "rematted_computation") != NULL;
 }
 
+// Seconds of the step that it takes: beside kernels, what is exposed.
 static double total(const at_estimate_op *o) {
   return o->network || o->sparse ? o->exposed : o->seconds * o->count;
 }
 
+// The longest first.
 static int by_total(const void *a, const void *b) {
   const at_estimate_op *x = *(const at_estimate_op *const *)a;
   const at_estimate_op *y = *(const at_estimate_op *const *)b;
@@ -135,6 +141,7 @@ const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out) {
   return o;
 }
 
+// Pads to a column, or cuts off with a tilde.
 static void add_cell(at_strbuf *out, const char *text, size_t width) {
   size_t n = strlen(text);
   if (n > width)
@@ -154,6 +161,7 @@ static void add_row(const at_estimate *e, const at_estimate_op *o,
   at_strbuf_addf(out, "%s\n", o->source);
 }
 
+// The head, kernels by time, embeddings, buffers.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   add_summary(e, out);
   const at_estimate_op **order = at_est_sorted(e, out);
@@ -182,6 +190,8 @@ void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   }
 }
 
+// Heads, sums side by side, then the kernels of both that have one name and one
+// shape.
 void at_estimate_compare(const at_estimate *a, const at_estimate *b,
                          uint32_t rows, at_strbuf *out) {
   add_summary(a, out);
@@ -234,6 +244,7 @@ void at_estimate_compare(const at_estimate *a, const at_estimate *b,
 
 // ---- JSON
 
+// A number of an object.
 typedef struct field {
   const char *name;
   double value;
@@ -303,6 +314,7 @@ static void add_here(at_json_writer *w, const at_estimate *e) {
   at_json_end_array(w);
 }
 
+// Everything of *e, in seconds and bytes.
 void at_estimate_json(const at_estimate *e, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -375,6 +387,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
 // ---- Timelines
 
 enum { kSparseLane = 3 };
+// Rows of the trace, as at_estimate_trace names them.
 static int lane_of(const at_estimate_op *o) {
   if (o->sparse) return kSparseLane;
   return o->host_link ? 2 : o->network;
@@ -443,6 +456,7 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_end_object(&w);
 }
 
+// Times are rounded down to nanoseconds.
 void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
                         at_profile_event *out) {
   out[0] = (at_profile_event){.start_ns = at_ns,
@@ -514,6 +528,7 @@ static at_status ops_of(const at_estimate *e, at_arena *a,
   return *out = ops, AT_OK;
 }
 
+// Transfers keep their names, as profiles list them apart from ops.
 static at_status xspace_in(const at_estimate *e, at_arena *a, at_strbuf *out) {
   at_profile_event *events;
   AT_TRY_ALLOC(events, at_new(a, at_profile_event, (size_t)e->num_ops + 1));

@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "estimate/estimate.h"
 
+// Figures with a unit that suits them: "12.3 us", "1.5 GiB", "3.2 TFLOP". A
+// buffer that cannot grow is marked as failed.
 void at_est_time(at_strbuf *b, double seconds);
 void at_est_bytes(at_strbuf *b, double bytes);
 void at_est_flops_text(at_strbuf *b, double flops);

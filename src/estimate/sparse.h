@@ -30,6 +30,7 @@ const at_est_ids *at_est_ids_of(const at_est_ids_spec *s, at_str stack);
 double at_est_distinct(double rows, double draws, double zipf);
 
 // ---- What a call moves (sparse_time.c)
+// Figures of the SparseCores of a device.
 typedef struct at_est_sparse_chip {
   double cores, tiles, lanes;  // of a device, of a core, of a tile
   double granule;              // bytes that HBM moves at least
@@ -71,6 +72,7 @@ at_status at_est_sparse_time(const at_est_sparse_chip *c, const at_target *t,
 // ---- Advice (sparse_advice.c)
 // What would make the program's lookups cheaper, or what is wrong with its
 // limits: lines of text in `a`, appended.
+// Each line once.
 typedef AT_VEC(const char *) at_est_lines;
 at_status at_est_sparse_advice(const at_estimate *e, at_arena *a,
                                at_est_lines *out);
