@@ -66,19 +66,22 @@ static place place_of(const at_target *t, uint32_t device) {
 }
 
 // ---- Groups as boxes
-enum { kMostOnAxis = 4096 };
+// As many as a target has devices: one axis may hold them all.
+enum { kMostOnAxis = 1 << 16 };
 typedef struct marks {
   uint64_t bits[kMostOnAxis / 64];
 } marks;
 
 static void mark(marks *m, int64_t v) {
-  m->bits[v >> 6 & (kMostOnAxis / 64 - 1)] |= 1ull << (v & 63);
+  AT_ASSERT(v >= 0 && v < kMostOnAxis);
+  m->bits[v >> 6] |= 1ull << (v & 63);
 }
 
 // The chips marked along an axis of `length`: a ring if they are all of it and
 // it wraps.
 static axis axis_of(const marks *m, int64_t length, int64_t wrap) {
   int64_t n = 0, first = -1, last = -1;
+  AT_ASSERT(length <= kMostOnAxis);
   for (int64_t v = 0; v < length; v++)
     if (m->bits[v >> 6] >> (v & 63) & 1) {
       if (first < 0) first = v;
