@@ -308,9 +308,47 @@ static void counts_of_nodes(void **state) {
   at_arena_destroy(a);
 }
 
+// while (i < n) { i += 1; n += by }: known only where no turn changes n.
+static double trips_of(const char *by, bool *known) {
+  at_arena *a = at_arena_create();
+  char *text =
+      at_arena_printf(a,
+                      "hlo module \"t\" entry=\"main\" {\n"
+                      "func \"main\" () -> (i32[]) {\n"
+                      "  %%0 = constant {value=i32[] 0} : i32[]\n"
+                      "  %%1 = constant {value=i32[] 10} : i32[]\n"
+                      "  %%2:2 = while %%0, %%1 ((%%3: i32[], %%4: i32[]) {\n"
+                      "    %%5 = compare %%3, %%4 {comparison_direction=LT, "
+                      "compare_type=SIGNED} : i1[]\n"
+                      "    return %%5\n"
+                      "  }, (%%6: i32[], %%7: i32[]) {\n"
+                      "    %%8 = constant {value=i32[] 1} : i32[]\n"
+                      "    %%9 = add %%6, %%8 : i32[]\n"
+                      "%s"
+                      "  }) : i32[], i32[]\n"
+                      "  return %%2\n"
+                      "}\n"
+                      "}\n",
+                      by);
+  const at_node *loop = parse(a, text)->entry->results[0].node;
+  double trips = at_count_trips(loop, known);
+  at_arena_destroy(a);
+  return trips;
+}
+
+static void turns_of_a_loop_whose_bound_is_state(void **state) {
+  bool known;
+  assert_true(trips_of("    return %9, %7\n", &known) == 10 && known);
+  assert_true(trips_of("    %10 = subtract %7, %8 : i32[]\n"
+                       "    return %9, %10\n",
+                       &known) == 1);
+  assert_false(known);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_of_nodes),
+      cmocka_unit_test(turns_of_a_loop_whose_bound_is_state),
       cmocka_unit_test(collectives),
       cmocka_unit_test(ops),
       cmocka_unit_test(fusions),
