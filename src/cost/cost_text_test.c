@@ -292,6 +292,25 @@ static void targets(void **state) {
   }
 }
 
+// A description that is cut off could mean something else.
+static void large_descriptions_are_refused(void **state) {
+  enum { kMost = 1 << 20 };
+  at_arena *a = at_arena_create();
+  at_target *t;
+  char path[] = "/tmp/atoll_large_XXXXXX.json";
+  int fd = mkstemps(path, 5);
+  FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+  assert_non_null(f);
+  fputs("{}", f);
+  for (int i = 2; i <= kMost; i++) fputc(' ', f);
+  fclose(f);
+  at_status st = at_target_parse(at_str_of(path), AT_INTERP_ATOLL, a, &t);
+  assert_non_null(strstr(at_status_message(st), "is larger than 1048576"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  remove(path);
+  at_arena_destroy(a);
+}
+
 static double seconds(const char *target, at_collective c) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -392,6 +411,7 @@ int main(void) {
       cmocka_unit_test(options),
       cmocka_unit_test(xla_flags_of_the_environment),
       cmocka_unit_test(targets),
+      cmocka_unit_test(large_descriptions_are_refused),
       cmocka_unit_test(torus),
       cmocka_unit_test(devices_that_are_not_there),
   };

@@ -22,9 +22,14 @@ static at_status read_file(const char *path, at_arena *a, at_bytes *out) {
   if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot open %s", path);
   uint8_t *text = at_new(a, uint8_t, kMost);
   size_t n = text ? fread(text, 1, kMost, f) : 0;
+  bool more = n == kMost && fgetc(f) != EOF;
   fclose(f);
+  if (!text) return AT_NO_MEMORY("description of a machine");
+  if (more)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s is larger than %d bytes", path,
+                   kMost);
   *out = (at_bytes){text, n};
-  return text ? AT_OK : AT_NO_MEMORY("description of a machine");
+  return AT_OK;
 }
 
 static at_status read_description(const char *path, at_arena *a,
