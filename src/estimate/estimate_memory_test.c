@@ -2,6 +2,7 @@
 // writes, over random programs of ops with several results; and programs whose
 // figures are known.
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -414,7 +415,7 @@ static void saved_values_count(void **state) {
 // ---- How the cut into kernels grows
 
 // n layers of a network with residuals, n elementwise steps after one another,
-// or n of them side by side and added up.
+// n of them side by side and added up, or n of them that are one kernel.
 static char *deep_program(int kind, uint32_t n) {
 #define T "tensor<256x256xf32>"
   at_strbuf b = {0};
@@ -422,6 +423,11 @@ static char *deep_program(int kind, uint32_t n) {
                      " {\n%v0 = stablehlo.sine %x : " T "\n");
   for (uint32_t i = 0; i < n; i++) {
     const char *of = kind == 2 ? "%x" : NULL;
+    if (kind == 3) {
+      at_strbuf_addf(&b, "%%v%u = stablehlo.add %%v%u, %%x : " T "\n", i + 1,
+                     i);
+      continue;
+    }
     if (kind == 0)
       at_strbuf_addf(&b,
                      "%%p%u = stablehlo.dot_general %%v%u, %%w, "
@@ -439,16 +445,21 @@ static char *deep_program(int kind, uint32_t n) {
 #undef T
 }
 
-static uint64_t visits_of(int kind, uint32_t n, bool stored) {
-  at_arena *a = at_arena_create();
+static at_module *imported(at_arena *a, const char *text) {
   at_mmodule *read;
   at_module *m;
-  at_est_groups groups;
-  char *text = deep_program(kind, n);
   must(at_mlir_read((at_bytes){(const uint8_t *)text, strlen(text)}, true, a,
                     &read),
-       "deep");
-  must(at_import(read, a, &m), "deep");
+       text);
+  must(at_import(read, a, &m), text);
+  return m;
+}
+
+static uint64_t visits_of(int kind, uint32_t n, bool stored) {
+  at_arena *a = at_arena_create();
+  at_est_groups groups;
+  char *text = deep_program(kind, n);
+  at_module *m = imported(a, text);
   must(stored ? at_est_group_stored(m->entry, a, &groups)
               : at_est_group_nodes(m->entry, true, a, &groups),
        "deep");
@@ -469,6 +480,39 @@ static void cuts_grow_with_the_program(void **state) {
                  kind, stored, (unsigned long long)few,
                  (unsigned long long)many);
     }
+}
+
+typedef struct cutting {
+  at_arena *arena;
+  const at_comp *comp;
+  at_est_groups groups;
+  at_status status;
+} cutting;
+
+static void *cut_there(void *user) {
+  cutting *c = user;
+  c->status = at_est_group_nodes(c->comp, true, c->arena, &c->groups);
+  return NULL;
+}
+
+// A fusion may be as long as the program, a stack may not.
+static void long_chains_need_no_stack(void **state) {
+  enum { kNodes = 20000, kStack = 1 << 18 };
+  at_arena *a = at_arena_create();
+  char *text = deep_program(3, kNodes);
+  cutting c = {.arena = a, .comp = imported(a, text)->entry};
+  pthread_attr_t attr;
+  pthread_t thread;
+  assert_int_equal(pthread_attr_init(&attr), 0);
+  assert_int_equal(pthread_attr_setstacksize(&attr, kStack), 0);
+  assert_int_equal(pthread_create(&thread, &attr, cut_there, &c), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  pthread_attr_destroy(&attr);
+  must(c.status, "a chain");
+  assert_int_equal(c.groups.count, 1);
+  assert_int_equal(c.groups.list[0]->nodes.len, kNodes + 1);
+  at_arena_destroy(a);
+  free(text);
 }
 
 // ---- Rules of the TPU's plan, by programs of which each shows one
@@ -644,6 +688,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_may_have_no_results),
       cmocka_unit_test(cuts_grow_with_the_program),
+      cmocka_unit_test(long_chains_need_no_stack),
       cmocka_unit_test(results_wait_for_their_places),
       cmocka_unit_test(products_write_into_arrays),
       cmocka_unit_test(tight_programs_work_in_results),

@@ -29,6 +29,13 @@ typedef struct info {
   at_est_group *group;  // of a kept value
 } info;
 
+// A node on the way from a group's outputs to what it reads, and which of its
+// operands is next.
+typedef struct visit {
+  at_node *n;
+  uint32_t next;
+} visit;
+
 // One computation that is cut.
 typedef struct cutter {
   at_arena *arena;
@@ -37,6 +44,7 @@ typedef struct cutter {
   at_map infos;  // node -> info
   AT_VEC(at_node *) nodes;
   AT_VEC(at_est_group *) groups;
+  AT_VEC(visit) open;  // of read_node; empty between its calls
   uint64_t visits;
 } cutter;
 
@@ -571,28 +579,24 @@ static bool reads_part(const at_node *n) {
          n->op == AT_OP_GATHER;
 }
 
-// `limit`: bytes that are read of v at most; negative: all of it.
-static at_status read_value(reading *r, at_value v, double limit);
-
-static at_status read_node(reading *r, at_node *n) {
+// n is computed in the group; its operands are read next.
+static at_status visit_node(reading *r, at_node *n) {
   void **place;
   r->k->visits++;
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
-  if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
+  if (!at_vec_push(r->k->arena, &r->g->nodes, n) ||
+      !at_vec_push(r->k->arena, &r->k->open, ((visit){n, 0})))
+    return AT_NO_MEMORY("nodes");
   if (is_elementwise(n) || at_tpu_is_sum_of_products(n))
     r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
-  double part = n->num_results ? dense(&n->types[0]) : 0;
-  for (uint32_t o = 0; o < n->num_operands; o++) {
-    double limit = reads_part(n) && o == 0 ? part : -1;
-    if (at_est_updates(n) && o == 0) limit = 0;  // in place
-    AT_TRY(read_value(r, n->operands[o], limit));
-  }
   return AT_OK;
 }
 
+// v is read from memory, or computed in the group. `limit`: bytes that are read
+// of it at most; negative: all of it.
 static at_status read_value(reading *r, at_value v, double limit) {
   v = at_est_behind(v);
   info *i = info_of(r->k, v.node);
@@ -605,7 +609,28 @@ static at_status read_value(reading *r, at_value v, double limit) {
     double bytes = dense(at_value_type(v));
     return add_read(r, v, limit >= 0 && limit < bytes ? limit : bytes);
   }
-  return read_node(r, v.node);
+  return visit_node(r, v.node);
+}
+
+// Depth first, with a stack of its own: chains may be as long as the program.
+static at_status read_node(reading *r, at_node *root) {
+  cutter *k = r->k;
+  AT_ASSERT(!k->open.len);
+  AT_TRY(visit_node(r, root));
+  while (k->open.len) {
+    visit *top = &k->open.ptr[k->open.len - 1];
+    const at_node *n = top->n;
+    uint32_t o = top->next++;
+    if (o == n->num_operands) {
+      k->open.len--;
+      continue;
+    }
+    double part = n->num_results ? dense(&n->types[0]) : 0;
+    double limit = reads_part(n) && o == 0 ? part : -1;
+    if (at_est_updates(n) && o == 0) limit = 0;  // in place
+    AT_TRY(read_value(r, n->operands[o], limit));
+  }
+  return AT_OK;
 }
 
 // Finds again what g computes and reads, from the nodes that it owns.
