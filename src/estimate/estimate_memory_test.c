@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "estimate/estimate_internal.h"
+#include "estimate/memory_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
@@ -515,6 +515,54 @@ static void long_chains_need_no_stack(void **state) {
   free(text);
 }
 
+// ---- Which values are stored as bf16
+
+static const at_node *first_of(const at_comp *c, at_op op) {
+  AT_FOR_NODES(n, c) if (n->op == op) return n;
+  fail_msg("no %s", at_op_text(op));
+  return NULL;
+}
+
+// A turn's tanh needs the state as it is: so does what the next turn makes of
+// it, although products alone read that behind the loop.
+static void state_is_as_wide_as_any_turn_needs(void **state) {
+#define T "tensor<256x256xf32>"
+  at_arena *a = at_arena_create();
+  const at_comp *c =
+      imported(
+          a,
+          "func.func public @main(%x: " T ") -> " T
+          " {\n"
+          "%z = stablehlo.constant dense<0> : tensor<i32>\n"
+          "%n = stablehlo.constant dense<3> : tensor<i32>\n"
+          "%o = stablehlo.constant dense<1> : tensor<i32>\n"
+          "%s = stablehlo.sine %x : " T
+          "\n"
+          "%r:2 = stablehlo.while(%k = %z, %p = %s) : tensor<i32>, " T
+          "\ncond {\n"
+          "%c = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> "
+          "tensor<i1>\n"
+          "stablehlo.return %c : tensor<i1>\n} do {\n"
+          "%q = stablehlo.transpose %p, dims = [1, 0] : (" T ") -> " T
+          "\n%t = stablehlo.tanh %p : " T
+          "\n%j = stablehlo.add %k, %o : tensor<i32>\n"
+          "stablehlo.return %j, %q : tensor<i32>, " T
+          "\n}\n"
+          "%d = stablehlo.dot_general %r#1, %x, contracting_dims = [1] x [0] : "
+          "(" T ", " T ") -> " T "\nreturn %d : " T "\n}\n")
+          ->entry;
+#undef T
+  uses u = {.arena = a, .read = at_map_in(a), .wide = at_map_in(a)};
+  must(at_est_note_uses(&u, c), "uses");
+  const at_node *sine = first_of(c, AT_OP_SINE);
+  const at_node *loop = first_of(c, AT_OP_WHILE);
+  const at_node *turned = first_of(loop->regions[1], AT_OP_TRANSPOSE);
+  assert_false(at_est_only_products(&u, (at_value){(at_node *)sine, 0}));
+  assert_false(at_est_only_products(&u, (at_value){(at_node *)turned, 0}));
+  assert_true(at_est_only_products(&u, (at_value){(at_node *)loop, 1}));
+  at_arena_destroy(a);
+}
+
 // ---- Rules of the TPU's plan, by programs of which each shows one
 
 static at_estimate *planned(at_arena *a, const char *target, const char *text) {
@@ -689,6 +737,7 @@ int main(void) {
       cmocka_unit_test(calls_may_have_no_results),
       cmocka_unit_test(cuts_grow_with_the_program),
       cmocka_unit_test(long_chains_need_no_stack),
+      cmocka_unit_test(state_is_as_wide_as_any_turn_needs),
       cmocka_unit_test(results_wait_for_their_places),
       cmocka_unit_test(products_write_into_arrays),
       cmocka_unit_test(tight_programs_work_in_results),

@@ -30,17 +30,14 @@ bool at_est_is_from_host(const lives *l, const at_node *n) {
 }
 
 // Half where a TPU stores f32 as bf16: what products alone read.
-static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
+static uint64_t stored_bytes(const lives *l, at_value v) {
   const at_type *t = at_value_type(v);
-  bool narrow = false;
-  *out = at_est_on_device(l, v);
-  if (!l->uses || t->dtype != AT_F32 || !t->rank ||
-      at_est_is_from_host(l, v.node))
-    return AT_OK;
-  if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
-  AT_TRY(at_est_only_products(l->uses, v, &narrow));
-  if (narrow) *out /= 2;
-  return AT_OK;
+  uint64_t bytes = at_est_on_device(l, v);
+  bool narrow = l->uses && t->dtype == AT_F32 && t->rank &&
+                !at_est_is_from_host(l, v.node) &&
+                at_map_find_ptr(&l->uses->read, at_est_key(v)) &&
+                at_est_only_products(l->uses, v);
+  return narrow ? bytes / 2 : bytes;
 }
 
 // A value that is stored, which at_est_live_of finds from now on.
@@ -165,9 +162,8 @@ static at_status collect(lives *l) {
     const at_est_group *g = l->groups.list[k];
     for (size_t w = 0; w < g->writes.len; w++) {
       at_value v = g->writes.ptr[w];
-      live x = {.value = v, .writer = k};
-      AT_TRY(stored_bytes(l, v, &x.bytes));
-      AT_TRY(add(l, x));
+      AT_TRY(
+          add(l, (live){.value = v, .writer = k, .bytes = stored_bytes(l, v)}));
     }
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -673,7 +669,7 @@ static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
                       bool tight, schedule *s, lives *l, at_arena *a) {
   double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
-  uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
+  uses u = {.arena = a, .read = at_map_in(a), .wide = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
   *s = (schedule){0};
   if (tpu) AT_TRY(at_est_note_uses(&u, c));

@@ -10,13 +10,10 @@
 // are rounded once, before the first loop that reads them.
 
 // Is operand `o` of the loop only read by products, and stays as it is?
-static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
-                                 bool *out) {
+static bool only_multiplied(const lives *l, const at_node *loop, uint32_t o) {
   at_value state = {loop->regions[1]->params[o], 0};
-  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
-  return *out ? at_est_only_products(l->uses, (at_value){(at_node *)loop, o},
-                                     out)
-              : AT_OK;
+  return at_value_eq(at_est_behind(loop->regions[1]->results[o]), state) &&
+         at_est_only_products(l->uses, (at_value){(at_node *)loop, o});
 }
 
 // Who reads an argument in a way that wants a copy: in which steps, and how
@@ -49,18 +46,14 @@ static void note_reader(readers *r, uint32_t step, double bytes) {
 }
 
 // Loops that read an argument by products alone.
-static at_status find_loops(lives *l, readers *all) {
+static void find_loops(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_node *n = l->groups.list[l->order[s]]->root;
     for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
-      bool multiplied;
       readers *r = readers_of(l, all, n->operands[o]);
-      if (!r) continue;
-      AT_TRY(only_multiplied(l, n, o, &multiplied));
-      if (multiplied) note_reader(r, s, 0);
+      if (r && only_multiplied(l, n, o)) note_reader(r, s, 0);
     }
   }
-  return AT_OK;
 }
 
 // A copy in half the bytes, from the first such loop to the last.
@@ -68,7 +61,7 @@ static at_status add_rounded(lives *l) {
   if (l->comp->owner || !l->uses) return AT_OK;
   readers *all;
   AT_TRY_ALLOC(all, readers_new(l));
-  AT_TRY(find_loops(l, all));
+  find_loops(l, all);
   for (uint32_t i = 0; i < l->comp->num_params; i++) {
     at_value v = {l->comp->params[i], 0};
     if (at_value_type(v)->dtype != AT_F32 || all[i].first > all[i].last)

@@ -24,22 +24,12 @@ typedef struct live {
 // Of groups or values.
 typedef AT_VEC(uint32_t) indices;
 
-// A reader of a value.
-typedef struct use {
-  const at_node *user;  // NULL: a result of `of`
-  const at_comp *of;
-  uint32_t index;  // of the operand or result
-} use;
-typedef AT_VEC(use) use_list;
-
-// Is a value stored as bf16? ASKED: while its own readers are looked at.
-typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
-
-// Of a whole module: who uses a value, and which are stored in half.
+// Of a whole module: which values are read, and which are stored in full.
 typedef struct uses {
   at_arena *arena;
-  at_map of;      // value (at_est_key) -> use_list
-  at_map narrow;  // value -> narrowness
+  at_map read;            // values (at_est_key) that something reads
+  at_map wide;            // values that others than rounding products need
+  AT_VEC(at_value) open;  // of `wide`: what hands them on is not marked yet
 } uses;
 
 // The memory plan of one computation; regions of control flow have plans of
@@ -73,10 +63,11 @@ bool at_est_is_temporary(const lives *l, const live *x);
 bool at_est_is_from_host(const lives *l, const at_node *n);
 
 // ---- memory_narrow.c
-// Notes who uses each value of c and of the computations inside.
+// Looks at all readers in c and in the computations inside. *u: empty, with its
+// arena and maps.
 at_status at_est_note_uses(uses *u, const at_comp *c);
-// Do only products at default precision read it, also on its way through loops?
-at_status at_est_only_products(uses *u, at_value v, bool *out);
+// Do only products at default precision read v, also on its way through loops?
+bool at_est_only_products(const uses *u, at_value v);
 
 // ---- memory_copies.c
 // What is computed with a convolution takes the bytes of its result's layout.
