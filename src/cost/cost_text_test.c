@@ -10,10 +10,12 @@
 
 #include "cost/cost.h"
 
+// Borrows z.
 static at_bytes bytes(const char *z) {
   return (at_bytes){(const uint8_t *)z, strlen(z)};
 }
 
+// A table of each kind of line; written again, it is the same text.
 static void own_form(void **state) {
   static const char text[] =
       "atoll-perf 1\nmachine box\nsource somebody, with # in it\ndomain "
@@ -46,6 +48,7 @@ static void own_form(void **state) {
   at_arena_destroy(a);
 }
 
+// One mistake each, and a part of what the message says of it.
 static void bad_tables(void **state) {
   static const struct {
     const char *text, *says;
@@ -96,6 +99,8 @@ static void bad_tables(void **state) {
   }
 }
 
+// Entries of each kind, in the spellings that text protos allow; what is
+// written is read back alike.
 static void text_protos(void **state) {
   static const char text[] =
       "# a table\nentries { key: \"sm_90\" value { partition_size: 8\n"
@@ -164,6 +169,7 @@ static void text_protos(void **state) {
   at_arena_destroy(a);
 }
 
+// Counts of points: those of the tables that come with Atoll.
 static void whole_tables_survive_the_text_proto(void **state) {
   const at_perf_table *all;
   size_t n, m;
@@ -190,6 +196,7 @@ static void whole_tables_survive_the_text_proto(void **state) {
   }
 }
 
+// Rates that still grew by over a twentieth per doubling at the last point.
 static void unsaturated_tables_are_warned_about(void **state) {
   static const char text[] =
       "atoll-perf 1\nmachine m\ncollective all-reduce f32 groups 1x8\n1024 "
@@ -209,6 +216,7 @@ static void unsaturated_tables_are_warned_about(void **state) {
   at_arena_destroy(a);
 }
 
+// What is wrong anywhere changes nothing.
 static void options(void **state) {
   at_network net = {.nic = 1, .devices_per_host = 8, .chunk_bytes = 1};
   assert_int_equal(
@@ -242,6 +250,7 @@ static void options(void **state) {
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
 }
 
+// Targets read XLA_FLAGS when they are made; a wrong option fails that.
 static void xla_flags_of_the_environment(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -261,6 +270,7 @@ static void xla_flags_of_the_environment(void **state) {
   at_arena_destroy(a);
 }
 
+// The grammar of targets, and how many devices each has.
 static void targets(void **state) {
   static const struct {
     const char *text;
@@ -311,6 +321,7 @@ static void large_descriptions_are_refused(void **state) {
   at_arena_destroy(a);
 }
 
+// What the torus model says; another source fails the test.
 static double seconds(const char *target, at_collective c) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -324,6 +335,7 @@ static double seconds(const char *target, at_collective c) {
   return time.seconds;
 }
 
+// Equal but for rounding.
 static bool near(double have, double want) {
   return fabs(have / want - 1) < 1e-9;
 }
@@ -381,6 +393,7 @@ static void torus(void **state) {
   assert_true(near(seconds("v6e:4", c), v / link + 3 * hop));
 }
 
+// A group of nine on eight devices; groups of one, or no bytes, are free.
 static void devices_that_are_not_there(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;

@@ -68,6 +68,7 @@ static at_status push_copy(at_est_walk *w, const copying *p,
   return at_est_push_kernel(w, &k, "copy", t, g, count, level, it);
 }
 
+// Within the one memory or the other.
 at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
                             const at_est_group *g, double count, uint32_t level,
                             at_est_item *it) {

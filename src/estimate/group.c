@@ -75,9 +75,11 @@ static bool is_product(const at_node *n) {
   if (n->op == AT_OP_DOT_GENERAL) return !at_tpu_is_sum_of_products(n);
   return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
+// Values that no kernel computes.
 static bool is_given(const at_node *n) {
   return n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
 }
+// What adds up over rows, also as a product on the vector unit.
 static bool is_reduce(const at_node *n) {
   return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
          at_tpu_is_sum_of_products(n);
@@ -99,6 +101,7 @@ static bool moves(const at_node *n) {
       return false;
   }
 }
+// One result, element by element.
 static bool is_elementwise(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
 }

@@ -338,6 +338,7 @@ void at_est_lay_images_out(lives *l) {
   }
 }
 
+// Steps and times are set; more lives follow.
 at_status at_est_add_copies(lives *l) {
   AT_TRY(add_rounded(l));
   AT_TRY(add_images(l));

@@ -37,6 +37,7 @@ static bool hands_on(const at_node *n, uint32_t o) {
 
 static bool is_loop(const at_node *n) { return n && n->op == AT_OP_WHILE; }
 
+// Marks v once; what hands it on follows.
 static at_status set_wide(uses *u, at_value v) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&u->wide, at_est_key(v)));
@@ -53,6 +54,7 @@ static at_status note(uses *u, at_value v, bool wide) {
   return wide ? set_wide(u, v) : AT_OK;
 }
 
+// Of c and of the computations inside.
 static at_status note_readers(uses *u, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     for (uint32_t o = 0; o < n->num_operands; o++)

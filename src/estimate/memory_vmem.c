@@ -222,6 +222,7 @@ static bool is_fetched(placing *p, int64_t from, const touch *u, double bytes) {
 
 // ---- Places
 
+// The end of the computation, past its last step.
 static at_span_time time_at(const lives *l, uint32_t step) {
   return l->time[AT_MIN(step, l->groups.count)];
 }

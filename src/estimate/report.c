@@ -133,6 +133,7 @@ static int by_total(const void *a, const void *b) {
   return (s < t) - (s > t);
 }
 
+// Sorts pointers; the estimate stays as it is.
 const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out) {
   const at_estimate_op **o = malloc((e->num_ops + 1) * sizeof *o);
   for (uint32_t i = 0; o && i < e->num_ops; i++) o[i] = &e->ops[i];
@@ -150,6 +151,7 @@ static void add_cell(at_strbuf *out, const char *text, size_t width) {
     at_strbuf_addf(out, "%-*s ", (int)width, text);
 }
 
+// One kernel, with all its runs.
 static void add_row(const at_estimate *e, const at_estimate_op *o,
                     at_strbuf *out) {
   at_strbuf_addf(out, "  %9.2f %5.1f%% %5.0f  ", o->seconds * o->count * 1e6,
@@ -250,6 +252,7 @@ typedef struct field {
   double value;
 } field;
 
+// Members of the object that is open.
 static void add_fields(at_json_writer *w, const field *f, size_t n) {
   for (size_t i = 0; i < n; i++) {
     at_json_key(w, at_str_of(f[i].name));
@@ -262,6 +265,7 @@ static void add_text(at_json_writer *w, const char *key, const char *text) {
   at_json_str(w, at_str_of(text));
 }
 
+// Every figure of one kernel.
 static void add_op(at_json_writer *w, const at_estimate_op *o) {
   at_json_begin_object(w);
   add_text(w, "name", o->name);

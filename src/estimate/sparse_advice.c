@@ -138,6 +138,7 @@ static at_status on_overlap(const at_estimate *e, at_arena *a,
           e->sparse_exposed * 1e6, could * 1e6));
 }
 
+// Of each table, then of all of them together.
 at_status at_est_sparse_advice(const at_estimate *e, at_arena *a,
                                at_est_lines *out) {
   for (uint32_t i = 0; i < e->num_embeddings; i++) {
