@@ -69,13 +69,15 @@ typedef struct at_estimate_op {
   const char *source;  // "train.py:33", or ""
   const char *scope;   // JAX's name of the op, or ""
   double start;        // on the timeline, of its first run
-  double seconds;      // of one run
-  double count;        // runs in one step of the program
+  // Times are those of one device.
+  double seconds;  // of one run
+  double count;    // runs in one step of the program
   // Sums over the step multiply seconds by count; what runs beside kernels adds
   // `exposed` instead, which is of all runs already.
   double exposed;  // of all runs: time that nothing else hides (network only)
   at_cost_source from;
   at_bound bound;
+  // The longest of these is its bound.
   double matrix, vector, memory,
       latency;  // seconds busy in one run; may overlap
   // flops + transcendentals + again_flops is what the kernel computes.
@@ -83,6 +85,7 @@ typedef struct at_estimate_op {
   double again_flops;  // of one run: both, of values that a kernel before it
                        // computed as well
   double hbm_bytes, vmem_bytes, network_bytes;  // of one run
+  // Where in the program it is.
   uint32_t nodes;  // of the program, in this kernel
   uint32_t level;  // 0: the entry, 1: a loop's body, ...
   uint32_t loop;   // the innermost around it, index + 1; 0: none
@@ -105,7 +108,9 @@ typedef struct at_estimate_embedding {
   const char *basis;  // where the number of ids comes from: static text
   bool update;
   double rows, width, padded_width, slots;
-  double samples;      // over all features of the stack
+  double samples;  // over all features of the stack
+  // What it moves; then the limits that it was compiled for, and how far they
+  // are used.
   double ids, unique;  // that it asks for; different rows of each SparseCore
   double touched;      // different rows of its own that anybody asks for
   double max_ids, max_unique;          // limits, per partition

@@ -31,6 +31,7 @@ typedef struct at_est_group {
   // Vector operations per element (those of narrow types count half),
   // reductions, and nodes that are transcendental.
   double ops, reduces, transcendentals;
+  // How the compiler would run it.
   bool alone;            // one op: nothing fused
   bool softmax;          // one kernel that holds the rows it normalizes
   bool by_rows;          // its windows hold whole rows, which it reduces
@@ -115,6 +116,7 @@ typedef struct at_est_reuse {
   void *address_user;
   bool failed;  // no memory to remember
   double now;
+  // Bytes; distances are never longer than the first.
   double footprint;  // touched in one run: what lies between two runs
   double temps;      // of it, memory that values share
 } at_est_reuse;
@@ -143,6 +145,7 @@ const char *at_est_name(at_arena *a, at_value v, const char *made);
 // "train.py:33", or "" where it is not known. NULL for loc is allowed. These
 // two give "" without memory; at_arena_status tells.
 const char *at_est_source(at_arena *a, const at_loc *loc);
+// "bf16[8,512]", in the arena.
 const char *at_est_type(at_arena *a, const at_type *t);
 
 #endif

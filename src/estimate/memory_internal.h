@@ -9,9 +9,11 @@
 // A value that some memory holds, and the steps in which it does.
 typedef struct live {
   at_value value;
-  uint64_t bytes;       // of it alone; 0: it lies in another value's memory
+  uint64_t bytes;  // of it alone; 0: it lies in another value's memory
+  // A step is a kernel's place in the order in which they run.
   uint32_t born, dies;  // steps, inclusive; born > dies: never there
   uint32_t writer;      // group; UINT32_MAX: given
+  // Whose memory it is: the caller's, or that of temporaries.
   bool argument, output;
   bool kept;         // an argument that the caller keeps
   bool vmem;         // never in HBM
@@ -40,11 +42,14 @@ typedef struct lives {
   at_est_groups groups;
   const at_target *target;
   bool tpu;
-  bool tight;          // the program does not fit otherwise
+  bool tight;  // the program does not fit otherwise
+  // Rough peaks, which only weigh kernels against each other.
   double rate, flops;  // bytes and FLOP per second
   at_arena *arena;
   AT_VEC(live) list;
-  at_map of;              // value (at_est_key) -> index + 1
+  at_map of;  // value (at_est_key) -> index + 1
+  // Groups are numbered as groups.list has them, steps as they run; order and
+  // step lead from the one to the other.
   indices *reads;         // of each group: values
   uint32_t *order;        // groups, as they run
   uint32_t *step;         // of each group

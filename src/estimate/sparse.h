@@ -49,6 +49,7 @@ double at_est_sparse_kernel(const at_est_sparse_chip *c, double kernels,
 
 // Of one SparseCore and one run, over all its partitions.
 typedef struct at_est_sparse_work {
+  // What kind of call it is, then counts, then sizes.
   bool update, local;    // local: no other SparseCore is asked
   double ids;            // of its samples
   double unique;         // different rows among them
@@ -61,6 +62,7 @@ typedef struct at_est_sparse_work {
   double partitions;  // SparseCores of the job
   uint32_t devices;
 } at_est_sparse_work;
+// An update has ten stages, a lookup six.
 enum { AT_EST_STAGES = 12 };
 // stages[*num], at most AT_EST_STAGES, and their sum. Errors of
 // at_cost_collective.
@@ -74,6 +76,7 @@ at_status at_est_sparse_time(const at_est_sparse_chip *c, const at_target *t,
 // limits: lines of text in `a`, appended.
 // Each line once.
 typedef AT_VEC(const char *) at_est_lines;
+// Each line once, even where several tables would give it.
 at_status at_est_sparse_advice(const at_estimate *e, at_arena *a,
                                at_est_lines *out);
 

@@ -14,6 +14,7 @@
 typedef struct at_est_walk {
   at_arena *arena;
   const at_target *target;
+  // What the scheduler takes for the time of a node.
   at_cost_kernels times;  // of the items so far, but for what is beside them
   bool is_tpu;
   at_tpu_chip chip;
@@ -60,9 +61,11 @@ typedef struct at_est_residency {
   at_est_walk *w;
   const at_comp *comp;
   at_counter counter;  // of what its kernels compute
-  at_map kept;         // values (at_est_key) that a kernel left in VMEM
-  double used;         // bytes of VMEM
+  // Two sets of values. What is in neither is in HBM.
+  at_map kept;  // values (at_est_key) that a kernel left in VMEM
+  double used;  // bytes of VMEM
   double capacity;
+  // The clock of prefetches, which take turns on one DMA queue.
   double now;             // seconds of kernels so far
   double fetched;         // when the prefetches so far are done
   at_map prefetched;      // from HBM, while kernels ran (at_est_key)
@@ -79,6 +82,7 @@ bool at_est_keep(at_est_residency *r, at_value v);
 double at_est_tiled(at_value v);
 // at_est_placement's two questions; `user` is the residency.
 bool at_est_in_vmem(void *user, at_value v);
+// Would v fit, if the kernel at hand leaves it there?
 bool at_est_out_vmem(void *user, at_value v);
 // Does the computation return v? Looks through renamings.
 bool at_est_is_result(const at_est_residency *r, at_value v);
@@ -101,6 +105,7 @@ at_bound at_est_bound_of(const at_estimate_op *o);
 // collective or a copy to the host.
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o);
+// Errors as at_host_node and at_cost_node.
 at_status at_est_cost_other(at_est_walk *w, at_est_group *g,
                             at_est_residency *r, at_estimate_op *o);
 // INVALID_ARGUMENT: the target has fewer devices than the program is for, or
@@ -126,6 +131,7 @@ at_status at_est_end_sparse(at_est_walk *w);
 at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
                                at_est_residency *r, double count,
                                uint32_t level, at_est_item *it);
+// After the kernel's own op.
 at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_residency *r, double count, uint32_t level,
                               at_est_item *it);
@@ -148,6 +154,7 @@ typedef struct at_est_shuffle {
   double tiles, padded_bytes;  // with the last dimension along the lanes
   double rows;                 // of one array of the first dimension
 } at_est_shuffle;
+// The three kernels of a shuffle.
 typedef enum at_est_shuffle_part {
   AT_EST_SHUFFLE_LANES,  // copies in the order in which they run
   AT_EST_SHUFFLE_MOVE,
