@@ -4,18 +4,21 @@
 #include "base/arena.h"
 #include "tiles/tiles_test_util.h"
 
+// Two variables of one size and a compute set.
 typedef struct fixture {
   at_tiles_graph *g;
   const at_tiles_view *x, *y;
   at_tiles_set *set;
 } fixture;
 
+// Fails the test where there is none.
 static const at_tiles_codelet *codelet(const char *name) {
   const at_tiles_codelet *c;
   ok(at_tiles_codelet_find(name, &c));
   return c;
 }
 
+// Nothing is mapped yet.
 static fixture pair(int64_t n) {
   fixture f = {.g = graph()};
   f.x = variable(f.g, "x", DIMS(n));
@@ -24,6 +27,7 @@ static fixture pair(int64_t n) {
   return f;
 }
 
+// The set alone as a program.
 static at_status compile(fixture *f, const at_tiles_plan **plan) {
   at_tiles_program *p;
   AT_TRY(at_tiles_program_execute(f->set, &p));
@@ -56,6 +60,7 @@ static void values_go_through_views(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// By hand, in integers that floats hold.
 static void products_and_sums(void **state) {
   at_tiles_graph *g = graph();
   const at_tiles_view *a = variable(g, "a", DIMS(5, 7)),
@@ -98,6 +103,7 @@ static void products_and_sums(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// NaN, infinities and -0 through a relu.
 static void special_values_survive(void **state) {
   fixture f = pair(6);
   float in[6] = {NAN, INFINITY, -INFINITY, -0.0f, 1, -1}, out[6];
@@ -218,7 +224,6 @@ static void memory_is_shared_over_time(void **state) {
   at_tiles_graph_destroy(g);
 }
 
-// Fragments: used where they lie when that is cheaper, else rearranged.
 // Code and tables of a compute set are there once, however many steps run it.
 static void repeated_steps_share_code(void **state) {
   fixture f = pair(1000);
@@ -252,6 +257,7 @@ static void shared_programs_are_looked_at_once(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// Fragments are used where they lie when that is cheaper, else rearranged.
 static void fragments_are_weighed(void **state) {
   for (int many = 0; many < 2; many++) {
     fixture f = pair(8192);
@@ -307,6 +313,7 @@ static void axpy_run(const at_tiles_work *w) {
     y[i] += (float)w->params[0] * x[i];
 }
 
+// A codelet of the user's runs and costs what it says.
 static void codelets_of_ones_own(void **state) {
   static const at_tiles_field fields[] = {
       {"x", AT_TILES_IN, AT_TILES_REGIONS, 4},
@@ -362,6 +369,7 @@ static void unmapped_tensors_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// In one compute set no two vertices write an element.
 static void two_writers_are_named(void **state) {
   fixture f = pair(100);
   const at_tiles_plan *plan;
@@ -389,6 +397,7 @@ static void two_writers_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// In mappings and vertices.
 static void tiles_out_of_range_are_named(void **state) {
   fixture f = pair(10);
   expect(at_tiles_mapping_set(f.x, 1472), AT_OUT_OF_RANGE, "tensor x",
@@ -399,6 +408,7 @@ static void tiles_out_of_range_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// RESOURCE_EXHAUSTED that says where.
 static void over_memory_names_tile_step_and_tensors(void **state) {
   fixture f = pair(100000);
   const at_tiles_plan *plan;
@@ -414,6 +424,7 @@ static void over_memory_names_tile_step_and_tensors(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// Each with a part of what is said.
 static void wrong_programs_are_refused(void **state) {
   fixture f = pair(10);
   const at_tiles_view *z = variable(f.g, "z", DIMS(9)), *i;
@@ -442,6 +453,7 @@ static void wrong_programs_are_refused(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// Machines without tiles, or without a figure, which is named.
 static void other_machines(void **state) {
   const at_machine *m;
   at_tiles_machine t;
@@ -458,6 +470,7 @@ static void other_machines(void **state) {
   at_arena_destroy(a);
 }
 
+// Nothing to do takes no cycles.
 static void empty_things(void **state) {
   fixture f = pair(0);
   const at_tiles_plan *plan;
