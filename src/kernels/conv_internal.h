@@ -22,6 +22,7 @@ typedef struct at_conv_micro {
   // vectors is a power of two.
   void (*run)(const at_conv_tile *t, int rows, int vectors);
 } at_conv_micro;
+// Limits of one microtile, and the lanes of a vector.
 enum { AT_CONV_ROWS = 12, AT_CONV_VECTORS = 8, AT_CONV_LANES = 16 };
 // With vectors as wide as this CPU has them, or of eight floats.
 const at_conv_micro *at_conv_micro_of(bool wide);

@@ -96,6 +96,7 @@ size_t at_fft_work_bytes(const at_fft_plan *plan);
 
 // True when n has only factors up to 13.
 bool at_fft_smooth(int64_t n);
+// SHORT: a vector of lines at once; LONG: one line over all threads.
 typedef enum at_fft_form { AT_FFT_SHORT, AT_FFT_LONG } at_fft_form;
 // The plan of a length: kept by the process for its next calls, or, if it keeps
 // enough already, in this call's scratch memory. Any thread.

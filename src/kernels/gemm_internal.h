@@ -30,6 +30,7 @@ static inline bool at_off_dense(const at_gemm_off *o, int64_t i, int64_t n) {
   return n <= 1 || (o->stride == 1 && at_off_uniform(o, i, n));
 }
 
+// What an engine needs to multiply blocks that are packed on their own.
 typedef struct at_gemm_blocks at_gemm_blocks;
 
 // A microkernel and the layout of the operands that it reads. Engines are

@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "base/status.h"
 
+// One call of a kernel; everything is borrowed.
 typedef struct at_k_call {
   const at_par *par;
   const void *params;  // the struct of the kernel's row, checked for size

@@ -24,6 +24,8 @@
 
 // The CPU's features, less what at_k_limit_features took away.
 uint64_t at_k_features(void);
+// All of these AT_CPU_ features, of the machine and of the limit that tests
+// set.
 static inline bool at_k_has(uint64_t bits) {
   return (at_k_features() & bits) == bits;
 }
@@ -80,6 +82,7 @@ void at_k_store_f64(uint32_t dtype, void *p, double v);
 static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
+// The least multiple of b from a on.
 static inline int64_t at_k_round_up(int64_t a, int64_t b) {
   return at_k_ceil_div(a, b) * b;
 }

@@ -7,6 +7,7 @@
 
 enum { AT_LANES_MAX_SIDE = 64 };  // a group stays in the second-level cache
 
+// Kernels that work on a matrix per lane.
 typedef enum at_lanes_op {
   AT_LANES_CHOLESKY,
   AT_LANES_SOLVE,

@@ -17,6 +17,7 @@
 #include "hlo/hlo.h"
 #include "tiles/tiles.h"
 
+// Zeroed: planned, and within memory.
 typedef struct at_tiles_lower_options {
   bool linear;  // every value mapped linearly, whatever it is for: the baseline
   bool lenient;  // over memory: a plan, not RESOURCE_EXHAUSTED

@@ -6,6 +6,7 @@
 #include "tiles/lower.h"
 #include "tiles/tiles_internal.h"
 
+// Dimensions of a value, and factors or windows of a rule, at most.
 enum { kTilesRank = 12, kTilesFactors = 24 };
 
 // One dimension of a value: block k is [bound[k], end[k]), and contributes
@@ -41,6 +42,7 @@ typedef struct at_tiles_window {
   int64_t scale, first, extent, holes;
   bool mirrored;
 } at_tiles_window;
+// The rule of a node, with the windows of its operands.
 typedef struct at_tiles_rule {
   at_rule r;
   at_tiles_window windows[kTilesFactors];
@@ -286,7 +288,9 @@ void at_tiles_walk_next(at_tiles_walk *w);
 // The tile of the walk's block, its place among the blocks, and what the block
 // and the box share: [lo[d], hi[d]).
 uint32_t at_tiles_walk_tile(const at_tiles_walk *w);
+// In the order of the home: its store has starts by it.
 int64_t at_tiles_walk_block(const at_tiles_walk *w);
+// The part of the block that lies in the box, along d.
 static inline int64_t at_tiles_walk_lo(const at_tiles_walk *w, uint32_t d) {
   return AT_MAX(w->lo[d], w->home->dim[d].bound[w->at[d]]);
 }

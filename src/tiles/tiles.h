@@ -107,6 +107,7 @@ typedef struct at_tiles_run {
   uint32_t var;
   int64_t begin, count, step;
 } at_tiles_run;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_runs {
   at_tiles_run *ptr;  // owned: free()
   size_t len, cap, floor;
@@ -140,6 +141,7 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
 // is mapped elsewhere.
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p);
 
+// Where the elements of a view have their homes.
 typedef struct at_tiles_mapping {
   at_tiles_interval *ptr;  // owned: free(); sorted, neighbours on a tile joined
   size_t len, cap;
@@ -203,6 +205,7 @@ typedef enum at_tiles_access {
   AT_TILES_OUT,
   AT_TILES_INOUT
 } at_tiles_access;
+// In which form a codelet takes an operand.
 typedef enum at_tiles_want {
   AT_TILES_VECTOR,   // one contiguous vector in order
   AT_TILES_REGIONS,  // a list of vectors, used where they lie
@@ -392,6 +395,7 @@ typedef struct at_tiles_step {
 } at_tiles_step;
 // A block in one tile's memory while steps [first, last] run (phases of a step:
 // 4 step + 0 exchange, 1 pre-arrange, 2 execute, 3 post-arrange).
+// Memory of one tile for a span of steps, inclusive.
 typedef struct at_tiles_block {
   const char *name;
   int64_t bytes, at;  // at: address from the start of the tile's memory
@@ -399,6 +403,7 @@ typedef struct at_tiles_block {
   uint8_t category;
   bool interleaved;  // has to lie in the interleaved part
 } at_tiles_block;
+// What memory is for.
 typedef enum at_tiles_category {
   AT_TILES_MEM_VARIABLES,
   AT_TILES_MEM_COPIES,
@@ -443,6 +448,7 @@ typedef struct at_tiles_plan {
   uint32_t num_tensors;
   const struct at_tiles_lowerer *lowered;  // of a whole program; else NULL
 } at_tiles_plan;
+// Zeroed: a program that does not fit is refused.
 typedef struct at_tiles_options {
   bool lenient;  // over memory: a plan, not RESOURCE_EXHAUSTED
 } at_tiles_options;

@@ -99,6 +99,7 @@ typedef struct at_tiles_part {
   int64_t begin, count, step;
   int64_t at;  // position in the view
 } at_tiles_part;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_parts {
   at_tiles_part *ptr;  // owned: free()
   size_t len, cap;
@@ -114,6 +115,7 @@ at_status at_tiles_unmapped(const at_tiles_graph *g, const at_tiles_part *p,
 static inline int64_t at_tiles_low(int64_t begin, int64_t count, int64_t step) {
   return step < 0 ? begin + (count - 1) * step : begin;
 }
+// One past the highest.
 static inline int64_t at_tiles_high(int64_t begin, int64_t count,
                                     int64_t step) {
   return (step < 0 ? begin : begin + (count - 1) * step) + 1;
@@ -122,6 +124,7 @@ static inline int64_t at_tiles_high(int64_t begin, int64_t count,
 void at_tiles_mapping_free(at_tiles_mapping *m);
 
 // ---- Programs
+// What a program is made of.
 typedef enum at_tiles_kind {
   AT_TILES_SEQUENCE,
   AT_TILES_EXECUTE,
@@ -134,6 +137,7 @@ struct at_tiles_program {
   at_tiles_kind kind;
   AT_VEC(at_tiles_program *) parts;  // sequence; repeat: body; branch: yes, no
   at_tiles_set *set;
+  // Copies have src and dst, branches pred, repeats times.
   const at_tiles_view *src, *dst, *pred;
   int64_t times;
   struct at_tiles_derived *derived;  // execute, copy: filled on first use
@@ -172,6 +176,7 @@ static inline void at_tiles_spread_add(uint32_t *histogram, int64_t work,
     histogram[AT_MIN(work * kTilesSpread / AT_MAX(most, 1),
                      (int64_t)kTilesSpread - 1)]++;
 }
+// out[k]: the share of tiles with at least k sixteenths.
 static inline void at_tiles_spread_end(const uint32_t *histogram, int64_t tiles,
                                        uint8_t *out) {
   int64_t n = 0;
@@ -205,6 +210,7 @@ typedef struct at_tiles_need {
   uint32_t var, from, to;
   int64_t begin, end;
 } at_tiles_need;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_needs {
   at_tiles_need *ptr;  // owned: free()
   size_t len, cap;
