@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/map.h"
 #include "base/size_text.h"
 #include "estimate/report_internal.h"
 #include "profile/profile.h"
@@ -192,6 +193,22 @@ void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   }
 }
 
+// What makes two kernels alike: their names and shapes. NULL: no memory.
+static const char *key_of(const at_estimate_op *o, at_arena *a) {
+  return at_arena_printf(a, "%s\n%s", o->name, o->detail);
+}
+
+// The first kernel of each key. False: no memory.
+static bool index_ops(const at_estimate *e, at_arena *a, at_map *out) {
+  for (uint32_t i = 0; i < e->num_ops; i++) {
+    const char *key = key_of(&e->ops[i], a);
+    void **at = key ? at_map_put(out, at_str_of(key)) : NULL;
+    if (!at) return false;
+    if (!*at) *at = (void *)(uintptr_t)&e->ops[i];
+  }
+  return true;
+}
+
 // Heads, sums side by side, then the kernels of both that have one name and one
 // shape.
 void at_estimate_compare(const at_estimate *a, const at_estimate *b,
@@ -226,21 +243,27 @@ void at_estimate_compare(const at_estimate *a, const at_estimate *b,
   if (!order) return;
   at_strbuf_addf(out, "\n  %12s %12s  %s\n", "us", "us",
                  "kernels with the same result");
+  at_arena *arena = at_arena_create();
+  at_map alike = at_map_in(arena);
+  bool failed = !arena || !index_ops(b, arena, &alike);
   uint32_t shown = 0;
-  for (uint32_t i = 0; i < a->num_ops && (!rows || shown < rows); i++)
-    for (uint32_t k = 0; k < b->num_ops; k++) {
-      if (strcmp(order[i]->name, b->ops[k].name) ||
-          strcmp(order[i]->detail, b->ops[k].detail))
-        continue;
-      at_strbuf_addf(out, "  %12.2f %12.2f  ",
-                     order[i]->seconds * order[i]->count * 1e6,
-                     b->ops[k].seconds * b->ops[k].count * 1e6);
-      add_cell(out, order[i]->name, 22);
-      add_cell(out, order[i]->detail, 56);
-      at_strbuf_addf(out, "%s\n", order[i]->source);
-      shown++;
-      break;
-    }
+  for (uint32_t i = 0; i < a->num_ops && (!rows || shown < rows) && !failed;
+       i++) {
+    const char *key = key_of(order[i], arena);
+    void **at = key ? at_map_find(&alike, at_str_of(key)) : NULL;
+    failed |= !key;
+    if (!at) continue;
+    const at_estimate_op *o = *at;
+    at_strbuf_addf(out, "  %12.2f %12.2f  ",
+                   order[i]->seconds * order[i]->count * 1e6,
+                   o->seconds * o->count * 1e6);
+    add_cell(out, order[i]->name, 22);
+    add_cell(out, order[i]->detail, 56);
+    at_strbuf_addf(out, "%s\n", order[i]->source);
+    shown++;
+  }
+  out->failed |= failed;
+  at_arena_destroy(arena);
   free(order);
 }
 
