@@ -146,9 +146,7 @@ static at_status prepare_bytes_gemm(at_perf *p, const at_perf_table *t,
     }
   }
   if (!all.len) return AT_OK;
-  bool user = p->user;
   index_points(p, all.ptr, all.len, 4, &p->bytes_gemm);
-  p->user = user;
   return AT_OK;
 }
 
