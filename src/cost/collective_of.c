@@ -58,9 +58,11 @@ static int64_t copies_of(counts c, group_kind k) {
 // The device of member `id` in copy `copy` of its group: replica * partitions +
 // partition.
 static uint32_t device_of(counts c, group_kind k, int64_t id, int64_t copy) {
-  return (uint32_t)(k == DEVICES      ? id
-                    : k == PARTITIONS ? copy * c.partitions + id
-                                      : id * c.partitions + copy);
+  int64_t device = k == DEVICES      ? id
+                   : k == PARTITIONS ? copy * c.partitions + id
+                                     : id * c.partitions + copy;
+  AT_ASSERT(device >= 0 && device < c.replicas * c.partitions);
+  return (uint32_t)device;
 }
 
 // INVALID_ARGUMENT that describes the node.
@@ -113,6 +115,7 @@ static at_status groups_of(const at_node *n, at_arena *a, at_groups *out) {
           flat[at++] = device_of(c, kind, id, inner > 1 ? p : copy);
         }
     }
+  AT_ASSERT(at == (size_t)(count * copies * size * inner));
   *out =
       (at_groups){(uint32_t)(count * copies), (uint32_t)(size * inner), flat};
   return AT_OK;
@@ -142,6 +145,7 @@ static at_status pairs_of(const at_node *n, at_arena *a, at_collective *out) {
           return bad(n, "a pair names a device that is not there");
         pairs[at][side] = device_of(c, kind, p.ptr[side], copy);
       }
+  AT_ASSERT(at == listed * (size_t)copies);
   out->pairs = (const uint32_t(*)[2])pairs;
   out->num_pairs = (uint32_t)at;
   return AT_OK;

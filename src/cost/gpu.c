@@ -327,4 +327,5 @@ void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
   out->write = out->bytes_written / g->hbm;
   double memory = out->read + out->write;
   out->exec = out->compute + memory - OVERLAP * fmin(out->compute, memory);
+  AT_ASSERT(!(out->exec < fmax(out->compute, memory) * (1 - 1e-9)));
 }

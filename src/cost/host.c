@@ -586,6 +586,12 @@ static bool runtime_kernel(const at_host *h, const at_node *n, double *out) {
 }
 
 // ---- One step
+// Overlap hides no more than the shorter part.
+static bool is_sound(const at_host_time *t) {
+  return !(t->total < fmax(t->compute, t->memory) + t->latency) &&
+         !(fmin(t->compute, t->memory) < 0) && !(t->latency < 0);
+}
+
 // A product, its compute and memory overlapping.
 static at_status product_step(const at_target *t, const at_gemm *g,
                               const traffic *m, at_host_time *out) {
@@ -600,6 +606,7 @@ static at_status product_step(const at_target *t, const at_gemm *g,
   // The table's products were timed with their traffic; the curves' in caches.
   if (c.source == AT_COST_FROM_HOST)
     out->total += h->overlap * fmin(out->compute, out->memory);
+  AT_ASSERT(is_sound(out));
   return AT_OK;
 }
 
@@ -622,6 +629,7 @@ at_status at_host_node(const at_target *t, const at_node *n,
     out->memory = m.seconds;
     out->latency = whole * h->cores > kGrain ? h->fork : 0;
     out->total = h->step + out->latency + fmax(whole, m.seconds);
+    AT_ASSERT(is_sound(out));
     return AT_OK;
   }
   bill b = {.h = h};
@@ -634,5 +642,6 @@ at_status at_host_node(const at_target *t, const at_node *n,
   out->latency = shared ? h->fork : 0;
   out->total = h->step + out->latency + fmax(out->compute, out->memory) +
                h->overlap * fmin(out->compute, out->memory) + b.random / share;
+  AT_ASSERT(is_sound(out));
   return AT_OK;
 }

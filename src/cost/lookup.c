@@ -105,6 +105,7 @@ static void envelope(at_point *list, size_t n) {
       }
       if (above) least = fmin(least, f / list[j].value);
     }
+    AT_ASSERT(!(flops / least < list[i].value * (1 - 1e-9)));
     list[i].value = flops / least;
   }
 }

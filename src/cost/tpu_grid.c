@@ -100,4 +100,5 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
     copy(k);
   else
     stream(k, c, fused);
+  AT_ASSERT(!(k->out_windows < 1) && !(k->steps < k->out_windows));
 }

@@ -204,5 +204,9 @@ at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
               .steps = fmax(1, ceil(k->steps / c->cores)),
               .tile = kTileBytes / c->hbm_rate,
               .vector = x->tile_op * k->ops * k->tiles / c->cores};
-  return contracts ? contraction(k, c, m) : streaming(k, c, m);
+  at_tpu_cycles out = contracts ? contraction(k, c, m) : streaming(k, c, m);
+  // A pipeline takes no less than any of its parts.
+  AT_ASSERT(!(out.total * (1 + 1e-9) < fmax(out.matrix, out.vector)));
+  AT_ASSERT(!(out.total * (1 + 1e-9) < out.latency) && !(out.memory < 0));
+  return out;
 }
