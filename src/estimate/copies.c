@@ -32,6 +32,7 @@ at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
                              const char *name, const at_type *t,
                              const at_est_group *g, double count,
                              uint32_t level, at_est_item *it) {
+  AT_ASSERT(it->first_op + it->num_ops == w->ops.len);
   at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
   double s = 1 / w->chip.clock;
   at_estimate_op o = at_est_describe(w, g, count, level);

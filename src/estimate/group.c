@@ -2,6 +2,7 @@
 // leads to their operands and what follows from their results, reductions take
 // in their producers, chains of elementwise operations become one kernel. What
 // is cheap is computed again in every kernel that needs it.
+#include "base/verify.h"
 #include "estimate/estimate_internal.h"
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
@@ -929,6 +930,21 @@ static bool has_constant(const at_est_group *g) {
   return false;
 }
 
+// Does every kernel read only what kernels before it write, and what is given?
+static bool can_run_in_order(const cutter *k, const at_est_groups *out) {
+  for (uint32_t x = 0; x < out->count; x++) {
+    const at_est_group *g = out->list[x];
+    if (x && out->list[x - 1]->order >= g->order) return false;
+    for (size_t r = 0; r < g->reads.len; r++) {
+      const at_node *n = g->reads.ptr[r].value.node;
+      const info *i = info_of(k, n);
+      if (!i || is_given(n)) continue;
+      if (!i->group || i->group->order >= g->order) return false;
+    }
+  }
+  return true;
+}
+
 // Lists the kernels in the order of their roots, with what each writes for
 // others.
 static at_status finish(cutter *k, at_est_groups *out) {
@@ -964,6 +980,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
       out->list[out->count++] = g;
     }
   }
+  AT_VERIFY(can_run_in_order(k, out));
   return AT_OK;
 }
 

@@ -214,5 +214,7 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     *(has_long_rows(g->root) ? &k.shifted : &k.relaid) +=
         shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
+  AT_ASSERT(k.narrow_tiles <= k.tiles && k.tiles <= k.in_tiles + k.out_tiles);
+  AT_ASSERT(k.hbm_out_narrow + k.vmem_out_narrow <= k.out_tiles);
   *out = k;
 }

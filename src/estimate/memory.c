@@ -288,6 +288,7 @@ static at_status propose(ordering *o, uint32_t k) {
 static at_status run_group(ordering *o, uint32_t k) {
   lives *l = o->l;
   const at_est_group *g = l->groups.list[k];
+  AT_ASSERT(!o->done[k] && !o->waits[k]);
   o->done[k] = true;
   l->step[k] = o->count;
   l->order[o->count++] = k;
@@ -328,6 +329,7 @@ static at_status order_groups(lives *l) {
         AT_TRY(run_group(&o, n));
     }
   }
+  AT_ASSERT(o.count == count);
   return AT_OK;
 }
 
@@ -342,6 +344,7 @@ static void set_times(lives *l) {
     x->born = x->dies = given ? 0 : l->step[x->writer];
     for (size_t r = 0; r < x->readers.len; r++) {
       uint32_t k = x->readers.ptr[r], s = l->step[k];
+      AT_ASSERT(given || s > x->born);
       bool taken = s && is_taken(l->groups.list[k], x->value);
       if (taken) s--;
       x->dies = AT_MAX(x->dies, s);
@@ -498,6 +501,7 @@ static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
     if (!is_stored(l, x)) continue;
+    AT_ASSERT(x->dies <= count);
     stay s = {
         l, x, {l->time[x->born].begin, l->time[AT_MIN(x->dies, count)].end}};
     if (!at_vec_push(a, &out->temps, s)) return AT_NO_MEMORY("temporaries");
@@ -542,9 +546,9 @@ static at_status place_temps(at_estimate *e, const stays *list, at_arena *a) {
   return AT_OK;
 }
 
-// When the most bytes live.
-static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
-                           int64_t *out) {
+// When the most bytes live. room: what they have been given.
+static at_status find_peak(const stays *list, int64_t clock, uint64_t room,
+                           at_arena *a, int64_t *out) {
   int64_t *change, sum = 0, most = 0;
   AT_TRY_ALLOC(change, at_new(a, int64_t, (size_t)clock + 2));
   for (size_t i = 0; i < list->len; i++) {
@@ -557,6 +561,7 @@ static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
     sum += change[t];
     if (sum > most) most = sum, *out = t;
   }
+  AT_ASSERT(!sum && (uint64_t)most <= room);
   return AT_OK;
 }
 
@@ -702,7 +707,7 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   e->steps = s.at.ptr;
   e->num_steps = (uint32_t)s.at.len;
   e->peak_bytes = whole + e->temp_bytes;
-  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
+  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, e->temp_bytes, a, &peak));
   return list_buffers(e, l, &s.temps, peak);
 }
 

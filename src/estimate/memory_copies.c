@@ -177,6 +177,7 @@ static bool is_copied_by_rows(const lives *l, at_value v) {
 // A buffer of one step.
 static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
                          const char *made) {
+  AT_ASSERT(step < l->groups.count);
   live x = {
       .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
   return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");

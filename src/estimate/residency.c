@@ -108,6 +108,7 @@ void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,
   for (size_t i = 0; i < g->reads.len; i++) {
     at_value v = g->reads.ptr[i].value;
     bool here = is_in(&r->kept, v) || is_in(&r->prefetched, v);
+    AT_ASSERT(last_use[i] >= index);
     if (here && last_use[i] == index)
       r->used = fmax(0, r->used - at_est_tiled(v));
   }

@@ -231,6 +231,8 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
     at_est_settle(&r, g.list[i], i, last[i]);
+    AT_ASSERT(q.items[i].first_op + q.items[i].num_ops == w->ops.len);
+    AT_ASSERT(!(q.items[i].seconds < 0) && !(q.items[i].lead < 0));
     if (r.failed || r.reuse.failed) return AT_NO_MEMORY("values in VMEM");
     r.now += q.items[i].seconds;
   }
@@ -286,6 +288,11 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     work += seen;
     spread += seen * doubt(o->from);
   }
+  // Every second has a source, and is of a kernel or beside them.
+  double sources = 0, parts = e->kernels + e->network + e->sparse;
+  for (int i = 0; i < AT_COST_SOURCE_COUNT; i++) sources += e->by_source[i];
+  AT_ASSERT(!(fabs(sources - parts) > 1e-6 * parts));
+  AT_ASSERT(!(e->host_link > e->network));
   e->seconds = s->seconds;
   double half = work > 0 ? spread / work : 0;
   e->low = e->seconds * (1 - half);

@@ -166,5 +166,6 @@ double at_est_distinct(double rows, double draws, double zipf) {
     distinct += k.count * -expm1(-draws * pow(k.middle, -zipf) / sum);
     r += k.count;
   }
+  AT_ASSERT(!(distinct > rows * (1 + 1e-6)));
   return fmin(distinct, draws);
 }

@@ -79,6 +79,7 @@ double at_est_sparse_kernel(const at_est_sparse_chip *c, double kernels,
 // A stage of work in tiles: all SparseCores of the device share its HBM.
 static void add_work(model *m, stage s) {
   const at_est_sparse_chip *c = m->c;
+  AT_ASSERT(m->num < AT_EST_STAGES && s.moved <= s.bytes);
   double kernels = s.kernels * m->w->minibatches;
   double tile = at_est_sparse_kernel(c, kernels, s.moved, s.elements);
   double launch = kernels * c->launch, hbm = s.bytes * c->cores / c->hbm_rate;
@@ -101,6 +102,7 @@ static at_status add_exchange(model *m, const char *name, double bytes,
   const at_est_sparse_chip *c = m->c;
   const at_est_sparse_work *w = m->w;
   double all = bytes * c->cores, n = w->devices;
+  AT_ASSERT(m->num < AT_EST_STAGES);
   double hbm = 2 * all / c->hbm_rate;
   double launch = (kernels + times) * c->launch * w->minibatches;
   at_cost_time net = {0};
