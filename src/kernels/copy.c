@@ -13,6 +13,7 @@ typedef struct copy_run {
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const copy_run *r = arg;
   int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
+  AT_ASSERT(from < to);
   memcpy(r->dst + from, r->src + from, (size_t)(to - from));
 }
 // Copies over the pool. Operands do not overlap.
@@ -270,6 +271,7 @@ static void tiles_range(void *arg, int64_t begin, int64_t end,
   for (int64_t t = begin; t < end; t++) {
     int64_t q = t % r->blocks_q * r->tq,
             p = t / r->blocks_q % r->blocks_p * r->tp;
+    AT_ASSERT(q < r->nq && p < r->np);
     int64_t in, out;
     offsets_of(&r->s, t / r->blocks_q / r->blocks_p, &in, &out);
     r->tile(r->dst + (out + p * r->p_out + q) * r->es, r->p_out,
@@ -374,6 +376,7 @@ static bool shape_simplify(const at_k_transpose_params *p, shape *s,
   }
   int64_t step = 1;
   for (uint32_t d = s->rank; d-- > 0;) s->out[d] = step, step *= s->size[d];
+  AT_ASSERT(step == *elements);
   return true;
 }
 
@@ -409,6 +412,7 @@ static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
   r->blocks_p = at_k_ceil_div(r->np, r->tp);
   r->blocks_q = at_k_ceil_div(r->nq, r->tq);
   int64_t outer = elements / r->np / r->nq;
+  AT_ASSERT(outer * r->np * r->nq == elements);
   int64_t grain = 16384 / (r->tp * r->tq) + 1;
   at_par_for(c->par, outer * r->blocks_p * r->blocks_q, grain, tiles_range, r);
 }

@@ -31,6 +31,7 @@ static at_status read_rows(const at_k_call *c, const int32_t *pointers,
     before += end - at;
     at = at_k_ceil_div(end, p->alignment) * p->alignment;
   }
+  AT_ASSERT(before <= p->entries);  // so is every place below
   *out = rows;
   *total = before;
   return AT_OK;
@@ -51,6 +52,7 @@ at_status at_k_csr_iota(const at_k_call *c) {
       out[at] = (int32_t)(rows[r].before + at - rows[r].begin);
   }
   while (at < p->entries) out[at++] = p->pad_value;
+  AT_ASSERT(at == p->entries);
   return AT_OK;
 }
 

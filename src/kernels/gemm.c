@@ -89,6 +89,9 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
   }
   // Sums that one chunk of k begins and the next goes on with must outlive the
   // task: in C itself, or in accumulators for all of the chunk.
+  AT_ASSERT(p->mc % e->mr == 0 && p->mt % e->mr == 0 && p->mt <= p->mc);
+  AT_ASSERT(p->nc % e->nr == 0 && p->nt % e->nr == 0 && p->nt <= p->nc);
+  AT_ASSERT(p->kc % e->kstep == 0 && p->kc > 0);
   p->whole_acc = j->k > p->kc && (p->tiled || !c_direct(j, 0, j->m, 0, j->n));
   p->acc_ld = p->whole_acc ? p->nc : p->nt;
   p->a_bytes = (size_t)at_k_round_up(p->mc * p->kc * es, 64);

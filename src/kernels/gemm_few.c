@@ -390,10 +390,12 @@ AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
   int64_t page = 0, in = 0, done = 0;
   do {
     int64_t left = AT_PAIRS_BLOCK - done % AT_PAIRS_BLOCK;
+    AT_ASSERT(run.num_parts < MAX_PARTS && (page < pages->count || !b->k));
     part *p = &run.parts[run.num_parts++];
     p->b = (const uint8_t *)pages->page[page] + in * b->k_stride + skip;
     p->at = done;
     p->k = AT_MIN(AT_MIN(pages->rows - in, left), most - rows);
+    AT_ASSERT(p->k > 0 || !b->k);
     done += p->k, rows += p->k, in += p->k;
     p->next = p->b + p->k * b->k_stride;
     if (in == pages->rows) {

@@ -215,6 +215,8 @@ static void plan_split(const at_k_rng_params *p, bits_run *r) {
   }
   r->half = at_k_ceil_div(r->split, 2);
   r->counters = r->elements / r->split * r->half;
+  AT_ASSERT(r->elements % (r->split * r->post) == 0);
+  AT_ASSERT(2 * r->counters >= r->elements);
 }
 
 // Types, algorithm, state and shape of RNG_BITS.

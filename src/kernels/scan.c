@@ -269,6 +269,7 @@ static void run_block(const scan *s, int64_t o, int64_t b, int64_t c0,
                       int64_t w, bool write, char *carry, bool started) {
   const at_k_scan_params *p = s->p;
   int64_t from = b * s->block, n = AT_MIN(s->block, p->size - from);
+  AT_ASSERT(n > 0 && w > 0 && c0 + w <= p->inner && o < p->outer);
   int64_t first = p->reverse ? p->size - 1 - from : from;
   int64_t at = ((o * p->size + first) * p->inner + c0) * s->es;
   s->fn(s->src + at, write ? s->dst + at : NULL, n, s->step, w, carry, started);

@@ -1,5 +1,6 @@
 // SORT. Keys become 32-bit limbs; an item is limb << 32 | position, so that a
 // stable pass per limb, minor limb first, sorts any number of keys of any type.
+#include "base/verify.h"
 #include "kernels/sort_internal.h"
 
 typedef struct sort {
@@ -11,6 +12,18 @@ typedef struct sort {
 } sort;
 
 enum { RADIX_FROM = 256, PARALLEL_FROM = 1 << 15 };
+
+// Does order[n] name each place once? Told by the sum of the places and that of
+// their squares, modulo 2^64, as a set would take memory.
+static bool is_permutation(const uint32_t *order, int64_t n) {
+  uint64_t sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (order[i] >= n) return false;
+    sum += order[i] - (uint64_t)i;
+    squares += (uint64_t)order[i] * order[i] - (uint64_t)i * (uint64_t)i;
+  }
+  return !sum && !squares;
+}
 
 // Offset in elements of the first element of a row; its others are `inner`
 // apart.
@@ -104,6 +117,7 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     } else {
       order = order_row(s, row, items, perm);
     }
+    AT_VERIFY(is_permutation(order, n));
     for (uint32_t o = 0; o < p->num_operands; o++) {
       int64_t at = row_at(p, row) * p->element_bytes[o];
       permute(p->element_bytes[o], (char *)s->out[o] + at,
@@ -183,6 +197,7 @@ static at_status sort_long_row(const at_par *par, const sort *s, int64_t row) {
       l.have = l.next;
     }
   }
+  AT_VERIFY(is_permutation(l.have, n));
   for (l.operand = 0; l.operand < p->num_operands; l.operand++)
     at_par_for(par, n, GRAIN, long_permute, &l);
   return AT_OK;

@@ -4,6 +4,7 @@
 // A pass keeps candidates above a threshold; when their buffer is full the best
 // k stay and the k-th becomes the threshold, so that almost every element costs
 // one compare.
+#include "base/verify.h"
 #include "kernels/kernels_internal.h"
 
 enum { STRIP = 1024, CHUNK = 1 << 16, FEW = 64 };
@@ -151,6 +152,12 @@ static void sort_down(cand *a, int64_t n) {
   }
 }
 
+static bool is_descending(const cand *a, int64_t n) {
+  for (int64_t i = 1; i < n; i++)
+    if (a[i] >= a[i - 1]) return false;
+  return true;
+}
+
 // True if any of 16 keys is above the threshold.
 static inline bool any_above(const int32_t *k, __m256i th) {
   __m256i a = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)k), th);
@@ -171,6 +178,7 @@ typedef struct gather {
 // so an equal key is too.
 static inline void push(gather *g, int64_t key, int64_t index) {
   if (g->full && key <= g->threshold) return;
+  AT_ASSERT(g->n < g->cap);
   g->buf[g->n++] = cand_of(key, index);
   if (g->n < g->cap) return;
   select_top(g->buf, g->n, g->keep);
@@ -246,6 +254,7 @@ static void chunk_range(void *arg, int64_t begin, int64_t end,
     scan_chunk(t, &g, t->in + row * t->p->size * t->es, from,
                AT_MIN(from + t->chunk, t->p->size));
     if (g.n > t->keep) select_top(g.buf, g.n, t->keep), g.n = t->keep;
+    AT_ASSERT(g.n <= t->keep && row < t->p->rows);
     memcpy(t->found + x * t->keep, g.buf, (size_t)g.n * sizeof(cand));
     t->count[x] = g.n;
   }
@@ -266,10 +275,13 @@ static void finish_range(void *arg, int64_t begin, int64_t end,
       n += m;
     }
     if (n > k) select_top(f, n, k);
+    AT_ASSERT(n >= k);
     sort_down(f, k);
+    AT_VERIFY(is_descending(f, k));
     const char *src = t->in + row * t->p->size * t->es;
     for (int64_t i = 0; i < k; i++) {
       int64_t index = cand_index(f[i]);
+      AT_ASSERT(index >= 0 && index < t->p->size);
       t->indices[row * k + i] = (int32_t)index;
       memcpy(t->values + (row * k + i) * t->es, src + index * t->es,
              (size_t)t->es);
@@ -334,6 +346,7 @@ static void few_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     }
     for (int64_t i = 0; i < p->k; i++) {
       uint32_t index = ~(uint32_t)f.best[i];
+      AT_ASSERT(index < p->size && (!i || f.best[i] < f.best[i - 1]));
       t->indices[r * p->k + i] = (int32_t)index;
       memcpy(t->values + (r * p->k + i) * t->es, src + index * t->es,
              (size_t)t->es);
