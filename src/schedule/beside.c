@@ -111,9 +111,11 @@ static at_status search_start(search *s, at_comp *c) {
 // Places item i; its users wait for one thing less.
 static void put(search *s, uint32_t i) {
   const at_order_item *it = &s->o.items[i];
+  AT_ASSERT(!s->states[i].started && is_ready(s, i));
   s->order[s->placed++] = (place){.item = i};
   s->states[i].started = true;
   for (uint32_t u = 0; u < it->num_users; u++) {
+    AT_ASSERT(s->o.items[it->users[u]].waits > 0);
     s->o.items[it->users[u]].waits--;
     add_ready(s, it->users[u]);
   }
@@ -122,10 +124,12 @@ static void put(search *s, uint32_t i) {
 // Places the done of a call; who reads its results may follow.
 static void put_done(search *s, uint32_t call) {
   const at_order_item *it = &s->o.items[call];
+  AT_ASSERT(s->states[call].started && !s->states[call].done);
   s->order[s->placed++] = (place){call, true};
   s->states[call].done = true;
   for (uint32_t u = 0; u < it->num_users; u++) {
     if (s->states[it->users[u]].call) continue;
+    AT_ASSERT(s->states[it->users[u]].pending > 0);
     s->states[it->users[u]].pending--;
     add_ready(s, it->users[u]);
   }
@@ -195,6 +199,7 @@ static double makespan(const search *s, at_arena *a, double *alone) {
     else
       now += s->states[i].seconds;
   }
+  AT_ASSERT(!(fmax(now, busy) > *alone * (1 + 1e-9)));
   return fmax(now, busy);
 }
 

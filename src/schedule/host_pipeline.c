@@ -74,6 +74,7 @@ static bool reads_stored(const search *s, const at_node *n) {
 // One node, whose operands were looked at before. Reading what was stored
 // forbids late stores: they would be read a turn too early.
 static at_status look_at(search *s, const at_node *n) {
+  AT_ASSERT(n->parent == s->c);
   if (n->op == AT_OP_PARAMETER) return AT_OK;
   bool steady = !n->num_regions && all_steady(s, n),
        stored = reads_stored(s, n);

@@ -269,7 +269,11 @@ static const double kWorthHiding = 0.25;
 static bool is_worth_it(const graph *g, const uint32_t *order, uint32_t at) {
   const at_lhs_node *x = g->nodes.ptr, *start = &x[order[at]];
   double between = 0;
-  while (order[++at] != start->partner) between += x[order[at]].cost;
+  AT_ASSERT(start->kind == AT_LHS_START && start->partner < g->nodes.len);
+  while (order[++at] != start->partner) {
+    AT_ASSERT(at + 1 < g->nodes.len);  // the done comes after its start
+    between += x[order[at]].cost;
+  }
   return between > kWorthHiding * start->latency;
 }
 
