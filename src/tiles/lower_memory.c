@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/verify.h"
 #include "tiles/lower_internal.h"
 
 enum { kStackBytes = 1024 };
@@ -112,6 +113,18 @@ static at_status place_all(const at_tiles_machine *m, at_tiles_block *b,
   return AT_OK;
 }
 
+// Are no two blocks in one place at one time, and all above `base`?
+static bool are_apart(const at_tiles_block *b, uint32_t n, int64_t base) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (b[i].at < base) return false;
+    for (uint32_t k = 0; k < i; k++)
+      if (b[i].first <= b[k].last && b[k].first <= b[i].last &&
+          b[i].at < ends_at(&b[k]) && b[k].at < ends_at(&b[i]))
+        return false;
+  }
+  return true;
+}
+
 // What does not fit in the order of time may still be packed by size.
 static at_status place_tighter(const at_tiles_machine *m, at_tiles_block *b,
                                uint32_t n, placing *p) {
@@ -121,6 +134,7 @@ static at_status place_tighter(const at_tiles_machine *m, at_tiles_block *b,
   AT_TRY(at_tiles_place(b, n, AT_MAX(p->interleaved_at - p->base, 0), &high));
   for (uint32_t i = 0; i < n; i++) b[i].at += p->base;
   p->high = p->base + high;
+  AT_VERIFY(are_apart(b, n, p->base));
   return AT_OK;
 }
 
@@ -174,6 +188,11 @@ static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
     out->of[h[i].tile] = out->num - 1;
     AT_ASSERT(out->num && out->num <= n);
   }
+  for (size_t i = 0; i < w->lives.len && at_verifying(); i++) {
+    bytes_of(w, &w->lives.ptr[i], bytes);
+    for (size_t t = 0; t < n; t++)
+      AT_ASSERT(bytes[t] == bytes[out->tile[out->of[t]]]);
+  }
   return AT_OK;
 }
 
@@ -182,9 +201,11 @@ static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
 static void categories_at(const at_tiles_lowerer *w, uint32_t tile,
                           const at_tiles_block *b, uint32_t n, const placing *p,
                           int64_t *out) {
+  int64_t at_peak = 0;
   for (uint32_t i = 0; i < n; i++)
     if (b[i].first <= p->peak_step && p->peak_step <= b[i].last)
-      out[b[i].category] += b[i].bytes;
+      out[b[i].category] += b[i].bytes, at_peak += b[i].bytes;
+  AT_ASSERT(at_peak == p->peak);
   out[AT_TILES_MEM_VERTICES] = w->vertices[tile];
   out[AT_TILES_MEM_CODE] = w->code[tile];
   out[AT_TILES_MEM_EXCHANGE_CODE] = w->exchange_code[tile];

@@ -2,6 +2,7 @@
 // and receivers; coloured with as many colours as the busiest tile has
 // messages, each colour is a round in which nobody waits (Koenig's theorem, by
 // alternating paths).
+#include "base/verify.h"
 #include "tiles/tiles_internal.h"
 
 // An edge colouring under way: nodes are senders [0, tiles) and receivers
@@ -28,7 +29,8 @@ static size_t receiver(const colouring *c, uint32_t m) {
 // than there are colours.
 static uint32_t spare(const colouring *c, size_t node) {
   uint32_t k = 0;
-  while (*slot(c, node, k)) k++;
+  while (k < c->colours && *slot(c, node, k)) k++;
+  AT_ASSERT(k < c->colours);
   return k;
 }
 
@@ -50,6 +52,15 @@ static void swap_path(colouring *c, size_t node, uint32_t a, uint32_t b) {
     uint32_t t = a;
     a = b, b = t;
   }
+}
+
+// Has every message its round to itself, at both of its ends?
+static bool is_coloured(const colouring *c) {
+  for (uint32_t i = 0; i < c->x->num_messages; i++)
+    if (*slot(c, sender(c, i), c->round[i]) != i + 1 ||
+        *slot(c, receiver(c, i), c->round[i]) != i + 1)
+      return false;
+  return true;
 }
 
 // Counts every node's messages in degree, and gives the most.
@@ -83,9 +94,11 @@ bool at_tiles_rounds(const at_tiles_machine *m, const at_tiles_exchange *x,
     size_t s = sender(&c, i), r = receiver(&c, i);
     uint32_t a = spare(&c, s), b = spare(&c, r);
     if (a != b && *slot(&c, r, a)) swap_path(&c, r, a, b);
+    AT_ASSERT(!*slot(&c, s, a) && !*slot(&c, r, a));
     *slot(&c, s, a) = *slot(&c, r, a) = i + 1;
     round[i] = a;
   }
+  AT_VERIFY(is_coloured(&c));
   free(c.at);
   return true;
 }
