@@ -10,6 +10,8 @@ extern const size_t at_cost_perf_files_count;
 static at_once g_once = AT_ONCE_INIT;
 static at_perf_tables g_tables;
 
+// Reads every table, once in a process. A file that cannot be read is logged
+// and left out.
 static at_status load(void) {
   static at_arena *a;  // lives as long as the process
   at_perf_tables all = {0};
@@ -32,6 +34,7 @@ static at_status load(void) {
   return st;
 }
 
+// INTERNAL if there is not one table.
 at_status at_perf_builtin(const at_perf_table **out, size_t *count) {
   AT_TRY(at_once_do(&g_once, load));
   *out = g_tables.ptr;
@@ -41,6 +44,7 @@ at_status at_perf_builtin(const at_perf_table **out, size_t *count) {
                                 "the built-in performance tables are missing");
 }
 
+// Linear: there is a handful of tables.
 const at_perf_table *at_perf_find(const at_perf_table *tables, size_t count,
                                   const char *machine) {
   for (size_t i = 0; i < count; i++)

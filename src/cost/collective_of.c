@@ -1,6 +1,7 @@
 // The collective that a node is, with the devices that its groups name.
 #include "cost/cost_internal.h"
 
+// False: op is no collective that costs are known of.
 static bool op_of(at_op op, at_collective_op *out) {
   switch (op) {
     case AT_OP_ALL_REDUCE:
@@ -28,6 +29,7 @@ typedef enum group_kind {
   DEVICES
 } group_kind;
 
+// As StableHLO reads replica_groups: by channel_id and use_global_device_ids.
 static group_kind kind_of(const at_node *n) {
   bool channel = at_node_int(n, AT_ATTR_CHANNEL_ID, 0) > 0;
   bool reduces = n->op == AT_OP_ALL_REDUCE || n->op == AT_OP_ALL_GATHER ||
@@ -37,6 +39,7 @@ static group_kind kind_of(const at_node *n) {
   return reduces ? REPLICAS_WITH_PARTITIONS : PARTITIONS;
 }
 
+// Replicas and partitions of the program, at least one of each.
 typedef struct counts {
   int64_t replicas, partitions;
 } counts;
@@ -46,16 +49,23 @@ static counts counts_of(const at_node *n) {
   return (counts){AT_MAX(m->num_replicas, 1), AT_MAX(m->num_partitions, 1)};
 }
 
+// How many groups of devices a listed group stands for: one for each partition,
+// or for each replica.
 static int64_t copies_of(counts c, group_kind k) {
   return k == REPLICAS ? c.partitions : k == PARTITIONS ? c.replicas : 1;
 }
 
+// The device of member `id` in copy `copy` of its group: replica * partitions +
+// partition.
 static uint32_t device_of(counts c, group_kind k, int64_t id, int64_t copy) {
-  return (uint32_t)(k == DEVICES      ? id
-                    : k == PARTITIONS ? copy * c.partitions + id
-                                      : id * c.partitions + copy);
+  int64_t device = k == DEVICES      ? id
+                   : k == PARTITIONS ? copy * c.partitions + id
+                                     : id * c.partitions + copy;
+  AT_ASSERT(device >= 0 && device < c.replicas * c.partitions);
+  return (uint32_t)device;
 }
 
+// INVALID_ARGUMENT that describes the node.
 static at_status bad(const at_node *n, const char *why) {
   at_strbuf b = {0};
   at_node_describe(&b, n);
@@ -105,11 +115,14 @@ static at_status groups_of(const at_node *n, at_arena *a, at_groups *out) {
           flat[at++] = device_of(c, kind, id, inner > 1 ? p : copy);
         }
     }
+  AT_ASSERT(at == (size_t)(count * copies * size * inner));
   *out =
       (at_groups){(uint32_t)(count * copies), (uint32_t)(size * inner), flat};
   return AT_OK;
 }
 
+// Source and target devices of a permute, for each copy. INVALID_ARGUMENT: a
+// device that is not there.
 static at_status pairs_of(const at_node *n, at_arena *a, at_collective *out) {
   const at_attr *g = at_node_attr(n, AT_ATTR_SOURCE_TARGET_PAIRS);
   group_kind kind = kind_of(n);
@@ -132,17 +145,21 @@ static at_status pairs_of(const at_node *n, at_arena *a, at_collective *out) {
           return bad(n, "a pair names a device that is not there");
         pairs[at][side] = device_of(c, kind, p.ptr[side], copy);
       }
+  AT_ASSERT(at == listed * (size_t)copies);
   out->pairs = (const uint32_t(*)[2])pairs;
   out->num_pairs = (uint32_t)at;
   return AT_OK;
 }
 
+// Bytes of a value; 0 where its size is unknown, cut off so that sums do not
+// overflow.
 static int64_t bytes_of(const at_type *t) {
   if (!at_type_is_static(t)) return 0;
   size_t b = at_type_bytes(t);
   return b > INT64_MAX / 64 ? INT64_MAX / 64 : (int64_t)b;
 }
 
+// See cost.h. bytes: the larger of operands and results.
 at_status at_cost_collective_of(const at_node *n, at_arena *a, bool *is,
                                 at_collective *out) {
   at_collective c = {0};

@@ -35,6 +35,7 @@ typedef enum at_cost_source {
 } at_cost_source;
 const char *at_cost_source_text(at_cost_source s);  // "table", "S-curve", ...
 
+// A figure and where it comes from, which says how far to trust it.
 typedef struct at_cost_time {
   double seconds;
   at_cost_source source;
@@ -59,11 +60,13 @@ const char *at_interp_text(at_interp mode);
 
 // Points of a grid of up to 4 dimensions and the functions over them.
 enum { AT_POINT_DIMS = 4 };
+// A measured point: sizes, and the rate that was seen there.
 typedef struct at_point {
   int64_t at[AT_POINT_DIMS];  // unused dimensions are 0
   double value;
   uint32_t order;  // set by at_points_sort
 } at_point;
+// A grid of points, borrowed.
 typedef struct at_points {
   const at_point *list;  // sorted by `at`, no two equal, unless for `nearest`
   size_t count;          // at least 1
@@ -86,6 +89,7 @@ double at_points_weighted(const at_points *p, const int64_t *query);
 double at_points_loglog(const at_points *p, const int64_t *query);
 
 // ---- Performance tables
+// Collectives as tables name them; starts and dones count once.
 typedef enum at_collective_op {
   AT_ALL_REDUCE,
   AT_ALL_GATHER,
@@ -114,12 +118,15 @@ typedef enum at_scheme {
   AT_SCHEME_RAIL_ALIGNED,  // every domain takes part with all its devices
   AT_SCHEME_NON_RAIL       // some domain takes part with a few
 } at_scheme;
+// How the pairs of a permute use a device's links.
 typedef enum at_permute_kind {
   AT_PERMUTE_ONE_WAY,     // no device both sends and receives
   AT_PERMUTE_MUTUAL,      // pairs exchange
   AT_PERMUTE_NON_MUTUAL,  // some device sends to one and receives from another
 } at_permute_kind;
 
+// What a cost model is asked about a collective. Everything that it points to
+// is borrowed.
 typedef struct at_collective {
   at_collective_op op;
   at_dtype dtype;
@@ -150,7 +157,10 @@ typedef struct at_perf_cycles {
   at_dtype dtype;
   int64_t cycles;
 } at_perf_cycles;
+// All that was measured of one machine; in one arena, which nobody changes once
+// it is read.
 typedef struct at_perf_table {
+  // Texts end in 0.
   const char *machine;  // key of the device, "sm_90"
   const char *source;   // who measured it; may be ""
   uint32_t domain;      // devices of one fast domain; 0: not said

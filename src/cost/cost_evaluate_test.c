@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cost/cost.h"
 
+// A table that comes with Atoll.
 static const at_perf_table *table(const char *name) {
   const at_perf_table *all;
   size_t n;
@@ -20,6 +21,7 @@ static const at_perf_table *table(const char *name) {
   return t;
 }
 
+// Rows in the order of at_perf_evaluate; only atoll mode is held to bounds.
 static void errors_on_left_out_points(void **state) {
   at_arena *a = at_arena_create();
   const at_perf_table *tables[] = {table("sm_90"), table("sm_100_B200")};
@@ -48,6 +50,7 @@ static void errors_on_left_out_points(void **state) {
   at_arena_destroy(a);
 }
 
+// Fails the test where the text is no target.
 static at_target *target(at_arena *a, const char *text, at_interp mode) {
   at_target *t = NULL;
   at_status st = at_target_parse(at_str_of(text), mode, a, &t);
@@ -88,6 +91,7 @@ static void monotone_in_bytes(void **state) {
   at_arena_destroy(a);
 }
 
+// A longer dimension never takes less time, whatever the type.
 static void monotone_in_flops(void **state) {
   static const char *const targets[] = {"H100", "B200", "A100"};
   static const at_dtype types[] = {AT_BF16, AT_F32, AT_S8, AT_F16, AT_F64};

@@ -1,3 +1,6 @@
+// What the files of the room share: names of element types, keys of tables,
+// smoothed curves, and the models behind at_cost_collective. Errors, memory and
+// threads as cost.h.
 #ifndef ATOLL_COST_COST_INTERNAL_H_
 #define ATOLL_COST_COST_INTERNAL_H_
 
@@ -16,6 +19,8 @@ typedef AT_VEC(at_perf_series) at_perf_list;
 typedef AT_VEC(at_point) at_point_list;
 typedef AT_VEC(at_perf_cycles) at_cycles_list;
 
+// Do two series measure the same: types of a product, or a collective of the
+// same devices?
 static inline bool at_perf_same_key(const at_perf_series *a,
                                     const at_perf_series *b) {
   if (a->is_gemm != b->is_gemm) return false;
@@ -55,16 +60,23 @@ typedef struct at_curve {
 at_status at_curve_with_siblings(const at_points *mine,
                                  const at_points *const *siblings, size_t num,
                                  at_arena *a, at_point **out);
+// Points sorted, of one dimension; those without a rate are left out. The curve
+// lives in `a`.
 at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
                         at_curve *out);
+// 0 for no bytes or an empty curve. Never falls as bytes grow.
 double at_curve_seconds(const at_curve *c, double bytes);
 
 // ---- Parts of at_cost_collective
+// INVALID_ARGUMENT: a device that the target does not have;
+// FAILED_PRECONDITION: the description lacks a figure of its links.
 at_status at_torus_collective(const at_target *t, const at_collective *c,
                               double *seconds);
 // A COPY with a memory_space; free where nothing moves.
 at_status at_host_copy_node(const at_target *t, const at_node *n,
                             at_cost_time *out);
+// From tables inside a fast domain, from the S-curve between domains;
+// out->source says which.
 at_status at_gpu_collective(const at_target *t, const at_collective *c,
                             at_cost_time *out);
 

@@ -6,6 +6,7 @@
 #include "cost/cost.h"
 #include "hlo/random.h"
 
+// Fails the test where the text is no target.
 static at_target *target(const char *text, at_arena *a) {
   at_target *t = NULL;
   at_status st = at_target_parse(at_str_of(text), AT_INTERP_ATOLL, a, &t);
@@ -13,6 +14,7 @@ static at_target *target(const char *text, at_arena *a) {
   return t;
 }
 
+// One line of the file; consumes the status.
 static void put(at_status st, at_cost_time c, at_strbuf *out) {
   if (at_ok(st))
     at_strbuf_addf(out, "  %.5g us, %s\n", c.seconds * 1e6,
@@ -22,6 +24,7 @@ static void put(at_status st, at_cost_time c, at_strbuf *out) {
   at_status_free(st);
 }
 
+// All ops of one random program.
 static void put_nodes(const char *machine, uint64_t seed, at_strbuf *out) {
   at_arena *a = at_arena_create();
   const at_target *t = target(machine, a);
@@ -38,6 +41,7 @@ static void put_nodes(const char *machine, uint64_t seed, at_strbuf *out) {
   at_arena_destroy(a);
 }
 
+// Every collective in three sizes of data, over groups of 2, 8, 32, ...
 static void put_collectives(const char *machine, at_strbuf *out) {
   at_arena *a = at_arena_create();
   const at_target *t = target(machine, a);
@@ -57,6 +61,7 @@ static void put_collectives(const char *machine, at_strbuf *out) {
   at_arena_destroy(a);
 }
 
+// Pods, then programs on a TPU and a GPU.
 static void costs_are_these(void **state) {
   at_strbuf b = {0};
   static const char *const pods[] = {"v5e:4x4", "v5p:2x2x4", "2*v5e:4x4",

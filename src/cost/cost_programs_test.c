@@ -32,6 +32,7 @@ static const char card[] =
     "\"nvlink_link_bytes_per_second\":{\"value\":25e9,\"source\":\"XLA's "
     "test\"}}";
 
+// The card with the tables of machine `key`.
 static at_target *card_target(at_arena *a, const char *key, at_interp mode) {
   char *text = at_arena_printf(a, card, key, key);
   at_machine *m = at_new(a, at_machine, 1);
@@ -43,11 +44,13 @@ static at_target *card_target(at_arena *a, const char *key, at_interp mode) {
   return t;
 }
 
+// The network of XLA's tests.
 static void test_network(at_target *t) {
   t->network.launch = t->network.chunk_prep = t->network.rtt = 100e-6;
   t->network.nic = 100e9;
 }
 
+// Fails the test where the text is no program.
 static at_module *parse(at_arena *a, const char *text) {
   at_module *m = NULL;
   at_status st = at_hlo_parse(at_str_of(text), a, &m);
@@ -93,6 +96,7 @@ static at_cost_time cost_of(at_arena *a, const at_target *t, const char *text) {
       ": f32[262144,1024]",                                                    \
       "f32[262144,1024]")
 
+// Microseconds, cut off, and the source that answers.
 static void collectives(void **state) {
   at_arena *a = at_arena_create();
   static const struct {
@@ -131,6 +135,7 @@ static void collectives(void **state) {
           "  %9 = dot_general %0, %1 {" attrs "} : " o, o)
 #define PLAIN "lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]"
 
+// One program for each source, in the order in which they are asked.
 static void ops(void **state) {
   at_arena *a = at_arena_create();
   static const struct {
@@ -308,9 +313,48 @@ static void counts_of_nodes(void **state) {
   at_arena_destroy(a);
 }
 
+// while (i < n) { i += 1; n += by }: known only where no turn changes n.
+static double trips_of(const char *by, bool *known) {
+  at_arena *a = at_arena_create();
+  char *text =
+      at_arena_printf(a,
+                      "hlo module \"t\" entry=\"main\" {\n"
+                      "func \"main\" () -> (i32[]) {\n"
+                      "  %%0 = constant {value=i32[] 0} : i32[]\n"
+                      "  %%1 = constant {value=i32[] 10} : i32[]\n"
+                      "  %%2:2 = while %%0, %%1 ((%%3: i32[], %%4: i32[]) {\n"
+                      "    %%5 = compare %%3, %%4 {comparison_direction=LT, "
+                      "compare_type=SIGNED} : i1[]\n"
+                      "    return %%5\n"
+                      "  }, (%%6: i32[], %%7: i32[]) {\n"
+                      "    %%8 = constant {value=i32[] 1} : i32[]\n"
+                      "    %%9 = add %%6, %%8 : i32[]\n"
+                      "%s"
+                      "  }) : i32[], i32[]\n"
+                      "  return %%2\n"
+                      "}\n"
+                      "}\n",
+                      by);
+  const at_node *loop = parse(a, text)->entry->results[0].node;
+  double trips = at_count_trips(loop, known);
+  at_arena_destroy(a);
+  return trips;
+}
+
+// Handed on as it is, and shrinking.
+static void turns_of_a_loop_whose_bound_is_state(void **state) {
+  bool known;
+  assert_true(trips_of("    return %9, %7\n", &known) == 10 && known);
+  assert_true(trips_of("    %10 = subtract %7, %8 : i32[]\n"
+                       "    return %9, %10\n",
+                       &known) == 1);
+  assert_false(known);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_of_nodes),
+      cmocka_unit_test(turns_of_a_loop_whose_bound_is_state),
       cmocka_unit_test(collectives),
       cmocka_unit_test(ops),
       cmocka_unit_test(fusions),

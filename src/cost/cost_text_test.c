@@ -10,10 +10,12 @@
 
 #include "cost/cost.h"
 
+// Borrows z.
 static at_bytes bytes(const char *z) {
   return (at_bytes){(const uint8_t *)z, strlen(z)};
 }
 
+// A table of each kind of line; written again, it is the same text.
 static void own_form(void **state) {
   static const char text[] =
       "atoll-perf 1\nmachine box\nsource somebody, with # in it\ndomain "
@@ -46,6 +48,7 @@ static void own_form(void **state) {
   at_arena_destroy(a);
 }
 
+// One mistake each, and a part of what the message says of it.
 static void bad_tables(void **state) {
   static const struct {
     const char *text, *says;
@@ -96,6 +99,8 @@ static void bad_tables(void **state) {
   }
 }
 
+// Entries of each kind, in the spellings that text protos allow; what is
+// written is read back alike.
 static void text_protos(void **state) {
   static const char text[] =
       "# a table\nentries { key: \"sm_90\" value { partition_size: 8\n"
@@ -164,6 +169,7 @@ static void text_protos(void **state) {
   at_arena_destroy(a);
 }
 
+// Counts of points: those of the tables that come with Atoll.
 static void whole_tables_survive_the_text_proto(void **state) {
   const at_perf_table *all;
   size_t n, m;
@@ -190,6 +196,7 @@ static void whole_tables_survive_the_text_proto(void **state) {
   }
 }
 
+// Rates that still grew by over a twentieth per doubling at the last point.
 static void unsaturated_tables_are_warned_about(void **state) {
   static const char text[] =
       "atoll-perf 1\nmachine m\ncollective all-reduce f32 groups 1x8\n1024 "
@@ -209,6 +216,7 @@ static void unsaturated_tables_are_warned_about(void **state) {
   at_arena_destroy(a);
 }
 
+// What is wrong anywhere changes nothing.
 static void options(void **state) {
   at_network net = {.nic = 1, .devices_per_host = 8, .chunk_bytes = 1};
   assert_int_equal(
@@ -242,6 +250,7 @@ static void options(void **state) {
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
 }
 
+// Targets read XLA_FLAGS when they are made; a wrong option fails that.
 static void xla_flags_of_the_environment(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -261,6 +270,7 @@ static void xla_flags_of_the_environment(void **state) {
   at_arena_destroy(a);
 }
 
+// The grammar of targets, and how many devices each has.
 static void targets(void **state) {
   static const struct {
     const char *text;
@@ -292,6 +302,26 @@ static void targets(void **state) {
   }
 }
 
+// A description that is cut off could mean something else.
+static void large_descriptions_are_refused(void **state) {
+  enum { kMost = 1 << 20 };
+  at_arena *a = at_arena_create();
+  at_target *t;
+  char path[] = "/tmp/atoll_large_XXXXXX.json";
+  int fd = mkstemps(path, 5);
+  FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+  assert_non_null(f);
+  fputs("{}", f);
+  for (int i = 2; i <= kMost; i++) fputc(' ', f);
+  fclose(f);
+  at_status st = at_target_parse(at_str_of(path), AT_INTERP_ATOLL, a, &t);
+  assert_non_null(strstr(at_status_message(st), "is larger than 1048576"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  remove(path);
+  at_arena_destroy(a);
+}
+
+// What the torus model says; another source fails the test.
 static double seconds(const char *target, at_collective c) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -305,6 +335,7 @@ static double seconds(const char *target, at_collective c) {
   return time.seconds;
 }
 
+// Equal but for rounding.
 static bool near(double have, double want) {
   return fabs(have / want - 1) < 1e-9;
 }
@@ -340,6 +371,11 @@ static void torus(void **state) {
   double inside = v * 15 / 16 / (2 * link) + 6 * hop;
   assert_true(
       near(seconds("2*v6e:4x4", c), inside + v / 16 / 2 / 12.5e9 + 31e-6));
+  // An axis as long as targets may have it.
+  static const uint32_t far[] = {0, 4096};
+  c.groups = (at_groups){1, 2, far};
+  assert_true(
+      near(seconds("v5p:5000x1x1", c), v / 2 / (link / 4096) + 4096 * hop));
   // A shift by one along a ring of 4 crosses each link once; by two, twice.
   static const uint32_t one[][2] = {{0, 1}, {1, 2}, {2, 3}, {3, 0}};
   static const uint32_t two[][2] = {{0, 2}, {1, 3}, {2, 0}, {3, 1}};
@@ -356,6 +392,7 @@ static void torus(void **state) {
   assert_true(near(seconds("v6e:4", c), v / link + 3 * hop));
 }
 
+// A group of nine on eight devices; groups of one, or no bytes, are free.
 static void devices_that_are_not_there(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -386,6 +423,7 @@ int main(void) {
       cmocka_unit_test(options),
       cmocka_unit_test(xla_flags_of_the_environment),
       cmocka_unit_test(targets),
+      cmocka_unit_test(large_descriptions_are_refused),
       cmocka_unit_test(torus),
       cmocka_unit_test(devices_that_are_not_there),
   };

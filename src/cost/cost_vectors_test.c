@@ -18,6 +18,7 @@ typedef struct fixture {
   size_t num_tables;
 } fixture;
 
+// Vectors and built-in tables, for all tests of the file.
 static int open_fixture(void **state) {
   static fixture f;
   f.arena = at_arena_create();
@@ -42,6 +43,7 @@ static int close_fixture(void **state) {
   return 0;
 }
 
+// A built-in table as the mode reads it.
 static at_perf *perf_of(fixture *f, const char *machine, at_interp mode) {
   const at_perf_table *t = at_perf_find(f->tables, f->num_tables, machine);
   at_perf *p = NULL;
@@ -52,10 +54,12 @@ static at_perf *perf_of(fixture *f, const char *machine, at_interp mode) {
 }
 
 static double num(const at_json *row, size_t i) { return row->items[i].number; }
+// A copy that ends in 0.
 static const char *text(fixture *f, const at_json *row, size_t i) {
   return at_arena_str(f->arena, row->items[i].string);
 }
 
+// Four places of XLA's own test, out of order.
 static void points_of_the_test(at_point *list, at_points *out) {
   static const int64_t places[4][3] = {
       {8, 16, 1}, {8, 8, 2}, {16, 8, 3}, {16, 16, 4}};
@@ -66,6 +70,7 @@ static void points_of_the_test(at_point *list, at_points *out) {
   at_points_sort(list, &n, 2, out);
 }
 
+// The nearest point by both searches, and the weighted sum.
 static void interpolators(void **state) {
   fixture *f = *state;
   at_point list[4];
@@ -87,6 +92,7 @@ static void interpolators(void **state) {
   }
 }
 
+// Microseconds, cut off as the file has them.
 static void s_curve(void **state) {
   fixture *f = *state;
   at_network net = {.launch = 100e-6,
@@ -130,6 +136,7 @@ static void s_curve(void **state) {
   }
 }
 
+// Each figure of the network as XLA has it for that machine.
 static void defaults_of_the_machines(void **state) {
   fixture *f = *state;
   const at_json *sets = at_json_get(f->vectors, "scurve_defaults");
@@ -164,6 +171,7 @@ static void defaults_of_the_machines(void **state) {
   }
 }
 
+// One-shot and two-shot by hand, the limit on bytes, a machine without links.
 static void direct_kernels(void **state) {
   fixture *f = *state;
   at_network net = {
@@ -182,6 +190,7 @@ static void direct_kernels(void **state) {
                    AT_FAILED_PRECONDITION);
 }
 
+// In f32, groups in order.
 static double collective_seconds(at_perf *p, at_collective_op op, int64_t bytes,
                                  uint32_t groups, uint32_t size) {
   at_collective c = {.op = op,
@@ -193,6 +202,7 @@ static double collective_seconds(at_perf *p, at_collective_op op, int64_t bytes,
   return t.seconds;
 }
 
+// XLA mode on the tables that XLA has.
 static void collective_table(void **state) {
   fixture *f = *state;
   const at_json *rows = at_json_get(f->vectors, "collective_default_table");
@@ -207,6 +217,7 @@ static void collective_table(void **state) {
   }
 }
 
+// A product of one element type.
 static double gemm_seconds(at_perf *p, at_dtype t, int64_t b, int64_t m,
                            int64_t n, int64_t k) {
   at_gemm g = {t, t, t, b, m, n, k};
@@ -215,6 +226,7 @@ static double gemm_seconds(at_perf *p, at_dtype t, int64_t b, int64_t m,
   return time.seconds;
 }
 
+// bf16 is in the table; s8 falls back on the one over bytes.
 static void matmul_table(void **state) {
   fixture *f = *state;
   const at_json *rows =

@@ -35,6 +35,7 @@ static double window(const at_node *n) {
   return k->rank && k->dims[of] ? size / (double)k->dims[of] : 0;
 }
 
+// Has the type one element at most?
 static bool is_element(const at_type *t) {
   return at_type_is_static(t) && at_type_elements(t) <= 1;
 }
@@ -49,6 +50,7 @@ static bool is_control(const at_node *n) {
   return loop && loop->op == AT_OP_WHILE && c == loop->regions[0];
 }
 
+// FLOPs and transcendentals of one node by its op: the table of count.h.
 static at_count arithmetic_of(const at_node *n) {
   double out = n->num_results ? elements(&n->types[0]) : 0;
   switch (n->op) {
@@ -72,11 +74,13 @@ static at_count arithmetic_of(const at_node *n) {
   return (at_count){0};
 }
 
+// Is n a call of a Pallas TPU kernel?
 static bool is_pallas(const at_node *n) {
   return n->op == AT_OP_CUSTOM_CALL &&
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call");
 }
 
+// See count.h. Text that is no JSON says nothing.
 bool at_count_said(const at_node *n, at_count *out) {
   at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
   if (!is_pallas(n) || !config.len) return false;
@@ -119,6 +123,7 @@ typedef enum how { ONCE, EACH_TURN } how;  // bodies of loops
 static at_status add_node(at_counter *c, const at_node *n, how loops,
                           at_count *sum);
 
+// sum += times * c.
 static void add(at_count *sum, double times, const at_count *c) {
   sum->flops += times * c->flops;
   sum->transcendentals += times * c->transcendentals;
@@ -142,6 +147,7 @@ static at_status add_value(at_counter *c, const at_node *n, at_count *sum) {
   return AT_OK;
 }
 
+// Every node of a fusion, and of fusions inside it.
 static at_status add_fused(at_counter *c, const at_comp *fused, at_count *sum) {
   AT_FOR_NODES(n, fused)
   if (n->op == AT_OP_FUSION)
@@ -151,6 +157,8 @@ static at_status add_fused(at_counter *c, const at_comp *fused, at_count *sum) {
   return AT_OK;
 }
 
+// Regions of control flow, with a counter of their own: what they compute again
+// counts again.
 static at_status add_regions(const at_counter *c, const at_node *n, how loops,
                              at_count *sum) {
   bool known;
@@ -167,6 +175,7 @@ static at_status add_regions(const at_counter *c, const at_node *n, how loops,
   return AT_OK;
 }
 
+// Operands and results of a kernel, or what a Pallas kernel says of itself.
 static void add_bytes(const at_node *n, at_count *sum) {
   at_count said;
   if (at_count_said(n, &said)) {
@@ -179,6 +188,8 @@ static void add_bytes(const at_node *n, at_count *sum) {
     sum->bytes_accessed += bytes(&n->types[r]);
 }
 
+// One node of a computation: arithmetic once for each value, bytes for each
+// kernel.
 static at_status add_node(at_counter *c, const at_node *n, how loops,
                           at_count *sum) {
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return AT_OK;

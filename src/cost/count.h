@@ -22,6 +22,8 @@
 #include "base/map.h"
 #include "hlo/hlo.h"
 
+// What a node or a program asks for, in one run. Doubles: sums of large
+// programs do not overflow.
 typedef struct at_count {
   double flops;  // multiply and add count as two
   double transcendentals;

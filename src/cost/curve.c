@@ -1,22 +1,21 @@
 // Time over size, smoothed. Measurements of small transfers jump by a factor of
 // two from one size to the next, partly noise, partly switches of algorithm, so
 // that the nearest points are poor guides. What is used instead:
+//
 //   0. The same collective over other numbers of devices switches alike: each
-//   point is averaged (in logs) with what those series say of its size, moved
-//   to this series' own level near it.
+//      point is averaged (in logs) with what those series say of its size,
+//      moved to this series' own level near it.
 //   1. A transfer can be padded to a larger one, so no size takes longer than a
-//   larger
-//      size was seen to take: the lower envelope. It is one-sided, so it is
-//      averaged (in logs) with the monotone least-squares fit (pool adjacent
+//      larger size was seen to take: the lower envelope. It is one-sided, so it
+//      is averaged (in logs) with the monotone least-squares fit (pool adjacent
 //      violators).
 //   2. Between points: linear in bytes (a launch plus a rate), averaged with a
-//   monotone
-//      cubic in log-log space (Fritsch and Carlson).
+//      monotone cubic in log-log space (Fritsch and Carlson).
 //   3. Past the last point throughput still grows: the slope of log time over
-//   log size
-//      stays under 1 by a deficit that falls by 0.7 per doubling; where other
-//      collectives of the same groups are faster on the same links, a part of
-//      that room is filled as well.
+//      log size stays under 1 by a deficit that falls by 0.7 per doubling;
+//      where other collectives of the same groups are faster on the same links,
+//      a part of that room is filled as well.
+//
 // The weights were chosen on H100 and B200 tables; `atoll cost evaluate` shows
 // the error.
 #include <math.h>
@@ -45,6 +44,7 @@ static size_t logs(const at_point *points, size_t count, double *x, double *y) {
   return n;
 }
 
+// Of a few numbers, which are sorted in place.
 static double median(double *list, size_t n) {
   for (size_t i = 1; i < n; i++)  // a few numbers
     for (size_t k = i; k && list[k] < list[k - 1]; k--) {
@@ -71,6 +71,7 @@ static bool moved(const double *x, const double *y, size_t n, size_t i,
   return true;
 }
 
+// Siblings that share no size with `mine` change nothing.
 at_status at_curve_with_siblings(const at_points *mine,
                                  const at_points *const *siblings, size_t num,
                                  at_arena *a, at_point **out) {
@@ -125,6 +126,8 @@ static void pool(double *y, size_t n, double *value, double *weight) {
   AT_ASSERT(at == n);  // every point is in one block
 }
 
+// The envelope averaged with the monotone fit, both over raw. value and weight:
+// scratch.
 static void smooth(const double *raw, size_t n, double *y, double *value,
                    double *weight) {
   memcpy(y, raw, n * sizeof *y);
@@ -175,6 +178,7 @@ static double end_deficit(const double *x, const double *y, size_t n) {
   return weights > 0 ? fmin(1, fmax(0, sum * (0.872 / weights))) : 0;
 }
 
+// One block of memory holds all arrays.
 at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
                         at_curve *out) {
   double *block;
@@ -196,6 +200,8 @@ at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
   return AT_OK;
 }
 
+// Seconds behind the last point: the deficit of each doubling is 0.7 of the one
+// before.
 static double past_the_end(const at_curve *c, double bytes) {
   size_t i = c->count - 1;
   double doublings = (log(bytes) - c->log_size[i]) / M_LN2;
@@ -207,6 +213,7 @@ static double past_the_end(const at_curve *c, double bytes) {
   return exp(c->log_time[i] + (doublings - saved) * M_LN2);
 }
 
+// Below the first point its time; between points by bisection.
 double at_curve_seconds(const at_curve *c, double bytes) {
   if (!c->count || !(bytes > 0)) return 0;
   if (bytes <= c->size[0]) return exp(c->log_time[0]);

@@ -16,6 +16,7 @@ typedef struct experiment {
   doubles errors;
 } experiment;
 
+// One prediction beside the truth, in seconds.
 static at_status note(experiment *x, const char *machine, double given,
                       double predicted) {
   if (x->seen) x->seen(x->user, x->what, x->mode, machine, given, predicted);
@@ -29,6 +30,7 @@ static int ascending(const void *x, const void *y) {
   return a < b ? -1 : a > b;
 }
 
+// Order statistics of the errors, which are sorted.
 static at_perf_error summary(experiment *x) {
   doubles *e = &x->errors;
   at_perf_error r = {.what = x->what, .mode = x->mode, .count = e->len};
@@ -47,6 +49,7 @@ static at_perf_error summary(experiment *x) {
 }
 
 // ---- Collectives
+// Does a point stay in the thinned table?
 typedef bool (*keep_fn)(const at_perf_series *s, const at_point *p,
                         int64_t size);
 
@@ -78,6 +81,7 @@ static at_status thin(const at_perf_table *t, bool permutes, keep_fn keep,
   return AT_OK;
 }
 
+// Asks p for what the point `truth` of s measured.
 static at_status add_error(experiment *x, const at_perf_table *table,
                            const at_perf *p, const at_perf_series *s,
                            const at_point *truth) {
@@ -88,6 +92,7 @@ static at_status add_error(experiment *x, const at_perf_table *table,
   return note(x, table->machine, (double)c.bytes / truth->value, t.seconds);
 }
 
+// The smallest or largest size of a series.
 static int64_t edge(const at_perf_series *s, bool high) {
   int64_t e = s->points[0].at[0];
   for (size_t i = 1; i < s->count; i++)
@@ -95,6 +100,7 @@ static int64_t edge(const at_perf_series *s, bool high) {
   return e;
 }
 
+// Every interior power of two of every series, left out of all of them at once.
 static at_status left_out(experiment *x, const at_perf_table *t,
                           bool permutes) {
   for (int power = 0; power < 62; power++) {
@@ -119,6 +125,7 @@ static at_status left_out(experiment *x, const at_perf_table *t,
   return AT_OK;
 }
 
+// 2 GiB, from tables that end at 256 MiB.
 static at_status past_the_edge(experiment *x, const at_perf_table *t) {
   const int64_t known = 256 << 20, asked = (int64_t)2 << 30;
   at_perf_table less;
@@ -136,6 +143,7 @@ static at_status past_the_edge(experiment *x, const at_perf_table *t) {
 }
 
 // ---- Products
+// All points of s whose dimension `dim` is `size`, predicted from the others.
 static at_status gemm_plane(experiment *x, const at_perf_table *t,
                             const at_perf_series *s, int dim, int64_t size) {
   at_perf_series less = *s;
@@ -160,6 +168,7 @@ static at_status gemm_plane(experiment *x, const at_perf_table *t,
   return AT_OK;
 }
 
+// Every interior power of two along m, k and n.
 static at_status gemm_left_out(experiment *x, const at_perf_table *t) {
   for (size_t i = 0; i < t->count; i++) {
     const at_perf_series *s = &t->series[i];
@@ -178,6 +187,7 @@ static at_status gemm_left_out(experiment *x, const at_perf_table *t) {
   return AT_OK;
 }
 
+// Rows without any error are left out.
 at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
                            at_perf_seen seen, void *user, at_arena *a,
                            at_perf_error **out, size_t *num) {

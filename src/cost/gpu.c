@@ -17,6 +17,8 @@ enum {
   kConcatSplit = 400
 };
 
+// Cycles per element: from the table that the machine names, or the one that
+// XLA takes for unknown chips; other ops take kDefaultCycles.
 static at_status read_cycles(at_gpu *g, const at_machine *m) {
   for (int op = 0; op < AT_OP_COUNT; op++)
     for (int t = 0; t < AT_DTYPE_COUNT; t++) g->cycles[op][t] = kDefaultCycles;
@@ -37,6 +39,7 @@ static at_status read_cycles(at_gpu *g, const at_machine *m) {
   return AT_OK;
 }
 
+// Figures without a default are FAILED_PRECONDITION.
 at_status at_gpu_of(const at_machine *m, at_arena *a, const at_gpu **out) {
   at_gpu *g;
   double transaction;
@@ -64,6 +67,7 @@ static double bytes_of(const at_type *t) {
 }
 
 // ---- Arithmetic
+// Cycles of one application of a body.
 static double body_cycles(const at_gpu *g, const at_comp *c) {
   double sum = 0;
   AT_FOR_NODES(n, c)
@@ -72,6 +76,7 @@ static double body_cycles(const at_gpu *g, const at_comp *c) {
   return sum;
 }
 
+// Products behind one element of a dot's result.
 static double contraction(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims k = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
@@ -82,6 +87,7 @@ static double contraction(const at_node *n) {
   return size;
 }
 
+// Cycles per element of a concatenation.
 static double concat_cycles(const at_node *n) {
   // A warp on a border runs both branches.
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
@@ -150,6 +156,7 @@ static double operand_use(const at_node *n, uint32_t i) {
   }
 }
 
+// Does a transpose move the minor dimension? Its reads are then scattered.
 static bool moves_minor(const at_node *n) {
   at_dims p = at_node_ints(n, AT_ATTR_PERMUTATION);
   return n->op == AT_OP_TRANSPOSE && p.rank &&
@@ -167,8 +174,8 @@ typedef struct uses {
 
 static double total_use(const uses *u) { return u->shared + u->own; }
 
-// A fusion whose result is a transpose, through elementwise ops at most, is
-// tiled through shared memory: its reads are coalesced.
+// Does the fusion reduce? One that does not, and transposes, is tiled through
+// shared memory: its reads are coalesced.
 static bool has_reduce(const at_comp *c) {
   AT_FOR_NODES(n, c) if (n->op == AT_OP_REDUCE) return true;
   return false;
@@ -179,6 +186,8 @@ static uses *uses_of(at_map *m, const at_node *n) {
   return at ? (uses *)*at : NULL;
 }
 
+// Hands n's uses on to its operands. Elementwise readers share one computation;
+// others compute it again.
 static void spread(at_map *m, const at_node *n, const uses *mine,
                    bool reduces) {
   bool elementwise = at_op_is(n->op, AT_ELEMENTWISE);
@@ -194,6 +203,8 @@ static void spread(at_map *m, const at_node *n, const uses *mine,
   }
 }
 
+// FLOPs of a fusion and, in m, the uses of its nodes, from the results back.
+// False: no memory.
 static bool walk(const at_gpu *g, const at_node *fusion, at_map *m,
                  at_gpu_time *t) {
   const at_comp *c = fusion->regions[0];
@@ -214,6 +225,8 @@ static bool walk(const at_gpu *g, const at_node *fusion, at_map *m,
   return true;
 }
 
+// Seconds to read `net` bytes once and the rest of `total` again, from the
+// cache that holds them. waste: bytes fetched for each byte used.
 static double read_seconds(const at_gpu *g, double net, double total,
                            double blocks, double waste) {
   double dram = g->hbm / waste, again = g->hbm;
@@ -228,6 +241,7 @@ static double read_seconds(const at_gpu *g, double net, double total,
   return first / fmin(dram, most) + (total - first) / fmin(again, most);
 }
 
+// Adds the reads of one operand.
 static void add_read(const at_gpu *g, const at_type *t, double use,
                      bool scattered, double blocks, at_gpu_time *out) {
   double size = bytes_of(t), total = size * use;
@@ -247,6 +261,7 @@ double at_gpu_compute(const at_gpu *g, double flops, double blocks,
   return flops / fmax(rate, 1) * 1e-9;
 }
 
+// Bytes written of a result; an update in place writes the update.
 static double written(const at_node *n, uint32_t result) {
   if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE)
     return bytes_of(at_value_type(n->operands[1]));
@@ -258,12 +273,15 @@ static double written(const at_node *n, uint32_t result) {
   return bytes_of(&n->types[result]);
 }
 
+// Blocks of kThreads threads with one element each, or kUnroll where there are
+// many.
 static double blocks_of(const at_gpu *g, double elems) {
   double per = kThreads;
   if (elems > g->cores * kThreads * kUnroll) per *= kUnroll;
   return fmax(1, ceil(elems / per));
 }
 
+// Arithmetic and reads of a fusion.
 static void add_fusion(const at_gpu *g, const at_node *n, double blocks,
                        at_gpu_time *t) {
   at_arena *a = at_arena_create();
@@ -279,6 +297,7 @@ static void add_fusion(const at_gpu *g, const at_node *n, double blocks,
   at_arena_destroy(a);
 }
 
+// See gpu.h. Compute and memory overlap but for a twentieth.
 void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
   *out = (at_gpu_time){0};
   double elems = 0;
@@ -308,4 +327,5 @@ void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
   out->write = out->bytes_written / g->hbm;
   double memory = out->read + out->write;
   out->exec = out->compute + memory - OVERLAP * fmin(out->compute, memory);
+  AT_ASSERT(!(out->exec < fmax(out->compute, memory) * (1 - 1e-9)));
 }

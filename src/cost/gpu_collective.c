@@ -23,6 +23,7 @@ static double local_bytes(const at_collective *c) {
   }
 }
 
+// Arithmetic of a reducing collective on one device.
 static double reduction_seconds(const at_target *t, const at_collective *c) {
   if (!t->gpu || (c->op != AT_ALL_REDUCE && c->op != AT_REDUCE_SCATTER))
     return 0;
@@ -51,6 +52,8 @@ static void spread_of(const at_collective *c, int64_t per_host, int64_t *here,
   }
 }
 
+// S-curve of a collective over several domains. XLA mode counts hosts as XLA
+// does; else those of the first group are counted.
 static at_status between_domains(const at_target *t, const at_collective *c,
                                  at_scheme scheme, int64_t domain,
                                  double *seconds) {
@@ -89,6 +92,8 @@ static at_status over_links(const at_target *t, const at_collective *c,
   return AT_OK;
 }
 
+// Inside a domain: the user's table, the built-in one, a ring over the links.
+// Between domains: the S-curve and the local traffic.
 at_status at_gpu_collective(const at_target *t, const at_collective *c,
                             at_cost_time *out) {
   int64_t domain =

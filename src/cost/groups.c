@@ -1,11 +1,13 @@
 // How the devices of a collective lie on the machine's fast domains.
 #include "cost/cost_internal.h"
 
+// The device of a member.
 static uint32_t id_of(const at_groups *g, uint32_t group, uint32_t member) {
   uint32_t at = group * g->size + member;
   return g->ids ? g->ids[at] : at;
 }
 
+// Groups that are ranges need no counting.
 at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
   if (!domain) domain = 8;
   if (c->op == AT_PERMUTE) {
@@ -41,6 +43,7 @@ at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
                  : AT_SCHEME_NON_RAIL;
 }
 
+// Mutual if every pair is answered.
 at_permute_kind at_collective_permute_kind(const at_collective *c) {
   bool both = false, mutual = true;
   for (uint32_t i = 0; i < c->num_pairs; i++) {

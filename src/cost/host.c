@@ -24,6 +24,7 @@ static const char *const figures[AT_HOST_RATES] = {
 const char *at_host_rate_figure(at_host_rate r) { return figures[r]; }
 
 // ---- Reading
+// INVALID_ARGUMENT names the figure.
 static at_status bad(const char *figure, const char *why) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "%s: %s\nhint: atoll doctor --measure writes it", figure, why);
@@ -106,6 +107,7 @@ static void fill_types(at_host *h) {
   }
 }
 
+// Warns once of curves that were not measured.
 static void say_missing(const at_machine *m, const at_host *h) {
   at_strbuf names = {0};
   for (int r = 0; r < AT_HOST_RATES; r++)
@@ -119,6 +121,8 @@ static void say_missing(const at_machine *m, const at_host *h) {
   at_strbuf_free(&names);
 }
 
+// See host.h. Reads and writes of memory must have been measured; other curves
+// may be missing.
 at_status at_host_of(const at_machine *m, at_arena *a, const at_host **out) {
   static const struct {
     const char *figure;
@@ -172,6 +176,7 @@ double at_host_seconds(const at_host *h, at_host_rate r, double size) {
 }
 
 // ---- Arithmetic: seconds of one core
+// What a kernel costs one core.
 typedef struct bill {
   const at_host *h;
   double seconds;
@@ -196,12 +201,15 @@ static double all_cores(const at_host *h, at_host_rate r, double size) {
   return at_host_seconds(h, r, size) * h->cores;
 }
 
+// One elementwise node: seconds per element of its type, or, of a comparison,
+// of its operands'.
 static double op_seconds(const at_host *h, const at_node *n) {
   at_dtype t = n->types[0].dtype;
   if (n->op == AT_OP_COMPARE && n->num_operands) t = operand(n, 0)->dtype;
   return h->op[n->op][t] * elements(&n->types[0]);
 }
 
+// Does a reduction sum over the minor dimension?
 static bool along_rows(const at_node *n) {
   at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
   for (uint32_t i = 0; i < d.rank; i++)
@@ -222,6 +230,9 @@ static double reduce_seconds(const at_host *h, const at_node *n) {
   return elements(t) * (fmax(each, plain) + fmax(0, body - plain));
 }
 
+// Rows read or written at random in a table of `table` bytes: two row sizes
+// were measured; others are linear in bytes. The rate of long rows follows
+// short_row.
 static double rows_moved(const at_host *h, at_host_rate short_row, double rows,
                          double row_bytes, double table) {
   double few = at_host_seconds(h, short_row, table);
@@ -239,6 +250,7 @@ static double gather_seconds(const at_host *h, const at_node *n) {
                                slice * at_dtype_bytes(t->dtype), bytes_of(t));
 }
 
+// Windows of updates, as rows.
 static double scatter_seconds(const at_host *h, const at_node *n) {
   uint32_t inputs = n->num_results;
   if (n->num_operands < 2 * inputs + 1) return 0;
@@ -330,6 +342,8 @@ typedef struct traffic {
   double bytes, seconds;
 } traffic;
 
+// `bytes` of v are read or written, at the rate of the memory that holds what
+// was touched so long ago.
 static void touch(traffic *m, at_value v, double bytes, bool write) {
   const at_type *t = at_value_type(v);
   double far = m->memory.distance
@@ -340,6 +354,7 @@ static void touch(traffic *m, at_value v, double bytes, bool write) {
       bytes * at_host_seconds(m->h, write ? AT_HOST_WRITE : AT_HOST_READ, far);
 }
 
+// Does n read only part of its first operand?
 static bool takes_part(const at_node *n) {
   return n->op == AT_OP_SLICE || n->op == AT_OP_DYNAMIC_SLICE ||
          n->op == AT_OP_GATHER;
@@ -371,6 +386,7 @@ static bool in_place(const traffic *m, const at_node *n, uint32_t r) {
                                             (at_value){(at_node *)n, r}));
 }
 
+// Is operand i copied whole, as an update cannot be done in place?
 static bool is_copied_first(const traffic *m, const at_node *n, uint32_t i) {
   for (uint32_t r = 0; r < n->num_results; r++)
     if (updated_operand(n, r) == i && !in_place(m, n, r)) return true;
@@ -394,6 +410,7 @@ static double part_read(const at_comp *c, uint32_t i) {
   return part;
 }
 
+// Bytes that n reads of operand i.
 static double read_of(const traffic *m, const at_node *n, uint32_t i) {
   double all = bytes_of(operand(n, i)), part = -1;
   if (is_copied_first(m, n, i)) return all;
@@ -422,6 +439,7 @@ static double written_of(const traffic *m, const at_node *n, uint32_t r) {
   return bytes_of(&n->types[r]);
 }
 
+// All operands, then all results: the order that at_host_distance is promised.
 static void move(traffic *m, const at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     touch(m, n->operands[i], read_of(m, n, i), false);
@@ -460,6 +478,8 @@ at_status at_host_gemm(const at_target *t, const at_gemm *g,
 }
 
 // ---- Kernels of the runtime: seconds of all cores, memory included
+// By the length of rows; each operand beside the keys costs what it adds to a
+// sort of pairs.
 static double sort_seconds(const at_host *h, const at_node *n) {
   const at_type *t = &n->types[0];
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -482,12 +502,14 @@ static double top_k_seconds(const at_host *h, const at_node *n) {
                          size);
 }
 
+// n log n at the rate of that length.
 static double fft_seconds(const at_host *h, const at_node *n) {
   double size = product(at_node_ints(n, AT_ATTR_FFT_LENGTH));
   return fmax(elements(operand(n, 0)), elements(&n->types[0])) *
          log2(fmax(2, size)) * at_host_seconds(h, AT_HOST_FFT, size);
 }
 
+// FLOPs at the rate of so many features.
 static double convolution_seconds(const at_host *h, const at_node *n) {
   const at_type *w = operand(n, 1);
   double in =
@@ -500,6 +522,8 @@ static double convolution_seconds(const at_host *h, const at_node *n) {
   return flops * at_host_seconds(h, AT_HOST_CONV, sqrt(in * of));
 }
 
+// By the side of a matrix; matrices of a batch are spread over the cores. 0:
+// another call.
 static double linalg_seconds(const at_host *h, const at_node *n) {
   static const struct {
     const char *call;
@@ -562,6 +586,13 @@ static bool runtime_kernel(const at_host *h, const at_node *n, double *out) {
 }
 
 // ---- One step
+// Overlap hides no more than the shorter part.
+static bool is_sound(const at_host_time *t) {
+  return !(t->total < fmax(t->compute, t->memory) + t->latency) &&
+         !(fmin(t->compute, t->memory) < 0) && !(t->latency < 0);
+}
+
+// A product, its compute and memory overlapping.
 static at_status product_step(const at_target *t, const at_gemm *g,
                               const traffic *m, at_host_time *out) {
   at_cost_time c;
@@ -575,9 +606,12 @@ static at_status product_step(const at_target *t, const at_gemm *g,
   // The table's products were timed with their traffic; the curves' in caches.
   if (c.source == AT_COST_FROM_HOST)
     out->total += h->overlap * fmin(out->compute, out->memory);
+  AT_ASSERT(is_sound(out));
   return AT_OK;
 }
 
+// Products, runtime kernels, then generated code, which all cores share where
+// it is enough work.
 at_status at_host_node(const at_target *t, const at_node *n,
                        const at_host_memory *memory, at_host_time *out) {
   const at_host *h = t->host;
@@ -595,6 +629,7 @@ at_status at_host_node(const at_target *t, const at_node *n,
     out->memory = m.seconds;
     out->latency = whole * h->cores > kGrain ? h->fork : 0;
     out->total = h->step + out->latency + fmax(whole, m.seconds);
+    AT_ASSERT(is_sound(out));
     return AT_OK;
   }
   bill b = {.h = h};
@@ -607,5 +642,6 @@ at_status at_host_node(const at_target *t, const at_node *n,
   out->latency = shared ? h->fork : 0;
   out->total = h->step + out->latency + fmax(out->compute, out->memory) +
                h->overlap * fmin(out->compute, out->memory) + b.random / share;
+  AT_ASSERT(is_sound(out));
   return AT_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "cost/cost.h"
 
+// The curves of a description, by kind of work: host_rates.def lists them.
 typedef enum at_host_rate {
 #define AT_HOST_RATE(Id, ...) AT_HOST_##Id,
 #include "cost/host_rates.def"
@@ -20,11 +21,13 @@ typedef enum at_host_rate {
 const char *at_host_rate_figure(at_host_rate r);
 
 enum { AT_HOST_POINTS = 12 };
+// Seconds per unit over size, sizes ascending.
 typedef struct at_host_curve {
   uint32_t count;  // 0: not measured
   double size[AT_HOST_POINTS], seconds[AT_HOST_POINTS];
 } at_host_curve;
 
+// The measured figures. Rates are those of one core.
 typedef struct at_host {
   double cores;
   double step;     // seconds of a step that does nothing
@@ -52,6 +55,8 @@ typedef struct at_host_memory {
   bool (*same)(void *user, at_value a, at_value b);
   void *user;
 } at_host_memory;
+// How long a step takes and what for. The parts overlap: total is no less than
+// latency and the larger of the others.
 typedef struct at_host_time {
   double compute, memory, latency;  // seconds, of all cores
   double total;

@@ -11,6 +11,7 @@
 
 #define OK(e) assert_int_equal(at_code_take(e), 0)
 
+// A status of that code whose message holds `text`. Consumes it.
 static void fails(at_status st, int code, const char *text) {
   assert_int_equal(at_status_code(st), code);
   if (!strstr(at_status_message(st), text))
@@ -41,6 +42,7 @@ static const char kDescription[] =
 static const char kOps[] = "add:1e-10 exponential:1e-9";
 static const char kReads[] = "1e6:1e-11 1e8:5e-11";
 
+// A target of the description with these two figures.
 static at_status describe(at_arena *a, const char *ops, const char *reads,
                           at_target **out) {
   char *text = at_arena_printf(a, kDescription, ops, reads);
@@ -49,6 +51,7 @@ static at_status describe(at_arena *a, const char *ops, const char *reads,
   return at_target_make(m, AT_INTERP_ATOLL, a, out);
 }
 
+// Time of the last op of a program with that body.
 static at_host_time step_with(at_arena *a, const at_target *t, const char *body,
                               const char *params,
                               const at_host_memory *memory) {
@@ -68,6 +71,7 @@ static at_host_time step(at_arena *a, const at_target *t, const char *body,
   return step_with(a, t, body, params, NULL);
 }
 
+// One op on n elements of f32.
 static at_host_time unary(at_arena *a, const at_target *t, const char *op,
                           long n) {
   char body[200], params[40];
@@ -77,6 +81,7 @@ static at_host_time unary(at_arena *a, const at_target *t, const char *op,
   return step(a, t, body, params);
 }
 
+// Curves and tables of ops; an op that is not named takes another's time.
 static void test_read(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -97,6 +102,7 @@ static void test_read(void **state) {
 static const char kManyPoints[] =
     "1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1 9:1 10:1 11:1 12:1 13:1";
 
+// Every malformed list is refused by the name of its figure.
 static void test_refuse(void **state) {
   static const char *const ops[] = {
       "",        "exponential:1e-9", "add",       "add:", "add:-1", "add:nan",
@@ -114,6 +120,7 @@ static void test_refuse(void **state) {
   at_arena_destroy(a);
 }
 
+// More elements and heavier ops take longer; past the caches memory decides.
 static void test_steps(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -143,6 +150,7 @@ static void test_steps(void **state) {
   at_arena_destroy(a);
 }
 
+// A thin product has its own rate; a type without any is not found.
 static void test_products(void **state) {
   at_arena *a = at_arena_create();
   at_target *t;
@@ -173,6 +181,8 @@ static const char kTrace[] =
     "{\"name\": \"negate.1.5\", \"dur\": 1000}, {\"name\": \"nothing.1\", "
     "\"dur\": 9}, {\"name\": \"negate.1\", \"dur\": -3}, 7]}";
 
+// Steps of a trace by name, by rank where numbers differ; what is no trace is
+// refused.
 static void test_profile(void **state) {
   at_arena *a = at_arena_create();
   const at_cost_profile *p;
@@ -206,6 +216,7 @@ static void test_profile(void **state) {
   at_arena_destroy(a);
 }
 
+// Do arguments share their memory with results? As *user says.
 static bool shared(void *user, at_value a, at_value b) {
   return a.node->op == AT_OP_PARAMETER && *(const bool *)user;
 }

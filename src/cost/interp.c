@@ -5,6 +5,7 @@
 
 #include "cost/cost.h"
 
+// By place, the first dimension first.
 static int compare_places(const void *x, const void *y) {
   const at_point *a = (const at_point *)x, *b = (const at_point *)y;
   for (int d = 0; d < AT_POINT_DIMS; d++)
@@ -12,6 +13,7 @@ static int compare_places(const void *x, const void *y) {
   return 0;
 }
 
+// Equal places in the order of the file.
 static int compare_points(const void *x, const void *y) {
   const at_point *a = (const at_point *)x, *b = (const at_point *)y;
   int c = compare_places(a, b);
@@ -86,6 +88,8 @@ static size_t lower_bound(const at_points *p, size_t from, size_t to,
   return from;
 }
 
+// Narrows [from, to) dimension by dimension to the points that share the
+// snapped places.
 double at_points_complement(const at_points *p, const int64_t *query) {
   size_t from = 0, to = p->count;
   AT_ASSERT(to > 0);
@@ -123,6 +127,7 @@ static int64_t power_below(int64_t n) {
   return p;
 }
 
+// The point at that very place, or NULL.
 static const at_point *find(const at_points *p, const int64_t *place) {
   size_t from = 0, to = p->count;
   for (uint32_t d = 0; d < p->dims && from < to; d++) {
@@ -189,6 +194,8 @@ static bool weigh_corners(const at_points *p, const int64_t *query,
   return weights > 0;
 }
 
+// Corners at powers of two; where one is a hole, the stored neighbours; where
+// those are holes, too, the nearest.
 double at_points_weighted(const at_points *p, const int64_t *query) {
   int64_t low[AT_POINT_DIMS], high[AT_POINT_DIMS];
   double value;
@@ -216,6 +223,7 @@ typedef struct loglog {
   } last[AT_POINT_DIMS];
 } loglog;
 
+// How far the query lies between two places along d, in logs.
 static double fraction_of(loglog *l, uint32_t d, int64_t low, int64_t high) {
   if (l->last[d].low != low || l->last[d].high != high) {
     double a = log((double)AT_MAX(low, 1)), b = log((double)AT_MAX(high, 1));
@@ -227,6 +235,8 @@ static double fraction_of(loglog *l, uint32_t d, int64_t low, int64_t high) {
   return l->last[d].fraction;
 }
 
+// Log of the value at the query, from the points [from, to), which share their
+// first d dimensions. At most AT_POINT_DIMS deep.
 static double log_value(loglog *l, size_t from, size_t to, uint32_t d) {
   const at_points *p = l->p;
   if (d == p->dims) return log(p->list[from].value);

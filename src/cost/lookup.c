@@ -8,6 +8,7 @@
 
 #include "cost/cost_internal.h"
 
+// A series with its points ready for lookups.
 typedef struct prepared {
   const at_perf_series *key;
   at_scheme scheme;
@@ -16,6 +17,7 @@ typedef struct prepared {
   at_curve curve;  // atoll mode, collectives
 } prepared;
 
+// All series of one collective and scheme, over bytes and devices.
 typedef struct plane {
   at_collective_op op;
   at_scheme scheme;
@@ -42,10 +44,12 @@ enum {
   kMostDevices = 8
 };
 
+// Collectives whose rate depends on the element type.
 static bool adds_up(at_collective_op op) {
   return op == AT_ALL_REDUCE || op == AT_REDUCE_SCATTER;
 }
 
+// Does series a answer the key?
 static bool same_series(const at_perf *p, const prepared *a,
                         const at_collective *key, at_permute_kind permute) {
   if (a->key->is_gemm || a->key->key.op != key->op) return false;
@@ -58,6 +62,7 @@ static bool same_series(const at_perf *p, const prepared *a,
          (!g->ids || at_groups_eq(g, k));
 }
 
+// The measured points of s; *n: how many.
 static at_status copy_points(const at_perf_series *s, at_arena *a,
                              at_point **out, size_t *n) {
   AT_TRY_ALLOC(*out, at_new(a, at_point, s->count + 1));
@@ -72,6 +77,8 @@ static void xla_limits(at_points *p) {
   if (p->dims == 2) p->least[1] = kLeastDevices, p->most[1] = kMostDevices;
 }
 
+// Sorts the points, except for a user's table in xla mode, and sets the limits
+// of queries.
 static void index_points(at_perf *p, at_point *list, size_t n, uint32_t dims,
                          at_points *out) {
   if (p->mode == AT_INTERP_XLA &&
@@ -98,10 +105,13 @@ static void envelope(at_point *list, size_t n) {
       }
       if (above) least = fmin(least, f / list[j].value);
     }
+    AT_ASSERT(!(flops / least < list[i].value * (1 - 1e-9)));
     list[i].value = flops / least;
   }
 }
 
+// One series of products; in atoll mode with its envelope, unless it is very
+// long.
 static at_status prepare_gemm(at_perf *p, at_arena *a, const at_perf_series *s,
                               prepared *out) {
   at_point *list;
@@ -137,9 +147,7 @@ static at_status prepare_bytes_gemm(at_perf *p, const at_perf_table *t,
     }
   }
   if (!all.len) return AT_OK;
-  bool user = p->user;
   index_points(p, all.ptr, all.len, 4, &p->bytes_gemm);
-  p->user = user;
   return AT_OK;
 }
 
@@ -148,6 +156,7 @@ static double gemm_flops(const int64_t *place) {
          (double)place[3];
 }
 
+// FLOP per second at a place, as the mode finds it.
 static double gemm_rate(const at_perf *p, const at_points *points,
                         const int64_t *place) {
   if (p->mode == AT_INTERP_XLA && p->user)
@@ -192,6 +201,7 @@ static const prepared *nearest_types(const at_perf *p, const at_gemm *g,
   return best;
 }
 
+// The series of exactly these types, or NULL.
 static const prepared *gemm_series(const at_perf *p, const at_gemm *g) {
   for (size_t i = 0; i < p->num_series; i++) {
     const at_perf_series *s = p->series[i].key;
@@ -202,6 +212,8 @@ static const prepared *gemm_series(const at_perf *p, const at_gemm *g) {
   return NULL;
 }
 
+// The series of these types; else, in atoll mode, the nearest types; else the
+// plane over bytes.
 at_status at_perf_gemm(const at_perf *p, const at_gemm *g, at_cost_time *out) {
   int64_t place[4] = {g->b, g->m, g->k, g->n};
   for (int d = 0; d < 4; d++) {
@@ -241,6 +253,7 @@ at_status at_perf_gemm(const at_perf *p, const at_gemm *g, at_cost_time *out) {
 }
 
 // ---- Collectives
+// A series for each key; series with one key are joined.
 static at_status prepare_collectives(at_perf *p, const at_perf_table *t,
                                      at_arena *a) {
   for (size_t i = 0; i < t->count; i++) {
@@ -280,6 +293,7 @@ static plane *plane_of(at_perf *p, at_collective_op op, at_scheme scheme) {
   return NULL;
 }
 
+// Planes for every collective but permutes, in every scheme.
 static at_status prepare_planes(at_perf *p, const at_perf_table *t,
                                 at_arena *a) {
   AT_TRY_ALLOC(p->planes, at_new(a, plane, AT_COLLECTIVE_COUNT * 3));
@@ -318,6 +332,8 @@ static double rate_on_links(const prepared *s) {
   return s->points.list[s->points.count - 1].value * passes;
 }
 
+// Doublings by which another collective of the same groups is faster at the
+// same largest size.
 static double room_of(const at_perf *p, const prepared *s) {
   double best = 0, mine = rate_on_links(s);
   const at_perf_series *key = s->key;
@@ -332,6 +348,8 @@ static double room_of(const at_perf *p, const prepared *s) {
   return best > mine ? log2(best / mine) : 0;
 }
 
+// The smoothed curve of s, with up to kMostSiblings other series of its
+// collective.
 static at_status make_curve(at_perf *p, prepared *s, at_arena *a) {
   enum { kMostSiblings = 16 };
   const at_points *siblings[kMostSiblings];
@@ -371,6 +389,7 @@ at_status at_perf_prepare(const at_perf_table *t, at_interp mode, bool user,
   return AT_OK;
 }
 
+// Bytes per second at a place, as seed or xla find it.
 static double rate_at(const at_perf *p, const at_points *points,
                       const int64_t *place) {
   if (p->mode == AT_INTERP_SEED) return at_points_weighted(points, place);
@@ -417,6 +436,7 @@ static at_status over_devices(const at_perf *p, const at_collective *c,
   return AT_OK;
 }
 
+// The series that answers c, or NULL.
 static const prepared *exact_series(const at_perf *p, const at_collective *c) {
   at_permute_kind kind = AT_PERMUTE_ONE_WAY;
   if (c->op == AT_PERMUTE) kind = at_collective_permute_kind(c);
@@ -425,6 +445,8 @@ static const prepared *exact_series(const at_perf *p, const at_collective *c) {
   return NULL;
 }
 
+// An exact series; else planes or, in atoll mode, curves over the numbers of
+// devices.
 at_status at_perf_collective(const at_perf *p, const at_collective *c,
                              at_cost_time *out) {
   if (c->bytes < 0)

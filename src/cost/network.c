@@ -27,14 +27,17 @@ void at_network_of(const at_machine *m, at_network *out) {
 }
 
 // ---- Formulas
+// Seconds of so many bytes on the NIC, headers included.
 static double transfer(const at_network *net, int64_t bytes) {
   return (double)bytes / net->nic * (1 + HEADER_OVERHEAD);
 }
 
+// Seconds to prepare whole chunks.
 static double prepare(const at_network *net, int64_t bytes) {
   return ceil((double)bytes / (double)net->chunk_bytes) * net->chunk_prep;
 }
 
+// Devices of the communicator. INVALID_ARGUMENT: figures that cannot be.
 static at_status devices_of(const at_network *net, int64_t hosts,
                             int64_t communicators, int64_t *out) {
   if (hosts < 1 || communicators < 1 || net->devices_per_host < 1 ||
@@ -86,6 +89,8 @@ at_status at_network_all_to_all(const at_network *net, int64_t bytes,
   return AT_OK;
 }
 
+// One-shot: each device reads what all others have. Two-shot: each reduces a
+// share, then all are gathered.
 at_status at_network_direct(const at_network *net, int64_t bytes,
                             int64_t devices, double *seconds) {
   double rate = (double)net->nvlink_links * net->nvlink_link;
@@ -110,6 +115,7 @@ at_status at_network_direct(const at_network *net, int64_t bytes,
 }
 
 // ---- Options
+// A finite number above 0; false: none, or more text behind it.
 static bool parse_number(at_str text, double *out) {
   char copy[64], *end;
   if (!text.len || text.len >= sizeof copy) return false;
@@ -150,6 +156,7 @@ static bool known_option(at_str key) {
   return false;
 }
 
+// One KEY=VALUE.
 static at_status read_option(at_str item, at_network *net) {
   const char *eq = memchr(item.ptr, '=', item.len);
   at_str key = {item.ptr, eq ? (size_t)(eq - item.ptr) : item.len};
@@ -172,6 +179,7 @@ static at_status read_option(at_str item, at_network *net) {
   return set_option(key, v, v == floor(v), net);
 }
 
+// All or nothing: a copy is changed until the text ends.
 at_status at_network_options(at_str text, at_network *net) {
   at_network copy = *net;
   while (text.len) {
@@ -205,6 +213,7 @@ static at_str flag_value(at_str rest, size_t *used) {
   return (at_str){rest.ptr + 1, i - 1};
 }
 
+// Several are applied in order.
 at_status at_network_xla_flags(at_str flags, at_network *net) {
   static const char name[] = "--xla_gpu_analytical_latency_estimator_options=";
   const size_t n = sizeof name - 1;

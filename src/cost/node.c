@@ -16,6 +16,7 @@
 enum { kLow = 1, kForeign = 1000 };
 
 // ---- Collectives
+// See cost.h. Collectives of nobody, or of no bytes, are free.
 at_status at_cost_collective(const at_target *t, const at_collective *c,
                              at_cost_time *out) {
   uint32_t members = c->op == AT_PERMUTE ? c->num_pairs : c->groups.size;
@@ -50,6 +51,8 @@ at_status at_cost_collective(const at_target *t, const at_collective *c,
 }
 
 // ---- Products
+// FLOP per second of one device for operands of that type; bf16's where the
+// description has none.
 static double peak(const at_target *t, at_dtype type) {
   static const struct {
     at_dtype type;
@@ -69,6 +72,7 @@ static double peak(const at_target *t, at_dtype type) {
   return (value > 0 ? value : bf16) / t->devices_per_chip;
 }
 
+// The larger of FLOPs and bytes over the peaks.
 static at_status gemm_roofline(const at_target *t, const at_gemm *g,
                                at_cost_time *out) {
   double rate = peak(t, g->lhs), hbm;
@@ -88,6 +92,7 @@ static at_status gemm_roofline(const at_target *t, const at_gemm *g,
   return AT_OK;
 }
 
+// A product as one kernel of the TPU model, operands in HBM.
 static void gemm_on_tpu(const at_target *t, const at_gemm *g,
                         at_cost_time *out) {
   int64_t l[3] = {g->b, g->m, g->k}, r[3] = {g->b, g->k, g->n},
@@ -151,6 +156,7 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g,
 }
 
 // ---- Kernels of a whole program
+// False: no memory, or n has a time.
 static bool put_time(at_map *of, at_arena *a, const at_node *n,
                      double seconds) {
   void **place = at_map_put_ptr(of, n);
@@ -185,6 +191,7 @@ double at_cost_kernels_sparse_of(const at_cost_kernels *k, const at_node *n) {
 }
 
 // ---- Nodes
+// The first dot_general of n or of its fusion; NULL: none.
 static const at_node *product_in(const at_node *n) {
   if (n->op == AT_OP_DOT_GENERAL) return n;
   if (n->op != AT_OP_FUSION || !n->num_regions) return NULL;
@@ -192,6 +199,7 @@ static const at_node *product_in(const at_node *n) {
   return NULL;
 }
 
+// Is d in the list?
 static bool named(at_dims list, int64_t d) {
   for (uint32_t i = 0; i < list.rank; i++)
     if (list.ptr[i] == d) return true;
@@ -219,6 +227,7 @@ bool at_cost_gemm_of(const at_node *n, at_gemm *out) {
   return fits;
 }
 
+// Does n do nothing at run time?
 static bool is_free(const at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
@@ -263,6 +272,7 @@ static double elements(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
 }
 
+// Vector operations and reductions of a fusion.
 static void count_ops(const at_comp *c, at_tpu_kernel *k) {
   AT_FOR_NODES(n, c) {
     k->ops += at_op_is(n->op, AT_ELEMENTWISE);
@@ -270,6 +280,7 @@ static void count_ops(const at_comp *c, at_tpu_kernel *k) {
   }
 }
 
+// Adds an operand or result, which lies in HBM, to the kernel.
 static void add_tiles(const at_type *t, bool write, at_tpu_kernel *k) {
   if (!at_type_is_static(t)) return;
   double tiles = at_tpu_tiles(at_type_dims(t)),
@@ -282,6 +293,7 @@ static void add_tiles(const at_type *t, bool write, at_tpu_kernel *k) {
   if (write && narrow) k->hbm_out_narrow += tiles;
 }
 
+// One kernel of the TPU model, from shapes alone.
 static at_status kernel_on_tpu(const at_target *t, const at_node *n,
                                at_cost_time *out) {
   at_tpu_kernel k = {.kind = AT_TPU_LOOP, .operand_bytes = 4, .repeat = 1};
@@ -331,6 +343,7 @@ static at_status kernel_on_host(const at_target *t, const at_node *n,
   return AT_OK;
 }
 
+// A launch, and all bytes at the memory's rate.
 static at_status kernel_roofline(const at_target *t, const at_node *n,
                                  at_cost_time *out) {
   double rate, bytes = 0;
@@ -360,6 +373,7 @@ static at_status collective_node(const at_target *t, const at_node *n,
   return st;
 }
 
+// Asks the sources in the order that the top of this file gives.
 static at_status cost_of(const at_target *t, const at_node *n,
                          at_cost_time *out) {
   *out = (at_cost_time){0, AT_COST_FREE};

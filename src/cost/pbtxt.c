@@ -2,6 +2,7 @@
 
 enum { kMaxDepth = 32 };
 
+// A position in the text; names and words borrow it.
 typedef struct reader {
   at_arena *arena;
   const char *p, *end;
@@ -12,6 +13,7 @@ static at_status bad(const reader *r, const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "text proto, line %u: %s", r->line, what);
 }
 
+// Skips blanks and comments, counting lines.
 static void skip(reader *r) {
   for (; r->p < r->end; r->p++) {
     if (*r->p == '#') {
@@ -25,6 +27,7 @@ static void skip(reader *r) {
   }
 }
 
+// Skips blanks and takes c if it comes next.
 static bool take(reader *r, char c) {
   skip(r);
   if (r->p == r->end || *r->p != c) return false;
@@ -32,11 +35,13 @@ static bool take(reader *r, char c) {
   return true;
 }
 
+// Characters of names, numbers and enumerators.
 static bool in_word(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
          (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '+' || c == '-';
 }
 
+// The next word; empty if none comes.
 static at_str word(reader *r) {
   skip(r);
   const char *from = r->p;
@@ -59,6 +64,7 @@ static int escape_number(reader *r, int base, int most) {
   return v;
 }
 
+// The byte that an escape stands for, behind its backslash; -1: none.
 static int escape(reader *r) {
   if (r->p == r->end) return -1;
   char c = *r->p++;
@@ -95,6 +101,8 @@ static at_status string(reader *r, at_str *out) {
 
 static at_status members(reader *r, char close, int depth, const at_pb **first);
 
+// A message in {} or <>, a string, or a word. INVALID_ARGUMENT: nested too
+// deeply.
 static at_status value(reader *r, at_pb *f, int depth) {
   if (depth == kMaxDepth) return bad(r, "nested too deeply");
   if (take(r, '{') || (r->p < r->end && *r->p == '<')) {
@@ -109,6 +117,7 @@ static at_status value(reader *r, at_pb *f, int depth) {
   return f->text.len ? AT_OK : bad(r, "a value is missing");
 }
 
+// A word, or an extension in brackets.
 static at_status field_name(reader *r, at_str *out) {
   skip(r);
   if (r->p < r->end && *r->p == '[') {
@@ -145,6 +154,7 @@ static at_status field(reader *r, int depth, const at_pb ***tail) {
   return list && !take(r, ']') ? bad(r, "a list does not close") : AT_OK;
 }
 
+// Fields up to `close`; 0: to the end of the text.
 static at_status members(reader *r, char close, int depth,
                          const at_pb **first) {
   const at_pb **tail = first;
@@ -186,6 +196,7 @@ at_str at_pb_str(const at_pb *m, const char *name) {
   return f ? f->text : (at_str){"", 0};
 }
 
+// A decimal int64; `bad` for anything else.
 static int64_t integer(at_str s, int64_t bad) {
   bool negative = s.len && *s.ptr == '-';
   int64_t v = 0;

@@ -7,6 +7,7 @@
 #include "base/span.h"
 #include "base/status.h"
 
+// A field, in the arena of the parse; siblings in the order of the text.
 typedef struct at_pb {
   at_str name;  // of the field; extensions keep their brackets
   at_str text;  // scalars: the token, or the string with escapes resolved

@@ -1,16 +1,16 @@
 // Atoll's text form of performance tables. One item a line; '#' starts a
 // comment.
 //
-//   atoll-perf 1                                 first line
-//   machine sm_90                                starts a table
-//   source text up to the end of the line
-//   domain 8                                     devices of one fast domain
-//   collective all-reduce f32 groups 1x8         starts a series; groups x
-//   devices collective all-reduce f32 groups 0,2|1,3     or every group's
-//   devices collective collective-permute f32 pairs 0>1 1>0 gemm bf16 bf16 f32
-//   lhs, rhs, out 1024 20765736                                collectives:
-//   bytes, bytes per second 1 256 256 512 6765006451612                  GEMM:
-//   b m n k, FLOP per second
+//   atoll-perf 1                              the first line
+//   machine sm_90                             starts a table
+//   source TEXT                               up to the end of the line
+//   domain 8                                  devices of one fast domain
+//   collective all-reduce f32 groups 1x8      starts a series: groups x devices
+//   collective all-reduce f32 groups 0,2|1,3  or the devices of each group
+//   collective collective-permute f32 pairs 0>1 1>0
+//   gemm bf16 bf16 f32                        starts a series: lhs, rhs, out
+//   1024 20765736                   of collectives: bytes, bytes per second
+//   1 256 256 512 6765006451612     of a GEMM: b m n k, FLOP per second
 
 #include "cost/cost_internal.h"
 
@@ -22,6 +22,7 @@ static const char *const xla_names[AT_DTYPE_COUNT] = {
 #undef AT_DTYPE
 };
 
+// Our names exactly, XLA's in either case.
 at_dtype at_cost_dtype_parse(at_str name) {
   for (int t = AT_INVALID + 1; t < AT_DTYPE_COUNT; t++) {
     if (at_str_is(name, at_dtype_of((at_dtype)t)->text)) return (at_dtype)t;
@@ -44,6 +45,7 @@ bool at_groups_eq(const at_groups *a, const at_groups *b) {
 }
 
 // ---- Reading
+// A table file while it is read: what the current line adds to.
 typedef struct reader {
   at_arena *arena;
   at_str rest;  // of the current line
@@ -62,6 +64,7 @@ static at_status bad(const reader *r, const char *what) {
       r->line, what);
 }
 
+// The next word of the line; empty at its end.
 static at_str word(reader *r) {
   at_str s = r->rest;
   while (s.len && (*s.ptr == ' ' || *s.ptr == '\t')) s.ptr++, s.len--;
@@ -89,6 +92,8 @@ static int64_t whole_number(at_str s) {
   return s.len ? -1 : v;
 }
 
+// Hands the points read so far to their series. INVALID_ARGUMENT: there are
+// none.
 static at_status end_series(reader *r) {
   if (!r->series.len) return AT_OK;
   at_perf_series *s = &r->series.ptr[r->series.len - 1];
@@ -99,6 +104,7 @@ static at_status end_series(reader *r) {
   return AT_OK;
 }
 
+// Hands series and cycles to their table.
 static at_status end_table(reader *r) {
   AT_TRY(end_series(r));
   if (!r->tables.len) return AT_OK;
@@ -112,6 +118,7 @@ static at_status end_table(reader *r) {
   return AT_OK;
 }
 
+// Ends the table before this one.
 static at_status begin_table(reader *r) {
   AT_TRY(end_table(r));
   at_str name = word(r);
@@ -126,6 +133,7 @@ static at_status begin_table(reader *r) {
   return AT_OK;
 }
 
+// "0>1 1>0", up to the end of the line.
 static at_status read_pairs(reader *r, at_collective *key) {
   AT_VEC(uint32_t) flat = {0};
   for (at_str w = word(r); w.len; w = word(r)) {
@@ -145,6 +153,7 @@ static at_status read_pairs(reader *r, at_collective *key) {
   return AT_OK;
 }
 
+// "0,2|1,3": groups of equal size. Lists that count 0, 1, 2, ... become NULL.
 static at_status read_group_list(reader *r, at_str w, at_groups *g) {
   AT_VEC(uint32_t) ids = {0};
   uint32_t in_group = 0;
@@ -173,6 +182,7 @@ static at_status read_group_list(reader *r, at_str w, at_groups *g) {
   return AT_OK;
 }
 
+// "1x8", or a list.
 static at_status read_groups(reader *r, at_groups *g) {
   at_str w = word(r), rest = w;
   int64_t count = number(&rest);
@@ -212,6 +222,7 @@ static at_status begin_gemm(reader *r) {
   return at_vec_push(r->arena, &r->series, s) ? AT_OK : AT_NO_MEMORY("series");
 }
 
+// One point of the current series.
 static at_status read_point(reader *r, at_str first) {
   if (!r->series.len) return bad(r, "a point before any series");
   bool gemm = r->series.ptr[r->series.len - 1].is_gemm;
@@ -239,6 +250,7 @@ static at_status read_cycles(reader *r) {
   return at_vec_push(r->arena, &r->cycles, c) ? AT_OK : AT_NO_MEMORY("cycles");
 }
 
+// The rest of the line; control characters become blanks.
 static at_status read_source(reader *r) {
   at_str s = r->rest;
   while (s.len && (unsigned char)*s.ptr <= ' ') s.ptr++, s.len--;
@@ -251,6 +263,7 @@ static at_status read_source(reader *r) {
   return AT_OK;
 }
 
+// One item; INVALID_ARGUMENT names the line.
 static at_status read_line(reader *r) {
   at_str w = word(r);
   if (!w.len) return AT_OK;
@@ -319,6 +332,7 @@ at_status at_perf_read(at_bytes bytes, at_arena *a, at_perf_table **out,
 }
 
 // ---- Writing
+// The line that begins a series.
 static void write_key(const at_perf_series *s, at_strbuf *out) {
   if (s->is_gemm) {
     at_strbuf_addf(out, "gemm %s %s %s\n", at_dtype_of(s->lhs)->text,

@@ -2,11 +2,12 @@
 // (xla/service/gpu/model/hlo_op_profile.proto and matmul perf table).
 //
 //   entries { key: "sm_90" value { entries {
-//     instruction { opcode: "all-reduce" shape { element_type: F32 dimensions:
-//     256 }
-//                   iota_collective_device_list { num_replica_groups: 1
-//                     num_devices_per_group: 8 iota_reshape_dims: 8
-//                     iota_transpose_perm: 0 } }
+//     instruction {
+//       opcode: "all-reduce"
+//       shape { element_type: F32 dimensions: 256 }
+//       iota_collective_device_list {
+//         num_replica_groups: 1 num_devices_per_group: 8
+//         iota_reshape_dims: 8 iota_transpose_perm: 0 } }
 //     network_throughput_bytes_per_sec: 20765736 } } }
 //   entries { key: "sm_90" value { entries { b: 1 m: 256 n: 256 k: 256
 //     flops { key: "bf16xbf16->bf16" value: 6765006451612 } } } }
@@ -31,6 +32,7 @@ static at_status bad(const at_pb *f, const char *what) {
                  what);
 }
 
+// Adds a point to the series of that key, which is made if it is new.
 static at_status add(reader *r, const at_perf_series *key, at_point p) {
   for (size_t i = r->series.len; i-- > 0;)
     if (at_perf_same_key(&r->series.ptr[i], key))
@@ -59,6 +61,7 @@ static int64_t dims_of(const at_pb *shape, int64_t *dims, int *rank) {
   return n;
 }
 
+// The values of a repeated field; -1: more than `most`.
 static int ints_of(const at_pb *m, const char *name, int64_t *out, int most) {
   int n = 0;
   for (const at_pb *f = at_pb_get(m, name); f; f = at_pb_next(f)) {
@@ -110,6 +113,7 @@ static at_status read_iota(reader *r, const at_pb *f, at_groups *g) {
   return AT_OK;
 }
 
+// replica_groups, of equal size.
 static at_status read_group_lists(reader *r, const at_pb *instr, at_groups *g) {
   AT_VEC(uint32_t) ids = {0};
   *g = (at_groups){0};
@@ -155,6 +159,7 @@ static at_status read_pairs(reader *r, const at_pb *instr, at_collective *key) {
   return AT_OK;
 }
 
+// One point of a collective: bytes from its shape, bytes per second.
 static at_status read_collective(reader *r, const at_pb *e, const at_pb *instr,
                                  at_collective_op op) {
   at_perf_series s = {.key.op = op};
@@ -193,6 +198,7 @@ static int64_t free_dims(const int64_t *dims, int rank, const int64_t *a,
   return n;
 }
 
+// Product of the dimensions in a list; -1: one is not there.
 static int64_t named_dims(const int64_t *dims, int rank, const int64_t *names,
                           int n) {
   int64_t product = 1;
@@ -203,6 +209,8 @@ static int64_t named_dims(const int64_t *dims, int rank, const int64_t *names,
   return product;
 }
 
+// A product by its cycles at the clock; XLA rounds its time down to
+// nanoseconds.
 static at_status read_dot(reader *r, const at_pb *e, const at_pb *instr) {
   const at_pb *lhs = at_pb_get(e, "operands"),
               *rhs = lhs ? at_pb_next(lhs) : NULL;
@@ -247,6 +255,7 @@ static at_status read_dot(reader *r, const at_pb *e, const at_pb *instr) {
   return add(r, &s, p);
 }
 
+// "bf16xbf16->f32" to three types.
 static bool split_types(at_str key, at_perf_series *s) {
   const char *arrow = NULL, *x = memchr(key.ptr, 'x', key.len);
   for (size_t i = 0; i + 1 < key.len; i++)
@@ -260,6 +269,7 @@ static bool split_types(at_str key, at_perf_series *s) {
          at_dtype_bytes(s->out);
 }
 
+// One size, with a rate for each combination of types.
 static at_status read_gemm(reader *r, const at_pb *e) {
   static const char *const names[4] = {"b", "m", "k", "n"};
   at_point p = {0};
@@ -302,6 +312,7 @@ static at_status read_cycles(reader *r, const at_pb *e, const at_pb *instr,
   return at_vec_push(r->arena, &r->cycles, c) ? AT_OK : AT_NO_MEMORY("cycles");
 }
 
+// An entry is a GEMM unless it holds an instruction.
 static at_status read_entry(reader *r, const at_pb *e) {
   const at_pb *instr = at_pb_get(e, "instruction");
   if (!instr) return read_gemm(r, e);
@@ -314,6 +325,7 @@ static at_status read_entry(reader *r, const at_pb *e) {
   return read_cycles(r, e, instr, opcode);
 }
 
+// The table of one machine.
 static at_status read_table(reader *r, const at_pb *entry) {
   at_str key = at_pb_str(entry, "key");
   bool plain = key.len > 0 && key.len < 256;
@@ -356,6 +368,7 @@ at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a,
 }
 
 // ---- Writing
+// Groups or pairs in the form that XLA reads.
 static void write_devices(const at_collective *key, at_strbuf *out) {
   const at_groups *g = &key->groups;
   if (key->op == AT_PERMUTE) {
@@ -380,6 +393,7 @@ static void write_devices(const at_collective *key, at_strbuf *out) {
   }
 }
 
+// An entry for each point.
 static void write_collective(const at_perf_series *s, at_strbuf *out) {
   int64_t per = at_perf_bytes_of_elements(&s->key, 1);
   for (size_t i = 0; i < s->count; i++) {

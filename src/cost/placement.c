@@ -4,11 +4,13 @@
 // Nodes looked at to tell where a value lies.
 enum { kMostSteps = 64 };
 
+// Is it a memory kind of the host?
 static bool names_host(at_str space) {
   return at_str_starts(space, "pinned_host") ||
          at_str_starts(space, "unpinned_host");
 }
 
+// Does the program say that this argument lies on the host?
 static bool argument_on_host(const at_node *n) {
   const at_comp *c = n->parent;
   const at_io_info *info = c->module->params;
@@ -34,6 +36,8 @@ static bool inner_on_host(const at_node *n, int *steps) {
   return on_host(owner->operands[i], steps);
 }
 
+// Follows v to what decides where it lies; *steps bounds the walk. What is
+// unknown counts as the device's.
 static bool on_host(at_value v, int *steps) {
   const at_node *n = v.node;
   if ((*steps)-- <= 0) return false;

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cost/cost.h"
 
+// One step of the program, over all its runs.
 typedef struct step {
   double seconds;
   uint64_t count;
@@ -49,6 +50,8 @@ static at_str step_name(at_str name, at_op *op, uint64_t *number) {
   return fits ? (at_str){name.ptr, n} : (at_str){"", 0};
 }
 
+// The track of an event. NULL beyond kMostTracks: events there count one by
+// one.
 static track *track_of(const at_json *event, track *list, size_t *n) {
   int64_t process = at_json_get_int(event, "pid", 0);
   int64_t thread = at_json_get_int(event, "tid", 0);
@@ -59,6 +62,7 @@ static track *track_of(const at_json *event, track *list, size_t *n) {
   return &list[(*n)++];
 }
 
+// Adds the duration of one event; what is no step is skipped.
 static at_status add_event(const at_json *event, at_arena *a, track *tracks,
                            size_t *num_tracks, at_map *steps) {
   at_op op = AT_OP_COUNT;
@@ -89,6 +93,7 @@ static int by_number(const void *x, const void *y) {
   return (a->number > b->number) - (a->number < b->number);
 }
 
+// By op and number, with the first of each op.
 static at_status sort_steps(at_cost_profile *p, at_arena *a) {
   size_t n = p->steps.len;
   AT_TRY_ALLOC(p->sorted, at_new(a, step *, n + 1));
@@ -124,6 +129,7 @@ at_status at_cost_profile_read(at_bytes text, at_arena *a,
   return sort_steps(p, a);
 }
 
+// gzread reads plain files as well. INVALID_ARGUMENT: damaged, or over 1 GiB.
 static at_status read_all(const char *path, gzFile file, at_arena *a,
                           const at_cost_profile **out) {
   enum { kChunk = 1 << 20, kMost = 1 << 30 };
@@ -163,6 +169,8 @@ static void count_steps(const at_comp *c, const at_node *n, size_t *all,
   }
 }
 
+// By rank among the steps of its op where trace and program have as many, else
+// by number.
 bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
                       double *seconds) {
   if (!p || at_op_is(n->op, AT_COLLECTIVE) || at_op_is(n->op, AT_CONTROL))

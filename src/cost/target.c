@@ -22,9 +22,14 @@ static at_status read_file(const char *path, at_arena *a, at_bytes *out) {
   if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot open %s", path);
   uint8_t *text = at_new(a, uint8_t, kMost);
   size_t n = text ? fread(text, 1, kMost, f) : 0;
+  bool more = n == kMost && fgetc(f) != EOF;
   fclose(f);
+  if (!text) return AT_NO_MEMORY("description of a machine");
+  if (more)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s is larger than %d bytes", path,
+                   kMost);
   *out = (at_bytes){text, n};
-  return text ? AT_OK : AT_NO_MEMORY("description of a machine");
+  return AT_OK;
 }
 
 static at_status read_description(const char *path, at_arena *a,
@@ -70,6 +75,8 @@ at_status at_cost_host_path(char *out, size_t size) {
              : AT_FAIL(AT_INVALID_ARGUMENT, "the cache path is too long");
 }
 
+// A description by its path, the measured host, or a machine that comes with
+// Atoll.
 static at_status find_machine(at_str name, at_arena *a,
                               const at_machine **out) {
   at_machine *m;
@@ -101,6 +108,7 @@ static at_status find_machine(at_str name, at_arena *a,
   return at_machine_find(name, out);
 }
 
+// Devices of all slices. INVALID_ARGUMENT: over kMaxDevices.
 static at_status count_devices(at_str text, at_target *t) {
   double cores = at_machine_number(t->machine, "cores_per_chip", 1);
   double per = at_machine_number(t->machine, "cores_per_device", 0);
@@ -115,6 +123,7 @@ static at_status count_devices(at_str text, at_target *t) {
   return AT_OK;
 }
 
+// The built-in table that the machine names, if it has series.
 static at_status prepare_tables(at_target *t, at_arena *a) {
   const at_perf_table *tables, *mine;
   size_t count;
@@ -134,6 +143,7 @@ static at_status prepare_tables(at_target *t, at_arena *a) {
   return AT_OK;
 }
 
+// The kernel model of the machine's platform.
 static at_status prepare_models(at_target *t, at_arena *a) {
   if (strcmp(t->machine->platform, "gpu") == 0)
     return at_gpu_of(t->machine, a, &t->gpu);

@@ -12,6 +12,7 @@
 
 #include "cost/cost_internal.h"
 
+// What a group has of one axis.
 typedef struct axis {
   double chips, stride;
   bool ring;
@@ -30,6 +31,7 @@ typedef struct fabric {
   double hbm;
 } fabric;
 
+// Figures of links and networks, scaled by the target's bandwidth.
 static at_status fabric_of(const at_target *t, fabric *f) {
   const at_machine *m = t->machine;
   AT_TRY(at_machine_need(m, "ici_link_bytes_per_second", &f->link));
@@ -48,10 +50,12 @@ static at_status fabric_of(const at_target *t, fabric *f) {
   return AT_OK;
 }
 
+// Coordinates of a device.
 typedef struct place {
   int64_t slice, core, at[3];
 } place;
 
+// Devices count cores first, then x, y, z, then slices.
 static place place_of(const at_target *t, uint32_t device) {
   place p = {.core = device % t->devices_per_chip};
   int64_t chip = device / t->devices_per_chip;
@@ -62,17 +66,22 @@ static place place_of(const at_target *t, uint32_t device) {
 }
 
 // ---- Groups as boxes
-enum { kMostOnAxis = 4096 };
+// As many as a target has devices: one axis may hold them all.
+enum { kMostOnAxis = 1 << 16 };
 typedef struct marks {
   uint64_t bits[kMostOnAxis / 64];
 } marks;
 
 static void mark(marks *m, int64_t v) {
-  m->bits[v >> 6 & (kMostOnAxis / 64 - 1)] |= 1ull << (v & 63);
+  AT_ASSERT(v >= 0 && v < kMostOnAxis);
+  m->bits[v >> 6] |= 1ull << (v & 63);
 }
 
+// The chips marked along an axis of `length`: a ring if they are all of it and
+// it wraps.
 static axis axis_of(const marks *m, int64_t length, int64_t wrap) {
   int64_t n = 0, first = -1, last = -1;
+  AT_ASSERT(length <= kMostOnAxis);
   for (int64_t v = 0; v < length; v++)
     if (m->bits[v >> 6] >> (v & 63) & 1) {
       if (first < 0) first = v;
@@ -87,6 +96,8 @@ static axis axis_of(const marks *m, int64_t length, int64_t wrap) {
   return a;
 }
 
+// The box around a group. INVALID_ARGUMENT: a device that the target does not
+// have.
 static at_status box_of(const at_target *t, const fabric *f, const at_groups *g,
                         uint32_t group, box *out) {
   marks axes[3] = {0}, slices = {0}, cores = {0};
@@ -127,6 +138,7 @@ static double link_rate(const at_target *t, const fabric *f, const box *b) {
   return f->link * b->cores / t->devices_per_chip;
 }
 
+// Every axis works at once; each link carries `stride` flows.
 static double gather_seconds(const at_target *t, const fabric *f, const box *b,
                              double bytes) {
   double rate = 0, hops = 0, link = link_rate(t, f, b);
@@ -160,6 +172,7 @@ static double all_to_all_seconds(const at_target *t, const fabric *f,
 }
 
 // ---- Between slices
+// Every slice sends its share to the others over its NICs.
 static double dcn_seconds(const at_target *t, const fabric *f, const box *b,
                           double share) {
   double nic = f->dcn / t->devices_per_chip, others = b->slices - 1;
@@ -167,6 +180,7 @@ static double dcn_seconds(const at_target *t, const fabric *f, const box *b,
   return share * others / b->slices / nic + others * f->dcn_latency;
 }
 
+// Inside the slice and between slices, one after the other.
 static double grouped_seconds(const at_target *t, const fabric *f, const box *b,
                               at_collective_op op, double bytes) {
   double members = b->chips * b->cores;  // of one slice
@@ -191,6 +205,7 @@ typedef struct router {
   bool between_slices;
 } router;
 
+// The link that leaves a chip along an axis, up or down.
 static size_t link_index(const at_target *t, const int64_t *at, int64_t slice,
                          int axis, bool up) {
   int64_t chip =
@@ -199,6 +214,7 @@ static size_t link_index(const at_target *t, const int64_t *at, int64_t slice,
   return ((size_t)chip * 3 + (size_t)axis) * 2 + up;
 }
 
+// Loads every link on the way, x before y before z.
 static void route(router *r, uint32_t from, uint32_t to) {
   place a = place_of(r->t, from), b = place_of(r->t, to);
   if (a.slice != b.slice) {
@@ -222,6 +238,7 @@ static void route(router *r, uint32_t from, uint32_t to) {
   r->hops = fmax(r->hops, hops);
 }
 
+// The fullest link decides, or the network between slices.
 static at_status permute_seconds(const at_target *t, const fabric *f,
                                  const at_collective *c, double *out) {
   size_t links = (size_t)t->num_devices / t->devices_per_chip * 6;

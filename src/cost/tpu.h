@@ -33,6 +33,7 @@ at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out);
 // column, or a side is short), of two vectors, and those that sum nothing.
 bool at_tpu_is_sum_of_products(const at_node *n);
 
+// What a kernel does, which decides how it walks its windows.
 typedef enum at_tpu_kind {
   AT_TPU_LOOP,    // elementwise
   AT_TPU_COPY,    // moves data: copy, transpose, slice, pad

@@ -39,6 +39,7 @@ at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out) {
 
 enum { kLanes = 128, kSublanes = 8 };
 
+// n in blocks of `of`, rounded up.
 static double blocks(int64_t n, int64_t of) {
   return n <= 0 ? 0 : (double)((n - 1) / of + 1);
 }
@@ -53,11 +54,14 @@ double at_tpu_tiles(at_dims d) {
                      blocks(b, kSublanes) * blocks(a, kLanes));
 }
 
+// Tiles along the sublanes: short dimensions take half, a quarter or an eighth
+// of one.
 static double sublane_blocks(int64_t n) {
   if (n > 4 || n <= 0) return blocks(n, kSublanes);
   return n > 2 ? .5 : (double)n / kSublanes;
 }
 
+// Tries all pairs of dimensions.
 double at_tpu_compact_layout(at_dims d, uint32_t *lanes, uint32_t *sublanes) {
   uint32_t best = d.rank ? d.rank - 1 : 0, next = d.rank > 1 ? d.rank - 2 : 0;
   double least = at_tpu_tiles(d);

@@ -12,6 +12,7 @@ typedef struct side {
   bool degenerate;  // has a free dimension of size one
 } side;
 
+// Counts the dimensions of one operand by their role.
 static side side_of(const at_type *t, at_dims batch, at_dims sum) {
   side s = {0};
   for (uint32_t d = 0; d < t->rank; d++) {

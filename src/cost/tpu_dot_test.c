@@ -52,6 +52,7 @@ static const row rows[] = {
     {"256,512", "512,256", "", "", "1", "0", "256,256", false},
     {"4,256,512", "4,512,2", "0", "0", "2", "1", "4,256,2", false}};
 
+// Builds the product from the row and asks.
 static bool is_sum(const row *w) {
   char text[1024];
   at_arena *a = at_arena_create();

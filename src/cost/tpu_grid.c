@@ -26,6 +26,7 @@ static double window_bytes(const at_tpu_kernel *k, double m, double n,
   return group * ((rows + cols) * depth * k->operand_bytes + rows * cols * 4);
 }
 
+// Tries all cuts: the fastest that fits, or the smallest if none does.
 static void contraction(at_tpu_kernel *k, const at_tpu_chip *c) {
   at_tpu_kernel best = *k;
   double least = INFINITY, smallest = INFINITY;
@@ -49,6 +50,7 @@ static void contraction(at_tpu_kernel *k, const at_tpu_chip *c) {
   *k = best;
 }
 
+// Copies walk windows of equal size.
 static void copy(at_tpu_kernel *k) {
   double window = kTilesOfFusion;
   double bytes = k->hbm_in + k->vmem_in + k->hbm_out;
@@ -70,6 +72,8 @@ static double step_bytes(const at_tpu_kernel *k, const at_tpu_chip *c) {
   return (moved + once * kBytesOfTile * k->tiles) / steps;
 }
 
+// Elementwise kernels and reductions: one window if it fits, else as many steps
+// as it is fastest with.
 static void stream(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
   double limit = kWindowBytes * (c->direct_vmem ? 2 : 1);
   k->steps = k->out_windows = c->cores;
@@ -96,4 +100,5 @@ void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused) {
     copy(k);
   else
     stream(k, c, fused);
+  AT_ASSERT(!(k->out_windows < 1) && !(k->steps < k->out_windows));
 }

@@ -63,6 +63,7 @@ static double passes(const at_tpu_kernel *k, const at_tpu_chip *c, double rows,
   return ceil(k->depth / n) * ceil(cols / n) * fmax(rows, n * n / g_c.load);
 }
 
+// Passes through the arrays, with that operand as weights that takes fewer.
 static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
   double batch = k->batch;
   if (k->kind == AT_TPU_CONV && c->array > 128 && k->depth <= c->array / 2)
@@ -83,6 +84,7 @@ static double conv_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
 
 // ---- Kernels
 
+// What both kinds of kernel need, in cycles of one core.
 typedef struct common {
   double latency, steps, tile, vector;
 } common;
@@ -202,5 +204,9 @@ at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
               .steps = fmax(1, ceil(k->steps / c->cores)),
               .tile = kTileBytes / c->hbm_rate,
               .vector = x->tile_op * k->ops * k->tiles / c->cores};
-  return contracts ? contraction(k, c, m) : streaming(k, c, m);
+  at_tpu_cycles out = contracts ? contraction(k, c, m) : streaming(k, c, m);
+  // A pipeline takes no less than any of its parts.
+  AT_ASSERT(!(out.total * (1 + 1e-9) < fmax(out.matrix, out.vector)));
+  AT_ASSERT(!(out.total * (1 + 1e-9) < out.latency) && !(out.memory < 0));
+  return out;
 }

@@ -12,6 +12,7 @@
 
 #include "cost/tpu.h"
 
+// A file of the repository, in static memory.
 static at_bytes read_file(const char *name) {
   char path[4096];
   const char *root = getenv("AT_SOURCE_DIR");
@@ -25,6 +26,7 @@ static at_bytes read_file(const char *name) {
   return (at_bytes){(const uint8_t *)text, n};
 }
 
+// The figures of a TPU.
 static at_tpu_chip chip_named(at_str name) {
   const at_machine *m;
   at_tpu_chip c;
@@ -33,6 +35,7 @@ static at_tpu_chip chip_named(at_str name) {
   return c;
 }
 
+// A kernel by the names of its fields.
 static at_tpu_kernel kernel_of(const at_json *row) {
   static const char *const kinds[] = {"loop", "copy", "reduce", "matmul",
                                       "conv"};
@@ -69,6 +72,8 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+// Equal to the script but for rounding; half within 5 % of the compiler, nine
+// tenths within 30 %.
 static void agrees_with_the_script_and_the_compiler(void **state) {
   at_arena *a = at_arena_create();
   const at_json *rows;
@@ -94,6 +99,7 @@ static void agrees_with_the_script_and_the_compiler(void **state) {
   at_arena_destroy(a);
 }
 
+// A bf16 product with everything in HBM.
 static at_tpu_kernel matmul(double m, double k, double n) {
   return (at_tpu_kernel){.kind = AT_TPU_MATMUL,
                          .rows = m,
@@ -109,6 +115,8 @@ static at_tpu_kernel matmul(double m, double k, double n) {
                          .tiles = fmax(m, n) * k / 1024};
 }
 
+// Larger kernels take longer, no less than the units or HBM need, and large
+// products little more.
 static void grows_with_work(void **state) {
   static const char *const names[] = {"v4", "v5e", "v5p", "v6e", "7x"};
   for (size_t i = 0; i < AT_LEN(names); i++) {
@@ -140,6 +148,7 @@ static void grows_with_work(void **state) {
   }
 }
 
+// Tiles of 8 x 128, by hand.
 static void tiles_pad(void **state) {
 #define TILES(...)                                       \
   at_tpu_tiles((at_dims){(const int64_t[]){__VA_ARGS__}, \
@@ -155,6 +164,7 @@ static void tiles_pad(void **state) {
   assert_true(at_tpu_tile_bytes(AT_BF16) == 2048);
 }
 
+// By hand: the dimension that lies along the lanes, and the tiles.
 static void compact_layouts_pad_least(void **state) {
 #define COMPACT(lanes, ...)                                                 \
   at_tpu_compact_tiles((at_dims){(const int64_t[]){__VA_ARGS__},            \
@@ -219,6 +229,7 @@ static const sample kSamples[] = {
     {"v5p", AT_TPU_REDUCE, true, false, false, 3072, 1, 0, 2, 23928},
 };
 
+// Within 6 %.
 static void streams_take_what_the_compiler_says(void **state) {
   for (size_t i = 0; i < AT_LEN(kSamples); i++) {
     const sample *s = &kSamples[i];
@@ -239,6 +250,7 @@ static void streams_take_what_the_compiler_says(void **state) {
   }
 }
 
+// A GPU has no TPU figures.
 static void other_machines_are_refused(void **state) {
   const at_machine *m;
   at_tpu_chip c;

@@ -19,6 +19,7 @@ static int64_t state_of(const at_comp *c, at_value v) {
   return -1;
 }
 
+// The integer that v is, under renamings; false: none that is known.
 static bool constant(at_value v, int64_t *out) {
   v = behind(v);
   const at_literal *l = at_node_literal(v.node);
@@ -43,7 +44,10 @@ double at_count_trips(const at_node *loop, bool *known) {
   if (i < 0 || (d != AT_LT && d != AT_LE)) return 1;
   if (!constant(bound, &last)) {
     int64_t b = state_of(cond, bound);
-    if (b < 0 || !constant(loop->operands[b], &last)) return 1;
+    // The body must leave the bound as it is.
+    if (b < 0 || state_of(body, body->results[b]) != b ||
+        !constant(loop->operands[b], &last))
+      return 1;
   }
   if (!constant(loop->operands[i], &first)) return 1;
   const at_node *next = behind(body->results[i]).node;

@@ -5,6 +5,8 @@
 
 #include "estimate/walk.h"
 
+// A copy of one value: what it reads and writes, in tiles as well; relaid:
+// tiles that change their layout.
 typedef struct copying {
   at_value v;
   double read, written;  // bytes in HBM or, of `read` in VMEM, there
@@ -12,6 +14,8 @@ typedef struct copying {
   double tiles, relaid;
 } copying;
 
+// From VMEM or HBM to VMEM or HBM. Of a copy into VMEM nothing is written to
+// HBM.
 static copying copy_of(at_value v, bool from_vmem, bool to_vmem) {
   double bytes = at_est_tiled(v);
   const at_type *t = at_value_type(v);
@@ -22,10 +26,13 @@ static copying copy_of(at_value v, bool from_vmem, bool to_vmem) {
                    .tiles = at_tpu_compact_tiles(at_type_dims(t), NULL)};
 }
 
+// See walk.h. Its time goes onto the item, behind what is there; FLOPs and
+// nodes are the kernel's that it is for.
 at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
                              const char *name, const at_type *t,
                              const at_est_group *g, double count,
                              uint32_t level, at_est_item *it) {
+  AT_ASSERT(it->first_op + it->num_ops == w->ops.len);
   at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
   double s = 1 / w->chip.clock;
   at_estimate_op o = at_est_describe(w, g, count, level);
@@ -47,6 +54,7 @@ at_status at_est_push_kernel(at_est_walk *w, const at_tpu_kernel *k,
   return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
 }
 
+// One copy as a kernel of its own, which keeps its data in tiles.
 static at_status push_copy(at_est_walk *w, const copying *p,
                            const at_est_group *g, double count, uint32_t level,
                            at_est_item *it) {
@@ -61,6 +69,7 @@ static at_status push_copy(at_est_walk *w, const copying *p,
   return at_est_push_kernel(w, &k, "copy", t, g, count, level, it);
 }
 
+// Within the one memory or the other.
 at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
                             const at_est_group *g, double count, uint32_t level,
                             at_est_item *it) {
@@ -68,6 +77,8 @@ at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
   return push_copy(w, &p, g, count, level, it);
 }
 
+// Does the caller keep this argument, so that it must not be overwritten?
+// Parameters of loops and branches are the loop's own.
 static bool is_kept_parameter(const at_est_walk *w, const at_est_residency *r,
                               at_value v) {
   v = at_est_behind(v);
@@ -150,6 +161,8 @@ static at_status cut_flat(const image_pass *p, const at_est_image *m) {
   return turn_flat(p, m);
 }
 
+// Parts of rows in place of the batch: one pass that cuts, two that bring the
+// halos.
 static at_status cut(const image_pass *p, const at_est_image *m) {
   double tiles = at_est_image_tiles(m, false);
   AT_TRY(pass(p, AT_TPU_LOOP, tiles, at_est_tiled(p->v), 0));
@@ -183,6 +196,8 @@ static bool is_narrow_image(const at_value v) {
   return at_dtype_of(at_value_type(v)->dtype)->bits < 32;
 }
 
+// An argument that a convolution reads comes in another layout; what kernels
+// make is written in the right one.
 static at_status image_before(at_est_walk *w, at_est_group *g, double count,
                               uint32_t level, at_est_item *it) {
   at_est_image m;
@@ -194,6 +209,8 @@ static at_status image_before(at_est_walk *w, at_est_group *g, double count,
   return m.split ? cut(&p, &m) : AT_OK;
 }
 
+// A result of the program is copied from the convolution's layout; parts of
+// rows are put together first.
 static at_status image_after(at_est_walk *w, at_est_group *g,
                              at_est_residency *r, double count, uint32_t level,
                              at_est_item *it) {
@@ -230,6 +247,8 @@ static at_value around(const at_est_residency *r, const at_node *transpose,
   return v;
 }
 
+// The copy between a reshape's layout and the transpose's, before or after it;
+// of a shuffle, its first or last step.
 static at_status reshaped(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           bool after, double count, uint32_t level,
                           at_est_item *it) {
@@ -267,6 +286,7 @@ static bool is_row_start(const at_node *n) {
   return false;
 }
 
+// Kernels of one vector each, in front of the kernel that needs the product.
 static at_status row_starts(at_est_walk *w, const at_est_group *g, double count,
                             uint32_t level, at_est_item *it) {
   for (size_t i = 0; i < g->nodes.len; i++) {
@@ -288,6 +308,8 @@ static at_status row_starts(at_est_walk *w, const at_est_group *g, double count,
   return AT_OK;
 }
 
+// Arguments that are kept, layouts of transposes, row starts, images: in the
+// order in which they run.
 at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
                                at_est_residency *r, double count,
                                uint32_t level, at_est_item *it) {
@@ -303,6 +325,7 @@ at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
   return image_before(w, g, count, level, it);
 }
 
+// Layouts of transposes, state of loops, images.
 at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_residency *r, double count, uint32_t level,
                               at_est_item *it) {

@@ -29,6 +29,8 @@ typedef struct at_est_ids_spec {
 at_status at_estimate_lookups(at_bytes text, at_arena *a,
                               const at_est_ids_spec **out);
 
+// What to estimate for. Texts and tables are borrowed during the call; the
+// target's text is copied.
 typedef struct at_estimate_options {
   const char
       *target;  // at_target_parse's grammar: "v5p:2x2x4", "H100:8", "host"
@@ -57,6 +59,9 @@ typedef enum at_bound {
 // "matrix", "vector", ...: static text.
 const char *at_bound_text(at_bound b);
 
+// One kernel, collective or copy of the timeline. Kernels that the program does
+// not show (copies, conversions) are ops of their own. Texts live as long as
+// the estimate.
 typedef struct at_estimate_op {
   const char *name;  // "dot_general.12": op and node id of the kernel's root
   const char
@@ -64,17 +69,23 @@ typedef struct at_estimate_op {
   const char *source;  // "train.py:33", or ""
   const char *scope;   // JAX's name of the op, or ""
   double start;        // on the timeline, of its first run
-  double seconds;      // of one run
-  double count;        // runs in one step of the program
+  // Times are those of one device.
+  double seconds;  // of one run
+  double count;    // runs in one step of the program
+  // Sums over the step multiply seconds by count; what runs beside kernels adds
+  // `exposed` instead, which is of all runs already.
   double exposed;  // of all runs: time that nothing else hides (network only)
   at_cost_source from;
   at_bound bound;
+  // The longest of these is its bound.
   double matrix, vector, memory,
-      latency;                    // seconds busy in one run; may overlap
+      latency;  // seconds busy in one run; may overlap
+  // flops + transcendentals + again_flops is what the kernel computes.
   double flops, transcendentals;  // of one run, as cost/count.h has them
   double again_flops;  // of one run: both, of values that a kernel before it
                        // computed as well
   double hbm_bytes, vmem_bytes, network_bytes;  // of one run
+  // Where in the program it is.
   uint32_t nodes;  // of the program, in this kernel
   uint32_t level;  // 0: the entry, 1: a loop's body, ...
   uint32_t loop;   // the innermost around it, index + 1; 0: none
@@ -97,7 +108,9 @@ typedef struct at_estimate_embedding {
   const char *basis;  // where the number of ids comes from: static text
   bool update;
   double rows, width, padded_width, slots;
-  double samples;      // over all features of the stack
+  double samples;  // over all features of the stack
+  // What it moves; then the limits that it was compiled for, and how far they
+  // are used.
   double ids, unique;  // that it asks for; different rows of each SparseCore
   double touched;      // different rows of its own that anybody asks for
   double max_ids, max_unique;          // limits, per partition
@@ -111,6 +124,7 @@ typedef struct at_estimate_embedding {
   uint32_t num_stages;
 } at_estimate_embedding;
 
+// One of the largest buffers at the peak, for reports.
 typedef struct at_estimate_buffer {
   const char *name;    // "argument 3", "dot_general.12"
   const char *type;    // "bf16[8,512,1024]"
@@ -129,6 +143,8 @@ typedef struct at_estimate_temp {
   int64_t begin, end;  // of the steps, inclusive; each kernel begins and ends
 } at_estimate_temp;
 
+// A loop, entry or inner. Its ops are listed as of its first turn; count of an
+// op has the turns of all loops around it.
 typedef struct at_estimate_loop {
   const char *name;  // "while.12"
   double seconds;    // of one turn
@@ -143,12 +159,16 @@ typedef struct at_estimate_here {
   double flops, transcendentals, bytes_accessed;
 } at_estimate_here;
 
+// An estimate, which nobody changes once it is made. It lives in the arena that
+// it was made in, with all that it points to.
 typedef struct at_estimate {
   const char *program, *target, *machine;
   uint32_t num_devices;       // of the target
   uint32_t program_devices;   // that the program is cut for
   const at_estimate_op *ops;  // in the order of their starts
   uint32_t num_ops;
+  // low and high: by how far each source of figures can be trusted; no more
+  // than a guide.
   double seconds, low, high;  // of one step
   double kernels;             // sum of all kernels of one device
   double network, exposed;    // sum of what is beside the kernels; what of it
@@ -174,6 +194,7 @@ typedef struct at_estimate {
   // In the order of their begins; never more than temp_bytes at a time.
   const at_estimate_temp *temps;
   uint32_t num_temps;
+  // The program fits where peak_bytes is at most memory_bytes.
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first
   uint32_t num_buffers;
@@ -231,6 +252,8 @@ const char *at_estimate_memory_advice(const at_estimate *e);
 bool at_estimate_is_recomputed(const at_estimate_op *o);
 
 // Reports. `rows`: kernels listed at most; 0: all.
+// Kernels by time, the longest first; embeddings and the largest buffers
+// follow.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);
 // One object with every figure, kernel and buffer.
 void at_estimate_json(const at_estimate *e, at_strbuf *out);
@@ -238,6 +261,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out);
 void at_estimate_trace(const at_estimate *e, at_strbuf *out);
 // The same as events of a profile from a time on: a MODULE and its ops, a
 // loop's in its first turn. num_ops + 1 of them; texts are *e's.
+// at_ns: when the step starts. out: of the caller.
 void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
                         at_profile_event *out);
 // The same as an XSpace, for XProf, with each kernel's FLOPs and bytes of HBM

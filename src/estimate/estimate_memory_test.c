@@ -2,6 +2,7 @@
 // writes, over random programs of ops with several results; and programs whose
 // figures are known.
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "estimate/estimate_internal.h"
+#include "estimate/memory_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
@@ -23,6 +24,7 @@ typedef struct need {
   bool tpu;
 } need;
 
+// Does anything in c read v, at any depth?
 static bool reads_in(const at_comp *c, at_value v) {
   AT_FOR_NODES(n, c) {
     for (uint32_t o = 0; o < n->num_operands; o++)
@@ -35,6 +37,7 @@ static bool reads_in(const at_comp *c, at_value v) {
   return false;
 }
 
+// Does the kernel read v, regions included?
 static bool reads(const at_est_group *g, at_value v) {
   for (size_t i = 0; i < g->reads.len; i++)
     if (at_value_eq(g->reads.ptr[i].value, v)) return true;
@@ -43,12 +46,14 @@ static bool reads(const at_est_group *g, at_value v) {
   return false;
 }
 
+// Does the computation return v?
 static bool is_result(const at_comp *c, at_value v) {
   for (uint32_t r = 0; r < c->num_results; r++)
     if (at_value_eq(at_est_behind(c->results[r]), v)) return true;
   return false;
 }
 
+// Ops whose results may lie in an operand's memory.
 static bool in_place(const at_node *n) {
   return n->op == AT_OP_WHILE || n->op == AT_OP_SORT || at_est_updates(n);
 }
@@ -63,6 +68,8 @@ static uint64_t own_bytes(const need *f, const at_comp *c,
   return at_est_padded(f->target, at_value_type(v));
 }
 
+// The most that one kernel's operands and results take, with what runs inside
+// of it.
 static uint64_t most_temporaries(const need *f, const at_comp *c) {
   at_est_groups g;
   uint64_t most = 0;
@@ -85,6 +92,7 @@ static uint64_t most_temporaries(const need *f, const at_comp *c) {
   return most;
 }
 
+// Arguments, results and temporaries: no plan may need less.
 static uint64_t least_of(const need *f, const at_comp *c) {
   const at_io_info *info = c->module->params;
   uint64_t sum = most_temporaries(f, c);
@@ -114,11 +122,14 @@ typedef struct maker {
   uint32_t count;
 } maker;
 
+// A number below n.
 static uint32_t any(maker *m, uint32_t n) {
   m->seed = m->seed * 6364136223846793005ull + 1442695040888963407ull;
   return (uint32_t)(m->seed >> 33) % n;
 }
 
+// Names a value of a type, which later ops may read; the table forgets old
+// ones.
 static const char *make(maker *m, uint32_t type, const char *fmt, uint32_t id,
                         uint32_t index) {
   uint32_t at = m->count < kMostValues ? m->count++ : any(m, kMostValues);
@@ -137,6 +148,7 @@ static const char *pick(maker *m, uint32_t type) {
   return "%a0";
 }
 
+// Two arrays sorted by the first.
 static void add_sort(maker *m) {
   uint32_t id = m->names++, t = any(m, kTypes);
   const char *T = g_types[t], *x = pick(m, t), *y = pick(m, t);
@@ -151,6 +163,7 @@ static void add_sort(maker *m) {
   for (uint32_t i = 0; i < 2; i++) make(m, t, "%%v%u#%u", id, i);
 }
 
+// Two to four states, each computed anew, added to or updated in place.
 static void add_while(maker *m) {
   uint32_t id = m->names++, n = 2 + any(m, 3), t[4];
   at_strbuf_addf(&m->b,
@@ -199,6 +212,7 @@ static void add_while(maker *m) {
   for (uint32_t i = 0; i < n; i++) make(m, t[i], "%%v%u#%u", id, i + 1);
 }
 
+// Two branches with two results.
 static void add_case(maker *m) {
   uint32_t id = m->names++, t = any(m, kTypes), u = any(m, kTypes);
   at_strbuf_addf(&m->b, "%%v%u:2 = \"stablehlo.case\"(%%which) (", id);
@@ -214,6 +228,7 @@ static void add_case(maker *m) {
   make(m, u, "%%v%u#%u", id, 1);
 }
 
+// A sum and a maximum at once.
 static void add_reduce(maker *m) {
   uint32_t id = m->names++, t = any(m, 2);
   const char *T = g_types[t], *x = pick(m, t), *y = pick(m, t);
@@ -230,6 +245,7 @@ static void add_reduce(maker *m) {
   for (uint32_t i = 0; i < 2; i++) make(m, 2, "%%v%u#%u", id, i);
 }
 
+// An op with two results that is no kernel, or one that nobody knows.
 static void add_pair(maker *m, bool barrier) {
   uint32_t id = m->names++, t = any(m, kTypes), u = any(m, kTypes);
   const char *x = pick(m, t), *y = pick(m, u);
@@ -246,6 +262,7 @@ static void add_pair(maker *m, bool barrier) {
   make(m, u, "%%v%u#%u", id, 1);
 }
 
+// Bits of a generator, converted.
 static void add_random(maker *m) {
   uint32_t id = m->names++;
   at_strbuf_addf(&m->b,
@@ -257,6 +274,7 @@ static void add_random(maker *m) {
   make(m, 0, "%%f%u", id, 0);
 }
 
+// One elementwise op.
 static void add_simple(maker *m) {
   uint32_t id = m->names++, t = any(m, kTypes);
   const char *x = pick(m, t), *y = pick(m, t);
@@ -265,6 +283,7 @@ static void add_simple(maker *m) {
   make(m, t, "%%v%u", id, 0);
 }
 
+// MLIR with some arguments donated. The caller frees it.
 static char *random_program(uint64_t seed) {
   maker m = {.seed = seed}, body = {.seed = seed * 77 + 5};
   uint32_t args = 3 + any(&m, 3), steps = 4 + any(&m, 10), results, out[4];
@@ -327,10 +346,12 @@ static char *random_program(uint64_t seed) {
 }
 
 // ---- The property
+// Fails the test with the program.
 static void must(at_status st, const char *program) {
   if (st.err) fail_msg("%s\n%s", at_status_message(st), program);
 }
 
+// The peak, and VMEM beside it, holds what must live at once.
 static void check_program(const char *target, const char *program) {
   at_arena *a = at_arena_create();
   bool tpu = strcmp(target, "H100") != 0;
@@ -363,6 +384,7 @@ static void check_program(const char *target, const char *program) {
   at_arena_destroy(a);
 }
 
+// On a machine without VMEM and on TPUs.
 static void peaks_hold_what_lives(void **state) {
   static const char *const targets[] = {"H100", "v5e", "v5p", "v6e"};
   for (uint64_t seed = 1; seed <= 150; seed++) {
@@ -414,7 +436,7 @@ static void saved_values_count(void **state) {
 // ---- How the cut into kernels grows
 
 // n layers of a network with residuals, n elementwise steps after one another,
-// or n of them side by side and added up.
+// n of them side by side and added up, or n of them that are one kernel.
 static char *deep_program(int kind, uint32_t n) {
 #define T "tensor<256x256xf32>"
   at_strbuf b = {0};
@@ -422,6 +444,11 @@ static char *deep_program(int kind, uint32_t n) {
                      " {\n%v0 = stablehlo.sine %x : " T "\n");
   for (uint32_t i = 0; i < n; i++) {
     const char *of = kind == 2 ? "%x" : NULL;
+    if (kind == 3) {
+      at_strbuf_addf(&b, "%%v%u = stablehlo.add %%v%u, %%x : " T "\n", i + 1,
+                     i);
+      continue;
+    }
     if (kind == 0)
       at_strbuf_addf(&b,
                      "%%p%u = stablehlo.dot_general %%v%u, %%w, "
@@ -439,16 +466,23 @@ static char *deep_program(int kind, uint32_t n) {
 #undef T
 }
 
-static uint64_t visits_of(int kind, uint32_t n, bool stored) {
-  at_arena *a = at_arena_create();
+// The program before any pass.
+static at_module *imported(at_arena *a, const char *text) {
   at_mmodule *read;
   at_module *m;
-  at_est_groups groups;
-  char *text = deep_program(kind, n);
   must(at_mlir_read((at_bytes){(const uint8_t *)text, strlen(text)}, true, a,
                     &read),
-       "deep");
-  must(at_import(read, a, &m), "deep");
+       text);
+  must(at_import(read, a, &m), text);
+  return m;
+}
+
+// How many nodes the cut looks at.
+static uint64_t visits_of(int kind, uint32_t n, bool stored) {
+  at_arena *a = at_arena_create();
+  at_est_groups groups;
+  char *text = deep_program(kind, n);
+  at_module *m = imported(a, text);
   must(stored ? at_est_group_stored(m->entry, a, &groups)
               : at_est_group_nodes(m->entry, true, a, &groups),
        "deep");
@@ -458,6 +492,7 @@ static uint64_t visits_of(int kind, uint32_t n, bool stored) {
   return visits;
 }
 
+// Four times the program is at most five times the work.
 static void cuts_grow_with_the_program(void **state) {
   for (int kind = 0; kind < 3; kind++)
     for (int stored = 0; stored < 2; stored++) {
@@ -471,8 +506,92 @@ static void cuts_grow_with_the_program(void **state) {
     }
 }
 
+typedef struct cutting {
+  at_arena *arena;
+  const at_comp *comp;
+  at_est_groups groups;
+  at_status status;
+} cutting;
+
+// Cuts on another thread; its status is looked at afterwards.
+static void *cut_there(void *user) {
+  cutting *c = user;
+  c->status = at_est_group_nodes(c->comp, true, c->arena, &c->groups);
+  return NULL;
+}
+
+// A fusion may be as long as the program, a stack may not.
+static void long_chains_need_no_stack(void **state) {
+  enum { kNodes = 20000, kStack = 1 << 18 };
+  at_arena *a = at_arena_create();
+  char *text = deep_program(3, kNodes);
+  cutting c = {.arena = a, .comp = imported(a, text)->entry};
+  pthread_attr_t attr;
+  pthread_t thread;
+  assert_int_equal(pthread_attr_init(&attr), 0);
+  assert_int_equal(pthread_attr_setstacksize(&attr, kStack), 0);
+  assert_int_equal(pthread_create(&thread, &attr, cut_there, &c), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  pthread_attr_destroy(&attr);
+  must(c.status, "a chain");
+  assert_int_equal(c.groups.count, 1);
+  assert_int_equal(c.groups.list[0]->nodes.len, kNodes + 1);
+  at_arena_destroy(a);
+  free(text);
+}
+
+// ---- Which values are stored as bf16
+
+// The first node of that op.
+static const at_node *first_of(const at_comp *c, at_op op) {
+  AT_FOR_NODES(n, c) if (n->op == op) return n;
+  fail_msg("no %s", at_op_text(op));
+  return NULL;
+}
+
+// A turn's tanh needs the state as it is: so does what the next turn makes of
+// it, although products alone read that behind the loop.
+static void state_is_as_wide_as_any_turn_needs(void **state) {
+#define T "tensor<256x256xf32>"
+  at_arena *a = at_arena_create();
+  const at_comp *c =
+      imported(
+          a,
+          "func.func public @main(%x: " T ") -> " T
+          " {\n"
+          "%z = stablehlo.constant dense<0> : tensor<i32>\n"
+          "%n = stablehlo.constant dense<3> : tensor<i32>\n"
+          "%o = stablehlo.constant dense<1> : tensor<i32>\n"
+          "%s = stablehlo.sine %x : " T
+          "\n"
+          "%r:2 = stablehlo.while(%k = %z, %p = %s) : tensor<i32>, " T
+          "\ncond {\n"
+          "%c = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> "
+          "tensor<i1>\n"
+          "stablehlo.return %c : tensor<i1>\n} do {\n"
+          "%q = stablehlo.transpose %p, dims = [1, 0] : (" T ") -> " T
+          "\n%t = stablehlo.tanh %p : " T
+          "\n%j = stablehlo.add %k, %o : tensor<i32>\n"
+          "stablehlo.return %j, %q : tensor<i32>, " T
+          "\n}\n"
+          "%d = stablehlo.dot_general %r#1, %x, contracting_dims = [1] x [0] : "
+          "(" T ", " T ") -> " T "\nreturn %d : " T "\n}\n")
+          ->entry;
+#undef T
+  uses u = {.arena = a, .read = at_map_in(a), .wide = at_map_in(a)};
+  must(at_est_note_uses(&u, c), "uses");
+  const at_node *sine = first_of(c, AT_OP_SINE);
+  const at_node *loop = first_of(c, AT_OP_WHILE);
+  const at_node *turned = first_of(loop->regions[1], AT_OP_TRANSPOSE);
+  assert_false(at_est_only_products(&u, (at_value){(at_node *)sine, 0}));
+  assert_false(at_est_only_products(&u, (at_value){(at_node *)turned, 0}));
+  assert_true(at_est_only_products(&u, (at_value){(at_node *)loop, 1}));
+  at_arena_destroy(a);
+}
+
 // ---- Rules of the TPU's plan, by programs of which each shows one
 
+// The estimate of a program.
 static at_estimate *planned(at_arena *a, const char *target, const char *text) {
   at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
   at_estimate *e;
@@ -482,6 +601,7 @@ static at_estimate *planned(at_arena *a, const char *target, const char *text) {
   return e;
 }
 
+// Temporaries, within 2 %.
 static void is_mib(const at_estimate *e, double mib) {
   double got = (double)e->temp_bytes / (1 << 20);
   if (fabs(got - mib) > .02 * mib + .1)
@@ -569,6 +689,8 @@ static void sort_and_cosine(uint32_t rows, double mib) {
   at_arena_destroy(a);
 }
 
+// What fits has a copy of its own; what does not, works where its result will
+// be.
 static void tight_programs_work_in_results(void **state) {
   sort_and_cosine(32768, 1024);
   sort_and_cosine(196608, 0);
@@ -602,6 +724,7 @@ static void put_together(const char *of, double mib) {
 #undef DOT
 }
 
+// Half the memory where the product's kernel goes on.
 static void products_go_on_to_where_all_meets(void **state) {
   put_together("%y", 512);
   put_together("%o", 256);
@@ -644,6 +767,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_may_have_no_results),
       cmocka_unit_test(cuts_grow_with_the_program),
+      cmocka_unit_test(long_chains_need_no_stack),
+      cmocka_unit_test(state_is_as_wide_as_any_turn_needs),
       cmocka_unit_test(results_wait_for_their_places),
       cmocka_unit_test(products_write_into_arrays),
       cmocka_unit_test(tight_programs_work_in_results),

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "estimate/estimate_test_util.h"
 
+// The code of what is refused.
 static at_code code_of(const char *target, const char *text) {
   at_arena *a = at_arena_create();
   at_estimate_options o = {.target = target};
@@ -28,6 +29,7 @@ static at_code code_of(const char *target, const char *text) {
   MAIN("%a: " t ", %b: " t, t, \
        "%r = stablehlo." op " %a, %b : " t "\nreturn %r : " t "\n")
 
+// Within a share of what is wanted.
 static void near(double got, double want, double share) {
   if (!(fabs(got / want - 1) <= share))
     fail_msg("%g is not within %g of %g", got, share, want);
@@ -185,6 +187,7 @@ static const char kLoop[] =
                                "stablehlo.return %j, %t : tensor<i32>, " BF
                                "\n}\nreturn %r#1 : " BF "\n");
 
+// Twelve turns of one product.
 static void loops_count_their_turns(void **state) {
   at_arena *a = at_arena_create();
   at_estimate *e = estimate(a, "v6e", kLoop);
@@ -200,6 +203,7 @@ static void loops_count_their_turns(void **state) {
   at_arena_destroy(a);
 }
 
+// Chips with faster units and memory take less.
 static void machines_differ_as_they_should(void **state) {
   at_arena *a = at_arena_create();
   double v5e = estimate(a, "v5e", kLoop)->seconds;
@@ -209,6 +213,7 @@ static void machines_differ_as_they_should(void **state) {
   at_arena_destroy(a);
 }
 
+// Nothing to do takes no time; no elements, or one, a finite time.
 static void empty_and_tiny_programs(void **state) {
   at_arena *a = at_arena_create();
   at_estimate *e = estimate(a, "v6e",
@@ -223,6 +228,7 @@ static void empty_and_tiny_programs(void **state) {
   at_arena_destroy(a);
 }
 
+// Targets and programs that are none.
 static void bad_input_is_refused(void **state) {
   assert_int_equal(code_of("v9", kLoop), AT_INVALID_ARGUMENT);
   assert_int_equal(code_of("", kLoop), AT_INVALID_ARGUMENT);
@@ -236,6 +242,7 @@ static void bad_input_is_refused(void **state) {
                    AT_UNIMPLEMENTED);
 }
 
+// JSON parses, and each form holds what it must.
 static void reports_are_well_formed(void **state) {
   at_arena *a = at_arena_create();
   at_estimate *e = estimate(a, "v6e", kLoop), *o = estimate(a, "v5e", kLoop);

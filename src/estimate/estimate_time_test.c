@@ -14,6 +14,7 @@
 #include "estimate/estimate_test_util.h"
 #include "schedule/overlap.h"
 
+// Fails the test where the name is no target.
 static at_target *target_of(at_arena *a, const char *name) {
   at_target *t;
   assert_int_equal(
@@ -24,6 +25,7 @@ static at_target *target_of(at_arena *a, const char *name) {
 
 // ---- Rows of data/tpu/time_rows.jsonl, written by tools/time_rows.py
 
+// The caller closes it.
 static FILE *open_rows(void) {
   char path[4096];
   const char *root = getenv("AT_SOURCE_DIR");
@@ -33,6 +35,7 @@ static FILE *open_rows(void) {
   return f;
 }
 
+// One line; NULL at the end.
 static const at_json *next_row(FILE *f, at_arena *a) {
   static char line[1 << 18];
   const at_json *row;
@@ -42,6 +45,7 @@ static const at_json *next_row(FILE *f, at_arena *a) {
   return row;
 }
 
+// What the compiler and the estimate say of a chip's programs, in cycles.
 typedef struct chip_row {
   const char *name;
   double median, p90, rank;  // of the programs left out, at most and at least
@@ -73,6 +77,7 @@ static double rank_correlation(const chip_row *c) {
   return xy / sqrt(xx * yy);
 }
 
+// Adds a program, if the compiler told all of its ops.
 static void judge(chip_row *c, const at_json *row) {
   const at_json *unknown = at_json_get(row, "unknown");
   double given = at_json_get_num(row, "sum", 0);
@@ -94,6 +99,7 @@ static bool is_left_out(const at_json *row) {
   return seed >= kLeftOut && seed % 2 == 0;
 }
 
+// Bounds on the relative error, and on the order of programs by time.
 static void check(const chip_row *c) {
   double errors[512];
   for (size_t i = 0; i < c->count; i++)
@@ -106,6 +112,7 @@ static void check(const chip_row *c) {
     fail_msg("%s: median %g, p90 %g, rank %g", c->name, median, p90, rank);
 }
 
+// No row that is judged was fitted to.
 static void programs_left_out_take_what_the_compiler_says(void **state) {
   static chip_row chips[] = {
       {.name = "v5e", .median = .04, .p90 = .20, .rank = .985},
@@ -128,6 +135,7 @@ static void programs_left_out_take_what_the_compiler_says(void **state) {
 
 // ---- What the compiler makes of some programs
 
+// The first op whose name begins so; NULL: none.
 static const at_estimate_op *op_named(const at_estimate *e, const char *start) {
   for (uint32_t i = 0; i < e->num_ops; i++)
     if (!strncmp(e->ops[i].name, start, strlen(start))) return &e->ops[i];
@@ -303,6 +311,7 @@ static void agree(const char *target, const char *text) {
   at_arena_destroy(a);
 }
 
+// One program of each class on each chip.
 static void scheduler_and_estimate_agree(void **state) {
   static const char *const classes[] = {
       "loop",    "layers_scan", "train_mlp",     "conv",  "depthwise",

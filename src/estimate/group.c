@@ -2,6 +2,7 @@
 // leads to their operands and what follows from their results, reductions take
 // in their producers, chains of elementwise operations become one kernel. What
 // is cheap is computed again in every kernel that needs it.
+#include "base/verify.h"
 #include "estimate/estimate_internal.h"
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
@@ -10,6 +11,7 @@ enum { kMaxCopied = 48 };  // nodes that are computed again at most
 
 enum { kSources = 8 };
 
+// What is known of one node while values are decided on.
 typedef struct info {
   AT_VEC(at_node *) users;  // behind renamings
   // Arrays about as large as it that its fusion reads; the last: so many or
@@ -28,6 +30,14 @@ typedef struct info {
   at_est_group *group;  // of a kept value
 } info;
 
+// A node on the way from a group's outputs to what it reads, and which of its
+// operands is next.
+typedef struct visit {
+  at_node *n;
+  uint32_t next;
+} visit;
+
+// One computation that is cut.
 typedef struct cutter {
   at_arena *arena;
   bool stored;  // which values are stored counts, not what a kernel costs
@@ -35,9 +45,11 @@ typedef struct cutter {
   at_map infos;  // node -> info
   AT_VEC(at_node *) nodes;
   AT_VEC(at_est_group *) groups;
+  AT_VEC(visit) open;  // of read_node; empty between its calls
   uint64_t visits;
 } cutter;
 
+// Ops that move no data: readers look through them.
 bool at_est_is_renaming(const at_node *n) {
   return n->op == AT_OP_RESHAPE || n->op == AT_OP_OPTIMIZATION_BARRIER;
 }
@@ -59,17 +71,21 @@ bool at_est_updates(const at_node *n) {
 
 // ---- What fuses
 
+// What the matrix unit computes.
 static bool is_product(const at_node *n) {
   if (n->op == AT_OP_DOT_GENERAL) return !at_tpu_is_sum_of_products(n);
   return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
+// Values that no kernel computes.
 static bool is_given(const at_node *n) {
   return n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
 }
+// What adds up over rows, also as a product on the vector unit.
 static bool is_reduce(const at_node *n) {
   return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
          at_tpu_is_sum_of_products(n);
 }
+// Ops that only move data, and fuse.
 static bool moves(const at_node *n) {
   switch (n->op) {
     case AT_OP_BROADCAST_IN_DIM:
@@ -86,9 +102,11 @@ static bool moves(const at_node *n) {
       return false;
   }
 }
+// One result, element by element.
 static bool is_elementwise(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
 }
+// Of its first result; 0: not known.
 static int64_t elements(const at_node *n) {
   return n->num_results && at_type_is_static(&n->types[0])
              ? at_type_elements(&n->types[0])
@@ -105,6 +123,7 @@ static bool is_sparse(const at_node *n) {
                                      elements(into->operands[0].node) == 1);
   return equal && elements(n->operands[2].node) <= elements(n) / 64;
 }
+// May a kernel compute n on the way to what it needs?
 static bool fuses(const at_node *n) {
   return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
 }
@@ -124,6 +143,7 @@ static bool expands(const at_node *n) {
 
 // ---- Uses
 
+// Notes that `user` reads v, once.
 static at_status use(cutter *k, at_value v, at_node *user) {
   info *i = info_of(k, at_est_behind(v).node);
   if (!i) return AT_OK;  // of an outer computation
@@ -132,6 +152,7 @@ static at_status use(cutter *k, at_value v, at_node *user) {
   return at_vec_push(k->arena, &i->users, user) ? AT_OK : AT_NO_MEMORY("users");
 }
 
+// What a region reads of this computation is read by the op that it belongs to.
 static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
   for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(inner, n->regions[r]) {
@@ -145,6 +166,7 @@ static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
   return AT_OK;
 }
 
+// Infos of all nodes in order, their users, and which are results.
 static at_status collect(cutter *k) {
   AT_FOR_NODES(n, k->comp) {
     info *i;
@@ -177,6 +199,7 @@ static bool is_layout(const cutter *k, const at_node *n) {
          !is_given(at_est_behind(n->operands[0]).node) && !info_of(k, n)->kept;
 }
 
+// Each once; a full list means so many or more.
 static void add_source(info *i, const at_node *n) {
   for (uint32_t s = 0; s < i->num_sources; s++)
     if (i->sources[s] == n) return;
@@ -191,6 +214,7 @@ static double bytes_of(const at_node *n) {
   return (double)elements(n) * width_of(n);
 }
 
+// A source of n counts as small where it has at most half of its elements.
 static void add_large(info *i, const at_node *n, const at_node *from) {
   if (2 * elements(from) > elements(n))
     add_source(i, from);
@@ -218,6 +242,8 @@ static void find_sources(cutter *k, at_node *n, info *i) {
   }
 }
 
+// From the first node to the last: must its value be written, what does a
+// fusion that ends here compute?
 static void decide(cutter *k, at_node *n, info *i) {
   k->visits++;
   if (k->stored) find_sources(k, n, i);
@@ -303,6 +329,7 @@ static bool is_computed_again(const cutter *k, const info *i,
   return sum && (!holds_rows(sum) || follows_product(n));
 }
 
+// Values are kept narrow, and converted where they are read.
 static bool widens(const at_node *n) {
   return n->op == AT_OP_CONVERT &&
          width_of(n) > width_of(at_est_behind(n->operands[0]).node);
@@ -382,6 +409,7 @@ static at_status own(cutter *k, at_est_group *g, at_node *n) {
   return AT_OK;
 }
 
+// A kernel whose root is `root`.
 static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   AT_TRY_ALLOC(*out, at_new(k->arena, at_est_group, 1));
   (*out)->root = root;
@@ -455,6 +483,8 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
   }
 }
 
+// A kernel for each product, with what follows from it. From the last to the
+// first: a later one takes what both could.
 static at_status start_products(cutter *k) {
   for (size_t n = k->nodes.len; n-- > 0;) {
     at_node *p = k->nodes.ptr[n];
@@ -470,6 +500,7 @@ static at_status start_products(cutter *k) {
   return AT_OK;
 }
 
+// Does the computation return n?
 static bool is_result(const cutter *k, const at_node *n) {
   for (uint32_t r = 0; r < k->comp->num_results; r++)
     if (at_est_behind(k->comp->results[r]).node == n) return true;
@@ -508,6 +539,7 @@ static at_est_group *beside_slice(const cutter *k, const at_node *n) {
   return NULL;
 }
 
+// A kernel for each value that is kept and in no kernel yet.
 static at_status start_others(cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
@@ -522,6 +554,7 @@ static at_status start_others(cutter *k) {
 
 // ---- What a group reads
 
+// The walk from a group's outputs to what it reads.
 typedef struct reading {
   cutter *k;
   at_est_group *g;
@@ -532,6 +565,7 @@ static double dense(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_bytes(t) : 0;
 }
 
+// A value that is read twice is read by its larger part.
 static at_status add_read(reading *r, at_value v, double bytes) {
   for (size_t i = 0; i < r->g->reads.len; i++)
     if (at_value_eq(r->g->reads.ptr[i].value, v)) {
@@ -543,32 +577,30 @@ static at_status add_read(reading *r, at_value v, double bytes) {
   return ok ? AT_OK : AT_NO_MEMORY("reads");
 }
 
+// Ops that read no more of operand 0 than they return.
 static bool reads_part(const at_node *n) {
   return n->op == AT_OP_SLICE || n->op == AT_OP_DYNAMIC_SLICE ||
          n->op == AT_OP_GATHER;
 }
 
-static at_status read_value(reading *r, at_value v, double limit);
-
-static at_status read_node(reading *r, at_node *n) {
+// n is computed in the group; its operands are read next.
+static at_status visit_node(reading *r, at_node *n) {
   void **place;
   r->k->visits++;
   if (at_map_find_ptr(&r->seen, n)) return AT_OK;
   AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
-  if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
+  if (!at_vec_push(r->k->arena, &r->g->nodes, n) ||
+      !at_vec_push(r->k->arena, &r->k->open, ((visit){n, 0})))
+    return AT_NO_MEMORY("nodes");
   if (is_elementwise(n) || at_tpu_is_sum_of_products(n))
     r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
   if (is_reduce(n)) r->g->reduces++;
-  double part = n->num_results ? dense(&n->types[0]) : 0;
-  for (uint32_t o = 0; o < n->num_operands; o++) {
-    double limit = reads_part(n) && o == 0 ? part : -1;
-    if (at_est_updates(n) && o == 0) limit = 0;  // in place
-    AT_TRY(read_value(r, n->operands[o], limit));
-  }
   return AT_OK;
 }
 
+// v is read from memory, or computed in the group. `limit`: bytes that are read
+// of it at most; negative: all of it.
 static at_status read_value(reading *r, at_value v, double limit) {
   v = at_est_behind(v);
   info *i = info_of(r->k, v.node);
@@ -581,9 +613,31 @@ static at_status read_value(reading *r, at_value v, double limit) {
     double bytes = dense(at_value_type(v));
     return add_read(r, v, limit >= 0 && limit < bytes ? limit : bytes);
   }
-  return read_node(r, v.node);
+  return visit_node(r, v.node);
 }
 
+// Depth first, with a stack of its own: chains may be as long as the program.
+static at_status read_node(reading *r, at_node *root) {
+  cutter *k = r->k;
+  AT_ASSERT(!k->open.len);
+  AT_TRY(visit_node(r, root));
+  while (k->open.len) {
+    visit *top = &k->open.ptr[k->open.len - 1];
+    const at_node *n = top->n;
+    uint32_t o = top->next++;
+    if (o == n->num_operands) {
+      k->open.len--;
+      continue;
+    }
+    double part = n->num_results ? dense(&n->types[0]) : 0;
+    double limit = reads_part(n) && o == 0 ? part : -1;
+    if (at_est_updates(n) && o == 0) limit = 0;  // in place
+    AT_TRY(read_value(r, n->operands[o], limit));
+  }
+  return AT_OK;
+}
+
+// Finds again what g computes and reads, from the nodes that it owns.
 static at_status read_group(cutter *k, at_est_group *g) {
   reading r = {k, g, at_map_in(k->arena)};
   g->reads.len = g->nodes.len = 0;
@@ -594,6 +648,7 @@ static at_status read_group(cutter *k, at_est_group *g) {
 
 // ---- Reductions join the kernel that writes what they reduce
 
+// Does it sum over the last dimension?
 static bool reduces_rows(const at_node *n) {
   at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
   uint32_t rank = at_value_type(n->operands[0])->rank;
@@ -636,6 +691,7 @@ static bool needs_reduced(cutter *k, const at_est_group *from,
   return false;
 }
 
+// The kernel that writes what `from` reduces or follows; NULL: none that may.
 static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
   at_node *reduce = reduction(k, from->root);
   int64_t size = elements(reduce ? reduce->operands[0].node : from->root);
@@ -672,6 +728,7 @@ static bool can_wait(cutter *k, const at_est_group *from,
   return true;
 }
 
+// `to` computes what `from` did, which is empty then.
 static at_status give(cutter *k, at_est_group *from, at_est_group *to) {
   for (size_t n = 0; n < from->own.len; n++)
     AT_TRY(own(k, to, from->own.ptr[n]));
@@ -680,6 +737,7 @@ static at_status give(cutter *k, at_est_group *from, at_est_group *to) {
   return AT_OK;
 }
 
+// A constant, or a broadcast of one?
 static bool is_constant(at_value v) {
   at_node *n = at_est_behind(v).node;
   while (n->op == AT_OP_BROADCAST_IN_DIM)
@@ -719,6 +777,8 @@ static bool is_softmax(const at_node *n, at_node *parts[3]) {
   return true;
 }
 
+// The maximum, the exponentials and their sum join the quotient, if nobody else
+// needs them before.
 static at_status join_softmax(cutter *k, at_est_group *g) {
   at_node *parts[3];
   if (!g->root || g->product || !is_softmax(g->root, parts)) return AT_OK;
@@ -814,6 +874,8 @@ static at_status join_put(cutter *k, at_node *n) {
   return AT_OK;
 }
 
+// Softmaxes, chains and siblings first; then values that are put into larger
+// ones, and reductions that join their producer.
 static at_status join(cutter *k) {
   for (size_t x = 0; x < k->groups.len; x++)
     AT_TRY(read_group(k, k->groups.ptr[x]));
@@ -868,6 +930,23 @@ static bool has_constant(const at_est_group *g) {
   return false;
 }
 
+// Does every kernel read only what kernels before it write, and what is given?
+static bool can_run_in_order(const cutter *k, const at_est_groups *out) {
+  for (uint32_t x = 0; x < out->count; x++) {
+    const at_est_group *g = out->list[x];
+    if (x && out->list[x - 1]->order >= g->order) return false;
+    for (size_t r = 0; r < g->reads.len; r++) {
+      const at_node *n = g->reads.ptr[r].value.node;
+      const info *i = info_of(k, n);
+      if (!i || is_given(n)) continue;
+      if (!i->group || i->group->order >= g->order) return false;
+    }
+  }
+  return true;
+}
+
+// Lists the kernels in the order of their roots, with what each writes for
+// others.
 static at_status finish(cutter *k, at_est_groups *out) {
   AT_TRY_ALLOC(out->list, at_new(k->arena, at_est_group *, k->groups.len + 1));
   out->of = at_map_in(k->arena);
@@ -901,9 +980,11 @@ static at_status finish(cutter *k, at_est_groups *out) {
       out->list[out->count++] = g;
     }
   }
+  AT_VERIFY(can_run_in_order(k, out));
   return AT_OK;
 }
 
+// Forward, then backward.
 static void decide_all(cutter *k, bool fuse) {
   for (size_t n = 0; n < k->nodes.len; n++)
     decide(k, k->nodes.ptr[n], info_of(k, k->nodes.ptr[n]));
@@ -927,6 +1008,7 @@ static void decide_again(cutter *k) {
   decide_all(k, true);
 }
 
+// collect, decide, start kernels, join them, list them.
 static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
                      at_est_groups *out) {
   *out = (at_est_groups){0};

@@ -4,6 +4,8 @@
 
 #include "estimate/estimate_internal.h"
 
+// Bytes touched since v was last used, with this use's own; what this run has
+// not touched was used in the run before. Advances the clock by `bytes`.
 double at_est_distance(void *user, at_value v, double bytes, bool write) {
   at_est_reuse *r = user;
   v = at_est_behind(v);
@@ -37,10 +39,12 @@ static bool same_place(void *user, at_value a, at_value b) {
          !r->address(r->address_user, at_est_behind(b), &y) || x == y;
 }
 
+// Borrows *r.
 at_host_memory at_est_host_memory(at_est_reuse *r) {
   return (at_host_memory){at_est_distance, same_place, r};
 }
 
+// Adds up what a run touches; the distance that it returns is not used.
 static double sum_touched(void *user, at_value v, double bytes, bool write) {
   *(double *)user += bytes;
   return 0;

@@ -16,6 +16,7 @@ static const char *const kColors[AT_BOUND_COUNT] = {
     [AT_BOUND_LATENCY] = "#9aa3ad",
     [AT_BOUND_NETWORK] = "#d0433b"};
 
+// The name without its folders.
 static const char *file_of(const char *source) {
   const char *slash = strrchr(source, '/');
   return slash ? slash + 1 : source;
@@ -44,6 +45,7 @@ static void flops_card(double share, const char *what, double flops,
   close_card(out);
 }
 
+// Five cards: time, MFU, HFU, memory, communication.
 static void cards(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<div class=cards>");
   open_card(out);
@@ -78,6 +80,7 @@ static void cards(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</div>");
 }
 
+// Colours of the bounds.
 static void legend(at_strbuf *out) {
   at_strbuf_addz(out, "<p>");
   for (int b = 0; b < AT_BOUND_COUNT; b++)
@@ -90,6 +93,7 @@ static void legend(at_strbuf *out) {
 
 // ---- Where the time goes
 
+// One entry of a legend; nothing for a part that takes no time.
 static void part(const char *name, const char *color, double seconds,
                  double all, at_strbuf *out) {
   if (seconds <= 0) return;
@@ -125,6 +129,8 @@ static void overlap(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</p></figure>");
 }
 
+// The step by what kernels wait for, and by where figures come from. What runs
+// beside kernels counts where it is exposed.
 static void shares(const at_estimate *e, at_strbuf *out) {
   double by[AT_BOUND_COUNT] = {0}, all = 0;
   for (uint32_t i = 0; i < e->num_ops; i++) {
@@ -168,12 +174,14 @@ extern const at_bytes at_estimate_page_files[];  // page.js
 
 enum { kNetworkLane = -1, kHostLane = -2, kSparseLane = -3 };
 
+// Texts of the page, each once; columns hold their indices.
 typedef struct texts {
   at_map of;  // text -> index + 1
   at_strbuf *out;
   bool failed;
 } texts;
 
+// Index of the text, which is added if it is new. t->failed: no memory.
 static uint32_t text_index(texts *t, const char *text) {
   void **place = at_map_put(&t->of, at_str_of(text));
   if (!place) {
@@ -184,20 +192,25 @@ static uint32_t text_index(texts *t, const char *text) {
   return (uint32_t)(uintptr_t)*place - 1;
 }
 
+// A member of the object that is open: "name":[
 static void begin_column(at_strbuf *out, const char *name) {
   at_strbuf_addf(out, "%s\"%s\":[", out->ptr[out->len - 1] == '{' ? "" : ",",
                  name);
 }
+// Takes the last comma back.
 static void end_column(at_strbuf *out) {
   if (out->ptr[out->len - 1] == ',') out->len--;
   at_strbuf_addc(out, ']');
 }
 
+// The row of the timeline: a depth of loops, or one of the lanes beside the
+// kernels.
 static int lane_of(const at_estimate_op *o) {
   if (o->sparse) return kSparseLane;
   return o->host_link ? kHostLane : o->network ? kNetworkLane : (int)o->level;
 }
 
+// A column of indices for each text of an op.
 static void op_texts(const at_estimate *e, texts *t) {
   static const char *const names[] = {"name", "detail", "source", "scope"};
   for (size_t c = 0; c < AT_LEN(names); c++) {
@@ -211,6 +224,8 @@ static void op_texts(const at_estimate *e, texts *t) {
   }
 }
 
+// A column for each figure of an op; what is not finite becomes 0, as JSON has
+// no other way.
 static void op_numbers(const at_estimate *e, at_strbuf *out) {
   static const char *const names[] = {"start", "seconds_of", "runs",  "exposed",
                                       "lane",  "bound",      "flops", "hbm",
@@ -237,6 +252,7 @@ static void op_numbers(const at_estimate *e, at_strbuf *out) {
   }
 }
 
+// Name, seconds of a turn, turns, parent.
 static void loop_data(const at_estimate *e, texts *t) {
   begin_column(t->out, "loops");
   for (uint32_t i = 0; i < e->num_loops; i++) {
@@ -274,6 +290,7 @@ static void memory_data(const at_estimate *e, texts *t, at_arena *a) {
   end_column(t->out);
 }
 
+// An array of `count` texts.
 static void words(at_json_writer *w, const char *key,
                   const char *(*text)(int i), int count) {
   at_json_key(w, at_str_of(key));
@@ -287,6 +304,7 @@ static const char *from_text(int i) {
   return at_cost_source_text((at_cost_source)i);
 }
 
+// The object that page.js reads. out->failed: no memory.
 static void page_data(const at_estimate *e, at_strbuf *out) {
   at_arena *a = at_arena_create();
   if (!a) {
@@ -320,6 +338,7 @@ static void page_data(const at_estimate *e, at_strbuf *out) {
   at_arena_destroy(a);
 }
 
+// The object as a script element that no browser runs.
 static void put_data(const at_estimate *e, at_strbuf *out) {
   at_strbuf data = {0};
   page_data(e, &data);
@@ -338,6 +357,7 @@ static void put_data(const at_estimate *e, at_strbuf *out) {
 
 // ---- What page.js fills
 
+// Empty canvases and tables, found by their class.
 static void pictures(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<h2>Timeline of one device</h2>");
   legend(out);
@@ -374,6 +394,7 @@ static void pictures(const at_estimate *e, at_strbuf *out) {
 
 // ---- Tables
 
+// A cell that sorts by its value.
 static void number(at_strbuf *out, double value, const char *format) {
   at_strbuf_addf(out, "<td class=n data-v=\"%g\">", value);
   if (value != 0)
@@ -383,6 +404,7 @@ static void number(at_strbuf *out, double value, const char *format) {
   at_strbuf_addz(out, "</td>");
 }
 
+// The largest buffers at the peak.
 static void memory(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<h2>Memory at the peak</h2><p>Arguments ");
   at_est_bytes(out, (double)e->argument_bytes);
@@ -411,6 +433,7 @@ static void memory(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</tbody></table></figure>");
 }
 
+// Both estimates side by side; times by line are filled in by page.js.
 static void comparison(const at_estimate *a, const at_estimate *b,
                        at_strbuf *out) {
   const struct {
@@ -451,6 +474,7 @@ static void comparison(const at_estimate *a, const at_estimate *b,
       "</figure>");
 }
 
+// The text report of the SparseCores.
 static void embeddings(const at_estimate *e, at_strbuf *out) {
   at_strbuf text = {0};
   if (!e->num_embeddings) return;
@@ -462,6 +486,7 @@ static void embeddings(const at_estimate *e, at_strbuf *out) {
   at_strbuf_free(&text);
 }
 
+// The report of one estimate; a page has one or two.
 static void body(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<section class=report><h1>");
   at_page_text(out, e->program);
@@ -487,6 +512,7 @@ static void body(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "</section>");
 }
 
+// Style and scripts are in the page: it needs no network.
 void at_estimate_html(const at_estimate *e, const at_estimate *other,
                       at_strbuf *out) {
   at_strbuf title = {0};

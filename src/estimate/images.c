@@ -10,6 +10,7 @@ enum {
   kWhole = 14  // images of this width without taps along it are not cut
 };
 
+// The size of the dimension that an attribute names.
 static double dim(const at_type *t, const at_node *n, at_attr_id which) {
   return (double)t->dims[at_node_int(n, which, 0)];
 }
@@ -19,6 +20,8 @@ static double part_of(double width) {
   return exp2(ceil(log2(fmax(1, ceil(width / kSublanes)))));
 }
 
+// See estimate_internal.h. A batch of less than eight is cut into parts of rows
+// if a part holds its halo.
 bool at_est_image_of(const at_node *conv, at_est_image *out) {
   at_est_image m = {.taps = 1};
   const at_type *in = at_value_type(conv->operands[0]);
@@ -53,6 +56,8 @@ bool at_est_image_of(const at_node *conv, at_est_image *out) {
   return true;
 }
 
+// The compact layout of v has another dimension than the batch along the
+// sublanes.
 bool at_est_image_is_turned(const at_node *conv, at_value v) {
   at_est_image m;
   if (conv->op != AT_OP_CONVOLUTION || !at_est_image_of(conv, &m) || m.split ||
@@ -63,6 +68,8 @@ bool at_est_image_is_turned(const at_node *conv, at_value v) {
   return sublanes != at_node_int(conv, AT_ATTR_INPUT_BATCH_DIMENSION, 0);
 }
 
+// Pixels times tiles of channels; of whole images times tiles of the batch,
+// too.
 double at_est_image_tiles(const at_est_image *m, bool result) {
   double lanes = ceil((result ? m->filters : m->channels) / kLanes);
   double height = result ? m->out_height : m->height;
@@ -78,6 +85,8 @@ static double filled(const at_est_image *m) {
   return .4 + .6 * exp2(ceil(log2(m->batch))) / kSublanes;
 }
 
+// Depthwise: taps on the vector unit. Few channels: one product of all taps.
+// Else k stays as it is.
 void at_est_image_work(const at_node *conv, at_tpu_kernel *k) {
   at_est_image m;
   if (!at_est_image_of(conv, &m)) return;

@@ -4,14 +4,17 @@
 #include "cost/count.h"
 #include "estimate/estimate_internal.h"
 
+// Bytes without padding; 0: the size is not known.
 static double dense(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_bytes(t) : 0;
 }
 
+// 0: not known.
 static double elements(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
 }
 
+// Product of some dimensions of t.
 static double product_of(const at_type *t, at_dims dims) {
   double n = 1;
   for (uint32_t i = 0; i < dims.rank; i++) n *= (double)t->dims[dims.ptr[i]];
@@ -20,6 +23,7 @@ static double product_of(const at_type *t, at_dims dims) {
 
 // ---- Contractions
 
+// Sizes of a matrix product: rows x depth by depth x cols, `batch` times.
 static void dot(const at_node *n, at_tpu_kernel *k) {
   const at_type *l = at_value_type(n->operands[0]);
   const at_type *r = at_value_type(n->operands[1]);
@@ -65,6 +69,7 @@ static void convolution(const at_node *n, at_tpu_kernel *k) {
   k->rows = k->cols > 0 ? elements(&n->types[0]) / k->cols : 0;
 }
 
+// Bytes of the narrower operand: products are as fast as that type.
 static double narrower(const at_node *n) {
   double bits = 64;
   for (uint32_t o = 0; o < 2; o++)
@@ -72,6 +77,7 @@ static double narrower(const at_node *n) {
   return fmax(1, bits / 8);
 }
 
+// Both kinds, also of nodes that other kernels compute again.
 double at_est_flops(const at_est_group *g) {
   double sum = 0;
   for (size_t i = 0; i < g->nodes.len; i++) {
@@ -95,6 +101,7 @@ static double tiles_of(const at_type *t, double bytes) {
          (all > 0 ? fmin(1, bytes / all) : 0);
 }
 
+// Tiles and bytes of one operand, in VMEM or HBM.
 static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
   const at_type *t = at_value_type(r->value);
   double tiles = tiles_of(t, r->bytes);
@@ -115,6 +122,7 @@ static double written(at_value v) {
   return dense(at_value_type(v));
 }
 
+// Tiles and bytes of one result.
 static void add_write(at_value v, bool vmem, at_tpu_kernel *k) {
   const at_type *t = at_value_type(v);
   double tiles = tiles_of(t, written(v));
@@ -157,17 +165,21 @@ static double shifts(const at_node *n) {
   return count;
 }
 
+// More than the 128 lanes of a vector?
 static bool has_long_rows(const at_node *n) {
   uint32_t rank = n->num_results ? n->types[0].rank : 0;
   return rank && n->types[0].dims[rank - 1] > 128;
 }
 
+// Neither arithmetic nor a reduction?
 static bool only_moves(const at_est_group *g) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
   return !g->reduces;
 }
 
+// Operands and results, then what sort of kernel it is: a product, a reduction,
+// a copy or a loop.
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out) {
   at_tpu_kernel k = {.kind = AT_TPU_LOOP,
@@ -202,5 +214,7 @@ void at_est_kernel(const at_est_group *g, const at_est_placement *p,
     *(has_long_rows(g->root) ? &k.shifted : &k.relaid) +=
         shifts(g->root) * k.out_tiles;
   if (g->softmax) k.row_tiles = k.tiles;
+  AT_ASSERT(k.narrow_tiles <= k.tiles && k.tiles <= k.in_tiles + k.out_tiles);
+  AT_ASSERT(k.hbm_out_narrow + k.vmem_out_narrow <= k.out_tiles);
   *out = k;
 }

@@ -4,6 +4,7 @@
 
 #include "estimate/walk.h"
 
+// Does a region of n read it, at any depth?
 static bool inside_reads(const at_node *n, const at_node *from) {
   for (uint32_t r = 0; r < n->num_regions; r++) {
     const at_comp *c = n->regions[r];
@@ -18,6 +19,7 @@ static bool inside_reads(const at_node *n, const at_node *from) {
   return false;
 }
 
+// A product that rounds its operands to bf16 and runs on the matrix unit.
 static bool is_product(const at_node *n) {
   return (n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION) &&
          at_est_products(n) == 1 && !at_tpu_is_sum_of_products(n);
@@ -43,6 +45,7 @@ static bool feeds_products(const at_comp *c, const at_node *from) {
   return read;
 }
 
+// Is state i the same after a turn?
 static bool is_kept(const at_comp *body, uint32_t i) {
   return at_est_behind(body->results[i]).node == body->params[i];
 }
@@ -56,12 +59,14 @@ static bool is_invariant(const at_comp *body, const at_node *n) {
   return false;
 }
 
+// Is v, an f32 matrix that no turn changes, converted to bf16 before the loop?
 static bool is_converted(const at_comp *body, at_value v) {
   const at_type *t = at_value_type(v);
   return t->dtype == AT_F32 && t->rank >= 2 && is_invariant(body, v.node) &&
          v.node->num_results == 1 && feeds_products(body, v.node);
 }
 
+// One kernel, which reads f32 from HBM and writes bf16.
 static at_status convert(at_est_walk *w, at_est_item *it, at_value v, bool vmem,
                          double count, uint32_t level) {
   double bytes = at_est_tiled(v), tiles = bytes / at_tpu_tile_bytes(AT_F32);
@@ -82,6 +87,8 @@ static at_status convert(at_est_walk *w, at_est_item *it, at_value v, bool vmem,
                             count, level, it);
 }
 
+// See walk.h. Converted weights go to VMEM while they fit, and are noted in
+// walk.narrow.
 at_status at_est_enter_loop(at_est_walk *w, at_est_item *it,
                             const at_est_residency *r, double count,
                             uint32_t level) {
@@ -104,6 +111,8 @@ at_status at_est_enter_loop(at_est_walk *w, at_est_item *it,
   return AT_OK;
 }
 
+// Does state i stay in VMEM? It must change, must not be updated in place, and
+// may take half of VMEM with what is there.
 static bool stays(const at_est_residency *r, uint32_t i) {
   const at_comp *body = r->comp;
   at_value v = {body->params[i], 0};
@@ -125,6 +134,7 @@ static void find_narrow(at_est_residency *r, at_est_read *read) {
   if (at_est_keep(r, v)) r->used += at_est_tiled(v) / 2;
 }
 
+// State that stays, and weights that were converted.
 void at_est_start_turn(at_est_residency *r, const at_est_groups *groups) {
   const at_comp *c = r->comp;
   if (!r->w->is_tpu || !is_body(c)) return;

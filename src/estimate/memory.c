@@ -11,6 +11,7 @@
 
 enum { kBuffersShown = 20 };
 
+// Of a TPU: whole tiles; a scalar takes 512 bytes.
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
   if (!at_type_is_static(type)) return 0;
   if (strcmp(t->machine->platform, "tpu")) return at_type_bytes(type);
@@ -28,19 +29,18 @@ bool at_est_is_from_host(const lives *l, const at_node *n) {
   return at_cost_host_copy_of(l->target, n) == AT_HOST_COPY_IN;
 }
 
-static at_status stored_bytes(const lives *l, at_value v, uint64_t *out) {
+// Half where a TPU stores f32 as bf16: what products alone read.
+static uint64_t stored_bytes(const lives *l, at_value v) {
   const at_type *t = at_value_type(v);
-  bool narrow = false;
-  *out = at_est_on_device(l, v);
-  if (!l->uses || t->dtype != AT_F32 || !t->rank ||
-      at_est_is_from_host(l, v.node))
-    return AT_OK;
-  if (!at_map_find_ptr(&l->uses->of, at_est_key(v))) return AT_OK;
-  AT_TRY(at_est_only_products(l->uses, v, &narrow));
-  if (narrow) *out /= 2;
-  return AT_OK;
+  uint64_t bytes = at_est_on_device(l, v);
+  bool narrow = l->uses && t->dtype == AT_F32 && t->rank &&
+                !at_est_is_from_host(l, v.node) &&
+                at_map_find_ptr(&l->uses->read, at_est_key(v)) &&
+                at_est_only_products(l->uses, v);
+  return narrow ? bytes / 2 : bytes;
 }
 
+// A value that is stored, which at_est_live_of finds from now on.
 static at_status add(lives *l, live x) {
   void **place;
   if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
@@ -56,6 +56,7 @@ live *at_est_live_of(const lives *l, at_value v) {
 
 // ---- Who reads what
 
+// Group `group` reads v; once for each.
 static at_status read(lives *l, at_value v, uint32_t group) {
   live *x = at_est_live_of(l, v);
   if (!x || x->writer == group) return AT_OK;
@@ -68,6 +69,7 @@ static at_status read(lives *l, at_value v, uint32_t group) {
   return AT_OK;
 }
 
+// Regions read for the op that they belong to.
 static at_status read_regions(lives *l, const at_node *n, uint32_t group) {
   for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(inner, n->regions[r]) {
@@ -150,6 +152,7 @@ static at_status add_constants(lives *l) {
   return AT_OK;
 }
 
+// What is given, constants, what kernels write; then who reads it.
 static at_status collect(lives *l) {
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->reads, at_new(l->arena, indices, count + 1));
@@ -159,9 +162,8 @@ static at_status collect(lives *l) {
     const at_est_group *g = l->groups.list[k];
     for (size_t w = 0; w < g->writes.len; w++) {
       at_value v = g->writes.ptr[w];
-      live x = {.value = v, .writer = k};
-      AT_TRY(stored_bytes(l, v, &x.bytes));
-      AT_TRY(add(l, x));
+      AT_TRY(
+          add(l, (live){.value = v, .writer = k, .bytes = stored_bytes(l, v)}));
     }
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -206,6 +208,8 @@ static void pass_back(lives *l, const at_est_group *g) {
   }
 }
 
+// From the last kernel to the first: what ends in a result's memory is not a
+// temporary.
 static void pass_outputs_on(lives *l) {
   if (l->comp->owner) return;
   for (uint32_t k = l->groups.count; k-- > 0;) {
@@ -233,6 +237,7 @@ static void share_with(lives *l, at_node *n) {
   }
 }
 
+// For all kernels: which results take no memory of their own.
 static void share_state(lives *l) {
   for (uint32_t k = 0; k < l->groups.count; k++) {
     const at_est_group *g = l->groups.list[k];
@@ -263,6 +268,7 @@ static int64_t growth(const lives *l, uint32_t k) {
   return sum;
 }
 
+// The walk that orders kernels.
 typedef struct ordering {
   lives *l;
   uint32_t *waits;  // of each group: values it needs that are not there
@@ -271,14 +277,18 @@ typedef struct ordering {
   indices next;  // groups that may shrink what lives
 } ordering;
 
+// May run as soon as nothing is missing.
 static at_status propose(ordering *o, uint32_t k) {
   return at_vec_push(o->l->arena, &o->next, k) ? AT_OK
                                                : AT_NO_MEMORY("an order");
 }
 
+// k runs next. Its readers may be ready then, and the last readers of what it
+// read.
 static at_status run_group(ordering *o, uint32_t k) {
   lives *l = o->l;
   const at_est_group *g = l->groups.list[k];
+  AT_ASSERT(!o->done[k] && !o->waits[k]);
   o->done[k] = true;
   l->step[k] = o->count;
   l->order[o->count++] = k;
@@ -319,11 +329,13 @@ static at_status order_groups(lives *l) {
         AT_TRY(run_group(&o, n));
     }
   }
+  AT_ASSERT(o.count == count);
   return AT_OK;
 }
 
 // ---- When values live
 
+// In steps, both inclusive. What a kernel takes over is gone before its step.
 static void set_times(lives *l) {
   uint32_t count = l->groups.count;
   for (size_t i = 0; i < l->list.len; i++) {
@@ -332,6 +344,7 @@ static void set_times(lives *l) {
     x->born = x->dies = given ? 0 : l->step[x->writer];
     for (size_t r = 0; r < x->readers.len; r++) {
       uint32_t k = x->readers.ptr[r], s = l->step[k];
+      AT_ASSERT(given || s > x->born);
       bool taken = s && is_taken(l->groups.list[k], x->value);
       if (taken) s--;
       x->dies = AT_MAX(x->dies, s);
@@ -372,6 +385,7 @@ static void reuse_state(lives *l) {
 static at_status measure(const at_comp *c, const at_target *t, uses *u,
                          bool tight, at_arena *a, lives *out);
 
+// Lives of the regions of each step.
 static at_status look_inside(lives *l) {
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->inside, at_new(l->arena, lives *, count + 1));
@@ -386,6 +400,7 @@ static at_status look_inside(lives *l) {
   return AT_OK;
 }
 
+// Roofline of a kernel; only relations between these matter.
 static double seconds_of(const lives *l, uint32_t k) {
   const at_est_group *g = l->groups.list[k];
   double bytes = 0;
@@ -433,6 +448,7 @@ static at_status measure(const at_comp *c, const at_target *t, uses *u,
 
 // ---- Where temporaries lie
 
+// A temporary with its place in time.
 typedef struct stay {
   const lives *of;
   const live *x;
@@ -440,6 +456,7 @@ typedef struct stay {
 } stay;
 typedef AT_VEC(stay) stays;
 
+// Does it take memory among the temporaries?
 static bool is_stored(const lives *l, const live *x) {
   return x->bytes && x->born <= x->dies && !x->vmem &&
          at_est_is_temporary(l, x);
@@ -452,12 +469,15 @@ typedef struct schedule {
   AT_VEC(const at_node *) at;  // of each time: the kernel's node; NULL: the end
 } schedule;
 
+// The next time, at which n is.
 static at_status tick(schedule *s, const at_node *n, at_arena *a,
                       int64_t *time) {
   *time = (int64_t)s->at.len;
   return at_vec_push(a, &s->at, n) ? AT_OK : AT_NO_MEMORY("temporaries");
 }
 
+// Numbers all steps, those of regions between the begin and the end of their
+// op.
 static at_status set_clock(lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   at_span_time *of;
@@ -475,11 +495,13 @@ static at_status set_clock(lives *l, schedule *out, at_arena *a) {
   return AT_OK;
 }
 
+// Temporaries of a computation and of those inside.
 static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
   uint32_t count = l->groups.count;
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
     if (!is_stored(l, x)) continue;
+    AT_ASSERT(x->dies <= count);
     stay s = {
         l, x, {l->time[x->born].begin, l->time[AT_MIN(x->dies, count)].end}};
     if (!at_vec_push(a, &out->temps, s)) return AT_NO_MEMORY("temporaries");
@@ -492,6 +514,7 @@ static at_status add_stays(const lives *l, schedule *out, at_arena *a) {
   return AT_OK;
 }
 
+// By time, then the largest first.
 static int by_begin(const void *a, const void *b) {
   const stay *x = a, *y = b;
   if (x->time.begin != y->time.begin)
@@ -523,9 +546,9 @@ static at_status place_temps(at_estimate *e, const stays *list, at_arena *a) {
   return AT_OK;
 }
 
-// When the most bytes live.
-static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
-                           int64_t *out) {
+// When the most bytes live. room: what they have been given.
+static at_status find_peak(const stays *list, int64_t clock, uint64_t room,
+                           at_arena *a, int64_t *out) {
   int64_t *change, sum = 0, most = 0;
   AT_TRY_ALLOC(change, at_new(a, int64_t, (size_t)clock + 2));
   for (size_t i = 0; i < list->len; i++) {
@@ -538,22 +561,26 @@ static at_status find_peak(const stays *list, int64_t clock, at_arena *a,
     sum += change[t];
     if (sum > most) most = sum, *out = t;
   }
+  AT_ASSERT(!sum && (uint64_t)most <= room);
   return AT_OK;
 }
 
 // ---- What is told
 
+// The largest first.
 static int by_size(const void *a, const void *b) {
   const stay *x = a, *y = b;
   return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
+// Which argument param is.
 static uint32_t index_of(const at_comp *c, const at_node *param) {
   uint32_t i = 0;
   while (i < c->num_params && c->params[i] != param) i++;
   return i;
 }
 
+// Arguments of the entry by number and name, all else by op and id.
 const char *at_est_name(at_arena *a, at_value v, const char *made) {
   const at_node *n = v.node;
   const at_comp *c = n->parent;
@@ -619,6 +646,7 @@ static bool could_be_donated(const at_comp *c, const at_type *t) {
   return false;
 }
 
+// Bytes of arguments and results, one by one and in all.
 static at_status sum_interface(at_estimate *e, const lives *l) {
   const at_comp *c = l->comp;
   const at_io_info *infos = c->module->params;
@@ -646,7 +674,7 @@ static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
                       bool tight, schedule *s, lives *l, at_arena *a) {
   double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
                 at_machine_number(t->machine, "cores_per_device", 1);
-  uses u = {.arena = a, .of = at_map_in(a), .narrow = at_map_in(a)};
+  uses u = {.arena = a, .read = at_map_in(a), .wide = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
   *s = (schedule){0};
   if (tpu) AT_TRY(at_est_note_uses(&u, c));
@@ -660,6 +688,7 @@ static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
   return place_temps(e, &s->temps, a);
 }
 
+// Once more with `tight` where a TPU's memory does not hold it.
 at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
                         at_arena *a) {
   lives *l;
@@ -678,7 +707,7 @@ at_status at_est_memory(at_estimate *e, const at_comp *c, const at_target *t,
   e->steps = s.at.ptr;
   e->num_steps = (uint32_t)s.at.len;
   e->peak_bytes = whole + e->temp_bytes;
-  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, a, &peak));
+  AT_TRY(find_peak(&s.temps, (int64_t)s.at.len, e->temp_bytes, a, &peak));
   return list_buffers(e, l, &s.temps, peak);
 }
 

@@ -10,13 +10,10 @@
 // are rounded once, before the first loop that reads them.
 
 // Is operand `o` of the loop only read by products, and stays as it is?
-static at_status only_multiplied(lives *l, const at_node *loop, uint32_t o,
-                                 bool *out) {
+static bool only_multiplied(const lives *l, const at_node *loop, uint32_t o) {
   at_value state = {loop->regions[1]->params[o], 0};
-  *out = at_value_eq(at_est_behind(loop->regions[1]->results[o]), state);
-  return *out ? at_est_only_products(l->uses, (at_value){(at_node *)loop, o},
-                                     out)
-              : AT_OK;
+  return at_value_eq(at_est_behind(loop->regions[1]->results[o]), state) &&
+         at_est_only_products(l->uses, (at_value){(at_node *)loop, o});
 }
 
 // Who reads an argument in a way that wants a copy: in which steps, and how
@@ -41,31 +38,30 @@ static readers *readers_of(const lives *l, readers *all, at_value v) {
   return &all[at_node_int(v.node, AT_ATTR_INDEX, 0)];
 }
 
+// Steps come in order.
 static void note_reader(readers *r, uint32_t step, double bytes) {
   r->first = AT_MIN(r->first, step);
   r->last = step;
   r->bytes = fmax(r->bytes, bytes);
 }
 
-static at_status find_loops(lives *l, readers *all) {
+// Loops that read an argument by products alone.
+static void find_loops(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_node *n = l->groups.list[l->order[s]]->root;
     for (uint32_t o = 0; n->op == AT_OP_WHILE && o < n->num_operands; o++) {
-      bool multiplied;
       readers *r = readers_of(l, all, n->operands[o]);
-      if (!r) continue;
-      AT_TRY(only_multiplied(l, n, o, &multiplied));
-      if (multiplied) note_reader(r, s, 0);
+      if (r && only_multiplied(l, n, o)) note_reader(r, s, 0);
     }
   }
-  return AT_OK;
 }
 
+// A copy in half the bytes, from the first such loop to the last.
 static at_status add_rounded(lives *l) {
   if (l->comp->owner || !l->uses) return AT_OK;
   readers *all;
   AT_TRY_ALLOC(all, readers_new(l));
-  AT_TRY(find_loops(l, all));
+  find_loops(l, all);
   for (uint32_t i = 0; i < l->comp->num_params; i++) {
     at_value v = {l->comp->params[i], 0};
     if (at_value_type(v)->dtype != AT_F32 || all[i].first > all[i].last)
@@ -103,11 +99,13 @@ static double image_bytes(const at_type *t, int64_t batch, int64_t feature) {
   return fmin(bytes_along(t, feature, batch), bytes_along(t, batch, feature));
 }
 
+// Bytes in the layout of a convolution's result.
 static double conv_result(const at_node *n, const at_type *t) {
   return image_bytes(t, at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0),
                      at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0));
 }
 
+// Bytes in the layout that a convolution reads.
 static double conv_operand(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   return image_bytes(t, at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0),
@@ -125,6 +123,7 @@ static bool lies_well(const at_node *n) {
          bytes_along(t, batch, feature) < bytes_along(t, feature, batch);
 }
 
+// Convolutions that read an argument which lies otherwise.
 static void find_convs(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
@@ -158,6 +157,7 @@ static at_status add_images(lives *l) {
   return AT_OK;
 }
 
+// With the last two dimensions along lanes and sublanes.
 static uint64_t bytes_by_rows(const at_type *t) {
   return (uint64_t)bytes_along(t, t->rank - 1, (int64_t)t->rank - 2);
 }
@@ -174,13 +174,16 @@ static bool is_copied_by_rows(const lives *l, at_value v) {
          bytes_by_rows(t) <= 2 * at_est_on_device(l, v);
 }
 
+// A buffer of one step.
 static at_status add_for(lives *l, uint32_t step, at_value v, uint64_t bytes,
                          const char *made) {
+  AT_ASSERT(step < l->groups.count);
   live x = {
       .value = v, .bytes = bytes, .born = step, .dies = step, .made = made};
   return at_vec_push(l->arena, &l->list, x) ? AT_OK : AT_NO_MEMORY("buffers");
 }
 
+// A stable sort carries indices; scatters and gathers work on rows.
 static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
   if (!n->num_results) return AT_OK;
   at_value v = {n, 0};
@@ -246,6 +249,7 @@ static at_status add_reshaped(lives *l, uint32_t step, at_value v) {
   return AT_OK;
 }
 
+// Of all nodes, and of the reshapes in front of them.
 static at_status add_copies(lives *l) {
   for (uint32_t s = 0; l->tpu && s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
@@ -261,6 +265,7 @@ static at_status add_copies(lives *l) {
 
 // ---- Results that take donated arguments' memory over
 
+// Does the group's product read v?
 static bool is_multiplied(const at_est_group *g, at_value v) {
   for (uint32_t o = 0; g->product && o < g->product->num_operands; o++)
     if (at_value_eq(at_est_behind(g->product->operands[o]), v)) return true;
@@ -291,6 +296,7 @@ static at_status add_waiting(lives *l, uint32_t argument, uint32_t result) {
                                                   : AT_NO_MEMORY("buffers");
 }
 
+// For each argument that is donated to a result.
 static at_status add_all_waiting(lives *l) {
   const at_io_info *infos = l->comp->owner ? NULL : l->comp->module->params;
   for (uint32_t i = 0; l->tpu && infos && i < l->comp->num_params; i++)
@@ -333,6 +339,7 @@ void at_est_lay_images_out(lives *l) {
   }
 }
 
+// Steps and times are set; more lives follow.
 at_status at_est_add_copies(lives *l) {
   AT_TRY(add_rounded(l));
   AT_TRY(add_images(l));

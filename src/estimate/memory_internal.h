@@ -6,11 +6,14 @@
 #include "estimate/estimate_internal.h"
 #include "schedule/lifetime.h"
 
+// A value that some memory holds, and the steps in which it does.
 typedef struct live {
   at_value value;
-  uint64_t bytes;       // of it alone; 0: it lies in another value's memory
+  uint64_t bytes;  // of it alone; 0: it lies in another value's memory
+  // A step is a kernel's place in the order in which they run.
   uint32_t born, dies;  // steps, inclusive; born > dies: never there
   uint32_t writer;      // group; UINT32_MAX: given
+  // Whose memory it is: the caller's, or that of temporaries.
   bool argument, output;
   bool kept;         // an argument that the caller keeps
   bool vmem;         // never in HBM
@@ -20,35 +23,33 @@ typedef struct live {
   AT_VEC(uint32_t) readers;
 } live;
 
+// Of groups or values.
 typedef AT_VEC(uint32_t) indices;
 
-typedef struct use {
-  const at_node *user;  // NULL: a result of `of`
-  const at_comp *of;
-  uint32_t index;  // of the operand or result
-} use;
-typedef AT_VEC(use) use_list;
-
-typedef enum narrowness { UNKNOWN, ASKED, NARROW, WIDE } narrowness;
-
-// Of a whole module: who uses a value, and which are stored in half.
+// Of a whole module: which values are read, and which are stored in full.
 typedef struct uses {
   at_arena *arena;
-  at_map of;      // value (at_est_key) -> use_list
-  at_map narrow;  // value -> narrowness
+  at_map read;            // values (at_est_key) that something reads
+  at_map wide;            // values that others than rounding products need
+  AT_VEC(at_value) open;  // of `wide`: what hands them on is not marked yet
 } uses;
 
+// The memory plan of one computation; regions of control flow have plans of
+// their own, in `inside`. Lives in `arena`.
 typedef struct lives {
   const at_comp *comp;
   uses *uses;  // NULL: nothing is narrowed
   at_est_groups groups;
   const at_target *target;
   bool tpu;
-  bool tight;          // the program does not fit otherwise
+  bool tight;  // the program does not fit otherwise
+  // Rough peaks, which only weigh kernels against each other.
   double rate, flops;  // bytes and FLOP per second
   at_arena *arena;
   AT_VEC(live) list;
-  at_map of;              // value (at_est_key) -> index + 1
+  at_map of;  // value (at_est_key) -> index + 1
+  // Groups are numbered as groups.list has them, steps as they run; order and
+  // step lead from the one to the other.
   indices *reads;         // of each group: values
   uint32_t *order;        // groups, as they run
   uint32_t *step;         // of each group
@@ -57,6 +58,7 @@ typedef struct lives {
   struct lives **inside;  // of each step: its regions, or NULL
 } lives;
 
+// Looks through renamings. Valid until the list grows.
 live *at_est_live_of(const lives *l, at_value v);  // NULL: it is not stored
 // Bytes in the device's memory, as wide as the program has it.
 uint64_t at_est_on_device(const lives *l, at_value v);
@@ -66,12 +68,15 @@ bool at_est_is_temporary(const lives *l, const live *x);
 bool at_est_is_from_host(const lives *l, const at_node *n);
 
 // ---- memory_narrow.c
+// Looks at all readers in c and in the computations inside. *u: empty, with its
+// arena and maps.
 at_status at_est_note_uses(uses *u, const at_comp *c);
-// Do only products at default precision read it, also on its way through loops?
-at_status at_est_only_products(uses *u, at_value v, bool *out);
+// Do only products at default precision read v, also on its way through loops?
+bool at_est_only_products(const uses *u, at_value v);
 
 // ---- memory_copies.c
 // What is computed with a convolution takes the bytes of its result's layout.
+// Sets bytes of values that are there already; before at_est_add_copies.
 void at_est_lay_images_out(lives *l);
 // Adds the copies that the compiler makes: arguments rounded for loops, in the
 // layouts that ops want, and what sorts add. Times are set.

@@ -1,6 +1,7 @@
 // What is said of a program's memory: the largest buffers, and what helps.
 #include "estimate/estimate_internal.h"
 
+// See estimate.h; the last line has no line feed.
 void at_estimate_largest(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   for (uint32_t i = 0; i < AT_MIN(rows, e->num_buffers); i++) {
     const at_estimate_buffer *b = &e->buffers[i];
@@ -14,6 +15,7 @@ void at_estimate_largest(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   }
 }
 
+// Floating point of 32 bits or more?
 static bool is_wide(const at_estimate_buffer *b) {
   return !strncmp(b->type, "f32", 3) || !strncmp(b->type, "f64", 3);
 }
@@ -30,6 +32,7 @@ static uint64_t temporaries_of(const at_estimate *e, bool loops, bool wide) {
   return sum;
 }
 
+// What would free the most comes first.
 const char *at_estimate_memory_advice(const at_estimate *e) {
   uint64_t over = e->peak_bytes - AT_MIN(e->peak_bytes, e->memory_bytes);
   if (e->donatable_bytes && e->donatable_bytes >= over)

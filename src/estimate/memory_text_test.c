@@ -8,6 +8,7 @@
 
 #include "estimate/estimate_test_util.h"
 
+// A program that does not fit on a v5e is told every wanted word.
 static void check_advice(const char *text, const char *const *wanted) {
   at_arena *a = at_arena_create();
   at_estimate *e = estimate(a, "v5e", text);
@@ -64,11 +65,13 @@ static const char g_saves[] =
     "dimensions = [0, 1] : (tensor<1280x2048x2048xf32>, tensor<f32>) -> "
     "tensor<2048xf32>\nreturn %q : tensor<2048xf32>\n}\n";
 
+// Most of its memory is what the loop saves.
 static void loops_may_save_less(void **state) {
   check_advice(g_saves, (const char *const[]){"jax.checkpoint", "policy",
                                               "offload", "host", NULL});
 }
 
+// Products of `type` whose result is too large.
 static void check_products(const char *type, const char *const *wanted) {
   at_strbuf b = {0};
   at_strbuf_addf(
@@ -93,11 +96,13 @@ static void check_products(const char *type, const char *const *wanted) {
   at_strbuf_free(&b);
 }
 
+// f32 could be bf16.
 static void temporaries_may_be_narrow(void **state) {
   check_products("f32", (const char *const[]){"bfloat16", "jax.checkpoint",
                                               "shard the batch", NULL});
 }
 
+// bf16 cannot be narrower.
 static void temporaries_may_be_computed_again(void **state) {
   check_products(
       "bf16", (const char *const[]){"jax.checkpoint", "shard the batch", NULL});

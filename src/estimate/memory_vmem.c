@@ -22,11 +22,13 @@ static const double kMostFirst = .5;
 
 enum { kBlock = 64 };  // times that are looked at together
 
+// A kernel that reads a value.
 typedef struct touch {
   at_span_time time;
   uint32_t step;  // of the value's computation
 } touch;
 
+// A value that could be in VMEM, and how much that would save.
 typedef struct wish {
   const lives *of;
   live *x;
@@ -34,6 +36,7 @@ typedef struct wish {
   AT_VEC(touch) touches;  // after it was written, in order
 } wish;
 
+// How full VMEM is, at each time and in blocks of them.
 typedef struct placing {
   at_arena *arena;
   double size, rate;   // of VMEM and of HBM
@@ -51,10 +54,12 @@ static double saved(const lives *l, double bytes, double work, double part) {
   return fmax(bytes / l->rate, work) - fmax((bytes - part) / l->rate, work);
 }
 
+// A kernel reads no more of a value than there is.
 static double part_of(const live *x, double touched) {
   return fmin(touched, (double)x->bytes);
 }
 
+// Adds what VMEM would save kernel k to the values that it reads and writes.
 static void add_gains(lives *l, uint32_t k, double weight) {
   const at_est_group *g = l->groups.list[k];
   double work = at_est_flops(g) / l->flops, bytes = 0;
@@ -83,6 +88,7 @@ static void add_state_gains(lives *l, uint32_t s) {
   }
 }
 
+// Of all kernels, weighted by the loops around them.
 static void find_gains(lives *l, double weight) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     uint32_t regions = l->groups.list[l->order[s]]->root->num_regions;
@@ -118,6 +124,7 @@ static at_status add_wish(placing *p, const lives *l, live *x) {
   return at_vec_push(p->arena, &p->wishes, w) ? AT_OK : AT_NO_MEMORY("values");
 }
 
+// Temporaries, and arguments of the program that some kernel reads.
 static bool may_stay(const lives *l, const live *x) {
   if (!x->bytes || x->born > x->dies) return false;
   if (x->argument) return !l->comp->owner && x->readers.len;
@@ -125,6 +132,7 @@ static bool may_stay(const lives *l, const live *x) {
          !at_est_is_from_host(l, x->value.node);
 }
 
+// Of a computation and of those inside.
 static at_status add_wishes(placing *p, lives *l) {
   for (size_t i = 0; i < l->list.len; i++)
     if (may_stay(l, &l->list.ptr[i])) AT_TRY(add_wish(p, l, &l->list.ptr[i]));
@@ -136,6 +144,7 @@ static at_status add_wishes(placing *p, lives *l) {
   return AT_OK;
 }
 
+// The largest gain first; then the larger, then the earlier value.
 static int by_gain(const void *a, const void *b) {
   const wish *x = a, *y = b;
   if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
@@ -145,6 +154,7 @@ static int by_gain(const void *a, const void *b) {
 
 // ---- Time and room
 
+// The seconds of each kernel, at its end.
 static void pass_time(placing *p, const lives *l, double weight) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_node *n = l->groups.list[l->order[s]]->root;
@@ -154,10 +164,12 @@ static void pass_time(placing *p, const lives *l, double weight) {
   }
 }
 
+// Does the span cover the block that begins at t?
 static bool is_whole_block(int64_t t, int64_t end) {
   return t % kBlock == 0 && t + kBlock - 1 <= end;
 }
 
+// Is there room from begin to end? Whole blocks are looked at once.
 static bool fits(const placing *p, int64_t begin, int64_t end, double bytes) {
   for (int64_t t = begin; t <= end; t++) {
     int64_t b = t / kBlock;
@@ -169,6 +181,7 @@ static bool fits(const placing *p, int64_t begin, int64_t end, double bytes) {
   return true;
 }
 
+// Takes the room from begin to end.
 static void take(placing *p, int64_t begin, int64_t end, double bytes) {
   for (int64_t t = begin; t <= end; t++) {
     int64_t b = t / kBlock;
@@ -209,10 +222,13 @@ static bool is_fetched(placing *p, int64_t from, const touch *u, double bytes) {
 
 // ---- Places
 
+// The end of the computation, past its last step.
 static at_span_time time_at(const lives *l, uint32_t step) {
   return l->time[AT_MIN(step, l->groups.count)];
 }
 
+// Where one value is: in VMEM from its kernel to its first reader, and on from
+// reader to reader while there is room; else HBM holds it and it is fetched.
 static void place(placing *p, const wish *w) {
   live *x = w->x;
   double bytes = (double)x->bytes;
@@ -241,6 +257,7 @@ static void place(placing *p, const wish *w) {
   x->vmem = !hbm;
 }
 
+// Does any argument give its memory to a result?
 static bool has_donated(const at_comp *c) {
   const at_io_info *infos = c->module->params;
   for (uint32_t i = 0; infos && i < c->num_params; i++)
@@ -275,6 +292,7 @@ static void keep_first(placing *p, double most) {
   best->touches.len = 0;
 }
 
+// Greedy: gains, wishes in their order, a place for each.
 at_status at_est_place_in_vmem(lives *l, double vmem, int64_t clock) {
   placing p = {.arena = l->arena, .size = vmem * kVmemShare, .rate = l->rate};
   size_t times = (size_t)clock + 1;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/map.h"
 #include "base/size_text.h"
 #include "estimate/report_internal.h"
 #include "profile/profile.h"
@@ -13,6 +14,7 @@ const char *at_bound_text(at_bound b) {
   return (unsigned)b < AT_BOUND_COUNT ? names[b] : "?";
 }
 
+// Seconds, milliseconds or microseconds.
 void at_est_time(at_strbuf *b, double s) {
   if (s >= 1)
     at_strbuf_addf(b, "%.3g s", s);
@@ -27,6 +29,7 @@ void at_est_bytes(at_strbuf *b, double n) {
   at_strbuf_addz(b, at_size_text(n, text));
 }
 
+// With a prefix, powers of 1,000.
 void at_est_flops_text(at_strbuf *b, double n) {
   const char *const units[] = {"", "k", "M", "G", "T", "P"};
   size_t u = 0;
@@ -36,6 +39,7 @@ void at_est_flops_text(at_strbuf *b, double n) {
 
 // ---- Text
 
+// The head of a report: times, work, memory, where figures come from, notes.
 static void add_summary(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addf(out, "%s on %s", e->program, e->target);
   at_strbuf_addf(out, " (%u device%s, program for %u): ", e->num_devices,
@@ -112,14 +116,17 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_strbuf_addf(out, "  note: %s\n", e->notes[i]);
 }
 
+// JAX names the scope of what a checkpoint computes again.
 bool at_estimate_is_recomputed(const at_estimate_op *o) {
   return strstr(o->scope, "rematted_computation") != NULL;
 }
 
+// Seconds of the step that it takes: beside kernels, what is exposed.
 static double total(const at_estimate_op *o) {
   return o->network || o->sparse ? o->exposed : o->seconds * o->count;
 }
 
+// The longest first.
 static int by_total(const void *a, const void *b) {
   const at_estimate_op *x = *(const at_estimate_op *const *)a;
   const at_estimate_op *y = *(const at_estimate_op *const *)b;
@@ -127,6 +134,7 @@ static int by_total(const void *a, const void *b) {
   return (s < t) - (s > t);
 }
 
+// Sorts pointers; the estimate stays as it is.
 const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out) {
   const at_estimate_op **o = malloc((e->num_ops + 1) * sizeof *o);
   for (uint32_t i = 0; o && i < e->num_ops; i++) o[i] = &e->ops[i];
@@ -135,6 +143,7 @@ const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out) {
   return o;
 }
 
+// Pads to a column, or cuts off with a tilde.
 static void add_cell(at_strbuf *out, const char *text, size_t width) {
   size_t n = strlen(text);
   if (n > width)
@@ -143,6 +152,7 @@ static void add_cell(at_strbuf *out, const char *text, size_t width) {
     at_strbuf_addf(out, "%-*s ", (int)width, text);
 }
 
+// One kernel, with all its runs.
 static void add_row(const at_estimate *e, const at_estimate_op *o,
                     at_strbuf *out) {
   at_strbuf_addf(out, "  %9.2f %5.1f%% %5.0f  ", o->seconds * o->count * 1e6,
@@ -154,6 +164,7 @@ static void add_row(const at_estimate *e, const at_estimate_op *o,
   at_strbuf_addf(out, "%s\n", o->source);
 }
 
+// The head, kernels by time, embeddings, buffers.
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   add_summary(e, out);
   const at_estimate_op **order = at_est_sorted(e, out);
@@ -182,6 +193,24 @@ void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   }
 }
 
+// What makes two kernels alike: their names and shapes. NULL: no memory.
+static const char *key_of(const at_estimate_op *o, at_arena *a) {
+  return at_arena_printf(a, "%s\n%s", o->name, o->detail);
+}
+
+// The first kernel of each key. False: no memory.
+static bool index_ops(const at_estimate *e, at_arena *a, at_map *out) {
+  for (uint32_t i = 0; i < e->num_ops; i++) {
+    const char *key = key_of(&e->ops[i], a);
+    void **at = key ? at_map_put(out, at_str_of(key)) : NULL;
+    if (!at) return false;
+    if (!*at) *at = (void *)(uintptr_t)&e->ops[i];
+  }
+  return true;
+}
+
+// Heads, sums side by side, then the kernels of both that have one name and one
+// shape.
 void at_estimate_compare(const at_estimate *a, const at_estimate *b,
                          uint32_t rows, at_strbuf *out) {
   add_summary(a, out);
@@ -214,31 +243,39 @@ void at_estimate_compare(const at_estimate *a, const at_estimate *b,
   if (!order) return;
   at_strbuf_addf(out, "\n  %12s %12s  %s\n", "us", "us",
                  "kernels with the same result");
+  at_arena *arena = at_arena_create();
+  at_map alike = at_map_in(arena);
+  bool failed = !arena || !index_ops(b, arena, &alike);
   uint32_t shown = 0;
-  for (uint32_t i = 0; i < a->num_ops && (!rows || shown < rows); i++)
-    for (uint32_t k = 0; k < b->num_ops; k++) {
-      if (strcmp(order[i]->name, b->ops[k].name) ||
-          strcmp(order[i]->detail, b->ops[k].detail))
-        continue;
-      at_strbuf_addf(out, "  %12.2f %12.2f  ",
-                     order[i]->seconds * order[i]->count * 1e6,
-                     b->ops[k].seconds * b->ops[k].count * 1e6);
-      add_cell(out, order[i]->name, 22);
-      add_cell(out, order[i]->detail, 56);
-      at_strbuf_addf(out, "%s\n", order[i]->source);
-      shown++;
-      break;
-    }
+  for (uint32_t i = 0; i < a->num_ops && (!rows || shown < rows) && !failed;
+       i++) {
+    const char *key = key_of(order[i], arena);
+    void **at = key ? at_map_find(&alike, at_str_of(key)) : NULL;
+    failed |= !key;
+    if (!at) continue;
+    const at_estimate_op *o = *at;
+    at_strbuf_addf(out, "  %12.2f %12.2f  ",
+                   order[i]->seconds * order[i]->count * 1e6,
+                   o->seconds * o->count * 1e6);
+    add_cell(out, order[i]->name, 22);
+    add_cell(out, order[i]->detail, 56);
+    at_strbuf_addf(out, "%s\n", order[i]->source);
+    shown++;
+  }
+  out->failed |= failed;
+  at_arena_destroy(arena);
   free(order);
 }
 
 // ---- JSON
 
+// A number of an object.
 typedef struct field {
   const char *name;
   double value;
 } field;
 
+// Members of the object that is open.
 static void add_fields(at_json_writer *w, const field *f, size_t n) {
   for (size_t i = 0; i < n; i++) {
     at_json_key(w, at_str_of(f[i].name));
@@ -251,6 +288,7 @@ static void add_text(at_json_writer *w, const char *key, const char *text) {
   at_json_str(w, at_str_of(text));
 }
 
+// Every figure of one kernel.
 static void add_op(at_json_writer *w, const at_estimate_op *o) {
   at_json_begin_object(w);
   add_text(w, "name", o->name);
@@ -303,6 +341,7 @@ static void add_here(at_json_writer *w, const at_estimate *e) {
   at_json_end_array(w);
 }
 
+// Everything of *e, in seconds and bytes.
 void at_estimate_json(const at_estimate *e, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -375,6 +414,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
 // ---- Timelines
 
 enum { kSparseLane = 3 };
+// Rows of the trace, as at_estimate_trace names them.
 static int lane_of(const at_estimate_op *o) {
   if (o->sparse) return kSparseLane;
   return o->host_link ? 2 : o->network;
@@ -443,6 +483,7 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_end_object(&w);
 }
 
+// Times are rounded down to nanoseconds.
 void at_estimate_events(const at_estimate *e, uint64_t at_ns, uint32_t chip,
                         at_profile_event *out) {
   out[0] = (at_profile_event){.start_ns = at_ns,
@@ -514,6 +555,7 @@ static at_status ops_of(const at_estimate *e, at_arena *a,
   return *out = ops, AT_OK;
 }
 
+// Transfers keep their names, as profiles list them apart from ops.
 static at_status xspace_in(const at_estimate *e, at_arena *a, at_strbuf *out) {
   at_profile_event *events;
   AT_TRY_ALLOC(events, at_new(a, at_profile_event, (size_t)e->num_ops + 1));

@@ -5,8 +5,12 @@
 #include "base/json.h"
 #include "estimate/estimate.h"
 
+// Figures with a unit that suits them: "12.3 us", "1.5 GiB", "3.2 TFLOP". A
+// buffer that cannot grow is marked as failed.
 void at_est_time(at_strbuf *b, double seconds);
+// Powers of 1,024.
 void at_est_bytes(at_strbuf *b, double bytes);
+// Powers of 1,000.
 void at_est_flops_text(at_strbuf *b, double flops);
 // Kernels by what they take in all; free() it. NULL: no memory, and *out
 // failed.

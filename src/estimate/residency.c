@@ -4,6 +4,7 @@
 
 #include "estimate/walk.h"
 
+// Is v in the set?
 static bool is_in(const at_map *m, at_value v) {
   return at_map_find_ptr(m, at_est_key(v)) != NULL;
 }
@@ -17,10 +18,12 @@ static bool put_in(at_est_residency *r, at_map *m, at_value v) {
   return true;
 }
 
+// See walk.h; the caller counts its bytes.
 bool at_est_keep(at_est_residency *r, at_value v) {
   return put_in(r, &r->kept, v);
 }
 
+// See walk.h: whole tiles of the compact layout.
 double at_est_tiled(at_value v) {
   const at_type *t = at_value_type(v);
   if (!at_type_is_static(t)) return 0;
@@ -52,6 +55,7 @@ static bool waits_in_hbm(const at_est_residency *r, at_value v) {
   return true;
 }
 
+// In this order: pinned, left there, prefetched. Loops read slices in HBM.
 bool at_est_in_vmem(void *user, at_value v) {
   at_est_residency *r = user;
   if (v.node == r->pinned || is_in(&r->kept, v)) return true;
@@ -67,6 +71,7 @@ bool at_est_is_result(const at_est_residency *r, at_value v) {
   return false;
 }
 
+// Results of the program go to HBM.
 bool at_est_out_vmem(void *user, at_value v) {
   at_est_residency *r = user;
   if (!r->leaves || (!r->comp->owner && at_est_is_result(r, v))) return false;
@@ -91,6 +96,7 @@ void at_est_pin_first(at_est_residency *r, const at_est_group *g) {
   r->w->e->prefetch += takes;
 }
 
+// Its results may stay; operands that nobody reads after it free their room.
 void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,
                    const uint32_t *last_use) {
   r->previous = g;
@@ -102,6 +108,7 @@ void at_est_settle(at_est_residency *r, const at_est_group *g, uint32_t index,
   for (size_t i = 0; i < g->reads.len; i++) {
     at_value v = g->reads.ptr[i].value;
     bool here = is_in(&r->kept, v) || is_in(&r->prefetched, v);
+    AT_ASSERT(last_use[i] >= index);
     if (here && last_use[i] == index)
       r->used = fmax(0, r->used - at_est_tiled(v));
   }

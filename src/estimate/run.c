@@ -14,6 +14,7 @@
 static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
                            uint32_t level, at_est_span *out);
 
+// A linear search: few notes are expected.
 at_status at_est_note(at_est_walk *w, const char *text) {
   if (!text) return AT_NO_MEMORY("notes");
   for (size_t i = 0; i < w->notes.len; i++)
@@ -23,6 +24,7 @@ at_status at_est_note(at_est_walk *w, const char *text) {
 
 // ---- Texts: "" where there is no memory, which the arena remembers
 
+// The innermost frame that names a file: "train.py:33".
 const char *at_est_source(at_arena *a, const at_loc *loc) {
   while (loc && !loc->file && loc->caller) loc = loc->caller;
   if (!loc || !loc->file) return "";
@@ -37,6 +39,7 @@ const char *at_est_type(at_arena *a, const at_type *t) {
   return text ? text : "";
 }
 
+// "results <- operands", as types.
 static const char *detail_of(at_arena *a, const at_est_group *g) {
   at_strbuf b = {0};
   for (size_t i = 0; i < g->writes.len; i++) {
@@ -51,6 +54,7 @@ static const char *detail_of(at_arena *a, const at_est_group *g) {
   return text ? text : "";
 }
 
+// See walk.h. Named after the product, if there is one.
 at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
                                double count, uint32_t level) {
   const at_node *n = g->product ? g->product : g->root;
@@ -81,11 +85,13 @@ static at_status count_arithmetic(const at_est_group *g, at_counter *counter,
 
 // ---- Items of a computation
 
+// Ops that make no kernel; an iota that nobody fused does.
 static bool costs_nothing(const at_node *n) {
   return at_op_of(n->op)->cost == AT_COST_NONE &&
          !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
 }
 
+// Adds a loop, around what is walked from now on.
 static at_status begin_loop(at_est_walk *w, const at_node *n, double turns) {
   at_estimate_loop loop = {.turns = turns, .parent = w->loop};
   AT_TRY_ALLOC(loop.name,
@@ -105,6 +111,9 @@ static bool asks(const at_comp *condition) {
   return false;
 }
 
+// A loop: its condition and its body once, with the number of turns. Branches:
+// the slowest counts, and only its ops are kept. Ops start as in the first
+// turn.
 static at_status make_control(at_est_walk *w, at_est_item *it,
                               const at_est_residency *r, double count,
                               uint32_t level) {
@@ -158,6 +167,8 @@ static at_status make_control(at_est_walk *w, at_est_item *it,
   return AT_OK;
 }
 
+// One kernel, collective or control op: its ops, and its time for the
+// scheduler.
 static at_status make_item(at_est_walk *w, at_est_group *g, at_est_residency *r,
                            double count, uint32_t level, at_est_item *it) {
   *it = (at_est_item){.group = g, .first_op = (uint32_t)w->ops.len};
@@ -220,6 +231,8 @@ static at_status walk_comp(at_est_walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
     at_est_settle(&r, g.list[i], i, last[i]);
+    AT_ASSERT(q.items[i].first_op + q.items[i].num_ops == w->ops.len);
+    AT_ASSERT(!(q.items[i].seconds < 0) && !(q.items[i].lead < 0));
     if (r.failed || r.reuse.failed) return AT_NO_MEMORY("values in VMEM");
     r.now += q.items[i].seconds;
   }
@@ -249,6 +262,8 @@ static double doubt(at_cost_source s) {
   }
 }
 
+// Sums over the ops, and the range by how far each source of figures can be
+// trusted.
 static void sum_up(at_est_walk *w, const at_est_span *s) {
   at_estimate *e = w->e;
   double spread = 0, work = 0;
@@ -273,6 +288,11 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
     work += seen;
     spread += seen * doubt(o->from);
   }
+  // Every second has a source, and is of a kernel or beside them.
+  double sources = 0, parts = e->kernels + e->network + e->sparse;
+  for (int i = 0; i < AT_COST_SOURCE_COUNT; i++) sources += e->by_source[i];
+  AT_ASSERT(!(fabs(sources - parts) > 1e-6 * parts));
+  AT_ASSERT(!(e->host_link > e->network));
   e->seconds = s->seconds;
   double half = work > 0 ? spread / work : 0;
   e->low = e->seconds * (1 - half);
@@ -287,6 +307,7 @@ static void sum_up(at_est_walk *w, const at_est_span *s) {
   }
 }
 
+// Equal starts: what is outside first.
 static int by_start(const void *a, const void *b) {
   const at_estimate_op *x = a, *y = b;
   if (x->start != y->start) return x->start < y->start ? -1 : 1;
@@ -295,6 +316,7 @@ static int by_start(const void *a, const void *b) {
 
 // ---- Facade
 
+// By its first bytes: hlo text, an HloModuleProto, or MLIR.
 static at_status read_program(at_bytes program, at_arena *a, at_module **out) {
   at_str text = {(const char *)program.ptr, program.len};
   if (at_str_starts(text, "hlo module")) return at_hlo_parse(text, a, out);
@@ -329,6 +351,7 @@ static at_status walk_program(at_est_walk *w, at_bytes program, at_module **out,
   return walk_comp(w, m->entry, 1, 0, s);
 }
 
+// The same walk; only its times are kept.
 at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
                              at_module **out) {
   static const at_estimate_options none;
@@ -342,6 +365,7 @@ at_status at_estimate_module(at_bytes program, at_target *t, at_arena *a,
   return at_arena_status(a);
 }
 
+// See estimate.h. Everything lives in `a`.
 at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
                           at_arena *a, at_estimate **out) {
   at_target *target;

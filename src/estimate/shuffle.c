@@ -13,15 +13,19 @@ static const double kWindowBytes = 1 << 20;  // of the larger side of a copy
 static const double kBlock = 1.4, kQuarter = 5.3;
 enum { kFreeSteps = 8 };  // of a copy within VMEM that moves whole tiles
 
+// A size, counted from the last dimension.
 static double dim(const at_type *t, uint32_t from_last) {
   return (double)t->dims[t->rank - 1 - from_last];
 }
 
+// Tiles along the sublanes: short dimensions take a part of one.
 static double sublanes(double n) {
   double least = n <= 1 ? 1 : exp2(ceil(log2(n)));
   return least < kSublanes ? least / kSublanes : ceil(n / kSublanes);
 }
 
+// See walk.h: a transpose of rank 5 or more between two reshapes. Sizes of the
+// two padded layouts.
 bool at_est_shuffle_of(const at_est_residency *r, const at_node *n,
                        at_est_shuffle *out) {
   at_est_shuffle s = {0};
@@ -50,10 +54,12 @@ bool at_est_shuffle_of(const at_est_residency *r, const at_node *n,
   return true;
 }
 
+// Does it stay in VMEM? Two cores keep none there.
 static bool fits(const at_est_residency *r, double bytes) {
   return r->w->chip.cores < 2 && bytes <= r->capacity - r->used;
 }
 
+// A copy of one step, before it is cut into more.
 static at_tpu_kernel copy(double tiles) {
   return (at_tpu_kernel){.kind = AT_TPU_COPY,
                          .operand_bytes = 4,
@@ -63,10 +69,12 @@ static at_tpu_kernel copy(double tiles) {
                          .out_windows = 1};
 }
 
+// Windows of a copy of so many bytes.
 static double windows(double bytes) {
   return fmax(1, ceil(bytes / kWindowBytes));
 }
 
+// Each part reads what the one before wrote, in VMEM if that fitted.
 at_tpu_kernel at_est_shuffle_kernel(const at_est_residency *r,
                                     const at_est_shuffle *s,
                                     at_est_shuffle_part part) {

@@ -54,6 +54,8 @@ static void count_by_limits(const at_sc_call *c, at_est_sparse_work *work,
   work->touched = fmin(work->unique, e->rows / work->partitions);
 }
 
+// From measured shares, or from a distribution over the table's rows. More than
+// the limits of a partition: mini-batches, if the call allows them, 64 at most.
 static void count_by_spec(const at_est_ids *s, const at_sc_call *c,
                           at_est_sparse_work *work, at_estimate_embedding *e) {
   double all = work->partitions;
@@ -111,6 +113,7 @@ static at_status size(at_est_walk *w, const at_sc_call *c,
   return e->refusal ? AT_OK : AT_NO_MEMORY("embeddings");
 }
 
+// Counts of the device, from those of one SparseCore.
 static void describe(const at_est_sparse_work *work, const at_sc_call *c,
                      at_estimate_embedding *e) {
   e->samples = (double)c->x.samples;
@@ -123,6 +126,7 @@ static void describe(const at_est_sparse_work *work, const at_sc_call *c,
   e->touched = work->touched * c->x.scs_per_device;
 }
 
+// The stages run one after the other: seconds and bytes add up.
 static void fill_op(const at_estimate_embedding *e, at_estimate_op *o) {
   double by[AT_BOUND_COUNT] = {0};
   for (uint32_t i = 0; i < e->num_stages; i++) {
@@ -141,6 +145,7 @@ static void fill_op(const at_estimate_embedding *e, at_estimate_op *o) {
   o->sparse = true;
 }
 
+// Reads the call, counts its ids, sizes its buffers, then times its stages.
 at_status at_est_cost_sparse(at_est_walk *w, const at_node *n,
                              at_estimate_op *o) {
   const at_module *m = n->parent->module;
@@ -202,6 +207,7 @@ static const char g_sort[] =
     "there is no basis for the time of an update's sort: the bytes of two "
     "passes are counted";
 
+// See walk.h. Says once which figures have no measured basis.
 at_status at_est_end_sparse(at_est_walk *w) {
   at_estimate *e = w->e;
   e->embeddings = w->embeddings.ptr;

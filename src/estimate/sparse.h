@@ -30,6 +30,7 @@ const at_est_ids *at_est_ids_of(const at_est_ids_spec *s, at_str stack);
 double at_est_distinct(double rows, double draws, double zipf);
 
 // ---- What a call moves (sparse_time.c)
+// Figures of the SparseCores of a device.
 typedef struct at_est_sparse_chip {
   double cores, tiles, lanes;  // of a device, of a core, of a tile
   double granule;              // bytes that HBM moves at least
@@ -48,6 +49,7 @@ double at_est_sparse_kernel(const at_est_sparse_chip *c, double kernels,
 
 // Of one SparseCore and one run, over all its partitions.
 typedef struct at_est_sparse_work {
+  // What kind of call it is, then counts, then sizes.
   bool update, local;    // local: no other SparseCore is asked
   double ids;            // of its samples
   double unique;         // different rows among them
@@ -60,6 +62,7 @@ typedef struct at_est_sparse_work {
   double partitions;  // SparseCores of the job
   uint32_t devices;
 } at_est_sparse_work;
+// An update has ten stages, a lookup six.
 enum { AT_EST_STAGES = 12 };
 // stages[*num], at most AT_EST_STAGES, and their sum. Errors of
 // at_cost_collective.
@@ -71,7 +74,9 @@ at_status at_est_sparse_time(const at_est_sparse_chip *c, const at_target *t,
 // ---- Advice (sparse_advice.c)
 // What would make the program's lookups cheaper, or what is wrong with its
 // limits: lines of text in `a`, appended.
+// Each line once.
 typedef AT_VEC(const char *) at_est_lines;
+// Each line once, even where several tables would give it.
 at_status at_est_sparse_advice(const at_estimate *e, at_arena *a,
                                at_est_lines *out);
 

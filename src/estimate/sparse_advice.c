@@ -3,6 +3,7 @@
 
 #include "estimate/sparse.h"
 
+// Adds a line once. NULL: no memory.
 static at_status say(at_arena *a, at_est_lines *out, const char *text) {
   if (!text) return AT_NO_MEMORY("advice");
   for (size_t i = 0; i < out->len; i++)
@@ -10,10 +11,12 @@ static at_status say(at_arena *a, at_est_lines *out, const char *text) {
   return at_vec_push(a, out, text) ? AT_OK : AT_NO_MEMORY("advice");
 }
 
+// The stack, or the op where it has no name.
 static const char *table_of(const at_estimate_embedding *e) {
   return *e->table ? e->table : e->name;
 }
 
+// Seconds in which stages wait for kernels to start.
 static double launches(const at_estimate_embedding *e) {
   double sum = 0;
   for (uint32_t i = 0; i < e->num_stages; i++)
@@ -21,6 +24,7 @@ static double launches(const at_estimate_embedding *e) {
   return sum;
 }
 
+// Rows are padded to a multiple of 8 elements.
 static at_status on_width(const at_estimate_embedding *e, at_arena *a,
                           at_est_lines *out) {
   if (e->width >= e->padded_width) return AT_OK;
@@ -35,6 +39,8 @@ static at_status on_width(const at_estimate_embedding *e, at_arena *a,
           100 * (1 - e->width / e->padded_width)));
 }
 
+// Limits that are too low, so that ids are dropped or batches split, or at
+// least twice what is needed.
 static at_status on_limits(const at_estimate_embedding *e, at_arena *a,
                            at_est_lines *out) {
   const double headroom = 1.1, loose = 2;
@@ -116,6 +122,7 @@ static at_status on_stacking(const at_estimate *e, at_arena *a,
   return AT_OK;
 }
 
+// A tenth of the step with SparseCores alone is worth the pipelining.
 static at_status on_overlap(const at_estimate *e, at_arena *a,
                             at_est_lines *out) {
   double could = fmin(e->sparse_exposed, e->kernels);
@@ -131,6 +138,7 @@ static at_status on_overlap(const at_estimate *e, at_arena *a,
           e->sparse_exposed * 1e6, could * 1e6));
 }
 
+// Of each table, then of all of them together.
 at_status at_est_sparse_advice(const at_estimate *e, at_arena *a,
                                at_est_lines *out) {
   for (uint32_t i = 0; i < e->num_embeddings; i++) {

@@ -8,6 +8,7 @@
 
 static const double g_unsaid = -1;
 
+// Fields of a JSON entry, which text names as well, and their ranges.
 static const struct {
   const char *key;
   size_t offset;
@@ -23,6 +24,7 @@ static double *field(at_est_ids *x, size_t i) {
   return (double *)((char *)x + g_fields[i].offset);
 }
 
+// INVALID_ARGUMENT: unknown, or out of its range; NaN is out of every range.
 static at_status set(at_est_ids *x, at_str key, double v) {
   for (size_t i = 0; i < AT_LEN(g_fields); i++) {
     if (!at_str_is(key, g_fields[i].key)) continue;
@@ -39,6 +41,7 @@ static at_status set(at_est_ids *x, at_str key, double v) {
                  (int)AT_MIN(key.len, (size_t)40), key.ptr);
 }
 
+// The number of ids is needed; unique and zipf exclude each other.
 static at_status check(const at_est_ids *x) {
   if (x->per_sample < 0)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -51,12 +54,14 @@ static at_status check(const at_est_ids *x) {
   return AT_OK;
 }
 
+// An entry in which nothing is said yet.
 static at_est_ids unsaid(at_str stack) {
   at_est_ids x = {.stack = stack};
   for (size_t i = 0; i < AT_LEN(g_fields); i++) *field(&x, i) = g_unsaid;
   return x;
 }
 
+// An entry for each member of the object.
 static at_status read_json(at_bytes text, at_arena *a, at_est_ids_spec *out) {
   const at_json *o;
   AT_TRY(at_json_parse(text, a, &o));
@@ -106,6 +111,7 @@ static at_status read_text(at_str text, at_arena *a, at_est_ids_spec *out) {
   return AT_OK;
 }
 
+// An object begins with a brace; all else is text.
 at_status at_estimate_lookups(at_bytes text, at_arena *a,
                               const at_est_ids_spec **out) {
   at_est_ids_spec *s;
@@ -117,6 +123,7 @@ at_status at_estimate_lookups(at_bytes text, at_arena *a,
   return AT_OK;
 }
 
+// The stack's own entry goes before "*".
 const at_est_ids *at_est_ids_of(const at_est_ids_spec *s, at_str stack) {
   const at_est_ids *any = NULL;
   for (uint32_t i = 0; s && i < s->num; i++) {
@@ -130,6 +137,7 @@ const at_est_ids *at_est_ids_of(const at_est_ids_spec *s, at_str stack) {
 // Ranks are summed one by one up to here, and in strides of this share beyond.
 static const double g_single = 1024, g_stride = .01;
 
+// `count` ranks from `first` on, which count as the middle one.
 typedef struct ranks {
   double first, count, middle;
 } ranks;
@@ -141,6 +149,8 @@ static ranks next_ranks(double r, double rows) {
   return (ranks){r, count, r + (count - 1) / 2};
 }
 
+// Two passes: the sum of the weights, then of 1 - exp(-draws * weight / sum),
+// the chance that a row is drawn.
 double at_est_distinct(double rows, double draws, double zipf) {
   rows = floor(rows);
   if (rows < 1 || draws <= 0) return 0;
@@ -156,5 +166,6 @@ double at_est_distinct(double rows, double draws, double zipf) {
     distinct += k.count * -expm1(-draws * pow(k.middle, -zipf) / sum);
     r += k.count;
   }
+  AT_ASSERT(!(distinct > rows * (1 + 1e-6)));
   return fmin(distinct, draws);
 }

@@ -14,6 +14,7 @@
 #include "estimate/sparse.h"
 #include "schedule/overlap.h"
 
+// Fails the test where the text is wrong.
 static const at_est_ids_spec *spec(at_arena *a, const char *text) {
   const at_est_ids_spec *s;
   at_bytes bytes = {(const uint8_t *)text, strlen(text)};
@@ -32,6 +33,7 @@ static double distinct(int rows, double draws, double zipf) {
   return out;
 }
 
+// Within 1 % of the sum rank by rank.
 static void distinct_rows_are_those_of_the_sum(void **state) {
   (void)state;
   static const struct {
@@ -49,6 +51,7 @@ static void distinct_rows_are_those_of_the_sum(void **state) {
   assert_true(at_est_distinct(0, 10, 1) == 0);
 }
 
+// Text and JSON; what is out of range, unknown or missing is refused.
 static void specs_are_read(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -121,6 +124,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+// The errors of one program's kernels.
 static void add_kernels(const at_json *rows, at_str optimizer,
                         const at_est_sparse_chip *c, errors *e) {
   for (size_t i = 0; i < rows->len; i++) {
@@ -135,6 +139,7 @@ static void add_kernels(const at_json *rows, at_str optimizer,
   }
 }
 
+// Bounds on the median and the ninth decile of the errors.
 static void kernels_take_what_the_compiler_says(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -189,6 +194,7 @@ typedef struct timed {
   double seconds;
 } timed;
 
+// Stages that add up to the whole.
 static timed time_of(const at_est_sparse_chip *c, const at_target *t,
                      const at_est_sparse_work *w) {
   timed x;
@@ -206,6 +212,7 @@ static timed time_of(const at_est_sparse_chip *c, const at_target *t,
   return x;
 }
 
+// Fails the test where there is none.
 static const at_estimate_stage *stage(const timed *x, const char *name) {
   for (uint32_t i = 0; i < x->num; i++)
     if (!strcmp(x->stages[i].name, name)) return &x->stages[i];
@@ -213,6 +220,7 @@ static const at_estimate_stage *stage(const timed *x, const char *name) {
   return NULL;
 }
 
+// Bytes of each stage by hand.
 static void lookups_move_what_they_must(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -256,6 +264,7 @@ static void lookups_move_what_they_must(void **state) {
   at_arena_destroy(a);
 }
 
+// More slots move more; what is read is written again.
 static void updates_move_table_and_slots(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -329,6 +338,7 @@ static const char g_program[] =
     "  return %%a, %%v, %%y : tensor<2048x12xf32>, tensor<65536x12xf32>, "
     "tensor<4096x4096xbf16>\n}\n}\n";
 
+// A lookup and an SGD update of one table.
 static const char *program(void) {
   static char text[1 << 13];
   snprintf(text, sizeof text, g_program, "", "",
@@ -337,6 +347,7 @@ static const char *program(void) {
   return text;
 }
 
+// Its estimate on a v5p.
 static at_estimate *with(at_arena *a, const char *lookups) {
   at_estimate_options o = {.target = "v5p",
                            .mode = AT_INTERP_ATOLL,
@@ -348,12 +359,14 @@ static at_estimate *with(at_arena *a, const char *lookups) {
   return e;
 }
 
+// Does any advice say so?
 static bool advises(const at_estimate *e, const char *what) {
   for (uint32_t i = 0; i < e->num_advice; i++)
     if (strstr(e->advice[i], what)) return true;
   return false;
 }
 
+// Table, kind and counts of both calls.
 static void programs_show_their_lookups(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -394,6 +407,7 @@ static void the_scheduler_agrees(void **state) {
   at_arena_destroy(a);
 }
 
+// Fewer ids, or fewer different ones, take less time.
 static void distributions_count(void **state) {
   (void)state;
   at_arena *a = at_arena_create();
@@ -415,6 +429,7 @@ static void distributions_count(void **state) {
   at_arena_destroy(a);
 }
 
+// In text, JSON, the trace and the page.
 static void reports_have_embeddings(void **state) {
   (void)state;
   at_arena *a = at_arena_create();

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "estimate/report_internal.h"
 
+// One embedding with its stages, a line each.
 static void add_lookup(const at_estimate_embedding *x, at_strbuf *out) {
   at_strbuf_addf(out, "  %9.2f  %s %s (%s): %.0f ids, %.0f different rows",
                  x->seconds * x->count * 1e6, x->update ? "update" : "lookup",
@@ -25,6 +26,7 @@ static void add_lookup(const at_estimate_embedding *x, at_strbuf *out) {
   }
 }
 
+// Embeddings, then advice.
 void at_est_embeddings_text(const at_estimate *e, at_strbuf *out) {
   if (!e->num_embeddings) return;
   at_strbuf_addf(out, "\n  %9s  embeddings, of one device\n", "us");
@@ -44,6 +46,7 @@ static void add_text(at_json_writer *w, const char *key, const char *text) {
   at_json_str(w, at_str_of(text));
 }
 
+// What runs one after the other.
 static void add_stages(const at_estimate_embedding *x, at_json_writer *w) {
   at_json_key(w, AT_STR("stages"));
   at_json_begin_array(w);
@@ -59,6 +62,7 @@ static void add_stages(const at_estimate_embedding *x, at_json_writer *w) {
   at_json_end_array(w);
 }
 
+// Every figure of an embedding, in bytes and seconds.
 void at_est_embeddings_json(const at_estimate *e, at_json_writer *w) {
   at_json_key(w, AT_STR("embeddings"));
   at_json_begin_array(w);

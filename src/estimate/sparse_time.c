@@ -12,6 +12,7 @@
 #include "estimate/sparse.h"
 #include "machine/machine.h"
 
+// Figures have no defaults: a machine without SparseCores lacks the first.
 at_status at_est_sparse_chip_of(const at_tpu_chip *c, at_est_sparse_chip *out) {
   const at_machine *m = c->machine;
   *out = (at_est_sparse_chip){.clock = c->clock, .hbm_rate = c->hbm_rate};
@@ -31,6 +32,7 @@ at_status at_est_sparse_chip_of(const at_tpu_chip *c, at_est_sparse_chip *out) {
 
 enum { WORD = 4, SIZES_WIDTH = 8 };
 
+// What the kernels of one stage do on one SparseCore.
 typedef struct stage {
   const char *name;
   double kernels;   // one after the other
@@ -39,6 +41,7 @@ typedef struct stage {
   double elements;  // that its vectors take in
 } stage;
 
+// The stages so far, and what they are made from.
 typedef struct model {
   const at_est_sparse_chip *c;
   const at_target *t;
@@ -52,6 +55,7 @@ static double scattered(const model *m, double rows, double bytes) {
   return rows * ceil(bytes / m->c->granule) * m->c->granule;
 }
 
+// All bytes pass the ports of the tiles one after the other.
 static stage moves(const char *name, double kernels, double bytes,
                    double elements) {
   return (stage){name, kernels, bytes, bytes, elements};
@@ -65,6 +69,7 @@ static stage gathers(const char *name, double kernels, double read,
 
 static double row_bytes(const model *m) { return m->w->width * WORD; }
 
+// The port of a tile or its vectors, whichever takes longer; launches add up.
 double at_est_sparse_kernel(const at_est_sparse_chip *c, double kernels,
                             double bytes, double elements) {
   double port = bytes / (c->tiles * c->tile_rate);
@@ -74,6 +79,7 @@ double at_est_sparse_kernel(const at_est_sparse_chip *c, double kernels,
 // A stage of work in tiles: all SparseCores of the device share its HBM.
 static void add_work(model *m, stage s) {
   const at_est_sparse_chip *c = m->c;
+  AT_ASSERT(m->num < AT_EST_STAGES && s.moved <= s.bytes);
   double kernels = s.kernels * m->w->minibatches;
   double tile = at_est_sparse_kernel(c, kernels, s.moved, s.elements);
   double launch = kernels * c->launch, hbm = s.bytes * c->cores / c->hbm_rate;
@@ -96,6 +102,7 @@ static at_status add_exchange(model *m, const char *name, double bytes,
   const at_est_sparse_chip *c = m->c;
   const at_est_sparse_work *w = m->w;
   double all = bytes * c->cores, n = w->devices;
+  AT_ASSERT(m->num < AT_EST_STAGES);
   double hbm = 2 * all / c->hbm_rate;
   double launch = (kernels + times) * c->launch * w->minibatches;
   at_cost_time net = {0};
@@ -129,6 +136,7 @@ static at_status exchange_ids(model *m) {
   return add_exchange(m, "exchange ids", w->unique * WORD, 1, 0);
 }
 
+// A local lookup needs no unique ids and no exchange.
 static at_status look_up(model *m) {
   const at_est_sparse_work *w = m->w;
   double row = row_bytes(m), table_row = w->width * w->element_bytes;
@@ -148,6 +156,7 @@ static at_status look_up(model *m) {
   return AT_OK;
 }
 
+// Gradients to the owners of their rows, then one step of the optimizer.
 static at_status update(model *m) {
   const at_est_sparse_work *w = m->w;
   double row = row_bytes(m), table_row = w->width * w->element_bytes;
@@ -175,6 +184,7 @@ static at_status update(model *m) {
   return AT_OK;
 }
 
+// The stages run one after the other.
 at_status at_est_sparse_time(const at_est_sparse_chip *c, const at_target *t,
                              const at_est_sparse_work *w,
                              at_estimate_stage *stages, uint32_t *num,

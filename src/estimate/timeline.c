@@ -5,6 +5,8 @@
 #include "estimate/walk.h"
 #include "schedule/overlap.h"
 
+// Starts and ends as the latency-hiding scheduler has them; items that it does
+// not know keep theirs.
 static at_status place(at_est_walk *w, const at_comp *c, at_est_queue *q,
                        double *seconds) {
   at_map when;
@@ -21,6 +23,8 @@ static at_status place(at_est_walk *w, const at_comp *c, at_est_queue *q,
   return AT_OK;
 }
 
+// One after the other if nothing runs beside kernels; else as the scheduler
+// places them. exposed: what kernels do not cover.
 at_status at_est_run_timeline(at_est_walk *w, const at_comp *c, at_est_queue *q,
                               at_est_span *out) {
   bool beside = false;
@@ -41,6 +45,8 @@ at_status at_est_run_timeline(at_est_walk *w, const at_comp *c, at_est_queue *q,
   return AT_OK;
 }
 
+// Of each op beside the kernels: its time without those kernels that run
+// meanwhile, at most all that is exposed.
 void at_est_expose(at_est_walk *w, const at_est_queue *q, double exposed,
                    double count) {
   for (uint32_t i = 0; i < q->count; i++) {

@@ -5,11 +5,14 @@
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
+// Collectives, and copies between the memories of a device and its host.
 bool at_est_is_beside(const at_est_walk *w, const at_node *n) {
   return at_op_is(n->op, AT_COLLECTIVE) ||
          at_cost_host_copy_of(w->target, n) != AT_HOST_COPY_NONE;
 }
 
+// Does the kernel model know such a kernel? Of the others only bytes are
+// counted, and the report says so.
 static bool is_modelled(const at_est_group *g) {
   if (g->product || g->reduces > 0) return true;
   switch (g->root->op) {
@@ -31,6 +34,7 @@ static bool is_modelled(const at_est_group *g) {
   }
 }
 
+// Of equal ones matrix comes first, then memory, then vector.
 at_bound at_est_bound_of(const at_estimate_op *o) {
   if (o->network) return AT_BOUND_NETWORK;
   double most = fmax(fmax(o->matrix, o->vector), fmax(o->memory, o->latency));
@@ -39,6 +43,7 @@ at_bound at_est_bound_of(const at_estimate_op *o) {
   return most == o->vector ? AT_BOUND_VECTOR : AT_BOUND_LATENCY;
 }
 
+// Is n computed in the group, but not its root?
 static bool computes(const at_est_group *g, const at_node *n) {
   for (size_t i = 0; i < g->nodes.len; i++)
     if (g->nodes.ptr[i] == n) return n != g->root;
@@ -127,6 +132,8 @@ static at_status guess_bounds(const at_mosaic_kernel *k, const at_machine *chip,
   return AT_OK;
 }
 
+// The timing of a Pallas kernel for its operands. Errors as at_mosaic_read and
+// at_mosaic_timing_of.
 static at_status timing_of(const at_node *n, const at_machine *chip,
                            at_mosaic_given *given, at_arena *a,
                            const char **note, at_mosaic_timing **out) {
@@ -138,6 +145,7 @@ static at_status timing_of(const at_node *n, const at_machine *chip,
   return at_mosaic_timing_of(k, 0, chip, given, a, out);
 }
 
+// A kernel that cannot be read has no FLOPs that are known.
 at_status at_estimate_kernel_flops(const at_node *kernel,
                                    const at_machine *chip, at_arena *a,
                                    double *out) {
@@ -184,6 +192,7 @@ static at_status cost_kernel(at_est_walk *w, at_est_group *g,
   return AT_OK;
 }
 
+// The kernel model; a Pallas kernel's own program goes before it.
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o) {
   at_est_pin_first(r, g);
@@ -227,6 +236,7 @@ at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
   return AT_OK;
 }
 
+// The host's model: its latency is what neither computes nor moves.
 static at_status cost_host(at_est_walk *w, at_est_group *g, at_est_reuse *reuse,
                            at_estimate_op *o) {
   at_host_time t;
@@ -243,6 +253,8 @@ static at_status cost_host(at_est_walk *w, at_est_group *g, at_est_reuse *reuse,
   return AT_OK;
 }
 
+// What cost/cost.h says of the node; it is bound by memory unless it
+// multiplies.
 at_status at_est_cost_other(at_est_walk *w, at_est_group *g,
                             at_est_residency *r, at_estimate_op *o) {
   if (w->target->host) return cost_host(w, g, &r->reuse, o);
@@ -274,6 +286,7 @@ static at_status check_devices(const at_est_walk *w, const at_node *n) {
                  (long long)devices, w->target->num_devices);
 }
 
+// A copy's bytes are its result's.
 at_status at_est_cost_network(at_est_walk *w, const at_node *n,
                               at_estimate_op *o) {
   at_collective c;

@@ -9,9 +9,12 @@
 #include "cost/count.h"
 #include "estimate/estimate_internal.h"
 
+// The state of one estimate while it is made. ops, loops and the rest become
+// the estimate's when the walk ends.
 typedef struct at_est_walk {
   at_arena *arena;
   const at_target *target;
+  // What the scheduler takes for the time of a node.
   at_cost_kernels times;  // of the items so far, but for what is beside them
   bool is_tpu;
   at_tpu_chip chip;
@@ -26,9 +29,12 @@ typedef struct at_est_walk {
   at_map narrow;
 } at_est_walk;
 // Once each; RESOURCE_EXHAUSTED also where `text` is NULL.
+// A sentence for the report on what its figures do not cover; borrowed.
 at_status at_est_note(at_est_walk *w, const char *text);
 
 // ---- Items of a timeline
+// One kernel or control op on the timeline of its computation. Its ops are
+// neighbours in walk.ops.
 typedef struct at_est_item {
   at_est_group *group;
   double seconds;  // of the item, a loop with all its turns
@@ -38,22 +44,28 @@ typedef struct at_est_item {
                  // a call of the SparseCores
   uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
 } at_est_item;
+// The items of a computation, in the order of its groups.
 typedef struct at_est_queue {
   at_est_item *items;
   uint32_t count;
 } at_est_queue;
+// How long a computation takes, and how much of that no kernel runs.
 typedef struct at_est_span {
   double seconds, exposed;
 } at_est_span;
 
 // ---- Where operands are on a TPU (residency.c)
+// What is known of VMEM while the kernels of one computation are costed in
+// order.
 typedef struct at_est_residency {
   at_est_walk *w;
   const at_comp *comp;
   at_counter counter;  // of what its kernels compute
-  at_map kept;         // values (at_est_key) that a kernel left in VMEM
-  double used;         // bytes of VMEM
+  // Two sets of values. What is in neither is in HBM.
+  at_map kept;  // values (at_est_key) that a kernel left in VMEM
+  double used;  // bytes of VMEM
   double capacity;
+  // The clock of prefetches, which take turns on one DMA queue.
   double now;             // seconds of kernels so far
   double fetched;         // when the prefetches so far are done
   at_map prefetched;      // from HBM, while kernels ran (at_est_key)
@@ -70,7 +82,9 @@ bool at_est_keep(at_est_residency *r, at_value v);
 double at_est_tiled(at_value v);
 // at_est_placement's two questions; `user` is the residency.
 bool at_est_in_vmem(void *user, at_value v);
+// Would v fit, if the kernel at hand leaves it there?
 bool at_est_out_vmem(void *user, at_value v);
+// Does the computation return v? Looks through renamings.
 bool at_est_is_result(const at_est_residency *r, at_value v);
 // The operand that the compiler brings in ahead of the program's first
 // contraction or reduction: the largest that fits.
@@ -91,8 +105,11 @@ at_bound at_est_bound_of(const at_estimate_op *o);
 // collective or a copy to the host.
 at_status at_est_cost_tpu(at_est_walk *w, at_est_group *g, at_est_residency *r,
                           at_estimate_op *o);
+// Errors as at_host_node and at_cost_node.
 at_status at_est_cost_other(at_est_walk *w, at_est_group *g,
                             at_est_residency *r, at_estimate_op *o);
+// INVALID_ARGUMENT: the target has fewer devices than the program is for, or
+// errors of at_cost_collective_of and at_cost_collective.
 at_status at_est_cost_network(at_est_walk *w, const at_node *n,
                               at_estimate_op *o);
 
@@ -109,9 +126,12 @@ at_status at_est_end_sparse(at_est_walk *w);
 
 // ---- Copies that the program does not show (copies.c)
 // Each is an op of its own in front of or behind the kernel's.
+// count, level: runs in a step, and loops around; they are the op's. *it grows
+// by the copies' ops and seconds.
 at_status at_est_copies_before(at_est_walk *w, at_est_group *g,
                                at_est_residency *r, double count,
                                uint32_t level, at_est_item *it);
+// After the kernel's own op.
 at_status at_est_copies_after(at_est_walk *w, at_est_group *g,
                               at_est_residency *r, double count, uint32_t level,
                               at_est_item *it);
@@ -126,6 +146,7 @@ at_status at_est_push_state(at_est_walk *w, at_value v, bool vmem,
                             at_est_item *it);
 
 // ---- Transposes between reshapes (shuffle.c)
+// Sizes of the layouts that a pixel shuffle goes through.
 typedef struct at_est_shuffle {
   at_value before, after;   // of the reshapes
   double blocks, quarters;  // of 128 x 128 that change lanes; lanes in use / 32
@@ -133,6 +154,7 @@ typedef struct at_est_shuffle {
   double tiles, padded_bytes;  // with the last dimension along the lanes
   double rows;                 // of one array of the first dimension
 } at_est_shuffle;
+// The three kernels of a shuffle.
 typedef enum at_est_shuffle_part {
   AT_EST_SHUFFLE_LANES,  // copies in the order in which they run
   AT_EST_SHUFFLE_MOVE,
@@ -141,6 +163,8 @@ typedef enum at_est_shuffle_part {
 // False: no such transpose.
 bool at_est_shuffle_of(const at_est_residency *r, const at_node *n,
                        at_est_shuffle *out);
+// The kernel of one part; whether it reads and writes VMEM depends on what is
+// there now.
 at_tpu_kernel at_est_shuffle_kernel(const at_est_residency *r,
                                     const at_est_shuffle *s,
                                     at_est_shuffle_part part);
@@ -152,6 +176,7 @@ at_status at_est_enter_loop(at_est_walk *w, at_est_item *it,
                             const at_est_residency *r, double count,
                             uint32_t level);
 // What a turn finds in VMEM, where r->comp is a loop's body.
+// Nothing for a computation that is no body. Marks reads that are narrow.
 void at_est_start_turn(at_est_residency *r, const at_est_groups *groups);
 // After kernel g of a loop's body: a copy of state that it reads and writes.
 at_status at_est_copy_state(at_est_walk *w, at_est_group *g,
@@ -159,6 +184,7 @@ at_status at_est_copy_state(at_est_walk *w, at_est_group *g,
                             uint32_t level, at_est_item *it);
 
 // The op of a kernel without its time (run.c).
+// Name, shapes, source, scope, count and level; "" for a text without memory.
 at_estimate_op at_est_describe(at_est_walk *w, const at_est_group *g,
                                double count, uint32_t level);
 

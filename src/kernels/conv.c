@@ -9,6 +9,8 @@
 enum { OUTSIDE = INT64_MIN / 16 };
 _Static_assert(AT_K_MAX_RANK < 16, "sums of OUTSIDE must not wrap");
 
+// A convolution as a product: row (batch, position), column (output feature), k
+// (window index, input feature).
 typedef struct conv {
   const at_k_conv_params *p;
   uint32_t d;                  // spatial rank
@@ -31,12 +33,15 @@ static void advance(const int64_t *size, uint32_t d, int64_t *at) {
     at[i] = 0;
   }
 }
+// Takes index apart into indices of d dims, the minor one fastest.
 static void locate(const int64_t *size, uint32_t d, int64_t index,
                    int64_t *at) {
   for (uint32_t i = d; i-- > 0;) at[i] = index % size[i], index /= size[i];
 }
 
 enum { MAX_PANEL = 32 };
+// A few rows of A: for each, where its batch element lies and the tables that
+// say where window indices meet the input.
 typedef struct panel {
   int64_t rows;
   int64_t base[MAX_PANEL];   // of the row's batch element
@@ -45,6 +50,8 @@ typedef struct panel {
       *row[AT_K_MAX_RANK][MAX_PANEL];  // where[d] of the row's position
 } panel;
 
+// Fills in the panel of rows [i, i + rows), at most MAX_PANEL: one division for
+// the first, then counting.
 static void panel_make(const conv *c, int64_t i, int64_t rows, panel *pn) {
   const at_k_conv_params *p = c->p;
   int64_t o[AT_K_MAX_RANK], b;
@@ -126,6 +133,7 @@ static void copy_short(char *dst, const char *src, int64_t bytes) {
         for (int64_t q = 0; q < n; q++) d[q * qs] = s[q * ss];                \
     }                                                                         \
   }
+// An element of 16 bytes.
 typedef struct w16 {
   uint64_t w[2];
 } w16;
@@ -168,6 +176,8 @@ static void copy4(const conv *c, int64_t rows, const int64_t *off, bool run,
     copy4_any(c, rows - r, off + r, false, srcv, f, n, false, ld, dstv + r * 4);
 }
 
+// at_gemm_pack_a_fn of convolutions: window index by window index, the features
+// of all rows, zeros where the window meets padding or a hole.
 static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i,
                         int64_t rows, int64_t width, int64_t k, int64_t kc,
                         int64_t kpad, bool row_major, int64_t ld, void *dst) {
@@ -208,6 +218,8 @@ static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i,
   }
 }
 
+// Group g of features or of the batch: where its input, kernel and output
+// begin.
 static void batch_off_conv(const at_gemm_job *j, int64_t g, int64_t off[3]) {
   const conv *c = j->pack_a_ctx;
   const at_k_conv_params *p = c->p;
@@ -217,6 +229,8 @@ static void batch_off_conv(const at_gemm_job *j, int64_t g, int64_t off[3]) {
   off[2] = g * c->out_f * p->out_feature_stride;
 }
 
+// The type that sums are held in: the widest of the three operands, f32 for
+// narrow floats and s32 for narrow integers.
 static uint32_t acc_type(const at_k_conv_params *p) {
   uint32_t t[3] = {p->lhs, p->rhs, p->out};
   bool cplx = false, wide = false, flt = false;
@@ -231,6 +245,8 @@ static uint32_t acc_type(const at_k_conv_params *p) {
   return wide ? AT_S64 : AT_S32;
 }
 
+// INVALID_ARGUMENT for sizes, groups, strides or dilations that cannot be;
+// nothing is read before.
 static at_status check_conv(const at_k_conv_params *p) {
   AT_K_CHECK(p->spatial_rank <= AT_K_MAX_RANK,
              "conv: spatial rank %u is over %d", p->spatial_rank,
@@ -259,6 +275,8 @@ static at_status check_conv(const at_k_conv_params *p) {
   return AT_OK;
 }
 
+// Tables of c->where, one per spatial dim: out_size x kernel_size offsets in
+// elements.
 static at_status make_where(const at_k_call *call, conv *c) {
   const at_k_conv_params *p = c->p;
   for (uint32_t d = 0; d < c->d; d++) {
@@ -277,6 +295,7 @@ static at_status make_where(const at_k_call *call, conv *c) {
   return AT_OK;
 }
 
+// True if t[i] = i * t[1]: a stride replaces the table.
 static bool evenly_spaced(const int64_t *t, int64_t n) {
   if (n > 0 && t[0] != 0) return false;
   for (int64_t i = 2; i < n; i++)
@@ -308,6 +327,7 @@ static at_status make_offsets(const at_k_call *call, const conv *c,
     for (int64_t f = 0; f < c->in_f; f++)
       k[x * c->in_f + f] = o + f * p->kernel_in_stride;
   }
+  // at_gemm_off.inner: so many indices in a row grow by one stride.
   // Segments: the minor run of each table.
   int64_t row_inner = c->batch_minor ? c->batch
                       : c->d         ? p->out_size[c->d - 1]
@@ -349,6 +369,8 @@ static void depthwise_add(uint32_t t, void *acc, const void *a, const void *b,
   }
 }
 
+// Output rows [begin, end): for each, 64 features at a time, the sum over the
+// window.
 static void depthwise_range(void *arg, int64_t begin, int64_t end,
                             uint32_t worker) {
   const depthwise *w = arg;
@@ -384,6 +406,8 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// One input and one output feature per group, all of them dense: a product
+// would have one column.
 static bool is_depthwise(const conv *c) {
   const at_k_conv_params *p = c->p;
   uint32_t acc = acc_type(p);
@@ -392,6 +416,7 @@ static bool is_depthwise(const conv *c) {
          p->kernel_out_stride == 1 && p->out_feature_stride == 1;
 }
 
+// Converts the kernel to the accumulator's type once, then shares out rows.
 static at_status run_depthwise(const at_k_call *call, const conv *c,
                                int64_t rows) {
   const at_k_conv_params *p = c->p;
@@ -458,6 +483,7 @@ static at_status run(const at_k_call *call) {
 // than this are not worth it.
 enum { MAX_RESIDUES = 16 };
 
+// True if the input has holes along d that outputs meet in a fixed pattern.
 static bool splits(const at_k_conv_params *p, uint32_t d) {
   return p->lhs_dilation[d] > 1 && p->window_stride[d] == 1 &&
          p->rhs_dilation[d] == 1;
@@ -472,6 +498,8 @@ typedef struct again {
   size_t bytes[MAX_BLOCKS];
 } again;
 
+// at_par's source of scratch memory for one residue: what the residue before
+// asked for in the same place, grown if it is too small.
 static void *take_again(void *owner, size_t bytes) {
   again *a = owner;
   if (a->used == MAX_BLOCKS) return at_par_scratch(a->par, bytes);
@@ -483,6 +511,8 @@ static void *take_again(void *owner, size_t bytes) {
   return a->block[i];
 }
 
+// Runs every residue of dims d and following, each a convolution without holes
+// along them: every step-th output with every step-th tap of the kernel.
 static at_status run_residues(const at_k_call *call, again *memory,
                               uint32_t d) {
   const at_k_conv_params *p = call->params;
@@ -495,6 +525,8 @@ static at_status run_residues(const at_k_call *call, again *memory,
   for (int64_t r = 0; r < AT_MIN(step, p->out_size[d]); r++) {
     at_k_conv_params q = *p;
     char *kernel = call->bufs[1], *out = call->bufs[2];
+    // The first tap that meets an element of the input, for outputs r, r +
+    // step, ...
     int64_t first = ((p->pad_low[d] - r) % step + step) % step;
     q.kernel_size[d] = first < taps ? at_k_ceil_div(taps - first, step) : 0;
     q.out_size[d] = at_k_ceil_div(p->out_size[d] - r, step);
@@ -513,6 +545,7 @@ static at_status run_residues(const at_k_call *call, again *memory,
   return AT_OK;
 }
 
+// Splits inputs with holes into residues where that are few, else runs at once.
 at_status at_k_conv(const at_k_call *call) {
   const at_k_conv_params *p = call->params;
   AT_K_BUFS(call, 3);

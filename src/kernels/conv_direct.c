@@ -10,6 +10,8 @@ enum {
   TASK_FLOPS = 400 * 1000
 };
 
+// One call: the parameters in the terms of the loops, how the output is cut,
+// and the copies.
 typedef struct direct {
   const at_k_conv_params *p;
   const at_conv_micro *micro;
@@ -32,15 +34,19 @@ typedef struct direct {
   int64_t per_worker;
 } direct;
 
+// Dimension `back` from the end of v (1: the last one), or `none` where the
+// rank is smaller.
 static int64_t last_dim(const int64_t *v, uint32_t rank, uint32_t back,
                         int64_t none) {
   return rank >= back ? v[rank - back] : none;
 }
 
+// Spatial dims before the last two.
 static uint32_t outer_dims(const at_k_conv_params *p) {
   return p->spatial_rank > 2 ? p->spatial_rank - 2 : 0;
 }
 
+// Fills in what follows from the parameters alone.
 static void describe(const at_k_conv_params *p, direct *d) {
   uint32_t n = p->spatial_rank;
   d->p = p;
@@ -78,6 +84,8 @@ static int64_t copy_of(direct *d, int64_t h, int64_t w) {
   return d->copy;
 }
 
+// A block of the output for one task: whole rows where their copy is small
+// enough, as many as make a task worth its while.
 static void choose_block(direct *d) {
   int64_t w = d->ow, h = 1;
   while (w > 64 && copy_of(d, 1, w) > ROW_FLOATS) w = at_k_round_up(w / 2, 16);
@@ -138,12 +146,16 @@ static void pack_weights(const direct *d, const char *kernel) {
 }
 
 // ---- A task
+// One task: rows [h0, h0 + h) and columns [w0, w0 + w) of one plane of the
+// output.
 typedef struct block {
   int64_t group, batch, h0, w0, h, w;
   int64_t outer[AT_K_MAX_RANK];
   float *copy, *tile;
 } block;
 
+// Takes task number i apart: columns fastest, then rows, outer dims, group,
+// batch.
 static void block_of(const direct *d, int64_t i, block *b) {
   const at_k_conv_params *p = d->p;
   b->w0 = i % d->blocks_w * d->block_w, i /= d->blocks_w;
@@ -155,6 +167,7 @@ static void block_of(const direct *d, int64_t i, block *b) {
   b->h = AT_MIN(d->block_h, d->oh - b->h0);
 }
 
+// Copies what the block meets of the input, rows outside of it as zeros.
 static void copy_block(const direct *d, const block *b) {
   const at_k_conv_params *p = d->p;
   uint32_t n = p->spatial_rank;
@@ -193,6 +206,8 @@ static void copy_block(const direct *d, const block *b) {
   }
 }
 
+// Address of the output at row y, column x of the block, feature o of its
+// group.
 static char *out_at(const direct *d, const block *b, int64_t y, int64_t x,
                     int64_t o) {
   const at_k_conv_params *p = d->p;
@@ -238,6 +253,7 @@ static void row_by_features(const direct *d, const block *b, int64_t y,
       .column_stride = p->out_feature_stride,
       .columns = columns};
   bool in_place =
+      // Whole vectors of floats go to the result; the rest through a tile.
       p->out == AT_F32 && put.column_stride == 1 && columns == vectors * lanes;
   for (int64_t x = 0; x < b->w; x += rows) {
     put.rows = AT_MIN(rows, b->w - x);
@@ -282,6 +298,8 @@ static void row_by_pixels(const direct *d, const block *b, int64_t y, int64_t o,
   }
 }
 
+// All of a block from its copy. Weights of a strip of features stay in the
+// first cache while rows go by.
 static void run_block(const direct *d, const block *b) {
   int64_t lanes = d->micro->lanes;
   if (d->by_pixels) {
@@ -302,6 +320,7 @@ static void run_block(const direct *d, const block *b) {
   }
 }
 
+// Tasks [begin, end) with this worker's copy and tile.
 static void run_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const direct *d = arg;
   block b;
@@ -315,6 +334,8 @@ static void run_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// See conv_internal.h. Takes scratch memory for two tables, the weights as
+// floats and a copy for each worker.
 at_status at_conv_direct(const at_k_call *call) {
   direct d = {.in = call->bufs[0], .out = call->bufs[2]};
   describe(call->params, &d);
@@ -341,6 +362,8 @@ at_status at_conv_direct(const at_k_call *call) {
   return AT_OK;
 }
 
+// By types and shape alone. The bounds keep offsets within int32 and the
+// weights within a cache.
 bool at_conv_direct_fits(const at_k_conv_params *p) {
   if (!at_conv_is_float(p) || p->batch_groups != 1 || p->spatial_rank == 0)
     return false;

@@ -14,6 +14,7 @@ typedef struct at_conv_tile {
   float *c;
   bool add;  // to what c holds
 } at_conv_tile;
+// A family of tiles for one vector width.
 typedef struct at_conv_micro {
   int lanes;
   // The most vectors, a power of two, of a tile of that many rows.
@@ -21,6 +22,7 @@ typedef struct at_conv_micro {
   // vectors is a power of two.
   void (*run)(const at_conv_tile *t, int rows, int vectors);
 } at_conv_micro;
+// Limits of one microtile, and the lanes of a vector.
 enum { AT_CONV_ROWS = 12, AT_CONV_VECTORS = 8, AT_CONV_LANES = 16 };
 // With vectors as wide as this CPU has them, or of eight floats.
 const at_conv_micro *at_conv_micro_of(bool wide);
@@ -37,6 +39,8 @@ typedef struct at_conv_row {
   float *dst;
   int64_t phases, dst_phase, dst_pixel, dst_feature;
 } at_conv_row;
+// Reads only pixels in [0, size) of r->src; writes r->pixels times r->features
+// floats.
 void at_conv_copy_row(const at_conv_row *r);
 
 // A tile of floats into a result: rows by columns, with strides in elements.
@@ -47,6 +51,7 @@ typedef struct at_conv_put {
   char *to;
   int64_t row_stride, column_stride, rows, columns;
 } at_conv_put;
+// Converts and stores; `to` does not overlap `from`.
 void at_conv_put_tile(const at_conv_put *x);
 
 // Can the operands and the result of p be read and written as floats?

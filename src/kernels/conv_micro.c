@@ -29,17 +29,22 @@
   TWO(X, 5) TWO(X, 6) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1)
 #include "kernels/conv_micro_template.h"
 
+// Vectors of a tile of so many rows: sums, weights and one input fit into 32
+// registers, or 16.
 static int most_wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
+// The same for 16 registers.
 static int most_narrow(int rows) {
   return rows == 1 ? 8 : rows <= 3 ? 4 : rows <= 6 ? 2 : 1;
 }
 
+// AVX-512 where it is wanted and there, else AVX2.
 const at_conv_micro *at_conv_micro_of(bool wide) {
   static const at_conv_micro v4 = {16, most_wide, wide_run},
                              v3 = {8, most_narrow, narrow_run};
   return wide && at_k_has(AT_CPU_AVX512) ? &v4 : &v3;
 }
 
+// True if lhs, rhs and out are each F32, BF16 or F16.
 bool at_conv_is_float(const at_k_conv_params *p) {
   uint32_t t[3] = {p->lhs, p->rhs, p->out};
   for (int i = 0; i < 3; i++)
@@ -50,11 +55,14 @@ bool at_conv_is_float(const at_k_conv_params *p) {
 // ---- Rows in
 enum { CHUNK = 256 };  // floats
 
+// Where pixel x of the copy goes. Phases are the remainders of a stride: its
+// pixels become neighbours.
 static int64_t place(const at_conv_row *r, int64_t x) {
   if (r->phases == 1) return x * r->dst_pixel;
   return x % r->phases * r->dst_phase + x / r->phases * r->dst_pixel;
 }
 
+// Padding: all features of pixels [begin, end) become zero.
 static void zero_pixels(const at_conv_row *r, int64_t begin, int64_t end) {
   for (int64_t x = begin; x < end; x++) {
     float *to = r->dst + place(r, x);
@@ -159,6 +167,7 @@ static void copy_by_plane(const at_conv_row *r, int64_t begin, int64_t end) {
   }
 }
 
+// Clips the row to the input, then copies whichever way memory runs.
 void at_conv_copy_row(const at_conv_row *r) {
   int64_t begin = AT_MIN(r->pixels, AT_MAX(0, -r->first));
   int64_t end = AT_MAX(begin, AT_MIN(r->pixels, r->size - r->first));

@@ -9,6 +9,8 @@
 #define UNROLL _Pragma("clang loop unroll(full)")
 typedef float VEC __attribute__((vector_size(BYTES), aligned(4)));
 
+// The tile of at_conv_tile with rows and vectors as constants: all sums stay in
+// registers.
 ATTR AT_INLINE void CAT(NAME, _body)(const at_conv_tile *t, const int rows,
                                      const int vectors) {
   const float *a = t->a, *b = t->b;
@@ -42,6 +44,7 @@ ATTR AT_INLINE void CAT(NAME, _body)(const at_conv_tile *t, const int rows,
   case (r)*16 + (v):               \
     CAT(NAME, _body)(t, (r), (v)); \
     break;
+// at_conv_micro.run: rows x vectors must be one of TILES.
 ATTR static void CAT(NAME, _run)(const at_conv_tile *t, int rows, int vectors) {
   switch (rows * 16 + vectors) { TILES(TILE_CASE) }
 }

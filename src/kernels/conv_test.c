@@ -2,6 +2,7 @@
 // groups and memory orders.
 #include "kernels/kernels_test_util.h"
 
+// Element i as a double; h: its imaginary part, 0 for real types.
 static double part(uint32_t t, const char *p, int64_t i, int h) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   if (!at_is_complex((at_dtype)t)) return h ? 0 : at_k_load_f64(t, p + i * es);
@@ -44,6 +45,8 @@ static void plain(const at_k_conv_params *p, const char *in, const char *kernel,
   }
 }
 
+// Output sizes from the rest of p, memory in order or shuffled; one thread and
+// two give the same bits, and those are near the definition.
 static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
   uint32_t d = p.spatial_rank;
   tu_slot li[16] = {{p.batch, &p.in_batch_stride}}, lk[16], lo[16];
@@ -110,6 +113,7 @@ static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
   free(in), free(kernel), free(out[0]), free(out[1]);
 }
 
+// Windows of three on seven positions, padded to the same size.
 static at_k_conv_params conv_make(uint32_t t, uint32_t out, uint32_t rank,
                                   int64_t batch, int64_t in_f, int64_t out_f) {
   at_k_conv_params p = {.lhs = t,
@@ -134,6 +138,8 @@ static const uint32_t types[][2] = {
     {AT_F64, AT_F64}, {AT_S8, AT_S32},    {AT_S32, AT_S32},  {AT_S64, AT_S64},
     {AT_C64, AT_C64}, {AT_C128, AT_C128}, {AT_U8, AT_S32}};
 
+// Windows, strides, dilations, paddings (negative, too), reversals, groups of
+// either kind.
 static void test_random(void **state) {
   uint64_t seed = 21;
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
@@ -233,6 +239,7 @@ static void test_few_features(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// No batch, no features, no positions but padding.
 static void test_empty(void **state) {
   uint64_t seed = 23;
   at_k_conv_params p = conv_make(AT_F32, AT_F32, 2, 0, 3, 4);
@@ -244,6 +251,7 @@ static void test_empty(void **state) {
   run_conv(p, false, &seed);
 }
 
+// Groups that do not divide, no stride, too many dimensions.
 static void test_errors(void **state) {
   float x[64] = {0};
   void *bufs[] = {x, x, x};

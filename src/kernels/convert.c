@@ -17,6 +17,8 @@ typedef struct minifloat {
   minifloat_kind kind;
 } minifloat;
 
+// Fills in the layout of t; false: t is none of the small floats (E8M0 has code
+// of its own).
 static bool minifloat_of(uint32_t t, minifloat *m) {
   switch (t) {
     case AT_F4E2M1FN:
@@ -54,6 +56,7 @@ static bool minifloat_of(uint32_t t, minifloat *m) {
   }
 }
 
+// The value of one code; exact, as every code is a double.
 static double minifloat_decode(const minifloat *m, unsigned code) {
   unsigned mask = (1u << (m->bits - 1)) - 1, mag = code & mask;
   bool neg = (code >> (m->bits - 1)) & 1;
@@ -84,6 +87,7 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
   unsigned max_code = m->kind == MF_IEEE ? (top << m->mantissa) - 1
                       : m->kind == MF_FN ? mask - 1
                                          : mask;
+  // max_code: the largest finite code; over: what larger values become.
   unsigned over = m->kind == MF_IEEE   ? neg | (top << m->mantissa)
                   : m->kind == MF_NONE ? neg | mask
                                        : nan;
@@ -100,6 +104,8 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
   return out == 0 && m->kind == MF_FNUZ ? 0 : neg | out;
 }
 
+// One element as a double; exact but for 64-bit integers. Complex: the real
+// part. Types without data: 0.
 double at_k_load_f64(uint32_t t, const void *p) {
   switch (t) {
     case AT_PRED:
@@ -145,6 +151,7 @@ double at_k_load_f64(uint32_t t, const void *p) {
   }
 }
 
+// v cut off at [lo, hi] and towards zero; NaN is 0.
 static int64_t saturate(double v, double lo, double hi) {
   if (isnan(v)) return 0;
   if (v <= lo) return (int64_t)lo;
@@ -152,6 +159,8 @@ static int64_t saturate(double v, double lo, double hi) {
   return (int64_t)v;
 }
 
+// One double to an element: floats round to nearest even (through f32 where
+// they are narrower), integers saturate and NaN becomes 0.
 void at_k_store_f64(uint32_t t, void *p, double v) {
   switch (t) {
     case AT_PRED:
@@ -231,6 +240,7 @@ void at_k_store_f64(uint32_t t, void *p, double v) {
   }
 }
 
+// One integer, extended to 64 bits by its own sign.
 static int64_t load_i64(uint32_t t, const void *p) {
   switch (t) {
     case AT_S64:
@@ -240,6 +250,8 @@ static int64_t load_i64(uint32_t t, const void *p) {
       return (int64_t)at_k_load_f64(t, p);
   }
 }
+// One integer, wrapped to the width of t; types below a byte keep their low
+// bits, extended to the byte.
 static void store_i64(uint32_t t, void *p, int64_t v) {
   switch (t) {
     case AT_PRED:
@@ -275,10 +287,13 @@ static void store_i64(uint32_t t, void *p, int64_t v) {
   }
 }
 
+// True for integers and PRED, which convert among each other without a float
+// between them.
 static bool is_integral(uint32_t t) {
   return t == AT_PRED || at_is_int((at_dtype)t);
 }
 
+// at_k_convert for every pair of types, one element at a time.
 static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
                         int64_t n) {
   int64_t db = at_dtype_bytes((at_dtype)dt), sb = at_dtype_bytes((at_dtype)st);
@@ -305,6 +320,8 @@ static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
 AT_INLINE __m256 f8e5m2_floats(__m128i bytes) {
   return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), bytes));
 }
+// E4M3FN: exponent and mantissa shifted into an f16, whose bias is 8 more; all
+// ones is NaN.
 AT_INLINE __m256 f8e4m3fn_floats(__m128i bytes) {
   __m128i x = _mm_cvtepi8_epi16(bytes);  // the sign is at the top already
   __m128i size = _mm_and_si128(x, _mm_set1_epi16(0x7f));
@@ -321,6 +338,7 @@ static void put_bf16(uint16_t *d, __m256 v) {  // exact: the lowest bits are 0
   _mm_storeu_si128((__m128i *)d, _mm256_castsi256_si128(u));
 }
 
+// The next eight bytes, or n of them and zeros.
 static __m128i eight_bytes(const uint8_t *s, int64_t n) {
   uint64_t bytes = 0;
   if (n >= 8)
@@ -379,6 +397,7 @@ static __m256i bf16_words(__m256i u) {
   __m256i is_nan = _mm256_cmpgt_epi32(size, _mm256_set1_epi32(0x7f800000));
   return _mm256_blendv_epi8(near, nan, is_nan);
 }
+// As at_f32_to_bf16, 16 at a time.
 static void f32_to_bf16(uint16_t *d, const float *s, int64_t n) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -389,6 +408,7 @@ static void f32_to_bf16(uint16_t *d, const float *s, int64_t n) {
   }
   for (; i < n; i++) d[i] = at_f32_to_bf16(s[i]);
 }
+// Nearest even, as F16C rounds with its immediate 0.
 static void f32_to_f16(uint16_t *d, const float *s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -396,6 +416,7 @@ static void f32_to_f16(uint16_t *d, const float *s, int64_t n) {
                      _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0));
   for (; i < n; i++) d[i] = at_f32_to_f16(s[i]);
 }
+// As at_f16_to_f32, eight at a time.
 static void f16_to_f32(float *d, const uint16_t *s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -404,6 +425,8 @@ static void f16_to_f32(float *d, const uint16_t *s, int64_t n) {
   for (; i < n; i++) d[i] = at_f16_to_f32(s[i]);
 }
 
+// See kernels.h: the common pairs first, then single bytes by table, then
+// everything.
 void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
                   int64_t n) {
   if (n <= 0) return;
@@ -459,6 +482,7 @@ void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
   }
 #undef PAIR
   bool byte = at_dtype_bytes((at_dtype)st) == 1;
+  // A table of 256 values is worth 256 elements; two formats have vectors.
   bool fast = byte && (n >= 256 || st == AT_F8E4M3FN || st == AT_F8E5M2);
   if (fast && dt == AT_F32)
     bytes_to_f32(dst, st, src, n);

@@ -3,22 +3,27 @@
 
 enum { COPY_BLOCK = 1 << 20 };
 
+// One copy, in blocks of COPY_BLOCK bytes.
 typedef struct copy_run {
   char *dst;
   const char *src;
   int64_t bytes;
 } copy_run;
+// Blocks [begin, end).
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const copy_run *r = arg;
   int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
+  AT_ASSERT(from < to);
   memcpy(r->dst + from, r->src + from, (size_t)(to - from));
 }
+// Copies over the pool. Operands do not overlap.
 static void copy_parallel(const at_par *par, void *dst, const void *src,
                           int64_t bytes) {
   copy_run r = {dst, src, bytes};
   at_par_for(par, at_k_ceil_div(bytes, COPY_BLOCK), 1, copy_range, &r);
 }
 
+// COPY: bufs[0] to bufs[1], which may be the same buffer.
 at_status at_k_copy(const at_k_call *c) {
   const at_k_copy_params *p = c->params;
   AT_K_BUFS(c, 2);
@@ -33,6 +38,8 @@ typedef struct fill_run {
   int64_t bytes;
   uint8_t pattern[64];  // the element, repeated
 } fill_run;
+// Blocks [begin, end): every size of element divides the pattern's 64 bytes, so
+// a block begins with a whole element.
 static void fill_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const fill_run *r = arg;
   int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
@@ -46,6 +53,7 @@ static void fill_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   memcpy(r->dst + i, r->pattern, (size_t)(to - i));
 }
 
+// FILL: bufs[0] becomes `elements` copies of one element.
 at_status at_k_fill(const at_k_call *c) {
   const at_k_fill_params *p = c->params;
   AT_K_BUFS(c, 1);
@@ -65,11 +73,14 @@ at_status at_k_fill(const at_k_call *c) {
 // After simplification the minor result dim is Q. If its input stride is 1,
 // rows are copied. Else the dim whose input stride is 1 is P, and P x Q tiles
 // are transposed; without such a dim, elements are gathered.
+// A permutation of dimensions: sizes and strides of the result's dims in
+// operand and result, in elements.
 typedef struct shape {
   uint32_t rank;
   int64_t size[AT_K_MAX_RANK], in[AT_K_MAX_RANK], out[AT_K_MAX_RANK];
 } shape;
 
+// dst[p * dst_stride + q] = src[q * src_stride + p] for p < np and q < nq.
 typedef void (*tile_fn)(char *dst, int64_t dst_stride, const char *src,
                         int64_t src_stride, int64_t np, int64_t nq,
                         bool stream);
@@ -96,12 +107,14 @@ typedef struct transpose_run {
 typedef struct e16 {
   uint64_t w[2];
 } e16;
+// For edges of tiles, which are narrower than a line.
 TILE_PLAIN(plain1, uint8_t)
 TILE_PLAIN(plain2, uint16_t)
 TILE_PLAIN(plain4, uint32_t)
 TILE_PLAIN(plain8, uint64_t)
 TILE_PLAIN(plain16, e16)
 
+// Squares in registers: d[p * ds + q] = s[q * ss + p].
 static inline void block_8x8_u32(uint32_t *d, int64_t ds, const uint32_t *s,
                                  int64_t ss) {
   __m256 r[8], t[8];
@@ -126,6 +139,7 @@ static inline void block_8x8_u32(uint32_t *d, int64_t ds, const uint32_t *s,
   for (int i = 0; i < 8; i++)
     _mm256_storeu_ps((float *)(void *)(d + i * ds), t[i]);
 }
+// The same for 4 x 4 of 8 bytes.
 static inline void block_4x4_u64(uint64_t *d, int64_t ds, const uint64_t *s,
                                  int64_t ss) {
   __m256i r[4], t[4];
@@ -144,6 +158,7 @@ static inline void block_4x4_u64(uint64_t *d, int64_t ds, const uint64_t *s,
   _mm256_storeu_si256((__m256i *)(d + 3 * ds),
                       _mm256_permute2x128_si256(t[1], t[3], 0x31));
 }
+// 8 x 8 of 2 bytes.
 static inline void block_8x8_u16(uint16_t *d, int64_t ds, const uint16_t *s,
                                  int64_t ss) {
   __m128i r[8], a[8], b[8];
@@ -182,6 +197,7 @@ static inline void put_line(char *d, const char *s, bool stream) {
   }
 }
 
+// The lines of N x N squares, then what is left over on both sides.
 #define TILE_LINES(name, T, SUB, block, plain)                              \
   static void name(char *dst, int64_t ds, const char *src, int64_t ss,      \
                    int64_t np, int64_t nq, bool stream) {                   \
@@ -206,6 +222,7 @@ static inline void put_line(char *d, const char *s, bool stream) {
       plain((char *)(d + wp * ds), ds, (const char *)(s + wp), ss, np - wp, \
             nq);                                                            \
   }
+// 8 x 8 of 1 byte: half of a vector a row.
 static inline void block_8x8_u8(uint8_t *d, int64_t ds, const uint8_t *s,
                                 int64_t ss) {
   __m128i r[4];
@@ -235,6 +252,7 @@ TILE_LINES(lines4, uint32_t, 8, block_8x8_u32, plain4)
 TILE_LINES(lines8, uint64_t, 4, block_4x4_u64, plain8)
 TILE_LINES(lines16, e16, 1, block_1x1_e16, plain16)
 
+// Offsets of index i of the outer dims, the last one fastest.
 static void offsets_of(const shape *s, int64_t i, int64_t *in, int64_t *out) {
   *in = *out = 0;
   for (uint32_t d = s->rank; d-- > 0;) {
@@ -245,12 +263,15 @@ static void offsets_of(const shape *s, int64_t i, int64_t *in, int64_t *out) {
   }
 }
 
+// Tiles [begin, end), Q fastest. Streaming stores are fenced before the task
+// ends, as other threads read the result.
 static void tiles_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const transpose_run *r = arg;
   for (int64_t t = begin; t < end; t++) {
     int64_t q = t % r->blocks_q * r->tq,
             p = t / r->blocks_q % r->blocks_p * r->tp;
+    AT_ASSERT(q < r->nq && p < r->np);
     int64_t in, out;
     offsets_of(&r->s, t / r->blocks_q / r->blocks_p, &in, &out);
     r->tile(r->dst + (out + p * r->p_out + q) * r->es, r->p_out,
@@ -334,6 +355,9 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// Drops dims of size 1 and joins neighbours that are one dim in the operand
+// too. *elements: of the result. False: a size is negative or the product
+// overflows.
 static bool shape_simplify(const at_k_transpose_params *p, shape *s,
                            int64_t *elements) {
   *s = (shape){0};
@@ -352,9 +376,11 @@ static bool shape_simplify(const at_k_transpose_params *p, shape *s,
   }
   int64_t step = 1;
   for (uint32_t d = s->rank; d-- > 0;) s->out[d] = step, step *= s->size[d];
+  AT_ASSERT(step == *elements);
   return true;
 }
 
+// Removes dim d.
 static void shape_drop(shape *s, uint32_t d) {
   for (uint32_t i = d; i + 1 < s->rank; i++)
     s->size[i] = s->size[i + 1], s->in[i] = s->in[i + 1],
@@ -365,6 +391,8 @@ static void shape_drop(shape *s, uint32_t d) {
 // Bytes of a tile along P and Q; results above this size go past the caches.
 enum { TILE_P = 4096, TILE_Q = 1024, STREAM_FROM = 8 << 20 };
 
+// Transposes P (p_dim, dense in the operand) by Q (dense in the result), tile
+// by tile.
 static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
                       int64_t elements) {
   static const tile_fn tiles[] = {lines1, lines2, lines4, lines8, lines16};
@@ -374,6 +402,8 @@ static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
   shape_drop(&r->s, p_dim);
   r->tp = AT_MIN(r->np, TILE_P / r->es);
   r->tq = AT_MIN(r->nq, TILE_Q / r->es);
+  // Streaming stores write whole aligned lines: every row of the result must
+  // begin on one.
   bool aligned = (uintptr_t)r->dst % 64 == 0 && r->nq * r->es % 64 == 0;
   for (uint32_t d = 0; d < r->s.rank; d++)
     aligned = aligned && r->s.out[d] * r->es % 64 == 0;
@@ -382,10 +412,12 @@ static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
   r->blocks_p = at_k_ceil_div(r->np, r->tp);
   r->blocks_q = at_k_ceil_div(r->nq, r->tq);
   int64_t outer = elements / r->np / r->nq;
+  AT_ASSERT(outer * r->np * r->nq == elements);
   int64_t grain = 16384 / (r->tp * r->tq) + 1;
   at_par_for(c->par, outer * r->blocks_p * r->blocks_q, grain, tiles_range, r);
 }
 
+// TRANSPOSE: a copy, tiles, or rows, by where the dense dims lie.
 at_status at_k_transpose(const at_k_call *c) {
   const at_k_transpose_params *p = c->params;
   AT_K_BUFS(c, 2);

@@ -6,6 +6,9 @@ typedef struct csr_row {
   int64_t begin, end, before;
 } csr_row;
 
+// Checks the row pointers against the parameters and gives the rows (scratch
+// memory) and the number of entries without padding. INVALID_ARGUMENT names the
+// first pointer that is wrong.
 static at_status read_rows(const at_k_call *c, const int32_t *pointers,
                            csr_row **out, int64_t *total) {
   const at_k_csr_params *p = c->params;
@@ -28,11 +31,14 @@ static at_status read_rows(const at_k_call *c, const int32_t *pointers,
     before += end - at;
     at = at_k_ceil_div(end, p->alignment) * p->alignment;
   }
+  AT_ASSERT(before <= p->entries);  // so is every place below
   *out = rows;
   *total = before;
   return AT_OK;
 }
 
+// Number of each entry without padding, in the places of the entries; pad_value
+// in the padding.
 at_status at_k_csr_iota(const at_k_call *c) {
   const at_k_csr_params *p = c->params;
   AT_K_BUFS(c, 2);
@@ -46,9 +52,11 @@ at_status at_k_csr_iota(const at_k_call *c) {
       out[at] = (int32_t)(rows[r].before + at - rows[r].begin);
   }
   while (at < p->entries) out[at++] = p->pad_value;
+  AT_ASSERT(at == p->entries);
   return AT_OK;
 }
 
+// SparseGather: rows of `table` by ids, one after the other without padding.
 typedef struct gather_run {
   const at_k_csr_params *p;
   const csr_row *rows;
@@ -57,6 +65,7 @@ typedef struct gather_run {
   char *out;
 } gather_run;
 
+// Rows of ids [begin, end); each knows how many entries precede it.
 static void gather_rows(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const gather_run *g = arg;
@@ -68,6 +77,7 @@ static void gather_rows(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Every id is checked before anything is written.
 at_status at_k_csr_gather(const at_k_call *c) {
   const at_k_csr_params *p = c->params;
   AT_K_BUFS(c, 4);

@@ -4,6 +4,7 @@
 enum { ROWS = 8, ENTRIES = 128, TABLE = 40, WIDTH = 3 };
 static const int32_t g_sizes[ROWS] = {7, 14, 20, 0, 24, 0, 13, 0};
 
+// Every size that the tests use.
 static at_k_csr_params params(void) {
   return (at_k_csr_params){.rows = ROWS,
                            .entries = ENTRIES,
@@ -14,6 +15,7 @@ static at_k_csr_params params(void) {
                            .pad_value = INT32_MAX};
 }
 
+// Rows begin at multiples of 8.
 static void make_rows(int32_t *pointers) {
   int32_t at = 0;
   for (int r = 0; r < ROWS; r++) {
@@ -22,6 +24,7 @@ static void make_rows(int32_t *pointers) {
   }
 }
 
+// Counted by hand, row after row.
 static void iota_counts_what_is_no_padding(void **state) {
   int32_t pointers[ROWS], out[ENTRIES], at = 0, next = 0;
   at_k_csr_params p = params();
@@ -35,6 +38,8 @@ static void iota_counts_what_is_no_padding(void **state) {
   while (at < ENTRIES) assert_int_equal(out[at++], INT32_MAX);
 }
 
+// Rows of the table in the order of ids; the rest of the result is zero; ids
+// outside of it are refused.
 static void gather_leaves_padding_out(void **state) {
   int32_t pointers[ROWS], ids[ENTRIES], table[TABLE * WIDTH];
   int32_t out[ENTRIES * WIDTH], at = 0, next = 0;
@@ -67,6 +72,7 @@ static void gather_leaves_padding_out(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+// Rows that go back, are too long, or end past the entries.
 static void wrong_rows_are_refused(void **state) {
   int32_t good[ROWS], pointers[ROWS], out[ENTRIES];
   void *bufs[] = {pointers, out};

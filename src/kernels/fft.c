@@ -18,13 +18,16 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "fft: no scratch memory");
 }
 
+// The side `offset` elements further on.
 static at_fft_side side_at(const fft *f, at_fft_side s, int64_t offset) {
   s.p += offset * f->real_bytes * (s.real ? 1 : 2);
   return s;
 }
+// Complex elements, one line after the other.
 static at_fft_side dense(char *p) { return (at_fft_side){p, false, 0, 1, 1}; }
 
 // ---- Groups of lines
+// One pass over groups of lines.
 typedef struct pass_run {
   const fft *f;
   const at_fft_pass *pass;
@@ -32,6 +35,7 @@ typedef struct pass_run {
   size_t work_bytes;
 } pass_run;
 
+// Groups [begin, end), each of f->k->lanes lines.
 static void group_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const pass_run *r = arg;
@@ -69,11 +73,15 @@ typedef struct long_mem {
   char *temp, *mid, *work;
 } long_mem;
 
+// The parts of a worker's memory; behind `work` lies another line, see
+// long_line.
 static long_mem memory_of(const long_run *r, uint32_t worker) {
   char *p = r->mem + worker * r->mem_bytes;
   return (long_mem){p, p + r->line_bytes, p + 2 * r->line_bytes};
 }
 
+// Transforms one line of n1 x n2 elements: columns of n1 (element j + n2 i of
+// the line), turned, into temp; then its rows of n2, transposed into dst.
 static void matrix(const long_run *r, const at_fft_plan *plan,
                    const long_mem *m, at_fft_side src, at_fft_side dst,
                    bool inverse, double scale) {
@@ -101,6 +109,8 @@ static void matrix(const long_run *r, const at_fft_plan *plan,
   pass_go(r->f, &q, m->work, r->work_bytes, r->spread);
 }
 
+// Element i of a side as a pair of doubles; the imaginary part of a real side
+// is 0.
 static inline void get(const fft *f, const at_fft_side *s, int64_t i,
                        double w[2]) {
   int64_t at = i * s->elem * (s->real ? 1 : 2);
@@ -115,6 +125,7 @@ static inline void get(const fft *f, const at_fft_side *s, int64_t i,
     if (!s->real) w[1] = p[1];
   }
 }
+// Stores element i; a real side keeps the real part.
 static inline void put(const fft *f, const at_fft_side *s, int64_t i, double re,
                        double im) {
   int64_t at = i * s->elem * (s->real ? 1 : 2);
@@ -150,6 +161,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     put(r->f, &r->to, i, x[r->swap] * r->scale, x[!r->swap] * r->scale);
   }
 }
+// x[i] *= by[i] for complex elements [begin, end) of `to`.
 static void multiply_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
   const element_run *r = arg;
@@ -165,6 +177,8 @@ static void ravel_range(void *arg, int64_t begin, int64_t end,
   const element_run *r = arg;
   r->f->k->ravel(r->plan, r->from.p, r->to.p, begin, end);
 }
+// Runs fn over `count` elements of a line, by all threads where those share the
+// line.
 static void elements(const long_run *r, int64_t count, at_range_fn fn,
                      element_run *e) {
   enum { ELEMENTS = 1 << 14 };
@@ -175,6 +189,9 @@ static void elements(const long_run *r, int64_t count, at_range_fn fn,
     fn(e, 0, count, 0);
 }
 
+// Bluestein: the line times a chirp, convolved with the chirp's conjugate by
+// transforms of length conv->n, times the chirp. The inverse swaps real and
+// imaginary parts on the way in and out.
 static void convolve(const long_run *r, const long_mem *m, at_fft_side src,
                      at_fft_side dst, bool inverse, double scale) {
   const at_fft_plan *plan = r->plan;
@@ -196,6 +213,7 @@ static void convolve(const long_run *r, const long_mem *m, at_fft_side src,
   elements(r, n, copy_range, &out);
 }
 
+// One line of r->plan->n elements; src and dst may be the same.
 static void transform(const long_run *r, const long_mem *m, at_fft_side src,
                       at_fft_side dst, bool inverse, double scale) {
   if (r->plan->conv)
@@ -244,6 +262,7 @@ static void long_line(const long_run *r, const long_mem *m, at_fft_side src,
   }
 }
 
+// Lines [begin, end) with this worker's memory.
 static void line_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const long_run *r = arg;
   const at_fft_pass *p = r->pass;
@@ -258,6 +277,8 @@ static void line_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 // Longer lines are worked on by all threads together, however many there are.
 enum { ALONE_TO = 1 << 17 };
 
+// Every line of the pass as a long one: few lines one after the other with all
+// threads on each, many side by side.
 static at_status long_axis(const fft *f, const at_fft_pass *p, int64_t n) {
   long_run r = {.f = f, .pass = p};
   AT_TRY(at_fft_plan_get(f->par, n, f->dbl, AT_FFT_LONG, &r.plan));
@@ -291,6 +312,7 @@ static bool is_long(const fft *f, const at_fft_pass *p, int64_t n) {
   return n > (columns ? 4 * AT_FFT_DIRECT : AT_FFT_DIRECT) || (few && n >= 64);
 }
 
+// One pass over an axis of length n: plan, scratch memory, groups of lines.
 static at_status run_axis(const fft *f, at_fft_pass *p, int64_t n) {
   if (is_long(f, p, n)) return long_axis(f, p, n);
   AT_TRY(at_fft_plan_get(f->par, n, f->dbl, AT_FFT_SHORT, &p->plan));
@@ -343,6 +365,9 @@ static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines,
   return run_axis(f, &p, whole);
 }
 
+// FFT, IFFT: axis after axis, the first from operand to result, the others in
+// place. RFFT: the minor axis first; IRFFT: last, so the others work in scratch
+// memory.
 at_status at_k_fft(const at_k_call *c) {
   const at_k_fft_params *p = c->params;
   AT_K_BUFS(c, 2);
@@ -371,6 +396,7 @@ at_status at_k_fft(const at_k_call *c) {
     return AT_OK;
   }
   int64_t n = dims[last];
+  // From here on the minor axis of the spectra.
   dims[last] = n / 2 + 1;
   if (p->type == RFFT) {
     AT_TRY(real_axis(&f, src, dst, lines, n, false));

@@ -17,6 +17,8 @@ enum {
   AT_FFT_TURNS = 32      // a turn by k is one by k % TURNS and one by the rest
 };
 
+// One Stockham stage: m * s butterflies of `radix` inputs that lie m * s
+// elements apart.
 typedef struct at_fft_stage {
   int radix;
   int64_t m, s;       // n = radix * m * s
@@ -56,6 +58,8 @@ typedef struct at_fft_side {
   bool real;
   int64_t outer, line, elem;
 } at_fft_side;
+// Lines [0, lines) from src to dst by one plan. Both sides may be the same
+// memory: a group is read before it is written.
 typedef struct at_fft_pass {
   const at_fft_plan *plan;
   at_fft_side src, dst;
@@ -83,11 +87,16 @@ typedef struct at_fft_kernels {
   void (*multiply)(void *x, const void *w, int64_t begin, int64_t end);
 } at_fft_kernels;
 // [double precision][AVX-512]
+// All four are there on every CPU; those with AVX-512 must only be called where
+// it is.
 extern const at_fft_kernels at_fft_kernel[2][2];
+// Bytes of work memory for one group: two buffers of real and imaginary
+// vectors, one element longer than the line, or its convolution.
 size_t at_fft_work_bytes(const at_fft_plan *plan);
 
 // True when n has only factors up to 13.
 bool at_fft_smooth(int64_t n);
+// SHORT: a vector of lines at once; LONG: one line over all threads.
 typedef enum at_fft_form { AT_FFT_SHORT, AT_FFT_LONG } at_fft_form;
 // The plan of a length: kept by the process for its next calls, or, if it keeps
 // enough already, in this call's scratch memory. Any thread.

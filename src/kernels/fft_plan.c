@@ -13,8 +13,10 @@ size_t at_fft_work_bytes(const at_fft_plan *plan) {
   return (size_t)(n + 1) * 4 * 64;  // one more: unravelled lines
 }
 
+// In the order in which stages are tried.
 static const int radices[] = {8, 4, 2, 3, 5, 7, 11, 13};
 
+// Tests 2, 3, 5, 7, 11 and 13; 8 and 4 are no primes.
 bool at_fft_smooth(int64_t n) {
   for (size_t i = 2; i < AT_LEN(radices); i++)
     while (n % radices[i] == 0) n /= radices[i];
@@ -32,6 +34,8 @@ typedef struct maker {
   bool dbl;
 } maker;
 
+// Memory for `count` times `each` bytes of the plan, aligned for vectors. NULL:
+// none left.
 static void *room_for(const maker *mk, int64_t count, int64_t each) {
   size_t bytes = at_mul((size_t)count, (size_t)each);
   return mk->arena ? at_arena_alloc(mk->arena, bytes, 64)
@@ -41,6 +45,7 @@ static void *pairs(const maker *mk, int64_t count) {
   return room_for(mk, count, mk->dbl ? 16 : 8);
 }
 
+// table[i] = v in the precision of the plan.
 static void put_real(void *table, int64_t i, bool dbl, double v) {
   if (dbl)
     ((double *)table)[i] = v;
@@ -65,6 +70,8 @@ static void root(int64_t e, int64_t n, double w[2]) {
 }
 
 // ---- Short lines
+// Appends the stage of radix r, with its twiddles and, if r is odd, the roots
+// of unity. m: what is left of n behind it; s: what came before.
 static at_status add_stage(const maker *mk, at_fft_plan *p, int r, int64_t m,
                            int64_t s) {
   void *tw = pairs(mk, m * (r - 1)), *roots = NULL;
@@ -85,6 +92,7 @@ static at_status add_stage(const maker *mk, at_fft_plan *p, int r, int64_t m,
   return AT_OK;
 }
 
+// Factors n into stages; n has only factors up to 13.
 static at_status plan_stages(const maker *mk, at_fft_plan *p) {
   int64_t left = p->n, s = 1;
   for (size_t i = 0; i < AT_LEN(radices); i++)
@@ -159,6 +167,9 @@ static at_status plan_chirp(const maker *mk, at_fft_plan *p, at_fft_form form) {
 }
 
 // ---- Long lines
+// Cuts n as evenly as its factors allow into n1 and n2 and makes the turns
+// between the two passes: a turn by k is one of TURNS fine ones times a coarse
+// one.
 static at_status plan_matrix(const maker *mk, at_fft_plan *p) {
   int64_t n = p->n, n1 = (int64_t)sqrt((double)n) + 1;
   while (n % n1) n1--;
@@ -186,6 +197,8 @@ static at_status plan_matrix(const maker *mk, at_fft_plan *p) {
   return AT_OK;
 }
 
+// A plan of length n. Recursion ends after two steps: a convolution's length is
+// smooth, and so are n1 and n2.
 static at_status make(const maker *mk, int64_t n, at_fft_form form,
                       at_fft_plan **out) {
   at_fft_plan *p = room_for(mk, 1, sizeof *p);
@@ -198,6 +211,8 @@ static at_status make(const maker *mk, int64_t n, at_fft_form form,
 }
 
 // ---- The chirp's own transform, once
+// Transforms chirp_ft in place with the plan's own stages, on this thread: as a
+// group of one line where the convolution is short, else as a matrix.
 static at_status transform_chirp(const maker *mk, const at_fft_plan *p) {
   const at_fft_plan *conv = p->conv;
   const at_fft_kernels *k = &at_fft_kernel[mk->dbl][at_k_has(AT_CPU_AVX512)];
@@ -235,6 +250,7 @@ static at_status transform_chirp(const maker *mk, const at_fft_plan *p) {
   return AT_OK;
 }
 
+// A plan that is ready for use: make, then the chirp.
 static at_status make_whole(const maker *mk, int64_t n, at_fft_form form,
                             at_fft_plan **out) {
   AT_TRY(make(mk, n, form, out));
@@ -253,6 +269,9 @@ static slot g_slots[SLOTS];
 static pthread_mutex_t g_adding = PTHREAD_MUTEX_INITIALIZER;
 static at_arena *g_arena;  // of all plans; made and filled under the lock
 
+// The plan under `key`, or NULL and the free slot for it in *place (-1: none
+// within MOST_PROBES). Without a lock: a plan is published after its key and
+// never removed.
 static const at_fft_plan *find(uint64_t key, int64_t *place) {
   uint64_t at = key * 0x9e3779b97f4a7c15u >> 40;
   for (int64_t i = 0; i < MOST_PROBES; i++) {
@@ -289,6 +308,8 @@ static at_status add(const at_par *par, uint64_t key, int64_t n, bool dbl,
   return AT_OK;
 }
 
+// See fft_internal.h. Two threads that need the same new plan make it one after
+// the other; the second finds it.
 at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl,
                           at_fft_form form, const at_fft_plan **out) {
   uint64_t key = (uint64_t)n * 4 + (uint64_t)dbl * 2 + (form == AT_FFT_LONG);

@@ -17,6 +17,8 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
     yr[0] = ar[0] + ar[1], yi[0] = ai[0] + ai[1]; \
     yr[1] = ar[0] - ar[1], yi[1] = ai[0] - ai[1]; \
   } while (0)
+// Radix 4 of (r0, i0) to (r3, i3); results go to first, first + step, ...:
+// radix 8 uses it twice.
 #define FOUR(r0, i0, r1, i1, r2, i2, r3, i3, yr, yi, first, step)       \
   do {                                                                  \
     VEC b0r = r0 + r2, b0i = i0 + i2, b1r = r0 - r2, b1i = i0 - i2;     \
@@ -46,6 +48,8 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
   } while (0)
 
 // One Stockham stage of an even radix R. The last one (m = 1) turns nothing.
+// Output j of the butterfly at (p, q) goes to out[q + s (R p + j)], turned by
+// tw[p][j - 1]; its inputs are x[q + s (p + m k)].
 #define STAGE(R)                                                              \
   ATTR AT_INLINE void CAT(FN(_body), R)(                                      \
       const bool turn, const at_fft_stage *st, const VEC *restrict xr,        \
@@ -86,6 +90,7 @@ STAGE(4)
 STAGE(8)
 
 // A stage of odd radix r <= 13: pairs a[k], a[r - k] share their products.
+// r is a constant at every call; roots hold cosines, then sines, of 2 pi k / r.
 ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
                                   const VEC *restrict xr,
                                   const VEC *restrict xi, VEC *restrict outr,
@@ -173,6 +178,8 @@ ATTR static void FN(_turn_all)(VEC **v, const REAL *w, int64_t n) {
   }
 }
 
+// A group as a convolution: a is overwritten, the result is in a or b, with the
+// pointers of the pair exchanged where the parts were.
 ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
   int64_t n = plan->n, c = plan->conv->n;
   FN(_turn_all)(a, plan->chirp, n);
@@ -207,6 +214,7 @@ ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
     zkr = er - odi, zki = ei + odr, zjr = er + odi, zji = odr - ei;   \
   } while (0)
 
+// n + 1 elements from n, in place; the last one is re[n], im[n].
 ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
   int64_t n = plan->n;
   const REAL *w = plan->half;
@@ -218,6 +226,7 @@ ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
             im[j]);
   }
 }
+// n elements, twice the original, from n + 1.
 ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
   int64_t n = plan->n;
   const REAL *w = plan->half;
@@ -229,6 +238,8 @@ ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
   }
 }
 
+// The same of one long line, elements k and n - k for k in [begin, end), times
+// scale.
 ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from,
                               void *to, int64_t begin, int64_t end,
                               double scale) {
@@ -251,6 +262,7 @@ ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from,
   if (n % 2 == 0 && n && end > n / 2)  // the middle is its own mirror
     x[n] = z[n] * f, x[n + 1] = -z[n + 1] * f;
 }
+// And back.
 ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to,
                             int64_t begin, int64_t end) {
   int64_t n = plan->n;
@@ -270,6 +282,7 @@ ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to,
   if (n % 2 == 0 && n && end > n / 2) z[n] = 2 * x[n], z[n + 1] = -2 * x[n + 1];
 }
 
+// Dense complex elements [begin, end) of `to` times those of `by`.
 ATTR static void FN(_multiply)(void *to, const void *by, int64_t begin,
                                int64_t end) {
   REAL *restrict x = to;
@@ -308,6 +321,8 @@ ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re,
   }
   return i;
 }
+// The way back, of `lanes` lines. Both return how many elements they did; the
+// rest go one by one.
 ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n,
                                      const VEC *re, const VEC *im, REAL scale) {
   int64_t i = 0;
@@ -337,6 +352,7 @@ ATTR static void FN(_load_columns)(const at_fft_pass *p, const REAL *src,
     re[i] = SHUFFLE(a, b, EVEN), im[i] = SHUFFLE(a, b, ODD);
   }
 }
+// Interleaves the parts of WIDTH neighbouring lines.
 ATTR static void FN(_store_columns)(const at_fft_pass *p, REAL *dst,
                                     const VEC *re, const VEC *im) {
   REAL scale = (REAL)p->scale;
@@ -356,6 +372,8 @@ ATTR static void FN(_complete)(int64_t n, VEC *re, VEC *im) {
   for (int64_t i = n / 2 + 1; i < n; i++) re[i] = re[n - i], im[i] = -im[n - i];
 }
 
+// Reads a group and folds it where the pass says so. adjacent: the lanes are
+// WIDTH lines in a row of one outer index.
 ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
                            VEC *re, VEC *im) {
   REAL *at[WIDTH];
@@ -377,6 +395,7 @@ ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
   if (p->fold == AT_FFT_RAVEL) FN(_ravel_group)(p->plan, re, im);
 }
 
+// Writes `lanes` lines of the group, scaled.
 ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes,
                             bool adjacent, const VEC *re, const VEC *im) {
   REAL *at[WIDTH], scale = (REAL)p->scale;
@@ -398,6 +417,8 @@ ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes,
     }
 }
 
+// Between the passes of a long line: element k of column l times exp(-2 pi i k
+// l / n).
 ATTR static void FN(_turn_columns)(const at_fft_pass *p, int64_t first,
                                    VEC **v) {
   int64_t n = p->plan->n, coarse = at_k_ceil_div(n, AT_FFT_TURNS);

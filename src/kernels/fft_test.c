@@ -7,6 +7,8 @@ typedef struct cplx {
   double re, im;
 } cplx;
 
+// The sum of the definition along one axis, in place; an inverse is divided by
+// n.
 static void plain_axis(cplx *x, int64_t n, int64_t lines_outer, int64_t inner,
                        bool inverse) {
   cplx *y = malloc((size_t)n * sizeof *y), *w = malloc((size_t)n * sizeof *w);
@@ -31,12 +33,14 @@ static void plain_axis(cplx *x, int64_t n, int64_t lines_outer, int64_t inner,
   free(y), free(w);
 }
 
+// A batch of transforms over up to three axes.
 typedef struct shape {
   int64_t batch;
   uint32_t rank;
   int64_t n[3];
 } shape;
 
+// Element i as a double.
 static double get(const void *p, bool dbl, int64_t i) {
   return dbl ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
@@ -121,6 +125,8 @@ static void run_case(shape s, uint32_t type, bool dbl, uint64_t *seed) {
   free(in), free(out[0]), free(out[1]), free(x);
 }
 
+// Every kind of plan, alone and in batches that fill vectors or do not, with
+// and without AVX-512.
 static void test_lengths(void **state) {
   uint64_t seed = 3;
   static const int64_t n[] = {1,   2,   3,   4,    5,    6,    7,   8,
@@ -141,6 +147,7 @@ static void test_lengths(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// Axes of every kind together.
 static void test_many_dims(void **state) {
   uint64_t seed = 4;
   static const shape shapes[] = {

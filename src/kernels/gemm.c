@@ -3,8 +3,12 @@
 // the result is the same for any number of threads.
 #include "kernels/gemm_internal.h"
 
+// Most rows of A, columns of B and blocks of k that are packed at once: what is
+// packed stays within a last-level cache.
 enum { MAX_MC = 1920, MAX_NC = 2048, MAX_KC_BLOCKS = 12 };
 
+// How one product is cut. A chunk (mc x kc of A, kc x nc of B) is packed by all
+// threads; then tasks of mt x nt of C multiply it.
 typedef struct blocks {
   const at_gemm_job *j;
   int64_t mc, nc,
@@ -23,6 +27,8 @@ typedef struct space {
 
 typedef struct chunk {
   const blocks *p;
+  // The part of the product that is packed at the moment: rows [i0, i0 + rows),
+  // columns [j0, j0 + cols), k [k0, k0 + kc), padded to kpad.
   const space *s;  // shared packed operands
   int64_t batch, c_off;
   int64_t i0, rows, j0, cols, k0, kc, kpad;
@@ -31,6 +37,9 @@ typedef struct chunk {
   size_t acc_stride, raw_stride;  // between workers
 } chunk;
 
+// True if microkernels may write this part of C themselves: it has the
+// accumulator's type (the sign of an integer does not matter), no bias, dense
+// columns and evenly spaced rows.
 static bool c_direct(const at_gemm_job *j, int64_t i0, int64_t rows, int64_t j0,
                      int64_t cols) {
   uint32_t t = j->c_type == AT_U32   ? AT_S32
@@ -47,6 +56,10 @@ static int64_t even_part(int64_t n, int64_t most, int64_t step) {
   return at_k_round_up(at_k_ceil_div(n, parts), step);
 }
 
+// Chooses the sizes of chunks and tasks, and with them the bytes of scratch
+// memory, from the shape. Only the size of a task depends on the number of
+// threads, which changes no sum: a tile of C is added up over k in blocks of
+// e->kc by whoever has it.
 static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
   const at_gemm_engine *e = j->e;
   int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
@@ -74,6 +87,11 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
     else
       break;
   }
+  // Sums that one chunk of k begins and the next goes on with must outlive the
+  // task: in C itself, or in accumulators for all of the chunk.
+  AT_ASSERT(p->mc % e->mr == 0 && p->mt % e->mr == 0 && p->mt <= p->mc);
+  AT_ASSERT(p->nc % e->nr == 0 && p->nt % e->nr == 0 && p->nt <= p->nc);
+  AT_ASSERT(p->kc % e->kstep == 0 && p->kc > 0);
   p->whole_acc = j->k > p->kc && (p->tiled || !c_direct(j, 0, j->m, 0, j->n));
   p->acc_ld = p->whole_acc ? p->nc : p->nt;
   p->a_bytes = (size_t)at_k_round_up(p->mc * p->kc * es, 64);
@@ -87,6 +105,7 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
 // Rows of kp values, one after the other, to tiles of kstep values a row.
 static void put_tiles(const at_gemm_engine *e, const char *rows, int64_t kp,
                       int64_t es, char *dst) {
+  // One step of k is one row of an AMX tile.
   enum { STEP = 64 };  // bytes of kstep values, of every engine
   for (int64_t k = 0; k < kp * es; k += STEP)
     for (int64_t r = 0; r < e->mr; r++, dst += STEP)
@@ -135,6 +154,11 @@ static bool as_matrix(const at_gemm_engine *e, uint32_t type, const char *p,
   return true;
 }
 
+// Packs panels [begin, end) of e->mr rows of the chunk's A, each for every
+// block of k. bf16 operands with a dense side are packed as blocks straight
+// from memory; others go through the job's pack_a, are converted in the
+// worker's raw space where their type is not the engine's, and are put into
+// tiles where the engine wants them.
 static void pack_a_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const chunk *c = arg;
@@ -172,6 +196,8 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Packs panels [begin, end) of e->nr columns of the chunk's B. Its blocks of k
+// lie one after the other, each with all panels, as tile_range reads them.
 static void pack_b_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const chunk *c = arg;
@@ -216,11 +242,14 @@ static void add_microtile(const at_gemm_engine *e, int64_t kp, const char *a,
 }
 
 // What a task's share of a block of k reads of packed A and B.
+// A task reads kp values of k, which are padded, of its rows and columns.
 typedef struct share {
   const char *a, *b;
   int64_t kp, rows, cols;
 } share;
 
+// Where the task at (ti, tj) finds its panels of the block of k that begins at
+// k, counted from the chunk's first.
 static share share_of(const chunk *c, int64_t ti, int64_t tj, int64_t k) {
   const blocks *p = c->p;
   const at_gemm_engine *e = p->j->e;
@@ -253,6 +282,8 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
   else
     acc = (float *)(void *)(c->s->acc + worker * c->acc_stride);
   at_gemm_put put = {.rows = 0};
+  // No sum waits for another block of k: two tiles are enough for all of the
+  // task.
   bool once = c->first && c->last && c->kpad <= e->kc;
   for (int64_t k = 0; k < c->kpad; k += e->kc) {
     share s = share_of(c, ti, tj, k), next = {0};
@@ -262,6 +293,8 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
     int64_t across = at_k_ceil_div(s.cols, PANEL), turn = 0;
     int64_t turns = across * at_k_ceil_div(s.rows, PANEL);
     int64_t next_groups = next.kp / e->kstep;
+    // The next panel of A and the next block of B are fetched in equal shares
+    // by the products that come before they are needed.
     int lines_a = lines_for(panel, across * groups);
     int lines_b =
         lines_for(across * next_groups * AT_GEMM_GROUP_BYTES, turns * groups);
@@ -288,6 +321,7 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
           x.next_a = next.a + n / PANEL * groups * lines_a * 64;
         if (!last) x.next_b = next.b + turn * groups * lines_b * 64;
         e->blocks->multiply(&x);
+        // The multiplication before has stored what `put` said.
         put.rows = 0;
         if (last && c->last)
           at_gemm_finish_tile(j, c->c_off, c->i0 + ti + i,
@@ -298,6 +332,9 @@ static void tiles_of_task(const chunk *c, int64_t ti, int64_t tj,
   if (put.rows) at_gemm_put_rows(&put, 0, put.rows);
 }
 
+// Multiplies tasks [begin, end) of the chunk, numbered row by row. Sums go to C
+// where it takes them, else to accumulators that are converted and stored after
+// the last block of k.
 static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const chunk *c = arg;
   const blocks *p = c->p;
@@ -317,6 +354,7 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       continue;
     }
     int64_t i0 = c->i0 + ti, j0 = c->j0 + tj;
+    // A tile that C takes directly has its rows as far apart as C's.
     bool direct = c_direct(j, i0, rows, j0, cols);
     char *out;
     int64_t ld;
@@ -354,6 +392,8 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (e->end) e->end();
 }
 
+// at_par_for, or all of [0, n) on this thread where par is NULL: then `fn` must
+// use worker 0's scratch memory.
 static void for_range(const at_par *par, int64_t n, int64_t grain,
                       at_range_fn fn, void *arg) {
   if (par)
@@ -385,6 +425,7 @@ static void run_one(const at_par *par, const blocks *p, const space *s,
         c.k0 = kc, c.kc = AT_MIN(p->kc, j->k - kc);
         c.kpad = at_k_round_up(c.kc, e->kstep);
         c.first = kc == 0, c.last = kc + c.kc == j->k;
+        // B of these columns stays packed for all rows where k is one chunk.
         if (ic == 0 || j->k > p->kc)
           for_range(par, at_k_ceil_div(c.cols, e->nr), 2, pack_b_range, &c);
         for_range(par, at_k_ceil_div(c.rows, e->mr), 2, pack_a_range, &c);
@@ -394,16 +435,20 @@ static void run_one(const at_par *par, const blocks *p, const space *s,
   }
 }
 
+// One product per thread: mem has total_bytes for each worker.
 typedef struct batch_run {
   const blocks *p;
   char *mem;
 } batch_run;
 
+// Cuts p->total_bytes of scratch memory into the parts of one worker.
 static space space_at(const blocks *p, char *mem) {
   return (space){mem, mem + p->a_bytes, mem + p->a_bytes + p->b_bytes,
                  mem + p->a_bytes + p->b_bytes + p->acc_bytes};
 }
 
+// Products [begin, end) of the batch, each by one thread with scratch memory of
+// its own.
 static void batch_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const batch_run *r = arg;
@@ -418,6 +463,7 @@ typedef struct zero_run {
 // k = 0: sums of nothing, plus the bias.
 static void zero_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const at_gemm_job *j = ((const zero_run *)arg)->j;
+  // 64 columns of the widest accumulator, a complex of doubles.
   char acc[64 * 16];
   for (int64_t t = begin; t < end; t++) {
     int64_t off[3];
@@ -429,6 +475,8 @@ static void zero_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// See gemm_internal.h. Scratch memory is taken once, before anything is
+// written.
 at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
   if (j->batch == 0 || j->m == 0 || j->n == 0) return AT_OK;
   if (j->k == 0) {
@@ -438,8 +486,11 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
   }
   uint32_t threads = at_par_threads(par);
   double work = (double)j->m * (double)j->n * (double)j->k;
+  // Many products, or small ones, are shared out whole; else threads share each
+  // one.
   bool by_batch =
       j->batch > 1 && (j->batch >= 2 * (int64_t)threads || work < 2e6);
+  // Less than about 20 microseconds of work is not worth waking threads.
   bool serial = work * (double)j->batch < 1e5;
   blocks p;
   plan_blocks(j, by_batch || serial ? 1 : threads, &p);
@@ -448,6 +499,7 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
   if (by_batch) {
     bytes = at_mul(p.total_bytes, threads);
   } else {
+    // One packed A and B for all; accumulators and raw space for each thread.
     size_t workers = p.whole_acc ? 1 : threads;
     bytes =
         p.a_bytes + p.b_bytes + p.acc_bytes * workers + p.raw_bytes * threads;
@@ -501,6 +553,9 @@ static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,
   return true;
 }
 
+// The offsets of the indices of group d in operand `which`: 0, 1, 2 for the
+// strides x, y, z. One dimension needs no table; else one of `size` entries is
+// made in scratch memory (RESOURCE_EXHAUSTED without it).
 static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d,
                           int which, int64_t size, at_gemm_off *o) {
   const int64_t *st = which == 0   ? d->stride_x
@@ -526,6 +581,8 @@ static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d,
   return AT_OK;
 }
 
+// at_gemm_job.batch_off of GEMM: takes index i of the batch apart into its
+// dimensions, the last one fastest.
 static void batch_off_dims(const at_gemm_job *j, int64_t i, int64_t off[3]) {
   const at_k_gemm_dims *d = j->batch_ctx;
   off[0] = off[1] = off[2] = 0;
@@ -538,6 +595,8 @@ static void batch_off_dims(const at_gemm_job *j, int64_t i, int64_t off[3]) {
   }
 }
 
+// Turns C = A B into C^T = B^T A^T: exchanges the operands with their sizes and
+// offsets. Bias per column becomes bias per row.
 static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
 #define SWAP(T, x, y) \
   do {                \
@@ -557,6 +616,7 @@ static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
   j->bias_rows = !j->bias_rows;
 }
 
+// Offsets of a transposed job: those of the original with A and B exchanged.
 static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
   const at_gemm_job *orig = j->batch_ctx;
   int64_t t[3];
@@ -564,6 +624,7 @@ static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
   off[0] = t[1], off[1] = t[0], off[2] = t[2];
 }
 
+// See gemm_internal.h. pack_a stays: only strided jobs are turned.
 void at_gemm_transpose(const at_gemm_job *j, at_gemm_job *out) {
   at_k_gemm_dims none = {0};
   *out = *j;
@@ -583,6 +644,8 @@ static bool narrow_columns(const at_par *par, const at_gemm_job *j,
   return at_gemm_narrow(par, &flipped, st);
 }
 
+// INVALID_ARGUMENT for an accumulator type that no engine has, or operands
+// without data.
 static at_status check_types(const at_k_gemm_params *p) {
   switch (p->acc) {
     case AT_F32:
@@ -615,6 +678,7 @@ static const at_gemm_engine *engine_for(const at_gemm_job *j, uint32_t acc) {
   const at_gemm_engine *e = at_gemm_engine_of(j->a_type, j->b_type, acc);
   if (!e || !e->a_tiles) return e;
   bool little = j->m < 32 && j->n < 32 && j->m * j->n * j->k < MIN_WORK;
+  // An engine without AMX pays for k below 16 with padding to 32.
   bool shallow = !e->begin && e->acc_type == AT_F32 && j->k < MIN_K;
   return little || shallow ? at_gemm_wide_engine(acc) : e;
 }
@@ -657,6 +721,8 @@ static at_status make_job(const at_k_call *c, at_k_gemm_dims *batch,
   return AT_OK;
 }
 
+// Tries the special forms in the order of how narrow their shapes are; what
+// none of them takes is packed. Each returns false before it writes anything.
 at_status at_k_gemm(const at_k_call *c) {
   at_k_gemm_dims batch;
   at_gemm_job j;
@@ -673,6 +739,8 @@ at_status at_k_gemm(const at_k_call *c) {
   return at_gemm_run(c->par, &j);
 }
 
+// See kernels.h. The conditions keep k within one block, so that the product is
+// complete before it is added.
 bool at_k_gemm_add(const at_k_call *c, at_status *st) {
   at_k_gemm_dims batch;
   at_gemm_job j;

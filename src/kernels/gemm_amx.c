@@ -4,12 +4,16 @@
 
 #define AMX_TARGET(...) __attribute__((target("amx-tile," __VA_ARGS__)))
 
+// What LDTILECFG reads, as the architecture defines it: bytes of a row and
+// number of rows of each tile register.
 typedef struct tile_config {
   uint8_t palette, start_row, reserved[14];
   uint16_t row_bytes[16];
   uint8_t rows[16];
 } tile_config;
 
+// All eight tiles as 16 rows of 64 bytes: four accumulators (0 to 3), two of A
+// (4, 5), two of B (6, 7). The thread owns the tile state until end().
 AMX_TARGET("amx-bf16") static void begin(void) {
   tile_config cfg = {.palette = 1};
   for (int i = 0; i < 8; i++) cfg.row_bytes[i] = 64, cfg.rows[i] = 16;
@@ -71,6 +75,8 @@ AMX_TARGET("amx-bf16") static void end(void) { _tile_release(); }
     if (!whole) amx_edge(cv, ldc, edge, mr, nr, add);                    \
   }
 
+// Copies the mr x nr corner of a whole 32 x 32 microtile to C, or adds it. The
+// tile holds floats.
 static void bf16_edge(float *c, int64_t ldc, const int32_t *edge, int mr,
                       int nr, bool add) {
   const float *e = (const float *)(const void *)edge;
@@ -78,6 +84,7 @@ static void bf16_edge(float *c, int64_t ldc, const int32_t *edge, int mr,
     for (int j = 0; j < nr; j++)
       c[i * ldc + j] = add ? c[i * ldc + j] + e[i * 32 + j] : e[i * 32 + j];
 }
+// The same of integers, whose sums wrap.
 static void s32_edge(uint32_t *c, int64_t ldc, const int32_t *e, int mr, int nr,
                      bool add) {
   for (int i = 0; i < mr; i++)
@@ -114,6 +121,8 @@ __attribute__((target(PUT_FEATURES))) AT_INLINE __m512i narrow(__m512 low,
   return _mm512_load_si512(to);
 }
 
+// Rows [begin, end) of a finished tile: adds `old`, converts and stores under
+// the masks of x->columns.
 __attribute__((target(PUT_FEATURES))) AT_INLINE void put_rows(
     const at_gemm_put *x, int begin, int end) {
   __mmask16 first = (__mmask16)x->columns;
@@ -141,6 +150,8 @@ __attribute__((target(PUT_FEATURES))) void at_gemm_put_rows(
   put_rows(x, begin, end);
 }
 
+// Fetches so many lines into the second cache and returns the address behind
+// them.
 AT_INLINE const char *fetch(const char *p, int lines) {
   for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
   return p + 64 * lines;
@@ -212,6 +223,8 @@ static const at_gemm_blocks int8_blocks[2][2] = {
     {{ss_block, begin, end, 0}, {su_block, begin, end, 0}},
     {{us_block, begin, end, 0}, {uu_block, begin, end, 0}}};
 
+// Storing bf16 tiles takes AVX512-BF16 as well, which every CPU with AMX-BF16
+// has.
 const at_gemm_blocks *at_gemm_amx_blocks(void) {
   return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) ? &bf16_blocks : NULL;
 }
@@ -230,6 +243,8 @@ static const at_gemm_engine int8_engines[2][2] = {
     {INT8_ENGINE(u, s, us_micro, &int8_blocks[1][0]),
      INT8_ENGINE(u, u, uu_micro, &int8_blocks[1][1])}};
 
+// 0 for signed, 1 for unsigned integers of at most eight bits (narrower ones
+// are stored extended to a byte), -1 for others.
 static int int8_kind(uint32_t t) {
   switch (t) {
     case AT_S2:
@@ -245,6 +260,8 @@ static int int8_kind(uint32_t t) {
   }
 }
 
+// bf16 products add up in f32; 8-bit ones in s32, of which u32 has the same
+// bits.
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc) {
   if (acc == AT_F32 && a == AT_BF16 && b == AT_BF16)
     return at_k_has(AT_CPU_AMX_BF16) ? &bf16_engine : NULL;

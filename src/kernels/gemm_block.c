@@ -9,12 +9,16 @@ enum {
   GROUP = AT_GEMM_GROUP,
   GROUP_BYTES = AT_GEMM_GROUP_BYTES
 };
+// Bounds of a block, and the multiplications that are worth a thread.
 enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
 
+// True if n neighbours of m that lie `stride` bytes apart are dense.
 static bool is_dense(const at_k_matrix *m, int64_t n, int64_t stride) {
   return n == 1 || stride == (int64_t)at_dtype_bytes((at_dtype)m->type);
 }
 
+// Packing pays off from a side of 16 on; the upper bound keeps a packed block
+// within a cache and its size within an int64_t. One side must be dense.
 static bool fits(const at_k_matrix *m) {
   if (m->type != AT_F32 && m->type != AT_BF16) return false;
   if (m->outer < MIN_SIDE || m->k < MIN_SIDE) return false;
@@ -23,6 +27,7 @@ static bool fits(const at_k_matrix *m) {
          is_dense(m, m->outer, m->outer_stride);
 }
 
+// AMX where the CPU has it, else AVX512-BF16.
 const at_gemm_blocks *at_gemm_blocks_of(void) {
   const at_gemm_blocks *amx = at_gemm_amx_blocks();
   return amx ? amx : at_gemm_pairs_blocks();
@@ -154,6 +159,8 @@ AT_PAIRS AT_INLINE void pack_along_k(const packing *p, uint32_t type,
     }
 }
 
+// Rows of k are dense: squares of 16 columns by a group of k, group by group,
+// in the order of memory.
 AT_PAIRS AT_INLINE void pack_across_k(const packing *p, uint32_t type,
                                       int64_t begin, int64_t end) {
   for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++)
@@ -161,6 +168,8 @@ AT_PAIRS AT_INLINE void pack_across_k(const packing *p, uint32_t type,
       pack_one(p, type, false, o, g);
 }
 
+// Packs panels [begin, end) of PANEL rows or columns. The type is a constant in
+// each of the four calls.
 AT_PAIRS static void pack_range(void *arg, int64_t begin, int64_t end,
                                 uint32_t worker) {
   const packing *p = arg;
@@ -176,6 +185,7 @@ AT_PAIRS static void pack_range(void *arg, int64_t begin, int64_t end,
     pack_across_k(p, AT_BF16, begin, end);
 }
 
+// Shares of about a quarter of MIN_WORK elements for each thread.
 void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
                      void *to) {
   packing p = {m, to, columns};
@@ -211,6 +221,8 @@ AT_PAIRS static void pack_near(const packing *p) {
   }
 }
 
+// Whole rows in a near cache are copied; else as at_k_block_pack, without other
+// threads.
 void at_k_block_rows_pack(const at_k_matrix *a, void *to) {
   packing p = {a, to, false};
   if (a->outer % PANEL || a->k % GROUP || !is_dense(a, a->k, a->k_stride))

@@ -11,6 +11,7 @@ static double value_of(int64_t i, int64_t k) {
   return (double)((i * 7 + k * 5) % 9 - 4);
 }
 
+// A matrix, and its packed form.
 typedef struct operand {
   at_k_matrix m;
   char *data, *packed;
@@ -44,11 +45,13 @@ static operand make(uint32_t type, int64_t outer, int64_t k, bool along,
   return o;
 }
 
+// Frees both.
 static void drop(operand *o) {
   free(o->data);
   free(o->packed);
 }
 
+// Two threads; C is in f32.
 static void multiply(int64_t m, int64_t n, const at_k_block_part *parts,
                      int64_t num_parts, float *c, int64_t ldc, bool add) {
   at_par par = {tu_pool(2), NULL, NULL};
@@ -78,6 +81,8 @@ static void check(const operand *a, const operand *b, int64_t times, bool add) {
   free(c);
 }
 
+// Types and layouts of both operands, in sums of 1 to 20 products, begun anew
+// or added.
 static void test_layouts(void **state) {
   static const int64_t shapes[][3] = {
       {32, 32, 32},  {16, 17, 18},   {64, 96, 128},  {33, 70, 31},
@@ -226,6 +231,8 @@ static void check_few(const operand *a, const operand *b,
   free(c);
 }
 
+// Shapes around the vectors and blocks; what does not fit is refused for a
+// reason.
 static void test_few(void **state) {
   static const int64_t shapes[][3] = {
       {1, 1, 1},   {4, 64, 128},  {8, 17, 31},   {7, 5, 128},  {5, 66, 128},
@@ -284,6 +291,7 @@ static void test_few_pages(void **state) {
     }
 }
 
+// One reason at a time; without BF16 instructions nothing fits.
 static void test_who_fits(void **state) {
   at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
   bool bf16 = at_k_has(AT_CPU_AVX512_BF16);

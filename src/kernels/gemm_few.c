@@ -30,14 +30,18 @@ typedef struct few {
   bool add;
 } few;
 
+// True if n neighbours of m that lie `stride` bytes apart are dense.
 static bool is_dense(const at_k_matrix *m, int64_t n, int64_t stride) {
   return n == 1 || stride == (int64_t)at_dtype_bytes((at_dtype)m->type);
 }
 
+// Types that can be loaded as pairs of bf16.
 static bool is_known(const at_k_matrix *m) {
   return m->type == AT_F32 || m->type == AT_BF16;
 }
 
+// The bounds: A is packed on the stack (15 rows of 1,024), and sums that are
+// added to C within one block of k keep the bits of packed products.
 bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
   bool dots = is_dense(b, b->k, b->k_stride);
   if (dots ? a->outer > MAX_DOT_M : add && b->k > AT_PAIRS_BLOCK) return false;
@@ -59,6 +63,7 @@ AT_PAIRS AT_INLINE __m512 quarters_of(const __m512 v[COLS]) {
                        (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
 }
 
+// Adds the four quarters of quarters_of: lane i is the sum of vector i.
 AT_PAIRS AT_INLINE __m128 sum_of_quarters(__m512 v) {
   __m256 half =
       _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -107,6 +112,8 @@ AT_PAIRS AT_INLINE void put_dots(const int rows, const few *x, int64_t i,
   put_sums(x, i + 3, j, _mm512_extractf32x4_ps(all, 3));
 }
 
+// Adds n (at most 32) products of k to the sums of `rows` rows and COLS
+// columns. b: where the columns begin; a: rows of packed A.
 AT_PAIRS AT_INLINE void dots_step(const int rows, uint32_t type, const few *x,
                                   const uint16_t *a, const uint8_t *const b[],
                                   int64_t k, int64_t n,
@@ -141,6 +148,8 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
   __m512 sum[ROWS][COLS];
   for (int q = 0; q < COLS; q++)
     b[q] =
+        // Columns behind the last one read it again; put_sums leaves their sums
+        // out.
         (const uint8_t *)m->p + AT_MIN(j + q, m->outer - 1) * m->outer_stride;
   for (int r = 0; r < rows; r++)
     for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
@@ -153,6 +162,8 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
 
 // The same for a k of 128, all columns of B.
 enum { NEAR_K = 128, NEAR_STEPS = NEAR_K / 32 };
+// k and its steps are constants: the loop over k has no end to treat, and
+// fetches what follows in step with what it reads.
 AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
                                   int64_t i) {
   const at_k_matrix *m = x->b;
@@ -250,6 +261,8 @@ AT_PAIRS AT_INLINE void put_vector(const few *x, const strip *s, int64_t i,
   _mm512_mask_storeu_ps(c, there, sum);
 }
 
+// Adds one pair of rows of B, times the pair of each row of A, to the sums.
+// second: the odd row is there.
 AT_PAIRS AT_INLINE void across_pair(const int rows, const int vectors,
                                     uint32_t type, const few *x,
                                     const uint16_t *a, const uint8_t *b,
@@ -312,6 +325,8 @@ AT_PAIRS AT_INLINE void few_rows(const int rows, const int vectors,
     for (int64_t j = 0; j < x->b->outer; j += COLS) dots(rows, type, x, i, j);
 }
 
+// All m rows of A, ROWS at a time: few_rows has a body for each count, so that
+// sums stay in registers.
 AT_PAIRS AT_INLINE void all_rows(const int vectors, uint32_t type, const few *x,
                                  int64_t m, const strip *s) {
   for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
@@ -330,6 +345,8 @@ AT_PAIRS AT_INLINE void all_rows(const int vectors, uint32_t type, const few *x,
 }
 
 // ---- Strips
+// Every strip of the span by the rows of B in the run, which lie in the first
+// cache meanwhile.
 AT_PAIRS AT_INLINE void run_strips(const int vectors, uint32_t type,
                                    const few *x, const span *s, int64_t m,
                                    const run *run) {
@@ -342,6 +359,7 @@ AT_PAIRS AT_INLINE void run_strips(const int vectors, uint32_t type,
   }
 }
 
+// run_strips with type and width as constants.
 AT_PAIRS static void run_multiply(const few *x, const span *s, int64_t m,
                                   const run *run) {
   if (x->b->type == AT_F32 && s->vectors > 1)
@@ -354,6 +372,9 @@ AT_PAIRS static void run_multiply(const few *x, const span *s, int64_t m,
     run_strips(1, AT_BF16, x, s, m, run);
 }
 
+// Columns [s->j, s->j + s->n) over all of k. Rows of B are taken in runs that
+// end at a page, at RUN_BYTES or at a block of AT_PAIRS_BLOCK k; sums of a
+// block go to C when it is complete, so bits are those of packed products.
 AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
   const at_k_matrix *b = x->b;
   const at_k_pages *pages = x->pages;
@@ -369,10 +390,12 @@ AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
   int64_t page = 0, in = 0, done = 0;
   do {
     int64_t left = AT_PAIRS_BLOCK - done % AT_PAIRS_BLOCK;
+    AT_ASSERT(run.num_parts < MAX_PARTS && (page < pages->count || !b->k));
     part *p = &run.parts[run.num_parts++];
     p->b = (const uint8_t *)pages->page[page] + in * b->k_stride + skip;
     p->at = done;
     p->k = AT_MIN(AT_MIN(pages->rows - in, left), most - rows);
+    AT_ASSERT(p->k > 0 || !b->k);
     done += p->k, rows += p->k, in += p->k;
     p->next = p->b + p->k * b->k_stride;
     if (in == pages->rows) {
@@ -381,6 +404,7 @@ AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
           ++page < pages->count ? pages->page[page] : pages->next;
       p->next = next ? (const uint8_t *)next + skip : NULL;
     }
+    // The run ends here; the sums go to C if a block of k ends with it.
     run.last = p->k == left || done == b->k;
     if (!run.last && rows < most) continue;
     run_multiply(x, s, m, &run);
@@ -448,6 +472,7 @@ AT_PAIRS AT_INLINE void along_type(uint32_t type, const job *w, int64_t begin,
   }
 }
 
+// Units [begin, end) of columns of B: at_range_fn of at_k_few.
 AT_PAIRS static void units_multiply(void *arg, int64_t begin, int64_t end,
                                     uint32_t worker) {
   const job *w = arg;
@@ -460,6 +485,8 @@ AT_PAIRS static void units_multiply(void *arg, int64_t begin, int64_t end,
     along_type(AT_BF16, w, begin, end);
 }
 
+// See kernels.h. Threads share columns of B in units that depend on the shape
+// alone; a column is added up by one of them.
 AT_PAIRS void at_k_few(const at_par *par, const at_k_matrix *a,
                        const at_k_matrix *b, const at_k_pages *pages, float *c,
                        int64_t ldc, bool add) {

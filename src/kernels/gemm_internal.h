@@ -17,6 +17,7 @@ typedef struct at_gemm_off {
   const int64_t *table;  // NULL: index * stride
   int64_t stride, inner;
 } at_gemm_off;
+// Offset in elements of index i of the group.
 static inline int64_t at_off(const at_gemm_off *o, int64_t i) {
   return o->table ? o->table[i] : i * o->stride;
 }
@@ -24,12 +25,16 @@ static inline int64_t at_off(const at_gemm_off *o, int64_t i) {
 static inline bool at_off_uniform(const at_gemm_off *o, int64_t i, int64_t n) {
   return !o->table || n <= 1 || i / o->inner == (i + n - 1) / o->inner;
 }
+// True if the indices [i, i + n) are neighbours in memory.
 static inline bool at_off_dense(const at_gemm_off *o, int64_t i, int64_t n) {
   return n <= 1 || (o->stride == 1 && at_off_uniform(o, i, n));
 }
 
+// What an engine needs to multiply blocks that are packed on their own.
 typedef struct at_gemm_blocks at_gemm_blocks;
 
+// A microkernel and the layout of the operands that it reads. Engines are
+// constants; which one a CPU has is decided by at_gemm_engine_of.
 typedef struct at_gemm_engine {
   const char *name;
   uint32_t pack_type;  // element type of packed A and B
@@ -59,6 +64,8 @@ typedef struct at_gemm_engine {
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
 // The one whose operands are of the accumulator's type.
 const at_gemm_engine *at_gemm_wide_engine(uint32_t acc);
+// The AMX engine, or the one of AVX512-BF16 and VNNI (gemm_pairs.c), for these
+// types. NULL: this CPU or these types have none.
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 // k whose products AVX512-BF16 adds up before they are added to C.
 enum { AT_PAIRS_BLOCK = 128 };
@@ -72,6 +79,7 @@ enum {
   AT_GEMM_GROUP = 32,
   AT_GEMM_GROUP_BYTES = AT_GEMM_PANEL * AT_GEMM_GROUP * 2
 };
+// Groups that hold k values; the last one is filled up with zeros.
 static inline int64_t at_gemm_groups(int64_t k) {
   return at_k_ceil_div(k, AT_GEMM_GROUP);
 }
@@ -117,6 +125,10 @@ const at_gemm_blocks *at_gemm_blocks_of(void);
 const at_gemm_blocks *at_gemm_amx_blocks(void);
 const at_gemm_blocks *at_gemm_pairs_blocks(void);
 
+// One product C = A B, or many of one shape (batch). Sizes m, n, k are those of
+// C's rows and columns and of the sum; offsets are in elements, also where an
+// operand is transposed or split. The job borrows all that it points to until
+// at_gemm_run returns.
 typedef struct at_gemm_job at_gemm_job;
 // Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own
 // element type. Row-major: dst[r * ld + k], else dst[k * ld + r]; zeros up to
@@ -144,7 +156,10 @@ struct at_gemm_job {
   bool add;  // to what C holds, which is written in place; k is one block
 };
 
+// Runs all products of the job by packing. INVALID parameters must have been
+// refused before. RESOURCE_EXHAUSTED without scratch memory, with C untouched.
 at_status at_gemm_run(const at_par *par, const at_gemm_job *j);
+// at_gemm_pack_a_fn of operands that offsets describe: a_m and a_k of the job.
 void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
                             int64_t rows, int64_t width, int64_t k, int64_t kc,
                             int64_t kpad, bool row_major, int64_t ld,
@@ -166,9 +181,14 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
 void at_gemm_finish_tile(const at_gemm_job *j, int64_t c_off, int64_t i0,
                          int rows, int64_t j0, int cols, float *tile,
                          at_gemm_put *put);
+// m must be F32 or BF16 with a dense side; `to` is 64-byte aligned and takes
+// at_k_block_bytes(m). `columns`: m is B.
 // Packs a block, whatever its size, on this thread.
 void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to);
 
+// The special forms below return true where they have run the product or failed
+// with *st, and false, with nothing written, where the shape is not theirs or
+// another form does it better. Types and shape alone decide.
 // Few rows: streams B once, unpacked. Returns false when the shape is not its
 // own.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);

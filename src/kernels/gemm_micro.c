@@ -104,6 +104,7 @@
 COMPLEX_MICRO(c64_micro, float)
 COMPLEX_MICRO(c128_micro, double)
 
+// An engine and the CPU features that it needs.
 typedef struct engine_row {
   at_gemm_engine e;
   uint64_t needs;
@@ -142,6 +143,7 @@ static uint32_t as_bf16(uint32_t t) {
   return narrow && t != AT_F8E8M0FNU ? AT_BF16 : t;
 }
 
+// AMX before pairs of 16 bits before widening to the accumulator's type.
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc) {
   a = as_bf16(a), b = as_bf16(b);
   const at_gemm_engine *amx = at_gemm_amx_engine(a, b, acc);
@@ -150,6 +152,7 @@ const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc) {
   return pairs ? pairs : at_gemm_wide_engine(acc);
 }
 
+// Unsigned accumulators take the signed engine of their size: sums wrap alike.
 const at_gemm_engine *at_gemm_wide_engine(uint32_t acc) {
   if (acc == AT_U32) acc = AT_S32;
   if (acc == AT_U64) acc = AT_S64;
@@ -159,6 +162,7 @@ const at_gemm_engine *at_gemm_wide_engine(uint32_t acc) {
   return NULL;
 }
 
+// F32 and F64 only: other types are packed.
 at_gemm_strided_fn at_gemm_strided_of(uint32_t acc) {
   bool wide = at_k_has(AT_CPU_AVX512);
   if (acc == AT_F32) return wide ? f32_v4_strided : f32_v3_strided;
@@ -169,6 +173,9 @@ at_gemm_strided_fn at_gemm_strided_of(uint32_t acc) {
 // Below this many multiply-adds packing and threads cost more than they save.
 enum { SMALL_WORK = 64 * 64 * 64 };
 
+// Calls the strided microkernel on operands in place, tile by tile. The last
+// columns of B are padded to whole vectors on the stack; the bound of 512 on k
+// is that buffer's.
 bool at_gemm_small(const at_gemm_job *j) {
   // One column would fill one lane: at_gemm_thin makes a row of it.
   if (j->n == 1 && j->m * j->k > 1024) return false;

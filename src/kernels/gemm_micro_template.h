@@ -58,6 +58,7 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
     }
     return;
   }
+  // Fewer columns than vectors hold: through a buffer.
   ELEM edge[ROWS][VECS * LANES];
   UNROLL
   for (int i = 0; i < mr; i++) {
@@ -76,6 +77,9 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
 #define ALL_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
 
+// at_gemm_engine.micro: A packed [k][ROWS], B packed [k][VECS * LANES]. A case
+// for each number of rows keeps the sums in registers; half of the vectors
+// where nr fits into them.
 ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
                                     void *c, int64_t ldc, int mr, int nr,
                                     bool add) {
@@ -91,6 +95,7 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 }
 
 #ifdef STRIDED
+// at_gemm_strided_fn: the same for operands in place.
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr,

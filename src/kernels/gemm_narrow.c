@@ -20,14 +20,17 @@ typedef struct narrow {
   bool direct;  // C takes the sums as they are
 } narrow;
 
+// First row of tile `tile`; tile_at(t, t->tiles) is m.
 static int64_t tile_at(const narrow *t, int64_t tile) {
   return tile * t->j->m / t->tiles;
 }
+// Packed rows of a tile in the block of k that begins at k and has kc values.
 static const char *packed_a(const narrow *t, int64_t tile, int64_t k,
                             int64_t kc) {
   return t->a + (k * t->tiles + tile * kc) * t->j->e->mr * t->es;
 }
 
+// Packs all of A on this thread, block of k by block.
 static void pack_rows(const narrow *t) {
   const at_gemm_job *j = t->j;
   int64_t mr = j->e->mr;
@@ -49,6 +52,8 @@ static void panel_run(const narrow *t, int64_t n0, int64_t cols, char *panel,
   const char *b = j->b + (t->off_b + at_off(&j->b_n, n0)) * t->es;
   for (int64_t k = 0; k < j->k; k += K_BLOCK) {
     int64_t kc = AT_MIN(K_BLOCK, j->k - k), first = 0;
+    // A whole panel: the first tile reads B in place and packs it. A narrower
+    // one at the right edge is packed before.
     if (cols == e->nr) {
       e->copying(kc, packed_a(t, 0, k, kc), b + k * j->b_k.stride * t->es,
                  j->b_k.stride, out, ld, (int)tile_at(t, 1), k > 0, panel);
@@ -64,6 +69,8 @@ static void panel_run(const narrow *t, int64_t n0, int64_t cols, char *panel,
   }
 }
 
+// Panels [begin, end) of nr columns. C takes sums that need no conversion;
+// others wait in a panel of sums on the stack.
 static void panel_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const narrow *t = arg;
@@ -81,6 +88,8 @@ static void panel_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Needs an engine that packs B as it goes, operands of its type, dense rows of
+// B and enough panels to share out.
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st) {
   const at_gemm_engine *e = j->e;
   if (!e->copying || j->batch != 1 || j->m < MIN_ROWS || j->m > MAX_ROWS ||

@@ -52,6 +52,7 @@ static void transpose8_u32(uint32_t *dst, int64_t ld,
 
 enum { ROWS_AHEAD = 16 };
 
+// An element of 16 bytes.
 typedef struct b16 {
   uint64_t w[2];
 } b16;
@@ -99,6 +100,8 @@ GATHER(gather4_any, uint32_t)
 GATHER(gather8, uint64_t)
 GATHER(gather16, b16)
 
+// gather of 4-byte elements. Where k is dense on the source side, squares are
+// transposed in registers.
 static void gather4(uint32_t *dst, int64_t ldx, const uint32_t *src,
                     const at_gemm_off *xo, int64_t x0, int64_t nx,
                     const at_gemm_off *yo, int64_t y0, int64_t ny) {
@@ -145,6 +148,8 @@ static void gather(uint32_t bytes, void *dst, int64_t ldx, const void *src,
   }
 }
 
+// See at_gemm_pack_a_fn. Gathers in whichever order walks A along its dense
+// side, then fills up with zeros.
 void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
                             int64_t rows, int64_t width, int64_t k, int64_t kc,
                             int64_t kpad, bool row_major, int64_t ld,
@@ -162,6 +167,7 @@ void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
       memset(d + r * ld * es, 0, (size_t)(kpad * es));
     return;
   }
+  // [k][width]: missing rows are holes in every line of k.
   if (rows < width) memset(d, 0, (size_t)(kc * ld * es));
   gather(es, d, ld, src, &j->a_k, k, kc, &j->a_m, i, rows);
   if (kc < kpad) memset(d + kc * ld * es, 0, (size_t)((kpad - kc) * ld * es));
@@ -216,6 +222,8 @@ PACK_PAIRS(pack_pairs_whole, load_whole, 2)
 PACK_PAIRS(pack_pairs_s8, load_s8, 1)
 PACK_PAIRS(pack_pairs_u8, load_u8, 1)
 
+// 8-bit floats: two rows at a time are converted to bf16 on the stack and
+// interleaved.
 static void pack_pairs_f8(uint32_t type, uint16_t *dst, const char *src,
                           int64_t ld, int64_t kc, int64_t kpad) {
   for (int64_t k = 0; k < kpad; k += 2, dst += 2 * PAIR_COLUMNS) {
@@ -244,6 +252,7 @@ static bool pack_pairs(const at_gemm_job *j, const char *src, int64_t ld,
     return false;
   return true;
 }
+// Rows of bytes, nr apart -> dst[k / 4][nr][4].
 static void interleave4(uint8_t *dst, const uint8_t *raw, int64_t kpad,
                         int64_t nr) {
   for (int64_t k = 0; k < kpad; k += 4)
@@ -260,6 +269,7 @@ static void pack_b_words(const at_gemm_job *j, const char *src, int64_t n0,
   uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
   int64_t words = kc / j->e->kr;
   for (int64_t n = 0; n < cols; n += 4) {
+    // Columns behind the last repeat it; they are never stored.
     int live = (int)AT_MIN(4, cols - n);
     for (int i = 0; i < 4; i++)
       r[i] =
@@ -292,6 +302,10 @@ static void pack_b_converted(const at_gemm_job *j, const char *src, int64_t n0,
   }
 }
 
+// One panel of `cols` columns and kc values of k, padded to nr and kpad. Five
+// ways, from the special to the general: whole words along k, converted words
+// along k, pairs of dense rows, a gather in place, a gather through `raw` with
+// conversion and interleaving.
 static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
                          int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
                          void *raw, void *dst) {
@@ -314,6 +328,7 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
     int64_t at = at_off(&j->b_n, n0) + at_off(&j->b_k, k0);
     if (pack_pairs(j, src + at * es, j->b_k.stride * es, kc, kpad, dst)) return;
   }
+  // The general way: gather, convert, interleave, each only where it is needed.
   char *first = same && e->kr == 1 ? dst : raw;
   if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
   gather(es, first, nr, src, &j->b_k, k0, kc, &j->b_n, n0, cols);
@@ -325,6 +340,7 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
     interleave4(dst, (const uint8_t *)rows, kpad, nr);
 }
 
+// See gemm_internal.h; at_gemm_job.batch_off gives B of this batch.
 void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,
                     int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
                     int64_t panel, void *raw, void *dst) {
@@ -339,6 +355,8 @@ void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,
                  (char *)dst + p * panel * pack_es);
 }
 
+// Adds the bias to one row of accumulators of type t: bias[j0 + n] to column n,
+// or bias[i] to all of them where it is per row.
 static void add_bias(const at_gemm_job *j, uint32_t t, void *row, int64_t i,
                      int64_t j0, int64_t cols) {
   int64_t step = j->bias_rows ? 0 : 1, at = j->bias_rows ? i : j0;
@@ -371,12 +389,16 @@ static void add_bias(const at_gemm_job *j, uint32_t t, void *row, int64_t i,
 #undef ADD
 }
 
+// Stores `cols` elements of es bytes at the offsets o of columns j0 and
+// following.
 static void scatter_row(uint32_t es, char *c, const at_gemm_off *o, int64_t j0,
                         int64_t cols, const char *row) {
   for (int64_t n = 0; n < cols; n++)
     memcpy(c + at_off(o, j0 + n) * es, row + n * es, es);
 }
 
+// Rows of accumulators, ld apart, get their bias (in place), are converted and
+// stored. Columns of C that are not dense go through a buffer of 256.
 void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
                    int64_t rows, int64_t j0, int64_t cols, void *acc,
                    int64_t ld) {
@@ -400,6 +422,8 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
   }
 }
 
+// F32 and bf16 results with dense columns become a `put`, which the next
+// product stores on its way.
 void at_gemm_finish_tile(const at_gemm_job *j, int64_t c_off, int64_t i0,
                          int rows, int64_t j0, int cols, float *tile,
                          at_gemm_put *put) {

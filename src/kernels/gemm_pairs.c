@@ -98,10 +98,13 @@ PAIRS_TILE(bf16_tile, bf16_rows, PAIRS_BF16, float)
 PAIRS_TILE(s16_tile, s16_rows, PAIRS_VNNI, int32_t)
 
 // ---- Packed blocks
+// at_gemm_blocks.multiply without AMX: stores what was put off first, as no
+// unit would do it beside the product.
 static void block(const at_gemm_block *x) {
   at_gemm_put_rows(x->put, 0, x->put->rows);
   bf16_tile(x->groups, x->a, x->b, x->c, x->ldc, TILE, TILE, x->go_on);
 }
+// begin and end: AVX-512 has no state to set up.
 static void nothing(void) {}
 static const at_gemm_blocks bf16_blocks = {block, nothing, nothing,
                                            BLOCK_GROUPS};
@@ -133,11 +136,13 @@ static const at_gemm_engine s16_engine = {.name = "s16 avx512",
                                           .a_tiles = true,
                                           .micro = s16_tile_micro};
 
+// Integers of at most eight bits, and s16: what fits into 16 bits with a sign.
 static bool fits_s16(uint32_t t) {
   return at_is_int((at_dtype)t) &&
          (at_dtype_bytes((at_dtype)t) == 1 || t == AT_S16);
 }
 
+// NULL where the CPU lacks the instruction or the types do not fit.
 const at_gemm_engine *at_gemm_pairs_engine(uint32_t a, uint32_t b,
                                            uint32_t acc) {
   if (acc == AT_F32 && a == AT_BF16 && b == AT_BF16)

@@ -25,6 +25,8 @@ AT_PAIRS AT_INLINE at_pairs at_pairs_along_k(uint32_t type, const uint8_t *p,
 }
 
 // 16 neighbours, of which `n` are there, of k and of k + 1 (if that is there).
+// p: row k of the operand; step: bytes to row k + 1. Lane i holds (k, k + 1) of
+// column i; what is not there is zero.
 AT_PAIRS AT_INLINE at_pairs at_pairs_across_k(uint32_t type, const uint8_t *p,
                                               int64_t step, int64_t n,
                                               bool second) {

@@ -7,6 +7,7 @@
 // Products run one after the other: each finds the scratch memory of the one
 // before.
 enum { MAX_BLOCKS = 12 };
+// Scratch memory by the order in which a product asks for it.
 typedef struct shelf {
   const at_par *from;
   int used;
@@ -16,6 +17,8 @@ typedef struct shelf {
   } block[MAX_BLOCKS];
 } shelf;
 
+// at_par's source of scratch memory for one product: block number s->used. NULL
+// when the launch has no more, or a product asks for more than MAX_BLOCKS.
 static void *shelf_take(void *owner, size_t bytes) {
   shelf *s = owner;
   if (s->used == MAX_BLOCKS) return NULL;
@@ -39,12 +42,14 @@ typedef struct ragged {
   shelf *shelf;
 } ragged;
 
+// The dimension group of p that the groups divide.
 static at_k_gemm_dims *divided(ragged *r, at_k_gemm_params *p) {
   return r->p->kind == AT_RAGGED_ROWS ? &p->m
          : r->p->kind == AT_RAGGED_K  ? &p->k
                                       : &p->batch;
 }
 
+// Runs product p with its operands `off` elements further on.
 static at_status multiply(const ragged *r, const at_k_gemm_params *p,
                           const int64_t off[3]) {
   char *a = r->call->bufs[0], *b = r->call->bufs[1], *c = r->call->bufs[3];
@@ -78,10 +83,14 @@ static at_status part(ragged *r, int64_t group, int64_t begin, int64_t end) {
       off[1] += begin * d->stride_y[r->dim];
       off[2] += begin * d->stride_z[r->dim];
   }
+  // No k: a product of zeros.
   if (group < 0) p.k = (at_k_gemm_dims){1, {0}, {0}, {0}, {0}};
   return multiply(r, &p, off);
 }
 
+// All groups of one row of sizes, then the rest. Positions that no group has
+// become zeros in ROWS and BATCH; in K every group has its own C, also where it
+// is empty.
 static at_status run_row(ragged *r, const int64_t *sizes) {
   int64_t extent = divided(r, &r->product)->size[r->dim];
   int64_t end = 0, done = 0;
@@ -99,6 +108,7 @@ static at_status run_row(ragged *r, const int64_t *sizes) {
   return AT_OK;
 }
 
+// Removes the first n dimensions of d: fix_row gives their place.
 static void drop_first(at_k_gemm_dims *d, uint32_t n) {
   at_k_gemm_dims to = {.rank = d->rank - n};
   for (uint32_t i = 0; i < to.rank; i++) {
@@ -128,6 +138,8 @@ static void fix_row(ragged *r, int64_t row) {
   }
 }
 
+// Multiplies *rows by the sizes of the first n dimensions of d. False: there
+// are not so many, or the product overflows.
 static bool rows_of(const at_k_gemm_dims *d, uint32_t n, int64_t *rows) {
   if (d->rank > AT_K_MAX_RANK || n > d->rank) return false;
   for (uint32_t i = 0; i < n; i++)
@@ -136,6 +148,8 @@ static bool rows_of(const at_k_gemm_dims *d, uint32_t n, int64_t *rows) {
   return true;
 }
 
+// RAGGED_DOT: operands A and B, sizes in bufs[2], C in bufs[3]. Rows of sizes
+// are run one after the other; a product uses all threads.
 at_status at_k_ragged_dot(const at_k_call *c) {
   const at_k_ragged_params *p = c->params;
   AT_K_BUFS(c, 4u);

@@ -36,6 +36,7 @@ static const kinds types[] = {{AT_F32, AT_F32, AT_F32},
 
 enum { GROUPS = 5 };
 
+// Two sizes without strides.
 static at_k_gemm_dims dims(uint32_t rank, int64_t n0, int64_t n1) {
   return (at_k_gemm_dims){.rank = rank, .size = {n0, n1}};
 }
@@ -78,6 +79,7 @@ static int64_t group_of(const int64_t *sizes, int64_t position) {
   return -1;
 }
 
+// One run: operands, result and sizes.
 typedef struct data {
   const shape *s;
   kinds t;
@@ -85,6 +87,7 @@ typedef struct data {
   const int64_t *sizes;
 } data;
 
+// One element of C by the definition: 0 for what no group has.
 static double element(const data *d, int64_t g, int64_t x, int64_t o, int64_t i,
                       int64_t j) {
   const shape *s = d->s;
@@ -105,6 +108,7 @@ static double element(const data *d, int64_t g, int64_t x, int64_t o, int64_t i,
   return sum;
 }
 
+// Every element of C, within a tolerance of its type.
 static void compare(const data *d) {
   const shape *s = d->s;
   int64_t es = at_dtype_bytes((at_dtype)d->t.out);
@@ -128,6 +132,7 @@ static void compare(const data *d) {
           }
 }
 
+// One thread and two give the same bits, and nothing is written behind C.
 static void run(const shape *s, kinds t, uint32_t sizes_type,
                 const int64_t *sizes, uint64_t *seed) {
   at_k_ragged_params p = make(s, t, sizes_type);
@@ -156,6 +161,7 @@ static void run(const shape *s, kinds t, uint32_t sizes_type,
   free(a), free(b), free(given), free(c[0]), free(c[1]);
 }
 
+// The length that the groups divide.
 static int64_t divided(const shape *s) {
   return s->kind == AT_RAGGED_ROWS ? s->m
          : s->kind == AT_RAGGED_K  ? s->k
@@ -163,6 +169,8 @@ static int64_t divided(const shape *s) {
 }
 
 enum { EXACT, SHORT, EMPTY, LONG, BACKWARD, HUGE_SIZES, WAYS };
+// Sizes that add up to n, to less, to nothing, to more; a negative one; sums
+// that overflow.
 static void fill_sizes(int64_t *sizes, int64_t rows, int64_t n, int way,
                        uint64_t *seed) {
   for (int64_t r = 0; r < rows; r++, sizes += GROUPS) {
@@ -179,6 +187,7 @@ static void fill_sizes(int64_t *sizes, int64_t rows, int64_t n, int way,
   }
 }
 
+// Every kind and type, however the sizes add up.
 static void test_shapes(void **state) {
   uint64_t seed = 11;
   int64_t sizes[6 * GROUPS];
@@ -195,6 +204,7 @@ static void test_shapes(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// Sizes of every integer type.
 static void test_types_of_sizes(void **state) {
   static const uint32_t of[] = {AT_S8,  AT_U8,  AT_S16, AT_U16,
                                 AT_S32, AT_U32, AT_S64, AT_U64};

@@ -19,6 +19,7 @@ typedef struct slim {
   bool direct;  // C takes the sums as they are
 } slim;
 
+// Tiles [begin, end) of mr rows: A is read in place, block of k by block.
 static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const slim *t = arg;
   const at_gemm_job *j = t->j;
@@ -41,6 +42,8 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// Plain types, no batch, columns within one microtile, dense rows of A. Few
+// columns with a long k are left to dot products.
 static bool is_slim(const at_gemm_job *j) {
   const at_gemm_engine *e = j->e;
   bool plain = j->a_type == e->pack_type && j->b_type == e->pack_type &&
@@ -51,6 +54,7 @@ static bool is_slim(const at_gemm_job *j) {
          at_off_uniform(&j->a_m, 0, j->m);
 }
 
+// Packs all of B, k x nr, then shares out tiles of rows.
 bool at_gemm_slim(const at_par *par, const at_gemm_job *j, at_status *st) {
   const at_gemm_engine *e = j->e;
   slim t = {.j = j, .multiply = at_gemm_strided_of(e->acc_type)};

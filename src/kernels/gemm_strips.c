@@ -21,6 +21,7 @@ typedef struct strips {
   int64_t panels, groups, strip, per_batch;
 } strips;
 
+// A of one batch as bf16 rows; strides in bytes.
 static at_k_matrix rows_of_a(const at_gemm_job *j, int64_t batch) {
   int64_t off[3];
   j->batch_off(j, batch, off);
@@ -28,6 +29,7 @@ static at_k_matrix rows_of_a(const at_gemm_job *j, int64_t batch) {
                        j->a_m.stride * 2, j->a_k.stride * 2};
 }
 
+// Packs A of batches [begin, end).
 static void pack_a(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const strips *s = arg;
   for (int64_t b = begin; b < end; b++) {
@@ -52,6 +54,7 @@ static void fetch_next(const strip *x, int64_t left, int64_t turn,
                        int64_t turns) {
   const at_k_matrix *b = &x->b;
   int64_t k = AT_MIN(left - b->k, b->k);
+  // Lines are rows of k where those are dense, else columns.
   bool across = b->outer_stride == 2;
   int64_t lines = across ? k : b->outer;
   int64_t bytes = (across ? b->outer : k) * 2;
@@ -62,6 +65,8 @@ static void fetch_next(const strip *x, int64_t left, int64_t turn,
       __builtin_prefetch(p + i * step + at, 0, 2);
 }
 
+// The k that is packed now, from k0 on, for all panels of rows. The last part
+// hands each tile on as a `put`, which the next multiplication stores.
 static void multiply_part(strip *x, int64_t k0) {
   const strips *s = x->s;
   const at_gemm_job *j = s->j;
@@ -89,6 +94,8 @@ static void multiply_part(strip *x, int64_t k0) {
     }
 }
 
+// Strips [begin, end), counted through all batches. Tile registers are this
+// thread's from begin to end.
 static void multiply_strips(void *arg, int64_t begin, int64_t end,
                             uint32_t worker) {
   const strips *s = arg;
@@ -120,6 +127,7 @@ static void multiply_strips(void *arg, int64_t begin, int64_t end,
   j->e->end();
 }
 
+// bf16 on AMX with few rows; each operand has one dense side.
 static bool fits(const at_gemm_job *j) {
   if (!j->e->blocks || j->e->acc_type != AT_F32 || j->a_type != AT_BF16 ||
       j->b_type != AT_BF16)
@@ -133,6 +141,7 @@ static bool fits(const at_gemm_job *j) {
          (j->b_n.stride == 1 || j->b_k.stride == 1);
 }
 
+// Packs A of all batches, then shares out strips of columns.
 bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st) {
   if (!fits(j)) return false;
   strips s = {.j = j,

@@ -29,18 +29,21 @@ typedef struct strip {
 } strip;
 
 // ---- Tiles that are done
+// Where a tile lies or goes.
 typedef struct place {
   void *p;
   uint32_t type;   // F32 or BF16
   int64_t stride;  // of rows, in bytes
 } place;
 
+// The tile of C in `panel` of the strip.
 static place place_c(const strip *x, int64_t panel) {
   const at_k_block_sum *s = x->s;
   float *c = s->c + x->row * s->ldc + x->column + panel * PANEL;
   return (place){c, AT_F32, s->ldc * (int64_t)sizeof *c};
 }
 
+// Where the result goes: `to` where the caller converts it, else C.
 static place place_out(const strip *x, int64_t panel) {
   const at_k_block_sum *s = x->s;
   if (!s->to) return place_c(x, panel);
@@ -50,13 +53,16 @@ static place place_out(const strip *x, int64_t panel) {
                  s->to_type, s->to_stride};
 }
 
+// A dense tile of the strip's own memory.
 static place place_tile(float *tile) {
   return (place){tile, AT_F32, PANEL * sizeof *tile};
 }
 
+// Rows of the current panel that C has.
 static int rows_of(const strip *x) {
   return (int)AT_MIN((int64_t)PANEL, x->m - x->row);
 }
+// Columns of a panel of the strip that C has.
 static int columns_of(const strip *x, int64_t panel) {
   return (int)AT_MIN((int64_t)PANEL, x->n - x->column - panel * PANEL);
 }
@@ -76,6 +82,7 @@ static void put(strip *x, int64_t panel, const place *old, const float *from,
                     .narrow = to.type == AT_BF16};
 }
 
+// Stores what is put off, on its own.
 static void put_now(strip *x) {
   at_gemm_put_rows(&x->put, 0, x->put.rows);
   x->put.rows = 0;
@@ -102,6 +109,7 @@ static const at_k_block_part *after(const strip *x, int64_t p, int64_t *g,
   return x->more ? &s->parts[0] : NULL;
 }
 
+// Group g of k of a packed panel.
 static const char *group_of(const void *packed, int64_t k, int64_t panel,
                             int64_t g) {
   return (const char *)packed +
@@ -109,6 +117,8 @@ static const char *group_of(const void *packed, int64_t k, int64_t panel,
 }
 
 // Before the products of a pass: what the next one reads.
+// Sets next_a and next_b of b. B is fetched only for the first panel of rows,
+// which finds it in memory.
 static void look_ahead(const strip *x, int64_t p, int64_t g, at_gemm_block *b) {
   int64_t panel, column = x->column / PANEL;
   const at_k_block_part *next = after(x, p, &g, &panel);
@@ -160,6 +170,7 @@ static void multiply_on(strip *x, int64_t panel, at_gemm_block *b, bool first,
   if (last) put(x, panel, NULL, tile, place_out(x, panel));
 }
 
+// Part p for every panel of the strip, in passes of PASS_GROUPS groups.
 static void multiply_part(strip *x, int64_t p) {
   const at_k_block_part *part = &x->s->parts[p];
   int64_t groups = at_gemm_groups(part->k), column = x->column / PANEL;
@@ -186,6 +197,7 @@ static void multiply_part(strip *x, int64_t p) {
   }
 }
 
+// One panel of rows: strips of columns, and of each all parts.
 static void multiply_row(strip *x) {
   for (x->column = 0; x->column < x->n; x->column += STRIP * PANEL) {
     x->panels = AT_MIN((int64_t)STRIP, at_k_ceil_div(x->n - x->column, PANEL));
@@ -217,6 +229,8 @@ static void multiply_range(void *arg, int64_t begin, int64_t end,
   x.e->end();
 }
 
+// Shares of about MIN_WORK multiplications, at most four a thread; a panel of
+// rows is never split.
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
                          const at_k_block_sum *s) {
   product p = {s, m, n};
@@ -232,6 +246,7 @@ void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
 void at_k_block_rows_begin(void) { at_gemm_blocks_of()->begin(); }
 void at_k_block_rows_end(void) { at_gemm_blocks_of()->end(); }
 
+// One part and C in a near cache: sums go on in C where its tiles are whole.
 void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add) {
   at_k_block_sum s = {part, 1, c, ldc, add, NULL, 0, 0};

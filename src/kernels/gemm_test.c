@@ -21,6 +21,7 @@ static void group_make(at_k_gemm_dims *d, int64_t n, bool split) {
   dim_add(d, n);
 }
 
+// Dimensions in one or several parts; shuffled: strides in another order.
 static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
                             int64_t batch, int64_t m, int64_t n, int64_t k,
                             bool split, bool shuffle, uint64_t *seed) {
@@ -51,6 +52,7 @@ static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
   return r;
 }
 
+// Where index i of a group of dimensions is.
 static int64_t offset(const at_k_gemm_dims *d, const int64_t *stride,
                       int64_t i) {
   int64_t o = 0;
@@ -59,12 +61,14 @@ static int64_t offset(const at_k_gemm_dims *d, const int64_t *stride,
   return o;
 }
 
+// Element i as a double; h: its imaginary part, 0 for real types.
 static double part(uint32_t t, const char *p, int64_t i, int h) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   if (!at_is_complex((at_dtype)t)) return h ? 0 : at_k_load_f64(t, p + i * es);
   return at_k_load_f64(at_real_of((at_dtype)t), p + i * es + h * es / 2);
 }
 
+// For sums of k products; integers are exact.
 static double tolerance(uint32_t t, int64_t k) {
   double scale = sqrt((double)k) + 1;
   switch (t) {
@@ -88,6 +92,7 @@ typedef struct plain {
   double *re, *im;
 } plain;
 
+// Reads an operand by its strides. Freed by plain_free.
 static plain plain_make(uint32_t t, const char *p, bool cplx,
                         const at_k_gemm_dims *batch,
                         const int64_t *batch_stride, int64_t nb,
@@ -112,6 +117,7 @@ static plain plain_make(uint32_t t, const char *p, bool cplx,
 }
 static void plain_free(plain *p) { free(p->re), free(p->im); }
 
+// Eight sums, so that errors are those of pairs.
 static double dot(const double *a, const double *b, int64_t n) {
   double s[8] = {0};
   int64_t k = 0;
@@ -132,6 +138,7 @@ static bool sampled(const product *r, int64_t i, int64_t j) {
   return (i * 7 + j * 13) % 101 == 0;
 }
 
+// C against sums in double; of large products a sample.
 static void check(const product *r, const char *a, const char *b, const char *c,
                   const char *bias) {
   const at_k_gemm_params *p = &r->p;
@@ -171,6 +178,7 @@ static void check(const product *r, const char *a, const char *b, const char *c,
   plain_free(&pa), plain_free(&pb);
 }
 
+// One thread and two give the same bits; nothing is written behind C.
 static void run_product(product r, uint64_t *seed) {
   char *a = tu_fill(r.p.a, r.a_elems, seed),
        *b = tu_fill(r.p.b, r.b_elems, seed);
@@ -247,6 +255,8 @@ static bool features_are_new(size_t f, const uint32_t t[4]) {
   return !same;
 }
 
+// All types by all shapes by three layouts, for every set of instructions that
+// has code of its own.
 static void test_types_and_shapes(void **state) {
   uint64_t seed = 1;
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
@@ -289,6 +299,7 @@ static void test_large(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// False: the product is left to others.
 static bool gemm_add(const at_k_gemm_params *p, void *const *bufs) {
   tu_owner o = {.count = 0};
   at_par par = {tu_pool(2), tu_scratch, &o};
@@ -341,6 +352,7 @@ static void test_add(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// They reach the sums that they are in.
 static void test_nan_and_inf_travel(void **state) {
   float a[2 * 3] = {1, NAN, 2, 1, 1, INFINITY}, b[3 * 2] = {1, 2, 3, 4, 5, 6},
               c[4];
@@ -376,6 +388,7 @@ static void test_infinity_before_the_last_vector(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// A buffer that is missing, types that cannot be, bad sizes.
 static void test_errors(void **state) {
   float x[16] = {0};
   uint64_t seed = 0;

@@ -87,6 +87,8 @@ typedef uint8_t u8x8 __attribute__((vector_size(8), aligned(1)));
 #define LOADS(X) X(s8, int8_t, S8_V3) X(u8, uint8_t, U8_V3)
 #include "kernels/gemm_thin_template.h"
 
+// y[m][n] += a[m][k] b[k][n], and y[m][n] += a[m][k] . b[n][k]; see the
+// template for the arguments.
 typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t,
                         int64_t, int64_t, void *, int64_t);
 typedef void (*dots_fn)(int, int64_t, const void *, int64_t, const void *,
@@ -129,6 +131,8 @@ typedef struct thin {
   char *y;  // rows: [worker][m][ld]; else: [batch][chunk][m][n]
 } thin;
 
+// A in the accumulator's type, rows of kpad elements, zeros behind k: a few
+// rows, on this thread.
 static void pack_rows(const thin *t) {
   const at_gemm_job *j = t->j;
   char raw[512 * 16];
@@ -163,6 +167,7 @@ static void rows_block(const thin *t, const char *a, const char *b, int64_t kc,
   memset(y, 0, (size_t)(t->m * t->ld * t->es));
   add_rows(t, a, b, brs, kc, whole, y);
   if (whole == n) return;
+  // Kernels take whole vectors of columns.
   // The last columns, through a padded copy of a few rows of B at a time.
   char tail[64 * MAX_LANES * 8];
   memset(tail, 0, sizeof tail);
@@ -177,6 +182,8 @@ static void rows_block(const thin *t, const char *a, const char *b, int64_t kc,
   }
 }
 
+// Blocks of columns [begin, end), counted through all batches; sums in this
+// worker's accumulators.
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
@@ -231,6 +238,8 @@ static void dots_tail(const thin *t, const char *b, int64_t kc, int64_t rest,
     }
 }
 
+// Tasks [begin, end): a chunk of k of up to 64 columns of one batch. The end of
+// k that fills no vector goes through zero-padded copies of both operands.
 static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
@@ -281,6 +290,8 @@ static void sum_chunks(const thin *t) {
   }
 }
 
+// True if the shape is thin, and sets t->by_rows: rows of B are dense, else
+// columns are. A must fit into scratch memory as a whole.
 static bool shape_fits(const at_gemm_job *j, thin *t) {
   bool tiny = j->n < 8 || j->k < 2;
   if (tiny && !(j->m == 1 && j->k >= 64)) return false;
@@ -298,6 +309,8 @@ static bool shape_fits(const at_gemm_job *j, thin *t) {
          (double)j->batch * (double)j->m * (double)j->k < 16e6;
 }
 
+// Cuts the work by shape: streams over k where rows of B are long and sums few,
+// else blocks of columns, or chunks of k for dot products.
 static void plan(thin *t, uint32_t threads) {
   const at_gemm_job *j = t->j;
   int64_t row = j->n * t->es_b;
@@ -317,6 +330,8 @@ static void plan(thin *t, uint32_t threads) {
   t->blocks = at_k_ceil_div(j->n, t->by_rows ? t->width : DOT_COLS);
 }
 
+// Few columns are turned into few rows first. false: no kernel for B's type,
+// the shape does not fit, or AMX multiplies the integers without widening.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   *st = AT_OK;
   at_gemm_job flipped;
@@ -341,6 +356,7 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   uint32_t threads = at_par_threads(par);
   t.a = at_par_scratch(par, (size_t)(j->batch * t.m * t.kpad * t.es));
   plan(&t, threads);
+  // Without chunks of k a block is stored as soon as it is summed.
   bool own = t.by_rows && t.chunks == 1;  // accumulators are a worker's
   int64_t y = own ? (int64_t)threads * t.m * t.ld
                   : j->batch * t.chunks * t.m * (t.by_rows ? t.ld : j->n);

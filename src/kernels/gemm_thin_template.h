@@ -58,6 +58,7 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
       int64_t kc, int64_t n, void *y, int64_t ldy) {                      \
     switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) } \
   }
+// A case for each number of rows, so that `mr` is a constant in the body.
 #define ROWS_CASE(f, i)                  \
   case i:                                \
     f(i, a, lda, b, brs, kc, n, y, ldy); \

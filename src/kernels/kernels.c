@@ -11,6 +11,7 @@ static const at_k_info kernel_table[AT_RT_COUNT] = {
 #undef AT_RT_KERNEL
 };
 
+// NULL for an id that is none.
 const at_k_info *at_k_of(at_rt_kernel id) {
   return (unsigned)id < AT_RT_COUNT ? &kernel_table[id] : NULL;
 }
@@ -21,6 +22,7 @@ uint64_t at_k_features(void) {
   return at_cpu_features() &
          atomic_load_explicit(&feature_limit, memory_order_relaxed);
 }
+// Takes effect for calls that begin later.
 void at_k_limit_features(uint64_t mask) {
   atomic_store_explicit(&feature_limit, mask, memory_order_relaxed);
 }

@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "base/status.h"
 
+// One call of a kernel; everything is borrowed.
 typedef struct at_k_call {
   const at_par *par;
   const void *params;  // the struct of the kernel's row, checked for size
@@ -20,8 +21,12 @@ typedef struct at_k_call {
   uint32_t num_bufs;
   at_comparator_fn compare;  // SORT with AT_ORDER_CUSTOM, else NULL
 } at_k_call;
+// Runs one call. Checks its parameters before it writes anything; blocks until
+// results are complete. `par` may be used by other calls at the same time only
+// if its scratch memory is not.
 typedef at_status (*at_k_fn)(const at_k_call *c);
 
+// One row of abi/kernels.def.
 typedef struct at_k_info {
   const char *name;
   at_k_fn run;
@@ -29,6 +34,7 @@ typedef struct at_k_info {
   const char *doc;
 } at_k_info;
 // Indexed by at_rt_kernel.
+// NULL for an unknown id. The table is constant.
 const at_k_info *at_k_of(at_rt_kernel id);
 
 #define AT_RT_KERNEL(Id, fn, params, doc) at_status fn(const at_k_call *c);
@@ -52,6 +58,7 @@ typedef struct at_k_matrix {
 // Does this CPU multiply such operands as packed blocks? The other functions
 // are only for those; the answer depends on types, sizes and strides alone.
 bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b);
+// Bytes of m packed: whole panels of 32 rows by whole groups of 32 k, bf16.
 size_t at_k_block_bytes(const at_k_matrix *m);  // packed
 // to: 64-byte aligned. columns: m is B.
 void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,

@@ -18,10 +18,14 @@
   "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd"
 #define AT_V4_WIDE __attribute__((target(AT_V4_FEATURES)))
 #define AT_V4 __attribute__((target(AT_V4_FEATURES ",prefer-256-bit")))
+// Inlined also without optimisation: bodies whose arguments are constants, and
+// those with AVX-512 vectors.
 #define AT_INLINE static inline __attribute__((always_inline))
 
 // The CPU's features, less what at_k_limit_features took away.
 uint64_t at_k_features(void);
+// All of these AT_CPU_ features, of the machine and of the limit that tests
+// set.
 static inline bool at_k_has(uint64_t bits) {
   return (at_k_features() & bits) == bits;
 }
@@ -58,10 +62,13 @@ void at_k_store_f64(uint32_t dtype, void *p, double v);
       return AT_FAIL(AT_INVALID_ARGUMENT, "%s: needs %u buffers, got %u",  \
                      __func__, (unsigned)(want), (unsigned)(c)->num_bufs); \
   } while (0)
+// INVALID_ARGUMENT with this message unless cond holds.
 #define AT_K_CHECK(cond, ...)                                      \
   do {                                                             \
     if (!(cond)) return AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__); \
   } while (0)
+// p = scratch memory of the launch, valid until the call returns, or
+// RESOURCE_EXHAUSTED. All three macros return from the function that uses them.
 #define AT_K_SCRATCH(p, c, bytes)                                   \
   do {                                                              \
     (p) = at_par_scratch((c)->par, (bytes));                        \
@@ -71,9 +78,11 @@ void at_k_store_f64(uint32_t dtype, void *p, double v);
                      (size_t)(bytes));                              \
   } while (0)
 
+// a / b and a, rounded up to whole b; a >= 0, b > 0.
 static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
+// The least multiple of b from a on.
 static inline int64_t at_k_round_up(int64_t a, int64_t b) {
   return at_k_ceil_div(a, b) * b;
 }

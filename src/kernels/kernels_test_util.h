@@ -14,6 +14,7 @@
 #include "kernels/kernels_internal.h"
 
 enum { TU_MAX_BLOCKS = 64, TU_GUARD = 64 };
+// Scratch memory of a call, with a guard behind each block.
 typedef struct tu_owner {
   char *block[TU_MAX_BLOCKS];
   size_t bytes[TU_MAX_BLOCKS];

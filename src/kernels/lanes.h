@@ -30,6 +30,9 @@
 #define ZIP_LOW_8 0, 8, 1, 9, 2, 10, 3, 11
 #define ZIP_HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
 
+// AT_LANES_SHUFFLE picks by one of the lists above: LOW_4 with width 16 is
+// LOW_4_16. AT_LANES_SWAP exchanges blocks of d elements between vectors i and
+// i + d: one step of a transpose.
 #define AT_LANES_UNROLL _Pragma("clang loop unroll(full)")
 #define AT_LANES_PASTE_(a, b, c, d) a##b##c##d
 #define AT_LANES_PASTE(a, b, c, d) AT_LANES_PASTE_(a, b, c, d)

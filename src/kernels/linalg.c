@@ -11,6 +11,7 @@
 
 enum { NO_TRANSPOSE = 1, TRANSPOSED = 2, ADJOINT = 3 };  // at_transpose_a
 
+// Complex elements as LAPACK has them.
 typedef struct z64 {
   float re, im;
 } z64;
@@ -63,6 +64,7 @@ struct linalg {
   int work, rwork, iwork;  // lengths of LAPACK's work arrays, elements
 };
 
+// Bytes of an element in the type of the computation.
 static int64_t elem(const linalg *r) {
   return at_dtype_bytes((at_dtype)r->type);
 }
@@ -103,6 +105,7 @@ static void transpose(const linalg *r, void *dst, const void *src, int64_t m,
   }
 }
 
+// n elements of the computation's type, or of its real type, become NaN.
 static void fill_nan(const linalg *r, void *p, int64_t n, bool real) {
   int64_t parts = n * (!real && at_is_complex((at_dtype)r->type) ? 2 : 1);
   for (int64_t i = 0; i < parts; i++) {
@@ -112,6 +115,7 @@ static void fill_nan(const linalg *r, void *p, int64_t n, bool real) {
       ((double *)p)[i] = NAN;
   }
 }
+// False if any part of the n elements is an infinity or NaN.
 static bool all_finite(const linalg *r, const void *p, int64_t n) {
   int64_t parts = n * (at_is_complex((at_dtype)r->type) ? 2 : 1);
   for (int64_t i = 0; i < parts; i++) {
@@ -142,6 +146,7 @@ static bool all_finite(const linalg *r, const void *p, int64_t n) {
 // ---- Cholesky
 // Lower of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the
 // factor comes out in place, transposed as wanted.
+// one_fn: zeros the other triangle, as the result has it.
 static void cholesky_one(const linalg *r, int64_t b, char *mem) {
   int n = (int)r->p->n, info = 0;
   int64_t nn = r->p->n * r->p->n, es = elem(r);
@@ -194,6 +199,7 @@ static void solve_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- QR, and the product of its reflectors
+// one_fn: geqrf of the transposed copy; packed reflectors and taus go back.
 static void qr_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(r->p->m, r->p->n);
@@ -208,6 +214,7 @@ static void qr_one(const linalg *r, int64_t b, char *mem) {
   store(r, 2, b * k, k, tau);
 }
 
+// one_fn: the first n columns of the product of k reflectors (orgqr).
 static void product_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, k = (int)r->p->k, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r);
@@ -224,6 +231,8 @@ static void product_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- LU
+// one_fn: getrf. Pivots become zero-based, and the permutation is what they do
+// to the rows.
 static void lu_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(m, n);
@@ -241,6 +250,7 @@ static void lu_one(const linalg *r, int64_t b, char *mem) {
   for (int32_t i = 0; i < m; i++) perm[i] = i;
   for (int64_t i = 0; i < k; i++) {
     piv[i] -= 1;
+    // NaN in a column may leave LAPACK without a pivot.
     if (piv[i] < 0 || piv[i] >= m) piv[i] = (int32_t)i;
     int32_t x = perm[i];
     perm[i] = perm[piv[i]], perm[piv[i]] = x;
@@ -248,6 +258,7 @@ static void lu_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Eigh
+// n complex elements become their conjugates; real ones stay.
 static void conjugate(const linalg *r, void *p, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     if (r->type == AT_C64)
@@ -257,6 +268,7 @@ static void conjugate(const linalg *r, void *p, int64_t n) {
   }
 }
 
+// True if all parts of the n elements are zero, of either sign.
 static bool all_zero(const linalg *r, const void *p, int64_t n) {
   int64_t parts = n * (at_is_complex((at_dtype)r->type) ? 2 : 1);
   for (int64_t i = 0; i < parts; i++) {
@@ -295,6 +307,8 @@ static void put_zero_tail(const linalg *r, char *a, char *w, int64_t n,
   }
 }
 
+// one_fn: syevd or heevd, whose eigenvectors come out as columns of the
+// transposed matrix.
 static void eigh_one(const linalg *r, int64_t b, char *mem) {
   int n = (int)r->p->n, info = 0;
   int64_t nn = r->p->n * r->p->n, es = elem(r);
@@ -344,6 +358,8 @@ static pthread_mutex_t g_lapack = PTHREAD_MUTEX_INITIALIZER;
 
 enum { MAX_SIDE = 46340 };  // n * n fits LAPACK's int
 
+// Checks buffers, sizes and type and fills in *r; `what` names the call in
+// errors. UNIMPLEMENTED for types that have no LAPACK.
 static at_status linalg_prepare(const at_k_call *c, const char *what,
                                 uint32_t bufs, one_fn one, linalg *r) {
   const at_k_linalg_params *p = c->params;
@@ -372,6 +388,8 @@ static at_status linalg_prepare(const at_k_call *c, const char *what,
   return AT_OK;
 }
 
+// Runs r->one for every matrix, one after the other under the lock of LAPACK,
+// with mem_elems elements and mem_ints integers of scratch memory.
 static at_status linalg_run(const at_k_call *c, linalg *r, int64_t mem_elems,
                             int64_t mem_ints) {
   if (r->p->batch == 0) return AT_OK;
@@ -384,6 +402,8 @@ static at_status linalg_run(const at_k_call *c, linalg *r, int64_t mem_elems,
   return AT_OK;
 }
 
+// CHOLESKY: lanes for many small matrices, blocks for large real ones, else
+// LAPACK; the others choose alike.
 at_status at_k_cholesky(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "cholesky", 2, cholesky_one, &r));
@@ -394,6 +414,7 @@ at_status at_k_cholesky(const at_k_call *c) {
   return linalg_run(c, &r, r.p->n * r.p->n, 0);
 }
 
+// TRIANGULAR_SOLVE: op(a) x = b, or x op(a) = b where a is on the right.
 at_status at_k_triangular_solve(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "triangular_solve", 3, solve_one, &r));
@@ -409,6 +430,7 @@ at_status at_k_triangular_solve(const at_k_call *c) {
 
 enum { WORK_BLOCK = 64 };  // columns of LAPACK's blocked work arrays
 
+// QR: packed reflectors in bufs[1], taus in bufs[2].
 at_status at_k_qr(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "qr", 3, qr_one, &r));
@@ -420,6 +442,7 @@ at_status at_k_qr(const at_k_call *c) {
                     2 * r.p->m * r.p->n + AT_MIN(r.p->m, r.p->n) + r.work, 0);
 }
 
+// HOUSEHOLDER_PRODUCT: Q from packed reflectors and taus.
 at_status at_k_householder_product(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "householder_product", 3, product_one, &r));
@@ -434,6 +457,7 @@ at_status at_k_householder_product(const at_k_call *c) {
   return linalg_run(c, &r, 2 * r.p->m * r.p->n + r.p->k + r.work, 0);
 }
 
+// LU with partial pivoting: factors, pivots, permutation in bufs[1], [2], [3].
 at_status at_k_lu(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "lu", 4, lu_one, &r));
@@ -448,6 +472,7 @@ at_status at_k_lu(const at_k_call *c) {
   return linalg_run(c, &r, 2 * r.p->m * r.p->n, 0);
 }
 
+// EIGH: eigenvectors in the columns of bufs[1], eigenvalues in bufs[2].
 at_status at_k_eigh(const at_k_call *c) {
   linalg r;
   AT_TRY(linalg_prepare(c, "eigh", 3, eigh_one, &r));

@@ -22,6 +22,8 @@ typedef struct blocked {
   char *product;
 } blocked;
 
+// Source of scratch memory of one product: what the product before took in the
+// same place, grown if needed.
 static void *kept_scratch(void *owner, size_t bytes) {
   blocked *b = owner;
   if (b->taken == KEPT) return at_par_scratch(b->par, bytes);
@@ -32,11 +34,13 @@ static void *kept_scratch(void *owner, size_t bytes) {
   return k->p;
 }
 
+// Smaller matrices than a panel gain nothing from products.
 bool at_blocked_fits(const at_k_linalg_params *p, int64_t side) {
   return (p->dtype == AT_F32 || p->dtype == AT_F64) && side >= SMALLEST;
 }
 
 // long_side x wide: the largest product that is subtracted.
+// Fills in *b and takes the scratch memory that all of the call uses.
 static at_status begin(const at_k_call *c, blocked *b, int64_t long_side,
                        int64_t wide) {
   const at_k_linalg_params *p = c->params;
@@ -54,20 +58,25 @@ static at_status begin(const at_k_call *c, blocked *b, int64_t long_side,
   return AT_OK;
 }
 
+// A view with these strides.
 static at_view view(void *p, int64_t down, int64_t right) {
   return (at_view){p, down, right};
 }
+// The part of v from (i, j) on.
 static at_view at(const blocked *b, at_view v, int64_t i, int64_t j) {
   v.p = (char *)v.p + (i * v.down + j * v.right) * b->es;
   return v;
 }
+// The transpose of v.
 static at_view turned(at_view v) { return view(v.p, v.right, v.down); }
 
 // ---- Products
+// A group of one dimension.
 static at_k_gemm_dims dim(int64_t size, int64_t x, int64_t y) {
   return (at_k_gemm_dims){
       .rank = 1, .size = {size}, .stride_x = {x}, .stride_y = {y}};
 }
+// The GEMM c (m x n) = x (m x k) y (k x n) in views.
 static at_k_gemm_params product_params(const blocked *b, at_view x, at_view y,
                                        at_view c, int64_t m, int64_t n,
                                        int64_t k) {
@@ -90,6 +99,7 @@ static at_status multiply(blocked *b, at_view c, at_view x, at_view y,
   return at_k_gemm(&call);
 }
 
+// Work on ranges of columns or rows.
 typedef struct columns_run {
   const blocked *b;
   at_view c, x;
@@ -98,6 +108,7 @@ typedef struct columns_run {
   const int32_t *pivots;
 } columns_run;
 
+// Rows [begin, end).
 static void subtract_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
   const columns_run *r = arg;
@@ -126,6 +137,7 @@ static at_status subtract(blocked *b, at_view c, at_view x, at_view y,
 // ---- Triangles
 enum { SPAN = 256 };  // columns of one task: a multiple of every tile
 
+// Spans [begin, end) of SPAN columns.
 static void solve_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const columns_run *r = arg;
@@ -146,6 +158,8 @@ static void solve_block(const blocked *b, at_view t, bool forward, bool unit,
   at_par_for(b->par, at_k_ceil_div(columns, SPAN), 1, solve_range, &r);
 }
 
+// t x = b for all n rows: a block of rows is solved for, then taken out of the
+// rows that are left.
 static at_status solve_all(blocked *b, at_view t, bool forward, int64_t n,
                            at_view x, int64_t columns) {
   bool unit = b->p->unit_diagonal;
@@ -160,6 +174,8 @@ static at_status solve_all(blocked *b, at_view t, bool forward, int64_t n,
   return AT_OK;
 }
 
+// See linalg.c for the parameters. Where a is on the right, x' is solved for in
+// scratch memory.
 at_status at_blocked_solve(const at_k_call *c) {
   const at_k_linalg_params *p = c->params;
   blocked b;
@@ -190,6 +206,8 @@ at_status at_blocked_solve(const at_k_call *c) {
 }
 
 // ---- Cholesky: u of u' u in dense rows; the lower factor is its transpose.
+// Right-looking: corner, its rows to the right, then the rest of the upper
+// triangle in strips. *ok false: not positive definite, a is then of no use.
 static at_status cholesky_one(blocked *b, at_view a, bool *ok) {
   enum { STRIP = 256 };  // rows of which what lies left of them is not computed
   int64_t n = b->p->n;
@@ -207,6 +225,7 @@ static at_status cholesky_one(blocked *b, at_view a, bool *ok) {
   return AT_OK;
 }
 
+// A matrix without a factor becomes NaN.
 at_status at_blocked_cholesky(const at_k_call *c) {
   const at_k_linalg_params *p = c->params;
   blocked b;
@@ -232,11 +251,14 @@ at_status at_blocked_cholesky(const at_k_call *c) {
 }
 
 // ---- LU
+// Columns [begin, end): every column takes all swaps.
 static void swap_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const columns_run *r = arg;
   r->b->f->swap(r->c, r->pivots, r->n, begin, end);
 }
 
+// Right-looking with the panel in columns; pivots are counted from the first
+// row of the matrix.
 static at_status lu_one(blocked *b, at_view a, int32_t *pivots) {
   int64_t m = b->p->m, n = b->p->n, k = AT_MIN(m, n);
   for (int64_t i = 0; i < k; i += BLOCK) {
@@ -258,6 +280,7 @@ static at_status lu_one(blocked *b, at_view a, int32_t *pivots) {
   return AT_OK;
 }
 
+// LU in place in bufs[1].
 at_status at_blocked_lu(const at_k_call *c) {
   const at_k_linalg_params *p = c->params;
   blocked b;
@@ -292,6 +315,8 @@ static void make_v(const blocked *b, int64_t rows, int64_t w) {
   }
 }
 
+// t of the block reflector 1 - v t v' of the w reflectors in the panel, into
+// b->t. The panel becomes v.
 static at_status join(blocked *b, int64_t rows, int64_t w, const char *tau) {
   make_v(b, rows, w);
   at_view v = view(b->panel, 1, rows), g = view(b->factor, w, 1);
@@ -311,6 +336,8 @@ static at_status reflect(blocked *b, at_view a, int64_t rows, int64_t n,
   return subtract(b, a, v, y, rows, n, w);
 }
 
+// Panel by panel: reflectors, then the rest of the columns by products (compact
+// WY form).
 at_status at_blocked_qr(const at_k_call *c) {
   const at_k_linalg_params *p = c->params;
   blocked b;
@@ -335,6 +362,8 @@ at_status at_blocked_qr(const at_k_call *c) {
   return AT_OK;
 }
 
+// Applies the block reflectors, last one first, to the columns of the unit
+// matrix that they can reach.
 at_status at_blocked_product(const at_k_call *c) {
   const at_k_linalg_params *p = c->params;
   blocked b;

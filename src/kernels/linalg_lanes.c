@@ -60,10 +60,12 @@ typedef void (*group_fn)(const at_k_linalg_params *p, void *const *bufs,
 static const group_fn groups[2][2][AT_LANES_OPS] = {
     {FAMILY(f32_v3), FAMILY(f32_v4)}, {FAMILY(f64_v3), FAMILY(f64_v4)}};
 
+// Matrices of a group.
 static int64_t lanes_of(const at_k_linalg_params *p) {
   return p->dtype == AT_F64 ? 8 : 16;
 }
 
+// Half of the lanes must be busy, and a group must fit into the second cache.
 bool at_lanes_fit(at_lanes_op op, const at_k_linalg_params *p) {
   if (p->dtype != AT_F32 && p->dtype != AT_F64) return false;
   // LAPACK's divide and conquer does less work on larger matrices than Jacobi's
@@ -82,6 +84,7 @@ typedef struct run {
   size_t work_bytes;
 } run;
 
+// Groups [begin, end) with this worker's memory.
 static void group_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const run *r = arg;
@@ -89,6 +92,8 @@ static void group_range(void *arg, int64_t begin, int64_t end,
     r->group(r->p, r->bufs, g * r->lanes, r->work + worker * r->work_bytes);
 }
 
+// See linalg_lanes.h. Work memory is two matrices and two columns of vectors
+// for each worker.
 at_status at_lanes_run(const at_k_call *c, at_lanes_op op) {
   const at_k_linalg_params *p = c->params;
   bool dbl = p->dtype == AT_F64;

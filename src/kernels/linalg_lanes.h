@@ -7,6 +7,7 @@
 
 enum { AT_LANES_MAX_SIDE = 64 };  // a group stays in the second-level cache
 
+// Kernels that work on a matrix per lane.
 typedef enum at_lanes_op {
   AT_LANES_CHOLESKY,
   AT_LANES_SOLVE,
@@ -19,6 +20,8 @@ typedef enum at_lanes_op {
 
 // Is the call for lanes? By type and shape alone.
 bool at_lanes_fit(at_lanes_op op, const at_k_linalg_params *p);
+// Runs a call that fits and has been checked. RESOURCE_EXHAUSTED without
+// scratch memory; a lane whose matrix cannot be factored becomes NaN.
 at_status at_lanes_run(const at_k_call *c, at_lanes_op op);
 
 #endif

@@ -49,6 +49,7 @@ ATTR static void FN(_load)(const at_k_linalg_params *p, const void *buf,
   for (; i < each; i++)
     for (int l = 0; l < WIDTH; l++) to[i][l] = at[l][i];
 }
+// The way back; lanes behind the last matrix are not stored.
 ATTR static void FN(_store)(const at_k_linalg_params *p, void *buf,
                             int64_t first, int64_t each, const VEC *from) {
   int64_t lanes = AT_MIN(WIDTH, p->batch - first), i = 0;
@@ -194,6 +195,8 @@ ATTR static void FN(_reflector)(VEC *x, int64_t step, int64_t count, VEC *tau) {
   x[0] = SELECT(none, alpha, beta);
 }
 
+// Householder's QR: the reflector of each column is applied to the columns
+// right of it.
 ATTR static void FN(_qr)(const at_k_linalg_params *p, void *const *bufs,
                          int64_t first, void *work) {
   int64_t m = p->m, n = p->n, k = AT_MIN(m, n);
@@ -209,6 +212,8 @@ ATTR static void FN(_qr)(const at_k_linalg_params *p, void *const *bufs,
   FN(_store)(p, bufs[2], first, k, tau);
 }
 
+// Q from reflectors: from the last one back, each on the columns from its own
+// on.
 ATTR static void FN(_product)(const at_k_linalg_params *p, void *const *bufs,
                               int64_t first, void *work) {
   int64_t m = p->m, n = p->n, k = p->k;
@@ -229,6 +234,7 @@ ATTR static void FN(_product)(const at_k_linalg_params *p, void *const *bufs,
 }
 
 // ---- LU with the largest of each column as its pivot
+// Swaps rows j and pivots[l] in every lane l: lanes have pivots of their own.
 ATTR static void FN(_swap_rows)(VEC *a, int64_t n, int64_t j,
                                 const MASK *pivots) {
   MASK pivot = *pivots;
@@ -242,6 +248,8 @@ ATTR static void FN(_swap_rows)(VEC *a, int64_t n, int64_t j,
   }
 }
 
+// Right-looking LU. A column of zeros is divided by one: LAPACK leaves it as it
+// is, too.
 ATTR static void FN(_lu)(const at_k_linalg_params *p, void *const *bufs,
                          int64_t first, void *work) {
   int64_t m = p->m, n = p->n, k = AT_MIN(m, n),
@@ -327,6 +335,8 @@ ATTR static void FN(_symmetric)(const at_k_linalg_params *p, VEC *a, VEC *v,
   *to_scale = scale;
 }
 
+// Sweeps of rotations over all pairs until nothing is rotated; lanes with an
+// infinity or NaN become NaN.
 ATTR static void FN(_eigh)(const at_k_linalg_params *p, void *const *bufs,
                            int64_t first, void *work) {
   int64_t n = p->n;

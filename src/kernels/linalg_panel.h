@@ -11,6 +11,7 @@ typedef struct at_view {
   int64_t down, right;
 } at_view;
 
+// The functions of one element type and width of vectors.
 typedef struct at_panel_fns {
   // to = from, rows x columns; times -1 where `negative`. Both have dense rows
   // or columns.

@@ -37,6 +37,8 @@ ATTR static void NAME(copy_turned)(at_view to, at_view from, int64_t rows,
     for (int64_t j = 0; j < columns; j++) AT(to, i, j) = AT(from, i, j) * sign;
 }
 
+// at_panel_fns.copy: rows by rows where both have dense rows, else squares are
+// turned.
 ATTR static void NAME(copy)(at_view to, at_view from, int64_t rows,
                             int64_t columns, bool negative) {
   REAL sign = negative ? -1 : 1;
@@ -88,6 +90,8 @@ ATTR AT_INLINE void NAME(subtract_rows)(REAL *y, const REAL *x, int64_t x_step,
   }
 }
 
+// Substitution, row by row: each is the right side less the rows that are
+// known.
 ATTR static void NAME(solve)(at_view t, bool forward, bool unit, int64_t n,
                              at_view x, int64_t begin, int64_t end) {
   for (int64_t at = 0; at < n; at++) {
@@ -102,6 +106,7 @@ ATTR static void NAME(solve)(at_view t, bool forward, bool unit, int64_t n,
   }
 }
 
+// Row i of the factor from the rows above it.
 ATTR static bool NAME(cholesky)(at_view a, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     REAL *row = &AT(a, i, i);
@@ -131,6 +136,8 @@ ATTR static int64_t NAME(largest)(const REAL *x, int64_t n) {
   return 0;
 }
 
+// Left-looking: column c takes all columns before it at once, then its pivot is
+// chosen.
 ATTR static void NAME(lu)(void *p, int64_t rows, int64_t columns,
                           int32_t *pivots) {
   REAL *a = p;
@@ -154,6 +161,7 @@ ATTR static void NAME(lu)(void *p, int64_t rows, int64_t columns,
   }
 }
 
+// Sum of products in two vectors of sums: a fixed order for each n.
 ATTR AT_INLINE REAL NAME(dot)(const REAL *x, const REAL *y, int64_t n) {
   VEC sum[2] = {{0}, {0}};
   int64_t i = 0;
@@ -187,6 +195,8 @@ ATTR static REAL NAME(reflector)(REAL *x, int64_t n) {
   return (beta - first) / beta;
 }
 
+// Householder's QR of the panel; each reflector is applied to the columns right
+// of it at once.
 ATTR static void NAME(qr)(void *p, int64_t rows, int64_t columns, void *tau) {
   REAL *a = p, *t = tau;
   for (int64_t c = 0; c < columns; c++) {
@@ -202,6 +212,7 @@ ATTR static void NAME(qr)(void *p, int64_t rows, int64_t columns, void *tau) {
   }
 }
 
+// Column c of t from those before it: t v' v_c times -tau.
 ATTR static void NAME(join)(const void *products, int64_t columns,
                             const void *tau, void *to) {
   const REAL *g = products, *w = tau;

@@ -9,6 +9,7 @@ static cplx mul(cplx a, cplx b) {
   return (cplx){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 static cplx conj_of(cplx a) { return (cplx){a.re, -a.im}; }
+// Element i; real types have no imaginary part.
 static cplx get(uint32_t t, const char *p, int64_t i) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   uint32_t r = at_real_of((at_dtype)t);
@@ -23,6 +24,7 @@ static void set(uint32_t t, char *p, int64_t i, cplx v) {
   at_k_store_f64(r, p + i * es, v.re);
   if (at_is_complex((at_dtype)t)) at_k_store_f64(r, p + i * es + es / 2, v.im);
 }
+// For sums over n elements.
 static double tol(uint32_t t, int64_t n) {
   double s = (double)n + 4;
   switch (t) {
@@ -57,6 +59,7 @@ static bool skips(uint32_t type, int64_t side) {
   return side > 64 && (g_batch > 3 || (type != AT_F32 && type != AT_F64));
 }
 
+// Zeroed.
 static char *alloc(uint32_t t, int64_t n) {
   return calloc((size_t)n + 1, at_dtype_bytes((at_dtype)t));
 }
@@ -75,6 +78,7 @@ static char *make_hermitian(uint32_t t, int64_t n, uint64_t *seed) {
   return a;
 }
 
+// One thread, then two: the same bits.
 static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs,
                      void **bufs, uint32_t first_out, const size_t *out_bytes) {
   assert_int_equal(tu_run(id, p, nbufs, bufs, 1), AT_OK_CODE);
@@ -89,6 +93,7 @@ static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs,
   }
 }
 
+// l l^H is a, and the other triangle is zero.
 static void test_cholesky(void **state) {
   uint64_t seed = 31;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -130,6 +135,7 @@ static void test_cholesky(void **state) {
       }
 }
 
+// That matrix alone: the next one of the batch has its factor.
 static void test_cholesky_of_indefinite_is_nan(void **state) {
   float a[2][4] = {{1, 2, 2, 1}, {4, 2, 2, 3}}, l[2][4];
   at_k_linalg_params p = {
@@ -140,6 +146,7 @@ static void test_cholesky_of_indefinite_is_nan(void **state) {
   assert_true(l[1][0] == 2 && l[1][2] == 1);
 }
 
+// a x is b, for every side, triangle and transpose.
 static void test_triangular_solve(void **state) {
   uint64_t seed = 32;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -250,6 +257,7 @@ static void test_qr_and_product(void **state) {
     }
 }
 
+// l u is a with its rows permuted; pivots lie below the diagonal.
 static void test_lu(void **state) {
   uint64_t seed = 34;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -470,6 +478,7 @@ static void test_extremes(void **state) {
   }
 }
 
+// Types, numbers of buffers and sizes that cannot be.
 static void test_errors(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x, x, x};

@@ -2,12 +2,14 @@
 // loops.
 #include "kernels/kernels_test_util.h"
 
+// Random bytes, with 16 behind them that nobody may change.
 static char *noise(int64_t bytes, uint64_t *seed) {
   char *p = aligned_alloc(64, ((size_t)bytes + 16 + 63) / 64 * 64);
   for (int64_t i = 0; i < bytes + 16; i++) p[i] = (char)tu_rand(seed);
   return p;
 }
 
+// Sizes around the blocks, elements of every size.
 static void test_copy_and_fill(void **state) {
   uint64_t seed = 41;
   static const int64_t sizes[] = {0, 1, 63, 4097, (1 << 20) + 13, 5 << 20};
@@ -35,6 +37,7 @@ static void test_copy_and_fill(void **state) {
   assert_int_equal(tu_run(AT_RT_FILL, &bad, 1, one, 1), AT_INVALID_ARGUMENT);
 }
 
+// Against a loop over the result; nothing is written behind it.
 static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
                           const uint32_t *perm, uint64_t *seed) {
   at_k_transpose_params p = {.element_bytes = es, .rank = rank};
@@ -58,6 +61,7 @@ static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
   free(a), free(b);
 }
 
+// Two dimensions of many sizes, five in any order, none at all.
 static void test_transpose(void **state) {
   uint64_t seed = 42;
   for (int wide = 0; wide < 2; wide++) {
@@ -109,6 +113,7 @@ static double apply(uint32_t op, uint32_t t, double a, double b) {
       return (double)((int64_t)a ^ (int64_t)b);
   }
 }
+// v as the type holds it: integers wrap.
 static double wrap(uint32_t t, double v) {
   if (at_is_float((at_dtype)t)) return v;
   int64_t i = (int64_t)v;
@@ -143,6 +148,8 @@ static void test_convert_bytes(void **state) {
   }
 }
 
+// One thread and two give the same bits, near a loop in double. odd: with a
+// NaN.
 static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
   int64_t n = p.outer * p.size * p.inner,
           es = at_dtype_bytes((at_dtype)p.dtype);
@@ -193,6 +200,7 @@ static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
   free(x), free(y[0]), free(y[1]);
 }
 
+// Rows and columns, short and cut into blocks, every operation of every type.
 static void test_scan(void **state) {
   uint64_t seed = 43;
   static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16,
@@ -213,6 +221,7 @@ static void test_scan(void **state) {
         }
 }
 
+// By hand; what has no kernel, and a negative size.
 static void test_scan_complex_and_errors(void **state) {
   float x[6] = {1, 1, 0, 2, 3, 0}, y[6];
   at_k_scan_params p = {AT_C64, AT_REDUCE_MUL, 0, 0, 1, 3, 1};

@@ -63,6 +63,8 @@ THREEFRY_FN(threefry_v4, AT_V4_WIDE)
 typedef void (*threefry_fn)(const uint32_t[2], uint64_t, int64_t, uint32_t *,
                             uint32_t *);
 
+// out[4 i + q] = word q of counter state + start + i, for n counters (a
+// multiple of LANES); the counter has 128 bits.
 #define PHILOX_FN(name, ATTR)                                           \
   ATTR static void name(const uint32_t key[2], const uint64_t state[2], \
                         uint64_t start, int64_t n, uint32_t *out) {     \
@@ -112,6 +114,8 @@ typedef struct bits_run {
   philox_fn philox;
 } bits_run;
 
+// Stores word w as element i of at most 32 bits: its low bits, extended to the
+// element.
 static inline void store_word(const bits_run *r, int64_t i, uint32_t w) {
   if (r->bits == 32)
     ((uint32_t *)(void *)r->out)[i] = w;
@@ -126,6 +130,8 @@ static inline void store_word(const bits_run *r, int64_t i, uint32_t w) {
 // Stores the words of counters [c0, c0 + n).
 static void spread_words(const bits_run *r, int64_t c0, int64_t n,
                          const uint32_t *w0, const uint32_t *w1) {
+  // One dimension of 32-bit elements: the two words of a counter are
+  // neighbours.
   if (r->post == 1 && r->split == r->elements && r->bits == 32) {
     uint32_t *out = (uint32_t *)(void *)r->out + 2 * c0;
     int64_t pairs = AT_MIN(n, r->elements / 2 - c0);
@@ -157,6 +163,8 @@ static void spread_words(const bits_run *r, int64_t c0, int64_t n,
   }
 }
 
+// Groups [begin, end) of GROUP counters. 64-bit elements take both words of a
+// counter.
 static void threefry_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
   const bits_run *r = arg;
@@ -174,6 +182,7 @@ static void threefry_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Groups [begin, end) of GROUP words, four to a counter.
 static void philox_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const bits_run *r = arg;
@@ -206,8 +215,11 @@ static void plan_split(const at_k_rng_params *p, bits_run *r) {
   }
   r->half = at_k_ceil_div(r->split, 2);
   r->counters = r->elements / r->split * r->half;
+  AT_ASSERT(r->elements % (r->split * r->post) == 0);
+  AT_ASSERT(2 * r->counters >= r->elements);
 }
 
+// Types, algorithm, state and shape of RNG_BITS.
 static at_status check_bits(const at_k_rng_params *p) {
   uint32_t b = at_dtype_bytes((at_dtype)p->dtype);
   if (!(b == 1 || b == 2 || b == 4 || b == 8) || p->dtype == AT_PRED ||
@@ -228,6 +240,8 @@ static at_status check_bits(const at_k_rng_params *p) {
   return AT_OK;
 }
 
+// RNG_BITS: state bufs[0] to bufs[1], advanced by the counters used; random
+// bits in bufs[2].
 at_status at_k_rng_bits(const at_k_call *c) {
   const at_k_rng_params *p = c->params;
   AT_K_BUFS(c, 3);
@@ -274,6 +288,8 @@ at_status at_k_rng_bits(const at_k_call *c) {
 static _Atomic uint64_t process_counter;
 static _Atomic uint64_t process_key;
 
+// The process's key, made from the clock at the first call; never 0. Threads
+// that race agree on one.
 static uint64_t process_key_get(void) {
   uint64_t k = atomic_load(&process_key);
   if (k) return k;
@@ -284,6 +300,7 @@ static uint64_t process_key_get(void) {
   return atomic_compare_exchange_strong(&process_key, &k, fresh) ? fresh : k;
 }
 
+// One call of RNG. a, b: bounds, or mean and deviation.
 typedef struct sample_run {
   uint32_t key[2], dtype, kind;
   uint64_t start;
@@ -295,6 +312,8 @@ typedef struct sample_run {
   philox_fn philox;
 } sample_run;
 
+// Groups [begin, end) of elements: each takes one counter of Philox, 128 bits.
+// Normal values by Box and Muller.
 static void sample_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const sample_run *r = arg;
@@ -331,6 +350,8 @@ static void sample_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// RNG: bufs[0], bufs[1] are the parameters of the distribution, bufs[2] the
+// result. Other values at every call.
 at_status at_k_rng(const at_k_call *c) {
   const at_k_rng_params *p = c->params;
   AT_K_BUFS(c, 3);

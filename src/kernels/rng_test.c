@@ -445,6 +445,7 @@ static const golden goldens[] = {
      0x7aab8373041ba266u},
 };
 
+// FNV-1a, 64 bits.
 static uint64_t fnv(const uint8_t *p, size_t n) {
   uint64_t h = 1469598103934665603u;
   for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 1099511628211u;
@@ -482,6 +483,7 @@ static void test_bits_equal_xla(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// Counters that wrap, a state of three words, nothing to draw, what is refused.
 static void test_edges(void **state) {
   // A counter that wraps its low word inside a vector; three words of state; no
   // bits.
@@ -517,6 +519,7 @@ static void test_edges(void **state) {
   assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, wide, 1), AT_INVALID_ARGUMENT);
 }
 
+// Range, mean and variance; another call draws other numbers.
 static void test_samples(void **state) {
   enum { N = 200000 };
   float *x = malloc(N * 4), *y = malloc(N * 4), lo = -1, hi = 3;

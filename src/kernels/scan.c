@@ -81,6 +81,7 @@ struct scan {
     }                                                                     \
   }
 
+// Sums, products and bits of integers do not depend on their sign; U wraps.
 #define INT_FNS(sfx, S, U)                        \
   SCAN_FN(add_##sfx, U, U, IDENT, IDENT, OP_ADD)  \
   SCAN_FN(mul_##sfx, U, U, IDENT, IDENT, OP_UMUL) \
@@ -174,6 +175,7 @@ C_SCAN(c128, add) C_SCAN(c128, mul)
   *carry = v;
 }
 
+// The scan of integers of t's size, or NULL: no such operation.
 static scan_fn int_fn(uint32_t t, uint32_t op) {
 #define PICK(sfx, S)                      \
   switch (op) {                           \
@@ -210,6 +212,7 @@ static scan_fn int_fn(uint32_t t, uint32_t op) {
 #undef PICK
 }
 
+// The scan of floats or complex numbers, or NULL.
 static scan_fn float_fn(uint32_t t, uint32_t op) {
 #define PICK(sfx)       \
   switch (op) {         \
@@ -248,6 +251,7 @@ static scan_fn float_fn(uint32_t t, uint32_t op) {
 #undef PICK
 }
 
+// The function for element type t, or NULL.
 static scan_fn scan_fn_of(uint32_t t, uint32_t op) {
   if (t == AT_PRED) {  // 0 and 1: add is or, mul is and
     if (op == AT_REDUCE_ADD || op == AT_REDUCE_MAX) op = AT_REDUCE_OR;
@@ -265,11 +269,14 @@ static void run_block(const scan *s, int64_t o, int64_t b, int64_t c0,
                       int64_t w, bool write, char *carry, bool started) {
   const at_k_scan_params *p = s->p;
   int64_t from = b * s->block, n = AT_MIN(s->block, p->size - from);
+  AT_ASSERT(n > 0 && w > 0 && c0 + w <= p->inner && o < p->outer);
   int64_t first = p->reverse ? p->size - 1 - from : from;
   int64_t at = ((o * p->size + first) * p->inner + c0) * s->es;
   s->fn(s->src + at, write ? s->dst + at : NULL, n, s->step, w, carry, started);
 }
 
+// Tasks [begin, end): strip of columns fastest, then block, then row. Leaves
+// the total of each block in s->carry.
 static void totals_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const scan *s = arg;
@@ -283,6 +290,7 @@ static void totals_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// The same tasks, from the running total of the block before, into the result.
 static void scan_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const scan *s = arg;
   int64_t inner = s->p->inner;
@@ -313,6 +321,8 @@ static void prefix_totals(const scan *s, scan_fn acc_fn) {
     }
 }
 
+// SCAN: bufs[1] = inclusive scan of bufs[0] along `size`. bf16 and f16
+// accumulate in f32.
 at_status at_k_scan(const at_k_call *c) {
   const at_k_scan_params *p = c->params;
   AT_K_BUFS(c, 2);

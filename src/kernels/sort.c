@@ -1,5 +1,6 @@
 // SORT. Keys become 32-bit limbs; an item is limb << 32 | position, so that a
 // stable pass per limb, minor limb first, sorts any number of keys of any type.
+#include "base/verify.h"
 #include "kernels/sort_internal.h"
 
 typedef struct sort {
@@ -12,6 +13,20 @@ typedef struct sort {
 
 enum { RADIX_FROM = 256, PARALLEL_FROM = 1 << 15 };
 
+// Does order[n] name each place once? Told by the sum of the places and that of
+// their squares, modulo 2^64, as a set would take memory.
+static bool is_permutation(const uint32_t *order, int64_t n) {
+  uint64_t sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (order[i] >= n) return false;
+    sum += order[i] - (uint64_t)i;
+    squares += (uint64_t)order[i] * order[i] - (uint64_t)i * (uint64_t)i;
+  }
+  return !sum && !squares;
+}
+
+// Offset in elements of the first element of a row; its others are `inner`
+// apart.
 static int64_t row_at(const at_k_sort_params *p, int64_t row) {
   return row / p->inner * p->size * p->inner + row % p->inner;
 }
@@ -29,6 +44,7 @@ static uint32_t *order_row(const sort *s, int64_t row, uint64_t *items,
     for (int limb = 0; limb < at_sort_limbs(p->dtype[key]); limb++) {
       at_sort_items(p->dtype[key], limb, p->order == AT_ORDER_DESC, base,
                     p->inner * es, have, 0, n, items);
+      // Positions are the low half of items: merging by all bits is stable too.
       uint64_t *r = n < RADIX_FROM ? at_sort_merge(items, items + n, n)
                                    : at_sort_radix(items, items + n, n);
       for (int64_t i = 0; i < n; i++) {
@@ -74,6 +90,7 @@ static void permute(uint32_t es, char *dst, const char *src,
   }
 }
 
+// The row as the comparator sees it: where each operand begins, and its stride.
 static at_sort_row custom_row(const sort *s, int64_t row) {
   at_sort_row r = {.num_operands = s->p->num_operands, .compare = s->compare};
   for (uint32_t o = 0; o < r.num_operands; o++) {
@@ -84,6 +101,7 @@ static at_sort_row custom_row(const sort *s, int64_t row) {
   return r;
 }
 
+// Rows [begin, end): the order, then every operand in that order.
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const sort *s = arg;
   const at_k_sort_params *p = s->p;
@@ -99,6 +117,7 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     } else {
       order = order_row(s, row, items, perm);
     }
+    AT_VERIFY(is_permutation(order, n));
     for (uint32_t o = 0; o < p->num_operands; o++) {
       int64_t at = row_at(p, row) * p->element_bytes[o];
       permute(p->element_bytes[o], (char *)s->out[o] + at,
@@ -108,6 +127,8 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 }
 
 // ---- One long row at a time, over the pool
+// State of the passes over one row: `have` is the order after the limbs so far,
+// NULL at the start.
 typedef struct long_row {
   const sort *s;
   int64_t row;
@@ -119,6 +140,7 @@ typedef struct long_row {
   uint32_t operand;
 } long_row;
 
+// Items of positions [begin, end) of the current limb.
 static void long_items(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const long_row *l = arg;
   const at_k_sort_params *p = l->s->p;
@@ -127,6 +149,8 @@ static void long_items(void *arg, int64_t begin, int64_t end, uint32_t worker) {
                 (const char *)l->s->in[l->key] + row_at(p, l->row) * es,
                 p->inner * es, l->have, begin, end, l->items);
 }
+// Order after this pass: positions in the sorted items, seen through the order
+// before.
 static void long_compose(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const long_row *l = arg;
@@ -135,6 +159,7 @@ static void long_compose(void *arg, int64_t begin, int64_t end,
     l->next[i] = l->have ? l->have[at] : at;
   }
 }
+// Elements [begin, end) of one operand in the final order.
 static void long_permute(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const long_row *l = arg;
@@ -147,6 +172,7 @@ static void long_permute(void *arg, int64_t begin, int64_t end,
 
 enum { GRAIN = 1 << 15 };
 
+// One row by all threads, limb after limb.
 static at_status sort_long_row(const at_par *par, const sort *s, int64_t row) {
   const at_k_sort_params *p = s->p;
   int64_t n = p->size;
@@ -171,6 +197,7 @@ static at_status sort_long_row(const at_par *par, const sort *s, int64_t row) {
       l.have = l.next;
     }
   }
+  AT_VERIFY(is_permutation(l.have, n));
   for (l.operand = 0; l.operand < p->num_operands; l.operand++)
     at_par_for(par, n, GRAIN, long_permute, &l);
   return AT_OK;
@@ -190,6 +217,8 @@ typedef struct fast {
   bool *odd;  // per grain: saw -0 or NaN
 } fast;
 
+// The unsigned key of a 4-byte value; value_of is its inverse but for -0 and
+// NaN.
 static inline uint32_t key_of(const fast *f, uint32_t u) {
   uint32_t k = u;
   if (f->is_float)
@@ -206,6 +235,8 @@ static inline uint32_t value_of(const fast *f, uint32_t k) {
   return f->is_signed ? k ^ 0x80000000 : k;
 }
 
+// Grains [begin, end): keys, and whether a grain has values that do not come
+// back from their key.
 static void fast_keys(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const fast *f = arg;
   for (int64_t g = begin; g < end && f->is_float; g++) {
@@ -221,6 +252,7 @@ static void fast_keys(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   else
     for (int64_t i = begin; i < end; i++) f->keys[i] = key_of(f, f->in[i]);
 }
+// Elements [begin, end) back from keys to values.
 static void fast_values(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const fast *f = arg;
@@ -233,6 +265,7 @@ static void fast_values(void *arg, int64_t begin, int64_t end,
     for (int64_t i = begin; i < end; i++) f->out[i] = value_of(f, f->keys[i]);
 }
 
+// Index of the first of the ascending keys that is not below x.
 static int64_t first_at_least(const uint32_t *k, int64_t n, uint32_t x) {
   int64_t lo = 0, hi = n;
   while (lo < hi) {
@@ -298,6 +331,8 @@ static at_status sort_fast(const at_k_call *c, const sort *s, bool *done) {
   return AT_OK;
 }
 
+// INVALID_ARGUMENT for parameters that cannot be; UNIMPLEMENTED for rows whose
+// positions exceed 32 bits.
 static at_status check_sort(const at_k_call *c, const at_k_sort_params *p) {
   AT_K_CHECK(p->num_operands >= 1 && p->num_operands <= AT_K_SORT_OPERANDS,
              "sort: %u operands", p->num_operands);
@@ -327,6 +362,8 @@ static at_status check_sort(const at_k_call *c, const at_k_sort_params *p) {
   return AT_OK;
 }
 
+// SORT: operands, then results. Rows are sorted side by side where there are
+// enough, else one after the other by all threads.
 at_status at_k_sort(const at_k_call *c) {
   const at_k_sort_params *p = c->params;
   AT_TRY(check_sort(c, p));

@@ -11,6 +11,8 @@ static bool after(const at_sort_row *r, uint32_t a, uint32_t b) {
   return r->compare(ptrs);
 }
 
+// Merges the runs a and b; a's elements come first where neither sorts before
+// the other.
 static void merge(const at_sort_row *r, const uint32_t *a, int64_t na,
                   const uint32_t *b, int64_t nb, uint32_t *out) {
   while (na > 0 && nb > 0) {
@@ -25,6 +27,8 @@ static void merge(const at_sort_row *r, const uint32_t *a, int64_t na,
 
 enum { RUN = 8, BLOCK = 4096 };
 
+// Insertion sort of runs of RUN, then merging, to and fro between order and
+// tmp.
 void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp,
                     int64_t n) {
   for (int64_t s = 0; s < n; s += RUN)
@@ -46,12 +50,14 @@ void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp,
   if (from != order) memcpy(order, from, (size_t)n * 4);
 }
 
+// One level of merging: pairs of runs of `width`.
 typedef struct custom_run {
   const at_sort_row *r;
   uint32_t *from, *to;
   int64_t n, width;
 } custom_run;
 
+// Sorts blocks [begin, end) of BLOCK elements.
 static void block_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const custom_run *c = arg;
@@ -59,6 +65,7 @@ static void block_range(void *arg, int64_t begin, int64_t end,
     at_sort_custom(c->r, c->from + b * BLOCK, c->to + b * BLOCK,
                    AT_MIN(BLOCK, c->n - b * BLOCK));
 }
+// Merges pairs [begin, end) of runs.
 static void merge_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const custom_run *c = arg;
@@ -70,6 +77,8 @@ static void merge_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Blocks side by side, then levels of merges: the last one is a single
+// thread's.
 void at_sort_custom_parallel(const at_par *par, const at_sort_row *r,
                              uint32_t *order, uint32_t *tmp, int64_t n) {
   custom_run c = {r, order, tmp, n, BLOCK};

@@ -22,6 +22,9 @@ void at_sort_items(uint32_t dtype, int limb, bool flip, const char *base,
 uint64_t *at_sort_merge(uint64_t *items, uint64_t *tmp, int64_t n);
 // Stable by the upper 32 bits.
 uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n);
+// The same by all threads, and the same for items that are keys alone. Without
+// scratch memory for the counts *st is RESOURCE_EXHAUSTED and items are as they
+// were.
 uint64_t *at_sort_radix_parallel(const at_par *par, uint64_t *items,
                                  uint64_t *tmp, int64_t n, at_status *st);
 uint32_t *at_sort_radix32_parallel(const at_par *par, uint32_t *items,
@@ -34,8 +37,11 @@ typedef struct at_sort_row {
   int64_t stride[AT_K_SORT_OPERANDS];  // bytes
   at_comparator_fn compare;
 } at_sort_row;
+// tmp: n more indices, overwritten. The comparator must be a strict weak order;
+// another one gives some permutation.
 void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp,
                     int64_t n);
+// Calls the comparator from several threads: it must have no state.
 // The same, over the pool.
 void at_sort_custom_parallel(const at_par *par, const at_sort_row *r,
                              uint32_t *order, uint32_t *tmp, int64_t n);

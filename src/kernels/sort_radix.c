@@ -5,6 +5,7 @@
 
 #include "kernels/sort_internal.h"
 
+// Types of at most 32 bits have one limb: narrow floats go through f32.
 int at_sort_limbs(uint32_t t) {
   switch (t) {
     case AT_S64:
@@ -19,6 +20,8 @@ int at_sort_limbs(uint32_t t) {
   }
 }
 
+// Bits of a float as an unsigned key: negative numbers are inverted, positive
+// ones get the top bit.
 static inline uint32_t f32_key(uint32_t u) {
   if ((u & 0x7fffffff) > 0x7f800000) return UINT32_MAX;
   if (u == 0x80000000) u = 0;
@@ -35,6 +38,8 @@ static inline uint32_t f32_key_of(float f) {
   return f32_key(u);
 }
 
+// Complex numbers compare by real part, then imaginary part, which is the minor
+// limb.
 uint32_t at_sort_limb(uint32_t t, int limb, const void *p) {
   uint64_t w;
   switch (t) {
@@ -81,6 +86,8 @@ uint32_t at_sort_limb(uint32_t t, int limb, const void *p) {
   return (uint32_t)(limb % 2 ? w >> 32 : w);
 }
 
+// See sort_internal.h. Positions count from 0 in the order of perm, not of
+// memory.
 void at_sort_items(uint32_t t, int limb, bool flip, const char *base,
                    int64_t stride, const uint32_t *perm, int64_t begin,
                    int64_t end, uint64_t *items) {
@@ -101,6 +108,7 @@ void at_sort_items(uint32_t t, int limb, bool flip, const char *base,
 // ---- Comparison sort of small arrays
 enum { RUN = 16 };
 
+// Insertion sort, ascending.
 static void insertion(uint64_t *a, int64_t n) {
   for (int64_t i = 1; i < n; i++) {
     uint64_t x = a[i];
@@ -110,6 +118,8 @@ static void insertion(uint64_t *a, int64_t n) {
   }
 }
 
+// Merges a and b without branches; equal items do not occur, as positions
+// differ.
 static void merge(const uint64_t *a, int64_t na, const uint64_t *b, int64_t nb,
                   uint64_t *out) {
   while (na > 0 && nb > 0) {
@@ -123,6 +133,7 @@ static void merge(const uint64_t *a, int64_t na, const uint64_t *b, int64_t nb,
   memcpy(out + na, b, (size_t)nb * 8);
 }
 
+// Runs of RUN by insertion, then merging between the two arrays.
 uint64_t *at_sort_merge(uint64_t *items, uint64_t *tmp, int64_t n) {
   for (int64_t i = 0; i < n; i += RUN) insertion(items + i, AT_MIN(RUN, n - i));
   for (int64_t w = RUN; w < n; w *= 2) {
@@ -139,6 +150,8 @@ uint64_t *at_sort_merge(uint64_t *items, uint64_t *tmp, int64_t n) {
 // ---- Radix passes
 enum { DIGITS = 256, BLOCKS = 16 };
 
+// Four passes of eight bits over the upper half, counted in one go. A pass
+// whose items all have one digit is left out.
 uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
   uint32_t count[4][DIGITS] = {{0}};
   for (int64_t i = 0; i < n; i++) {

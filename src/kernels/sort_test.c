@@ -26,6 +26,7 @@ static int compare_elem(uint32_t t, const void *a, const void *b) {
   return 0;
 }
 
+// The row that compare_index sorts.
 typedef struct want {
   const at_k_sort_params *p;
   char *const *in;
@@ -33,6 +34,7 @@ typedef struct want {
 } want;
 static want cmp_ctx;
 
+// Positions of a row by its keys, ties by position.
 static int compare_index(const void *pa, const void *pb) {
   int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
   const at_k_sort_params *p = cmp_ctx.p;
@@ -54,6 +56,7 @@ static bool descending_f32(const void *const *ptrs) {
   return *(const float *)ptrs[0] > *(const float *)ptrs[1];
 }
 
+// Against qsort of positions, on one thread and two.
 static void check_sort(at_k_sort_params p, char *const *in) {
   int64_t n = p.outer * p.size * p.inner;
   char *out[2][AT_K_SORT_OPERANDS];
@@ -121,6 +124,7 @@ static char *make_keys(uint32_t t, int64_t n, uint64_t *seed, bool odd) {
   return p;
 }
 
+// Both orders, alone and with a companion.
 static void test_keys_of_every_type(void **state) {
   uint64_t seed = 5;
   static const uint32_t types[] = {
@@ -154,6 +158,7 @@ static void test_keys_of_every_type(void **state) {
       }
 }
 
+// Rows that all threads sort; odd: with NaN and both zeros.
 static void test_long_rows(void **state) {
   uint64_t seed = 6;
   static const uint32_t types[] = {AT_F32, AT_S32, AT_U32, AT_F64, AT_BF16};
@@ -178,6 +183,7 @@ static void test_long_rows(void **state) {
       }
 }
 
+// Three keys of different widths, on both sides of the length that is shared.
 static void test_several_keys(void **state) {
   uint64_t seed = 7;
   for (int64_t n = 50; n < 50000; n = n * 30 + 7) {
@@ -196,6 +202,7 @@ static void test_several_keys(void **state) {
   }
 }
 
+// As many as there may be, with 1, 86 and more keys; one more is refused.
 static void test_many_operands(void **state) {
   enum { N = 300 };
   uint64_t seed = 9;
@@ -223,6 +230,7 @@ static void test_many_operands(void **state) {
   for (uint32_t o = 0; o < AT_K_SORT_OPERANDS; o++) free(in[o]);
 }
 
+// A comparator's order is stable.
 static void test_comparator(void **state) {
   uint64_t seed = 8;
   static const int64_t shapes[][3] = {
@@ -247,6 +255,7 @@ static void test_comparator(void **state) {
   }
 }
 
+// Buffers, keys and sizes of elements that do not fit.
 static void test_sort_errors(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x};
@@ -279,6 +288,7 @@ static double total_rank(uint32_t t, const char *p, double *minor) {
 static const char *topk_base;
 static uint32_t topk_type;
 static bool topk_largest;
+// The documented order, ties by position.
 static int compare_topk(const void *pa, const void *pb) {
   int32_t a = *(const int32_t *)pa, b = *(const int32_t *)pb;
   int64_t es = at_dtype_bytes((at_dtype)topk_type);
@@ -290,6 +300,8 @@ static int compare_topk(const void *pa, const void *pb) {
   return (a > b) - (a < b);
 }
 
+// Few and many, short rows and rows in chunks; one thread and two give the same
+// bits.
 static void test_top_k(void **state) {
   uint64_t seed = 11;
   static const uint32_t types[] = {AT_F32, AT_BF16, AT_F16, AT_F64, AT_S32,
@@ -346,6 +358,7 @@ static void test_top_k(void **state) {
       }
 }
 
+// More than there are, and complex numbers.
 static void test_top_k_errors(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x, x};

@@ -4,6 +4,7 @@
 // A pass keeps candidates above a threshold; when their buffer is full the best
 // k stay and the k-th becomes the threshold, so that almost every element costs
 // one compare.
+#include "base/verify.h"
 #include "kernels/kernels_internal.h"
 
 enum { STRIP = 1024, CHUNK = 1 << 16, FEW = 64 };
@@ -23,6 +24,7 @@ typedef struct top_k {
   cand *space;     // per worker: cap
 } top_k;
 
+// Bits of a float to a signed integer of the same order, and back.
 static inline int32_t order32(int32_t x) { return x ^ ((x >> 31) & INT32_MAX); }
 static inline int64_t order64(int64_t x) { return x ^ ((x >> 63) & INT64_MAX); }
 
@@ -77,6 +79,7 @@ static void keys32(uint32_t t, const char *src, int64_t n, int32_t flip,
       }
   }
 }
+// The same for 8-byte types.
 static void keys64(uint32_t t, const char *src, int64_t n, int64_t flip,
                    int64_t *restrict keys) {
   switch (t) {
@@ -91,6 +94,7 @@ static void keys64(uint32_t t, const char *src, int64_t n, int64_t flip,
   }
 }
 
+// A candidate from signed key and index; ties are larger for lower indices.
 static inline cand cand_of(int64_t key, int64_t index) {
   return (cand)((uint64_t)key ^ 1ull << 63) << 64 | (uint64_t)~index;
 }
@@ -128,6 +132,7 @@ static void select_top(cand *a, int64_t n, int64_t k) {
   }
 }
 
+// Restores the min-heap a[0 .. n) below i.
 static void sift(cand *a, int64_t i, int64_t n) {
   cand x = a[i];
   for (int64_t c; (c = 2 * i + 1) < n; i = c) {
@@ -147,6 +152,12 @@ static void sort_down(cand *a, int64_t n) {
   }
 }
 
+static bool is_descending(const cand *a, int64_t n) {
+  for (int64_t i = 1; i < n; i++)
+    if (a[i] >= a[i - 1]) return false;
+  return true;
+}
+
 // True if any of 16 keys is above the threshold.
 static inline bool any_above(const int32_t *k, __m256i th) {
   __m256i a = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)k), th);
@@ -155,14 +166,19 @@ static inline bool any_above(const int32_t *k, __m256i th) {
   return !_mm256_testz_si256(_mm256_or_si256(a, b), _mm256_or_si256(a, b));
 }
 
+// Candidates of one chunk: buf holds n of at most cap; keep of them survive
+// when it is full.
 typedef struct gather {
   cand *buf;
   int64_t n, keep, cap, threshold;
   bool full;  // the threshold holds
 } gather;
 
+// Adds a candidate unless it is below the threshold. Later elements lose ties,
+// so an equal key is too.
 static inline void push(gather *g, int64_t key, int64_t index) {
   if (g->full && key <= g->threshold) return;
+  AT_ASSERT(g->n < g->cap);
   g->buf[g->n++] = cand_of(key, index);
   if (g->n < g->cap) return;
   select_top(g->buf, g->n, g->keep);
@@ -197,6 +213,8 @@ static int64_t scan_f32(gather *g, const int32_t *src, int64_t n, int32_t flip,
   return i;
 }
 
+// Pushes elements [from, to) of a row; blocks of 16 without a key above the
+// threshold are skipped.
 static void scan_chunk(const top_k *t, gather *g, const char *row, int64_t from,
                        int64_t to) {
   int32_t flip = t->p->largest ? 0 : -1;
@@ -224,6 +242,7 @@ static void scan_chunk(const top_k *t, gather *g, const char *row, int64_t from,
   }
 }
 
+// Chunks [begin, end) of all rows: the best `keep` of each, in no order.
 static void chunk_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const top_k *t = arg;
@@ -235,11 +254,14 @@ static void chunk_range(void *arg, int64_t begin, int64_t end,
     scan_chunk(t, &g, t->in + row * t->p->size * t->es, from,
                AT_MIN(from + t->chunk, t->p->size));
     if (g.n > t->keep) select_top(g.buf, g.n, t->keep), g.n = t->keep;
+    AT_ASSERT(g.n <= t->keep && row < t->p->rows);
     memcpy(t->found + x * t->keep, g.buf, (size_t)g.n * sizeof(cand));
     t->count[x] = g.n;
   }
 }
 
+// Rows [begin, end): joins the chunks' candidates, selects and sorts k, stores
+// values and indices.
 static void finish_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const top_k *t = arg;
@@ -253,10 +275,13 @@ static void finish_range(void *arg, int64_t begin, int64_t end,
       n += m;
     }
     if (n > k) select_top(f, n, k);
+    AT_ASSERT(n >= k);
     sort_down(f, k);
+    AT_VERIFY(is_descending(f, k));
     const char *src = t->in + row * t->p->size * t->es;
     for (int64_t i = 0; i < k; i++) {
       int64_t index = cand_index(f[i]);
+      AT_ASSERT(index >= 0 && index < t->p->size);
       t->indices[row * k + i] = (int32_t)index;
       memcpy(t->values + (row * k + i) * t->es, src + index * t->es,
              (size_t)t->es);
@@ -272,6 +297,8 @@ typedef struct few {
   int32_t threshold;  // key of the last
 } few;
 
+// Inserts a key into the descending list of `have`, dropping the last one if it
+// holds k already.
 static inline void few_put(few *f, int64_t have, int32_t key, int64_t index) {
   uint64_t x = (uint64_t)((uint32_t)key ^ 0x80000000) << 32 | (uint32_t)~index;
   int64_t i = have;
@@ -280,6 +307,7 @@ static inline void few_put(few *f, int64_t have, int32_t key, int64_t index) {
   f->threshold = (int32_t)((uint32_t)(f->best[f->k - 1] >> 32) ^ 0x80000000);
 }
 
+// A bit for each of eight keys above the threshold.
 static inline uint32_t bits_above(const int32_t *k, __m256i th) {
   __m256i x = _mm256_loadu_si256((const __m256i *)k);
   return (uint32_t)_mm256_movemask_ps((__m256)_mm256_cmpgt_epi32(x, th));
@@ -302,6 +330,7 @@ static void few_scan(few *f, const int32_t *keys, int64_t n, int64_t at) {
     if (keys[i] > f->threshold) few_put(f, f->k - 1, keys[i], at + i);
 }
 
+// Rows [begin, end), k at most FEW.
 static void few_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const top_k *t = arg;
   const at_k_top_k_params *p = t->p;
@@ -317,6 +346,7 @@ static void few_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     }
     for (int64_t i = 0; i < p->k; i++) {
       uint32_t index = ~(uint32_t)f.best[i];
+      AT_ASSERT(index < p->size && (!i || f.best[i] < f.best[i - 1]));
       t->indices[r * p->k + i] = (int32_t)index;
       memcpy(t->values + (r * p->k + i) * t->es, src + index * t->es,
              (size_t)t->es);
@@ -324,6 +354,8 @@ static void few_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// TOP_K: values in bufs[1], int32 indices in bufs[2]. A few rows of great
+// length are cut into chunks by shape.
 at_status at_k_top_k(const at_k_call *c) {
   const at_k_top_k_params *p = c->params;
   AT_K_BUFS(c, 3);

@@ -5,6 +5,7 @@
 #include "schedule/order.h"
 #include "schedule/overlap.h"
 
+// One run of the pass over a module.
 typedef struct walk {
   const at_target *target;
   const at_beside *b;
@@ -25,6 +26,8 @@ typedef struct place {
   bool done;  // the item's async_done, not the item
 } place;
 
+// One computation: a list schedule from the front. Items' `waits` and states'
+// `pending` count down to 0.
 typedef struct search {
   const walk *w;
   at_ordering o;
@@ -36,6 +39,8 @@ typedef struct search {
   uint32_t placed;
 } search;
 
+// What a node takes, with its regions as often as they run. Of a branch all
+// regions are added: an upper bound.
 static at_status seconds_of(const walk *w, const at_node *n, double *out) {
   at_cost_time time;
   *out = 0;
@@ -67,14 +72,20 @@ static void find_feeders(search *s) {
   }
 }
 
+// A call reads earlier calls' results directly, so it waits only for their
+// starts; anything else waits for their dones.
 static bool is_ready(const search *s, uint32_t i) {
   return !s->o.items[i].waits && (s->states[i].call || !s->states[i].pending);
 }
 
+// Puts i among what can be placed next. Calls are not: they keep their own
+// order.
 static void add_ready(search *s, uint32_t i) {
   if (!s->states[i].call && is_ready(s, i)) s->ready[s->num_ready++] = i;
 }
 
+// Builds the graph of c; `pending` counts, for each item, the calls among what
+// it reads.
 static at_status search_start(search *s, at_comp *c) {
   s->o = (at_ordering){.arena = s->w->arena};
   AT_TRY(at_ordering_build(&s->o, c, s->w->b->is_call));
@@ -97,27 +108,34 @@ static at_status search_start(search *s, at_comp *c) {
   return AT_OK;
 }
 
+// Places item i; its users wait for one thing less.
 static void put(search *s, uint32_t i) {
   const at_order_item *it = &s->o.items[i];
+  AT_ASSERT(!s->states[i].started && is_ready(s, i));
   s->order[s->placed++] = (place){.item = i};
   s->states[i].started = true;
   for (uint32_t u = 0; u < it->num_users; u++) {
+    AT_ASSERT(s->o.items[it->users[u]].waits > 0);
     s->o.items[it->users[u]].waits--;
     add_ready(s, it->users[u]);
   }
 }
 
+// Places the done of a call; who reads its results may follow.
 static void put_done(search *s, uint32_t call) {
   const at_order_item *it = &s->o.items[call];
+  AT_ASSERT(s->states[call].started && !s->states[call].done);
   s->order[s->placed++] = (place){call, true};
   s->states[call].done = true;
   for (uint32_t u = 0; u < it->num_users; u++) {
     if (s->states[it->users[u]].call) continue;
+    AT_ASSERT(s->states[it->users[u]].pending > 0);
     s->states[it->users[u]].pending--;
     add_ready(s, it->users[u]);
   }
 }
 
+// Places the next call if it can start.
 static bool put_next_call(search *s) {
   if (s->next_call == s->num_calls || !is_ready(s, s->calls[s->next_call]))
     return false;
@@ -181,6 +199,7 @@ static double makespan(const search *s, at_arena *a, double *alone) {
     else
       now += s->states[i].seconds;
   }
+  AT_ASSERT(!(fmax(now, busy) > *alone * (1 + 1e-9)));
   return fmax(now, busy);
 }
 
@@ -194,6 +213,8 @@ static void read_directly(at_node *n) {
   }
 }
 
+// Makes every call asynchronous and moves all nodes into the order found.
+// Parameters stay in front.
 static at_status take_order(search *s, at_comp *c) {
   at_node **dones;
   AT_TRY_ALLOC(dones, at_new(s->w->arena, at_node *, s->o.count + 1));
@@ -214,6 +235,8 @@ static at_status take_order(search *s, at_comp *c) {
 // costs more compile time than an order is worth.
 enum { kMostNodes = 4000 };
 
+// Regions first, since a loop's own cost holds what happens in it. The order is
+// taken if it gains more than least_seconds.
 static at_status computation(walk *w, at_comp *c) {
   uint32_t nodes = 0, calls = 0;
   AT_FOR_NODES(n, c) {

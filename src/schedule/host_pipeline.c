@@ -11,6 +11,7 @@ enum {
   STORED = 2,  // on the host, made of what this turn copies there
 };
 
+// One loop body. Nothing of it outlives at_host_pipeline_of but `out`.
 typedef struct search {
   const at_comp *c;
   const at_target *target;
@@ -21,13 +22,15 @@ typedef struct search {
   at_host_pipeline *out;
 } search;
 
-// What the body finds outside of it is there before the first turn.
+// What is known of n's results. Values defined outside the body are ready
+// before the first iteration.
 static unsigned facts_of(const search *s, const at_node *n) {
   if (n->parent != s->c) return STEADY;
   void **at = at_map_find_ptr(&s->facts, n);
   return at ? (unsigned)(uintptr_t)*at : 0;
 }
 
+// Notes `bits` for n, or, in out->copies, that the turns share it.
 static at_status put(search *s, at_map *to, const at_node *n, unsigned bits) {
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(to, n));
@@ -49,6 +52,7 @@ static bool is_steady_state(const at_node *n, const at_node *next) {
            next->operands[0].node->op == AT_OP_CONSTANT));
 }
 
+// Can all operands of the next turn be had in this turn?
 static bool all_steady(const search *s, const at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!(facts_of(s, n->operands[i].node) & STEADY)) return false;
@@ -67,7 +71,10 @@ static bool reads_stored(const search *s, const at_node *n) {
   return false;
 }
 
+// One node, whose operands were looked at before. Reading what was stored
+// forbids late stores: they would be read a turn too early.
 static at_status look_at(search *s, const at_node *n) {
+  AT_ASSERT(n->parent == s->c);
   if (n->op == AT_OP_PARAMETER) return AT_OK;
   bool steady = !n->num_regions && all_steady(s, n),
        stored = reads_stored(s, n);
@@ -87,6 +94,8 @@ static at_status look_at(search *s, const at_node *n) {
   return put(s, &s->facts, n, (steady ? STEADY : 0u) | (stored ? STORED : 0u));
 }
 
+// Only bodies of loops with at least two known turns. Stores are shared only if
+// no load may read them back.
 at_status at_host_pipeline_of(const at_comp *c, const at_target *t, at_arena *a,
                               at_host_pipeline *out) {
   *out = (at_host_pipeline){.copies = at_map_in(a)};

@@ -18,6 +18,7 @@ typedef struct at_host_pipeline {
 // with a known number of turns, two at least.
 at_status at_host_pipeline_of(const at_comp *c, const at_target *t, at_arena *a,
                               at_host_pipeline *out);
+// Is n a copy that the turns share?
 static inline bool at_host_pipeline_has(const at_host_pipeline *p,
                                         const at_node *n) {
   return p->turns > 0 && at_map_find_ptr(&p->copies, n);

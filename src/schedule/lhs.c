@@ -30,6 +30,8 @@ typedef struct ready_list {
   uint32_t len;
 } ready_list;
 
+// A list schedule under way. Time runs backwards: `now` is the time to the end
+// of the program.
 typedef struct state {
   const at_lhs_node *nodes;
   uint32_t n;
@@ -58,6 +60,7 @@ static uint32_t places_of(const at_lhs_options *o, uint32_t resource) {
   return o->in_turn[resource] ? 1 : limit_of(o, resource);
 }
 
+// INVALID_ARGUMENT unless all edges of instruction i go backwards.
 static at_status check_edges(const at_lhs_node *x, uint32_t i,
                              const uint32_t *list, uint32_t n) {
   for (uint32_t k = 0; k < n; k++)
@@ -68,6 +71,8 @@ static at_status check_edges(const at_lhs_node *x, uint32_t i,
   return AT_OK;
 }
 
+// INVALID_ARGUMENT for edges that go forward, costs that are negative or NaN,
+// and starts and dones that are not each other's partners.
 static at_status check(const at_lhs_node *nodes, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     const at_lhs_node *x = &nodes[i];
@@ -99,6 +104,7 @@ static at_status check(const at_lhs_node *nodes, uint32_t n) {
 }
 
 // ---- What an order takes
+// The most bytes that live at once in that order. readers: scratch, n entries.
 static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
                        const uint32_t *order, uint32_t *readers) {
   int64_t bytes = 0, peak = 0;
@@ -262,6 +268,7 @@ static at_status simulate(const at_lhs_node *nodes, uint32_t n,
   return AT_OK;
 }
 
+// See lhs.h.
 at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
                           const at_lhs_options *o, const uint32_t *order,
                           at_arena *a, at_lhs_stats *stats) {
@@ -513,12 +520,14 @@ static at_status list(const at_lhs_node *nodes, uint32_t n,
   return AT_OK;
 }
 
+// An order and what it takes.
 typedef struct found {
   uint32_t *order;
   at_lhs_stats stats;
   int64_t most;  // memory that it should stay within; 0: any
 } found;
 
+// Is its peak within the memory that it should take?
 static bool fits(const found *f) {
   return f->most <= 0 || f->stats.peak <= f->most;
 }
@@ -552,6 +561,8 @@ static at_status search(const at_lhs_node *nodes, uint32_t n,
   return AT_OK;
 }
 
+// The first search is for time; a second, thrifty one follows where the first
+// has gained any.
 at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
                      const at_lhs_options *o, at_arena *a, uint32_t **order,
                      at_lhs_stats *stats) {

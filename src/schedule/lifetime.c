@@ -94,6 +94,8 @@ static const at_node *outer_loop(at_value v, const at_comp *user) {
 
 static at_status walk(clock *k, at_comp *c, int64_t params_at);
 
+// Puts a node on the clock: reads its operands, walks its regions, defines its
+// results. Control flow takes two positions, its begin and its end.
 static at_status walk_node(clock *k, at_node *n) {
   int64_t begin = 2 * k->now++;
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -182,6 +184,7 @@ static bool lives_at(const at_lifetimes *l, at_value v, const at_comp *c,
          t->read <= t->span.end && t->span.end < l->last;
 }
 
+// Are all n values there when they are read at `when` in c?
 static bool all_live_at(const at_lifetimes *l, const at_value *v, uint32_t n,
                         const at_comp *c, int64_t when) {
   for (uint32_t i = 0; i < n; i++)
@@ -202,6 +205,8 @@ static bool holds_until_done(const at_lifetimes *l, const at_node *n,
                      in_turn ? begin - 1 : begin + 1);
 }
 
+// Does the node begin two ticks behind the last one, with its operands alive,
+// and end where its results begin? *now: its end.
 static bool node_holds(const at_lifetimes *l, at_node *n, int64_t *now) {
   at_span_time t = at_lifetime_node(l, n);
   bool good =
@@ -243,11 +248,13 @@ static bool holds(const at_lifetimes *l, const at_comp *c, int64_t params_at,
   return all_live_at(l, c->results, c->num_results, c, *now + 1);
 }
 
+// The law for at_lifetimes_compute, from the program's order alone.
 static bool all_holds(const at_lifetimes *l, const at_module *m) {
   int64_t now = 0;
   return holds(l, m->entry, 0, &now) && l->last == now + 2;
 }
 
+// See lifetime.h.
 at_status at_lifetimes_compute(const at_module *m, at_arena *a,
                                at_lifetimes *out) {
   at_lifetimes l = {.index = at_map_in(a), .node_time = at_map_in(a)};

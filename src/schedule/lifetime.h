@@ -26,6 +26,8 @@ typedef struct at_lifetime {
   uint64_t bytes;  // dense
 } at_lifetime;
 
+// Values are numbered in the order of the program; a node's results follow each
+// other.
 typedef struct at_lifetimes {
   at_lifetime *list;
   uint32_t count;

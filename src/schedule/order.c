@@ -6,6 +6,8 @@
 
 #include "base/verify.h"
 
+// Bytes that a node's results take; none for what is there anyway: constants,
+// parameters, views.
 static int64_t bytes_of(const at_node *n) {
   int64_t sum = 0;
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
@@ -30,6 +32,7 @@ static at_status each_input(const at_comp *c, const at_node *n,
   return AT_OK;
 }
 
+// What one item reads, while it is gathered.
 typedef struct edge_list {
   at_ordering *o;
   AT_VEC(uint32_t) deps;
@@ -37,6 +40,7 @@ typedef struct edge_list {
   uint32_t item;
 } edge_list;
 
+// each_input's fn: adds the item that defines `def`, once.
 static at_status add_dep(void *arg, at_node *def) {
   edge_list *e = arg;
   void **at = at_map_find_ptr(&e->o->index, def);
@@ -47,6 +51,7 @@ static at_status add_dep(void *arg, at_node *def) {
   return at_vec_push(e->o->arena, &e->deps, d) ? AT_OK : AT_NO_MEMORY("order");
 }
 
+// Has n, or a node in its regions, one of these traits?
 static bool has_trait(const at_node *n, uint32_t traits) {
   if (at_op_is(n->op, traits)) return true;
   for (uint32_t r = 0; r < n->num_regions; r++)
@@ -58,6 +63,7 @@ bool at_schedule_has_effect(const at_node *n) {
   return has_trait(n, AT_EFFECT | AT_OPAQUE);
 }
 
+// Must it keep its place among nodes like it?
 static bool keeps_order(const at_node *n) {
   return has_trait(n, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE);
 }
@@ -144,6 +150,7 @@ static int64_t freed_by(const at_ordering *o, uint32_t *left,
   return freed;
 }
 
+// The most bytes that live at once in that order.
 static at_status peak_of(at_ordering *o, const uint32_t *order, int64_t *out) {
   uint32_t *left;
   AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
@@ -166,10 +173,12 @@ typedef struct heap_item {
 } heap_item;
 typedef AT_VEC(heap_item) heap;
 
+// Order of the heap: the larger gain; ties in the order found.
 static bool goes_first(heap_item a, heap_item b) {
   return a.gain != b.gain ? a.gain > b.gain : a.item < b.item;
 }
 
+// False: no memory.
 static bool heap_push(at_arena *a, heap *h, heap_item x) {
   if (!at_vec_push(a, h, x)) return false;
   size_t i = h->len - 1;
@@ -191,6 +200,7 @@ static heap_item heap_pop(heap *h) {
   return top;
 }
 
+// A greedy order under way.
 typedef struct greedy_order {
   at_ordering *o;
   uint32_t *left;  // uses of each item's results that are still to come
@@ -198,6 +208,8 @@ typedef struct greedy_order {
   heap ready;
 } greedy_order;
 
+// Pushes item i with what it would gain now: bytes freed less bytes of its
+// results.
 static at_status make_ready(greedy_order *g, uint32_t i) {
   const at_order_item *it = &g->o->items[i];
   int64_t gain = freed_by(g->o, g->left, it, false) - it->result_bytes;
@@ -216,6 +228,8 @@ static at_status last_reader(greedy_order *g, uint32_t i) {
   return AT_OK;
 }
 
+// The greedy order. Gains only grow, when a reader becomes the last one; such
+// items are pushed again, and the stale entry is skipped.
 static at_status greedy(at_ordering *o, uint32_t *order) {
   greedy_order g = {.o = o};
   AT_TRY_ALLOC(g.left,
@@ -254,6 +268,7 @@ static bool is_order(const at_ordering *o, const uint32_t *order) {
   return true;
 }
 
+// Regions first; then c takes the greedy order if its peak is lower.
 static at_status order_comp(at_comp *c, at_arena *a) {
   AT_FOR_NODES(n, c)
   if (at_has_steps(n))

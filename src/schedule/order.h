@@ -5,6 +5,7 @@
 
 #include "schedule/schedule.h"
 
+// A node with its edges. Numbers are places in at_ordering.items.
 typedef struct at_order_item {
   at_node *node;
   uint32_t waits;        // operands and effects not yet placed

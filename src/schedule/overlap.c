@@ -39,11 +39,14 @@ typedef struct both {
 
 static at_status computation(walk *w, at_comp *c, both *seconds);
 
+// The number + 1 of the instruction that has n's results; 0: none in this
+// computation.
 static uint32_t index_of(const graph *g, const at_node *n) {
   void **at = at_map_find_ptr(&g->of, n);
   return at ? (uint32_t)(uintptr_t)*at : 0;
 }
 
+// Adds the instruction of n to e, once.
 static at_status add_edge(walk *w, const graph *g, const at_node *n, edges *e) {
   uint32_t i = index_of(g, n);
   for (size_t k = 0; k < e->len && i; k++)
@@ -66,6 +69,7 @@ static at_status add_reads(walk *w, const graph *g, const at_node *n,
   return AT_OK;
 }
 
+// Bytes of device memory that a node's results take.
 static int64_t bytes_of(const at_node *n) {
   int64_t sum = 0;
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
@@ -79,6 +83,8 @@ static int64_t bytes_of(const at_node *n) {
   return sum;
 }
 
+// 1: as early as possible, -1: as late as possible, as the program's frontend
+// attributes say.
 static int32_t force_of(const at_node *n) {
   const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
   for (uint32_t i = 0; a && i < a->dict.n; i++) {
@@ -89,6 +95,8 @@ static int32_t force_of(const at_node *n) {
   return 0;
 }
 
+// Appends an instruction that stands for n. `given` is its cost as the program
+// has its loops.
 static at_status push(walk *w, graph *g, const at_node *n, at_lhs_node x) {
   bool ok = at_vec_push(w->arena, &g->nodes, x) &&
             at_vec_push(w->arena, &g->given, x.cost) &&
@@ -134,6 +142,7 @@ static at_status add_pair(walk *w, graph *g, const at_node *n, at_lhs_node x,
   return at_node_bool(n, AT_ATTR_ASYNC) ? AT_OK : push(w, g, n, done);
 }
 
+// A collective as a pair, its latency from the cost model.
 static at_status add_collective(walk *w, graph *g, const at_node *n,
                                 at_lhs_node x, const at_collective *c) {
   at_cost_time time;
@@ -157,6 +166,8 @@ static at_status add_shared_copy(walk *w, graph *g, const at_node *n,
   return AT_OK;
 }
 
+// A copy between the memories of device and host as a pair; those that a loop's
+// turns share have no edges.
 static at_status add_host_copy(walk *w, graph *g, const at_node *n,
                                at_lhs_node x, at_host_copy way) {
   at_cost_time time;
@@ -169,6 +180,9 @@ static at_status add_host_copy(walk *w, graph *g, const at_node *n,
                   time.seconds);
 }
 
+// One node as one or two instructions: pairs for SparseCore calls, collectives
+// and host copies, else work. Regions of control flow are scheduled by
+// themselves first, and their time is the node's.
 static at_status add_node(walk *w, graph *g, const at_node *n,
                           uint32_t *last_effect) {
   edges reads = {0};
@@ -235,6 +249,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   return AT_OK;
 }
 
+// Adds what a computation of `turns` runs takes.
 static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, double turns,
                       bool entry) {
   to->exposed += s->exposed * turns;
@@ -249,10 +264,16 @@ static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, double turns,
 // done.
 static const double kWorthHiding = 0.25;
 
+// Is there enough work between the start at `at` and its done? Both are in the
+// order.
 static bool is_worth_it(const graph *g, const uint32_t *order, uint32_t at) {
   const at_lhs_node *x = g->nodes.ptr, *start = &x[order[at]];
   double between = 0;
-  while (order[++at] != start->partner) between += x[order[at]].cost;
+  AT_ASSERT(start->kind == AT_LHS_START && start->partner < g->nodes.len);
+  while (order[++at] != start->partner) {
+    AT_ASSERT(at + 1 < g->nodes.len);  // the done comes after its start
+    between += x[order[at]].cost;
+  }
   return between > kWorthHiding * start->latency;
 }
 
@@ -294,6 +315,7 @@ static at_status reorder(at_comp *c, const graph *g, const uint32_t *order) {
 
 static at_status add_timeline(walk *w, const graph *g, const uint32_t *order);
 
+// Exchanges the costs of loops as scheduled with those of loops as given.
 static void swap_costs(graph *g) {
   for (size_t i = 0; i < g->nodes.len; i++) {
     double t = g->nodes.ptr[i].cost;
@@ -301,6 +323,7 @@ static void swap_costs(graph *g) {
   }
 }
 
+// The graph of c, in program order. Results of c live to its end.
 static at_status make_graph(walk *w, const at_comp *c, graph *g) {
   uint32_t last_effect = 0;
   *g = (graph){.of = at_map_in(w->arena)};
@@ -328,6 +351,7 @@ static void add_ends(const graph *g, at_lhs_stats *s) {
   s->exposed += more / g->shared.turns;
 }
 
+// Schedules one computation and adds what it takes, before and after.
 static at_status computation(walk *w, at_comp *c, both *seconds) {
   graph g;
   uint32_t *order;
@@ -347,6 +371,7 @@ static at_status computation(walk *w, at_comp *c, both *seconds) {
   return w->apply && after.pairs ? reorder(c, &g, order) : AT_OK;
 }
 
+// One bar of the timeline; seconds from the beginning of the program.
 static void add_event(walk *w, const at_node *n, int lane, double from,
                       double to) {
   at_strbuf_addf(w->trace,
@@ -441,6 +466,7 @@ at_lhs_options at_overlap_options(const at_target *t) {
                                          t->machine, "hbm_bytes_per_chip", 0))};
 }
 
+// Of a pair, the transfer is what is placed.
 at_status at_overlap_place(const at_comp *c, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_map *of, double *seconds) {
@@ -471,6 +497,7 @@ at_status at_overlap_place(const at_comp *c, const at_target *t,
   return AT_OK;
 }
 
+// The whole program, with collectives on one network.
 static at_status run(const at_module *m, walk w, at_overlap *out) {
   at_overlap sum = {0};
   both seconds;

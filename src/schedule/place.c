@@ -20,12 +20,14 @@ enum {
 
 static int order_of(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
+// Large first; ties by owner.
 static int by_size(const void *a, const void *b) {
   const at_block *x = a, *y = b;
   if (x->bytes != y->bytes) return order_of(y->bytes, x->bytes);
   return order_of(x->owner, y->owner);
 }
 
+// In the order of beginnings; ties by owner.
 static int by_begin(const void *a, const void *b) {
   const at_block *x = a, *y = b;
   if (x->time.begin != y->time.begin)
@@ -48,6 +50,8 @@ static int by_value(const void *a, const void *b) {
 // listed at the widest ranges that it fills, and noted at all ranges around
 // those.
 typedef AT_VEC(at_block *) block_list;
+// A node of the tree over time. fills: blocks that live over all of it; below:
+// blocks that live over part of it.
 typedef struct range {
   block_list fills, below;
 } range;
@@ -193,6 +197,7 @@ static at_status free_places(at_map *sizes, uint64_t bytes, offset_list **out) {
   return AT_OK;
 }
 
+// In the order of ends; ties by owner.
 static int by_end(const void *a, const void *b) {
   const at_block *x = *(at_block *const *)a, *y = *(at_block *const *)b;
   if (x->time.end != y->time.end) return x->time.end < y->time.end ? -1 : 1;
@@ -280,6 +285,7 @@ static bool all_placed(const at_block *b, uint32_t n, at_arena *a,
   return are_placed(copy, n, total);
 }
 
+// See place.h.
 at_status at_blocks_place(at_block *b, uint32_t n, at_arena *a,
                           uint64_t *total) {
   uint64_t pairs;

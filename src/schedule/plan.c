@@ -68,6 +68,7 @@ static at_value view_root(at_value v) {
   return v;
 }
 
+// A COPY of v before `before`; NULL: at the end of c.
 static at_status copy_of(at_comp *c, at_node *before, at_value v,
                          at_value *out) {
   return at_build_op(c, before, AT_OP_COPY, &v, 1, v.node->loc, out);
@@ -105,6 +106,8 @@ static at_status copy_results(at_comp *c, at_node *const *own, at_arena *a) {
   return at_comp_return(c, v, c->num_results);
 }
 
+// Copies for c and what it holds: state of loops on its way in and from turn to
+// turn, results of branches.
 static at_status insert_copies(at_comp *c, at_arena *a) {
   AT_FOR_NODES(n, c) {
     if (!at_has_steps(n)) continue;
@@ -157,6 +160,8 @@ static at_status find_passed(planner *p, const at_module *m) {
   return AT_OK;
 }
 
+// Copies for the program's results, but for those that already are where they
+// must be.
 static at_status copy_entry_results(planner *p, at_module *m) {
   at_comp *c = m->entry;
   at_node **own;
@@ -526,6 +531,8 @@ static at_status assign_slots(planner *p, at_plan *out) {
   return AT_OK;
 }
 
+// Copies, lifetimes, classes, coalescing, slots. COPY nodes stay in the module
+// also on an error.
 at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
                          at_plan *out) {
   planner *p;
@@ -548,6 +555,7 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a,
   return AT_OK;
 }
 
+// See schedule.h.
 uint32_t at_plan_slot(const at_plan *plan, at_value v) {
   if (is_token(v)) return 0;
   uint32_t slot = plan->values->classes[class_of(plan->values, v)].slot;

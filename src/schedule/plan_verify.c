@@ -18,11 +18,13 @@ typedef struct checker {
 
 static bool is_token(at_value v) { return at_value_type(v)->dtype == AT_TOKEN; }
 
+// The slot of a value.
 static const at_xslot *slot_of(const checker *c, at_value v) {
   return &c->plan->slots[at_plan_slot(c->plan, v)];
 }
 
 // ---- Slots one by one
+// A temporary lies within the scratch memory, on a multiple of 64.
 static at_status check_slot(const checker *c, const at_xslot *s) {
   if (s->kind != AT_SLOT_TEMP) return AT_OK;
   uint64_t all = c->plan->temp_bytes;
@@ -33,6 +35,7 @@ static at_status check_slot(const checker *c, const at_xslot *s) {
   return AT_OK;
 }
 
+// Every value fits into its slot.
 static at_status check_sizes(const checker *c) {
   for (uint32_t i = 0; i < c->plan->num_slots; i++)
     AT_TRY(check_slot(c, &c->plan->slots[i]));
@@ -45,6 +48,7 @@ static at_status check_sizes(const checker *c) {
 }
 
 // ---- What the program's form asks for
+// INTERNAL unless both are in one slot.
 static at_status together(const checker *c, at_value a, at_value b) {
   if (is_token(a) || at_plan_slot(c->plan, a) == at_plan_slot(c->plan, b))
     return AT_OK;
@@ -76,6 +80,7 @@ static at_status check_written(const checker *c, at_node *n, uint32_t r) {
   return BROKEN("%%%u is written over an argument or a constant", n->id);
 }
 
+// What nodes of c and of its control flow ask for.
 static at_status check_form(const checker *c, const at_comp *comp) {
   AT_FOR_NODES(n, comp) {
     for (uint32_t r = 0; r < n->num_results; r++) {
@@ -115,6 +120,7 @@ static at_status check_entry(const checker *c) {
 }
 
 // ---- Who lives when
+// Do two slots have a byte in common?
 static bool share_bytes(const at_xslot *a, const at_xslot *b) {
   if (a->kind != b->kind || a->kind == AT_SLOT_NULL) return false;
   if (a->kind != AT_SLOT_TEMP) return a->index == b->index;
@@ -139,6 +145,8 @@ static bool may_be_one(const at_lifetime *x, const at_lifetime *y) {
          hands_over(x, y) || hands_over(y, x);
 }
 
+// INTERNAL if values i and j live at once in the same bytes and do not hold the
+// same data.
 static at_status check_pair(const checker *c, uint32_t i, uint32_t j) {
   const at_lifetime *x = &c->life.list[i], *y = &c->life.list[j];
   const at_xslot *a = &c->plan->slots[c->slot[i]],
@@ -156,6 +164,7 @@ static at_status check_lives(const checker *c) {
   return AT_OK;
 }
 
+// All laws; slots of values are looked up once.
 static at_status check(checker *c, at_arena *a) {
   AT_TRY(at_lifetimes_compute(c->m, a, &c->life));
   AT_TRY_ALLOC(c->slot, at_new(a, uint32_t, c->life.count + 1));

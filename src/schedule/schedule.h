@@ -54,6 +54,7 @@ typedef struct at_plan {
 at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a,
                          at_plan *out);
 // Slot of a value. Every value of the planned computations has one.
+// Tokens have slot 0. The plan must be of this program.
 uint32_t at_plan_slot(const at_plan *p, at_value v);
 // A node that needs no step: its results are where its operands are.
 bool at_plan_is_view(const at_node *n);

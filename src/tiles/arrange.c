@@ -24,6 +24,8 @@ typedef struct place {
   bool interleaved;
 } place;
 
+// Elements [begin, end) that a vertex reads or writes: one entry for each
+// stretch without a gap.
 typedef struct access {
   uint32_t var, vertex;
   int64_t begin, end;
@@ -33,6 +35,8 @@ typedef struct accesses {
   size_t len, cap;
 } accesses;
 
+// State of one derivation. Heap arrays are freed at its end, also on an error;
+// the result is the graph's.
 typedef struct deriver {
   at_tiles_graph *g;
   at_tiles_set *set;
@@ -52,6 +56,7 @@ typedef struct deriver {
                      // interval of its home has before it
 } deriver;
 
+// A call, then whole words of the width that the memory allows.
 int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
                              bool interleaved) {
   if (!bytes) return 0;
@@ -64,6 +69,8 @@ static void set_bit(uint8_t *bits, uint32_t i) {
   bits[i >> 3] |= (uint8_t)(1u << (i & 7));
 }
 
+// Notes what vertex `vertex` touches. Elements that lie apart become one entry
+// each, so that conflicts are exact.
 static at_status add_access(accesses *a, const at_tiles_part *p,
                             uint32_t vertex) {
   bool dense = p->step >= -1 && p->step <= 1;
@@ -77,6 +84,7 @@ static at_status add_access(accesses *a, const at_tiles_part *p,
   return AT_OK;
 }
 
+// Notes that tile `to` wants part p, which is on `from`.
 static at_status add_need(at_tiles_needs *n, const at_tiles_part *p,
                           uint32_t from, uint32_t to) {
   bool dense = p->step >= -1 && p->step <= 1;
@@ -168,6 +176,8 @@ static int64_t copied_elements(const place *p) {
   return p->ascending ? p->local : p->elements;
 }
 
+// Cycles of v where vector[f] says in which form field f comes. o is filled for
+// the estimator and may be read afterwards.
 static int64_t cycles_with(const at_tiles_vertex *v, const at_tiles_machine *m,
                            const place *p, const bool *vector,
                            at_tiles_operand *o) {
@@ -194,6 +204,7 @@ static int64_t choose(deriver *x, const at_tiles_vertex *v, const place *p,
   }
   int64_t lying = cycles_with(v, &x->g->machine, p, vector, o);
   if (!any) return lying;
+  // The alternative: every field that may be, as one vector.
   bool other[16];
   for (uint32_t f = 0; f < c->num_fields; f++)
     other[f] = c->fields[f].want != AT_TILES_REGIONS;
@@ -207,6 +218,7 @@ static int64_t choose(deriver *x, const at_tiles_vertex *v, const place *p,
   return lying;
 }
 
+// A codelet's code is on a tile once, however many vertices there use it.
 static void add_code(deriver *x, const at_tiles_vertex *v) {
   uint32_t k = 0;
   while (k < x->num_known && x->known[k] != v->codelet) k++;
@@ -220,6 +232,8 @@ static void add_code(deriver *x, const at_tiles_vertex *v) {
   x->d->code_bytes[v->tile] += v->codelet->code_bytes;
 }
 
+// Supervisor vertices take the tile for themselves; others go to the worker
+// that has least to do.
 static void add_work(deriver *x, const at_tiles_vertex *v, int64_t cycles) {
   int64_t n = x->g->machine.workers;
   if (v->codelet->supervisor) {
@@ -232,6 +246,9 @@ static void add_work(deriver *x, const at_tiles_vertex *v, int64_t cycles) {
   loads[least] += cycles;
 }
 
+// One vertex: places of its fields, the form that it takes them in, its cycles,
+// its state, and the bytes that are copied for it. UNIMPLEMENTED: more than 16
+// fields.
 static at_status derive_vertex(deriver *x, uint32_t index) {
   const at_tiles_vertex *v = &x->set->vertices.ptr[index];
   const at_tiles_codelet *c = v->codelet;
@@ -272,6 +289,8 @@ static int by_access(const void *a, const void *b) {
   return (x->vertex > y->vertex) - (x->vertex < y->vertex);
 }
 
+// FAILED_PRECONDITION for two vertices of a set that touch the same elements,
+// one of them writing. how: "written" or "read".
 static at_status conflict(const deriver *x, const access *a, const access *b,
                           const char *how) {
   return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -285,6 +304,8 @@ static at_status conflict(const deriver *x, const access *a, const access *b,
                  x->set->vertices.ptr[b->vertex].tile);
 }
 
+// Sorts writes and looks for overlaps, first among themselves, then with the
+// reads of other vertices: n log n in all.
 static at_status check_conflicts(deriver *x) {
   accesses *w = &x->writes;
   if (!w->len) return AT_OK;
@@ -314,6 +335,8 @@ static at_status check_conflicts(deriver *x) {
 }
 
 // ---- Derivation
+// An empty result for a step: counters for every tile, a bit and a counter for
+// every variable that there is by now.
 static at_status make(at_tiles_graph *g, const char *name,
                       at_tiles_derived **out) {
   size_t n = (size_t)g->machine.tiles, bits = g->vars.len / 8 + 1;
@@ -337,6 +360,9 @@ static at_status make(at_tiles_graph *g, const char *name,
   return AT_OK;
 }
 
+// Turns what was counted into cycles per tile. Workers take turns, so the tile
+// is busy as long as its slowest worker has turns, times their number. Copies
+// of one step are one call.
 static void finish(deriver *x) {
   const at_tiles_machine *m = &x->g->machine;
   at_tiles_derived *d = x->d;
@@ -352,6 +378,8 @@ static void finish(deriver *x) {
   }
 }
 
+// A compute set: vertices, conflicts, the exchange before it and the one with
+// its results.
 static at_status derive_set(deriver *x) {
   for (size_t i = 0; i < x->set->vertices.len; i++)
     AT_TRY(derive_vertex(x, (uint32_t)i));
@@ -406,6 +434,8 @@ static at_status copy_pieces(const at_tiles_parts *s, const at_tiles_parts *d,
   return AT_OK;
 }
 
+// The pieces p that arrive on one tile: those from elsewhere are needs; those
+// that lie there already, and what arrives out of order, is copied.
 static at_status copy_tile(deriver *x, const piece *p, size_t n) {
   uint32_t tile = p[0].to;
   int64_t local = 0, remote = 0,
@@ -434,6 +464,8 @@ static at_status copy_tile(deriver *x, const piece *p, size_t n) {
   return AT_OK;
 }
 
+// A copy from src to dst of equal size: both sides are cut into pieces, sorted
+// by where they go.
 static at_status derive_copy(deriver *x, const at_tiles_view *src,
                              const at_tiles_view *dst) {
   at_tiles_parts s = {0}, d = {0};
@@ -474,6 +506,7 @@ static at_status derive_copy(deriver *x, const at_tiles_view *src,
   return st;
 }
 
+// See tiles_internal.h. Scratch memory for all tiles and workers is taken once.
 at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out) {
   if (p->derived) return *out = p->derived, AT_OK;
   at_tiles_graph *g = p->graph;
@@ -510,10 +543,12 @@ at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out) {
   return AT_OK;
 }
 
+// The busiest tile's is what the step takes.
 int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile) {
   return (int64_t)d->pre[tile] + d->execute[tile] + d->post[tile];
 }
 
+// Derives the step if nobody has; the exchange is the graph's.
 at_status at_tiles_program_exchange(at_tiles_program *p, bool after,
                                     const at_tiles_exchange **out) {
   at_tiles_derived *d;

@@ -20,11 +20,15 @@ extern "C" {
 
 #define ATOLL_TILES_API __attribute__((visibility("default")))
 
+// A machine with variables, views and programs. It owns all that is made in it.
 typedef struct at_tiles_graph at_tiles_graph;
 typedef struct at_tiles_view at_tiles_view;  // immutable
+// A compute set: vertices that run at once, each on its tile.
 typedef struct at_tiles_set at_tiles_set;
+// What runs: a set, a copy, or programs put together.
 typedef struct at_tiles_program at_tiles_program;
 
+// Flags of a variable.
 enum {
   AT_TILES_INPUT = 1 << 0,   // has a value before the program starts
   AT_TILES_OUTPUT = 1 << 1,  // is read after the program ends

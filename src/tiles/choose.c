@@ -33,6 +33,9 @@ static int64_t stretch(const chooser *x, size_t *cursor, int64_t at,
   return end;
 }
 
+// Cycles if the result were mapped as `out`, which covers all elements: the
+// busiest tile's vertex and, where anything moves, a sync and the busiest
+// tile's transfer.
 static int64_t cost(chooser *x, const at_tiles_mapping *out) {
   size_t n = (size_t)x->m->tiles, cursor[2] = {0, 0};
   int64_t size = at_dtype_bytes(x->dtype), busiest = 0, moved = 0;
@@ -97,6 +100,8 @@ static at_status spread(const chooser *x, int64_t elements,
   return AT_OK;
 }
 
+// One way to map the result. map: borrowed from the operand for WITH_OPERAND,
+// else the candidate's own.
 typedef struct candidate {
   at_tiles_choice choice;
   uint32_t operand;
@@ -104,6 +109,7 @@ typedef struct candidate {
   int64_t cycles;
 } candidate;
 
+// Makes the result as `best` says and adds the vertices to s.
 static at_status make(at_tiles_set *s, const at_tiles_codelet *c,
                       const at_tiles_view *const *in, const char *name,
                       const double *params, const candidate *best,
@@ -119,6 +125,8 @@ static at_status make(at_tiles_set *s, const at_tiles_codelet *c,
   return at_tiles_map_elementwise(s, c, in, *out, params);
 }
 
+// Fills in the candidates, with operands first. *count is right on an error
+// too: their maps are freed by the caller.
 static at_status weigh(chooser *x, const at_tiles_view *const *in, candidate *k,
                        uint32_t *count) {
   uint32_t n = 0;
@@ -142,6 +150,7 @@ static at_status weigh(chooser *x, const at_tiles_view *const *in, candidate *k,
   return AT_OK;
 }
 
+// See tiles.h. Of equal candidates the first one wins.
 at_status at_tiles_plan_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                     const at_tiles_view *const *in,
                                     const char *name, const double *params,

@@ -2,6 +2,7 @@
 // a search finds, whichever takes fewer cycles.
 #include "tiles/lower_internal.h"
 
+// A block of a summed factor has only its share of the products.
 double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
                            const at_tiles_grid *g) {
   double depth = at_tiles_depth(n);
@@ -12,6 +13,7 @@ double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
   return depth;
 }
 
+// Of equal ones the first.
 uint32_t at_tiles_largest_operand(const at_node *n, const at_tiles_rule *r) {
   uint32_t best = 0;
   int64_t most = -1;
@@ -42,6 +44,7 @@ int32_t at_tiles_turned_operand(const at_node *n, const at_tiles_rule *r) {
              : 1;
 }
 
+// Elements of the largest block of l.
 static int64_t largest_block(const at_tiles_lay *l) {
   int64_t n = 1;
   for (uint32_t d = 0; d < l->rank; d++) {
@@ -70,6 +73,8 @@ static at_status busiest(const at_tiles_lowerer *w, const at_tiles_moves *m,
   return AT_OK;
 }
 
+// room: what a step may take beside the values that live meanwhile, seven
+// tenths of a tile, or five where memory has run out before.
 int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
                          int64_t cycles) {
   int64_t room = (w->tight ? 5 : 7) * w->m.bytes_per_tile / 10;
@@ -120,6 +125,7 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
   return AT_OK;
 }
 
+// grid_cycles with scratch memory of its own.
 static at_status weigh(at_tiles_lowerer *w, const at_node *n,
                        const at_tiles_rule *r, const at_tiles_grid *g,
                        bool exact, int64_t *out, bool *moves) {
@@ -130,6 +136,8 @@ static at_status weigh(at_tiles_lowerer *w, const at_node *n,
   return st;
 }
 
+// Does the grid use three quarters of the tiles, or of the tiles that 64
+// elements each would fill?
 static bool spreads_well(const at_tiles_lowerer *w, const at_node *n,
                          const at_tiles_grid *g) {
   int64_t cuts = 1, e = AT_MAX(at_type_elements(&n->types[0]), 1);
@@ -196,6 +204,9 @@ static at_status try_halves(at_tiles_lowerer *w, const at_node *n,
   return AT_OK;
 }
 
+// Candidates: to follow each operand that has a home, halves of two homes, and
+// the best of a search. An elementwise op that need not move anything and
+// spreads well stays without a search.
 at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
                                const at_tiles_rule *r, at_tiles_grid *best,
                                int64_t *stay) {
@@ -232,6 +243,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
   uint32_t num, most = product && !w->o->linear ? 2 * kTilesWays : 1;
   AT_TRY_ALLOC(ways, at_new(w->arena, at_tiles_grid, most));
   AT_TRY(at_tiles_grid_search(w, n, r, most, ways, &num));
+  // Nothing to compare it with.
   if (least == INT64_MAX && num == 1) return *best = ways[0], AT_OK;
   for (uint32_t i = 0; i < num; i++) {
     AT_TRY(weigh(w, n, r, &ways[i], false, &cycles, &moves));

@@ -1,6 +1,7 @@
 // Clones and layouts: variables made for the sake of where things lie.
 #include "tiles/tiles_internal.h"
 
+// One clone: variables that occur several times in a view are cloned once.
 typedef struct cloner {
   at_tiles_graph *g;
   const char *name;
@@ -8,6 +9,8 @@ typedef struct cloner {
   uint32_t count;
 } cloner;
 
+// The new variable of `old`, made with its homes at the first call.
+// ALREADY_EXISTS: its name is taken.
 static at_status clone_var(cloner *c, uint32_t old, uint32_t *out) {
   const void *key = (const void *)(uintptr_t)(old + 1);
   void **place = at_map_find_ptr(&c->vars, key);
@@ -30,6 +33,7 @@ static at_status clone_var(cloner *c, uint32_t old, uint32_t *out) {
   return AT_OK;
 }
 
+// The same boxes over the new variables; views below are cloned as well.
 static at_status clone_view(cloner *c, const at_tiles_view *v,
                             const at_tiles_view **out) {
   at_tiles_view *r;
@@ -57,6 +61,8 @@ at_status at_tiles_view_clone(const at_tiles_view *v, const char *name,
   return clone_view(&c, v, out);
 }
 
+// The logical view is the variable's dimensions in another order, joined, and
+// cut to the channels that there are.
 at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
                               at_tiles_layout form, int64_t n, int64_t h,
                               int64_t w, int64_t c, const at_tiles_view **out,
@@ -69,6 +75,8 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
   int64_t blocks = c / kBlock + (c % kBlock != 0);
   bool rows = form == AT_TILES_NHC4W4;
   int64_t dims[] = {n, rows ? h : blocks, rows ? blocks : h, w, kBlock};
+  // The variable's dimensions in logical order; blocks and the 4 channels of
+  // one are then joined and cut to c.
   int64_t order[] = {0, rows ? 1 : 2, 3, rows ? 2 : 1,
                      4};  // N, H, W, blocks, 4
   int64_t flat[] = {n, h, w, blocks * kBlock};

@@ -22,6 +22,8 @@ enum {
 };
 
 // ---- Messages from needs
+// By place first, so that needs of one stretch are neighbours; ties by tiles,
+// for one order on every run.
 static int by_need(const void *a, const void *b) {
   const at_tiles_need *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -31,6 +33,8 @@ static int by_need(const void *a, const void *b) {
   return (x->end > y->end) - (x->end < y->end);
 }
 
+// Messages while they are gathered. Needs with the same sender and receivers
+// share one message, found by `messages`.
 typedef struct gather {
   at_arena *arena;
   at_map messages;  // (from, receivers...) to message index + 1
@@ -41,6 +45,7 @@ typedef struct gather {
   int64_t *received;
 } gather;
 
+// Notes that message number `message` carries s.
 static at_status add_sent(gather *g, uint32_t message, at_tiles_sent s) {
   s.message = message;
   return at_vec_push(g->arena, &g->sent, s) ? AT_OK : AT_NO_MEMORY("exchange");
@@ -98,6 +103,7 @@ static at_status add_chain(gather *g, const at_tiles_need *n, size_t count,
       if (!at_vec_push(g->arena, &g->key, n[i].to))
         return AT_NO_MEMORY("exchange");
     }
+    // Between two needs of a chain may be a stretch that nobody wants.
     if (g->key.len < 2) continue;
     qsort(g->key.ptr + 1, g->key.len - 1, sizeof *g->key.ptr, by_tile);
     size_t w = 1;
@@ -139,6 +145,8 @@ static at_status check_sent(const at_tiles_graph *g,
              : AT_FAIL(AT_INTERNAL, "exchange: bytes of no message");
 }
 
+// Needs of one variable that overlap are one chain; everything else cannot
+// share a message's stretch.
 at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
                                int64_t *received, int64_t *tile_code,
                                at_tiles_exchange *out) {
@@ -175,6 +183,7 @@ at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
 }
 
 // ---- The plan
+// Do the receivers of m come as whole pairs of tiles? Receivers are ascending.
 static bool paired(const at_tiles_exchange *x, const at_tiles_message *m) {
   if (m->count & 1) return false;
   for (uint32_t i = 0; i < m->count; i += 2)
@@ -184,11 +193,14 @@ static bool paired(const at_tiles_exchange *x, const at_tiles_message *m) {
   return m->count > 0;
 }
 
+// Cycles of a message: half as many where pairs receive it.
 static int64_t duration(const at_tiles_machine *m, const at_tiles_exchange *x,
                         const at_tiles_message *g) {
   return at_ceil_div(g->bytes, m->exchange_bytes * (paired(x, g) ? 2 : 1));
 }
 
+// State of one plan. Messages of a tile are a list through `next`, from
+// `heads`; numbers there are index + 1.
 typedef struct planner {
   const at_tiles_machine *m;
   at_tiles_exchange *x;
@@ -201,11 +213,13 @@ typedef struct planner {
   uint8_t *pair;  // per message: two buses carry it
 } planner;
 
+// Order of the heap: who can send first; ties by number.
 static bool before(const planner *p, uint32_t a, uint32_t b) {
   return p->send_free[a] != p->send_free[b] ? p->send_free[a] < p->send_free[b]
                                             : a < b;
 }
 
+// Restores the heap below i.
 static void sift_down(planner *p, size_t i) {
   for (;;) {
     size_t c = 2 * i + 1;
@@ -226,11 +240,13 @@ static uint32_t lender(const planner *p, uint32_t message) {
                                                                  : from;
 }
 
+// Cycles for which a message holds its buses.
 static int64_t length_of(const planner *p, uint32_t message) {
   return at_ceil_div(p->x->messages[message].bytes,
                      p->m->exchange_bytes * (p->pair[message] ? 2 : 1));
 }
 
+// The first cycle at which all buses of a message are free.
 static int64_t earliest(const planner *p, uint32_t message) {
   const at_tiles_message *g = &p->x->messages[message];
   int64_t t = AT_MAX(p->send_free[g->from], p->send_free[lender(p, message)]);
@@ -284,6 +300,8 @@ static void send_one(planner *p, uint32_t s) {
   book(p, which, start);
 }
 
+// Fills in what does not depend on the order: bytes, who is paired, how long
+// each bus is busy, send and receive code, and the lower bound.
 static void account(planner *p) {
   at_tiles_exchange *x = p->x;
   x->sent_bytes = x->received_bytes = 0;
@@ -313,6 +331,7 @@ static void account(planner *p) {
   }
 }
 
+// Bytes and bound without an order: for comparing plans that may lose anyway.
 at_status at_tiles_exchange_bound(const at_tiles_machine *m,
                                   at_tiles_exchange *x) {
   size_t n = (size_t)m->tiles;
@@ -345,12 +364,15 @@ typedef struct order {
   uint64_t key;
   uint32_t message;
 } order;
+// Ties by number: qsort is not stable.
 static int by_order(const void *a, const void *b) {
   const order *x = a, *y = b;
   if (x->key != y->key) return x->key < y->key ? -1 : 1;
   return (x->message > y->message) - (x->message < y->message);
 }
 
+// OUT_OF_RANGE unless all tiles of all messages exist and no message has
+// negative length.
 static at_status check(const at_tiles_machine *m, const at_tiles_exchange *x) {
   for (size_t i = 0; i < x->num_messages; i++) {
     const at_tiles_message *g = &x->messages[i];
@@ -426,12 +448,14 @@ static bool good(const at_tiles_exchange *x) {
   return x->cycles <= x->lower_bound + x->lower_bound / 20 + kSlack;
 }
 
+// Is there a message to several receivers?
 static bool any_broad(const at_tiles_exchange *x) {
   for (size_t i = 0; i < x->num_messages; i++)
     if (x->messages[i].count > 1) return true;
   return false;
 }
 
+// Every sender's messages in the order of `turn`.
 static void order_by_turn(planner *p, order *o) {
   for (size_t i = 0; i < p->x->num_messages; i++)
     o[i] = (order){turn(p, &p->x->messages[i]), (uint32_t)i};
@@ -445,6 +469,7 @@ static void keep_better(at_tiles_exchange *x, int64_t before,
   for (size_t i = 0; i < x->num_messages; i++) x->messages[i].start = kept[i];
 }
 
+// One plan from a clean slate, senders going round.
 static void run_by_turn(planner *p, order *o) {
   size_t n = (size_t)p->m->tiles;
   memset(p->send_free, 0, n * sizeof *p->send_free);
@@ -454,6 +479,9 @@ static void run_by_turn(planner *p, order *o) {
   run(p, o);
 }
 
+// Broadest first where there are broad messages; going round; rounds; greedy:
+// each is tried only while the result is not good, and kept only if it is
+// better.
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                                  at_tiles_exchange *x) {
   AT_TRY(check(m, x));
@@ -510,6 +538,7 @@ out:
 }
 
 // ---- What every plan must pass
+// A bus that is busy for [start, end).
 typedef struct use {
   uint32_t tile;  // 2 tile: sends; 2 tile + 1: receives
   int64_t start, end;
@@ -521,6 +550,8 @@ static int by_use(const void *a, const void *b) {
   return (x->end > y->end) - (x->end < y->end);
 }
 
+// Sorts the use of every bus and looks for overlaps, then adds up what the plan
+// claims.
 at_status at_tiles_exchange_verify(const at_tiles_machine *m,
                                    const at_tiles_exchange *x) {
   size_t n = 0, k = 0;

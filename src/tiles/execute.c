@@ -5,6 +5,7 @@
 #include "hlo/hlo.h"
 #include "tiles/tiles_internal.h"
 
+// Memory for the values of v: zeros until something is written.
 static at_status data_of(at_tiles_var *v) {
   if (v->data) return AT_OK;
   size_t bytes = at_mul((size_t)v->elements, at_dtype_bytes(v->dtype));
@@ -37,6 +38,8 @@ static at_status move(const at_tiles_view *v, uint8_t *dense, bool gather) {
   return st;
 }
 
+// Memory for all variables that v names, through the views below it. Before
+// threads run, as they only read it.
 static at_status prepare(const at_tiles_view *v) {
   for (uint32_t i = 0; i < v->num_pieces; i++)
     AT_TRY(v->pieces[i].of ? prepare(v->pieces[i].of)
@@ -44,6 +47,8 @@ static at_status prepare(const at_tiles_view *v) {
   return AT_OK;
 }
 
+// Between `data`, dense in v's order, and the variables. INVALID_ARGUMENT:
+// bytes is not v's size.
 static at_status transfer(const at_tiles_view *v, void *data, size_t bytes,
                           bool gather) {
   size_t want = (size_t)v->elements * at_dtype_bytes(v->dtype);
@@ -63,6 +68,8 @@ at_status at_tiles_read(const at_tiles_view *v, void *data, size_t bytes) {
 }
 
 // ---- Vertices
+// Gathers the operands into dense arrays, computes, and writes results to their
+// homes.
 static at_status run_vertex(const at_tiles_machine *m,
                             const at_tiles_vertex *v) {
   const at_tiles_codelet *c = v->codelet;
@@ -88,16 +95,20 @@ static at_status run_vertex(const at_tiles_machine *m,
   return st;
 }
 
+// Vertices of a set on the pool's threads, with a status for each.
 typedef struct crew {
   const at_tiles_set *set;
   at_status *st;  // per vertex
 } crew;
+// Vertices [begin, end).
 static void run_some(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   crew *c = arg;
   for (int64_t i = begin; i < end; i++)
     c->st[i] = run_vertex(&c->set->graph->machine, &c->set->vertices.ptr[i]);
 }
 
+// All vertices of a set, in any order: they write nothing that another touches.
+// The first error by number is the one that is reported.
 static at_status run_set(at_tiles_set *s, at_pool *pool) {
   for (size_t i = 0; i < s->vertices.len; i++) {
     const at_tiles_vertex *v = &s->vertices.ptr[i];
@@ -121,6 +132,7 @@ static at_status run_set(at_tiles_set *s, at_pool *pool) {
   return st;
 }
 
+// Through a dense array, as both sides may share elements.
 static at_status run_copy(const at_tiles_view *src, const at_tiles_view *dst) {
   AT_TRY(prepare(src));
   AT_TRY(prepare(dst));
@@ -132,6 +144,7 @@ static at_status run_copy(const at_tiles_view *src, const at_tiles_view *dst) {
   return st;
 }
 
+// The program that a branch goes on with; NULL if that side is empty.
 static at_status taken(const at_tiles_program *p, at_tiles_program **out) {
   uint8_t x[16] = {0};
   AT_TRY(at_tiles_read(p->pred, x, at_dtype_bytes(p->pred->dtype)));
@@ -141,6 +154,8 @@ static at_status taken(const at_tiles_program *p, at_tiles_program **out) {
   return AT_OK;
 }
 
+// Cycles are those of the plan's steps, so they do not depend on the values but
+// for branches.
 at_status at_tiles_run_program(at_tiles_graph *g, at_tiles_program *p,
                                at_pool *pool, int64_t *out_cycles) {
   int64_t cycles = 0, part = 0;

@@ -9,6 +9,8 @@
 
 static _Thread_local char g_error[2048];
 
+// Keeps the message of a failure for this thread and gives its code; consumes
+// st.
 static int done(at_status st) {
   if (at_ok(st)) return 0;
   snprintf(g_error, sizeof g_error, "%s: %s", at_code_name(at_status_code(st)),
@@ -37,6 +39,7 @@ void atoll_tiles_policy(at_tiles_graph *g, int policy) {
   at_tiles_mapping_policy(g, (at_tiles_policy)policy);
 }
 
+// The element type of that name. INVALID_ARGUMENT: there is none.
 static at_status dtype_of(const char *text, at_dtype *out) {
   for (int t = 1; t < AT_DTYPE_COUNT; t++)
     if (at_str_is(at_str_of(text), at_dtype_of((at_dtype)t)->text))

@@ -2,6 +2,7 @@
 
 #include "tiles/tiles_internal.h"
 
+// The graph lies in its own arena.
 at_status at_tiles_graph_create(const at_tiles_machine *m,
                                 at_tiles_graph **out) {
   at_arena *a = at_arena_create();
@@ -14,6 +15,7 @@ at_status at_tiles_graph_create(const at_tiles_machine *m,
   return AT_OK;
 }
 
+// What grows on the heap, then the arena with all the rest.
 void at_tiles_graph_destroy(at_tiles_graph *g) {
   if (!g) return;
   for (size_t i = 0; i < g->vars.len; i++) {
@@ -28,6 +30,7 @@ const at_tiles_machine *at_tiles_graph_machine(const at_tiles_graph *g) {
   return &g->machine;
 }
 
+// See tiles_internal.h.
 bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes) {
   if (want <= *cap) return true;
   size_t n = AT_MAX(want, *cap * 2);
@@ -38,6 +41,8 @@ bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes) {
   return true;
 }
 
+// INVALID_ARGUMENT for negative dimensions, types without data, and tensors of
+// more than 2^46 bytes, so that sizes never overflow.
 static at_status check_dims(const char *name, at_dtype t, at_dims dims) {
   if (!at_dtype_bytes(t))
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -54,6 +59,7 @@ static at_status check_dims(const char *name, at_dtype t, at_dims dims) {
   return AT_OK;
 }
 
+// The view of it all has one piece with dense row-major strides.
 at_status at_tiles_variable_add(at_tiles_graph *g, const char *name, at_dtype t,
                                 at_dims dims, const at_tiles_view **out) {
   AT_TRY(check_dims(name, t, dims));
@@ -82,6 +88,7 @@ at_status at_tiles_variable_add(at_tiles_graph *g, const char *name, at_dtype t,
   return AT_OK;
 }
 
+// Flags add to those that are set; all variables of the view get them.
 at_status at_tiles_variable_flag(const at_tiles_view *v, uint32_t flags) {
   for (uint32_t i = 0; i < v->num_pieces; i++) {
     const at_tiles_piece *p = &v->pieces[i];

@@ -8,11 +8,13 @@
 
 enum { kMostUses = 200000 };  // beyond, it would take too long
 
+// A message ends.
 typedef struct event {
   int64_t end;
   uint32_t message;
 } event;
 
+// A message that could start, and how much its busiest bus has left.
 typedef struct wish {
   int64_t urgency;
   uint32_t message;
@@ -35,6 +37,7 @@ typedef struct greedy {
   uint32_t *ended, *stamp, now;
 } greedy;
 
+// Cycles of a message.
 static int64_t length_of(const greedy *g, uint32_t message) {
   return at_ceil_div(g->x->messages[message].bytes,
                      g->m->exchange_bytes * (g->pair[message] ? 2 : 1));
@@ -46,17 +49,21 @@ static uint32_t bus_of(const greedy *g, uint32_t message, uint32_t k) {
   if (k < x->count) return 2 * g->x->receivers[x->first + k] + 1;
   return 2 * (k == x->count ? x->from : x->from ^ 1u);
 }
+// How many buses it takes: receivers, its sender's, and the partner's where it
+// is lent.
 static uint32_t buses_of(const greedy *g, uint32_t message) {
   const at_tiles_message *x = &g->x->messages[message];
   bool lent = g->pair[message] && (x->from ^ 1u) < (uint64_t)g->m->tiles;
   return x->count + 1 + lent;
 }
 
+// Order of the heap of ends; ties by number.
 static bool earlier(const greedy *g, size_t a, size_t b) {
   const event *x = &g->heap[a], *y = &g->heap[b];
   return x->end != y->end ? x->end < y->end : x->message < y->message;
 }
 
+// Adds an end to the heap.
 static void push(greedy *g, event e) {
   size_t i = g->heap_len++;
   g->heap[i] = e;
@@ -67,6 +74,7 @@ static void push(greedy *g, event e) {
   }
 }
 
+// Takes the earliest end.
 static event pop(greedy *g) {
   event top = g->heap[0];
   g->heap[0] = g->heap[--g->heap_len];
@@ -82,12 +90,14 @@ static event pop(greedy *g) {
   }
 }
 
+// Are all its buses free?
 static bool can_start(const greedy *g, uint32_t message) {
   for (uint32_t k = buses_of(g, message); k-- > 0;)
     if (g->busy[bus_of(g, message, k)]) return false;
   return true;
 }
 
+// Takes its buses from `now` on.
 static void start(greedy *g, uint32_t message, int64_t now) {
   int64_t n = length_of(g, message);
   for (uint32_t k = buses_of(g, message); k-- > 0;) {
@@ -101,6 +111,7 @@ static void start(greedy *g, uint32_t message, int64_t now) {
   push(g, (event){now + n, message});
 }
 
+// Cycles that the busiest of its buses still has to carry.
 static int64_t urgency(const greedy *g, uint32_t message) {
   int64_t most = 0;
   for (uint32_t k = buses_of(g, message); k-- > 0;)
@@ -123,12 +134,14 @@ static void gather(greedy *g, uint32_t b) {
   g->pending[b] = n;
 }
 
+// Ties by number, as qsort is not stable.
 static int by_urgency(const void *a, const void *b) {
   const wish *x = a, *y = b;
   if (x->urgency != y->urgency) return x->urgency > y->urgency ? -1 : 1;
   return (x->message > y->message) - (x->message < y->message);
 }
 
+// Starts what can, the urgent ones first; one may take a bus from another.
 static void start_ready(greedy *g, int64_t now) {
   qsort(g->ready, g->num_ready, sizeof *g->ready, by_urgency);
   for (uint32_t i = 0; i < g->num_ready; i++)
@@ -136,6 +149,8 @@ static void start_ready(greedy *g, int64_t now) {
   g->num_ready = 0;
 }
 
+// From the first cycle: whenever messages end, only those that wait for their
+// buses are looked at.
 static void run(greedy *g) {
   g->now = 1;
   for (uint32_t b = 0; b < 2 * (uint64_t)g->m->tiles; b += 2) gather(g, b);
@@ -174,6 +189,8 @@ static void fill(greedy *g, size_t buses) {
     }
 }
 
+// See tiles_internal.h. kMostUses bounds the time: every start looks at the
+// waiting messages of its buses.
 bool at_tiles_greedy(const at_tiles_machine *m, at_tiles_exchange *x,
                      const uint8_t *pair) {
   size_t buses = 2 * (size_t)m->tiles, n = x->num_messages, uses = 0;

@@ -1,6 +1,8 @@
 // Blocks of values and the messages between two ways to cut one.
 #include "tiles/lower_internal.h"
 
+// `cuts` blocks whose lengths differ by one at most; block b lies `stride`
+// tiles behind block b - 1.
 at_status at_tiles_dim_cut(at_arena *a, int64_t n, int64_t cuts, int64_t stride,
                            at_tiles_dim *out) {
   int64_t *bound;
@@ -21,6 +23,7 @@ at_status at_tiles_dim_whole(at_arena *a, int64_t n, at_tiles_dim *out) {
   return at_tiles_dim_cut(a, n, 1, 0, out);
 }
 
+// Block b becomes n blocks, on the tiles off[b] + group[k].
 at_status at_tiles_dim_again(at_arena *a, const at_tiles_dim *d,
                              const uint32_t *group, uint32_t n,
                              at_tiles_dim *out) {
@@ -41,6 +44,8 @@ at_status at_tiles_dim_again(at_arena *a, const at_tiles_dim *d,
   return AT_OK;
 }
 
+// Bounds and offsets of l are copied; ends become the next bounds, so blocks
+// must be disjoint and in order.
 at_status at_tiles_lay_keep(at_arena *a, at_tiles_lay *l) {
   for (uint32_t d = 0; d < l->rank; d++) {
     at_tiles_dim *x = &l->dim[d];
@@ -55,6 +60,7 @@ at_status at_tiles_lay_keep(at_arena *a, at_tiles_lay *l) {
   return AT_OK;
 }
 
+// By value; homes that share their arrays are equal at once.
 bool at_tiles_lay_eq(const at_tiles_lay *a, const at_tiles_lay *b) {
   if (a->rank != b->rank) return false;
   for (uint32_t d = 0; d < a->rank; d++) {
@@ -69,6 +75,8 @@ bool at_tiles_lay_eq(const at_tiles_lay *a, const at_tiles_lay *b) {
   return true;
 }
 
+// As at_tiles_mapping_linear spreads a variable: blocks of at least 128 bytes,
+// the last dimension on neighbouring tiles.
 at_status at_tiles_lay_linear(at_arena *a, const at_tiles_machine *m,
                               const at_type *t, at_tiles_lay *out) {
   if (t->rank > kTilesRank)
@@ -93,6 +101,7 @@ at_status at_tiles_lay_linear(at_arena *a, const at_tiles_machine *m,
 typedef struct cursor {
   int64_t at[kTilesRank];
 } cursor;
+// The next block, the last dimension fastest; false after the last one.
 static bool next(const at_tiles_lay *l, cursor *c) {
   for (uint32_t d = l->rank; d-- > 0;) {
     if (++c->at[d] < l->dim[d].cuts) return true;
@@ -100,11 +109,13 @@ static bool next(const at_tiles_lay *l, cursor *c) {
   }
   return false;
 }
+// The tile of the cursor's block.
 static uint32_t tile_of(const at_tiles_lay *l, const cursor *c) {
   uint32_t t = 0;
   for (uint32_t d = 0; d < l->rank; d++) t += l->dim[d].off[c->at[d]];
   return t;
 }
+// Elements of the cursor's block.
 static int64_t elements_of(const at_tiles_lay *l, const cursor *c) {
   int64_t n = 1;
   for (uint32_t d = 0; d < l->rank; d++)
@@ -112,6 +123,7 @@ static int64_t elements_of(const at_tiles_lay *l, const cursor *c) {
   return n;
 }
 
+// A tile may have several blocks.
 void at_tiles_lay_bytes(const at_tiles_lay *l, int64_t size, int64_t *out) {
   cursor c = {{0}};
   do out[tile_of(l, &c)] += size * elements_of(l, &c);
@@ -142,6 +154,8 @@ static at_status merge_dims(at_arena *a, const at_tiles_dim *d,
       *fits = *fits && d[i].end[b] - d[i].bound[b] <= 1;
     cut = cut || d[i].cuts > 1;
   }
+  // Block b counts through all dimensions, the last one fastest; its bound is
+  // that of its first element.
   int64_t below = cuts;
   inner = total;
   for (uint32_t i = 0; i < n; i++) {
@@ -185,6 +199,8 @@ static at_status split_dim(at_arena *a, const at_tiles_dim *d,
   return AT_OK;
 }
 
+// Dimensions are matched in groups of equal size: each group of old ones is
+// merged into one, which is split into the new ones.
 at_status at_tiles_lay_reshape(at_arena *a, const at_tiles_lay *from,
                                at_dims old, at_dims dims, at_tiles_lay *out,
                                bool *fits) {
@@ -251,6 +267,7 @@ static at_status add_message(at_tiles_moves *v, uint32_t src, uint32_t tile,
   return AT_OK;
 }
 
+// The first block of every dimension that ends behind the box's beginning.
 void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
                          const int64_t *lo, const int64_t *hi) {
   w->home = home, w->lo = lo, w->hi = hi;
@@ -261,6 +278,7 @@ void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
   }
 }
 
+// The last dimension fastest; one that reaches the box's end starts again.
 void at_tiles_walk_next(at_tiles_walk *w) {
   w->more = false;
   for (uint32_t d = w->home->rank; d-- > 0 && !w->more;) {
@@ -279,6 +297,7 @@ uint32_t at_tiles_walk_tile(const at_tiles_walk *w) {
   return t;
 }
 
+// Row-major number of the block.
 int64_t at_tiles_walk_block(const at_tiles_walk *w) {
   int64_t b = 0;
   for (uint32_t d = 0; d < w->home->rank; d++)
@@ -286,6 +305,8 @@ int64_t at_tiles_walk_block(const at_tiles_walk *w) {
   return b;
 }
 
+// For every block of `need`, the blocks of `home` that it overlaps: linear in
+// the number of overlaps.
 at_status at_tiles_move(at_tiles_moves *v, const at_tiles_lay *home,
                         const at_tiles_lay *need, const uint32_t *group,
                         uint32_t num_group, int64_t size) {

@@ -15,6 +15,7 @@ enum {
   kSlices = 500,  // of pictures over time
 };
 
+// At most `most` bytes of z, escaped, with an ellipsis where it is cut.
 static void short_text(at_strbuf *b, const char *z, size_t most) {
   char piece[128];
   size_t n = strlen(z);
@@ -37,11 +38,13 @@ static const char *const category_colours[AT_TILES_MEM_COUNT] = {
     "#3b82c4", "#d9534f", "#f0803c", "#f5c542", "#3aa675",
     "#1f7a5a", "#a66bd3", "#7e57c2", "#6b7785", "#d5dbe1"};
 
+// Opens an entry of a legend; the caller closes its span.
 static void key_item(at_strbuf *b, const char *colour, const char *name) {
   at_strbuf_addf(b, "<span class=key><i class=dot style='background:%s'></i>%s",
                  colour, name);
 }
 
+// The colours of the phases.
 static void legend(at_strbuf *b) {
   at_strbuf_addz(b, "<p>");
   for (size_t i = 0; i < kPhases; i++) {
@@ -51,6 +54,7 @@ static void legend(at_strbuf *b) {
   at_strbuf_addz(b, "</p>");
 }
 
+// A rectangle, unless it has no area.
 static void rect(at_strbuf *b, double x, double y, double w, double h,
                  const char *colour) {
   if (w > 0 && h > 0)
@@ -67,6 +71,7 @@ static void back(at_strbuf *b, double x, double y, double w, double h) {
                  x, y, w, h);
 }
 
+// A number with three digits or so and k, M or G.
 static void amount(int64_t v, char *out, size_t size) {
   double x = (double)v;
   if (x < 1e4)
@@ -79,16 +84,19 @@ static void amount(int64_t v, char *out, size_t size) {
     snprintf(out, size, "%.2f G", x / 1e9);
 }
 
+// The same, appended.
 static void add_amount(at_strbuf *b, int64_t v) {
   char z[32];
   amount(v, z, sizeof z);
   at_strbuf_addz(b, z);
 }
 
+// Cycles of a step over all its turns.
 static int64_t step_cycles(const at_tiles_step *s) {
   return s->cycles * AT_MAX(s->times, 1);
 }
 
+// Cycles of the five phases of a step over all its turns.
 static void phases_of(const at_tiles_step *s, int64_t *out) {
   int64_t part[] = {s->sync, s->exchange, s->pre, s->execute, s->post};
   for (int k = 0; k < kPhases; k++) out[k] = part[k] * AT_MAX(s->times, 1);
@@ -113,6 +121,7 @@ static double *times_of(const at_tiles_plan *p) {
 }
 
 // ---- The program from left to right
+// All figures of a step, shown by the browser when it is pointed at.
 static void tooltip(at_strbuf *b, const at_tiles_step *s) {
   at_strbuf_addz(b, "<title>");
   at_page_text(b, s->name);
@@ -178,6 +187,7 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
 }
 
 // ---- Where the cycles go
+// One bar: shares of the phases in all cycles.
 static void phase_bar(const at_tiles_plan *p, at_strbuf *b) {
   int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
   double x = 0;
@@ -227,6 +237,7 @@ static void spread_picture(const at_tiles_step *s, double x, double y, double w,
   at_strbuf_addf(b, "L%.1f %.1fZ'/>", x, y);
 }
 
+// Bars for the dearest steps, and beside each how even it is.
 static void cycle_bars(const at_tiles_plan *p, at_strbuf *b) {
   int64_t most = 1;
   uint32_t rows = 0, n = AT_MIN(p->num_steps, (uint32_t)kBars);
@@ -279,6 +290,8 @@ static void shade(double f, char *out, size_t size) {
            (unsigned)u & 255);
 }
 
+// A square for each tile, its shade value[t] / full, and the least, most and
+// mean below.
 static void tile_map(const at_tiles_plan *p, const char *title,
                      const double *value, const char *unit, double full,
                      at_strbuf *b) {
@@ -308,6 +321,7 @@ static void tile_map(const at_tiles_plan *p, const char *title,
   at_strbuf_addf(b, " %s</p></div>", unit);
 }
 
+// Maps of memory, work and, where it is known, received bytes.
 static void tiles(const at_tiles_plan *p, at_strbuf *b) {
   double *v = malloc((size_t)p->machine->tiles * sizeof *v), most = 0;
   if (!v) {
@@ -340,6 +354,8 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 // ---- Memory of the fullest tile
+// Where a block's life begins and ends in the picture: phases are clipped to
+// those that there are.
 static double begins(const at_tiles_plan *p, const double *at,
                      const at_tiles_block *x) {
   int64_t n = 4 * (int64_t)p->num_steps;
@@ -417,6 +433,7 @@ static void memory_over_time(const at_tiles_plan *p, const double *at,
   free(sum);
 }
 
+// FNV-1a: a colour for each name.
 static uint32_t hash_of(const char *z) {
   uint32_t h = 2166136261u;
   for (; *z; z++) h = (h ^ (uint8_t)*z) * 16777619u;
@@ -427,6 +444,7 @@ typedef struct drawn {
   double area;
   uint32_t which;
 } drawn;
+// Large ones first, so that small ones are drawn on top.
 static int by_area(const void *a, const void *b) {
   const drawn *x = a, *y = b;
   if (x->area != y->area) return x->area > y->area ? -1 : 1;
@@ -495,6 +513,7 @@ static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
   free(d);
 }
 
+// The fullest tile: figures, then both pictures.
 static void memory(const at_tiles_plan *p, const double *at, at_strbuf *b) {
   at_strbuf_addf(b, "<h2>Memory of tile %u, the fullest</h2><p>", p->fullest);
   add_amount(b, p->peak_bytes);
@@ -510,6 +529,7 @@ static void memory(const at_tiles_plan *p, const double *at, at_strbuf *b) {
 }
 
 // ---- Tensors
+// Bars for the twelve dearest tensors, and where each lies.
 static void tensors(const at_tiles_plan *p, at_strbuf *b) {
   uint32_t n = AT_MIN(p->num_tensors, 12u);
   if (!n) return;
@@ -548,6 +568,7 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 // ---- The page
+// The plan's advice, a line an item.
 static void advice(const at_tiles_plan *p, at_strbuf *b) {
   if (!*p->advice) return;
   at_strbuf_addz(b, "<h2>Advice</h2><ul class=advice>");
@@ -564,11 +585,13 @@ static void advice(const at_tiles_plan *p, at_strbuf *b) {
   at_strbuf_addz(b, "</ul>");
 }
 
+// One card of the headline.
 static void figure(at_strbuf *b, const char *value, const char *unit) {
   at_strbuf_addf(b, "<div class=card><b>%s</b><span>%s</span></div>", value,
                  unit);
 }
 
+// Cycles, time, steps, bytes and memory at a glance.
 static void headline(const at_tiles_plan *p, at_strbuf *b) {
   char z[32];
   int64_t moved = 0;
@@ -590,6 +613,7 @@ static void headline(const at_tiles_plan *p, at_strbuf *b) {
   at_strbuf_addz(b, "</div>");
 }
 
+// Sets b->failed where there is no memory, as all appenders do.
 void at_tiles_report_html(const at_tiles_plan *p, const char *title,
                           at_strbuf *b) {
   double *at = times_of(p);

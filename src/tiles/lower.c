@@ -2,6 +2,7 @@
 #include "cost/count.h"
 #include "tiles/lower_internal.h"
 
+// Follows aliases to the value that has a home or a recipe.
 at_value at_tiles_root(const at_tiles_lowerer *w, at_value v) {
   for (;;) {
     void **place = at_map_find_ptr(&w->values, v.node);
@@ -11,6 +12,7 @@ at_value at_tiles_root(const at_tiles_lowerer *w, at_value v) {
   }
 }
 
+// NULL for nodes that were not declared: those of comparators and reductions.
 at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v) {
   v = at_tiles_root(w, v);
   void **place = at_map_find_ptr(&w->values, v.node);
@@ -41,6 +43,7 @@ static at_status note_task(at_tiles_lowerer *w, const void *key, size_t first,
 }
 
 // ---- Nodes
+// Result i of n lives in l from now on.
 static at_status result_home(at_tiles_lowerer *w, const at_node *n, uint32_t i,
                              const at_tiles_lay *l) {
   at_tiles_value *v = at_tiles_value_of(w, (at_value){(at_node *)n, i});
@@ -66,6 +69,8 @@ static at_status combine(at_tiles_lowerer *w, const at_node *n, uint32_t i,
   if (at_ok(st) && home.rank)
     st = at_tiles_dim_again(w->arena, &home.dim[widest], group, num,
                             &home.dim[widest]);
+  // `source` is the partial result as member `from` has it: the same blocks, so
+  // many tiles on.
   // Every member sends each other member its share.
   for (uint32_t from = 0; at_ok(st) && from < num; from++) {
     at_tiles_lay source = *partial;
@@ -105,6 +110,8 @@ static at_status combine(at_tiles_lowerer *w, const at_node *n, uint32_t i,
   return st;
 }
 
+// Cycles of every tile's vertex: those of its block of the first result, with
+// the largest operand's block. Tiles of one group do the same work.
 static at_status work_of(at_tiles_lowerer *w, const at_node *n,
                          const at_tiles_rule *r, const at_tiles_grid *g,
                          at_arena *a, int64_t *work) {
@@ -134,6 +141,8 @@ static at_status work_of(at_tiles_lowerer *w, const at_node *n,
   return AT_OK;
 }
 
+// The general way: a grid, a step that brings operands and computes, and for
+// summed factors a second step that adds up.
 static at_status lower_by_rule(at_tiles_lowerer *w, const at_node *n) {
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("node");
@@ -270,6 +279,7 @@ static bool slice_is_view(const at_tiles_lowerer *w, const at_node *n) {
   return true;
 }
 
+// A view where slice_is_view says so, else by the rule.
 static at_status lower_slice(at_tiles_lowerer *w, const at_node *n) {
   at_tiles_value *from = at_tiles_value_of(w, n->operands[0]),
                  *to = at_tiles_value_of(w, (at_value){(at_node *)n, 0});
@@ -367,6 +377,8 @@ static at_status loop_state(at_tiles_lowerer *w, const at_node *n, uint32_t i,
   return at_tiles_own(w, r);
 }
 
+// Condition and body are lowered once; their steps count as often as the loop
+// turns, or once with a note where that is not known.
 static at_status lower_while(at_tiles_lowerer *w, const at_node *n) {
   bool known;
   double trips = at_count_trips(n, &known);
@@ -385,6 +397,8 @@ static at_status lower_while(at_tiles_lowerer *w, const at_node *n) {
   return AT_OK;
 }
 
+// Results get linear homes, to which every branch copies; the plan counts the
+// dearest branch.
 static at_status lower_branches(at_tiles_lowerer *w, const at_node *n) {
   int64_t before = w->cycles, dearest = 0;
   for (uint32_t i = 0; i < n->num_results; i++) {
@@ -403,12 +417,14 @@ static at_status lower_branches(at_tiles_lowerer *w, const at_node *n) {
   return AT_OK;
 }
 
+// Is it made where it is needed, rather than sent there?
 static bool cheap_constant(const at_node *n) {
   if (n->op == AT_OP_IOTA) return true;
   const at_literal *l = at_node_literal(n);
   return l && (l->splat || l->bytes <= 512);
 }
 
+// Result i of n itself, not what it is another name of.
 static at_tiles_value *own_value(const at_tiles_lowerer *w, const at_node *n,
                                  uint32_t i) {
   void **place = at_map_find_ptr(&w->values, n);
@@ -423,6 +439,8 @@ static at_status alias(at_tiles_lowerer *w, const at_node *n) {
   return AT_OK;
 }
 
+// UNIMPLEMENTED for ops that cannot run on tiles: collectives, calls to foreign
+// code, host callbacks.
 static at_status lower_node(at_tiles_lowerer *w, const at_node *n) {
   at_tiles_value *v = at_tiles_value_of(w, (at_value){(at_node *)n, 0});
   switch (n->op) {
@@ -477,6 +495,8 @@ static at_status lower_node(at_tiles_lowerer *w, const at_node *n) {
 }
 
 // ---- Computations
+// Also gives every node its places (`aux`), which the rules of passes/shard.h
+// read.
 at_status at_tiles_lower_declare(at_tiles_lowerer *w, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_tiles_value *v;
@@ -554,6 +574,8 @@ at_status at_tiles_lower_ends(const at_tiles_lowerer *w, const at_comp *c,
   return AT_OK;
 }
 
+// First who wants each value last, then nodes in order; values end with their
+// last user.
 at_status at_tiles_lower_comp(at_tiles_lowerer *w, const at_comp *c) {
   int32_t at = 0;
   at_tiles_value **ends;

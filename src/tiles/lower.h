@@ -17,6 +17,7 @@
 #include "hlo/hlo.h"
 #include "tiles/tiles.h"
 
+// Zeroed: planned, and within memory.
 typedef struct at_tiles_lower_options {
   bool linear;  // every value mapped linearly, whatever it is for: the baseline
   bool lenient;  // over memory: a plan, not RESOURCE_EXHAUSTED
@@ -30,6 +31,7 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out);
 
+// Counted over all vertices, as the plan counts them.
 // What a run did.
 typedef struct at_tiles_run_counts {
   int64_t cycles;  // with loops and branches as taken

@@ -3,6 +3,7 @@
 
 #include "tiles/lower_internal.h"
 
+// The kernel's elements for one output feature, for a convolution.
 double at_tiles_depth(const at_node *n) {
   double depth = 1;
   if (n->op == AT_OP_DOT_GENERAL) {
@@ -29,12 +30,15 @@ static int64_t width(const at_tiles_machine *m, const at_type *t) {
                 1);
 }
 
+// A scalar constant, also broadcast: it stays in a register and is not loaded.
 static bool is_small(at_value v) {
   const at_node *n = v.node;
   while (n->op == AT_OP_BROADCAST_IN_DIM) n = n->operands[0].node;
   return n->op == AT_OP_CONSTANT && at_type_elements(&n->types[0]) == 1;
 }
 
+// Cycles of one vector: a load for each operand, a store, and what the op
+// itself takes for each element.
 static int64_t elementwise_loop(const at_tiles_machine *m, const at_node *n) {
   int64_t tensors = 0;
   for (uint32_t i = 0; i < n->num_operands; i++)
@@ -45,6 +49,9 @@ static int64_t elementwise_loop(const at_tiles_machine *m, const at_node *n) {
   return loop + each * width(m, &n->types[0]);
 }
 
+// By kind of op: products by multiply-adds, elementwise by vectors, copies by
+// bytes, reductions by what they read, windows by their size, sorts by
+// comparisons of a bitonic network.
 int64_t at_tiles_node_cycles(const at_tiles_machine *m, const at_node *n,
                              int64_t out, int64_t in, double depth) {
   if (!out && !in) return 0;
@@ -70,9 +77,7 @@ int64_t at_tiles_node_cycles(const at_tiles_machine *m, const at_node *n,
     at_dims w = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
     int64_t window = 1;
     for (uint32_t i = 0; i < w.rank; i++) window *= w.ptr[i];
-    return at_tiles_shared_cycles(
-        m, AT_MAX(vectors, n->op == AT_OP_SELECT_AND_SCATTER ? 0 : vectors), 1,
-        2 * window);
+    return at_tiles_shared_cycles(m, vectors, 1, 2 * window);
   }
   if (n->op == AT_OP_SORT || n->op == AT_OP_TOP_K) {
     double levels = log2((double)AT_MAX(in, 2));

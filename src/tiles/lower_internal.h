@@ -6,6 +6,7 @@
 #include "tiles/lower.h"
 #include "tiles/tiles_internal.h"
 
+// Dimensions of a value, and factors or windows of a rule, at most.
 enum { kTilesRank = 12, kTilesFactors = 24 };
 
 // One dimension of a value: block k is [bound[k], end[k]), and contributes
@@ -16,11 +17,15 @@ typedef struct at_tiles_dim {
   const int64_t *bound, *end;
   const uint32_t *off;
 } at_tiles_dim;
+// How a value is cut: each block is a box, on the tile that its dimensions'
+// offsets add up to.
 typedef struct at_tiles_lay {
   uint32_t rank;
   at_tiles_dim dim[kTilesRank];
 } at_tiles_lay;
 
+// A block of the grid is one choice of a cut of every factor; it runs on the
+// tile that the factors' offsets add up to.
 // How a node's work is cut: along each factor of its rule.
 typedef struct at_tiles_grid {
   uint32_t num;
@@ -37,12 +42,14 @@ typedef struct at_tiles_window {
   int64_t scale, first, extent, holes;
   bool mirrored;
 } at_tiles_window;
+// The rule of a node, with the windows of its operands.
 typedef struct at_tiles_rule {
   at_rule r;
   at_tiles_window windows[kTilesFactors];
   uint32_t num_windows;
 } at_tiles_rule;
 
+// Blocks of a home: the product of the cuts.
 static inline int64_t at_tiles_lay_blocks(const at_tiles_lay *l) {
   int64_t n = 1;
   for (uint32_t d = 0; d < l->rank; d++) n *= l->dim[d].cuts;
@@ -104,6 +111,8 @@ typedef struct at_tiles_way {
   const char *want;                 // the blocks that the step wants
 } at_tiles_way;
 
+// State of one lowering, and what a run needs of it afterwards: the plan keeps
+// it. In `arena`, but for `notes`.
 typedef struct at_tiles_lowerer {
   at_tiles_machine m;
   const at_tiles_lower_options *o;
@@ -129,6 +138,8 @@ typedef struct at_tiles_lowerer {
   int64_t limit;  // 0, or cycles after which nobody wants the plan
 } at_tiles_lowerer;
 
+// The value of v, or of what v is another name of. NULL: its node was not
+// declared.
 at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v);
 
 // The value that `v` is another name of, or itself.
@@ -155,6 +166,8 @@ typedef struct at_tiles_moves {
   bool lands;         // what is copied is the result: no space of its own
   int64_t *before, *needed;  // scratch
 } at_tiles_moves;
+// Empty moves whose memory is `a`'s. `before` and `needed` are scratch for one
+// operand at a time.
 at_status at_tiles_moves_in(const at_tiles_lowerer *w, at_arena *a,
                             at_tiles_moves *out);
 // Messages that bring a value as `need` wants it, to the tiles `group` of each
@@ -162,6 +175,8 @@ at_status at_tiles_moves_in(const at_tiles_lowerer *w, at_arena *a,
 at_status at_tiles_bring(at_tiles_lowerer *w, at_tiles_moves *m, at_value v,
                          const at_tiles_lay *need, const uint32_t *group,
                          uint32_t n, bool dry);
+// The same for every operand of n as grid g cuts it, and the copies that put an
+// operand into its vectors' order.
 at_status at_tiles_bring_all(at_tiles_lowerer *w, const at_node *n,
                              const at_tiles_rule *r, const at_tiles_grid *g,
                              at_tiles_moves *m, bool dry);
@@ -178,6 +193,8 @@ void at_tiles_interleave(at_tiles_lowerer *w, const at_tiles_value *v);
 at_status at_tiles_place_value(at_tiles_lowerer *w, at_value v,
                                const at_tiles_lay *need, const uint32_t *group,
                                uint32_t n);
+// "op.id suffix name": how reports call a step. The name is the last part of
+// the node's location.
 const char *at_tiles_step_name(at_tiles_lowerer *w, const at_node *n,
                                const char *suffix);
 // "64 x 23 blocks of [32, 128]".
@@ -195,6 +212,7 @@ int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
 // Multiply-adds per result element of one block.
 double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
                            const at_tiles_grid *g);
+// The operand of n with the most elements; 0 if it has none.
 uint32_t at_tiles_largest_operand(const at_node *n, const at_tiles_rule *r);
 // The operand that a product's tiles first copy into the order of its vectors;
 // -1: neither.
@@ -220,6 +238,8 @@ typedef struct at_tiles_spatial {
   int64_t low[kTilesRank], stride[kTilesRank], holes[kTilesRank],
       spread[kTilesRank];
 } at_tiles_spatial;
+// Sizes of the blocks `in`, strides and dilations of n. The rank is at most
+// kTilesRank.
 at_tiles_spatial at_tiles_spatial_of(const at_node *n,
                                      const at_literal *const *in);
 // dot_general and convolution of f32, summed in f32; *done false: not that.
@@ -227,6 +247,7 @@ at_status at_tiles_product(const at_node *n, const at_literal *const *in,
                            at_arena *a, const at_literal **out, bool *done);
 
 // ---- grid.c
+// One block of n elements, on the tile itself.
 at_status at_tiles_dim_whole(at_arena *a, int64_t n, at_tiles_dim *out);
 // Cut evenly, tiles `stride` apart.
 at_status at_tiles_dim_cut(at_arena *a, int64_t n, int64_t cuts, int64_t stride,
@@ -237,6 +258,7 @@ at_status at_tiles_dim_again(at_arena *a, const at_tiles_dim *d,
                              at_tiles_dim *out);
 // A home's dimensions, copied into `a`.
 at_status at_tiles_lay_keep(at_arena *a, at_tiles_lay *l);
+// Do both cut alike, on the same tiles?
 bool at_tiles_lay_eq(const at_tiles_lay *a, const at_tiles_lay *b);
 // Major dimensions first, until every tile has something.
 at_status at_tiles_lay_linear(at_arena *a, const at_tiles_machine *m,
@@ -257,6 +279,8 @@ typedef struct at_tiles_walk {
   int64_t first[kTilesRank], at[kTilesRank];
   bool more;
 } at_tiles_walk;
+// lo and hi, rank entries each, are borrowed as long as the walk. An empty box
+// has no blocks.
 void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
                          const int64_t *lo, const int64_t *hi);
 // Goes to the next block; `more` says whether there is one.
@@ -264,7 +288,9 @@ void at_tiles_walk_next(at_tiles_walk *w);
 // The tile of the walk's block, its place among the blocks, and what the block
 // and the box share: [lo[d], hi[d]).
 uint32_t at_tiles_walk_tile(const at_tiles_walk *w);
+// In the order of the home: its store has starts by it.
 int64_t at_tiles_walk_block(const at_tiles_walk *w);
+// The part of the block that lies in the box, along d.
 static inline int64_t at_tiles_walk_lo(const at_tiles_walk *w, uint32_t d) {
   return AT_MAX(w->lo[d], w->home->dim[d].bound[w->at[d]]);
 }
@@ -279,6 +305,8 @@ at_status at_tiles_lay_reshape(at_arena *a, const at_tiles_lay *from,
                                bool *fits);
 
 // ---- rule.c
+// The rule of n, with windows for the dimensions that passes/shard.h leaves
+// whole. UNIMPLEMENTED: more factors or dimensions than there is room for.
 at_status at_tiles_rule_make(at_arena *a, const at_node *n, at_tiles_rule *out);
 // Tensor t of the node as the grid cuts it; *group: tiles of the factors that
 // do not cut it, ascending.

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/verify.h"
 #include "tiles/lower_internal.h"
 
 enum { kStackBytes = 1024 };
 
+// Code, tables and stack of tile t, which lie below all data.
 static int64_t fixed_bytes(const at_tiles_lowerer *w, int64_t t) {
   return (int64_t)at_align_up(
       (size_t)(w->vertices[t] + w->code[t] + w->exchange_code[t] +
@@ -16,6 +18,7 @@ static int64_t fixed_bytes(const at_tiles_lowerer *w, int64_t t) {
       8);
 }
 
+// Blocks begin and end at multiples of 8 bytes.
 static int64_t length_of(int64_t bytes) {
   return (int64_t)at_align_up((size_t)bytes, 8);
 }
@@ -31,6 +34,8 @@ static void bytes_of(const at_tiles_lowerer *w, const at_tiles_life *l,
 }
 
 // ---- Placing
+// Placing one tile's blocks: what lives now, its bytes (now), the most at once
+// (peak, from phase peak_step on), the highest end.
 typedef struct placing {
   at_tiles_block **live;  // by address
   uint32_t num;
@@ -55,6 +60,7 @@ static int64_t find_gap(const placing *p, int64_t floor, int64_t n,
   return at;
 }
 
+// Removes what ended before `now`; the order stays.
 static void drop_ended(placing *p, int32_t now) {
   uint32_t k = 0;
   for (uint32_t i = 0; i < p->num; i++) {
@@ -66,6 +72,8 @@ static void drop_ended(placing *p, int32_t now) {
   p->num = k;
 }
 
+// By time; at one time interleaved blocks first, as they have less room, then
+// large ones. Names make the order the same every time.
 static int by_first(const void *a, const void *b) {
   const at_tiles_block *x = a, *y = b;
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
@@ -105,6 +113,18 @@ static at_status place_all(const at_tiles_machine *m, at_tiles_block *b,
   return AT_OK;
 }
 
+// Are no two blocks in one place at one time, and all above `base`?
+static bool are_apart(const at_tiles_block *b, uint32_t n, int64_t base) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (b[i].at < base) return false;
+    for (uint32_t k = 0; k < i; k++)
+      if (b[i].first <= b[k].last && b[k].first <= b[i].last &&
+          b[i].at < ends_at(&b[k]) && b[k].at < ends_at(&b[i]))
+        return false;
+  }
+  return true;
+}
+
 // What does not fit in the order of time may still be packed by size.
 static at_status place_tighter(const at_tiles_machine *m, at_tiles_block *b,
                                uint32_t n, placing *p) {
@@ -114,9 +134,11 @@ static at_status place_tighter(const at_tiles_machine *m, at_tiles_block *b,
   AT_TRY(at_tiles_place(b, n, AT_MAX(p->interleaved_at - p->base, 0), &high));
   for (uint32_t i = 0; i < n; i++) b[i].at += p->base;
   p->high = p->base + high;
+  AT_VERIFY(are_apart(b, n, p->base));
   return AT_OK;
 }
 
+// In the order of time and, if that is too high, by size.
 static at_status lay_out(const at_tiles_machine *m, at_tiles_block *b,
                          uint32_t n, int64_t base, placing *p) {
   AT_TRY(place_all(m, b, n, base, p));
@@ -134,12 +156,15 @@ typedef struct hashed {
   uint64_t hash;
   uint32_t tile;
 } hashed;
+// Equal hashes are neighbours.
 static int by_hash(const void *a, const void *b) {
   const hashed *x = a, *y = b;
   if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
   return (x->tile > y->tile) - (x->tile < y->tile);
 }
 
+// Tiles by a hash of the bytes of all lives and of what is fixed: same hash,
+// same class.
 static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
                               classes *out) {
   size_t n = (size_t)w->m.tiles;
@@ -163,16 +188,24 @@ static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
     out->of[h[i].tile] = out->num - 1;
     AT_ASSERT(out->num && out->num <= n);
   }
+  for (size_t i = 0; i < w->lives.len && at_verifying(); i++) {
+    bytes_of(w, &w->lives.ptr[i], bytes);
+    for (size_t t = 0; t < n; t++)
+      AT_ASSERT(bytes[t] == bytes[out->tile[out->of[t]]]);
+  }
   return AT_OK;
 }
 
 // ---- Results
+// Bytes by category at the peak.
 static void categories_at(const at_tiles_lowerer *w, uint32_t tile,
                           const at_tiles_block *b, uint32_t n, const placing *p,
                           int64_t *out) {
+  int64_t at_peak = 0;
   for (uint32_t i = 0; i < n; i++)
     if (b[i].first <= p->peak_step && p->peak_step <= b[i].last)
-      out[b[i].category] += b[i].bytes;
+      out[b[i].category] += b[i].bytes, at_peak += b[i].bytes;
+  AT_ASSERT(at_peak == p->peak);
   out[AT_TILES_MEM_VERTICES] = w->vertices[tile];
   out[AT_TILES_MEM_CODE] = w->code[tile];
   out[AT_TILES_MEM_EXCHANGE_CODE] = w->exchange_code[tile];
@@ -183,6 +216,8 @@ static void categories_at(const at_tiles_lowerer *w, uint32_t tile,
       w->descriptors[tile] - kStackBytes;
 }
 
+// The lives that have bytes on a tile, as blocks without an address. bytes: one
+// number for each life.
 static uint32_t blocks_of(const at_tiles_lowerer *w, const uint32_t *bytes,
                           at_tiles_block *out) {
   uint32_t n = 0;
@@ -211,6 +246,8 @@ static at_status class_bytes(const at_tiles_lowerer *w, const classes *c,
   return AT_OK;
 }
 
+// Lays out one tile of each class, keeps the blocks of the fullest, and copies
+// figures to the others.
 static at_status plan_classes(at_tiles_lowerer *w, at_arena *a,
                               at_tiles_plan *p, int64_t *tile_bytes,
                               int64_t (*categories)[AT_TILES_MEM_COUNT],
@@ -250,6 +287,8 @@ static at_status plan_classes(at_tiles_lowerer *w, at_arena *a,
   return AT_OK;
 }
 
+// Results are the plan's, in the lowerer's arena; scratch memory goes at the
+// end.
 at_status at_tiles_lower_memory(at_tiles_lowerer *w, at_tiles_plan *p,
                                 bool *fits) {
   int64_t *tile_bytes, (*categories)[AT_TILES_MEM_COUNT];
@@ -266,6 +305,7 @@ at_status at_tiles_lower_memory(at_tiles_lowerer *w, at_tiles_plan *p,
   return st;
 }
 
+// Lays the tile out again: only the fullest one's blocks were kept.
 at_status at_tiles_plan_tile(const at_tiles_plan *p, uint32_t tile, at_arena *a,
                              at_tiles_block **out, uint32_t *out_num) {
   const at_tiles_lowerer *w = p->lowered;

@@ -2,6 +2,8 @@
 // attributes that speak of whole dimensions put right.
 #include "tiles/lower_internal.h"
 
+// A node that stands for n on blocks: same op, own types and attributes,
+// operands that are leaves.
 typedef struct part {
   at_arena *arena;
   at_node node;
@@ -10,6 +12,8 @@ typedef struct part {
   const int64_t *out_lo;
 } part;
 
+// Puts a list attribute in place of n's own, or adds it; attributes stay sorted
+// by id.
 static at_status set_ints(part *p, at_attr_id id, const int64_t *v,
                           uint32_t n) {
   at_attr x = {.id = id, .ints = {v, n}};
@@ -24,6 +28,7 @@ static at_status set_ints(part *p, at_attr_id id, const int64_t *v,
   return AT_OK;
 }
 
+// Entry i of a list that may be shorter or absent.
 static int64_t or_else(at_dims list, uint32_t i, int64_t absent) {
   return i < list.rank ? list.ptr[i] : absent;
 }
@@ -61,6 +66,8 @@ static at_status fit_convolution(part *p) {
                      at_node_ints(n, AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS).ptr);
 }
 
+// A reduce-window is fitted as a convolution whose windows go along every
+// dimension.
 static at_status fit_reduce_window(part *p) {
   const at_node *n = &p->node;
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
@@ -77,6 +84,8 @@ static at_status fit_reduce_window(part *p) {
   return fit_windows(p, &s, same, same);
 }
 
+// Padding of a block is what the result's block has beyond the operand's; it
+// may be negative.
 static at_status fit_pad(part *p) {
   const at_node *n = &p->node;
   at_dims low = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW),
@@ -91,6 +100,7 @@ static at_status fit_pad(part *p) {
   return set_ints(p, AT_ATTR_EDGE_PADDING_HIGH, highs, rank);
 }
 
+// Indices counted from the operand's block.
 static at_status fit_slice(part *p) {
   const at_node *n = &p->node;
   at_dims starts = at_node_ints(n, AT_ATTR_START_INDICES),
@@ -117,6 +127,7 @@ static at_status fit_gather(part *p, const at_node *whole) {
   return set_ints(p, AT_ATTR_SLICE_SIZES, made, sizes.rank);
 }
 
+// Attributes that speak of whole dimensions, by op; other ops need none.
 static at_status fit(part *p, const at_node *whole) {
   switch (whole->op) {
     case AT_OP_CONVOLUTION:
@@ -137,6 +148,7 @@ static at_status fit(part *p, const at_node *whole) {
   }
 }
 
+// Products by product.c, anything else by the evaluator.
 at_status at_tiles_part_eval(const at_node *n, const at_literal *const *in,
                              int64_t (*lo)[kTilesRank], const at_type *types,
                              const int64_t *out_lo, at_arena *a,

@@ -5,6 +5,7 @@
 #include "tiles/lower_internal.h"
 
 // ---- Constants of bodies
+// Is c `outer`, or a region somewhere below it?
 static bool is_inside(const at_comp *c, const at_comp *outer) {
   while (c && c != outer) c = c->owner ? c->owner->parent : NULL;
   return c != NULL;
@@ -35,6 +36,8 @@ static at_status sink_constants(at_comp *body, at_comp *in) {
   return AT_OK;
 }
 
+// Comparators and reductions of c and of its control flow, each closed by
+// itself.
 static at_status close_bodies(at_comp *c) {
   AT_FOR_NODES(n, c)
   for (uint32_t k = 0; k < n->num_regions; k++)
@@ -44,6 +47,8 @@ static at_status close_bodies(at_comp *c) {
   return AT_OK;
 }
 
+// A lowerer in `a` with a value for every node. UNIMPLEMENTED: programs for
+// several devices.
 static at_status start(at_tiles_lowerer **out, const at_tiles_machine *m,
                        const at_tiles_lower_options *o, at_arena *a,
                        const at_module *module) {
@@ -73,16 +78,19 @@ static at_status start(at_tiles_lowerer **out, const at_tiles_machine *m,
 }
 
 // ---- The tensors that cost the most
+// Cycles of one operand's way over the program.
 static int64_t way_cycles(const at_tiles_lowerer *w, const at_tiles_way *x) {
   return x->cycles * w->steps.ptr[x->step].times;
 }
 
+// Ways of one value side by side, in the order of steps.
 static int by_value(const void *a, const void *b) {
   const at_tiles_way *x = a, *y = b;
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
   return (x->step > y->step) - (x->step < y->step);
 }
 
+// Dearest first.
 static int by_cost(const void *a, const void *b) {
   const at_tiles_tensor *x = a, *y = b;
   if (x->cycles != y->cycles) return x->cycles > y->cycles ? -1 : 1;
@@ -90,6 +98,7 @@ static int by_cost(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
+// One line of the report: the n ways of one value, added up.
 static at_status tensor_of(const at_tiles_lowerer *w, const at_tiles_way *x,
                            size_t n, at_tiles_tensor *out) {
   const at_tiles_value *v = x->value;
@@ -117,6 +126,7 @@ static at_status tensor_of(const at_tiles_lowerer *w, const at_tiles_way *x,
   return out->shape ? AT_OK : AT_NO_MEMORY("report");
 }
 
+// Groups the ways by value and sorts by cost.
 static at_status rank_tensors(at_tiles_lowerer *w, at_tiles_plan *p) {
   at_tiles_tensor *list;
   size_t n = w->ways.len, k = 0;
@@ -136,6 +146,7 @@ static at_status rank_tensors(at_tiles_lowerer *w, at_tiles_plan *p) {
 }
 
 // ---- Advice
+// The five dearest tensors that take 2 % of the cycles each.
 static void advise_tensors(const at_tiles_plan *p, at_strbuf *b) {
   for (uint32_t i = 0; i < p->num_tensors && i < 5; i++) {
     const at_tiles_tensor *t = &p->tensors[i];
@@ -151,6 +162,7 @@ static void advise_tensors(const at_tiles_plan *p, at_strbuf *b) {
   }
 }
 
+// Steps in which most tiles idle, and what is rearranged inside tiles.
 static void advise_steps(const at_tiles_lowerer *w, const at_tiles_plan *p,
                          at_strbuf *b) {
   int64_t turned = 0;
@@ -179,6 +191,7 @@ static void advise_steps(const at_tiles_lowerer *w, const at_tiles_plan *p,
                    (long long)worst->pre);
 }
 
+// Tensors, steps, then what lowering noted on its way.
 static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
   at_strbuf b = {0};
   advise_tensors(p, &b);
@@ -189,6 +202,7 @@ static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
 }
 
 // ---- Plans
+// The plan of what was lowered: memory, tensors, advice.
 static at_status finish(at_tiles_lowerer *w, at_tiles_plan **out, bool *fits) {
   at_tiles_plan *p;
   AT_TRY_ALLOC(p, at_new(w->arena, at_tiles_plan, 1));
@@ -248,6 +262,8 @@ static at_status over_memory(const at_tiles_plan *p) {
   return st;
 }
 
+// One lowering. attempt 1: less at a time on each tile; 2: also without
+// interleaved memory.
 static at_status lower_once(const at_tiles_machine *m, const at_module *module,
                             const at_tiles_lower_options *o, int attempt,
                             at_arena *a, at_tiles_plan **out, bool *fits) {
@@ -295,6 +311,8 @@ static at_status baseline(const at_tiles_machine *m, const at_module *module,
   return st;
 }
 
+// See lower.h. The linear baseline is lowered in full only where its bound is
+// lower.
 at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out) {

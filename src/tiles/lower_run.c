@@ -11,6 +11,8 @@ typedef struct box {
   int64_t lo[kTilesRank], hi[kTilesRank];
 } box;
 
+// One run. Values hold their blocks through at_tiles_value.store, so a plan has
+// one run at a time.
 typedef struct runner {
   const at_tiles_lowerer *w;
   at_pool *pool;
@@ -18,16 +20,19 @@ typedef struct runner {
   at_tiles_run_counts count;
 } runner;
 
+// Elements of a box.
 static int64_t box_volume(const box *b, uint32_t rank) {
   int64_t v = 1;
   for (uint32_t d = 0; d < rank; d++) v *= b->hi[d] - b->lo[d];
   return v;
 }
 
+// All of a tensor of type t.
 static void whole_box(const at_type *t, box *b) {
   for (uint32_t d = 0; d < t->rank; d++) b->lo[d] = 0, b->hi[d] = t->dims[d];
 }
 
+// The type of one box of t.
 static at_status box_type(at_arena *a, const at_type *t, const box *b,
                           at_type *out) {
   int64_t dims[kTilesRank];
@@ -57,6 +62,7 @@ static void copy_part(side to, side from, const int64_t *lo, const int64_t *hi,
     }
     memcpy(to.data + (size_t)a * size, from.data + (size_t)b * size, row);
     uint32_t d = rank ? rank - 1 : 0;
+    // The last dimension is one memcpy; the others count up.
     for (; d > 0; d--) {
       if (++index[d - 1] < hi[d - 1]) break;
       index[d - 1] = lo[d - 1];
@@ -66,6 +72,7 @@ static void copy_part(side to, side from, const int64_t *lo, const int64_t *hi,
 }
 
 // ---- Stores
+// v lets go of its blocks; the last holder frees them.
 static void release(at_tiles_value *v) {
   at_tiles_store *s = v->store;
   v->store = NULL;
@@ -75,12 +82,14 @@ static void release(at_tiles_value *v) {
   free(s);
 }
 
+// `to` holds s too, in place of what it held.
 static void share(at_tiles_value *to, at_tiles_store *s) {
   s->users++;
   release(to);
   to->store = s;
 }
 
+// The box of block number `block`, row-major.
 static void block_box(const at_tiles_lay *l, int64_t block, box *out) {
   for (uint32_t d = l->rank; d-- > 0; block /= l->dim[d].cuts) {
     int64_t k = block % l->dim[d].cuts;
@@ -135,11 +144,13 @@ static void copy_box(const at_tiles_value *v, const box *b, uint8_t *data,
   }
 }
 
+// Stores a dense box into the blocks of v.
 static void put(const at_tiles_value *v, const box *b, const void *data) {
   copy_box(v, b, (uint8_t *)(uintptr_t)data, true, 0, NULL);
 }
 
 // ---- Taking operands
+// What one vertex takes: its tile, and the bytes that came from others.
 typedef struct taker {
   const runner *r;
   at_arena *arena;
@@ -147,6 +158,7 @@ typedef struct taker {
   int64_t received;
 } taker;
 
+// Block b of a literal, dense; a splat stays one element.
 static at_status take_literal(taker *k, const at_literal *l, const box *b,
                               const at_literal **out) {
   at_type t;
@@ -257,6 +269,7 @@ typedef struct crew {
   at_arena *arenas[];  // by worker
 } crew;
 
+// Blocks [begin, end) with this worker's arena, which is emptied after each.
 static void run_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   crew *c = arg;
   at_arena **a = &c->arenas[worker];
@@ -273,6 +286,8 @@ static void run_blocks(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// fn for blocks 0 to n - 1, on the pool or alone. The first error wins; others
+// are dropped.
 static at_status for_blocks(runner *r, int64_t n, block_fn fn, void *arg) {
   uint32_t threads = r->pool ? at_pool_threads(r->pool) : 1;
   crew *c = calloc(1, sizeof *c + threads * sizeof *c->arenas);
@@ -309,6 +324,7 @@ static void index_of(const cut_node *c, int64_t block, bool sums,
   }
 }
 
+// Blocks of a grid along its summed factors, or along all others.
 static int64_t cuts_of(const at_tiles_grid *g, bool sums) {
   int64_t n = 1;
   for (uint32_t f = 0; f < g->num; f++)
@@ -316,6 +332,7 @@ static int64_t cuts_of(const at_tiles_grid *g, bool sums) {
   return n;
 }
 
+// What the grid's block at `index` has of tensor t.
 static void box_of(const cut_node *c, uint32_t t, const int64_t *index,
                    box *out) {
   const at_tiles_lay *l = &c->lays[t];
@@ -355,6 +372,7 @@ static bool sums_wide(const cut_node *c, uint32_t i) {
          at_is_float(t) && at_dtype_bytes(t) < 4;
 }
 
+// *l with elements of type t, rounded once.
 static at_status narrow(at_arena *a, at_dtype t, const at_literal **l) {
   uint8_t *data;
   at_type to = at_type_with((*l)->type, t);
@@ -388,6 +406,8 @@ static at_status run_vertex(cut_node *c, const int64_t *index, bool empty,
   return at_tiles_part_eval(n, in, lo, types, first->lo, a, out);
 }
 
+// block_fn: one block of the results, from all blocks of the sums in order, so
+// that values do not depend on threads.
 static at_status run_result(void *arg, int64_t block, at_arena *a) {
   cut_node *c = arg;
   const at_node *n = c->n;
@@ -426,6 +446,8 @@ static at_status run_result(void *arg, int64_t block, at_arena *a) {
   return AT_OK;
 }
 
+// A node that was cut by a grid. INTERNAL if it did not receive what its step
+// brings.
 static at_status run_cut(runner *r, const at_node *n, const at_tiles_task *t,
                          at_arena *a) {
   cut_node c = {.r = r, .n = n, .g = &t->grid};
@@ -461,6 +483,7 @@ typedef struct mover {
   const at_node *by;        // a transpose or a slice; NULL: as it is
 } mover;
 
+// block_fn: one block of `to`, taken from where it lies.
 static at_status move_block(void *arg, int64_t block, at_arena *a) {
   mover *m = arg;
   taker k = {m->r, a, 0, 0};
@@ -520,6 +543,7 @@ static at_status move_blocks(runner *r, at_value from, at_tiles_value *to,
   return AT_OK;
 }
 
+// As lower_reshape decided: shared blocks, moved blocks, or through flat order.
 static at_status run_reshape(runner *r, const at_node *n, at_arena *a) {
   at_value u = n->operands[0];
   at_tiles_value *from = at_tiles_value_of(r->w, u),
@@ -551,6 +575,7 @@ static at_status run_reshape(runner *r, const at_node *n, at_arena *a) {
 // ---- Control flow
 static at_status run_comp(runner *r, const at_comp *c);
 
+// Adds the cycles of the steps that `key` became.
 static void count_steps(runner *r, const void *key) {
   void **slot = at_map_find_ptr(&r->w->tasks, key);
   const at_tiles_task *t = slot ? *slot : NULL;
@@ -558,6 +583,7 @@ static void count_steps(runner *r, const void *key) {
     r->count.cycles += r->w->steps.ptr[t->first_step + i].cycles;
 }
 
+// The first element of v as an integer: predicates and branch numbers.
 static at_status scalar_of(runner *r, at_value v, int64_t *out) {
   at_arena *a = at_arena_create();
   const at_literal *l;
@@ -568,6 +594,8 @@ static at_status scalar_of(runner *r, at_value v, int64_t *out) {
   return st;
 }
 
+// State lives in the condition's and body's parameters, which share the blocks
+// of the loop's results.
 static at_status run_while(runner *r, const at_node *n) {
   const at_comp *cond = n->regions[0], *body = n->regions[1];
   for (uint32_t i = 0; i < n->num_results; i++) {
@@ -612,6 +640,7 @@ static at_status run_while(runner *r, const at_node *n) {
   }
 }
 
+// Out-of-range branches are the last one, as StableHLO says.
 static at_status run_branch(runner *r, const at_node *n) {
   int64_t which = 0;
   AT_TRY(scalar_of(r, n->operands[0], &which));
@@ -631,6 +660,7 @@ static at_status run_branch(runner *r, const at_node *n) {
 }
 
 // ---- Computations
+// One node. Aliases and recipes need nothing.
 static at_status run_node(runner *r, const at_node *n, at_arena *a) {
   at_tiles_value *v = n->num_results
                           ? at_tiles_value_of(r->w, (at_value){(at_node *)n, 0})
@@ -667,6 +697,8 @@ static at_status run_node(runner *r, const at_node *n, at_arena *a) {
   return move_blocks(r, n->operands[0], v, &v->lay, n);
 }
 
+// Nodes in order; values are let go after their last user, as the plan's lives
+// end.
 static at_status run_comp(runner *r, const at_comp *c) {
   at_tiles_value **ends;
   at_arena *list = at_arena_create(), *a = at_arena_create();
@@ -685,6 +717,7 @@ static at_status run_comp(runner *r, const at_comp *c) {
   return st;
 }
 
+// Everything that the run left in values.
 static void release_all(const at_tiles_lowerer *w) {
   for (size_t i = 0; i < w->values.len; i++) {
     at_tiles_value *v = w->values.entries[i].value;
@@ -695,6 +728,8 @@ static void release_all(const at_tiles_lowerer *w) {
   }
 }
 
+// See lower.h. Values are emptied at the end, also on an error, so the plan can
+// be run again.
 at_status at_tiles_plan_run(const at_tiles_plan *p,
                             const at_literal *const *args, at_pool *pool,
                             at_arena *a, const at_literal **out_results,

@@ -13,6 +13,7 @@ enum {
   kDescriptorBytes = 8,
 };
 
+// Falls back on the op's name where there is no memory.
 const char *at_tiles_step_name(at_tiles_lowerer *w, const at_node *n,
                                const char *suffix) {
   const char *s = n->loc && n->loc->name ? n->loc->name : NULL;
@@ -25,6 +26,7 @@ const char *at_tiles_step_name(at_tiles_lowerer *w, const at_node *n,
   return name ? name : at_op_text(n->op);
 }
 
+// Text is cut after about 180 characters.
 const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l) {
   char cuts[200] = "", dims[200] = "";
   size_t c = 0, k = 0;
@@ -43,16 +45,20 @@ const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l) {
 }
 
 // ---- Memory over time
+// Number of a phase of the step that comes next.
 static int32_t phase_now(const at_tiles_lowerer *w, int32_t phase) {
   return 4 * (int32_t)w->steps.len + phase;
 }
 
+// Nothing is noted in a quick lowering, which plans no memory.
 static at_status add_life(at_tiles_lowerer *w, const at_tiles_life *l) {
   return w->quick || at_vec_push(w->arena, &w->lives, *l)
              ? AT_OK
              : AT_NO_MEMORY("memory plan");
 }
 
+// Its memory begins with the step that was just added and ends when end_value
+// says so.
 at_status at_tiles_own(at_tiles_lowerer *w, at_tiles_value *v) {
   v->placed = v->ours = true;
   // A step's result appears while it executes: the step is there already.
@@ -109,6 +115,8 @@ static at_status without_overlap(at_tiles_lowerer *w, const at_tiles_dim *y,
   return AT_OK;
 }
 
+// Parameters and constants get the home that their first user wants: a
+// copy-free start.
 at_status at_tiles_place_value(at_tiles_lowerer *w, at_value v,
                                const at_tiles_lay *need, const uint32_t *group,
                                uint32_t n) {
@@ -230,6 +238,8 @@ static bool put_together(at_tiles_lowerer *w, at_tiles_moves *m,
   return any;
 }
 
+// Notes what one operand cost: the difference of what was received before and
+// after.
 static at_status note_way(at_tiles_lowerer *w, const at_tiles_moves *m,
                           const at_tiles_value *v, const at_tiles_lay *need) {
   at_tiles_way x = {v, (uint32_t)w->steps.len, 0, 0, 0, NULL};
@@ -243,6 +253,7 @@ static at_status note_way(at_tiles_lowerer *w, const at_tiles_moves *m,
   return at_vec_push(w->arena, &w->ways, x) ? AT_OK : AT_NO_MEMORY("report");
 }
 
+// Operands made everywhere need no messages; recipes bring their operand.
 at_status at_tiles_bring(at_tiles_lowerer *w, at_tiles_moves *m, at_value v,
                          const at_tiles_lay *need, const uint32_t *group,
                          uint32_t n, bool dry) {
@@ -283,6 +294,7 @@ static at_status turn_operand(at_tiles_lowerer *w, const at_node *n,
   return AT_OK;
 }
 
+// Tokens and tensors without a place are left out.
 at_status at_tiles_bring_all(at_tiles_lowerer *w, const at_node *n,
                              const at_tiles_rule *r, const at_tiles_grid *g,
                              at_tiles_moves *m, bool dry) {
@@ -319,6 +331,8 @@ static void note_code(at_tiles_lowerer *w, const at_node *n,
   }
 }
 
+// Plans the exchange, finds the busiest tile, and adds up cycles, memory and
+// code of the step.
 at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
                             const char *suffix, at_tiles_moves *m,
                             const int64_t *work) {

@@ -2,6 +2,8 @@
 
 #include "tiles/tiles.h"
 
+// A figure of the description as an integer of at least 1. FAILED_PRECONDITION:
+// it is missing or out of range.
 static at_status whole(const at_machine *m, const char *name, int64_t *out) {
   double v;
   AT_TRY(at_machine_need(m, name, &v));
@@ -13,6 +15,7 @@ static at_status whole(const at_machine *m, const char *name, int64_t *out) {
   return AT_OK;
 }
 
+// The last checks bound what is allocated per tile.
 at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out) {
   if (strcmp(m->platform, "ipu"))
     return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -49,6 +52,8 @@ at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out) {
   AT_TRY(at_machine_need(m, "clock_hz", &t.clock_hz));
   AT_TRY(at_machine_need(m, "f32_flops_per_second_per_chip", &t.f32_macs));
   AT_TRY(at_machine_need(m, "f16_flops_per_second_per_chip", &t.f16_macs));
+  // Descriptions give flops of the chip; plans count multiply-adds of a tile
+  // and cycle.
   t.f32_macs /= 2 * t.clock_hz * (double)t.tiles;
   t.f16_macs /= 2 * t.clock_hz * (double)t.tiles;
   *out = t;

@@ -55,6 +55,8 @@ static bool is_home(const at_tiles_graph *g, const at_tiles_mapping *m) {
 }
 
 // ---- Locating
+// Appends a part, joined with the last one where both go on in variable, view
+// and tile.
 static bool push_part(at_tiles_parts *out, at_tiles_part p) {
   if (out->len) {
     at_tiles_part *l = &out->ptr[out->len - 1];
@@ -65,6 +67,8 @@ static bool push_part(at_tiles_parts *out, at_tiles_part p) {
   return at_tiles_push(out, p);
 }
 
+// Cuts run r, whose first element is position `at` of the view, where homes
+// begin and end; any step.
 static at_status locate_run(const at_tiles_var *v, const at_tiles_run *r,
                             int64_t at, at_tiles_parts *out) {
   const at_tiles_mapping *m = &v->home;
@@ -96,6 +100,7 @@ static at_status locate_run(const at_tiles_var *v, const at_tiles_run *r,
   return AT_OK;
 }
 
+// Runs of the view, cut by the homes of their variables.
 at_status at_tiles_locate(const at_tiles_view *v, int64_t begin, int64_t end,
                           at_tiles_parts *out) {
   at_tiles_runs runs = {0};
@@ -155,6 +160,7 @@ static at_status intervals_of(const at_tiles_run *r, size_t n, uint32_t tile,
   return AT_OK;
 }
 
+// FAILED_PRECONDITION: elements that have a home are mapped elsewhere.
 static at_status refuse(const at_tiles_var *v, int64_t begin, int64_t end,
                         uint32_t old, uint32_t tile) {
   return AT_FAIL(
@@ -168,6 +174,7 @@ static at_status refuse(const at_tiles_var *v, int64_t begin, int64_t end,
       v->name, (long long)begin, (long long)end, old, tile);
 }
 
+// One variable's homes with new intervals.
 typedef struct merge {
   at_tiles_var *v;
   at_tiles_policy policy;
@@ -175,6 +182,8 @@ typedef struct merge {
       copies;  // homes as they will be; copies that come along
 } merge;
 
+// Elements that are on `old` and are mapped to `tile`: what becomes of them is
+// the policy's. False: *st says why.
 static bool merge_one(merge *m, int64_t begin, int64_t end, uint32_t old,
                       uint32_t tile, at_status *st) {
   at_tiles_interval keep = {begin, end, old};
@@ -265,20 +274,25 @@ static at_status set_var(at_tiles_graph *g, uint32_t var,
   return st;
 }
 
+// Runs of one variable side by side.
 static int by_var(const void *a, const void *b) {
   const at_tiles_run *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+// Positions [begin, end) of v on one tile. OUT_OF_RANGE: no such tile.
 static at_status set_range(const at_tiles_view *v, int64_t begin, int64_t end,
                            uint32_t tile) {
   const at_tiles_graph *g = v->graph;
   if (tile >= (uint64_t)g->machine.tiles) {
     at_tiles_runs first = {0};
     const char *name = "of no elements";
-    if (v->elements && at_ok(at_tiles_view_runs(v, begin, begin + 1, &first)))
-      name = g->vars.ptr[first.ptr[0].var].name;
+    if (begin < end) {
+      at_status looked = at_tiles_view_runs(v, begin, begin + 1, &first);
+      if (at_ok(looked)) name = g->vars.ptr[first.ptr[0].var].name;
+      at_status_free(looked);
+    }
     at_status st = AT_FAIL(AT_OUT_OF_RANGE,
                            "tensor %s: tile %u of a machine of %lld tiles",
                            name, tile, (long long)g->machine.tiles);
@@ -311,6 +325,7 @@ at_status at_tiles_mapping_set(const at_tiles_view *v, uint32_t tile) {
   return set_range(v, 0, v->elements, tile);
 }
 
+// Intervals before the one that fails stay set.
 at_status at_tiles_mapping_set_all(const at_tiles_view *v,
                                    const at_tiles_mapping *m) {
   for (size_t i = 0; i < m->len; i++) {
@@ -327,6 +342,7 @@ at_status at_tiles_mapping_set_all(const at_tiles_view *v,
 }
 
 // ---- Reading
+// Positions of view i begin behind all of view i - 1.
 at_status at_tiles_mapping_get_list(const at_tiles_view *const *v, uint32_t n,
                                     at_tiles_mapping *out) {
   at_tiles_mapping m = {0};
@@ -353,6 +369,7 @@ at_status at_tiles_mapping_get(const at_tiles_view *v, at_tiles_mapping *out) {
   return at_tiles_mapping_get_list(&v, 1, out);
 }
 
+// Shares of whole grains, as even as they can be, on tiles 0, 1, ...
 at_status at_tiles_mapping_linear(const at_tiles_view *v, int64_t grain,
                                   int64_t min_bytes) {
   const at_tiles_machine *m = &v->graph->machine;
@@ -387,6 +404,7 @@ at_status at_tiles_mapping_copy(const at_tiles_view *src,
   return st;
 }
 
+// Names the first range, in the view's order.
 at_status at_tiles_mapping_check(const at_tiles_view *v) {
   at_tiles_parts parts = {0};
   at_status st = at_tiles_locate(v, 0, v->elements, &parts);

@@ -7,11 +7,13 @@ const char *at_tiles_pattern_text(at_tiles_pattern p) {
   return (unsigned)p < AT_TILES_PATTERNS ? texts[p] : "?";
 }
 
+// An exchange while it is made; arrays were reserved at their full size.
 typedef struct maker {
   at_tiles_exchange *x;
   uint32_t *receivers, num;
 } maker;
 
+// Room for so many messages and receivers.
 static at_status reserve(maker *k, at_arena *a, size_t messages,
                          size_t receivers) {
   AT_TRY_ALLOC(k->x->messages, at_new(a, at_tiles_message, messages + 1));
@@ -20,12 +22,14 @@ static at_status reserve(maker *k, at_arena *a, size_t messages,
   return AT_OK;
 }
 
+// A message to one tile.
 static void send(maker *k, uint32_t from, uint32_t to, int64_t bytes) {
   k->receivers[k->num] = to;
   k->x->messages[k->x->num_messages++] =
       (at_tiles_message){from, k->num++, 1, bytes, 0};
 }
 
+// A message from one tile to all others of n.
 static void send_all(maker *k, uint32_t from, uint32_t n, int64_t bytes) {
   uint32_t first = k->num;
   for (uint32_t i = 0; i < n; i++)
@@ -34,6 +38,7 @@ static void send_all(maker *k, uint32_t from, uint32_t n, int64_t bytes) {
       (at_tiles_message){from, first, k->num - first, bytes, 0};
 }
 
+// word: cycles of one message.
 at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
                                 int64_t bytes, int64_t rate,
                                 at_tiles_exchange *out, int64_t *closed_form) {
@@ -75,10 +80,13 @@ at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
     default:  // every tile's piece to all others
       AT_TRY(reserve(&k, a, n, all));
       for (uint32_t i = 0; n > 1 && i < n; i++) send_all(&k, i, n, bytes);
+      // From three tiles on any two of these messages share a receiver, so they
+      // go one after the other.
       return *closed_form = n > 1 ? (n > 2 ? n : 1) * word : 0, AT_OK;
   }
 }
 
+// INTERNAL if an order does not pass the check.
 at_status at_tiles_patterns_text(const at_tiles_machine *m, uint32_t most,
                                  at_strbuf *b) {
   static const struct {

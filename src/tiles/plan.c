@@ -20,6 +20,8 @@ const char *at_tiles_category_text(at_tiles_category c) {
   return (unsigned)c < AT_TILES_MEM_COUNT ? category_texts[c] : "?";
 }
 
+// Cycles of one pass; names are d's. The busiest tile decides: work of
+// different tiles overlaps.
 at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
                                const at_tiles_derived *d) {
   at_tiles_step s = {.name = d->name, .times = 1};
@@ -59,15 +61,20 @@ typedef struct life {
   bool seen;
 } life;
 
+// State of at_tiles_compile; vectors are in the graph's arena.
 typedef struct compiler {
   at_tiles_graph *g;
   const at_tiles_options *o;
   AT_VEC(at_tiles_derived *) derived;
+  at_tiles_derived **distinct;  // of `derived`, each once
+  size_t num_distinct;
   AT_VEC(at_tiles_step) steps;
   life *lives;  // per variable
   int64_t cycles;
 } compiler;
 
+// Step `step` touches the variables of d: their lives reach to it. One that is
+// read first was there before the program.
 static void use(compiler *c, const at_tiles_derived *d, int32_t step) {
   for (uint32_t v = 0; v < d->num_vars; v++) {
     bool reads = at_tiles_bit(d->reads, v), writes = at_tiles_bit(d->writes, v);
@@ -78,6 +85,7 @@ static void use(compiler *c, const at_tiles_derived *d, int32_t step) {
   }
 }
 
+// Appends an execution or a copy that runs `times` times in all.
 static at_status add_step(compiler *c, at_tiles_program *p, int64_t times) {
   at_tiles_derived *d;
   AT_TRY(at_tiles_derive(p, &d));
@@ -100,6 +108,8 @@ static at_status add_step(compiler *c, at_tiles_program *p, int64_t times) {
   return AT_OK;
 }
 
+// Steps of p in order. RESOURCE_EXHAUSTED or INVALID_ARGUMENT where there are
+// too many steps or turns.
 static at_status walk(compiler *c, at_tiles_program *p, int64_t times) {
   if (!p) return AT_OK;
   if (p->kind == AT_TILES_EXECUTE || p->kind == AT_TILES_COPY)
@@ -127,6 +137,8 @@ static at_status walk(compiler *c, at_tiles_program *p, int64_t times) {
   return AT_OK;
 }
 
+// Inputs live from before the program, outputs to after it, and so does what
+// nobody reads at last or touches at all.
 static void settle_lives(compiler *c) {
   for (size_t v = 0; v < c->g->vars.len; v++) {
     life *l = &c->lives[v];
@@ -143,6 +155,7 @@ static void settle_lives(compiler *c) {
 }
 
 // ---- Memory
+// Large blocks first; ties by time, then by number.
 static int by_size(const void *a, const void *b) {
   const at_tiles_block *x = *(at_tiles_block *const *)a,
                        *y = *(at_tiles_block *const *)b;
@@ -165,6 +178,7 @@ static bool all_apart(at_tiles_block *const *b, uint32_t n) {
   return true;
 }
 
+// Quadratic in the worst case: every block is compared with those below it.
 at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
                          int64_t *out_high) {
   at_tiles_block **order = malloc((2 * (size_t)n + 1) * sizeof *order);
@@ -202,6 +216,7 @@ typedef struct blocks {
   size_t len, cap;
 } blocks;
 
+// Appends a block of whole 8 bytes; none for 0 bytes. False: no memory.
 static bool add_block(blocks *b, const char *name, int64_t bytes, int32_t first,
                       int32_t last, at_tiles_category c) {
   if (!bytes) return true;
@@ -211,6 +226,7 @@ static bool add_block(blocks *b, const char *name, int64_t bytes, int32_t first,
   return at_tiles_push(b, x);
 }
 
+// Phase p of a step; -1 and INT32_MAX stay what they are.
 static int32_t phase(int32_t step, int32_t p) {
   return step < 0 ? -1 : step >= INT32_MAX / 8 ? INT32_MAX : 4 * step + p;
 }
@@ -232,6 +248,8 @@ static bool add_variable(compiler *c, blocks *b, uint32_t v, int64_t bytes,
   return fine;
 }
 
+// Everything that lies on one tile: variables, copies, and for each step what
+// is received and arranged.
 static at_status data_blocks(compiler *c, const int64_t *vars,
                              const int64_t *copies, int64_t tile, blocks *b) {
   bool fine = true;
@@ -253,14 +271,29 @@ static at_status data_blocks(compiler *c, const int64_t *vars,
   return fine ? AT_OK : AT_NO_MEMORY("memory plan");
 }
 
+static int by_address(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (at_tiles_derived *const *)a,
+            y = (uintptr_t) * (at_tiles_derived *const *)b;
+  return (x > y) - (x < y);
+}
+
+// Fills in `distinct`, in an order that no sum depends on.
+static at_status find_distinct(compiler *c) {
+  size_t n = c->derived.len, k = 0;
+  AT_TRY_ALLOC(c->distinct, at_new(c->g->arena, at_tiles_derived *, n + 1));
+  if (n) memcpy(c->distinct, c->derived.ptr, n * sizeof *c->distinct);
+  if (n) qsort(c->distinct, n, sizeof *c->distinct, by_address);
+  for (size_t i = 0; i < n; i++)
+    if (!i || c->distinct[i] != c->distinct[k - 1])
+      c->distinct[k++] = c->distinct[i];
+  c->num_distinct = k;
+  return AT_OK;
+}
+
 // Code and tables: each compute set once, however often it runs.
 static void fixed_bytes(compiler *c, int64_t tile, int64_t *categories) {
-  for (size_t s = 0; s < c->derived.len; s++) {
-    at_tiles_derived *d = c->derived.ptr[s];
-    bool again = false;
-    for (size_t k = 0; !again && k < s && s < 256; k++)
-      again = c->derived.ptr[k] == d;
-    if (again) continue;
+  for (size_t s = 0; s < c->num_distinct; s++) {
+    const at_tiles_derived *d = c->distinct[s];
     categories[AT_TILES_MEM_VERTICES] += d->vertex_bytes[tile];
     // Steps share codelets; the step with most of them decides.
     categories[AT_TILES_MEM_CODE] =
@@ -271,6 +304,8 @@ static void fixed_bytes(compiler *c, int64_t tile, int64_t *categories) {
   categories[AT_TILES_MEM_STACK] = kStackBytes;
 }
 
+// RESOURCE_EXHAUSTED with the fullest tile, the step at which it is fullest and
+// the three largest blocks there.
 static at_status over_memory(compiler *c, const at_tiles_plan *p,
                              const at_tiles_block *b, uint32_t n) {
   int32_t worst = 0;
@@ -320,6 +355,8 @@ typedef struct memory {
   int64_t *vars, *copies;  // [tiles][variables]
 } memory;
 
+// One tile: places its blocks, adds code and tables, and keeps the blocks if it
+// is the fullest so far.
 static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
                             at_tiles_plan *p) {
   size_t n = c->g->vars.len;
@@ -372,9 +409,11 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
   return AT_OK;
 }
 
+// Bytes of every variable on every tile, then tile by tile.
 static at_status plan_memory(compiler *c, at_tiles_plan *p) {
   size_t tiles = (size_t)c->g->machine.tiles, n = c->g->vars.len;
   memory m;
+  AT_TRY(find_distinct(c));
   AT_TRY_ALLOC(m.bytes, at_new(c->g->arena, int64_t, tiles));
   AT_TRY_ALLOC(m.categories,
                (int64_t(*)[AT_TILES_MEM_COUNT])at_arena_alloc(
@@ -404,6 +443,8 @@ static at_status plan_memory(compiler *c, at_tiles_plan *p) {
 }
 
 // ---- Advice
+// What would make step i cheaper, if moving, rearranging or idle tiles take a
+// large part of it.
 static void advise_step(compiler *c, size_t i, at_strbuf *b) {
   const at_tiles_step *s = &c->steps.ptr[i];
   const at_tiles_derived *d = c->derived.ptr[i];
@@ -484,6 +525,7 @@ static at_status tensor_of(compiler *c, uint32_t v, const int64_t *totals,
   return out->shape && out->home ? AT_OK : AT_NO_MEMORY("report");
 }
 
+// Variables by what moving them costs over the program.
 static at_status rank_tensors(compiler *c, at_tiles_plan *p) {
   at_tiles_tensor *list;
   int64_t *totals;
@@ -501,6 +543,7 @@ static at_status rank_tensors(compiler *c, at_tiles_plan *p) {
   return AT_OK;
 }
 
+// Advice on the first 64 steps.
 static at_status advise(compiler *c, at_tiles_plan *p) {
   at_strbuf b = {0};
   for (size_t i = 0; i < c->steps.len && i < 64; i++) advise_step(c, i, &b);
@@ -508,6 +551,8 @@ static at_status advise(compiler *c, at_tiles_plan *p) {
   return p->advice ? AT_OK : AT_NO_MEMORY("advice");
 }
 
+// Steps and their lives, memory of every tile, then what the report says of
+// tensors and steps.
 at_status at_tiles_compile(at_tiles_graph *g, at_tiles_program *program,
                            const at_tiles_options *o,
                            const at_tiles_plan **out) {

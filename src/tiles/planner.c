@@ -6,6 +6,7 @@
 
 enum { kDecided = 5, kWays = 64 };
 
+// A search over the cuts of a node's factors. On the heap: it is large.
 typedef struct search {
   at_tiles_lowerer *w;
   const at_node *n;
@@ -50,6 +51,8 @@ static double part(const search *s, uint32_t t) {
   return n;
 }
 
+// Cycles of the grid in s->g, wherever operands are now: all operands count as
+// received, sums as one more exchange.
 static double cost(const search *s) {
   const at_tiles_machine *m = &s->w->m;
   double out = 0, in = 0, received = 0, bytes = 0, summed = 1, depth = s->depth;
@@ -102,6 +105,7 @@ static uint32_t ways_of(int64_t n, int64_t *out) {
   return num;
 }
 
+// Puts the grid among the best, cheapest first.
 static void keep(search *s, double c) {
   uint32_t k = AT_MIN(s->num_best, kTilesWays - 1u);
   if (s->num_best == kTilesWays && c >= s->best_cost[k]) return;
@@ -111,6 +115,8 @@ static void keep(search *s, double c) {
   s->num_best = AT_MIN(s->num_best + 1, (uint32_t)kTilesWays);
 }
 
+// All ways to cut factors i and following into at most `left` blocks; stops
+// after kTries grids.
 static void visit(search *s, uint32_t i, int64_t left) {
   enum { kTries = 60000 };
   if (i == s->num) {
@@ -196,6 +202,8 @@ static at_status grid_of(at_tiles_lowerer *w, const at_rule *r,
   return AT_OK;
 }
 
+// Grids with partial sums come in two orders of tiles, as either may bring
+// operands more cheaply.
 at_status at_tiles_grid_search(at_tiles_lowerer *w, const at_node *n,
                                const at_tiles_rule *rule, uint32_t most,
                                at_tiles_grid *out, uint32_t *out_num) {
@@ -236,6 +244,8 @@ at_status at_tiles_grid_search(at_tiles_lowerer *w, const at_node *n,
   return AT_OK;
 }
 
+// Every dimension of the home must be one factor, uncut by others, that passes
+// through or is summed.
 at_status at_tiles_grid_follow(at_tiles_lowerer *w, const at_tiles_rule *rule,
                                uint32_t t, const at_tiles_lay *home,
                                at_tiles_grid *out, bool *fits) {

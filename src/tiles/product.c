@@ -26,11 +26,13 @@ static at_status pack(at_arena *a, const at_literal *l, const uint32_t *order,
   return AT_OK;
 }
 
+// to[i] += by * row[i]: one row of products.
 static void add_row(float *restrict to, const float *restrict row, float by,
                     int64_t n) {
   for (int64_t i = 0; i < n; i++) to[i] += by * row[i];
 }
 
+// Is d in the list?
 static bool listed(at_dims list, uint32_t d) {
   for (uint32_t i = 0; i < list.rank; i++)
     if (list.ptr[i] == d) return true;
@@ -38,7 +40,8 @@ static bool listed(at_dims list, uint32_t d) {
 }
 
 // ---- dot_general
-// Batch dimensions, then `second`, then `third`; NULL stands for the free ones.
+// The order that pack wants: batch dimensions, then the summed and the free
+// ones, or the other way round. *free_size: elements of the free ones.
 static void order_of(const at_type *t, at_dims batch, at_dims summed,
                      bool sums_first, uint32_t *order, int64_t *free_size) {
   uint32_t n = 0;
@@ -53,6 +56,7 @@ static void order_of(const at_type *t, at_dims batch, at_dims summed,
     order[n++] = (uint32_t)summed.ptr[i];
 }
 
+// out[b, i, j] = sum over k in f32, in the order of k.
 static at_status dot(const at_node *n, const at_literal *const *in, at_arena *a,
                      float *out) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS),
@@ -111,6 +115,7 @@ static int64_t input_at(const at_tiles_spatial *s, const int64_t *o,
   return at;
 }
 
+// Counts index up, the last dimension fastest; false after the last one.
 static bool next_index(const int64_t *size, uint32_t rank, int64_t *index) {
   for (uint32_t d = rank; d-- > 0;) {
     if (++index[d] < size[d]) return true;
@@ -146,6 +151,8 @@ static void convolve(const at_tiles_spatial *s, const float *x, const float *w,
   } while (next_index(s->out, s->rank, o));
 }
 
+// Packs operands as [batch, spatial, channel] and [taps, channel, feature],
+// convolves, and puts the result in its own order.
 static at_status convolution(const at_node *n, const at_literal *const *in,
                              at_arena *a, float *out) {
   at_dims si = at_node_ints(n, AT_ATTR_INPUT_SPATIAL_DIMENSIONS),
@@ -189,6 +196,7 @@ static at_status convolution(const at_node *n, const at_literal *const *in,
   return AT_OK;
 }
 
+// No groups and no reversed windows.
 static bool plain_convolution(const at_node *n) {
   at_dims turned = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
   for (uint32_t i = 0; i < turned.rank; i++)
@@ -197,6 +205,7 @@ static bool plain_convolution(const at_node *n) {
          at_node_int(n, AT_ATTR_BATCH_GROUP_COUNT, 1) == 1;
 }
 
+// Only f32 throughout, as the multiplier adds up in f32.
 at_status at_tiles_product(const at_node *n, const at_literal *const *in,
                            at_arena *a, const at_literal **out, bool *done) {
   bool is_dot = n->op == AT_OP_DOT_GENERAL;

@@ -1,6 +1,7 @@
 // Programs: sequences, loops, branches, copies and compute sets.
 #include "tiles/tiles_internal.h"
 
+// An empty program of that kind, which runs once.
 static at_status make(at_tiles_graph *g, at_tiles_kind kind,
                       at_tiles_program **out) {
   at_tiles_program *p;
@@ -16,17 +17,21 @@ at_status at_tiles_program_sequence(at_tiles_graph *g, at_tiles_program **out) {
   return make(g, AT_TILES_SEQUENCE, out);
 }
 
-// A program may not contain itself: running it would not end.
-static bool holds(const at_tiles_program *p, const at_tiles_program *what) {
-  if (!p) return false;
+// Is `what` p, or inside it? A program may not contain itself: running it would
+// not end. Each program is looked at once: `look` marks those that were.
+static bool holds(at_tiles_program *p, const at_tiles_program *what,
+                  uint64_t look) {
+  if (!p || p->look == look) return false;
   if (p == what) return true;
+  p->look = look;
   for (size_t i = 0; i < p->parts.len; i++)
-    if (holds(p->parts.ptr[i], what)) return true;
+    if (holds(p->parts.ptr[i], what, look)) return true;
   return false;
 }
 
 at_status at_tiles_program_add(at_tiles_program *s, at_tiles_program *p) {
-  if (s->kind != AT_TILES_SEQUENCE || s->graph != p->graph || holds(p, s))
+  if (s->kind != AT_TILES_SEQUENCE || s->graph != p->graph ||
+      holds(p, s, ++s->graph->looks))
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "a program is added to a sequence of its own graph that is "
                    "not inside it");
@@ -66,6 +71,7 @@ at_status at_tiles_program_repeat(int64_t times, at_tiles_program *body,
              : AT_NO_MEMORY("program");
 }
 
+// parts[0] is `yes`, parts[1] is `no`; either may be NULL.
 at_status at_tiles_program_branch(const at_tiles_view *pred,
                                   at_tiles_program *yes, at_tiles_program *no,
                                   at_tiles_program **out) {

@@ -3,6 +3,7 @@
 
 enum { kMostApart = 1 << 22 };
 
+// By variable and place in it.
 static int by_place(const void *a, const void *b) {
   const at_tiles_region *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -22,6 +23,7 @@ static at_status add_part(const at_tiles_part *p, at_tiles_regions *out) {
   return AT_OK;
 }
 
+// Regions that follow each other in memory get one group.
 at_status at_tiles_regions_of(const at_tiles_view *v, uint32_t tile,
                               at_tiles_regions *out) {
   at_tiles_parts parts = {0};
@@ -45,6 +47,7 @@ at_status at_tiles_regions_of(const at_tiles_view *v, uint32_t tile,
   return AT_OK;
 }
 
+// Lists differ by one grain at most. Pieces are cut where a list ends.
 at_status at_tiles_regions_split(const at_tiles_regions *r, uint32_t parts,
                                  int64_t grain, int64_t most,
                                  at_tiles_regions *out) {
@@ -83,6 +86,7 @@ at_status at_tiles_regions_split(const at_tiles_regions *r, uint32_t parts,
   return AT_OK;
 }
 
+// The runs of each region, one after the other.
 at_status at_tiles_regions_view(const at_tiles_view *v,
                                 const at_tiles_region *r, size_t n,
                                 const at_tiles_view **out) {
@@ -97,6 +101,7 @@ at_status at_tiles_regions_view(const at_tiles_view *v,
 }
 
 // ---- Reordering
+// By the lowest element of a part.
 static int by_memory(const void *a, const void *b) {
   const at_tiles_part *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -125,6 +130,7 @@ static at_status add_order(const at_tiles_run *r, int64_t at, bool apart,
   return AT_OK;
 }
 
+// The order of v[0]'s memory, applied to all views.
 at_status at_tiles_view_reorder(const at_tiles_view *const *v, uint32_t n,
                                 const at_tiles_view **out) {
   if (!n) return AT_OK;

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "tiles/tiles_internal.h"
 
+// A table of steps, the fullest tile's memory, the dearest tensors, the advice.
 void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *b) {
   const at_tiles_machine *m = p->machine;
   at_strbuf_addf(b,
@@ -44,11 +45,13 @@ void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *b) {
   if (*p->advice) at_strbuf_addf(b, "advice\n%s", p->advice);
 }
 
+// A member "key": v.
 static void number(at_json_writer *w, const char *key, int64_t v) {
   at_json_key(w, at_str_of(key));
   at_json_int(w, v);
 }
 
+// One step as an object.
 static void write_step(at_json_writer *w, const at_tiles_step *s) {
   at_json_begin_object(w);
   at_json_key(w, AT_STR("name"));
@@ -77,6 +80,7 @@ static void write_step(at_json_writer *w, const at_tiles_step *s) {
   at_json_end_object(w);
 }
 
+// A member "key": "z"; NULL is "".
 static void text_member(at_json_writer *w, const char *key, const char *z) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(z ? z : ""));
@@ -122,6 +126,7 @@ static void write_lists(at_json_writer *w, const at_tiles_plan *p) {
   at_json_end_array(w);
 }
 
+// Sizes in bytes, times in cycles; "seconds" is the one exception.
 void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *b) {
   at_json_writer w = {b, false};
   at_json_begin_object(&w);
@@ -149,6 +154,7 @@ void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *b) {
   at_json_end_object(&w);
 }
 
+// Messages in order, each with what it carries.
 at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *b) {
   for (int after = 0; after < 2; after++) {
     const at_tiles_exchange *x;

@@ -13,11 +13,13 @@
 #include "tiles/lower_internal.h"
 
 // A factor of our own for dimension d of the result, which the rule leaves
-// whole.
+// whole. `windows`: how many come with it. False: the dimension has factors or
+// is one element, or there is no room; it stays whole then.
 static bool own_factor(at_tiles_rule *r, uint32_t result, uint32_t d,
-                       uint32_t *out) {
+                       uint32_t windows, uint32_t *out) {
   at_rule *x = &r->r;
   if (x->dims[result][d].n || x->num_factors >= kTilesFactors ||
+      windows > kTilesFactors - r->num_windows ||
       x->places[result]->whole.dims[d] < 2)
     return false;
   *out = x->num_factors++;
@@ -27,8 +29,10 @@ static bool own_factor(at_tiles_rule *r, uint32_t result, uint32_t d,
   return true;
 }
 
+// Notes a window of a factor that own_factor has found room for.
 static void add_window(at_tiles_rule *r, at_tiles_window w) {
-  if (r->num_windows < kTilesFactors) r->windows[r->num_windows++] = w;
+  AT_ASSERT(r->num_windows < kTilesFactors && w.factor < r->r.num_factors);
+  r->windows[r->num_windows++] = w;
 }
 
 // Reversed dimensions are cut from the other end: block [lo, hi) of the result
@@ -39,11 +43,12 @@ static void mirrored_windows(at_tiles_rule *r, const at_node *n) {
     uint32_t d = (uint32_t)dims.ptr[i], f;
     if (r->r.dims[1][d].n) r->r.size[r->r.dims[1][d].f[0]] = 1;
     r->r.dims[0][d].n = r->r.dims[1][d].n = 0;
-    if (own_factor(r, 1, d, &f))
+    if (own_factor(r, 1, d, 1, &f))
       add_window(r, (at_tiles_window){f, 0, d, 1, 0, 1, 1, true});
   }
 }
 
+// Entry i of a list that may be shorter or absent.
 static int64_t at_or(at_dims list, uint32_t i, int64_t absent) {
   return i < list.rank ? list.ptr[i] : absent;
 }
@@ -60,7 +65,7 @@ static void convolution_windows(at_tiles_rule *r, const at_node *n) {
           spread = at_node_ints(n, AT_ATTR_RHS_DILATION);
   for (uint32_t i = 0; i < outs.rank; i++) {
     uint32_t f;
-    if (!own_factor(r, 2, (uint32_t)outs.ptr[i], &f)) continue;
+    if (!own_factor(r, 2, (uint32_t)outs.ptr[i], 1, &f)) continue;
     int64_t k = r->r.places[1]->whole.dims[kernel.ptr[i]];
     add_window(r, (at_tiles_window){f, 0, (uint32_t)in.ptr[i],
                                     at_or(strides, i, 1), -at_or(pad, 2 * i, 0),
@@ -69,6 +74,8 @@ static void convolution_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// As convolutions, for every operand of the reduction; all results are cut
+// alike.
 static void reduce_windows(at_tiles_rule *r, const at_node *n) {
   at_dims size = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS),
           strides = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
@@ -77,7 +84,7 @@ static void reduce_windows(at_tiles_rule *r, const at_node *n) {
   at_dims spread = at_node_ints(n, AT_ATTR_WINDOW_DILATIONS);
   uint32_t k = n->num_results, f;
   for (uint32_t d = 0; d < size.rank; d++) {
-    if (!own_factor(r, n->num_operands, d, &f)) continue;
+    if (!own_factor(r, n->num_operands, d, k, &f)) continue;
     for (uint32_t t = 0; t < k; t++) {
       if (t) r->r.dims[n->num_operands + t][d] = r->r.dims[n->num_operands][d];
       add_window(r, (at_tiles_window){
@@ -97,9 +104,10 @@ static void moving_windows(at_tiles_rule *r, const at_node *n) {
           inside = at_node_ints(n, AT_ATTR_INTERIOR_PADDING);
   int64_t along = at_node_int(n, AT_ATTR_DIMENSION, -1);
   uint32_t f, rank = r->r.places[n->num_operands]->whole.rank;
+  uint32_t windows = n->op == AT_OP_CONCATENATE ? n->num_operands : 1;
   for (uint32_t d = 0; d < rank; d++) {
     if (n->op == AT_OP_CONCATENATE && d != (uint64_t)along) continue;
-    if (!own_factor(r, n->num_operands, d, &f)) continue;
+    if (!own_factor(r, n->num_operands, d, windows, &f)) continue;
     int64_t at = 0;
     if (n->op == AT_OP_SLICE)
       add_window(r, (at_tiles_window){f, 0, d, at_or(strides, d, 1),
@@ -115,6 +123,7 @@ static void moving_windows(at_tiles_rule *r, const at_node *n) {
   }
 }
 
+// See lower_internal.h.
 at_status at_tiles_rule_make(at_arena *a, const at_node *n,
                              at_tiles_rule *out) {
   *out = (at_tiles_rule){0};
@@ -134,6 +143,7 @@ at_status at_tiles_rule_make(at_arena *a, const at_node *n,
   return AT_OK;
 }
 
+// The window of dimension d of tensor t, or NULL.
 static const at_tiles_window *window_of(const at_tiles_rule *r, uint32_t t,
                                         uint32_t d) {
   for (uint32_t i = 0; i < r->num_windows; i++)
@@ -143,6 +153,7 @@ static const at_tiles_window *window_of(const at_tiles_rule *r, uint32_t t,
 }
 
 static int64_t clamp(int64_t x, int64_t n) { return x < 0 ? 0 : x > n ? n : x; }
+// a / b rounded down, for b > 0.
 static int64_t floor_div(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((-a + b - 1) / b);
 }

@@ -24,6 +24,8 @@ bool at_tiles_runs_push(at_tiles_runs *out, at_tiles_run r) {
   return at_tiles_push(out, r);
 }
 
+// One walk over a view of rank 2 and more. Lists are cut into one part for each
+// dimension.
 typedef struct walk {
   const at_tiles_view *v;
   int64_t begin, end;  // positions wanted
@@ -41,6 +43,8 @@ static at_status walk_order(const at_tiles_view *of, int64_t start,
                             int64_t count, int64_t step, at_tiles_runs *out) {
   if (count == 1) step = 1;
   if (step == 1) return walk_view(of, start, start + count, out);
+  // Backwards: forwards, and the new runs turned around. `floor` keeps them
+  // from joining older ones.
   if (step == -1) {
     size_t first = out->len, floor = out->floor;
     out->floor = first;
@@ -64,6 +68,7 @@ static at_status walk_order(const at_tiles_view *of, int64_t start,
   return AT_OK;
 }
 
+// `count` elements from `start`, `step` apart, of what piece p names.
 static at_status emit(walk *w, const at_tiles_piece *p, int64_t start,
                       int64_t count, int64_t step) {
   if (p->of) return walk_order(p->of, start, count, step, w->out);
@@ -156,6 +161,8 @@ static at_status walk_cut(walk *w, uint32_t d, int64_t base,
   return AT_OK;
 }
 
+// Indices of dimension d that the wanted positions touch; base: position of its
+// index 0. `active`: the n pieces that cover the indices above.
 static at_status walk_dim(walk *w, uint32_t d, int64_t base,
                           const uint32_t *active, uint32_t n, int64_t *index) {
   int64_t inner = w->inner[d];
@@ -188,6 +195,7 @@ static at_status walk_flat(const at_tiles_view *v, int64_t begin, int64_t end,
   return AT_OK;
 }
 
+// Positions [begin, end) of v. Recursion is as deep as views stand on views.
 static at_status walk_view(const at_tiles_view *v, int64_t begin, int64_t end,
                            at_tiles_runs *out) {
   if (begin >= end) return AT_OK;
@@ -220,6 +228,7 @@ static at_status walk_view(const at_tiles_view *v, int64_t begin, int64_t end,
   return st;
 }
 
+// *out keeps what it held; new runs may join its last one.
 at_status at_tiles_view_runs(const at_tiles_view *v, int64_t begin, int64_t end,
                              at_tiles_runs *out) {
   if (begin < 0 || end > v->elements || begin > end)
@@ -228,6 +237,7 @@ at_status at_tiles_view_runs(const at_tiles_view *v, int64_t begin, int64_t end,
   return walk_view(v, begin, end, out);
 }
 
+// One piece for each run.
 at_status at_tiles_view_of_runs(at_tiles_graph *g, at_dtype t,
                                 const at_tiles_run *r, size_t n,
                                 const at_tiles_view **out) {

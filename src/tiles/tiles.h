@@ -107,11 +107,15 @@ typedef struct at_tiles_run {
   uint32_t var;
   int64_t begin, count, step;
 } at_tiles_run;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_runs {
   at_tiles_run *ptr;  // owned: free()
   size_t len, cap, floor;
 } at_tiles_runs;
+// Runs in the order of the view, joined where they make one progression.
 // Where elements [begin, end) of a view are, appended to *out.
+// OUT_OF_RANGE: not positions of the view. *out may hold some of the runs on an
+// error; freeing it is the caller's in any case.
 at_status at_tiles_view_runs(const at_tiles_view *v, int64_t begin, int64_t end,
                              at_tiles_runs *out);
 
@@ -137,17 +141,21 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
 // is mapped elsewhere.
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p);
 
+// Where the elements of a view have their homes.
 typedef struct at_tiles_mapping {
   at_tiles_interval *ptr;  // owned: free(); sorted, neighbours on a tile joined
   size_t len, cap;
 } at_tiles_mapping;
 
 // All of it or, on an error, nothing.
+// INVALID tiles are OUT_OF_RANGE; a second home is FAILED_PRECONDITION under
+// the policy REFUSE.
 at_status at_tiles_mapping_set(const at_tiles_view *v, uint32_t tile);
 // Interval by interval of v's positions; gaps stay as they are.
 at_status at_tiles_mapping_set_all(const at_tiles_view *v,
                                    const at_tiles_mapping *m);
 // Homes of v's elements; AT_TILES_NOWHERE where unmapped.
+// On success *out is the caller's to free (free(ptr)); on an error nothing is.
 at_status at_tiles_mapping_get(const at_tiles_view *v, at_tiles_mapping *out);
 // The same for several views, positions counted through all of them.
 at_status at_tiles_mapping_get_list(const at_tiles_view *const *v, uint32_t n,
@@ -165,6 +173,7 @@ at_status at_tiles_mapping_check(const at_tiles_view *v);
 void at_tiles_mapping_bytes(const at_tiles_graph *g, int64_t *out);
 
 // ---- Regions
+// The parts of a view on one tile; `groups` counts the stretches without a gap.
 typedef struct at_tiles_regions {
   at_tiles_region *ptr;  // owned: free()
   size_t len, cap;
@@ -178,25 +187,31 @@ at_status at_tiles_regions_of(const at_tiles_view *v, uint32_t tile,
 // multiple of `grain` elements but the last, none above `most` (0: no limit;
 // then more lists than parts may come). Sets `group` of every piece to its
 // list.
+// *out is the caller's to free, on success only. INVALID_ARGUMENT: no parts, or
+// a grain below 1.
 at_status at_tiles_regions_split(const at_tiles_regions *r, uint32_t parts,
                                  int64_t grain, int64_t most,
                                  at_tiles_regions *out);
 // The view's elements in the regions' order, flat.
+// Vertices name what they read and write of a tensor by such views.
 at_status at_tiles_regions_view(const at_tiles_view *v,
                                 const at_tiles_region *r, size_t n,
                                 const at_tiles_view **out);
 
 // ---- Codelets and compute sets
+// What a vertex does to a field: read it, write all of it, or both.
 typedef enum at_tiles_access {
   AT_TILES_IN,
   AT_TILES_OUT,
   AT_TILES_INOUT
 } at_tiles_access;
+// In which form a codelet takes an operand.
 typedef enum at_tiles_want {
   AT_TILES_VECTOR,   // one contiguous vector in order
   AT_TILES_REGIONS,  // a list of vectors, used where they lie
   AT_TILES_EITHER    // whichever takes fewer cycles
 } at_tiles_want;
+// A field of a codelet: how it uses an operand, and in which form it wants it.
 typedef struct at_tiles_field {
   const char *name;
   at_tiles_access access;
@@ -210,12 +225,16 @@ typedef struct at_tiles_operand {
   int64_t elements, regions;  // regions: vectors that it comes in
   void *data;  // dense, in order; NULL when only cycles are asked
 } at_tiles_operand;
+// One vertex as its codelet sees it: an operand for each field, a number for
+// each parameter. Borrowed for the call.
 typedef struct at_tiles_work {
   const at_tiles_machine *machine;
   const at_tiles_operand *fields;
   uint32_t num_fields;
   const double *params;
 } at_tiles_work;
+// The code of a vertex. Constant, or a caller's own, which must outlive the
+// graph.
 typedef struct at_tiles_codelet {
   const char *name;
   const at_tiles_field *fields;
@@ -225,7 +244,11 @@ typedef struct at_tiles_codelet {
   // turns.
   bool supervisor, floats_only;
   uint32_t code_bytes;
+  // Cycles of one vertex from sizes alone, without data. The same for equal
+  // arguments.
   int64_t (*cycles)(const at_tiles_work *w);
+  // Computes OUT and INOUT fields in place, on any thread. NULL: the codelet
+  // can be planned but not run (UNIMPLEMENTED).
   void (*run)(const at_tiles_work *w);
 } at_tiles_codelet;
 // Codelets that come with Atoll (codelets.def); NOT_FOUND lists them.
@@ -299,6 +322,8 @@ typedef struct at_tiles_sent {
   uint32_t message, var;
   int64_t begin, end;
 } at_tiles_sent;
+// The messages of one exchange and, once planned, their order. Arrays are
+// borrowed from the graph or the arena that they were made in.
 typedef struct at_tiles_exchange {
   at_tiles_message *messages;
   size_t num_messages;
@@ -313,6 +338,9 @@ typedef struct at_tiles_exchange {
   int64_t *tile_code;  // [tiles] the same of each tile is added; NULL: not told
 } at_tiles_exchange;
 // Orders the messages so that no tile sends or receives two at once.
+// Tries several orders, from the cheapest to find, until one is near the lower
+// bound. Fills in starts, cycles and bytes. OUT_OF_RANGE: a message names a
+// tile that the machine does not have. Leaves x without an order on an error.
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                                  at_tiles_exchange *x);
 // Without an order: cycles are the lower bound, bytes are counted.
@@ -346,6 +374,7 @@ at_status at_tiles_patterns_text(const at_tiles_machine *m, uint32_t most,
 
 // ---- Compiled programs
 enum { kTilesSpread = 16 };
+// One execution of a compute set, or one copy. Names live with the plan.
 typedef struct at_tiles_step {
   const char *name;
   int64_t times;  // in the loops around it
@@ -366,6 +395,7 @@ typedef struct at_tiles_step {
 } at_tiles_step;
 // A block in one tile's memory while steps [first, last] run (phases of a step:
 // 4 step + 0 exchange, 1 pre-arrange, 2 execute, 3 post-arrange).
+// Memory of one tile for a span of steps, inclusive.
 typedef struct at_tiles_block {
   const char *name;
   int64_t bytes, at;  // at: address from the start of the tile's memory
@@ -373,6 +403,7 @@ typedef struct at_tiles_block {
   uint8_t category;
   bool interleaved;  // has to lie in the interleaved part
 } at_tiles_block;
+// What memory is for.
 typedef enum at_tiles_category {
   AT_TILES_MEM_VARIABLES,
   AT_TILES_MEM_COPIES,
@@ -395,6 +426,8 @@ typedef struct at_tiles_tensor {
   int64_t bytes, cycles;    // received by all tiles; of the busiest, by step
   int64_t tile_bytes;       // where it takes most space
 } at_tiles_tensor;
+// A compiled program. All that it points to lives with its graph, or with the
+// arena that it was lowered into.
 typedef struct at_tiles_plan {
   const at_tiles_machine *machine;
   at_tiles_step *steps;
@@ -415,6 +448,7 @@ typedef struct at_tiles_plan {
   uint32_t num_tensors;
   const struct at_tiles_lowerer *lowered;  // of a whole program; else NULL
 } at_tiles_plan;
+// Zeroed: a program that does not fit is refused.
 typedef struct at_tiles_options {
   bool lenient;  // over memory: a plan, not RESOURCE_EXHAUSTED
 } at_tiles_options;

@@ -2,18 +2,21 @@
 #include "base/arena.h"
 #include "tiles/tiles_test_util.h"
 
+// An exchange while its messages are added.
 typedef struct pattern {
   at_tiles_exchange x;
   uint32_t *receivers;
   size_t len, num_receivers;
 } pattern;
 
+// Room for so many.
 static void reserve(pattern *p, size_t messages, size_t receivers) {
   p->x.messages = calloc(messages + 1, sizeof *p->x.messages);
   p->receivers = calloc(receivers + 1, sizeof *p->receivers);
   p->x.receivers = p->receivers;
   assert_non_null(p->x.messages);
 }
+// One message to one tile.
 static void send(pattern *p, uint32_t from, uint32_t to, int64_t bytes) {
   p->receivers[p->num_receivers] = to;
   p->x.messages[p->x.num_messages++] =
@@ -24,6 +27,8 @@ static void release(pattern *p) {
   free(p->receivers);
 }
 
+// Within a tenth of the closed form, and never under it but for the last
+// message of an all-gather.
 static void patterns_meet_their_closed_forms(void **state) {
   static const struct {
     uint32_t n;
@@ -49,6 +54,7 @@ static void patterns_meet_their_closed_forms(void **state) {
     }
 }
 
+// A row for every pattern.
 static void the_table_of_patterns_is_whole(void **state) {
   at_tiles_machine m = mk2();
   at_strbuf b = {0};
@@ -61,6 +67,7 @@ static void the_table_of_patterns_is_whole(void **state) {
 }
 
 static uint64_t g_seed = 5;
+// xorshift*, below n.
 static uint32_t below(uint32_t n) {
   g_seed ^= g_seed >> 12, g_seed ^= g_seed << 25, g_seed ^= g_seed >> 27;
   return (uint32_t)((g_seed * 0x2545F4914F6CDD1Dull) >> 33) % n;
@@ -121,6 +128,7 @@ static void no_plan_exceeds_the_rate(void **state) {
   }
 }
 
+// Two tiles that share a pair of buses; neighbours that do not.
 static void a_pair_receives_twice_as_fast(void **state) {
   at_tiles_machine m = mk2();
   at_tiles_message g[1] = {{10, 0, 2, 4096, 0}};
@@ -133,6 +141,8 @@ static void a_pair_receives_twice_as_fast(void **state) {
   assert_int_equal(x.cycles, 1024);
 }
 
+// A tile that receives two at once, bytes and bounds that do not add up, a tile
+// that is not there.
 static void a_bad_plan_is_found(void **state) {
   at_tiles_machine m = mk2();
   at_tiles_message g[2] = {{0, 0, 1, 64, 0}, {1, 1, 1, 64, 8}};

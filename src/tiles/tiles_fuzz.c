@@ -7,10 +7,12 @@
 
 enum { kViews = 16 };
 
+// What is left of the input.
 typedef struct tape {
   const uint8_t *ptr;
   size_t len;
 } tape;
+// 0 past the end.
 static uint32_t next(tape *t) {
   if (!t->len) return 0;
   t->len--;
@@ -18,12 +20,14 @@ static uint32_t next(tape *t) {
 }
 static int64_t small(tape *t) { return (int64_t)next(t) - 3; }
 
+// Aborts, which the fuzzer reports.
 static void must(bool x, const char *what) {
   if (x) return;
   fprintf(stderr, "broken: %s\n", what);
   abort();
 }
 
+// Runs, regions and mappings agree with each other.
 static void check_view(const at_tiles_view *v) {
   at_tiles_runs r = {0};
   int64_t n = at_tiles_view_elements(v), sum = 0;
@@ -44,6 +48,7 @@ static void check_view(const at_tiles_view *v) {
   free(m.ptr);
 }
 
+// Any op with any arguments; most are refused.
 static at_status view_op(tape *t, const at_tiles_view *v,
                          const at_tiles_view *w, const at_tiles_view **out) {
   int64_t dims[4] = {small(t), small(t), small(t), small(t)};
@@ -70,6 +75,7 @@ static at_status view_op(tape *t, const at_tiles_view *v,
   }
 }
 
+// A set of a few vertices; what compiles runs, and its exchange is verified.
 static void compile(tape *t, at_tiles_graph *g, const at_tiles_view *const *v) {
   static const char *const names[] = {"add", "copy.vector", "negate.regions",
                                       "sum", "product",     "fill"};
@@ -104,6 +110,7 @@ static void compile(tape *t, at_tiles_graph *g, const at_tiles_view *const *v) {
   }
 }
 
+// Variables, then calls until the input ends.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tape t = {data, size};
   const at_machine *m;

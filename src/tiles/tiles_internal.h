@@ -15,6 +15,9 @@
 // ---- Growing arrays on the heap
 // A run, mapping or region array may be large and short-lived, so not in an
 // arena. Yields false when there is no memory.
+// Makes room for `want` elements, at least doubling what there is; *ptr stays
+// as it is where that fails. at_tiles_push appends one element to any struct of
+// ptr, len and cap.
 bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes);
 #define at_tiles_push(v, ...)                                 \
   (at_tiles_grow((void **)&(v)->ptr, &(v)->cap, (v)->len + 1, \
@@ -22,6 +25,7 @@ bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes);
    ((v)->ptr[(v)->len++] = (__VA_ARGS__), true))
 
 // ---- Graph
+// A variable of a graph; its number is its index in at_tiles_graph.vars.
 typedef struct at_tiles_var {
   const char *name;
   at_dtype dtype;
@@ -34,6 +38,8 @@ typedef struct at_tiles_var {
   const at_tiles_view *view;
 } at_tiles_var;
 
+// A codelet on a tile with its operands: codelet->num_fields views, num_params
+// numbers.
 typedef struct at_tiles_vertex {
   const at_tiles_codelet *codelet;
   uint32_t tile;
@@ -47,12 +53,14 @@ struct at_tiles_set {
   AT_VEC(at_tiles_vertex) vertices;
 };
 
+// Variables, sets, views and programs, all in one arena.
 struct at_tiles_graph {
   at_arena *arena;
   at_tiles_machine machine;
   at_tiles_policy policy;
   AT_VEC(at_tiles_var) vars;
   at_map by_name;
+  uint64_t looks;  // so far, for at_tiles_program.look
 };
 
 // ---- Views
@@ -80,6 +88,8 @@ at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
 at_status at_tiles_view_of_runs(at_tiles_graph *g, at_dtype t,
                                 const at_tiles_run *r, size_t n,
                                 const at_tiles_view **out);
+// Appends r, joined with the last run where both make one progression. False:
+// no memory.
 bool at_tiles_runs_push(at_tiles_runs *out, at_tiles_run r);
 
 // ---- Where runs live
@@ -89,25 +99,32 @@ typedef struct at_tiles_part {
   int64_t begin, count, step;
   int64_t at;  // position in the view
 } at_tiles_part;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_parts {
   at_tiles_part *ptr;  // owned: free()
   size_t len, cap;
 } at_tiles_parts;
+// Positions [begin, end) of v with their tiles, in the view's order, appended
+// to *out: the caller frees it, on an error too.
 at_status at_tiles_locate(const at_tiles_view *v, int64_t begin, int64_t end,
                           at_tiles_parts *out);
+// FAILED_PRECONDITION: `what` uses elements of p, which have no home.
 at_status at_tiles_unmapped(const at_tiles_graph *g, const at_tiles_part *p,
                             const char *what);
 // Lowest element of a part and the one after its highest.
 static inline int64_t at_tiles_low(int64_t begin, int64_t count, int64_t step) {
   return step < 0 ? begin + (count - 1) * step : begin;
 }
+// One past the highest.
 static inline int64_t at_tiles_high(int64_t begin, int64_t count,
                                     int64_t step) {
   return (step < 0 ? begin : begin + (count - 1) * step) + 1;
 }
+// Frees and empties m.
 void at_tiles_mapping_free(at_tiles_mapping *m);
 
 // ---- Programs
+// What a program is made of.
 typedef enum at_tiles_kind {
   AT_TILES_SEQUENCE,
   AT_TILES_EXECUTE,
@@ -120,9 +137,11 @@ struct at_tiles_program {
   at_tiles_kind kind;
   AT_VEC(at_tiles_program *) parts;  // sequence; repeat: body; branch: yes, no
   at_tiles_set *set;
+  // Copies have src and dst, branches pred, repeats times.
   const at_tiles_view *src, *dst, *pred;
   int64_t times;
   struct at_tiles_derived *derived;  // execute, copy: filled on first use
+  uint64_t look;  // the last look for a program that saw this one
 };
 
 // What one step does, derived from where operands lie.
@@ -140,7 +159,10 @@ typedef struct at_tiles_derived {
   int64_t *moved;           // per variable: bytes that vertices elsewhere need
   uint32_t num_vars;        // when this was derived
 } at_tiles_derived;
+// The step of an EXECUTE or COPY program, derived at the first call and kept:
+// what is mapped or added later does not change it. Owned by the graph.
 at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out);
+// Cycles of one tile: pre-arrange, execute, post-arrange.
 int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile);
 // Cycles of one pass: sync, exchange, the busiest tile's work.
 at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
@@ -154,6 +176,7 @@ static inline void at_tiles_spread_add(uint32_t *histogram, int64_t work,
     histogram[AT_MIN(work * kTilesSpread / AT_MAX(most, 1),
                      (int64_t)kTilesSpread - 1)]++;
 }
+// out[k]: the share of tiles with at least k sixteenths.
 static inline void at_tiles_spread_end(const uint32_t *histogram, int64_t tiles,
                                        uint8_t *out) {
   int64_t n = 0;
@@ -170,6 +193,7 @@ int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
 // Cycles of copying so many bytes inside a tile.
 int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
                              bool interleaved);
+// Bit i of a set, eight to a byte.
 static inline bool at_tiles_bit(const uint8_t *bits, uint32_t i) {
   return bits[i >> 3] >> (i & 7) & 1;
 }
@@ -186,6 +210,7 @@ typedef struct at_tiles_need {
   uint32_t var, from, to;
   int64_t begin, end;
 } at_tiles_need;
+// A growing list; zeroed, it is empty.
 typedef struct at_tiles_needs {
   at_tiles_need *ptr;  // owned: free()
   size_t len, cap;

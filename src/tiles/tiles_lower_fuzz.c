@@ -8,6 +8,7 @@
 
 enum { kNodes = 60, kElements = 1 << 13, kOps = 1 << 20 };
 
+// So that each input takes little time.
 static bool is_small(const at_comp *c, int *nodes) {
   AT_FOR_NODES(n, c) {
     if (++*nodes > kNodes || n->op == AT_OP_WHILE) return false;
@@ -21,6 +22,7 @@ static bool is_small(const at_comp *c, int *nodes) {
   return true;
 }
 
+// Small numbers for every parameter, whatever its type.
 static at_status arguments(const at_comp *c, at_arena *a,
                            const at_literal ***out) {
   AT_TRY_ALLOC(*out, at_new(a, const at_literal *, c->num_params + 1));
@@ -37,6 +39,7 @@ static at_status arguments(const at_comp *c, at_arena *a,
   return AT_OK;
 }
 
+// Integers alone: results must be equal bit by bit.
 static bool is_exact(const at_comp *c) {
   AT_FOR_NODES(n, c)
   for (uint32_t i = 0; i < n->num_results; i++)
@@ -45,6 +48,7 @@ static bool is_exact(const at_comp *c) {
   return true;
 }
 
+// Lowers and runs, and compares with the evaluator.
 static void check(at_module *m, at_arena *a) {
   const at_machine *machine;
   at_tiles_machine t;
@@ -74,6 +78,7 @@ static void check(at_module *m, at_arena *a) {
         abort();
 }
 
+// What is no program, or too large, is passed over.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(512u << 20);
   at_module *m;

@@ -9,6 +9,7 @@
 #include "tiles/lower.h"
 #include "tiles/tiles_test_util.h"
 
+// A program after its passes, not fused.
 static at_module *parse(at_arena *a, const char *text) {
   at_module *m;
   at_pass_options p = {.fold_budget = 1 << 20};
@@ -17,6 +18,7 @@ static at_module *parse(at_arena *a, const char *text) {
   return m;
 }
 
+// Planned or linear, whatever memory it takes.
 static const at_tiles_plan *lower(at_arena *a, at_module *m, bool linear) {
   at_tiles_machine t = mk2();
   at_tiles_lower_options o = {.linear = linear, .lenient = true};
@@ -25,12 +27,14 @@ static const at_tiles_plan *lower(at_arena *a, at_module *m, bool linear) {
   return p;
 }
 
+// As a double.
 static double element(const at_literal *l, int64_t i) {
   at_dtype t = l->type.dtype;
   if (at_is_float(t)) return at_literal_float(l, i);
   return (double)at_literal_int(l, i);
 }
 
+// Exactly, or within rounding; what has no order of numbers is left out.
 static void compare(const at_literal *want, const at_literal *got, bool exact,
                     const char *what) {
   if (want->type.dtype == AT_TOKEN || at_is_complex(want->type.dtype)) return;
@@ -103,6 +107,7 @@ static void check_random(uint32_t families, uint64_t first, int count,
   assert_true(2 * compared >= count);
 }
 
+// Exact ops: the same bits.
 static void elementwise_programs_run_in_blocks(void **state) {
   check_random(AT_RANDOM_EXACT, 1, 60, true);
 }
@@ -192,6 +197,7 @@ static void elementwise_ops_move_only_for_gain(void **state) {
   assert_true(stayed > 50);
 }
 
+// Against the baseline, on shapes from square to one side long.
 static void products_beat_the_linear_mapping(void **state) {
   static const int64_t shapes[][3] = {
       {512, 512, 512}, {128, 784, 512}, {2048, 64, 64}, {16, 4096, 1000}};
@@ -274,6 +280,30 @@ static void ten_thousand_nodes(void **state) {
   at_arena_destroy(a);
 }
 
+// More operands than a rule has room for windows.
+static void wide_concatenations(void **state) {
+  enum { kOperands = 40, kRows = 48 };
+  at_arena *a = at_arena_create();
+  at_module *m;
+  const at_literal **args;
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "hlo module \"m\" entry=\"main\" {\nfunc \"main\" (");
+  for (int i = 0; i < kOperands; i++)
+    at_strbuf_addf(&b, "%s%%%d: f32[%d,32]", i ? ", " : "", i, kRows);
+  at_strbuf_addf(&b, ") -> (f32[%d,32]) {\n  %%%d = concatenate ",
+                 kOperands * kRows, kOperands);
+  for (int i = 0; i < kOperands; i++)
+    at_strbuf_addf(&b, "%s%%%d", i ? ", " : "", i);
+  at_strbuf_addf(&b, " {dimension=0} : f32[%d,32]\n  return %%%d\n}\n}\n",
+                 kOperands * kRows, kOperands);
+  ok(at_hlo_parse(at_strbuf_str(&b), a, &m));
+  at_strbuf_free(&b);
+  ok(at_random_args(a, m->entry, 1, false, &args));
+  assert_true(check_run(m, args, a, true, "concatenate"));
+  at_arena_destroy(a);
+}
+
+// A body counts once for each turn.
 static void loops_count_their_turns(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -299,6 +329,7 @@ static void loops_count_their_turns(void **state) {
   at_arena_destroy(a);
 }
 
+// RESOURCE_EXHAUSTED that says where.
 static void too_large_names_tile_and_step(void **state) {
   at_arena *a = at_arena_create();
   at_module *m =
@@ -314,6 +345,7 @@ static void too_large_names_tile_and_step(void **state) {
   at_arena_destroy(a);
 }
 
+// UNIMPLEMENTED with the op.
 static void what_tiles_cannot_do_is_named(void **state) {
   at_arena *a = at_arena_create();
   at_module *m;
@@ -330,6 +362,7 @@ static void what_tiles_cannot_do_is_named(void **state) {
   at_arena_destroy(a);
 }
 
+// Names are escaped, JSON parses, the page needs nothing from elsewhere.
 static void reports_are_whole(void **state) {
   at_arena *a = at_arena_create();
   at_module *m =
@@ -368,6 +401,7 @@ int main(void) {
       cmocka_unit_test(products_beat_the_linear_mapping),
       cmocka_unit_test(the_planner_is_never_worse),
       cmocka_unit_test(ten_thousand_nodes),
+      cmocka_unit_test(wide_concatenations),
       cmocka_unit_test(loops_count_their_turns),
       cmocka_unit_test(too_large_names_tile_and_step),
       cmocka_unit_test(what_tiles_cannot_do_is_named),

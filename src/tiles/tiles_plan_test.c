@@ -7,6 +7,7 @@
 #include "tiles/lower.h"
 #include "tiles/tiles_test_util.h"
 
+// Every figure of a step.
 static void print_step(const at_tiles_step *s, at_strbuf *out) {
   at_strbuf_addf(out, "  %s x%lld: sync %lld", s->name, (long long)s->times,
                  (long long)s->sync);
@@ -18,6 +19,7 @@ static void print_step(const at_tiles_step *s, at_strbuf *out) {
                  (long long)s->exchange_bytes, (long long)s->rearranged_bytes);
 }
 
+// The plan, its steps, the blocks of the fullest tile.
 static void print_plan(const char *what, const at_tiles_plan *p,
                        at_strbuf *out) {
   at_strbuf_addf(out, "%s: %lld cycles, tile %u with %lld bytes\n", what,
@@ -32,6 +34,7 @@ static void print_plan(const char *what, const at_tiles_plan *p,
   }
 }
 
+// Lowers and prints, or says that it was refused.
 static void plan(const char *what, at_module *m, at_arena *a, at_strbuf *out) {
   at_tiles_machine t = mk2();
   at_tiles_lower_options o = {.lenient = true};
@@ -44,6 +47,7 @@ static void plan(const char *what, at_module *m, at_arena *a, at_strbuf *out) {
   at_status_free(st);
 }
 
+// x by k by n.
 static void plan_product(int64_t x, int64_t k, int64_t n, at_strbuf *out) {
   at_arena *a = at_arena_create();
   const char *text = at_arena_printf(
@@ -64,6 +68,7 @@ static void plan_product(int64_t x, int64_t k, int64_t n, at_strbuf *out) {
   at_arena_destroy(a);
 }
 
+// Eight ops of exact, moving, reducing and multiplying families.
 static void plan_random(uint64_t seed, at_strbuf *out) {
   at_arena *a = at_arena_create();
   at_module *m;

@@ -4,18 +4,21 @@
 #include "base/arena.h"
 #include "tiles/tiles_test_util.h"
 
+// Two variables of one size and a compute set.
 typedef struct fixture {
   at_tiles_graph *g;
   const at_tiles_view *x, *y;
   at_tiles_set *set;
 } fixture;
 
+// Fails the test where there is none.
 static const at_tiles_codelet *codelet(const char *name) {
   const at_tiles_codelet *c;
   ok(at_tiles_codelet_find(name, &c));
   return c;
 }
 
+// Nothing is mapped yet.
 static fixture pair(int64_t n) {
   fixture f = {.g = graph()};
   f.x = variable(f.g, "x", DIMS(n));
@@ -24,6 +27,7 @@ static fixture pair(int64_t n) {
   return f;
 }
 
+// The set alone as a program.
 static at_status compile(fixture *f, const at_tiles_plan **plan) {
   at_tiles_program *p;
   AT_TRY(at_tiles_program_execute(f->set, &p));
@@ -56,6 +60,7 @@ static void values_go_through_views(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// By hand, in integers that floats hold.
 static void products_and_sums(void **state) {
   at_tiles_graph *g = graph();
   const at_tiles_view *a = variable(g, "a", DIMS(5, 7)),
@@ -98,6 +103,7 @@ static void products_and_sums(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// NaN, infinities and -0 through a relu.
 static void special_values_survive(void **state) {
   fixture f = pair(6);
   float in[6] = {NAN, INFINITY, -INFINITY, -0.0f, 1, -1}, out[6];
@@ -218,7 +224,40 @@ static void memory_is_shared_over_time(void **state) {
   at_tiles_graph_destroy(g);
 }
 
-// Fragments: used where they lie when that is cheaper, else rearranged.
+// Code and tables of a compute set are there once, however many steps run it.
+static void repeated_steps_share_code(void **state) {
+  fixture f = pair(1000);
+  at_tiles_program *once, *often;
+  const at_tiles_plan *a, *b;
+  ok(at_tiles_mapping_linear(f.x, 0, 0));
+  ok(at_tiles_mapping_linear(f.y, 0, 0));
+  ok(at_tiles_map_elementwise(f.set, codelet("copy"),
+                              (const at_tiles_view *[]){f.x}, f.y, NULL));
+  ok(at_tiles_program_execute(f.set, &once));
+  ok(at_tiles_program_sequence(f.g, &often));
+  for (int i = 0; i < 600; i++) ok(at_tiles_program_add(often, once));
+  ok(at_tiles_compile(f.g, once, NULL, &a));
+  ok(at_tiles_compile(f.g, often, NULL, &b));
+  assert_int_equal(b->num_steps, 600);
+  assert_int_equal(b->peak_bytes, a->peak_bytes);
+  assert_memory_equal(b->categories[b->fullest], a->categories[a->fullest],
+                      sizeof *a->categories);
+  at_tiles_graph_destroy(f.g);
+}
+
+// Each sequence has the one before it twice: 2^64 ways lead to the first.
+static void shared_programs_are_looked_at_once(void **state) {
+  at_tiles_graph *g = graph();
+  at_tiles_program *p[65];
+  for (int i = 0; i < 65; i++) {
+    ok(at_tiles_program_sequence(g, &p[i]));
+    for (int k = 0; i && k < 2; k++) ok(at_tiles_program_add(p[i], p[i - 1]));
+  }
+  expect(at_tiles_program_add(p[0], p[64]), AT_INVALID_ARGUMENT, "inside it");
+  at_tiles_graph_destroy(g);
+}
+
+// Fragments are used where they lie when that is cheaper, else rearranged.
 static void fragments_are_weighed(void **state) {
   for (int many = 0; many < 2; many++) {
     fixture f = pair(8192);
@@ -274,6 +313,7 @@ static void axpy_run(const at_tiles_work *w) {
     y[i] += (float)w->params[0] * x[i];
 }
 
+// A codelet of the user's runs and costs what it says.
 static void codelets_of_ones_own(void **state) {
   static const at_tiles_field fields[] = {
       {"x", AT_TILES_IN, AT_TILES_REGIONS, 4},
@@ -329,6 +369,7 @@ static void unmapped_tensors_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// In one compute set no two vertices write an element.
 static void two_writers_are_named(void **state) {
   fixture f = pair(100);
   const at_tiles_plan *plan;
@@ -356,6 +397,7 @@ static void two_writers_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// In mappings and vertices.
 static void tiles_out_of_range_are_named(void **state) {
   fixture f = pair(10);
   expect(at_tiles_mapping_set(f.x, 1472), AT_OUT_OF_RANGE, "tensor x",
@@ -366,6 +408,7 @@ static void tiles_out_of_range_are_named(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// RESOURCE_EXHAUSTED that says where.
 static void over_memory_names_tile_step_and_tensors(void **state) {
   fixture f = pair(100000);
   const at_tiles_plan *plan;
@@ -381,6 +424,7 @@ static void over_memory_names_tile_step_and_tensors(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// Each with a part of what is said.
 static void wrong_programs_are_refused(void **state) {
   fixture f = pair(10);
   const at_tiles_view *z = variable(f.g, "z", DIMS(9)), *i;
@@ -409,6 +453,7 @@ static void wrong_programs_are_refused(void **state) {
   at_tiles_graph_destroy(f.g);
 }
 
+// Machines without tiles, or without a figure, which is named.
 static void other_machines(void **state) {
   const at_machine *m;
   at_tiles_machine t;
@@ -425,6 +470,7 @@ static void other_machines(void **state) {
   at_arena_destroy(a);
 }
 
+// Nothing to do takes no cycles.
 static void empty_things(void **state) {
   fixture f = pair(0);
   const at_tiles_plan *plan;
@@ -443,6 +489,8 @@ int main(void) {
       cmocka_unit_test(loops_and_branches),
       cmocka_unit_test(copies_cost_what_they_move),
       cmocka_unit_test(memory_is_shared_over_time),
+      cmocka_unit_test(repeated_steps_share_code),
+      cmocka_unit_test(shared_programs_are_looked_at_once),
       cmocka_unit_test(fragments_are_weighed),
       cmocka_unit_test(vectors_begin_on_words),
       cmocka_unit_test(codelets_of_ones_own),

@@ -12,6 +12,7 @@
 
 #include "tiles/tiles.h"
 
+// A status that must be OK; says its message if not.
 #define ok(e)                                              \
   do {                                                     \
     at_status s_ = (e);                                    \
@@ -39,6 +40,7 @@ static inline void expect_error(at_status s, at_code code,
   expect_error(s, code, (const char *const[]){__VA_ARGS__}, \
                sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *))
 
+// The machine of most tests: 1,472 tiles.
 static inline at_tiles_machine mk2(void) {
   const at_machine *m;
   at_tiles_machine t;
@@ -47,6 +49,7 @@ static inline at_tiles_machine mk2(void) {
   return t;
 }
 
+// The caller destroys it.
 static inline at_tiles_graph *graph(void) {
   at_tiles_machine m = mk2();
   at_tiles_graph *g;
@@ -54,6 +57,7 @@ static inline at_tiles_graph *graph(void) {
   return g;
 }
 
+// All of a new f32 variable, without a home.
 static inline const at_tiles_view *variable(at_tiles_graph *g, const char *name,
                                             at_dims dims) {
   const at_tiles_view *v;

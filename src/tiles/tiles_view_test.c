@@ -17,10 +17,12 @@ static uint32_t below(uint32_t n) {  // xorshift*
   return n ? (uint32_t)((g_seed * 0x2545F4914F6CDD1Dull) >> 33) % n : 0;
 }
 
+// Index of element i.
 static void unravel(int64_t i, const int64_t *dims, uint32_t rank,
                     int64_t *index) {
   for (uint32_t d = rank; d-- > 0;) index[d] = i % dims[d], i /= dims[d];
 }
+// And back.
 static int64_t ravel(const int64_t *index, const int64_t *dims, uint32_t rank) {
   int64_t i = 0;
   for (uint32_t d = 0; d < rank; d++) i = i * dims[d] + index[d];
@@ -45,6 +47,7 @@ static void rebuild(model *m, const int64_t *dims, uint32_t rank, index_fn from,
   }
 }
 
+// The index in the old view, for each op.
 static void of_slice(const model *o, int64_t *x, const int64_t *a) {
   x[a[0]] += a[1];
 }
@@ -63,6 +66,7 @@ static void of_shuffle(const model *o, int64_t *x, const int64_t *a) {
   memcpy(x, y, sizeof y);
 }
 
+// Other factors of the same number.
 static void random_reshape(model *m) {
   int64_t dims[8], n = m->n;
   uint32_t rank = 0;
@@ -83,6 +87,7 @@ static void random_reshape(model *m) {
   m->rank = rank;
 }
 
+// One op on the view and on its model.
 static void random_op(model *m) {
   int64_t dims[8], args[8];
   memcpy(dims, m->dims, sizeof dims);
@@ -131,6 +136,7 @@ static void random_op(model *m) {
   }
 }
 
+// Only where the shapes allow it.
 static void random_concat(model *a, const model *b) {
   if (a->rank != b->rank || a->n + b->n > kMaxElements) return;
   uint32_t dim = below(a->rank);
@@ -152,6 +158,7 @@ static void random_concat(model *a, const model *b) {
   }
 }
 
+// Some ops after one another on one or two variables.
 static void random_view(at_tiles_graph *g, const at_tiles_view *const *vars,
                         model *m) {
   static model other;
@@ -182,6 +189,7 @@ static void random_view(at_tiles_graph *g, const at_tiles_view *const *vars,
   }
 }
 
+// Rank, sizes and number of elements.
 static void check_dims(const model *m) {
   at_dims d = at_tiles_view_dims(m->v);
   assert_int_equal(d.rank, m->rank);
@@ -189,6 +197,7 @@ static void check_dims(const model *m) {
   assert_int_equal(at_tiles_view_elements(m->v), m->n);
 }
 
+// Every element once, in order, of any stretch.
 static void check_runs(const model *m) {
   at_tiles_runs r = {0};
   int64_t b = below((uint32_t)m->n + 1),
@@ -284,6 +293,7 @@ static void check_mapping(const at_tiles_graph *g, const model *m) {
   free(map.ptr);
 }
 
+// Three variables of one to four dimensions.
 static at_tiles_graph *random_graph(const at_tiles_view **vars) {
   at_tiles_graph *g = graph();
   static const char *const names[kVars] = {"a", "b", "c"};
@@ -297,6 +307,7 @@ static at_tiles_graph *random_graph(const at_tiles_view **vars) {
   return g;
 }
 
+// Dimensions, runs, values and mappings of each.
 static void random_views_are_element_exact(void **state) {
   static model m;
   for (int c = 0; c < kCases; c++) {
@@ -354,6 +365,7 @@ static void reordering_keeps_pairs(void **state) {
   }
 }
 
+// Grains stay whole, tiles get their least, and the load is even.
 static void linear_mapping_follows_the_rule(void **state) {
   for (int c = 0; c < 300; c++) {
     g_seed = 77 * (uint64_t)(c + 1);
@@ -380,6 +392,7 @@ static void linear_mapping_follows_the_rule(void **state) {
   }
 }
 
+// By hand.
 static void regions_are_split_for_workers(void **state) {
   at_tiles_graph *g = graph();
   const at_tiles_view *v = variable(g, "v", DIMS(1000)), *a, *b, *c;
@@ -426,6 +439,7 @@ static void steps_do_not_add_up(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// Padding is there, and no element of the logical view.
 static void layouts_pad_channels(void **state) {
   for (int form = 0; form < 2; form++) {
     at_tiles_graph *g = graph();
@@ -451,6 +465,7 @@ static void layouts_pad_channels(void **state) {
   }
 }
 
+// Each with a part of what is said.
 static void wrong_views_are_refused(void **state) {
   at_tiles_graph *g = graph();
   const at_tiles_view *v = variable(g, "v", DIMS(4, 6)), *o,
@@ -484,6 +499,10 @@ static void wrong_views_are_refused(void **state) {
          AT_INVALID_ARGUMENT, "2^46");
   expect(at_tiles_mapping_set(v, 1472), AT_OUT_OF_RANGE, "tensor v",
          "tile 1472");
+  at_tiles_interval last = {24, 24, 1472};  // of nothing, behind the last
+  at_tiles_mapping nowhere = {&last, 1, 1};
+  expect(at_tiles_mapping_set_all(v, &nowhere), AT_OUT_OF_RANGE,
+         "of no elements", "tile 1472");
   expect(at_tiles_mapping_check(v), AT_FAILED_PRECONDITION, "tensor v",
          "[0, 24)");
   float x[3];

@@ -11,6 +11,7 @@ enum {
   kRegion = 28,       // cycles of a worker per vector that it walks through
 };
 
+// Elements of type t in a vector, at least one.
 static int64_t vector_elements(const at_tiles_machine *m, at_dtype t) {
   return AT_MAX(m->vector_bytes / (int64_t)AT_MAX(at_dtype_bytes(t), 1u), 1);
 }
@@ -24,6 +25,7 @@ int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
   return n * (kWorkerStart + kRegion * walks + loop * each) + m->supervisor;
 }
 
+// The most vectors that a field of the vertex comes in.
 static int64_t most_regions(const at_tiles_work *w) {
   int64_t r = 1;
   for (uint32_t i = 0; i < w->num_fields; i++)
@@ -31,6 +33,7 @@ static int64_t most_regions(const at_tiles_work *w) {
   return r;
 }
 
+// loop: cycles of one vector; each: more for every element of it.
 static int64_t elementwise_cycles(const at_tiles_work *w, int64_t loop,
                                   int64_t each) {
   const at_tiles_operand *o = &w->fields[w->num_fields - 1];
@@ -43,6 +46,8 @@ static int64_t elementwise_cycles(const at_tiles_work *w, int64_t loop,
 typedef double (*real_fn)(double a, double b, double p);
 typedef int64_t (*whole_fn)(int64_t a, int64_t b, double p);
 
+// The result from one or two operands, element by element: f32 directly, other
+// floats through double, integers by `whole`.
 static void elementwise_run(const at_tiles_work *w, real_fn real,
                             whole_fn whole) {
   const at_tiles_operand *o = &w->fields[w->num_fields - 1];
@@ -104,6 +109,7 @@ static const at_tiles_field product_fields[] = {
     {"b", AT_TILES_IN, AT_TILES_VECTOR, 8},
     {"out", AT_TILES_INOUT, AT_TILES_VECTOR, 8}};
 
+// Multiply-adds at the multiplier's rate, and a store of every result.
 static int64_t product_cycles(const at_tiles_work *w) {
   const at_tiles_operand *o = &w->fields[2];
   int64_t k = w->fields[0].dims.rank == 2 ? w->fields[0].dims.ptr[1] : 0;
@@ -117,6 +123,7 @@ static int64_t product_cycles(const at_tiles_work *w) {
              2);
 }
 
+// Sums in double, rounded once to the result's type.
 static void product_run(const at_tiles_work *w) {
   const at_tiles_operand *a = &w->fields[0], *b = &w->fields[1],
                          *o = &w->fields[2];
@@ -140,6 +147,7 @@ static const at_tiles_field sum_fields[] = {
     {"a", AT_TILES_IN, AT_TILES_EITHER, 8},
     {"out", AT_TILES_OUT, AT_TILES_VECTOR, 8}};
 
+// One load and add for each vector.
 static int64_t sum_cycles(const at_tiles_work *w) {
   const at_tiles_operand *a = &w->fields[0];
   return at_tiles_shared_cycles(
@@ -148,6 +156,7 @@ static int64_t sum_cycles(const at_tiles_work *w) {
       a->regions, 1);
 }
 
+// Column sums: row i of a follows row i - 1.
 static void sum_run(const at_tiles_work *w) {
   const at_tiles_operand *a = &w->fields[0], *o = &w->fields[1];
   int64_t rows = o->elements ? a->elements / o->elements : 0;
@@ -183,6 +192,7 @@ static const at_tiles_codelet table[] = {
     {"sum", sum_fields, 2, 0, true, true, 512, sum_cycles, sum_run},
 };
 
+// NOT_FOUND lists the names.
 at_status at_tiles_codelet_find(const char *name,
                                 const at_tiles_codelet **out) {
   for (size_t i = 0; i < AT_LEN(table); i++)
@@ -222,6 +232,8 @@ static at_status check_product(const at_tiles_set *s,
                         s->name);
 }
 
+// INVALID_ARGUMENT or UNIMPLEMENTED for operands that the codelet cannot take.
+// Codelets of a caller are its own affair.
 static at_status check_fields(const at_tiles_set *s, const at_tiles_codelet *c,
                               const at_tiles_view *const *f) {
   if (c < table || c >= table + AT_LEN(table)) return AT_OK;  // a caller's own
@@ -247,6 +259,7 @@ static at_status check_fields(const at_tiles_set *s, const at_tiles_codelet *c,
   return AT_OK;
 }
 
+// Fields and parameters are copied.
 at_status at_tiles_vertex_add(at_tiles_set *s, const at_tiles_codelet *c,
                               uint32_t tile, const at_tiles_view *const *fields,
                               const double *params) {
@@ -280,6 +293,7 @@ static at_status map_tile(at_tiles_set *s, const at_tiles_codelet *c,
   return at_tiles_vertex_add(s, c, tile, f, params);
 }
 
+// By tile, then in the order of memory there.
 static int by_tile(const void *a, const void *b) {
   const at_tiles_part *x = a, *y = b;
   if (x->tile != y->tile) return x->tile < y->tile ? -1 : 1;
@@ -289,6 +303,7 @@ static int by_tile(const void *a, const void *b) {
   return (l > r) - (l < r);
 }
 
+// Parts of `out` are sorted by tile; each tile's become one vertex.
 at_status at_tiles_map_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                    const at_tiles_view *const *in,
                                    const at_tiles_view *out,

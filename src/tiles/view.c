@@ -63,6 +63,7 @@ static bool is_covered(const at_tiles_view *v) {
   return all == v->elements;
 }
 
+// All of a piece but its arrays, which are `to`'s own.
 static void piece_copy(at_tiles_piece *to, const at_tiles_piece *from,
                        uint32_t rank) {
   to->of = from->of;
@@ -82,6 +83,7 @@ static at_tiles_piece *add_piece(at_tiles_view *v, const at_tiles_piece *p) {
   return q;
 }
 
+// INVALID_ARGUMENT unless v has dimension `dim`; op names the caller.
 static at_status need_dim(const at_tiles_view *v, uint32_t dim,
                           const char *op) {
   if (dim >= v->rank)
@@ -130,6 +132,7 @@ at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
   return AT_OK;
 }
 
+// A slice of one, without its first dimension.
 at_status at_tiles_view_at(const at_tiles_view *v, int64_t i,
                            const at_tiles_view **out) {
   const at_tiles_view *s;
@@ -170,6 +173,7 @@ at_status at_tiles_view_concat(const at_tiles_view *const *v, uint32_t n,
   return AT_OK;
 }
 
+// Boxes keep their elements; dimensions change places.
 at_status at_tiles_view_dimshuffle(const at_tiles_view *v, at_dims perm,
                                    const at_tiles_view **out) {
   uint64_t seen = 0;
@@ -289,16 +293,19 @@ static bool same_but_ones(const at_tiles_view *v, at_dims dims) {
   }
 }
 
+// Flat pieces by position.
 static int by_lo(const void *a, const void *b) {
   int64_t x = ((const at_tiles_piece *)a)->lo[0],
           y = ((const at_tiles_piece *)b)->lo[0];
   return (x > y) - (x < y);
 }
 
+// Pieces of a flat view must be in order for runs.c.
 static void sort_flat(at_tiles_view *v) {
   if (v->rank == 1) qsort(v->pieces, v->num_pieces, sizeof *v->pieces, by_lo);
 }
 
+// Dimensions other than 1 are the same in both shapes, in order.
 static at_status move_ones(const at_tiles_view *v, at_dims dims,
                            const at_tiles_view **out) {
   at_tiles_view *r;
@@ -372,6 +379,8 @@ static bool progression(const at_tiles_view *v, const at_tiles_piece *p,
   return true;
 }
 
+// *out NULL: a piece is no progression, and the view cannot be flattened by
+// pieces.
 static at_status flatten_pieces(const at_tiles_view *v,
                                 const at_tiles_view **out) {
   int64_t step, begin, count;
