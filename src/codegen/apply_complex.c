@@ -515,8 +515,12 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return (at_val){LLVMBuildAnd(e->b, x, y, ""), NULL};
     }
     case AT_OP_SIGN: {
-      LLVMValueRef big = fcmp(e, LLVMRealOGT, largest_part(e, a), 1e30);
-      a = c_scale(e, a, sel(e, big, cf(e, a.re, 0.25), cf(e, a.re, 1)));
+      // Scaled, so that the magnitude neither overflows nor is subnormal.
+      LLVMValueRef most = largest_part(e, a);
+      LLVMValueRef big = fcmp(e, LLVMRealOGT, most, 1e30);
+      LLVMValueRef tiny = fcmp(e, LLVMRealOLT, most, 1e-30);
+      LLVMValueRef k = sel(e, tiny, cf(e, a.re, 0x1p64), cf(e, a.re, 1));
+      a = c_scale(e, a, sel(e, big, cf(e, a.re, 0.25), k));
       LLVMValueRef r = magnitude(e, a), zero = fcmp(e, LLVMRealOEQ, r, 0);
       return (at_val){sel(e, zero, a.re, divide(e, a.re, r)),
                       sel(e, zero, a.im, divide(e, a.im, r))};

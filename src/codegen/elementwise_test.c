@@ -104,6 +104,24 @@ static void test_every_op(void **state) {
   }
 }
 
+// The sign of complex numbers whose magnitude is subnormal.
+static void test_tiny_signs(void **state) {
+  for (size_t f = 0; f < AT_LEN(k_targets); f++) {
+    ck c;
+    ck_begin(&c, k_targets[f]);
+    ck_text(&c, "%0: f64[50], %1: f64[50]", "complex<f64>[50]",
+            "%9 = fusion %0, %1 {kind=LOOP} ((%2: f64[50], %3: f64[50]) {\n"
+            "%4 = constant {value=f64[] 1e-321} : f64[]\n"
+            "%5 = broadcast_in_dim %4 {broadcast_dimensions=[]} : f64[50]\n"
+            "%6 = multiply %2, %5 : f64[50]\n"
+            "%7 = multiply %3, %5 : f64[50]\n"
+            "%8 = complex %6, %7 : complex<f64>[50]\n"
+            "%10 = sign %8 : complex<f64>[50]\nreturn %10\n"
+            "}) : complex<f64>[50]\nreturn %9");
+    ck_end(&c);
+  }
+}
+
 // All directions, in natural and in total order; scalars beside arrays where
 // the op allows them.
 static void test_compare_select_clamp(void **state) {
@@ -174,6 +192,7 @@ static void test_sizes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sizes), cmocka_unit_test(test_every_op),
+      cmocka_unit_test(test_tiny_signs),
       cmocka_unit_test(test_compare_select_clamp),
       cmocka_unit_test(test_convert)};
   return cmocka_run_group_tests(tests, NULL, NULL);
