@@ -25,7 +25,13 @@ typedef struct far_session {
   uint32_t generation;
 } far_session;
 
+// A host may be replaced by another process 15 times in a client's life; after
+// that it stays lost for the client.
 enum { AT_FAR_PROCESSES = 16 };
+// A host as the client sees it. Its session is opened by the first call that
+// needs it (at_far_host_wire). Where a new process takes the place of a lost
+// one, `generation` counts up and the former session is kept, idle, until the
+// client closes, because another thread may still hold its wire.
 typedef struct far_host {
   at_client *client;
   uint32_t number;
@@ -48,6 +54,8 @@ typedef struct far_host {
 
 // A program that hosts have, and whom a launch of it concerns.
 typedef struct far_slice far_slice;  // spares.c
+// Owned by at_client.programs, or by at_client.pinned_programs' graphs while
+// one of these uses it.
 typedef struct far_program {
   at_graph_program shown;
   at_bytes block;  // the executable, for hosts that come later
@@ -59,6 +67,8 @@ typedef struct far_program {
 } far_program;
 
 // Something that hosts will answer.
+// It lives in at_client.questions from the moment its tag is taken until it is
+// answered; `users` keeps it alive beyond that for callbacks.
 typedef struct question {
   uint64_t tag;
   at_event *done;           // referenced
@@ -80,6 +90,7 @@ typedef struct question {
   at_status result;  // once it is, while callbacks run
 } question;
 
+// Fields without a remark are constant once at_client_open has returned.
 struct at_client {
   at_proxy face;
   char *target, *address;
@@ -127,6 +138,8 @@ struct at_client {
 
 // ---- client.c
 // This thread makes a session's calls, so it must not wait.
+// Set while a thread delivers messages of a wire. Whatever would block on a
+// full wire goes to an outbox instead: the poller itself must make the room.
 extern _Thread_local bool at_far_poller;
 // The session with a host; *out NULL: it is lost. An error: this process cannot
 // have one.
@@ -135,17 +148,28 @@ at_status at_far_host_wire(at_client *c, uint32_t host, at_wire **out);
 at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
                           uint32_t n);
 void at_client_flush(at_client *c);  // drops that wait
+// A new error, the caller's to free: the first reason for which the pod is
+// gone, UNAVAILABLE where none was noted. Never OK.
 at_status at_client_why(at_client *c);
 
+// Sends one message of the stream, behind the drops that wait. Blocks while the
+// controller gives no credits. parts are borrowed for the call. An error means
+// that the pod is lost, and says why.
 at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
                         uint32_t n);
 // LAUNCH, COPY, GROUP or RESHARD: a thread that traces keeps it, too.
+// As at_client_say, for the kinds that a graph can have as steps:
 at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
                              uint32_t n);
 // A span of a message that has been made since begin_ns.
 void at_client_record_launch(const at_client *c, uint64_t begin_ns,
                              uint64_t outputs);
+// Drops are collected, up to 256 of them or 1 MiB of memory, and go before the
+// next message of the stream. An array that a graph uses has to be taken out of
+// its pins before.
 void at_client_drop(at_client *c, uint64_t array);
+// Forgets a program here and on its hosts. Errors are ignored: a pod that is
+// lost has unloaded it.
 void at_client_unload(at_client *c, uint64_t program);
 
 // ---- far_program.c; what is given is copied.
@@ -153,21 +177,29 @@ void at_client_unload(at_client *c, uint64_t program);
 at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
                               const uint32_t *devices, uint32_t num_devices,
                               uint32_t *chips, far_program **out);
+// NULL: nothing.
 void at_far_program_free(far_program *p);
 
 // ---- spares.c
 // host_of: by chip of the pod, as the controller says it.
 at_status at_spares_open(at_client *c, const uint32_t *host_of,
                          uint32_t num_spares);
+// Frees the tables by device and all slices. No other thread uses the client
+// any more.
 void at_spares_close(at_client *c);
 // The number of a device in messages. FAILED_PRECONDITION: it has none now.
 at_status at_far_chip(const at_client *c, uint32_t device, uint32_t *out);
+// The runtime's name of a shard as the messages have it; fails as at_far_chip
+// does for a device that stands for no chip.
 at_status at_far_shard(const at_client *c, const at_proxy_shard *s,
                        at_msg_shard *out);
 at_status at_spares_heard(at_client *c, at_bytes body);  // a SLICED
 
 // ---- trace.c
 bool at_trace_is_on(const at_client *c);  // for this thread
+// The three below add to the trace of the calling thread, which must have one
+// (at_trace_is_on). What does not fit into a graph, or into memory, makes the
+// trace's end fail; the call itself is not affected.
 void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n);
 void at_trace_create(const at_proxy_spec *s, at_bytes data);
 void at_trace_looks(void);  // at values, which no graph can
@@ -176,17 +208,24 @@ bool at_pin_drop(at_client *c, at_table *of, uint64_t name);
 
 // ---- questions.c
 extern const at_wire_sink at_far_host_sink;  // arg: a far_session
+// The three calls of at_proxy of the same names; arg is the client. `done`
+// fires with the outcome, from any thread, in any case. dst must stay valid
+// until then.
 void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
                       uint64_t offset, uint64_t bytes, at_event *done);
 void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done);
 at_status at_question_stats(void *arg, uint32_t chip, bool clear,
                             at_memory_stats *out);
 // A launch that is asked about, or has channels; its tag. 0: no memory.
+// The question has to exist before the launch is sent, since a host may answer
+// at once.
 uint64_t at_question_launch(at_client *c, const far_program *p,
                             const at_proxy_launch *l);
 void at_question_forget(at_client *c, uint64_t tag);  // it was not sent
 // A question to the controller, to be sent with *tag: `done` fires with its
 // status, and *reply has what it brings. Consumes `done`.
+// reply is borrowed until `done` fires. On failure `done` has been consumed all
+// the same, and *tag is not written.
 at_status at_question_begin(at_client *c, at_strbuf *reply, at_event *done,
                             uint64_t *tag);
 // An ANSWER that has been checked.

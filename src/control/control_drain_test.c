@@ -2,6 +2,7 @@
 #include "control/pod_test_util.h"
 #include "control/tool.h"
 
+// A tool's question or order, by a connection of its own.
 static at_status ask(const pod *p, at_message_kind kind, at_bytes body,
                      at_strbuf *out) {
   return at_tool_ask(
@@ -15,6 +16,7 @@ static at_status drain(const pod *p, uint32_t host, at_drain_how how) {
   return ask(p, AT_MSG_DRAIN, (at_bytes){(const uint8_t *)&m, sizeof m}, NULL);
 }
 
+// Does the status contain that text now?
 static bool says(const pod *p, const char *what) {
   at_strbuf text = {0};
   OK(ask(p, AT_MSG_STATUS, (at_bytes){0}, &text));
@@ -46,6 +48,7 @@ static uint32_t process_of(const pod *p, uint32_t host) {
   return i;
 }
 
+// The client hears of it by a message, a moment later.
 static void until_drains(const guest *g, uint32_t chip, bool drains) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (at_client_drains(g->client, chip) != drains) {
@@ -54,6 +57,8 @@ static void until_drains(const guest *g, uint32_t chip, bool drains) {
   }
 }
 
+// Draining waits for the last array of any client; then the process ends, new
+// clients do without it, and nobody takes its place before it is undrained.
 static void it_ends_once_it_holds_nothing(void **state) {
   pod p;
   float v[4] = {1, 2, 3, 4}, got[4];
@@ -110,6 +115,7 @@ static void it_ends_once_it_holds_nothing(void **state) {
   pod_close(&p);
 }
 
+// Launches that were sent before the order are done; those behind it fail.
 static void by_force_it_ends_what_it_was_asked(void **state) {
   pod p;
   enum { kNumber = 100000, kLaunches = 30 };
@@ -148,6 +154,8 @@ static void by_force_it_ends_what_it_was_asked(void **state) {
   free(got);
 }
 
+// Launches 1, 2 and 4 of five are measured; all of them while somebody looks
+// on.
 static void what_is_said_of_a_pod(void **state) {
   pod p;
   float v[4] = {1, 2, 3, 4};

@@ -36,6 +36,8 @@ typedef struct end {
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   return malloc(head->bytes);
 }
+// Counts what comes in order with the right bytes; anything else makes `heard`
+// absurd.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   end *e = arg;
@@ -85,6 +87,8 @@ static void *open_end(void *arg) {
   return NULL;
 }
 
+// Two ends of a wire with a window of 64 messages, opened from two threads as
+// each waits for the other.
 static void open_pair(end e[2]) {
   static int number;
   pthread_t threads[2];
@@ -107,12 +111,14 @@ static uint64_t heard(end *e) {
   return n;
 }
 
+// Within 20 s, and no more than that.
 static void expect_heard(end *e, uint64_t n) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (heard(e) != n && at_clock_ns() < until) usleep(500);
   assert_int_equal(heard(e), n);
 }
 
+// The credits that were kept: more may come.
 static void give_back(end *e) {
   pthread_mutex_lock(&e->lock);
   e->keeps = false;
@@ -129,6 +135,7 @@ static void count_one(void *arg) {
 
 static uint8_t bytes[1 << 16];
 
+// Of two parts; `over` NULL: copied, else lent until it is counted there.
 static bool send_one(at_outbox *o, uint64_t tag, size_t n,
                      _Atomic uint32_t *over) {
   uint8_t few[512];
@@ -141,6 +148,8 @@ static bool send_one(at_outbox *o, uint64_t tag, size_t n,
                                              .arg = over});
 }
 
+// Posted before the wire is open, while it is full, and after: never waits,
+// never overtakes.
 static void letters_keep_their_order(void **state) {
   enum { kLetters = 5000 };
   end e[2];
@@ -226,6 +235,7 @@ typedef struct hurry {
   _Atomic bool stop;
 } hurry;
 
+// Posts until it is told to stop, and counts.
 static void *post_many(void *arg) {
   hurry *h = arg;
   while (!atomic_load(&h->stop)) {
@@ -239,6 +249,7 @@ static void *post_many(void *arg) {
   return NULL;
 }
 
+// Every post is told that it is over, whether it came before or after the stop.
 static void it_stops_while_others_post(void **state) {
   for (int turn = 0; turn < 12; turn++) {
     end e[2];

@@ -41,6 +41,7 @@ typedef struct end {
   at_wire *w;
 } end;
 
+// What byte i of message `tag` has to be.
 static uint8_t byte_of(uint64_t tag, uint64_t i) {
   return (uint8_t)(tag * 31 + i * 7 + (i >> 13));
 }
@@ -76,6 +77,7 @@ static at_wire_sink sink_of(end *e) {
   return (at_wire_sink){e, end_place, end_message, end_abandon, NULL, end_lost};
 }
 
+// Waits for room.
 static void send_one(end *e, at_wire_lane lane, uint64_t tag, size_t bytes) {
   uint8_t *body = malloc(bytes);
   for (size_t i = 0; i < bytes; i++) body[i] = byte_of(tag, i);
@@ -101,6 +103,7 @@ typedef struct house {
   uint32_t slow_ms;  // of `ask`
 } house;
 
+// Lets in, unless it is told to refuse or to take its time.
 static at_status house_ask(void *arg, const at_session_hello *hello,
                            at_wire_sink *sink, void **peer) {
   house *h = arg;
@@ -148,6 +151,7 @@ static house *open_house(const char *address) {
   return h;
 }
 
+// No call has come after the listener was closed, and every message was right.
 static void close_house(house *h) {
   at_listener_close(h->l);
   h->open = false;
@@ -179,6 +183,7 @@ static at_session_options call_options(const char *address, end *e) {
       .sink = sink_of(e)};
 }
 
+// With the options that house_options gives the listener.
 static at_status call(const char *address, end *e) {
   const at_session_options o = call_options(address, e);
   return at_session_open(&o, &e->w);
@@ -204,6 +209,7 @@ static bool readable(const void *p) {
   return poll(&about, 1, 0) > 0;
 }
 
+// The proof alone, so that what follows can be said wrongly.
 static at_proof_state prove_by_hand(at_party *p, uint16_t port, at_card card) {
   static const uint8_t nonces[8][AT_PROOF_NONCE] = {{1}, {2}, {3}, {4}};
   static _Atomic uint32_t next;
@@ -248,6 +254,7 @@ static at_session_answer ask_by_hand(at_party *p, const at_session_request *r) {
 }
 
 // ---- Without a library for TLS
+// Returns 0, or which step was wrong.
 static int without_tls(void) {
   house h = {.open = true};
   end e = {0};
@@ -354,6 +361,7 @@ static void start_callers(caller *c, int n, const char *address) {
   }
 }
 
+// All get in, over either medium.
 static void twenty_come_at_once(void **state) {
   enum { kCallers = 20 };
   static caller c[kCallers];
@@ -421,6 +429,7 @@ static void numbers_of_ipv6_have_brackets(void **state) {
 }
 
 // ---- Who does not
+// The listener's owner never hears of it.
 static void another_token_is_a_stranger(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -437,6 +446,7 @@ static void another_token_is_a_stranger(void **state) {
 
 static bool at_once(void) { return true; }
 
+// Told apart from an interruption and from an address that is none.
 static void nobody_listens(void **state) {
   char address[64];
   end e = {0};
@@ -452,6 +462,7 @@ static void nobody_listens(void **state) {
                  "the test: nothing is not host:port");
 }
 
+// What at_listener_open refuses.
 static void addresses_are_of_one_listener(void **state) {
   static const struct {
     const char *address;
@@ -468,6 +479,7 @@ static void addresses_are_of_one_listener(void **state) {
   }
 }
 
+// Code and text of `ask` reach the caller, without control characters.
 static void refusals_travel(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -479,6 +491,7 @@ static void refusals_travel(void **state) {
   close_house(h);
 }
 
+// Both ends must lay out the wire alike.
 static void other_options_are_refused(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -494,6 +507,7 @@ static void other_options_are_refused(void **state) {
   close_house(h);
 }
 
+// Another version, another build, and a process of a job.
 static void other_versions_are_told(void **state) {
   house *h = open_house("127.0.0.1:0");
   at_session_request r = a_request();
@@ -538,6 +552,8 @@ typedef struct crowd {
   _Atomic bool stop;
 } crowd;
 
+// Hundreds of connections that are slow, silent or talk nonsense, again and
+// again.
 static void *be_strangers(void *arg) {
   enum { kOpen = 300, kKinds = 6 };
   static int fds[kOpen];
@@ -564,6 +580,7 @@ static void *be_strangers(void *arg) {
 
 static bool has_come(const void *c) { return ((const crowd *)c)->came > 1500; }
 
+// Callers get in beside them, within seconds, and strangers get no byte.
 static void strangers_change_nothing(void **state) {
   house *h = open_house("127.0.0.1:0");
   crowd c = {.port = port_of(h)};
@@ -585,6 +602,7 @@ static void strangers_change_nothing(void **state) {
   close_house(h);
 }
 
+// The first message of a proof works once, and only while it is fresh.
 static void repeated_words_get_nothing(void **state) {
   house *h = open_house("127.0.0.1:0");
   at_party p = {.fd = connect_to(port_of(h))};
@@ -636,6 +654,7 @@ static void callers_may_think_better_of_it(void **state) {
   close_house(h);
 }
 
+// A child: calls, answers once, and waits to be killed.
 static void call_and_wait(int from) {
   char address[64] = {0};
   end e = {0};
@@ -649,6 +668,7 @@ static void call_and_wait(int from) {
 
 static bool has_spoken(const void *e) { return ((const end *)e)->messages[0]; }
 
+// The listener's end hears of it over either medium.
 static void killed_callers_are_lost(void **state) {
   for (int tcp = 0; tcp < 2; tcp++) {
     int to[2], status;
@@ -710,6 +730,7 @@ static int count_fds(void) {
   return n;
 }
 
+// Each test begins with the default wire and network.
 static int setup(void **state) {
   static int before;
   unsetenv("ATOLL_POD_WIRE");
@@ -719,6 +740,7 @@ static int setup(void **state) {
   return 0;
 }
 
+// As many descriptors as before the test.
 static int teardown(void **state) {
   int now = count_fds();
   if (now == *(int *)*state) return 0;

@@ -8,6 +8,7 @@ enum { kBytes = 4096, kFloats = kBytes / 4 };
 static host the;
 static uint64_t clients;
 
+// A host without sessions, controller and pod.
 static int begin(void **state) {
   the.end = &the.first;
   pthread_mutex_init(&the.queue_lock, NULL);
@@ -24,6 +25,7 @@ static int end(void **state) {
   return 0;
 }
 
+// One message of the stream, of the client `clients`.
 static void stream(uint32_t kind, const void *body, size_t n) {
   void *copy = malloc(n + 1);
   if (n) memcpy(copy, body, n);
@@ -34,6 +36,7 @@ static void stream(uint32_t kind, const void *body, size_t n) {
   free(copy);
 }
 
+// An array of kFloats whose bytes come by WRITE.
 static void create(uint64_t array) {
   struct {
     at_msg_create m;
@@ -47,6 +50,7 @@ static void drop(uint64_t array) {
   stream(AT_MSG_DROP, d, sizeof d);
 }
 
+// Frees the block.
 static void load(uint64_t program, at_bytes block) {
   uint8_t *m = calloc(1, 32 + block.len);
   *(at_msg_load *)(void *)m = (at_msg_load){.program = program, .num_chips = 1};
@@ -88,12 +92,14 @@ static visitor *come_since(uint64_t since) {
 
 static visitor *come(void) { return come_since(0); }
 
+// The session is over, and the jobs that it has posted are dropped.
 static void go(visitor *v) {
   at_visitor_free(v);
   for (job *j; (j = the.first); free(j)) the.first = j->next;
   the.end = &the.first;
 }
 
+// A WRITE and its bytes.
 static void piece_of(visitor *v, uint64_t array, size_t from, size_t to,
                      const float *v4) {
   const at_msg_write m = {{array, 0, 0}, from, to - from, kBytes};
@@ -115,6 +121,7 @@ static void expect_numbers(uint64_t name, const float *v) {
   assert_memory_equal(at_buffer_data(b), v, kBytes);
 }
 
+// The client is gone: nothing of it is left, in tables or in memory.
 static void leave(visitor *v) {
   if (v) go(v);
   stream(AT_MSG_LEFT, NULL, 0);
@@ -133,6 +140,7 @@ static const float *numbers(void) {
 }
 
 // ---- Tests
+// WRITEs that overtake the stream wait for it.
 static void bytes_come_before_their_array(void **state) {
   clients++;
   visitor *v = come();
@@ -157,6 +165,7 @@ static void bytes_come_before_their_array(void **state) {
   leave(v);
 }
 
+// A launch that was before the drop gets them still.
 static void bytes_come_behind_the_drop(void **state) {
   clients++;
   visitor *v = come();
@@ -205,6 +214,7 @@ static void bytes_of_before_are_lost(void **state) {
   leave(v);
 }
 
+// Of another size than the array; and too many that are never brought.
 static void odd_pieces_define_nothing(void **state) {
   clients++;
   visitor *v = come();
@@ -224,6 +234,8 @@ static void odd_pieces_define_nothing(void **state) {
   leave(v);
 }
 
+// Bytes and callbacks that are missing when the session is lost, freed or left
+// fail the launch.
 static void launches_do_not_wait_for_the_dead(void **state) {
   for (int how = 0; how < 3; how++) {
     clients++;
@@ -268,6 +280,7 @@ static void launches_do_not_wait_for_the_dead(void **state) {
   }
 }
 
+// One session per client.
 static void who_has_the_name_comes_first(void **state) {
   clients++;
   visitor *v = come(), *w = come();
@@ -293,6 +306,7 @@ typedef struct race {
   _Atomic int turn;
 } race;
 
+// Pieces of array after array, from another thread.
 static void *bring(void *arg) {
   race *r = arg;
   for (uint64_t i = 1; i <= 3000; i++) {
@@ -327,6 +341,7 @@ static void begin_launches(tenant *t, int n) {
   pthread_mutex_unlock(&the.lock);
 }
 
+// Until something goes wrong, the message is full, or nothing runs any more.
 static void ends_are_told_together(void **state) {
   clients++;
   visitor *v = come();
@@ -356,6 +371,7 @@ static void ends_are_told_together(void **state) {
   atomic_store(&the.ends_ns, 0);
 }
 
+// Told at the latest when ends_ns has passed, but not in between two launches.
 static void ends_wait_a_moment_only(void **state) {
   clients++;
   visitor *v = come();

@@ -20,6 +20,8 @@ typedef struct held held;
 typedef struct slice slice;  // virtual.c
 
 // Hosts that have something in common. Alike ones are one.
+// Interned (at_hosts_intern), so sets may be compared by address; freed with
+// the controller.
 typedef struct host_set {
   struct host_set *next;
   uint64_t arrays;  // that clients have on these
@@ -28,12 +30,15 @@ typedef struct host_set {
 } host_set;
 
 // A program: its hosts, and the epoch in which they loaded it.
+// The epoch tells which of these hosts are other processes since.
 typedef struct placed {
   host_set *hosts;
   uint64_t epoch;
 } placed;
 
 // A traced program: what stays of a run, and where.
+// kept: which of the arrays that a run makes outlive it (their number among
+// `num_made`), and the hosts where each is.
 typedef struct placed_graph {
   host_set *hosts;
   uint64_t epoch;
@@ -53,6 +58,8 @@ typedef enum drain_state {
 } drain_state;
 
 // A session. All of it under the controller's lock.
+// It is freed by the keeper once it is gone and none of its letters is under
+// way. Hosts stay in at_controller.hosts until another process has their place.
 struct peer {
   peer *next;
   at_controller *controller;
@@ -98,6 +105,9 @@ struct peer {
   uint64_t clock_way_ns, recorded;
 };
 
+// Everything is under `lock` but what is constant from at_controller_open on:
+// target, topology, max_hosts, num_chips, host_of, secret, listener and
+// simulated.
 struct at_controller {
   pthread_mutex_t lock;
   pthread_cond_t news;  // for the keeper
@@ -139,7 +149,10 @@ struct at_controller {
   } recording;
 };
 
+// Posts a message to the peer's outbox, which copies the parts. Never waits;
+// what cannot be sent is dropped, as the peer is lost then. Under the lock.
 void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n);
+// Appends the JSON object of `atoll pod status`. Under the lock.
 void at_controller_print(const at_controller *c, at_strbuf *out);
 
 // Nothing goes there any more.
@@ -149,16 +162,26 @@ static inline bool at_peer_is_away(const peer *h) {
 
 // ---- controller.c; under the lock
 // All hosts are there, but for those that are drained.
+// At least one host must be there, and have formed the epoch; false while one
+// that is not drained is missing.
 bool at_controller_is_complete(const at_controller *c);
+// Launches that the host had not ended count as ended, operations that waited
+// for it get an error, and virtual devices on its chips move.
 void at_host_leaves(peer *host);  // it is gone, and clients are told
 void at_controller_welcome(
-    at_controller *c);         // clients that wait, if all are there
+    at_controller *c);  // clients that wait, if all are there
+// Goes by the control lane, past what waits in the outbox. Does not wait.
 void at_host_end(peer *host);  // tells it to end
 
 // ---- drain.c; under the lock
+// INVALID_ARGUMENT: there is no such host. FAILED_PRECONDITION: it has never
+// come, or an undo comes too late.
 at_status at_drain(at_controller *c, const at_msg_drain *m);
 void at_drain_look(at_controller *c);  // now and then: who holds nothing rests
+// A host has done all that the stream told it: it is ended, and its place is
+// free once people undrain it.
 void at_drain_rested(peer *host);
+// A host that is being drained was lost: that counts as having ended.
 void at_drain_lost(peer *host);
 // What a new client has to know.
 void at_drain_tell(peer *client);
@@ -167,10 +190,13 @@ void at_drain_tell(peer *client);
 // Answers a tool, once all hosts have said how they are, or at_status_look
 // finds that they take too long.
 void at_status_ask(peer *tool, uint64_t watch_ms);
+// Keeps a copy, for this status and the next ones.
 void at_status_heard(peer *host, at_bytes body);  // LOOKS
 void at_status_look(at_controller *c);            // now and then
 
 // ---- recording.c; under the lock
+// Begins or ends the one trace that a pod can have at a time.
+// FAILED_PRECONDITION: another tool makes one, or this one makes none.
 at_status at_recording_order(peer *tool, bool on);
 // Before WELCOME: what the client says first is in the trace.
 void at_recording_welcome(peer *client);
@@ -180,7 +206,11 @@ void at_recording_look(at_controller *c);         // now and then
 // ---- route.c; under the lock
 // Sends a client's message to whom it concerns; takes the body. True: its
 // credits go back now, else when the hosts have taken it.
+// body: a block of malloc that at_message_check has accepted. What cannot be
+// carried out (a name used twice, or of nothing) ends the client.
 bool at_client_says(peer *p, const at_wire_head *head, void *body);
+// Tells the hosts that the client is gone, and forgets what it had. Its tables
+// are freed later, with the peer.
 void at_client_leaves(peer *p);
 void at_client_tables_free(peer *p);
 void at_client_sets_free(at_controller *c);
@@ -192,13 +222,22 @@ void at_client_goes_on(peer *p);
 // them, what the client says waits with the controller, and keeps its credits:
 // so the client waits, and not the hosts, whose streams are everybody's.
 enum { AT_FLIGHT_LAUNCHES = 512 };
+// May a launch on these hosts be sent now? False: one of them has
+// AT_FLIGHT_LAUNCHES of this client to end first.
+// Under the lock, as all of these but at_flight_unlock.
 bool at_flight_may_go(const peer *p, const host_set *to);
+// Counts launches that have been sent to each of the hosts.
 void at_flight_add(peer *p, const host_set *to, uint32_t launches);
+// A host has ended so many launches; more than are counted: all of them.
 void at_flight_did(peer *p, uint32_t host, uint64_t launches);
+// Keeps a message, in order behind what is held already; takes the body. False:
+// no memory, and the body is the caller's still.
 bool at_flight_hold(peer *p, const at_wire_head *head, void *body);
 held *at_flight_next(peer *p);  // the first that is held, taken out
 // What it held has gone on. pays: its credits go back with at_flight_unlock.
 void at_flight_went(peer *p, held *x, bool pays);
+// The message that was held; the body stays the held one's until
+// at_flight_went.
 at_wire_head at_flight_head(const held *x);
 void *at_flight_body(const held *x);
 void at_flight_drop(peer *p);  // forgets it all
@@ -212,6 +251,7 @@ host_set *at_hosts_intern(at_controller *c, const uint32_t *hosts, uint32_t n);
 host_set *at_hosts_still_there(at_controller *c, host_set *all, uint64_t epoch,
                                uint32_t *refused);
 // A name of the client for an array on these hosts.
+// INVALID_ARGUMENT: the name is in use, or is none. RESOURCE_EXHAUSTED.
 at_status at_client_adds(peer *p, uint64_t name, host_set *hosts);
 
 // ---- operations.c; under the lock
@@ -235,8 +275,11 @@ operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
                               void (*over)(operation *x), void *what);
 // Once more, with these hosts.
 void at_operation_again(operation *x, const uint32_t *hosts, uint32_t n);
+// Frees it with its status and results; it is in no list any more.
 void at_operation_free(operation *x);
 void at_operations_end(at_controller *c);  // nobody answers any more
+// A host's ACTED. Like at_operations_lose, which counts as DATA_LOSS from that
+// host, it may be the last that an operation waits for: then `over` runs.
 void at_operation_acted(const peer *host, uint64_t operation, at_bytes body);
 void at_operations_lose(at_controller *c, uint32_t host);
 void at_operations_leave(const peer *client);
@@ -252,6 +295,7 @@ at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
                           host_set **out);
 
 // ---- files.c; under the lock
+// True for SAVE, RESTORE and PEEK, the kinds that at_files_says takes.
 bool at_files_is(uint32_t kind);
 // Takes nothing. An error ends the client.
 at_status at_files_says(peer *p, uint32_t kind, at_bytes body);
@@ -261,13 +305,17 @@ bool at_named_is(uint32_t kind);  // what clients ask of it
 // An error ends the client.
 at_status at_named_says(peer *p, uint32_t kind, const void *body);
 at_status at_named_erase(at_controller *c, at_str name);  // NOT_FOUND
+// A member of the object that is being written: each named object with its
+// size, label and hosts.
 void at_named_print(const at_controller *c, at_json_writer *w);
 void at_named_free(at_controller *c);
 
 // ---- virtual.c; under the lock
 // An error: it cannot be, and ends the client. What cannot be had is answered.
+// SLICED tells the client where the slice is, or why it cannot be had.
 at_status at_client_slice(peer *p, const at_msg_slice *m);
 at_status at_client_unslice(peer *p, const at_msg_unslice *m);
+// Forgets all slices of a client, whose chips bear its load no more.
 void at_client_slices_free(peer *p);
 // It has a program on these chips, which are there.
 void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n);

@@ -40,6 +40,7 @@ typedef struct coming {
   uint8_t behind[];
 } coming;
 
+// A letter for which the wire had no room, with its bytes.
 typedef struct unsent_copy {
   struct unsent_copy *next;
   uint32_t to;
@@ -89,6 +90,8 @@ static void post(host *h, uint32_t to, at_bytes body) {
   pthread_mutex_unlock(&h->copies_lock);
 }
 
+// at_pod_listener.room: the wire has room again. Sends what it takes of the
+// queue.
 static void room(void *arg) {
   host *h = arg;
   pthread_mutex_lock(&h->copies_lock);
@@ -102,6 +105,7 @@ static void room(void *arg) {
   pthread_mutex_unlock(&h->copies_lock);
 }
 
+// A letter with what stands behind its head, at most kBehind bytes.
 static void write_to(host *h, uint32_t to, letter l, const void *behind) {
   uint8_t body[sizeof l + kBehind];
   AT_ASSERT(l.behind <= kBehind);
@@ -120,6 +124,7 @@ void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
            text.ptr);
 }
 
+// The array has left, or will not leave: the hold is given up.
 static void going_end(going *g) {
   at_buffer_unacquire(g->buffer);
   at_buffer_release(g->buffer);
@@ -127,6 +132,7 @@ static void going_end(going *g) {
   free(g);
 }
 
+// The other host has copied what it was lent, or is lost.
 static void loan_end(going *g) {
   at_loan_end(g->host->runtime, &g->loan);
   going_end(g);
@@ -154,6 +160,7 @@ static bool lend(going *g, letter l) {
   return true;
 }
 
+// No shared memory: a letter that says so, and the bytes by exec's way.
 static at_status follow(const going *g, letter l) {
   at_event *done = NULL;
   l.kind = COPY_FOLLOWS;
@@ -163,6 +170,8 @@ static at_status follow(const going *g, letter l) {
   return AT_OK;
 }
 
+// The array is defined: the smallest go inside the letter, others are lent, or
+// follow. Consumes s.
 static void send_now(at_status s, void *arg) {
   going *g = arg;
   const size_t bytes = at_buffer_bytes(g->buffer);
@@ -179,6 +188,8 @@ static void send_now(at_status s, void *arg) {
   going_end(g);
 }
 
+// Decides nothing before the array is defined; send_now runs at once where it
+// is already.
 at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
   if (at_buffer_bytes(b) > AT_COPY_QUICK)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a copy of another size than was said");
@@ -194,6 +205,7 @@ at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
 }
 
 // ---- Receiving
+// behind: bytes that an early letter brings. NULL: no memory.
 static coming *make(at_buffer *b, uint32_t from, size_t behind) {
   coming *c = calloc(1, sizeof *c + behind);
   if (!c) return NULL;
@@ -206,6 +218,8 @@ static void tell_taken(host *h, uint32_t from, uint64_t key) {
   write_to(h, from, (letter){.key = key, .kind = COPY_TAKEN}, NULL);
 }
 
+// Defines nothing: the bytes are in b when this returns OK, but with
+// COPY_FOLLOWS, where they come later.
 static at_status fill(at_buffer *b, uint32_t from, const letter *l,
                       const uint8_t *behind) {
   if (l->bytes != at_buffer_bytes(b))
@@ -252,6 +266,8 @@ static void turn_away(host *h, uint32_t from, const letter *l, at_status why) {
   at_status_free(why);
 }
 
+// If the letter has come already it is turned away; otherwise an entry without
+// a buffer waits for it.
 void at_copy_decline(host *h, uint32_t from, uint64_t key) {
   coming *c = make(NULL, from, 0);
   pthread_mutex_lock(&h->copies_lock);
@@ -264,6 +280,8 @@ void at_copy_decline(host *h, uint32_t from, uint64_t key) {
   free(early);
 }
 
+// The array waits for its letter, or takes the one that has come early. Under
+// the lock only as long as the table is looked at: filling copies bytes.
 static at_status expect(host *h, at_buffer *b, uint32_t from, uint64_t key) {
   AT_TRY(at_buffer_acquire(b));
   coming *mine = make(b, from, 0);
@@ -318,6 +336,8 @@ static bool keep_early(host *h, uint32_t from, const letter *l,
   return true;
 }
 
+// Letters come from other hosts: every length is checked before it is used.
+// bytes: of the whole letter.
 static bool is_well_formed(const letter *l, size_t bytes) {
   if (l->key == 0 || l->kind >= COPY_KINDS || l->zero) return false;
   if (bytes - sizeof *l != l->behind || l->behind > kBehind) return false;
@@ -326,6 +346,7 @@ static bool is_well_formed(const letter *l, size_t bytes) {
   return l->behind == (l->kind == COPY_LENT ? sizeof(at_loan) : 0);
 }
 
+// at_pod_listener.heard: on the wire's poller, so nothing here waits.
 static void heard(void *arg, uint32_t from, at_bytes body) {
   host *h = arg;
   letter l;
@@ -378,6 +399,8 @@ static going *take_lent(host *h, uint32_t to) {
   return found;
 }
 
+// at_pod_listener.lost; UINT32_MAX: all hosts. Arrays that were expected of it
+// fail; early letters of it stay, they are complete.
 static void host_lost(void *arg, uint32_t who) {
   host *h = arg;
   for (coming *c; (c = take_of(h, who)); free(c))
@@ -385,9 +408,11 @@ static void host_lost(void *arg, uint32_t who) {
   for (going *g; (g = take_lent(h, who));) loan_end(g);
 }
 
+// Launches under one controller have no order of their own that could fail.
 static void launch_failed(void *arg, const at_hosts_tag *tag) {}
 static void tick(void *arg) {}
 
+// Hosts that were lost before anybody listened count now.
 void at_copies_listen(host *h) {
   if (!h->pod) return;
   const at_pod_listener l = {h, heard, room, launch_failed, host_lost, tick};
@@ -396,6 +421,8 @@ void at_copies_listen(host *h) {
     if (i != h->me && !at_pod_hosts_has(h->pod, i)) host_lost(h, i);
 }
 
+// The pod's wires are still open but nobody listens; the memory of all tables
+// is freed.
 void at_copies_end(host *h) {
   if (h->pod) at_pod_hosts_listen(h->pod, NULL);
   host_lost(h, UINT32_MAX);

@@ -7,12 +7,16 @@
 static size_t padded(size_t n) { return at_align_up(n, 8); }
 
 // ---- One part
+// Without padding. m->rank and the counts have been bounded, so the sum does
+// not overflow.
 static size_t part_bytes(const at_msg_cut *m) {
   return sizeof *m + m->rank * sizeof(int64_t) +
          m->num_axes * sizeof(uint32_t) + m->num_used * sizeof(at_msg_use) +
          (size_t)m->num_runs * sizeof(at_msg_chips) + m->name_bytes;
 }
 
+// The number of shards, and of tiles along each dimension. False: an axis of
+// size 0, one that is used twice, or too many shards.
 static bool cut_axes(at_cut *c) {
   const at_msg_cut *m = c->m;
   uint64_t shards = 1, used = 0;
@@ -32,6 +36,8 @@ static bool cut_axes(at_cut *c) {
   return true;
 }
 
+// A RESTORE has as many chips as shards, all of them numbers that a pod can
+// have.
 static bool has_chips(const at_cut *c) {
   uint64_t chips = 0;
   for (uint32_t i = 0; i < c->m->num_runs; i++) {
@@ -45,6 +51,7 @@ static bool has_chips(const at_cut *c) {
   return chips == c->num_shards;
 }
 
+// The tiles divide every dimension, and the array's bytes do not overflow.
 static bool has_size(const at_cut *c) {
   size_t bytes = at_dtype_bytes((at_dtype)c->m->dtype);
   for (uint32_t d = 0; d < c->dims.rank; d++) {
@@ -73,6 +80,8 @@ bool at_cut_read(at_bytes body, size_t *out_bytes, at_cut *out) {
              (at_bytes){(const uint8_t *)out->name.ptr, out->name.len});
 }
 
+// Coordinates of the shard in the mesh, last axis fastest; the axes of one
+// dimension are joined to the tile's index with the first one major.
 bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
   uint32_t at[AT_MESSAGE_AXES], rest = shard;
   uint64_t used = 0;
@@ -93,6 +102,7 @@ bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
   return true;
 }
 
+// Walks the runs of chips; there are few, as meshes are regular.
 uint32_t at_cut_chip(const at_cut *c, uint32_t shard) {
   uint32_t i = 0;
   AT_ASSERT(shard < c->num_shards);

@@ -10,6 +10,7 @@ static bool is_told(const peer *p) {
   return p->kind == AT_SESSION_CLIENT && p->welcomed && !p->gone;
 }
 
+// Tells a client whether anything new may be placed on that host.
 static void say_drains(peer *client, uint32_t host) {
   at_msg_host_drains m = {host, client->controller->drains[host] != DRAIN_NONE};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
@@ -22,6 +23,8 @@ void at_drain_tell(peer *client) {
     if (c->drains[i] != DRAIN_NONE) say_drains(client, i);
 }
 
+// Clients hear only of the step between NONE and the others: which step of
+// draining it is does not concern them.
 static void set_state(at_controller *c, uint32_t host, drain_state s) {
   bool was = c->drains[host] != DRAIN_NONE, is = s != DRAIN_NONE;
   c->drains[host] = (uint8_t)s;
@@ -36,11 +39,15 @@ static void ended(at_controller *c, uint32_t host) {
   at_controller_welcome(c);
 }
 
+// From here on nothing of the stream goes to the host (at_peer_is_away), so the
+// REST below is its last message but one.
 static void rest(at_controller *c, uint32_t host) {
   set_state(c, host, DRAIN_RESTS);
   at_peer_say(c->hosts[host], AT_MSG_REST, NULL, 0);
 }
 
+// People want the host back. A place whose host has ended is free again for
+// another process.
 static at_status undo(at_controller *c, uint32_t host) {
   if (c->drains[host] == DRAIN_RESTS)
     return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -73,6 +80,7 @@ at_status at_drain(at_controller *c, const at_msg_drain *m) {
   return AT_OK;
 }
 
+// Of all clients and of named objects.
 static uint64_t arrays_on(const at_controller *c, uint32_t host) {
   uint64_t n = 0;
   for (const host_set *s = c->sets; s; s = s->next)
@@ -81,6 +89,7 @@ static uint64_t arrays_on(const at_controller *c, uint32_t host) {
   return n;
 }
 
+// Every look of the keeper.
 void at_drain_look(at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (c->drains[i] == DRAIN_STARTED && !arrays_on(c, i)) rest(c, i);

@@ -19,6 +19,8 @@ static at_status no_memory(void) {
 }
 
 // ---- Saving
+// The host that was told to commit has answered, or nobody could be told: the
+// client hears the first error. Frees the save.
 static void committed(operation *x) {
   at_client_refuse(x->asker, x->tag, x->why);
   x->why = AT_OK;
@@ -26,12 +28,16 @@ static void committed(operation *x) {
   at_operation_free(x);
 }
 
+// UINT32_MAX: none of them is there any more.
 static uint32_t first_there(const at_controller *c, const host_set *hosts) {
   for (uint32_t i = 0; i < hosts->count; i++)
     if (!at_peer_is_away(c->hosts[hosts->hosts[i]])) return hosts->hosts[i];
   return UINT32_MAX;
 }
 
+// All hosts have saved their parts, or one has failed or is lost. One of them
+// writes the manifest, or removes the files; the operation goes on with that
+// host alone.
 static void saved(operation *x) {
   at_controller *c = x->controller;
   const saving *s = x->what;
@@ -69,6 +75,7 @@ static bool is_busy(const at_controller *c, at_str path) {
   return false;
 }
 
+// DATA_LOSS: a host of these has been lost in the current epoch.
 static at_status check_there(at_controller *c, host_set *hosts) {
   uint32_t refused = 0;
   if (!at_hosts_still_there(c, hosts, c->epoch, &refused)) return no_memory();
@@ -77,6 +84,7 @@ static at_status check_there(at_controller *c, host_set *hosts) {
              : AT_OK;
 }
 
+// The names of a SAVE's arrays; the caller frees *out.
 static at_status arrays_of(at_cuts all, uint64_t **out) {
   *out = malloc((all.m->num_arrays + 1) * sizeof **out);
   if (!*out) return no_memory();
@@ -95,6 +103,8 @@ static void tell_files(operation *x, const peer *p, uint32_t kind,
   at_hosts_tell(x->controller, x->hosts, p->client, kind, parts, 2);
 }
 
+// What the client cannot say is returned and ends it; what cannot be done is
+// answered.
 static at_status saves(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   at_cuts all = at_cuts_of(body);
@@ -120,6 +130,7 @@ static at_status saves(peer *p, at_bytes body) {
 }
 
 // ---- Restoring
+// Also of a PEEK: the answer brings what hosts have said.
 static void restored(operation *x) {
   at_client_answer(x->asker, x->tag, x->why,
                    (at_bytes){(const uint8_t *)x->results.ptr, x->results.len},
@@ -128,6 +139,8 @@ static void restored(operation *x) {
   at_operation_free(x);
 }
 
+// Marks the hosts of all chips. INVALID_ARGUMENT: a chip that the pod does not
+// have.
 static at_status hosts_of_cuts(const at_controller *c, at_cuts all, bool *has) {
   at_cut cut;
   while (at_cuts_next(&all, &cut))

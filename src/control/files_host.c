@@ -91,6 +91,8 @@ static at_cuts cuts_of(const filing *f) {
   return at_cuts_of((at_bytes){f->body, f->bytes});
 }
 
+// Holds the buffer, so that dropping or donating the array does not change what
+// is written. NULL: no memory, or the array is gone.
 static work *make_work(filing *f, at_buffer *b, uint32_t array,
                        const at_cut *cut, const int64_t *tile) {
   work *w = malloc(sizeof *w);
@@ -113,6 +115,8 @@ static void end_work(work *w, at_status st) {
 }
 
 // ---- Saving
+// To path/folder/array/tile, with sums of its blocks behind `saved`. The folder
+// is made durable too. An empty tile has no file.
 static at_status write_tile(const work *w, at_msg_saved *saved) {
   char path[kPath];
   at_cuts all = cuts_of(w->filing);
@@ -133,6 +137,7 @@ static at_status write_tile(const work *w, at_msg_saved *saved) {
   return at_folder_sync(path);
 }
 
+// A client says dtype and shape in SAVE; they have to be the array's.
 static at_status check_shape(const work *w) {
   if (at_buffer_dtype(w->buffer) == (at_dtype)w->cut.m->dtype &&
       at_buffer_bytes(w->buffer) == at_cut_tile_bytes(&w->cut))
@@ -141,6 +146,8 @@ static at_status check_shape(const work *w) {
                  (int)w->cut.name.len, w->cut.name.ptr);
 }
 
+// Waits until the array is defined, writes it and appends what is to be said of
+// it. On a thread for files.
 static at_status save_tile(const work *w) {
   filing *f = w->filing;
   AT_TRY(at_event_wait(at_buffer_ready(w->buffer)));
@@ -209,6 +216,7 @@ void at_files_save(tenant *t, at_bytes body) {
   one_less(f, AT_OK);
 }
 
+// On a thread for files: the manifest, or removing what was written.
 static void commit_main(void *arg) {
   filing *f = arg;
   const at_msg_commit *m = (const void *)f->body;
@@ -228,6 +236,7 @@ void at_files_commit(host *h, at_bytes body) {
 }
 
 // ---- Restoring
+// The array is defined in any case, with the error if the file is damaged.
 static void read_main(void *arg) {
   work *w = arg;
   filing *f = w->filing;
@@ -281,6 +290,7 @@ static at_status make_shard(filing *f, uint32_t number, const at_cut *cut,
   return st;
 }
 
+// This host's shards of one array. NULL: no memory.
 static array *restore_array(filing *f, uint64_t name, uint32_t number,
                             const at_cut *cut) {
   host *h = f->host;
@@ -304,6 +314,8 @@ static array *restore_array(filing *f, uint64_t name, uint32_t number,
   return a;
 }
 
+// Names are entered even where nothing can be read: launches that use them must
+// find their error.
 void at_files_restore(tenant *t, at_bytes body) {
   const at_msg_files *m = (const void *)body.ptr;
   filing *f = begin(t->host, m->operation, body);

@@ -20,6 +20,7 @@ bool at_flight_may_go(const peer *p, const host_set *to) {
   return true;
 }
 
+// Saturates: a host that never answers does not make it wrap to a small number.
 void at_flight_add(peer *p, const host_set *to, uint32_t launches) {
   if (p->controller->simulated) return;  // it is done when it has been said
   if (!p->flight) {
@@ -37,6 +38,7 @@ void at_flight_did(peer *p, uint32_t host, uint64_t launches) {
   p->flight[host] -= (uint32_t)AT_MIN(launches, (uint64_t)p->flight[host]);
 }
 
+// The peer counts a letter, which keeps it alive until the message has gone on.
 bool at_flight_hold(peer *p, const at_wire_head *head, void *body) {
   held *x = malloc(sizeof *x);
   if (!x) return false;
@@ -55,6 +57,8 @@ held *at_flight_next(peer *p) {
   return x;
 }
 
+// Credits are given back without the lock, so a message that pays waits in
+// `paid` until at_flight_unlock.
 void at_flight_went(peer *p, held *x, bool pays) {
   if (pays) {
     x->next = p->controller->paid;
@@ -72,6 +76,8 @@ void at_flight_drop(peer *p) {
   p->flight = NULL;
 }
 
+// The list is taken under the lock; the wire's release may wake a thread that
+// wants it.
 void at_flight_unlock(at_controller *c) {
   held *x = c->paid, *next;
   c->paid = NULL;

@@ -11,10 +11,12 @@
 #include "abi/dtype.h"
 #include "control/message.h"
 
+// A property of the fuzzed code; not an assert, which some builds leave out.
 static inline void must(bool good) {
   if (!good) abort();
 }
 
+// The fuzzer's bytes, eaten from the front.
 typedef struct input {
   const uint8_t *at, *end;
 } input;

@@ -55,6 +55,9 @@ typedef enum at_graph_pass {
   AT_GRAPH_PASSES
 } at_graph_pass;
 
+// Everything it points to is the owner's (trace.c), which frees it; passes
+// change it in place, and allocate only memory that they free again or that
+// becomes part of a step.
 typedef struct at_graph {
   uint32_t num_arrays, num_inputs;  // inputs of bytes come behind arrays
   const uint32_t *hosts;  // of those inputs: which bytes; AT_GRAPH_LATE: a
@@ -87,10 +90,15 @@ at_status at_graph_place_drops(at_graph *g);
 at_status at_graph_optimize(at_graph *g, bool all);
 
 // ---- The message; `name`: the graph's.
+// Appends the body of a GRAPH without the steps that passes have removed, each
+// array's drop behind its last use. at_graph_place_drops comes before.
+// RESOURCE_EXHAUSTED.
 at_status at_graph_write(const at_graph *g, uint64_t name, at_strbuf *out);
 
 // ---- For people (graph_print.c): a node for each argument, computation,
 // resharding, and for what is returned, however many shards they have.
+// Appends; the text depends on neither names nor chips, so the same program
+// traced twice gives the same text.
 void at_graph_print(const at_graph *g, at_strbuf *out);
 
 #endif

@@ -16,10 +16,13 @@ static uint32_t number(uint64_t name) { return (uint32_t)name; }
 // Of all that name an array, the shard follows the name (message.h).
 static uint32_t *shard_of(uint64_t *name) { return (uint32_t *)(name + 1); }
 
+// The flags of an argument of a launch; other uses have none.
 static uint32_t flags_of(uint32_t kind, uint64_t *name) {
   return kind == AT_MSG_LAUNCH ? shard_of(name)[1] : 0;
 }
 
+// The first array that a step makes, as a name; *count of them. Steps of the
+// client make none.
 static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
   *count = s->kind != AT_GRAPH_HOST;
   if (!*count) return 0;
@@ -33,6 +36,7 @@ static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
   return ((const at_msg_launch *)(const void *)s->body)->outputs;
 }
 
+// May it be done once for two, or not at all?
 static bool is_pure(const at_graph_step *s) {
   return s->kind != AT_GRAPH_HOST &&
          (s->kind != AT_MSG_LAUNCH || !s->program->effects);
@@ -53,11 +57,14 @@ typedef struct facts {
   uint32_t step;  // that is looked at
 } facts;
 
+// NULL: a constant, of which nothing is known.
 static fact *fact_of(const facts *f, uint64_t name) {
   if (is_made(name)) return &f->made[number(name)];
   return name & AT_MSG_INPUT ? &f->inputs[number(name)] : NULL;
 }
 
+// Which step makes an array, which takes its memory, and whether anything but
+// copies and groups reads it.
 static bool note_use(void *arg, uint64_t *name, bool makes, uint32_t count) {
   facts *f = arg;
   const at_graph_step *s = &f->g->steps[f->step];
@@ -71,6 +78,7 @@ static bool note_use(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// An at_message_name_fn: a member of a group that is needed.
 static bool note_member(void *arg, uint64_t *name, bool makes, uint32_t count) {
   facts *f = arg;
   fact *x = fact_of(f, *name);
@@ -83,6 +91,8 @@ static void free_facts(facts *f) {
   free(f->inputs);
 }
 
+// One walk over all steps in order, and one backwards for groups, as a group
+// may be a member of another. free_facts afterwards.
 static at_status find_facts(at_graph *g, facts *f) {
   *f = (facts){.g = g,
                .made = calloc(g->num_made + 1, sizeof *f->made),
@@ -196,6 +206,8 @@ static bool returns_home(const facts *f, const at_msg_copy *m,
          !m->kind && !strchr(by->program->results, '@');
 }
 
+// The copy vanishes where it would lie where its source is already; otherwise
+// its source is moved as near as possible.
 static void see_copy(facts *f, at_graph_step *s) {
   at_msg_copy *m = (void *)s->body;
   const at_msg_shard before = m->from;
@@ -211,6 +223,7 @@ static void see_copy(facts *f, at_graph_step *s) {
   f->g->counts[AT_GRAPH_COPIES] += before.array == m->from.array;
 }
 
+// A group of all shards of one array in order is that array.
 static void see_group(facts *f, at_graph_step *s) {
   const at_msg_group *m = (const void *)s->body;
   uint64_t whole = whole_of(f, m);
@@ -248,6 +261,7 @@ static void strip(const at_graph_step *s, uint8_t *out) {
   }
 }
 
+// Never 0, which tables take for a free slot. room: at least s->bytes.
 static uint64_t hash_of(const at_graph_step *s, uint8_t *room) {
   strip(s, room);
   uint64_t h =
@@ -255,6 +269,7 @@ static uint64_t hash_of(const at_graph_step *s, uint8_t *room) {
   return h ? h : 1;
 }
 
+// An at_message_name_fn: false for an argument whose memory is taken.
 static bool takes(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const at_graph_step *s = arg;
   return makes || !(flags_of(s->kind, name) & (AT_MSG_DONATED | AT_MSG_GIVEN));
@@ -275,6 +290,7 @@ static bool may_merge(const facts *f, const at_graph_step *s,
   return good;
 }
 
+// Uses of s's arrays go to those of `as`; a result of the program stays one.
 static void merge(facts *f, at_graph_step *s, const at_graph_step *as) {
   uint32_t n;
   uint64_t mine = made_by(s, &n), its = made_by(as, &n);
@@ -288,6 +304,8 @@ static void merge(facts *f, at_graph_step *s, const at_graph_step *as) {
   f->g->counts[AT_GRAPH_SAME]++;
 }
 
+// Compares with the one step of the same hash; a collision merely loses the
+// optimization. rooms: two of `room` bytes.
 static at_status see_same(facts *f, at_table *seen, uint8_t *rooms,
                           size_t room) {
   at_graph_step *s = &f->g->steps[f->step];
@@ -333,12 +351,14 @@ typedef struct needs {
   bool *made;
 } needs;
 
+// An at_message_name_fn: what a live step reads is needed.
 static bool need(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const needs *x = arg;
   if (!makes && is_made(*name)) x->made[number(*name)] = true;
   return true;
 }
 
+// Backwards, so a chain of dead steps goes in one walk.
 at_status at_graph_drop_dead(at_graph *g) {
   needs x = {g, calloc(g->num_made + 1, sizeof *x.made)};
   if (!x.made) return no_memory();
@@ -367,6 +387,7 @@ typedef struct placing {
   uint32_t step;
 } placing;
 
+// An at_message_name_fn: the last step that mentions an array is where it ends.
 static bool place(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const placing *p = arg;
   if (!is_made(*name)) return true;

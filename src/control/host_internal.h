@@ -22,10 +22,13 @@ typedef struct tenant tenant;
 typedef struct parked parked;
 
 // Shards of an array that are on this host, by their number.
+// In the order of their numbers.
 typedef struct piece {
   uint32_t shard;
   at_buffer *buffer;  // one reference; NULL: `why` of the array
 } piece;
+// A client's array as one host has it: only the shards that are here. Owned by
+// tenant.arrays.
 typedef struct array {
   uint64_t name;
   bool written;   // the client brings its bytes: see tenant.filling
@@ -34,6 +37,8 @@ typedef struct array {
   piece here[];
 } array;
 
+// Owned by tenant.programs. Where it could not be loaded it exists all the
+// same, and its launches get `why`.
 typedef struct program {
   uint64_t name;
   char title[AT_LOOK_NAME];   // the executable's own name
@@ -49,6 +54,7 @@ typedef struct program {
 } program;
 
 // A traced program, as it came.
+// Owned by tenant.graphs.
 typedef struct graph {
   uint8_t *body;
   size_t bytes, largest;  // largest: body of a step
@@ -56,6 +62,7 @@ typedef struct graph {
 } graph;
 
 // A launch whose time is taken.
+// In the ring host.samples; `times` is filled in by the runtime.
 typedef struct sample {
   uint64_t client, program, given_ns;
   at_launch_times times;  // start_ns 0: there is none, or it has not begun
@@ -63,6 +70,8 @@ typedef struct sample {
 } sample;
 
 // What one client has here.
+// Made when the stream or a session first names the client; freed with its last
+// user once it has left.
 struct tenant {
   tenant *next;
   host *host;
@@ -92,6 +101,8 @@ struct tenant {
 };
 
 // A client's session. The sink's calls come one at a time.
+// A tenant may have none (its session is not open yet) or several, one after
+// another.
 typedef struct visitor {
   struct visitor *next;
   host *host;
@@ -103,6 +114,8 @@ typedef struct visitor {
 } visitor;
 
 // A message of the stream, or work for the same thread.
+// In the host's queue until the stream's thread has done it, which frees it
+// with its body.
 typedef struct job {
   struct job *next;
   uint32_t kind;  // at_message_kind, or kVisitorGone
@@ -114,6 +127,8 @@ typedef struct job {
 } job;
 enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
 
+// The process: one of it in at_host_run, on its stack. What has no lock beside
+// it belongs to the stream's thread, which is the one that called at_host_run.
 struct host {
   const at_host_options *options;
   at_listener *listener;
@@ -167,6 +182,7 @@ struct host {
 // thread. Borrows.
 void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 
+// Appends to the queue; never waits.
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
 // ---- look.c
@@ -180,11 +196,15 @@ void at_sample_cancel(sample *s);  // it is not made; NULL: nothing
 tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock
 // What it has asked for and has not begun does not begin, wherever the stream
 // is.
+// Called when the controller has said LEFT, before the stream reaches it.
 void at_tenant_is_gone(host *h, uint64_t client);
 void at_tenant_leave(tenant *t);    // drops all that it has
 void at_tenant_release(tenant *t);  // under the lock: one user less
 // Under the lock. NULL: not here.
+// Valid until the lock is left, for the stream may drop it then; the stream's
+// own thread may keep it.
 array *at_tenant_array(tenant *t, uint64_t name);
+// The shard with that number, if it is here. NULL: it is on another host.
 const piece *at_array_piece(const array *a, uint32_t shard);
 array *at_array_make(uint64_t name, uint32_t count);  // NULL: no memory
 void at_array_free(array *a);
@@ -194,29 +214,44 @@ void at_graph_free(graph *g);
 // ---- copies.c: arrays of at most AT_COPY_QUICK bytes to and from other hosts.
 // Up to AT_COPY_SMALL their bytes are in the message.
 enum { AT_COPY_SMALL = 4096, AT_COPY_QUICK = 1 << 20 };
+// Both ends decide by the shape alone, so they agree without a word.
 bool at_copy_is_quick(at_dtype t, at_dims dims);
+// Sends b once it is defined, or its error; returns at once. key: of this copy,
+// the same at both ends, not 0. b is retained as long as needed.
+// INVALID_ARGUMENT: b is larger than AT_COPY_QUICK.
 at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key);
+// The other host's array gets this error. Borrows why.
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why);
+// Creates the array that a copy will define; *out is the caller's reference,
+// written on success only. Where there is no memory for it the sender's bytes
+// are thrown away.
 at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, uint32_t from, uint64_t key,
                           at_buffer **out);
 // There is no place for what that host sends, which is told so.
 void at_copy_decline(host *h, uint32_t from, uint64_t key);
+// Once for each epoch, after the pod has been formed.
 void at_copies_listen(host *h);  // to the hosts of now
 void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
+// Carries out one message of the stream. What it cannot do becomes the error of
+// the arrays or the program that it defines: the stream itself goes on. Borrows
+// j.
 void at_stream_do(host *h, const job *j);
 // number: of at_runtime_view; NULL: another's.
 at_chip *at_stream_own_chip(const host *h, uint32_t number);
 // From here on others find the array; takes it. NULL: there was no memory.
+// Answers what was parked for it. Takes over a.
 void at_stream_enter(tenant *t, array *a);
 // A shard's buffer, which stays until the stream drops it. NULL: why.
+// *why is a new error, the caller's, where NULL is returned.
 at_buffer *at_stream_find(tenant *t, const at_msg_shard *s, at_status *why);
 
 // ---- reshard.c: the stream's thread. refused: the results carry that;
 // consumed.
 void at_host_reshard(tenant *t, at_bytes body, at_status refused);
+// Has this host a part in it, as a source or a destination?
 bool at_host_reshards(const host *h, const at_msg_reshard *m);
 
 // ---- pace.c: the stream's thread
@@ -224,10 +259,13 @@ void at_pace_count(tenant *t, uint32_t launches);
 bool at_pace_is_due(const tenant *t);  // the group in hand is to be closed
 // last: a launch of the group, or NULL: they have ended.
 void at_pace_close(tenant *t, at_event *last);
+// Takes what tenants have ended since the last call, one entry for each; how
+// many entries.
 uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most);
 
 // ---- ends.c
 // Under the lock: a launch of which the client wants to hear begins.
+// The tenant has one user more until at_ends_add.
 void at_ends_begin(tenant *t);
 // It is over; any thread. number: 0 if the client has heard. now: it is told at
 // once, with all before it.
@@ -236,12 +274,18 @@ void at_ends_add(tenant *t, uint64_t number, bool now);
 void at_ends_tell(host *h);
 
 // ---- named_host.c: the stream's thread. Bodies have been checked.
+// Copies, or moves, the tenant's arrays to an object of the host's, and says
+// ACTED once they are defined.
 void at_named_keep(tenant *t, at_bytes body);
+// Enters an object's arrays under the tenant's names.
 void at_named_fetch(tenant *t, at_bytes body);
 void at_named_discard(host *h, at_bytes body);
+// Drops all objects; the process ends.
 void at_named_close(host *h);
 
 // ---- files_host.c: the stream's thread. Bodies have been checked.
+// Reading and writing happens on threads of their own; the four below return as
+// soon as the work is scheduled, and ACTED tells its end.
 void at_files_save(tenant *t, at_bytes body);
 void at_files_restore(tenant *t, at_bytes body);
 void at_files_peek(host *h, at_bytes body);
@@ -250,7 +294,8 @@ void at_files_close(host *h);  // waits
 
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor
-void at_visitor_free(visitor *v);           // its wire is closed
+// Frees what it had announced and not brought.
+void at_visitor_free(visitor *v);  // its wire is closed
 // Questions and bytes that waited for the array; under the lock.
 void at_tenant_answer_parked(tenant *t, uint64_t array);
 // The end of what a WRITE or REFUSE defines, taken out of tenant.filling.
@@ -259,7 +304,9 @@ void at_filling_end(at_buffer *b, at_status s);
 // Of a tenant who will bring no more bytes and answers; frees the tables.
 void at_fillings_cancel(at_table *filling, const char *why);
 // Its bytes went to the process that was this host before.
+// A new DATA_LOSS error for it.
 at_status at_filling_lost(const host *h, uint64_t array);
+// With all that are behind it in its list.
 void at_parked_free(parked *p);
 void at_tenant_answer_stats(tenant *t, const at_msg_stats *m);  // the stream's
 // Says to the client; any thread.
@@ -271,11 +318,15 @@ void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why);  // borrowed
 // Channels of a launch, by device here; freed with at_callbacks_free when it is
 // done. m: has been checked.
 typedef struct callbacks callbacks;
+// *out is written on success only. t must outlive it. RESOURCE_EXHAUSTED.
 at_status at_callbacks_make(tenant *t, const program *p, const at_msg_launch *m,
                             callbacks **out);
+// [num_here], in the order of the program's chips on this host; as long as c.
 const at_channel_list *at_callbacks_lists(const callbacks *c);
 void at_callbacks_free(callbacks *c);
 // The client's answers.
+// TOOK, or GIVE where `gives`. Ends the transfer of that tag; unknown tags are
+// ignored. body has been checked.
 void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives);
 void at_transfers_cancel(at_table *pending);  // and frees it
 

@@ -10,6 +10,7 @@ enum { kVersion = 1, kSumDigits = 16 };
 
 static const char kKey[] = "atoll checkpoint";
 
+// An empty tile has none.
 uint32_t at_manifest_sums(size_t tile_bytes) {
   return (uint32_t)((tile_bytes + AT_MESSAGE_BLOCK - 1) / AT_MESSAGE_BLOCK);
 }
@@ -59,6 +60,7 @@ const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
 }
 
 // ---- Printing
+// 16 hexadecimal digits for each block, those of one tile in one string.
 static void put_sums(at_json_writer *w, const at_manifest_array *a) {
   static const char digits[] = "0123456789abcdef";
   at_strbuf text = {0};
@@ -76,6 +78,7 @@ static void put_sums(at_json_writer *w, const at_manifest_array *a) {
   at_strbuf_free(&text);
 }
 
+// One JSON object; the version stands under kKey.
 static void print(const at_manifest *m, bool sums, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -129,6 +132,8 @@ static int64_t *numbers_of(const at_json *j, int64_t least, at_arena *a) {
   return v;
 }
 
+// dims and tiles, and what follows of them. Sizes are bounded here, so that
+// readers need not.
 static at_status parse_shape(const at_json *j, at_arena *a,
                              at_manifest_array *out) {
   const at_json *dims = at_json_get(j, "dims"), *cut = at_json_get(j, "tiles");
@@ -152,6 +157,7 @@ static at_status parse_shape(const at_json *j, at_arena *a,
   return AT_OK;
 }
 
+// 16 lower-case digits.
 static bool parse_sum(const char *text, uint64_t *out) {
   uint64_t v = 0;
   for (int i = 0; i < kSumDigits; i++) {
@@ -167,6 +173,7 @@ static bool parse_sum(const char *text, uint64_t *out) {
   return true;
 }
 
+// As many strings as tiles, each as long as its tile has blocks.
 static at_status parse_sums(const at_json *j, at_arena *a,
                             at_manifest_array *out) {
   if (!j || j->kind != AT_JSON_ARRAY || j->len != out->num_tiles)
@@ -203,6 +210,7 @@ static at_status parse_array(const at_json *j, at_arena *a,
   return parse_sums(at_json_get(j, "sums"), a, out);
 }
 
+// Bad JSON is a damaged file here, not an argument of the caller.
 at_status at_manifest_parse(at_bytes text, at_arena *a, at_manifest *out) {
   const at_json *j;
   at_status st = at_json_parse(text, a, &j);

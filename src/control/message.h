@@ -25,6 +25,8 @@
 #include "profile/spans.h"
 
 enum {
+  // Limits that at_message_check enforces, so that hosts and the controller
+  // never allocate by a count that a stranger has chosen.
   AT_MESSAGE_CHIPS = 1 << 16,  // of a pod, at most
   AT_MESSAGE_RANK = 64,
   AT_MESSAGE_OUTPUTS = 1 << 20,  // of a launch
@@ -118,11 +120,14 @@ typedef enum at_message_kind {
   AT_MSG_TRACED,  // controller: those were all
 } at_message_kind;
 
+// The bytes of a list of n chips, padded to eight.
 static inline size_t at_message_chips_bytes(uint64_t n) {
   return (size_t)((n * sizeof(uint32_t) + 7) & ~7ull);
 }
 
 // ---- The stream
+// A new array of one shard. Up to AT_MESSAGE_INLINE bytes come with it, others
+// by WRITE.
 typedef struct at_msg_create {
   uint64_t array;
   uint32_t chip;
@@ -132,11 +137,14 @@ typedef struct at_msg_create {
   // int64_t dims[rank]; data
 } at_msg_create;
 
+// A shard of an array, and the chip where the client thinks it is.
 typedef struct at_msg_shard {
   uint64_t array;
   uint32_t shard, chip;
 } at_msg_shard;
 
+// A new array whose shard i is shards[i]; its memory is shared with the old one
+// until either is donated.
 typedef struct at_msg_group {
   uint64_t array;
   uint64_t count;
@@ -188,11 +196,13 @@ static inline const at_msg_box *at_message_box(const at_msg_reshard *m,
   return (const at_msg_box *)(const void *)(r->boxes + i * each);
 }
 
+// The names mean nothing from here on. Unknown ones are ignored.
 typedef struct at_msg_drop {
   uint64_t count;
   // uint64_t arrays[count]
 } at_msg_drop;
 
+// Only the hosts of these chips hear of it.
 typedef struct at_msg_load {
   uint64_t program;
   uint32_t num_chips;
@@ -205,6 +215,8 @@ typedef struct at_msg_unload {
   uint64_t program;
 } at_msg_unload;
 
+// Of an argument: the launch may reuse its memory; its name is gone with the
+// launch, and nobody drops it.
 enum { AT_MSG_DONATED = 1, AT_MSG_GIVEN = 2 };
 typedef struct at_msg_arg {
   uint64_t array;
@@ -212,6 +224,8 @@ typedef struct at_msg_arg {
   uint32_t flags;
 } at_msg_arg;
 
+// A host callback of one device: hosts call the client when the program sends
+// or receives there.
 typedef struct at_msg_channel {
   int64_t id;
   uint32_t device;
@@ -219,6 +233,7 @@ typedef struct at_msg_channel {
   uint32_t zero;
 } at_msg_channel;
 
+// Results are named outputs, outputs + 1, ...
 typedef struct at_msg_launch {
   uint64_t program, outputs;
   int64_t launch_id;
@@ -249,6 +264,7 @@ static inline size_t at_message_step_bytes(uint32_t body) {
   return sizeof(at_msg_step) + ((body + 7u) & ~7u);
 }
 
+// One run of a graph.
 typedef struct at_msg_run {
   uint64_t graph;
   uint64_t first;  // the k-th array that it makes is first + k
@@ -257,6 +273,7 @@ typedef struct at_msg_run {
   // uint64_t inputs[num_inputs]
 } at_msg_run;
 
+// Runs that are before it in the stream go on.
 typedef struct at_msg_forget {
   uint64_t graph;
 } at_msg_forget;
@@ -293,6 +310,7 @@ typedef struct at_msg_named {
   uint32_t flags, name_bytes;
   // name; hosts need none
 } at_msg_named;
+// `about` follows it in the ANSWER.
 typedef struct at_msg_fetched {
   uint64_t num_arrays;
 } at_msg_fetched;
@@ -323,6 +341,7 @@ typedef struct at_msg_cut {
   // at_msg_use used[num_used]; at_msg_chips chips[num_runs]; name: where its
   // files lie below the folder; padded to eight
 } at_msg_cut;
+// A SAVE, RESTORE or PEEK.
 typedef struct at_msg_files {
   uint64_t tag, operation, first;
   uint32_t num_arrays, path_bytes, folder_bytes, about_bytes;
@@ -349,6 +368,7 @@ typedef struct at_msg_commit {
 
 // Relative, without `.`, `..` and control characters; of 1 to AT_MESSAGE_NAME
 // bytes.
+// A name that may become a path below a folder.
 bool at_message_file_is_good(at_bytes name);
 
 // ANSWER and ACTED: the text of an error, or what was asked for.
@@ -368,14 +388,18 @@ typedef bool (*at_message_name_fn)(void *arg, uint64_t *name, bool makes,
 bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
                       void *arg);
 // Names of a graph's step become those of a run.
+// body is changed in place; inputs of m are as many as the graph says.
 void at_message_name_run(uint32_t kind, void *body, const at_msg_run *m);
 
 // ---- Slices of virtual devices
 // Chips of messages are numbers of at_runtime_view: which chip of the pod, and
 // which view of it. A client's virtual devices on one chip have a view each.
+// The chip of the pod, without its view.
 static inline uint32_t at_message_chip(uint32_t number) {
   return number % AT_MESSAGE_CHIPS;
 }
+// How a chip's load is counted when a slice is placed: by devices alone, or
+// also by how much their clients launch.
 enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
 
 // What a new slice is to be; answered by SLICED.
@@ -390,6 +414,7 @@ typedef struct at_msg_slice {
   uint32_t zero;
 } at_msg_slice;
 
+// The slice's chips are free for others.
 typedef struct at_msg_unslice {
   uint64_t slice;
 } at_msg_unslice;
@@ -420,6 +445,7 @@ typedef struct at_msg_write {
   uint64_t offset, bytes, total;
 } at_msg_write;
 
+// The array gets this error instead of its bytes, or of the rest of them.
 typedef struct at_msg_refuse {
   at_msg_shard shard;
   uint64_t code;
@@ -443,6 +469,7 @@ typedef struct at_msg_stats {
   uint64_t tag;
   uint32_t chip, clear;
 } at_msg_stats;
+// As at_memory_stats, in bytes but for num_allocs.
 typedef struct at_msg_stats_are {
   uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
 } at_msg_stats_are;
@@ -538,6 +565,7 @@ typedef struct at_msg_formed {
 } at_msg_formed;
 
 // What a client shows to a host, so that it is the one of that number.
+// Both sides compute it: the controller for WELCOME, hosts to check an IAM.
 void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
                     uint8_t out[AT_CONTROL_KEY]);
 
@@ -559,6 +587,7 @@ typedef enum at_drain_how {
   AT_DRAIN_FORCE,  // it ends when what it was asked until now is done
 } at_drain_how;
 // STATUS has this, or no body.
+// Without it hosts measure only some launches of each program.
 typedef struct at_msg_status {
   uint64_t watch_ms;  // hosts measure each launch for so long
 } at_msg_status;
@@ -588,6 +617,7 @@ typedef struct at_look_tenant {
   uint64_t bytes;       // of HBM, padded; memory that arrays share counts once
   uint64_t host_bytes;  // of arrays in the host's memory
 } at_look_tenant;
+// launches: that this host has seen of it.
 typedef struct at_look_program {
   uint64_t client, program, launches;
   char name[AT_LOOK_NAME];
@@ -597,6 +627,8 @@ typedef struct at_look_run {
   uint64_t client, program, given_ns, start_ns, end_ns;
   char name[AT_LOOK_NAME];
 } at_look_run;
+// A host's answer to LOOK. The lists follow each other without gaps; accessors
+// below.
 typedef struct at_msg_looks {
   uint64_t number, now_ns;
   uint32_t num_chips, num_tenants, num_programs, num_runs;
@@ -631,10 +663,12 @@ typedef struct at_msg_recorded {
   // at_profile_span spans[count]
 } at_msg_recorded;
 // Answered by ORDERED or FAILED; then SPANS come, until it is ended: TRACED.
+// A tool begins (on) or ends the pod's one trace.
 typedef struct at_msg_trace {
   uint32_t on, zero;
 } at_msg_trace;
 enum { AT_SPANS_NAME = 96 };
+// Spans of one process, as the controller passes them on to the tool.
 typedef struct at_msg_spans {
   uint32_t kind, number;  // at_session_kind and which; 0: the controller
   uint32_t pid, count;
@@ -647,6 +681,7 @@ typedef struct at_msg_spans {
 
 // An error on its way: its text, as much of it as is sent, borrowed; and the
 // error that a code and a text stand for. The code of none is UNKNOWN.
+// Valid as long as why.
 at_bytes at_message_text(at_status why);
 // A new error with that text (borrowed; cut as a message's text is). Codes that
 // there are not become UNKNOWN.
@@ -654,6 +689,8 @@ at_status at_message_error(uint64_t code, at_bytes text);
 
 // Sizes and numbers fit the kind, so that the accessors below stay inside.
 // INVALID_ARGUMENT.
+// Kinds that do not exist are refused as well. What arrays, chips and programs
+// a message names is not checked here. body: aligned to eight.
 at_status at_message_check(uint32_t kind, at_bytes body);
 
 // What follows a message's struct of `head` bytes, of a body that has been

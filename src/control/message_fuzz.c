@@ -78,10 +78,12 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_SIMULATED};
 
 static volatile uint8_t sink;
+// Reads every byte, so that a sanitizer sees those that are not there.
 static void touch(const void *p, size_t n) {
   for (size_t i = 0; i < n; i++) sink ^= ((const uint8_t *)p)[i];
 }
 
+// An at_message_name_fn: the place can be read and written.
 static bool name_is_there(void *arg, uint64_t *name, bool makes,
                           uint32_t count) {
   touch(name, sizeof *name);
@@ -92,6 +94,7 @@ static bool name_is_there(void *arg, uint64_t *name, bool makes,
 }
 
 static void walk(uint32_t kind, at_bytes b);
+// Steps fill the body exactly.
 static void walk_graph(at_bytes b) {
   const at_msg_graph *m = (const void *)b.ptr;
   const uint64_t *kept = (const void *)(m + 1);
@@ -113,6 +116,7 @@ static void walk_launch(const at_msg_launch *m) {
   must(m->number || !m->num_channels);
 }
 
+// The bytes that it says follow do follow.
 static void walk_create(const at_msg_create *m) {
   const int64_t *dims = (const void *)(m + 1);
   size_t bytes = at_dtype_bytes((at_dtype)m->dtype);
@@ -125,6 +129,7 @@ static void walk_text(at_bytes b, size_t head) {
   touch(b.ptr + head, b.len - head);
 }
 
+// Boxes lie within the shards that they name.
 static void walk_reshard(const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   touch(r.from, m->num_from * sizeof *r.from);
@@ -225,6 +230,7 @@ static void walk_named(uint32_t kind, at_bytes b) {
   must(m->first + AT_MESSAGE_OBJECT <= AT_MSG_MADE);
 }
 
+// Every tile has exactly one original among the shards.
 static void walk_files(uint32_t kind, at_bytes b) {
   at_cuts all = at_cuts_of(b);
   at_cut cut;
@@ -258,6 +264,7 @@ static void walk_spans(at_bytes b, size_t head, uint32_t count) {
   must((const uint8_t *)(s + count) == b.ptr + b.len);
 }
 
+// Does with a good message what its users do.
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));

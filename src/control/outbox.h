@@ -5,8 +5,12 @@
 
 #include "pod/wire.h"
 
+// Between creating and opening it collects; then it sends at once where nothing
+// waits and the wire has room.
 typedef struct at_outbox at_outbox;
 
+// RESOURCE_EXHAUSTED. Its thread starts with the first message that has to wait
+// for an open wire.
 at_status at_outbox_create(at_outbox **out);
 // Where it sends; what was posted before goes now. Borrowed until
 // at_outbox_stop. Once.
@@ -22,10 +26,12 @@ typedef struct at_outbox_post {
 } at_outbox_post;
 // What cannot be sent (the peer is lost, or no memory) is dropped; `false`: it
 // was, and is said in the log where it was memory.
+// `sent` is called in either case, exactly once.
 bool at_outbox_send(at_outbox *o, const at_outbox_post *p);
 // How many messages wait. Any thread.
 uint32_t at_outbox_waiting(const at_outbox *o);
 // Nothing is sent from now on, and what waits is dropped.
+// Joins its thread; not from a `sent`. The wire may be closed afterwards.
 void at_outbox_stop(at_outbox *o);
 void at_outbox_free(at_outbox *o);  // stops it; NULL: nothing
 

@@ -30,11 +30,16 @@ typedef struct planner {
   uint32_t num_boxes;
 } planner;
 
+// Bytes of the coordinates of one shard.
 static size_t row(const at_shards *s) { return s->dims.rank * sizeof *s->at; }
+// Where shard i begins.
 static const int64_t *place(const at_shards *s, uint32_t i) {
   return s->at + (size_t)i * s->dims.rank;
 }
 
+// Groups old shards that begin at the same place: copies of each other. By
+// hash; a collision makes two places of one, which costs nothing but a choice.
+// False: no memory.
 static bool find_places(planner *p) {
   at_table known = {0};
   bool good = true;
@@ -71,6 +76,8 @@ static uint32_t nearest(const planner *p, uint32_t first, uint32_t chip) {
   return i;
 }
 
+// Appends one box. Boxes that bring the same bytes to the same host refer to
+// the first of them, which alone travels. places: [3 * rank]. False: no memory.
 static bool add_box(planner *p, uint32_t from, uint32_t to,
                     const int64_t *places) {
   uint32_t rank = p->to->dims.rank, b = p->num_boxes++;
@@ -97,6 +104,8 @@ static bool add_box(planner *p, uint32_t from, uint32_t to,
   return true;
 }
 
+// What an old and a new shard have in common, as its place in either and its
+// size. False: nothing.
 static bool meet(const planner *p, uint32_t from, uint32_t to, int64_t *out) {
   uint32_t rank = p->to->dims.rank;
   const int64_t *a = place(p->from, from), *b = place(p->to, to);
@@ -118,6 +127,8 @@ static int64_t volume(const int64_t *dims, uint32_t rank) {
   return n;
 }
 
+// Every new shard is made of boxes of old ones; their volumes must add up to
+// its own. Quadratic in shards, but stops as soon as one is covered.
 static at_status find_boxes(planner *p) {
   uint32_t rank = p->to->dims.rank;
   int64_t x[3 * AT_MESSAGE_RANK];
@@ -136,11 +147,13 @@ static at_status find_boxes(planner *p) {
   return at_strbuf_status(&p->boxes);
 }
 
+// Copies and moves on.
 static void add(uint8_t **at, const void *data, size_t bytes) {
   if (bytes) memcpy(*at, data, bytes);
   *at += bytes;
 }
 
+// The body of a RESHARD with names of 1, checked as the hosts will check it.
 static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
                             at_plan **out) {
   uint32_t rank = p->to->dims.rank;
@@ -177,6 +190,7 @@ static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
   return AT_OK;
 }
 
+// One block for the three lists by old shard.
 at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out) {
@@ -206,6 +220,7 @@ const at_msg_reshard *at_plan_message(const at_plan *p) {
 
 void at_plan_free(at_plan *p) { free(p); }
 
+// Boxes whose `like` is another one do not travel.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   const at_msg_reshard *m = (const void *)p->body;
   at_resharding r = at_message_resharding(m);
@@ -221,6 +236,8 @@ uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   return sum;
 }
 
+// Many-to-many where two boxes in a row make one shard: boxes are in the order
+// of new shards.
 const char *at_plan_name(const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   bool whole = at_dims_eq(r.from_dims, r.to_dims);
@@ -233,6 +250,7 @@ const char *at_plan_name(const at_msg_reshard *m) {
   return whole && once ? "one-to-one" : "one-to-many";
 }
 
+// Head and names are new, the rest of the body is sent out of the plan.
 at_status at_client_reshard(at_client *c, const at_plan *p,
                             const at_proxy_shard *from, uint64_t name) {
   const at_msg_reshard *plan = (const void *)p->body;

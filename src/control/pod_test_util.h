@@ -27,6 +27,7 @@ enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
     { 3, 1, 4 }   \
   }
 
+// The hosts come in any order: hosts[i] is not host i.
 typedef struct pod {
   at_controller *controller;  // NULL: it is a process, too
   char address[64];
@@ -64,6 +65,7 @@ static inline int pod_host_main(const char *address) {
   return at_code_take(st);
 }
 
+// Returns before the hosts have come; clients wait for them.
 static inline void pod_open(pod *p, const char *target, uint32_t hosts,
                             uint32_t chips) {
   *p = (pod){.num_hosts = hosts, .num_chips = chips};
@@ -85,17 +87,20 @@ static inline void pod_close(pod *p) {
     if (p->hosts[i]) assert_int_equal(pod_join(p->hosts[i]), 0);
 }
 
+// Returns when the process is gone, not when the controller knows.
 static inline void pod_kill_host(pod *p, uint32_t i) {
   kill(p->hosts[i], SIGKILL);
   assert_int_equal(pod_join(p->hosts[i]), 1000 + SIGKILL);
   p->hosts[i] = 0;
 }
 
+// A client with a runtime, in this process.
 typedef struct guest {
   at_client *client;
   at_runtime *rt;
 } guest;
 
+// Waits for the pod; an error: it did not let this client in.
 static inline at_status guest_try(const char *address, guest *g) {
   AT_TRY(at_client_open(&(at_client_options){.address = address,
                                              .source = "a test",
@@ -126,6 +131,7 @@ static inline at_chip *guest_chip(const guest *g, uint32_t i) {
   return at_runtime_chip(g->rt, i);
 }
 
+// Bytes of HBM on the first chips, as their hosts tell.
 static inline uint64_t guest_in_use(const guest *g, uint32_t chips) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < chips; i++) {
@@ -145,6 +151,7 @@ static inline void guest_expect_empty(const guest *g, uint32_t chips) {
 }
 
 // ---- Waiting, but not for ever
+// Two users: who waits, and the event. The last frees it.
 typedef struct patience {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -188,6 +195,7 @@ static inline at_status pod_wait(at_event *e) {
   return st;
 }
 
+// OK once it is defined, or its error.
 static inline at_status pod_ready(at_buffer *b) {
   return pod_wait(at_buffer_ready(b));
 }
@@ -275,6 +283,7 @@ static inline at_bytes pod_calls(uint32_t devices, int64_t n) {
   return b_finish(&b, 0);
 }
 
+// A program with its devices, arguments and results, by device.
 typedef struct run {
   at_loaded *l;
   uint32_t devices, num_args, num_outs;
@@ -293,6 +302,7 @@ static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
   return r;
 }
 
+// done NULL: nobody wants to hear when it is done.
 static inline at_status run_try(run *r, at_event **done) {
   const at_launch in = {.chip = r->chips[0],
                         .chips = r->chips,

@@ -11,6 +11,7 @@
 #include "control/fuzz_input.h"
 #include "control/session_internal.h"
 
+// Everything that is refused has the same code, and a reason.
 static bool refused(at_status st) {
   if (!st.err) return false;
   must(at_status_code(st) == AT_FAILED_PRECONDITION);
@@ -69,6 +70,7 @@ static void make_pair(at_party p[2]) {
   }
 }
 
+// honest: sealed by the sender's key, so it arrives; otherwise it must not.
 static void hear_bytes(at_bytes b, bool honest) {
   at_party p[2];
   at_session_inbox in = {0};

@@ -24,6 +24,8 @@
 #include "base/json.h"
 #include "control/session.h"
 
+// Owns a listener for clients' sessions with hosts and the thread of virtual
+// time.
 typedef struct at_simulated at_simulated;
 
 // Nanoseconds, unless they say otherwise.
@@ -64,6 +66,8 @@ typedef struct at_simulated_options {
 
 // Figures of the network from the target's description (data/hw), and where
 // they come from. FAILED_PRECONDITION: it has none.
+// Sets latency, bytes_per_s, ici_latency and ici_bytes_per_s; target and
+// num_hosts are read. sources may be NULL.
 at_status at_simulated_network(at_simulated_options *o, at_strbuf *sources);
 
 // o is copied; texts in it are borrowed for as long as it lives. On failure
@@ -77,9 +81,11 @@ void at_simulated_free(
 // As they were given; owned by s.
 const at_simulated_options *at_simulated_options_of(const at_simulated *s);
 // All hosts call, as hosts call a listener, and take part.
+// Once. The calls come from this thread, before it returns.
 at_status at_simulated_join(at_simulated *s, const at_listener_calls *calls);
 // What this thread sends to hosts in between is because of a client's message
 // with that virtual time.
+// Not nested. clock_ns 0: the message has no time of its own.
 void at_simulated_begin(at_simulated *s, uint64_t client, uint64_t clock_ns);
 // The messages since at_simulated_begin, on this thread, happen after the time
 // that it took. Every begin has its end.

@@ -15,6 +15,7 @@
 #include "control/table.h"
 
 // A client's session with a host.
+// Freed by the thread of virtual time, or at the end.
 typedef struct sim_visitor {
   struct sim_visitor *next;
   at_simulated *owner;
@@ -41,6 +42,7 @@ typedef struct sim_job {
 enum { kSimGone = 1 << 16, kSimHeard };
 
 // Shards of an array: when each is there.
+// Virtual times in nanoseconds; there are no values.
 typedef struct sim_array {
   uint32_t count;
   uint64_t bytes;      // of a shard
@@ -49,6 +51,7 @@ typedef struct sim_array {
   uint64_t ready_ns[];
 } sim_array;
 
+// ns: what one launch takes on each chip.
 typedef struct sim_program {
   char name[48];
   uint64_t ns;
@@ -61,12 +64,14 @@ typedef struct sim_program {
   uint32_t chips[];
 } sim_program;
 
+// As it came, for at_message_name_run.
 typedef struct sim_graph {
   size_t largest;  // body of a step
   size_t bytes;
   uint64_t body[];
 } sim_graph;
 
+// A READ or WATCH that waits for the stream.
 typedef struct sim_question {
   struct sim_question *next;
   sim_visitor *visitor;
@@ -84,6 +89,9 @@ typedef struct sim_unsaid {
   const char *failed;
 } sim_unsaid;
 
+// clock_ns: the latest of the client's clock that has been seen. end_ns: when
+// it has said its last message. answered_ns: the latest answer. nic_ns: when
+// its network card is free.
 typedef struct sim_tenant {
   struct sim_tenant *next;
   uint64_t client;
@@ -94,6 +102,8 @@ typedef struct sim_tenant {
   sim_unsaid *unsaid;
 } sim_tenant;
 
+// free_ns, nic_ns: when its process and its network card are free. busy_ns: sum
+// of its work.
 typedef struct sim_host {
   at_wire wire;  // first: the controller's end
   at_simulated *owner;
@@ -111,6 +121,7 @@ typedef struct sim_record {
 } sim_record;
 enum { AT_SIM_RECORDS = 64 };
 
+// Sums in nanoseconds, for people; one copy is the thread's, one is printed.
 typedef struct sim_counts {
   uint64_t now_ns;  // the latest that anything has happened
   uint64_t client_ns, controller_ns, hosts_ns, host_most_ns, chips_ns;  // busy
@@ -156,6 +167,8 @@ void at_sim_post(at_simulated *s, sim_job *j);  // takes it
 // ---- simulate_visit.c
 at_status at_sim_listen(at_simulated *s);
 void at_sim_visitors_free(at_simulated *s);  // no other thread is left
+// A message of a visitor, or its end. The thread of virtual time; so are those
+// below, but at_sim_listen.
 void at_sim_visit(at_simulated *s, sim_job *j);
 // Questions that waited for messages and arrays of a client, where these are
 // there now.
@@ -163,10 +176,12 @@ void at_sim_answer_waiting(at_simulated *s, sim_tenant *t);
 // Of a launch, DONE, or of STATS, STATS_ARE: at that time; failed: NULL, or why
 // it is FAILED.
 void at_sim_say(at_simulated *s, sim_tenant *t, const sim_unsaid *what);
+// What waits for an answer, and answers that wait for a session.
 void at_sim_questions_free(sim_tenant *t);
 
 // ---- simulate_stream.c
 sim_tenant *at_sim_tenant(at_simulated *s, uint64_t client, bool make);
+// What the controller has said to hosts: moves virtual time.
 void at_sim_stream(at_simulated *s, sim_job *j);
 void at_sim_heard(at_simulated *s, uint64_t client);  // a message of it is done
 void at_sim_tenants_free(at_simulated *s);
@@ -174,6 +189,7 @@ void at_sim_tenants_free(at_simulated *s);
 // after what it did before (*free_ns); when it has.
 uint64_t at_sim_work(at_simulated *s, uint64_t *free_ns, uint64_t ready_ns,
                      uint64_t ns);
+// What so many bytes take on a process's network card; 0: it has no limit.
 uint64_t at_sim_wire_ns(const at_simulated *s, uint64_t bytes);
 
 #endif

@@ -4,10 +4,13 @@
 
 enum { kFirst = 16 };
 
+// Fibonacci hashing: keys are mostly consecutive numbers.
 static size_t home_of(const at_table *t, uint64_t key) {
   return (size_t)(key * 0x9e3779b97f4a7c15ull >> 32) & (t->capacity - 1);
 }
 
+// Linear probing; there is always a free slot (at_table_put grows at three
+// quarters).
 static size_t slot_of(const at_table *t, uint64_t key) {
   size_t i = home_of(t, key);
   while (t->slots[i].key && t->slots[i].key != key)
@@ -19,6 +22,7 @@ void *at_table_find(const at_table *t, uint64_t key) {
   return t->count && key ? t->slots[slot_of(t, key)].value : NULL;
 }
 
+// Doubles it and enters everything anew. False: no memory, and t is as it was.
 static bool grow(at_table *t) {
   at_table bigger = {.capacity = t->capacity ? 2 * t->capacity : kFirst};
   bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
@@ -32,6 +36,7 @@ static bool grow(at_table *t) {
   return true;
 }
 
+// A key that is there gets the new value.
 bool at_table_put(at_table *t, uint64_t key, void *value) {
   AT_ASSERT(key && value);
   if (t->count * 4 >= t->capacity * 3 && !grow(t)) return false;
@@ -41,6 +46,8 @@ bool at_table_put(at_table *t, uint64_t key, void *value) {
   return true;
 }
 
+// Removes without tombstones, so that probing stays short: later members of the
+// cluster close the gap.
 void *at_table_take(at_table *t, uint64_t key) {
   if (!t->count || !key) return NULL;
   size_t mask = t->capacity - 1, hole = slot_of(t, key);
