@@ -31,6 +31,7 @@ static void *find_block(at_pod_blocks *b, size_t bytes) {
   return best == UINT32_MAX ? NULL : remove_block(b, best);
 }
 
+// Only blocks of AT_POD_BLOCKS_FROM to AT_POD_BLOCKS_BYTES are kept.
 void *at_pod_block_take(at_pod_blocks *b, size_t bytes) {
   if (bytes < AT_POD_BLOCKS_FROM || bytes > AT_POD_BLOCKS_BYTES)
     return at_hosts_block(bytes);
@@ -40,6 +41,7 @@ void *at_pod_block_take(at_pod_blocks *b, size_t bytes) {
   return p ? p : at_hosts_block(bytes);
 }
 
+// Makes room by dropping the oldest ones, which are freed without the lock.
 void at_pod_block_give(at_pod_blocks *b, void *p) {
   const size_t bytes = p ? malloc_usable_size(p) : 0;
   void *gone[AT_POD_BLOCKS + 1];
