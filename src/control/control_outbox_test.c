@@ -148,6 +148,29 @@ static bool send_one(at_outbox *o, uint64_t tag, size_t n,
                                              .arg = over});
 }
 
+// The answer to a question of `atoll pod status` has five parts. One that has
+// to wait arrives as one that goes at once does.
+static void all_parts_wait(void **state) {
+  end e[2];
+  at_outbox *o;
+  open_pair(e);
+  OK(at_outbox_create(&o));
+  for (uint64_t i = 0; i < 2; i++) {
+    uint8_t byte = (uint8_t)i;
+    at_bytes parts[5];
+    for (int k = 0; k < 5; k++) parts[k] = (at_bytes){&byte, 1};
+    assert_true(at_outbox_send(
+        o,
+        &(at_outbox_post){.lane = AT_WIRE_BULK, .message = {7, i, 5, parts}}));
+    if (!i) at_outbox_open(o, e[0].wire, 1);
+  }
+  expect_heard(&e[1], 2);
+  assert_int_equal(e[1].bytes, 10);
+  at_outbox_free(o);
+  at_wire_close(e[0].wire);
+  at_wire_close(e[1].wire);
+}
+
 // Posted before the wire is open, while it is full, and after: never waits,
 // never overtakes.
 static void letters_keep_their_order(void **state) {
@@ -275,6 +298,7 @@ static void it_stops_while_others_post(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_parts_wait),
       cmocka_unit_test(letters_keep_their_order),
       cmocka_unit_test(large_ones_go_with_waiting),
       cmocka_unit_test(stopping_tells_every_letter),

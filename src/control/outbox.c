@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-enum { kStack = 256 << 10, kParts = 4 };
+enum { kStack = 256 << 10, kParts = 5 };
 
 typedef struct letter {
   struct letter *next;
@@ -92,9 +92,11 @@ static letter *keep(const at_outbox_post *p) {
   const at_wire_out *m = &p->message;
   size_t bytes = 0;
   for (uint32_t i = 0; i < m->num_parts; i++) bytes += m->parts[i].len;
-  letter *l =
-      m->num_parts <= kParts ? malloc(sizeof *l + (p->sent ? 0 : bytes)) : NULL;
-  if (!l) return NULL;
+  letter *l = malloc(sizeof *l + (p->sent ? 0 : bytes));
+  if (!l) {
+    at_log(AT_LOG_ERROR, "no memory for a message of %zu bytes", bytes);
+    return NULL;
+  }
   *l = (letter){.post = *p};
   l->post.message.parts = l->parts;
   uint8_t *to = l->copy;
@@ -122,6 +124,7 @@ static bool post(at_outbox *o, const at_outbox_post *p) {
 // Straight into the wire where nothing is ahead of it and there is room, else
 // behind the others. `sent` is called without the lock: it may send again.
 bool at_outbox_send(at_outbox *o, const at_outbox_post *p) {
+  AT_ASSERT(p->message.num_parts <= kParts);
   bool sent = false, kept = false;
   pthread_mutex_lock(&o->lock);
   if (atomic_load(&o->stopped)) {
