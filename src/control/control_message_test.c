@@ -120,6 +120,7 @@ static void bytes_and_questions(void **state) {
   } sent = {{.bytes = 8, .total = 8}, {0}};
   EXACT(AT_MSG_SENT, sent);
   EXACT(AT_MSG_ASKS, sent.m);
+  BAD(AT_MSG_ASKS, sent.m, x->bytes = UINT64_MAX);
 }
 
 // Counts that wrap around when multiplied by an element's size are bad.

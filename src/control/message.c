@@ -538,8 +538,9 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len >= sizeof(at_msg_transfer) &&
              b.len - sizeof(at_msg_transfer) ==
                  ((const at_msg_transfer *)(const void *)b.ptr)->bytes;
-    case AT_MSG_ASKS:
-      return b.len == sizeof(at_msg_transfer);
+    case AT_MSG_ASKS:  // the client makes room for so many bytes, and one
+      return b.len == sizeof(at_msg_transfer) &&
+             ((const at_msg_transfer *)(const void *)b.ptr)->bytes <= INT64_MAX;
     case AT_MSG_WELCOME:
       return good_welcome(b);
     case AT_MSG_HOST:
