@@ -221,8 +221,15 @@ static void host_came(peer *p, at_bytes body) {
   if (place == c->num_hosts && (common_cpu(c) & ~m->cpu))
     return turn_away(p, AT_FAIL(AT_FAILED_PRECONDITION,
                                 "its CPU lacks what programs of this pod use"));
-  p->session = copy_text(texts, m->session_bytes);
-  p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
+  char *session = copy_text(texts, m->session_bytes);
+  char *pod = copy_text(texts + m->session_bytes, m->pod_bytes);
+  if (!session || !pod) {
+    free(session);
+    free(pod);
+    return turn_away(p, AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host"));
+  }
+  p->session = session;
+  p->pod = pod;
   p->cpu = m->cpu;
   p->number = place;
   p->joined = c->epoch + 1;
