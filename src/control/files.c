@@ -42,7 +42,12 @@ static void saved(operation *x) {
   at_controller *c = x->controller;
   const saving *s = x->what;
   uint32_t host = first_there(c, x->hosts);
-  if (host == UINT32_MAX || c->closes) return committed(x);
+  if (host == UINT32_MAX || c->closes) {
+    if (!x->why.err)
+      x->why = AT_FAIL(AT_UNAVAILABLE,
+                       "no host of the pod is there to write the manifest");
+    return committed(x);
+  }
   const at_msg_commit m = {.operation = x->number,
                            .save_bytes = s->bytes,
                            .saved_bytes = x->why.err ? 0 : x->results.len,
