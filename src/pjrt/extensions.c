@@ -272,10 +272,12 @@ static PJRT_Error *raw_from_host(PJRT_RawBuffer_CopyRawHostToDevice_Args *a) {
   AT_PTRY(raw_range(a->buffer, a->src, a->offset, a->transfer_size));
   AT_PTRY(at_event_wait(at_buffer_ready(a->buffer->buffer)));
   char *dst = at_buffer_data_mut(a->buffer->buffer);
-  if (a->transfer_size)
+  if (a->transfer_size) {
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a raw copy"));
     memcpy(dst + a->offset, a->src, (size_t)a->transfer_size);
-  at_settle_bits(at_buffer_dtype(a->buffer->buffer), dst + a->offset,
-                 (size_t)a->transfer_size);
+    at_settle_bits(at_buffer_dtype(a->buffer->buffer), dst + a->offset,
+                   (size_t)a->transfer_size);
+  }
   a->event = at_pjrt_event_ready();
   return NULL;
 }

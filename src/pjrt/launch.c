@@ -26,13 +26,14 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
 static at_status assign_devices(PJRT_LoadedExecutable *l) {
   const at_pjrt_options *o = &l->program->parsed;
   PJRT_Client *c = l->client;
-  uint32_t n = o->portable ? 0 : o->num_replicas * o->num_partitions;
-  if (n > c->num_devices)
+  size_t want = o->portable ? 0 : at_mul(o->num_replicas, o->num_partitions);
+  if (want > c->num_devices)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "the program needs %u devices (%u replicas of %u "
+                   "the program needs %zu devices (%u replicas of %u "
                    "partitions), but there are %u\n"
                    "hint: set ATOLL_TARGET to a larger topology",
-                   n, o->num_replicas, o->num_partitions, c->num_devices);
+                   want, o->num_replicas, o->num_partitions, c->num_devices);
+  uint32_t n = (uint32_t)want;
   l->devices = calloc(n + 1, sizeof *l->devices);
   l->chips = calloc(n + 1, sizeof *l->chips);
   l->logical_ids = calloc(n + 1, sizeof *l->logical_ids);

@@ -255,6 +255,12 @@ static void options(void **state) {
   assert_memory_equal(out.ptr, whole + 8, 10);
   at_strbuf_free(&out);
   at_pjrt_options_free(&o);
+  // 2^20 replicas of 2^20 partitions, and not one id.
+  static const uint8_t many[] = {0x1a, 0x0a, 0x4a, 8,    0x08, 0x80,
+                                 0x80, 0x40, 0x10, 0x80, 0x80, 0x40};
+  assert_int_equal(
+      at_code_take(at_pjrt_options_parse((at_bytes){many, sizeof many}, &o)),
+      AT_INVALID_ARGUMENT);
   for (size_t n = 0; n < sizeof whole; n++) {  // cut anywhere: no crash
     at_pjrt_options cut = {0};
     at_status s = at_pjrt_options_parse((at_bytes){whole, n}, &cut);

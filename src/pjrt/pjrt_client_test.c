@@ -208,6 +208,64 @@ static void bitcasts(void **st) {
   for (size_t i = 0; i < AT_LEN(all); i++) drop(all[i]);
 }
 
+// A buffer that was deleted has no memory: whoever fills it is told so.
+static void deleted_buffers_take_nothing(void **st) {
+  state *s = *st;
+  const int64_t dims[] = {2};
+  const float x[] = {1, 2};
+  PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
+                         .dims = dims,
+                         .num_dims = 1,
+                         .element_type = PJRT_Buffer_Type_F32};
+  PJRT_Device_DefaultMemory_Args *m =
+      ARGS(Device_DefaultMemory, .device = s->devices[0]);
+  CALL(Device_DefaultMemory, m);
+  PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *c =
+      ARGS(Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
+           .memory = m->memory, .shape_specs = &spec, .num_shape_specs = 1);
+  CALL(Client_CreateBuffersForAsyncHostToDevice, c);
+  PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *r =
+      ARGS(AsyncHostToDeviceTransferManager_RetrieveBuffer,
+           .transfer_manager = c->transfer_manager);
+  CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, r);
+  PJRT_RawBuffer_CreateRawAliasOfBuffer_Args raw = {
+      .struct_size = PJRT_RawBuffer_CreateRawAliasOfBuffer_Args_STRUCT_SIZE,
+      .buffer = put(s, 0, PJRT_Buffer_Type_F32, x, dims, 1)};
+  PJRT_RawBuffer_Extension *e = &at_pjrt_raw_buffer_extension;
+  done(e->PJRT_RawBuffer_CreateRawAliasOfBuffer(&raw), "CreateRawAlias");
+  CALL(Buffer_Delete, ARGS(Buffer_Delete, .buffer = r->buffer_out));
+  CALL(Buffer_Delete, ARGS(Buffer_Delete, .buffer = raw.buffer));
+  assert_int_equal(
+      code_of(at_PJRT_AsyncHostToDeviceTransferManager_TransferData(
+          ARGS(AsyncHostToDeviceTransferManager_TransferData,
+               .transfer_manager = c->transfer_manager, .data = x,
+               .transfer_size = sizeof x))),
+      AT_INVALID_ARGUMENT);
+  assert_int_equal(
+      code_of(at_PJRT_AsyncHostToDeviceTransferManager_TransferLiteral(
+          ARGS(AsyncHostToDeviceTransferManager_TransferLiteral,
+               .transfer_manager = c->transfer_manager, .data = x,
+               .shape_dims = dims, .shape_num_dims = 1,
+               .shape_element_type = PJRT_Buffer_Type_F32))),
+      AT_INVALID_ARGUMENT);
+  PJRT_RawBuffer_CopyRawHostToDevice_Args w = {
+      .struct_size = PJRT_RawBuffer_CopyRawHostToDevice_Args_STRUCT_SIZE,
+      .buffer = raw.raw_buffer,
+      .src = x,
+      .transfer_size = sizeof x};
+  assert_int_equal(code_of(e->PJRT_RawBuffer_CopyRawHostToDevice(&w)),
+                   AT_INVALID_ARGUMENT);
+  PJRT_RawBuffer_Destroy_Args d = {
+      .struct_size = PJRT_RawBuffer_Destroy_Args_STRUCT_SIZE,
+      .buffer = raw.raw_buffer};
+  done(e->PJRT_RawBuffer_Destroy(&d), "RawBuffer_Destroy");
+  drop(raw.buffer);
+  drop(r->buffer_out);
+  CALL(AsyncHostToDeviceTransferManager_Destroy,
+       ARGS(AsyncHostToDeviceTransferManager_Destroy,
+            .transfer_manager = c->transfer_manager));
+}
+
 static int start(void **st) {
   static state s;
   PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
@@ -235,6 +293,7 @@ int main(void) {
       cmocka_unit_test(kept_arguments),
       cmocka_unit_test(results_without_sharding),
       cmocka_unit_test(bitcasts),
+      cmocka_unit_test(deleted_buffers_take_nothing),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -21,8 +21,9 @@ static at_status read_assignment(at_bytes in, at_pjrt_options *o) {
     if (f.number == 2) computations = f.value;
   }
   if (replicas == 0 || computations == 0) return AT_OK;
-  if (replicas > 1 << 20 || computations > 1 << 20)
-    return MALFORMED("device_assignment is too large");
+  // Each id takes a byte at least.
+  if (at_mul(replicas, computations) > in.len)
+    return MALFORMED("device_assignment lacks ids");
   int64_t *ids = malloc(replicas * computations * sizeof *ids);
   if (!ids) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   for (size_t i = 0; i < replicas * computations; i++) ids[i] = -1;

@@ -122,8 +122,9 @@ AT_API(AsyncHostToDeviceTransferManager_TransferData) {
                     (long long)a->transfer_size, have);
   if (a->transfer_size) {
     AT_HANDLE(a->data);
-    memcpy((char *)at_buffer_data_mut(p->buffer) + a->offset, a->data,
-           (size_t)a->transfer_size);
+    char *dst = at_buffer_data_mut(p->buffer);
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a transfer"));
+    memcpy(dst + a->offset, a->data, (size_t)a->transfer_size);
   }
   if (a->is_last_transfer) define_once(p, AT_OK);
   a->done_with_h2d_transfer = at_pjrt_event_ready();
@@ -150,6 +151,7 @@ AT_API(AsyncHostToDeviceTransferManager_TransferLiteral) {
   if (shape.bytes) {
     AT_HANDLE(a->data);
     void *dst = at_buffer_data_mut(p->buffer);
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a transfer"));
     if (dense)
       memcpy(dst, a->data, shape.bytes);
     else
