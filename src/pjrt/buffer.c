@@ -330,6 +330,27 @@ fail:
   return st;
 }
 
+// INVALID_ARGUMENT: elements at these strides would lie outside of `room`
+// bytes.
+static at_status check_reach(at_dtype t, at_dims dims, const int64_t *strides,
+                             size_t room) {
+  int64_t low = 0, high = at_dtype_bytes(t);
+  bool over = false;
+  for (uint32_t d = 0; d < dims.rank; d++) {
+    int64_t far = 0;
+    if (!dims.ptr[d]) return AT_OK;
+    over |= __builtin_mul_overflow(dims.ptr[d] - 1, strides[d], &far);
+    over |= far < 0 ? __builtin_add_overflow(low, far, &low)
+                    : __builtin_add_overflow(high, far, &high);
+  }
+  return !over && low == 0 && (uint64_t)high <= room
+             ? AT_OK
+             : AT_FAIL(AT_INVALID_ARGUMENT,
+                       "PJRT_Buffer_ToHostBuffer: the strides reach beyond the "
+                       "%zu bytes of dst",
+                       room);
+}
+
 AT_API(Buffer_ToHostBuffer) {
   AT_ARGS(PJRT_Buffer_ToHostBuffer_Args);
   AT_HANDLE(a->src);
@@ -351,6 +372,9 @@ AT_API(Buffer_ToHostBuffer) {
   bool dense;
   AT_PTRY(at_pjrt_host_strides(a->host_layout, at_buffer_dtype(b),
                                at_buffer_dims(b), strides, &dense));
+  if (!dense)
+    AT_PTRY(check_reach(at_buffer_dtype(b), at_buffer_dims(b), strides,
+                        a->dst_size));
   at_event *done = NULL;
   AT_PTRY(dense ? at_buffer_to_host(b, a->dst, 0, need, &done)
                 : copy_strided_to_host(b, a->dst, strides, &done));

@@ -208,6 +208,34 @@ static void bitcasts(void **st) {
   for (size_t i = 0; i < AT_LEN(all); i++) drop(all[i]);
 }
 
+// Strides that a client asks for are checked against the memory that it brings.
+static void strides_stay_in_dst(void **st) {
+  state *s = *st;
+  const float x[] = {1, 2, 3, 4, 5, 6};
+  const int64_t dims[] = {2, 3};
+  float to[12] = {0};
+  int64_t strides[] = {4, 8};
+  PJRT_Buffer_MemoryLayout l = {
+      .struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE,
+      .strides = {.byte_strides = strides, .num_byte_strides = 2},
+      .type = PJRT_Buffer_MemoryLayout_Type_Strides};
+  PJRT_Buffer *b = put(s, 0, PJRT_Buffer_Type_F32, x, dims, 2);
+  PJRT_Buffer_ToHostBuffer_Args *a =
+      ARGS(Buffer_ToHostBuffer, .src = b, .host_layout = &l, .dst = to,
+           .dst_size = sizeof x);
+  CALL(Buffer_ToHostBuffer, a);
+  wait_for(a->event);
+  assert_true(to[0] == 1 && to[2] == 2 && to[1] == 4 && to[5] == 6);
+  static const int64_t wrong[][2] = {
+      {4, 12}, {24, 4}, {-4, 8}, {INT64_MAX, 8}, {4, INT64_MAX}};
+  for (size_t i = 0; i < AT_LEN(wrong); i++) {
+    memcpy(strides, wrong[i], sizeof strides);
+    assert_int_equal(code_of(at_PJRT_Buffer_ToHostBuffer(a)),
+                     AT_INVALID_ARGUMENT);
+  }
+  drop(b);
+}
+
 // A buffer that was deleted has no memory: whoever fills it is told so.
 static void deleted_buffers_take_nothing(void **st) {
   state *s = *st;
@@ -293,6 +321,7 @@ int main(void) {
       cmocka_unit_test(kept_arguments),
       cmocka_unit_test(results_without_sharding),
       cmocka_unit_test(bitcasts),
+      cmocka_unit_test(strides_stay_in_dst),
       cmocka_unit_test(deleted_buffers_take_nothing),
   };
   return cmocka_run_group_tests(tests, start, stop);
