@@ -10,7 +10,7 @@
 // ---- Layouts: every array is dense and row-major
 static struct {
   pthread_mutex_t lock;
-  const char *texts[64];
+  char **texts;
   uint32_t count;
 } g_layouts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -20,10 +20,12 @@ const char *at_pjrt_layout_keep(const char *text) {
   pthread_mutex_lock(&g_layouts.lock);
   for (uint32_t i = 0; i < g_layouts.count && !found; i++)
     if (!strcmp(g_layouts.texts[i], text)) found = g_layouts.texts[i];
-  if (!found && g_layouts.count < AT_LEN(g_layouts.texts)) {
-    found = strdup(text);
-    if (found) g_layouts.texts[g_layouts.count++] = found;
-  }
+  char **more = found ? NULL
+                      : realloc(g_layouts.texts,
+                                ((size_t)g_layouts.count + 1) * sizeof *more);
+  if (more) g_layouts.texts = more;
+  char *copy = more ? strdup(text) : NULL;
+  if (copy) found = more[g_layouts.count++] = copy;
   pthread_mutex_unlock(&g_layouts.lock);
   return found;
 }

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 // cmocka needs the four headers above first.
 #include <cmocka.h>
@@ -269,6 +270,21 @@ static void options(void **state) {
   }
 }
 
+// However many layouts programs ask for, each is kept once.
+static void layouts_are_kept(void **state) {
+  const char *kept[200];
+  char text[32];
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < 200; i++) {
+      snprintf(text, sizeof text, "{1,0:T(%d)}", i);
+      const char *is = at_pjrt_layout_keep(text);
+      assert_string_equal(is, text);
+      if (turn) assert_ptr_equal(is, kept[i]);
+      kept[i] = is;
+    }
+  assert_null(at_pjrt_layout_keep("default"));
+}
+
 static void layouts(void **state) {
   const int64_t dims[] = {2, 3, 4};
   at_dims d = {dims, 3};
@@ -330,6 +346,7 @@ int main(void) {
       cmocka_unit_test(transfers_of_older_clients_are_refused),
       cmocka_unit_test(events),
       cmocka_unit_test(options),
+      cmocka_unit_test(layouts_are_kept),
       cmocka_unit_test(layouts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
