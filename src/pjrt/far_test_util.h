@@ -18,6 +18,7 @@
 enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
 
 // ---- The network
+// A message on its way; the list keeps the order in which they were sent.
 typedef struct parcel {
   struct parcel *next;
   uint32_t from, to;
@@ -26,6 +27,7 @@ typedef struct parcel {
   uint8_t *body;
 } parcel;
 
+// All messages of a job that nobody has taken yet.
 typedef struct network {
   pthread_mutex_t lock;
   at_event *news;  // fires with the next parcel, or a failure
@@ -33,6 +35,7 @@ typedef struct network {
   bool failed;
 } network;
 
+// One host of a job: a runtime and the face by which it talks to the others.
 typedef struct host {
   network *net;
   at_hosts face;
@@ -55,6 +58,7 @@ static inline void net_wait(network *n) {
   pthread_mutex_lock(&n->lock);
 }
 
+// Under the lock. The body is a copy, in a block that a receiver may keep.
 static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
                             const at_hosts_mail *m) {
   parcel *p = calloc(1, sizeof *p);
@@ -68,6 +72,8 @@ static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
   net_tell(n);
 }
 
+// Under the lock. The first message of that sender, receiver and tag, which is
+// the caller's from here on; NULL: there is none yet.
 static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
                                const at_hosts_tag *tag) {
   for (parcel **at = &n->first; *at; at = &(*at)->next) {
@@ -82,6 +88,8 @@ static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
   return NULL;
 }
 
+// at_hosts.exchange: sends to all, then waits for all. A receiver without
+// places gets the block itself.
 static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
                                      at_hosts_mail *mails, uint32_t count) {
   host *h = arg;
@@ -112,6 +120,8 @@ static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
   return failed ? AT_FAIL(AT_ABORTED, "another host failed") : AT_OK;
 }
 
+// at_hosts.fail: one failure fails the whole network, which is all that these
+// tests need.
 static inline void net_fail(void *arg, const at_hosts_tag *tag,
                             const uint32_t *hosts, uint32_t num_hosts,
                             at_status why) {
@@ -123,12 +133,14 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
 }
 
 // ---- Shared memory
+// One of the processes that meet, in a thread of its own.
 typedef struct meeting {
   const char *addresses;
   uint32_t me;
   at_pod_hosts *out;
 } meeting;
 
+// A job of processes on this machine that share memory.
 static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
   return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
                       .me = me,
@@ -140,6 +152,7 @@ static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
                       .timeout_s = 60};
 }
 
+// Meets the others, which do the same in their threads.
 static inline void *meet_thread(void *arg) {
   meeting *m = arg;
   const at_pod_job j = pod_job(m->addresses, m->me);
@@ -147,6 +160,7 @@ static inline void *meet_thread(void *arg) {
   return NULL;
 }
 
+// out[i] is the caller's to close. All of them must be able to share memory.
 static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
   char addresses[256];
   pthread_t threads[kMostHosts];
@@ -164,6 +178,7 @@ static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
 }
 
 // ---- The job
+// Hosts that run programs together.
 typedef struct job {
   network net;
   uint32_t num_hosts, num_chips;
@@ -171,8 +186,11 @@ typedef struct job {
   at_pod_hosts *pods[kMostHosts];
 } job;
 
+// How the jobs that are opened next talk to each other.
 static bool jobs_share;  // memory; else they talk by messages
 
+// Each host gets a runtime of two threads and its part of the target's chips.
+// One host alone has nobody to talk to.
 static inline void job_open(job *j, const char *target, uint32_t hosts) {
   *j = (job){.num_hosts = hosts};
   j->net.last = &j->net.first;
@@ -196,6 +214,7 @@ static inline void job_open(job *j, const char *target, uint32_t hosts) {
   j->num_chips = at_runtime_num_chips(j->hosts[0].rt);
 }
 
+// After runs without a failure nothing may be left in the network.
 static inline void job_close(job *j) {
   for (uint32_t i = 0; i < j->num_hosts; i++)
     at_runtime_destroy(j->hosts[i].rt);
@@ -226,6 +245,7 @@ typedef struct program {
   uint32_t launches;  // 0: one
 } program;
 
+// What all hosts' devices have made; freed by outcome_free.
 typedef struct outcome {
   uint8_t *results[kMostChips][kMostValues];
   size_t bytes[kMostValues];
@@ -233,6 +253,7 @@ typedef struct outcome {
   uint32_t ran;   // devices
 } outcome;
 
+// What one host has to do, and how it went.
 typedef struct errand {
   const host *h;
   const program *p;
@@ -242,6 +263,7 @@ typedef struct errand {
   char why[300];
 } errand;
 
+// Argument a of device d, on that chip. The caller's to release.
 static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
                                       uint32_t a) {
   at_buffer *b;
@@ -253,6 +275,8 @@ static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
   return b;
 }
 
+// Launches on the host's own devices (n of them, numbers in `devices`) and
+// keeps copies of their results. Of several launches the last one's stay.
 static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
                                    const uint32_t *devices, uint32_t n) {
   const program *p = e->p;
@@ -289,6 +313,9 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
   return st;
 }
 
+// Loads the program, spans the hosts where it has devices of others, and
+// launches it p->launches times. A host without devices of the program does
+// nothing.
 static inline at_status run_errand(errand *e) {
   const program *p = e->p;
   at_loaded *l;
@@ -312,6 +339,7 @@ static inline at_status run_errand(errand *e) {
   return st;
 }
 
+// run_errand in a thread: its code and text go into the errand.
 static inline void *errand_thread(void *arg) {
   errand *e = arg;
   at_status st = run_errand(e);
@@ -346,6 +374,7 @@ static inline void outcome_free(outcome *o) {
     for (uint32_t r = 0; r < kMostValues; r++) free(o->results[d][r]);
 }
 
+// Bit by bit, over all devices and results of the program.
 static inline void outcome_equal(const program *p, const outcome *a,
                                  const outcome *b) {
   for (uint32_t d = 0; d < p->num_devices; d++)

@@ -11,6 +11,8 @@
 // Arguments and outputs up to this many live on the stack of the call.
 enum { STACK_SLOTS = 64 };
 
+// NULL is allowed; also of one that at_pjrt_load could not finish. Launches
+// under way hold the code for themselves.
 static void loaded_free(PJRT_LoadedExecutable *l) {
   if (!l) return;
   if (l->loaded) at_loaded_release(l->loaded);
@@ -23,6 +25,9 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
   free(l);
 }
 
+// Finds the devices by the program's assignment, else by device_ordinal, else
+// the first ones. A portable program has none: each launch names its own.
+// INVALID_ARGUMENT: too many, one that is not there, one twice.
 static at_status assign_devices(PJRT_LoadedExecutable *l) {
   const at_pjrt_options *o = &l->program->parsed;
   PJRT_Client *c = l->client;
@@ -165,6 +170,8 @@ fail:
   return st;
 }
 
+// Compiles and loads. Times and counts of recompiles are taken here, as this is
+// what JAX calls.
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
   AT_PTRY(python_goes_on());
@@ -180,6 +187,8 @@ AT_API(Client_Compile) {
   return NULL;
 }
 
+// For a program that was compiled for a topology, or is loaded elsewhere
+// already.
 AT_API(Client_Load) {
   AT_ARGS(PJRT_Client_Load_Args);
   AT_CLIENT(a->client);
@@ -189,6 +198,9 @@ AT_API(Client_Load) {
                    &a->loaded_executable));
 }
 
+// Compile options that come with the call take the place of the serialised
+// ones. In a pod of several kinds of chips any kind is read; check_kind then
+// compares it with its devices.
 AT_API(Executable_DeserializeAndLoad) {
   AT_ARGS_UP_TO(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
   AT_CLIENT(a->client);
@@ -210,6 +222,7 @@ AT_API(Executable_DeserializeAndLoad) {
   return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
 }
 
+// Launches under way go on.
 AT_API(LoadedExecutable_Destroy) {
   AT_ARGS(PJRT_LoadedExecutable_Destroy_Args);
   loaded_free(a->executable);
@@ -231,6 +244,7 @@ AT_API(LoadedExecutable_IsDeleted) {
   return NULL;
 }
 
+// Those of this process; none for a portable program.
 AT_API(LoadedExecutable_AddressableDevices) {
   AT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args);
   AT_HANDLE(a->executable);
@@ -239,6 +253,7 @@ AT_API(LoadedExecutable_AddressableDevices) {
   return NULL;
 }
 
+// Replica and partition of each of those devices.
 AT_API(LoadedExecutable_AddressableDeviceLogicalIds) {
   AT_ARGS(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args);
   AT_HANDLE(a->executable);
@@ -247,6 +262,8 @@ AT_API(LoadedExecutable_AddressableDeviceLogicalIds) {
   return NULL;
 }
 
+// The assignment over all processes, as a DeviceAssignmentProto; its deleter is
+// free.
 AT_API(LoadedExecutable_GetDeviceAssignment) {
   AT_ARGS(PJRT_LoadedExecutable_GetDeviceAssignment_Args);
   AT_HANDLE(a->executable);
@@ -299,6 +316,8 @@ static at_status mark_kept(const PJRT_LoadedExecutable_Execute_Args *a,
   return AT_OK;
 }
 
+// Borrowed from the handles, which must stay until the call returns; the launch
+// takes references of its own.
 static at_status take_args(PJRT_Buffer *const *list, size_t n,
                            at_buffer **args) {
   for (size_t i = 0; i < n; i++) {
@@ -313,6 +332,7 @@ static at_status take_args(PJRT_Buffer *const *list, size_t n,
   return AT_OK;
 }
 
+// Takes back outputs that the caller is not to see.
 static void free_list(PJRT_Buffer **list, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     at_pjrt_buffer_free(list[i]);
@@ -352,6 +372,7 @@ static void take_back(const PJRT_LoadedExecutable_Execute_Args *a,
   }
 }
 
+// The d-th device of the launch.
 static PJRT_Device *device_of(const PJRT_LoadedExecutable_Execute_Args *a,
                               size_t d) {
   return a->execute_device ? a->execute_device : a->executable->devices[d];
@@ -385,6 +406,8 @@ static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a,
   return AT_OK;
 }
 
+// The channels of all devices; `done` NULL: the launch has not begun, so they
+// go now.
 static void release_channels(const gather *g, size_t devices, at_event *done) {
   for (size_t d = 0; g->channels && d < devices; d++)
     at_pjrt_channels_release(&g->channels[d], done);
@@ -421,6 +444,8 @@ static at_status launch_over_several(PJRT_LoadedExecutable *l,
   return st;
 }
 
+// An event is asked for only where somebody wants it. Callbacks' channels wait
+// for it, too.
 static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
                                  const gather *g, at_chip *const *chips,
                                  const at_channel_list *channels) {
@@ -446,6 +471,8 @@ static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
   return st;
 }
 
+// Borrowed buffers of all devices' arguments, in order. INVALID_ARGUMENT: a
+// list is missing.
 static at_status gather_args(const PJRT_LoadedExecutable_Execute_Args *a,
                              const gather *g) {
   for (size_t d = 0; d < a->num_devices; d++) {
@@ -491,6 +518,8 @@ static bool is_elsewhere(const PJRT_LoadedExecutable *l) {
   return l->num_assigned && !l->num_devices;
 }
 
+// Whatever can be wrong with the args and is cheap to see, before anything is
+// taken.
 static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   const PJRT_LoadedExecutable *l = a->executable;
   AT_TRY(at_pjrt_client_check(l->client, "PJRT_LoadedExecutable_Execute"));
@@ -525,6 +554,7 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   return AT_OK;
 }
 
+// Fills the lists and launches; no list outlives the call.
 static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
                             gather *g) {
   if (a->options->num_non_donatable_input_indices)
@@ -543,6 +573,9 @@ static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
              : launch_gathered(a, g, chips, NULL);
 }
 
+// Lists of up to STACK_SLOTS buffers lie on the stack, so a small launch
+// allocates nothing for them. A launch that hands out what a graph has made
+// does not run.
 AT_API(LoadedExecutable_Execute) {
   AT_ARGS(PJRT_LoadedExecutable_Execute_Args);
   AT_HANDLE(a->executable);

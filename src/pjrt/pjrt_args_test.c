@@ -41,6 +41,7 @@ static int code_of(PJRT_Error *e) {
   return (int)c.code;
 }
 
+// INVALID_ARGUMENT from every function of the table.
 static void null_args(void **state) {
   for (size_t i = 0; i < AT_LEN(entries); i++) {
     int code = code_of(entries[i].call(NULL));
@@ -50,6 +51,7 @@ static void null_args(void **state) {
   at_PJRT_Error_Message(NULL);
 }
 
+// Sizes that hold no struct at all.
 static void short_args(void **state) {
   for (size_t i = 0; i < AT_LEN(entries); i++) {
     size_t block[128] = {0};
@@ -100,6 +102,7 @@ static int code_at_size(const entry *e, size_t size, size_t real) {
   return code;
 }
 
+// Functions that have nothing to check.
 static bool works_without_handles(const char *name) {
   return strstr(name, "_Destroy") || !strcmp(name, "PJRT_Plugin_Initialize") ||
          !strcmp(name, "PJRT_Plugin_Attributes");
@@ -163,6 +166,7 @@ static void older_clients_have_shorter_args(void **state) {
   assert_non_null(a.attributes);
 }
 
+// No entry of the version's table is NULL, and all extensions are chained.
 static void table_is_full(void **state) {
   const PJRT_Api *api = at_pjrt_api();
   assert_int_equal(api->struct_size, PJRT_Api_STRUCT_SIZE);
@@ -197,6 +201,8 @@ static void transfers_of_older_clients_are_refused(void **state) {
   assert_int_equal(code_of(x->send(&s)), AT_UNIMPLEMENTED);
 }
 
+// An event of the client's: it fires once, with the code and the text that it
+// was given, cut at the given length.
 static void events(void **state) {
   PJRT_Event_Create_Args c = {.struct_size =
                                   PJRT_Event_Create_Args_STRUCT_SIZE};
@@ -285,6 +291,8 @@ static void layouts_are_kept(void **state) {
   assert_null(at_pjrt_layout_keep("default"));
 }
 
+// Orders and strides of host arrays, copied there and back; orders that are no
+// permutation are refused.
 static void layouts(void **state) {
   const int64_t dims[] = {2, 3, 4};
   at_dims d = {dims, 3};

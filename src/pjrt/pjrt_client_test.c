@@ -35,11 +35,13 @@ static void done(PJRT_Error *e, const char *what) {
   if (code) fail_msg("%s: %d", what, code);
 }
 
+// The event must fire without an error; its handle is freed.
 static void wait_for(PJRT_Event *e) {
   CALL(Event_Await, ARGS(Event_Await, .event = e));
   CALL(Event_Destroy, ARGS(Event_Destroy, .event = e));
 }
 
+// An array on that device, copied from `data` before this returns.
 static PJRT_Buffer *put(state *s, int chip, PJRT_Buffer_Type type,
                         const void *data, const int64_t *dims, size_t rank) {
   PJRT_Client_BufferFromHostBuffer_Args *a = ARGS(
@@ -52,6 +54,7 @@ static PJRT_Buffer *put(state *s, int chip, PJRT_Buffer_Type type,
   return a->buffer;
 }
 
+// Reads the array and checks its size.
 static void get(PJRT_Buffer *b, void *dst, size_t bytes) {
   PJRT_Buffer_ToHostBuffer_Args *size = ARGS(Buffer_ToHostBuffer, .src = b);
   CALL(Buffer_ToHostBuffer, size);
@@ -72,6 +75,7 @@ static void drop(PJRT_Buffer *b) {
   CALL(Buffer_Destroy, ARGS(Buffer_Destroy, .buffer = b));
 }
 
+// The program must compile for the options' bytes.
 static PJRT_LoadedExecutable *compile(state *s, const char *text,
                                       const char *options, size_t size) {
   PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE,
@@ -177,6 +181,7 @@ static void results_without_sharding(void **st) {
   }
 }
 
+// A new handle of the same bits.
 static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
                             const int64_t *dims, size_t rank) {
   PJRT_Buffer_Bitcast_Args *a =
@@ -186,6 +191,7 @@ static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
   return a->out_buffer;
 }
 
+// 8 bits as two of 4 and back: bits are cut anew, low ones first.
 static void bitcasts(void **st) {
   state *s = *st;
   const uint8_t byte = 0xe1;
@@ -294,6 +300,7 @@ static void deleted_buffers_take_nothing(void **st) {
             .transfer_manager = c->transfer_manager));
 }
 
+// One client of four devices for all tests.
 static int start(void **st) {
   static state s;
   PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
