@@ -119,21 +119,21 @@ static at_status lookup_gemm(const at_target *t, int argc, char **argv) {
 
 static at_status lookup_collective(const at_target *t, int argc, char **argv) {
   // OP TYPE BYTES [GROUPSxDEVICES]; a permute shifts by one around each group.
-  at_collective c = {.groups = {1, t->num_devices, NULL}};
+  at_collective c = {0};
   if (argc < 3 || argc > 4 || !at_collective_parse(at_str_of(argv[0]), &c.op))
     return misuse("OP TYPE BYTES [GROUPSxDEVICES]");
   c.dtype = parse_type(argv[1]);
   if (c.dtype == AT_INVALID) return misuse("unknown element type");
   AT_TRY(parse_count(argv[2], &c.bytes));
-  char *end = NULL;
+  char *end = "";
+  unsigned long count = 1, each = t->num_devices;
   if (argc == 4) {
-    c.groups.count = (uint32_t)strtoul(argv[3], &end, 10);
-    c.groups.size = *end == 'x' ? (uint32_t)strtoul(end + 1, &end, 10) : 0;
-    if (*end) c.groups.size = 0;
+    count = strtoul(argv[3], &end, 10);
+    each = *end == 'x' ? strtoul(end + 1, &end, 10) : 0;
   }
-  if (!c.groups.count || !c.groups.size || c.groups.count > 65536 ||
-      c.groups.size > 65536 || c.groups.count * c.groups.size > 65536)
+  if (*end || !count || !each || at_mul(count, each) > 65536)
     return misuse("groups are GROUPSxDEVICES, as in 2x8");
+  c.groups = (at_groups){(uint32_t)count, (uint32_t)each, NULL};
   uint32_t n = c.groups.count * c.groups.size, size = c.groups.size;
   uint32_t(*pairs)[2] = calloc(n, sizeof *pairs);
   if (!pairs) return AT_NO_MEMORY("device pairs");
