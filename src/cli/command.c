@@ -400,16 +400,18 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
   size_t len = 0, cap = 0;
   for (;;) {
     if (len == cap) {
-      uint8_t *more = realloc(p, cap = cap ? cap * 2 : 65536);
+      size_t room = cap ? cap * 2 : 65536;
+      uint8_t *more = realloc(p, room);
       if (!more) break;
       p = more;
+      cap = room;
     }
     size_t got = fread(p + len, 1, cap - len, f);
     if (!got) break;
     len += got;
   }
   int why = ferror(f) ? errno : ENOMEM;
-  bool bad = ferror(f) || len == cap;
+  bool bad = ferror(f) || len == cap;  // no room for another byte
   if (f != stdin) fclose(f);
   if (bad)
     return free(p),
