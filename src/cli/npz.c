@@ -312,6 +312,8 @@ at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count) {
   for (uint32_t i = 0; i < count && !st.err; i++)
     st = write_member(f, &arrays[i], &directory);
   long at = ftell(f);
+  if (!st.err && (at < 0 || (uint64_t)at >= UINT32_MAX))
+    st = AT_FAIL(AT_UNIMPLEMENTED, "%s: an archive of over 4 GiB", path);
   put(&tail, 0x06054b50, 4);
   put(&tail, 0, 4);
   put(&tail, count, 2);
