@@ -191,7 +191,7 @@ static const char *read_kernel(at_arena *a, const char *message,
                                at_check_finding *f) {
   const char *p = message, *end = end_of_line(message);
   while ((p = strstr(p, "kernel ")) && p < end && p != message &&
-         strncmp(p - 2, ": ", 2))
+         (p < message + 2 || strncmp(p - 2, ": ", 2)))
     p++;
   bool named = p && p < end;
   const char *name = named ? p + 7 : NULL,
