@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 
+// The code of a question over groups of an all-reduce.
 static int ask(const char *groups) {
   char *argv[] = {"cost", "lookup", "--target=H100:8", "all-reduce",
                   "f32",  "1M",     (char *)groups,    NULL};
