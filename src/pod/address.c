@@ -158,6 +158,8 @@ bool at_address_is_local(const struct addrinfo *all) {
   return true;
 }
 
+// Is the other end of a connection on this machine? False where that cannot be
+// told.
 bool at_address_peer_is_local(int fd) {
   struct sockaddr_storage at;
   socklen_t n = sizeof at;

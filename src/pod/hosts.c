@@ -169,6 +169,7 @@ static void *sink_place(void *arg, uint32_t from, const at_wire_head *head) {
   return at_pod_block_take(&a->blocks, head->bytes);
 }
 
+// The sender has given the message up before it was whole.
 static void sink_abandon(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   (void)arg, (void)from, (void)head;
@@ -362,6 +363,8 @@ void at_pod_hosts_watch(at_pod_hosts *a, bool on) {
   pthread_mutex_unlock(&a->lock);
 }
 
+// In nanoseconds: after how long a wait is told, and after how long it ends (0:
+// never).
 void at_pod_hosts_patience(const at_pod_hosts *a, uint64_t *tell_ns,
                            uint64_t *end_ns) {
   *tell_ns = kTellSeconds * 1000000000ull;
@@ -440,6 +443,7 @@ static bool look_at_waiters(at_pod_hosts *a) {
   return over;
 }
 
+// Under the lock that keeps the listener from being taken away meanwhile.
 static void tick_listener(at_pod_hosts *a) {
   pthread_mutex_lock(&a->hearing);
   if (a->listener.tick) a->listener.tick(a->listener.arg);
@@ -476,6 +480,7 @@ static void watch(void *arg) {
   pthread_mutex_unlock(&a->lock);
 }
 
+// The status of a waiter that has waited for ATOLL_POD_DEADLINE.
 static at_status too_late(const at_pod_hosts *a, const waiter *w) {
   return AT_FAIL(AT_DEADLINE_EXCEEDED,
                  "process %u did not come to launch %llu of those it has in "
@@ -792,6 +797,7 @@ static at_digest what_of(const at_pod_job *job, uint32_t count) {
   return what;
 }
 
+// What a process shows the others when they meet: all of it must fit to theirs.
 at_card at_pod_job_card(const at_pod_job *job, uint32_t epoch) {
   const uint32_t count = at_address_count(job->addresses.text);
   return (at_card){.me = job->me,

@@ -84,6 +84,7 @@ static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
   return AT_OK;
 }
 
+// NULL: whatever fits the processes' places.
 static const char *medium(void) {
   switch (at_config_word(AT_CONFIG_POD_WIRE)) {
     case AT_WORD_POD_WIRE_TCP:
@@ -125,6 +126,7 @@ static at_status store_get(const plan *p, const char *what, uint32_t i,
   return at_status_prefix(st, "process %u has not given its %s", i, what);
 }
 
+// Under the pod's and this process's own key.
 static at_status store_put(const plan *p, const char *what, uint32_t i,
                            at_str value) {
   char key[kKeyBytes];

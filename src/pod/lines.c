@@ -80,6 +80,7 @@ static void free_early(early *e) {
   free(e);
 }
 
+// No line is open any more; messages for lines that nobody opened go with it.
 void at_pod_lines_destroy(at_pod_lines *a) {
   if (!a) return;
   for (early *e = a->early, *next; e; e = next) {
@@ -369,6 +370,7 @@ static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
   at_strbuf_free(&b);
 }
 
+// Looks how long each line has waited: who waits too long is told, or ended.
 void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns) {
   pthread_mutex_lock(&a->lock);
   for (at_hosts_line *l = a->first; l; l = l->next)

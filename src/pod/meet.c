@@ -391,6 +391,7 @@ static at_status prepare(meeting *m) {
   return AT_OK;
 }
 
+// Connections that were not made into links are closed.
 static void clean_up(meeting *m) {
   if (m->ready) at_guests_drop_all(m->guests);
   for (uint32_t i = 0; m->ready && i < m->num_callees; i++) {

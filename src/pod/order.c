@@ -539,6 +539,8 @@ void at_order_enqueue(at_order *o, at_task *t, const at_launch *in) {
   hear_news(o, true);
 }
 
+// Also hears what has come meanwhile, so that a caller who polls sees the
+// number fall.
 uint32_t at_order_held(at_order *o) {
   pthread_mutex_lock(&o->lock);
   uint32_t n = o->num_held;

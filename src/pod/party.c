@@ -21,6 +21,7 @@ void at_pod_link_close(at_pod_link *l) {
   *l = (at_pod_link){.fd = -1};
 }
 
+// The place is free afterwards.
 void at_party_drop(at_party *p) {
   if (p->fd >= 0) close(p->fd);
   at_tls_free(p->tls);
@@ -152,6 +153,7 @@ void at_guests_turn_away(at_guests *g, at_party *p) {
   at_party_drop(p);
 }
 
+// NULL: all places for strangers are taken.
 static at_party *free_place(at_guests *g) {
   for (uint32_t i = 0; i < AT_GUESTS; i++)
     if (g->all[i].fd < 0) return &g->all[i];
@@ -196,6 +198,7 @@ at_party *at_guests_next(at_guests *g, int listener) {
   return NULL;
 }
 
+// Each guest has a time of its own by which it must have proved itself.
 void at_guests_drop_late(at_guests *g, uint64_t now_ns) {
   for (uint32_t i = 0; i < AT_GUESTS; i++)
     if (g->all[i].fd >= 0 && now_ns >= g->all[i].until_ns)

@@ -211,6 +211,7 @@ static void list_remove(at_turn *u) {
   u->list = NULL;
 }
 
+// A post without a time; key NULL: of no launch.
 static void say(at_turns *t, uint32_t to, at_turn_saying saying,
                 const at_turn_key *key) {
   at_turn_post p = {.saying = saying};
@@ -458,6 +459,7 @@ at_turns *at_turns_create(uint32_t me, uint32_t count,
   return NULL;
 }
 
+// Turns that were not ended go with it.
 void at_turns_destroy(at_turns *t) {
   if (!t) return;
   for (uint32_t i = 0; i < t->slots; i++)

@@ -26,6 +26,8 @@ typedef struct heard {
   int fds[AT_MEET_FDS], num_fds;
 } heard;
 
+// Members of other groups, or of another version of the wire, have another
+// digest.
 at_digest at_meet_group(const at_wire_options *o) {
   at_digest d = at_digest_start(kVersion);
   at_digest_add_str(&d, at_str_of(o->group));

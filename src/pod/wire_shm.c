@@ -146,6 +146,9 @@ static void shm_write(at_stream *s, uint32_t to, at_wire_lane lane,
   atomic_store_explicit(&r->head->tail, r->at, memory_order_release);
 }
 
+// Wakes the receiver, if it has said that it sleeps. The fence orders what was
+// written before with the look at the bell, so a receiver that is about to
+// sleep sees one of the two.
 static void ring_bell(at_stream *s, board *b) {
   atomic_thread_fence(memory_order_seq_cst);
   if (!atomic_load_explicit(&b->bell, memory_order_relaxed)) return;
@@ -338,6 +341,7 @@ static void shm_drop(at_stream *s, uint32_t member) {
   ring_bell(s, k->board);
 }
 
+// Everything that is mapped or open, at any stage of opening.
 static void free_shm(shm *m, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     if (m->peers[i].pair) munmap(m->peers[i].pair, kPairBytes);

@@ -459,6 +459,8 @@ void at_stream_free(at_stream *s) {
   free(s);
 }
 
+// What a lane accepts: small messages in CONTROL, up to max_bytes in BULK.
+// Bodies carry checksums where the medium needs them and nobody waived them.
 static void init_lane(const at_stream *s, at_wire_lane lane,
                       at_stream_lane *l) {
   pthread_mutex_init(&l->lock, NULL);
