@@ -35,8 +35,8 @@ at_status at_client_open(const at_client_options *o, at_client **out);
 // For at_runtime_options; lives as long as the client.
 // The table of calls through which the runtime asks for arrays and programs.
 const at_proxy *at_client_proxy(const at_client *c);
+// The target of the whole pod, as the controller was given it: in
 // ATOLL_TARGET's grammar; of several kinds of chips: by commas.
-// The target of the whole pod, as the controller was given it, in
 const char *at_client_target(const at_client *c);
 // Does the pod have several kinds of chips?
 // Mixed pods have one part of the topology per kind of chip.

@@ -31,6 +31,7 @@ typedef struct at_graph_host {
   char text[];
 } at_graph_host;
 
+// One message of the stream, or a function of the client's.
 typedef struct at_graph_step {
   uint32_t kind, bytes;             // LAUNCH, COPY, GROUP, RESHARD, or
                                     // AT_GRAPH_HOST

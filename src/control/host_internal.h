@@ -34,6 +34,7 @@ typedef struct array {
   bool written;   // the client brings its bytes: see tenant.filling
   at_status why;  // of those without a buffer
   uint32_t count;
+  // [count]
   piece here[];
 } array;
 
@@ -43,11 +44,15 @@ typedef struct program {
   uint64_t name;
   char title[AT_LOOK_NAME];   // the executable's own name
   _Atomic uint64_t launches;  // the stream's to count
-  at_loaded *loaded;          // NULL: `why`
+  // One reference.
+  at_loaded *loaded;  // NULL: `why`
   at_status why;
   uint64_t epoch;  // of the hosts that `loaded` spans; 0: it does not
+  // Devices of the program, those that are this host's, and results of each.
   uint32_t num_chips, num_here, num_outputs;
   at_kernel_checks checks;
+  // Both lists are owned; chips of other hosts are the runtime's stand-ins for
+  // them.
   at_chip **all;      // by device of the program
   at_chip **chips;    // of this host
   uint32_t *devices;  // and which of the program they are
@@ -57,6 +62,7 @@ typedef struct program {
 // Owned by tenant.graphs.
 typedef struct graph {
   uint8_t *body;
+  // So that a run can copy any step to one buffer before it renames.
   size_t bytes, largest;  // largest: body of a step
   uint32_t num_launches;  // on all hosts
 } graph;
@@ -82,6 +88,8 @@ struct tenant {
   at_event *gone;  // fires then
   uint32_t users;  // visitors, and answers under way; under the host's lock
   uint32_t num_parked;  // under it, too
+  // To array and program, by the client's names. The stream enters and removes;
+  // others look under the lock.
   at_table arrays, programs;
   at_table graphs;  // to graph; the stream's alone
   // To buffers, acquired: of arrays of which WRITE or REFUSE has not come to an
@@ -94,10 +102,12 @@ struct tenant {
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
   // Launches of which the client wants to hear; under the host's lock (ends.c).
-  uint32_t running, num_ends;      // num_ends: that it has not been told
+  uint32_t running, num_ends;  // num_ends: that it has not been told
+  // Told when the list is full, or after a moment (ends.c).
   uint64_t ends[AT_MESSAGE_ENDS];  // their numbers
-  at_outbox *outbox;               // to the client
-  bool open;                       // the outbox has its wire
+  // What is said before the session is open waits in it.
+  at_outbox *outbox;  // to the client
+  bool open;          // the outbox has its wire
 };
 
 // A client's session. The sink's calls come one at a time.
@@ -120,6 +130,7 @@ typedef struct job {
   struct job *next;
   uint32_t kind;  // at_message_kind, or kVisitorGone
   uint64_t client;
+  // As the wire had it; the tag is the client's number.
   at_wire_head head;
   uint8_t *body;
   visitor *visitor;
@@ -130,22 +141,31 @@ enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
 // The process: one of it in at_host_run, on its stack. What has no lock beside
 // it belongs to the stream's thread, which is the one that called at_host_run.
 struct host {
+  // Borrowed from who called at_host_run.
   const at_host_options *options;
   at_listener *listener;
+  // By which the stream comes. NULL before the session is open.
   at_wire *controller;
+  // The other hosts of this epoch.
   at_pod_hosts *pod;
   at_pod_hosts *formers[AT_HOST_FORMERS];  // before some were replaced
   uint32_t num_formers;
+  // [count], of this epoch.
   bool *missed;      // by host: the controller has been told that it is lost
   int pod_listener;  // bound; where other hosts call
+  // Of this host's chips; made when the pod forms for the first time.
   at_runtime *runtime;
+  // Orders launches over several hosts.
   at_island *island;
   uint32_t me, count, places;  // places: hosts that there may be
-  uint64_t epoch, born;        // now, and when this process joined
+  // An epoch begins with each FORM that is carried out.
+  uint64_t epoch, born;  // now, and when this process joined
+  // By which keys of clients are checked.
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.
   pthread_mutex_t queue_lock;
   pthread_cond_t news;
+  // The queue, oldest first.
   job *first, **end;
   _Atomic bool stops, ends;    // ends: the controller has said so
   _Atomic uint32_t forms;      // FORM and BREAK that have come
@@ -161,19 +181,24 @@ struct host {
   _Atomic uint32_t copies;  // under way
   // Tenants and all that is theirs. The stream's thread alone removes.
   pthread_mutex_t lock;
+  // A list: clients are few.
   tenant *tenants;
+  // Sessions that are open, or not freed yet.
   visitor *visitors;
   // For people (look.c).
-  at_outbox *answers;    // to the controller, of who must not wait
+  at_outbox *answers;  // to the controller, of who must not wait
+  // Others than the stream's thread may use them from then on.
   _Atomic bool there;    // runtime and island are
   _Atomic bool watched;  // each launch is measured
   _Atomic uint64_t watched_until_ns;
   pthread_mutex_t samples_lock;
+  // A ring of the last launches that were measured.
   sample samples[AT_LOOK_RUNS];
   uint32_t num_samples;  // so far
   bool rests;  // the controller waits until all that it has said is done
   uint32_t idle_looks;  // in a row, since then
   // Of the stream's thread alone: named objects, by the controller's numbers.
+  // To their arrays, which belong to no tenant.
   at_table objects;
   at_sched *files;  // checkpoints (files_host.c); NULL: none yet
 };
@@ -185,6 +210,8 @@ void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 // Appends to the queue; never waits.
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
+// For `atoll pod status`: what this host does, told beside the stream so that a
+// busy one answers, too.
 // ---- look.c
 void at_host_look(host *h, const at_msg_look *m);  // answers; never waits
 void at_look_tick(host *h);                        // now and then
@@ -192,12 +219,16 @@ void at_look_tick(host *h);                        // now and then
 sample *at_sample_begin(tenant *t, program *p);
 void at_sample_cancel(sample *s);  // it is not made; NULL: nothing
 
+// A tenant is what a client has here. Users keep its memory; `left` says that
+// the client is gone.
 // ---- tenant.c
 tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock
 // What it has asked for and has not begun does not begin, wherever the stream
 // is.
+// So a client that is gone keeps no chip busy.
 // Called when the controller has said LEFT, before the stream reaches it.
 void at_tenant_is_gone(host *h, uint64_t client);
+// The stream's thread, when it reaches LEFT.
 void at_tenant_leave(tenant *t);    // drops all that it has
 void at_tenant_release(tenant *t);  // under the lock: one user less
 // Under the lock. NULL: not here.
@@ -208,6 +239,7 @@ array *at_tenant_array(tenant *t, uint64_t name);
 const piece *at_array_piece(const array *a, uint32_t shard);
 array *at_array_make(uint64_t name, uint32_t count);  // NULL: no memory
 void at_array_free(array *a);
+// NULL is allowed, as for the next one. Launches under way hold what they need.
 void at_program_free(program *p);
 void at_graph_free(graph *g);
 
@@ -240,6 +272,7 @@ void at_copies_end(host *h);     // what is expected fails
 // j.
 void at_stream_do(host *h, const job *j);
 // number: of at_runtime_view; NULL: another's.
+// Borrowed from the runtime.
 at_chip *at_stream_own_chip(const host *h, uint32_t number);
 // From here on others find the array; takes it. NULL: there was no memory.
 // Answers what was parked for it. Takes over a.
@@ -254,6 +287,8 @@ void at_host_reshard(tenant *t, at_bytes body, at_status refused);
 // Has this host a part in it, as a source or a destination?
 bool at_host_reshards(const host *h, const at_msg_reshard *m);
 
+// Launches are counted in groups, and only a group's last one is watched: the
+// controller hears how far a client is without an event for each.
 // ---- pace.c: the stream's thread
 void at_pace_count(tenant *t, uint32_t launches);
 bool at_pace_is_due(const tenant *t);  // the group in hand is to be closed
@@ -263,6 +298,8 @@ void at_pace_close(tenant *t, at_event *last);
 // many entries.
 uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most);
 
+// Launches of which a client wants to hear end in groups as well: one DONE
+// tells of up to AT_MESSAGE_ENDS.
 // ---- ends.c
 // Under the lock: a launch of which the client wants to hear begins.
 // The tenant has one user more until at_ends_add.
@@ -292,6 +329,8 @@ void at_files_peek(host *h, at_bytes body);
 void at_files_commit(host *h, at_bytes body);
 void at_files_close(host *h);  // waits
 
+// What comes from clients directly: bytes of arrays, and questions about them,
+// which may come before the stream has made the array.
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor
 // Frees what it had announced and not brought.
@@ -323,6 +362,7 @@ at_status at_callbacks_make(tenant *t, const program *p, const at_msg_launch *m,
                             callbacks **out);
 // [num_here], in the order of the program's chips on this host; as long as c.
 const at_channel_list *at_callbacks_lists(const callbacks *c);
+// Transfers that wait for the client are cancelled before.
 void at_callbacks_free(callbacks *c);
 // The client's answers.
 // TOOK, or GIVE where `gives`. Ends the transfer of that tag; unknown tags are

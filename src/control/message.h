@@ -27,75 +27,119 @@
 enum {
   // Limits that at_message_check enforces, so that hosts and the controller
   // never allocate by a count that a stranger has chosen.
+  // Numbers of chips are below it; views of chips count above it.
   AT_MESSAGE_CHIPS = 1 << 16,  // of a pod, at most
+  // Dimensions of an array.
   AT_MESSAGE_RANK = 64,
   AT_MESSAGE_OUTPUTS = 1 << 20,  // of a launch
   AT_MESSAGE_INLINE = 4096,      // bytes of an array that go with the stream
   AT_MESSAGE_PIECE = 4 << 20,    // of an array between client and host
-  AT_MESSAGE_TEXT = 8192,        // of an error
-  AT_MESSAGE_KIND = 32,          // of a kind of chip
-  AT_MESSAGE_SLICE = 4096,       // devices of a slice
-  AT_MESSAGE_ENDS = 64,          // launches that one DONE speaks of
+  // Longer texts are cut by who sends them.
+  AT_MESSAGE_TEXT = 8192,   // of an error
+  AT_MESSAGE_KIND = 32,     // of a kind of chip
+  AT_MESSAGE_SLICE = 4096,  // devices of a slice
+  AT_MESSAGE_ENDS = 64,     // launches that one DONE speaks of
 };
 
 // Numbers of the wire; only add.
 typedef enum at_message_kind {
+  // Grouped by who says it to whom. From somebody who may not say it a kind is
+  // ignored, or ends the session.
   // The stream.
+
+  // A new array of one shard, with or without its bytes.
   AT_MSG_CREATE = 1,
+  // Shards of several arrays become one array, without a copy.
   AT_MSG_GROUP,
+  // A shard to another chip or memory, as an array of its own.
   AT_MSG_COPY,
+  // Names are not used any more.
   AT_MSG_DROP,
+  // A program, to the hosts of its chips.
   AT_MSG_LOAD,
+  // The program's name is not used any more.
   AT_MSG_UNLOAD,
+  // A program runs; its results are new arrays.
   AT_MSG_LAUNCH,
   AT_MSG_LEFT,  // controller: the client is gone
+  // A traced program is kept, for runs.
   AT_MSG_GRAPH,
+  // All steps of a graph, with these inputs.
   AT_MSG_RUN,
+  // The graph's name is not used any more.
   AT_MSG_FORGET,
+  // An array gets to other chips, cut otherwise.
   AT_MSG_RESHARD,
   // Named objects; the controller answers.
+
+  // Arrays get a name under which other clients find them.
   AT_MSG_KEEP = 20,
+  // A named object's arrays become the client's.
   AT_MSG_FETCH,
+  // The object goes.
   AT_MSG_DISCARD,
+  // What named objects there are.
   AT_MSG_OBJECTS,
   // Of a client, for the controller alone.
+
+  // Virtual devices are wanted, or given back.
   AT_MSG_SLICE = 24,
   AT_MSG_UNSLICE,
   // Checkpoints; the controller answers.
+
+  // Arrays to files, and back.
   AT_MSG_SAVE,
   AT_MSG_RESTORE,
   AT_MSG_PEEK,    // what a checkpoint has
   AT_MSG_COMMIT,  // controller, to one host
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
+  // Bytes of an array are announced, and come.
   AT_MSG_WRITE,
   AT_MSG_DATA,
+  // There will be no bytes: the array fails.
   AT_MSG_REFUSE,
+  // Bytes of an array are wanted, or only to hear when it is there.
   AT_MSG_READ,
   AT_MSG_WATCH,
+  // Of a chip's memory; it goes with the stream.
   AT_MSG_STATS,
   AT_MSG_TOOK,   // what a program sent; its answer
   AT_MSG_GIVE,   // what a program asked for
   AT_MSG_CLOCK,  // simulated hosts, both ways: when what follows was said
   // Host to client. The tag is that of the question.
+
+  // A piece of what READ has asked for.
   AT_MSG_BYTES = 64,
   AT_MSG_DONE,  // of a launch: and of those whose numbers follow
+  // The question's answer is an error.
   AT_MSG_FAILED,
+  // The answer to STATS.
   AT_MSG_STATS_ARE,
   AT_MSG_SENT,  // a program has sent something to the client
   AT_MSG_ASKS,  // a program waits for something of the client
   // Controller to client.
+
+  // The pod as it is, once all hosts have formed.
   AT_MSG_WELCOME = 96,
+  // A host is gone, and another process takes its place.
   AT_MSG_HOST_LOST,
   AT_MSG_HOST_BACK,
+  // Nothing new should be placed on a host, or it may again.
   AT_MSG_HOST_DRAINS,
   AT_MSG_ANSWER = 112,  // its tag is the question's
+  // Where a slice of virtual devices is, or why it is not.
   AT_MSG_SLICED = 104,
   AT_MSG_SIMULATED,  // before WELCOME: hosts run nothing (control/simulate.h)
   // Host to controller and back.
+
+  // A process wants to be a host.
   AT_MSG_HOST = 128,
+  // The hosts of an epoch, who are to connect to each other.
   AT_MSG_FORM,
+  // A host has done that, or says why not.
   AT_MSG_FORMED,
+  // A host has lost another one.
   AT_MSG_MISSES,
   AT_MSG_BREAK,  // controller: who is forming need not go on
   AT_MSG_DID,    // host: how many launches of a client have ended
@@ -109,12 +153,18 @@ typedef enum at_message_kind {
                   // stream
   AT_MSG_RECORDED,
   // Tools and the controller.
+
+  // How the pod is, as JSON.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
+  // The pod is to end; from the controller: this session is.
   AT_MSG_STOP,
+  // What a tool has ordered is under way.
   AT_MSG_ORDERED,
+  // A host is to be taken away, or is wanted back.
   AT_MSG_DRAIN,
   AT_MSG_ERASE = 176,  // a named object; answered by ORDERED or FAILED
+  // Spans of the whole pod are wanted, and come.
   AT_MSG_TRACE,
   AT_MSG_SPANS,
   AT_MSG_TRACED,  // controller: those were all
@@ -211,12 +261,14 @@ typedef struct at_msg_load {
   // uint32_t chips[num_chips], padded to eight; the executable
 } at_msg_load;
 
+// Launches before it in the stream go on.
 typedef struct at_msg_unload {
   uint64_t program;
 } at_msg_unload;
 
 // Of an argument: the launch may reuse its memory; its name is gone with the
 // launch, and nobody drops it.
+// Bits of at_msg_arg.flags.
 enum { AT_MSG_DONATED = 1, AT_MSG_GIVEN = 2 };
 typedef struct at_msg_arg {
   uint64_t array;
@@ -250,16 +302,21 @@ typedef struct at_msg_launch {
 // stream, in
 // which names may stand for the k-th input of a run or for the k-th array that
 // it makes; others are arrays that are there.
+// Bits of a name inside a graph: which of the two it stands for; the number is
+// below them.
 static const uint64_t AT_MSG_INPUT = 1ull << 63, AT_MSG_MADE = 1ull << 62;
+// Followed by the numbers of what stays, then by the steps.
 typedef struct at_msg_graph {
   uint64_t graph;
   uint32_t num_inputs, num_made, num_kept, num_steps;
   // uint64_t kept[num_kept], ascending: which of those that it makes stay;
   // steps: at_msg_step, each with its body, padded to eight
 } at_msg_graph;
+// kind of a step, and how long its body is.
 typedef struct at_msg_step {
   uint32_t kind, bytes;
 } at_msg_step;
+// How far the next step is: the header and the body, padded to eight.
 static inline size_t at_message_step_bytes(uint32_t body) {
   return sizeof(at_msg_step) + ((body + 7u) & ~7u);
 }
@@ -292,6 +349,7 @@ enum {
 // tag is the object) once the copies are defined; then the name stands for
 // them.
 enum {
+  // Bits of at_msg_keep.flags.
   AT_MSG_KEEP_MOVES = 1
 };  // takes the arrays themselves, with their names
 typedef struct at_msg_keep {
@@ -304,6 +362,7 @@ typedef struct at_msg_keep {
 
 // FETCH: the object's arrays become `first`, `first + 1`, ...; ANSWER brings
 // at_msg_fetched and `about`. DISCARD: nobody finds it any more. OBJECTS: JSON.
+// Bits of at_msg_named.flags.
 enum { AT_MSG_FETCH_TAKES = 1 };  // and the object is gone
 typedef struct at_msg_named {
   uint64_t tag, object, first;
@@ -311,6 +370,7 @@ typedef struct at_msg_named {
   // name; hosts need none
 } at_msg_named;
 // `about` follows it in the ANSWER.
+// How many arrays the object has.
 typedef struct at_msg_fetched {
   uint64_t num_arrays;
 } at_msg_fetched;
@@ -324,6 +384,7 @@ enum { AT_MESSAGE_PATH = 3072, AT_MESSAGE_AXES = 64 };
 // The devices of an array form a mesh, the last axis changing fastest; shard i
 // is on the i-th of them. Axis `axis` cuts dimension `dim`; of several, the
 // first is the major one. Axes that are not used have copies.
+// A use of an axis of the mesh.
 typedef struct at_msg_use {
   uint32_t dim, axis;
 } at_msg_use;
@@ -331,6 +392,7 @@ typedef struct at_msg_chips {  // first, first + step, ...
   uint32_t first, count;
   int32_t step;
 } at_msg_chips;
+// How one array of a checkpoint is cut.
 typedef struct at_msg_cut {
   uint64_t array;  // SAVE; RESTORE makes at_msg_files.first + its number
   uint16_t kind, dtype;
@@ -400,6 +462,7 @@ static inline uint32_t at_message_chip(uint32_t number) {
 }
 // How a chip's load is counted when a slice is placed: by devices alone, or
 // also by how much their clients launch.
+// at_msg_slice.policy.
 enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
 
 // What a new slice is to be; answered by SLICED.
@@ -428,7 +491,10 @@ typedef struct at_msg_sliced {
 } at_msg_sliced;
 
 // ---- Client and host
+// Bytes of the epoch's secret, which the controller shares with hosts, and of
+// the keys that come of it.
 enum { AT_CONTROL_SECRET = 32, AT_CONTROL_KEY = 32 };
+// Which client a session with a host is of. Hosts check the key.
 typedef struct at_msg_iam {
   uint64_t client;
   // Arrays with smaller names were another process's, which was lost: the
@@ -487,6 +553,7 @@ typedef struct at_msg_transfer {
   uint32_t device, done;
   uint64_t bytes, total;  // SENT: bytes follow. ASKS: so many are wanted
 } at_msg_transfer;
+// The client's part of a transfer: OK, or an error.
 typedef struct at_msg_took {
   uint64_t code;
   // TOOK: the text of an error. GIVE: of an error, or the bytes
@@ -523,6 +590,7 @@ typedef struct at_msg_welcome {
   // addresses by commas; "": it has not come yet
 } at_msg_welcome;
 
+// Arrays that had a shard there are lost with it.
 typedef struct at_msg_host_lost {
   uint32_t host, zero;
   // why
@@ -559,6 +627,7 @@ typedef struct at_msg_form {
   // the target, the hosts' addresses to each other by commas
 } at_msg_form;
 
+// What a host says of an epoch; answers to older ones are ignored.
 typedef struct at_msg_formed {
   uint64_t epoch;  // of the FORM
   uint64_t code;   // 0, or why not follows
@@ -575,6 +644,7 @@ typedef struct at_msg_misses {
 } at_msg_misses;
 
 // So many more launches of the stream have ended here. Not said for each.
+// The controller counts launches under way by it (AT_FLIGHT_LAUNCHES).
 typedef struct at_msg_did {
   uint64_t client, launches;
 } at_msg_did;
@@ -591,6 +661,7 @@ typedef enum at_drain_how {
 typedef struct at_msg_status {
   uint64_t watch_ms;  // hosts measure each launch for so long
 } at_msg_status;
+// A host by its number, and what is wanted of it.
 typedef struct at_msg_drain {
   uint32_t host, how;  // at_drain_how
 } at_msg_drain;
@@ -604,20 +675,24 @@ enum {
   AT_LOOK_RUNS = 512,
   AT_LOOK_MOST_MS = 60000,
 };
+// Answered by LOOKS of the same number.
 typedef struct at_msg_look {
   uint64_t number;
   uint64_t watch_ms;  // measure each launch for so long
 } at_msg_look;
+// A chip of the host: its queue and its memory, in bytes.
 typedef struct at_look_chip {
   uint32_t chip, queued;  // launches, the one that runs included
   uint64_t in_use, peak, limit;
 } at_look_chip;
+// What one client has on the host.
 typedef struct at_look_tenant {
   uint64_t client, arrays;
   uint64_t bytes;       // of HBM, padded; memory that arrays share counts once
   uint64_t host_bytes;  // of arrays in the host's memory
 } at_look_tenant;
 // launches: that this host has seen of it.
+// A program that a client has loaded on the host.
 typedef struct at_look_program {
   uint64_t client, program, launches;
   char name[AT_LOOK_NAME];
@@ -634,6 +709,7 @@ typedef struct at_msg_looks {
   uint32_t num_chips, num_tenants, num_programs, num_runs;
   // at_look_chip, at_look_tenant, at_look_program, at_look_run
 } at_msg_looks;
+// The lists of a LOOKS that has been checked; borrowed from it.
 static inline const at_look_chip *at_look_chips(const at_msg_looks *m) {
   return (const at_look_chip *)(m + 1);
 }
@@ -649,12 +725,15 @@ static inline const at_look_run *at_look_runs(const at_msg_looks *m) {
 
 // A trace of the whole pod. Clocks are those of who says it; now_ns comes back
 // as asked_ns, so that the controller learns how they differ from its own.
+// Spans of one message at most.
 enum { AT_RECORD_SPANS = 2048 };
 typedef struct at_msg_record {
   uint64_t number;  // of the trace
   uint64_t now_ns;
   uint32_t on, zero;  // 0: that is all, and nothing is kept from now on
 } at_msg_record;
+// Times by two clocks, from which their difference is known to within half of
+// the way there and back.
 typedef struct at_msg_recorded {
   uint64_t number, asked_ns, heard_ns, said_ns;  // asked_ns 0: nobody has asked
   uint64_t dropped;                              // since the last time
@@ -667,6 +746,7 @@ typedef struct at_msg_recorded {
 typedef struct at_msg_trace {
   uint32_t on, zero;
 } at_msg_trace;
+// Bytes of a process's name, with the zero at its end.
 enum { AT_SPANS_NAME = 96 };
 // Spans of one process, as the controller passes them on to the tool.
 typedef struct at_msg_spans {

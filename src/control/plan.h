@@ -23,6 +23,7 @@ typedef struct at_shards {
   const int64_t *at;      // [count][dims.rank]
 } at_shards;
 
+// Boxes to be copied between shards; immutable once made.
 typedef struct at_plan at_plan;
 
 // The shards of `from` cover those of `to`. INVALID_ARGUMENT: they do not, or
@@ -36,7 +37,7 @@ at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
 void at_plan_free(at_plan *p);
 // Bytes that it sends from host to host; and what every plan has to: those that
 // a host needs and has not.
-// host_of must be what the plan was made with. In
+// host_of must be what the plan was made with.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of);
 const at_msg_reshard *at_plan_message(const at_plan *p);  // its names are none
 // What kind of plan it is, for people: "one-to-one", "one-to-many",

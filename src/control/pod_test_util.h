@@ -21,6 +21,9 @@
 #include "control/host.h"
 #include "exec/exec_test_util.h"
 
+// A test opens a pod (pod_open), comes as one guest or several (guest_open),
+// runs programs by run_make and run_try, and closes everything in the opposite
+// order. Every wait has an end, so a hang is a failure with a line.
 enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
 #define POD_TOKEN \
   (at_token) {    \
@@ -28,6 +31,7 @@ enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
   }
 
 // The hosts come in any order: hosts[i] is not host i.
+// A controller in this process and its hosts as children of it.
 typedef struct pod {
   at_controller *controller;  // NULL: it is a process, too
   char address[64];
@@ -54,6 +58,7 @@ static inline int pod_join(pid_t pid) {
   return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
 }
 
+// What a child does that is a host; its exit status is the code.
 static inline int pod_host_main(const char *address) {
   at_status st = at_host_run(&(at_host_options){.controller = address,
                                                 .listen = "127.0.0.1:0",
@@ -89,6 +94,7 @@ static inline void pod_close(pod *p) {
 
 // Returns when the process is gone, not when the controller knows.
 static inline void pod_kill_host(pod *p, uint32_t i) {
+  // The entry is 0 afterwards, so that pod_close does not wait for it.
   kill(p->hosts[i], SIGKILL);
   assert_int_equal(pod_join(p->hosts[i]), 1000 + SIGKILL);
   p->hosts[i] = 0;
@@ -116,17 +122,20 @@ static inline at_status guest_try(const char *address, guest *g) {
       &g->rt);
 }
 
+// Must be let in.
 static inline guest guest_open(const pod *p) {
   guest g;
   OK(guest_try(p->address, &g));
   return g;
 }
 
+// The runtime goes before the client that it calls.
 static inline void guest_close(guest *g) {
   at_runtime_destroy(g->rt);
   at_client_close(g->client);
 }
 
+// Chips of the pod first, then spare ones.
 static inline at_chip *guest_chip(const guest *g, uint32_t i) {
   return at_runtime_chip(g->rt, i);
 }
@@ -160,12 +169,14 @@ typedef struct patience {
   _Atomic int users;
 } patience;
 
+// One user less.
 static inline void patience_drop(patience *p) {
   if (atomic_fetch_sub(&p->users, 1) != 1) return;
   at_status_free(p->status);
   free(p);
 }
 
+// The event's callback; nobody may be waiting any more.
 static inline void patience_fired(at_status s, void *arg) {
   patience *p = arg;
   pthread_mutex_lock(&p->lock);
@@ -200,6 +211,7 @@ static inline at_status pod_ready(at_buffer *b) {
   return pod_wait(at_buffer_ready(b));
 }
 
+// Bytes of an array on the hosts.
 static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
                                   size_t bytes) {
   at_event *done = NULL;
@@ -209,6 +221,7 @@ static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
   return st;
 }
 
+// An array of one dimension on that chip, of n elements that are copied.
 static inline at_buffer *pod_array(at_chip *c, at_dtype t, const void *v,
                                    int64_t n) {
   return test_array_of(c, t, v, n);
@@ -240,6 +253,8 @@ static inline at_bytes pod_rotates(uint32_t devices, int64_t n) {
   b.h.num_partitions = devices;
   uint32_t type = b_f32(&b, n), in = b_input(&b, type),
            out = b_output(&b, type);
+  // The tables of a permute in the executable's own form, as no compiler writes
+  // them here.
   struct {
     at_x_collective head;
     at_x_exchange value;
@@ -293,6 +308,8 @@ typedef struct run {
   at_channel_list *channels;
 } run;
 
+// Loads the program on the guest's first chips. Arguments are the caller's to
+// set; none is donated unless `keeps` says so.
 static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
                            uint32_t values) {
   run r = {.devices = devices, .num_args = values, .num_outs = values};
@@ -314,6 +331,7 @@ static inline at_status run_try(run *r, at_event **done) {
   return at_loaded_execute(r->l, &in, r->outs, done);
 }
 
+// NULL entries are allowed, and all are NULL afterwards.
 static inline void run_drop(at_buffer **b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     at_buffer_release(b[i]);

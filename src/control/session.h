@@ -18,6 +18,8 @@ typedef enum at_session_kind {
   AT_SESSION_TOOL,        // asks and orders (atoll pod status)
 } at_session_kind;
 
+// Of what is said before the wire opens; bytes of a name; sessions of a
+// listener at most.
 enum { AT_SESSION_VERSION = 1, AT_SESSION_NAME = 96, AT_SESSION_MOST = 1024 };
 
 // It goes over the wire as it is: no padding. name is checked for control

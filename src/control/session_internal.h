@@ -26,8 +26,10 @@ enum {
 // The options have to be the listener's; the id of the hello joins the two
 // connections of a session.
 typedef struct at_session_request {
+  // Who calls.
   at_session_hello hello;
   uint32_t lane;  // at_wire_lane, of this connection
+  // Settings of the wire, as in at_wire_options.
   uint32_t stuck_ms, window_messages, zero;
   uint64_t max_bytes, window_bytes;
   at_digest place;  // with whom it can share memory; 0: with nobody
@@ -61,6 +63,7 @@ at_session_answer at_session_refusal(at_status why);
 // A message that comes in.
 // All zero at first, and again after each message.
 typedef struct at_session_inbox {
+  // Bytes of the message that have come.
   uint32_t have;
   uint8_t bytes[AT_SESSION_HEAD + AT_SESSION_BODY + AT_SEAL_BYTES];
 } at_session_inbox;
