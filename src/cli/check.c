@@ -108,6 +108,7 @@ static _Noreturn void become_program(const check *c) {
   setenv("ATOLL_FINDINGS", c->findings, 1);
   setenv("ATOLL_KERNEL_TURNS", kTurns, 0);
   if (c->html) setenv("ATOLL_DUMP", c->dump, 1);
+  // Reports in JSON are all that stdout may have.
   if (c->json) dup2(STDERR_FILENO, STDOUT_FILENO);  // which is ours
   execv("/proc/self/exe", argv);
   fprintf(stderr, "atoll check: cannot start it: %s\n", strerror(errno));

@@ -105,6 +105,7 @@ static at_status add_kernel(pages *p, const at_node *n) {
   p->meaning[p->num] = h;
   at_check_kernel *k;
   AT_TRY_ALLOC(k, add_page(p, m->name));
+  // Why there is no timing goes to the page; the kernel is shown all the same.
   k->kernel = m;
   at_status st = p->machine ? time_kernel(p, k, m)
                             : AT_FAIL(AT_NOT_FOUND, "%s is no TPU", p->target);

@@ -22,6 +22,7 @@ static void begin(sarif *s, const char *key) {
   at_json_begin_object(&s->w);
 }
 
+// Whoever opens it closes it by the writer.
 static void begin_list(sarif *s, const char *key) {
   at_json_key(&s->w, at_str_of(key));
   at_json_begin_array(&s->w);

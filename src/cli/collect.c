@@ -101,6 +101,7 @@ static at_status collect_gemm(collector *c, const at_gemm *g) {
   at_point p = {.at = {g->b, g->m, g->k, g->n}};
   if (!s) return AT_NO_MEMORY("series");
   if (is_known(s, p.at)) return c->known++, AT_OK;
+  // Batched operands: [b,m,k] by [b,k,n].
   int64_t l[3] = {g->b, g->m, g->k}, r[3] = {g->b, g->k, g->n};
   at_timing_argument arguments[2] = {
       {.type = {.dtype = g->lhs, .rank = 3, .dims = l}},
@@ -325,6 +326,7 @@ at_status at_cli_collect(int argc, char **argv) {
   long devices = domain ? strtol(domain, NULL, 10) : 8;
   bool cpu = at_cli_option(&argc, argv, "--cpu-time", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  // The domain is how many devices a host of the table has.
   bool known =
       only && (!*only || !strcmp(only, "gemm") || !strcmp(only, "collectives"));
   char here[4096];
@@ -339,6 +341,7 @@ at_status at_cli_collect(int argc, char **argv) {
                    "cost collect [--out=FILE] [--only=gemm|collectives] "
                    "[--seconds=S] [--memory-mib=M] [--domain=2|4|8] "
                    "[--cpu-time]");
+  // Half of the memory that is free, where nothing else is said.
   double mib = (double)sysconf(_SC_AVPHYS_PAGES) *
                (double)sysconf(_SC_PAGESIZE) / (1 << 20) / 2;
   collector c = {.path = path,

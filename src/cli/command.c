@@ -420,6 +420,7 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
     if (!got) break;
     len += got;
   }
+  // Before fclose, which may change it.
   int why = ferror(f) ? errno : ENOMEM;
   bool bad = ferror(f) || len == cap;  // no room for another byte
   if (f != stdin) fclose(f);
@@ -493,6 +494,7 @@ static int named(int argc, char **argv) {
       return fputs(commands[i].usage, stdout) < 0;
     return report(argv[1], run_command(&commands[i], argc - 1, argv + 1));
   }
+  // Nothing has that name.
   near = at_nearest(at_str_of(argv[1]), names, AT_LEN(names));
   fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1],
           near ? ": did you mean " : "", near ? near : "", near ? "?" : "");

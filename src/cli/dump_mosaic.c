@@ -292,6 +292,8 @@ static at_status dump_file(dump *d) {
   at_bytes bytes;
   at_mmodule *m;
   AT_TRY(at_cli_read_file(d->file, &bytes));
+  // Read as MLIR in any form; large constants borrow the bytes, which stay
+  // until the walk is over.
   d->program = false;
   at_status s = at_mlir_read(bytes, false, d->arena, &m);
   uint32_t before = d->kernels;
@@ -335,6 +337,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   if (devices) d.devices = (uint32_t)strtoul(devices, NULL, 10);
   at_status s = AT_OK;
   for (int i = 1; at_ok(s) && i < argc; i++) {
+    // An arena for each file: kernels of one may be large.
     d.arena = at_arena_create();
     if (!d.arena) s = AT_NO_MEMORY("the kernels");
     d.file = argv[i];

@@ -38,6 +38,7 @@ static bool address_of(void *user, at_value v, uint64_t *out) {
   if (kind == AT_SLOT_NULL) return false;
   if (kind == AT_SLOT_INPUT && info && info[index].alias >= 0)
     kind = AT_SLOT_OUTPUT, index = (uint64_t)info[index].alias;
+  // Temporaries are all in one block, by their offsets.
   if (kind == AT_SLOT_TEMP) index = 0;
   *out = kind << 60 | index << 44 | s->offset;
   return true;

@@ -80,6 +80,7 @@ static at_status time_trial(host *m, const trial *x, double *seconds) {
 #define LL(x) ((long long)(x))
 
 // ---- Arithmetic, a kind a function
+// Elements that are summed, whatever their shape.
 enum { kReduced = 1 << 19 };
 static const char kSum[] = " : f32[]\n  return %9\n  })";
 
@@ -250,6 +251,7 @@ static void make_scan(host *m, int64_t size, trial *x) {
 }
 
 // ---- Rows at random
+// Enough that the launch hardly counts.
 enum { kRows = 1 << 15, kAdded = 1 << 17 };
 
 // A gather of kRows rows of a table of so many bytes, or an addition of kAdded
@@ -409,6 +411,7 @@ static at_status measure_curve(host *m, make_fn make, at_host_rate r,
 
 #define K ((int64_t)1 << 10)
 #define M ((int64_t)1 << 20)
+// Sizes that several curves share; each list ends with 0.
 static const int64_t kSides[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 0};
 // The last sizes are beyond the caches.
 static const int64_t kSorts[] = {4 * K, 32 * K, 256 * K, 2 * M,

@@ -205,6 +205,7 @@ static at_status take_options(int argc, char **argv, pod *p,
   if (most && simulates)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "simulated hosts are all there: --hosts, not --max-hosts");
+  // A pod may begin with fewer hosts than it will have, not with more.
   if (most && p->max_hosts < p->num_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "--max-hosts=%s, but the pod begins with %u", most,
@@ -272,6 +273,7 @@ static at_status up(int argc, char **argv) {
   }
   AT_TRY(at_controller_open(&o, &p.controller));
   p.processes.controller = at_controller_address(p.controller);
+  // Whoever starts the hosts needs the address before they are there.
   if (!p.processes.count && !p.simulated) say_address(&p);
   at_status st = at_pod_start_hosts(&p.processes);
   if (!st.err) st = watch(&p);

@@ -98,6 +98,7 @@ static at_status wait(const at_tool_options *o, const wishes *w,
   bool drained = false;
   for (bool first = true; !st.err && !drained; first = false) {
     if (!first) usleep(kLookUs);
+    // Who holds the host is printed when it has changed, not each time.
     at_strbuf now = {0};
     st = look(o, host, &drained, &now);
     bool news =

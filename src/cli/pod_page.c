@@ -358,6 +358,8 @@ at_status at_pod_page(int argc, char **argv) {
   const at_json *before, *s = NULL;
   at_strbuf page = {0};
   if (!a) return AT_NO_MEMORY("pod");
+  // A second more than the page shows, so that the second answer is still
+  // watched.
   uint64_t watch_ms = (uint64_t)(seconds * 1e3) + 1000;
   at_status st = at_pod_ask_status(&o, watch_ms, a, &before);
   if (!st.err) usleep((useconds_t)(seconds * 1e6));

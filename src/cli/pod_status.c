@@ -226,6 +226,7 @@ static void wait_for_key(double seconds) {
 // Whatever ends it, the screen is given back before the error is printed.
 static at_status run_screen(const at_tool_options *o, double seconds) {
   at_status st = AT_OK;
+  // From here on every way out must give it back.
   take_screen();
   while (!ended && !st.err) {
     at_strbuf text = {0};

@@ -329,6 +329,7 @@ static void draw_arrow(drawing *d, const event *e, const char *ph) {
 // The spans of one launch, in the order of their times.
 static void draw_flow(drawing *d, const event *e, size_t n) {
   const char *name = NULL;
+  // The name is the host's, which knows it; an arrow needs two ends at least.
   size_t points = 0, at = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t k = e[i].is->kind;

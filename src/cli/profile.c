@@ -26,6 +26,7 @@ static at_status read_module(const char *path, at_arena *a, at_module **out) {
     AT_TRY(at_mlir_read(program, true, a, &m));
     AT_TRY(at_import(m, a, out));
   }
+  // fold_budget: elements of constants that folding may make.
   at_pass_options passes = {.fold_budget = 1 << 22};
   return at_passes_run(*out, &passes, false, NULL, NULL);
 }

@@ -266,6 +266,7 @@ static at_status run_program(session *s, const char *path, const char *npz) {
     AT_TRY(launch(s));
     times[i] = (double)(at_clock_ns() - start) / 1e6;
   }
+  // Of an even number the upper one of the middle two.
   qsort(times, (size_t)s->repeat, sizeof *times, by_value);
   return report(s, compile_ms, times[s->repeat / 2]);
 }

@@ -156,6 +156,7 @@ at_status at_timing_run(const at_timing *t, const char *text,
                     &executable));
   at_status st = at_loaded_create(t->runtime, executable, &program);
   free((void *)executable.ptr);
+  // The same arguments for each device.
   for (uint32_t d = 0; d < num_devices && at_ok(st); d++)
     for (uint32_t i = 0; i < num && at_ok(st); i++)
       st = fill(x.chips[d], &list[i], &x.list[x.count++]);

@@ -146,6 +146,7 @@ const at_channel_list *at_callbacks_lists(const callbacks *c) {
   return c->lists;
 }
 
+// NULL is allowed. The lists that launches borrowed go with it.
 void at_callbacks_free(callbacks *c) {
   if (!c) return;
   free(c->lists);
@@ -176,6 +177,7 @@ void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives) {
   settle(x, st);
 }
 
+// Programs that wait for the client go on with CANCELLED.
 void at_transfers_cancel(at_table *pending) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(pending, &at));)

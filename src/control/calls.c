@@ -54,6 +54,8 @@ static void run_send(void *arg) {
                                x->m->total, x->m->done != 0);
 }
 
+// As run_send; the bytes come by x->done, perhaps later and from another
+// thread.
 static void run_receive(void *arg) {
   call *x = arg;
   x->status =
@@ -88,6 +90,7 @@ static void run(void *arg) {
   } else {
     st = receive(x);
   }
+  // The answer goes out before anything is freed, as it borrows the bytes.
   reply(x, sends ? AT_MSG_TOOK : AT_MSG_GIVE, st,
         sends ? (at_bytes){0} : (at_bytes){x->bytes, x->m->bytes});
   at_status_free(st);
@@ -113,6 +116,7 @@ void at_client_call(far_host *h, const at_wire_head *head, void *body) {
     pthread_mutex_unlock(&h->client->lock);
     if (!st.err) return;
   }
+  // There may be no memory for a call, so the answer is made of the head alone.
   const call failed = {.host = h, .head = *head};
   reply(&failed, head->kind == AT_MSG_SENT ? AT_MSG_TOOK : AT_MSG_GIVE, st,
         (at_bytes){0});

@@ -28,6 +28,7 @@ static at_status no_memory(void) {
 
 _Thread_local bool at_far_poller;
 
+// The first reason is kept: what follows from it says less.
 at_status at_client_why(at_client *c) {
   pthread_mutex_lock(&c->lock);
   at_status st = c->why.err ? at_status_clone(c->why)
@@ -312,6 +313,8 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
   return st;
 }
 
+// Out of the table first, so that no new launch finds it; launches that were
+// sent before it go on.
 void at_client_unload(at_client *c, uint64_t program) {
   at_msg_unload m = {program};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
@@ -322,6 +325,7 @@ void at_client_unload(at_client *c, uint64_t program) {
   at_status_free(at_client_say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
+// at_proxy.unload. A program that a graph has is unloaded with the graph.
 static void unload(void *arg, uint64_t program) {
   at_client *c = arg;
   if (!at_pin_drop(c, &c->pinned_programs, program))
@@ -347,6 +351,7 @@ static uint32_t count_channels(const at_proxy_launch *l) {
   return n;
 }
 
+// Channels of all devices, one device after another, as LAUNCH lists them.
 static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
   for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
     for (uint32_t i = 0; i < l->channels[d].count; i++) {
@@ -358,6 +363,7 @@ static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
     }
 }
 
+// The flow ties it to what the controller and hosts record of the same launch.
 void at_client_record_launch(const at_client *c, uint64_t begin_ns,
                              uint64_t outputs) {
   at_span_record(&(at_profile_span){.start_ns = begin_ns,
@@ -597,6 +603,8 @@ static at_status host_back(at_client *c, at_bytes body) {
   return st;
 }
 
+// Names that were collected are dropped at once now, since the drain waits for
+// them.
 static void host_drains(at_client *c, const at_msg_host_drains *m) {
   if (!c->welcomed || m->host >= c->num_hosts) return;
   atomic_store(&c->hosts[m->host].drains, m->drains);
@@ -657,6 +665,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   if (st.err) give_up(c, at_status_prefix(st, "the controller of the pod"));
 }
 
+// The controller's messages. The thread is marked as a poller, so that nothing
+// below waits for a wire.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   at_far_poller = true;
@@ -666,6 +676,7 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// Everything that is asked fails with the reason. Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   at_far_poller = true;
   give_up(arg, at_status_prefix(why, "the controller of the pod is lost"));
@@ -799,6 +810,7 @@ static at_status call_controller(at_client *c, const at_client_options *o) {
   return st;
 }
 
+// The table of calls is filled in last, as it has what the welcome says.
 at_status at_client_open(const at_client_options *o, at_client **out) {
   at_client *c = calloc(1, sizeof *c);
   if (!c) return no_memory();
@@ -857,6 +869,7 @@ bool at_client_drains(const at_client *c, uint32_t chip) {
   return chip < c->num_chips && atomic_load(&c->hosts[c->host_of[chip]].drains);
 }
 
+// Zeros where hosts are real: nothing is to be predicted.
 at_client_pace at_client_pace_of(const at_client *c) {
   if (!c->clock) return (at_client_pace){0};
   return (at_client_pace){.target = c->on_cpus ? "cpu" : c->target,
@@ -869,6 +882,7 @@ uint64_t at_client_virtual_ns(const at_client *c) {
   return c->clock ? at_virtual_clock_ns(c->clock) : 0;
 }
 
+// Two loads that do not belong to one moment; for people.
 at_client_counts at_client_count(const at_client *c) {
   return (at_client_counts){atomic_load(&c->sent_messages),
                             atomic_load(&c->sent_bytes)};

@@ -19,7 +19,9 @@ typedef struct at_client at_client;
 // All texts are borrowed for at_client_open alone.
 typedef struct at_client_options {
   const char *address, *source;  // of the controller, "host:port"
+  // What both ends prove to know.
   at_token token;
+  // As `atoll pod status` shows it; cut to AT_SESSION_NAME.
   const char *name;           // for people
   uint32_t timeout_ms;        // until all hosts are there; 0: 120,000
   uint32_t spares;            // virtual devices behind the pod's chips

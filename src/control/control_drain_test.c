@@ -25,6 +25,7 @@ static bool says(const pod *p, const char *what) {
   return found;
 }
 
+// The controller's status, for up to 20 s.
 static void until_it_says(const pod *p, const char *what) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (!says(p, what)) {

@@ -124,6 +124,7 @@ static void expect(built *b, const char *text) {
   at_strbuf_free(&body);
 }
 
+// The graph and all that it points to.
 static void drop(built *b) {
   for (uint32_t i = 0; i < b->g.num_steps; i++) free(b->steps[i].body);
   free(b);
@@ -195,6 +196,8 @@ static void test_what_takes_memory_takes_it_no_more(void **state) {
   drop(b);
 }
 
+// Only what has no effects, whose memory nobody takes, and of two results both
+// stay.
 static void test_the_same_is_done_once(void **state) {
   built *b = make(2);
   uint64_t x = launch(b, &kF, input(0), 0), y = launch(b, &kF, input(0), 0);
@@ -312,6 +315,7 @@ static void test_memory_that_was_taken_is_not_read(void **state) {
   drop(b);
 }
 
+// In another order they are another array.
 static void test_all_shards_in_order_are_the_array(void **state) {
   static const uint32_t kOrder[] = {0, 1, 2, 3}, kOther[] = {1, 0, 2, 3};
   for (int k = 0; k < 2; k++) {
@@ -325,6 +329,8 @@ static void test_all_shards_in_order_are_the_array(void **state) {
   }
 }
 
+// A function takes values, so what it takes is made, and what it makes is an
+// input.
 static void test_functions_of_the_client(void **state) {
   _Alignas(8) uint8_t read[sizeof(at_graph_host) + 8] = {0};
   at_graph_host *h = (void *)read;

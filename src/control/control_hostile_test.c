@@ -53,6 +53,8 @@ static size_t resident_all(void) {
   return sum;
 }
 
+// One pod for all tests, and one honest client whose program must work after
+// each of them.
 static int open_all(void **state) {
   pod_open(&p, "v5e:2x2", 2, 4);
   honest = guest_open(&p);
@@ -65,6 +67,7 @@ static int open_all(void **state) {
   return 0;
 }
 
+// Nothing of any stranger may be left on the chips.
 static int close_all(void **state) {
   run_drop_args(&work);
   at_loaded_release(work.l);
@@ -86,6 +89,7 @@ typedef struct stranger {
   uint64_t heard;
 } stranger;
 
+// Keeps what the welcome says; a deaf stranger gives no credits back.
 static bool hear(void *arg, uint32_t from, const at_wire_head *head,
                  void *body) {
   stranger *s = arg;
@@ -106,6 +110,7 @@ static bool hear(void *arg, uint32_t from, const at_wire_head *head,
   return !deaf;
 }
 
+// The session is over, which most tests wait for.
 static void end(void *arg, uint32_t member, at_status why) {
   stranger *s = arg;
   pthread_mutex_lock(&s->lock);

@@ -12,6 +12,7 @@
 #include "abi/dtype.h"
 #include "control/cut.h"
 
+// Does the check accept the message? It says nothing but INVALID_ARGUMENT else.
 static bool good(uint32_t kind, const void *p, size_t n) {
   // Exactly as long, so that a sanitizer sees what is read behind it.
   uint8_t *copy = malloc(n ? n : 1);
@@ -90,6 +91,7 @@ static void launches(void **state) {
   BAD(AT_MSG_LAUNCH, l, x->m.number = 0);  // its callbacks need one
 }
 
+// Of clients and hosts: ranges, texts, transfers.
 static void bytes_and_questions(void **state) {
   at_msg_write w = {{1, 0, 0}, 4, 4, 8};
   EXACT(AT_MSG_WRITE, w);
@@ -275,6 +277,7 @@ static void seen_by_people(void **state) {
   BAD(AT_MSG_LOOKS, k, memset(x->runs[1].name, 'x', sizeof x->runs[1].name));
 }
 
+// Spans have kinds that there are, times in order, and names that end.
 static void traces(void **state) {
   at_msg_record r = {.number = 1, .on = 1};
   EXACT(AT_MSG_RECORD, r);

@@ -29,6 +29,7 @@ static at_buffer *filled(at_chip *c, float value) {
   return pod_array(c, AT_F32, v, kNumber);
 }
 
+// An array of one shard on each chip.
 static spread spread_make(const guest *g, float from) {
   spread s;
   for (uint32_t d = 0; d < kChips; d++)
@@ -38,6 +39,7 @@ static spread spread_make(const guest *g, float from) {
 
 static void spread_drop(spread *s) { run_drop(s->shards, kChips); }
 
+// Bit by bit.
 static void expect_values(at_buffer *b, float value) {
   float got[kNumber];
   OK(pod_fetch(b, got, 0, sizeof got));
@@ -94,6 +96,7 @@ static at_status discard(const guest *g, const char *name) {
   return at_asked_wait(asked, NULL);
 }
 
+// Does the list of objects have that text?
 static bool is_listed(const guest *g, const char *text) {
   at_strbuf all = {0};
   at_asked *asked;

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 
+// Prints the error, and returns its code.
 static int report(at_status st) {
   if (st.err) print_message("%s\n", at_status_message(st));
   return at_code_take(st);
@@ -57,6 +58,7 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   free(body);
 }
+// Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   end *e = arg;
   pthread_mutex_lock(&e->lock);
@@ -71,6 +73,7 @@ typedef struct opening {
   end *end;
 } opening;
 
+// In a thread, as both ends wait for each other.
 static void *open_end(void *arg) {
   opening *o = arg;
   if (report(at_wire_open("shm",
@@ -104,6 +107,7 @@ static void open_pair(end e[2]) {
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 }
 
+// How many have come in order; absurd after a wrong one.
 static uint64_t heard(end *e) {
   pthread_mutex_lock(&e->lock);
   uint64_t n = e->heard;

@@ -70,6 +70,8 @@ static void load_is_spread(void **state) {
   EXPECT(chips, &eight, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
+// A slice with a shape is a box of the island, the least loaded one; where no
+// box fits any chips will do.
 static void shapes_are_boxes(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v5e");

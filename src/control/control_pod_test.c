@@ -526,6 +526,7 @@ typedef struct calls {
   bool dies, waits;
 } calls;
 
+// A host callback that may fail, or kill its process.
 static at_status on_send(void *user, const void *data, size_t bytes,
                          size_t total, bool done) {
   calls *c = user;
@@ -537,6 +538,7 @@ static at_status on_send(void *user, const void *data, size_t bytes,
   return AT_OK;
 }
 
+// Twice what was sent.
 static at_status on_receive(void *user, void *dst, size_t bytes,
                             at_event *done) {
   calls *c = user;
@@ -886,6 +888,7 @@ static void who_loses_the_controller_ends(void **state) {
 
 // With two clients that send, and arrays that nobody has dropped.
 static _Atomic bool over;
+// Launches until the test says that it is over; errors are expected by then.
 static void *go_on(void *arg) {
   run *r = arg;
   while (!atomic_load(&over))
@@ -895,6 +898,8 @@ static void *go_on(void *arg) {
   return NULL;
 }
 
+// While two clients launch, sooner or later each time: both end with errors,
+// and neither hangs.
 static void a_pod_closes_under_its_clients(void **state) {
   for (int i = 0; i < 4; i++) {
     pod p;

@@ -27,6 +27,7 @@
 enum { kMs = 1000000, kPeers = 64, kSeconds = 60, kStuckMs = 20000 };
 static const at_token kToken = {{42}}, kOther = {{43}};
 
+// Fails after kSeconds.
 static void wait_until(bool (*holds)(const void *), const void *arg) {
   const uint64_t until_ns = at_clock_ns() + kSeconds * 1000ull * kMs;
   while (!holds(arg)) {
@@ -133,6 +134,7 @@ static void house_broken(void *arg, void *peer, at_status why) {
   h->broken++;
 }
 
+// Of a listener that keeps what it hears.
 static at_listener_options house_options(house *h, const char *address) {
   return (at_listener_options){
       .address = address,
@@ -142,6 +144,7 @@ static at_listener_options house_options(house *h, const char *address) {
       .calls = {h, house_ask, house_opened, house_broken}};
 }
 
+// Must open; close_house ends it.
 static house *open_house(const char *address) {
   house *h = calloc(1, sizeof *h);
   const at_listener_options o = house_options(h, address);
@@ -189,12 +192,14 @@ static at_status call(const char *address, end *e) {
   return at_session_open(&o, &e->w);
 }
 
+// The session must open.
 static void must_call(const char *address, end *e) {
   *e = (end){0};
   at_status st = call(address, e);
   if (st.err) fail_msg("%s", at_status_message(st));
 }
 
+// With that code and text.
 static void assert_refused(at_status st, at_code code, const char *why) {
   if (!st.err || !strstr(at_status_message(st), why))
     fail_msg("not `%s`: %s", why, st.err ? at_status_message(st) : "let in");
@@ -227,6 +232,7 @@ static at_proof_state prove_by_hand(at_party *p, uint16_t port, at_card card) {
   return state;
 }
 
+// One that a listener accepts, but for its place.
 static at_session_request a_request(void) {
   return (at_session_request){.hello = {.version = AT_SESSION_VERSION,
                                         .kind = AT_SESSION_TOOL,
@@ -297,6 +303,7 @@ static bool has_all(const void *arg) {
   return e->messages[0] == 200 && e->messages[1] == 5;
 }
 
+// In both lanes, of several sizes.
 static void say_everything(end *e) {
   for (uint64_t i = 0; i < 200; i++)
     send_one(e, AT_WIRE_CONTROL, i, 1 + (size_t)(i * 161 % 30000));
@@ -354,6 +361,7 @@ static void *be_caller(void *arg) {
   return NULL;
 }
 
+// Many at the same time.
 static void start_callers(caller *c, int n, const char *address) {
   for (int i = 0; i < n; i++) {
     c[i] = (caller){.address = address};
@@ -412,6 +420,7 @@ static void wildcards_keep_their_name(void **state) {
   close_house(h);
 }
 
+// In the address that callers are told.
 static void numbers_of_ipv6_have_brackets(void **state) {
   house h = {.open = true};
   end e;

@@ -49,6 +49,8 @@ static void end(simulation *s) {
   at_simulated_free(s->hosts);
 }
 
+// Options with figures of the test's own, so that times can be worked out by
+// hand.
 static at_simulated_options fixed(void) {
   return (at_simulated_options){
       .charges = kFixed, .latency = 10000, .bytes_per_s = 1e9};
@@ -99,6 +101,7 @@ static void virtual_time_depends_on_charges_alone(void **state) {
   assert_in_range(slower, plain + 40 * 4900, plain + 40 * 5100);
 }
 
+// With --dispatch=sequential hosts wait for word of each other.
 static void one_after_the_other_takes_longer(void **state) {
   at_simulated_options o = fixed();
   uint64_t parallel = chain_of(o, false);

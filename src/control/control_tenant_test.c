@@ -60,6 +60,7 @@ static void load(uint64_t program, at_bytes block) {
   free((void *)block.ptr);
 }
 
+// By the stream: one argument, one result.
 static void launch(uint64_t program, uint64_t array, uint64_t output) {
   struct {
     at_msg_launch m;
@@ -114,6 +115,7 @@ static at_buffer *find(uint64_t name) {
   return p ? p->buffer : NULL;
 }
 
+// The array is there with these values.
 static void expect_numbers(uint64_t name, const float *v) {
   at_buffer *b = find(name);
   assert_non_null(b);
@@ -133,6 +135,7 @@ static void leave(visitor *v) {
   assert_int_equal(at_chip_memory_stats(c).in_use, 0);
 }
 
+// What arrays of this test hold.
 static const float *numbers(void) {
   static float v[kFloats];
   for (int i = 0; i < kFloats; i++) v[i] = (float)(i + (int)clients);
@@ -317,6 +320,7 @@ static void *bring(void *arg) {
   return NULL;
 }
 
+// Bytes of an array come while the stream makes it, at every moment of it.
 static void pieces_and_the_stream_meet_anywhere(void **state) {
   clients++;
   race r = {come(), numbers(), 0};

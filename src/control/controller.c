@@ -102,6 +102,7 @@ static void form_if_complete(at_controller *c) {
   at_strbuf_free(&addresses);
 }
 
+// With the reason, as the controller knows it.
 static void say_lost(peer *client, const peer *host) {
   at_msg_host_lost m = {.host = host->number};
   const char *why = host->why;
@@ -152,6 +153,7 @@ static void welcome(at_controller *c, peer *p) {
   at_drain_tell(p);
 }
 
+// A drained host is not waited for, and is no pod by itself.
 bool at_controller_is_complete(const at_controller *c) {
   uint32_t there = 0, drained = 0;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
@@ -161,6 +163,7 @@ bool at_controller_is_complete(const at_controller *c) {
   return there && there + drained == c->num_hosts;
 }
 
+// Those that came while hosts were missing.
 void at_controller_welcome(at_controller *c) {
   if (!at_controller_is_complete(c)) return;
   for (peer *p = c->peers; p; p = p->next)
@@ -221,6 +224,7 @@ static void host_came(peer *p, at_bytes body) {
   if (place == c->num_hosts && (common_cpu(c) & ~m->cpu))
     return turn_away(p, AT_FAIL(AT_FAILED_PRECONDITION,
                                 "its CPU lacks what programs of this pod use"));
+  // The session's address for clients, then the one for other hosts.
   char *session = copy_text(texts, m->session_bytes);
   char *pod = copy_text(texts + m->session_bytes, m->pod_bytes);
   if (!session || !pod) {
@@ -232,7 +236,9 @@ static void host_came(peer *p, at_bytes body) {
   p->pod = pod;
   p->cpu = m->cpu;
   p->number = place;
+  // It takes part from the next epoch on, which forms when all are there.
   p->joined = c->epoch + 1;
+  // The process before it stays a peer until its session has closed.
   if (c->hosts[place]) c->hosts[place]->replaced = true;
   c->hosts[place] = p;
   if (place == c->num_hosts) c->num_hosts++;
@@ -296,16 +302,20 @@ static void stop_forming(at_controller *c) {
       at_peer_say(c->hosts[i], AT_MSG_BREAK, NULL, 0);
 }
 
+// In this order: clients hear of it, what was held for them goes on, and only
+// then operations end and devices move, since that may ask for more.
 void at_host_leaves(peer *p) {
   at_controller *c = p->controller;
   c->up = false;
   c->formed -= p->formed;
   p->formed = false;
   p->gone = true;
+  // Those who are still connecting to it need not go on.
   if (c->forming) stop_forming(c);
   for (peer *q = c->peers; q; q = q->next) {
     if (q->kind != AT_SESSION_CLIENT || !q->welcomed || q->gone) continue;
     say_lost(q, p);
+    // Its launches will not end there: what was held for them goes on.
     at_flight_did(q, p->number, UINT32_MAX);
     at_client_goes_on(q);
   }
@@ -661,6 +671,7 @@ const char *at_controller_address(const at_controller *c) {
   return at_listener_address(c->listener);
 }
 
+// How many have formed and are there.
 uint32_t at_controller_hosts(at_controller *c) {
   uint32_t n = 0;
   pthread_mutex_lock(&c->lock);
@@ -670,6 +681,7 @@ uint32_t at_controller_hosts(at_controller *c) {
   return n;
 }
 
+// The host's process has ended and is not to come back by itself.
 bool at_controller_drained(at_controller *c, uint32_t host) {
   pthread_mutex_lock(&c->lock);
   bool drained = host < c->num_hosts && c->drains[host] == DRAIN_ENDED;

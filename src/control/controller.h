@@ -20,6 +20,7 @@
 typedef struct at_controller at_controller;
 
 // Texts are borrowed for at_controller_open alone.
+// Texts are borrowed for at_controller_open.
 typedef struct at_controller_options {
   const char *listen;  // "host:port"; port 0: any
   const char *target;  // ATOLL_TARGET's grammar

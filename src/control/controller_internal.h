@@ -69,7 +69,9 @@ struct peer {
   // What it has said of itself: a name, process and user, for people.
   at_session_hello hello;
   at_wire *wire;  // NULL: not open yet
+  // By which all is said to it, so that nobody waits under the lock.
   at_outbox *outbox;
+  // Its wire is lost; and it has been closed by the keeper.
   bool gone, closed;
   bool replaced;  // another one has its place among the hosts
   char why[256];  // it is gone, or does not take part; "": it does
@@ -78,6 +80,7 @@ struct peer {
   // at_cpu_features, of a host.
   uint64_t cpu;
   char *session, *pod;  // addresses; NULL: it has not said who it is
+  // It has formed the current epoch.
   bool formed;
   bool announced;   // clients know of it
   uint64_t joined;  // the epoch in which it became a host
@@ -101,6 +104,7 @@ struct peer {
   // Of a host: its last answer to LOOK; NULL: none.
   at_msg_looks *looks;
   // Of a tool: the number of the LOOK whose answers it waits for; 0: none.
+  // asked_ns: since when, for the keeper's patience.
   uint64_t waits_for, asked_ns;
   // Of virtual devices that it has; virtual.c.
   slice *slices;
@@ -296,10 +300,12 @@ typedef struct operation {
   at_controller *controller;
   // number: by which hosts answer.
   uint64_t number, tag;  // tag: the client's
-  const peer *asker;     // NULL: it is gone
+  // Who is told in the end.
+  const peer *asker;  // NULL: it is gone
   void (*over)(struct operation *x);
   // The user's: `over` frees it.
   void *what;
+  // OK: none so far.
   at_status why;      // the first error
   at_strbuf results;  // what hosts have said, one behind the other
   host_set *hosts;

@@ -61,6 +61,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a copy between hosts");
 }
 
+// Saturates: no product of dimensions wraps to a small one.
 bool at_copy_is_quick(at_dtype t, at_dims dims) {
   size_t bytes = at_dtype_bytes(t);
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -114,6 +115,7 @@ static void write_to(host *h, uint32_t to, letter l, const void *behind) {
   post(h, to, (at_bytes){body, sizeof l + l.behind});
 }
 
+// The text is cut to what fits behind a letter.
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
   at_bytes text = at_message_text(why);
   write_to(h, to,
@@ -251,6 +253,7 @@ static void arrive(host *h, coming *c, const letter *l, const uint8_t *behind,
   atomic_fetch_sub(&h->copies, 1);
 }
 
+// The array that was to come fails.
 static void arrive_lost(host *h, coming *c) {
   arrive(h, c, NULL, NULL,
          AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", c->from));
@@ -302,12 +305,14 @@ static at_status expect(host *h, at_buffer *b, uint32_t from, uint64_t key) {
   return AT_OK;
 }
 
+// Declines on failure, so that the sender does not wait for room.
 at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, uint32_t from, uint64_t key,
                           at_buffer **out) {
   at_buffer *b = NULL;
   at_status st = at_buffer_create(c, k, t, dims, &b);
   if (!st.err) st = expect(h, b, from, key);
+  // Else the other end is told, and what it sends is thrown away.
   if (!st.err) return *out = b, AT_OK;
   at_copy_decline(h, from, key);
   at_buffer_release(b);

@@ -61,6 +61,8 @@ static bool has_size(const at_cut *c) {
   return bytes < SIZE_MAX / 2;
 }
 
+// Counts are bounded before they are multiplied; then the whole part must lie
+// in the body, and only then is any list looked at.
 bool at_cut_read(at_bytes body, size_t *out_bytes, at_cut *out) {
   const at_msg_cut *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->kind >= 3 || !m->dtype ||
@@ -112,12 +114,14 @@ uint32_t at_cut_chip(const at_cut *c, uint32_t shard) {
                     (int64_t)c->runs[i].step * shard);
 }
 
+// Products cannot wrap: has_size has looked.
 uint64_t at_cut_num_tiles(const at_cut *c) {
   uint64_t n = 1;
   for (uint32_t d = 0; d < c->dims.rank; d++) n *= (uint64_t)c->tiles[d];
   return n;
 }
 
+// Tiles divide dimensions exactly.
 size_t at_cut_tile_bytes(const at_cut *c) {
   size_t bytes = at_dtype_bytes((at_dtype)c->m->dtype);
   for (uint32_t d = 0; d < c->dims.rank; d++)
@@ -140,6 +144,7 @@ at_cuts at_cuts_of(at_bytes body) {
   return all;
 }
 
+// Reads the part anew each time, which costs less than to keep them all.
 bool at_cuts_next(at_cuts *all, at_cut *out) {
   size_t bytes;
   if (!all->rest.len || !at_cut_read(all->rest, &bytes, out)) return false;
@@ -160,6 +165,8 @@ static bool good_path(at_str path) {
          !(path.len >= 3 && !memcmp(path.ptr + path.len - 3, "/..", 3));
 }
 
+// The tail must be used up exactly. For RESTORE names count from `first`, and
+// may not run into those of graphs.
 bool at_cuts_are_good(uint32_t kind, at_bytes body) {
   const at_msg_files *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->num_arrays > AT_MESSAGE_OBJECT ||
@@ -168,10 +175,12 @@ bool at_cuts_are_good(uint32_t kind, at_bytes body) {
       body.len < padded(sizeof *m + m->path_bytes + m->folder_bytes +
                         (size_t)m->about_bytes))
     return false;
+  // From here on sizes of the head are known to fit.
   at_cuts all = at_cuts_of(body);
   at_bytes folder = {(const uint8_t *)all.folder.ptr, all.folder.len};
   if (!good_path(all.path) || (folder.len && !at_message_file_is_good(folder)))
     return false;
+  // A PEEK names a checkpoint and no arrays.
   if (kind == AT_MSG_PEEK) return !m->num_arrays && !all.rest.len;
   if (!m->num_arrays ||
       (kind == AT_MSG_RESTORE &&

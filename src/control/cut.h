@@ -8,10 +8,14 @@
 typedef struct at_cut {
   const at_msg_cut *m;
   at_dims dims;
+  // Sizes of the mesh's axes.
   const uint32_t *axes;
+  // Which axis cuts which dimension.
   const at_msg_use *used;
+  // Chips of the shards, for RESTORE.
   const at_msg_chips *runs;
   at_str name;
+  // The product of all axes.
   uint32_t num_shards;
   int64_t tiles[AT_MESSAGE_RANK];  // along each dimension
 } at_cut;

@@ -17,6 +17,7 @@ static void say_drains(peer *client, uint32_t host) {
   at_peer_say(client, AT_MSG_HOST_DRAINS, &part, 1);
 }
 
+// What a client has to know that comes when hosts are drained already.
 void at_drain_tell(peer *client) {
   const at_controller *c = client->controller;
   for (uint32_t i = 0; i < c->num_hosts; i++)
@@ -60,6 +61,8 @@ static at_status undo(at_controller *c, uint32_t host) {
   return AT_OK;
 }
 
+// Starting twice is no error. A host that is not there has nothing to wait for,
+// and by force it does not wait.
 at_status at_drain(at_controller *c, const at_msg_drain *m) {
   if (m->host >= c->num_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -73,6 +76,7 @@ at_status at_drain(at_controller *c, const at_msg_drain *m) {
   if (c->drains[m->host] == DRAIN_NONE)
     at_log(AT_LOG_INFO, "host %u is being drained", m->host);
   set_state(c, m->host, DRAIN_STARTED);
+  // A host that is lost already has nothing left to end.
   if (h->gone)
     ended(c, m->host);
   else if (m->how == AT_DRAIN_FORCE)
@@ -95,6 +99,8 @@ void at_drain_look(at_controller *c) {
     if (c->drains[i] == DRAIN_STARTED && !arrays_on(c, i)) rest(c, i);
 }
 
+// It has said so: it is told to end, and counts as gone from here on, not when
+// its session closes.
 void at_drain_rested(peer *host) {
   at_controller *c = host->controller;
   if (!host->session || host->gone || host->replaced ||
@@ -106,6 +112,7 @@ void at_drain_rested(peer *host) {
   ended(c, host->number);
 }
 
+// Nothing to do for a host that was not being drained: that is a loss.
 void at_drain_lost(peer *host) {
   at_controller *c = host->controller;
   if (c->drains[host->number] == DRAIN_NONE) return;

@@ -29,6 +29,7 @@ static void say(tenant *t, const ends *e) {
                 rest.len ? 1 : 0);
 }
 
+// Both counts are taken back by at_ends_add.
 void at_ends_begin(tenant *t) {
   t->users++;
   t->running++;

@@ -100,6 +100,7 @@ at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
   return st;
 }
 
+// Names of its chips and results lie in blocks of their own.
 void at_far_program_free(far_program *p) {
   if (!p) return;
   free((void *)(uintptr_t)p->block.ptr);

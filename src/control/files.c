@@ -48,6 +48,8 @@ static void saved(operation *x) {
                        "no host of the pod is there to write the manifest");
     return committed(x);
   }
+  // What the hosts have said goes along, unless one has failed: then the files
+  // are removed.
   const at_msg_commit m = {.operation = x->number,
                            .save_bytes = s->bytes,
                            .saved_bytes = x->why.err ? 0 : x->results.len,
@@ -115,6 +117,7 @@ static at_status saves(peer *p, at_bytes body) {
   at_cuts all = at_cuts_of(body);
   uint64_t *arrays, tag = all.m->tag;
   host_set *hosts;
+  // The hosts are those that have any of the arrays; each saves what it has.
   at_status st = arrays_of(all, &arrays);
   if (st.err) return at_client_refuse(p, tag, st), AT_OK;
   st = at_arrays_hosts(p, arrays, all.m->num_arrays, &hosts);
@@ -124,6 +127,7 @@ static at_status saves(peer *p, at_bytes body) {
     st = AT_FAIL(AT_FAILED_PRECONDITION, "%.*s is being saved to",
                  (int)all.path.len, all.path.ptr);
   if (!st.err) st = check_there(c, hosts);
+  // The message is kept: the manifest is written from it.
   saving *s = st.err ? NULL : malloc(sizeof *s + body.len);
   operation *x = s ? at_operation_begin(p, tag, hosts, saved, s) : NULL;
   if (!st.err && !x) st = no_memory();
@@ -166,6 +170,7 @@ static at_status restores(peer *p, at_bytes body) {
   uint32_t hosts[AT_SESSION_MOST], count = 0;
   AT_TRY(hosts_of_cuts(c, all, has));
   for (uint32_t h = 0; h < c->num_hosts; h++)
+    // Ascending, as sets of hosts are.
     if (has[h]) hosts[count++] = h;
   host_set *set = at_hosts_intern(c, hosts, count);
   at_status st = set ? check_there(c, set) : no_memory();
@@ -175,6 +180,7 @@ static at_status restores(peer *p, at_bytes body) {
   if (st.err) return at_client_refuse(p, all.m->tag, st), AT_OK;
   tell_files(x, p, AT_MSG_RESTORE, body);
   for (uint32_t i = 0; i < all.m->num_arrays; i++)
+    // The names are the client's from here on, whatever comes of the files.
     AT_TRY(at_client_adds(p, all.m->first + i, set));
   return AT_OK;
 }
@@ -200,6 +206,7 @@ bool at_files_is(uint32_t kind) {
   return kind == AT_MSG_SAVE || kind == AT_MSG_RESTORE || kind == AT_MSG_PEEK;
 }
 
+// What kind it is decides who answers; all three answer the client once.
 at_status at_files_says(peer *p, uint32_t kind, at_bytes body) {
   if (kind == AT_MSG_SAVE) return saves(p, body);
   if (kind == AT_MSG_RESTORE) return restores(p, body);

@@ -11,6 +11,7 @@
 #include "control/message.h"
 #include "control/named.h"
 
+// What is to be saved or restored; borrowed for the call.
 typedef struct at_files_ask {
   at_str path;             // a folder, absolute, on the hosts' file systems
   at_str folder;           // below it, where a SAVE writes; may be empty

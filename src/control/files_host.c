@@ -42,6 +42,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on a host of the pod");
 }
 
+// No work of it is under way.
 static void free_filing(filing *f) {
   at_strbuf_free(&f->result);
   at_arena_destroy(f->arena);
@@ -174,6 +175,7 @@ static at_status save_tile(const work *w) {
   return st;
 }
 
+// A task of the host's threads for files: one tile.
 static void save_main(void *arg) {
   work *w = arg;
   end_work(w, save_tile(w));
@@ -203,9 +205,13 @@ static void save_array(filing *f, uint32_t number, const at_cut *cut,
   }
 }
 
+// Arrays that the stream has dropped are not saved; their tiles then lack,
+// which the commit sees. One user of the filing is this call, so that it cannot
+// end while tiles are still being added.
 void at_files_save(tenant *t, at_bytes body) {
   filing *f = begin(
       t->host, ((const at_msg_files *)(const void *)body.ptr)->operation, body);
+  // The controller has heard why.
   if (!f) return;
   at_cuts all = cuts_of(f);
   at_cut cut;
@@ -228,6 +234,7 @@ static void commit_main(void *arg) {
   one_less(f, st);
 }
 
+// One task, since it writes one file.
 void at_files_commit(host *h, at_bytes body) {
   filing *f = begin(
       h, ((const at_msg_commit *)(const void *)body.ptr)->operation, body);
@@ -260,6 +267,7 @@ static void start_reads(filing *f, at_status st) {
   one_less(f, st);
 }
 
+// Reads the manifest, then starts a task for each tile that this host needs.
 static void restore_main(void *arg) {
   filing *f = arg;
   start_reads(f, at_manifest_read(cuts_of(f).path, &f->arena, &f->manifest));
@@ -339,6 +347,7 @@ static void peek_main(void *arg) {
   one_less(f, st);
 }
 
+// Any host can: the folder is the same for all.
 void at_files_peek(host *h, at_bytes body) {
   filing *f =
       begin(h, ((const at_msg_files *)(const void *)body.ptr)->operation, body);
@@ -346,6 +355,7 @@ void at_files_peek(host *h, at_bytes body) {
   if (st.err) one_less(f, st);
 }
 
+// Waits for what is being written.
 void at_files_close(host *h) {
   if (h->files) at_sched_destroy(h->files);
   h->files = NULL;

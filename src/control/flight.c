@@ -14,6 +14,7 @@ struct held {
 at_wire_head at_flight_head(const held *x) { return x->head; }
 void *at_flight_body(const held *x) { return x->body; }
 
+// Without counts it has no launches under way.
 bool at_flight_may_go(const peer *p, const host_set *to) {
   for (uint32_t i = 0; p->flight && i < to->count; i++)
     if (p->flight[to->hosts[i]] >= AT_FLIGHT_LAUNCHES) return false;
@@ -33,6 +34,7 @@ void at_flight_add(peer *p, const host_set *to, uint32_t launches) {
   }
 }
 
+// A host that says too much takes no more than there is.
 void at_flight_did(peer *p, uint32_t host, uint64_t launches) {
   if (!p->flight) return;
   p->flight[host] -= (uint32_t)AT_MIN(launches, (uint64_t)p->flight[host]);
@@ -50,6 +52,7 @@ bool at_flight_hold(peer *p, const at_wire_head *head, void *body) {
   return true;
 }
 
+// The caller goes on with it, and then says at_flight_went.
 held *at_flight_next(peer *p) {
   held *x = p->held;
   if (x) p->held = x->next;
@@ -69,6 +72,7 @@ void at_flight_went(peer *p, held *x, bool pays) {
   free(x);
 }
 
+// Nothing of it is sent any more; credits go back for none of it.
 void at_flight_drop(peer *p) {
   for (held *x; (x = at_flight_next(p)); at_flight_went(p, x, false))
     free(x->body);

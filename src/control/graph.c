@@ -62,6 +62,8 @@ static void add_all(const at_graph *g, at_msg_graph m, const uint32_t *first,
   }
 }
 
+// Three lists: the first array that each step drops, the next of the same step,
+// and room for one DROP.
 at_status at_graph_write(const at_graph *g, uint64_t name, at_strbuf *out) {
   at_msg_graph m = {
       .graph = name, .num_inputs = g->num_inputs, .num_made = g->num_made};

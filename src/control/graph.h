@@ -17,6 +17,7 @@ typedef struct at_graph_program {
   uint64_t name;     // of the client's
   const char *text;  // of the computation; and its results' types by commas
   const char *results;
+  // Then it is neither merged nor removed.
   bool effects;  // it may do more than make its results
   uint32_t num_chips;
   const uint32_t *chips;  // by device
@@ -49,9 +50,13 @@ typedef struct at_graph_made {
 
 // What a pass has done, for the text.
 typedef enum at_graph_pass {
+  // Copies that copy nothing, and groups that are their array.
   AT_GRAPH_COPIES,
+  // Steps that were done twice.
   AT_GRAPH_SAME,
+  // Steps whose arrays nobody uses.
   AT_GRAPH_DEAD,
+  // Arrays that go before the program's end.
   AT_GRAPH_DROPS,
   AT_GRAPH_PASSES
 } at_graph_pass;
@@ -63,12 +68,15 @@ typedef struct at_graph {
   uint32_t num_arrays, num_inputs;  // inputs of bytes come behind arrays
   const uint32_t *hosts;  // of those inputs: which bytes; AT_GRAPH_LATE: a
                           // step's of the client. NULL: there are none
+  // [num_steps], in the order in which they were asked for.
   at_graph_step *steps;
   uint32_t num_steps;
+  // [num_made], by the number in its name.
   at_graph_made *made;
   uint32_t num_made;
   uint64_t *results;  // what each is called: those that steps of the client
   uint32_t num_results, num_taken;  // take, then the program's
+  // What each pass has done, for the text.
   uint32_t counts[AT_GRAPH_PASSES];
 } at_graph;
 

@@ -86,6 +86,7 @@ static bool note_member(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// What find_facts has made.
 static void free_facts(facts *f) {
   free(f->made);
   free(f->inputs);
@@ -128,6 +129,7 @@ static bool use_other(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// A result that another step makes as well becomes that step's.
 static void rename_results(const facts *f) {
   for (uint32_t i = 0; i < f->g->num_results; i++) {
     const fact *x = fact_of(f, f->g->results[i]);
@@ -233,6 +235,7 @@ static void see_group(facts *f, at_graph_step *s) {
   f->g->counts[AT_GRAPH_COPIES]++;
 }
 
+// In order, so that what a copy stands for is known before its uses.
 at_status at_graph_drop_copies(at_graph *g) {
   facts f;
   AT_TRY(find_facts(g, &f));
@@ -322,6 +325,8 @@ static at_status see_same(facts *f, at_table *seen, uint8_t *rooms,
   return AT_OK;
 }
 
+// Steps are compared by their bodies with the names that earlier merges gave,
+// in two rooms as large as the largest body.
 at_status at_graph_merge_same(at_graph *g) {
   facts f;
   at_table seen = {0};
@@ -400,6 +405,7 @@ static bool place(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// Walks forward and lets each use overwrite the one before: the last one stays.
 at_status at_graph_place_drops(at_graph *g) {
   placing p = {.g = g};
   for (uint32_t k = 0; k < g->num_made; k++) {
@@ -417,6 +423,8 @@ at_status at_graph_place_drops(at_graph *g) {
   return AT_OK;
 }
 
+// Copies first, as what they hide is seen by the second pass; what both leave
+// without a use goes in the third.
 at_status at_graph_optimize(at_graph *g, bool all) {
   if (all) {
     AT_TRY(at_graph_drop_copies(g));

@@ -31,6 +31,7 @@ typedef struct printer {
 
 static uint32_t number(uint64_t name) { return (uint32_t)name; }
 
+// Which node has made a name; called for what a step makes.
 static bool note_maker(void *arg, uint64_t *name, bool makes, uint32_t count) {
   printer *p = arg;
   for (uint32_t i = 0; makes && i < count; i++)
@@ -69,6 +70,7 @@ static uint32_t set_of(printer *p, const uint32_t *chips, uint32_t n,
   return p->num_sets++;
 }
 
+// Sets of devices are numbered as they are met.
 static void print_set(printer *p, const uint32_t *chips, uint32_t n,
                       size_t stride) {
   at_strbuf_addf(p->out, "d%u", set_of(p, chips, n, stride));
@@ -153,6 +155,7 @@ static void print_group(printer *p, const at_msg_group *m) {
   print_set(p, &s->chip, (uint32_t)m->count, sizeof *s / sizeof s->chip);
 }
 
+// From, by which kind of plan, and to where.
 static void print_reshard(printer *p, const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   print_name(p, whole_of(p, r.from[0]).array);

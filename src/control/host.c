@@ -158,6 +158,7 @@ static void opened(void *arg, void *peer, at_wire *w) {
   if (gone) post_gone(v);
 }
 
+// A visitor whose wire did not open.
 static void broken(void *arg, void *peer, at_status why) {
   at_status_free(why);
   at_visitor_free(peer);
@@ -218,6 +219,7 @@ static at_bytes bytes_of(const char *text) {
   return (at_bytes){(const uint8_t *)text, strlen(text)};
 }
 
+// By the outbox: it may be called from any thread, also from a poller's.
 void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result) {
   at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -254,6 +256,7 @@ static at_status introduce(host *h) {
 
 // A group that is forming is not waited for when another one is to be formed.
 static _Thread_local const host *joining;
+// Asked while this host meets the others: a newer FORM ends that.
 static bool join_is_over(void) {
   const host *h = joining;
   return atomic_load(&h->stops) || atomic_load(&h->forms) != h->formed ||

@@ -10,6 +10,7 @@
 #include "pod/proof.h"
 
 // Texts are borrowed for the call.
+// Borrowed until at_host_run returns.
 typedef struct at_host_options {
   const char *controller;  // "host:port"
   const char *listen;      // "host:port" for clients; port 0: any

@@ -42,6 +42,7 @@ typedef struct array {
 // same, and its launches get `why`.
 typedef struct program {
   uint64_t name;
+  // For people; cut.
   char title[AT_LOOK_NAME];   // the executable's own name
   _Atomic uint64_t launches;  // the stream's to count
   // One reference.
@@ -71,6 +72,7 @@ typedef struct graph {
 // In the ring host.samples; `times` is filled in by the runtime.
 typedef struct sample {
   uint64_t client, program, given_ns;
+  // Chips write to it while others read.
   at_launch_times times;  // start_ns 0: there is none, or it has not begun
   char name[AT_LOOK_NAME];
 } sample;
@@ -95,13 +97,17 @@ struct tenant {
   // To buffers, acquired: of arrays of which WRITE or REFUSE has not come to an
   // end. Dropped or not: a launch may wait for them.
   at_table filling;
-  at_table parked;   // questions about arrays that are not here yet
+  // By the array's name, to lists of them.
+  at_table parked;  // questions about arrays that are not here yet
+  // A program waits for each.
   at_table pending;  // transfers between programs and the client, by tag
   uint64_t next_tag;
   uint64_t since;    // of IAM; under the host's lock
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
   // Launches of which the client wants to hear; under the host's lock (ends.c).
+  // Launches of which it wants to hear that have not ended, and those that have
+  // but of which it has not been told.
   uint32_t running, num_ends;  // num_ends: that it has not been told
   // Told when the list is full, or after a moment (ends.c).
   uint64_t ends[AT_MESSAGE_ENDS];  // their numbers
@@ -116,10 +122,12 @@ struct tenant {
 typedef struct visitor {
   struct visitor *next;
   host *host;
+  // A user of it.
   tenant *tenant;  // NULL: it has not said who it is
   at_wire *wire;
   bool gone;
-  bool ended;                 // it is lost, or has been turned out; the sink's
+  bool ended;  // it is lost, or has been turned out; the sink's
+  // In the order in which they will come.
   struct expected *expected;  // bytes of which a WRITE has spoken
 } visitor;
 
@@ -134,6 +142,7 @@ typedef struct job {
   at_wire_head head;
   uint8_t *body;
   visitor *visitor;
+  // When the wire brought it.
   uint64_t heard_ns;  // of a launch, where spans are kept; else 0
 } job;
 enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
@@ -167,6 +176,7 @@ struct host {
   pthread_cond_t news;
   // The queue, oldest first.
   job *first, **end;
+  // stops: the stream's thread is to leave its loop.
   _Atomic bool stops, ends;    // ends: the controller has said so
   _Atomic uint32_t forms;      // FORM and BREAK that have come
   uint32_t formed;             // of these, those that the stream has reached
@@ -176,6 +186,8 @@ struct host {
   at_status why;               // of stopping; under the queue's lock
   // Copies between hosts that one message brings (copies.c).
   pthread_mutex_t copies_lock;
+  // coming: what is expected, or has come unexpected. lent: what another host
+  // is still to read.
   at_table coming, lent;  // by their keys
   struct unsent_copy *unsent;
   _Atomic uint32_t copies;  // under way

@@ -40,6 +40,7 @@ sample *at_sample_begin(tenant *t, program *p) {
   return ended ? s : NULL;
 }
 
+// Its place in the ring counts as empty.
 void at_sample_cancel(sample *s) {
   if (!s) return;
   atomic_store(&s->times.start_ns, 0);
@@ -78,6 +79,7 @@ static void look_at_chips(const host *h, looking *l) {
   }
 }
 
+// By address: arrays that share a buffer come together, to be counted once.
 static int by_place(const void *a, const void *b) {
   const at_buffer *x = *(at_buffer *const *)a, *y = *(at_buffer *const *)b;
   return (x > y) - (x < y);

@@ -15,18 +15,21 @@ uint32_t at_manifest_sums(size_t tile_bytes) {
   return (uint32_t)((tile_bytes + AT_MESSAGE_BLOCK - 1) / AT_MESSAGE_BLOCK);
 }
 
+// Half of a digest: it finds damage, not malice.
 uint64_t at_manifest_sum(at_bytes block) {
   at_digest d = at_digest_start(1);
   at_digest_add(&d, block);
   return d.h[0];
 }
 
+// The file's name below the array's folder, as zarr has it.
 void at_manifest_tile(uint32_t rank, const int64_t *tile, at_strbuf *out) {
   for (uint32_t d = 0; d < rank; d++)
     at_strbuf_addf(out, "%s%lld", d ? "." : "", (long long)tile[d]);
   if (!rank) at_strbuf_addc(out, '0');
 }
 
+// NULL: zarr has no such type.
 const char *at_manifest_zarr_type(at_dtype t) {
   static const char *const names[AT_DTYPE_COUNT] = {
       [AT_PRED] = "|b1",
@@ -53,6 +56,7 @@ const char *at_manifest_zarr_type(at_dtype t) {
   return names[t];
 }
 
+// NULL: the checkpoint has no such array.
 const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
   for (uint32_t i = 0; i < m->num_arrays; i++)
     if (at_str_eq(m->arrays[i].name, name)) return &m->arrays[i];
@@ -114,6 +118,7 @@ static at_status damaged(const char *what) {
   return AT_FAIL(AT_DATA_LOSS, "the manifest is damaged: %s", what);
 }
 
+// AT_INVALID: no type has that name.
 static at_dtype dtype_of(at_str text) {
   for (uint32_t t = AT_INVALID + 1; t < AT_TOKEN; t++)
     if (at_str_eq(text, at_str_of(at_dtype_of((at_dtype)t)->text)))
@@ -200,6 +205,7 @@ static bool is_file(at_str s) {
   return at_message_file_is_good((at_bytes){(const uint8_t *)s.ptr, s.len});
 }
 
+// DATA_LOSS says which member is wrong.
 static at_status parse_array(const at_json *j, at_arena *a,
                              at_manifest_array *out) {
   out->name = at_json_get_str(j, "name", AT_STR(""));

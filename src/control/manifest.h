@@ -14,10 +14,12 @@ enum { AT_MANIFEST_BYTES = 256 << 20 };  // of one, at most
 typedef struct at_manifest_array {
   at_str name;  // its files: path/folder/name/I.J.K, the tile along each
                 // dimension; "0" where there is none
+  // By its name in HLO, in the file.
   at_dtype dtype;
   at_dims dims;
   const int64_t *tiles;  // along each dimension, which they divide
   uint64_t num_tiles;
+  // Dense, of one file without its header.
   size_t tile_bytes;
   uint32_t num_sums;  // of a tile: one for each AT_MESSAGE_BLOCK bytes
   const uint64_t *const *sums;  // by tile, row by row

@@ -18,6 +18,7 @@ static void check(const at_manifest *m) {
   }
 }
 
+// Whatever is accepted prints as something that reads the same.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64 << 20);
   at_manifest m, n;

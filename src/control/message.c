@@ -30,6 +30,7 @@ at_status at_message_error(uint64_t code, at_bytes text) {
       (int)AT_MIN(text.len, (size_t)AT_MESSAGE_TEXT), (const char *)text.ptr);
 }
 
+// The kind and the length are all that can be said of it.
 static at_status malformed(uint32_t kind, at_bytes body) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "a malformed message of kind %u and %zu bytes", kind,
@@ -438,6 +439,7 @@ static bool good_recorded(at_bytes body) {
   return body.len >= sizeof *m && good_spans(body, sizeof *m, m->count);
 }
 
+// A name ends inside its field, so that it can be printed.
 static bool good_spans_of(at_bytes body) {
   const at_msg_spans *m = (const void *)body.ptr;
   return body.len >= sizeof *m && memchr(m->name, 0, sizeof m->name) &&
@@ -547,6 +549,7 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_host(b);
     case AT_MSG_FORM:
       return good_form(b);
+    // Flags are 0 or 1, so that nobody has to ask what another value means.
     case AT_MSG_HOST_DRAINS:
       return b.len == sizeof(at_msg_host_drains) &&
              ((const at_msg_host_drains *)(const void *)b.ptr)->drains < 2;

@@ -467,7 +467,8 @@ enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
 
 // What a new slice is to be; answered by SLICED.
 typedef struct at_msg_slice {
-  uint64_t slice;   // not 0; the client gives it out
+  uint64_t slice;  // not 0; the client gives it out
+  // A chip whose free memory does not suffice is not taken.
   uint64_t memory;  // bytes of HBM that each device keeps for itself
   uint32_t count;
   uint32_t policy;
@@ -486,6 +487,7 @@ typedef struct at_msg_unslice {
 // there is no such slice, and why follows.
 typedef struct at_msg_sliced {
   uint64_t slice;
+  // count is 0 where code is not.
   uint32_t count, code;
   // uint32_t chips[count], padded to eight
 } at_msg_sliced;
@@ -612,6 +614,7 @@ typedef struct at_msg_host_drains {
 typedef struct at_msg_host {
   uint64_t cpu;   // at_cpu_features
   int64_t place;  // that it wants; -1: any
+  // Lengths of the two addresses that follow.
   uint64_t session_bytes, pod_bytes;
   // addresses where clients and other hosts find it
 } at_msg_host;

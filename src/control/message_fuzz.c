@@ -108,6 +108,7 @@ static void walk_graph(at_bytes b) {
   must(at == b.ptr + b.len);
 }
 
+// Names of results do not wrap, and only who wants to hear has channels.
 static void walk_launch(const at_msg_launch *m) {
   const at_msg_arg *args = (const void *)(m + 1);
   touch(args, m->num_args * sizeof *args);
@@ -145,6 +146,7 @@ static void walk_reshard(const at_msg_reshard *m) {
   }
 }
 
+// Lists behind messages of the stream lie inside the body.
 static void walk_lists(uint32_t kind, const void *body) {
   if (kind == AT_MSG_GROUP) {
     const at_msg_group *m = body;
@@ -164,6 +166,7 @@ static void walk_lists(uint32_t kind, const void *body) {
   }
 }
 
+// Chips, then at least a byte of executable.
 static void walk_load(at_bytes b) {
   const at_msg_load *m = (const void *)b.ptr;
   touch(m + 1, m->num_chips * sizeof(uint32_t));
@@ -172,6 +175,7 @@ static void walk_load(at_bytes b) {
   touch(b.ptr + head, b.len - head);
 }
 
+// A slice has devices, an answer chips or a reason.
 static void walk_slices(uint32_t kind, at_bytes b) {
   if (kind == AT_MSG_SLICE) {
     const at_msg_slice *m = (const void *)b.ptr;
@@ -185,6 +189,7 @@ static void walk_slices(uint32_t kind, at_bytes b) {
   }
 }
 
+// Tables and texts of who takes part.
 static void walk_members(uint32_t kind, at_bytes b) {
   if (kind == AT_MSG_WELCOME) {
     const at_msg_welcome *m = (const void *)b.ptr;
@@ -202,6 +207,7 @@ static void walk_members(uint32_t kind, at_bytes b) {
   }
 }
 
+// Lists without gaps, names that end.
 static void walk_looks(at_bytes b) {
   const at_msg_looks *m = (const void *)b.ptr;
   const at_look_program *p = at_look_programs(m);
@@ -214,6 +220,7 @@ static void walk_looks(at_bytes b) {
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 
+// Names of arrays, then texts.
 static void walk_keep(at_bytes b) {
   const at_msg_keep *m = (const void *)b.ptr;
   const uint64_t *arrays = (const void *)(m + 1);
@@ -254,6 +261,7 @@ static void walk_files(uint32_t kind, at_bytes b) {
   must(n == all.m->num_arrays);
 }
 
+// Spans fill the rest exactly.
 static void walk_spans(at_bytes b, size_t head, uint32_t count) {
   const at_profile_span *s = (const void *)(b.ptr + head);
   for (uint32_t i = 0; i < count; i++) {
@@ -326,6 +334,7 @@ static void walk(uint32_t kind, at_bytes b) {
   }
 }
 
+// The first byte chooses the kind, the rest is the body.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!size) return 0;
   const uint32_t kind = kKinds[data[0] % AT_LEN(kKinds)];

@@ -40,6 +40,7 @@ static void forget(at_controller *c, object *o) {
   free(o);
 }
 
+// By its name, of any client; NULL: there is none.
 static object *find(const at_controller *c, at_str name) {
   object *o = c->objects;
   while (o && !at_str_eq(o->name, name)) o = o->next;
@@ -58,6 +59,7 @@ static object *take(at_controller *c, at_str name) {
   return o;
 }
 
+// The status of a name that nobody has kept.
 static at_status not_found(at_str name) {
   return AT_FAIL(AT_NOT_FOUND, "the pod has no object %.*s", (int)name.len,
                  name.ptr);
@@ -204,6 +206,7 @@ static void list(const peer *p, uint64_t tag) {
   at_strbuf_free(&text);
 }
 
+// The kinds that at_named_says takes.
 bool at_named_is(uint32_t kind) {
   return kind == AT_MSG_KEEP || kind == AT_MSG_FETCH ||
          kind == AT_MSG_DISCARD || kind == AT_MSG_OBJECTS;
@@ -222,6 +225,7 @@ at_status at_named_says(peer *p, uint32_t kind, const void *body) {
   return AT_OK;
 }
 
+// A tool may, whoever has made the object.
 at_status at_named_erase(at_controller *c, at_str name) {
   object *o = take(c, name);
   if (!o) return not_found(name);

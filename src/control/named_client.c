@@ -54,6 +54,7 @@ static at_bytes bytes_of(at_str s) {
   return (at_bytes){(const uint8_t *)s.ptr, s.len};
 }
 
+// INVALID_ARGUMENT; `what`: a name, or a label.
 static at_status check_name(at_str name, const char *what) {
   if (at_message_name_is_good(bytes_of(name))) return AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -191,11 +192,13 @@ static at_status ask_files(at_client *c, uint32_t kind, const at_files_ask *f,
   return st;
 }
 
+// f's parts are copied into the message.
 at_status at_files_save_ask(at_client *c, const at_files_ask *f,
                             at_asked **out) {
   return ask_files(c, AT_MSG_SAVE, f, 0, out);
 }
 
+// Names are given out before anybody knows how many arrays there are.
 at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
                                uint64_t *first, at_asked **out) {
   *first = c->face.names(c, AT_MESSAGE_OBJECT);

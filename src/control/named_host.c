@@ -158,6 +158,7 @@ void at_named_discard(host *h, at_bytes body) {
   if (o) free_object(o);
 }
 
+// The process ends: whoever still fetches one gets nothing.
 void at_named_close(host *h) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(&h->objects, &at));)

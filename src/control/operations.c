@@ -134,6 +134,7 @@ void at_operations_lose(at_controller *c, uint32_t host) {
   }
 }
 
+// Hosts go on; their answers then reach nobody.
 void at_operations_leave(const peer *client) {
   for (operation *x = client->controller->operations; x; x = x->next)
     if (x->asker == client) x->asker = NULL;

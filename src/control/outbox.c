@@ -58,6 +58,7 @@ static letter *next_letter(at_outbox *o) {
     pthread_cond_wait(&o->news, &o->lock);
   letter *l = o->first;
   if (l && !(o->first = l->next)) o->end = &o->first;
+  // Counted by who may not take the lock, so it is atomic.
   if (l) atomic_fetch_sub(&o->waiting, 1);
   o->busy = l != NULL;
   if (l) l->wire = o->wire;
@@ -132,6 +133,7 @@ bool at_outbox_send(at_outbox *o, const at_outbox_post *p) {
   } else if (!o->wire || o->first || o->busy) {
     kept = post(o, p);
   } else {
+    // Without waiting: this may be the thread that makes the room.
     const at_wire_wait at_once = {0};
     at_status st = at_wire_send(o->wire, o->member, p->lane, &p->message, 1,
                                 &at_once, NULL);

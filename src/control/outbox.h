@@ -16,6 +16,7 @@ at_status at_outbox_create(at_outbox **out);
 // at_outbox_stop. Once.
 void at_outbox_open(at_outbox *o, at_wire *w, uint32_t member);
 
+// A message for the peer, in one of the two lanes.
 typedef struct at_outbox_post {
   at_wire_lane lane;
   at_wire_out message;  // its parts are copied where they have to wait

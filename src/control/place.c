@@ -173,6 +173,7 @@ static void print_kinds(const placing *p, at_strbuf *b) {
   }
 }
 
+// Says which kinds there are.
 static at_status no_kind(const placing *p) {
   at_strbuf b = {0};
   print_kinds(p, &b);

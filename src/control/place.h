@@ -7,6 +7,7 @@
 
 // One chip of the pod as placement sees it. coords and core: as the topology
 // has them, within the island.
+// What is known of a chip when a slice is placed.
 typedef struct at_place_chip {
   uint32_t island, host;
   int64_t coords[3];

@@ -121,6 +121,7 @@ static bool meet(const planner *p, uint32_t from, uint32_t to, int64_t *out) {
   return true;
 }
 
+// Elements of a box; 1 for a scalar.
 static int64_t volume(const int64_t *dims, uint32_t rank) {
   int64_t n = 1;
   for (uint32_t k = 0; k < rank; k++) n *= dims[k];

@@ -44,6 +44,7 @@ static inline pid_t pod_spawn(const char *what, const char *a, const char *b) {
   pid_t parent = getpid(), pid = fork();
   assert_true(pid >= 0);
   if (pid) return pid;
+  // A test that is killed leaves no hosts behind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(9);
   execl("/proc/self/exe", "pod_test", what, a, b, (char *)NULL);
@@ -74,6 +75,7 @@ static inline int pod_host_main(const char *address) {
 static inline void pod_open(pod *p, const char *target, uint32_t hosts,
                             uint32_t chips) {
   *p = (pod){.num_hosts = hosts, .num_chips = chips};
+  // On a port of its own, so that tests may run beside each other.
   OK(at_controller_open(&(at_controller_options){.listen = "127.0.0.1:0",
                                                  .target = target,
                                                  .num_hosts = hosts,
@@ -82,6 +84,7 @@ static inline void pod_open(pod *p, const char *target, uint32_t hosts,
   snprintf(p->address, sizeof p->address, "%s",
            at_controller_address(p->controller));
   for (uint32_t i = 0; i < hosts; i++)
+    // Any place: which of them is host 0 shows only later.
     p->hosts[i] = pod_spawn("--host", p->address, NULL);
 }
 
@@ -314,6 +317,7 @@ static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
                            uint32_t values) {
   run r = {.devices = devices, .num_args = values, .num_outs = values};
   r.l = test_load(g->rt, block);
+  // Device d runs on chip d.
   for (uint32_t d = 0; d < devices; d++) r.chips[d] = guest_chip(g, d);
   for (uint32_t i = 0; i < values; i++) r.keeps[i] = true;
   return r;

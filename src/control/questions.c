@@ -11,6 +11,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a question to the pod");
 }
 
+// Consumes the reference and the status.
 static void fire(at_event *done, at_status s) {
   at_event_fire(done, s);
   at_event_release(done);
@@ -66,6 +67,7 @@ static bool enter(at_client *c, question *q) {
   return in;
 }
 
+// The question is the caller's to end: nobody else finds it any more.
 static question *take(at_client *c, uint64_t tag) {
   pthread_mutex_lock(&c->lock);
   question *q = at_table_take(&c->questions, tag);

@@ -140,6 +140,7 @@ at_status at_recording_order(peer *tool, bool on) {
   return AT_OK;
 }
 
+// While a trace is made new clients are part of it from their first message.
 void at_recording_welcome(peer *client) {
   const at_controller *c = client->controller;
   if (c->recording.tool && !c->recording.ends_ns) ask(client, 1);

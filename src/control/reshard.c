@@ -336,6 +336,8 @@ void at_host_reshard(tenant *t, at_bytes body, at_status refused) {
   at_status_free(refused);
 }
 
+// Looks at every shard: hosts get these messages because they have a part, so
+// the first is mostly theirs.
 bool at_host_reshards(const host *h, const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   for (uint32_t i = 0; i < m->num_from; i++)

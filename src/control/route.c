@@ -57,6 +57,7 @@ static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
   return intern(c, hosts, count);
 }
 
+// Nobody has one any more.
 void at_client_sets_free(at_controller *c) {
   for (host_set *s; (s = c->sets);) {
     c->sets = s->next;
@@ -165,6 +166,8 @@ static at_status creates(peer *p, const at_msg_create *m, host_set **to) {
   return add_array(p, m->array, *to);
 }
 
+// The array is on the hosts of its shards' chips. A host that has none of them
+// never hears of it.
 static at_status groups(peer *p, const at_msg_group *m, host_set **to) {
   const at_msg_shard *s = (const void *)(m + 1);
   for (uint64_t i = 0; i < m->count; i++)
@@ -433,7 +436,9 @@ static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
 }
 
+// Hosts that are other processes since have not loaded it, and hear nothing.
 static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
+  // Its name is free for another program from here on.
   placed *x = at_table_take(&p->programs, m->program);
   if (!x) return unknown("program", m->program);
   uint32_t lost;
@@ -542,6 +547,7 @@ static const host_set *would_launch(const peer *p, uint32_t kind,
   return g ? g->hosts : NULL;
 }
 
+// Only launches are counted, and held.
 static bool may_go(const peer *p, uint32_t kind, const void *body) {
   const host_set *to = would_launch(p, kind, body);
   return !to || at_flight_may_go(p, to);

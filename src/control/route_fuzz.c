@@ -32,6 +32,7 @@ static peer *make_peer(at_controller *c, uint32_t kind) {
   return p;
 }
 
+// Its outbox has dropped what waited.
 static void free_peer(peer *p) {
   at_outbox_free(p->outbox);
   at_client_tables_free(p);
@@ -83,6 +84,7 @@ static void free_controller(at_controller *c) {
 // ---- Messages
 static uint32_t fill(input *in, uint32_t kind, uint8_t *to);
 
+// Few arguments and results, any names.
 static uint32_t fill_launch(input *in, uint8_t *to) {
   at_msg_launch *m = (void *)to;
   *m = (at_msg_launch){.program = number(in),
@@ -101,6 +103,7 @@ static uint32_t fill_launch(input *in, uint8_t *to) {
   return (uint32_t)((uint8_t *)(x + m->num_channels) - to);
 }
 
+// A few steps, each a message of its own.
 static uint32_t fill_graph(input *in, uint8_t *to) {
   static const uint32_t kinds[] = {AT_MSG_LAUNCH, AT_MSG_COPY, AT_MSG_GROUP,
                                    AT_MSG_DROP};

@@ -14,8 +14,9 @@
 // What a caller says of itself. Numbers of the wire; only add.
 typedef enum at_session_kind {
   AT_SESSION_CLIENT = 1,  // runs programs
-  AT_SESSION_HOST,        // has chips
-  AT_SESSION_TOOL,        // asks and orders (atoll pod status)
+  // Hosts call their controller, and clients call hosts.
+  AT_SESSION_HOST,  // has chips
+  AT_SESSION_TOOL,  // asks and orders (atoll pod status)
 } at_session_kind;
 
 // Of what is said before the wire opens; bytes of a name; sessions of a
@@ -27,7 +28,8 @@ enum { AT_SESSION_VERSION = 1, AT_SESSION_NAME = 96, AT_SESSION_MOST = 1024 };
 typedef struct at_session_hello {
   uint32_t version;  // AT_SESSION_VERSION
   uint32_t kind;     // at_session_kind
-  uint64_t id;       // random, of this session
+  // The same on both connections of a session over TCP.
+  uint64_t id;  // random, of this session
   uint32_t pid;
   uint32_t build;  // at_pod_build(); others are turned away
   uint32_t uid;    // of its user, as it says
@@ -45,6 +47,7 @@ typedef struct at_listener_calls {
                    void **out_peer);
   // The wire is open; the peer's to close. Its sink may have been called
   // before.
+  // Once for each ask that was granted, or `broken` once.
   void (*opened)(void *arg, void *peer, at_wire *w);
   // It could not be opened after all: no call of the sink comes any more.
   // Consumes why.

@@ -436,6 +436,7 @@ static void take_turn(at_listener *l) {
   atomic_store(&l->strangers, l->guests.strangers);
 }
 
+// The thread with the poll loop.
 static void listen_for_all(void *arg) {
   at_listener *l = arg;
   while (!atomic_load(&l->stop)) take_turn(l);
@@ -453,6 +454,7 @@ static at_status check_privacy(const at_listener *l) {
   return at_network_need_tls(because);
 }
 
+// Whether the network must be private depends on where the address is.
 static at_status check_address(at_listener *l, const at_addresses *where) {
   struct addrinfo *all;
   if (at_address_count(where->text) > 1)
@@ -530,6 +532,7 @@ static void end_threads(at_listener *l) {
       at_thread_join(l->openings[i].thread);
 }
 
+// The token is wiped: memory of a process that ends may be read.
 void at_listener_close(at_listener *l) {
   if (!l) return;
   end_threads(l);

@@ -84,6 +84,7 @@ static void put_text(char *out, size_t room, const char *text) {
   out[n] = 0;
 }
 
+// A refusal without a text would be malformed, so it gets one.
 at_session_answer at_session_refusal(at_status why) {
   at_session_answer a = {.version = AT_SESSION_VERSION,
                          .code = at_status_code(why)};

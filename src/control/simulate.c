@@ -58,12 +58,14 @@ typedef struct saying {
 } saying;
 static _Thread_local saying now;
 
+// CPU time of this thread: what others do on the machine does not count.
 static uint64_t thread_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+// Kept by thread, as each session has its own.
 void at_simulated_begin(at_simulated *s, uint64_t client, uint64_t clock_ns) {
   now = (saying){
       .by = s, .client = client, .clock_ns = clock_ns, .begin_ns = thread_ns()};
@@ -168,6 +170,7 @@ static at_status tell_about(const sim_host *h, uint32_t kind, uint64_t tag,
   return AT_OK;
 }
 
+// As tell_about, of nobody's message.
 static at_status tell(const sim_host *h, uint32_t kind, const at_bytes *parts,
                       uint32_t n) {
   return tell_about(h, kind, 0, parts, n);
@@ -196,6 +199,7 @@ static at_status join(at_simulated *s, sim_host *h,
   return tell(h, AT_MSG_HOST, parts, 3);
 }
 
+// In the order of their numbers, so host i is host i.
 at_status at_simulated_join(at_simulated *s, const at_listener_calls *calls) {
   for (uint32_t h = 0; h < s->o.num_hosts; h++)
     AT_TRY(join(s, &s->hosts[h], calls));
@@ -314,6 +318,7 @@ static at_status set_up(at_simulated *s) {
   return at_thread_start("atoll-simulate", kStack, work, s, &s->thread);
 }
 
+// set_up may fail half-way, which at_simulated_free knows.
 at_status at_simulated_create(const at_simulated_options *o,
                               at_simulated **out) {
   at_simulated *s = calloc(1, sizeof *s);

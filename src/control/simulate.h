@@ -40,8 +40,9 @@ typedef struct at_charges {
   uint64_t host_message;     // of a host: any message
   uint64_t host_launch;      // ... a launch, and each of its chips there
   uint64_t host_chip;
-  uint64_t host_copy;    // ... a copy to or from another host, at each end
-  uint64_t host_load;    // ... a program
+  uint64_t host_copy;  // ... a copy to or from another host, at each end
+  uint64_t host_load;  // ... a program
+  // A READ, WATCH or STATS.
   uint64_t host_answer;  // ... a question
   uint64_t chip_launch;  // of a chip, beside the program
   // Where processes share cores, of a collective over several hosts: of each
@@ -51,6 +52,7 @@ typedef struct at_charges {
 
 typedef struct at_simulated_options {
   const char *target;  // ATOLL_TARGET's grammar
+  // The target's chips are shared out among them evenly.
   uint32_t num_hosts;
   at_token token;
   at_charges charges;

@@ -82,6 +82,7 @@ typedef struct sim_question {
   uint32_t kind;
   uint64_t tag, clock_ns, bytes;
   uint32_t said;  // it is behind so many messages of the client
+  // What is asked for.
   at_msg_shard shard;
 } sim_question;
 
@@ -113,6 +114,7 @@ typedef struct sim_tenant {
 // of its work.
 // A host: its end of the controller's wire, and when it is free.
 typedef struct sim_host {
+  // So that the controller's pointer is the host's.
   at_wire wire;  // first: the controller's end
   at_simulated *owner;
   // Of the controller's end: its calls are made by the thread of virtual time.
@@ -139,6 +141,7 @@ typedef struct sim_counts {
 
 // A core had nothing to do; used up from its beginning on.
 typedef struct sim_gap {
+  // Both are virtual.
   uint64_t begin_ns, end_ns;
 } sim_gap;
 enum { AT_SIM_GAPS = 128 };

@@ -95,11 +95,13 @@ static void free_program(sim_program *p) {
   free(p);
 }
 
+// Programs have lists of their own, arrays and graphs are one block each.
 static void free_tenant(sim_tenant *t) {
   at_table *const all[] = {&t->arrays, &t->programs, &t->graphs};
   for (uint32_t i = 0; i < AT_LEN(all); i++) {
     size_t at = 0;
     for (at_table_slot *x; (x = at_table_next(all[i], &at));)
+      // The programs.
       if (i == 1)
         free_program(x->value);
       else
@@ -309,6 +311,7 @@ static void reshard(at_simulated *s, sim_tenant *t, const at_msg_reshard *m) {
   enter(t, m->array, a);
 }
 
+// Unknown names are ignored, as by real hosts.
 static void drop(sim_tenant *t, const at_msg_drop *m) {
   const uint64_t *names = (const void *)(m + 1);
   for (uint64_t i = 0; i < m->count; i++)

@@ -91,11 +91,13 @@ static void opened(void *arg, void *peer, at_wire *w) {
   if (gone) post_gone(v);
 }
 
+// To the thread of virtual time, which owns visitors.
 static void broken(void *arg, void *peer, at_status why) {
   at_status_free(why);
   post_gone(peer);
 }
 
+// On this machine only: clients of simulated hosts are all here.
 at_status at_sim_listen(at_simulated *s) {
   return at_listener_open(
       &(at_listener_options){
@@ -280,6 +282,7 @@ void at_sim_answer_waiting(at_simulated *s, sim_tenant *t) {
   }
 }
 
+// Nobody is told.
 void at_sim_questions_free(sim_tenant *t) {
   for (sim_question *q; (q = t->waiting);) {
     t->waiting = q->next;

@@ -74,6 +74,7 @@ static far_slice *find(const at_client *c, uint64_t number) {
   return s;
 }
 
+// Nothing, if it is in the list no more.
 static void unlink_slice(at_client *c, const far_slice *s) {
   far_slice **at = &c->slices;
   while (*at && *at != s) at = &(*at)->next;
@@ -132,6 +133,7 @@ static void put(at_client *c, uint32_t device, uint32_t place) {
   }
 }
 
+// What the controller says is checked before tables are indexed by it.
 static bool all_are_chips(const at_client *c, const uint32_t *chips,
                           uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -232,6 +234,8 @@ void at_client_close_slice(at_client *c, uint64_t slice) {
   at_status_free(at_client_say(c, AT_MSG_UNSLICE, &part, 1));  // as with drops
 }
 
+// Two loads: a move in between gives the new host of the old chip, which the
+// caller's next question corrects.
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host) {
   if (device >= c->num_chips + c->num_spares) return false;

@@ -143,12 +143,15 @@ typedef struct work {
   } * runs;
 } work;
 
+// Runs of one program together.
 static int by_program(const void *a, const void *b) {
   const ran *x = a, *y = b;
+  // Numbers of programs are a client's own.
   if (x->is.client != y->is.client) return x->is.client < y->is.client ? -1 : 1;
   return (x->is.program > y->is.program) - (x->is.program < y->is.program);
 }
 
+// Within a program by duration, so that the median is in the middle.
 static int by_time(const void *a, const void *b) {
   const struct timed *x = a, *y = b;
   if (x->client != y->client) return x->client < y->client ? -1 : 1;
@@ -156,6 +159,7 @@ static int by_time(const void *a, const void *b) {
   return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
+// The latest ones are at the end.
 static int by_last(const void *a, const void *b) {
   const ran *x = a, *y = b;
   if (x->last_ns != y->last_ns) return x->last_ns < y->last_ns ? -1 : 1;
@@ -289,6 +293,7 @@ static void print_all_work(at_json_writer *w, const at_controller *c) {
   free(k.runs);
 }
 
+// Of all parts of the topology.
 static uint32_t count_slices(const at_topology *t) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < t->num_parts; i++) n += t->parts[i].slices;
@@ -359,6 +364,7 @@ void at_status_ask(peer *tool, uint64_t watch_ms) {
   if (all_have_answered(c, m.number)) tell(tool);
 }
 
+// Several tools may wait for different looks.
 static void tell_those_who_wait(at_controller *c) {
   for (peer *p = c->peers; p; p = p->next)
     if (p->waits_for && !p->gone && all_have_answered(c, p->waits_for)) tell(p);

@@ -317,6 +317,7 @@ static void load(tenant *t, at_bytes body) {
   at_program_free(p);
 }
 
+// Launches of it that are under way hold what they need.
 static void unload(tenant *t, at_bytes body) {
   const at_msg_unload *m = (const void *)body.ptr;
   pthread_mutex_lock(&t->host->lock);
@@ -571,6 +572,7 @@ static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
                 lost_since_traced(host)));
 }
 
+// With a span of what taking the message took, where spans are kept.
 static void copy_array(tenant *t, at_bytes body) {
   uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
   copy(t, body);
@@ -620,6 +622,7 @@ static void run_graph(tenant *t, at_bytes body) {
            "a traced program");
 }
 
+// Runs that have begun are over: the stream does one message after another.
 static void forget(tenant *t, at_bytes body) {
   graph *g = at_table_take(
       &t->graphs, ((const at_msg_forget *)(const void *)body.ptr)->graph);

@@ -65,6 +65,7 @@ void *at_table_take(at_table *t, uint64_t key) {
   return value;
 }
 
+// Slots in the order in which they lie.
 at_table_slot *at_table_next(const at_table *t, size_t *at) {
   while (*at < t->capacity)
     if (t->slots[(*at)++].key) return &t->slots[*at - 1];

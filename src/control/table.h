@@ -5,6 +5,7 @@
 
 #include "base/span.h"
 
+// A key and what it stands for.
 typedef struct at_table_slot {
   uint64_t key;  // 0: free
   void *value;

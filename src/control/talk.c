@@ -48,6 +48,7 @@ void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,
                                                .parts = parts}});
 }
 
+// By the control lane, so that it passes bytes of other answers.
 void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why) {
   at_msg_failed m = {.code = (uint64_t)at_status_code(why)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},

@@ -12,6 +12,7 @@ array *at_array_make(uint64_t name, uint32_t count) {
   return a;
 }
 
+// Buffers go with their last reference, which a launch may have.
 void at_array_free(array *a) {
   for (uint32_t i = 0; i < a->count; i++) at_buffer_release(a->here[i].buffer);
   at_status_free(a->why);

@@ -46,6 +46,7 @@ static void begin(void) {
   programs[3] = pod_copies(4, AT_F32, 6, 1, false);
 }
 
+// Bytes of HBM in use on all chips of the host.
 static uint64_t in_use(void) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < kChips; i++)
@@ -332,6 +333,7 @@ static void go(visitor *v, bool says) {
   the.end = &the.first;
 }
 
+// Messages of the stream and of a visitor, in the order that the input says.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static uint64_t clients;
   if (!the.runtime) begin();

@@ -72,7 +72,9 @@ at_status at_file_write(const char *path, at_bytes data, uint64_t *sums) {
   return st;
 }
 
+// A file's name is on the disk only once its folder is.
 at_status at_folder_sync(const char *path) {
+  // A folder is synced by a descriptor of its own.
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return at_file_failed("opening", path, errno);
   // Some file systems cannot, and have no need to.

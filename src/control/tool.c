@@ -151,6 +151,7 @@ struct at_tool_trace {
   at_wire *wire;
 };
 
+// Waits for ORDERED or FAILED.
 static at_status order_trace(at_tool_trace *x, bool on) {
   const at_msg_trace m = {.on = on};
   return order(&x->tool, x->wire, AT_MSG_TRACE,
@@ -180,6 +181,7 @@ at_status at_tool_trace_end(at_tool_trace *x, const at_tool_spans **out) {
   return AT_OK;
 }
 
+// The controller ends the trace when it sees that the tool is gone.
 void at_tool_trace_free(at_tool_trace *x) {
   if (!x) return;
   close_tool(&x->tool, x->wire);

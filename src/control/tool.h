@@ -12,6 +12,7 @@
 
 // Texts are borrowed for the call.
 typedef struct at_tool_options {
+  // Of the controller; who says so, for messages.
   const char *address, *source;
   at_token token;
   uint32_t timeout_ms;  // 0: 10,000

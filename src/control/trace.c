@@ -88,6 +88,7 @@ static bool grow(void **list, uint32_t *room, uint32_t count, size_t each) {
   return true;
 }
 
+// For one name more; false: no memory.
 static bool has_room(pins *list) {
   return grow((void **)&list->names, &list->room, list->count + 1,
               sizeof *list->names);
@@ -291,6 +292,7 @@ void at_trace_create(const at_proxy_spec *s, at_bytes data) {
     give_up(t, no_memory());
 }
 
+// A value that the function branches on would be another one in the next run.
 void at_trace_looks(void) {
   give_up(current, AT_FAIL(AT_FAILED_PRECONDITION,
                            "a traced program looks at the values of an array"));
@@ -305,6 +307,7 @@ static void free_graph(at_graph *g) {
   free((void *)(uintptr_t)g->hosts);
 }
 
+// Steps, constants' names and everything that find had to know.
 static void free_trace(at_trace *t) {
   free_graph(&t->graph);
   free(t->donated);

@@ -22,6 +22,7 @@ typedef struct at_traced at_traced;
 
 // An array by its name, and its shards as they may be named alone.
 typedef struct at_trace_array {
+  // The client's name of the whole.
   uint64_t name;
   uint32_t num_shards;
   const at_proxy_shard *shards;

@@ -214,6 +214,7 @@ at_status at_client_unslice(peer *p, const at_msg_unslice *m) {
   return AT_OK;
 }
 
+// Chips are lighter by that at the next placing: load is counted from slices.
 void at_client_slices_free(peer *p) {
   for (slice *s; (s = p->slices);) {
     p->slices = s->next;
@@ -231,6 +232,7 @@ void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n) {
     p->reached[at_message_chip(chips[i])] = true;
 }
 
+// For people.
 uint32_t at_client_devices(const peer *p) {
   uint32_t n = 0;
   for (const slice *s = p->slices; s; s = s->next) n += s->wish.count;
@@ -290,6 +292,7 @@ static void move(peer *p, slice *s) {
   free(to);
 }
 
+// Clients that are gone need nothing.
 void at_slices_move(at_controller *c) {
   for (peer *p = c->peers; p; p = p->next)
     for (slice *s = p->slices; s && !p->gone; s = s->next) move(p, s);

@@ -58,6 +58,7 @@ static uint64_t advance(at_virtual_clock *c, uint64_t fixed, uint32_t says,
   return ns;
 }
 
+// Nothing is said, so only the time that has passed counts.
 uint64_t at_virtual_clock_ns(at_virtual_clock *c) {
   uint32_t said;
   return advance(c, 0, 0, &said);
@@ -110,6 +111,7 @@ static at_status wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
   return st;
 }
 
+// Credits are the inner wire's.
 static void wire_release(at_wire *w, uint32_t from, at_wire_lane lane,
                          uint64_t bytes) {
   at_wire_release(((virtual_wire *)w)->inner, from, lane, bytes);
@@ -125,6 +127,7 @@ static void wire_counts(at_wire *w, at_wire_counts *out) {
   at_wire_counts_of(((virtual_wire *)w)->inner, out);
 }
 
+// Both of them.
 static void wire_close(at_wire *w) {
   at_wire_close(((virtual_wire *)w)->inner);
   free(w);
@@ -133,6 +136,8 @@ static void wire_close(at_wire *w) {
 static const at_wire_vtable kVirtual = {wire_send,   wire_release, wire_wake,
                                         wire_member, wire_counts,  wire_close};
 
+// Looks like the inner wire but for sending and closing; what the inner one
+// hears goes to its own sink.
 at_wire *at_virtual_wire(at_virtual_clock *c, at_wire *inner, uint32_t host) {
   virtual_wire *v = calloc(1, sizeof *v);
   if (!v) return NULL;

@@ -303,8 +303,10 @@ PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 // Writes to the executable's header. Nothing where hosts are real.
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
 // Is work of any client under way?
+// Any thread.
 bool at_pjrt_clients_busy(void);
 // The pod of a client that there is; NULL: none. Borrowed.
+// As at_pjrt_pod_client: the caller knows that it stays.
 at_client *at_pjrt_pod_now(void);
 extern const char at_pjrt_platform_name[];
 // Names this build and the settings that decide on executables, so that caches
@@ -324,6 +326,7 @@ PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b);
 struct PJRT_Buffer {
   void *vtable;
   at_buffer *buffer;  // one reference
+  // Whose device's client the handle holds.
   PJRT_Memory *memory;
   // Given back when the handle goes, if the framework has not.
   _Atomic(uint32_t) external;  // references of other frameworks
@@ -437,6 +440,7 @@ void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out);
 // Bytes with their size in one block, so that the deleter that a client gets is
 // free() itself.
 typedef struct at_pjrt_blob {
+  // Of the bytes, without the zero behind them.
   size_t size;
   char bytes[];
 } at_pjrt_blob;
@@ -501,6 +505,7 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
                                  uint32_t n, const char **protos,
                                  size_t *sizes);
 // A string of its executable; "" when the offset is bad.
+// Borrowed from p.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 // What clients show as the optimized program: that of one device, optimised and
 // in order, as an HloModuleProtoWithConfig, made on the first question. MLIR

@@ -131,6 +131,7 @@ static bool swap_step(const at_hosts *h, uint64_t launch, uint32_t step,
   return good;
 }
 
+// An exchange in a thread of its own.
 typedef struct job {
   const at_hosts *h;
   uint32_t step;

@@ -12,6 +12,7 @@
 
 enum { kMostHosts = 100, kMostThreads = 3, kMostLaunches = 64 };
 
+// The seed, from which everything is drawn.
 static uint64_t state;
 static uint32_t draw(uint32_t below) {
   state = state * 6364136223846793005u + 1442695040888963407u;

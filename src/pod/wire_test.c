@@ -24,6 +24,8 @@
 #include "pod/wire_carrier.h"
 #include "pod/wire_stream.h"
 
+// Waits are long, as machines may be busy; what is measured is told apart from
+// them.
 enum { kMembers = 3, kMeetMs = 30000, kMs = 1000000, kWaitMs = 20000 };
 
 // ---- A group
