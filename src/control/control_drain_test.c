@@ -1,4 +1,5 @@
 // Hosts that people take away and back, and what they are told of a pod.
+#include "control/files.h"
 #include "control/pod_test_util.h"
 #include "control/tool.h"
 
@@ -236,12 +237,56 @@ static void a_trace_has_all_processes(void **state) {
   pod_close(&p);
 }
 
+// The only host of a save is taken away while it saves: nobody is left to write
+// the manifest, so there is no checkpoint, whatever the host has said.
+static void a_save_whose_host_goes_fails(void **state) {
+  pod p;
+  char folder[] = "/tmp/atoll_drain_XXXXXX", path[64], clean[64];
+  const float v[4] = {1, 2, 3, 4};
+  const struct {
+    at_msg_cut m;
+    int64_t dims[1];
+    uint32_t axes[1];
+    char name[4];
+  } cut = {{.dtype = AT_F32, .rank = 1, .num_axes = 1, .name_bytes = 1},
+           {4},
+           {1},
+           "a"};
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/saved", folder);
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  const pid_t host = p.hosts[process_of(&p, 1)];
+  at_buffer *b = pod_array(guest_chip(&g, 3), AT_F32, v, 4);
+  at_proxy_shard shard;
+  uint64_t array;
+  at_asked *asked;
+  OK(pod_ready(b));
+  OK(at_proxy_name(&b, 1, &array, &shard));
+  kill(host, SIGSTOP);
+  const at_files_ask f = {.path = at_str_of(path),
+                          .cuts = {(const uint8_t *)&cut, sizeof cut},
+                          .num_arrays = 1,
+                          .arrays = &array};
+  OK(at_files_save_ask(g.client, &f, &asked));
+  usleep(300000);  // the controller has it
+  OK(drain(&p, 1, AT_DRAIN_FORCE));
+  kill(host, SIGCONT);
+  assert_int_not_equal(at_code_take(at_asked_wait(asked, NULL)), 0);
+  at_buffer_release(b);
+  guest_close(&g);
+  pod_close(&p);
+  snprintf(clean, sizeof clean, "rm -r %s", folder);
+  assert_int_equal(system(clean), 0);
+}
+
 int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "--host")) return pod_host_main(argv[2]);
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(it_ends_once_it_holds_nothing),
       cmocka_unit_test(by_force_it_ends_what_it_was_asked),
+      cmocka_unit_test(a_save_whose_host_goes_fails),
       cmocka_unit_test(what_is_said_of_a_pod),
       cmocka_unit_test(a_trace_has_all_processes),
   };
