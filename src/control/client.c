@@ -257,6 +257,7 @@ static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
     at_client_flush(c);
     pthread_mutex_lock(&c->drops_lock);
   }
+  AT_ASSERT(c->num_drops < AT_LEN(c->drops));
   c->drops[c->num_drops++] = array;
   c->drop_bytes += bytes;
   bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops) ||

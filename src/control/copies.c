@@ -128,6 +128,7 @@ void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
 
 // The array has left, or will not leave: the hold is given up.
 static void going_end(going *g) {
+  AT_ASSERT(atomic_load(&g->host->copies));
   at_buffer_unacquire(g->buffer);
   at_buffer_release(g->buffer);
   atomic_fetch_sub(&g->host->copies, 1);
@@ -229,11 +230,13 @@ static at_status fill(at_buffer *b, uint32_t from, const letter *l,
   at_loan loan;
   switch ((copy_kind)l->kind) {
     case COPY_LENT:
+      AT_ASSERT(l->behind == sizeof loan);
       memcpy(&loan, behind, sizeof loan);
       return at_buffer_copy_lent(b, from, l->key, &loan);
     case COPY_FOLLOWS:
       return at_buffer_receive_into(b, from, l->key);
     default:
+      AT_ASSERT(l->kind == COPY_BYTES && l->behind == l->bytes);
       if (l->bytes) memcpy(at_buffer_data_held(b), behind, l->bytes);
       return AT_OK;
   }
@@ -244,6 +247,7 @@ static at_status fill(at_buffer *b, uint32_t from, const letter *l,
 static void arrive(host *h, coming *c, const letter *l, const uint8_t *behind,
                    at_status why) {
   at_buffer *b = c->buffer;
+  AT_ASSERT(b && (l || why.err) && atomic_load(&h->copies));
   if (!why.err) why = fill(b, c->from, l, behind);
   const bool follows = !why.err && l->kind == COPY_FOLLOWS;
   if (!follows) at_buffer_define(b, why);

@@ -43,6 +43,7 @@ void at_ends_add(tenant *t, uint64_t number, bool now) {
   ends told = {0};
   bool wakes = false;
   pthread_mutex_lock(&h->lock);
+  AT_ASSERT(t->running && t->num_ends < AT_MESSAGE_ENDS);
   t->running--;
   if (number) t->ends[t->num_ends++] = number;
   if (now || t->num_ends == AT_MESSAGE_ENDS ||

@@ -29,6 +29,7 @@ void at_flight_add(peer *p, const host_set *to, uint32_t launches) {
     if (!p->flight) return;  // this one is not slowed down yet
   }
   for (uint32_t i = 0; i < to->count; i++) {
+    AT_ASSERT(to->hosts[i] < p->controller->max_hosts);
     uint32_t *n = &p->flight[to->hosts[i]];
     *n += AT_MIN(launches, UINT32_MAX - *n);
   }
@@ -36,6 +37,7 @@ void at_flight_add(peer *p, const host_set *to, uint32_t launches) {
 
 // A host that says too much takes no more than there is.
 void at_flight_did(peer *p, uint32_t host, uint64_t launches) {
+  AT_ASSERT(host < p->controller->max_hosts);
   if (!p->flight) return;
   p->flight[host] -= (uint32_t)AT_MIN(launches, (uint64_t)p->flight[host]);
 }
@@ -46,6 +48,7 @@ bool at_flight_hold(peer *p, const at_wire_head *head, void *body) {
   if (!x) return false;
   *x = (held){NULL, p, *head, body};
   if (!p->held) p->held_end = &p->held;
+  AT_ASSERT(!*p->held_end);  // the end of the list
   *p->held_end = x;
   p->held_end = &x->next;
   atomic_fetch_add(&p->letters, 1);  // the peer stays
@@ -63,6 +66,7 @@ held *at_flight_next(peer *p) {
 // Credits are given back without the lock, so a message that pays waits in
 // `paid` until at_flight_unlock.
 void at_flight_went(peer *p, held *x, bool pays) {
+  AT_ASSERT(x->from == p && atomic_load(&p->letters));
   if (pays) {
     x->next = p->controller->paid;
     p->controller->paid = x;

@@ -27,6 +27,7 @@ static uint32_t *chain_drops(const at_graph *g, uint32_t *next) {
   for (uint32_t k = 0; first && k < g->num_made; k++) {
     const at_graph_made *m = &g->made[k];
     if (m->kept || m->taken || m->last == UINT32_MAX) continue;
+    AT_ASSERT(m->last < g->num_steps);
     next[k] = first[m->last];
     first[m->last] = k + 1;
   }

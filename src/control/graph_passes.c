@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "base/verify.h"
 #include "control/graph.h"
 #include "control/table.h"
 
@@ -405,6 +406,29 @@ static bool place(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// An at_message_name_fn: is what a step names there, and not gone yet?
+static bool is_there(void *arg, uint64_t *name, bool makes, uint32_t count) {
+  const placing *p = arg;
+  if (!is_made(*name)) return true;
+  const uint32_t k = number(*name);
+  if (k >= p->g->num_made || count > p->g->num_made - k) return false;
+  for (uint32_t i = k; i < k + count; i++)
+    if (p->g->made[i].last == UINT32_MAX || p->g->made[i].last < p->step)
+      return false;
+  return true;
+}
+
+// No step uses an array behind its last use, where its drop is.
+static bool drops_are_last(at_graph *g) {
+  placing p = {.g = g};
+  bool good = true;
+  for (; good && p.step < g->num_steps; p.step++) {
+    const at_graph_step *s = &g->steps[p.step];
+    good = s->removed || at_message_names(s->kind, s->body, is_there, &p);
+  }
+  return good;
+}
+
 // Walks forward and lets each use overwrite the one before: the last one stays.
 at_status at_graph_place_drops(at_graph *g) {
   placing p = {.g = g};
@@ -420,6 +444,7 @@ at_status at_graph_place_drops(at_graph *g) {
     const at_graph_made *m = &g->made[k];
     g->counts[AT_GRAPH_DROPS] += m->last != UINT32_MAX && !m->kept && !m->taken;
   }
+  AT_VERIFY(drops_are_last(g));
   return AT_OK;
 }
 

@@ -48,7 +48,10 @@ at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
     if (!s)
       return AT_FAIL(AT_INVALID_ARGUMENT, "there is no array %llu",
                      (unsigned long long)arrays[i]);
-    for (uint32_t k = 0; k < s->count; k++) has[s->hosts[k]] = true;
+    for (uint32_t k = 0; k < s->count; k++) {
+      AT_ASSERT(s->hosts[k] < c->num_hosts);
+      has[s->hosts[k]] = true;
+    }
   }
   for (uint32_t h = 0; h < c->num_hosts; h++)
     if (has[h]) hosts[count++] = h;
@@ -80,6 +83,7 @@ operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
 // It goes to the front of the list, so walks over the list that call `over` do
 // not meet it again.
 void at_operation_again(operation *x, const uint32_t *hosts, uint32_t n) {
+  AT_ASSERT(n && n <= x->hosts->count);  // room, and somebody ends it
   x->left = n;
   memcpy(x->waits, hosts, n * sizeof *hosts);
   x->next = x->controller->operations;
@@ -101,6 +105,7 @@ static void one_less(operation *x, uint32_t host, at_status st) {
   x->waits[i] = x->waits[--x->left];
   x->why = at_status_join(x->why, st);
   if (x->left) return;
+  AT_ASSERT(x->controller->under_way);
   operation **at = &x->controller->operations;
   while (*at != x) at = &(*at)->next;
   *at = x->next;
@@ -150,4 +155,5 @@ void at_operations_end(at_controller *c) {
     x->asker = NULL;
     x->over(x);
   }
+  AT_ASSERT(!c->under_way);
 }

@@ -59,6 +59,7 @@ static letter *next_letter(at_outbox *o) {
   letter *l = o->first;
   if (l && !(o->first = l->next)) o->end = &o->first;
   // Counted by who may not take the lock, so it is atomic.
+  AT_ASSERT(!l == !atomic_load(&o->waiting));
   if (l) atomic_fetch_sub(&o->waiting, 1);
   o->busy = l != NULL;
   if (l) l->wire = o->wire;

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "base/strbuf.h"
+#include "base/verify.h"
 #include "control/client_internal.h"
 
 // A message whose names are still to be filled in.
@@ -71,6 +72,7 @@ static uint32_t nearest(const planner *p, uint32_t first, uint32_t chip) {
     count++;
   }
   if (here != UINT32_MAX) return here;
+  AT_ASSERT(count);
   uint32_t skip = host % count, i = first;
   while (skip--) i = p->next[i];
   return i;
@@ -80,6 +82,7 @@ static uint32_t nearest(const planner *p, uint32_t first, uint32_t chip) {
 // the first of them, which alone travels. places: [3 * rank]. False: no memory.
 static bool add_box(planner *p, uint32_t from, uint32_t to,
                     const int64_t *places) {
+  AT_ASSERT(from < p->from->count && to < p->to->count);
   uint32_t rank = p->to->dims.rank, b = p->num_boxes++;
   uint32_t host = p->host_of[p->to->chips[to]];
   const uint64_t ends[] = {from, host};
@@ -154,6 +157,35 @@ static void add(uint8_t **at, const void *data, size_t bytes) {
   *at += bytes;
 }
 
+// Have two boxes of one new shard an element of it in common? x, y: [3 * rank].
+static bool overlap(const int64_t *x, const int64_t *y, uint32_t rank) {
+  for (uint32_t k = rank; k < 2 * rank; k++)
+    if (x[k] >= y[k] + y[rank + k] || y[k] >= x[k] + x[rank + k]) return false;
+  return true;
+}
+
+// Is every element of every new shard written exactly once? Boxes come in the
+// order of new shards, do not overlap, and their volumes add up.
+static bool is_whole(const at_msg_reshard *m) {
+  at_resharding r = at_message_resharding(m);
+  const int64_t each = volume(r.to_dims.ptr, m->rank);
+  uint32_t i = 0;
+  for (uint32_t j = 0; each && j < m->num_to; j++) {
+    int64_t sum = 0;
+    for (const uint32_t first = i; i < m->num_boxes; i++) {
+      const at_msg_box *b = at_message_box(m, &r, i);
+      const int64_t *x = (const void *)(b + 1);
+      if (b->to != j) break;
+      sum += volume(x + 2 * (size_t)m->rank, m->rank);
+      for (uint32_t k = first; k < i; k++)
+        if (overlap(x, (const void *)(at_message_box(m, &r, k) + 1), m->rank))
+          return false;
+    }
+    if (sum != each) return false;
+  }
+  return i == m->num_boxes;
+}
+
 // The body of a RESHARD with names of 1, checked as the hosts will check it.
 static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
                             at_plan **out) {
@@ -181,12 +213,14 @@ static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
   memcpy(at, p->to->chips, m.num_to * sizeof *p->to->chips);
   at += chips;
   add(&at, p->boxes.ptr, p->boxes.len);
+  AT_ASSERT(at == plan->body + bytes);
   at_status st =
       at_message_check(AT_MSG_RESHARD, (at_bytes){plan->body, bytes});
   if (st.err) {
     free(plan);
     return st;
   }
+  AT_VERIFY(is_whole((const void *)plan->body));
   *out = plan;
   return AT_OK;
 }
@@ -229,6 +263,7 @@ uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   for (uint32_t i = 0; i < m->num_boxes; i++) {
     const at_msg_box *b = at_message_box(m, &r, i);
     const int64_t *x = (const void *)(b + 1);
+    AT_ASSERT(b->like <= i);
     if (b->like == i &&
         host_of[r.from[b->from].chip] != host_of[r.chips[b->to]])
       sum += (uint64_t)volume(x + 2 * (size_t)m->rank, m->rank) *

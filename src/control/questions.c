@@ -433,6 +433,7 @@ static bool took_bytes(far_host *h, const at_wire_head *head, void *body) {
   bool there = is_for(q, h, head->bytes) && !q->is_stats &&
                (!head->bytes || body == q->into + q->got);
   if (there) q->got += head->bytes;
+  AT_ASSERT(!there || q->got <= q->bytes);
   bool all = there && q->got == q->bytes;
   bool failed = there && q->first.err;
   pthread_mutex_unlock(&c->lock);

@@ -21,6 +21,8 @@ typedef struct letter {
 // ---- Sets of hosts
 // Linear: a pod has few different sets of hosts. NULL: no memory.
 static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    AT_ASSERT(hosts[i] < c->num_hosts && (!i || hosts[i - 1] < hosts[i]));
   for (host_set *s = c->sets; s; s = s->next)
     if (s->count == n && (!n || !memcmp(s->hosts, hosts, n * sizeof *hosts)))
       return s;
@@ -69,6 +71,7 @@ void at_client_sets_free(at_controller *c) {
 // One host less has to take the letter. True: the last; the body is freed, the
 // letter is the caller's.
 static bool taken(letter *l) {
+  AT_ASSERT(atomic_load(&l->left));
   if (atomic_fetch_sub(&l->left, 1) != 1) return false;
   free(l->body);
   return true;

@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
-enum { kFirst = 16 };
+#include "base/verify.h"
+
+enum { kFirst = 16, kLooked = 256 };
 
 // Fibonacci hashing: keys are mostly consecutive numbers.
 static size_t home_of(const at_table *t, uint64_t key) {
@@ -20,6 +22,20 @@ static size_t slot_of(const at_table *t, uint64_t key) {
 
 void *at_table_find(const at_table *t, uint64_t key) {
   return t->count && key ? t->slots[slot_of(t, key)].value : NULL;
+}
+
+// The law of the table: as many keys as it counts, at least one free slot, and
+// every key where a search from its home finds it. Only of small tables, as it
+// takes as long as they are large.
+static bool is_table(const at_table *t) {
+  size_t n = 0;
+  if (t->capacity > kLooked) return true;
+  for (size_t i = 0; i < t->capacity; i++) {
+    if (!t->slots[i].key) continue;
+    n++;
+    if (!t->slots[i].value || slot_of(t, t->slots[i].key) != i) return false;
+  }
+  return n == t->count && (!t->capacity || n < t->capacity);
 }
 
 // Doubles it and enters everything anew. False: no memory, and t is as it was.
@@ -43,6 +59,8 @@ bool at_table_put(at_table *t, uint64_t key, void *value) {
   at_table_slot *s = &t->slots[slot_of(t, key)];
   t->count += !s->key;
   *s = (at_table_slot){key, value};
+  AT_ASSERT(t->count < t->capacity);
+  AT_VERIFY(is_table(t));
   return true;
 }
 
@@ -62,6 +80,7 @@ void *at_table_take(at_table *t, uint64_t key) {
   }
   t->slots[hole] = (at_table_slot){0};
   t->count--;
+  AT_VERIFY(is_table(t));
   return value;
 }
 

@@ -284,8 +284,11 @@ static void move(peer *p, slice *s) {
            (unsigned long long)p->client, (unsigned long long)s->wish.slice,
            at_status_message(st));
   } else {
-    for (uint32_t d = 0, k = 0; d < s->wish.count; d++)
-      if (is_lost(c, s->chips[d])) s->chips[d] = to[k++];
+    for (uint32_t d = 0, k = 0; d < s->wish.count; d++) {
+      if (!is_lost(c, s->chips[d])) continue;
+      AT_ASSERT(k < n && !is_lost(c, to[k]));
+      s->chips[d] = to[k++];
+    }
     say_where(p, s);
   }
   at_status_free(st);

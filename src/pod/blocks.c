@@ -13,7 +13,9 @@ void at_pod_blocks_init(at_pod_blocks *b) {
 
 // Under the lock.
 static void *remove_block(at_pod_blocks *b, uint32_t i) {
+  AT_ASSERT(i < b->count);
   void *p = b->all[i];
+  AT_ASSERT(malloc_usable_size(p) <= b->bytes);
   b->bytes -= malloc_usable_size(p);
   b->count--;
   memmove(&b->all[i], &b->all[i + 1], (b->count - i) * sizeof *b->all);
@@ -55,6 +57,7 @@ void at_pod_block_give(at_pod_blocks *b, void *p) {
     gone[n++] = remove_block(b, 0);
   b->all[b->count++] = p;
   b->bytes += bytes;
+  AT_ASSERT(b->count <= AT_POD_BLOCKS && b->bytes <= AT_POD_BLOCKS_BYTES);
   pthread_mutex_unlock(&b->lock);
   while (n) free(gone[--n]);
 }

@@ -200,7 +200,9 @@ static void unlink_held(at_order *o, held *h) {
   table_remove(o, h);
   *(h->prev ? &h->prev->next : &o->first) = h->next;
   *(h->next ? &h->next->prev : &o->last) = h->prev;
+  AT_ASSERT(o->num_held);
   o->num_held--;
+  AT_ASSERT(!o->first == !o->num_held && !o->first == !o->last);
   if (o->leaving && !o->first) pthread_cond_signal(&o->none_held);
 }
 
@@ -216,6 +218,7 @@ static void release(at_order *o, held *h) {
       next = e->next;
       held *f = e->follower;
       free(e);
+      AT_ASSERT(f->pending);
       if (--f->pending) continue;
       if (f->turn) {
         if (!at_turn_is_ready(f->turn)) at_turns_ready(o->turns, f->turn);
@@ -235,6 +238,7 @@ static void release(at_order *o, held *h) {
 
 // It goes as soon as it has what it needs.
 static void end_turn(at_order *o, held *h) {
+  AT_ASSERT(h->turn);
   at_turns_end(o->turns, h->turn);
   h->turn = NULL;
   if (!h->pending) release(o, h);

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kNowhere = UINT32_MAX };
+#include "base/verify.h"
+
+enum { kNowhere = UINT32_MAX, kLooked = 64 };
 
 typedef struct turn_list {
   at_turn *first, *last;
@@ -122,15 +124,27 @@ static void sift_down(at_turns *t, at_turn *u) {
   put(t, u, i);
 }
 
+// No turn is earlier than its parent, and each knows where it is. Only of small
+// heaps, as it takes as long as they are large.
+static bool is_heap(const at_turns *t) {
+  for (uint32_t i = 0; i < t->waiting && t->waiting <= kLooked; i++)
+    if (t->heap[i]->place != i ||
+        (i && before(t->heap[i], t->heap[(i - 1) / 2])))
+      return false;
+  return true;
+}
+
 // There is room: at_turns_begin has made it.
 static void enter(at_turns *t, at_turn *u) {
-  AT_ASSERT(t->waiting < t->room);
+  AT_ASSERT(t->waiting < t->room && u->place == kNowhere);
   put(t, u, t->waiting++);
   sift_up(t, u);
+  AT_VERIFY(is_heap(t));
 }
 
 // Takes a turn out of the heap, wherever it is.
 static void leave(at_turns *t, at_turn *u) {
+  AT_ASSERT(u->place < t->waiting && t->heap[u->place] == u);
   at_turn *last = t->heap[--t->waiting];
   if (last != u) {
     put(t, last, u->place);
@@ -138,6 +152,7 @@ static void leave(at_turns *t, at_turn *u) {
     sift_down(t, last);
   }
   u->place = kNowhere;
+  AT_VERIFY(is_heap(t));
 }
 
 // ---- Rounds
@@ -167,6 +182,7 @@ static uint32_t missing_of(const at_turn *u, uint32_t round) {
 
 // One message to each of up to AT_TURN_RADIX - 1 others.
 static void send_round(at_turns *t, const at_turn *u, uint32_t round) {
+  AT_ASSERT(round < AT_TURN_ROUNDS);
   at_turn_post p = {
       .key = u->key, .time = u->time, .round = (uint16_t)round, .step = 1};
   for (; goes_on(u, round, p.step); p.step++)
@@ -190,13 +206,16 @@ static void go_on(at_turns *t, at_turn *u) {
     if (u->rounds == 2 * u->phase) break;
     send_round(t, u, u->rounds++);
   }
+  AT_ASSERT(u->place < t->waiting && u->time >= u->at);  // it moves back only
   u->known = true;
   u->at = u->time;
   sift_down(t, u);
+  AT_VERIFY(is_heap(t));
 }
 
 // ---- Turns that the first process gives
 static void list_add(turn_list *l, at_turn *u) {
+  AT_ASSERT(!u->list && !l->first == !l->last);
   u->list = l;
   u->next = NULL;
   u->prev = l->last;
@@ -206,6 +225,7 @@ static void list_add(turn_list *l, at_turn *u) {
 
 static void list_remove(at_turn *u) {
   turn_list *l = u->list;
+  AT_ASSERT(l && (u->prev || l->first == u) && (u->next || l->last == u));
   *(u->prev ? &u->prev->next : &l->first) = u->next;
   *(u->next ? &u->next->prev : &l->last) = u->prev;
   u->list = NULL;
@@ -400,9 +420,11 @@ void at_turns_lost(at_turns *t, uint32_t host) {
 
 // The earliest turn whose time is known for good. NULL: none yet.
 at_turn *at_turns_next(const at_turns *t) {
-  if (t->given.first) return t->given.first;
   at_turn *u = t->waiting ? t->heap[0] : NULL;
-  return u && u->known ? u : NULL;
+  if (t->given.first) u = t->given.first;
+  if (!u || !has_turn(t, u)) return NULL;
+  AT_ASSERT(u->ready);  // nobody runs what this process has not come to
+  return u;
 }
 
 // Also of one that has no turn yet: it failed.
@@ -412,6 +434,7 @@ void at_turns_end(at_turns *t, at_turn *u) {
   if (u->list) list_remove(u);
   while (*at != u) at = &(*at)->same_slot;
   *at = u->same_slot;
+  AT_ASSERT(t->count);
   t->count--;
   free(u);
 }

@@ -105,6 +105,7 @@ static at_status begin_message(at_frames *f, const at_frames_io *io) {
 
 // The sink has it whole.
 static void end_message(at_frames *f, const at_frames_io *io) {
+  AT_ASSERT(f->open && f->got == f->head.bytes);
   f->open = false;
   f->messages++;
   f->bytes += f->head.bytes;
@@ -132,6 +133,7 @@ static at_status check_seal(at_frames *f, const void *p, size_t bytes) {
 // A whole frame, body included, is here.
 static at_status end_frame(at_frames *f, const at_frames_io *io) {
   const at_frame h = f->frame;
+  AT_ASSERT(h.length <= f->got);
   f->have = f->sealed = 0;
   if (f->limits.seal && h.length)
     AT_TRY(check_seal(f, f->body + (f->got - h.length), h.length));
@@ -162,6 +164,7 @@ at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
                                  : f->seal + (f->have - head);
     size_t n = io->read(io->arg, to, (f->have < head ? head : want) - f->have);
     if (!n) return AT_OK;
+    AT_ASSERT(n <= want - f->have);
     f->have += (uint32_t)n;
     if (f->have < want) continue;
     if (f->limits.seal) AT_TRY(check_seal(f, &f->frame, head));
@@ -171,8 +174,11 @@ at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
     f->left = f->frame.length;
   }
   while (f->left) {
+    // Inside the memory that the message's place has.
+    AT_ASSERT(f->open && f->left <= f->head.bytes - f->got);
     size_t n = io->read(io->arg, f->body + f->got, f->left);
     if (!n) return AT_OK;
+    AT_ASSERT(n <= f->left);
     f->got += n;
     f->left -= (uint32_t)n;
   }
