@@ -273,6 +273,7 @@ static void npy_header(at_strbuf *b, const at_npy *x) {
   for (uint32_t i = 0; i < x->dims.rank; i++)
     at_strbuf_addf(&text, "%lld,", (long long)x->dims.ptr[i]);
   at_strbuf_addz(&text, "), }");
+  // Ten bytes come before the text, and a newline ends it.
   while ((text.len + 11) % 64) at_strbuf_addc(&text, ' ');
   at_strbuf_addc(&text, '\n');
   at_strbuf_add(b, (at_str){"\x93NUMPY\x01\x00", 8});

@@ -29,6 +29,8 @@ size_t at_cli_options_of(const char *usage, at_cli_shown *out) {
 // INVALID_ARGUMENT: the value is not of the kind that the usage shows.
 static at_status check_value(const at_cli_shown *o, const char *v) {
   char *end;
+  // Capital letters in such a list stand for kinds of values, and then anything
+  // may follow.
   bool words = memchr(o->value.ptr, '|', o->value.len) != NULL;
   bool count = at_str_is(o->value, "N") || at_str_is(o->value, "BYTES");
   if (count &&

@@ -123,6 +123,7 @@ void at_pod_restart_due(at_pod_processes *p) {
   uint64_t now = at_clock_ns();
   for (uint32_t i = 0; i < p->count; i++) {
     at_pod_process *h = &p->hosts[i];
+    // It runs, is drained, or has to wait.
     if (h->pid || h->rests || now < h->due_ns) continue;
     h->starts[h->num_starts++ % AT_POD_MOST_RESTARTS] = now;
     at_status st = start_host(p, i);

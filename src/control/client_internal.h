@@ -65,6 +65,7 @@ typedef struct far_program {
   // Owned.
   at_bytes block;  // the executable, for hosts that come later
   // One of its hosts is another process since, or a device another chip.
+  // Its launches load it anew first.
   bool stale;
   uint32_t num_hosts, num_spares;
   uint32_t *spares;  // its virtual devices, behind its hosts

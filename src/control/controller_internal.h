@@ -138,6 +138,7 @@ struct at_controller {
   at_thread *keeper;
   // Sessions that are open; those that are gone and are being closed.
   peer *peers, *closing;
+  // By place.
   peer **hosts;     // [max_hosts]; NULL: has never been there
   uint32_t formed;  // of them have formed the epoch
   // The epoch counts how often the hosts have formed; clients, so far.

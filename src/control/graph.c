@@ -37,6 +37,7 @@ static uint32_t *chain_drops(const at_graph *g, uint32_t *next) {
 // One DROP for all arrays of the chain. room: [1 + its length].
 static void add_drops(at_strbuf *b, uint32_t first, const uint32_t *next,
                       uint64_t *room) {
+  // Its body is the number of names, then the names.
   uint64_t n = 0;
   for (uint32_t k = first; k; k = next[k - 1])
     room[1 + n++] = AT_MSG_MADE | (k - 1);

@@ -25,6 +25,7 @@ typedef struct parked parked;
 // In the order of their numbers.
 typedef struct piece {
   uint32_t shard;
+  // It may be defined later.
   at_buffer *buffer;  // one reference; NULL: `why` of the array
 } piece;
 // A client's array as one host has it: only the shards that are here. Owned by
@@ -88,6 +89,7 @@ struct tenant {
   bool streamed;   // the stream has spoken of it, so it will say so
   bool mute;       // its session is lost: it brings and answers nothing more
   at_event *gone;  // fires then
+  // The last one frees it, once the client has left.
   uint32_t users;  // visitors, and answers under way; under the host's lock
   uint32_t num_parked;  // under it, too
   // To array and program, by the client's names. The stream enters and removes;

@@ -120,6 +120,8 @@ void at_operation_acted(const peer *host, uint64_t number, at_bytes body) {
   operation *x = host->controller->operations;
   while (x && x->number != number) x = x->next;
   if (!x || !host->session || host->replaced) return;
+  // What a host says is bounded, and an error of it ends the operation like any
+  // other.
   at_status st = m->code ? at_message_error(m->code, rest) : AT_OK;
   if (!st.err && rest.len > kResults - x->results.len)
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts say more than %u bytes",

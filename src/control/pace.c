@@ -45,6 +45,7 @@ static void last_ended(at_status s, void *arg) {
 void at_pace_close(tenant *t, at_event *last) {
   const uint64_t launches = t->counted;
   group_of_launches *g = last ? malloc(sizeof *g) : NULL;
+  // The next launch begins a new group.
   t->counted = 0;
   if (!g) return have_ended(t, launches);
   *g = (group_of_launches){t, launches};

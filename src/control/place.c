@@ -252,6 +252,7 @@ at_status at_place_slice(const at_place_chip *chips, uint32_t num_chips,
   p.tried = (uint32_t *)(p.taken + num_chips);
   p.here.chips = p.tried + wish->count;
   p.island = p.here.chips + wish->count;
+  // Islands are tried one by one: a slice does not span two.
   uint32_t islands = 0;
   for (uint32_t i = 0; i < num_chips; i++)
     islands = AT_MAX(islands, chips[i].island + 1);

@@ -88,6 +88,7 @@ static bool add_box(planner *p, uint32_t from, uint32_t to,
   const uint64_t ends[] = {from, host};
   at_msg_box box = {from, to, b, 0};
   size_t each = sizeof box + 3 * row(p->to);
+  // The key: which shard, to which host, from where in it, and how large.
   uint64_t key = at_hash(AT_HASH_SEED, ends, sizeof ends);
   key = at_hash(key, places, row(p->to));
   key = at_hash(key, places + 2 * (size_t)rank, row(p->to)) | 1;
@@ -111,6 +112,7 @@ static bool add_box(planner *p, uint32_t from, uint32_t to,
 // size. False: nothing.
 static bool meet(const planner *p, uint32_t from, uint32_t to, int64_t *out) {
   uint32_t rank = p->to->dims.rank;
+  // Dimension by dimension: the later begin and the earlier end.
   const int64_t *a = place(p->from, from), *b = place(p->to, to);
   for (uint32_t k = 0; k < rank; k++) {
     int64_t begin = AT_MAX(a[k], b[k]);

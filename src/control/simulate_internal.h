@@ -120,6 +120,7 @@ typedef struct sim_host {
   // Of the controller's end: its calls are made by the thread of virtual time.
   at_wire_sink sink;
   uint32_t number;
+  // messages: that it has done, for people.
   uint64_t free_ns, nic_ns, busy_ns, messages;
   uint64_t arrive_ns;  // of the message that is being done
   uint64_t done_ns;    // with the launch that is

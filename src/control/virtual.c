@@ -253,6 +253,7 @@ static at_status replace(peer *p, const slice *s, uint32_t first, uint32_t n,
                          uint32_t *out) {
   const at_controller *c = p->controller;
   at_msg_slice wish = s->wish;
+  // The lost devices alone, on chips of their kind; a box of them has no shape.
   wish.count = n;
   memset(wish.shape, 0, sizeof wish.shape);
   at_place place = at_topology_place(&c->topology, at_message_chip(first));

@@ -59,6 +59,7 @@ struct at_order {
   // Under `lock`.
   pthread_mutex_t lock;
   at_turns *turns;
+  // Sent before anything else is.
   letters out;    // for which there was no room, in order
   bool may_wait;  // for room
   bool any_lost;  // a process is
