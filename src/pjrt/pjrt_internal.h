@@ -574,9 +574,9 @@ struct PJRT_LoadedExecutable {
   bool spans;              // several processes, this one among them
   _Atomic uint32_t epoch;  // with `spans`: in which it was loaded
 };
-// For the client's devices, by the program's assignment. Takes a reference of
-// its own on p. INVALID_ARGUMENT: devices that the client does not have;
-// at_loaded_create's failures.
+// For the client's devices, by the program's assignment. Takes over one
+// reference to p, also where it fails. INVALID_ARGUMENT: devices that the
+// client does not have; at_loaded_create's failures.
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out);
 
