@@ -8,6 +8,8 @@
 // What every array costs beside its at_buffer: one malloc, and a hold on the
 // client, which is one atomic addition.
 at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out) {
+  AT_ASSERT(at_buffer_memory(b) == m->kind &&
+            at_buffer_chip(b) == m->device->chip);
   PJRT_Buffer *p = malloc(sizeof *p);
   if (!p) {
     at_buffer_release(b);

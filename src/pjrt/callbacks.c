@@ -183,6 +183,7 @@ at_status at_pjrt_channels_create(const PJRT_ExecuteOptions *o, size_t device,
                            : o->recv_callbacks[device][i - sends].channel_id;
     uint32_t at = 0;
     while (at < count && channels[at].channel_id != id) at++;
+    AT_ASSERT(at < n);
     if (at == count) {
       channels[at] = (at_host_channel){.channel_id = id, .user = &ends[at]};
       count++;

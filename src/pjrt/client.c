@@ -137,7 +137,10 @@ static void client_end(void *arg) {
 
 static _Thread_local uint32_t callbacks;  // that this thread is in
 void at_pjrt_callback_enter(void) { callbacks++; }
-void at_pjrt_callback_leave(void) { callbacks--; }
+void at_pjrt_callback_leave(void) {
+  AT_ASSERT(callbacks);
+  callbacks--;
+}
 
 // Relaxed: whoever holds the client has it already.
 PJRT_Client *at_pjrt_client_hold(PJRT_Client *c) {
@@ -163,7 +166,10 @@ static void end_elsewhere(PJRT_Client *c) {
 // A callback, or a fiber, runs on a thread of the runtime, and ending the
 // runtime joins its threads.
 void at_pjrt_client_release(PJRT_Client *c) {
-  if (!c || atomic_fetch_sub(&c->holds, 1) != 1) return;
+  if (!c) return;
+  const uint64_t before = atomic_fetch_sub(&c->holds, 1);
+  AT_ASSERT(before);  // nobody gives back what nobody has taken
+  if (before != 1) return;
   if (callbacks || at_in_fiber())
     end_elsewhere(c);
   else
@@ -280,6 +286,7 @@ static at_status target_take(const char *asked) {
 // The client was not created after all.
 static void target_drop(void) {
   pthread_mutex_lock(&target_lock);
+  AT_ASSERT(target_users);
   if (!--target_users) at_status_free(at_config_set(AT_CONFIG_TARGET, NULL));
   pthread_mutex_unlock(&target_lock);
 }

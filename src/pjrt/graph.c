@@ -368,6 +368,7 @@ static at_status make_result(const result *r, uint64_t name,
 // `first`. The caller calls forget_made on failure.
 static at_status make_results(graph *g, uint64_t first) {
   atomic_fetch_add(&g->refs, 1);
+  AT_ASSERT(!now.buffers);  // what was made before has been forgotten
   now = (made){.graph = g,
                .buffers = calloc(g->num_results + 1, sizeof *now.buffers)};
   if (!now.buffers) return NO_MEMORY();

@@ -88,6 +88,7 @@ static at_status span_processes(PJRT_LoadedExecutable *l) {
     l->chips[k] = l->chips[i];
     l->logical_ids[k++] = l->logical_ids[i];
   }
+  AT_ASSERT(k == own);
   l->num_devices = own;
   return AT_OK;
 }

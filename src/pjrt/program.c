@@ -111,11 +111,13 @@ static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   }
   p->output_dims = calloc(total + 1, sizeof *p->output_dims);
   if (!p->output_dims) return NO_MEMORY();
+  const size_t room = total;
   total = 0;
   for (uint32_t i = 0; i < p->num_outputs; i++) {
     AT_TRY(type_of(p->executable, io[i].type, &dtype, &dims));
     p->output_types[i] = at_pjrt_type(dtype);
     p->output_ranks[i] = dims.rank;
+    AT_ASSERT(dims.rank <= room - total);
     if (dims.rank)
       memcpy(p->output_dims + total, dims.ptr, dims.rank * sizeof *dims.ptr);
     total += dims.rank;

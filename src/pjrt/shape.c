@@ -48,6 +48,7 @@ at_status at_pjrt_host_strides(const PJRT_Buffer_MemoryLayout *layout,
                                at_dtype dtype, at_dims dims, int64_t *strides,
                                bool *dense) {
   int64_t row_major[AT_PJRT_MAX_RANK];
+  AT_ASSERT(dims.rank <= AT_PJRT_MAX_RANK);
   dense_strides(dtype, dims, row_major);
   memcpy(strides, row_major, dims.rank * sizeof *strides);
   *dense = true;
