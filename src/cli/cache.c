@@ -4,6 +4,8 @@
 #include "cli/cli.h"
 #include "compile/compile.h"
 
+// One line that scripts can read. Where the folder cannot be told, the status
+// says why.
 static at_status print_path(void) {
   char folder[4000];
   AT_TRY(at_cache_folder(folder, sizeof folder));
@@ -11,6 +13,7 @@ static at_status print_path(void) {
   return AT_OK;
 }
 
+// Bytes are plain numbers; a cache without a limit has limit 0.
 static at_status print_json(const at_cache_state *s) {
   at_strbuf b = {0};
   at_json_writer w = {&b, false};
@@ -27,6 +30,7 @@ static at_status print_json(const at_cache_state *s) {
   return st;
 }
 
+// What is in the folder now, and how much of its limit that is.
 static at_status print_stats(bool json) {
   at_cache_state s;
   AT_TRY(at_cache_look(&s));
@@ -39,6 +43,7 @@ static at_status print_stats(bool json) {
   return AT_OK;
 }
 
+// FAILED_PRECONDITION: a program could not be removed.
 static at_status clear(void) {
   uint64_t entries;
   AT_TRY(at_cache_clear(&entries));
@@ -46,6 +51,7 @@ static at_status clear(void) {
   return AT_OK;
 }
 
+// Without a word it is `stats`; --json is for that word alone.
 at_status at_cli_cache(int argc, char **argv) {
   bool json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "cache"));

@@ -19,6 +19,7 @@ static const char kTurns[] = "16777216";
 // Exit statuses, beside 0 (clean) and 2 (wrong usage).
 enum { kFound = 1, kFailed = 3 };
 
+// What the arguments say, and where the child process leaves what it finds.
 typedef struct check {
   const char *sarif, *junit, *html;  // NULL: not wanted
   bool json, strict, interpret;
@@ -27,6 +28,8 @@ typedef struct check {
 } check;
 
 // ---- Arguments
+// Options with a value may have it in the next argument, which is then not the
+// program.
 static bool takes_value(const char *arg) {
   static const char *const names[] = {"--sarif", "--junit", "--html"};
   for (size_t i = 0; i < AT_LEN(names); i++)
@@ -56,6 +59,9 @@ static at_status read_arguments(int argc, char **argv, check *c) {
 }
 
 // ---- The folder between the two processes
+// A fresh folder, which only this user may read. The file of findings is made
+// here, so that a program that finds nothing leaves an empty one. at_cli_check
+// removes it all.
 static at_status make_folder(check *c) {
   const char *in = getenv("TMPDIR");
   if (!in || !*in) in = "/tmp";
@@ -73,6 +79,8 @@ static at_status make_folder(check *c) {
   return at_cli_write_file(c->findings, &nothing);
 }
 
+// The files of a folder that has no folders in it, then the folder. What cannot
+// be removed stays: there is nobody to tell who could do better.
 static void remove_files(const char *folder) {
   DIR *d = opendir(folder);
   char path[PATH_MAX + 300];
@@ -85,6 +93,9 @@ static void remove_files(const char *folder) {
 }
 
 // ---- The program
+// The child: `atoll run` of the same binary, with the checks on.
+// ATOLL_KERNEL_TURNS is the user's if it is set. With --json stdout is the
+// report's, so the program's output goes to stderr.
 static _Noreturn void become_program(const check *c) {
   char *more[] = {"atoll", "run"};
   size_t n = 0;
@@ -97,12 +108,15 @@ static _Noreturn void become_program(const check *c) {
   setenv("ATOLL_FINDINGS", c->findings, 1);
   setenv("ATOLL_KERNEL_TURNS", kTurns, 0);
   if (c->html) setenv("ATOLL_DUMP", c->dump, 1);
+  // Reports in JSON are all that stdout may have.
   if (c->json) dup2(STDERR_FILENO, STDOUT_FILENO);  // which is ours
   execv("/proc/self/exe", argv);
   fprintf(stderr, "atoll check: cannot start it: %s\n", strerror(errno));
   _exit(kFailed);
 }
 
+// Waits for the program; its exit status and time go to *r. While it runs
+// Ctrl-C is ignored here and ends the program alone.
 static at_status run_program(const check *c, at_check_result *r) {
   uint64_t start = at_clock_ns();
   fflush(NULL);
@@ -124,6 +138,7 @@ static at_status run_program(const check *c, at_check_result *r) {
 }
 
 // ---- The report
+// Writes one form of the report to a file; path NULL: not wanted.
 static at_status write_report(const at_check_result *r, const char *path,
                               void (*put)(const at_check_result *,
                                           at_strbuf *)) {
@@ -135,6 +150,8 @@ static at_status write_report(const at_check_result *r, const char *path,
   return st;
 }
 
+// The text or the JSON goes to stdout, the other forms to their files, even if
+// there are no findings: a CI wants the file.
 static at_status tell(const check *c, const at_check_result *r) {
   at_strbuf b = {0};
   (c->json ? at_check_json : at_check_text)(r, &b);
@@ -147,6 +164,7 @@ static at_status tell(const check *c, const at_check_result *r) {
   return c->html ? at_check_pages(r, c->dump, c->html) : AT_OK;
 }
 
+// Runs the program, reads what it found, and tells it.
 static at_status check_program(const check *c, at_check_result *r) {
   at_bytes lines;
   AT_TRY(run_program(c, r));
@@ -157,11 +175,14 @@ static at_status check_program(const check *c, at_check_result *r) {
   return tell(c, r);
 }
 
+// Findings win over the program's own status.
 static int status_of(const check *c, const at_check_result *r) {
   if (r->errors || (c->strict && r->warnings)) return kFound;
   return r->status ? kFailed : 0;
 }
 
+// The folder goes whatever happened. A failure of the command itself has a
+// status of its own, as 1 says that there are findings.
 at_status at_cli_check(int argc, char **argv) {
   check c = {0};
   AT_TRY(read_arguments(argc, argv, &c));

@@ -11,19 +11,23 @@
 #include "tpu/tpu.h"
 
 // A kind of finding: the id that reports have, and what it means.
+// Rules are static; reports name them by id, and ids never change.
 typedef struct at_check_rule {
   const char *id, *title, *help;
 } at_check_rule;
 // All rules, in the order of reports.
 const at_check_rule *at_check_rules(uint32_t *count);
 
+// A line of the user's source.
 typedef struct at_check_place {
   const char *file;       // as Python names it; "" unknown
   uint32_t line, column;  // from 1; column 0: not known
   const char *what;       // "the copy was started", "called"; "" nothing
 } at_check_place;
 
+// Frames that are kept of a stack, and places that have to do with a finding.
 enum { AT_CHECK_PLACES = 24 };
+// One defect, however often it was met. All strings are in the result's arena.
 typedef struct at_check_finding {
   uint32_t rule;              // index of at_check_rules
   bool warning;               // else an error
@@ -37,11 +41,16 @@ typedef struct at_check_finding {
   uint32_t count;  // how often it was found
 } at_check_finding;
 
+// What a run has found: the input of every report. Filled by the caller but for
+// the findings, which at_check_read adds; everything lives in `arena`.
 typedef struct at_check_result {
+  // Owned by whoever made the result.
   at_arena *arena;
   const char *program;
   int status;  // the program's exit status; 128 + n: ended by signal n
+  // From the start of the program's process to its end.
   double seconds;
+  // [num], in the order in which they were first met.
   at_check_finding *findings;
   uint32_t num, errors, warnings;
   bool strict;  // warnings count as failures
@@ -52,15 +61,19 @@ typedef struct at_check_result {
 at_status at_check_read(at_bytes lines, at_check_result *r);
 
 // A line of a source file without its end; NULL: there is none.
+// line counts from 1; the text is in the result's arena.
 const char *at_check_source(const at_check_result *r, const char *file,
                             uint32_t line);
 
+// The forms of a report, appended to *out: for people, for scripts, for CI's
+// tables of tests, for code scanning.
 void at_check_text(const at_check_result *r, at_strbuf *out);
 void at_check_json(const at_check_result *r, at_strbuf *out);
 void at_check_junit(const at_check_result *r, at_strbuf *out);
 void at_check_sarif(const at_check_result *r, at_strbuf *out);
 
 // A Pallas kernel that has a page.
+// Everything that its page is made of; in the result's arena.
 typedef struct at_check_kernel {
   const char *name, *target;       // target: a chip's name
   const char *file;                // of its page
@@ -73,10 +86,13 @@ typedef struct at_check_kernel {
 } at_check_kernel;
 // check_page.c: findings with their source, grid timeline, what bounds it,
 // VMEM by buffer, advice.
+// Appends a whole HTML page, which loads nothing.
 void at_check_page(const at_check_result *r, const at_check_kernel *k,
                    at_strbuf *out);
 // check_pages.c: a page for each Pallas kernel among the programs that were
 // dumped to a folder, one for findings outside kernels, and index.html.
+// Makes the folder. NOT_FOUND, DATA_LOSS: it, or a page, cannot be written.
+// Pages of an earlier run are replaced.
 at_status at_check_pages(const at_check_result *r, const char *dump,
                          const char *folder);
 

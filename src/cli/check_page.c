@@ -6,6 +6,7 @@
 
 enum { kWidth = 1040, kLeft = 90, kSteps = 64, kAround = 2 };
 
+// In KiB, from 1 MiB on in MiB.
 static void put_bytes(at_strbuf *b, double bytes) {
   if (bytes >= 1 << 20)
     at_strbuf_addf(b, "%.2f MiB", bytes / (1 << 20));
@@ -13,11 +14,14 @@ static void put_bytes(at_strbuf *b, double bytes) {
     at_strbuf_addf(b, "%.1f KiB", bytes / 1024);
 }
 
+// 0 where there is no whole.
 static double percent(double part, double all) {
   return all > 0 ? 100 * part / all : 0;
 }
 
 // ---- Findings
+// A place with the lines around it, the line itself marked. Without its source
+// there is the place alone.
 static void put_source(const at_check_result *r, const at_check_place *p,
                        const char *what, at_strbuf *out) {
   at_strbuf_addf(out, "<p>%s <code>", what);
@@ -38,6 +42,8 @@ static void put_source(const at_check_result *r, const at_check_place *p,
   at_strbuf_addz(out, "</pre>");
 }
 
+// Its stack with sources, places that have to do with it, what the rule means,
+// and the whole message folded away.
 static void put_finding(const at_check_result *r, const at_check_finding *f,
                         at_strbuf *out) {
   uint32_t n;
@@ -63,6 +69,7 @@ static void put_finding(const at_check_result *r, const at_check_finding *f,
   at_strbuf_addz(out, "</pre></details></figure>");
 }
 
+// Those of this kernel; the page of an empty name has those outside of kernels.
 static void put_findings(const at_check_result *r, const at_check_kernel *k,
                          at_strbuf *out) {
   bool any = false;
@@ -76,6 +83,7 @@ static void put_findings(const at_check_result *r, const at_check_kernel *k,
 }
 
 // ---- Timeline
+// A bar from cycle to cycle in one of three rows; nothing where it is empty.
 static void put_span(const at_mosaic_step *s, double from, double to, int row,
                      const char *what, const char *color, double scale,
                      at_strbuf *out) {
@@ -87,6 +95,9 @@ static void put_span(const at_mosaic_step *s, double from, double to, int row,
                  what, (long long)s->index, to - from);
 }
 
+// The first kSteps steps of the grid: when each runs, and when its windows are
+// copied in and out. Widths are cycles; the row of steps also shows what a step
+// waits for.
 static void put_timeline(const at_mosaic_timing *t, at_strbuf *out) {
   uint32_t n = AT_MIN(t->num_timeline, (uint32_t)kSteps);
   double end = 0;
@@ -120,6 +131,8 @@ static void put_timeline(const at_mosaic_timing *t, at_strbuf *out) {
 }
 
 // ---- What bounds it
+// A row: cycles of a unit and their share of the kernel's. Units overlap, so
+// shares do not add up.
 static void put_share(const char *name, double cycles, double all,
                       at_strbuf *out) {
   at_strbuf_addf(out,
@@ -130,6 +143,7 @@ static void put_share(const char *name, double cycles, double all,
                  AT_MIN(percent(cycles, all), 100.0));
 }
 
+// What limits the kernel, and how busy each unit is.
 static void put_bound(const at_mosaic_timing *t, at_strbuf *out) {
   const at_mosaic_units *u = &t->units;
   at_strbuf_addf(out,
@@ -150,6 +164,7 @@ static void put_bound(const at_mosaic_timing *t, at_strbuf *out) {
 }
 
 // ---- Memory
+// "f32[8,128]"; semaphores have no element type.
 static void put_shape(const at_mosaic_ref *r, at_strbuf *out) {
   at_strbuf_addf(
       out, "%s[",
@@ -173,6 +188,7 @@ typedef struct buffers {
   double used[AT_MSPACE_HOST + 1];
 } buffers;
 
+// Memories on the chip's core, which the map is of. HBM and semaphores are not.
 static bool is_here(const at_mosaic_ref *r) {
   return r->space == AT_MSPACE_VMEM || r->space == AT_MSPACE_SMEM;
 }
@@ -189,6 +205,7 @@ static void add_buffer(buffers *all, const char *role, uint32_t index,
   all->list[all->num++] = b;
 }
 
+// Windows of blocks and scratch of the kernel's first program.
 static void find_buffers(const at_check_kernel *k, buffers *all) {
   const at_mosaic_program *p = k->kernel->programs;
   all->num = 0;
@@ -202,6 +219,7 @@ static void find_buffers(const at_check_kernel *k, buffers *all) {
     add_buffer(all, "scratch", i, 0, &p->scratch[i], k);
 }
 
+// A row of the table; for VMEM also its share of the limit.
 static void put_buffer(const buffer *b, double limit, at_strbuf *out) {
   at_strbuf_addf(out, "<tr><td>%s %u<td>%s<td class=n data-v=%.0f>0x%llx<td>",
                  b->role, b->index, at_mosaic_space_name(b->ref->space),
@@ -246,6 +264,8 @@ static void put_map(const buffers *all, double limit, at_strbuf *out) {
   at_strbuf_addz(out, "</svg></figure>");
 }
 
+// The compiler of the chip may place buffers otherwise, which the page says;
+// the sizes hold.
 static void put_memory(const at_check_kernel *k, at_strbuf *out) {
   buffers all;
   double limit = k->timing ? (double)k->timing->vmem_limit : 0;
@@ -264,6 +284,8 @@ static void put_memory(const at_check_kernel *k, at_strbuf *out) {
 }
 
 // ---- Advice
+// What the figures suggest to change: bubbles, the unit that limits, room in
+// VMEM, idle cores.
 static void put_advice(const at_mosaic_timing *t, at_strbuf *out) {
   const char *bound = at_mosaic_timing_bound(t);
   double used = (double)(t->memory.windows + t->memory.scratch),
@@ -308,6 +330,7 @@ static void put_advice(const at_mosaic_timing *t, at_strbuf *out) {
 }
 
 // ---- The page
+// Time, steps, VMEM and traffic of the kernel.
 static void put_cards(const at_check_kernel *k, at_strbuf *out) {
   const at_mosaic_timing *t = k->timing;
   at_strbuf_addf(out,
@@ -323,6 +346,8 @@ static void put_cards(const at_check_kernel *k, at_strbuf *out) {
   at_strbuf_addz(out, "</b><span>through HBM</span></div></div>");
 }
 
+// Findings first, then the picture, what bounds it and advice, and where memory
+// goes.
 void at_check_page(const at_check_result *r, const at_check_kernel *k,
                    at_strbuf *out) {
   const char *name = *k->name ? k->name : "outside kernels";

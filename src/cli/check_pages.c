@@ -12,6 +12,7 @@
 
 enum { kMostKernels = 500, kMostName = 80 };
 
+// The pages to write, found before any is written, as they link to each other.
 typedef struct pages {
   const at_check_result *r;
   at_arena *arena;
@@ -57,6 +58,8 @@ static const char *file_for(const pages *p, const char *name) {
                   : at_arena_printf(p->arena, "%s.html", plain);
 }
 
+// A page that has only its name yet; NULL: no memory. The caller has checked
+// that there is room.
 static at_check_kernel *add_page(pages *p, const char *name) {
   at_check_kernel *k = &p->kernels[p->num];
   *k = (at_check_kernel){
@@ -88,6 +91,8 @@ static at_status time_kernel(const pages *p, at_check_kernel *k,
   return AT_OK;
 }
 
+// A page for the call's kernel, unless a call of the same body has one. Why it
+// has no timing is told on the page instead of failing.
 static at_status add_kernel(pages *p, const at_node *n) {
   at_mosaic_call call;
   at_mosaic_kernel *m;
@@ -100,6 +105,7 @@ static at_status add_kernel(pages *p, const at_node *n) {
   p->meaning[p->num] = h;
   at_check_kernel *k;
   AT_TRY_ALLOC(k, add_page(p, m->name));
+  // Why there is no timing goes to the page; the kernel is shown all the same.
   k->kernel = m;
   at_status st = p->machine ? time_kernel(p, k, m)
                             : AT_FAIL(AT_NOT_FOUND, "%s is no TPU", p->target);
@@ -120,6 +126,8 @@ static at_status walk(pages *p, const at_comp *c) {
   return at_arena_status(p->arena);
 }
 
+// Kernels of one dumped program. The text may go after parsing, as kernels are
+// read into the arena.
 static at_status read_dump(pages *p, const char *path) {
   at_bytes text;
   at_module *m;
@@ -132,10 +140,12 @@ static at_status read_dump(pages *p, const char *path) {
   return AT_OK;
 }
 
+// scandir's filter: programs as they were imported, before passes.
 static int as_it_came(const struct dirent *e) {
   return strstr(e->d_name, ".00.import.hlo") != NULL;
 }
 
+// All of them in the order of their names. A folder that is not there has none.
 static at_status read_dumps(pages *p, const char *folder) {
   struct dirent **files;
   at_status st = AT_OK;
@@ -162,6 +172,7 @@ static at_status add_rest(pages *p) {
   return AT_OK;
 }
 
+// Into the folder, replacing a page of an earlier run.
 static at_status write_page(const char *folder, const char *file,
                             const at_strbuf *page) {
   char path[4096];
@@ -169,6 +180,7 @@ static at_status write_page(const char *folder, const char *file,
   return at_cli_write_file(path, page);
 }
 
+// A table of all pages with what is worst in each.
 static at_status write_index(const pages *p, const char *folder) {
   at_strbuf b = {0};
   at_page_begin(&b, p->r->program);
@@ -199,6 +211,7 @@ static at_status write_index(const pages *p, const char *folder) {
   return st;
 }
 
+// The folder is made, with those above it.
 static at_status write_all(const pages *p, const char *folder) {
   int error = at_make_folders(folder, 0777);
   if (error)
@@ -214,6 +227,7 @@ static at_status write_all(const pages *p, const char *folder) {
   return write_index(p, folder);
 }
 
+// Pages of kernels first, then findings that no page would show.
 at_status at_check_pages(const at_check_result *r, const char *dump,
                          const char *folder) {
   pages *p;

@@ -53,6 +53,8 @@ const at_check_rule *at_check_rules(uint32_t *count) {
   return g_rules;
 }
 
+// The index of the rule; the last one, `warning`, stands for ids that no rule
+// has.
 static uint32_t rule_named(const char *id) {
   uint32_t i = 0;
   while (i + 1 < AT_LEN(g_rules) && strcmp(g_rules[i].id, id)) i++;
@@ -91,6 +93,9 @@ static const struct {
                {"turns", "endless"},
                {"ids", "limits"}};
 
+// By the stage that the line is of, then by words: those of the title count
+// before those of the detail, as a detail may quote another kind. Failed
+// compilations are refusals unless they are INTERNAL.
 static uint32_t rule_of(const char *stage, const char *code, const char *title,
                         const char *detail) {
   if (!strcmp(stage, "log")) return rule_named("warning");
@@ -106,6 +111,8 @@ static uint32_t rule_of(const char *stage, const char *code, const char *title,
 }
 
 // ---- Places
+// A copy in the arena, with a zero behind it; "" without memory, which the
+// arena's status tells at the end.
 static const char *text_of(at_arena *a, const char *p, size_t n) {
   char *out = at_arena_alloc(a, n + 1, 1);
   if (!out) return "";
@@ -135,12 +142,14 @@ static const char *read_place(at_arena *a, const char *p, const char *end,
   return after <= end && out->line ? after : NULL;
 }
 
+// Those beyond AT_CHECK_PLACES are dropped: nobody reads so deep a stack.
 static void add_place(at_check_place *list, uint32_t *n, at_check_place p,
                       const char *what) {
   p.what = what;
   if (*n < AT_CHECK_PLACES) list[(*n)++] = p;
 }
 
+// The newline, or the text's end.
 static const char *end_of_line(const char *p) { return p + strcspn(p, "\n"); }
 
 // The line after "\nkey: "; "" where there is none.
@@ -191,7 +200,7 @@ static const char *read_kernel(at_arena *a, const char *message,
                                at_check_finding *f) {
   const char *p = message, *end = end_of_line(message);
   while ((p = strstr(p, "kernel ")) && p < end && p != message &&
-         strncmp(p - 2, ": ", 2))
+         (p < message + 2 || strncmp(p - 2, ": ", 2)))
     p++;
   bool named = p && p < end;
   const char *name = named ? p + 7 : NULL,
@@ -208,6 +217,7 @@ static const char *read_kernel(at_arena *a, const char *message,
   return message;
 }
 
+// The place in brackets before the kernel's name: who launched it.
 static void read_call(at_arena *a, const char *message, const char *title,
                       at_check_finding *f) {
   const char *open = NULL;
@@ -218,6 +228,7 @@ static void read_call(at_arena *a, const char *message, const char *title,
     add_place(f->stack, &f->num_stack, place, "launched");
 }
 
+// Takes a message apart into the finding's fields. Strings are the arena's.
 static void read_message(at_arena *a, const char *stage, const char *code,
                          const char *message, at_check_finding *f) {
   *f = (at_check_finding){.kernel = "", .message = message, .count = 1};
@@ -238,6 +249,8 @@ static void read_message(at_arena *a, const char *stage, const char *code,
     f->title += n + 2;
 }
 
+// Of the same rule, in the same kernel, at the same innermost place; without a
+// place the titles decide.
 static bool is_same(const at_check_finding *a, const at_check_finding *b) {
   if (a->rule != b->rule || strcmp(a->kernel, b->kernel)) return false;
   if (!a->num_stack || !b->num_stack)
@@ -247,6 +260,7 @@ static bool is_same(const at_check_finding *a, const at_check_finding *b) {
          !strcmp(a->stack[0].file, b->stack[0].file);
 }
 
+// One more finding, or one more count of a known one.
 static void add(at_check_result *r, const at_check_finding *f) {
   for (uint32_t i = 0; i < r->num; i++)
     if (is_same(&r->findings[i], f)) {
@@ -258,6 +272,7 @@ static void add(at_check_result *r, const at_check_finding *f) {
   r->warnings += f->warning;
 }
 
+// A line is one object of JSON, as base/finding.h writes it.
 static at_status read_line(at_bytes line, at_check_result *r) {
   const at_json *j;
   AT_TRY(at_json_parse(line, r->arena, &j));
@@ -273,6 +288,7 @@ static at_status read_line(at_bytes line, at_check_result *r) {
   return at_arena_status(r->arena);
 }
 
+// There can be no more findings than lines, so the list is made once.
 at_status at_check_read(at_bytes lines, at_check_result *r) {
   size_t most = 0;
   for (size_t i = 0; i < lines.len; i++) most += lines.ptr[i] == '\n';
@@ -289,6 +305,8 @@ at_status at_check_read(at_bytes lines, at_check_result *r) {
 }
 
 // ---- Sources
+// Reads the file anew for each line; files are small and findings few. The
+// caller owns nothing: the line is the arena's.
 const char *at_check_source(const at_check_result *r, const char *file,
                             uint32_t line) {
   at_bytes text;

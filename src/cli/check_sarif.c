@@ -4,32 +4,38 @@
 
 #include "cli/check.h"
 
+// The report that is being written.
 typedef struct sarif {
   at_json_writer w;
   const at_check_result *r;
   char here[4096];  // working folder with '/' behind it
 } sarif;
 
+// A member that is a string.
 static void text(sarif *s, const char *key, const char *value) {
   at_json_put_str(&s->w, key, at_str_of(value));
 }
 
+// Opens an object that is a member; begin_list opens an array.
 static void begin(sarif *s, const char *key) {
   at_json_key(&s->w, at_str_of(key));
   at_json_begin_object(&s->w);
 }
 
+// Whoever opens it closes it by the writer.
 static void begin_list(sarif *s, const char *key) {
   at_json_key(&s->w, at_str_of(key));
   at_json_begin_array(&s->w);
 }
 
+// SARIF's messages are objects with a member "text".
 static void put_message(sarif *s, const char *key, const char *value) {
   begin(s, key);
   text(s, "text", value);
   at_json_end_object(&s->w);
 }
 
+// All rules, also those without findings: services show them by their index.
 static void rules(sarif *s) {
   uint32_t n;
   const at_check_rule *rule = at_check_rules(&n);
@@ -84,6 +90,8 @@ static void put_physical(sarif *s, const at_check_place *p) {
   at_json_end_object(&s->w);
 }
 
+// The innermost place, and the kernel as a logical location. SARIF wants the
+// list even if it is empty.
 static void put_locations(sarif *s, const at_check_finding *f) {
   begin_list(s, "locations");
   if (f->num_stack || *f->kernel) {
@@ -102,6 +110,7 @@ static void put_locations(sarif *s, const at_check_finding *f) {
   at_json_end_array(&s->w);
 }
 
+// Places that have to do with the finding: where a copy was started, and so on.
 static void put_related(sarif *s, const at_check_finding *f) {
   if (!f->num_related) return;
   begin_list(s, "relatedLocations");
@@ -115,6 +124,7 @@ static void put_related(sarif *s, const at_check_finding *f) {
   at_json_end_array(&s->w);
 }
 
+// The calls that led there.
 static void put_stack(sarif *s, const at_check_finding *f) {
   if (!f->num_stack) return;
   begin_list(s, "stacks");
@@ -134,6 +144,7 @@ static void put_stack(sarif *s, const at_check_finding *f) {
   at_json_end_array(&s->w);
 }
 
+// One finding.
 static void put_result(sarif *s, const at_check_finding *f) {
   uint32_t n;
   const at_check_rule *rule = at_check_rules(&n) + f->rule;
@@ -149,6 +160,8 @@ static void put_result(sarif *s, const at_check_finding *f) {
   at_json_end_object(&s->w);
 }
 
+// executionSuccessful is false where the program failed without a finding that
+// would explain it.
 static void put_invocation(sarif *s) {
   begin_list(s, "invocations");
   at_json_begin_object(&s->w);
@@ -159,6 +172,8 @@ static void put_invocation(sarif *s) {
   at_json_end_array(&s->w);
 }
 
+// One run with one tool. The working folder is what relative names are relative
+// to.
 void at_check_sarif(const at_check_result *r, at_strbuf *out) {
   sarif s = {.w = {out, false}, .r = r};
   if (getcwd(s.here, sizeof s.here - 1)) strcat(s.here, "/");

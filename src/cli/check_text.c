@@ -10,11 +10,14 @@ static const at_check_rule *rule_of(const at_check_finding *f) {
 }
 
 // ---- Text
+// "file:line:column"; a column of 0 is not known.
 static void put_where(const at_check_place *p, at_strbuf *out) {
   at_strbuf_addf(out, "%s:%u", p->file, p->line);
   if (p->column) at_strbuf_addf(out, ":%u", p->column);
 }
 
+// The line with its number, and a caret under the column. Tabs are kept in the
+// caret's line, so that it stands where it should.
 static void put_source(const at_check_result *r, const at_check_place *p,
                        bool caret, at_strbuf *out) {
   const char *line = at_check_source(r, p->file, p->line);
@@ -27,6 +30,8 @@ static void put_source(const at_check_result *r, const at_check_place *p,
   at_strbuf_addz(out, "^\n");
 }
 
+// As a compiler prints it: the first line says the kind, then places with their
+// sources, then details that no place shows.
 static void put_finding(const at_check_result *r, const at_check_finding *f,
                         at_strbuf *out) {
   at_strbuf_addf(out, "%s[%s]: %s\n", f->warning ? "warning" : "error",
@@ -55,6 +60,8 @@ static void put_finding(const at_check_result *r, const at_check_finding *f,
   at_strbuf_addc(out, '\n');
 }
 
+// Findings, then one line that counts them, then how the program ended, if not
+// well.
 void at_check_text(const at_check_result *r, at_strbuf *out) {
   for (uint32_t i = 0; i < r->num; i++) put_finding(r, &r->findings[i], out);
   at_strbuf_addf(out, "%s: %u error%s, %u warning%s\n", r->program, r->errors,
@@ -77,6 +84,7 @@ static void put_place(at_json_writer *w, const at_check_place *p) {
   at_json_end_object(w);
 }
 
+// A list of places; `what` says what happened there.
 static void put_places(at_json_writer *w, const char *key,
                        const at_check_place *p, uint32_t n) {
   at_json_key(w, at_str_of(key));
@@ -85,6 +93,7 @@ static void put_places(at_json_writer *w, const char *key,
   at_json_end_array(w);
 }
 
+// One object on one line. Its members are part of what users' tools read.
 void at_check_json(const at_check_result *r, at_strbuf *out) {
   at_json_writer w = {out, false};
   at_json_begin_object(&w);
@@ -129,6 +138,7 @@ static void put_xml(at_strbuf *out, const char *text) {
   }
 }
 
+// Opens a test case and leaves its tag open for the caller to end.
 static void put_case(const at_check_result *r, const char *class_name,
                      const char *name, double seconds, at_strbuf *out) {
   at_strbuf_addz(out, "    <testcase classname=\"");
@@ -138,6 +148,8 @@ static void put_case(const at_check_result *r, const char *class_name,
   at_strbuf_addf(out, "\" time=\"%.3f\"", seconds);
 }
 
+// A finding is a test that failed. Warnings are tests that passed with output,
+// unless --strict.
 static void put_failure(const at_check_result *r, const at_check_finding *f,
                         at_strbuf *out) {
   at_strbuf name = {0};
@@ -162,6 +174,8 @@ static void put_failure(const at_check_result *r, const at_check_finding *f,
   at_strbuf_addz(out, "</failure>\n    </testcase>\n");
 }
 
+// One suite: that the program runs to its end is a test, too, so that a clean
+// run has one.
 void at_check_junit(const at_check_result *r, at_strbuf *out) {
   bool broken = r->status && !r->errors;
   at_strbuf_addf(

@@ -8,6 +8,8 @@
 
 const PJRT_Api *GetPjrtApi(void);
 
+// A library without the command, or of a build with a shorter extension, cannot
+// be the one beside it.
 int main(int argc, char **argv) {
   const PJRT_Extension_Base *e = GetPjrtApi()->extension_start;
   while (e && (int)e->type != AT_PJRT_OWN_EXTENSION) e = e->next;

@@ -18,6 +18,8 @@ enum {
   kMostDevices = AT_TIMING_ARGUMENTS
 };
 
+// What is being measured and where it goes. Series have room for kMostPoints
+// points each.
 typedef struct collector {
   at_arena *arena;
   at_timing timing;
@@ -28,6 +30,8 @@ typedef struct collector {
 } collector;
 
 // ---- The table ----
+// To a new file that then takes the old one's place, so that a run that is
+// interrupted leaves a whole table.
 static at_status save(const collector *c) {
   at_strbuf b = {0};
   char *temporary = at_arena_printf(c->arena, "%s.new", c->path);
@@ -46,6 +50,8 @@ static at_status save(const collector *c) {
   return st;
 }
 
+// The series with that key, new if there is none; NULL: there is no room or no
+// memory.
 static at_perf_series *series_of(collector *c, const at_perf_series *key) {
   for (size_t i = 0; i < c->table.count; i++) {
     at_perf_series *s = &c->table.series[i];
@@ -67,12 +73,14 @@ static at_perf_series *series_of(collector *c, const at_perf_series *key) {
   return s->points ? s : NULL;
 }
 
+// Has the point been measured, now or by an earlier run?
 static bool is_known(const at_perf_series *s, const int64_t *at) {
   for (size_t i = 0; i < s->count; i++)
     if (memcmp(s->points[i].at, at, sizeof s->points[i].at) == 0) return true;
   return false;
 }
 
+// Adds the point and saves the table. `what` is for the progress line.
 static at_status add(collector *c, at_perf_series *s, const at_point *p,
                      const char *what, double seconds) {
   if (s->count == kMostPoints)
@@ -84,6 +92,8 @@ static at_status add(collector *c, at_perf_series *s, const at_point *p,
 }
 
 // ---- Products ----
+// One product, b times [m,k] by [k,n], as FLOP per second. Nothing where it is
+// known.
 static at_status collect_gemm(collector *c, const at_gemm *g) {
   at_perf_series key = {
       .is_gemm = true, .lhs = g->lhs, .rhs = g->rhs, .out = g->out};
@@ -91,6 +101,7 @@ static at_status collect_gemm(collector *c, const at_gemm *g) {
   at_point p = {.at = {g->b, g->m, g->k, g->n}};
   if (!s) return AT_NO_MEMORY("series");
   if (is_known(s, p.at)) return c->known++, AT_OK;
+  // Batched operands: [b,m,k] by [b,k,n].
   int64_t l[3] = {g->b, g->m, g->k}, r[3] = {g->b, g->k, g->n};
   at_timing_argument arguments[2] = {
       {.type = {.dtype = g->lhs, .rank = 3, .dims = l}},
@@ -122,6 +133,8 @@ static at_status collect_gemm(collector *c, const at_gemm *g) {
              seconds);
 }
 
+// Batches of 1 to 4 and sides of 256 to 4096, in all combinations of bf16 and
+// f32 for operands and result.
 static at_status collect_gemms(collector *c) {
   static const at_dtype types[2] = {AT_BF16, AT_F32};
   // Small ones first, so that an interrupted run has all types.
@@ -138,6 +151,8 @@ static at_status collect_gemms(collector *c) {
 }
 
 // ---- Collectives ----
+// A program of that collective over n devices. `elements` is the size of the
+// whole, of which a gather's argument and a scatter's result are a part.
 static at_status collective_text(collector *c, at_collective_op op, uint32_t n,
                                  int64_t elements, int64_t *argument,
                                  const char **out) {
@@ -213,6 +228,9 @@ static at_status collect_collective(collector *c, at_collective_op op,
   return add(c, s, &p, what ? what : "", seconds);
 }
 
+// Sizes of 1 KiB to 2 GiB, small ones first, over 2 to 16 devices. Groups are
+// of whole hosts, or spread over parts of several, as the networks inside and
+// between hosts differ.
 static at_status collect_collectives(collector *c) {
   for (int i = 0; i < kSizes; i++)
     for (uint32_t n = 2; n <= kMostDevices; n *= 2)
@@ -235,6 +253,7 @@ static at_status collect_collectives(collector *c) {
 }
 
 // ---- Noise ----
+// One side is twice that of the other, the rest is equal.
 static bool are_neighbours(const at_point *a, const at_point *b) {
   int apart = 0;
   for (int d = 0; d < AT_POINT_DIMS; d++) {
@@ -272,6 +291,8 @@ static void doubt(collector *c) {
 }
 
 // ---- The command ----
+// Reads what an earlier run has measured, if there is a file. Doubtful points
+// are forgotten.
 static at_status resume(collector *c) {
   if (access(c->path, F_OK)) return AT_OK;
   at_bytes file;
@@ -292,6 +313,8 @@ static at_status resume(collector *c) {
   return AT_OK;
 }
 
+// Collectives before products, as they are fewer. An error ends it, but what
+// was measured is in the file.
 at_status at_cli_collect(int argc, char **argv) {
   const char *path = NULL, *only = "", *seconds = NULL, *memory = NULL;
   const char *domain = NULL;
@@ -303,6 +326,7 @@ at_status at_cli_collect(int argc, char **argv) {
   long devices = domain ? strtol(domain, NULL, 10) : 8;
   bool cpu = at_cli_option(&argc, argv, "--cpu-time", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  // The domain is how many devices a host of the table has.
   bool known =
       only && (!*only || !strcmp(only, "gemm") || !strcmp(only, "collectives"));
   char here[4096];
@@ -317,6 +341,7 @@ at_status at_cli_collect(int argc, char **argv) {
                    "cost collect [--out=FILE] [--only=gemm|collectives] "
                    "[--seconds=S] [--memory-mib=M] [--domain=2|4|8] "
                    "[--cpu-time]");
+  // Half of the memory that is free, where nothing else is said.
   double mib = (double)sysconf(_SC_AVPHYS_PAGES) *
                (double)sysconf(_SC_PAGESIZE) / (1 << 20) / 2;
   collector c = {.path = path,

@@ -1,3 +1,5 @@
+// The table of commands, and what they share: options, files, errors. A command
+// is a row here and a function of its own file.
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -331,6 +333,8 @@ const at_cli_command *at_cli_commands(size_t *count) {
   return commands;
 }
 
+// All commands; the exit status that suits where it is printed: asked for, or
+// after a mistake.
 static int help(FILE *to) {
   const char *bold = at_cli_style_of(to, AT_STYLE_BOLD),
              *plain = at_cli_style_of(to, AT_STYLE_PLAIN);
@@ -348,6 +352,8 @@ static int help(FILE *to) {
   return to == stdout ? 0 : 2;
 }
 
+// Looks up to "--". What follows a valued name is its value, whatever it looks
+// like; where nothing follows *out_value is NULL.
 bool at_cli_option(int *argc, char **argv, const char *name,
                    const char **out_value) {
   size_t n = strlen(name);
@@ -374,6 +380,7 @@ bool at_cli_option(int *argc, char **argv, const char *name,
   return false;
 }
 
+// A lone "-" is a file's name.
 at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
   for (int i = 1; i < argc; i++)
     if (argv[i][0] == '-' && argv[i][1])
@@ -382,6 +389,7 @@ at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
   return AT_OK;
 }
 
+// The buffer's own failure is returned before the file is touched.
 at_status at_cli_write_file(const char *path, const at_strbuf *b) {
   AT_TRY(at_strbuf_status(b));
   FILE *f = fopen(path, "wb");
@@ -392,6 +400,8 @@ at_status at_cli_write_file(const char *path, const at_strbuf *b) {
   return bad ? AT_FAIL(AT_DATA_LOSS, "cannot write %s", path) : AT_OK;
 }
 
+// Grows the buffer as bytes come, so pipes can be read. An empty file may leave
+// a buffer all the same.
 at_status at_cli_read_file(const char *path, at_bytes *out) {
   FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
   if (!f)
@@ -400,16 +410,19 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
   size_t len = 0, cap = 0;
   for (;;) {
     if (len == cap) {
-      uint8_t *more = realloc(p, cap = cap ? cap * 2 : 65536);
+      size_t room = cap ? cap * 2 : 65536;
+      uint8_t *more = realloc(p, room);
       if (!more) break;
       p = more;
+      cap = room;
     }
     size_t got = fread(p + len, 1, cap - len, f);
     if (!got) break;
     len += got;
   }
+  // Before fclose, which may change it.
   int why = ferror(f) ? errno : ENOMEM;
-  bool bad = ferror(f) || len == cap;
+  bool bad = ferror(f) || len == cap;  // no room for another byte
   if (f != stdin) fclose(f);
   if (bad)
     return free(p),
@@ -418,6 +431,8 @@ at_status at_cli_read_file(const char *path, at_bytes *out) {
   return AT_OK;
 }
 
+// By the link that the kernel keeps, so it holds wherever the program was
+// started from.
 at_status at_cli_own_folder(char *out, size_t size) {
   ssize_t n = readlink("/proc/self/exe", out, size - 1);
   if (n <= 0)
@@ -428,6 +443,7 @@ at_status at_cli_own_folder(char *out, size_t size) {
   return AT_OK;
 }
 
+// Prints the error; hints are set apart. Exit status 2 is for wrong usage.
 static int report(const char *name, at_status st) {
   if (at_ok(st)) return 0;
   const char *plain = at_cli_style_of(stderr, AT_STYLE_PLAIN);
@@ -446,6 +462,7 @@ static bool is_python(const char *name) {
   return n > 3 && !strcmp(name + n - 3, ".py");
 }
 
+// Knobs and options are checked for all commands alike.
 static at_status run_command(const at_cli_command *c, int argc, char **argv) {
   // A bad knob is no reason to withhold what a report of it needs.
   if (c->run != at_cli_version && c->run != at_cli_man &&
@@ -462,6 +479,7 @@ static at_status run_command(const at_cli_command *c, int argc, char **argv) {
   return c->run(argc, argv);
 }
 
+// Finds the command; one that is not known is answered with the nearest.
 static int named(int argc, char **argv) {
   const char *names[AT_LEN(commands)], *near;
   if (argc < 2) return help(stderr);
@@ -476,12 +494,15 @@ static int named(int argc, char **argv) {
       return fputs(commands[i].usage, stdout) < 0;
     return report(argv[1], run_command(&commands[i], argc - 1, argv + 1));
   }
+  // Nothing has that name.
   near = at_nearest(at_str_of(argv[1]), names, AT_LEN(names));
   fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1],
           near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
   return help(stderr);
 }
 
+// Output that could not be written makes the command fail: a full disk must not
+// look like success.
 int at_cli_main(int argc, char **argv) {
   int status = named(argc, argv);
   errno = 0;

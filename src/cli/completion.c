@@ -3,11 +3,13 @@
 // words of the command itself (atoll pod up), and files.
 #include "cli/cli.h"
 
+// A character of a subcommand's or a value's name.
 static bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || c == '-' || c == '_';
 }
 
 // Appends a word and a blank, unless `words` from `start` on has it.
+// Words are few, so each new one is compared with all.
 static void add_word(at_strbuf *words, size_t start, const char *p,
                      size_t len) {
   for (size_t i = start; i + len < words->len + 1; i++)
@@ -50,6 +52,7 @@ static void add_subcommands(const at_cli_command *c, at_strbuf *out) {
   }
 }
 
+// What may follow the command's name in bash: subcommands, options, --help.
 static void add_names(at_strbuf *b, const at_cli_command *c) {
   at_cli_shown shown[AT_CLI_OPTIONS];
   size_t n = at_cli_options_of(c->usage, shown);
@@ -59,6 +62,8 @@ static void add_names(at_strbuf *b, const at_cli_command *c) {
   at_strbuf_addz(b, "--help");
 }
 
+// Words by the command and, behind "--option=", by the option. compgen filters;
+// files are offered where nothing else fits.
 static void bash(const at_cli_command *c, size_t count, at_strbuf *b) {
   at_strbuf_addz(b,
                  "# Completion of atoll for bash.\n"
@@ -105,6 +110,7 @@ static void add_quoted(at_strbuf *b, const char *text) {
       at_strbuf_addc(b, *text);
 }
 
+// Options with their values for _arguments; commands with their summaries.
 static void zsh(const at_cli_command *c, size_t count, at_strbuf *b) {
   at_strbuf_addz(b,
                  "#compdef atoll\n# Completion of atoll for zsh.\n"
@@ -145,6 +151,7 @@ static void zsh(const at_cli_command *c, size_t count, at_strbuf *b) {
   at_strbuf_addz(b, "  esac\n}\ncompdef _atoll atoll\n");
 }
 
+// One `complete` line for each word.
 static void fish(const at_cli_command *c, size_t count, at_strbuf *b) {
   at_strbuf_addz(b, "# Completion of atoll for fish.\n");
   for (size_t i = 0; i < count; i++) {
@@ -181,6 +188,7 @@ static void fish(const at_cli_command *c, size_t count, at_strbuf *b) {
   }
 }
 
+// INVALID_ARGUMENT: a shell that it does not know.
 at_status at_cli_completion(int argc, char **argv) {
   static const struct {
     const char *name;

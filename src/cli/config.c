@@ -5,6 +5,8 @@
 
 #include "cli/cli.h"
 
+// Each knob: what holds, whether that is the default, what it is for, and what
+// it takes.
 at_status at_cli_config(int argc, char **argv) {
   bool json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "config"));

@@ -9,6 +9,7 @@
 #include "estimate/estimate.h"
 #include "schedule/overlap.h"
 
+// INVALID_ARGUMENT with where the usage is.
 static at_status misuse(const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "%s\nhint: atoll cost --help", what);
 }
@@ -34,6 +35,7 @@ static at_status read_table(const char *path, double clock, at_arena *a,
   return at_status_prefix(st, "%s", path);
 }
 
+// What is odd about the tables goes to stderr; they are used all the same.
 static void warn(const at_perf_table *t, size_t count) {
   at_strbuf b = {0};
   for (size_t i = 0; i < count; i++) at_perf_warn(&t[i], &b);
@@ -41,6 +43,8 @@ static void warn(const at_perf_table *t, size_t count) {
   at_strbuf_free(&b);
 }
 
+// Digits with K, M or G for powers of 1024. INVALID_ARGUMENT: anything else, or
+// too large.
 static at_status parse_count(const char *text, int64_t *out) {
   char *end;
   long long v = strtoll(text, &end, 10);
@@ -56,12 +60,14 @@ static at_status parse_count(const char *text, int64_t *out) {
   return AT_OK;
 }
 
+// By the name that HLO's text has; AT_INVALID: none.
 static at_dtype parse_type(const char *text) {
   for (int t = AT_INVALID + 1; t < AT_DTYPE_COUNT; t++)
     if (strcmp(text, at_dtype_of((at_dtype)t)->text) == 0) return (at_dtype)t;
   return AT_INVALID;
 }
 
+// In the unit that reads best, with where the figure comes from.
 static void print_time(at_cost_time t) {
   const char *unit = t.seconds < 1e-3 ? "us" : t.seconds < 1 ? "ms" : "s";
   double scale = t.seconds < 1e-3 ? 1e6 : t.seconds < 1 ? 1e3 : 1;
@@ -70,6 +76,8 @@ static void print_time(at_cost_time t) {
 }
 
 // ---- lookup ----
+// The machine of --target, with a table of the user's in the place of the
+// built-in one. NOT_FOUND: that table is of other machines.
 static at_status target_of(int *argc, char **argv, at_arena *a,
                            at_target **out) {
   const char *target = NULL, *interp = "atoll", *perf = NULL;
@@ -103,6 +111,7 @@ static at_status target_of(int *argc, char **argv, at_arena *a,
   return AT_OK;
 }
 
+// Batch and sides may have K, M or G behind them.
 static at_status lookup_gemm(const at_target *t, int argc, char **argv) {
   // gemm TYPE b m n k
   if (argc != 6) return misuse("gemm TYPE b m n k");
@@ -117,23 +126,25 @@ static at_status lookup_gemm(const at_target *t, int argc, char **argv) {
   return AT_OK;
 }
 
+// Without groups all devices of the target are one. Pairs are made for a
+// permute; other collectives ignore them.
 static at_status lookup_collective(const at_target *t, int argc, char **argv) {
   // OP TYPE BYTES [GROUPSxDEVICES]; a permute shifts by one around each group.
-  at_collective c = {.groups = {1, t->num_devices, NULL}};
+  at_collective c = {0};
   if (argc < 3 || argc > 4 || !at_collective_parse(at_str_of(argv[0]), &c.op))
     return misuse("OP TYPE BYTES [GROUPSxDEVICES]");
   c.dtype = parse_type(argv[1]);
   if (c.dtype == AT_INVALID) return misuse("unknown element type");
   AT_TRY(parse_count(argv[2], &c.bytes));
-  char *end = NULL;
+  char *end = "";
+  unsigned long count = 1, each = t->num_devices;
   if (argc == 4) {
-    c.groups.count = (uint32_t)strtoul(argv[3], &end, 10);
-    c.groups.size = *end == 'x' ? (uint32_t)strtoul(end + 1, &end, 10) : 0;
-    if (*end) c.groups.size = 0;
+    count = strtoul(argv[3], &end, 10);
+    each = *end == 'x' ? strtoul(end + 1, &end, 10) : 0;
   }
-  if (!c.groups.count || !c.groups.size || c.groups.count > 65536 ||
-      c.groups.size > 65536 || c.groups.count * c.groups.size > 65536)
+  if (*end || !count || !each || at_mul(count, each) > 65536)
     return misuse("groups are GROUPSxDEVICES, as in 2x8");
+  c.groups = (at_groups){(uint32_t)count, (uint32_t)each, NULL};
   uint32_t n = c.groups.count * c.groups.size, size = c.groups.size;
   uint32_t(*pairs)[2] = calloc(n, sizeof *pairs);
   if (!pairs) return AT_NO_MEMORY("device pairs");
@@ -147,6 +158,7 @@ static at_status lookup_collective(const at_target *t, int argc, char **argv) {
   return st;
 }
 
+// One question for one target.
 static at_status lookup(int argc, char **argv, at_arena *a) {
   at_target *t;
   AT_TRY(target_of(&argc, argv, a, &t));
@@ -164,6 +176,8 @@ static void write_point(void *user, const char *what, at_interp mode,
                  machine, given, predicted);
 }
 
+// Leaves each measured point out of its table and asks the model for it; the
+// errors, by mode.
 static at_status evaluate(int argc, char **argv, at_arena *a) {
   const char *path = NULL, *points = NULL;
   at_strbuf seen = {0};
@@ -206,6 +220,8 @@ static at_status evaluate(int argc, char **argv, at_arena *a) {
 }
 
 // ---- convert ----
+// The form that is written follows the name of the file. XLA's form has the
+// products with --gemm, and all the others without it.
 static at_status convert(int argc, char **argv, at_arena *a) {
   bool gemm = at_cli_option(&argc, argv, "--gemm", NULL);
   const char *clock = NULL;
@@ -251,6 +267,7 @@ static at_status modules(at_bytes program, at_target *t, at_arena *a,
   return optimized(program, true, a, hidden);
 }
 
+// The schedule as a trace; NOT_FOUND also where the disk is full.
 static at_status write_trace(const at_module *m, const at_target *t,
                              const at_lhs_options *o, const char *path,
                              at_arena *a) {
@@ -264,6 +281,8 @@ static at_status write_trace(const at_module *m, const at_target *t,
                             : st;
 }
 
+// Compares the program's schedule without and with collectives hidden, under a
+// limit of memory.
 static at_status schedule(int argc, char **argv, at_arena *a) {
   const char *limit = NULL, *trace = NULL, *costs = NULL;
   at_target *t;
@@ -301,6 +320,7 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
 }
 
 // ---- machines ----
+// All machines, or all figures of one with their sources.
 static at_status machines(int argc, char **argv) {
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   if (argc < 2) {
@@ -327,6 +347,7 @@ static at_status machines(int argc, char **argv) {
   return AT_OK;
 }
 
+// Each word is a function; the arena is for all of them.
 at_status at_cli_cost(int argc, char **argv) {
   const char *verb = argc > 1 ? argv[1] : "";
   at_arena *a = at_arena_create();

@@ -3,6 +3,7 @@
 // (device/core_debug.h).
 #include "cli/cli.h"
 
+// The prompt gets this program's path, to start it again.
 at_status at_cli_debug(int argc, char **argv) {
   char folder[3072], program[3200];
   AT_TRY(at_cli_own_folder(folder, sizeof folder));

@@ -1,3 +1,5 @@
+// `atoll doctor`: what this machine offers, what of it Atoll uses, and whether
+// JAX will find it.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,6 +21,8 @@ typedef struct findings {
   size_t count;
 } findings;
 
+// One finding more; the text is cut to fit, and findings beyond the list are
+// dropped.
 __attribute__((format(printf, 5, 6))) static void add(findings *f,
                                                       const char *topic,
                                                       bool good,
@@ -44,6 +48,8 @@ static void first_line(const char *path, char *out, size_t size) {
   fclose(f);
 }
 
+// Features that kernels use. Only the baseline is necessary: what else is
+// missing costs speed.
 static void look_at_cpu(findings *f) {
   uint64_t cpu = at_cpu_features();
   static const struct {
@@ -79,6 +85,7 @@ static void look_at_cpu(findings *f) {
   }
 }
 
+// Memory that there is, and whether the kernel gives huge pages.
 static void look_at_memory(findings *f) {
   long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
   double bytes = (double)pages * (double)size;
@@ -96,6 +103,7 @@ static void look_at_memory(findings *f) {
       "%s", *huge ? huge : "not offered");
 }
 
+// What decides whether JAX finds Atoll.
 static void look_at_setup(findings *f) {
   add(f, "version", true, "of this command and its library", "%s", AT_VERSION);
   add(f, "target", true, "the chip and topology that JAX sees (ATOLL_TARGET)",
@@ -124,6 +132,7 @@ static void look_at_setup(findings *f) {
       path && *path ? path : "unset");
 }
 
+// An array of findings, for tools.
 static at_status print_json(const findings *f) {
   at_strbuf b = {0};
   at_json_writer w = {&b, false};
@@ -146,6 +155,7 @@ static at_status print_json(const findings *f) {
   return st;
 }
 
+// Nothing that it finds makes it fail: it is for reading.
 at_status at_cli_doctor(int argc, char **argv) {
   bool json = at_cli_option(&argc, argv, "--json", NULL);
   bool measure = at_cli_option(&argc, argv, "--measure", NULL);

@@ -1,3 +1,5 @@
+// `atoll dump`: a program at a stage of its compilation, what compiling takes,
+// and the tables that the reference pages are made of.
 #include <stdlib.h>
 
 #include "base/config.h"
@@ -10,6 +12,7 @@
 #include "import/import.h"
 #include "mosaic/mosaic.h"
 
+// Prints b unless st, or b itself, has failed. Frees b and returns the status.
 static at_status print_and_free(at_status st, at_strbuf *b) {
   if (at_ok(st)) st = at_strbuf_status(b);
   if (at_ok(st) && b->len) fwrite(b->ptr, 1, b->len, stdout);
@@ -17,6 +20,7 @@ static at_status print_and_free(at_status st, at_strbuf *b) {
   return st;
 }
 
+// Names are in the order of at_stage.
 static at_status stage_of(const char *name, at_stage *out) {
   static const char *const names[] = {"mlir",  "hlo",       "optimized",
                                       "steps", "nest",      "llvm",
@@ -29,6 +33,7 @@ static at_status stage_of(const char *name, at_stage *out) {
                  name);
 }
 
+// What has been added to a count between two looks at it.
 static void add_count(at_json_writer *w, const char *name, uint64_t had,
                       uint64_t has) {
   at_json_key(w, at_str_of(name));
@@ -65,6 +70,8 @@ static at_status count_one(const char *path, at_strbuf *out) {
   return st;
 }
 
+// A line for each program. One that fails has a line with its error, and the
+// others follow.
 static at_status count_all(int argc, char **argv) {
   at_strbuf out = {0};
   at_status st = AT_OK;
@@ -81,6 +88,8 @@ static at_status count_all(int argc, char **argv) {
   return st;
 }
 
+// The words that end in -doc print reference tables, which are made of the
+// code's own; the rest is about one program.
 at_status at_cli_dump(int argc, char **argv) {
   at_strbuf out = {0};
   if (at_cli_option(&argc, argv, "--ops-doc", NULL))

@@ -7,6 +7,8 @@
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
+// What is asked, and the file that is being read. Each file has an arena of its
+// own.
 typedef struct dump {
   at_arena *arena;
   const char *file;
@@ -40,6 +42,7 @@ static void put_verdict(const dump *d, const char *name, at_status s,
   }
 }
 
+// The grid of the last kernel that is timed is what the file has in the end.
 static at_status write_trace(const dump *d, const at_mosaic_timing *t) {
   at_strbuf b = {0};
   at_mosaic_timing_trace(t, &b);
@@ -81,6 +84,9 @@ static at_status known_bounds(const dump *d, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// Text of each program of the kernel. Where bounds are not known there is a
+// formula, and then the times of as many steps as shapes allow; where shapes do
+// not bound them, the formula alone.
 static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
   int64_t own[kMaxBounds];
   at_mosaic_given given;
@@ -136,6 +142,7 @@ static at_status time_programs(const dump *d, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// What the compiler makes of each line of source, and where VMEM goes.
 static at_status view_programs(const dump *d, const at_mosaic_kernel *k,
                                at_mosaic_view **out) {
   at_mosaic_view *v;
@@ -146,6 +153,7 @@ static at_status view_programs(const dump *d, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// An array of times in the object that is open, or why there is none.
 static void put_times(const dump *d, const at_mosaic_kernel *k,
                       at_json_writer *w) {
   at_mosaic_timing **t = NULL;
@@ -191,6 +199,9 @@ static at_status put_plan(dump *d, const at_mosaic_kernel *k) {
   return AT_OK;
 }
 
+// Reads one kernel, checks it against the rules of the target, and prints what
+// was asked for. With --check or --json a refusal is a line; else it ends the
+// command.
 static at_status dump_call(dump *d, const at_mosaic_call *call) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
@@ -207,6 +218,8 @@ static at_status dump_call(dump *d, const at_mosaic_call *call) {
 }
 
 // ---- Programs
+// A kernel's operand or result; no type where it is no tensor, or of a type
+// that Atoll lacks.
 static at_type type_of(at_arena *a, const at_mtype *t) {
   at_type out = {0};
   if (t->kind != AT_MTYPE_TENSOR) return out;
@@ -217,6 +230,7 @@ static at_type type_of(at_arena *a, const at_mtype *t) {
   return out;
 }
 
+// An attribute that is a string; "" where there is none.
 static at_str text_of(const at_mop *op, const char *name) {
   const at_mattr *v = at_mop_attr(op, name);
   return v && v->kind == AT_MATTR_STRING ? v->str : AT_STR("");
@@ -236,6 +250,7 @@ static int64_t constant_of(const at_mvalue *v) {
   return n;
 }
 
+// A call as the program has it, with what is known of its operands' values.
 static at_status custom_call(dump *d, const at_mop *op) {
   at_mosaic_call call = {.config = text_of(op, "backend_config"),
                          .name = text_of(op, "kernel_name"),
@@ -258,6 +273,8 @@ static at_status custom_call(dump *d, const at_mop *op) {
   return dump_call(d, &call);
 }
 
+// Finds kernels anywhere below the op, in order. Regions are as deep as the
+// reader allows.
 static at_status walk(dump *d, const at_mop *op) {
   d->program |=
       !strncmp(op->name, "stablehlo.", 10) || !strncmp(op->name, "vhlo.", 5);
@@ -270,10 +287,13 @@ static at_status walk(dump *d, const at_mop *op) {
   return AT_OK;
 }
 
+// A program with kernels, or the body of one.
 static at_status dump_file(dump *d) {
   at_bytes bytes;
   at_mmodule *m;
   AT_TRY(at_cli_read_file(d->file, &bytes));
+  // Read as MLIR in any form; large constants borrow the bytes, which stay
+  // until the walk is over.
   d->program = false;
   at_status s = at_mlir_read(bytes, false, d->arena, &m);
   uint32_t before = d->kernels;
@@ -288,6 +308,7 @@ static at_status dump_file(dump *d) {
   return s;
 }
 
+// What was printed before an error is shown, too.
 at_status at_cli_dump_mosaic(int argc, char **argv) {
   dump d = {0};
   const char *target = NULL, *devices = NULL;
@@ -316,6 +337,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   if (devices) d.devices = (uint32_t)strtoul(devices, NULL, 10);
   at_status s = AT_OK;
   for (int i = 1; at_ok(s) && i < argc; i++) {
+    // An arena for each file: kernels of one may be large.
     d.arena = at_arena_create();
     if (!d.arena) s = AT_NO_MEMORY("the kernels");
     d.file = argv[i];

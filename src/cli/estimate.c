@@ -1,3 +1,5 @@
+// `atoll estimate`: what a program would take on a machine, as text, JSON, a
+// page or a timeline.
 #include "estimate/estimate.h"
 
 #include <stdlib.h>
@@ -7,12 +9,14 @@
 #include "compile/describe.h"
 #include "schedule/schedule.h"
 
+// What the user wants of the estimate; NULL: not wanted.
 typedef struct outputs {
   const char *html, *trace, *xplane;
   bool json;
   uint32_t rows;
 } outputs;
 
+// A number from 0 to 2^20. `option` has the '=' behind it.
 static at_status count_of(const char *text, const char *option, int64_t *out) {
   char *end;
   long long v = strtoll(text, &end, 10);
@@ -34,6 +38,7 @@ static bool address_of(void *user, at_value v, uint64_t *out) {
   if (kind == AT_SLOT_NULL) return false;
   if (kind == AT_SLOT_INPUT && info && info[index].alias >= 0)
     kind = AT_SLOT_OUTPUT, index = (uint64_t)info[index].alias;
+  // Temporaries are all in one block, by their offsets.
   if (kind == AT_SLOT_TEMP) index = 0;
   *out = kind << 60 | index << 44 | s->offset;
   return true;
@@ -57,6 +62,8 @@ static at_status count_here(at_bytes program, at_arena *a, at_estimate *e) {
   return at_compile_costs(program, &compile, a, &e->here_all);
 }
 
+// For `host` the program is compiled and planned first, as its time depends on
+// that. *out and the program's bytes live until the process ends.
 static at_status estimate_file(const char *path, const at_estimate_options *o,
                                bool counts, at_arena *a, at_estimate **out) {
   at_bytes program;
@@ -76,6 +83,7 @@ static at_status estimate_file(const char *path, const at_estimate_options *o,
   return st.err ? at_status_prefix(st, "%s", path) : st;
 }
 
+// Text or JSON to stdout, the other forms to their files.
 static at_status report(const at_estimate *e, const at_estimate *other,
                         const outputs *o) {
   at_strbuf text = {0}, page = {0}, trace = {0}, xplane = {0};
@@ -132,6 +140,7 @@ static at_status lookups_of(const char *text, at_arena *a,
   return at_estimate_lookups(bytes, a, out);
 }
 
+// The options of `atoll estimate`; everything is in the arena.
 static at_status run(int argc, char **argv, at_arena *a) {
   at_estimate_options o = {.target = "v6e", .mode = AT_INTERP_ATOLL};
   outputs to = {.rows = 30};
@@ -168,6 +177,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   return report(e, other, &to);
 }
 
+// The arena holds all that is read and made, until the report is out.
 at_status at_cli_estimate(int argc, char **argv) {
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("estimate");

@@ -11,12 +11,15 @@
 #include "exec/exec.h"
 
 static volatile sig_atomic_t ended;
+// A signal's handler: it only notes it.
 static void end(int signal) {
   (void)signal;
   ended = 1;
 }
+// Asked by the host's loop: then it leaves the pod in order.
 static bool interrupted(void) { return ended; }
 
+// Returns when the controller ends the host, is lost, or a signal comes.
 at_status at_cli_host(int argc, char **argv) {
   at_host_options o = {.place = -1,
                        .controller = at_config_text(AT_CONFIG_POD),

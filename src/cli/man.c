@@ -17,6 +17,7 @@ static void add_plain(at_strbuf *b, const char *text) {
   }
 }
 
+// The page's head and its NAME, which `man -k` searches.
 static void add_title(at_strbuf *b, const char *page, const char *summary) {
   at_strbuf_addf(b, ".TH %s 1 \"\" \"Atoll %s\" \"Atoll\"\n.SH NAME\n", page,
                  AT_VERSION);
@@ -25,6 +26,7 @@ static void add_title(at_strbuf *b, const char *page, const char *summary) {
   add_plain(b, summary);
 }
 
+// The usage text is the synopsis, line by line as it is.
 static void command_page(const at_cli_command *c, at_strbuf *b) {
   char page[64];
   snprintf(page, sizeof page, "atoll-%s", c->name);
@@ -39,6 +41,7 @@ static void command_page(const at_cli_command *c, at_strbuf *b) {
   at_strbuf_addz(b, ".SH SEE ALSO\n.BR atoll (1)\n");
 }
 
+// All commands and all knobs.
 static void main_page(at_strbuf *b) {
   size_t n;
   const at_cli_command *c = at_cli_commands(&n);
@@ -66,6 +69,7 @@ static void main_page(at_strbuf *b) {
   }
 }
 
+// Consumes b.
 static at_status write_page(const char *folder, const char *name,
                             at_strbuf *b) {
   char path[4200];
@@ -75,6 +79,7 @@ static at_status write_page(const char *folder, const char *name,
   return st;
 }
 
+// One page for the program and one for each command, in a folder that is there.
 static at_status write_all(const char *folder) {
   size_t n;
   const at_cli_command *c = at_cli_commands(&n);
@@ -91,6 +96,7 @@ static at_status write_all(const char *folder) {
   return AT_OK;
 }
 
+// Without a command the program's own page.
 at_status at_cli_man(int argc, char **argv) {
   const char *folder = NULL;
   at_cli_option(&argc, argv, "--out=", &folder);

@@ -11,6 +11,8 @@
 #include "cli/timing.h"
 #include "cost/host.h"
 
+// What is known of this host so far: the description is written at the end,
+// from figures and curves.
 typedef struct host {
   at_arena *arena;
   at_timing timing;
@@ -28,6 +30,7 @@ typedef struct trial {
   bool one_thread;
 } trial;
 
+// A type of up to four dimensions, in the arena.
 static at_type shaped(host *m, at_dtype t, uint32_t rank, int64_t a, int64_t b,
                       int64_t c, int64_t d) {
   int64_t *dims = at_new(m->arena, int64_t, 4);
@@ -36,6 +39,7 @@ static at_type shaped(host *m, at_dtype t, uint32_t rank, int64_t a, int64_t b,
   return (at_type){.dtype = t, .rank = rank, .dims = dims};
 }
 
+// One argument more, random; `below` bounds indices, 0: no index.
 static void argue(trial *x, at_type t, int64_t below) {
   x->arguments[x->num++] =
       (at_timing_argument){.type = t, .below = below, .random = true};
@@ -54,6 +58,9 @@ static const char *program(host *m, const trial *x, const char *results,
   return at_strbuf_move(&b, m->arena);
 }
 
+// Seconds of the trial without what is not asked about: the launch, the start
+// of threads, or the program `rest`. At least a quarter of the time is left, so
+// that noise cannot make it zero.
 static at_status time_trial(host *m, const trial *x, double *seconds) {
   AT_TRY(at_arena_status(m->arena));  // the program is whole
   AT_TRY(at_status_prefix(at_timing_run(&m->timing, x->text, NULL, 1,
@@ -73,9 +80,11 @@ static at_status time_trial(host *m, const trial *x, double *seconds) {
 #define LL(x) ((long long)(x))
 
 // ---- Arithmetic, a kind a function
+// Elements that are summed, whatever their shape.
 enum { kReduced = 1 << 19 };
 static const char kSum[] = " : f32[]\n  return %9\n  })";
 
+// Sums of rows, or of columns, of a matrix.
 static void reduce(host *m, int64_t rows, int64_t cols, bool columns,
                    trial *x) {
   int64_t left = columns ? cols : rows;
@@ -88,10 +97,12 @@ static void reduce(host *m, int64_t rows, int64_t cols, bool columns,
            columns ? 0 : 1, kSum, LL(left)));
 }
 
+// Sums of rows: each byte is read once, next to nothing is written.
 static void make_read(host *m, int64_t size, trial *x) {
   reduce(m, size >> 14, 4096, false, x);
   x->units = (double)size;
 }
+// x + x, so that a byte is written for each that is read.
 static void make_add(host *m, int64_t size, trial *x) {
   int64_t n = size / 8;  // read and written
   argue(x, shaped(m, AT_F32, 1, n, 0, 0, 0), 0);
@@ -100,14 +111,17 @@ static void make_add(host *m, int64_t size, trial *x) {
               TEXT("  %%5 = add %%0, %%0 : f32[%lld]\n  return %%5\n", LL(n)));
   x->units = (double)size;
 }
+// The same number of elements at every width, in rows of it.
 static void make_reduce_rows(host *m, int64_t size, trial *x) {
   reduce(m, kReduced / size, size, false, x);
   x->units = kReduced;
 }
+// The same, summed along columns.
 static void make_reduce_cols(host *m, int64_t size, trial *x) {
   reduce(m, kReduced / size, size, true, x);
   x->units = kReduced;
 }
+// A square of so many bytes.
 static void make_transpose(host *m, int64_t size, trial *x) {
   int64_t n = (int64_t)sqrt((double)size / 4);
   argue(x, shaped(m, AT_F32, 2, n, n, 0, 0), 0);
@@ -118,6 +132,7 @@ static void make_transpose(host *m, int64_t size, trial *x) {
   x->units = (double)size;
 }
 
+// Counts a multiplication and an addition for each product.
 static void make_dot(host *m, at_dtype type, int64_t rows, int64_t cols,
                      int64_t depth, trial *x) {
   const char *t = at_dtype_of(type)->text;
@@ -132,6 +147,8 @@ static void make_dot(host *m, at_dtype type, int64_t rows, int64_t cols,
                    t, LL(rows), LL(cols)));
   x->units = 2.0 * (double)rows * (double)cols * (double)depth;
 }
+// One side grows, the other two are 1024: the curve shows how much of a block
+// the kernel can use.
 #define DOT(Id, type, rows, cols, depth)                   \
   static void make_##Id(host *m, int64_t size, trial *x) { \
     make_dot(m, type, rows, cols, depth, x);               \
@@ -144,6 +161,7 @@ DOT(cols_bf16, AT_BF16, 1024, size, 1024)
 DOT(depth_bf16, AT_BF16, 1024, 1024, size)
 #undef DOT
 
+// 3x3 over images of 28x28, with as many features in as out.
 static void make_conv(host *m, int64_t size, trial *x) {
   argue(x, shaped(m, AT_F32, 4, 4, 28, 28, size), 0);
   argue(x, shaped(m, AT_F32, 4, 3, 3, size, size), 0);
@@ -169,6 +187,7 @@ static const char kLess[] =
     "  %9 = compare %7, %8 {comparison_direction=LT, compare_type=SIGNED} : "
     "i1[]\n  return %9\n  })";
 
+// Rows of keys, or one row of keys with their positions.
 static void sort(host *m, int64_t rows, int64_t size, bool pairs, trial *x) {
   const char *keys = rows > 1 ? TEXT("i32[%lld,%lld]", LL(rows), LL(size))
                               : TEXT("i32[%lld]", LL(size));
@@ -201,6 +220,7 @@ static void make_sort_pairs(host *m, int64_t size, trial *x) {
   sort(m, 1, size, true, x);
 }
 
+// Values and positions of the k largest of each row.
 static void top_k(host *m, int64_t rows, int64_t size, int k, trial *x) {
   argue(x, shaped(m, AT_F32, 2, rows, size, 0, 0), 0);
   const char *out =
@@ -218,6 +238,7 @@ static void make_top_k_rows(host *m, int64_t size, trial *x) {
   top_k(m, 256, size, 8, x);
 }
 
+// A running sum: each element waits for the one before.
 static void make_scan(host *m, int64_t size, trial *x) {
   argue(x, shaped(m, AT_F32, 1, size, 0, 0, 0), 0);
   x->text = program(
@@ -230,8 +251,11 @@ static void make_scan(host *m, int64_t size, trial *x) {
 }
 
 // ---- Rows at random
+// Enough that the launch hardly counts.
 enum { kRows = 1 << 15, kAdded = 1 << 17 };
 
+// A gather of kRows rows of a table of so many bytes, or an addition of kAdded
+// rows to one.
 static void rows_at_random(host *m, int64_t bytes, int64_t width, bool scatter,
                            trial *x) {
   int64_t table = bytes / (4 * width);
@@ -269,6 +293,7 @@ static void rows_at_random(host *m, int64_t bytes, int64_t width, bool scatter,
            "%%8: f32[]) {\n  %%9 = add %%7, %%8%s : %s\n  return %%5\n",
            zeros, kSum, out));
 }
+// Rows of one element, and of 64, which fill lines of the cache.
 #define ROWS(Id, width, scatter)                           \
   static void make_##Id(host *m, int64_t size, trial *x) { \
     rows_at_random(m, size, width, scatter, x);            \
@@ -280,6 +305,8 @@ ROWS(scatter_row, 64, true)
 #undef ROWS
 
 // ---- Transforms, random bits, linear algebra
+// As many transforms as make 64 Ki elements, so that small sizes are timed as
+// well. Units are n log2 n.
 static void make_fft(host *m, int64_t size, trial *x) {
   int64_t batch = AT_MAX(1, (1 << 16) / size);
   argue(x, shaped(m, AT_C64, 2, batch, size, 0, 0), 0);
@@ -292,6 +319,7 @@ static void make_fft(host *m, int64_t size, trial *x) {
   x->units = (double)(batch * size) * log2((double)size);
 }
 
+// Threefry, which is what JAX's default keys use. Units are numbers of 32 bits.
 static void make_rng_bits(host *m, int64_t size, trial *x) {
   argue(x, shaped(m, AT_U64, 1, 2, 0, 0, 0), 0);
   const char *out = TEXT("ui64[2], ui32[%lld]", LL(size));
@@ -319,6 +347,7 @@ static void matrix(host *m, int64_t n, const char *results, const char *body,
   x->one_thread = true;
   x->units = (double)(n * n) * (double)n;
 }
+// The lower factor.
 static void make_cholesky(host *m, int64_t n, trial *x) {
   matrix(m, n, NULL,
          TEXT("  %%5 = cholesky %%11 {lower=true} : f32[%lld,%lld]\n  return "
@@ -326,6 +355,7 @@ static void make_cholesky(host *m, int64_t n, trial *x) {
               LL(n), LL(n)),
          x);
 }
+// A triangular system with as many right sides as rows.
 static void make_solve(host *m, int64_t n, trial *x) {
   matrix(m, n, NULL,
          TEXT("  %%5 = triangular_solve %%11, %%0 {lower=true, "
@@ -334,6 +364,7 @@ static void make_solve(host *m, int64_t n, trial *x) {
               LL(n), LL(n)),
          x);
 }
+// Decompositions that are custom calls; `values` names their results.
 static void linalg(host *m, int64_t n, const char *name, const char *results,
                    const char *values, trial *x) {
   matrix(m, n, results,
@@ -363,6 +394,7 @@ static void make_eigh(host *m, int64_t n, trial *x) {
 // ---- Curves
 typedef void (*make_fn)(host *m, int64_t size, trial *x);
 
+// Seconds a unit at each size, up to AT_HOST_POINTS of them.
 static at_status measure_curve(host *m, make_fn make, at_host_rate r,
                                const int64_t *sizes) {
   at_host_curve *c = &m->curves[r];
@@ -379,6 +411,7 @@ static at_status measure_curve(host *m, make_fn make, at_host_rate r,
 
 #define K ((int64_t)1 << 10)
 #define M ((int64_t)1 << 20)
+// Sizes that several curves share; each list ends with 0.
 static const int64_t kSides[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 0};
 // The last sizes are beyond the caches.
 static const int64_t kSorts[] = {4 * K, 32 * K, 256 * K, 2 * M,
@@ -473,6 +506,8 @@ static at_status time_terms(host *m, int terms, const char *op, bool binary,
   return time_trial(m, &x, seconds);
 }
 
+// Operations whose time differs from an addition's: divisions, transcendental
+// functions, products of integers. *binary: it takes two operands.
 static bool is_measured(at_op op, at_dtype t, bool *binary) {
   const at_op_info *info = at_op_of(op);
   *binary = info->max_operands == 2;
@@ -483,6 +518,8 @@ static bool is_measured(at_op op, at_dtype t, bool *binary) {
          info->max_operands <= 2;
 }
 
+// Opens a member of the description: a value and who says so; end_figure closes
+// it.
 static void begin_figure(host *m, const char *name) {
   at_strbuf_addf(&m->json, ",\n \"%s\": {\n  \"value\": ", name);
 }
@@ -491,6 +528,8 @@ static void end_figure(host *m, const char *source) {
                  ",\n  \"source\": \"atoll doctor --measure: %s\"\n }", source);
 }
 
+// Seconds an element and core of each operation, from sums of eight terms with
+// and without it. *plain: of an addition; *tanh_seconds: of a tanh.
 static at_status measure_ops(host *m, const char *figure, at_dtype type,
                              double *plain, double *tanh_seconds) {
   double base, many, seconds;
@@ -517,6 +556,7 @@ static at_status measure_ops(host *m, const char *figure, at_dtype type,
 }
 
 // ---- Steps
+// A figure that is one number; it is printed, too.
 static void number(host *m, const char *name, double value, const char *what) {
   begin_figure(m, name);
   at_strbuf_addf(&m->json, "%.6g", value);
@@ -551,6 +591,7 @@ static at_status time_steps(host *m, int links, int64_t n, double *seconds) {
   return time_trial(m, &x, seconds);
 }
 
+// Three tanh of n elements, fused into one loop.
 static at_status time_tanh(host *m, int64_t n, double *seconds) {
   trial x = {0};
   argue(&x, shaped(m, AT_F32, 1, n, 0, 0, 0), 0);
@@ -562,19 +603,24 @@ static at_status time_tanh(host *m, int64_t n, double *seconds) {
   return time_trial(m, &x, seconds);
 }
 
+// What a program takes beside its arithmetic: a step, the start of threads, an
+// operation of a scalar loop.
 static at_status measure_steps(host *m) {
   double one, many, small, large, loop;
+  // Steps: more of them in one program, on next to no data.
   AT_TRY(time_steps(m, 2, 16, &one));
   AT_TRY(time_steps(m, 34, 16, &many));
   // A program of 2 links is 3 steps or more; 32 more links are 32 more steps.
   double step = fmax(1e-9, (many - one) / 32);
   number(m, "step_seconds", step, "32 more steps of 16 elements");
+  // Threads: from two sizes, what does not grow with them.
   AT_TRY(time_tanh(m, 1 << 16, &small));
   AT_TRY(time_tanh(m, 1 << 20, &large));
   double fork = small - (large - small) / 15 - step;
   m->fork = fmin(2e-5, fmax(5e-7, fork));
   number(m, "fork_seconds", m->fork,
          "what 64 Ki tanh take that does not grow with them; at most 20 us");
+  // Scalars: a loop that nothing can be moved out of.
   enum { kTurns = 20000 };
   trial x = {0};
   argue(&x, shaped(m, AT_F32, 0, 0, 0, 0, 0), 0);
@@ -626,6 +672,8 @@ static at_status measure_overlap(host *m, double plain, double heavy) {
 }
 
 // ---- The description
+// Figures that descriptions of chips have, too, so that the models can compare
+// them.
 static at_status measure_peaks(host *m) {
   static const struct {
     const char *figure;
@@ -650,6 +698,7 @@ static at_status measure_peaks(host *m) {
   return AT_OK;
 }
 
+// Launch first, since other times have it taken off.
 static at_status measure_all(host *m) {
   trial tiny = {0};
   double plain, other, heavy = 0, unused;
@@ -684,6 +733,7 @@ static at_status measure_all(host *m) {
   return measure_overlap(m, plain, heavy);
 }
 
+// Where --target=host looks for it. Only the last folder of the path is made.
 static at_status write_description(const host *m) {
   char path[4096], *slash;
   AT_TRY(at_strbuf_status(&m->json));
@@ -694,6 +744,8 @@ static at_status write_description(const host *m) {
   return AT_OK;
 }
 
+// cpu_time: for machines that others use meanwhile, where elapsed time says
+// little.
 at_status at_cli_measure_host(bool cpu_time) {
   host m = {.cores = at_cpu_count()};
   m.timing = (at_timing){.seconds = cpu_time ? .15 : .1,

@@ -1,3 +1,5 @@
+// A zip directory, its members, and the header of each array. Everything is
+// read by offsets that are checked against the file first.
 #include "cli/npz.h"
 
 #include <stdio.h>
@@ -25,6 +27,7 @@ static const struct {
     {"<c8", AT_C64},  {"<c16", AT_C128}, {"|V2", AT_BF16}, {"<V2", AT_BF16}};
 
 // ---- .npy
+// What follows a key of the header's dictionary; NULL: it has none such.
 static const char *field(const char *header, const char *key) {
   const char *p = strstr(header, key);
   if (!p) return NULL;
@@ -33,6 +36,8 @@ static const char *field(const char *header, const char *key) {
   return p;
 }
 
+// The numbers of a tuple up to its ')'. A shape without numbers is that of a
+// scalar.
 static at_status parse_shape(const char *p, at_arena *a, at_dims *out) {
   AT_VEC(int64_t) dims = {0};
   while (*p && *p != ')') {
@@ -63,6 +68,9 @@ static void from_fortran(const uint8_t *src, uint8_t *dst, at_dims d,
   }
 }
 
+// out->name is set. The size that the shape needs must be the size that is
+// there, so nothing is read outside of b. UNIMPLEMENTED: a type that Atoll
+// lacks.
 static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
   if (b.len < 12 || memcmp(b.ptr, "\x93NUMPY", 6))
     return AT_FAIL(AT_INVALID_ARGUMENT, "%s is no .npy array", out->name);
@@ -108,6 +116,7 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
   return AT_OK;
 }
 
+// "f32[2,3]", for messages.
 static void put_type(at_strbuf *b, at_dtype dtype, at_dims dims) {
   at_strbuf_addf(b, "%s[", at_dtype_of(dtype)->text);
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -115,6 +124,8 @@ static void put_type(at_strbuf *b, at_dtype dtype, at_dims dims) {
   at_strbuf_addc(b, ']');
 }
 
+// Types that NumPy has must be the same; of the others only sizes can be
+// compared.
 at_status at_npy_fits(const at_npy *x, uint32_t index, at_dtype dtype,
                       at_dims dims) {
   bool known = false;
@@ -139,6 +150,7 @@ at_status at_npy_fits(const at_npy *x, uint32_t index, at_dtype dtype,
 }
 
 // ---- zip
+// Must come out as exactly `size` bytes, as the directory says.
 static at_status inflate_member(at_bytes packed, size_t size, at_arena *a,
                                 at_bytes *out) {
   uint8_t *p;
@@ -159,6 +171,7 @@ static at_status inflate_member(at_bytes packed, size_t size, at_arena *a,
   return AT_OK;
 }
 
+// A file of the archive, as the directory describes it.
 typedef struct member {
   uint32_t method;
   uint64_t packed, size, offset;
@@ -181,6 +194,8 @@ static void read_zip64(const uint8_t *p, size_t n, member *m) {
   }
 }
 
+// Checks that the member lies inside the file. Sizes are the directory's: those
+// of the local header may be missing.
 static at_status read_member(at_bytes f, const member *m, at_arena *a,
                              at_npy *out) {
   if (m->offset > f.len || f.len - m->offset < 30)
@@ -202,13 +217,18 @@ static at_status read_member(at_bytes f, const member *m, at_arena *a,
   return parse_npy(data, a, out);
 }
 
+// Finds the directory from the end of the file, behind which a comment of up to
+// 64 KiB may be. Checksums are not compared.
 at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out,
                       uint32_t *out_count) {
+  // The end of the directory's record is searched backwards: a comment of any
+  // length up to 64 KiB may follow it.
   size_t end = SIZE_MAX;
   for (size_t i = 22; i <= f.len && i < 22 + 65536 && end == SIZE_MAX; i++)
     if (u32(f.ptr + f.len - i) == 0x06054b50) end = f.len - i;
   if (end == SIZE_MAX)
     return AT_FAIL(AT_INVALID_ARGUMENT, "npz: no zip directory found");
+  // How many members there are, and where their list begins.
   uint32_t count = u16(f.ptr + end + 10);
   uint64_t at = u32(f.ptr + end + 16);
   at_npy *list;
@@ -235,10 +255,12 @@ at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out,
 }
 
 // ---- Writing
+// A number of so many bytes, the lowest first.
 static void put(at_strbuf *b, uint64_t v, int bytes) {
   for (int i = 0; i < bytes; i++) at_strbuf_addc(b, (char)(v >> 8 * i));
 }
 
+// Padded so that the data of a lone .npy would begin at a multiple of 64.
 static void npy_header(at_strbuf *b, const at_npy *x) {
   char code[8];
   snprintf(code, sizeof code, "|V%u", at_dtype_bytes(x->dtype));
@@ -251,6 +273,7 @@ static void npy_header(at_strbuf *b, const at_npy *x) {
   for (uint32_t i = 0; i < x->dims.rank; i++)
     at_strbuf_addf(&text, "%lld,", (long long)x->dims.ptr[i]);
   at_strbuf_addz(&text, "), }");
+  // Ten bytes come before the text, and a newline ends it.
   while ((text.len + 11) % 64) at_strbuf_addc(&text, ' ');
   at_strbuf_addc(&text, '\n');
   at_strbuf_add(b, (at_str){"\x93NUMPY\x01\x00", 8});
@@ -270,6 +293,8 @@ static void zip_common(at_strbuf *b, uint32_t crc, uint64_t size, size_t name) {
   put(b, name, 2);
 }
 
+// The file gets header and data, *directory the member's entry. Errors of
+// writing show at the end.
 static at_status write_member(FILE *f, const at_npy *x, at_strbuf *directory) {
   at_strbuf head = {0}, local = {0};
   npy_header(&head, x);
@@ -304,6 +329,8 @@ out:
   return st;
 }
 
+// What was written before a failure stays: the caller is told that it is no
+// archive.
 at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count) {
   FILE *f = fopen(path, "wb");
   if (!f) return AT_FAIL(AT_PERMISSION_DENIED, "cannot write %s", path);
@@ -312,6 +339,8 @@ at_status at_npz_write(const char *path, const at_npy *arrays, uint32_t count) {
   for (uint32_t i = 0; i < count && !st.err; i++)
     st = write_member(f, &arrays[i], &directory);
   long at = ftell(f);
+  if (!st.err && (at < 0 || (uint64_t)at >= UINT32_MAX))
+    st = AT_FAIL(AT_UNIMPLEMENTED, "%s: an archive of over 4 GiB", path);
   put(&tail, 0x06054b50, 4);
   put(&tail, 0, 4);
   put(&tail, count, 2);

@@ -8,6 +8,8 @@
 
 static bool is_name(char c) { return c == '-' || (c >= 'a' && c <= 'z'); }
 
+// Whatever begins with two dashes in the text is an option; the first place of
+// each counts.
 size_t at_cli_options_of(const char *usage, at_cli_shown *out) {
   size_t n = 0;
   for (const char *p = strstr(usage, "--"); p; p = strstr(p, "--")) {
@@ -24,8 +26,11 @@ size_t at_cli_options_of(const char *usage, at_cli_shown *out) {
   return n;
 }
 
+// INVALID_ARGUMENT: the value is not of the kind that the usage shows.
 static at_status check_value(const at_cli_shown *o, const char *v) {
   char *end;
+  // Capital letters in such a list stand for kinds of values, and then anything
+  // may follow.
   bool words = memchr(o->value.ptr, '|', o->value.len) != NULL;
   bool count = at_str_is(o->value, "N") || at_str_is(o->value, "BYTES");
   if (count &&
@@ -46,6 +51,7 @@ static at_status check_value(const at_cli_shown *o, const char *v) {
                  (int)o->value.len, o->value.ptr);
 }
 
+// With the option whose name is nearest.
 static at_status unknown(const char *arg, size_t len,
                          const at_cli_shown *options, size_t n,
                          const char *command) {
@@ -58,6 +64,8 @@ static at_status unknown(const char *arg, size_t len,
                  near ? "? See " : "", command);
 }
 
+// Nothing is taken out of argv. What stands behind "--" belongs to somebody
+// else.
 at_status at_cli_check_options(const char *command, const char *usage, int argc,
                                char **argv) {
   at_cli_shown options[AT_CLI_OPTIONS];

@@ -26,6 +26,7 @@ static void end(int signal) {
   ended = 1;
 }
 
+// A pod while `atoll pod up` runs; there is one in a process.
 typedef struct pod {
   at_controller *controller;
   uint32_t num_hosts, max_hosts;  // max_hosts: 0, or more may come
@@ -50,6 +51,9 @@ static void set_environment(const pod *p) {
   if (!access(library, R_OK)) setenv("TPU_LIBRARY_PATH", library, 0);
 }
 
+// A child has ended. The command's end is the pod's; a host is started again,
+// unless the pod has never been complete: then something is wrong with all of
+// them.
 static at_status gone(pod *p, pid_t pid, int status) {
   char text[96];
   if (pid == p->command_pid) {
@@ -70,6 +74,7 @@ static at_status gone(pod *p, pid_t pid, int status) {
   return AT_OK;
 }
 
+// The line that scripts wait for: it is written when clients may come.
 static void say_address(const pod *p) {
   const char *address = at_controller_address(p->controller);
   if (p->json)
@@ -90,6 +95,8 @@ static at_status begin(pod *p) {
   return at_pod_start(p->command, NULL, &p->command_pid);
 }
 
+// Once a second: the controller's word on its hosts, so that stuck processes
+// are killed.
 static void look_for_lost(pod *p) {
   uint64_t now = at_clock_ns();
   if (now < p->look_ns) return;
@@ -107,7 +114,10 @@ static void look_for_drained(pod *p) {
       p->processes.hosts[i].rests = at_controller_drained(p->controller, i);
 }
 
+// Until a signal, the command's end, or `atoll pod down`.
 static at_status watch(pod *p) {
+  // Children that have ended come first: a pod that cannot come up ends with
+  // the reason.
   while (!ended && !at_controller_stopped(p->controller)) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
@@ -124,6 +134,8 @@ static at_status watch(pod *p) {
   return AT_OK;
 }
 
+// The controller goes first, so that hosts leave by themselves;
+// at_pod_end_hosts then ends those that do not.
 static void stop(pod *p) {
   if (p->command_pid > 0) kill(p->command_pid, SIGTERM);
   at_controller_close(p->controller);
@@ -131,6 +143,8 @@ static void stop(pod *p) {
   at_pod_end_hosts(&p->processes);
 }
 
+// INVALID_ARGUMENT: no count, or a list of machines, which is not what the
+// option takes.
 static at_status count_hosts(const char *option, const char *text,
                              uint32_t *out) {
   char *tail;
@@ -148,6 +162,8 @@ static at_status count_hosts(const char *option, const char *text,
   return AT_OK;
 }
 
+// Everything that contradicts something is refused here, before anything is
+// started.
 static at_status take_options(int argc, char **argv, pod *p,
                               at_controller_options *o) {
   const char *hosts = "1", *wait = NULL, *most = NULL;
@@ -189,6 +205,7 @@ static at_status take_options(int argc, char **argv, pod *p,
   if (most && simulates)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "simulated hosts are all there: --hosts, not --max-hosts");
+  // A pod may begin with fewer hosts than it will have, not with more.
   if (most && p->max_hosts < p->num_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "--max-hosts=%s, but the pod begins with %u", most,
@@ -209,6 +226,7 @@ static at_status up_with_ray(int argc, char **argv) {
                               argc - 2, argv + 2);
 }
 
+// Only processes of this machine reach such an address.
 static bool is_loopback(const struct addrinfo *a) {
   if (a->ai_family == AF_INET6)
     return IN6_IS_ADDR_LOOPBACK(
@@ -234,6 +252,7 @@ static at_status check_listen(const char *listen) {
   return AT_OK;
 }
 
+// `atoll pod up`. With a command the exit status is the command's.
 static at_status up(int argc, char **argv) {
   static pod p;
   at_controller_options o = {.listen = "127.0.0.1:0",
@@ -246,6 +265,7 @@ static at_status up(int argc, char **argv) {
   o.max_hosts = p.max_hosts;
   signal(SIGTERM, end);
   signal(SIGINT, end);
+  // Simulated hosts are there before the controller, which they are handed to.
   if (p.simulates.num_hosts) {
     p.simulates.target = o.target;
     AT_TRY(at_pod_simulate(&p.simulates, &p.simulated));
@@ -253,6 +273,7 @@ static at_status up(int argc, char **argv) {
   }
   AT_TRY(at_controller_open(&o, &p.controller));
   p.processes.controller = at_controller_address(p.controller);
+  // Whoever starts the hosts needs the address before they are there.
   if (!p.processes.count && !p.simulated) say_address(&p);
   at_status st = at_pod_start_hosts(&p.processes);
   if (!st.err) st = watch(&p);
@@ -261,6 +282,7 @@ static at_status up(int argc, char **argv) {
   return st;
 }
 
+// Each word is a function.
 at_status at_cli_pod(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   if (!strcmp(what, "up")) return up(argc, argv);

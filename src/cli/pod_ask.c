@@ -9,12 +9,15 @@
 #include "control/token.h"
 #include "control/tool.h"
 
+// The token of ATOLL_POD_TOKEN_FILE, or of this user on this machine.
 at_status at_pod_token(at_token *out) {
   char file[4000];
   at_cache_file("pod.token", file, sizeof file);
   return at_control_token(file, out, NULL);
 }
 
+// --pod wins over ATOLL_POD; o borrows either. The token is read, too, as every
+// question needs it.
 at_status at_pod_which(int *argc, char **argv, at_tool_options *o) {
   *o = (at_tool_options){.address = at_config_text(AT_CONFIG_POD),
                          .source = "ATOLL_POD"};
@@ -26,6 +29,7 @@ at_status at_pod_which(int *argc, char **argv, at_tool_options *o) {
   return at_pod_token(&o->token);
 }
 
+// The controller answers and then ends, with its hosts.
 at_status at_pod_down(int argc, char **argv) {
   at_tool_options o;
   AT_TRY(at_pod_which(&argc, argv, &o));
@@ -33,6 +37,7 @@ at_status at_pod_down(int argc, char **argv) {
 }
 
 // ---- Named objects
+// A line for each named object.
 static void print_objects(const at_json *status) {
   const at_json *objects = at_json_get(status, "objects");
   for (size_t i = 0; objects && i < objects->len; i++) {
@@ -53,6 +58,7 @@ static void print_objects(const at_json *status) {
   }
 }
 
+// Lists them, or deletes one for good.
 at_status at_pod_objects(int argc, char **argv) {
   const char *name = NULL;
   at_tool_options o;
@@ -92,6 +98,8 @@ static at_status print_log(const char *path, const char *name, size_t lines) {
   return AT_OK;
 }
 
+// Files of --log-dir that are there, one after another, whether or not the pod
+// still is.
 at_status at_pod_logs(int argc, char **argv) {
   const char *dir = NULL, *host = NULL, *lines = "20";
   at_cli_option(&argc, argv, "--log-dir=", &dir);

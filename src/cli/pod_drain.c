@@ -9,11 +9,14 @@
 
 enum { kLookUs = 200000 };
 
+// timeout NULL: for ever.
 typedef struct wishes {
   const char *timeout;
   bool undo, force, waits;
 } wishes;
 
+// `undrain` is `drain --undo`. INVALID_ARGUMENT: no host, or force and undo at
+// once.
 static at_status take_options(int argc, char **argv, wishes *w,
                               at_tool_options *o, at_msg_drain *m) {
   *w = (wishes){.undo = !strcmp(argv[1], "undrain"), .waits = true};
@@ -38,6 +41,7 @@ static at_status take_options(int argc, char **argv, wishes *w,
   return AT_OK;
 }
 
+// The row of a list whose `key` has that number; NULL: none.
 static const at_json *find(const at_json *list, const char *key, int64_t n) {
   for (size_t i = 0; list && i < list->len; i++)
     if (at_json_get_int(&list->items[i], key, -1) == n) return &list->items[i];
@@ -82,6 +86,9 @@ static at_status look(const at_tool_options *o, uint32_t host, bool *drained,
   return st;
 }
 
+// Until the host has ended. Who holds it is printed whenever that changes.
+// DEADLINE_EXCEEDED: --timeout is over; the host goes on draining. ABORTED:
+// somebody took it back.
 static at_status wait(const at_tool_options *o, const wishes *w,
                       uint32_t host) {
   double seconds = w->timeout ? strtod(w->timeout, NULL) : 0;
@@ -91,6 +98,7 @@ static at_status wait(const at_tool_options *o, const wishes *w,
   bool drained = false;
   for (bool first = true; !st.err && !drained; first = false) {
     if (!first) usleep(kLookUs);
+    // Who holds the host is printed when it has changed, not each time.
     at_strbuf now = {0};
     st = look(o, host, &drained, &now);
     bool news =
@@ -124,6 +132,7 @@ static void tell_losses(const at_tool_options *o, uint32_t host) {
   at_arena_destroy(a);
 }
 
+// The controller answers at once; the end is waited for here.
 at_status at_pod_drain(int argc, char **argv) {
   wishes w;
   at_tool_options o;

@@ -23,6 +23,7 @@ static double real(const at_json *o, const char *key) {
   return at_json_get_num(o, key, 0);
 }
 
+// A member's text, at most 255 bytes of it, safe for HTML.
 static void add_text(at_strbuf *b, const at_json *o, const char *key) {
   at_str s = at_json_get_str(o, key, AT_STR(""));
   char text[256];
@@ -55,10 +56,12 @@ static void begin_table(at_strbuf *b, const char *title, const char *heads) {
 static void end_table(at_strbuf *b) { at_strbuf_addz(b, "</tbody></table>"); }
 
 // ---- Sums
+// Of all chips of a host, or of the pod.
 typedef struct sums {
   int64_t in_use, limit, queued;
 } sums;
 
+// Adds the host's chips to s.
 static void add_up(const at_json *host, sums *s) {
   const at_json *chips = at_json_get(host, "devices");
   for (size_t i = 0; chips && i < chips->len; i++) {
@@ -68,11 +71,13 @@ static void add_up(const at_json *host, sums *s) {
   }
 }
 
+// A figure with what it is.
 static void card(at_strbuf *b, const char *value, const char *what) {
   at_strbuf_addf(b, "<div class=card><b>%s</b><span>%s</span></div>", value,
                  what);
 }
 
+// The pod in six figures.
 static void add_cards(const at_json *s, at_strbuf *b) {
   const at_json *hosts = at_json_get(s, "hosts");
   const at_json *clients = at_json_get(s, "clients");
@@ -106,6 +111,7 @@ static void add_cards(const at_json *s, at_strbuf *b) {
 }
 
 // ---- Slices: a box for each chip
+// A box with a bar of the memory in use, red above 90 %.
 static void add_chip(const at_json *c, const at_json *host, at_strbuf *b) {
   int64_t used = number(c, "in_use"), limit = number(c, "limit");
   double part = limit > 0 ? 100 * (double)used / (double)limit : 0;
@@ -122,6 +128,7 @@ static void add_chip(const at_json *c, const at_json *host, at_strbuf *b) {
                  (long long)number(c, "queued"));
 }
 
+// Chips of the slice, whatever hosts they are of.
 static void add_slice(const at_json *hosts, int64_t slice, at_strbuf *b) {
   at_strbuf_addf(b, "<h2>Slice %lld</h2><div class=chips>", (long long)slice);
   for (size_t i = 0; hosts && i < hosts->len; i++) {
@@ -134,6 +141,7 @@ static void add_slice(const at_json *hosts, int64_t slice, at_strbuf *b) {
 }
 
 // ---- Tables
+// A table; `why` is what the controller knows of a lost host.
 static void add_hosts(const at_json *s, at_strbuf *b) {
   const at_json *hosts = at_json_get(s, "hosts");
   begin_table(b, "Hosts",
@@ -160,6 +168,7 @@ static void add_hosts(const at_json *s, at_strbuf *b) {
   end_table(b);
 }
 
+// A table of who has how much.
 static void add_clients(const at_json *s, at_strbuf *b) {
   const at_json *list = at_json_get(s, "clients");
   char user[64];
@@ -184,11 +193,13 @@ static void add_clients(const at_json *s, at_strbuf *b) {
   end_table(b);
 }
 
+// The same program has the same colour on all hosts and in all tables.
 static const char *colour_of(int64_t client, int64_t program) {
   uint64_t n = (uint64_t)client * 31 + (uint64_t)program;
   return kColours[n * 2654435761u / 65536 % AT_LEN(kColours)];
 }
 
+// Times are there only of programs that were measured.
 static void add_programs(const at_json *s, at_strbuf *b) {
   const at_json *list = at_json_get(s, "last_programs");
   begin_table(b, "Last programs",
@@ -225,12 +236,15 @@ static window last_seconds(const at_json *runs, double seconds) {
   return (window){to - seconds * 1e6, to};
 }
 
+// The order of runs in lanes.
 static int by_start(const void *a, const void *b) {
   double x = real(*(const at_json *const *)a, "start_us"),
          y = real(*(const at_json *const *)b, "start_us");
   return (x > y) - (x < y);
 }
 
+// A launch as two bars: thin from when the host got it, thick while chips work
+// on it. Both begin inside the window.
 static void add_run(const at_json *r, window w, double y, at_strbuf *b) {
   double scale = (kWidth - kLabel) / (w.to_us - w.from_us);
   double given = fmax(real(r, "given_us"), w.from_us);
@@ -275,6 +289,8 @@ static double add_lanes(const at_json **runs, size_t n, int64_t host, window w,
   return lanes * kLane + 6;
 }
 
+// Lanes of all hosts below each other. Without memory the picture is empty, and
+// the page says so by nothing else.
 static void add_timeline(const at_json *s, double seconds, at_strbuf *b) {
   const at_json *list = at_json_get(s, "runs");
   const at_json *hosts = at_json_get(s, "hosts");
@@ -302,6 +318,7 @@ static void add_timeline(const at_json *s, double seconds, at_strbuf *b) {
 }
 
 // ---- The page
+// s is the controller's JSON, asked after hosts have measured for a while.
 static void add_page(const at_json *s, double seconds, at_strbuf *b) {
   char when[64];
   time_t now = time(NULL);
@@ -328,6 +345,8 @@ static void add_page(const at_json *s, double seconds, at_strbuf *b) {
   at_page_end(b);
 }
 
+// Asks twice: the first time makes hosts measure every launch, the second
+// brings what they saw.
 at_status at_pod_page(int argc, char **argv) {
   const char *out = "pod.html", *text = "1";
   at_tool_options o;
@@ -339,6 +358,8 @@ at_status at_pod_page(int argc, char **argv) {
   const at_json *before, *s = NULL;
   at_strbuf page = {0};
   if (!a) return AT_NO_MEMORY("pod");
+  // A second more than the page shows, so that the second answer is still
+  // watched.
   uint64_t watch_ms = (uint64_t)(seconds * 1e3) + 1000;
   at_status st = at_pod_ask_status(&o, watch_ms, a, &before);
   if (!st.err) usleep((useconds_t)(seconds * 1e6));

@@ -1,3 +1,5 @@
+// Processes are children of this one, so each end is seen by waitpid, and they
+// end with it.
 #include "cli/pod_processes.h"
 
 #include <errno.h>
@@ -30,6 +32,7 @@ static void be(char *const *argv, const char *log, pid_t parent) {
   _exit(127);
 }
 
+// fork and exec; *out is the child, 0 on failure.
 at_status at_pod_start(char *const *argv, const char *log, pid_t *out) {
   pid_t parent = getpid();
   *out = fork();
@@ -42,6 +45,7 @@ at_status at_pod_start(char *const *argv, const char *log, pid_t *out) {
   return AT_OK;
 }
 
+// Returns out, for messages.
 const char *at_pod_end_text(int status, char out[96]) {
   if (WIFSIGNALED(status))
     snprintf(out, 96, "was ended by signal %d (%s)", WTERMSIG(status),
@@ -51,6 +55,7 @@ const char *at_pod_end_text(int status, char out[96]) {
   return out;
 }
 
+// The same binary as `atoll host` at that place.
 static at_status start_host(at_pod_processes *p, uint32_t host) {
   char program[4096], controller[320], place[32], log[4200];
   ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -65,11 +70,13 @@ static at_status start_host(at_pod_processes *p, uint32_t host) {
   return at_pod_start(argv, p->log_dir ? log : NULL, &p->hosts[host].pid);
 }
 
+// One that cannot be started ends all of it: the caller stops those before.
 at_status at_pod_start_hosts(at_pod_processes *p) {
   for (uint32_t i = 0; i < p->count; i++) AT_TRY(start_host(p, i));
   return AT_OK;
 }
 
+// Processes are few: a scan.
 uint32_t at_pod_host_of(const at_pod_processes *p, pid_t pid) {
   uint32_t i = 0;
   while (i < p->count && p->hosts[i].pid != pid) i++;
@@ -84,6 +91,8 @@ static uint32_t recent_starts(const at_pod_process *h, uint64_t now) {
   return n;
 }
 
+// 0.5 s, doubled for each restart of the last minute. With AT_POD_MOST_RESTARTS
+// of them it waits until the oldest is a minute old.
 static uint64_t delay(const at_pod_process *h, uint64_t now) {
   uint32_t n = recent_starts(h, now);
   if (n < AT_POD_MOST_RESTARTS) return kFirstDelay << n;
@@ -91,6 +100,8 @@ static uint64_t delay(const at_pod_process *h, uint64_t now) {
   return oldest + kMinute - now;
 }
 
+// The process has been waited for. One that rests is not started until it is
+// wanted back.
 void at_pod_restart_later(at_pod_processes *p, uint32_t host, int status) {
   at_pod_process *h = &p->hosts[host];
   char text[96];
@@ -107,10 +118,12 @@ void at_pod_restart_later(at_pod_processes *p, uint32_t host, int status) {
   h->due_ns = now + wait;
 }
 
+// One that cannot be started is tried again later.
 void at_pod_restart_due(at_pod_processes *p) {
   uint64_t now = at_clock_ns();
   for (uint32_t i = 0; i < p->count; i++) {
     at_pod_process *h = &p->hosts[i];
+    // It runs, is drained, or has to wait.
     if (h->pid || h->rests || now < h->due_ns) continue;
     h->starts[h->num_starts++ % AT_POD_MOST_RESTARTS] = now;
     at_status st = start_host(p, i);
@@ -122,6 +135,8 @@ void at_pod_restart_due(at_pod_processes *p) {
   }
 }
 
+// A row of the controller's hosts. Processes that are lost for longer than
+// kPatience are killed; their end starts them again.
 static void look_at(at_pod_processes *p, const at_json *row) {
   pid_t pid = (pid_t)at_json_get_int(row, "pid", 0);
   uint32_t host = pid > 0 ? at_pod_host_of(p, pid) : p->count;
@@ -143,6 +158,7 @@ static void look_at(at_pod_processes *p, const at_json *row) {
   }
 }
 
+// A status that cannot be read kills nobody.
 void at_pod_kill_lost(at_pod_processes *p, const char *status) {
   at_arena *a = at_arena_create();
   const at_json *s = NULL;
@@ -154,6 +170,7 @@ void at_pod_kill_lost(at_pod_processes *p, const char *status) {
   at_arena_destroy(a);
 }
 
+// Waits for no one; children that have ended are reaped.
 static bool any_left(at_pod_processes *p) {
   bool left = false;
   for (uint32_t k = 0; k < p->count; k++) {
@@ -164,6 +181,7 @@ static bool any_left(at_pod_processes *p) {
   return left;
 }
 
+// Three seconds to leave, then SIGKILL.
 void at_pod_end_hosts(at_pod_processes *p) {
   for (int i = 0; i < kGraceTicks && any_left(p); i++) usleep(kTickUs);
   for (uint32_t k = 0; k < p->count; k++)

@@ -42,10 +42,13 @@ static const struct {
     {"chip_meet", offsetof(at_charges, chip_meet)},
 };
 
+// The i-th figure of the table below its name.
 static uint64_t *charge(at_charges *c, size_t i) {
   return (uint64_t *)(void *)((char *)c + kNames[i].at);
 }
 
+// JSON with all names of kNames. INVALID_ARGUMENT: one is missing or out of
+// bounds.
 static at_status read_charges(const char *path, at_charges *out) {
   at_bytes text;
   const at_json *j;
@@ -65,6 +68,7 @@ static at_status read_charges(const char *path, at_charges *out) {
   return st.err ? at_status_prefix(st, "--charges=%s", path) : st;
 }
 
+// `option` has the '=' behind it.
 static at_status number(const char *option, const char *text, double least,
                         double most, double *out) {
   char *end;
@@ -75,6 +79,7 @@ static at_status number(const char *option, const char *text, double least,
   return AT_OK;
 }
 
+// 0: as many as there are processes.
 static at_status count_cores(const char *text, uint32_t *out) {
   double n;
   if (!strcmp(text, "all")) return *out = 0, AT_OK;
@@ -84,6 +89,8 @@ static at_status count_cores(const char *text, uint32_t *out) {
   return *out = (uint32_t)n, AT_OK;
 }
 
+// What is not said about the network is left to at_pod_simulate, which knows
+// the target.
 at_status at_pod_simulate_options(int *argc, char **argv,
                                   at_simulated_options *o, bool *out_is) {
   const char *cores = NULL, *charges = NULL, *dispatch = NULL, *latency = NULL,
@@ -125,6 +132,7 @@ static void this_machine(at_simulated_options *o) {
   o->ici_latency = 0;
 }
 
+// All figures that virtual time is made of, so that a result can be judged.
 static void tell(const at_simulated_options *o, const char *sources) {
   at_charges c = o->charges;
   fprintf(stderr, "%u simulated hosts; ", o->num_hosts);
@@ -144,6 +152,8 @@ static void tell(const at_simulated_options *o, const char *sources) {
             i + 1 < AT_LEN(kNames) ? ", " : "\n");
 }
 
+// Processes that share cores are on one machine; others are on the target's
+// network. o has the network's figures afterwards.
 at_status at_pod_simulate(at_simulated_options *o, at_simulated **out) {
   at_strbuf sources = {0};
   const uint64_t latency = o->latency;

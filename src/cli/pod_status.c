@@ -23,6 +23,7 @@ static at_str text_of(const at_json *o, const char *key) {
 }
 
 // ---- Lines
+// kChipsInRow chips a line.
 static void add_chips(const at_json *devices, at_strbuf *b) {
   for (size_t i = 0; devices && i < devices->len; i++) {
     const at_json *c = &devices->items[i];
@@ -36,6 +37,7 @@ static void add_chips(const at_json *devices, at_strbuf *b) {
   if (devices && devices->len) at_strbuf_addc(b, '\n');
 }
 
+// A line for each host, then its chips.
 static void add_hosts(const at_json *s, at_strbuf *b) {
   const at_json *hosts = at_json_get(s, "hosts");
   for (size_t i = 0; hosts && i < hosts->len; i++) {
@@ -52,6 +54,7 @@ static void add_hosts(const at_json *s, at_strbuf *b) {
   }
 }
 
+// Returns out.
 const char *at_pod_user_text(int64_t uid, char out[64]) {
   char room[1024];
   struct passwd p, *found = NULL;
@@ -62,6 +65,7 @@ const char *at_pod_user_text(int64_t uid, char out[64]) {
   return out;
 }
 
+// A line for each client, with its name last, as that may be long.
 static void add_clients(const at_json *s, at_strbuf *b) {
   const at_json *clients = at_json_get(s, "clients");
   for (size_t i = 0; clients && i < clients->len; i++) {
@@ -81,6 +85,7 @@ static void add_clients(const at_json *s, at_strbuf *b) {
   }
 }
 
+// The last kTopPrograms of them.
 static void add_programs(const at_json *s, at_strbuf *b) {
   const at_json *list = at_json_get(s, "last_programs");
   for (size_t i = 0; list && i < list->len && i < kTopPrograms; i++) {
@@ -100,6 +105,7 @@ static void add_programs(const at_json *s, at_strbuf *b) {
   }
 }
 
+// All of it, for people.
 static void add_status(const at_json *s, at_strbuf *b) {
   at_str target = text_of(s, "target"), state = text_of(s, "state");
   at_strbuf_addf(b, "%.*s, %lld chips, %.*s\n", (int)target.len, target.ptr,
@@ -110,6 +116,8 @@ static void add_status(const at_json *s, at_strbuf *b) {
 }
 
 // ---- Asking
+// The controller's JSON as it is. watch_ms 0: hosts measure now and then, as
+// always.
 static at_status ask(const at_tool_options *o, uint64_t watch_ms,
                      at_strbuf *out) {
   const at_msg_status m = {.watch_ms = watch_ms};
@@ -118,6 +126,7 @@ static at_status ask(const at_tool_options *o, uint64_t watch_ms,
   return at_strbuf_status(out);
 }
 
+// *out is in the arena.
 at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
                             at_arena *a, const at_json **out) {
   at_strbuf text = {0};
@@ -128,6 +137,7 @@ at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
   return st;
 }
 
+// Appends the text to *out.
 static at_status as_text(const at_tool_options *o, uint64_t watch_ms,
                          at_strbuf *out) {
   at_arena *a = at_arena_create();
@@ -139,6 +149,7 @@ static at_status as_text(const at_tool_options *o, uint64_t watch_ms,
   return st.err ? st : at_strbuf_status(out);
 }
 
+// To stdout at once, also where that is a pipe.
 static at_status print(const at_tool_options *o, uint64_t watch_ms, bool json) {
   at_strbuf text = {0};
   at_status st = json ? ask(o, watch_ms, &text) : as_text(o, watch_ms, &text);
@@ -165,6 +176,8 @@ static void end(int signal) {
 
 static struct termios before;
 
+// Keys come one by one and unseen, on the terminal's other screen. give_screen
+// takes all of it back.
 static void take_screen(void) {
   struct termios raw;
   tcgetattr(0, &before);
@@ -210,8 +223,10 @@ static void wait_for_key(double seconds) {
     ended = 1;
 }
 
+// Whatever ends it, the screen is given back before the error is printed.
 static at_status run_screen(const at_tool_options *o, double seconds) {
   at_status st = AT_OK;
+  // From here on every way out must give it back.
   take_screen();
   while (!ended && !st.err) {
     at_strbuf text = {0};
@@ -224,6 +239,7 @@ static at_status run_screen(const at_tool_options *o, double seconds) {
   return st;
 }
 
+// Without a terminal it prints for ever.
 at_status at_pod_top(int argc, char **argv) {
   const char *every = "1";
   bool json = at_cli_option(&argc, argv, "--json", NULL);

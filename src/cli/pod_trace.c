@@ -38,18 +38,21 @@ static const struct {
     [AT_SPAN_TRANSFER] = {"transfer", false},
 };
 
+// A span of some process, on the controller's clock.
 typedef struct event {
   const at_profile_span *is;
   uint32_t process;   // of the trace
   uint64_t start_ns;  // by the controller's clock
 } event;
 
+// A process of the pod: its spans come in pieces.
 typedef struct source {
   uint32_t process;
   const at_msg_spans *last;  // knows the clock best
   uint64_t dropped, num_spans;
 } source;
 
+// The trace while it is written. text is flushed whenever it has kFlush bytes.
 typedef struct drawing {
   source *sources;
   size_t num_sources;
@@ -66,11 +69,14 @@ typedef struct drawing {
 } drawing;
 
 // ---- What there is
+// The number that the process has in the trace.
 static uint32_t process_of(const at_msg_spans *m) {
   if (m->kind == AT_SESSION_HOST) return kHostId + m->number;
   return m->kind == AT_SESSION_CLIENT ? kClientId + m->number : kControllerId;
 }
 
+// A process that came back after its end has the same number but another pid,
+// and another clock. There is room for as many as there are pieces.
 static source *source_of(drawing *d, const at_msg_spans *m) {
   uint32_t process = process_of(m);
   for (size_t i = 0; i < d->num_sources; i++)
@@ -84,6 +90,8 @@ static const at_profile_span *spans_of(const at_msg_spans *m) {
   return (const at_profile_span *)(m + 1);
 }
 
+// Takes the process's offset off its clock; first_ns becomes the earliest
+// start.
 static void add_events(drawing *d, const at_msg_spans *m) {
   int64_t offset = source_of(d, m)->last->offset_ns;
   for (uint32_t i = 0; i < m->count; i++) {
@@ -94,6 +102,8 @@ static void add_events(drawing *d, const at_msg_spans *m) {
   }
 }
 
+// Spans of a launch together, in the order of time; a launch's order between
+// processes settles what is equal.
 static int by_flow(const void *a, const void *b) {
   const event *x = a, *y = b;
   if (x->is->flow != y->is->flow) return x->is->flow < y->is->flow ? -1 : 1;
@@ -101,6 +111,8 @@ static int by_flow(const void *a, const void *b) {
   return (x->process > y->process) - (x->process < y->process);
 }
 
+// Two walks: a clock is known best by the last piece of a process, and offsets
+// are needed before events are made.
 static at_status gather(drawing *d, const at_tool_spans *all) {
   size_t pieces = 0, spans = 0;
   for (const at_tool_spans *p = all; p; p = p->next, pieces++)
@@ -108,6 +120,7 @@ static at_status gather(drawing *d, const at_tool_spans *all) {
   d->sources = calloc(pieces + 1, sizeof *d->sources);
   d->events = calloc(spans + 1, sizeof *d->events);
   if (!d->sources || !d->events) return AT_NO_MEMORY("trace");
+  // Pieces come in the order of time, so the last one of a process is kept.
   for (const at_tool_spans *p = all; p; p = p->next) {
     source *s = source_of(d, p->is);
     s->last = p->is;
@@ -122,6 +135,7 @@ static at_status gather(drawing *d, const at_tool_spans *all) {
 }
 
 // ---- JSON
+// Writes what there is; a failure is kept in `failed` for the end.
 static void flush(drawing *d, bool all) {
   if (!all && d->text.len < kFlush) return;
   if (d->gz)
@@ -141,6 +155,7 @@ static void put_number(drawing *d, const char *key, uint64_t value) {
   at_json_key(&d->w, at_str_of(key));
   at_json_uint(&d->w, value);
 }
+// As text: numbers of 64 bits do not survive JavaScript.
 static void put_id(drawing *d, const char *key, uint64_t id) {
   char text[32];
   snprintf(text, sizeof text, "0x%llx", (unsigned long long)id);
@@ -152,6 +167,7 @@ static void put_time(drawing *d, const char *key, uint64_t ns) {
   at_json_num(&d->w, (double)ns / 1e3);
 }
 
+// Opens an event of that phase; the caller closes it.
 static void begin_event(drawing *d, const char *ph, uint32_t process,
                         uint32_t thread) {
   flush(d, false);
@@ -161,6 +177,7 @@ static void begin_event(drawing *d, const char *ph, uint32_t process,
   put_number(d, "tid", thread);
 }
 
+// A metadata event that names a process or a thread.
 static void name_it(drawing *d, const char *what, uint32_t process,
                     uint32_t thread, const char *name) {
   begin_event(d, "M", process, thread);
@@ -172,6 +189,7 @@ static void name_it(drawing *d, const char *what, uint32_t process,
   at_json_end_object(&d->w);
 }
 
+// One that says where it is drawn: lower numbers come first.
 static void place_it(drawing *d, const char *what, uint32_t process,
                      uint32_t thread, uint64_t place) {
   begin_event(d, "M", process, thread);
@@ -183,11 +201,14 @@ static void place_it(drawing *d, const char *what, uint32_t process,
   at_json_end_object(&d->w);
 }
 
+// Chips have small numbers, their transfers and the streams such as cannot meet
+// them.
 static uint32_t thread_of(const at_profile_span *s) {
   if (s->kind == AT_SPAN_TRANSFER) return kTransfers + s->lane;
   return s->kind <= AT_SPAN_TAKE ? kThreads + s->lane : 1 + s->lane;
 }
 
+// Clients are drawn first, as launches begin there.
 static void name_process(drawing *d, const source *s) {
   const at_msg_spans *m = s->last;
   char name[200];
@@ -203,6 +224,7 @@ static void name_process(drawing *d, const source *s) {
            s->process >= kClientId ? 0 : s->process);
 }
 
+// Events of one thread together.
 static int by_thread(const void *a, const void *b) {
   const event *x = a, *y = b;
   if (x->process != y->process) return x->process < y->process ? -1 : 1;
@@ -210,6 +232,7 @@ static int by_thread(const void *a, const void *b) {
   return (i > k) - (i < k);
 }
 
+// A thread has a name as soon as there is an event of it.
 static void name_thread(drawing *d, const event *e) {
   char name[64];
   uint32_t thread = thread_of(e->is);
@@ -226,6 +249,7 @@ static void name_thread(drawing *d, const event *e) {
            thread >= kThreads ? thread - kThreads : thread + kThreads);
 }
 
+// Sorts a copy, as the events themselves are in the order of flows.
 static void name_all(drawing *d) {
   for (size_t i = 0; i < d->num_sources; i++) name_process(d, &d->sources[i]);
   event *copy = malloc((d->num_events + 1) * sizeof *copy);
@@ -240,6 +264,7 @@ static void name_all(drawing *d) {
   free(copy);
 }
 
+// What Perfetto shows of a span that is selected.
 static void put_args(drawing *d, const at_profile_span *s) {
   at_json_key(&d->w, AT_STR("args"));
   at_json_begin_object(&d->w);
@@ -249,6 +274,7 @@ static void put_args(drawing *d, const at_profile_span *s) {
   at_json_end_object(&d->w);
 }
 
+// Waits of a chip say which, as all waits of a process are drawn together.
 static const char *wait_name(const at_profile_span *s, char text[64]) {
   if (s->kind < AT_SPAN_TURN) return kinds[s->kind].text;
   snprintf(text, 64, "chip %u %s", s->lane, kinds[s->kind].text);
@@ -282,12 +308,14 @@ static void draw_span(drawing *d, const event *e, const char *name) {
   at_json_end_object(&d->w);
 }
 
+// Spans that the launch's arrow touches.
 static bool is_of_flow(const event *e) {
   uint32_t k = e->is->kind;
   return k == AT_SPAN_LAUNCH || k == AT_SPAN_ORDER || k == AT_SPAN_TAKE ||
          k == AT_SPAN_RUN || k == AT_SPAN_REPLY;
 }
 
+// ph: `s` begins it, `t` goes on, `f` ends it.
 static void draw_arrow(drawing *d, const event *e, const char *ph) {
   begin_event(d, ph, e->process, thread_of(e->is));
   put_text(d, "name", "launch");
@@ -301,6 +329,7 @@ static void draw_arrow(drawing *d, const event *e, const char *ph) {
 // The spans of one launch, in the order of their times.
 static void draw_flow(drawing *d, const event *e, size_t n) {
   const char *name = NULL;
+  // The name is the host's, which knows it; an arrow needs two ends at least.
   size_t points = 0, at = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t k = e[i].is->kind;
@@ -317,6 +346,7 @@ static void draw_flow(drawing *d, const event *e, size_t n) {
   d->num_flows += points > 1;
 }
 
+// One JSON object, written as it grows.
 static void draw(drawing *d) {
   d->w = (at_json_writer){.out = &d->text};
   at_json_begin_object(&d->w);
@@ -343,6 +373,8 @@ static void draw(drawing *d) {
   flush(d, true);
 }
 
+// Compressed where the name ends with .gz. DATA_LOSS: it could not be written
+// whole.
 static at_status write_file(drawing *d, const char *path) {
   bool zipped = strlen(path) > 3 && !strcmp(path + strlen(path) - 3, ".gz");
   if (zipped)
@@ -358,6 +390,7 @@ static at_status write_file(drawing *d, const char *path) {
                    : AT_OK;
 }
 
+// What the file has, how well clocks are known, and what is missing in it.
 static void tell(const drawing *d, const char *path) {
   fprintf(stderr,
           "%s: %zu processes, %zu spans, %llu launches\nhint: open it at "
@@ -398,10 +431,12 @@ static at_status run_command(char **command, const at_tool_options *o,
   return AT_OK;
 }
 
+// Less, where a signal comes: then the trace ends there.
 static void wait_for(double seconds) {
   for (double t = 0; t < seconds && !ended; t += 0.02) usleep(20000);
 }
 
+// Finds "--" before options are read, as the command has its own.
 static at_status take_options(int *argc, char **argv, const char **out,
                               double *seconds, char ***command,
                               at_tool_options *o) {
@@ -426,6 +461,7 @@ static at_status take_options(int *argc, char **argv, const char **out,
   return AT_OK;
 }
 
+// The exit status is the command's, once the trace is written.
 at_status at_pod_trace(int argc, char **argv) {
   const char *out = "trace.json";
   double seconds = 1;

@@ -25,6 +25,8 @@ typedef struct search {
   struct dl_find_object *out;
 } search;
 
+// dl_iterate_phdr's callback: 1 found, 2 the object has no frames, 0 another
+// object.
 static int look(struct dl_phdr_info *info, size_t size, void *arg) {
   search *s = arg;
   uintptr_t first = UINTPTR_MAX, end = 0;

@@ -10,6 +10,8 @@
 #include "passes/passes.h"
 #include "tiles/lower.h"
 
+// The program in any of its forms, simplified by the passes that all machines
+// share; nothing is fused.
 static at_status read_module(const char *path, at_arena *a, at_module **out) {
   at_bytes program;
   AT_TRY(at_cli_read_file(path,
@@ -24,21 +26,26 @@ static at_status read_module(const char *path, at_arena *a, at_module **out) {
     AT_TRY(at_mlir_read(program, true, a, &m));
     AT_TRY(at_import(m, a, out));
   }
+  // fold_budget: elements of constants that folding may make.
   at_pass_options passes = {.fold_budget = 1 << 22};
   return at_passes_run(*out, &passes, false, NULL, NULL);
 }
 
+// What the options ask for; NULL: not wanted.
 typedef struct wishes {
   const char *target, *html, *mapping, *tile, *run, *out;
   bool json, lenient, exchange;
 } wishes;
 
+// NOT_FOUND: no such machine; FAILED_PRECONDITION: it has no tiles.
 static at_status machine_of(const wishes *x, at_tiles_machine *out) {
   const at_machine *machine;
   AT_TRY(at_machine_find(at_str_of(x->target), &machine));
   return at_tiles_machine_read(machine, out);
 }
 
+// The program's plan for the machine. --lenient keeps plans that do not fit
+// their tiles.
 static at_status lower(const char *path, const wishes *x, at_arena *a,
                        at_module **module, const at_tiles_plan **out) {
   at_tiles_machine m;
@@ -53,6 +60,8 @@ static at_status lower(const char *path, const wishes *x, at_arena *a,
 }
 
 // ---- What lies on one tile
+// What lies on one tile, by address. Lives are told in steps, of each of which
+// the plan knows four phases.
 static at_status tell_tile(const at_tiles_plan *p, const char *text,
                            at_arena *a, at_strbuf *b) {
   char *end;
@@ -88,6 +97,8 @@ static at_status tell_tile(const at_tiles_plan *p, const char *text,
 }
 
 // ---- Values
+// INVALID_ARGUMENT: too few, too many, or another type or shape than the
+// program takes.
 static at_status arguments(const at_comp *c, const char *path, at_arena *a,
                            const at_literal ***out) {
   at_npy *arrays = NULL;
@@ -110,6 +121,7 @@ static at_status arguments(const at_comp *c, const char *path, at_arena *a,
   return AT_OK;
 }
 
+// Runs the plan, values and all, tile by tile. Results go to --out.
 static at_status run_values(const at_tiles_plan *p, const at_module *m,
                             const wishes *x, at_arena *a, at_strbuf *b) {
   const at_comp *c = m->entry;
@@ -138,6 +150,7 @@ static at_status run_values(const at_tiles_plan *p, const at_module *m,
 }
 
 // ---- The command
+// In the order in which it is asked: one tile alone, or everything.
 static at_status report(const char *path, const wishes *x, at_arena *a,
                         at_strbuf *b) {
   const at_tiles_plan *p;
@@ -157,6 +170,7 @@ static at_status report(const char *path, const wishes *x, at_arena *a,
   return st;
 }
 
+// The options of `atoll profile`.
 static at_status run(int argc, char **argv, at_arena *a) {
   wishes x = {.target = "mk2", .mapping = "planned"};
   bool tiles = at_cli_option(&argc, argv, "--tiles", NULL);

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 
+// Returns out or a static text.
 const char *at_cli_python(char *out, size_t size) {
   static const char *const folders[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
   const char *python = getenv("PYTHON");
@@ -26,6 +27,8 @@ at_status at_cli_become_python(char **argv, const char *needs) {
                  argv[0], strerror(errno), needs);
 }
 
+// NOT_FOUND: there is no such interpreter. A missing package is Python's to
+// say.
 at_status at_cli_become_module(const char *module, const char *needs,
                                const char *first, int argc, char **argv) {
   char own[3200];

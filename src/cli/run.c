@@ -1,3 +1,5 @@
+// `atoll run`: hands a Python program to Python, or compiles and runs a program
+// by itself.
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,6 +36,8 @@ static at_status with_interpreter(int argc, char ***argv) {
   return AT_OK;
 }
 
+// Becomes Python. Without JAX_PLATFORMS JAX finds Atoll by the library's path
+// and keeps its CPU client.
 static at_status run_python(int argc, char **argv) {
   char folder[3072], library[3200];
   AT_TRY(at_cli_own_folder(folder, sizeof folder));
@@ -51,6 +55,7 @@ static at_status run_python(int argc, char **argv) {
 }
 
 // ---- MLIR programs
+// A program that `atoll run` runs by itself, on the first chip.
 typedef struct session {
   at_arena *arena;
   at_runtime *runtime;
@@ -62,12 +67,14 @@ typedef struct session {
   bool json;
 } session;
 
+// Borrowed from the executable.
 static at_dims dims_of(const session *s, const at_xtype *t) {
   uint64_t n;
   const int64_t *dims = at_loaded_section(s->program, AT_XS_DIMS, &n);
   return (at_dims){dims + t->dims, t->rank};
 }
 
+// The type of argument or result i.
 static const at_xtype *io_type(const session *s, at_xsection which,
                                uint32_t i) {
   uint64_t n;
@@ -76,6 +83,7 @@ static const at_xtype *io_type(const session *s, at_xsection which,
   return types + io[i].type;
 }
 
+// Zeros where nothing is given.
 static at_status make_argument(session *s, uint32_t i, const at_npy *given) {
   const at_xtype *t = io_type(s, AT_XS_INPUTS, i);
   at_dims dims = dims_of(s, t);
@@ -93,6 +101,7 @@ static at_status make_argument(session *s, uint32_t i, const at_npy *given) {
   return st;
 }
 
+// INVALID_ARGUMENT: the archive has another number of arrays.
 static at_status make_arguments(session *s, const char *npz) {
   at_npy *arrays = NULL;
   uint32_t count = 0;
@@ -112,6 +121,8 @@ static at_status make_arguments(session *s, const char *npz) {
   return AT_OK;
 }
 
+// Results of the run before are released first, so that repeating needs memory
+// once.
 static at_status launch(session *s) {
   for (uint32_t i = 0; i < s->num_results; i++)
     if (s->results[i]) at_buffer_release(s->results[i]), s->results[i] = NULL;
@@ -134,6 +145,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+// The result's type as HLO has it.
 static void print_type(at_strbuf *b, const session *s, uint32_t i) {
   const at_xtype *t = io_type(s, AT_XS_OUTPUTS, i);
   at_dims d = dims_of(s, t);
@@ -179,6 +191,8 @@ static void print_head(at_strbuf *b, at_dtype t, const uint8_t *p,
   if (n > 8) at_strbuf_addz(b, ", ...");
 }
 
+// Times and results: all of them by type, in text also by their first elements,
+// and to --out as a whole.
 static at_status report(session *s, double compile_ms, double run_ms) {
   at_strbuf b = {0};
   at_json_writer w = {&b, false};
@@ -220,9 +234,13 @@ static at_status report(session *s, double compile_ms, double run_ms) {
                      : AT_OK;
 }
 
+// Compiles, loads and runs. The time that is told is the median; the first run
+// counts, too.
 static at_status run_program(session *s, const char *path, const char *npz) {
   at_bytes program, executable;
   AT_TRY(at_cli_read_file(path, &program));
+  // Compiling is timed with the disk cache as it is: a program that is known
+  // comes from there.
   uint64_t start = at_clock_ns();
   at_compile_options options = {0};
   at_status st = at_compile(program, &options, &executable);
@@ -242,15 +260,18 @@ static at_status run_program(session *s, const char *path, const char *npz) {
   AT_TRY(make_arguments(s, npz));
   double *times;
   AT_TRY_ALLOC(times, at_new(s->arena, double, (size_t)s->repeat));
+  // Each run takes the same arguments, which are not donated.
   for (long i = 0; i < s->repeat; i++) {
     start = at_clock_ns();
     AT_TRY(launch(s));
     times[i] = (double)(at_clock_ns() - start) / 1e6;
   }
+  // Of an even number the upper one of the middle two.
   qsort(times, (size_t)s->repeat, sizeof *times, by_value);
   return report(s, compile_ms, times[s->repeat / 2]);
 }
 
+// Also of one that was not finished.
 static void close_session(session *s) {
   for (uint32_t i = 0; s->args && i < s->num_args; i++)
     if (s->args[i]) at_buffer_release(s->args[i]);
@@ -261,6 +282,7 @@ static void close_session(session *s) {
   at_arena_destroy(s->arena);
 }
 
+// A name that ends in .py is Python's; all that follows is the program's own.
 at_status at_cli_run(int argc, char **argv) {
   if (argc > 1 && ends_with(argv[1], ".py")) return run_python(argc, argv);
   session s = {.repeat = 1};

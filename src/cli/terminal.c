@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 
+// Static texts.
 const char *at_cli_style_of(FILE *to, at_cli_style style) {
   static const char *const codes[] = {"\033[0m", "\033[1m", "\033[1;31m",
                                       "\033[1;33m", "\033[36m"};
@@ -14,6 +15,7 @@ const char *at_cli_style_of(FILE *to, at_cli_style style) {
   return codes[style];
 }
 
+// The line is cleared before it is written, and stays without a newline.
 void at_cli_progress(const char *fmt, ...) {
   if (!isatty(STDERR_FILENO)) return;
   va_list ap;

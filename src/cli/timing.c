@@ -1,3 +1,5 @@
+// Compiles a program, launches it often enough, and takes a middle or the least
+// of the times.
 #include "cli/timing.h"
 
 #include <math.h>
@@ -9,17 +11,21 @@
 
 enum { kMostRuns = 25, kBatches = 3 };
 
+// Buffers of all devices, one device after another.
 typedef struct arguments {
   at_buffer *list[AT_TIMING_ARGUMENTS], *results[AT_TIMING_ARGUMENTS];
   at_chip *chips[AT_TIMING_ARGUMENTS];
   uint32_t count, devices;
 } arguments;
 
+// Entries are NULL afterwards.
 static void release(at_buffer **list, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     if (list[i]) at_buffer_release(list[i]), list[i] = NULL;
 }
 
+// Numbers that are the same in every run: times depend on values for some
+// operations.
 static uint64_t next(uint64_t *state) {
   uint64_t x = *state += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -27,6 +33,8 @@ static uint64_t next(uint64_t *state) {
   return x ^ x >> 31;
 }
 
+// Floats in [0.5, 1.5): neither denormal numbers nor infinities slow anything
+// down.
 static void write_elements(void *data, const at_timing_argument *x) {
   int64_t n = at_type_elements(&x->type);
   int size = at_dtype_bytes(x->type.dtype);
@@ -42,6 +50,7 @@ static void write_elements(void *data, const at_timing_argument *x) {
   }
 }
 
+// *out is there on success; the caller releases it.
 static at_status fill(at_chip *chip, const at_timing_argument *x,
                       at_buffer **out) {
   AT_TRY(at_buffer_create(chip, AT_MEM_DEVICE, x->type.dtype,
@@ -55,6 +64,7 @@ static at_status fill(at_chip *chip, const at_timing_argument *x,
   return AT_OK;
 }
 
+// Waits for the launch. Arguments are kept for the next one.
 static at_status launch(at_loaded *program, arguments *x) {
   static const bool keep[AT_TIMING_ARGUMENTS] = {true, true, true, true};
   at_launch l = {.chip = x->chips[0],
@@ -76,6 +86,8 @@ static int ascending(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
+// Seconds of the clock that counts; CPU time is divided by the cores it is
+// spread over.
 static double now(const at_timing *t) {
   struct timespec s;
   if (t->share <= 0) return (double)at_clock_ns() * 1e-9;
@@ -99,6 +111,8 @@ static at_status time_cpu(const at_timing *t, at_loaded *program, arguments *x,
   return AT_OK;
 }
 
+// Two launches warm up, or one that is slow; then elapsed time is taken launch
+// by launch, CPU time by time_cpu.
 static at_status time_program(const at_timing *t, at_loaded *program,
                               arguments *x, double *out) {
   double runs[kMostRuns], spent = 0;
@@ -121,6 +135,8 @@ static at_status time_program(const at_timing *t, at_loaded *program,
   return AT_OK;
 }
 
+// Everything is made anew and freed: programs of a measurement have nothing in
+// common.
 at_status at_timing_run(const at_timing *t, const char *text,
                         const uint32_t *devices, uint32_t num_devices,
                         const at_timing_argument *list, uint32_t num,
@@ -140,6 +156,7 @@ at_status at_timing_run(const at_timing *t, const char *text,
                     &executable));
   at_status st = at_loaded_create(t->runtime, executable, &program);
   free((void *)executable.ptr);
+  // The same arguments for each device.
   for (uint32_t d = 0; d < num_devices && at_ok(st); d++)
     for (uint32_t i = 0; i < num && at_ok(st); i++)
       st = fill(x.chips[d], &list[i], &x.list[x.count++]);

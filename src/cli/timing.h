@@ -8,20 +8,26 @@
 
 // What an argument holds: zeros, floats in [0.5, 1.5) or random bits, or random
 // integers below `below`.
+// Zeros where it is neither random nor bounded.
 typedef struct at_timing_argument {
   at_type type;
   int64_t below;  // 0: not an index
   bool random;
 } at_timing_argument;
 
+// How programs are timed: set by the caller, who owns the runtime.
 typedef struct at_timing {
+  // Borrowed; its chips are what programs run on.
   at_runtime *runtime;
   double seconds;  // spent on one program at most, once warm
   double share;    // 0: elapsed time counts; else CPU time, over so many cores
-  bool least;      // elapsed time: the shortest run, not the median
+  // The shortest says what the machine can do, the median what it does.
+  bool least;  // elapsed time: the shortest run, not the median
 } at_timing;
 enum { AT_TIMING_ARGUMENTS = 16 };  // of all devices
 
+// INVALID_ARGUMENT: too many devices or arguments; else what compiling, loading
+// or a launch fails with.
 // Seconds of one launch of hlo text on these devices (NULL: 0, 1, ...) with the
 // same `num` arguments each. Two launches warm up; at least three count, as
 // many as fit the time (where one takes all of it, one warms up and two count).

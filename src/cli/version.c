@@ -15,11 +15,13 @@ static const char *cpu_level(void) {
   return f & AT_CPU_AVX2 ? "x86-64-v3" : "below x86-64-v3";
 }
 
+// What the environment says of a knob; NULL: nothing.
 static const char *given(at_config id) {
   const char *v = getenv(at_config_info_of(id)->name);
   return v && *v ? v : NULL;
 }
 
+// Members are part of what users' tools read.
 static void put_json(at_strbuf *b) {
   at_json_writer w = {b, false};
   at_json_begin_object(&w);
@@ -37,6 +39,7 @@ static void put_json(at_strbuf *b) {
   at_json_end_object(&w), at_json_end_object(&w), at_strbuf_addc(b, '\n');
 }
 
+// Works with bad knobs, too: a report of them needs it.
 at_status at_cli_version(int argc, char **argv) {
   bool json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "version"));

@@ -33,6 +33,8 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host callback");
 }
 
+// Ends a transfer: whoever waits for it goes on with s, which is consumed. x is
+// in no table any more.
 static void settle(transfer *x, at_status s) {
   at_event_fire(x->done, s);
   at_event_release(x->done);
@@ -60,6 +62,9 @@ static at_status say(const end *e, uint32_t kind, transfer *x,
   return AT_OK;
 }
 
+// at_host_channel.send of a channel: the program waits here until the client
+// has run its callback. On failure to ask, `x` is settled by hand, as nobody
+// else knows of it.
 static at_status send_out(void *user, const void *data, size_t bytes,
                           size_t total, bool done) {
   transfer *x = calloc(1, sizeof *x);
@@ -78,6 +83,8 @@ static at_status send_out(void *user, const void *data, size_t bytes,
   return st;
 }
 
+// at_host_channel.recv of a channel: `done` fires when the bytes are in `to`,
+// which stays valid until then.
 static at_status receive(void *user, void *to, size_t bytes, at_event *done) {
   transfer *x = malloc(sizeof *x);
   if (!x) return no_memory();
@@ -108,6 +115,8 @@ static uint32_t fill(callbacks *c, const at_msg_channel *all, uint32_t count,
   return next - begin;
 }
 
+// One block each for lists, channels and ends, since a launch has few of them;
+// a list is a range of `channels`.
 at_status at_callbacks_make(tenant *t, const program *p, const at_msg_launch *m,
                             callbacks **out) {
   const at_msg_arg *args = (const void *)(m + 1);
@@ -137,6 +146,7 @@ const at_channel_list *at_callbacks_lists(const callbacks *c) {
   return c->lists;
 }
 
+// NULL is allowed. The lists that launches borrowed go with it.
 void at_callbacks_free(callbacks *c) {
   if (!c) return;
   free(c->lists);
@@ -145,6 +155,9 @@ void at_callbacks_free(callbacks *c) {
   free(c);
 }
 
+// The table gives a transfer to one answer only, so a client that answers twice
+// settles nothing twice. An answer of another size than was asked for fails the
+// program, not the host.
 void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives) {
   pthread_mutex_lock(&t->host->lock);
   transfer *x = at_table_take(&t->pending, tag);
@@ -164,6 +177,7 @@ void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives) {
   settle(x, st);
 }
 
+// Programs that wait for the client go on with CANCELLED.
 void at_transfers_cancel(at_table *pending) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(pending, &at));)

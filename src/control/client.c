@@ -28,6 +28,7 @@ static at_status no_memory(void) {
 
 _Thread_local bool at_far_poller;
 
+// The first reason is kept: what follows from it says less.
 at_status at_client_why(at_client *c) {
   pthread_mutex_lock(&c->lock);
   at_status st = c->why.err ? at_status_clone(c->why)
@@ -37,11 +38,14 @@ at_status at_client_why(at_client *c) {
 }
 
 // ---- The stream
+// A DROP as long as there can be one.
 typedef struct dropping {
   at_msg_drop head;
   uint64_t names[256];
 } dropping;
 
+// Moves the names that wait into *out and empties the list. False: there were
+// none, and nothing is to be sent.
 static bool take_drops(at_client *c, dropping *out) {
   pthread_mutex_lock(&c->drops_lock);
   out->head.count = c->num_drops;
@@ -52,6 +56,9 @@ static bool take_drops(at_client *c, dropping *out) {
   return out->head.count;
 }
 
+// Sends messages in a row and counts them. Waits for credits for as long as the
+// client is open; where the send failed because the client closed, the error is
+// why it did.
 static at_status send_all(at_client *c, const at_wire_out *m, uint32_t n) {
   const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
   if (atomic_load_explicit(&c->closed, memory_order_relaxed))
@@ -69,6 +76,8 @@ static at_status send_all(at_client *c, const at_wire_out *m, uint32_t n) {
   return at_client_why(c);
 }
 
+// Drops go in front, in the same call of the wire, so that memory is free
+// before what comes next needs it.
 at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
                         uint32_t n) {
   dropping d;
@@ -90,6 +99,7 @@ at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
   return AT_OK;
 }
 
+// A poller must not wait for room, so it leaves its drops to the outbox `late`.
 void at_client_flush(at_client *c) {
   dropping d;
   if (!take_drops(c, &d)) return;
@@ -104,6 +114,7 @@ void at_client_flush(at_client *c) {
 }
 
 // ---- What the runtime asks (exec/proxy.h)
+// Names are never used again: 64 bits suffice.
 static uint64_t names(void *arg, uint32_t count) {
   at_client *c = arg;
   return atomic_fetch_add_explicit(&c->next_name, count, memory_order_relaxed);
@@ -122,6 +133,8 @@ static at_status send_later(far_host *h, const at_wire_out *m, uint32_t n) {
   return AT_OK;
 }
 
+// `writing` keeps a WRITE and its DATA together, which other threads' messages
+// would part.
 at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
                           uint32_t n) {
   at_client *c = h->client;
@@ -148,6 +161,8 @@ static at_status say_host(at_client *c, uint32_t host, uint64_t array,
   return at_far_host_wire(c, host, &w);  // it may have come back meanwhile
 }
 
+// A WRITE and its DATA, joined by a tag of their own. m->bytes of them; an
+// empty piece has no part.
 static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
                              const uint8_t *from) {
   uint64_t tag = atomic_fetch_add(&c->next_tag, 1);
@@ -158,6 +173,8 @@ static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
   return say_host(c, host, m->shard.array, both, 2);
 }
 
+// In pieces, so that one large array does not hold up everybody's messages. An
+// empty array is one empty piece: the host has to hear that it is complete.
 static at_status write_array(void *arg, const at_proxy_shard *s,
                              at_bytes data) {
   at_client *c = arg;
@@ -171,6 +188,7 @@ static at_status write_array(void *arg, const at_proxy_shard *s,
   return AT_OK;
 }
 
+// The array will not get its bytes: `why` takes their place.
 static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
   at_msg_refuse m = {.code = (uint64_t)at_status_code(why)};
   AT_TRY(at_far_shard(arg, s, &m.shard));
@@ -182,6 +200,8 @@ static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
   return say_host(c, c->host_of[s->chip], m.shard.array, &out, 1);
 }
 
+// Small arrays travel inside the stream's message and need no session with the
+// host. Others are announced by the stream, and their bytes follow beside it.
 static at_status create(void *arg, const at_proxy_spec *s,
                         const at_bytes *data) {
   at_client *c = arg;
@@ -201,6 +221,7 @@ static at_status create(void *arg, const at_proxy_spec *s,
   return write_array(c, &(at_proxy_shard){s->array, 0, s->chip}, *data);
 }
 
+// One array of the shards of others; the host of each shard finds its own.
 static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
                        uint32_t count) {
   at_msg_group m = {.array = array, .count = count};
@@ -215,6 +236,7 @@ static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
   return st;
 }
 
+// The destination's host makes an array of one shard.
 static at_status copy(void *arg, const at_proxy_shard *from,
                       const at_proxy_spec *to) {
   at_msg_copy m = {.array = to->array,
@@ -235,6 +257,7 @@ static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
     at_client_flush(c);
     pthread_mutex_lock(&c->drops_lock);
   }
+  AT_ASSERT(c->num_drops < AT_LEN(c->drops));
   c->drops[c->num_drops++] = array;
   c->drop_bytes += bytes;
   bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops) ||
@@ -245,12 +268,15 @@ static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
 
 void at_client_drop(at_client *c, uint64_t array) { drop_now(c, array, 0); }
 
+// Arrays that a traced program uses are dropped with that program.
 static void drop(void *arg, uint64_t array, uint64_t bytes) {
   at_client *c = arg;
   if (!at_pin_drop(c, &c->pinned_arrays, array)) drop_now(c, array, bytes);
 }
 
 // ---- Programs
+// Remembers a program before LOAD is sent: a launch may follow from another
+// thread at once. chips: filled in with their numbers in messages.
 static at_status enter_program(at_client *c, uint64_t program, at_bytes block,
                                const uint32_t *devices, uint32_t n,
                                uint32_t *chips) {
@@ -265,6 +291,8 @@ static at_status enter_program(at_client *c, uint64_t program, at_bytes block,
   return st;
 }
 
+// The checks that this process wants travel along: ATOLL_CHECK is the client's
+// setting, and hosts do not have it.
 static at_status load(void *arg, uint64_t program, at_bytes executable,
                       const uint32_t *devices, uint32_t num_chips) {
   at_client *c = arg;
@@ -286,6 +314,8 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
   return st;
 }
 
+// Out of the table first, so that no new launch finds it; launches that were
+// sent before it go on.
 void at_client_unload(at_client *c, uint64_t program) {
   at_msg_unload m = {program};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
@@ -296,12 +326,15 @@ void at_client_unload(at_client *c, uint64_t program) {
   at_status_free(at_client_say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
+// at_proxy.unload. A program that a graph has is unloaded with the graph.
 static void unload(void *arg, uint64_t program) {
   at_client *c = arg;
   if (!at_pin_drop(c, &c->pinned_programs, program))
     at_client_unload(c, program);
 }
 
+// Has a host or a device of the program been replaced since it was loaded? The
+// runtime loads it again then.
 static bool is_stale(void *arg, uint64_t program) {
   at_client *c = arg;
   pthread_mutex_lock(&c->lock);
@@ -311,6 +344,7 @@ static bool is_stale(void *arg, uint64_t program) {
   return stale;
 }
 
+// Over all devices.
 static uint32_t count_channels(const at_proxy_launch *l) {
   uint32_t n = 0;
   for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
@@ -318,6 +352,7 @@ static uint32_t count_channels(const at_proxy_launch *l) {
   return n;
 }
 
+// Channels of all devices, one device after another, as LAUNCH lists them.
 static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
   for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
     for (uint32_t i = 0; i < l->channels[d].count; i++) {
@@ -329,6 +364,7 @@ static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
     }
 }
 
+// The flow ties it to what the controller and hosts record of the same launch.
 void at_client_record_launch(const at_client *c, uint64_t begin_ns,
                              uint64_t outputs) {
   at_span_record(&(at_profile_span){.start_ns = begin_ns,
@@ -338,6 +374,8 @@ void at_client_record_launch(const at_client *c, uint64_t begin_ns,
                  "launch");
 }
 
+// Lays the variable parts into `room`, of the size that launch() has computed,
+// and sends all in three parts.
 static at_status send_launch(at_client *c, const at_proxy_launch *l,
                              uint64_t number, uint8_t *room) {
   uint32_t channels = count_channels(l);
@@ -365,6 +403,9 @@ static at_status send_launch(at_client *c, const at_proxy_launch *l,
   return st;
 }
 
+// Where somebody waits for the launch, the question exists before the message
+// goes, and the sessions with its hosts are open, since these answer directly.
+// Small argument lists live on the stack.
 static at_status launch(void *arg, const at_proxy_launch *l) {
   at_client *c = arg;
   _Alignas(8) uint8_t few[4096];
@@ -391,6 +432,8 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
 }
 
 // ---- The controller's messages
+// The parts of a mixed target are kept apart, for whoever asks for the target
+// of one device.
 static at_status keep_target(at_client *c) {
   AT_TRY(at_topology_parse(c->target, &c->topology));
   if (c->topology.num_devices != c->num_chips)
@@ -403,6 +446,9 @@ static at_status keep_target(at_client *c) {
   return AT_OK;
 }
 
+// Everything that the client knows of the pod. Runs once, before anybody else
+// can use the client; what has been made when it fails is freed by
+// at_client_close.
 static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   const at_msg_welcome *m = (const void *)body.ptr;
   const uint8_t *target =
@@ -449,6 +495,7 @@ static void give_up(at_client *c, at_status why) {
     if (atomic_load(&c->hosts[h].wire)) at_wire_wake(c->hosts[h].wire);
 }
 
+// at_proxy.end: the runtime goes, nothing waits any longer.
 static void end(void *arg) {
   give_up(arg, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
 }
@@ -462,6 +509,7 @@ static bool look_for_drains(at_client *c) {
   return any;
 }
 
+// Whatever waits for that host fails. Its session may still be open.
 static void host_lost(at_client *c, at_bytes body) {
   const at_msg_host_lost *m = (const void *)body.ptr;
   if (!c->welcomed || m->host >= c->num_hosts) return;
@@ -519,6 +567,8 @@ typedef struct coming_back {
   char address[];
 } coming_back;
 
+// The task for one HOST_BACK. Where bytes for the host had been held back, the
+// session is opened now, as its IAM says which arrays are not to be expected.
 static void come_back(void *arg) {
   coming_back *b = arg;
   at_client *c = b->client;
@@ -535,6 +585,8 @@ static void come_back(void *arg) {
   free(b);
 }
 
+// Also for a host whose loss has not been heard of: it counts as lost first, so
+// that questions to the former process fail.
 static at_status host_back(at_client *c, at_bytes body) {
   const at_msg_host_back *m = (const void *)body.ptr;
   if (!c->welcomed || m->host >= c->num_hosts) return AT_OK;
@@ -552,6 +604,8 @@ static at_status host_back(at_client *c, at_bytes body) {
   return st;
 }
 
+// Names that were collected are dropped at once now, since the drain waits for
+// them.
 static void host_drains(at_client *c, const at_msg_host_drains *m) {
   if (!c->welcomed || m->host >= c->num_hosts) return;
   atomic_store(&c->hosts[m->host].drains, m->drains);
@@ -578,6 +632,9 @@ static at_status simulated(at_client *c, const at_msg_simulated *m) {
   return AT_OK;
 }
 
+// One message of the controller. Kinds that a client has no use for are
+// ignored; a malformed one ends the client, as the stream cannot be relied on
+// any more.
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
@@ -609,6 +666,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   if (st.err) give_up(c, at_status_prefix(st, "the controller of the pod"));
 }
 
+// The controller's messages. The thread is marked as a poller, so that nothing
+// below waits for a wire.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   at_far_poller = true;
@@ -618,6 +677,7 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// Everything that is asked fails with the reason. Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   at_far_poller = true;
   give_up(arg, at_status_prefix(why, "the controller of the pod is lost"));
@@ -631,6 +691,8 @@ static bool call_is_over(void) {
   return atomic_load(&calling->lost) || atomic_load(&calling->client->closed);
 }
 
+// Opens the session and says IAM before anything else; the wire becomes visible
+// to other threads only then. Under h->opening.
 static at_status call_host(at_client *c, far_host *h) {
   at_session_options o = {.address = h->address,
                           .source = "the controller of the pod",
@@ -679,6 +741,8 @@ static at_status not_reached(at_client *c, far_host *h, at_status st) {
   return AT_OK;
 }
 
+// Double-checked: the usual call is one load. Concurrent callers wait for the
+// one that opens the session.
 at_status at_far_host_wire(at_client *c, uint32_t host, at_wire **out) {
   far_host *h = &c->hosts[host];
   at_status st = AT_OK;
@@ -697,6 +761,8 @@ at_status at_far_host_wire(at_client *c, uint32_t host, at_wire **out) {
 }
 
 // ---- Life
+// Polls `interrupted` every 100 ms and tells people every 5 s that it still
+// waits.
 static at_status wait_for_welcome(at_client *c, const at_client_options *o) {
   uint64_t start = at_clock_ns(), told = start;
   uint64_t most = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
@@ -725,6 +791,7 @@ static at_status wait_for_welcome(at_client *c, const at_client_options *o) {
   return st;
 }
 
+// The outbox `late` opens last: a SIMULATED before WELCOME exchanges the wire.
 static at_status call_controller(at_client *c, const at_client_options *o) {
   at_session_options s = {.address = o->address,
                           .source = o->source,
@@ -744,6 +811,7 @@ static at_status call_controller(at_client *c, const at_client_options *o) {
   return st;
 }
 
+// The table of calls is filled in last, as it has what the welcome says.
 at_status at_client_open(const at_client_options *o, at_client **out) {
   at_client *c = calloc(1, sizeof *c);
   if (!c) return no_memory();
@@ -787,6 +855,7 @@ const char *at_client_target(const at_client *c) { return c->target; }
 bool at_client_is_mixed(const at_client *c) {
   return c->topology.num_parts > 1;
 }
+// A spare device has the target of the chips that it may stand for.
 const char *at_client_target_of(const at_client *c, uint32_t device) {
   if (device >= c->num_chips)
     device =
@@ -801,6 +870,7 @@ bool at_client_drains(const at_client *c, uint32_t chip) {
   return chip < c->num_chips && atomic_load(&c->hosts[c->host_of[chip]].drains);
 }
 
+// Zeros where hosts are real: nothing is to be predicted.
 at_client_pace at_client_pace_of(const at_client *c) {
   if (!c->clock) return (at_client_pace){0};
   return (at_client_pace){.target = c->on_cpus ? "cpu" : c->target,
@@ -813,6 +883,7 @@ uint64_t at_client_virtual_ns(const at_client *c) {
   return c->clock ? at_virtual_clock_ns(c->clock) : 0;
 }
 
+// Two loads that do not belong to one moment; for people.
 at_client_counts at_client_count(const at_client *c) {
   return (at_client_counts){atomic_load(&c->sent_messages),
                             atomic_load(&c->sent_bytes)};
@@ -825,6 +896,7 @@ static void close_session(at_outbox *o, at_wire *w) {
   at_outbox_free(o);
 }
 
+// With the sessions of the processes that were this host before.
 static void close_host(far_host *h) {
   close_session(h->outbox, atomic_load(&h->wire));
   for (uint32_t i = 0; i < atomic_load(&h->generation); i++)
@@ -834,6 +906,9 @@ static void close_host(far_host *h) {
   pthread_mutex_destroy(&h->writing);
 }
 
+// In this order: drops go, the controller's wire closes, questions fail,
+// callbacks end, then the hosts' wires close; nobody can reach the tables after
+// that. Also called for a client that is half open.
 void at_client_close(at_client *c) {
   if (!c) return;
   at_client_flush(c);

@@ -1,7 +1,9 @@
 // Hosts that people take away and back, and what they are told of a pod.
+#include "control/files.h"
 #include "control/pod_test_util.h"
 #include "control/tool.h"
 
+// A tool's question or order, by a connection of its own.
 static at_status ask(const pod *p, at_message_kind kind, at_bytes body,
                      at_strbuf *out) {
   return at_tool_ask(
@@ -15,6 +17,7 @@ static at_status drain(const pod *p, uint32_t host, at_drain_how how) {
   return ask(p, AT_MSG_DRAIN, (at_bytes){(const uint8_t *)&m, sizeof m}, NULL);
 }
 
+// Does the status contain that text now?
 static bool says(const pod *p, const char *what) {
   at_strbuf text = {0};
   OK(ask(p, AT_MSG_STATUS, (at_bytes){0}, &text));
@@ -23,6 +26,7 @@ static bool says(const pod *p, const char *what) {
   return found;
 }
 
+// The controller's status, for up to 20 s.
 static void until_it_says(const pod *p, const char *what) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (!says(p, what)) {
@@ -46,6 +50,7 @@ static uint32_t process_of(const pod *p, uint32_t host) {
   return i;
 }
 
+// The client hears of it by a message, a moment later.
 static void until_drains(const guest *g, uint32_t chip, bool drains) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (at_client_drains(g->client, chip) != drains) {
@@ -54,6 +59,8 @@ static void until_drains(const guest *g, uint32_t chip, bool drains) {
   }
 }
 
+// Draining waits for the last array of any client; then the process ends, new
+// clients do without it, and nobody takes its place before it is undrained.
 static void it_ends_once_it_holds_nothing(void **state) {
   pod p;
   float v[4] = {1, 2, 3, 4}, got[4];
@@ -110,6 +117,7 @@ static void it_ends_once_it_holds_nothing(void **state) {
   pod_close(&p);
 }
 
+// Launches that were sent before the order are done; those behind it fail.
 static void by_force_it_ends_what_it_was_asked(void **state) {
   pod p;
   enum { kNumber = 100000, kLaunches = 30 };
@@ -148,6 +156,8 @@ static void by_force_it_ends_what_it_was_asked(void **state) {
   free(got);
 }
 
+// Launches 1, 2 and 4 of five are measured; all of them while somebody looks
+// on.
 static void what_is_said_of_a_pod(void **state) {
   pod p;
   float v[4] = {1, 2, 3, 4};
@@ -227,12 +237,56 @@ static void a_trace_has_all_processes(void **state) {
   pod_close(&p);
 }
 
+// The only host of a save is taken away while it saves: nobody is left to write
+// the manifest, so there is no checkpoint, whatever the host has said.
+static void a_save_whose_host_goes_fails(void **state) {
+  pod p;
+  char folder[] = "/tmp/atoll_drain_XXXXXX", path[64], clean[64];
+  const float v[4] = {1, 2, 3, 4};
+  const struct {
+    at_msg_cut m;
+    int64_t dims[1];
+    uint32_t axes[1];
+    char name[4];
+  } cut = {{.dtype = AT_F32, .rank = 1, .num_axes = 1, .name_bytes = 1},
+           {4},
+           {1},
+           "a"};
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/saved", folder);
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  const pid_t host = p.hosts[process_of(&p, 1)];
+  at_buffer *b = pod_array(guest_chip(&g, 3), AT_F32, v, 4);
+  at_proxy_shard shard;
+  uint64_t array;
+  at_asked *asked;
+  OK(pod_ready(b));
+  OK(at_proxy_name(&b, 1, &array, &shard));
+  kill(host, SIGSTOP);
+  const at_files_ask f = {.path = at_str_of(path),
+                          .cuts = {(const uint8_t *)&cut, sizeof cut},
+                          .num_arrays = 1,
+                          .arrays = &array};
+  OK(at_files_save_ask(g.client, &f, &asked));
+  usleep(300000);  // the controller has it
+  OK(drain(&p, 1, AT_DRAIN_FORCE));
+  kill(host, SIGCONT);
+  assert_int_not_equal(at_code_take(at_asked_wait(asked, NULL)), 0);
+  at_buffer_release(b);
+  guest_close(&g);
+  pod_close(&p);
+  snprintf(clean, sizeof clean, "rm -r %s", folder);
+  assert_int_equal(system(clean), 0);
+}
+
 int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "--host")) return pod_host_main(argv[2]);
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(it_ends_once_it_holds_nothing),
       cmocka_unit_test(by_force_it_ends_what_it_was_asked),
+      cmocka_unit_test(a_save_whose_host_goes_fails),
       cmocka_unit_test(what_is_said_of_a_pod),
       cmocka_unit_test(a_trace_has_all_processes),
   };

@@ -23,6 +23,7 @@ typedef struct built {
   uint64_t results[4];
 } built;
 
+// A graph of that many inputs, without steps.
 static built *make(uint32_t inputs) {
   built *b = calloc(1, sizeof *b);
   b->g = (at_graph){.num_arrays = inputs,
@@ -33,6 +34,7 @@ static built *make(uint32_t inputs) {
   return b;
 }
 
+// Appends a step with a copy of the body.
 static void add(built *b, uint32_t kind, const void *body, size_t bytes,
                 const at_graph_program *p) {
   uint8_t *copy = malloc(bytes);
@@ -44,6 +46,7 @@ static void add(built *b, uint32_t kind, const void *body, size_t bytes,
 static uint64_t input(uint32_t k) { return AT_MSG_INPUT | k; }
 static uint64_t new_made(built *b) { return AT_MSG_MADE | b->g.num_made++; }
 
+// One argument, one result, whose name is returned.
 static uint64_t launch(built *b, const at_graph_program *p, uint64_t x,
                        uint32_t flags) {
   struct {
@@ -59,6 +62,7 @@ static uint64_t launch(built *b, const at_graph_program *p, uint64_t x,
   return s.m.outputs;
 }
 
+// Of one shard to another chip; the new array's name.
 static uint64_t copy(built *b, uint64_t x, uint32_t shard, uint32_t from,
                      uint32_t to) {
   struct {
@@ -74,6 +78,7 @@ static uint64_t copy(built *b, uint64_t x, uint32_t shard, uint32_t from,
   return s.m.array;
 }
 
+// Of shards by their arrays' names, one for each device.
 static uint64_t group(built *b, const uint64_t *x, const uint32_t *shards,
                       const uint32_t *chips) {
   struct {
@@ -96,6 +101,7 @@ static uint64_t move(built *b, uint64_t x, uint64_t *each, const uint32_t *from,
   return group(b, each, NULL, to);
 }
 
+// y 0: there is one result.
 static void results(built *b, uint64_t x, uint64_t y) {
   const uint64_t all[] = {x, y};
   for (uint32_t i = 0; i < 2 && all[i]; i++) {
@@ -118,6 +124,7 @@ static void expect(built *b, const char *text) {
   at_strbuf_free(&body);
 }
 
+// The graph and all that it points to.
 static void drop(built *b) {
   for (uint32_t i = 0; i < b->g.num_steps; i++) free(b->steps[i].body);
   free(b);
@@ -127,6 +134,7 @@ static void optimize(built *b) {
   assert_int_equal(at_code_take(at_graph_optimize(&b->g, true)), 0);
 }
 
+// Eight copies and groups between two computations are one edge of the text.
 static void test_a_chain_is_four_nodes(void **state) {
   built *b = make(1);
   uint64_t each[kDevices] = {0}, x = launch(b, &kF, input(0), 0);
@@ -146,6 +154,7 @@ static void test_a_chain_is_four_nodes(void **state) {
   drop(b);
 }
 
+// A chain of two dead steps goes; a step with effects stays.
 static void test_what_nobody_uses_goes(void **state) {
   built *b = make(1);
   uint64_t x = launch(b, &kF, input(0), 0), y = launch(b, &kF, x, 0);
@@ -167,6 +176,8 @@ static void test_what_nobody_uses_goes(void **state) {
   drop(b);
 }
 
+// A dead step that would have taken memory does not keep its maker alive; an
+// array that is given away is dropped by nobody.
 static void test_what_takes_memory_takes_it_no_more(void **state) {
   built *b = make(1);
   uint64_t x = launch(b, &kF, input(0), 0);
@@ -185,6 +196,8 @@ static void test_what_takes_memory_takes_it_no_more(void **state) {
   drop(b);
 }
 
+// Only what has no effects, whose memory nobody takes, and of two results both
+// stay.
 static void test_the_same_is_done_once(void **state) {
   built *b = make(2);
   uint64_t x = launch(b, &kF, input(0), 0), y = launch(b, &kF, input(0), 0);
@@ -229,6 +242,7 @@ static void test_the_same_is_done_once(void **state) {
   drop(b);
 }
 
+// An array that returns to the device's memory is the array itself.
 static void test_there_and_back_is_no_copy(void **state) {
   built *b = make(1);
   uint64_t each[kDevices] = {0}, x = launch(b, &kF, input(0), 0);
@@ -250,6 +264,7 @@ static void test_there_and_back_is_no_copy(void **state) {
   drop(b);
 }
 
+// Copies are shortened only where nothing else needs the one in between.
 static void test_a_copy_of_a_copy_is_one(void **state) {
   static const uint32_t kElse[] = {8, 9, 10, 11};
   built *b = make(1);
@@ -284,6 +299,8 @@ static void test_a_copy_of_a_copy_is_one(void **state) {
   drop(b);
 }
 
+// The origin has been donated before the second copy, so that reads the first
+// one.
 static void test_memory_that_was_taken_is_not_read(void **state) {
   static const uint32_t kElse[] = {8, 9, 10, 11};
   built *b = make(1);
@@ -298,6 +315,7 @@ static void test_memory_that_was_taken_is_not_read(void **state) {
   drop(b);
 }
 
+// In another order they are another array.
 static void test_all_shards_in_order_are_the_array(void **state) {
   static const uint32_t kOrder[] = {0, 1, 2, 3}, kOther[] = {1, 0, 2, 3};
   for (int k = 0; k < 2; k++) {
@@ -311,6 +329,8 @@ static void test_all_shards_in_order_are_the_array(void **state) {
   }
 }
 
+// A function takes values, so what it takes is made, and what it makes is an
+// input.
 static void test_functions_of_the_client(void **state) {
   _Alignas(8) uint8_t read[sizeof(at_graph_host) + 8] = {0};
   at_graph_host *h = (void *)read;

@@ -23,6 +23,7 @@ static float *numbers;
 enum { kNumber = 1000 };
 
 // ---- The honest one
+// The honest client's launch gives the right numbers in time.
 static void works(void) {
   const uint64_t began = at_clock_ns();
   float got[kNumber];
@@ -33,6 +34,7 @@ static void works(void) {
   assert_true(at_clock_ns() - began < kMost * 1000000000ull);
 }
 
+// Bytes of memory that a process has.
 static size_t resident(pid_t pid) {
   char path[64];
   unsigned long long all, now = 0;
@@ -44,12 +46,15 @@ static size_t resident(pid_t pid) {
   return (size_t)now * 4096;
 }
 
+// Of this process, which is the controller and the clients, and of all hosts.
 static size_t resident_all(void) {
   size_t sum = resident(getpid());
   for (uint32_t i = 0; i < p.num_hosts; i++) sum += resident(p.hosts[i]);
   return sum;
 }
 
+// One pod for all tests, and one honest client whose program must work after
+// each of them.
 static int open_all(void **state) {
   pod_open(&p, "v5e:2x2", 2, 4);
   honest = guest_open(&p);
@@ -62,6 +67,7 @@ static int open_all(void **state) {
   return 0;
 }
 
+// Nothing of any stranger may be left on the chips.
 static int close_all(void **state) {
   run_drop_args(&work);
   at_loaded_release(work.l);
@@ -83,6 +89,7 @@ typedef struct stranger {
   uint64_t heard;
 } stranger;
 
+// Keeps what the welcome says; a deaf stranger gives no credits back.
 static bool hear(void *arg, uint32_t from, const at_wire_head *head,
                  void *body) {
   stranger *s = arg;
@@ -103,6 +110,7 @@ static bool hear(void *arg, uint32_t from, const at_wire_head *head,
   return !deaf;
 }
 
+// The session is over, which most tests wait for.
 static void end(void *arg, uint32_t member, at_status why) {
   stranger *s = arg;
   pthread_mutex_lock(&s->lock);
@@ -112,6 +120,7 @@ static void end(void *arg, uint32_t member, at_status why) {
   at_status_free(why);
 }
 
+// A session with the controller or a host, without anything said yet.
 static at_status call(stranger *s, const char *address, const char *name) {
   *s = (stranger){0};
   pthread_mutex_init(&s->lock, NULL);
@@ -147,6 +156,7 @@ static bool waits_for(stranger *s, bool *what, const uint64_t *number,
   return !late;
 }
 
+// A client that the controller has welcomed.
 static void come(stranger *s) {
   OK(call(s, p.address, "a stranger"));
   assert_true(waits_for(s, NULL, &s->welcome.client, 10000));
@@ -325,6 +335,7 @@ static void names_of_others(void **state) {
   leave(&s);
 }
 
+// A name of the session that fills its field.
 static void names_without_an_end(void **state) {
   char name[AT_SESSION_NAME + 1];
   memset(name, 0xff, sizeof name);
@@ -452,6 +463,8 @@ static void answers_that_nobody_takes(void **state) {
 }
 
 // ---- The end
+// A client that works until it kills itself, at any point between a launch and
+// its results.
 static int dies_main(const char *address, const char *ms) {
   snprintf(p.address, sizeof p.address, "%s", address);
   guest g = guest_open(&p);
@@ -475,6 +488,7 @@ static int dies_main(const char *address, const char *ms) {
   }
 }
 
+// The honest client goes on after each.
 static void who_dies_between_launch_and_result(void **state) {
   for (int i = 0; i < 12; i++) {
     char ms[16];

@@ -12,6 +12,7 @@
 #include "abi/dtype.h"
 #include "control/cut.h"
 
+// Does the check accept the message? It says nothing but INVALID_ARGUMENT else.
 static bool good(uint32_t kind, const void *p, size_t n) {
   // Exactly as long, so that a sanitizer sees what is read behind it.
   uint8_t *copy = malloc(n ? n : 1);
@@ -39,6 +40,8 @@ static void exact(uint32_t kind, const void *p, size_t n) {
     assert_false(good(kind, x, sizeof *x)); \
   } while (0)
 
+// dims, dtype and the bytes that follow have to agree; an empty array of huge
+// dimensions is good.
 static void creates(void **state) {
   struct {
     at_msg_create m;
@@ -64,6 +67,7 @@ static void creates(void **state) {
   EXACT(AT_MSG_CREATE, empty);
 }
 
+// Counts are bounded before they are multiplied.
 static void launches(void **state) {
   struct {
     at_msg_launch m;
@@ -87,6 +91,7 @@ static void launches(void **state) {
   BAD(AT_MSG_LAUNCH, l, x->m.number = 0);  // its callbacks need one
 }
 
+// Of clients and hosts: ranges, texts, transfers.
 static void bytes_and_questions(void **state) {
   at_msg_write w = {{1, 0, 0}, 4, 4, 8};
   EXACT(AT_MSG_WRITE, w);
@@ -117,8 +122,10 @@ static void bytes_and_questions(void **state) {
   } sent = {{.bytes = 8, .total = 8}, {0}};
   EXACT(AT_MSG_SENT, sent);
   EXACT(AT_MSG_ASKS, sent.m);
+  BAD(AT_MSG_ASKS, sent.m, x->bytes = UINT64_MAX);
 }
 
+// Counts that wrap around when multiplied by an element's size are bad.
 static void lists(void **state) {
   struct {
     at_msg_group m;
@@ -163,6 +170,7 @@ static void lists(void **state) {
   BAD(AT_MSG_RUN, r, x->m.first = AT_MSG_MADE);
 }
 
+// Boxes inside the shards, and `like` that is the same box.
 static void reshardings(void **state) {
   struct {
     at_msg_reshard m;
@@ -198,6 +206,7 @@ static void reshardings(void **state) {
   BAD(AT_MSG_RESHARD, r, x->boxes[1].places[2] = INT64_MAX);
 }
 
+// What controller and hosts say to each other.
 static void who_takes_part(void **state) {
   struct {
     at_msg_welcome m;
@@ -237,6 +246,7 @@ static void who_takes_part(void **state) {
   assert_false(good(UINT32_MAX, NULL, 0));
 }
 
+// Names that do not end are bad: they are printed.
 static void seen_by_people(void **state) {
   at_msg_drain d = {.host = 7, .how = AT_DRAIN_FORCE};
   EXACT(AT_MSG_DRAIN, d);
@@ -267,6 +277,7 @@ static void seen_by_people(void **state) {
   BAD(AT_MSG_LOOKS, k, memset(x->runs[1].name, 'x', sizeof x->runs[1].name));
 }
 
+// Spans have kinds that there are, times in order, and names that end.
 static void traces(void **state) {
   at_msg_record r = {.number = 1, .on = 1};
   EXACT(AT_MSG_RECORD, r);
@@ -295,6 +306,7 @@ static void traces(void **state) {
   BAD(AT_MSG_SPANS, s, x->span.kind = AT_SPAN_KINDS);
 }
 
+// A shape has exactly `count` devices or is left open.
 static void slices(void **state) {
   at_msg_slice s = {.slice = 1, .count = 8, .shape = {2, 4, 1}, .kind = "v5e"};
   EXACT(AT_MSG_SLICE, s);
@@ -324,6 +336,7 @@ static void slices(void **state) {
   assert_true(good(AT_MSG_SLICED, &no, sizeof no));
 }
 
+// By client and by every byte of the secret.
 static void keys_differ(void **state) {
   uint8_t secret[AT_CONTROL_SECRET] = {1}, a[AT_CONTROL_KEY], b[AT_CONTROL_KEY];
   at_control_key(secret, 1, a);
@@ -347,6 +360,7 @@ typedef struct files {
   char name[4];
 } files;
 
+// A RESTORE, or a SAVE, of one array over 24 devices.
 static files good_files(bool saves) {
   files f = {.m = {.first = 1, .num_arrays = 1, .path_bytes = 8},
              .path = "/tmp/abc",
@@ -369,6 +383,7 @@ static files good_files(bool saves) {
   return f;
 }
 
+// What is bad, then where each shard's tile is.
 static void files_are_cut(void **state) {
   files r = good_files(false), w = good_files(true);
   const size_t n = sizeof w - sizeof w.name - sizeof w.chips + 4;
@@ -420,6 +435,7 @@ static void files_are_cut(void **state) {
   }
 }
 
+// By name from clients, by number to hosts.
 static void named_objects(void **state) {
   struct {
     at_msg_keep m;

@@ -22,12 +22,14 @@ typedef struct spread {
   at_buffer *shards[kChips];
 } spread;
 
+// kNumber floats of one value.
 static at_buffer *filled(at_chip *c, float value) {
   float v[kNumber];
   for (int i = 0; i < kNumber; i++) v[i] = value;
   return pod_array(c, AT_F32, v, kNumber);
 }
 
+// An array of one shard on each chip.
 static spread spread_make(const guest *g, float from) {
   spread s;
   for (uint32_t d = 0; d < kChips; d++)
@@ -37,6 +39,7 @@ static spread spread_make(const guest *g, float from) {
 
 static void spread_drop(spread *s) { run_drop(s->shards, kChips); }
 
+// Bit by bit.
 static void expect_values(at_buffer *b, float value) {
   float got[kNumber];
   OK(pod_fetch(b, got, 0, sizeof got));
@@ -49,6 +52,7 @@ static void expect_spread(const spread *s, float from) {
     expect_values(s->shards[d], from + (float)d);
 }
 
+// Puts the array under the name and waits until all hosts have it.
 static at_status keep(const guest *g, const char *name, const spread *s,
                       bool moves) {
   uint64_t array;
@@ -65,6 +69,7 @@ static at_status keep(const guest *g, const char *name, const spread *s,
   return at_asked_wait(asked, NULL);
 }
 
+// The object as an array of this client; `about` comes back with it.
 static at_status fetch(const guest *g, const char *name, bool takes,
                        spread *out) {
   at_strbuf text = {0};
@@ -91,6 +96,7 @@ static at_status discard(const guest *g, const char *name) {
   return at_asked_wait(asked, NULL);
 }
 
+// Does the list of objects have that text?
 static bool is_listed(const guest *g, const char *text) {
   at_strbuf all = {0};
   at_asked *asked;
@@ -102,6 +108,8 @@ static bool is_listed(const guest *g, const char *text) {
 }
 
 // ---- Tests
+// The object is a copy: donating the array afterwards, or ending the client,
+// leaves it.
 static void objects_outlive_clients(void **state) {
   guest g = guest_open(&shared);
   spread s = spread_make(&g, 10), got, again;
@@ -134,6 +142,7 @@ static void objects_outlive_clients(void **state) {
   guest_close(&g);
 }
 
+// Memory in use stays what it was.
 static void moved_objects_are_not_copied(void **state) {
   guest g = guest_open(&shared);
   spread s = spread_make(&g, 1), got;
@@ -151,6 +160,8 @@ static void moved_objects_are_not_copied(void **state) {
   guest_close(&g);
 }
 
+// An array with an error, or no memory for the copy: the former object is still
+// there.
 static void what_fails_does_not_replace(void **state) {
   guest g = guest_open(&shared);
   spread s = spread_make(&g, 5), bad = spread_make(&g, 7), got;
@@ -202,6 +213,7 @@ static int victim_main(const char *address, const char *name) {
   }
 }
 
+// Clients are killed at any moment: all shards of an object are of one turn.
 static void objects_are_whole_however_clients_end(void **state) {
   guest g = guest_open(&shared);
   srand(3);
@@ -231,6 +243,7 @@ static void objects_are_whole_however_clients_end(void **state) {
   guest_close(&g);
 }
 
+// The object is listed as lost and can only be discarded.
 static void a_lost_host_loses_its_objects(void **state) {
   pod p;
   pod_open(&p, "v5e:2x2", 2, kChips);

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 
+// Prints the error, and returns its code.
 static int report(at_status st) {
   if (st.err) print_message("%s\n", at_status_message(st));
   return at_code_take(st);
@@ -36,6 +37,8 @@ typedef struct end {
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   return malloc(head->bytes);
 }
+// Counts what comes in order with the right bytes; anything else makes `heard`
+// absurd.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   end *e = arg;
@@ -55,6 +58,7 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   free(body);
 }
+// Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   end *e = arg;
   pthread_mutex_lock(&e->lock);
@@ -69,6 +73,7 @@ typedef struct opening {
   end *end;
 } opening;
 
+// In a thread, as both ends wait for each other.
 static void *open_end(void *arg) {
   opening *o = arg;
   if (report(at_wire_open("shm",
@@ -85,6 +90,8 @@ static void *open_end(void *arg) {
   return NULL;
 }
 
+// Two ends of a wire with a window of 64 messages, opened from two threads as
+// each waits for the other.
 static void open_pair(end e[2]) {
   static int number;
   pthread_t threads[2];
@@ -100,6 +107,7 @@ static void open_pair(end e[2]) {
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 }
 
+// How many have come in order; absurd after a wrong one.
 static uint64_t heard(end *e) {
   pthread_mutex_lock(&e->lock);
   uint64_t n = e->heard;
@@ -107,12 +115,14 @@ static uint64_t heard(end *e) {
   return n;
 }
 
+// Within 20 s, and no more than that.
 static void expect_heard(end *e, uint64_t n) {
   uint64_t until = at_clock_ns() + 20000000000ull;
   while (heard(e) != n && at_clock_ns() < until) usleep(500);
   assert_int_equal(heard(e), n);
 }
 
+// The credits that were kept: more may come.
 static void give_back(end *e) {
   pthread_mutex_lock(&e->lock);
   e->keeps = false;
@@ -129,6 +139,7 @@ static void count_one(void *arg) {
 
 static uint8_t bytes[1 << 16];
 
+// Of two parts; `over` NULL: copied, else lent until it is counted there.
 static bool send_one(at_outbox *o, uint64_t tag, size_t n,
                      _Atomic uint32_t *over) {
   uint8_t few[512];
@@ -141,6 +152,31 @@ static bool send_one(at_outbox *o, uint64_t tag, size_t n,
                                              .arg = over});
 }
 
+// The answer to a question of `atoll pod status` has five parts. One that has
+// to wait arrives as one that goes at once does.
+static void all_parts_wait(void **state) {
+  end e[2];
+  at_outbox *o;
+  open_pair(e);
+  OK(at_outbox_create(&o));
+  for (uint64_t i = 0; i < 2; i++) {
+    uint8_t byte = (uint8_t)i;
+    at_bytes parts[5];
+    for (int k = 0; k < 5; k++) parts[k] = (at_bytes){&byte, 1};
+    assert_true(at_outbox_send(
+        o,
+        &(at_outbox_post){.lane = AT_WIRE_BULK, .message = {7, i, 5, parts}}));
+    if (!i) at_outbox_open(o, e[0].wire, 1);
+  }
+  expect_heard(&e[1], 2);
+  assert_int_equal(e[1].bytes, 10);
+  at_outbox_free(o);
+  at_wire_close(e[0].wire);
+  at_wire_close(e[1].wire);
+}
+
+// Posted before the wire is open, while it is full, and after: never waits,
+// never overtakes.
 static void letters_keep_their_order(void **state) {
   enum { kLetters = 5000 };
   end e[2];
@@ -226,6 +262,7 @@ typedef struct hurry {
   _Atomic bool stop;
 } hurry;
 
+// Posts until it is told to stop, and counts.
 static void *post_many(void *arg) {
   hurry *h = arg;
   while (!atomic_load(&h->stop)) {
@@ -239,6 +276,7 @@ static void *post_many(void *arg) {
   return NULL;
 }
 
+// Every post is told that it is over, whether it came before or after the stop.
 static void it_stops_while_others_post(void **state) {
   for (int turn = 0; turn < 12; turn++) {
     end e[2];
@@ -264,6 +302,7 @@ static void it_stops_while_others_post(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_parts_wait),
       cmocka_unit_test(letters_keep_their_order),
       cmocka_unit_test(large_ones_go_with_waiting),
       cmocka_unit_test(stopping_tells_every_letter),

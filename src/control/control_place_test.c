@@ -30,6 +30,7 @@ static at_msg_slice wish(uint32_t count) {
   return (at_msg_slice){.slice = 1, .count = count, .island = -1, .host = -1};
 }
 
+// The slice lies on these chips, in this order.
 static void expect(const at_place_chip *chips, const at_msg_slice *m,
                    const uint32_t *want) {
   uint32_t got[64];
@@ -38,6 +39,7 @@ static void expect(const at_place_chip *chips, const at_msg_slice *m,
 }
 #define EXPECT(chips, m, ...) expect(chips, m, (const uint32_t[]){__VA_ARGS__})
 
+// With that code, and that text in the message.
 static void refused(const at_place_chip *chips, const at_msg_slice *m,
                     at_code code, const char *says) {
   uint32_t got[64];
@@ -48,6 +50,7 @@ static void refused(const at_place_chip *chips, const at_msg_slice *m,
   at_status_free(st);
 }
 
+// The fullest chip decides first, then the sum.
 static void load_is_spread(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v5e");
@@ -67,6 +70,8 @@ static void load_is_spread(void **state) {
   EXPECT(chips, &eight, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
+// A slice with a shape is a box of the island, the least loaded one; where no
+// box fits any chips will do.
 static void shapes_are_boxes(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v5e");
@@ -82,6 +87,7 @@ static void shapes_are_boxes(void **state) {
   EXPECT(chips, &box, 0, 2, 3, 4);
 }
 
+// More devices than chips: the least loaded one each time.
 static void chips_are_shared(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v5e");
@@ -97,6 +103,7 @@ static void chips_are_shared(void **state) {
   EXPECT(chips, &m, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13);
 }
 
+// By short name or by the name that JAX reports; what is wrong is named.
 static void kinds_and_places(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v6e");
@@ -117,6 +124,7 @@ static void kinds_and_places(void **state) {
   refused(chips, &m, AT_INVALID_ARGUMENT, "kind H100");
 }
 
+// Chips with too little memory are left out.
 static void memory_is_kept(void **state) {
   at_place_chip chips[kChips];
   make_pod(chips, "v5e");

@@ -22,6 +22,8 @@ typedef struct shards {
   int64_t dims[kRank], at[kChips][kRank];
 } shards;
 
+// The shards of a kSide x kSide array cut in that way, on chips from `first`
+// on.
 static void make(shards *x, cut c, uint32_t first) {
   uint32_t n = c.rows * c.columns * c.copies;
   x->dims[0] = kSide / c.rows;
@@ -35,6 +37,7 @@ static void make(shards *x, cut c, uint32_t first) {
   x->s = (at_shards){n, x->chips, {x->dims, kRank}, x->at[0]};
 }
 
+// What the host has of the array.
 static void mark(const shards *x, uint32_t host, bool out[kSide][kSide]) {
   for (uint32_t i = 0; i < x->s.count; i++)
     for (int64_t r = 0; g_host_of[x->chips[i]] == host && r < x->dims[0]; r++)
@@ -55,6 +58,7 @@ static uint64_t least(const shards *from, const shards *to) {
   return sum;
 }
 
+// Every cut to every other: as many bytes as hosts need and have not.
 static void test_no_byte_crosses_twice(void **state) {
   static const cut cuts[] = {{1, 1, 1}, {2, 1, 1}, {1, 4, 1}, {2, 2, 2},
                              {1, 1, 8}, {3, 2, 1}, {4, 3, 1}, {1, 6, 2}};
@@ -73,6 +77,7 @@ static void test_no_byte_crosses_twice(void **state) {
   }
 }
 
+// The name of a plan says how shards are made of others.
 static void test_kinds(void **state) {
   static const struct {
     cut from, to;
@@ -96,6 +101,7 @@ static void test_kinds(void **state) {
   }
 }
 
+// Shards that do not cover the array, and other ranks.
 static void test_what_cannot_be(void **state) {
   shards from, to;
   at_plan *p = NULL;

@@ -16,6 +16,7 @@ static int close_shared(void **state) {
   return 0;
 }
 
+// Fetches all of it and compares.
 static void expect_floats(at_buffer *b, const float *want, int64_t n) {
   float *got = malloc((size_t)n * 4 + 1);
   OK(pod_fetch(b, got, 0, (size_t)n * 4));
@@ -23,6 +24,7 @@ static void expect_floats(at_buffer *b, const float *want, int64_t n) {
   free(got);
 }
 
+// from, from + 1, ...; the caller frees it.
 static float *numbers(int64_t n, float from) {
   float *v = malloc((size_t)n * 4 + 1);
   for (int64_t i = 0; i < n; i++) v[i] = from + (float)(i % 1000);
@@ -30,6 +32,8 @@ static float *numbers(int64_t n, float from) {
 }
 
 // ---- Arrays
+// Through a host and after a hop to another one, also types of less than a byte
+// and empty arrays.
 static void every_type_comes_back(void **state) {
   guest g = guest_open(&shared);
   for (int t = AT_PRED; t < AT_TOKEN; t++)
@@ -121,6 +125,7 @@ static void hops_into_full_memory_are_errors(void **state) {
   free(v);
 }
 
+// Whole, in part, and made first and written later.
 static void large_arrays_come_in_pieces(void **state) {
   enum { kNumber = (11 << 20) / 4 + 3 };
   guest g = guest_open(&shared);
@@ -153,6 +158,7 @@ static void large_arrays_come_in_pieces(void **state) {
   free(v);
 }
 
+// A read that was asked for before the drop gets its bytes.
 static void reads_go_on_behind_drops(void **state) {
   enum { kNumber = 1 << 18, kTurns = 60 };
   guest g = guest_open(&shared);
@@ -180,6 +186,7 @@ static void reads_go_on_behind_drops(void **state) {
 }
 
 // ---- Programs
+// A collective over two hosts, for sizes from one element on.
 static void programs_over_hosts_move_data(void **state) {
   guest g = guest_open(&shared);
   for (int64_t n = 1; n <= 300000; n = n * 17 + 3) {
@@ -235,6 +242,8 @@ static void arguments_may_be_dropped_at_once(void **state) {
   guest_close(&g);
 }
 
+// Memory in use does not grow, and reads asked for before a donation are
+// answered.
 static void donated_arguments_give_their_memory(void **state) {
   enum { kNumber = 1 << 16 };
   guest g = guest_open(&shared);
@@ -368,6 +377,7 @@ static void a_call_ends_with_the_host(void **state) {
   pod_close(&p);
 }
 
+// Arguments whose shards come of different arrays are grouped.
 static void shards_of_several_arrays_go_together(void **state) {
   guest g = guest_open(&shared);
   enum { kNumber = 100 };
@@ -412,6 +422,7 @@ static void shards_of_several_arrays_go_together(void **state) {
 }
 
 // ---- Errors
+// An array whose client defines it with an error.
 static at_buffer *failing(at_chip *c, int64_t n) {
   at_buffer *b;
   OK(at_buffer_create(c, AT_MEM_DEVICE, AT_F32, (at_dims){&n, 1}, &b));
@@ -419,6 +430,8 @@ static at_buffer *failing(at_chip *c, int64_t n) {
   return b;
 }
 
+// Through a launch over both hosts and a copy; the other shards of the launch
+// fail with it.
 static void errors_travel_with_arrays(void **state) {
   enum { kNumber = 10 };
   guest g = guest_open(&shared);
@@ -460,6 +473,7 @@ static void errors_travel_with_arrays(void **state) {
   free(v);
 }
 
+// Later arrays and launches go on once there is room.
 static void full_memory_is_an_error_of_one_array(void **state) {
   guest g = guest_open(&shared);
   at_memory_stats s = at_chip_memory_stats(guest_chip(&g, 3));
@@ -512,6 +526,7 @@ typedef struct calls {
   bool dies, waits;
 } calls;
 
+// A host callback that may fail, or kill its process.
 static at_status on_send(void *user, const void *data, size_t bytes,
                          size_t total, bool done) {
   calls *c = user;
@@ -523,6 +538,7 @@ static at_status on_send(void *user, const void *data, size_t bytes,
   return AT_OK;
 }
 
+// Twice what was sent.
 static at_status on_receive(void *user, void *dst, size_t bytes,
                             at_event *done) {
   calls *c = user;
@@ -537,6 +553,7 @@ static void make_channels(calls *c, at_host_channel out[2]) {
   out[1] = (at_host_channel){8, NULL, on_receive, c};
 }
 
+// Sends and receives of four devices; an error of the callback is the launch's.
 static void callbacks_run_in_the_client(void **state) {
   guest g = guest_open(&shared);
   run r = run_make(&g, pod_calls(4, 4), 4, 1);
@@ -577,6 +594,7 @@ static void callbacks_run_in_the_client(void **state) {
 }
 
 // ---- Several clients
+// A client of its own, on its own thread.
 static void *be_guest(void *arg) {
   guest g = guest_open(&shared);
   run r = run_make(&g, pod_rotates(4, 1000), 4, 1);
@@ -600,6 +618,7 @@ static void *be_guest(void *arg) {
   return NULL;
 }
 
+// Three at once with the same names of arrays.
 static void clients_do_not_see_each_other(void **state) {
   pthread_t threads[3];
   uint32_t me[3] = {0, 1, 2};
@@ -655,6 +674,8 @@ static int victim_main(const char *address, const char *how) {
   }
 }
 
+// Killed at any moment, while they write, launch or run callbacks: hosts and
+// controller forget them, and another client goes on.
 static void dead_clients_leave_nothing(void **state) {
   const char *many = getenv("AT_POD_KILLS");
   int kills = many ? atoi(many) : 24;
@@ -695,6 +716,7 @@ static void dead_clients_leave_nothing(void **state) {
   at_strbuf_free(&text);
 }
 
+// Its arrays and launches over it are lost; everything on other hosts goes on.
 static void a_lost_host_is_an_error(void **state) {
   pod p;
   pod_open(&p, "v5e:2x4", 4, 8);
@@ -807,6 +829,7 @@ static void what_is_lent_to_a_lost_host_is_given_back(void **state) {
 }
 
 // ---- The controller ends
+// Runs until it is killed.
 static int controller_main(const char *port) {
   char address[64];
   at_controller *c;
@@ -819,6 +842,7 @@ static int controller_main(const char *port) {
   for (;;) pause();
 }
 
+// Clients get UNAVAILABLE, hosts end.
 static void who_loses_the_controller_ends(void **state) {
   uint16_t port;
   char text[16];
@@ -864,6 +888,7 @@ static void who_loses_the_controller_ends(void **state) {
 
 // With two clients that send, and arrays that nobody has dropped.
 static _Atomic bool over;
+// Launches until the test says that it is over; errors are expected by then.
 static void *go_on(void *arg) {
   run *r = arg;
   while (!atomic_load(&over))
@@ -873,6 +898,8 @@ static void *go_on(void *arg) {
   return NULL;
 }
 
+// While two clients launch, sooner or later each time: both end with errors,
+// and neither hangs.
 static void a_pod_closes_under_its_clients(void **state) {
   for (int i = 0; i < 4; i++) {
     pod p;

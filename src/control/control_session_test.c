@@ -27,6 +27,7 @@
 enum { kMs = 1000000, kPeers = 64, kSeconds = 60, kStuckMs = 20000 };
 static const at_token kToken = {{42}}, kOther = {{43}};
 
+// Fails after kSeconds.
 static void wait_until(bool (*holds)(const void *), const void *arg) {
   const uint64_t until_ns = at_clock_ns() + kSeconds * 1000ull * kMs;
   while (!holds(arg)) {
@@ -41,6 +42,7 @@ typedef struct end {
   at_wire *w;
 } end;
 
+// What byte i of message `tag` has to be.
 static uint8_t byte_of(uint64_t tag, uint64_t i) {
   return (uint8_t)(tag * 31 + i * 7 + (i >> 13));
 }
@@ -76,6 +78,7 @@ static at_wire_sink sink_of(end *e) {
   return (at_wire_sink){e, end_place, end_message, end_abandon, NULL, end_lost};
 }
 
+// Waits for room.
 static void send_one(end *e, at_wire_lane lane, uint64_t tag, size_t bytes) {
   uint8_t *body = malloc(bytes);
   for (size_t i = 0; i < bytes; i++) body[i] = byte_of(tag, i);
@@ -101,6 +104,7 @@ typedef struct house {
   uint32_t slow_ms;  // of `ask`
 } house;
 
+// Lets in, unless it is told to refuse or to take its time.
 static at_status house_ask(void *arg, const at_session_hello *hello,
                            at_wire_sink *sink, void **peer) {
   house *h = arg;
@@ -130,6 +134,7 @@ static void house_broken(void *arg, void *peer, at_status why) {
   h->broken++;
 }
 
+// Of a listener that keeps what it hears.
 static at_listener_options house_options(house *h, const char *address) {
   return (at_listener_options){
       .address = address,
@@ -139,6 +144,7 @@ static at_listener_options house_options(house *h, const char *address) {
       .calls = {h, house_ask, house_opened, house_broken}};
 }
 
+// Must open; close_house ends it.
 static house *open_house(const char *address) {
   house *h = calloc(1, sizeof *h);
   const at_listener_options o = house_options(h, address);
@@ -148,6 +154,7 @@ static house *open_house(const char *address) {
   return h;
 }
 
+// No call has come after the listener was closed, and every message was right.
 static void close_house(house *h) {
   at_listener_close(h->l);
   h->open = false;
@@ -179,17 +186,20 @@ static at_session_options call_options(const char *address, end *e) {
       .sink = sink_of(e)};
 }
 
+// With the options that house_options gives the listener.
 static at_status call(const char *address, end *e) {
   const at_session_options o = call_options(address, e);
   return at_session_open(&o, &e->w);
 }
 
+// The session must open.
 static void must_call(const char *address, end *e) {
   *e = (end){0};
   at_status st = call(address, e);
   if (st.err) fail_msg("%s", at_status_message(st));
 }
 
+// With that code and text.
 static void assert_refused(at_status st, at_code code, const char *why) {
   if (!st.err || !strstr(at_status_message(st), why))
     fail_msg("not `%s`: %s", why, st.err ? at_status_message(st) : "let in");
@@ -204,6 +214,7 @@ static bool readable(const void *p) {
   return poll(&about, 1, 0) > 0;
 }
 
+// The proof alone, so that what follows can be said wrongly.
 static at_proof_state prove_by_hand(at_party *p, uint16_t port, at_card card) {
   static const uint8_t nonces[8][AT_PROOF_NONCE] = {{1}, {2}, {3}, {4}};
   static _Atomic uint32_t next;
@@ -221,6 +232,7 @@ static at_proof_state prove_by_hand(at_party *p, uint16_t port, at_card card) {
   return state;
 }
 
+// One that a listener accepts, but for its place.
 static at_session_request a_request(void) {
   return (at_session_request){.hello = {.version = AT_SESSION_VERSION,
                                         .kind = AT_SESSION_TOOL,
@@ -248,6 +260,7 @@ static at_session_answer ask_by_hand(at_party *p, const at_session_request *r) {
 }
 
 // ---- Without a library for TLS
+// Returns 0, or which step was wrong.
 static int without_tls(void) {
   house h = {.open = true};
   end e = {0};
@@ -290,6 +303,7 @@ static bool has_all(const void *arg) {
   return e->messages[0] == 200 && e->messages[1] == 5;
 }
 
+// In both lanes, of several sizes.
 static void say_everything(end *e) {
   for (uint64_t i = 0; i < 200; i++)
     send_one(e, AT_WIRE_CONTROL, i, 1 + (size_t)(i * 161 % 30000));
@@ -347,6 +361,7 @@ static void *be_caller(void *arg) {
   return NULL;
 }
 
+// Many at the same time.
 static void start_callers(caller *c, int n, const char *address) {
   for (int i = 0; i < n; i++) {
     c[i] = (caller){.address = address};
@@ -354,6 +369,7 @@ static void start_callers(caller *c, int n, const char *address) {
   }
 }
 
+// All get in, over either medium.
 static void twenty_come_at_once(void **state) {
   enum { kCallers = 20 };
   static caller c[kCallers];
@@ -404,6 +420,7 @@ static void wildcards_keep_their_name(void **state) {
   close_house(h);
 }
 
+// In the address that callers are told.
 static void numbers_of_ipv6_have_brackets(void **state) {
   house h = {.open = true};
   end e;
@@ -421,6 +438,7 @@ static void numbers_of_ipv6_have_brackets(void **state) {
 }
 
 // ---- Who does not
+// The listener's owner never hears of it.
 static void another_token_is_a_stranger(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -437,6 +455,7 @@ static void another_token_is_a_stranger(void **state) {
 
 static bool at_once(void) { return true; }
 
+// Told apart from an interruption and from an address that is none.
 static void nobody_listens(void **state) {
   char address[64];
   end e = {0};
@@ -452,6 +471,7 @@ static void nobody_listens(void **state) {
                  "the test: nothing is not host:port");
 }
 
+// What at_listener_open refuses.
 static void addresses_are_of_one_listener(void **state) {
   static const struct {
     const char *address;
@@ -468,6 +488,7 @@ static void addresses_are_of_one_listener(void **state) {
   }
 }
 
+// Code and text of `ask` reach the caller, without control characters.
 static void refusals_travel(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -479,6 +500,7 @@ static void refusals_travel(void **state) {
   close_house(h);
 }
 
+// Both ends must lay out the wire alike.
 static void other_options_are_refused(void **state) {
   house *h = open_house("127.0.0.1:0");
   end e = {0};
@@ -494,6 +516,7 @@ static void other_options_are_refused(void **state) {
   close_house(h);
 }
 
+// Another version, another build, and a process of a job.
 static void other_versions_are_told(void **state) {
   house *h = open_house("127.0.0.1:0");
   at_session_request r = a_request();
@@ -538,6 +561,8 @@ typedef struct crowd {
   _Atomic bool stop;
 } crowd;
 
+// Hundreds of connections that are slow, silent or talk nonsense, again and
+// again.
 static void *be_strangers(void *arg) {
   enum { kOpen = 300, kKinds = 6 };
   static int fds[kOpen];
@@ -564,6 +589,7 @@ static void *be_strangers(void *arg) {
 
 static bool has_come(const void *c) { return ((const crowd *)c)->came > 1500; }
 
+// Callers get in beside them, within seconds, and strangers get no byte.
 static void strangers_change_nothing(void **state) {
   house *h = open_house("127.0.0.1:0");
   crowd c = {.port = port_of(h)};
@@ -585,6 +611,7 @@ static void strangers_change_nothing(void **state) {
   close_house(h);
 }
 
+// The first message of a proof works once, and only while it is fresh.
 static void repeated_words_get_nothing(void **state) {
   house *h = open_house("127.0.0.1:0");
   at_party p = {.fd = connect_to(port_of(h))};
@@ -636,6 +663,7 @@ static void callers_may_think_better_of_it(void **state) {
   close_house(h);
 }
 
+// A child: calls, answers once, and waits to be killed.
 static void call_and_wait(int from) {
   char address[64] = {0};
   end e = {0};
@@ -649,6 +677,7 @@ static void call_and_wait(int from) {
 
 static bool has_spoken(const void *e) { return ((const end *)e)->messages[0]; }
 
+// The listener's end hears of it over either medium.
 static void killed_callers_are_lost(void **state) {
   for (int tcp = 0; tcp < 2; tcp++) {
     int to[2], status;
@@ -710,6 +739,7 @@ static int count_fds(void) {
   return n;
 }
 
+// Each test begins with the default wire and network.
 static int setup(void **state) {
   static int before;
   unsetenv("ATOLL_POD_WIRE");
@@ -719,6 +749,7 @@ static int setup(void **state) {
   return 0;
 }
 
+// As many descriptors as before the test.
 static int teardown(void **state) {
   int now = count_fds();
   if (now == *(int *)*state) return 0;

@@ -23,6 +23,7 @@ typedef struct simulation {
   guest g;
 } simulation;
 
+// Simulated hosts, a real controller and a client, all in this process.
 static simulation begin(const char *target, uint32_t hosts,
                         at_simulated_options o) {
   simulation s = {.pod = {.num_hosts = 0}};
@@ -48,6 +49,8 @@ static void end(simulation *s) {
   at_simulated_free(s->hosts);
 }
 
+// Options with figures of the test's own, so that times can be worked out by
+// hand.
 static at_simulated_options fixed(void) {
   return (at_simulated_options){
       .charges = kFixed, .latency = 10000, .bytes_per_s = 1e9};
@@ -74,6 +77,7 @@ static uint64_t chain(simulation *s, at_bytes block, uint32_t launches) {
   return took;
 }
 
+// In a pod of its own, as virtual time goes on.
 static uint64_t chain_of(at_simulated_options o, bool meets) {
   simulation s = begin("v5e:2x4", 4, o);
   at_bytes block = meets ? pod_rotates(kPodChips, 16)
@@ -83,6 +87,7 @@ static uint64_t chain_of(at_simulated_options o, bool meets) {
   return took;
 }
 
+// Two runs give the same time, and a dearer launch makes it longer by as much.
 static void virtual_time_depends_on_charges_alone(void **state) {
   at_simulated_options o = fixed();
   uint64_t plain = chain_of(o, false), met = chain_of(o, true);
@@ -96,6 +101,7 @@ static void virtual_time_depends_on_charges_alone(void **state) {
   assert_in_range(slower, plain + 40 * 4900, plain + 40 * 5100);
 }
 
+// With --dispatch=sequential hosts wait for word of each other.
 static void one_after_the_other_takes_longer(void **state) {
   at_simulated_options o = fixed();
   uint64_t parallel = chain_of(o, false);
@@ -104,6 +110,7 @@ static void one_after_the_other_takes_longer(void **state) {
   assert_true(chain_of(o, false) >= parallel + 39 * o.latency / 2);
 }
 
+// Fewer cores take longer; enough of them as long as one for each.
 static void processes_share_cores(void **state) {
   at_simulated_options o = fixed();
   uint64_t alone = chain_of(o, false);
@@ -115,6 +122,7 @@ static void processes_share_cores(void **state) {
   assert_in_range(one, 40 * 4 * 6400, 100 * alone);
 }
 
+// 4,096 chips, of which arrays, copies and statistics work.
 static void one_process_is_512_hosts(void **state) {
   simulation s = begin("v5p:16x16x16", 512, fixed());
   assert_int_equal(at_controller_hosts(s.pod.controller), 512);
@@ -136,6 +144,7 @@ static void one_process_is_512_hosts(void **state) {
   end(&s);
 }
 
+// Their results carry UNIMPLEMENTED.
 static void programs_that_call_back_are_refused(void **state) {
   simulation s = begin("v5e:1x1", 1, fixed());
   float v[4] = {0};

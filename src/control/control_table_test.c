@@ -10,6 +10,7 @@
 
 enum { kKeys = 600 };
 
+// Finds, counts and iterates as the list does.
 static void expect_same(const at_table *t, void *const *model,
                         const uint64_t *keys) {
   size_t count = 0, seen = 0, at = 0;
@@ -39,6 +40,7 @@ static uint64_t key_of(int kind, uint64_t i) {
   }
 }
 
+// 60,000 random puts and takes, also of keys that collide.
 static void it_is_what_a_list_would_be(void **state) {
   static int things[kKeys];
   for (int kind = 0; kind < 3; kind++) {
@@ -68,6 +70,7 @@ static void it_is_what_a_list_would_be(void **state) {
   }
 }
 
+// Also after it has been emptied and freed.
 static void an_empty_one_has_nothing(void **state) {
   at_table t = {0};
   size_t at = 0;

@@ -8,6 +8,7 @@ enum { kBytes = 4096, kFloats = kBytes / 4 };
 static host the;
 static uint64_t clients;
 
+// A host without sessions, controller and pod.
 static int begin(void **state) {
   the.end = &the.first;
   pthread_mutex_init(&the.queue_lock, NULL);
@@ -24,6 +25,7 @@ static int end(void **state) {
   return 0;
 }
 
+// One message of the stream, of the client `clients`.
 static void stream(uint32_t kind, const void *body, size_t n) {
   void *copy = malloc(n + 1);
   if (n) memcpy(copy, body, n);
@@ -34,6 +36,7 @@ static void stream(uint32_t kind, const void *body, size_t n) {
   free(copy);
 }
 
+// An array of kFloats whose bytes come by WRITE.
 static void create(uint64_t array) {
   struct {
     at_msg_create m;
@@ -47,6 +50,7 @@ static void drop(uint64_t array) {
   stream(AT_MSG_DROP, d, sizeof d);
 }
 
+// Frees the block.
 static void load(uint64_t program, at_bytes block) {
   uint8_t *m = calloc(1, 32 + block.len);
   *(at_msg_load *)(void *)m = (at_msg_load){.program = program, .num_chips = 1};
@@ -56,6 +60,7 @@ static void load(uint64_t program, at_bytes block) {
   free((void *)block.ptr);
 }
 
+// By the stream: one argument, one result.
 static void launch(uint64_t program, uint64_t array, uint64_t output) {
   struct {
     at_msg_launch m;
@@ -88,12 +93,14 @@ static visitor *come_since(uint64_t since) {
 
 static visitor *come(void) { return come_since(0); }
 
+// The session is over, and the jobs that it has posted are dropped.
 static void go(visitor *v) {
   at_visitor_free(v);
   for (job *j; (j = the.first); free(j)) the.first = j->next;
   the.end = &the.first;
 }
 
+// A WRITE and its bytes.
 static void piece_of(visitor *v, uint64_t array, size_t from, size_t to,
                      const float *v4) {
   const at_msg_write m = {{array, 0, 0}, from, to - from, kBytes};
@@ -108,6 +115,7 @@ static at_buffer *find(uint64_t name) {
   return p ? p->buffer : NULL;
 }
 
+// The array is there with these values.
 static void expect_numbers(uint64_t name, const float *v) {
   at_buffer *b = find(name);
   assert_non_null(b);
@@ -115,6 +123,7 @@ static void expect_numbers(uint64_t name, const float *v) {
   assert_memory_equal(at_buffer_data(b), v, kBytes);
 }
 
+// The client is gone: nothing of it is left, in tables or in memory.
 static void leave(visitor *v) {
   if (v) go(v);
   stream(AT_MSG_LEFT, NULL, 0);
@@ -126,6 +135,7 @@ static void leave(visitor *v) {
   assert_int_equal(at_chip_memory_stats(c).in_use, 0);
 }
 
+// What arrays of this test hold.
 static const float *numbers(void) {
   static float v[kFloats];
   for (int i = 0; i < kFloats; i++) v[i] = (float)(i + (int)clients);
@@ -133,6 +143,7 @@ static const float *numbers(void) {
 }
 
 // ---- Tests
+// WRITEs that overtake the stream wait for it.
 static void bytes_come_before_their_array(void **state) {
   clients++;
   visitor *v = come();
@@ -157,6 +168,7 @@ static void bytes_come_before_their_array(void **state) {
   leave(v);
 }
 
+// A launch that was before the drop gets them still.
 static void bytes_come_behind_the_drop(void **state) {
   clients++;
   visitor *v = come();
@@ -205,6 +217,7 @@ static void bytes_of_before_are_lost(void **state) {
   leave(v);
 }
 
+// Of another size than the array; and too many that are never brought.
 static void odd_pieces_define_nothing(void **state) {
   clients++;
   visitor *v = come();
@@ -224,6 +237,8 @@ static void odd_pieces_define_nothing(void **state) {
   leave(v);
 }
 
+// Bytes and callbacks that are missing when the session is lost, freed or left
+// fail the launch.
 static void launches_do_not_wait_for_the_dead(void **state) {
   for (int how = 0; how < 3; how++) {
     clients++;
@@ -268,6 +283,7 @@ static void launches_do_not_wait_for_the_dead(void **state) {
   }
 }
 
+// One session per client.
 static void who_has_the_name_comes_first(void **state) {
   clients++;
   visitor *v = come(), *w = come();
@@ -293,6 +309,7 @@ typedef struct race {
   _Atomic int turn;
 } race;
 
+// Pieces of array after array, from another thread.
 static void *bring(void *arg) {
   race *r = arg;
   for (uint64_t i = 1; i <= 3000; i++) {
@@ -303,6 +320,7 @@ static void *bring(void *arg) {
   return NULL;
 }
 
+// Bytes of an array come while the stream makes it, at every moment of it.
 static void pieces_and_the_stream_meet_anywhere(void **state) {
   clients++;
   race r = {come(), numbers(), 0};
@@ -327,6 +345,7 @@ static void begin_launches(tenant *t, int n) {
   pthread_mutex_unlock(&the.lock);
 }
 
+// Until something goes wrong, the message is full, or nothing runs any more.
 static void ends_are_told_together(void **state) {
   clients++;
   visitor *v = come();
@@ -356,6 +375,7 @@ static void ends_are_told_together(void **state) {
   atomic_store(&the.ends_ns, 0);
 }
 
+// Told at the latest when ends_ns has passed, but not in between two launches.
 static void ends_wait_a_moment_only(void **state) {
   clients++;
   visitor *v = come();

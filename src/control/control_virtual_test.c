@@ -18,6 +18,7 @@ static uint32_t chip_of(const guest *g, uint32_t device, uint32_t *host) {
   return chip;
 }
 
+// A program on these devices.
 static run on(const guest *g, at_bytes block, const uint32_t *devices,
               uint32_t n) {
   run r = run_make(g, block, n, 1);
@@ -61,6 +62,7 @@ static void kill_host(pod *p, uint32_t number) {
   at_strbuf_free(&text);
 }
 
+// Each with its arrays, all with the chip's memory.
 static void several_devices_share_a_chip(void **state) {
   pod p;
   pod_open(&p, "v5e:2x2", 2, 4);
@@ -105,6 +107,7 @@ static void several_devices_share_a_chip(void **state) {
   pod_close(&p);
 }
 
+// With AT_SLICE_FAIR a chip counts as fuller where its clients launch more.
 static void clients_are_weighed(void **state) {
   pod p;
   pod_open(&p, "v5e:2x2", 1, 4);
@@ -142,6 +145,8 @@ static void clients_are_weighed(void **state) {
   pod_close(&p);
 }
 
+// Arrays that were there are lost, programs go on on other chips; a slice bound
+// to the host stays.
 static void devices_move_from_lost_hosts(void **state) {
   pod p;
   pod_open(&p, "v5e:2x2", 2, 4);
@@ -191,6 +196,7 @@ static void devices_move_from_lost_hosts(void **state) {
   pod_close(&p);
 }
 
+// Refused slices take neither memory nor device numbers.
 static void what_cannot_be_had(void **state) {
   pod p;
   pod_open(&p, "v5e:2x2", 1, 4);

@@ -14,6 +14,9 @@
 #include "control/simulate.h"
 #include "device/device.h"
 
+// Stack of the keeper; how often it looks at what nobody tells it, as a rule
+// and while a trace is made; how long hosts may miss each other before the pod
+// forms anew.
 enum {
   kStack = 256 << 10,
   kLookNs = 200000000,
@@ -22,6 +25,7 @@ enum {
 };
 
 // ---- Peers
+// Under the lock. A peer that is not in the list is ignored.
 static void leave_list(peer *p) {
   peer **at = &p->controller->peers;
   while (*at && *at != p) at = &(*at)->next;
@@ -31,6 +35,8 @@ static void leave_list(peer *p) {
 // Under the lock: the keeper looks after it.
 static void call_keeper(at_controller *c) { pthread_cond_signal(&c->news); }
 
+// p is in no list and no table; not under the lock, since closing a wire waits
+// for its poller.
 static void free_peer(peer *p) {
   at_outbox_free(p->outbox);
   at_wire_close(p->wire);
@@ -49,6 +55,8 @@ void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n) {
 }
 
 // ---- The pod comes together; under the lock
+// The CPU features that every host has: clients compile for these. All
+// num_hosts hosts have come.
 static uint64_t common_cpu(const at_controller *c) {
   uint64_t cpu = UINT64_MAX;
   for (uint32_t i = 0; i < c->num_hosts; i++) cpu &= c->hosts[i]->cpu;
@@ -66,6 +74,8 @@ static at_strbuf addresses_of(const at_controller *c, bool pod) {
   return b;
 }
 
+// If every host is there, tells all of them to form a new epoch. What they
+// answer to earlier FORMs does not count any more.
 static void form_if_complete(at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (!c->hosts[i] || c->hosts[i]->gone) return;
@@ -92,6 +102,7 @@ static void form_if_complete(at_controller *c) {
   at_strbuf_free(&addresses);
 }
 
+// With the reason, as the controller knows it.
 static void say_lost(peer *client, const peer *host) {
   at_msg_host_lost m = {.host = host->number};
   const char *why = host->why;
@@ -100,6 +111,7 @@ static void say_lost(peer *client, const peer *host) {
   at_peer_say(client, AT_MSG_HOST_LOST, parts, 2);
 }
 
+// Before WELCOME, so that the client's clock runs from its first message on.
 static void say_simulated(at_controller *c, peer *p) {
   const at_simulated_options *o = at_simulated_options_of(c->simulated);
   // Where processes share cores, their chips are on these, too.
@@ -113,6 +125,8 @@ static void say_simulated(at_controller *c, peer *p) {
   at_peer_say(p, AT_MSG_SIMULATED, &part, 1);
 }
 
+// A client may begin: what the pod is, the key for its hosts, and then what it
+// has missed: hosts that are lost, and those that are drained.
 static void welcome(at_controller *c, peer *p) {
   if (c->simulated) say_simulated(c, p);
   at_strbuf addresses = addresses_of(c, false);
@@ -139,6 +153,7 @@ static void welcome(at_controller *c, peer *p) {
   at_drain_tell(p);
 }
 
+// A drained host is not waited for, and is no pod by itself.
 bool at_controller_is_complete(const at_controller *c) {
   uint32_t there = 0, drained = 0;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
@@ -148,12 +163,14 @@ bool at_controller_is_complete(const at_controller *c) {
   return there && there + drained == c->num_hosts;
 }
 
+// Those that came while hosts were missing.
 void at_controller_welcome(at_controller *c) {
   if (!at_controller_is_complete(c)) return;
   for (peer *p = c->peers; p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->welcomed && !p->gone) welcome(c, p);
 }
 
+// With a zero behind it. NULL: no memory.
 static char *copy_text(const uint8_t *p, uint64_t n) {
   char *text = malloc(n + 1);
   if (!text) return NULL;
@@ -174,6 +191,8 @@ static uint32_t free_place(const at_controller *c, int64_t wanted) {
   return first;
 }
 
+// Why there is no place for another host: where one is drained, how it is taken
+// back.
 static at_status no_place(const at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (c->drains[i] == DRAIN_ENDED)
@@ -192,6 +211,9 @@ static void turn_away(peer *p, at_status why) {
   at_peer_say(p, AT_MSG_STOP, NULL, 0);
 }
 
+// Gives a host its place. The second HOST of a session is ignored. A host
+// beyond those that have come so far must have the CPU features that loaded
+// programs may use.
 static void host_came(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_host *m = (const void *)body.ptr;
@@ -202,11 +224,21 @@ static void host_came(peer *p, at_bytes body) {
   if (place == c->num_hosts && (common_cpu(c) & ~m->cpu))
     return turn_away(p, AT_FAIL(AT_FAILED_PRECONDITION,
                                 "its CPU lacks what programs of this pod use"));
-  p->session = copy_text(texts, m->session_bytes);
-  p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
+  // The session's address for clients, then the one for other hosts.
+  char *session = copy_text(texts, m->session_bytes);
+  char *pod = copy_text(texts + m->session_bytes, m->pod_bytes);
+  if (!session || !pod) {
+    free(session);
+    free(pod);
+    return turn_away(p, AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host"));
+  }
+  p->session = session;
+  p->pod = pod;
   p->cpu = m->cpu;
   p->number = place;
+  // It takes part from the next epoch on, which forms when all are there.
   p->joined = c->epoch + 1;
+  // The process before it stays a peer until its session has closed.
   if (c->hosts[place]) c->hosts[place]->replaced = true;
   c->hosts[place] = p;
   if (place == c->num_hosts) c->num_hosts++;
@@ -215,6 +247,8 @@ static void host_came(peer *p, at_bytes body) {
   form_if_complete(c);
 }
 
+// Arrays of before are not on the new process; the client hears where it is
+// found.
 static void say_back(peer *client, const peer *host) {
   at_msg_host_back m = {.host = host->number};
   const at_bytes parts[] = {
@@ -241,6 +275,8 @@ static void pod_formed(at_controller *c) {
   at_controller_welcome(c);
 }
 
+// FORMED counts for the current epoch only. A host that could not form is no
+// reason to give up: after kTornNs all try again.
 static void host_formed(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_formed *m = (const void *)body.ptr;
@@ -266,16 +302,20 @@ static void stop_forming(at_controller *c) {
       at_peer_say(c->hosts[i], AT_MSG_BREAK, NULL, 0);
 }
 
+// In this order: clients hear of it, what was held for them goes on, and only
+// then operations end and devices move, since that may ask for more.
 void at_host_leaves(peer *p) {
   at_controller *c = p->controller;
   c->up = false;
   c->formed -= p->formed;
   p->formed = false;
   p->gone = true;
+  // Those who are still connecting to it need not go on.
   if (c->forming) stop_forming(c);
   for (peer *q = c->peers; q; q = q->next) {
     if (q->kind != AT_SESSION_CLIENT || !q->welcomed || q->gone) continue;
     say_lost(q, p);
+    // Its launches will not end there: what was held for them goes on.
     at_flight_did(q, p->number, UINT32_MAX);
     at_client_goes_on(q);
   }
@@ -283,6 +323,7 @@ void at_host_leaves(peer *p) {
   at_slices_move(c);
 }
 
+// Launches that have ended let held messages of that client go on.
 static void host_did(peer *p, const at_msg_did *m) {
   peer *client = p->controller->peers;
   while (client &&
@@ -293,6 +334,8 @@ static void host_did(peer *p, const at_msg_did *m) {
   at_client_goes_on(client);
 }
 
+// The end of a host's session. One that was replaced, or has ended as it was
+// told to, is no loss.
 static void host_lost(peer *p) {
   if (!p->session || p->replaced || p->controller->closes) return;
   if (p->controller->drains[p->number] == DRAIN_ENDED) return;
@@ -302,6 +345,7 @@ static void host_lost(peer *p) {
 }
 
 // ---- Tools
+// ORDERED, or FAILED with the error. Consumes st.
 static void answer(peer *tool, at_status st) {
   at_msg_failed m = {.code = (uint64_t)at_status_code(st)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -311,6 +355,7 @@ static void answer(peer *tool, at_status st) {
   at_status_free(st);
 }
 
+// One order or question. Anything else is ignored.
 static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
   at_controller *c = p->controller;
   if (kind == AT_MSG_ERASE) {
@@ -343,6 +388,8 @@ static uint64_t flow_of(const peer *p, const at_wire_head *head,
   return at_span_flow(p->client, m->num_outputs ? m->outputs : 0);
 }
 
+// A client's message, with a span of how long the controller has had it where
+// spans are kept. The return value is at_client_says's.
 static bool client_says(peer *p, const at_wire_head *head, void *body,
                         uint64_t heard_ns) {
   if (head->kind == AT_MSG_RECORDED) {
@@ -362,6 +409,8 @@ static bool client_says(peer *p, const at_wire_head *head, void *body,
   return done;
 }
 
+// All messages go through the one lock, which is what puts those of several
+// clients into one order. True: the message's credits go back now.
 static bool hear(peer *p, const at_wire_head *head, void *body) {
   at_bytes b = {body, head->bytes};
   bool done = true;
@@ -389,6 +438,8 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
   return done;
 }
 
+// The sink of every session. Malformed messages are dropped and logged, and
+// their sender stays.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   peer *p = arg;
@@ -416,6 +467,8 @@ static bool simulated_message(void *arg, uint32_t from,
   return done;
 }
 
+// The peer stays in its list until the keeper has closed its wire, which a
+// wire's own thread cannot do.
 static void lost(void *arg, uint32_t member, at_status why) {
   peer *p = arg;
   at_controller *c = p->controller;
@@ -430,6 +483,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
 }
 
 // ---- Who comes
+// Under the lock.
 static at_status check_kind(const at_controller *c,
                             const at_session_hello *hello) {
   if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->max_hosts)
@@ -439,6 +493,8 @@ static at_status check_kind(const at_controller *c,
   return AT_OK;
 }
 
+// at_listener_calls.ask: the peer is in the list before its wire is open, as
+// messages may come first.
 static at_status ask(void *arg, const at_session_hello *hello,
                      at_wire_sink *sink, void **out) {
   at_controller *c = arg;
@@ -469,6 +525,7 @@ static at_status ask(void *arg, const at_session_hello *hello,
   return AT_OK;
 }
 
+// at_listener_calls.opened: what was posted so far goes out.
 static void opened(void *arg, void *peer_arg, at_wire *w) {
   at_controller *c = arg;
   peer *p = peer_arg;
@@ -481,6 +538,8 @@ static void opened(void *arg, void *peer_arg, at_wire *w) {
   pthread_mutex_unlock(&c->lock);
 }
 
+// at_listener_calls.broken: the session never opened, so nothing of it is under
+// way.
 static void broken(void *arg, void *peer_arg, at_status why) {
   at_controller *c = arg;
   peer *p = peer_arg;
@@ -513,6 +572,8 @@ static void mend(at_controller *c) {
   form_if_complete(c);  // or when the lost ones are back
 }
 
+// The keeper's thread. It closes sessions without the lock, since their threads
+// may be waiting for it.
 static void keep(void *arg) {
   at_controller *c = arg;
   pthread_mutex_lock(&c->lock);
@@ -548,6 +609,8 @@ void at_controller_status(at_controller *c, at_strbuf *out) {
 }
 
 // ---- Life
+// Checks the options and makes the tables by chip and by host. The secret, of
+// which clients' keys are made, is new with every controller.
 static at_status count_chips(at_controller *c) {
   AT_TRY(at_topology_parse(c->target, &c->topology));
   c->num_chips = c->topology.num_devices;
@@ -566,6 +629,8 @@ static at_status count_chips(at_controller *c) {
   return at_random(c->secret, sizeof c->secret);
 }
 
+// The listener starts last: calls come from then on. Simulated hosts join by
+// the same calls as real ones.
 at_status at_controller_open(const at_controller_options *o,
                              at_controller **out) {
   at_controller *c = calloc(1, sizeof *c);
@@ -606,6 +671,7 @@ const char *at_controller_address(const at_controller *c) {
   return at_listener_address(c->listener);
 }
 
+// How many have formed and are there.
 uint32_t at_controller_hosts(at_controller *c) {
   uint32_t n = 0;
   pthread_mutex_lock(&c->lock);
@@ -615,6 +681,7 @@ uint32_t at_controller_hosts(at_controller *c) {
   return n;
 }
 
+// The host's process has ended and is not to come back by itself.
 bool at_controller_drained(at_controller *c, uint32_t host) {
   pthread_mutex_lock(&c->lock);
   bool drained = host < c->num_hosts && c->drains[host] == DRAIN_ENDED;
@@ -638,6 +705,8 @@ void at_host_end(peer *host) {
         at_wire_send(host->wire, 1, AT_WIRE_CONTROL, &m, 1, &at_once, NULL));
 }
 
+// No caller any more, then no keeper, then no operation, then no wires; peers
+// are freed when nobody can name them.
 void at_controller_close(at_controller *c) {
   if (!c) return;
   at_listener_close(c->listener);

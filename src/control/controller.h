@@ -15,8 +15,12 @@
 #include "base/strbuf.h"
 #include "pod/proof.h"
 
+// Owns its listener, the sessions of everybody who has come, and a thread that
+// looks after them.
 typedef struct at_controller at_controller;
 
+// Texts are borrowed for at_controller_open alone.
+// Texts are borrowed for at_controller_open.
 typedef struct at_controller_options {
   const char *listen;  // "host:port"; port 0: any
   const char *target;  // ATOLL_TARGET's grammar
@@ -29,19 +33,28 @@ typedef struct at_controller_options {
 } at_controller_options;
 
 // Clients may call before all hosts are there; they wait.
+// Listens when this returns. *out is written on success only; on failure
+// nothing is left. max_hosts must not be below num_hosts, nor above
+// AT_SESSION_MOST.
 at_status at_controller_open(const at_controller_options *o,
                              at_controller **out);
+// With the port that the system chose where `listen` had port 0.
 const char *at_controller_address(const at_controller *c);  // as ATOLL_POD
 // How many hosts take part now; fewer than num_hosts: not all have come, or
 // some are lost.
 uint32_t at_controller_hosts(at_controller *c);
 // Has it been drained, and ended? Then it is not to be started again, until
 // people want it back.
+// False for hosts that the pod does not have.
 bool at_controller_drained(at_controller *c, uint32_t host);
 bool at_controller_stopped(at_controller *c);  // a tool has asked for it
 // JSON, one object: hosts, clients, programs, arrays.
+// Appends what is known at this moment; does not ask the hosts.
 void at_controller_status(at_controller *c, at_strbuf *out);
 // Hosts end, clients lose their arrays.
+// Tells all hosts to end and returns when no thread of the controller is left;
+// it does not wait for the host processes. NULL: nothing. Where it is
+// simulated, at_simulated_free comes after.
 void at_controller_close(at_controller *c);
 
 #endif

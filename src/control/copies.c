@@ -40,6 +40,7 @@ typedef struct coming {
   uint8_t behind[];
 } coming;
 
+// A letter for which the wire had no room, with its bytes.
 typedef struct unsent_copy {
   struct unsent_copy *next;
   uint32_t to;
@@ -60,6 +61,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a copy between hosts");
 }
 
+// Saturates: no product of dimensions wraps to a small one.
 bool at_copy_is_quick(at_dtype t, at_dims dims) {
   size_t bytes = at_dtype_bytes(t);
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -89,6 +91,8 @@ static void post(host *h, uint32_t to, at_bytes body) {
   pthread_mutex_unlock(&h->copies_lock);
 }
 
+// at_pod_listener.room: the wire has room again. Sends what it takes of the
+// queue.
 static void room(void *arg) {
   host *h = arg;
   pthread_mutex_lock(&h->copies_lock);
@@ -102,6 +106,7 @@ static void room(void *arg) {
   pthread_mutex_unlock(&h->copies_lock);
 }
 
+// A letter with what stands behind its head, at most kBehind bytes.
 static void write_to(host *h, uint32_t to, letter l, const void *behind) {
   uint8_t body[sizeof l + kBehind];
   AT_ASSERT(l.behind <= kBehind);
@@ -110,6 +115,7 @@ static void write_to(host *h, uint32_t to, letter l, const void *behind) {
   post(h, to, (at_bytes){body, sizeof l + l.behind});
 }
 
+// The text is cut to what fits behind a letter.
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
   at_bytes text = at_message_text(why);
   write_to(h, to,
@@ -120,13 +126,16 @@ void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
            text.ptr);
 }
 
+// The array has left, or will not leave: the hold is given up.
 static void going_end(going *g) {
+  AT_ASSERT(atomic_load(&g->host->copies));
   at_buffer_unacquire(g->buffer);
   at_buffer_release(g->buffer);
   atomic_fetch_sub(&g->host->copies, 1);
   free(g);
 }
 
+// The other host has copied what it was lent, or is lost.
 static void loan_end(going *g) {
   at_loan_end(g->host->runtime, &g->loan);
   going_end(g);
@@ -154,6 +163,7 @@ static bool lend(going *g, letter l) {
   return true;
 }
 
+// No shared memory: a letter that says so, and the bytes by exec's way.
 static at_status follow(const going *g, letter l) {
   at_event *done = NULL;
   l.kind = COPY_FOLLOWS;
@@ -163,6 +173,8 @@ static at_status follow(const going *g, letter l) {
   return AT_OK;
 }
 
+// The array is defined: the smallest go inside the letter, others are lent, or
+// follow. Consumes s.
 static void send_now(at_status s, void *arg) {
   going *g = arg;
   const size_t bytes = at_buffer_bytes(g->buffer);
@@ -179,6 +191,8 @@ static void send_now(at_status s, void *arg) {
   going_end(g);
 }
 
+// Decides nothing before the array is defined; send_now runs at once where it
+// is already.
 at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
   if (at_buffer_bytes(b) > AT_COPY_QUICK)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a copy of another size than was said");
@@ -194,6 +208,7 @@ at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key) {
 }
 
 // ---- Receiving
+// behind: bytes that an early letter brings. NULL: no memory.
 static coming *make(at_buffer *b, uint32_t from, size_t behind) {
   coming *c = calloc(1, sizeof *c + behind);
   if (!c) return NULL;
@@ -206,6 +221,8 @@ static void tell_taken(host *h, uint32_t from, uint64_t key) {
   write_to(h, from, (letter){.key = key, .kind = COPY_TAKEN}, NULL);
 }
 
+// Defines nothing: the bytes are in b when this returns OK, but with
+// COPY_FOLLOWS, where they come later.
 static at_status fill(at_buffer *b, uint32_t from, const letter *l,
                       const uint8_t *behind) {
   if (l->bytes != at_buffer_bytes(b))
@@ -213,11 +230,13 @@ static at_status fill(at_buffer *b, uint32_t from, const letter *l,
   at_loan loan;
   switch ((copy_kind)l->kind) {
     case COPY_LENT:
+      AT_ASSERT(l->behind == sizeof loan);
       memcpy(&loan, behind, sizeof loan);
       return at_buffer_copy_lent(b, from, l->key, &loan);
     case COPY_FOLLOWS:
       return at_buffer_receive_into(b, from, l->key);
     default:
+      AT_ASSERT(l->kind == COPY_BYTES && l->behind == l->bytes);
       if (l->bytes) memcpy(at_buffer_data_held(b), behind, l->bytes);
       return AT_OK;
   }
@@ -228,6 +247,7 @@ static at_status fill(at_buffer *b, uint32_t from, const letter *l,
 static void arrive(host *h, coming *c, const letter *l, const uint8_t *behind,
                    at_status why) {
   at_buffer *b = c->buffer;
+  AT_ASSERT(b && (l || why.err) && atomic_load(&h->copies));
   if (!why.err) why = fill(b, c->from, l, behind);
   const bool follows = !why.err && l->kind == COPY_FOLLOWS;
   if (!follows) at_buffer_define(b, why);
@@ -237,6 +257,7 @@ static void arrive(host *h, coming *c, const letter *l, const uint8_t *behind,
   atomic_fetch_sub(&h->copies, 1);
 }
 
+// The array that was to come fails.
 static void arrive_lost(host *h, coming *c) {
   arrive(h, c, NULL, NULL,
          AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", c->from));
@@ -252,6 +273,8 @@ static void turn_away(host *h, uint32_t from, const letter *l, at_status why) {
   at_status_free(why);
 }
 
+// If the letter has come already it is turned away; otherwise an entry without
+// a buffer waits for it.
 void at_copy_decline(host *h, uint32_t from, uint64_t key) {
   coming *c = make(NULL, from, 0);
   pthread_mutex_lock(&h->copies_lock);
@@ -264,6 +287,8 @@ void at_copy_decline(host *h, uint32_t from, uint64_t key) {
   free(early);
 }
 
+// The array waits for its letter, or takes the one that has come early. Under
+// the lock only as long as the table is looked at: filling copies bytes.
 static at_status expect(host *h, at_buffer *b, uint32_t from, uint64_t key) {
   AT_TRY(at_buffer_acquire(b));
   coming *mine = make(b, from, 0);
@@ -284,12 +309,14 @@ static at_status expect(host *h, at_buffer *b, uint32_t from, uint64_t key) {
   return AT_OK;
 }
 
+// Declines on failure, so that the sender does not wait for room.
 at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
                           at_dims dims, uint32_t from, uint64_t key,
                           at_buffer **out) {
   at_buffer *b = NULL;
   at_status st = at_buffer_create(c, k, t, dims, &b);
   if (!st.err) st = expect(h, b, from, key);
+  // Else the other end is told, and what it sends is thrown away.
   if (!st.err) return *out = b, AT_OK;
   at_copy_decline(h, from, key);
   at_buffer_release(b);
@@ -318,6 +345,8 @@ static bool keep_early(host *h, uint32_t from, const letter *l,
   return true;
 }
 
+// Letters come from other hosts: every length is checked before it is used.
+// bytes: of the whole letter.
 static bool is_well_formed(const letter *l, size_t bytes) {
   if (l->key == 0 || l->kind >= COPY_KINDS || l->zero) return false;
   if (bytes - sizeof *l != l->behind || l->behind > kBehind) return false;
@@ -326,6 +355,7 @@ static bool is_well_formed(const letter *l, size_t bytes) {
   return l->behind == (l->kind == COPY_LENT ? sizeof(at_loan) : 0);
 }
 
+// at_pod_listener.heard: on the wire's poller, so nothing here waits.
 static void heard(void *arg, uint32_t from, at_bytes body) {
   host *h = arg;
   letter l;
@@ -378,6 +408,8 @@ static going *take_lent(host *h, uint32_t to) {
   return found;
 }
 
+// at_pod_listener.lost; UINT32_MAX: all hosts. Arrays that were expected of it
+// fail; early letters of it stay, they are complete.
 static void host_lost(void *arg, uint32_t who) {
   host *h = arg;
   for (coming *c; (c = take_of(h, who)); free(c))
@@ -385,9 +417,11 @@ static void host_lost(void *arg, uint32_t who) {
   for (going *g; (g = take_lent(h, who));) loan_end(g);
 }
 
+// Launches under one controller have no order of their own that could fail.
 static void launch_failed(void *arg, const at_hosts_tag *tag) {}
 static void tick(void *arg) {}
 
+// Hosts that were lost before anybody listened count now.
 void at_copies_listen(host *h) {
   if (!h->pod) return;
   const at_pod_listener l = {h, heard, room, launch_failed, host_lost, tick};
@@ -396,6 +430,8 @@ void at_copies_listen(host *h) {
     if (i != h->me && !at_pod_hosts_has(h->pod, i)) host_lost(h, i);
 }
 
+// The pod's wires are still open but nobody listens; the memory of all tables
+// is freed.
 void at_copies_end(host *h) {
   if (h->pod) at_pod_hosts_listen(h->pod, NULL);
   host_lost(h, UINT32_MAX);

@@ -7,12 +7,16 @@
 static size_t padded(size_t n) { return at_align_up(n, 8); }
 
 // ---- One part
+// Without padding. m->rank and the counts have been bounded, so the sum does
+// not overflow.
 static size_t part_bytes(const at_msg_cut *m) {
   return sizeof *m + m->rank * sizeof(int64_t) +
          m->num_axes * sizeof(uint32_t) + m->num_used * sizeof(at_msg_use) +
          (size_t)m->num_runs * sizeof(at_msg_chips) + m->name_bytes;
 }
 
+// The number of shards, and of tiles along each dimension. False: an axis of
+// size 0, one that is used twice, or too many shards.
 static bool cut_axes(at_cut *c) {
   const at_msg_cut *m = c->m;
   uint64_t shards = 1, used = 0;
@@ -32,6 +36,8 @@ static bool cut_axes(at_cut *c) {
   return true;
 }
 
+// A RESTORE has as many chips as shards, all of them numbers that a pod can
+// have.
 static bool has_chips(const at_cut *c) {
   uint64_t chips = 0;
   for (uint32_t i = 0; i < c->m->num_runs; i++) {
@@ -45,6 +51,7 @@ static bool has_chips(const at_cut *c) {
   return chips == c->num_shards;
 }
 
+// The tiles divide every dimension, and the array's bytes do not overflow.
 static bool has_size(const at_cut *c) {
   size_t bytes = at_dtype_bytes((at_dtype)c->m->dtype);
   for (uint32_t d = 0; d < c->dims.rank; d++) {
@@ -54,6 +61,8 @@ static bool has_size(const at_cut *c) {
   return bytes < SIZE_MAX / 2;
 }
 
+// Counts are bounded before they are multiplied; then the whole part must lie
+// in the body, and only then is any list looked at.
 bool at_cut_read(at_bytes body, size_t *out_bytes, at_cut *out) {
   const at_msg_cut *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->kind >= 3 || !m->dtype ||
@@ -73,6 +82,8 @@ bool at_cut_read(at_bytes body, size_t *out_bytes, at_cut *out) {
              (at_bytes){(const uint8_t *)out->name.ptr, out->name.len});
 }
 
+// Coordinates of the shard in the mesh, last axis fastest; the axes of one
+// dimension are joined to the tile's index with the first one major.
 bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
   uint32_t at[AT_MESSAGE_AXES], rest = shard;
   uint64_t used = 0;
@@ -93,6 +104,7 @@ bool at_cut_tile(const at_cut *c, uint32_t shard, int64_t *tile) {
   return true;
 }
 
+// Walks the runs of chips; there are few, as meshes are regular.
 uint32_t at_cut_chip(const at_cut *c, uint32_t shard) {
   uint32_t i = 0;
   AT_ASSERT(shard < c->num_shards);
@@ -102,12 +114,14 @@ uint32_t at_cut_chip(const at_cut *c, uint32_t shard) {
                     (int64_t)c->runs[i].step * shard);
 }
 
+// Products cannot wrap: has_size has looked.
 uint64_t at_cut_num_tiles(const at_cut *c) {
   uint64_t n = 1;
   for (uint32_t d = 0; d < c->dims.rank; d++) n *= (uint64_t)c->tiles[d];
   return n;
 }
 
+// Tiles divide dimensions exactly.
 size_t at_cut_tile_bytes(const at_cut *c) {
   size_t bytes = at_dtype_bytes((at_dtype)c->m->dtype);
   for (uint32_t d = 0; d < c->dims.rank; d++)
@@ -130,6 +144,7 @@ at_cuts at_cuts_of(at_bytes body) {
   return all;
 }
 
+// Reads the part anew each time, which costs less than to keep them all.
 bool at_cuts_next(at_cuts *all, at_cut *out) {
   size_t bytes;
   if (!all->rest.len || !at_cut_read(all->rest, &bytes, out)) return false;
@@ -150,6 +165,8 @@ static bool good_path(at_str path) {
          !(path.len >= 3 && !memcmp(path.ptr + path.len - 3, "/..", 3));
 }
 
+// The tail must be used up exactly. For RESTORE names count from `first`, and
+// may not run into those of graphs.
 bool at_cuts_are_good(uint32_t kind, at_bytes body) {
   const at_msg_files *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->num_arrays > AT_MESSAGE_OBJECT ||
@@ -158,10 +175,12 @@ bool at_cuts_are_good(uint32_t kind, at_bytes body) {
       body.len < padded(sizeof *m + m->path_bytes + m->folder_bytes +
                         (size_t)m->about_bytes))
     return false;
+  // From here on sizes of the head are known to fit.
   at_cuts all = at_cuts_of(body);
   at_bytes folder = {(const uint8_t *)all.folder.ptr, all.folder.len};
   if (!good_path(all.path) || (folder.len && !at_message_file_is_good(folder)))
     return false;
+  // A PEEK names a checkpoint and no arrays.
   if (kind == AT_MSG_PEEK) return !m->num_arrays && !all.rest.len;
   if (!m->num_arrays ||
       (kind == AT_MSG_RESTORE &&

@@ -20,6 +20,7 @@ static ends take(tenant *t) {
   return out;
 }
 
+// One DONE: the first number is the message's tag, the others are its body.
 static void say(tenant *t, const ends *e) {
   if (!e->count) return;
   const at_bytes rest = {(const uint8_t *)(e->numbers + 1),
@@ -28,16 +29,21 @@ static void say(tenant *t, const ends *e) {
                 rest.len ? 1 : 0);
 }
 
+// Both counts are taken back by at_ends_add.
 void at_ends_begin(tenant *t) {
   t->users++;
   t->running++;
 }
 
+// A client without other launches under way waits for this one, so it is told
+// at once; otherwise it is told with others, at the latest kSoonNs from now.
+// The tenant has one user less.
 void at_ends_add(tenant *t, uint64_t number, bool now) {
   host *h = t->host;
   ends told = {0};
   bool wakes = false;
   pthread_mutex_lock(&h->lock);
+  AT_ASSERT(t->running && t->num_ends < AT_MESSAGE_ENDS);
   t->running--;
   if (number) t->ends[t->num_ends++] = number;
   if (now || t->num_ends == AT_MESSAGE_ENDS ||
@@ -69,6 +75,8 @@ static tenant *next_tenant(const host *h, bool all, bool *waits) {
   return NULL;
 }
 
+// Called between two jobs of the stream; costs one load where nothing is due.
+// The lock is left while a client is told, so the search begins anew each time.
 void at_ends_tell(host *h) {
   const uint64_t soon = atomic_load(&h->ends_ns);
   if (AT_LIKELY(!soon)) return;

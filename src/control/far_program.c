@@ -37,12 +37,15 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a program");
 }
 
+// At least one element, so that NULL means no memory.
 static uint32_t *copy_numbers(const uint32_t *from, uint32_t n) {
   uint32_t *to = malloc((n + 1) * sizeof *to);
   if (to && n) memcpy(to, from, n * sizeof *to);
   return to;
 }
 
+// The block is copied: hosts that come later need it, and the texts point into
+// it.
 static at_status remember(far_program *p, uint64_t name, at_bytes block,
                           const uint32_t *chips, uint32_t n) {
   const at_xheader *h = (const void *)block.ptr;
@@ -80,6 +83,7 @@ static at_status place(const at_client *c, far_program *p,
   return st;
 }
 
+// One block for the struct, its hosts and its spares.
 at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
                               const uint32_t *devices, uint32_t num_devices,
                               uint32_t *chips, far_program **out) {
@@ -96,6 +100,7 @@ at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
   return st;
 }
 
+// Names of its chips and results lie in blocks of their own.
 void at_far_program_free(far_program *p) {
   if (!p) return;
   free((void *)(uintptr_t)p->block.ptr);

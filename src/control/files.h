@@ -11,6 +11,7 @@
 #include "control/message.h"
 #include "control/named.h"
 
+// What is to be saved or restored; borrowed for the call.
 typedef struct at_files_ask {
   at_str path;             // a folder, absolute, on the hosts' file systems
   at_str folder;           // below it, where a SAVE writes; may be empty
@@ -27,6 +28,8 @@ typedef struct at_files_ask {
 // when they have been read, and is the first error of any, which names the
 // file. PEEK: the answer brings at_manifest_summary's JSON. INVALID_ARGUMENT: a
 // path, a name or a cut that cannot be.
+// The call returns when the message is on its way. *out is written on success
+// only.
 at_status at_files_save_ask(at_client *c, const at_files_ask *f,
                             at_asked **out);
 // f is read during the call. *first is written in any case; on failure no array
@@ -34,6 +37,7 @@ at_status at_files_save_ask(at_client *c, const at_files_ask *f,
 at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
                                uint64_t *first, at_asked **out);
 // What a checkpoint holds, without reading its arrays.
+// The controller asks one host for it. NOT_FOUND comes with the answer.
 at_status at_files_peek_ask(at_client *c, at_str path, at_asked **out);
 
 #endif

@@ -42,6 +42,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on a host of the pod");
 }
 
+// No work of it is under way.
 static void free_filing(filing *f) {
   at_strbuf_free(&f->result);
   at_arena_destroy(f->arena);
@@ -91,6 +92,8 @@ static at_cuts cuts_of(const filing *f) {
   return at_cuts_of((at_bytes){f->body, f->bytes});
 }
 
+// Holds the buffer, so that dropping or donating the array does not change what
+// is written. NULL: no memory, or the array is gone.
 static work *make_work(filing *f, at_buffer *b, uint32_t array,
                        const at_cut *cut, const int64_t *tile) {
   work *w = malloc(sizeof *w);
@@ -113,6 +116,8 @@ static void end_work(work *w, at_status st) {
 }
 
 // ---- Saving
+// To path/folder/array/tile, with sums of its blocks behind `saved`. The folder
+// is made durable too. An empty tile has no file.
 static at_status write_tile(const work *w, at_msg_saved *saved) {
   char path[kPath];
   at_cuts all = cuts_of(w->filing);
@@ -133,6 +138,7 @@ static at_status write_tile(const work *w, at_msg_saved *saved) {
   return at_folder_sync(path);
 }
 
+// A client says dtype and shape in SAVE; they have to be the array's.
 static at_status check_shape(const work *w) {
   if (at_buffer_dtype(w->buffer) == (at_dtype)w->cut.m->dtype &&
       at_buffer_bytes(w->buffer) == at_cut_tile_bytes(&w->cut))
@@ -141,6 +147,8 @@ static at_status check_shape(const work *w) {
                  (int)w->cut.name.len, w->cut.name.ptr);
 }
 
+// Waits until the array is defined, writes it and appends what is to be said of
+// it. On a thread for files.
 static at_status save_tile(const work *w) {
   filing *f = w->filing;
   AT_TRY(at_event_wait(at_buffer_ready(w->buffer)));
@@ -167,6 +175,7 @@ static at_status save_tile(const work *w) {
   return st;
 }
 
+// A task of the host's threads for files: one tile.
 static void save_main(void *arg) {
   work *w = arg;
   end_work(w, save_tile(w));
@@ -196,9 +205,13 @@ static void save_array(filing *f, uint32_t number, const at_cut *cut,
   }
 }
 
+// Arrays that the stream has dropped are not saved; their tiles then lack,
+// which the commit sees. One user of the filing is this call, so that it cannot
+// end while tiles are still being added.
 void at_files_save(tenant *t, at_bytes body) {
   filing *f = begin(
       t->host, ((const at_msg_files *)(const void *)body.ptr)->operation, body);
+  // The controller has heard why.
   if (!f) return;
   at_cuts all = cuts_of(f);
   at_cut cut;
@@ -209,6 +222,7 @@ void at_files_save(tenant *t, at_bytes body) {
   one_less(f, AT_OK);
 }
 
+// On a thread for files: the manifest, or removing what was written.
 static void commit_main(void *arg) {
   filing *f = arg;
   const at_msg_commit *m = (const void *)f->body;
@@ -220,6 +234,7 @@ static void commit_main(void *arg) {
   one_less(f, st);
 }
 
+// One task, since it writes one file.
 void at_files_commit(host *h, at_bytes body) {
   filing *f = begin(
       h, ((const at_msg_commit *)(const void *)body.ptr)->operation, body);
@@ -228,6 +243,7 @@ void at_files_commit(host *h, at_bytes body) {
 }
 
 // ---- Restoring
+// The array is defined in any case, with the error if the file is damaged.
 static void read_main(void *arg) {
   work *w = arg;
   filing *f = w->filing;
@@ -251,6 +267,7 @@ static void start_reads(filing *f, at_status st) {
   one_less(f, st);
 }
 
+// Reads the manifest, then starts a task for each tile that this host needs.
 static void restore_main(void *arg) {
   filing *f = arg;
   start_reads(f, at_manifest_read(cuts_of(f).path, &f->arena, &f->manifest));
@@ -281,6 +298,7 @@ static at_status make_shard(filing *f, uint32_t number, const at_cut *cut,
   return st;
 }
 
+// This host's shards of one array. NULL: no memory.
 static array *restore_array(filing *f, uint64_t name, uint32_t number,
                             const at_cut *cut) {
   host *h = f->host;
@@ -304,6 +322,8 @@ static array *restore_array(filing *f, uint64_t name, uint32_t number,
   return a;
 }
 
+// Names are entered even where nothing can be read: launches that use them must
+// find their error.
 void at_files_restore(tenant *t, at_bytes body) {
   const at_msg_files *m = (const void *)body.ptr;
   filing *f = begin(t->host, m->operation, body);
@@ -327,6 +347,7 @@ static void peek_main(void *arg) {
   one_less(f, st);
 }
 
+// Any host can: the folder is the same for all.
 void at_files_peek(host *h, at_bytes body) {
   filing *f =
       begin(h, ((const at_msg_files *)(const void *)body.ptr)->operation, body);
@@ -334,6 +355,7 @@ void at_files_peek(host *h, at_bytes body) {
   if (st.err) one_less(f, st);
 }
 
+// Waits for what is being written.
 void at_files_close(host *h) {
   if (h->files) at_sched_destroy(h->files);
   h->files = NULL;

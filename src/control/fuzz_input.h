@@ -11,10 +11,12 @@
 #include "abi/dtype.h"
 #include "control/message.h"
 
+// A property of the fuzzed code; not an assert, which some builds leave out.
 static inline void must(bool good) {
   if (!good) abort();
 }
 
+// The fuzzer's bytes, eaten from the front.
 typedef struct input {
   const uint8_t *at, *end;
 } input;
@@ -37,6 +39,7 @@ static inline uint64_t number_of(input *in, uint8_t few) {
 // anybody has. few: names, as of number_of.
 static inline uint32_t fill_files(input *in, bool saves, uint8_t few,
                                   uint32_t (*chip)(input *in), uint8_t *to) {
+  // A folder that cannot be written, so that nothing is left behind.
   static const char path[] = "/proc/none";
   at_msg_files *m = (void *)to;
   *m = (at_msg_files){.tag = take(in),
@@ -56,6 +59,7 @@ static inline uint32_t fill_files(input *in, bool saves, uint8_t few,
                     .name_bytes = 1};
   int64_t *dims = (void *)(c + 1);
   dims[0] = take(in) % 8 * 4;
+  // Axes, then uses, then runs of chips, as at_msg_cut has them behind it.
   uint32_t *words = (void *)(dims + 1);
   *words++ = 1 + take(in) % 2u;
   *words++ = 2;

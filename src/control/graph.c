@@ -11,6 +11,7 @@ static void add_bytes(at_strbuf *b, const void *p, size_t n) {
   at_strbuf_add(b, (at_str){p, n});
 }
 
+// A step's head, its body, and zeros up to a multiple of eight.
 static void add_step(at_strbuf *b, uint32_t kind, const void *body,
                      size_t bytes) {
   static const uint8_t pad[8];
@@ -26,14 +27,17 @@ static uint32_t *chain_drops(const at_graph *g, uint32_t *next) {
   for (uint32_t k = 0; first && k < g->num_made; k++) {
     const at_graph_made *m = &g->made[k];
     if (m->kept || m->taken || m->last == UINT32_MAX) continue;
+    AT_ASSERT(m->last < g->num_steps);
     next[k] = first[m->last];
     first[m->last] = k + 1;
   }
   return first;
 }
 
+// One DROP for all arrays of the chain. room: [1 + its length].
 static void add_drops(at_strbuf *b, uint32_t first, const uint32_t *next,
                       uint64_t *room) {
+  // Its body is the number of names, then the names.
   uint64_t n = 0;
   for (uint32_t k = first; k; k = next[k - 1])
     room[1 + n++] = AT_MSG_MADE | (k - 1);
@@ -41,6 +45,8 @@ static void add_drops(at_strbuf *b, uint32_t first, const uint32_t *next,
   if (n) add_step(b, AT_MSG_DROP, room, (1 + n) * sizeof *room);
 }
 
+// The head needs the numbers of kept arrays and of steps, so these are counted
+// first: a step has one more behind it where something is dropped.
 static void add_all(const at_graph *g, at_msg_graph m, const uint32_t *first,
                     const uint32_t *next, uint64_t *room, at_strbuf *b) {
   for (uint32_t k = 0; k < g->num_made; k++) m.num_kept += g->made[k].kept;
@@ -58,6 +64,8 @@ static void add_all(const at_graph *g, at_msg_graph m, const uint32_t *first,
   }
 }
 
+// Three lists: the first array that each step drops, the next of the same step,
+// and room for one DROP.
 at_status at_graph_write(const at_graph *g, uint64_t name, at_strbuf *out) {
   at_msg_graph m = {
       .graph = name, .num_inputs = g->num_inputs, .num_made = g->num_made};

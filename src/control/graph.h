@@ -17,6 +17,7 @@ typedef struct at_graph_program {
   uint64_t name;     // of the client's
   const char *text;  // of the computation; and its results' types by commas
   const char *results;
+  // Then it is neither merged nor removed.
   bool effects;  // it may do more than make its results
   uint32_t num_chips;
   const uint32_t *chips;  // by device
@@ -31,6 +32,7 @@ typedef struct at_graph_host {
   char text[];
 } at_graph_host;
 
+// One message of the stream, or a function of the client's.
 typedef struct at_graph_step {
   uint32_t kind, bytes;             // LAUNCH, COPY, GROUP, RESHARD, or
                                     // AT_GRAPH_HOST
@@ -48,23 +50,33 @@ typedef struct at_graph_made {
 
 // What a pass has done, for the text.
 typedef enum at_graph_pass {
+  // Copies that copy nothing, and groups that are their array.
   AT_GRAPH_COPIES,
+  // Steps that were done twice.
   AT_GRAPH_SAME,
+  // Steps whose arrays nobody uses.
   AT_GRAPH_DEAD,
+  // Arrays that go before the program's end.
   AT_GRAPH_DROPS,
   AT_GRAPH_PASSES
 } at_graph_pass;
 
+// Everything it points to is the owner's (trace.c), which frees it; passes
+// change it in place, and allocate only memory that they free again or that
+// becomes part of a step.
 typedef struct at_graph {
   uint32_t num_arrays, num_inputs;  // inputs of bytes come behind arrays
   const uint32_t *hosts;  // of those inputs: which bytes; AT_GRAPH_LATE: a
                           // step's of the client. NULL: there are none
+  // [num_steps], in the order in which they were asked for.
   at_graph_step *steps;
   uint32_t num_steps;
+  // [num_made], by the number in its name.
   at_graph_made *made;
   uint32_t num_made;
   uint64_t *results;  // what each is called: those that steps of the client
   uint32_t num_results, num_taken;  // take, then the program's
+  // What each pass has done, for the text.
   uint32_t counts[AT_GRAPH_PASSES];
 } at_graph;
 
@@ -87,10 +99,15 @@ at_status at_graph_place_drops(at_graph *g);
 at_status at_graph_optimize(at_graph *g, bool all);
 
 // ---- The message; `name`: the graph's.
+// Appends the body of a GRAPH without the steps that passes have removed, each
+// array's drop behind its last use. at_graph_place_drops comes before.
+// RESOURCE_EXHAUSTED.
 at_status at_graph_write(const at_graph *g, uint64_t name, at_strbuf *out);
 
 // ---- For people (graph_print.c): a node for each argument, computation,
 // resharding, and for what is returned, however many shards they have.
+// Appends; the text depends on neither names nor chips, so the same program
+// traced twice gives the same text.
 void at_graph_print(const at_graph *g, at_strbuf *out);
 
 #endif

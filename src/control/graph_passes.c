@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "base/verify.h"
 #include "control/graph.h"
 #include "control/table.h"
 
@@ -16,10 +17,13 @@ static uint32_t number(uint64_t name) { return (uint32_t)name; }
 // Of all that name an array, the shard follows the name (message.h).
 static uint32_t *shard_of(uint64_t *name) { return (uint32_t *)(name + 1); }
 
+// The flags of an argument of a launch; other uses have none.
 static uint32_t flags_of(uint32_t kind, uint64_t *name) {
   return kind == AT_MSG_LAUNCH ? shard_of(name)[1] : 0;
 }
 
+// The first array that a step makes, as a name; *count of them. Steps of the
+// client make none.
 static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
   *count = s->kind != AT_GRAPH_HOST;
   if (!*count) return 0;
@@ -33,6 +37,7 @@ static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
   return ((const at_msg_launch *)(const void *)s->body)->outputs;
 }
 
+// May it be done once for two, or not at all?
 static bool is_pure(const at_graph_step *s) {
   return s->kind != AT_GRAPH_HOST &&
          (s->kind != AT_MSG_LAUNCH || !s->program->effects);
@@ -53,11 +58,14 @@ typedef struct facts {
   uint32_t step;  // that is looked at
 } facts;
 
+// NULL: a constant, of which nothing is known.
 static fact *fact_of(const facts *f, uint64_t name) {
   if (is_made(name)) return &f->made[number(name)];
   return name & AT_MSG_INPUT ? &f->inputs[number(name)] : NULL;
 }
 
+// Which step makes an array, which takes its memory, and whether anything but
+// copies and groups reads it.
 static bool note_use(void *arg, uint64_t *name, bool makes, uint32_t count) {
   facts *f = arg;
   const at_graph_step *s = &f->g->steps[f->step];
@@ -71,6 +79,7 @@ static bool note_use(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// An at_message_name_fn: a member of a group that is needed.
 static bool note_member(void *arg, uint64_t *name, bool makes, uint32_t count) {
   facts *f = arg;
   fact *x = fact_of(f, *name);
@@ -78,11 +87,14 @@ static bool note_member(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// What find_facts has made.
 static void free_facts(facts *f) {
   free(f->made);
   free(f->inputs);
 }
 
+// One walk over all steps in order, and one backwards for groups, as a group
+// may be a member of another. free_facts afterwards.
 static at_status find_facts(at_graph *g, facts *f) {
   *f = (facts){.g = g,
                .made = calloc(g->num_made + 1, sizeof *f->made),
@@ -118,6 +130,7 @@ static bool use_other(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// A result that another step makes as well becomes that step's.
 static void rename_results(const facts *f) {
   for (uint32_t i = 0; i < f->g->num_results; i++) {
     const fact *x = fact_of(f, f->g->results[i]);
@@ -196,6 +209,8 @@ static bool returns_home(const facts *f, const at_msg_copy *m,
          !m->kind && !strchr(by->program->results, '@');
 }
 
+// The copy vanishes where it would lie where its source is already; otherwise
+// its source is moved as near as possible.
 static void see_copy(facts *f, at_graph_step *s) {
   at_msg_copy *m = (void *)s->body;
   const at_msg_shard before = m->from;
@@ -211,6 +226,7 @@ static void see_copy(facts *f, at_graph_step *s) {
   f->g->counts[AT_GRAPH_COPIES] += before.array == m->from.array;
 }
 
+// A group of all shards of one array in order is that array.
 static void see_group(facts *f, at_graph_step *s) {
   const at_msg_group *m = (const void *)s->body;
   uint64_t whole = whole_of(f, m);
@@ -220,6 +236,7 @@ static void see_group(facts *f, at_graph_step *s) {
   f->g->counts[AT_GRAPH_COPIES]++;
 }
 
+// In order, so that what a copy stands for is known before its uses.
 at_status at_graph_drop_copies(at_graph *g) {
   facts f;
   AT_TRY(find_facts(g, &f));
@@ -248,6 +265,7 @@ static void strip(const at_graph_step *s, uint8_t *out) {
   }
 }
 
+// Never 0, which tables take for a free slot. room: at least s->bytes.
 static uint64_t hash_of(const at_graph_step *s, uint8_t *room) {
   strip(s, room);
   uint64_t h =
@@ -255,6 +273,7 @@ static uint64_t hash_of(const at_graph_step *s, uint8_t *room) {
   return h ? h : 1;
 }
 
+// An at_message_name_fn: false for an argument whose memory is taken.
 static bool takes(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const at_graph_step *s = arg;
   return makes || !(flags_of(s->kind, name) & (AT_MSG_DONATED | AT_MSG_GIVEN));
@@ -275,6 +294,7 @@ static bool may_merge(const facts *f, const at_graph_step *s,
   return good;
 }
 
+// Uses of s's arrays go to those of `as`; a result of the program stays one.
 static void merge(facts *f, at_graph_step *s, const at_graph_step *as) {
   uint32_t n;
   uint64_t mine = made_by(s, &n), its = made_by(as, &n);
@@ -288,6 +308,8 @@ static void merge(facts *f, at_graph_step *s, const at_graph_step *as) {
   f->g->counts[AT_GRAPH_SAME]++;
 }
 
+// Compares with the one step of the same hash; a collision merely loses the
+// optimization. rooms: two of `room` bytes.
 static at_status see_same(facts *f, at_table *seen, uint8_t *rooms,
                           size_t room) {
   at_graph_step *s = &f->g->steps[f->step];
@@ -304,6 +326,8 @@ static at_status see_same(facts *f, at_table *seen, uint8_t *rooms,
   return AT_OK;
 }
 
+// Steps are compared by their bodies with the names that earlier merges gave,
+// in two rooms as large as the largest body.
 at_status at_graph_merge_same(at_graph *g) {
   facts f;
   at_table seen = {0};
@@ -333,12 +357,14 @@ typedef struct needs {
   bool *made;
 } needs;
 
+// An at_message_name_fn: what a live step reads is needed.
 static bool need(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const needs *x = arg;
   if (!makes && is_made(*name)) x->made[number(*name)] = true;
   return true;
 }
 
+// Backwards, so a chain of dead steps goes in one walk.
 at_status at_graph_drop_dead(at_graph *g) {
   needs x = {g, calloc(g->num_made + 1, sizeof *x.made)};
   if (!x.made) return no_memory();
@@ -367,6 +393,7 @@ typedef struct placing {
   uint32_t step;
 } placing;
 
+// An at_message_name_fn: the last step that mentions an array is where it ends.
 static bool place(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const placing *p = arg;
   if (!is_made(*name)) return true;
@@ -379,6 +406,30 @@ static bool place(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// An at_message_name_fn: is what a step names there, and not gone yet?
+static bool is_there(void *arg, uint64_t *name, bool makes, uint32_t count) {
+  const placing *p = arg;
+  if (!is_made(*name)) return true;
+  const uint32_t k = number(*name);
+  if (k >= p->g->num_made || count > p->g->num_made - k) return false;
+  for (uint32_t i = k; i < k + count; i++)
+    if (p->g->made[i].last == UINT32_MAX || p->g->made[i].last < p->step)
+      return false;
+  return true;
+}
+
+// No step uses an array behind its last use, where its drop is.
+static bool drops_are_last(at_graph *g) {
+  placing p = {.g = g};
+  bool good = true;
+  for (; good && p.step < g->num_steps; p.step++) {
+    const at_graph_step *s = &g->steps[p.step];
+    good = s->removed || at_message_names(s->kind, s->body, is_there, &p);
+  }
+  return good;
+}
+
+// Walks forward and lets each use overwrite the one before: the last one stays.
 at_status at_graph_place_drops(at_graph *g) {
   placing p = {.g = g};
   for (uint32_t k = 0; k < g->num_made; k++) {
@@ -393,9 +444,12 @@ at_status at_graph_place_drops(at_graph *g) {
     const at_graph_made *m = &g->made[k];
     g->counts[AT_GRAPH_DROPS] += m->last != UINT32_MAX && !m->kept && !m->taken;
   }
+  AT_VERIFY(drops_are_last(g));
   return AT_OK;
 }
 
+// Copies first, as what they hide is seen by the second pass; what both leave
+// without a use goes in the third.
 at_status at_graph_optimize(at_graph *g, bool all) {
   if (all) {
     AT_TRY(at_graph_drop_copies(g));

@@ -31,6 +31,7 @@ typedef struct printer {
 
 static uint32_t number(uint64_t name) { return (uint32_t)name; }
 
+// Which node has made a name; called for what a step makes.
 static bool note_maker(void *arg, uint64_t *name, bool makes, uint32_t count) {
   printer *p = arg;
   for (uint32_t i = 0; makes && i < count; i++)
@@ -38,6 +39,8 @@ static bool note_maker(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// A shard that is copied alone only to become a member of a group is printed as
+// that group.
 static void note_members(printer *p, const at_graph_step *s) {
   const at_msg_group *m = (const void *)s->body;
   const at_msg_shard *x = (const void *)(m + 1);
@@ -49,6 +52,8 @@ static void note_members(printer *p, const at_graph_step *s) {
 }
 
 // ---- Devices
+// The number of a set of devices, a new one if it has not been met. p->good
+// becomes false without memory.
 static uint32_t set_of(printer *p, const uint32_t *chips, uint32_t n,
                        size_t stride) {
   uint32_t *list = malloc((n + 1) * sizeof *list);
@@ -65,12 +70,14 @@ static uint32_t set_of(printer *p, const uint32_t *chips, uint32_t n,
   return p->num_sets++;
 }
 
+// Sets of devices are numbered as they are met.
 static void print_set(printer *p, const uint32_t *chips, uint32_t n,
                       size_t stride) {
   at_strbuf_addf(p->out, "d%u", set_of(p, chips, n, stride));
 }
 
 // ---- Edges
+// The COPY that makes the array of a shard; NULL: another step does, or none.
 static const at_msg_copy *copy_of(const printer *p, const at_msg_shard *s) {
   const at_graph_step *by =
       s->array & AT_MSG_MADE ? &p->g->steps[p->maker[number(s->array)]] : NULL;
@@ -84,11 +91,13 @@ static at_msg_shard whole_of(const printer *p, at_msg_shard s) {
   return (at_msg_shard){p->member[k], p->shard[k], s.chip};
 }
 
+// Is it an input that the client makes between two steps?
 static bool is_late(const printer *p, uint32_t input) {
   return input >= p->g->num_arrays &&
          p->g->hosts[input - p->g->num_arrays] == AT_GRAPH_LATE;
 }
 
+// Which bytes of the host an input is made of; UINT32_MAX: it is an array.
 static uint32_t host_of(const printer *p, uint64_t name) {
   uint32_t k = number(name);
   return name & AT_MSG_INPUT && k >= p->g->num_arrays
@@ -104,6 +113,8 @@ typedef struct plan {
   uint64_t of;
 } plan;
 
+// one-to-one where every shard comes from the shard of the same number,
+// one-to-many where parts are picked or one array is spread.
 static plan plan_of(const printer *p, const at_msg_group *m) {
   const at_msg_shard *s = (const void *)(m + 1);
   plan out = {"one-to-one", 0};
@@ -122,6 +133,8 @@ static plan plan_of(const printer *p, const at_msg_group *m) {
   return out;
 }
 
+// "%1 -one-to-many-> d2"; members of several arrays in brackets, the first
+// kMembers of them.
 static void print_group(printer *p, const at_msg_group *m) {
   const at_msg_shard *s = (const void *)(m + 1);
   plan x = plan_of(p, m);
@@ -142,6 +155,7 @@ static void print_group(printer *p, const at_msg_group *m) {
   print_set(p, &s->chip, (uint32_t)m->count, sizeof *s / sizeof s->chip);
 }
 
+// From, by which kind of plan, and to where.
 static void print_reshard(printer *p, const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   print_name(p, whole_of(p, r.from[0]).array);
@@ -149,6 +163,8 @@ static void print_reshard(printer *p, const at_msg_reshard *m) {
   print_set(p, r.chips, m->num_to, 1);
 }
 
+// A value's number where it has one, else the edge by which it is made. Edges
+// lead to values, so this ends.
 static void print_name(printer *p, uint64_t name) {
   if (name & AT_MSG_INPUT) {
     at_strbuf_addf(p->out, "%%%u", p->inputs[number(name)] - 1);
@@ -170,6 +186,8 @@ static void print_name(printer *p, uint64_t name) {
 }
 
 // ---- Nodes
+// Gives an input its node when it is first used. Inputs made of the same bytes
+// of the host are one argument.
 static bool see_input(void *arg, uint64_t *name, bool makes, uint32_t count) {
   printer *p = arg;
   if (!(*name & AT_MSG_INPUT) || p->inputs[number(*name)] ||
@@ -187,6 +205,7 @@ static bool see_input(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// A node: results, computation, arguments, devices, types.
 static void print_launch(printer *p, const at_graph_step *s) {
   const at_msg_launch *m = (const void *)s->body;
   const at_msg_arg *args = (const void *)(m + 1);
@@ -211,6 +230,8 @@ static void print_launch(printer *p, const at_graph_step *s) {
   at_strbuf_addc(p->out, '\n');
 }
 
+// A node for a function of the client; the inputs that it makes get their
+// numbers here.
 static void print_host(printer *p, const at_graph_host *h) {
   p->num_nodes++;
   at_strbuf_addz(p->out, "  ");
@@ -252,6 +273,8 @@ static void print_drops(printer *p, uint32_t from, uint32_t to) {
   if (any) at_strbuf_addc(p->out, '\n');
 }
 
+// Arguments first, in the order of their first use, then computations, then
+// what is returned.
 static void print_nodes(printer *p) {
   const at_graph *g = p->g;
   uint32_t seen = 0;
@@ -279,6 +302,7 @@ static void print_nodes(printer *p) {
   at_strbuf_addz(p->out, "}\n");
 }
 
+// Legend: sizes of the sets of devices, and what the passes have done.
 static void print_rest(printer *p) {
   static const char *const names[AT_GRAPH_PASSES] = {
       [AT_GRAPH_COPIES] = "copies removed or shortened",
@@ -293,6 +317,8 @@ static void print_rest(printer *p) {
       at_strbuf_addf(p->out, "pass: %u %s\n", p->g->counts[i], names[i]);
 }
 
+// The text is made beside `out`, which gets all of it or, without memory, only
+// its mark of failure.
 void at_graph_print(const at_graph *g, at_strbuf *out) {
   at_strbuf body = {0};
   printer p = {.g = g,

@@ -24,6 +24,7 @@ enum {
   kTickMs = 100,
   kMs = 1000000,
   kLookUs = 500,
+  // Ticks in a row that a resting host has to be idle.
   kIdleLooks = 3,
 };
 static const uint64_t kTellNs = 10000000000ull;
@@ -53,6 +54,7 @@ static job *take_jobs(host *h) {
   return all;
 }
 
+// The stream's thread ends after the job in hand. Any thread; consumes why.
 static void stop(host *h, at_status why) {
   pthread_mutex_lock(&h->queue_lock);
   h->why = at_status_join(h->why, why);
@@ -62,6 +64,9 @@ static void stop(host *h, at_status why) {
 }
 
 // ---- The controller's messages
+// The sink of the controller's session. What people ask is answered here,
+// beside the stream; everything else becomes a job, whose credits hold the
+// controller back until it is done.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   host *h = arg;
@@ -100,6 +105,8 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return false;  // its credits go back once it is done
 }
 
+// A controller that has said STOP may go; any other loss ends the host with an
+// error.
 static void lost(void *arg, uint32_t member, at_status why) {
   host *h = arg;
   if (!atomic_load(&h->ends))
@@ -109,6 +116,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
 }
 
 // ---- Clients
+// at_listener_calls.ask: a visitor, who has to say IAM first.
 static at_status ask(void *arg, const at_session_hello *hello,
                      at_wire_sink *sink, void **out) {
   host *h = arg;
@@ -127,6 +135,8 @@ static at_status ask(void *arg, const at_session_hello *hello,
   return AT_OK;
 }
 
+// Sessions are closed by the stream's thread, in the order in which it looks at
+// them.
 static void post_gone(visitor *v) {
   job *j = calloc(1, sizeof *j);
   if (!j) return;
@@ -135,6 +145,8 @@ static void post_gone(visitor *v) {
   at_host_post(v->host, j);
 }
 
+// at_listener_calls.opened. The session may have been lost meanwhile: then
+// nobody else posts that.
 static void opened(void *arg, void *peer, at_wire *w) {
   host *h = arg;
   visitor *v = peer;
@@ -146,11 +158,13 @@ static void opened(void *arg, void *peer, at_wire *w) {
   if (gone) post_gone(v);
 }
 
+// A visitor whose wire did not open.
 static void broken(void *arg, void *peer, at_status why) {
   at_status_free(why);
   at_visitor_free(peer);
 }
 
+// A tenant that the stream never spoke of has nobody else who would remove it.
 static void visitor_gone(host *h, visitor *v) {
   pthread_mutex_lock(&h->lock);
   v->gone = true;
@@ -174,6 +188,7 @@ static at_status open_listener(host *h) {
       &h->listener);
 }
 
+// Waits up to two minutes: hosts may be started before their controller.
 static at_status call_controller(host *h) {
   at_session_options o = {
       .address = h->options->controller,
@@ -192,6 +207,7 @@ static at_status call_controller(host *h) {
   return at_session_open(&o, &h->controller);
 }
 
+// To the controller, on the stream's thread. Waits for room.
 static at_status say(host *h, uint32_t kind, const at_bytes *parts,
                      uint32_t num_parts) {
   const at_wire_out m = {.kind = kind, .num_parts = num_parts, .parts = parts};
@@ -203,6 +219,7 @@ static at_bytes bytes_of(const char *text) {
   return (at_bytes){(const uint8_t *)text, strlen(text)};
 }
 
+// By the outbox: it may be called from any thread, also from a poller's.
 void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result) {
   at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -239,12 +256,15 @@ static at_status introduce(host *h) {
 
 // A group that is forming is not waited for when another one is to be formed.
 static _Thread_local const host *joining;
+// Asked while this host meets the others: a newer FORM ends that.
 static bool join_is_over(void) {
   const host *h = joining;
   return atomic_load(&h->stops) || atomic_load(&h->forms) != h->formed ||
          (h->options->interrupted && h->options->interrupted());
 }
 
+// Forms the group with the other hosts; each attempt gets a duplicate of the
+// bound descriptor, since joining closes it.
 static at_status join(host *h, const at_msg_form *m, const char *addresses,
                       const char *target, at_pod_hosts **out) {
   at_strbuf what = {0};
@@ -320,6 +340,8 @@ static void wait_for_far_work(const host *h) {
   }
 }
 
+// The runtime changes over to the new group. The former one is kept until the
+// process ends, for threads may still hold it.
 static at_status replace_hosts(host *h, at_pod_hosts *now) {
   if (h->num_formers == AT_HOST_FORMERS)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts were replaced %u times",
@@ -337,6 +359,8 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
   return AT_OK;
 }
 
+// A host keeps its number for life; the pod may only have grown. A pod of one
+// host has nobody to meet.
 static at_status join_again(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   at_pod_hosts *now = NULL;
@@ -351,6 +375,8 @@ static at_status join_again(host *h, const at_msg_form *m,
   return st;
 }
 
+// What the first FORM says stays: number, places, secret. A second attempt
+// after a failure comes here, too.
 static at_status join_first(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   h->me = m->me;
@@ -365,6 +391,7 @@ static at_status join_first(host *h, const at_msg_form *m,
   return start(h, target);
 }
 
+// Copies the texts of FORM, with zeros behind them, and forms.
 static at_status take_part(host *h, const job *j) {
   const at_msg_form *m = (const void *)j->body;
   char *texts = malloc(m->target_bytes + m->addresses_bytes + 2);
@@ -382,6 +409,8 @@ static at_status take_part(host *h, const job *j) {
   return st;
 }
 
+// FORM: does it, and tells the controller how it went. The error is returned as
+// well.
 static at_status form(host *h, const job *j) {
   at_status st = take_part(h, j);
   at_msg_formed m = {
@@ -406,6 +435,8 @@ static void not_formed(host *h, at_status st) {
 }
 
 // ---- Life
+// One message of the stream. Its credits go back when it is done, so a slow
+// host slows the controller, and through it the clients.
 static void do_job(host *h, job *j) {
   if (atomic_load(&h->stops)) {
     // it and all that there is goes with the host
@@ -440,6 +471,7 @@ static void tell_misses(host *h) {
   }
 }
 
+// DID for each client of which a group of launches has ended.
 static void tell_ended(host *h) {
   enum { kClients = 64 };
   at_msg_did did[kClients];
@@ -480,6 +512,8 @@ static void tell_rested(host *h) {
   at_status_free(say(h, AT_MSG_RESTED, NULL, 0));
 }
 
+// The stream's thread. Jobs are taken in batches; ends of launches are told
+// between two of them.
 static void work(host *h) {
   uint64_t looked = 0;
   while (!atomic_load(&h->stops)) {
@@ -504,6 +538,7 @@ static void work(host *h) {
   }
 }
 
+// What had come and is not done any more.
 static void drop_jobs(host *h) {
   for (job *j = h->first, *next; j; j = next) {
     next = j->next;
@@ -542,6 +577,7 @@ static void close_host(host *h) {
   free(h->missed);
 }
 
+// Everything that was begun is ended by close_host, however far it came.
 at_status at_host_run(const at_host_options *o) {
   host h = {.options = o, .pod_listener = -1};
   h.end = &h.first;

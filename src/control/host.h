@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "pod/proof.h"
 
+// Texts are borrowed for the call.
+// Borrowed until at_host_run returns.
 typedef struct at_host_options {
   const char *controller;  // "host:port"
   const char *listen;      // "host:port" for clients; port 0: any
@@ -22,6 +24,8 @@ typedef struct at_host_options {
 
 // Takes part until the controller ends or says so, or it is interrupted: then
 // OK. UNAVAILABLE: the controller is lost. All else: it could not take part.
+// It sets the process's target to the part that its chips are of, so a process
+// runs one host. Sessions, arrays and threads are gone when it returns.
 at_status at_host_run(const at_host_options *o);
 
 #endif

@@ -16,6 +16,8 @@ static bool is_measured(const host *h, uint64_t n) {
          AT_UNLIKELY(atomic_load_explicit(&h->watched, memory_order_relaxed));
 }
 
+// A ring of the last AT_LOOK_RUNS; a slot whose launch still runs is not
+// reused, and that launch is not measured. The stream's thread.
 sample *at_sample_begin(tenant *t, program *p) {
   host *h = t->host;
   uint64_t n = atomic_load_explicit(&p->launches, memory_order_relaxed) + 1;
@@ -38,12 +40,14 @@ sample *at_sample_begin(tenant *t, program *p) {
   return ended ? s : NULL;
 }
 
+// Its place in the ring counts as empty.
 void at_sample_cancel(sample *s) {
   if (!s) return;
   atomic_store(&s->times.start_ns, 0);
   atomic_store(&s->times.left, 0);
 }
 
+// Measuring everything costs time, so it ends by itself.
 void at_look_tick(host *h) {
   if (atomic_load(&h->watched) &&
       at_clock_ns() > atomic_load(&h->watched_until_ns))
@@ -59,6 +63,7 @@ typedef struct looking {
   at_look_run *runs;
 } looking;
 
+// Memory in use and launches queued, as they are now.
 static void look_at_chips(const host *h, looking *l) {
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
   n = AT_MIN(n, (uint32_t)AT_LOOK_CHIPS);
@@ -74,6 +79,7 @@ static void look_at_chips(const host *h, looking *l) {
   }
 }
 
+// By address: arrays that share a buffer come together, to be counted once.
 static int by_place(const void *a, const void *b) {
   const at_buffer *x = *(at_buffer *const *)a, *y = *(at_buffer *const *)b;
   return (x > y) - (x < y);
@@ -102,6 +108,7 @@ static void add_up(const tenant *t, at_look_tenant *out) {
   free(all);
 }
 
+// Programs that were never launched are not shown.
 static void add_program(const tenant *t, const program *p, looking *l) {
   uint64_t launches = atomic_load_explicit(&p->launches, memory_order_relaxed);
   if (!launches || l->head.num_programs == AT_LOOK_PROGRAMS) return;
@@ -111,6 +118,7 @@ static void add_program(const tenant *t, const program *p, looking *l) {
   memcpy(x->name, p->title, sizeof x->name);
 }
 
+// Under the host's lock, as the tables change; leaves out whoever has left.
 static void look_at_tenants(host *h, looking *l) {
   l->tenants = calloc(AT_LOOK_TENANTS, sizeof *l->tenants);
   l->programs = calloc(AT_LOOK_PROGRAMS, sizeof *l->programs);
@@ -128,6 +136,8 @@ static void look_at_tenants(host *h, looking *l) {
   pthread_mutex_unlock(&h->lock);
 }
 
+// Launches that have ended. Times are by this host's clock; the reader needs
+// now_ns to place them.
 static void look_at_runs(host *h, looking *l) {
   l->runs = calloc(AT_LOOK_RUNS, sizeof *l->runs);
   pthread_mutex_lock(&h->samples_lock);
@@ -146,6 +156,7 @@ static void look_at_runs(host *h, looking *l) {
   pthread_mutex_unlock(&h->samples_lock);
 }
 
+// On the wire's poller: takes locks for a short time but waits for nothing.
 void at_host_look(host *h, const at_msg_look *m) {
   looking l = {.head = {.number = m->number}};
   if (m->watch_ms) {

@@ -10,22 +10,26 @@ enum { kVersion = 1, kSumDigits = 16 };
 
 static const char kKey[] = "atoll checkpoint";
 
+// An empty tile has none.
 uint32_t at_manifest_sums(size_t tile_bytes) {
   return (uint32_t)((tile_bytes + AT_MESSAGE_BLOCK - 1) / AT_MESSAGE_BLOCK);
 }
 
+// Half of a digest: it finds damage, not malice.
 uint64_t at_manifest_sum(at_bytes block) {
   at_digest d = at_digest_start(1);
   at_digest_add(&d, block);
   return d.h[0];
 }
 
+// The file's name below the array's folder, as zarr has it.
 void at_manifest_tile(uint32_t rank, const int64_t *tile, at_strbuf *out) {
   for (uint32_t d = 0; d < rank; d++)
     at_strbuf_addf(out, "%s%lld", d ? "." : "", (long long)tile[d]);
   if (!rank) at_strbuf_addc(out, '0');
 }
 
+// NULL: zarr has no such type.
 const char *at_manifest_zarr_type(at_dtype t) {
   static const char *const names[AT_DTYPE_COUNT] = {
       [AT_PRED] = "|b1",
@@ -52,6 +56,7 @@ const char *at_manifest_zarr_type(at_dtype t) {
   return names[t];
 }
 
+// NULL: the checkpoint has no such array.
 const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
   for (uint32_t i = 0; i < m->num_arrays; i++)
     if (at_str_eq(m->arrays[i].name, name)) return &m->arrays[i];
@@ -59,6 +64,7 @@ const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
 }
 
 // ---- Printing
+// 16 hexadecimal digits for each block, those of one tile in one string.
 static void put_sums(at_json_writer *w, const at_manifest_array *a) {
   static const char digits[] = "0123456789abcdef";
   at_strbuf text = {0};
@@ -76,6 +82,7 @@ static void put_sums(at_json_writer *w, const at_manifest_array *a) {
   at_strbuf_free(&text);
 }
 
+// One JSON object; the version stands under kKey.
 static void print(const at_manifest *m, bool sums, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
@@ -111,6 +118,7 @@ static at_status damaged(const char *what) {
   return AT_FAIL(AT_DATA_LOSS, "the manifest is damaged: %s", what);
 }
 
+// AT_INVALID: no type has that name.
 static at_dtype dtype_of(at_str text) {
   for (uint32_t t = AT_INVALID + 1; t < AT_TOKEN; t++)
     if (at_str_eq(text, at_str_of(at_dtype_of((at_dtype)t)->text)))
@@ -129,6 +137,8 @@ static int64_t *numbers_of(const at_json *j, int64_t least, at_arena *a) {
   return v;
 }
 
+// dims and tiles, and what follows of them. Sizes are bounded here, so that
+// readers need not.
 static at_status parse_shape(const at_json *j, at_arena *a,
                              at_manifest_array *out) {
   const at_json *dims = at_json_get(j, "dims"), *cut = at_json_get(j, "tiles");
@@ -152,6 +162,7 @@ static at_status parse_shape(const at_json *j, at_arena *a,
   return AT_OK;
 }
 
+// 16 lower-case digits.
 static bool parse_sum(const char *text, uint64_t *out) {
   uint64_t v = 0;
   for (int i = 0; i < kSumDigits; i++) {
@@ -167,6 +178,7 @@ static bool parse_sum(const char *text, uint64_t *out) {
   return true;
 }
 
+// As many strings as tiles, each as long as its tile has blocks.
 static at_status parse_sums(const at_json *j, at_arena *a,
                             at_manifest_array *out) {
   if (!j || j->kind != AT_JSON_ARRAY || j->len != out->num_tiles)
@@ -193,6 +205,7 @@ static bool is_file(at_str s) {
   return at_message_file_is_good((at_bytes){(const uint8_t *)s.ptr, s.len});
 }
 
+// DATA_LOSS says which member is wrong.
 static at_status parse_array(const at_json *j, at_arena *a,
                              at_manifest_array *out) {
   out->name = at_json_get_str(j, "name", AT_STR(""));
@@ -203,6 +216,7 @@ static at_status parse_array(const at_json *j, at_arena *a,
   return parse_sums(at_json_get(j, "sums"), a, out);
 }
 
+// Bad JSON is a damaged file here, not an argument of the caller.
 at_status at_manifest_parse(at_bytes text, at_arena *a, at_manifest *out) {
   const at_json *j;
   at_status st = at_json_parse(text, a, &j);

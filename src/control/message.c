@@ -6,6 +6,8 @@
 #include "base/sha256.h"
 #include "control/cut.h"
 
+// HMAC-SHA256 of the client's number under the controller's secret: hosts check
+// it without asking the controller, and a client cannot make another one's.
 void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
                     uint8_t out[AT_CONTROL_KEY]) {
   at_hmac h;
@@ -14,18 +16,21 @@ void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
   at_hmac_end(&h, out);
 }
 
+// Cut at AT_MESSAGE_TEXT bytes, whatever character that may split.
 at_bytes at_message_text(at_status why) {
   const char *text = at_status_message(why);
   return (at_bytes){(const uint8_t *)text,
                     AT_MIN(strlen(text), (size_t)AT_MESSAGE_TEXT)};
 }
 
+// The text is not trusted to be short, nor its code to be one that exists.
 at_status at_message_error(uint64_t code, at_bytes text) {
   return AT_FAIL(
       code && code <= AT_UNAUTHENTICATED ? (at_code)code : AT_UNKNOWN, "%.*s",
       (int)AT_MIN(text.len, (size_t)AT_MESSAGE_TEXT), (const char *)text.ptr);
 }
 
+// The kind and the length are all that can be said of it.
 static at_status malformed(uint32_t kind, at_bytes body) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "a malformed message of kind %u and %zu bytes", kind,
@@ -37,16 +42,19 @@ static bool is_list(at_bytes body, size_t head, uint64_t count, size_t each) {
   return body.len == at_add(head, at_mul((size_t)count, each));
 }
 
+// Dimensions come off the wire and index memory: none is negative.
 static bool good_dims(const int64_t *dims, uint32_t rank) {
   for (uint32_t i = 0; i < rank; i++)
     if (dims[i] < 0) return false;
   return true;
 }
 
+// A memory kind, a dtype and a rank that exist.
 static bool good_type(uint32_t kind, uint32_t dtype, uint32_t rank) {
   return kind < 3 && dtype < AT_DTYPE_COUNT && rank <= AT_MESSAGE_RANK;
 }
 
+// has_data: the bytes that follow are exactly those of the dense array.
 static bool good_create(at_bytes body) {
   const at_msg_create *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->array || m->has_data > 1 ||
@@ -61,6 +69,7 @@ static bool good_create(at_bytes body) {
   return m->has_data ? body.len - head == bytes : body.len == head;
 }
 
+// 1 to AT_MESSAGE_CHIPS shards, none more or less than follow.
 static bool good_group(at_bytes body) {
   const at_msg_group *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->array && m->count &&
@@ -68,6 +77,7 @@ static bool good_group(at_bytes body) {
          is_list(body, sizeof *m, m->count, sizeof(at_msg_shard));
 }
 
+// Whether the shard has that shape is found out where it lies.
 static bool good_copy(at_bytes body) {
   const at_msg_copy *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->array && m->from.array &&
@@ -76,6 +86,7 @@ static bool good_copy(at_bytes body) {
          good_dims((const int64_t *)(m + 1), m->rank);
 }
 
+// Places only; the body's size has been checked against the counts.
 at_resharding at_message_resharding(const at_msg_reshard *m) {
   at_resharding r = {.from = (const void *)(m + 1)};
   const int64_t *dims = (const void *)(r.from + m->num_from);
@@ -86,6 +97,7 @@ at_resharding at_message_resharding(const at_msg_reshard *m) {
   return r;
 }
 
+// Does the array of that shape have a size that a size_t can hold?
 static bool has_size(at_dtype t, at_dims d) {
   size_t bytes = at_dtype_bytes(t);
   for (uint32_t i = 0; i < d.rank; i++) {
@@ -95,6 +107,9 @@ static bool has_size(at_dtype t, at_dims d) {
   return bytes < SIZE_MAX;
 }
 
+// A box lies within a shard on either side. `like` names an earlier box, or
+// itself, that brings the same box of the same shard and is its own `like`:
+// chains would make hosts wait for a box that is not sent.
 static bool good_box(const at_msg_reshard *m, const at_resharding *r,
                      uint32_t i) {
   const at_msg_box *b = at_message_box(m, r, i);
@@ -115,6 +130,7 @@ static bool good_box(const at_msg_reshard *m, const at_resharding *r,
          !memcmp(x + 2 * (size_t)m->rank, y + 2 * (size_t)m->rank, bytes);
 }
 
+// The counts bound the size before anything behind the head is read.
 static bool good_reshard(at_bytes body) {
   const at_msg_reshard *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->array || !m->num_from || !m->num_to ||
@@ -137,12 +153,14 @@ static bool good_reshard(at_bytes body) {
   return true;
 }
 
+// Any number of names, also of arrays that are not there.
 static bool good_drop(at_bytes body) {
   const at_msg_drop *m = (const void *)body.ptr;
   return body.len >= sizeof *m &&
          is_list(body, sizeof *m, m->count, sizeof(uint64_t));
 }
 
+// The executable itself is checked by who loads it.
 static bool good_load(at_bytes body) {
   const at_msg_load *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->program && m->num_chips &&
@@ -156,12 +174,15 @@ static bool good_shard(at_bytes body, size_t bytes) {
          ((const at_msg_shard *)(const void *)body.ptr)->array;
 }
 
+// The range lies within the array; written so that nothing overflows.
 static bool good_write(at_bytes body) {
   const at_msg_write *m = (const void *)body.ptr;
   return good_shard(body, sizeof *m) && m->offset <= m->total &&
          m->bytes <= m->total - m->offset;
 }
 
+// Names of results must not wrap around, and callbacks need a number by which
+// the host can speak of the launch.
 static bool good_launch(at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->program &&
@@ -175,15 +196,19 @@ static bool good_launch(at_bytes body) {
                            at_mul(m->num_channels, sizeof(at_msg_channel))));
 }
 
+// Kinds that a graph may contain.
 static bool is_step(uint32_t kind) {
   return kind == AT_MSG_LAUNCH || kind == AT_MSG_COPY || kind == AT_MSG_GROUP ||
          kind == AT_MSG_RESHARD || kind == AT_MSG_DROP;
 }
 
+// How many inputs and made arrays a graph says that it has.
 typedef struct limits {
   uint32_t inputs, made;
 } limits;
 
+// An at_message_name_fn: a step makes only MADE names, reads INPUT, MADE or
+// constant ones, all within the graph's numbers.
 static bool in_limits(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const limits *l = arg;
   uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
@@ -194,6 +219,8 @@ static bool in_limits(void *arg, uint64_t *name, bool makes, uint32_t count) {
 }
 
 static bool is_good(uint32_t kind, at_bytes b);
+// Every step is checked like a message of its own, so a host can run a graph
+// without looking at it again. kept: ascending, so that it can be searched.
 static bool good_graph(at_bytes body) {
   const at_msg_graph *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->graph || m->num_kept > m->num_made ||
@@ -216,6 +243,8 @@ static bool good_graph(at_bytes body) {
   return at == body.len;
 }
 
+// The order of the calls is that of the body, what is made last; passes rely on
+// it.
 bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
                       void *arg) {
   if (kind == AT_MSG_LAUNCH) {
@@ -252,6 +281,7 @@ bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
 }
 
 // ---- Named objects
+// Names are shown to people and written into logs.
 bool at_message_name_is_good(at_bytes name) {
   bool good = name.len && name.len <= AT_MESSAGE_NAME;
   for (size_t i = 0; good && i < name.len; i++)
@@ -259,6 +289,7 @@ bool at_message_name_is_good(at_bytes name) {
   return good;
 }
 
+// The name becomes a path below a folder: it must not leave that.
 bool at_message_file_is_good(at_bytes name) {
   if (!at_message_name_is_good(name)) return false;
   for (size_t begin = 0, end; begin <= name.len; begin = end + 1) {
@@ -273,6 +304,7 @@ bool at_message_file_is_good(at_bytes name) {
   return true;
 }
 
+// The SAVE inside is checked again, as the host acts on it alone.
 static bool good_commit(at_bytes body) {
   const at_msg_commit *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->abandon <= 1 && m->save_bytes % 8 == 0 &&
@@ -281,6 +313,7 @@ static bool good_commit(at_bytes body) {
                           (at_bytes){body.ptr + sizeof *m, m->save_bytes});
 }
 
+// Counts bound the sizes before the texts are looked at.
 static bool good_keep(at_bytes body) {
   const at_msg_keep *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->num_arrays ||
@@ -297,6 +330,8 @@ static bool good_keep(at_bytes body) {
          (!label.len || at_message_name_is_good(label));
 }
 
+// From a client it bears a name, from the controller a number. first: names of
+// arrays stay below those that graphs use.
 static bool good_named(uint32_t kind, at_bytes body) {
   const at_msg_named *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->flags > AT_MSG_FETCH_TAKES ||
@@ -310,6 +345,7 @@ static bool good_named(uint32_t kind, at_bytes body) {
              : at_message_name_is_good(at_message_tail(body, sizeof *m));
 }
 
+// A head of that size, and an error's text or an address behind it.
 static bool good_text(at_bytes body, size_t head) {
   return body.len >= head && body.len - head <= AT_MESSAGE_TEXT;
 }
@@ -329,6 +365,7 @@ static bool good_slice(at_bytes body) {
   return n ? n == m->count : !m->shape[0] && !m->shape[1] && !m->shape[2];
 }
 
+// A refusal with its text, or the chips of all devices.
 static bool good_sliced(at_bytes body) {
   const at_msg_sliced *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->slice) return false;
@@ -337,6 +374,7 @@ static bool good_sliced(at_bytes body) {
          body.len == sizeof *m + at_message_chips_bytes(m->count);
 }
 
+// From the controller, which clients do not trust with sizes either.
 static bool good_welcome(at_bytes body) {
   const at_msg_welcome *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->num_hosts &&
@@ -346,12 +384,14 @@ static bool good_welcome(at_bytes body) {
                             at_add(m->target_bytes, m->addresses_bytes));
 }
 
+// Two addresses behind the head.
 static bool good_host(at_bytes body) {
   const at_msg_host *m = (const void *)body.ptr;
   return body.len >= sizeof *m &&
          body.len == at_add(sizeof *m, at_add(m->session_bytes, m->pod_bytes));
 }
 
+// `me` is one of the hosts, and there are places for all.
 static bool good_form(at_bytes body) {
   const at_msg_form *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->count && m->me < m->count &&
@@ -360,6 +400,7 @@ static bool good_form(at_bytes body) {
              at_add(sizeof *m, at_add(m->target_bytes, m->addresses_bytes));
 }
 
+// Names end within their fields, as they are printed.
 static bool good_looks(at_bytes body) {
   const at_msg_looks *m = (const void *)body.ptr;
   if (body.len < sizeof *m || m->num_chips > AT_LOOK_CHIPS ||
@@ -379,6 +420,8 @@ static bool good_looks(at_bytes body) {
   return true;
 }
 
+// A list of spans that make sense: known kinds, no negative length, names that
+// end.
 static bool good_spans(at_bytes body, size_t head, uint32_t count) {
   if (count > AT_RECORD_SPANS ||
       !is_list(body, head, count, sizeof(at_profile_span)))
@@ -396,12 +439,15 @@ static bool good_recorded(at_bytes body) {
   return body.len >= sizeof *m && good_spans(body, sizeof *m, m->count);
 }
 
+// A name ends inside its field, so that it can be printed.
 static bool good_spans_of(at_bytes body) {
   const at_msg_spans *m = (const void *)body.ptr;
   return body.len >= sizeof *m && memchr(m->name, 0, sizeof m->name) &&
          good_spans(body, sizeof *m, m->count);
 }
 
+// A kind that is not in the list is malformed. Add every new kind here: the
+// compiler complains of one that is missing.
 static bool is_good(uint32_t kind, at_bytes b) {
   switch ((at_message_kind)kind) {
     case AT_MSG_CREATE:
@@ -494,14 +540,16 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len >= sizeof(at_msg_transfer) &&
              b.len - sizeof(at_msg_transfer) ==
                  ((const at_msg_transfer *)(const void *)b.ptr)->bytes;
-    case AT_MSG_ASKS:
-      return b.len == sizeof(at_msg_transfer);
+    case AT_MSG_ASKS:  // the client makes room for so many bytes, and one
+      return b.len == sizeof(at_msg_transfer) &&
+             ((const at_msg_transfer *)(const void *)b.ptr)->bytes <= INT64_MAX;
     case AT_MSG_WELCOME:
       return good_welcome(b);
     case AT_MSG_HOST:
       return good_host(b);
     case AT_MSG_FORM:
       return good_form(b);
+    // Flags are 0 or 1, so that nobody has to ask what another value means.
     case AT_MSG_HOST_DRAINS:
       return b.len == sizeof(at_msg_host_drains) &&
              ((const at_msg_host_drains *)(const void *)b.ptr)->drains < 2;
@@ -545,6 +593,7 @@ at_status at_message_check(uint32_t kind, at_bytes body) {
   return is_good(kind, body) ? AT_OK : malformed(kind, body);
 }
 
+// An at_message_name_fn: an input or a made array gets the run's name.
 static bool set_name(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const at_msg_run *m = arg;
   const uint64_t *inputs = (const void *)(m + 1);

@@ -78,10 +78,12 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_SIMULATED};
 
 static volatile uint8_t sink;
+// Reads every byte, so that a sanitizer sees those that are not there.
 static void touch(const void *p, size_t n) {
   for (size_t i = 0; i < n; i++) sink ^= ((const uint8_t *)p)[i];
 }
 
+// An at_message_name_fn: the place can be read and written.
 static bool name_is_there(void *arg, uint64_t *name, bool makes,
                           uint32_t count) {
   touch(name, sizeof *name);
@@ -92,6 +94,7 @@ static bool name_is_there(void *arg, uint64_t *name, bool makes,
 }
 
 static void walk(uint32_t kind, at_bytes b);
+// Steps fill the body exactly.
 static void walk_graph(at_bytes b) {
   const at_msg_graph *m = (const void *)b.ptr;
   const uint64_t *kept = (const void *)(m + 1);
@@ -105,6 +108,7 @@ static void walk_graph(at_bytes b) {
   must(at == b.ptr + b.len);
 }
 
+// Names of results do not wrap, and only who wants to hear has channels.
 static void walk_launch(const at_msg_launch *m) {
   const at_msg_arg *args = (const void *)(m + 1);
   touch(args, m->num_args * sizeof *args);
@@ -113,6 +117,7 @@ static void walk_launch(const at_msg_launch *m) {
   must(m->number || !m->num_channels);
 }
 
+// The bytes that it says follow do follow.
 static void walk_create(const at_msg_create *m) {
   const int64_t *dims = (const void *)(m + 1);
   size_t bytes = at_dtype_bytes((at_dtype)m->dtype);
@@ -125,6 +130,7 @@ static void walk_text(at_bytes b, size_t head) {
   touch(b.ptr + head, b.len - head);
 }
 
+// Boxes lie within the shards that they name.
 static void walk_reshard(const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   touch(r.from, m->num_from * sizeof *r.from);
@@ -140,6 +146,7 @@ static void walk_reshard(const at_msg_reshard *m) {
   }
 }
 
+// Lists behind messages of the stream lie inside the body.
 static void walk_lists(uint32_t kind, const void *body) {
   if (kind == AT_MSG_GROUP) {
     const at_msg_group *m = body;
@@ -159,6 +166,7 @@ static void walk_lists(uint32_t kind, const void *body) {
   }
 }
 
+// Chips, then at least a byte of executable.
 static void walk_load(at_bytes b) {
   const at_msg_load *m = (const void *)b.ptr;
   touch(m + 1, m->num_chips * sizeof(uint32_t));
@@ -167,6 +175,7 @@ static void walk_load(at_bytes b) {
   touch(b.ptr + head, b.len - head);
 }
 
+// A slice has devices, an answer chips or a reason.
 static void walk_slices(uint32_t kind, at_bytes b) {
   if (kind == AT_MSG_SLICE) {
     const at_msg_slice *m = (const void *)b.ptr;
@@ -180,6 +189,7 @@ static void walk_slices(uint32_t kind, at_bytes b) {
   }
 }
 
+// Tables and texts of who takes part.
 static void walk_members(uint32_t kind, at_bytes b) {
   if (kind == AT_MSG_WELCOME) {
     const at_msg_welcome *m = (const void *)b.ptr;
@@ -197,6 +207,7 @@ static void walk_members(uint32_t kind, at_bytes b) {
   }
 }
 
+// Lists without gaps, names that end.
 static void walk_looks(at_bytes b) {
   const at_msg_looks *m = (const void *)b.ptr;
   const at_look_program *p = at_look_programs(m);
@@ -209,6 +220,7 @@ static void walk_looks(at_bytes b) {
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 
+// Names of arrays, then texts.
 static void walk_keep(at_bytes b) {
   const at_msg_keep *m = (const void *)b.ptr;
   const uint64_t *arrays = (const void *)(m + 1);
@@ -225,6 +237,7 @@ static void walk_named(uint32_t kind, at_bytes b) {
   must(m->first + AT_MESSAGE_OBJECT <= AT_MSG_MADE);
 }
 
+// Every tile has exactly one original among the shards.
 static void walk_files(uint32_t kind, at_bytes b) {
   at_cuts all = at_cuts_of(b);
   at_cut cut;
@@ -248,6 +261,7 @@ static void walk_files(uint32_t kind, at_bytes b) {
   must(n == all.m->num_arrays);
 }
 
+// Spans fill the rest exactly.
 static void walk_spans(at_bytes b, size_t head, uint32_t count) {
   const at_profile_span *s = (const void *)(b.ptr + head);
   for (uint32_t i = 0; i < count; i++) {
@@ -258,6 +272,7 @@ static void walk_spans(at_bytes b, size_t head, uint32_t count) {
   must((const uint8_t *)(s + count) == b.ptr + b.len);
 }
 
+// Does with a good message what its users do.
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -319,6 +334,7 @@ static void walk(uint32_t kind, at_bytes b) {
   }
 }
 
+// The first byte chooses the kind, the rest is the body.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!size) return 0;
   const uint32_t kind = kKinds[data[0] % AT_LEN(kKinds)];

@@ -6,8 +6,12 @@
 
 #include "control/controller_internal.h"
 
+// Limits for the whole pod, so that clients cannot fill the controller's
+// memory: objects, and bytes that clients leave with them.
 enum { kObjects = 1 << 16, kAbout = 256 << 20 };
 
+// Its texts lie behind it in one block. pid, client and owner: who put it, for
+// people.
 typedef struct object {
   struct object *next;
   uint64_t number, client, epoch, bytes;
@@ -18,6 +22,7 @@ typedef struct object {
   char texts[];
 } object;
 
+// at_operation_begin fails for two reasons, and does not say which.
 static at_status no_memory(void) {
   return AT_FAIL(
       AT_RESOURCE_EXHAUSTED,
@@ -25,6 +30,8 @@ static at_status no_memory(void) {
 }
 
 // ---- Objects
+// o is in no list any more. Its hosts drop the arrays; those that are away have
+// dropped them, or will not come back with them.
 static void forget(at_controller *c, object *o) {
   const at_msg_named m = {.object = o->number};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
@@ -33,12 +40,14 @@ static void forget(at_controller *c, object *o) {
   free(o);
 }
 
+// By its name, of any client; NULL: there is none.
 static object *find(const at_controller *c, at_str name) {
   object *o = c->objects;
   while (o && !at_str_eq(o->name, name)) o = o->next;
   return o;
 }
 
+// Out of the list, and out of what its hosts are counted to hold.
 static object *take(at_controller *c, at_str name) {
   object **at = &c->objects;
   while (*at && !at_str_eq((*at)->name, name)) at = &(*at)->next;
@@ -50,6 +59,7 @@ static object *take(at_controller *c, at_str name) {
   return o;
 }
 
+// The status of a name that nobody has kept.
 static at_status not_found(at_str name) {
   return AT_FAIL(AT_NOT_FOUND, "the pod has no object %.*s", (int)name.len,
                  name.ptr);
@@ -64,6 +74,7 @@ static uint32_t lost_host(at_controller *c, const object *o) {
   return UINT32_MAX;
 }
 
+// Appends to the texts behind an object.
 static at_str copy_text(char **to, const void *from, size_t n) {
   memcpy(*to, from, n);
   at_str s = {*to, n};
@@ -71,6 +82,7 @@ static at_str copy_text(char **to, const void *from, size_t n) {
   return s;
 }
 
+// Copies what the client says of it. It has no number and is in no list yet.
 static at_status make_object(const peer *p, const at_msg_keep *m,
                              host_set *hosts, object **out) {
   at_controller *c = p->controller;
@@ -154,6 +166,8 @@ static at_status keeps(peer *p, const at_msg_keep *m) {
   return AT_OK;
 }
 
+// The client has the arrays at once: hosts hear of it in the stream's order,
+// behind what they have copied. A lost host makes the whole object useless.
 static at_status fetches(peer *p, const at_msg_named *m, at_str name) {
   at_controller *c = p->controller;
   object *o = find(c, name);
@@ -180,6 +194,7 @@ static at_status fetches(peer *p, const at_msg_named *m, at_str name) {
   return AT_OK;
 }
 
+// OBJECTS: the answer is JSON.
 static void list(const peer *p, uint64_t tag) {
   at_strbuf text = {0};
   at_json_writer w = {.out = &text};
@@ -191,11 +206,13 @@ static void list(const peer *p, uint64_t tag) {
   at_strbuf_free(&text);
 }
 
+// The kinds that at_named_says takes.
 bool at_named_is(uint32_t kind) {
   return kind == AT_MSG_KEEP || kind == AT_MSG_FETCH ||
          kind == AT_MSG_DISCARD || kind == AT_MSG_OBJECTS;
 }
 
+// KEEP, FETCH, OBJECTS or DISCARD.
 at_status at_named_says(peer *p, uint32_t kind, const void *body) {
   if (kind == AT_MSG_KEEP) return keeps(p, body);
   const at_msg_named *m = body;
@@ -208,6 +225,7 @@ at_status at_named_says(peer *p, uint32_t kind, const void *body) {
   return AT_OK;
 }
 
+// A tool may, whoever has made the object.
 at_status at_named_erase(at_controller *c, at_str name) {
   object *o = take(c, name);
   if (!o) return not_found(name);
@@ -238,6 +256,7 @@ void at_named_print(const at_controller *c, at_json_writer *w) {
   at_json_end_array(w);
 }
 
+// Hosts end as well, so nobody is told.
 void at_named_free(at_controller *c) {
   for (object *o; (o = c->objects);) {
     c->objects = o->next;

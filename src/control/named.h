@@ -16,6 +16,7 @@ typedef struct at_asked at_asked;
 // NULL. UNAVAILABLE: the controller is lost.
 at_status at_asked_wait(at_asked *a, at_strbuf *out);
 
+// All views are borrowed for the call.
 typedef struct at_named_keep {
   at_str name, label;      // label may be empty
   at_bytes about;          // comes back with a fetch, as it is
@@ -40,6 +41,7 @@ at_status at_named_fetch_ask(at_client *c, at_str name, bool takes,
 void at_named_drop(at_client *c, uint64_t first, uint32_t count);
 // Removes what is stored under the name, on all hosts. NOT_FOUND.
 at_status at_named_discard_ask(at_client *c, at_str name, at_asked **out);
+// All named objects of the pod, of all clients.
 at_status at_named_list_ask(at_client *c, at_asked **out);  // JSON
 
 #endif

@@ -16,6 +16,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a question to the pod");
 }
 
+// A question whose answer is collected in *out. On failure nothing is left.
 static at_status begin(at_client *c, uint64_t *tag, at_asked **out) {
   at_asked *a = calloc(1, sizeof *a);
   if (a) a->done = at_event_create();
@@ -30,12 +31,14 @@ static at_status begin(at_client *c, uint64_t *tag, at_asked **out) {
   return AT_OK;
 }
 
+// The question was not sent: nobody will answer it.
 static void forget(at_client *c, uint64_t tag, at_asked *a) {
   at_question_forget(c, tag);
   at_event_release(a->done);
   free(a);
 }
 
+// Sends the question of that tag; on success *out is a, otherwise a is freed.
 static at_status send(at_client *c, uint32_t kind, uint64_t tag,
                       const at_bytes *parts, uint32_t n, at_asked *a,
                       at_asked **out) {
@@ -51,6 +54,7 @@ static at_bytes bytes_of(at_str s) {
   return (at_bytes){(const uint8_t *)s.ptr, s.len};
 }
 
+// INVALID_ARGUMENT; `what`: a name, or a label.
 static at_status check_name(at_str name, const char *what) {
   if (at_message_name_is_good(bytes_of(name))) return AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -58,6 +62,8 @@ static at_status check_name(at_str name, const char *what) {
                  (unsigned)AT_MESSAGE_NAME);
 }
 
+// Everything is checked here as well as by the controller, so that a mistake is
+// an error of the call and does not cost the whole client.
 at_status at_named_keep_ask(at_client *c, const at_named_keep *k,
                             at_asked **out) {
   AT_TRY(check_name(k->name, "name"));
@@ -87,6 +93,7 @@ at_status at_named_keep_ask(at_client *c, const at_named_keep *k,
   return send(c, AT_MSG_KEEP, m.tag, parts, AT_LEN(parts), a, out);
 }
 
+// FETCH, DISCARD or OBJECTS. m: without tag and length.
 static at_status ask_named(at_client *c, uint32_t kind, at_str name,
                            at_msg_named m, at_asked **out) {
   at_asked *a;
@@ -119,6 +126,7 @@ at_status at_named_list_ask(at_client *c, at_asked **out) {
   return ask_named(c, AT_MSG_OBJECTS, AT_STR(""), (at_msg_named){0}, out);
 }
 
+// On failure nothing is appended. a is freed in any case.
 at_status at_asked_wait(at_asked *a, at_strbuf *out) {
   at_status st = at_event_wait(a->done);
   if (!st.err) st = at_strbuf_status(&a->reply);
@@ -158,6 +166,8 @@ static at_status files_body(const at_files_ask *f, uint64_t first,
   return AT_OK;
 }
 
+// The body is checked before it is sent: what the controller would end the
+// client for is an error of this call.
 static at_status ask_files(at_client *c, uint32_t kind, const at_files_ask *f,
                            uint64_t first, at_asked **out) {
   at_strbuf body = {0};
@@ -182,11 +192,13 @@ static at_status ask_files(at_client *c, uint32_t kind, const at_files_ask *f,
   return st;
 }
 
+// f's parts are copied into the message.
 at_status at_files_save_ask(at_client *c, const at_files_ask *f,
                             at_asked **out) {
   return ask_files(c, AT_MSG_SAVE, f, 0, out);
 }
 
+// Names are given out before anybody knows how many arrays there are.
 at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
                                uint64_t *first, at_asked **out) {
   *first = c->face.names(c, AT_MESSAGE_OBJECT);

@@ -24,6 +24,7 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on a host of the pod");
 }
 
+// Arrays that a failed KEEP has not made are NULL.
 static void free_object(object *o) {
   for (uint32_t i = 0; i < o->count; i++)
     if (o->arrays[i]) at_array_free(o->arrays[i]);
@@ -45,6 +46,7 @@ static void one_less(at_status s, void *arg) {
   free(k);
 }
 
+// k hears when the buffer is defined.
 static void watch(keeping *k, at_buffer *b) {
   if (!k) return;
   atomic_fetch_add(&k->left, 1);
@@ -52,6 +54,7 @@ static void watch(keeping *k, at_buffer *b) {
   if (st.err) one_less(st, k);
 }
 
+// A shard without a buffer counts as failed at once. Borrows why.
 static void note(keeping *k, at_status why) {
   if (!k) return;
   atomic_fetch_add(&k->left, 1);
@@ -99,6 +102,9 @@ static array *absent(const tenant *t, uint64_t name) {
   return a;
 }
 
+// Each array is copied now, in the stream's order, whatever happens to the
+// client's own afterwards. An array that is missing on this host becomes one
+// without shards.
 void at_named_keep(tenant *t, at_bytes body) {
   const at_msg_keep *m = (const void *)body.ptr;
   const uint64_t *names = (const void *)(m + 1);
@@ -131,6 +137,8 @@ void at_named_keep(tenant *t, at_bytes body) {
   one_less(st, k);
 }
 
+// Copies again, so that two clients may donate what they fetched; a fetch that
+// takes hands over the object's own buffers.
 void at_named_fetch(tenant *t, at_bytes body) {
   const at_msg_named *m = (const void *)body.ptr;
   object *o = at_table_find(&t->host->objects, m->object);
@@ -143,12 +151,14 @@ void at_named_fetch(tenant *t, at_bytes body) {
   if (takes) at_named_discard(t->host, body);
 }
 
+// Unknown numbers are ignored: a KEEP that failed has left nothing.
 void at_named_discard(host *h, at_bytes body) {
   object *o = at_table_take(
       &h->objects, ((const at_msg_named *)(const void *)body.ptr)->object);
   if (o) free_object(o);
 }
 
+// The process ends: whoever still fetches one gets nothing.
 void at_named_close(host *h) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(&h->objects, &at));)

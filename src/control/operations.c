@@ -8,6 +8,8 @@
 enum { kResults = 1 << 30, kMost = 4096 };
 
 // ---- To hosts and clients
+// The tag of the wire is the client's number. Hosts that are away are left out;
+// who needs to know asks at_hosts_still_there before.
 void at_hosts_tell(at_controller *c, const host_set *to, uint64_t client,
                    uint32_t kind, const at_bytes *parts, uint32_t n) {
   for (uint32_t i = 0; i < to->count; i++)
@@ -17,6 +19,7 @@ void at_hosts_tell(at_controller *c, const host_set *to, uint64_t client,
                                        .message = {kind, client, n, parts}});
 }
 
+// head and rest are what was asked for; with an error its text goes instead.
 void at_client_answer(const peer *p, uint64_t tag, at_status st, at_bytes head,
                       at_bytes rest) {
   at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
@@ -34,6 +37,7 @@ void at_client_refuse(const peer *p, uint64_t tag, at_status st) {
   at_client_answer(p, tag, st, (at_bytes){0}, (at_bytes){0});
 }
 
+// The union of the hosts of all arrays, ascending, without doubles.
 at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
                           host_set **out) {
   at_controller *c = p->controller;
@@ -44,7 +48,10 @@ at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
     if (!s)
       return AT_FAIL(AT_INVALID_ARGUMENT, "there is no array %llu",
                      (unsigned long long)arrays[i]);
-    for (uint32_t k = 0; k < s->count; k++) has[s->hosts[k]] = true;
+    for (uint32_t k = 0; k < s->count; k++) {
+      AT_ASSERT(s->hosts[k] < c->num_hosts);
+      has[s->hosts[k]] = true;
+    }
   }
   for (uint32_t h = 0; h < c->num_hosts; h++)
     if (has[h]) hosts[count++] = h;
@@ -54,6 +61,7 @@ at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
 }
 
 // ---- Life
+// x->waits has room for all of `hosts`; at_operation_again must not name more.
 operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
                               void (*over)(operation *x), void *what) {
   at_controller *c = p->controller;
@@ -72,7 +80,10 @@ operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
   return x;
 }
 
+// It goes to the front of the list, so walks over the list that call `over` do
+// not meet it again.
 void at_operation_again(operation *x, const uint32_t *hosts, uint32_t n) {
+  AT_ASSERT(n && n <= x->hosts->count);  // room, and somebody ends it
   x->left = n;
   memcpy(x->waits, hosts, n * sizeof *hosts);
   x->next = x->controller->operations;
@@ -94,6 +105,7 @@ static void one_less(operation *x, uint32_t host, at_status st) {
   x->waits[i] = x->waits[--x->left];
   x->why = at_status_join(x->why, st);
   if (x->left) return;
+  AT_ASSERT(x->controller->under_way);
   operation **at = &x->controller->operations;
   while (*at != x) at = &(*at)->next;
   *at = x->next;
@@ -101,12 +113,15 @@ static void one_less(operation *x, uint32_t host, at_status st) {
   x->over(x);
 }
 
+// Results are put one behind the other, whichever host is first.
 void at_operation_acted(const peer *host, uint64_t number, at_bytes body) {
   const at_msg_answer *m = (const void *)body.ptr;
   at_bytes rest = at_message_tail(body, sizeof *m);
   operation *x = host->controller->operations;
   while (x && x->number != number) x = x->next;
   if (!x || !host->session || host->replaced) return;
+  // What a host says is bounded, and an error of it ends the operation like any
+  // other.
   at_status st = m->code ? at_message_error(m->code, rest) : AT_OK;
   if (!st.err && rest.len > kResults - x->results.len)
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts say more than %u bytes",
@@ -126,11 +141,13 @@ void at_operations_lose(at_controller *c, uint32_t host) {
   }
 }
 
+// Hosts go on; their answers then reach nobody.
 void at_operations_leave(const peer *client) {
   for (operation *x = client->controller->operations; x; x = x->next)
     if (x->asker == client) x->asker = NULL;
 }
 
+// `over` must not begin again here: at_controller.closes tells it.
 void at_operations_end(at_controller *c) {
   for (operation *x; (x = c->operations);) {
     c->operations = x->next;
@@ -140,4 +157,5 @@ void at_operations_end(at_controller *c) {
     x->asker = NULL;
     x->over(x);
   }
+  AT_ASSERT(!c->under_way);
 }

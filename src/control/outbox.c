@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-enum { kStack = 256 << 10, kParts = 4 };
+enum { kStack = 256 << 10, kParts = 5 };
 
 typedef struct letter {
   struct letter *next;
@@ -30,6 +30,7 @@ struct at_outbox {
   _Atomic bool stopped;
 };
 
+// No thread yet: most outboxes never need one.
 at_status at_outbox_create(at_outbox **out) {
   at_outbox *o = calloc(1, sizeof *o);
   if (!o) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for messages");
@@ -40,11 +41,16 @@ at_status at_outbox_create(at_outbox **out) {
   return AT_OK;
 }
 
+// The message is in the wire, or will never be: who lent its parts gets them
+// back.
 static void discard(letter *l) {
   if (l->post.sent) l->post.sent(l->post.arg);
   free(l);
 }
 
+// The thread's: waits for a letter and takes it. `busy` stays set while that is
+// being sent, so that others queue behind it. After a stop letters come without
+// a wire. NULL: stopped, and none left.
 static letter *next_letter(at_outbox *o) {
   pthread_mutex_lock(&o->lock);
   o->busy = false;
@@ -52,6 +58,8 @@ static letter *next_letter(at_outbox *o) {
     pthread_cond_wait(&o->news, &o->lock);
   letter *l = o->first;
   if (l && !(o->first = l->next)) o->end = &o->first;
+  // Counted by who may not take the lock, so it is atomic.
+  AT_ASSERT(!l == !atomic_load(&o->waiting));
   if (l) atomic_fetch_sub(&o->waiting, 1);
   o->busy = l != NULL;
   if (l) l->wire = o->wire;
@@ -59,6 +67,7 @@ static letter *next_letter(at_outbox *o) {
   return l;
 }
 
+// The thread: may wait for room as long as the outbox is open.
 static void run(void *arg) {
   at_outbox *o = arg;
   const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &o->stopped};
@@ -79,13 +88,17 @@ static bool need_thread(at_outbox *o) {
   return !at_code_take(st);
 }
 
+// A copy of the message, with its parts unless they are lent (`sent`). NULL: no
+// memory.
 static letter *keep(const at_outbox_post *p) {
   const at_wire_out *m = &p->message;
   size_t bytes = 0;
   for (uint32_t i = 0; i < m->num_parts; i++) bytes += m->parts[i].len;
-  letter *l =
-      m->num_parts <= kParts ? malloc(sizeof *l + (p->sent ? 0 : bytes)) : NULL;
-  if (!l) return NULL;
+  letter *l = malloc(sizeof *l + (p->sent ? 0 : bytes));
+  if (!l) {
+    at_log(AT_LOG_ERROR, "no memory for a message of %zu bytes", bytes);
+    return NULL;
+  }
   *l = (letter){.post = *p};
   l->post.message.parts = l->parts;
   uint8_t *to = l->copy;
@@ -110,7 +123,10 @@ static bool post(at_outbox *o, const at_outbox_post *p) {
   return true;
 }
 
+// Straight into the wire where nothing is ahead of it and there is room, else
+// behind the others. `sent` is called without the lock: it may send again.
 bool at_outbox_send(at_outbox *o, const at_outbox_post *p) {
+  AT_ASSERT(p->message.num_parts <= kParts);
   bool sent = false, kept = false;
   pthread_mutex_lock(&o->lock);
   if (atomic_load(&o->stopped)) {
@@ -118,6 +134,7 @@ bool at_outbox_send(at_outbox *o, const at_outbox_post *p) {
   } else if (!o->wire || o->first || o->busy) {
     kept = post(o, p);
   } else {
+    // Without waiting: this may be the thread that makes the room.
     const at_wire_wait at_once = {0};
     at_status st = at_wire_send(o->wire, o->member, p->lane, &p->message, 1,
                                 &at_once, NULL);
@@ -137,6 +154,7 @@ uint32_t at_outbox_waiting(const at_outbox *o) {
   return atomic_load(&((at_outbox *)o)->waiting);
 }
 
+// Letters from before go out by the thread.
 void at_outbox_open(at_outbox *o, at_wire *w, uint32_t member) {
   pthread_mutex_lock(&o->lock);
   if (!atomic_load(&o->stopped)) {
@@ -147,6 +165,8 @@ void at_outbox_open(at_outbox *o, at_wire *w, uint32_t member) {
   pthread_mutex_unlock(&o->lock);
 }
 
+// Wakes a thread that waits for room, and joins it; what is left is discarded
+// here. A second call finds nothing to do.
 void at_outbox_stop(at_outbox *o) {
   pthread_mutex_lock(&o->lock);
   atomic_store(&o->stopped, true);

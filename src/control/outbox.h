@@ -5,13 +5,18 @@
 
 #include "pod/wire.h"
 
+// Between creating and opening it collects; then it sends at once where nothing
+// waits and the wire has room.
 typedef struct at_outbox at_outbox;
 
+// RESOURCE_EXHAUSTED. Its thread starts with the first message that has to wait
+// for an open wire.
 at_status at_outbox_create(at_outbox **out);
 // Where it sends; what was posted before goes now. Borrowed until
 // at_outbox_stop. Once.
 void at_outbox_open(at_outbox *o, at_wire *w, uint32_t member);
 
+// A message for the peer, in one of the two lanes.
 typedef struct at_outbox_post {
   at_wire_lane lane;
   at_wire_out message;  // its parts are copied where they have to wait
@@ -22,10 +27,12 @@ typedef struct at_outbox_post {
 } at_outbox_post;
 // What cannot be sent (the peer is lost, or no memory) is dropped; `false`: it
 // was, and is said in the log where it was memory.
+// `sent` is called in either case, exactly once.
 bool at_outbox_send(at_outbox *o, const at_outbox_post *p);
 // How many messages wait. Any thread.
 uint32_t at_outbox_waiting(const at_outbox *o);
 // Nothing is sent from now on, and what waits is dropped.
+// Joins its thread; not from a `sent`. The wire may be closed afterwards.
 void at_outbox_stop(at_outbox *o);
 void at_outbox_free(at_outbox *o);  // stops it; NULL: nothing
 

@@ -25,12 +25,15 @@ typedef struct placing {
   found here, best;  // on the island, and on all
 } placing;
 
+// Has the chip what the slice wants, its load aside?
 static bool is_such(const placing *p, const at_place_chip *c) {
   return (!p->hw || c->hw == p->hw) &&
          (p->wish->island < 0 || c->island == (uint32_t)p->wish->island) &&
          (p->wish->host < 0 || c->host == (uint32_t)p->wish->host);
 }
 
+// Keeps the place if it is better than the one so far: a lower load of its
+// fullest chip, then a lower sum. Of equal ones the first stays.
 static void offer(const placing *p, found *f, const uint32_t *chips,
                   double most, double sum) {
   if (f->any && (most > f->most || (most == f->most && sum >= f->sum))) return;
@@ -60,6 +63,8 @@ static bool is_before(const at_place_chip *c, const int64_t *coords) {
   return false;
 }
 
+// The first core of the chip at these coordinates, by binary search in the
+// island; UINT32_MAX: none that may be taken.
 static uint32_t chip_at(const placing *p, const int64_t *coords) {
   uint32_t low = 0, high = p->num_island;
   while (low < high) {
@@ -129,6 +134,7 @@ static void try_shared(placing *p) {
   offer(p, &p->here, p->tried, most, sum);
 }
 
+// The best place on one island is offered to all.
 static void try_island(placing *p, uint32_t island) {
   p->num_island = 0;
   for (uint32_t i = 0; i < p->num_chips; i++)
@@ -155,6 +161,7 @@ static bool is_placed(const placing *p) {
 }
 
 // ---- What there is
+// Each kind once; quadratic, but only an error comes here.
 static void print_kinds(const placing *p, at_strbuf *b) {
   for (uint32_t i = 0, n = 0; i < p->num_chips; i++) {
     bool seen = false;
@@ -166,6 +173,7 @@ static void print_kinds(const placing *p, at_strbuf *b) {
   }
 }
 
+// Says which kinds there are.
 static at_status no_kind(const placing *p) {
   at_strbuf b = {0};
   print_kinds(p, &b);
@@ -176,6 +184,8 @@ static at_status no_kind(const placing *p) {
   return st;
 }
 
+// Why there is no place: no such chip, none live, or no memory; says how much
+// there is.
 static at_status nowhere(const placing *p) {
   uint32_t such = 0, live = 0, islands = 0, hosts = 0;
   uint64_t most = 0, all = 0;
@@ -223,6 +233,7 @@ static at_status find_kind(placing *p) {
   return no_kind(p);
 }
 
+// One block of scratch, largest elements first, so that all are aligned.
 at_status at_place_slice(const at_place_chip *chips, uint32_t num_chips,
                          const at_msg_slice *wish, double weight,
                          uint32_t *out) {
@@ -241,6 +252,7 @@ at_status at_place_slice(const at_place_chip *chips, uint32_t num_chips,
   p.tried = (uint32_t *)(p.taken + num_chips);
   p.here.chips = p.tried + wish->count;
   p.island = p.here.chips + wish->count;
+  // Islands are tried one by one: a slice does not span two.
   uint32_t islands = 0;
   for (uint32_t i = 0; i < num_chips; i++)
     islands = AT_MAX(islands, chips[i].island + 1);

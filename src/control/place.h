@@ -5,6 +5,9 @@
 #include "control/message.h"
 #include "device/device.h"
 
+// One chip of the pod as placement sees it. coords and core: as the topology
+// has them, within the island.
+// What is known of a chip when a slice is placed.
 typedef struct at_place_chip {
   uint32_t island, host;
   int64_t coords[3];
@@ -21,6 +24,7 @@ typedef struct at_place_chip {
 // least loaded one; `weight` is what one device adds. INVALID_ARGUMENT: no chip
 // is such; UNAVAILABLE: its hosts are lost; RESOURCE_EXHAUSTED: no memory is
 // left. They say what there is.
+// out: [wish->count], indices into chips; written on success only.
 at_status at_place_slice(const at_place_chip *chips, uint32_t num_chips,
                          const at_msg_slice *wish, double weight,
                          uint32_t *out);

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "base/strbuf.h"
+#include "base/verify.h"
 #include "control/client_internal.h"
 
 // A message whose names are still to be filled in.
@@ -30,11 +31,16 @@ typedef struct planner {
   uint32_t num_boxes;
 } planner;
 
+// Bytes of the coordinates of one shard.
 static size_t row(const at_shards *s) { return s->dims.rank * sizeof *s->at; }
+// Where shard i begins.
 static const int64_t *place(const at_shards *s, uint32_t i) {
   return s->at + (size_t)i * s->dims.rank;
 }
 
+// Groups old shards that begin at the same place: copies of each other. By
+// hash; a collision makes two places of one, which costs nothing but a choice.
+// False: no memory.
 static bool find_places(planner *p) {
   at_table known = {0};
   bool good = true;
@@ -66,18 +72,23 @@ static uint32_t nearest(const planner *p, uint32_t first, uint32_t chip) {
     count++;
   }
   if (here != UINT32_MAX) return here;
+  AT_ASSERT(count);
   uint32_t skip = host % count, i = first;
   while (skip--) i = p->next[i];
   return i;
 }
 
+// Appends one box. Boxes that bring the same bytes to the same host refer to
+// the first of them, which alone travels. places: [3 * rank]. False: no memory.
 static bool add_box(planner *p, uint32_t from, uint32_t to,
                     const int64_t *places) {
+  AT_ASSERT(from < p->from->count && to < p->to->count);
   uint32_t rank = p->to->dims.rank, b = p->num_boxes++;
   uint32_t host = p->host_of[p->to->chips[to]];
   const uint64_t ends[] = {from, host};
   at_msg_box box = {from, to, b, 0};
   size_t each = sizeof box + 3 * row(p->to);
+  // The key: which shard, to which host, from where in it, and how large.
   uint64_t key = at_hash(AT_HASH_SEED, ends, sizeof ends);
   key = at_hash(key, places, row(p->to));
   key = at_hash(key, places + 2 * (size_t)rank, row(p->to)) | 1;
@@ -97,8 +108,11 @@ static bool add_box(planner *p, uint32_t from, uint32_t to,
   return true;
 }
 
+// What an old and a new shard have in common, as its place in either and its
+// size. False: nothing.
 static bool meet(const planner *p, uint32_t from, uint32_t to, int64_t *out) {
   uint32_t rank = p->to->dims.rank;
+  // Dimension by dimension: the later begin and the earlier end.
   const int64_t *a = place(p->from, from), *b = place(p->to, to);
   for (uint32_t k = 0; k < rank; k++) {
     int64_t begin = AT_MAX(a[k], b[k]);
@@ -112,12 +126,15 @@ static bool meet(const planner *p, uint32_t from, uint32_t to, int64_t *out) {
   return true;
 }
 
+// Elements of a box; 1 for a scalar.
 static int64_t volume(const int64_t *dims, uint32_t rank) {
   int64_t n = 1;
   for (uint32_t k = 0; k < rank; k++) n *= dims[k];
   return n;
 }
 
+// Every new shard is made of boxes of old ones; their volumes must add up to
+// its own. Quadratic in shards, but stops as soon as one is covered.
 static at_status find_boxes(planner *p) {
   uint32_t rank = p->to->dims.rank;
   int64_t x[3 * AT_MESSAGE_RANK];
@@ -136,11 +153,42 @@ static at_status find_boxes(planner *p) {
   return at_strbuf_status(&p->boxes);
 }
 
+// Copies and moves on.
 static void add(uint8_t **at, const void *data, size_t bytes) {
   if (bytes) memcpy(*at, data, bytes);
   *at += bytes;
 }
 
+// Have two boxes of one new shard an element of it in common? x, y: [3 * rank].
+static bool overlap(const int64_t *x, const int64_t *y, uint32_t rank) {
+  for (uint32_t k = rank; k < 2 * rank; k++)
+    if (x[k] >= y[k] + y[rank + k] || y[k] >= x[k] + x[rank + k]) return false;
+  return true;
+}
+
+// Is every element of every new shard written exactly once? Boxes come in the
+// order of new shards, do not overlap, and their volumes add up.
+static bool is_whole(const at_msg_reshard *m) {
+  at_resharding r = at_message_resharding(m);
+  const int64_t each = volume(r.to_dims.ptr, m->rank);
+  uint32_t i = 0;
+  for (uint32_t j = 0; each && j < m->num_to; j++) {
+    int64_t sum = 0;
+    for (const uint32_t first = i; i < m->num_boxes; i++) {
+      const at_msg_box *b = at_message_box(m, &r, i);
+      const int64_t *x = (const void *)(b + 1);
+      if (b->to != j) break;
+      sum += volume(x + 2 * (size_t)m->rank, m->rank);
+      for (uint32_t k = first; k < i; k++)
+        if (overlap(x, (const void *)(at_message_box(m, &r, k) + 1), m->rank))
+          return false;
+    }
+    if (sum != each) return false;
+  }
+  return i == m->num_boxes;
+}
+
+// The body of a RESHARD with names of 1, checked as the hosts will check it.
 static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
                             at_plan **out) {
   uint32_t rank = p->to->dims.rank;
@@ -167,16 +215,19 @@ static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
   memcpy(at, p->to->chips, m.num_to * sizeof *p->to->chips);
   at += chips;
   add(&at, p->boxes.ptr, p->boxes.len);
+  AT_ASSERT(at == plan->body + bytes);
   at_status st =
       at_message_check(AT_MSG_RESHARD, (at_bytes){plan->body, bytes});
   if (st.err) {
     free(plan);
     return st;
   }
+  AT_VERIFY(is_whole((const void *)plan->body));
   *out = plan;
   return AT_OK;
 }
 
+// One block for the three lists by old shard.
 at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out) {
@@ -206,6 +257,7 @@ const at_msg_reshard *at_plan_message(const at_plan *p) {
 
 void at_plan_free(at_plan *p) { free(p); }
 
+// Boxes whose `like` is another one do not travel.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   const at_msg_reshard *m = (const void *)p->body;
   at_resharding r = at_message_resharding(m);
@@ -213,6 +265,7 @@ uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   for (uint32_t i = 0; i < m->num_boxes; i++) {
     const at_msg_box *b = at_message_box(m, &r, i);
     const int64_t *x = (const void *)(b + 1);
+    AT_ASSERT(b->like <= i);
     if (b->like == i &&
         host_of[r.from[b->from].chip] != host_of[r.chips[b->to]])
       sum += (uint64_t)volume(x + 2 * (size_t)m->rank, m->rank) *
@@ -221,6 +274,8 @@ uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   return sum;
 }
 
+// Many-to-many where two boxes in a row make one shard: boxes are in the order
+// of new shards.
 const char *at_plan_name(const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   bool whole = at_dims_eq(r.from_dims, r.to_dims);
@@ -233,6 +288,7 @@ const char *at_plan_name(const at_msg_reshard *m) {
   return whole && once ? "one-to-one" : "one-to-many";
 }
 
+// Head and names are new, the rest of the body is sent out of the plan.
 at_status at_client_reshard(at_client *c, const at_plan *p,
                             const at_proxy_shard *from, uint64_t name) {
   const at_msg_reshard *plan = (const void *)p->body;

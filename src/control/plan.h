@@ -23,10 +23,13 @@ typedef struct at_shards {
   const int64_t *at;      // [count][dims.rank]
 } at_shards;
 
+// Boxes to be copied between shards; immutable once made.
 typedef struct at_plan at_plan;
 
 // The shards of `from` cover those of `to`. INVALID_ARGUMENT: they do not, or
 // sizes do not fit; RESOURCE_EXHAUSTED.
+// host_of: [chips of the pod], the host of each; read once. *out is written on
+// success only; the shards are borrowed for the call.
 at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out);
@@ -34,6 +37,7 @@ at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
 void at_plan_free(at_plan *p);
 // Bytes that it sends from host to host; and what every plan has to: those that
 // a host needs and has not.
+// host_of must be what the plan was made with.
 uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of);
 const at_msg_reshard *at_plan_message(const at_plan *p);  // its names are none
 // What kind of plan it is, for people: "one-to-one", "one-to-many",
@@ -42,6 +46,7 @@ const char *at_plan_name(const at_msg_reshard *m);
 
 // Makes array `name` of these shards, `from.count` of them. What cannot even be
 // sent is an error; others are the array's.
+// The plan may be used again, for other arrays of the same shards. Any thread.
 at_status at_client_reshard(at_client *c, const at_plan *p,
                             const at_proxy_shard *from, uint64_t name);
 

@@ -21,12 +21,17 @@
 #include "control/host.h"
 #include "exec/exec_test_util.h"
 
+// A test opens a pod (pod_open), comes as one guest or several (guest_open),
+// runs programs by run_make and run_try, and closes everything in the opposite
+// order. Every wait has an end, so a hang is a failure with a line.
 enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
 #define POD_TOKEN \
   (at_token) {    \
     { 3, 1, 4 }   \
   }
 
+// The hosts come in any order: hosts[i] is not host i.
+// A controller in this process and its hosts as children of it.
 typedef struct pod {
   at_controller *controller;  // NULL: it is a process, too
   char address[64];
@@ -39,6 +44,7 @@ static inline pid_t pod_spawn(const char *what, const char *a, const char *b) {
   pid_t parent = getpid(), pid = fork();
   assert_true(pid >= 0);
   if (pid) return pid;
+  // A test that is killed leaves no hosts behind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(9);
   execl("/proc/self/exe", "pod_test", what, a, b, (char *)NULL);
@@ -53,6 +59,7 @@ static inline int pod_join(pid_t pid) {
   return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
 }
 
+// What a child does that is a host; its exit status is the code.
 static inline int pod_host_main(const char *address) {
   at_status st = at_host_run(&(at_host_options){.controller = address,
                                                 .listen = "127.0.0.1:0",
@@ -64,9 +71,11 @@ static inline int pod_host_main(const char *address) {
   return at_code_take(st);
 }
 
+// Returns before the hosts have come; clients wait for them.
 static inline void pod_open(pod *p, const char *target, uint32_t hosts,
                             uint32_t chips) {
   *p = (pod){.num_hosts = hosts, .num_chips = chips};
+  // On a port of its own, so that tests may run beside each other.
   OK(at_controller_open(&(at_controller_options){.listen = "127.0.0.1:0",
                                                  .target = target,
                                                  .num_hosts = hosts,
@@ -75,6 +84,7 @@ static inline void pod_open(pod *p, const char *target, uint32_t hosts,
   snprintf(p->address, sizeof p->address, "%s",
            at_controller_address(p->controller));
   for (uint32_t i = 0; i < hosts; i++)
+    // Any place: which of them is host 0 shows only later.
     p->hosts[i] = pod_spawn("--host", p->address, NULL);
 }
 
@@ -85,17 +95,21 @@ static inline void pod_close(pod *p) {
     if (p->hosts[i]) assert_int_equal(pod_join(p->hosts[i]), 0);
 }
 
+// Returns when the process is gone, not when the controller knows.
 static inline void pod_kill_host(pod *p, uint32_t i) {
+  // The entry is 0 afterwards, so that pod_close does not wait for it.
   kill(p->hosts[i], SIGKILL);
   assert_int_equal(pod_join(p->hosts[i]), 1000 + SIGKILL);
   p->hosts[i] = 0;
 }
 
+// A client with a runtime, in this process.
 typedef struct guest {
   at_client *client;
   at_runtime *rt;
 } guest;
 
+// Waits for the pod; an error: it did not let this client in.
 static inline at_status guest_try(const char *address, guest *g) {
   AT_TRY(at_client_open(&(at_client_options){.address = address,
                                              .source = "a test",
@@ -111,21 +125,25 @@ static inline at_status guest_try(const char *address, guest *g) {
       &g->rt);
 }
 
+// Must be let in.
 static inline guest guest_open(const pod *p) {
   guest g;
   OK(guest_try(p->address, &g));
   return g;
 }
 
+// The runtime goes before the client that it calls.
 static inline void guest_close(guest *g) {
   at_runtime_destroy(g->rt);
   at_client_close(g->client);
 }
 
+// Chips of the pod first, then spare ones.
 static inline at_chip *guest_chip(const guest *g, uint32_t i) {
   return at_runtime_chip(g->rt, i);
 }
 
+// Bytes of HBM on the first chips, as their hosts tell.
 static inline uint64_t guest_in_use(const guest *g, uint32_t chips) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < chips; i++) {
@@ -145,6 +163,7 @@ static inline void guest_expect_empty(const guest *g, uint32_t chips) {
 }
 
 // ---- Waiting, but not for ever
+// Two users: who waits, and the event. The last frees it.
 typedef struct patience {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -153,12 +172,14 @@ typedef struct patience {
   _Atomic int users;
 } patience;
 
+// One user less.
 static inline void patience_drop(patience *p) {
   if (atomic_fetch_sub(&p->users, 1) != 1) return;
   at_status_free(p->status);
   free(p);
 }
 
+// The event's callback; nobody may be waiting any more.
 static inline void patience_fired(at_status s, void *arg) {
   patience *p = arg;
   pthread_mutex_lock(&p->lock);
@@ -188,10 +209,12 @@ static inline at_status pod_wait(at_event *e) {
   return st;
 }
 
+// OK once it is defined, or its error.
 static inline at_status pod_ready(at_buffer *b) {
   return pod_wait(at_buffer_ready(b));
 }
 
+// Bytes of an array on the hosts.
 static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
                                   size_t bytes) {
   at_event *done = NULL;
@@ -201,6 +224,7 @@ static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
   return st;
 }
 
+// An array of one dimension on that chip, of n elements that are copied.
 static inline at_buffer *pod_array(at_chip *c, at_dtype t, const void *v,
                                    int64_t n) {
   return test_array_of(c, t, v, n);
@@ -232,6 +256,8 @@ static inline at_bytes pod_rotates(uint32_t devices, int64_t n) {
   b.h.num_partitions = devices;
   uint32_t type = b_f32(&b, n), in = b_input(&b, type),
            out = b_output(&b, type);
+  // The tables of a permute in the executable's own form, as no compiler writes
+  // them here.
   struct {
     at_x_collective head;
     at_x_exchange value;
@@ -275,6 +301,7 @@ static inline at_bytes pod_calls(uint32_t devices, int64_t n) {
   return b_finish(&b, 0);
 }
 
+// A program with its devices, arguments and results, by device.
 typedef struct run {
   at_loaded *l;
   uint32_t devices, num_args, num_outs;
@@ -284,15 +311,19 @@ typedef struct run {
   at_channel_list *channels;
 } run;
 
+// Loads the program on the guest's first chips. Arguments are the caller's to
+// set; none is donated unless `keeps` says so.
 static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
                            uint32_t values) {
   run r = {.devices = devices, .num_args = values, .num_outs = values};
   r.l = test_load(g->rt, block);
+  // Device d runs on chip d.
   for (uint32_t d = 0; d < devices; d++) r.chips[d] = guest_chip(g, d);
   for (uint32_t i = 0; i < values; i++) r.keeps[i] = true;
   return r;
 }
 
+// done NULL: nobody wants to hear when it is done.
 static inline at_status run_try(run *r, at_event **done) {
   const at_launch in = {.chip = r->chips[0],
                         .chips = r->chips,
@@ -304,6 +335,7 @@ static inline at_status run_try(run *r, at_event **done) {
   return at_loaded_execute(r->l, &in, r->outs, done);
 }
 
+// NULL entries are allowed, and all are NULL afterwards.
 static inline void run_drop(at_buffer **b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     at_buffer_release(b[i]);

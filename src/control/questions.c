@@ -11,11 +11,13 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a question to the pod");
 }
 
+// Consumes the reference and the status.
 static void fire(at_event *done, at_status s) {
   at_event_fire(done, s);
   at_event_release(done);
 }
 
+// It is in no table, and nobody uses it. `done` has been fired or released.
 static void free_question(question *q) {
   for (uint32_t d = 0; q->channels && d < q->num_devices; d++)
     free((void *)q->channels[d].list);
@@ -39,6 +41,7 @@ static question *make(at_client *c, uint32_t host, at_event *done) {
   return q;
 }
 
+// A span for reads, with how long they took, and one that marks the answer.
 static void record_answer(const question *q) {
   uint64_t now = at_clock_ns();
   if (!q->hosts && q->into && !q->is_stats)
@@ -55,6 +58,8 @@ static void record_answer(const question *q) {
                  q->hosts ? "launch is done" : "answer");
 }
 
+// From here on the question may be answered, or fail, at any time. False: the
+// pod is gone, or no memory.
 static bool enter(at_client *c, question *q) {
   pthread_mutex_lock(&c->lock);
   bool in = !c->why.err && at_table_put(&c->questions, q->tag, q);
@@ -62,6 +67,7 @@ static bool enter(at_client *c, question *q) {
   return in;
 }
 
+// The question is the caller's to end: nobody else finds it any more.
 static question *take(at_client *c, uint64_t tag) {
   pthread_mutex_lock(&c->lock);
   question *q = at_table_take(&c->questions, tag);
@@ -69,6 +75,7 @@ static question *take(at_client *c, uint64_t tag) {
   return q;
 }
 
+// A new DATA_LOSS, with the wire's own reason where it has one.
 static at_status lost_host(at_client *c, uint32_t host) {
   at_wire *w = atomic_load(&c->hosts[host].wire);
   at_status why = w ? at_wire_member(w, 0) : AT_OK;
@@ -127,6 +134,8 @@ static bool find_shard(at_client *c, question *q, const at_proxy_shard *s,
   return false;
 }
 
+// A read inside a trace makes the trace fail: values would differ from run to
+// run.
 void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
                       uint64_t offset, uint64_t bytes, at_event *done) {
   at_client *c = arg;
@@ -141,6 +150,7 @@ void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
   ask(c, q, AT_MSG_READ, &m, sizeof m);
 }
 
+// Fires when the shard is defined; no bytes travel.
 void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done) {
   at_client *c = arg;
   question *q = make(c, c->host_of[s->chip], done);
@@ -151,6 +161,8 @@ void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done) {
   ask(c, q, AT_MSG_WATCH, &m, sizeof m);
 }
 
+// Waits. The question goes through the stream, so that it counts what the
+// client has done before.
 at_status at_question_stats(void *arg, uint32_t chip, bool clear,
                             at_memory_stats *out) {
   at_client *c = arg;
@@ -178,6 +190,7 @@ at_status at_question_stats(void *arg, uint32_t chip, bool clear,
 
 // ---- Of the controller
 static at_event *settle(question *q, at_status *s);
+// Sent by the caller: the message needs the tag.
 at_status at_question_begin(at_client *c, at_strbuf *reply, at_event *done,
                             uint64_t *tag) {
   question *q = make(c, UINT32_MAX, done);
@@ -190,6 +203,7 @@ at_status at_question_begin(at_client *c, at_strbuf *reply, at_event *done,
   return atomic_load(&c->closed) ? at_client_why(c) : no_memory();
 }
 
+// An answer nobody waits for any more is ignored.
 void at_question_answered(at_client *c, uint64_t tag, at_bytes body) {
   const at_msg_answer *m = (const void *)body.ptr;
   at_bytes rest = at_message_tail(body, sizeof *m);
@@ -227,6 +241,8 @@ static bool copy_channels(question *q, const at_proxy_launch *l) {
   return true;
 }
 
+// Hosts that were lost between the launch's look at them and enter() are
+// counted out here, or the question would wait for ever.
 uint64_t at_question_launch(at_client *c, const far_program *p,
                             const at_proxy_launch *l) {
   question *q = make(c, UINT32_MAX, at_event_retain(l->done));
@@ -251,6 +267,7 @@ uint64_t at_question_launch(at_client *c, const far_program *p,
   return 0;
 }
 
+// `done` does not fire: the caller reports the error.
 void at_question_forget(at_client *c, uint64_t tag) {
   question *q = take(c, tag);
   if (!q) return;
@@ -274,6 +291,7 @@ static at_event *settle(question *q, at_status *s) {
   return done;
 }
 
+// The last callback fires what the answer has left behind.
 void at_question_release(at_client *c, question *q) {
   pthread_mutex_lock(&c->lock);
   bool last = !--q->users;
@@ -320,6 +338,8 @@ static void answer(far_host *h, uint64_t tag, at_status s) {
   if (done) fire(done, s);
 }
 
+// One question at a time, as firing runs others' code without the lock. A
+// question whose bytes are arriving only notes the error: has_arrived ends it.
 void at_questions_fail(at_client *c, uint32_t host, at_status why) {
   for (;;) {
     at_event *done = NULL;
@@ -369,6 +389,7 @@ static void has_arrived(far_host *h, uint64_t tag) {
   if (done) fire(done, s);
 }
 
+// No wire is open any more, so nothing arrives either.
 void at_questions_end(at_client *c) {
   pthread_mutex_lock(&c->lock);
   size_t at = 0;
@@ -380,6 +401,7 @@ void at_questions_end(at_client *c) {
   at_status_free(why);
 }
 
+// May that host bring so many bytes more for the question?
 static bool is_for(const question *q, const far_host *h, uint64_t bytes) {
   return q && !q->hosts && q->host == h->number && (q->into || !bytes) &&
          bytes <= q->bytes - q->got;
@@ -411,6 +433,7 @@ static bool took_bytes(far_host *h, const at_wire_head *head, void *body) {
   bool there = is_for(q, h, head->bytes) && !q->is_stats &&
                (!head->bytes || body == q->into + q->got);
   if (there) q->got += head->bytes;
+  AT_ASSERT(!there || q->got <= q->bytes);
   bool all = there && q->got == q->bytes;
   bool failed = there && q->first.err;
   pthread_mutex_unlock(&c->lock);
@@ -419,6 +442,7 @@ static bool took_bytes(far_host *h, const at_wire_head *head, void *body) {
   return there;
 }
 
+// Short, so it is copied instead of placed.
 static void took_stats(far_host *h, uint64_t tag, at_bytes body) {
   pthread_mutex_lock(&h->client->lock);
   question *q = at_table_find(&h->client->questions, tag);
@@ -428,6 +452,7 @@ static void took_stats(far_host *h, uint64_t tag, at_bytes body) {
   if (is) answer(h, tag, AT_OK);
 }
 
+// One message of a host; takes the body. Malformed ones are logged and ignored.
 static bool hear(far_session *x, const at_wire_head *head, void *body) {
   far_host *h = x->host;
   at_bytes b = {body, head->bytes};
@@ -460,6 +485,7 @@ static bool hear(far_session *x, const at_wire_head *head, void *body) {
   return true;
 }
 
+// The wire's poller must not wait in what it calls: at_far_poller says so.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   at_far_poller = true;
@@ -468,6 +494,8 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return done;
 }
 
+// A message that ended early: memory of the asker is not freed, but written to
+// no more.
 static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   far_session *x = arg;
@@ -485,6 +513,7 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   at_far_poller = false;
 }
 
+// The session with a former process may end late: it concerns nobody then.
 static void lost(void *arg, uint32_t member, at_status why) {
   far_session *x = arg;
   far_host *h = x->host;

@@ -12,6 +12,7 @@
 static const uint64_t kMostBytes = 64 << 20,  // that a slow tool has not taken
     kEndNs = 2000000000;
 
+// Whose spans belong to the trace: hosts with a place and welcomed clients.
 static bool takes_part(const peer *p) {
   if (p->gone || !p->wire) return false;
   return p->kind == AT_SESSION_HOST
@@ -19,6 +20,7 @@ static bool takes_part(const peer *p) {
              : p->kind == AT_SESSION_CLIENT && p->welcomed && !p->left;
 }
 
+// RECORD to one peer: keep spans (on), or say the rest and stop.
 static void ask(peer *p, uint32_t on) {
   at_msg_record m = {.number = p->controller->recording.number,
                      .now_ns = at_clock_ns(),
@@ -27,6 +29,7 @@ static void ask(peer *p, uint32_t on) {
   at_peer_say(p, AT_MSG_RECORD, &part, 1);
 }
 
+// The time of asking is kept, as answers are compared with it.
 static void ask_all(at_controller *c, uint32_t on) {
   c->recording.asked_ns = at_clock_ns();
   for (peer *p = c->peers; p; p = p->next)
@@ -40,12 +43,15 @@ typedef struct parcel {
   uint8_t body[];
 } parcel;
 
+// The tool has taken a parcel, or will not: its bytes are free again.
 static void sent(void *arg) {
   parcel *x = arg;
   atomic_fetch_sub(&x->controller->recording.under_way, x->bytes);
   free(x);
 }
 
+// Spans to the tool, unless it has 64 MiB under way already: then they are
+// dropped and counted. spans is copied.
 static void pass_on(at_controller *c, at_msg_spans m,
                     const at_profile_span *spans) {
   size_t bytes = sizeof m + m.count * sizeof *spans;
@@ -67,6 +73,7 @@ static void pass_on(at_controller *c, at_msg_spans m,
                                    .arg = x});
 }
 
+// The controller's own spans, with an offset of 0.
 static void pass_on_own(at_controller *c) {
   at_profile_span *spans = malloc(AT_RECORD_SPANS * sizeof *spans);
   at_msg_spans m = {.count = AT_RECORD_SPANS};
@@ -96,12 +103,14 @@ static void learn_clock(peer *p, const at_msg_recorded *m) {
 }
 
 // ---- The tool
+// Has everybody who takes part said its last spans of this trace?
 static bool all_have_ended(const at_controller *c) {
   for (const peer *p = c->peers; p; p = p->next)
     if (takes_part(p) && p->recorded != c->recording.number) return false;
   return true;
 }
 
+// The last spans of the controller itself, then TRACED.
 static void finish(at_controller *c) {
   at_spans_stop();
   pass_on_own(c);
@@ -109,6 +118,7 @@ static void finish(at_controller *c) {
   c->recording.tool = NULL;
 }
 
+// Ending asks everybody for the rest and waits kEndNs at most.
 at_status at_recording_order(peer *tool, bool on) {
   at_controller *c = tool->controller;
   if (c->recording.tool && (on || c->recording.tool != tool))
@@ -130,11 +140,13 @@ at_status at_recording_order(peer *tool, bool on) {
   return AT_OK;
 }
 
+// While a trace is made new clients are part of it from their first message.
 void at_recording_welcome(peer *client) {
   const at_controller *c = client->controller;
   if (c->recording.tool && !c->recording.ends_ns) ask(client, 1);
 }
 
+// Answers to an earlier trace are ignored.
 void at_recording_heard(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_recorded *m = (const void *)body.ptr;
@@ -154,6 +166,8 @@ void at_recording_heard(peer *p, at_bytes body) {
   if (c->recording.ends_ns && all_have_ended(c)) finish(c);
 }
 
+// A tool that is gone ends its trace. Called often while there is one, as rings
+// of spans are small.
 void at_recording_look(at_controller *c) {
   if (!c->recording.tool) return;
   if (c->recording.tool->gone) {

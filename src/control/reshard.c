@@ -19,6 +19,8 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a resharding");
 }
 
+// One box less to wait for; the last one defines the buffer, with the first
+// error if there was one. Consumes st. Any thread.
 static void goal_done(goal *g, at_status st) {
   at_error *none = NULL;
   if (st.err && !atomic_compare_exchange_strong(&g->why, &none, st.err))
@@ -32,6 +34,8 @@ static void goal_done(goal *g, at_status st) {
   free(g);
 }
 
+// A new buffer, held so that boxes can be copied into it; `left` is 1, for who
+// hands out the boxes. On failure nothing is left.
 static at_status goal_make(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, goal **out) {
   goal *g = calloc(1, sizeof *g);
@@ -51,6 +55,7 @@ static at_status goal_make(at_chip *c, at_memory_kind k, at_dtype t,
 }
 
 // ---- Boxes
+// A box that waits for its source.
 typedef struct move {
   host *host;
   at_buffer *from;  // acquired, with a reference
@@ -102,6 +107,8 @@ static void copy_box(const uint8_t *from, at_dims from_dims, uint8_t *to,
   }
 }
 
+// An event's call: the source is defined, or has failed, which st says and the
+// destination gets. Consumes st.
 static void move_now(at_status st, void *arg) {
   move *m = arg;
   at_buffer *a = m->from, *b = m->to->buffer;
@@ -147,6 +154,7 @@ typedef struct work {
   at_buffer **came;  // by box: what it brings here; one reference
 } work;
 
+// UINT32_MAX: there is no such chip.
 static uint32_t host_of(const host *h, uint32_t chip) {
   const at_chip *c = at_runtime_view(h->runtime, chip);
   return c ? at_chip_info_of(c)->host : UINT32_MAX;
@@ -159,6 +167,8 @@ static uint64_t key_of(const work *w, uint32_t box) {
   return key ? key : 1;
 }
 
+// The buffer of an old shard, which stays with its array. The plan says its
+// shape, which is checked: the copy trusts it.
 static at_status source(const work *w, uint32_t i, at_buffer **out) {
   at_status why = AT_OK;
   const at_msg_shard *s = &w->r.from[i];
@@ -186,6 +196,8 @@ static at_status cut_out(const work *w, at_buffer *from, const int64_t *places,
   return st;
 }
 
+// Sends a box of a local shard, cut out unless it is the whole shard. What
+// cannot be sent is refused, so that the other host does not wait.
 static void send_box(const work *w, uint32_t i, uint32_t to) {
   const at_msg_box *b = at_message_box(w->m, &w->r, i);
   const int64_t *x = (const void *)(b + 1);
@@ -212,6 +224,8 @@ static void send_box(const work *w, uint32_t i, uint32_t to) {
   at_status_free(st);
 }
 
+// The buffer that will hold the box, in host memory. On failure the sender is
+// told.
 static at_status receive_box(work *w, uint32_t i, uint32_t from) {
   const at_msg_box *b = at_message_box(w->m, &w->r, i);
   at_dims size = {(const int64_t *)(b + 1) + 2 * (size_t)w->m->rank,
@@ -251,6 +265,8 @@ static at_status take_box(work *w, uint32_t i, uint32_t from) {
            : AT_OK;
 }
 
+// A box concerns this host as its source, its destination, or not at all.
+// Errors go to the new shard.
 static void do_box(work *w, uint32_t i) {
   const at_msg_box *b = at_message_box(w->m, &w->r, i);
   uint32_t from = host_of(w->host, w->r.from[b->from].chip);
@@ -297,6 +313,8 @@ static array *make_shards(work *w, at_status refused) {
   return a;
 }
 
+// Goals begin with one count, which is given back when all boxes have been
+// handed out; received boxes are released, their moves hold them.
 void at_host_reshard(tenant *t, at_bytes body, at_status refused) {
   work w = {.t = t, .host = t->host, .m = (const void *)body.ptr};
   w.r = at_message_resharding(w.m);
@@ -318,6 +336,8 @@ void at_host_reshard(tenant *t, at_bytes body, at_status refused) {
   at_status_free(refused);
 }
 
+// Looks at every shard: hosts get these messages because they have a part, so
+// the first is mostly theirs.
 bool at_host_reshards(const host *h, const at_msg_reshard *m) {
   at_resharding r = at_message_resharding(m);
   for (uint32_t i = 0; i < m->num_from; i++)

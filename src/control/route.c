@@ -19,7 +19,10 @@ typedef struct letter {
 } letter;
 
 // ---- Sets of hosts
+// Linear: a pod has few different sets of hosts. NULL: no memory.
 static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    AT_ASSERT(hosts[i] < c->num_hosts && (!i || hosts[i - 1] < hosts[i]));
   for (host_set *s = c->sets; s; s = s->next)
     if (s->count == n && (!n || !memcmp(s->hosts, hosts, n * sizeof *hosts)))
       return s;
@@ -56,6 +59,7 @@ static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
   return intern(c, hosts, count);
 }
 
+// Nobody has one any more.
 void at_client_sets_free(at_controller *c) {
   for (host_set *s; (s = c->sets);) {
     c->sets = s->next;
@@ -64,7 +68,10 @@ void at_client_sets_free(at_controller *c) {
 }
 
 // ---- Letters
+// One host less has to take the letter. True: the last; the body is freed, the
+// letter is the caller's.
 static bool taken(letter *l) {
+  AT_ASSERT(atomic_load(&l->left));
   if (atomic_fetch_sub(&l->left, 1) != 1) return false;
   free(l->body);
   return true;
@@ -82,6 +89,7 @@ static void sent(void *arg) {
   atomic_fetch_sub(&p->letters, 1);
 }
 
+// The body is lent to the host's outbox until it calls `sent`.
 static void post(letter *l, at_controller *c, uint32_t host, uint64_t client) {
   peer *h = c->hosts[host];
   if (at_peer_is_away(h)) return;
@@ -130,6 +138,8 @@ static at_status unknown(const char *what, uint64_t name) {
                  (unsigned long long)name);
 }
 
+// NULL for s: the message named a chip that the pod does not have. Also for
+// arrays that a launch will make.
 static at_status add_array(peer *p, uint64_t name, host_set *s) {
   if (!s) return AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
   if (at_table_find(&p->arrays, name))
@@ -151,11 +161,16 @@ static host_set *take_array(peer *p, uint64_t name) {
   return s;
 }
 
+// Like the functions below: checks what the message names against the client's
+// tables, enters what it makes, and sets *to to the hosts that have to hear it.
+// An error ends the client.
 static at_status creates(peer *p, const at_msg_create *m, host_set **to) {
   *to = set_of(p->controller, &m->chip, 1, 1);
   return add_array(p, m->array, *to);
 }
 
+// The array is on the hosts of its shards' chips. A host that has none of them
+// never hears of it.
 static at_status groups(peer *p, const at_msg_group *m, host_set **to) {
   const at_msg_shard *s = (const void *)(m + 1);
   for (uint64_t i = 0; i < m->count; i++)
@@ -165,6 +180,7 @@ static at_status groups(peer *p, const at_msg_group *m, host_set **to) {
   return add_array(p, m->array, *to);
 }
 
+// Both hosts hear of it; the array is on the second one.
 static at_status copies(peer *p, const at_msg_copy *m, host_set **to) {
   const uint32_t chips[] = {m->from.chip, m->chip};
   if (!at_table_find(&p->arrays, m->from.array))
@@ -195,6 +211,7 @@ static void reshard_hosts(at_controller *c, const at_msg_reshard *m,
   *part = intern(c, hosts, n);
 }
 
+// Hosts that have an old shard or get a new one.
 static at_status reshards(peer *p, const at_msg_reshard *m, host_set **to) {
   const at_msg_shard *s = (const void *)(m + 1);
   host_set *makes;
@@ -205,6 +222,7 @@ static at_status reshards(peer *p, const at_msg_reshard *m, host_set **to) {
   return add_array(p, m->array, *to ? makes : NULL);
 }
 
+// The epoch is kept with the program: a host that joins later does not have it.
 static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
   *to = set_of(p->controller, (const uint32_t *)(m + 1), m->num_chips, 1);
   if (!*to) return AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
@@ -251,6 +269,8 @@ static void give_array(peer *p, uint64_t name, const host_set *to) {
   if (rest) say_to(p, rest, AT_MSG_DROP, &part, 1);
 }
 
+// Results exist on all hosts of the program, also where a host is lost: they
+// carry its loss there.
 static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
   const at_msg_arg *args = (const void *)(m + 1);
   const placed *x = at_table_find(&p->programs, m->program);
@@ -299,6 +319,7 @@ static at_status step_hosts(peer *p, uint32_t kind, const void *body,
   return *part ? AT_OK : AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
 }
 
+// As a number among the arrays of the graph. *count 0: it makes none.
 static uint64_t first_made(uint32_t kind, const void *body, uint32_t *count) {
   *count = 1;
   if (kind == AT_MSG_LAUNCH) {
@@ -328,6 +349,8 @@ static uint32_t find_kept(const uint64_t *kept, uint32_t n, uint64_t made) {
   return low;
 }
 
+// Marks in `has` the hosts of all steps, and finds the hosts of every kept
+// array.
 static at_status place_steps(peer *p, const at_msg_graph *m, placed_graph *g,
                              bool *has) {
   const uint64_t *kept = (const void *)(m + 1);
@@ -348,6 +371,7 @@ static at_status place_steps(peer *p, const at_msg_graph *m, placed_graph *g,
   return AT_OK;
 }
 
+// INVALID_ARGUMENT: a kept array is made by no step.
 static at_status place_graph(peer *p, const at_msg_graph *m, placed_graph *g) {
   const uint64_t *kept = (const void *)(m + 1);
   bool has[AT_SESSION_MOST] = {0};
@@ -366,6 +390,8 @@ static at_status place_graph(peer *p, const at_msg_graph *m, placed_graph *g) {
                   : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a graph");
 }
 
+// The graph's hosts are those of all its steps; each finds out which steps
+// concern it.
 static at_status graphs(peer *p, const at_msg_graph *m, host_set **to) {
   if (at_table_find(&p->graphs, m->graph))
     return AT_FAIL(AT_INVALID_ARGUMENT, "graph %llu is there already",
@@ -384,6 +410,8 @@ static at_status graphs(peer *p, const at_msg_graph *m, host_set **to) {
   return st;
 }
 
+// Only the kept arrays get names with the controller: others are gone when the
+// run is over.
 static at_status runs(peer *p, at_msg_run *m, host_set **to) {
   const placed_graph *g = at_table_find(&p->graphs, m->graph);
   const uint64_t *inputs = (const void *)(m + 1);
@@ -400,6 +428,7 @@ static at_status runs(peer *p, at_msg_run *m, host_set **to) {
   return AT_OK;
 }
 
+// Hosts that have replaced others never had it.
 static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
   placed_graph *g = at_table_take(&p->graphs, m->graph);
   if (!g) return unknown("graph", m->graph);
@@ -410,7 +439,9 @@ static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
 }
 
+// Hosts that are other processes since have not loaded it, and hear nothing.
 static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
+  // Its name is free for another program from here on.
   placed *x = at_table_take(&p->programs, m->program);
   if (!x) return unknown("program", m->program);
   uint32_t lost;
@@ -438,6 +469,7 @@ static void drops(peer *p, const at_msg_drop *m) {
   }
 }
 
+// *to is set where OK is returned.
 static at_status find_hosts(peer *p, uint32_t kind, void *m, host_set **to) {
   switch (kind) {
     case AT_MSG_CREATE:
@@ -518,11 +550,13 @@ static const host_set *would_launch(const peer *p, uint32_t kind,
   return g ? g->hosts : NULL;
 }
 
+// Only launches are counted, and held.
 static bool may_go(const peer *p, uint32_t kind, const void *body) {
   const host_set *to = would_launch(p, kind, body);
   return !to || at_flight_may_go(p, to);
 }
 
+// Anything behind a held message is held as well: the stream's order is kept.
 bool at_client_says(peer *p, const at_wire_head *head, void *body) {
   if (p->gone || p->left || p->controller->closes) return free(body), true;
   p->messages++;
@@ -533,6 +567,8 @@ bool at_client_says(peer *p, const at_wire_head *head, void *body) {
   return free(body), true;
 }
 
+// Stops at the first message that may not go yet. pass_on may end the client,
+// which drops what is held.
 void at_client_goes_on(peer *p) {
   while (p->held && !p->left) {
     held *x = p->held;
@@ -543,6 +579,7 @@ void at_client_goes_on(peer *p) {
   }
 }
 
+// LEFT is the last that hosts hear of it.
 void at_client_leaves(peer *p) {
   at_controller *c = p->controller;
   if (p->left) return;
@@ -557,6 +594,7 @@ void at_client_leaves(peer *p) {
   at_client_tables_free(p);
 }
 
+// May be called twice.
 void at_client_tables_free(peer *p) {
   at_flight_drop(p);
   at_table *const owned[] = {&p->programs, &p->graphs};

@@ -12,6 +12,7 @@
 enum { kHosts = 3, kChips = 12, kClients = 2, kMost = 1 << 12 };
 
 static uint64_t number(input *in) { return number_of(in, 14); }
+// Mostly one that is there, also a view of it, now and then any number.
 static uint32_t chip(input *in) {
   uint8_t b = take(in);
   if (b >= 0xe0 && b < 0xf0) return b % kChips | 1u << AT_CHIP_VIEW;
@@ -19,6 +20,7 @@ static uint32_t chip(input *in) {
 }
 
 // ---- The controller
+// Without a session: its outbox is never opened.
 static peer *make_peer(at_controller *c, uint32_t kind) {
   peer *p = calloc(1, sizeof *p);
   must(p && !at_outbox_create(&p->outbox).err);
@@ -30,6 +32,7 @@ static peer *make_peer(at_controller *c, uint32_t kind) {
   return p;
 }
 
+// Its outbox has dropped what waited.
 static void free_peer(peer *p) {
   at_outbox_free(p->outbox);
   at_client_tables_free(p);
@@ -37,6 +40,7 @@ static void free_peer(peer *p) {
   free(p);
 }
 
+// As at_controller_open makes it, without listener and keeper.
 static at_controller *make_controller(void) {
   at_controller *c = calloc(1, sizeof *c);
   must(c != NULL);
@@ -59,6 +63,7 @@ static at_controller *make_controller(void) {
   return c;
 }
 
+// Hosts drop what they have not taken, so no letter is left.
 static void free_controller(at_controller *c) {
   for (uint32_t i = 0; i < kHosts; i++) at_outbox_stop(c->hosts[i]->outbox);
   at_operations_end(c);
@@ -79,6 +84,7 @@ static void free_controller(at_controller *c) {
 // ---- Messages
 static uint32_t fill(input *in, uint32_t kind, uint8_t *to);
 
+// Few arguments and results, any names.
 static uint32_t fill_launch(input *in, uint8_t *to) {
   at_msg_launch *m = (void *)to;
   *m = (at_msg_launch){.program = number(in),
@@ -97,6 +103,7 @@ static uint32_t fill_launch(input *in, uint8_t *to) {
   return (uint32_t)((uint8_t *)(x + m->num_channels) - to);
 }
 
+// A few steps, each a message of its own.
 static uint32_t fill_graph(input *in, uint8_t *to) {
   static const uint32_t kinds[] = {AT_MSG_LAUNCH, AT_MSG_COPY, AT_MSG_GROUP,
                                    AT_MSG_DROP};
@@ -125,11 +132,14 @@ static uint64_t name(input *in) {
   return b < 0x60 ? n : b < 0xb0 ? (n | AT_MSG_MADE) : (n | AT_MSG_INPUT);
 }
 
+// An at_message_name_fn: any name, so that most graphs are refused and some are
+// not.
 static bool rename_one(void *arg, uint64_t *to, bool makes, uint32_t count) {
   *to = name(arg);
   return true;
 }
 
+// A message of that kind at `to`, often well formed; how long it is.
 static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
   if (kind == AT_MSG_SAVE || kind == AT_MSG_RESTORE)
     return fill_files(in, kind == AT_MSG_SAVE, 14, chip, to);
@@ -219,6 +229,8 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
   return 8;
 }
 
+// A client says something; only what at_message_check lets through reaches the
+// controller.
 static void say(input *in, peer *p) {
   static const uint32_t kinds[] = {
       AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_GROUP,
@@ -270,6 +282,7 @@ static void pace(peer *p, uint32_t host, bool ends) {
   free(one);
 }
 
+// Mostly clients speak; hosts answer, are lost and come back in between.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   setenv("ATOLL_LOG", "off", 1);
   input in = {data, data + AT_MIN(size, (size_t)kMost)};

@@ -18,6 +18,8 @@ static at_status no_memory(void) {
 }
 
 // ---- What hosts have saved
+// The manifest without sums: what the SAVE says of each array. Lives in the
+// arena and in the message.
 static at_status make_arrays(at_cuts all, at_arena *arena, at_manifest *out) {
   uint32_t n = all.m->num_arrays;
   at_manifest_array *arrays = at_new(arena, at_manifest_array, n);
@@ -46,6 +48,8 @@ static at_status make_arrays(at_cuts all, at_arena *arena, at_manifest *out) {
   return AT_OK;
 }
 
+// Puts the sums that hosts have sent into the manifest. Each tile exactly once;
+// a tile twice, or of no array, is INTERNAL, a missing one DATA_LOSS.
 static at_status take_saved(const at_manifest *m, at_bytes saved) {
   while (saved.len) {
     const at_msg_saved *s = (const void *)saved.ptr;
@@ -73,6 +77,7 @@ static at_status take_saved(const at_manifest *m, at_bytes saved) {
 }
 
 // ---- Files
+// Shape of a tile; zarr wants at least 1.
 static void put_chunks(at_json_writer *w, const at_manifest_array *a) {
   at_json_key(w, AT_STR("chunks"));
   at_json_begin_array(w);
@@ -119,6 +124,8 @@ static at_status write_zarray(at_str path, const at_manifest *m,
   return st.err ? st : at_folder_sync(file);
 }
 
+// Under another name first, then renamed: a reader sees the old checkpoint or
+// the new one, never a part.
 static at_status write_manifest(at_str path, const at_manifest *m,
                                 uint64_t operation) {
   char folder[kPath], file[kPath + 32], temporary[kPath + 64];
@@ -144,6 +151,7 @@ static at_status write_manifest(at_str path, const at_manifest *m,
 }
 
 // ---- What is not needed any more
+// nftw's call. A file that cannot be removed is logged, and the others go.
 static int remove_one(const char *path, const struct stat *s, int kind,
                       struct FTW *at) {
   if (remove(path))
@@ -151,12 +159,15 @@ static int remove_one(const char *path, const struct stat *s, int kind,
   return 0;
 }
 
+// Follows no links. `name` has been checked: it does not climb.
 static void remove_folder(at_str path, const char *name) {
   char folder[kPath];
   snprintf(folder, sizeof folder, "%.*s/%s", (int)path.len, path.ptr, name);
   (void)nftw(folder, remove_one, kDepth, FTW_DEPTH | FTW_PHYS);
 }
 
+// Only folders named data-*, which saves before this one have made, and only
+// when this one is such a folder.
 static void remove_others(at_str path, at_str folder) {
   char at[kPath];
   static const char kSaves[] = "data-";
@@ -170,6 +181,8 @@ static void remove_others(at_str path, at_str folder) {
   if (d) closedir(d);
 }
 
+// Order matters: all files are on the disk, then the manifest, then the former
+// save goes. A failure removes what this save has written.
 at_status at_save_commit(const at_msg_commit *m) {
   at_cuts all = at_cuts_of((at_bytes){(const uint8_t *)(m + 1), m->save_bytes});
   at_bytes saved = {(const uint8_t *)(m + 1) + m->save_bytes, m->saved_bytes};
@@ -186,6 +199,7 @@ at_status at_save_commit(const at_msg_commit *m) {
   return st;
 }
 
+// Where the save went straight into the path, whoever named that removes it.
 void at_save_abandon(const at_msg_commit *m) {
   at_cuts all = at_cuts_of((at_bytes){(const uint8_t *)(m + 1), m->save_bytes});
   char name[AT_MESSAGE_NAME + 1];

@@ -27,6 +27,7 @@ enum {
 // How far any connection has come.
 typedef enum reach { NOBODY, SOMEBODY, PROVED } reach;
 
+// One attempt after another, until somebody answers.
 typedef struct call {
   const at_session_options *o;
   at_session_request request;
@@ -66,6 +67,7 @@ static at_status wait_for(call *c, at_party *p, short events, bool *ready) {
   }
 }
 
+// Between two attempts.
 static at_status pause_for(call *c, uint64_t ms) {
   const uint64_t until_ns = at_clock_ns() + ms * kMs;
   for (int left_ms;;) {
@@ -76,6 +78,7 @@ static at_status pause_for(call *c, uint64_t ms) {
 }
 
 // ---- One connection. *good false: it came to nothing, and was noted.
+// TCP only; p->fd stays with the party, for hang_up.
 static at_status connect_to(call *c, const struct addrinfo *to, at_party *p,
                             bool *good) {
   bool ready = true;
@@ -91,6 +94,8 @@ static at_status connect_to(call *c, const struct addrinfo *to, at_party *p,
   return AT_OK;
 }
 
+// Whether the connection is to be encrypted depends on where the other end is;
+// both ends must come to the same answer.
 static at_status begin_proof(call *c, at_party *p, uint32_t lane) {
   const bool local = at_address_peer_is_local(p->fd);
   const bool tls = at_network_wants_tls(local);
@@ -107,6 +112,7 @@ static at_status begin_proof(call *c, at_party *p, uint32_t lane) {
   return AT_OK;
 }
 
+// The other end has proved the token but is not who was called: why.
 static at_status refused(const call *c, const at_proof *p) {
   if (p->verdict != AT_VERDICT_TLS)
     return AT_FAIL(
@@ -123,6 +129,8 @@ static at_status refused(const call *c, const at_proof *p) {
                  p->mine.tls ? "over TLS" : "in clear");
 }
 
+// Both ends prove that they know the token (pod/proof.h). An error only where
+// it makes no sense to try again.
 static at_status prove(call *c, at_party *p, uint32_t lane, bool *good) {
   at_proof_state state = AT_PROOF_READS;
   AT_TRY(begin_proof(c, p, lane));
@@ -140,6 +148,7 @@ static at_status prove(call *c, at_party *p, uint32_t lane, bool *good) {
   return AT_OK;
 }
 
+// The handshake of TLS, behind the proof.
 static at_status shake(call *c, at_party *p, bool *good) {
   at_tls_state state;
   AT_TRY(at_party_begin_tls(p));
@@ -176,6 +185,7 @@ static at_status ask(call *c, at_party *p, uint32_t lane, bool *good) {
   return AT_OK;
 }
 
+// One connection of the session, up to the listener's answer in c->answer.
 static at_status open_lane(call *c, const struct addrinfo *to, uint32_t lane,
                            bool *good) {
   at_party *p = &c->parties[lane];
@@ -186,10 +196,12 @@ static at_status open_lane(call *c, const struct addrinfo *to, uint32_t lane,
 }
 
 // ---- All connections
+// Also of connections that were never made.
 static void hang_up(call *c) {
   for (uint32_t i = 0; i < AT_WIRE_LANES; i++) at_party_drop(&c->parties[i]);
 }
 
+// The listener's own error.
 static at_status turned_away(const call *c) {
   return AT_FAIL((at_code)c->answer.code, "%s", c->answer.text);
 }
@@ -207,6 +219,8 @@ static at_status try_once(call *c, const struct addrinfo *to, bool *good) {
   return AT_OK;
 }
 
+// The message says how far the best connection came: that is what people have
+// to mend.
 static at_status too_late(const call *c) {
   const char *where = c->o->address, *source = c->o->source;
   if (c->reach == NOBODY)
@@ -227,6 +241,9 @@ static at_status too_late(const call *c) {
                  where, source, c->why);
 }
 
+// Tries all addresses, with pauses that double up to kMostRetryMs. Somebody who
+// listens but does not know the token is given kStrangeMs: a former process may
+// still be ending there.
 static at_status call_until_answered(call *c) {
   uint64_t pause_ms = kFirstRetryMs, strange_ns = 0;
   for (bool good = false;;) {
@@ -247,6 +264,8 @@ static at_status call_until_answered(call *c) {
 }
 
 // ---- The session
+// What this process says of itself. Control characters of the name become '?',
+// as the listener would refuse them.
 static void prepare(call *about) {
   const at_session_options *o = about->o;
   at_session_request *r = &about->request;
@@ -268,6 +287,7 @@ static void prepare(call *about) {
   r->place = at_session_place();
 }
 
+// The connections have become the wire's, or are closed, when this returns.
 at_status at_session_open(const at_session_options *o, at_wire **out) {
   const uint32_t ms = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
   call c = {.o = o, .until_ns = at_clock_ns() + (uint64_t)ms * kMs};

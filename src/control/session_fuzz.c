@@ -11,6 +11,7 @@
 #include "control/fuzz_input.h"
 #include "control/session_internal.h"
 
+// Everything that is refused has the same code, and a reason.
 static bool refused(at_status st) {
   if (!st.err) return false;
   must(at_status_code(st) == AT_FAILED_PRECONDITION);
@@ -18,6 +19,7 @@ static bool refused(at_status st) {
   return at_status_free(st), true;
 }
 
+// What is accepted is within its bounds.
 static void read_request(at_bytes b) {
   at_session_request r;
   if (refused(at_session_read_request(b, &r))) return;
@@ -28,6 +30,7 @@ static void read_request(at_bytes b) {
   must(!strpbrk(r.hello.name, "\n\r\t\x1b\x7f"));
 }
 
+// Texts of an answer end.
 static void check_answer(const at_session_answer *a) {
   must(memchr(a->text, 0, sizeof a->text) &&
        memchr(a->group, 0, sizeof a->group));
@@ -69,6 +72,7 @@ static void make_pair(at_party p[2]) {
   }
 }
 
+// honest: sealed by the sender's key, so it arrives; otherwise it must not.
 static void hear_bytes(at_bytes b, bool honest) {
   at_party p[2];
   at_session_inbox in = {0};
@@ -93,6 +97,8 @@ static void hear_bytes(at_bytes b, bool honest) {
   for (int i = 0; i < 2; i++) close(p[i].fd);
 }
 
+// The first byte says what the rest is: a request, an answer, the text of a
+// refusal, or bytes of a connection.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!size) return 0;
   const at_bytes rest = {data + 1, size - 1};

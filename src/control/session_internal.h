@@ -23,9 +23,13 @@ enum {
 };
 
 // Bytes of the wire, little endian, as are at_session_hello's.
+// The options have to be the listener's; the id of the hello joins the two
+// connections of a session.
 typedef struct at_session_request {
+  // Who calls.
   at_session_hello hello;
   uint32_t lane;  // at_wire_lane, of this connection
+  // Settings of the wire, as in at_wire_options.
   uint32_t stuck_ms, window_messages, zero;
   uint64_t max_bytes, window_bytes;
   at_digest place;  // with whom it can share memory; 0: with nobody
@@ -37,6 +41,7 @@ typedef enum at_session_medium {
   AT_SESSION_TCP,
 } at_session_medium;
 
+// Longer texts are cut.
 typedef struct at_session_answer {
   uint32_t version;
   uint32_t code;    // at_code; 0: come in
@@ -47,13 +52,18 @@ typedef struct at_session_answer {
 } at_session_answer;
 
 // Checks all of it. FAILED_PRECONDITION: another version, or nonsense.
+// Neither trusts b; *out may be written in part on failure. Texts end and have
+// no control characters.
 at_status at_session_read_request(at_bytes b, at_session_request *out);
 at_status at_session_read_answer(at_bytes b, at_session_answer *out);
 // The answer that refuses; consumes why, whose text is cut where it is long.
+// What it returns passes at_session_read_answer, whatever the text was.
 at_session_answer at_session_refusal(at_status why);
 
 // A message that comes in.
+// All zero at first, and again after each message.
 typedef struct at_session_inbox {
+  // Bytes of the message that have come.
   uint32_t have;
   uint8_t bytes[AT_SESSION_HEAD + AT_SESSION_BODY + AT_SEAL_BYTES];
 } at_session_inbox;
@@ -69,14 +79,18 @@ typedef enum at_session_news {
 at_session_news at_session_hear(at_party *p, at_session_inbox *in,
                                 at_bytes *body);
 // False: it has ended, or does not take it at once.
+// body: 1 to AT_SESSION_BODY bytes. Does not wait.
 bool at_session_say(at_party *p, at_bytes body);
 
 // Its side of the proof. me: 0 listens, 1 calls.
+// What both ends must agree on: that this is a session, which lane, and whether
+// TLS follows.
 at_card at_session_card(uint32_t me, uint32_t lane, bool tls);
 // A clock that all machines share, more or less.
 uint64_t at_session_clock_ns(void);
 // Where this process can share memory, and as which user; 0: nowhere, as
 // ATOLL_POD_WIRE wants it.
+// Equal digests mean that a wire over shared memory works.
 at_digest at_session_place(void);
 // Opens the wire that the answer names. o: me, sink and settings. parties:
 // [AT_WIRE_LANES], proved; those of TCP become the wire's, also on failure.

@@ -76,6 +76,7 @@ struct at_listener {
   opening openings[kOpenings];
 };
 
+// Wakes the loop. A full counter wakes it as well.
 static void ring_bell(at_listener *l) {
   const uint64_t one = 1;
   (void)!write(l->bell, &one, sizeof one);
@@ -86,6 +87,7 @@ static bool answer(at_party *p, const at_session_answer *a) {
   return at_session_say(p, (at_bytes){(const uint8_t *)a, sizeof *a});
 }
 
+// Says why and closes the connection. Consumes why.
 static void refuse(at_party *p, at_status why) {
   const at_session_answer a = at_session_refusal(why);
   (void)answer(p, &a);
@@ -107,6 +109,7 @@ static at_status choose_medium(opening *o) {
   return AT_OK;
 }
 
+// Messages are structs: both ends must have the same.
 static at_status check_build(const at_session_hello *h) {
   if (h->build == at_pod_build()) return AT_OK;
   return AT_FAIL(
@@ -158,6 +161,7 @@ static at_status agree(opening *o) {
   return answer(&o->parties[AT_WIRE_BULK], &o->answer) ? AT_OK : hung_up();
 }
 
+// The peer is the owner's: `opened` or `broken` follows in any case.
 static void let_in(opening *o, const at_wire_sink *sink, void *peer) {
   const at_listener_options *about = &o->l->o;
   const at_wire_options w = {.me = 0,
@@ -175,6 +179,7 @@ static void let_in(opening *o, const at_wire_sink *sink, void *peer) {
     about->calls.opened(about->calls.arg, peer, wire);
 }
 
+// On the opening's thread, since `ask` may take its time.
 static void ask_and_open(opening *o) {
   const at_listener_calls *calls = &o->l->o.calls;
   at_wire_sink sink = {0};
@@ -188,6 +193,7 @@ static void ask_and_open(opening *o) {
     let_in(o, &sink, peer);
 }
 
+// The thread of an opening: whatever is left of the connections is closed.
 static void open_session(void *arg) {
   opening *o = arg;
   at_listener *l = o->l;
@@ -198,12 +204,14 @@ static void open_session(void *arg) {
 }
 
 // ---- Turns, of the loop
+// The guest's place is free afterwards.
 static void move_party(at_party *from, at_party *to) {
   *to = *from;
   from->fd = -1;
   from->tls = NULL;
 }
 
+// A session that gets no thread is refused.
 static void begin_opening(at_listener *l, opening *o, at_party *p) {
   *o = (opening){
       .l = l, .progress = RUNS, .request = l->more[p - l->guests.all].request};
@@ -216,6 +224,7 @@ static void begin_opening(at_listener *l, opening *o, at_party *p) {
   atomic_store(&o->progress, FREE);
 }
 
+// Joins the threads of openings that are done.
 static void reap(at_listener *l) {
   for (int i = 0; i < kOpenings; i++) {
     opening *o = &l->openings[i];
@@ -236,6 +245,7 @@ static at_party *next_to_open(at_listener *l) {
   return first;
 }
 
+// As many guests as there are free openings.
 static void give_turns(at_listener *l) {
   reap(l);
   for (int i = 0; i < kOpenings; i++) {
@@ -247,6 +257,7 @@ static void give_turns(at_listener *l) {
 }
 
 // ---- Requests
+// Both ends lay out the wire by these numbers.
 static at_status settings_differ(const char *what, uint64_t theirs,
                                  uint64_t mine) {
   return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -255,6 +266,7 @@ static at_status settings_differ(const char *what, uint64_t theirs,
                  what, (unsigned long long)theirs, (unsigned long long)mine);
 }
 
+// The options of both ends are the same, or FAILED_PRECONDITION.
 static at_status fits(const at_listener *l, const at_session_request *r) {
   const at_listener_options *o = &l->o;
   if (r->stuck_ms != o->stuck_ms)
@@ -289,6 +301,7 @@ static at_status bring_bulk(at_listener *l, const at_session_request *r,
                  "the second connection of the session came too late");
 }
 
+// The guest waits for its turn from here on, or is refused.
 static void take_request(at_listener *l, at_party *p, guest *g, at_bytes body) {
   at_status st = at_session_read_request(body, &g->request);
   if (!st.err) st = fits(l, &g->request);
@@ -307,6 +320,7 @@ static void hear_request(at_listener *l, at_party *p, guest *g) {
   if (news == AT_SESSION_LOST) at_party_drop(p);
 }
 
+// May be called whenever the connection is readable.
 static void shake(at_listener *l, at_party *p, guest *g) {
   at_tls_state state = at_party_shake(p);
   if (state == AT_TLS_BROKEN) at_party_drop(p);
@@ -315,6 +329,8 @@ static void shake(at_listener *l, at_party *p, guest *g) {
   hear_request(l, p, g);
 }
 
+// A caller has proved itself: welcome it, or say why not. Requests may come
+// right behind, so they are looked for at once.
 static void decide(at_listener *l, at_party *p, guest *g) {
   at_verdict v = p->proof.verdict;
   if (!v && p->proof.theirs.call >= AT_WIRE_LANES) v = AT_VERDICT_PLACE;
@@ -335,6 +351,7 @@ static void decide(at_listener *l, at_party *p, guest *g) {
     hear_request(l, p, g);
 }
 
+// Strangers are dropped without a word.
 static void hear_proof(at_listener *l, at_party *p, guest *g) {
   at_proof_state state = at_party_hear(p);
   if (state == AT_PROOF_READS) return;
@@ -348,6 +365,7 @@ static void hear_proof(at_listener *l, at_party *p, guest *g) {
   at_guests_turn_away(&l->guests, p);
 }
 
+// The connection is readable: the next step of whatever the guest is doing.
 static void serve(at_listener *l, at_party *p) {
   guest *g = &l->more[p - l->guests.all];
   switch (g->stage) {
@@ -377,6 +395,7 @@ static void welcome(at_listener *l, at_party *p) {
   serve(l, p);
 }
 
+// Not all at once, so that guests are served in between.
 static void accept_some(at_listener *l) {
   for (int i = 0; i < kAtOnce; i++) {
     at_party *p = at_guests_next(&l->guests, l->fd);
@@ -399,6 +418,8 @@ static int fill_polls(at_listener *l) {
   return patience_ms;
 }
 
+// One turn of the loop. Guests are served before new ones are accepted, as
+// these may take a place that was polled.
 static void take_turn(at_listener *l) {
   uint64_t rings;
   int patience_ms = fill_polls(l);
@@ -415,12 +436,15 @@ static void take_turn(at_listener *l) {
   atomic_store(&l->strangers, l->guests.strangers);
 }
 
+// The thread with the poll loop.
 static void listen_for_all(void *arg) {
   at_listener *l = arg;
   while (!atomic_load(&l->stop)) take_turn(l);
 }
 
 // ---- Opened and closed
+// An address that other machines reach needs TLS, unless the network is
+// trusted: said when the listener is opened, not when somebody calls.
 static at_status check_privacy(const at_listener *l) {
   char because[200];
   if (!at_network_wants_tls(l->local)) return AT_OK;
@@ -430,6 +454,7 @@ static at_status check_privacy(const at_listener *l) {
   return at_network_need_tls(because);
 }
 
+// Whether the network must be private depends on where the address is.
 static at_status check_address(at_listener *l, const at_addresses *where) {
   struct addrinfo *all;
   if (at_address_count(where->text) > 1)
@@ -441,6 +466,7 @@ static at_status check_address(at_listener *l, const at_addresses *where) {
   return check_privacy(l);
 }
 
+// The host part as it was given, the port as it is.
 static at_status name_address(at_listener *l) {
   const char *text = l->o.address;
   const int host = (int)(strrchr(text, ':') - text);
@@ -451,6 +477,7 @@ static at_status name_address(at_listener *l) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to listen");
 }
 
+// What has been opened when it fails is closed by at_listener_close.
 static at_status begin_to_listen(at_listener *l) {
   const at_addresses where = {l->o.address, l->o.source};
   AT_TRY(check_address(l, &where));
@@ -466,6 +493,7 @@ static at_status begin_to_listen(at_listener *l) {
                          &l->thread);
 }
 
+// The source and the address are borrowed for this call alone.
 at_status at_listener_open(const at_listener_options *o, at_listener **out) {
   at_listener *l = calloc(1, sizeof *l);
   if (!l) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to listen");
@@ -490,6 +518,7 @@ uint64_t at_listener_strangers(const at_listener *l) {
   return atomic_load(&l->strangers);
 }
 
+// The loop first: it starts the others.
 static void end_threads(at_listener *l) {
   pthread_mutex_lock(&l->lock);
   atomic_store(&l->stop, true);
@@ -503,6 +532,7 @@ static void end_threads(at_listener *l) {
       at_thread_join(l->openings[i].thread);
 }
 
+// The token is wiped: memory of a process that ends may be read.
 void at_listener_close(at_listener *l) {
   if (!l) return;
   end_threads(l);

@@ -43,6 +43,8 @@ static bool is_text(const char *text, size_t room, bool lines) {
   return end;
 }
 
+// The bytes come from somebody who knows the token, but may be of another
+// version.
 at_status at_session_read_request(at_bytes b, at_session_request *out) {
   AT_TRY(check_version(b));
   if (b.len != sizeof *out) return nonsense("the size of a request");
@@ -56,6 +58,8 @@ at_status at_session_read_request(at_bytes b, at_session_request *out) {
   return AT_OK;
 }
 
+// A refusal has a text, an acceptance a medium, and shared memory the name of
+// its group.
 at_status at_session_read_answer(at_bytes b, at_session_answer *out) {
   AT_TRY(check_version(b));
   if (b.len != sizeof *out) return nonsense("the size of an answer");
@@ -80,6 +84,7 @@ static void put_text(char *out, size_t room, const char *text) {
   out[n] = 0;
 }
 
+// A refusal without a text would be malformed, so it gets one.
 at_session_answer at_session_refusal(at_status why) {
   at_session_answer a = {.version = AT_SESSION_VERSION,
                          .code = at_status_code(why)};
@@ -118,6 +123,8 @@ static bool read_some(at_party *p, void *to, size_t n, size_t *got) {
   return k > 0 || (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
 }
 
+// Reads exactly one message: bytes behind it belong to the wire. May be called
+// again after WAITS.
 at_session_news at_session_hear(at_party *p, at_session_inbox *in,
                                 at_bytes *body) {
   for (size_t want; in->have < (want = want_bytes(p, in));) {
@@ -137,6 +144,8 @@ at_session_news at_session_hear(at_party *p, at_session_inbox *in,
   return AT_SESSION_CAME;
 }
 
+// All or nothing: a message is shorter than any socket's buffer, so a partial
+// write means that the other end is not reading.
 bool at_session_say(at_party *p, at_bytes body) {
   uint8_t out[sizeof((at_session_inbox *)NULL)->bytes];
   const uint32_t n = (uint32_t)body.len;
@@ -156,6 +165,7 @@ bool at_session_say(at_party *p, at_bytes body) {
 }
 
 // ---- What both ends do
+// Both ends must have the same card but for `me`, or the proof fails.
 at_card at_session_card(uint32_t me, uint32_t lane, bool tls) {
   at_card card = {.me = me, .count = 2, .call = lane, .tls = tls};
   card.job = at_digest_start(kJob);
@@ -163,12 +173,15 @@ at_card at_session_card(uint32_t me, uint32_t lane, bool tls) {
   return card;
 }
 
+// Wall-clock time: the proof bounds how old a first message may be.
 uint64_t at_session_clock_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   return (uint64_t)t.tv_sec * kNs + (uint64_t)t.tv_nsec;
 }
 
+// A digest of machine, namespace and user: two processes with the same one can
+// map each other's memory.
 at_digest at_session_place(void) {
   char place[AT_PLACE_TEXT + 1];
   at_digest d = at_digest_start(kJob);
@@ -181,12 +194,14 @@ at_digest at_session_place(void) {
   return d;
 }
 
+// Each party's connection becomes a link; the parties are empty then.
 static at_status link_lanes(at_party *parties, at_pod_link *links) {
   for (uint32_t i = 0; i < AT_WIRE_LANES; i++)
     AT_TRY(at_party_link(&parties[i], &links[i]));
   return AT_OK;
 }
 
+// The listener has the links behind its own, as member 0 of two.
 at_status at_session_wire(const at_wire_options *o, const at_session_answer *a,
                           at_party *parties, at_wire **out) {
   enum { kLinks = 2 * AT_WIRE_LANES };

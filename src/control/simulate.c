@@ -22,6 +22,7 @@ static at_status no_memory(void) {
 }
 
 // ---- What is to be done
+// Any thread; never waits.
 void at_sim_post(at_simulated *s, sim_job *j) {
   j->next = NULL;
   pthread_mutex_lock(&s->lock);
@@ -31,6 +32,7 @@ void at_sim_post(at_simulated *s, sim_job *j) {
   pthread_mutex_unlock(&s->lock);
 }
 
+// Waits. NULL: it ends and nothing is left.
 static sim_job *take_jobs(at_simulated *s) {
   pthread_mutex_lock(&s->lock);
   while (!s->first && !s->ends) pthread_cond_wait(&s->news, &s->lock);
@@ -56,17 +58,21 @@ typedef struct saying {
 } saying;
 static _Thread_local saying now;
 
+// CPU time of this thread: what others do on the machine does not count.
 static uint64_t thread_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+// Kept by thread, as each session has its own.
 void at_simulated_begin(at_simulated *s, uint64_t client, uint64_t clock_ns) {
   now = (saying){
       .by = s, .client = client, .clock_ns = clock_ns, .begin_ns = thread_ns()};
 }
 
+// The CPU time since at_simulated_begin is the controller's for this message;
+// it is charged with the first job.
 void at_simulated_end(at_simulated *s) {
   uint64_t spent = thread_ns() - now.begin_ns;
   sim_job *first = now.first;
@@ -81,6 +87,7 @@ void at_simulated_end(at_simulated *s) {
   if (heard) at_sim_post(s, heard);
 }
 
+// Copies the message: it is done later, by another thread. NULL: no memory.
 static sim_job *make_job(const at_simulated *s, const at_wire_out *m) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < m->num_parts; i++) bytes += m->parts[i].len;
@@ -102,6 +109,8 @@ static sim_job *make_job(const at_simulated *s, const at_wire_out *m) {
   return j;
 }
 
+// What the controller sends to several hosts in a row is one job with several
+// hosts, recognized by its body.
 static at_status say(sim_host *h, const at_wire_out *m) {
   at_simulated *s = h->owner;
   const void *body = m->num_parts ? m->parts[m->num_parts - 1].ptr : NULL;
@@ -124,6 +133,7 @@ static at_status say(sim_host *h, const at_wire_out *m) {
 }
 
 // ---- The controller's ends of the wires
+// The controller's end of a wire to a simulated host: takes everything at once.
 static at_status wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
                            const at_wire_out *messages, uint32_t count,
                            const at_wire_wait *wait, uint32_t *out_sent) {
@@ -160,11 +170,13 @@ static at_status tell_about(const sim_host *h, uint32_t kind, uint64_t tag,
   return AT_OK;
 }
 
+// As tell_about, of nobody's message.
 static at_status tell(const sim_host *h, uint32_t kind, const at_bytes *parts,
                       uint32_t n) {
   return tell_about(h, kind, 0, parts, n);
 }
 
+// As a real host does: asks, opens, says HOST.
 static at_status join(at_simulated *s, sim_host *h,
                       const at_listener_calls *calls) {
   at_session_hello hello = {.version = AT_SESSION_VERSION,
@@ -187,12 +199,14 @@ static at_status join(at_simulated *s, sim_host *h,
   return tell(h, AT_MSG_HOST, parts, 3);
 }
 
+// In the order of their numbers, so host i is host i.
 at_status at_simulated_join(at_simulated *s, const at_listener_calls *calls) {
   for (uint32_t h = 0; h < s->o.num_hosts; h++)
     AT_TRY(join(s, &s->hosts[h], calls));
   return AT_OK;
 }
 
+// All hosts answer FORM at once: there is nobody to meet.
 static void form(at_simulated *s, const sim_job *j) {
   const at_msg_form *m = (const void *)j->body;
   at_msg_formed formed = {.epoch = m->epoch};
@@ -202,12 +216,14 @@ static void form(at_simulated *s, const sim_job *j) {
 }
 
 // ---- What the controller asks beside the stream
+// Simulated hosts hold nothing that people could be shown.
 static void answer_look(const sim_host *h, const at_msg_look *m) {
   const at_msg_looks looks = {.number = m->number, .now_ns = at_clock_ns()};
   const at_bytes part = {(const uint8_t *)&looks, sizeof looks};
   at_status_free(tell(h, AT_MSG_LOOKS, &part, 1));
 }
 
+// ACTED with an error, for whatever the controller waits for.
 static void refuse(const sim_host *h, uint64_t operation) {
   at_status why = AT_FAIL(AT_UNIMPLEMENTED,
                           "simulated hosts keep no objects and no checkpoints");
@@ -240,6 +256,7 @@ static bool answer(at_simulated *s, const sim_job *j) {
 }
 
 // ---- Life
+// Bodies are checked here as a real host does.
 static void do_job(at_simulated *s, sim_job *j) {
   if (j->visitor)
     at_sim_visit(s, j);
@@ -253,6 +270,7 @@ static void do_job(at_simulated *s, sim_job *j) {
     at_sim_stream(s, j);
 }
 
+// The thread of virtual time. What people see is copied after each batch.
 static void work(void *arg) {
   at_simulated *s = arg;
   for (sim_job *j; (j = take_jobs(s));) {
@@ -267,6 +285,8 @@ static void work(void *arg) {
   }
 }
 
+// Tables by host, chip and core; the listener for clients; the thread. What is
+// there when it fails is freed by at_simulated_free.
 static at_status set_up(at_simulated *s) {
   at_topology t;
   uint32_t n = s->o.num_hosts;
@@ -298,6 +318,7 @@ static at_status set_up(at_simulated *s) {
   return at_thread_start("atoll-simulate", kStack, work, s, &s->thread);
 }
 
+// set_up may fail half-way, which at_simulated_free knows.
 at_status at_simulated_create(const at_simulated_options *o,
                               at_simulated **out) {
   at_simulated *s = calloc(1, sizeof *s);
@@ -314,6 +335,7 @@ at_status at_simulated_create(const at_simulated_options *o,
   return st;
 }
 
+// Nobody calls any more, then the thread ends, then the sessions.
 void at_simulated_free(at_simulated *s) {
   if (!s) return;
   at_listener_close(s->listener);
@@ -342,6 +364,7 @@ const at_simulated_options *at_simulated_options_of(const at_simulated *s) {
 }
 
 // ---- The network, as the target's description has it
+// Half of the round trip is one way. A host has the bandwidth of all its chips.
 at_status at_simulated_network(at_simulated_options *o, at_strbuf *sources) {
   at_topology t;
   const at_machine *m;

@@ -24,6 +24,8 @@
 #include "base/json.h"
 #include "control/session.h"
 
+// Owns a listener for clients' sessions with hosts and the thread of virtual
+// time.
 typedef struct at_simulated at_simulated;
 
 // Nanoseconds, unless they say otherwise.
@@ -38,8 +40,9 @@ typedef struct at_charges {
   uint64_t host_message;     // of a host: any message
   uint64_t host_launch;      // ... a launch, and each of its chips there
   uint64_t host_chip;
-  uint64_t host_copy;    // ... a copy to or from another host, at each end
-  uint64_t host_load;    // ... a program
+  uint64_t host_copy;  // ... a copy to or from another host, at each end
+  uint64_t host_load;  // ... a program
+  // A READ, WATCH or STATS.
   uint64_t host_answer;  // ... a question
   uint64_t chip_launch;  // of a chip, beside the program
   // Where processes share cores, of a collective over several hosts: of each
@@ -49,6 +52,7 @@ typedef struct at_charges {
 
 typedef struct at_simulated_options {
   const char *target;  // ATOLL_TARGET's grammar
+  // The target's chips are shared out among them evenly.
   uint32_t num_hosts;
   at_token token;
   at_charges charges;
@@ -64,6 +68,8 @@ typedef struct at_simulated_options {
 
 // Figures of the network from the target's description (data/hw), and where
 // they come from. FAILED_PRECONDITION: it has none.
+// Sets latency, bytes_per_s, ici_latency and ici_bytes_per_s; target and
+// num_hosts are read. sources may be NULL.
 at_status at_simulated_network(at_simulated_options *o, at_strbuf *sources);
 
 // o is copied; texts in it are borrowed for as long as it lives. On failure
@@ -77,9 +83,11 @@ void at_simulated_free(
 // As they were given; owned by s.
 const at_simulated_options *at_simulated_options_of(const at_simulated *s);
 // All hosts call, as hosts call a listener, and take part.
+// Once. The calls come from this thread, before it returns.
 at_status at_simulated_join(at_simulated *s, const at_listener_calls *calls);
 // What this thread sends to hosts in between is because of a client's message
 // with that virtual time.
+// Not nested. clock_ns 0: the message has no time of its own.
 void at_simulated_begin(at_simulated *s, uint64_t client, uint64_t clock_ns);
 // The messages since at_simulated_begin, on this thread, happen after the time
 // that it took. Every begin has its end.

@@ -10,6 +10,7 @@
 #include "control/simulate_internal.h"
 #include "exec/exec.h"
 
+// 0 bytes/s: no limit, so no time.
 static uint64_t moving_ns(uint64_t bytes, double bytes_per_s) {
   return bytes_per_s > 0 ? (uint64_t)((double)bytes / bytes_per_s * 1e9) : 0;
 }
@@ -18,6 +19,8 @@ uint64_t at_sim_wire_ns(const at_simulated *s, uint64_t bytes) {
   return moving_ns(bytes, s->o.bytes_per_s);
 }
 
+// Notes that a core was idle. The ring keeps the last AT_SIM_GAPS gaps; older
+// ones are as good as used.
 static void leave_gap(at_simulated *s, uint64_t begin, uint64_t end) {
   if (end > begin) s->gaps[s->num_gaps++ % AT_SIM_GAPS] = (sim_gap){begin, end};
 }
@@ -64,12 +67,14 @@ static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
   return ready_ns;
 }
 
+// *free_ns is advanced to the end, which is returned.
 uint64_t at_sim_work(at_simulated *s, uint64_t *free_ns, uint64_t ready_ns,
                      uint64_t ns) {
   return *free_ns = on_a_core(s, AT_MAX(*free_ns, ready_ns), ns);
 }
 
 // ---- Clients
+// NULL: no such client, or no memory. The thread of virtual time alone.
 sim_tenant *at_sim_tenant(at_simulated *s, uint64_t client, bool make) {
   sim_tenant *t = s->tenants;
   while (t && t->client != client) t = t->next;
@@ -81,6 +86,7 @@ sim_tenant *at_sim_tenant(at_simulated *s, uint64_t client, bool make) {
   return s->tenants = t;
 }
 
+// NULL: nothing.
 static void free_program(sim_program *p) {
   if (!p) return;
   free(p->output_bytes);
@@ -89,11 +95,13 @@ static void free_program(sim_program *p) {
   free(p);
 }
 
+// Programs have lists of their own, arrays and graphs are one block each.
 static void free_tenant(sim_tenant *t) {
   at_table *const all[] = {&t->arrays, &t->programs, &t->graphs};
   for (uint32_t i = 0; i < AT_LEN(all); i++) {
     size_t at = 0;
     for (at_table_slot *x; (x = at_table_next(all[i], &at));)
+      // The programs.
       if (i == 1)
         free_program(x->value);
       else
@@ -111,6 +119,7 @@ void at_sim_tenants_free(at_simulated *s) {
   }
 }
 
+// LEFT: all that the client has is forgotten.
 static void leave(at_simulated *s, uint64_t client) {
   for (sim_tenant **at = &s->tenants; *at; at = &(*at)->next) {
     sim_tenant *t = *at;
@@ -135,6 +144,9 @@ static uint64_t client_said(at_simulated *s, sim_tenant *t, uint64_t clock) {
 }
 
 // ---- From the client by the controller to hosts
+// Sets h->arrive_ns of every host that the message concerns: the client's time,
+// the way to the controller, its work for the message and for each host in
+// turn, and the way on. `fixed`: charges are given instead of measured.
 static void travel(at_simulated *s, sim_tenant *t, const sim_job *j) {
   const at_charges *c = &s->o.charges;
   uint64_t said = client_said(s, t, j->clock_ns);
@@ -156,6 +168,8 @@ static void travel(at_simulated *s, sim_tenant *t, const sim_job *j) {
   s->counts.messages++;
 }
 
+// A host's process does something for ns, from `ready` and from the message's
+// arrival on; when it has. Adds to the sums that people see.
 static uint64_t host_works(at_simulated *s, uint32_t host, uint64_t ready,
                            uint64_t ns) {
   sim_host *h = &s->hosts[host];
@@ -171,6 +185,7 @@ static uint32_t host_of(const at_simulated *s, uint32_t chip) {
 }
 
 // ---- Arrays
+// NULL: no memory.
 static sim_array *make_array(uint32_t count, uint64_t bytes) {
   sim_array *a = calloc(1, sizeof *a + count * sizeof *a->ready_ns);
   if (!a) return NULL;
@@ -179,6 +194,7 @@ static sim_array *make_array(uint32_t count, uint64_t bytes) {
   return a;
 }
 
+// Takes a; where the name cannot be entered, that is logged and a is freed.
 static void enter(sim_tenant *t, uint64_t name, sim_array *a) {
   if (!a || at_table_find(&t->arrays, name) ||
       !at_table_put(&t->arrays, name, a)) {
@@ -189,12 +205,15 @@ static void enter(sim_tenant *t, uint64_t name, sim_array *a) {
   }
 }
 
+// Dense; saturates.
 static uint64_t bytes_of(uint32_t dtype, const int64_t *dims, uint32_t rank) {
   size_t n = at_dtype_bytes((at_dtype)dtype);
   for (uint32_t i = 0; i < rank; i++) n = at_mul(n, (size_t)dims[i]);
   return n;
 }
 
+// Bytes that did not come with the message travel over the client's network
+// card and the host's.
 static void create(at_simulated *s, sim_tenant *t, const at_msg_create *m) {
   sim_array *a =
       make_array(1, bytes_of(m->dtype, (const int64_t *)(m + 1), m->rank));
@@ -217,6 +236,7 @@ static const sim_array *find(const sim_tenant *t, uint64_t name) {
   return at_table_find(&t->arrays, name);
 }
 
+// Each shard is there when the shard is that it is made of.
 static void make_group(sim_tenant *t, const at_msg_group *m) {
   const at_msg_shard *x = (const void *)(m + 1);
   sim_array *a = make_array((uint32_t)m->count, 0);
@@ -244,6 +264,8 @@ static uint64_t move(at_simulated *s, uint32_t from, uint32_t to,
   return in->nic_ns + (out == in ? 0 : s->o.latency);
 }
 
+// The sender's and the receiver's process both work for it; the bytes move when
+// both have, and when the array is there.
 static void copy(at_simulated *s, sim_tenant *t, const at_msg_copy *m) {
   const sim_array *of = find(t, m->from.array);
   sim_array *a =
@@ -289,6 +311,7 @@ static void reshard(at_simulated *s, sim_tenant *t, const at_msg_reshard *m) {
   enter(t, m->array, a);
 }
 
+// Unknown names are ignored, as by real hosts.
 static void drop(sim_tenant *t, const at_msg_drop *m) {
   const uint64_t *names = (const void *)(m + 1);
   for (uint64_t i = 0; i < m->count; i++)
@@ -296,12 +319,15 @@ static void drop(sim_tenant *t, const at_msg_drop *m) {
 }
 
 // ---- Programs
+// *count: how many of its items there are.
 static const void *section(at_bytes x, at_xsection which, uint64_t *count) {
   const at_xheader *h = (const void *)x.ptr;
   *count = h->sections[which].count;
   return x.ptr + h->sections[which].offset;
 }
 
+// Is the step a collective that makes devices wait for each other? Asking for
+// one's own number is none.
 static bool talks(const at_xstep *s, at_bytes x) {
   uint64_t n;
   const uint8_t *params = section(x, AT_XS_PARAMS, &n);
@@ -339,6 +365,7 @@ static at_status read_program(sim_program *p, at_bytes x) {
   return AT_OK;
 }
 
+// The hosts of the program's chips, ascending, and how many chips each has.
 static at_status place(const at_simulated *s, sim_program *p,
                        const uint32_t *chips) {
   uint32_t *all = calloc(s->o.num_hosts + 1, sizeof *all);
@@ -364,6 +391,7 @@ static at_status place(const at_simulated *s, sim_program *p,
   return st;
 }
 
+// A program that cannot be loaded is logged; its launches find nothing.
 static void load(at_simulated *s, sim_tenant *t, const at_msg_load *m,
                  size_t bytes) {
   size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
@@ -404,6 +432,9 @@ typedef struct launching {
   const char *failed;
 } launching;
 
+// Every host of the program does its part of the launch; when the last has.
+// `sequential`: not before those that made the arguments have told that they
+// are done.
 static uint64_t hosts_begin(at_simulated *s, launching *l) {
   const at_charges *c = &s->o.charges;
   uint64_t known = 0, last = 0;
@@ -432,6 +463,9 @@ static uint64_t chip_begins(const at_simulated *s, const launching *l,
   return at;
 }
 
+// Chips begin when their host, their arguments and they themselves are ready;
+// where the program has collectives, all begin with the last and end together.
+// Fills in l->end_ns and the record's times.
 static void chips_run(at_simulated *s, launching *l, sim_record *r) {
   const sim_program *p = l->p;
   bool meets = p->meets && p->num_chips > 1;
@@ -456,6 +490,8 @@ static void chips_run(at_simulated *s, launching *l, sim_record *r) {
   s->counts.chips_ns += ns * p->num_chips;
 }
 
+// The results, each shard there when its chip is done. `known`: when the hosts
+// have done their work for them.
 static void hand_out(sim_tenant *t, const launching *l, uint64_t known) {
   for (uint32_t o = 0; o < l->m->num_outputs; o++) {
     sim_array *a = make_array(l->p->num_chips, l->p->output_bytes[o]);
@@ -468,6 +504,7 @@ static void hand_out(sim_tenant *t, const launching *l, uint64_t known) {
   }
 }
 
+// Into the ring of programs that people see.
 static void note(at_simulated *s, sim_tenant *t, const launching *l,
                  sim_record r) {
   memcpy(r.name, l->p->name, sizeof r.name);
@@ -480,6 +517,8 @@ static void note(at_simulated *s, sim_tenant *t, const launching *l,
   s->counts.now_ns = AT_MAX(s->counts.now_ns, r.end_ns);
 }
 
+// A launch costs O(arguments x chips) here, whatever its program does. Every
+// host of it says DONE to a client that wants to hear.
 static void launch(at_simulated *s, sim_tenant *t, const at_msg_launch *m) {
   const sim_program *p = at_table_find(&t->programs, m->program);
   if (!p || m->num_outputs != p->num_outputs)
@@ -517,6 +556,7 @@ static void launch(at_simulated *s, sim_tenant *t, const at_msg_launch *m) {
 }
 
 // ---- Traced programs
+// A copy; `largest` is the room that a run needs for one step.
 static void keep_graph(sim_tenant *t, const at_msg_graph *m, size_t bytes) {
   sim_graph *g = calloc(1, sizeof *g + bytes);
   if (!g || at_table_find(&t->graphs, m->graph) ||
@@ -537,6 +577,7 @@ static void keep_graph(sim_tenant *t, const at_msg_graph *m, size_t bytes) {
   }
 }
 
+// A LAUNCH, COPY, GROUP, RESHARD or DROP, of the stream or of a graph.
 static void do_step(at_simulated *s, sim_tenant *t, uint32_t kind,
                     const void *body) {
   if (kind == AT_MSG_LAUNCH) return launch(s, t, body);
@@ -546,6 +587,7 @@ static void do_step(at_simulated *s, sim_tenant *t, uint32_t kind,
   drop(t, body);
 }
 
+// Each step is copied and given the run's names, then done.
 static void run_graph(at_simulated *s, sim_tenant *t, const at_msg_run *m) {
   const sim_graph *g = at_table_find(&t->graphs, m->graph);
   const at_msg_graph *k = g ? (const void *)g->body : NULL;
@@ -567,6 +609,7 @@ static void run_graph(at_simulated *s, sim_tenant *t, const at_msg_run *m) {
 }
 
 // ---- The stream
+// Answered at once: of memory only the limit is known.
 static void stats(at_simulated *s, sim_tenant *t, const at_msg_stats *m) {
   const uint32_t host = host_of(s, m->chip);
   at_sim_say(s, t,
@@ -576,6 +619,8 @@ static void stats(at_simulated *s, sim_tenant *t, const at_msg_stats *m) {
                            .ns = s->hosts[host].free_ns});
 }
 
+// One message, already checked. CREATE charges its host itself, as its bytes
+// may come with it.
 void at_sim_stream(at_simulated *s, sim_job *j) {
   const void *body = j->body;
   if (j->kind == AT_MSG_LEFT) return leave(s, j->client);
@@ -613,6 +658,8 @@ void at_sim_stream(at_simulated *s, sim_job *j) {
   }
 }
 
+// Questions say how many messages came before them: this may be the one that
+// they wait for.
 void at_sim_heard(at_simulated *s, uint64_t client) {
   sim_tenant *t = at_sim_tenant(s, client, true);
   if (!t) return;
@@ -641,6 +688,7 @@ static void put_records(const at_simulated *s,
   at_json_end_array(w);
 }
 
+// What people see is the copy that is made after each batch of messages.
 void at_simulated_print(at_simulated *s, at_json_writer *w) {
   pthread_mutex_lock(&s->lock);
   const sim_counts c = s->shown;

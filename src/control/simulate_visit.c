@@ -10,6 +10,7 @@
 static const uint8_t kZeros[64 << 10];
 
 // ---- Sessions; on threads of the listener and of wires
+// For the thread of virtual time. Takes the body, also on failure.
 static at_status post(sim_visitor *v, uint32_t kind, uint64_t tag,
                       uint8_t *body, size_t bytes) {
   sim_job *j = calloc(1, sizeof *j);
@@ -24,6 +25,7 @@ static at_status post(sim_visitor *v, uint32_t kind, uint64_t tag,
   return AT_OK;
 }
 
+// DATA is ignored: its time has been charged with the array.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   at_status st = at_message_check(head->kind, (at_bytes){body, head->bytes});
@@ -41,6 +43,8 @@ static void post_gone(sim_visitor *v) {
   at_status_free(post(v, kSimGone, 0, NULL, 0));
 }
 
+// An open session is forgotten by the thread of virtual time, which may have
+// its questions.
 static void lost(void *arg, uint32_t member, at_status why) {
   sim_visitor *v = arg;
   at_status_free(why);
@@ -51,6 +55,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
   if (open) post_gone(v);
 }
 
+// Any client may come; which one it is, IAM says.
 static at_status ask(void *arg, const at_session_hello *hello,
                      at_wire_sink *sink, void **out) {
   at_simulated *s = arg;
@@ -74,6 +79,7 @@ static at_status ask(void *arg, const at_session_hello *hello,
   return AT_OK;
 }
 
+// The outbox opens before `open` is seen.
 static void opened(void *arg, void *peer, at_wire *w) {
   sim_visitor *v = peer;
   v->wire = w;
@@ -85,11 +91,13 @@ static void opened(void *arg, void *peer, at_wire *w) {
   if (gone) post_gone(v);
 }
 
+// To the thread of virtual time, which owns visitors.
 static void broken(void *arg, void *peer, at_status why) {
   at_status_free(why);
   post_gone(peer);
 }
 
+// On this machine only: clients of simulated hosts are all here.
 at_status at_sim_listen(at_simulated *s) {
   return at_listener_open(
       &(at_listener_options){
@@ -100,6 +108,7 @@ at_status at_sim_listen(at_simulated *s) {
       &s->listener);
 }
 
+// Not under the lock: closing waits for the wire's poller.
 static void free_visitor(sim_visitor *v) {
   at_outbox_stop(v->outbox);
   at_wire_close(v->wire);
@@ -114,6 +123,7 @@ void at_sim_visitors_free(at_simulated *s) {
   }
 }
 
+// With the questions that it still waits for.
 static void forget_visitor(at_simulated *s, sim_visitor *v) {
   for (sim_tenant *t = s->tenants; t; t = t->next)
     for (sim_question **at = &t->waiting, *q; (q = *at);) {
@@ -153,6 +163,7 @@ static void say_clock(sim_visitor *v, at_wire_lane lane, sim_tenant *t,
   say(v, lane, AT_MSG_CLOCK, 0, &part, 1);
 }
 
+// why: static text.
 static void say_failed(sim_visitor *v, uint64_t tag, at_code code,
                        const char *why) {
   at_msg_failed m = {.code = code};
@@ -161,6 +172,8 @@ static void say_failed(sim_visitor *v, uint64_t tag, at_code code,
   say(v, AT_WIRE_CONTROL, AT_MSG_FAILED, tag, parts, 2);
 }
 
+// The values of simulated arrays are 0, in as many pieces as a real host would
+// send.
 static void say_zeros(sim_visitor *v, at_wire_lane lane, uint64_t tag,
                       uint64_t bytes) {
   const uint64_t most = AT_MIN(bytes, (uint64_t)AT_MESSAGE_PIECE);
@@ -176,6 +189,9 @@ static void say_zeros(sim_visitor *v, at_wire_lane lane, uint64_t tag,
   free(more);
 }
 
+// The answer leaves when the array is there, the host has worked for it and its
+// network card is free. CLOCK goes ahead of it on the same lane, so the
+// client's clock is right when it wakes.
 static void answer(at_simulated *s, sim_tenant *t, const sim_question *q,
                    const sim_array *a) {
   enum { kControl = 16 << 10 };
@@ -198,6 +214,7 @@ static void answer(at_simulated *s, sim_tenant *t, const sim_question *q,
   say(v, lane, AT_MSG_DONE, q->tag, NULL, 0);
 }
 
+// NULL: that client has not called that host yet.
 static sim_visitor *visitor_of(at_simulated *s, uint64_t client,
                                uint32_t host) {
   pthread_mutex_lock(&s->lock);
@@ -207,6 +224,7 @@ static sim_visitor *visitor_of(at_simulated *s, uint64_t client,
   return v;
 }
 
+// The session is open. STATS_ARE has only the limit.
 static void say_now(at_simulated *s, sim_visitor *v, sim_tenant *t,
                     const sim_unsaid *x) {
   const at_msg_stats_are are = {.limit = s->hbm_bytes};
@@ -229,6 +247,7 @@ void at_sim_say(at_simulated *s, sim_tenant *t, const sim_unsaid *what) {
   t->unsaid = keep;
 }
 
+// The session has come that these answers waited for.
 static void say_unsaid(at_simulated *s, sim_tenant *t, sim_visitor *v) {
   for (sim_unsaid **at = &t->unsaid, *x; (x = *at);) {
     if (x->host != v->host) {
@@ -249,6 +268,7 @@ static bool may_answer(const sim_tenant *t, const sim_question *q,
   return *out && (int32_t)(t->heard - q->said) >= 0;
 }
 
+// In the order in which they were asked.
 void at_sim_answer_waiting(at_simulated *s, sim_tenant *t) {
   for (sim_question **at = &t->waiting, *q; (q = *at);) {
     const sim_array *a;
@@ -262,6 +282,7 @@ void at_sim_answer_waiting(at_simulated *s, sim_tenant *t) {
   }
 }
 
+// Nobody is told.
 void at_sim_questions_free(sim_tenant *t) {
   for (sim_question *q; (q = t->waiting);) {
     t->waiting = q->next;
@@ -274,6 +295,7 @@ void at_sim_questions_free(sim_tenant *t) {
 }
 
 // ---- Questions
+// A session is of one client for good.
 static void introduce(at_simulated *s, sim_visitor *v, const at_msg_iam *m) {
   uint8_t key[AT_CONTROL_KEY];
   at_control_key(s->secret, m->client, key);
@@ -285,6 +307,8 @@ static void introduce(at_simulated *s, sim_visitor *v, const at_msg_iam *m) {
   if (t) say_unsaid(s, t, v);
 }
 
+// Answered now, or kept until the stream has come as far as the client was when
+// it asked.
 static void question(at_simulated *s, sim_visitor *v, const sim_job *j) {
   sim_tenant *t = at_sim_tenant(s, v->client, true);
   sim_question q = {.visitor = v,
@@ -308,6 +332,7 @@ static void question(at_simulated *s, sim_visitor *v, const sim_job *j) {
   *end = keep;
 }
 
+// One message of a session; frees nothing of j.
 void at_sim_visit(at_simulated *s, sim_job *j) {
   sim_visitor *v = j->visitor;
   if (j->kind == kSimGone) return forget_visitor(s, v);

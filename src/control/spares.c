@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "control/client_internal.h"
 
+// In at_client.slices from before it is asked for, so that the answer finds it.
 struct far_slice {
   far_slice *next;
   uint64_t number;
@@ -20,6 +21,8 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a slice");
 }
 
+// Tables for chips and spare devices; chips stand for themselves. Frees nothing
+// on failure: at_spares_close does.
 at_status at_spares_open(at_client *c, const uint32_t *host_of,
                          uint32_t num_spares) {
   uint32_t n = c->num_chips + num_spares;
@@ -48,6 +51,7 @@ void at_spares_close(at_client *c) {
   free(c->lost_before);
 }
 
+// One atomic load: it is asked for every shard of a launch.
 at_status at_far_chip(const at_client *c, uint32_t device, uint32_t *out) {
   *out = atomic_load_explicit(&c->place[device], memory_order_relaxed);
   if (AT_LIKELY(*out != UINT32_MAX)) return AT_OK;
@@ -63,18 +67,21 @@ at_status at_far_shard(const at_client *c, const at_proxy_shard *s,
 }
 
 // ---- Under the lock
+// NULL: it was closed.
 static far_slice *find(const at_client *c, uint64_t number) {
   far_slice *s = c->slices;
   while (s && s->number != number) s = s->next;
   return s;
 }
 
+// Nothing, if it is in the list no more.
 static void unlink_slice(at_client *c, const far_slice *s) {
   far_slice **at = &c->slices;
   while (*at && *at != s) at = &(*at)->next;
   if (*at) *at = s->next;
 }
 
+// No slice has the device.
 static bool is_free(const at_client *c, uint32_t device) {
   for (const far_slice *s = c->slices; s; s = s->next)
     for (uint32_t d = 0; d < s->count; d++)
@@ -103,6 +110,8 @@ static at_status take_devices(const at_client *c, far_slice *s, uint32_t chip) {
                  s->wanted, hw->name, left, c->num_spares);
 }
 
+// Programs list their virtual devices; those of the pod's own chips do not
+// move.
 static bool uses(const far_program *p, uint32_t device) {
   for (uint32_t i = 0; i < p->num_spares; i++)
     if (p->spares[i] == device) return true;
@@ -124,6 +133,7 @@ static void put(at_client *c, uint32_t device, uint32_t place) {
   }
 }
 
+// What the controller says is checked before tables are indexed by it.
 static bool all_are_chips(const at_client *c, const uint32_t *chips,
                           uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -132,6 +142,8 @@ static bool all_are_chips(const at_client *c, const uint32_t *chips,
 }
 
 // ---- The controller's answers
+// The first SLICED of a slice answers whoever asked; later ones say that it has
+// moved. Programs that use a moved device become stale.
 at_status at_spares_heard(at_client *c, at_bytes body) {
   const at_msg_sliced *m = (const void *)body.ptr;
   const uint32_t *chips = (const void *)(m + 1);
@@ -160,6 +172,7 @@ at_status at_spares_heard(at_client *c, at_bytes body) {
 }
 
 // ---- Slices
+// Waits for SLICED, or for the end of the pod. Takes s->why.
 static at_status ask(at_client *c, const at_msg_slice *m, far_slice *s) {
   const at_bytes part = {(const uint8_t *)m, sizeof *m};
   AT_TRY(at_client_say(c, AT_MSG_SLICE, &part, 1));
@@ -178,6 +191,8 @@ static void give_back(at_client *c, const far_slice *s) {
   if (s->placed) at_status_free(at_client_say(c, AT_MSG_UNSLICE, &part, 1));
 }
 
+// Where the chips are there but no device numbers are left, the chips are given
+// back.
 at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
                               uint32_t *out_devices) {
   uint32_t n = wish->count;
@@ -204,6 +219,7 @@ at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
   return st;
 }
 
+// Devices stand for nothing from here on, before the controller hears of it.
 void at_client_close_slice(at_client *c, uint64_t slice) {
   const at_msg_unslice m = {slice};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
@@ -218,6 +234,8 @@ void at_client_close_slice(at_client *c, uint64_t slice) {
   at_status_free(at_client_say(c, AT_MSG_UNSLICE, &part, 1));  // as with drops
 }
 
+// Two loads: a move in between gives the new host of the old chip, which the
+// caller's next question corrects.
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host) {
   if (device >= c->num_chips + c->num_spares) return false;

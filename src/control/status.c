@@ -26,6 +26,8 @@ static void begin_list(at_json_writer *w, const char *key) {
 }
 
 // ---- Hosts
+// "up" where it has formed the epoch, "joining" while it has not; draining and
+// loss go before these.
 static const char *state_of(const peer *p) {
   switch ((drain_state)p->controller->drains[p->number]) {
     case DRAIN_ENDED:
@@ -38,6 +40,7 @@ static const char *state_of(const peer *p) {
   }
 }
 
+// One device of a host; sizes in bytes.
 static void print_chip(at_json_writer *w, const at_topology *t,
                        const at_look_chip *c) {
   at_json_begin_object(w);
@@ -51,6 +54,7 @@ static void print_chip(at_json_writer *w, const at_topology *t,
   at_json_end_object(w);
 }
 
+// What one client holds on a host.
 static void print_holder(at_json_writer *w, const at_look_tenant *t) {
   at_json_begin_object(w);
   at_json_put_uint(w, "client", t->client);
@@ -60,6 +64,8 @@ static void print_holder(at_json_writer *w, const at_look_tenant *t) {
   at_json_end_object(w);
 }
 
+// With what it has said last of its chips and clients; nothing of that once it
+// is gone.
 static void print_host(at_json_writer *w, const at_topology *t, const peer *p) {
   const at_controller *c = p->controller;
   at_json_begin_object(w);
@@ -84,6 +90,7 @@ static void print_host(at_json_writer *w, const at_topology *t, const peer *p) {
 }
 
 // ---- Clients
+// Sums over all hosts that are there.
 static at_look_tenant held_by(const at_controller *c, uint64_t client) {
   at_look_tenant sum = {.client = client};
   for (uint32_t i = 0; i < c->num_hosts; i++) {
@@ -98,6 +105,7 @@ static at_look_tenant held_by(const at_controller *c, uint64_t client) {
   return sum;
 }
 
+// launch_rate: launches per second, averaged over a second or more.
 static void print_client(at_json_writer *w, const peer *p) {
   at_look_tenant holds = held_by(p->controller, p->client);
   at_json_begin_object(w);
@@ -118,6 +126,7 @@ static void print_client(at_json_writer *w, const peer *p) {
 }
 
 // ---- Programs, over the hosts that run them
+// A program, as all hosts together tell of it.
 typedef struct ran {
   at_look_program is;
   uint32_t hosts;
@@ -134,12 +143,15 @@ typedef struct work {
   } * runs;
 } work;
 
+// Runs of one program together.
 static int by_program(const void *a, const void *b) {
   const ran *x = a, *y = b;
+  // Numbers of programs are a client's own.
   if (x->is.client != y->is.client) return x->is.client < y->is.client ? -1 : 1;
   return (x->is.program > y->is.program) - (x->is.program < y->is.program);
 }
 
+// Within a program by duration, so that the median is in the middle.
 static int by_time(const void *a, const void *b) {
   const struct timed *x = a, *y = b;
   if (x->client != y->client) return x->client < y->client ? -1 : 1;
@@ -147,12 +159,15 @@ static int by_time(const void *a, const void *b) {
   return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
+// The latest ones are at the end.
 static int by_last(const void *a, const void *b) {
   const ran *x = a, *y = b;
   if (x->last_ns != y->last_ns) return x->last_ns < y->last_ns ? -1 : 1;
   return by_program(a, b);
 }
 
+// By binary search: k->programs is sorted by_program. NULL: no host has named
+// it.
 static ran *find_ran(const work *k, uint64_t client, uint64_t program) {
   const ran key = {.is = {.client = client, .program = program}};
   return k->num_programs ? bsearch(&key, k->programs, k->num_programs,
@@ -160,6 +175,7 @@ static ran *find_ran(const work *k, uint64_t client, uint64_t program) {
                          : NULL;
 }
 
+// Appends what one host has said; the lists have room.
 static void collect(const at_msg_looks *l, work *k) {
   for (uint32_t i = 0; i < l->num_programs; i++)
     k->programs[k->num_programs++] =
@@ -188,6 +204,7 @@ static void join_hosts(work *k) {
   k->num_programs = n;
 }
 
+// How long ago each program ended last, by its own host's clock.
 static void note_last(const at_msg_looks *l, const work *k) {
   for (uint32_t i = 0; i < l->num_runs; i++) {
     const at_look_run *r = &at_look_runs(l)[i];
@@ -196,6 +213,8 @@ static void note_last(const at_msg_looks *l, const work *k) {
   }
 }
 
+// Its durations lie together in k->runs, shortest first, so the middle one is
+// the median.
 static void print_program(at_json_writer *w, const work *k, const ran *x) {
   const struct timed key = {x->is.client, x->is.program, 0};
   size_t low = 0, high = k->num_runs, n = 0;
@@ -221,6 +240,7 @@ static void print_program(at_json_writer *w, const work *k, const ran *x) {
   at_json_end_object(w);
 }
 
+// Times in microseconds before now, by the host's clock.
 static void print_runs(at_json_writer *w, const peer *h) {
   const at_msg_looks *l = h->looks;
   for (uint32_t i = 0; i < l->num_runs; i++) {
@@ -237,6 +257,7 @@ static void print_runs(at_json_writer *w, const peer *h) {
   }
 }
 
+// All runs, then all programs, the one that ran last first.
 static void print_work(at_json_writer *w, const at_controller *c, work *k) {
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (c->hosts[i] && c->hosts[i]->looks) collect(c->hosts[i]->looks, k);
@@ -256,6 +277,8 @@ static void print_work(at_json_writer *w, const at_controller *c, work *k) {
   at_json_end_array(w);
 }
 
+// Counts first, as lists are made at once. Without memory there is nothing of
+// it in the text.
 static void print_all_work(at_json_writer *w, const at_controller *c) {
   size_t programs = 1, runs = 1;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
@@ -270,12 +293,14 @@ static void print_all_work(at_json_writer *w, const at_controller *c) {
   free(k.runs);
 }
 
+// Of all parts of the topology.
 static uint32_t count_slices(const at_topology *t) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < t->num_parts; i++) n += t->parts[i].slices;
   return n;
 }
 
+// The names of the members are an interface: tools and tests read them.
 void at_controller_print(const at_controller *c, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_topology t = {0};
@@ -303,10 +328,12 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
 }
 
 // ---- Questions
+// A host that could answer a LOOK.
 static bool may_look(const peer *h) {
   return h && h->session && !h->gone && h->wire;
 }
 
+// This question, or a later one.
 static bool all_have_answered(const at_controller *c, uint64_t number) {
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     const peer *h = c->hosts[i];
@@ -315,6 +342,7 @@ static bool all_have_answered(const at_controller *c, uint64_t number) {
   return true;
 }
 
+// The tool's answer: what is known now.
 static void tell(peer *tool) {
   at_strbuf text = {0};
   at_controller_print(tool->controller, &text);
@@ -324,6 +352,7 @@ static void tell(peer *tool) {
   tool->waits_for = 0;
 }
 
+// Several tools may wait at a time; each waits for its own number.
 void at_status_ask(peer *tool, uint64_t watch_ms) {
   at_controller *c = tool->controller;
   at_msg_look m = {.number = ++c->looks, .watch_ms = watch_ms};
@@ -335,11 +364,14 @@ void at_status_ask(peer *tool, uint64_t watch_ms) {
   if (all_have_answered(c, m.number)) tell(tool);
 }
 
+// Several tools may wait for different looks.
 static void tell_those_who_wait(at_controller *c) {
   for (peer *p = c->peers; p; p = p->next)
     if (p->waits_for && !p->gone && all_have_answered(c, p->waits_for)) tell(p);
 }
 
+// An older answer than the last is ignored. Copies it: the message goes back to
+// the wire.
 void at_status_heard(peer *host, at_bytes body) {
   const at_msg_looks *m = (const void *)body.ptr;
   if (!host->session || m->number > host->controller->looks ||
@@ -353,6 +385,7 @@ void at_status_heard(peer *host, at_bytes body) {
   tell_those_who_wait(host->controller);
 }
 
+// At most once a second.
 static void rate(peer *p, uint64_t now) {
   if (now - p->rated_ns < kRateNs) return;
   p->launch_rate = p->rated_ns ? (double)(p->launches - p->rated_at) * 1e9 /
@@ -362,6 +395,8 @@ static void rate(peer *p, uint64_t now) {
   p->rated_at = p->launches;
 }
 
+// Hosts that do not answer within kPatienceNs are shown with what they said
+// before.
 void at_status_look(at_controller *c) {
   uint64_t now = at_clock_ns();
   for (peer *p = c->peers; p; p = p->next) {

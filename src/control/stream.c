@@ -77,6 +77,8 @@ static array *of_one(uint64_t name, at_chip *c, at_memory_kind k, at_dtype type,
   return a;
 }
 
+// An array whose bytes are in the message is defined at once, others wait for
+// their WRITE.
 static void create(tenant *t, at_bytes body) {
   const at_msg_create *m = (const void *)body.ptr;
   at_chip *c = at_stream_own_chip(t->host, m->chip);
@@ -101,6 +103,8 @@ static void create(tenant *t, at_bytes body) {
   at_stream_enter(t, a);
 }
 
+// Why a shard is not here, as far as can be told: lost with a former process,
+// lost with a device's former chip, or never here.
 static at_status not_here(const tenant *t, bool known, uint64_t name,
                           uint32_t shard, uint32_t chip) {
   const unsigned long long array = name;
@@ -136,6 +140,8 @@ at_buffer *at_stream_find(tenant *t, const at_msg_shard *s, at_status *why) {
                   why);
 }
 
+// The shards of this host alone. One that is missing gives the array its error
+// and leaves the others.
 static void make_group(tenant *t, at_bytes body) {
   const at_msg_group *m = (const void *)body.ptr;
   const at_msg_shard *s = (const void *)(m + 1);
@@ -172,6 +178,8 @@ static void copy_quickly(tenant *t, const at_msg_copy *m, uint32_t there,
   at_stream_enter(t, of_one(m->array, to, kind, type, dims, made, st));
 }
 
+// Within this host, or one end of a transfer between hosts. Every error reaches
+// the new array, also on the other host.
 static void copy(tenant *t, at_bytes body) {
   const at_msg_copy *m = (const void *)body.ptr;
   host *h = t->host;
@@ -213,6 +221,7 @@ static void copy(tenant *t, at_bytes body) {
       t, of_one(m->array, to, kind, (at_dtype)m->dtype, dims, made, st));
 }
 
+// Names that are not here are ignored: a launch may have taken the array.
 static void drop(tenant *t, at_bytes body) {
   const at_msg_drop *m = (const void *)body.ptr;
   const uint64_t *names = (const void *)(m + 1);
@@ -225,6 +234,8 @@ static void drop(tenant *t, at_bytes body) {
 }
 
 // ---- Programs
+// The chips of the program, and which of them this host has. INVALID_ARGUMENT:
+// no such chip.
 static at_status place(const host *h, const at_msg_load *m, program *p) {
   const uint32_t *chips = (const void *)(m + 1);
   for (uint32_t d = 0; d < p->num_chips; d++) {
@@ -238,6 +249,8 @@ static at_status place(const host *h, const at_msg_load *m, program *p) {
   return AT_OK;
 }
 
+// A program over several hosts is bound to the epoch: its collectives go over
+// the hosts of that.
 static at_status load_bytes(const host *h, at_bytes executable, program *p) {
   AT_TRY(at_loaded_create(h->runtime, executable, &p->loaded));
   at_loaded_check(p->loaded, p->checks);
@@ -261,6 +274,7 @@ static at_status refresh(const host *h, program *p) {
   return st;
 }
 
+// What is made is p's, also on failure.
 static at_status load_program(const host *h, at_bytes body, program *p) {
   const at_msg_load *m = (const void *)body.ptr;
   size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
@@ -283,6 +297,7 @@ static at_status load_program(const host *h, at_bytes body, program *p) {
   return st;
 }
 
+// A program that could not be loaded is entered with its error.
 static void load(tenant *t, at_bytes body) {
   const at_msg_load *m = (const void *)body.ptr;
   program *p = calloc(1, sizeof *p);
@@ -302,6 +317,7 @@ static void load(tenant *t, at_bytes body) {
   at_program_free(p);
 }
 
+// Launches of it that are under way hold what they need.
 static void unload(tenant *t, at_bytes body) {
   const at_msg_unload *m = (const void *)body.ptr;
   pthread_mutex_lock(&t->host->lock);
@@ -326,6 +342,7 @@ typedef struct notice {
   callbacks *callbacks;
 } notice;
 
+// An event's call, on any thread: a failed launch is told at once. Consumes s.
 static void tell_done(at_status s, void *arg) {
   notice *n = arg;
   if (s.err) at_tenant_say_failed(n->tenant, n->number, s);
@@ -336,6 +353,8 @@ static void tell_done(at_status s, void *arg) {
   free(n);
 }
 
+// A launch while it is started; everything in it is borrowed but args, which is
+// one block for args, outputs and keeps.
 typedef struct launching {
   tenant *t;
   const program *p;
@@ -347,6 +366,8 @@ typedef struct launching {
   sample *sample;  // NULL: its time is not taken
 } launching;
 
+// The arguments' buffers on this host, by chip and then by argument. The first
+// that is missing is the error.
 static at_status gather(launching *l) {
   const at_msg_arg *args = (const void *)(l->m + 1);
   at_status st = AT_OK;
@@ -360,6 +381,7 @@ static at_status gather(launching *l) {
   return st;
 }
 
+// The controller has refused the launch because of that host.
 static at_status lost_since(const program *p, uint32_t host) {
   return AT_FAIL(
       AT_DATA_LOSS, "host %u has been lost since %s was loaded", host,
@@ -370,6 +392,9 @@ static uint64_t flow_of(const tenant *t, const at_msg_launch *m) {
   return at_span_flow(t->client, m->num_outputs ? m->outputs : 0);
 }
 
+// Starts the launch, or refuses it: then the results exist and carry the error,
+// and hosts that wait in its collectives are told, unless the controller has
+// refused it for all of them.
 static at_status start(launching *l) {
   const program *p = l->p;
   const at_msg_arg *args = (const void *)(l->m + 1);
@@ -422,6 +447,8 @@ static void hand_out(launching *l, at_status why) {
   at_status_free(why);
 }
 
+// Nothing is watched where nobody wants to hear; then there are no callbacks
+// either.
 static void watch_done(launching *l) {
   if (!l->m->number) return;
   notice *n = malloc(sizeof *n);
@@ -437,6 +464,7 @@ static void watch_done(launching *l) {
   if (st.err) tell_done(st, n);
 }
 
+// The launch has taken over these arrays, and their names with them.
 static void forget_given(tenant *t, const at_msg_launch *m) {
   const at_msg_arg *args = (const void *)(m + 1);
   for (uint32_t i = 0; i < m->num_args; i++) {
@@ -448,6 +476,7 @@ static void forget_given(tenant *t, const at_msg_launch *m) {
   }
 }
 
+// The client says how many results it names; the program decides.
 static at_status check_sizes(const program *p, const at_msg_launch *m) {
   if (p->why.err) return at_status_clone(p->why);
   if (p->num_outputs == m->num_outputs) return AT_OK;
@@ -455,6 +484,7 @@ static at_status check_sizes(const program *p, const at_msg_launch *m) {
                  p->num_outputs, m->num_outputs);
 }
 
+// Results are entered in any case: what follows in the stream may use them.
 static void launch(tenant *t, at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
   program *p = at_table_find(&t->programs, m->program);
@@ -486,6 +516,7 @@ static void launch(tenant *t, at_bytes body) {
 }
 
 // ---- Traced programs
+// A copy, checked as a message already. `largest` is the room that a run needs.
 static void keep_graph(tenant *t, at_bytes body) {
   const at_msg_graph *m = (const void *)body.ptr;
   graph *g = calloc(1, sizeof *g);
@@ -509,6 +540,8 @@ static void keep_graph(tenant *t, at_bytes body) {
   }
 }
 
+// Steps that this host has no part in are skipped; groups and drops find their
+// own shards.
 static bool concerns(const tenant *t, uint32_t kind, const void *body) {
   if (kind == AT_MSG_LAUNCH)
     return at_table_find(&t->programs,
@@ -528,6 +561,7 @@ static at_status lost_since_traced(uint32_t host) {
                  "host %u has been lost since a program was traced", host);
 }
 
+// The copy's array gets the error on the host that would have had it.
 static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
   const at_msg_copy *m = (const void *)body.ptr;
   at_chip *to = at_stream_own_chip(t->host, m->chip);
@@ -538,12 +572,15 @@ static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
                 lost_since_traced(host)));
 }
 
+// With a span of what taking the message took, where spans are kept.
 static void copy_array(tenant *t, at_bytes body) {
   uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
   copy(t, body);
   if (begin) record(AT_SPAN_TAKE, begin, 0, "copy");
 }
 
+// refused: 1 + a host that is lost, 0: none. Launches carry it in their own
+// message.
 static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
   if (kind == AT_MSG_LAUNCH) return launch(t, body);
   if (kind == AT_MSG_COPY && refused) return refuse_copy(t, body, refused - 1);
@@ -555,6 +592,8 @@ static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
   drop(t, body);
 }
 
+// Steps are done back to back, each copied and given the run's names; nothing
+// goes over a wire in between.
 static void run_graph(tenant *t, at_bytes body) {
   const at_msg_run *r = (const void *)body.ptr;
   const graph *g = at_table_find(&t->graphs, r->graph);
@@ -583,6 +622,7 @@ static void run_graph(tenant *t, at_bytes body) {
            "a traced program");
 }
 
+// Runs that have begun are over: the stream does one message after another.
 static void forget(tenant *t, at_bytes body) {
   graph *g = at_table_take(
       &t->graphs, ((const at_msg_forget *)(const void *)body.ptr)->graph);
@@ -606,6 +646,8 @@ static void record_queue(const tenant *t, const job *j) {
            "a traced program");
 }
 
+// Every body has been checked; names in it have not. A tenant is made for
+// whoever speaks first.
 void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
   // Of no client.

@@ -26,6 +26,7 @@ struct parked {
   at_wire *wire;      // WRITE: has lent `bytes` of BULK for it; or NULL
 };
 
+// Credits that its bytes have borrowed go back to their wire.
 void at_parked_free(parked *p) {
   for (parked *next; p; p = next) {
     next = p->next;
@@ -47,6 +48,7 @@ void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,
                                                .parts = parts}});
 }
 
+// By the control lane, so that it passes bytes of other answers.
 void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why) {
   at_msg_failed m = {.code = (uint64_t)at_status_code(why)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -64,6 +66,8 @@ typedef struct answer {
   uint8_t *copy;               // of types that hosts have in another form
 } answer;
 
+// One piece is in the wire; with the last one the buffer is let go. Also
+// at_outbox_post.sent.
 static void end_answer(void *arg) {
   answer *a = arg;
   if (atomic_fetch_sub(&a->under_way, 1) != 1) return;
@@ -77,6 +81,8 @@ static void end_answer(void *arg) {
   free(a);
 }
 
+// Straight out of the array's memory, which `reads` holds until the last piece
+// is in the wire.
 static void send_bytes(answer *a, const uint8_t *from) {
   uint64_t sent = 0;
   do {
@@ -94,6 +100,7 @@ static void send_bytes(answer *a, const uint8_t *from) {
   } while (sent < a->bytes);
 }
 
+// An event's call; consumes s. One of a->under_way is for it.
 static void copy_ready(at_status s, void *arg) {
   answer *a = arg;
   if (s.err)
@@ -123,6 +130,9 @@ static void send_copy(answer *a) {
   at_status_free(st);
 }
 
+// An event's call: the array is defined, or has failed. Types of less than a
+// byte are stored otherwise than clients see them, so these are converted
+// first. Consumes s.
 static void defined(at_status s, void *arg) {
   answer *a = arg;
   if (s.err)
@@ -176,12 +186,14 @@ static at_buffer *target_of(const tenant *t, uint64_t array, uint64_t offset,
   return b;
 }
 
+// Consumes s and the table's reference.
 void at_filling_end(at_buffer *b, at_status s) {
   at_buffer_unacquire(b);  // or who takes it over when it is there would copy
   at_buffer_define(b, s);
   at_buffer_release(b);
 }
 
+// Every array that waits for bytes fails.
 void at_fillings_cancel(at_table *filling, const char *why) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(filling, &at));)
@@ -235,6 +247,8 @@ static void write_now(tenant *t, const parked *q, ask *out) {
     out->defines = at_table_take(&t->filling, q->shard.array);
 }
 
+// The error becomes that of the array; if the array is complete already, the
+// refusal comes too late.
 static void refuse_now(tenant *t, parked *q, ask *out) {
   out->defines = at_table_take(&t->filling, q->shard.array);
   if (!out->defines) return;
@@ -260,6 +274,7 @@ static ask answer_now(tenant *t, const array *a, parked *q) {
   return out;
 }
 
+// Outside the lock: events run others' code.
 static void finish(tenant *t, uint64_t tag, ask *x) {
   if (x->answer) {
     at_status st = at_event_on(x->ready, defined, x->answer);
@@ -343,6 +358,7 @@ static bool handle(tenant *t, parked *q) {
   return true;
 }
 
+// In the stream's order, so it counts what the client has done before.
 void at_tenant_answer_stats(tenant *t, const at_msg_stats *m) {
   const uint64_t tag = m->tag;
   at_chip *c = at_runtime_view(t->host->runtime, m->chip);
@@ -382,6 +398,7 @@ static void fall_mute(tenant *t) {
   at_fillings_cancel(&filling, "the session of its client is lost");
 }
 
+// e is in v->expected; its hold on the array ends.
 static void stop_expecting(visitor *v, expected *e) {
   expected **at = &v->expected;
   while (*at != e) at = &(*at)->next;
@@ -415,6 +432,9 @@ static void turn_out(visitor *v, at_status why) {
   at_status_free(why);
 }
 
+// IAM: only who has the controller's key for that number gets the tenant.
+// Arrays older than `since` had their bytes sent to the former process: they
+// fail now.
 static void introduce(visitor *v, const at_msg_iam *m) {
   uint8_t key[AT_CONTROL_KEY];
   host *h = v->host;
@@ -438,6 +458,8 @@ static void introduce(visitor *v, const at_msg_iam *m) {
     at_filling_end(b, at_filling_lost(h, name));
 }
 
+// WRITE: bytes will follow with that tag. Where the array is here already, the
+// wire will put them into it.
 static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
   uint32_t others = 0;
   for (const expected *x = v->expected; x; x = x->next) others++;
@@ -457,6 +479,7 @@ static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
   pthread_mutex_unlock(&v->host->lock);
 }
 
+// NULL: nothing was announced by that tag, or of another size.
 static expected *find_expected(const visitor *v, const at_wire_head *head) {
   expected *e = head->kind == AT_MSG_DATA && v->tenant ? v->expected : NULL;
   while (e && e->tag != head->tag) e = e->next;
@@ -494,6 +517,7 @@ static bool take_bytes(visitor *v, expected *e, uint8_t *body) {
   return handle(v->tenant, &q);
 }
 
+// REFUSE: instead of the rest of the bytes.
 static void refuse(visitor *v, uint64_t tag, at_bytes body) {
   const at_msg_refuse *m = (const void *)body.ptr;
   parked q = {.kind = AT_MSG_REFUSE, .tag = tag, .shard = m->shard};
@@ -501,6 +525,7 @@ static void refuse(visitor *v, uint64_t tag, at_bytes body) {
   handle(v->tenant, &q);
 }
 
+// READ or WATCH.
 static void ask_about(visitor *v, uint64_t tag, uint32_t kind, at_bytes body) {
   parked q = {.kind = kind, .tag = tag};
   if (kind == AT_MSG_READ) {
@@ -514,6 +539,7 @@ static void ask_about(visitor *v, uint64_t tag, uint32_t kind, at_bytes body) {
   handle(v->tenant, &q);
 }
 
+// Anything but IAM is ignored before IAM.
 static void hear(visitor *v, uint32_t kind, uint64_t tag, at_bytes body) {
   if (kind == AT_MSG_IAM) return introduce(v, (const void *)body.ptr);
   if (!v->tenant) return;
@@ -533,12 +559,15 @@ static void hear(visitor *v, uint32_t kind, uint64_t tag, at_bytes body) {
   }
 }
 
+// at_wire_sink.place.
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   const expected *e = find_expected(arg, head);
   if (e && e->into) return e->into;
   return malloc(head->bytes);
 }
 
+// A client that does not take its answers is turned out before they fill the
+// memory.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   visitor *v = arg;
@@ -560,6 +589,7 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// A WRITE whose bytes end early is forgotten.
 static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   expected *e = find_expected(arg, head);
@@ -567,6 +597,7 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   if (e) stop_expecting(arg, e);
 }
 
+// Everything of it that waits is ended by end_session.
 static void lost(void *arg, uint32_t member, at_status why) {
   visitor *v = arg;
   at_status_free(why);
@@ -587,6 +618,8 @@ static void forget_wire(tenant *t) {
   pthread_mutex_unlock(&t->host->lock);
 }
 
+// The stream's thread. The tenant falls mute first, so that nobody waits for
+// this session; then the wire closes, then the visitor leaves the list.
 void at_visitor_free(visitor *v) {
   host *h = v->host;
   pthread_mutex_lock(&h->lock);

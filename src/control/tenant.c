@@ -12,6 +12,7 @@ array *at_array_make(uint64_t name, uint32_t count) {
   return a;
 }
 
+// Buffers go with their last reference, which a launch may have.
 void at_array_free(array *a) {
   for (uint32_t i = 0; i < a->count; i++) at_buffer_release(a->here[i].buffer);
   at_status_free(a->why);
@@ -22,6 +23,7 @@ array *at_tenant_array(tenant *t, uint64_t name) {
   return at_table_find(&t->arrays, name);
 }
 
+// The shards of an array are ascending by number.
 const piece *at_array_piece(const array *a, uint32_t shard) {
   if (!a->count || shard < a->here[0].shard) return NULL;
   // Shards of one host mostly follow each other.
@@ -54,6 +56,7 @@ void at_graph_free(graph *g) {
 }
 
 // ---- Tenants
+// In the list of tenants, without users. NULL: no memory.
 static tenant *make(host *h, uint64_t client) {
   tenant *t = calloc(1, sizeof *t);
   if (!t) return NULL;
@@ -68,12 +71,14 @@ static tenant *make(host *h, uint64_t client) {
   return h->tenants = t;
 }
 
+// A linear list: a host has few clients.
 tenant *at_tenant_find(host *h, uint64_t client, bool creates) {
   tenant *t = h->tenants;
   while (t && t->client != client) t = t->next;
   return t || !creates ? t : make(h, client);
 }
 
+// Frees every value, and the table.
 static void free_all(at_table *t, void (*one)(void *)) {
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(t, &at));) one(s->value);
@@ -100,6 +105,8 @@ void at_tenant_release(tenant *t) {
   if (!--t->users && t->left) remove_tenant(t);
 }
 
+// Fires `gone`: launches that have not begun are dropped by the runtime. Any
+// thread.
 void at_tenant_is_gone(host *h, uint64_t client) {
   pthread_mutex_lock(&h->lock);
   const tenant *t = at_tenant_find(h, client, false);
@@ -110,6 +117,8 @@ void at_tenant_is_gone(host *h, uint64_t client) {
   at_event_release(gone);
 }
 
+// The tables are taken out under the lock and freed without it, since freeing a
+// buffer may run events. The tenant itself goes with its last user.
 void at_tenant_leave(tenant *t) {
   host *h = t->host;
   pthread_mutex_lock(&h->lock);

@@ -25,6 +25,7 @@ static at_msg_shard shard(input *in) {
 static host the;
 static at_bytes programs[4];
 
+// Once for the process: a host without controller and pod.
 static void begin(void) {
   setenv("ATOLL_LOG", "off", 1);
   the.end = &the.first;
@@ -45,6 +46,7 @@ static void begin(void) {
   programs[3] = pod_copies(4, AT_F32, 6, 1, false);
 }
 
+// Bytes of HBM in use on all chips of the host.
 static uint64_t in_use(void) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < kChips; i++)
@@ -55,6 +57,7 @@ static uint64_t in_use(void) {
 // ---- The stream
 static _Alignas(16) uint8_t room[1 << 17];
 
+// One message of the stream, if it is well formed.
 static void stream(uint32_t kind, uint64_t client, uint32_t n) {
   uint8_t *body = malloc(n + 1);
   memcpy(body, room, n);
@@ -65,6 +68,7 @@ static void stream(uint32_t kind, uint64_t client, uint32_t n) {
   free(body);
 }
 
+// Mostly of 6 floats, now and then of a size or type that cannot be.
 static uint32_t fill_create(input *in) {
   at_msg_create *m = (void *)room;
   uint8_t how = take(in);
@@ -105,6 +109,7 @@ static uint32_t fill_launch(input *in) {
   return (uint32_t)((uint8_t *)(x + m->num_channels) - room);
 }
 
+// One of four programs, or one of them with a bit changed.
 static uint32_t fill_load(input *in) {
   at_msg_load *m = (void *)room;
   uint32_t which = take(in) % 5, first = chip(in);
@@ -121,6 +126,7 @@ static uint32_t fill_load(input *in) {
   return (uint32_t)(to + x.len - room);
 }
 
+// A message of that kind in `room`; how long it is.
 static uint32_t fill(input *in, uint32_t kind) {
   uint64_t *list = (void *)room;
   switch (kind) {
@@ -202,6 +208,7 @@ static uint32_t fill_graph(input *in) {
   return (uint32_t)(at - all);
 }
 
+// A message of the stream, a graph or its run.
 static void say_stream(input *in, uint64_t client) {
   static const uint32_t kinds[] = {
       AT_MSG_CREATE, AT_MSG_CREATE,  AT_MSG_CREATE, AT_MSG_CREATE,
@@ -226,6 +233,8 @@ static void say_stream(input *in, uint64_t client) {
 }
 
 // ---- The session
+// As a wire would: asks for a place, fills it, and says that it is whole or has
+// ended early.
 static void deliver(visitor *v, const at_wire_head *head, const void *bytes,
                     bool whole) {
   void *body = head->bytes ? at_visitor_sink.place(v, 1, head) : NULL;
@@ -237,6 +246,8 @@ static void deliver(visitor *v, const at_wire_head *head, const void *bytes,
     at_visitor_sink.abandon(v, 1, head, body);
 }
 
+// A WRITE with its bytes in pieces, a question, an answer to a callback, or
+// anything.
 static void say_session(input *in, visitor *v) {
   static uint64_t tags;
   static const uint8_t data[8192] = {1};
@@ -296,6 +307,7 @@ static void say_session(input *in, visitor *v) {
   }
 }
 
+// A session that introduces itself; who is second does not become the client.
 static visitor *come(uint64_t client) {
   visitor *v = calloc(1, sizeof *v);
   v->host = &the;
@@ -308,6 +320,8 @@ static visitor *come(uint64_t client) {
   return v;
 }
 
+// The session ends, with or without a word of the wire's, and its jobs are
+// dropped.
 static void go(visitor *v, bool says) {
   if (says) at_visitor_sink.lost(v, 1, AT_OK);
   at_visitor_free(v);
@@ -319,6 +333,7 @@ static void go(visitor *v, bool says) {
   the.end = &the.first;
 }
 
+// Messages of the stream and of a visitor, in the order that the input says.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static uint64_t clients;
   if (!the.runtime) begin();

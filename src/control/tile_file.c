@@ -13,6 +13,8 @@
 
 enum { kPath = 8192 };
 
+// The code says what the caller can do about it: free space, another path,
+// other rights.
 at_status at_file_failed(const char *what, const char *path, int error) {
   at_code code = AT_INTERNAL;
   if (error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENOMEM)
@@ -28,6 +30,7 @@ at_status at_file_failed(const char *what, const char *path, int error) {
 }
 
 // ---- Writing
+// Goes on after signals and short writes.
 static at_status write_all(int fd, const char *path, at_bytes data) {
   while (data.len) {
     ssize_t n = write(fd, data.ptr, data.len);
@@ -39,6 +42,8 @@ static at_status write_all(int fd, const char *path, at_bytes data) {
   return AT_OK;
 }
 
+// O_EXCL and O_NOFOLLOW: nothing that is there is written over, and no link is
+// followed.
 static at_status open_new(const char *path, int *out) {
   char folder[kPath];
   snprintf(folder, sizeof folder, "%s", path);
@@ -48,6 +53,9 @@ static at_status open_new(const char *path, int *out) {
   return *out < 0 ? at_file_failed("making", path, errno) : AT_OK;
 }
 
+// Sums are computed block by block as it is written, while the block is in the
+// cache. A file that could not be written whole stays, for the caller's folder
+// to be removed.
 at_status at_file_write(const char *path, at_bytes data, uint64_t *sums) {
   int fd;
   AT_TRY(open_new(path, &fd));
@@ -64,7 +72,9 @@ at_status at_file_write(const char *path, at_bytes data, uint64_t *sums) {
   return st;
 }
 
+// A file's name is on the disk only once its folder is.
 at_status at_folder_sync(const char *path) {
+  // A folder is synced by a descriptor of its own.
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return at_file_failed("opening", path, errno);
   // Some file systems cannot, and have no need to.
@@ -101,6 +111,7 @@ static at_status open_own(const char *path, size_t bytes, int *out,
   return AT_OK;
 }
 
+// DATA_LOSS: the file ends before.
 static at_status read_all(int fd, const char *path, uint8_t *to, size_t bytes,
                           size_t from) {
   while (bytes) {
@@ -115,6 +126,8 @@ static at_status read_all(int fd, const char *path, uint8_t *to, size_t bytes,
   return AT_OK;
 }
 
+// The arena's limit is bound to the file's size, so that a small file cannot
+// demand much memory.
 at_status at_manifest_read(at_str folder, at_arena **arena, at_manifest *out) {
   char path[kPath];
   int fd;
@@ -149,6 +162,7 @@ typedef struct reader {
   size_t loaded;   // which; SIZE_MAX: none
 } reader;
 
+// Block k of the file.
 static at_status check_block(const reader *r, size_t k, at_bytes block) {
   if (at_manifest_sum(block) == r->sums[k]) return AT_OK;
   return AT_FAIL(AT_DATA_LOSS, "%s is damaged between byte %zu and %zu",
@@ -189,6 +203,7 @@ typedef struct box {
   int64_t at[AT_MESSAGE_RANK], size[AT_MESSAGE_RANK];
 } box;
 
+// Of a tile of an array: all tiles have one size.
 static box tile_box(at_dims dims, const int64_t *tiles, const int64_t *tile) {
   box b = {.rank = dims.rank};
   for (uint32_t d = 0; d < dims.rank; d++) {
@@ -198,6 +213,7 @@ static box tile_box(at_dims dims, const int64_t *tiles, const int64_t *tile) {
   return b;
 }
 
+// Empty boxes have a size of 0 or less; callers ask only about boxes that meet.
 static box overlap(const box *a, const box *b) {
   box o = {.rank = a->rank};
   for (uint32_t d = 0; d < a->rank; d++) {
@@ -246,6 +262,8 @@ static at_status read_overlap(reader *r, const box *from, const box *to,
   return AT_OK;
 }
 
+// Opens the file of one tile and reads what it has of the box `to`, into the
+// right places of out.
 static at_status read_tile(at_str path, const at_manifest *m,
                            const at_manifest_array *a, const int64_t *tile,
                            const box *to, uint8_t *out) {
@@ -278,6 +296,7 @@ static at_status read_tile(at_str path, const at_manifest *m,
   return st;
 }
 
+// As "f32[8,4]".
 static void print_shape(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf_addf(out, "%s[", at_dtype_of(t)->text);
   for (uint32_t d = 0; d < dims.rank; d++)
@@ -285,6 +304,8 @@ static void print_shape(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf_addc(out, ']');
 }
 
+// The array must be there with the dtype and dimensions that are asked for; how
+// it was cut does not matter.
 static at_status find_array(at_str path, const at_manifest *m,
                             const at_cut *cut, const at_manifest_array **out) {
   const at_manifest_array *a = at_manifest_find(m, cut->name);
@@ -308,6 +329,8 @@ static at_status find_array(at_str path, const at_manifest *m,
   return st;
 }
 
+// The files that the tile overlaps form a box of tiles, which is walked in
+// order.
 at_status at_tile_read(at_str path, const at_manifest *m, const at_cut *cut,
                        const int64_t *tile, uint8_t *to) {
   const at_manifest_array *a;

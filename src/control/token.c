@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "pod/token.h"
 
+// A file that is named goes before the user's own.
 at_status at_control_token(const char *user_file, at_token *out,
                            bool *of_user) {
   const char *file = at_config_text(AT_CONFIG_POD_TOKEN_FILE);

@@ -11,6 +11,7 @@
 #include "pod/proof.h"
 
 // user_file: at_token_of_user's. *of_user (may be NULL): it is that one.
+// *out is written on success only.
 at_status at_control_token(const char *user_file, at_token *out, bool *of_user);
 
 #endif

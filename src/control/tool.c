@@ -8,6 +8,7 @@
 
 enum { kTimeoutMs = 10000 };
 
+// A connection of a tool, under its lock while the session is open.
 typedef struct tool {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -36,6 +37,8 @@ static void keep_spans(tool *t, void *body, uint64_t bytes) {
   t->end = &s->next;
 }
 
+// The sink: status text and spans are kept, everything else only wakes who
+// waits.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   tool *t = arg;
@@ -60,6 +63,7 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   tool *t = arg;
   pthread_mutex_lock(&t->lock);
@@ -68,6 +72,8 @@ static void lost(void *arg, uint32_t member, at_status why) {
   pthread_mutex_unlock(&t->lock);
 }
 
+// Waits for an answer, the end of the session or until_ns. UNAVAILABLE: the
+// time is over.
 static at_status wait(tool *t, uint64_t until_ns) {
   struct timespec until = at_clock_timespec(until_ns);
   int late = 0;
@@ -83,6 +89,7 @@ static at_status wait(tool *t, uint64_t until_ns) {
   return st;
 }
 
+// at_once: where nobody listens there is nothing to wait for.
 static at_status open_tool(const at_tool_options *o, tool *t, uint32_t ms,
                            at_wire **out) {
   pthread_mutex_init(&t->lock, NULL);
@@ -100,6 +107,7 @@ static at_status open_tool(const at_tool_options *o, tool *t, uint32_t ms,
       out);
 }
 
+// Also of one that could not be opened.
 static void close_tool(tool *t, at_wire *w) {
   at_wire_close(w);
   at_status_free(t->why);
@@ -107,6 +115,7 @@ static void close_tool(tool *t, at_wire *w) {
   pthread_cond_destroy(&t->news);
 }
 
+// Sends one message and waits for its answer.
 static at_status order(tool *t, at_wire *w, at_message_kind kind, at_bytes body,
                        uint64_t until) {
   const at_wire_out m = {
@@ -123,6 +132,7 @@ static uint64_t deadline(uint32_t ms) {
   return at_clock_ns() + ms * 1000000ull;
 }
 
+// One connection for one question.
 at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                       at_bytes body, at_strbuf *out) {
   tool t = {.out = out};
@@ -141,12 +151,14 @@ struct at_tool_trace {
   at_wire *wire;
 };
 
+// Waits for ORDERED or FAILED.
 static at_status order_trace(at_tool_trace *x, bool on) {
   const at_msg_trace m = {.on = on};
   return order(&x->tool, x->wire, AT_MSG_TRACE,
                (at_bytes){(const uint8_t *)&m, sizeof m}, deadline(kTimeoutMs));
 }
 
+// The connection stays open, and spans come by it, until at_tool_trace_free.
 at_status at_tool_trace_begin(const at_tool_options *o, at_tool_trace **out) {
   at_tool_trace *x = calloc(1, sizeof *x);
   if (!x) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a trace");
@@ -161,12 +173,15 @@ at_status at_tool_trace_begin(const at_tool_options *o, at_tool_trace **out) {
   return st;
 }
 
+// TRACED is the last message of the trace, so all spans are here when it has
+// come.
 at_status at_tool_trace_end(at_tool_trace *x, const at_tool_spans **out) {
   AT_TRY(order_trace(x, false));
   *out = x->tool.first;
   return AT_OK;
 }
 
+// The controller ends the trace when it sees that the tool is gone.
 void at_tool_trace_free(at_tool_trace *x) {
   if (!x) return;
   close_tool(&x->tool, x->wire);

@@ -63,16 +63,21 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to trace a program");
 }
 
+// The first reason counts. Consumes why.
 static void give_up(at_trace *t, at_status why) {
   t->why = at_status_join(t->why, why);
 }
 
 // ---- Constants stay: what drops them is done with the graph
+// How many graphs use an array or a program, and whether its owner has dropped
+// it meanwhile.
 typedef struct pin {
   uint32_t count;
   bool dropped;
 } pin;
 
+// Doubles, from 64. *list keeps its address where it has room. False: no
+// memory, and the list is as it was.
 static bool grow(void **list, uint32_t *room, uint32_t count, size_t each) {
   if (count <= *room) return true;
   uint32_t wanted = AT_MAX(count, *room ? 2 * *room : 64);
@@ -83,11 +88,13 @@ static bool grow(void **list, uint32_t *room, uint32_t count, size_t each) {
   return true;
 }
 
+// For one name more; false: no memory.
 static bool has_room(pins *list) {
   return grow((void **)&list->names, &list->room, list->count + 1,
               sizeof *list->names);
 }
 
+// Once for each graph, however often it uses it.
 static bool add_pin(at_client *c, at_table *of, pins *list, uint64_t name) {
   for (uint32_t i = 0; i < list->count; i++)
     if (list->names[i] == name) return true;
@@ -104,6 +111,7 @@ static bool add_pin(at_client *c, at_table *of, pins *list, uint64_t name) {
   return p != NULL;
 }
 
+// True: the drop is remembered, and happens with the last pin.
 bool at_pin_drop(at_client *c, at_table *of, uint64_t name) {
   if (!of->count) return false;  // most clients trace nothing
   pthread_mutex_lock(&c->lock);
@@ -113,6 +121,8 @@ bool at_pin_drop(at_client *c, at_table *of, uint64_t name) {
   return p != NULL;
 }
 
+// Gives up all pins of a list and frees it. What was dropped meanwhile is
+// dropped now, without the lock.
 static void unpin(at_client *c, at_table *of, pins *list,
                   void (*drop)(at_client *, uint64_t)) {
   for (uint32_t i = 0; i < list->count; i++) {
@@ -129,6 +139,7 @@ static void unpin(at_client *c, at_table *of, pins *list,
 }
 
 // ---- Meanings
+// A name that has a meaning gets the new one. False: no memory.
 static bool means(at_trace *t, uint64_t name, uint64_t code, uint32_t base) {
   meaning *m = malloc(sizeof *m);
   if (!m) return false;
@@ -137,6 +148,7 @@ static bool means(at_trace *t, uint64_t name, uint64_t code, uint32_t base) {
   return at_table_put(&t->meanings, name, m);
 }
 
+// n more arrays that steps make; NULL: no memory.
 static at_graph_made *new_made(at_trace *t, uint32_t n) {
   at_graph *g = &t->graph;
   if (!grow((void **)&g->made, &t->made_room, g->num_made + n, sizeof *g->made))
@@ -153,6 +165,8 @@ typedef struct keeping {
   uint32_t kind;
 } keeping;
 
+// Puts the meaning of a name in its place. An input's memory may be donated by
+// the graph's caller, but its name stays the caller's.
 static void use(at_trace *t, uint32_t kind, uint64_t *name, const meaning *m) {
   uint32_t *shard = (uint32_t *)(name + 1);  // of all that name an array
   uint32_t *flags = kind == AT_MSG_LAUNCH ? shard + 1 : NULL;
@@ -166,6 +180,8 @@ static void use(at_trace *t, uint32_t kind, uint64_t *name, const meaning *m) {
   }
 }
 
+// An at_message_name_fn over a step as it was sent: names become inputs, made
+// arrays or constants. Constants are pinned.
 static bool translate(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const keeping *x = arg;
   at_trace *t = x->t;
@@ -190,6 +206,7 @@ static bool translate(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
+// The program is pinned, so its text and chips stay as long as the graph.
 static void keep_launch(at_trace *t, at_graph_step *s) {
   at_msg_launch *m = (void *)s->body;
   if (m->num_channels)
@@ -208,6 +225,7 @@ static void keep_launch(at_trace *t, at_graph_step *s) {
     give_up(t, AT_FAIL(AT_INTERNAL, "a traced program was unloaded"));
 }
 
+// NULL: no memory. The body is not filled in.
 static at_graph_step *new_step(at_trace *t, uint32_t kind, size_t bytes) {
   at_graph *g = &t->graph;
   uint8_t *body = grow((void **)&g->steps, &t->steps_room, g->num_steps + 1,
@@ -224,6 +242,7 @@ bool at_trace_is_on(const at_client *c) {
   return current && current->client == c;
 }
 
+// The message has been sent already: nothing here can fail the call.
 void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n) {
   at_trace *t = current;
   size_t bytes = 0;
@@ -241,6 +260,7 @@ void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n) {
   at_message_names(kind, s->body, translate, &x);
 }
 
+// Every one is an input of the graph. Not filled in.
 static upload *new_upload(at_trace *t) {
   uploads *u = &t->uploads;
   if (!grow((void **)&u->list, &u->room, u->count + 1, sizeof *u->list))
@@ -249,6 +269,8 @@ static upload *new_upload(at_trace *t) {
   return &u->list[u->count++];
 }
 
+// Bytes that lie inside one of the trace's `hosts` are an input; others are a
+// constant, as any array that was there.
 void at_trace_create(const at_proxy_spec *s, at_bytes data) {
   at_trace *t = current;
   uint32_t h = 0, input = t->graph.num_inputs;
@@ -270,6 +292,7 @@ void at_trace_create(const at_proxy_spec *s, at_bytes data) {
     give_up(t, no_memory());
 }
 
+// A value that the function branches on would be another one in the next run.
 void at_trace_looks(void) {
   give_up(current, AT_FAIL(AT_FAILED_PRECONDITION,
                            "a traced program looks at the values of an array"));
@@ -284,6 +307,7 @@ static void free_graph(at_graph *g) {
   free((void *)(uintptr_t)g->hosts);
 }
 
+// Steps, constants' names and everything that find had to know.
 static void free_trace(at_trace *t) {
   free_graph(&t->graph);
   free(t->donated);
@@ -300,6 +324,7 @@ static void free_trace(at_trace *t) {
   free(t);
 }
 
+// Pins go first: they need the client, which outlives the trace.
 void at_trace_abandon(at_trace *t) {
   if (!t) return;
   current = NULL;
@@ -310,6 +335,8 @@ void at_trace_abandon(at_trace *t) {
 
 void at_trace_pause(at_trace *t, bool on) { current = on ? NULL : t; }
 
+// A shard of the input may also be named as an array of its own; it then means
+// that shard.
 static bool add_input(at_trace *t, const at_trace_array *a, uint32_t k) {
   bool good = means(t, a->name, AT_MSG_INPUT | k, 0);
   for (uint32_t i = 0; good && i < a->num_shards; i++) {
@@ -322,6 +349,7 @@ static bool add_input(at_trace *t, const at_trace_array *a, uint32_t k) {
   return good;
 }
 
+// hosts are copied as views: the bytes must stay until the trace ends.
 at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
                          uint32_t count, const at_bytes *hosts,
                          uint32_t num_hosts, at_trace **out) {
@@ -346,6 +374,8 @@ at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
   return AT_OK;
 }
 
+// A step of the client has no message; it is kept for the text, and so that
+// results and late inputs have their order.
 at_status at_trace_host(at_trace *t, const char *text, uint32_t num_taken,
                         const at_trace_array *made, uint32_t count,
                         uint32_t *first_input) {
@@ -367,6 +397,7 @@ at_status at_trace_host(at_trace *t, const char *text, uint32_t num_taken,
   return AT_OK;
 }
 
+// code 0: an array that was there before.
 static at_trace_result result_of(uint64_t code) {
   if (!code) return (at_trace_result){AT_TRACE_CONSTANT, 0};
   return (at_trace_result){code & AT_MSG_INPUT ? AT_TRACE_INPUT : AT_TRACE_MADE,
@@ -385,6 +416,7 @@ static uint64_t code_of(at_trace *t, uint64_t name) {
   return m ? m->code : 0;
 }
 
+// Results are marked as kept before the passes run, which rename them.
 static at_status finish_graph(at_trace *t, const uint64_t *results,
                               uint32_t count, bool passes) {
   at_graph *g = &t->graph;
@@ -399,6 +431,8 @@ static at_status finish_graph(at_trace *t, const uint64_t *results,
   return at_graph_optimize(g, passes);
 }
 
+// GRAPH under a new name; the former one stays until at_traced_free, as other
+// threads may be running it.
 static at_status send_graph(at_traced *g) {
   at_strbuf body = {0};
   uint64_t name = g->client->face.names(g->client, 1);
@@ -415,6 +449,8 @@ static at_status send_graph(at_traced *g) {
   return AT_OK;
 }
 
+// Everything that the graph needs moves from the trace to it; on failure all of
+// it is the trace's still.
 static at_status make_traced(at_trace *t, at_traced **out) {
   at_traced *g = calloc(1, sizeof *g);
   if (!g) return no_memory();
@@ -443,6 +479,7 @@ static at_status make_traced(at_trace *t, at_traced **out) {
   return AT_OK;
 }
 
+// The trace is freed in any case.
 at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
                        bool passes, at_trace_result *out_results,
                        at_traced **out) {
@@ -511,11 +548,13 @@ typedef struct losing {
   bool lost;
 } losing;
 
+// Was that array on a process of the chip's host that is gone?
 static bool has_lost(const losing *x, uint32_t chip, uint64_t name) {
   return name <
          atomic_load(&x->client->hosts[x->client->host_of[chip]].lost_before);
 }
 
+// An at_message_name_fn.
 static bool see_constant(void *arg, uint64_t *name, bool makes,
                          uint32_t count) {
   losing *x = arg;
@@ -529,6 +568,7 @@ static bool see_constant(void *arg, uint64_t *name, bool makes,
   return true;
 }
 
+// Are the constants of all steps still there?
 static bool has_constants(const at_traced *g) {
   losing x = {.client = g->client};
   for (uint32_t k = 0; k < g->graph.num_steps && !x.lost; k++) {
@@ -539,6 +579,8 @@ static bool has_constants(const at_traced *g) {
   return !x.lost;
 }
 
+// Programs are loaded again where they are stale, and the graph is sent anew.
+// The client's steps stay as they are.
 at_status at_traced_relower(at_traced *g) {
   if (atomic_load(&g->replaced) == atomic_load(&g->client->replaced))
     return AT_OK;  // another thread has done it
@@ -564,6 +606,8 @@ void at_traced_print(const at_traced *g, at_strbuf *out) {
   at_graph_print(&g->graph, out);
 }
 
+// Bytes of the host have to be as long as those of the trace, since their
+// places in it are fixed.
 static at_status check_hosts(const at_traced *g, const at_bytes *hosts) {
   for (uint32_t h = 0; h < g->num_hosts; h++)
     if (hosts[h].len != g->host_bytes[h])
@@ -592,6 +636,7 @@ static at_status upload_all(at_traced *g, const at_bytes *hosts, uint64_t name,
   return AT_OK;
 }
 
+// One message: RUN with the names of all inputs.
 static at_status run(at_traced *g, const uint64_t *inputs,
                      const uint64_t *uploads, uint64_t first) {
   at_msg_run m = {.graph = atomic_load(&g->name),
@@ -608,6 +653,8 @@ static at_status run(at_traced *g, const uint64_t *inputs,
   return st;
 }
 
+// Inputs that it makes itself are dropped right behind the run, which hosts
+// have by then.
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,
                         const at_bytes *hosts, const uint64_t *late,
                         uint64_t *first) {
@@ -630,6 +677,7 @@ at_status at_traced_run(at_traced *g, const uint64_t *inputs,
   return st;
 }
 
+// All names that the graph has had are forgotten.
 void at_traced_free(at_traced *g) {
   if (!g) return;
   at_client *c = g->client;

@@ -15,11 +15,14 @@
 #include "base/strbuf.h"
 #include "control/client.h"
 
+// What is being traced by one thread; and a finished traced program, which
+// holds its constants and programs on the hosts until it is freed.
 typedef struct at_trace at_trace;
 typedef struct at_traced at_traced;
 
 // An array by its name, and its shards as they may be named alone.
 typedef struct at_trace_array {
+  // The client's name of the whole.
   uint64_t name;
   uint32_t num_shards;
   const at_proxy_shard *shards;
@@ -34,6 +37,7 @@ at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
                          uint32_t count, const at_bytes *hosts,
                          uint32_t num_hosts, at_trace **out);
 // What this thread does while `on` is no part of the program.
+// On the tracing thread.
 void at_trace_pause(at_trace *t, bool on);
 // A function of the client's, `text`, that has been called now: a run calls it
 // again. It takes the next num_taken of at_trace_end's results, which begin
@@ -57,6 +61,7 @@ at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
 // NULL is allowed. On the thread that began it.
 void at_trace_abandon(at_trace *t);
 // What an array is so far; it is no result by that.
+// AT_TRACE_CONSTANT also for names that mean nothing.
 at_trace_result at_trace_find(const at_trace *t, uint64_t name);
 
 // inputs: names of arrays with as many shards on the same chips; hosts: as long
@@ -69,11 +74,13 @@ at_status at_traced_run(at_traced *g, const uint64_t *inputs,
 // Does the graph take the memory of that input? input is below the number of
 // inputs.
 bool at_traced_donates(const at_traced *g, uint32_t input);
+// How many names at_traced_run's `inputs` has.
 uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
 // Once more for the hosts of now, without a trace. One thread at a time.
 // FAILED_PRECONDITION: it has constants, which were lost with a host.
 at_status at_traced_relower(at_traced *g);
 // at_graph_print.
+// As the passes have left it; appends.
 void at_traced_print(const at_traced *g, at_strbuf *out);
 // Also on the hosts; NULL is allowed. Runs that were asked for before go on.
 void at_traced_free(at_traced *g);

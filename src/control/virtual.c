@@ -16,12 +16,14 @@ enum { kDevices = 1 << 16 };  // of a client
 _Static_assert(AT_MESSAGE_CHIPS == 1 << AT_CHIP_VIEW, "numbers are exec's");
 static const double kUseSeconds = 0.5;
 
+// In the list of its client (peer.slices).
 struct slice {
   slice *next;
   at_msg_slice wish;
   uint32_t chips[];  // by device
 };
 
+// Of one chip: which views of it a client uses.
 typedef struct views {
   uint64_t used[AT_CHIP_VIEWS / 64];
 } views;
@@ -44,6 +46,8 @@ static double use_of(peer *p, uint64_t now) {
   return p->use;
 }
 
+// What one device of the client adds to a chip's load: 1, or with AT_SLICE_FAIR
+// more the more it launches.
 static double weight_of(peer *p, uint32_t policy, uint64_t now) {
   return policy == AT_SLICE_FAIR ? 1 + use_of(p, now) : 1;
 }
@@ -67,6 +71,8 @@ static void add_client(const at_controller *c, peer *p, uint32_t policy,
   free(has);
 }
 
+// All chips of the pod with what all clients have on them. NULL: no memory. The
+// caller frees it.
 static at_place_chip *look_at_chips(const at_controller *c, uint32_t policy,
                                     uint64_t now) {
   at_place_chip *chips = calloc(c->num_chips, sizeof *chips);
@@ -91,6 +97,7 @@ static at_place_chip *look_at_chips(const at_controller *c, uint32_t policy,
 }
 
 // ---- Views: a client has one of a chip for each of its devices there
+// NULL: no memory. The caller frees it.
 static views *views_of(const at_controller *c, const peer *p) {
   views *v = calloc(c->num_chips, sizeof *v);
   for (const slice *s = p->slices; v && s; s = s->next)
@@ -134,6 +141,7 @@ static at_status choose(peer *p, const at_msg_slice *wish, uint32_t *out) {
 }
 
 // ---- What clients hear
+// Borrows why.
 static void say_refused(peer *p, uint64_t name, at_status why) {
   at_msg_sliced m = {.slice = name, .code = (uint32_t)at_status_code(why)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -141,6 +149,7 @@ static void say_refused(peer *p, uint64_t name, at_status why) {
   at_peer_say(p, AT_MSG_SLICED, parts, 2);
 }
 
+// SLICED: as the answer, and whenever the slice has moved.
 static void say_where(peer *p, const slice *s) {
   static const uint8_t pad[8];
   size_t bytes = s->wish.count * sizeof *s->chips;
@@ -151,12 +160,14 @@ static void say_where(peer *p, const slice *s) {
   at_peer_say(p, AT_MSG_SLICED, parts, 3);
 }
 
+// Where it hangs in the list; *find NULL: the client has no such slice.
 static slice **find(peer *p, uint64_t name) {
   slice **at = &p->slices;
   while (*at && (*at)->wish.slice != name) at = &(*at)->next;
   return at;
 }
 
+// In no list yet.
 static at_status make(peer *p, const at_msg_slice *m, slice **out) {
   uint64_t all = m->count;
   for (const slice *s = p->slices; s; s = s->next) all += s->wish.count;
@@ -174,6 +185,8 @@ static at_status make(peer *p, const at_msg_slice *m, slice **out) {
   return st;
 }
 
+// A name that is used twice ends the client; a slice that cannot be had is
+// answered.
 at_status at_client_slice(peer *p, const at_msg_slice *m) {
   if (*find(p, m->slice))
     return AT_FAIL(AT_INVALID_ARGUMENT, "slice %llu is there already",
@@ -190,6 +203,7 @@ at_status at_client_slice(peer *p, const at_msg_slice *m) {
   return AT_OK;
 }
 
+// Its chips' load goes with it.
 at_status at_client_unslice(peer *p, const at_msg_unslice *m) {
   slice **at = find(p, m->slice), *s = *at;
   if (!s)
@@ -200,6 +214,7 @@ at_status at_client_unslice(peer *p, const at_msg_unslice *m) {
   return AT_OK;
 }
 
+// Chips are lighter by that at the next placing: load is counted from slices.
 void at_client_slices_free(peer *p) {
   for (slice *s; (s = p->slices);) {
     p->slices = s->next;
@@ -209,6 +224,7 @@ void at_client_slices_free(peer *p) {
   p->reached = NULL;
 }
 
+// Without memory it is not noted, and counts as nowhere.
 void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n) {
   const at_controller *c = p->controller;
   if (!p->reached) p->reached = calloc(c->num_chips, sizeof *p->reached);
@@ -216,6 +232,7 @@ void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n) {
     p->reached[at_message_chip(chips[i])] = true;
 }
 
+// For people.
 uint32_t at_client_devices(const peer *p) {
   uint32_t n = 0;
   for (const slice *s = p->slices; s; s = s->next) n += s->wish.count;
@@ -223,6 +240,7 @@ uint32_t at_client_devices(const peer *p) {
 }
 
 // ---- Hosts are lost
+// Its host is gone, or resting.
 static bool is_lost(const at_controller *c, uint32_t chip) {
   const peer *h = c->hosts[c->host_of[at_message_chip(chip)]];
   return !h || at_peer_is_away(h);
@@ -235,6 +253,7 @@ static at_status replace(peer *p, const slice *s, uint32_t first, uint32_t n,
                          uint32_t *out) {
   const at_controller *c = p->controller;
   at_msg_slice wish = s->wish;
+  // The lost devices alone, on chips of their kind; a box of them has no shape.
   wish.count = n;
   memset(wish.shape, 0, sizeof wish.shape);
   at_place place = at_topology_place(&c->topology, at_message_chip(first));
@@ -249,6 +268,8 @@ static at_status replace(peer *p, const slice *s, uint32_t first, uint32_t n,
   return choose(p, &wish, out);
 }
 
+// Devices on chips that are there stay. Where nothing else can be had the slice
+// stays where it is, and its arrays carry the loss.
 static void move(peer *p, slice *s) {
   const at_controller *c = p->controller;
   uint32_t n = 0, first = 0;
@@ -264,14 +285,18 @@ static void move(peer *p, slice *s) {
            (unsigned long long)p->client, (unsigned long long)s->wish.slice,
            at_status_message(st));
   } else {
-    for (uint32_t d = 0, k = 0; d < s->wish.count; d++)
-      if (is_lost(c, s->chips[d])) s->chips[d] = to[k++];
+    for (uint32_t d = 0, k = 0; d < s->wish.count; d++) {
+      if (!is_lost(c, s->chips[d])) continue;
+      AT_ASSERT(k < n && !is_lost(c, to[k]));
+      s->chips[d] = to[k++];
+    }
     say_where(p, s);
   }
   at_status_free(st);
   free(to);
 }
 
+// Clients that are gone need nothing.
 void at_slices_move(at_controller *c) {
   for (peer *p = c->peers; p; p = p->next)
     for (slice *s = p->slices; s && !p->gone; s = s->next) move(p, s);

@@ -12,6 +12,7 @@ struct at_virtual_clock {
   uint32_t said;  // messages to the controller
 };
 
+// It passes everything on to `inner`.
 typedef struct virtual_wire {
   at_wire base;  // first
   at_virtual_clock *clock;
@@ -21,6 +22,7 @@ typedef struct virtual_wire {
 
 static _Thread_local uint64_t worked_ns;  // of it is in a clock
 
+// CPU time of the calling thread.
 static uint64_t thread_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -41,6 +43,8 @@ void at_virtual_clock_free(at_virtual_clock *c) {
   free(c);
 }
 
+// Adds this thread's work since it was last counted, or `fixed` where each
+// message has a fixed price. *out_said: messages to the controller so far.
 static uint64_t advance(at_virtual_clock *c, uint64_t fixed, uint32_t says,
                         uint32_t *out_said) {
   uint64_t now = thread_ns();
@@ -54,11 +58,13 @@ static uint64_t advance(at_virtual_clock *c, uint64_t fixed, uint32_t says,
   return ns;
 }
 
+// Nothing is said, so only the time that has passed counts.
 uint64_t at_virtual_clock_ns(at_virtual_clock *c) {
   uint32_t said;
   return advance(c, 0, 0, &said);
 }
 
+// An answer has come that was there at ns: the client cannot be earlier.
 void at_virtual_clock_reach(at_virtual_clock *c, uint64_t ns) {
   pthread_mutex_lock(&c->lock);
   c->ns = AT_MAX(c->ns, ns);
@@ -68,6 +74,8 @@ void at_virtual_clock_reach(at_virtual_clock *c, uint64_t ns) {
 // ---- Wires
 enum { kBatch = 8 };
 
+// To the controller the time travels as the tag, which that wire does not use
+// otherwise.
 static at_status send_tagged(virtual_wire *v, uint32_t to, at_wire_lane lane,
                              const at_wire_out *m, uint32_t count,
                              const at_wire_wait *wait, uint32_t *out_sent) {
@@ -82,6 +90,8 @@ static at_status send_tagged(virtual_wire *v, uint32_t to, at_wire_lane lane,
   return at_wire_send(v->inner, to, lane, tagged, count, wait, out_sent);
 }
 
+// To a host a CLOCK goes ahead of the batch, in the same call. out_sent does
+// not count it.
 static at_status wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
                            const at_wire_out *m, uint32_t count,
                            const at_wire_wait *wait, uint32_t *out_sent) {
@@ -101,6 +111,7 @@ static at_status wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
   return st;
 }
 
+// Credits are the inner wire's.
 static void wire_release(at_wire *w, uint32_t from, at_wire_lane lane,
                          uint64_t bytes) {
   at_wire_release(((virtual_wire *)w)->inner, from, lane, bytes);
@@ -116,6 +127,7 @@ static void wire_counts(at_wire *w, at_wire_counts *out) {
   at_wire_counts_of(((virtual_wire *)w)->inner, out);
 }
 
+// Both of them.
 static void wire_close(at_wire *w) {
   at_wire_close(((virtual_wire *)w)->inner);
   free(w);
@@ -124,6 +136,8 @@ static void wire_close(at_wire *w) {
 static const at_wire_vtable kVirtual = {wire_send,   wire_release, wire_wake,
                                         wire_member, wire_counts,  wire_close};
 
+// Looks like the inner wire but for sending and closing; what the inner one
+// hears goes to its own sink.
 at_wire *at_virtual_wire(at_virtual_clock *c, at_wire *inner, uint32_t host) {
   virtual_wire *v = calloc(1, sizeof *v);
   if (!v) return NULL;

@@ -6,11 +6,14 @@
 #include "base/locale.h"
 #include "pjrt/pjrt_internal.h"
 
+// Everything is set up on first use, so there is nothing to do here.
 AT_API(Plugin_Initialize) {
   AT_ARGS(PJRT_Plugin_Initialize_Args);
   return NULL;
 }
 
+// What JAX reads before it makes a client: the versions of StableHLO that
+// programs may have. The values are static.
 AT_API(Plugin_Attributes) {
   // Until version 71 the struct's size left out its last field, which clients
   // had all the same.
@@ -70,6 +73,8 @@ PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_ENTER)
 #define enter_PJRT_Error_Destroy at_PJRT_Error_Destroy
 #define enter_PJRT_Error_Message at_PJRT_Error_Message
 
+// The table: every entry of the API is set, from the list that pjrt_abi.h has
+// of them.
 static PJRT_Api api = {
     .struct_size = PJRT_Api_STRUCT_SIZE,
     .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
@@ -80,6 +85,8 @@ static PJRT_Api api = {
 #undef AT_ENTRY
 };
 
+// Chains the extensions and hands out the table. Clients look for an extension
+// by its type, so their order says nothing.
 const PJRT_Api *at_pjrt_api(void) {
   static PJRT_Extension_Base *const chain[] = {
       &at_pjrt_layouts_extension.base,    &at_pjrt_ffi_extension.base,

@@ -14,6 +14,9 @@ static bool is_read(void) {
   return isatty(STDERR_FILENO) || (notebook && *notebook);
 }
 
+// ATOLL_BANNER says whether: off, on, or only where somebody reads it. The
+// exchange on `said` makes one line of what several clients, in several
+// threads, would write.
 void at_pjrt_banner(const PJRT_Client *c) {
   static _Atomic bool said;
   at_word when = at_config_word(AT_CONFIG_BANNER);

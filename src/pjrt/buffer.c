@@ -5,7 +5,11 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
+// What every array costs beside its at_buffer: one malloc, and a hold on the
+// client, which is one atomic addition.
 at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out) {
+  AT_ASSERT(at_buffer_memory(b) == m->kind &&
+            at_buffer_chip(b) == m->device->chip);
   PJRT_Buffer *p = malloc(sizeof *p);
   if (!p) {
     at_buffer_release(b);
@@ -22,6 +26,8 @@ at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out) {
   return AT_OK;
 }
 
+// The client goes last: it may be what ends the runtime that the buffer's
+// memory belongs to.
 void at_pjrt_buffer_free(PJRT_Buffer *b) {
   if (!b) return;
   // References of frameworks that outlive the wrapper would be their mistake;
@@ -39,6 +45,9 @@ at_status at_pjrt_buffer_deleted(const char *call) {
                  call);
 }
 
+// The event tells when the client's memory may be used again; by the semantics
+// that is at once, when the copy is made, or when the array is gone. Any
+// strides are read; on the device the array is dense.
 AT_API(Client_BufferFromHostBuffer) {
   AT_ARGS(PJRT_Client_BufferFromHostBuffer_Args);
   AT_CLIENT(a->client);
@@ -83,6 +92,7 @@ AT_API(Client_BufferFromHostBuffer) {
   return NULL;
 }
 
+// Defined at once, with whatever the memory has.
 AT_API(Client_CreateUninitializedBuffer) {
   AT_ARGS(PJRT_Client_CreateUninitializedBuffer_Args);
   AT_CLIENT(a->client);
@@ -98,6 +108,8 @@ AT_API(Client_CreateUninitializedBuffer) {
   return at_pjrt_error(at_pjrt_buffer_wrap(m, b, &a->buffer));
 }
 
+// An array that has failed: whoever reads it, and launches that take it, get
+// its error.
 AT_API(Client_CreateErrorBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateErrorBuffer_Args, buffer);
   AT_CLIENT(a->client);
@@ -116,17 +128,21 @@ AT_API(Client_CreateErrorBuffer) {
   return at_pjrt_error(at_pjrt_buffer_wrap(m, b, &a->buffer));
 }
 
+// Memory of the client's that a buffer stands for; freed with the buffer.
 typedef struct view {
   PJRT_ViewDeleteCallback callback;
   void *ptr, *arg;
 } view;
 
+// The buffer is gone: the client's callback gets its memory back. Any thread.
 static void view_release(void *arg) {
   view v = *(view *)arg;
   free(arg);
   if (v.callback) v.callback(v.ptr, v.arg);
 }
 
+// No copy: the array is the client's memory, which must stay until the
+// callback.
 AT_API(Client_CreateViewOfDeviceBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateViewOfDeviceBuffer_Args, buffer);
   AT_CLIENT(a->client);
@@ -155,6 +171,7 @@ AT_API(Client_CreateViewOfDeviceBuffer) {
   return at_pjrt_error(at_pjrt_buffer_wrap(m, b, &a->buffer));
 }
 
+// The handle goes; launches that use the array hold it for themselves.
 AT_API(Buffer_Destroy) {
   AT_ARGS(PJRT_Buffer_Destroy_Args);
   at_pjrt_buffer_free(a->buffer);
@@ -168,6 +185,7 @@ AT_API(Buffer_ElementType) {
   return NULL;
 }
 
+// Borrowed from the buffer.
 AT_API(Buffer_Dimensions) {
   AT_ARGS(PJRT_Buffer_Dimensions_Args);
   AT_HANDLE(a->buffer);
@@ -177,6 +195,7 @@ AT_API(Buffer_Dimensions) {
   return NULL;
 }
 
+// Arrays are never padded, so these are the dimensions.
 AT_API(Buffer_UnpaddedDimensions) {
   AT_ARGS(PJRT_Buffer_UnpaddedDimensions_Args);
   AT_HANDLE(a->buffer);
@@ -196,6 +215,8 @@ AT_API(Buffer_DynamicDimensionIndices) {
   return NULL;
 }
 
+// Dense row-major, whatever layout a program asked for: that one is told by the
+// layouts extension.
 AT_API(Buffer_GetMemoryLayout) {
   AT_ARGS(PJRT_Buffer_GetMemoryLayout_Args);
   AT_HANDLE(a->buffer);
@@ -209,6 +230,8 @@ AT_API(Buffer_GetMemoryLayout) {
   return NULL;
 }
 
+// Of the dense array; 4-bit and 2-bit types take a byte each on a host, and
+// here.
 AT_API(Buffer_OnDeviceSizeInBytes) {
   AT_ARGS(PJRT_Buffer_OnDeviceSizeInBytes_Args);
   AT_HANDLE(a->buffer);
@@ -230,6 +253,8 @@ AT_API(Buffer_Memory) {
   return NULL;
 }
 
+// Frees the memory once nobody uses it; the handle stays, and every use of it
+// fails.
 AT_API(Buffer_Delete) {
   AT_ARGS(PJRT_Buffer_Delete_Args);
   AT_HANDLE(a->buffer);
@@ -237,6 +262,7 @@ AT_API(Buffer_Delete) {
   return NULL;
 }
 
+// True also of one that was donated.
 AT_API(Buffer_IsDeleted) {
   AT_ARGS(PJRT_Buffer_IsDeleted_Args);
   AT_HANDLE(a->buffer);
@@ -253,6 +279,8 @@ AT_API(Buffer_IsOnCpu) {
   return NULL;
 }
 
+// Fires when the array is there, or has failed. Of a deleted one it has fired
+// with that error.
 AT_API(Buffer_ReadyEvent) {
   AT_ARGS(PJRT_Buffer_ReadyEvent_Args);
   AT_HANDLE(a->buffer);
@@ -276,6 +304,8 @@ typedef struct strided_copy {
   int64_t strides[AT_PJRT_MAX_RANK];
 } strided_copy;
 
+// Copies, unless waiting has failed, then lets go of the buffer and fires the
+// event. Frees c.
 static void strided_copy_end(strided_copy *c, at_status s) {
   if (at_ok(s)) {
     const void *src = at_buffer_data(c->buffer);
@@ -294,6 +324,8 @@ static void strided_copy_end(strided_copy *c, at_status s) {
 
 static void strided_copy_later(void *arg) { strided_copy_end(arg, AT_OK); }
 
+// The buffer is ready. If its bytes are still at a host of the pod a task
+// fetches them, as this thread may not wait.
 static void strided_copy_run(at_status s, void *arg) {
   strided_copy *c = arg;
   if (at_ok(s) && !at_buffer_is_here(c->buffer)) {
@@ -303,6 +335,8 @@ static void strided_copy_run(at_status s, void *arg) {
   strided_copy_end(c, s);
 }
 
+// *out_done is one reference. The acquired buffer cannot be donated or freed
+// until the copy is made.
 static at_status copy_strided_to_host(at_buffer *b, void *dst,
                                       const int64_t *strides,
                                       at_event **out_done) {
@@ -330,6 +364,30 @@ fail:
   return st;
 }
 
+// INVALID_ARGUMENT: elements at these strides would lie outside of `room`
+// bytes.
+static at_status check_reach(at_dtype t, at_dims dims, const int64_t *strides,
+                             size_t room) {
+  int64_t low = 0, high = at_dtype_bytes(t);
+  bool over = false;
+  for (uint32_t d = 0; d < dims.rank; d++) {
+    int64_t far = 0;
+    if (!dims.ptr[d]) return AT_OK;
+    over |= __builtin_mul_overflow(dims.ptr[d] - 1, strides[d], &far);
+    over |= far < 0 ? __builtin_add_overflow(low, far, &low)
+                    : __builtin_add_overflow(high, far, &high);
+  }
+  return !over && low == 0 && (uint64_t)high <= room
+             ? AT_OK
+             : AT_FAIL(AT_INVALID_ARGUMENT,
+                       "PJRT_Buffer_ToHostBuffer: the strides reach beyond the "
+                       "%zu bytes of dst",
+                       room);
+}
+
+// Without a destination it only says how many bytes the dense array has. A
+// layout of the host's that is not dense is written element by element, once
+// the array is there; the client's memory must stay until the event fires.
 AT_API(Buffer_ToHostBuffer) {
   AT_ARGS(PJRT_Buffer_ToHostBuffer_Args);
   AT_HANDLE(a->src);
@@ -351,6 +409,9 @@ AT_API(Buffer_ToHostBuffer) {
   bool dense;
   AT_PTRY(at_pjrt_host_strides(a->host_layout, at_buffer_dtype(b),
                                at_buffer_dims(b), strides, &dense));
+  if (!dense)
+    AT_PTRY(check_reach(at_buffer_dtype(b), at_buffer_dims(b), strides,
+                        a->dst_size));
   at_event *done = NULL;
   AT_PTRY(dense ? at_buffer_to_host(b, a->dst, 0, need, &done)
                 : copy_strided_to_host(b, a->dst, strides, &done));
@@ -360,6 +421,8 @@ AT_API(Buffer_ToHostBuffer) {
   return NULL;
 }
 
+// Bytes [offset, offset + size) must be of the array; written so that no sum
+// can overflow.
 static at_status check_range(const at_buffer *b, int64_t offset, int64_t size) {
   size_t have = at_buffer_bytes(b);
   if (offset < 0 || size < 0 || (size_t)offset > have ||
@@ -370,6 +433,7 @@ static at_status check_range(const at_buffer *b, int64_t offset, int64_t size) {
   return AT_OK;
 }
 
+// Bytes of the dense array, as they lie.
 AT_API(Buffer_CopyRawToHost) {
   AT_ARGS(PJRT_Buffer_CopyRawToHost_Args);
   AT_HANDLE(a->buffer);
@@ -394,11 +458,16 @@ typedef struct raw_future {
   PJRT_Client *client;  // held
 } raw_future;
 
+// An at_event callback that passes a status on to another event, whose
+// reference it drops.
 static void fire_event(at_status s, void *arg) {
   at_event_fire(arg, s);
   at_event_release(arg);
 }
 
+// The client tells the destination, or that there will be none. It calls this
+// once; everything of the future is given back, and the event fires with the
+// copy, or with what went wrong.
 static void raw_future_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *a) {
   if (!a ||
       a->struct_size <
@@ -425,6 +494,8 @@ static void raw_future_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *a) {
   free(f);
 }
 
+// The buffer is acquired now, so that it cannot be donated between this call
+// and the destination's.
 AT_API(Buffer_CopyRawToHostFuture) {
   AT_ARGS(PJRT_Buffer_CopyRawToHostFuture_Args);
   AT_HANDLE(a->buffer);
@@ -452,6 +523,9 @@ AT_API(Buffer_CopyRawToHostFuture) {
 
 // ---- Copies between devices and memories
 
+// To any memory of any device, also of another client of the process. The copy
+// waits for its source by itself. A layout that a program asked for is
+// remembered on devices only.
 static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
                            PJRT_Buffer **out) {
   if (at_pjrt_buffer_gone(src))
@@ -464,6 +538,7 @@ static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
   return NULL;
 }
 
+// To the device's own memory, whatever kind the source is in.
 AT_API(Buffer_CopyToDevice) {
   AT_ARGS(PJRT_Buffer_CopyToDevice_Args);
   AT_HANDLE(a->buffer);
@@ -481,6 +556,8 @@ AT_API(Buffer_CopyToMemory) {
 
 // ---- References of other frameworks
 
+// DLPack and the like: while it is above 0 the memory is neither freed nor
+// donated.
 AT_API(Buffer_IncreaseExternalReferenceCount) {
   AT_ARGS(PJRT_Buffer_IncreaseExternalReferenceCount_Args);
   AT_HANDLE(a->buffer);
@@ -489,6 +566,8 @@ AT_API(Buffer_IncreaseExternalReferenceCount) {
   return NULL;
 }
 
+// The loop takes one from a count above 0 and from no other, whatever other
+// threads do.
 AT_API(Buffer_DecreaseExternalReferenceCount) {
   AT_ARGS(PJRT_Buffer_DecreaseExternalReferenceCount_Args);
   AT_HANDLE(a->buffer);
@@ -502,6 +581,8 @@ AT_API(Buffer_DecreaseExternalReferenceCount) {
   return NULL;
 }
 
+// Waits until the array is there. INVALID_ARGUMENT: deleted; the array's own
+// error.
 static at_status data_of(PJRT_Buffer *b, const char *call, void **out) {
   if (at_pjrt_buffer_gone(b)) return at_pjrt_buffer_deleted(call);
   at_event *ready = at_buffer_ready(b->buffer);
@@ -510,6 +591,8 @@ static at_status data_of(PJRT_Buffer *b, const char *call, void **out) {
   return AT_OK;
 }
 
+// The memory's address; it does not keep the array. While the package
+// identifies arrays (at_pjrt_identifies) it is the handle's address instead.
 AT_API(Buffer_UnsafePointer) {
   AT_ARGS(PJRT_Buffer_UnsafePointer_Args);
   AT_HANDLE(a->buffer);
@@ -520,6 +603,8 @@ AT_API(Buffer_UnsafePointer) {
   return NULL;
 }
 
+// The same address as UnsafePointer's; the client holds the buffer by an
+// external reference.
 AT_API(Buffer_OpaqueDeviceMemoryDataPointer) {
   AT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args);
   AT_HANDLE(a->buffer);

@@ -8,6 +8,9 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
+// The way by which a receive callback hands over bytes, in chunks, until
+// `total` of them are there. The lock is for callbacks that add from several
+// threads.
 struct PJRT_CopyToDeviceStream {
   void *vtable;
   pthread_mutex_t lock;
@@ -16,11 +19,14 @@ struct PJRT_CopyToDeviceStream {
   at_event *done;  // one reference; NULL once fired
 };
 
+// A channel's callbacks: one of the two, or both where a send and a receive
+// have one id.
 typedef struct endpoint {
   PJRT_SendCallbackInfo send;
   PJRT_RecvCallbackInfo recv;
 } endpoint;
 
+// The deleter of a chunk that channel_send copied.
 static void free_data(void *data, void *arg) {
   (void)arg;
   free(data);
@@ -50,6 +56,8 @@ static at_status channel_send(void *user, const void *data, size_t bytes,
       &chunk, &at_pjrt_callback_error, total, done, e->send.user_arg)));
 }
 
+// Asks the callback for `bytes` bytes at dst; `done` fires when the stream has
+// got them all, or is destroyed before.
 static at_status channel_recv(void *user, void *dst, size_t bytes,
                               at_event *done) {
   const endpoint *e = user;
@@ -65,6 +73,8 @@ static at_status channel_recv(void *user, void *dst, size_t bytes,
   return AT_OK;
 }
 
+// Fires the event once; a second call only frees its status. Under the lock, or
+// when nobody else has the stream.
 static void stream_finish(PJRT_CopyToDeviceStream *s, at_status st) {
   at_event *done = s->done;
   s->done = NULL;
@@ -76,6 +86,7 @@ static void stream_finish(PJRT_CopyToDeviceStream *s, at_status st) {
   at_event_release(done);
 }
 
+// A stream that ends short of its bytes fails the launch with INVALID_ARGUMENT.
 AT_API(CopyToDeviceStream_Destroy) {
   AT_ARGS(PJRT_CopyToDeviceStream_Destroy_Args);
   PJRT_CopyToDeviceStream *s = a->stream;
@@ -91,6 +102,8 @@ AT_API(CopyToDeviceStream_Destroy) {
   return NULL;
 }
 
+// INVALID_ARGUMENT: more bytes than are wanted; nothing of the chunk is taken
+// then. The chunk's last byte finishes the stream.
 static at_status stream_add(PJRT_CopyToDeviceStream *s, const PJRT_Chunk *c) {
   if (c->size && !c->data)
     return AT_FAIL(AT_INVALID_ARGUMENT, "the chunk's data is NULL");
@@ -110,6 +123,8 @@ static at_status stream_add(PJRT_CopyToDeviceStream *s, const PJRT_Chunk *c) {
   return st;
 }
 
+// The chunk is consumed, also on failure. Its transfer is complete when this
+// returns, so the event has fired.
 AT_API(CopyToDeviceStream_AddChunk) {
   AT_ARGS(PJRT_CopyToDeviceStream_AddChunk_Args);
   AT_HANDLE(a->stream);
@@ -120,6 +135,7 @@ AT_API(CopyToDeviceStream_AddChunk) {
   return at_pjrt_error(at_pjrt_event_fired(st, &a->transfer_complete));
 }
 
+// How many bytes the callback has to bring.
 AT_API(CopyToDeviceStream_TotalBytes) {
   AT_ARGS(PJRT_CopyToDeviceStream_TotalBytes_Args);
   AT_HANDLE(a->stream);
@@ -127,6 +143,7 @@ AT_API(CopyToDeviceStream_TotalBytes) {
   return NULL;
 }
 
+// Chunks may have any size.
 AT_API(CopyToDeviceStream_GranuleSize) {
   AT_ARGS(PJRT_CopyToDeviceStream_GranuleSize_Args);
   AT_HANDLE(a->stream);
@@ -134,6 +151,7 @@ AT_API(CopyToDeviceStream_GranuleSize) {
   return NULL;
 }
 
+// How many of them it has brought.
 AT_API(CopyToDeviceStream_CurrentBytes) {
   AT_ARGS(PJRT_CopyToDeviceStream_CurrentBytes_Args);
   AT_HANDLE(a->stream);
@@ -165,6 +183,7 @@ at_status at_pjrt_channels_create(const PJRT_ExecuteOptions *o, size_t device,
                            : o->recv_callbacks[device][i - sends].channel_id;
     uint32_t at = 0;
     while (at < count && channels[at].channel_id != id) at++;
+    AT_ASSERT(at < n);
     if (at == count) {
       channels[at] = (at_host_channel){.channel_id = id, .user = &ends[at]};
       count++;
@@ -181,11 +200,15 @@ at_status at_pjrt_channels_create(const PJRT_ExecuteOptions *o, size_t device,
   return AT_OK;
 }
 
+// An at_event callback: a launch has ended, with or without an error, and its
+// channels are not called any more.
 static void free_block(at_status s, void *arg) {
   at_status_free(s);
   free(arg);
 }
 
+// The launch may call the channels until `done` fires, so their memory goes
+// with that event.
 void at_pjrt_channels_release(at_pjrt_channels *c, at_event *done) {
   if (!c->block) return;
   if (done) {

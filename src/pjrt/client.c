@@ -13,6 +13,8 @@
 const char at_pjrt_platform_name[] = "tpu";
 
 static char platform_version[128];
+// JAX's caches of compiled programs hash this text: it must change when the
+// build or a setting does that decides on executables.
 static void make_platform_version(void) {
   at_digest build = {{0}}, settings = {{0}};
   // What is wrong with either is said where programs are compiled.
@@ -30,10 +32,12 @@ const char *at_pjrt_platform_version(void) {
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+// Clients that are there, newest first, under `lock`.
 static PJRT_Client *all;
 // Taken before `lock`.
 static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// From here on at_pjrt_pod_now, at_pjrt_queued and the others find the client.
 static void client_enter(PJRT_Client *c) {
   pthread_mutex_lock(&lock);
   c->next = all;
@@ -41,6 +45,7 @@ static void client_enter(PJRT_Client *c) {
   pthread_mutex_unlock(&lock);
 }
 
+// Takes it from the list, which it may not be in. Its objects live on.
 static void client_leave(const PJRT_Client *c) {
   pthread_mutex_lock(&lock);
   for (PJRT_Client **at = &all; *at; at = &(*at)->next)
@@ -51,6 +56,8 @@ static void client_leave(const PJRT_Client *c) {
   pthread_mutex_unlock(&lock);
 }
 
+// Asked when Python ends: as long as it is true, callbacks into the interpreter
+// may come.
 bool at_pjrt_clients_busy(void) {
   bool busy = false;
   pthread_mutex_lock(&lock);
@@ -60,6 +67,8 @@ bool at_pjrt_clients_busy(void) {
   return busy;
 }
 
+// Reading a DATA_LOSS is what lets launches go on after a process has come back
+// (at_pjrt_epoch_owes). Anything else is cheap: no lock is taken.
 void at_pjrt_note_read(at_status s) {
   if (AT_LIKELY(!s.err) || at_status_code(s) != AT_DATA_LOSS) return;
   pthread_mutex_lock(&lock);
@@ -67,6 +76,8 @@ void at_pjrt_note_read(at_status s) {
   pthread_mutex_unlock(&lock);
 }
 
+// The newest client of a pod. Not held: the package asks while it has devices
+// of the client, so it is there.
 PJRT_Client *at_pjrt_pod_client(void) {
   pthread_mutex_lock(&lock);
   PJRT_Client *c = all;
@@ -95,6 +106,8 @@ static void client_stop(PJRT_Client *c) {
   c->hosts = NULL;
 }
 
+// The descriptions, devices and memories: what clients hold by raw pointers
+// without an object of ours.
 static void client_free(PJRT_Client *c) {
   if (!c) return;
   at_pjrt_topology_destroy(c->topology);
@@ -106,8 +119,11 @@ static void client_free(PJRT_Client *c) {
 
 // The clients that ended last: a ring.
 static PJRT_Client *ended[AT_PJRT_ENDED];
+// So far in all: its remainder is the slot of the next one.
 static uint32_t num_ended;
 
+// The last hold is gone. The client's shell stays in the ring, since JAX may
+// still ask its devices for their names.
 static void client_end(void *arg) {
   PJRT_Client *c = arg;
   client_stop(c);
@@ -121,8 +137,12 @@ static void client_end(void *arg) {
 
 static _Thread_local uint32_t callbacks;  // that this thread is in
 void at_pjrt_callback_enter(void) { callbacks++; }
-void at_pjrt_callback_leave(void) { callbacks--; }
+void at_pjrt_callback_leave(void) {
+  AT_ASSERT(callbacks);
+  callbacks--;
+}
 
+// Relaxed: whoever holds the client has it already.
 PJRT_Client *at_pjrt_client_hold(PJRT_Client *c) {
   atomic_fetch_add_explicit(&c->holds, 1, memory_order_relaxed);
   return c;
@@ -143,14 +163,21 @@ static void end_elsewhere(PJRT_Client *c) {
   at_status_free(st);
 }
 
+// A callback, or a fiber, runs on a thread of the runtime, and ending the
+// runtime joins its threads.
 void at_pjrt_client_release(PJRT_Client *c) {
-  if (!c || atomic_fetch_sub(&c->holds, 1) != 1) return;
+  if (!c) return;
+  const uint64_t before = atomic_fetch_sub(&c->holds, 1);
+  AT_ASSERT(before);  // nobody gives back what nobody has taken
+  if (before != 1) return;
   if (callbacks || at_in_fiber())
     end_elsewhere(c);
   else
     client_end(c);
 }
 
+// Every call checks it, so it is one relaxed load; a call that races with
+// Destroy may still be taken.
 at_status at_pjrt_client_check(const PJRT_Client *c, const char *call) {
   return AT_LIKELY(!atomic_load_explicit(&c->destroyed, memory_order_relaxed))
              ? AT_OK
@@ -158,6 +185,8 @@ at_status at_pjrt_client_check(const PJRT_Client *c, const char *call) {
                        "%s: the client has been destroyed", call);
 }
 
+// Fills device i and its memories: ids count through all memories of all
+// devices, as JAX wants them to be unique.
 static void device_set(PJRT_Client *c, uint32_t i) {
   PJRT_Device *d = &c->devices[i];
   d->client = c;
@@ -178,6 +207,8 @@ static void device_set(PJRT_Client *c, uint32_t i) {
   }
 }
 
+// A client option that counts processes. INVALID_ARGUMENT: not an integer, or
+// one that no job has.
 static at_status read_count(const PJRT_NamedValue *v, const char *name,
                             uint32_t *out) {
   if (v->type != PJRT_NamedValue_kInt64 || v->int64_value < 0 ||
@@ -231,6 +262,9 @@ static at_status read_options(const PJRT_NamedValue *options, size_t count,
 static pthread_mutex_t target_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t target_users;  // clients that were created or are about to be
 
+// Settles the target for this client: what is asked for, unless an earlier
+// client has settled another one. Counts the client as a user; target_drop
+// takes that back.
 static at_status target_take(const char *asked) {
   at_status st = AT_OK;
   pthread_mutex_lock(&target_lock);
@@ -252,6 +286,7 @@ static at_status target_take(const char *asked) {
 // The client was not created after all.
 static void target_drop(void) {
   pthread_mutex_lock(&target_lock);
+  AT_ASSERT(target_users);
   if (!--target_users) at_status_free(at_config_set(AT_CONFIG_TARGET, NULL));
   pthread_mutex_unlock(&target_lock);
 }
@@ -288,6 +323,8 @@ static at_status open_pod(PJRT_Client *c, at_runtime_options *o,
   return AT_OK;
 }
 
+// The largest of the clients' counts: each client has runtime and queues of its
+// own.
 uint32_t at_pjrt_queued(uint32_t device) {
   uint32_t queued = 0;
   pthread_mutex_lock(&lock);
@@ -299,6 +336,9 @@ uint32_t at_pjrt_queued(uint32_t device) {
   return queued;
 }
 
+// PJRT_Client_Create, in the order in which a failure costs least: the
+// settings, the options, the pod or the other processes, then the runtime.
+// Whatever fails, what was made before is taken back at the end.
 static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
@@ -371,12 +411,15 @@ static void say_why(const PJRT_Error *e) {
               at_status_message(e->status));
 }
 
+// The error goes to the client, and to the log, too.
 AT_API(Client_Create) {
   PJRT_Error *e = create(a);
   if (e) say_why(e);
   return e;
 }
 
+// Drops the client's hold on itself. A second call is FAILED_PRECONDITION for
+// as long as the shell is kept.
 AT_API(Client_Destroy) {
   AT_ARGS(PJRT_Client_Destroy_Args);
   if (!a->client) return NULL;
@@ -387,17 +430,21 @@ AT_API(Client_Destroy) {
   return NULL;
 }
 
+// Chips are few and this is no launch's way: a scan will do.
 PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip) {
   for (uint32_t i = 0; i < c->num_devices; i++)
     if (c->devices[i].chip == chip) return &c->devices[i];
   return NULL;
 }
 
+// By the buffer's chip and its kind of memory.
 PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b) {
   PJRT_Device *d = at_pjrt_device_of(c, at_buffer_chip(b));
   return d ? &d->memories[at_buffer_memory(b)] : NULL;
 }
 
+// A device stands for its own device memory. Devices of other processes hold no
+// arrays of this one.
 at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
                         PJRT_Memory **out) {
   if (!memory && !device)
@@ -415,11 +462,14 @@ at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
   return AT_OK;
 }
 
+// Own devices are one run of the list; the unsigned difference checks both ends
+// at once.
 bool at_pjrt_is_own(const PJRT_Device *d) {
   const PJRT_Client *c = d->client;
   return (size_t)(d - c->devices) - c->first_own < c->num_own;
 }
 
+// JAX picks its TPU rules by this name.
 AT_API(Client_PlatformName) {
   AT_ARGS(PJRT_Client_PlatformName_Args);
   AT_CLIENT(a->client);
@@ -428,6 +478,7 @@ AT_API(Client_PlatformName) {
   return NULL;
 }
 
+// JAX shows it, and hashes it into the keys of its cache.
 AT_API(Client_PlatformVersion) {
   AT_ARGS(PJRT_Client_PlatformVersion_Args);
   AT_CLIENT(a->client);
@@ -436,6 +487,8 @@ AT_API(Client_PlatformVersion) {
   return NULL;
 }
 
+// The process's number in the job; 0 where there is one process, or one
+// controller.
 AT_API(Client_ProcessIndex) {
   AT_ARGS(PJRT_Client_ProcessIndex_Args);
   AT_CLIENT(a->client);
@@ -444,6 +497,8 @@ AT_API(Client_ProcessIndex) {
   return NULL;
 }
 
+// The devices of all processes, spare ones of a pod included: atoll/_virtual.py
+// hides those.
 AT_API(Client_Devices) {
   AT_ARGS(PJRT_Client_Devices_Args);
   AT_CLIENT(a->client);
@@ -452,6 +507,7 @@ AT_API(Client_Devices) {
   return NULL;
 }
 
+// Those that this process may put arrays on.
 AT_API(Client_AddressableDevices) {
   AT_ARGS(PJRT_Client_AddressableDevices_Args);
   AT_CLIENT(a->client);
@@ -460,6 +516,8 @@ AT_API(Client_AddressableDevices) {
   return NULL;
 }
 
+// INVALID_ARGUMENT: there is none with that id; `what` names the id in the
+// message.
 static PJRT_Error *lookup(const PJRT_Client *c, int64_t id, const char *what,
                           PJRT_Device **out) {
   for (uint32_t i = 0; i < c->num_devices; i++) {
@@ -472,12 +530,15 @@ static PJRT_Error *lookup(const PJRT_Client *c, int64_t id, const char *what,
                   what, (long long)id, c->num_devices);
 }
 
+// By the id that the description has, over all processes' devices.
 AT_API(Client_LookupDevice) {
   AT_ARGS(PJRT_Client_LookupDevice_Args);
   AT_CLIENT(a->client);
   return lookup(a->client, a->id, "id", &a->device);
 }
 
+// A local hardware id counts the devices of this process from 0; any other id
+// is refused as one that is not there.
 AT_API(Client_LookupAddressableDevice) {
   AT_ARGS(PJRT_Client_LookupAddressableDevice_Args);
   AT_CLIENT(a->client);
@@ -488,6 +549,7 @@ AT_API(Client_LookupAddressableDevice) {
                 &a->addressable_device);
 }
 
+// All memories of the own devices: they lie in the list as the devices do.
 AT_API(Client_AddressableMemories) {
   AT_ARGS(PJRT_Client_AddressableMemories_Args);
   AT_CLIENT(a->client);
@@ -498,6 +560,7 @@ AT_API(Client_AddressableMemories) {
   return NULL;
 }
 
+// Borrowed from the client; PJRT_TopologyDescription_Destroy is not for it.
 AT_API(Client_TopologyDescription) {
   AT_ARGS(PJRT_Client_TopologyDescription_Args);
   AT_CLIENT(a->client);
@@ -505,6 +568,8 @@ AT_API(Client_TopologyDescription) {
   return NULL;
 }
 
+// The first devices of the topology, replica by replica. INVALID_ARGUMENT: the
+// topology has too few, or the client brings too little room.
 AT_API(Client_DefaultDeviceAssignment) {
   AT_ARGS(PJRT_Client_DefaultDeviceAssignment_Args);
   AT_CLIENT(a->client);
@@ -563,6 +628,7 @@ AT_API(Device_GetDescription) {
   return NULL;
 }
 
+// Whether this process may put arrays on it.
 AT_API(Device_IsAddressable) {
   AT_ARGS(PJRT_Device_IsAddressable_Args);
   AT_HANDLE(a->device);
@@ -570,6 +636,7 @@ AT_API(Device_IsAddressable) {
   return NULL;
 }
 
+// Counted among the devices of this process; -1 for others'.
 AT_API(Device_LocalHardwareId) {
   AT_ARGS(PJRT_Device_LocalHardwareId_Args);
   AT_HANDLE(a->device);
@@ -580,6 +647,7 @@ AT_API(Device_LocalHardwareId) {
   return NULL;
 }
 
+// HBM, pinned and unpinned host memory, in the order of at_memory_kind.
 AT_API(Device_AddressableMemories) {
   AT_ARGS(PJRT_Device_AddressableMemories_Args);
   AT_HANDLE(a->device);
@@ -588,6 +656,7 @@ AT_API(Device_AddressableMemories) {
   return NULL;
 }
 
+// Where arrays go that name a device and no memory.
 AT_API(Device_DefaultMemory) {
   AT_ARGS(PJRT_Device_DefaultMemory_Args);
   AT_HANDLE(a->device);
@@ -595,6 +664,9 @@ AT_API(Device_DefaultMemory) {
   return NULL;
 }
 
+// What the chip's HBM holds now and held at most. Nothing here is pooled or
+// fragmented, so those fields say that they are not set, or the whole free
+// part.
 AT_API(Device_MemoryStats) {
   AT_ARGS_UP_TO(PJRT_Device_MemoryStats_Args, largest_free_block_bytes_is_set);
   AT_HANDLE(a->device);
@@ -625,6 +697,7 @@ AT_API(Device_MemoryStats) {
   return NULL;
 }
 
+// Peaks begin anew from what is in use.
 AT_API(Device_ClearMemoryStats) {
   AT_ARGS(PJRT_Device_ClearMemoryStats_Args);
   AT_HANDLE(a->device);
@@ -636,8 +709,11 @@ AT_API(Device_ClearMemoryStats) {
 struct PJRT_Device_Attributes {
   void *vtable;
 };
+// The deleter of attributes that the device owns.
 static void attributes_keep(PJRT_Device_Attributes *d) { (void)d; }
 
+// Those of the description: they live as long as the device, so the deleter has
+// nothing to do.
 AT_API(Device_GetAttributes) {
   AT_ARGS(PJRT_Device_GetAttributes_Args);
   AT_HANDLE(a->device);
@@ -654,6 +730,8 @@ struct PJRT_AsyncTrackingEvent {
   char description[];
 };
 
+// Tools mark work on a device by such an event. Nothing here shows it; the
+// description is kept for a debugger to see.
 AT_API(Device_CreateAsyncTrackingEvent) {
   AT_ARGS(PJRT_Device_CreateAsyncTrackingEvent_Args);
   AT_HANDLE(a->device);
@@ -677,6 +755,7 @@ AT_API(AsyncTrackingEvent_Destroy) {
 
 // ---- Memories
 
+// Unique among the memories of the client.
 AT_API(Memory_Id) {
   AT_ARGS(PJRT_Memory_Id_Args);
   AT_HANDLE(a->memory);
@@ -684,6 +763,7 @@ AT_API(Memory_Id) {
   return NULL;
 }
 
+// "device", "pinned_host" or "unpinned_host".
 AT_API(Memory_Kind) {
   AT_ARGS(PJRT_Memory_Kind_Args);
   AT_HANDLE(a->memory);
@@ -715,6 +795,8 @@ AT_API(Memory_ToString) {
   return NULL;
 }
 
+// A memory belongs to one device: a list of one, in the client's list of
+// devices.
 AT_API(Memory_AddressableByDevices) {
   AT_ARGS(PJRT_Memory_AddressableByDevices_Args);
   AT_HANDLE(a->memory);

@@ -7,6 +7,9 @@
 enum { kLeastPointer = 1 << 16 };
 static _Atomic bool is_old;
 
+// UNIMPLEMENTED for clients that pass one key where the list's address belongs.
+// What was seen once holds for the process: such a client's later keys may look
+// like addresses.
 static at_status check_keys(const int64_t *keys) {
   if ((uintptr_t)keys < kLeastPointer) atomic_store(&is_old, true);
   if (!atomic_load(&is_old)) return AT_OK;
@@ -30,6 +33,8 @@ static at_status find_process(const PJRT_Client *c, const void *ids,
                  c->num_devices);
 }
 
+// The older way, by descriptors, which needs a channel between clients that JAX
+// no longer has.
 static PJRT_Error *refuse(void *args) {
   return AT_PFAIL(AT_UNIMPLEMENTED,
                   "transfers between processes by descriptors");
@@ -45,6 +50,7 @@ static void drop_events(PJRT_Event **events, size_t n) {
   }
 }
 
+// Sends array i; its event fires when the receiver has it, or will not get it.
 static at_status send_one(const at_pjrt_cross_host_send_args *a, size_t i,
                           uint32_t process) {
   at_event *done;
@@ -55,6 +61,8 @@ static at_status send_one(const at_pjrt_cross_host_send_args *a, size_t i,
                       : AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
 }
 
+// Arrays go out one by one, each within one epoch of the job. If one cannot be
+// sent the events of those before are dropped, but they arrive.
 static PJRT_Error *send_arrays(at_pjrt_cross_host_send_args *a) {
   AT_ARGS_UP_TO(at_pjrt_cross_host_send_args, events);
   AT_CLIENT(a->client);
@@ -73,6 +81,7 @@ static PJRT_Error *send_arrays(at_pjrt_cross_host_send_args *a) {
   return NULL;
 }
 
+// Array i, which is defined when it has come.
 static at_status receive_one(const at_pjrt_cross_host_receive_args *a, size_t i,
                              PJRT_Memory *m, uint32_t process) {
   at_pjrt_shape shape;
@@ -84,6 +93,8 @@ static at_status receive_one(const at_pjrt_cross_host_receive_args *a, size_t i,
   return at_pjrt_buffer_wrap(m, b, &a->buffers[i]);
 }
 
+// All arrays come from one process, which the ids name. On failure those that
+// were begun are freed; their senders find nobody.
 static PJRT_Error *receive_arrays(at_pjrt_cross_host_receive_args *a) {
   AT_ARGS_UP_TO(at_pjrt_cross_host_receive_args, buffers);
   AT_CLIENT(a->client);

@@ -8,6 +8,8 @@
 
 // Every list has `num_buffers`, or `num_shapes`, entries. Clients name one
 // device over and over in `ids`; how wide an entry is depends on their version.
+// Arrays that go to another process. events[i] fires when array i has arrived
+// there, or will not.
 typedef struct at_pjrt_cross_host_send_args {
   size_t struct_size;
   PJRT_Extension_Base *extension_start;
@@ -19,11 +21,15 @@ typedef struct at_pjrt_cross_host_send_args {
   PJRT_Event **events;  // out
 } at_pjrt_cross_host_send_args;
 
+// Arrays that come from another process: their shapes, and the device here that
+// they come to. buffers[i] is defined when array i is there.
 typedef struct at_pjrt_cross_host_receive_args {
   size_t struct_size;
   PJRT_Extension_Base *extension_start;
   PJRT_Client *client;
   size_t num_shapes;
+  // Of each shape: its rank, dimensions and type; a layout may be NULL: the
+  // default.
   size_t *num_dims;
   const int64_t **dims;
   PJRT_Buffer_Type *types;
@@ -34,6 +40,7 @@ typedef struct at_pjrt_cross_host_receive_args {
   PJRT_Buffer **buffers;  // out
 } at_pjrt_cross_host_receive_args;
 
+// The extension's own struct, as clients find it in the chain.
 typedef struct at_pjrt_cross_host {
   PJRT_Extension_Base base;
   // The way by descriptors, which clients pass on themselves.

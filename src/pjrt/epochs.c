@@ -27,12 +27,15 @@ struct at_pjrt_epochs {
   _Atomic bool owed[];  // by process: it was lost, which nobody has read yet
 };
 
+// The pod of the current epoch. Under the lock, or where no process can come
+// back.
 static at_pod_hosts *pod_now(const PJRT_Client *c) {
   const at_pjrt_epochs *e = c->epochs;
   return e->num_pods ? e->pods[e->num_pods - 1] : c->hosts;
 }
 
 // ---- At rest
+// Sleeps a little, so that it can be a loop's condition.
 static bool is_over(uint64_t until_ns) {
   if (at_clock_ns() >= until_ns) return true;
   usleep(kLookUs);
@@ -54,11 +57,14 @@ static bool rest(void *arg) {
   return true;
 }
 
+// The runtime goes on: those who wait in at_pjrt_epoch_hold are let in.
 static void go(void *arg) {
   PJRT_Client *c = arg;
   pthread_rwlock_unlock(&c->epochs->lock);
 }
 
+// Marks the processes that were lost in `before`, unless somebody has read of
+// the loss in the meantime.
 static void note_owed(at_pjrt_epochs *e, at_pod_hosts *before) {
   const at_hosts *h = at_pod_hosts_of(before);
   for (uint32_t i = 0; i < h->count; i++)
@@ -67,6 +73,9 @@ static void note_owed(at_pjrt_epochs *e, at_pod_hosts *before) {
   atomic_store(&e->heard, false);
 }
 
+// The island and the runtime go over to `now`, or neither does. The pods before
+// stay until the client ends, since events of theirs may still be read.
+// RESOURCE_EXHAUSTED: too many of them.
 static at_status move(void *arg, at_pod_hosts *now) {
   PJRT_Client *c = arg;
   at_pjrt_epochs *e = c->epochs;
@@ -101,6 +110,9 @@ uint32_t at_pjrt_epoch(const PJRT_Client *c) {
   return c->epochs ? c->epochs->num_pods : 0;
 }
 
+// The program anew, for the processes that there are now. The old one is given
+// back only when the new one is there, so a failure leaves the handle as it
+// was.
 static at_status load_again(PJRT_LoadedExecutable *l) {
   PJRT_Client *c = l->client;
   at_loaded *now = NULL;
@@ -122,6 +134,8 @@ static at_status load_again(PJRT_LoadedExecutable *l) {
   return AT_OK;
 }
 
+// One thread loads, others that launch the same program wait for it. Nothing to
+// do in the epoch it was loaded in, which is the common case.
 at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l) {
   const uint32_t now = at_pjrt_epoch(l->client);
   at_status st = AT_OK;
@@ -133,6 +147,8 @@ at_status at_pjrt_epoch_span(PJRT_LoadedExecutable *l) {
   return st;
 }
 
+// The devices of the program are looked up by their ids, and their processes in
+// `owed`. *why names the last one.
 bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why) {
   PJRT_Client *c = l->client;
   uint32_t who = UINT32_MAX;
@@ -153,6 +169,7 @@ bool at_pjrt_epoch_owes(const PJRT_LoadedExecutable *l, at_status *why) {
   return true;
 }
 
+// Has a process of the current pod been lost? Under the lock.
 static bool one_is_lost(const PJRT_Client *c) {
   at_pod_hosts *p = pod_now(c);
   const at_hosts *h = at_pod_hosts_of(p);
@@ -162,6 +179,8 @@ static bool one_is_lost(const PJRT_Client *c) {
   return any;
 }
 
+// Nothing is owed any more. Where nothing was owed but a process is lost, that
+// it was heard of is noted for when it comes back.
 void at_pjrt_epochs_heard(PJRT_Client *c) {
   at_pjrt_epochs *e = c->epochs;
   bool any = false;
@@ -185,12 +204,14 @@ at_status at_pjrt_epochs_begin(PJRT_Client *c) {
   return at_pod_again_begin(c->hosts, &user, &e->again);
 }
 
+// Waits for a move that is under way, so nothing changes hosts after it.
 void at_pjrt_epochs_stop(PJRT_Client *c) {
   if (!c->epochs) return;
   at_pod_again_end(c->epochs->again);
   c->epochs->again = NULL;
 }
 
+// Closes the pods since the client's first, which its own field has.
 void at_pjrt_epochs_free(PJRT_Client *c) {
   at_pjrt_epochs *e = c->epochs;
   if (!e) return;

@@ -15,12 +15,16 @@ static struct {
 // For when these are gone, too; never freed.
 static PJRT_Error no_memory_error;
 
+// One of the errors that are there from the start; NULL: all are in use. Any
+// thread.
 static PJRT_Error *take_spare(void) {
   for (int i = 0; i < kSpares; i++)
     if (!atomic_exchange(&spare[i].taken, true)) return &spare[i].error;
   return NULL;
 }
 
+// Gives a spare back to the pool, any other to the heap. The status is the
+// caller's to free before.
 static void free_error(PJRT_Error *e) {
   for (int i = 0; i < kSpares; i++)
     if (e == &spare[i].error) {
@@ -30,8 +34,12 @@ static void free_error(PJRT_Error *e) {
   free(e);
 }
 
+// The error for when even the spares are gone: it has no status of its own, so
+// whoever reads it makes up the text.
 static bool is_static(const PJRT_Error *e) { return e == &no_memory_error; }
 
+// Never NULL: without memory it is a spare, then the static one, which loses
+// the status but keeps the code RESOURCE_EXHAUSTED.
 PJRT_Error *at_pjrt_error_make(at_status s) {
   // Those of compiles and launches are known by now; arrays have no room here.
   if (at_status_code(s) == AT_RESOURCE_EXHAUSTED) at_finding_note(s, "memory");
@@ -45,6 +53,7 @@ PJRT_Error *at_pjrt_error_make(at_status s) {
   return e;
 }
 
+// The way back, for errors that client code returns to us.
 at_status at_pjrt_error_take(PJRT_Error *e) {
   if (!e) return AT_OK;
   if (is_static(e)) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
@@ -53,6 +62,8 @@ at_status at_pjrt_error_take(PJRT_Error *e) {
   return s;
 }
 
+// The hint names the constant that the client should have used and our API's
+// version, as an old header is the usual cause.
 PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
                              size_t want) {
   if (!args) return AT_PFAIL(AT_INVALID_ARGUMENT, "%s: args is NULL", what);
@@ -63,11 +74,15 @@ PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
                   what, have, want, what, PJRT_API_MAJOR, PJRT_API_MINOR);
 }
 
+// `what` is the text of the expression that was checked; its "a->" is left out,
+// so that the message has the field's name.
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what) {
   if (what[0] == 'a' && what[1] == '-' && what[2] == '>') what += 3;
   return AT_PFAIL(AT_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
 }
 
+// A code outside of the API's range becomes UNKNOWN; of the message at most 1
+// MiB is read, and a NULL one is empty.
 at_status at_pjrt_status_of(PJRT_Error_Code code, const char *message,
                             size_t message_size) {
   if (code == PJRT_Error_Code_OK) return AT_OK;
@@ -78,6 +93,8 @@ at_status at_pjrt_status_of(PJRT_Error_Code code, const char *message,
   return AT_FAIL((at_code)code, "%.*s", n, message ? message : "");
 }
 
+// The at_pjrt_callback_error: a callback that fails with code 0 fails with
+// UNKNOWN, since an error cannot be OK.
 static PJRT_Error *callback_error(PJRT_Error_Code code, const char *message,
                                   size_t message_size) {
   if (code == PJRT_Error_Code_OK) code = PJRT_Error_Code_UNKNOWN;
@@ -85,6 +102,7 @@ static PJRT_Error *callback_error(PJRT_Error_Code code, const char *message,
 }
 PJRT_CallbackError at_pjrt_callback_error = callback_error;
 
+// Bad args are ignored: there is no error to return one in.
 void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a) {
   if (!a || a->struct_size < PJRT_Error_Destroy_Args_STRUCT_SIZE) return;
   if (!a->error || is_static(a->error)) return;
@@ -92,6 +110,7 @@ void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a) {
   free_error(a->error);
 }
 
+// The text lives as long as the error.
 void at_PJRT_Error_Message(PJRT_Error_Message_Args *a) {
   if (!a || a->struct_size < PJRT_Error_Message_Args_STRUCT_SIZE) return;
   const char *z = !a->error             ? ""
@@ -101,6 +120,7 @@ void at_PJRT_Error_Message(PJRT_Error_Message_Args *a) {
   a->message_size = strlen(z);
 }
 
+// Codes of at_status are those of the API, number by number.
 AT_API(Error_GetCode) {
   AT_ARGS(PJRT_Error_GetCode_Args);
   AT_HANDLE(a->error);
@@ -127,6 +147,7 @@ void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value) {
                          .value_size = 1};
 }
 
+// A list of numbers, which v borrows.
 void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
                         const int64_t *values, size_t count) {
   *v = (PJRT_NamedValue){.struct_size = PJRT_NamedValue_STRUCT_SIZE,
@@ -137,6 +158,7 @@ void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
                          .value_size = count};
 }
 
+// z ends with a zero; the value has its length.
 void at_pjrt_named_str(PJRT_NamedValue *v, const char *name, const char *z) {
   *v = (PJRT_NamedValue){.struct_size = PJRT_NamedValue_STRUCT_SIZE,
                          .name = name,

@@ -8,6 +8,9 @@ static PJRT_Event ready_event;
 
 PJRT_Event *at_pjrt_event_ready(void) { return &ready_event; }
 
+// Three cases: no event, or one that fired well, is the shared object; one that
+// fired with an error or is still to come gets a handle, so that the error can
+// be read.
 PJRT_Event *at_pjrt_event_take(at_event *e) {
   if (!e) return &ready_event;
   if (at_event_fired(e)) {
@@ -27,6 +30,8 @@ PJRT_Event *at_pjrt_event_take(at_event *e) {
   return p;
 }
 
+// For calls that do their work at once but return an event. OK costs nothing;
+// an error is put into an event of its own.
 at_status at_pjrt_event_fired(at_status s, PJRT_Event **out) {
   if (at_ok(s)) {
     *out = &ready_event;
@@ -45,6 +50,8 @@ at_status at_pjrt_event_fired(at_status s, PJRT_Event **out) {
   return AT_OK;
 }
 
+// Whoever waits for the event keeps a reference of the at_event, so a handle
+// may go before it fires.
 AT_API(Event_Destroy) {
   AT_ARGS(PJRT_Event_Destroy_Args);
   if (!a->event || a->event == &ready_event) return NULL;
@@ -53,6 +60,7 @@ AT_API(Event_Destroy) {
   return NULL;
 }
 
+// Never blocks. An event with an error is ready, too.
 AT_API(Event_IsReady) {
   AT_ARGS(PJRT_Event_IsReady_Args);
   AT_HANDLE(a->event);
@@ -60,6 +68,8 @@ AT_API(Event_IsReady) {
   return NULL;
 }
 
+// The event's error as a new object, or NULL for success. Asking an event that
+// has not fired is the client's mistake.
 AT_API(Event_Error) {
   AT_ARGS(PJRT_Event_Error_Args);
   AT_HANDLE(a->event);
@@ -71,6 +81,8 @@ AT_API(Event_Error) {
   return at_pjrt_error(at_event_status(a->event->event));
 }
 
+// Blocks the caller's thread; a fiber yields instead. Returns the event's
+// error.
 AT_API(Event_Await) {
   AT_ARGS(PJRT_Event_Await_Args);
   AT_HANDLE(a->event);
@@ -78,12 +90,17 @@ AT_API(Event_Await) {
   return at_pjrt_error(at_event_wait(a->event->event));
 }
 
+// A callback that waits for an event; freed when it is called.
 typedef struct on_ready {
   PJRT_Event_OnReadyCallback callback;
   void *user_arg;
   bool of_launch;
 } on_ready;
 
+// Runs on the thread that fires the event, which may be the runtime's: so
+// objects that the callback destroys must not end the runtime here
+// (at_pjrt_callback_enter). Errors of launches count as read whether or not the
+// callback looks at them.
 static void call_on_ready(at_status s, void *arg) {
   on_ready r = *(on_ready *)arg;
   free(arg);
@@ -93,6 +110,8 @@ static void call_on_ready(at_status s, void *arg) {
   at_pjrt_callback_leave();
 }
 
+// Calls back at once where the event has fired, on this thread; else on the
+// thread that fires it. The callback owns the error that it is handed.
 AT_API(Event_OnReady) {
   AT_ARGS(PJRT_Event_OnReady_Args);
   AT_HANDLE(a->event);
@@ -112,6 +131,8 @@ AT_API(Event_OnReady) {
   return at_pjrt_error(s);
 }
 
+// An event that the client fires itself (PJRT_Event_Set). It is never the
+// shared object, as it has not fired.
 AT_API(Event_Create) {
   AT_ARGS(PJRT_Event_Create_Args);
   at_event *e = at_event_create();
@@ -125,6 +146,8 @@ AT_API(Event_Create) {
   return NULL;
 }
 
+// Fires a client's event once. Two threads that set it at the same time are the
+// client's mistake: the check is no lock.
 AT_API(Event_Set) {
   AT_ARGS(PJRT_Event_Set_Args);
   AT_HANDLE(a->event);

@@ -17,6 +17,8 @@ static at_status executable_make(at_pjrt_program *p, PJRT_Executable **out) {
   return AT_OK;
 }
 
+// For a topology, without a client: for programs that are compiled ahead of
+// time and loaded elsewhere.
 AT_API(Compile) {
   AT_ARGS(PJRT_Compile_Args);
   AT_HANDLE(a->topology);
@@ -28,6 +30,7 @@ AT_API(Compile) {
   return at_pjrt_error(executable_make(p, &a->executable));
 }
 
+// A handle of the same program, which outlives the loaded one.
 AT_API(LoadedExecutable_GetExecutable) {
   AT_ARGS(PJRT_LoadedExecutable_GetExecutable_Args);
   AT_HANDLE(a->loaded_executable);
@@ -52,6 +55,7 @@ AT_API(Executable_Name) {
   return NULL;
 }
 
+// Of the compile options or their device assignment, at least 1.
 AT_API(Executable_NumReplicas) {
   AT_ARGS(PJRT_Executable_NumReplicas_Args);
   AT_HANDLE(a->executable);
@@ -73,6 +77,7 @@ AT_API(Executable_NumOutputs) {
   return NULL;
 }
 
+// Machine code of this host's CPU, which is what runs.
 AT_API(Executable_SizeOfGeneratedCodeInBytes) {
   AT_ARGS(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args);
   AT_HANDLE(a->executable);
@@ -80,6 +85,8 @@ AT_API(Executable_SizeOfGeneratedCodeInBytes) {
   return NULL;
 }
 
+// Figures that the compiler has counted (flops, bytes accessed), borrowed from
+// the program.
 AT_API(Executable_GetCostAnalysis) {
   AT_ARGS(PJRT_Executable_GetCostAnalysis_Args);
   AT_HANDLE(a->executable);
@@ -88,6 +95,9 @@ AT_API(Executable_GetCostAnalysis) {
   return NULL;
 }
 
+// Bytes in the device's memory and in the host's. The peak counts arguments,
+// results and temporaries as if they were all there at once; what is aliased
+// counts once.
 AT_API(Executable_GetCompiledMemoryStats) {
   AT_ARGS_UP_TO(PJRT_Executable_GetCompiledMemoryStats_Args,
                 host_temp_size_in_bytes);
@@ -111,6 +121,7 @@ AT_API(Executable_GetCompiledMemoryStats) {
   return NULL;
 }
 
+// One for each result of one device.
 AT_API(Executable_OutputElementTypes) {
   AT_ARGS(PJRT_Executable_OutputElementTypes_Args);
   AT_HANDLE(a->executable);
@@ -119,6 +130,7 @@ AT_API(Executable_OutputElementTypes) {
   return NULL;
 }
 
+// The dimensions of all results in one list, dim_sizes[i] of them for result i.
 AT_API(Executable_OutputDimensions) {
   AT_ARGS(PJRT_Executable_OutputDimensions_Args);
   AT_HANDLE(a->executable);
@@ -128,6 +140,7 @@ AT_API(Executable_OutputDimensions) {
   return NULL;
 }
 
+// Names of memory kinds, borrowed from the program.
 AT_API(Executable_OutputMemoryKinds) {
   AT_ARGS(PJRT_Executable_OutputMemoryKinds_Args);
   AT_HANDLE(a->executable);
@@ -171,6 +184,7 @@ AT_API(Executable_OptimizedProgram) {
   return NULL;
 }
 
+// 32 hexadecimal digits; programs with one fingerprint are one program.
 AT_API(Executable_Fingerprint) {
   AT_ARGS(PJRT_Executable_Fingerprint_Args);
   AT_HANDLE(a->executable);
@@ -179,6 +193,7 @@ AT_API(Executable_Fingerprint) {
   return NULL;
 }
 
+// The same as its executable's.
 AT_API(LoadedExecutable_Fingerprint) {
   AT_ARGS(PJRT_LoadedExecutable_Fingerprint_Args);
   AT_HANDLE(a->executable);
@@ -187,6 +202,7 @@ AT_API(LoadedExecutable_Fingerprint) {
   return NULL;
 }
 
+// The bytes that the program was compiled with, as they came.
 AT_API(Executable_GetCompileOptions) {
   AT_ARGS(PJRT_Executable_GetCompileOptions_Args);
   AT_HANDLE(a->executable);

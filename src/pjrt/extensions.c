@@ -7,27 +7,35 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
+// Layouts and raw buffers are what a client asks after an array's bytes;
+// foreign functions are what it adds to programs.
 // ---- Layouts: every array is dense and row-major
 static struct {
   pthread_mutex_t lock;
-  const char *texts[64];
+  char **texts;
   uint32_t count;
 } g_layouts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+// Texts are interned for the life of the process: programs, buffers and layout
+// objects share them without counting.
 const char *at_pjrt_layout_keep(const char *text) {
   if (*text != '{') return NULL;
   const char *found = NULL;
   pthread_mutex_lock(&g_layouts.lock);
   for (uint32_t i = 0; i < g_layouts.count && !found; i++)
     if (!strcmp(g_layouts.texts[i], text)) found = g_layouts.texts[i];
-  if (!found && g_layouts.count < AT_LEN(g_layouts.texts)) {
-    found = strdup(text);
-    if (found) g_layouts.texts[g_layouts.count++] = found;
-  }
+  char **more = found ? NULL
+                      : realloc(g_layouts.texts,
+                                ((size_t)g_layouts.count + 1) * sizeof *more);
+  if (more) g_layouts.texts = more;
+  char *copy = more ? strdup(text) : NULL;
+  if (copy) found = more[g_layouts.count++] = copy;
   pthread_mutex_unlock(&g_layouts.lock);
   return found;
 }
 
+// INVALID_ARGUMENT: more dimensions than an array can have. `text` is interned,
+// or NULL.
 static at_status layout_make(uint64_t rank, const char *text,
                              PJRT_Layouts_MemoryLayout **out) {
   if (rank > AT_PJRT_MAX_RANK)
@@ -72,6 +80,7 @@ static PJRT_Error *layout_serialize(
   return NULL;
 }
 
+// The layout of any array of that rank, before there is one.
 static PJRT_Error *layout_of_client(
     PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args);
@@ -86,6 +95,7 @@ static PJRT_Error *layout_of_topology(
   return at_pjrt_error(layout_make(a->num_dims, NULL, &a->layout));
 }
 
+// The one that the program asked for that made the buffer, or the default.
 static PJRT_Error *layout_of_buffer(
     PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args);
@@ -105,6 +115,7 @@ static PJRT_Error *layouts_of_outputs(
   return NULL;
 }
 
+// As layouts_of_outputs, for the arguments.
 static PJRT_Error *layouts_of_parameters(
     PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args);
@@ -136,6 +147,8 @@ static struct {
   size_t count;
 } types = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+// Gives *id (if it is not positive) the number of the name, which is new or
+// known. ALREADY_EXISTS: the client names another number than the name has.
 static at_status type_id(at_str name, int64_t *id) {
   at_status st = AT_OK;
   pthread_mutex_lock(&types.lock);
@@ -161,6 +174,8 @@ static at_status type_id(at_str name, int64_t *id) {
   return st;
 }
 
+// Ids of types are the client's to pass around; handlers find their types by
+// them.
 static PJRT_Error *ffi_type_register(PJRT_FFI_Type_Register_Args *a) {
   AT_ARGS(PJRT_FFI_Type_Register_Args);
   AT_HANDLE(a->type_name);
@@ -168,6 +183,7 @@ static PJRT_Error *ffi_type_register(PJRT_FFI_Type_Register_Args *a) {
       type_id((at_str){a->type_name, a->type_name_size}, &a->type_id));
 }
 
+// See README.md, "What is not there".
 static PJRT_Error *ffi_user_data_add(PJRT_FFI_UserData_Add_Args *a) {
   AT_ARGS(PJRT_FFI_UserData_Add_Args);
   AT_HANDLE(a->context);
@@ -176,6 +192,8 @@ static PJRT_Error *ffi_user_data_add(PJRT_FFI_UserData_Add_Args *a) {
                   "hint: pass data to the handler as attributes or operands");
 }
 
+// From here on custom calls of that name go to the handler, which stays for the
+// life of the process.
 static PJRT_Error *ffi_register_handler(PJRT_FFI_Register_Handler_Args *a) {
   AT_ARGS(PJRT_FFI_Register_Handler_Args);
   AT_HANDLE(a->target_name);
@@ -193,6 +211,7 @@ PJRT_FFI_Extension at_pjrt_ffi_extension = {
     .register_handler = ffi_register_handler,
 };
 
+// Launches take no data from it, so it is empty.
 AT_API(ExecuteContext_Create) {
   AT_ARGS(PJRT_ExecuteContext_Create_Args);
   PJRT_ExecuteContext *c = calloc(1, sizeof *c);
@@ -209,12 +228,15 @@ AT_API(ExecuteContext_Destroy) {
 
 // ---- Raw buffers
 
+// A second handle of a buffer's memory, by which clients read and write bytes.
 struct PJRT_RawBuffer {
   void *vtable;
   at_buffer *buffer;  // one reference and one external reference
   PJRT_Memory *memory;
 };
 
+// A raw alias keeps the memory from being freed or donated (an external
+// reference), and the client.
 static PJRT_Error *raw_create(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args *a) {
   AT_ARGS(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args);
   AT_HANDLE(a->buffer);
@@ -231,6 +253,7 @@ static PJRT_Error *raw_create(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args *a) {
   return NULL;
 }
 
+// Gives back both references of raw_create.
 static PJRT_Error *raw_destroy(PJRT_RawBuffer_Destroy_Args *a) {
   AT_ARGS(PJRT_RawBuffer_Destroy_Args);
   if (!a->buffer) return NULL;
@@ -255,6 +278,8 @@ static PJRT_Error *raw_memory(PJRT_RawBuffer_GetMemorySpace_Args *a) {
   return NULL;
 }
 
+// Bytes [offset, offset + size) must be of the buffer, and there must be host
+// memory for them.
 static at_status raw_range(const PJRT_RawBuffer *r, const void *host,
                            int64_t offset, int64_t size) {
   size_t have = at_buffer_bytes(r->buffer);
@@ -266,20 +291,25 @@ static at_status raw_range(const PJRT_RawBuffer *r, const void *host,
   return AT_OK;
 }
 
+// Waits for the buffer, then writes at once. High bits of narrow types are put
+// in order, as the client's bytes may have any.
 static PJRT_Error *raw_from_host(PJRT_RawBuffer_CopyRawHostToDevice_Args *a) {
   AT_ARGS(PJRT_RawBuffer_CopyRawHostToDevice_Args);
   AT_HANDLE(a->buffer);
   AT_PTRY(raw_range(a->buffer, a->src, a->offset, a->transfer_size));
   AT_PTRY(at_event_wait(at_buffer_ready(a->buffer->buffer)));
   char *dst = at_buffer_data_mut(a->buffer->buffer);
-  if (a->transfer_size)
+  if (a->transfer_size) {
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a raw copy"));
     memcpy(dst + a->offset, a->src, (size_t)a->transfer_size);
-  at_settle_bits(at_buffer_dtype(a->buffer->buffer), dst + a->offset,
-                 (size_t)a->transfer_size);
+    at_settle_bits(at_buffer_dtype(a->buffer->buffer), dst + a->offset,
+                   (size_t)a->transfer_size);
+  }
   a->event = at_pjrt_event_ready();
   return NULL;
 }
 
+// The event fires when the bytes are there.
 static PJRT_Error *raw_to_host(PJRT_RawBuffer_CopyRawDeviceToHost_Args *a) {
   AT_ARGS(PJRT_RawBuffer_CopyRawDeviceToHost_Args);
   AT_HANDLE(a->buffer);
@@ -293,6 +323,8 @@ static PJRT_Error *raw_to_host(PJRT_RawBuffer_CopyRawDeviceToHost_Args *a) {
   return NULL;
 }
 
+// The device's memory itself: virtual chips have theirs in the host's address
+// space.
 static PJRT_Error *raw_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *a) {
   AT_ARGS(PJRT_RawBuffer_GetHostPointer_Args);
   AT_HANDLE(a->buffer);

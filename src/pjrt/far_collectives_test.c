@@ -3,6 +3,7 @@
 #include "pjrt/far_test_util.h"
 
 // ---- Groups
+// `count` groups of `size` devices, one behind the other.
 typedef struct groups {
   uint32_t count, size;
   uint32_t ids[kMostChips];
@@ -17,6 +18,8 @@ typedef enum grouping {
   GROUPINGS
 } grouping;
 
+// How the n devices are grouped: all in one, the same backwards, even and odd
+// ones, blocks of four, and fours that are spread.
 static groups make_groups(grouping how, uint32_t n) {
   groups g = {1, n, {0}};
   for (uint32_t i = 0; i < n; i++) {
@@ -31,6 +34,7 @@ static groups make_groups(grouping how, uint32_t n) {
   return g;
 }
 
+// The attribute's text, [[0,1],[2,3]].
 static void print_groups(const groups *g, at_strbuf *b) {
   at_strbuf_addz(b, "[");
   for (uint32_t i = 0; i < g->count; i++)
@@ -62,6 +66,7 @@ typedef struct probe {
   const char *body;  // of a reduction
 } probe;
 
+// Without the cache: each probe is another program.
 static at_bytes compile(const char *text) {
   at_bytes out = {0};
   at_compile_options o = {.threads = 1, .no_cache = true};
@@ -75,6 +80,8 @@ static void print_type(const probe *x, int64_t rows, int64_t cols,
                  (long long)rows, (long long)cols);
 }
 
+// Dimensions of result v: gathers grow, scatters and exchanges shrink by the
+// size of the group.
 static void result_dims(const probe *x, const groups *g, uint32_t v,
                         int64_t out[2]) {
   out[0] = x->rows;
@@ -97,6 +104,7 @@ static void print_pairs(const groups *g, at_strbuf *b) {
   at_strbuf_addz(b, "]");
 }
 
+// Of the collective: who takes part, and along which dimension it works.
 static void print_attributes(const probe *x, const groups *g, at_strbuf *b) {
   at_strbuf_addz(
       b, x->kind == PERMUTE ? "{source_target_pairs=" : "{replica_groups=");
@@ -114,6 +122,8 @@ static void print_attributes(const probe *x, const groups *g, at_strbuf *b) {
   at_strbuf_addz(b, "}");
 }
 
+// Types of all operands or results, each after `before`, a format for its
+// number.
 static void print_list(const probe *x, const groups *g, bool results,
                        const char *before, at_strbuf *b) {
   for (uint32_t v = 0; v < x->values; v++) {
@@ -129,6 +139,7 @@ static const char *const names[] = {
     "all_reduce",           "reduce_scatter",     "all_gather", "all_to_all",
     "collective_broadcast", "collective_permute", NULL};
 
+// A program of one collective over n replicas.
 static at_bytes make_block(const probe *x, const groups *g, uint32_t n) {
   at_strbuf b = {0};
   const char *t = at_dtype_of(x->dtype)->text;
@@ -183,6 +194,7 @@ static void fill(uint8_t *p, size_t bytes, at_dtype t, uint64_t seed) {
   if (!real) at_settle_bits(t, p, bytes);
 }
 
+// Each device's operands differ, so that a value in a wrong place is seen.
 static program make_program(const probe *x, const groups *g, uint32_t n) {
   program p = {
       .num_devices = n, .num_args = x->values, .num_results = x->values};
@@ -235,6 +247,8 @@ static uint32_t summands(const uint32_t *ids, uint32_t size,
   return count;
 }
 
+// Bytes that hosts must send for one group, whatever the order: each summand,
+// row or block once to every host that needs it.
 static double least_of_group(const probe *x, const uint32_t *ids, uint32_t size,
                              const uint32_t *host_of, double bytes) {
   bool has[kMostHosts] = {false};
@@ -268,6 +282,7 @@ static double least_of_group(const probe *x, const uint32_t *ids, uint32_t size,
   }
 }
 
+// Of all groups and all operands.
 static double least_bytes(const probe *x, const groups *g,
                           const uint32_t *host_of) {
   double bytes = 0, all = 0;
@@ -280,6 +295,9 @@ static double least_bytes(const probe *x, const groups *g,
 }
 
 // ---- Tests
+// The same program on one host and on several: equal bits everywhere, nothing
+// sent on one host, and at most 5 % more than the least where the payload
+// outweighs the heads of messages.
 static void check(job *one, job *several, const probe *x, grouping how) {
   char why[300];
   uint32_t n = one->num_chips, host_of[kMostChips];
@@ -370,6 +388,8 @@ static void sums_cost_no_more_for_their_order(void **state) {
   assert_true(least_bytes(&x, &g, host_of) == 3 * bytes);
 }
 
+// A type's width decides on how its elements are cut and copied, so every one
+// goes through all kinds of collectives.
 static void all_types_travel(void **state) {
   job one, several;
   job_open(&one, "v5e:2x2", 1);
@@ -465,6 +485,8 @@ static program make_ragged(grouping how) {
   return p;
 }
 
+// Sizes that are known at run time only. Offsets that one device gets wrong
+// fail the launch on every host.
 static void rows_of_any_number_travel(void **state) {
   char why[300];
   for (uint32_t hosts = 2; hosts <= 4; hosts *= 2)

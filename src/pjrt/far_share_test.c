@@ -45,6 +45,7 @@ static void program_free(program *p) {
   free((void *)p->block.ptr);
 }
 
+// What sum_of's arguments add up to, exactly: all sums are small integers.
 static bool sum_is_right(const program *p, const outcome *o, uint32_t device) {
   const float *v = (const float *)o->results[device][0];
   uint32_t n = p->num_devices;
@@ -61,6 +62,8 @@ typedef struct process {
 
 typedef int (*process_fn)(process *p);  // 0: good
 
+// A process of the job: `before` runs ahead of its connections. The code is the
+// exit status.
 static int be_process(const char *addresses, uint32_t me, process_fn before,
                       process_fn fn) {
   process p = {0};
@@ -98,6 +101,7 @@ static void run_processes(process_fn before, process_fn fn,
   }
 }
 
+// The program on this process's device; launches as often as p says.
 static at_code launch_sum(process *me, program *p, outcome *out,
                           char why[300]) {
   errand e = {.h = &me->h, .p = p, .out = out};
@@ -151,6 +155,7 @@ static int killed(process *me) {
   return at_clock_ns() - start < 5000000000u ? 0 : 5;
 }
 
+// Three times, since the kill meets the others in different states.
 static void a_killed_process_is_told(void **state) {
   int ends[kProcesses];
   for (int turn = 0; turn < 3; turn++) {
@@ -217,6 +222,8 @@ static struct {
   uint64_t where, entry;  // 0: as it is
 } lie;
 
+// As the honest one, but for the phase of the lie: another place, or another
+// entry in the list at that place.
 static void lying_say(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
                       const uint32_t *hosts, uint32_t n) {
   if (phase == lie.phase && lie.entry)
@@ -225,6 +232,8 @@ static void lying_say(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
   lie.honest->say(c, phase, where, hosts, n);
 }
 
+// Addresses outside of the shared memory, at its end, and unaligned: the reader
+// says so, and reads nothing there.
 static void lies_are_found(void **state) {
   static const uint64_t places[] = {
       1,         8, UINT64_MAX, UINT64_MAX - 63, 1ull << 63, (1ull << 63) + 64,
@@ -274,6 +283,7 @@ typedef struct listener {
 
 static at_hosts_tag rubbish_tag = {.group = 5, .program = 7, .step = 8};
 
+// Waits for the other one's word in a collective that it does not begin.
 static void *hear_one(void *arg) {
   listener *l = arg;
   const uint32_t other = 1;

@@ -15,26 +15,38 @@
 #include "exec/exec_test_util.h"
 #include "pod/hosts.h"
 
+// Hosts are threads of the test with a runtime each; only far_share_test.c has
+// processes. Sizes are bounds of the tables below.
 enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
 
+// A test opens a job of some hosts (job_open), makes a program with its
+// arguments, runs it on all hosts at once (job_run) and compares the outcome
+// with that of one host (outcome_equal).
 // ---- The network
+// A message on its way; the list keeps the order in which they were sent.
 typedef struct parcel {
   struct parcel *next;
+  // Numbers of hosts.
   uint32_t from, to;
   at_hosts_tag tag;
   size_t bytes;
   uint8_t *body;
 } parcel;
 
+// All messages of a job that nobody has taken yet.
 typedef struct network {
   pthread_mutex_t lock;
+  // Replaced each time it fires.
   at_event *news;  // fires with the next parcel, or a failure
   parcel *first, **last;
   bool failed;
 } network;
 
+// One host of a job: a runtime and the face by which it talks to the others.
 typedef struct host {
   network *net;
+  // What the runtime sees of the network: a copy of the pod's where hosts share
+  // memory.
   at_hosts face;
   at_runtime *rt;
 } host;
@@ -55,6 +67,7 @@ static inline void net_wait(network *n) {
   pthread_mutex_lock(&n->lock);
 }
 
+// Under the lock. The body is a copy, in a block that a receiver may keep.
 static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
                             const at_hosts_mail *m) {
   parcel *p = calloc(1, sizeof *p);
@@ -68,6 +81,8 @@ static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
   net_tell(n);
 }
 
+// Under the lock. The first message of that sender, receiver and tag, which is
+// the caller's from here on; NULL: there is none yet.
 static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
                                const at_hosts_tag *tag) {
   for (parcel **at = &n->first; *at; at = &(*at)->next) {
@@ -82,15 +97,21 @@ static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
   return NULL;
 }
 
+// at_hosts.exchange: sends to all, then waits for all. A receiver without
+// places gets the block itself.
 static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
                                      at_hosts_mail *mails, uint32_t count) {
   host *h = arg;
   network *n = h->net;
   pthread_mutex_lock(&n->lock);
+  // Everything is sent before anything is waited for, or two hosts would wait
+  // for each other.
   for (uint32_t i = 0; i < count; i++) net_send(n, h->face.me, tag, &mails[i]);
   for (uint32_t i = 0; i < count; i++) {
     parcel *p;
     size_t want = 0;
+    // A failure ends the waiting of all hosts. What has come before it is still
+    // taken.
     while (!(p = net_take(n, mails[i].host, h->face.me, tag)) && !n->failed)
       net_wait(n);
     if (!p) break;
@@ -100,6 +121,7 @@ static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
       free(p);
       continue;
     }
+    // The receiver says places for all bytes of the message, or for none.
     assert_int_equal(want, p->bytes);
     const uint8_t *from = p->body;
     for (uint32_t k = 0; k < mails[i].num_in; from += mails[i].in[k++].len)
@@ -112,6 +134,8 @@ static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
   return failed ? AT_FAIL(AT_ABORTED, "another host failed") : AT_OK;
 }
 
+// at_hosts.fail: one failure fails the whole network, which is all that these
+// tests need.
 static inline void net_fail(void *arg, const at_hosts_tag *tag,
                             const uint32_t *hosts, uint32_t num_hosts,
                             at_status why) {
@@ -123,12 +147,15 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
 }
 
 // ---- Shared memory
+// One of the processes that meet, in a thread of its own.
 typedef struct meeting {
+  // Of all processes of the job, and this one's number among them.
   const char *addresses;
   uint32_t me;
   at_pod_hosts *out;
 } meeting;
 
+// A job of processes on this machine that share memory.
 static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
   return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
                       .me = me,
@@ -140,6 +167,7 @@ static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
                       .timeout_s = 60};
 }
 
+// Meets the others, which do the same in their threads.
 static inline void *meet_thread(void *arg) {
   meeting *m = arg;
   const at_pod_job j = pod_job(m->addresses, m->me);
@@ -147,6 +175,7 @@ static inline void *meet_thread(void *arg) {
   return NULL;
 }
 
+// out[i] is the caller's to close. All of them must be able to share memory.
 static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
   char addresses[256];
   pthread_t threads[kMostHosts];
@@ -164,15 +193,20 @@ static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
 }
 
 // ---- The job
+// Hosts that run programs together.
 typedef struct job {
   network net;
   uint32_t num_hosts, num_chips;
+  // pods: NULL where hosts talk by messages.
   host hosts[kMostHosts];
   at_pod_hosts *pods[kMostHosts];
 } job;
 
+// How the jobs that are opened next talk to each other.
 static bool jobs_share;  // memory; else they talk by messages
 
+// Each host gets a runtime of two threads and its part of the target's chips.
+// One host alone has nobody to talk to.
 static inline void job_open(job *j, const char *target, uint32_t hosts) {
   *j = (job){.num_hosts = hosts};
   j->net.last = &j->net.first;
@@ -188,17 +222,21 @@ static inline void job_open(job *j, const char *target, uint32_t hosts) {
                          .arg = h,
                          .exchange = net_exchange,
                          .fail = net_fail}};
+    // The pod's functions, so the runtime finds that memory is shared.
     if (shares) h->face = *at_pod_hosts_of(j->pods[i]);
     at_runtime_options o = {
         .target = target, .threads = 2, .hosts = hosts > 1 ? &h->face : NULL};
     OK(at_runtime_create(&o, &h->rt));
   }
+  // Every host knows all chips of the job.
   j->num_chips = at_runtime_num_chips(j->hosts[0].rt);
 }
 
+// After runs without a failure nothing may be left in the network.
 static inline void job_close(job *j) {
   for (uint32_t i = 0; i < j->num_hosts; i++)
     at_runtime_destroy(j->hosts[i].rt);
+  // Runtimes are gone before the connections that they used.
   for (uint32_t i = 0; i < j->num_hosts; i++) at_pod_hosts_close(j->pods[i]);
   // What nobody takes after a failure.
   for (parcel *m = j->net.first, *after; m && j->net.failed; m = after) {
@@ -219,40 +257,54 @@ typedef struct program {
   at_bytes block;
   uint32_t num_devices, num_args, num_results;
   uint32_t chip[kMostChips];
+  // Of arguments: their types, dimensions and ranks.
   at_dtype dtype[kMostValues];
   int64_t dims[kMostValues][2];
   uint32_t rank[kMostValues];  // 0: two
+  // By device and argument; owned.
   uint8_t *args[kMostChips][kMostValues];
+  // How often each host launches it; the last results count.
   uint32_t launches;  // 0: one
 } program;
 
+// What all hosts' devices have made; freed by outcome_free.
 typedef struct outcome {
+  // By device and result; NULL: the device has made none.
   uint8_t *results[kMostChips][kMostValues];
+  // Of each result, alike on all devices.
   size_t bytes[kMostValues];
+  // Bytes that collectives have handed to the network.
   uint64_t sent;  // by all hosts
   uint32_t ran;   // devices
 } outcome;
 
+// What one host has to do, and how it went.
 typedef struct errand {
   const host *h;
   const program *p;
   outcome *out;
   uint64_t sent;
+  // 0: it went well.
   at_code code;
   char why[300];
 } errand;
 
+// Argument a of device d, on that chip. The caller's to release.
 static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
                                       uint32_t a) {
   at_buffer *b;
   OK(at_buffer_create(c, AT_MEM_DEVICE, p->dtype[a],
                       (at_dims){p->dims[a], p->rank[a] ? p->rank[a] : 2}, &b));
+  // Arguments are copied for each launch, as a launch may be given their
+  // memory.
   if (at_buffer_bytes(b))
     memcpy(at_buffer_data_mut(b), p->args[d][a], at_buffer_bytes(b));
   at_buffer_define(b, AT_OK);
   return b;
 }
 
+// Launches on the host's own devices (n of them, numbers in `devices`) and
+// keeps copies of their results. Of several launches the last one's stay.
 static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
                                    const uint32_t *devices, uint32_t n) {
   const program *p = e->p;
@@ -262,6 +314,8 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
     for (uint32_t a = 0; a < p->num_args; a++)
       args[k++] = job_argument(chips[i], p, devices[i], a);
   at_event *done = NULL;
+  // One launch over all own devices of the program; chips are listed where
+  // there are several.
   at_launch in = {.chip = chips[0],
                   .chips = chips,
                   .num_chips = n > 1 ? n : 0,
@@ -269,6 +323,8 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
                   .num_args = p->num_args};
   at_status st = at_loaded_execute(l, &in, outs, &done);
   bool launched = !st.err;
+  // Results have failed, too, where the launch has: they are released, not
+  // read.
   if (!st.err) st = at_event_wait(done);
   if (done) at_event_release(done);
   for (uint32_t i = 0; i < n && launched; i++)
@@ -278,6 +334,8 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
         at_buffer_release(b);
         continue;
       }
+      // Several hosts write the same number at the same time, so the write is
+      // atomic.
       const size_t bytes = at_buffer_bytes(b);  // alike on all hosts
       __atomic_store_n(&e->out->bytes[r], bytes, __ATOMIC_RELAXED);
       free(e->out->results[devices[i]][r]);
@@ -289,6 +347,9 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
   return st;
 }
 
+// Loads the program, spans the hosts where it has devices of others, and
+// launches it p->launches times. A host without devices of the program does
+// nothing.
 static inline at_status run_errand(errand *e) {
   const program *p = e->p;
   at_loaded *l;
@@ -296,6 +357,8 @@ static inline at_status run_errand(errand *e) {
   uint32_t devices[kMostChips], n = 0, first;
   uint32_t each = at_runtime_own_chips(e->h->rt, &first);
   for (uint32_t d = 0; d < p->num_devices; d++) {
+    // Devices of the program in its order; those of this host also by
+    // themselves.
     all[d] = at_runtime_chip(e->h->rt, p->chip[d]);
     if (p->chip[d] - first >= each) continue;
     own[n] = all[d];
@@ -303,15 +366,18 @@ static inline at_status run_errand(errand *e) {
   }
   if (!n) return AT_OK;
   AT_TRY(at_loaded_create(e->h->rt, p->block, &l));
+  // With all devices here there is nobody to talk to.
   at_status st = n < p->num_devices ? at_loaded_span(l, all) : AT_OK;
   for (uint32_t i = 0; i < AT_MAX(p->launches, 1u) && !st.err; i++)
     st = job_launch(l, e, own, devices, n);
   e->sent = at_loaded_sent_bytes(l);
+  // Also after a failure: it counts devices that were tried.
   __atomic_fetch_add(&e->out->ran, n, __ATOMIC_RELAXED);
   at_loaded_release(l);
   return st;
 }
 
+// run_errand in a thread: its code and text go into the errand.
 static inline void *errand_thread(void *arg) {
   errand *e = arg;
   at_status st = run_errand(e);
@@ -335,17 +401,20 @@ static inline at_code job_run(job *j, const program *p, outcome *out,
     pthread_join(threads[i], NULL);
     out->sent += errands[i].sent;
     if (code || !errands[i].code) continue;
+    // By number of host, not by time.
     code = errands[i].code;
     memcpy(why, errands[i].why, sizeof errands[i].why);
   }
   return code;
 }
 
+// The outcome itself is the test's.
 static inline void outcome_free(outcome *o) {
   for (uint32_t d = 0; d < kMostChips; d++)
     for (uint32_t r = 0; r < kMostValues; r++) free(o->results[d][r]);
 }
 
+// Bit by bit, over all devices and results of the program.
 static inline void outcome_equal(const program *p, const outcome *a,
                                  const outcome *b) {
   for (uint32_t d = 0; d < p->num_devices; d++)

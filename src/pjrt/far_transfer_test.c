@@ -2,12 +2,14 @@
 // in any order, and an error goes along.
 #include "pjrt/far_test_util.h"
 
+// The host's first device.
 static at_chip *own_chip(const job *j, uint32_t host) {
   uint32_t first;
   at_runtime_own_chips(j->hosts[host].rt, &first);
   return at_runtime_chip(j->hosts[host].rt, first);
 }
 
+// An array of n floats that host 0 sends under that key.
 static at_buffer *receive(const job *j, uint64_t key, int64_t n) {
   at_buffer *b;
   OK(at_buffer_receive(own_chip(j, 1), AT_MEM_DEVICE, AT_F32, (at_dims){&n, 1},
@@ -15,6 +17,7 @@ static at_buffer *receive(const job *j, uint64_t key, int64_t n) {
   return b;
 }
 
+// Sent in the opposite order, one of them empty.
 static void keys_tell_transfers_apart(void **state) {
   enum { kCount = 20, kLong = 300000 };
   job j;
@@ -48,6 +51,8 @@ static at_hosts g_real;
 static _Atomic uint64_t g_said;  // bytes, by the sender
 static _Atomic bool g_gives_up, g_gave_up;
 
+// Counts what goes by messages. The second step is the sender's waiting for the
+// reader to be through.
 static at_status sender_says(void *arg, const at_hosts_tag *tag,
                              at_hosts_mail *mails, uint32_t n) {
   for (uint32_t i = 0; i < mails->num_out; i++) g_said += mails->out[i].len;
@@ -64,6 +69,8 @@ static at_status receiver_hears(void *arg, const at_hosts_tag *tag,
   return st;
 }
 
+// One array from host 0 to host 1; the receiver's code. *said: bytes that went
+// by messages.
 static at_code send_one(const job *j, uint64_t key, const float *v, int64_t n,
                         uint64_t *said, bool *equal) {
   at_buffer *to = receive(j, key, n), *from = test_array(own_chip(j, 0), v, n);
@@ -81,6 +88,9 @@ static at_code send_one(const job *j, uint64_t key, const float *v, int64_t n,
   return code;
 }
 
+// From the second array of a size on only its place is said. A sender that
+// gives up makes the transfer fail, as its memory may have changed under the
+// reader.
 static void large_arrays_are_read_where_they_lie(void **state) {
   enum { kSmall = 1000, kLarge = 300000 };
   static float v[kLarge];
@@ -112,6 +122,7 @@ static void large_arrays_are_read_where_they_lie(void **state) {
   job_close(&j);
 }
 
+// An array that fails to be made fails its transfer, at both ends.
 static void errors_go_along(void **state) {
   job j;
   job_open(&j, "v5e:1x2", 2);

@@ -57,6 +57,8 @@ typedef struct made {
 static _Thread_local made now;
 _Thread_local bool at_pjrt_identifies;
 
+// How the package hears of a status: its text in `why`, cut to fit, and its
+// code. Consumes st.
 static int said(at_status st, char *why, size_t why_bytes) {
   if (st.err) snprintf(why, why_bytes, "%s", at_status_message(st));
   return at_code_take(st);
@@ -78,6 +80,9 @@ static void free_arrays(arrays *a) {
   free(a->names);
 }
 
+// Asks the pod's client for the name of each array and fills the lists by which
+// traces know it. A buffer of one shard may be part of a larger array, so
+// shards are named together. The caller frees *out, also on failure.
 static at_status name_arrays(PJRT_Buffer *const *shards, const uint32_t *counts,
                              uint32_t n, arrays *out) {
   size_t all = 0, at = 0;
@@ -103,6 +108,9 @@ static at_status name_arrays(PJRT_Buffer *const *shards, const uint32_t *counts,
 }
 
 // ---- Tracing
+// From here on what this thread asks of the pod is noted until trace_end or
+// trace_abandon. The arguments are the trace's first inputs, `hosts` the values
+// that may differ from run to run. *out is the caller's until either.
 static int trace_begin(PJRT_Buffer *const *shards, const uint32_t *counts,
                        uint32_t n, const at_bytes *hosts, uint32_t num_hosts,
                        void **out, char *why, size_t why_bytes) {
@@ -122,6 +130,7 @@ static int trace_begin(PJRT_Buffer *const *shards, const uint32_t *counts,
   return said(st, why, why_bytes);
 }
 
+// What describe or describe_target has filled, also in part.
 static void free_result(result *r) {
   at_pjrt_client_release(r->client);
   free(r->memories);
@@ -134,6 +143,7 @@ static void free_results(result *r, uint32_t n) {
   free(r);
 }
 
+// Ends a trace without a graph: its function is called as it is, each time.
 static void trace_abandon(void *p) {
   tracing *t = p;
   at_trace_abandon(t->trace);
@@ -141,10 +151,13 @@ static void trace_abandon(void *p) {
   free(t);
 }
 
+// While `on`, what the thread asks is done, but no part of the trace.
 static void trace_pause(void *p, bool on) {
   at_trace_pause(((tracing *)p)->trace, on);
 }
 
+// Drops a reference; NULL is allowed. Threads that have not handed out what a
+// run made hold one, too.
 static void graph_free(void *p) {
   graph *g = p;
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
@@ -155,6 +168,9 @@ static void graph_free(void *p) {
   free(g);
 }
 
+// Notes what buffers of the array look like, so that a later run can make such
+// ones. UNIMPLEMENTED: shards of several shapes. *r is to be freed also on
+// failure.
 static at_status describe(PJRT_Buffer *const *shards, uint32_t count,
                           uint32_t number, result *r) {
   const at_buffer *b = shards[0]->buffer;
@@ -182,11 +198,14 @@ static at_status describe(PJRT_Buffer *const *shards, uint32_t count,
   return AT_OK;
 }
 
+// The order of graph.results: qsort's and bsearch's.
 static int by_number(const void *a, const void *b) {
   uint32_t x = ((const result *)a)->number, y = ((const result *)b)->number;
   return (x > y) - (x < y);
 }
 
+// One entry for each array that the graph makes, though a function may return
+// it several times.
 static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
                                   const uint32_t *counts, uint32_t n,
                                   const int64_t *what) {
@@ -204,12 +223,14 @@ static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
   return AT_OK;
 }
 
+// at_pjrt_graph_calls' code for where an array comes from.
 static int64_t code_of(at_trace_result is) {
   return is.is == AT_TRACE_MADE    ? (int64_t)is.number
          : is.is == AT_TRACE_INPUT ? -1 - (int64_t)is.number
                                    : INT64_MIN;
 }
 
+// Says of each array whether the trace makes it, takes it, or has never met it.
 static int trace_find(void *p, PJRT_Buffer *const *shards,
                       const uint32_t *counts, uint32_t n, int64_t *what,
                       char *why, size_t why_bytes) {
@@ -222,6 +243,9 @@ static int trace_find(void *p, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+// A function of the client's in the middle of a traced one: what it has made
+// (the arrays of the call) is an input of what comes after it, and its buffers
+// are described for make_lates.
 static at_status host_step(tracing *t, const char *text, uint32_t num_taken,
                            PJRT_Buffer *const *shards, const uint32_t *counts,
                            uint32_t n, uint32_t *first_input) {
@@ -239,6 +263,8 @@ static at_status host_step(tracing *t, const char *text, uint32_t num_taken,
   return st;
 }
 
+// A step that runs in the client at each run of the graph, between those of the
+// pod.
 static int trace_host(void *p, const char *text, uint32_t num_taken,
                       PJRT_Buffer *const *shards, const uint32_t *counts,
                       uint32_t n, uint32_t *first_input, char *why,
@@ -251,6 +277,8 @@ static int trace_host(void *p, const char *text, uint32_t num_taken,
   return said(st, why, why_bytes);
 }
 
+// Consumes the trace. g->traced is there on success; what[] is filled for all
+// results.
 static at_status end(at_trace *t, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const uint64_t *names,
                      bool passes, int64_t *what, graph *g) {
@@ -262,6 +290,7 @@ static at_status end(at_trace *t, PJRT_Buffer *const *shards,
   return st.err ? st : describe_results(g, shards, counts, n, what);
 }
 
+// Consumes the trace, also on failure; *out is the graph, with one reference.
 static int trace_end(void *p, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, bool passes,
                      int64_t *what, void **out, char *why, size_t why_bytes) {
@@ -287,6 +316,7 @@ static int trace_end(void *p, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+// names[n] only: for callers who need no shards.
 at_status at_pjrt_name_arrays(PJRT_Buffer *const *shards,
                               const uint32_t *counts, uint32_t n,
                               uint64_t *names) {
@@ -298,6 +328,7 @@ at_status at_pjrt_name_arrays(PJRT_Buffer *const *shards,
 }
 
 // ---- Running
+// Frees what a run of this thread has made and no launch handed out.
 static void forget_made(void) {
   for (uint32_t i = 0; now.buffers && i < now.graph->num_results; i++) {
     if (!now.buffers[i]) continue;
@@ -310,6 +341,8 @@ static void forget_made(void) {
   now = (made){0};
 }
 
+// Buffers for an array that the pod makes under `name`: nothing is asked of the
+// pod, they only stand for it. On failure none is left.
 static at_status make_result(const result *r, uint64_t name,
                              PJRT_Buffer **out) {
   const at_proxy_like like = {.chips = r->chips,
@@ -331,8 +364,11 @@ static at_status make_result(const result *r, uint64_t name,
   return st;
 }
 
+// Buffers of all results, in `now`; the first array of the run is called
+// `first`. The caller calls forget_made on failure.
 static at_status make_results(graph *g, uint64_t first) {
   atomic_fetch_add(&g->refs, 1);
+  AT_ASSERT(!now.buffers);  // what was made before has been forgotten
   now = (made){.graph = g,
                .buffers = calloc(g->num_results + 1, sizeof *now.buffers)};
   if (!now.buffers) return NO_MEMORY();
@@ -346,6 +382,8 @@ static at_status make_results(graph *g, uint64_t first) {
 }
 
 // ---- What functions of the client write
+// NULL is allowed. Buffers that nobody has defined fail when their last
+// reference goes.
 static void late_free(void *p) {
   late *l = p;
   if (!l) return;
@@ -359,6 +397,8 @@ static void late_free(void *p) {
   free(l);
 }
 
+// Buffers that the client will fill, and their name, by which the graph takes
+// them before they are there.
 static at_status make_late(const result *r, at_buffer **out, uint64_t *name) {
   at_dims dims = {r->dims, r->rank};
   at_proxy_shard *each = calloc(r->num_shards, sizeof *each);
@@ -370,6 +410,8 @@ static at_status make_late(const result *r, at_buffer **out, uint64_t *name) {
   return st;
 }
 
+// *out NULL: no function of the client makes anything. On failure everything is
+// freed.
 static at_status make_lates(graph *g, uint64_t *names, late **out) {
   if (!g->num_lates) return AT_OK;
   late *l = calloc(1, sizeof *l);
@@ -390,6 +432,9 @@ static at_status make_lates(graph *g, uint64_t *names, late **out) {
   return st;
 }
 
+// Fills array i with what a function has made, shard by shard. Shards of a
+// wrong size fail; the error of the first is returned, but all shards are
+// defined.
 static int late_define(void *p, uint32_t i, const at_bytes *shards, char *why,
                        size_t why_bytes) {
   const late *l = p;
@@ -412,12 +457,15 @@ static int late_define(void *p, uint32_t i, const at_bytes *shards, char *why,
   return said(st, why, why_bytes);
 }
 
+// The function has raised: whoever waits for array i gets that error.
 static void late_fail(void *p, uint32_t i, int code, const char *text) {
   const late *l = p;
   for (uint32_t k = 0; k < l->graph->lates[i].num_shards; k++)
     at_buffer_define(l->shards[i][k], AT_FAIL((at_code)code, "%s", text));
 }
 
+// One message to the pod; the results' buffers are there when this returns,
+// before the pod has computed anything.
 static at_status run_traced(graph *g, PJRT_Buffer *const *shards,
                             const uint32_t *counts, uint32_t n,
                             const at_bytes *hosts, late **out) {
@@ -436,6 +484,8 @@ static at_status run_traced(graph *g, PJRT_Buffer *const *shards,
   return st;
 }
 
+// Arguments that the traced function donated are deleted once the run is under
+// way, and only then: after a failure they are still the caller's.
 static int graph_run(void *p, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const at_bytes *hosts,
                      void **out_late, char *why, size_t why_bytes) {
@@ -454,6 +504,7 @@ static int graph_run(void *p, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+// Lowers the graph once more, for the hosts that there are now.
 static int graph_relower(void *p, char *why, size_t why_bytes) {
   return said(at_traced_relower(((graph *)p)->traced), why, why_bytes);
 }
@@ -491,6 +542,8 @@ static bool is_virtual(const at_client *pod, uint32_t device) {
   return !at_client_find_chip(pod, device, &chip, &host) || chip != device;
 }
 
+// How the array gets from its devices to others. UNIMPLEMENTED: a virtual
+// device is among them, as its chip may change before the plan runs.
 static at_status make_plan(PJRT_Buffer *const *shards, uint32_t count,
                            const int64_t *at, const at_pjrt_shards *to,
                            at_memory_kind kind, graph *g) {
@@ -523,6 +576,7 @@ static at_status make_plan(PJRT_Buffer *const *shards, uint32_t count,
   return st;
 }
 
+// *out is a graph whose only result is array 0; graph_free frees it.
 static int plan_make(PJRT_Buffer *const *shards, uint32_t count,
                      const int64_t *at, const at_pjrt_shards *to, uint32_t kind,
                      void **out, char *why, size_t why_bytes) {
@@ -537,6 +591,7 @@ static int plan_make(PJRT_Buffer *const *shards, uint32_t count,
   return said(st, why, why_bytes);
 }
 
+// The array at the new places is called by one fresh name.
 static at_status run_plan(graph *g, PJRT_Buffer *const *shards,
                           uint32_t count) {
   at_client *pod = at_pjrt_pod_now();
@@ -553,6 +608,7 @@ static at_status run_plan(graph *g, PJRT_Buffer *const *shards,
   return st;
 }
 
+// As graph_run, for a graph of plan_make.
 static int plan_run(void *p, PJRT_Buffer *const *shards, uint32_t count,
                     char *why, size_t why_bytes) {
   forget_made();
@@ -561,6 +617,7 @@ static int plan_run(void *p, PJRT_Buffer *const *shards, uint32_t count,
   return said(st, why, why_bytes);
 }
 
+// Bytes that a run sends from host to host.
 static uint64_t plan_wire_bytes(void *p) {
   const at_client *pod = at_pjrt_pod_now();
   return pod ? at_plan_wire_bytes(((const graph *)p)->plan,
@@ -568,6 +625,8 @@ static uint64_t plan_wire_bytes(void *p) {
              : 0;
 }
 
+// Nothing, where this thread's last run was another graph's. `results` is
+// borrowed until the launch.
 static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
   if (now.graph != p) return;
   now.next = results;
@@ -575,6 +634,8 @@ static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
 }
 
 // ---- Arrays that no graph of this client makes
+// As describe_target, by what the pod says of an array. INVALID_ARGUMENT: a
+// memory or a chip that there is not.
 static at_status describe_made(PJRT_Client *c, const at_pjrt_made *m,
                                uint32_t number, result *r) {
   *r = (result){.number = number,
@@ -600,6 +661,8 @@ static at_status describe_made(PJRT_Client *c, const at_pjrt_made *m,
   return AT_OK;
 }
 
+// Results of a graph that nothing runs: the pod makes, or has, the arrays
+// already. What an earlier call left is freed.
 at_status at_pjrt_made_begin(PJRT_Client *c, const at_pjrt_made *list,
                              uint32_t n, uint64_t first) {
   forget_made();
@@ -617,11 +680,13 @@ at_status at_pjrt_made_begin(PJRT_Client *c, const at_pjrt_made *list,
   return st;
 }
 
+// Nothing where this thread has made nothing.
 void at_pjrt_made_adopt(const uint32_t *numbers, uint32_t count) {
   now.next = now.graph ? numbers : NULL;
   now.num_next = count;
 }
 
+// snprintf's way: the text as far as it fits, and how long it is in all.
 static size_t graph_print(void *p, char *out, size_t bytes) {
   at_strbuf b = {0};
   at_traced_print(((const graph *)p)->traced, &b);
@@ -638,6 +703,9 @@ static size_t graph_print(void *p, char *out, size_t bytes) {
 static void identify(bool on) { at_pjrt_identifies = on; }
 
 // ---- Handing out
+// The launch's outputs are buffers that are there already. INVALID_ARGUMENT:
+// the announcement does not fit the program, or names a result that was handed
+// out before.
 static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a) {
   const graph *g = now.graph;
   if (a->executable->program->num_outputs != now.num_next)
@@ -663,6 +731,8 @@ static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a) {
   return AT_OK;
 }
 
+// The launch itself does not run: JAX gets the run's buffers as its outputs,
+// and events that have fired.
 bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
                     PJRT_Error **out) {
   if (AT_LIKELY(!now.next)) return false;

@@ -15,6 +15,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static at_pod_hosts *current;
 
 // ---- The client's key-value store
+// at_pod_store.put by the client's key-value store, which in JAX is the
+// coordinator's.
 static at_status store_put(void *arg, const char *key, at_str value) {
   const at_pjrt_job *j = arg;
   PJRT_KeyValuePutCallback_Args a = {
@@ -29,6 +31,8 @@ static at_status store_put(void *arg, const char *key, at_str value) {
   return at_pjrt_error_take(j->put(&a));
 }
 
+// at_pod_store.get: waits up to timeout_ms for the key. The store's value is
+// given back by its deleter, if it has one.
 static at_status store_get(void *arg, const char *key, uint64_t timeout_ms,
                            at_strbuf *out) {
   const at_pjrt_job *j = arg;
@@ -46,6 +50,8 @@ static at_status store_get(void *arg, const char *key, uint64_t timeout_ms,
   return at_strbuf_status(out);
 }
 
+// What the client does not say is asked of Python (at_pjrt_python_job). Ctrl-C
+// ends the waiting.
 at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
                              at_pod_hosts **out) {
   char token[4000];
@@ -67,6 +73,7 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
   return AT_OK;
 }
 
+// Agreements end first: the lock is theirs while they last.
 void at_pjrt_hosts_close(at_pod_hosts *h) {
   pthread_mutex_lock(&lock);
   if (current == h) current = NULL;
@@ -74,12 +81,15 @@ void at_pjrt_hosts_close(at_pod_hosts *h) {
   at_pod_hosts_close(h);
 }
 
+// A client that came later keeps its own.
 void at_pjrt_hosts_replace(const at_pod_hosts *before, at_pod_hosts *now) {
   pthread_mutex_lock(&lock);
   if (current == before) current = now;
   pthread_mutex_unlock(&lock);
 }
 
+// Ors the bits over all processes, or says that they have not met. Holding the
+// lock keeps the connections from being closed meanwhile.
 static int agree(uint64_t *bits, char *why, size_t why_bytes) {
   uint32_t count = at_address_count(at_config_text(AT_CONFIG_PROCESSES)), me;
   // Not under the lock: it takes the interpreter's.
@@ -98,6 +108,7 @@ static int agree(uint64_t *bits, char *why, size_t why_bytes) {
   return at_code_take(st);
 }
 
+// Counts since the process began.
 static void compiled(uint64_t *programs, uint64_t *cached, uint64_t *modules) {
   at_compile_counts c = at_compile_count();
   *programs = c.programs;
@@ -105,6 +116,7 @@ static void compiled(uint64_t *programs, uint64_t *cached, uint64_t *modules) {
   *modules = c.modules;
 }
 
+// The clock of simulated hosts, where the pod has them.
 static uint64_t virtual_ns(void) {
   const at_client *pod = at_pjrt_pod_now();
   return pod ? at_client_virtual_ns(pod) : 0;

@@ -11,6 +11,8 @@
 // Arguments and outputs up to this many live on the stack of the call.
 enum { STACK_SLOTS = 64 };
 
+// NULL is allowed; also of one that at_pjrt_load could not finish. Launches
+// under way hold the code for themselves.
 static void loaded_free(PJRT_LoadedExecutable *l) {
   if (!l) return;
   if (l->loaded) at_loaded_release(l->loaded);
@@ -23,16 +25,20 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
   free(l);
 }
 
+// Finds the devices by the program's assignment, else by device_ordinal, else
+// the first ones. A portable program has none: each launch names its own.
+// INVALID_ARGUMENT: too many, one that is not there, one twice.
 static at_status assign_devices(PJRT_LoadedExecutable *l) {
   const at_pjrt_options *o = &l->program->parsed;
   PJRT_Client *c = l->client;
-  uint32_t n = o->portable ? 0 : o->num_replicas * o->num_partitions;
-  if (n > c->num_devices)
+  size_t want = o->portable ? 0 : at_mul(o->num_replicas, o->num_partitions);
+  if (want > c->num_devices)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "the program needs %u devices (%u replicas of %u "
+                   "the program needs %zu devices (%u replicas of %u "
                    "partitions), but there are %u\n"
                    "hint: set ATOLL_TARGET to a larger topology",
-                   n, o->num_replicas, o->num_partitions, c->num_devices);
+                   want, o->num_replicas, o->num_partitions, c->num_devices);
+  uint32_t n = (uint32_t)want;
   l->devices = calloc(n + 1, sizeof *l->devices);
   l->chips = calloc(n + 1, sizeof *l->chips);
   l->logical_ids = calloc(n + 1, sizeof *l->logical_ids);
@@ -82,6 +88,7 @@ static at_status span_processes(PJRT_LoadedExecutable *l) {
     l->chips[k] = l->chips[i];
     l->logical_ids[k++] = l->logical_ids[i];
   }
+  AT_ASSERT(k == own);
   l->num_devices = own;
   return AT_OK;
 }
@@ -164,6 +171,8 @@ fail:
   return st;
 }
 
+// Compiles and loads. Times and counts of recompiles are taken here, as this is
+// what JAX calls.
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
   AT_PTRY(python_goes_on());
@@ -179,6 +188,8 @@ AT_API(Client_Compile) {
   return NULL;
 }
 
+// For a program that was compiled for a topology, or is loaded elsewhere
+// already.
 AT_API(Client_Load) {
   AT_ARGS(PJRT_Client_Load_Args);
   AT_CLIENT(a->client);
@@ -188,6 +199,9 @@ AT_API(Client_Load) {
                    &a->loaded_executable));
 }
 
+// Compile options that come with the call take the place of the serialised
+// ones. In a pod of several kinds of chips any kind is read; check_kind then
+// compares it with its devices.
 AT_API(Executable_DeserializeAndLoad) {
   AT_ARGS_UP_TO(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
   AT_CLIENT(a->client);
@@ -209,6 +223,7 @@ AT_API(Executable_DeserializeAndLoad) {
   return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
 }
 
+// Launches under way go on.
 AT_API(LoadedExecutable_Destroy) {
   AT_ARGS(PJRT_LoadedExecutable_Destroy_Args);
   loaded_free(a->executable);
@@ -230,6 +245,7 @@ AT_API(LoadedExecutable_IsDeleted) {
   return NULL;
 }
 
+// Those of this process; none for a portable program.
 AT_API(LoadedExecutable_AddressableDevices) {
   AT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args);
   AT_HANDLE(a->executable);
@@ -238,6 +254,7 @@ AT_API(LoadedExecutable_AddressableDevices) {
   return NULL;
 }
 
+// Replica and partition of each of those devices.
 AT_API(LoadedExecutable_AddressableDeviceLogicalIds) {
   AT_ARGS(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args);
   AT_HANDLE(a->executable);
@@ -246,6 +263,8 @@ AT_API(LoadedExecutable_AddressableDeviceLogicalIds) {
   return NULL;
 }
 
+// The assignment over all processes, as a DeviceAssignmentProto; its deleter is
+// free.
 AT_API(LoadedExecutable_GetDeviceAssignment) {
   AT_ARGS(PJRT_LoadedExecutable_GetDeviceAssignment_Args);
   AT_HANDLE(a->executable);
@@ -298,6 +317,8 @@ static at_status mark_kept(const PJRT_LoadedExecutable_Execute_Args *a,
   return AT_OK;
 }
 
+// Borrowed from the handles, which must stay until the call returns; the launch
+// takes references of its own.
 static at_status take_args(PJRT_Buffer *const *list, size_t n,
                            at_buffer **args) {
   for (size_t i = 0; i < n; i++) {
@@ -312,6 +333,7 @@ static at_status take_args(PJRT_Buffer *const *list, size_t n,
   return AT_OK;
 }
 
+// Takes back outputs that the caller is not to see.
 static void free_list(PJRT_Buffer **list, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     at_pjrt_buffer_free(list[i]);
@@ -351,6 +373,7 @@ static void take_back(const PJRT_LoadedExecutable_Execute_Args *a,
   }
 }
 
+// The d-th device of the launch.
 static PJRT_Device *device_of(const PJRT_LoadedExecutable_Execute_Args *a,
                               size_t d) {
   return a->execute_device ? a->execute_device : a->executable->devices[d];
@@ -384,6 +407,8 @@ static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a,
   return AT_OK;
 }
 
+// The channels of all devices; `done` NULL: the launch has not begun, so they
+// go now.
 static void release_channels(const gather *g, size_t devices, at_event *done) {
   for (size_t d = 0; g->channels && d < devices; d++)
     at_pjrt_channels_release(&g->channels[d], done);
@@ -420,6 +445,8 @@ static at_status launch_over_several(PJRT_LoadedExecutable *l,
   return st;
 }
 
+// An event is asked for only where somebody wants it. Callbacks' channels wait
+// for it, too.
 static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
                                  const gather *g, at_chip *const *chips,
                                  const at_channel_list *channels) {
@@ -445,6 +472,8 @@ static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
   return st;
 }
 
+// Borrowed buffers of all devices' arguments, in order. INVALID_ARGUMENT: a
+// list is missing.
 static at_status gather_args(const PJRT_LoadedExecutable_Execute_Args *a,
                              const gather *g) {
   for (size_t d = 0; d < a->num_devices; d++) {
@@ -490,6 +519,8 @@ static bool is_elsewhere(const PJRT_LoadedExecutable *l) {
   return l->num_assigned && !l->num_devices;
 }
 
+// Whatever can be wrong with the args and is cheap to see, before anything is
+// taken.
 static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   const PJRT_LoadedExecutable *l = a->executable;
   AT_TRY(at_pjrt_client_check(l->client, "PJRT_LoadedExecutable_Execute"));
@@ -524,6 +555,7 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   return AT_OK;
 }
 
+// Fills the lists and launches; no list outlives the call.
 static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
                             gather *g) {
   if (a->options->num_non_donatable_input_indices)
@@ -542,6 +574,9 @@ static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
              : launch_gathered(a, g, chips, NULL);
 }
 
+// Lists of up to STACK_SLOTS buffers lie on the stack, so a small launch
+// allocates nothing for them. A launch that hands out what a graph has made
+// does not run.
 AT_API(LoadedExecutable_Execute) {
   AT_ARGS(PJRT_LoadedExecutable_Execute_Args);
   AT_HANDLE(a->executable);

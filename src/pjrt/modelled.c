@@ -9,6 +9,7 @@
 
 enum { kMostEvents = 1 << 20 };
 
+// What one call gathers, all in its arena.
 typedef struct modelled {
   at_arena *arena;
   at_map of;          // program's number -> at_estimate
@@ -29,6 +30,9 @@ static at_estimate_options options_of(const at_pjrt_program *p,
                                .num_partitions = p->header->num_partitions};
 }
 
+// Estimates the program, for the chip that it would run on. One that cannot be
+// estimated is left out with a warning: the rest of the profile is still worth
+// having.
 static at_status add_program(modelled *m, const at_pjrt_program *p,
                              const char *chip) {
   if (!p->source.len) return AT_OK;
@@ -48,6 +52,8 @@ static at_status add_program(modelled *m, const at_pjrt_program *p,
   return AT_OK;
 }
 
+// The launch's ops on the modelled chip: they begin when it began here, or when
+// that chip is through with the launch before.
 static at_status add_launch(modelled *m, const at_profile_event *launch,
                             int64_t offset_ns) {
   void **found = at_map_find_ptr(&m->of, (void *)(uintptr_t)launch->program);
@@ -71,6 +77,7 @@ static at_status add_launch(modelled *m, const at_profile_event *launch,
   return AT_OK;
 }
 
+// All launches of the session, in the order in which they began.
 static at_status add_launches(modelled *m, const at_profile *p) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);
@@ -83,6 +90,8 @@ static at_status add_launches(modelled *m, const at_profile *p) {
   return AT_OK;
 }
 
+// The events as planes of their own kind, which viewers show beside the planes
+// of what ran.
 static at_status write(const modelled *m, const char *chip, at_strbuf *out) {
   char plane[64];
   snprintf(plane, sizeof plane, "/device:CUSTOM:%.32s model:", chip);
@@ -94,6 +103,8 @@ static at_status write(const modelled *m, const char *chip, at_strbuf *out) {
   return st;
 }
 
+// Programs first, then launches over them. Launches of programs that were left
+// out have no events.
 at_status at_pjrt_modelled(const at_profile *p,
                            at_pjrt_program *const *programs, size_t count,
                            const char *chip, at_strbuf *out) {

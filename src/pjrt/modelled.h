@@ -10,6 +10,7 @@
 // chip: every launch begins when it did here and takes what `atoll estimate`
 // says. Programs that cannot be estimated are left out, with a warning. `chip`:
 // the name of the programs' chip, whose topology ATOLL_TARGET may say.
+// RESOURCE_EXHAUSTED. p and the programs are borrowed.
 at_status at_pjrt_modelled(const at_profile *p,
                            at_pjrt_program *const *programs, size_t count,
                            const char *chip, at_strbuf *out);

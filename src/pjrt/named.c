@@ -12,6 +12,7 @@ static int said(at_status st, char *why, size_t why_bytes) {
   return at_code_take(st);
 }
 
+// UNIMPLEMENTED, with how to get one: there is no pod.
 static at_status find_pod(at_client **out) {
   *out = at_pjrt_pod_now();
   return *out ? AT_OK
@@ -20,6 +21,7 @@ static at_status find_pod(at_client **out) {
                         "ATOLL_POD names it, and jax.devices() are its chips");
 }
 
+// Bytes of all shards of all arrays, for the accounts of who keeps what.
 static uint64_t count_bytes(PJRT_Buffer *const *shards, const uint32_t *counts,
                             uint32_t n) {
   uint64_t bytes = 0;
@@ -29,6 +31,8 @@ static uint64_t count_bytes(PJRT_Buffer *const *shards, const uint32_t *counts,
   return bytes;
 }
 
+// Names the arrays and gives them to the pod; waits for its answer. `moves`:
+// the caller's buffers are of no use afterwards.
 static at_status keep_arrays(const char *name, const char *label,
                              at_bytes about, PJRT_Buffer *const *shards,
                              const uint32_t *counts, uint32_t n, bool moves) {
@@ -52,6 +56,7 @@ static at_status keep_arrays(const char *name, const char *label,
   return st;
 }
 
+// At the edge to Python: as keep_arrays, with a code and a text.
 static int keep(const char *name, const char *label, at_bytes about,
                 PJRT_Buffer *const *shards, const uint32_t *counts, uint32_t n,
                 bool moves, char *why, size_t why_bytes) {
@@ -59,6 +64,8 @@ static int keep(const char *name, const char *label, at_bytes about,
               why_bytes);
 }
 
+// The answer begins with a at_msg_fetched; what the keeper said of the object
+// follows and is left in *text.
 static at_status fetch_arrays(const char *name, bool takes, at_strbuf *text,
                               uint64_t *first, uint32_t *count) {
   at_client *pod;
@@ -77,6 +84,7 @@ static at_status fetch_arrays(const char *name, bool takes, at_strbuf *text,
   return AT_OK;
 }
 
+// The text is the caller's from here on, also on failure: free_text frees it.
 static int hand_over(at_status st, at_strbuf *text, char **out_text,
                      size_t *out_bytes, char *why, size_t why_bytes) {
   *out_text = text->ptr;
@@ -84,6 +92,8 @@ static int hand_over(at_status st, at_strbuf *text, char **out_text,
   return said(st, why, why_bytes);
 }
 
+// As fetch_arrays; the arrays then come by `made` and `adopt`, or are given
+// back by `drop`.
 static int fetch(const char *name, bool takes, char **out_text,
                  size_t *out_bytes, uint64_t *first, uint32_t *count, char *why,
                  size_t why_bytes) {
@@ -92,6 +102,7 @@ static int fetch(const char *name, bool takes, char **out_text,
   return hand_over(st, &text, out_text, out_bytes, why, why_bytes);
 }
 
+// NOT_FOUND and the like come from the controller.
 static int discard(const char *name, char *why, size_t why_bytes) {
   at_client *pod;
   at_asked *asked;
@@ -101,6 +112,7 @@ static int discard(const char *name, char *why, size_t why_bytes) {
   return said(st, why, why_bytes);
 }
 
+// A text of all objects, one a line, from the controller.
 static int list(char **out_text, size_t *out_bytes, char *why,
                 size_t why_bytes) {
   at_client *pod;
@@ -114,12 +126,14 @@ static int list(char **out_text, size_t *out_bytes, char *why,
 
 static void free_text(char *text) { free(text); }
 
+// Numbers of element types are Atoll's, not PJRT's.
 static uint32_t dtype(const char *text) {
   for (uint32_t t = AT_INVALID + 1; t < AT_DTYPE_COUNT; t++)
     if (!strcmp(at_dtype_of((at_dtype)t)->text, text)) return t;
   return 0;
 }
 
+// Buffers for arrays that a fetch or a restore has named.
 static int made(uint64_t first, const at_pjrt_made *all, uint32_t n, char *why,
                 size_t why_bytes) {
   PJRT_Client *c = at_pjrt_pod_client();
@@ -128,12 +142,14 @@ static int made(uint64_t first, const at_pjrt_made *all, uint32_t n, char *why,
               why, why_bytes);
 }
 
+// Arrays that the package cannot use after all.
 static void drop(uint64_t first, uint32_t count) {
   at_client *pod = at_pjrt_pod_now();
   if (pod) at_named_drop(pod, first, count);
 }
 
 // ---- Checkpoints
+// The names are borrowed by the question only until it is sent.
 static at_status save_arrays(at_files_ask *f, PJRT_Buffer *const *shards,
                              const uint32_t *counts, at_asked **out) {
   at_client *pod;
@@ -147,6 +163,8 @@ static at_status save_arrays(at_files_ask *f, PJRT_Buffer *const *shards,
   return st;
 }
 
+// *out is to be waited for by `wait`, or is NULL after a failure. Writing goes
+// on meanwhile.
 static int save(const char *path, const char *folder, at_bytes about,
                 at_bytes cuts, PJRT_Buffer *const *shards,
                 const uint32_t *counts, uint32_t n, void **out, char *why,
@@ -162,6 +180,8 @@ static int save(const char *path, const char *folder, at_bytes about,
   return said(st, why, why_bytes);
 }
 
+// The arrays' names begin at *first at once; they are there when `wait` says
+// so.
 static int restore(const char *path, at_bytes cuts, uint32_t n, uint64_t *first,
                    void **out, char *why, size_t why_bytes) {
   at_client *pod;
@@ -174,6 +194,7 @@ static int restore(const char *path, at_bytes cuts, uint32_t n, uint64_t *first,
   return said(st, why, why_bytes);
 }
 
+// What a checkpoint has, without its arrays; *out as restore's.
 static int peek(const char *path, void **out, char *why, size_t why_bytes) {
   at_client *pod;
   at_asked *asked = NULL;
@@ -183,6 +204,7 @@ static int peek(const char *path, void **out, char *why, size_t why_bytes) {
   return said(st, why, why_bytes);
 }
 
+// Consumes `asked`.
 static int wait_for(void *asked, char **out_text, size_t *out_bytes, char *why,
                     size_t why_bytes) {
   at_strbuf text = {0};

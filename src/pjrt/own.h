@@ -10,6 +10,9 @@
 
 #include "pjrt/pjrt_abi.h"
 
+// It is found as every extension is: by its type in the chain of the API's
+// table. Both sides are of one build, so fields may change with it; struct_size
+// tells a library that is not.
 // The type of the extension: "atol".
 enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
 typedef struct at_pjrt_own {
@@ -22,15 +25,19 @@ typedef struct at_pjrt_own {
   void (*recompiles)(uint64_t *count, uint64_t *ns);
   // at_compile_count.
   void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
+  // Traced programs of a pod (atoll.program).
   const struct at_pjrt_graph_calls *graphs;
   // May nothing new be placed on a device, as its host of the pod is drained?
   bool (*drains)(uint32_t device);
+  // Named objects and checkpoints of a pod (atoll.objects).
   const struct at_pjrt_named_calls *named;
+  // Slices of virtual devices (atoll.make_virtual_device_set).
   const struct at_pjrt_slice_calls *slices;
   // Virtual time of a pod's simulated hosts; 0: they are not.
   uint64_t (*virtual_ns)(void);
   // The `atoll` command: main's arguments, its exit status. NULL in a library
   // that was linked without it.
+  // Runs in the caller's process, and may end it.
   int (*command)(int argc, char **argv);
   // Launches that wait or run on a device.
   uint32_t (*queued)(uint32_t device);

@@ -3,6 +3,7 @@
 #include "compile/compile.h"
 #include "pjrt/pjrt_internal.h"
 
+// Before the first program runs. Registering twice does no harm.
 at_status at_pjrt_own_calls_serve(void) {
   AT_TRY(at_custom_register(AT_STR(AT_NAN_TARGET), AT_CUSTOM_OWN,
                             (void *)(uintptr_t)at_nan_call, 0));

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 // cmocka needs the four headers above first.
 #include <cmocka.h>
@@ -40,6 +41,7 @@ static int code_of(PJRT_Error *e) {
   return (int)c.code;
 }
 
+// INVALID_ARGUMENT from every function of the table.
 static void null_args(void **state) {
   for (size_t i = 0; i < AT_LEN(entries); i++) {
     int code = code_of(entries[i].call(NULL));
@@ -49,6 +51,7 @@ static void null_args(void **state) {
   at_PJRT_Error_Message(NULL);
 }
 
+// Sizes that hold no struct at all.
 static void short_args(void **state) {
   for (size_t i = 0; i < AT_LEN(entries); i++) {
     size_t block[128] = {0};
@@ -99,6 +102,7 @@ static int code_at_size(const entry *e, size_t size, size_t real) {
   return code;
 }
 
+// Functions that have nothing to check.
 static bool works_without_handles(const char *name) {
   return strstr(name, "_Destroy") || !strcmp(name, "PJRT_Plugin_Initialize") ||
          !strcmp(name, "PJRT_Plugin_Attributes");
@@ -162,6 +166,7 @@ static void older_clients_have_shorter_args(void **state) {
   assert_non_null(a.attributes);
 }
 
+// No entry of the version's table is NULL, and all extensions are chained.
 static void table_is_full(void **state) {
   const PJRT_Api *api = at_pjrt_api();
   assert_int_equal(api->struct_size, PJRT_Api_STRUCT_SIZE);
@@ -196,6 +201,8 @@ static void transfers_of_older_clients_are_refused(void **state) {
   assert_int_equal(code_of(x->send(&s)), AT_UNIMPLEMENTED);
 }
 
+// An event of the client's: it fires once, with the code and the text that it
+// was given, cut at the given length.
 static void events(void **state) {
   PJRT_Event_Create_Args c = {.struct_size =
                                   PJRT_Event_Create_Args_STRUCT_SIZE};
@@ -255,6 +262,12 @@ static void options(void **state) {
   assert_memory_equal(out.ptr, whole + 8, 10);
   at_strbuf_free(&out);
   at_pjrt_options_free(&o);
+  // 2^20 replicas of 2^20 partitions, and not one id.
+  static const uint8_t many[] = {0x1a, 0x0a, 0x4a, 8,    0x08, 0x80,
+                                 0x80, 0x40, 0x10, 0x80, 0x80, 0x40};
+  assert_int_equal(
+      at_code_take(at_pjrt_options_parse((at_bytes){many, sizeof many}, &o)),
+      AT_INVALID_ARGUMENT);
   for (size_t n = 0; n < sizeof whole; n++) {  // cut anywhere: no crash
     at_pjrt_options cut = {0};
     at_status s = at_pjrt_options_parse((at_bytes){whole, n}, &cut);
@@ -263,6 +276,23 @@ static void options(void **state) {
   }
 }
 
+// However many layouts programs ask for, each is kept once.
+static void layouts_are_kept(void **state) {
+  const char *kept[200];
+  char text[32];
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < 200; i++) {
+      snprintf(text, sizeof text, "{1,0:T(%d)}", i);
+      const char *is = at_pjrt_layout_keep(text);
+      assert_string_equal(is, text);
+      if (turn) assert_ptr_equal(is, kept[i]);
+      kept[i] = is;
+    }
+  assert_null(at_pjrt_layout_keep("default"));
+}
+
+// Orders and strides of host arrays, copied there and back; orders that are no
+// permutation are refused.
 static void layouts(void **state) {
   const int64_t dims[] = {2, 3, 4};
   at_dims d = {dims, 3};
@@ -324,6 +354,7 @@ int main(void) {
       cmocka_unit_test(transfers_of_older_clients_are_refused),
       cmocka_unit_test(events),
       cmocka_unit_test(options),
+      cmocka_unit_test(layouts_are_kept),
       cmocka_unit_test(layouts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,11 +35,13 @@ static void done(PJRT_Error *e, const char *what) {
   if (code) fail_msg("%s: %d", what, code);
 }
 
+// The event must fire without an error; its handle is freed.
 static void wait_for(PJRT_Event *e) {
   CALL(Event_Await, ARGS(Event_Await, .event = e));
   CALL(Event_Destroy, ARGS(Event_Destroy, .event = e));
 }
 
+// An array on that device, copied from `data` before this returns.
 static PJRT_Buffer *put(state *s, int chip, PJRT_Buffer_Type type,
                         const void *data, const int64_t *dims, size_t rank) {
   PJRT_Client_BufferFromHostBuffer_Args *a = ARGS(
@@ -52,6 +54,7 @@ static PJRT_Buffer *put(state *s, int chip, PJRT_Buffer_Type type,
   return a->buffer;
 }
 
+// Reads the array and checks its size.
 static void get(PJRT_Buffer *b, void *dst, size_t bytes) {
   PJRT_Buffer_ToHostBuffer_Args *size = ARGS(Buffer_ToHostBuffer, .src = b);
   CALL(Buffer_ToHostBuffer, size);
@@ -72,6 +75,7 @@ static void drop(PJRT_Buffer *b) {
   CALL(Buffer_Destroy, ARGS(Buffer_Destroy, .buffer = b));
 }
 
+// The program must compile for the options' bytes.
 static PJRT_LoadedExecutable *compile(state *s, const char *text,
                                       const char *options, size_t size) {
   PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE,
@@ -177,6 +181,7 @@ static void results_without_sharding(void **st) {
   }
 }
 
+// A new handle of the same bits.
 static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
                             const int64_t *dims, size_t rank) {
   PJRT_Buffer_Bitcast_Args *a =
@@ -186,6 +191,7 @@ static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
   return a->out_buffer;
 }
 
+// 8 bits as two of 4 and back: bits are cut anew, low ones first.
 static void bitcasts(void **st) {
   state *s = *st;
   const uint8_t byte = 0xe1;
@@ -208,6 +214,93 @@ static void bitcasts(void **st) {
   for (size_t i = 0; i < AT_LEN(all); i++) drop(all[i]);
 }
 
+// Strides that a client asks for are checked against the memory that it brings.
+static void strides_stay_in_dst(void **st) {
+  state *s = *st;
+  const float x[] = {1, 2, 3, 4, 5, 6};
+  const int64_t dims[] = {2, 3};
+  float to[12] = {0};
+  int64_t strides[] = {4, 8};
+  PJRT_Buffer_MemoryLayout l = {
+      .struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE,
+      .strides = {.byte_strides = strides, .num_byte_strides = 2},
+      .type = PJRT_Buffer_MemoryLayout_Type_Strides};
+  PJRT_Buffer *b = put(s, 0, PJRT_Buffer_Type_F32, x, dims, 2);
+  PJRT_Buffer_ToHostBuffer_Args *a =
+      ARGS(Buffer_ToHostBuffer, .src = b, .host_layout = &l, .dst = to,
+           .dst_size = sizeof x);
+  CALL(Buffer_ToHostBuffer, a);
+  wait_for(a->event);
+  assert_true(to[0] == 1 && to[2] == 2 && to[1] == 4 && to[5] == 6);
+  static const int64_t wrong[][2] = {
+      {4, 12}, {24, 4}, {-4, 8}, {INT64_MAX, 8}, {4, INT64_MAX}};
+  for (size_t i = 0; i < AT_LEN(wrong); i++) {
+    memcpy(strides, wrong[i], sizeof strides);
+    assert_int_equal(code_of(at_PJRT_Buffer_ToHostBuffer(a)),
+                     AT_INVALID_ARGUMENT);
+  }
+  drop(b);
+}
+
+// A buffer that was deleted has no memory: whoever fills it is told so.
+static void deleted_buffers_take_nothing(void **st) {
+  state *s = *st;
+  const int64_t dims[] = {2};
+  const float x[] = {1, 2};
+  PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
+                         .dims = dims,
+                         .num_dims = 1,
+                         .element_type = PJRT_Buffer_Type_F32};
+  PJRT_Device_DefaultMemory_Args *m =
+      ARGS(Device_DefaultMemory, .device = s->devices[0]);
+  CALL(Device_DefaultMemory, m);
+  PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *c =
+      ARGS(Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
+           .memory = m->memory, .shape_specs = &spec, .num_shape_specs = 1);
+  CALL(Client_CreateBuffersForAsyncHostToDevice, c);
+  PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *r =
+      ARGS(AsyncHostToDeviceTransferManager_RetrieveBuffer,
+           .transfer_manager = c->transfer_manager);
+  CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, r);
+  PJRT_RawBuffer_CreateRawAliasOfBuffer_Args raw = {
+      .struct_size = PJRT_RawBuffer_CreateRawAliasOfBuffer_Args_STRUCT_SIZE,
+      .buffer = put(s, 0, PJRT_Buffer_Type_F32, x, dims, 1)};
+  PJRT_RawBuffer_Extension *e = &at_pjrt_raw_buffer_extension;
+  done(e->PJRT_RawBuffer_CreateRawAliasOfBuffer(&raw), "CreateRawAlias");
+  CALL(Buffer_Delete, ARGS(Buffer_Delete, .buffer = r->buffer_out));
+  CALL(Buffer_Delete, ARGS(Buffer_Delete, .buffer = raw.buffer));
+  assert_int_equal(
+      code_of(at_PJRT_AsyncHostToDeviceTransferManager_TransferData(
+          ARGS(AsyncHostToDeviceTransferManager_TransferData,
+               .transfer_manager = c->transfer_manager, .data = x,
+               .transfer_size = sizeof x))),
+      AT_INVALID_ARGUMENT);
+  assert_int_equal(
+      code_of(at_PJRT_AsyncHostToDeviceTransferManager_TransferLiteral(
+          ARGS(AsyncHostToDeviceTransferManager_TransferLiteral,
+               .transfer_manager = c->transfer_manager, .data = x,
+               .shape_dims = dims, .shape_num_dims = 1,
+               .shape_element_type = PJRT_Buffer_Type_F32))),
+      AT_INVALID_ARGUMENT);
+  PJRT_RawBuffer_CopyRawHostToDevice_Args w = {
+      .struct_size = PJRT_RawBuffer_CopyRawHostToDevice_Args_STRUCT_SIZE,
+      .buffer = raw.raw_buffer,
+      .src = x,
+      .transfer_size = sizeof x};
+  assert_int_equal(code_of(e->PJRT_RawBuffer_CopyRawHostToDevice(&w)),
+                   AT_INVALID_ARGUMENT);
+  PJRT_RawBuffer_Destroy_Args d = {
+      .struct_size = PJRT_RawBuffer_Destroy_Args_STRUCT_SIZE,
+      .buffer = raw.raw_buffer};
+  done(e->PJRT_RawBuffer_Destroy(&d), "RawBuffer_Destroy");
+  drop(raw.buffer);
+  drop(r->buffer_out);
+  CALL(AsyncHostToDeviceTransferManager_Destroy,
+       ARGS(AsyncHostToDeviceTransferManager_Destroy,
+            .transfer_manager = c->transfer_manager));
+}
+
+// One client of four devices for all tests.
 static int start(void **st) {
   static state s;
   PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
@@ -235,6 +328,8 @@ int main(void) {
       cmocka_unit_test(kept_arguments),
       cmocka_unit_test(results_without_sharding),
       cmocka_unit_test(bitcasts),
+      cmocka_unit_test(strides_stay_in_dst),
+      cmocka_unit_test(deleted_buffers_take_nothing),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -75,6 +75,7 @@ enum {
   kObjects
 };
 
+// A client that was destroyed, and one object of each kind that it has left.
 typedef struct world {
   PJRT_Client *client;
   PJRT_Device *device;
@@ -87,6 +88,7 @@ typedef struct world {
   _Atomic bool over;
 } world;
 
+// Counts views that have ended.
 static void on_release(void *ptr, void *arg) {
   (void)ptr;
   ++*(int *)arg;
@@ -105,6 +107,7 @@ static PJRT_Buffer *put(world *w, PJRT_Memory *m) {
   return a->buffer;
 }
 
+// Arrays in both memories, and everything that shares memory with one.
 static void make_buffers(world *w) {
   w->objects[kBuffer] = put(w, w->memory);
   w->objects[kHost] = put(w, w->host);
@@ -127,6 +130,7 @@ static void make_buffers(world *w) {
   w->objects[kRaw] = raw.raw_buffer;
 }
 
+// Objects that wait for a call of the client's.
 static void make_callbacks(world *w) {
   PJRT_Client_CreateAliasBuffer_Args *l =
       ARGS(Client_CreateAliasBuffer, .client = w->client, .memory = w->memory,
@@ -150,6 +154,7 @@ static void make_callbacks(world *w) {
   w->ready[kCopy] = (void (*)(void *))c->future_ready_callback;
 }
 
+// A buffer whose data has not come: what depends on it waits.
 static void make_pending(world *w) {
   const PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
                                .dims = kDims,
@@ -168,6 +173,7 @@ static void make_pending(world *w) {
   w->objects[kPending] = r->buffer_out;
 }
 
+// One argument, one result, on one device.
 static PJRT_Error *execute(world *w, PJRT_Buffer *argument, void **result) {
   PJRT_ExecuteOptions o = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
   PJRT_Buffer *in[] = {argument}, *out[] = {NULL};
@@ -181,6 +187,7 @@ static PJRT_Error *execute(world *w, PJRT_Buffer *argument, void **result) {
   return e;
 }
 
+// A program, its description, and a launch that waits for the pending buffer.
 static void make_programs(world *w) {
   static char text[] =
       "module @m { func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
@@ -202,6 +209,7 @@ static void make_programs(world *w) {
   assert_null(execute(w, w->objects[kPending], &w->objects[kResult]));
 }
 
+// One that has fired, one that waits, and a device's tracking event.
 static void make_events(world *w) {
   PJRT_Buffer_ReadyEvent_Args *r =
       ARGS(Buffer_ReadyEvent, .buffer = w->objects[kBuffer]);
@@ -244,6 +252,7 @@ static void begin(world *w) {
 }
 
 // ---- The end of one object
+// The client's part of a donation or a raw copy.
 static void call_ready(world *w, int i) {
   if (i == kCopy) {
     PJRT_Buffer_CopyRawToHostFuture_Callback_Args a = {
@@ -261,6 +270,7 @@ static void call_ready(world *w, int i) {
   w->ready[i](&a);
 }
 
+// Destroys object i, in the way of its kind.
 static void end(world *w, int i) {
   void *o = w->objects[i];
   PJRT_RawBuffer_Destroy_Args raw = {
@@ -306,6 +316,7 @@ static void end(world *w, int i) {
 }
 
 // ---- Tests
+// Every object may be the last to go.
 static void orders(void **state) {
   (void)state;
   for (int order = 0; order < kObjects + 1; order++) {
@@ -319,6 +330,8 @@ static void orders(void **state) {
   }
 }
 
+// A launch that was under way when its client was destroyed ends as it would
+// have.
 static void results_arrive(void **state) {
   (void)state;
   world w;
@@ -381,6 +394,8 @@ static void call_all(const char *prefix, void *handle, const int *allowed) {
   assert_true(called > 2);
 }
 
+// After Destroy no call crashes: those of the client are refused, others do
+// what they always do or say why not.
 static void every_call(void **state) {
   (void)state;
   static const int refused[] = {AT_FAILED_PRECONDITION, -1},

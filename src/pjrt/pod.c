@@ -21,6 +21,9 @@ static void name_process(char *out, size_t size) {
     if (!out[i]) out[i] = ' ';
 }
 
+// Spare devices are asked for only where the package can hide them from
+// jax.devices(). Compiled code is limited to what the hosts' CPUs have in
+// common.
 at_status at_pjrt_pod_open(at_client **out) {
   at_client_options o = {.address = at_config_text(AT_CONFIG_POD),
                          .source = "ATOLL_POD",
@@ -53,6 +56,8 @@ static double collectives(const at_estimate *e) {
   return n;
 }
 
+// Writes the estimate into the executable's header, where simulated hosts read
+// it. Collectives over several hosts add the time in which messages meet.
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable) {
   const at_client *pod = at_pjrt_pod_now();
   at_xheader *h = (at_xheader *)(uintptr_t)executable.ptr;

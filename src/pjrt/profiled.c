@@ -10,6 +10,7 @@
 #include "pjrt/modelled.h"
 #include "profile/profile.h"
 
+// A device that a launch ran on, as far as profiles tell of it.
 typedef struct seen_chip {
   uint32_t id;
   char kind[64], target[32];
@@ -17,6 +18,7 @@ typedef struct seen_chip {
 } seen_chip;
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+// What the session has met so far; under g_lock.
 static struct seen {
   bool on;
   at_arena *arena;
@@ -46,6 +48,8 @@ static void see_program(at_pjrt_program *p) {
     g_seen.failed = true;
 }
 
+// Copies what will be told of the device, as it may be gone by the session's
+// end.
 static void see_device(const PJRT_Device *d) {
   const at_chip_info *info = &d->description->info;
   for (size_t i = 0; i < g_seen.chips.len; i++)
@@ -85,6 +89,8 @@ void at_pjrt_profiled_call(const PJRT_LoadedExecutable_Execute_Args *a) {
 }
 
 // ---- The end
+// What viewers show of the program: its ops with their costs, in the form of
+// HLO that they read. One that was loaded without its source has a name only.
 static at_status describe(const at_pjrt_program *p, at_arena *a,
                           at_profile_module *out) {
   const at_xheader *h = p->header;
@@ -115,6 +121,8 @@ static at_status describe(const at_pjrt_program *p, at_arena *a,
   return AT_OK;
 }
 
+// Peak figures by which viewers draw rooflines, per device of the chip; zeros
+// where the machine's table has none.
 static at_profile_chip figures_of(const seen_chip *c) {
   at_profile_chip out = {
       .chip = c->id, .kind = c->kind, .hbm_bytes = c->hbm_bytes};
@@ -129,6 +137,8 @@ static at_profile_chip figures_of(const seen_chip *c) {
   return out;
 }
 
+// Programs and chips of the session, in its arena. RESOURCE_EXHAUSTED also
+// where a program could not be noted.
 static at_status about_of(const struct seen *s, at_profile_about *out) {
   at_profile_module *modules;
   at_profile_chip *chips;
@@ -146,6 +156,8 @@ static at_status about_of(const struct seen *s, at_profile_about *out) {
   return s->failed ? AT_NO_MEMORY("a profile") : AT_OK;
 }
 
+// Takes the session out under the lock and works without it: describing
+// programs takes time.
 at_status at_pjrt_profiled_stop(const at_profile *p, at_strbuf *out) {
   pthread_mutex_lock(&g_lock);
   struct seen s = g_seen;

@@ -6,6 +6,7 @@
 #include "pjrt/pjrt_internal.h"
 #include "profile/profile.h"
 
+// A session of one client; there is one at a time in the process.
 struct PLUGIN_Profiler {
   void *vtable;
   bool running;
@@ -15,6 +16,8 @@ struct PLUGIN_Profiler_Error {
   PJRT_Error error;
 };
 
+// Both kinds of errors are one object, so that error_destroy and error_message
+// need no second way.
 static PLUGIN_Profiler_Error *as_error(PJRT_Error *e) {
   return (PLUGIN_Profiler_Error *)e;
 }
@@ -40,6 +43,7 @@ static void error_message(PLUGIN_Profiler_Error_Message_Args *a) {
   a->message_size = m.message_size;
 }
 
+// at_status's code is the API's.
 static PLUGIN_Profiler_Error *error_get_code(
     PLUGIN_Profiler_Error_GetCode_Args *a) {
   CHECK(PLUGIN_Profiler_Error_GetCode_Args, a->error);
@@ -47,6 +51,7 @@ static PLUGIN_Profiler_Error *error_get_code(
   return NULL;
 }
 
+// No session runs yet.
 static PLUGIN_Profiler_Error *create(PLUGIN_Profiler_Create_Args *a) {
   CHECK(PLUGIN_Profiler_Create_Args, a);
   a->profiler = calloc(1, sizeof *a->profiler);
@@ -55,6 +60,8 @@ static PLUGIN_Profiler_Error *create(PLUGIN_Profiler_Create_Args *a) {
              : as_error(AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory"));
 }
 
+// Events, programs and chips as an XSpace, in p->xspace. `running` is false
+// from here on, also on failure.
 static at_status session_end(PLUGIN_Profiler *p) {
   p->running = false;
   at_profile *events;
@@ -66,6 +73,7 @@ static at_status session_end(PLUGIN_Profiler *p) {
   return st;
 }
 
+// A session that still runs is ended and thrown away.
 static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
   CHECK(PLUGIN_Profiler_Destroy_Args, a);
   if (!a->profiler) return NULL;
@@ -75,6 +83,7 @@ static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
   return NULL;
 }
 
+// FAILED_PRECONDITION: a session runs already. Nothing runs after a failure.
 static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
   CHECK(PLUGIN_Profiler_Start_Args, a->profiler);
   at_status st = at_profile_start(0);
@@ -88,6 +97,7 @@ static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
   return as_error(at_pjrt_error(st));
 }
 
+// Ends the session; what was recorded waits for collect.
 static PLUGIN_Profiler_Error *stop(PLUGIN_Profiler_Stop_Args *a) {
   CHECK(PLUGIN_Profiler_Stop_Args, a->profiler);
   if (!a->profiler->running)

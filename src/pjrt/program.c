@@ -7,6 +7,7 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
+// With a zero behind the bytes, for clients that take them for a string.
 at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n) {
   at_pjrt_blob *b = malloc(sizeof *b + n + 1);
   if (!b) return NULL;
@@ -31,6 +32,7 @@ static const void *section(at_bytes block, at_xsection s, size_t element,
   return block.ptr + span.offset;
 }
 
+// "" when the offset is behind the table, or no zero follows.
 static const char *string(at_bytes block, uint32_t offset) {
   uint64_t n;
   const char *s = section(block, AT_XS_STRINGS, 1, &n);
@@ -42,6 +44,8 @@ const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset) {
   return string(p->executable, offset);
 }
 
+// INVALID_ARGUMENT: no executable, of another version, or cut short. The rest
+// of the block is checked section by section when it is read.
 static at_status check_header(at_bytes block) {
   const at_xheader *h = (const at_xheader *)block.ptr;
   if (block.len < sizeof *h || h->magic != AT_EXECUTABLE_MAGIC)
@@ -58,6 +62,8 @@ static at_status check_header(at_bytes block) {
   return AT_OK;
 }
 
+// *dims borrows from the block. INVALID_ARGUMENT: the index, or what it leads
+// to, lies outside.
 static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
                          at_dims *dims) {
   uint64_t num_types, num_dims;
@@ -93,6 +99,8 @@ static at_status count_host_bytes(at_pjrt_program *p, const at_xio *io,
   return AT_OK;
 }
 
+// Fills types and dimensions of the results; the dimensions of all are one
+// list.
 static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   size_t total = 0;
   at_dtype dtype;
@@ -103,11 +111,13 @@ static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   }
   p->output_dims = calloc(total + 1, sizeof *p->output_dims);
   if (!p->output_dims) return NO_MEMORY();
+  const size_t room = total;
   total = 0;
   for (uint32_t i = 0; i < p->num_outputs; i++) {
     AT_TRY(type_of(p->executable, io[i].type, &dtype, &dims));
     p->output_types[i] = at_pjrt_type(dtype);
     p->output_ranks[i] = dims.rank;
+    AT_ASSERT(dims.rank <= room - total);
     if (dims.rank)
       memcpy(p->output_dims + total, dims.ptr, dims.rank * sizeof *dims.ptr);
     total += dims.rank;
@@ -116,6 +126,8 @@ static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   return AT_OK;
 }
 
+// Memory kinds by name, as clients want them; one that is not said is the
+// device's.
 static void read_kinds(at_bytes block, const at_xio *io, uint32_t n,
                        const char **kinds, size_t *kind_sizes) {
   for (uint32_t i = 0; i < n; i++) {
@@ -125,6 +137,7 @@ static void read_kinds(at_bytes block, const at_xio *io, uint32_t n,
   }
 }
 
+// Programs of one partition have none, which clients are told by NULL.
 static at_status fill_shardings(at_pjrt_program *p, const at_xio *in,
                                 const at_xio *out) {
   if (p->header->num_partitions == 1) return AT_OK;
@@ -139,6 +152,8 @@ static at_status fill_shardings(at_pjrt_program *p, const at_xio *in,
                                 p->sharding_sizes + p->num_inputs);
 }
 
+// Everything that clients may ask for is made here, once, so that questions
+// take no lock and cannot fail. On failure program_free frees what there is.
 static at_status program_fill(at_pjrt_program *p) {
   AT_TRY(check_header(p->executable));
   p->header = (const at_xheader *)p->executable.ptr;
@@ -197,6 +212,8 @@ static at_status program_fill(at_pjrt_program *p) {
   return read_outputs(p, out);
 }
 
+// Without the three blocks, which are the caller's until at_pjrt_program_create
+// has succeeded.
 static void program_free(at_pjrt_program *p) {
   at_pjrt_options_free(&p->parsed);
   free(p->output_types);
@@ -238,6 +255,7 @@ at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p) {
   return p;
 }
 
+// The release is no relaxed one: who frees must see what others have written.
 void at_pjrt_program_release(at_pjrt_program *p) {
   if (!p || atomic_fetch_sub(&p->references, 1) != 1) return;
   free((void *)p->executable.ptr);
@@ -249,6 +267,7 @@ void at_pjrt_program_release(at_pjrt_program *p) {
 
 // ---- Compiling
 
+// 64 bytes: what sections of an executable are aligned to.
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   uint8_t *p = aligned_alloc(64, at_align_up(b.len + 1, 64));
   if (!p) return NO_MEMORY();
@@ -257,6 +276,8 @@ at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   return AT_OK;
 }
 
+// The format that `import` or `hloproto` reads. INVALID_ARGUMENT: another one,
+// or no program.
 static at_status check_program(const PJRT_Program *p, at_program_format *out) {
   if (!p) return AT_FAIL(AT_INVALID_ARGUMENT, "program is NULL");
   if (p->struct_size < PJRT_Program_STRUCT_SIZE)
@@ -317,6 +338,8 @@ at_str at_pjrt_program_text(at_pjrt_program *p, const char **format) {
   return (at_str){(const char *)blob->bytes, blob->size};
 }
 
+// Options are read twice: once to fail early, and again for the program that
+// keeps them.
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out) {

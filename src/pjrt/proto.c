@@ -21,8 +21,9 @@ static at_status read_assignment(at_bytes in, at_pjrt_options *o) {
     if (f.number == 2) computations = f.value;
   }
   if (replicas == 0 || computations == 0) return AT_OK;
-  if (replicas > 1 << 20 || computations > 1 << 20)
-    return MALFORMED("device_assignment is too large");
+  // Each id takes a byte at least.
+  if (at_mul(replicas, computations) > in.len)
+    return MALFORMED("device_assignment lacks ids");
   int64_t *ids = malloc(replicas * computations * sizeof *ids);
   if (!ids) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   for (size_t i = 0; i < replicas * computations; i++) ids[i] = -1;
@@ -60,6 +61,8 @@ malformed:
   return MALFORMED("device_assignment");
 }
 
+// ExecutableBuildOptionsProto: device_ordinal 1, num_replicas 4, num_partitions
+// 5, device_assignment 9. An assignment's counts win over the others.
 static at_status read_build_options(at_bytes in, at_pjrt_options *o) {
   uint64_t replicas = 0, partitions = 0;
   at_bytes assignment = {0};
@@ -108,6 +111,8 @@ static const struct {
 
 static const char *const kind_names[] = {"bool", "int", "float"};
 
+// Does the text of an option read as that kind? Texts of 64 and more characters
+// do not.
 static bool text_is(override_kind kind, at_str text) {
   char z[64], *end;
   if (text.len == 0 || text.len >= sizeof z) return false;
@@ -159,6 +164,9 @@ static at_status check_override(at_bytes in) {
                  name.ptr ? name.ptr : "");
 }
 
+// CompileOptionsProto: executable_build_options 3, compile_portable_executable
+// 4, env_option_overrides 7. Fields of compilers that are not here are passed
+// over.
 at_status at_pjrt_options_parse(at_bytes in, at_pjrt_options *out) {
   at_pjrt_options o = {
       .num_replicas = 1, .num_partitions = 1, .device_ordinal = -1};
@@ -241,6 +249,8 @@ static uint32_t primitive_type(PJRT_Buffer_Type t) {
   return (size_t)t < AT_LEN(map) ? map[t] : 0;
 }
 
+// ShapeProto: element_type 2, dimensions 3, layout 5 (minor_to_major 1),
+// is_dynamic_dimension 6, all false. The layout is dense row-major.
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf packed = {0}, order = {0}, layout = {0};
   at_proto_write_int(out, 2, primitive_type(at_pjrt_type(t)));

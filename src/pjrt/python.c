@@ -51,6 +51,8 @@ static int (*g_is_finalizing)(void);  // NULL: cannot be asked
 static bool g_found;
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
+// Looks every function up once. g_found is false where one is missing: then
+// this process is taken for one without Python.
 static void find_python(void) {
   const struct {
     const char *name;
@@ -87,6 +89,7 @@ static void find_python(void) {
   memcpy(&g_is_finalizing, &p, sizeof p);
 }
 
+// False, too, where the interpreter is too old to be asked.
 bool at_pjrt_python_ends(void) {
   pthread_once(&g_once, find_python);
   return g_is_finalizing && g_is_finalizing();
@@ -96,6 +99,8 @@ bool at_pjrt_python_ends(void) {
 // Under the interpreter's lock.
 static struct { void *type, *value, *trace; } g_raised;
 
+// Runs in the interpreter: raises the exception that at_pjrt_interrupted has
+// put aside.
 static int raise_again(void *unused) {
   if (!g_raised.type) return 0;
   g_python.restore(g_raised.type, g_raised.value, g_raised.trace);
@@ -103,11 +108,14 @@ static int raise_again(void *unused) {
   return -1;
 }
 
+// May this thread take the interpreter's lock without being new to it?
 static bool on_python_thread(void) {
   pthread_once(&g_once, find_python);
   return g_found && g_python.is_initialized() && g_python.this_thread();
 }
 
+// Asked every now and then while the compiler works. True also once the
+// interpreter is ending.
 bool at_pjrt_interrupted(void) {
   if (at_pjrt_python_ends()) return true;
   // Handlers run on the main thread alone.
@@ -138,6 +146,7 @@ static void *on_end(void *self, void *args) {
   return g_python.build("");
 }
 
+// Registers on_end with atexit, once in the life of the process.
 void at_pjrt_watch_end(void) {
   static _Atomic bool watched;
   static const struct {

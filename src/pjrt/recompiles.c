@@ -67,6 +67,8 @@ static bool is_recompile(const seen *s) {
   return program;
 }
 
+// Programs without limits of tables are passed over. A recompile also goes into
+// the profile, with the table's new limits.
 void at_pjrt_note_compiled(const at_loaded *l, uint64_t start_ns) {
   seen s;
   const at_x_sparse *x = read_limits(l, &s);

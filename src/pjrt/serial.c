@@ -9,6 +9,7 @@
 #define MAGIC 0x4c41495245535441ull  // "ATSERIAL"
 enum { FORMAT = 1 };
 
+// In this machine's byte order: what is serialised is native code anyway.
 typedef struct serial_header {
   uint64_t magic;
   uint32_t format, header_bytes;
@@ -19,6 +20,7 @@ typedef struct serial_header {
   at_digest checksum;  // of the header without it, then of the blocks
 } serial_header;
 
+// Over the header with its checksum zeroed, then over the blocks.
 static at_digest checksum_of(const serial_header *h, at_bytes body) {
   serial_header plain = *h;
   plain.checksum = (at_digest){{0}};
@@ -28,6 +30,8 @@ static at_digest checksum_of(const serial_header *h, at_bytes body) {
   return d;
 }
 
+// One block: its deleter is free. The build's digest goes along, as another
+// build's runtime may read executables otherwise.
 AT_API(Executable_Serialize) {
   AT_ARGS(PJRT_Executable_Serialize_Args);
   AT_HANDLE(a->executable);
@@ -93,6 +97,8 @@ static at_status check(const serial_header *h, at_bytes body,
   return AT_OK;
 }
 
+// The blocks are copied, aligned as the runtime needs them; the caller's bytes
+// may go.
 at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
                                const char *chip, at_pjrt_program **out) {
   serial_header h;

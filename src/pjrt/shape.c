@@ -1,6 +1,7 @@
 // Element types, shapes and layouts as PJRT spells them.
 #include "pjrt/pjrt_internal.h"
 
+// INVALID_ARGUMENT: a type that PJRT has and Atoll has not, or none at all.
 at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out) {
   // Type 0 is PJRT's INVALID; a scan of 32 rows is cheaper than a table to
   // keep.
@@ -23,6 +24,7 @@ const int64_t *at_pjrt_minor_to_major(uint32_t rank) {
   return descending + (AT_PJRT_MAX_RANK - rank);
 }
 
+// In bytes, of a row-major array.
 static void dense_strides(at_dtype dtype, at_dims dims, int64_t *strides) {
   int64_t step = at_dtype_bytes(dtype);
   for (uint32_t d = dims.rank; d-- > 0;) {
@@ -40,10 +42,13 @@ static bool same_strides(at_dims dims, const int64_t *x, const int64_t *y) {
   return true;
 }
 
+// A layout is byte strides, or an order of dimensions from minor to major.
+// UNIMPLEMENTED: tiles on the host's side.
 at_status at_pjrt_host_strides(const PJRT_Buffer_MemoryLayout *layout,
                                at_dtype dtype, at_dims dims, int64_t *strides,
                                bool *dense) {
   int64_t row_major[AT_PJRT_MAX_RANK];
+  AT_ASSERT(dims.rank <= AT_PJRT_MAX_RANK);
   dense_strides(dtype, dims, row_major);
   memcpy(strides, row_major, dims.rank * sizeof *strides);
   *dense = true;
@@ -84,6 +89,9 @@ at_status at_pjrt_host_strides(const PJRT_Buffer_MemoryLayout *layout,
   return AT_OK;
 }
 
+// Sizes are multiplied with saturation, so no product can wrap. Zero dimensions
+// are left out of the product: the other ones still have to fit, as other code
+// multiplies them.
 at_status at_pjrt_shape_check(PJRT_Buffer_Type t, const int64_t *dims,
                               size_t num_dims,
                               const PJRT_Buffer_MemoryLayout *layout,

@@ -16,10 +16,13 @@ enum {
   TYPE_UNREDUCED = 6
 };
 
+// Where reading the text is; the text ends with a zero.
 typedef struct reader {
   const char *at;
 } reader;
 
+// Steps over z, if it comes next, and over spaces before it. False: it does
+// not, and nothing but spaces is passed.
 static bool take(reader *r, const char *z) {
   size_t n = strlen(z);
   while (*r->at == ' ') r->at++;
@@ -41,6 +44,7 @@ static bool take_list(reader *r, at_strbuf *packed, uint32_t *count) {
   return true;
 }
 
+// Writes the numbers as one packed field; an empty list writes nothing.
 static bool write_list(reader *r, at_strbuf *out, uint32_t field) {
   at_strbuf packed = {0};
   uint32_t count;
@@ -99,6 +103,10 @@ static bool write_tiles(reader *r, at_strbuf *out) {
   return take(r, "}");
 }
 
+// Reads HLO's text, {devices=[2,1]<=[2]}, {replicated} and so on, and writes
+// OpSharding: type 1, tile_assignment_dimensions 3, tile_assignment_devices 4,
+// replicate_on_last_tile_dim 6, last_tile_dims 8, iota_reshape_dims 9,
+// iota_transpose_perm 10.
 at_status at_pjrt_sharding_write(const char *text, at_strbuf *out) {
   reader r = {text};
   bool ok = take(&r, "{");
@@ -145,6 +153,7 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
   return AT_OK;
 }
 
+// Borrowed from the program.
 static PJRT_Error *parameter_shardings(
     PJRT_Shardings_PJRT_Executable_ParameterShardings_Args *a) {
   AT_ARGS(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args);

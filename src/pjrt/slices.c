@@ -10,6 +10,8 @@ static int said(at_status st, char *why, size_t why_bytes) {
   return at_code_take(st);
 }
 
+// Numbers of the spare devices, and how many slices the pod's own chips are in.
+// Zeros: there is no pod.
 static void count(uint32_t *first, uint32_t *spares, uint32_t *islands) {
   PJRT_Client *c = at_pjrt_pod_client();
   *first = *spares = *islands = 0;
@@ -20,6 +22,8 @@ static void count(uint32_t *first, uint32_t *spares, uint32_t *islands) {
     *islands = AT_MAX(*islands, c->topology->devices[i].info.slice_index + 1);
 }
 
+// *wish is filled and devices[] get the slice's numbers, as at_client_add_slice
+// has it.
 static int add(at_msg_slice *wish, uint32_t *devices, char *why,
                size_t why_bytes) {
   at_client *pod = at_pjrt_pod_now();
@@ -34,6 +38,7 @@ static void close_slice(uint64_t slice) {
   if (pod) at_client_close_slice(pod, slice);
 }
 
+// False: the device stands for no chip at present.
 static bool find(uint32_t device, uint32_t *chip, uint32_t *host) {
   const at_client *pod = at_pjrt_pod_now();
   return pod && at_client_find_chip(pod, device, chip, host);

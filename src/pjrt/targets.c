@@ -11,6 +11,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
 static uint32_t running;
 
+// Waits until no compilation for another kind runs, and makes the target this
+// one's. leave() is due only on success.
 static at_status enter(const char *target) {
   at_status st = AT_OK;
   pthread_mutex_lock(&lock);
@@ -22,6 +24,7 @@ static at_status enter(const char *target) {
   return st;
 }
 
+// The last one lets compilations for another kind in.
 static void leave(void) {
   pthread_mutex_lock(&lock);
   running--;
@@ -55,6 +58,7 @@ static at_status find_kind(const PJRT_Client *c, const at_pjrt_options *o,
   return *out ? AT_OK : AT_FAIL(AT_INVALID_ARGUMENT, "there is no such device");
 }
 
+// Where all chips are alike this is at_pjrt_compile.
 at_status at_pjrt_compile_for(PJRT_Client *c, const PJRT_Program *program,
                               at_bytes options, at_pjrt_program **out) {
   if (!c->pod || !at_client_is_mixed(c->pod))

@@ -14,6 +14,8 @@ typedef struct chip_record {
   char kind[64], target[32];
 } chip_record;
 
+// The texts are those of JAX's TPU devices, as programs parse them. The names
+// point into d, which must not move.
 static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
   snprintf(d->kind, sizeof d->kind, "%.*s", (int)sizeof r->kind - 1, r->kind);
   snprintf(d->target, sizeof d->target, "%.*s", (int)sizeof r->target - 1,
@@ -45,6 +47,9 @@ static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
   d->num_attributes = 4;
 }
 
+// From records, be they a runtime's or a serialised topology's. Spare ones get
+// a description, with the attribute `virtual`, but are no part of what is
+// serialised.
 static at_status topology_make(const chip_record *records, uint32_t n,
                                uint32_t spares,
                                PJRT_TopologyDescription **out) {
@@ -114,6 +119,8 @@ void at_pjrt_topology_destroy(PJRT_TopologyDescription *t) {
   free(t);
 }
 
+// The name is a target ("v5e:2x2"), by default ATOLL_TARGET. A runtime is made
+// to describe it, and ended again.
 AT_API(TopologyDescription_Create) {
   AT_ARGS(PJRT_TopologyDescription_Create_Args);
   if (a->topology_name_size && !a->topology_name)
@@ -134,6 +141,8 @@ AT_API(TopologyDescription_Create) {
   return at_pjrt_error(st);
 }
 
+// INVALID_ARGUMENT: not what Serialize has written. The records' numbers are
+// taken as they are.
 AT_API(TopologyDescription_Deserialize) {
   AT_ARGS(PJRT_TopologyDescription_Deserialize_Args);
   AT_HANDLE(a->serialized_topology);
@@ -188,6 +197,7 @@ AT_API(TopologyDescription_GetDeviceDescriptions) {
   return NULL;
 }
 
+// Records of all devices, in this machine's byte order.
 AT_API(TopologyDescription_Serialize) {
   AT_ARGS(PJRT_TopologyDescription_Serialize_Args);
   AT_HANDLE(a->topology);
@@ -209,6 +219,7 @@ AT_API(TopologyDescription_Attributes) {
   return NULL;
 }
 
+// A hash of what Serialize writes: equal topologies have equal ones.
 AT_API(TopologyDescription_Fingerprint) {
   AT_ARGS(PJRT_TopologyDescription_Fingerprint_Args);
   AT_HANDLE(a->topology);
@@ -216,6 +227,7 @@ AT_API(TopologyDescription_Fingerprint) {
   return NULL;
 }
 
+// Kinds are numbered as at_memory_kind.
 AT_API(TopologyDescription_GetMemorySpaceKindIds) {
   AT_ARGS(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args);
   AT_HANDLE(a->topology);
@@ -228,6 +240,8 @@ AT_API(TopologyDescription_GetMemorySpaceKindIds) {
 
 static void free_shape(const char *p) { free((void *)p); }
 
+// The shape with its layout there, which is dense row-major in every memory.
+// The bytes are the caller's.
 AT_API(TopologyDescription_MakeCanonicalShapeForMemorySpace) {
   AT_ARGS(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args);
   AT_HANDLE(a->topology);
@@ -301,6 +315,7 @@ static PJRT_MemoryDescription memory_descriptions[AT_MEM_KINDS] = {
 static PJRT_MemoryDescription *const memory_description_pointers[AT_MEM_KINDS] =
     {&memory_descriptions[0], &memory_descriptions[1], &memory_descriptions[2]};
 
+// Every device has the same kinds of memory, so all share static descriptions.
 static PJRT_Error *memory_descriptions_of(
     PJRT_DeviceDescription_MemoryDescriptions_Args *a) {
   AT_ARGS(PJRT_DeviceDescription_MemoryDescriptions_Args);

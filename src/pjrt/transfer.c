@@ -6,11 +6,14 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
+// A buffer that the manager fills. `defined` is set by whoever defines it
+// first.
 typedef struct pending {
   at_buffer *buffer;  // one reference
   _Atomic(bool) defined, retrieved;
 } pending;
 
+// Buffers of one memory, which the client gets before their data has come.
 struct PJRT_AsyncHostToDeviceTransferManager {
   void *vtable;
   PJRT_Memory *memory;
@@ -18,6 +21,8 @@ struct PJRT_AsyncHostToDeviceTransferManager {
   pending buffers[];
 };
 
+// Consumes s. The last transfer, an error and the manager's end may come at the
+// same time: one of them counts.
 static void define_once(pending *p, at_status s) {
   if (atomic_exchange(&p->defined, true))
     at_status_free(s);
@@ -25,6 +30,8 @@ static void define_once(pending *p, at_status s) {
     at_buffer_define(p->buffer, s);
 }
 
+// NULL is allowed. Buffers that are not complete fail with CANCELLED, as nobody
+// can fill them any more.
 static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m) {
   if (!m) return;
   for (size_t i = 0; i < m->count; i++) {
@@ -41,6 +48,7 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m) {
   free(m);
 }
 
+// One buffer for each shape, all in one memory. On failure none is left.
 AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   AT_ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args);
   AT_CLIENT(a->client);
@@ -89,6 +97,7 @@ AT_API(AsyncHostToDeviceTransferManager_Destroy) {
   return NULL;
 }
 
+// INVALID_ARGUMENT: no such buffer.
 static at_status slot_of(PJRT_AsyncHostToDeviceTransferManager *m, int index,
                          pending **out) {
   if (index < 0 || (size_t)index >= m->count)
@@ -99,6 +108,7 @@ static at_status slot_of(PJRT_AsyncHostToDeviceTransferManager *m, int index,
   return AT_OK;
 }
 
+// FAILED_PRECONDITION, too: the buffer has its data, or an error.
 static at_status slot_open(PJRT_AsyncHostToDeviceTransferManager *m, int index,
                            pending **out) {
   AT_TRY(slot_of(m, index, out));
@@ -108,6 +118,8 @@ static at_status slot_open(PJRT_AsyncHostToDeviceTransferManager *m, int index,
   return AT_OK;
 }
 
+// Bytes of the dense array, at once; the last transfer defines the buffer,
+// however many bytes came.
 AT_API(AsyncHostToDeviceTransferManager_TransferData) {
   AT_ARGS(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args);
   AT_HANDLE(a->transfer_manager);
@@ -122,14 +134,16 @@ AT_API(AsyncHostToDeviceTransferManager_TransferData) {
                     (long long)a->transfer_size, have);
   if (a->transfer_size) {
     AT_HANDLE(a->data);
-    memcpy((char *)at_buffer_data_mut(p->buffer) + a->offset, a->data,
-           (size_t)a->transfer_size);
+    char *dst = at_buffer_data_mut(p->buffer);
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a transfer"));
+    memcpy(dst + a->offset, a->data, (size_t)a->transfer_size);
   }
   if (a->is_last_transfer) define_once(p, AT_OK);
   a->done_with_h2d_transfer = at_pjrt_event_ready();
   return NULL;
 }
 
+// The whole array, from any dense layout or strides of the host.
 AT_API(AsyncHostToDeviceTransferManager_TransferLiteral) {
   AT_ARGS(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args);
   AT_HANDLE(a->transfer_manager);
@@ -150,6 +164,7 @@ AT_API(AsyncHostToDeviceTransferManager_TransferLiteral) {
   if (shape.bytes) {
     AT_HANDLE(a->data);
     void *dst = at_buffer_data_mut(p->buffer);
+    if (!dst) return at_pjrt_error(at_pjrt_buffer_deleted("a transfer"));
     if (dense)
       memcpy(dst, a->data, shape.bytes);
     else
@@ -160,6 +175,7 @@ AT_API(AsyncHostToDeviceTransferManager_TransferLiteral) {
   return NULL;
 }
 
+// Each buffer once; it may be used in launches before its data comes.
 AT_API(AsyncHostToDeviceTransferManager_RetrieveBuffer) {
   AT_ARGS(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args);
   AT_HANDLE(a->transfer_manager);
@@ -196,6 +212,7 @@ AT_API(AsyncHostToDeviceTransferManager_BufferSize) {
   return NULL;
 }
 
+// The buffer fails: a code of 0 becomes UNKNOWN.
 AT_API(AsyncHostToDeviceTransferManager_SetBufferError) {
   AT_ARGS(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args);
   AT_HANDLE(a->transfer_manager);
@@ -222,6 +239,8 @@ typedef struct fill {
   at_buffer *from, *to;  // one reference each; `from` also an external one
 } fill;
 
+// Copies, or recuts bits where the types' widths differ; an error goes on to
+// `to`. Frees x and gives back all references.
 static void fill_end(fill *x, at_status s) {
   fill f = *x;
   free(x);
@@ -244,6 +263,8 @@ static void fill_end(fill *x, at_status s) {
 
 static void fill_later(void *arg) { fill_end(arg, AT_OK); }
 
+// `from` is ready. If its bytes are still at a host of the pod a task fetches
+// them, as this thread may not wait.
 static void fill_run(at_status s, void *arg) {
   fill *f = arg;
   if (at_ok(s) && !at_buffer_is_here(f->from)) {
@@ -282,6 +303,8 @@ struct PJRT_FulfillAliasBufferCallback {
   PJRT_Client *client;  // held
 };
 
+// A buffer, and a callback object by which another one's data gets into it
+// later. The object must be used: it holds the client.
 AT_API(Client_CreateAliasBuffer) {
   AT_ARGS(PJRT_Client_CreateAliasBuffer_Args);
   AT_CLIENT(a->client);
@@ -337,6 +360,8 @@ typedef struct donation {
   PJRT_Client *client;   // held
 } donation;
 
+// What the donation waited for is there, or has failed. The old array is
+// deleted in both cases, as the client has given it away.
 static void donation_ready(
     PJRT_Buffer_DonateWithControlDependency_Callback_Args *a) {
   if (!a ||
@@ -358,6 +383,9 @@ static void donation_ready(
   free(d);
 }
 
+// The new array is there at once and defined when the client calls
+// donation_ready. The old handle counts as deleted from here on; after a
+// failure it does not.
 AT_API(Buffer_DonateWithControlDependency) {
   AT_ARGS(PJRT_Buffer_DonateWithControlDependency_Args);
   AT_HANDLE(a->buffer);
@@ -388,6 +416,7 @@ AT_API(Buffer_DonateWithControlDependency) {
   return NULL;
 }
 
+// A view of the buffer is gone.
 static void unacquire(void *arg) {
   at_buffer_unacquire(arg);
   at_buffer_release(arg);

@@ -13,12 +13,15 @@
 
 enum { kBacklog = 128 };
 
+// Commas, not addresses that resolve: an empty text has none.
 uint32_t at_address_count(const char *text) {
   uint32_t n = *text != 0;
   for (const char *p = text; *p; p++) n += *p == ',';
   return n;
 }
 
+// getaddrinfo may ask a name server, so this can take seconds. i must be below
+// the count.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,
                              struct addrinfo **out) {
   const char *at = a->text;
@@ -45,11 +48,14 @@ at_status at_address_resolve(const at_addresses *a, uint32_t i,
   return AT_OK;
 }
 
+// Closed on exec, as all descriptors here.
 static int socket_of(const struct addrinfo *to, int flags) {
   return socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | flags,
                 to->ai_protocol);
 }
 
+// The first of its addresses that can be bound. SO_REUSEADDR: a process that
+// comes back binds the port of the one before.
 at_status at_address_bind(const at_addresses *a, uint32_t i, int *out) {
   struct addrinfo *all;
   AT_TRY(at_address_resolve(a, i, &all));
@@ -75,6 +81,7 @@ at_status at_address_bind(const at_addresses *a, uint32_t i, int *out) {
   return AT_OK;
 }
 
+// Callers queue up from here on.
 at_status at_address_listen(const at_addresses *a, uint32_t me, int *out) {
   int fd;
   AT_TRY(at_address_bind(a, me, &fd));
@@ -89,6 +96,8 @@ at_status at_address_listen(const at_addresses *a, uint32_t me, int *out) {
   return AT_OK;
 }
 
+// Address and port as numbers, so that two spellings of one address digest
+// alike.
 static void add_place(at_digest *d, const struct sockaddr *at) {
   if (at->sa_family == AF_INET) {
     const struct sockaddr_in *in = (const void *)at;
@@ -101,6 +110,8 @@ static void add_place(at_digest *d, const struct sockaddr *at) {
   }
 }
 
+// Every process digests the same list; of names with several addresses the
+// first IPv4 one counts.
 at_status at_address_digest(const at_addresses *a, at_digest *d) {
   for (uint32_t i = 0; i < at_address_count(a->text); i++) {
     struct addrinfo *all;
@@ -115,6 +126,7 @@ at_status at_address_digest(const at_addresses *a, at_digest *d) {
   return AT_OK;
 }
 
+// The port that the system chose, where 0 was bound.
 at_status at_address_port(int fd, uint32_t *out) {
   struct sockaddr_storage at;
   socklen_t size = sizeof at;
@@ -127,6 +139,7 @@ at_status at_address_port(int fd, uint32_t *out) {
   return AT_OK;
 }
 
+// 127.0.0.0/8, ::1, or the former mapped into IPv6.
 static bool is_local(const struct sockaddr *at) {
   if (at->sa_family == AF_INET) {
     const struct sockaddr_in *in = (const void *)at;
@@ -138,12 +151,15 @@ static bool is_local(const struct sockaddr *at) {
                                         in->sin6_addr.s6_addr[12] == 127));
 }
 
+// All of them: one address that others reach is enough to need a token.
 bool at_address_is_local(const struct addrinfo *all) {
   for (; all; all = all->ai_next)
     if (!is_local(all->ai_addr)) return false;
   return true;
 }
 
+// Is the other end of a connection on this machine? False where that cannot be
+// told.
 bool at_address_peer_is_local(int fd) {
   struct sockaddr_storage at;
   socklen_t n = sizeof at;
@@ -164,6 +180,8 @@ static bool comes(int fd, uint64_t until_ns) {
   }
 }
 
+// Tries the addresses in turn, all within the one deadline. The socket blocks
+// afterwards. -1: none answered.
 int at_address_connect(const struct addrinfo *to, uint64_t until_ns) {
   for (; to; to = to->ai_next) {
     int fd = socket_of(to, SOCK_NONBLOCK);

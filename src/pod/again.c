@@ -42,11 +42,14 @@ static at_status no_memory(void) {
 }
 
 // ---- Who is there
+// at_pod_door.calls: only those that are lost.
 static bool may_be_called(void *arg, uint32_t host) {
   const at_pod_again *g = arg;
   return !at_pod_hosts_has(g->hosts, host);
 }
 
+// at_pod_door.heard: a process that is lost has proved the token at the door.
+// The pod meets in the latest epoch that anybody wants.
 static void note_heard(void *arg, uint32_t host, uint32_t epoch) {
   at_pod_again *g = arg;
   if (host >= g->count || at_pod_hosts_has(g->hosts, host)) return;
@@ -69,6 +72,7 @@ static bool all_are_back(const at_pod_again *g) {
   return any;
 }
 
+// at_pod_door.ends.
 static bool has_to_look(void *arg) {
   const at_pod_again *g = arg;
   return atomic_load(&g->ends) || all_are_back(g);
@@ -84,6 +88,8 @@ typedef struct left {
   at_hosts_into *into;
 } left;
 
+// Who is still there, and a digest of who is not, by which all compare what
+// they miss. What is allocated is freed by free_left, also on failure.
 static at_status find_left(const at_pod_again *g, left *l, uint64_t *lost) {
   const size_t n = g->count;
   l->hosts = calloc(n, sizeof *l->hosts);
@@ -141,6 +147,8 @@ static at_status agree_who(const at_pod_again *g, left *l, word *w) {
   return same ? AT_OK : not_now();
 }
 
+// Asks the user to rest, then the others whether theirs do. Where not all do,
+// or one is lost meanwhile, the user goes on.
 static at_status agree_rest(const at_pod_again *g, left *l, word *w) {
   w->rests = g->user.rest(g->user.arg);
   at_status st = swap(g, l, kRests, w);
@@ -153,8 +161,11 @@ static at_status agree_rest(const at_pod_again *g, left *l, word *w) {
 
 // ---- All meet
 static _Thread_local const at_pod_again *forming;
+// at_pod_job.interrupted has no argument, hence `forming`.
 static bool form_is_over(void) { return atomic_load(&forming->ends); }
 
+// Meets everybody as at the beginning, with a duplicate of the listener, since
+// the new hosts close theirs.
 static at_status form(const at_pod_again *g, uint32_t epoch,
                       at_pod_hosts **out) {
   at_pod_job job = *at_pod_hosts_job(g->hosts);
@@ -168,6 +179,7 @@ static at_status form(const at_pod_again *g, uint32_t epoch,
   return at_pod_hosts_open(&job, out);
 }
 
+// From here on those of `now` are the pod.
 static void begin_epoch(at_pod_again *g, at_pod_hosts *now) {
   atomic_store(&g->hosts, now);
   g->next = at_pod_hosts_job(now)->epoch + 1;
@@ -190,6 +202,8 @@ static at_status move(at_pod_again *g, uint32_t epoch) {
   return AT_OK;
 }
 
+// One try: who is left agrees on who is lost, rests, meets. An error is no
+// reason to give up.
 static at_status attempt(at_pod_again *g, left *l) {
   word w = {.next = g->next};
   AT_TRY(find_left(g, l, &w.lost));
@@ -217,6 +231,8 @@ static void try_again(at_pod_again *g) {
 }
 
 // ---- The door
+// The thread: stands at the door until somebody is back, then tries; goes back
+// to the door.
 static void keep(void *arg) {
   at_pod_again *g = arg;
   const at_pod_door door = {g, may_be_called, note_heard, has_to_look, g->wake};
@@ -240,6 +256,7 @@ static void keep(void *arg) {
   }
 }
 
+// hosts were opened with at_pod_job.returns, so their listener is still there.
 at_status at_pod_again_begin(at_pod_hosts *hosts, const at_pod_again_user *user,
                              at_pod_again **out) {
   const at_hosts *face = at_pod_hosts_of(hosts);
@@ -281,6 +298,7 @@ static void end_attempts(at_pod_again *g) {
   at_status_free(st);
 }
 
+// Wakes the thread from the door, or out of an attempt, and joins it.
 void at_pod_again_end(at_pod_again *g) {
   if (!g) return;
   atomic_store(&g->ends, true);

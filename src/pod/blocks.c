@@ -13,7 +13,9 @@ void at_pod_blocks_init(at_pod_blocks *b) {
 
 // Under the lock.
 static void *remove_block(at_pod_blocks *b, uint32_t i) {
+  AT_ASSERT(i < b->count);
   void *p = b->all[i];
+  AT_ASSERT(malloc_usable_size(p) <= b->bytes);
   b->bytes -= malloc_usable_size(p);
   b->count--;
   memmove(&b->all[i], &b->all[i + 1], (b->count - i) * sizeof *b->all);
@@ -31,6 +33,7 @@ static void *find_block(at_pod_blocks *b, size_t bytes) {
   return best == UINT32_MAX ? NULL : remove_block(b, best);
 }
 
+// Only blocks of AT_POD_BLOCKS_FROM to AT_POD_BLOCKS_BYTES are kept.
 void *at_pod_block_take(at_pod_blocks *b, size_t bytes) {
   if (bytes < AT_POD_BLOCKS_FROM || bytes > AT_POD_BLOCKS_BYTES)
     return at_hosts_block(bytes);
@@ -40,6 +43,7 @@ void *at_pod_block_take(at_pod_blocks *b, size_t bytes) {
   return p ? p : at_hosts_block(bytes);
 }
 
+// Makes room by dropping the oldest ones, which are freed without the lock.
 void at_pod_block_give(at_pod_blocks *b, void *p) {
   const size_t bytes = p ? malloc_usable_size(p) : 0;
   void *gone[AT_POD_BLOCKS + 1];
@@ -53,6 +57,7 @@ void at_pod_block_give(at_pod_blocks *b, void *p) {
     gone[n++] = remove_block(b, 0);
   b->all[b->count++] = p;
   b->bytes += bytes;
+  AT_ASSERT(b->count <= AT_POD_BLOCKS && b->bytes <= AT_POD_BLOCKS_BYTES);
   pthread_mutex_unlock(&b->lock);
   while (n) free(gone[--n]);
 }

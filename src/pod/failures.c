@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Linear over a ring of AT_FAILURES entries; one entry covers consecutive
+// launches that failed alike.
 const at_failure *at_failures_find(const at_failures *f, uint32_t host,
                                    const at_hosts_tag *tag) {
   uint32_t n = AT_MIN(f->count, (uint32_t)AT_FAILURES);
@@ -16,6 +18,8 @@ const at_failure *at_failures_find(const at_failures *f, uint32_t host,
   return NULL;
 }
 
+// A launch that fails as the one before it did extends that entry: a program
+// that fails again and again does not push everything else out.
 void at_failures_note(at_failures *f, uint32_t host, const at_hosts_tag *tag,
                       at_status why) {
   at_hosts_tag before = *tag;
@@ -34,6 +38,7 @@ void at_failures_note(at_failures *f, uint32_t host, const at_hosts_tag *tag,
   *x = (at_failure){host, *tag, tag->launch, at_status_clone(why)};
 }
 
+// code, then text, as at_failure_read reads them. NULL: no memory.
 at_unsaid *at_unsaid_make(uint32_t to, const at_hosts_tag *tag, at_status why) {
   const uint32_t code = at_status_code(why);
   const char *text = at_status_message(why);
@@ -48,6 +53,8 @@ at_unsaid *at_unsaid_make(uint32_t to, const at_hosts_tag *tag, at_status why) {
 
 static bool is_code(uint32_t c) { return c && c <= AT_UNAUTHENTICATED; }
 
+// Processes of one user may repeat each other's error as it is; of others it
+// becomes ABORTED with a prefix, or DATA_LOSS.
 at_status at_failure_read(uint32_t host, at_bytes said, bool one_user) {
   uint32_t code;
   memcpy(&code, said.ptr, sizeof code);

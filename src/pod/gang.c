@@ -14,6 +14,7 @@ struct at_island {
   at_order *between;          // processes; NULL: there is one
 };
 
+// hosts NULL: one process, and order is a mutex.
 at_status at_island_create(at_pod_hosts *hosts, at_island **out) {
   at_island *s = calloc(1, sizeof *s);
   if (!s) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a scheduler");
@@ -34,6 +35,7 @@ void at_island_destroy(at_island *s) {
   free(s);
 }
 
+// No launch is under way, and none begins: the caller rests.
 at_status at_island_rehost(at_island *s, at_pod_hosts *hosts) {
   at_order *now;
   AT_TRY(at_order_create(hosts, &now));
@@ -46,6 +48,7 @@ void at_island_set_ordered(at_island *s, bool ordered) {
   atomic_store(&s->ordered, ordered);
 }
 
+// All queues or none: two launches never interleave.
 static void enqueue_in_order(at_island *s, at_task *t, uint32_t n) {
   pthread_mutex_lock(&s->order);
   for (uint32_t d = 0; d < n; d++) at_launch_enqueue(t, d);
@@ -62,6 +65,8 @@ static void enqueue_anyhow(at_island *s, at_task *t, uint32_t n) {
   }
 }
 
+// Buffers are prepared (at_launch_begin) before the order is taken, so nothing
+// waits while it is held.
 at_status at_island_launch(at_island *s, at_loaded *l, const at_launch *launch,
                            at_buffer **outputs, at_event **out_done) {
   // One chip waits for no other: its own queue is order enough.

@@ -62,6 +62,8 @@ static at_bytes rotation(uint32_t n, uint32_t shift) {
   return b_finish(&b, 0);
 }
 
+// One process with all chips of a target, and the programs that tests launch
+// over them.
 typedef struct pod {
   at_runtime *rt;
   at_island *island;
@@ -70,6 +72,7 @@ typedef struct pod {
   at_loaded *by[3];  // rotations by 1, 2, 3
 } pod;
 
+// A runtime of two threads, whatever the number of chips.
 static pod pod_open(const char *target) {
   pod p = {.rt = test_runtime(target, 2)};
   p.n = at_runtime_num_chips(p.rt);
@@ -81,6 +84,7 @@ static pod pod_open(const char *target) {
   return p;
 }
 
+// All launches have ended by then: destroying waits for them.
 static void pod_close(pod *p) {
   for (uint32_t k = 0; k < 3; k++) at_loaded_release(p->by[k]);
   at_island_destroy(p->island);
@@ -97,6 +101,7 @@ typedef struct chain {
   bool flipped;
 } chain;
 
+// Value i on chip i, so that it shows where each value has been.
 static void chain_start(chain *c, pod *p) {
   *c = (chain){.p = p};
   for (uint32_t i = 0; i < p->n; i++) {
@@ -126,6 +131,7 @@ static at_status step(chain *c, uint32_t by, bool wait) {
   return st;
 }
 
+// Value i must be where all rotations together have brought it.
 static void chain_check(const chain *c) {
   uint32_t n = c->p->n;
   for (uint32_t i = 0; i < n; i++) {
@@ -136,6 +142,7 @@ static void chain_check(const chain *c) {
   }
 }
 
+// Of this process, as the kernel lists them.
 static int count_threads(void) {
   DIR *d = opendir("/proc/self/task");
   int n = 0;
@@ -145,6 +152,8 @@ static int count_threads(void) {
   return n;
 }
 
+// Launches all steps without waiting for one, then checks values and that no
+// thread was made for each launch.
 static void steps_in_flight(const char *target, uint32_t chips,
                             uint32_t steps) {
   pod p = pod_open(target);
@@ -203,6 +212,8 @@ static void *launch_both(void *arg) {
   return NULL;
 }
 
+// Two threads launch the same two programs again and again, each pair in the
+// opposite order.
 static void run_both(pod *p, chain both[2]) {
   pthread_t t[2];
   for (int i = 0; i < 2; i++) {
@@ -214,6 +225,8 @@ static void run_both(pod *p, chain both[2]) {
   for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
 }
 
+// The island orders launches, so the chips of all see the same order whatever
+// threads do.
 static void opposite_orders_never_deadlock(void **state) {
   pod p = pod_open("v5e:2x4");
   chain both[2];
@@ -226,6 +239,8 @@ static void opposite_orders_never_deadlock(void **state) {
   pod_close(&p);
 }
 
+// With the order off the two threads deadlock sooner or later, which the watch
+// of the chips must find and name. The values are of no use then.
 static void without_an_order_the_deadlock_is_told(void **state) {
   pod p = pod_open("v5e:2x4");
   at_island_set_ordered(p.island, false);

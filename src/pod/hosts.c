@@ -131,6 +131,7 @@ static void wake_all(at_pod_hosts *a) {
     if (w->news) at_event_fire(w->news, AT_OK);
 }
 
+// Round included: a collective exchanges several times under one step.
 static bool is_for(const message *m, uint32_t host, const at_hosts_tag *tag) {
   const at_hosts_tag *t = &m->tag;
   return m->host == host && at_hosts_same_launch(t, tag) &&
@@ -144,11 +145,13 @@ static at_event *who_waits_for(const at_pod_hosts *a, const message *m) {
   return NULL;
 }
 
+// Has this process given up the launch?
 static const at_failure *find_dropped(const at_pod_hosts *a,
                                       const at_hosts_tag *tag) {
   return at_failures_find(&a->dropped, a->face.me, tag);
 }
 
+// The sender may send as much more.
 static void release_credits(at_pod_hosts *a, const message *m) {
   at_wire_release(a->wire, m->host, m->head.lane, m->head.bytes);
 }
@@ -158,12 +161,15 @@ static void free_message(at_pod_hosts *a, message *m) {
   free(m);
 }
 
+// at_wire_sink.place: from the pool of blocks, as most messages of a program
+// have the same few sizes.
 static void *sink_place(void *arg, uint32_t from, const at_wire_head *head) {
   at_pod_hosts *a = arg;
   (void)from;
   return at_pod_block_take(&a->blocks, head->bytes);
 }
 
+// The sender has given the message up before it was whole.
 static void sink_abandon(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   (void)arg, (void)from, (void)head;
@@ -181,6 +187,8 @@ static void give_up(at_pod_hosts *a, uint32_t host, at_status why) {
   p->why = why;
 }
 
+// Checks sizes by kind before the tag behind the body is read. Takes over body
+// where it returns OK.
 static at_status read_message(uint32_t from, const at_wire_head *head,
                               void *body, message **out) {
   const size_t tag = sizeof(at_hosts_tag);
@@ -205,6 +213,7 @@ static at_status read_message(uint32_t from, const at_wire_head *head,
   return AT_OK;
 }
 
+// Posts that come before there is a listener are kept for it.
 static void hear_post(at_pod_hosts *a, message *m) {
   pthread_mutex_lock(&a->hearing);
   const at_pod_listener *l = &a->listener;
@@ -218,6 +227,7 @@ static void hear_post(at_pod_hosts *a, message *m) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+// Tells the listener that a launch failed elsewhere.
 static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
   pthread_mutex_lock(&a->hearing);
   if (a->listener.failed) a->listener.failed(a->listener.arg, tag);
@@ -277,6 +287,7 @@ static void hear_failure(at_pod_hosts *a, message *m) {
   tell_failed(a, &tag);
 }
 
+// On the poller: nothing here waits but for short locks.
 static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   at_pod_hosts *a = arg;
@@ -298,6 +309,7 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// at_wire_sink.room.
 static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
   at_pod_hosts *a = arg;
   (void)to, (void)lane;
@@ -306,6 +318,7 @@ static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+// at_wire_sink.lost.
 static void sink_lost(void *arg, uint32_t member, at_status why) {
   at_pod_hosts *a = arg;
   at_log(AT_LOG_INFO, "process %u: %s", a->face.me, at_status_message(why));
@@ -313,6 +326,7 @@ static void sink_lost(void *arg, uint32_t member, at_status why) {
   at_status_free(why);
 }
 
+// Early posts are handed over before any newer one can come.
 void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
   pthread_mutex_lock(&a->hearing);
   a->listener = l ? *l : (at_pod_listener){0};
@@ -329,6 +343,8 @@ void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+// RESOURCE_EXHAUSTED where there is no room and it is not to wait; the
+// listener's `room` follows.
 at_status at_pod_hosts_post(at_pod_hosts *a, uint32_t to, at_bytes body,
                             bool wait) {
   const at_hosts_tag none = {0};
@@ -339,6 +355,7 @@ at_status at_pod_hosts_post(at_pod_hosts *a, uint32_t to, at_bytes body,
   return at_wire_send(a->wire, to, AT_WIRE_CONTROL, &out, 1, &how, NULL);
 }
 
+// While it is on, the watcher calls the listener's tick every kWatchMs.
 void at_pod_hosts_watch(at_pod_hosts *a, bool on) {
   pthread_mutex_lock(&a->lock);
   if (on && !a->watched) pthread_cond_signal(&a->watch);
@@ -346,6 +363,8 @@ void at_pod_hosts_watch(at_pod_hosts *a, bool on) {
   pthread_mutex_unlock(&a->lock);
 }
 
+// In nanoseconds: after how long a wait is told, and after how long it ends (0:
+// never).
 void at_pod_hosts_patience(const at_pod_hosts *a, uint64_t *tell_ns,
                            uint64_t *end_ns) {
   *tell_ns = kTellSeconds * 1000000000ull;
@@ -360,6 +379,7 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
 }
 
 // ---- Failures here
+// The code that the wire returned.
 static at_code say(at_pod_hosts *a, const at_unsaid *u, bool waits) {
   const at_bytes parts[2] = {{u->said, u->bytes},
                              {(const uint8_t *)&u->tag, sizeof u->tag}};
@@ -398,6 +418,7 @@ static void say_failures(at_pod_hosts *a) {
 }
 
 // ---- Who waits
+// For people: once for each wait.
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
          "process %u has waited %llu s for process %u (launch %llu of a "
@@ -422,18 +443,21 @@ static bool look_at_waiters(at_pod_hosts *a) {
   return over;
 }
 
+// Under the lock that keeps the listener from being taken away meanwhile.
 static void tick_listener(at_pod_hosts *a) {
   pthread_mutex_lock(&a->hearing);
   if (a->listener.tick) a->listener.tick(a->listener.arg);
   pthread_mutex_unlock(&a->hearing);
 }
 
+// Reports and deadlines of steps that wait in a line.
 static void tick_lines(at_pod_hosts *a) {
   uint64_t tell_ns, end_ns;
   at_pod_hosts_patience(a, &tell_ns, &end_ns);
   at_pod_lines_tick(a->lines, tell_ns, end_ns);
 }
 
+// The watcher's thread: sleeps while nobody waits and nothing is unsent.
 static void watch(void *arg) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
@@ -456,6 +480,7 @@ static void watch(void *arg) {
   pthread_mutex_unlock(&a->lock);
 }
 
+// The status of a waiter that has waited for ATOLL_POD_DEADLINE.
 static at_status too_late(const at_pod_hosts *a, const waiter *w) {
   return AT_FAIL(AT_DEADLINE_EXCEEDED,
                  "process %u did not come to launch %llu of those it has in "
@@ -583,6 +608,7 @@ static at_status deliver(at_pod_hosts *a, message *m, at_hosts_mail *mail) {
   return st;
 }
 
+// Has that process told that it gave the launch up?
 static bool has_failed(at_pod_hosts *a, uint32_t host,
                        const at_hosts_tag *tag) {
   pthread_mutex_lock(&a->lock);
@@ -591,6 +617,9 @@ static bool has_failed(at_pod_hosts *a, uint32_t host,
   return failed;
 }
 
+// at_hosts.exchange: sends everything first, then waits for one after another;
+// a failure behind the one waited for ends the wait too. On failure blocks that
+// came are freed.
 static at_status exchange(void *arg, const at_hosts_tag *tag,
                           at_hosts_mail *mails, uint32_t num_mails) {
   at_pod_hosts *a = arg;
@@ -616,6 +645,8 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   return st;
 }
 
+// at_hosts.fail: messages of the launch that are here or still to come are
+// dropped; others are told once.
 static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                  uint32_t num_hosts, at_status why) {
   at_pod_hosts *a = arg;
@@ -635,6 +666,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
     if (hosts[i] != a->face.me) say_failed(a, hosts[i], tag, why);
 }
 
+// at_hosts.cause: what the others have said; OK: nothing.
 static at_status cause(void *arg, const at_hosts_tag *tag,
                        const uint32_t *hosts, uint32_t num_hosts) {
   at_pod_hosts *a = arg;
@@ -647,6 +679,8 @@ static at_status cause(void *arg, const at_hosts_tag *tag,
   return st;
 }
 
+// at_hosts.check: for those who wait without messages, in shared memory. Says
+// for people that it takes long.
 static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
                        at_hosts_patience *p) {
   at_pod_hosts *a = arg;
@@ -669,6 +703,7 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
 }
 
 // ---- Lines
+// The watcher has to look at lines while one is open.
 static void count_line(at_pod_hosts *a, bool more) {
   pthread_mutex_lock(&a->lock);
   if (more && !a->num_lines) pthread_cond_signal(&a->watch);
@@ -676,6 +711,7 @@ static void count_line(at_pod_hosts *a, bool more) {
   pthread_mutex_unlock(&a->lock);
 }
 
+// at_hosts_lines.open.
 static at_status open_line(void *arg, const at_hosts_tag *tag,
                            const uint32_t *hosts, uint32_t num_hosts,
                            const at_hosts_line_calls *calls,
@@ -698,6 +734,7 @@ typedef struct agreement {
   at_bytes out[kMaxHosts];
 } agreement;
 
+// at_sc_hosts.exchange, by messages under a tag that no launch has.
 static at_status agree_exchange(void *arg, const at_bytes *send,
                                 at_bytes *recv) {
   agreement *g = arg;
@@ -714,6 +751,7 @@ static at_status agree_exchange(void *arg, const at_bytes *send,
   return AT_OK;
 }
 
+// g is large, but lives on the stack only for the call: agreements are rare.
 at_status at_pod_hosts_agree(at_pod_hosts *a, uint64_t *bits) {
   agreement g = {.all = a};
   at_sc_hosts hosts = {a->face.count, a->face.me, &g, agree_exchange};
@@ -730,10 +768,13 @@ static void close_links(at_pod_link *links, size_t n) {
   for (size_t i = 0; i < n; i++) at_pod_link_close(&links[i]);
 }
 
+// Where nothing is set: shared memory on one machine, else TCP, or UCX where it
+// works.
 static const char *medium_of(const at_pod_job *job) {
   return job->medium ? job->medium : job->local ? "shm" : "net";
 }
 
+// A pod that may form again needs the job's texts later on.
 static at_status keep_job(const at_pod_job *job, at_pod_hosts *a) {
   a->job = *job;
   if (!job->returns) return AT_OK;
@@ -747,6 +788,7 @@ static at_status keep_job(const at_pod_job *job, at_pod_hosts *a) {
 
 const at_pod_job *at_pod_hosts_job(const at_pod_hosts *a) { return &a->job; }
 
+// Processes that differ in it turn each other away.
 static at_digest what_of(const at_pod_job *job, uint32_t count) {
   at_digest what = at_digest_start(count);
   at_digest_add_str(&what, at_str_of(job->job));
@@ -755,6 +797,7 @@ static at_digest what_of(const at_pod_job *job, uint32_t count) {
   return what;
 }
 
+// What a process shows the others when they meet: all of it must fit to theirs.
 at_card at_pod_job_card(const at_pod_job *job, uint32_t epoch) {
   const uint32_t count = at_address_count(job->addresses.text);
   return (at_card){.me = job->me,
@@ -818,6 +861,8 @@ static at_status name_group(const at_pod_job *job, uint32_t count,
   return AT_OK;
 }
 
+// The links are taken over by the wire; over shared memory they have served
+// their purpose.
 static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                            at_pod_link *links) {
   char group[80];
@@ -841,6 +886,7 @@ static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
   return at_wire_open(medium_of(job), &o, &a->wire);
 }
 
+// Meets, then opens the wire. Links that the wire has not taken are closed.
 static at_status connect_all(at_pod_hosts *a, int listener) {
   const size_t n = (size_t)a->face.count * AT_WIRE_LANES;
   at_pod_link *links = calloc(n, sizeof *links);
@@ -855,6 +901,7 @@ static at_status connect_all(at_pod_hosts *a, int listener) {
   return st;
 }
 
+// Nothing is connected yet. On failure nothing is left.
 static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   at_pod_hosts *a = calloc(1, sizeof *a + n * sizeof *a->peers);
   if (a) a->lines = at_pod_lines_create(&a->face, &a->wire, KIND_LINE);
@@ -886,6 +933,7 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   return AT_OK;
 }
 
+// Without it everything goes by messages, so most reasons are no errors.
 static at_status share_memory(at_pod_hosts *a) {
   at_pod_share *share = NULL;
   at_status st = at_pod_share_open(&a->job, &a->face, &share);
@@ -902,6 +950,7 @@ static at_status all_have_met(at_pod_hosts *a) {
   return a->job.returns && a->job.epoch ? at_pod_hosts_agree(a, &none) : AT_OK;
 }
 
+// The listener is the job's: closed here unless the pod may form again.
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   uint32_t n = at_address_count(job->addresses.text);
   int listener = job->listener;
@@ -946,6 +995,7 @@ static void free_list(at_pod_hosts *a, message *m) {
   }
 }
 
+// For people, at the end.
 static void tell_counts(const at_pod_hosts *a) {
   at_wire_counts n = {0};
   at_wire_counts_of(a->wire, &n);
@@ -955,6 +1005,8 @@ static void tell_counts(const at_pod_hosts *a) {
          (unsigned long long)n.sent_messages);
 }
 
+// After it nothing comes and nothing can be sent, but who still holds `a` may
+// ask it.
 void at_pod_hosts_leave(at_pod_hosts *a) {
   pthread_mutex_lock(&a->lock);
   a->closing = true;
@@ -969,6 +1021,7 @@ void at_pod_hosts_leave(at_pod_hosts *a) {
   a->job.listener = -1;
 }
 
+// NULL: nothing. No thread uses it any more.
 void at_pod_hosts_close(at_pod_hosts *a) {
   if (!a) return;
   at_pod_hosts_leave(a);

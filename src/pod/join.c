@@ -84,6 +84,7 @@ static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
   return AT_OK;
 }
 
+// NULL: whatever fits the processes' places.
 static const char *medium(void) {
   switch (at_config_word(AT_CONFIG_POD_WIRE)) {
     case AT_WORD_POD_WIRE_TCP:
@@ -105,11 +106,14 @@ static at_status check_privacy(uint32_t process) {
 }
 
 // ---- The store
+// Keys of the store are made of the round, so that pods that are joined later
+// do not meet the first one's values.
 static void key_of(const plan *p, const char *what, uint32_t i,
                    char out[kKeyBytes]) {
   snprintf(out, kKeyBytes, "atoll/pod/%u/%s/%u", p->round, what, i);
 }
 
+// Waits until the key is there or the pod's time is over.
 static at_status store_get(const plan *p, const char *what, uint32_t i,
                            uint64_t most_ms, at_strbuf *out) {
   char key[kKeyBytes];
@@ -122,6 +126,7 @@ static at_status store_get(const plan *p, const char *what, uint32_t i,
   return at_status_prefix(st, "process %u has not given its %s", i, what);
 }
 
+// Under the pod's and this process's own key.
 static at_status store_put(const plan *p, const char *what, uint32_t i,
                            at_str value) {
   char key[kKeyBytes];
@@ -200,6 +205,8 @@ static at_status give_address(plan *p) {
   return take_own_place(p, place);
 }
 
+// Appends a process's address; an address of the loopback device is good only
+// within its machine and network.
 static at_status take_address(plan *p, uint32_t i, const char *place) {
   at_strbuf text = {0};
   struct addrinfo *all = NULL;
@@ -225,6 +232,7 @@ static at_status take_address(plan *p, uint32_t i, const char *place) {
   return st;
 }
 
+// Waits for every process to give its own.
 static at_status take_addresses(plan *p) {
   char place[AT_PLACE_TEXT + 1];
   (void)at_network_place(place);
@@ -235,6 +243,7 @@ static at_status take_addresses(plan *p) {
 }
 
 // ---- The token
+// Process 0 makes it and puts it into the store; the others read it there.
 static at_status share_token(plan *p) {
   char text[AT_TOKEN_TEXT + 1];
   if (!p->me) {
@@ -251,6 +260,7 @@ static at_status share_token(plan *p) {
   return st;
 }
 
+// A file goes before the store, the store before the user's own token.
 static at_status settle_token(plan *p) {
   const char *file = at_config_text(AT_CONFIG_POD_TOKEN_FILE);
   if (*file) return at_token_read(file, "ATOLL_POD_TOKEN_FILE", &p->token);
@@ -274,6 +284,7 @@ static void tell_who_reads(const plan *p) {
                 "(ATOLL_POD_TOKEN_FILE: a secret of your own)");
 }
 
+// Between machines there has to be a token of the job, and TLS or trust.
 static at_status check_remote(plan *p, uint32_t process) {
   AT_TRY(check_privacy(process));
   if (p->of_user)
@@ -289,6 +300,7 @@ static at_status check_remote(plan *p, uint32_t process) {
   return AT_OK;
 }
 
+// Local: all addresses are of this machine.
 static at_status check_network(plan *p) {
   uint32_t remote = 0;
   p->local = true;
@@ -301,6 +313,7 @@ static at_status check_network(plan *p) {
   return p->tls ? at_network_need_tls("ATOLL_POD_NETWORK is tls") : AT_OK;
 }
 
+// Each step may wait for the others, all within p->until_ns.
 static at_status settle(plan *p) {
   if (p->said->store) p->round = atomic_fetch_add(&rounds, 1);
   if (p->told) AT_TRY(give_address(p));
@@ -309,6 +322,7 @@ static at_status settle(plan *p) {
   return check_network(p);
 }
 
+// Takes the listener.
 static at_status open_pod(const plan *p, at_pod_hosts **out) {
   const at_pod_job job = {
       .addresses = p->list,
@@ -328,6 +342,7 @@ static at_status open_pod(const plan *p, at_pod_hosts **out) {
   return at_pod_hosts_open(&job, out);
 }
 
+// *out NULL with OK: this process is alone.
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
   plan p = {.said = said,
             .listener = -1,
@@ -345,6 +360,8 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
   return st;
 }
 
+// A controller has said who takes part, so nothing has to be found out but the
+// network.
 at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out) {
   const at_pod_said said = {.count = r->count,
                             .me = r->me,

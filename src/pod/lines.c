@@ -61,6 +61,8 @@ struct at_pod_lines {
   early *early, **last;
 };
 
+// The wire may not be open yet, hence a pointer to where it will be. NULL: no
+// memory.
 at_pod_lines *at_pod_lines_create(const at_hosts *hosts, at_wire *const *wire,
                                   uint32_t kind) {
   at_pod_lines *a = calloc(1, sizeof *a);
@@ -78,6 +80,7 @@ static void free_early(early *e) {
   free(e);
 }
 
+// No line is open any more; messages for lines that nobody opened go with it.
 void at_pod_lines_destroy(at_pod_lines *a) {
   if (!a) return;
   for (early *e = a->early, *next; e; e = next) {
@@ -111,6 +114,8 @@ static void look(at_hosts_line *l) {
   }
 }
 
+// Hands a message to the line. Members that are not in it, or anything after a
+// failure, are ignored.
 static void give(at_hosts_line *l, uint32_t from, at_bytes message, bool last) {
   member *m = l->members, *end = m + l->num_members;
   while (m < end && m->host != from) m++;
@@ -123,6 +128,7 @@ static void give(at_hosts_line *l, uint32_t from, at_bytes message, bool last) {
   l->calls.left(l->calls.arg);
 }
 
+// A list: few steps with lines run at a time.
 static at_hosts_line *find(const at_pod_lines *a, const at_hosts_tag *tag) {
   at_hosts_line *l = a->first;
   while (l && !same_step(&l->tag, tag)) l = l->next;
@@ -142,6 +148,7 @@ static at_bytes body_of(const at_wire_head *head, const uint8_t *body) {
   return (at_bytes){body, (size_t)head->bytes - sizeof(at_hosts_tag)};
 }
 
+// What came before the step began here, in order.
 static void give_early(at_hosts_line *l) {
   at_pod_lines *a = l->all;
   for (early **at = &a->early; *at;) {
@@ -162,6 +169,7 @@ static void give_early(at_hosts_line *l) {
 // message that is not counted on both sides.
 enum { kReportMs = 1000, kReportMostMs = 16000, kMs = 1000000 };
 
+// The latest one of a member counts.
 static void take_report(at_hosts_line *l, uint32_t from, at_bytes body) {
   const size_t bytes = l->num_members * sizeof(count);
   for (uint32_t i = 0; i < l->num_members; i++) {
@@ -172,6 +180,7 @@ static void take_report(at_hosts_line *l, uint32_t from, at_bytes body) {
   }
 }
 
+// To all that have not left, without waiting for room.
 static void send_report(at_hosts_line *l) {
   const uint32_t n = l->num_members;
   count *report = calloc(n, sizeof *report);
@@ -192,6 +201,8 @@ static void send_report(at_hosts_line *l) {
   free(report);
 }
 
+// The first one after a second of waiting, then at longer and longer intervals
+// up to 16 s.
 static void report_wait(at_hosts_line *l, uint64_t since, uint64_t now) {
   const uint64_t first = (uint64_t)kReportMs * kMs;
   if (l->reported_ns != since) {
@@ -214,6 +225,7 @@ static const count *said_of(const at_hosts_line *l, uint32_t i, uint32_t k) {
   return &l->members[i].report[at + (k != i && me < of)];
 }
 
+// All that one has sent the other has received, both ways.
 static bool agree(const count *a, const count *b) {
   return a->sent == b->received && a->received == b->sent;
 }
@@ -245,6 +257,8 @@ static bool is_stuck(const at_hosts_line *l) {
 }
 
 // ---- What comes
+// The step has not begun here: the message waits, with its credits. Takes over
+// body on success.
 static at_status keep(at_pod_lines *a, uint32_t from, const at_wire_head *head,
                       const at_hosts_tag *tag, void *body) {
   early *e = calloc(1, sizeof *e);
@@ -257,6 +271,7 @@ static at_status keep(at_pod_lines *a, uint32_t from, const at_wire_head *head,
   return AT_OK;
 }
 
+// On the poller. The line's own code runs under the lock.
 at_status at_pod_lines_hear(at_pod_lines *a, uint32_t from,
                             const at_wire_head *head, void *body, bool *kept) {
   const at_bytes message = body_of(head, body);
@@ -277,12 +292,14 @@ at_status at_pod_lines_hear(at_pod_lines *a, uint32_t from,
   return st;
 }
 
+// A failure or a loss has been heard: lines that wait for it end.
 void at_pod_lines_look(at_pod_lines *a) {
   pthread_mutex_lock(&a->lock);
   for (at_hosts_line *l = a->first; l; l = l->next) look(l);
   pthread_mutex_unlock(&a->lock);
 }
 
+// A launch has failed here: messages of it are of no use.
 void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag) {
   pthread_mutex_lock(&a->lock);
   for (early **at = &a->early; *at;) {
@@ -296,10 +313,13 @@ void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag) {
 }
 
 // ---- Who waits
+// Any thread; a store.
 void at_pod_lines_waits(at_hosts_line *l, bool on) {
   atomic_store(&l->since_ns, on ? at_clock_ns() : 0);
 }
 
+// From whom nothing has come at all, and what the kernel says that it waits
+// for.
 static void print_wait(const at_hosts_line *l, at_strbuf *out) {
   uint32_t absent = 0;
   for (uint32_t i = 0; i < l->num_members; i++) {
@@ -311,6 +331,7 @@ static void print_wait(const at_hosts_line *l, at_strbuf *out) {
   l->calls.print(l->calls.arg, out);
 }
 
+// Reports, says, ends: whatever is due for a step that waits.
 static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
   const uint64_t since = atomic_load(&l->since_ns), now = at_clock_ns();
   const uint64_t ns = since && now > since ? now - since : 0;
@@ -349,6 +370,7 @@ static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
   at_strbuf_free(&b);
 }
 
+// Looks how long each line has waited: who waits too long is told, or ended.
 void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns) {
   pthread_mutex_lock(&a->lock);
   for (at_hosts_line *l = a->first; l; l = l->next)
@@ -357,6 +379,7 @@ void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns) {
 }
 
 // ---- Lines
+// *out is set before the line is called for what came early.
 at_status at_pod_lines_open(at_pod_lines *a, const at_hosts_tag *tag,
                             const uint32_t *hosts, uint32_t num_hosts,
                             const at_hosts_line_calls *calls,
@@ -380,6 +403,7 @@ at_status at_pod_lines_open(at_pod_lines *a, const at_hosts_tag *tag,
   return AT_OK;
 }
 
+// No call of the line comes after it.
 void at_pod_lines_close(at_hosts_line *l) {
   at_pod_lines *a = l->all;
   pthread_mutex_lock(&a->lock);
@@ -402,6 +426,8 @@ static at_status blame(const at_hosts_line *l, uint32_t host, at_status st) {
   return why;
 }
 
+// Counts the message before it is sent, so that a report never counts fewer
+// than can have come. Waits for credits.
 at_status at_pod_lines_send(at_hosts_line *l, uint32_t host,
                             const at_bytes *parts, uint32_t num_parts,
                             bool last) {

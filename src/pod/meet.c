@@ -62,6 +62,8 @@ static at_pod_link *link_of(const meeting *m, uint32_t host, uint32_t call) {
   return &m->links[host * m->about->calls + call];
 }
 
+// The proved connection becomes a link; one that was made twice replaces the
+// former.
 static at_status link_up(meeting *m, uint32_t host, uint32_t call,
                          at_party *p) {
   at_pod_link *l = link_of(m, host, call), up;
@@ -99,6 +101,7 @@ static void note_epoch(meeting *m, const at_card *theirs) {
     m->newer = AT_MAX(m->newer, theirs->epoch);
 }
 
+// at_pod_meeting.newer gets the epoch to try next.
 static at_status came_back(const meeting *m) {
   *m->about->newer = m->newer;
   return AT_FAIL(AT_ABORTED,
@@ -124,6 +127,7 @@ static at_verdict judge(const meeting *m, const at_proof *p) {
   return AT_VERDICT_WELCOME;
 }
 
+// A guest in the middle of the handshake.
 static at_status serve_tls(meeting *m, at_party *p) {
   at_tls_state state;
   AT_TRY(shake(m, p->proof.theirs.me, p->proof.theirs.call, p, &state));
@@ -131,6 +135,8 @@ static at_status serve_tls(meeting *m, at_party *p) {
   return AT_OK;
 }
 
+// Who knows the token but was late or called the wrong process is counted
+// apart, as people can mend that.
 static void turn_away(meeting *m, at_party *p) {
   m->late += p->proof.late;
   if (p->proof.astray && !m->astray++)
@@ -150,6 +156,7 @@ static at_status do_not_fit(const meeting *m, const at_party *p) {
   return at_status_free(st), AT_OK;
 }
 
+// A guest's socket is readable.
 static at_status serve(meeting *m, at_party *p) {
   if (p->tls) return serve_tls(m, p);
   at_proof_state state = at_party_hear(p);
@@ -171,6 +178,7 @@ static at_status serve(meeting *m, at_party *p) {
   return at_party_drop(p), st;
 }
 
+// A new connection: begins the proof as its listener.
 static at_status welcome(meeting *m, at_party *p) {
   uint8_t nonce[AT_PROOF_NONCE];
   at_status st = at_random(nonce, sizeof nonce);
@@ -180,6 +188,7 @@ static at_status welcome(meeting *m, at_party *p) {
   return serve(m, p);
 }
 
+// At most kAtOnce, then others have their turn.
 static at_status accept_some(meeting *m) {
   for (int i = 0; i < kAtOnce && (m->missing || m->door); i++) {
     at_party *p = at_guests_next(m->guests, m->about->listener);
@@ -201,11 +210,13 @@ static void hang_up(callee *c) {
   c->pause_ms = AT_MIN(2 * c->pause_ms, (uint64_t)kMostRetryMs);
 }
 
+// Begins to connect; poll tells when it has.
 static void ring(callee *c) {
   c->party.until_ns = at_clock_ns() + (uint64_t)kCallMs * kMs;
   if (!at_party_ring(&c->party, c->next)) hang_up(c);
 }
 
+// Connected: says the hello of the proof.
 static at_status introduce(meeting *m, callee *c) {
   at_card mine = m->about->card;
   uint8_t nonce[AT_PROOF_NONCE];
@@ -218,6 +229,7 @@ static at_status introduce(meeting *m, callee *c) {
   return AT_OK;
 }
 
+// A call in the middle of the handshake.
 static at_status follow_tls(meeting *m, callee *c) {
   at_tls_state state;
   AT_TRY(shake(m, c->host, c->call, &c->party, &state));
@@ -226,6 +238,7 @@ static at_status follow_tls(meeting *m, callee *c) {
   return AT_OK;
 }
 
+// A call's socket is ready: the next step.
 static at_status follow_call(meeting *m, callee *c) {
   if (c->party.connecting) return introduce(m, c);
   if (c->party.tls) return follow_tls(m, c);
@@ -253,6 +266,7 @@ static at_status follow_call(meeting *m, callee *c) {
   }
 }
 
+// Calls that have waited long enough, and those that got no answer in time.
 static void ring_who_is_due(meeting *m, uint64_t now_ns) {
   for (uint32_t i = 0; i < m->num_callees; i++) {
     callee *c = &m->callees[i];
@@ -264,6 +278,8 @@ static void ring_who_is_due(meeting *m, uint64_t now_ns) {
 }
 
 // ---- The meeting
+// The first process that is missing, and what has been seen of others
+// meanwhile.
 static at_status too_late(const meeting *m) {
   uint32_t i = 0, calls = m->about->calls;
   while (i / calls == m->about->card.me || m->links[i].fd >= 0) i++;
@@ -300,6 +316,7 @@ static at_status too_late(const meeting *m) {
   return st;
 }
 
+// Places without a descriptor are -1.
 static uint32_t fill_polls(meeting *m) {
   m->polls[0] = (struct pollfd){.fd = m->about->listener, .events = POLLIN};
   for (uint32_t i = 0; i < AT_GUESTS; i++)
@@ -324,6 +341,8 @@ static int patience_ms(const meeting *m, uint64_t now_ns) {
   return until > now_ns ? (int)((until - now_ns + kMs - 1) / kMs) : 0;
 }
 
+// Calls before guests before new connections: a place that is freed is not
+// polled for its former guest.
 static at_status take_turn(meeting *m) {
   uint64_t now = at_clock_ns();
   at_guests_drop_late(m->guests, now);
@@ -340,6 +359,7 @@ static at_status take_turn(meeting *m) {
   return m->polls[0].revents ? accept_some(m) : AT_OK;
 }
 
+// Everything that the loop needs; clean_up frees it, also half made.
 static at_status prepare(meeting *m) {
   const at_pod_meeting *about = m->about;
   const uint32_t calls = m->door ? 1 : about->calls;
@@ -371,6 +391,7 @@ static at_status prepare(meeting *m) {
   return AT_OK;
 }
 
+// Connections that were not made into links are closed.
 static void clean_up(meeting *m) {
   if (m->ready) at_guests_drop_all(m->guests);
   for (uint32_t i = 0; m->ready && i < m->num_callees; i++) {
@@ -383,6 +404,8 @@ static void clean_up(meeting *m) {
   free(m->polls);
 }
 
+// One poll loop until nobody is missing. Links are the caller's to close, also
+// after a failure.
 at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
                       uint64_t *strangers) {
   meeting m = {.about = about,
@@ -410,6 +433,7 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
   return st;
 }
 
+// The same loop without an end of its own: callers learn the epoch and go away.
 at_status at_pod_keep_door(const at_pod_meeting *about, const at_pod_door *d) {
   meeting m = {.about = about, .door = d};
   m.since_ns = shared_clock_ns(&m) -

@@ -7,12 +7,14 @@
 #include "base/digest.h"
 #include "pod/tls.h"
 
+// local: the other end is on this machine.
 bool at_network_wants_tls(bool local) {
   const at_word who = at_config_word(AT_CONFIG_POD_NETWORK);
   return who == AT_WORD_POD_NETWORK_TLS ||
          (who == AT_WORD_POD_NETWORK_AUTO && !local);
 }
 
+// because: the first words of the message.
 at_status at_network_need_tls(const char *because) {
   at_status st = at_tls_ready();
   if (!st.err) return AT_OK;
@@ -25,6 +27,7 @@ at_status at_network_need_tls(const char *because) {
   return at_status_free(st), out;
 }
 
+// False: this system does not tell where it is.
 bool at_network_place(char out[AT_PLACE_TEXT + 1]) {
   char text[256] = {0};
   at_digest d = at_digest_start(0);

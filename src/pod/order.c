@@ -59,6 +59,7 @@ struct at_order {
   // Under `lock`.
   pthread_mutex_t lock;
   at_turns *turns;
+  // Sent before anything else is.
   letters out;    // for which there was no room, in order
   bool may_wait;  // for room
   bool any_lost;  // a process is
@@ -77,6 +78,7 @@ static void add_letter(letters *l, letter *one) {
   l->end = &one->next;
 }
 
+// NULL: none.
 static letter *take_letter(letters *l) {
   letter *one = l->first;
   if (one && !(l->first = one->next)) l->end = &l->first;
@@ -93,6 +95,7 @@ static at_hosts_tag tag_of(const at_turn_key *k) {
 }
 
 // ---- Launches by the event of their results
+// Events are aligned, so the low bits say nothing.
 static uint32_t slot_of(const at_order *o, const at_event *e) {
   return (uint32_t)(((uintptr_t)e >> 4) * 0x9e3779b97f4a7c15ull >> 32) &
          (o->slots - 1);
@@ -104,6 +107,7 @@ static void table_add(at_order *o, held *h) {
   *at = h;
 }
 
+// The held launch that will fire the event; NULL: none is held.
 static held *table_find(const at_order *o, const at_event *e) {
   held *h = o->table[slot_of(o, e)];
   while (h && h->done != e) h = h->same_slot;
@@ -152,6 +156,7 @@ static void fail_held(const at_order *o, const held *h, at_status why) {
 }
 
 // ---- Posts
+// True: it is in the wire, or of no use any more.
 static bool post(at_order *o, const letter *l, bool wait) {
   at_status st = at_pod_hosts_post(
       o->hosts, l->peer, (at_bytes){(const uint8_t *)&l->post, sizeof l->post},
@@ -160,6 +165,7 @@ static bool post(at_order *o, const letter *l, bool wait) {
   return at_code_take(st) != AT_RESOURCE_EXHAUSTED;
 }
 
+// As far as there is room.
 static void send_out(at_order *o) {
   while (o->out.first && post(o, o->out.first, o->may_wait))
     free(take_letter(&o->out));
@@ -190,11 +196,14 @@ static void enqueue(at_task *t, uint32_t num_devices) {
   for (uint32_t d = 0; d < num_devices; d++) at_launch_enqueue(t, d);
 }
 
+// Wakes who waits for the last one to go.
 static void unlink_held(at_order *o, held *h) {
   table_remove(o, h);
   *(h->prev ? &h->prev->next : &o->first) = h->next;
   *(h->next ? &h->next->prev : &o->last) = h->prev;
+  AT_ASSERT(o->num_held);
   o->num_held--;
+  AT_ASSERT(!o->first == !o->num_held && !o->first == !o->last);
   if (o->leaving && !o->first) pthread_cond_signal(&o->none_held);
 }
 
@@ -210,6 +219,7 @@ static void release(at_order *o, held *h) {
       next = e->next;
       held *f = e->follower;
       free(e);
+      AT_ASSERT(f->pending);
       if (--f->pending) continue;
       if (f->turn) {
         if (!at_turn_is_ready(f->turn)) at_turns_ready(o->turns, f->turn);
@@ -229,6 +239,7 @@ static void release(at_order *o, held *h) {
 
 // It goes as soon as it has what it needs.
 static void end_turn(at_order *o, held *h) {
+  AT_ASSERT(h->turn);
   at_turns_end(o->turns, h->turn);
   h->turn = NULL;
   if (!h->pending) release(o, h);
@@ -245,6 +256,7 @@ static bool take_turn(at_order *o) {
 }
 
 // ---- Who waits for long
+// For people: who is missing, as far as this process can know.
 static void tell_wait(const at_order *o, const held *h, uint64_t ns) {
   at_span s;
   const uint32_t missing = at_turn_missing(o->turns, h->turn);
@@ -263,6 +275,7 @@ static void tell_wait(const at_order *o, const held *h, uint64_t ns) {
            (unsigned long long)(ns / 1000000000u), missing);
 }
 
+// Every tick: says what has waited long, and fails what has waited too long.
 static void look_at_held(at_order *o) {
   uint64_t tell_ns, end_ns;
   const uint64_t now = at_clock_ns();
@@ -286,6 +299,7 @@ static void look_at_held(at_order *o) {
 }
 
 // ---- What has come
+// What the poller has left in `heard`. Malformed posts are dropped.
 static void hear_letters(at_order *o) {
   for (;;) {
     pthread_mutex_lock(&o->mail);
@@ -304,6 +318,7 @@ static void hear_letters(at_order *o) {
   }
 }
 
+// Among the last kFailed launches that another process has failed.
 static bool has_failed(at_order *o, const at_turn_key *k) {
   bool found = false;
   pthread_mutex_lock(&o->mail);
@@ -321,6 +336,7 @@ static bool has_lost(const at_order *o, const at_span *s) {
   return false;
 }
 
+// Failed launches have no turn to wait for.
 static void settle_failed(at_order *o) {
   at_turn_key keys[kFailed];
   pthread_mutex_lock(&o->mail);
@@ -339,6 +355,8 @@ static void settle_failed(at_order *o) {
   }
 }
 
+// Launches over a lost process go now, to fail in their exchanges; process 0's
+// turns are agreed on by the rest.
 static void settle_lost(at_order *o) {
   at_span s;
   pthread_mutex_lock(&o->mail);
@@ -392,6 +410,8 @@ static void hear_news(at_order *o, bool wait) {
 }
 
 // ---- The wire's thread
+// at_pod_listener.heard, on the poller: leaves a letter and lets whoever has
+// the lock look.
 static void on_heard(void *arg, uint32_t from, at_bytes body) {
   at_order *o = arg;
   letter *l = malloc(sizeof *l);
@@ -411,12 +431,14 @@ static void on_heard(void *arg, uint32_t from, at_bytes body) {
   hear_news(o, false);
 }
 
+// at_pod_listener.room.
 static void on_room(void *arg) {
   at_order *o = arg;
   atomic_store(&o->news, true);
   hear_news(o, false);
 }
 
+// at_pod_listener.failed.
 static void on_failed(void *arg, const at_hosts_tag *tag) {
   at_order *o = arg;
   pthread_mutex_lock(&o->mail);
@@ -426,6 +448,7 @@ static void on_failed(void *arg, const at_hosts_tag *tag) {
   on_room(o);
 }
 
+// at_pod_listener.lost.
 static void on_lost(void *arg, uint32_t host) {
   at_order *o = arg;
   (void)host;
@@ -435,6 +458,7 @@ static void on_lost(void *arg, uint32_t host) {
   on_room(o);
 }
 
+// at_pod_listener.tick, on the watcher's thread, which may wait.
 static void on_tick(void *arg) {
   at_order *o = arg;
   if (pthread_mutex_trylock(&o->lock)) return;  // it is called again
@@ -445,6 +469,7 @@ static void on_tick(void *arg) {
 }
 
 // ---- Launches
+// h needs a result of `needed`. False: no memory.
 static bool follow(held *h, held *needed) {
   edge *e = malloc(sizeof *e);
   if (!e) return false;
@@ -456,6 +481,7 @@ static bool follow(held *h, held *needed) {
   return true;
 }
 
+// In the order of launching, and in the table by its event.
 static void list(at_order *o, held *h) {
   if (!o->first) at_pod_hosts_watch(o->hosts, true);
   h->prev = o->last;
@@ -467,6 +493,7 @@ static void list(at_order *o, held *h) {
     table_add(o, h);
 }
 
+// This process is among the span's hosts.
 static bool begin_turn(at_order *o, held *h, const at_span *s) {
   const at_turn_key k = {s->group, s->program, s->launch};
   uint32_t me = 0;
@@ -501,6 +528,7 @@ static bool hold(at_order *o, at_task *t, const at_launch *in,
   return true;
 }
 
+// A launch of this process alone goes at once, unless it needs what is held.
 void at_order_enqueue(at_order *o, at_task *t, const at_launch *in) {
   at_span s;
   pthread_mutex_lock(&o->lock);
@@ -516,6 +544,8 @@ void at_order_enqueue(at_order *o, at_task *t, const at_launch *in) {
   hear_news(o, true);
 }
 
+// Also hears what has come meanwhile, so that a caller who polls sees the
+// number fall.
 uint32_t at_order_held(at_order *o) {
   pthread_mutex_lock(&o->lock);
   uint32_t n = o->num_held;
@@ -525,6 +555,7 @@ uint32_t at_order_held(at_order *o) {
 }
 
 // ---- Made and freed
+// Listens to the hosts from here on.
 at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   enum { kSlots = 64 };
   const at_hosts *face = at_pod_hosts_of(hosts);
@@ -554,6 +585,7 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   return *out = o, AT_OK;
 }
 
+// Has every launch been announced to the others?
 static bool all_ready(const at_order *o) {
   for (const held *h = o->first; h; h = h->next)
     if (h->turn && !at_turn_is_ready(h->turn)) return false;
@@ -584,6 +616,7 @@ static void leave(at_order *o) {
   pthread_mutex_unlock(&o->lock);
 }
 
+// A forked child has none of its threads, and only frees.
 void at_order_destroy(at_order *o) {
   if (!o) return;
   if (o->process == getpid()) leave(o);

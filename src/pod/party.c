@@ -21,6 +21,7 @@ void at_pod_link_close(at_pod_link *l) {
   *l = (at_pod_link){.fd = -1};
 }
 
+// The place is free afterwards.
 void at_party_drop(at_party *p) {
   if (p->fd >= 0) close(p->fd);
   at_tls_free(p->tls);
@@ -28,6 +29,7 @@ void at_party_drop(at_party *p) {
   p->fd = -1;
 }
 
+// Bytes that wait also count as open: nothing is read.
 bool at_party_is_open(int fd) {
   uint8_t byte;
   ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -35,6 +37,7 @@ bool at_party_is_open(int fd) {
 }
 
 // ---- Calls
+// Without waiting; errno says why on failure.
 bool at_party_ring(at_party *p, const struct addrinfo *to) {
   p->fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                  to->ai_protocol);
@@ -48,6 +51,7 @@ bool at_party_ring(at_party *p, const struct addrinfo *to) {
   return false;
 }
 
+// Writable after at_party_ring: has it connected? errno.
 bool at_party_arrived(at_party *p) {
   int error = 0;
   socklen_t size = sizeof error;
@@ -58,12 +62,15 @@ bool at_party_arrived(at_party *p) {
 }
 
 // ---- The proof
+// False: it is gone, or reads nothing. The messages of a proof fit into any
+// socket's buffer.
 bool at_party_say(at_party *p) {
   at_bytes out = at_proof_take(&p->proof);
   return !out.len || send(p->fd, out.ptr, out.len,
                           MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)out.len;
 }
 
+// Reads exactly the bytes of the proof: what follows is not its own.
 at_proof_state at_party_hear(at_party *p) {
   uint8_t *to;
   for (size_t room; (room = at_proof_room(&p->proof, &to));) {
@@ -79,6 +86,7 @@ at_proof_state at_party_hear(at_party *p) {
 }
 
 // ---- TLS
+// at_tls_io.read without waiting.
 static size_t tls_hears(void *arg, void *to, size_t n) {
   at_party *p = arg;
   ssize_t k;
@@ -88,6 +96,7 @@ static size_t tls_hears(void *arg, void *to, size_t n) {
   return k > 0 ? (size_t)k : 0;
 }
 
+// at_tls_io.write: all or the connection counts as cut.
 static bool tls_says(void *arg, const void *bytes, size_t n) {
   at_party *p = arg;
   p->cut |= send(p->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n;
@@ -98,6 +107,7 @@ at_tls_io at_party_io(at_party *p) {
   return (at_tls_io){p, tls_hears, tls_says};
 }
 
+// The key comes of the proof, so each end knows the other by it.
 at_status at_party_begin_tls(at_party *p) {
   uint8_t key[AT_TLS_KEY];
   at_proof_key(&p->proof, key);
@@ -105,17 +115,20 @@ at_status at_party_begin_tls(at_party *p) {
   return at_tls_create(key, p->proof.calls, &p->tls);
 }
 
+// An end of the connection is a broken handshake, whatever libssl thinks.
 at_tls_state at_party_shake(at_party *p) {
   const at_tls_io io = at_party_io(p);
   at_tls_state state = at_tls_shake(p->tls, &io);
   return p->cut ? AT_TLS_BROKEN : state;
 }
 
+// A new error that says why.
 at_status at_party_broken(const at_party *p) {
   at_status st = at_tls_status(p->tls);
   return st.err ? st : AT_FAIL(AT_DATA_LOSS, "TLS: the connection ended");
 }
 
+// The socket blocks from here on, and sends small messages at once.
 at_status at_party_link(at_party *p, at_pod_link *out) {
   int one = 1, flags = fcntl(p->fd, F_GETFL);
   if (flags < 0 || fcntl(p->fd, F_SETFL, flags & ~O_NONBLOCK))
@@ -140,12 +153,14 @@ void at_guests_turn_away(at_guests *g, at_party *p) {
   at_party_drop(p);
 }
 
+// NULL: all places for strangers are taken.
 static at_party *free_place(at_guests *g) {
   for (uint32_t i = 0; i < AT_GUESTS; i++)
     if (g->all[i].fd < 0) return &g->all[i];
   return NULL;
 }
 
+// Turns away who has got least far, of these who has waited longest.
 static void make_place(at_guests *g) {
   at_party *worst = NULL;
   for (uint32_t i = 0; i < AT_GUESTS; i++) {
@@ -158,6 +173,7 @@ static void make_place(at_guests *g) {
   if (worst) at_guests_turn_away(g, worst);
 }
 
+// Always finds one: a guest goes if need be.
 static at_party *take_place(at_guests *g, int fd) {
   if (!free_place(g)) make_place(g);
   at_party *p = free_place(g);
@@ -166,6 +182,8 @@ static at_party *take_place(at_guests *g, int fd) {
   return p;
 }
 
+// NULL: nobody is waiting now, or there are no descriptors; then a guest goes
+// so that one becomes free.
 at_party *at_guests_next(at_guests *g, int listener) {
   for (int i = 0; i < kGone; i++) {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -180,6 +198,7 @@ at_party *at_guests_next(at_guests *g, int listener) {
   return NULL;
 }
 
+// Each guest has a time of its own by which it must have proved itself.
 void at_guests_drop_late(at_guests *g, uint64_t now_ns) {
   for (uint32_t i = 0; i < AT_GUESTS; i++)
     if (g->all[i].fd >= 0 && now_ns >= g->all[i].until_ns)

@@ -32,6 +32,8 @@ static const char *g_medium;
 static bool g_tls;
 static char g_addresses[256];
 
+// Who is told of a new epoch in one process, and all pods that it has had.
+// Under the test's hands only between rest and go.
 typedef struct user {
   at_pod_hosts *pods[4];
   _Atomic uint32_t count;
@@ -39,11 +41,15 @@ typedef struct user {
   uint32_t me;
 } user;
 
+// Keeps the number of the first check that fails, in any process; the test
+// reads it.
 static void check(bool holds, uint32_t number) {
   uint32_t none = 0;
   if (!holds) atomic_compare_exchange_strong(&g_board->bad, &none, number);
 }
 
+// at_pod_again_user.rest: agrees unless the test says that there is work under
+// way. It must not be asked while it rests.
 static bool rest(void *arg) {
   user *u = arg;
   check(!u->resting, 1);
@@ -51,6 +57,8 @@ static bool rest(void *arg) {
   return u->resting = !atomic_load(&g_board->busy[u->me]);
 }
 
+// The new pod takes the place of the old one, which is left but not closed. The
+// board tells the test.
 static at_status move(void *arg, at_pod_hosts *now) {
   user *u = arg;
   check(u->resting && u->count < AT_LEN(u->pods), 2);
@@ -61,12 +69,15 @@ static at_status move(void *arg, at_pod_hosts *now) {
   return AT_OK;
 }
 
+// Only after a rest, with or without a move between.
 static void go(void *arg) {
   user *u = arg;
   check(u->resting, 3);
   u->resting = false;
 }
 
+// Everybody sends everybody its number and epoch; true: all of them were of
+// this epoch and in their places.
 static bool swap(at_pod_hosts *p, uint64_t launch) {
   const at_hosts *h = at_pod_hosts_of(p);
   uint32_t words[kHosts], mine = 100 * at_pod_hosts_job(p)->epoch + h->me,
@@ -88,6 +99,8 @@ static bool swap(at_pod_hosts *p, uint64_t launch) {
   return good;
 }
 
+// A process of the job: joins, then swaps once in each epoch when the test says
+// so, until the test ends it. Exit status 0 or what failed.
 static void be_process(uint32_t me, uint32_t timeout_s) {
   user u = {.me = me};
   at_pod_again *g;
@@ -124,12 +137,15 @@ static void be_process(uint32_t me, uint32_t timeout_s) {
   _exit(0);
 }
 
+// Forks the process; a later one of the same number comes back in its place.
 static pid_t start(uint32_t me) {
   pid_t pid = fork();
   if (!pid) be_process(me, kSeconds);
   return pid;
 }
 
+// Until all processes but one are in that epoch, or have swapped in it (1000
+// and more). Fails with the check that failed.
 static void wait_all(uint32_t epoch, uint32_t but) {
   const uint64_t until = at_clock_ns() + kSeconds * 1000000000ull;
   for (uint32_t i = 0; i < kHosts; i++)
@@ -141,17 +157,20 @@ static void wait_all(uint32_t epoch, uint32_t but) {
     }
 }
 
+// All of them must find each other in that epoch.
 static void swap_all(uint32_t epoch) {
   atomic_store(&g_board->go, 1);
   wait_all(1000 + epoch, UINT32_MAX);
   atomic_store(&g_board->go, 0);
 }
 
+// SIGKILL, and waits for the end.
 static void kill_one(pid_t pid) {
   kill(pid, SIGKILL);
   assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+// A fresh job in epoch 0, which has swapped once.
 static void begin(pid_t pids[kHosts]) {
   memset(g_board, 0, sizeof *g_board);
   assert_true(at_free_addresses(kHosts, g_addresses, sizeof g_addresses));
@@ -160,6 +179,7 @@ static void begin(pid_t pids[kHosts]) {
   swap_all(0);
 }
 
+// All processes must end well by themselves.
 static void end(const pid_t pids[kHosts]) {
   atomic_store(&g_board->go, 2);
   for (uint32_t i = 0; i < kHosts; i++) {
@@ -170,6 +190,8 @@ static void end(const pid_t pids[kHosts]) {
   assert_int_equal(g_board->bad, 0);
 }
 
+// Each process is killed and started again; the others go on with the new one
+// in the next epoch.
 static void come_back(void) {
   pid_t pids[kHosts];
   begin(pids);

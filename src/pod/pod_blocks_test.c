@@ -11,6 +11,8 @@
 
 enum { kMiB = 1 << 20 };
 
+// A block that was given back is handed out again: the smallest that is large
+// enough, but none that would waste most of itself.
 static void the_same_again(void **state) {
   at_pod_blocks b;
   at_pod_blocks_init(&b);
@@ -31,6 +33,8 @@ static void the_same_again(void **state) {
   at_pod_blocks_free(&b);
 }
 
+// Below AT_POD_BLOCKS_FROM malloc is as good; above AT_POD_BLOCKS_BYTES one
+// block would hold too much.
 static void small_ones_are_not_kept(void **state) {
   at_pod_blocks b;
   at_pod_blocks_init(&b);
@@ -46,6 +50,7 @@ static void small_ones_are_not_kept(void **state) {
   at_pod_blocks_free(&b);
 }
 
+// By number and by bytes; the oldest go first.
 static void they_are_bounded(void **state) {
   at_pod_blocks b;
   at_pod_blocks_init(&b);

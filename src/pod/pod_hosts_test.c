@@ -25,11 +25,14 @@ enum { kHosts = 3, kTimeout = 30, kBig = 3 << 20 };
 static const char *g_medium;  // NULL: what fits
 static bool g_tls, g_one_user;
 
+// What the processes of the next job talk over: shm, tcp, net, ucx, or tls,
+// which is tcp encrypted.
 static void talk_over(const char *medium) {
   g_tls = !strcmp(medium, "tls");
   g_medium = g_tls ? "tcp" : medium;
 }
 
+// A job of processes on this machine that know one token.
 static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
                          uint32_t timeout_s) {
   return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
@@ -46,6 +49,8 @@ static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
 
 // As process 1 spells them: "localhost" for all but its own.
 static bool g_spelled;
+// Addresses of one process may be spelled in several ways: what counts is where
+// they lead.
 static const char *spell(const char *addresses, uint32_t me, char out[256]) {
   uint16_t ports[kHosts];
   if (!g_spelled || me != 1) return addresses;
@@ -60,6 +65,7 @@ static const char *spell(const char *addresses, uint32_t me, char out[256]) {
 
 typedef int (*host_fn)(at_pod_hosts *h, uint32_t me);  // 0: good
 
+// Opens, does fn and closes; the exit status: 0, what fn says, or 100.
 static int be_host(const char *addresses, uint32_t me, const char *job,
                    host_fn fn) {
   at_pod_hosts *h;
@@ -71,6 +77,7 @@ static int be_host(const char *addresses, uint32_t me, const char *job,
   return bad;
 }
 
+// kHosts processes of one job, each of which must end with 0.
 static void run_hosts(host_fn fn) {
   char addresses[256];
   assert_true(at_free_addresses(kHosts, addresses, sizeof addresses));
@@ -124,6 +131,7 @@ static bool swap_step(const at_hosts *h, uint64_t launch, uint32_t step,
   return good;
 }
 
+// An exchange in a thread of its own.
 typedef struct job {
   const at_hosts *h;
   uint32_t step;
@@ -134,6 +142,8 @@ static void *swap_on_thread(void *arg) {
   return j->good = swap_step(j->h, 9, j->step, kBig), NULL;
 }
 
+// Empty, small and large messages; three exchanges at once from three threads;
+// agreements, which or the bits of all.
 static int exchanges(at_pod_hosts *p, uint32_t me) {
   const at_hosts *h = at_pod_hosts_of(p);
   if (h->count != kHosts || h->me != me) return 1;
@@ -200,6 +210,7 @@ static void messages_find_who_waits(void **state) {
   run_hosts(exchanges);
 }
 
+// See spell.
 static void addresses_are_spelled_differently(void **state) {
   talk_over(*state);
   g_spelled = true;
@@ -222,10 +233,14 @@ static bool fails_with(const at_hosts *h, uint64_t launch, uint64_t program,
   return good;
 }
 
+// Consumes why.
 static void fail_launch(const at_hosts *h, uint64_t launch, at_status why) {
   fail_all(h, &(at_hosts_tag){.launch = launch, .program = 5}, why);
 }
 
+// What each process hears of a failure: the one that fails its own error, the
+// others who failed and why, and a loss by its own code. Launches that have
+// nothing to do with it go on.
 static int failures(at_pod_hosts *p, uint32_t me) {
   const at_hosts *h = at_pod_hosts_of(p);
   // One fails before it comes to the exchange; another launch goes on.
@@ -289,6 +304,7 @@ static int causes(at_pod_hosts *p, uint32_t me) {
   return swap_step(h, 9, 0, 64) ? 0 : 4;
 }
 
+// See causes.
 static void one_user_hears_the_cause(void **state) {
   talk_over(*state);
   g_one_user = true;
@@ -321,6 +337,8 @@ static int forgotten(at_pod_hosts *p, uint32_t me) {
   return swap_step(h, 1, 1, 1000) ? 0 : 3;
 }
 
+// See forgotten: failures are kept for those who ask later, but not without
+// bound.
 static void failures_that_nobody_asks_for_take_no_room(void **state) {
   talk_over(*state);
   unsetenv("ATOLL_POD_DEADLINE");
@@ -345,6 +363,8 @@ typedef struct pipe_of {
   int from, to;
 } pipe_of;
 
+// One direction of a connection. Once it is armed the next bytes are forged as
+// the test says.
 static void *forward(void *arg) {
   pipe_of p = *(pipe_of *)arg;
   uint8_t b[4096];
@@ -361,6 +381,7 @@ static void *forward(void *arg) {
   return NULL;
 }
 
+// The thread owns the pipe_of.
 static pthread_t start_forward(between *b, int from, int to) {
   pthread_t t;
   pipe_of *p = malloc(sizeof *p);
@@ -407,6 +428,7 @@ static int be_forged(at_pod_hosts *p, uint32_t me) {
   return ends_with(h, "process 0 is lost") ? 0 : 2;
 }
 
+// The i-th address of a list.
 static struct sockaddr_in place_of(const char *addresses, int i) {
   for (; i; i--) addresses = strchr(addresses, ',') + 1;
   return (struct sockaddr_in){
@@ -415,6 +437,8 @@ static struct sockaddr_in place_of(const char *addresses, int i) {
       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
+// For each kind of forgery: what was sent before arrives, what was forged ends
+// the connection with a reason, in clear by the seals and over TLS by TLS.
 static void forged_messages_end_the_connection(void **state) {
   talk_over(*state);
   const char *why = g_tls ? "process 1 is lost: TLS: what came cannot be read"
@@ -481,6 +505,7 @@ static void other_jobs_are_refused(void **state) {
                    AT_DEADLINE_EXCEEDED);
 }
 
+// Before anybody is waited for.
 static void bad_addresses_are_refused(void **state) {
   (void)state;
   static const struct {

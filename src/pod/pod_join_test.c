@@ -22,6 +22,7 @@ typedef struct shelf {
   char put[256];
 } shelf;
 
+// at_pod_store.put: counts, and keeps the address that this process gives.
 static at_status put(void *arg, const char *key, at_str value) {
   shelf *s = arg;
   s->puts++;
@@ -30,6 +31,7 @@ static at_status put(void *arg, const char *key, at_str value) {
   return AT_OK;
 }
 
+// at_pod_store.get: what the case says, without waiting.
 static at_status get(void *arg, const char *key, uint64_t timeout_ms,
                      at_strbuf *out) {
   shelf *s = arg;
@@ -47,6 +49,7 @@ static at_status get(void *arg, const char *key, uint64_t timeout_ms,
 
 #define TOKEN "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
+// Joining fails with that code and a text with `why` in it.
 static void assert_refused(const at_pod_said *said, at_code code,
                            const char *why) {
   at_pod_hosts *h;
@@ -57,6 +60,8 @@ static void assert_refused(const at_pod_said *said, at_code code,
   assert_null(h);
 }
 
+// What comes from a store is checked before it is used: addresses, tokens, and
+// where they are. The own address has been put by then.
 static void stores_are_not_believed(void **state) {
   static const struct {
     const char *address, *token, *why;
@@ -85,6 +90,8 @@ static void stores_are_not_believed(void **state) {
   }
 }
 
+// Client and environment may both speak of the job: what they say must be the
+// same, and enough.
 static void words_have_to_agree(void **state) {
   shelf s = {0};
   const at_pod_store store = {&s, put, get};
@@ -124,6 +131,7 @@ typedef struct network {
   at_code code;
 } network;
 
+// Ends the process: 0, if joining says what the case wants.
 static void join_over(const network *n) {
   shelf s = {.address = n->address, .token = TOKEN};
   const at_pod_store store = {&s, put, get};
@@ -140,6 +148,8 @@ static void join_over(const network *n) {
   _exit(!good);
 }
 
+// Beyond this machine messages are encrypted, or ATOLL_POD_NETWORK says that
+// the network is trusted; nothing is sent in clear for want of a library.
 static void networks_are_private_or_trusted(void **state) {
   static const char kFar[] = "192.0.2.1:1 elsewhere", kNear[] = "near";
   static const char kAbsent[] = "libssl-absent.so";
@@ -168,6 +178,7 @@ static void networks_are_private_or_trusted(void **state) {
   }
 }
 
+// Of the variables that cases set.
 static int clear(void **state) {
   unsetenv("TPU_PROCESS_ADDRESSES");
   unsetenv("CLOUD_TPU_TASK_ID");

@@ -25,6 +25,7 @@ static const char *g_medium;
 // ---- Processes
 typedef int (*host_fn)(at_pod_hosts *p, uint32_t me);  // 0: good
 
+// Opens, does fn and closes; the exit status.
 static int be_host(const char *addresses, uint32_t me, host_fn fn) {
   const at_pod_job job = {.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
                           .me = me,
@@ -41,6 +42,7 @@ static int be_host(const char *addresses, uint32_t me, host_fn fn) {
   return bad;
 }
 
+// kHosts processes of one job, each of which must end with 0.
 static void run_hosts(host_fn fn) {
   char addresses[256];
   assert_true(at_free_addresses(kHosts, addresses, sizeof addresses));
@@ -68,10 +70,13 @@ typedef struct end {
   char why[256];
 } end;
 
+// What a message begins with; so many bytes follow.
 typedef struct text {
   uint32_t from, number, bytes, pad;
 } text;
 
+// at_hosts_line_calls.heard: from each sender the numbers must come one by one,
+// with the right bytes behind them.
 static void heard(void *arg, at_bytes m) {
   end *e = arg;
   text t;
@@ -84,6 +89,7 @@ static void heard(void *arg, at_bytes m) {
   if (atomic_load(&e->waits)) e->h->lines->waits(e->line, true);
 }
 static void left(void *arg) { atomic_fetch_add(&((end *)arg)->left, 1); }
+// Keeps the code and the text for the test. Consumes why.
 static void failed(void *arg, at_status why) {
   end *e = arg;
   snprintf(e->why, sizeof e->why, "%s", at_status_message(why));
@@ -98,6 +104,7 @@ static at_hosts_tag tag_of(uint64_t launch, uint32_t step) {
   return (at_hosts_tag){.launch = launch, .program = 5, .step = step};
 }
 
+// A line of all processes for that step of that launch.
 static bool open_end(end *e, at_pod_hosts *p, uint64_t launch, uint32_t step) {
   *e = (end){.h = at_pod_hosts_of(p)};
   for (uint32_t i = 0; i < kHosts; i++)
@@ -108,6 +115,7 @@ static bool open_end(end *e, at_pod_hosts *p, uint64_t launch, uint32_t step) {
                                          e->num_others, &calls, &e->line));
 }
 
+// To all others, in three parts. `last`: this end says that it sends no more.
 static bool send_one(end *e, uint32_t number, uint32_t bytes, bool last) {
   static uint8_t body[kBig];
   const text t = {e->h->me, number, bytes, 0};
@@ -122,6 +130,7 @@ static bool send_one(end *e, uint32_t number, uint32_t bytes, bool last) {
   return good;
 }
 
+// Within 10 s.
 static bool comes(const _Atomic uint32_t *value, uint32_t want) {
   for (int i = 0; i < 10000 && atomic_load(value) < want; i++) usleep(1000);
   return atomic_load(value) >= want;
@@ -129,6 +138,7 @@ static bool comes(const _Atomic uint32_t *value, uint32_t want) {
 
 static void close_end(end *e) { e->h->lines->close(e->h->lines->arg, e->line); }
 
+// An exchange with all, so that nobody goes on before the others have come.
 static bool meet(at_pod_hosts *p, uint64_t launch) {
   const at_hosts *h = at_pod_hosts_of(p);
   const at_hosts_tag tag = {.launch = launch, .program = 6};
@@ -165,6 +175,7 @@ static void messages_come_in_order(void **state) {
   run_hosts(talk);
 }
 
+// Tells all others that the launch has failed here.
 static void fail_launch(at_pod_hosts *p, uint64_t launch) {
   const at_hosts *h = at_pod_hosts_of(p);
   const at_hosts_tag tag = tag_of(launch, 0);
@@ -176,6 +187,7 @@ static void fail_launch(at_pod_hosts *p, uint64_t launch) {
   at_status_free(why);
 }
 
+// The line of that launch ends with that code and text.
 static bool fails(at_pod_hosts *p, uint64_t launch, at_code code,
                   const char *why) {
   end e;
@@ -187,6 +199,8 @@ static bool fails(at_pod_hosts *p, uint64_t launch, at_code code,
   return good;
 }
 
+// The four ends of a line that is not finished: a failure, one that stands
+// still, one that has left in order, one that is lost.
 static int end_badly(at_pod_hosts *p, uint32_t me) {
   // One fails; the others see it before they open the line, and while it is.
   for (uint64_t launch = 1; launch < 3; launch++) {
@@ -255,6 +269,7 @@ static void deadlocks_are_found(void **state) {
   run_hosts(wait_for_each_other);
 }
 
+// With a deadline of a second.
 static void lines_end_with_what_they_need(void **state) {
   g_medium = *state;
   setenv("ATOLL_POD_DEADLINE", "1", 1);

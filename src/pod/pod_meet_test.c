@@ -27,6 +27,8 @@ enum { kSeconds = 30, kStrangers = 1000, kKinds = 7 };
 static const at_token kToken = {{42}};
 
 // ---- Places
+// A socket that is bound but does not listen yet; *port 0: any, which is
+// written back.
 static int socket_at(uint16_t *port) {
   struct sockaddr_in at = {.sin_family = AF_INET,
                            .sin_port = htons(*port),
@@ -56,6 +58,7 @@ typedef struct member {
   pthread_t thread;
 } member;
 
+// A member's thread. *m has the links or the status afterwards.
 static void *meet(void *arg) {
   member *m = arg;
   const at_addresses list = {m->addresses, "addresses"};
@@ -73,6 +76,7 @@ static void *meet(void *arg) {
 
 static bool g_tls;  // of the test that runs
 
+// Prepares member `me`, which listens at fd.
 static void begin(member *m, uint32_t me, const uint16_t ports[2], int fd) {
   *m = (member){.me = me,
                 .tls = g_tls,
@@ -83,6 +87,7 @@ static void begin(member *m, uint32_t me, const uint16_t ports[2], int fd) {
            ports[0], ports[1]);
 }
 
+// The member meets in its thread; end waits for it.
 static void start(member *m) {
   assert_false(pthread_create(&m->thread, NULL, meet, m));
 }
@@ -92,6 +97,7 @@ static void end(member *m) {
   close(m->listener);
 }
 
+// Links that were never made are none.
 static void hang_up(member *m) {
   for (int h = 0; h < 2; h++) at_pod_link_close(&m->links[h]);
 }
@@ -105,6 +111,7 @@ static bool fd_write(void *arg, const void *p, size_t n) {
   return write(((at_pod_link *)arg)->fd, p, n) == (ssize_t)n;
 }
 
+// A word goes with its seal, which the other end's seal must accept.
 static void pass_sealed(at_pod_link *from, at_pod_link *to) {
   uint8_t seal[AT_SEAL_BYTES], got[AT_SEAL_BYTES + 4];
   at_seal_next(&from->send, &(at_bytes){(const uint8_t *)"word", 4}, 1, seal);
@@ -114,6 +121,7 @@ static void pass_sealed(at_pod_link *from, at_pod_link *to) {
   assert_true(at_seal_check(&to->recv, (at_bytes){got, 4}, got + 4));
 }
 
+// A word goes through both ends' TLS.
 static void pass_encrypted(at_pod_link *from, at_pod_link *to) {
   const at_tls_io in = {to, fd_read, NULL}, out = {from, NULL, fd_write};
   const struct iovec v = {"word", 4};
@@ -169,6 +177,8 @@ typedef struct crowd {
   _Atomic bool stop;
 } crowd;
 
+// Keeps up to kOpen connections to the port, each of which behaves as its kind
+// does, and counts what they get to hear.
 static void *be_strangers(void *arg) {
   crowd *c = arg;
   enum { kOpen = 300 };
@@ -196,6 +206,8 @@ static void *be_strangers(void *arg) {
   return NULL;
 }
 
+// Strangers hear not one byte, and the two that know the token meet within
+// seconds.
 static void thousands_of_strangers_change_nothing(void **state) {
   member m[2];
   uint16_t ports[2] = {0, 0};
@@ -280,6 +292,7 @@ static void imposters_get_nothing(void **state) {
   hang_up(&m[0]), hang_up(&m[1]);
 }
 
+// Both hear that the other did not prove itself, and neither that it was close.
 static void another_token_is_a_stranger(void **state) {
   static const at_token other = {{43}};
   member m[2];
@@ -314,6 +327,7 @@ typedef struct between {
   _Atomic bool stop;
 } between;
 
+// One connection, in both directions, until one side is through.
 static void carry(between *b, int caller, int listener, size_t at) {
   struct pollfd p[2] = {{caller, POLLIN, 0}, {listener, POLLIN, 0}};
   uint8_t bytes[4096];
@@ -331,6 +345,8 @@ static void carry(between *b, int caller, int listener, size_t at) {
   }
 }
 
+// Takes calls at its own door and passes them on; changes bytes in the first of
+// them.
 static void *be_between(void *arg) {
   between *b = arg;
   while (!b->stop) {
@@ -433,6 +449,8 @@ static void write_file(const char *path, const char *text, mode_t mode) {
   chmod(path, mode);
 }
 
+// Who may read the file decides, before what is in it. A user's token is made
+// once, however many processes ask for it at the same time.
 static void tokens_are_of_private_files(void **state) {
   char folder[] = "/tmp/atoll_token_XXXXXX", path[64], deep[96];
   at_token a, b;
@@ -484,6 +502,7 @@ static void tokens_are_of_private_files(void **state) {
   assert_int_equal(system(clean), 0);
 }
 
+// The text form, which stores carry.
 static void tokens_are_read_as_written(void **state) {
   at_token a, b = {{0}};
   char text[AT_TOKEN_TEXT + 1];

@@ -51,14 +51,17 @@ static void mac_of(const at_token *token, const hello *first, const hello *h,
     keyed(token->bytes, "caller", whole(&blank), (at_bytes){0}, out);
 }
 
+// The key of everything that follows depends on both hellos, nonces included.
 static void session_of(at_proof *p, const hello *first, const hello *second) {
   keyed(p->token.bytes, "session", whole(first), whole(second), p->session);
 }
 
+// The caller's second message: only who knows the session can say it.
 static void answer_of(const at_proof *p, uint8_t out[AT_PROOF_ANSWER]) {
   keyed(p->session, "caller is here", (at_bytes){0}, (at_bytes){0}, out);
 }
 
+// The listener's second message.
 static verdict verdict_of(const at_proof *p, at_verdict v) {
   verdict out = {.verdict = v};
   keyed(p->session, "verdict", (at_bytes){(uint8_t *)&out.verdict, 4},
@@ -66,11 +69,13 @@ static verdict verdict_of(const at_proof *p, at_verdict v) {
   return out;
 }
 
+// Of a proof that is met.
 void at_proof_key(const at_proof *p, uint8_t out[AT_TOKEN_BYTES]) {
   AT_ASSERT(p->state == AT_PROOF_MET);
   keyed(p->session, "tls", (at_bytes){0}, (at_bytes){0}, out);
 }
 
+// One key for each direction.
 static at_seal seal_of(const at_proof *p, bool from_caller) {
   uint8_t key[AT_SHA256_BYTES];
   keyed(p->session, from_caller ? "caller sends" : "listener sends",
@@ -79,6 +84,7 @@ static at_seal seal_of(const at_proof *p, bool from_caller) {
 }
 
 // ---- Messages
+// Without MAC.
 static hello hello_of(const at_proof *p, uint32_t step, uint32_t to) {
   hello h = {.step = step, .to = to, .time_ns = p->clock_ns, .card = p->mine};
   memcpy(h.magic, kMagic, sizeof h.magic);
@@ -91,12 +97,14 @@ static void put(at_proof *p, const void *message, size_t bytes) {
   p->out_bytes = (uint32_t)bytes;
 }
 
+// Everything that is not given is 0.
 static void start(at_proof *p, const at_token *token, const at_card *mine,
                   const uint8_t nonce[AT_PROOF_NONCE], uint64_t clock_ns) {
   *p = (at_proof){.mine = *mine, .token = *token, .clock_ns = clock_ns};
   memcpy(p->nonce, nonce, AT_PROOF_NONCE);
 }
 
+// The first message is ready for at_proof_take.
 void at_proof_call(at_proof *p, const at_token *token, const at_card *mine,
                    uint32_t to, const uint8_t nonce[AT_PROOF_NONCE],
                    uint64_t now_ns) {
@@ -109,6 +117,7 @@ void at_proof_call(at_proof *p, const at_token *token, const at_card *mine,
   put(p, &h, sizeof h);
 }
 
+// Says nothing until the first hello has proved itself.
 void at_proof_listen(at_proof *p, const at_token *token, const at_card *mine,
                      at_proof_heard *heard, const uint8_t nonce[AT_PROOF_NONCE],
                      uint64_t since_ns) {
@@ -116,18 +125,21 @@ void at_proof_listen(at_proof *p, const at_token *token, const at_card *mine,
   p->heard = heard;
 }
 
+// Bytes of the message that is read now.
 static size_t size_of_next(const at_proof *p) {
   return p->step == 2   ? AT_PROOF_ANSWER
          : p->step == 3 ? AT_PROOF_VERDICT
                         : AT_PROOF_HELLO;
 }
 
+// 0: nothing is to be read any more.
 size_t at_proof_room(at_proof *p, uint8_t **out) {
   if (p->state != AT_PROOF_READS) return 0;
   *out = p->in + p->have;
   return size_of_next(p) - p->have;
 }
 
+// Valid until the next step; empty: nothing is to be said.
 at_bytes at_proof_take(at_proof *p) {
   at_bytes out = {p->out, p->out_bytes};
   p->out_bytes = 0;
@@ -135,11 +147,13 @@ at_bytes at_proof_take(at_proof *p) {
 }
 
 // ---- Steps
+// Nothing is said: a stranger learns nothing, not even that it was heard.
 static at_proof_state stranger(at_proof *p) {
   p->out_bytes = 0;
   return p->state = AT_PROOF_STRANGER;
 }
 
+// Among the last AT_PROOF_HEARD nonces, which it then joins.
 static bool heard_before(at_proof_heard *heard, const uint8_t *nonce) {
   uint32_t n = AT_MIN(heard->count, (uint32_t)AT_PROOF_HEARD);
   for (uint32_t i = 0; i < n; i++)
@@ -149,6 +163,7 @@ static bool heard_before(at_proof_heard *heard, const uint8_t *nonce) {
   return false;
 }
 
+// The right step, with the right MAC.
 static bool is_hello(const at_proof *p, const hello *first, const hello *h,
                      uint32_t step) {
   uint8_t mac[AT_SHA256_BYTES];
@@ -157,6 +172,8 @@ static bool is_hello(const at_proof *p, const hello *first, const hello *h,
   return at_secrets_equal(mac, h->mac, sizeof mac);
 }
 
+// Fits the other's card to this one's? Order matters: the first difference is
+// what people are told.
 static at_verdict judge(const at_card *mine, const hello *theirs) {
   const at_card *c = &theirs->card;
   if (c->count != mine->count) return AT_VERDICT_COUNT;
@@ -166,6 +183,7 @@ static at_verdict judge(const at_card *mine, const hello *theirs) {
   return at_digest_eq(c->job, mine->job) ? AT_VERDICT_WELCOME : AT_VERDICT_JOB;
 }
 
+// Listener: the first hello. It has to be fresh, for this process, and new.
 static at_proof_state hear_caller(at_proof *p) {
   hello first, second;
   memcpy(&first, p->in, sizeof first);
@@ -184,6 +202,7 @@ static at_proof_state hear_caller(at_proof *p) {
   return AT_PROOF_READS;
 }
 
+// Caller: the listener's hello proves that it knows the token.
 static at_proof_state hear_listener(at_proof *p) {
   hello first = hello_of(p, 1, p->want_me), second;
   uint8_t answer[AT_PROOF_ANSWER];
@@ -198,6 +217,7 @@ static at_proof_state hear_listener(at_proof *p) {
   return AT_PROOF_READS;
 }
 
+// Listener: the caller is no recording.
 static at_proof_state hear_answer(at_proof *p) {
   uint8_t answer[AT_PROOF_ANSWER];
   answer_of(p, answer);
@@ -205,6 +225,7 @@ static at_proof_state hear_answer(at_proof *p) {
   return p->state = AT_PROOF_ASKS;
 }
 
+// Both ends have the verdict and the keys for what follows.
 static void finish(at_proof *p, at_verdict v) {
   p->verdict = v;
   p->state = v == AT_VERDICT_WELCOME ? AT_PROOF_MET : AT_PROOF_REFUSED;
@@ -212,6 +233,7 @@ static void finish(at_proof *p, at_verdict v) {
   p->recv = seal_of(p, !p->calls);
 }
 
+// Caller: why it is let in or not.
 static at_proof_state hear_verdict(at_proof *p) {
   verdict got, want;
   memcpy(&got, p->in, sizeof got);
@@ -223,6 +245,7 @@ static at_proof_state hear_verdict(at_proof *p) {
   return p->state;
 }
 
+// The user's verdict, where the cards fit.
 void at_proof_decide(at_proof *p, at_verdict v) {
   AT_ASSERT(p->state == AT_PROOF_ASKS);
   verdict out = verdict_of(p, v);
@@ -230,6 +253,7 @@ void at_proof_decide(at_proof *p, at_verdict v) {
   finish(p, v);
 }
 
+// bytes have been put to where at_proof_room said.
 at_proof_state at_proof_got(at_proof *p, size_t bytes) {
   AT_ASSERT(p->state == AT_PROOF_READS && p->have + bytes <= size_of_next(p));
   p->have += (uint32_t)bytes;
@@ -251,6 +275,7 @@ at_proof_state at_proof_got(at_proof *p, size_t bytes) {
 }
 
 // ---- What is said of it
+// Not for WELCOME.
 at_status at_proof_status(const at_proof *p) {
   static const char *const kWhat[AT_VERDICTS] = {
       [AT_VERDICT_WELCOME] = "",
@@ -274,6 +299,7 @@ at_status at_proof_status(const at_proof *p) {
       kWhat[p->verdict]);
 }
 
+// Blocks until the system has randomness, early after boot.
 at_status at_random(void *out, size_t bytes) {
   for (size_t at = 0; at < bytes;) {
     ssize_t n = getrandom((uint8_t *)out + at, bytes - at, 0);

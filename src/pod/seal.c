@@ -22,6 +22,7 @@ static const uint64_t kStart[4] = {0x736f6d6570736575,
                                    0x646f72616e646f6d ^ 0xee,
                                    0x6c7967656e657261, 0x7465646279746573};
 
+// SipHash-2-4 with a digest of 128 bits.
 static sip sip_start(const uint64_t key[2]) {
   return (sip){{kStart[0] ^ key[0], kStart[1] ^ key[1], kStart[2] ^ key[0],
                 kStart[3] ^ key[1]},
@@ -39,6 +40,7 @@ static void sip_word(sip *s, uint64_t w) {
   s->v[0] ^= w;
 }
 
+// Any number of bytes; words are formed across calls.
 static void sip_add(sip *s, at_bytes b) {
   size_t at = 0;
   for (; s->bytes % 8 && at < b.len; at++) {
@@ -56,6 +58,7 @@ static void sip_add(sip *s, at_bytes b) {
     s->rest |= (uint64_t)b.ptr[at] << (s->bytes++ % 8 * 8);
 }
 
+// The last word has the number of bytes; two halves of 64 bits.
 static void sip_end(sip *s, uint8_t out[AT_SEAL_BYTES]) {
   sip_word(s, s->rest | s->bytes << 56);
   for (int half = 0; half < 2; half++) {
@@ -81,6 +84,7 @@ typedef struct lanes {
   four v[4];
 } lanes;
 
+// Four lanes with keys of their own.
 static inline lanes lanes_start(const uint64_t *k0, const uint64_t *k1) {
   four a, b;
   memcpy(&a, k0, sizeof a);
@@ -88,6 +92,7 @@ static inline lanes lanes_start(const uint64_t *k0, const uint64_t *k1) {
   return (lanes){{a ^ kStart[0], b ^ kStart[1], a ^ kStart[2], b ^ kStart[3]}};
 }
 
+// Two rounds for a word in each lane.
 static void lanes_word(lanes *l, four w) {
   l->v[3] ^= w;
   ROUND(l->v[0], l->v[1], l->v[2], l->v[3]);
@@ -139,6 +144,7 @@ __attribute__((target("avx512f"))) static void eight_steps(wide *w,
   }
 }
 
+// For CPUs without AVX-512: two vectors of four lanes.
 static void four_steps(wide *w, const uint8_t *p, size_t bytes) {
   lanes x = w->x, y = w->y;
   for (size_t at = 0; at < bytes; at += kStep) {
@@ -155,6 +161,7 @@ static void four_steps(wide *w, const uint8_t *p, size_t bytes) {
   w->x = x, w->y = y;
 }
 
+// bytes: a multiple of kStep.
 static void wide_steps(wide *w, const uint8_t *p, size_t bytes) {
   if (at_cpu_features() & AT_CPU_AVX512)
     eight_steps(w, p, bytes);
@@ -163,6 +170,7 @@ static void wide_steps(wide *w, const uint8_t *p, size_t bytes) {
   w->steps += bytes / kStep;
 }
 
+// Any number of bytes; what makes no step is kept in w->rest.
 static void wide_add(wide *w, at_bytes b) {
   if (!b.len) return;
   if (w->num_rest) {
@@ -188,6 +196,7 @@ static void wide_end(wide *w, sip *out) {
 }
 
 // ---- Seals
+// The lanes' keys are derived once for each connection.
 at_seal at_seal_of(const uint8_t key[AT_SEAL_KEY]) {
   at_seal s = {0};
   memcpy(s.key, key, sizeof s.key);
@@ -219,6 +228,8 @@ void at_seal_next(at_seal *s, const at_bytes *parts, uint32_t num_parts,
   sip_end(&h, out);
 }
 
+// Counts the message, whether it was right or not: a wrong one ends the
+// connection anyway. Compares in constant time.
 bool at_seal_check(at_seal *s, at_bytes message,
                    const uint8_t seal[AT_SEAL_BYTES]) {
   uint8_t want[AT_SEAL_BYTES];

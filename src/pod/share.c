@@ -105,6 +105,9 @@ struct at_pod_share {
 };
 
 // ---- Bells
+// Wakes the process if it sleeps for this one, or for anybody. The fence orders
+// the line's state before the look at `asleep`; the sleeper does it the other
+// way round.
 static void ring(at_pod_share *s, uint32_t host, at_hosts_phase phase) {
   bell *b = s->peers[host].bell;
   atomic_thread_fence(memory_order_seq_cst);
@@ -116,6 +119,7 @@ static void ring(at_pod_share *s, uint32_t host, at_hosts_phase phase) {
   if (atomic_exchange(&b->asleep, 0)) at_futex_wake_shared(&b->count);
 }
 
+// Wakes who waits here: a failure has come by message. NULL: nothing.
 void at_pod_share_tell(at_pod_share *s) {
   if (!s) return;
   atomic_fetch_add(&s->told, 1);
@@ -124,6 +128,8 @@ void at_pod_share_tell(at_pod_share *s) {
     at_futex_wake_shared(&s->bell->count);
 }
 
+// Who led is awake: the event that the others wait for is replaced. Under the
+// lock.
 static at_event *change_news(at_pod_share *s) {
   at_event *old = s->news, *next = at_event_create();
   if (next) s->news = next;  // else who waits looks again and again
@@ -165,6 +171,8 @@ static void sleep_on(at_pod_share *s, uint32_t host, uint32_t heard,
 }
 
 // ---- Boards
+// Boards are only ever added, so one that has been found stays. NULL: that
+// process has not opened the channel yet.
 static const board *find_board(at_hosts_channel *c, uint32_t host) {
   if (c->boards[host]) return c->boards[host];
   const head *h = (const void *)c->all->maps[host].ptr;
@@ -176,6 +184,7 @@ static const board *find_board(at_hosts_channel *c, uint32_t host) {
   return NULL;
 }
 
+// The phase aside.
 static bool same_tag(uint64_t a, uint64_t b) {
   return !((a ^ b) & ~kPhaseMask);
 }
@@ -196,6 +205,7 @@ static bool has_come(at_hosts_channel *c, uint32_t host, uint64_t state,
   return phase == AT_HOSTS_DONE;
 }
 
+// Is the host still in that collective?
 static bool is_there(at_hosts_channel *c, uint32_t host, uint64_t state) {
   board *b = (board *)find_board(c, host);
   for (uint32_t i = 0; b && i < AT_HOSTS_SLOTS; i++)
@@ -242,6 +252,7 @@ static bool spin(const wait *w, uint32_t host) {
   }
 }
 
+// Asks about failures of those that have not come.
 static at_status check_missing(const wait *w, at_hosts_patience *p) {
   const at_hosts *h = w->c->all->hosts;
   for (uint32_t i = 0; i < w->num_hosts; i++)
@@ -250,6 +261,8 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
   return AT_OK;
 }
 
+// Spins, sleeps on the bell, and asks every kTickNs whether somebody has
+// failed.
 static at_status wait_for_all(const wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
@@ -280,6 +293,7 @@ static at_status wait_for_all(const wait *w) {
 }
 
 // ---- Channels
+// at_hosts_share.among: can each of these share memory with each other?
 static bool among(void *arg, const uint32_t *hosts, uint32_t n) {
   const at_pod_share *s = arg;
   for (uint32_t i = 0; i < n; i++)
@@ -288,6 +302,7 @@ static bool among(void *arg, const uint32_t *hosts, uint32_t n) {
   return true;
 }
 
+// One block with its lists. NULL: no memory.
 static at_hosts_channel *make_channel(at_pod_share *s, uint64_t name) {
   uint32_t n = s->hosts->count;
   at_hosts_channel *c = calloc(
@@ -323,6 +338,7 @@ static at_status add_channel(at_pod_share *s, uint64_t name,
   return AT_OK;
 }
 
+// at_hosts_share.open: the same channel for the same name; kept until the end.
 static at_status open_channel(void *arg, uint64_t name,
                               at_hosts_channel **out) {
   at_pod_share *s = arg;
@@ -336,6 +352,8 @@ static at_status open_channel(void *arg, uint64_t name,
   return st;
 }
 
+// Of everything in the tag but the round; the low bits are left for the phase,
+// and it is never 0.
 static uint64_t state_of(const at_hosts_tag *tag) {
   at_hosts_tag t = *tag;
   t.round = t.pad = 0;
@@ -343,6 +361,8 @@ static uint64_t state_of(const at_hosts_tag *tag) {
   return h ? h : kPhaseMask + 1;
 }
 
+// Waits until these hosts are done with what the line in that slot has told
+// them.
 static at_status hear_ends(at_hosts_channel *c, uint32_t slot,
                            const uint32_t *hosts, uint32_t n) {
   wait w = {c, c->state[slot], AT_HOSTS_DONE, hosts, n, NULL};
@@ -354,6 +374,8 @@ static at_status hear_ends(at_hosts_channel *c, uint32_t slot,
   return st;
 }
 
+// at_hosts_share.begin: the line's former readers are done before it is
+// written.
 static at_status begin(at_hosts_channel *c, const at_hosts_tag *tag,
                        uint32_t *slot) {
   AT_ENSURE(!atomic_exchange(&c->busy, true));
@@ -376,12 +398,15 @@ static at_status begin(at_hosts_channel *c, const at_hosts_tag *tag,
   return AT_OK;
 }
 
+// The state is stored before anybody is rung.
 static void tell(at_hosts_channel *c, at_hosts_phase phase,
                  const uint32_t *hosts, uint32_t n) {
   atomic_store(&c->lines[c->slot].state, c->state[c->slot] | phase);
   for (uint32_t i = 0; i < n; i++) ring(c->all, hosts[i], phase);
 }
 
+// at_hosts_share.say: where the others find this process's bytes, then the
+// phase.
 static void say(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
                 const uint32_t *hosts, uint32_t n) {
   AT_ASSERT(phase <= AT_HOSTS_SUMMED && n < c->all->hosts->count);
@@ -393,6 +418,7 @@ static void say(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
   tell(c, phase, hosts, n);
 }
 
+// at_hosts_share.hear.
 static at_status hear(at_hosts_channel *c, at_hosts_phase phase,
                       const uint32_t *hosts, uint32_t n, uint64_t *where) {
   wait w = {c, c->state[c->slot], phase, hosts, n, where};
@@ -419,6 +445,7 @@ static at_status check_presence(at_hosts_channel *c, const uint32_t *hosts,
   return AT_OK;
 }
 
+// at_hosts_share.finish: nobody has left meanwhile, so what was read is good.
 static at_status finish(at_hosts_channel *c, const uint32_t *hosts, uint32_t n,
                         bool waits) {
   AT_TRY(check_presence(c, hosts, n));
@@ -451,6 +478,7 @@ static uint64_t arena_bytes(uint32_t count) {
   return AT_MIN(n, (1ull << 46) / at_align_up(AT_MAX(count, 4u), 4));
 }
 
+// With errno.
 static at_status refused(const char *what) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s: %s", what, strerror(errno));
 }
@@ -470,6 +498,8 @@ static at_status make_file(const char *name, uint64_t bytes, int *out) {
   return AT_OK;
 }
 
+// *bytes: at least so many; set to what there are. Of another process's file
+// everything is checked.
 static at_status map_file(int fd, int access, uint64_t *bytes, void **out) {
   struct stat st;
   int seals = fcntl(fd, F_GET_SEALS);
@@ -483,6 +513,7 @@ static at_status map_file(int fd, int access, uint64_t *bytes, void **out) {
   return AT_OK;
 }
 
+// The arena, a descriptor of it that can only be read, and the bell.
 static at_status make_memory(at_pod_share *s) {
   char path[64];
   uint64_t bytes = arena_bytes(s->hosts->count), page = kPageBytes;
@@ -503,6 +534,7 @@ static at_status make_memory(at_pod_share *s) {
   return AT_OK;
 }
 
+// at_share_taker.take: what another process has handed over.
 static at_status take_memory(void *arg, uint32_t host, at_share_gift g) {
   at_pod_share *s = arg;
   uint64_t bytes = at_align_up(sizeof(head), 4096), page = kPageBytes;
@@ -516,6 +548,7 @@ static at_status take_memory(void *arg, uint32_t host, at_share_gift g) {
 }
 
 // ---- Opening
+// One block for all lists. On failure nothing is left.
 static at_status make(const at_hosts *hosts, at_pod_share **out) {
   uint32_t n = hosts->count;
   at_pod_share *s =
@@ -550,6 +583,7 @@ static void shut(int *fd) {
   *fd = -1;
 }
 
+// Unmaps what that process has given.
 static void leave(at_pod_share *s, uint32_t host) {
   if (s->peers[host].bell) munmap(s->peers[host].bell, kPageBytes);
   if (s->maps[host].ptr) munmap((void *)s->maps[host].ptr, s->maps[host].len);
@@ -557,12 +591,15 @@ static void leave(at_pod_share *s, uint32_t host) {
   s->maps[host] = (at_bytes){0};
 }
 
+// This one included.
 static uint32_t count_here(const at_pod_share *s) {
   uint32_t n = 0, me = s->hosts->me, count = s->hosts->count;
   for (uint32_t h = 0; h < count; h++) n += s->with[me * count + h];
   return n;
 }
 
+// Fewer cores than processes: who waits gives its core away instead of
+// spinning.
 static at_status join(at_pod_share *s, const at_pod_job *job) {
   at_status st = make_memory(s), why = st;
   at_share_gift mine = {st.err ? -1 : s->readable_fd, s->page_fd};
@@ -588,6 +625,7 @@ static at_status join(at_pod_share *s, const at_pod_job *job) {
   return st;
 }
 
+// *out is left as it is where nobody can share with this process.
 at_status at_pod_share_open(const at_pod_job *job, const at_hosts *hosts,
                             at_pod_share **out) {
   at_pod_share *s;
@@ -604,6 +642,7 @@ const at_hosts_share *at_pod_share_of(const at_pod_share *s) {
   return s ? &s->face : NULL;
 }
 
+// Mappings go; nobody waits in a channel.
 void at_pod_share_close(at_pod_share *s) {
   if (!s) return;
   for (uint32_t h = 0; h < s->hosts->count; h++) leave(s, h);

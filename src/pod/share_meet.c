@@ -43,6 +43,7 @@ typedef struct meeting {
   at_status *why;
 } meeting;
 
+// The last reason is what people are told.
 static void note(meeting *m, uint32_t host, const char *what) {
   at_status_free(*m->why);
   *m->why = AT_FAIL(AT_UNAVAILABLE, "process %u: %s", host, what);
@@ -77,6 +78,7 @@ static at_status gather(const at_hosts *h, uint32_t turn, void *all,
 }
 
 // ---- Sockets
+// An abstract unix socket: it has no file, and goes with its process.
 static socklen_t address_of(const about *a, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
   int n = snprintf(out->sun_path + 1, sizeof out->sun_path - 1,
@@ -86,6 +88,7 @@ static socklen_t address_of(const about *a, struct sockaddr_un *out) {
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+// A random name, which only members learn.
 static at_status listen_here(meeting *m, about *a) {
   struct sockaddr_un at;
   AT_TRY(at_random(a->name, sizeof a->name));
@@ -98,6 +101,7 @@ static at_status listen_here(meeting *m, about *a) {
                  strerror(errno));
 }
 
+// The kernel says who is at the other end.
 static bool of_this_user(int fd) {
   struct ucred who;
   socklen_t n = sizeof who;
@@ -118,6 +122,7 @@ static bool await(int fd, uint64_t until_ns) {
   }
 }
 
+// False: it is gone.
 static bool say(int fd, at_proof *p) {
   at_bytes out = at_proof_take(p);
   return !out.len || send(fd, out.ptr, out.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -144,6 +149,7 @@ typedef union control {
   char bytes[CMSG_SPACE(2 * sizeof(int))];
 } control;
 
+// Two descriptors with one byte.
 static bool send_gift(int fd, at_share_gift g) {
   control c = {0};
   char byte = 1;
@@ -161,6 +167,8 @@ static bool send_gift(int fd, at_share_gift g) {
   return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
+// Exactly two descriptors, which are the caller's then; anything else is
+// closed.
 static bool take_gift(int fd, uint64_t until_ns, at_share_gift *out) {
   control c = {0};
   char byte;
@@ -186,6 +194,7 @@ static bool take_gift(int fd, uint64_t until_ns, at_share_gift *out) {
   return false;
 }
 
+// Both sides send first, then take. A host gives once.
 static bool swap_gifts(meeting *m, int fd, uint32_t host, uint64_t until_ns) {
   at_share_gift gift;
   if (m->took[host] || !send_gift(fd, m->mine) ||
@@ -201,6 +210,7 @@ static bool swap_gifts(meeting *m, int fd, uint32_t host, uint64_t until_ns) {
 }
 
 // ---- Calls and guests
+// As pod/hosts.c has it, but for another connection.
 static at_card card_of(const meeting *m) {
   at_digest what = at_digest_start(m->hosts->count);
   at_digest_add_str(&what, at_str_of(m->job->job));
@@ -208,6 +218,7 @@ static at_card card_of(const meeting *m) {
       .me = m->hosts->me, .count = m->hosts->count, .call = kCall, .job = what};
 }
 
+// Connects, proves, swaps. False: any of it failed.
 static bool call(meeting *m, uint32_t host) {
   struct sockaddr_un at;
   socklen_t n = address_of(&m->abouts[host], &at);
@@ -254,6 +265,7 @@ static uint32_t serve(meeting *m, int fd) {
   return host;
 }
 
+// Until everybody who may call has, or the time is over.
 static void answer(meeting *m, uint32_t missing) {
   while (missing && await(m->listener, m->until_ns)) {
     int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -264,6 +276,7 @@ static void answer(meeting *m, uint32_t missing) {
 }
 
 // ---- All of it
+// The boot id: two containers of one machine have the same.
 static at_digest this_machine(void) {
   char text[64] = {0};
   at_digest d = at_digest_start(1);
@@ -292,6 +305,7 @@ static void hand_over(meeting *m) {
   }
 }
 
+// Two rounds of messages around it: who is where, then who has whose memory.
 static at_status meet(meeting *m, uint8_t *with) {
   uint32_t count = m->hosts->count, me = m->hosts->me;
   about *a = &m->abouts[me];
@@ -315,6 +329,8 @@ static at_status meet(meeting *m, uint8_t *with) {
   return AT_OK;
 }
 
+// with: [count][count], all 0 at first. An error only where messages fail; *why
+// says why somebody cannot share.
 at_status at_share_meet(const at_pod_job *job, const at_hosts *hosts,
                         at_share_gift mine, at_share_taker taker, uint8_t *with,
                         at_status *why) {

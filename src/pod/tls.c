@@ -82,6 +82,7 @@ static char g_why[300];
 // ---- The key: one identity, as the key is of one connection
 static const char kIdentity[] = "atoll";
 
+// Copies the session's key to libssl; the number of bytes, 0: it does not fit.
 static unsigned give_key(SSL *ssl, unsigned char *out, unsigned most) {
   const way *w = g.SSL_get_ex_data(ssl, 0);
   if (most < AT_TLS_KEY) return 0;
@@ -89,6 +90,7 @@ static unsigned give_key(SSL *ssl, unsigned char *out, unsigned most) {
   return AT_TLS_KEY;
 }
 
+// libssl's callback of a client.
 static unsigned key_of_caller(SSL *ssl, const char *hint, char *identity,
                               unsigned most_identity, unsigned char *key,
                               unsigned most) {
@@ -98,12 +100,15 @@ static unsigned key_of_caller(SSL *ssl, const char *hint, char *identity,
   return give_key(ssl, key, most);
 }
 
+// libssl's callback of a server: the one identity that there is.
 static unsigned key_of_listener(SSL *ssl, const char *identity,
                                 unsigned char *key, unsigned most) {
   return strcmp(identity, kIdentity) ? 0 : give_key(ssl, key, most);
 }
 
 // ---- Its bytes
+// No bytes now is a reason to try again later, never an end: ends are found by
+// who owns the socket.
 static int bio_read(BIO *b, char *to, int n) {
   way *w = g.BIO_get_data(b);
   g.BIO_clear_flags(b, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
@@ -113,6 +118,7 @@ static int bio_read(BIO *b, char *to, int n) {
   return -1;
 }
 
+// A session that may only read says so by `spoke`.
 static int bio_write(BIO *b, const char *p, int n) {
   way *w = g.BIO_get_data(b);
   g.BIO_clear_flags(b, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
@@ -130,6 +136,7 @@ static void fail_to_load(const char *what) {
   snprintf(g_why, sizeof g_why, "%s: %s", at_tls_library, what);
 }
 
+// False: g_why says why.
 static bool load_functions(void) {
   int mode = RTLD_NOW | RTLD_LOCAL;
 #if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
@@ -152,6 +159,7 @@ static bool load_functions(void) {
   return true;
 }
 
+// The BIO that all sessions use.
 static bool make_method(void) {
   const int index = g.BIO_get_new_index();
   g_method =
@@ -175,6 +183,7 @@ static bool set_up(SSL_CTX *c) {
          g.SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256");
 }
 
+// Once for the process.
 static void load(void) {
   if (!load_functions()) return;
   const uint64_t how = OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT |
@@ -192,6 +201,7 @@ static void load(void) {
   g.ERR_clear_error();
 }
 
+// The first call loads the library. UNAVAILABLE.
 at_status at_tls_ready(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, load);
@@ -199,6 +209,7 @@ at_status at_tls_ready(void) {
 }
 
 // ---- Made and freed
+// NULL: nothing. Keys are wiped.
 void at_tls_free(at_tls *t) {
   if (!t) return;
   for (int i = 0; i < 2; i++)
@@ -207,6 +218,7 @@ void at_tls_free(at_tls *t) {
   free(t);
 }
 
+// On failure what was made is freed with the session.
 static bool make_way(way *w, bool calls) {
   w->ssl = g.SSL_new(g_context);
   BIO *bio = w->ssl ? g.BIO_new(g_method) : NULL;
@@ -258,6 +270,7 @@ static bool breaks(way *w, const char *what) {
   return false;
 }
 
+// OK while both directions work. Any thread.
 at_status at_tls_status(at_tls *t) {
   for (int i = 0; i < 2; i++)
     if (atomic_load(&t->ways[i].broken))
@@ -279,6 +292,7 @@ static at_tls_state shake_way(way *w, const at_tls_io *io) {
   return w->met ? AT_TLS_MET : AT_TLS_BROKEN;
 }
 
+// Both directions, one after the other; call it again whenever bytes have come.
 at_tls_state at_tls_shake(at_tls *t, const at_tls_io *io) {
   at_tls_state state = AT_TLS_MET;
   for (int i = 0; i < 2 && state == AT_TLS_MET; i++)
@@ -321,6 +335,7 @@ static at_bytes next_piece(at_tls *t, const struct iovec **v, int *n,
   return (at_bytes){t->piece, have};
 }
 
+// Everything is encrypted into io->write in one go. False: it is broken.
 bool at_tls_write(at_tls *t, const at_tls_io *io, const struct iovec *v,
                   int n) {
   bool good = !atomic_load(&t->out->broken) && !atomic_load(&t->in->broken);
@@ -331,6 +346,7 @@ bool at_tls_write(at_tls *t, const at_tls_io *io, const struct iovec *v,
   return good;
 }
 
+// Up to one record. *out 0 with true: nothing now.
 bool at_tls_read(at_tls *t, const at_tls_io *io, void *to, size_t n,
                  size_t *out) {
   way *w = t->in;

@@ -19,12 +19,15 @@
 enum { kPipe = 8 << 20 };
 
 // ---- Two ends and what is under way between them
+// Bytes of one direction that were sent and not read yet. Tests change them on
+// their way.
 typedef struct pipe_way {
   uint8_t *bytes;  // [kPipe]
   size_t at, end;
   pthread_mutex_t lock;
 } pipe_way;
 
+// One end: what it reads is what the other has written.
 typedef struct end {
   at_tls *tls;
   pipe_way *in, *out;
@@ -36,6 +39,7 @@ typedef struct pair {
   end ends[2];  // the caller's, the listener's
 } pair;
 
+// at_tls_io.read: never waits; 0: nothing is there.
 static size_t pipe_read(void *arg, void *to, size_t n) {
   pipe_way *w = ((end *)arg)->in;
   pthread_mutex_lock(&w->lock);
@@ -47,6 +51,7 @@ static size_t pipe_read(void *arg, void *to, size_t n) {
   return n;
 }
 
+// All or nothing: false where the way is full.
 static bool pipe_write(void *arg, const void *p, size_t n) {
   pipe_way *w = ((end *)arg)->out;
   pthread_mutex_lock(&w->lock);
@@ -57,6 +62,7 @@ static bool pipe_write(void *arg, const void *p, size_t n) {
   return good;
 }
 
+// Ends with these keys; calls NULL: the first one calls, as it should.
 static void make_pair(pair *p, uint8_t caller, uint8_t listener,
                       bool calls[2]) {
   const uint8_t keys[2] = {caller, listener};
@@ -74,6 +80,7 @@ static void make_pair(pair *p, uint8_t caller, uint8_t listener,
   }
 }
 
+// Ends may be at any stage.
 static void free_pair(pair *p) {
   for (int i = 0; i < 2; i++) {
     at_tls_free(p->ends[i].tls);
@@ -97,6 +104,7 @@ static void shake(pair *p, size_t change, at_tls_state out[2]) {
   }
 }
 
+// Two ends that have the same key and have shaken hands.
 static void make_met(pair *p) {
   at_tls_state states[2];
   make_pair(p, 7, 7, NULL);
@@ -108,6 +116,7 @@ static void make_met(pair *p) {
   }
 }
 
+// One piece, which must go whole.
 static bool say(end *e, const void *bytes, size_t n) {
   const struct iovec v = {(void *)bytes, n};
   return at_tls_write(e->tls, &e->io, &v, 1);
@@ -122,6 +131,7 @@ static size_t hear(end *e, void *to, size_t n) {
   return have;
 }
 
+// Bytes that show where they belong.
 static void fill(uint8_t *p, size_t n) {
   for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(i * 13 + (i >> 9));
 }
@@ -159,6 +169,7 @@ static size_t read_one(void *arg, void *to, size_t n) {
   return pipe_read(arg, to, AT_MIN(n, (size_t)1));
 }
 
+// A record is put together however it is cut.
 static void bytes_may_come_one_by_one(void **state) {
   uint8_t said[3000], heard[3000];
   pair p;
@@ -171,6 +182,7 @@ static void bytes_may_come_one_by_one(void **state) {
   free_pair(&p);
 }
 
+// Another key, two that call, or two that listen.
 static void nobody_else_meets(void **state) {
   static const struct {
     uint8_t caller, listener;
@@ -229,6 +241,8 @@ static void words_do_not_show(void **state) {
   free_pair(&p);
 }
 
+// The listener reads nothing of what is on the way, says that it cannot be
+// read, and neither reads nor writes again. Frees the pair.
 static void must_break(pair *p, const char *what) {
   uint8_t heard[8];
   end *to = &p->ends[1];
@@ -243,6 +257,7 @@ static void must_break(pair *p, const char *what) {
   free_pair(p);
 }
 
+// Every byte of a record; a record again, left out, or sent back.
 static void what_was_touched_breaks_it(void **state) {
   pair p;
   make_met(&p);
@@ -279,6 +294,7 @@ static void what_was_touched_breaks_it(void **state) {
   must_break(&p, "reflected");
 }
 
+// A record that was sent in part cannot be taken back, so the end is of no use.
 static void what_cannot_go_breaks_it(void **state) {
   pair p;
   make_met(&p);
@@ -321,6 +337,7 @@ typedef struct talker {
 } talker;
 enum { kTalk = 3000, kWord = 5000 };
 
+// Sends words, as long as there is room for them.
 static void *talk(void *arg) {
   talker *t = arg;
   uint8_t word[kWord];
@@ -339,6 +356,7 @@ static void *talk(void *arg) {
   return NULL;
 }
 
+// Reads words and compares them; stops the others on an error.
 static void *listen_to(void *arg) {
   talker *t = arg;
   uint8_t word[kWord], want[kWord];
@@ -358,6 +376,7 @@ static void *listen_to(void *arg) {
   return NULL;
 }
 
+// Four threads, two at each end.
 static void ends_read_and_write_at_once(void **state) {
   pair p;
   _Atomic bool stop = false;
@@ -384,6 +403,7 @@ static void in_a_process_of_its_own(int (*fn)(void)) {
   assert_int_equal(status, 0);
 }
 
+// UNAVAILABLE, with the library's name; nothing crashes.
 static int does_without_library(void) {
   static const uint8_t key[AT_TLS_KEY];
   at_tls *t = NULL;
@@ -418,6 +438,7 @@ static int reads_no_configuration(void) {
   return bad;
 }
 
+// Each in a process of its own, as the library is looked for once.
 static void the_library_is_a_guest(void **state) {
   in_a_process_of_its_own(does_without_library);
   in_a_process_of_its_own(does_without_functions);

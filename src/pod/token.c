@@ -28,6 +28,8 @@ static int digit(char c) {
                                 : -1;
 }
 
+// Exactly AT_TOKEN_TEXT lower-case hexadecimal digits; *out may be written in
+// part on failure.
 at_status at_token_parse(at_str text, at_token *out) {
   for (size_t i = 0; text.len == AT_TOKEN_TEXT; i += 2) {
     if (i == text.len) return AT_OK;
@@ -39,6 +41,7 @@ at_status at_token_parse(at_str text, at_token *out) {
 }
 
 // ---- Files
+// A token that others can read is no secret.
 static at_status check_file(const char *path, const char *source, int fd) {
   struct stat st;
   if (fstat(fd, &st) || !S_ISREG(st.st_mode))
@@ -55,6 +58,8 @@ static at_status check_file(const char *path, const char *source, int fd) {
   return AT_OK;
 }
 
+// Any text of 16 to 4096 bytes, without the blanks at its end; its SHA-256 is
+// the token.
 static at_status read_token(const char *path, const char *source, int fd,
                             at_token *out) {
   char text[kMost + 1];
@@ -82,6 +87,7 @@ static at_status read_token(const char *path, const char *source, int fd,
   return AT_OK;
 }
 
+// O_NONBLOCK: a pipe of that name does not hang the process.
 at_status at_token_read(const char *path, const char *source, at_token *out) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
@@ -127,6 +133,7 @@ static at_status make_file(const char *path) {
   return AT_OK;
 }
 
+// Made by the first process that needs it; all others read it.
 at_status at_token_of_user(const char *path, at_token *out) {
   static const char kSource[] = "the token of this user's pods";
   at_status st = at_token_read(path, kSource, out);

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kNowhere = UINT32_MAX };
+#include "base/verify.h"
+
+enum { kNowhere = UINT32_MAX, kLooked = 64 };
 
 typedef struct turn_list {
   at_turn *first, *last;
@@ -46,10 +48,12 @@ struct at_turns {
 };
 
 // ---- By key
+// Where the chain of the key begins.
 static at_turn **slot_of(const at_turns *t, const at_turn_key *k) {
   return &t->table[at_hash(AT_HASH_SEED, k, sizeof *k) & (t->slots - 1)];
 }
 
+// NULL: unknown.
 at_turn *at_turns_find(const at_turns *t, const at_turn_key *k) {
   at_turn *u = *slot_of(t, k);
   while (u && !at_turn_key_equal(&u->key, k)) u = u->same_slot;
@@ -73,6 +77,7 @@ static void grow_table(at_turns *t) {
   free(old);
 }
 
+// NULL: no memory.
 static at_turn *find_or_add(at_turns *t, const at_turn_key *k) {
   at_turn *u = at_turns_find(t, k);
   if (u || !(u = calloc(1, sizeof *u))) return u;
@@ -85,6 +90,7 @@ static at_turn *find_or_add(at_turns *t, const at_turn_key *k) {
 }
 
 // ---- By time
+// By time, then by key: all processes sort equal times alike.
 static bool before(const at_turn *a, const at_turn *b) {
   const uint64_t v[] = {a->at, a->key.group, a->key.program, a->key.launch};
   const uint64_t w[] = {b->at, b->key.group, b->key.program, b->key.launch};
@@ -98,6 +104,7 @@ static void put(at_turns *t, at_turn *u, uint32_t place) {
   u->place = place;
 }
 
+// Towards the root while it is earlier than its parent.
 static void sift_up(at_turns *t, at_turn *u) {
   uint32_t i = u->place;
   for (; i && before(u, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -105,6 +112,7 @@ static void sift_up(at_turns *t, at_turn *u) {
   put(t, u, i);
 }
 
+// Away from the root while a child is earlier.
 static void sift_down(at_turns *t, at_turn *u) {
   uint32_t i = u->place;
   for (uint32_t next; (next = 2 * i + 1) < t->waiting; i = next) {
@@ -116,14 +124,27 @@ static void sift_down(at_turns *t, at_turn *u) {
   put(t, u, i);
 }
 
-// There is room: at_turns_begin has made it.
-static void enter(at_turns *t, at_turn *u) {
-  AT_ASSERT(t->waiting < t->room);
-  put(t, u, t->waiting++);
-  sift_up(t, u);
+// No turn is earlier than its parent, and each knows where it is. Only of small
+// heaps, as it takes as long as they are large.
+static bool is_heap(const at_turns *t) {
+  for (uint32_t i = 0; i < t->waiting && t->waiting <= kLooked; i++)
+    if (t->heap[i]->place != i ||
+        (i && before(t->heap[i], t->heap[(i - 1) / 2])))
+      return false;
+  return true;
 }
 
+// There is room: at_turns_begin has made it.
+static void enter(at_turns *t, at_turn *u) {
+  AT_ASSERT(t->waiting < t->room && u->place == kNowhere);
+  put(t, u, t->waiting++);
+  sift_up(t, u);
+  AT_VERIFY(is_heap(t));
+}
+
+// Takes a turn out of the heap, wherever it is.
 static void leave(at_turns *t, at_turn *u) {
+  AT_ASSERT(u->place < t->waiting && t->heap[u->place] == u);
   at_turn *last = t->heap[--t->waiting];
   if (last != u) {
     put(t, last, u->place);
@@ -131,6 +152,7 @@ static void leave(at_turns *t, at_turn *u) {
     sift_down(t, last);
   }
   u->place = kNowhere;
+  AT_VERIFY(is_heap(t));
 }
 
 // ---- Rounds
@@ -140,10 +162,12 @@ static uint32_t reach(const at_turn *u, uint32_t round, uint32_t step) {
   return step;
 }
 
+// Has the round a message of this step?
 static bool goes_on(const at_turn *u, uint32_t round, uint32_t step) {
   return step < AT_TURN_RADIX && reach(u, round, step) < u->num_hosts;
 }
 
+// Who sends this process the message of that round and step.
 static uint32_t sender(const at_turn *u, uint32_t round, uint32_t step) {
   return u
       ->hosts[(u->me + u->num_hosts - reach(u, round, step)) % u->num_hosts];
@@ -156,7 +180,9 @@ static uint32_t missing_of(const at_turn *u, uint32_t round) {
   return kNowhere;
 }
 
+// One message to each of up to AT_TURN_RADIX - 1 others.
 static void send_round(at_turns *t, const at_turn *u, uint32_t round) {
+  AT_ASSERT(round < AT_TURN_ROUNDS);
   at_turn_post p = {
       .key = u->key, .time = u->time, .round = (uint16_t)round, .step = 1};
   for (; goes_on(u, round, p.step); p.step++)
@@ -180,13 +206,16 @@ static void go_on(at_turns *t, at_turn *u) {
     if (u->rounds == 2 * u->phase) break;
     send_round(t, u, u->rounds++);
   }
+  AT_ASSERT(u->place < t->waiting && u->time >= u->at);  // it moves back only
   u->known = true;
   u->at = u->time;
   sift_down(t, u);
+  AT_VERIFY(is_heap(t));
 }
 
 // ---- Turns that the first process gives
 static void list_add(turn_list *l, at_turn *u) {
+  AT_ASSERT(!u->list && !l->first == !l->last);
   u->list = l;
   u->next = NULL;
   u->prev = l->last;
@@ -196,11 +225,13 @@ static void list_add(turn_list *l, at_turn *u) {
 
 static void list_remove(at_turn *u) {
   turn_list *l = u->list;
+  AT_ASSERT(l && (u->prev || l->first == u) && (u->next || l->last == u));
   *(u->prev ? &u->prev->next : &l->first) = u->next;
   *(u->next ? &u->next->prev : &l->last) = u->prev;
   u->list = NULL;
 }
 
+// A post without a time; key NULL: of no launch.
 static void say(at_turns *t, uint32_t to, at_turn_saying saying,
                 const at_turn_key *key) {
   at_turn_post p = {.saying = saying};
@@ -213,6 +244,7 @@ static void say_to_all(at_turns *t, at_turn_saying saying,
   for (uint32_t h = 1; h < t->hosts; h++) say(t, h, saying, key);
 }
 
+// It has its turn: behind those that were given before.
 static void give(at_turns *t, at_turn *u) {
   list_remove(u);
   list_add(&t->given, u);
@@ -254,6 +286,7 @@ static void want_end(at_turns *t) {
     end_giving(t);
 }
 
+// This process has come to a launch.
 static void come(at_turns *t, at_turn *u) {
   list_add(&t->came, u);
   if (t->me)
@@ -263,6 +296,8 @@ static void come(at_turns *t, at_turn *u) {
 }
 
 // ---- What happens
+// Room in the heap is made here, so that nothing behind it can fail. hosts is
+// borrowed as long as the turn. NULL: no memory, or too many processes.
 at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
                         const uint32_t *hosts, uint32_t num_hosts, uint32_t me,
                         void *user) {
@@ -287,6 +322,7 @@ at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
   return u;
 }
 
+// Everything that the launch needs has had its turn, or comes with it.
 void at_turns_ready(at_turns *t, at_turn *u) {
   AT_ASSERT(u->hosts && !u->ready);
   u->ready = true;
@@ -296,6 +332,7 @@ void at_turns_ready(at_turns *t, at_turn *u) {
     go_on(t, u);
 }
 
+// A post of the agreement; may be of a launch that has not begun here.
 static at_status hear_round(at_turns *t, const at_turn_post *p) {
   // Times are counts of launches: one near the end of the numbers is nobody's,
   // and would end the clock.
@@ -327,6 +364,7 @@ static at_status hear_came(at_turns *t, uint32_t from, const at_turn_key *key) {
   return AT_OK;
 }
 
+// The post is not trusted: sizes, sender and numbers are checked.
 at_status at_turns_hear(at_turns *t, uint32_t from, at_bytes post) {
   at_turn_post p;
   if (post.len != sizeof p)
@@ -380,18 +418,23 @@ void at_turns_lost(at_turns *t, uint32_t host) {
   if (!host) end_giving(t);
 }
 
+// The earliest turn whose time is known for good. NULL: none yet.
 at_turn *at_turns_next(const at_turns *t) {
-  if (t->given.first) return t->given.first;
   at_turn *u = t->waiting ? t->heap[0] : NULL;
-  return u && u->known ? u : NULL;
+  if (t->given.first) u = t->given.first;
+  if (!u || !has_turn(t, u)) return NULL;
+  AT_ASSERT(u->ready);  // nobody runs what this process has not come to
+  return u;
 }
 
+// Also of one that has no turn yet: it failed.
 void at_turns_end(at_turns *t, at_turn *u) {
   at_turn **at = slot_of(t, &u->key);
   if (u->place != kNowhere) leave(t, u);
   if (u->list) list_remove(u);
   while (*at != u) at = &(*at)->same_slot;
   *at = u->same_slot;
+  AT_ASSERT(t->count);
   t->count--;
   free(u);
 }
@@ -401,6 +444,7 @@ bool at_turn_is_ready(const at_turn *u) { return u->ready; }
 void *at_turn_user(const at_turn *u) { return u->user; }
 uint32_t at_turns_count(const at_turns *t) { return t->count; }
 
+// UINT32_MAX: nobody that this process knows of.
 uint32_t at_turn_missing(const at_turns *t, const at_turn *u) {
   uint32_t host = kNowhere;
   if (has_turn(t, u)) return host;
@@ -415,6 +459,7 @@ uint32_t at_turn_missing(const at_turns *t, const at_turn *u) {
 }
 
 // ---- Made and freed
+// send: called within the calls below, never later. NULL: no memory.
 at_turns *at_turns_create(uint32_t me, uint32_t count,
                           void (*send)(void *arg, uint32_t to,
                                        const at_turn_post *post),
@@ -437,6 +482,7 @@ at_turns *at_turns_create(uint32_t me, uint32_t count,
   return NULL;
 }
 
+// Turns that were not ended go with it.
 void at_turns_destroy(at_turns *t) {
   if (!t) return;
   for (uint32_t i = 0; i < t->slots; i++)

@@ -35,6 +35,7 @@ static at_turn_key key_of(uint32_t i) {
   return (at_turn_key){1 + i % 2, 1 + i / 2 % 2, i / 4};
 }
 
+// The launch with that key; NULL: none of ours.
 static launch *find(process *p, const at_turn_key *key) {
   for (uint32_t i = 0; i < kKeys; i++) {
     at_turn_key k = key_of(i);
@@ -43,12 +44,15 @@ static launch *find(process *p, const at_turn_key *key) {
   return NULL;
 }
 
+// How many rounds bring word of all to all, each round reaching AT_TURN_RADIX
+// times as far.
 static uint32_t phase_of(uint32_t num_hosts) {
   uint32_t phase = 0;
   for (uint64_t all = 1; all < num_hosts; all *= AT_TURN_RADIX) phase++;
   return phase;
 }
 
+// How far a step of a round reaches, in members.
 static uint32_t reach(uint32_t phase, uint32_t round, uint32_t step) {
   for (round %= phase; round--;) step *= AT_TURN_RADIX;
   return step;
@@ -66,6 +70,8 @@ static void sent_round(process *p, uint32_t to, const at_turn_post *post) {
   l->sent[post->round] |= (uint8_t)(1u << post->step);
 }
 
+// Everything that the process says is of a kind that it may say, to whom it may
+// say it.
 static void sent(void *arg, uint32_t to, const at_turn_post *post) {
   process *p = arg;
   switch ((at_turn_saying)post->saying) {
@@ -92,6 +98,7 @@ static void hear(process *p, const void *post, size_t bytes) {
   at_status_free(st);
 }
 
+// Bytes that may be no post at all.
 static void hear_anything(process *p) {
   uint8_t bytes[sizeof(at_turn_post) + 1];
   size_t n = next_byte(p) % 4 ? sizeof(at_turn_post)
@@ -100,6 +107,7 @@ static void hear_anything(process *p) {
   hear(p, bytes, n);
 }
 
+// Mostly small, now and then at the edges of 64 bits.
 static uint64_t some_time(process *p) {
   static const uint64_t kEdges[] = {0, UINT64_MAX / 2, UINT64_MAX / 2 + 1,
                                     UINT64_MAX};
@@ -107,6 +115,7 @@ static uint64_t some_time(process *p) {
   return b < AT_LEN(kEdges) ? kEdges[b] : b;
 }
 
+// A post that is well formed but for one number, now and then.
 static void hear_one(process *p, uint32_t i) {
   at_turn_post post = {.key = key_of(i),
                        .time = some_time(p),
@@ -157,6 +166,7 @@ static void begin(process *p, uint32_t i) {
   p->kept += l->turn != NULL;
 }
 
+// Whoever has begun it sees that it is over.
 static void end(process *p, at_turn *t) {
   launch *l = at_turn_user(t);
   if (l) l->turn = NULL;
@@ -164,12 +174,14 @@ static void end(process *p, at_turn *t) {
   p->kept--;
 }
 
+// Ends what is there under the key, begun or only heard of.
 static void end_any(process *p, uint32_t i) {
   const at_turn_key key = key_of(i);
   at_turn *t = at_turns_find(p->turns, &key);
   if (t) end(p, t);
 }
 
+// Whatever is handed out has its turn: it is ready, and nobody is missing.
 static void take_turns(process *p) {
   for (at_turn *t; (t = at_turns_next(p->turns));) {
     launch *l = at_turn_user(t);
@@ -179,6 +191,7 @@ static void take_turns(process *p) {
   }
 }
 
+// What the next byte says.
 static void step(process *p) {
   uint8_t what = next_byte(p);
   uint32_t i = what >> 4 & (kKeys - 1);
@@ -205,6 +218,7 @@ static void step(process *p) {
   }
 }
 
+// What must hold after every step.
 static void look(const process *p) {
   must(at_turns_count(p->turns) <= p->kept);
   for (uint32_t i = 0; i < kKeys; i++) {
@@ -217,6 +231,7 @@ static void look(const process *p) {
   }
 }
 
+// The first two bytes: how many processes there are, and which one this is.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const uint32_t kAll[] = {1, 2, 3, 5, 16, 17, kMost};
   static process p;

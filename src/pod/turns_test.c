@@ -12,6 +12,7 @@
 
 enum { kMostHosts = 100, kMostThreads = 3, kMostLaunches = 64 };
 
+// The seed, from which everything is drawn.
 static uint64_t state;
 static uint32_t draw(uint32_t below) {
   state = state * 6364136223846793005u + 1442695040888963407u;
@@ -56,6 +57,7 @@ struct job {
   uint32_t letters;
 };
 
+// The letter goes to the end of the list; it comes when the test draws it.
 static void send_post(void *arg, uint32_t to, const at_turn_post *post) {
   process *p = arg;
   letter *l = malloc(sizeof *l);
@@ -65,12 +67,15 @@ static void send_post(void *arg, uint32_t to, const at_turn_post *post) {
   p->job->letters++;
 }
 
+// Does the program run on that process, too?
 static bool is_member(const program *p, uint32_t host) {
   for (uint32_t i = 0; i < p->num_hosts; i++)
     if (p->hosts[i] == host) return true;
   return false;
 }
 
+// Then a launch may be ready before the one that it needs, as both come in one
+// order anyway.
 static bool same_hosts(const program *a, const program *b) {
   return a->num_hosts == b->num_hosts &&
          !memcmp(a->hosts, b->hosts, a->num_hosts * sizeof *a->hosts);
@@ -96,6 +101,7 @@ static bool is_over(const process *p, int k) {
   return k < 0 || p->let_in[k] || p->job->failed[k];
 }
 
+// Launches that waited for k are ready now.
 static void ready_those_after(process *p, uint32_t k) {
   for (uint32_t i = 0; i < p->job->num_launches; i++)
     if (p->late[i] && needed(p, i) == (int)k) {
@@ -124,12 +130,15 @@ static void fail_launch(job *j, uint32_t k) {
   }
 }
 
+// A launch that a process has left without cannot come: it fails everywhere.
 static void fail_hopeless(process *p) {
   for (uint32_t k = 0; k < p->job->num_launches; k++)
     if (p->begun[k] && at_turns_hopeless(p->turns, p->begun[k]) != UINT32_MAX)
       fail_launch(p->job, k);
 }
 
+// Takes all launches whose turn it is, in their order. Nothing that they need
+// may be missing.
 static void let_in(process *p) {
   fail_hopeless(p);
   for (at_turn *t; (t = at_turns_next(p->turns));) {
@@ -146,6 +155,8 @@ static void let_in(process *p) {
   }
 }
 
+// A thread comes to launch k: it is begun, and ready at once or after the one
+// that it needs.
 static void launch(process *p, uint32_t k) {
   program *g = &p->job->programs[k];
   uint32_t me = 0;
@@ -189,6 +200,7 @@ static bool step_thread(process *p, uint32_t thread) {
   return true;
 }
 
+// Is there a launch that this process has not come to yet?
 static bool can_come(const process *p) {
   for (uint32_t k = 0; k < p->job->num_launches; k++)
     if (is_member(&p->job->programs[k], p->me) && !p->begun[k] &&
@@ -222,6 +234,7 @@ static bool step_queue(process *p) {
   return true;
 }
 
+// One letter reaches its process.
 static void deliver(job *j, letter **at) {
   letter *l = *at;
   *at = l->next;
@@ -252,6 +265,7 @@ static bool step_network(job *j) {
   return true;
 }
 
+// One thing happens, drawn at random; false: nothing can happen any more.
 static bool step_anything(job *j) {
   const uint32_t first = draw(j->num_hosts);
   if (draw(2) && step_network(j)) return true;

@@ -81,6 +81,7 @@ static bool stop_memory_events(int **out_options) {
 }
 
 // ---- Loading
+// The first function that is missing is noted.
 static void *find(void *lib, const char *name) {
   void *p = dlsym(lib, name);
   if (!p && !*ucx.why_not)
@@ -88,6 +89,8 @@ static void *find(void *lib, const char *name) {
   return p;
 }
 
+// Once for the process, in an order that keeps UCX from patching functions and
+// from keeping signals.
 static void load(void) {
   struct sigaction before[NSIG];
   int *memory;
@@ -111,6 +114,7 @@ static void load(void) {
   push_handler(log_message);
 }
 
+// UNAVAILABLE, each time the same.
 at_status at_ucx_load(const at_ucx_api **out) {
   pthread_once(&ucx.once, load);
   if (*ucx.why_not)

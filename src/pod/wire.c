@@ -36,6 +36,8 @@ static at_status check_options(at_wire_options *o) {
   return AT_OK;
 }
 
+// medium: a row of kMedia. The links of the options are the wire's, also on
+// failure where the medium takes them.
 at_status at_wire_open(const char *medium, const at_wire_options *options,
                        at_wire **out) {
   at_wire_options o = *options;
@@ -46,6 +48,7 @@ at_status at_wire_open(const char *medium, const at_wire_options *options,
                  medium);
 }
 
+// Checks what every medium would have to check.
 at_status at_wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
                        const at_wire_out *messages, uint32_t count,
                        const at_wire_wait *wait, uint32_t *out_sent) {
@@ -57,12 +60,14 @@ at_status at_wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
                  w->count, to, (int)lane);
 }
 
+// OK: it is there.
 at_status at_wire_member(at_wire *w, uint32_t member) {
   if (member >= w->count)
     return AT_FAIL(AT_INVALID_ARGUMENT, "process %u of %u", member, w->count);
   return member == w->me ? AT_OK : w->vtable->member(w, member);
 }
 
+// NULL: nothing.
 void at_wire_close(at_wire *w) {
   if (w) w->vtable->close(w);
 }

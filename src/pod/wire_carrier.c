@@ -30,6 +30,7 @@ enum {
   kBuffer = kLength + AT_CARRIER_CARD + AT_SEAL_BYTES
 };
 
+// For the seals; NULL: the connection has none.
 static at_pod_link *link_of(const meeting *m, uint32_t member) {
   at_pod_link *links = m->options->links;
   return links ? &links[member * AT_WIRE_LANES + AT_WIRE_BULK] : NULL;
@@ -66,6 +67,7 @@ static void wait_a_little(const meeting *m, int fd, uint64_t until_ns) {
   (void)poll(p, 2, (int)AT_MIN(ms, (uint64_t)100));
 }
 
+// All n, or an error once time is over or the member is gone.
 static at_status hear_bytes(const meeting *m, uint32_t from, uint8_t *p,
                             size_t n) {
   const int fd = m->fds[from];
@@ -124,6 +126,7 @@ static at_status hold_round(meeting *m,
   return AT_OK;
 }
 
+// An empty card: this process has no carrier.
 static at_status tell_card(meeting *m, uint32_t to) {
   at_carrier *c = m->carrier;
   uint8_t *at = m->buffer + kLength;
@@ -142,6 +145,7 @@ static at_status tell_ready(meeting *m, uint32_t to) {
   return say(m, to, (at_bytes){m->buffer + kLength, 0});
 }
 
+// Everybody has all cards.
 static at_status take_ready(meeting *m, uint32_t from, at_bytes text) {
   (void)m;
   return text.len
@@ -154,6 +158,7 @@ static at_status tell_verdict(meeting *m, uint32_t to) {
   return say(m, to, (at_bytes){&heard, 1});
 }
 
+// A pair uses the carrier only if both have heard each other by it.
 static at_status take_verdict(meeting *m, uint32_t from, at_bytes text) {
   if (text.len != 1 || *text.ptr > 1)
     return AT_FAIL(AT_DATA_LOSS, "process %u meets in another way", from);
@@ -161,6 +166,7 @@ static at_status take_verdict(meeting *m, uint32_t from, at_bytes text) {
   return AT_OK;
 }
 
+// True: everybody that was called has been heard.
 static bool hear_hellos(meeting *m) {
   bool all = true;
   for (uint32_t i = 0; i < m->options->count; i++) {
@@ -171,6 +177,7 @@ static bool hear_hellos(meeting *m) {
   return all;
 }
 
+// Cards, readiness, hellos by the carrier itself, verdicts.
 static at_status meet(meeting *m) {
   AT_TRY(hold_round(m, tell_card, take_card));
   // From here on everybody makes turns of its carrier.
@@ -182,6 +189,7 @@ static at_status meet(meeting *m) {
   return hold_round(m, tell_verdict, take_verdict);
 }
 
+// Every member has to call it, also without a carrier.
 at_status at_carrier_meet(const at_wire_options *o, const int *fds,
                           at_carrier *c, bool *reached) {
   meeting m = {.options = o,

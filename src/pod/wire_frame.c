@@ -3,6 +3,7 @@
 static_assert(sizeof(at_frame) == 48, "a header has no holes");
 
 // ---- Checksums
+// One step of a chain.
 static inline uint64_t mix(uint64_t h, uint64_t w) {
   h = (h ^ w) * 0x9e3779b97f4a7c15ull;
   return h << 29 | h >> 35;
@@ -39,6 +40,7 @@ static uint32_t head_sum(const at_frame *f) {
 void at_frame_seal(at_frame *f) { f->head_sum = head_sum(f); }
 
 // ---- Headers
+// DATA_LOSS: nothing more of that stream can be read.
 static at_status malformed(const at_frames *f, const char *what) {
   return AT_FAIL(AT_DATA_LOSS,
                  "malformed frame: %s\ndetail: frame %u, type %u, %u of %llu "
@@ -62,6 +64,7 @@ static at_status check_data(const at_frames *f) {
   return AT_OK;
 }
 
+// Every field of a header, before a byte of its body is read.
 static at_status check_head(const at_frames *f) {
   const at_frame *h = &f->frame;
   if (h->head_sum != head_sum(h)) return malformed(f, "checksum of the header");
@@ -86,6 +89,7 @@ static at_status check_head(const at_frames *f) {
 }
 
 // ---- Messages
+// Memory is taken only here, when a header has been checked.
 static at_status begin_message(at_frames *f, const at_frames_io *io) {
   const at_frame *h = &f->frame;
   f->head = (at_wire_head){h->bytes, h->tag, h->kind, f->limits.lane};
@@ -99,7 +103,9 @@ static at_status begin_message(at_frames *f, const at_frames_io *io) {
   return AT_OK;
 }
 
+// The sink has it whole.
 static void end_message(at_frames *f, const at_frames_io *io) {
+  AT_ASSERT(f->open && f->got == f->head.bytes);
   f->open = false;
   f->messages++;
   f->bytes += f->head.bytes;
@@ -107,12 +113,14 @@ static void end_message(at_frames *f, const at_frames_io *io) {
   io->message(io->arg, &f->head, f->body);
 }
 
+// The stream has ended: a message that is half here is given back.
 void at_frames_end(at_frames *f, const at_frames_io *io) {
   if (f->open) io->abandon(io->arg, &f->head, f->body);
   f->open = false;
   f->got = 0;
 }
 
+// The number of the seal is part of it, so the order is checked too.
 static at_status check_seal(at_frames *f, const void *p, size_t bytes) {
   const uint64_t number = f->limits.seal->number;
   if (at_seal_check(f->limits.seal, (at_bytes){p, bytes}, f->seal))
@@ -122,8 +130,10 @@ static at_status check_seal(at_frames *f, const void *p, size_t bytes) {
                  (unsigned long long)number);
 }
 
+// A whole frame, body included, is here.
 static at_status end_frame(at_frames *f, const at_frames_io *io) {
   const at_frame h = f->frame;
+  AT_ASSERT(h.length <= f->got);
   f->have = f->sealed = 0;
   if (f->limits.seal && h.length)
     AT_TRY(check_seal(f, f->body + (f->got - h.length), h.length));
@@ -143,6 +153,8 @@ static at_status end_frame(at_frames *f, const at_frames_io *io) {
   return AT_OK;
 }
 
+// At most one frame; returns when the stream has no more bytes now, and goes on
+// there the next time.
 at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
   *out_read = false;
   const uint32_t head = sizeof f->frame;
@@ -152,6 +164,7 @@ at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
                                  : f->seal + (f->have - head);
     size_t n = io->read(io->arg, to, (f->have < head ? head : want) - f->have);
     if (!n) return AT_OK;
+    AT_ASSERT(n <= want - f->have);
     f->have += (uint32_t)n;
     if (f->have < want) continue;
     if (f->limits.seal) AT_TRY(check_seal(f, &f->frame, head));
@@ -161,8 +174,11 @@ at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
     f->left = f->frame.length;
   }
   while (f->left) {
+    // Inside the memory that the message's place has.
+    AT_ASSERT(f->open && f->left <= f->head.bytes - f->got);
     size_t n = io->read(io->arg, f->body + f->got, f->left);
     if (!n) return AT_OK;
+    AT_ASSERT(n <= f->left);
     f->got += n;
     f->left -= (uint32_t)n;
   }

@@ -8,6 +8,8 @@
 
 enum { kMax = 4096, kFrame = 512 };
 
+// The input as a stream, and where its headers are, so that their checksums can
+// be put right.
 typedef struct stream {
   const uint8_t *bytes;
   size_t len, at, piece;
@@ -25,6 +27,7 @@ static bool next_head(stream *s) {
   return true;
 }
 
+// Up to `piece` bytes, with the header as it was put right.
 static size_t read_piece(void *arg, void *to, size_t n) {
   stream *s = arg;
   n = AT_MIN(AT_MIN(n, s->piece), s->len - s->at);
@@ -47,16 +50,19 @@ static size_t read_within(void *arg, void *to, size_t n) {
   return read_piece(arg, to, n);
 }
 
+// Only sizes inside the limits may come here.
 static void *place(void *arg, const at_wire_head *head) {
   if (!head->bytes || head->bytes > kMax) abort();
   ((stream *)arg)->placed++;
   return malloc(head->bytes);
 }
+// Also of messages that are abandoned: every body comes back once.
 static void message(void *arg, const at_wire_head *head, void *body) {
   if (!head->bytes != !body) abort();
   ((stream *)arg)->placed -= body != NULL;
   free(body);
 }
+// A header that was accepted must be what sealing it gives.
 static void notice(void *arg, const at_frame *f) {
   at_frame again = *f;
   at_frame_seal(&again);

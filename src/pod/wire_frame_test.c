@@ -13,6 +13,7 @@ enum { kMax = 1000, kFrame = 100, kEpoch = 3 };
 
 static const uint8_t kKey[AT_SEAL_KEY] = {1, 2, 3};
 
+// What was put, how far it has been read, and what was made of it.
 typedef struct stream {
   uint8_t bytes[8192];
   size_t len, at, piece;
@@ -23,6 +24,7 @@ typedef struct stream {
   at_seal seal;
 } stream;
 
+// At most `piece` bytes at a time.
 static size_t read_piece(void *arg, void *to, size_t n) {
   stream *s = arg;
   n = AT_MIN(AT_MIN(n, s->piece), s->len - s->at);
@@ -30,12 +32,14 @@ static size_t read_piece(void *arg, void *to, size_t n) {
   s->at += n;
   return n;
 }
+// Asked for memory only within the limits.
 static void *place(void *arg, const at_wire_head *head) {
   stream *s = arg;
   assert_true(head->bytes > 0 && head->bytes <= kMax);
   s->places++;
   return s->no_place ? NULL : malloc(head->bytes);
 }
+// A whole message; its bytes count on from its tag.
 static void message(void *arg, const at_wire_head *head, void *body) {
   stream *s = arg;
   for (uint64_t i = 0; i < head->bytes; i++)
@@ -54,6 +58,7 @@ static void notice(void *arg, const at_frame *f) {
   ((stream *)arg)->notices++;
 }
 
+// In a sealed stream a seal follows each header and each body.
 static void put_bytes(stream *s, const void *p, size_t n) {
   memcpy(s->bytes + s->len, p, n);
   s->len += n;
@@ -63,6 +68,7 @@ static void put_bytes(stream *s, const void *p, size_t n) {
   s->len += AT_SEAL_BYTES;
 }
 
+// The frame with its checksums, then its body.
 static void put(stream *s, at_frame f, const uint8_t *body) {
   if (f.length && !f.body_sum && !s->sealed)
     f.body_sum = at_frame_sum(body, f.length);
@@ -71,6 +77,7 @@ static void put(stream *s, at_frame f, const uint8_t *body) {
   if (f.length) put_bytes(s, body, f.length);
 }
 
+// The header of a part of a message of kind 1.
 static at_frame data(uint32_t sequence, uint64_t tag, uint64_t bytes,
                      uint32_t length) {
   return (at_frame){.epoch = kEpoch,
@@ -82,6 +89,7 @@ static at_frame data(uint32_t sequence, uint64_t tag, uint64_t bytes,
                     .length = length};
 }
 
+// In parts of up to kFrame bytes; returns the next sequence number.
 static uint32_t put_message(stream *s, uint32_t sequence, uint64_t tag,
                             uint64_t bytes) {
   uint8_t body[kMax];
@@ -95,6 +103,7 @@ static uint32_t put_message(stream *s, uint32_t sequence, uint64_t tag,
   return sequence;
 }
 
+// Reads to the end or to the first error; what is open then is abandoned.
 static at_status read_all(stream *s) {
   at_seal seal = at_seal_of(kKey);
   at_frames f = {.limits = {kMax, kFrame, kEpoch, AT_WIRE_BULK, !s->sealed,
@@ -109,6 +118,8 @@ static at_status read_all(stream *s) {
   return st;
 }
 
+// However many bytes come at a time: whole messages, one that is abandoned,
+// notices between them.
 static void frames_come_in_any_pieces(void **state) {
   (void)state;
   for (size_t piece = 1; piece < 600; piece += 7) {
@@ -137,6 +148,8 @@ static void frames_come_in_any_pieces(void **state) {
   }
 }
 
+// One wrong field each: DATA_LOSS with a reason, and no memory is taken for
+// what is refused.
 static void malformed_frames_are_refused(void **state) {
   (void)state;
   enum { kPart = 10 };
@@ -195,6 +208,7 @@ static void malformed_frames_are_refused(void **state) {
   }
 }
 
+// Of the header and of the body behind it.
 static void every_bit_of_a_header_counts(void **state) {
   (void)state;
   for (size_t bit = 0; bit < 8 * (sizeof(at_frame) + 10); bit++) {
@@ -232,6 +246,7 @@ static void sealed_streams_are_as_they_were_sent(void **state) {
   assert_int_equal(bad.messages, 0);
 }
 
+// RESOURCE_EXHAUSTED, and nothing to give back.
 static void no_place_is_a_status(void **state) {
   (void)state;
   static stream s;
@@ -241,6 +256,7 @@ static void no_place_is_a_status(void **state) {
   assert_int_equal(s.abandoned, 0);
 }
 
+// Types that there are not, or not now.
 static void frames_that_make_no_sense_are_refused(void **state) {
   (void)state;
   static const struct {

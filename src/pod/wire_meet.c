@@ -26,12 +26,15 @@ typedef struct heard {
   int fds[AT_MEET_FDS], num_fds;
 } heard;
 
+// Members of other groups, or of another version of the wire, have another
+// digest.
 at_digest at_meet_group(const at_wire_options *o) {
   at_digest d = at_digest_start(kVersion);
   at_digest_add_str(&d, at_str_of(o->group));
   return d;
 }
 
+// Settings are digested: both sides must have the same.
 static greeting greeting_of(const at_wire_options *o, uint32_t call) {
   const uint64_t settings[] = {o->beat_ms,         o->stuck_ms,
                                o->max_bytes,       o->window_bytes,
@@ -48,6 +51,7 @@ static greeting greeting_of(const at_wire_options *o, uint32_t call) {
   return g;
 }
 
+// For poll; rounded up, so that it does not spin at the end.
 static int ms_left(uint64_t until_ns) {
   uint64_t now = at_clock_ns();
   uint64_t ms = until_ns > now ? (until_ns - now + kMs - 1) / kMs : 0;
@@ -55,6 +59,7 @@ static int ms_left(uint64_t until_ns) {
 }
 
 // ---- Greetings
+// With descriptors where there are any.
 static bool send_greeting(int fd, const greeting *g, const int *fds,
                           int count) {
   union {
@@ -81,6 +86,7 @@ static void close_fds(heard *h) {
   h->num_fds = 0;
 }
 
+// What does not fit is closed.
 static void take_fds(struct msghdr *m, heard *h) {
   for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -130,6 +136,7 @@ static at_status too_late(uint32_t member) {
                  member);
 }
 
+// Which of the two settings, with both sides' numbers.
 static at_status differs(const greeting *mine, const greeting *theirs,
                          const char *what) {
   return AT_FAIL(AT_FAILED_PRECONDITION,
@@ -144,6 +151,7 @@ static bool is_stranger(const greeting *mine, const greeting *theirs) {
          !at_digest_eq(theirs->group, mine->group);
 }
 
+// Strangers first: they are told nothing of the rest.
 static at_status fits(const greeting *mine, const greeting *theirs) {
   if (is_stranger(mine, theirs)) return differs(mine, theirs, "group");
   if (theirs->epoch != mine->epoch) return differs(mine, theirs, "epoch");
@@ -156,6 +164,8 @@ static at_status fits(const greeting *mine, const greeting *theirs) {
   return AT_OK;
 }
 
+// What the medium hands to that member; nothing, where it has nothing to hand
+// over.
 static at_status offer_of(const at_meeting *m, uint32_t member, bool answer,
                           int fds[AT_MEET_FDS], int *out_count) {
   *out_count = 0;
@@ -184,6 +194,7 @@ static at_status try_call(const at_meeting *m, uint32_t member, uint32_t call,
   return m->met(m->arg, member, call, fd, h.fds, h.num_fds);
 }
 
+// One after another: each of them waits only for those before it.
 static at_status call_all(const at_meeting *m, uint64_t until_ns) {
   for (uint32_t h = 0; h < m->options->me; h++) {
     for (uint32_t call = 0; call < m->calls; call++) {
@@ -234,6 +245,7 @@ static at_status answer(const at_meeting *m, int fd, uint64_t until_ns,
   return m->met(m->arg, who, call, fd, h.fds, h.num_fds);
 }
 
+// Until everybody behind this process has called.
 static at_status hear_all(const at_meeting *m, int listener, uint64_t until_ns,
                           roll *r) {
   while (r->missing) {
@@ -251,6 +263,7 @@ static at_status hear_all(const at_meeting *m, int listener, uint64_t until_ns,
   return AT_OK;
 }
 
+// Listens first; a call that finds nobody is tried again.
 at_status at_wire_meet(const at_meeting *m) {
   const at_wire_options *o = m->options;
   uint64_t until_ns = at_clock_ns() + (uint64_t)o->meet_ms * kMs;

@@ -42,6 +42,7 @@ static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   (void)arg, (void)from;
   return malloc(head->bytes);
 }
+// Counts bytes, and those that are wrong.
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   count *c = arg;
@@ -59,6 +60,7 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   (void)arg, (void)from, (void)head;
   free(body);
 }
+// Keeps the reason. Consumes why.
 static void lost(void *arg, uint32_t member, at_status why) {
   count *c = arg;
   (void)member;
@@ -67,6 +69,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
   atomic_store(&c->lost, true);
 }
 
+// One of two; says on stderr why it could not.
 static at_code open_wire(const char *medium, const char *group,
                          const char *addresses, uint32_t me, uint32_t meet_ms,
                          count *c, at_wire **out) {
@@ -81,6 +84,7 @@ static at_code open_wire(const char *medium, const char *group,
   return at_code_take(st);
 }
 
+// Until exactly so many bytes have come, all of them right.
 static bool wait_bytes(const count *c, uint64_t bytes) {
   uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
   while (atomic_load(&c->bytes) < bytes && at_clock_ns() < until) usleep(1000);
@@ -104,6 +108,7 @@ static int talk(at_wire *w, const count *c) {
   return bad || !wait_bytes(c, kBig + 1000);
 }
 
+// A name that no other group of this machine has.
 static char *make_group(void) {
   static char name[64];
   static int number;
@@ -111,6 +116,7 @@ static char *make_group(void) {
   return name;
 }
 
+// The process ends with 0.
 static void expect_end(pid_t pid) {
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -133,6 +139,8 @@ static int ip(const char *what) {
   return system(text);
 }
 
+// Two namespaces with a cable between them; false: not allowed here, or no
+// `ip`.
 static bool make_places(void) {
   static const char *const kSteps[] = {
       "netns add @A",
@@ -152,6 +160,7 @@ static void remove_places(void) {
   (void)ip("netns del @B");
 }
 
+// This process is in that namespace from here on.
 static bool enter(pid_t parent, uint32_t place) {
   char name[64];
   snprintf(name, sizeof name, "/var/run/netns/atw%d%c", parent % 1000000,
@@ -217,6 +226,8 @@ static bool has_ucx(void) {
   return waitpid(pid, &status, 0) == pid && !status;
 }
 
+// They talk; then one end of the cable is taken down, and both must notice
+// within two seconds.
 static void machines_talk_and_notice_a_cut_cable(void **state) {
   const char *medium = *state;
   if (!strcmp(medium, "ucx") && !has_ucx()) {
@@ -256,6 +267,7 @@ typedef struct capture {
   uint64_t bytes, drops, hits;
 } capture;
 
+// Reads all packets of the cable and looks for the word.
 static void *listen_in(void *arg) {
   capture *c = arg;
   const int much = 256 << 20;
@@ -312,6 +324,8 @@ static int talk_proved(uint32_t me, bool tls) {
   return bad;
 }
 
+// The first one also listens in. In clear the word must be found, or the test
+// would prove nothing; over TLS it must not.
 static int be_heard(pid_t parent, uint32_t me, bool tls) {
   capture c = {0};
   pthread_t thread;
@@ -330,6 +344,7 @@ static int be_heard(pid_t parent, uint32_t me, bool tls) {
   return tls == !c.hits ? 0 : 46;
 }
 
+// See be_heard.
 static void who_listens_reads_nothing_over_tls(void **state) {
   (void)state;
   if (geteuid() || !make_places()) {
@@ -365,6 +380,7 @@ static int connect_raw(uint16_t port) {
   return -1;
 }
 
+// Joins the group and talks; the exit status.
 static int be_member(const char *medium, const char *group,
                      const char *addresses, uint32_t me) {
   static count c;
@@ -428,6 +444,8 @@ static int be_one_of_three(const char *group, const char *addresses,
   return bad;
 }
 
+// A member that is through with meeting is patient with those that are not,
+// longer than it would be with one that is stuck.
 static void who_has_met_all_waits_for_the_others(void **state) {
   (void)state;
   enum { kStrangers = 3 };
@@ -554,6 +572,8 @@ static int be_stranger(const char *group, bool calls, _Atomic uint32_t *ready) {
   for (;;) pause();
 }
 
+// Sockets and memory of a group are one user's: another user's process cannot
+// join, and disturbs nobody.
 static void other_users_are_turned_away(void **state) {
   (void)state;
   if (geteuid()) {

@@ -15,6 +15,7 @@ static _Thread_local const at_stream *polling;  // the wire of this thread
 bool at_stream_polls(const at_stream *s) { return polling == s; }
 
 // ---- Credits
+// Counts only grow; the medium tells the sender.
 void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
                        uint64_t bytes) {
   at_stream_credit *c = s->members[from].lanes[lane].released;
@@ -32,17 +33,20 @@ typedef struct receiver {
   at_status bad;  // what a notice has wrong
 } receiver;
 
+// at_frames_io.read.
 static size_t read_lane(void *arg, void *to, size_t n) {
   receiver *r = arg;
   return r->s->medium->read(r->s, r->from, r->lane, to, n);
 }
 
+// at_frames_io.place.
 static void *place(void *arg, const at_wire_head *head) {
   receiver *r = arg;
   const at_wire_sink *k = &r->s->options.sink;
   return k->place(k->arg, r->from, head);
 }
 
+// at_frames_io.message: credits go back where the sink is done with it.
 static void message(void *arg, const at_wire_head *head, void *body) {
   receiver *r = arg;
   const at_wire_sink *k = &r->s->options.sink;
@@ -52,6 +56,7 @@ static void message(void *arg, const at_wire_head *head, void *body) {
     at_stream_release(r->s, r->from, r->lane, head->bytes);
 }
 
+// at_frames_io.abandon.
 static void abandon(void *arg, const at_wire_head *head, void *body) {
   receiver *r = arg;
   const at_wire_sink *k = &r->s->options.sink;
@@ -75,6 +80,7 @@ static at_status take_credit(receiver *r, const at_frame *f) {
   return AT_OK;
 }
 
+// at_frames_io.notice. Errors are noted, and end the lane after the frame.
 static void notice(void *arg, const at_frame *f) {
   receiver *r = arg;
   if (f->type == AT_FRAME_CREDIT)
@@ -125,6 +131,7 @@ static void lose(at_stream *s, uint32_t member, at_status why) {
   s->options.sink.lost(s->options.sink.arg, member, st);
 }
 
+// This process itself is not.
 static bool is_here(const at_stream *s, uint32_t member) {
   return member != s->face.me && !atomic_load(&s->members[member].lost);
 }
@@ -151,6 +158,7 @@ static void drain(at_stream *s, uint32_t member) {
   }
 }
 
+// The medium's own signs, then silence.
 static at_status check_member(at_stream *s, uint32_t member, uint64_t now_ns) {
   AT_TRY(s->medium->check(s, member, now_ns));
   uint64_t heard = s->members[member].heard_ns;
@@ -160,6 +168,7 @@ static at_status check_member(at_stream *s, uint32_t member, uint64_t now_ns) {
                  s->options.stuck_ms);
 }
 
+// Deaths, signs of life, and beats of this process.
 static void tick(at_stream *s, uint64_t now_ns) {
   // Whoever was stopped himself has not listened.
   bool slept = now_ns - s->ticked_ns > (uint64_t)s->options.stuck_ms * kMs / 2;
@@ -182,6 +191,7 @@ static void tick(at_stream *s, uint64_t now_ns) {
 }
 
 // ---- The poller
+// What the poller itself has written goes now.
 static void push_all(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
@@ -195,6 +205,7 @@ static void push_all(at_stream *s) {
   }
 }
 
+// Is there room and credit for what was refused?
 static bool has_room(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   size_t need = atomic_load(&l->refused);
@@ -228,6 +239,7 @@ static void answer_refused(at_stream *s) {
   push_all(s);
 }
 
+// Asked right before sleeping, and again after the bell has been armed.
 bool at_stream_has_work(at_stream *s) {
   if (atomic_load(&s->stop) || atomic_load(&s->urgent)) return true;
   if (!atomic_load(&s->num_refused)) return false;
@@ -246,6 +258,7 @@ static void receive_all(at_stream *s) {
   push_all(s);
 }
 
+// The poller's thread, until the wire is closed.
 void at_stream_poll(void *stream) {
   at_stream *s = stream;
   polling = s;

@@ -110,6 +110,7 @@ static size_t distance(peer *k, uint64_t ahead, uint64_t behind, size_t size) {
   return 0;
 }
 
+// Looks at the consumer's position. 0 for a ring that has gone bad.
 static size_t free_bytes(peer *k, ring *r) {
   r->seen = atomic_load_explicit(&r->head->head, memory_order_acquire);
   size_t used = distance(k, r->at, r->seen, r->size);
@@ -118,6 +119,8 @@ static size_t free_bytes(peer *k, ring *r) {
   return left > AT_STREAM_RESERVE ? left - AT_STREAM_RESERVE : 0;
 }
 
+// at_stream_medium.room; looks at the other side only when the ring is more
+// than a quarter full as last seen.
 static size_t shm_room(at_stream *s, uint32_t to, at_wire_lane lane,
                        bool waits) {
   (void)waits;
@@ -127,6 +130,7 @@ static size_t shm_room(at_stream *s, uint32_t to, at_wire_lane lane,
   return left >= r->size / 4 * 3 ? left - AT_STREAM_RESERVE : free_bytes(k, r);
 }
 
+// Wraps around. The caller has checked the room.
 static void copy_in(ring *r, const void *p, size_t n) {
   size_t at = r->at & (r->size - 1), first = AT_MIN(n, r->size - at);
   memcpy(r->bytes + at, p, first);
@@ -134,6 +138,7 @@ static void copy_in(ring *r, const void *p, size_t n) {
   r->at += n;
 }
 
+// The bytes are there before the position that says so.
 static void shm_write(at_stream *s, uint32_t to, at_wire_lane lane,
                       const struct iovec *v, int n) {
   ring *r = &shm_of(s)->peers[to].out[lane];
@@ -141,6 +146,9 @@ static void shm_write(at_stream *s, uint32_t to, at_wire_lane lane,
   atomic_store_explicit(&r->head->tail, r->at, memory_order_release);
 }
 
+// Wakes the receiver, if it has said that it sleeps. The fence orders what was
+// written before with the look at the bell, so a receiver that is about to
+// sleep sees one of the two.
 static void ring_bell(at_stream *s, board *b) {
   atomic_thread_fence(memory_order_seq_cst);
   if (!atomic_load_explicit(&b->bell, memory_order_relaxed)) return;
@@ -150,11 +158,13 @@ static void ring_bell(at_stream *s, board *b) {
   at_tally(&s->tally.syscalls, 1);
 }
 
+// at_stream_medium.push.
 static void shm_push(at_stream *s, uint32_t to, at_wire_lane lane) {
   (void)lane;
   ring_bell(s, shm_of(s)->peers[to].board);
 }
 
+// at_stream_medium.want.
 static void shm_want(at_stream *s, uint32_t to, at_wire_lane lane, size_t bytes,
                      bool poller) {
   ring_head *h = shm_of(s)->peers[to].out[lane].head;
@@ -186,12 +196,14 @@ static void shm_released(at_stream *s, uint32_t from, at_wire_lane lane) {
   tell_producer(s, k, k->in[lane].head, 0, true);
 }
 
+// Bytes that have come.
 static size_t readable(peer *k, ring *r) {
   if (r->seen == r->at)
     r->seen = atomic_load_explicit(&r->head->tail, memory_order_acquire);
   return distance(k, r->seen, r->at, r->size);
 }
 
+// at_stream_medium.read.
 static size_t shm_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
                        size_t n) {
   peer *k = &shm_of(s)->peers[from];
@@ -215,6 +227,7 @@ static size_t shm_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
 }
 
 // ---- Sleep
+// Of all members and lanes.
 static bool any_readable(at_stream *s) {
   shm *m = shm_of(s);
   for (uint32_t i = 0; i < s->face.count; i++) {
@@ -243,6 +256,8 @@ static bool spin(at_stream *s) {
   return false;
 }
 
+// at_stream_medium.sleep: the bell is armed before the last look, so no write
+// is missed.
 static void shm_sleep(at_stream *s, uint64_t until_ns) {
   board *b = shm_of(s)->board;
   if (any_readable(s) || spin(s)) return;
@@ -285,6 +300,8 @@ static bool may_run(pid_t pid) {
   return name_end && name_end[1] == ' ' && !strchr("TtZXx", name_end[2]);
 }
 
+// A member that is silent but could run is given more time: others may have its
+// cores.
 static void hear_beats(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *k = &shm_of(s)->peers[member];
   const uint64_t stuck_ns = s->options.stuck_ms * 1000000ull;
@@ -300,6 +317,7 @@ static void hear_beats(at_stream *s, uint32_t member, uint64_t now_ns) {
   }
 }
 
+// at_stream_medium.check.
 static at_status shm_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *k = &shm_of(s)->peers[member];
   if (atomic_load(&k->board->owner) & FUTEX_OWNER_DIED)
@@ -316,12 +334,14 @@ static void shm_beat(at_stream *s) {
   atomic_fetch_add(&shm_of(s)->board->beats, 1);
 }
 
+// The other side finds out that it was given up.
 static void shm_drop(at_stream *s, uint32_t member) {
   peer *k = &shm_of(s)->peers[member];
   atomic_store(&k->pair->dropped[k->side], 1);
   ring_bell(s, k->board);
 }
 
+// Everything that is mapped or open, at any stage of opening.
 static void free_shm(shm *m, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     if (m->peers[i].pair) munmap(m->peers[i].pair, kPairBytes);
@@ -357,6 +377,7 @@ static const at_stream_medium kShm = {
 // ---- Memory
 enum { kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
+// Sealed against shrinking and growing.
 static at_status make_memory(const char *name, size_t bytes, int *out) {
   int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd >= 0 && !ftruncate(fd, (off_t)bytes) &&
@@ -396,6 +417,7 @@ static socklen_t socket_name(const shm *m, uint32_t member,
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+// at_meeting.listen.
 static at_status shm_listen(void *arg, int *out) {
   shm *m = arg;
   struct sockaddr_un at;
@@ -411,6 +433,7 @@ static at_status shm_listen(void *arg, int *out) {
   return st;
 }
 
+// *out stays -1 where nobody listens yet.
 static at_status shm_call(void *arg, uint32_t member, uint64_t until_ns,
                           int *out) {
   struct sockaddr_un at;
@@ -424,6 +447,7 @@ static at_status shm_call(void *arg, uint32_t member, uint64_t until_ns,
   return AT_OK;
 }
 
+// at_meeting.trust.
 static at_status shm_trust(void *arg, int fd) {
   struct ucred who;
   socklen_t n = sizeof who;
@@ -448,6 +472,7 @@ static at_status shm_offer(void *arg, uint32_t member, bool answer,
   return AT_OK;
 }
 
+// Each side writes two of the four rings.
 static void make_rings(peer *k) {
   uint8_t *at = (uint8_t *)k->pair + kPairHead;
   for (uint32_t side = 0; side < 2; side++) {
@@ -461,6 +486,8 @@ static void make_rings(peer *k) {
   }
 }
 
+// at_meeting.met: maps what was handed over; descriptors are closed in any
+// case.
 static at_status shm_met(void *arg, uint32_t member, uint32_t call, int fd,
                          const int *fds, int count) {
   shm *m = arg;
@@ -496,6 +523,7 @@ static at_status can_notice_deaths(void) {
                  strerror(errno));
 }
 
+// This process's board.
 static at_status make_shm(const at_wire_options *o, shm **out) {
   AT_TRY(can_notice_deaths());
   shm *m = calloc(1, sizeof *m + o->count * sizeof *m->peers);
@@ -515,6 +543,7 @@ static at_status make_shm(const at_wire_options *o, shm **out) {
   return st;
 }
 
+// Words and credits of the lanes lie in the shared memory itself.
 static void connect_lanes(shm *m, at_stream *s) {
   for (uint32_t i = 0; i < s->face.count; i++) {
     for (int lane = 0; lane < AT_WIRE_LANES && i != s->face.me; lane++) {
@@ -526,6 +555,7 @@ static void connect_lanes(shm *m, at_stream *s) {
   }
 }
 
+// Spinning is for machines with a core for each member.
 at_status at_wire_shm_open(const at_wire_options *o, at_wire **out) {
   shm *m;
   at_stream *s = NULL;

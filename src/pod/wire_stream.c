@@ -17,6 +17,7 @@ enum {
 };
 
 // ---- Words that processes share
+// Returns also for no reason: callers look again.
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns) {
   struct timespec until = at_clock_timespec(until_ns);
@@ -25,6 +26,7 @@ void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
           until_ns == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
+// Everybody who sleeps on the word, in all processes.
 void at_futex_wake_shared(_Atomic uint32_t *word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -39,6 +41,7 @@ typedef struct sender {
   at_wire_wait wait;
 } sender;
 
+// A new error.
 static at_status why_lost(at_stream *s, uint32_t member) {
   pthread_mutex_lock(&s->lock);
   at_status st = at_status_clone(s->members[member].why);
@@ -94,11 +97,14 @@ static at_status take_turn(const sender *x, size_t need) {
   return st;
 }
 
+// The next in line may go.
 static void end_turn(at_stream_lane *l) {
   if (l->in_line) pthread_cond_signal(&l->turn);
   pthread_mutex_unlock(&l->lock);
 }
 
+// A message goes where the window has room for it; one that is larger than the
+// window goes alone.
 static bool has_credit(const sender *x, uint64_t bytes) {
   const at_stream_credit *c = x->l->credit;
   uint64_t m = x->l->messages - atomic_load(&c->messages);
@@ -108,6 +114,7 @@ static bool has_credit(const sender *x, uint64_t bytes) {
                  bytes <= x->s->options.window_bytes - b));
 }
 
+// Credits at the beginning of a message, room always.
 static bool may_go(const sender *x, size_t need, const uint64_t *message) {
   return (!message || has_credit(x, *message)) &&
          x->s->medium->room(x->s, x->to, x->lane, x->wait.until_ns != 0) >=
@@ -160,6 +167,7 @@ static at_status wait_for_room(const sender *x, size_t need, size_t better,
   return AT_OK;
 }
 
+// Room or credits have come: wakes senders of that lane.
 void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   atomic_fetch_add(l->room, 1);
@@ -175,6 +183,7 @@ static size_t frame_bytes(const at_stream *s, size_t body) {
   return sizeof(at_frame) + body + seals;
 }
 
+// Sequence, sums and seals. Under the lane's lock; there is room.
 static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
                         at_frame *f, at_bytes body) {
   at_stream_lane *l = &s->members[to].lanes[lane];
@@ -201,6 +210,8 @@ static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
   l->frames++;
 }
 
+// A frame without a body. False: no room for it now. LEAVE goes in any case:
+// nothing follows it.
 bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
                       at_frame_type type, at_wire_lane about, uint64_t bytes) {
   at_stream_lane *l = &s->members[to].lanes[lane];
@@ -229,6 +240,7 @@ typedef struct reading {
   size_t at;  // in the part
 } reading;
 
+// Saturates.
 static uint64_t body_bytes(const at_wire_out *m) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < m->num_parts; i++)
@@ -271,6 +283,9 @@ static size_t stream_bytes(const at_stream *s, uint64_t bytes) {
   return bytes + (bytes / s->medium->max_frame + 2) * frame_bytes(s, 1);
 }
 
+// In frames. One that does not wait has room for all of itself before it
+// begins. A message that is given up halfway is abandoned, and counts no
+// credits.
 static at_status send_message(const sender *x, const at_wire_out *m) {
   at_stream *s = x->s;
   const uint32_t max = s->medium->max_frame;
@@ -304,6 +319,8 @@ static at_status send_message(const sender *x, const at_wire_out *m) {
   return AT_OK;
 }
 
+// INVALID_ARGUMENT: larger than the lane takes, or than can be sent without
+// waiting.
 static at_status check_message(const at_stream *s, at_wire_lane lane,
                                const at_wire_out *m, bool waits) {
   const uint64_t bytes = body_bytes(m);
@@ -326,6 +343,7 @@ static void push_sent(const sender *x) {
     x->s->medium->push(x->s, x->to, x->lane);
 }
 
+// at_wire_vtable.send. *out_sent: whole messages.
 static at_status stream_send(at_wire *w, uint32_t to, at_wire_lane lane,
                              const at_wire_out *messages, uint32_t count,
                              const at_wire_wait *wait, uint32_t *out_sent) {
@@ -356,12 +374,14 @@ static void stream_release(at_wire *w, uint32_t from, at_wire_lane lane,
   at_stream_release((at_stream *)w, from, lane, bytes);
 }
 
+// Senders look at their cancel flags.
 static void stream_wake(at_wire *w) {
   at_stream *s = (at_stream *)w;
   for (uint32_t m = 0; m < w->count; m++)
     if (m != w->me) at_stream_wake_senders(s, m);
 }
 
+// Those in line and those that wait for room.
 void at_stream_wake_senders(at_stream *s, uint32_t member) {
   for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
     at_stream_lane *l = &s->members[member].lanes[k];
@@ -377,6 +397,7 @@ static at_status stream_member(at_wire *w, uint32_t member) {
   return atomic_load(&s->members[member].lost) ? why_lost(s, member) : AT_OK;
 }
 
+// Not a snapshot: lanes are read one after another.
 static void stream_counts(at_wire *w, at_wire_counts *out) {
   at_stream *s = (at_stream *)w;
   *out = (at_wire_counts){.received_messages = atomic_load(&s->tally.messages),
@@ -399,6 +420,7 @@ static void stream_counts(at_wire *w, at_wire_counts *out) {
   }
 }
 
+// Says LEAVE, stops the poller, then the medium closes.
 static void stream_close(at_wire *w) {
   at_stream *s = (at_stream *)w;
   for (uint32_t m = 0; m < w->count; m++)
@@ -427,6 +449,7 @@ static void free_lane(at_stream_lane *l) {
   pthread_cond_destroy(&l->turn);
 }
 
+// No thread is left.
 void at_stream_free(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (int k = 0; k < AT_WIRE_LANES; k++) free_lane(&s->members[m].lanes[k]);
@@ -436,6 +459,8 @@ void at_stream_free(at_stream *s) {
   free(s);
 }
 
+// What a lane accepts: small messages in CONTROL, up to max_bytes in BULK.
+// Bodies carry checksums where the medium needs them and nobody waived them.
 static void init_lane(const at_stream *s, at_wire_lane lane,
                       at_stream_lane *l) {
   pthread_mutex_init(&l->lock, NULL);
@@ -449,6 +474,8 @@ static void init_lane(const at_stream *s, at_wire_lane lane,
       .check_bodies = s->medium->sums && !s->options.unchecked};
 }
 
+// The group, addresses and links of the options are borrowed for the opening
+// alone.
 at_status at_stream_create(const at_stream_medium *medium,
                            const at_wire_options *options, void *own,
                            at_stream **out) {
@@ -470,6 +497,7 @@ at_status at_stream_create(const at_stream_medium *medium,
   return AT_OK;
 }
 
+// Before the stream starts.
 void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
                     const at_seal *send, const at_seal *recv) {
   at_stream_lane *l = &s->members[member].lanes[lane];
@@ -480,6 +508,7 @@ void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
   l->in.limits.check_bodies = false;
 }
 
+// The first beat says that this process has met everybody.
 at_status at_stream_start(at_stream *s, at_wire **out) {
   *out = &s->face;
   s->medium->beat(s);  // from here on others expect more of them

@@ -99,6 +99,7 @@ static size_t try_send(at_stream *s, socket_lane *l, const struct iovec *v,
   }
 }
 
+// As much as the socket takes.
 static void flush(at_stream *s, socket_lane *l) {
   if (!waiting_bytes(l) || l->fd < 0) return;
   const struct iovec v = {l->out + l->out_at, waiting_bytes(l)};
@@ -106,6 +107,7 @@ static void flush(at_stream *s, socket_lane *l) {
   if (l->out_at == l->out_end) l->out_at = l->out_end = 0;
 }
 
+// at_tls_io.write: into the lane's buffer. False: it is full.
 static bool keep(void *arg, const void *p, size_t n) {
   socket_lane *l = arg;
   if (l->out_end + n > l->out_room) {
@@ -119,6 +121,8 @@ static bool keep(void *arg, const void *p, size_t n) {
   return true;
 }
 
+// at_stream_medium.room. A sender that may wait does so until the
+// lane's own buffer is empty.
 static size_t tcp_room(at_stream *s, uint32_t to, at_wire_lane lane,
                        bool waits) {
   socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
@@ -131,6 +135,7 @@ static size_t tcp_room(at_stream *s, uint32_t to, at_wire_lane lane,
   return used < kOut[lane] ? kOut[lane] - used : 0;
 }
 
+// A broken session is found by tcp_check, as a sender cannot end a member.
 static void write_tls(at_stream *s, socket_lane *l, const struct iovec *v,
                       int n, bool together) {
   const at_tls_io io = {l, NULL, keep};
@@ -142,6 +147,8 @@ static void write_tls(at_stream *s, socket_lane *l, const struct iovec *v,
   }
 }
 
+// at_stream_medium.write: to the carrier, through TLS, or straight to the
+// socket; what it does not take is kept.
 static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
                       const struct iovec *v, int n) {
   socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
@@ -164,6 +171,7 @@ static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
   }
 }
 
+// at_stream_medium.push.
 static void tcp_push(at_stream *s, uint32_t to, at_wire_lane lane) {
   socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
   at_carrier *c = carrier_of(s, to, lane);
@@ -180,6 +188,7 @@ static void tcp_want(at_stream *s, uint32_t to, at_wire_lane lane, size_t bytes,
 }
 
 // ---- Credits
+// Where there is no room for it now, the next beat says it.
 static void tell_credit(at_stream *s, uint32_t from, at_wire_lane lane) {
   socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
   uint64_t messages = atomic_load(&l->released.messages);
@@ -190,6 +199,7 @@ static void tell_credit(at_stream *s, uint32_t from, at_wire_lane lane) {
   atomic_store(&l->told_bytes, bytes);
 }
 
+// Not for each message: a frame for every eighth of a window.
 static void tcp_released(at_stream *s, uint32_t from, at_wire_lane lane) {
   socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
   uint64_t messages =
@@ -228,6 +238,7 @@ static bool has_in(const socket_lane *l) {
   return l->in_at < l->in_end || (l->tls && at_tls_holds(l->tls));
 }
 
+// at_tls_io.read: from the lane's buffer.
 static size_t give_in(void *arg, void *to, size_t n) {
   socket_lane *l = arg;
   n = AT_MIN(n, l->in_end - l->in_at);
@@ -236,6 +247,7 @@ static size_t give_in(void *arg, void *to, size_t n) {
   return n;
 }
 
+// Decrypts until there is something, or the socket has no more.
 static size_t read_tls(at_stream *s, peer *p, at_wire_lane lane, void *to,
                        size_t n) {
   socket_lane *l = &p->lanes[lane];
@@ -266,6 +278,7 @@ static void look_for_end(at_stream *s, socket_lane *l) {
   if (l->ended) atomic_store(&s->urgent, true);
 }
 
+// at_stream_medium.read.
 static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
                        size_t n) {
   peer *p = &tcp_of(s)->peers[from];
@@ -284,6 +297,7 @@ static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
 }
 
 // ---- Sleep
+// The socket takes bytes again.
 static void on_room(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   pthread_mutex_lock(&l->lock);
@@ -308,6 +322,8 @@ static bool take_turn(at_stream *s) {
   return any;
 }
 
+// One event of epoll, which is edge-triggered: `ready` stays until a read finds
+// nothing.
 static void on_event(at_stream *s, const struct epoll_event *e) {
   tcp *t = tcp_of(s);
   uint64_t count;
@@ -342,6 +358,7 @@ static bool any_readable(at_stream *s) {
   return false;
 }
 
+// at_stream_medium.sleep.
 static void tcp_sleep(at_stream *s, uint64_t until_ns) {
   struct epoll_event events[kEvents];
   at_carrier *c = tcp_of(s)->carrier;
@@ -357,6 +374,7 @@ static void tcp_sleep(at_stream *s, uint64_t until_ns) {
   for (int i = 0; i < n; i++) on_event(s, &events[i]);
 }
 
+// at_stream_medium.wake, from any thread.
 static void tcp_wake(at_stream *s) {
   const uint64_t one = 1;
   (void)!write(tcp_of(s)->bell, &one, sizeof one);
@@ -379,6 +397,7 @@ static at_status check_data(at_stream *s, uint32_t member, uint64_t now_ns) {
                  (unsigned long long)all, (unsigned long long)l->received);
 }
 
+// at_stream_medium.check.
 static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *p = &tcp_of(s)->peers[member];
   if (p->heard) s->members[member].heard_ns = now_ns;
@@ -393,6 +412,7 @@ static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   return c ? c->vtable->check(c, member) : check_data(s, member, now_ns);
 }
 
+// What the beat says of the data connection.
 static uint64_t bulk_bytes(at_stream *s, uint32_t to) {
   at_stream_lane *l = &s->members[to].lanes[AT_WIRE_BULK];
   pthread_mutex_lock(&l->lock);
@@ -401,6 +421,7 @@ static uint64_t bulk_bytes(at_stream *s, uint32_t to) {
   return bytes;
 }
 
+// Signs of life, with credits that have not been told.
 static void tcp_beat(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     if (m == s->face.me || atomic_load(&s->members[m].lost)) continue;
@@ -414,6 +435,7 @@ static void tcp_beat(at_stream *s) {
   }
 }
 
+// at_stream_medium.drop. Under each lane's lock, as a sender may be writing.
 static void tcp_drop(at_stream *s, uint32_t member) {
   for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++) {
     socket_lane *l = &tcp_of(s)->peers[member].lanes[lane];
@@ -450,6 +472,7 @@ static void linger(at_stream *s, socket_lane *l, uint64_t until_ns) {
   }
 }
 
+// Also of one that is half made.
 static void free_tcp(tcp *t, uint32_t count) {
   if (t->carrier) t->carrier->vtable->close(t->carrier);
   for (uint32_t m = 0; m < count; m++) {
@@ -466,6 +489,7 @@ static void free_tcp(tcp *t, uint32_t count) {
   free(t);
 }
 
+// at_stream_medium.close.
 static void tcp_close(at_stream *s) {
   tcp *t = tcp_of(s);
   // What a carrier has under way ends with this process: whoever is not stuck
@@ -503,11 +527,13 @@ static const at_stream_medium kTcp = {
 };
 
 // ---- Meeting
+// at_meeting.listen.
 static at_status tcp_listen(void *arg, int *out) {
   tcp *t = arg;
   return at_address_listen(&t->addresses, t->options->me, out);
 }
 
+// at_meeting.call.
 static at_status tcp_call(void *arg, uint32_t member, uint64_t until_ns,
                           int *out) {
   tcp *t = arg;
@@ -518,6 +544,7 @@ static at_status tcp_call(void *arg, uint32_t member, uint64_t until_ns,
   return AT_OK;
 }
 
+// at_meeting.met: `call` is the lane. The descriptor is t's also on failure.
 static at_status tcp_met(void *arg, uint32_t member, uint32_t call, int fd,
                          const int *fds, int count) {
   tcp *t = arg;
@@ -540,6 +567,7 @@ static at_status tcp_met(void *arg, uint32_t member, uint32_t call, int fd,
 }
 
 // ---- Opening
+// Links, or as many addresses as members.
 static at_status make_tcp(const at_wire_options *o, tcp **out) {
   if (!o->links &&
       (!o->addresses || at_address_count(o->addresses) != o->count))
@@ -567,6 +595,7 @@ static at_status make_tcp(const at_wire_options *o, tcp **out) {
   return st;
 }
 
+// Those that nobody has taken.
 static void close_links(const at_wire_options *o) {
   for (uint32_t i = 0; o->links && i < o->count * AT_WIRE_LANES; i++)
     at_pod_link_close(&o->links[i]);
@@ -601,6 +630,7 @@ static void protect_lanes(tcp *t, at_stream *s, const at_pod_link *links) {
   }
 }
 
+// Words and credits of the lanes are this process's own: they come by frames.
 static void connect_lanes(tcp *t, at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
@@ -629,6 +659,7 @@ static bool all_local(const tcp *t, const at_wire_options *o) {
   return true;
 }
 
+// The poller sleeps on the carrier's descriptor as well.
 static at_status watch_carrier(tcp *t) {
   struct epoll_event e = {.events = EPOLLIN, .data.u64 = kCarrier};
   if (!epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->carrier->fd, &e)) return AT_OK;
@@ -671,6 +702,7 @@ static at_status settle_carried(tcp *t, const at_wire_options *o, carriage how,
   return AT_OK;
 }
 
+// All members come here with the same `how`, since they meet over it.
 static at_status find_carrier(tcp *t, const at_wire_options *o, carriage how) {
   if (how == NEVER) return AT_OK;
   at_status st = at_ucx_open(o->count, o->me, how == ALWAYS || o->any_ucx,
@@ -708,6 +740,7 @@ static at_status respect_tls(const at_wire_options *o, carriage *how) {
 }
 
 // ---- All of it
+// Takes the options' links, also on failure.
 static at_status open_tcp(const at_wire_options *o, carriage how,
                           at_wire **out) {
   tcp *t;

@@ -24,6 +24,8 @@
 #include "pod/wire_carrier.h"
 #include "pod/wire_stream.h"
 
+// Waits are long, as machines may be busy; what is measured is told apart from
+// them.
 enum { kMembers = 3, kMeetMs = 30000, kMs = 1000000, kWaitMs = 20000 };
 
 // ---- A group
@@ -35,6 +37,7 @@ typedef struct group {
 } group;
 
 // ---- What a member receives
+// A message that has come, in the order in which it did.
 typedef struct letter {
   struct letter *next;
   uint32_t from;
@@ -42,6 +45,8 @@ typedef struct letter {
   uint8_t *body;
 } letter;
 
+// A member's wire and all that its sink has heard. Under the lock but for what
+// is atomic.
 typedef struct box {
   at_wire *w;
   pthread_mutex_t lock;
@@ -61,6 +66,8 @@ static void *box_place(void *arg, uint32_t from, const at_wire_head *head) {
   return ((box *)arg)->no_place ? NULL : malloc(head->bytes);
 }
 
+// The sink's: puts the letter into the box; the credit is kept while `hold` is
+// on.
 static bool box_message(void *arg, uint32_t from, const at_wire_head *head,
                         void *body) {
   box *b = arg;
@@ -78,6 +85,7 @@ static bool box_message(void *arg, uint32_t from, const at_wire_head *head,
   return !hold;
 }
 
+// A message that its sender has given up.
 static void box_abandon(void *arg, uint32_t from, const at_wire_head *head,
                         void *body) {
   box *b = arg;
@@ -89,6 +97,7 @@ static void box_abandon(void *arg, uint32_t from, const at_wire_head *head,
   pthread_mutex_unlock(&b->lock);
 }
 
+// Somebody who was refused may try again.
 static void box_room(void *arg, uint32_t to, at_wire_lane lane) {
   box *b = arg;
   (void)to, (void)lane;
@@ -98,6 +107,7 @@ static void box_room(void *arg, uint32_t to, at_wire_lane lane) {
   pthread_mutex_unlock(&b->lock);
 }
 
+// Keeps the reason and the time. Consumes why.
 static void box_lost(void *arg, uint32_t member, at_status why) {
   box *b = arg;
   pthread_mutex_lock(&b->lock);
@@ -131,6 +141,7 @@ static at_status meet_proved(const at_wire_options *o, bool tls,
   return st;
 }
 
+// Opens the wire of that medium, proved first where its name says so.
 static at_status open_box(box *b, const group *g, uint32_t me) {
   at_wire_options o = g->with ? *g->with : (at_wire_options){0};
   *b = (box){.group = g};
@@ -174,6 +185,7 @@ static bool has_abandoned(box *b, uint64_t n) { return b->abandoned >= n; }
 static bool has_rooms(box *b, uint64_t n) { return b->rooms >= n; }
 static bool has_lost(box *b, uint64_t n) { return *b->lost[n]; }
 
+// The oldest letter, the caller's from here on; NULL: none came in time.
 static letter *take(box *b) {
   if (!box_wait(b, has_letter, 0, kWaitMs)) return NULL;
   pthread_mutex_lock(&b->lock);
@@ -189,6 +201,7 @@ static void free_letter(letter *m) {
   free(m);
 }
 
+// Letters that nobody took go with it.
 static void close_box(box *b) {
   at_wire_close(b->w);
   while (b->first) free_letter(take(b));
@@ -199,6 +212,7 @@ static void close_box(box *b) {
 // ---- Members
 typedef int (*member_fn)(box *b, uint32_t me);
 
+// The exit status: 100, or what fn returns.
 static int be_member(const group *g, uint32_t me, member_fn fn) {
   box b = {0};
   at_status st = open_box(&b, g, me);
@@ -209,6 +223,7 @@ static int be_member(const group *g, uint32_t me, member_fn fn) {
   return bad;
 }
 
+// Names, ports and a page of memory that all members see.
 static group make_group(const char *medium, char addresses[256],
                         const at_wire_options *with, uint32_t count) {
   static uint32_t number;
@@ -221,6 +236,7 @@ static group make_group(const char *medium, char addresses[256],
   return (group){medium, addresses, name, with, count, shared};
 }
 
+// Forks all members.
 static void start(const group *g, member_fn fn, pid_t pids[]) {
   fflush(NULL);
   for (uint32_t i = 0; i < g->count; i++) {
@@ -231,6 +247,8 @@ static void start(const group *g, member_fn fn, pid_t pids[]) {
   }
 }
 
+// All must end with 0, but for the one that the test has killed (UINT32_MAX:
+// none).
 static void finish(const group *g, const pid_t pids[], uint32_t killed) {
   for (uint32_t i = 0; i < g->count; i++) {
     int status;
@@ -259,6 +277,7 @@ static void meet(box *b, uint32_t word) {
 
 static const at_wire_wait kWait = {.until_ns = UINT64_MAX};
 
+// A message of one part. until_ns 0: at once or not at all.
 static at_code send_one(box *b, uint32_t to, at_wire_lane lane, uint64_t tag,
                         const void *p, size_t n, uint64_t until_ns) {
   const at_bytes body = {p, n};
@@ -272,6 +291,7 @@ static uint8_t byte_of(uint32_t from, uint64_t tag, size_t i) {
   return (uint8_t)(from * 91 + tag * 31 + i * 7 + (i >> 12));
 }
 
+// Bytes that say by whom and in which message they were sent.
 static uint8_t *make_body(uint32_t from, uint64_t tag, size_t n) {
   uint8_t *p = malloc(n + 1);
   for (size_t i = 0; i < n; i++) p[i] = byte_of(from, tag, i);
@@ -359,6 +379,8 @@ static void messages_arrive_whole_and_in_order(void **state) {
   run(*state, NULL, kMembers, exchange);
 }
 
+// One call sends many messages: all arrive in order, the counts say so, and a
+// doorbell is not rung for each.
 static int batches(box *b, uint32_t me) {
   enum { kMany = 1000 };
   at_wire_out out[kMany];
@@ -398,6 +420,7 @@ static bool echo_message(void *arg, uint32_t from, const at_wire_head *head,
   return box_message(arg, from, head, body);
 }
 
+// Process 1 answers from inside its sink, where waiting is not allowed.
 static int echo(box *b, uint32_t me) {
   enum { kDeep = 100, kTurns = 50 };
   if (me) {
@@ -498,6 +521,7 @@ typedef struct canceller {
   _Atomic bool flag;
 } canceller;
 
+// Gives up after 50 ms from another thread.
 static void *cancel_soon(void *arg) {
   canceller *c = arg;
   usleep(50000);
@@ -604,6 +628,7 @@ typedef struct crowd {
   box *b;
   uint32_t number;
 } crowd;
+// Each thread its own tags, which count up.
 static void *send_many(void *arg) {
   crowd *c = arg;
   static uint8_t bytes[70000];
@@ -614,6 +639,7 @@ static void *send_many(void *arg) {
   return NULL;
 }
 
+// What one thread sends stays in order, whatever the others do.
 static int threads_send(box *b, uint32_t me) {
   crowd c[kThreads];
   pthread_t t[kThreads];
@@ -687,6 +713,7 @@ static _Atomic uint64_t *killed_at(box *b) {
   return (_Atomic uint64_t *)&b->group->shared[64];
 }
 
+// Sends until it fails, which is what ends it.
 static void *send_to_end(void *arg) {
   box *b = arg;
   uint8_t *p = calloc(1, 1 << 20);
@@ -696,6 +723,8 @@ static void *send_to_end(void *arg) {
   return NULL;
 }
 
+// Members 0 and 1 hear of the end of member 2 in time and with a reason, and go
+// on without it. A gigabyte of memory makes its end take a while.
 static int outlives(box *b, uint32_t me, uint64_t within_ms, const char *why) {
   if (me == 2) {
     pthread_mutex_lock(&b->lock);
@@ -733,6 +762,7 @@ static int outlives_stop(box *b, uint32_t me) {
   return outlives(b, me, 2000, "no sign of life for 1500 ms");
 }
 
+// Sends it to member 2 when the others wait for it.
 static void signal_member(const char *medium, int signal, member_fn fn) {
   char addresses[256];
   pid_t pids[kMembers];
@@ -814,6 +844,7 @@ static void who_sends_nonsense_is_dropped(void **state) {
   run(*state, NULL, kMembers, garbles);
 }
 
+// A receiver without memory ends the connection, and both ends hear why.
 static int no_memory(box *b, uint32_t me) {
   if (me) b->no_place = true;
   meet(b, 0);
@@ -827,6 +858,8 @@ static void who_has_no_memory_says_so(void **state) {
   run(*state, NULL, 2, no_memory);
 }
 
+// Sends that can never go: to oneself, to nobody, too large for the lane, for
+// the window, for a message.
 static int refuses(box *b, uint32_t me) {
   static uint8_t bytes[200000];
   if (send_one(b, me, AT_WIRE_BULK, 0, bytes, 1, 0) != AT_INVALID_ARGUMENT ||
@@ -869,6 +902,7 @@ static at_code opens(const group *g, uint32_t me, const at_wire_options *with,
   return code;
 }
 
+// Whoever has other settings or another epoch is told so, at both ends.
 static void others_are_refused(void **state) {
   char addresses[256];
   group g = make_group(*state, addresses, NULL, 2);
@@ -899,6 +933,7 @@ static void others_are_refused(void **state) {
   munmap((void *)g.shared, 4096);
 }
 
+// Before anybody is waited for.
 static void bad_options_are_refused(void **state) {
   char addresses[256];
   group g = make_group(*state, addresses, NULL, 2);

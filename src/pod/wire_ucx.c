@@ -99,6 +99,7 @@ struct ucx {
 static ucx *ucx_of(at_carrier *c) { return (ucx *)c; }
 static peer *peer_of(at_carrier *c, uint32_t i) { return &ucx_of(c)->peers[i]; }
 
+// The first failure of a peer counts; the poller is told by `news`.
 static void fail(peer *p, ucs_status_t status) {
   int none = UCS_OK;
   atomic_compare_exchange_strong(&p->failed, &none, (int)status);
@@ -128,6 +129,7 @@ static bool send_message(peer *p, message what, const head *h, at_bytes body,
   return false;
 }
 
+// UCX is done with a packet's memory.
 static void on_sent(void *request, ucs_status_t status, void *arg) {
   out_slot *slot = arg;
   slot->p->u->api->ucp_request_free(request);
@@ -146,6 +148,7 @@ static size_t free_slots(const peer *p) {
   return n;
 }
 
+// The packet that is being filled goes. Under the lane's lock.
 static void post(peer *p) {
   const uint64_t number = atomic_load(&p->posted);
   out_slot *slot = &p->out[number % kSlots];
@@ -160,6 +163,7 @@ static void post(peer *p) {
   pthread_mutex_unlock(&p->u->lock);
 }
 
+// at_carrier_vtable.room.
 static size_t ucx_room(at_carrier *c, uint32_t to) {
   const peer *p = peer_of(c, to);
   size_t bytes = free_slots(p) * kSlotBytes;
@@ -167,6 +171,7 @@ static size_t ucx_room(at_carrier *c, uint32_t to) {
   return bytes > used ? bytes - used : 0;
 }
 
+// There is room (ucx_room), so a slot is free.
 static void ucx_write(at_carrier *c, uint32_t to, const struct iovec *v,
                       int n) {
   peer *p = peer_of(c, to);
@@ -203,6 +208,7 @@ static peer *sender_of(ucx *u, const void *header, size_t bytes, head *out) {
   return out->key == p->key && !p->dropped ? p : NULL;
 }
 
+// The peer reaches this process.
 static ucs_status_t on_hello(void *arg, const void *header, size_t header_bytes,
                              void *data, size_t bytes,
                              const ucp_am_recv_param_t *param) {
@@ -213,6 +219,7 @@ static ucs_status_t on_hello(void *arg, const void *header, size_t header_bytes,
   return UCS_OK;
 }
 
+// The receiver has read packets: their slots are free there.
 static ucs_status_t on_taken(void *arg, const void *header, size_t header_bytes,
                              void *data, size_t bytes,
                              const ucp_am_recv_param_t *param) {
@@ -229,6 +236,7 @@ static ucs_status_t on_taken(void *arg, const void *header, size_t header_bytes,
   return UCS_OK;
 }
 
+// A packet is whole, or lost.
 static void arrive(in_slot *slot, ucs_status_t status) {
   slot->coming = false;
   if (status != UCS_OK)
@@ -237,6 +245,7 @@ static void arrive(in_slot *slot, ucs_status_t status) {
     atomic_store(&slot->here, true);
 }
 
+// UCX has fetched a large packet.
 static void on_fetched(void *request, ucs_status_t status, size_t bytes,
                        void *arg) {
   in_slot *slot = arg;
@@ -246,6 +255,7 @@ static void on_fetched(void *request, ucs_status_t status, size_t bytes,
                    : status);
 }
 
+// Straight into the slot, without a copy.
 static ucs_status_t fetch(in_slot *slot, void *data) {
   const ucp_request_param_t how = {
       .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -258,6 +268,7 @@ static ucs_status_t fetch(in_slot *slot, void *data) {
   return UCS_INPROGRESS;
 }
 
+// Numbers and sizes are checked: UCX does not say who sends.
 static ucs_status_t on_packet(void *arg, const void *header,
                               size_t header_bytes, void *data, size_t bytes,
                               const ucp_am_recv_param_t *param) {
@@ -282,6 +293,7 @@ static ucs_status_t on_packet(void *arg, const void *header,
 
 static void tell(peer *p);
 
+// TAKEN has been sent; more may have been read meanwhile.
 static void on_told(void *request, ucs_status_t status, void *arg) {
   peer *p = arg;
   p->u->api->ucp_request_free(request);
@@ -303,11 +315,13 @@ static void tell(peer *p) {
     p->telling = false;
 }
 
+// The next packet is here.
 static bool ucx_readable(at_carrier *c, uint32_t from) {
   const peer *p = peer_of(c, from);
   return atomic_load(&p->in[atomic_load(&p->next) % kSlots].here);
 }
 
+// at_carrier_vtable.read, on the poller.
 static size_t ucx_read(at_carrier *c, uint32_t from, void *to, size_t n) {
   peer *p = peer_of(c, from);
   in_slot *slot = &p->in[atomic_load(&p->next) % kSlots];
@@ -325,6 +339,7 @@ static size_t ucx_read(at_carrier *c, uint32_t from, void *to, size_t n) {
 }
 
 // ---- The poller
+// True: something happened, and there may be more.
 static bool ucx_turn(at_carrier *c) {
   ucx *u = ucx_of(c);
   bool any = false;
@@ -338,6 +353,7 @@ static bool ucx_turn(at_carrier *c) {
   return any;
 }
 
+// True: the poller may sleep on the descriptor.
 static bool ucx_arm(at_carrier *c) {
   ucx *u = ucx_of(c);
   pthread_mutex_lock(&u->lock);
@@ -347,11 +363,13 @@ static bool ucx_arm(at_carrier *c) {
   return asleep;
 }
 
+// True once after something has changed for that member.
 static bool ucx_news(at_carrier *c, uint32_t member) {
   peer *p = peer_of(c, member);
   return atomic_load(&p->news) && atomic_exchange(&p->news, false);
 }
 
+// at_carrier_vtable.check.
 static at_status ucx_check(at_carrier *c, uint32_t member) {
   const peer *p = peer_of(c, member);
   const int failed = atomic_load(&p->failed);
@@ -363,6 +381,7 @@ static at_status ucx_check(at_carrier *c, uint32_t member) {
   return AT_OK;
 }
 
+// A connection has been given up.
 static void on_closed(void *request, ucs_status_t status, void *arg) {
   ucx *u = arg;
   (void)status;
@@ -386,6 +405,7 @@ static void close_ep(peer *p) {
   u->closing += UCS_PTR_IS_PTR(r);
 }
 
+// at_carrier_vtable.drop.
 static void ucx_drop(at_carrier *c, uint32_t member) {
   ucx *u = ucx_of(c);
   pthread_mutex_lock(&u->lock);
@@ -403,6 +423,7 @@ static size_t ucx_card(at_carrier *c, uint32_t member, uint8_t *out) {
   return sizeof key + u->address_bytes;
 }
 
+// UCX's error handler of a connection.
 static void on_lost(void *arg, ucp_ep_h ep, ucs_status_t status) {
   (void)ep;
   fail(arg, status);
@@ -414,6 +435,7 @@ static void on_hello_sent(void *request, ucs_status_t status, void *arg) {
   if (status != UCS_OK) fail(p, status);
 }
 
+// Memory of both directions in one block.
 static at_status make_slots(peer *p) {
   p->memory = malloc((size_t)2 * kSlots * kSlotBytes);
   if (!p->memory)
@@ -454,6 +476,7 @@ static at_status ucx_call(at_carrier *c, uint32_t member, at_bytes card) {
                  u->api->ucs_status_string(got));
 }
 
+// at_carrier_vtable.heard.
 static bool ucx_heard(at_carrier *c, uint32_t member) {
   const peer *p = peer_of(c, member);
   return atomic_load(&p->heard) && !atomic_load(&p->failed);
@@ -478,6 +501,7 @@ static struct {
   ucx *first;
 } g_open = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+// At exit: the poller finds `over` and stays out.
 static void end_all(void) {
   if (g_open.pid != getpid()) return;
   pthread_mutex_lock(&g_open.lock);
@@ -489,6 +513,7 @@ static void end_all(void) {
   pthread_mutex_unlock(&g_open.lock);
 }
 
+// A child after fork begins with an empty list.
 static at_status enter_list(ucx *u) {
   pthread_mutex_lock(&g_open.lock);
   if (!g_open.registered) g_open.registered = !atexit(end_all);
@@ -512,6 +537,7 @@ static void leave_list(const ucx *u) {
 }
 
 // ---- Opening and closing
+// Also of one that is half made.
 static void free_ucx(ucx *u) {
   leave_list(u);
   leave_ucx(u);
@@ -520,6 +546,7 @@ static void free_ucx(ucx *u) {
   free(u);
 }
 
+// Gives connections kCloseMs to end, then leaves UCX.
 static void ucx_close(at_carrier *c) {
   ucx *u = ucx_of(c);
   const uint64_t until_ns = at_clock_ns() + (uint64_t)kCloseMs * kMs;
@@ -548,12 +575,14 @@ static const at_carrier_vtable kVtable = {
     .close = ucx_close,
 };
 
+// With UCX's version, as it is the system's.
 static at_status refused(const ucx *u, const char *what, ucs_status_t why) {
   return AT_FAIL(AT_UNAVAILABLE, "UCX %s: no %s: %s",
                  u->api->ucp_get_version_string(), what,
                  u->api->ucs_status_string(why));
 }
 
+// Is there any device at all?
 static bool has_rdma(void) {
   DIR *dir = opendir("/sys/class/infiniband");
   bool any = false;
@@ -563,6 +592,7 @@ static bool has_rdma(void) {
   return any;
 }
 
+// Settings that differ from UCX's defaults, then the context.
 static at_status make_context(ucx *u, bool any, bool local) {
   ucp_config_t *config;
   ucs_status_t got = u->api->ucp_config_read(NULL, NULL, &config);
@@ -585,6 +615,7 @@ static at_status make_context(ucx *u, bool any, bool local) {
   return refused(u, any ? "transport" : "transport over RDMA", got);
 }
 
+// The worker, its handlers, its descriptor and its address.
 static at_status make_worker(ucx *u) {
   const ucp_worker_params_t with = {
       .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -613,6 +644,7 @@ static at_status make_worker(ucx *u) {
                  u->address_bytes);
 }
 
+// UNAVAILABLE: no library, or no transport. On failure nothing is left.
 at_status at_ucx_open(uint32_t count, uint32_t me, bool any, bool local,
                       at_carrier **out) {
   const at_ucx_api *api;
