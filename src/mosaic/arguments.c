@@ -15,6 +15,8 @@ static at_status bad(reader *r, const char *what) {
   return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT, "%s", what);
 }
 
+// dimension_semantics: absent, or empty, means that every dimension is
+// arbitrary.
 static at_status read_semantics(reader *r, at_mosaic_axis *axes,
                                 uint32_t rank) {
   const at_mattr *v = at_mop_attr(r->p->func, "dimension_semantics");
@@ -70,6 +72,9 @@ static bool has_placeholders(const reader *r) {
   return false;
 }
 
+// iteration_bounds: a bound that is dynamic, or a placeholder that comes as an
+// operand, takes the next operand of the call. Sets grid, grid_rank and
+// num_dynamic; grid ids must be the first arguments, as i32.
 static at_status read_grid(reader *r) {
   at_mosaic_program *p = r->p;
   at_dims bounds = {0};
@@ -101,12 +106,14 @@ static at_status read_grid(reader *r) {
   return AT_OK;
 }
 
+// The memref type of argument `arg`, taken apart; errors name the argument.
 static at_status read_ref(reader *r, uint32_t arg, at_mosaic_ref *out) {
   at_status s = at_mosaic_ref_of(r->p->body->args[arg].type, out);
   if (at_ok(s)) return s;
   return at_status_prefix(s, "kernel %s: argument %u", r->k->name, arg);
 }
 
+// A number of arguments that an attribute gives (absent: 0), at most `limit`.
 static at_status read_count(reader *r, const char *name, uint32_t limit,
                             uint32_t *out) {
   int64_t n = 0;
@@ -119,6 +126,9 @@ static at_status read_count(reader *r, const char *name, uint32_t limit,
   return AT_OK;
 }
 
+// The function that transform_indices names by symbol, or that its affine map
+// becomes. A map of zeros, as meshes have it, leaves *out NULL: the block never
+// moves.
 static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
   if (v->kind == AT_MATTR_AFFINE_MAP) {
     bool zero = true;  // of a mesh
@@ -176,6 +186,8 @@ static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
   return AT_OK;
 }
 
+// Buffering, revisiting and the kind of window. Absent: double-buffered,
+// revisited at once, blocked.
 static at_status window_modes(reader *r, const at_mattr *d,
                               at_mosaic_window *w) {
   at_str s;
@@ -203,6 +215,8 @@ static at_status window_modes(reader *r, const at_mattr *d,
   return read_padding(r, s, w);
 }
 
+// Block shape, transform and modes of one window; d NULL or without bounds: the
+// argument is the whole operand. w->ref and w->arg are set before.
 static at_status read_window(reader *r, const at_mattr *d,
                              at_mosaic_window *w) {
   w->bounds = w->ref.shape;
@@ -313,6 +327,8 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
   return AT_OK;
 }
 
+// A transform takes the grid ids and the prefetched refs, and yields an i32 per
+// dimension. Whoever writes or runs it relies on that.
 static at_status check_transforms(reader *r) {
   at_mosaic_program *p = r->p;
   for (uint32_t i = 0; i < p->num_windows; i++) {
@@ -355,6 +371,9 @@ static at_status find_moves(reader *r, at_walk *walk, at_mosaic_window *w) {
   return at_walk_status(walk);
 }
 
+// What follows the grid ids, in the order prefetch, windows, scratch; counts
+// come from attributes, windows are the rest. Ties windows to the call's
+// operands and results last.
 static at_status read_arguments(reader *r) {
   at_mosaic_program *p = r->p;
   uint32_t left = p->body->num_args - p->grid_rank, arg = p->grid_rank;
@@ -392,6 +411,8 @@ static at_status read_arguments(reader *r) {
   return AT_OK;
 }
 
+// Functions with a core type, or with scratch, are programs; others are
+// transforms or are called. A kernel without a program is refused.
 at_status at_mosaic_describe(at_mosaic_kernel *k) {
   const at_mop *m = k->module->op;
   if (m->num_regions != 1 || m->regions[0]->num_blocks != 1)

@@ -7,6 +7,7 @@
 
 #include "mosaic/mosaic_internal.h"
 
+// Value of a base64 character; -1: none.
 static int digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
   if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -84,6 +85,8 @@ static at_status get_int(const at_json *o, const char *key, int64_t low,
   return AT_OK;
 }
 
+// What the kernel's author says it costs; estimates use it where they cannot
+// look into the body.
 static at_status cost_estimate(const at_json *o, at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "cost_estimate");
   if (!v) return AT_OK;
@@ -153,6 +156,7 @@ static at_status result_colors(const at_json *o, at_arena *a, const int **out,
   return AT_OK;
 }
 
+// allow_input_fusion: one boolean per operand.
 static at_status input_fusion(const at_json *o, at_arena *a,
                               at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "allow_input_fusion");
@@ -170,6 +174,8 @@ static at_status input_fusion(const at_json *o, at_arena *a,
   return AT_OK;
 }
 
+// custom_call_config, where JAX puts all but flags and limits. body NULL: the
+// payload came otherwise, and is not decoded again.
 static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
                              at_bytes *body) {
   const at_json *v = at_json_get(o, "custom_call_config");
@@ -236,6 +242,8 @@ static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
   return AT_OK;
 }
 
+// Empty text is every default. *out is written only on success; everything it
+// points to lives in `a` or in `json`.
 at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
                                 at_bytes *body) {
   at_mosaic_config c = {
@@ -269,6 +277,8 @@ at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
   return AT_OK;
 }
 
+// The text found is the one in `config` itself, by searching for its
+// characters: base64 has no escapes, so both are equal.
 at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body) {
   const at_json *o;

@@ -26,6 +26,8 @@ static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
   return AT_OK;
 }
 
+// tpu.region gives back what was allocated in it: lazy values that read such
+// memory are computed before. tpu.trace is only a name.
 at_status at_me_op_region(at_me *m, at_mop *op) {
   at_mblock *b = at_me_block_of(op, 0);
   if (!b) return AT_OK;
@@ -52,6 +54,8 @@ static void forget(at_me *m, const at_mblock *b) {
   }
 }
 
+// Inlines the function: arguments are the operands' values, results those of
+// its return. Nesting is bounded, since functions may call themselves.
 at_status at_me_op_call(at_me *m, at_mop *op) {
   at_mblock *b = at_mosaic_callee(m->k, op);
   if (!b || b->num_args != op->num_operands)
@@ -68,6 +72,7 @@ at_status at_me_op_call(at_me *m, at_mop *op) {
   return pass_on(m, op, last);
 }
 
+// The message ends the kernel as at_core_fail does; without one a fixed text.
 at_status at_me_op_assert(at_me *m, at_mop *op) {
   at_em *e = m->e;
   const at_mattr *t = at_mop_attr(op, "msg");

@@ -104,6 +104,8 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   at_b_call(m->e, "at_core_access", NULL, args, 4);
 }
 
+// An access to the elements that a mask keeps, which lie one after another from
+// the box's first.
 void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
                          int32_t kind, int32_t loc) {
   if (!m->o->check || m->window) return;

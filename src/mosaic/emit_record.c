@@ -30,6 +30,7 @@ void at_me_record_i32(at_me_record *r, size_t at, int32_t v) {
   memcpy(r->known + at, &v, sizeof v);
 }
 
+// At most AT_ME_RECORD_LATE registers per record.
 void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
   if (r->num_late == AT_LEN(r->late)) {
     at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a record of too many values"));
@@ -46,6 +47,7 @@ void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
     memcpy(r->known + at, &n.c, sizeof n.c);
 }
 
+// Equal images are one constant of the module.
 static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
   void **t = at_map_find(&m->records->templates,
                          (at_str){(const char *)r->known, r->bytes});
@@ -57,6 +59,8 @@ static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
   return c;
 }
 
+// A record without registers is the constant itself; else a copy of it on the
+// stack, completed by stores.
 LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r) {
   LLVMValueRef known = at_me_handed(m, constant_of(m, r));
   if (!r->num_late) return known;

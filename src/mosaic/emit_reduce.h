@@ -6,6 +6,7 @@
 
 enum { AT_ME_REDUCE_UNROLL = 4 };
 
+// The kinds of vector.multi_reduction and tpu's reductions.
 typedef enum at_me_reduce_op {
   AT_ME_R_ADD,
   AT_ME_R_MUL,
@@ -42,11 +43,14 @@ typedef struct at_me_reduction {
 bool at_me_reduce_is(at_str kind, const char *text);  // begins with it
 // NONE: no kind that is known.
 at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind);
+// The same as an operation of codegen. NONE, which callers refuse, is a sum.
 at_op at_me_reduce_hlo(at_me_reduce_op op);
 // What changes nothing: a scalar.
 LLVMValueRef at_me_reduce_identity(at_me *m, at_dtype t, at_me_reduce_op op);
 
 // ---- Steps
+// Both registers are of r->type, scalars or lanes; lanes are combined each by
+// itself.
 LLVMValueRef at_me_reduce_combine(at_me *m, const at_me_reduction *r,
                                   LLVMValueRef a, LLVMValueRef b);
 LLVMTypeRef at_me_reduce_type(at_me *m, const at_me_reduction *r);  // of a sum

@@ -22,6 +22,8 @@ at_me_symbols *at_me_symbols_new(at_arena *a) {
   return s;
 }
 
+// Made when it is first asked for. Without memory it is a spare one that
+// remembers nothing, and the error is noted.
 static slot *slot_of(at_me *m, const at_mvalue *v) {
   static _Thread_local slot spare;
   void **p = at_map_put_ptr(&m->symbols->slots, v);
@@ -67,6 +69,9 @@ void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
+// A value without uses is dropped at once. The plan decides whether it is
+// computed here (kept, spread) or where it is used; an expression that grew too
+// high is cut.
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
   AT_VERIFY(at_me_node_holds(n));
@@ -90,6 +95,7 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   return AT_OK;
 }
 
+// A node is then held by the uses of both values.
 void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
   slot *a = slot_of(m, from), *b = slot_of(m, to);
   b->kind = a->kind;

@@ -6,6 +6,7 @@
 #include "abi/core.h"
 #include "mosaic/mosaic.h"
 
+// By its type: vectors are expressions, everything else is a register or a ref.
 bool at_mosaic_is_vector(const at_mvalue *v);
 
 // ---- Attributes

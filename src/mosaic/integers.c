@@ -2,6 +2,8 @@
 // bits, indices, truths.
 #include "mosaic/mosaic_internal.h"
 
+// arith.cmpi's predicates by number: eq, ne, slt, sle, sgt, sge, ult, ule, ugt,
+// uge.
 static bool compare(int64_t predicate, int64_t a, int64_t b) {
   uint64_t ua = (uint32_t)a, ub = (uint32_t)b;
   switch (predicate) {
@@ -74,6 +76,7 @@ static bool is_truth(const at_mtype *t) {
   return t->kind == AT_MTYPE_INTEGER && t->width == 1;
 }
 
+// A scalar integer or bool constant; i1 is 0 or 1.
 static bool constant(const at_mop *op, int64_t *out) {
   const at_mattr *a = at_mop_attr(op, "value");
   if (!a || (a->kind != AT_MATTR_INTEGER && a->kind != AT_MATTR_BOOL))
@@ -88,6 +91,7 @@ static bool is_number(const at_mtype *t) {
          (t->kind == AT_MTYPE_INTEGER && (t->width == 1 || t->width >= 32));
 }
 
+// A select is known as soon as its condition and the arm that it takes are.
 bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
                           const int64_t x[3], int64_t *out) {
   int64_t predicate;

@@ -29,6 +29,8 @@ static bool may_use(const at_mop *op, uint32_t i) {
   }
 }
 
+// Follows views of scratch; any use that is not a copy into it, a wait or a
+// load disqualifies the argument.
 static void scan(search *s, const at_mblock *b) {
   for (uint32_t k = 0; k < b->num_ops; k++) {
     const at_mop *op = b->ops[k];
@@ -57,6 +59,7 @@ static bool is_open(const at_mplan_build *b) {
   return b->in->kernel->config.disable_bounds_checks;
 }
 
+// Candidates: scratch in VMEM of kernels with bounds checks.
 static void find_pages(at_mplan_build *b) {
   const at_mblock *body = b->in->body;
   search s = {.args = at_map_in(b->a)};
@@ -99,6 +102,7 @@ static bool feeds_product(at_mplan_build *b, const at_mop *load) {
   return op == load;
 }
 
+// Such loads need not be fetched: the product reads where the copy would read.
 static void find_feeding(at_mplan_build *b, const at_mblock *block) {
   for (uint32_t i = 0; i < block->num_ops; i++) {
     const at_mop *op = block->ops[i];

@@ -1,6 +1,7 @@
 // From the bytes of a custom call to a described kernel.
 #include "mosaic/mosaic_internal.h"
 
+// A copy in the arena, dimensions too. NULL stays NULL.
 static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
   if (!*types) return AT_OK;
   at_type *p;
@@ -12,6 +13,8 @@ static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
   return AT_OK;
 }
 
+// The kernel keeps types, aliases, values and name, not the payload nor the
+// configuration's text.
 static at_status copy_call(const at_mosaic_call *call, at_arena *a,
                            at_mosaic_kernel *k) {
   k->call = *call;
@@ -55,6 +58,8 @@ static void find_name(at_mosaic_kernel *k) {
   }
 }
 
+// The steps in the README's order. k->name is set as early as possible, for
+// messages.
 static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
                              at_mosaic_kernel *k) {
   k->arena = a;
@@ -82,6 +87,7 @@ static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
   return at_mosaic_describe(k);
 }
 
+// Every message begins with the kernel's name.
 at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
                          at_mosaic_kernel **out) {
   at_mosaic_kernel *k;

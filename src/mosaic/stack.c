@@ -18,6 +18,7 @@ typedef struct counter {
   at_map functions;  // entry block -> need *
 } counter;
 
+// Elements times bytes; false also on overflow.
 bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out) {
   bool sem = t->semaphore != AT_MSEM_NONE;
   *out = sem ? AT_CORE_SEM_BYTES : at_dtype_bytes(t->dtype);
@@ -28,6 +29,7 @@ bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out) {
   return true;
 }
 
+// By symbol, among the module's functions; the entry block.
 at_mblock *at_mosaic_callee(const at_mosaic_kernel *k, const at_mop *op) {
   const at_mattr *t = at_mop_attr(op, "callee");
   const at_mop *module = k->module->op;
@@ -60,6 +62,7 @@ static void add_inner(need *n, const need *inner, bool stays) {
   n->left.sems += inner->left.sems;
 }
 
+// Memory is rounded up to AT_CORE_ALLOC_ALIGN, as at_core_alloc does.
 static at_status add_allocation(const at_mop *op, need *n) {
   int64_t bytes;
   at_mosaic_ref t;
@@ -76,6 +79,8 @@ static at_status add_allocation(const at_mop *op, need *n) {
 
 static at_status count_block(counter *c, const at_mblock *b, need *n);
 
+// A function is counted once. One that is still being counted calls itself, and
+// its need is unknown.
 static at_status add_call(counter *c, const at_mop *op, need *n) {
   const at_mblock *b = at_mosaic_callee(c->k, op);
   if (!b) return AT_OK;  // refused where it is emitted
@@ -94,6 +99,8 @@ static at_status add_call(counter *c, const at_mop *op, need *n) {
   return AT_OK;
 }
 
+// A region of a loop that leaves allocations grows with every turn; branches
+// count both sides.
 static at_status add_regions(counter *c, const at_mop *op,
                              at_mosaic_opcode code, need *n) {
   bool once = code == AT_MOSAIC_TPU_TRACE || code == AT_MOSAIC_SCF_IF;
@@ -108,6 +115,7 @@ static at_status add_regions(counter *c, const at_mop *op,
   return AT_OK;
 }
 
+// Recursion follows regions and, once each, functions.
 static at_status count_block(counter *c, const at_mblock *b, need *n) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -122,6 +130,7 @@ static at_status count_block(counter *c, const at_mblock *b, need *n) {
   return AT_OK;
 }
 
+// -1 for both numbers where anything is unknown.
 at_status at_mosaic_stack_of(const at_mosaic_kernel *k,
                              const at_mosaic_program *p, at_arena *a,
                              at_mosaic_stack *out) {
