@@ -26,6 +26,7 @@ static void size(const at_mosaic_kernel *k, at_arena *a) {
   at_status_free(s);
 }
 
+// read(print(k)) must be k.
 static void read_back(const at_mosaic_kernel *k, at_arena *a) {
   at_strbuf text = {0};
   at_status s = at_mosaic_print(k, true, &text);

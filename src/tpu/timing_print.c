@@ -38,6 +38,7 @@ const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
                                             : parts[best].name;
 }
 
+// One line per part; "waits" and the note only where there are any.
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
   const at_mosaic_units *u = &s->units;
   at_strbuf_addf(b, "kernel %s on %s: %.3f us, %.0f cycles at %.0f MHz\n",
@@ -93,6 +94,7 @@ static void number(at_json_writer *w, const char *key, double value) {
   at_json_num(w, value);
 }
 
+// Names are part of the command's output format.
 void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
   const at_mosaic_units *u = &s->units;
   const struct {
@@ -130,6 +132,7 @@ void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
 // ---- Perfetto
 enum { kBody, kIn, kOut, kTracks };
 
+// A metadata event of Chrome's trace format.
 static void name_track(at_json_writer *w, int track, const char *name) {
   at_json_begin_object(w);
   text(w, "ph", "M");
@@ -143,6 +146,7 @@ static void name_track(at_json_writer *w, int track, const char *name) {
   at_json_end_object(w);
 }
 
+// A complete event; times in microseconds.
 static void span(const at_mosaic_timing *s, at_json_writer *w, int track,
                  const char *what, const at_mosaic_step *t, double from,
                  double to, double bytes) {
@@ -165,6 +169,7 @@ static void span(const at_mosaic_timing *s, at_json_writer *w, int track,
   at_json_end_object(w);
 }
 
+// Three tracks: steps with their waits, windows in, windows out.
 void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out) {
   static const char *const tracks[kTracks] = {"steps", "windows in",
                                               "windows out"};
