@@ -84,6 +84,7 @@ typedef struct mark mark;
 typedef struct sent sent;
 
 // Tables of the checks (core_marks.c); entry 0 of both stands for nothing.
+// Under the group's lock, or of a core that runs alone.
 typedef struct marks {
   mark *at;
   sent *sent;
@@ -92,11 +93,14 @@ typedef struct marks {
 } marks;
 
 // The cores of one device in a group.
+// Borrowed from the launch that runs them.
 typedef struct team_of {
   core_state *cores;
   uint32_t num;
 } team_of;
 
+// What launches on several devices share. Under `lock`, but for the events and
+// what is set when the group is made.
 struct at_core_group {
   pthread_mutex_t lock;
   uint32_t devices, joined;
@@ -120,6 +124,9 @@ struct at_core_group {
   bool idle;         // far->waits
 };
 
+// One core, or one thread's share of a core's steps (`lead`). Generated code
+// sees `head`, which stands first. Written by the thread that runs it; others
+// take the group's lock where a comment says so.
 struct core_state {
   at_core head;
   const at_core_launch *launch;
@@ -191,9 +198,11 @@ struct core_state {
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
 };
+// The core that generated code was handed.
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
 // ---- core.c
+// Dense bytes of the whole array, of all cores where each has its own.
 size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
 // Both give the group's lock back if c holds it.
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
@@ -211,6 +220,7 @@ const char *core_name(const core_state *c);
 // ---- core_names.c
 // "input 0 (argument 1)"
 void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out);
+// Which semaphore of which argument, or one of the core's own.
 void core_name_sem(const core_state *c, const sem *s, at_strbuf *out);
 const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
                           size_t n);
@@ -223,14 +233,20 @@ core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
                          uint32_t type);  // NULL: there is none
 
 // ---- core_memory.c
+// Appends to the list; there is always room, as cap_regions counts what
+// arguments can need. Borrowed until the launch ends.
 region *core_region_add(core_state *c, void *base, size_t bytes,
                         at_core_space space, int32_t ref);
+// The region that holds p; NULL: none. near: the same, first among the two that
+// were asked for last.
 const region *core_region_of(const core_state *c, const void *p);
 const region *core_region_near(const core_state *c, const void *p,
                                region_hint *hint);
 // The same place of another core of the same program; NULL: none.
 void *core_translate(const core_state *from, const core_state *to, void *p);
 // owner: 0, or 1 + the type of its program.
+// The core that an operation names, AT_CORE_SELF being c's own number. Stops c
+// where there is none.
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t owner, int32_t loc);
 // The memory behind allocas. Made at once where copies of other devices may
@@ -245,6 +261,8 @@ typedef struct box {
   uint32_t rank, elem_bytes;
   const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
 } box;
+// Elements go one by one in row-major order, runs of dense ones as a whole;
+// sides may only overlap within one run.
 void core_copy_box(const box *b);
 // The bytes of a box that is dense on both sides; 0: it is not, or is empty.
 size_t core_box_run(const box *b);
@@ -258,6 +276,8 @@ void core_fill(const core_state *c, void *dst, at_dtype t, int64_t n);
 
 // ---- core_pages.c
 // Does the copy wait until somebody needs it?
+// True: noted, nothing is moved. The source must stay as it is while the kernel
+// runs.
 bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes);
 // Makes the copies to any of these bytes.
 void core_pages_settle(core_state *c, const void *at, size_t bytes);
@@ -285,6 +305,7 @@ void core_dma_repack(const at_core_dma *d, uint8_t *dst);
 bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst);
 
 // ---- core_far.c: devices of other processes
+// Is the device one of another process? False for numbers that are no device's.
 bool core_is_elsewhere(const core_state *c, int32_t device);
 // Which core is meant there.
 typedef struct far_core {
@@ -294,10 +315,13 @@ typedef struct far_core {
 void core_far_signal(core_state *c, far_core to, int64_t sem, int64_t amount,
                      int32_t loc);
 // r: where d->dst is here.
+// Sends the bytes and, with the last of them, the signal. Stops c if the
+// message cannot be sent.
 void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
                    int64_t sem);
 
 // ---- core_grid.c
+// Memories, semaphores and operands of all arguments. Stops c without memory.
 void core_windows_init(core_state *c);
 // Semaphores that are results keep their values for the next kernel.
 void core_semaphores_store(core_state *c);
@@ -308,6 +332,7 @@ void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at);
 // Steps [begin, end) of the grid in lexicographic order.
 void core_run_steps(core_state *c, int64_t begin, int64_t end);
+// Grid ids of a step of this core's share, and how many steps that has.
 void core_grid_at(const core_state *c, int64_t step, int32_t *grid);
 int64_t core_grid_steps(const core_state *c);
 
@@ -392,7 +417,11 @@ void core_lock(core_state *c);
 void core_unlock(core_state *c);
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc);
+// Waits until the semaphore has `amount` and takes it off. A core that runs
+// alone and would wait for ever stops.
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
+// Once per core of a group, whether it failed or not: others that wait for it
+// may now be in a deadlock.
 void core_ended(core_state *c);
 // Under the group's lock: adds to a semaphore of `to`, which wakes it; gives up
 // on every wait; looks whether anybody is left who could signal.
@@ -428,6 +457,8 @@ void core_debug_failed(core_state *c, at_status st);
 void core_debug_launch_failed(const at_core_launch *l, at_status st);
 
 // ---- core_shadow.c and others: the checks; only called with a shadow
+// Made where the launch has checks; shadow_free takes what was made, also of a
+// core that has none.
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);

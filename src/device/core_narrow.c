@@ -6,6 +6,7 @@
 
 #include "device/core_internal.h"
 
+// 0: the operand needs no copy.
 static uint32_t bits_of(const at_xcore_ref *x) {
   bool narrow = x->dtype == AT_U2 || x->dtype == AT_U4;
   return narrow ? at_dtype_of((at_dtype)x->dtype)->bits : 0;
@@ -17,6 +18,7 @@ static size_t bytes_of(const at_xcore_ref *x) {
   return n;
 }
 
+// In place where dst is src. Bits above the type's are ignored.
 static void sign_extend(uint8_t *dst, const uint8_t *src, size_t n,
                         uint32_t bits) {
   uint8_t sign = (uint8_t)(1u << (bits - 1)), mask = (uint8_t)(2 * sign - 1);
@@ -29,6 +31,7 @@ static void zero_extend(uint8_t *p, size_t n, uint32_t bits) {
   for (size_t i = 0; i < n; i++) p[i] &= mask;
 }
 
+// Looks at the first program, which has the launch's operands.
 bool core_has_narrow(const at_core_launch *l) {
   const at_core_program *p = &l->programs[0];
   for (uint32_t i = 0; i < p->record->num_refs; i++)
@@ -36,12 +39,16 @@ bool core_has_narrow(const at_core_launch *l) {
   return false;
 }
 
+// Frees the copies, not the launch's own buffers, which stand in the same list.
 void core_narrow_free(void **bufs, const at_core_launch *l) {
   for (uint32_t i = 0; bufs && i < l->num_bufs; i++)
     if (bufs[i] != l->bufs[i]) free(bufs[i]);
   free(bufs);
 }
 
+// *out: the launch's buffers, inputs of narrow unsigned types replaced by
+// sign-extended copies. Inputs that alias a result are extended in place. On
+// failure nothing is left.
 at_status core_narrow_begin(const at_core_launch *l, void ***out) {
   const at_core_program *p = &l->programs[0];
   uint32_t buf = p->record->num_dynamic, first_out = core_first_out(p);
@@ -74,6 +81,7 @@ none:
                  p->name);
 }
 
+// Results back to the arrays' form, also after a failed launch.
 void core_narrow_end(const at_core_launch *l) {
   const at_core_program *p = &l->programs[0];
   uint32_t buf = core_first_out(p);

@@ -4,6 +4,7 @@
 
 #include "device/core_internal.h"
 
+// Bits of `visits`, values of shade.filled.
 enum { kVisited = 1, kWritten = 2 };
 enum { kFetched = 2, kFetchedStored = 3, kPadding = 4, kActorsOfPage = 64 };
 
@@ -20,6 +21,7 @@ typedef struct actor_clock {
 } actor_clock;
 
 // Who touched granules, when and where.
+// An entry of the table of marks; a list hangs together by `next`, 0 ends it.
 struct mark {
   uint64_t time;  // of `actor`
   uint32_t actor;
@@ -72,6 +74,7 @@ typedef struct shade {
 } shade;
 
 // A box of memory.
+// Strides are in bytes.
 typedef struct area {
   uint8_t *base;
   uint32_t rank, elem_bytes;
@@ -102,6 +105,8 @@ typedef struct visits {
   uint8_t before;   // of the block in the buffer, when it came
 } visits;
 
+// What the checks know of a core. Of its thread, but for flights and marks,
+// which are under the group's lock.
 struct shadow {
   area expected;  // of the wait that comes next; elem_bytes 0: not known
   int32_t expected_at;
@@ -146,6 +151,7 @@ void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
 bool shade_starts_filled(const core_state *c, const region *r);
 
 // ---- core_clock.c
+// 0: never heard of it.
 uint64_t clock_of(const actor_clock *k, uint32_t actor);
 // Both stop c if there is no memory.
 void clock_raise(core_state *c, actor_clock *k, uint32_t actor, uint64_t time);
@@ -157,6 +163,8 @@ void clock_free(actor_clock *k);
 marks *core_marks(core_state *c);
 // A list of one more; takes the caller's use of `rest`, gives one of the list.
 uint32_t marks_put(core_state *c, mark new, uint32_t rest);
+// Uses are counted; the last one frees the mark and lets go of the rest. List 0
+// has none.
 void marks_hold(marks *m, uint32_t list, uint32_t uses);
 void marks_drop(marks *m, uint32_t list, uint32_t uses);
 // The list with the mark `own`, which is of c now, and without those that it
@@ -187,6 +195,8 @@ void parallel_window_stays(core_state *c, uint32_t ref);
 void parallel_text(const core_state *c, char *out, size_t n);
 
 // ---- core_touch.c
+// An access on its way through the granules of a box. Zero fields mean "no":
+// callers fill in what applies.
 typedef struct touch {
   core_state *c;      // who touches
   core_state *owner;  // whose memory it is
@@ -218,6 +228,7 @@ void touch_name_place(const touch *t, size_t granule, char *out, size_t n);
 int32_t touch_last_store(core_state *c, const area *box);
 _Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
                                        const char *when);
+// A run of bytes, and what a view of generated code covers.
 area area_of_bytes(uint8_t *p, size_t bytes);
 
 // ---- core_access.c
