@@ -10,12 +10,14 @@
 #include "sparsecore/engine_internal.h"
 
 // ---- NaN
+// Element i of a table of any type that a step takes.
 static bool is_nan_at(const at_x_sparse *x, const void *table, uint64_t i) {
   if (x->dtype == AT_F32) return isnan(((const float *)table)[i]);
   if (x->dtype != AT_BF16) return false;  // integers
   return (((const uint16_t *)table)[i] & 0x7fff) > 0x7f80;
 }
 
+// n: there is none.
 static uint64_t first_nan(const float *v, uint64_t n) {
   uint64_t i = 0;
   while (i < n && !isnan(v[i])) i++;
@@ -31,6 +33,8 @@ typedef struct nan_check {
   const char *what;
 } nan_check;
 
+// The row that an entry asks for, in the table and its slots, where a device of
+// this host holds it.
 static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
                             uint32_t owner, uint64_t entry) {
   const at_sc_plan *p = c->p;
@@ -59,6 +63,8 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// Gains, then rows. Entries out of range are blamed here, as the step itself
+// comes later.
 static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
                              uint32_t batch, uint32_t owner) {
   const at_sc_ids *b = &c->p->devices[device];
@@ -79,6 +85,7 @@ static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// Every entry of this host. Padding between spans may be anything.
 static at_status nan_in_rows(const nan_check *c) {
   const at_sc_plan *p = c->p;
   for (uint32_t d = 0; d < p->here; d++)
@@ -89,7 +96,7 @@ static at_status nan_in_rows(const nan_check *c) {
   return AT_OK;
 }
 
-// Samples by columns: gradients, activations.
+// Samples by columns: gradients, activations. `buffer` is [samples, width] f32.
 static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
                                 const char *what) {
   const at_x_sparse *x = r->x;
@@ -106,6 +113,7 @@ static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
   return AT_OK;
 }
 
+// Of what goes in: rows, gains, and for an update the gradients.
 static at_status nan_before(const at_sc_plan *p) {
   const at_sc_run *r = p->run;
   nan_check c = {p, r->bufs, at_x_sparse_table(p->x), p->x->num_tables,
@@ -115,6 +123,7 @@ static at_status nan_before(const at_sc_plan *p) {
   return nan_in_samples(r, at_x_sparse_table(p->x) - 1, "gradients");
 }
 
+// Of what comes out: activations, or the rows that were updated.
 static at_status nan_after(const at_sc_plan *p) {
   const at_sc_run *r = p->run;
   uint32_t results = at_x_sparse_operands(p->x);
@@ -125,6 +134,7 @@ static at_status nan_after(const at_sc_plan *p) {
 }
 
 // ---- Contents
+// An update in place writes its operand: nothing to compare.
 static bool is_result(const at_sc_run *r, uint32_t device, uint32_t operand) {
   uint32_t n = at_x_sparse_operands(r->x);
   for (uint32_t i = 0; i < at_x_sparse_results(r->x); i++)
@@ -143,6 +153,7 @@ static void sum_operands(const at_sc_run *r, uint64_t *sums) {
                                       at_sc_buffer_bytes(r->x, i));
 }
 
+// DATA_LOSS names the operand that changed.
 static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
                                   const uint64_t *after) {
   static const char *const names[] = {"row pointers", "ids", "samples",
@@ -164,7 +175,7 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
 
 // ---- Launches
 // What every device must bring alike: the number of mini-batches and the
-// hyperparameters.
+// hyperparameters. Devices of this host only.
 static at_status check_launch(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   uint32_t first = at_x_sparse_table(x) + x->num_tables;
@@ -188,6 +199,7 @@ static at_status check_launch(const at_sc_run *r) {
 }
 
 // ---- Mini-batches as files
+// CSV, a line for each entry, with ids of the whole table.
 static void write_entries(const at_sc_plan *p, FILE *f) {
   fprintf(f, "device,sparsecore,minibatch,partition,id,sample,gain\n");
   for (uint32_t d = 0; d < p->here; d++) {
@@ -204,6 +216,8 @@ static void write_entries(const at_sc_plan *p, FILE *f) {
   }
 }
 
+// One file a step: FOLDER/TABLE.NUMBER.csv, slashes of the name as underscores.
+// The number counts all dumps of the process.
 static at_status dump(const at_sc_plan *p) {
   static _Atomic uint32_t count;
   char path[4096], name[128];
@@ -225,6 +239,7 @@ static at_status dump(const at_sc_plan *p) {
 }
 
 // ---- A step with checks
+// What the flags ask for before the step; *p is made unless the step is LOCAL.
 static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
   const uint32_t checks = r->x->checks;
   if (checks & AT_SPARSE_CHECK_LAUNCH) AT_TRY(check_launch(r));
@@ -235,6 +250,8 @@ static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
   return dumps ? dump(p) : AT_OK;
 }
 
+// A failure here is told to the other hosts, which are waiting in the step's
+// first exchange.
 at_status at_sc_run_checked(const at_sc_run *r,
                             at_status (*step)(const at_sc_run *r)) {
   const uint32_t checks = r->x->checks;

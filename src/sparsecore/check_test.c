@@ -32,6 +32,7 @@ typedef struct setup {
 } setup;
 
 static at_pool *g_pool;
+// One block is enough: each call frees the one before.
 static void *scratch(void *owner, size_t bytes) {
   setup *s = owner;
   free(s->scratch);
@@ -39,6 +40,7 @@ static void *scratch(void *owner, size_t bytes) {
   return s->scratch;
 }
 
+// The list of buffers in the engine's order.
 static void put(device *d, bool update, bool minibatching) {
   int n = 0;
   d->bufs[n++] = d->pointers;
@@ -52,6 +54,7 @@ static void put(device *d, bool update, bool minibatching) {
   d->bufs[n++] = d->out;
 }
 
+// A lookup or update without any defect.
 static void standard(setup *s, bool update, bool minibatching) {
   *s = (setup){.x = {.op = update ? AT_SPARSE_UPDATE : AT_SPARSE_LOOKUP,
                      .num_devices = DEVICES,
@@ -85,6 +88,7 @@ static void standard(setup *s, bool update, bool minibatching) {
       .x = &s->x, .name = "t", .bufs = s->by_device, .par = &s->par};
 }
 
+// Steps with a defect each, or none.
 static at_status nothing(const at_sc_run *r) { return AT_OK; }
 static at_status scribble_ids(const at_sc_run *r) {
   ((int32_t *)r->bufs[1][1])[3] = 77;
@@ -104,6 +108,8 @@ static at_status in_place(const at_sc_run *r) {
   return AT_OK;
 }
 
+// The step with these checks ends with this code, and its message says so.
+// Frees the scratch.
 static void expect(setup *s, at_status (*step)(const at_sc_run *r),
                    uint32_t checks, at_code code, const char *says) {
   s->x.checks = checks;
@@ -116,6 +122,7 @@ static void expect(setup *s, at_status (*step)(const at_sc_run *r),
   s->scratch = NULL;
 }
 
+// All four checks, all four forms of a step.
 static void a_clean_step_is_silent(void **state) {
   for (int update = 0; update < 2; update++)
     for (int minibatching = 0; minibatching < 2; minibatching++) {
@@ -125,6 +132,8 @@ static void a_clean_step_is_silent(void **state) {
     }
 }
 
+// In gains, rows, gradients, activations and updated rows; padding and rows
+// that nobody asks for may be NaN.
 static void nan_is_found_with_its_place(void **state) {
   setup s;
   standard(&s, false, false);
@@ -155,6 +164,7 @@ static void nan_is_found_with_its_place(void **state) {
          "NaN in the rows that come out of table t");
 }
 
+// An update in place may change its table.
 static void changed_buffers_are_found(void **state) {
   setup s;
   standard(&s, false, false);
@@ -168,6 +178,7 @@ static void changed_buffers_are_found(void **state) {
   expect(&s, in_place, AT_SPARSE_CHECK_CONTENTS, 0, "");
 }
 
+// Number of minibatches and hyperparameters.
 static void devices_bring_the_same_launch(void **state) {
   setup s;
   standard(&s, false, true);
@@ -181,6 +192,8 @@ static void devices_bring_the_same_launch(void **state) {
          "hyperparameter 0 of table t differs on device 1");
 }
 
+// A slash in the table's name makes no folder. A folder that is gone is an
+// error.
 static void minibatches_are_written(void **state) {
   char folder[] = "/tmp/atoll_check_XXXXXX", path[64], line[128];
   assert_non_null(mkdtemp(folder));

@@ -25,6 +25,7 @@ static bool is_plain(const at_x_sparse *x) {
   return x->dtype == AT_F32 && !x->num_buckets;
 }
 
+// Of an element of the table.
 static uint64_t bytes_of(const at_x_sparse *x) {
   return x->dtype == AT_F32 ? 4 : x->dtype == AT_BF16 ? 2 : 1;
 }
@@ -49,6 +50,8 @@ static void gather_converted(const lookup *l, const at_sc_ids *b,
   }
 }
 
+// Samples [first, first + count), columns [column, column + columns): the
+// initial value or 0.
 static void start_rows(const lookup *l, uint32_t device, uint64_t first,
                        uint64_t count, uint64_t column, uint64_t columns) {
   const at_x_sparse *x = l->run->x;
@@ -75,6 +78,7 @@ static void start_rows(const lookup *l, uint32_t device, uint64_t first,
   }
 }
 
+// Keeps the least, so that the message does not depend on the threads.
 static void report(lookup *l, uint64_t where) {
   uint64_t old = atomic_load(&l->bad);
   while ((!old || where + 1 < old) &&
@@ -82,6 +86,7 @@ static void report(lookup *l, uint64_t where) {
     continue;
 }
 
+// Entries of one owner added into the samples of one source.
 static void lookup_span(lookup *l, const at_sc_ids *b, at_sc_span s,
                         const void *table, float *out, uint64_t column,
                         uint64_t columns, uint32_t worker) {
@@ -112,6 +117,8 @@ static const uint8_t *rows_of(const lookup *l, uint32_t source, uint32_t batch,
          (g % p->scs) * p->shard_rows * x->width * bytes_of(x);
 }
 
+// In the order of minibatches and owners, whichever thread runs it: sums have
+// the same bits.
 static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   const at_sc_plan *p = &l->plan;
   const at_x_sparse *x = p->x;
@@ -165,6 +172,8 @@ static at_status blame_source(const at_sc_plan *p, uint32_t source) {
   return AT_OK;
 }
 
+// Cuts rows by columns where there are fewer SparseCores than threads; not
+// tables that are converted row by row.
 static at_status prepare(lookup *l, uint32_t sources) {
   const at_x_sparse *x = l->run->x;
   uint32_t threads = at_par_threads(l->run->par);
@@ -186,6 +195,7 @@ static at_status prepare(lookup *l, uint32_t sources) {
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
 }
 
+// Everything that can fail before the hosts talk.
 static at_status make(lookup *l) {
   AT_TRY(at_sc_plan_make(l->run, &l->plan));
   AT_TRY(prepare(l, l->plan.here * l->plan.scs));
@@ -205,6 +215,7 @@ at_status at_sc_lookup(const at_sc_run *r) {
 }
 
 // ---- Rows of the device itself
+// One thread: it is called for each device, and those run side by side.
 at_status at_sc_local(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   void *const *bufs = r->bufs[0];

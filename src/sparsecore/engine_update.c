@@ -62,12 +62,15 @@ static at_status each_span(update *u, uint32_t g, span_fn fn) {
   return AT_OK;
 }
 
+// A span_fn that only counts.
 static at_status count_span(update *u, uint32_t device, uint32_t k, uint32_t g,
                             at_sc_span s) {
   u->owners[g].count += s.end - s.begin;
   return AT_OK;
 }
 
+// A span_fn: appends the entries to those of the owner, with pointers to their
+// gradients.
 static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
                            at_sc_span s) {
   const at_sc_plan *p = &u->plan;
@@ -91,7 +94,8 @@ static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
   return AT_OK;
 }
 
-// What another host asks of an owner; `take` false: only how much it is.
+// What another host asks of an owner; `take` false: only how much it is. Ids
+// and places were checked when the message was read.
 static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
   const at_sc_far_spans *f = &u->far[host];
   owner *o = &u->owners[g];
@@ -108,7 +112,8 @@ static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
   }
 }
 
-// All that is asked of an owner, host by host, which is device by device.
+// All that is asked of an owner, host by host, which is device by device. That
+// order is the order of the sums.
 static at_status each_source(update *u, uint32_t g, span_fn fn) {
   AT_ASSERT(g < u->plan.here * u->plan.scs);
   const at_sc_hosts *h = u->far ? u->run->hosts : NULL;
@@ -119,13 +124,16 @@ static at_status each_source(update *u, uint32_t g, span_fn fn) {
   return AT_OK;
 }
 
+// By id.
 static bool is_sorted(const owner *o) {
   for (uint64_t i = 1; i < o->count; i++)
     if (o->entries[i].id < o->entries[i - 1].id) return false;
   return true;
 }
 
-// Stable, by digits of the id from the least significant on.
+// Stable, by digits of the id from the least significant on. A radix sort with
+// digits of up to 11 bits, as many passes as the rows of a shard need; small
+// lists take small digits. `entries` and `spare` change roles.
 static void sort_entries(owner *o, uint64_t shard_rows) {
   if (is_sorted(o)) return;
   uint32_t bits = 64 - (uint32_t)__builtin_clzll(shard_rows | 1), digit = 4;
@@ -149,6 +157,8 @@ static void sort_entries(owner *o, uint64_t shard_rows) {
   }
 }
 
+// Owners [begin, end). The first that finds a bad entry is remembered, and
+// blamed when all are done.
 static void collect_range(void *arg, int64_t begin, int64_t end,
                           uint32_t thread) {
   update *u = arg;
@@ -171,6 +181,8 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Counts, then takes: entries of all owners lie in one array, with as much room
+// again for the sort.
 static at_status collect(update *u) {
   uint32_t n = u->plan.here * u->plan.scs;
   uint64_t total = 0;
@@ -202,6 +214,7 @@ static at_status collect(update *u) {
 
 // ---- Tables that are not updated in place
 
+// Pieces of 1 MiB of all tables of all devices.
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   const update *u = arg;
   const at_x_sparse *x = u->run->x;
@@ -221,6 +234,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   }
 }
 
+// A result that is its table needs no copy.
 static void copy_tables(update *u) {
   const at_x_sparse *x = u->run->x;
   uint64_t chunks = at_ceil_div(x->rows * x->width * sizeof(float), kCopyBytes);
@@ -259,6 +273,7 @@ static void set_places(const update *u, worker *w, uint32_t device) {
     }
 }
 
+// Source of a copy that follows the optimizer.
 static const void *copied_from(const at_x_sparse *x, const worker *w,
                                const at_x_sparse_copy *c, void *const *rows,
                                void *const *hypers) {
@@ -276,6 +291,8 @@ static const void *copied_from(const at_x_sparse *x, const worker *w,
   }
 }
 
+// Runs the optimizer's kernels on one row of the table and its slots, then its
+// copies.
 static void optimise_row(const update *u, worker *w, void *const *rows,
                          void *const *hypers) {
   const at_x_sparse *x = u->run->x;
@@ -332,7 +349,8 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
   }
 }
 
-// Where task t of n begins: at the first entry of a row.
+// Where task t of n begins: at the first entry of a row. t <= n; 0 and n give
+// the ends.
 static uint64_t cut(const owner *o, uint64_t t, uint64_t n) {
   uint64_t i = t * o->count / n;
   if (t == n) return o->count;
@@ -340,6 +358,7 @@ static uint64_t cut(const owner *o, uint64_t t, uint64_t n) {
   return i;
 }
 
+// Tasks [begin, end): first_task tells the owner of each.
 static void update_range(void *arg, int64_t begin, int64_t end,
                          uint32_t thread) {
   const update *u = arg;
@@ -356,6 +375,8 @@ static void update_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Memory of each thread, aligned to lines, and the cutting of owners into
+// tasks.
 static at_status make_workers(update *u) {
   const at_x_sparse *x = u->run->x;
   uint32_t threads = at_par_threads(u->run->par);
@@ -377,6 +398,8 @@ static at_status make_workers(update *u) {
   return AT_OK;
 }
 
+// All that can fail comes before the first write to a table: row pointers, ids,
+// exchanges, memory.
 at_status at_sc_update(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   update u = {.run = r,

@@ -65,6 +65,7 @@ typedef struct reader {
   ((void)target_of(r), AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__))
 #endif
 
+// For messages.
 static const char *target_of(const reader *r) {
   at_sc_kind k = at_sc_kind_of(r->n);
   for (size_t i = 0; i < AT_LEN(g_targets); i++)
@@ -88,6 +89,7 @@ static at_status take(reader *r, const char *name, const at_type **out) {
   return AT_OK;
 }
 
+// The next operand, s32 or f32 of rank 1.
 static at_status take_list(reader *r, const char *name, at_dtype t,
                            uint64_t *count) {
   const at_type *type;
@@ -132,6 +134,8 @@ static uint32_t infer_scs(const at_x_sparse *x, uint32_t scs) {
   return x->minibatching ? 0 : scs;
 }
 
+// Row pointers decide how many SparseCores a device has, which may differ from
+// the target's with a warning.
 static at_status take_pointers(reader *r) {
   at_x_sparse *x = &r->c->x;
   uint32_t scs = x->scs_per_device;
@@ -154,6 +158,7 @@ static at_status take_pointers(reader *r) {
   return AT_OK;
 }
 
+// Only calls that have some take the operand.
 static at_status take_minibatches(reader *r) {
   const at_type *t;
   if (!r->c->x.minibatching) return AT_OK;
@@ -163,10 +168,12 @@ static at_status take_minibatches(reader *r) {
   return AT_OK;
 }
 
+// A table of rank 1 has rows of one element.
 static uint64_t width_of(const at_type *t) {
   return t->rank == 2 ? (uint64_t)t->dims[1] : 1;
 }
 
+// Sets the table's size and type in x.
 static at_status take_table(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -199,6 +206,7 @@ static at_status take_table(reader *r) {
   return AT_OK;
 }
 
+// The batch, from the result of a lookup or the gradient of an update.
 static at_status check_samples(reader *r, const char *name, const at_type *t) {
   at_x_sparse *x = &r->c->x;
   if (t->dtype != AT_F32 || (t->rank != 1 && t->rank != 2))
@@ -219,6 +227,7 @@ static at_status check_width(const reader *r, const char *name,
              (unsigned long long)r->c->x.width);
 }
 
+// LOCAL has its table first; the others have it behind the lists.
 static at_status read_lookup(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -246,6 +255,7 @@ static at_status read_lookup(reader *r) {
   return AT_OK;
 }
 
+// The table and its slots, of one type.
 static at_status take_tables(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -258,6 +268,7 @@ static at_status take_tables(reader *r) {
   return AT_OK;
 }
 
+// All operands that are left: scalars of any type.
 static at_status take_hypers(reader *r) {
   at_x_sparse *x = &r->c->x;
   int64_t said = r->c->config.num_hypers;
@@ -278,6 +289,8 @@ static at_status take_hypers(reader *r) {
   return AT_OK;
 }
 
+// The called computation: a row of gradient, the tables' rows and the
+// hyperparameters in; the tables' rows out.
 static at_status check_optimizer(reader *r) {
   const at_x_sparse *x = &r->c->x;
   if (r->n->num_regions != 1)
@@ -304,6 +317,7 @@ static at_status check_optimizer(reader *r) {
   return AT_OK;
 }
 
+// Calls differ in whether the gradient stands before the tables or behind.
 static at_status read_update(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *gradient;
@@ -358,6 +372,7 @@ static bool buffers_fit(const at_node *n, const at_sc_call *c) {
   return fit;
 }
 
+// Borrows nothing but the optimizer's computation.
 at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
                           at_sc_call *out) {
   at_sc_call c = {.kind = at_sc_kind_of(n)};
@@ -404,6 +419,7 @@ static bool is_list(const at_type *t) {
   return t->dtype == AT_S32 && t->rank == 1;
 }
 
+// Of SparseGather and SparseIota.
 at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
   at_sc_config config;
   reader r = {.n = n};

@@ -24,6 +24,7 @@ enum { kAhead = 12, kPrefetchBytes = 1024 };
 #undef AT_ROWS
 #undef AT_ROWS_TARGET
 
+// Bits are the same with and without AVX-512; see rows_template.h.
 const at_sc_rows *at_sc_rows_of(uint64_t width) {
   bool wide = at_cpu_features() & AT_CPU_AVX512;
   const at_sc_rows *r = wide ? table_v4 : table_v3;
