@@ -13,6 +13,7 @@ static const uint64_t init1[4] = {0x3bd39e10cb0ef593, 0xc0acf169b5f18a8c,
 static const uint64_t key[4] = {0x4451e30f87db9609, 0xca7358a1fd2737f8,
                                 0x4b2c991fcee4fdea, 0x0b2658e18326f6ba};
 
+// The 32-bit halves of a lane.
 static uint64_t swap_halves(uint64_t x) { return x << 32 | x >> 32; }
 
 typedef struct hash_state {
@@ -35,6 +36,7 @@ static void start(hash_state *h) {
 static const uint8_t zipper[16] = {3,  12, 2,  5,  14, 1, 15, 0,
                                    11, 4,  10, 13, 9,  6, 8,  7};
 
+// Adds a half to another, its bytes in `zipper`'s order.
 static void zip_add(const uint64_t *from, uint64_t *to) {
   uint8_t in[16], out[16];
   uint64_t add[2];
@@ -45,6 +47,7 @@ static void zip_add(const uint64_t *from, uint64_t *to) {
   to[1] += add[1];
 }
 
+// One update of the hash with a packet of four lanes.
 static void round_of(hash_state *h, const uint64_t lanes[4]) {
   for (int i = 0; i < 4; i++) {
     h->v1[i] += h->mul0[i] + lanes[i];
@@ -56,6 +59,8 @@ static void round_of(hash_state *h, const uint64_t lanes[4]) {
   for (int i = 0; i < 4; i += 2) zip_add(h->v0 + i, h->v1 + i);
 }
 
+// One hash at a time: the reference of the vector code below, and the tail of a
+// list.
 uint32_t at_spinput_bucket(int32_t col) {
   hash_state h;
   start(&h);
@@ -72,6 +77,7 @@ uint32_t at_spinput_bucket(int32_t col) {
 // that the multiplications overlap.
 enum { ABREAST = 4 };
 
+// round_of for ABREAST hashes.
 __attribute__((target("avx2"), always_inline)) static inline void rounds_avx2(
     __m256i v0[ABREAST], __m256i v1[ABREAST], __m256i m0[ABREAST],
     __m256i m1[ABREAST], const __m256i in[ABREAST]) {
@@ -89,6 +95,7 @@ __attribute__((target("avx2"), always_inline)) static inline void rounds_avx2(
   }
 }
 
+// n must be a multiple of ABREAST; the rest is the caller's.
 __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
                                                          size_t n,
                                                          uint8_t *out) {

@@ -3,6 +3,8 @@
 
 #include "spinput/spinput_internal.h"
 
+// Elements [begin, end) of a device whose buffers begin at `base`: an id and
+// sample that nobody has, a gain that would be seen.
 static void pad(const at_spinput_out *o, int64_t base, int64_t begin,
                 int64_t end) {
   for (int64_t i = base + begin; i < base + end; i++) {
@@ -11,6 +13,9 @@ static void pad(const at_spinput_out *o, int64_t base, int64_t begin,
   }
 }
 
+// Partition after partition, each padded to a multiple of 8. Where the buffer
+// ends, what is left is lost, and later row pointers stay at the last element
+// that was written.
 int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
                     const at_spi_segment *s) {
   const at_spinput_out *o = t->out;
@@ -42,6 +47,8 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
   return lost;
 }
 
+// The size that would do goes into the message: of the whole device, as that is
+// what users set.
 at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t) {
   if (r->o->allow_dropping) return AT_OK;
   const int32_t cores = r->o->cores_per_device;
@@ -64,6 +71,8 @@ at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t) {
       (long long)t->out->coo_per_device, (long long)need);
 }
 
+// Counts again up to the first element over a limit, and turns its row back
+// into the id of its table by undoing offset and rotation.
 at_status at_spi_over(const at_spi_run *r, const at_spi_task *t, int32_t owner,
                       int32_t bucket) {
   int64_t from = 0;

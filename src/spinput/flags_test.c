@@ -9,11 +9,13 @@
 
 #include "spinput/flags.h"
 
+// One flag into flags that are all off.
 static at_status set(at_spinput_flags *f, const char *name, const char *value) {
   *f = (at_spinput_flags){0};
   return at_spinput_flag_set(f, at_str_of(name), at_str_of(value));
 }
 
+// All flags of the table in one line, beside one that is not ours.
 static void every_flag_is_read(void **state) {
   at_spinput_flags f = {0};
   const char *args =
@@ -36,6 +38,8 @@ static void every_flag_is_read(void **state) {
   assert_string_equal(f.max_ids_file, "limits.json");
 }
 
+// For each kind of value what it takes, what it refuses, and what a wrong name
+// is told.
 static void values_are_checked(void **state) {
   static const struct {
     const char *name, *value, *says;  // says NULL: fine
@@ -89,6 +93,8 @@ static void values_are_checked(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+// From the environment; what is no flag, or another's, must not hide the one
+// behind it.
 static void the_process_has_flags(void **state) {
   at_spinput_flags f;
   setenv("LIBTPU_INIT_ARGS", "--xla_sc_detect_nan=1", 1);

@@ -21,6 +21,7 @@ static float divisor(int32_t combiner, const float *w, int64_t n) {
   return 1;
 }
 
+// Of a sample without weights: each counts 1.
 static float even_gain(int32_t combiner, int64_t n) {
   if (combiner == AT_SPINPUT_MEAN) return 1.0f / (float)n;
   return combiner == AT_SPINPUT_SQRTN ? 1.0f / sqrtf((float)n) : 1.0f;
@@ -36,6 +37,7 @@ typedef struct raw_ids {
   int local_bits;
 } raw_ids;
 
+// Looks through the sample again for what `take` found wrong.
 static at_status bad_id(const at_spi_view *v, const at_spinput_feature *f,
                         int32_t combiner, int64_t sample) {
   at_spi_sample s = at_spi_sample_of(v, sample);
@@ -73,6 +75,8 @@ typedef struct slice {  // one feature's samples of this core
   uint32_t row;  // of sample `begin` in the core's batch
 } slice;
 
+// Feature i's samples that this core works on: each core has an equal run of
+// every feature's batch.
 static slice slice_of(const at_spi_run *r, const at_spi_task *t, int32_t i) {
   const at_spinput_options *o = r->o;
   const at_spinput_feature *f = &t->stack->features[i];
@@ -134,6 +138,7 @@ __attribute__((always_inline)) static inline int64_t take(
   return -1;
 }
 
+// Raw ids, before equal ones are merged.
 static int64_t count_ids(const slice *s) {
   const at_spi_view *v = s->v;
   if (v->splits) return v->splits[s->end] - v->splits[s->begin];
@@ -143,13 +148,17 @@ static int64_t count_ids(const slice *s) {
   return n;
 }
 
+// One weighted feature makes the whole stack weighted, as ids of all are sorted
+// together.
 static bool stack_weighted(const at_spi_run *r, const at_spinput_stack *k) {
   for (int32_t i = 0; i < k->feature_count; i++)
     if (at_spi_weighted(r->views[k->features[i].input].b)) return true;
   return false;
 }
 
-// Equal (owner, local row, sample) become one; partitions are counted.
+// Equal (owner, local row, sample) become one; partitions are counted. Keys
+// come sorted. Gains of equal ones are added in the order of the input, as
+// sorting is stable.
 static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
                   const raw_ids *raw, bool weighted) {
   const bool sum = t->stack->combiner == AT_SPINPUT_SUM;
@@ -184,7 +193,9 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
   t->n = m;
 }
 
-// Without mini-batches: ids over the limits go, in sorted order.
+// Without mini-batches: ids over the limits go, in sorted order. Closes the
+// gaps, so that what is kept lies dense again. Needs `times`, to count what was
+// merged.
 static at_status drop(const at_spi_run *r, at_spi_task *t) {
   int64_t from = 0, m = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -213,6 +224,7 @@ static at_status drop(const at_spi_run *r, at_spi_task *t) {
   return AT_OK;
 }
 
+// In any partition.
 static bool over_limits(const at_spi_run *r, const at_spi_task *t) {
   for (int32_t g = 0; g < r->cores; g++)
     if (t->ids[g] > t->stack->max_ids || t->unique[g] > t->stack->max_unique)
@@ -220,6 +232,7 @@ static bool over_limits(const at_spi_run *r, const at_spi_task *t) {
   return false;
 }
 
+// Of what was found, before anything is dropped.
 int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t) {
   int64_t sum = 0;
   for (int32_t g = 0; g < r->cores; g++)
@@ -227,6 +240,8 @@ int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t) {
   return sum;
 }
 
+// Each core has an equal part of the device's buffer, and row pointers count
+// from its beginning.
 static at_status fill_whole(at_spi_run *r, at_spi_task *t) {
   int64_t size = t->out->coo_per_device / r->o->cores_per_device;
   at_spi_segment s = {.local = t->local,
@@ -260,6 +275,9 @@ static int local_bits(const at_spi_run *r, const at_spinput_stack *k) {
   return bits;
 }
 
+// Keys: owner and local row in the upper half, sorted as one number; the lower
+// half says where the id came from. With mini-batches the result outlives the
+// worker's scratch and gets a block of its own.
 at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   const at_spinput_stack *k = t->stack;
   const bool weighted = stack_weighted(r, k);
@@ -310,6 +328,8 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   return r->o->minibatching ? AT_OK : fill_whole(r, t);
 }
 
+// Features lie behind each other, so the last that begins at or before the row
+// has it. *sample: of its batch on this host.
 const at_spinput_feature *at_spi_feature_of(const at_spi_run *r,
                                             const at_spi_task *t, uint32_t row,
                                             int64_t *sample) {

@@ -15,6 +15,7 @@ typedef struct at_spinput_limit {
   int64_t max_ids, max_unique;  // per partition, at least 1
 } at_spinput_limit;
 
+// In the order of the file; a table stands there once.
 typedef struct at_spinput_limits {
   const at_spinput_limit *ptr;  // in the arena
   uint32_t count;

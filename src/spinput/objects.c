@@ -13,6 +13,7 @@ typedef struct walk {
   _Atomic int64_t bad;  // least so far, or INT64_MAX
 } walk;
 
+// Objects are read as bytes: their type is known to the Python side only.
 static const void *pointer_at(const void *object, int32_t offset) {
   const void *p;
   memcpy(&p, (const char *)object + offset, sizeof p);
@@ -24,6 +25,8 @@ static int rank_of(const at_spinput_layout *l, const void *object) {
   return rank;
 }
 
+// False: not an array of the accepted kind. A stride matters only from two
+// elements on.
 static bool read_row(const walk *w, const void *object, at_spinput_row *row) {
   const at_spinput_layout *l = w->l;
   if (!object || pointer_at(object, l->type_at) != l->type ||
@@ -36,6 +39,8 @@ static bool read_row(const walk *w, const void *object, at_spinput_row *row) {
   return stride == w->bytes || len <= 1;
 }
 
+// Two steps of prefetching, as each object points at its dimensions. Stops at
+// the first that is wrong.
 static void read_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   walk *w = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -50,6 +55,8 @@ static void read_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// The first object decides on the dtype of all. `bad` becomes the least index,
+// so the answer does not depend on the threads.
 int64_t at_spinput_rows_of(at_pool *pool, const at_spinput_layout *layout,
                            const void *const *objects, int64_t n,
                            at_spinput_row *rows, int32_t *bytes) {

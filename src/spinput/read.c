@@ -3,6 +3,8 @@
 
 #include "spinput/spinput_internal.h"
 
+// Counts first, then whether as many row pointers and elements are there as
+// they need.
 static at_status check_shape(const at_spinput_coo *c, const char *table) {
   int64_t block = AT_MAX(c->cores, AT_SPINPUT_ALIGN);
   if (c->cores < 1 || (c->cores & (c->cores - 1)) || c->cores_per_device < 1 ||
@@ -30,6 +32,7 @@ static at_status check_shape(const at_spinput_coo *c, const char *table) {
   return AT_OK;
 }
 
+// Elements of one partition.
 static at_status check_ids(const at_spinput_coo *c, const char *table,
                            const at_spinput_part *p) {
   for (int64_t i = p->begin; i < p->end; i++) {
@@ -54,6 +57,8 @@ static at_status check_ids(const at_spinput_coo *c, const char *table,
   return AT_OK;
 }
 
+// With mini-batches, partitions of all cores lie behind each other in one
+// buffer; without, each core has a part of its own.
 at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
                           at_status (*fn)(void *arg, const at_spinput_part *p),
                           void *arg) {

@@ -19,6 +19,7 @@ static const int64_t most_per_tensor = 16ll << 30;
 
 // ---- The chip
 
+// Figures that sizing cannot do without are asked for with at_machine_need.
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   const at_machine *m;
   at_topology_text said;
@@ -75,6 +76,7 @@ static const update_cost costs[] = {
     [AT_SPINPUT_CUSTOM] = {"custom", 4, 3, 1, 14},
 };
 
+// The whole name, letters in any case.
 at_spinput_optimizer at_spinput_optimizer_of(at_str name) {
   for (int i = 0; i < AT_SPINPUT_CUSTOM; i++) {
     size_t n = strlen(costs[i].name), k = 0;
@@ -86,6 +88,7 @@ at_spinput_optimizer at_spinput_optimizer_of(at_str name) {
   return AT_SPINPUT_CUSTOM;
 }
 
+// A custom optimizer costs what its slots do; the others' slots are known.
 static update_cost cost_of(const at_spinput_table *t) {
   update_cost c = costs[t->optimizer];
   if (t->slots < 0 || t->optimizer != AT_SPINPUT_CUSTOM) return c;
@@ -106,6 +109,8 @@ typedef struct table_view {
   int64_t ids;
 } table_view;
 
+// The compiler's message. One of `fixed` and `row_dependent` is what does not
+// fit, in bytes.
 static at_status no_replicas(const table_view *v, int64_t split, int64_t fixed,
                              int64_t row_dependent) {
   char detail[160];
@@ -146,6 +151,8 @@ static int64_t free_bytes(const table_view *v, int parts) {
   return v->p->chip.tile_bytes - 36 - v->s->replicas * parts / 4;
 }
 
+// Whether the tile has room for the index lists and one row of them; large ones
+// are split into PARTS first.
 static at_status check_lookup(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
   // Fewer SparseCores than a core has tiles split every lookup.
@@ -176,6 +183,7 @@ static at_status check_lookup(const table_view *v) {
   return AT_OK;
 }
 
+// Nine words per unique id, and 256 more, must fit in a tile for an update.
 static at_status check_replicas(const table_view *v) {
   int64_t fixed = 36 * v->unique + 1024;
   return fixed > v->p->chip.tile_bytes
@@ -184,6 +192,7 @@ static at_status check_replicas(const table_view *v) {
              : AT_OK;
 }
 
+// The update's loop holds some rows at a time in three quarters of a tile.
 static at_status check_window(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
   // libtpu 0.0.42 refuses Adam's and FTRL's rows at half the width at which
@@ -201,6 +210,8 @@ static at_status check_window(const table_view *v) {
                  v->t->name, scratchpad, rows, v->s->padded_width, window);
 }
 
+// Bounds that keep the arithmetic below inside 64 bits, and batches that
+// divide.
 static at_status check_table(const at_spinput_program *p,
                              const at_spinput_table *t) {
   if (t->rows < 1 || t->width < 1 || t->max_ids < 1 || t->max_unique < 1 ||
@@ -225,8 +236,10 @@ static at_status check_table(const at_spinput_program *p,
   return AT_OK;
 }
 
+// The next multiple of `to`.
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// Sizes first, then whether they fit: *s is filled as far as that came.
 static at_status size_table(const at_spinput_program *p,
                             const at_spinput_table *t,
                             at_spinput_table_size *s) {
@@ -274,12 +287,14 @@ static at_status size_table(const at_spinput_program *p,
 
 // ---- Programs
 
+// What a table takes while lookup and update are alive.
 static int64_t stack_of(const at_spinput_table_size *s) {
   return s->forward_bytes + s->backward_bytes;
 }
 
 // The largest `n` tables take their memory one after the other: the largest
-// counts, the others among them do not.
+// counts, the others among them do not. Returns what is saved of the sum of
+// all.
 static int64_t serialize(at_spinput_table_size *tables, size_t count, int n) {
   int64_t saved = 0;
   for (int i = 0; i < n && (size_t)i < count; i++) {
@@ -297,6 +312,7 @@ static int64_t serialize(at_spinput_table_size *tables, size_t count, int n) {
 
 static double gib(int64_t bytes) { return (double)bytes / (1ll << 30); }
 
+// Per table, then what the program takes once, then the peak.
 at_status at_spinput_size_of(const at_spinput_program *p,
                              at_spinput_table_size *tables,
                              at_spinput_size *out) {
@@ -354,6 +370,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   return AT_OK;
 }
 
+// A line for each table, then the sums.
 void at_spinput_size_print(const at_spinput_program *p,
                            const at_spinput_table_size *tables,
                            const at_spinput_size *s, at_strbuf *out) {

@@ -58,6 +58,7 @@ typedef struct at_spinput_table {  // a stack of tables, looked up as one
   int32_t slots;  // of the optimizer; -1: as many as it has by itself
 } at_spinput_table;
 
+// What is sized: tables that are looked up together on equal devices.
 typedef struct at_spinput_program {
   at_spinput_chip chip;
   int32_t devices;
@@ -71,6 +72,7 @@ typedef struct at_spinput_program {
   int64_t dense_bytes, constant_bytes, prefetch_bytes;  // HBM heap of a device
 } at_spinput_program;
 
+// What size_of computes for a table; bytes unless it says otherwise.
 typedef struct at_spinput_table_size {
   int64_t replicas;  // logical replicas: SparseCores of all devices
   int64_t padded_width, padded_rows;  // multiples of 8, of 8 * replicas
@@ -84,6 +86,7 @@ typedef struct at_spinput_table_size {
   bool serialized;
 } at_spinput_table_size;
 
+// Of a whole program, on one device.
 typedef struct at_spinput_size {
   int64_t forward_bytes, backward_bytes, shared_bytes;  // sums; shared: once
   int64_t stack_bytes;  // peak of the HBM stack of a device

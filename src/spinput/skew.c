@@ -3,6 +3,7 @@
 
 #include "spinput/spinput_internal.h"
 
+// Most frequent first, lower ids first among equals.
 static int by_count(const void *a, const void *b) {
   const at_spinput_hot *x = a, *y = b;
   if (x->count != y->count) return x->count < y->count ? 1 : -1;
@@ -28,6 +29,7 @@ static at_status count_equal(const uint64_t *keys, int64_t n,
   return AT_OK;
 }
 
+// keys: the ids in the upper halves, as at_spi_sort wants them.
 static at_status collect(const at_spi_view *v, const at_spinput_feature *f,
                          int32_t cores, uint64_t *keys, int64_t *histogram) {
   int64_t n = 0;
@@ -48,6 +50,8 @@ static at_status collect(const at_spi_view *v, const at_spinput_feature *f,
   return AT_OK;
 }
 
+// Sorting all ids costs less than a hash table of them, and gives the counts in
+// order.
 at_status at_spinput_skew(const at_spinput_options *o,
                           const at_spinput_feature *f,
                           const at_spinput_batch *batch, int64_t *histogram,

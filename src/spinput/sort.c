@@ -5,6 +5,7 @@
 
 enum { MAX_DIGIT = 11, MAX_PASSES = 6, INSERTION = 24 };
 
+// Insertion sort, for lists whose counters would cost more than they do.
 static void sort_few(uint64_t *a, int64_t n) {
   for (int64_t i = 1; i < n; i++) {
     uint64_t x = a[i];
@@ -14,6 +15,7 @@ static void sort_few(uint64_t *a, int64_t n) {
   }
 }
 
+// Costs: each pass reads and writes every word and clears its counters.
 static int passes_for(int64_t n, int bits) {
   int best = 0;
   int64_t least = INT64_MAX;
@@ -26,6 +28,7 @@ static int passes_for(int64_t n, int bits) {
   return best;
 }
 
+// The arrays change roles with each pass.
 uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits) {
   if (n <= INSERTION || bits == 0) {
     if (bits) sort_few(a, n);

@@ -10,7 +10,7 @@
 enum { BUCKETS = AT_SPINPUT_BUCKETS };
 
 // The cuts that one partition's counts ask for: bit i is node i, leaves'
-// parents first. Destroys the counts.
+// parents first. Destroys the counts. 63 inner nodes, so one word holds all.
 static uint64_t cuts(int32_t *count, int32_t max) {
   uint64_t cut = 0;
   int bit = 0;
@@ -28,7 +28,8 @@ static uint64_t cuts(int32_t *count, int32_t max) {
   return cut;
 }
 
-// Between bucket b - 1 and b lies exactly one node of the tree.
+// Between bucket b - 1 and b lies exactly one node of the tree. Which node
+// follows from the lowest bit of b.
 static void number_minibatches(at_spi_run *r, uint64_t cut) {
   int minibatch = 0;
   r->minibatch_of[0] = 0;
@@ -43,10 +44,12 @@ static void number_minibatches(at_spi_run *r, uint64_t cut) {
 
 // ---- Buckets of a task's ids
 
+// Run of the sample among k equal ones.
 static int64_t bucket_of_sample(const at_spi_task *t, uint32_t row, int32_t k) {
   return (int64_t)row * k / t->samples;
 }
 
+// Each different row is hashed once.
 static at_status hash_buckets(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   uint32_t *cols =
       at_spi_scratch_of(&r->scratch[worker], (size_t)t->n * 5 + 64);
@@ -72,7 +75,8 @@ static at_status hash_buckets(at_spi_run *r, at_spi_task *t, uint32_t worker) {
 }
 
 // Counts ids and unique ids by (owner, bucket), drops what is over the limits
-// of a bucket, and finds the cuts.
+// of a bucket, and finds the cuts. Only elements that are kept count for the
+// buffers; cuts are made from all that were found, as the chip's library does.
 static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
   t->kept = calloc((size_t)r->cores * BUCKETS, sizeof *t->kept);
   if (!t->kept) return AT_NO_MEMORY("buckets");
@@ -103,6 +107,7 @@ static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
   return AT_OK;
 }
 
+// The hash, or the run of the sample.
 static void find_buckets(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   at_spi_run *r = arg;
@@ -120,6 +125,7 @@ static void find_buckets(void *arg, int64_t begin, int64_t end,
 
 // ---- How many runs of samples
 
+// Would k runs of samples keep all partitions inside their limits?
 static bool fits(const at_spi_run *r, const at_spi_task *t, int32_t k) {
   int64_t from = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -154,12 +160,14 @@ static void find_runs(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// Bits of all tasks here and on all hosts.
 static at_status agree_on(at_spi_run *r, uint64_t *bits) {
   *bits = 0;
   for (int64_t i = 0; i < r->task_count; i++) *bits |= r->tasks[i].split;
   return r->o->agree ? r->o->agree(r->o->agree_arg, bits) : AT_OK;
 }
 
+// Every host comes to the same cuts, as it sees the bits of all.
 at_status at_spi_split(at_spi_run *r) {
   const bool by_sample = r->o->split == AT_SPINPUT_BY_SAMPLE;
   uint64_t bits;
@@ -194,6 +202,7 @@ static void count_parts(const at_spi_run *r, const at_spi_task *t,
             t->kept[(size_t)g * BUCKETS + b];
 }
 
+// Of what is kept, with the cuts that were agreed on.
 int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t) {
   int64_t sum = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -207,7 +216,8 @@ int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t) {
 }
 
 // Scatters the task's elements into order: mini-batch, owner, bucket, local
-// row, sample.
+// row, sample. `at`: room for the place of each (owner, bucket). A counting
+// sort, so elements of a bucket stay in their order.
 static void scatter(const at_spi_run *r, const at_spi_task *t,
                     const int32_t *counts, uint32_t *at, uint32_t *local,
                     uint32_t *row, float *gain) {
@@ -239,6 +249,7 @@ static void scatter(const at_spi_run *r, const at_spi_task *t,
   }
 }
 
+// Mini-batch after mini-batch, each a segment of its own.
 at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
                             uint32_t worker) {
   const size_t parts = (size_t)r->minibatches * (size_t)r->cores, n = t->n;

@@ -6,6 +6,7 @@
 #define WHERE "table '%s', feature '%s'"
 #define WHO(f) (f)->table, (f)->name
 
+// s[0] may be above 0: a slice of a larger array.
 static at_status check_splits(const at_spinput_batch *b,
                               const at_spinput_feature *f) {
   const int64_t *s = b->index;
@@ -23,6 +24,7 @@ static at_status check_splits(const at_spinput_batch *b,
   return AT_OK;
 }
 
+// The address and length of each sample's ids and weights.
 static at_status check_rows(const at_spinput_batch *b,
                             const at_spinput_feature *f) {
   for (int64_t i = 0; i < b->samples; i++) {
@@ -62,6 +64,8 @@ static at_status count_rows(const at_spinput_batch *b,
   return AT_OK;
 }
 
+// What a SparseTensor promises: columns inside the width, in strictly
+// increasing row-major order.
 static at_status check_sparse(const at_spinput_batch *b,
                               const at_spinput_feature *f) {
   for (int64_t i = 0; i < b->nnz; i++) {
@@ -80,7 +84,8 @@ static at_status check_sparse(const at_spinput_batch *b,
   return AT_OK;
 }
 
-// Raw COO whose rows come in any order: ids and weights by sample.
+// Raw COO whose rows come in any order: ids and weights by sample. A counting
+// sort by sample, into the allocation that held the splits.
 static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   const at_spinput_batch *b = v->b;
   size_t n = (size_t)b->nnz, wide = (size_t)b->id_bytes;
@@ -106,6 +111,8 @@ static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   return AT_OK;
 }
 
+// For SPARSE and COO: splits are counted from the row numbers. On failure
+// nothing is left.
 static at_status open_coo(at_spi_view *v, const at_spinput_feature *f) {
   const at_spinput_batch *b = v->b;
   bool sparse = b->form == AT_SPINPUT_SPARSE, sorted;
@@ -121,6 +128,7 @@ static at_status open_coo(at_spi_view *v, const at_spinput_feature *f) {
   return st;
 }
 
+// What is borrowed stays the caller's; only unsorted COO is copied.
 at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                       at_spi_view *out) {
   *out = (at_spi_view){.b = b, .ids = b->ids, .weights = b->weights};
