@@ -20,12 +20,15 @@ static bool is_session(void) {
 
 bool at_profile_on(void) { return is_session() || at_spans_on(); }
 
+// Asked once, at the start of a session: the clocks may drift apart in a long
+// one.
 static int64_t unix_offset_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (int64_t)at_clock_ns();
 }
 
+// An empty profile of no session.
 static at_status create(at_profile **out) {
   at_profile *p = calloc(1, sizeof *p);
   at_arena *a = at_arena_create();
@@ -40,6 +43,8 @@ static at_status create(at_profile **out) {
   return AT_OK;
 }
 
+// The new session is published by one exchange, so two that start at a time
+// cannot both succeed.
 at_status at_profile_start(size_t max_events) {
   at_profile *p;
   AT_TRY(create(&p));
@@ -63,6 +68,8 @@ static const char *keep(at_profile *p, const char *z) {
   return *place = copy;
 }
 
+// Under the lock, or of a profile that nobody else sees. Drops what has no
+// room.
 static void add(at_profile *p, const at_profile_event *e) {
   AT_ASSERT(e->kind < AT_PROFILE_KINDS);
   at_profile_event copy = *e;
@@ -76,6 +83,7 @@ static void add(at_profile *p, const at_profile_event *e) {
   AT_ASSERT(p->events.len <= p->limit);
 }
 
+// The session is looked up again under the lock: it may have ended since.
 void at_profile_record(const at_profile_event *e) {
   if (!is_session()) return;
   pthread_mutex_lock(&g_lock);
@@ -84,6 +92,7 @@ void at_profile_record(const at_profile_event *e) {
   pthread_mutex_unlock(&g_lock);
 }
 
+// No clock offset: times are Unix times already.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out) {
   AT_TRY(create(out));

@@ -28,8 +28,11 @@ static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t owner;
 static _Thread_local ring *mine;
 
+// A destructor of the thread's key: the ring may go to another thread, its
+// spans stay.
 static void leave(void *r) { atomic_store(&((ring *)r)->owned, false); }
 
+// The first ring that nobody owns; NULL: all are taken.
 static ring *claim(void) {
   ring *all = atomic_load(&rings);
   for (uint32_t i = 0; i < kRings; i++) {
@@ -42,6 +45,7 @@ static ring *claim(void) {
   return NULL;
 }
 
+// The place is written first and published by the store of head.
 void at_span_record(const at_profile_span *s, const char *name) {
   if (!at_spans_on()) return;
   ring *r = mine ? mine : (mine = claim());
@@ -66,6 +70,7 @@ void at_span_record(const at_profile_span *s, const char *name) {
   atomic_store_explicit(&r->head, head + 1, memory_order_release);
 }
 
+// Rings are never unmapped: threads may still hold one.
 static at_status map_rings(void) {
   if (atomic_load(&rings)) return AT_OK;
   void *p = mmap(NULL, kRings * sizeof(ring), PROT_READ | PROT_WRITE,
@@ -90,6 +95,7 @@ static void forget(void) {
   atomic_store(&homeless, 0);
 }
 
+// Under the reader's lock, as `forget` moves the tails.
 at_status at_spans_start(void) {
   pthread_mutex_lock(&reading);
   at_status st = AT_OK;
@@ -104,6 +110,7 @@ at_status at_spans_start(void) {
 
 void at_spans_stop(void) { atomic_store(&at_spans_are_on, false); }
 
+// At most `most` spans of one ring, oldest first.
 static size_t take_from(ring *r, at_profile_span *out, size_t most) {
   uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
   uint64_t head = atomic_load_explicit(&r->head, memory_order_acquire);
@@ -114,6 +121,7 @@ static size_t take_from(ring *r, at_profile_span *out, size_t most) {
   return n;
 }
 
+// Ring after ring: spans of one thread are in order, those of several are not.
 size_t at_spans_take(at_profile_span *out, size_t most, uint64_t *dropped) {
   size_t n = 0;
   pthread_mutex_lock(&reading);

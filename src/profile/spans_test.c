@@ -12,6 +12,7 @@
 enum { kMost = 200000 };
 static at_profile_span got[kMost];
 
+// One span before, one while it is on, one behind.
 static void nothing_is_kept_while_it_is_off(void **state) {
   uint64_t dropped;
   at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "before");
@@ -45,6 +46,7 @@ static void spans_are_taken_bit_by_bit(void **state) {
   at_spans_stop();
 }
 
+// To AT_SPAN_NAME - 1 bytes. The lane of a client's span is the ring's.
 static void names_are_cut(void **state) {
   uint64_t dropped;
   char name[300];
@@ -58,6 +60,7 @@ static void names_are_cut(void **state) {
   at_spans_stop();
 }
 
+// 20,000 spans of one thread, numbered by `flow`.
 static void *writes(void *arg) {
   for (uint64_t i = 1; i <= 20000; i++)
     at_span_record(
@@ -91,7 +94,9 @@ static void threads_write_while_somebody_reads(void **state) {
   assert_true(all >= 8192);
 }
 
+// All threads keep their rings until the test has counted.
 static pthread_barrier_t g_all_have_one, g_end;
+// Holds its ring until g_end.
 static void *writes_once(void *arg) {
   at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "one");
   pthread_barrier_wait(&g_all_have_one);

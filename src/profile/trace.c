@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "profile/profile_internal.h"
 
+// Names that XProf looks for.
 const char *at_profile_line(uint32_t kind) {
   static const char *const lines[AT_PROFILE_KINDS] = {
       "XLA Modules", "XLA Ops",     "Transfers",
@@ -11,11 +12,13 @@ const char *at_profile_line(uint32_t kind) {
   return lines[kind];
 }
 
+// A text member.
 static void put_pair(at_json_writer *w, const char *key, const char *value) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(value));
 }
 
+// A complete event ("X"): chips are processes, lines are threads.
 static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_begin_object(w);
   put_pair(w, "ph", "X");

@@ -41,6 +41,7 @@ enum { kPjrtLibraryCall = 14 };
 enum { EVENT_STATS = 4, METADATA_STATS = 5, PLANE_STATS = 6 };
 
 // ---- Stats
+// Left out where the text is empty.
 static void put_text_stat(at_strbuf *b, uint32_t field, uint32_t id,
                           const char *text) {
   if (!text || !*text) return;
@@ -49,6 +50,7 @@ static void put_text_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_bytes(&s, 5, at_str_of(text));  // str_value
   at_proto_write_message(b, field, &s);
 }
+// For serialised messages.
 static void put_bytes_stat(at_strbuf *b, uint32_t field, uint32_t id,
                            at_str bytes) {
   at_strbuf s = {0};
@@ -56,6 +58,7 @@ static void put_bytes_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_bytes(&s, 6, bytes);  // bytes_value
   at_proto_write_message(b, field, &s);
 }
+// Written for 0, too.
 static void put_uint_stat(at_strbuf *b, uint32_t field, uint32_t id,
                           uint64_t v) {
   at_strbuf s = {0};
@@ -63,12 +66,14 @@ static void put_uint_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_int(&s, 3, v);  // uint64_value
   at_proto_write_message(b, field, &s);
 }
+// Some stats are signed in XLA's schema.
 static void put_int_stat(at_strbuf *b, uint32_t field, uint32_t id, int64_t v) {
   at_strbuf s = {0};
   at_proto_write_int(&s, 1, id);
   at_proto_write_int(&s, 4, (uint64_t)v);  // int64_value
   at_proto_write_message(b, field, &s);
 }
+// Peaks that are not known are left out.
 static void put_double_stat(at_strbuf *b, uint32_t field, uint32_t id,
                             double v) {
   if (v <= 0) return;
@@ -88,6 +93,7 @@ static void put_entry(at_strbuf *out, uint32_t field, uint64_t id,
   at_proto_write_message(out, field, &entry);
 }
 
+// A plane names all stats, used or not.
 static void put_stat_names(at_strbuf *plane) {
   for (uint32_t i = 1; i < STAT_COUNT; i++) {
     at_strbuf value = {0};
@@ -120,6 +126,8 @@ typedef struct plane {
   at_strbuf lines;
 } plane;
 
+// Made on first use: events of one program share metadata. number 0: of no
+// program.
 static at_status program_of(plane *p, uint64_t number, program **out) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&p->programs, (void *)(uintptr_t)number));
@@ -140,6 +148,7 @@ static at_status program_of(plane *p, uint64_t number, program **out) {
   return *out = g, AT_OK;
 }
 
+// Events are named "fusion.1 add,multiply"; ops by the first word.
 static at_str first_word(const char *text) {
   return (at_str){text, strcspn(text, " ")};
 }
@@ -205,6 +214,7 @@ static void put_metadata(plane *p, const program *g, const at_profile_event *e,
   put_entry(&p->metadata, 4, id, &b);  // XPlane.event_metadata
 }
 
+// One entry for each different event name of a program in this plane.
 static at_status metadata_of(plane *p, const at_profile_event *e,
                              uint64_t *out) {
   program *g;
@@ -233,6 +243,7 @@ static int by_time(const void *a, const void *b) {
   return (x->end_ns < y->end_ns) - (x->end_ns > y->end_ns);
 }
 
+// Is the event one of this line?
 static bool is_of(const at_profile_event *e, uint32_t chip, uint32_t kind,
                   uint32_t core) {
   return e->chip == chip && e->kind == kind && e->core == core;
@@ -255,6 +266,7 @@ static at_status events_of(const plane *p, uint32_t kind, uint32_t core,
   return AT_OK;
 }
 
+// In picoseconds from the line's origin.
 static void put_times(at_strbuf *b, uint64_t id, uint64_t start_ns,
                       uint64_t end_ns) {
   AT_ASSERT(id && start_ns <= end_ns);
@@ -263,6 +275,7 @@ static void put_times(at_strbuf *b, uint64_t id, uint64_t start_ns,
   at_proto_write_int(b, 3, (end_ns - start_ns) * 1000);  // duration_ps
 }
 
+// The line's own time is Unix time.
 static at_strbuf begin_line(const plane *p, uint64_t id, const char *name,
                             uint64_t origin_ns) {
   at_strbuf b = {0};
@@ -298,6 +311,7 @@ static size_t put_event(plane *p, const event_list *l, size_t i,
   return n;
 }
 
+// Nothing where there are no events.
 static at_status put_line(plane *p, uint32_t kind, uint32_t core) {
   event_list l;
   AT_TRY(events_of(p, kind, core, &l));
@@ -354,6 +368,7 @@ static at_status put_steps(plane *p) {
 }
 
 // ---- Planes
+// 1 + the highest core that has an event of this kind.
 static uint32_t cores_of(const at_profile *p, uint32_t chip, uint32_t kind) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);
@@ -364,6 +379,7 @@ static uint32_t cores_of(const at_profile *p, uint32_t chip, uint32_t kind) {
   return cores;
 }
 
+// Peaks, from which XProf draws its roofline.
 static void put_chip(const plane *p, at_strbuf *b) {
   const at_profile_about *about = p->x->about;
   for (uint32_t i = 0; i < about->num_chips; i++) {
@@ -377,6 +393,7 @@ static void put_chip(const plane *p, at_strbuf *b) {
   }
 }
 
+// Steps only where `about` has programs.
 static at_status put_lines(plane *p) {
   const at_profile *profile = p->x->profile;
   if (p->x->about->num_modules) AT_TRY(put_steps(p));
@@ -386,6 +403,7 @@ static at_status put_lines(plane *p) {
   return AT_OK;
 }
 
+// One chip.
 static at_status put_plane(const exporter *x, uint32_t chip, at_strbuf *out) {
   plane p = {.x = x, .chip = chip, .programs = at_map_in(x->arena)};
   at_strbuf b = {0};
@@ -432,6 +450,7 @@ static void put_programs(const exporter *x, at_strbuf *out) {
     at_strbuf_free(&b);
 }
 
+// By launch; a later call of the same number replaces the earlier.
 static at_status read_calls(exporter *x) {
   size_t n;
   const at_profile_event *e = at_profile_events(x->profile, &n);
@@ -445,6 +464,7 @@ static at_status read_calls(exporter *x) {
   return AT_OK;
 }
 
+// Chips without events have no plane.
 static at_status put_space(exporter *x, at_strbuf *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(x->profile, &n);
@@ -461,6 +481,7 @@ static at_status put_space(exporter *x, at_strbuf *out) {
   return at_arena_status(x->arena);
 }
 
+// Needs about as much memory as the output, and a list of each line's events.
 at_status at_profile_xspace(const at_profile *p, const at_profile_about *about,
                             at_strbuf *out) {
   static const at_profile_about nothing = {0};
