@@ -170,6 +170,7 @@ extern debugger g_debugger;
 // The place of a line, and what called it.
 // NULL: not known. depth: how many calls lead to it.
 const at_xlocation *debug_place(const core_state *c, int32_t loc);
+// Calls around a place of the kernel's source, 0 where it is not known.
 uint32_t debug_depth(const core_state *c, int32_t loc);
 
 // ---- What is told (core_debug_tell.c)

@@ -121,8 +121,8 @@ static kernel filling(float *out) {
 #define BREAKS(list) "{\"do\": \"breaks\", \"breaks\": [" list "]}"
 #define READ(more) "{\"do\": \"read\", \"core\": 1, \"ref\": 0" more "}"
 
-// Breaks at a line, steps, reads refs as a whole, with strides and outside; six
-// requests are wrong.
+// Breaks at a line, steps, reads refs as a whole, with strides and outside;
+// seven requests are wrong.
 static void lines_steps_and_values(void **state) {
   static const char *const say[] = {
       BREAKS("{\"kind\": \"line\", \"id\": 4, \"file\": \"kern.py\", \"line\": "

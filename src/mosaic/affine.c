@@ -12,6 +12,7 @@ typedef struct printer {
   uint32_t num_dims;
 } printer;
 
+// UNIMPLEMENTED at the function that has the map.
 static at_status refuse(const printer *p, const char *why) {
   return at_mosaic_fail(p->k, p->func, AT_UNIMPLEMENTED,
                         "transform_indices: %s in an affine map", why);

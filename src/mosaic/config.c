@@ -42,11 +42,13 @@ static at_status base64(const char *field, at_str s, at_arena *a,
   return AT_OK;
 }
 
+// want: with its article.
 static at_status wrong(const char *field, const char *want) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "backend_config: %s is not %s", field,
                  want);
 }
 
+// Leaves *out where the key is missing.
 static at_status get_bool(const at_json *o, const char *key, bool *out) {
   const at_json *v = at_json_get(o, key);
   if (!v) return AT_OK;

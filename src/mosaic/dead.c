@@ -5,6 +5,7 @@
 
 static at_status count_uses(at_map *uses, const at_mop *op);
 
+// Uses of all values in the block, regions included.
 static at_status count_block(at_map *uses, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(count_uses(uses, b->ops[i]));
   return AT_OK;

@@ -36,6 +36,8 @@ LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits) {
   return at_em_decode(e, t, bits);
 }
 
+// Mosaic's integers have no sign; operations that need the unsigned reading ask
+// for it here. Other types stay.
 at_dtype at_me_unsigned_of(at_dtype t) {
   switch (t) {
     case AT_S2:

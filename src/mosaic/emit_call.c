@@ -7,10 +7,12 @@
 enum { MAX_CALLS = 32 };
 
 LLVMValueRef at_me_mark(at_me *m) {
+// A register: both fills of the core's stack, see at_core_mark.
   LLVMValueRef core = m->core;
   return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &core, 1);
 }
 void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
+// op NULL: no place for the checks' messages.
   LLVMValueRef args[3] = {m->core, mark,
                           at_me_i32(m, op ? at_me_loc(m, op) : -1)};
   at_b_call(m->e, "at_core_release", NULL, args, 3);

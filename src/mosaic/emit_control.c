@@ -12,6 +12,8 @@ at_mblock *at_me_block_of(const at_mop *op, uint32_t region) {
   return op->regions[region]->blocks[0];
 }
 
+// *last: the terminator, NULL in an empty block; its operands are the caller's
+// to use.
 at_status at_me_emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   return *last ? at_me_emit_ops(m, b, b->num_ops - 1) : AT_OK;

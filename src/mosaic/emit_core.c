@@ -113,6 +113,7 @@ at_status at_me_op_sem_barrier(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Values that read memory others may write are computed first.
 at_status at_me_op_barrier(at_me *m, at_mop *op) {
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, at_me_scalar(m, op->operands[0]),
@@ -128,6 +129,7 @@ LLVMValueRef at_me_core_field(at_me *m, size_t at) {
   return at_b_load(m->e, at_em_int(m->e, 32), p, 4);
 }
 
+// at: offset in at_core.
 static at_status emit_field(at_me *m, at_mop *op, size_t at) {
   at_me_set_scalar(m, &op->results[0], at_me_core_field(m, at));
   return AT_OK;
@@ -259,6 +261,7 @@ at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
 }
 #undef FIELD
 
+// Only the begin has a message; at_core_trace keeps it for the end.
 static at_status emit_trace(at_me *m, at_mop *op, bool begin) {
   LLVMValueRef args[3] = {
       m->core, begin ? text_of(m, op, "message") : at_b_null(at_b_ptr(m->e)),
@@ -284,6 +287,7 @@ at_status at_me_op_trace_value(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Cycles, extended to 64 bits.
 at_status at_me_op_delay(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core,
                           at_me_i64(m, at_me_scalar(m, op->operands[0]))};

@@ -182,6 +182,7 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   return AT_OK;
 }
 
+// The destination says how many bytes to wait for.
 at_status at_me_op_wait_dma2(at_me *m, at_mop *op) {
   const at_me_ref *dst = at_me_memory(m, op->operands[2]);
   return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);

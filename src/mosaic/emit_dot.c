@@ -31,6 +31,7 @@ static at_me_axis last_axis(const at_me_axes *s) {
   return s->n ? s->x[s->n - 1] : (at_me_axis){.size = 1};
 }
 
+// p, moved by i strides of elements of so many bytes.
 LLVMValueRef at_me_moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
                          at_me_num stride) {
   at_me_num x = at_me_num_of(at_ix_value(m->e, i));
@@ -95,6 +96,7 @@ LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
 }
 #undef FIELD
 
+// One call of the core's product, which reads its record.
 static void call_dot(at_me *m, const at_me_product *p, bool accumulate) {
   LLVMValueRef args[2] = {m->core, at_me_dot_record(m, p, accumulate)};
   at_b_call(m->e, "at_core_dot_run", NULL, args, 2);
@@ -177,6 +179,7 @@ static at_mproduct_shape shape_of(const at_me_node *n) {
   return (at_mproduct_shape){n->dtype, n->rank, n->dim};
 }
 
+// False: the dimensions do not fit.
 bool at_me_numbers_of(const at_mop *op, const at_me_node *a,
                       const at_me_node *b, at_mproduct_numbers *x) {
   at_mproduct_shape s = shape_of(a), t = shape_of(b);
@@ -190,6 +193,8 @@ static bool rounds(at_me *m, const at_mop *op, const at_me_node *a,
   return at_mproduct_rounds(op, &s, &t, m->o->exact_dots);
 }
 
+// A product of f32 that was just widened from bf16 may take the narrow values,
+// which are the same numbers.
 at_me_node *at_me_narrow_source(at_me_node *n) {
   bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
                  n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;

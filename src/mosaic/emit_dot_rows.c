@@ -88,6 +88,7 @@ void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
                                         m->products->list[i].room_a);
 }
 
+// Nothing where no product was packed.
 void at_me_dot_rows_begin(at_me *m) {
   if (m->products->num)
     at_b_call(m->e, "at_core_dot_rows_begin", NULL, NULL, 0);

@@ -5,6 +5,7 @@
 // ---- functions
 enum { REF_BYTES = sizeof(at_core_ref) };
 
+// A load from `byte` bytes behind p.
 static LLVMValueRef field(at_em *e, LLVMValueRef p, int64_t byte,
                           LLVMTypeRef t) {
   LLVMTypeRef i8 = at_em_int(e, 8);

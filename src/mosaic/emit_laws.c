@@ -13,6 +13,7 @@ static bool has_shape(const at_me_node *n, const at_me_node *of) {
 // A number that is known is at least `low`; others are the kernel's business.
 static bool is_from(at_me_num x, int64_t low) { return x.v || x.c >= low; }
 
+// For AT_VERIFY. Sizes may be 0; a packed dimension must be one of the ref's.
 bool at_me_ref_holds(const at_me_ref *r) {
   bool well =
       r->base && r->home && r->packing && r->rank <= AT_ME_RANK && r->bytes &&

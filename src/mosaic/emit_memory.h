@@ -55,6 +55,9 @@ typedef struct at_me_beyond {
   at_me_num index[AT_ME_RANK];
   int64_t count[AT_ME_RANK], step[AT_ME_RANK];
 } at_me_beyond;
+// The box of an access whose indices are operands of op from `first` on. *b
+// says where it may leave the ref; with bounds checks the kernel ends there
+// instead.
 at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
                            uint32_t first, uint32_t rank, const int64_t *size,
                            const int64_t *step, at_me_ref *out,
@@ -95,6 +98,7 @@ typedef struct at_me_pieces {
   bool unpack, packed_signed;
   at_me_num packed_step;
 } at_me_pieces;
+// UNIMPLEMENTED where no pieces suit both sides.
 at_status at_me_pieces_of(at_me *m, const at_mop *op, const at_me_ref *from,
                           const at_me_ref *to, at_me_pieces *out);
 // Where copies to r may still wait (home->pages), a call that completes those

@@ -225,6 +225,7 @@ at_status at_me_op_pick(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// ints[0]: the dimension along which the operand comes again.
 at_status at_me_op_repeat(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;

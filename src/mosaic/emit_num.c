@@ -17,6 +17,8 @@ static LLVMValueRef known_bin(at_me *m, at_b_op op, LLVMValueRef a,
   at_em_memo_put(m->e, a, key, b, (at_val){r, NULL});
   return r;
 }
+// Sign-extends a register of 32 bits, each only once where the extension is
+// still at hand.
 LLVMValueRef at_me_i64(at_me *m, LLVMValueRef v) {
   uint64_t key = 1u << 20 | AT_B_OP_COUNT;
   at_val *known = at_em_memo_find(m->e, v, key, NULL);
@@ -46,6 +48,7 @@ void at_me_put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
   at_b_store(m->e, v, to, 4);
 }
 
+// Constants of LLVM become known numbers.
 at_me_num at_me_num_of(LLVMValueRef v) {
   at_me_num n = {0, v};
   if (at_b_const_int(v, &n.c)) n.v = NULL;
@@ -54,6 +57,7 @@ at_me_num at_me_num_of(LLVMValueRef v) {
 LLVMValueRef at_me_num_value(at_me *m, at_me_num n) {
   return n.v ? n.v : at_em_i64(m->e, n.c);
 }
+// Folded where both are known; + 0 adds no instruction.
 at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b) {
   if (!a.v && !b.v) return (at_me_num){a.c + b.c, NULL};
   if (!a.v && a.c == 0) return b;

@@ -164,6 +164,7 @@ static at_val at_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
   return at_em_load(m->e, b->ref->base, b->dtype, lin, false);
 }
+// Element i of row `row`.
 static void set_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i,
                       LLVMValueRef v) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);

@@ -14,12 +14,15 @@ at_me_records *at_me_records_new(at_arena *a) {
   return r;
 }
 
+// Where records are written from here on. Yields the old place, for the caller
+// to put back.
 LLVMValueRef at_me_records_move(at_me *m, LLVMValueRef place) {
   LLVMValueRef old = m->records->place;
   m->records->place = place;
   return old;
 }
 
+// All zeros.
 void at_me_record_begin(at_me_record *r, size_t bytes) {
   AT_ASSERT(bytes <= sizeof r->known);
   memset(r, 0, sizeof *r);
@@ -42,6 +45,7 @@ void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
 
 void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
   if (n.v)
+// 64 bits, known or stored at run time.
     at_me_record_value(m, r, at, n.v);
   else
     memcpy(r->known + at, &n.c, sizeof n.c);

@@ -1,6 +1,7 @@
 // What a reduction combines by.
 #include "mosaic/emit_reduce.h"
 
+// A prefix is enough: text may follow.
 bool at_me_reduce_is(at_str s, const char *text) {
   size_t n = strlen(text);
   return s.len >= n && !memcmp(s.ptr, text, n);
@@ -21,6 +22,7 @@ at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind) {
   return AT_ME_R_NONE;
 }
 
+// NONE is refused by callers.
 at_op at_me_reduce_hlo(at_me_reduce_op op) {
   static const at_op table[] = {
       [AT_ME_R_ADD] = AT_OP_ADD,     [AT_ME_R_MUL] = AT_OP_MULTIPLY,

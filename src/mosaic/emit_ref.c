@@ -15,6 +15,8 @@ static void *own_copy(at_me *m, const void *from, size_t size, void *spare) {
   return memcpy(spare, from, size);
 }
 
+// The ref's own copy, for a change that other refs of the home must not see.
+// Never NULL.
 at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_home spare;
   at_me_home *own = own_copy(m, r->home, sizeof *own, &spare);
@@ -22,6 +24,7 @@ at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
   return own;
 }
 
+// The same for how elements lie.
 at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_packing spare;
   at_me_packing *own = own_copy(m, r->packing, sizeof *own, &spare);
@@ -29,6 +32,7 @@ at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
   return own;
 }
 
+// A copy as long as the function. Never NULL.
 const at_me_num *at_me_keep_valid(at_me *m, const at_me_num valid[AT_ME_RANK]) {
   static const at_me_num none[AT_ME_RANK];
   at_me_num *own = at_arena_copy(m->a, valid, sizeof none, 8);
@@ -310,6 +314,7 @@ at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Operations that change only what the type says of a ref.
 at_status at_me_op_same_ref(at_me *m, at_mop *op) {
   const at_me_ref *r = at_me_memory(m, op->operands[0]);
   if (r) at_me_set_ref(m, &op->results[0], r);
@@ -368,6 +373,7 @@ at_core_space at_mosaic_core_space(at_mosaic_space s) {
   }
 }
 
+// Address of stack memory of the core; semaphores for that space.
 LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
                          int64_t bytes) {
   LLVMValueRef args[4] = {m->core, at_me_i32(m, s), at_em_i64(m->e, bytes),

@@ -62,6 +62,7 @@ LLVMValueRef at_me_handed(at_me *m, LLVMValueRef constant) {
   return v;
 }
 
+// `size` is a multiple of `step`.
 void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
                       int64_t step, bool shared) {
   LLVMValueRef lo = at_em_i64(m->e, 0), hi = at_em_i64(m->e, size);
@@ -69,6 +70,7 @@ void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
   at_loop_begin(m->e, l, lo, hi, step, 0, size - step);
 }
 
+// Also ends the shared part, if this loop began it.
 void at_me_loop_end(at_me *m, const at_me_share *s, at_loop *l) {
   at_loop_end(m->e, l);
   if (m->share == s) at_me_share_end(m);

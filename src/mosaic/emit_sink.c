@@ -288,6 +288,7 @@ void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
     settle_list(m, l, roots, own);
 }
 
+// Before op: values that read what op may write, and all products that wait.
 void at_me_settle_all(at_me *m, const at_mop *op) {
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   settle_list(m, AT_ME_LIST_DOTS, 0, NULL);

@@ -37,6 +37,8 @@ static slot *slot_of(at_me *m, const at_mvalue *v) {
   return &spare;
 }
 
+// Poison after an error: the caller goes on, and the error ends the function
+// later.
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
   slot *s = slot_of(m, v);
   if (s->kind == SCALAR) return s->scalar;
@@ -56,11 +58,13 @@ const at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a ref is used before it is there"));
   return NULL;
 }
+// Replaces what was there.
 void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
   slot *s = slot_of(m, v);
   s->kind = SCALAR;
   s->scalar = x;
 }
+// Copied. Without memory the value stays unset, so that nobody follows it.
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   AT_VERIFY(at_me_ref_holds(r));
   slot *s = slot_of(m, v);
@@ -105,16 +109,19 @@ void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
   if (b->kind == VECTOR) at_me_expect_uses(b->node, b->plan->uses);
 }
 
+// The plan's facts stay.
 void at_me_forget(at_me *m, const at_mvalue *v) {
   slot *s = slot_of(m, v);
   *s = (slot){.plan = s->plan};
 }
 
+// Do several rows of memory lie in one row of the ref?
 bool at_me_is_folded(at_me *m, const at_mvalue *v) {
   const slot *s = slot_of(m, v);
   return s->kind == MEMORY && s->ref->packing->folds > 1;
 }
 
+// One use less of each vector operand. op may be NULL.
 void at_me_drop_operands(at_me *m, const at_mop *op) {
   for (uint32_t i = 0; op && i < op->num_operands; i++) {
     const slot *s = slot_of(m, op->operands[i]);

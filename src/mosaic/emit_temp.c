@@ -111,6 +111,7 @@ LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
   if (m->share) at_b_task_inside(e, &m->share->task);
   return p;
 }
+// In a shared loop each thread has its own such memory.
 LLVMValueRef at_me_turn_at(at_me *m, int64_t offset) {
   if (!m->share) return at_me_temp_at(m, offset);
   return at_b_gep(m->e, at_em_int(m->e, 8), m->share->task.memory,

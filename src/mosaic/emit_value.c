@@ -69,6 +69,7 @@ static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
   return &w->node;
 }
 
+// Of the type's shape and elements. NULL: no memory.
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
                            const at_mtype *type) {
   at_dtype t = at_mosaic_dtype_of(type);
@@ -108,6 +109,7 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
   return n;
 }
 
+// Known, as vectors have static shapes.
 int64_t at_me_elements(const at_me_node *n) {
   int64_t k = 1;
   for (uint32_t d = 0; d < n->rank; d++) k *= n->dim[d];
@@ -155,6 +157,7 @@ void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->life->links = NULL;
 }
 
+// Nodes may be dropped while the list is walked.
 at_me_node *at_me_list_next(at_me_cursor *c) {
   at_me_link *k = c->next;
   if (k) c->next = k->next;
@@ -166,10 +169,13 @@ at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c) {
   m->pending->cursors = c;
   return at_me_list_next(c);
 }
+// Cursors end in reverse order.
 void at_me_list_end(at_me *m, at_me_cursor *c) {
   AT_ASSERT(m->pending->cursors == c);
   m->pending->cursors = c->outer;
 }
+// The first list from `list` on that has one of these roots; nodes without
+// roots only stand among the products.
 uint32_t at_me_list_of(uint64_t roots, uint32_t list) {
   while (list < AT_ME_LIST_ANY && !(roots >> list & 1)) list++;
   return roots ? list : AT_ME_LIST_DOTS;
@@ -212,6 +218,7 @@ bool at_me_is_of_turn(const at_me_node *n) { return n->life->turn; }
 
 void at_me_expect_uses(at_me_node *n, uint32_t uses) { n->life->refs += uses; }
 
+// Takes one more use, which a drop gives back.
 at_me_node *at_me_retain(at_me_node *n) {
   n->life->refs++;
   return n;
@@ -237,6 +244,7 @@ void at_me_node_drop(at_me *m, at_me_node *n) {
   n->life->slot = -1;
 }
 
+// Rank 0: any shape can be broadcast from it.
 at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
   at_me_node *n = new_node(m, AT_ME_SPLAT, t, 0, NULL);
   if (n) n->scalar = scalar;

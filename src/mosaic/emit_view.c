@@ -90,6 +90,8 @@ at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   return b;
 }
 
+// Only a plain load of paged memory can be handed over unread; reshapes of it
+// do not move elements.
 at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view) {
   const at_me_node *x = n;
   while (x && x->kind == AT_ME_RESHAPE) x = x->in[0];

@@ -88,6 +88,7 @@ bool at_mosaic_computes(at_mosaic_opcode c) {
   return form != AT_MOSAIC_FORM_EFFECT && form != AT_MOSAIC_FORM_LOAD;
 }
 
+// As ops.def says.
 bool at_mosaic_is_elementwise(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return at_mosaic_op_info_of(c)->form == AT_MOSAIC_FORM_EACH;

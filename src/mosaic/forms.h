@@ -35,6 +35,7 @@ bool at_mosaic_is_elementwise(const at_mop *op);
 // plain store overwrites.
 bool at_mosaic_is_plain_load(const at_mop *op);
 bool at_mosaic_is_plain_store(const at_mop *op);
+// Does it take every n-th element of some dimension?
 bool at_mosaic_has_steps(const at_mop *op);
 
 // The first dimension that is not 1, where it has that many rows; else -1.

@@ -92,6 +92,7 @@ static bool is_output(const at_mosaic_window *w) {
   return w->is_output && w->alias < 0 && !w->cores;
 }
 
+// The search begins at the windows that are results.
 static void find_outputs(lanes *l) {
   for (uint32_t i = 0; i < l->p->num_windows; i++)
     if (is_output(&l->p->windows[i]))

@@ -9,6 +9,8 @@ typedef struct places {
   bool put;  // false: only counts
 } places;
 
+// The next place of the list, in the order of the walk; counts alone where
+// nothing is put.
 static void put(places *p, const at_mloc **at) {
   if (p->put && p->list->elems[p->next]->loc)
     *at = p->list->elems[p->next]->loc;

@@ -11,6 +11,7 @@ typedef at_mproduct_dims dims;
 typedef at_mproduct_numbers numbers;
 typedef at_mproduct_shape shape;
 
+// Borrows the type's dimensions.
 shape at_mproduct_shape_of(const at_mvalue *v) {
   return (shape){at_mosaic_dtype_of(v->type), v->type->shape.rank,
                  v->type->shape.ptr};

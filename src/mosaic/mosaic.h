@@ -201,9 +201,12 @@ typedef struct at_mosaic_program {
 static inline uint32_t at_mosaic_arg_prefetch(const at_mosaic_program *p) {
   return p->grid_rank;
 }
+// The first window's index among the body's arguments, which are grid ids,
+// prefetched scalars, windows, scratch.
 static inline uint32_t at_mosaic_arg_window(const at_mosaic_program *p) {
   return p->grid_rank + p->num_prefetch;
 }
+// The first scratch buffer's.
 static inline uint32_t at_mosaic_arg_scratch(const at_mosaic_program *p) {
   return p->grid_rank + p->num_prefetch + p->num_windows;
 }

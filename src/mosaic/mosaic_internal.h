@@ -12,6 +12,7 @@ at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
 // Attributes in `a`, as the reader makes them. RESOURCE_EXHAUSTED alone.
 at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
                                   const at_mattr **out);
+// New attributes in `a`, for operations that an upgrade rewrites.
 at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 

@@ -96,6 +96,7 @@ at_status at_mplan_make(const at_mplan_input *in, at_arena *a,
 // Never NULL: what no pass has seen has a plan of zeros.
 // Constant time, borrowed from the plan.
 const at_mplan_value *at_mplan_value_of(const at_mplan *p, const at_mvalue *v);
+// The same of an operation.
 const at_mplan_op *at_mplan_op_of(const at_mplan *p, const at_mop *op);
 // Must products that wait be computed before this block?
 bool at_mplan_finishes(const at_mplan *p, const at_mblock *b);

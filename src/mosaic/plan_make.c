@@ -20,6 +20,7 @@ static const struct {
     {"rows", at_mplan_rows},
 };
 
+// Roots from 63 on share a bit.
 uint64_t at_mplan_root_bit(uint32_t root) {
   if (root == AT_MPLAN_ANY_ROOT) return ~0ull;
   return 1ull << AT_MIN(root, 63u);

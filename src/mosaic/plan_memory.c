@@ -23,6 +23,8 @@ static written join(written a, written b) {
   return (written){a.low | b.low, AT_MIN(a.high, b.high), a.any || b.any};
 }
 
+// What is written if it is just this root: a bit for the first 63, a number for
+// later ones.
 static written only(uint32_t root) {
   if (root == AT_MPLAN_ANY_ROOT) return anything;
   if (root >= 63) return (written){.high = root};
@@ -51,6 +53,7 @@ static bool is_ref(const at_mvalue *v) {
   return v->type->kind == AT_MTYPE_MEMREF;
 }
 
+// Views are of the same root.
 static void same_ref(memory *m, const at_mvalue *from, const at_mvalue *to) {
   const at_mplan_fact *f = at_mplan_fact_of(m->b, from);
   set_ref(m, to, f, f->out.root);

@@ -10,6 +10,7 @@ typedef struct search {
   bool failed;
 } search;
 
+// Operations whose result lies in their operand's memory.
 static bool is_view(at_mosaic_opcode c) {
   return c == AT_MOSAIC_TPU_MEMREF_SLICE || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE ||
          c == AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT;
@@ -114,6 +115,7 @@ static void find_feeding(at_mplan_build *b, const at_mblock *block) {
   }
 }
 
+// Not where accesses are checked: every copy must be made then.
 void at_mplan_pages(at_mplan_build *b) {
   if (b->in->options->check || b->in->body != b->in->program->body) return;
   find_pages(b);

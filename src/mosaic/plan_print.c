@@ -62,6 +62,8 @@ static void say_uses(printer *x, const at_mvalue *v, const at_mplan_fact *f) {
     say(x, "%u product%s", f->products, f->products == 1 ? "" : "s");
 }
 
+// What each pass says of a value or an operation; nothing where it has its
+// default.
 static void say_costs(printer *x, const at_mvalue *v, const at_mplan_fact *f) {
   if (!at_mosaic_is_vector(v)) return;
   say(x, "cost %.6g", f->out.cost);
@@ -140,6 +142,7 @@ static bool shows(const printer *x, size_t pass) {
   return x->shown >> pass & 1;
 }
 
+// Only passes that were asked for.
 static void say_of_value(printer *x, const at_mvalue *v) {
   void **f = at_map_find_ptr(&x->p->values, v);
   static const at_mplan_fact none;

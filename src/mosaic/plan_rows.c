@@ -45,6 +45,7 @@ int at_mplan_place_of(const at_mplan_run *r, const at_mvalue *v) {
   return x ? (int)(uintptr_t)*x : AT_MPLAN_BEFORE;
 }
 
+// False: no memory, which `failed` notes.
 static bool put(search *s, const at_mvalue *v, int place) {
   void **x = at_map_put_ptr(&s->run->inside, v);
   if (x) *x = (void *)(uintptr_t)place;

@@ -33,6 +33,7 @@ static bool is_zero(const at_mvalue *v) {
          !memcmp(t->data.ptr, zero, 4);
 }
 
+// Either form of a load or store.
 static bool is_access(const at_mop *op, at_mosaic_opcode plain,
                       at_mosaic_opcode own) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
@@ -62,6 +63,7 @@ static bool takes_all(const at_mop *op, const at_mvalue *ref,
   return true;
 }
 
+// The whole of its memory at once.
 static bool stores_all(const at_mop *op) {
   return is_access(op, AT_MOSAIC_VECTOR_STORE, AT_MOSAIC_TPU_VECTOR_STORE) &&
          op->num_operands >= 2 &&
@@ -163,6 +165,7 @@ static bool waits(at_mplan_build *b, const sum *u) {
   return true;
 }
 
+// Of the kernel itself: nobody else sees it.
 static bool is_scratch(const at_mplan_build *b, const at_mvalue *ref) {
   const at_mosaic_program *p = b->in->program;
   for (uint32_t i = at_mosaic_arg_scratch(p); i < p->body->num_args; i++)

@@ -1,6 +1,7 @@
 // Kernels as text, and the page of operations.
 #include "mosaic/mosaic_internal.h"
 
+// The generic form of MLIR, which reads back.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
                           at_strbuf *out) {
   at_mlir_print_options o = {.generic = true, .locations = locations};

@@ -14,7 +14,7 @@ static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
 }
 
 // The kernel keeps types, aliases, values and name, not the payload nor the
-// configuration's text.
+// configuration's text. *name is set last.
 static at_status copy_call(const at_mosaic_call *call, at_arena *a,
                            at_mosaic_kernel *k) {
   k->call = *call;

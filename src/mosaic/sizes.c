@@ -21,6 +21,7 @@ typedef struct filler {
   at_map types;  // at_mtype * -> its replacement
 } filler;
 
+// Names the placeholder, as the message can name no dimension.
 static at_status bad(const filler *f, int64_t placeholder, const char *what) {
   return at_mosaic_fail(f->k, f->k->module->op, AT_INVALID_ARGUMENT,
                         "symbolic size %lld: %s", (long long)placeholder, what);
@@ -131,6 +132,7 @@ static int64_t filled(const filler *f, int64_t n) {
   return n;
 }
 
+// A copy in the arena with placeholders replaced.
 static at_status fill_dims(filler *f, at_dims *d) {
   int64_t *p;
   AT_TRY_ALLOC(p, at_new(f->a, int64_t, d->rank + 1));

@@ -49,6 +49,7 @@ const char *at_mosaic_core_name(at_mosaic_core c) {
   return c < AT_LEN(core_names) ? core_names[c] : "?";
 }
 
+// Its index; -1: none.
 static int find_name(const char *const *names, size_t n, at_str s) {
   for (size_t i = 0; i < n; i++)
     if (at_str_is(s, names[i])) return (int)i;
@@ -62,6 +63,7 @@ static at_str trim(at_str s) {
   return s;
 }
 
+// Of the elements; index is 32 bits wide.
 at_dtype at_mosaic_dtype_of(const at_mtype *t) {
   while (t && (t->kind == AT_MTYPE_VECTOR || t->kind == AT_MTYPE_MEMREF))
     t = t->elem;
@@ -218,6 +220,7 @@ at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
   return AT_OK;
 }
 
+// An attribute of a number; type: its MLIR type.
 static at_status new_number(at_arena *a, at_mattr_kind kind,
                             const at_mtype *type, int32_t v,
                             const at_mattr **out) {
@@ -245,6 +248,7 @@ const at_mop *at_mosaic_function_of(const at_mop *op) {
   return op;
 }
 
+// ANY where the function does not say, or says what is not known.
 at_mosaic_core at_mosaic_core_of(const at_mop *func) {
   at_str s;
   if (!func || !at_mosaic_attr_text(at_mop_attr(func, "tpu.core_type"), &s))

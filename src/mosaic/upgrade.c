@@ -49,6 +49,7 @@ static at_status get_segments(upgrade *u, const at_mop *op, uint32_t want,
   return AT_OK;
 }
 
+// How many operands each group of an operation has.
 static at_status set_segments(upgrade *u, at_mop *op, const segments *s) {
   const at_mattr *v;
   AT_TRY(at_mosaic_attr_new_i32s(u->a, s->size, s->n, &v));
@@ -145,6 +146,7 @@ static at_status upgrade_enqueue(upgrade *u, at_mop *op) {
   return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
 }
 
+// Older ones have no groups; since version 14 there is one more.
 static at_status upgrade_signal(upgrade *u, at_mop *op) {
   if (op->num_operands == 2)
     AT_TRY(first_segments(u, op, 2, 2, (segments){{1, 1, 0, 0}, 4}));

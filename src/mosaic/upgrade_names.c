@@ -29,11 +29,13 @@ static at_status masked(at_mosaic_kernel *k, at_mop *op, uint32_t first,
   return at_mosaic_attr_set(k->arena, op, "operandSegmentSizes", segments);
 }
 
+// Ref, indices, mask.
 static at_status expand(at_mosaic_kernel *k, at_mop *op) {
   if (op->num_results != 1) return malformed(k, op, "one result is expected");
   return masked(k, op, 1, op->results[0].type, "expand_dim");
 }
 
+// Value, ref, indices, mask.
 static at_status compress(at_mosaic_kernel *k, at_mop *op) {
   if (op->num_operands < 2) return malformed(k, op, "an operand is missing");
   return masked(k, op, 2, op->operands[0]->type, "compress_dim");

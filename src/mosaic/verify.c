@@ -265,6 +265,7 @@ static at_status check_uses(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// From here on the value may be used.
 static at_status define(at_mosaic_verifier *v, const at_mvalue *x) {
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put_ptr(&v->seen, x));

@@ -5,6 +5,7 @@ at_status at_mosaic_rule_NONE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// One type for everything.
 at_status at_mosaic_rule_SAME(at_mosaic_verifier *v, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     NEED(at_mtype_eq(arg(op, i), res(op, 0)),
@@ -48,6 +49,7 @@ at_status at_mosaic_rule_SELECT(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// One shape; elements may differ.
 at_status at_mosaic_rule_SHAPE(at_mosaic_verifier *v, const at_mop *op) {
   for (uint32_t r = 0; r < op->num_results; r++)
     for (uint32_t i = 0; i < op->num_operands; i++)
@@ -104,12 +106,15 @@ static bool same_bits(const at_mtype *a, const at_mtype *b, uint32_t at) {
   return true;
 }
 
+// The result's last dimension makes up for the width of elements.
 at_status at_mosaic_rule_BITS(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_bits(arg(op, 0), res(op, 0), 1),
        "'%s' op operand and result must have the same bits", op->name);
   return AT_OK;
 }
 
+// Here it may be the last but one, where narrow elements are packed in a
+// register.
 at_status at_mosaic_rule_VECTOR_BITS(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_bits(arg(op, 0), res(op, 0), 2) ||
            same_bits(arg(op, 0), res(op, 0), 1),

@@ -51,6 +51,7 @@ static at_status mask_fits(at_mosaic_verifier *v, const at_mop *op, bool masked,
   return AT_OK;
 }
 
+// Segments: ref, indices, mask.
 at_status at_mosaic_rule_TPU_LOAD(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 3, "bad segments");
@@ -58,6 +59,7 @@ at_status at_mosaic_rule_TPU_LOAD(at_mosaic_verifier *v, const at_mop *op) {
   AT_TRY(mask_fits(v, op, g.ptr[2] == 1, res(op, 0)));
   return box(v, op, 0, (uint32_t)g.ptr[1], res(op, 0));
 }
+// Segments: value, ref, indices, mask.
 at_status at_mosaic_rule_TPU_STORE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 4, "bad segments");
@@ -107,12 +109,14 @@ static at_status indexed(at_mosaic_verifier *v, const at_mop *op, uint32_t ref,
          "Expected value and indices shapes to match");
   return AT_OK;
 }
+// A gather: one index vector per dimension of the ref.
 at_status at_mosaic_rule_LOAD_IDX(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 3, "bad segments");
   AT_TRY(mask_fits(v, op, g.ptr[2] == 1, res(op, 0)));
   return indexed(v, op, 0, g.ptr[1], res(op, 0));
 }
+// A scatter, in the same form.
 at_status at_mosaic_rule_STORE_IDX(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 4, "bad segments");

@@ -25,6 +25,7 @@
 static inline const at_mtype *arg(const at_mop *op, uint32_t i) {
   return op->operands[i]->type;
 }
+// The type of result i, which must exist.
 static inline const at_mtype *res(const at_mop *op, uint32_t i) {
   return op->results[i].type;
 }
@@ -45,9 +46,11 @@ static inline uint32_t bits_of(const at_mtype *t) {
   if (e->kind == AT_MTYPE_INTEGER) return e->width;
   return at_dtype_of(at_mosaic_dtype_of(e))->bits;
 }
+// Element types alone, whatever the shapes.
 static inline bool same_elem(const at_mtype *a, const at_mtype *b) {
   return at_mtype_eq(elem_of(a), elem_of(b));
 }
+// Shapes alone, whatever the elements.
 static inline bool same_shape(const at_mtype *a, const at_mtype *b) {
   return at_dims_eq(shape_of(a), shape_of(b));
 }

@@ -5,6 +5,7 @@
 // chip; what a certain chip cannot do is room tpu's.
 #include "mosaic/verify_rules.h"
 
+// As many elements of the same type.
 at_status at_mosaic_rule_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_elem(arg(op, 0), res(op, 0)) &&
            at_mosaic_elements(shape_of(arg(op, 0))) ==

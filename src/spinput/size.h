@@ -27,7 +27,8 @@ typedef struct at_spinput_chip {
   int64_t hbm_bytes;  // of a device, without what the system keeps
 } at_spinput_chip;
 // By target ("v5p", "v6e:2x2", "2*v5p:2x2x1"). UNIMPLEMENTED, in the TPU
-// compiler's words, where the target has no SparseCores; NOT_FOUND.
+// compiler's words, where the target has no SparseCores; INVALID_ARGUMENT: no
+// such target.
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out);
 
 typedef enum at_spinput_optimizer {

@@ -6,6 +6,7 @@
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
+// Aborts, which the fuzzer reports.
 static void require(bool good) {
   if (!good) abort();
 }

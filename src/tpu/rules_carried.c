@@ -34,12 +34,14 @@ static states states_of(const carried *c, const at_mvalue *v) {
   return n ? (states){(state)(n & 3), (state)(n >> 2)}
            : (states){kUnknown, kUnknown};
 }
+// Notes the state of a value.
 static at_status set(carried *c, const at_mvalue *v, states s) {
   void **x;
   AT_TRY_ALLOC(x, at_map_put_ptr(&c->known, v));
   *x = (void *)((uintptr_t)s.row | (uintptr_t)s.column << 2);
   return AT_OK;
 }
+// Dimension by dimension.
 static states least(states a, states b) {
   return (states){AT_MIN(a.row, b.row), AT_MIN(a.column, b.column)};
 }
@@ -139,6 +141,7 @@ static states of_op(const carried *c, const at_mop *op) {
 // ---- Regions
 static at_status look(carried *c, const at_mblock *b);
 
+// NULL: it has none.
 static const at_mblock *block_of(const at_mop *op, uint32_t region) {
   return op->num_regions > region && op->regions[region]->num_blocks
              ? op->regions[region]->blocks[0]
@@ -223,6 +226,7 @@ static bool is_trivial(const at_mop *op) {
          at_mosaic_value_const(op->operands[2], &step) && hi - lo <= step;
 }
 
+// What goes round is the least of what comes in and what each turn yields.
 static at_status for_loop(carried *c, const at_mop *op) {
   const at_mblock *b = block_of(op, 0);
   const at_mop *yield = last_of(b);

@@ -30,10 +30,14 @@ at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
 // Grid and windows; then per operation: element types, layouts, what loops
 // carry, instructions; then memory. OK or the refusal.
 at_status at_mosaic_rules_windows(at_mosaic_judge *j);
+// Element types of one operation.
 at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op);
+// Whether its vectors have a layout in registers.
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_carried(at_mosaic_judge *j);  // all of the program
+// Whether the chip has the instruction.
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op);
+// Whether windows and scratch fit the core's memories.
 at_status at_mosaic_rules_memory(at_mosaic_judge *j);
 
 // ---- What the first canonicalisation leaves (rules_fold.c)
@@ -63,9 +67,11 @@ uint32_t at_mosaic_buffers_of(const at_mosaic_window *w);
 static inline const at_mtype *at_mosaic_arg(const at_mop *op, uint32_t i) {
   return op->operands[i]->type;
 }
+// The type of result i, which must exist.
 static inline const at_mtype *at_mosaic_res(const at_mop *op, uint32_t i) {
   return op->results[i].type;
 }
+// Of any rank, 0 included.
 static inline bool at_mosaic_is_vector(const at_mtype *t) {
   return t->kind == AT_MTYPE_VECTOR;
 }

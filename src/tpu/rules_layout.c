@@ -126,10 +126,12 @@ static at_status untiled(at_mosaic_judge *j, const at_mop *op, const char *what,
       what, which, dim, (long long)tile);
 }
 
+// The compiler's words for an offset that the layout does not allow.
 static at_status offset_refused(at_mosaic_judge *j, const at_mop *op,
                                 uint32_t dim, int64_t tile) {
   return untiled(j, op, "Offsets", "index", dim, tile);
 }
+// The same for a size.
 static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
                               uint32_t dim, int64_t tile) {
   return untiled(j, op, "Slice sizes", "size", dim, tile);

@@ -60,6 +60,7 @@ uint32_t at_mosaic_buffers_of(const at_mosaic_window *w) {
   return w->moves ? w->buffers : 1;
 }
 
+// Does the window take VMEM or SMEM?
 static bool in_core(const at_mosaic_window *w) {
   return w->ref.space == AT_MSPACE_VMEM || w->ref.space == AT_MSPACE_SMEM;
 }
@@ -309,12 +310,14 @@ static at_status check_smem(at_mosaic_judge *j, int64_t used) {
 // ---- SparseCores
 static bool is_used(const at_mblock *b, const at_mvalue *v);
 
+// Does the operation read or write the value?
 static bool uses(const at_mop *op, const at_mvalue *v) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     if (op->operands[i] == v) return true;
   return false;
 }
 
+// The same, in regions too.
 static bool uses_inside(const at_mop *op, const at_mvalue *v) {
   for (uint32_t k = 0; k < op->num_regions; k++)
     for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
@@ -437,6 +440,7 @@ static bool is_load(const at_mop *op) {
   return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD;
 }
 
+// Stores whose memory is this ref.
 static bool stores_to(const at_mop *op, const at_mvalue *memory) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return (c == AT_MOSAIC_VECTOR_STORE || c == AT_MOSAIC_TPU_VECTOR_STORE) &&

@@ -210,6 +210,7 @@ static const at_mvalue *narrowed(const at_mvalue *v) {
              : v;
 }
 
+// Operations that only load.
 static bool is_read(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return c == AT_MOSAIC_MEMREF_LOAD || c == AT_MOSAIC_VECTOR_LOAD;
@@ -342,6 +343,7 @@ static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
   }
 }
 
+// Arithmetic on floats.
 static bool is_float_op(at_mosaic_opcode c) {
   return (c >= AT_MOSAIC_ARITH_ADDF && c <= AT_MOSAIC_ARITH_MINNUMF) ||
          (c >= AT_MOSAIC_MATH_EXP && c <= AT_MOSAIC_MATH_ABSF) ||
@@ -388,6 +390,7 @@ static at_dtype multiplied(at_mosaic_judge *j, const at_mtype *t,
   return becomes ? AT_F32 : d;
 }
 
+// Of eight bits.
 static bool is_small_float(const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
   return at_is_float(d) && at_dtype_of(d)->bits == 8;
@@ -508,6 +511,7 @@ static at_status gather_instruction(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Vectors of f16.
 static bool is_half_floats(const at_mtype *t) {
   return at_mosaic_dtype_of(t) == AT_F16 && at_mosaic_is_vector(t);
 }

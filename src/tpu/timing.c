@@ -40,6 +40,7 @@ typedef struct grid {
   double *work;  // per window: cycles in which its block is made
 } grid;
 
+// In the block and in all regions inside it.
 int64_t at_ms_count_ops(const at_mblock *b) {
   int64_t n = b->num_ops;
   for (uint32_t i = 0; i < b->num_ops; i++)
@@ -305,6 +306,7 @@ static at_status bounds_of(grid *g, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// A scalar has one.
 static double elements_of(at_dims d) {
   double n = 1;
   for (uint32_t i = 0; i < d.rank; i++) n *= (double)d.ptr[i];

@@ -2,6 +2,7 @@
 // mask leaves out, and where the next one is.
 #include "tpu/timing_internal.h"
 
+// Which prefetched array the ref is; -1: none.
 int64_t at_ms_prefetched(const at_mosaic_program *p, const at_mvalue *ref) {
   const at_mblock *b = ref->block;
   uint32_t first = at_mosaic_arg_prefetch(p);

@@ -64,6 +64,7 @@ double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
 double at_ms_beside(double a, double b);
 // to += u, and the cycles that all units take side by side.
 void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u);
+// In cycles, side by side.
 double at_ms_units_time(const at_mosaic_units *u);
 double at_ms_turn(void);  // cycles of a loop's turn beside its operations
 double at_ms_step(const at_mosaic_program *p);  // of a step beside its body

@@ -4,10 +4,12 @@
 #include "base/json.h"
 #include "tpu/timing.h"
 
+// Of the whole time.
 static double percent(double part, double all) {
   return all > 0 ? 100 * part / all : 0;
 }
 
+// With the unit that fits.
 static void put_bytes(at_strbuf *b, double bytes) {
   if (bytes >= 1 << 20)
     at_strbuf_addf(b, "%.2f MiB", bytes / (1 << 20));
@@ -89,6 +91,7 @@ static void text(at_json_writer *w, const char *key, const char *value) {
   at_json_str(w, at_str_of(value));
 }
 
+// As JSON.
 static void number(at_json_writer *w, const char *key, double value) {
   at_json_key(w, at_str_of(key));
   at_json_num(w, value);

@@ -78,6 +78,7 @@ double at_ms_beside(double a, double b) {
   return longer * pow(1 + pow(fmin(a, b) / longer, n), 1 / n);
 }
 
+// Field by field.
 void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double *y = &to->scalar;
@@ -115,6 +116,8 @@ double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c) {
   return p->num_prefetch * g_figures.prefetch * c->latency_in;
 }
 
+// The largest copy at the rate of one, or all of them at the rate of several,
+// whichever takes longer; without latency.
 double at_ms_copy_time(const at_ms_copy *c, double largest, double all) {
   return fmax(largest / c->rate, all / c->rate_of_all);
 }

@@ -7,6 +7,7 @@ typedef struct number {
   int64_t value;
 } number;
 
+// The number that v is known to be; false: it is not.
 bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out) {
   void **at = at_map_find_ptr(&v->known, x);
   const number *n = at ? *at : NULL;
@@ -15,6 +16,7 @@ bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out) {
   return true;
 }
 
+// Forgets v where it is not known.
 at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
                           int64_t value) {
   void **at = at_map_put_ptr(&v->known, x);

@@ -44,6 +44,7 @@ static at_status see_value(viewer *v, const at_mvalue *x) {
   return AT_OK;
 }
 
+// NULL: nothing is known of it.
 static value *value_of(const viewer *v, const at_mvalue *x) {
   void **at = at_map_find_ptr(&v->values, x);
   return at ? *at : NULL;
@@ -153,6 +154,7 @@ static int by_place(const void *a, const void *b) {
   return files ? files : x->line < y->line ? -1 : x->line > y->line;
 }
 
+// Cycles of the unit that has most to do.
 static double busiest(const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double most = 0;
