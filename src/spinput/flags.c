@@ -77,7 +77,8 @@ static bool set_text(char *out, at_str v) {
   if (v.len >= AT_SPINPUT_FLAG_TEXT || (v.len && memchr(v.ptr, 0, v.len)))
     return false;
   if (v.len) memcpy(out, v.ptr, v.len);
-  out[v.len] = 0;
+  // The rest too: flags are part of cache keys.
+  memset(out + v.len, 0, AT_SPINPUT_FLAG_TEXT - v.len);
   return true;
 }
 

@@ -93,6 +93,20 @@ static void values_are_checked(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+// Flags that say the same are the same bytes, whatever was said before.
+static void texts_leave_nothing_behind(void **state) {
+  at_spinput_flags once = {0}, twice = {0};
+  const char *name = "--xla_sparse_core_max_ids_file=";
+  char text[160];
+  snprintf(text, sizeof text, "%sb", name);
+  assert_int_equal(at_code_take(at_spinput_flags_read(&once, at_str_of(text))),
+                   0);
+  snprintf(text, sizeof text, "%slonger %sb", name, name);
+  assert_int_equal(at_code_take(at_spinput_flags_read(&twice, at_str_of(text))),
+                   0);
+  assert_memory_equal(&once, &twice, sizeof once);
+}
+
 // From the environment; what is no flag, or another's, must not hide the one
 // behind it.
 static void the_process_has_flags(void **state) {
@@ -135,6 +149,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_flag_is_read),
       cmocka_unit_test(values_are_checked),
+      cmocka_unit_test(texts_leave_nothing_behind),
       cmocka_unit_test(the_process_has_flags),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

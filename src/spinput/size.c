@@ -239,6 +239,14 @@ static at_status check_table(const at_spinput_program *p,
 // The next multiple of `to`.
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// More than any device has, and little enough that sums over thousands of
+// tables stay inside 64 bits: products end there.
+static const int64_t most_bytes = 1ll << 48;
+
+static int64_t times(int64_t a, int64_t b) {
+  return (int64_t)AT_MIN(at_mul((size_t)a, (size_t)b), (size_t)most_bytes);
+}
+
 // Sizes first, then whether they fit: *s is filled as far as that came.
 static at_status size_table(const at_spinput_program *p,
                             const at_spinput_table *t,
@@ -251,16 +259,18 @@ static at_status size_table(const at_spinput_program *p,
                                .padded_rows = up(t->rows, ROW_STEP * replicas)};
   s->rows_per_core = s->padded_rows / replicas;
   s->rows_per_tile = at_ceil_div(s->rows_per_core, c->tiles);
-  s->gather_bytes = t->samples / c->cores * s->padded_width * 4 / c->tiles;
+  s->gather_bytes =
+      times(t->samples / c->cores, s->padded_width * 4) / c->tiles;
   s->gather_in_tile = s->gather_bytes <= c->tile_bytes;
   update_cost u = cost_of(t);
   int64_t per_device = s->padded_rows / p->devices;
-  s->hbm_bytes =
-      per_device * s->padded_width * (t->element_bytes + 4ll * u.slots);
-  s->waste_bytes = s->hbm_bytes - t->rows * t->width *
-                                      (t->element_bytes + 4ll * u.slots) /
-                                      p->devices;
-  int64_t tensor = per_device * s->padded_width * t->element_bytes;
+  int64_t bytes = t->element_bytes + 4ll * u.slots;  // of an element and slots
+  s->hbm_bytes = times(times(per_device, s->padded_width), bytes);
+  // rows and width are bounded so that their product fits.
+  size_t used = at_mul((size_t)(t->rows * t->width), (size_t)bytes);
+  s->waste_bytes = s->hbm_bytes - (int64_t)AT_MIN(used / (size_t)p->devices,
+                                                  (size_t)s->hbm_bytes);
+  int64_t tensor = times(times(per_device, s->padded_width), t->element_bytes);
   if (tensor > most_per_tensor)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "SparseCore only supports 16 GiB of HBM per tensor, got "
@@ -273,11 +283,12 @@ static at_status size_table(const at_spinput_program *p,
                    up(at_ceil_div(t->coo_per_device, replicas * c->cores), 8));
   int64_t copies =
       replicas * c->cores * 4;  // bytes of a word of every partition
-  int64_t rows = up(v.unique * s->padded_width * copies, PIECE);
-  int64_t words = up(v.unique * copies, PIECE);
-  s->forward_bytes = 2 * rows + words + up(v.ids * copies, PIECE);
+  int64_t rows = up(times(times(v.unique, s->padded_width), copies), PIECE);
+  int64_t words = up(times(v.unique, copies), PIECE);
+  s->forward_bytes = 2 * rows + words + up(times(v.ids, copies), PIECE);
   s->backward_bytes = u.vectors * rows + u.words * words;
-  if (u.vectors) s->backward_bytes += 2 * t->samples * s->padded_width * 4;
+  if (u.vectors)
+    s->backward_bytes += 2 * times(t->samples, s->padded_width * 4);
   s->spmem_bytes = at_ceil_div(8 * v.unique, c->tiles);
   if (s->gather_in_tile) s->spmem_bytes += s->gather_bytes;
   if (u.vectors) AT_TRY(check_replicas(&v));

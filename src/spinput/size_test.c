@@ -297,6 +297,34 @@ static void a_tensor_has_16_gib(void **state) {
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
 }
 
+// The largest figures that are taken at all must not wrap around.
+static void huge_figures_are_refused(void **state) {
+  at_spinput_table t = {.name = "huge",
+                        .rows = INT32_MAX * 64ll,
+                        .width = 1 << 24,
+                        .max_ids = INT32_MAX,
+                        .max_unique = INT32_MAX,
+                        .samples = INT32_MAX / 4 * 4,
+                        .element_bytes = 4,
+                        .slots = -1};
+  at_spinput_table_size one;
+  at_spinput_size s;
+  at_spinput_program p = {.devices = 1, .tables = &t, .table_count = 1};
+  assert_int_equal(at_code_take(at_spinput_chip_find(AT_STR("v5p"), &p.chip)),
+                   0);
+  at_status st = at_spinput_size_of(&p, &one, &s);
+  assert_non_null(strstr(at_status_message(st), "16 GiB of HBM per tensor"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  assert_true(one.hbm_bytes > 0 && one.waste_bytes >= 0);
+  // Few rows on many devices: what a lookup holds is too much.
+  t.rows = 1;
+  t.max_ids = t.max_unique = 1 << 15;
+  p.devices = 1 << 14;
+  st = at_spinput_size_of(&p, &one, &s);
+  assert_int_equal(at_code_take(st), AT_RESOURCE_EXHAUSTED);
+  assert_true(one.forward_bytes > p.chip.hbm_bytes);
+}
+
 // 32 MiB of samples a core do not fit its tiles; with `unstaged` that is an
 // error.
 static void gather_operands_are_staged(void **state) {
@@ -397,6 +425,7 @@ int main(void) {
       cmocka_unit_test(other_stacks_are_near),
       cmocka_unit_test(verdicts_are_the_compilers),
       cmocka_unit_test(a_tensor_has_16_gib),
+      cmocka_unit_test(huge_figures_are_refused),
       cmocka_unit_test(gather_operands_are_staged),
       cmocka_unit_test(serialised_tables_lower_the_peak),
       cmocka_unit_test(narrow_rows_waste),

@@ -57,20 +57,26 @@ at_status at_spinput_skew(const at_spinput_options *o,
                           const at_spinput_batch *batch, int64_t *histogram,
                           at_spinput_hot *hot, int32_t hot_len,
                           int32_t *hot_found) {
-  int32_t cores = o->global_devices * o->cores_per_device;
-  if (cores < 1 || (cores & (cores - 1)) || f->vocabulary > INT32_MAX)
+  int64_t cores = (int64_t)o->global_devices * o->cores_per_device;
+  if (cores < 1 || cores > INT32_MAX || (cores & (cores - 1)) ||
+      f->vocabulary > INT32_MAX)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "table '%s': vocabulary %lld over %d SparseCores", f->table,
-                   (long long)f->vocabulary, cores);
+                   "table '%s': vocabulary %lld over %lld SparseCores",
+                   f->table, (long long)f->vocabulary, (long long)cores);
+  if (hot_len < 0)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "table '%s': the %d ids that are hot",
+                   f->table, hot_len);
   at_spi_view v;
   at_spinput_hot *all = NULL;
   int64_t n = 0, found;
   AT_TRY(at_spi_open(batch, f, &v));
   for (int64_t r = 0; r < batch->samples; r++) n += at_spi_sample_of(&v, r).len;
-  uint64_t *keys = malloc(at_mul(2 * (size_t)n + 1, sizeof *keys));
+  // The sort counts in 32 bits.
+  uint64_t *keys =
+      n > UINT32_MAX ? NULL : malloc(at_mul(2 * (size_t)n + 1, sizeof *keys));
   at_status st = keys ? AT_OK : AT_NO_MEMORY("ids");
   memset(histogram, 0, (size_t)cores * sizeof *histogram);
-  if (at_ok(st)) st = collect(&v, f, cores, keys, histogram);
+  if (at_ok(st)) st = collect(&v, f, (int32_t)cores, keys, histogram);
   if (at_ok(st))
     st = count_equal(at_spi_sort(keys, keys + n, n, 31), n, &all, &found);
   if (at_ok(st)) {

@@ -298,6 +298,21 @@ static void hosts_agree(void **state) {
   assert_int_equal(s.minibatches, 2);
 }
 
+// Another host cuts by vocabulary: its bits are no number of runs.
+static void hosts_cut_alike(void **state) {
+  setup s;
+  many(&s);
+  int calls = 0;
+  s.o.agree = double_bits;
+  s.o.agree_arg = &calls;
+  s.o.split = AT_SPINPUT_BY_SAMPLE;
+  s.k.max_ids = s.k.max_unique = 32;
+  at_status st = run(&s);
+  assert_non_null(
+      strstr(at_status_message(st), "cut their batches differently"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+}
+
 // ---- Wrong inputs
 // A defect, and the status that it must have.
 typedef struct wrong {
@@ -391,6 +406,8 @@ SPOIL(row_negative, with_rows(s); bad_rows[1].len = -3;)
 SPOIL(row_nowhere, with_rows(s); bad_rows[2].ptr = NULL;)
 SPOIL(row_weights_short, with_rows(s); s->b[0].weight_rows = bad_weight_rows;
       bad_weight_rows[3].len = 1;)
+SPOIL(row_weights_nowhere, with_rows(s); s->b[0].weight_rows = bad_weight_rows;
+      bad_weight_rows[3].ptr = NULL;)
 SPOIL(coo_row_negative, with_coo(s); bad_index[0] = -1;)
 SPOIL(coo_row_past, with_coo(s); bad_index[5] = 4;)
 SPOIL(coo_rows_absent, with_coo(s); s->b[0].index = NULL;)
@@ -476,6 +493,8 @@ static const wrong wrongs[] = {
      "sample 2: 1 ids at"},
     {"fewer weights than ids", row_weights_short, AT_INVALID_ARGUMENT,
      "sample 3: 2 ids but 1 weights"},
+    {"weights at no address", row_weights_nowhere, AT_INVALID_ARGUMENT,
+     "sample 3: 2 weights at no address"},
     {"COO row below 0", coo_row_negative, AT_INVALID_ARGUMENT,
      "element 0 is of sample -1"},
     {"COO row past the batch", coo_row_past, AT_INVALID_ARGUMENT,
@@ -660,6 +679,9 @@ static void skew_finds_the_hot_ids(void **state) {
   s.b[0].samples = 1;
   must(at_spinput_skew(&s.o, &s.f[0], &s.b[0], histogram, hot, 1, &found));
   assert_int_equal(histogram[0], 2);  // id 1 has moved
+  assert_int_equal(at_code_take(at_spinput_skew(&s.o, &s.f[0], &s.b[0],
+                                                histogram, hot, -1, &found)),
+                   AT_INVALID_ARGUMENT);
   negative_id(&s);
   bad_ids[0] = -1;
   assert_int_equal(at_code_take(at_spinput_skew(&s.o, &s.f[0], &s.b[0],
@@ -685,6 +707,7 @@ int main(void) {
       cmocka_unit_test(minibatches_hold_everything),
       cmocka_unit_test(buckets_are_highwayhash),
       cmocka_unit_test(hosts_agree),
+      cmocka_unit_test(hosts_cut_alike),
       cmocka_unit_test(wrong_inputs_have_a_status),
       cmocka_unit_test(wrong_buffers_have_a_status),
       cmocka_unit_test(threads_do_not_matter),

@@ -174,6 +174,9 @@ at_status at_spi_split(at_spi_run *r) {
   if (by_sample) {
     at_pool_for(r->pool, r->task_count, 1, find_runs, r);
     AT_TRY(agree_on(r, &bits));
+    if (bits & (bits + 1) || bits >= BUCKETS)  // not what find_runs leaves
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "the hosts cut their batches differently: here by sample");
     r->minibatches = 1 << __builtin_popcountll(bits);
     for (int b = 0; b < BUCKETS; b++) r->minibatch_of[b] = (uint8_t)b;
   }

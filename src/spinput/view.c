@@ -38,6 +38,10 @@ static at_status check_rows(const at_spinput_batch *b,
                      WHERE ", sample %lld: %lld ids but %lld weights", WHO(f),
                      (long long)i, (long long)ids->len,
                      (long long)b->weight_rows[i].len);
+    if (b->weight_rows && ids->len && !b->weight_rows[i].ptr)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     WHERE ", sample %lld: %lld weights at no address", WHO(f),
+                     (long long)i, (long long)ids->len);
   }
   return AT_OK;
 }
