@@ -21,6 +21,8 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
   const at_spinput_out *o = t->out;
   const int64_t base = t->device * o->coo_per_device;
   int32_t *pointer = o->row_pointers + t->device * o->rows_per_device + s->rows;
+  AT_ASSERT(s->begin <= s->end && s->end <= o->coo_per_device);
+  AT_ASSERT(s->rows + at_spi_row_block(r) <= o->rows_per_device);
   int64_t from = 0, at = s->begin, lost = 0;
   int32_t g = 0;
   for (; g < r->cores && !lost; g++) {
@@ -34,6 +36,7 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
     memcpy(o->gains + base + at, s->gain + from, (size_t)n * 4);
     from += n;
     at += n;
+    AT_ASSERT(n >= 0 && at <= s->end);
     if (lost) break;
     pointer[g] = (int32_t)(at - s->base);
     int64_t aligned =

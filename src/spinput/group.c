@@ -189,7 +189,9 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
     }
     t->ids[g] = (int32_t)(m - first);
     t->unique[g] = unique;
+    AT_ASSERT(t->unique[g] <= t->ids[g]);
   }
+  AT_ASSERT(i == raw->n && m <= raw->n);
   t->n = m;
 }
 
@@ -218,6 +220,7 @@ static at_status drop(const at_spi_run *r, at_spi_task *t) {
       m++;
     }
     t->kept[g] = (int32_t)(m - start);
+    AT_ASSERT(t->kept[g] <= t->ids[g] && t->kept[g] <= t->stack->max_ids);
     from = end;
   }
   t->n = m;
@@ -319,6 +322,7 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
                                    : take(r, t, &s, &raw, false, false));
     if (bad >= 0) return bad_id(s.v, s.f, t->stack->combiner, bad);
   }
+  AT_ASSERT(raw.n == n);  // count_ids told how much room there must be
   uint64_t *sorted = at_spi_sort(a, b, raw.n, raw.local_bits + r->core_bits);
   if (weighted)
     merge(r, t, sorted, &raw, true);

@@ -72,6 +72,7 @@ at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
     int64_t limit = c->minibatching ? c->coo : base + slice;
     if (!c->minibatching) at = base;
     for (int32_t m = 0; m < c->minibatches; m++, pointer += block) {
+      AT_ASSERT(pointer - c->row_pointers + block <= c->rows);  // check_shape
       for (int32_t g = 0; g < c->cores; g++) {
         at_spinput_part p = {k, m, g, at, base + pointer[g]};
         if (p.end < p.begin || p.end > limit)

@@ -357,6 +357,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   if (granules) out->shared_bytes += (granules + 4ll * p->chip.cores) * GRANULE;
   int64_t saved =
       p->serialized > 1 ? serialize(tables, p->table_count, p->serialized) : 0;
+  AT_ASSERT(saved <= out->forward_bytes + out->backward_bytes);
   out->stack_bytes =
       up(out->forward_bytes + out->backward_bytes - saved + out->shared_bytes,
          GRANULE);

@@ -1,6 +1,7 @@
 // Least-significant-digit radix sort, stable, of 64-bit words by their upper
 // half. Digits are as wide as pays: few passes over many words, few counters
 // for few words.
+#include "base/verify.h"
 #include "spinput/spinput_internal.h"
 
 enum { MAX_DIGIT = 11, MAX_PASSES = 6, INSERTION = 24 };
@@ -28,10 +29,18 @@ static int passes_for(int64_t n, int bits) {
   return best;
 }
 
+// For AT_VERIFY: by the upper halves.
+static bool is_sorted(const uint64_t *a, int64_t n) {
+  for (int64_t i = 1; i < n; i++)
+    if (a[i] >> 32 < a[i - 1] >> 32) return false;
+  return true;
+}
+
 // The arrays change roles with each pass.
 uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits) {
   if (n <= INSERTION || bits == 0) {
     if (bits) sort_few(a, n);
+    AT_VERIFY(!bits || is_sorted(a, n));
     return a;
   }
   int passes = passes_for(n, bits), digit = (bits + passes - 1) / passes;
@@ -53,5 +62,6 @@ uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits) {
     a = b;
     b = swap;
   }
+  AT_VERIFY(is_sorted(a, n));
   return a;
 }

@@ -40,6 +40,7 @@ static void number_minibatches(at_spi_run *r, uint64_t cut) {
     r->minibatch_of[b] = (uint8_t)minibatch;
   }
   r->minibatches = minibatch + 1;
+  AT_ASSERT(r->minibatches <= BUCKETS);
 }
 
 // ---- Buckets of a task's ids
@@ -90,6 +91,7 @@ static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
     const int64_t end = from + t->ids[g];
     for (int64_t i = from; i < end; i++) {
       uint8_t b = t->bucket[i];
+      AT_ASSERT(b < BUCKETS);
       unique[b] += ids[b] == 0 || t->local[i] != last[b];
       last[b] = t->local[i];
       ids[b]++;
@@ -244,6 +246,7 @@ static void scatter(const at_spi_run *r, const at_spi_task *t,
     for (int64_t i = from; i < from + t->ids[g]; i++) {
       if (t->bucket[i] == AT_SPI_DROPPED) continue;
       uint32_t to = base[t->bucket[i]]++;
+      AT_ASSERT(to < sum);  // as many places as count_buckets kept
       local[to] = t->local[i];
       row[to] = t->row[i];
       gain[to] = t->gain[i];

@@ -65,6 +65,7 @@ static at_status count_rows(const at_spinput_batch *b,
     splits[row + 1]++;
   }
   for (int64_t r = 0; r < b->samples; r++) splits[r + 1] += splits[r];
+  AT_ASSERT(splits[b->samples] == b->nnz);
   return AT_OK;
 }
 
@@ -104,6 +105,7 @@ static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   float *weights = (float *)(ids + n * wide);
   for (int64_t i = 0; i < b->nnz; i++) {
     int64_t at = splits[b->index[i]]++;
+    AT_ASSERT(at < b->nnz);
     memcpy(ids + at * b->id_bytes, (const char *)b->ids + i * b->id_bytes,
            wide);
     if (b->weights) weights[at] = b->weights[i];
