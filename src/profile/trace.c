@@ -31,7 +31,8 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_key(w, AT_STR("ts"));  // microseconds
   at_json_num(w, (double)e->start_ns / 1e3);
   at_json_key(w, AT_STR("dur"));
-  at_json_num(w, (double)(e->end_ns - e->start_ns) / 1e3);
+  uint64_t end = AT_MAX(e->start_ns, e->end_ns);
+  at_json_num(w, (double)(end - e->start_ns) / 1e3);
   at_json_key(w, AT_STR("args"));
   at_json_begin_object(w);
   if (*e->detail) put_pair(w, "op", e->detail);
