@@ -53,6 +53,7 @@ void at_span_record(const at_profile_span *s, const char *name) {
     atomic_fetch_add_explicit(&homeless, 1, memory_order_relaxed);
     return;
   }
+  AT_ASSERT(atomic_load_explicit(&r->owned, memory_order_relaxed));
   uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
   if (head - atomic_load_explicit(&r->tail, memory_order_acquire) >= kSpans) {
     atomic_fetch_add_explicit(&r->dropped, 1, memory_order_relaxed);

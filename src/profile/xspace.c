@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/protobuf.h"
+#include "base/verify.h"
 #include "profile/profile_internal.h"
 
 // Names of stats are those of XLA's profiler schema.
@@ -249,6 +250,13 @@ static bool is_of(const at_profile_event *e, uint32_t chip, uint32_t kind,
   return e->chip == chip && e->kind == kind && e->core == core;
 }
 
+// For AT_VERIFY: no event comes before one that starts earlier.
+static bool is_in_time(const event_list *l) {
+  for (size_t i = 1; i < l->count; i++)
+    if (l->list[i]->start_ns < l->list[i - 1]->start_ns) return false;
+  return true;
+}
+
 // The events of one line, by time.
 static at_status events_of(const plane *p, uint32_t kind, uint32_t core,
                            event_list *out) {
@@ -263,6 +271,7 @@ static at_status events_of(const plane *p, uint32_t kind, uint32_t core,
     if (is_of(&e[i], p->chip, kind, core)) out->list[out->count++] = &e[i];
   AT_ASSERT(out->count == count);
   qsort(out->list, count, sizeof *out->list, by_time);
+  AT_VERIFY(is_in_time(out));
   return AT_OK;
 }
 
@@ -289,6 +298,7 @@ static at_strbuf begin_line(const plane *p, uint64_t id, const char *name,
 // Takes the events from i on that are one op; returns how many.
 static size_t put_event(plane *p, const event_list *l, size_t i,
                         uint64_t metadata, at_strbuf *line) {
+  AT_ASSERT(i < l->count && metadata);
   const at_profile_event *e = l->list[i];
   uint64_t end = AT_MAX(e->start_ns, e->end_ns);
   size_t n = 1;
