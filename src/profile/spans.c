@@ -30,7 +30,10 @@ static _Thread_local ring *mine;
 
 // A destructor of the thread's key: the ring may go to another thread, its
 // spans stay.
-static void leave(void *r) { atomic_store(&((ring *)r)->owned, false); }
+static void leave(void *r) {
+  mine = NULL;  // destructors that run later may record, too
+  atomic_store(&((ring *)r)->owned, false);
+}
 
 // The first ring that nobody owns; NULL: all are taken.
 static ring *claim(void) {
