@@ -9,6 +9,11 @@
 #include "abi/dtype.h"
 #include "sparsecore/engine_internal.h"
 
+// The number of the first device here, among those of the program.
+static uint32_t first_device(const at_sc_run *r) {
+  return r->hosts ? r->hosts->me * at_sc_devices_here(r) : 0;
+}
+
 // ---- NaN
 // Element i of a table of any type that a step takes.
 static bool is_nan_at(const at_x_sparse *x, const void *table, uint64_t i) {
@@ -107,7 +112,8 @@ static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "NaN in the %s of table %s\ndetail: device %u, sample "
                      "%llu, column %llu",
-                     what, r->name, d, (unsigned long long)(i / x->width),
+                     what, r->name, first_device(r) + d,
+                     (unsigned long long)(i / x->width),
                      (unsigned long long)(i % x->width));
   }
   return AT_OK;
@@ -159,6 +165,7 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
   static const char *const names[] = {"row pointers", "ids", "samples",
                                       "gains"};
   uint32_t n = at_x_sparse_operands(r->x);
+  uint32_t skipped = r->x->op == AT_SPARSE_LOCAL;  // has no row pointers
   for (uint32_t d = 0; d < at_sc_devices_here(r); d++)
     for (uint32_t i = 0; i < n; i++)
       if (before[d * n + i] != after[d * n + i])
@@ -166,8 +173,8 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
                        "the contents of a buffer of table %s changed while "
                        "nothing should write it\ndetail: device %u, operand %u "
                        "(%s)",
-                       r->name, d, i,
-                       i < AT_LEN(names)              ? names[i]
+                       r->name, first_device(r) + d, i,
+                       i + skipped < AT_LEN(names)    ? names[i + skipped]
                        : i == at_x_sparse_table(r->x) ? "table"
                                                       : "gradient or other");
   return AT_OK;
@@ -184,16 +191,17 @@ static at_status check_launch(const at_sc_run *r) {
         *(const int32_t *)r->bufs[d][4] != *(const int32_t *)r->bufs[0][4])
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the devices work on different launches: table %s has %d "
-                     "minibatches on device %u, %d on device 0",
-                     r->name, *(const int32_t *)r->bufs[d][4], d,
-                     *(const int32_t *)r->bufs[0][4]);
+                     "minibatches on device %u, %d on device %u",
+                     r->name, *(const int32_t *)r->bufs[d][4],
+                     first_device(r) + d, *(const int32_t *)r->bufs[0][4],
+                     first_device(r));
     for (uint32_t h = 0; h < x->num_hypers; h++)
       if (memcmp(r->bufs[d][first + h], r->bufs[0][first + h],
                  x->hyper_bytes[h]))
         return AT_FAIL(AT_INVALID_ARGUMENT,
                        "the devices work on different launches: "
                        "hyperparameter %u of table %s differs on device %u",
-                       h, r->name, d);
+                       h, r->name, first_device(r) + d);
   }
   return AT_OK;
 }
@@ -234,7 +242,9 @@ static at_status dump(const at_sc_plan *p) {
                    "folder that exists",
                    path);
   write_entries(p, f);
-  fclose(f);
+  bool written = !ferror(f);
+  if (fclose(f) || !written)
+    return AT_FAIL(AT_DATA_LOSS, "cannot write all of %s", path);
   return AT_OK;
 }
 

@@ -36,7 +36,6 @@ static at_status check_sizes(const at_x_sparse *x) {
 
 // Does a place of the optimizer lie inside what it names?
 static bool place_fits(const at_x_sparse *x, const at_x_sparse_place *p) {
-  uint64_t row = x->width * 4;
   switch (p->kind) {
     case AT_SPARSE_GRADIENT:
       return true;
@@ -49,7 +48,7 @@ static bool place_fits(const at_x_sparse *x, const at_x_sparse_place *p) {
     case AT_SPARSE_CONST:
       return p->index <= x->const_bytes;
     default:
-      return row == UINT64_MAX;
+      return false;
   }
 }
 
@@ -262,6 +261,7 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
 }
 
 uint32_t at_sc_devices_here(const at_sc_run *r) {
+  if (r->x->op == AT_SPARSE_LOCAL) return 1;
   return r->x->num_devices / (r->hosts ? r->hosts->count : 1);
 }
 

@@ -111,7 +111,9 @@ static const uint8_t *rows_of(const lookup *l, uint32_t source, uint32_t batch,
     AT_ASSERT(l->far.devices && batch < l->far.most);
     *b = &l->far.devices[source / p->scs];
     uint64_t batches = (uint64_t)source * l->far.most + batch;
-    return l->far.rows[batches * p->num_scs + g];
+    const uint8_t *rows = l->far.rows[batches * p->num_scs + g];
+    AT_ASSERT(rows);  // each span with ids has asked for some
+    return rows;
   }
   return (const uint8_t *)l->run->bufs[device][l->table] +
          (g % p->scs) * p->shard_rows * x->width * bytes_of(x);
@@ -207,8 +209,9 @@ at_status at_sc_lookup(const at_sc_run *r) {
   at_status st = make(&l);
   if (st.err) return at_sc_tell(r->hosts, st);
   uint32_t sources = l.plan.here * l.plan.scs;
-  if (!r->x->width || !r->x->samples) return AT_OK;
+  // Also where there is nothing to look up: another host may have failed.
   if (r->hosts) AT_TRY(at_sc_fetch_rows(&l.plan, &l.far));
+  if (!r->x->width || !r->x->samples) return AT_OK;
   at_par_for(r->par, (int64_t)sources * l.parts, 1, lookup_range, &l);
   uint64_t bad = atomic_load(&l.bad);
   return bad ? blame_source(&l.plan, (uint32_t)(bad - 1)) : AT_OK;

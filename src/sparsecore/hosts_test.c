@@ -243,6 +243,19 @@ static int messages_cut_short(const at_sc_hosts *h) {
   return wrong;
 }
 
+// Rows without elements: there is nothing to fetch, but something to tell.
+static int bad_pointer_of_an_empty_table(const at_sc_hosts *h) {
+  sc_case c;
+  read_two(&c, AT_SPARSE_LOOKUP);
+  c.x.width = 0;
+  if (h->me == 1) *(int32_t *)c.bufs[1][0] = -8;
+  at_status st = run_host(&c, h);
+  int n = h->me == 1 ? says(st, AT_INVALID_ARGUMENT, "run backward")
+                     : says(st, AT_ABORTED, "host 1 failed: ");
+  free_case(&c);
+  return n;
+}
+
 // A host number that is not among them.
 static int wrong_host(const at_sc_hosts *h) {
   sc_case c;
@@ -258,6 +271,7 @@ static int wrong_host(const at_sc_hosts *h) {
 static void all_hosts_fail_together(void **state) {
   assert_true(on_hosts(2, bad_id_on_host_1));
   assert_true(on_hosts(2, messages_cut_short));
+  assert_true(on_hosts(2, bad_pointer_of_an_empty_table));
   assert_true(on_hosts(2, wrong_host));
 }
 

@@ -77,13 +77,18 @@ static const at_type *type_of(const reader *r, uint32_t operand) {
   return at_value_type(r->n->operands[operand]);
 }
 
+static bool is_static(const at_type *t) {
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->dims[d] < 0) return false;
+  return true;
+}
+
 // The next operand of the call becomes the next of the engine.
 static at_status take(reader *r, const char *name, const at_type **out) {
   if (r->next >= r->n->num_operands)
     return BAD(r, "operand %u (%s) is missing", r->next, name);
   const at_type *t = type_of(r, r->next);
-  for (uint32_t d = 0; d < t->rank; d++)
-    if (t->dims[d] < 0) return BAD(r, "%s has no static shape", name);
+  if (!is_static(t)) return BAD(r, "%s has no static shape", name);
   r->c->operands[r->c->num_operands++] = r->next++;
   *out = t;
   return AT_OK;
@@ -431,6 +436,11 @@ at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
   if (n->num_operands != operands || n->num_results != 1)
     return BAD(&r, "takes %u operands and gives 1 result, got %u and %u",
                operands, n->num_operands, n->num_results);
+  for (uint32_t i = 0; i < operands; i++)
+    if (!is_static(type_of(&r, i)))
+      return BAD(&r, "operand %u has no static shape", i);
+  if (!is_static(&n->types[0]))
+    return BAD(&r, "its result has no static shape");
   for (uint32_t i = lists; i < operands; i++)
     if (!is_list(type_of(&r, i)))
       return BAD(&r, "operand %u must be a list of s32", i);
