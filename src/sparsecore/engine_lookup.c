@@ -190,6 +190,7 @@ static at_status prepare(lookup *l, uint32_t sources) {
     l->part = at_align_up(at_ceil_div(x->width, want), kColumns);
     l->parts = (uint32_t)at_ceil_div(x->width, l->part);
   }
+  AT_ASSERT(l->parts >= 1 && l->part * l->parts >= x->width);
   l->rows = at_sc_rows_of(l->part);
   if (is_plain(x)) return AT_OK;
   l->row = at_par_scratch(l->run->par, threads * x->width * sizeof *l->row);

@@ -352,6 +352,7 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
 // Where task t of n begins: at the first entry of a row. t <= n; 0 and n give
 // the ends.
 static uint64_t cut(const owner *o, uint64_t t, uint64_t n) {
+  AT_ASSERT(t <= n && n);
   uint64_t i = t * o->count / n;
   if (t == n) return o->count;
   while (i && i < o->count && o->entries[i].id == o->entries[i - 1].id) i++;

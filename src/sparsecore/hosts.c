@@ -263,6 +263,7 @@ static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
     const uint32_t *ids;
     AT_TRY(take_block(p, host, &m, head, &ids));
     uint32_t device = head[0] / p->scs - p->first;
+    AT_ASSERT(device < p->here);  // take_block has seen the owner
     const uint8_t *shard =
         (const uint8_t *)p->run->bufs[device][at_x_sparse_table(p->x)] +
         (head[0] % p->scs) * p->shard_rows * bytes;
