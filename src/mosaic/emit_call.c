@@ -4,15 +4,16 @@
 #include "mosaic/emit_control.h"
 #include "mosaic/mosaic_internal.h"
 
-enum { MAX_CALLS = 32 };
+// Of calls inside of each other, and of all calls that are written.
+enum { MAX_CALLS = 32, MAX_WRITTEN = 1 << 14 };
 
-LLVMValueRef at_me_mark(at_me *m) {
 // A register: both fills of the core's stack, see at_core_mark.
+LLVMValueRef at_me_mark(at_me *m) {
   LLVMValueRef core = m->core;
   return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &core, 1);
 }
-void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
 // op NULL: no place for the checks' messages.
+void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
   LLVMValueRef args[3] = {m->core, mark,
                           at_me_i32(m, op ? at_me_loc(m, op) : -1)};
   at_b_call(m->e, "at_core_release", NULL, args, 3);
@@ -63,6 +64,9 @@ at_status at_me_op_call(at_me *m, at_mop *op) {
   if (!b || b->num_args != op->num_operands)
     return at_me_refuse(m, op, "its function");
   if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");
+  // Functions that each call the next one twice double with every level.
+  if (m->written_calls++ == MAX_WRITTEN)
+    return at_me_refuse(m, op, "more than %d calls", MAX_WRITTEN);
   forget(m, b);
   for (uint32_t i = 0; i < b->num_args; i++) {
     at_me_same_value(m, op->operands[i], &b->args[i]);

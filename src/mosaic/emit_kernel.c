@@ -208,8 +208,12 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
   AT_TRY_ALLOC(m, at_new(a, source, 1));
-  *m = (source){
-      .kernel = k, .program = p, .code = c, .max_locs = count_ops(p->body) + 1};
+  // Places of functions that the body calls count, too.
+  const at_mblock *top = k->module->op->regions[0]->blocks[0];
+  *m = (source){.kernel = k,
+                .program = p,
+                .code = c,
+                .max_locs = AT_MAX(count_ops(p->body), count_ops(top)) + 1};
   AT_TRY_ALLOC(m->options, at_arena_copy(a, o, sizeof *o,
                                          _Alignof(at_mosaic_code_options)));
   AT_TRY_ALLOC(m->locs, at_new(a, const at_mloc *, m->max_locs));

@@ -168,8 +168,9 @@ at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
   at_em *e = m->e;
   unit *u;
   at_me_ref to;
+  int64_t k;
   AT_TRY(find_unit(m, op, &u));
-  int64_t k = at_mosaic_op_int(op, "staging_register", 0);
+  AT_TRY(find_register(m, op, "staging_register", 0, MAX_STAGES, &k));
   at_me_node *b = at_me_vector(m, op->operands[0]);
   if (!b) return AT_OK;
   if (!u->staged[k]) return at_me_refuse(m, op, "a function of its own");
@@ -189,9 +190,11 @@ at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
 at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
   at_em *e = m->e;
   unit *u;
+  int64_t acc, load;
   AT_TRY(find_unit(m, op, &u));
-  sum *s = &u->sums[at_mosaic_op_int(op, "acc", 0)];
-  int64_t load = at_mosaic_op_int(op, "load_staged_rhs", -1);
+  AT_TRY(find_register(m, op, "acc", 0, MAX_SUMS, &acc));
+  AT_TRY(find_register(m, op, "load_staged_rhs", -1, MAX_STAGES, &load));
+  sum *s = &u->sums[acc];
   at_me_node *a = at_me_vector(m, op->operands[0]);
   if (!a) return AT_OK;
   if (!s->op) return at_me_refuse(m, op, "a function of its own");

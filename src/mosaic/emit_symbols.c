@@ -68,8 +68,8 @@ void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   AT_VERIFY(at_me_ref_holds(r));
   slot *s = slot_of(m, v);
-  s->kind = MEMORY;
   s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
+  s->kind = s->ref ? MEMORY : NONE;
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 

@@ -4,7 +4,10 @@
 #include "mosaic/code.h"
 #include "mosaic/mosaic_internal.h"
 
-enum { MOST_BYTES = 1 << 30 };  // of one allocation: more than any core has
+enum {
+  MOST_BYTES = 1 << 30,  // of one allocation: more than any core has
+  MOST_NESTED = 32       // calls inside of calls, as emit_call.c writes them
+};
 
 typedef struct need {
   at_mosaic_stack left, most;  // when the block has ended; ever inside of it
@@ -16,6 +19,7 @@ typedef struct counter {
   const at_mosaic_kernel *k;
   at_arena *a;
   at_map functions;  // entry block -> need *
+  uint32_t nested;   // calls around the block that is counted
 } counter;
 
 // Elements times bytes; false also on overflow.
@@ -60,6 +64,10 @@ static void add_inner(need *n, const need *inner, bool stays) {
   if (!stays) return;
   n->left.bytes += inner->left.bytes;
   n->left.sems += inner->left.sems;
+  // Calls of calls multiply: what no memory holds is as good as unknown.
+  if (n->left.bytes <= MOST_BYTES && n->left.sems <= MOST_BYTES) return;
+  n->left = (at_mosaic_stack){0};
+  n->unknown = true;
 }
 
 // Memory is rounded up to AT_CORE_ALLOC_ALIGN, as at_core_alloc does.
@@ -84,6 +92,10 @@ static at_status count_block(counter *c, const at_mblock *b, need *n);
 static at_status add_call(counter *c, const at_mop *op, need *n) {
   const at_mblock *b = at_mosaic_callee(c->k, op);
   if (!b) return AT_OK;  // refused where it is emitted
+  if (c->nested == MOST_NESTED) {
+    n->unknown = true;  // likewise
+    return AT_OK;
+  }
   void **at = at_map_put_ptr(&c->functions, b);
   if (!at) return AT_NO_MEMORY("a kernel's functions");
   need *inner = *at;
@@ -91,7 +103,9 @@ static at_status add_call(counter *c, const at_mop *op, need *n) {
     AT_TRY_ALLOC(inner, at_new(c->a, need, 1));
     *inner = (need){.open = true};
     *at = inner;
+    c->nested++;
     AT_TRY(count_block(c, b, inner));
+    c->nested--;
     inner->open = false;
   }
   n->unknown |= inner->open;
