@@ -152,7 +152,7 @@ static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
 }
 
 // element_window<[low...], [high...]>
-static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
+static at_status read_padding(reader *r, at_str s, struct at_mosaic_window *w) {
   int64_t *v[2];
   uint32_t rank = w->bounds.rank, n[2] = {0};
   AT_TRY_ALLOC(v[0], at_new(r->a, int64_t, rank + 1));
@@ -189,7 +189,7 @@ static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
 // Buffering, revisiting and the kind of window. Absent: double-buffered,
 // revisited at once, blocked.
 static at_status window_modes(reader *r, const at_mattr *d,
-                              at_mosaic_window *w) {
+                              struct at_mosaic_window *w) {
   at_str s;
   const at_mattr *v = at_mattr_field(d, "pipeline_mode");
   if (v) {
@@ -218,7 +218,7 @@ static at_status window_modes(reader *r, const at_mattr *d,
 // Block shape, transform and modes of one window; d NULL or without bounds: the
 // argument is the whole operand. w->ref and w->arg are set before.
 static at_status read_window(reader *r, const at_mattr *d,
-                             at_mosaic_window *w) {
+                             struct at_mosaic_window *w) {
   w->bounds = w->ref.shape;
   w->buffers = 1;
   if (!d) return AT_OK;
@@ -249,7 +249,7 @@ static at_status read_window(reader *r, const at_mattr *d,
 // in HBM, and arrays that stay in the SMEM or VMEM of a core from kernel to
 // kernel (inputs that are outputs of that colour). A block of all of it is the
 // operand itself; a kernel may write to an input that is also an output.
-static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
+static void unblock(const at_mosaic_config *c, struct at_mosaic_window *w) {
   at_dims all = {w->whole.dims, w->whole.rank};
   int64_t out = w->alias < 0 ? -1 : w->is_output ? (int64_t)w->index : w->alias;
   int color =
@@ -267,7 +267,7 @@ static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
 
 // Which operand or result stands behind each window, and what the call says of
 // it.
-static at_status tie_windows(reader *r, at_mosaic_window *w) {
+static at_status tie_windows(reader *r, struct at_mosaic_window *w) {
   const at_mosaic_call *c = &r->k->call;
   const at_mosaic_config *cfg = &r->k->config;
   at_mosaic_program *p = r->p;
@@ -352,7 +352,8 @@ static at_status check_transforms(reader *r) {
 }
 
 // Does a transform's result depend on a grid id that takes several values?
-static at_status find_moves(reader *r, at_walk *walk, at_mosaic_window *w) {
+static at_status find_moves(reader *r, at_walk *walk,
+                            struct at_mosaic_window *w) {
   const at_mblock *b = w->transform->regions[0]->blocks[0];
   const at_mop *ret = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; ret && i < ret->num_operands; i++)
@@ -382,9 +383,9 @@ static at_status read_arguments(reader *r) {
                     &p->num_scratch));
   p->num_windows = left - p->num_prefetch - p->num_scratch;
   at_mosaic_ref *prefetch, *scratch;
-  at_mosaic_window *w;
+  struct at_mosaic_window *w;
   AT_TRY_ALLOC(prefetch, at_new(r->a, at_mosaic_ref, p->num_prefetch + 1));
-  AT_TRY_ALLOC(w, at_new(r->a, at_mosaic_window, p->num_windows + 1));
+  AT_TRY_ALLOC(w, at_new(r->a, struct at_mosaic_window, p->num_windows + 1));
   AT_TRY_ALLOC(scratch, at_new(r->a, at_mosaic_ref, p->num_scratch + 1));
   const at_mattr *params = at_mop_attr(p->func, "window_params");
   if (params &&

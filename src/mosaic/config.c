@@ -89,7 +89,7 @@ static at_status get_int(const at_json *o, const char *key, int64_t low,
 
 // What the kernel's author says it costs; estimates use it where they cannot
 // look into the body.
-static at_status cost_estimate(const at_json *o, at_mosaic_config *c) {
+static at_status cost_estimate(const at_json *o, struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "cost_estimate");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_OBJECT) return wrong("cost_estimate", "an object");
@@ -160,7 +160,7 @@ static at_status result_colors(const at_json *o, at_arena *a, const int **out,
 
 // allow_input_fusion: one boolean per operand.
 static at_status input_fusion(const at_json *o, at_arena *a,
-                              at_mosaic_config *c) {
+                              struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "allow_input_fusion");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY) return wrong("allow_input_fusion", "an array");
@@ -178,8 +178,8 @@ static at_status input_fusion(const at_json *o, at_arena *a,
 
 // custom_call_config, where JAX puts all but flags and limits. body NULL: the
 // payload came otherwise, and is not decoded again.
-static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
-                             at_bytes *body) {
+static at_status custom_call(const at_json *o, at_arena *a,
+                             struct at_mosaic_config *c, at_bytes *body) {
   const at_json *v = at_json_get(o, "custom_call_config");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_OBJECT)
@@ -210,7 +210,8 @@ static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
 
 // Flags of the TPU's compiler that the caller set for this kernel; what they
 // mean is looked up where they are used (at_mosaic_flag).
-static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
+static at_status flags(const at_json *o, at_arena *a,
+                       struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "flag_configs");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY) return wrong("flag_configs", "an array");
@@ -230,7 +231,7 @@ static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
 }
 
 // Of the limits only VMEM's matters here: what the kernel may allocate.
-static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
+static at_status scoped_memory(const at_json *o, struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "scoped_memory_configs");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY)
@@ -246,9 +247,9 @@ static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
 
 // Empty text is every default. *out is written only on success; everything it
 // points to lives in `a` or in `json`.
-at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
-                                at_bytes *body) {
-  at_mosaic_config c = {
+at_status at_mosaic_config_read(at_str json, at_arena *a,
+                                struct at_mosaic_config *out, at_bytes *body) {
+  struct at_mosaic_config c = {
       .collective_id = -1,
       .shape_invariant_numerics = true,
       .vmem_limit_bytes = -1,

@@ -1,5 +1,5 @@
 // What a reduction combines by.
-#include "mosaic/emit_reduce.h"
+#include "mosaic/emit_reduce_kind.h"
 
 // A prefix is enough: text may follow.
 bool at_me_reduce_is(at_str s, const char *text) {

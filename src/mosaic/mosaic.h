@@ -136,7 +136,7 @@ typedef enum at_mosaic_window_kind {
 
 // One operand or result of the call as a program sees it: the block that the
 // argument holds at a grid step, and where that block is in the whole array.
-typedef struct at_mosaic_window {
+typedef const struct at_mosaic_window {
   at_mosaic_ref ref;  // the argument as the program sees it
   uint32_t arg;       // its index among the program's arguments
   at_mosaic_window_kind kind;
@@ -228,7 +228,7 @@ typedef struct at_mosaic_flag {
   const at_json *value;  // BOOL or NUMBER
 } at_mosaic_flag;
 
-typedef struct at_mosaic_config {
+typedef const struct at_mosaic_config {
   bool has_communication;  // waits for or signals other chips
   int64_t collective_id;   // -1: none. Kernels with one id share a barrier
                            // semaphore

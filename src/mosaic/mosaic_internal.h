@@ -43,8 +43,8 @@ at_status at_mosaic_verify(const at_mosaic_kernel *k);
 // Fills in the kernel's programs: what each argument is, the grid, the windows.
 at_status at_mosaic_describe(at_mosaic_kernel *k);
 // `body`, if not NULL, receives the decoded payload.
-at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
-                                at_bytes *body);
+at_status at_mosaic_config_read(at_str json, at_arena *a,
+                                struct at_mosaic_config *out, at_bytes *body);
 
 // The program or function that `op` stands in; NULL: none.
 const at_mop *at_mosaic_function_of(const at_mop *op);
