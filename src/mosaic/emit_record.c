@@ -30,11 +30,13 @@ void at_me_record_begin(at_me_record *r, size_t bytes) {
 }
 
 void at_me_record_i32(at_me_record *r, size_t at, int32_t v) {
+  AT_ASSERT(at + sizeof v <= r->bytes);
   memcpy(r->known + at, &v, sizeof v);
 }
 
 // At most AT_ME_RECORD_LATE registers per record.
 void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
+  AT_ASSERT(at < r->bytes);
   if (r->num_late == AT_LEN(r->late)) {
     at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a record of too many values"));
     return;
@@ -43,9 +45,10 @@ void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
   r->late[r->num_late++].v = v;
 }
 
-void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
-  if (n.v)
 // 64 bits, known or stored at run time.
+void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
+  AT_ASSERT(at + sizeof n.c <= r->bytes);
+  if (n.v)
     at_me_record_value(m, r, at, n.v);
   else
     memcpy(r->known + at, &n.c, sizeof n.c);
