@@ -256,12 +256,16 @@ static void run_member(void *arg) {
     at_event_fire(m.team->done, AT_OK);
 }
 
+// More is not told apart, so that no product overflows.
+enum { kMostWanted = 1 << 24 };
+
 // How many cores a program wants: one per index of the dimensions that say so.
 static int64_t cores_of(const core_state *c, uint32_t semantics) {
   const at_xcore *r = c->program->record;
   int64_t n = 1;
   for (uint32_t d = 0; d < r->grid_rank; d++)
-    if (r->semantics[d] == semantics) n *= c->bounds[d];
+    if (r->semantics[d] == semantics)
+      n = AT_MIN(n * c->bounds[d], (int64_t)kMostWanted);
   return n;
 }
 

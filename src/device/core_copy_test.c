@@ -172,6 +172,19 @@ static void copy_more_than_there_is(at_core *c, const int32_t *g,
   memcpy(r[1].base, to, 32 * 8 * 4);
 }
 
+// A box whose end overflows 64 bits lies outside, so nothing is cleared.
+static void copy_more_than_there_can_be(at_core *c, const int32_t *g,
+                                        const at_core_ref *r) {
+  int32_t *to = r[2].base;
+  for (int i = 0; i < 32 * 8; i++) to[i] = -1;
+  at_core_dma d = dma_of(to, r[0].base, r[3].base, 4, 10);
+  d.asked[0] = 4, d.asked[1] = (1ll << 62) + 1;
+  d.padding = 4;
+  at_core_dma_start(c, &d);
+  at_core_dma_wait(c, r[3].base, 4 * 10 * 4 + 4, 0);
+  memcpy(r[1].base, to, 32 * 8 * 4);
+}
+
 // Words outside of 6 x 12 keep their -1.
 static void padding_is_cleared(void **state) {
   static int32_t in[ELEMENTS], out[ELEMENTS];
@@ -184,6 +197,12 @@ static void padding_is_cleared(void **state) {
                    : row < 4 && column < 10 ? in[row * 16 + column]
                                             : 0;
     assert_int_equal(out[i], want);
+  }
+  k.body = copy_more_than_there_can_be;
+  runs(&k);
+  for (int i = 0; i < 32 * 8; i++) {
+    bool copied = i / 32 < 4 && i % 32 < 10;
+    assert_int_equal(out[i], copied ? in[i / 32 * 16 + i % 32] : -1);
   }
 }
 

@@ -338,6 +338,11 @@ static at_status box_of(const debug_box *b, const ref_now *r, box *out,
   for (uint32_t d = 0; d < r->rank; d++) {
     int64_t start = b->rank ? b->start[d] : 0, step = b->rank ? b->step[d] : 1;
     size[d] = b->rank ? b->count[d] : r->dims[d];
+    // A step of 0 would take one element as often as it likes.
+    if (size[d] > r->dims[d])
+      return AT_FAIL(AT_OUT_OF_RANGE,
+                     "dimension %u has %lld elements, not %lld", d,
+                     (long long)r->dims[d], (long long)size[d]);
     int64_t last = start + step * (size[d] - 1);
     if (size[d] && (start >= r->dims[d] || last < 0 || last >= r->dims[d]))
       return AT_FAIL(AT_OUT_OF_RANGE,

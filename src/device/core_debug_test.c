@@ -135,6 +135,7 @@ static void lines_steps_and_values(void **state) {
       READ(""),
       READ(", \"start\": [0, 3], \"count\": [1, 2], \"step\": [1, -3]"),
       READ(", \"start\": [0, 3], \"count\": [1, 2], \"step\": [1, 1]"),
+      READ(", \"start\": [0, 3], \"count\": [1, 2147483647], \"step\": [1, 0]"),
       READ(", \"start\": [4], \"count\": [1], \"step\": [1]"),
       "{\"do\": \"read\", \"core\": 9, \"ref\": 0}",
       "{\"do\": \"read\", \"core\": 1, \"ref\": 7}",
@@ -161,7 +162,7 @@ static void lines_steps_and_values(void **state) {
       strstr(s.heard, "\"dtype\":\"f32\",\"shape\":[1,4],\"bytes\":16"));
   assert_non_null(
       strstr(s.heard, "\"dtype\":\"f32\",\"shape\":[1,2],\"bytes\":8"));
-  assert_int_equal(count(s.heard, "\"error\""), 6);
+  assert_int_equal(count(s.heard, "\"error\""), 7);
   assert_true(out[0] == 10 && out[2] == 12);
 }
 

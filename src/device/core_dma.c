@@ -227,10 +227,11 @@ static void clear_padding(core_state *to, const at_core_dma *d, uint8_t *dst) {
   size_t last = (size_t)d->elem_bytes;
   for (int32_t k = 0; k < d->rank; k++) {
     end[k] = AT_MAX(d->asked[k], d->size[k]);
-    last += (size_t)((end[k] - 1) * d->dst_stride[k]);
+    // `asked` may come from another process: a sum too large saturates.
+    last = at_add(last, at_mul((size_t)(end[k] - 1), (size_t)d->dst_stride[k]));
   }
   if (!r || r->space != AT_CORE_VMEM ||
-      (size_t)(dst - r->base) + last > r->bytes)
+      last > r->bytes - (size_t)(dst - r->base))
     return;
   for (int32_t k = 0; k < d->rank; k++) {
     first[k] = AT_MAX(d->size[k], (int64_t)0);

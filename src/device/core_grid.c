@@ -22,7 +22,9 @@ int64_t core_grid_steps(const core_state *c) {
   const at_xcore *r = c->program->record;
   int64_t n = 1;
   for (uint32_t d = 0; d < r->grid_rank; d++)
-    if (!is_fixed(r, d)) n *= extent(c, d);
+    if (!is_fixed(r, d))
+      n = (int64_t)AT_MIN(at_mul((size_t)n, (size_t)extent(c, d)),
+                          (size_t)1 << 62);
   return n;
 }
 

@@ -12,12 +12,6 @@ static uint32_t bits_of(const at_xcore_ref *x) {
   return narrow ? at_dtype_of((at_dtype)x->dtype)->bits : 0;
 }
 
-static size_t bytes_of(const at_xcore_ref *x) {
-  size_t n = 1;
-  for (uint32_t d = 0; d < x->rank; d++) n *= (size_t)x->dims[d];
-  return n;
-}
-
 // In place where dst is src. Bits above the type's are ignored.
 static void sign_extend(uint8_t *dst, const uint8_t *src, size_t n,
                         uint32_t bits) {
@@ -60,7 +54,7 @@ at_status core_narrow_begin(const at_core_launch *l, void ***out) {
     if (x->role == AT_CORE_SCRATCH) continue;
     uint32_t at = buf++, bits = bits_of(x);
     if (!bits || x->role != AT_CORE_IN) continue;
-    size_t n = bytes_of(x);
+    size_t n = core_array_bytes(x);
     if (x->alias >= 0) {  // it lies in the result already
       uint8_t *shared = bufs[first_out + (uint32_t)x->alias];
       sign_extend(shared, shared, n, bits);
@@ -89,6 +83,6 @@ void core_narrow_end(const at_core_launch *l) {
     const at_xcore_ref *x = &p->refs[i];
     if (x->role != AT_CORE_OUT) continue;
     uint8_t *data = l->bufs[buf++];
-    if (bits_of(x)) zero_extend(data, bytes_of(x), bits_of(x));
+    if (bits_of(x)) zero_extend(data, core_array_bytes(x), bits_of(x));
   }
 }

@@ -110,7 +110,7 @@ static int64_t chunk_of(int64_t steps, int64_t unit, const core_split_plan *p) {
   if (units < p->threads) return 0;
   int64_t chunks = (int64_t)p->threads * p->chunks_per_thread;
   int64_t chunk = at_ceil_div(units, chunks) * unit;
-  AT_ASSERT(chunk >= unit && chunk % unit == 0);
+  AT_ASSERT(chunk >= unit && chunk % unit == 0 && steps % unit == 0);
   return chunk;
 }
 

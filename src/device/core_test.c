@@ -424,6 +424,21 @@ static void poll_until_signalled(at_core *c, const int32_t *g,
   }
 }
 
+// The product of the bounds is 0 in 64 bits.
+static void cores_are_counted_without_overflow(void **state) {
+  int32_t out = 0;
+  kernel k = {
+      .record = {.num_refs = 1,
+                 .grid_rank = 4,
+                 .grid = {1 << 16, 1 << 16, 1 << 16, 1 << 16},
+                 .semantics = {AT_CORE_CORE_PARALLEL, AT_CORE_CORE_PARALLEL,
+                               AT_CORE_CORE_PARALLEL, AT_CORE_CORE_PARALLEL}},
+      .refs = {whole(AT_CORE_OUT, AT_CORE_HBM, AT_S32, 1)},
+      .body = wait_both,
+      .bufs = {&out}};
+  fails(&k, AT_INVALID_ARGUMENT, "cores at the same time");
+}
+
 // 200 hand-overs by waits, 10,000 by reads; then a read loop that nobody ends
 // must not run for hours.
 static void cores_signal_each_other(void **state) {
@@ -568,6 +583,7 @@ int main(void) {
       cmocka_unit_test(packed_elements_are_copied),
       cmocka_unit_test(loops_must_end),
       cmocka_unit_test(few_turns_are_counted),
+      cmocka_unit_test(cores_are_counted_without_overflow),
       cmocka_unit_test(cores_signal_each_other),
       cmocka_unit_test(devices_copy_to_each_other),
       cmocka_unit_test(large_copies_are_shared),

@@ -28,6 +28,7 @@ at_status at_hw_find(at_str name, const at_hw **out);
 // What a target means (machine/topology.h). A pod under one controller may have
 // several, by commas ("v5e:2x4,v6e:2x4"): devices and slices of each follow
 // those of the one before.
+
 // Devices of one chip generation, numbered from `first`.
 typedef struct at_topology_part {
   const at_hw *hw;
