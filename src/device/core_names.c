@@ -8,6 +8,7 @@ void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out) {
                                       "scratch"};
   const at_xcore_ref *x = c->program->refs;
   uint32_t among = 0;
+  AT_ASSERT(ref < c->program->record->num_refs && x[ref].role < AT_LEN(roles));
   for (uint32_t i = 0; i < ref; i++) among += x[i].role == x[ref].role;
   at_strbuf_addf(out, "%s %u (argument %u)", roles[x[ref].role], among, ref);
 }

@@ -79,9 +79,11 @@ bool shade_starts_filled(const core_state *c, const region *r) {
 // its shade: the first to ask owns it, which is why core.c frees cores last to
 // first.
 shade *core_shade_of(core_state *c, const region *r) {
+  AT_ASSERT(r >= c->regions && r < c->regions + c->num_regions);
   shade **at = &c->shadow->shades[r - c->regions];
   if (*at || r->space == AT_CORE_SEM) return *at;
   *at = shared(c, r);
+  AT_ASSERT(!*at || (*at)->count * (*at)->granule >= r->bytes);
   if (*at) return *at;
   shade *s = &c->shadow->own[r - c->regions];
   s->granule = granule_of(c, r);
@@ -157,6 +159,7 @@ void core_shadow_free(core_state *c) {
 void core_shadow_signal(core_state *from, core_state *to, const sem *s) {
   shadow *me = from->shadow;
   if (!to->shadow || !to->shadow->sem_clock) return;
+  AT_ASSERT(s >= to->sems && s < to->sems + to->cap_sems);
   actor_clock *at = &to->shadow->sem_clock[s - to->sems];
   clock_join(from, at, &me->known);
   clock_raise(from, at, from->actor, me->now++);

@@ -102,6 +102,7 @@ void core_ended(core_state *c) {
   AT_ASSERT(!c->wait_for);
   g->ended++;
   g->changes++;
+  AT_ASSERT(g->waiting + g->ended <= g->cores);
   if (c->status.err)
     core_fail_group(g);
   else
@@ -178,6 +179,7 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   c->wait_loc = loc;
   c->wake = e;
   g->waiting++;
+  AT_ASSERT(g->waiting + g->ended <= g->cores);
   core_look_for_deadlock(g);
   core_unlock(c);
   core_debug_leave(c);

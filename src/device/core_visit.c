@@ -85,6 +85,7 @@ void visits_stored(core_state *c, const region *r, int32_t loc) {
   int64_t n, block;
   if (!visits || shade_starts_filled(c, r)) return;
   block = block_number(w->ref, w->now, &n);
+  AT_ASSERT(block >= 0 && block < n);  // index maps stay inside
   if (c->shadow->visits[r->ref].before & kWritten &&
       core_checks(c, AT_CHECK_UNINIT)) {
     char map[512] = "", name[64];
