@@ -12,8 +12,10 @@
 #include "profile/spans.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+// NULL: none runs. Changed under g_lock when it ends.
 static _Atomic(at_profile *) g_session;
 
+// Relaxed: a recorder that misses the begin of a session loses an event.
 static bool is_session(void) {
   return atomic_load_explicit(&g_session, memory_order_relaxed) != NULL;
 }
@@ -73,6 +75,7 @@ static const char *keep(at_profile *p, const char *z) {
 static void add(at_profile *p, const at_profile_event *e) {
   AT_ASSERT(e->kind < AT_PROFILE_KINDS);
   at_profile_event copy = *e;
+  // Texts first, so that a full profile still knows them by address.
   copy.name = keep(p, e->name);
   copy.detail = keep(p, e->detail);
   copy.source = keep(p, e->source);
@@ -101,6 +104,7 @@ at_status at_profile_of(const at_profile_event *events, size_t count,
   return at_arena_status((*out)->arena);
 }
 
+// The caller owns the profile: nobody else has it any more.
 at_status at_profile_stop(at_profile **out) {
   pthread_mutex_lock(&g_lock);  // nobody records meanwhile
   at_profile *p = atomic_exchange(&g_session, NULL);
@@ -110,12 +114,14 @@ at_status at_profile_stop(at_profile **out) {
   return AT_OK;
 }
 
+// Events and texts are the arena's.
 void at_profile_destroy(at_profile *p) {
   if (!p) return;
   at_arena_destroy(p->arena);
   free(p);
 }
 
+// No order but that of recording; xspace.c sorts.
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count) {
   *out_count = p->events.len;

@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+// 50 MB of address space, of which only what is written takes memory.
 enum { kRings = 64, kSpans = 8192 };
 
+// Writer's and reader's counters lie in lines of their own.
 typedef struct ring {
   _Atomic bool owned;
   _Alignas(64) _Atomic uint64_t head;  // written so far; the owner's
@@ -68,6 +70,7 @@ void at_span_record(const at_profile_span *s, const char *name) {
   if (s->kind <= AT_SPAN_TAKE)
     to->lane =
         (uint32_t)(r - atomic_load_explicit(&rings, memory_order_relaxed));
+  // Zeros behind the name: spans go over the wire byte by byte.
   size_t n = strnlen(name, AT_SPAN_NAME - 1);
   memcpy(to->name, name, n);
   memset(to->name + n, 0, AT_SPAN_NAME - n);
@@ -130,6 +133,7 @@ size_t at_spans_take(at_profile_span *out, size_t most, uint64_t *dropped) {
   size_t n = 0;
   pthread_mutex_lock(&reading);
   ring *all = atomic_load(&rings);
+  // Counts start anew with each call.
   *dropped = atomic_exchange(&homeless, 0);
   for (uint32_t i = 0; all && i < kRings; i++) {
     n += take_from(&all[i], out + n, most - n);

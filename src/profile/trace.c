@@ -47,6 +47,8 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_end_object(w);
 }
 
+// In the order of recording: viewers sort by themselves. Calls have no duration
+// and are left out.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);

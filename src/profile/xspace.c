@@ -139,6 +139,7 @@ static at_status program_of(plane *p, uint64_t number, program **out) {
   g->ops = at_map_in(p->x->arena);
   g->ids = at_map_in(p->x->arena);
   const at_profile_about *about = p->x->about;
+  // The last module of that number counts.
   for (uint32_t i = 0; number && i < about->num_modules; i++)
     if (about->modules[i].program == number) g->module = &about->modules[i];
   for (uint32_t i = 0; g->module && i < g->module->num_ops; i++) {
@@ -192,10 +193,12 @@ static void put_metadata(plane *p, const program *g, const at_profile_event *e,
                          uint64_t id) {
   at_strbuf b = {0};
   at_proto_write_int(&b, 1, id);
+  // Only ops of programs have costs; of others the name is all.
   bool is_op = e->kind == AT_PROFILE_OP && e->program;
   void **op = is_op ? at_map_find(&g->ops, first_word(e->name)) : NULL;
   if (op) {
     at_profile_op known = *(const at_profile_op *)*op;
+    // Its inner operations have the costs.
     if (e->holds)
       known.flops = known.transcendentals = known.bytes_read =
           known.bytes_written = 0;
@@ -223,6 +226,7 @@ static at_status metadata_of(plane *p, const at_profile_event *e,
   AT_TRY(program_of(p, e->program, &g));
   AT_TRY_ALLOC(place, at_map_put_ptr(&g->ids, e->name));
   if (!*place) {
+    // 0 is no metadata in XPlane.
     *place = (void *)(uintptr_t)++p->last_id;
     put_metadata(p, g, e, p->last_id);
   }
@@ -303,6 +307,7 @@ static size_t put_event(plane *p, const event_list *l, size_t i,
   uint64_t end = AT_MAX(e->start_ns, e->end_ns);
   size_t n = 1;
   AT_ASSERT(l->list[0]->start_ns <= e->start_ns);  // by_time
+  // Kernels of one op follow each other on the line.
   for (; i + n < l->count; n++) {
     const at_profile_event *next = l->list[i + n];
     if (!next->goes_on || next->name != e->name ||
@@ -358,12 +363,14 @@ static at_status put_steps(plane *p) {
     at_strbuf event = {0}, value = {0};
     char name[24];
     snprintf(name, sizeof name, "%zu", i);
+    // Each step has metadata of its own, as its name is its number.
     at_proto_write_int(&value, 1, ++p->last_id);
     at_proto_write_bytes(&value, 2, at_str_of(name));
     put_entry(&p->metadata, 4, p->last_id, &value);
     put_times(&event, p->last_id, e->start_ns - origin,
               AT_MAX(e->start_ns, e->end_ns) - origin);
     put_uint_stat(&event, EVENT_STATS, STAT_LAUNCH, (uint64_t)e->launch_id);
+    // Launches without a call, as of another client, have no consumer.
     void **context =
         at_map_find_ptr(&p->x->contexts, (void *)(uintptr_t)e->launch_id);
     if (context && e->launch_id) {
@@ -423,6 +430,7 @@ static at_status put_plane(const exporter *x, uint32_t chip, at_strbuf *out) {
   at_proto_write_int(&b, 1, chip + 1);           // XPlane.id
   at_proto_write_bytes(&b, 2, at_str_of(name));  // name
   at_status st = put_lines(&p);
+  // Metadata are known only when all lines are written.
   at_strbuf_add(&b, at_strbuf_str(&p.lines));
   at_strbuf_add(&b, at_strbuf_str(&p.metadata));
   b.failed |= p.lines.failed | p.metadata.failed;
@@ -480,6 +488,7 @@ static at_status put_space(exporter *x, at_strbuf *out) {
   const at_profile_event *e = at_profile_events(x->profile, &n);
   uint32_t chips = 0;
   AT_TRY(read_calls(x));
+  // Chips are numbered from 0.
   for (size_t i = 0; i < n; i++) chips = AT_MAX(chips, e[i].chip + 1);
   for (uint32_t c = 0; c < chips; c++) {
     bool seen = false;

@@ -25,6 +25,7 @@ static at_status check_sizes(const at_x_sparse *x) {
   if (x->op == AT_SPARSE_LOCAL) return AT_OK;
   uint64_t scs = x->scs_per_device;
   if (!scs) return x->minibatching ? AT_OK : BAD("no SparseCores");
+  // Row pointers of a block: one per owner, at least 8.
   uint64_t per = AT_MAX(scs * x->num_devices, 8ull);
   bool blocks = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
                                 : x->pointers == per * scs;
@@ -89,6 +90,7 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
       !x->num_tables || x->num_tables > AT_SPARSE_MAX_TABLES ||
       x->num_hypers > AT_SPARSE_MAX_HYPERS)
     return BAD("counts");
+  // Integers are levels, so they need a quantisation.
   bool integer = x->dtype == AT_S8 || x->dtype == AT_U8;
   if (x->dtype != AT_F32 && x->dtype != AT_BF16 && !integer)
     return BAD("element type");
@@ -133,6 +135,8 @@ static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
                                uint64_t *start) {
   uint64_t b = (uint64_t)k * d->batches + batch;
   const int32_t *r = d->pointers + b * p->per;
+  // Without minibatches each SparseCore has a part of the buffer, and pointers
+  // count from its begin.
   *base = p->x->minibatching ? 0 : k * (p->x->ids / p->scs);
   *start = p->x->minibatching && b
                ? round8((uint32_t)r[-(int64_t)p->per + p->num_scs - 1])
@@ -188,6 +192,7 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
   d->batches = 1;
   if (!p->x->minibatching) return AT_OK;
   int32_t n = *(const int32_t *)p->run->bufs[device][4];
+  // Blocks that the row pointers have room for.
   uint64_t most = p->x->pointers / ((uint64_t)p->per * p->scs);
   if (n < 1 || (uint64_t)n > most)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -203,6 +208,7 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
 // as leave no row pointer over; else the most that the row pointers allow.
 static at_status find_scs(const at_sc_run *r, uint32_t *out) {
   const at_x_sparse *x = r->x;
+  // The first device's; read_batches looks at each.
   int64_t n = *(const int32_t *)r->bufs[0][4];
   *out = 0;
   for (uint64_t s = 4; s && n > 0; s /= 2) {
@@ -260,6 +266,7 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// All hosts have equally many; a LOCAL step is called device by device.
 uint32_t at_sc_devices_here(const at_sc_run *r) {
   if (r->x->op == AT_SPARSE_LOCAL) return 1;
   return r->x->num_devices / (r->hosts ? r->hosts->count : 1);
@@ -281,6 +288,7 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
   AT_ASSERT(p.shard_rows * scs == x->rows && p.sc_samples * scs == x->samples);
   p.per = AT_MAX(p.num_scs, 8u);
   p.first = r->hosts ? r->hosts->me * p.here : 0;
+  // Whoever shows the times does not know it otherwise.
   if (r->times) r->times->scs = scs;
   p.devices = at_par_scratch(r->par, p.here * sizeof *p.devices);
   if (!p.devices)
@@ -311,6 +319,7 @@ uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
   // Negative values are large ones here.
   uint32_t most_rows = (uint32_t)AT_MIN(rows, (uint64_t)INT32_MAX);
   uint32_t most_samples = (uint32_t)AT_MIN(samples, (uint64_t)INT32_MAX);
+  // An or over all entries, which the compiler makes vectors of.
   uint32_t bad = 0;
   for (uint64_t i = begin; i < end; i++)
     bad |= ((uint32_t)b->ids[i] >= most_rows) |
@@ -348,6 +357,7 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
 void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
   if (!r->times || core >= r->times->count) return;
   at_sc_time *t = &r->times->list[core];
+  // The earliest begin and the latest end of all threads.
   uint64_t end = at_clock_ns(), old = atomic_load(&t->begin_ns);
   while (begin < old &&
          !atomic_compare_exchange_weak(&t->begin_ns, &old, begin))

@@ -61,6 +61,7 @@ static void start_rows(const lookup *l, uint32_t device, uint64_t first,
       x->has_init
           ? (const float *)l->run->bufs[device][l->init] + first * x->width
           : NULL;
+  // An initial value that lies in the result already.
   if (init == out) return;
   if (columns == x->width) {
     if (init)
@@ -148,6 +149,7 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
     }
 }
 
+// Tasks [begin, end) of a worker, with their times.
 static void lookup_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   lookup *l = arg;
@@ -184,6 +186,8 @@ static at_status prepare(lookup *l, uint32_t sources) {
   l->out = at_x_sparse_operands(x);
   l->part = x->width;
   l->parts = 1;
+  // As many parts as leave each thread something to do, in whole lines of
+  // memory.
   if (is_plain(x) && sources && sources < threads && x->width >= 2 * kColumns) {
     uint64_t most = x->width / kColumns;
     uint64_t want = AT_MIN((uint64_t)at_ceil_div(threads, sources), most);
@@ -205,6 +209,8 @@ static at_status make(lookup *l) {
   return l->run->hosts ? at_sc_check_ids(&l->plan) : AT_OK;
 }
 
+// Bad ids of one host are found by its workers as they go; with several hosts
+// before anything is sent.
 at_status at_sc_lookup(const at_sc_run *r) {
   lookup l = {.run = r};
   at_status st = make(&l);

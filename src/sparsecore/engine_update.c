@@ -136,11 +136,13 @@ static bool is_sorted(const owner *o) {
 // lists take small digits. `entries` and `spare` change roles.
 static void sort_entries(owner *o, uint64_t shard_rows) {
   if (is_sorted(o)) return;
+  // Digits grow with the list until counters cost as much as entries.
   uint32_t bits = 64 - (uint32_t)__builtin_clzll(shard_rows | 1), digit = 4;
   while (digit < kDigitBits && (1ull << digit) < o->count) digit++;
   uint32_t passes = (bits + digit - 1) / digit;
   digit = (bits + passes - 1) / passes;
   for (uint32_t shift = 0; shift < bits; shift += digit) {
+    // Counts of a digit, then where each value begins.
     uint32_t begin[1u << kDigitBits] = {0}, mask = (1u << digit) - 1, at = 0;
     for (uint64_t i = 0; i < o->count; i++)
       begin[(o->entries[i].id >> shift) & mask]++;
@@ -193,6 +195,7 @@ static at_status collect(update *u) {
     AT_TRY(each_source(u, g, count_span));
     total += u->owners[g].count;
   }
+  // The sort counts in 32 bits.
   if (total > UINT32_MAX)
     return AT_FAIL(AT_UNIMPLEMENTED, "an update with %llu ids",
                    (unsigned long long)total);
@@ -221,6 +224,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   uint64_t bytes = x->rows * x->width * sizeof(float);
   uint64_t chunks = at_ceil_div(bytes, kCopyBytes);
   for (int64_t i = begin; i < end; i++) {
+    // Table by table, device by device.
     uint64_t chunk = (uint64_t)i % chunks, which = (uint64_t)i / chunks;
     AT_ASSERT(which < x->num_tables * u->plan.here);
     void *const *bufs = u->run->bufs[which / x->num_tables];
@@ -337,11 +341,13 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
   AT_ASSERT(begin <= end && end <= u->owners[g].count);
   AT_ASSERT(!begin || begin == end || e[begin].id != e[begin - 1].id);
   set_places(u, w, device);
+  // Memory of the first rows is asked for before any is worked on.
   for (int i = 0; i < kRowsAhead; i++)
     fetch_row(e, &at, end, shards, x->num_tables, bytes);
   for (uint64_t i = begin, next; i < end; i = next) {
     fetch_row(e, &at, end, shards, x->num_tables, bytes);
     for (next = i + 1; next < end && e[next].id == e[i].id;) next++;
+    // The gradient of the row, then the optimizer in place.
     u->rows->sum(e + i, next - i, w->gradient, x->width);
     for (uint32_t t = 0; t < x->num_tables; t++)
       rows[t] = shards[t] + (uint64_t)e[i].id * bytes;
@@ -382,6 +388,7 @@ static at_status make_workers(update *u) {
   const at_x_sparse *x = u->run->x;
   uint32_t threads = at_par_threads(u->run->par);
   uint32_t n = u->plan.here * u->plan.scs;
+  // Nothing of two workers shares a line.
   uint64_t places = at_align_up(x->num_places * sizeof(void *) + 8, 64);
   uint64_t gradient = at_align_up(x->width * sizeof(float), 64) + 64;
   uint64_t each = places + gradient + at_align_up(x->scratch_bytes, 64) + 64;

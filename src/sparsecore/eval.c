@@ -60,6 +60,7 @@ static at_status out_of_range(const char *what, int64_t v, int64_t most) {
 // row counts in the table as the device holds it, core by core.
 static at_status each_entry(const meaning *m, entry_fn fn, void *arg) {
   const at_x_sparse *x = m->x;
+  // One device: owners are its own SparseCores.
   int64_t s = x->scs_per_device, per = AT_MAX(s, (int64_t)8);
   int64_t rows = (int64_t)x->rows / s, samples = (int64_t)x->samples / s;
   int64_t batches = x->minibatching ? int_of(m, 4, 0) : 1, at = 0;
@@ -82,6 +83,7 @@ static at_status each_entry(const meaning *m, entry_fn fn, void *arg) {
           AT_TRY(fn(arg, g * rows + id, k * samples + sample,
                     float_of(operand(m, 3), base + at)));
         }
+        // The next partition begins at a multiple of 8.
         at = (end + 7) / 8 * 8;
       }
   return AT_OK;
@@ -249,6 +251,7 @@ static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
       memcpy(to + (size_t)next * row,
              (const uint8_t *)in[0]->data + (size_t)id * row, row);
     }
+    // Rows of ids are padded to max_pad_per_row.
     while (entry % p.alignment) entry++;
   }
   return at_literal_make(a, *t, to, false, true, results);

@@ -39,6 +39,7 @@ static at_status swap(const at_sc_hosts *h, at_status st, at_bytes *send,
   } why;
   if (st.err) {
     const char *text = at_status_message(st);
+    // A long text is cut.
     why.length = AT_MIN(strlen(text), sizeof why.text);
     memcpy(why.text, text, why.length);
     for (uint32_t i = 0; i < h->count; i++)
@@ -72,6 +73,7 @@ enum { kFewHosts = 64 };
 at_status at_sc_tell(const at_sc_hosts *h, at_status st) {
   if (!h || !st.err) return st;
   at_bytes few[2 * kFewHosts], *send = few;
+  // On the stack where it fits, as memory may be what failed.
   if (h->count > kFewHosts) send = malloc(2 * h->count * sizeof *send);
   if (!send) return st;
   st = swap(h, st, send, send + h->count);
@@ -128,6 +130,7 @@ static at_bytes bytes_of(const message *m) {
   return (at_bytes){m->ptr, m->len};
 }
 
+// count may be filled in later.
 static void put_block(message *m, uint32_t owner, uint32_t count) {
   uint32_t head[2] = {owner, count};
   put(m, head, sizeof head);
@@ -213,6 +216,7 @@ static at_status ask(far_walk *w, uint32_t device, uint32_t k, uint32_t batch,
   put_block(&w->message, owner, 0);
   uint32_t count = 0;
   for (uint64_t i = s.begin; i < s.end; i++) {
+    // Each row once: equal ids follow each other.
     if (i > s.begin && ids[i] == ids[i - 1]) continue;
     put(&w->message, &ids[i], sizeof ids[i]);
     count++;
@@ -274,6 +278,7 @@ static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
   return AT_OK;
 }
 
+// One message a host, in send[].
 static at_status answer_all(const at_sc_plan *p, const at_bytes *asked,
                             at_bytes *send) {
   const at_sc_hosts *h = p->run->hosts;
@@ -306,6 +311,7 @@ static at_status make_far(const at_sc_plan *p, at_sc_far *f) {
   f->most = 1;
   for (uint32_t d = 0; d < p->here; d++)
     f->most = AT_MAX(f->most, p->devices[d].batches);
+  // By source, minibatch and owner.
   size_t n = (size_t)p->here * p->scs * f->most * p->num_scs;
   size_t ids = p->x->ids * sizeof(int32_t);
   f->rows = at_par_scratch(p->run->par, n * sizeof *f->rows);
@@ -327,6 +333,7 @@ at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
   if (!send) return at_sc_tell(h, no_memory());
   at_bytes *recv = send + h->count;
   AT_TRY(swap(h, ask_all(p, send), send, recv));
+  // An error here is told in the second exchange.
   at_status st = answer_all(p, recv, send);
   if (!st.err) st = make_far(p, out);
   AT_TRY(swap(h, st, send, recv));
@@ -334,6 +341,7 @@ at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
     if (i == h->me) continue;
     far_walk w = {.p = p, .far = out, .rows = recv[i]};
     AT_TRY(each_far(&w, i, place_rows));
+    // More rows than were asked for.
     if (w.rows.len) return malformed(i);
   }
   return AT_OK;
@@ -389,6 +397,7 @@ static at_status send_all(const at_sc_plan *p, at_bytes *send) {
     if (i == h->me) continue;
     w.entries = w.spans = 0;
     AT_TRY(each_far(&w, i, count_far));
+    // At most: a sample is sent once, however many entries need it.
     uint64_t rows = AT_MIN(w.entries, samples) * p->x->width;
     if (!begin_message(p, &w.message,
                        4 + (rows + w.entries * 3) * 4 + w.spans * kBlock))

@@ -285,6 +285,7 @@ static int ors_bits(const at_sc_hosts *h) {
   return bits != want;
 }
 
+// Of one host and of three.
 static void hosts_agree(void **state) {
   assert_true(on_hosts(1, ors_bits));
   assert_true(on_hosts(3, ors_bits));

@@ -31,10 +31,12 @@ static const struct {
     {"SparseMapRow", AT_SC_MAP_ROW},
 };
 
+// The enum has them side by side.
 bool at_sc_is_engine(at_sc_kind k) {
   return k >= AT_SC_LOOKUP && k <= AT_SC_LOCAL;
 }
 
+// By the name in the program; backend_config is not looked at.
 at_sc_kind at_sc_kind_of(const at_node *n) {
   if (n->op != AT_OP_CUSTOM_CALL) return AT_SC_NONE;
   at_str t = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
@@ -43,6 +45,7 @@ at_sc_kind at_sc_kind_of(const at_node *n) {
   return AT_SC_NONE;
 }
 
+// From the machine's file.
 uint32_t at_sc_count(at_str target) {
   const at_machine *m = at_topology_machine(target);
   if (!m) return 0;
@@ -130,6 +133,7 @@ static uint64_t pointers_of(uint32_t devices, uint64_t scs) {
 // has; the row pointers tell. Where the number of minibatches does, it is found
 // out when that is known (engine.c).
 static uint32_t infer_scs(const at_x_sparse *x, uint32_t scs) {
+  // As chips have them.
   static const uint32_t others[] = {1, 2, 4};
   uint64_t batches = x->minibatching ? kMinibatches : 1;
   if (x->pointers == pointers_of(x->num_devices, scs) * batches) return scs;
@@ -199,6 +203,7 @@ static at_status take_table(reader *r) {
                "max_value and num_buckets say what its levels mean",
                at_dtype_of(t->dtype)->text);
   uint64_t bytes = at_type_bytes(t);
+  // A limit of the chip's compiler, in its words.
   if (bytes > 16ull << 30)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "SparseCore only supports 16 GiB of HBM per tensor, got "
@@ -224,6 +229,7 @@ static at_status check_samples(reader *r, const char *name, const at_type *t) {
   return AT_OK;
 }
 
+// What the batch and the table must share.
 static at_status check_width(const reader *r, const char *name,
                              const at_type *t) {
   if (width_of(t) == r->c->x.width) return AT_OK;
@@ -391,6 +397,8 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
   at_status st =
       at_sc_config_read(at_node_str(n, AT_ATTR_BACKEND_CONFIG), &c.config);
   if (st.err) return at_status_prefix(st, "%s", target_of(&r));
+  // The engine's parameters follow from the kind and the config; shapes are
+  // read next.
   bool first = c.kind == AT_SC_UPDATE_MINIBATCHES_FIRST;
   bool update =
       first || c.kind == AT_SC_UPDATE || c.kind == AT_SC_UPDATE_MINIBATCHES;

@@ -5,10 +5,12 @@
 #include "base/cpu.h"
 #include "sparsecore/engine_internal.h"
 
+// Unaligned vectors: rows may be of any width.
 typedef float row16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float row8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float row4 __attribute__((vector_size(16), aligned(4), may_alias));
 
+// Entries whose rows are on their way, and how much of each.
 enum { kAhead = 12, kPrefetchBytes = 1024 };
 
 #define AT_ROWS(name) name##_v3

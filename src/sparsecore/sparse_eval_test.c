@@ -121,6 +121,7 @@ static void check_case(const sc_case *c) {
   at_arena_destroy(a);
 }
 
+// All cases of one device.
 static void means_what_numpy_says(void **state) {
   FILE *f = open_cases();
   sc_case c;

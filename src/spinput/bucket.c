@@ -6,6 +6,8 @@
 #include "base/cpu.h"
 #include "spinput/spinput.h"
 
+// The hash's own constants, and the key that the library fixes: other values
+// give other mini-batches than its.
 static const uint64_t init0[4] = {0xdbe6d5d5fe4cce2f, 0xa4093822299f31d0,
                                   0x13198a2e03707344, 0x243f6a8885a308d3};
 static const uint64_t init1[4] = {0x3bd39e10cb0ef593, 0xc0acf169b5f18a8c,
@@ -108,6 +110,7 @@ __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
       v1[j] = _mm256_loadu_si256((const __m256i *)h.v1);
       m0[j] = _mm256_loadu_si256((const __m256i *)h.mul0);
       m1[j] = _mm256_loadu_si256((const __m256i *)h.mul1);
+      // The packet: the number in lane 0, zeros in the others.
       in[j] = _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)cols[k + j]));
     }
     rounds_avx2(v0, v1, m0, m1, in);
@@ -119,6 +122,7 @@ __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
       rounds_avx2(v0, v1, m0, m1, in);
     }
     for (int j = 0; j < ABREAST; j++) {
+      // Lane 0 of the sum of all state is the hash.
       __m256i sum = _mm256_add_epi64(_mm256_add_epi64(v0[j], v1[j]),
                                      _mm256_add_epi64(m0[j], m1[j]));
       out[k + j] =

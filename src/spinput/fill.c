@@ -31,6 +31,7 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
       lost = n - (s->end - at);
       n -= lost;
     }
+    // The arrays of the task lie in the order of the buffers.
     memcpy(o->embedding_ids + base + at, s->local + from, (size_t)n * 4);
     memcpy(o->sample_ids + base + at, s->row + from, (size_t)n * 4);
     memcpy(o->gains + base + at, s->gain + from, (size_t)n * 4);
@@ -44,6 +45,8 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
     pad(o, base, at, aligned);
     at = aligned;
   }
+  // Partitions that were not reached, and pointers that only fill the block,
+  // end where the last one did.
   for (int64_t i = g; i < at_spi_row_block(r); i++)
     pointer[i] = (int32_t)(at - s->base);
   for (g++; lost && g < r->cores; g++) lost += s->counts[g];
@@ -59,6 +62,7 @@ at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t) {
   if (!r->o->minibatching) {  // every core has a part of its own
     need = at_spi_padded(r, t) * cores;
   } else {
+    // Tasks of a device's cores lie side by side.
     for (const at_spi_task *c = t - t->core; c < t - t->core + cores; c++)
       need +=
           r->minibatches > 1 ? at_spi_padded_split(r, c) : at_spi_padded(r, c);
@@ -88,6 +92,8 @@ at_status at_spi_over(const at_spi_run *r, const at_spi_task *t, int32_t owner,
     ids++;
     unique += ids == 1 || t->local[i] != last;
     last = t->local[i];
+    // The first that is over; the rest is still counted, for the figure in the
+    // message.
     if (first < 0 && (ids > max || unique > t->stack->max_unique)) first = i;
   }
   over_ids = ids > max;

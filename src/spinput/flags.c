@@ -8,12 +8,14 @@
 #include "base/nearest.h"
 #include "base/strbuf.h"
 
+// What a flag's text may be.
 typedef enum kind { BOOL, COUNT, TEXT, LEVEL, CORES } kind;
 
 static const struct {
   const char *name;
   kind kind;
   size_t at;
+  // One row a flag, from flags.def.
 } flags[] = {
 #define AT_SPINPUT_FLAG(field, name, kind, help) \
   {name, kind, offsetof(at_spinput_flags, field)},
@@ -28,6 +30,7 @@ static int find(at_str name) {
   return -1;
 }
 
+// Letters by which a name may differ and still be taken for a misspelling.
 enum { kSlips = 2 };
 
 // The flag that a name may be a misspelling of; -1: none.
@@ -158,6 +161,7 @@ at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "No such compile option: '%.*s'\nhint: did you mean %s?",
                    shown, name.ptr, flags[near].name);
+  // The field that the table names, of the type that the kind says.
   void *at = (char *)f + flags[i].at;
   static const char *const kinds[] = {
       "bool", "int", "text", "level (none, bounds)", "sanitizer configuration"};
@@ -195,6 +199,7 @@ static at_status take_flag(at_str *args, at_str *name, at_str *value,
   at_str text = {args->ptr, 0};
   while (args->len && !strchr("= \t\n", *args->ptr))
     args->ptr++, args->len--, text.len++;
+  // One dash or two, and a name behind them.
   size_t dashes = 0;
   while (dashes < text.len && dashes < 2 && text.ptr[dashes] == '-') dashes++;
   *is_flag = dashes && text.len > dashes;
@@ -237,6 +242,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
     if (!at_ok(st)) break;
     if (!is_flag) {
       say_malformed((at_str){whole.ptr, whole.len - args.len});
+      // A flag of the chip's other parts: named once, with the others.
     } else if (find(name) < 0 && nearest(name) < 0) {
       at_strbuf_addf(&others, " %.*s", (int)AT_MIN(name.len, 200u), name.ptr);
     } else {
@@ -256,6 +262,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
 
 at_status at_spinput_flags_of_process(at_spinput_flags *f) {
   memset(f, 0, sizeof *f);  // padding too: it is part of cache keys
+  // Unset is no flags.
   const char *args = getenv("LIBTPU_INIT_ARGS");
   return at_status_prefix(at_spinput_flags_read(f, at_str_of(args)),
                           "LIBTPU_INIT_ARGS");

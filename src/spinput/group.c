@@ -111,12 +111,15 @@ __attribute__((always_inline)) static inline int64_t take(
       uint64_t id =
           wide ? (uint64_t)wide_ids[i] : (uint64_t)(int64_t)narrow_ids[i];
       bad |= id >= vocabulary;
+      // Rotated by whole SparseCores within its group of N rows, then moved
+      // behind the tables before it.
       uint32_t col =
           (((uint32_t)id + shift) & mask) + ((uint32_t)id & ~mask) + offset;
       uint64_t key = (uint64_t)(col & mask) << local_bits | col >> core_bits;
       keys[i] = key << 32 | (weighted ? (uint32_t)(n + i) : row);
     }
     if (weighted) {
+      // Gains are computed once a sample, before ids are sorted.
       // A feature without weights in a stack with some counts 1 each.
       float even = even_gain(combiner, x.len);
       float d = x.weights ? divisor(combiner, x.weights, x.len) : 1;
@@ -166,6 +169,8 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
   int64_t i = 0, m = 0;
   for (int32_t g = 0; g < r->cores; g++) {
     const int64_t first = m;
+    // Keys of partition g end here; the last one takes what is left, as its end
+    // may not fit in 64 bits.
     const uint64_t end = ((uint64_t)g + 1) << raw->local_bits << 32;
     uint32_t last_row = UINT32_MAX, last_key = UINT32_MAX;
     int32_t unique = 0;
@@ -173,6 +178,7 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
       uint32_t key = (uint32_t)(keys[i] >> 32), low = (uint32_t)keys[i];
       uint32_t row = weighted ? raw->row[low] : low;
       float gain = weighted ? raw->gain[low] : sum ? 1.0f : raw->gain[low];
+      // The same id again in one sample: its gain is added.
       if (key == last_key && row == last_row && m > first) {
         t->gain[m - 1] += gain;
         if (t->times) t->times[m - 1]++;
@@ -207,6 +213,8 @@ static at_status drop(const at_spi_run *r, at_spi_task *t) {
     if (over && !r->o->allow_dropping) return at_spi_over(r, t, g, -1);
     int32_t unique = 0, seen = 0;
     for (int64_t i = from; i < end; i++) {
+      // Ids and unique ids count from the partition's begin; both limits hold
+      // for what is kept.
       if (over) {
         unique += i == from || t->local[i] != t->local[i - 1];
         if (++seen > t->stack->max_ids || unique > t->stack->max_unique) {
@@ -299,6 +307,8 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   size_t bytes = per * 4 + keep + gains + (weighted ? per : 0) + 64;
   char *p = at_spi_scratch_of(&r->scratch[worker], bytes);
   if (!p) return AT_NO_MEMORY("ids of a SparseCore");
+  // Two arrays of keys for the sort, then the merged arrays, then gains and
+  // rows by raw id.
   uint64_t *a = (uint64_t *)p, *b = a + n;
   char *merged = p + per * 4;
   raw_ids raw = {.keys = a, .local_bits = local_bits(r, k)};
@@ -315,6 +325,7 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   t->times = r->o->allow_dropping ? (uint32_t *)(t->gain + n) : NULL;
   for (int32_t i = 0; i < k->feature_count; i++) {
     slice s = slice_of(r, t, i);
+    // Four copies of the loop, so that neither test is inside of it.
     bool wide = s.v->b->id_bytes == 8;
     int64_t bad = weighted ? (wide ? take(r, t, &s, &raw, true, true)
                                    : take(r, t, &s, &raw, false, true))

@@ -22,6 +22,7 @@ static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 static at_status open_pool(int32_t threads) {
   at_status st = AT_OK;
   pthread_mutex_lock(&pool_mutex);
+  // The parent's pool leaks in the child, which may not free what threads hold.
   if (pool && at_pool_forked(pool)) pool = NULL;  // its threads are not here
   if (!pool)
     st =

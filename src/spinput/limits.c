@@ -8,6 +8,7 @@
 #include "base/json.h"
 
 static const char kFormat[] = "atoll sparsecore limits 1";
+// Far more than any list of tables takes.
 enum { kMostBytes = 64 << 20 };
 
 // A limit of 0, of a table that no id asked for, counts as 1.
@@ -56,6 +57,7 @@ static at_status read_all(FILE *f, at_arena *a, at_bytes *out) {
     AT_TRY_ALLOC(more, at_arena_alloc(a, room, 1));
     if (have) memcpy(more, text, have);
     text = more;
+    // A short read ends the file, or is an error, which is looked at below.
     have += fread(text + have, 1, room - have, f);
     if (have < room) break;
     if (room >= kMostBytes)

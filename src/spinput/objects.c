@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 
+// Objects of a task, and how far ahead their headers are fetched.
 enum { CHUNK = 512, AHEAD = 16 };
 
 typedef struct walk {
@@ -33,6 +34,7 @@ static bool read_row(const walk *w, const void *object, at_spinput_row *row) {
       rank_of(l, object) != 1 ||
       pointer_at(object, l->element_at) != w->element)
     return false;
+  // Rank 1, so one length and one stride.
   int64_t len = *(const int64_t *)pointer_at(object, l->dims_at);
   int64_t stride = *(const int64_t *)pointer_at(object, l->strides_at);
   *row = (at_spinput_row){pointer_at(object, l->data_at), len};
@@ -49,6 +51,7 @@ static void read_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       __builtin_prefetch(pointer_at(w->objects[i + AHEAD], w->l->dims_at));
     if (read_row(w, w->objects[i], &w->rows[i])) continue;
     int64_t least = atomic_load(&w->bad);
+    // Other workers go on: one of them may find an earlier one.
     while (i < least && !atomic_compare_exchange_weak(&w->bad, &least, i)) {
     }
     return;

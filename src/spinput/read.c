@@ -17,6 +17,8 @@ static at_status check_shape(const at_spinput_coo *c, const char *table) {
                    "mini-batches, %lld elements: impossible",
                    table, c->cores, c->cores_per_device, c->minibatches,
                    (long long)c->coo);
+  // Row pointers may be more than needed: room for mini-batches that are not
+  // there.
   int64_t need = block * c->cores_per_device * c->minibatches;
   if (c->rows < need)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -74,6 +76,7 @@ at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
     for (int32_t m = 0; m < c->minibatches; m++, pointer += block) {
       AT_ASSERT(pointer - c->row_pointers + block <= c->rows);  // check_shape
       for (int32_t g = 0; g < c->cores; g++) {
+        // A partition begins where the one before ended, rounded up to 8.
         at_spinput_part p = {k, m, g, at, base + pointer[g]};
         if (p.end < p.begin || p.end > limit)
           return AT_FAIL(

@@ -9,6 +9,7 @@ enum { MAX_CORES = 1 << 16 };
 void *at_spi_scratch_of(at_spi_scratch *s, size_t bytes) {
   if (bytes > s->cap) {
     free(s->ptr);
+    // Contents need not survive, so free and allocate is cheaper than realloc.
     s->cap = at_align_up(bytes + bytes / 4, 4096);
     s->ptr = s->cap == SIZE_MAX ? NULL : aligned_alloc(64, s->cap);
     if (!s->ptr) s->cap = 0;
@@ -26,6 +27,7 @@ static at_status check_options(const at_spinput_options *o) {
                    "%d local devices, %d global devices, %d SparseCores each: "
                    "impossible",
                    o->local_devices, o->global_devices, o->cores_per_device);
+  // Masks and shifts stand for division by N everywhere.
   int64_t cores = (int64_t)o->global_devices * o->cores_per_device;
   if (cores > MAX_CORES || (cores & (cores - 1)))
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -54,6 +56,7 @@ at_status at_spinput_sizes_of(const at_spinput_options *o,
   limit = limit > INT64_MAX / n ? INT64_MAX : limit * n;
   int64_t coo = limit;
   if (k->coo_per_device) {
+    // Each core's part must be a multiple of 8.
     int64_t step = AT_SPINPUT_ALIGN * s;
     coo = ((int64_t)k->coo_per_device + step - 1) / step * step;
     if (k->coo_per_device < 0 || coo > limit)
@@ -134,6 +137,7 @@ static at_status check_stack(const at_spi_run *r, const at_spinput_stack *k,
           "num_sc_per_device (%d) times local devices (%d)",
           f->table, f->name, (long long)samples, o->cores_per_device,
           o->local_devices);
+    // Offsets are global: N times what one core has before.
     if (f->row_offset != rows * r->cores)
       return AT_FAIL(
           AT_INVALID_ARGUMENT,
@@ -173,6 +177,8 @@ static at_status check_samples(const at_spi_run *r,
   int32_t max = r->o->max_ids_per_sample;
   if (max <= 0) return AT_OK;
   int64_t samples = r->batches[stacks[0].features[0].input].samples;
+  // All features have samples of one batch: sample k of each is the same
+  // example.
   int64_t *sum = calloc((size_t)samples, sizeof *sum);
   if (!sum) return AT_NO_MEMORY("samples");
   at_status st = AT_OK;
@@ -250,6 +256,7 @@ static at_status minibatch(at_spi_run *r) {
   uint64_t over = 0;
   for (int64_t i = 0; i < r->task_count; i++) over |= r->tasks[i].over;
   if (r->o->agree) AT_TRY(r->o->agree(r->o->agree_arg, &over));
+  // Every host decides alike, as `over` was agreed on.
   if (over) AT_TRY(at_spi_split(r));
   at_pool_for(r->pool, r->task_count, 1, fill, r);
   return first_error(r);
@@ -295,6 +302,7 @@ static at_status make_tasks(at_spi_run *r, const at_spinput_stack *stacks,
                        .core = (int32_t)(part % o->cores_per_device)};
     for (int32_t j = 0; j < t->stack->feature_count; j++)
       t->samples += r->batches[t->stack->features[j].input].samples / parts;
+    // Three counts by owner.
     t->ids = r->counts + i * 3 * r->cores;
     t->unique = t->ids + r->cores;
     t->kept = t->unique + r->cores;

@@ -47,6 +47,7 @@ at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   out->tile_bytes = (int64_t)(v[3] - v[6]);
   out->shared_bytes = (int64_t)v[4];
   // A chip whose cores are devices of their own shares its HBM among them.
+  // Devices that a chip is.
   double per_chip = at_machine_number(m, "cores_per_chip", 1) /
                     at_machine_number(m, "cores_per_device", 1);
   double kept = at_machine_number(m, "hbm_reserved_bytes_per_chip", 0);
@@ -64,6 +65,8 @@ typedef struct update_cost {
   int8_t granules;  // of the stack, whatever the size
 } update_cost;
 
+// Read off memory reports of programs with each optimizer: vectors, words,
+// slots, granules.
 static const update_cost costs[] = {
     [AT_SPINPUT_LOOKUP_ONLY] = {"lookup", 0, 0, 0, 0},
     [AT_SPINPUT_SGD] = {"sgd", 3, 4, 0, 11},
@@ -156,6 +159,7 @@ static int64_t free_bytes(const table_view *v, int parts) {
 static at_status check_lookup(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
   // Fewer SparseCores than a core has tiles split every lookup.
+  // An index list has two words per unique row.
   bool split = v->s->replicas < c->tiles || 8 * v->unique > c->tile_bytes;
   int parts = split ? PARTS : 1;
   int64_t index_bytes = 8 * v->unique, most = v->unique / parts;
@@ -261,6 +265,7 @@ static at_status size_table(const at_spinput_program *p,
   s->rows_per_tile = at_ceil_div(s->rows_per_core, c->tiles);
   s->gather_bytes =
       times(t->samples / c->cores, s->padded_width * 4) / c->tiles;
+  // What does not fit is staged in HBM, unless the program forbids it.
   s->gather_in_tile = s->gather_bytes <= c->tile_bytes;
   update_cost u = cost_of(t);
   int64_t per_device = s->padded_rows / p->devices;
@@ -344,6 +349,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   }
   // Of two or three tables with one slot each, a vector of slots stays behind;
   // of one or five it does not.
+  // Seen in the reports; the reason is not known.
   if (p->table_count == 2 || p->table_count == 3) {
     int64_t more = 0;
     for (size_t i = 0; i < p->table_count; i++)

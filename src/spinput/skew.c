@@ -15,6 +15,7 @@ static at_status count_equal(const uint64_t *keys, int64_t n,
                              at_spinput_hot **out, int64_t *found) {
   at_spinput_hot *all = malloc(at_mul((size_t)n + 1, sizeof *all));
   if (!all) return AT_NO_MEMORY("hot ids");
+  // Equal ids are neighbours after the sort.
   int64_t m = 0;
   for (int64_t i = 0; i < n; i++) {
     int32_t id = (int32_t)(keys[i] >> 32);

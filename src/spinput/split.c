@@ -16,6 +16,8 @@ static uint64_t cuts(int32_t *count, int32_t max) {
   int bit = 0;
   for (int size = 2; size <= BUCKETS; size *= 2) {
     for (int i = 0; i < BUCKETS; i += size, bit++) {
+      // A cut leaves the larger half to the next level, as either may be merged
+      // on its other side.
       int32_t left = count[i], right = count[i + size / 2];
       if (left + right > max) {
         cut |= 1ull << bit;
@@ -34,6 +36,7 @@ static void number_minibatches(at_spi_run *r, uint64_t cut) {
   int minibatch = 0;
   r->minibatch_of[0] = 0;
   for (int b = 1; b < BUCKETS; b++) {
+    // The node's level from the lowest bit of b, its place from the rest.
     int half = b & -b, bit = 0;
     for (int size = 2; size < 2 * half; size *= 2) bit += BUCKETS / size;
     minibatch += cut >> (bit + b / (2 * half)) & 1;
@@ -92,6 +95,7 @@ static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
     for (int64_t i = from; i < end; i++) {
       uint8_t b = t->bucket[i];
       AT_ASSERT(b < BUCKETS);
+      // Rows are sorted, but those of a bucket need not follow each other.
       unique[b] += ids[b] == 0 || t->local[i] != last[b];
       last[b] = t->local[i];
       ids[b]++;
@@ -152,6 +156,8 @@ static void find_runs(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   for (int64_t i = begin; i < end; i++) {
     at_spi_task *t = &r->tasks[i];
     int32_t k = 1;
+    // 1, 2, 4 ... 64 runs, until all partitions fit; 64 are taken even if they
+    // do not.
     for (t->split = 0; t->over && k < BUCKETS; t->split = t->split << 1 | 1) {
       k *= 2;
       if (fits(r, t, k)) {
@@ -188,6 +194,7 @@ at_status at_spi_split(at_spi_run *r) {
     r->tasks[i].st = AT_OK;
     AT_TRY(st);
   }
+  // The runs are the mini-batches; buckets by hash must still be merged.
   if (by_sample) return AT_OK;
   AT_TRY(agree_on(r, &bits));
   number_minibatches(r, bits);
@@ -283,6 +290,7 @@ at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
       s.gain += s.counts[g];
       s.begin += (int64_t)at_align_up((size_t)s.counts[g], AT_SPINPUT_ALIGN);
     }
+    // Without room nothing more is written.
     s.begin = AT_MIN(s.begin, s.end);
   }
   return AT_OK;

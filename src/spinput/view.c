@@ -62,6 +62,7 @@ static at_status count_rows(const at_spinput_batch *b,
                      (long long)b->samples);
     *sorted &= row >= last;
     last = row;
+    // Counts first; their running sum is where rows begin.
     splits[row + 1]++;
   }
   for (int64_t r = 0; r < b->samples; r++) splits[r + 1] += splits[r];
@@ -110,6 +111,7 @@ static at_status sort_rows(at_spi_view *v, int64_t *splits) {
            wide);
     if (b->weights) weights[at] = b->weights[i];
   }
+  // Each entry has moved to its row's end, which is the next row's begin.
   memmove(splits + 1, splits, (size_t)b->samples * sizeof *splits);
   splits[0] = 0;
   v->ids = ids;
@@ -155,6 +157,7 @@ at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                    ": impossible sizes: %lld "
                    "elements, width %lld",
                    WHO(f), (long long)b->nnz, (long long)b->width);
+  // Empty batches may have no arrays.
   bool some = b->form == AT_SPINPUT_DENSE ? b->width > 0 : b->nnz > 0;
   if (b->form != AT_SPINPUT_ROWS && some && !b->ids)
     return AT_FAIL(AT_INVALID_ARGUMENT, WHERE ": no ids", WHO(f));
