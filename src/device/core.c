@@ -30,6 +30,8 @@ uint32_t at_core_checks_wanted(void) {
 }
 
 // ---- One core
+// Memories first, then the checks' picture of them, the random state and the
+// debugger.
 static void init_core(core_state *c) {
   core_windows_init(c);
   if (c->launch->group) core_stack_init(c);
@@ -48,11 +50,14 @@ __attribute__((noinline)) static void guard(core_state *c,
   if (!_setjmp(c->exit)) fn(c, arg);
 }
 
+// Only the first core of a program looks at the kernel's parallel dimensions:
+// they are the same for all.
 static void do_init(core_state *c, void *arg) {
   init_core(c);
   if (!c->elder && (c->launch->checks & AT_CHECK_RACES)) core_check_parallel(c);
 }
 
+// Results that are semaphores, then what the checks say at the end.
 static void finish_core(core_state *c, void *arg) {
   core_semaphores_store(c);
   if (c->shadow) core_shadow_finish(c);
@@ -65,6 +70,8 @@ static core_state *new_core(const at_core_launch *l) {
   return c;
 }
 
+// What a core is before its memories: launch, program, and what the second run
+// of the checks changes.
 static void prepare_state(core_state *c, const at_core_launch *l,
                           uint32_t program) {
   c->launch = l;
@@ -118,6 +125,8 @@ typedef struct split {
   _Atomic bool failed;
 } split;
 
+// The state of a thread that takes steps of core 0, made on its first chunk.
+// NULL: no memory.
 static core_state *worker_state(split *s, uint32_t worker) {
   core_state *c = s->workers[worker];
   if (c) return c;
@@ -132,6 +141,7 @@ static core_state *worker_state(split *s, uint32_t worker) {
   return c;
 }
 
+// A failed thread stops the others at their next chunk.
 static void run_chunk(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   split *s = arg;
   core_state *c = worker_state(s, worker);
@@ -144,6 +154,8 @@ static void run_chunk(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (c->status.err) atomic_store(&s->failed, true);
 }
 
+// Steps go to threads in chunks. The first failure is returned; workers live in
+// scratch memory.
 static at_status run_split(split *s, uint32_t threads) {
   int64_t chunks = at_ceil_div(s->steps, s->chunk);
   at_pool_for(s->launch->par->pool, chunks, 1, run_chunk, s);
@@ -160,6 +172,8 @@ static at_status run_split(split *s, uint32_t threads) {
   return st;
 }
 
+// A core that no other can see: its steps may go to several threads if nothing
+// ties them together.
 static at_status run_alone(core_state *c) {
   guard(c, do_init, NULL);
   if (c->status.err) return c->status;
@@ -242,21 +256,29 @@ static void run_member(void *arg) {
     at_event_fire(m.team->done, AT_OK);
 }
 
+// More is not told apart, so that no product overflows.
+enum { kMostWanted = 1 << 24 };
+
 // How many cores a program wants: one per index of the dimensions that say so.
 static int64_t cores_of(const core_state *c, uint32_t semantics) {
   const at_xcore *r = c->program->record;
   int64_t n = 1;
   for (uint32_t d = 0; d < r->grid_rank; d++)
-    if (r->semantics[d] == semantics) n *= c->bounds[d];
+    if (r->semantics[d] == semantics)
+      n = AT_MIN(n * c->bounds[d], (int64_t)kMostWanted);
   return n;
 }
 
+// Cores that the kernel asks for, or those of the chip where they share a
+// parallel dimension.
 static int64_t num_cores_of(const core_state *c) {
   uint32_t dim;
   if (!core_is_shared(c, &dim)) return cores_of(c, AT_CORE_CORE_PARALLEL);
   return AT_MIN(c->launch->hw->cores_per_device, (uint32_t)c->bounds[dim]);
 }
 
+// Which core and subcore it is, its part of a shared dimension, and the ids of
+// its core-parallel dimensions.
 static void place_core(core_state *c, int64_t core, int64_t subcore,
                        int64_t cores) {
   const at_xcore *r = c->program->record;
@@ -280,6 +302,7 @@ static void place_core(core_state *c, int64_t core, int64_t subcore,
   }
 }
 
+// Counts the cores of all programs first; the array is freed by run_together.
 static at_status make_team(team *t) {
   const at_core_launch *l = t->launch;
   int64_t total = 0;
@@ -321,6 +344,8 @@ static at_status make_team(team *t) {
   return AT_OK;
 }
 
+// One after another: later cores share the memories of the first of their
+// program.
 static at_status init_team(team *t) {
   for (uint32_t i = 0; i < t->num_cores; i++) {
     core_state *c = &t->cores[i];
@@ -355,11 +380,14 @@ bool core_group_is_over(at_core_group *g) {
   return all;
 }
 
+// Tells the other processes; the group fails if that does.
 static void end_group(at_core_group *g) {
   at_status st = g->far->end(g->far->arg);
   if (st.err) at_core_group_fail(g, st);
 }
 
+// The last device here ends the group: it tells the others before it counts, as
+// all_done may fire then.
 static void count_left(at_core_group *g) {
   pthread_mutex_lock(&g->lock);
   bool ends = g->left + 1 == g->devices && g->far && !g->failed;
@@ -420,6 +448,8 @@ static void leave_group(at_core_group *g) {
   at_status_free(at_event_wait(g->all_done));
 }
 
+// A fiber per core; returns when all have ended. Errors are in the cores'
+// states.
 static at_status run_team(team *t, at_core_group *g) {
   t->done = at_event_create();
   member *members = calloc(t->num_cores + 1, sizeof *members);
@@ -467,6 +497,8 @@ static at_status collect(team *t) {
   return st;
 }
 
+// Joins the group even after a failure, as other devices wait for this one.
+// Memory is freed once all devices have left.
 static at_status run_together(const at_core_launch *l) {
   team t = {.launch = l};
   at_core_group *own = NULL, *g = l->group;
@@ -524,6 +556,7 @@ static void join_aliases(const at_core_launch *l) {
   }
 }
 
+// Decides between one core and several; *out_alone tells which.
 static at_status run_launch(const at_core_launch *l) {
   const at_xcore *r = l->programs[0].record;
   core_state *c = new_core(l);
@@ -549,11 +582,14 @@ static at_status run_launch(const at_core_launch *l) {
   return st;
 }
 
+// With the check for undefined values a kernel may run twice.
 static at_status run_checked(const at_core_launch *l) {
   bool again = l->checks & AT_CHECK_UNINIT && !l->group && l->num_programs == 1;
   return again ? core_run_again(l, run_launch) : run_launch(l);
 }
 
+// Aliased inputs are copied into their outputs, narrow integers widened, then
+// the kernel runs.
 static at_status run_arrays(const at_core_launch *l) {
   join_aliases(l);
   if (!core_has_narrow(l)) return run_checked(l);
@@ -569,6 +605,7 @@ static at_status run_arrays(const at_core_launch *l) {
   return st;
 }
 
+// The debugger, if one is named, must be there before the first core runs.
 at_status at_core_run(const at_core_launch *l) {
   at_status st = core_debug_begin();
   if (st.err && l->group) at_core_group_give_up(l->group);

@@ -16,6 +16,7 @@
 #include "base/strbuf.h"
 #include "device/device.h"
 
+// What a launch is checked for, one bit each.
 typedef enum at_core_checks {
   AT_CHECK_RACES = 1,
   AT_CHECK_BOUNDS = 2,
@@ -30,6 +31,7 @@ typedef enum at_core_checks {
 uint32_t at_core_checks_wanted(void);
 
 // One kernel, ready to run. All borrowed; strings are resolved.
+// Arrays have as many entries as their comment says.
 typedef struct at_core_program {
   const at_xcore *record;
   const char *name;
@@ -65,6 +67,7 @@ typedef struct at_core_far {
 enum { AT_CORE_FAR_PARTS = 2 };
 // devices: how many launches will join, in any order. far: borrowed; NULL: all
 // devices are here.
+// RESOURCE_EXHAUSTED alone; *out is owned by the caller.
 at_status at_core_group_create(uint32_t devices, const at_core_far *far,
                                at_core_group **out);
 // NULL is allowed. All launches of it have ended, and nobody calls
@@ -82,11 +85,16 @@ void at_core_group_leave(at_core_group *g);
 // Stops all cores of the group, which then fail with `why`; consumes it. The
 // first call counts. Any thread.
 void at_core_group_fail(at_core_group *g, at_status why);
+// For people who look for a deadlock. Any thread; takes the group's lock.
 void at_core_group_print(at_core_group *g,
                          at_strbuf *out);  // what cores wait for
 // Why it failed, if none of its launches has said so.
+// OK if it has not failed, or was asked before: the caller owns the status. Any
+// thread.
 at_status at_core_group_failure(at_core_group *g);
 
+// Lives on the caller's stack until at_core_run has returned; nothing in it is
+// changed.
 typedef struct at_core_launch {
   const at_core_program *programs;  // run at the same time
   uint32_t num_programs;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 // ---- Loads, stores, copies
+// A load or store: copies under way first, then the granules, then what the
+// ends of scopes need to know.
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc) {
   core_state *c = state_of(core);
@@ -47,6 +49,7 @@ static void store_runs(at_core *core, at_core_view row, const uint8_t *mask,
   }
 }
 
+// Row by row, each run of set elements as a store of its own.
 void at_core_access_masked(at_core *core, const at_core_view *v,
                            const uint8_t *mask, int32_t loc) {
   core_state *c = state_of(core);
@@ -68,6 +71,7 @@ void at_core_access_masked(at_core *core, const at_core_view *v,
   }
 }
 
+// As many elements from the box's first as the mask has set.
 void at_core_access_packed(at_core *core, const at_core_view *v,
                            const uint8_t *mask, int64_t n, int32_t kind,
                            int32_t loc) {
@@ -79,6 +83,7 @@ void at_core_access_packed(at_core *core, const at_core_view *v,
   at_core_access(core, &there, kind, loc);
 }
 
+// One element at a time: their places need not be in any order.
 void at_core_access_places(at_core *core, const at_core_places *x) {
   at_core_view one = x->ref;
   if (!state_of(core)->shadow || one.rank < 0 || one.rank > AT_CORE_MAX_RANK)
@@ -119,6 +124,8 @@ static void flags_of(const shade *s, const region *r, const uint8_t *base,
   }
 }
 
+// Holes travel with the bytes: what the source has not written stays unwritten
+// at the destination.
 bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
                  void *dst) {
   const region *a = core_region_of(c, d->src), *b = core_region_of(to, dst);
@@ -138,6 +145,8 @@ bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
   return holes;
 }
 
+// Remembers the last copy into a region, for reports of elements that were
+// never written.
 static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
                       const area *src, const area *dst, bool holes) {
   const region *r = core_region_of(to, dst->base);
@@ -198,6 +207,8 @@ static void add_flights(core_state *c, core_state *to, const at_core_dma *d,
   flights_add(to, &writes, to == c ? waited : d->dst_sem);
 }
 
+// Races first, then what is read and written; last the flights, which later
+// accesses are held against.
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst) {
   area src = side_of(d, false, d->src), out = side_of(d, true, dst);
@@ -239,6 +250,7 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   core_unlock(c);
 }
 
+// Until the rows have been waited for, the indices may be read.
 void core_shadow_indices(core_state *c, const at_core_indirect *x) {
   const at_core_dma *d = &x->rows;
   if (!core_checks(c, AT_CHECK_RACES) || d->size[0] <= 0) return;

@@ -8,6 +8,7 @@
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 
+// The first load wins; loc + 2 so that 0 stands for none.
 void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc) {
   core_rerun *r = c->launch->rerun;
   int32_t none = 0;
@@ -39,6 +40,8 @@ static uint16_t half_of(size_t i, bool is_float) {
   return is_float ? large | 0x8000 : (uint16_t)~large;
 }
 
+// Every element gets another value than in the first run; odd widths a pattern
+// of bytes.
 static void fill_again(void *dst, at_dtype t, size_t bytes) {
   size_t width = at_dtype_bytes(t);
   uint8_t *p = dst;
@@ -70,6 +73,7 @@ static const at_xcore_ref *output(const at_core_program *p, uint32_t out) {
   return NULL;
 }
 
+// Also of a copy that failed half way.
 static void free_results(results *r) {
   for (uint32_t i = 0; r->bufs && i < r->num; i++) free(r->bufs[r->first + i]);
   free(r->bufs);
@@ -104,6 +108,8 @@ int32_t core_undefined_at(const core_state *c, bool *padding) {
   return kNowhere;
 }
 
+// True if undefined values were read: the second run decides, and the place is
+// kept for it.
 bool core_leaves_nan(core_state *c, int32_t loc) {
   bool padding;
   int32_t none = 0;

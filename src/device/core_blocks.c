@@ -2,6 +2,7 @@
 // is of an earlier block, or lies behind its array, is undefined.
 #include "device/core_shadow.h"
 
+// Sets `what` for each granule of the box, which lies in r.
 void shade_mark(const shade *s, const region *r, const area *b, uint32_t d,
                 const uint8_t *at, int what) {
   if (d < b->rank) {
@@ -15,6 +16,7 @@ void shade_mark(const shade *s, const region *r, const area *b, uint32_t d,
     memset(s->filled + first, what, AT_MIN(n, s->count - first));
 }
 
+// Bytes, so that any type shows nonsense.
 static void fill_box(const area *b, uint32_t d, uint8_t *at, int value) {
   if (d == b->rank) {
     memset(at, value, b->elem_bytes);
@@ -60,6 +62,7 @@ void core_shadow_empty_copy(core_state *c, const at_core_dma *d) {
   }
 }
 
+// Memory that is given back holds no blocks any more.
 void blocks_forget(core_state *c, const uint8_t *p, size_t bytes) {
   shadow *s = c->shadow;
   uint32_t kept = 0;
@@ -100,6 +103,7 @@ bool core_shadow_retires(const core_state *c) {
   return in_span(c, "ep_wait_out");
 }
 
+// The block may not be read after its copy out.
 void core_shadow_retire(core_state *c, const area *box) {
   const region *r = core_region_of(c, box->base);
   const shade *s = r && r->space == AT_CORE_VMEM ? core_shade_of(c, r) : NULL;

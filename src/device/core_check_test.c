@@ -2,6 +2,7 @@
 // place, and a sound twin, which is clean.
 #include "device/core_test_util.h"
 
+// Announces an access to the first n words, as generated code does.
 static void touch_ref(at_core *c, const at_core_ref *r, int64_t n,
                       int32_t kind) {
   at_core_view v = {
@@ -9,6 +10,7 @@ static void touch_ref(at_core *c, const at_core_ref *r, int64_t n,
   at_core_access(c, &v, kind, 0);
 }
 
+// Which twin of a body runs.
 static bool g_sound;
 
 // refs: in (HBM), out (HBM), buffer (VMEM), semaphore.
@@ -24,6 +26,7 @@ static void forgets_to_wait(at_core *c, const int32_t *g,
   at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// Stores to the buffer while a copy still reads it; sound: after its wait.
 static void overwrites_a_source(at_core *c, const int32_t *g,
                                 const at_core_ref *r) {
   touch_ref(c, &r[2], 32, AT_CORE_STORE);
@@ -34,6 +37,7 @@ static void overwrites_a_source(at_core *c, const int32_t *g,
   if (!g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// Two copies to one place without a wait between them.
 static void copies_into_one_place(at_core *c, const int32_t *g,
                                   const at_core_ref *r) {
   at_core_dma a = copy_of(r[1].base, r[0].base, 32, r[3].base);
@@ -44,6 +48,7 @@ static void copies_into_one_place(at_core *c, const int32_t *g,
   if (!g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// Loads scratch that nothing has been stored to.
 static void reads_scratch_first(at_core *c, const int32_t *g,
                                 const at_core_ref *r) {
   if (g_sound) touch_ref(c, &r[2], 32, AT_CORE_STORE);
@@ -51,6 +56,7 @@ static void reads_scratch_first(at_core *c, const int32_t *g,
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
 }
 
+// The second scope gets the memory of the first, whose values are gone.
 static void reads_an_allocation(at_core *c, const int32_t *g,
                                 const at_core_ref *r) {
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
@@ -63,6 +69,7 @@ static void reads_an_allocation(at_core *c, const int32_t *g,
   }
 }
 
+// One signal is left when the kernel ends.
 static void signals_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
   at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, AT_CORE_SELF, AT_CORE_SELF,
@@ -70,6 +77,7 @@ static void signals_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, r[3].base, 1, 0);
 }
 
+// The same for a semaphore that the kernel allocated.
 static void leaves_a_scoped_signal(at_core *c, const int32_t *g,
                                    const at_core_ref *r) {
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
@@ -80,16 +88,19 @@ static void leaves_a_scoped_signal(at_core *c, const int32_t *g,
   at_core_release(c, mark, 0);
 }
 
+// The kernel ends with a copy on its way.
 static void never_waits(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma a = copy_of(r[1].base, r[0].base, 32, r[3].base);
   at_core_dma_start(c, &a);
   if (g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// Half of the output stays undefined.
 static void writes_half(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[1], g_sound ? 32 : 16, AT_CORE_STORE);
 }
 
+// The undefined word is found through the copy.
 static void copies_half(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[2], g_sound ? 32 : 31, AT_CORE_STORE);
   at_core_dma out = copy_of(r[1].base, r[2].base, 32, r[3].base);
@@ -114,6 +125,7 @@ static void copies_columns(at_core *c, const int32_t *g, const at_core_ref *r) {
 static const struct {
   at_core_body_fn body;
   const char *text;
+  // What the message must say of each.
 } g_defects[] = {
     {forgets_to_wait, "race: a load from memory that a copy still writes"},
     {overwrites_a_source, "race: a store to memory that a copy still reads"},
@@ -129,6 +141,8 @@ static const struct {
     {copies_half, "output 0 (argument 1), element (31) was never written"},
     {copies_columns, "race: a copy to memory that a copy still writes"}};
 
+// With all checks on. The message must name the line, unless nothing was
+// executed that has one.
 static void defects_are_found(void **state) {
   float in[32] = {0}, out[32];
   g_checks = 63;
@@ -156,21 +170,25 @@ static void defects_are_found(void **state) {
 }
 
 // ---- Windows
+// Blocks 0 0 1 1, or 0 1 0 1 where each is left and revisited.
 static void to_and_fro(at_core *c, const int32_t *g, const at_core_ref *r,
                        int32_t *o) {
   o[0] = g_sound ? g[0] / 2 : g[0] % 2;
 }
 
+// Reads the block but in its first visit.
 static void add_to_output(at_core *c, const int32_t *g, const at_core_ref *r) {
   bool first = g_sound ? g[0] % 2 == 0 : g[0] < 2;
   if (!first) touch_ref(c, &r[0], 8, AT_CORE_LOAD);
   touch_ref(c, &r[0], 8, AT_CORE_STORE);
 }
 
+// Writes the block without reading it.
 static void fills_output(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[0], 8, AT_CORE_STORE);
 }
 
+// Both ways to lose the first visit: its values are read, or stored over.
 static void outputs_are_revisited_at_once(void **state) {
   float out[16];
   kernel k = {.record = {.num_refs = 1, .grid_rank = 1, .grid = {4}},
@@ -193,6 +211,7 @@ static void outputs_are_revisited_at_once(void **state) {
   g_checks = 0;
 }
 
+// Step i has block i.
 static void straight_on(at_core *c, const int32_t *g, const at_core_ref *r,
                         int32_t *o) {
   o[0] = g[0];
@@ -208,6 +227,8 @@ static void adds_integers(at_core *c, const int32_t *g, const at_core_ref *r) {
   out[1] = 1;
 }
 
+// An integer has no poison value: a second run with other padding shows that
+// the result depends on it.
 static void padding_of_integers_is_found(void **state) {
   int32_t in[3] = {1, 2, 3}, out[4];
   kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
@@ -237,6 +258,8 @@ static void adds_to_input(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[1], 8, AT_CORE_STORE);
 }
 
+// A store to an input's block is lost when the window moves; not so where the
+// block is an output's too.
 static void stores_to_inputs_are_read(void **state) {
   float in[16] = {0}, out[16];
   kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
@@ -284,6 +307,8 @@ static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 0, AT_CORE_SELF, 0, 0);
 }
 
+// The store races with the other core's load only if it comes behind the
+// signal.
 static void cores_must_signal(void **state) {
   int32_t out[4];
   kernel k = {.record = {.num_refs = 2,
@@ -308,6 +333,7 @@ static void touch_words(at_core *c, void *base, int64_t first, int32_t kind) {
   touch_ref(c, &part, 8, kind);
 }
 
+// Scratch that step 0 fills and the others read.
 static void leaves_a_sum(at_core *c, const int32_t *g, const at_core_ref *r) {
   if (g_sound || !g[0]) touch_ref(c, &r[2], 32, AT_CORE_STORE);
   touch_ref(c, &r[2], 32, AT_CORE_LOAD);
@@ -324,6 +350,7 @@ static void leaves_a_part(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int i = 0; i < 8; i++) out[8 * g[0] + i] = s[g_sound ? 8 * g[0] : 0];
 }
 
+// All steps write the same words of an HBM output.
 static void updates_one_place(at_core *c, const int32_t *g,
                               const at_core_ref *r) {
   touch_words(c, r[1].base, g_sound ? 8 * g[0] : 0, AT_CORE_STORE);
@@ -331,6 +358,7 @@ static void updates_one_place(at_core *c, const int32_t *g,
   for (int i = 1; i < 4; i++) touch_words(c, r[1].base, 8 * i, AT_CORE_STORE);
 }
 
+// Even steps signal, odd ones wait.
 static void leaves_a_signal(at_core *c, const int32_t *g,
                             const at_core_ref *r) {
   touch_words(c, r[1].base, 8 * g[0], AT_CORE_STORE);
@@ -340,6 +368,7 @@ static void leaves_a_signal(at_core *c, const int32_t *g,
   if (g_sound || g[0] % 2) at_core_sem_wait(c, r[3].base, 1, 0);
 }
 
+// The last index has the block of the one before.
 static void clamp(at_core *c, const int32_t *g, const at_core_ref *r,
                   int32_t *o) {
   o[0] = g_sound ? g[0] : AT_MIN(g[0], 2);
@@ -367,6 +396,8 @@ static void parallel_steps_have_blocks_of_their_own(void **state) {
   runs(&k);
 }
 
+// Each case fails with races alone or with all checks, and is clean where the
+// dimension is not declared parallel.
 static void parallel_steps_leave_nothing(void **state) {
   static const struct {
     at_core_body_fn body;

@@ -22,6 +22,7 @@ static void widen(core_state *c, actor_clock *k, uint32_t pages) {
   k->num_pages = pages;
 }
 
+// Made when it is first needed.
 static clock_page *page_of(core_state *c, actor_clock *k, uint32_t page) {
   widen(c, k, page + 1);
   if (!k->pages[page])
@@ -35,6 +36,7 @@ void clock_raise(core_state *c, actor_clock *k, uint32_t actor, uint64_t time) {
   *at = AT_MAX(*at, time);
 }
 
+// The later time of both, per actor.
 void clock_join(core_state *c, actor_clock *into, const actor_clock *from) {
   for (uint32_t i = 0; i < from->num_pages; i++) {
     const clock_page *theirs = from->pages[i];

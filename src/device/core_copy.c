@@ -18,12 +18,15 @@ static size_t bytes_of_box(const box *b) {
   return n;
 }
 
+// As bytes_of_box, after dimensions were joined.
 static size_t bytes_of_walk(const walk *w) {
   size_t n = w->run;
   for (uint32_t d = 0; d < w->rank; d++) n *= (size_t)w->size[d];
   return n;
 }
 
+// False: the box is empty. Dense dimensions become one run; others are joined
+// where both sides run on.
 static bool simplify(const box *b, walk *w) {
   *w = (walk){.run = b->elem_bytes};
   bool joining = true;
@@ -51,6 +54,7 @@ static bool simplify(const box *b, walk *w) {
   return true;
 }
 
+// Runs of 1, 2, 4 and 8 bytes are loads and stores; longer ones memmove.
 static void copy_runs(uint8_t *dst, const uint8_t *src, int64_t n, int64_t ds,
                       int64_t ss, size_t run) {
 #define RUNS(T)                         \
@@ -75,6 +79,7 @@ static void copy_runs(uint8_t *dst, const uint8_t *src, int64_t n, int64_t ds,
 #undef RUNS
 }
 
+// level: dimensions that are left; recursion is at most the rank deep.
 static void copy_dims(const walk *w, uint32_t level, uint8_t *dst,
                       const uint8_t *src) {
   if (level <= 1) {
@@ -131,11 +136,13 @@ static size_t extent(const walk *w, const int64_t *stride) {
   return n;
 }
 
+// Threads may only share copies whose sides do not meet.
 static bool is_apart(const box *b, const walk *w) {
   size_t to = extent(w, w->dst), from = extent(w, w->src);
   return to && from && (b->dst + to <= b->src || b->src + from <= b->dst);
 }
 
+// Small copies, and those whose sides may overlap, stay on this thread.
 void core_copy_shared(at_pool *pool, const box *b) {
   walk w;
   if (!simplify(b, &w)) return;
@@ -161,6 +168,7 @@ static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {
   memcpy(at, line, left);
 }
 
+// Types without NaN get their least value, unsigned ones and truths zero.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n) {
   uint32_t bytes = at_dtype_bytes(t), bits = at_dtype_of(t)->bits;
   if (t == AT_F32 || t == AT_BF16 || t == AT_F16) {
@@ -204,6 +212,8 @@ static bool part_inside(const at_core_beyond *b, uint8_t *memory, int64_t *size,
   return true;
 }
 
+// Memory is handed out in turn from one block per core: a box is used before
+// kBeyondBytes more are.
 void *at_core_beyond_begin(at_core *core, const at_core_beyond *b) {
   core_state *c = state_of(core);
   int64_t bytes = b->ref.elem_bytes;

@@ -96,6 +96,7 @@ static void floor_grant(void) {
   at_event_fire(d->turn, AT_OK);
 }
 
+// Waits for its turn. The caller holds no lock.
 static void floor_take(debug_core *d) {
   debugger *g = &g_debugger;
   at_event *turn = at_event_create();
@@ -114,6 +115,7 @@ static void floor_take(debug_core *d) {
   d->state = DEBUG_RUNS;
 }
 
+// state: why it gives up its turn.
 static void floor_give(debug_core *d, debug_state state) {
   debugger *g = &g_debugger;
   pthread_mutex_lock(&g->lock);
@@ -127,6 +129,7 @@ void core_debug_enter(core_state *c) {
   if (c->debug) floor_take(c->debug);
 }
 
+// At a failure inside a wait the core still counts as waiting.
 void core_debug_leave(core_state *c) {
   debug_core *d = c->debug;
   if (d) floor_give(d, d->wait_for ? DEBUG_WAITS : DEBUG_ENDED);
@@ -200,6 +203,7 @@ void core_debug_join(core_state *c) {
   c->debug = d;
 }
 
+// Afterwards nobody can stop at it.
 void core_debug_part(core_state *c) {
   debugger *g = &g_debugger;
   debug_core *d = c->debug;
@@ -244,6 +248,7 @@ static uint32_t line_with_code(debug_break *b, const at_core_program *p) {
   return b->found;
 }
 
+// The line must be one with code; a range of lines stands for its first.
 static bool stops_at_line(const debug_core *d, debug_break *b) {
   const core_state *c = d->core;
   const at_xlocation *l = debug_place(c, d->loc);
@@ -282,6 +287,7 @@ static bool is_same_function(const debug_core *d) {
          is_file(d->core->program->strings + l->file, g->file);
 }
 
+// By the mode in which the debugger let go.
 static bool steps_here(const debug_core *d) {
   const debugger *g = &g_debugger;
   if (g->mode == DEBUG_RUN || g->mode == DEBUG_GRID ||
@@ -294,6 +300,8 @@ static bool steps_here(const debug_core *d) {
          (g->mode == DEBUG_STEP || depth <= g->depth || is_same_function(d));
 }
 
+// Changes are looked at even where another reason was found: their digests must
+// follow.
 static void stop_at_line(debug_core *d) {
   debugger *g = &g_debugger;
   const char *why = d->pending;
@@ -316,6 +324,7 @@ static void stop_at_line(debug_core *d) {
 }
 
 // ---- What cores call
+// Generated code calls this where a line begins.
 void at_core_debug_line(at_core *core, int32_t loc, int32_t loops) {
   debug_core *d = state_of(core)->debug;
   if (!d) return;
@@ -326,6 +335,7 @@ void at_core_debug_line(at_core *core, int32_t loc, int32_t loops) {
   if (g_debugger.fd >= 0) stop_at_line(d);
 }
 
+// Loops are numbered by depth, the outermost 0.
 void at_core_debug_turn(at_core *core, int32_t loc, int32_t depth,
                         int32_t turn) {
   debug_core *d = state_of(core)->debug;
@@ -358,6 +368,7 @@ void core_debug_released(core_state *c) {
   }
 }
 
+// Stops are only noted: the core stops at its next line.
 void core_debug_step(core_state *c) {
   debugger *g = &g_debugger;
   debug_core *d = c->debug;
@@ -389,6 +400,8 @@ static uint64_t digest_of(at_status st) {
   return at_hash(AT_HASH_SEED, text, strlen(text));
 }
 
+// The failing core takes the floor, if it has not got it, so that its state can
+// be looked at.
 void core_debug_failed(core_state *c, at_status st) {
   debug_core *d = c->debug;
   if (!d || at_status_code(st) == AT_CANCELLED) return;

@@ -20,6 +20,8 @@
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 
+// Bounds of what is kept; more breakpoints are refused, more loops or refs are
+// not told.
 enum {
   DEBUG_MOST_BREAKS = 1024,
   DEBUG_MOST_LOOPS = 8,
@@ -28,6 +30,7 @@ enum {
 };
 
 // ---- Requests (core_debug_ask.c)
+// In the order of the words of debug_read_request.
 typedef enum debug_ask {
   DEBUG_ASK_BREAKS,
   DEBUG_ASK_STATE,
@@ -37,6 +40,7 @@ typedef enum debug_ask {
   DEBUG_ASK_COUNT
 } debug_ask;
 
+// How a core goes on.
 typedef enum debug_mode {
   DEBUG_RUN,     // until something else stops it
   DEBUG_STEP,    // to the next line
@@ -46,6 +50,7 @@ typedef enum debug_mode {
   DEBUG_MODE_COUNT
 } debug_mode;
 
+// What a breakpoint stops at.
 typedef enum debug_break_kind {
   DEBUG_AT_LINE,
   DEBUG_AT_GRID,    // a step of the grid
@@ -63,6 +68,7 @@ typedef struct debug_box {
   int64_t step[AT_CORE_MAX_RANK];
 } debug_box;
 
+// A breakpoint. Texts live in the debugger's breaks_arena.
 typedef struct debug_break {
   debug_break_kind kind;
   int64_t id;
@@ -79,6 +85,7 @@ typedef struct debug_break {
   const void *base;
 } debug_break;
 
+// A request that has been read; which fields count depends on `ask`.
 typedef struct debug_request {
   debug_ask ask;
   debug_mode mode;
@@ -93,6 +100,7 @@ typedef struct debug_request {
 at_status debug_read_request(at_bytes line, at_arena *a, debug_request *out);
 
 // ---- Cores (core_debug.c)
+// Where a core is, as the debugger counts.
 typedef enum debug_state {
   DEBUG_NEW,    // has not run yet
   DEBUG_READY,  // stands at a line, another one runs
@@ -107,6 +115,9 @@ typedef struct debug_made {
   int32_t dtype, space, loc;
 } debug_made;
 
+// A core under the debugger. Made when the core's memories are there, freed
+// when its launch ends. Written by its own thread, but for the queue's fields,
+// which are under the debugger's lock.
 struct debug_core {
   core_state *core;
   debug_core *next;    // of all that there are
@@ -128,6 +139,8 @@ struct debug_core {
   int32_t wait_loc;
 };
 
+// The one debugger of the process. Whoever has the floor may use the fields
+// below "Of who runs" without the lock.
 typedef struct debugger {
   pthread_mutex_t lock;  // of what follows, but for what only who runs touches
   debug_core *first;
@@ -155,13 +168,16 @@ typedef struct debugger {
 extern debugger g_debugger;
 
 // The place of a line, and what called it.
+// NULL: not known. depth: how many calls lead to it.
 const at_xlocation *debug_place(const core_state *c, int32_t loc);
+// Calls around a place of the kernel's source, 0 where it is not known.
 uint32_t debug_depth(const core_state *c, int32_t loc);
 
 // ---- What is told (core_debug_tell.c)
 // d: NULL: no core. st: the failure, or AT_OK; borrowed.
 void debug_tell_stop(const debug_core *d, const char *why, int64_t id,
                      const char *kernel, at_status st, at_strbuf *out);
+// Every core with its refs, semaphores and copies. Takes the lock.
 void debug_tell_state(at_strbuf *out);
 // The box of a ref: its header, and its elements, dense, in *data (the caller
 // frees). INVALID_ARGUMENT: there is no such box.
@@ -176,6 +192,7 @@ at_status debug_connect(const char *folder);
 // Tells why, then answers until the debugger lets go or is gone.
 void debug_stop(debug_core *d, const char *why, int64_t id, const char *kernel,
                 at_status st);
+// Only asked by the core that runs; does not wait.
 bool debug_is_interrupted(void);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "device/core_debug.h"
 
+// The index of the word that a member is.
 static at_status find_word(const at_json *o, const char *key,
                            const char *const *words, int n, int *out) {
   at_str s = at_json_get_str(o, key, AT_STR(""));
@@ -12,6 +13,7 @@ static at_status find_word(const at_json *o, const char *key,
                  (int)AT_MIN(s.len, (size_t)40), s.ptr);
 }
 
+// Absent: the fallback, which must be in range, too.
 static at_status find_number(const at_json *o, const char *key, int64_t least,
                              int64_t most, int64_t fallback, int64_t *out) {
   *out = at_json_get_int(o, key, fallback);
@@ -42,6 +44,7 @@ static at_status find_list(const at_json *o, const char *key, int64_t least,
   return AT_OK;
 }
 
+// Lists of equal length; none means the whole ref.
 static at_status read_box(const at_json *o, debug_box *b) {
   int64_t core, ref;
   uint32_t counts, steps;
@@ -66,6 +69,7 @@ static at_status take_text(const at_json *o, const char *key, at_arena *a,
   return AT_OK;
 }
 
+// A line without `last` is that line alone.
 static at_status read_break(const at_json *o, at_arena *a, debug_break *b) {
   static const char *const kinds[DEBUG_BREAK_COUNT] = {"line", "grid", "kernel",
                                                        "change"};
@@ -96,6 +100,7 @@ static at_status read_breaks(const at_json *o, at_arena *a,
   return AT_OK;
 }
 
+// Members that the request does not need are not looked at.
 at_status debug_read_request(at_bytes line, at_arena *a, debug_request *out) {
   static const char *const asks[DEBUG_ASK_COUNT] = {"breaks", "state", "read",
                                                     "go", "interrupt"};

@@ -21,6 +21,7 @@ static void hang_up(void) {
   g->input_len = g->input_cap = 0;
 }
 
+// Closes the connection before, if any, only once the new one stands.
 at_status debug_connect(const char *folder) {
   debugger *g = &g_debugger;
   struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -45,6 +46,7 @@ at_status debug_connect(const char *folder) {
   return AT_OK;
 }
 
+// False: the debugger is gone.
 static bool send_all(const void *data, size_t n) {
   const uint8_t *p = data;
   while (n) {
@@ -102,6 +104,7 @@ static bool next_line(at_arena *a, at_bytes *out) {
   }
 }
 
+// Without waiting.
 static bool is_readable(void) {
   struct pollfd p = {.fd = g_debugger.fd, .events = POLLIN};
   return poll(&p, 1, 0) > 0;
@@ -141,6 +144,7 @@ static bool answer_state(void) {
   return good;
 }
 
+// The header, and behind it the elements as bytes.
 static bool answer_read(const debug_box *box) {
   at_strbuf b = {0};
   uint8_t *data = NULL;
@@ -170,6 +174,8 @@ static bool answer_breaks(const debug_request *r, at_arena *a) {
   return good;
 }
 
+// Which core goes on, and how far; the depth of calls that "next" and "finish"
+// compare with.
 static void let_go(const debug_core *d, const debug_request *r) {
   debugger *g = &g_debugger;
   uint32_t here = d ? d->id : 0;
@@ -213,6 +219,7 @@ static bool serve(debug_core *d, at_arena **io, bool *gone) {
   }
 }
 
+// The core stands still until "go" comes, or the connection ends.
 void debug_stop(debug_core *d, const char *why, int64_t id, const char *kernel,
                 at_status st) {
   debugger *g = &g_debugger;

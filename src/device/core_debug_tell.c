@@ -6,6 +6,7 @@
 #include "device/core_debug.h"
 #include "device/core_shadow.h"
 
+// A member of the object that is being written.
 static void put_int(at_json_writer *w, const char *key, int64_t v) {
   at_json_key(w, at_str_of(key));
   at_json_int(w, v);
@@ -15,6 +16,7 @@ static void put_text(at_json_writer *w, const char *key, const char *v) {
   at_json_put_str(w, key, at_str_of(v));
 }
 
+// n <= AT_CORE_MAX_RANK.
 static void put_grid(at_json_writer *w, const char *key, const int32_t *v,
                      uint32_t n) {
   int64_t wide[AT_CORE_MAX_RANK];
@@ -37,6 +39,7 @@ static void put_place(at_json_writer *w, const char *key, const core_state *c,
   at_json_end_object(w);
 }
 
+// As messages call it.
 static void put_sem_name(at_json_writer *w, const char *key,
                          const core_state *c, const sem *s) {
   at_strbuf b = {0};
@@ -69,6 +72,7 @@ typedef struct ref_now {
   int64_t dims[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
 } ref_now;
 
+// A block in its buffer, or the whole operand where `array` asks for it.
 static ref_now argument_now(const core_state *c, uint32_t i, bool array) {
   const at_xcore_ref *x = &c->program->refs[i];
   const window *w = &c->windows[i];
@@ -85,6 +89,7 @@ static ref_now argument_now(const core_state *c, uint32_t i, bool array) {
   return r;
 }
 
+// A ref that the body made by a view or an allocation.
 static ref_now made_now(const debug_made *m) {
   ref_now r = {.base = m->view.base,
                .dtype = (at_dtype)m->dtype,
@@ -95,6 +100,7 @@ static ref_now made_now(const debug_made *m) {
   return r;
 }
 
+// Words that the client shows.
 static const char *space_name(uint32_t space) {
   static const char *const names[AT_CORE_SPACE_COUNT] = {
       "hbm", "vmem", "smem", "semaphore", "vmem_shared", "host"};
@@ -105,6 +111,7 @@ static const char *dtype_name(at_dtype t) {
   return t == AT_INVALID ? "semaphore" : at_dtype_of(t)->text;
 }
 
+// "there" is false while a window is not loaded.
 static void put_ref(at_json_writer *w, const ref_now *r) {
   put_text(w, "space", space_name(r->space));
   put_text(w, "dtype", dtype_name(r->dtype));
@@ -113,6 +120,7 @@ static void put_ref(at_json_writer *w, const ref_now *r) {
   at_json_bool(w, r->base != NULL);
 }
 
+// Windows with the whole array's shape and the current block.
 static void put_argument(at_json_writer *w, const debug_core *d, uint32_t i) {
   static const char *const roles[] = {"prefetch", "in", "out", "scratch"};
   const core_state *c = d->core;
@@ -128,6 +136,7 @@ static void put_argument(at_json_writer *w, const debug_core *d, uint32_t i) {
   at_json_end_object(w);
 }
 
+// Arguments, then what the body allocated, in the order of their numbers.
 static void put_refs(at_json_writer *w, const debug_core *d) {
   at_json_key(w, AT_STR("refs"));
   at_json_begin_array(w);
@@ -162,6 +171,7 @@ static void put_sem_ref(at_json_writer *w, const debug_core *d, const sem *s) {
   }
 }
 
+// Without the core's own ones that nobody has used.
 static void put_semaphores(at_json_writer *w, const debug_core *d) {
   const core_state *c = d->core;
   at_json_key(w, AT_STR("semaphores"));
@@ -192,6 +202,7 @@ static int64_t ref_of_region(const debug_core *d, const region *r) {
   return -1;
 }
 
+// One end of a copy that is on its way.
 static void put_side(at_json_writer *w, const debug_core *d, const area *box) {
   const region *r = core_region_of(d->core, box->base);
   at_json_put_ints(w, "size", box->size, box->rank);
@@ -237,6 +248,7 @@ static void put_loops(at_json_writer *w, const debug_core *d) {
   at_json_end_array(w);
 }
 
+// Whose semaphore, its value, and what is needed.
 static void put_wait(at_json_writer *w, const debug_core *d) {
   if (!d->wait_for) return;
   at_json_key(w, AT_STR("waits"));
@@ -249,6 +261,7 @@ static void put_wait(at_json_writer *w, const debug_core *d) {
   at_json_end_object(w);
 }
 
+// Everything that is known of a core, as one object.
 static void put_core(at_json_writer *w, const debug_core *d) {
   static const char *const states[] = {"ready", "ready", "stopped", "waits",
                                        "ended"};
@@ -325,6 +338,11 @@ static at_status box_of(const debug_box *b, const ref_now *r, box *out,
   for (uint32_t d = 0; d < r->rank; d++) {
     int64_t start = b->rank ? b->start[d] : 0, step = b->rank ? b->step[d] : 1;
     size[d] = b->rank ? b->count[d] : r->dims[d];
+    // A step of 0 would take one element as often as it likes.
+    if (size[d] > r->dims[d])
+      return AT_FAIL(AT_OUT_OF_RANGE,
+                     "dimension %u has %lld elements, not %lld", d,
+                     (long long)r->dims[d], (long long)size[d]);
     int64_t last = start + step * (size[d] - 1);
     if (size[d] && (start >= r->dims[d] || last < 0 || last >= r->dims[d]))
       return AT_FAIL(AT_OUT_OF_RANGE,
@@ -350,6 +368,7 @@ typedef struct strides {
   int64_t size[AT_CORE_MAX_RANK], from[AT_CORE_MAX_RANK], to[AT_CORE_MAX_RANK];
 } strides;
 
+// Copies into memory of the caller's, which it frees.
 static at_status read_ref(const debug_box *b, const ref_now *r, strides *s,
                           uint8_t **data, size_t *bytes) {
   box copy;

@@ -31,6 +31,8 @@ static void fetched_too_early(core_state *c, uint32_t i, uint32_t out) {
   }
 }
 
+// Outputs that stay are held against parallel dimensions, inputs that moved
+// against what goes back to the same memory.
 void core_shadow_moved(core_state *c) {
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++) {

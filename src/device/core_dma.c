@@ -3,6 +3,7 @@
 // (core_access.c).
 #include "device/core_internal.h"
 
+// Generated code is trusted for addresses, not for what it asks.
 static void stop_rank(core_state *c, const at_core_dma *d) {
   if (d->rank < 0 || d->rank > AT_CORE_MAX_RANK || d->elem_bytes < 1)
     core_stop(c, AT_INVALID_ARGUMENT, d->loc, "copy of rank %d, %d bytes each",
@@ -16,10 +17,12 @@ static void stop_rank(core_state *c, const at_core_dma *d) {
               bits, d->rank, d->elem_bytes, d->add ? " that adds" : "");
 }
 
+// Only the side that holds narrow elements in bytes counts several as one.
 int64_t core_dma_elements(const at_core_dma *d, bool dst) {
   return d->packed_bits > 0 && dst == (d->unpack != 0) ? 8 / d->packed_bits : 1;
 }
 
+// What the copy moves, without padding.
 int64_t core_dma_bytes(const at_core_dma *d) {
   int64_t n = d->elem_bytes;
   for (int32_t i = 0; i < d->rank; i++) n *= d->size[i];
@@ -30,6 +33,7 @@ int64_t core_dma_signals(const at_core_dma *d, bool dst) {
   return (core_dma_bytes(d) + d->padding) * core_dma_elements(d, dst);
 }
 
+// From the first byte to behind the last of a strided side.
 int64_t core_dma_extent(const at_core_dma *d, bool dst) {
   const int64_t *stride = dst ? d->dst_stride : d->src_stride;
   int64_t n = d->elem_bytes + (core_dma_elements(d, dst) - 1) * d->packed_step;
@@ -85,6 +89,7 @@ ADD_ROW(uint16_t)
 typedef void (*add_row_fn)(uint8_t *dst, const uint8_t *src, int64_t n,
                            int64_t dst_stride, int64_t src_stride);
 
+// Types that copies add on the chip; NULL: others.
 static add_row_fn add_row_of(at_dtype t) {
   switch (t) {
     case AT_F32:
@@ -100,6 +105,7 @@ static add_row_fn add_row_of(at_dtype t) {
   }
 }
 
+// Rows are the last dimension.
 static void add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
                     add_row_fn add) {
   if (d + 1 >= b->rank) {
@@ -148,6 +154,7 @@ static void repack_byte(const at_core_dma *d, uint8_t *dst,
   if (!d->unpack) *dst = all;
 }
 
+// Byte by byte: such copies are rare and small.
 void core_dma_repack(const at_core_dma *d, uint8_t *dst) {
   int64_t at[AT_CORE_MAX_RANK] = {0};
   for (int64_t left = core_dma_bytes(d); left > 0; left--) {
@@ -162,12 +169,14 @@ void core_dma_repack(const at_core_dma *d, uint8_t *dst) {
   }
 }
 
+// Refuses sums of types that the chip does not add.
 static void stop_sum(core_state *c, const at_core_dma *d) {
   if (d->add && !add_row_of((at_dtype)d->add))
     core_stop(c, AT_UNIMPLEMENTED, d->loc, "copies that add %s",
               at_dtype_of((at_dtype)d->add)->text);
 }
 
+// Now, on this thread, with the help of others for large copies.
 static void move(core_state *c, const at_core_dma *d, void *dst) {
   box b = box_of(d, dst);
   if (d->packed_bits) {
@@ -188,6 +197,7 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
 
 // ---- Padding
 
+// Elements [first, end) of dimensions k and on.
 static void clear_box(const at_core_dma *d, uint32_t k, uint8_t *dst,
                       const int64_t *first, const int64_t *end) {
   if (k == (uint32_t)d->rank) {
@@ -209,16 +219,19 @@ static bool clears_padding(const core_state *c, const at_core_dma *d) {
   return d->padding && !d->packed_bits && !c->shadow;
 }
 
+// The part beyond `size` up to `asked`, dimension by dimension, as far as it is
+// VMEM.
 static void clear_padding(core_state *to, const at_core_dma *d, uint8_t *dst) {
   int64_t first[AT_CORE_MAX_RANK] = {0}, end[AT_CORE_MAX_RANK];
   const region *r = core_region_of(to, dst);
   size_t last = (size_t)d->elem_bytes;
   for (int32_t k = 0; k < d->rank; k++) {
     end[k] = AT_MAX(d->asked[k], d->size[k]);
-    last += (size_t)((end[k] - 1) * d->dst_stride[k]);
+    // `asked` may come from another process: a sum too large saturates.
+    last = at_add(last, at_mul((size_t)(end[k] - 1), (size_t)d->dst_stride[k]));
   }
   if (!r || r->space != AT_CORE_VMEM ||
-      (size_t)(dst - r->base) + last > r->bytes)
+      last > r->bytes - (size_t)(dst - r->base))
     return;
   for (int32_t k = 0; k < d->rank; k++) {
     first[k] = AT_MAX(d->size[k], (int64_t)0);
@@ -252,6 +265,7 @@ bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst) {
   return true;
 }
 
+// The semaphore at the same place of another core; p must be one of `from`'s.
 static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)from->sems, *at = p;
   if (at < first || at >= first + sizeof(sem) * from->cap_sems)
@@ -259,6 +273,7 @@ static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
   return (sem *)((uint8_t *)to->sems + (at - first));
 }
 
+// Signals both sides; the copy is done.
 static void finish(core_state *c, core_state *to, const at_core_dma *d) {
   if (d->src_sem)
     core_signal(c, c, sem_at(c, c, d->src_sem, d->loc),
@@ -297,6 +312,8 @@ static void start_elsewhere(core_state *c, const at_core_dma *d) {
   finish_elsewhere(c, d, copies);
 }
 
+// Bounds on both sides, then the checks, then the bytes, then the signals. An
+// empty copy signals, too.
 void at_core_dma_start(at_core *core, const at_core_dma *d) {
   core_state *c = state_of(core);
   stop_rank(c, d);
@@ -330,6 +347,8 @@ static bool holds(const region *r, const void *p, int64_t bytes) {
   return r && bytes <= (int64_t)r->bytes - ((const uint8_t *)p - r->base);
 }
 
+// The short form of a copy to scratch: noted for later if the source stays,
+// else a plain copy.
 void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
                         void *p, int32_t loc) {
   core_state *c = state_of(core);
@@ -378,6 +397,8 @@ static void move_row(core_state *c, core_state *to, const at_core_dma *row) {
   move(c, row, dst);
 }
 
+// Row i of the dense side is row offsets[i] of the table. Indices equal to the
+// filter are skipped; others must be in the table.
 void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   core_state *c = state_of(core);
   at_core_dma row = x->rows;

@@ -14,6 +14,7 @@ static bool outlives(const core_state *c, size_t sem_index) {
   return false;
 }
 
+// A copy that nobody waited for says more than the number, so it is told first.
 static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
                              const char *when) {
   const sem *s = &c->sems[i];
@@ -46,6 +47,7 @@ void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc) {
     sem_must_be_zero(c, i, loc, "where its scope ends");
 }
 
+// Stores to an input's block that nobody read, before the block is given up.
 void no_strays(core_state *c, const region *r, const char *when) {
   const shade *s = c->shadow->shades[r - c->regions];
   for (size_t i = 0; s && s->strays && i < s->count; i++) {
@@ -89,6 +91,7 @@ static void must_hold_no_poison(core_state *c, const region *r,
       report_poison(c, (uint32_t)r->ref, AT_MAX(s->left_at[kCopied] - 2, -1));
 }
 
+// Regions of window buffers do not count: what matters is the array.
 static void outputs_must_be_filled(core_state *c) {
   for (uint32_t i = 0; i < c->num_regions; i++) {
     const region *r = &c->regions[i];
@@ -103,6 +106,7 @@ static void outputs_must_be_filled(core_state *c) {
   }
 }
 
+// Each core looks at its own; outputs are looked at once per program.
 void core_shadow_finish(core_state *c) {
   for (uint32_t i = 0; i < c->num_regions; i++)
     no_strays(c, &c->regions[i], "the kernel ended");

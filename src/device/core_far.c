@@ -34,6 +34,8 @@ bool core_is_elsewhere(const core_state *c, int32_t device) {
 }
 
 // ---- Sending
+// AT_CORE_SELF becomes the sender's own numbers: the receiver does not know
+// them.
 static letter letter_for(const core_state *c, far_core to, int64_t sem,
                          int64_t amount, int32_t loc) {
   const at_core *h = &c->head;
@@ -59,6 +61,7 @@ static void send(core_state *c, int32_t device, const at_bytes *parts,
   core_stop(c, AT_CANCELLED, loc, "a message to device %d failed", device);
 }
 
+// A letter without bytes.
 void core_far_signal(core_state *c, far_core to, int64_t sem, int64_t amount,
                      int32_t loc) {
   letter m = letter_for(c, to, sem, amount, loc);
@@ -66,6 +69,7 @@ void core_far_signal(core_state *c, far_core to, int64_t sem, int64_t amount,
   send(c, to.device, &part, 1, loc);
 }
 
+// Grows; it lives as long as the launch.
 static uint8_t *parcel_of(core_state *c, size_t bytes) {
   if (c->parcel_bytes < bytes) {
     c->parcel = core_take(c, bytes, "a copy to another process");
@@ -102,6 +106,7 @@ static at_bytes pack(core_state *c, const at_core_dma *d, at_core_dma *out) {
   return (at_bytes){b.dst, bytes};
 }
 
+// One message: the letter and its bytes.
 static void send_piece(core_state *c, const at_core_dma *d, const region *r,
                        int64_t sem, int64_t amount) {
   far_core to = {d->device, d->core, d->subcore, 0};
@@ -186,6 +191,8 @@ static bool fits(const at_core_dma *d, uint64_t bytes, uint64_t room) {
   return all == bytes && last <= room;
 }
 
+// Another process is not trusted: region, size and place are held against this
+// core's list.
 static at_status land(core_state *to, const letter *m, at_bytes data) {
   at_core_dma d = m->dma;
   const region *r =
@@ -204,6 +211,7 @@ static at_status land(core_state *to, const letter *m, at_bytes data) {
                 "its elements' size");
 }
 
+// NULL: no such core here.
 static core_state *target_of(const at_core_group *g, const letter *m) {
   bool there = m->device >= 0 && (uint32_t)m->device < g->num_teams;
   return there ? core_of_team(g->teams[m->device], m->core, m->subcore, m->type)
@@ -231,6 +239,8 @@ static at_status receive(const at_core_group *g, at_bytes message, letter *m,
   return land(*to, m, (at_bytes){message.ptr + head, message.len - head});
 }
 
+// `hearing` keeps the group, and so the memory that is written to, until the
+// message is applied.
 void at_core_group_hear(at_core_group *g, at_bytes message) {
   pthread_mutex_lock(&g->lock);
   const bool hears = !g->failed;
@@ -260,6 +270,7 @@ void at_core_group_leave(at_core_group *g) {
   if (over) at_event_fire(g->all_done, AT_OK);
 }
 
+// Later failures are dropped.
 void at_core_group_fail(at_core_group *g, at_status why) {
   pthread_mutex_lock(&g->lock);
   const bool first = !g->failed;

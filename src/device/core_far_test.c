@@ -28,6 +28,7 @@ typedef struct process {
   parcel *early, **last;
 } process;
 
+// What exec does with a message that arrived. Frees m.
 static void hand_over(process *p, parcel *m) {
   if (m->bytes)
     at_core_group_hear(p->group, (at_bytes){m->body, m->bytes});
@@ -36,6 +37,7 @@ static void hand_over(process *p, parcel *m) {
   free(m);
 }
 
+// A message waits in the list while the process has not begun.
 static void post(process *to, const at_bytes *parts, uint32_t n) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < n; i++) bytes += parts[i].len;
@@ -52,6 +54,7 @@ static void post(process *to, const at_bytes *parts, uint32_t n) {
   pthread_mutex_unlock(&to->lock);
 }
 
+// Called under no lock of the group; delivers what came early.
 static at_status begin(void *arg) {
   process *p = arg;
   pthread_mutex_lock(&p->lock);
@@ -81,6 +84,7 @@ static void tell_others(const process *p) {
   }
 }
 
+// Must name a device of another process.
 static at_status send(void *arg, int32_t device, const at_bytes *parts,
                       uint32_t n) {
   process *p = arg;
@@ -90,11 +94,13 @@ static at_status send(void *arg, int32_t device, const at_bytes *parts,
   return AT_OK;
 }
 
+// Counts how often a process said that all its cores wait.
 static void waits(void *arg, bool on) {
   (void)arg;
   atomic_fetch_add(&g_waits, on);
 }
 
+// Tells every other process that this one has left.
 static at_status end(void *arg) {
   process *p = arg;
   for (uint32_t i = 0; i < p->count; i++)
@@ -102,6 +108,7 @@ static at_status end(void *arg) {
   return AT_OK;
 }
 
+// Devices are dealt out in turn; one process alone has no `far`.
 static void make_processes(process *p, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     p[i] = (process){.all = p, .count = count, .me = i};
@@ -120,11 +127,13 @@ static void make_processes(process *p, uint32_t count) {
   }
 }
 
+// A device and the process it belongs to.
 typedef struct place {
   device_run run;
   process *p;
 } place;
 
+// A device's launch on a fiber.
 static void run_place(void *arg) {
   place *x = arg;
   device_run *d = &x->run;
@@ -164,6 +173,7 @@ static void run_processes(kernel *k, uint32_t count, at_status *st,
   give_all();
 }
 
+// Frees statuses that a test does not look at.
 static void forget(at_status *st, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) at_status_free(st[i]);
 }
@@ -181,6 +191,7 @@ static kernel bench(at_core_body_fn body, float *in, float *out) {
       .bufs = {in, out}};
 }
 
+// Semaphore i of argument 3.
 static void *sem_of(const at_core_ref *r, int i) {
   return (char *)r[3].base + i * AT_CORE_SEM_BYTES;
 }
@@ -190,11 +201,14 @@ static void signal_to(at_core *c, const at_core_ref *r, int i, int32_t device) {
                      0);
 }
 
+// A barrier of all devices by signals.
 static void meet(at_core *c, const at_core_ref *r) {
   for (int32_t d = 0; d < kDevices; d++) signal_to(c, r, 0, d);
   at_core_sem_wait(c, sem_of(r, 0), kDevices, 0);
 }
 
+// Waits for both sides in the bytes that each counts: packed elements count
+// unpacked on one of them.
 static void copy_and_wait(at_core *c, const at_core_ref *r, at_core_dma d) {
   d.src_sem = sem_of(r, 1);
   d.dst_sem = sem_of(r, 2);
@@ -207,6 +221,8 @@ static void copy_and_wait(at_core *c, const at_core_ref *r, at_core_dma d) {
   at_core_dma_wait(c, d.dst_sem, d.unpack ? bytes * more : bytes, 0);
 }
 
+// One copy of each kind that a message must carry: strided, two-dimensional,
+// adding, to scratch, padded, packed, unpacked and empty.
 static void mix(at_core *c, const int32_t *g, const at_core_ref *r) {
   float *in = r[0].base, *out = r[1].base, *scratch = r[2].base;
   const int32_t right = (c->device_id + 1) % kDevices;
@@ -265,6 +281,8 @@ static void mix(at_core *c, const int32_t *g, const at_core_ref *r) {
   meet(c, r);
 }
 
+// The memory after it must be the same bytes however devices are split into
+// processes.
 static void one_group_or_several_are_alike(void **state) {
   static float in[kDevices][kWords], out[2][kDevices][kWords];
   kernel k[kDevices];
@@ -293,6 +311,7 @@ enum { kRow = 1024, kRows = 1300, kPlanes = 3 };
 static const int64_t kSizes[][3] = {
     {kPlanes, kRows, 1000}, {1, kRows, 1000}, {kPlanes, 7, 1000}, {2, 1, 1000}};
 
+// Each box of kSizes to the right-hand device.
 static void copy_planes(at_core *c, const int32_t *g, const at_core_ref *r) {
   meet(c, r);
   for (size_t i = 0; i < AT_LEN(kSizes); i++) {
@@ -310,6 +329,8 @@ static void copy_planes(at_core *c, const int32_t *g, const at_core_ref *r) {
   }
 }
 
+// Copies beyond what one message carries; each device must end with the bytes
+// of the run in one process.
 static void large_copies_go_in_pieces(void **state) {
   const size_t words = (size_t)kRow * kRows * kPlanes;
   float *in = malloc(words * sizeof *in), *out[kDevices + 1];
@@ -338,6 +359,7 @@ static void large_copies_go_in_pieces(void **state) {
 // ---- What ends them
 static int g_wrong;
 enum wrong { NO_DEVICE, NO_CORE, ODD_ADDRESS, OUTSIDE, NUM_WRONG };
+// What one of the statuses must say.
 static const char *const kTold[NUM_WRONG] = {
     "device 4, core 0 does not take part",
     "device 0, core 5 does not take part", "no multiple", "out of bounds"};
@@ -365,6 +387,8 @@ static void goes_wrong(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, sem_of(r, 0), 1, 0);
 }
 
+// A device that goes wrong must end kernels of all processes, and its reason
+// must be told by one of them.
 static void failures_end_the_others(void **state) {
   static float in[kDevices][kWords], out[kDevices][kWords];
   kernel k[kDevices];
@@ -394,6 +418,7 @@ static void goes_on_alone(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, sem_of(r, 0), 1, 0);
 }
 
+// Once all others have left, a wait is a deadlock again.
 static void the_last_process_finds_its_deadlock(void **state) {
   static float in[kDevices][kWords], out[kDevices][kWords];
   kernel k[kDevices];

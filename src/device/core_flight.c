@@ -57,6 +57,7 @@ static uint32_t dense_from(const area *a) {
   return d;
 }
 
+// The box as runs of bytes, each held against b.
 static uint8_t *walk(const area *a, uint32_t d, uint32_t dense, uint8_t *at,
                      const area *b) {
   if (d == dense) return hits(b, 0, b->base, at, at + extent(a, d));
@@ -67,6 +68,7 @@ static uint8_t *walk(const area *a, uint32_t d, uint32_t dense, uint8_t *at,
   return NULL;
 }
 
+// Quick tests first: empty boxes, and ranges of bytes that do not meet.
 uint8_t *area_overlap(const area *a, const area *b) {
   int64_t na = extent(a, 0), nb = extent(b, 0);
   for (uint32_t d = 0; d < a->rank; d++)
@@ -103,6 +105,7 @@ bool flights_find(core_state *c, const area *box, access_kind kind,
   return find_among(c, c, box, kind, out);
 }
 
+// The message names both places and whose copy it is.
 static void check_among(core_state *c, const core_state *of, const area *box,
                         access_kind kind, int32_t loc, const char *what) {
   flight f;
@@ -134,6 +137,7 @@ void flights_check_others(core_state *c, core_state *owner, const area *box,
   }
 }
 
+// Takes a use of the copy's number; sem: where a wait for it is seen.
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
   shadow *s = owner->shadow;
   if (!s) return;
@@ -202,6 +206,7 @@ void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
   }
 }
 
+// Hints about memory that is given back.
 void flights_forget(core_state *c, const uint8_t *p, size_t bytes) {
   shadow *s = c->shadow;
   uint32_t kept = 0;

@@ -6,11 +6,13 @@
 #include "base/verify.h"
 #include "device/core_internal.h"
 
+// Dimensions that number cores: each core has one index of them.
 static bool is_fixed(const at_xcore *r, uint32_t d) {
   return r->semantics[d] == AT_CORE_CORE_PARALLEL ||
          r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
 }
 
+// Steps along dimension d that this core takes.
 static int64_t extent(const core_state *c, uint32_t d) {
   if (c->shares && d == c->share_dim) return c->share_end - c->share_begin;
   return c->bounds[d];
@@ -20,7 +22,9 @@ int64_t core_grid_steps(const core_state *c) {
   const at_xcore *r = c->program->record;
   int64_t n = 1;
   for (uint32_t d = 0; d < r->grid_rank; d++)
-    if (!is_fixed(r, d)) n *= extent(c, d);
+    if (!is_fixed(r, d))
+      n = (int64_t)AT_MIN(at_mul((size_t)n, (size_t)extent(c, d)),
+                          (size_t)1 << 62);
   return n;
 }
 
@@ -45,6 +49,7 @@ static size_t elem_bytes(const at_xcore_ref *x) {
                                  : at_dtype_bytes((at_dtype)x->dtype);
 }
 
+// Row-major byte strides; returns the bytes of all.
 static size_t dense_strides(const int64_t *dims, uint32_t rank, size_t elem,
                             int64_t *stride) {
   size_t n = elem;
@@ -55,6 +60,7 @@ static size_t dense_strides(const int64_t *dims, uint32_t rank, size_t elem,
   return n;
 }
 
+// Shared memory is that of subcore 0, under the same region number.
 static void *make_scratch(core_state *c, uint32_t i, const at_xcore_ref *x,
                           size_t bytes) {
   if (x->space == AT_CORE_SEM)
@@ -108,6 +114,7 @@ static void init_semaphores(core_state *c, uint32_t i, const int32_t *values) {
   c->refs[i].base = s;
 }
 
+// Once per program: cores of one program share these semaphores.
 void core_semaphores_store(core_state *c) {
   const at_core_program *p = c->program;
   uint32_t buf = core_first_out(p);
@@ -126,11 +133,15 @@ static void *private_copy(core_state *c, const void *p, size_t bytes) {
   return memcpy(core_take(c, bytes, "a copy of an operand"), p, bytes);
 }
 
+// An input in HBM or elsewhere that nothing writes while the kernel runs:
+// copies from it may wait.
 static bool stays(const core_state *c, const at_xcore_ref *x) {
   return x->role == AT_CORE_IN && !x->stored && x->alias < 0 && !x->fill &&
          x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
 }
 
+// Whole operands are handed to the body directly, or as a copy if it writes
+// them. Blocked ones become windows.
 static void init_operand(core_state *c, uint32_t i, void *operand,
                          size_t bytes) {
   const at_xcore_ref *x = &c->program->refs[i];
@@ -186,6 +197,8 @@ static uint32_t num_outs(const at_core_program *p) {
   return n;
 }
 
+// Regions are added in the order of the arguments: their numbers are the same
+// on all cores of a program.
 void core_windows_init(core_state *c) {
   const at_core_program *p = c->program;
   const at_xcore *r = p->record;
@@ -222,6 +235,8 @@ void core_windows_init(core_state *c) {
 }
 
 // ---- Moving a window
+// Grid step, block and dimension; the texts are copied, as core_stop does not
+// return.
 static void refuse_block(core_state *c, uint32_t i, uint32_t d,
                          const int32_t *at) {
   const at_xcore_ref *x = &c->program->refs[i];
@@ -292,6 +307,7 @@ static uint8_t *buffer_place(const core_state *c, uint32_t i) {
   return p;
 }
 
+// The block is not worked on in place: its own memory, dense, made once.
 static void use_buffer(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
@@ -327,6 +343,7 @@ typedef struct making {
   uint32_t dim;  // that threads share
 } making;
 
+// Elements [begin, end) of one dimension, by one thread.
 static void make_part(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const making *m = arg;
   const window *w = m->w;
@@ -342,6 +359,7 @@ static void make_part(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 // Less than so many elements is not worth waking another thread.
 enum { kMakeAlone = 1 << 15 };
 
+// Calls `fill` on parts of the first dimension that is not 1.
 static void make_block(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   making m = {w, buffer_place(c, i), c->refs[i].stride, 0};
@@ -354,6 +372,8 @@ static void make_block(core_state *c, uint32_t i) {
   at_pool_for(c->launch->par->pool, count, grain, make_part, &m);
 }
 
+// Works in place if the whole block lies in the operand and nobody can tell;
+// else a buffer, filled for inputs.
 static void enter(core_state *c, uint32_t i, const int32_t *at) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
@@ -387,6 +407,7 @@ static void do_due(core_state *c) {
   if (c->due.run) c->due.run(&c->head);
 }
 
+// Outputs in a buffer go back, without what lies beyond the array.
 static void leave(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
@@ -414,6 +435,7 @@ static bool is_there(const window *w, const int32_t *at) {
   return same;
 }
 
+// An index map runs for every step; blocks that stay are not moved.
 static void move_windows(core_state *c) {
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++) {
@@ -428,6 +450,8 @@ static void move_windows(core_state *c) {
   if (c->shadow) core_shadow_moved(c);
 }
 
+// Between steps the stack of allocations, the spans and the scoped semaphores
+// begin anew.
 void core_run_steps(core_state *c, int64_t begin, int64_t end) {
   const at_xcore *r = c->program->record;
   uint32_t sems = c->num_sems;
@@ -457,6 +481,8 @@ static size_t bytes_of(const at_xcore_ref *x) {
   return (size_t)core_elements(x) * elem_bytes(x);
 }
 
+// Steps per block: how often each element is read if blocks are visited equally
+// often.
 int64_t at_core_reads_of(at_core *core, const void *p) {
   const core_state *c = state_of(core);
   for (uint32_t i = 0; i < c->program->record->num_refs; i++) {

@@ -84,6 +84,7 @@ typedef struct mark mark;
 typedef struct sent sent;
 
 // Tables of the checks (core_marks.c); entry 0 of both stands for nothing.
+// Under the group's lock, or of a core that runs alone.
 typedef struct marks {
   mark *at;
   sent *sent;
@@ -92,11 +93,14 @@ typedef struct marks {
 } marks;
 
 // The cores of one device in a group.
+// Borrowed from the launch that runs them.
 typedef struct team_of {
   core_state *cores;
   uint32_t num;
 } team_of;
 
+// What launches on several devices share. Under `lock`, but for the events and
+// what is set when the group is made.
 struct at_core_group {
   pthread_mutex_t lock;
   uint32_t devices, joined;
@@ -120,6 +124,9 @@ struct at_core_group {
   bool idle;         // far->waits
 };
 
+// One core, or one thread's share of a core's steps (`lead`). Generated code
+// sees `head`, which stands first. Written by the thread that runs it; others
+// take the group's lock where a comment says so.
 struct core_state {
   at_core head;
   const at_core_launch *launch;
@@ -191,9 +198,11 @@ struct core_state {
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
 };
+// The core that generated code was handed.
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
 // ---- core.c
+// Dense bytes of the whole array, of all cores where each has its own.
 size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
 // Both give the group's lock back if c holds it.
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
@@ -202,16 +211,21 @@ __attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
 // Where an argument's index map is, or where the kernel stores to it, whichever
 // is known; in the numbers of `loc`.
 int32_t core_window_loc(const core_state *c, uint32_t ref);
+// Where output `ref` is stored, else where its block is chosen; -1: neither is
+// known.
 int32_t core_store_loc(const core_state *c, uint32_t ref);
 // "file:line:column (op)", or "" when unknown; valid until the next call on
 // `buf`.
 const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n);
+// The kernel's name, "?" without one; borrowed from the launch.
 const char *core_name(const core_state *c);
 
 // ---- core_names.c
 // "input 0 (argument 1)"
 void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out);
+// Which semaphore of which argument, or one of the core's own.
 void core_name_sem(const core_state *c, const sem *s, at_strbuf *out);
+// core_name_ref into a buffer, which is returned.
 const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
                           size_t n);
 // "core 0 of device 2"
@@ -223,19 +237,28 @@ core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
                          uint32_t type);  // NULL: there is none
 
 // ---- core_memory.c
+// Appends to the list; there is always room, as cap_regions counts what
+// arguments can need. Borrowed until the launch ends.
 region *core_region_add(core_state *c, void *base, size_t bytes,
                         at_core_space space, int32_t ref);
+// The region that holds p; NULL: none. near: the same, first among the two that
+// were asked for last.
 const region *core_region_of(const core_state *c, const void *p);
+// core_region_of for callers that ask again and again; *hint starts as zeros.
 const region *core_region_near(const core_state *c, const void *p,
                                region_hint *hint);
 // The same place of another core of the same program; NULL: none.
 void *core_translate(const core_state *from, const core_state *to, void *p);
 // owner: 0, or 1 + the type of its program.
+// The core that an operation names, AT_CORE_SELF being c's own number. Stops c
+// where there is none.
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t owner, int32_t loc);
 // The memory behind allocas. Made at once where copies of other devices may
 // arrive, so that every device has it at the same place of its list.
 void core_stack_init(core_state *c);
+// Scratch of the launch, aligned for vectors, not cleared. Stops c without
+// memory, naming `what`.
 void *core_take(core_state *c, size_t bytes, const char *what);
 
 // ---- core_copy.c
@@ -245,6 +268,8 @@ typedef struct box {
   uint32_t rank, elem_bytes;
   const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
 } box;
+// Elements go one by one in row-major order, runs of dense ones as a whole;
+// sides may only overlap within one run.
 void core_copy_box(const box *b);
 // The bytes of a box that is dense on both sides; 0: it is not, or is empty.
 size_t core_box_run(const box *b);
@@ -258,6 +283,8 @@ void core_fill(const core_state *c, void *dst, at_dtype t, int64_t n);
 
 // ---- core_pages.c
 // Does the copy wait until somebody needs it?
+// True: noted, nothing is moved. The source must stay as it is while the kernel
+// runs.
 bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes);
 // Makes the copies to any of these bytes.
 void core_pages_settle(core_state *c, const void *at, size_t bytes);
@@ -265,6 +292,7 @@ void core_pages_settle(core_state *c, const void *at, size_t bytes);
 // ---- core_misc.c
 // A NaN that came from core_fill_undefined, perhaps through arithmetic.
 bool core_is_poison(const void *element, at_dtype t);
+// Of F32, BF16 and F16; false for other types.
 bool core_is_nan(const void *element, at_dtype t);
 
 // ---- core_dma.c
@@ -285,6 +313,7 @@ void core_dma_repack(const at_core_dma *d, uint8_t *dst);
 bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst);
 
 // ---- core_far.c: devices of other processes
+// Is the device one of another process? False for numbers that are no device's.
 bool core_is_elsewhere(const core_state *c, int32_t device);
 // Which core is meant there.
 typedef struct far_core {
@@ -294,10 +323,13 @@ typedef struct far_core {
 void core_far_signal(core_state *c, far_core to, int64_t sem, int64_t amount,
                      int32_t loc);
 // r: where d->dst is here.
+// Sends the bytes and, with the last of them, the signal. Stops c if the
+// message cannot be sent.
 void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
                    int64_t sem);
 
 // ---- core_grid.c
+// Memories, semaphores and operands of all arguments. Stops c without memory.
 void core_windows_init(core_state *c);
 // Semaphores that are results keep their values for the next kernel.
 void core_semaphores_store(core_state *c);
@@ -308,7 +340,9 @@ void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at);
 // Steps [begin, end) of the grid in lexicographic order.
 void core_run_steps(core_state *c, int64_t begin, int64_t end);
+// Grid ids of a step of this core's share, and how many steps that has.
 void core_grid_at(const core_state *c, int64_t step, int32_t *grid);
+// Steps of this core's share of the grid; ends at 2^62.
 int64_t core_grid_steps(const core_state *c);
 
 // ---- core_narrow.c: unsigned integers of 2 and 4 bits
@@ -317,6 +351,7 @@ bool core_has_narrow(const at_core_launch *l);
 // have been joined. The caller frees.
 at_status core_narrow_begin(const at_core_launch *l, void ***bufs);
 void core_narrow_end(const at_core_launch *l);  // results as arrays hold them
+// What core_narrow_begin gave. NULL is allowed.
 void core_narrow_free(void **bufs, const at_core_launch *l);
 
 // ---- core_split.c
@@ -324,6 +359,8 @@ typedef struct core_split_plan {
   uint32_t threads, chunks_per_thread;
   int64_t chunk;  // out: steps of a chunk; 0: they stay together
 } core_split_plan;
+// plan: a core_split_plan, whose chunk is set to 0 where the steps stay on one
+// thread. May stop c.
 void core_plan_split(core_state *c, void *plan);
 // Does a step leave something to the next that only one core has, like scalars
 // or semaphores? `declared`: the kernel says that steps are independent, which
@@ -366,14 +403,21 @@ typedef struct core_rerun {
 // must not change. `run` only writes the launch's outputs.
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *));
+// The first read of each kind is kept, for the message of a NaN or of a second
+// run that differs.
 void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc);
 // Where they were read, of the last kind that was; kNowhere.
 enum { kNowhere = INT32_MIN };
+// Where undefined values were read; *padding: they were of a block at the edge.
 int32_t core_undefined_at(const core_state *c, bool *padding);
 // A NaN may come from undefined values that reach no result: the results tell.
 bool core_leaves_nan(core_state *c, int32_t loc);
+// A NaN became an integer at loc, or decided a choice.
 void core_note_integer(core_state *c, int32_t loc);
+// The last copy that brought bytes to output `ref` is at loc. Only kept by
+// launches that run again.
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
+// Is this the second run, which shows what depends on undefined values?
 bool core_runs_again(const core_state *c);
 
 // ---- core_share.c
@@ -389,16 +433,26 @@ void core_check_parallel(core_state *c);
 // The group's lock, if c is of a group; c must not hold it already. Whoever
 // stops c while it is held gives it back (core_exit).
 void core_lock(core_state *c);
+// Gives back what core_lock took.
 void core_unlock(core_state *c);
+// Adds to a semaphore of `to`, as done at loc by `from`. Takes the group's
+// lock.
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc);
+// Waits until the semaphore has `amount` and takes it off. A core that runs
+// alone and would wait for ever stops.
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
+// Once per core of a group, whether it failed or not: others that wait for it
+// may now be in a deadlock.
 void core_ended(core_state *c);
 // Under the group's lock: adds to a semaphore of `to`, which wakes it; gives up
 // on every wait; looks whether anybody is left who could signal.
 void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
                 int32_t loc);
+// Under the lock: ends every wait of the group.
 void core_fail_group(at_core_group *g);
+// Under the lock: fails the group, with the waits as its reason, if nobody is
+// left who could signal.
 void core_look_for_deadlock(at_core_group *g);
 void core_set_idle(at_core_group *g, bool idle);  // of groups with a `far`
 // Under the group's lock. True, once: all have left and nothing more will come,
@@ -411,11 +465,14 @@ void marks_free(marks *m);  // core_marks.c
 // cores that have none Before a launch: finds the debugger, where there is one.
 at_status core_debug_begin(void);
 void core_debug_join(core_state *c);  // once its memories are there
+// The launch of this core has ended: the debugger forgets it.
 void core_debug_part(core_state *c);
 // One core at a time runs; the others stand at a line, wait, or have ended. May
 // wait for its turn; c holds no lock.
 void core_debug_enter(core_state *c);
+// Gives the floor to other cores: before a wait, and at the end.
 void core_debug_leave(core_state *c);
+// Lets another core have the floor, if one wants it.
 void core_debug_yield(core_state *c);
 void core_debug_ended(core_state *c);  // will not run again
 void core_debug_step(core_state *c);   // a step of the grid begins
@@ -428,10 +485,17 @@ void core_debug_failed(core_state *c, at_status st);
 void core_debug_launch_failed(const at_core_launch *l, at_status st);
 
 // ---- core_shadow.c and others: the checks; only called with a shadow
+// Made where the launch has checks; shadow_free takes what was made, also of a
+// core that has none.
 void core_shadow_init(core_state *c);
+// Also of a core whose set-up stopped half-way.
 void core_shadow_free(core_state *c);
+// p is new memory of a scope: undefined.
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);
+// A scope ends: stops c where a copy still uses its memory, or a store is lost
+// with it.
 void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc);
+// Semaphores from first_sem on are given back: stops c where one is not 0.
 void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,
@@ -442,13 +506,19 @@ void core_shadow_step(core_state *c);
 void core_shadow_moved(core_state *c);
 // A copy of nothing was started.
 void core_shadow_empty_copy(core_state *c, const at_core_dma *d);
+// The kernel has ended: stops c for what was never waited for, never written or
+// left signalled.
 void core_shadow_finish(core_state *c);
+// Before a signal, under the lock: who waits for it will know what `from`
+// knows.
 void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 // dst: where it goes, perhaps on another core.
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst);
 // The indices of a copy by index, which it reads until it is over.
 void core_shadow_indices(core_state *c, const at_core_indirect *x);
+// After a wait, under the lock: c knows what the signallers knew, and copies of
+// that many bytes have arrived.
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount);
 
 #endif

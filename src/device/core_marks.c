@@ -5,10 +5,13 @@
 
 #include "device/core_shadow.h"
 
+// Cores of a group share one table, so that a mark can name any of them; a core
+// alone has its own.
 marks *core_marks(core_state *c) {
   return c->group ? &c->group->marks : &c->shadow->own_marks;
 }
 
+// m is empty afterwards and can be used again.
 void marks_free(marks *m) {
   free(m->at);
   free(m->sent);
@@ -16,6 +19,8 @@ void marks_free(marks *m) {
 }
 
 // ---- Copies to other cores
+// A number for a copy to another core, with one use: the copy's. Numbers of
+// dropped copies are used again. Stops c without memory.
 uint32_t sent_new(core_state *c) {
   marks *m = core_marks(c);
   uint32_t i = m->free_sent;
@@ -36,6 +41,7 @@ void sent_hold(marks *m, uint32_t i) {
   if (i) m->sent[i].uses++;
 }
 
+// The last use frees the number. 0 is no copy.
 void sent_drop(marks *m, uint32_t i) {
   AT_ASSERT(i < AT_MAX(m->num_sent, 1u) && (!i || m->sent[i].uses));
   if (!i || --m->sent[i].uses) return;
@@ -43,6 +49,8 @@ void sent_drop(marks *m, uint32_t i) {
   m->free_sent = i;
 }
 
+// Does c know that the copy has arrived? It does once it has heard of the actor
+// and the time at which the arrival was noted.
 bool sent_arrived(core_state *c, uint32_t i) {
   if (!i) return false;
   const sent *x = &core_marks(c)->sent[i];
@@ -56,11 +64,14 @@ static bool is_held(const marks *m, uint32_t i, uint32_t uses) {
   return !i || (i < m->num && m->at[i].uses >= uses);
 }
 
+// uses: how many cells, or other marks, will refer to the list.
 void marks_hold(marks *m, uint32_t i, uint32_t uses) {
   AT_ASSERT(is_held(m, i, 1));
   if (i) m->at[i].uses += uses;
 }
 
+// The last use frees the mark and drops its use of the rest: a loop, as lists
+// can be long.
 void marks_drop(marks *m, uint32_t i, uint32_t uses) {
   AT_ASSERT(is_held(m, i, uses));
   while (i && (m->at[i].uses -= uses) == 0) {
@@ -74,6 +85,9 @@ void marks_drop(marks *m, uint32_t i, uint32_t uses) {
   }
 }
 
+// Puts a mark before the list `rest`, whose use the caller hands over. Returns
+// the new list with one use. The table may move, so no pointer into it survives
+// a call.
 uint32_t marks_put(core_state *c, mark new, uint32_t rest) {
   marks *m = core_marks(c);
   uint32_t i = m->free;
@@ -93,6 +107,8 @@ uint32_t marks_put(core_state *c, mark new, uint32_t rest) {
   return i;
 }
 
+// Happens-before by vector clocks: c did it itself, or has heard of the actor
+// as late as then.
 bool mark_is_before(const core_state *c, const mark *k) {
   return k->actor == c->actor ||
          clock_of(&c->shadow->known, k->actor) >= k->time;
@@ -107,7 +123,8 @@ static bool is_covered(const core_state *c, const mark *now, const mark *k) {
          k->sent == now->sent;
 }
 
-// The list without those that `now` covers.
+// The list without those that `now` covers. The tail behind the last covered
+// mark is shared; what stays before it is copied.
 static uint32_t uncovered(core_state *c, const mark *now, uint32_t list) {
   marks *m = core_marks(c);
   uint32_t kept = list;  // from here on all stay
@@ -120,6 +137,7 @@ static uint32_t uncovered(core_state *c, const mark *now, uint32_t list) {
   return kept;
 }
 
+// Marks that a message would tell alike.
 static bool is_like(const mark *a, const mark *b) {
   return a->actor == b->actor && a->time == b->time && a->by == b->by &&
          a->loc == b->loc && a->sent == b->sent && a->adds == b->adds &&
@@ -135,6 +153,9 @@ static bool is_enough(core_state *c, uint32_t list) {
   return false;
 }
 
+// The list after an access `own`: marks that it covers go, and it stands first.
+// Shares `list` where that already says so. Returns with one use for the
+// caller.
 uint32_t marks_with(core_state *c, uint32_t own, uint32_t list) {
   marks *m = core_marks(c);
   mark now = m->at[own];  // the table may move
@@ -154,6 +175,9 @@ static bool is_of(const mark *k, const flight *f) {
   return k->by == f->by->actor && k->loc == f->loc && k->sent == f->id;
 }
 
+// Copy f has ended, as c now knows: its marks get the time and the actor of
+// whoever waited for it. The list up to the last of them is copied, the tail
+// shared. Returns with one use.
 uint32_t marks_dated(core_state *c, const flight *f, uint32_t list) {
   marks *m = core_marks(c);
   uint32_t end = list, dated = 0;  // from `end` on none is of this copy

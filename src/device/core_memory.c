@@ -1,6 +1,8 @@
 // Where a core's memories lie, and the stack-like part of them.
 #include "device/core_internal.h"
 
+// Never less than 64 bytes, so that a vector load at its start stays inside.
+// The launch owns it.
 void *core_take(core_state *c, size_t bytes, const char *what) {
   void *p = at_par_scratch(c->launch->par, AT_MAX(bytes, (size_t)64));
   if (!p)
@@ -17,11 +19,13 @@ region *core_region_add(core_state *c, void *base, size_t bytes,
   return r;
 }
 
+// Pointers are compared as bytes; an empty region holds none.
 static bool is_inside(const region *r, const void *p) {
   return (const uint8_t *)p >= r->base &&
          (const uint8_t *)p < r->base + r->bytes;
 }
 
+// Linear: a core has about as many regions as arguments.
 const region *core_region_of(const core_state *c, const void *p) {
   for (uint32_t i = 0; i < c->num_regions; i++)
     if (is_inside(&c->regions[i], p)) return &c->regions[i];
@@ -32,6 +36,8 @@ static bool is_number(const core_state *c, uint32_t i, const void *p) {
   return i < c->num_regions && is_inside(&c->regions[i], p);
 }
 
+// The hint keeps the last two regions: a copy goes from one to the other again
+// and again.
 const region *core_region_near(const core_state *c, const void *p,
                                region_hint *hint) {
   if (is_number(c, hint->last, p)) return &c->regions[hint->last];
@@ -45,6 +51,8 @@ const region *core_region_near(const core_state *c, const void *p,
   return &c->regions[i];
 }
 
+// Regions have the same number on each core of a program, as all set up the
+// same arguments.
 void *core_translate(const core_state *from, const core_state *to, void *p) {
   if (from == to) return p;
   const region *r = core_region_of(from, p);
@@ -54,6 +62,7 @@ void *core_translate(const core_state *from, const core_state *to, void *p) {
   return to->regions[i].base + ((uint8_t *)p - r->base);
 }
 
+// No cores where the device takes no part, or there is no group.
 team_of core_team(const core_state *c, int32_t device) {
   const at_core_group *g = c->group;
   bool there = g && device >= 0 && (uint32_t)device < g->num_teams;
@@ -71,6 +80,8 @@ core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
   return NULL;
 }
 
+// AT_CORE_SELF stands for c's own number; owner 0 for c's own kind of core. The
+// scalar core of a SparseCore counts as subcore 0.
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t owner, int32_t loc) {
   const at_core *h = &c->head;
@@ -99,6 +110,7 @@ int64_t at_core_mark(at_core *core) {
   return (int64_t)c->num_sems << 40 | (int64_t)c->stack_used;
 }
 
+// n semaphores off the stack, zero. Those of a group were zeroed at set-up.
 static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
   if (n > c->cap_sems - (int64_t)c->num_sems)
     core_stop(c, AT_RESOURCE_EXHAUSTED, loc,
@@ -113,6 +125,8 @@ static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
   return s;
 }
 
+// Made at the first allocation: most kernels have none. stack_bytes < 0 says
+// that the kernel's need is not known.
 void core_stack_init(core_state *c) {
   // Types below a byte take more here than on the chip.
   size_t most = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
@@ -122,7 +136,8 @@ void core_stack_init(core_state *c) {
   core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
 }
 
-// What windows and scratch take, with all their buffers.
+// What windows and scratch take, with all their buffers. In bytes of the chip,
+// where types below a byte are packed.
 static uint64_t vmem_of_arguments(const core_state *c) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < c->program->record->num_refs; i++) {
@@ -138,7 +153,8 @@ static uint64_t vmem_of_arguments(const core_state *c) {
 }
 
 // Scopes are nested as the program runs: only now it is known what is there at
-// the same time.
+// the same time. Only for launches that check limits, on a TensorCore whose
+// VMEM is known.
 static void count_vmem(core_state *c, int32_t space, int64_t bytes,
                        int32_t loc) {
   uint64_t limit = c->launch->hw->vmem_bytes;
@@ -155,6 +171,9 @@ static void count_vmem(core_state *c, int32_t space, int64_t bytes,
       (unsigned long long)arguments, c->stack_used);
 }
 
+// Memory is aligned to AT_CORE_ALLOC_ALIGN, undefined for the checks, and stays
+// until at_core_release of a mark before it. In a second run it is filled with
+// that run's pattern.
 void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   core_state *c = state_of(core);
   if (bytes < 0)
@@ -179,6 +198,8 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   return p;
 }
 
+// Scopes end in reverse order: everything above the mark goes. The checks look
+// at copies that are still on their way first.
 void at_core_release(at_core *core, int64_t mark, int32_t loc) {
   core_state *c = state_of(core);
   uint32_t sems = (uint32_t)(mark >> 40);

@@ -12,6 +12,9 @@
 #include "profile/profile.h"
 
 // ---- Refusals
+// Leaves the core's code for the setjmp in core.c's `guard`: frames between
+// have no cleanup, which is why generated code and this room keep all memory in
+// the launch. The lock is dropped, the status handed to the core.
 void core_exit(core_state *c, at_status st) {
   if (c->locked) core_unlock(c);
   core_debug_failed(c, st);
@@ -30,16 +33,21 @@ static int32_t loc_of_place(uint32_t first, uint32_t second) {
   return place ? -1 - (int32_t)place : -1;
 }
 
+// Where the block is chosen, else where it is loaded or stored first.
 int32_t core_window_loc(const core_state *c, uint32_t ref) {
   const at_xcore_ref *x = &c->program->refs[ref];
   return loc_of_place(x->place, x->loaded_at ? x->loaded_at : x->stored_at);
 }
 
+// Where an output is stored, else where its block is chosen.
 int32_t core_store_loc(const core_state *c, uint32_t ref) {
   const at_xcore_ref *x = &c->program->refs[ref];
   return loc_of_place(x->stored_at, x->place);
 }
 
+// "file:line:column (operation)" in buf, or an empty string. loc >= 0 counts
+// the kernel's places, loc <= -2 those of arguments; -1 is the window whose
+// index map runs, if one does.
 const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
   *buf = 0;
   const at_core_program *p = c->program;
@@ -59,6 +67,7 @@ const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
   return buf;
 }
 
+// Text beyond 2 KiB is cut. "kernel NAME: TEXT" and the place below.
 void core_stop(core_state *c, at_code code, int32_t loc, const char *fmt, ...) {
   char place[512], text[2048];
   va_list args;
@@ -75,6 +84,8 @@ const at_core_launch *at_core_launch_of(at_core *core) {
   return state_of(core)->launch;
 }
 
+// For callbacks that return a status: takes st and adds the kernel's name and
+// place.
 void at_core_give_up(at_core *core, int32_t loc, at_status st) {
   core_state *c = state_of(core);
   char place[512];
@@ -86,6 +97,8 @@ void at_core_give_up(at_core *core, int32_t loc, at_status st) {
   core_exit(c, named);
 }
 
+// ref: 1 + the argument that is accessed, 0 for the kernel's allocations,
+// AT_CORE_OWN_SEMAPHORES for allocated semaphores. Does not return.
 void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
                            int64_t index, int64_t size, int64_t limit,
                            int32_t ref) {
@@ -105,6 +118,8 @@ void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
       ref == AT_CORE_OWN_SEMAPHORES ? "that the kernel allocated" : name);
 }
 
+// Written without index + size, which may overflow. Empty accesses may stand
+// anywhere.
 void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
                     int64_t size, int64_t limit, int32_t ref) {
   if (size && (index < 0 || size > limit || index > limit - size))
@@ -115,6 +130,8 @@ void at_core_fail(at_core *core, int32_t loc, const char *text) {
   core_stop(state_of(core), AT_INVALID_ARGUMENT, loc, "%s", text);
 }
 
+// Of a gather or scatter: lanes that the mask leaves out are not accessed and
+// may hold anything.
 void at_core_check_indices(at_core *core, const int32_t *index,
                            const uint8_t *mask, int64_t n, int64_t limit,
                            int32_t dim, int32_t loc, int32_t ref) {
@@ -124,6 +141,8 @@ void at_core_check_indices(at_core *core, const int32_t *index,
       at_core_within(core, loc, dim, index[i], 1, limit, ref);
 }
 
+// tpu.assume_multiple lets the compiler drop address bits: a false assumption
+// is silent on the chip.
 void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
                             int32_t multiple) {
   core_state *c = state_of(core);
@@ -137,6 +156,9 @@ void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
 // ---- Loops that never end
 enum { kTurnsAtOnce = 1 << 20 };
 
+// Called when the turns that were granted are used up: grants up to a million
+// more, so that a loop need not count against the launch's limit each turn.
+// Also where a loop sees that another core failed.
 void at_core_budget(at_core *core, int32_t loc) {
   core_state *c = state_of(core);
   uint64_t limit = c->launch->max_turns, more = kTurnsAtOnce;
@@ -162,6 +184,8 @@ static uint64_t mix(uint64_t *state) {  // splitmix64
   return z ^ (z >> 31);
 }
 
+// Seeds are hashed, so that neighbouring ones give unrelated streams. The bits
+// differ from the chip's.
 void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n) {
   core_state *c = state_of(core);
   uint64_t h = at_hash(AT_HASH_SEED, seeds, (size_t)n * sizeof *seeds);
@@ -170,6 +194,7 @@ void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n) {
 
 static uint64_t rotate(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 
+// Two words of each 64-bit draw.
 void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n) {
   uint64_t *s = state_of(core)->random;
   for (int64_t i = 0; i < n; i += 2) {
@@ -186,6 +211,7 @@ void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n) {
 }
 
 // ---- Prints
+// p need not be aligned. Only F32, F16 and BF16.
 static float narrow_float(const void *p, at_dtype t) {
   uint16_t bits;
   float f;
@@ -199,6 +225,8 @@ static float narrow_float(const void *p, at_dtype t) {
   return memcpy(&f, &wide, 4), f;
 }
 
+// Floats with the fewest digits, of 6 to 9, that read back the same; integers
+// sign-extended as their type says.
 static void print_element(at_strbuf *b, const void *p, at_dtype t) {
   int64_t v = 0;
   uint32_t bytes = at_dtype_bytes(t);
@@ -220,6 +248,7 @@ static void print_element(at_strbuf *b, const void *p, at_dtype t) {
 }
 
 // As literals of XLA are written: {1, 2}, from two dimensions on a row a line.
+// Returns the end of what was printed: data is dense, row-major.
 static const uint8_t *print_dims(at_strbuf *b, const at_core_log_arg *a,
                                  int32_t d, const uint8_t *p) {
   if (d == a->rank) {
@@ -261,6 +290,9 @@ static int64_t place_of(const char *p, int64_t n, const char **end) {
   return i < (unsigned long)n ? (int64_t)i : -1;
 }
 
+// "$0" in the text is replaced by an argument, scalars without their type; if
+// no argument is placed, all stand behind the text as literals. Goes to stderr,
+// as the TPU runtime's log does.
 void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
                  int64_t n, int32_t loc) {
   if (core_runs_again(state_of(core))) return;  // it said so before
@@ -288,6 +320,7 @@ void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
 }
 
 // ---- Spans
+// core_name is copied by the profile.
 static void record_span(const core_state *c, const char *name,
                         uint64_t start_ns, uint64_t end_ns) {
   at_profile_record(&(at_profile_event){.start_ns = start_ns,
@@ -300,6 +333,8 @@ static void record_span(const core_state *c, const char *name,
                                         .source = ""});
 }
 
+// Spans nest; those deeper than kMaxSpans are counted but not recorded. A stray
+// end is ignored. The checks count spans, too: some must not stay open.
 void at_core_trace(at_core *core, const char *text, int32_t begin) {
   core_state *c = state_of(core);
   if (!c->shadow && !c->profiled) return;
@@ -328,6 +363,8 @@ void at_core_trace_value(at_core *core, const char *text, int64_t value) {
 void at_core_delay(at_core *core, int64_t cycles) {}
 
 // ---- NaN
+// An all-ones exponent and quiet bits 0x7fff as 0xff bytes give them: what
+// core_fill leaves in memory that nobody wrote.
 bool core_is_poison(const void *element, at_dtype t) {
   if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return false;
   float f = narrow_float(element, t);
@@ -341,7 +378,8 @@ bool core_is_nan(const void *element, at_dtype t) {
          isnan(narrow_float(element, t));
 }
 
-// Where the NaN arose, -1: nobody noted.
+// Where the NaN arose, -1: nobody noted. Generated code puts 1 + the place into
+// the low bits of a NaN that it makes; other NaNs have none.
 static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
                              at_dtype t) {
   uint32_t bits = 0;
@@ -352,6 +390,8 @@ static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
              : -1;
 }
 
+// Shows the place where the NaN arose if that is known, and the place of its
+// use as a detail.
 static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
                                  bool converted, int32_t used) {
   char place[512] = "", from[700] = "";

@@ -8,10 +8,12 @@ void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out) {
                                       "scratch"};
   const at_xcore_ref *x = c->program->refs;
   uint32_t among = 0;
+  AT_ASSERT(ref < c->program->record->num_refs && x[ref].role < AT_LEN(roles));
   for (uint32_t i = 0; i < ref; i++) among += x[i].role == x[ref].role;
   at_strbuf_addf(out, "%s %u (argument %u)", roles[x[ref].role], among, ref);
 }
 
+// For messages: cut to n bytes, "?" without memory.
 const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
                           size_t n) {
   at_strbuf b = {0};
@@ -21,6 +23,7 @@ const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
   return buf;
 }
 
+// Names as much as tells cores of this launch apart.
 const char *core_who(const core_state *c, char *buf, size_t n) {
   char subcore[32] = "", device[32] = "";
   if (c->program->record->type == AT_CORE_SC_VECTOR)

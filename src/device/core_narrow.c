@@ -6,17 +6,13 @@
 
 #include "device/core_internal.h"
 
+// 0: the operand needs no copy.
 static uint32_t bits_of(const at_xcore_ref *x) {
   bool narrow = x->dtype == AT_U2 || x->dtype == AT_U4;
   return narrow ? at_dtype_of((at_dtype)x->dtype)->bits : 0;
 }
 
-static size_t bytes_of(const at_xcore_ref *x) {
-  size_t n = 1;
-  for (uint32_t d = 0; d < x->rank; d++) n *= (size_t)x->dims[d];
-  return n;
-}
-
+// In place where dst is src. Bits above the type's are ignored.
 static void sign_extend(uint8_t *dst, const uint8_t *src, size_t n,
                         uint32_t bits) {
   uint8_t sign = (uint8_t)(1u << (bits - 1)), mask = (uint8_t)(2 * sign - 1);
@@ -29,6 +25,7 @@ static void zero_extend(uint8_t *p, size_t n, uint32_t bits) {
   for (size_t i = 0; i < n; i++) p[i] &= mask;
 }
 
+// Looks at the first program, which has the launch's operands.
 bool core_has_narrow(const at_core_launch *l) {
   const at_core_program *p = &l->programs[0];
   for (uint32_t i = 0; i < p->record->num_refs; i++)
@@ -36,12 +33,16 @@ bool core_has_narrow(const at_core_launch *l) {
   return false;
 }
 
+// Frees the copies, not the launch's own buffers, which stand in the same list.
 void core_narrow_free(void **bufs, const at_core_launch *l) {
   for (uint32_t i = 0; bufs && i < l->num_bufs; i++)
     if (bufs[i] != l->bufs[i]) free(bufs[i]);
   free(bufs);
 }
 
+// *out: the launch's buffers, inputs of narrow unsigned types replaced by
+// sign-extended copies. Inputs that alias a result are extended in place. On
+// failure nothing is left.
 at_status core_narrow_begin(const at_core_launch *l, void ***out) {
   const at_core_program *p = &l->programs[0];
   uint32_t buf = p->record->num_dynamic, first_out = core_first_out(p);
@@ -53,7 +54,7 @@ at_status core_narrow_begin(const at_core_launch *l, void ***out) {
     if (x->role == AT_CORE_SCRATCH) continue;
     uint32_t at = buf++, bits = bits_of(x);
     if (!bits || x->role != AT_CORE_IN) continue;
-    size_t n = bytes_of(x);
+    size_t n = core_array_bytes(x);
     if (x->alias >= 0) {  // it lies in the result already
       uint8_t *shared = bufs[first_out + (uint32_t)x->alias];
       sign_extend(shared, shared, n, bits);
@@ -74,6 +75,7 @@ none:
                  p->name);
 }
 
+// Results back to the arrays' form, also after a failed launch.
 void core_narrow_end(const at_core_launch *l) {
   const at_core_program *p = &l->programs[0];
   uint32_t buf = core_first_out(p);
@@ -81,6 +83,6 @@ void core_narrow_end(const at_core_launch *l) {
     const at_xcore_ref *x = &p->refs[i];
     if (x->role != AT_CORE_OUT) continue;
     uint8_t *data = l->bufs[buf++];
-    if (bits_of(x)) zero_extend(data, bytes_of(x), bits_of(x));
+    if (bits_of(x)) zero_extend(data, core_array_bytes(x), bits_of(x));
   }
 }

@@ -12,11 +12,14 @@ static bool overlaps(const page *p, const void *at, size_t bytes) {
   return q < p->dst + p->bytes && p->dst < q + bytes;
 }
 
+// Order does not matter: the last takes its place.
 static void drop_page(core_state *c, uint32_t i) {
   AT_ASSERT(i < c->num_pages);
   c->pages[i] = c->pages[--c->num_pages];
 }
 
+// Makes the copies whose destination meets these bytes, as somebody reads or
+// writes them.
 void core_pages_settle(core_state *c, const void *at, size_t bytes) {
   for (uint32_t i = c->num_pages; i-- > 0;) {
     page *p = &c->pages[i];
@@ -41,7 +44,8 @@ static page *page_at(core_state *c, const void *at, uint32_t *next) {
   return NULL;
 }
 
-// Each byte of scratch waits for one copy at most.
+// Each byte of scratch waits for one copy at most. Quadratic, but kMaxPages is
+// small; run by AT_VERIFY alone.
 static bool all_apart(const core_state *c) {
   for (uint32_t i = 0; i < c->num_pages; i++)
     for (uint32_t k = 0; k < i; k++)
@@ -65,11 +69,16 @@ bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   return true;
 }
 
+// Before generated code reads these bytes in the ordinary way.
 void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes) {
   core_state *c = state_of(core);
   if (c->num_pages && bytes > 0) core_pages_settle(c, at, (size_t)bytes);
 }
 
+// A matmul may read its operand page by page from where it lies. True: all
+// bytes are covered by pages of equal size, in order; false: they have been
+// copied to `at`. out->next is a guess at the page that is read next, for
+// prefetching.
 bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out) {
   core_state *c = state_of(core);

@@ -3,6 +3,7 @@
 
 enum { kRows = 512, kPage = 80, kMany = 70 };  // floats of a page: 2 KiB
 
+// A copy of one page that may wait: source page `from` to scratch page `to`.
 static at_core_dma page(const at_core_ref *r, int64_t to, int64_t from) {
   float *dst = r[1].base, *src = r[0].base;
   at_core_dma d =
@@ -11,16 +12,20 @@ static at_core_dma page(const at_core_ref *r, int64_t to, int64_t from) {
   return d;
 }
 
+// With its wait, which such a copy satisfies at once.
 static void start(at_core *c, const at_core_ref *r, int64_t to, int64_t from) {
   at_core_dma d = page(r, to, from);
   at_core_dma_start(c, &d);
   at_core_dma_wait(c, r[2].base, 4 * kRows, 0);
 }
 
+// Row i of argument `ref`.
 static const float *at(const at_core_ref *r, int ref, int64_t i) {
   return (const float *)r[ref].base + i * kRows;
 }
 
+// While a page waits, its scratch is unchanged and at_core_pages_of tells the
+// source; any other read makes the copy.
 static void stand_for_memory(at_core *c, const int32_t *g,
                              const at_core_ref *r) {
   at_core_pages p;
@@ -45,6 +50,8 @@ static void stand_for_memory(at_core *c, const int32_t *g,
   assert_false(at_core_pages_of(c, dst, 4 * kRows, &p));
 }
 
+// Reads, and copies that meet a page in part, make just those pages that they
+// meet.
 static void are_made_when_read(at_core *c, const int32_t *g,
                                const at_core_ref *r) {
   float *dst = r[1].base;
@@ -88,6 +95,7 @@ static void are_made_when_read(at_core *c, const int32_t *g,
   }
 }
 
+// More pages than are kept: the rest is copied at once.
 static void are_limited(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int64_t i = 0; i < kMany; i++) start(c, r, i, kMany - i);
   for (int64_t i = 0; i < kMany; i++) {
@@ -98,6 +106,7 @@ static void are_limited(at_core *c, const int32_t *g, const at_core_ref *r) {
   }
 }
 
+// refs: in (HBM), scratch (VMEM), semaphore.
 static kernel paged(at_core_body_fn body, float *in) {
   return (kernel){
       .record = {.num_refs = 3},
@@ -129,6 +138,7 @@ static void copied(at_core *c, const int32_t *g, const at_core_ref *r) {
   assert_false(at_core_pages_of(c, r[1].base, 4 * kRows, &p));
   assert_memory_equal(r[1].base, at(r, 0, 1), 4 * kRows);
 }
+// Neither may a page wait where races are looked for.
 static void written_sources_are_copied(void **state) {
   static float in[kPage * kRows];
   kernel k = paged(copied, in);

@@ -13,6 +13,8 @@ static uint32_t num_shared(const core_state *c) {
   return n;
 }
 
+// Only where one TensorCore runs all steps of a parallel dimension and checks
+// or a second run ask for it.
 bool parallel_apart(const core_state *c) {
   if (!core_checks(c, AT_CHECK_RACES | kApart) || c->shares ||
       c->program->record->type != AT_CORE_TC)
@@ -22,6 +24,7 @@ bool parallel_apart(const core_state *c) {
   return several;
 }
 
+// HBM that steps write themselves: arrays that go back whole, not blocks.
 bool parallel_shares(const core_state *c, const region *r) {
   if (r->ref < 0 || c->together || !parallel_apart(c)) return false;
   const at_xcore_ref *x = &c->program->refs[r->ref];
@@ -39,6 +42,7 @@ void parallel_text(const core_state *c, char *out, size_t n) {
              dims - 1);
 }
 
+// Called when output i keeps its block from one step to the next.
 void parallel_window_stays(core_state *c, uint32_t i) {
   char name[64], dims[96];
   if (!c->shadow->new_index || !core_checks(c, AT_CHECK_RACES)) return;
@@ -51,6 +55,8 @@ void parallel_window_stays(core_state *c, uint32_t i) {
 }
 
 // ---- From one index to the next
+// What one index left is undefined for the next: `carried` remembers what was
+// filled, for the message.
 static void forget_scratch(core_state *c, uint32_t i) {
   const at_xcore_ref *x = &c->program->refs[i];
   const region *r = core_region_of(c, c->refs[i].base);
@@ -63,6 +69,8 @@ static void forget_scratch(core_state *c, uint32_t i) {
   s->changed = false;
 }
 
+// A semaphore that is not back at zero would carry a signal to a step that
+// another core may run.
 static void no_signals(core_state *c, uint32_t i) {
   const sem *s = c->refs[i].base;
   char dims[96], name[64];
@@ -78,6 +86,7 @@ static void no_signals(core_state *c, uint32_t i) {
   }
 }
 
+// Row-major number of the current step among the parallel dimensions.
 static int64_t index_of_step(const core_state *c) {
   int64_t index = 0;
   for (uint32_t d = 0; d < num_shared(c); d++)
@@ -85,6 +94,8 @@ static int64_t index_of_step(const core_state *c) {
   return index;
 }
 
+// At the begin of each grid step. Each index is an actor of its own to the race
+// checks when the core runs alone.
 void core_shadow_step(core_state *c) {
   if (!c->shadow->apart) return;
   int64_t index = index_of_step(c);

@@ -24,6 +24,7 @@ static void send_by_scope(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_release(c, mark, 0);
 }
 
+// The record says how much the body allocates.
 static kernel ring(float *in, float *out) {
   return (kernel){.record = {.num_refs = 3, .stack_bytes = 4 * kWords},
                   .sized = true,
@@ -34,6 +35,8 @@ static kernel ring(float *in, float *out) {
                   .bufs = {in, out}};
 }
 
+// 256 devices: g_taken, what launches took, may grow by no more than 8 KiB a
+// device.
 static void memory_follows_the_kernel(void **state) {
   static float in[kDevices][kWords], out[kDevices][kWords];
   static kernel k[kDevices];
@@ -93,6 +96,7 @@ static void use_and_tell(at_core *c, const int32_t *g, const at_core_ref *r) {
                        0);
 }
 
+// A kernel on that many cores of one device; sets g_last.
 static kernel crowd(int cores, float *memory) {
   g_last = cores - 1;
   kernel k = {.record = {.num_refs = 4,
@@ -168,6 +172,7 @@ static void send_and_be_overwritten(at_core *c, const int32_t *g,
   at_core_dma_wait(c, sems + AT_CORE_SEM_BYTES, half, 0);
 }
 
+// 600 copies that nobody waits for are all kept for the check.
 static void no_copy_is_forgotten(void **state) {
   static float memory[2][2 * kCopies];
   kernel k[2];
@@ -224,6 +229,7 @@ enum { kFew = 4 };
 static _Atomic long g_countdown;  // 1: the next one fails, 0 and less: none
 
 #if OWN_MALLOC
+// glibc's own, behind the replacements below.
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 static bool refuse(void) {
@@ -252,6 +258,7 @@ static void send_words(at_core *c, const int32_t *g, const at_core_ref *r) {
   }
 }
 
+// Fails allocation number 1, 2, 3 and so on, until a run gets through.
 static void checks_that_cannot_be_made_are_errors(void **state) {
   static float in[kFew][kWords], out[kFew][kWords];
   kernel k[kFew];

@@ -5,12 +5,15 @@
 
 #include <stdlib.h>
 
+// Zeroed, one element more than asked for, so that it is never NULL. Freed by
+// core_shadow_free. Stops c without memory.
 void *core_shadow_take(core_state *c, size_t n, size_t bytes) {
   void *p = calloc(n + 1, bytes);
   if (!p) core_stop(c, AT_RESOURCE_EXHAUSTED, -1, "no memory for the checks");
   return p;
 }
 
+// Doubles; 32-bit capacities that would overflow count as no memory.
 void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
                        size_t bytes) {
   if (n < *cap) return list;
@@ -23,12 +26,15 @@ void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
 }
 
 // ---- Set-up
+// Checks look at elements where the memory has a type, at bytes where it has
+// none.
 static size_t granule_of(const core_state *c, const region *r) {
   if (r->ref < 0) return 1;
   const at_xcore_ref *x = &c->program->refs[r->ref];
   return AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u);
 }
 
+// Other cores' regions have other numbers, so base and size are compared.
 static shade *shade_among(const core_state *o, const region *r) {
   for (uint32_t i = 0; o->shadow && i < o->num_regions; i++)
     if (o->regions[i].base == r->base && o->regions[i].bytes == r->bytes &&
@@ -48,6 +54,8 @@ static shade *shared(const core_state *c, const region *r) {
   return s;
 }
 
+// Inputs, and outputs that alias an input: what the caller put there is
+// defined.
 bool shade_starts_filled(const core_state *c, const region *r) {
   if (r->ref < 0) return false;
   const at_xcore_ref *x = &c->program->refs[r->ref];
@@ -67,10 +75,15 @@ bool shade_starts_filled(const core_state *c, const region *r) {
   return false;
 }
 
+// Made on first use, NULL for semaphores. Where cores share memory, they share
+// its shade: the first to ask owns it, which is why core.c frees cores last to
+// first.
 shade *core_shade_of(core_state *c, const region *r) {
+  AT_ASSERT(r >= c->regions && r < c->regions + c->num_regions);
   shade **at = &c->shadow->shades[r - c->regions];
   if (*at || r->space == AT_CORE_SEM) return *at;
   *at = shared(c, r);
+  AT_ASSERT(!*at || (*at)->count * (*at)->granule >= r->bytes);
   if (*at) return *at;
   shade *s = &c->shadow->own[r - c->regions];
   s->granule = granule_of(c, r);
@@ -82,6 +95,8 @@ shade *core_shade_of(core_state *c, const region *r) {
   return *at = s;
 }
 
+// After the arguments are set up. Scratch is filled with poison; shared scratch
+// once, by the first core.
 void core_shadow_init(core_state *c) {
   c->shadow = core_shadow_take(c, 1, sizeof *c->shadow);
   shadow *s = c->shadow;
@@ -109,6 +124,7 @@ void core_shadow_init(core_state *c) {
     core_shade_of(c, &c->regions[i]);
 }
 
+// Also of a core whose set-up stopped half-way.
 void core_shadow_free(core_state *c) {
   shadow *s = c->shadow;
   if (!s) return;
@@ -141,14 +157,17 @@ void core_shadow_free(core_state *c) {
 }
 
 // ---- Semaphores
+// Release: who waits for the semaphore later knows all that `from` knows now.
 void core_shadow_signal(core_state *from, core_state *to, const sem *s) {
   shadow *me = from->shadow;
   if (!to->shadow || !to->shadow->sem_clock) return;
+  AT_ASSERT(s >= to->sems && s < to->sems + to->cap_sems);
   actor_clock *at = &to->shadow->sem_clock[s - to->sems];
   clock_join(from, at, &me->known);
   clock_raise(from, at, from->actor, me->now++);
 }
 
+// Acquire. Copies that signal this semaphore count as waited for.
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
   flights_waited(c, s, amount);
   if (c->shadow->sem_clock)
@@ -156,6 +175,7 @@ void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
 }
 
 // ---- Allocations
+// New memory holds nothing, whatever was there before.
 void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
   const region *r = core_region_of(c, p);
   shade *s = r ? core_shade_of(c, r) : NULL;
@@ -165,6 +185,8 @@ void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
   flights_forget(c, p, bytes);
 }
 
+// When a scope ends no copy may still read or write its memory, and what
+// emit_pipeline fetched there and was stored to must have been read.
 void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc) {
   area box = area_of_bytes(p, bytes);
   flight f;

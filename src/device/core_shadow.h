@@ -4,6 +4,7 @@
 
 #include "device/core_internal.h"
 
+// Bits of `visits`, values of shade.filled.
 enum { kVisited = 1, kWritten = 2 };
 enum { kFetched = 2, kFetchedStored = 3, kPadding = 4, kActorsOfPage = 64 };
 
@@ -20,6 +21,7 @@ typedef struct actor_clock {
 } actor_clock;
 
 // Who touched granules, when and where.
+// An entry of the table of marks; a list hangs together by `next`, 0 ends it.
 struct mark {
   uint64_t time;  // of `actor`
   uint32_t actor;
@@ -72,6 +74,7 @@ typedef struct shade {
 } shade;
 
 // A box of memory.
+// Strides are in bytes.
 typedef struct area {
   uint8_t *base;
   uint32_t rank, elem_bytes;
@@ -123,6 +126,8 @@ typedef struct visits {
   uint8_t before;   // of the block in the buffer, when it came
 } visits;
 
+// What the checks know of a core. Of its thread, but for flights and marks,
+// which are under the group's lock.
 struct shadow {
   area expected;  // of the wait that comes next; elem_bytes 0: not known
   int32_t expected_at;
@@ -157,6 +162,7 @@ shade *core_shade_of(core_state *c, const region *r);
 void shade_mark(const shade *s, const region *r, const area *b, uint32_t d,
                 const uint8_t *at, int what);
 
+// Does the launch look for any of these?
 static inline bool core_checks(const core_state *c, uint32_t what) {
   return c->launch->checks & what;
 }
@@ -170,10 +176,13 @@ void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
 bool shade_starts_filled(const core_state *c, const region *r);
 
 // ---- core_clock.c
+// 0: never heard of it.
 uint64_t clock_of(const actor_clock *k, uint32_t actor);
 // Both stop c if there is no memory.
 void clock_raise(core_state *c, actor_clock *k, uint32_t actor, uint64_t time);
+// `into` knows afterwards what either knew. Stops c without memory.
 void clock_join(core_state *c, actor_clock *into, const actor_clock *from);
+// An empty clock is allowed.
 void clock_free(actor_clock *k);
 
 // ---- core_marks.c: all under the group's lock; they stop c if there is no
@@ -181,7 +190,10 @@ void clock_free(actor_clock *k);
 marks *core_marks(core_state *c);
 // A list of one more; takes the caller's use of `rest`, gives one of the list.
 uint32_t marks_put(core_state *c, mark new, uint32_t rest);
+// Uses are counted; the last one frees the mark and lets go of the rest. List 0
+// has none.
 void marks_hold(marks *m, uint32_t list, uint32_t uses);
+// Takes off as many uses, which must be there.
 void marks_drop(marks *m, uint32_t list, uint32_t uses);
 // The list with the mark `own`, which is of c now, and without those that it
 // makes superfluous; the caller has a use of it.
@@ -193,6 +205,7 @@ uint32_t marks_dated(core_state *c, const flight *f, uint32_t list);
 bool mark_is_before(const core_state *c, const mark *k);
 // A copy to another core begins; the caller has a use of its number.
 uint32_t sent_new(core_state *c);
+// One use more, one less; 0 is no copy.
 void sent_hold(marks *m, uint32_t sent);
 void sent_drop(marks *m, uint32_t sent);
 // Does c know that it arrived?
@@ -211,6 +224,8 @@ void parallel_window_stays(core_state *c, uint32_t ref);
 void parallel_text(const core_state *c, char *out, size_t n);
 
 // ---- core_touch.c
+// An access on its way through the granules of a box. Zero fields mean "no":
+// callers fill in what applies.
 typedef struct touch {
   core_state *c;      // who touches
   core_state *owner;  // whose memory it is
@@ -240,8 +255,11 @@ void touch_box(touch *t);
 void touch_name_place(const touch *t, size_t granule, char *out, size_t n);
 // `loc` of the last store to the box, -2: nobody knows.
 int32_t touch_last_store(core_state *c, const area *box);
+// A store to a block that emit_pipeline fetched, which nobody read; `when` ends
+// the sentence.
 _Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
                                        const char *when);
+// A run of bytes, and what a view of generated code covers.
 area area_of_bytes(uint8_t *p, size_t bytes);
 
 // ---- core_access.c
@@ -263,12 +281,14 @@ void no_strays(core_state *c, const region *r, const char *when);
 // A block comes into a buffer: what is left there of the one before it is
 // padding, if the new one is smaller.
 void blocks_note_fetch(core_state *c, const area *box);
+// Fetches into memory that is given back.
 void blocks_forget(core_state *c, const uint8_t *p, size_t bytes);
 // What lies behind the source's array is padding where it comes to.
 void blocks_pad(core_state *to, const at_core_dma *d, const area *dst);
 
 // First byte that both boxes hold; NULL: none.
 uint8_t *area_overlap(const area *a, const area *b);
+// Borrows nothing.
 area area_of_view(const at_core_view *v);
 
 // A copy that nobody has waited for and that the box meets: one that writes it,
@@ -310,6 +330,7 @@ const flight *flights_left(const core_state *c, size_t sem_index);
 void flights_expect(core_state *c, const area *box, int32_t loc);
 // "", or a hint: a wait for this byte took what another copy signalled.
 void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n);
+// Drops hints about copies to memory that is given back.
 void flights_forget(core_state *c, const uint8_t *p, size_t bytes);
 // c waited for the copy: that is when it touched its memory, for other cores.
 // Under the group's lock.
@@ -318,6 +339,8 @@ void core_shadow_over(core_state *c, const flight *f);
 void core_shadow_retire(core_state *c, const area *box);
 // Is it in a part of emit_pipeline that fetches blocks, or takes them back?
 bool core_shadow_fetches(const core_state *c);
+// Does emit_pipeline wait for a copy out just now? The block may not be read
+// after that.
 bool core_shadow_retires(const core_state *c);
 
 #endif

@@ -8,6 +8,9 @@
 #include "base/log.h"
 #include "device/core_internal.h"
 
+// Picks the first parallel dimension whose extent the cores divide evenly, else
+// the first with two steps. False where nobody could tell, or the kernel splits
+// its work itself.
 bool core_is_shared(const core_state *c, uint32_t *out_dim) {
   const at_xcore *r = c->program->record;
   uint32_t cores = c->launch->hw->cores_per_device;
@@ -34,7 +37,8 @@ bool core_is_shared(const core_state *c, uint32_t *out_dim) {
   return found;
 }
 
-// Along dimension d: does a block of output i meet two of its steps?
+// Along dimension d: does a block of output i meet two of its steps? Compares
+// steps along d with all other indices 0. `block`: room for one.
 static bool block_stays(core_state *c, uint32_t i, uint32_t d, int32_t *block) {
   const at_xcore *r = c->program->record;
   int32_t first[AT_CORE_MAX_RANK], grid[AT_CORE_MAX_GRID] = {0};
@@ -50,6 +54,8 @@ static bool block_stays(core_state *c, uint32_t i, uint32_t d, int32_t *block) {
   return false;
 }
 
+// Before the cores start: a dimension is not parallel if an output's block does
+// not move along it.
 void core_check_parallel(core_state *c) {
   const at_xcore *r = c->program->record;
   int32_t block[AT_CORE_MAX_RANK];

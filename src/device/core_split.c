@@ -7,6 +7,8 @@
 
 #include "device/core_internal.h"
 
+// Does state pass from step to step? declared: along axes that the kernel
+// declares parallel, where the chip would drop VMEM scratch, too.
 bool core_ties_steps(const core_state *c, bool declared) {
   const at_xcore *r = c->program->record;
   if (r->flags & AT_CORE_SEQUENTIAL) return true;
@@ -24,7 +26,9 @@ bool core_ties_steps(const core_state *c, bool declared) {
   return false;
 }
 
-// Do two neighbouring chunks meet in one block of an output?
+// Do two neighbouring chunks meet in one block of an output? Only the first
+// border is looked at: by declaring the axis parallel the kernel promises the
+// same for all others.
 static bool neighbours_meet(core_state *c, int64_t unit, int64_t steps) {
   const at_xcore *r = c->program->record;
   int32_t a[AT_CORE_MAX_GRID], b[AT_CORE_MAX_GRID];
@@ -45,6 +49,7 @@ static bool neighbours_meet(core_state *c, int64_t unit, int64_t steps) {
   return false;
 }
 
+// Row-major; -1: outside of the array.
 static int64_t block_number(const at_xcore_ref *x, const int32_t *at) {
   int64_t n = 0;
   for (uint32_t d = 0; d < x->rank; d++) {
@@ -55,6 +60,7 @@ static int64_t block_number(const at_xcore_ref *x, const int32_t *at) {
   return n;
 }
 
+// Saturates.
 int64_t core_block_count(const at_xcore_ref *x) {
   int64_t n = 1;
   for (uint32_t d = 0; d < x->rank; d++)
@@ -64,7 +70,8 @@ int64_t core_block_count(const at_xcore_ref *x) {
   return n;
 }
 
-// Does one chunk alone visit each block of output i?
+// Does one chunk alone visit each block of output i? Walks all steps: at most
+// 2^18 of them and 2^22 blocks.
 static bool one_owner(core_state *c, uint32_t i, int64_t chunk, int64_t steps) {
   const at_xcore_ref *x = c->windows[i].ref;
   int64_t blocks = core_block_count(x);
@@ -87,6 +94,7 @@ static bool one_owner(core_state *c, uint32_t i, int64_t chunk, int64_t steps) {
   return good;
 }
 
+// For every output.
 static bool owners_differ(core_state *c, int64_t chunk, int64_t steps) {
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++)
@@ -96,15 +104,19 @@ static bool owners_differ(core_state *c, int64_t chunk, int64_t steps) {
   return true;
 }
 
+// Steps of a chunk, a multiple of `unit`; 0: fewer units than threads.
 static int64_t chunk_of(int64_t steps, int64_t unit, const core_split_plan *p) {
   int64_t units = steps / unit;
   if (units < p->threads) return 0;
   int64_t chunks = (int64_t)p->threads * p->chunks_per_thread;
   int64_t chunk = at_ceil_div(units, chunks) * unit;
-  AT_ASSERT(chunk >= unit && chunk % unit == 0);
+  AT_ASSERT(chunk >= unit && chunk % unit == 0 && steps % unit == 0);
   return chunk;
 }
 
+// p->chunk stays 0 where the steps stay together. First along the declared
+// axes, as those need no look at blocks; then along any axes, from the
+// innermost, as long as each block has one owner.
 void core_plan_split(core_state *c, void *arg) {
   core_split_plan *p = arg;
   const at_xcore *r = c->program->record;
@@ -138,12 +150,15 @@ typedef struct shared_loop {
   size_t bytes;
 } shared_loop;
 
+// Each worker has memory of its own.
 static void run_turns(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const shared_loop *s = arg;
   uint8_t *own = s->bytes ? s->memory + worker * s->bytes : NULL;
   s->fn(s->arg, begin, end, own);
 }
 
+// Runs fn over 0..n on the pool; bytes: scratch of each thread. alone: one
+// thread takes all turns. Memory is kept for the next loop of this core.
 void at_core_share(at_core *core, at_core_turns_fn fn, void *arg, int64_t n,
                    int64_t bytes, int32_t alone) {
   core_state *c = state_of(core);

@@ -11,6 +11,8 @@
 enum { kPolls = 1 << 10, kTurnsOfARead = 1 << 10 };
 
 // ---- Messages
+// "core 1 waits for SEMAPHORE (value 0, needs 1) at PLACE". Under the lock in a
+// group.
 static void describe_wait(const core_state *c, const sem *s, int64_t amount,
                           int32_t loc, at_strbuf *out) {
   char place[512];
@@ -37,6 +39,7 @@ static at_status deadlock(const core_state *c, const at_strbuf *waits,
 }
 
 // ---- Groups
+// Under the lock. Wakes all that wait; they see `failed` and end.
 void core_fail_group(at_core_group *g) {
   g->failed = true;
   for (core_state *p = g->first; p; p = p->next) {
@@ -62,6 +65,7 @@ static const core_state *describe_waits(const at_core_group *g,
   return any;
 }
 
+// Under the lock. Tells the other processes whether this one's cores all wait.
 void core_set_idle(at_core_group *g, bool idle) {
   g->idle = idle;
   g->far->waits(g->far->arg, idle);
@@ -98,6 +102,7 @@ void core_ended(core_state *c) {
   AT_ASSERT(!c->wait_for);
   g->ended++;
   g->changes++;
+  AT_ASSERT(g->waiting + g->ended <= g->cores);
   if (c->status.err)
     core_fail_group(g);
   else
@@ -106,6 +111,7 @@ void core_ended(core_state *c) {
 }
 
 // ---- Signals and waits
+// Nothing to do for a core alone. Not recursive.
 void core_lock(core_state *c) {
   AT_ASSERT(!c->locked);
   if (!c->group) return;
@@ -120,6 +126,8 @@ void core_unlock(core_state *c) {
   pthread_mutex_unlock(&c->group->lock);
 }
 
+// Under the lock. The semaphore's owner is woken if it waits for just this and
+// now has enough.
 void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
                 int32_t loc) {
   s->value += amount;
@@ -134,6 +142,7 @@ void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
   if (to->wake) at_event_fire(to->wake, AT_OK);
 }
 
+// A core alone can only signal itself.
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc) {
   at_core_group *g = from->group;
@@ -148,6 +157,7 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
   core_unlock(from);
 }
 
+// Nobody else can signal: what is not there now never comes.
 static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
   if (s->value >= amount) return;
   at_strbuf b = {0};
@@ -157,6 +167,8 @@ static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
   core_exit(c, st);
 }
 
+// Under the lock, which it gives up while the fiber waits. May wake without
+// enough; the caller looks again.
 static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_core_group *g = c->group;
   AT_ASSERT(c->locked && !c->wait_for && s->value < amount);
@@ -167,6 +179,7 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   c->wait_loc = loc;
   c->wake = e;
   g->waiting++;
+  AT_ASSERT(g->waiting + g->ended <= g->cores);
   core_look_for_deadlock(g);
   core_unlock(c);
   core_debug_leave(c);
@@ -177,6 +190,8 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_event_release(e);
 }
 
+// In a group the first core that sees the failure takes its reason; the others
+// are cancelled.
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_core_group *g = c->group;
   core_debug_waits(c, s, amount, loc);
@@ -203,6 +218,8 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   core_debug_waits(c, NULL, 0, -1);
 }
 
+// p came from generated code, perhaps through an argument: must be one of c's
+// semaphores, aligned.
 static sem *checked(core_state *c, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)c->sems, *at = p;
   if (at < first || at >= first + sizeof(sem) * c->cap_sems ||
@@ -211,6 +228,7 @@ static sem *checked(core_state *c, void *p, int32_t loc) {
   return p;
 }
 
+// A core of another process gets a message.
 void at_core_sem_signal(at_core *core, void *p, int64_t amount, int32_t device,
                         int32_t core_id, int32_t subcore, int32_t owner,
                         int32_t loc) {
@@ -225,6 +243,8 @@ void at_core_sem_signal(at_core *core, void *p, int64_t amount, int32_t device,
   core_signal(c, to, to->sems + index, amount, loc);
 }
 
+// core_id is a subcore for vector subcores and a core for all others; p is this
+// core's address of the word.
 int32_t at_core_fetch_add(at_core *core, void *p, int32_t amount,
                           int32_t core_id, int32_t loc) {
   core_state *c = state_of(core);
@@ -244,6 +264,7 @@ void at_core_sem_wait(at_core *core, void *p, int64_t amount, int32_t loc) {
   core_wait(c, checked(c, p, loc), amount, loc);
 }
 
+// Under the lock. Has this core read often since anything changed?
 static bool is_polling(const core_state *c) {
   return !c->wait_for && c->polls_since == c->group->changes &&
          c->polls >= kPolls;

@@ -4,15 +4,18 @@
 #include "device/core_internal.h"
 #include "device/core_test_util.h"
 
+// Block (step of axis 0, 0).
 static void at_rows(at_core *c, const int32_t *g, const at_core_ref *r,
                     int32_t *o) {
   o[0] = g[0], o[1] = 0;
 }
+// Block (axis 0, axis 1).
 static void at_both(at_core *c, const int32_t *g, const at_core_ref *r,
                     int32_t *o) {
   o[0] = g[0], o[1] = g[1];
 }
 
+// 0, 1, 2 ... modulo 251, aligned as XLA aligns arrays. The caller frees it.
 static float *iota(int64_t n) {
   float *p = aligned_alloc(64, at_align_up((size_t)n * 4 + 4, 64));
   for (int64_t i = 0; i < n; i++) p[i] = (float)(i % 251);
@@ -22,6 +25,8 @@ static float *iota(int64_t n) {
 // ---- Operands that stay
 static int64_t g_reads[3];
 
+// Notes what at_core_reads_of says of each argument, and checks that a note
+// lasts from step to step.
 static void ask(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int i = 0; i < 3; i++) g_reads[i] = at_core_reads_of(c, r[i].base);
   _Atomic(void *) *note = at_core_note(c);
@@ -76,6 +81,8 @@ static void turns_of(void *arg, int64_t begin, int64_t end, void *memory) {
   }
 }
 
+// Memory of the threads grows from loop to loop; one loop is empty and one runs
+// alone.
 static void share_loops(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_share(c, turns_of, (void *)(uintptr_t)r, 100, OWN, 0);
   at_core_share(c, turns_of, (void *)(uintptr_t)r, 0, OWN, 0);
@@ -83,6 +90,7 @@ static void share_loops(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_share(c, turns_of, (void *)(uintptr_t)r, 100, OWN, 1);
 }
 
+// Stops the core from inside a loop's callback.
 static void failing_turns(void *arg, int64_t begin, int64_t end, void *memory) {
   at_core_fail(arg, -1, "in a turn");
 }
@@ -90,6 +98,7 @@ static void share_failure(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_share(c, failing_turns, c, 10, 0, 1);
 }
 
+// Each turn runs once, on memory that no other thread touches.
 static void threads_share_loops(void **state) {
   kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {1}},
               .refs = {windowed(AT_CORE_IN, 1, TURNS, 1, TURNS),
@@ -109,6 +118,7 @@ static void threads_share_loops(void **state) {
 // ---- Windows
 enum { BR = 8, BC = 16 };
 
+// One block of 8 x 16.
 static void add_one(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int i = 0; i < BR; i++)
     for (int j = 0; j < BC; j++) *cell(&r[1], i, j) = *cell(&r[0], i, j) + 1;
@@ -141,6 +151,7 @@ static void scribble(at_core *c, const int32_t *g, const at_core_ref *r) {
     }
 }
 
+// The windows of a read-only input may be its array; this one's may not.
 static void stored_inputs_are_copies(void **state) {
   enum { R = 16, C = 32 };
   kernel k = {.record = {.num_refs = 2, .grid_rank = 2, .grid = {2, 2}},
@@ -168,6 +179,7 @@ static void accumulate(at_core *c, const int32_t *g, const at_core_ref *r) {
     }
 }
 
+// Also with a dynamic bound: 5, 0 steps, and a negative one, which is refused.
 static void consecutive_visits_share_a_block(void **state) {
   enum { R = 64, C = 80 };
   for (int declared = 0; declared < 2; declared++) {
@@ -207,6 +219,7 @@ static void count_steps(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int i = 0; i < BR; i++) *cell(&r[0], i, 0) = *sum;
 }
 
+// A result that depends on the order of all steps.
 static void scratch_lasts_in_order(void **state) {
   kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {6}},
               .refs = {windowed(AT_CORE_OUT, 48, 1, BR, 1),
@@ -223,11 +236,13 @@ static void scratch_lasts_in_order(void **state) {
   }
 }
 
+// One block too far.
 static void beyond(at_core *c, const int32_t *g, const at_core_ref *r,
                    int32_t *o) {
   o[0] = g[0] + 1, o[1] = 0;
 }
 
+// The message has the argument and the block.
 static void index_maps_must_stay_inside(void **state) {
   kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
               .refs = {windowed(AT_CORE_IN, 16, BC, BR, BC),
@@ -277,11 +292,13 @@ static void copy_there_and_back(at_core *c, const int32_t *g,
   at_core_release(c, mark, 0);
 }
 
+// For a copy that was never started: a deadlock.
 static void wait_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
   copy_there_and_back(c, g, r);
   at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// One word beyond the source.
 static void copy_too_much(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma in = copy_of(r[2].base, r[0].base, 33, r[3].base);
   at_core_dma_start(c, &in);
@@ -308,6 +325,7 @@ static void unpack_and_pack(at_core *c, const int32_t *g,
   memcpy((uint8_t *)r[1].base + 32, r[2].base, 32);
 }
 
+// refs: in, out, buffer, semaphore.
 static kernel copying(at_core_body_fn body, float *in, float *out) {
   return (kernel){.record = {.num_refs = 4},
                   .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 32),
@@ -318,6 +336,7 @@ static kernel copying(at_core_body_fn body, float *in, float *out) {
                   .bufs = {in, out}};
 }
 
+// Nibbles are sign-extended on their way and packed again on the way back.
 static void packed_elements_are_copied(void **state) {
   float in[32] = {0}, out[32] = {0};
   uint8_t *from = (uint8_t *)in, *to = (uint8_t *)out;
@@ -331,6 +350,7 @@ static void packed_elements_are_copied(void **state) {
   }
 }
 
+// Results, the deadlock's text and place, and the bounds of a copy.
 static void copies_and_waits(void **state) {
   float in[32], out[32] = {0};
   for (int i = 0; i < 32; i++) in[i] = (float)i;
@@ -347,21 +367,25 @@ static void copies_and_waits(void **state) {
   fails(&k, AT_OUT_OF_RANGE, "DMA source out of bounds");
 }
 
+// A loop as generated code counts its turns.
 static void forever(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (;;)
     if (--c->budget < 0) at_core_budget(c, 0);
 }
 
+// Stopped at the default limit, with the place of the loop.
 static void loops_must_end(void **state) {
   kernel k = {.body = forever};
   fails(&k, AT_RESOURCE_EXHAUSTED, "at: kern.py:7:3 (get)");
 }
 
+// As many as the limit of the test below allows.
 static void seven_turns(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int i = 0; i < 7; i++)
     if (--c->budget < 0) at_core_budget(c, 0);
 }
 
+// A limit of 7 grants exactly 7.
 static void few_turns_are_counted(void **state) {
   kernel k = {.body = seven_turns, .max_turns = 7};
   runs(&k);
@@ -381,12 +405,14 @@ static void pass_token(at_core *c, const int32_t *g, const at_core_ref *r) {
   if (!c->core_index) at_core_sem_wait(c, r[1].base, 1, 0);
 }
 
+// Each waits for the other: a deadlock.
 static void wait_both(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, r[1].base, 1, 0);
 }
 
 // Each reads its semaphore until the other has signalled it so often.
 static int32_t g_signals_wanted;
+// By reads instead of waits.
 static void poll_until_signalled(at_core *c, const int32_t *g,
                                  const at_core_ref *r) {
   for (int turn = 0; turn < 5000; turn++) {
@@ -398,6 +424,23 @@ static void poll_until_signalled(at_core *c, const int32_t *g,
   }
 }
 
+// The product of the bounds is 0 in 64 bits.
+static void cores_are_counted_without_overflow(void **state) {
+  int32_t out = 0;
+  kernel k = {
+      .record = {.num_refs = 1,
+                 .grid_rank = 4,
+                 .grid = {1 << 16, 1 << 16, 1 << 16, 1 << 16},
+                 .semantics = {AT_CORE_CORE_PARALLEL, AT_CORE_CORE_PARALLEL,
+                               AT_CORE_CORE_PARALLEL, AT_CORE_CORE_PARALLEL}},
+      .refs = {whole(AT_CORE_OUT, AT_CORE_HBM, AT_S32, 1)},
+      .body = wait_both,
+      .bufs = {&out}};
+  fails(&k, AT_INVALID_ARGUMENT, "cores at the same time");
+}
+
+// 200 hand-overs by waits, 10,000 by reads; then a read loop that nobody ends
+// must not run for hours.
 static void cores_signal_each_other(void **state) {
   int32_t out = 0;
   kernel k = {.record = {.num_refs = 2,
@@ -433,10 +476,13 @@ static void send_right(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma_wait(c, r[2].base, 16, 0);
 }
 
+// Devices 1 and 2 wait for copies that are not sent.
 static void left_alone(at_core *c, const int32_t *g, const at_core_ref *r) {
   if (c->device_id) at_core_dma_wait(c, r[2].base, 16, 0);
 }
 
+// body on three devices; in[i] and out[i] are those of device i. The caller
+// takes st.
 static void run_ring(at_core_body_fn body, float in[3][4], float out[3][4],
                      at_status st[3]) {
   kernel k[3];
@@ -452,6 +498,7 @@ static void run_ring(at_core_body_fn body, float in[3][4], float out[3][4],
   give_all();
 }
 
+// A ring, then a deadlock that is told once and names its cores.
 static void devices_copy_to_each_other(void **state) {
   float in[3][4], out[3][4] = {0};
   for (int i = 0; i < 12; i++) in[i / 4][i % 4] = (float)i;
@@ -502,6 +549,7 @@ static void large_copies_are_shared(void **state) {
   free(got), free(want), free(was);
 }
 
+// Words of ATOLL_CHECK; `interpret` is known but no check of this room.
 static void checks_have_names(void **state) {
   static const struct {
     const char *text;
@@ -535,6 +583,7 @@ int main(void) {
       cmocka_unit_test(packed_elements_are_copied),
       cmocka_unit_test(loops_must_end),
       cmocka_unit_test(few_turns_are_counted),
+      cmocka_unit_test(cores_are_counted_without_overflow),
       cmocka_unit_test(cores_signal_each_other),
       cmocka_unit_test(devices_copy_to_each_other),
       cmocka_unit_test(large_copies_are_shared),

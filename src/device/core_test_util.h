@@ -19,6 +19,7 @@ static void *g_blocks[kMaxBlocks];
 static _Atomic int g_num_blocks;
 static _Atomic size_t g_taken;  // bytes of all blocks
 
+// Scratch memory of a launch, remembered so that give_all can free it.
 static inline void *take(void *owner, size_t bytes) {
   atomic_fetch_add(&g_taken, bytes);
   void *p = aligned_alloc(64, at_align_up(bytes, 64));
@@ -32,6 +33,7 @@ static inline void give_all(void) {
   g_taken = 0;
 }
 
+// A kernel under test: its record, arguments and C body.
 typedef struct kernel {
   at_xcore record;
   at_xcore_ref refs[kMaxArgs];
@@ -60,6 +62,7 @@ static inline at_core_program program_of(const kernel *k) {
                            .strings = g_strings};
 }
 
+// One launch on device `device` of n, with the checks of g_checks.
 static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
                                int32_t n) {
   const at_hw *hw;
@@ -85,6 +88,7 @@ static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
 }
 
 // ---- Several devices
+// A launch on a fiber of its own.
 typedef struct device_run {
   kernel k;
   at_core_group *group;
@@ -125,6 +129,8 @@ static inline void run_devices(const kernel *k, int32_t n, at_status *st) {
   free(runs);
 }
 
+// On one device; memory is given back. runs: it must succeed; fails: with this
+// code and text.
 static inline at_status run(kernel *k) {
   at_status st = run_on(k, NULL, 0, 1);
   give_all();
@@ -156,6 +162,7 @@ static inline at_xcore_ref windowed(at_core_role role, int64_t r, int64_t c,
                         .block = {br, bc}};
 }
 
+// An argument of rank 1 without blocks.
 static inline at_xcore_ref whole(at_core_role role, at_core_space space,
                                  at_dtype t, int64_t n) {
   return (at_xcore_ref){.role = role,
@@ -167,10 +174,12 @@ static inline at_xcore_ref whole(at_core_role role, at_core_space space,
                         .block = {n}};
 }
 
+// Element (i, j) through the ref's byte strides.
 static inline float *cell(const at_core_ref *r, int64_t i, int64_t j) {
   return (float *)((char *)r->base + i * r->stride[0] + j * r->stride[1]);
 }
 
+// A copy of n dense words on this core.
 static inline at_core_dma copy_of(void *dst, void *src, int64_t n, void *sem) {
   return (at_core_dma){.src = src,
                        .dst = dst,

@@ -2,6 +2,8 @@
 // else touched them, and what is wrong with that.
 #include "device/core_shadow.h"
 
+// "input 0 (argument 2), element (3, 5)": in the window's block or in the whole
+// array, whichever the memory is.
 void touch_name_place(const touch *t, size_t granule, char *out, size_t n) {
   const region *r = t->region;
   if (r->ref < 0) {
@@ -42,6 +44,8 @@ static _Noreturn void report_step(const touch *t, int32_t loc, size_t granule,
             *there ? "; that was at " : "", there);
 }
 
+// Explains why the granule is undefined as well as is known: left by another
+// index, revisited too late, never written, or still on its way in a copy.
 static void report_unfilled(const touch *t, size_t granule) {
   const shade *s = t->shade;
   if (s->carried && s->carried[granule]) {
@@ -72,6 +76,7 @@ static const core_state *core_of_actor(const core_state *c, uint32_t actor) {
   return NULL;
 }
 
+// Names both sides and where they are. k: the mark that c has not heard of.
 static void report_race(const touch *t, const mark *k, size_t granule,
                         bool wrote) {
   if (!t->c->group) report_step(t, k->loc, granule, wrote ? "wrote" : "read");
@@ -105,6 +110,7 @@ static void no_race(const touch *t, cell old, size_t i) {
       report_race(t, &m->at[r], i, false);
 }
 
+// One mark per access, made when the first granule needs it.
 static uint32_t own_mark(touch *t) {
   if (t->own) return t->own;
   mark new = {.time = t->c->shadow->now,
@@ -121,6 +127,7 @@ static bool is_same(cell a, cell b) {
   return a.written == b.written && a.read == b.read;
 }
 
+// Each granule that shows a pair of lists uses them once.
 static void hold_cell(marks *m, cell x, uint32_t uses) {
   marks_hold(m, x.written, uses);
   marks_hold(m, x.read, uses);
@@ -131,7 +138,9 @@ static void drop_cell(marks *m, cell x, uint32_t uses) {
   marks_drop(m, x.read, uses);
 }
 
-// What a granule becomes that was `old`, with a use of its lists.
+// What a granule becomes that was `old`, with a use of its lists. A write
+// replaces all lists; an atomic add joins the writers; a read joins the
+// readers; a copy that ended dates its marks.
 static cell touched(touch *t, cell old) {
   core_state *c = t->c;
   marks *m = core_marks(c);
@@ -158,7 +167,8 @@ static cell touched(touch *t, cell old) {
   return new;
 }
 
-// Granules that were touched alike go together.
+// Granules that were touched alike go together. The last answer is kept in
+// `from` and `to`: whole arrays are mostly touched alike.
 static void touch_cells(touch *t, size_t first, size_t n) {
   marks *m = core_marks(t->c);
   cell *at = t->shade->cells + first;
@@ -182,6 +192,7 @@ static void touch_cells(touch *t, size_t first, size_t n) {
   }
 }
 
+// Gives back what the access itself held.
 static void forget_marks(touch *t) {
   marks *m = core_marks(t->c);
   drop_cell(m, t->from, 1);
@@ -204,6 +215,7 @@ static bool is_input_block(const core_state *c, const region *r) {
          (x->space == AT_CORE_VMEM || x->space == AT_CORE_SMEM);
 }
 
+// A read clears what a store noted.
 static void note_strays(const touch *t, size_t first, size_t n) {
   int32_t *at = t->shade->strays;
   for (size_t i = first; at && i < first + n; i++)
@@ -240,6 +252,7 @@ static void touch_filled(const touch *t, uint8_t *filled, size_t n) {
 }
 
 // ---- The last stores
+// + 2, so that 0 means none and place -1 can be kept.
 static void note_stores(const touch *t, size_t first, size_t n) {
   shade *s = t->shade;
   if (!s->stores) s->stores = core_shadow_take(t->c, s->count, sizeof(int32_t));
@@ -256,6 +269,7 @@ static void ask_stores(const touch *t, size_t first, size_t n) {
       *t->stored = at[i];
 }
 
+// The place of the latest store to the box by this core; -2: none.
 int32_t touch_last_store(core_state *c, const area *box) {
   int32_t at = 0;
   touch t = {.c = c, .owner = c, .box = box, .stored = &at};
@@ -263,6 +277,7 @@ int32_t touch_last_store(core_state *c, const area *box) {
   return at - 2;
 }
 
+// Looks at the whole box, not only at the run that is touched.
 static bool is_any_written(const touch *t) {
   bool written = false;
   touch ask = *t;
@@ -282,6 +297,8 @@ static void no_carried(const touch *t, size_t first, size_t n) {
       report_unfilled(t, i);
 }
 
+// One dense run of bytes inside the region: the questions (over, fetched,
+// written, stored) look and return; a real access is checked, then noted.
 static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
@@ -330,6 +347,7 @@ static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
     touch_cells(t, first, n);
 }
 
+// Rows whose elements lie side by side go as one run.
 static void touch_dims(touch *t, uint32_t d, const uint8_t *at) {
   const area *b = t->box;
   if (d == b->rank) {
@@ -366,6 +384,8 @@ static bool is_empty(const area *a) {
   return false;
 }
 
+// The whole access, under the group's lock. Memory that no region holds, and
+// empty boxes, are not looked at.
 void touch_box(touch *t) {
   t->region = core_region_of(t->owner, t->box->base);
   if (!t->region || is_empty(t->box)) return;
@@ -386,6 +406,7 @@ void touch_box(touch *t) {
   core_unlock(c);
 }
 
+// Copy f has ended, as c waited for it: under the lock.
 void core_shadow_over(core_state *c, const flight *f) {
   if (!c->shadow->sem_clock || !f->by->shadow) return;
   if (f->writes && f->id) {

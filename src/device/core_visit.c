@@ -2,6 +2,8 @@
 #include "device/core_shadow.h"
 
 // ---- Windows
+// Row-major; *out_n: how many blocks there are. The number may lie outside,
+// callers look.
 static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
                             int64_t *out_n) {
   int64_t n = 0;
@@ -14,7 +16,8 @@ static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
   return n;
 }
 
-// A step's windows are its own: copies to and from them must have ended.
+// A step's windows are its own: copies to and from them must have ended. reads:
+// only copies that write the window matter.
 static void no_copies(core_state *c, uint32_t i, bool reads) {
   window *w = &c->windows[i];
   area box = area_of_bytes(w->buffer, w->buffer_bytes);
@@ -30,7 +33,8 @@ static void no_copies(core_state *c, uint32_t i, bool reads) {
       core_ref_text(c, i, name, sizeof name), f.writes ? "writes" : "reads");
 }
 
-// What of the block lies outside of its array.
+// What of the block lies outside of its array. Everything is padding first,
+// then the part inside is filled.
 static void mark_padding(core_state *c, uint32_t i, const shade *s) {
   const window *w = &c->windows[i];
   const int64_t *stride = c->refs[i].stride;
@@ -46,7 +50,9 @@ static void mark_padding(core_state *c, uint32_t i, const shade *s) {
   shade_mark(s, core_region_of(c, w->buffer), &in, 0, in.base, 1);
 }
 
-// The buffer now holds another block; `now` says which.
+// The buffer now holds another block; `now` says which. An input's block is
+// defined; an output's is poison until it is written, and its earlier visits
+// are looked up.
 void core_shadow_window(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const region *r = core_region_of(c, w->buffer);
@@ -71,7 +77,7 @@ void core_shadow_window(core_state *c, uint32_t i) {
 }
 
 // What the block's earlier visit wrote went back; this store is the first of
-// another.
+// another. Only the first store after a block's return counts as too late.
 void visits_stored(core_state *c, const region *r, int32_t loc) {
   if (r->ref < 0 || c->windows[r->ref].buffer != r->base) return;
   uint8_t *visits = c->shadow->visits[r->ref].blocks;
@@ -79,6 +85,7 @@ void visits_stored(core_state *c, const region *r, int32_t loc) {
   int64_t n, block;
   if (!visits || shade_starts_filled(c, r)) return;
   block = block_number(w->ref, w->now, &n);
+  AT_ASSERT(block >= 0 && block < n);  // index maps stay inside
   if (c->shadow->visits[r->ref].before & kWritten &&
       core_checks(c, AT_CHECK_UNINIT)) {
     char map[512] = "", name[64];
@@ -95,6 +102,7 @@ void visits_stored(core_state *c, const region *r, int32_t loc) {
   visits[block] |= kWritten;
 }
 
+// copied: the place of the copy, where no store is known.
 _Noreturn void report_poison(core_state *c, uint32_t i, int32_t copied) {
   bool padding;
   int32_t read = core_undefined_at(c, &padding), store = core_store_loc(c, i);
@@ -132,7 +140,8 @@ static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
   }
 }
 
-// The block goes back to the operand, holes included.
+// The block goes back to the operand, holes included. The last two blocks that
+// went back are kept in w->left, to tell late stores by.
 void core_shadow_write_back(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;

@@ -21,12 +21,15 @@ typedef struct at_hw {
   bool dense;  // arrays are not padded: a machine of tiles (IPU)
 } at_hw;
 
-// NOT_FOUND lists the known names.
+// By name or device kind; *out is static. INVALID_ARGUMENT lists the known
+// names.
 at_status at_hw_find(at_str name, const at_hw **out);
 
 // What a target means (machine/topology.h). A pod under one controller may have
 // several, by commas ("v5e:2x4,v6e:2x4"): devices and slices of each follow
 // those of the one before.
+
+// Devices of one chip generation, numbered from `first`.
 typedef struct at_topology_part {
   const at_hw *hw;
   uint32_t slices;
@@ -39,11 +42,12 @@ typedef struct at_topology {
   uint32_t num_parts;
   at_topology_part parts[AT_TOPOLOGY_PARTS];
 } at_topology;
-// INVALID_ARGUMENT or NOT_FOUND quote the text and say what there is.
+// INVALID_ARGUMENT quotes the text and say what there is.
 at_status at_topology_parse(const char *text, at_topology *out);
 // The text of one part; borrows the whole.
 at_str at_topology_part_text(const char *text, uint32_t part);
 
+// Where a device is: its part, slice, chip and core.
 typedef struct at_place {
   const at_hw *hw;
   uint32_t part;

@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 
+// device_kind and core counts as jax.devices() shows them on these chips.
 static void knows_what_jax_reports(void **state) {
   static const struct {
     const char *name, *kind;
@@ -26,12 +27,14 @@ static void knows_what_jax_reports(void **state) {
   }
 }
 
+// Other machines are for estimates.
 static void only_tpus_are_chips(void **state) {
   const at_hw *hw;
   assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)),
                    AT_INVALID_ARGUMENT);
 }
 
+// Parts, slices, shapes; and what is wrong with each of the refused ones.
 static void parses_topologies(void **state) {
   static const struct {
     const char *text;
@@ -68,6 +71,7 @@ static void parses_topologies(void **state) {
   }
 }
 
+// Coordinates as JAX numbers them, cores of a chip first.
 static void numbers_devices_x_first(void **state) {
   at_topology t;
   assert_int_equal(at_code_take(at_topology_parse("2*v4:2x3x4", &t)), 0);
@@ -83,6 +87,7 @@ static void numbers_devices_x_first(void **state) {
   assert_true(p.core_on_chip == 1 && p.coords[0] == 1);
 }
 
+// Devices and slices count on from part to part.
 static void numbers_parts_behind_each_other(void **state) {
   const char *text = "2*v5e:2x2,7x:2,v6e:1x2";
   at_topology t;
@@ -110,6 +115,8 @@ static void numbers_parts_behind_each_other(void **state) {
   assert_int_equal(at_topology_spare(&t, 9, 8), 12);
 }
 
+// Sizes that were read off XLA's layouts, empty arrays, and sizes that
+// saturate.
 static void pads_to_tiles(void **state) {
   const at_hw *v6e, *v7;
   assert_int_equal(at_code_take(at_hw_find(AT_STR("v6e"), &v6e)), 0);

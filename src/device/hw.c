@@ -10,10 +10,13 @@ static at_hw g_chips[kMaxChips];
 static const at_machine *g_machines[kMaxChips];
 static size_t g_count;
 
+// 0 where the machine file has none.
 static uint64_t figure(const at_machine *m, const char *name) {
   return (uint64_t)at_machine_number(m, name, 0);
 }
 
+// Sizes are per device as JAX counts devices: a chip of two cores that are two
+// devices halves its HBM.
 static void read_chip(const at_machine *m, at_hw *hw) {
   uint32_t cores = (uint32_t)figure(m, "cores_per_chip");
   uint32_t per_device = (uint32_t)figure(m, "cores_per_device");
@@ -50,7 +53,7 @@ static void read_tiles(const at_machine *m, at_hw *hw) {
 }
 
 // Only what JAX can be shown as a TPU, and machines of tiles; other machines
-// are for estimates.
+// are for estimates. Once per process, by at_once_do.
 static at_status load(void) {
   AT_TRY(at_machines_load());
   for (size_t i = 0; i < at_machine_count() && g_count < kMaxChips; i++) {
@@ -63,6 +66,8 @@ static at_status load(void) {
   return AT_OK;
 }
 
+// Aliases count, as machine files list them. The list of known chips goes into
+// the message.
 at_status at_hw_find(at_str name, const at_hw **out) {
   AT_TRY(at_once_do(&g_once, load));
   at_strbuf known = {0};
@@ -82,6 +87,8 @@ at_status at_hw_find(at_str name, const at_hw **out) {
 }
 
 // ---- Topologies
+// "v5e:2x2" or "2*v5e:2x2": a machine, its shape and slices. Devices saturate
+// at UINT32_MAX.
 static at_status parse_part(at_str text, at_topology_part *out) {
   at_topology_text said;
   const at_machine *m;
@@ -101,11 +108,14 @@ static at_status parse_part(at_str text, at_topology_part *out) {
   return AT_OK;
 }
 
+// Borrowed from text.
 at_str at_topology_part_text(const char *text, uint32_t part) {
   for (; part; part--) text += strcspn(text, ",") + 1;
   return (at_str){text, strcspn(text, ",")};
 }
 
+// Parts are numbered on: devices and slices of one follow those of the part
+// before.
 at_status at_topology_parse(const char *text, at_topology *out) {
   at_topology t = {.num_parts = 1};
   uint64_t devices = 0;
@@ -134,6 +144,7 @@ at_status at_topology_parse(const char *text, at_topology *out) {
   return AT_OK;
 }
 
+// Devices count core on chip first, then x, y, z, then the slice.
 at_place at_topology_place(const at_topology *t, uint32_t device) {
   uint32_t part = t->num_parts - 1;
   while (part && device < t->parts[part].first) part--;
@@ -151,11 +162,14 @@ at_place at_topology_place(const at_topology *t, uint32_t device) {
   return p;
 }
 
+// The first device of the part that stands k/spares along: spares are spread
+// over the parts.
 uint32_t at_topology_spare(const at_topology *t, uint32_t spares, uint32_t k) {
   return t->parts[(uint64_t)k * t->num_parts / spares].first;
 }
 
 // ---- Padding
+// n <= 2^63.
 static uint64_t next_power_of_two(uint64_t n) {
   return n <= 1 ? 1 : 1ull << (64 - __builtin_clzll(n - 1));
 }
@@ -168,6 +182,8 @@ static uint64_t round_to(uint64_t n, uint64_t tile) {
   return at_mul((n + tile - 1) / tile, tile);
 }
 
+// Elements after padding with these two dimensions last: 128 lanes, and rows to
+// a tile no larger than needed.
 static uint64_t tiled(at_dims dims, uint32_t minor, uint32_t second,
                       uint64_t packing, uint64_t most_rows) {
   uint64_t rows = (uint64_t)dims.ptr[second];
@@ -179,6 +195,9 @@ static uint64_t tiled(at_dims dims, uint32_t minor, uint32_t second,
   return n;
 }
 
+// XLA chooses the layout that pads least, so the least of all pairs of minor
+// dimensions is taken. 64-bit types are two arrays of 32 bits. UINT64_MAX: too
+// large to count.
 uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
   uint32_t bits = at_dtype_of(t)->bits;
   if (bits == 0) return 0;
@@ -233,6 +252,8 @@ static uint64_t single_tile(const char *layout, uint32_t *minor) {
   return strcmp(p, ")}") ? 0 : n;
 }
 
+// A layout of one tile, as of SparseCore operands, pads its first dimension
+// alone; any other layout counts as at_hw_padded_bytes says.
 uint64_t at_hw_layout_bytes(const at_hw *hw, at_dtype t, at_dims dims,
                             const char *layout) {
   uint32_t minor = 0;

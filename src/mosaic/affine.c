@@ -12,6 +12,7 @@ typedef struct printer {
   uint32_t num_dims;
 } printer;
 
+// UNIMPLEMENTED at the function that has the map.
 static at_status refuse(const printer *p, const char *why) {
   return at_mosaic_fail(p->k, p->func, AT_UNIMPLEMENTED,
                         "transform_indices: %s in an affine map", why);
@@ -49,11 +50,14 @@ static at_status put_expr(printer *p, const at_maffine *e, int depth,
   return AT_OK;
 }
 
+// `item` n times, with commas.
 static void put_list(at_strbuf *out, const char *item, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     at_strbuf_addf(out, "%s%s", i ? ", " : "", item);
 }
 
+// The whole function as text: grid ids as i32 arguments, the results' ops in
+// order, a return of them. `results` has room for num_elems numbers.
 static at_status put_map(printer *p, const at_mattr *map, uint32_t *results) {
   at_strbuf_addz(&p->out, "\"func.func\"() ({\n^bb0(");
   for (uint32_t i = 0; i < map->num_dims; i++)
@@ -75,6 +79,7 @@ static at_status put_map(printer *p, const at_mattr *map, uint32_t *results) {
   return at_strbuf_status(&p->out);
 }
 
+// The reader of text leaves no opcodes; later steps look at the tag only.
 static void tag(at_mop *f) {
   at_mblock *b = f->regions[0]->blocks[0];
   f->tag = at_mosaic_opcode_find(f->name);
@@ -82,6 +87,8 @@ static void tag(at_mop *f) {
     b->ops[i]->tag = at_mosaic_opcode_find(b->ops[i]->name);
 }
 
+// Goes through text, so that the reader makes the blocks, values and uses; maps
+// are rare and small.
 at_status at_mosaic_map_function(const at_mosaic_kernel *k, const at_mop *func,
                                  const at_mattr *map, at_mop **out) {
   printer p = {.k = k, .func = func};

@@ -15,6 +15,8 @@ static at_status bad(reader *r, const char *what) {
   return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT, "%s", what);
 }
 
+// dimension_semantics: absent, or empty, means that every dimension is
+// arbitrary.
 static at_status read_semantics(reader *r, at_mosaic_axis *axes,
                                 uint32_t rank) {
   const at_mattr *v = at_mop_attr(r->p->func, "dimension_semantics");
@@ -70,6 +72,9 @@ static bool has_placeholders(const reader *r) {
   return false;
 }
 
+// iteration_bounds: a bound that is dynamic, or a placeholder that comes as an
+// operand, takes the next operand of the call. Sets grid, grid_rank and
+// num_dynamic; grid ids must be the first arguments, as i32.
 static at_status read_grid(reader *r) {
   at_mosaic_program *p = r->p;
   at_dims bounds = {0};
@@ -101,12 +106,14 @@ static at_status read_grid(reader *r) {
   return AT_OK;
 }
 
+// The memref type of argument `arg`, taken apart; errors name the argument.
 static at_status read_ref(reader *r, uint32_t arg, at_mosaic_ref *out) {
   at_status s = at_mosaic_ref_of(r->p->body->args[arg].type, out);
   if (at_ok(s)) return s;
   return at_status_prefix(s, "kernel %s: argument %u", r->k->name, arg);
 }
 
+// A number of arguments that an attribute gives (absent: 0), at most `limit`.
 static at_status read_count(reader *r, const char *name, uint32_t limit,
                             uint32_t *out) {
   int64_t n = 0;
@@ -119,6 +126,9 @@ static at_status read_count(reader *r, const char *name, uint32_t limit,
   return AT_OK;
 }
 
+// The function that transform_indices names by symbol, or that its affine map
+// becomes. A map of zeros, as meshes have it, leaves *out NULL: the block never
+// moves.
 static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
   if (v->kind == AT_MATTR_AFFINE_MAP) {
     bool zero = true;  // of a mesh
@@ -142,7 +152,7 @@ static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
 }
 
 // element_window<[low...], [high...]>
-static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
+static at_status read_padding(reader *r, at_str s, struct at_mosaic_window *w) {
   int64_t *v[2];
   uint32_t rank = w->bounds.rank, n[2] = {0};
   AT_TRY_ALLOC(v[0], at_new(r->a, int64_t, rank + 1));
@@ -176,8 +186,10 @@ static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
   return AT_OK;
 }
 
+// Buffering, revisiting and the kind of window. Absent: double-buffered,
+// revisited at once, blocked.
 static at_status window_modes(reader *r, const at_mattr *d,
-                              at_mosaic_window *w) {
+                              struct at_mosaic_window *w) {
   at_str s;
   const at_mattr *v = at_mattr_field(d, "pipeline_mode");
   if (v) {
@@ -203,8 +215,10 @@ static at_status window_modes(reader *r, const at_mattr *d,
   return read_padding(r, s, w);
 }
 
+// Block shape, transform and modes of one window; d NULL or without bounds: the
+// argument is the whole operand. w->ref and w->arg are set before.
 static at_status read_window(reader *r, const at_mattr *d,
-                             at_mosaic_window *w) {
+                             struct at_mosaic_window *w) {
   w->bounds = w->ref.shape;
   w->buffers = 1;
   if (!d) return AT_OK;
@@ -235,7 +249,7 @@ static at_status read_window(reader *r, const at_mattr *d,
 // in HBM, and arrays that stay in the SMEM or VMEM of a core from kernel to
 // kernel (inputs that are outputs of that colour). A block of all of it is the
 // operand itself; a kernel may write to an input that is also an output.
-static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
+static void unblock(const at_mosaic_config *c, struct at_mosaic_window *w) {
   at_dims all = {w->whole.dims, w->whole.rank};
   int64_t out = w->alias < 0 ? -1 : w->is_output ? (int64_t)w->index : w->alias;
   int color =
@@ -253,7 +267,7 @@ static void unblock(const at_mosaic_config *c, at_mosaic_window *w) {
 
 // Which operand or result stands behind each window, and what the call says of
 // it.
-static at_status tie_windows(reader *r, at_mosaic_window *w) {
+static at_status tie_windows(reader *r, struct at_mosaic_window *w) {
   const at_mosaic_call *c = &r->k->call;
   const at_mosaic_config *cfg = &r->k->config;
   at_mosaic_program *p = r->p;
@@ -313,6 +327,8 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
   return AT_OK;
 }
 
+// A transform takes the grid ids and the prefetched refs, and yields an i32 per
+// dimension. Whoever writes or runs it relies on that.
 static at_status check_transforms(reader *r) {
   at_mosaic_program *p = r->p;
   for (uint32_t i = 0; i < p->num_windows; i++) {
@@ -336,7 +352,8 @@ static at_status check_transforms(reader *r) {
 }
 
 // Does a transform's result depend on a grid id that takes several values?
-static at_status find_moves(reader *r, at_walk *walk, at_mosaic_window *w) {
+static at_status find_moves(reader *r, at_walk *walk,
+                            struct at_mosaic_window *w) {
   const at_mblock *b = w->transform->regions[0]->blocks[0];
   const at_mop *ret = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; ret && i < ret->num_operands; i++)
@@ -355,6 +372,9 @@ static at_status find_moves(reader *r, at_walk *walk, at_mosaic_window *w) {
   return at_walk_status(walk);
 }
 
+// What follows the grid ids, in the order prefetch, windows, scratch; counts
+// come from attributes, windows are the rest. Ties windows to the call's
+// operands and results last.
 static at_status read_arguments(reader *r) {
   at_mosaic_program *p = r->p;
   uint32_t left = p->body->num_args - p->grid_rank, arg = p->grid_rank;
@@ -363,9 +383,9 @@ static at_status read_arguments(reader *r) {
                     &p->num_scratch));
   p->num_windows = left - p->num_prefetch - p->num_scratch;
   at_mosaic_ref *prefetch, *scratch;
-  at_mosaic_window *w;
+  struct at_mosaic_window *w;
   AT_TRY_ALLOC(prefetch, at_new(r->a, at_mosaic_ref, p->num_prefetch + 1));
-  AT_TRY_ALLOC(w, at_new(r->a, at_mosaic_window, p->num_windows + 1));
+  AT_TRY_ALLOC(w, at_new(r->a, struct at_mosaic_window, p->num_windows + 1));
   AT_TRY_ALLOC(scratch, at_new(r->a, at_mosaic_ref, p->num_scratch + 1));
   const at_mattr *params = at_mop_attr(p->func, "window_params");
   if (params &&
@@ -392,6 +412,8 @@ static at_status read_arguments(reader *r) {
   return AT_OK;
 }
 
+// Functions with a core type, or with scratch, are programs; others are
+// transforms or are called. A kernel without a program is refused.
 at_status at_mosaic_describe(at_mosaic_kernel *k) {
   const at_mop *m = k->module->op;
   if (m->num_regions != 1 || m->regions[0]->num_blocks != 1)

@@ -6,6 +6,7 @@ bool at_mosaic_is_call(const at_node *n) {
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call");
 }
 
+// XLA's pairs are {result, operand}; ours name the operand first.
 static at_status aliases(const at_node *n, at_arena *a, at_mosaic_call *out) {
   const at_attr *x = at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
   if (!x) return AT_OK;
@@ -19,6 +20,8 @@ static at_status aliases(const at_node *n, at_arena *a, at_mosaic_call *out) {
   return AT_OK;
 }
 
+// The types are copied as they stand in the graph. `values` holds operands that
+// are scalar S32 literals: symbolic sizes and grid bounds follow from them.
 at_status at_mosaic_call_of(const at_node *n, at_arena *a,
                             at_mosaic_call *out) {
   at_type *operands;

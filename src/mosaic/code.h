@@ -13,6 +13,8 @@
 #include "codegen/codegen.h"
 #include "mosaic/mosaic.h"
 
+// How a kernel's code is written. Borrowed by at_mosaic_code_add until the
+// functions are written.
 typedef struct at_mosaic_code_options {
   bool check;      // announce every load and store (at_core_access)
   bool check_nan;  // and look at floating-point values before they are stored
@@ -30,6 +32,9 @@ typedef struct at_mosaic_stack {
   int64_t bytes, sems;
 } at_mosaic_stack;
 
+// What at_mosaic_code_add leaves of one program: kernel numbers to look the
+// functions up by, and what the virtual core has to prepare before it runs
+// them. All pointers borrow from the arena.
 typedef struct at_mosaic_code {
   uint32_t body;          // kernel number in at_cg_output
   const uint32_t *index;  // per window: kernel number + 1; 0: all zeros
@@ -41,13 +46,15 @@ typedef struct at_mosaic_code {
   uint32_t num_locations;
 } at_mosaic_code;
 
-// The core's memory that a space of a kernel is.
+// The core's memory that a space of a kernel is. ANY is HBM; CMEM is kept in
+// VMEM. Never fails.
 at_core_space at_mosaic_core_space(at_mosaic_space s);
 // Of the body of `p`, without running it. RESOURCE_EXHAUSTED; `a` is scratch.
 at_status at_mosaic_stack_of(const at_mosaic_kernel *k,
                              const at_mosaic_program *p, at_arena *a,
                              at_mosaic_stack *out);
 // The kind of virtual core that runs a program.
+// ANY runs on a TensorCore. Never fails.
 at_core_type at_mosaic_core_type(at_mosaic_core c);
 
 // Adds the functions of program `program` of `k` to `cg`, and changes its body

@@ -7,6 +7,7 @@
 
 #include "mosaic/mosaic_internal.h"
 
+// Value of a base64 character; -1: none.
 static int digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
   if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -41,11 +42,13 @@ static at_status base64(const char *field, at_str s, at_arena *a,
   return AT_OK;
 }
 
+// want: with its article.
 static at_status wrong(const char *field, const char *want) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "backend_config: %s is not %s", field,
                  want);
 }
 
+// Leaves *out where the key is missing.
 static at_status get_bool(const at_json *o, const char *key, bool *out) {
   const at_json *v = at_json_get(o, key);
   if (!v) return AT_OK;
@@ -84,7 +87,9 @@ static at_status get_int(const at_json *o, const char *key, int64_t low,
   return AT_OK;
 }
 
-static at_status cost_estimate(const at_json *o, at_mosaic_config *c) {
+// What the kernel's author says it costs; estimates use it where they cannot
+// look into the body.
+static at_status cost_estimate(const at_json *o, struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "cost_estimate");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_OBJECT) return wrong("cost_estimate", "an object");
@@ -153,8 +158,9 @@ static at_status result_colors(const at_json *o, at_arena *a, const int **out,
   return AT_OK;
 }
 
+// allow_input_fusion: one boolean per operand.
 static at_status input_fusion(const at_json *o, at_arena *a,
-                              at_mosaic_config *c) {
+                              struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "allow_input_fusion");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY) return wrong("allow_input_fusion", "an array");
@@ -170,8 +176,10 @@ static at_status input_fusion(const at_json *o, at_arena *a,
   return AT_OK;
 }
 
-static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
-                             at_bytes *body) {
+// custom_call_config, where JAX puts all but flags and limits. body NULL: the
+// payload came otherwise, and is not decoded again.
+static at_status custom_call(const at_json *o, at_arena *a,
+                             struct at_mosaic_config *c, at_bytes *body) {
   const at_json *v = at_json_get(o, "custom_call_config");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_OBJECT)
@@ -202,7 +210,8 @@ static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
 
 // Flags of the TPU's compiler that the caller set for this kernel; what they
 // mean is looked up where they are used (at_mosaic_flag).
-static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
+static at_status flags(const at_json *o, at_arena *a,
+                       struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "flag_configs");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY) return wrong("flag_configs", "an array");
@@ -222,7 +231,7 @@ static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
 }
 
 // Of the limits only VMEM's matters here: what the kernel may allocate.
-static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
+static at_status scoped_memory(const at_json *o, struct at_mosaic_config *c) {
   const at_json *v = at_json_get(o, "scoped_memory_configs");
   if (!v) return AT_OK;
   if (v->kind != AT_JSON_ARRAY)
@@ -236,9 +245,11 @@ static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
   return AT_OK;
 }
 
-at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
-                                at_bytes *body) {
-  at_mosaic_config c = {
+// Empty text is every default. *out is written only on success; everything it
+// points to lives in `a` or in `json`.
+at_status at_mosaic_config_read(at_str json, at_arena *a,
+                                struct at_mosaic_config *out, at_bytes *body) {
+  struct at_mosaic_config c = {
       .collective_id = -1,
       .shape_invariant_numerics = true,
       .vmem_limit_bytes = -1,
@@ -269,6 +280,8 @@ at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
   return AT_OK;
 }
 
+// The text found is the one in `config` itself, by searching for its
+// characters: base64 has no escapes, so both are equal.
 at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body) {
   const at_json *o;

@@ -5,11 +5,13 @@
 
 static at_status count_uses(at_map *uses, const at_mop *op);
 
+// Uses of all values in the block, regions included.
 static at_status count_block(at_map *uses, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(count_uses(uses, b->ops[i]));
   return AT_OK;
 }
 
+// Loads that a store may follow; each has one result.
 static bool is_load(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_LOAD:
@@ -38,6 +40,7 @@ static bool is_pure(const at_mop *op) {
   }
 }
 
+// A value's uses, in the map, by operations anywhere in the module.
 static at_status count_uses(at_map *uses, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     const at_mvalue *v = op->operands[i];
@@ -52,6 +55,8 @@ static at_status count_uses(at_map *uses, const at_mop *op) {
   return AT_OK;
 }
 
+// Removes operations without uses from the block and from those inside it, and
+// takes the uses away that they had. True: something went.
 static bool drop_block(at_map *uses, at_mblock *b) {
   bool dropped = false;
   at_mop **ops = (at_mop **)b->ops;
@@ -78,6 +83,8 @@ static bool drop_block(at_map *uses, at_mblock *b) {
   return dropped;
 }
 
+// Uses are counted once over the whole module; each removal updates them, so
+// that chains from a load to its forms go in one round.
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k) {
   const at_mop *m = k->module->op;
   at_map uses = at_map_in(k->arena);

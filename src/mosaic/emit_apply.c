@@ -11,6 +11,7 @@ static LLVMTypeRef wide_int(at_me *m, uint32_t bits) {
 }
 
 // ---- bits
+// Truths become a byte; types of fewer than 8 bits keep only their own.
 LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v) {
   if (t == AT_PRED) return at_b_cast(m->e, AT_B_ZEXT, v, wide_int(m, 8));
   LLVMValueRef s = at_em_bits(m->e, at_em_encode(m->e, t, v));
@@ -20,6 +21,8 @@ LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v) {
   return s;
 }
 
+// Integers are sign- or zero-extended to what their register holds; floats are
+// decoded from their storage form.
 LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits) {
   at_em *e = m->e;
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
@@ -33,6 +36,8 @@ LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits) {
   return at_em_decode(e, t, bits);
 }
 
+// Mosaic's integers have no sign; operations that need the unsigned reading ask
+// for it here. Other types stay.
 at_dtype at_me_unsigned_of(at_dtype t) {
   switch (t) {
     case AT_S2:
@@ -62,6 +67,8 @@ static LLVMValueRef as_signless(at_me *m, at_dtype t, LLVMValueRef v) {
   return at_em_normalize(m->e, t, (at_val){v, NULL}).re;
 }
 
+// Signless operands as unsigned ones, the operation, and back to the register
+// form of the signed type.
 static at_val unsigned_op(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   at_val x = {as_unsigned(m, t, a.re), NULL},
          y = {as_unsigned(m, t, b.re), NULL};
@@ -75,6 +82,7 @@ static at_val trunc_int(at_me *m, at_dtype from, at_dtype to, at_val a) {
   return (at_val){at_b_cast(m->e, AT_B_TRUNC, a.re, wide_int(m, 1)), NULL};
 }
 
+// A truth is 0 or 1, with `sign` 0 or -1.
 static at_val extend(at_me *m, bool sign, at_dtype from, at_dtype to,
                      at_val a) {
   if (from == AT_PRED) {
@@ -87,6 +95,7 @@ static at_val extend(at_me *m, bool sign, at_dtype from, at_dtype to,
   return at_em_convert(m->e, at_me_unsigned_of(from), to, a);
 }
 
+// From signed, or with sign false from the same bits read as unsigned.
 static at_val to_float(at_me *m, bool sign, at_dtype from, at_dtype to,
                        at_val a) {
   if (from == AT_PRED) return at_em_convert(m->e, from, to, a);
@@ -108,6 +117,9 @@ static LLVMValueRef of_nan(at_me *m, LLVMValueRef from, LLVMValueRef to) {
   return at_b_select(e, at_b_fcmp(e, AT_B_UNO, from, from), v, to);
 }
 
+// Rounds to nearest first where the operation says so. With the NaN check on,
+// NaN becomes a value that differs from run to run, so that a result that
+// depends on it is seen.
 static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
                      at_dtype to, at_val a) {
   const at_mattr *mode = at_mop_attr(op, "rounding_mode");
@@ -143,6 +155,8 @@ static at_val stochastic(at_me *m, at_dtype to, at_val a, at_val random) {
   return at_em_convert(m->e, AT_F32, to, (at_val){r, NULL});
 }
 
+// tpu.pack_elementwise: operand i, narrowed to the target type, takes bits [i *
+// w, (i + 1) * w) of the word.
 static at_val pack_words(at_me *m, const at_mop *op, const at_dtype *types,
                          at_dtype rt, at_val *args, uint32_t n) {
   const at_mattr *t = at_mop_attr(op, "target_type");
@@ -163,6 +177,8 @@ static at_val pack_words(at_me *m, const at_mop *op, const at_dtype *types,
   return at_em_normalize(m->e, rt, (at_val){r, NULL});
 }
 
+// tpu.unpack_elementwise: the element at `index` of each word, widened to the
+// result's type. An index out of range is the first.
 static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
                           at_dtype rt, at_val a) {
   const at_mattr *t = at_mop_attr(op, "source_type");
@@ -177,6 +193,7 @@ static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
 }
 
 // ---- floats
+// after * op(before * a) in f32: exp2 and log2 by the natural ones.
 static at_val scaled(at_me *m, at_op op, at_dtype t, at_val a, double before,
                      double after) {
   LLVMTypeRef ty = at_b_type_of(a.re);
@@ -188,6 +205,8 @@ static at_val scaled(at_me *m, at_op op, at_dtype t, at_val a, double before,
   return at_em_normalize(m->e, t, a);
 }
 
+// Minimum and maximum that return the number where one operand is NaN (maxnumf,
+// minnumf).
 static at_val number_wins(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   at_val r = at_em_apply_real(m->e, op, t, a, b);
   LLVMValueRef na = at_b_fcmp(m->e, AT_B_UNO, a.re, a.re);
@@ -197,6 +216,7 @@ static at_val number_wins(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   return r;
 }
 
+// LLVM's intrinsic on up to three operands, rounded to type t.
 static at_val rounded_intrinsic(at_me *m, const char *name, at_dtype t,
                                 at_val *args, uint32_t n) {
   LLVMValueRef v[3] = {args[0].re, n > 1 ? args[1].re : NULL,
@@ -205,6 +225,8 @@ static at_val rounded_intrinsic(at_me *m, const char *name, at_dtype t,
   return at_em_normalize(m->e, t, r);
 }
 
+// The float operations that codegen has under the same meaning, by table, then
+// those that are made of others. *known false: none of these.
 static at_val apply_float(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
                           bool *known) {
   static const struct {
@@ -266,6 +288,7 @@ static at_val apply_float(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
   }
 }
 
+// Likewise for integers and truths. Addition of truths is exclusive or.
 static at_val apply_int(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
                         bool *known) {
   static const struct {

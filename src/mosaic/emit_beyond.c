@@ -7,6 +7,8 @@
 
 #include "mosaic/emit_memory.h"
 
+// Only plain views of static shape: packed ones keep their checks, and so do
+// semaphores and checked runs.
 bool at_me_is_open(const at_me *m, const at_me_ref *r) {
   if (!m->k->config.disable_bounds_checks || m->o->check ||
       r->storage == AT_INVALID || r->packing->parts > 1 ||
@@ -21,6 +23,8 @@ at_me_num at_me_valid(const at_me_ref *r, uint32_t d) {
   return r->valid ? r->valid[d] : r->size[d];
 }
 
+// All indices must be constants. Used where a loop that threads share must not
+// call the core.
 bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
                         const at_mtype *vector) {
   const at_me_ref *r = at_me_memory(m, op->operands[ref]);
@@ -40,6 +44,9 @@ bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
 }
 
 // ---- loads and stores
+// One unsigned comparison tells whether the box leaves [0, limit): a negative
+// index is a large unsigned one. Where limit is only known at run time, it may
+// also be smaller than the box.
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
                       int64_t count, int64_t step) {
   at_em *e = m->e;
@@ -65,6 +72,7 @@ void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
 }
 
 #define FIELD(f) offsetof(at_core_beyond, f)
+// An at_core_beyond: ref, box and place. Strides are in bytes.
 static LLVMValueRef record(at_me *m, const at_mop *op, const at_me_beyond *b,
                            const at_me_ref *box) {
   at_me_record r;
@@ -88,6 +96,8 @@ static LLVMValueRef record(at_me *m, const at_mop *op, const at_me_beyond *b,
 }
 #undef FIELD
 
+// Where the access goes instead: undefined values for what a choice may drop,
+// else memory that the core fills from what is there.
 static LLVMValueRef memory_for(at_me *m, const at_mop *op,
                                const at_me_beyond *b, const at_me_ref *box) {
   if (b->chosen) {
@@ -99,6 +109,9 @@ static LLVMValueRef memory_for(at_me *m, const at_mop *op,
   return at_b_call(m->e, "at_core_beyond_begin", at_b_ptr(m->e), args, 2);
 }
 
+// Where it is only known at run time, the base is a phi of the box's own and of
+// the replacement; the box keeps its strides, so the code behind it is the
+// same.
 void at_me_beyond_begin(at_me *m, const at_mop *op, const at_me_beyond *b,
                         at_me_ref *box) {
   at_em *e = m->e;
@@ -126,6 +139,7 @@ void at_me_beyond_begin(at_me *m, const at_mop *op, const at_me_beyond *b,
   box->base = phi;
 }
 
+// Writes back what lies inside the ref; the rest of the replacement is dropped.
 void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
                       const at_me_ref *box) {
   at_branch f;
@@ -137,6 +151,7 @@ void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
 }
 
 // ---- slices
+// Clamps to [0, size], as the chip's address arithmetic does not fault.
 at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size) {
   at_em *e = m->e;
   if (!index.v) return (at_me_num){AT_MIN(AT_MAX(index.c, 0), size), NULL};
@@ -145,6 +160,8 @@ at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size) {
   return at_me_num_of(at_b_select(e, at_b_icmp(e, AT_B_SGT, i, end), end, i));
 }
 
+// For uses that cannot take a partly valid ref: at_core_within ends the kernel
+// unless size equals what is valid.
 at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r) {
   at_me_ref whole = *r;
   whole.valid = NULL;

@@ -63,6 +63,8 @@ at_status at_me_box_of(at_me *m, const at_mop *op, const at_me_ref *ref,
   return AT_OK;
 }
 
+// Bounds tests may end the kernel, so in a shared loop they are written in the
+// function around it.
 at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
                     const int64_t *step, at_me_ref *out) {
@@ -73,6 +75,8 @@ at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
   return st;
 }
 
+// As at_me_box where the ref is not open; then *b holds nothing and begin and
+// end of beyond do nothing.
 at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
                            uint32_t first, uint32_t rank, const int64_t *size,
                            const int64_t *step, at_me_ref *out,

@@ -4,12 +4,15 @@
 #include "mosaic/emit_control.h"
 #include "mosaic/mosaic_internal.h"
 
-enum { MAX_CALLS = 32 };
+// Of calls inside of each other, and of all calls that are written.
+enum { MAX_CALLS = 32, MAX_WRITTEN = 1 << 14 };
 
+// A register: both fills of the core's stack, see at_core_mark.
 LLVMValueRef at_me_mark(at_me *m) {
   LLVMValueRef core = m->core;
   return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &core, 1);
 }
+// op NULL: no place for the checks' messages.
 void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
   LLVMValueRef args[3] = {m->core, mark,
                           at_me_i32(m, op ? at_me_loc(m, op) : -1)};
@@ -26,6 +29,8 @@ static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
   return AT_OK;
 }
 
+// tpu.region gives back what was allocated in it: lazy values that read such
+// memory are computed before. tpu.trace is only a name.
 at_status at_me_op_region(at_me *m, at_mop *op) {
   at_mblock *b = at_me_block_of(op, 0);
   if (!b) return AT_OK;
@@ -52,11 +57,16 @@ static void forget(at_me *m, const at_mblock *b) {
   }
 }
 
+// Inlines the function: arguments are the operands' values, results those of
+// its return. Nesting is bounded, since functions may call themselves.
 at_status at_me_op_call(at_me *m, at_mop *op) {
   at_mblock *b = at_mosaic_callee(m->k, op);
   if (!b || b->num_args != op->num_operands)
     return at_me_refuse(m, op, "its function");
   if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");
+  // Functions that each call the next one twice double with every level.
+  if (m->written_calls++ == MAX_WRITTEN)
+    return at_me_refuse(m, op, "more than %d calls", MAX_WRITTEN);
   forget(m, b);
   for (uint32_t i = 0; i < b->num_args; i++) {
     at_me_same_value(m, op->operands[i], &b->args[i]);
@@ -68,6 +78,7 @@ at_status at_me_op_call(at_me *m, at_mop *op) {
   return pass_on(m, op, last);
 }
 
+// The message ends the kernel as at_core_fail does; without one a fixed text.
 at_status at_me_op_assert(at_me *m, at_mop *op) {
   at_em *e = m->e;
   const at_mattr *t = at_mop_attr(op, "msg");

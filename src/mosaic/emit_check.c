@@ -50,6 +50,7 @@ void at_me_guard(at_me *m, const at_mop *op, const at_me_ref *ref, uint32_t dim,
   at_b_at_end(e, on);
 }
 
+// Dimension d of an at_core_view.
 static void fill_dim(at_me *m, at_me_record *v, uint32_t d, at_me_num size,
                      at_me_num stride) {
   at_me_record_num(m, v, offsetof(at_core_view, size) + 8 * d, size);
@@ -90,6 +91,7 @@ void at_me_fill_view(at_me *m, const at_me_ref *r, at_me_record *v) {
   at_me_record_i32(v, offsetof(at_core_view, rank), (int32_t)k);
 }
 
+// A pointer to the at_core_view.
 static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
   at_me_record v;
   at_me_record_begin(&v, sizeof(at_core_view));
@@ -97,6 +99,7 @@ static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
   return at_me_record_end(m, &v);
 }
 
+// Index maps announce nothing: they read prefetched scalars only.
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   if (!m->o->check || m->window) return;
   LLVMValueRef args[4] = {m->core, view_of(m, r), at_me_i32(m, kind),
@@ -104,6 +107,8 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   at_b_call(m->e, "at_core_access", NULL, args, 4);
 }
 
+// An access to the elements that a mask keeps, which lie one after another from
+// the box's first.
 void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
                          int32_t kind, int32_t loc) {
   if (!m->o->check || m->window) return;
@@ -116,6 +121,7 @@ void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
   at_b_call(m->e, "at_core_access_packed", NULL, args, 6);
 }
 
+// Before a wait: the memory whose copy it waits for, so that the checks know.
 void at_me_expect(at_me *m, const at_me_ref *r, int32_t loc) {
   if (!m->o->check || m->window) return;
   LLVMValueRef args[3] = {m->core, view_of(m, r), at_me_i32(m, loc)};

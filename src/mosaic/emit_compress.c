@@ -6,6 +6,7 @@ bool at_me_is_sparse(const at_me *m) {
   return m->p->core == AT_MCORE_SC_VECTOR || m->p->core == AT_MCORE_SC_SCALAR;
 }
 
+// Counts at run time, element by element; the mask becomes bytes in memory.
 at_me_num at_me_kept(at_me *m, at_me_node *mask) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
@@ -43,6 +44,8 @@ static const at_pos *place(at_me *m, const compress *x, at_ix n) {
   return at_pos_make(m->e, false, x->box.rank, dim, ix);
 }
 
+// Element i of the vector: where its mask is set, the next element of memory is
+// read into it, or written from it. Others of a load are zero.
 static void one(at_me *m, const compress *x, at_ix i, int64_t total) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
@@ -69,6 +72,8 @@ static void one(at_me *m, const compress *x, at_ix i, int64_t total) {
   at_b_store(e, at_b_bin(e, AT_B_ADD, c, more), x->count, 8);
 }
 
+// The loop over the vector, behind the announcement of the access. Refuses more
+// than one row.
 static at_status run(at_me *m, const at_mop *op, compress *x,
                      const at_me_node *v, at_me_node *mask, int32_t kind) {
   at_em *e = m->e;
@@ -90,6 +95,8 @@ static at_status run(at_me *m, const at_mop *op, compress *x,
   return AT_OK;
 }
 
+// The result is a buffer, computed here and not where it is used: what memory
+// ends behind depends on the mask.
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
                               at_me_node *mask, int32_t kind) {
   const at_mtype *t = op->results[0].type;
@@ -101,6 +108,7 @@ at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
   return at_me_set_node(m, &op->results[0], x.out);
 }
 
+// add: into what memory holds, element by element.
 at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
                                  at_me_node *value, at_me_node *mask,
                                  bool add) {

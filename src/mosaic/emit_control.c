@@ -12,17 +12,22 @@ at_mblock *at_me_block_of(const at_mop *op, uint32_t region) {
   return op->regions[region]->blocks[0];
 }
 
+// *last: the terminator, NULL in an empty block; its operands are the caller's
+// to use.
 at_status at_me_emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   return *last ? at_me_emit_ops(m, b, b->num_ops - 1) : AT_OK;
 }
 
+// A new region number, unique in the function: nodes of another region cannot
+// be computed in place. Yields the old one.
 static uint32_t enter(at_me *m) {
   uint32_t before = m->region;
   m->region = ++m->next_region;
   return before;
 }
 
+// A missing terminator yields no values.
 at_status at_me_check_yield(at_me *m, const at_mop *op, const at_mop *yield,
                             uint32_t skip) {
   uint32_t n = yield ? yield->num_operands - skip : 0;
@@ -51,6 +56,9 @@ static bool passed_ref(at_me *m, const at_mop *op, const at_mvalue *v,
   return r != NULL;
 }
 
+// One side of an if: writes its operations and puts what it yields into r:
+// registers and refs for phis, vectors into the result's buffer. *end: the
+// block that jumps behind the if.
 static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
                         LLVMBasicBlockRef *end) {
   at_mblock *b = at_me_block_of(op, side);
@@ -76,6 +84,7 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
   return AT_OK;
 }
 
+// A ref result: phis of the parts in which the two sides differ.
 static at_status join_sides(at_me *m, const at_mop *op, const at_mvalue *v,
                             const result *r, const LLVMBasicBlockRef *end) {
   at_me_join j;
@@ -88,6 +97,8 @@ static at_status join_sides(at_me *m, const at_mop *op, const at_mvalue *v,
   return AT_OK;
 }
 
+// Everything lazy that the sides may overwrite is computed first. Vectors that
+// the if yields get one buffer, written by both sides.
 at_status at_me_op_if(at_me *m, at_mop *op) {
   at_em *e = m->e;
   result *r = at_new(m->a, result, op->num_results + 1);
@@ -192,6 +203,7 @@ static at_status carry_bind(at_me *m, const at_mop *op, at_mvalue *arg,
   }
   return AT_OK;
 }
+// The block argument of a carried vector is a load of its buffer.
 static at_status carry_read(at_me *m, at_mvalue *arg, const carried *c) {
   if (!c->buffer) return AT_OK;
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, NULL, arg->type);
@@ -264,6 +276,8 @@ static at_status carry_back(at_me *m, const at_mop *op, const at_mop *yield,
   return AT_OK;
 }
 
+// Results behind the loop: the ref, the phi, or the buffer, which belongs to no
+// root any more.
 static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
   if (c->is_ref) {
     at_me_set_ref(m, res, &c->join.ref);
@@ -277,6 +291,8 @@ static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
   return at_me_set_node(m, res, c->buffer);
 }
 
+// Header with phis and the test `i < upper` (signed), body with one unit of
+// budget per turn, then the update of what is carried.
 at_status at_me_op_for(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_mblock *b = at_me_block_of(op, 0);

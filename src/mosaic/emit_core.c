@@ -4,9 +4,11 @@
 
 #include "mosaic/emit_memory.h"
 
+// Memory of the function's frame, aligned to 8 bytes.
 static LLVMValueRef stack(at_me *m, size_t bytes) {
   return at_em_alloca(m->e, at_em_int(m->e, 64), (int64_t)(bytes + 7) / 8 + 1);
 }
+// An attribute's text as a C string constant; "" if it is absent.
 static LLVMValueRef text_of(at_me *m, const at_mop *op, const char *name) {
   const at_mattr *t = at_mop_attr(op, name);
   const char *s = at_arena_str(m->a, t ? t->str : (at_str){"", 0});
@@ -21,6 +23,7 @@ static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
 }
 
 // ---- semaphores
+// ANY is a TensorCore.
 at_core_type at_mosaic_core_type(at_mosaic_core c) {
   return c == AT_MCORE_SC_SCALAR   ? AT_CORE_SC_SCALAR
          : c == AT_MCORE_SC_VECTOR ? AT_CORE_SC_VECTOR
@@ -48,6 +51,8 @@ at_status at_me_op_fetch_add(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Device, core and subcore may be absent: this one. owner: 1 + the kind of core
+// whose semaphore it is, where the type names another kind than this.
 at_status at_me_op_sem_signal(at_me *m, at_mop *op) {
   const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
@@ -69,6 +74,9 @@ at_status at_me_op_sem_signal(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// What the wait lets others write must be read before it, so lazy values of
+// such memory are computed first; the same holds for all operations here that
+// synchronise.
 at_status at_me_op_sem_wait(at_me *m, at_mop *op) {
   const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
@@ -80,6 +88,7 @@ at_status at_me_op_sem_wait(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// The count as it stands; it may change right after.
 at_status at_me_op_sem_read(at_me *m, at_mop *op) {
   const at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
@@ -91,6 +100,7 @@ at_status at_me_op_sem_read(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// The kernel's barrier semaphore: a ref of rank 0 to the core's memory.
 at_status at_me_op_sem_barrier(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core, at_me_loc_value(m, op)};
   LLVMValueRef p =
@@ -103,6 +113,7 @@ at_status at_me_op_sem_barrier(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Values that read memory others may write are computed first.
 at_status at_me_op_barrier(at_me *m, at_mop *op) {
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   LLVMValueRef args[3] = {m->core, at_me_scalar(m, op->operands[0]),
@@ -118,6 +129,7 @@ LLVMValueRef at_me_core_field(at_me *m, size_t at) {
   return at_b_load(m->e, at_em_int(m->e, 32), p, 4);
 }
 
+// at: offset in at_core.
 static at_status emit_field(at_me *m, at_mop *op, size_t at) {
   at_me_set_scalar(m, &op->results[0], at_me_core_field(m, at));
   return AT_OK;
@@ -133,6 +145,7 @@ at_status at_me_op_subcore_id(at_me *m, at_mop *op) {
   return emit_field(m, op, offsetof(at_core, subcore_index));
 }
 
+// Read from the core at run time, as dynamic bounds are only known then.
 at_status at_me_op_iteration_bound(at_me *m, at_mop *op) {
   at_em *e = m->e;
   int64_t d = at_mosaic_op_int(op, "dim", 0);
@@ -147,6 +160,7 @@ at_status at_me_op_iteration_bound(at_me *m, at_mop *op) {
 }
 
 // ---- random bits
+// Any number of 32-bit seeds, handed over as an array.
 at_status at_me_op_prng_seed(at_me *m, at_mop *op) {
   LLVMValueRef s = stack(m, 4 * (size_t)op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -156,6 +170,7 @@ at_status at_me_op_prng_seed(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Fills a buffer at once: the order of draws is that of the operations.
 at_status at_me_op_prng_bits(at_me *m, at_mop *op) {
   const at_mtype *t = op->results[0].type;
   at_dtype type = at_mosaic_dtype_of(t);
@@ -184,6 +199,8 @@ static LLVMValueRef tag_of(at_me *m, const at_mop *op, uint32_t values) {
 }
 
 #define FIELD(f) offsetof(at_core_log_arg, f)
+// Values go over as records of pointer, type and shape; vectors are put into
+// memory first. SparseCores print a scalar as an array of one.
 at_status at_me_op_log(at_me *m, at_mop *op) {
   at_em *e = m->e;
   uint32_t n = op->num_operands;
@@ -223,6 +240,7 @@ at_status at_me_op_log(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Prints a ref as memory has it, in the shape that the attribute says.
 at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
   const at_me_ref *r = at_me_memory(m, op->operands[0]);
   int64_t dim[AT_CORE_MAX_RANK];
@@ -243,6 +261,7 @@ at_status at_me_op_log_buffer(at_me *m, at_mop *op) {
 }
 #undef FIELD
 
+// Only the begin has a message; at_core_trace keeps it for the end.
 static at_status emit_trace(at_me *m, at_mop *op, bool begin) {
   LLVMValueRef args[3] = {
       m->core, begin ? text_of(m, op, "message") : at_b_null(at_b_ptr(m->e)),
@@ -258,6 +277,7 @@ at_status at_me_op_trace_stop(at_me *m, at_mop *op) {
   return emit_trace(m, op, false);
 }
 
+// A labelled number on the kernel's timeline, as 64 bits.
 at_status at_me_op_trace_value(at_me *m, at_mop *op) {
   at_mvalue *v = op->operands[0];
   at_dtype t = at_mosaic_dtype_of(v->type);
@@ -267,6 +287,7 @@ at_status at_me_op_trace_value(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Cycles, extended to 64 bits.
 at_status at_me_op_delay(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core,
                           at_me_i64(m, at_me_scalar(m, op->operands[0]))};

@@ -28,6 +28,7 @@ static uint32_t loops_around(const at_mblock *b) {
   return n;
 }
 
+// A new line gets a call with its place and how deep in counting loops it is.
 void at_me_debug_line(at_me *m, const at_mop *op, const at_mloc **line) {
   if (!is_on(m) || !*at_mosaic_place_of(op->loc).file ||
       (*line && same_line(*line, op->loc)))
@@ -39,6 +40,7 @@ void at_me_debug_line(at_me *m, const at_mop *op, const at_mloc **line) {
 }
 
 // ---- Loops
+// Only scf.for counts turns; the induction variable is told as 32 bits.
 void at_me_debug_block(at_me *m, const at_mblock *b) {
   const at_mop *loop = b->region ? b->region->op : NULL;
   if (!is_on(m) || !loop || at_mosaic_opcode_of(loop) != AT_MOSAIC_SCF_FOR)
@@ -52,6 +54,8 @@ void at_me_debug_block(at_me *m, const at_mblock *b) {
 }
 
 // ---- Refs
+// The ref as the debugger shows it: base, shape and strides in bytes, element
+// type and memory.
 void at_me_debug_made(at_me *m, const at_mop *op) {
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
   if (!is_on(m) ||

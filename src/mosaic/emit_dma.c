@@ -3,6 +3,7 @@
 
 #include "mosaic/emit_memory.h"
 
+// Elements times their size; not what strides span.
 static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
   at_me_num n = {r->bytes, NULL};
   for (uint32_t d = 0; d < r->rank; d++) n = at_me_mul(m, n, r->size[d]);
@@ -10,6 +11,7 @@ static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
 }
 
 #define FIELD(f) offsetof(at_core_dma, f)
+// Base and byte strides of one side at the given offsets of the record.
 static void fill_side(at_me *m, at_me_record *d, const at_me_ref *r,
                       size_t base, size_t strides) {
   at_me_record_value(m, d, base, r->base);
@@ -18,6 +20,7 @@ static void fill_side(at_me *m, at_me_record *d, const at_me_ref *r,
                      at_me_mul(m, r->stride[k], (at_me_num){r->bytes, NULL}));
 }
 
+// The minimum of two numbers, folded where both are known.
 static at_me_num smaller(at_me *m, at_me_num a, at_me_num b) {
   if (!a.v && !b.v) return a.c < b.c ? a : b;
   LLVMValueRef x = at_me_num_value(m, a), y = at_me_num_value(m, b);
@@ -47,6 +50,8 @@ static void fill_sizes(at_me *m, at_me_record *d, const at_me_ref *src,
   at_me_record_num(m, d, FIELD(padding), padding);
 }
 
+// What all transfers share: both sides, rank and element size of `shape`, the
+// place. Device, core and subcore begin as "this one".
 static void fill_dma(at_me *m, at_me_record *d, const at_mop *op,
                      const at_me_ref *src, const at_me_ref *dst,
                      const at_me_ref *shape) {
@@ -61,6 +66,7 @@ static void fill_dma(at_me *m, at_me_record *d, const at_mop *op,
   at_me_record_i32(d, FIELD(subcore), AT_CORE_SELF);
 }
 
+// Elements of fewer than 8 bits that one side keeps in a byte each.
 static void fill_packed(at_me *m, at_me_record *d, const at_me_pieces *p) {
   at_me_record_i32(d, FIELD(packed_bits), p->packed_bits);
   at_me_record_i32(d, FIELD(unpack), p->unpack);
@@ -68,6 +74,7 @@ static void fill_packed(at_me *m, at_me_record *d, const at_me_pieces *p) {
   at_me_record_num(m, d, FIELD(packed_step), p->packed_step);
 }
 
+// The semaphore of an optional operand group, if it is given.
 static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
                            uint32_t group, size_t field) {
   uint32_t at;
@@ -76,6 +83,7 @@ static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
   if (s) at_me_record_value(m, d, field, s->base);
 }
 
+// A scalar of an optional operand group over the default.
 static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
                           uint32_t group, size_t field) {
   uint32_t at;
@@ -114,6 +122,8 @@ static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
   return true;
 }
 
+// Operand groups: source, its semaphore, target, its semaphore, device, core,
+// subcore. Both sides are cut into equal pieces first.
 at_status at_me_op_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
   if (at_mosaic_op_segment(op, 0, &s) != 1 ||
@@ -172,6 +182,7 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   return AT_OK;
 }
 
+// The destination says how many bytes to wait for.
 at_status at_me_op_wait_dma2(at_me *m, at_mop *op) {
   const at_me_ref *dst = at_me_memory(m, op->operands[2]);
   return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);
@@ -191,6 +202,7 @@ at_status at_me_op_wait_dma(at_me *m, at_mop *op) {
 }
 
 // ---- rows by index
+// Memory that indices may address; the other side is the core's own.
 static bool is_table(const at_me_ref *r) {
   return r->home->space == AT_MSPACE_ANY || r->home->space == AT_MSPACE_HBM ||
          r->home->space == AT_MSPACE_VMEM_SHARED;
@@ -224,6 +236,9 @@ static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
 
 static_assert(sizeof(at_core_indirect) <= AT_ME_RECORD_BYTES, "a record");
 #define FIELD(f) offsetof(at_core_indirect, f)
+// Rows of a table by index: a gather if the source is the table, a scatter if
+// the target is. The other side is dense, one row per index; an index that
+// equals the filter moves nothing.
 at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
   const at_me_ref *from = at_me_memory(m, op->operands[0]);
   const at_me_ref *to = at_me_memory(m, op->operands[1]);
@@ -278,6 +293,8 @@ at_status at_me_op_indirect_dma(at_me *m, at_mop *op) {
 }
 #undef FIELD
 
+// Waits for the bytes of the dense side, as the number of moved rows is that of
+// the indices.
 at_status at_me_op_wait_indirect_dma(at_me *m, at_mop *op) {
   const at_me_ref *src = at_me_memory(m, op->operands[1]);
   const at_me_ref *dst = at_me_memory(m, op->operands[2]);

@@ -7,10 +7,14 @@
 #include "mosaic/emit_dot.h"
 
 // ---- one call per product
+// Is a step of the outer dimension the same as `size` steps of the inner one?
+// Then both are one dimension.
 static bool runs_on(at_me_num outer, at_me_num inner, int64_t size) {
   return !outer.v && !inner.v && outer.c == inner.c * size;
 }
 
+// Dimensions of 1 are left out. Two dimensions become one if a step of the
+// outer is `size` steps of the inner in a, b and c.
 void at_me_add_axis(at_me_axes *s, at_me_axis x) {
   if (x.size == 1) return;
   at_me_axis *o = s->n ? &s->x[s->n - 1] : NULL;
@@ -27,6 +31,7 @@ static at_me_axis last_axis(const at_me_axes *s) {
   return s->n ? s->x[s->n - 1] : (at_me_axis){.size = 1};
 }
 
+// p, moved by i strides of elements of so many bytes.
 LLVMValueRef at_me_moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
                          at_me_num stride) {
   at_me_num x = at_me_num_of(at_ix_value(m->e, i));
@@ -43,6 +48,8 @@ static void put_strides(at_me *m, at_me_record *r, uint32_t bytes,
                      at_me_mul(m, stride[i], (at_me_num){bytes, NULL}));
 }
 
+// c = a b, or c += a b; p->first chooses between them at run time. Sizes and
+// byte strides of the innermost axis of each kind.
 LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
                               bool accumulate) {
   at_em *e = m->e;
@@ -89,6 +96,7 @@ LLVMValueRef at_me_dot_record(at_me *m, const at_me_product *p,
 }
 #undef FIELD
 
+// One call of the core's product, which reads its record.
 static void call_dot(at_me *m, const at_me_product *p, bool accumulate) {
   LLVMValueRef args[2] = {m->core, at_me_dot_record(m, p, accumulate)};
   at_b_call(m->e, "at_core_dot_run", NULL, args, 2);
@@ -125,6 +133,9 @@ static void run_axes(at_me *m, at_me_product *p, at_me_axes *s,
   *s = saved;
 }
 
+// Sorts the result's dimensions into batch, rows of a and columns of b by
+// output_order, then the contracted ones; each axis has its stride in all
+// three.
 static void fill_axes(at_me_product *p, const at_mproduct_numbers *x,
                       const at_me_node *dot) {
   const at_mproduct_dims *order = &x->list[AT_MPRODUCT_ORDER];
@@ -168,18 +179,22 @@ static at_mproduct_shape shape_of(const at_me_node *n) {
   return (at_mproduct_shape){n->dtype, n->rank, n->dim};
 }
 
+// False: the dimensions do not fit.
 bool at_me_numbers_of(const at_mop *op, const at_me_node *a,
                       const at_me_node *b, at_mproduct_numbers *x) {
   at_mproduct_shape s = shape_of(a), t = shape_of(b);
   return at_mproduct_numbers_of(op, &s, &t, x);
 }
 
+// Does this product round f32 operands to bf16? (matmul.c)
 static bool rounds(at_me *m, const at_mop *op, const at_me_node *a,
                    const at_me_node *b) {
   at_mproduct_shape s = shape_of(a), t = shape_of(b);
   return at_mproduct_rounds(op, &s, &t, m->o->exact_dots);
 }
 
+// A product of f32 that was just widened from bf16 may take the narrow values,
+// which are the same numbers.
 at_me_node *at_me_narrow_source(at_me_node *n) {
   bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
                  n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
@@ -248,11 +263,14 @@ void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
 }
 
 // ---- stores of products
+// Without reshapes, which do not move elements.
 static at_me_node *peel(at_me_node *n) {
   while (n && n->kind == AT_ME_RESHAPE) n = n->in[0];
   return n;
 }
 
+// Is n a load of exactly the elements of dst, in their order? Dimensions of 1
+// do not matter.
 static bool is_same_memory(const at_me_node *n, const at_me_ref *dst) {
   if (n->kind != AT_ME_LOAD || n->ref->base != dst->base ||
       n->ref->packing->parts > 1 || n->ref->packing->split > 1 ||
@@ -273,6 +291,9 @@ static bool is_same_memory(const at_me_node *n, const at_me_ref *dst) {
   }
 }
 
+// Takes `product` and `load of dst + product`. Both must have no other user,
+// and the product must not read dst's root, since it is written while operands
+// are read.
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst,
                     at_me_start start) {
   at_me_node *n = peel(value), *dot = n;
@@ -316,6 +337,7 @@ static bool is_zero(const at_me_node *n) {
   return n->scalar == at_b_null(at_b_type_of(n->scalar));
 }
 
+// An elementwise conversion of n to type t, as a new node of n's shape.
 static at_me_node *cast_to(at_me *m, const at_mop *op, at_me_node *n,
                            at_dtype t, at_mosaic_opcode code) {
   at_me_node *c = at_me_node_new(m, AT_ME_APPLY, op, op->operands[0]->type);
@@ -368,6 +390,8 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
   }
 }
 
+// A DOT node over a, b and, unless it is zero, acc. It accumulates in f32 or
+// s32; ints[0]: operands are rounded.
 static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
                             at_me_node *a, at_me_node *b, at_me_node *acc) {
   bool round = rounds(m, op, a, b);
@@ -386,6 +410,8 @@ static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
   return n;
 }
 
+// A result of another type than the accumulator's is a conversion of the
+// product.
 at_status at_me_op_matmul(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_me_node *b = at_me_vector(m, op->operands[1]);
@@ -406,6 +432,8 @@ at_status at_me_op_matmul(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// One call at once, without a node: the MXU's registers are memory
+// (emit_mxu.c).
 at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                         at_me_node *b, bool transposed, const at_me_ref *sum,
                         LLVMValueRef first) {

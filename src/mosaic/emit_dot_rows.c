@@ -17,6 +17,8 @@ at_me_products *at_me_products_new(at_arena *a) {
   return at_new(a, at_me_products, 1);
 }
 
+// Temporary memory for an operand of `outer` vectors of length k, packed;
+// *bytes is its size.
 static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
   *bytes = at_core_dot_room(outer, k);
   return at_me_temp_alloc(m, *bytes);
@@ -49,6 +51,8 @@ static LLVMValueRef pack_operand(at_me *m, at_me_product *p, at_me_node *n,
                    at_b_ptr(m->e), args, 3);
 }
 
+// Registers the product with its packed operands. b is packed here; a too if it
+// does not depend on the row, else each turn packs its own rows.
 void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
   uint32_t i = m->products->num++;
   at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
@@ -84,6 +88,7 @@ void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
                                         m->products->list[i].room_a);
 }
 
+// Nothing where no product was packed.
 void at_me_dot_rows_begin(at_me *m) {
   if (m->products->num)
     at_b_call(m->e, "at_core_dot_rows_begin", NULL, NULL, 0);
@@ -92,6 +97,7 @@ void at_me_dot_rows_end(at_me *m) {
   if (m->products->num) at_b_call(m->e, "at_core_dot_rows_end", NULL, NULL, 0);
 }
 
+// Gives back what the products' operands took, behind the loop.
 void at_me_dot_rows_free(at_me *m) {
   for (uint32_t i = 0; i < m->products->num; i++) {
     if (m->products->list[i].bytes_a)
@@ -103,6 +109,8 @@ void at_me_dot_rows_free(at_me *m) {
   m->products->num = 0;
 }
 
+// at_core_dot_rows multiplies the packed rows of this turn by the packed b.
+// Turn memory holds the rows of a where the loop makes them.
 void at_me_dot_call_rows(at_me *m, at_me_product *p, bool accumulate) {
   uint32_t i = 0;
   while (i < m->products->num && m->products->list[i].op != p->op) i++;

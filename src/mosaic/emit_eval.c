@@ -14,6 +14,7 @@
 
 static const at_me_home g_own_memory = {.space = AT_MSPACE_VMEM};
 
+// Strides count elements; the last dimension has stride 1.
 void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                  uint32_t rank, const int64_t *dim) {
   *r = (at_me_ref){.base = base,
@@ -85,11 +86,14 @@ static LLVMValueRef rebase(at_me *m, const at_me_ref *r, at_ix *lin,
   return known->re;
 }
 
+// The position's indices along dimensions `dim`, whatever dimensions it was
+// made with.
 static void digits(at_me *m, const at_pos *p, uint32_t rank, const int64_t *dim,
                    at_ix *ix) {
   at_pos_regroup(m->e, p, rank, dim, ix);
 }
 
+// Likewise for a ref's sizes, which are known.
 static void ref_digits(at_me *m, const at_pos *p, const at_me_ref *r,
                        at_ix *ix) {
   int64_t dim[AT_ME_RANK];
@@ -160,6 +164,8 @@ static at_dtype raw_type(uint32_t bytes) {
                       : AT_U64;
 }
 
+// The three cases of at_me_ref_load. A part of a wider element is stored by
+// itself, so both widths must be whole bytes.
 void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK], part;
@@ -205,6 +211,8 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
 }
 
 // ---- expressions
+// One dimension: its index. Several: the row-major number among them. ints[RANK
+// - 1] says how many.
 static at_val eval_iota(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK], r = at_ix_const(0);
   digits(m, p, n->rank, n->dim, ix);
@@ -218,6 +226,7 @@ static at_val eval_iota(at_me *m, at_me_node *n, const at_pos *p) {
   return at_ix_to(m->e, n->dtype, r);
 }
 
+// All operands at the same position, then the operation.
 static at_val eval_apply(at_me *m, at_me_node *n, const at_pos *p) {
   at_val args[AT_ME_MAX_IN] = {{0}};
   at_dtype types[AT_ME_MAX_IN] = {0};
@@ -232,6 +241,7 @@ static at_val eval_at(at_me *m, at_me_node *in, const at_ix *ix) {
   return at_me_eval(m, in, at_pos_make(m->e, false, in->rank, in->dim, ix));
 }
 
+// Dimensions of 1 are at index 0; missing leading ones are dropped.
 static at_val eval_broadcast(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK], to[AT_ME_RANK];
   at_me_node *in = n->in[0];
@@ -241,6 +251,7 @@ static at_val eval_broadcast(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, in, to);
 }
 
+// Dimension d of the result is dimension ints[d] of the operand.
 static at_val eval_transpose(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK], to[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -248,6 +259,7 @@ static at_val eval_transpose(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], to);
 }
 
+// Index i of the result is offset + i * step of the operand.
 static at_val eval_slice(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -295,6 +307,8 @@ static bool load_around(at_me *m, const at_me_node *in, at_ix *ix, uint32_t d,
   return true;
 }
 
+// Element i comes from (i - amount) mod size; with a stride the amount grows by
+// it per index of the stride dimension.
 static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK];
@@ -314,6 +328,7 @@ static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
+// The index is a value at the same position, clamped to the operand's size.
 static at_val eval_take(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -324,6 +339,7 @@ static at_val eval_take(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, table, ix);
 }
 
+// The index is read from a constant table.
 static at_val eval_pick(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -333,6 +349,7 @@ static at_val eval_pick(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
+// Copies one after another: the index modulo the operand's size.
 static at_val eval_repeat(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -341,6 +358,8 @@ static at_val eval_repeat(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
+// An element is made of `parts` narrower ones along dimension ints[0], the
+// first in the low bits.
 static at_val eval_join(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK];
@@ -363,6 +382,7 @@ static at_val eval_join(at_me *m, at_me_node *n, const at_pos *p) {
   return (at_val){at_me_from_bits(m, n->dtype, all), NULL};
 }
 
+// The part is taken out of the wider element by a shift.
 static at_val eval_split(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
@@ -377,6 +397,7 @@ static at_val eval_split(at_me *m, at_me_node *n, const at_pos *p) {
   return (at_val){at_me_from_bits(m, n->dtype, b), NULL};
 }
 
+// True where low <= index < high in every dimension, as signed 32-bit numbers.
 static at_val eval_mask(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK];
@@ -396,6 +417,7 @@ static at_val eval_mask(at_me *m, at_me_node *n, const at_pos *p) {
   return (at_val){all, NULL};
 }
 
+// By kind of node; a product must have been computed before.
 static at_val compute(at_me *m, at_me_node *n, const at_pos *p) {
   switch (n->kind) {
     case AT_ME_SPLAT:

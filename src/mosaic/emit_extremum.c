@@ -26,6 +26,7 @@ static LLVMValueRef wins(at_me *m, const indexing *x, LLVMValueRef a,
   return at_b_bin(e, AT_B_AND, w, at_b_fcmp(e, AT_B_ORD, a, a));
 }
 
+// Element ix of the operand as a register.
 static LLVMValueRef element(at_me *m, const indexing *x, const at_ix *ix) {
   return at_me_eval(m, x->a,
                     at_pos_make(m->e, false, x->a->rank, x->a->dim, ix))
@@ -69,6 +70,7 @@ static found begin(at_me *m, const indexing *x, at_ix *ix, at_ix first) {
   return f;
 }
 
+// What they hold at the end.
 static found held(at_me *m, const indexing *x, found in) {
   at_em *e = m->e;
   LLVMTypeRef t = at_em_widen(e, at_em_reg_type(e, x->a->dtype));
@@ -76,6 +78,7 @@ static found held(at_me *m, const indexing *x, found in) {
                  at_b_load(e, at_em_widen(e, at_em_int(e, 32)), in.place, 1)};
 }
 
+// Lanes first .. first + w - 1 of v; one lane is a scalar.
 static LLVMValueRef half(at_em *e, LLVMValueRef v, uint32_t w, uint32_t first) {
   int lane[AT_EM_MAX_LANES];
   if (w == 1) return at_b_extract(e, v, first);
@@ -131,6 +134,8 @@ static void index_one(at_me *m, const at_pos *p, void *arg) {
   at_me_ref_store(m, x->out, p, (at_val){held(m, x, f).place, NULL});
 }
 
+// tpu.reduce_index (arg_max, arg_min): of equal extrema the first place, NaN
+// before everything. The result is a buffer of S32.
 at_status at_me_op_reduce_index(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   int64_t d = at_mosaic_op_int(op, "axis", 0);

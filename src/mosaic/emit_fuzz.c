@@ -5,6 +5,8 @@
 #include "base/cpu.h"
 #include "mosaic/code.h"
 
+// All programs of a kernel through codegen up to LLVM's verifier. form: 0
+// plain, 1 with checks, 2 for a debugger.
 static at_status write_code(const at_mosaic_kernel *k, int form, at_arena *a) {
   at_cg *cg = NULL;
   at_cg_target t = {
@@ -23,6 +25,7 @@ static at_status write_code(const at_mosaic_kernel *k, int form, at_arena *a) {
   return s;
 }
 
+// The input is a payload; the call has no types.
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
   at_mosaic_call call = {.payload = {p, n}};
   // The body is changed while code is written: each form reads it anew.

@@ -10,6 +10,8 @@ typedef struct indexed {
   bool add;
 } indexed;
 
+// A position in the ref from one index value per dimension, each clamped into
+// it: what a mask leaves out may be any number.
 static at_pos *anywhere(at_me *m, const indexed *x, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   int64_t dim[AT_ME_RANK];
@@ -21,6 +23,7 @@ static at_pos *anywhere(at_me *m, const indexed *x, const at_pos *p) {
   return (at_pos *)at_pos_make(m->e, true, x->ref->rank, dim, ix);
 }
 
+// Elements whose mask is off are zero.
 static void load_one(at_me *m, const at_pos *p, void *arg) {
   const indexed *x = arg;
   at_val v = at_me_ref_load(m, x->ref, anywhere(m, x, p));
@@ -30,6 +33,8 @@ static void load_one(at_me *m, const at_pos *p, void *arg) {
   at_me_ref_store(m, x->dense, p, v);
 }
 
+// Elements go one by one, in order: of equal indices the last one wins, and
+// additions add up.
 static void store_one(at_me *m, const at_pos *p, void *arg) {
   const indexed *x = arg;
   at_branch f;
@@ -43,6 +48,8 @@ static void store_one(at_me *m, const at_pos *p, void *arg) {
   if (x->mask) at_if_end(m->e, &f);
 }
 
+// Operand group `group` holds one index vector per dimension of the ref, the
+// next group an optional mask. All are prepared for use in loops.
 static at_status indices(at_me *m, const at_mop *op, uint32_t group,
                          indexed *x) {
   uint32_t first, at;
@@ -117,6 +124,8 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
   while (num-- > 0) at_me_node_drop(m, held[num]);
 }
 
+// Computed at once into a buffer, since the ref may change before the result is
+// used.
 at_status at_me_op_load_idx(at_me *m, at_mop *op) {
   const at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_ref whole;
@@ -138,6 +147,7 @@ at_status at_me_op_load_idx(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
+// Scalar loops: two lanes of one vector might go to the same element.
 at_status at_me_op_store_idx(at_me *m, at_mop *op) {
   const at_me_ref *ref = at_me_memory(m, op->operands[1]);
   at_me_ref whole;

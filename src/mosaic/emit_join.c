@@ -5,12 +5,14 @@
 // The parts of a ref that may be values of the run time.
 static uint32_t num_parts(const at_me_ref *r) { return 2 * r->rank + 2; }
 
+// Sizes, strides, then the packing's part stride and row.
 static at_me_num part(const at_me_ref *r, uint32_t i) {
   if (i < r->rank) return r->size[i];
   if (i < 2 * r->rank) return r->stride[i - r->rank];
   return i == 2 * r->rank ? r->packing->part_stride : r->packing->row;
 }
 
+// Packing is shared, so a view that differs gets its own.
 static void set_part(at_me *m, at_me_ref *r, uint32_t i, at_me_num n) {
   if (i < r->rank)
     r->size[i] = n;
@@ -26,6 +28,7 @@ static bool same_part(at_me_num a, at_me_num b) {
   return a.v == b.v && (a.v || a.c == b.c);
 }
 
+// What code depends on at compile time must agree: types, rank, packing.
 static at_status check_form(at_me *m, const at_mop *op, const at_me_ref *a,
                             const at_me_ref *b) {
   bool packed = a->packing->parts > 1 || a->packing->split > 1;
@@ -38,6 +41,8 @@ static at_status check_form(at_me *m, const at_mop *op, const at_me_ref *a,
   return AT_OK;
 }
 
+// The base is always a phi. With b, only parts in which a and b differ become
+// phis; without, every part that is not a constant.
 void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
                       at_me_join *j) {
   *j = (at_me_join){.ref = *a};
@@ -55,6 +60,7 @@ void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
   }
 }
 
+// One way in. A part that is no phi must be the same on every way.
 at_status at_me_join_add(at_me *m, const at_mop *op, at_me_join *j,
                          const at_me_ref *r, LLVMBasicBlockRef from) {
   AT_TRY(check_form(m, op, &j->ref, r));

@@ -5,6 +5,7 @@
 // ---- functions
 enum { REF_BYTES = sizeof(at_core_ref) };
 
+// A load from `byte` bytes behind p.
 static LLVMValueRef field(at_em *e, LLVMValueRef p, int64_t byte,
                           LLVMTypeRef t) {
   LLVMTypeRef i8 = at_em_int(e, 8);
@@ -56,6 +57,9 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
   return AT_OK;
 }
 
+// Grid ids are loaded once, at the entry. Prefetched refs, scratch of the body
+// and whole windows are dense; blocks have the strides of their buffers.
+// Transforms see prefetched refs only.
 static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
   const at_mosaic_program *p = m->p;
   uint32_t windows = at_mosaic_arg_window(p);
@@ -86,6 +90,8 @@ typedef struct source {
   uint32_t max_locs;
 } source;
 
+// Plans the body and makes the parts of a function under construction, all in
+// the function's arena.
 static at_status start(at_em *e, const source *s, const at_mblock *body,
                        at_me **out) {
   at_arena *a = e->arena;
@@ -136,6 +142,8 @@ static bool allocates(const at_mblock *b) {
   return false;
 }
 
+// The body: arguments, MXU registers, operations, and the release of what was
+// allocated. Runs while codegen finishes, perhaps more than once.
 static at_status emit_body(at_em *e, void *arg) {
   const source *s = arg;
   at_mblock *b = s->program->body;
@@ -175,6 +183,8 @@ static at_status emit_index(at_em *e, void *arg) {
   return at_walk_status(at_me_walk(m));
 }
 
+// Operations in the block and in all regions inside it; recursion follows
+// regions.
 static uint32_t count_ops(const at_mblock *b) {
   uint32_t n = b->num_ops;
   for (uint32_t i = 0; i < b->num_ops; i++)
@@ -184,6 +194,8 @@ static uint32_t count_ops(const at_mblock *b) {
   return n;
 }
 
+// Sources are copied into `a`, since codegen calls the writers later.
+// Transforms get no `ops` and `work`: they are small.
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out) {
@@ -196,8 +208,12 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
   AT_TRY_ALLOC(m, at_new(a, source, 1));
-  *m = (source){
-      .kernel = k, .program = p, .code = c, .max_locs = count_ops(p->body) + 1};
+  // Places of functions that the body calls count, too.
+  const at_mblock *top = k->module->op->regions[0]->blocks[0];
+  *m = (source){.kernel = k,
+                .program = p,
+                .code = c,
+                .max_locs = AT_MAX(count_ops(p->body), count_ops(top)) + 1};
   AT_TRY_ALLOC(m->options, at_arena_copy(a, o, sizeof *o,
                                          _Alignof(at_mosaic_code_options)));
   AT_TRY_ALLOC(m->locs, at_new(a, const at_mloc *, m->max_locs));

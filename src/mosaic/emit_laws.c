@@ -4,6 +4,7 @@
 // then, and needs no test of its own. Under ATOLL_VERIFY (base/verify.h).
 #include "mosaic/emit_laws.h"
 
+// Equal rank and dimensions.
 static bool has_shape(const at_me_node *n, const at_me_node *of) {
   return n->rank == of->rank &&
          !memcmp(n->dim, of->dim, n->rank * sizeof *n->dim);
@@ -12,6 +13,7 @@ static bool has_shape(const at_me_node *n, const at_me_node *of) {
 // A number that is known is at least `low`; others are the kernel's business.
 static bool is_from(at_me_num x, int64_t low) { return x.v || x.c >= low; }
 
+// For AT_VERIFY. Sizes may be 0; a packed dimension must be one of the ref's.
 bool at_me_ref_holds(const at_me_ref *r) {
   bool well =
       r->base && r->home && r->packing && r->rank <= AT_ME_RANK && r->bytes &&
@@ -53,6 +55,7 @@ static bool broadcast_holds(const at_me_node *n) {
   return well;
 }
 
+// ints is a permutation, and each dimension has the size that it takes over.
 static bool transpose_holds(const at_me_node *n) {
   uint32_t seen = 0;
   for (uint32_t d = 0; d < n->rank; d++) {
@@ -65,6 +68,7 @@ static bool transpose_holds(const at_me_node *n) {
   return n->rank == n->in[0]->rank;
 }
 
+// The last element of the slice lies in the operand, along every dimension.
 static bool slice_holds(const at_me_node *n) {
   bool well = n->rank == n->in[0]->rank;
   for (uint32_t d = 0; well && d < n->rank; d++)
@@ -82,6 +86,7 @@ static bool along_one(const at_me_node *n) {
   return well;
 }
 
+// At least one dimension is counted, and each is one of the node's.
 static bool iota_holds(const at_me_node *n) {
   int64_t k = n->ints[AT_ME_RANK - 1];
   bool well = k >= 1 && k <= n->rank;
@@ -97,6 +102,7 @@ static bool apply_holds(const at_me_node *n) {
   return true;
 }
 
+// By kind of node; what is not listed has no law yet.
 bool at_me_node_holds(const at_me_node *n) {
   if (n->rank > AT_ME_RANK || n->num_in > AT_ME_MAX_IN) return false;
   for (uint32_t i = 0; i < n->num_in; i++)

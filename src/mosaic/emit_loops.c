@@ -25,6 +25,7 @@ void at_me_space_add(at_me_space *s, int64_t suffix) {
   s->n++;
 }
 
+// Cuts wherever a dimension begins.
 void at_me_space_dims(at_me_space *s, uint32_t rank, const int64_t *dim) {
   int64_t suffix = 1;
   for (uint32_t d = rank; d-- > 0;) {
@@ -94,6 +95,9 @@ static bool add_to_space(at_me_space *s, uint32_t *widest, const at_me_node *n,
   *widest = s->widest;
   return below;
 }
+// Walks the expression once. Below a node that changes the number of elements
+// only the width of registers counts, as those parts are read at other
+// positions.
 void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *tree) {
   enum { OTHER, SAME };  // elements of the node, as the space has them
   at_walk_clear(at_me_walk(m));
@@ -237,6 +241,8 @@ static uint32_t shared_level_of(const nest *w, double work) {
   return w->n;
 }
 
+// Extents are the ratios of neighbouring cuts, outermost first. Inside a loop
+// over rows a cut at the row is added, so that the outermost level is the rows.
 void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
                  void *arg) {
   at_me_space own = *all, *s = &own;

@@ -34,6 +34,8 @@ static void announce_taken(at_me *m, const at_mvalue *value) {
   }
 }
 
+// With checks on, loads that were announced as "may be dropped" are announced
+// again on the side that the select takes.
 void at_me_announce_choice(at_me *m, const at_mop *op) {
   if (!m->o->check || m->window || at_mosaic_is_vector(op->operands[0]) ||
       !at_mplan_value_of(m->plan, &op->results[0])->counts)
@@ -47,6 +49,9 @@ void at_me_announce_choice(at_me *m, const at_mop *op) {
   }
 }
 
+// A load becomes a node that reads where it is used. Masked loads of
+// SparseCores are computed here. Scratch with waiting copies is fetched unless
+// only a product reads it.
 at_status at_me_op_load(at_me *m, at_mop *op) {
   const at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
@@ -98,6 +103,8 @@ static at_status chosen_element(at_me *m, const at_mop *op,
   return AT_OK;
 }
 
+// Scalars are read at once. The bounds test is left out for a number from SMEM
+// that only a select may use.
 at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
   const at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_ref box;
@@ -116,6 +123,7 @@ at_status at_me_op_scalar_load(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Lazy values that read this memory are computed before it changes.
 at_status at_me_op_scalar_store(at_me *m, at_mop *op) {
   const at_me_ref *ref = at_me_memory(m, op->operands[1]);
   at_me_ref box;
@@ -178,6 +186,8 @@ static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
   return false;
 }
 
+// Puts v into memory and has the core look at it. where: only these elements;
+// `use` is what the message says of them.
 void at_me_check_nan(at_me *m, const at_mop *op, at_me_node *v,
                      at_me_node *where, at_core_nan_use use) {
   if (!m->o->check_nan || m->window || !at_is_float(v->dtype)) return;
@@ -219,6 +229,8 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
   return AT_OK;
 }
 
+// Box, lazy readers, NaN check, store, write-back of a box that leaves its ref:
+// in this order.
 static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
                        bool add) {
   at_me_node *v = at_me_vector(m, op->operands[0]);
@@ -238,6 +250,7 @@ at_status at_me_op_store(at_me *m, at_mop *op) {
   return store(m, op, 2, NULL, false);
 }
 
+// tpu.vector_store: operand groups value, ref, indices, mask.
 at_status at_me_op_masked_store(at_me *m, at_mop *op) {
   uint32_t first, at;
   at_me_node *mask = NULL;

@@ -34,7 +34,9 @@ int32_t at_me_load_kind(at_me *m, const at_mop *op);
 LLVMValueRef at_me_mask_bytes(at_me *m, const at_me_node *mask);
 
 // ---- Boxes
+// An index operand, sign-extended to i64.
 at_me_num at_me_index_of(at_me *m, const at_mvalue *scalar);
+// Both known and equal, or the same register. False says nothing.
 bool at_me_same_num(at_me_num a, at_me_num b);
 // A box of `ref`: `size` elements of each of its last dimensions (1 of those
 // before), `step` apart (NULL: 1), from the indices given as operands `first`..
@@ -44,6 +46,7 @@ at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     const int64_t *step, at_me_ref *out);
 // The same for a load or store of a kernel that has no bounds checks: what does
 // not lie in the ref is noted in *b (else all zeros).
+// Index, count and step of the box per dimension of the ref.
 typedef struct at_me_beyond {
   at_me_ref ref;
   LLVMValueRef outside;  // i1: it leaves the ref; NULL: known
@@ -52,6 +55,9 @@ typedef struct at_me_beyond {
   at_me_num index[AT_ME_RANK];
   int64_t count[AT_ME_RANK], step[AT_ME_RANK];
 } at_me_beyond;
+// The box of an access whose indices are operands of op from `first` on. *b
+// says where it may leave the ref; with bounds checks the kernel ends there
+// instead.
 at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
                            uint32_t first, uint32_t rank, const int64_t *size,
                            const int64_t *step, at_me_ref *out,
@@ -63,6 +69,7 @@ bool at_me_is_open(const at_me *m, const at_me_ref *r);
 // the operand before the indices; closed ones end the kernel else.
 bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
                         const at_mtype *vector);
+// Notes dimension d: `count` elements from `index`, `step` apart.
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
                       int64_t count, int64_t step);
 // Before the access: where the box leaves its ref, it becomes memory of its own
@@ -84,18 +91,25 @@ at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
 // their elements; dimension 0 stays the first. packed_bits > 0: one side, dst
 // where `unpack`, holds elements of so many bits in a byte each, packed_step
 // bytes apart, of which 8 / packed_bits make a byte of the other side.
+// Sizes of dst are those that are moved; src has as many dimensions.
 typedef struct at_me_pieces {
   at_me_ref src, dst;
   int32_t packed_bits;
   bool unpack, packed_signed;
   at_me_num packed_step;
 } at_me_pieces;
+// UNIMPLEMENTED where no pieces suit both sides.
 at_status at_me_pieces_of(at_me *m, const at_mop *op, const at_me_ref *from,
                           const at_me_ref *to, at_me_pieces *out);
+// Where copies to r may still wait (home->pages), a call that completes those
+// to the elements of r.
 void at_me_pages_fetch(at_me *m, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
 at_me_num at_me_kept(at_me *m, at_me_node *mask);  // how many it keeps
+// A load sets op's result: elements whose mask is off are zero. A store writes
+// (or adds to) as many elements as the mask keeps. kind: how the access is
+// announced. Masks over more than one row are refused.
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
                               at_me_node *mask, int32_t kind);
 at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
@@ -112,6 +126,8 @@ at_status at_me_vector_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                            uint32_t first, const at_me_node *v,
                            at_me_node *mask, at_me_ref *out, at_me_beyond *b);
 
+// Memory of the core's stack of allocations in space s, until it is released to
+// a mark that was taken before.
 LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
                          int64_t bytes);
 

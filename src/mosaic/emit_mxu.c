@@ -29,6 +29,7 @@ struct at_me_mxu {
 
 at_me_mxu *at_me_mxu_new(at_arena *a) { return at_new(a, at_me_mxu, 1); }
 
+// The unit that mxu_index names, made when it is first used.
 static at_status find_unit(at_me *m, const at_mop *op, unit **out) {
   int64_t k = at_mosaic_op_int(op, "mxu_index", 0);
   if (k < 0 || k >= MAX_UNITS) return at_me_refuse(m, op, "its unit");
@@ -48,18 +49,23 @@ static at_status find_register(at_me *m, const at_mop *op, const char *name,
 }
 
 // ---- before the body: what the kernel uses
+// A variable on the function's stack with an initial value.
 static LLVMValueRef variable(at_me *m, LLVMTypeRef t, LLVMValueRef value) {
   LLVMValueRef p = at_em_alloca(m->e, t, 1);
   at_b_store(m->e, value, p, 4);
   return p;
 }
 
+// Temporary memory of two dimensions that is never freed: registers live as
+// long as the body.
 static LLVMValueRef memory(at_me *m, at_dtype t, const int64_t *dim) {
   int64_t bytes = at_dtype_bytes(t);
   for (int d = 0; d < 2; d++) bytes *= dim[d];
   return at_me_temp_at(m, at_me_temp_alloc(m, bytes));
 }
 
+// All pushes of a unit must have one shape and type. Each staging register gets
+// two places for its weights.
 static at_status see_push(at_me *m, const at_mop *op) {
   unit *u;
   int64_t k;
@@ -82,6 +88,8 @@ static at_status see_push(at_me *m, const at_mop *op) {
   return AT_OK;
 }
 
+// The sum's shape follows from the operand and the unit's weights; every
+// operation that adds to it must agree.
 static at_status see_sum(at_me *m, const at_mop *op) {
   unit *u;
   int64_t k, load;
@@ -107,6 +115,8 @@ static at_status see_sum(at_me *m, const at_mop *op) {
   return AT_OK;
 }
 
+// First all pushes, then all sums: weights may be pushed behind the text that
+// uses them, in a loop.
 static at_status see_block(at_me *m, const at_mblock *b, bool pushes) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -120,16 +130,21 @@ static at_status see_block(at_me *m, const at_mblock *b, bool pushes) {
   return AT_OK;
 }
 
+// Only the body is searched: an operation inside a called function has no
+// registers and is refused.
 at_status at_me_mxu_begin(at_me *m, const at_mblock *body) {
   AT_TRY(see_block(m, body, true));
   return m->mxu->used ? see_block(m, body, false) : AT_OK;
 }
 
+// i1: was something added since the sum was popped last?
 static LLVMValueRef is_held(at_me *m, const sum *s) {
   LLVMValueRef held = at_b_load(m->e, at_em_int(m->e, 32), s->held, 4);
   return at_b_icmp(m->e, AT_B_NE, held, at_me_i32(m, 0));
 }
 
+// A sum that is left at the end of a grid step would be lost: the kernel ends
+// with a message.
 void at_me_mxu_end(at_me *m) {
   static const char text[] =
       "a sum is left in the MXU where a grid step ends: pop it before";
@@ -147,12 +162,15 @@ void at_me_mxu_end(at_me *m) {
 }
 
 // ---- operations
+// Writes into the place that is not in use, then makes the register point at
+// it.
 at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
   at_em *e = m->e;
   unit *u;
   at_me_ref to;
+  int64_t k;
   AT_TRY(find_unit(m, op, &u));
-  int64_t k = at_mosaic_op_int(op, "staging_register", 0);
+  AT_TRY(find_register(m, op, "staging_register", 0, MAX_STAGES, &k));
   at_me_node *b = at_me_vector(m, op->operands[0]);
   if (!b) return AT_OK;
   if (!u->staged[k]) return at_me_refuse(m, op, "a function of its own");
@@ -167,12 +185,16 @@ at_status at_me_op_mxu_push(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// sum += a * weights, after loading the staged weights if the operation says
+// so. A sum that holds nothing is overwritten.
 at_status at_me_op_mxu_accumulate(at_me *m, at_mop *op) {
   at_em *e = m->e;
   unit *u;
+  int64_t acc, load;
   AT_TRY(find_unit(m, op, &u));
-  sum *s = &u->sums[at_mosaic_op_int(op, "acc", 0)];
-  int64_t load = at_mosaic_op_int(op, "load_staged_rhs", -1);
+  AT_TRY(find_register(m, op, "acc", 0, MAX_SUMS, &acc));
+  AT_TRY(find_register(m, op, "load_staged_rhs", -1, MAX_STAGES, &load));
+  sum *s = &u->sums[acc];
   at_me_node *a = at_me_vector(m, op->operands[0]);
   if (!a) return AT_OK;
   if (!s->op) return at_me_refuse(m, op, "a function of its own");

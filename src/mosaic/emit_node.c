@@ -2,6 +2,8 @@
 #include "mosaic/emit_memory.h"
 
 // ---- constants
+// A literal as a scalar register, whatever the lane count; data: its bytes,
+// else the attribute's number.
 static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
                            const uint8_t *data) {
   uint32_t lanes = m->e->lanes;
@@ -22,6 +24,8 @@ static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
   return r.re;
 }
 
+// Scalars are registers, splats one register, other vectors constant data of
+// the module.
 at_status at_me_op_constant(at_me *m, at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   at_mvalue *r = &op->results[0];
@@ -64,6 +68,7 @@ static void check_conversion(at_me *m, const at_mop *op, at_mosaic_opcode c,
                     counts ? AT_CORE_NAN_CONVERTED : AT_CORE_NAN_CHOSEN);
 }
 
+// The operation on registers, at once.
 static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_val args[AT_ME_MAX_IN] = {{0}};
   at_dtype types[AT_ME_MAX_IN] = {0};
@@ -94,6 +99,7 @@ at_status at_me_op_assume_multiple(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// An APPLY node; scalar operands, as of select, become splats.
 static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_me_node *n = at_me_node_new(m, AT_ME_APPLY, op, op->results[0].type);
   if (!n) return AT_OK;
@@ -112,6 +118,7 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Operations of form EACH: element by element, on scalars or vectors.
 at_status at_me_op_each(at_me *m, at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   if (op->num_results != 1) return at_me_op_none(m, op);
@@ -119,6 +126,7 @@ at_status at_me_op_each(at_me *m, at_mop *op) {
                                               : emit_scalar_op(m, op, c);
 }
 
+// Says nothing about values: a ref stays the same, a vector goes through.
 at_status at_me_op_assume_layout(at_me *m, at_mop *op) {
   if (op->num_results != 1 || op->results[0].type->kind != AT_MTYPE_MEMREF)
     return at_me_op_each(m, op);
@@ -133,6 +141,7 @@ static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
   return n;
 }
 
+// A scalar is a SPLAT of the result's shape.
 at_status at_me_op_broadcast(at_me *m, at_mop *op) {
   at_mvalue *a = op->operands[0];
   if (at_mosaic_is_vector(a))
@@ -142,6 +151,7 @@ at_status at_me_op_broadcast(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Dimensions without offsets begin at 0 with step 1.
 at_status at_me_op_slice(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_SLICE);
   uint32_t k;
@@ -154,6 +164,7 @@ at_status at_me_op_slice(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// ints: dimension d of the result is dimension ints[d] of the operand.
 at_status at_me_op_transpose(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_TRANSPOSE);
   uint32_t k;
@@ -164,6 +175,7 @@ at_status at_me_op_transpose(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Amount and stride are kept; the node computes positions where it is used.
 at_status at_me_op_rotate(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_ROTATE);
   if (!n) return AT_OK;
@@ -196,6 +208,7 @@ at_status at_me_op_take(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Static indices become a constant table of at most 1,024 entries.
 at_status at_me_op_pick(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_PICK);
   int64_t index[1024];
@@ -212,6 +225,7 @@ at_status at_me_op_pick(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// ints[0]: the dimension along which the operand comes again.
 at_status at_me_op_repeat(at_me *m, at_mop *op) {
   at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;
@@ -219,6 +233,8 @@ at_status at_me_op_repeat(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Equal widths are elementwise; else elements are joined or split along the
+// packed dimension.
 at_status at_me_op_bitcast(at_me *m, at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   at_mvalue *r = &op->results[0];
@@ -236,6 +252,7 @@ at_status at_me_op_bitcast(at_me *m, at_mop *op) {
   return at_me_set_node(m, r, n);
 }
 
+// The last entry of ints says how many dimensions are counted.
 at_status at_me_op_iota(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_IOTA, op, op->results[0].type);
   uint32_t k;
@@ -246,6 +263,8 @@ at_status at_me_op_iota(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
+// Low bounds go into the ref's sizes, high ones into its strides: a MASK node
+// reads no memory.
 at_status at_me_op_create_mask(at_me *m, at_mop *op) {
   at_me_node *n = at_me_node_new(m, AT_ME_MASK, op, op->results[0].type);
   if (!n) return AT_OK;
@@ -264,6 +283,8 @@ at_status at_me_op_reshape(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
 }
 
+// A vector part is a slice of leading ones reshaped. A scalar is computed at
+// once, at one position; dynamic indices are clamped into the vector.
 at_status at_me_op_extract(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *r = &op->results[0];

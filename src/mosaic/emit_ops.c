@@ -2,6 +2,7 @@
 // name without a function does not link.
 #include "mosaic/emit.h"
 
+// Operations that know how to go over folded rows.
 static bool takes_folds(at_mosaic_opcode c) {
   return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
          c == AT_MOSAIC_TPU_STRIDED_LOAD || c == AT_MOSAIC_VECTOR_STORE ||
@@ -9,6 +10,7 @@ static bool takes_folds(at_mosaic_opcode c) {
          c == AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT;
 }
 
+// Any other operation would read a folded ref as if its rows were whole.
 static at_status refuse_folds(at_me *m, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     if (at_me_is_folded(m, op->operands[i]) &&
@@ -17,6 +19,7 @@ static at_status refuse_folds(at_me *m, const at_mop *op) {
   return AT_OK;
 }
 
+// The handler of operations that are read and verified but have no code.
 at_status at_me_op_none(at_me *m, at_mop *op) {
   return at_mosaic_fail(m->k, op, AT_UNIMPLEMENTED, "no machine code for %s",
                         op->name);
@@ -32,6 +35,8 @@ static const handler handlers[AT_MOSAIC_OP_COUNT] = {
 #undef AT_MOSAIC_OP
 };
 
+// The handler, then errors that it noted inside expressions, then one use less
+// of each operand.
 at_status at_me_emit_op(at_me *m, at_mop *op) {
   AT_TRY(refuse_folds(m, op));
   const at_mloc *outer = at_me_place_enter(m, op);
@@ -46,6 +51,7 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// A run of operations that work row by row is written as one loop, and skipped.
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
   const at_mloc *line = NULL;  // where the debugger was told to be
   at_me_late_finish(m, b);

@@ -3,6 +3,8 @@
 #include "mosaic/emit.h"
 
 // ---- pieces of a buffer
+// The part of buffer b of shape `dim` that begins at `from`; leading dimensions
+// of b are 1 in it.
 static at_me_ref part_of(at_me *m, const at_me_node *b, const int64_t *from,
                          uint32_t rank, const int64_t *dim) {
   at_me_ref r = *b->ref;
@@ -15,12 +17,14 @@ static at_me_ref part_of(at_me *m, const at_me_node *b, const int64_t *from,
   return r;
 }
 
+// A buffer of the type of result i.
 static at_me_node *result_buffer(at_me *m, const at_mop *op, uint32_t i) {
   const at_mtype *t = op->results[i].type;
   return at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
                       t->shape.ptr);
 }
 
+// Each operand is copied behind the one before, along the dimension.
 at_status at_me_op_concatenate(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   int64_t d = at_mosaic_op_int(op, "dimension", 0), from[AT_ME_RANK] = {0};
@@ -36,6 +40,7 @@ at_status at_me_op_concatenate(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
+// Copies the whole, then the part over it. Only static places.
 at_status at_me_op_insert(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   at_me_node *into = at_me_vector(m, op->operands[1]);
@@ -56,11 +61,14 @@ at_status at_me_op_insert(at_me *m, at_mop *op) {
 }
 
 // ---- packed registers: [lanes][parts]
+// "compressed": the parts of a register follow each other; else ("interleaved")
+// they take turns.
 static bool compressed(const at_mop *op) {
   const at_mattr *f = at_mop_attr(op, "pack_format");
   return f && f->str.len > 0 && f->str.ptr[0] == 'c';
 }
 
+// a in elements of type `to`; sign: how integers are widened.
 static at_me_node *converted(at_me *m, const at_mop *op, at_me_node *a,
                              at_dtype to, bool sign) {
   if (a->dtype == to) return a;
@@ -79,6 +87,8 @@ static at_me_node *converted(at_me *m, const at_mop *op, at_me_node *a,
   return n;
 }
 
+// Part i goes to place positions[i] of each group of parts, converted to the
+// narrow type.
 at_status at_me_op_pack(at_me *m, at_mop *op) {
   at_me_node *b = result_buffer(m, op, 0);
   int64_t place[AT_ME_MAX_IN];
@@ -109,6 +119,8 @@ at_status at_me_op_pack(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], b);
 }
 
+// The inverse: a strided slice of the flat register, widened. Lazy: three nodes
+// and a conversion.
 at_status at_me_op_unpack(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
@@ -147,10 +159,12 @@ typedef struct rows {
   bool with_sign;  // integers of a scan compare as signed ones
 } rows;
 
+// Element i of the row that begins at `row`, in elements.
 static at_val at_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
   return at_em_load(m->e, b->ref->base, b->dtype, lin, false);
 }
+// Element i of row `row`.
 static void set_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i,
                       LLVMValueRef v) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
@@ -158,6 +172,7 @@ static void set_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i,
 }
 
 typedef void (*row_fn)(at_me *m, const rows *r, LLVMValueRef row);
+// fn writes the code for one row; rows are the last dimension.
 static void each_row(at_me *m, const rows *r, int64_t total, row_fn fn) {
   if (total == 0) return;
   at_loop l;
@@ -166,6 +181,8 @@ static void each_row(at_me *m, const rows *r, int64_t total, row_fn fn) {
   at_loop_end(m->e, &l);
 }
 
+// The first n operands in memory and a buffer per result. An entry that is NULL
+// means that an error was noted.
 static at_status inputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     at_me_node *a = at_me_vector(m, op->operands[i]);
@@ -178,6 +195,7 @@ static at_status inputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
     if (!(r->out[i] = result_buffer(m, op, i))) return AT_OK;
   return AT_OK;
 }
+// Drops the inputs and hands the buffers over as results.
 static at_status outputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) at_me_node_drop(m, r->in[i]);
   for (uint32_t i = 0; i < op->num_results && r->out[i]; i++)
@@ -185,6 +203,7 @@ static at_status outputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   return AT_OK;
 }
 
+// The neutral element: 0, or the least or largest value of the type.
 static LLVMValueRef scan_start(at_me *m, at_dtype t, const rows *r) {
   LLVMTypeRef type = at_em_reg_type(m->e, t);
   if (r->op == AT_OP_ADD) return at_b_null(type);
@@ -196,6 +215,8 @@ static LLVMValueRef scan_start(at_me *m, at_dtype t, const rows *r) {
   return at_em_ci(m->e, type, max ? 0 : -1);
 }
 
+// out[i] combines elements 0..i whose mask is set. Where no element was
+// combined yet, an extremum is the element itself.
 static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   at_dtype t = r->out[0]->dtype;
@@ -232,6 +253,8 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
+// tpu.scan: sum, max or min along the last dimension, with an optional mask.
+// "maxsi" and "minsi" compare signed.
 at_status at_me_op_scan(at_me *m, at_mop *op) {
   const at_mattr *k = at_mop_attr(op, "kind");
   at_str s = k ? k->str : (at_str){0};
@@ -255,14 +278,19 @@ at_status at_me_op_scan(at_me *m, at_mop *op) {
   return outputs(m, op, &r, n);
 }
 
+// Equality; NaN equals nothing.
 static LLVMValueRef same(at_me *m, at_dtype t, LLVMValueRef a, LLVMValueRef b) {
   return at_is_float(t) ? at_b_fcmp(m->e, AT_B_OEQ, a, b)
                         : at_b_icmp(m->e, AT_B_EQ, a, b);
 }
+// And of two truths.
 static LLVMValueRef both(at_me *m, LLVMValueRef a, LLVMValueRef b) {
   return at_b_bin(m->e, AT_B_AND, a, b);
 }
 
+// For each element that takes part: how many equal ones stand up to it, and
+// whether it is the last of them. Quadratic in the row, which is one register
+// long.
 static void count_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   LLVMTypeRef i32 = at_em_int(e, 32), i1 = at_em_int(e, 1);
@@ -291,6 +319,7 @@ static void count_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
+// tpu.scan_count: results are "last occurrence" and the running count.
 at_status at_me_op_count(at_me *m, at_mop *op) {
   rows r = {0};
   AT_TRY(inputs(m, op, &r, 2));
@@ -339,6 +368,8 @@ static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
+// tpu.sort: keys, values and an optional mask; results are the mask, keys and
+// values in order. Stable.
 at_status at_me_op_sort(at_me *m, at_mop *op) {
   uint32_t n = AT_MIN(op->num_operands, 3);
   rows r = {.descending = at_mosaic_op_int(op, "descending", 0) != 0};

@@ -1,6 +1,7 @@
 // Copies to scratch that wait until somebody needs their data (plan_pages.c).
 #include "mosaic/emit_memory.h"
 
+// Bytes from the ref's first element to its last, by its strides.
 void at_me_pages_fetch(at_me *m, const at_me_ref *r) {
   if (m->share) return;  // done before the loop
   at_me_num bytes = {r->bytes, NULL};

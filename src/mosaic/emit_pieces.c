@@ -20,6 +20,8 @@ static at_me_num whole_rows(at_me *m, const at_mop *op, const at_me_ref *r) {
   return at_me_num_of(at_b_bin(e, AT_B_UDIV, row, split));
 }
 
+// parts: the packed dimension gets `parts` times as many, with the stride of
+// parts. split: it gets as many fewer, which must be whole.
 at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
                             at_me_ref *out) {
   *out = *r;
@@ -44,6 +46,7 @@ at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
   return AT_OK;
 }
 
+// Are its elements others than those of memory?
 static bool is_viewed(const at_me_ref *r) {
   return r->packing->parts > 1 || r->packing->split > 1;
 }
@@ -142,6 +145,8 @@ static at_status cut_both(at_me *m, const at_mop *op, const at_me_ref *wide,
   return AT_OK;
 }
 
+// Both views are widened until neither splits memory elements, then cut into
+// pieces of the narrower one's size.
 at_status at_me_pieces_of(at_me *m, const at_mop *op, const at_me_ref *from,
                           const at_me_ref *to, at_me_pieces *out) {
   *out = (at_me_pieces){.packed_step = {0, NULL}};

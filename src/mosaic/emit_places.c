@@ -10,6 +10,7 @@ struct at_me_places {
       *around;  // of the innermost op around this one that has a place
 };
 
+// The tables are the caller's: they outlive the function.
 at_me_places *at_me_places_new(at_arena *a, const at_mloc **locs,
                                const char **ops, uint32_t max) {
   at_me_places *p = at_new(a, at_me_places, 1);
@@ -21,6 +22,7 @@ at_me_places *at_me_places_new(at_arena *a, const at_mloc **locs,
 
 uint32_t at_me_places_num(const at_me *m) { return m->places->num; }
 
+// Yields what at_me_place_leave puts back.
 const at_mloc *at_me_place_enter(at_me *m, const at_mop *op) {
   const at_mloc *outer = m->places->around;
   if (op->num_regions && *at_mosaic_place_of(op->loc).file)
@@ -32,6 +34,8 @@ void at_me_place_leave(at_me *m, const at_mloc *outer) {
   m->places->around = outer;
 }
 
+// An operation gets one number, the first time that it is asked for. A full
+// table yields its last entry.
 int32_t at_me_loc(at_me *m, const at_mop *op) {
   at_me_places *p = m->places;
   if (m->window) return -1;

@@ -14,12 +14,15 @@ at_me_records *at_me_records_new(at_arena *a) {
   return r;
 }
 
+// Where records are written from here on. Yields the old place, for the caller
+// to put back.
 LLVMValueRef at_me_records_move(at_me *m, LLVMValueRef place) {
   LLVMValueRef old = m->records->place;
   m->records->place = place;
   return old;
 }
 
+// All zeros.
 void at_me_record_begin(at_me_record *r, size_t bytes) {
   AT_ASSERT(bytes <= sizeof r->known);
   memset(r, 0, sizeof *r);
@@ -27,10 +30,13 @@ void at_me_record_begin(at_me_record *r, size_t bytes) {
 }
 
 void at_me_record_i32(at_me_record *r, size_t at, int32_t v) {
+  AT_ASSERT(at + sizeof v <= r->bytes);
   memcpy(r->known + at, &v, sizeof v);
 }
 
+// At most AT_ME_RECORD_LATE registers per record.
 void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
+  AT_ASSERT(at < r->bytes);
   if (r->num_late == AT_LEN(r->late)) {
     at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a record of too many values"));
     return;
@@ -39,13 +45,16 @@ void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
   r->late[r->num_late++].v = v;
 }
 
+// 64 bits, known or stored at run time.
 void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
+  AT_ASSERT(at + sizeof n.c <= r->bytes);
   if (n.v)
     at_me_record_value(m, r, at, n.v);
   else
     memcpy(r->known + at, &n.c, sizeof n.c);
 }
 
+// Equal images are one constant of the module.
 static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
   void **t = at_map_find(&m->records->templates,
                          (at_str){(const char *)r->known, r->bytes});
@@ -57,6 +66,8 @@ static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
   return c;
 }
 
+// A record without registers is the constant itself; else a copy of it on the
+// stack, completed by stores.
 LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r) {
   LLVMValueRef known = at_me_handed(m, constant_of(m, r));
   if (!r->num_late) return known;

@@ -4,6 +4,8 @@
 
 #include "mosaic/emit_reduce.h"
 
+// With r->nan, NaNs are noted apart, so one comparison and a select do.
+// number_wins: the number beats a NaN.
 LLVMValueRef at_me_reduce_combine(at_me *m, const at_me_reduction *r,
                                   LLVMValueRef a, LLVMValueRef b) {
   if (r->nan)
@@ -38,6 +40,8 @@ static void note_nan(at_me *m, at_me_reduction *r, LLVMValueRef a,
   put(m, at_b_bin(m->e, AT_B_OR, old, seen), r->nan);
 }
 
+// One turn: `unroll` vectors side by side are combined into as many sums, so
+// that additions do not wait for each other.
 static void step(at_me *m, at_me_reduction *r) {
   at_em *e = m->e;
   at_ix first = r->ix[r->lane_dim];
@@ -79,6 +83,7 @@ static void reduced_loops(at_me *m, at_me_reduction *r, uint32_t d,
   at_loop_end(m->e, &l);
 }
 
+// Each sum begins as the identity, in all lanes.
 static void begin_sums(at_me *m, at_me_reduction *r) {
   LLVMValueRef id = at_em_splat(m->e, r->identity);
   for (uint32_t u = 0; u < r->unroll; u++) {
@@ -112,6 +117,7 @@ void at_me_reduce_finish(at_me *m, at_me_reduction *r, LLVMValueRef v,
   at_me_ref_store(m, r->out, p, (at_val){v, NULL});
 }
 
+// Halves the vector until one lane is left; leaves the lane count at 1.
 static LLVMValueRef across(at_me *m, const at_me_reduction *r, LLVMValueRef v) {
   at_em *e = m->e;
   for (uint32_t w = e->lanes / 2; w >= 1; w /= 2) {
@@ -167,6 +173,8 @@ static void begin_nan(at_me *m, at_me_reduction *r) {
   put(m, none, r->nan);
 }
 
+// NaN if any lane saw one. The test is one comparison of the mask as an
+// integer.
 static LLVMValueRef end_nan(at_me *m, at_me_reduction *r, LLVMValueRef v,
                             uint32_t lanes) {
   at_em *e = m->e;
@@ -245,6 +253,9 @@ static void reduce_columns(at_me *m, at_me_reduction *r, int64_t lo, int64_t hi,
   e->lanes = 1;
 }
 
+// Everything for one index of the dimensions that are kept, but for the lanes'
+// one: along it, or columns in strips, then unrolled, then vectors, then one by
+// one.
 static void reduce_kept(at_me *m, at_me_reduction *r) {
   if (r->reduced[r->lane_dim]) {
     reduce_row(m, r);
@@ -259,6 +270,8 @@ static void reduce_kept(at_me *m, at_me_reduction *r) {
   reduce_columns(m, r, whole, size, 1, 1);
 }
 
+// Loops over dimensions that are kept. The outermost with enough turns may be
+// shared by threads.
 static void kept_loops(at_me *m, at_me_reduction *r, uint32_t d) {
   if (d == r->a->rank) {
     reduce_kept(m, r);
@@ -287,6 +300,8 @@ static void kept_loops(at_me *m, at_me_reduction *r, uint32_t d) {
   at_loop_end(m->e, &l);
 }
 
+// Lanes go along the last dimension that is not 1. A result that is a packed
+// view is not shared: two threads could write one word.
 void at_me_reduce_compute(at_me *m, at_me_reduction *r) {
   r->lane_dim = r->a->rank ? r->a->rank - 1 : 0;
   while (r->lane_dim > 0 && r->a->dim[r->lane_dim] == 1) r->lane_dim--;
@@ -302,12 +317,15 @@ void at_me_reduce_compute(at_me *m, at_me_reduction *r) {
   kept_loops(m, r, 0);
 }
 
+// The shared function if there is one, else loops written here.
 static void run(at_me *m, at_me_reduction *r) {
   at_me_prepare(m, r->a);
   if (r->acc) at_me_prepare(m, r->acc);
   if (!at_me_reduce_called(m, r)) at_me_reduce_compute(m, r);
 }
 
+// Kind, accumulator type and identity of a reduction of a. Narrow floats are
+// summed in f32; "ui" in the kind's name makes integers unsigned.
 static at_status make(at_me *m, const at_mop *op, at_me_node *a,
                       const at_mattr *kind, at_me_reduction *r) {
   at_me_reduce_op k = at_me_reduce_op_of(kind);
@@ -325,6 +343,8 @@ static at_status make(at_me *m, const at_mop *op, at_me_node *a,
   return AT_OK;
 }
 
+// vector.multi_reduction: the accumulator joins at the end. An empty operand
+// leaves the accumulator.
 at_status at_me_op_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
@@ -365,6 +385,7 @@ at_status at_me_op_reduce(at_me *m, at_mop *op) {
 }
 
 // ---- reduce, then repeat along the dimension
+// A node of `kind` and type t over `in`.
 static at_me_node *over(at_me *m, const at_mop *op, at_me_kind kind,
                         const at_mtype *t, at_me_node *in) {
   at_me_node *n = at_me_node_new(m, kind, op, t);
@@ -388,6 +409,8 @@ static at_me_node *places_set(at_me *m, const at_mop *op, const at_mtype *t,
   return n;
 }
 
+// tpu.all_reduce: the reduction is broadcast back along its dimension. Masks
+// are counted as integers; find_first_set is a minimum over places.
 at_status at_me_op_all_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];

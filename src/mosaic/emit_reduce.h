@@ -2,20 +2,9 @@
 #ifndef ATOLL_MOSAIC_EMIT_REDUCE_H_
 #define ATOLL_MOSAIC_EMIT_REDUCE_H_
 
-#include "mosaic/emit.h"
+#include "mosaic/emit_reduce_kind.h"
 
 enum { AT_ME_REDUCE_UNROLL = 4 };
-
-typedef enum at_me_reduce_op {
-  AT_ME_R_ADD,
-  AT_ME_R_MUL,
-  AT_ME_R_MIN,
-  AT_ME_R_MAX,
-  AT_ME_R_AND,
-  AT_ME_R_OR,
-  AT_ME_R_XOR,
-  AT_ME_R_NONE
-} at_me_reduce_op;
 
 typedef struct at_me_reduction {
   at_me_node *a;
@@ -38,15 +27,9 @@ typedef struct at_me_reduction {
   LLVMValueRef nan;  // on the stack: lanes that saw a NaN; NULL: sums have it
 } at_me_reduction;
 
-// ---- The combining operation (emit_reduce_kind.c)
-bool at_me_reduce_is(at_str kind, const char *text);  // begins with it
-// NONE: no kind that is known.
-at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind);
-at_op at_me_reduce_hlo(at_me_reduce_op op);
-// What changes nothing: a scalar.
-LLVMValueRef at_me_reduce_identity(at_me *m, at_dtype t, at_me_reduce_op op);
-
 // ---- Steps
+// Both registers are of r->type, scalars or lanes; lanes are combined each by
+// itself.
 LLVMValueRef at_me_reduce_combine(at_me *m, const at_me_reduction *r,
                                   LLVMValueRef a, LLVMValueRef b);
 LLVMTypeRef at_me_reduce_type(at_me *m, const at_me_reduction *r);  // of a sum

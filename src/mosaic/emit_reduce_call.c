@@ -6,6 +6,8 @@
 
 enum { NAME = 256 };
 
+// Only 32-bit words, with a result in memory and at most one number to join:
+// what a function of two pointers can do.
 static bool is_called(at_me *m, const at_me_reduction *r) {
   bool words = r->a->dtype == AT_F32 || r->a->dtype == AT_S32;
   bool first =
@@ -49,6 +51,8 @@ static void write_function(at_me *m, const at_me_reduction *r,
   at_me_reduce_compute(m, &own);
 }
 
+// The name has everything that the code depends on; the function is written
+// when the name is first used.
 bool at_me_reduce_called(at_me *m, const at_me_reduction *r) {
   at_me_ref view;
   char name[NAME];

@@ -1,11 +1,14 @@
 // What a reduction combines by.
-#include "mosaic/emit_reduce.h"
+#include "mosaic/emit_reduce_kind.h"
 
+// A prefix is enough: text may follow.
 bool at_me_reduce_is(at_str s, const char *text) {
   size_t n = strlen(text);
   return s.len >= n && !memcmp(s.ptr, text, n);
 }
 
+// Kinds by the beginning of their name: "maxsi", "maximumf" and "maxnumf" are
+// all MAX.
 at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind) {
   at_str s = kind ? kind->str : (at_str){0};
   if (at_me_reduce_is(s, "add") || at_me_reduce_is(s, "sum"))
@@ -19,6 +22,7 @@ at_me_reduce_op at_me_reduce_op_of(const at_mattr *kind) {
   return AT_ME_R_NONE;
 }
 
+// NONE is refused by callers.
 at_op at_me_reduce_hlo(at_me_reduce_op op) {
   static const at_op table[] = {
       [AT_ME_R_ADD] = AT_OP_ADD,     [AT_ME_R_MUL] = AT_OP_MULTIPLY,
@@ -28,6 +32,8 @@ at_op at_me_reduce_hlo(at_me_reduce_op op) {
   return table[op];
 }
 
+// For floats the extrema begin with infinities; for integers with the type's
+// bounds, signed or not.
 LLVMValueRef at_me_reduce_identity(at_me *m, at_dtype t, at_me_reduce_op op) {
   at_em *e = m->e;
   LLVMTypeRef type = at_em_reg_type(e, t);

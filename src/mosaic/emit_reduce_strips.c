@@ -27,6 +27,8 @@ static bool has_strips(const at_me_reduction *r, uint32_t *dim) {
          r->a->dim[r->lane_dim] >= STRIP;
 }
 
+// A loop over the strip's columns, a vector at a time. *sum: the address of its
+// sums.
 static LLVMTypeRef begin_vectors(at_me *m, at_me_reduction *r, const strip *s,
                                  at_loop *l, LLVMValueRef *sum) {
   at_em *e = m->e;
@@ -61,6 +63,8 @@ static void strip_rows(at_me *m, at_me_reduction *r, const strip *s, at_ix row,
   end_vectors(m, &l);
 }
 
+// Sums of a strip: set to the identity, rows added STRIP_ROWS at a time, then
+// the rest, then stored.
 static void reduce_strip(at_me *m, at_me_reduction *r, strip *s) {
   at_em *e = m->e;
   at_loop l;
@@ -80,6 +84,8 @@ static void reduce_strip(at_me *m, at_me_reduction *r, strip *s) {
   end_vectors(m, &l);
 }
 
+// Returns how many columns are done; 0 where strips do not pay. Strips may be
+// shared by threads.
 int64_t at_me_reduce_strips(at_me *m, at_me_reduction *r) {
   strip s;
   at_loop l;

@@ -15,6 +15,8 @@ static void *own_copy(at_me *m, const void *from, size_t size, void *spare) {
   return memcpy(spare, from, size);
 }
 
+// The ref's own copy, for a change that other refs of the home must not see.
+// Never NULL.
 at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_home spare;
   at_me_home *own = own_copy(m, r->home, sizeof *own, &spare);
@@ -22,6 +24,7 @@ at_me_home *at_me_rehome(at_me *m, at_me_ref *r) {
   return own;
 }
 
+// The same for how elements lie.
 at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
   static _Thread_local at_me_packing spare;
   at_me_packing *own = own_copy(m, r->packing, sizeof *own, &spare);
@@ -29,6 +32,7 @@ at_me_packing *at_me_repack(at_me *m, at_me_ref *r) {
   return own;
 }
 
+// A copy as long as the function. Never NULL.
 const at_me_num *at_me_keep_valid(at_me *m, const at_me_num valid[AT_ME_RANK]) {
   static const at_me_num none[AT_ME_RANK];
   at_me_num *own = at_arena_copy(m->a, valid, sizeof none, 8);
@@ -36,6 +40,8 @@ const at_me_num *at_me_keep_valid(at_me *m, const at_me_num valid[AT_ME_RANK]) {
   return own ? own : none;
 }
 
+// Dropped dimensions must have size 1; a packed one among them leaves no packed
+// dimension.
 void at_me_ref_trim(at_me *m, at_me_ref *r, uint32_t rank) {
   if (r->rank <= rank) return;
   uint32_t cut = r->rank - rank;
@@ -52,6 +58,8 @@ bool at_me_same_num(at_me_num a, at_me_num b) {
 }
 
 // ---- views
+// Sizes of the result's type; dynamic ones are operands from `dynamic_first`
+// on.
 static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
                           uint32_t dynamic_first, uint32_t num_dynamic) {
   const at_mtype *t = op->results[0].type;
@@ -91,6 +99,8 @@ static at_me_num clip(at_me *m, at_me_num i, at_me_num size, at_me_num valid) {
   return at_me_num_of(at_b_select(e, at_b_icmp(e, AT_B_SLT, left, s), left, s));
 }
 
+// Moves the base by the indices. In HBM a slice may reach into the padding of
+// the last tiles: then `valid` says what is really there.
 at_status at_me_op_ref_slice(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
@@ -148,6 +158,7 @@ at_status at_me_op_ref_stripe(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Dimensions of 1 go; which ones is decided from the last backwards.
 at_status at_me_op_ref_squeeze(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
@@ -195,6 +206,7 @@ static uint32_t fold_rows(const at_me_ref *in, at_me_ref *r) {
   return (uint32_t)folds;
 }
 
+// Undoes the detour of fold_rows: each row of parts is `folds` shorter ones.
 static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
   uint32_t last = r->rank - 1;
   if (folds == 1) return;
@@ -205,6 +217,7 @@ static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
   own->fold_stride = at_me_mul(m, r->stride[last], r->size[last]);
 }
 
+// Only where the memory runs on; packed rows must stay whole and second-last.
 at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
@@ -245,6 +258,9 @@ at_status at_me_op_ref_reshape(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Wider elements: `parts` of memory's make one, along the second-last
+// dimension. Narrower: memory's are split. Of a view only the way back is
+// known.
 at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
@@ -298,12 +314,15 @@ at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Operations that change only what the type says of a ref.
 at_status at_me_op_same_ref(at_me *m, at_mop *op) {
   const at_me_ref *r = at_me_memory(m, op->operands[0]);
   if (r) at_me_set_ref(m, &op->results[0], r);
   return AT_OK;
 }
 
+// tpu.reinterpret_cast: dense memory of another shape and type of the same
+// width, perhaps from an offset.
 at_status at_me_op_ref_cast(at_me *m, at_mop *op) {
   const at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
@@ -335,6 +354,7 @@ at_status at_me_op_ref_cast(at_me *m, at_mop *op) {
 }
 
 // ---- allocation
+// CMEM has no memory of its own here.
 at_core_space at_mosaic_core_space(at_mosaic_space s) {
   switch (s) {
     case AT_MSPACE_ANY:
@@ -353,6 +373,7 @@ at_core_space at_mosaic_core_space(at_mosaic_space s) {
   }
 }
 
+// Address of stack memory of the core; semaphores for that space.
 LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
                          int64_t bytes) {
   LLVMValueRef args[4] = {m->core, at_me_i32(m, s), at_em_i64(m->e, bytes),
@@ -360,6 +381,7 @@ LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
   return at_b_call(m->e, "at_core_alloc", at_b_ptr(m->e), args, 4);
 }
 
+// Static sizes only. The memory belongs to the root that the plan numbered.
 at_status at_me_op_alloca(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));

@@ -64,6 +64,8 @@ static void settle_free(at_me *m, const at_mplan_run *run, const at_mvalue *v) {
     at_me_prepare(m, n);
 }
 
+// Values of this region that read what the run writes, and not row by row, are
+// computed now. The walk keeps what is known to be in rows from node to node.
 static void settle_list(at_me *m, const at_mplan_run *run, uint32_t list) {
   at_me_cursor c;
   at_walk_clear(at_me_walk(m));
@@ -77,6 +79,8 @@ static void settle_list(at_me *m, const at_mplan_run *run, uint32_t list) {
   at_me_list_end(m, &c);
 }
 
+// First what reads memory that the run overwrites, then what its operations
+// read that was defined before.
 static void settle_before(at_me *m, const at_mplan_run *run) {
   for (uint32_t l = at_me_list_of(run->written, 0); l != AT_ME_LIST_DOTS;
        l = at_me_list_of(run->written, l + 1))
@@ -92,6 +96,7 @@ static void settle_before(at_me *m, const at_mplan_run *run) {
   }
 }
 
+// Second operands of products, and first ones that do not depend on the row.
 static void pack_before(at_me *m, const at_mplan_run *run) {
   for (uint32_t i = run->begin; i < run->end; i++) {
     const at_mop *op = run->block->ops[i];
@@ -102,6 +107,8 @@ static void pack_before(at_me *m, const at_mplan_run *run) {
 }
 
 // ---- the loop
+// The operations before the loop, or those in it. m->within tells new nodes
+// whether anything behind the loop needs them.
 static at_status emit_part(at_me *m, const at_mplan_run *run, bool in_loop) {
   for (uint32_t i = run->begin; i < run->end; i++) {
     uint8_t flags = run->flags[i - run->begin];
@@ -156,6 +163,8 @@ static bool is_shared(at_me *m, const at_mplan_run *run) {
   return at_me_shares(m, run->work);
 }
 
+// Inside a task nothing may call the core, so waiting copies are completed
+// here.
 static void fetch_before(at_me *m, const at_mplan_run *run) {
   for (uint32_t i = run->begin; i < run->end; i++) {
     const at_mop *op = run->block->ops[i];
@@ -190,6 +199,8 @@ static at_status emit_loop(at_me *m, const at_mplan_run *run, bool shared) {
   return st;
 }
 
+// Operations before the loop, values and operands that must be ready, then the
+// loop, whose buffers are freed behind it.
 at_status at_me_emit_rows(at_me *m, const at_mplan_run *run) {
   AT_TRY(emit_part(m, run, false));
   settle_before(m, run);
@@ -200,6 +211,8 @@ at_status at_me_emit_rows(at_me *m, const at_mplan_run *run) {
   return st;
 }
 
+// An extent other than the run's rows would read elements of other turns: an
+// internal error.
 void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
                       at_ix *ix) {
   bool part = outermost && m->rows->count;

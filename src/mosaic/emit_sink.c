@@ -60,6 +60,9 @@ static void copy_element(at_me *m, const at_pos *p, void *arg) {
   at_me_ref_store(m, c->dst, p, v);
 }
 
+// Turns registers where n is a transpose; else one loop nest over n's elements,
+// divided where n, mask and dst need it. Threads share it unless dst packs
+// several elements into a word.
 void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
                    at_me_node *mask, at_me_store_mode mode) {
   if (!mask && mode == AT_ME_PLAIN && at_me_turn_into(m, n, dst)) return;
@@ -196,6 +199,8 @@ static bool is_cut(at_me *m, const at_me_node *n, const at_me_node *top) {
           at_me_node_cost(m, n) > AT_ME_KEEP_COST && !at_me_turns_lanes(m, n));
 }
 
+// Nodes below top that is_cut, in the order of the walk; each once. False: no
+// memory.
 static bool find_cut(at_me *m, at_me_node *top, cut *c) {
   at_walk_clear(at_me_walk(m));
   at_walk_add(at_me_walk(m), top, 0);
@@ -208,6 +213,8 @@ static bool find_cut(at_me *m, at_me_node *top, cut *c) {
   return true;
 }
 
+// The body of the loops: all of them at one position, so shared parts are
+// evaluated once.
 static void copy_cut(at_me *m, const at_pos *p, void *arg) {
   const cut *c = arg;
   for (size_t i = 0; i < c->nodes.len; i++)
@@ -245,6 +252,8 @@ void at_me_cut(at_me *m, at_me_node *top) {
     become(m, c.nodes.ptr[i], buffers.ptr[i]);
 }
 
+// Movements of a load or buffer can be read at any position at the cost of
+// index arithmetic.
 at_me_node *at_me_readable(at_me *m, at_me_node *n) {
   const at_me_node *x = n;
   while (x && (x->kind == AT_ME_RESHAPE || x->kind == AT_ME_SLICE ||
@@ -271,12 +280,15 @@ static void settle_list(at_me *m, uint32_t list, uint64_t roots,
   at_me_list_end(m, &c);
 }
 
+// Only lists of these roots, and the one of nodes that read anything, are
+// looked at.
 void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
   for (uint32_t l = at_me_list_of(roots, 0); l != AT_ME_LIST_DOTS;
        l = at_me_list_of(roots, l + 1))
     settle_list(m, l, roots, own);
 }
 
+// Before op: values that read what op may write, and all products that wait.
 void at_me_settle_all(at_me *m, const at_mop *op) {
   at_me_settle(m, at_mplan_op_of(m->plan, op)->writes, NULL);
   settle_list(m, AT_ME_LIST_DOTS, 0, NULL);

@@ -5,6 +5,9 @@
 #include "mosaic/emit.h"
 
 #define FIELD(f) offsetof(at_core_dot_taken, f)
+// at_core_dot_take: adds the missing product to c and stores the sum into the
+// box in one go, in the box's type. Both are matrices of the same size in their
+// last two dimensions.
 static void call_take(at_me *m, const at_mop *store, const at_me_ref *c,
                       const at_me_ref *box) {
   uint32_t i = c->rank - 2, k = box->rank - 2;
@@ -25,17 +28,21 @@ static void call_take(at_me *m, const at_mop *store, const at_me_ref *c,
 }
 #undef FIELD
 
+// Plain elements with stride 1 in the last dimension.
 static bool has_dense_rows(const at_me_ref *r) {
   at_me_num step = r->stride[r->rank - 1];
   return r->packing->parts <= 1 && r->packing->split <= 1 &&
          r->dtype == r->storage && !step.v && step.c == 1;
 }
 
+// Computes all products that wait.
 static void finish(at_me *m) {
   LLVMValueRef core = m->core;
   at_b_call(m->e, "at_core_dot_finish", NULL, &core, 1);
 }
 
+// Where the layouts do not fit, products are finished first and the store goes
+// on as usual.
 bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box) {
   const at_mvalue *sum = at_mplan_op_of(m->plan, store)->takes;
   if (!sum) return false;
@@ -52,6 +59,7 @@ void at_me_late_finish(at_me *m, const at_mblock *b) {
   if (at_mplan_finishes(m->plan, b)) finish(m);
 }
 
+// `first` is the condition of the branch that was left out.
 at_me_start at_me_start_of(at_me *m, const at_mop *store) {
   const at_mplan_op *plan = at_mplan_op_of(m->plan, store);
   if (!plan->start) return (at_me_start){NULL, false};
@@ -59,6 +67,7 @@ at_me_start at_me_start_of(at_me *m, const at_mop *store) {
                        plan->may_wait};
 }
 
+// What the branch that was left out would have done.
 void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum) {
   at_branch f;
   if (!first) return;

@@ -22,6 +22,8 @@ at_me_symbols *at_me_symbols_new(at_arena *a) {
   return s;
 }
 
+// Made when it is first asked for. Without memory it is a spare one that
+// remembers nothing, and the error is noted.
 static slot *slot_of(at_me *m, const at_mvalue *v) {
   static _Thread_local slot spare;
   void **p = at_map_put_ptr(&m->symbols->slots, v);
@@ -35,6 +37,8 @@ static slot *slot_of(at_me *m, const at_mvalue *v) {
   return &spare;
 }
 
+// Poison after an error: the caller goes on, and the error ends the function
+// later.
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
   slot *s = slot_of(m, v);
   if (s->kind == SCALAR) return s->scalar;
@@ -54,19 +58,24 @@ const at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a ref is used before it is there"));
   return NULL;
 }
+// Replaces what was there.
 void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
   slot *s = slot_of(m, v);
   s->kind = SCALAR;
   s->scalar = x;
 }
+// Copied. Without memory the value stays unset, so that nobody follows it.
 void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   AT_VERIFY(at_me_ref_holds(r));
   slot *s = slot_of(m, v);
-  s->kind = MEMORY;
   s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
+  s->kind = s->ref ? MEMORY : NONE;
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
+// A value without uses is dropped at once. The plan decides whether it is
+// computed here (kept, spread) or where it is used; an expression that grew too
+// high is cut.
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
   AT_VERIFY(at_me_node_holds(n));
@@ -90,6 +99,7 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   return AT_OK;
 }
 
+// A node is then held by the uses of both values.
 void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
   slot *a = slot_of(m, from), *b = slot_of(m, to);
   b->kind = a->kind;
@@ -99,16 +109,19 @@ void at_me_same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
   if (b->kind == VECTOR) at_me_expect_uses(b->node, b->plan->uses);
 }
 
+// The plan's facts stay.
 void at_me_forget(at_me *m, const at_mvalue *v) {
   slot *s = slot_of(m, v);
   *s = (slot){.plan = s->plan};
 }
 
+// Do several rows of memory lie in one row of the ref?
 bool at_me_is_folded(at_me *m, const at_mvalue *v) {
   const slot *s = slot_of(m, v);
   return s->kind == MEMORY && s->ref->packing->folds > 1;
 }
 
+// One use less of each vector operand. op may be NULL.
 void at_me_drop_operands(at_me *m, const at_mop *op) {
   for (uint32_t i = 0; op && i < op->num_operands; i++) {
     const slot *s = slot_of(m, op->operands[i]);

@@ -40,6 +40,7 @@ static int64_t rounded(int64_t bytes) {
   return (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
 }
 
+// Grows the memory where no free range is large enough.
 int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
   bytes = rounded(bytes);
   int64_t at = take(&m->temp->free, bytes);
@@ -49,6 +50,7 @@ int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
   return at;
 }
 
+// Keeps the list in order of offsets and merges neighbours.
 static void give(at_me *m, at_me_free **p, int64_t offset, int64_t bytes) {
   bytes = rounded(bytes);
   at_me_free *before = NULL;
@@ -80,6 +82,8 @@ void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
   give(m, &m->temp->free, offset, bytes);
 }
 
+// In a shared loop each thread has its own memory for turns, whose size is told
+// with the task.
 int64_t at_me_turn_alloc(at_me *m, int64_t bytes) {
   int64_t at = take(&m->temp->turn_free, rounded(bytes));
   if (at >= 0) return at;
@@ -91,12 +95,14 @@ int64_t at_me_turn_alloc(at_me *m, int64_t bytes) {
 void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes) {
   give(m, m->rows->count ? &m->temp->turn_free : &m->temp->free, offset, bytes);
 }
+// Behind the loop the turns' memory is free for everything else.
 void at_me_turns_end(at_me *m) {
   for (at_me_free *f = m->temp->turn_free; f && !m->share; f = f->next)
     at_me_temp_free(m, f->offset, f->bytes);
   m->temp->turn_free = NULL;
 }
 
+// The address is computed outside a task: it is the same in all turns.
 LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
   at_em *e = m->e;
   if (m->share) at_b_task_outside(e, &m->share->task);
@@ -105,6 +111,7 @@ LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
   if (m->share) at_b_task_inside(e, &m->share->task);
   return p;
 }
+// In a shared loop each thread has its own such memory.
 LLVMValueRef at_me_turn_at(at_me *m, int64_t offset) {
   if (!m->share) return at_me_temp_at(m, offset);
   return at_b_gep(m->e, at_em_int(m->e, 8), m->share->task.memory,
@@ -117,6 +124,8 @@ void at_me_temp_later(at_me *m, at_me_node *n) {
     at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
 }
 
+// Called with the depth behind the loop; buffers of outer loops stay in the
+// list.
 void at_me_leave_loop(at_me *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->temp->later.len; i++) {

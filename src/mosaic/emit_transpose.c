@@ -56,6 +56,7 @@ static LLVMValueRef along(at_me *m, const at_me_ref *r, uint32_t d,
   return at_me_offset(m, at, r->bytes, at_me_mul(m, r->stride[d], steps));
 }
 
+// side loads, log2(side) rounds of shuffles, side stores.
 static void turn_square(at_me *m, const turning *t, const plane *p) {
   at_em *e = m->e;
   LLVMValueRef v[MAX_SIDE];
@@ -71,6 +72,7 @@ static void turn_square(at_me *m, const turning *t, const plane *p) {
                align);
 }
 
+// The plane moved by `by` steps along dimension d, on both sides.
 static plane further(at_me *m, const turning *t, const plane *p, uint32_t d,
                      LLVMValueRef by) {
   at_me_num n = at_me_num_of(by);
@@ -78,6 +80,7 @@ static plane further(at_me *m, const turning *t, const plane *p, uint32_t d,
                  along(m, t->dst, d, p->dst, n)};
 }
 
+// Squares column by column; threads may share the columns of squares.
 static void turn_plane(at_me *m, const turning *t, const plane *p,
                        bool shared) {
   at_me_share share;
@@ -127,6 +130,7 @@ static void planes(at_me *m, const turning *t, uint32_t d, const plane *p) {
     call_to_turn(m, t, p);
 }
 
+// Needs dense lanes on both sides, of plain elements of one type.
 bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst) {
   turning t = {.dst = dst, .rank = n->rank, .side = side_of(n)};
   const at_me_num *lanes = &dst->stride[dst->rank - 1];

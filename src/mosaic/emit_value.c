@@ -35,6 +35,7 @@ typedef struct whole {
 static const at_me_home g_nowhere;
 static const at_me_ref none = {.home = &g_nowhere, .packing = &at_me_plain};
 
+// Nodes share refs until one changes.
 at_me_ref *at_me_node_ref(at_me *m, at_me_node *n) {
   static _Thread_local at_me_ref spare;
   at_me_ref *own =
@@ -48,6 +49,7 @@ at_me_ref *at_me_node_ref(at_me *m, at_me_node *n) {
   return own;
 }
 
+// No uses yet: they are set when the node becomes a value, or is held.
 static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                             uint32_t rank, const int64_t *dim) {
   whole *w = at_new(m->a, whole, 1);
@@ -67,6 +69,7 @@ static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
   return &w->node;
 }
 
+// Of the type's shape and elements. NULL: no memory.
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
                            const at_mtype *type) {
   at_dtype t = at_mosaic_dtype_of(type);
@@ -87,6 +90,8 @@ static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
                       at_me_mul(m, first, (at_me_num){-row, NULL}));
 }
 
+// Values that are needed inside a loop over rows only get memory for the rows
+// of one turn.
 at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
                          const int64_t *dim) {
   at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
@@ -104,6 +109,7 @@ at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
   return n;
 }
 
+// Known, as vectors have static shapes.
 int64_t at_me_elements(const at_me_node *n) {
   int64_t k = 1;
   for (uint32_t d = 0; d < n->rank; d++) k *= n->dim[d];
@@ -136,6 +142,7 @@ static void list(at_me *m, at_me_node *n, uint64_t roots) {
   for (; more; more &= more - 1) list_in(m, n, (uint32_t)__builtin_ctzll(more));
 }
 
+// Links stay in the arena; cursors that stand at them move on.
 void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->reads = 0;
   for (at_me_link *k = n->life->links; k; k = k->other) {
@@ -150,25 +157,31 @@ void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->life->links = NULL;
 }
 
+// Nodes may be dropped while the list is walked.
 at_me_node *at_me_list_next(at_me_cursor *c) {
   at_me_link *k = c->next;
   if (k) c->next = k->next;
   return k ? k->node : NULL;
 }
+// Cursors are nested: the innermost is registered first and ends first.
 at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c) {
   *c = (at_me_cursor){m->pending->lists[list], m->pending->cursors};
   m->pending->cursors = c;
   return at_me_list_next(c);
 }
+// Cursors end in reverse order.
 void at_me_list_end(at_me *m, at_me_cursor *c) {
   AT_ASSERT(m->pending->cursors == c);
   m->pending->cursors = c->outer;
 }
+// The first list from `list` on that has one of these roots; nodes without
+// roots only stand among the products.
 uint32_t at_me_list_of(uint64_t roots, uint32_t list) {
   while (list < AT_ME_LIST_ANY && !(roots >> list & 1)) list++;
   return roots ? list : AT_ME_LIST_DOTS;
 }
 
+// NULL operands are skipped: their error is noted.
 void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
   if (!n || !in) return;
   if (n->num_in == AT_ME_MAX_IN) {
@@ -205,11 +218,14 @@ bool at_me_is_of_turn(const at_me_node *n) { return n->life->turn; }
 
 void at_me_expect_uses(at_me_node *n, uint32_t uses) { n->life->refs += uses; }
 
+// Takes one more use, which a drop gives back.
 at_me_node *at_me_retain(at_me_node *n) {
   n->life->refs++;
   return n;
 }
 
+// Memory that was taken outside the current loop is kept until that loop ends:
+// the next turn reads it again.
 void at_me_node_drop(at_me *m, at_me_node *n) {
   if (!n || n->life->refs == 0 || --n->life->refs > 0) return;
   at_me_node_release(m, n);
@@ -228,6 +244,7 @@ void at_me_node_drop(at_me *m, at_me_node *n) {
   n->life->slot = -1;
 }
 
+// Rank 0: any shape can be broadcast from it.
 at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
   at_me_node *n = new_node(m, AT_ME_SPLAT, t, 0, NULL);
   if (n) n->scalar = scalar;

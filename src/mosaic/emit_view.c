@@ -32,6 +32,8 @@ bool at_me_reshape_view(at_me *m, const at_me_ref *from, at_me_ref *to) {
   return true;
 }
 
+// *v becomes n's memory if n is a load or buffer seen through reshapes,
+// transposes and slices. False: something must be computed.
 static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
   at_me_ref in;
   switch (n->kind) {
@@ -75,6 +77,7 @@ static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
   }
 }
 
+// A view where possible, without copying; else n is computed into memory.
 at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
   at_me_prepare_as(m, n, false);
@@ -87,6 +90,8 @@ at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   return b;
 }
 
+// Only a plain load of paged memory can be handed over unread; reshapes of it
+// do not move elements.
 at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view) {
   const at_me_node *x = n;
   while (x && x->kind == AT_ME_RESHAPE) x = x->in[0];

@@ -45,6 +45,7 @@ static const at_mloc *source_of(const at_mloc *l, const char **what,
   return NULL;
 }
 
+// Line and column are 0 where the file is unknown.
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc) {
   at_mosaic_place p = {.file = "", .what = ""};
   const at_mloc *f = source_of(loc, &p.what, &p.caller);
@@ -56,6 +57,7 @@ at_mosaic_place at_mosaic_place_of(const at_mloc *loc) {
   return p;
 }
 
+// Only frames with a file are written.
 void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc) {
   enum { kFrames = 4 };
   at_mosaic_place p = at_mosaic_place_of(loc);
@@ -81,6 +83,7 @@ static const at_mop *placed_near(const at_mop *op) {
   return op;
 }
 
+// `"tpu.matmul" : (vector<8x128xf32>, ...) -> (...)`.
 void at_mosaic_op_put(at_strbuf *b, const at_mop *op) {
   at_strbuf_addf(b, "\"%s\" : (", op->name);
   for (uint32_t i = 0; i < op->num_operands; i++) {
@@ -95,6 +98,7 @@ void at_mosaic_op_put(at_strbuf *b, const at_mop *op) {
   at_strbuf_addz(b, ")");
 }
 
+// The message is cut at 1,023 bytes.
 at_status at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op,
                          at_code code, const char *fmt, ...) {
   char text[1024];

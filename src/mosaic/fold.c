@@ -3,6 +3,7 @@
 // The chip's compiler folds it as well, before it looks at anything else.
 #include "mosaic/mosaic_internal.h"
 
+// The operation that makes v, if it is this one-operand cast.
 static const at_mop *cast_of(const at_mvalue *v, at_mosaic_opcode code) {
   const at_mop *op = v->op;
   bool is = op && at_mosaic_opcode_of(op) == code && op->num_operands == 1 &&
@@ -22,6 +23,7 @@ static at_mvalue *folded(at_mvalue *v) {
   return a == b || (known && at_mosaic_same_type(a, b)) ? from : v;
 }
 
+// Operands are replaced in place; casts without users stay in the tree.
 static void fold_op(at_mop *op) {
   at_mvalue **operands = (at_mvalue **)op->operands;
   for (uint32_t i = 0; i < op->num_operands; i++)

@@ -42,6 +42,7 @@ static int64_t int_of(const at_mattr *t, uint32_t i) {
   }
   return v;
 }
+// By the element width; 0 for attributes of other kinds.
 static uint32_t int_count(const at_mattr *t) {
   if (t->kind == AT_MATTR_ARRAY) return t->num_elems;
   if (t->kind != AT_MATTR_DENSE_ARRAY && t->kind != AT_MATTR_DENSE) return 0;
@@ -51,6 +52,7 @@ static uint32_t int_count(const at_mattr *t) {
   size_t n = width > 32 ? 8 : width > 16 ? 4 : width > 8 ? 2 : 1;
   return (uint32_t)(t->data.len / n);
 }
+// Dense arrays and vectors of any width, and arrays of integers.
 bool at_mosaic_op_ints(const at_mop *op, const char *name, int64_t *out,
                        uint32_t max, uint32_t *n) {
   const at_mattr *t = at_mop_attr(op, name);
@@ -75,15 +77,18 @@ double at_mosaic_weight_of(at_mosaic_opcode c) {
   return at_mosaic_op_info_of(c)->weight;
 }
 
+// Loads, lazy and elementwise forms.
 bool at_mosaic_is_lazy(at_mosaic_opcode c) {
   return at_mosaic_op_info_of(c)->form >= AT_MOSAIC_FORM_LOAD;
 }
 
+// Results that depend on the operands' values alone.
 bool at_mosaic_computes(at_mosaic_opcode c) {
   at_mosaic_form form = at_mosaic_op_info_of(c)->form;
   return form != AT_MOSAIC_FORM_EFFECT && form != AT_MOSAIC_FORM_LOAD;
 }
 
+// As ops.def says.
 bool at_mosaic_is_elementwise(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return at_mosaic_op_info_of(c)->form == AT_MOSAIC_FORM_EACH;

@@ -6,6 +6,7 @@
 #include "abi/core.h"
 #include "mosaic/mosaic.h"
 
+// By its type: vectors are expressions, everything else is a register or a ref.
 bool at_mosaic_is_vector(const at_mvalue *v);
 
 // ---- Attributes
@@ -34,6 +35,7 @@ bool at_mosaic_is_elementwise(const at_mop *op);
 // plain store overwrites.
 bool at_mosaic_is_plain_load(const at_mop *op);
 bool at_mosaic_is_plain_store(const at_mop *op);
+// Does it take every n-th element of some dimension?
 bool at_mosaic_has_steps(const at_mop *op);
 
 // The first dimension that is not 1, where it has that many rows; else -1.

@@ -2,6 +2,8 @@
 // bits, indices, truths.
 #include "mosaic/mosaic_internal.h"
 
+// arith.cmpi's predicates by number: eq, ne, slt, sle, sgt, sge, ult, ule, ugt,
+// uge.
 static bool compare(int64_t predicate, int64_t a, int64_t b) {
   uint64_t ua = (uint32_t)a, ub = (uint32_t)b;
   switch (predicate) {
@@ -74,6 +76,30 @@ static bool is_truth(const at_mtype *t) {
   return t->kind == AT_MTYPE_INTEGER && t->width == 1;
 }
 
+// The value as a number of type t; those of i1 are 0 and 1.
+static int64_t wrapped(const at_mtype *t, int64_t v) {
+  if (is_truth(t)) return v & 1;
+  return t->kind == AT_MTYPE_INTEGER && t->width > 32 ? v : (int32_t)v;
+}
+
+// What `combine` does with 32 bits is right of the lowest one, too.
+static bool is_of_each_bit(at_mosaic_opcode op) {
+  return op == AT_MOSAIC_ARITH_ADDI || op == AT_MOSAIC_ARITH_SUBI ||
+         op == AT_MOSAIC_ARITH_MULI || op == AT_MOSAIC_ARITH_ANDI ||
+         op == AT_MOSAIC_ARITH_ORI || op == AT_MOSAIC_ARITH_XORI;
+}
+
+// `combine` in the type of the result; wider ones than 32 bits are not known.
+static bool combine_as(const at_mtype *t, at_mosaic_opcode op, int64_t a,
+                       int64_t b, int64_t *out) {
+  if (t->kind == AT_MTYPE_INTEGER && t->width > 32) return false;
+  if (is_truth(t) && !is_of_each_bit(op)) return false;
+  if (!combine(op, a, b, out)) return false;
+  *out = wrapped(t, *out);
+  return true;
+}
+
+// A scalar integer or bool constant; i1 is 0 or 1.
 static bool constant(const at_mop *op, int64_t *out) {
   const at_mattr *a = at_mop_attr(op, "value");
   if (!a || (a->kind != AT_MATTR_INTEGER && a->kind != AT_MATTR_BOOL))
@@ -88,6 +114,7 @@ static bool is_number(const at_mtype *t) {
          (t->kind == AT_MTYPE_INTEGER && (t->width == 1 || t->width >= 32));
 }
 
+// A select is known as soon as its condition and the arm that it takes are.
 bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
                           const int64_t x[3], int64_t *out) {
   int64_t predicate;
@@ -99,9 +126,11 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
     case AT_MOSAIC_ARITH_INDEX_CAST:
     case AT_MOSAIC_ARITH_INDEX_CASTUI:
     case AT_MOSAIC_ARITH_EXTUI:
-    case AT_MOSAIC_ARITH_TRUNCI:
     case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
       *out = x[0];
+      return known[0];
+    case AT_MOSAIC_ARITH_TRUNCI:
+      *out = wrapped(op->results[0].type, x[0]);
       return known[0];
     case AT_MOSAIC_ARITH_EXTSI:
       *out = is_truth(op->operands[0]->type) ? -x[0] : x[0];
@@ -117,6 +146,6 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
       return known[x[0] ? 1 : 2];
     default:
       return op->num_operands == 2 && known[0] && known[1] &&
-             combine(code, x[0], x[1], out);
+             combine_as(op->results[0].type, code, x[0], x[1], out);
   }
 }

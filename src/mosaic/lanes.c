@@ -26,6 +26,7 @@ static int64_t last_dim(const at_mtype *t) {
   return t->shape.rank ? t->shape.ptr[t->shape.rank - 1] : 1;
 }
 
+// 0: not in the map.
 static uintptr_t place_of(const at_map *map, const at_mvalue *v) {
   void **x = at_map_find_ptr((at_map *)map, v);
   return x ? (uintptr_t)*x : 0;
@@ -45,6 +46,8 @@ static bool is_ref(const lanes *l, const at_mvalue *v) {
   return false;
 }
 
+// Some lane may differ: another round follows, as values loaded from it lose
+// their kind.
 static void drop_ref(lanes *l, const at_mvalue *v) {
   for (uint32_t i = 0; i < l->num_refs; i++)
     if (l->refs[i] == v) {
@@ -54,6 +57,8 @@ static void drop_ref(lanes *l, const at_mvalue *v) {
     }
 }
 
+// A candidate: a VMEM ref of rank 2 or more and enough lanes. The list is
+// bounded; what does not fit is not rewritten.
 static void add_ref(lanes *l, const at_mvalue *v) {
   at_mosaic_ref t;
   at_status st = at_mosaic_ref_of(v->type, &t);
@@ -87,18 +92,21 @@ static bool is_output(const at_mosaic_window *w) {
   return w->is_output && w->alias < 0 && !w->cores;
 }
 
+// The search begins at the windows that are results.
 static void find_outputs(lanes *l) {
   for (uint32_t i = 0; i < l->p->num_windows; i++)
     if (is_output(&l->p->windows[i]))
       add_ref(l, &l->p->body->args[l->p->windows[i].arg]);
 }
 
+// Outputs are written in all lanes, since others read them.
 static bool keeps_lanes(const lanes *l, const at_mvalue *ref) {
   for (uint32_t i = 0; i < l->p->num_windows; i++)
     if (ref == &l->p->body->args[l->p->windows[i].arg]) return true;
   return false;
 }
 
+// A constant index 0.
 static bool is_zero(const at_mvalue *index) {
   return index->op &&
          at_mosaic_opcode_of(index->op) == AT_MOSAIC_ARITH_CONSTANT &&
@@ -128,6 +136,7 @@ static bool is_wide(const at_mvalue *v) {
          last_dim(v->type) >= MIN_LANES;
 }
 
+// A scalar fills everything; one lane that is repeated fills its row.
 static uintptr_t broadcast_kind(const lanes *l, const at_mop *op) {
   const at_mvalue *in = op->operands[0];
   if (!at_mosaic_is_vector(in)) return SPLAT;
@@ -136,6 +145,8 @@ static uintptr_t broadcast_kind(const lanes *l, const at_mop *op) {
   return place_of(&l->same, in);
 }
 
+// SPLAT, COLUMN, or 0 where lanes may differ. Elementwise operations have the
+// weakest kind of their operands.
 static uintptr_t kind_of(const lanes *l, const at_mop *op) {
   const at_mvalue *r = op->results;
   if (op->num_results != 1 || op->num_regions || !is_wide(r)) return 0;
@@ -182,6 +193,7 @@ static void look_at_refs(lanes *l, const at_mop *op) {
   }
 }
 
+// One round over all operations in order; nested blocks too.
 static at_status look(lanes *l, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -198,6 +210,7 @@ static at_status look(lanes *l, const at_mblock *b) {
 // ---- one lane
 typedef AT_VEC(at_mop *) op_list;
 
+// The type with a last dimension of 1, made once per type.
 static at_status narrow_type(lanes *l, const at_mtype *t,
                              const at_mtype **out) {
   void **p;
@@ -224,6 +237,7 @@ static at_status copy_operands(lanes *l, at_mop *op, at_mvalue ***out) {
   return AT_OK;
 }
 
+// A result of its own for a copied operation, of type t.
 static at_status give_result(lanes *l, at_mop *op, const at_mtype *t) {
   AT_TRY_ALLOC(op->results, at_new(l->a, at_mvalue, 1));
   op->results[0] = (at_mvalue){.type = t, .op = op};
@@ -290,6 +304,7 @@ static at_status spread(lanes *l, at_mop *op) {
   return AT_OK;
 }
 
+// The store writes the one lane of its value.
 static at_status store_lane(lanes *l, at_mop *op) {
   at_mvalue **operands;
   AT_TRY(copy_operands(l, op, &operands));
@@ -297,6 +312,9 @@ static at_status store_lane(lanes *l, at_mop *op) {
   return AT_OK;
 }
 
+// Rebuilds each block's list: the narrow copy, then the operation, which
+// becomes a broadcast of it. Whoever needs only one lane uses the copy; the
+// broadcast is lazy and costs nothing unused.
 static at_status rewrite(lanes *l, at_mblock *b) {
   op_list out = {0};
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -317,6 +335,8 @@ static at_status rewrite(lanes *l, at_mblock *b) {
   return AT_OK;
 }
 
+// Repeats the analysis until no candidate is dropped: at most MAX_REFS + 1
+// rounds.
 at_status at_mosaic_narrow_lanes(const at_mosaic_program *p, at_arena *a) {
   lanes l = {.a = a, .p = p};
   at_mblock *body = p->body;

@@ -9,12 +9,15 @@ typedef struct places {
   bool put;  // false: only counts
 } places;
 
+// The next place of the list, in the order of the walk; counts alone where
+// nothing is put.
 static void put(places *p, const at_mloc **at) {
   if (p->put && p->list->elems[p->next]->loc)
     *at = p->list->elems[p->next]->loc;
   p->next++;
 }
 
+// Preorder: the operation, then arguments and operations of each block.
 static void put_all(places *p, at_mop *op) {
   put(p, &op->loc);
   for (uint32_t r = 0; r < op->num_regions; r++)
@@ -25,6 +28,7 @@ static void put_all(places *p, at_mop *op) {
     }
 }
 
+// Counts first, so that a list of another length changes nothing.
 at_status at_mosaic_put_locations(at_mosaic_kernel *k) {
   at_mmodule *m;
   if (!k->config.locations.len) return AT_OK;

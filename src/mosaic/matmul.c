@@ -11,12 +11,15 @@ typedef at_mproduct_dims dims;
 typedef at_mproduct_numbers numbers;
 typedef at_mproduct_shape shape;
 
+// Borrows the type's dimensions.
 shape at_mproduct_shape_of(const at_mvalue *v) {
   return (shape){at_mosaic_dtype_of(v->type), v->type->shape.rank,
                  v->type->shape.ptr};
 }
 
 // ---- dimension numbers
+// Seven lists in brackets, as tpu.matmul prints them; the last two (batches)
+// may be missing. Numbers beyond 1000 are cut, which no rank allows.
 static bool parse_numbers(at_str s, numbers *x) {
   *x = (numbers){0};
   int list = -1;
@@ -53,6 +56,7 @@ static bool plain_numbers(const at_mop *op, numbers *x) {
   return true;
 }
 
+// Do dimensions x of a and y of b have the same sizes, in order?
 static bool same_sizes(const dims *x, const shape *a, const dims *y,
                        const shape *b) {
   if (x->n != y->n) return false;
@@ -61,6 +65,8 @@ static bool same_sizes(const dims *x, const shape *a, const dims *y,
   return true;
 }
 
+// Checks the operands' dimensions; output_order is only checked for pairs, the
+// verifier has held it to the result.
 bool at_mproduct_numbers_of(const at_mop *op, const shape *a, const shape *b,
                             numbers *x) {
   const at_mattr *t = at_mop_attr(op, "dimension_numbers");
@@ -80,6 +86,7 @@ bool at_mproduct_numbers_of(const at_mop *op, const shape *a, const shape *b,
                     &x->list[AT_MPRODUCT_BATCH_B], b);
 }
 
+// Dimensions of 1 do not count.
 int64_t at_mproduct_only_dim(const dims *list, const int64_t *dim) {
   int64_t found = -1;
   for (uint32_t i = 0; i < list->n; i++) {
@@ -105,6 +112,7 @@ static bool is_matrix_vector(const at_mop *op, const shape *a, const shape *b) {
          (free->n == 0 || (free->n == 1 && b->dim[free->d[0]] == 1));
 }
 
+// XLA's default precision: f32 operands of the MXU are rounded to bf16.
 bool at_mproduct_rounds(const at_mop *op, const shape *a, const shape *b,
                         bool exact) {
   const at_mattr *p = at_mop_attr(op, "precision");
@@ -136,6 +144,8 @@ static bool multiplies_bf16(const at_mop *op, const shape *a, const shape *b,
          at_mproduct_rounds(op, a, b, exact);
 }
 
+// Needs AVX-512 BF16, an f32 result without batches whose rows are a's rows,
+// and a second operand that fits the cache when packed.
 bool at_mproduct_has_rows(const at_mop *op, int64_t rows, bool exact,
                           uint64_t cpu) {
   numbers x;
@@ -162,6 +172,7 @@ bool at_mproduct_has_rows(const at_mop *op, int64_t rows, bool exact,
   return n >= MIN_SIDE && k >= MIN_SIDE && n <= MAX_PANEL / k;
 }
 
+// Half an operation per element of b: pairs are multiplied at once.
 double at_mproduct_row_work(const at_mop *op) {
   const at_mtype *b = op->operands[1]->type;  // n k values, each used once
   double work = 0.5;

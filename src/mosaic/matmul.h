@@ -11,8 +11,10 @@ typedef struct at_mproduct_shape {
   uint32_t rank;
   const int64_t *dim;
 } at_mproduct_shape;
+// The value must be of vector type.
 at_mproduct_shape at_mproduct_shape_of(const at_mvalue *vector);
 
+// Dimensions by number, in the order that the operation names them.
 typedef struct at_mproduct_dims {
   uint32_t n;
   int64_t d[2 * AT_CORE_MAX_RANK];

@@ -49,6 +49,7 @@ typedef enum at_mosaic_form {
   AT_MOSAIC_FORM_EACH   // the same, of the same elements of the operands
 } at_mosaic_form;
 
+// One row of ops.def; all texts are static.
 typedef struct at_mosaic_op_info {
   const char *name;      // "arith.addf"
   const char *operands;  // see ops.def
@@ -77,6 +78,7 @@ typedef struct at_mosaic_dot {
 at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out);
 
 // ---- References
+// Where a ref's memory is.
 typedef enum at_mosaic_space {
   AT_MSPACE_ANY,  // the compiler's choice: HBM
   AT_MSPACE_VMEM,
@@ -88,6 +90,7 @@ typedef enum at_mosaic_space {
   AT_MSPACE_HOST
 } at_mosaic_space;
 
+// Which kind of core runs a function or owns a memory.
 typedef enum at_mosaic_core {
   AT_MCORE_ANY,  // not said; the core that runs the program
   AT_MCORE_TC,
@@ -124,13 +127,16 @@ const char *at_mosaic_space_name(at_mosaic_space s);
 const char *at_mosaic_core_name(at_mosaic_core c);
 
 // ---- Windows
+// How a window's place in its operand follows from the transform.
 typedef enum at_mosaic_window_kind {
   AT_MWIN_WHOLE,    // the argument is the operand itself, wherever it lives
   AT_MWIN_BLOCKED,  // the transform yields block numbers: start = i * bounds
   AT_MWIN_ELEMENT   // the transform yields element offsets, before `pad_low`
 } at_mosaic_window_kind;
 
-typedef struct at_mosaic_window {
+// One operand or result of the call as a program sees it: the block that the
+// argument holds at a grid step, and where that block is in the whole array.
+typedef const struct at_mosaic_window {
   at_mosaic_ref ref;  // the argument as the program sees it
   uint32_t arg;       // its index among the program's arguments
   at_mosaic_window_kind kind;
@@ -158,6 +164,8 @@ typedef struct at_mosaic_window {
   int64_t cores;
 } at_mosaic_window;
 
+// dimension_semantics: in which order steps along a grid dimension may run, and
+// on which cores.
 typedef enum at_mosaic_dim {
   AT_MDIM_ARBITRARY,
   AT_MDIM_PARALLEL,
@@ -165,6 +173,7 @@ typedef enum at_mosaic_dim {
   AT_MDIM_SUBCORE_PARALLEL,  // one index per vector subcore
 } at_mosaic_dim;
 
+// A dimension of the grid. Its bound is known, or an operand of the call.
 typedef struct at_mosaic_axis {
   at_mosaic_dim semantics;
   bool dynamic;   // the bound is operand `operand` of the call: i32[]
@@ -192,14 +201,18 @@ typedef struct at_mosaic_program {
 static inline uint32_t at_mosaic_arg_prefetch(const at_mosaic_program *p) {
   return p->grid_rank;
 }
+// The first window's index among the body's arguments, which are grid ids,
+// prefetched scalars, windows, scratch.
 static inline uint32_t at_mosaic_arg_window(const at_mosaic_program *p) {
   return p->grid_rank + p->num_prefetch;
 }
+// The first scratch buffer's.
 static inline uint32_t at_mosaic_arg_scratch(const at_mosaic_program *p) {
   return p->grid_rank + p->num_prefetch + p->num_windows;
 }
 
 // ---- Configuration: every field of backend_config
+// XLA's numbers of memory spaces, as they stand in the configuration.
 typedef enum at_mosaic_color {
   AT_MCOLOR_HBM = 0,
   AT_MCOLOR_VMEM = 1,
@@ -209,12 +222,13 @@ typedef enum at_mosaic_color {
   AT_MCOLOR_SC_SCALAR_SEMAPHORE = 8
 } at_mosaic_color;
 
+// A flag of the TPU's compiler that the call sets for this kernel.
 typedef struct at_mosaic_flag {
   const char *name;
   const at_json *value;  // BOOL or NUMBER
 } at_mosaic_flag;
 
-typedef struct at_mosaic_config {
+typedef const struct at_mosaic_config {
   bool has_communication;  // waits for or signals other chips
   int64_t collective_id;   // -1: none. Kernels with one id share a barrier
                            // semaphore
@@ -239,6 +253,7 @@ typedef struct at_mosaic_config {
 } at_mosaic_config;
 
 // ---- The kernel
+// Operand `operand` and result `result` are one array.
 typedef struct at_mosaic_alias {
   uint32_t operand, result;
 } at_mosaic_alias;
@@ -264,6 +279,7 @@ bool at_mosaic_is_call(const at_node *n);
 // INVALID_ARGUMENT: its configuration is malformed; RESOURCE_EXHAUSTED.
 at_status at_mosaic_call_of(const at_node *n, at_arena *a, at_mosaic_call *out);
 
+// A kernel that has been read. Everything that it points to lives in `arena`.
 typedef struct at_mosaic_kernel {
   const char *name;
   at_mmodule *module;
@@ -292,6 +308,7 @@ at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
                               at_bytes *body);
 
 // ---- Places
+// A position in the user's source.
 typedef struct at_mosaic_place {
   const char *file;  // "" if unknown
   uint32_t line, column;
@@ -299,8 +316,10 @@ typedef struct at_mosaic_place {
   const at_mloc *caller;  // of that frame; NULL: not known
 } at_mosaic_place;
 // The innermost frame.
+// loc may be NULL: the place is unknown then.
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc);
-// ", called at file:line:column" for each frame around it.
+// ", called at file:line:column" for each frame around it. At most four frames
+// are written; the buffer notes a lack of memory.
 void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc);
 // The operation's name and types, as MLIR's generic form ends.
 void at_mosaic_op_put(at_strbuf *b, const at_mop *op);

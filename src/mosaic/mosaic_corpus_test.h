@@ -10,11 +10,15 @@
 #include "base/map.h"
 #include "mosaic/mosaic.h"
 
+// A kernel of the corpus: where JAX's tests made it, for which chip, and the
+// call.
 typedef struct corpus_kernel {
   const char *id, *test, *target;  // "0000e9186806573c", "ops_test.py::…"
   at_mosaic_call call;
 } corpus_kernel;
 
+// The unpacked archive. Texts and types live in the arena; payloads borrow from
+// `tar`.
 typedef struct corpus {
   at_arena *arena;
   char *tar;
@@ -56,12 +60,15 @@ static inline bool corpus_open(corpus *c, const char *name) {
   return c->files.len > 0;
 }
 
+// Frees everything that the kernels borrow from.
 static inline void corpus_close(corpus *c) {
   at_arena_destroy(c->arena);
   free(c->tar);
 }
 
 // "float32[8,128]", "int32<smem>[8]", "~int32[]".
+// A type as JAX prints it; symbolic sizes are AT_DYN, an unknown element is
+// INVALID.
 static inline at_type corpus_type(at_arena *a, at_str s) {
   static const struct {
     const char *name;
@@ -106,6 +113,7 @@ static inline at_type corpus_type(at_arena *a, at_str s) {
   return t;
 }
 
+// The types of a list, in the arena.
 static inline const at_type *corpus_types(at_arena *a, const at_json *v,
                                           uint32_t *n) {
   *n = (uint32_t)v->len;

@@ -9,8 +9,10 @@
 // Replaces or adds an attribute, or removes it (value NULL).
 at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
                              const at_mattr *value);
+// Attributes in `a`, as the reader makes them. RESOURCE_EXHAUSTED alone.
 at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
                                   const at_mattr **out);
+// New attributes in `a`, for operations that an upgrade rewrites.
 at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 
@@ -18,6 +20,8 @@ at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 // Names lose their prefix, tags are set, old forms become new ones.
 // Gives what the module holds the locations that came beside it, if any did.
 at_status at_mosaic_put_locations(at_mosaic_kernel *k);
+// Brings a tree of any supported version to AT_MOSAIC_VERSION. UNIMPLEMENTED:
+// an operation or version that is not known.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
 // An operation without a tag, or one that has another form here, under the name
 // and with the tag of that form; others stay as they are.
@@ -33,11 +37,14 @@ at_status at_mosaic_map_function(const at_mosaic_kernel *k, const at_mop *func,
 // Placeholders of symbolic sizes that the call tells get their values; then the
 // kernel is not symbolic any more.
 at_status at_mosaic_fill_sizes(at_mosaic_kernel *k);
+// Holds every operation to its row of ops.def and its type rule:
+// INVALID_ARGUMENT with the place. Later steps rely on what it has checked.
 at_status at_mosaic_verify(const at_mosaic_kernel *k);
+// Fills in the kernel's programs: what each argument is, the grid, the windows.
 at_status at_mosaic_describe(at_mosaic_kernel *k);
 // `body`, if not NULL, receives the decoded payload.
-at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
-                                at_bytes *body);
+at_status at_mosaic_config_read(at_str json, at_arena *a,
+                                struct at_mosaic_config *out, at_bytes *body);
 
 // The program or function that `op` stands in; NULL: none.
 const at_mop *at_mosaic_function_of(const at_mop *op);
@@ -63,6 +70,8 @@ typedef struct at_mosaic_verifier {
 // One type rule: a row of ops.def names it. The kinds of operands, results and
 // attributes are known to be right when it runs.
 typedef at_status (*at_mosaic_rule)(at_mosaic_verifier *v, const at_mop *op);
+// The rule of an operation's row; one that accepts everything where the row
+// names none.
 at_mosaic_rule at_mosaic_rule_of(at_mosaic_opcode op);
 
 #endif

@@ -219,6 +219,19 @@ static const task tasks[] = {
      ": (i32) -> ()\n}) {function_type = (i32, i32) -> i32, sym_name = 'g'} : "
      "() -> ()\n",
      w_called},
+    {"truths that are known wrap as numbers of one bit",
+     "%two = 'arith.constant'() {value = 2 : i32} : () -> i32\n"
+     "%t = 'arith.trunci'(%two) : (i32) -> i1\n"
+     "%yes = 'arith.constant'() {value = true} : () -> i1\n"
+     "%u = 'arith.addi'(%yes, %yes) : (i1, i1) -> i1\n"
+     "%e = 'arith.ori'(%t, %u) : (i1, i1) -> i1\n"
+     "%n = 'arith.extui'(%e) : (i1) -> i32\n" LOAD(
+         "x", "in",
+         "%c0, %c0") "%nv = 'vector.broadcast'(%n) : (i32) -> !16x128xi32\n"
+                     "%v = 'arith.addi'(%x, %nv) : (!16x128xi32, !16x128xi32) "
+                     "-> "
+                     "!16x128xi32\n" STORE("v", "o", "%c0, %c0"),
+     NULL, w_copied},
     {"memory of a region",
      "'tpu.region'() ({\n"
      "%m = 'memref.alloca'() {operandSegmentSizes = array<i32: 0, 0>} : () -> "
@@ -348,6 +361,55 @@ static void asserts_and_endless_loops_end_a_kernel(void **state) {
       "out of budget");
 }
 
+// ---- What has no code
+// Compiling it fails, and the message says so.
+static void is_refused(const char *lines, const char *functions,
+                       const char *says) {
+  rt_kernel k = kernel_of(lines, functions);
+  at_arena *a = at_arena_create();
+  at_cg_output out;
+  at_mosaic_code *code;
+  at_status st = rt_compile(&k, RT_FULL, a, &out, &code);
+  if (!strstr(at_status_message(st), says))
+    fail_msg("\"%s\" lacks \"%s\"", at_status_message(st), says);
+  assert_int_equal(at_code_take(st), AT_UNIMPLEMENTED);
+  at_arena_destroy(a);
+}
+
+// A register that is not there, named inside a function that the body calls.
+static void registers_of_called_functions_are_checked(void **state) {
+  is_refused(
+      "%v = 'vector.load'(%in, %c0, %c0) : (&16x128xi32, index, index) -> "
+      "!16x128xi32\n"
+      "'func.call'(%v) {callee = @g} : (!16x128xi32) -> ()\n",
+      "'func.func'() ({\n^bb0(%p: !16x128xi32):\n"
+      "'tpu.matmul_push_rhs'(%p) {mxu_index = 0 : i32, staging_register = "
+      "1000000 : i32} : (!16x128xi32) -> ()\n"
+      "'func.return'() : () -> ()\n}) {function_type = (vector<16x128xi32>) "
+      "-> (), sym_name = 'g'} : () -> ()\n",
+      "its staging_register");
+}
+
+// Each of 24 functions calls the next one twice: 2^24 calls of the last.
+static void calls_do_not_multiply_without_end(void **state) {
+  at_strbuf b = {0};
+  for (int i = 0; i < 24; i++)
+    at_strbuf_addf(
+        &b,
+        "'func.func'() ({\n'func.call'() {callee = @g%d} : () -> ()\n"
+        "'func.call'() {callee = @g%d} : () -> ()\n"
+        "'func.return'() : () -> ()\n}) {function_type = () -> (), sym_name = "
+        "'g%d'} : () -> ()\n",
+        i + 1, i + 1, i);
+  at_strbuf_addz(&b,
+                 "'func.func'() ({\n'func.return'() : () -> ()\n}) "
+                 "{function_type = () -> (), sym_name = 'g24'} : () -> ()\n");
+  assert_int_equal(at_code_take(at_strbuf_status(&b)), 0);
+  is_refused("'func.call'() {callee = @g0} : () -> ()\n", b.ptr,
+             "more than 16384 calls");
+  at_strbuf_free(&b);
+}
+
 // ---- What a checked kernel announces
 static void accesses_are_announced(void **state) {
   rt_kernel k = kernel_of(
@@ -457,6 +519,8 @@ int main(void) {
       cmocka_unit_test(memory_is_as_the_kernel_says),
       cmocka_unit_test(kernels_end_where_they_leave_memory),
       cmocka_unit_test(asserts_and_endless_loops_end_a_kernel),
+      cmocka_unit_test(registers_of_called_functions_are_checked),
+      cmocka_unit_test(calls_do_not_multiply_without_end),
       cmocka_unit_test(accesses_are_announced),
       cmocka_unit_test(prints_reach_the_core),
       cmocka_unit_test(products_are_sums),

@@ -14,6 +14,7 @@ typedef struct at_mplan at_mplan;
 // numbered in the order of the text, arguments first.
 #define AT_MPLAN_ANY_ROOT UINT32_MAX
 // A set of roots is 64 bits; those from 63 on share the last one.
+// ANY_ROOT is every bit.
 uint64_t at_mplan_root_bit(uint32_t root);
 
 // Of a value.
@@ -63,6 +64,7 @@ bool at_mplan_loads_agree(const at_mplan_run *r, const at_mop *load,
                           uint64_t roots);
 
 // Of an operation; all zero for most.
+// Zeros are safe: such an operation writes nothing and begins nothing.
 typedef struct at_mplan_op {
   // Roots that it may write, with what is inside it, but for memory that only
   // exists inside it.
@@ -78,6 +80,7 @@ typedef struct at_mplan_op {
   const at_mplan_run *run;  // that begins here; NULL: none
 } at_mplan_op;
 
+// What a plan is made for; borrowed as long as the plan is.
 typedef struct at_mplan_input {
   const at_mosaic_kernel *kernel;
   const at_mosaic_program *program;
@@ -91,7 +94,9 @@ at_status at_mplan_make(const at_mplan_input *in, at_arena *a,
                         const at_mplan **out);
 
 // Never NULL: what no pass has seen has a plan of zeros.
+// Constant time, borrowed from the plan.
 const at_mplan_value *at_mplan_value_of(const at_mplan *p, const at_mvalue *v);
+// The same of an operation.
 const at_mplan_op *at_mplan_op_of(const at_mplan *p, const at_mop *op);
 // Must products that wait be computed before this block?
 bool at_mplan_finishes(const at_mplan *p, const at_mblock *b);

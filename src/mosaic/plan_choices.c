@@ -10,6 +10,8 @@ static bool drops(at_mosaic_opcode c, uint32_t k) {
   return k > 0 && (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
 }
 
+// Operands count unless op may drop them, or passes them on to a result that
+// does not count. Indices of a slice always count.
 static void see(at_mplan_build *b, const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   bool slice = c == AT_MOSAIC_TPU_MEMREF_SLICE;
@@ -32,6 +34,7 @@ static bool is_unused(at_mplan_build *b, const at_mop *op) {
          at_mplan_fact_of(b, &op->results[0])->out.uses == 0;
 }
 
+// Backwards, so that a value's uses are seen before its definition.
 static void visit(at_mplan_build *b, const at_mblock *block) {
   for (uint32_t i = block->num_ops; i-- > 0;) {
     const at_mop *op = block->ops[i];

@@ -11,6 +11,7 @@ static double cost_of_operand(const at_mplan_fact *f, bool in_place) {
   return in_place && !f->many ? f->out.cost / f->shares : f->out.cost;
 }
 
+// 1 for what is in memory: results of operations that are not lazy.
 static double cost_of(at_mplan_build *b, const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   if (!at_mosaic_is_lazy(c)) return 1;
@@ -30,6 +31,7 @@ static void set(at_mplan_build *b, const at_mvalue *v, double cost,
   f->depth = depth;
 }
 
+// In order, as operands are defined before; loops raise the depth inside them.
 static void visit(at_mplan_build *b, const at_mblock *block, uint32_t depth) {
   for (uint32_t i = 0; i < block->num_args; i++)
     set(b, &block->args[i], 1, depth);

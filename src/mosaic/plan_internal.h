@@ -31,6 +31,8 @@ typedef struct at_mplan_fact {
   at_dtype storage;  // a ref: elements of its memory
 } at_mplan_fact;
 
+// The plan while passes fill it in and after; const once at_mplan_make has
+// returned.
 struct at_mplan {
   const at_mplan_input *in;
   AT_VEC(const at_mblock *) blocks;  // the body, then functions that are called
@@ -39,6 +41,8 @@ struct at_mplan {
   at_map finishes;                   // at_mblock * -> not NULL
 };
 
+// What passes share while a plan is made. `walk` is for one traversal at a time
+// and is cleared by who uses it.
 typedef struct at_mplan_build {
   at_mplan *plan;
   const at_mplan_input *in;
@@ -49,20 +53,32 @@ typedef struct at_mplan_build {
 
 // Never NULL; without memory a spare one, and `failed` is set.
 at_mplan_fact *at_mplan_fact_of(at_mplan_build *b, const at_mvalue *v);
+// The same of an operation.
 at_mplan_op *at_mplan_facts_of_op(at_mplan_build *b, const at_mop *op);
+// Does its region run several times?
 static inline bool at_mplan_is_loop(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;
 }
 
 // ---- Passes, in their order
+// Each pass reads what those before it have filled in and sets only its own
+// fields; a lack of memory sets b->failed, which at_mplan_make tells.
 void at_mplan_uses(at_mplan_build *b);
+// What an element of each value costs to compute.
 void at_mplan_costs(at_mplan_build *b);
+// Which operation makes somebody compute each value.
 void at_mplan_sinks(at_mplan_build *b);
+// Values that only go where a choice may drop them.
 void at_mplan_choices(at_mplan_build *b);
+// Which memory each ref is of, and what each operation may write.
 void at_mplan_memory(at_mplan_build *b);
+// Copies that may wait until they are read.
 void at_mplan_pages(at_mplan_build *b);
+// Sums that begin with zeros, and products that may come later than their
+// stores.
 void at_mplan_sums(at_mplan_build *b);
+// Runs of values that share a loop over rows.
 void at_mplan_rows(at_mplan_build *b);
 
 #endif

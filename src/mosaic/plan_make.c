@@ -20,6 +20,7 @@ static const struct {
     {"rows", at_mplan_rows},
 };
 
+// Roots from 63 on share a bit.
 uint64_t at_mplan_root_bit(uint32_t root) {
   if (root == AT_MPLAN_ANY_ROOT) return ~0ull;
   return 1ull << AT_MIN(root, 63u);
@@ -36,6 +37,7 @@ at_mplan_fact *at_mplan_fact_of(at_mplan_build *b, const at_mvalue *v) {
   return &spare;
 }
 
+// As at_mplan_fact_of: made on first use.
 at_mplan_op *at_mplan_facts_of_op(at_mplan_build *b, const at_mop *op) {
   static _Thread_local at_mplan_op spare;
   void **p = at_map_put_ptr(&b->plan->ops, op);
@@ -47,6 +49,7 @@ at_mplan_op *at_mplan_facts_of_op(at_mplan_build *b, const at_mop *op) {
 }
 
 // ---- the plan as it is read
+// Values that no pass has touched have zeros: not used, not kept, root 0.
 const at_mplan_value *at_mplan_value_of(const at_mplan *p, const at_mvalue *v) {
   static const at_mplan_fact none;
   void **x = at_map_find_ptr(&p->values, v);
@@ -91,6 +94,8 @@ static at_status find_calls(at_mplan_build *b, at_map *seen,
   return AT_OK;
 }
 
+// `blocks` grows while it is searched: functions that functions call are found
+// too.
 at_status at_mplan_make(const at_mplan_input *in, at_arena *a,
                         const at_mplan **out) {
   at_mplan *p;

@@ -23,6 +23,8 @@ static written join(written a, written b) {
   return (written){a.low | b.low, AT_MIN(a.high, b.high), a.any || b.any};
 }
 
+// What is written if it is just this root: a bit for the first 63, a number for
+// later ones.
 static written only(uint32_t root) {
   if (root == AT_MPLAN_ANY_ROOT) return anything;
   if (root >= 63) return (written){.high = root};
@@ -37,6 +39,8 @@ static uint64_t bits_before(written w, uint32_t first) {
 }
 
 // ---- what refs are of
+// like: the ref that it is a view of; NULL: memory of its own with its type's
+// elements.
 static void set_ref(memory *m, const at_mvalue *v, const at_mplan_fact *like,
                     uint32_t root) {
   at_mplan_fact *f = at_mplan_fact_of(m->b, v);
@@ -49,6 +53,7 @@ static bool is_ref(const at_mvalue *v) {
   return v->type->kind == AT_MTYPE_MEMREF;
 }
 
+// Views are of the same root.
 static void same_ref(memory *m, const at_mvalue *from, const at_mvalue *to) {
   const at_mplan_fact *f = at_mplan_fact_of(m->b, from);
   set_ref(m, to, f, f->out.root);
@@ -68,6 +73,8 @@ static void set_bitcast(memory *m, const at_mop *op) {
   if (want == have) f->storage = at_mosaic_dtype_of(out->type);
 }
 
+// Allocations begin a root. Views have their operand's; anything else that
+// yields a ref is root 0, which nothing writes.
 static void set_result(memory *m, const at_mop *op) {
   const at_mvalue *r = &op->results[0];
   switch (at_mosaic_opcode_of(op)) {
@@ -98,6 +105,8 @@ static const at_mvalue *source_of(const at_mvalue *v) {
   return v;
 }
 
+// What a write through this ref touches. A ref that control flow chose, or that
+// came as a function's or loop's argument, may be anything.
 static written at(memory *m, const at_mvalue *ref) {
   const at_mvalue *v = source_of(ref);
   if (v->op && v->op->num_regions) return anything;  // a loop or branch chose
@@ -107,6 +116,8 @@ static written at(memory *m, const at_mvalue *ref) {
   return only(at_mplan_fact_of(m->b, v)->out.root);
 }
 
+// Stores write their ref. Waits and signals may let transfers write, to any
+// memory, if there are transfers at all. Calls write anything.
 static written by_op(memory *m, const at_mop *op) {
   written any_time = m->transfers ? anything : nothing;
   switch (at_mosaic_opcode_of(op)) {
@@ -142,6 +153,7 @@ static written by_op(memory *m, const at_mop *op) {
   }
 }
 
+// Operations after which other memory may change by itself.
 static bool starts_transfer(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_ENQUEUE_DMA:
@@ -156,6 +168,7 @@ static bool starts_transfer(const at_mop *op) {
   }
 }
 
+// Calls count: what a function starts is not followed.
 static bool has_transfers(const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -186,6 +199,7 @@ static const at_mvalue *passed(const at_mblock *b, uint32_t i) {
   return last && i < last->num_operands ? last->operands[i] : NULL;
 }
 
+// A ref result is of one root only if both sides yield the same.
 static written visit_if(memory *m, const at_mop *op) {
   written w = nothing;
   for (uint32_t r = 0; r < op->num_regions; r++)
@@ -210,6 +224,8 @@ static void carry(memory *m, const at_mvalue *init, const at_mvalue *arg) {
     set_ref(m, arg, at_mplan_fact_of(m->b, init), AT_MPLAN_ANY_ROOT);
 }
 
+// Results are the loop's arguments; what the loop carries as a vector has a
+// root, so that updates in place are seen as writes.
 static written visit_for(memory *m, const at_mop *op) {
   const at_mblock *b = block_of(op, 0);
   uint32_t n = op->num_results;
@@ -222,6 +238,7 @@ static written visit_for(memory *m, const at_mop *op) {
   return w;
 }
 
+// The condition's region passes its values on to the body and to the results.
 static written visit_while(memory *m, const at_mop *op) {
   const at_mblock *before = block_of(op, 0), *after = block_of(op, 1);
   if (!before || !after || before->num_args != op->num_operands ||
@@ -242,6 +259,7 @@ static written visit_while(memory *m, const at_mop *op) {
   return join(w, visit(m, after));
 }
 
+// Any other region: results are what its terminator passes on.
 static written visit_inside(memory *m, const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_SCF_IF:
@@ -261,6 +279,7 @@ static written visit_inside(memory *m, const at_mop *op) {
   return w;
 }
 
+// Roots first .. end - 1 as bits.
 static uint64_t roots_from(uint32_t first, uint32_t end) {
   uint64_t bits = 0;
   for (uint32_t k = first; k < AT_MIN(end, first + 64); k++)
@@ -268,6 +287,8 @@ static uint64_t roots_from(uint32_t first, uint32_t end) {
   return bits;
 }
 
+// Fills in the operation's writes, without roots that begin inside it, and the
+// roots that do.
 static written visit_op(memory *m, const at_mop *op) {
   uint32_t first = m->next, calls = m->calls;
   written w = by_op(m, op);
@@ -291,6 +312,7 @@ static written visit(memory *m, const at_mblock *b) {
   return w;
 }
 
+// Roots 1.. in order of the arguments behind the grid ids.
 static void number_arguments(memory *m) {
   const at_mblock *body = m->b->in->body;
   const at_mosaic_program *p = m->b->in->program;
@@ -318,6 +340,8 @@ static void number_parameters(memory *m, const at_mblock *function) {
   }
 }
 
+// Root 0 is no memory; arguments begin with 1. Functions follow the body, each
+// with parameters of any root.
 void at_mplan_memory(at_mplan_build *b) {
   memory m = {.b = b, .next = 1, .transfers = has_transfers(b->in->body)};
   number_arguments(&m);

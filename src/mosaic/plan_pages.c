@@ -10,6 +10,7 @@ typedef struct search {
   bool failed;
 } search;
 
+// Operations whose result lies in their operand's memory.
 static bool is_view(at_mosaic_opcode c) {
   return c == AT_MOSAIC_TPU_MEMREF_SLICE || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE ||
          c == AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT;
@@ -29,6 +30,8 @@ static bool may_use(const at_mop *op, uint32_t i) {
   }
 }
 
+// Follows views of scratch; any use that is not a copy into it, a wait or a
+// load disqualifies the argument.
 static void scan(search *s, const at_mblock *b) {
   for (uint32_t k = 0; k < b->num_ops; k++) {
     const at_mop *op = b->ops[k];
@@ -57,6 +60,7 @@ static bool is_open(const at_mplan_build *b) {
   return b->in->kernel->config.disable_bounds_checks;
 }
 
+// Candidates: scratch in VMEM of kernels with bounds checks.
 static void find_pages(at_mplan_build *b) {
   const at_mblock *body = b->in->body;
   search s = {.args = at_map_in(b->a)};
@@ -99,6 +103,7 @@ static bool feeds_product(at_mplan_build *b, const at_mop *load) {
   return op == load;
 }
 
+// Such loads need not be fetched: the product reads where the copy would read.
 static void find_feeding(at_mplan_build *b, const at_mblock *block) {
   for (uint32_t i = 0; i < block->num_ops; i++) {
     const at_mop *op = block->ops[i];
@@ -110,6 +115,7 @@ static void find_feeding(at_mplan_build *b, const at_mblock *block) {
   }
 }
 
+// Not where accesses are checked: every copy must be made then.
 void at_mplan_pages(at_mplan_build *b) {
   if (b->in->options->check || b->in->body != b->in->program->body) return;
   find_pages(b);

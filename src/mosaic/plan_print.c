@@ -18,6 +18,7 @@ typedef struct printer {
 } printer;
 
 // ---- lines
+// Values are numbered when they are first printed.
 static uint32_t number_of(printer *x, const at_mvalue *v) {
   void **n = at_map_put_ptr(&x->names, v);
   if (n && !*n) *n = (void *)(uintptr_t)x->names.len;
@@ -41,6 +42,7 @@ __attribute__((format(printf, 2, 3))) static void say(printer *x,
   x->any = true;
 }
 
+// "writes 3 5", or "any root".
 static void say_roots(printer *x, const char *what, uint64_t roots) {
   char text[MAX_FACTS];
   int n = snprintf(text, sizeof text, "%s", what);
@@ -60,12 +62,15 @@ static void say_uses(printer *x, const at_mvalue *v, const at_mplan_fact *f) {
     say(x, "%u product%s", f->products, f->products == 1 ? "" : "s");
 }
 
+// What each pass says of a value or an operation; nothing where it has its
+// default.
 static void say_costs(printer *x, const at_mvalue *v, const at_mplan_fact *f) {
   if (!at_mosaic_is_vector(v)) return;
   say(x, "cost %.6g", f->out.cost);
   if (f->out.deep) say(x, "deep");
 }
 
+// kept: in memory. "where it is used": computed anew by each user.
 static void say_sinks(printer *x, const at_mvalue *v, const at_mplan_fact *f) {
   if (!at_mosaic_is_vector(v)) return;
   if (f->out.kept)
@@ -137,6 +142,7 @@ static bool shows(const printer *x, size_t pass) {
   return x->shown >> pass & 1;
 }
 
+// Only passes that were asked for.
 static void say_of_value(printer *x, const at_mvalue *v) {
   void **f = at_map_find_ptr(&x->p->values, v);
   static const at_mplan_fact none;
@@ -152,6 +158,7 @@ static void indent(printer *x) {
   for (uint32_t i = 0; i < x->depth; i++) at_strbuf_addz(x->out, "  ");
 }
 
+// One line per argument, with what passes say of it.
 static void put_arguments(printer *x, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_args; i++) {
     indent(x);
@@ -171,6 +178,7 @@ static void say_part(printer *x, const at_mplan_run *run, uint32_t i) {
   if (flags & AT_MPLAN_FEEDS) say(x, "for a product behind it");
 }
 
+// "%2 = name %0 %1  // facts", then the blocks inside, indented.
 static void put_op(printer *x, const at_mop *op, const at_mplan_run *run,
                    uint32_t at) {
   indent(x);
@@ -201,6 +209,7 @@ static void put_op(printer *x, const at_mop *op, const at_mplan_run *run,
   x->depth--;
 }
 
+// Operations of a run say whether they are in its loop.
 static void put_block(printer *x, const at_mblock *b) {
   const at_mplan_run *run = NULL;
   put_arguments(x, b);
@@ -232,6 +241,7 @@ static at_status parse(const char *names, uint32_t *shown) {
   return AT_OK;
 }
 
+// Numbers of values are those of this text alone.
 at_status at_mplan_print(const at_mplan *p, const char *names, at_strbuf *out) {
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("the text of a plan");
@@ -248,6 +258,7 @@ at_status at_mplan_print(const at_mplan *p, const char *names, at_strbuf *out) {
   return s;
 }
 
+// The plan is made for this CPU's features, as code would be.
 at_status at_mosaic_plan_print(const at_mosaic_kernel *k, uint32_t program,
                                const at_mosaic_code_options *o,
                                const char *passes, at_arena *a,

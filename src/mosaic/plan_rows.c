@@ -33,6 +33,7 @@ typedef struct search {
 } search;
 
 // ---- shapes
+// -1: no vector, or its first dimension that is not 1 has another size.
 static int row_dim_of(const at_mvalue *v, int64_t rows) {
   if (!at_mosaic_is_vector(v)) return -1;
   return at_mosaic_row_dim(v->type->shape.rank, v->type->shape.ptr, rows);
@@ -44,6 +45,7 @@ int at_mplan_place_of(const at_mplan_run *r, const at_mvalue *v) {
   return x ? (int)(uintptr_t)*x : AT_MPLAN_BEFORE;
 }
 
+// False: no memory, which `failed` notes.
 static bool put(search *s, const at_mvalue *v, int place) {
   void **x = at_map_put_ptr(&s->run->inside, v);
   if (x) *x = (void *)(uintptr_t)place;
@@ -52,6 +54,7 @@ static bool put(search *s, const at_mvalue *v, int place) {
 }
 
 // ---- memory
+// The same value, or equal constants.
 static bool same_index(const at_mvalue *a, const at_mvalue *b) {
   if (a == b) return true;
   if (!a->op || !b->op) return false;
@@ -78,6 +81,8 @@ static uint64_t roots_of(search *s, const at_mvalue *ref) {
   return f->packed ? 0 : at_mplan_root_bit(f->out.root);
 }
 
+// A load that the run does before the loop agrees with no store of the run to
+// the same memory.
 bool at_mplan_loads_agree(const at_mplan_run *r, const at_mop *load,
                           uint64_t roots) {
   void **x = at_map_find_ptr(&r->inside, &load->results[0]);
@@ -124,6 +129,8 @@ static bool works_in_rows(search *s, const at_mop *op) {
   return true;
 }
 
+// Only dimensions behind the row are reduced, and the accumulator is ready
+// before the loop.
 static bool reduces_in_rows(search *s, const at_mop *op) {
   const at_mvalue *a = op->operands[0], *acc = op->operands[1];
   int at = row_dim_of(a, s->run->rows);
@@ -140,6 +147,7 @@ static bool reduces_in_rows(search *s, const at_mop *op) {
   return true;
 }
 
+// The row dimension stays where it is, counted from the end for broadcasts.
 static bool moves_in_rows(search *s, const at_mop *op) {
   const at_mvalue *in = op->operands[0];
   int from = row_dim_of(in, s->run->rows);
@@ -190,6 +198,8 @@ static bool is_marked_before(const search *s, const at_mvalue *v) {
   return x && (uintptr_t)*x == AT_MPLAN_BEFORE;
 }
 
+// Rows must come in whole turns of AT_MPRODUCT_ROWS, and b must be ready before
+// the loop.
 static bool multiplies_in_rows(search *s, const at_mop *op) {
   const at_mvalue *acc = op->operands[2];
   at_mplan_run *r = s->run;
@@ -205,6 +215,7 @@ static bool multiplies_in_rows(search *s, const at_mop *op) {
   return true;
 }
 
+// Plain stores of whole rows to a known root; at most AT_MPLAN_MAX_STORES.
 static bool add_store(search *s, const at_mop *op) {
   at_mplan_run *r = s->run;
   uint64_t root = roots_of(s, op->operands[1]);
@@ -334,6 +345,9 @@ static bool place_operands(search *s) {
   return true;
 }
 
+// From `begin` on, as long as operations can be classified. Worth it from
+// MIN_SINKS values that would each be a loop of their own; loads and stores of
+// the same memory must agree.
 static bool find_run(search *s) {
   at_mplan_run *r = s->run;
   r->inside = at_map_in(s->b->a);
@@ -363,6 +377,7 @@ static bool find_run(search *s) {
 // How often the run uses its values; by products, in the high half.
 static const uintptr_t PRODUCT_USE = (uintptr_t)1 << 32;
 
+// Uses of each value by operations of the run.
 static void count_inside(search *s, at_map *uses) {
   const at_mplan_run *r = s->run;
   for (uint32_t i = r->begin; i < r->end; i++) {
@@ -378,6 +393,7 @@ static void count_inside(search *s, at_map *uses) {
   }
 }
 
+// WITHIN: all uses are in the run. FEEDS: a product behind it uses the value.
 static uint8_t flags_of(search *s, const at_map *uses, const at_mop *op) {
   if (!op->num_results) return AT_MPLAN_IN_LOOP;
   const at_mvalue *v = &op->results[0];
@@ -406,6 +422,8 @@ static double work_of(const at_mplan_run *r) {
   return (cost * (double)r->columns + products) * (double)r->rows;
 }
 
+// Keeps the run in the plan, at its first operation, with rows per turn chosen
+// so that a turn's values fit the first cache.
 static void finish(search *s) {
   at_mplan_run *r = s->run;
   at_map uses = at_map_in(s->b->a);
@@ -427,11 +445,14 @@ static void finish(search *s) {
   at_mplan_facts_of_op(s->b, r->block->ops[r->begin])->run = kept;
 }
 
+// With products or without; *s->run is left as found.
 static bool find(search *s, bool products) {
   s->products = products;
   return find_rows(s) && find_run(s);
 }
 
+// Runs first with products, then without; blocks inside a run's operations need
+// no visit, as runs hold no regions.
 static void visit(search *s, const at_mblock *block) {
   for (uint32_t i = 0, end; i < block->num_ops; i = end) {
     *s->run = (at_mplan_run){.block = block, .begin = i};
@@ -447,6 +468,8 @@ static void visit(search *s, const at_mblock *block) {
   }
 }
 
+// Not with checks, whose order of accesses is that of the text, and not in
+// transforms.
 void at_mplan_rows(at_mplan_build *b) {
   at_mplan_run run;
   search s = {.b = b, .run = &run};

@@ -3,6 +3,7 @@
 // is worth it is kept.
 #include "mosaic/plan_internal.h"
 
+// The pass runs twice: facts of the first time go.
 static void forget(at_mplan_build *b, const at_mblock *block) {
   for (uint32_t i = 0; i < block->num_ops; i++) {
     const at_mop *op = block->ops[i];
@@ -37,6 +38,8 @@ static void find_spread(at_mplan_build *b, const at_mop *op) {
     at_mplan_fact_of(b, in)->out.spread = true;
 }
 
+// Backwards; a lazy value's sink is handed on to its operands, so that each
+// value knows who finally computes it.
 static void visit(at_mplan_build *b, const at_mblock *block, uint32_t depth) {
   for (uint32_t i = block->num_ops; i-- > 0;) {
     const at_mop *op = block->ops[i];

@@ -6,11 +6,13 @@
 
 #include "mosaic/plan_internal.h"
 
+// The block of a branch's side; NULL: it has none.
 static const at_mblock *side_of(const at_mop *branch, uint32_t i) {
   const at_mregion *r = i < branch->num_regions ? branch->regions[i] : NULL;
   return r && r->num_blocks == 1 ? r->blocks[0] : NULL;
 }
 
+// Without reshapes and broadcasts, which keep zeros zeros.
 static const at_mvalue *peel(const at_mvalue *v) {
   while (v->op && (at_mosaic_opcode_of(v->op) == AT_MOSAIC_VECTOR_SHAPE_CAST ||
                    at_mosaic_opcode_of(v->op) == AT_MOSAIC_VECTOR_BROADCAST))
@@ -18,6 +20,8 @@ static const at_mvalue *peel(const at_mvalue *v) {
   return v;
 }
 
+// Positive zero in f32, alone or as a splat: a sum that begins with -0 is
+// another number.
 static bool is_zero(const at_mvalue *v) {
   const at_mop *op = peel(v)->op;
   if (!op || at_mosaic_opcode_of(op) != AT_MOSAIC_ARITH_CONSTANT) return false;
@@ -29,6 +33,7 @@ static bool is_zero(const at_mvalue *v) {
          !memcmp(t->data.ptr, zero, 4);
 }
 
+// Either form of a load or store.
 static bool is_access(const at_mop *op, at_mosaic_opcode plain,
                       at_mosaic_opcode own) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
@@ -58,6 +63,7 @@ static bool takes_all(const at_mop *op, const at_mvalue *ref,
   return true;
 }
 
+// The whole of its memory at once.
 static bool stores_all(const at_mop *op) {
   return is_access(op, AT_MOSAIC_VECTOR_STORE, AT_MOSAIC_TPU_VECTOR_STORE) &&
          op->num_operands >= 2 &&
@@ -97,6 +103,7 @@ static bool is_load_of(const at_mop *op, const at_mvalue *ref) {
          op->operands[0] == ref && takes_all(op, ref, op->results[0].type, 1);
 }
 
+// A product whose accumulator is zero.
 static bool is_product(const at_mop *op) {
   return op && at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL &&
          is_zero(op->operands[2]);
@@ -126,6 +133,7 @@ typedef struct sums {
   uint32_t num_late;
 } sums;
 
+// A load of ref, or a store to it.
 static bool is_plain_use(const at_mop *op, const at_mvalue *ref) {
   bool load = is_access(op, AT_MOSAIC_VECTOR_LOAD, AT_MOSAIC_TPU_VECTOR_LOAD);
   bool store =
@@ -134,6 +142,7 @@ static bool is_plain_use(const at_mop *op, const at_mvalue *ref) {
          (store && op->num_operands > 1 && op->operands[1] == ref);
 }
 
+// Does op have ref as an operand?
 static bool names(const at_mop *op, const at_mvalue *ref) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     if (op->operands[i] == ref) return true;
@@ -156,6 +165,7 @@ static bool waits(at_mplan_build *b, const sum *u) {
   return true;
 }
 
+// Of the kernel itself: nobody else sees it.
 static bool is_scratch(const at_mplan_build *b, const at_mvalue *ref) {
   const at_mosaic_program *p = b->in->program;
   for (uint32_t i = at_mosaic_arg_scratch(p); i < p->body->num_args; i++)
@@ -269,6 +279,7 @@ static bool leave_out(sums *s, const at_mblock *block, uint32_t at) {
   return true;
 }
 
+// Blocks in the order of the text: a sum is late only for blocks behind it.
 static void visit(sums *s, const at_mblock *block) {
   enter(s, block);
   for (uint32_t i = 0; i < block->num_ops; i++) {

@@ -1,6 +1,7 @@
 // Who names which value.
 #include "mosaic/plan_internal.h"
 
+// Uses by one operation count once in the list; it is in the order of the text.
 static void add_use(at_mplan_build *b, at_mplan_fact *f, const at_mop *op) {
   if (f->last_use && f->last_use->op == op) return;
   at_mplan_use *u = at_new(b->a, at_mplan_use, 1);
@@ -16,6 +17,8 @@ static void add_use(at_mplan_build *b, at_mplan_fact *f, const at_mop *op) {
   f->last_use = u;
 }
 
+// Counts every operand; `shares` those by elementwise operations, which
+// evaluate at the same position.
 static void visit(at_mplan_build *b, const at_mblock *block) {
   for (uint32_t i = 0; i < block->num_ops; i++) {
     const at_mop *op = block->ops[i];

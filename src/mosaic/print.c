@@ -1,6 +1,7 @@
 // Kernels as text, and the page of operations.
 #include "mosaic/mosaic_internal.h"
 
+// The generic form of MLIR, which reads back.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
                           at_strbuf *out) {
   at_mlir_print_options o = {.generic = true, .locations = locations};
@@ -8,6 +9,7 @@ at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
 }
 
 // ---- Summary
+// "f32[8,128] in vmem"; a dynamic size is '?'.
 static void put_ref(at_strbuf *b, const at_mosaic_ref *r) {
   static const char *const sems[] = {"", "semaphore", "dma_semaphore",
                                      "barrier_semaphore"};
@@ -24,6 +26,7 @@ static void put_ref(at_strbuf *b, const at_mosaic_ref *r) {
   at_strbuf_addf(b, "] in %s", at_mosaic_space_name(r->space));
 }
 
+// One line: operand or result, block, kind, buffers, whole array, alias.
 static void put_window(at_strbuf *b, const at_mosaic_program *p,
                        const at_mosaic_window *w, uint32_t i) {
   static const char *const kinds[] = {"whole", "blocked", "element"};
@@ -44,6 +47,7 @@ static void put_window(at_strbuf *b, const at_mosaic_program *p,
   at_strbuf_addc(b, '\n');
 }
 
+// Bounds with their semantics; a dynamic bound names its operand.
 static void put_grid(at_strbuf *b, const at_mosaic_program *p) {
   static const char *const names[] = {"arbitrary", "parallel", "core_parallel",
                                       "subcore_parallel"};
@@ -59,6 +63,8 @@ static void put_grid(at_strbuf *b, const at_mosaic_program *p) {
   at_strbuf_addz(b, "]\n");
 }
 
+// Each line is a comment in MLIR, so the summary can stand before the kernel's
+// text.
 void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out) {
   at_strbuf_addf(out, "// kernel %s, version %lld\n", k->name,
                  (long long)k->serde_version);
@@ -84,6 +90,7 @@ void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out) {
 }
 
 // ---- The page
+// A cell of a Markdown table, with its special characters escaped.
 static void cell(at_strbuf *b, const char *z) {
   at_strbuf_addz(b, " | ");
   for (; *z; z++) {
@@ -92,6 +99,7 @@ static void cell(at_strbuf *b, const char *z) {
   }
 }
 
+// One row per operation in the order of ops.def.
 at_status at_mosaic_ops_doc(at_strbuf *out) {
   static const char *const costs[] = {"none",      "scalar", "cheap", "medium",
                                       "expensive", "memory", "xlu",   "reduce",

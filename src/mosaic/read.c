@@ -1,6 +1,7 @@
 // From the bytes of a custom call to a described kernel.
 #include "mosaic/mosaic_internal.h"
 
+// A copy in the arena, dimensions too. NULL stays NULL.
 static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
   if (!*types) return AT_OK;
   at_type *p;
@@ -12,17 +13,19 @@ static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
   return AT_OK;
 }
 
+// The kernel keeps types, aliases, values and name, not the payload nor the
+// configuration's text. *name is set last.
 static at_status copy_call(const at_mosaic_call *call, at_arena *a,
-                           at_mosaic_kernel *k) {
-  k->call = *call;
-  k->call.payload = (at_bytes){0};
-  k->call.config = (at_str){0};
-  if (k->call.operands == NULL && call->num_operands == 0 && call->results)
-    AT_TRY_ALLOC(k->call.operands, at_new(a, at_type, 1));
-  AT_TRY(copy_types(a, &k->call.operands, call->num_operands));
-  AT_TRY(copy_types(a, &k->call.results, call->num_results));
+                           at_mosaic_call *own, const char **name) {
+  *own = *call;
+  own->payload = (at_bytes){0};
+  own->config = (at_str){0};
+  if (own->operands == NULL && call->num_operands == 0 && call->results)
+    AT_TRY_ALLOC(own->operands, at_new(a, at_type, 1));
+  AT_TRY(copy_types(a, &own->operands, call->num_operands));
+  AT_TRY(copy_types(a, &own->results, call->num_results));
   if (call->values)
-    AT_TRY_ALLOC(k->call.values,
+    AT_TRY_ALLOC(own->values,
                  at_arena_copy(a, call->values,
                                call->num_operands * sizeof *call->values, 8));
   for (uint32_t i = 0; i < call->num_aliases; i++)
@@ -30,11 +33,11 @@ static at_status copy_call(const at_mosaic_call *call, at_arena *a,
         call->aliases[i].result >= call->num_results)
       return AT_FAIL(AT_INVALID_ARGUMENT, "alias %u leaves the call", i);
   if (call->num_aliases)
-    AT_TRY_ALLOC(k->call.aliases,
+    AT_TRY_ALLOC(own->aliases,
                  at_arena_copy(a, call->aliases,
                                call->num_aliases * sizeof *call->aliases, 8));
-  AT_TRY_ALLOC(k->name, at_arena_str(a, call->name));
-  k->call.name = at_str_of(k->name);
+  AT_TRY_ALLOC(*name, at_arena_str(a, call->name));
+  own->name = at_str_of(*name);
   return AT_OK;
 }
 
@@ -55,19 +58,32 @@ static void find_name(at_mosaic_kernel *k) {
   }
 }
 
-static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
-                             at_mosaic_kernel *k) {
-  k->arena = a;
-  k->name = "";
-  AT_TRY(copy_call(call, a, k));
-  at_bytes body = call->payload;
-  AT_TRY(at_mosaic_config_read(call->config, a, &k->config,
-                               call->payload.len ? NULL : &body));
-  if (k->config.serialization_format > 1)
+// The kernel as far as the call alone says it, and the bytes of its body. The
+// configuration is complete here: nobody changes it later.
+static at_status begin(const at_mosaic_call *call, at_arena *a,
+                       const char **name, at_bytes *body,
+                       at_mosaic_kernel **out) {
+  at_mosaic_call own;
+  struct at_mosaic_config config;
+  AT_TRY(copy_call(call, a, &own, name));
+  *body = call->payload;
+  AT_TRY(at_mosaic_config_read(call->config, a, &config,
+                               call->payload.len ? NULL : body));
+  if (config.serialization_format > 1)
     return AT_FAIL(AT_UNIMPLEMENTED, "serialization_format %lld",
-                   (long long)k->config.serialization_format);
-  if (!body.len)
+                   (long long)config.serialization_format);
+  if (!body->len)
     return AT_FAIL(AT_INVALID_ARGUMENT, "there is no body in backend_config");
+  const at_mosaic_kernel k = {
+      .arena = a, .name = *name, .call = own, .config = config};
+  AT_TRY_ALLOC(*out,
+               at_arena_copy(a, &k, sizeof k, _Alignof(at_mosaic_kernel)));
+  return AT_OK;
+}
+
+// The steps in the README's order. k->name is set as early as possible, for
+// messages.
+static at_status read_kernel(at_bytes body, at_arena *a, at_mosaic_kernel *k) {
   AT_TRY(at_mlir_read(body, false, a, &k->module));
   if (!*k->name) find_name(k);
   AT_TRY(at_mosaic_put_locations(k));
@@ -82,15 +98,19 @@ static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
   return at_mosaic_describe(k);
 }
 
+// Every message begins with the kernel's name.
 at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
                          at_mosaic_kernel **out) {
-  at_mosaic_kernel *k;
-  AT_TRY_ALLOC(k, at_new(a, at_mosaic_kernel, 1));
-  at_status s = read_kernel(call, a, k);
+  const char *name = "";
+  at_bytes body;
+  at_mosaic_kernel *k = NULL;
+  at_status s = begin(call, a, &name, &body, &k);
+  if (at_ok(s)) s = read_kernel(body, a, k);
   if (at_ok(s)) {
     *out = k;
     return s;
   }
   if (!strncmp(at_status_message(s), "kernel ", 7)) return s;
-  return at_status_prefix(s, "kernel %s", *k->name ? k->name : "(unnamed)");
+  if (k) name = k->name;
+  return at_status_prefix(s, "kernel %s", *name ? name : "(unnamed)");
 }

@@ -12,12 +12,15 @@
 enum { RT_MAX_ARGS = 8, RT_MAX_NOTES = 64, RT_STACK = 1 << 20 };
 
 // ---- The core
+// An access that the kernel announced: what, where, how many elements.
 typedef struct rt_note {
   int32_t kind;  // at_core_access_kind
   const char *base;
   int64_t elements;
 } rt_note;
 
+// The virtual core of a test. Generated code sees `head`, which must stand
+// first.
 typedef struct rt_core {
   at_core head;  // what generated code sees
   jmp_buf failed;
@@ -29,6 +32,7 @@ typedef struct rt_core {
   char log[256];
 } rt_core;
 
+// head is the first member.
 static rt_core *rt_of(at_core *c) { return (rt_core *)c; }
 
 __attribute__((format(printf, 2, 3), noreturn)) static void rt_end(
@@ -40,6 +44,8 @@ __attribute__((format(printf, 2, 3), noreturn)) static void rt_end(
   longjmp(rt_of(c)->failed, 1);
 }
 
+// Notes an access to a whole view; those beyond the array overwrite the last
+// one.
 static rt_note *rt_note_of(at_core *c, const at_core_view *v, int32_t kind) {
   rt_core *r = rt_of(c);
   rt_note *n = &r->notes[AT_MIN(r->num_notes, RT_MAX_NOTES - 1)];
@@ -58,6 +64,7 @@ CK_EXPORT void at_core_out_of_bounds(at_core *c, int32_t loc, int32_t dim,
 CK_EXPORT void at_core_fail(at_core *c, int32_t loc, const char *text) {
   rt_end(c, "%s", text);
 }
+// Refills twice, then ends the kernel: endless loops end a test.
 CK_EXPORT void at_core_budget(at_core *c, int32_t loc) {
   if (++rt_of(c)->refills > 2) rt_end(c, "out of budget");
   c->budget += 1000;
@@ -101,6 +108,8 @@ CK_EXPORT void at_core_check_indices(at_core *c, const int32_t *index,
       rt_end(c, "index %d of %lld", index[i], (long long)limit);
 }
 CK_EXPORT int64_t at_core_mark(at_core *c) { return rt_of(c)->used; }
+// A bump allocator. Memory that is not semaphores is filled with a pattern, so
+// that a kernel that reads it unwritten gives wrong results.
 CK_EXPORT void *at_core_alloc(at_core *c, int32_t space, int64_t bytes,
                               int32_t loc) {
   rt_core *r = rt_of(c);
@@ -121,6 +130,7 @@ CK_EXPORT void at_core_sem_signal(at_core *c, void *sem, int64_t amount,
   assert_int_equal(device, AT_CORE_SELF);
   *(int32_t *)sem += (int32_t)amount;
 }
+// There is one core: a wait that is not satisfied now never will be.
 CK_EXPORT void at_core_sem_wait(at_core *c, void *sem, int64_t amount,
                                 int32_t loc) {
   if (*(int32_t *)sem < amount) rt_end(c, "waits for ever");
@@ -129,6 +139,7 @@ CK_EXPORT void at_core_sem_wait(at_core *c, void *sem, int64_t amount,
 CK_EXPORT int32_t at_core_sem_read(at_core *c, void *sem, int32_t loc) {
   return *(int32_t *)sem;
 }
+// Element by element, so that strides of any kind are right.
 static void rt_copy(const at_core_dma *d, int32_t dim, const char *from,
                     char *to) {
   if (dim == d->rank) {
@@ -139,6 +150,7 @@ static void rt_copy(const at_core_dma *d, int32_t dim, const char *from,
     rt_copy(d, dim + 1, from + i * d->src_stride[dim],
             to + i * d->dst_stride[dim]);
 }
+// Copies at once: there is nothing that a wait would have to wait for.
 CK_EXPORT void at_core_dma_start(at_core *c, const at_core_dma *d) {
   int64_t bytes = d->elem_bytes;
   for (int32_t i = 0; i < d->rank; i++) bytes *= d->size[i];
@@ -158,6 +170,7 @@ CK_EXPORT void at_core_log(at_core *c, const char *text,
   snprintf(rt_of(c)->log, sizeof rt_of(c)->log, "%s %d", text, first);
 }
 
+// An element of an operand as a double, rounded to bf16 on request.
 static double rt_dot_value(const void *p, int64_t at, int32_t type,
                            bool round) {
   const char *x = (const char *)p + at;
@@ -169,6 +182,7 @@ static double rt_dot_value(const void *p, int64_t at, int32_t type,
   at_store_float(AT_BF16, &narrow, v);
   return at_load_float(AT_BF16, &narrow);
 }
+// The definition of a product: three loops and a sum in double.
 CK_EXPORT void at_core_dot_run(at_core *c, const at_core_dot *d) {
   for (int64_t b = 0; b < d->batch; b++)
     for (int64_t i = 0; i < d->m; i++)
@@ -189,6 +203,7 @@ CK_EXPORT void at_core_dot_run(at_core *c, const at_core_dot *d) {
 CK_EXPORT void at_core_dot_finish(at_core *c) {}
 
 // ---- The bench
+// An argument of a kernel under test.
 typedef struct rt_arg {
   const char *name, *type;  // "x", "8x128xf32"
   void *data;               // dense; kept by the caller
@@ -209,6 +224,7 @@ static size_t rt_type_length(const char *p) {
   while ((p[n] >= '0' && p[n] <= '9') || (p[n] >= 'a' && p[n] <= 'z')) n++;
   return n;
 }
+// Writes out the short forms of the head of this file.
 static void rt_add_short(at_strbuf *b, const char *text) {
   for (const char *p = text; *p; p++) {
     size_t n = strchr("!&$", *p) ? rt_type_length(p + 1) : 0;
@@ -225,12 +241,15 @@ static void rt_add_short(at_strbuf *b, const char *text) {
   }
 }
 
+// The list ends at the first argument without a name.
 static uint32_t rt_num_args(const rt_kernel *k) {
   uint32_t n = 0;
   while (n < RT_MAX_ARGS && k->args[n].name) n++;
   return n;
 }
 
+// The whole module: a function of the arguments around the body, with the
+// constants %c0 to %c9.
 static void rt_text(const rt_kernel *k, at_strbuf *b) {
   uint32_t n = rt_num_args(k);
   at_strbuf types = {0}, raw = {0};
@@ -259,6 +278,7 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
   at_strbuf_free(&raw);
 }
 
+// Bytes of the element that a type like 8x128xbf16 ends in.
 static uint32_t rt_element_bytes(const char *type) {
   const char *t = strrchr(type, 'x');
   t = t ? t + 1 : type;
@@ -277,6 +297,8 @@ static int64_t rt_strides(const char *type, int64_t *stride) {
   return bytes;
 }
 
+// From text to objects. CHECKED announces accesses; PLAIN is the code of
+// kernels that are compiled quickly.
 static at_status rt_compile(const rt_kernel *k, rt_mode mode, at_arena *a,
                             at_cg_output *out, at_mosaic_code **code) {
   at_strbuf text = {0};

@@ -21,12 +21,14 @@ typedef struct filler {
   at_map types;  // at_mtype * -> its replacement
 } filler;
 
+// Names the placeholder, as the message can name no dimension.
 static at_status bad(const filler *f, int64_t placeholder, const char *what) {
   return at_mosaic_fail(f->k, f->k->module->op, AT_INVALID_ARGUMENT,
                         "symbolic size %lld: %s", (long long)placeholder, what);
 }
 
 // ---- What a placeholder stands for
+// An integer field of a dictionary.
 static bool field_int(const at_mattr *v, const char *name, int64_t *out) {
   const at_mattr *x = at_mattr_field(v, name);
   if (!x || x->kind != AT_MATTR_INTEGER) return false;
@@ -48,6 +50,7 @@ static bool told(const at_mosaic_call *c, int64_t operand, int64_t dim,
   return *out = t->dims[dim], true;
 }
 
+// A literal of the parameter's type, S32 or S64.
 static at_status scalar(at_arena *a, const at_node *param, int64_t value,
                         const at_literal **out) {
   at_type t = param->types[0];
@@ -60,6 +63,8 @@ static bool is_count(const at_type *t) {
   return !t->rank && (t->dtype == AT_S32 || t->dtype == AT_S64);
 }
 
+// Reads, imports and evaluates the StableHLO function on the given sizes;
+// bounded in operations.
 static at_status evaluate(const filler *f, at_str text, int64_t placeholder,
                           const int64_t *in, uint32_t n, int64_t *out) {
   at_mmodule *parsed;
@@ -109,6 +114,7 @@ static at_status size_of(filler *f, const at_mnamed *attr, bool *known) {
              : AT_NO_MEMORY("sizes of a kernel");
 }
 
+// One attribute per placeholder; names end in its number.
 static at_status find_sizes(filler *f, bool *known) {
   const at_mop *m = f->k->module->op;
   for (uint32_t i = 0; i < m->num_attrs; i++)
@@ -119,12 +125,14 @@ static at_status find_sizes(filler *f, bool *known) {
 }
 
 // ---- Filling in
+// The size that n stands for, or n.
 static int64_t filled(const filler *f, int64_t n) {
   for (size_t i = 0; i < f->sizes.len; i++)
     if (f->sizes.ptr[i].placeholder == n) return f->sizes.ptr[i].value;
   return n;
 }
 
+// A copy in the arena with placeholders replaced.
 static at_status fill_dims(filler *f, at_dims *d) {
   int64_t *p;
   AT_TRY_ALLOC(p, at_new(f->a, int64_t, d->rank + 1));
@@ -135,6 +143,7 @@ static at_status fill_dims(filler *f, at_dims *d) {
 
 static at_status fill_type(filler *f, const at_mtype **type);
 
+// A new list: lists of types are shared, too.
 static at_status fill_types(filler *f, const at_mtype *const **types,
                             uint32_t n) {
   const at_mtype **p;
@@ -147,6 +156,7 @@ static at_status fill_types(filler *f, const at_mtype *const **types,
   return AT_OK;
 }
 
+// Types are shared: each is replaced once. The map also ends cycles.
 static at_status fill_type(filler *f, const at_mtype **type) {
   if (!*type) return AT_OK;
   void **known = at_map_find_ptr(&f->types, *type);
@@ -176,6 +186,7 @@ static at_status fill_data(filler *f, at_mattr *v) {
 
 static at_status fill_attr(filler *f, const at_mattr **attr, bool counts);
 
+// A new list of attributes with sizes filled in.
 static at_status fill_fields(filler *f, const at_mnamed **fields, uint32_t n,
                              bool counts) {
   at_mnamed *p;
@@ -211,6 +222,7 @@ static at_status fill_attr(filler *f, const at_mattr **attr, bool counts) {
   return AT_OK;
 }
 
+// Results, attributes, block arguments and everything inside.
 static at_status fill_op(filler *f, at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++)
     AT_TRY(fill_type(f, &op->results[i].type));
@@ -252,6 +264,8 @@ static at_status free_bounds(filler *f, at_mop *func) {
   return at_mosaic_attr_set(f->a, func, "iteration_bounds", changed);
 }
 
+// Behind this step the kernel is not symbolic, and nothing may look for
+// mappings.
 static at_status drop_mappings(filler *f) {
   at_mop *m = f->k->module->op;
   for (uint32_t i = m->num_attrs; i-- > 0;) {
@@ -261,6 +275,7 @@ static at_status drop_mappings(filler *f) {
   return AT_OK;
 }
 
+// Does nothing where the call has no types or does not tell every size.
 at_status at_mosaic_fill_sizes(at_mosaic_kernel *k) {
   filler f = {.k = k, .a = k->arena, .types = at_map_in(k->arena)};
   bool known = true;

@@ -4,7 +4,10 @@
 #include "mosaic/code.h"
 #include "mosaic/mosaic_internal.h"
 
-enum { MOST_BYTES = 1 << 30 };  // of one allocation: more than any core has
+enum {
+  MOST_BYTES = 1 << 30,  // of one allocation: more than any core has
+  MOST_NESTED = 32       // calls inside of calls, as emit_call.c writes them
+};
 
 typedef struct need {
   at_mosaic_stack left, most;  // when the block has ended; ever inside of it
@@ -16,8 +19,10 @@ typedef struct counter {
   const at_mosaic_kernel *k;
   at_arena *a;
   at_map functions;  // entry block -> need *
+  uint32_t nested;   // calls around the block that is counted
 } counter;
 
+// Elements times bytes; false also on overflow.
 bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out) {
   bool sem = t->semaphore != AT_MSEM_NONE;
   *out = sem ? AT_CORE_SEM_BYTES : at_dtype_bytes(t->dtype);
@@ -28,6 +33,7 @@ bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out) {
   return true;
 }
 
+// By symbol, among the module's functions; the entry block.
 at_mblock *at_mosaic_callee(const at_mosaic_kernel *k, const at_mop *op) {
   const at_mattr *t = at_mop_attr(op, "callee");
   const at_mop *module = k->module->op;
@@ -58,8 +64,13 @@ static void add_inner(need *n, const need *inner, bool stays) {
   if (!stays) return;
   n->left.bytes += inner->left.bytes;
   n->left.sems += inner->left.sems;
+  // Calls of calls multiply: what no memory holds is as good as unknown.
+  if (n->left.bytes <= MOST_BYTES && n->left.sems <= MOST_BYTES) return;
+  n->left = (at_mosaic_stack){0};
+  n->unknown = true;
 }
 
+// Memory is rounded up to AT_CORE_ALLOC_ALIGN, as at_core_alloc does.
 static at_status add_allocation(const at_mop *op, need *n) {
   int64_t bytes;
   at_mosaic_ref t;
@@ -76,9 +87,15 @@ static at_status add_allocation(const at_mop *op, need *n) {
 
 static at_status count_block(counter *c, const at_mblock *b, need *n);
 
+// A function is counted once. One that is still being counted calls itself, and
+// its need is unknown.
 static at_status add_call(counter *c, const at_mop *op, need *n) {
   const at_mblock *b = at_mosaic_callee(c->k, op);
   if (!b) return AT_OK;  // refused where it is emitted
+  if (c->nested == MOST_NESTED) {
+    n->unknown = true;  // likewise
+    return AT_OK;
+  }
   void **at = at_map_put_ptr(&c->functions, b);
   if (!at) return AT_NO_MEMORY("a kernel's functions");
   need *inner = *at;
@@ -86,7 +103,9 @@ static at_status add_call(counter *c, const at_mop *op, need *n) {
     AT_TRY_ALLOC(inner, at_new(c->a, need, 1));
     *inner = (need){.open = true};
     *at = inner;
+    c->nested++;
     AT_TRY(count_block(c, b, inner));
+    c->nested--;
     inner->open = false;
   }
   n->unknown |= inner->open;
@@ -94,6 +113,8 @@ static at_status add_call(counter *c, const at_mop *op, need *n) {
   return AT_OK;
 }
 
+// A region of a loop that leaves allocations grows with every turn; branches
+// count both sides.
 static at_status add_regions(counter *c, const at_mop *op,
                              at_mosaic_opcode code, need *n) {
   bool once = code == AT_MOSAIC_TPU_TRACE || code == AT_MOSAIC_SCF_IF;
@@ -108,6 +129,7 @@ static at_status add_regions(counter *c, const at_mop *op,
   return AT_OK;
 }
 
+// Recursion follows regions and, once each, functions.
 static at_status count_block(counter *c, const at_mblock *b, need *n) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -122,6 +144,7 @@ static at_status count_block(counter *c, const at_mblock *b, need *n) {
   return AT_OK;
 }
 
+// -1 for both numbers where anything is unknown.
 at_status at_mosaic_stack_of(const at_mosaic_kernel *k,
                              const at_mosaic_program *p, at_arena *a,
                              at_mosaic_stack *out) {

@@ -49,18 +49,21 @@ const char *at_mosaic_core_name(at_mosaic_core c) {
   return c < AT_LEN(core_names) ? core_names[c] : "?";
 }
 
+// Its index; -1: none.
 static int find_name(const char *const *names, size_t n, at_str s) {
   for (size_t i = 0; i < n; i++)
     if (at_str_is(s, names[i])) return (int)i;
   return -1;
 }
 
+// Without blanks at both ends.
 static at_str trim(at_str s) {
   while (s.len && *s.ptr == ' ') s.ptr++, s.len--;
   while (s.len && s.ptr[s.len - 1] == ' ') s.len--;
   return s;
 }
 
+// Of the elements; index is 32 bits wide.
 at_dtype at_mosaic_dtype_of(const at_mtype *t) {
   while (t && (t->kind == AT_MTYPE_VECTOR || t->kind == AT_MTYPE_MEMREF))
     t = t->elem;
@@ -94,6 +97,7 @@ static bool space_of(const at_mattr *space, at_mosaic_ref *out) {
   return true;
 }
 
+// Semaphores have no dtype; what kind they are is their element's name.
 at_status at_mosaic_ref_of(const at_mtype *type, at_mosaic_ref *out) {
   at_mosaic_ref r = {.type = type};
   if (!type || type->kind != AT_MTYPE_MEMREF)
@@ -131,6 +135,7 @@ bool at_mosaic_attr_int(const at_mop *op, const char *name, int64_t *out) {
   return true;
 }
 
+// Sign-extended.
 static int64_t element(const at_mattr *v, uint32_t i, size_t bytes) {
   const uint8_t *p = v->data.ptr + (v->splat ? 0 : i * bytes);
   int64_t x = 0;
@@ -142,6 +147,7 @@ static int64_t element(const at_mattr *v, uint32_t i, size_t bytes) {
   return *(const int8_t *)p;
 }
 
+// Elements of a width that is no power of two bytes are refused.
 bool at_mosaic_attr_ints(const at_mattr *v, at_arena *a, at_dims *out) {
   if (!v) return false;
   uint32_t n = v->num_elems;
@@ -176,6 +182,7 @@ bool at_mosaic_attr_text(const at_mattr *v, at_str *out) {
   return true;
 }
 
+// Attributes are sorted by name and stay so; the old list is left as it was.
 at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
                              const at_mattr *value) {
   at_mnamed *v;
@@ -199,6 +206,7 @@ at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
 static const at_mtype type_i1 = {.kind = AT_MTYPE_INTEGER, .width = 1};
 static const at_mtype type_i32 = {.kind = AT_MTYPE_INTEGER, .width = 32};
 
+// A dense array, whose data is copied.
 at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
                                   const at_mattr **out) {
   at_mattr *m;
@@ -212,6 +220,7 @@ at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
   return AT_OK;
 }
 
+// An attribute of a number; type: its MLIR type.
 static at_status new_number(at_arena *a, at_mattr_kind kind,
                             const at_mtype *type, int32_t v,
                             const at_mattr **out) {
@@ -232,12 +241,14 @@ at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out) {
   return new_number(a, AT_MATTR_INTEGER, &type_i32, v, out);
 }
 
+// Goes out through blocks and regions.
 const at_mop *at_mosaic_function_of(const at_mop *op) {
   while (op && strcmp(op->name, "func.func"))
     op = op->block && op->block->region ? op->block->region->op : NULL;
   return op;
 }
 
+// ANY where the function does not say, or says what is not known.
 at_mosaic_core at_mosaic_core_of(const at_mop *func) {
   at_str s;
   if (!func || !at_mosaic_attr_text(at_mop_attr(func, "tpu.core_type"), &s))

@@ -10,8 +10,8 @@
 // ---- Attributes
 // The value as an integer; false: absent or not an integer (or bool).
 bool at_mosaic_attr_int(const at_mop *op, const char *name, int64_t *out);
-// Integers of a dense array (i32, i64, i8), a dense vector or an array of
-// integers. false: absent or of another kind; then *out is untouched.
+// Integers of a dense array (i8 to i64) or of an array of integers. false:
+// absent or of another kind; then *out is untouched.
 bool at_mosaic_attr_ints(const at_mattr *v, at_arena *a, at_dims *out);
 // The text of an enum or other dialect attribute ("parallel"), or of a string.
 bool at_mosaic_attr_text(const at_mattr *v, at_str *out);
@@ -25,6 +25,7 @@ bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
                           const int64_t x[3], int64_t *out);
 
 // -1: dynamic, or more than can be counted.
+// Number of elements of a shape.
 static inline int64_t at_mosaic_elements(at_dims d) {
   int64_t n = 1;
   for (uint32_t i = 0; i < d.rank; i++)

@@ -28,6 +28,7 @@ typedef struct segments {
   uint32_t n;
 } segments;
 
+// Exactly `want` groups that add up to the operands.
 static at_status get_segments(upgrade *u, const at_mop *op, uint32_t want,
                               segments *s) {
   at_dims d;
@@ -48,6 +49,7 @@ static at_status get_segments(upgrade *u, const at_mop *op, uint32_t want,
   return AT_OK;
 }
 
+// How many operands each group of an operation has.
 static at_status set_segments(upgrade *u, at_mop *op, const segments *s) {
   const at_mattr *v;
   AT_TRY(at_mosaic_attr_new_i32s(u->a, s->size, s->n, &v));
@@ -57,6 +59,8 @@ static at_status set_segments(upgrade *u, at_mop *op, const segments *s) {
 // ---- New operations
 static const at_mtype type_i32 = {.kind = AT_MTYPE_INTEGER, .width = 32};
 
+// An operation of one i32 result before the one being upgraded; x NULL: no
+// operands.
 static at_status new_op(upgrade *u, const at_mop *like, at_mosaic_opcode code,
                         at_mvalue *x, at_mvalue *y, at_mop **out) {
   at_mop *op;
@@ -108,6 +112,7 @@ static at_status split_core(upgrade *u, at_mop *op, segments *s, uint32_t core,
 }
 
 // ---- Rules by operation
+// The new last group is empty unless split_core fills it.
 static at_status add_segment(upgrade *u, at_mop *op, uint32_t old,
                              uint32_t core, uint32_t subcore) {
   segments s = {0};
@@ -132,6 +137,7 @@ static at_status first_segments(upgrade *u, at_mop *op, int64_t added,
   return set_segments(u, op, &s);
 }
 
+// Version 2 brought segments, version 14 the subcore.
 static at_status upgrade_enqueue(upgrade *u, at_mop *op) {
   if (op->num_operands == 3)
     AT_TRY(first_segments(u, op, 2, 3, (segments){{1, 0, 1, 1, 0, 0}, 6}));
@@ -140,6 +146,7 @@ static at_status upgrade_enqueue(upgrade *u, at_mop *op) {
   return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
 }
 
+// Older ones have no groups; since version 14 there is one more.
 static at_status upgrade_signal(upgrade *u, at_mop *op) {
   if (op->num_operands == 2)
     AT_TRY(first_segments(u, op, 2, 2, (segments){{1, 1, 0, 0}, 4}));
@@ -196,6 +203,8 @@ static at_status upgrade_rotate(upgrade *u, at_mop *op) {
   return at_mosaic_attr_set(u->a, op, "amount", NULL);
 }
 
+// reinterpret_cast: dynamic sizes came with version 15's three groups, strides
+// with 16.
 static at_status upgrade_cast(upgrade *u, at_mop *op) {
   segments s = {{1, op->num_operands > 1, 0, 0}, 4};
   if (u->version >= 16) return AT_OK;
@@ -235,6 +244,8 @@ static at_status upgrade_op(upgrade *u, at_mop *op) {
   }
 }
 
+// Drops the prefix, sets the tag, and renames what has another form here. A
+// module is either serialised throughout or not at all.
 static at_status find_opcode(upgrade *u, at_mop *op) {
   size_t n = strlen(PREFIX);
   bool mangled = !strncmp(op->name, PREFIX, n);
@@ -255,6 +266,8 @@ static at_status find_opcode(upgrade *u, at_mop *op) {
   return AT_OK;
 }
 
+// Names first, in the block and inside it; then the operations are upgraded
+// into a new list, which replaces the block's only if something was added.
 static at_status walk_block(upgrade *u, at_mblock *b, int depth) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     at_mop *op = b->ops[i];
@@ -283,6 +296,8 @@ static at_status walk_block(upgrade *u, at_mblock *b, int depth) {
   return AT_OK;
 }
 
+// A module without stable_mosaic.version is in the newest form under plain
+// names.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k) {
   at_mop *m = k->module->op;
   upgrade u = {.k = k, .a = k->arena, .opcodes = at_map_in(k->arena)};

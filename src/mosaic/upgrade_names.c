@@ -29,11 +29,13 @@ static at_status masked(at_mosaic_kernel *k, at_mop *op, uint32_t first,
   return at_mosaic_attr_set(k->arena, op, "operandSegmentSizes", segments);
 }
 
+// Ref, indices, mask.
 static at_status expand(at_mosaic_kernel *k, at_mop *op) {
   if (op->num_results != 1) return malformed(k, op, "one result is expected");
   return masked(k, op, 1, op->results[0].type, "expand_dim");
 }
 
+// Value, ref, indices, mask.
 static at_status compress(at_mosaic_kernel *k, at_mop *op) {
   if (op->num_operands < 2) return malformed(k, op, "an operand is missing");
   return masked(k, op, 2, op->operands[0]->type, "compress_dim");
@@ -48,6 +50,7 @@ static at_status annotate(at_mosaic_kernel *k, at_mop *op) {
   return AT_OK;
 }
 
+// tpu.memref_memory_space_is is known when it is read: it becomes a constant.
 static at_status space_is(at_mosaic_kernel *k, at_mop *op) {
   at_str have = {0}, want = {0};
   if (op->num_operands != 1) return malformed(k, op, "one operand is expected");
@@ -72,6 +75,7 @@ static bool is_whole(const at_mop *op) {
   return stride == 1;
 }
 
+// tpu.vector_load has strides instead of sublane masks: none.
 static at_status no_strides(at_mosaic_kernel *k, at_mop *op) {
   const at_mattr *none;
   AT_TRY(at_mosaic_attr_set(k->arena, op, "sublane_mask", NULL));
@@ -80,6 +84,7 @@ static at_status no_strides(at_mosaic_kernel *k, at_mop *op) {
   return at_mosaic_attr_set(k->arena, op, "strides", none);
 }
 
+// One register's load as a vector load: ref, indices, no mask.
 static at_status load(at_mosaic_kernel *k, at_mop *op) {
   const at_mattr *segments;
   if (op->num_operands < 1) return malformed(k, op, "an operand is missing");
@@ -89,6 +94,8 @@ static at_status load(at_mosaic_kernel *k, at_mop *op) {
   return no_strides(k, op);
 }
 
+// tpu.load and tpu.store of whole registers become vector loads and stores;
+// others keep their names.
 at_status at_mosaic_rename(at_mosaic_kernel *k, at_mop *op) {
   static const struct {
     const char *name;

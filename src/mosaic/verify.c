@@ -8,6 +8,7 @@ typedef struct field {
   char mark;  // '?', '*' or 0
 } field;
 
+// The next "name:kind" of a row's text; the mark stands behind the name.
 static bool next_field(const char **spec, field *f) {
   const char *p = *spec;
   while (*p == ' ') p++;
@@ -36,6 +37,7 @@ static bool is_float(const at_mtype *t) {
 static bool is_width(const at_mtype *t, uint32_t width) {
   return t->kind == AT_MTYPE_INTEGER && t->width == width;
 }
+// semaphore: 0 any ref, 1 any semaphore, 2 regular or barrier, 3 DMA.
 static bool is_ref(const at_mtype *t, int semaphore) {
   at_mosaic_ref r;
   at_status s = at_mosaic_ref_of(t, &r);
@@ -51,6 +53,7 @@ static bool is_ref(const at_mtype *t, int semaphore) {
 
 enum { MAX_RANK = 16 };
 
+// Static, positive dimensions and elements that are numbers.
 static bool is_vector(const at_mtype *t, uint32_t min_rank) {
   if (t->kind != AT_MTYPE_VECTOR || t->shape.rank < min_rank ||
       t->shape.rank > MAX_RANK || !(is_int(t->elem, true) || is_float(t->elem)))
@@ -60,6 +63,7 @@ static bool is_vector(const at_mtype *t, uint32_t min_rank) {
   return true;
 }
 
+// The kinds of ops.def. Scalars are allowed where "like" is part of the name.
 static bool has_kind(const at_mtype *t, at_str kind) {
   const at_mtype *e = elem_of(t);
   bool vector = t->kind == AT_MTYPE_VECTOR;
@@ -87,6 +91,7 @@ static bool has_kind(const at_mtype *t, at_str kind) {
   return at_str_is(kind, "vec32") && (is_width(e, 32) || is_float(e));
 }
 
+// The kind as messages say it.
 static const char *kind_text(at_str kind) {
   static const struct {
     const char *kind, *text;
@@ -119,6 +124,7 @@ bool at_mosaic_segments(const at_mop *op, at_arena *a, at_dims *out) {
   return at_mosaic_attr_ints(at_mop_attr(op, "operandSegmentSizes"), a, out);
 }
 
+// The detail is the row's own text.
 static at_status wrong_count(at_mosaic_verifier *v, const at_mop *op,
                              const char *what, uint32_t n, const char *spec) {
   return at_mosaic_fail(
@@ -167,6 +173,7 @@ static bool too_large(at_mosaic_verifier *v, const at_mtype *t) {
   return n > INT32_MAX;
 }
 
+// Kind of each operand or result, by its group.
 static at_status check_values(at_mosaic_verifier *v, const at_mop *op,
                               bool results, at_dims segments) {
   const at_mosaic_op_info *info = at_mosaic_op_info_of(at_mosaic_opcode_of(op));
@@ -190,6 +197,7 @@ static at_status check_values(at_mosaic_verifier *v, const at_mop *op,
 }
 
 // ---- Attributes
+// The kinds of attributes of ops.def.
 static bool attr_is(at_mosaic_verifier *v, const at_mattr *a, at_str kind) {
   at_dims d;
   if (at_str_is(kind, "any")) return true;
@@ -206,6 +214,8 @@ static bool attr_is(at_mosaic_verifier *v, const at_mattr *a, at_str kind) {
                    strstr(a->name, ".") + 1);
 }
 
+// Required attributes are there, and those that are there have their kind;
+// *segments: operandSegmentSizes, if the row has them.
 static at_status check_attrs(at_mosaic_verifier *v, const at_mop *op,
                              at_dims *segments) {
   field f;
@@ -230,6 +240,7 @@ static at_status check_attrs(at_mosaic_verifier *v, const at_mop *op,
 }
 
 // ---- Order
+// Is b outer, or in a region inside it?
 static bool is_inside(const at_mblock *b, const at_mblock *outer) {
   while (b && b != outer) {
     const at_mop *op = b->region ? b->region->op : NULL;
@@ -242,6 +253,8 @@ static const at_mblock *block_of(const at_mvalue *x) {
   return x->op ? x->op->block : x->block;
 }
 
+// Definition before use, in a block around the use. `seen` has values in the
+// order of the walk.
 static at_status check_uses(at_mosaic_verifier *v, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
     const at_mvalue *x = op->operands[i];
@@ -252,6 +265,7 @@ static at_status check_uses(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// From here on the value may be used.
 static at_status define(at_mosaic_verifier *v, const at_mvalue *x) {
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put_ptr(&v->seen, x));
@@ -259,6 +273,7 @@ static at_status define(at_mosaic_verifier *v, const at_mvalue *x) {
   return AT_OK;
 }
 
+// Ends a block and hands its operands to the operation around it.
 static bool is_terminator(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_SCF_YIELD:
@@ -271,6 +286,7 @@ static bool is_terminator(const at_mop *op) {
   }
 }
 
+// All others are leaves.
 static bool may_have_regions(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_SCF_IF:
@@ -287,6 +303,8 @@ static bool may_have_regions(const at_mop *op) {
 
 static at_status check_op(at_mosaic_verifier *v, const at_mop *op);
 
+// A module holds functions only, and functions no functions; any other block
+// ends in its only terminator.
 static at_status check_block(at_mosaic_verifier *v, const at_mop *parent,
                              const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_args; i++) {
@@ -315,6 +333,8 @@ static at_status check_block(at_mosaic_verifier *v, const at_mop *parent,
   return AT_OK;
 }
 
+// Uses, attributes, operands, results, regions, then the type rule, which may
+// rely on all of them.
 static at_status check_op(at_mosaic_verifier *v, const at_mop *op) {
   at_dims segments = {0};
   AT_TRY(check_uses(v, op));
@@ -341,6 +361,7 @@ static at_status check_op(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Scratch memory of its own, freed on return.
 at_status at_mosaic_verify(const at_mosaic_kernel *k) {
   const at_mop *m = k->module->op;
   at_arena *scratch = at_arena_create();

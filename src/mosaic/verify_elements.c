@@ -5,6 +5,7 @@ at_status at_mosaic_rule_NONE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// One type for everything.
 at_status at_mosaic_rule_SAME(at_mosaic_verifier *v, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     NEED(at_mtype_eq(arg(op, i), res(op, 0)),
@@ -13,6 +14,7 @@ at_status at_mosaic_rule_SAME(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Bits that exist; codegen rounds to that format.
 at_status at_mosaic_rule_PRECISION(at_mosaic_verifier *v, const at_mop *op) {
   int64_t exponent = 0, mantissa = -1;
   at_mosaic_attr_int(op, "exponent_bits", &exponent);
@@ -22,6 +24,7 @@ at_status at_mosaic_rule_PRECISION(at_mosaic_verifier *v, const at_mop *op) {
   return at_mosaic_rule_SAME(v, op);
 }
 
+// Operands of one type; a result of their shape; a predicate that exists.
 at_status at_mosaic_rule_COMPARE(at_mosaic_verifier *v, const at_mop *op) {
   int64_t p = 0;
   for (uint32_t i = 1; i < op->num_operands; i++)
@@ -35,6 +38,7 @@ at_status at_mosaic_rule_COMPARE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// A condition of one bool chooses whole vectors.
 at_status at_mosaic_rule_SELECT(at_mosaic_verifier *v, const at_mop *op) {
   NEED(at_mtype_eq(arg(op, 1), res(op, 0)) &&
            at_mtype_eq(arg(op, 2), res(op, 0)),
@@ -45,6 +49,7 @@ at_status at_mosaic_rule_SELECT(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// One shape; elements may differ.
 at_status at_mosaic_rule_SHAPE(at_mosaic_verifier *v, const at_mop *op) {
   for (uint32_t r = 0; r < op->num_results; r++)
     for (uint32_t i = 0; i < op->num_operands; i++)
@@ -53,6 +58,7 @@ at_status at_mosaic_rule_SHAPE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Casts that gain bits, and below casts that lose some.
 at_status at_mosaic_rule_WIDEN(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_shape(arg(op, 0), res(op, 0)) &&
            bits_of(arg(op, 0)) < bits_of(res(op, 0)),
@@ -69,6 +75,7 @@ at_status at_mosaic_rule_NARROW(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The attribute's type is the result's.
 at_status at_mosaic_rule_CONSTANT(at_mosaic_verifier *v, const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "value");
   const at_mtype *t = res(op, 0);
@@ -99,12 +106,15 @@ static bool same_bits(const at_mtype *a, const at_mtype *b, uint32_t at) {
   return true;
 }
 
+// The result's last dimension makes up for the width of elements.
 at_status at_mosaic_rule_BITS(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_bits(arg(op, 0), res(op, 0), 1),
        "'%s' op operand and result must have the same bits", op->name);
   return AT_OK;
 }
 
+// Here it may be the last but one, where narrow elements are packed in a
+// register.
 at_status at_mosaic_rule_VECTOR_BITS(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_bits(arg(op, 0), res(op, 0), 2) ||
            same_bits(arg(op, 0), res(op, 0), 1),
@@ -113,6 +123,7 @@ at_status at_mosaic_rule_VECTOR_BITS(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Dimensions of the result, each at most once.
 at_status at_mosaic_rule_IOTA(at_mosaic_verifier *v, const at_mop *op) {
   at_dims d, s = shape_of(res(op, 0));
   AT_TRY(ints(v, op, "dimensions", &d));
@@ -128,6 +139,7 @@ at_status at_mosaic_rule_IOTA(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// As many sources as narrow elements fit into a word.
 at_status at_mosaic_rule_PACK_ELEMENTWISE(at_mosaic_verifier *v,
                                           const at_mop *op) {
   const at_mattr *a = at_mop_attr(op, "target_type");
@@ -144,6 +156,7 @@ at_status at_mosaic_rule_PACK_ELEMENTWISE(at_mosaic_verifier *v,
   return AT_OK;
 }
 
+// A position per source, within the packing factor.
 at_status at_mosaic_rule_PACK(at_mosaic_verifier *v, const at_mop *op) {
   at_dims p;
   NEED(op->num_operands, "'%s' op has no sources", op->name);
@@ -159,6 +172,7 @@ at_status at_mosaic_rule_PACK(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// index is one of the parts.
 at_status at_mosaic_rule_UNPACK(at_mosaic_verifier *v, const at_mop *op) {
   int64_t i = 0;
   at_mosaic_attr_int(op, "index", &i);

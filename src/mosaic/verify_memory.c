@@ -1,6 +1,8 @@
 // Type rules of loads, stores, views and transfers.
 #include "mosaic/verify_rules.h"
 
+// A vector at one index per dimension of the ref: rank and sizes must fit,
+// unless the kernel has no bounds checks.
 static at_status box(at_mosaic_verifier *v, const at_mop *op, uint32_t ref,
                      uint32_t indices, const at_mtype *vec) {
   at_dims m = shape_of(arg(op, ref)), s = shape_of(vec);
@@ -26,6 +28,7 @@ at_status at_mosaic_rule_STORE(at_mosaic_verifier *v, const at_mop *op) {
   return box(v, op, 1, op->num_operands - 2, arg(op, 0));
 }
 
+// The attribute is there, and empty.
 static at_status no_strides(at_mosaic_verifier *v, const at_mop *op) {
   at_dims d;
   AT_TRY(ints(v, op, "strides", &d));
@@ -35,6 +38,7 @@ static at_status no_strides(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The mask's shape broadcasts to the value's.
 static at_status mask_fits(at_mosaic_verifier *v, const at_mop *op, bool masked,
                            const at_mtype *value) {
   if (!masked) return AT_OK;
@@ -47,6 +51,7 @@ static at_status mask_fits(at_mosaic_verifier *v, const at_mop *op, bool masked,
   return AT_OK;
 }
 
+// Segments: ref, indices, mask.
 at_status at_mosaic_rule_TPU_LOAD(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 3, "bad segments");
@@ -54,6 +59,7 @@ at_status at_mosaic_rule_TPU_LOAD(at_mosaic_verifier *v, const at_mop *op) {
   AT_TRY(mask_fits(v, op, g.ptr[2] == 1, res(op, 0)));
   return box(v, op, 0, (uint32_t)g.ptr[1], res(op, 0));
 }
+// Segments: value, ref, indices, mask.
 at_status at_mosaic_rule_TPU_STORE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 4, "bad segments");
@@ -62,6 +68,8 @@ at_status at_mosaic_rule_TPU_STORE(at_mosaic_verifier *v, const at_mop *op) {
   return box(v, op, 1, (uint32_t)g.ptr[2], arg(op, 0));
 }
 
+// Strides of at least `low`; the last element may not leave the ref whatever
+// the start.
 static at_status strided(at_mosaic_verifier *v, const at_mop *op, uint32_t ref,
                          uint32_t indices, const at_mtype *vec, int low) {
   at_dims t, m = shape_of(arg(op, ref)), s = shape_of(vec);
@@ -86,6 +94,7 @@ at_status at_mosaic_rule_STRIDED_STORE(at_mosaic_verifier *v,
   return strided(v, op, 1, op->num_operands - 2, arg(op, 0), 1);
 }
 
+// One index vector of the value's shape per dimension.
 static at_status indexed(at_mosaic_verifier *v, const at_mop *op, uint32_t ref,
                          int64_t indices, const at_mtype *value) {
   at_dims m = shape_of(arg(op, ref));
@@ -100,12 +109,14 @@ static at_status indexed(at_mosaic_verifier *v, const at_mop *op, uint32_t ref,
          "Expected value and indices shapes to match");
   return AT_OK;
 }
+// A gather: one index vector per dimension of the ref.
 at_status at_mosaic_rule_LOAD_IDX(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 3, "bad segments");
   AT_TRY(mask_fits(v, op, g.ptr[2] == 1, res(op, 0)));
   return indexed(v, op, 0, g.ptr[1], res(op, 0));
 }
+// A scatter, in the same form.
 at_status at_mosaic_rule_STORE_IDX(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0};
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 4, "bad segments");
@@ -125,6 +136,7 @@ at_status at_mosaic_rule_SCALAR_STORE(at_mosaic_verifier *v, const at_mop *op) {
        "'memref.store' op does not fit its memref");
   return AT_OK;
 }
+// Dynamic sizes pass here; the writer refuses them.
 at_status at_mosaic_rule_ALLOCA(at_mosaic_verifier *v, const at_mop *op) {
   uint32_t dynamic = 0;
   at_dims s = shape_of(res(op, 0));
@@ -135,6 +147,7 @@ at_status at_mosaic_rule_ALLOCA(at_mosaic_verifier *v, const at_mop *op) {
 }
 
 // ---- Views
+// One index per dimension; a static size may not exceed the ref's.
 at_status at_mosaic_rule_REF_SLICE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims g = {0}, m = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   NEED(at_mosaic_segments(op, v->scratch, &g) && g.rank == 3, "bad segments");
@@ -155,6 +168,7 @@ at_status at_mosaic_rule_REF_SLICE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The last dimension is divided among the subcores, in equal parts.
 at_status at_mosaic_rule_REF_STRIPE(at_mosaic_verifier *v, const at_mop *op) {
   at_mosaic_ref from, to;
   AT_TRY(at_mosaic_ref_of(arg(op, 0), &from));
@@ -170,6 +184,7 @@ at_status at_mosaic_rule_REF_STRIPE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Dimensions of the result in the order of the source, without some of size 1.
 at_status at_mosaic_rule_REF_SQUEEZE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims m = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   NEED(same_elem(arg(op, 0), res(op, 0)), "Element types don't match.");
@@ -187,6 +202,7 @@ at_status at_mosaic_rule_REF_SQUEEZE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// As many elements, where both counts are known.
 at_status at_mosaic_rule_REF_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_elem(arg(op, 0), res(op, 0)), "Element types don't match.");
   int64_t a = at_mosaic_elements(shape_of(arg(op, 0))),
@@ -197,6 +213,8 @@ at_status at_mosaic_rule_REF_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The second-last dimension takes the ratio of widths, as registers pack along
+// sublanes.
 at_status at_mosaic_rule_REF_BITCAST(at_mosaic_verifier *v, const at_mop *op) {
   at_dims m = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   uint32_t p = bits_of(arg(op, 0)), q = bits_of(res(op, 0));
@@ -215,6 +233,8 @@ at_status at_mosaic_rule_REF_BITCAST(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The result must not take more bits than its source; semaphores count as
+// words.
 at_status at_mosaic_rule_REF_CAST(at_mosaic_verifier *v, const at_mop *op) {
   at_mosaic_ref a, r;
   AT_TRY(at_mosaic_ref_of(arg(op, 0), &a));
@@ -235,6 +255,7 @@ at_status at_mosaic_rule_DMA(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Offsets are 32-bit row numbers.
 at_status at_mosaic_rule_INDIRECT_DMA(at_mosaic_verifier *v, const at_mop *op) {
   const at_mtype *o = arg(op, 2);
   NEED((o->kind == AT_MTYPE_VECTOR || o->kind == AT_MTYPE_MEMREF) &&

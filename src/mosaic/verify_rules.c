@@ -2,6 +2,7 @@
 #include "mosaic/verify_rules.h"
 
 // ---- Products
+// "[1, 2]" into buf, at most cap numbers, cut at 1000.
 static at_status list(const char **p, at_dims *out, int64_t *buf, int cap) {
   out->ptr = buf;
   out->rank = 0;
@@ -21,6 +22,7 @@ static at_status list(const char **p, at_dims *out, int64_t *buf, int cap) {
   return AT_OK;
 }
 
+// From the attribute, or from the transpose flags of old kernels.
 at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out) {
   at_str s;
   const at_mattr *d = at_mop_attr(op, "dimension_numbers");
@@ -51,6 +53,7 @@ at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out) {
   return AT_OK;
 }
 
+// Does each of `rank` dimensions stand in exactly one list?
 static bool partition(at_dims x, at_dims y, at_dims z, uint32_t rank) {
   uint32_t seen = 0, n = x.rank + y.rank + z.rank;
   at_dims all[] = {x, y, z};
@@ -62,6 +65,8 @@ static bool partition(at_dims x, at_dims y, at_dims z, uint32_t rank) {
   return n == rank;
 }
 
+// The lists cover both operands, contracted and batch sizes agree, and
+// output_order gives the result's shape.
 at_status at_mosaic_rule_MATMUL(at_mosaic_verifier *v, const at_mop *op) {
   at_mosaic_dot d = {0};
   at_dims a = shape_of(arg(op, 0)), b = shape_of(arg(op, 1)),

@@ -5,6 +5,7 @@
 // chip; what a certain chip cannot do is room tpu's.
 #include "mosaic/verify_rules.h"
 
+// As many elements of the same type.
 at_status at_mosaic_rule_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_elem(arg(op, 0), res(op, 0)) &&
            at_mosaic_elements(shape_of(arg(op, 0))) ==
@@ -28,6 +29,7 @@ at_status at_mosaic_rule_BROADCAST(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// A permutation of the source's dimensions that gives the result's sizes.
 at_status at_mosaic_rule_TRANSPOSE(at_mosaic_verifier *v, const at_mop *op) {
   at_dims p, a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   AT_TRY(ints(v, op, "permutation", &p));
@@ -96,6 +98,7 @@ at_status at_mosaic_rule_INSERT(at_mosaic_verifier *v, const at_mop *op) {
   return positions(v, op, 2, shape_of(res(op, 0)), arg(op, 0));
 }
 
+// An attribute that names one of `rank` dimensions.
 static at_status dimension(at_mosaic_verifier *v, const at_mop *op,
                            const char *name, uint32_t rank, int64_t *out) {
   NEED(at_mosaic_attr_int(op, name, out) && *out >= 0 && *out < rank,
@@ -123,6 +126,7 @@ at_status at_mosaic_rule_CONCATENATE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// `times` copies along one dimension.
 at_status at_mosaic_rule_REPEAT(at_mosaic_verifier *v, const at_mop *op) {
   at_dims a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   int64_t d, times = 0;
@@ -137,6 +141,7 @@ at_status at_mosaic_rule_REPEAT(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// stride and stride_dimension come together, along another dimension.
 at_status at_mosaic_rule_ROTATE(at_mosaic_verifier *v, const at_mop *op) {
   uint32_t rank = shape_of(res(op, 0)).rank;
   int64_t d, s;
@@ -154,6 +159,7 @@ at_status at_mosaic_rule_ROTATE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Static indices within the source, as many as the result has.
 at_status at_mosaic_rule_GATHER(at_mosaic_verifier *v, const at_mop *op) {
   at_dims i, a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   int64_t d;
@@ -168,6 +174,7 @@ at_status at_mosaic_rule_GATHER(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Indices are values; dimensions that are not gathered stay.
 at_status at_mosaic_rule_DYNAMIC_GATHER(at_mosaic_verifier *v,
                                         const at_mop *op) {
   at_dims d, a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
@@ -189,6 +196,7 @@ at_status at_mosaic_rule_DYNAMIC_GATHER(at_mosaic_verifier *v,
 }
 
 // ---- Reductions
+// The result's shape is what is left, and the accumulator has its type.
 at_status at_mosaic_rule_REDUCTION(at_mosaic_verifier *v, const at_mop *op) {
   at_dims d, a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   AT_TRY(ints(v, op, "reduction_dims", &d));
@@ -210,6 +218,7 @@ at_status at_mosaic_rule_REDUCTION(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// The result keeps the shape: it is broadcast back.
 at_status at_mosaic_rule_ALL_REDUCE(at_mosaic_verifier *v, const at_mop *op) {
   int64_t d;
   at_dims a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
@@ -219,6 +228,7 @@ at_status at_mosaic_rule_ALL_REDUCE(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Rank 2 or more; the result has the shape without the axis.
 at_status at_mosaic_rule_REDUCE_INDEX(at_mosaic_verifier *v, const at_mop *op) {
   at_dims a = shape_of(arg(op, 0)), r = shape_of(res(op, 0));
   int64_t d;
@@ -234,6 +244,7 @@ at_status at_mosaic_rule_REDUCE_INDEX(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Input and output of one shape; the mask is as long as the last dimension.
 at_status at_mosaic_rule_SCAN(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_shape(arg(op, 0), res(op, 0)),
        "Input and output shape mismatch. Input and output must have one shape");

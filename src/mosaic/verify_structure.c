@@ -1,6 +1,7 @@
 // Type rules of branches, loops, regions and functions.
 #include "mosaic/verify_rules.h"
 
+// The block of region i; NULL: it is empty.
 static const at_mblock *region(const at_mop *op, uint32_t i) {
   return op->regions[i]->num_blocks ? op->regions[i]->blocks[0] : NULL;
 }
@@ -19,6 +20,7 @@ static at_status yields(at_mosaic_verifier *v, const at_mop *op,
   return AT_OK;
 }
 
+// Two regions without arguments; else may be empty where nothing is yielded.
 at_status at_mosaic_rule_IF(at_mosaic_verifier *v, const at_mop *op) {
   NEED(op->num_regions == 2 && region(op, 0), "'scf.if' op needs two regions");
   NEED(region(op, 1) || !op->num_results, "'scf.if' op needs an else region");
@@ -31,6 +33,8 @@ at_status at_mosaic_rule_IF(at_mosaic_verifier *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Operands lower, upper, step, then what is carried; the block takes the index
+// and the carried values.
 at_status at_mosaic_rule_FOR(at_mosaic_verifier *v, const at_mop *op) {
   const at_mblock *b = op->num_regions == 1 ? region(op, 0) : NULL;
   NEED(b && b->num_args == op->num_results + 1 &&
@@ -46,6 +50,8 @@ at_status at_mosaic_rule_FOR(at_mosaic_verifier *v, const at_mop *op) {
   return yields(v, op, b, AT_MOSAIC_SCF_YIELD, 0, op->results, op->num_results);
 }
 
+// The first region takes the operands and hands on the results; the second
+// takes those and yields new operands.
 at_status at_mosaic_rule_WHILE(at_mosaic_verifier *v, const at_mop *op) {
   const at_mblock *b = op->num_regions == 2 ? region(op, 0) : NULL;
   const at_mblock *a = b ? region(op, 1) : NULL;
@@ -76,6 +82,7 @@ at_status at_mosaic_rule_REGION(at_mosaic_verifier *v, const at_mop *op) {
   return yields(v, op, b, AT_MOSAIC_TPU_YIELD, 0, op->results, op->num_results);
 }
 
+// The body's arguments and the returned values have the function's types.
 at_status at_mosaic_rule_FUNC(at_mosaic_verifier *v, const at_mop *op) {
   const at_mtype *t = at_mop_attr(op, "function_type")->type;
   const at_mblock *b = op->num_regions == 1 ? region(op, 0) : NULL;

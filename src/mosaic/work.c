@@ -22,6 +22,7 @@ static uint32_t effort_of(const at_mop *op) {
   }
 }
 
+// Loops count once: their code is written once.
 uint32_t at_mosaic_effort_of(const at_mblock *b) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -34,6 +35,7 @@ uint32_t at_mosaic_effort_of(const at_mblock *b) {
   return n;
 }
 
+// An integer constant.
 static bool constant_of(const at_mvalue *v, int64_t *out) {
   return v->op && at_mosaic_opcode_of(v->op) == AT_MOSAIC_ARITH_CONSTANT &&
          at_mosaic_attr_int(v->op, "value", out);
@@ -57,11 +59,13 @@ static double turns_of(const at_mop *op) {
   }
 }
 
+// Of a vector; a scalar is one.
 static double elements_of(const at_mvalue *v) {
   if (v->type->kind != AT_MTYPE_VECTOR) return 1;
   return (double)AT_MAX(1, at_mosaic_elements(v->type->shape));
 }
 
+// Each result's elements, times the turns of the loops around it.
 static double work_of(const at_mblock *b) {
   double sum = 0;
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -78,6 +82,7 @@ static double work_of(const at_mblock *b) {
   return sum;
 }
 
+// Steps of the grid times the body's work.
 double at_mosaic_work_of(const at_mosaic_program *p) {
   double steps = 1;
   for (uint32_t d = 0; d < p->grid_rank; d++)

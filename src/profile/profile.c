@@ -12,20 +12,25 @@
 #include "profile/spans.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+// NULL: none runs. Changed under g_lock when it ends.
 static _Atomic(at_profile *) g_session;
 
+// Relaxed: a recorder that misses the begin of a session loses an event.
 static bool is_session(void) {
   return atomic_load_explicit(&g_session, memory_order_relaxed) != NULL;
 }
 
 bool at_profile_on(void) { return is_session() || at_spans_on(); }
 
+// Asked once, at the start of a session: the clocks may drift apart in a long
+// one.
 static int64_t unix_offset_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (int64_t)at_clock_ns();
 }
 
+// An empty profile of no session.
 static at_status create(at_profile **out) {
   at_profile *p = calloc(1, sizeof *p);
   at_arena *a = at_arena_create();
@@ -40,6 +45,8 @@ static at_status create(at_profile **out) {
   return AT_OK;
 }
 
+// The new session is published by one exchange, so two that start at a time
+// cannot both succeed.
 at_status at_profile_start(size_t max_events) {
   at_profile *p;
   AT_TRY(create(&p));
@@ -63,9 +70,12 @@ static const char *keep(at_profile *p, const char *z) {
   return *place = copy;
 }
 
+// Under the lock, or of a profile that nobody else sees. Drops what has no
+// room.
 static void add(at_profile *p, const at_profile_event *e) {
   AT_ASSERT(e->kind < AT_PROFILE_KINDS);
   at_profile_event copy = *e;
+  // Texts first, so that a full profile still knows them by address.
   copy.name = keep(p, e->name);
   copy.detail = keep(p, e->detail);
   copy.source = keep(p, e->source);
@@ -76,6 +86,7 @@ static void add(at_profile *p, const at_profile_event *e) {
   AT_ASSERT(p->events.len <= p->limit);
 }
 
+// The session is looked up again under the lock: it may have ended since.
 void at_profile_record(const at_profile_event *e) {
   if (!is_session()) return;
   pthread_mutex_lock(&g_lock);
@@ -84,6 +95,7 @@ void at_profile_record(const at_profile_event *e) {
   pthread_mutex_unlock(&g_lock);
 }
 
+// No clock offset: times are Unix times already.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out) {
   AT_TRY(create(out));
@@ -92,6 +104,7 @@ at_status at_profile_of(const at_profile_event *events, size_t count,
   return at_arena_status((*out)->arena);
 }
 
+// The caller owns the profile: nobody else has it any more.
 at_status at_profile_stop(at_profile **out) {
   pthread_mutex_lock(&g_lock);  // nobody records meanwhile
   at_profile *p = atomic_exchange(&g_session, NULL);
@@ -101,12 +114,14 @@ at_status at_profile_stop(at_profile **out) {
   return AT_OK;
 }
 
+// Events and texts are the arena's.
 void at_profile_destroy(at_profile *p) {
   if (!p) return;
   at_arena_destroy(p->arena);
   free(p);
 }
 
+// No order but that of recording; xspace.c sorts.
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count) {
   *out_count = p->events.len;

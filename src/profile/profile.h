@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
+// What an event is, which decides the line that it stands on.
 typedef enum at_profile_kind {
   AT_PROFILE_MODULE,     // a whole launch
   AT_PROFILE_OP,         // one step of it
@@ -24,6 +25,7 @@ typedef enum at_profile_kind {
   AT_PROFILE_KINDS
 } at_profile_kind;
 
+// An interval on a chip. Fields are 0 where their comment names other kinds.
 typedef struct at_profile_event {
   uint64_t start_ns, end_ns;  // at_clock_ns
   uint32_t kind, chip;        // at_profile_kind; device id
@@ -39,10 +41,12 @@ typedef struct at_profile_event {
   const char *source;  // "file:line", or ""
 } at_profile_event;
 
+// What a session holds if nobody says otherwise.
 enum { AT_PROFILE_MAX_EVENTS = 4 << 20 };
 
 // FAILED_PRECONDITION when a session runs already. `max_events` 0: the default.
 at_status at_profile_start(size_t max_events);
+// Is anybody recording? Asked before an event is made up, as that costs more.
 bool at_profile_on(void);  // or spans are kept (profile/spans.h)
 // Ignored while no session runs; counted as dropped when the session is full or
 // there is no memory for it.
@@ -53,6 +57,7 @@ static inline uint64_t at_profile_program(uint64_t fingerprint) {
   return fingerprint >> 1;  // clients read it signed
 }
 
+// Opaque; see profile_internal.h.
 typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
@@ -79,6 +84,7 @@ typedef struct at_profile_op {
   double flops, transcendentals;          // of one run
   double bytes_read, bytes_written;       // of one run, in HBM
 } at_profile_op;
+// A program. Everything is borrowed while a profile is written.
 typedef struct at_profile_module {
   uint64_t program;  // at_profile_program
   const char *name;
@@ -86,12 +92,14 @@ typedef struct at_profile_module {
   const at_profile_op *ops;
   uint32_t num_ops;
 } at_profile_module;
+// A chip's peaks, against which tools compare.
 typedef struct at_profile_chip {
   uint32_t chip;
   const char *kind;                               // "TPU v6 lite"
   double flops_per_second, hbm_bytes_per_second;  // peaks; 0: not known
   uint64_t hbm_bytes;
 } at_profile_chip;
+// What is known beside the events; lists may be empty.
 typedef struct at_profile_about {
   const at_profile_module *modules;
   const at_profile_chip *chips;
@@ -110,6 +118,7 @@ typedef struct at_profile_about {
 at_status at_profile_xspace(const at_profile *p, const at_profile_about *about,
                             at_strbuf *out);
 // Chrome's trace event format, for Perfetto.
+// Appended as one JSON object. RESOURCE_EXHAUSTED alone.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out);
 
 #endif

@@ -4,6 +4,8 @@
 #include "base/map.h"
 #include "profile/profile.h"
 
+// A session, or what is left of one. While it runs, all of it is under
+// profile.c's lock.
 struct at_profile {
   at_arena *arena;
   at_map texts;

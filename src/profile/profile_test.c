@@ -10,6 +10,7 @@
 #include "base/protobuf.h"
 #include "profile/profile.h"
 
+// An event of launch 9 with a detail and a source.
 static void record(uint32_t chip, uint32_t kind, uint64_t start, uint64_t end,
                    const char *name) {
   at_profile_record(&(at_profile_event){.start_ns = start,
@@ -46,6 +47,7 @@ static size_t count_fields(at_str m, uint32_t field, at_str *first) {
   return n;
 }
 
+// Before, during and after a session; one event too many; both formats.
 static void sessions_record_and_export(void **state) {
   at_profile *p;
   record(0, AT_PROFILE_OP, 1, 2, "ignored");
@@ -328,10 +330,25 @@ static void lines_have_their_own_events(void **state) {
   at_profile_destroy(p);
 }
 
+// An event whose end is before its start lasts nothing.
+static void intervals_are_never_negative(void **state) {
+  at_profile *p;
+  const at_profile_event e = {
+      .start_ns = 5000, .end_ns = 4000, .kind = AT_PROFILE_OP, .name = "f"};
+  assert_int_equal(at_code_take(at_profile_of(&e, 1, &p)), 0);
+  at_strbuf t = {0};
+  assert_int_equal(at_code_take(at_profile_trace(p, &t)), 0);
+  assert_non_null(memmem(t.ptr, t.len, "\"dur\":0,", 8));
+  at_strbuf_free(&t);
+  at_profile_destroy(p);
+}
+
+// 1,000 events of one thread.
 static void *record_many(void *arg) {
   for (int i = 0; i < 1000; i++) record(0, AT_PROFILE_OP, 1, 2, "op");
   return NULL;
 }
+// None is lost.
 static void threads_record_together(void **state) {
   at_profile *p;
   pthread_t t[4];
@@ -352,6 +369,7 @@ int main(void) {
       cmocka_unit_test(programs_are_told),
       cmocka_unit_test(planes_are_numbered_and_timed),
       cmocka_unit_test(lines_have_their_own_events),
+      cmocka_unit_test(intervals_are_never_negative),
       cmocka_unit_test(threads_record_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

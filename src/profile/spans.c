@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+// 50 MB of address space, of which only what is written takes memory.
 enum { kRings = 64, kSpans = 8192 };
 
+// Writer's and reader's counters lie in lines of their own.
 typedef struct ring {
   _Atomic bool owned;
   _Alignas(64) _Atomic uint64_t head;  // written so far; the owner's
@@ -28,8 +30,14 @@ static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t owner;
 static _Thread_local ring *mine;
 
-static void leave(void *r) { atomic_store(&((ring *)r)->owned, false); }
+// A destructor of the thread's key: the ring may go to another thread, its
+// spans stay.
+static void leave(void *r) {
+  mine = NULL;  // destructors that run later may record, too
+  atomic_store(&((ring *)r)->owned, false);
+}
 
+// The first ring that nobody owns; NULL: all are taken.
 static ring *claim(void) {
   ring *all = atomic_load(&rings);
   for (uint32_t i = 0; i < kRings; i++) {
@@ -42,6 +50,7 @@ static ring *claim(void) {
   return NULL;
 }
 
+// The place is written first and published by the store of head.
 void at_span_record(const at_profile_span *s, const char *name) {
   if (!at_spans_on()) return;
   ring *r = mine ? mine : (mine = claim());
@@ -49,6 +58,7 @@ void at_span_record(const at_profile_span *s, const char *name) {
     atomic_fetch_add_explicit(&homeless, 1, memory_order_relaxed);
     return;
   }
+  AT_ASSERT(atomic_load_explicit(&r->owned, memory_order_relaxed));
   uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
   if (head - atomic_load_explicit(&r->tail, memory_order_acquire) >= kSpans) {
     atomic_fetch_add_explicit(&r->dropped, 1, memory_order_relaxed);
@@ -60,12 +70,14 @@ void at_span_record(const at_profile_span *s, const char *name) {
   if (s->kind <= AT_SPAN_TAKE)
     to->lane =
         (uint32_t)(r - atomic_load_explicit(&rings, memory_order_relaxed));
+  // Zeros behind the name: spans go over the wire byte by byte.
   size_t n = strnlen(name, AT_SPAN_NAME - 1);
   memcpy(to->name, name, n);
   memset(to->name + n, 0, AT_SPAN_NAME - n);
   atomic_store_explicit(&r->head, head + 1, memory_order_release);
 }
 
+// Rings are never unmapped: threads may still hold one.
 static at_status map_rings(void) {
   if (atomic_load(&rings)) return AT_OK;
   void *p = mmap(NULL, kRings * sizeof(ring), PROT_READ | PROT_WRITE,
@@ -90,6 +102,7 @@ static void forget(void) {
   atomic_store(&homeless, 0);
 }
 
+// Under the reader's lock, as `forget` moves the tails.
 at_status at_spans_start(void) {
   pthread_mutex_lock(&reading);
   at_status st = AT_OK;
@@ -104,6 +117,7 @@ at_status at_spans_start(void) {
 
 void at_spans_stop(void) { atomic_store(&at_spans_are_on, false); }
 
+// At most `most` spans of one ring, oldest first.
 static size_t take_from(ring *r, at_profile_span *out, size_t most) {
   uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
   uint64_t head = atomic_load_explicit(&r->head, memory_order_acquire);
@@ -114,10 +128,12 @@ static size_t take_from(ring *r, at_profile_span *out, size_t most) {
   return n;
 }
 
+// Ring after ring: spans of one thread are in order, those of several are not.
 size_t at_spans_take(at_profile_span *out, size_t most, uint64_t *dropped) {
   size_t n = 0;
   pthread_mutex_lock(&reading);
   ring *all = atomic_load(&rings);
+  // Counts start anew with each call.
   *dropped = atomic_exchange(&homeless, 0);
   for (uint32_t i = 0; all && i < kRings; i++) {
     n += take_from(&all[i], out + n, most - n);

@@ -29,6 +29,8 @@ typedef enum at_span_kind {
 
 enum { AT_SPAN_NAME = 56, AT_SPAN_LONG_OP_NS = 20000 };
 
+// An interval as a ring holds it: no pointers, so that it goes over the wire as
+// it is.
 typedef struct at_profile_span {
   uint64_t start_ns, end_ns;  // at_clock_ns
   uint64_t flow;              // alike in all spans of one launch; 0: of none
@@ -38,7 +40,9 @@ typedef struct at_profile_span {
   char name[AT_SPAN_NAME];  // for people; ends with a zero
 } at_profile_span;
 
+// Read it through at_spans_on.
 extern _Atomic bool at_spans_are_on;
+// May lag behind at_spans_start and at_spans_stop of another thread.
 static inline bool at_spans_on(void) {
   return AT_UNLIKELY(
       atomic_load_explicit(&at_spans_are_on, memory_order_relaxed));

@@ -12,6 +12,7 @@
 enum { kMost = 200000 };
 static at_profile_span got[kMost];
 
+// One span before, one while it is on, one behind.
 static void nothing_is_kept_while_it_is_off(void **state) {
   uint64_t dropped;
   at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "before");
@@ -45,6 +46,7 @@ static void spans_are_taken_bit_by_bit(void **state) {
   at_spans_stop();
 }
 
+// To AT_SPAN_NAME - 1 bytes. The lane of a client's span is the ring's.
 static void names_are_cut(void **state) {
   uint64_t dropped;
   char name[300];
@@ -58,6 +60,7 @@ static void names_are_cut(void **state) {
   at_spans_stop();
 }
 
+// 20,000 spans of one thread, numbered by `flow`.
 static void *writes(void *arg) {
   for (uint64_t i = 1; i <= 20000; i++)
     at_span_record(
@@ -91,7 +94,9 @@ static void threads_write_while_somebody_reads(void **state) {
   assert_true(all >= 8192);
 }
 
+// All threads keep their rings until the test has counted.
 static pthread_barrier_t g_all_have_one, g_end;
+// Holds its ring until g_end.
 static void *writes_once(void *arg) {
   at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "one");
   pthread_barrier_wait(&g_all_have_one);
@@ -136,6 +141,30 @@ static void many_threads_come_and_go(void **state) {
   at_spans_stop();
 }
 
+static pthread_key_t g_late;
+static void record_late(void *arg) {
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN, .flow = 2}, "late");
+}
+static void *records_at_its_end(void *arg) {
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN, .flow = 1}, "early");
+  pthread_setspecific(g_late, arg);
+  return NULL;
+}
+
+// A destructor that runs after the thread has left its ring needs another.
+static void destructors_may_record(void **state) {
+  uint64_t dropped;
+  pthread_t t;
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  pthread_key_create(&g_late, record_late);
+  pthread_create(&t, NULL, records_at_its_end, &g_late);
+  pthread_join(t, NULL);
+  assert_int_equal(at_spans_take(got, kMost, &dropped), 2);
+  assert_int_equal(got[0].flow + got[1].flow, 3);
+  pthread_key_delete(g_late);
+  at_spans_stop();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_kept_while_it_is_off),
@@ -144,6 +173,7 @@ int main(void) {
       cmocka_unit_test(threads_write_while_somebody_reads),
       cmocka_unit_test(spans_of_too_many_threads_are_counted),
       cmocka_unit_test(many_threads_come_and_go),
+      cmocka_unit_test(destructors_may_record),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

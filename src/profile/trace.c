@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "profile/profile_internal.h"
 
+// Names that XProf looks for.
 const char *at_profile_line(uint32_t kind) {
   static const char *const lines[AT_PROFILE_KINDS] = {
       "XLA Modules", "XLA Ops",     "Transfers",
@@ -11,11 +12,13 @@ const char *at_profile_line(uint32_t kind) {
   return lines[kind];
 }
 
+// A text member.
 static void put_pair(at_json_writer *w, const char *key, const char *value) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(value));
 }
 
+// A complete event ("X"): chips are processes, lines are threads.
 static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_begin_object(w);
   put_pair(w, "ph", "X");
@@ -28,7 +31,8 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_key(w, AT_STR("ts"));  // microseconds
   at_json_num(w, (double)e->start_ns / 1e3);
   at_json_key(w, AT_STR("dur"));
-  at_json_num(w, (double)(e->end_ns - e->start_ns) / 1e3);
+  uint64_t end = AT_MAX(e->start_ns, e->end_ns);
+  at_json_num(w, (double)(end - e->start_ns) / 1e3);
   at_json_key(w, AT_STR("args"));
   at_json_begin_object(w);
   if (*e->detail) put_pair(w, "op", e->detail);
@@ -43,6 +47,8 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_end_object(w);
 }
 
+// In the order of recording: viewers sort by themselves. Calls have no duration
+// and are left out.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/protobuf.h"
+#include "base/verify.h"
 #include "profile/profile_internal.h"
 
 // Names of stats are those of XLA's profiler schema.
@@ -41,6 +42,7 @@ enum { kPjrtLibraryCall = 14 };
 enum { EVENT_STATS = 4, METADATA_STATS = 5, PLANE_STATS = 6 };
 
 // ---- Stats
+// Left out where the text is empty.
 static void put_text_stat(at_strbuf *b, uint32_t field, uint32_t id,
                           const char *text) {
   if (!text || !*text) return;
@@ -49,6 +51,7 @@ static void put_text_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_bytes(&s, 5, at_str_of(text));  // str_value
   at_proto_write_message(b, field, &s);
 }
+// For serialised messages.
 static void put_bytes_stat(at_strbuf *b, uint32_t field, uint32_t id,
                            at_str bytes) {
   at_strbuf s = {0};
@@ -56,6 +59,7 @@ static void put_bytes_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_bytes(&s, 6, bytes);  // bytes_value
   at_proto_write_message(b, field, &s);
 }
+// Written for 0, too.
 static void put_uint_stat(at_strbuf *b, uint32_t field, uint32_t id,
                           uint64_t v) {
   at_strbuf s = {0};
@@ -63,12 +67,14 @@ static void put_uint_stat(at_strbuf *b, uint32_t field, uint32_t id,
   at_proto_write_int(&s, 3, v);  // uint64_value
   at_proto_write_message(b, field, &s);
 }
+// Some stats are signed in XLA's schema.
 static void put_int_stat(at_strbuf *b, uint32_t field, uint32_t id, int64_t v) {
   at_strbuf s = {0};
   at_proto_write_int(&s, 1, id);
   at_proto_write_int(&s, 4, (uint64_t)v);  // int64_value
   at_proto_write_message(b, field, &s);
 }
+// Peaks that are not known are left out.
 static void put_double_stat(at_strbuf *b, uint32_t field, uint32_t id,
                             double v) {
   if (v <= 0) return;
@@ -88,6 +94,7 @@ static void put_entry(at_strbuf *out, uint32_t field, uint64_t id,
   at_proto_write_message(out, field, &entry);
 }
 
+// A plane names all stats, used or not.
 static void put_stat_names(at_strbuf *plane) {
   for (uint32_t i = 1; i < STAT_COUNT; i++) {
     at_strbuf value = {0};
@@ -120,6 +127,8 @@ typedef struct plane {
   at_strbuf lines;
 } plane;
 
+// Made on first use: events of one program share metadata. number 0: of no
+// program.
 static at_status program_of(plane *p, uint64_t number, program **out) {
   void **place;
   AT_TRY_ALLOC(place, at_map_put_ptr(&p->programs, (void *)(uintptr_t)number));
@@ -130,6 +139,7 @@ static at_status program_of(plane *p, uint64_t number, program **out) {
   g->ops = at_map_in(p->x->arena);
   g->ids = at_map_in(p->x->arena);
   const at_profile_about *about = p->x->about;
+  // The last module of that number counts.
   for (uint32_t i = 0; number && i < about->num_modules; i++)
     if (about->modules[i].program == number) g->module = &about->modules[i];
   for (uint32_t i = 0; g->module && i < g->module->num_ops; i++) {
@@ -140,6 +150,7 @@ static at_status program_of(plane *p, uint64_t number, program **out) {
   return *out = g, AT_OK;
 }
 
+// Events are named "fusion.1 add,multiply"; ops by the first word.
 static at_str first_word(const char *text) {
   return (at_str){text, strcspn(text, " ")};
 }
@@ -182,10 +193,12 @@ static void put_metadata(plane *p, const program *g, const at_profile_event *e,
                          uint64_t id) {
   at_strbuf b = {0};
   at_proto_write_int(&b, 1, id);
+  // Only ops of programs have costs; of others the name is all.
   bool is_op = e->kind == AT_PROFILE_OP && e->program;
   void **op = is_op ? at_map_find(&g->ops, first_word(e->name)) : NULL;
   if (op) {
     at_profile_op known = *(const at_profile_op *)*op;
+    // Its inner operations have the costs.
     if (e->holds)
       known.flops = known.transcendentals = known.bytes_read =
           known.bytes_written = 0;
@@ -205,6 +218,7 @@ static void put_metadata(plane *p, const program *g, const at_profile_event *e,
   put_entry(&p->metadata, 4, id, &b);  // XPlane.event_metadata
 }
 
+// One entry for each different event name of a program in this plane.
 static at_status metadata_of(plane *p, const at_profile_event *e,
                              uint64_t *out) {
   program *g;
@@ -212,6 +226,7 @@ static at_status metadata_of(plane *p, const at_profile_event *e,
   AT_TRY(program_of(p, e->program, &g));
   AT_TRY_ALLOC(place, at_map_put_ptr(&g->ids, e->name));
   if (!*place) {
+    // 0 is no metadata in XPlane.
     *place = (void *)(uintptr_t)++p->last_id;
     put_metadata(p, g, e, p->last_id);
   }
@@ -233,9 +248,17 @@ static int by_time(const void *a, const void *b) {
   return (x->end_ns < y->end_ns) - (x->end_ns > y->end_ns);
 }
 
+// Is the event one of this line?
 static bool is_of(const at_profile_event *e, uint32_t chip, uint32_t kind,
                   uint32_t core) {
   return e->chip == chip && e->kind == kind && e->core == core;
+}
+
+// For AT_VERIFY: no event comes before one that starts earlier.
+static bool is_in_time(const event_list *l) {
+  for (size_t i = 1; i < l->count; i++)
+    if (l->list[i]->start_ns < l->list[i - 1]->start_ns) return false;
+  return true;
 }
 
 // The events of one line, by time.
@@ -252,9 +275,11 @@ static at_status events_of(const plane *p, uint32_t kind, uint32_t core,
     if (is_of(&e[i], p->chip, kind, core)) out->list[out->count++] = &e[i];
   AT_ASSERT(out->count == count);
   qsort(out->list, count, sizeof *out->list, by_time);
+  AT_VERIFY(is_in_time(out));
   return AT_OK;
 }
 
+// In picoseconds from the line's origin.
 static void put_times(at_strbuf *b, uint64_t id, uint64_t start_ns,
                       uint64_t end_ns) {
   AT_ASSERT(id && start_ns <= end_ns);
@@ -263,6 +288,7 @@ static void put_times(at_strbuf *b, uint64_t id, uint64_t start_ns,
   at_proto_write_int(b, 3, (end_ns - start_ns) * 1000);  // duration_ps
 }
 
+// The line's own time is Unix time.
 static at_strbuf begin_line(const plane *p, uint64_t id, const char *name,
                             uint64_t origin_ns) {
   at_strbuf b = {0};
@@ -276,10 +302,12 @@ static at_strbuf begin_line(const plane *p, uint64_t id, const char *name,
 // Takes the events from i on that are one op; returns how many.
 static size_t put_event(plane *p, const event_list *l, size_t i,
                         uint64_t metadata, at_strbuf *line) {
+  AT_ASSERT(i < l->count && metadata);
   const at_profile_event *e = l->list[i];
   uint64_t end = AT_MAX(e->start_ns, e->end_ns);
   size_t n = 1;
   AT_ASSERT(l->list[0]->start_ns <= e->start_ns);  // by_time
+  // Kernels of one op follow each other on the line.
   for (; i + n < l->count; n++) {
     const at_profile_event *next = l->list[i + n];
     if (!next->goes_on || next->name != e->name ||
@@ -298,6 +326,7 @@ static size_t put_event(plane *p, const event_list *l, size_t i,
   return n;
 }
 
+// Nothing where there are no events.
 static at_status put_line(plane *p, uint32_t kind, uint32_t core) {
   event_list l;
   AT_TRY(events_of(p, kind, core, &l));
@@ -334,12 +363,14 @@ static at_status put_steps(plane *p) {
     at_strbuf event = {0}, value = {0};
     char name[24];
     snprintf(name, sizeof name, "%zu", i);
+    // Each step has metadata of its own, as its name is its number.
     at_proto_write_int(&value, 1, ++p->last_id);
     at_proto_write_bytes(&value, 2, at_str_of(name));
     put_entry(&p->metadata, 4, p->last_id, &value);
     put_times(&event, p->last_id, e->start_ns - origin,
               AT_MAX(e->start_ns, e->end_ns) - origin);
     put_uint_stat(&event, EVENT_STATS, STAT_LAUNCH, (uint64_t)e->launch_id);
+    // Launches without a call, as of another client, have no consumer.
     void **context =
         at_map_find_ptr(&p->x->contexts, (void *)(uintptr_t)e->launch_id);
     if (context && e->launch_id) {
@@ -354,6 +385,7 @@ static at_status put_steps(plane *p) {
 }
 
 // ---- Planes
+// 1 + the highest core that has an event of this kind.
 static uint32_t cores_of(const at_profile *p, uint32_t chip, uint32_t kind) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);
@@ -364,6 +396,7 @@ static uint32_t cores_of(const at_profile *p, uint32_t chip, uint32_t kind) {
   return cores;
 }
 
+// Peaks, from which XProf draws its roofline.
 static void put_chip(const plane *p, at_strbuf *b) {
   const at_profile_about *about = p->x->about;
   for (uint32_t i = 0; i < about->num_chips; i++) {
@@ -377,6 +410,7 @@ static void put_chip(const plane *p, at_strbuf *b) {
   }
 }
 
+// Steps only where `about` has programs.
 static at_status put_lines(plane *p) {
   const at_profile *profile = p->x->profile;
   if (p->x->about->num_modules) AT_TRY(put_steps(p));
@@ -386,6 +420,7 @@ static at_status put_lines(plane *p) {
   return AT_OK;
 }
 
+// One chip.
 static at_status put_plane(const exporter *x, uint32_t chip, at_strbuf *out) {
   plane p = {.x = x, .chip = chip, .programs = at_map_in(x->arena)};
   at_strbuf b = {0};
@@ -395,6 +430,7 @@ static at_status put_plane(const exporter *x, uint32_t chip, at_strbuf *out) {
   at_proto_write_int(&b, 1, chip + 1);           // XPlane.id
   at_proto_write_bytes(&b, 2, at_str_of(name));  // name
   at_status st = put_lines(&p);
+  // Metadata are known only when all lines are written.
   at_strbuf_add(&b, at_strbuf_str(&p.lines));
   at_strbuf_add(&b, at_strbuf_str(&p.metadata));
   b.failed |= p.lines.failed | p.metadata.failed;
@@ -432,6 +468,7 @@ static void put_programs(const exporter *x, at_strbuf *out) {
     at_strbuf_free(&b);
 }
 
+// By launch; a later call of the same number replaces the earlier.
 static at_status read_calls(exporter *x) {
   size_t n;
   const at_profile_event *e = at_profile_events(x->profile, &n);
@@ -445,11 +482,13 @@ static at_status read_calls(exporter *x) {
   return AT_OK;
 }
 
+// Chips without events have no plane.
 static at_status put_space(exporter *x, at_strbuf *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(x->profile, &n);
   uint32_t chips = 0;
   AT_TRY(read_calls(x));
+  // Chips are numbered from 0.
   for (size_t i = 0; i < n; i++) chips = AT_MAX(chips, e[i].chip + 1);
   for (uint32_t c = 0; c < chips; c++) {
     bool seen = false;
@@ -461,6 +500,7 @@ static at_status put_space(exporter *x, at_strbuf *out) {
   return at_arena_status(x->arena);
 }
 
+// Needs about as much memory as the output, and a list of each line's events.
 at_status at_profile_xspace(const at_profile *p, const at_profile_about *about,
                             at_strbuf *out) {
   static const at_profile_about nothing = {0};

@@ -18,6 +18,7 @@
 
 enum { kMaxDevices = 4, kMaxBufs = 12 };
 
+// A case as the file has it; bufs in the engine's order, owned by the case.
 typedef struct sc_case {
   union {
     at_x_sparse x;
@@ -28,6 +29,7 @@ typedef struct sc_case {
   uint32_t num_bufs;
 } sc_case;
 
+// "1.5" or "1.5*7", which stands for seven of them.
 static inline double next_number(FILE *f, double *value, long *left) {
   if (!*left) {
     assert_int_equal(fscanf(f, "%lf", value), 1);
@@ -42,6 +44,7 @@ static inline double next_number(FILE *f, double *value, long *left) {
   return *value;
 }
 
+// `count` elements of type t, the caller's to free.
 static inline void *read_array(FILE *f, at_dtype t, uint64_t count) {
   size_t size = at_dtype_bytes(t);
   uint8_t *p = malloc(count * size + 1);
@@ -63,6 +66,8 @@ static inline void *read_array(FILE *f, at_dtype t, uint64_t count) {
   return p;
 }
 
+// Operands of one device, room for its results, and what they must be. The rate
+// of updates is 0.25.
 static inline void read_device(FILE *f, sc_case *c, uint32_t d) {
   at_x_sparse *x = &c->x;
   void **b = c->bufs[d];
@@ -95,6 +100,7 @@ static inline void read_device(FILE *f, sc_case *c, uint32_t d) {
 }
 
 // False: the file has ended.
+// The step of the case without its optimizer.
 static inline bool read_case(FILE *f, sc_case *c) {
   char op[16], dtype[8];
   memset(c, 0, sizeof *c);
@@ -123,6 +129,7 @@ static inline bool read_case(FILE *f, sc_case *c) {
   return true;
 }
 
+// A buffer that stands twice must be NULL once.
 static inline void free_case(sc_case *c) {
   for (uint32_t d = 0; d < c->x.num_devices; d++) {
     for (uint32_t i = 0; i < c->num_bufs; i++) free(c->bufs[d][i]);
@@ -130,6 +137,7 @@ static inline void free_case(sc_case *c) {
   }
 }
 
+// Behind the comment of the first line; the caller closes it.
 static inline FILE *open_cases(void) {
   const char *top = getenv("AT_SOURCE_DIR");
   char path[4096];

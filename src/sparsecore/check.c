@@ -9,13 +9,20 @@
 #include "abi/dtype.h"
 #include "sparsecore/engine_internal.h"
 
+// The number of the first device here, among those of the program.
+static uint32_t first_device(const at_sc_run *r) {
+  return r->hosts ? r->hosts->me * at_sc_devices_here(r) : 0;
+}
+
 // ---- NaN
+// Element i of a table of any type that a step takes.
 static bool is_nan_at(const at_x_sparse *x, const void *table, uint64_t i) {
   if (x->dtype == AT_F32) return isnan(((const float *)table)[i]);
   if (x->dtype != AT_BF16) return false;  // integers
   return (((const uint16_t *)table)[i] & 0x7fff) > 0x7f80;
 }
 
+// n: there is none.
 static uint64_t first_nan(const float *v, uint64_t n) {
   uint64_t i = 0;
   while (i < n && !isnan(v[i])) i++;
@@ -31,6 +38,8 @@ typedef struct nan_check {
   const char *what;
 } nan_check;
 
+// The row that an entry asks for, in the table and its slots, where a device of
+// this host holds it.
 static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
                             uint32_t owner, uint64_t entry) {
   const at_sc_plan *p = c->p;
@@ -59,6 +68,8 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// Gains, then rows. Entries out of range are blamed here, as the step itself
+// comes later.
 static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
                              uint32_t batch, uint32_t owner) {
   const at_sc_ids *b = &c->p->devices[device];
@@ -79,6 +90,7 @@ static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// Every entry of this host. Padding between spans may be anything.
 static at_status nan_in_rows(const nan_check *c) {
   const at_sc_plan *p = c->p;
   for (uint32_t d = 0; d < p->here; d++)
@@ -89,7 +101,7 @@ static at_status nan_in_rows(const nan_check *c) {
   return AT_OK;
 }
 
-// Samples by columns: gradients, activations.
+// Samples by columns: gradients, activations. `buffer` is [samples, width] f32.
 static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
                                 const char *what) {
   const at_x_sparse *x = r->x;
@@ -100,12 +112,14 @@ static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "NaN in the %s of table %s\ndetail: device %u, sample "
                      "%llu, column %llu",
-                     what, r->name, d, (unsigned long long)(i / x->width),
+                     what, r->name, first_device(r) + d,
+                     (unsigned long long)(i / x->width),
                      (unsigned long long)(i % x->width));
   }
   return AT_OK;
 }
 
+// Of what goes in: rows, gains, and for an update the gradients.
 static at_status nan_before(const at_sc_plan *p) {
   const at_sc_run *r = p->run;
   nan_check c = {p, r->bufs, at_x_sparse_table(p->x), p->x->num_tables,
@@ -115,6 +129,7 @@ static at_status nan_before(const at_sc_plan *p) {
   return nan_in_samples(r, at_x_sparse_table(p->x) - 1, "gradients");
 }
 
+// Of what comes out: activations, or the rows that were updated.
 static at_status nan_after(const at_sc_plan *p) {
   const at_sc_run *r = p->run;
   uint32_t results = at_x_sparse_operands(p->x);
@@ -125,6 +140,7 @@ static at_status nan_after(const at_sc_plan *p) {
 }
 
 // ---- Contents
+// An update in place writes its operand: nothing to compare.
 static bool is_result(const at_sc_run *r, uint32_t device, uint32_t operand) {
   uint32_t n = at_x_sparse_operands(r->x);
   for (uint32_t i = 0; i < at_x_sparse_results(r->x); i++)
@@ -143,11 +159,13 @@ static void sum_operands(const at_sc_run *r, uint64_t *sums) {
                                       at_sc_buffer_bytes(r->x, i));
 }
 
+// DATA_LOSS names the operand that changed.
 static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
                                   const uint64_t *after) {
   static const char *const names[] = {"row pointers", "ids", "samples",
                                       "gains"};
   uint32_t n = at_x_sparse_operands(r->x);
+  uint32_t skipped = r->x->op == AT_SPARSE_LOCAL;  // has no row pointers
   for (uint32_t d = 0; d < at_sc_devices_here(r); d++)
     for (uint32_t i = 0; i < n; i++)
       if (before[d * n + i] != after[d * n + i])
@@ -155,8 +173,8 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
                        "the contents of a buffer of table %s changed while "
                        "nothing should write it\ndetail: device %u, operand %u "
                        "(%s)",
-                       r->name, d, i,
-                       i < AT_LEN(names)              ? names[i]
+                       r->name, first_device(r) + d, i,
+                       i + skipped < AT_LEN(names)    ? names[i + skipped]
                        : i == at_x_sparse_table(r->x) ? "table"
                                                       : "gradient or other");
   return AT_OK;
@@ -164,7 +182,7 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
 
 // ---- Launches
 // What every device must bring alike: the number of mini-batches and the
-// hyperparameters.
+// hyperparameters. Devices of this host only.
 static at_status check_launch(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   uint32_t first = at_x_sparse_table(x) + x->num_tables;
@@ -173,21 +191,23 @@ static at_status check_launch(const at_sc_run *r) {
         *(const int32_t *)r->bufs[d][4] != *(const int32_t *)r->bufs[0][4])
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the devices work on different launches: table %s has %d "
-                     "minibatches on device %u, %d on device 0",
-                     r->name, *(const int32_t *)r->bufs[d][4], d,
-                     *(const int32_t *)r->bufs[0][4]);
+                     "minibatches on device %u, %d on device %u",
+                     r->name, *(const int32_t *)r->bufs[d][4],
+                     first_device(r) + d, *(const int32_t *)r->bufs[0][4],
+                     first_device(r));
     for (uint32_t h = 0; h < x->num_hypers; h++)
       if (memcmp(r->bufs[d][first + h], r->bufs[0][first + h],
                  x->hyper_bytes[h]))
         return AT_FAIL(AT_INVALID_ARGUMENT,
                        "the devices work on different launches: "
                        "hyperparameter %u of table %s differs on device %u",
-                       h, r->name, d);
+                       h, r->name, first_device(r) + d);
   }
   return AT_OK;
 }
 
 // ---- Mini-batches as files
+// CSV, a line for each entry, with ids of the whole table.
 static void write_entries(const at_sc_plan *p, FILE *f) {
   fprintf(f, "device,sparsecore,minibatch,partition,id,sample,gain\n");
   for (uint32_t d = 0; d < p->here; d++) {
@@ -204,6 +224,8 @@ static void write_entries(const at_sc_plan *p, FILE *f) {
   }
 }
 
+// One file a step: FOLDER/TABLE.NUMBER.csv, slashes of the name as underscores.
+// The number counts all dumps of the process.
 static at_status dump(const at_sc_plan *p) {
   static _Atomic uint32_t count;
   char path[4096], name[128];
@@ -220,11 +242,14 @@ static at_status dump(const at_sc_plan *p) {
                    "folder that exists",
                    path);
   write_entries(p, f);
-  fclose(f);
+  bool written = !ferror(f);
+  if (fclose(f) || !written)
+    return AT_FAIL(AT_DATA_LOSS, "cannot write all of %s", path);
   return AT_OK;
 }
 
 // ---- A step with checks
+// What the flags ask for before the step; *p is made unless the step is LOCAL.
 static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
   const uint32_t checks = r->x->checks;
   if (checks & AT_SPARSE_CHECK_LAUNCH) AT_TRY(check_launch(r));
@@ -235,6 +260,8 @@ static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
   return dumps ? dump(p) : AT_OK;
 }
 
+// A failure here is told to the other hosts, which are waiting in the step's
+// first exchange.
 at_status at_sc_run_checked(const at_sc_run *r,
                             at_status (*step)(const at_sc_run *r)) {
   const uint32_t checks = r->x->checks;

@@ -32,6 +32,7 @@ typedef struct setup {
 } setup;
 
 static at_pool *g_pool;
+// One block is enough: each call frees the one before.
 static void *scratch(void *owner, size_t bytes) {
   setup *s = owner;
   free(s->scratch);
@@ -39,6 +40,7 @@ static void *scratch(void *owner, size_t bytes) {
   return s->scratch;
 }
 
+// The list of buffers in the engine's order.
 static void put(device *d, bool update, bool minibatching) {
   int n = 0;
   d->bufs[n++] = d->pointers;
@@ -52,6 +54,7 @@ static void put(device *d, bool update, bool minibatching) {
   d->bufs[n++] = d->out;
 }
 
+// A lookup or update without any defect.
 static void standard(setup *s, bool update, bool minibatching) {
   *s = (setup){.x = {.op = update ? AT_SPARSE_UPDATE : AT_SPARSE_LOOKUP,
                      .num_devices = DEVICES,
@@ -85,6 +88,7 @@ static void standard(setup *s, bool update, bool minibatching) {
       .x = &s->x, .name = "t", .bufs = s->by_device, .par = &s->par};
 }
 
+// Steps with a defect each, or none.
 static at_status nothing(const at_sc_run *r) { return AT_OK; }
 static at_status scribble_ids(const at_sc_run *r) {
   ((int32_t *)r->bufs[1][1])[3] = 77;
@@ -99,11 +103,17 @@ static at_status nan_out(const at_sc_run *r) {
   out[r->x->op == AT_SPARSE_UPDATE ? 3 * WIDTH + 1 : 3] = NAN;
   return AT_OK;
 }
+static at_status scribble_gains(const at_sc_run *r) {
+  ((float *)r->bufs[0][2])[0] = 3;
+  return AT_OK;
+}
 static at_status in_place(const at_sc_run *r) {
   ((float *)r->bufs[0][at_x_sparse_operands(r->x)])[2] = 4;
   return AT_OK;
 }
 
+// The step with these checks ends with this code, and its message says so.
+// Frees the scratch.
 static void expect(setup *s, at_status (*step)(const at_sc_run *r),
                    uint32_t checks, at_code code, const char *says) {
   s->x.checks = checks;
@@ -116,6 +126,7 @@ static void expect(setup *s, at_status (*step)(const at_sc_run *r),
   s->scratch = NULL;
 }
 
+// All four checks, all four forms of a step.
 static void a_clean_step_is_silent(void **state) {
   for (int update = 0; update < 2; update++)
     for (int minibatching = 0; minibatching < 2; minibatching++) {
@@ -125,6 +136,8 @@ static void a_clean_step_is_silent(void **state) {
     }
 }
 
+// In gains, rows, gradients, activations and updated rows; padding and rows
+// that nobody asks for may be NaN.
 static void nan_is_found_with_its_place(void **state) {
   setup s;
   standard(&s, false, false);
@@ -155,6 +168,7 @@ static void nan_is_found_with_its_place(void **state) {
          "NaN in the rows that come out of table t");
 }
 
+// An update in place may change its table.
 static void changed_buffers_are_found(void **state) {
   setup s;
   standard(&s, false, false);
@@ -168,6 +182,44 @@ static void changed_buffers_are_found(void **state) {
   expect(&s, in_place, AT_SPARSE_CHECK_CONTENTS, 0, "");
 }
 
+// A call of one device alone has that device's buffers and no others.
+static void local_lookups_have_one_device(void **state) {
+  setup s;
+  standard(&s, false, false);
+  device *d = &s.d[0];
+  s.x.op = AT_SPARSE_LOCAL;
+  d->bufs[0] = d->ids;
+  d->bufs[1] = d->samples;
+  d->bufs[2] = d->gains;
+  d->bufs[3] = d->table;
+  d->bufs[4] = d->out;
+  s.by_device[1] = NULL;
+  expect(&s, nothing, 15, 0, "");
+  expect(&s, scribble_gains, AT_SPARSE_CHECK_CONTENTS, AT_DATA_LOSS,
+         "device 0, operand 2 (gains)");
+}
+
+static at_status hear_nothing(void *arg, const at_bytes *send, at_bytes *recv) {
+  return AT_OK;
+}
+
+// Devices are numbered over all hosts.
+static void devices_of_other_hosts_count(void **state) {
+  setup s;
+  standard(&s, true, false);
+  at_sc_hosts hosts = {2, 1, NULL, hear_nothing};
+  s.run.hosts = &hosts;
+  s.x.num_devices = 2 * DEVICES;
+  s.d[1].gradient[2] = NAN;
+  expect(&s, nothing, AT_SPARSE_CHECK_NAN, AT_INVALID_ARGUMENT,
+         "NaN in the gradients of table t\ndetail: device 3, sample 1");
+  s.d[1].gradient[2] = 0;
+  s.d[1].rate = .25f;
+  expect(&s, nothing, AT_SPARSE_CHECK_LAUNCH, AT_INVALID_ARGUMENT,
+         "hyperparameter 0 of table t differs on device 3");
+}
+
+// Number of minibatches and hyperparameters.
 static void devices_bring_the_same_launch(void **state) {
   setup s;
   standard(&s, false, true);
@@ -181,6 +233,8 @@ static void devices_bring_the_same_launch(void **state) {
          "hyperparameter 0 of table t differs on device 1");
 }
 
+// A slash in the table's name makes no folder. A folder that is gone is an
+// error.
 static void minibatches_are_written(void **state) {
   char folder[] = "/tmp/atoll_check_XXXXXX", path[64], line[128];
   assert_non_null(mkdtemp(folder));
@@ -202,6 +256,13 @@ static void minibatches_are_written(void **state) {
   assert_int_equal(lines, 1 + DEVICES * 3);
   assert_true(found);
   remove(path);
+  // A device that takes no byte.
+  s.run.name = "full";
+  snprintf(path, sizeof path, "%s/full.000001.csv", folder);
+  assert_int_equal(symlink("/dev/full", path), 0);
+  expect(&s, nothing, AT_SPARSE_CHECK_DUMP, AT_DATA_LOSS,
+         "cannot write all of");
+  remove(path);
   rmdir(folder);
   expect(&s, nothing, AT_SPARSE_CHECK_DUMP, AT_FAILED_PRECONDITION,
          "cannot write");
@@ -220,6 +281,8 @@ int main(void) {
       cmocka_unit_test(a_clean_step_is_silent),
       cmocka_unit_test(nan_is_found_with_its_place),
       cmocka_unit_test(changed_buffers_are_found),
+      cmocka_unit_test(local_lookups_have_one_device),
+      cmocka_unit_test(devices_of_other_hosts_count),
       cmocka_unit_test(devices_bring_the_same_launch),
       cmocka_unit_test(minibatches_are_written),
   };

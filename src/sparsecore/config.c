@@ -5,6 +5,7 @@
 
 #define BAD(...) AT_FAIL(AT_INVALID_ARGUMENT, "backend_config: " __VA_ARGS__)
 
+// Leaves *out where the key is missing; more than INT32_MAX is refused.
 static at_status read_int(const at_json *o, const char *key, int64_t least,
                           int64_t *out) {
   const at_json *v = at_json_get(o, key);
@@ -17,6 +18,7 @@ static at_status read_int(const at_json *o, const char *key, int64_t least,
   return AT_OK;
 }
 
+// Must be there, and finite.
 static at_status read_number(const at_json *o, const char *key, double *out) {
   const at_json *v = at_json_get(o, key);
   if (!v || v->kind != AT_JSON_NUMBER || !isfinite(v->number))
@@ -25,6 +27,7 @@ static at_status read_number(const at_json *o, const char *key, double *out) {
   return AT_OK;
 }
 
+// The three keys differ between the two spellings that calls use.
 static at_status read_quantisation(const at_json *o, const char *low,
                                    const char *high, const char *buckets,
                                    at_sc_config *c) {
@@ -45,6 +48,8 @@ static at_status read_quantisation(const at_json *o, const char *low,
   return AT_OK;
 }
 
+// sparse_dense_matmul_config. Only rows spread over the SparseCores, MOD, are
+// known.
 static at_status read_matmul(const at_json *o, at_sc_config *c) {
   if (o->kind != AT_JSON_OBJECT)
     return BAD("sparse_dense_matmul_config must be an object");
@@ -72,6 +77,7 @@ static at_status read_matmul(const at_json *o, at_sc_config *c) {
   return AT_OK;
 }
 
+// csr_config of SparseGather and SparseIota.
 static at_status read_csr(const at_json *o, at_sc_config *c) {
   if (o->kind != AT_JSON_OBJECT) return BAD("csr_config must be an object");
   AT_TRY(read_int(o, "max_non_zeroes_per_row", 1, &c->max_per_row));
@@ -79,6 +85,7 @@ static at_status read_csr(const at_json *o, at_sc_config *c) {
   return read_int(o, "pad_value", 0, &c->pad_value);
 }
 
+// Unknown keys are left alone.
 static at_status read_config(const at_json *o, at_sc_config *c) {
   if (o->kind != AT_JSON_OBJECT) return BAD("an object is expected");
   const at_json *device = at_json_get(o, "device_type");
@@ -91,6 +98,7 @@ static at_status read_config(const at_json *o, at_sc_config *c) {
   return m ? read_matmul(m, c) : AT_OK;
 }
 
+// The arena is limited: a config is small, whatever its text.
 at_status at_sc_config_read(at_str text, at_sc_config *out) {
   at_sc_config c = {
       .num_slots = -1, .num_hypers = -1, .max_pad = 8, .pad_value = INT32_MAX};

@@ -10,10 +10,12 @@
   AT_FAIL(AT_INVALID_ARGUMENT, "malformed SparseCore step: " what)
 static const uint64_t kMost = 1ull << 40;  // elements of anything
 
+// Of a table.
 static uint64_t element_bytes(const at_x_sparse *x) {
   return x->dtype == AT_F32 ? 4 : x->dtype == AT_BF16 ? 2 : 1;
 }
 
+// Bounds first, so that products cannot overflow, then what must divide.
 static at_status check_sizes(const at_x_sparse *x) {
   if (x->pointers > kMost || x->ids > kMost || x->samples > kMost ||
       x->rows > kMost || x->width > kMost ||
@@ -23,6 +25,7 @@ static at_status check_sizes(const at_x_sparse *x) {
   if (x->op == AT_SPARSE_LOCAL) return AT_OK;
   uint64_t scs = x->scs_per_device;
   if (!scs) return x->minibatching ? AT_OK : BAD("no SparseCores");
+  // Row pointers of a block: one per owner, at least 8.
   uint64_t per = AT_MAX(scs * x->num_devices, 8ull);
   bool blocks = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
                                 : x->pointers == per * scs;
@@ -32,8 +35,8 @@ static at_status check_sizes(const at_x_sparse *x) {
   return AT_OK;
 }
 
+// Does a place of the optimizer lie inside what it names?
 static bool place_fits(const at_x_sparse *x, const at_x_sparse_place *p) {
-  uint64_t row = x->width * 4;
   switch (p->kind) {
     case AT_SPARSE_GRADIENT:
       return true;
@@ -46,10 +49,11 @@ static bool place_fits(const at_x_sparse *x, const at_x_sparse_place *p) {
     case AT_SPARSE_CONST:
       return p->index <= x->const_bytes;
     default:
-      return row == UINT64_MAX;
+      return false;
   }
 }
 
+// Launches stay inside the places, copies inside their sources.
 static at_status check_optimizer(const at_x_sparse *x) {
   const at_x_sparse_place *places = at_x_sparse_places(x);
   for (uint32_t i = 0; i < x->num_places; i++)
@@ -74,6 +78,7 @@ static at_status check_optimizer(const at_x_sparse *x) {
   return AT_OK;
 }
 
+// The engine trusts what has passed here: parameters come from cached files.
 at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
                       uint32_t num_devices) {
   if (bytes < sizeof *x || x->num_launches > 1u << 16 ||
@@ -85,6 +90,7 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
       !x->num_tables || x->num_tables > AT_SPARSE_MAX_TABLES ||
       x->num_hypers > AT_SPARSE_MAX_HYPERS)
     return BAD("counts");
+  // Integers are levels, so they need a quantisation.
   bool integer = x->dtype == AT_S8 || x->dtype == AT_U8;
   if (x->dtype != AT_F32 && x->dtype != AT_BF16 && !integer)
     return BAD("element type");
@@ -102,6 +108,7 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
   return check_optimizer(x);
 }
 
+// In the order of abi/sparsecore.h.
 uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i) {
   uint64_t table = x->rows * x->width * element_bytes(x);
   uint64_t batch = x->samples * x->width * 4;
@@ -117,6 +124,7 @@ uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i) {
 }
 
 // ---- Row pointers
+// Partitions begin at multiples of 8 entries.
 static uint64_t round8(uint64_t n) { return (n + 7) & ~7ull; }
 
 // Where block `b` of row pointers begins among the entries, and its pointers.
@@ -127,6 +135,8 @@ static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
                                uint64_t *start) {
   uint64_t b = (uint64_t)k * d->batches + batch;
   const int32_t *r = d->pointers + b * p->per;
+  // Without minibatches each SparseCore has a part of the buffer, and pointers
+  // count from its begin.
   *base = p->x->minibatching ? 0 : k * (p->x->ids / p->scs);
   *start = p->x->minibatching && b
                ? round8((uint32_t)r[-(int64_t)p->per + p->num_scs - 1])
@@ -134,6 +144,8 @@ static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
   return r;
 }
 
+// Begins where the owner before ends, rounded up to 8; an owner without ids may
+// end before that.
 at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
                          uint32_t batch, uint32_t owner) {
   AT_ASSERT(device < p->here && k < p->scs && owner < p->num_scs &&
@@ -146,6 +158,8 @@ at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
   return (at_sc_span){base + AT_MIN(start, end), base + end};
 }
 
+// One block: pointers must not go back and must stay inside the buffer, or the
+// SparseCore's part of it.
 static at_status check_pointers(const at_sc_plan *p, uint32_t device,
                                 uint32_t k, uint32_t batch) {
   const at_sc_ids *d = &p->devices[device];
@@ -171,11 +185,14 @@ static at_status check_pointers(const at_sc_plan *p, uint32_t device,
   return AT_OK;
 }
 
+// The number of minibatches is an operand: at least 1, at most what there are
+// row pointers for.
 static at_status read_batches(const at_sc_plan *p, uint32_t device,
                               at_sc_ids *d) {
   d->batches = 1;
   if (!p->x->minibatching) return AT_OK;
   int32_t n = *(const int32_t *)p->run->bufs[device][4];
+  // Blocks that the row pointers have room for.
   uint64_t most = p->x->pointers / ((uint64_t)p->per * p->scs);
   if (n < 1 || (uint64_t)n > most)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -191,6 +208,7 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
 // as leave no row pointer over; else the most that the row pointers allow.
 static at_status find_scs(const at_sc_run *r, uint32_t *out) {
   const at_x_sparse *x = r->x;
+  // The first device's; read_batches looks at each.
   int64_t n = *(const int32_t *)r->bufs[0][4];
   *out = 0;
   for (uint64_t s = 4; s && n > 0; s /= 2) {
@@ -210,7 +228,8 @@ static at_status find_scs(const at_sc_run *r, uint32_t *out) {
                  (long long)n);
 }
 
-// Different rows of a span: equal ids follow each other.
+// Different rows of a span: equal ids follow each other. Valid as spans are
+// sorted by id.
 static uint64_t unique_of(const at_sc_ids *d, at_sc_span s) {
   uint64_t n = 0;
   for (uint64_t i = s.begin; i < s.end; i++)
@@ -218,7 +237,8 @@ static uint64_t unique_of(const at_sc_ids *d, at_sc_span s) {
   return n;
 }
 
-// Counted where the limits are checked; the engine itself needs none.
+// Counted where the limits are checked; the engine itself needs none. In the
+// words of the chip's runtime.
 static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
                               uint32_t batch) {
   const at_x_sparse *x = p->x;
@@ -246,10 +266,13 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// All hosts have equally many; a LOCAL step is called device by device.
 uint32_t at_sc_devices_here(const at_sc_run *r) {
+  if (r->x->op == AT_SPARSE_LOCAL) return 1;
   return r->x->num_devices / (r->hosts ? r->hosts->count : 1);
 }
 
+// All memory is the run's scratch; the plan borrows the run's buffers.
 at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
   const at_x_sparse *x = r->x;
   uint32_t scs = x->scs_per_device;
@@ -265,6 +288,7 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
   AT_ASSERT(p.shard_rows * scs == x->rows && p.sc_samples * scs == x->samples);
   p.per = AT_MAX(p.num_scs, 8u);
   p.first = r->hosts ? r->hosts->me * p.here : 0;
+  // Whoever shows the times does not know it otherwise.
   if (r->times) r->times->scs = scs;
   p.devices = at_par_scratch(r->par, p.here * sizeof *p.devices);
   if (!p.devices)
@@ -288,12 +312,14 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
 }
 
 // ---- Ids
+// First without branches, as nearly all spans are good.
 uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
                          uint64_t rows, uint64_t samples) {
   AT_ASSERT(begin <= end);
   // Negative values are large ones here.
   uint32_t most_rows = (uint32_t)AT_MIN(rows, (uint64_t)INT32_MAX);
   uint32_t most_samples = (uint32_t)AT_MIN(samples, (uint64_t)INT32_MAX);
+  // An or over all entries, which the compiler makes vectors of.
   uint32_t bad = 0;
   for (uint64_t i = begin; i < end; i++)
     bad |= ((uint32_t)b->ids[i] >= most_rows) |
@@ -306,6 +332,7 @@ uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
   return i;
 }
 
+// An id out of range counts before a sample.
 at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
                       uint32_t owner, uint64_t entry) {
   const at_sc_ids *b = &p->devices[device];
@@ -326,9 +353,11 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
 }
 
 // ---- Times
+// Widens the interval of a SparseCore; several threads may do so at once.
 void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
   if (!r->times || core >= r->times->count) return;
   at_sc_time *t = &r->times->list[core];
+  // The earliest begin and the latest end of all threads.
   uint64_t end = at_clock_ns(), old = atomic_load(&t->begin_ns);
   while (begin < old &&
          !atomic_compare_exchange_weak(&t->begin_ns, &old, begin))
@@ -338,6 +367,7 @@ void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
     continue;
 }
 
+// A step without checks.
 static at_status run_plain(const at_sc_run *r) {
   switch (r->x->op) {
     case AT_SPARSE_LOOKUP:
@@ -349,6 +379,7 @@ static at_status run_plain(const at_sc_run *r) {
   }
 }
 
+// Only steps whose checks look at data take the longer way.
 at_status at_sc_run_step(const at_sc_run *r) {
   const at_sc_hosts *h = r->hosts;
   if (h && (!h->count || h->me >= h->count || r->x->num_devices % h->count))

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "sparsecore/hosts.h"
 
+// Chips have 2 or 4; input may be made for others.
 enum { AT_SC_MAX_PER_DEVICE = 64 };  // SparseCores
 
 // INVALID_ARGUMENT when the parameters contradict themselves. `bytes` is all
@@ -21,6 +22,7 @@ enum { AT_SC_MAX_PER_DEVICE = 64 };  // SparseCores
 at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
                       uint32_t num_devices);
 // Bytes that buffer i of a step has (operands, then results; abi/sparsecore.h).
+// Needs an x that at_sc_check took.
 uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i);
 
 // When each SparseCore worked on a step, from its first task to its last; what
@@ -35,6 +37,8 @@ typedef struct at_sc_times {
   at_sc_time *list;  // by device, then SparseCore; set to {UINT64_MAX, 0}
 } at_sc_times;
 
+// One step. Everything is borrowed until at_sc_run_step has returned; memory
+// for the run comes from `par`.
 typedef struct at_sc_run {
   const at_x_sparse *x;         // checked
   const at_kernel_fn *kernels;  // of its launches

@@ -13,6 +13,9 @@ typedef struct at_sc_ids {
   uint32_t batches;  // blocks of pointers of each SparseCore
 } at_sc_ids;
 
+// A step as its devices are cut into SparseCores. An "owner" is a SparseCore
+// that has rows of the table, counted over all devices; a "source" is one that
+// has samples.
 typedef struct at_sc_plan {
   const at_sc_run *run;
   const at_x_sparse *x;
@@ -23,6 +26,7 @@ typedef struct at_sc_plan {
   uint64_t sc_samples;    // of a batch on one SparseCore
   at_sc_ids *devices;     // `here` entries
 } at_sc_plan;
+// Entries of run.bufs.
 uint32_t at_sc_devices_here(const at_sc_run *r);
 // Reads and checks all row pointers of this host. Memory is the run's scratch.
 at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out);
@@ -32,6 +36,8 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out);
 typedef struct at_sc_span {
   uint64_t begin, end;
 } at_sc_span;
+// The row pointers were checked by at_sc_plan_make; ids and samples were not.
+// Empty where nothing is asked.
 at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
                          uint32_t batch, uint32_t owner);
 
@@ -40,11 +46,14 @@ at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
 uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
                          uint64_t rows, uint64_t samples);
 // Names it.
+// INVALID_ARGUMENT with table, device, SparseCore, id and sample of the entry,
+// which at_sc_first_bad found.
 at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
                       uint32_t owner, uint64_t entry);
 
 // ---- Other hosts
 // The checks of all entries of this host, before anything is sent.
+// INVALID_ARGUMENT of the first entry that is out of range.
 at_status at_sc_check_ids(const at_sc_plan *p);
 
 // Rows that other hosts own.
@@ -55,6 +64,8 @@ typedef struct at_sc_far {
   uint32_t most;
   at_sc_ids *devices;  // ids of far rows are their places in `rows`
 } at_sc_far;
+// Two exchanges: ids there, rows back. Memory is the run's scratch and the
+// transport's: it lasts until the next exchange.
 at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out);
 
 // What the SparseCores of another host ask of one owner.
@@ -68,6 +79,8 @@ typedef struct at_sc_far_spans {
   uint32_t count;
 } at_sc_far_spans;
 // By host.
+// One exchange. *out has an entry for each host, whose memory is the
+// transport's.
 at_status at_sc_send_gradients(const at_sc_plan *p, at_sc_far_spans **out);
 // This host fails before the first exchange of a step, so that all others do.
 // Returns st; NULL: there are no others.
@@ -106,6 +119,7 @@ typedef struct at_sc_rows {
   // A row of another type, or quantised, as f32.
   void (*load)(const at_x_sparse *x, float *out, const void *row);
 } at_sc_rows;
+// Loops for just this width where there are some, else those for any. Static.
 const at_sc_rows *at_sc_rows_of(uint64_t width);
 
 // ---- Times
@@ -116,10 +130,15 @@ static inline uint64_t at_sc_now(const at_sc_run *r) {
 void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin);
 
 // ---- Steps
+// Samples gather rows of all devices.
 at_status at_sc_lookup(const at_sc_run *r);
+// Samples of one device gather rows of its own table, without row pointers.
 at_status at_sc_local(const at_sc_run *r);
+// Rows gather the gradients of all samples that used them, and the optimizer
+// runs on each once.
 at_status at_sc_update(const at_sc_run *r);
 
+// By lines of 64 bytes; a hint, so p may lie anywhere.
 static inline void at_sc_prefetch(const void *p, uint64_t bytes) {
   for (uint64_t b = 0; b < bytes; b += 64)
     __builtin_prefetch((const char *)p + b);

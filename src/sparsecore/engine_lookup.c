@@ -25,6 +25,7 @@ static bool is_plain(const at_x_sparse *x) {
   return x->dtype == AT_F32 && !x->num_buckets;
 }
 
+// Of an element of the table.
 static uint64_t bytes_of(const at_x_sparse *x) {
   return x->dtype == AT_F32 ? 4 : x->dtype == AT_BF16 ? 2 : 1;
 }
@@ -49,6 +50,8 @@ static void gather_converted(const lookup *l, const at_sc_ids *b,
   }
 }
 
+// Samples [first, first + count), columns [column, column + columns): the
+// initial value or 0.
 static void start_rows(const lookup *l, uint32_t device, uint64_t first,
                        uint64_t count, uint64_t column, uint64_t columns) {
   const at_x_sparse *x = l->run->x;
@@ -58,6 +61,7 @@ static void start_rows(const lookup *l, uint32_t device, uint64_t first,
       x->has_init
           ? (const float *)l->run->bufs[device][l->init] + first * x->width
           : NULL;
+  // An initial value that lies in the result already.
   if (init == out) return;
   if (columns == x->width) {
     if (init)
@@ -75,6 +79,7 @@ static void start_rows(const lookup *l, uint32_t device, uint64_t first,
   }
 }
 
+// Keeps the least, so that the message does not depend on the threads.
 static void report(lookup *l, uint64_t where) {
   uint64_t old = atomic_load(&l->bad);
   while ((!old || where + 1 < old) &&
@@ -82,6 +87,7 @@ static void report(lookup *l, uint64_t where) {
     continue;
 }
 
+// Entries of one owner added into the samples of one source.
 static void lookup_span(lookup *l, const at_sc_ids *b, at_sc_span s,
                         const void *table, float *out, uint64_t column,
                         uint64_t columns, uint32_t worker) {
@@ -106,12 +112,16 @@ static const uint8_t *rows_of(const lookup *l, uint32_t source, uint32_t batch,
     AT_ASSERT(l->far.devices && batch < l->far.most);
     *b = &l->far.devices[source / p->scs];
     uint64_t batches = (uint64_t)source * l->far.most + batch;
-    return l->far.rows[batches * p->num_scs + g];
+    const uint8_t *rows = l->far.rows[batches * p->num_scs + g];
+    AT_ASSERT(rows);  // each span with ids has asked for some
+    return rows;
   }
   return (const uint8_t *)l->run->bufs[device][l->table] +
          (g % p->scs) * p->shard_rows * x->width * bytes_of(x);
 }
 
+// In the order of minibatches and owners, whichever thread runs it: sums have
+// the same bits.
 static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   const at_sc_plan *p = &l->plan;
   const at_x_sparse *x = p->x;
@@ -139,6 +149,7 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
     }
 }
 
+// Tasks [begin, end) of a worker, with their times.
 static void lookup_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   lookup *l = arg;
@@ -165,6 +176,8 @@ static at_status blame_source(const at_sc_plan *p, uint32_t source) {
   return AT_OK;
 }
 
+// Cuts rows by columns where there are fewer SparseCores than threads; not
+// tables that are converted row by row.
 static at_status prepare(lookup *l, uint32_t sources) {
   const at_x_sparse *x = l->run->x;
   uint32_t threads = at_par_threads(l->run->par);
@@ -173,12 +186,15 @@ static at_status prepare(lookup *l, uint32_t sources) {
   l->out = at_x_sparse_operands(x);
   l->part = x->width;
   l->parts = 1;
+  // As many parts as leave each thread something to do, in whole lines of
+  // memory.
   if (is_plain(x) && sources && sources < threads && x->width >= 2 * kColumns) {
     uint64_t most = x->width / kColumns;
     uint64_t want = AT_MIN((uint64_t)at_ceil_div(threads, sources), most);
     l->part = at_align_up(at_ceil_div(x->width, want), kColumns);
     l->parts = (uint32_t)at_ceil_div(x->width, l->part);
   }
+  AT_ASSERT(l->parts >= 1 && l->part * l->parts >= x->width);
   l->rows = at_sc_rows_of(l->part);
   if (is_plain(x)) return AT_OK;
   l->row = at_par_scratch(l->run->par, threads * x->width * sizeof *l->row);
@@ -186,25 +202,30 @@ static at_status prepare(lookup *l, uint32_t sources) {
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
 }
 
+// Everything that can fail before the hosts talk.
 static at_status make(lookup *l) {
   AT_TRY(at_sc_plan_make(l->run, &l->plan));
   AT_TRY(prepare(l, l->plan.here * l->plan.scs));
   return l->run->hosts ? at_sc_check_ids(&l->plan) : AT_OK;
 }
 
+// Bad ids of one host are found by its workers as they go; with several hosts
+// before anything is sent.
 at_status at_sc_lookup(const at_sc_run *r) {
   lookup l = {.run = r};
   at_status st = make(&l);
   if (st.err) return at_sc_tell(r->hosts, st);
   uint32_t sources = l.plan.here * l.plan.scs;
-  if (!r->x->width || !r->x->samples) return AT_OK;
+  // Also where there is nothing to look up: another host may have failed.
   if (r->hosts) AT_TRY(at_sc_fetch_rows(&l.plan, &l.far));
+  if (!r->x->width || !r->x->samples) return AT_OK;
   at_par_for(r->par, (int64_t)sources * l.parts, 1, lookup_range, &l);
   uint64_t bad = atomic_load(&l.bad);
   return bad ? blame_source(&l.plan, (uint32_t)(bad - 1)) : AT_OK;
 }
 
 // ---- Rows of the device itself
+// One thread: it is called for each device, and those run side by side.
 at_status at_sc_local(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   void *const *bufs = r->bufs[0];

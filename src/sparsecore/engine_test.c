@@ -3,6 +3,7 @@
 #include "sparsecore/run_test_util.h"
 
 // ---- Running
+// As exec does: all devices at once, or one by one for LOCAL.
 static at_status run_case(const sc_case *c, uint32_t threads) {
   static at_pool *pools[4];
   if (!pools[threads])
@@ -25,6 +26,7 @@ static at_status run_case(const sc_case *c, uint32_t threads) {
   return st;
 }
 
+// Bit by bit.
 static void assert_results(const sc_case *c) {
   const at_x_sparse *x = &c->x;
   uint32_t first = at_x_sparse_operands(x), n = at_x_sparse_results(x);
@@ -34,6 +36,7 @@ static void assert_results(const sc_case *c) {
                           at_sc_buffer_bytes(x, first + t));
 }
 
+// With 1, 2 and 3 threads.
 static void equals_numpy(void **state) {
   FILE *f = open_cases();
   sc_case c;
@@ -55,7 +58,7 @@ static void equals_numpy(void **state) {
   assert_int_equal(cases, 22);
 }
 
-// Results that are their tables.
+// Results that are their tables. The same tables as with copies.
 static void updates_in_place(void **state) {
   FILE *f = open_cases();
   sc_case c;
@@ -96,6 +99,7 @@ static void read_update(sc_case *c) {
   assert_int_equal(c->x.scs_per_device, 4);
 }
 
+// An update in place must leave its table as it was.
 static void refuses_bad_input(void **state) {
   static const mistake mistakes[] = {
       {1, 1, 0, -1, "id -1 of table t is out of range"},
@@ -134,6 +138,7 @@ static void refuses_bad_input(void **state) {
   }
 }
 
+// 0, negative, and more than there are row pointers for.
 static void refuses_minibatches(void **state) {
   FILE *f = open_cases();
   sc_case c;
@@ -149,6 +154,7 @@ static void refuses_minibatches(void **state) {
   free_case(&c);
 }
 
+// max_ids alone says nothing until its check is on.
 static void checks_limits(void **state) {
   sc_case c;
   read_update(&c);
@@ -267,6 +273,7 @@ static void rows_are_copied_behind_the_optimizer(void **state) {
   free_case(&c);
 }
 
+// num_buckets 0 is no quantisation: low and high are not looked at then.
 static void quantisation_has_two_levels_or_more(void **state) {
   FILE *f = open_cases();
   sc_case c;
@@ -294,6 +301,7 @@ static void quantisation_has_two_levels_or_more(void **state) {
   free_case(&c);
 }
 
+// One field wrong at a time.
 static void refuses_malformed_parameters(void **state) {
   sc_case c;
   read_update(&c);

@@ -62,12 +62,15 @@ static at_status each_span(update *u, uint32_t g, span_fn fn) {
   return AT_OK;
 }
 
+// A span_fn that only counts.
 static at_status count_span(update *u, uint32_t device, uint32_t k, uint32_t g,
                             at_sc_span s) {
   u->owners[g].count += s.end - s.begin;
   return AT_OK;
 }
 
+// A span_fn: appends the entries to those of the owner, with pointers to their
+// gradients.
 static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
                            at_sc_span s) {
   const at_sc_plan *p = &u->plan;
@@ -91,7 +94,8 @@ static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
   return AT_OK;
 }
 
-// What another host asks of an owner; `take` false: only how much it is.
+// What another host asks of an owner; `take` false: only how much it is. Ids
+// and places were checked when the message was read.
 static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
   const at_sc_far_spans *f = &u->far[host];
   owner *o = &u->owners[g];
@@ -108,7 +112,8 @@ static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
   }
 }
 
-// All that is asked of an owner, host by host, which is device by device.
+// All that is asked of an owner, host by host, which is device by device. That
+// order is the order of the sums.
 static at_status each_source(update *u, uint32_t g, span_fn fn) {
   AT_ASSERT(g < u->plan.here * u->plan.scs);
   const at_sc_hosts *h = u->far ? u->run->hosts : NULL;
@@ -119,20 +124,25 @@ static at_status each_source(update *u, uint32_t g, span_fn fn) {
   return AT_OK;
 }
 
+// By id.
 static bool is_sorted(const owner *o) {
   for (uint64_t i = 1; i < o->count; i++)
     if (o->entries[i].id < o->entries[i - 1].id) return false;
   return true;
 }
 
-// Stable, by digits of the id from the least significant on.
+// Stable, by digits of the id from the least significant on. A radix sort with
+// digits of up to 11 bits, as many passes as the rows of a shard need; small
+// lists take small digits. `entries` and `spare` change roles.
 static void sort_entries(owner *o, uint64_t shard_rows) {
   if (is_sorted(o)) return;
+  // Digits grow with the list until counters cost as much as entries.
   uint32_t bits = 64 - (uint32_t)__builtin_clzll(shard_rows | 1), digit = 4;
   while (digit < kDigitBits && (1ull << digit) < o->count) digit++;
   uint32_t passes = (bits + digit - 1) / digit;
   digit = (bits + passes - 1) / passes;
   for (uint32_t shift = 0; shift < bits; shift += digit) {
+    // Counts of a digit, then where each value begins.
     uint32_t begin[1u << kDigitBits] = {0}, mask = (1u << digit) - 1, at = 0;
     for (uint64_t i = 0; i < o->count; i++)
       begin[(o->entries[i].id >> shift) & mask]++;
@@ -149,6 +159,8 @@ static void sort_entries(owner *o, uint64_t shard_rows) {
   }
 }
 
+// Owners [begin, end). The first that finds a bad entry is remembered, and
+// blamed when all are done.
 static void collect_range(void *arg, int64_t begin, int64_t end,
                           uint32_t thread) {
   update *u = arg;
@@ -171,6 +183,8 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Counts, then takes: entries of all owners lie in one array, with as much room
+// again for the sort.
 static at_status collect(update *u) {
   uint32_t n = u->plan.here * u->plan.scs;
   uint64_t total = 0;
@@ -181,6 +195,7 @@ static at_status collect(update *u) {
     AT_TRY(each_source(u, g, count_span));
     total += u->owners[g].count;
   }
+  // The sort counts in 32 bits.
   if (total > UINT32_MAX)
     return AT_FAIL(AT_UNIMPLEMENTED, "an update with %llu ids",
                    (unsigned long long)total);
@@ -202,12 +217,14 @@ static at_status collect(update *u) {
 
 // ---- Tables that are not updated in place
 
+// Pieces of 1 MiB of all tables of all devices.
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   const update *u = arg;
   const at_x_sparse *x = u->run->x;
   uint64_t bytes = x->rows * x->width * sizeof(float);
   uint64_t chunks = at_ceil_div(bytes, kCopyBytes);
   for (int64_t i = begin; i < end; i++) {
+    // Table by table, device by device.
     uint64_t chunk = (uint64_t)i % chunks, which = (uint64_t)i / chunks;
     AT_ASSERT(which < x->num_tables * u->plan.here);
     void *const *bufs = u->run->bufs[which / x->num_tables];
@@ -221,6 +238,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   }
 }
 
+// A result that is its table needs no copy.
 static void copy_tables(update *u) {
   const at_x_sparse *x = u->run->x;
   uint64_t chunks = at_ceil_div(x->rows * x->width * sizeof(float), kCopyBytes);
@@ -259,6 +277,7 @@ static void set_places(const update *u, worker *w, uint32_t device) {
     }
 }
 
+// Source of a copy that follows the optimizer.
 static const void *copied_from(const at_x_sparse *x, const worker *w,
                                const at_x_sparse_copy *c, void *const *rows,
                                void *const *hypers) {
@@ -276,6 +295,8 @@ static const void *copied_from(const at_x_sparse *x, const worker *w,
   }
 }
 
+// Runs the optimizer's kernels on one row of the table and its slots, then its
+// copies.
 static void optimise_row(const update *u, worker *w, void *const *rows,
                          void *const *hypers) {
   const at_x_sparse *x = u->run->x;
@@ -320,11 +341,13 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
   AT_ASSERT(begin <= end && end <= u->owners[g].count);
   AT_ASSERT(!begin || begin == end || e[begin].id != e[begin - 1].id);
   set_places(u, w, device);
+  // Memory of the first rows is asked for before any is worked on.
   for (int i = 0; i < kRowsAhead; i++)
     fetch_row(e, &at, end, shards, x->num_tables, bytes);
   for (uint64_t i = begin, next; i < end; i = next) {
     fetch_row(e, &at, end, shards, x->num_tables, bytes);
     for (next = i + 1; next < end && e[next].id == e[i].id;) next++;
+    // The gradient of the row, then the optimizer in place.
     u->rows->sum(e + i, next - i, w->gradient, x->width);
     for (uint32_t t = 0; t < x->num_tables; t++)
       rows[t] = shards[t] + (uint64_t)e[i].id * bytes;
@@ -332,14 +355,17 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
   }
 }
 
-// Where task t of n begins: at the first entry of a row.
+// Where task t of n begins: at the first entry of a row. t <= n; 0 and n give
+// the ends.
 static uint64_t cut(const owner *o, uint64_t t, uint64_t n) {
+  AT_ASSERT(t <= n && n);
   uint64_t i = t * o->count / n;
   if (t == n) return o->count;
   while (i && i < o->count && o->entries[i].id == o->entries[i - 1].id) i++;
   return i;
 }
 
+// Tasks [begin, end): first_task tells the owner of each.
 static void update_range(void *arg, int64_t begin, int64_t end,
                          uint32_t thread) {
   const update *u = arg;
@@ -356,10 +382,13 @@ static void update_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// Memory of each thread, aligned to lines, and the cutting of owners into
+// tasks.
 static at_status make_workers(update *u) {
   const at_x_sparse *x = u->run->x;
   uint32_t threads = at_par_threads(u->run->par);
   uint32_t n = u->plan.here * u->plan.scs;
+  // Nothing of two workers shares a line.
   uint64_t places = at_align_up(x->num_places * sizeof(void *) + 8, 64);
   uint64_t gradient = at_align_up(x->width * sizeof(float), 64) + 64;
   uint64_t each = places + gradient + at_align_up(x->scratch_bytes, 64) + 64;
@@ -377,6 +406,8 @@ static at_status make_workers(update *u) {
   return AT_OK;
 }
 
+// All that can fail comes before the first write to a table: row pointers, ids,
+// exchanges, memory.
 at_status at_sc_update(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   update u = {.run = r,

@@ -11,6 +11,7 @@ typedef struct meaning {
   at_arena *a;
 } meaning;
 
+// Operand i in the order of the engine.
 static const at_literal *operand(const meaning *m, uint32_t i) {
   return m->in[m->c->operands[i]];
 }
@@ -21,6 +22,7 @@ static float float_of(const at_literal *l, int64_t at) {
   return (float)at_literal_float(l, at);
 }
 
+// Not set; the literal owns the arena's memory.
 static at_status new_floats(const meaning *m, const at_type *t, float **data,
                             const at_literal **out) {
   AT_TRY_ALLOC(*data, at_new(m->a, float, (size_t)at_type_elements(t) + 1));
@@ -54,8 +56,11 @@ static at_status out_of_range(const char *what, int64_t v, int64_t most) {
                  what, (long long)v, (long long)most - 1);
 }
 
+// Calls fn for the entries of all SparseCores in the order of the buffers; the
+// row counts in the table as the device holds it, core by core.
 static at_status each_entry(const meaning *m, entry_fn fn, void *arg) {
   const at_x_sparse *x = m->x;
+  // One device: owners are its own SparseCores.
   int64_t s = x->scs_per_device, per = AT_MAX(s, (int64_t)8);
   int64_t rows = (int64_t)x->rows / s, samples = (int64_t)x->samples / s;
   int64_t batches = x->minibatching ? int_of(m, 4, 0) : 1, at = 0;
@@ -78,11 +83,13 @@ static at_status each_entry(const meaning *m, entry_fn fn, void *arg) {
           AT_TRY(fn(arg, g * rows + id, k * samples + sample,
                     float_of(operand(m, 3), base + at)));
         }
+        // The next partition begins at a multiple of 8.
         at = (end + 7) / 8 * 8;
       }
   return AT_OK;
 }
 
+// The same without row pointers. Padding may stand anywhere.
 static at_status each_local(const meaning *m, entry_fn fn, void *arg) {
   const at_x_sparse *x = m->x;
   for (int64_t i = 0; i < (int64_t)x->ids; i++) {
@@ -104,6 +111,7 @@ typedef struct sums {
   bool *touched;  // updates
 } sums;
 
+// An entry_fn: a row times its gain, added to the sample.
 static at_status add_row(void *arg, int64_t row, int64_t sample, float gain) {
   const sums *s = arg;
   int64_t w = (int64_t)s->m->x->width;
@@ -114,6 +122,7 @@ static at_status add_row(void *arg, int64_t row, int64_t sample, float gain) {
   return AT_OK;
 }
 
+// Starts from the initial value or 0.
 static at_status lookup(const meaning *m, const at_node *n,
                         const at_literal **results) {
   sums s = {.m = m};
@@ -126,6 +135,7 @@ static at_status lookup(const meaning *m, const at_node *n,
 }
 
 // ---- Updates
+// An entry_fn: the sample's gradient times its gain, added to the row.
 static at_status add_gradient(void *arg, int64_t row, int64_t sample,
                               float gain) {
   const sums *s = arg;
@@ -161,6 +171,8 @@ static at_status row_of(const meaning *m, const at_type *t, const at_literal *l,
   return at_literal_make(m->a, *t, data, false, true, out);
 }
 
+// Runs the optimizer computation on one row; results replace that row of
+// `tables`.
 static at_status optimise(const meaning *m, const at_literal *gradient,
                           int64_t row, float *const *tables) {
   const at_comp *c = m->c->optimizer;
@@ -181,6 +193,7 @@ static at_status optimise(const meaning *m, const at_literal *gradient,
   return AT_OK;
 }
 
+// Rows that no entry names stay as they are, slots too.
 static at_status update(const meaning *m, const at_node *n,
                         const at_literal **results) {
   uint32_t first = at_x_sparse_table(m->x);
@@ -238,11 +251,14 @@ static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
       memcpy(to + (size_t)next * row,
              (const uint8_t *)in[0]->data + (size_t)id * row, row);
     }
+    // Rows of ids are padded to max_pad_per_row.
     while (entry % p.alignment) entry++;
   }
   return at_literal_make(a, *t, to, false, true, results);
 }
 
+// Row pointers that leave the number of SparseCores open mean that of the
+// device.
 at_status at_sc_eval_custom(void *user, const at_node *n,
                             const at_literal *const *operands, at_arena *a,
                             const at_literal **results) {

@@ -17,16 +17,20 @@
 
 enum { kHead = 8, kBlock = 8 };  // bytes
 
+// Memory is the run's scratch.
 static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for an exchange of hosts");
 }
 
+// Of a host that is not this one: a bug or another version, so INTERNAL.
 static at_status malformed(uint32_t host) {
   return AT_FAIL(AT_INTERNAL, "host %u sent a malformed message", host);
 }
 
 // ---- Messages
-// With an error, everybody else gets its text instead of send[].
+// With an error, everybody else gets its text instead of send[]. After it, recv
+// has bodies without heads. ABORTED with the text of the first host that
+// failed.
 static at_status swap(const at_sc_hosts *h, at_status st, at_bytes *send,
                       at_bytes *recv) {
   struct {
@@ -35,6 +39,7 @@ static at_status swap(const at_sc_hosts *h, at_status st, at_bytes *send,
   } why;
   if (st.err) {
     const char *text = at_status_message(st);
+    // A long text is cut.
     why.length = AT_MIN(strlen(text), sizeof why.text);
     memcpy(why.text, text, why.length);
     for (uint32_t i = 0; i < h->count; i++)
@@ -64,9 +69,11 @@ static at_status swap(const at_sc_hosts *h, at_status st, at_bytes *send,
 
 enum { kFewHosts = 64 };
 
+// Without memory for the list the others learn it from the transport.
 at_status at_sc_tell(const at_sc_hosts *h, at_status st) {
   if (!h || !st.err) return st;
   at_bytes few[2 * kFewHosts], *send = few;
+  // On the stack where it fits, as memory may be what failed.
   if (h->count > kFewHosts) send = malloc(2 * h->count * sizeof *send);
   if (!send) return st;
   st = swap(h, st, send, send + h->count);
@@ -74,6 +81,7 @@ at_status at_sc_tell(const at_sc_hosts *h, at_status st) {
   return st;
 }
 
+// One exchange of one word each.
 at_status at_sc_hosts_agree(void *hosts, uint64_t *bits) {
   const at_sc_hosts *h = hosts;
   uint64_t mine[2] = {0, *bits}, theirs;
@@ -111,6 +119,7 @@ static uint8_t *begin_message(const at_sc_plan *p, message *m, uint64_t most) {
   return m->ptr;
 }
 
+// There is room, as it was counted.
 static void put(message *m, const void *v, uint64_t bytes) {
   AT_ASSERT(bytes <= m->room - m->len);
   memcpy(m->ptr + m->len, v, bytes);
@@ -121,6 +130,7 @@ static at_bytes bytes_of(const message *m) {
   return (at_bytes){m->ptr, m->len};
 }
 
+// count may be filled in later.
 static void put_block(message *m, uint32_t owner, uint32_t count) {
   uint32_t head[2] = {owner, count};
   put(m, head, sizeof head);
@@ -136,6 +146,8 @@ static const void *take(at_bytes *m, uint64_t bytes) {
 }
 
 // ---- Spans
+// Before the first exchange: a host with bad input tells the others instead of
+// sending.
 at_status at_sc_check_ids(const at_sc_plan *p) {
   for (uint32_t d = 0; d < p->here; d++)
     for (uint32_t k = 0; k < p->scs; k++)
@@ -183,6 +195,7 @@ static at_status count_far(far_walk *w, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// A list to send and one to receive, all empty. NULL: no memory.
 static at_bytes *messages(const at_sc_plan *p) {
   size_t n = p->run->hosts->count;
   at_bytes *m = at_par_scratch(p->run->par, 2 * n * sizeof *m);
@@ -195,6 +208,7 @@ static uint64_t row_bytes(const at_x_sparse *x) {
   return x->width * at_dtype_bytes((at_dtype)x->dtype);
 }
 
+// A far_fn: a block with the different ids of a span.
 static at_status ask(far_walk *w, uint32_t device, uint32_t k, uint32_t batch,
                      uint32_t owner, at_sc_span s) {
   const int32_t *ids = w->p->devices[device].ids;
@@ -202,6 +216,7 @@ static at_status ask(far_walk *w, uint32_t device, uint32_t k, uint32_t batch,
   put_block(&w->message, owner, 0);
   uint32_t count = 0;
   for (uint64_t i = s.begin; i < s.end; i++) {
+    // Each row once: equal ids follow each other.
     if (i > s.begin && ids[i] == ids[i - 1]) continue;
     put(&w->message, &ids[i], sizeof ids[i]);
     count++;
@@ -210,6 +225,7 @@ static at_status ask(far_walk *w, uint32_t device, uint32_t k, uint32_t batch,
   return AT_OK;
 }
 
+// Counts first, so that the message is allocated once.
 static at_status ask_all(const at_sc_plan *p, at_bytes *send) {
   const at_sc_hosts *h = p->run->hosts;
   for (uint32_t i = 0; i < h->count; i++) {
@@ -224,7 +240,8 @@ static at_status ask_all(const at_sc_plan *p, at_bytes *send) {
   return AT_OK;
 }
 
-// The owner of a block on this host, and its ids.
+// The owner of a block on this host, and its ids. malformed: an owner that is
+// not here, a row that is not in its shard, or a block that is cut short.
 static at_status take_block(const at_sc_plan *p, uint32_t host, at_bytes *m,
                             uint32_t head[2], const uint32_t **ids) {
   const void *h = take(m, kBlock);
@@ -238,6 +255,7 @@ static at_status take_block(const at_sc_plan *p, uint32_t host, at_bytes *m,
   return AT_OK;
 }
 
+// The rows that host `host` asked for, in the order of its ids.
 static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
                         at_bytes *out) {
   uint64_t bytes = row_bytes(p->x);
@@ -249,6 +267,7 @@ static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
     const uint32_t *ids;
     AT_TRY(take_block(p, host, &m, head, &ids));
     uint32_t device = head[0] / p->scs - p->first;
+    AT_ASSERT(device < p->here);  // take_block has seen the owner
     const uint8_t *shard =
         (const uint8_t *)p->run->bufs[device][at_x_sparse_table(p->x)] +
         (head[0] % p->scs) * p->shard_rows * bytes;
@@ -259,6 +278,7 @@ static at_status answer(const at_sc_plan *p, uint32_t host, at_bytes m,
   return AT_OK;
 }
 
+// One message a host, in send[].
 static at_status answer_all(const at_sc_plan *p, const at_bytes *asked,
                             at_bytes *send) {
   const at_sc_hosts *h = p->run->hosts;
@@ -267,7 +287,8 @@ static at_status answer_all(const at_sc_plan *p, const at_bytes *asked,
   return AT_OK;
 }
 
-// Rows of a span lie one after the other, so that ids become places.
+// Rows of a span lie one after the other, so that ids become places. A far_fn.
+// The same id again has the same place.
 static at_status place_rows(far_walk *w, uint32_t device, uint32_t k,
                             uint32_t batch, uint32_t owner, at_sc_span s) {
   const at_sc_plan *p = w->p;
@@ -285,10 +306,12 @@ static at_status place_rows(far_walk *w, uint32_t device, uint32_t k,
   return *rows ? AT_OK : malformed(owner / (p->here * p->scs));
 }
 
+// Room for places of all ids and rows of all spans of this host.
 static at_status make_far(const at_sc_plan *p, at_sc_far *f) {
   f->most = 1;
   for (uint32_t d = 0; d < p->here; d++)
     f->most = AT_MAX(f->most, p->devices[d].batches);
+  // By source, minibatch and owner.
   size_t n = (size_t)p->here * p->scs * f->most * p->num_scs;
   size_t ids = p->x->ids * sizeof(int32_t);
   f->rows = at_par_scratch(p->run->par, n * sizeof *f->rows);
@@ -303,12 +326,14 @@ static at_status make_far(const at_sc_plan *p, at_sc_far *f) {
   return AT_OK;
 }
 
+// Each host answers what it was asked between the two exchanges.
 at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
   const at_sc_hosts *h = p->run->hosts;
   at_bytes *send = messages(p);
   if (!send) return at_sc_tell(h, no_memory());
   at_bytes *recv = send + h->count;
   AT_TRY(swap(h, ask_all(p, send), send, recv));
+  // An error here is told in the second exchange.
   at_status st = answer_all(p, recv, send);
   if (!st.err) st = make_far(p, out);
   AT_TRY(swap(h, st, send, recv));
@@ -316,13 +341,15 @@ at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
     if (i == h->me) continue;
     far_walk w = {.p = p, .far = out, .rows = recv[i]};
     AT_TRY(each_far(&w, i, place_rows));
+    // More rows than were asked for.
     if (w.rows.len) return malformed(i);
   }
   return AT_OK;
 }
 
 // ---- Updates
-// The samples that a host's owners need, each once, and their places.
+// The samples that a host's owners need, each once, and their places. A far_fn.
+// The word behind the head counts them.
 static at_status place_sample(far_walk *w, uint32_t device, uint32_t k,
                               uint32_t batch, uint32_t owner, at_sc_span s) {
   const at_sc_plan *p = w->p;
@@ -341,6 +368,7 @@ static at_status place_sample(far_walk *w, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// A far_fn: ids, gains and the places of their samples.
 static at_status send_span(far_walk *w, uint32_t device, uint32_t k,
                            uint32_t batch, uint32_t owner, at_sc_span s) {
   const at_sc_plan *p = w->p;
@@ -358,6 +386,7 @@ static at_status send_span(far_walk *w, uint32_t device, uint32_t k,
   return AT_OK;
 }
 
+// place_of starts anew for each host.
 static at_status send_all(const at_sc_plan *p, at_bytes *send) {
   const at_sc_hosts *h = p->run->hosts;
   uint64_t samples = p->here * p->x->samples;
@@ -368,6 +397,7 @@ static at_status send_all(const at_sc_plan *p, at_bytes *send) {
     if (i == h->me) continue;
     w.entries = w.spans = 0;
     AT_TRY(each_far(&w, i, count_far));
+    // At most: a sample is sent once, however many entries need it.
     uint64_t rows = AT_MIN(w.entries, samples) * p->x->width;
     if (!begin_message(p, &w.message,
                        4 + (rows + w.entries * 3) * 4 + w.spans * kBlock))
@@ -381,6 +411,7 @@ static at_status send_all(const at_sc_plan *p, at_bytes *send) {
   return AT_OK;
 }
 
+// Checks all of it: places lie among the gradients that came along.
 static at_status read_spans(const at_sc_plan *p, uint32_t host, at_bytes m,
                             at_sc_far_spans *out) {
   const uint32_t *rows = take(&m, 4);
@@ -407,6 +438,7 @@ static at_status read_spans(const at_sc_plan *p, uint32_t host, at_bytes m,
   return AT_OK;
 }
 
+// spans[me] stays empty.
 at_status at_sc_send_gradients(const at_sc_plan *p, at_sc_far_spans **out) {
   const at_sc_hosts *h = p->run->hosts;
   at_bytes *send = messages(p);

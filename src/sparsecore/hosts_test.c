@@ -18,6 +18,7 @@ typedef struct wire {
   int spoil;  // the message of this many exchanges from now is cut short
 } wire;
 
+// All n bytes out or in; false at an error or the end.
 static bool move_all(int fd, void *p, size_t n, bool out) {
   for (size_t at = 0; at < n;) {
     ssize_t k = out ? write(fd, (uint8_t *)p + at, n - at)
@@ -28,6 +29,7 @@ static bool move_all(int fd, void *p, size_t n, bool out) {
   return true;
 }
 
+// A thread of its own, as both sides send before they read.
 static void *send_all_messages(void *arg) {
   const wire *w = arg;
   for (uint32_t h = 0; h < w->count; h++) {
@@ -40,6 +42,7 @@ static void *send_all_messages(void *arg) {
   return NULL;
 }
 
+// at_sc_hosts.exchange over sockets: the length, then the bytes.
 static at_status exchange(void *arg, const at_bytes *send, at_bytes *recv) {
   wire *w = arg;
   pthread_t sender;
@@ -104,6 +107,7 @@ static bool on_hosts(uint32_t count, host_fn fn) {
   return good;
 }
 
+// The devices of this host only.
 static at_status run_host(const sc_case *c, const at_sc_hosts *h) {
   at_pool *pool;
   at_status st = at_pool_create(2, &pool);
@@ -136,6 +140,7 @@ static void keep_own(sc_case *c, const at_sc_hosts *h) {
     }
 }
 
+// Are the results of this host's devices those of the case?
 static bool right(const sc_case *c, const at_sc_hosts *h) {
   const at_x_sparse *x = &c->x;
   uint32_t here = x->num_devices / h->count, first = at_x_sparse_operands(x);
@@ -147,6 +152,7 @@ static bool right(const sc_case *c, const at_sc_hosts *h) {
   return true;
 }
 
+// A host_fn: each case whose devices divide over the hosts.
 static int runs_all_cases(const at_sc_hosts *h) {
   FILE *f = open_cases();
   sc_case c;
@@ -164,6 +170,7 @@ static int runs_all_cases(const at_sc_hosts *h) {
   return wrong || !ran;
 }
 
+// The cases have the bits of one host.
 static void bits_are_those_of_one_host(void **state) {
   assert_true(on_hosts(2, runs_all_cases));
   assert_true(on_hosts(4, runs_all_cases));
@@ -179,6 +186,7 @@ static void read_two(sc_case *c, at_sparse_op op) {
   fclose(f);
 }
 
+// 0 if the status has this code and says so. Takes st.
 static int says(at_status st, at_code code, const char *what) {
   bool found = st.err && strstr(at_status_message(st), what);
   if (!found)
@@ -187,6 +195,7 @@ static int says(at_status st, at_code code, const char *what) {
   return at_code_take(st) != code || !found;
 }
 
+// Host 0 learns of it, and no table has changed.
 static int bad_id_on_host_1(const at_sc_hosts *h) {
   int wrong = 0;
   for (int update = 0; update < 2; update++) {
@@ -216,6 +225,7 @@ static int bad_id_on_host_1(const at_sc_hosts *h) {
   return wrong;
 }
 
+// Four bytes are missing of what host 0 receives first.
 static int messages_cut_short(const at_sc_hosts *h) {
   int wrong = 0;
   for (int update = 0; update < 2; update++) {
@@ -233,6 +243,20 @@ static int messages_cut_short(const at_sc_hosts *h) {
   return wrong;
 }
 
+// Rows without elements: there is nothing to fetch, but something to tell.
+static int bad_pointer_of_an_empty_table(const at_sc_hosts *h) {
+  sc_case c;
+  read_two(&c, AT_SPARSE_LOOKUP);
+  c.x.width = 0;
+  if (h->me == 1) *(int32_t *)c.bufs[1][0] = -8;
+  at_status st = run_host(&c, h);
+  int n = h->me == 1 ? says(st, AT_INVALID_ARGUMENT, "run backward")
+                     : says(st, AT_ABORTED, "host 1 failed: ");
+  free_case(&c);
+  return n;
+}
+
+// A host number that is not among them.
 static int wrong_host(const at_sc_hosts *h) {
   sc_case c;
   read_two(&c, AT_SPARSE_LOOKUP);
@@ -243,12 +267,15 @@ static int wrong_host(const at_sc_hosts *h) {
   return n;
 }
 
+// Nobody hangs, nobody succeeds alone.
 static void all_hosts_fail_together(void **state) {
   assert_true(on_hosts(2, bad_id_on_host_1));
   assert_true(on_hosts(2, messages_cut_short));
+  assert_true(on_hosts(2, bad_pointer_of_an_empty_table));
   assert_true(on_hosts(2, wrong_host));
 }
 
+// Three times, as mini-batches of several steps.
 static int ors_bits(const at_sc_hosts *h) {
   uint64_t bits = 1ull << (h->me * 17);
   for (int i = 0; i < 3; i++)
@@ -258,6 +285,7 @@ static int ors_bits(const at_sc_hosts *h) {
   return bits != want;
 }
 
+// Of one host and of three.
 static void hosts_agree(void **state) {
   assert_true(on_hosts(1, ors_bits));
   assert_true(on_hosts(3, ors_bits));

@@ -31,10 +31,12 @@ static const struct {
     {"SparseMapRow", AT_SC_MAP_ROW},
 };
 
+// The enum has them side by side.
 bool at_sc_is_engine(at_sc_kind k) {
   return k >= AT_SC_LOOKUP && k <= AT_SC_LOCAL;
 }
 
+// By the name in the program; backend_config is not looked at.
 at_sc_kind at_sc_kind_of(const at_node *n) {
   if (n->op != AT_OP_CUSTOM_CALL) return AT_SC_NONE;
   at_str t = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
@@ -43,6 +45,7 @@ at_sc_kind at_sc_kind_of(const at_node *n) {
   return AT_SC_NONE;
 }
 
+// From the machine's file.
 uint32_t at_sc_count(at_str target) {
   const at_machine *m = at_topology_machine(target);
   if (!m) return 0;
@@ -65,6 +68,7 @@ typedef struct reader {
   ((void)target_of(r), AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__))
 #endif
 
+// For messages.
 static const char *target_of(const reader *r) {
   at_sc_kind k = at_sc_kind_of(r->n);
   for (size_t i = 0; i < AT_LEN(g_targets); i++)
@@ -76,18 +80,24 @@ static const at_type *type_of(const reader *r, uint32_t operand) {
   return at_value_type(r->n->operands[operand]);
 }
 
+static bool is_static(const at_type *t) {
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->dims[d] < 0) return false;
+  return true;
+}
+
 // The next operand of the call becomes the next of the engine.
 static at_status take(reader *r, const char *name, const at_type **out) {
   if (r->next >= r->n->num_operands)
     return BAD(r, "operand %u (%s) is missing", r->next, name);
   const at_type *t = type_of(r, r->next);
-  for (uint32_t d = 0; d < t->rank; d++)
-    if (t->dims[d] < 0) return BAD(r, "%s has no static shape", name);
+  if (!is_static(t)) return BAD(r, "%s has no static shape", name);
   r->c->operands[r->c->num_operands++] = r->next++;
   *out = t;
   return AT_OK;
 }
 
+// The next operand, s32 or f32 of rank 1.
 static at_status take_list(reader *r, const char *name, at_dtype t,
                            uint64_t *count) {
   const at_type *type;
@@ -123,6 +133,7 @@ static uint64_t pointers_of(uint32_t devices, uint64_t scs) {
 // has; the row pointers tell. Where the number of minibatches does, it is found
 // out when that is known (engine.c).
 static uint32_t infer_scs(const at_x_sparse *x, uint32_t scs) {
+  // As chips have them.
   static const uint32_t others[] = {1, 2, 4};
   uint64_t batches = x->minibatching ? kMinibatches : 1;
   if (x->pointers == pointers_of(x->num_devices, scs) * batches) return scs;
@@ -132,6 +143,8 @@ static uint32_t infer_scs(const at_x_sparse *x, uint32_t scs) {
   return x->minibatching ? 0 : scs;
 }
 
+// Row pointers decide how many SparseCores a device has, which may differ from
+// the target's with a warning.
 static at_status take_pointers(reader *r) {
   at_x_sparse *x = &r->c->x;
   uint32_t scs = x->scs_per_device;
@@ -154,6 +167,7 @@ static at_status take_pointers(reader *r) {
   return AT_OK;
 }
 
+// Only calls that have some take the operand.
 static at_status take_minibatches(reader *r) {
   const at_type *t;
   if (!r->c->x.minibatching) return AT_OK;
@@ -163,10 +177,12 @@ static at_status take_minibatches(reader *r) {
   return AT_OK;
 }
 
+// A table of rank 1 has rows of one element.
 static uint64_t width_of(const at_type *t) {
   return t->rank == 2 ? (uint64_t)t->dims[1] : 1;
 }
 
+// Sets the table's size and type in x.
 static at_status take_table(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -187,6 +203,7 @@ static at_status take_table(reader *r) {
                "max_value and num_buckets say what its levels mean",
                at_dtype_of(t->dtype)->text);
   uint64_t bytes = at_type_bytes(t);
+  // A limit of the chip's compiler, in its words.
   if (bytes > 16ull << 30)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "SparseCore only supports 16 GiB of HBM per tensor, got "
@@ -199,6 +216,7 @@ static at_status take_table(reader *r) {
   return AT_OK;
 }
 
+// The batch, from the result of a lookup or the gradient of an update.
 static at_status check_samples(reader *r, const char *name, const at_type *t) {
   at_x_sparse *x = &r->c->x;
   if (t->dtype != AT_F32 || (t->rank != 1 && t->rank != 2))
@@ -211,6 +229,7 @@ static at_status check_samples(reader *r, const char *name, const at_type *t) {
   return AT_OK;
 }
 
+// What the batch and the table must share.
 static at_status check_width(const reader *r, const char *name,
                              const at_type *t) {
   if (width_of(t) == r->c->x.width) return AT_OK;
@@ -219,6 +238,7 @@ static at_status check_width(const reader *r, const char *name,
              (unsigned long long)r->c->x.width);
 }
 
+// LOCAL has its table first; the others have it behind the lists.
 static at_status read_lookup(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -246,6 +266,7 @@ static at_status read_lookup(reader *r) {
   return AT_OK;
 }
 
+// The table and its slots, of one type.
 static at_status take_tables(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *t;
@@ -258,6 +279,7 @@ static at_status take_tables(reader *r) {
   return AT_OK;
 }
 
+// All operands that are left: scalars of any type.
 static at_status take_hypers(reader *r) {
   at_x_sparse *x = &r->c->x;
   int64_t said = r->c->config.num_hypers;
@@ -278,6 +300,8 @@ static at_status take_hypers(reader *r) {
   return AT_OK;
 }
 
+// The called computation: a row of gradient, the tables' rows and the
+// hyperparameters in; the tables' rows out.
 static at_status check_optimizer(reader *r) {
   const at_x_sparse *x = &r->c->x;
   if (r->n->num_regions != 1)
@@ -304,6 +328,7 @@ static at_status check_optimizer(reader *r) {
   return AT_OK;
 }
 
+// Calls differ in whether the gradient stands before the tables or behind.
 static at_status read_update(reader *r) {
   at_x_sparse *x = &r->c->x;
   const at_type *gradient;
@@ -358,6 +383,7 @@ static bool buffers_fit(const at_node *n, const at_sc_call *c) {
   return fit;
 }
 
+// Borrows nothing but the optimizer's computation.
 at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
                           at_sc_call *out) {
   at_sc_call c = {.kind = at_sc_kind_of(n)};
@@ -371,6 +397,8 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
   at_status st =
       at_sc_config_read(at_node_str(n, AT_ATTR_BACKEND_CONFIG), &c.config);
   if (st.err) return at_status_prefix(st, "%s", target_of(&r));
+  // The engine's parameters follow from the kind and the config; shapes are
+  // read next.
   bool first = c.kind == AT_SC_UPDATE_MINIBATCHES_FIRST;
   bool update =
       first || c.kind == AT_SC_UPDATE || c.kind == AT_SC_UPDATE_MINIBATCHES;
@@ -404,6 +432,7 @@ static bool is_list(const at_type *t) {
   return t->dtype == AT_S32 && t->rank == 1;
 }
 
+// Of SparseGather and SparseIota.
 at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
   at_sc_config config;
   reader r = {.n = n};
@@ -415,6 +444,11 @@ at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
   if (n->num_operands != operands || n->num_results != 1)
     return BAD(&r, "takes %u operands and gives 1 result, got %u and %u",
                operands, n->num_operands, n->num_results);
+  for (uint32_t i = 0; i < operands; i++)
+    if (!is_static(type_of(&r, i)))
+      return BAD(&r, "operand %u has no static shape", i);
+  if (!is_static(&n->types[0]))
+    return BAD(&r, "its result has no static shape");
   for (uint32_t i = lists; i < operands; i++)
     if (!is_list(type_of(&r, i)))
       return BAD(&r, "operand %u must be a list of s32", i);

@@ -11,6 +11,7 @@
 
 #define OK(e) assert_int_equal(at_code_take(e), 0)
 
+// Takes st.
 static void assert_refused(at_status st, at_code code, const char *says) {
   assert_non_null(st.err);
   if (!strstr(at_status_message(st), says))
@@ -19,6 +20,7 @@ static void assert_refused(at_status st, at_code code, const char *says) {
 }
 
 // ---- Configs
+// Empty, with all fields, and in the older spelling of quantisation.
 static void reads_configs(void **state) {
   at_sc_config c;
   OK(at_sc_config_read(AT_STR(""), &c));
@@ -43,6 +45,7 @@ static void reads_configs(void **state) {
   assert_true(c.quantised && c.num_buckets == 2 && c.high == 1);
 }
 
+// One wrong field each; the message names it.
 static void refuses_configs(void **state) {
   static const struct {
     const char *matmul, *says;
@@ -87,6 +90,7 @@ static void refuses_configs(void **state) {
                  "backend_config");
 }
 
+// By target text, as ATOLL_TARGET has it; 0 where there are none.
 static void counts_cores(void **state) {
   static const struct {
     const char *target;
@@ -129,6 +133,7 @@ static at_status read_call(const char *target, const char *const *types,
 #define LISTS "i32[64]", "i32[64]", "f32[64]"
 #define LOOKUP "SparseDenseMatmulOp"
 
+// A call with lists of 64 entries and an initial value.
 static at_status lookup(const char *pointers, const char *table,
                         const char *result, uint32_t devices, uint32_t scs,
                         at_sc_call *c) {
@@ -136,6 +141,8 @@ static at_status lookup(const char *pointers, const char *table,
   return read_call(LOOKUP, types, result, devices, scs, c);
 }
 
+// Tables of rank 1 and 2, input for another number of SparseCores, LOCAL,
+// minibatches.
 static void reads_lookups(void **state) {
   at_sc_call c;
   OK(lookup("i32[16]", "f32[32,8]", "f32[16,8]", 1, 2, &c));
@@ -156,6 +163,7 @@ static void reads_lookups(void **state) {
   assert_true(c.x.minibatching && c.x.pointers == 1024);
 }
 
+// One wrong operand or size each.
 static void refuses_lookups(void **state) {
   at_sc_call c;
   assert_refused(lookup("i32[16]", "f32[32,8]", "f32[16,8]", 1, 0, &c),

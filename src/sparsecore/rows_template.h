@@ -4,6 +4,7 @@
 #define AT_ROWS_INLINE \
   static inline AT_ROWS_TARGET __attribute__((always_inline))
 
+// out += row * gain.
 AT_ROWS_INLINE void AT_ROWS(add)(float *out, const float *row, float gain,
                                  uint64_t n) {
   uint64_t i = 0;
@@ -20,6 +21,7 @@ AT_ROWS_INLINE void AT_ROWS(add)(float *out, const float *row, float gain,
   for (; i < n; i++) out[i] += row[i] * gain;
 }
 
+// out = row * gain: the first of a sum, so that -0 stays -0.
 AT_ROWS_INLINE void AT_ROWS(set)(float *out, const float *row, float gain,
                                  uint64_t n) {
   uint64_t i = 0;
@@ -32,6 +34,7 @@ AT_ROWS_INLINE void AT_ROWS(set)(float *out, const float *row, float gain,
   for (; i < n; i++) out[i] = row[i] * gain;
 }
 
+// Rows are far apart: that of the entry kAhead further on is fetched meanwhile.
 AT_ROWS_INLINE void AT_ROWS(gather)(const at_sc_gather *g, uint64_t begin,
                                     uint64_t end, uint64_t width) {
   const int32_t *ids = g->ids->ids, *samples = g->ids->samples;
@@ -47,6 +50,7 @@ AT_ROWS_INLINE void AT_ROWS(gather)(const at_sc_gather *g, uint64_t begin,
   }
 }
 
+// n >= 1, in the order of the entries.
 AT_ROWS_INLINE void AT_ROWS(sum)(const at_sc_entry *e, uint64_t n, float *out,
                                  uint64_t width) {
   AT_ROWS(set)(out, e[0].gradient, e[0].gain, width);
@@ -54,6 +58,8 @@ AT_ROWS_INLINE void AT_ROWS(sum)(const at_sc_entry *e, uint64_t n, float *out,
     AT_ROWS(add)(out, e[i].gradient, e[i].gain, width);
 }
 
+// Widths known to the compiler unroll without remainder; `m` is the width where
+// it is known only at run time.
 #define AT_ROWS_WIDTH(w, n)                                              \
   static AT_ROWS_TARGET void AT_ROWS(gather_##n)(                        \
       const at_sc_gather *g, uint64_t begin, uint64_t end, uint64_t m) { \
@@ -82,6 +88,8 @@ AT_ROWS_INLINE void AT_ROWS(quantise)(const at_x_sparse *x, float *out,
   }
 }
 
+// S8 and U8 hold levels, the others values; those are quantised here where the
+// step asks for it.
 static AT_ROWS_TARGET void AT_ROWS(load)(const at_x_sparse *x, float *out,
                                          const void *row) {
   uint64_t n = x->width;
@@ -107,6 +115,7 @@ static AT_ROWS_TARGET void AT_ROWS(load)(const at_x_sparse *x, float *out,
   if (x->num_buckets) AT_ROWS(quantise)(x, out, n);
 }
 
+// Ends with the loops for any width.
 static const at_sc_rows AT_ROWS(table)[] = {
     {1, AT_ROWS(gather_1), AT_ROWS(sum_1), AT_ROWS(load)},
     {8, AT_ROWS(gather_8), AT_ROWS(sum_8), AT_ROWS(load)},

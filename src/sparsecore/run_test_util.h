@@ -8,10 +8,12 @@
 
 enum { kScratchBlocks = 64 };
 
+// Memory of one run.
 typedef struct scratch {
   void *blocks[kScratchBlocks];
   int count;
 } scratch;
+// An at_par's scratch function; NULL once kScratchBlocks are out.
 static inline void *take(void *owner, size_t bytes) {
   scratch *s = owner;
   if (s->count == kScratchBlocks) return NULL;
@@ -22,6 +24,7 @@ static inline void *take(void *owner, size_t bytes) {
 }
 
 // slot += gradient; table -= rate x slot.
+// The optimizer as a kernel over columns.
 static inline void momentum(void *const *bufs, int64_t begin, int64_t end) {
   const float *gradient = bufs[0], *rate = bufs[3];
   float *table = bufs[1], *slot = bufs[2];
@@ -31,6 +34,7 @@ static inline void momentum(void *const *bufs, int64_t begin, int64_t end) {
   }
 }
 
+// One launch of `momentum` with its four places.
 static inline void set_optimizer(at_x_sparse *x) {
   x->num_launches = 1;
   x->num_places = 4;
@@ -43,6 +47,7 @@ static inline void set_optimizer(at_x_sparse *x) {
   p[3] = (at_x_sparse_place){AT_SPARSE_HYPER, 0};
 }
 
+// read_case with the optimizer of updates.
 static inline bool next_case(FILE *f, sc_case *c) {
   bool more = read_case(f, c);
   if (more && c->x.op == AT_SPARSE_UPDATE) set_optimizer(&c->x);

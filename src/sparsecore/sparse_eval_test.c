@@ -5,6 +5,7 @@
 
 #define OK(e) assert_int_equal(at_code_take(e), 0)
 
+// n < 0: a scalar; width < 0: a list.
 static at_type type_of(at_arena *a, at_dtype t, int64_t n, int64_t width) {
   at_type out;
   int64_t dims[2] = {n, width};
@@ -13,13 +14,15 @@ static at_type type_of(at_arena *a, at_dtype t, int64_t n, int64_t width) {
   return out;
 }
 
+// One node of the optimizer.
 static at_value binary(at_comp *c, at_op op, at_value x, at_value y) {
   at_value v, operands[2] = {x, y};
   OK(at_build_op(c, NULL, op, operands, 2, NULL, &v));
   return v;
 }
 
-// slot += gradient; table -= rate x slot, on rows.
+// slot += gradient; table -= rate x slot, on rows. As momentum() of
+// run_test_util.h.
 static at_comp *optimizer(at_module *m, at_type row) {
   at_comp *c;
   at_value p[4], results[2];
@@ -32,6 +35,7 @@ static at_comp *optimizer(at_module *m, at_type row) {
   return c;
 }
 
+// The call that a step of the engine came from.
 static const char *target_of(const at_x_sparse *x) {
   if (x->op == AT_SPARSE_LOCAL) return "SparseDenseMatmulLocalOp";
   if (x->op == AT_SPARSE_LOOKUP)
@@ -42,6 +46,7 @@ static const char *target_of(const at_x_sparse *x) {
              : "SparseDenseMatmulGradOpWithOptimizerUpdate";
 }
 
+// Of the engine's buffer i.
 static at_type buffer_type(at_arena *a, const at_x_sparse *x, uint32_t i) {
   uint32_t first = at_x_sparse_table(x);
   bool local = x->op == AT_SPARSE_LOCAL;
@@ -66,6 +71,7 @@ static uint32_t buffer_of(const at_x_sparse *x, uint32_t i) {
   return i == 5 ? 6 : i == 6 ? 7 : i == 7 ? 5 : i;
 }
 
+// Builds the call as a program has it, evaluates it and compares bits.
 static void check_case(const sc_case *c) {
   const at_x_sparse *x = &c->x;
   at_arena *a = at_arena_create();
@@ -115,6 +121,7 @@ static void check_case(const sc_case *c) {
   at_arena_destroy(a);
 }
 
+// All cases of one device.
 static void means_what_numpy_says(void **state) {
   FILE *f = open_cases();
   sc_case c;
@@ -131,6 +138,7 @@ static void means_what_numpy_says(void **state) {
 }
 
 // ---- Rows of ids
+// A call with csr_config; NULL unless it succeeds.
 static const at_literal *evaluate(at_arena *a, const char *target,
                                   const at_type *types, void *const *data,
                                   uint32_t n, at_type out, at_code want) {
@@ -163,6 +171,8 @@ static const at_literal *evaluate(at_arena *a, const char *target,
   return got;
 }
 
+// Gather and iota of three rows, the second of which begins behind padding;
+// then an id and types that are wrong.
 static void rows_of_ids(void **state) {
   at_arena *a = at_arena_create();
   int32_t pointers[3] = {2, 8, 11}, ids[16] = {1, 0, [8] = 3, 2, 1};

@@ -13,6 +13,7 @@
 #include "hlo/hlo.h"
 
 // ---- backend_config
+// The backend_config of a call.
 typedef struct at_sc_config {
   // Limits per (SparseCore, partition); 0: the config has none.
   int64_t max_ids, max_unique;
@@ -32,6 +33,7 @@ typedef struct at_sc_config {
 at_status at_sc_config_read(at_str text, at_sc_config *out);
 
 // ---- Calls
+// By call target; lower.c has the names.
 typedef enum at_sc_kind {
   AT_SC_NONE,
   AT_SC_LOOKUP,

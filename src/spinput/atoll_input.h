@@ -34,6 +34,7 @@ enum {
 
 // ---- What comes in
 
+// How a batch lies in memory.
 typedef enum at_spinput_form {
   AT_SPINPUT_RAGGED,  // ids[splits[samples]], splits[samples + 1]
   AT_SPINPUT_DENSE,   // ids[samples, width]
@@ -63,6 +64,8 @@ typedef struct at_spinput_batch {
   const at_spinput_row *weight_rows;  // ROWS; NULL: 1 each
 } at_spinput_batch;
 
+// What the weights of a sample's ids become: themselves, divided by their sum,
+// or by the root of the sum of their squares.
 typedef enum at_spinput_combiner {
   AT_SPINPUT_SUM,
   AT_SPINPUT_MEAN,
@@ -90,11 +93,13 @@ typedef struct at_spinput_stack {
   int32_t reserved;
 } at_spinput_stack;
 
+// How a batch is cut into mini-batches; all hosts must choose the same.
 typedef enum at_spinput_split {
   AT_SPINPUT_BY_VOCABULARY,  // ids fall into 64 buckets by their hash
   AT_SPINPUT_BY_SAMPLE,      // each mini-batch holds some of the samples
 } at_spinput_split;
 
+// The job. All hosts must have the same, but for `agree`.
 typedef struct at_spinput_options {
   int32_t local_devices, global_devices, cores_per_device;
   int32_t allow_dropping;      // 0: ids over the limits are an error
@@ -126,6 +131,7 @@ typedef struct at_spinput_out {
   int64_t dropped;
 } at_spinput_out;
 
+// Lengths of one device's buffers, in elements of 4 bytes.
 typedef struct at_spinput_sizes {
   int64_t rows_per_device, coo_per_device;
   int64_t coo_limit;  // the most that the limits can need
@@ -142,6 +148,7 @@ typedef struct at_spinput_coo {
   int64_t rows_per_core;     // local rows of the stack's table on a core
 } at_spinput_coo;
 
+// An id that occurs often.
 typedef struct at_spinput_hot {
   int32_t id;  // of the feature's table
   int64_t count;

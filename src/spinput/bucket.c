@@ -6,6 +6,8 @@
 #include "base/cpu.h"
 #include "spinput/spinput.h"
 
+// The hash's own constants, and the key that the library fixes: other values
+// give other mini-batches than its.
 static const uint64_t init0[4] = {0xdbe6d5d5fe4cce2f, 0xa4093822299f31d0,
                                   0x13198a2e03707344, 0x243f6a8885a308d3};
 static const uint64_t init1[4] = {0x3bd39e10cb0ef593, 0xc0acf169b5f18a8c,
@@ -13,6 +15,7 @@ static const uint64_t init1[4] = {0x3bd39e10cb0ef593, 0xc0acf169b5f18a8c,
 static const uint64_t key[4] = {0x4451e30f87db9609, 0xca7358a1fd2737f8,
                                 0x4b2c991fcee4fdea, 0x0b2658e18326f6ba};
 
+// The 32-bit halves of a lane.
 static uint64_t swap_halves(uint64_t x) { return x << 32 | x >> 32; }
 
 typedef struct hash_state {
@@ -35,6 +38,7 @@ static void start(hash_state *h) {
 static const uint8_t zipper[16] = {3,  12, 2,  5,  14, 1, 15, 0,
                                    11, 4,  10, 13, 9,  6, 8,  7};
 
+// Adds a half to another, its bytes in `zipper`'s order.
 static void zip_add(const uint64_t *from, uint64_t *to) {
   uint8_t in[16], out[16];
   uint64_t add[2];
@@ -45,6 +49,7 @@ static void zip_add(const uint64_t *from, uint64_t *to) {
   to[1] += add[1];
 }
 
+// One update of the hash with a packet of four lanes.
 static void round_of(hash_state *h, const uint64_t lanes[4]) {
   for (int i = 0; i < 4; i++) {
     h->v1[i] += h->mul0[i] + lanes[i];
@@ -56,6 +61,8 @@ static void round_of(hash_state *h, const uint64_t lanes[4]) {
   for (int i = 0; i < 4; i += 2) zip_add(h->v0 + i, h->v1 + i);
 }
 
+// One hash at a time: the reference of the vector code below, and the tail of a
+// list.
 uint32_t at_spinput_bucket(int32_t col) {
   hash_state h;
   start(&h);
@@ -72,6 +79,7 @@ uint32_t at_spinput_bucket(int32_t col) {
 // that the multiplications overlap.
 enum { ABREAST = 4 };
 
+// round_of for ABREAST hashes.
 __attribute__((target("avx2"), always_inline)) static inline void rounds_avx2(
     __m256i v0[ABREAST], __m256i v1[ABREAST], __m256i m0[ABREAST],
     __m256i m1[ABREAST], const __m256i in[ABREAST]) {
@@ -89,6 +97,7 @@ __attribute__((target("avx2"), always_inline)) static inline void rounds_avx2(
   }
 }
 
+// n must be a multiple of ABREAST; the rest is the caller's.
 __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
                                                          size_t n,
                                                          uint8_t *out) {
@@ -101,6 +110,7 @@ __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
       v1[j] = _mm256_loadu_si256((const __m256i *)h.v1);
       m0[j] = _mm256_loadu_si256((const __m256i *)h.mul0);
       m1[j] = _mm256_loadu_si256((const __m256i *)h.mul1);
+      // The packet: the number in lane 0, zeros in the others.
       in[j] = _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)cols[k + j]));
     }
     rounds_avx2(v0, v1, m0, m1, in);
@@ -112,6 +122,7 @@ __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
       rounds_avx2(v0, v1, m0, m1, in);
     }
     for (int j = 0; j < ABREAST; j++) {
+      // Lane 0 of the sum of all state is the hash.
       __m256i sum = _mm256_add_epi64(_mm256_add_epi64(v0[j], v1[j]),
                                      _mm256_add_epi64(m0[j], m1[j]));
       out[k + j] =

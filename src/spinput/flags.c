@@ -8,12 +8,14 @@
 #include "base/nearest.h"
 #include "base/strbuf.h"
 
+// What a flag's text may be.
 typedef enum kind { BOOL, COUNT, TEXT, LEVEL, CORES } kind;
 
 static const struct {
   const char *name;
   kind kind;
   size_t at;
+  // One row a flag, from flags.def.
 } flags[] = {
 #define AT_SPINPUT_FLAG(field, name, kind, help) \
   {name, kind, offsetof(at_spinput_flags, field)},
@@ -21,12 +23,14 @@ static const struct {
 #undef AT_SPINPUT_FLAG
 };
 
+// -1: not in the table.
 static int find(at_str name) {
   for (size_t i = 0; i < AT_LEN(flags); i++)
     if (at_str_is(name, flags[i].name)) return (int)i;
   return -1;
 }
 
+// Letters by which a name may differ and still be taken for a misspelling.
 enum { kSlips = 2 };
 
 // The flag that a name may be a misspelling of; -1: none.
@@ -46,10 +50,12 @@ bool at_spinput_flag_is_ours(at_str name) {
          at_str_starts(name, "tf_xla_");
 }
 
+// In any case.
 static bool same_word(at_str a, const char *z) {
   return a.len == strlen(z) && !strncasecmp(a.ptr, z, a.len);
 }
 
+// true, 1, yes; false, 0, no; in any case.
 static bool set_bool(bool *out, at_str v) {
   bool yes = same_word(v, "true") || same_word(v, "1") || same_word(v, "yes");
   bool no = same_word(v, "false") || same_word(v, "0") || same_word(v, "no");
@@ -57,6 +63,7 @@ static bool set_bool(bool *out, at_str v) {
   return yes || no;
 }
 
+// Decimal digits only, up to UINT32_MAX.
 static bool set_count(uint32_t *out, at_str v) {
   uint64_t n = 0;
   for (size_t i = 0; i < v.len; i++) {
@@ -68,11 +75,13 @@ static bool set_count(uint32_t *out, at_str v) {
   return true;
 }
 
+// False: too long, or with a NUL inside.
 static bool set_text(char *out, at_str v) {
   if (v.len >= AT_SPINPUT_FLAG_TEXT || (v.len && memchr(v.ptr, 0, v.len)))
     return false;
   if (v.len) memcpy(out, v.ptr, v.len);
-  out[v.len] = 0;
+  // The rest too: flags are part of cache keys.
+  memset(out + v.len, 0, AT_SPINPUT_FLAG_TEXT - v.len);
   return true;
 }
 
@@ -80,6 +89,7 @@ static bool set_text(char *out, at_str v) {
 static void skip(at_str *t, const char *chars) {
   while (t->len && strchr(chars, *t->ptr)) t->ptr++, t->len--;
 }
+// Up to a blank or a sign of the grammar; may be empty.
 static at_str word(at_str *t) {
   skip(t, " \t");
   at_str w = {t->ptr, 0};
@@ -87,6 +97,7 @@ static at_str word(at_str *t) {
   skip(t, " \t");
   return w;
 }
+// Takes c, behind blanks.
 static bool next_is(at_str *t, char c) {
   skip(t, " \t");
   if (!t->len || *t->ptr != c) return false;
@@ -95,6 +106,7 @@ static bool next_is(at_str *t, char c) {
   return true;
 }
 
+// "[TC, SC_TILE]" into bits.
 static bool read_cores(at_str *t, uint32_t *cores) {
   static const struct {
     const char *name;
@@ -115,6 +127,7 @@ static bool read_cores(at_str *t, uint32_t *cores) {
   return true;
 }
 
+// The text form of a protobuf message; its two fields in any order.
 static bool set_cores(uint32_t *out, at_str v) {
   uint32_t cores = 0;
   while (v.len) {
@@ -133,6 +146,8 @@ static bool set_cores(uint32_t *out, at_str v) {
   return true;
 }
 
+// A misspelling is an error with the right name as a hint, as it would be
+// without effect otherwise.
 at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
   if (!at_spinput_flag_is_ours(name)) return AT_OK;
   int i = find(name), shown = (int)AT_MIN(name.len, 200u);
@@ -146,6 +161,7 @@ at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "No such compile option: '%.*s'\nhint: did you mean %s?",
                    shown, name.ptr, flags[near].name);
+  // The field that the table names, of the type that the kind says.
   void *at = (char *)f + flags[i].at;
   static const char *const kinds[] = {
       "bool", "int", "text", "level (none, bounds)", "sanitizer configuration"};
@@ -183,6 +199,7 @@ static at_status take_flag(at_str *args, at_str *name, at_str *value,
   at_str text = {args->ptr, 0};
   while (args->len && !strchr("= \t\n", *args->ptr))
     args->ptr++, args->len--, text.len++;
+  // One dash or two, and a name behind them.
   size_t dashes = 0;
   while (dashes < text.len && dashes < 2 && text.ptr[dashes] == '-') dashes++;
   *is_flag = dashes && text.len > dashes;
@@ -204,6 +221,7 @@ static at_status take_flag(at_str *args, at_str *name, at_str *value,
   return AT_OK;
 }
 
+// Once per text.
 static void say_malformed(at_str text) {
   at_log_once(AT_LOG_WARNING,
               "LIBTPU_INIT_ARGS: '%.*s' is no flag and is passed over\n"
@@ -212,6 +230,7 @@ static void say_malformed(at_str text) {
               (int)AT_MIN(text.len, 200u), text.ptr ? text.ptr : "");
 }
 
+// Flags of others are collected and named in one line.
 at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
   at_strbuf others = {0};
   at_status st = AT_OK;
@@ -223,6 +242,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
     if (!at_ok(st)) break;
     if (!is_flag) {
       say_malformed((at_str){whole.ptr, whole.len - args.len});
+      // A flag of the chip's other parts: named once, with the others.
     } else if (find(name) < 0 && nearest(name) < 0) {
       at_strbuf_addf(&others, " %.*s", (int)AT_MIN(name.len, 200u), name.ptr);
     } else {
@@ -242,6 +262,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
 
 at_status at_spinput_flags_of_process(at_spinput_flags *f) {
   memset(f, 0, sizeof *f);  // padding too: it is part of cache keys
+  // Unset is no flags.
   const char *args = getenv("LIBTPU_INIT_ARGS");
   return at_status_prefix(at_spinput_flags_read(f, at_str_of(args)),
                           "LIBTPU_INIT_ARGS");

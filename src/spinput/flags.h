@@ -17,6 +17,7 @@ typedef enum at_spinput_core {  // bits of `sanitizer`
   AT_SPINPUT_CORE_SC_TILE = 4,
 } at_spinput_core;
 
+// All off where nothing is said. Part of cache keys, byte by byte.
 typedef struct at_spinput_flags {
   bool id_bound_check, detect_nan, verify_launch_id, estimate_max_ids,
       disable_pipelining;

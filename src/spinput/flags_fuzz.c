@@ -4,6 +4,7 @@
 
 #include "spinput/flags.h"
 
+// Aborts where a promise of flags.h is broken.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_str args = {(const char *)data, size};
   at_spinput_flags f, again;

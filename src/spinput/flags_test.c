@@ -9,11 +9,13 @@
 
 #include "spinput/flags.h"
 
+// One flag into flags that are all off.
 static at_status set(at_spinput_flags *f, const char *name, const char *value) {
   *f = (at_spinput_flags){0};
   return at_spinput_flag_set(f, at_str_of(name), at_str_of(value));
 }
 
+// All flags of the table in one line, beside one that is not ours.
 static void every_flag_is_read(void **state) {
   at_spinput_flags f = {0};
   const char *args =
@@ -36,6 +38,8 @@ static void every_flag_is_read(void **state) {
   assert_string_equal(f.max_ids_file, "limits.json");
 }
 
+// For each kind of value what it takes, what it refuses, and what a wrong name
+// is told.
 static void values_are_checked(void **state) {
   static const struct {
     const char *name, *value, *says;  // says NULL: fine
@@ -89,6 +93,22 @@ static void values_are_checked(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+// Flags that say the same are the same bytes, whatever was said before.
+static void texts_leave_nothing_behind(void **state) {
+  at_spinput_flags once = {0}, twice = {0};
+  const char *name = "--xla_sparse_core_max_ids_file=";
+  char text[160];
+  snprintf(text, sizeof text, "%sb", name);
+  assert_int_equal(at_code_take(at_spinput_flags_read(&once, at_str_of(text))),
+                   0);
+  snprintf(text, sizeof text, "%slonger %sb", name, name);
+  assert_int_equal(at_code_take(at_spinput_flags_read(&twice, at_str_of(text))),
+                   0);
+  assert_memory_equal(&once, &twice, sizeof once);
+}
+
+// From the environment; what is no flag, or another's, must not hide the one
+// behind it.
 static void the_process_has_flags(void **state) {
   at_spinput_flags f;
   setenv("LIBTPU_INIT_ARGS", "--xla_sc_detect_nan=1", 1);
@@ -129,6 +149,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_flag_is_read),
       cmocka_unit_test(values_are_checked),
+      cmocka_unit_test(texts_leave_nothing_behind),
       cmocka_unit_test(the_process_has_flags),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

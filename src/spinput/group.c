@@ -21,6 +21,7 @@ static float divisor(int32_t combiner, const float *w, int64_t n) {
   return 1;
 }
 
+// Of a sample without weights: each counts 1.
 static float even_gain(int32_t combiner, int64_t n) {
   if (combiner == AT_SPINPUT_MEAN) return 1.0f / (float)n;
   return combiner == AT_SPINPUT_SQRTN ? 1.0f / sqrtf((float)n) : 1.0f;
@@ -36,6 +37,7 @@ typedef struct raw_ids {
   int local_bits;
 } raw_ids;
 
+// Looks through the sample again for what `take` found wrong.
 static at_status bad_id(const at_spi_view *v, const at_spinput_feature *f,
                         int32_t combiner, int64_t sample) {
   at_spi_sample s = at_spi_sample_of(v, sample);
@@ -73,6 +75,8 @@ typedef struct slice {  // one feature's samples of this core
   uint32_t row;  // of sample `begin` in the core's batch
 } slice;
 
+// Feature i's samples that this core works on: each core has an equal run of
+// every feature's batch.
 static slice slice_of(const at_spi_run *r, const at_spi_task *t, int32_t i) {
   const at_spinput_options *o = r->o;
   const at_spinput_feature *f = &t->stack->features[i];
@@ -107,12 +111,15 @@ __attribute__((always_inline)) static inline int64_t take(
       uint64_t id =
           wide ? (uint64_t)wide_ids[i] : (uint64_t)(int64_t)narrow_ids[i];
       bad |= id >= vocabulary;
+      // Rotated by whole SparseCores within its group of N rows, then moved
+      // behind the tables before it.
       uint32_t col =
           (((uint32_t)id + shift) & mask) + ((uint32_t)id & ~mask) + offset;
       uint64_t key = (uint64_t)(col & mask) << local_bits | col >> core_bits;
       keys[i] = key << 32 | (weighted ? (uint32_t)(n + i) : row);
     }
     if (weighted) {
+      // Gains are computed once a sample, before ids are sorted.
       // A feature without weights in a stack with some counts 1 each.
       float even = even_gain(combiner, x.len);
       float d = x.weights ? divisor(combiner, x.weights, x.len) : 1;
@@ -134,6 +141,7 @@ __attribute__((always_inline)) static inline int64_t take(
   return -1;
 }
 
+// Raw ids, before equal ones are merged.
 static int64_t count_ids(const slice *s) {
   const at_spi_view *v = s->v;
   if (v->splits) return v->splits[s->end] - v->splits[s->begin];
@@ -143,13 +151,17 @@ static int64_t count_ids(const slice *s) {
   return n;
 }
 
+// One weighted feature makes the whole stack weighted, as ids of all are sorted
+// together.
 static bool stack_weighted(const at_spi_run *r, const at_spinput_stack *k) {
   for (int32_t i = 0; i < k->feature_count; i++)
     if (at_spi_weighted(r->views[k->features[i].input].b)) return true;
   return false;
 }
 
-// Equal (owner, local row, sample) become one; partitions are counted.
+// Equal (owner, local row, sample) become one; partitions are counted. Keys
+// come sorted. Gains of equal ones are added in the order of the input, as
+// sorting is stable.
 static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
                   const raw_ids *raw, bool weighted) {
   const bool sum = t->stack->combiner == AT_SPINPUT_SUM;
@@ -157,6 +169,8 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
   int64_t i = 0, m = 0;
   for (int32_t g = 0; g < r->cores; g++) {
     const int64_t first = m;
+    // Keys of partition g end here; the last one takes what is left, as its end
+    // may not fit in 64 bits.
     const uint64_t end = ((uint64_t)g + 1) << raw->local_bits << 32;
     uint32_t last_row = UINT32_MAX, last_key = UINT32_MAX;
     int32_t unique = 0;
@@ -164,6 +178,7 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
       uint32_t key = (uint32_t)(keys[i] >> 32), low = (uint32_t)keys[i];
       uint32_t row = weighted ? raw->row[low] : low;
       float gain = weighted ? raw->gain[low] : sum ? 1.0f : raw->gain[low];
+      // The same id again in one sample: its gain is added.
       if (key == last_key && row == last_row && m > first) {
         t->gain[m - 1] += gain;
         if (t->times) t->times[m - 1]++;
@@ -180,11 +195,15 @@ static void merge(const at_spi_run *r, at_spi_task *t, const uint64_t *keys,
     }
     t->ids[g] = (int32_t)(m - first);
     t->unique[g] = unique;
+    AT_ASSERT(t->unique[g] <= t->ids[g]);
   }
+  AT_ASSERT(i == raw->n && m <= raw->n);
   t->n = m;
 }
 
-// Without mini-batches: ids over the limits go, in sorted order.
+// Without mini-batches: ids over the limits go, in sorted order. Closes the
+// gaps, so that what is kept lies dense again. Needs `times`, to count what was
+// merged.
 static at_status drop(const at_spi_run *r, at_spi_task *t) {
   int64_t from = 0, m = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -194,6 +213,8 @@ static at_status drop(const at_spi_run *r, at_spi_task *t) {
     if (over && !r->o->allow_dropping) return at_spi_over(r, t, g, -1);
     int32_t unique = 0, seen = 0;
     for (int64_t i = from; i < end; i++) {
+      // Ids and unique ids count from the partition's begin; both limits hold
+      // for what is kept.
       if (over) {
         unique += i == from || t->local[i] != t->local[i - 1];
         if (++seen > t->stack->max_ids || unique > t->stack->max_unique) {
@@ -207,12 +228,14 @@ static at_status drop(const at_spi_run *r, at_spi_task *t) {
       m++;
     }
     t->kept[g] = (int32_t)(m - start);
+    AT_ASSERT(t->kept[g] <= t->ids[g] && t->kept[g] <= t->stack->max_ids);
     from = end;
   }
   t->n = m;
   return AT_OK;
 }
 
+// In any partition.
 static bool over_limits(const at_spi_run *r, const at_spi_task *t) {
   for (int32_t g = 0; g < r->cores; g++)
     if (t->ids[g] > t->stack->max_ids || t->unique[g] > t->stack->max_unique)
@@ -220,6 +243,7 @@ static bool over_limits(const at_spi_run *r, const at_spi_task *t) {
   return false;
 }
 
+// Of what was found, before anything is dropped.
 int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t) {
   int64_t sum = 0;
   for (int32_t g = 0; g < r->cores; g++)
@@ -227,6 +251,8 @@ int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t) {
   return sum;
 }
 
+// Each core has an equal part of the device's buffer, and row pointers count
+// from its beginning.
 static at_status fill_whole(at_spi_run *r, at_spi_task *t) {
   int64_t size = t->out->coo_per_device / r->o->cores_per_device;
   at_spi_segment s = {.local = t->local,
@@ -260,6 +286,9 @@ static int local_bits(const at_spi_run *r, const at_spinput_stack *k) {
   return bits;
 }
 
+// Keys: owner and local row in the upper half, sorted as one number; the lower
+// half says where the id came from. With mini-batches the result outlives the
+// worker's scratch and gets a block of its own.
 at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   const at_spinput_stack *k = t->stack;
   const bool weighted = stack_weighted(r, k);
@@ -278,6 +307,8 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   size_t bytes = per * 4 + keep + gains + (weighted ? per : 0) + 64;
   char *p = at_spi_scratch_of(&r->scratch[worker], bytes);
   if (!p) return AT_NO_MEMORY("ids of a SparseCore");
+  // Two arrays of keys for the sort, then the merged arrays, then gains and
+  // rows by raw id.
   uint64_t *a = (uint64_t *)p, *b = a + n;
   char *merged = p + per * 4;
   raw_ids raw = {.keys = a, .local_bits = local_bits(r, k)};
@@ -294,6 +325,7 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   t->times = r->o->allow_dropping ? (uint32_t *)(t->gain + n) : NULL;
   for (int32_t i = 0; i < k->feature_count; i++) {
     slice s = slice_of(r, t, i);
+    // Four copies of the loop, so that neither test is inside of it.
     bool wide = s.v->b->id_bytes == 8;
     int64_t bad = weighted ? (wide ? take(r, t, &s, &raw, true, true)
                                    : take(r, t, &s, &raw, false, true))
@@ -301,6 +333,7 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
                                    : take(r, t, &s, &raw, false, false));
     if (bad >= 0) return bad_id(s.v, s.f, t->stack->combiner, bad);
   }
+  AT_ASSERT(raw.n == n);  // count_ids told how much room there must be
   uint64_t *sorted = at_spi_sort(a, b, raw.n, raw.local_bits + r->core_bits);
   if (weighted)
     merge(r, t, sorted, &raw, true);
@@ -310,6 +343,8 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   return r->o->minibatching ? AT_OK : fill_whole(r, t);
 }
 
+// Features lie behind each other, so the last that begins at or before the row
+// has it. *sample: of its batch on this host.
 const at_spinput_feature *at_spi_feature_of(const at_spi_run *r,
                                             const at_spi_task *t, uint32_t row,
                                             int64_t *sample) {

@@ -17,9 +17,12 @@
 static at_pool *pool;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+// threads 0: one per core of the machine. The pool lives as long as the
+// process.
 static at_status open_pool(int32_t threads) {
   at_status st = AT_OK;
   pthread_mutex_lock(&pool_mutex);
+  // The parent's pool leaks in the child, which may not free what threads hold.
   if (pool && at_pool_forked(pool)) pool = NULL;  // its threads are not here
   if (!pool)
     st =
@@ -28,6 +31,7 @@ static at_status open_pool(int32_t threads) {
   return st;
 }
 
+// Takes st; its code and text for C.
 static int finish(at_status st, char *message, size_t size) {
   if (size) snprintf(message, size, "%s", at_status_message(st));
   return (int)at_code_take(st);
@@ -54,6 +58,8 @@ int atoll_input_run(const at_spinput_options *o, const at_spinput_stack *stacks,
   return finish(st, message, size);
 }
 
+// See at_spinput_rows_of. Without threads the answer is 0: the first object is
+// not taken.
 EXPORT int64_t atoll_input_rows(const at_spinput_layout *layout,
                                 const void *const *objects, int64_t n,
                                 at_spinput_row *rows, int32_t *bytes) {

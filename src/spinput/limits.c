@@ -8,8 +8,10 @@
 #include "base/json.h"
 
 static const char kFormat[] = "atoll sparsecore limits 1";
+// Far more than any list of tables takes.
 enum { kMostBytes = 64 << 20 };
 
+// A limit of 0, of a table that no id asked for, counts as 1.
 static at_status read_limit(at_str table, const at_json *o, const char *key,
                             int64_t *out) {
   const at_json *v = at_json_get(o, key);
@@ -21,6 +23,7 @@ static at_status read_limit(at_str table, const at_json *o, const char *key,
   return AT_OK;
 }
 
+// Table names borrow from the arena, like everything else of the JSON.
 at_status at_spinput_limits_parse(at_bytes text, at_arena *a,
                                   at_spinput_limits *out) {
   const at_json *o;
@@ -45,6 +48,7 @@ at_status at_spinput_limits_parse(at_bytes text, at_arena *a,
   return AT_OK;
 }
 
+// The file may be a pipe: its length is not asked for. 64 MiB at most.
 static at_status read_all(FILE *f, at_arena *a, at_bytes *out) {
   size_t have = 0, room = 1 << 16;
   uint8_t *text = NULL;
@@ -53,6 +57,7 @@ static at_status read_all(FILE *f, at_arena *a, at_bytes *out) {
     AT_TRY_ALLOC(more, at_arena_alloc(a, room, 1));
     if (have) memcpy(more, text, have);
     text = more;
+    // A short read ends the file, or is an error, which is looked at below.
     have += fread(text + have, 1, room - have, f);
     if (have < room) break;
     if (room >= kMostBytes)
@@ -65,6 +70,7 @@ static at_status read_all(FILE *f, at_arena *a, at_bytes *out) {
   return AT_OK;
 }
 
+// Closes the file before it is parsed.
 at_status at_spinput_limits_load(const char *path, bool made_later, at_arena *a,
                                  at_spinput_limits *out) {
   *out = (at_spinput_limits){0};
@@ -92,6 +98,7 @@ static bool has_key(at_str name, at_str table) {
   return false;
 }
 
+// The name itself first, so that a stack called like another's key is found.
 const at_spinput_limit *at_spinput_limits_of(const at_spinput_limits *l,
                                              at_str table) {
   for (uint32_t i = 0; i < l->count; i++)

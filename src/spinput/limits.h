@@ -15,6 +15,7 @@ typedef struct at_spinput_limit {
   int64_t max_ids, max_unique;  // per partition, at least 1
 } at_spinput_limit;
 
+// In the order of the file; a table stands there once.
 typedef struct at_spinput_limits {
   const at_spinput_limit *ptr;  // in the arena
   uint32_t count;
@@ -24,8 +25,8 @@ typedef struct at_spinput_limits {
 // it. INVALID_ARGUMENT names the table and the field.
 at_status at_spinput_limits_parse(at_bytes text, at_arena *a,
                                   at_spinput_limits *out);
-// The file's. NOT_FOUND names it, unless `made_later`: then no file is no
-// limits.
+// The file's. INVALID_ARGUMENT names it where it does not open, unless
+// `made_later`: then no file is no limits.
 at_status at_spinput_limits_load(const char *path, bool made_later, at_arena *a,
                                  at_spinput_limits *out);
 // The limits of what a program calls its table: the stack's name, or JAX's of

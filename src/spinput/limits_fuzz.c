@@ -4,6 +4,7 @@
 
 #include "spinput/limits.h"
 
+// The arena is limited, so that a large text ends as a status.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(16 << 20);
   at_spinput_limits l;

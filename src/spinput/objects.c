@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 
+// Objects of a task, and how far ahead their headers are fetched.
 enum { CHUNK = 512, AHEAD = 16 };
 
 typedef struct walk {
@@ -13,6 +14,7 @@ typedef struct walk {
   _Atomic int64_t bad;  // least so far, or INT64_MAX
 } walk;
 
+// Objects are read as bytes: their type is known to the Python side only.
 static const void *pointer_at(const void *object, int32_t offset) {
   const void *p;
   memcpy(&p, (const char *)object + offset, sizeof p);
@@ -24,18 +26,23 @@ static int rank_of(const at_spinput_layout *l, const void *object) {
   return rank;
 }
 
+// False: not an array of the accepted kind. A stride matters only from two
+// elements on.
 static bool read_row(const walk *w, const void *object, at_spinput_row *row) {
   const at_spinput_layout *l = w->l;
   if (!object || pointer_at(object, l->type_at) != l->type ||
       rank_of(l, object) != 1 ||
       pointer_at(object, l->element_at) != w->element)
     return false;
+  // Rank 1, so one length and one stride.
   int64_t len = *(const int64_t *)pointer_at(object, l->dims_at);
   int64_t stride = *(const int64_t *)pointer_at(object, l->strides_at);
   *row = (at_spinput_row){pointer_at(object, l->data_at), len};
   return stride == w->bytes || len <= 1;
 }
 
+// Two steps of prefetching, as each object points at its dimensions. Stops at
+// the first that is wrong.
 static void read_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   walk *w = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -44,12 +51,15 @@ static void read_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       __builtin_prefetch(pointer_at(w->objects[i + AHEAD], w->l->dims_at));
     if (read_row(w, w->objects[i], &w->rows[i])) continue;
     int64_t least = atomic_load(&w->bad);
+    // Other workers go on: one of them may find an earlier one.
     while (i < least && !atomic_compare_exchange_weak(&w->bad, &least, i)) {
     }
     return;
   }
 }
 
+// The first object decides on the dtype of all. `bad` becomes the least index,
+// so the answer does not depend on the threads.
 int64_t at_spinput_rows_of(at_pool *pool, const at_spinput_layout *layout,
                            const void *const *objects, int64_t n,
                            at_spinput_row *rows, int32_t *bytes) {

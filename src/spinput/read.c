@@ -3,6 +3,8 @@
 
 #include "spinput/spinput_internal.h"
 
+// Counts first, then whether as many row pointers and elements are there as
+// they need.
 static at_status check_shape(const at_spinput_coo *c, const char *table) {
   int64_t block = AT_MAX(c->cores, AT_SPINPUT_ALIGN);
   if (c->cores < 1 || (c->cores & (c->cores - 1)) || c->cores_per_device < 1 ||
@@ -15,6 +17,8 @@ static at_status check_shape(const at_spinput_coo *c, const char *table) {
                    "mini-batches, %lld elements: impossible",
                    table, c->cores, c->cores_per_device, c->minibatches,
                    (long long)c->coo);
+  // Row pointers may be more than needed: room for mini-batches that are not
+  // there.
   int64_t need = block * c->cores_per_device * c->minibatches;
   if (c->rows < need)
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -30,6 +34,7 @@ static at_status check_shape(const at_spinput_coo *c, const char *table) {
   return AT_OK;
 }
 
+// Elements of one partition.
 static at_status check_ids(const at_spinput_coo *c, const char *table,
                            const at_spinput_part *p) {
   for (int64_t i = p->begin; i < p->end; i++) {
@@ -54,6 +59,8 @@ static at_status check_ids(const at_spinput_coo *c, const char *table,
   return AT_OK;
 }
 
+// With mini-batches, partitions of all cores lie behind each other in one
+// buffer; without, each core has a part of its own.
 at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
                           at_status (*fn)(void *arg, const at_spinput_part *p),
                           void *arg) {
@@ -67,7 +74,9 @@ at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
     int64_t limit = c->minibatching ? c->coo : base + slice;
     if (!c->minibatching) at = base;
     for (int32_t m = 0; m < c->minibatches; m++, pointer += block) {
+      AT_ASSERT(pointer - c->row_pointers + block <= c->rows);  // check_shape
       for (int32_t g = 0; g < c->cores; g++) {
+        // A partition begins where the one before ended, rounded up to 8.
         at_spinput_part p = {k, m, g, at, base + pointer[g]};
         if (p.end < p.begin || p.end > limit)
           return AT_FAIL(

@@ -5,9 +5,11 @@
 
 enum { MAX_CORES = 1 << 16 };
 
+// A quarter more than asked for, so that it seldom grows.
 void *at_spi_scratch_of(at_spi_scratch *s, size_t bytes) {
   if (bytes > s->cap) {
     free(s->ptr);
+    // Contents need not survive, so free and allocate is cheaper than realloc.
     s->cap = at_align_up(bytes + bytes / 4, 4096);
     s->ptr = s->cap == SIZE_MAX ? NULL : aligned_alloc(64, s->cap);
     if (!s->ptr) s->cap = 0;
@@ -17,6 +19,7 @@ void *at_spi_scratch_of(at_spi_scratch *s, size_t bytes) {
 
 // ---- Checks
 
+// Everything else is computed from these counts: they come first.
 static at_status check_options(const at_spinput_options *o) {
   if (o->local_devices < 1 || o->cores_per_device < 1 ||
       o->global_devices < o->local_devices)
@@ -24,6 +27,7 @@ static at_status check_options(const at_spinput_options *o) {
                    "%d local devices, %d global devices, %d SparseCores each: "
                    "impossible",
                    o->local_devices, o->global_devices, o->cores_per_device);
+  // Masks and shifts stand for division by N everywhere.
   int64_t cores = (int64_t)o->global_devices * o->cores_per_device;
   if (cores > MAX_CORES || (cores & (cores - 1)))
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -34,6 +38,8 @@ static at_status check_options(const at_spinput_options *o) {
   return AT_OK;
 }
 
+// The most that the limits can need: every partition of every core of every
+// mini-batch full.
 at_status at_spinput_sizes_of(const at_spinput_options *o,
                               const at_spinput_stack *k,
                               at_spinput_sizes *out) {
@@ -50,6 +56,7 @@ at_status at_spinput_sizes_of(const at_spinput_options *o,
   limit = limit > INT64_MAX / n ? INT64_MAX : limit * n;
   int64_t coo = limit;
   if (k->coo_per_device) {
+    // Each core's part must be a multiple of 8.
     int64_t step = AT_SPINPUT_ALIGN * s;
     coo = ((int64_t)k->coo_per_device + step - 1) / step * step;
     if (k->coo_per_device < 0 || coo > limit)
@@ -72,6 +79,7 @@ at_status at_spinput_sizes_of(const at_spinput_options *o,
   return AT_OK;
 }
 
+// What a feature says of itself; check_stack compares it with the others.
 static at_status check_feature(const at_spi_run *r, const at_spinput_stack *k,
                                const at_spinput_feature *f, int32_t batches) {
   if (f->input < 0 || f->input >= batches)
@@ -98,7 +106,8 @@ static at_status check_feature(const at_spi_run *r, const at_spinput_stack *k,
   return AT_OK;
 }
 
-// Features lie behind each other in the core's batch without holes.
+// Features lie behind each other in the core's batch without holes. Buffers
+// must have just the sizes of at_spinput_sizes_of.
 static at_status check_stack(const at_spi_run *r, const at_spinput_stack *k,
                              const at_spinput_out *out) {
   const at_spinput_options *o = r->o;
@@ -128,6 +137,7 @@ static at_status check_stack(const at_spi_run *r, const at_spinput_stack *k,
           "num_sc_per_device (%d) times local devices (%d)",
           f->table, f->name, (long long)samples, o->cores_per_device,
           o->local_devices);
+    // Offsets are global: N times what one core has before.
     if (f->row_offset != rows * r->cores)
       return AT_FAIL(
           AT_INVALID_ARGUMENT,
@@ -143,6 +153,7 @@ static at_status check_stack(const at_spi_run *r, const at_spinput_stack *k,
   return AT_OK;
 }
 
+// One view a batch, though several features may read it.
 static at_status open_views(at_spi_run *r, const at_spinput_stack *stacks,
                             int32_t stack_count, int32_t batch_count) {
   for (int32_t i = 0; i < stack_count; i++) {
@@ -159,12 +170,15 @@ static at_status open_views(at_spi_run *r, const at_spinput_stack *stacks,
   return AT_OK;
 }
 
-// max_ids_per_chip_per_sample, over all features of the sample.
+// max_ids_per_chip_per_sample, over all features of the sample. Off where the
+// limit is 0. Sums over features, sample by sample.
 static at_status check_samples(const at_spi_run *r,
                                const at_spinput_stack *stacks, int32_t count) {
   int32_t max = r->o->max_ids_per_sample;
   if (max <= 0) return AT_OK;
   int64_t samples = r->batches[stacks[0].features[0].input].samples;
+  // All features have samples of one batch: sample k of each is the same
+  // example.
   int64_t *sum = calloc((size_t)samples, sizeof *sum);
   if (!sum) return AT_NO_MEMORY("samples");
   at_status st = AT_OK;
@@ -188,12 +202,15 @@ static at_status check_samples(const at_spi_run *r,
 
 // ---- Phases
 
+// Tasks of a worker: each writes its own status.
 static void group(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   at_spi_run *r = arg;
   for (int64_t i = begin; i < end; i++)
     r->tasks[i].st = at_spi_group(r, &r->tasks[i], worker);
 }
 
+// In the order of tasks, so that the message does not depend on the threads.
+// The others are freed.
 static at_status first_error(at_spi_run *r) {
   at_status st = AT_OK;
   for (int64_t i = 0; i < r->task_count; i++) {
@@ -211,6 +228,8 @@ static int64_t start_of(const at_spi_run *r, const at_spi_task *t) {
   return AT_MIN(at, t->out->coo_per_device);
 }
 
+// With mini-batches, cores of a device share its buffer: where one begins
+// depends on those before it.
 static void fill(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   at_spi_run *r = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -232,15 +251,18 @@ static void fill(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// One mini-batch is enough where no task of any host is over a limit.
 static at_status minibatch(at_spi_run *r) {
   uint64_t over = 0;
   for (int64_t i = 0; i < r->task_count; i++) over |= r->tasks[i].over;
   if (r->o->agree) AT_TRY(r->o->agree(r->o->agree_arg, &over));
+  // Every host decides alike, as `over` was agreed on.
   if (over) AT_TRY(at_spi_split(r));
   at_pool_for(r->pool, r->task_count, 1, fill, r);
   return first_error(r);
 }
 
+// Statistics as the caller wants them, from what was counted before dropping.
 static void count_stats(const at_spi_run *r) {
   const int32_t cores = r->cores, s = r->o->cores_per_device;
   for (int64_t i = 0; i < r->task_count; i++) {
@@ -261,6 +283,8 @@ static void count_stats(const at_spi_run *r) {
   }
 }
 
+// A task for each SparseCore of this host and each stack. Counts of all lie in
+// one array.
 static at_status make_tasks(at_spi_run *r, const at_spinput_stack *stacks,
                             at_spinput_out *outs) {
   const at_spinput_options *o = r->o;
@@ -278,6 +302,7 @@ static at_status make_tasks(at_spi_run *r, const at_spinput_stack *stacks,
                        .core = (int32_t)(part % o->cores_per_device)};
     for (int32_t j = 0; j < t->stack->feature_count; j++)
       t->samples += r->batches[t->stack->features[j].input].samples / parts;
+    // Three counts by owner.
     t->ids = r->counts + i * 3 * r->cores;
     t->unique = t->ids + r->cores;
     t->kept = t->unique + r->cores;
@@ -285,6 +310,7 @@ static at_status make_tasks(at_spi_run *r, const at_spinput_stack *stacks,
   return AT_OK;
 }
 
+// Also after a failure half-way.
 static void release(at_spi_run *r, int32_t batch_count) {
   for (int64_t i = 0; r->tasks && i < r->task_count; i++) {
     at_spi_task *t = &r->tasks[i];
@@ -302,6 +328,8 @@ static void release(at_spi_run *r, int32_t batch_count) {
   free(r->views);
 }
 
+// Phases: check, group each core's ids, cut into mini-batches, write. Threads
+// take whole tasks, so no phase needs a lock.
 at_status at_spinput_run(at_pool *pool, const at_spinput_options *o,
                          const at_spinput_stack *stacks, int32_t stack_count,
                          const at_spinput_batch *batches, int32_t batch_count,

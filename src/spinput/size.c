@@ -19,6 +19,7 @@ static const int64_t most_per_tensor = 16ll << 30;
 
 // ---- The chip
 
+// Figures that sizing cannot do without are asked for with at_machine_need.
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   const at_machine *m;
   at_topology_text said;
@@ -46,6 +47,7 @@ at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   out->tile_bytes = (int64_t)(v[3] - v[6]);
   out->shared_bytes = (int64_t)v[4];
   // A chip whose cores are devices of their own shares its HBM among them.
+  // Devices that a chip is.
   double per_chip = at_machine_number(m, "cores_per_chip", 1) /
                     at_machine_number(m, "cores_per_device", 1);
   double kept = at_machine_number(m, "hbm_reserved_bytes_per_chip", 0);
@@ -63,6 +65,8 @@ typedef struct update_cost {
   int8_t granules;  // of the stack, whatever the size
 } update_cost;
 
+// Read off memory reports of programs with each optimizer: vectors, words,
+// slots, granules.
 static const update_cost costs[] = {
     [AT_SPINPUT_LOOKUP_ONLY] = {"lookup", 0, 0, 0, 0},
     [AT_SPINPUT_SGD] = {"sgd", 3, 4, 0, 11},
@@ -75,6 +79,7 @@ static const update_cost costs[] = {
     [AT_SPINPUT_CUSTOM] = {"custom", 4, 3, 1, 14},
 };
 
+// The whole name, letters in any case.
 at_spinput_optimizer at_spinput_optimizer_of(at_str name) {
   for (int i = 0; i < AT_SPINPUT_CUSTOM; i++) {
     size_t n = strlen(costs[i].name), k = 0;
@@ -86,6 +91,7 @@ at_spinput_optimizer at_spinput_optimizer_of(at_str name) {
   return AT_SPINPUT_CUSTOM;
 }
 
+// A custom optimizer costs what its slots do; the others' slots are known.
 static update_cost cost_of(const at_spinput_table *t) {
   update_cost c = costs[t->optimizer];
   if (t->slots < 0 || t->optimizer != AT_SPINPUT_CUSTOM) return c;
@@ -106,6 +112,8 @@ typedef struct table_view {
   int64_t ids;
 } table_view;
 
+// The compiler's message. One of `fixed` and `row_dependent` is what does not
+// fit, in bytes.
 static at_status no_replicas(const table_view *v, int64_t split, int64_t fixed,
                              int64_t row_dependent) {
   char detail[160];
@@ -146,9 +154,12 @@ static int64_t free_bytes(const table_view *v, int parts) {
   return v->p->chip.tile_bytes - 36 - v->s->replicas * parts / 4;
 }
 
+// Whether the tile has room for the index lists and one row of them; large ones
+// are split into PARTS first.
 static at_status check_lookup(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
   // Fewer SparseCores than a core has tiles split every lookup.
+  // An index list has two words per unique row.
   bool split = v->s->replicas < c->tiles || 8 * v->unique > c->tile_bytes;
   int parts = split ? PARTS : 1;
   int64_t index_bytes = 8 * v->unique, most = v->unique / parts;
@@ -176,6 +187,7 @@ static at_status check_lookup(const table_view *v) {
   return AT_OK;
 }
 
+// Nine words per unique id, and 256 more, must fit in a tile for an update.
 static at_status check_replicas(const table_view *v) {
   int64_t fixed = 36 * v->unique + 1024;
   return fixed > v->p->chip.tile_bytes
@@ -184,6 +196,7 @@ static at_status check_replicas(const table_view *v) {
              : AT_OK;
 }
 
+// The update's loop holds some rows at a time in three quarters of a tile.
 static at_status check_window(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
   // libtpu 0.0.42 refuses Adam's and FTRL's rows at half the width at which
@@ -201,6 +214,8 @@ static at_status check_window(const table_view *v) {
                  v->t->name, scratchpad, rows, v->s->padded_width, window);
 }
 
+// Bounds that keep the arithmetic below inside 64 bits, and batches that
+// divide.
 static at_status check_table(const at_spinput_program *p,
                              const at_spinput_table *t) {
   if (t->rows < 1 || t->width < 1 || t->max_ids < 1 || t->max_unique < 1 ||
@@ -225,8 +240,18 @@ static at_status check_table(const at_spinput_program *p,
   return AT_OK;
 }
 
+// The next multiple of `to`.
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// More than any device has, and little enough that sums over thousands of
+// tables stay inside 64 bits: products end there.
+static const int64_t most_bytes = 1ll << 48;
+
+static int64_t times(int64_t a, int64_t b) {
+  return (int64_t)AT_MIN(at_mul((size_t)a, (size_t)b), (size_t)most_bytes);
+}
+
+// Sizes first, then whether they fit: *s is filled as far as that came.
 static at_status size_table(const at_spinput_program *p,
                             const at_spinput_table *t,
                             at_spinput_table_size *s) {
@@ -238,16 +263,19 @@ static at_status size_table(const at_spinput_program *p,
                                .padded_rows = up(t->rows, ROW_STEP * replicas)};
   s->rows_per_core = s->padded_rows / replicas;
   s->rows_per_tile = at_ceil_div(s->rows_per_core, c->tiles);
-  s->gather_bytes = t->samples / c->cores * s->padded_width * 4 / c->tiles;
+  s->gather_bytes =
+      times(t->samples / c->cores, s->padded_width * 4) / c->tiles;
+  // What does not fit is staged in HBM, unless the program forbids it.
   s->gather_in_tile = s->gather_bytes <= c->tile_bytes;
   update_cost u = cost_of(t);
   int64_t per_device = s->padded_rows / p->devices;
-  s->hbm_bytes =
-      per_device * s->padded_width * (t->element_bytes + 4ll * u.slots);
-  s->waste_bytes = s->hbm_bytes - t->rows * t->width *
-                                      (t->element_bytes + 4ll * u.slots) /
-                                      p->devices;
-  int64_t tensor = per_device * s->padded_width * t->element_bytes;
+  int64_t bytes = t->element_bytes + 4ll * u.slots;  // of an element and slots
+  s->hbm_bytes = times(times(per_device, s->padded_width), bytes);
+  // rows and width are bounded so that their product fits.
+  size_t used = at_mul((size_t)(t->rows * t->width), (size_t)bytes);
+  s->waste_bytes = s->hbm_bytes - (int64_t)AT_MIN(used / (size_t)p->devices,
+                                                  (size_t)s->hbm_bytes);
+  int64_t tensor = times(times(per_device, s->padded_width), t->element_bytes);
   if (tensor > most_per_tensor)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "SparseCore only supports 16 GiB of HBM per tensor, got "
@@ -260,11 +288,12 @@ static at_status size_table(const at_spinput_program *p,
                    up(at_ceil_div(t->coo_per_device, replicas * c->cores), 8));
   int64_t copies =
       replicas * c->cores * 4;  // bytes of a word of every partition
-  int64_t rows = up(v.unique * s->padded_width * copies, PIECE);
-  int64_t words = up(v.unique * copies, PIECE);
-  s->forward_bytes = 2 * rows + words + up(v.ids * copies, PIECE);
+  int64_t rows = up(times(times(v.unique, s->padded_width), copies), PIECE);
+  int64_t words = up(times(v.unique, copies), PIECE);
+  s->forward_bytes = 2 * rows + words + up(times(v.ids, copies), PIECE);
   s->backward_bytes = u.vectors * rows + u.words * words;
-  if (u.vectors) s->backward_bytes += 2 * t->samples * s->padded_width * 4;
+  if (u.vectors)
+    s->backward_bytes += 2 * times(t->samples, s->padded_width * 4);
   s->spmem_bytes = at_ceil_div(8 * v.unique, c->tiles);
   if (s->gather_in_tile) s->spmem_bytes += s->gather_bytes;
   if (u.vectors) AT_TRY(check_replicas(&v));
@@ -274,12 +303,14 @@ static at_status size_table(const at_spinput_program *p,
 
 // ---- Programs
 
+// What a table takes while lookup and update are alive.
 static int64_t stack_of(const at_spinput_table_size *s) {
   return s->forward_bytes + s->backward_bytes;
 }
 
 // The largest `n` tables take their memory one after the other: the largest
-// counts, the others among them do not.
+// counts, the others among them do not. Returns what is saved of the sum of
+// all.
 static int64_t serialize(at_spinput_table_size *tables, size_t count, int n) {
   int64_t saved = 0;
   for (int i = 0; i < n && (size_t)i < count; i++) {
@@ -297,6 +328,7 @@ static int64_t serialize(at_spinput_table_size *tables, size_t count, int n) {
 
 static double gib(int64_t bytes) { return (double)bytes / (1ll << 30); }
 
+// Per table, then what the program takes once, then the peak.
 at_status at_spinput_size_of(const at_spinput_program *p,
                              at_spinput_table_size *tables,
                              at_spinput_size *out) {
@@ -317,6 +349,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   }
   // Of two or three tables with one slot each, a vector of slots stays behind;
   // of one or five it does not.
+  // Seen in the reports; the reason is not known.
   if (p->table_count == 2 || p->table_count == 3) {
     int64_t more = 0;
     for (size_t i = 0; i < p->table_count; i++)
@@ -330,6 +363,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   if (granules) out->shared_bytes += (granules + 4ll * p->chip.cores) * GRANULE;
   int64_t saved =
       p->serialized > 1 ? serialize(tables, p->table_count, p->serialized) : 0;
+  AT_ASSERT(saved <= out->forward_bytes + out->backward_bytes);
   out->stack_bytes =
       up(out->forward_bytes + out->backward_bytes - saved + out->shared_bytes,
          GRANULE);
@@ -354,6 +388,7 @@ at_status at_spinput_size_of(const at_spinput_program *p,
   return AT_OK;
 }
 
+// A line for each table, then the sums.
 void at_spinput_size_print(const at_spinput_program *p,
                            const at_spinput_table_size *tables,
                            const at_spinput_size *s, at_strbuf *out) {

@@ -27,7 +27,8 @@ typedef struct at_spinput_chip {
   int64_t hbm_bytes;  // of a device, without what the system keeps
 } at_spinput_chip;
 // By target ("v5p", "v6e:2x2", "2*v5p:2x2x1"). UNIMPLEMENTED, in the TPU
-// compiler's words, where the target has no SparseCores; NOT_FOUND.
+// compiler's words, where the target has no SparseCores; INVALID_ARGUMENT: no
+// such target.
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out);
 
 typedef enum at_spinput_optimizer {
@@ -58,6 +59,7 @@ typedef struct at_spinput_table {  // a stack of tables, looked up as one
   int32_t slots;  // of the optimizer; -1: as many as it has by itself
 } at_spinput_table;
 
+// What is sized: tables that are looked up together on equal devices.
 typedef struct at_spinput_program {
   at_spinput_chip chip;
   int32_t devices;
@@ -71,6 +73,7 @@ typedef struct at_spinput_program {
   int64_t dense_bytes, constant_bytes, prefetch_bytes;  // HBM heap of a device
 } at_spinput_program;
 
+// What size_of computes for a table; bytes unless it says otherwise.
 typedef struct at_spinput_table_size {
   int64_t replicas;  // logical replicas: SparseCores of all devices
   int64_t padded_width, padded_rows;  // multiples of 8, of 8 * replicas
@@ -84,6 +87,7 @@ typedef struct at_spinput_table_size {
   bool serialized;
 } at_spinput_table_size;
 
+// Of a whole program, on one device.
 typedef struct at_spinput_size {
   int64_t forward_bytes, backward_bytes, shared_bytes;  // sums; shared: once
   int64_t stack_bytes;  // peak of the HBM stack of a device

@@ -9,6 +9,7 @@
 
 #include "spinput/size.h"
 
+// A program of equal tables, and what the compiler's memory report says of it.
 typedef struct row {
   const char *target;
   int devices, width, ids, unique, optimizer, batch;  // batch: of all devices
@@ -16,6 +17,7 @@ typedef struct row {
   int64_t stack;  // what the compiler reports
 } row;
 
+// slots -1: those of the optimizer.
 static at_status size(const row *r, int serialized, at_spinput_size *out) {
   at_spinput_table tables[8];
   at_spinput_table_size sizes[8];
@@ -52,6 +54,7 @@ enum {
 #define P8 "v5p:2x2x2", 8
 #define E4 "v6e:2x2", 4
 
+// To the byte.
 static void stacks_of_width_128_are_exact(void **state) {
   static const row rows[] = {
       {P4, 128, 1024, 1024, LOOKUP, 1024, 1, 67878912},
@@ -99,6 +102,7 @@ static void stacks_of_width_128_are_exact(void **state) {
   }
 }
 
+// Within 3 %; prints the worst.
 static void other_stacks_are_near(void **state) {
   static const row rows[] = {
       {P4, 8, 1024, 1024, LOOKUP, 1024, 1, 4980736},
@@ -271,6 +275,7 @@ static void verdicts_are_the_compilers(void **state) {
   }
 }
 
+// A thousand million rows of 512 bytes over four devices.
 static void a_tensor_has_16_gib(void **state) {
   at_spinput_table t = {.name = "big",
                         .rows = 1000000000,
@@ -292,6 +297,36 @@ static void a_tensor_has_16_gib(void **state) {
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
 }
 
+// The largest figures that are taken at all must not wrap around.
+static void huge_figures_are_refused(void **state) {
+  at_spinput_table t = {.name = "huge",
+                        .rows = INT32_MAX * 64ll,
+                        .width = 1 << 24,
+                        .max_ids = INT32_MAX,
+                        .max_unique = INT32_MAX,
+                        .samples = INT32_MAX / 4 * 4,
+                        .element_bytes = 4,
+                        .slots = -1};
+  at_spinput_table_size one;
+  at_spinput_size s;
+  at_spinput_program p = {.devices = 1, .tables = &t, .table_count = 1};
+  assert_int_equal(at_code_take(at_spinput_chip_find(AT_STR("v5p"), &p.chip)),
+                   0);
+  at_status st = at_spinput_size_of(&p, &one, &s);
+  assert_non_null(strstr(at_status_message(st), "16 GiB of HBM per tensor"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  assert_true(one.hbm_bytes > 0 && one.waste_bytes >= 0);
+  // Few rows on many devices: what a lookup holds is too much.
+  t.rows = 1;
+  t.max_ids = t.max_unique = 1 << 15;
+  p.devices = 1 << 14;
+  st = at_spinput_size_of(&p, &one, &s);
+  assert_int_equal(at_code_take(st), AT_RESOURCE_EXHAUSTED);
+  assert_true(one.forward_bytes > p.chip.hbm_bytes);
+}
+
+// 32 MiB of samples a core do not fit its tiles; with `unstaged` that is an
+// error.
 static void gather_operands_are_staged(void **state) {
   at_spinput_table t = {.name = "t",
                         .rows = 1000,
@@ -318,6 +353,7 @@ static void gather_operands_are_staged(void **state) {
   assert_true(one.gather_in_tile);
 }
 
+// Each further table that waits for the others lowers it.
 static void serialised_tables_lower_the_peak(void **state) {
   const row r = {P4, 64, 512, 512, ADAGRAD, 1024, 8, 0};
   int64_t last = INT64_MAX;
@@ -329,6 +365,7 @@ static void serialised_tables_lower_the_peak(void **state) {
   }
 }
 
+// Rows of one element are padded to eight.
 static void narrow_rows_waste(void **state) {
   at_spinput_table t = {.name = "narrow",
                         .rows = 100000000,
@@ -358,6 +395,7 @@ static void narrow_rows_waste(void **state) {
   at_strbuf_free(&b);
 }
 
+// Figures that the compiler's messages show.
 static void chips_are_as_described(void **state) {
   static const struct {
     const char *name;
@@ -387,6 +425,7 @@ int main(void) {
       cmocka_unit_test(other_stacks_are_near),
       cmocka_unit_test(verdicts_are_the_compilers),
       cmocka_unit_test(a_tensor_has_16_gib),
+      cmocka_unit_test(huge_figures_are_refused),
       cmocka_unit_test(gather_operands_are_staged),
       cmocka_unit_test(serialised_tables_lower_the_peak),
       cmocka_unit_test(narrow_rows_waste),

@@ -29,6 +29,7 @@ at_status at_spinput_run(at_pool *pool, const at_spinput_options *o,
                          at_spinput_out *outs, int32_t *num_minibatches);
 
 // The bucket of a row of a stack (HighwayHash under a fixed key), 0 .. 63.
+// Any thread; no memory.
 uint32_t at_spinput_bucket(int32_t col);
 void at_spinput_buckets(const uint32_t *cols, size_t n, uint8_t *out);
 
@@ -41,6 +42,8 @@ typedef struct at_spinput_part {
 // Calls fn for every partition in order, after checking that row pointers only
 // move forward and stay inside. `ids` also checks every id and sample against
 // the table's and batch's size and every gain for NaN (table: for messages).
+// An error of fn ends it and is returned; fn NULL only checks. OUT_OF_RANGE for
+// ids and samples, INVALID_ARGUMENT for the rest.
 at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
                           at_status (*fn)(void *arg, const at_spinput_part *p),
                           void *arg);

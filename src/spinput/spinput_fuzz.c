@@ -11,6 +11,8 @@ typedef struct cursor {
   size_t n;
 } cursor;
 
+// The next value below `below`, of as many bytes as that needs; 0 at the end of
+// the input.
 static uint32_t take(cursor *c, uint32_t below) {
   uint32_t v = 0;
   for (uint32_t reach = 1; reach < below && c->n; reach <<= 8) {
@@ -23,11 +25,13 @@ static uint32_t take(cursor *c, uint32_t below) {
 
 enum { MOST = 256, ROOM = 1 << 15 };
 
+// Counts elements.
 static at_status add(void *arg, const at_spinput_part *p) {
   *(int64_t *)arg += p->end - p->begin;
   return AT_OK;
 }
 
+// Nothing may be lost that is not counted as dropped.
 static void check(const at_spinput_options *o, const at_spinput_out *out,
                   const at_spinput_batch *b, int32_t minibatches) {
   at_spinput_coo c = {.row_pointers = out->row_pointers,
@@ -49,6 +53,7 @@ static void check(const at_spinput_options *o, const at_spinput_out *out,
   if (elements > merged || elements + out->dropped > MOST) abort();
 }
 
+// A stack of one feature, any form of a batch.
 static void preprocess(at_pool *pool, cursor c) {
   at_spinput_options o = {.local_devices = 1,
                           .global_devices = 1 << take(&c, 3),
@@ -127,6 +132,7 @@ static void preprocess(at_pool *pool, cursor c) {
   free(out.required);
 }
 
+// Buffers of any contents, just as long as they say.
 static void read_back(cursor c) {
   at_spinput_coo b = {.cores = (int32_t)take(&c, 20),
                       .cores_per_device = (int32_t)take(&c, 9),

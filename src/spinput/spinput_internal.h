@@ -14,12 +14,14 @@ typedef struct at_spi_view {
   void *own;              // NULL, or what ids, weights and splits lie in
 } at_spi_view;
 
+// The ids of one sample, borrowed from the batch or its view.
 typedef struct at_spi_sample {
   const void *ids;
   const float *weights;  // NULL: 1 each
   int64_t len;
 } at_spi_sample;
 
+// Sample r, which must be one of the batch's.
 static inline at_spi_sample at_spi_sample_of(const at_spi_view *v, int64_t r) {
   const at_spinput_batch *b = v->b;
   if (b->form == AT_SPINPUT_ROWS)
@@ -32,11 +34,13 @@ static inline at_spi_sample at_spi_sample_of(const at_spi_view *v, int64_t r) {
   return (at_spi_sample){(const char *)v->ids + at * b->id_bytes,
                          v->weights ? v->weights + at : NULL, len};
 }
+// Id i of a sample, whatever its width; not checked.
 static inline int64_t at_spi_id(const at_spi_view *v, const void *ids,
                                 int64_t i) {
   return v->b->id_bytes == 8 ? ((const int64_t *)ids)[i]
                              : ((const int32_t *)ids)[i];
 }
+// Does the batch bring weights?
 static inline bool at_spi_weighted(const at_spinput_batch *b) {
   return b->weights || b->weight_rows;
 }
@@ -80,6 +84,8 @@ typedef struct at_spi_task {
   at_status st;
 } at_spi_task;
 
+// A call of at_spinput_run. Tasks are independent: each thread writes only to
+// those that it was given.
 typedef struct at_spi_run {
   at_pool *pool;
   const at_spinput_options *o;
@@ -95,6 +101,7 @@ typedef struct at_spi_run {
   uint8_t minibatch_of[AT_SPINPUT_BUCKETS];  // of a bucket
 } at_spi_run;
 
+// A task's bucket for ids that no mini-batch takes.
 enum { AT_SPI_DROPPED = 255 };
 
 // Sorts and merges a task's ids; drops what is over the limits, or fails, when
@@ -116,6 +123,7 @@ at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
                             uint32_t worker);
 // Elements that the task's buffers take, padding included.
 int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t);
+// The same once there are several mini-batches.
 int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t);
 
 // One run of partitions (a SparseCore's mini-batch) into the buffers.
@@ -130,6 +138,7 @@ typedef struct at_spi_segment {
 // Returns the elements that did not fit.
 int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
                     const at_spi_segment *s);
+// Row pointers of one segment: one per core, at least 8.
 static inline int64_t at_spi_row_block(const at_spi_run *r) {
   return AT_MAX(r->cores, AT_SPINPUT_ALIGN);
 }

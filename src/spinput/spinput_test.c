@@ -34,6 +34,7 @@ static at_pool *g_pool;
 static const int32_t ids0[] = {1, 4, 1, 3, 2, 4};
 static const int64_t splits0[] = {0, 3, 3, 4, 6};
 
+// The batch above for either feature, on two SparseCores, with limits of 16.
 static void standard(setup *s) {
   *s = (setup){
       .o = {.local_devices = 1, .global_devices = 1, .cores_per_device = 2}};
@@ -64,6 +65,7 @@ static void standard(setup *s) {
                             .required = s->required};
 }
 
+// Preprocesses s->k with as much room as it says it needs.
 static at_status run(setup *s) {
   at_spinput_sizes z;
   AT_TRY(at_spinput_sizes_of(&s->o, &s->k, &z));
@@ -75,11 +77,13 @@ static at_status run(setup *s) {
                         &s->minibatches);
 }
 
+// Prints what went wrong. Takes st.
 static void must(at_status st) {
   if (!at_ok(st)) print_error("%s\n", at_status_message(st));
   assert_int_equal(at_code_take(st), 0);
 }
 
+// Element by element.
 static void ids_are_sorted_merged_and_padded(void **state) {
   setup s;
   standard(&s);
@@ -112,6 +116,7 @@ static void ids_are_sorted_merged_and_padded(void **state) {
   assert_int_equal(s.required[0], 16);
 }
 
+// With and without weights.
 static void combiners_divide(void **state) {
   static const float weights[] = {1, 3, 2, 5, 4, 3};
   static const struct {
@@ -134,6 +139,7 @@ static void combiners_divide(void **state) {
   }
 }
 
+// Ids of the other count 1 each.
 static void weights_may_be_there_for_one_feature_only(void **state) {
   static const float weights[] = {1, 3, 2, 5, 4, 3};
   setup s;
@@ -150,6 +156,7 @@ static void weights_may_be_there_for_one_feature_only(void **state) {
   assert_float_equal(s.gains[1], .5f, 1e-7);
 }
 
+// The owner changes with the rotation, the local row with the offset.
 static void rotation_and_offset_move_rows(void **state) {
   setup s;
   standard(&s);
@@ -161,6 +168,7 @@ static void rotation_and_offset_move_rows(void **state) {
   assert_true(s.gains[0] == 2);
 }
 
+// By ids, then by unique ids.
 static void drops_in_sorted_order(void **state) {
   static const int32_t ids[] = {0, 2, 4, 4, 0, 2};
   static const int64_t splits[] = {0, 4, 6, 6, 6};
@@ -199,6 +207,7 @@ static void many(setup *s) {  // 16 samples of 16 ids, all even: one partition
   s->k.coo_per_device = 2048;
 }
 
+// What the partitions held.
 typedef struct seen {
   const setup *s;
   int64_t elements;
@@ -206,6 +215,7 @@ typedef struct seen {
   bool by_sample;
 } seen;
 
+// By sample, each mini-batch holds a run of the samples, sorted by row.
 static at_status look(void *arg, const at_spinput_part *p) {
   seen *v = arg;
   v->elements += p->end - p->begin;
@@ -219,6 +229,7 @@ static at_status look(void *arg, const at_spinput_part *p) {
   return AT_OK;
 }
 
+// The buffers of the one device, to be read back.
 static at_spinput_coo coo_of(const setup *s) {
   return (at_spinput_coo){.row_pointers = s->pointers,
                           .embedding_ids = s->ids,
@@ -234,6 +245,7 @@ static at_spinput_coo coo_of(const setup *s) {
                           .rows_per_core = 256};
 }
 
+// Cut either way, no partition is over the limits and none is lost.
 static void minibatches_hold_everything(void **state) {
   for (int split = 0; split < 2; split++) {
     setup s;
@@ -251,6 +263,7 @@ static void minibatches_hold_everything(void **state) {
   }
 }
 
+// The vector code agrees with the plain one.
 static void buckets_are_highwayhash(void **state) {
   uint32_t cols[37];
   uint8_t got[37];
@@ -264,12 +277,14 @@ static void buckets_are_highwayhash(void **state) {
   assert_true(used == 255);
 }
 
+// Another host that asks for one cut more.
 static at_status double_bits(void *arg, uint64_t *bits) {
   ++*(int *)arg;
   *bits |= 1ull << 62;  // another host cuts at the tree's root
   return AT_OK;
 }
 
+// Asked twice, whether this host is over its limits or not.
 static void hosts_agree(void **state) {
   setup s;
   many(&s);
@@ -283,7 +298,23 @@ static void hosts_agree(void **state) {
   assert_int_equal(s.minibatches, 2);
 }
 
+// Another host cuts by vocabulary: its bits are no number of runs.
+static void hosts_cut_alike(void **state) {
+  setup s;
+  many(&s);
+  int calls = 0;
+  s.o.agree = double_bits;
+  s.o.agree_arg = &calls;
+  s.o.split = AT_SPINPUT_BY_SAMPLE;
+  s.k.max_ids = s.k.max_unique = 32;
+  at_status st = run(&s);
+  assert_non_null(
+      strstr(at_status_message(st), "cut their batches differently"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+}
+
 // ---- Wrong inputs
+// A defect, and the status that it must have.
 typedef struct wrong {
   const char *what;
   void (*spoil)(setup *s);
@@ -296,6 +327,7 @@ static int64_t bad_index[16], wide_ids[8];
 static float bad_weights[8];
 static at_spinput_row bad_rows[4], bad_weight_rows[4];
 
+// Copies that a defect may change; the same batch in each form.
 static void with_ids(setup *s) {
   memcpy(bad_ids, ids0, sizeof ids0);
   s->b[0].ids = bad_ids;
@@ -335,6 +367,7 @@ static void with_rows(setup *s) {
   s->b[0].weight_rows = NULL;
 }
 
+// One defect each, in a batch that is otherwise right.
 #define SPOIL(name, ...) \
   static void name(setup *s) { __VA_ARGS__ }
 SPOIL(negative_id, with_ids(s); bad_ids[3] = -1;)
@@ -373,6 +406,8 @@ SPOIL(row_negative, with_rows(s); bad_rows[1].len = -3;)
 SPOIL(row_nowhere, with_rows(s); bad_rows[2].ptr = NULL;)
 SPOIL(row_weights_short, with_rows(s); s->b[0].weight_rows = bad_weight_rows;
       bad_weight_rows[3].len = 1;)
+SPOIL(row_weights_nowhere, with_rows(s); s->b[0].weight_rows = bad_weight_rows;
+      bad_weight_rows[3].ptr = NULL;)
 SPOIL(coo_row_negative, with_coo(s); bad_index[0] = -1;)
 SPOIL(coo_row_past, with_coo(s); bad_index[5] = 4;)
 SPOIL(coo_rows_absent, with_coo(s); s->b[0].index = NULL;)
@@ -458,6 +493,8 @@ static const wrong wrongs[] = {
      "sample 2: 1 ids at"},
     {"fewer weights than ids", row_weights_short, AT_INVALID_ARGUMENT,
      "sample 3: 2 ids but 1 weights"},
+    {"weights at no address", row_weights_nowhere, AT_INVALID_ARGUMENT,
+     "sample 3: 2 weights at no address"},
     {"COO row below 0", coo_row_negative, AT_INVALID_ARGUMENT,
      "element 0 is of sample -1"},
     {"COO row past the batch", coo_row_past, AT_INVALID_ARGUMENT,
@@ -531,6 +568,7 @@ static const wrong wrongs[] = {
      "max_ids_per_chip_per_sample is 2"},
 };
 
+// Code and words.
 static void wrong_inputs_have_a_status(void **state) {
   assert_true(AT_LEN(wrongs) >= 50);
   for (size_t i = 0; i < AT_LEN(wrongs); i++) {
@@ -546,6 +584,7 @@ static void wrong_inputs_have_a_status(void **state) {
   }
 }
 
+// One value changed in buffers that the reader took.
 static void wrong_buffers_have_a_status(void **state) {
   static const struct {
     int kind, at, value;
@@ -597,6 +636,7 @@ static void wrong_buffers_have_a_status(void **state) {
   }
 }
 
+// The same bytes with one thread and with three.
 static void threads_do_not_matter(void **state) {
   setup a, b;
   at_pool *one, *keep = g_pool;
@@ -619,6 +659,7 @@ static void threads_do_not_matter(void **state) {
   assert_memory_equal(a.gains, b.gains, sizeof a.gains);
 }
 
+// Equal counts are ordered by id; a rotation moves ids to another core.
 static void skew_finds_the_hot_ids(void **state) {
   setup s;
   standard(&s);
@@ -638,6 +679,9 @@ static void skew_finds_the_hot_ids(void **state) {
   s.b[0].samples = 1;
   must(at_spinput_skew(&s.o, &s.f[0], &s.b[0], histogram, hot, 1, &found));
   assert_int_equal(histogram[0], 2);  // id 1 has moved
+  assert_int_equal(at_code_take(at_spinput_skew(&s.o, &s.f[0], &s.b[0],
+                                                histogram, hot, -1, &found)),
+                   AT_INVALID_ARGUMENT);
   negative_id(&s);
   bad_ids[0] = -1;
   assert_int_equal(at_code_take(at_spinput_skew(&s.o, &s.f[0], &s.b[0],
@@ -663,6 +707,7 @@ int main(void) {
       cmocka_unit_test(minibatches_hold_everything),
       cmocka_unit_test(buckets_are_highwayhash),
       cmocka_unit_test(hosts_agree),
+      cmocka_unit_test(hosts_cut_alike),
       cmocka_unit_test(wrong_inputs_have_a_status),
       cmocka_unit_test(wrong_buffers_have_a_status),
       cmocka_unit_test(threads_do_not_matter),

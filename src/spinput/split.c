@@ -10,12 +10,14 @@
 enum { BUCKETS = AT_SPINPUT_BUCKETS };
 
 // The cuts that one partition's counts ask for: bit i is node i, leaves'
-// parents first. Destroys the counts.
+// parents first. Destroys the counts. 63 inner nodes, so one word holds all.
 static uint64_t cuts(int32_t *count, int32_t max) {
   uint64_t cut = 0;
   int bit = 0;
   for (int size = 2; size <= BUCKETS; size *= 2) {
     for (int i = 0; i < BUCKETS; i += size, bit++) {
+      // A cut leaves the larger half to the next level, as either may be merged
+      // on its other side.
       int32_t left = count[i], right = count[i + size / 2];
       if (left + right > max) {
         cut |= 1ull << bit;
@@ -28,25 +30,30 @@ static uint64_t cuts(int32_t *count, int32_t max) {
   return cut;
 }
 
-// Between bucket b - 1 and b lies exactly one node of the tree.
+// Between bucket b - 1 and b lies exactly one node of the tree. Which node
+// follows from the lowest bit of b.
 static void number_minibatches(at_spi_run *r, uint64_t cut) {
   int minibatch = 0;
   r->minibatch_of[0] = 0;
   for (int b = 1; b < BUCKETS; b++) {
+    // The node's level from the lowest bit of b, its place from the rest.
     int half = b & -b, bit = 0;
     for (int size = 2; size < 2 * half; size *= 2) bit += BUCKETS / size;
     minibatch += cut >> (bit + b / (2 * half)) & 1;
     r->minibatch_of[b] = (uint8_t)minibatch;
   }
   r->minibatches = minibatch + 1;
+  AT_ASSERT(r->minibatches <= BUCKETS);
 }
 
 // ---- Buckets of a task's ids
 
+// Run of the sample among k equal ones.
 static int64_t bucket_of_sample(const at_spi_task *t, uint32_t row, int32_t k) {
   return (int64_t)row * k / t->samples;
 }
 
+// Each different row is hashed once.
 static at_status hash_buckets(at_spi_run *r, at_spi_task *t, uint32_t worker) {
   uint32_t *cols =
       at_spi_scratch_of(&r->scratch[worker], (size_t)t->n * 5 + 64);
@@ -72,7 +79,8 @@ static at_status hash_buckets(at_spi_run *r, at_spi_task *t, uint32_t worker) {
 }
 
 // Counts ids and unique ids by (owner, bucket), drops what is over the limits
-// of a bucket, and finds the cuts.
+// of a bucket, and finds the cuts. Only elements that are kept count for the
+// buffers; cuts are made from all that were found, as the chip's library does.
 static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
   t->kept = calloc((size_t)r->cores * BUCKETS, sizeof *t->kept);
   if (!t->kept) return AT_NO_MEMORY("buckets");
@@ -86,6 +94,8 @@ static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
     const int64_t end = from + t->ids[g];
     for (int64_t i = from; i < end; i++) {
       uint8_t b = t->bucket[i];
+      AT_ASSERT(b < BUCKETS);
+      // Rows are sorted, but those of a bucket need not follow each other.
       unique[b] += ids[b] == 0 || t->local[i] != last[b];
       last[b] = t->local[i];
       ids[b]++;
@@ -103,6 +113,7 @@ static at_status count_buckets(at_spi_run *r, at_spi_task *t) {
   return AT_OK;
 }
 
+// The hash, or the run of the sample.
 static void find_buckets(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   at_spi_run *r = arg;
@@ -120,6 +131,7 @@ static void find_buckets(void *arg, int64_t begin, int64_t end,
 
 // ---- How many runs of samples
 
+// Would k runs of samples keep all partitions inside their limits?
 static bool fits(const at_spi_run *r, const at_spi_task *t, int32_t k) {
   int64_t from = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -144,6 +156,8 @@ static void find_runs(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   for (int64_t i = begin; i < end; i++) {
     at_spi_task *t = &r->tasks[i];
     int32_t k = 1;
+    // 1, 2, 4 ... 64 runs, until all partitions fit; 64 are taken even if they
+    // do not.
     for (t->split = 0; t->over && k < BUCKETS; t->split = t->split << 1 | 1) {
       k *= 2;
       if (fits(r, t, k)) {
@@ -154,18 +168,23 @@ static void find_runs(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// Bits of all tasks here and on all hosts.
 static at_status agree_on(at_spi_run *r, uint64_t *bits) {
   *bits = 0;
   for (int64_t i = 0; i < r->task_count; i++) *bits |= r->tasks[i].split;
   return r->o->agree ? r->o->agree(r->o->agree_arg, bits) : AT_OK;
 }
 
+// Every host comes to the same cuts, as it sees the bits of all.
 at_status at_spi_split(at_spi_run *r) {
   const bool by_sample = r->o->split == AT_SPINPUT_BY_SAMPLE;
   uint64_t bits;
   if (by_sample) {
     at_pool_for(r->pool, r->task_count, 1, find_runs, r);
     AT_TRY(agree_on(r, &bits));
+    if (bits & (bits + 1) || bits >= BUCKETS)  // not what find_runs leaves
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "the hosts cut their batches differently: here by sample");
     r->minibatches = 1 << __builtin_popcountll(bits);
     for (int b = 0; b < BUCKETS; b++) r->minibatch_of[b] = (uint8_t)b;
   }
@@ -175,6 +194,7 @@ at_status at_spi_split(at_spi_run *r) {
     r->tasks[i].st = AT_OK;
     AT_TRY(st);
   }
+  // The runs are the mini-batches; buckets by hash must still be merged.
   if (by_sample) return AT_OK;
   AT_TRY(agree_on(r, &bits));
   number_minibatches(r, bits);
@@ -194,6 +214,7 @@ static void count_parts(const at_spi_run *r, const at_spi_task *t,
             t->kept[(size_t)g * BUCKETS + b];
 }
 
+// Of what is kept, with the cuts that were agreed on.
 int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t) {
   int64_t sum = 0;
   for (int32_t g = 0; g < r->cores; g++) {
@@ -207,7 +228,8 @@ int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t) {
 }
 
 // Scatters the task's elements into order: mini-batch, owner, bucket, local
-// row, sample.
+// row, sample. `at`: room for the place of each (owner, bucket). A counting
+// sort, so elements of a bucket stay in their order.
 static void scatter(const at_spi_run *r, const at_spi_task *t,
                     const int32_t *counts, uint32_t *at, uint32_t *local,
                     uint32_t *row, float *gain) {
@@ -231,6 +253,7 @@ static void scatter(const at_spi_run *r, const at_spi_task *t,
     for (int64_t i = from; i < from + t->ids[g]; i++) {
       if (t->bucket[i] == AT_SPI_DROPPED) continue;
       uint32_t to = base[t->bucket[i]]++;
+      AT_ASSERT(to < sum);  // as many places as count_buckets kept
       local[to] = t->local[i];
       row[to] = t->row[i];
       gain[to] = t->gain[i];
@@ -239,6 +262,7 @@ static void scatter(const at_spi_run *r, const at_spi_task *t,
   }
 }
 
+// Mini-batch after mini-batch, each a segment of its own.
 at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
                             uint32_t worker) {
   const size_t parts = (size_t)r->minibatches * (size_t)r->cores, n = t->n;
@@ -266,6 +290,7 @@ at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
       s.gain += s.counts[g];
       s.begin += (int64_t)at_align_up((size_t)s.counts[g], AT_SPINPUT_ALIGN);
     }
+    // Without room nothing more is written.
     s.begin = AT_MIN(s.begin, s.end);
   }
   return AT_OK;

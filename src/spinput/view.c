@@ -6,6 +6,7 @@
 #define WHERE "table '%s', feature '%s'"
 #define WHO(f) (f)->table, (f)->name
 
+// s[0] may be above 0: a slice of a larger array.
 static at_status check_splits(const at_spinput_batch *b,
                               const at_spinput_feature *f) {
   const int64_t *s = b->index;
@@ -23,6 +24,7 @@ static at_status check_splits(const at_spinput_batch *b,
   return AT_OK;
 }
 
+// The address and length of each sample's ids and weights.
 static at_status check_rows(const at_spinput_batch *b,
                             const at_spinput_feature *f) {
   for (int64_t i = 0; i < b->samples; i++) {
@@ -36,6 +38,10 @@ static at_status check_rows(const at_spinput_batch *b,
                      WHERE ", sample %lld: %lld ids but %lld weights", WHO(f),
                      (long long)i, (long long)ids->len,
                      (long long)b->weight_rows[i].len);
+    if (b->weight_rows && ids->len && !b->weight_rows[i].ptr)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     WHERE ", sample %lld: %lld weights at no address", WHO(f),
+                     (long long)i, (long long)ids->len);
   }
   return AT_OK;
 }
@@ -56,12 +62,16 @@ static at_status count_rows(const at_spinput_batch *b,
                      (long long)b->samples);
     *sorted &= row >= last;
     last = row;
+    // Counts first; their running sum is where rows begin.
     splits[row + 1]++;
   }
   for (int64_t r = 0; r < b->samples; r++) splits[r + 1] += splits[r];
+  AT_ASSERT(splits[b->samples] == b->nnz);
   return AT_OK;
 }
 
+// What a SparseTensor promises: columns inside the width, in strictly
+// increasing row-major order.
 static at_status check_sparse(const at_spinput_batch *b,
                               const at_spinput_feature *f) {
   for (int64_t i = 0; i < b->nnz; i++) {
@@ -80,7 +90,8 @@ static at_status check_sparse(const at_spinput_batch *b,
   return AT_OK;
 }
 
-// Raw COO whose rows come in any order: ids and weights by sample.
+// Raw COO whose rows come in any order: ids and weights by sample. A counting
+// sort by sample, into the allocation that held the splits.
 static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   const at_spinput_batch *b = v->b;
   size_t n = (size_t)b->nnz, wide = (size_t)b->id_bytes;
@@ -95,10 +106,12 @@ static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   float *weights = (float *)(ids + n * wide);
   for (int64_t i = 0; i < b->nnz; i++) {
     int64_t at = splits[b->index[i]]++;
+    AT_ASSERT(at < b->nnz);
     memcpy(ids + at * b->id_bytes, (const char *)b->ids + i * b->id_bytes,
            wide);
     if (b->weights) weights[at] = b->weights[i];
   }
+  // Each entry has moved to its row's end, which is the next row's begin.
   memmove(splits + 1, splits, (size_t)b->samples * sizeof *splits);
   splits[0] = 0;
   v->ids = ids;
@@ -106,6 +119,8 @@ static at_status sort_rows(at_spi_view *v, int64_t *splits) {
   return AT_OK;
 }
 
+// For SPARSE and COO: splits are counted from the row numbers. On failure
+// nothing is left.
 static at_status open_coo(at_spi_view *v, const at_spinput_feature *f) {
   const at_spinput_batch *b = v->b;
   bool sparse = b->form == AT_SPINPUT_SPARSE, sorted;
@@ -121,6 +136,7 @@ static at_status open_coo(at_spi_view *v, const at_spinput_feature *f) {
   return st;
 }
 
+// What is borrowed stays the caller's; only unsorted COO is copied.
 at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                       at_spi_view *out) {
   *out = (at_spi_view){.b = b, .ids = b->ids, .weights = b->weights};
@@ -141,6 +157,7 @@ at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                    ": impossible sizes: %lld "
                    "elements, width %lld",
                    WHO(f), (long long)b->nnz, (long long)b->width);
+  // Empty batches may have no arrays.
   bool some = b->form == AT_SPINPUT_DENSE ? b->width > 0 : b->nnz > 0;
   if (b->form != AT_SPINPUT_ROWS && some && !b->ids)
     return AT_FAIL(AT_INVALID_ARGUMENT, WHERE ": no ids", WHO(f));

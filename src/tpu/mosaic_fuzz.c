@@ -6,6 +6,7 @@
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
+// Aborts, which the fuzzer reports.
 static void require(bool good) {
   if (!good) abort();
 }
@@ -26,6 +27,7 @@ static void size(const at_mosaic_kernel *k, at_arena *a) {
   at_status_free(s);
 }
 
+// read(print(k)) must be k.
 static void read_back(const at_mosaic_kernel *k, at_arena *a) {
   at_strbuf text = {0};
   at_status s = at_mosaic_print(k, true, &text);

@@ -30,6 +30,7 @@ static bool says(const at_json *entry, at_str said) {
   return false;
 }
 
+// Without memory for the hint the refusal stays as it is.
 static at_status with_page(at_status s, at_str title) {
   at_strbuf anchor = {0};
   add_anchor(title, &anchor);
@@ -48,6 +49,8 @@ static at_status with_page(at_status s, at_str title) {
   return named;
 }
 
+// The first entry whose text the message holds; the file is parsed for each
+// refusal, which are rare.
 at_status at_mosaic_refusal_page(at_status s) {
   if (at_ok(s)) return s;
   at_arena *a = at_arena_create();

@@ -9,12 +9,14 @@
 
 #include <cmocka.h>
 
+// The message after the page has been added. Takes s.
 static void says(at_status s, const char *want) {
   s = at_mosaic_refusal_page(s);
   assert_string_equal(at_status_message(s), want);
   at_status_free(s);
 }
 
+// Behind a hint that is there, or as a hint of its own.
 static void test_hints(void **state) {
   (void)state;
   says(AT_FAIL(AT_UNIMPLEMENTED, "Couldn't prove that tiling\nhint: do"),
@@ -29,6 +31,7 @@ static void test_hints(void **state) {
        "cure");
 }
 
+// Errors that the page does not know, and the code of those that it does.
 static void test_what_is_no_refusal_stays(void **state) {
   (void)state;
   assert_true(at_ok(at_mosaic_refusal_page(AT_OK)));

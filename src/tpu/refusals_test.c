@@ -23,6 +23,7 @@ static const struct {
               {"S:", "memref<4x", ", #tpu.memory_space<smem>>"},
               {"in:", "#tpu.memory_space<", ">"}};
 
+// Writes the short names out; in `a`.
 static const char *spelled(at_arena *a, const char *text) {
   at_strbuf b = {0};
   while (*text) {
@@ -48,6 +49,7 @@ static const char *spelled(at_arena *a, const char *text) {
   return s;
 }
 
+// Must be read without error: what is refused is the chip's business.
 static const at_mosaic_kernel *read_call(at_arena *a, at_mosaic_call *call,
                                          const char *text) {
   call->payload = (at_bytes){(const uint8_t *)text, strlen(text)};
@@ -65,6 +67,7 @@ typedef struct refused {
   const char *body;
 } refused;
 
+// %i is index 0, %far 64, %n the number 7.
 static const at_mosaic_kernel *kernel_of(at_arena *a, const refused *r) {
   at_strbuf args = {0}, types = {0};
   for (int i = 0; i < 4 && r->args[i]; i++) {
@@ -87,6 +90,7 @@ static const at_mosaic_kernel *kernel_of(at_arena *a, const refused *r) {
   return read_call(a, &(at_mosaic_call){0}, spelled(a, text));
 }
 
+// On four devices. The message must have `says` in it.
 static void expect_refusal(const at_mosaic_kernel *k, const char *chip,
                            const char *says) {
   at_status s = at_mosaic_check(k, at_mosaic_chip_find(at_str_of(chip)), 4);
@@ -95,6 +99,7 @@ static void expect_refusal(const at_mosaic_kernel *k, const char *chip,
   at_status_free(s);
 }
 
+// Each row on its own chip.
 static void refuse_all(const refused *rows, size_t n) {
   at_arena *a = at_arena_create();
   for (size_t i = 0; i < n; i++)
@@ -136,6 +141,7 @@ static void scalars(void **state) {
   refuse_all(rows, AT_LEN(rows));
 }
 
+// Of everything to a scalar, and of 16-bit integers.
 static void reductions(void **state) {
   static const refused rows[] = {
       {"Only vector reductions supported",
@@ -160,6 +166,7 @@ static void reductions(void **state) {
   refuse_all(rows, AT_LEN(rows));
 }
 
+// Types that the chip cannot compare or load.
 static void elements(void **state) {
   static const refused rows[] = {
       {"Target does not support this comparison",
@@ -199,6 +206,7 @@ static void expect_rounding_refused(const char *chip, const char *t,
   at_arena_destroy(a);
 }
 
+// Before v5, and to a type that is none of the known ones.
 static void roundings(void **state) {
   expect_rounding_refused(
       "v4", "bf16", "Stochastic convert not supported on TPU generations < 5.");
@@ -232,6 +240,7 @@ static void expect_product_refused(const char *chip, const char *left,
   at_arena_destroy(a);
 }
 
+// Accumulators and operands of types that do not go together.
 static void products(void **state) {
   expect_product_refused("v5e", "bf16", "bf16", "bf16",
                          "Expected 32-bit acc in tpu::MatmulOp");
@@ -307,6 +316,7 @@ static void expect_strided_refused(const char *t, const char *at, int step,
   at_arena_destroy(a);
 }
 
+// Along lanes, whatever the width of elements.
 static void strided_reads(void **state) {
   expect_strided_refused("f32", "%far", 1,
                          "Not Implemented: Index on last dim is not 0");
@@ -321,6 +331,7 @@ static void strided_reads(void **state) {
 // ---- Copies
 #define SEMAPHORE "memref<!tpu.dma_semaphore, #tpu.memory_space<semaphore_mem>>"
 
+// The slice that a copy reads, and the device that it goes to.
 static void copies(void **state) {
   static const refused rows[] = {
       // Eight rows from row 2 on.
@@ -358,6 +369,7 @@ typedef struct blocked {
   int64_t whole[2];
 } blocked;
 
+// config: backend_config, as JSON.
 static void expect_block_refused(const blocked *b, const char *config) {
   static const char *const ids[] = {"", "%i", "%i, %i"};
   static const char *const types[] = {"", "i32", "i32, i32"};
@@ -383,6 +395,7 @@ static void expect_block_refused(const blocked *b, const char *config) {
   at_arena_destroy(a);
 }
 
+// Ranks, shapes, layouts and semantics of a grid.
 static void windows(void **state) {
   static const blocked rows[] = {
       {"The Pallas TPU lowering currently supports only blocks of rank >= 1.",
@@ -425,6 +438,7 @@ static void windows(void **state) {
   for (size_t i = 0; i < AT_LEN(rows); i++) expect_block_refused(&rows[i], "");
 }
 
+// A sound kernel with too little of it.
 static void internal_scratch(void **state) {
   const blocked sound = {
       "Requested internal scratch size 1024 needs to be at least",

@@ -31,6 +31,7 @@ static const at_mosaic_chip chips[] = {
 #undef AT_MOSAIC_CHIP
 };
 
+// "v6e:2x4" and "TPU v6 lite" are both v6e.
 const at_mosaic_chip *at_mosaic_chip_find(at_str target) {
   at_topology_text said;
   const at_machine *m;
@@ -45,6 +46,7 @@ const at_mosaic_chip *at_mosaic_chip_find(at_str target) {
 }
 
 // ---- Refusals
+// The location is left out where it would be longer than a page.
 at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
                            const char *fmt, ...) {
   // The chips' compiler says INTERNAL of kernels that it does not take, which
@@ -85,6 +87,8 @@ at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
 // ---- Stages
 typedef at_status (*stage)(at_mosaic_judge *j, const at_mop *op);
 
+// Inner operations first, as the compiler's passes go; operations that its
+// first pass drops are skipped.
 static at_status walk(at_mosaic_judge *j, const at_mblock *b, stage f) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -96,6 +100,7 @@ static at_status walk(at_mosaic_judge *j, const at_mblock *b, stage f) {
   return AT_OK;
 }
 
+// f16 is computed with, but no kernel may take or give it.
 static at_status half_arguments(at_mosaic_judge *j) {
   bool any = false;
   for (uint32_t i = 0; i < j->p->num_windows; i++)
@@ -110,6 +115,8 @@ static at_status half_arguments(at_mosaic_judge *j) {
       "supported");
 }
 
+// Stage by stage, as the compiler stops at the first one that fails. SparseCore
+// programs are judged by windows and memory only.
 static at_status judge_program(at_mosaic_judge *j) {
   AT_TRY(at_mosaic_rules_windows(j));
   if (j->p->core == AT_MCORE_TC || j->p->core == AT_MCORE_ANY) {
@@ -134,6 +141,7 @@ static const flag flags[] = {
 #undef AT_MOSAIC_FLAG
 };
 
+// Flags that the compiler's enum does not have, and values of the wrong kind.
 static at_status judge_flag(const at_mosaic_kernel *k,
                             const at_mosaic_flag *f) {
   size_t at = 0;
@@ -158,6 +166,8 @@ static at_status judge_flag(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// Flags first, then every program. Kernels of symbolic shape are not judged:
+// sizes are placeholders.
 static at_status check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
                        uint32_t num_devices) {
   for (uint32_t i = 0; i < k->config.num_flags; i++)
@@ -180,6 +190,7 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
   return at_mosaic_refusal_page(check(k, chip, num_devices));
 }
 
+// Whatever is decided here is decided once per compile.
 at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
                           uint32_t num_devices) {
   const at_mosaic_chip *chip = at_mosaic_chip_find(target);
@@ -237,6 +248,8 @@ bool at_mosaic_value_const(const at_mvalue *v, int64_t *out) {
   return is_const(v, &fuel, out);
 }
 
+// Proves by the operations that make v: products, shifts, sums of multiples,
+// both arms of a select. False only means "not proved".
 static bool divides(const at_mvalue *v, int64_t n, int fuel) {
   int64_t c;
   if (n == 1) return true;

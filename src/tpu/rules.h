@@ -10,6 +10,7 @@
 #include "mosaic/mosaic.h"
 
 // Limits of one core of a chip generation (rules.def). Bytes.
+// Rows are static; a chip's numbers are what its compiler's refusals tell.
 typedef struct at_mosaic_chip {
   const char *name, *kind;  // "v6e", "TPU v6 lite"
   int generation, cores_per_device;
@@ -66,6 +67,8 @@ at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
                              at_arena *a, double *out_times);
 
 // What a program takes of the memories of a core.
+// Sums saturate at INT64_MAX, so that a hostile kernel takes too much and not
+// little.
 typedef struct at_mosaic_memory {
   int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
   int64_t smem, semaphores;  // bytes

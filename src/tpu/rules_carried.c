@@ -27,21 +27,25 @@ typedef struct carried {
 // as often. No kernel that was seen nests so many of them.
 enum { kLooks = 256 };
 
+// Both dimensions; unknown where nothing was noted.
 static states states_of(const carried *c, const at_mvalue *v) {
   void **x = at_map_find_ptr(&c->known, v);
   uintptr_t n = x ? (uintptr_t)*x : 0;
   return n ? (states){(state)(n & 3), (state)(n >> 2)}
            : (states){kUnknown, kUnknown};
 }
+// Notes the state of a value.
 static at_status set(carried *c, const at_mvalue *v, states s) {
   void **x;
   AT_TRY_ALLOC(x, at_map_put_ptr(&c->known, v));
   *x = (void *)((uintptr_t)s.row | (uintptr_t)s.column << 2);
   return AT_OK;
 }
+// Dimension by dimension.
 static states least(states a, states b) {
   return (states){AT_MIN(a.row, b.row), AT_MIN(a.column, b.column)};
 }
+// Vectors with a row and a column.
 static bool is_judged(const at_mvalue *v) {
   return at_mosaic_is_vector(v->type) && v->type->shape.rank >= 2;
 }
@@ -72,6 +76,8 @@ static states of_shape_cast(const carried *c, const at_mop *op) {
   return states_of(c, op->operands[0]);
 }
 
+// A dimension that is repeated is unknown: the compiler may keep it replicated
+// or not.
 static states of_broadcast(const carried *c, const at_mop *op) {
   const at_mtype *to = at_mosaic_res(op, 0), *from = at_mosaic_arg(op, 0);
   states s = {kReplicated, kReplicated};
@@ -83,6 +89,7 @@ static states of_broadcast(const carried *c, const at_mop *op) {
   return s;
 }
 
+// The lesser of the operands' states, dimension by dimension.
 static states of_operands(const carried *c, const at_mop *op) {
   states s = {kReplicated, kReplicated};
   const at_mtype *to = at_mosaic_res(op, 0);
@@ -98,6 +105,8 @@ static states of_operands(const carried *c, const at_mop *op) {
   return s;
 }
 
+// Loads keep their rows and columns apart; constants of one number are
+// replicated; arithmetic follows its operands.
 static states of_op(const carried *c, const at_mop *op) {
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
   const at_mtype *t = at_mosaic_res(op, 0);
@@ -132,6 +141,7 @@ static states of_op(const carried *c, const at_mop *op) {
 // ---- Regions
 static at_status look(carried *c, const at_mblock *b);
 
+// NULL: it has none.
 static const at_mblock *block_of(const at_mop *op, uint32_t region) {
   return op->num_regions > region && op->regions[region]->num_blocks
              ? op->regions[region]->blocks[0]
@@ -141,6 +151,7 @@ static const at_mop *last_of(const at_mblock *b) {
   return b && b->num_ops ? b->ops[b->num_ops - 1] : NULL;
 }
 
+// Results have what both sides yield.
 static at_status branch(carried *c, const at_mop *op) {
   const at_mblock *yes = block_of(op, 0), *no = block_of(op, 1);
   if (yes) AT_TRY(look(c, yes));
@@ -163,6 +174,8 @@ typedef struct loop {
   uint32_t n;
 } loop;
 
+// True where the loop wants a replicated dimension and the body yields one that
+// is not, and somebody uses the value.
 static bool is_lost(const carried *c, const loop *l, uint32_t i) {
   if (!is_judged(&l->arg[i])) return false;
   states have = states_of(c, l->next[i]), want = states_of(c, &l->arg[i]);
@@ -213,6 +226,7 @@ static bool is_trivial(const at_mop *op) {
          at_mosaic_value_const(op->operands[2], &step) && hi - lo <= step;
 }
 
+// What goes round is the least of what comes in and what each turn yields.
 static at_status for_loop(carried *c, const at_mop *op) {
   const at_mblock *b = block_of(op, 0);
   const at_mop *yield = last_of(b);
@@ -240,6 +254,8 @@ static at_status while_loop(carried *c, const at_mop *op) {
   return carry(c, &l, before, after);
 }
 
+// The order of the text; `left` bounds the work over nested loops, which are
+// looked at again.
 static at_status look(carried *c, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -266,6 +282,7 @@ static at_status look(carried *c, const at_mblock *b) {
   return AT_OK;
 }
 
+// Also counts the operations, on which the bound of the work depends.
 static at_status find_used(carried *c, const at_mblock *b, uint64_t *ops) {
   *ops += b->num_ops;
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -281,6 +298,7 @@ static at_status find_used(carried *c, const at_mblock *b, uint64_t *ops) {
   return AT_OK;
 }
 
+// Names the carried value, which the compiler does not.
 static at_status refuse(carried *c, const at_mop *op, uint32_t i) {
   at_strbuf b = {0};
   at_mtype_print(&b, op->results[i].type);
@@ -294,6 +312,7 @@ static at_status refuse(carried *c, const at_mop *op, uint32_t i) {
   return s;
 }
 
+// The first loop in order whose carried value loses its layout is refused.
 at_status at_mosaic_rules_carried(at_mosaic_judge *j) {
   carried c = {.j = j,
                .known = at_map_in(j->scratch),

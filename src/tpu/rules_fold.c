@@ -5,6 +5,8 @@
 
 #include "tpu/rules_internal.h"
 
+// An integer constant, or a dense one whose elements are all the same,
+// sign-extended.
 static bool splat_of(const at_mattr *a, int64_t *out) {
   if (a->kind == AT_MATTR_INTEGER || a->kind == AT_MATTR_BOOL) {
     *out = a->i;
@@ -55,6 +57,7 @@ static bool all_are(const at_mvalue *v, int64_t *out) {
   }
   return false;
 }
+// Is every element of v the number n?
 static bool is_all(const at_mvalue *v, int64_t n) {
   int64_t c;
   return all_are(v, &c) && c == n;
@@ -72,12 +75,14 @@ static bool keeps_known(const at_mop *op) {
          (c >= AT_MOSAIC_ARITH_ADDI && c <= AT_MOSAIC_ARITH_BITCAST);
 }
 
+// All of them, as the walk has found before it leaves the operation.
 static bool operands_known(const at_walk *w, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     if (!at_walk_get(w, op->operands[i], 0)->i) return false;
   return true;
 }
 
+// Memoised over all questions of one judgement (j->known).
 bool at_mosaic_value_known(at_mosaic_judge *j, const at_mvalue *v) {
   at_walk *w = &j->known;
   at_walk_add(w, v, 0);
@@ -123,6 +128,7 @@ static const at_mvalue *unchanged(const at_mop *op) {
   }
 }
 
+// Follows at most 32 operations that hand on an operand.
 const at_mvalue *at_mosaic_value_folded(const at_mvalue *v) {
   for (int depth = 0; v->op && depth < 32; depth++) {
     const at_mvalue *to = unchanged(v->op);
@@ -132,6 +138,8 @@ const at_mvalue *at_mosaic_value_folded(const at_mvalue *v) {
   return v;
 }
 
+// A branch on a constant, or a loop from a constant up to one that is not
+// larger.
 bool at_mosaic_region_runs(const at_mop *op, uint32_t region) {
   int64_t first, last;
   switch (at_mosaic_opcode_of(op)) {
@@ -150,6 +158,8 @@ bool at_mosaic_region_runs(const at_mop *op, uint32_t region) {
 }
 
 // ---- What remains
+// Operations without effects: the compiler drops them if nobody reads their
+// results.
 static bool goes_unread(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   if (op->num_regions || op->num_results == 0) return false;
@@ -171,6 +181,8 @@ static bool goes_unread(const at_mop *op) {
   }
 }
 
+// Backwards, so that users are seen first. Known values and those that fold
+// away do not keep their operations alive.
 static at_status mark(at_mosaic_judge *j, const at_mblock *b) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     const at_mop *op = b->ops[i];

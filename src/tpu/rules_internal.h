@@ -7,6 +7,8 @@
 #include "mosaic/tree.h"
 #include "tpu/rules.h"
 
+// What a judgement of one program works with; lives on the stack of
+// at_mosaic_check. One thread.
 typedef struct at_mosaic_judge {
   const at_mosaic_kernel *k;
   const at_mosaic_chip *chip;
@@ -25,11 +27,17 @@ at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
 
 // The compiler's stages, in order: each looks at the whole kernel before the
 // next one starts.
+// Grid and windows; then per operation: element types, layouts, what loops
+// carry, instructions; then memory. OK or the refusal.
 at_status at_mosaic_rules_windows(at_mosaic_judge *j);
+// Element types of one operation.
 at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op);
+// Whether its vectors have a layout in registers.
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_carried(at_mosaic_judge *j);  // all of the program
+// Whether the chip has the instruction.
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op);
+// Whether windows and scratch fit the core's memories.
 at_status at_mosaic_rules_memory(at_mosaic_judge *j);
 
 // ---- What the first canonicalisation leaves (rules_fold.c)
@@ -55,18 +63,24 @@ enum { AT_MOSAIC_INTERNAL_SCRATCH = 72 << 10 };
 // Of a window, as the compiler makes them.
 uint32_t at_mosaic_buffers_of(const at_mosaic_window *w);
 
+// Types of operand and result i, which the verifier has seen.
 static inline const at_mtype *at_mosaic_arg(const at_mop *op, uint32_t i) {
   return op->operands[i]->type;
 }
+// The type of result i, which must exist.
 static inline const at_mtype *at_mosaic_res(const at_mop *op, uint32_t i) {
   return op->results[i].type;
 }
+// Of any rank, 0 included.
 static inline bool at_mosaic_is_vector(const at_mtype *t) {
   return t->kind == AT_MTYPE_VECTOR;
 }
+// Of an element; 0 for semaphores.
 static inline uint32_t at_mosaic_bits(const at_mtype *t) {
   return at_dtype_of(at_mosaic_dtype_of(t))->bits;
 }
+// The size of a dimension counted from the end (1: the last); 1 where there is
+// none.
 static inline int64_t at_mosaic_size(const at_mtype *t, uint32_t from_end) {
   return t->shape.rank < from_end ? 1 : t->shape.ptr[t->shape.rank - from_end];
 }

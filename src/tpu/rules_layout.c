@@ -45,12 +45,15 @@ static bool is_untiled(const at_mtype *ref) {
   return at_mosaic_bits(ref) == 32 && at_mosaic_size(ref, 1) <= 128;
 }
 
+// Rows of the tile in which the memref lies.
 static int64_t tile_of(at_mosaic_judge *j, const at_mtype *base,
                        bool argument) {
   return at_mosaic_tile_rows(j->chip, at_mosaic_bits(base),
                              at_mosaic_size(base, 2), argument);
 }
 
+// Constants pass whatever they are: the compiler checks only what it cannot
+// see.
 static at_status prove(at_mosaic_judge *j, const at_mop *op,
                        const at_mvalue *index, uint32_t dim, int64_t n) {
   int64_t c;
@@ -65,6 +68,8 @@ static at_status prove(at_mosaic_judge *j, const at_mop *op,
       dim, (long long)n);
 }
 
+// Loads (ref 0) and stores (ref 1) of VMEM. Rows must begin at tiles unless any
+// row can be addressed, columns at 128 lanes.
 static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
                         const at_mtype *vec) {
   const at_mtype *m = ARG(op, ref), *base;
@@ -110,6 +115,7 @@ static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
 }
 
 // ---- Copies
+// The compiler's sentence about a slice that does not begin or end with tiles.
 static at_status untiled(at_mosaic_judge *j, const at_mop *op, const char *what,
                          const char *which, uint32_t dim, int64_t tile) {
   return at_mosaic_refuse(
@@ -120,10 +126,12 @@ static at_status untiled(at_mosaic_judge *j, const at_mop *op, const char *what,
       what, which, dim, (long long)tile);
 }
 
+// The compiler's words for an offset that the layout does not allow.
 static at_status offset_refused(at_mosaic_judge *j, const at_mop *op,
                                 uint32_t dim, int64_t tile) {
   return untiled(j, op, "Offsets", "index", dim, tile);
 }
+// The same for a size.
 static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
                               uint32_t dim, int64_t tile) {
   return untiled(j, op, "Slice sizes", "size", dim, tile);
@@ -180,6 +188,7 @@ static part part_of(const at_mop *op, uint32_t last, int64_t tile) {
   return x;
 }
 
+// Does the part lie within one tile, wherever it begins?
 static bool in_tile(const part *x, int64_t tile) {
   int64_t c;
   if (x->asked == AT_MDYN || x->asked > tile) return false;
@@ -239,11 +248,13 @@ static at_status line(at_mosaic_judge *j, const at_mop *op) {
                                            : size_refused(j, op, 0, unit);
 }
 
+// Begins and ends with tiles.
 static bool is_tiled(const part *x, int64_t tile) {
   return at_mosaic_value_divides(x->at, tile) &&
          (x->n == AT_MDYN || x->n % tile == 0);
 }
 
+// Whole tiles, or nothing else than all of the dimension.
 static at_status tiles_only(at_mosaic_judge *j, const at_mop *op, const part *x,
                             int64_t unit, int64_t tile) {
   if (x->all) return AT_OK;
@@ -313,6 +324,8 @@ static at_mosaic_space space_of(const at_mtype *t, bool *semaphore) {
   return r.space;
 }
 
+// Every ref that a copy or a wait names, but for semaphores. With SMEM on one
+// side words move one by one.
 static at_status copy(at_mosaic_judge *j, const at_mop *op) {
   bool semaphore, scalars = false;
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -366,6 +379,7 @@ static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
 }
 
 // ---- Vectors
+// Widths, one gathered dimension, and a source that fits one register along it.
 static at_status gather(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *i = ARG(op, 1);
   uint32_t bits = at_mosaic_bits(a), rank = a->shape.rank;
@@ -428,6 +442,7 @@ static at_status strided_wide(at_mosaic_judge *j, const at_mop *op,
   return AT_OK;
 }
 
+// Vectors of rank 1 have no strided access.
 static at_status strided_line(at_mosaic_judge *j, const at_mop *op, bool load,
                               bool words) {
   if (load)
@@ -589,6 +604,7 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
                           "infer-vector-layout: unsupported shape cast");
 }
 
+// Masks are not moved across lanes.
 static at_status transpose(at_mosaic_judge *j, const at_mop *op) {
   at_dims p;
   if (at_mosaic_bits(RES(op, 0)) != 1 ||
@@ -598,6 +614,7 @@ static at_status transpose(at_mosaic_judge *j, const at_mop *op) {
   return at_mosaic_refuse(j, op, AT_INTERNAL, "i1 transpose is not supported.");
 }
 
+// What has no case has no rule about layouts.
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_LOAD:

@@ -2,6 +2,8 @@
 #include "tpu/rules_internal.h"
 
 // ---- Layout
+// Large tiles where the rows are a multiple of them, else 8 rows, and for fewer
+// rows the next power of two.
 int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
                             int64_t rows, bool argument) {
   int64_t packing = bits >= 32 ? 1 : 32 / bits;
@@ -18,10 +20,13 @@ int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
   return tile;
 }
 
+// False: negative or too large.
 static bool mul(int64_t *n, int64_t by) {
   return by >= 0 && !__builtin_mul_overflow(*n, by, n);
 }
 
+// Lanes are padded to 128, rows to the tile, rank 1 to whole rows of words;
+// masks take a word per element. SparseCore memory is dense.
 int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
                             bool argument) {
   int64_t n = 1;
@@ -49,19 +54,23 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 }
 
 // ---- Windows
+// A window that never moves needs one buffer, unless the kernel asked for more.
 uint32_t at_mosaic_buffers_of(const at_mosaic_window *w) {
   if (w->kind == AT_MWIN_WHOLE || w->buffers_given) return w->buffers;
   return w->moves ? w->buffers : 1;
 }
 
+// Does the window take VMEM or SMEM?
 static bool in_core(const at_mosaic_window *w) {
   return w->ref.space == AT_MSPACE_VMEM || w->ref.space == AT_MSPACE_SMEM;
 }
 
+// Saturates.
 static void add(int64_t *sum, int64_t bytes) {
   if (bytes < 0 || __builtin_add_overflow(*sum, bytes, sum)) *sum = INT64_MAX;
 }
 
+// Windows that XLA keeps in VMEM already (colour) take nothing here.
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip) {
   at_mosaic_memory m = {0};
@@ -104,6 +113,7 @@ static void put_type(at_strbuf *b, at_dtype t, at_dims d) {
   at_strbuf_addc(b, ']');
 }
 
+// "1.50M" or "12.0K", as in the compiler's lists.
 static void put_size(at_strbuf *b, int64_t bytes) {
   if (bytes >= 1 << 20)
     at_strbuf_addf(b, "%.2fM", (double)bytes / (1 << 20));
@@ -133,6 +143,7 @@ static void put_window(at_strbuf *b, at_mosaic_judge *j,
     at_strbuf_addf(b, ". This allocation has %u buffering levels.", n);
 }
 
+// Consumes the text. The place is loc's, or the first operation's that has one.
 static at_status finish_at(at_mosaic_judge *j, at_strbuf *b, at_code code,
                            const at_mloc *loc) {
   at_mosaic_place p = at_mosaic_place_of(loc);
@@ -152,6 +163,7 @@ static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
   return finish_at(j, b, code, j->p->func->loc);
 }
 
+// At most 20 entries, windows first.
 static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
                             at_mosaic_space space) {
   int rank = 0;
@@ -197,6 +209,7 @@ static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit,
                    last ? last->loc : j->p->func->loc);
 }
 
+// The memory itself is too small.
 static at_status capacity_oom(at_mosaic_judge *j, int64_t used, int64_t limit,
                               const char *memory) {
   at_strbuf b = {0};
@@ -238,6 +251,7 @@ static at_status too_big(at_mosaic_judge *j, int64_t bytes, int64_t memory,
 // What the compiler itself keeps of a memory, as its refusals tell. Bytes.
 enum { SFLAG_KEPT = 300, SFLAG_KEPT_7X = 860, SMEM_KEPT = 1024 };
 
+// Each scratch ref against its memory, then all semaphores together.
 static at_status check_scratch(at_mosaic_judge *j) {
   const at_mosaic_chip *c = j->chip;
   int64_t sems = 0;
@@ -279,6 +293,7 @@ static at_status check_windows(at_mosaic_judge *j) {
   return AT_OK;
 }
 
+// Prefetched operands one by one, then everything that lies in SMEM.
 static at_status check_smem(at_mosaic_judge *j, int64_t used) {
   int64_t memory = j->chip->smem_bytes;
   for (uint32_t i = 0; i < j->p->num_prefetch; i++) {
@@ -295,12 +310,14 @@ static at_status check_smem(at_mosaic_judge *j, int64_t used) {
 // ---- SparseCores
 static bool is_used(const at_mblock *b, const at_mvalue *v);
 
+// Does the operation read or write the value?
 static bool uses(const at_mop *op, const at_mvalue *v) {
   for (uint32_t i = 0; i < op->num_operands; i++)
     if (op->operands[i] == v) return true;
   return false;
 }
 
+// The same, in regions too.
 static bool uses_inside(const at_mop *op, const at_mvalue *v) {
   for (uint32_t k = 0; k < op->num_regions; k++)
     for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
@@ -308,6 +325,7 @@ static bool uses_inside(const at_mop *op, const at_mvalue *v) {
   return false;
 }
 
+// Anywhere in the block or inside it.
 static bool is_used(const at_mblock *b, const at_mvalue *v) {
   for (uint32_t i = 0; i < b->num_ops; i++)
     if (uses(b->ops[i], v) || uses_inside(b->ops[i], v)) return true;
@@ -333,6 +351,7 @@ static int64_t sparse_words(at_mosaic_judge *j, const at_mosaic_ref *r) {
 
 enum { SUBCORES = 16 };
 
+// Offsets are words, as SparseCore memory is addressed.
 static at_status sparse_oom(at_mosaic_judge *j, const at_mosaic_ref *r,
                             int64_t end, int64_t limit, int64_t words,
                             const char *memory) {
@@ -421,6 +440,7 @@ static bool is_load(const at_mop *op) {
   return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD;
 }
 
+// Stores whose memory is this ref.
 static bool stores_to(const at_mop *op, const at_mvalue *memory) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return (c == AT_MOSAIC_VECTOR_STORE || c == AT_MOSAIC_TPU_VECTOR_STORE) &&
@@ -453,6 +473,8 @@ static bool holds(const place *store, const place *load) {
   return true;
 }
 
+// A store at constant places is noted; a load is forwarded if one of those
+// stores holds it.
 static bool is_forwarded(life *l, const at_mop *op) {
   place p;
   if (stores_to(op, l->memory)) {
@@ -467,6 +489,7 @@ static bool is_forwarded(life *l, const at_mop *op) {
   return held;
 }
 
+// Sets `kept` at the first use that needs the memory itself.
 static void follow(life *l, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops && !l->kept; i++) {
     const at_mop *op = b->ops[i];
@@ -544,6 +567,7 @@ static int64_t most_taken(at_mosaic_judge *j, const at_mblock *b,
   return most;
 }
 
+// Scratch that is kept, and the most that scopes of the body take.
 static int64_t on_stack(at_mosaic_judge *j, const at_mop **last) {
   int64_t bytes = most_taken(j, j->p->body, last);
   uint32_t first = at_mosaic_arg_scratch(j->p);
@@ -556,6 +580,8 @@ static int64_t on_stack(at_mosaic_judge *j, const at_mop **last) {
   return bytes;
 }
 
+// The compiler's order: its own scratch, single allocations, SMEM, windows,
+// then the scoped limit. The first that does not fit is refused.
 at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
   const at_mosaic_config *cfg = &j->k->config;
   if (j->p->core == AT_MCORE_SC_SCALAR) return AT_OK;

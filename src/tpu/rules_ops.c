@@ -13,6 +13,7 @@ static const at_mtype *elem(const at_mtype *t) {
 static bool is_int(const at_mtype *t) {
   return elem(t)->kind == AT_MTYPE_INTEGER;
 }
+// Floats that the vector unit does not compute with.
 static bool is_narrow_float(const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
   return at_is_float(d) && (at_dtype_of(d)->bits < 16 || d == AT_F16);
@@ -22,6 +23,7 @@ static bool is_new_float(at_mosaic_judge *j, const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
   return at_is_float(d) && at_dtype_of(d)->bits == 4 && j->chip->generation < 7;
 }
+// In the judge's scratch arena; "?" without memory.
 static const char *type_text(at_mosaic_judge *j, const at_mtype *t) {
   at_strbuf b = {0};
   at_mtype_print(&b, t);
@@ -31,6 +33,7 @@ static const char *type_text(at_mosaic_judge *j, const at_mtype *t) {
 }
 
 // ---- Canonicalisation
+// add, sub and mul: scalars of 32 bits, vectors of 16 or 32.
 static at_status add_types(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = RES(op, 0);
   uint32_t bits = at_mosaic_bits(t);
@@ -51,6 +54,7 @@ static at_status add_types(at_mosaic_judge *j, const at_mop *op) {
       type_text(j, elem(t)));
 }
 
+// The scalar core has truths and words.
 static at_status scalar_types(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = RES(op, 0);
   uint32_t bits = at_mosaic_bits(t);
@@ -61,6 +65,7 @@ static at_status scalar_types(at_mosaic_judge *j, const at_mop *op) {
       "Not implemented: Only i1 and i32 scalars are supported.");
 }
 
+// The compiler's last word where no pattern matched.
 static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
                                 const char *name) {
   return at_mosaic_refuse(j, op, AT_INTERNAL,
@@ -109,6 +114,7 @@ static at_status matmul_types_7(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Which mixtures of integers and floats an accumulator takes.
 static at_status matmul_types(at_mosaic_judge *j, const at_mop *op) {
   if (j->chip->generation >= 7) return matmul_types_7(j, op);
   const at_mtype *a = ARG(op, 0), *b = ARG(op, 1), *acc = ARG(op, 2);
@@ -140,6 +146,7 @@ static at_status extract_types(at_mosaic_judge *j, const at_mop *op) {
                           "your input to a 32-bit type first.");
 }
 
+// Only to bf16 and three kinds of f8.
 static at_status stochastic_types(at_mosaic_judge *j, const at_mop *op) {
   at_dtype t = at_mosaic_dtype_of(RES(op, 0));
   if (j->chip->generation < 5)
@@ -154,6 +161,7 @@ static at_status stochastic_types(at_mosaic_judge *j, const at_mop *op) {
                           at_dtype_of(t)->text);
 }
 
+// Arithmetic of integers, reductions, extracts and products.
 at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_ARITH_ADDI:
@@ -192,7 +200,7 @@ at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op) {
 }
 
 // ---- Instructions
-// select(a < b, a, b) becomes a minimum before instructions are chosen.
+// v without integer extensions, which do not change what is compared.
 static const at_mvalue *narrowed(const at_mvalue *v) {
   v = at_mosaic_value_folded(v);
   if (!v->op) return v;
@@ -202,6 +210,7 @@ static const at_mvalue *narrowed(const at_mvalue *v) {
              : v;
 }
 
+// Operations that only load.
 static bool is_read(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return c == AT_MOSAIC_MEMREF_LOAD || c == AT_MOSAIC_VECTOR_LOAD;
@@ -234,6 +243,8 @@ static bool is_same(const at_mvalue *a, const at_mvalue *b) {
   return false;
 }
 
+// select(a < b, a, b) becomes a minimum before instructions are chosen. NULL:
+// this select does not.
 static const char *min_or_max(const at_mop *op) {
   enum { NE = 1, SLT = 2 };
   const at_mop *c = op->operands[0]->op;
@@ -288,6 +299,8 @@ static at_status scalar_comparison(at_mosaic_judge *j, const at_mop *op) {
   return no_instruction(j, op, op->name);
 }
 
+// Vectors of narrow integers: few instructions exist, and extrema that other
+// operations turn into are refused like themselves.
 static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = RES(op, 0);
   uint32_t bits = at_mosaic_bits(t);
@@ -330,6 +343,7 @@ static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
   }
 }
 
+// Arithmetic on floats.
 static bool is_float_op(at_mosaic_opcode c) {
   return (c >= AT_MOSAIC_ARITH_ADDF && c <= AT_MOSAIC_ARITH_MINNUMF) ||
          (c >= AT_MOSAIC_MATH_EXP && c <= AT_MOSAIC_MATH_ABSF) ||
@@ -352,6 +366,7 @@ static at_status scalar_float(at_mosaic_judge *j, const at_mop *op) {
                           "Only scalar extensions to f32 are supported.");
 }
 
+// Narrow floats are widened by the kernel, not by the compiler.
 static at_status float_instruction(at_mosaic_judge *j, const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   const at_mtype *t = ARG(op, 0);
@@ -375,6 +390,7 @@ static at_dtype multiplied(at_mosaic_judge *j, const at_mtype *t,
   return becomes ? AT_F32 : d;
 }
 
+// Of eight bits.
 static bool is_small_float(const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
   return at_is_float(d) && at_dtype_of(d)->bits == 8;
@@ -398,6 +414,7 @@ static at_status formats_4(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Precision and element types of a product on this chip's matrix unit.
 static at_status product(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *b = ARG(op, 1);
   at_dtype ta = multiplied(j, a, b), tb = multiplied(j, b, a);
@@ -435,6 +452,8 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
   return formats_4(j, op);
 }
 
+// A constant device id must be one of the program's devices; operand group
+// `group` of `groups` holds it.
 static at_status remote(at_mosaic_judge *j, const at_mop *op, uint32_t group,
                         uint32_t groups) {
   at_dims g;
@@ -472,6 +491,7 @@ static at_status join(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Narrow gathers came with generation 6.
 static at_status gather_instruction(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = ARG(op, 0);
   uint32_t bits = at_mosaic_bits(t);
@@ -491,6 +511,7 @@ static at_status gather_instruction(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Vectors of f16.
 static bool is_half_floats(const at_mtype *t) {
   return at_mosaic_dtype_of(t) == AT_F16 && at_mosaic_is_vector(t);
 }
@@ -525,6 +546,7 @@ static at_status loop(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// A constant of a narrow float has no register of its own.
 static at_status scalar_store(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = ARG(op, 0);
   if (t->kind != AT_MTYPE_FLOAT || at_mosaic_bits(t) >= 32 ||
@@ -536,6 +558,7 @@ static at_status scalar_store(at_mosaic_judge *j, const at_mop *op) {
                           type_text(j, t));
 }
 
+// One allocation larger than VMEM.
 static at_status allocation(at_mosaic_judge *j, const at_mop *op) {
   at_mosaic_ref r;
   at_status s = at_mosaic_ref_of(RES(op, 0), &r);
@@ -551,6 +574,8 @@ static at_status allocation(at_mosaic_judge *j, const at_mop *op) {
                           (long long)bytes, (long long)j->chip->vmem_bytes);
 }
 
+// Cases in the order of kinds; what has none, and one result, is judged as
+// integer arithmetic.
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   int gen = j->chip->generation;

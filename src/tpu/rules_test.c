@@ -43,6 +43,7 @@ static at_mosaic_kernel *doubling(at_arena *a, const char *t,
   return k;
 }
 
+// Takes s.
 static void expect_message(at_status s, const char *part) {
   if (at_ok(s) || !strstr(at_status_message(s), part))
     fail_msg("want \"%s\", have \"%s\"", part, at_status_message(s));
@@ -71,6 +72,7 @@ static void windows_fit_the_limit_that_a_kernel_asks_for(void **state) {
   at_arena_destroy(a);
 }
 
+// In the compiler's own words.
 static void narrow_integers_are_refused_as_the_compiler_does(void **state) {
   at_arena *a = at_arena_create();
   expect_message(

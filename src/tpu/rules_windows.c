@@ -1,6 +1,7 @@
 // Grid, block shapes, element types at the edge, layouts of windows.
 #include "tpu/rules_internal.h"
 
+// XLA splits 64-bit arrays in two before it sees custom calls.
 static at_status check_wide(at_mosaic_judge *j, const at_type *t) {
   if (at_dtype_of(t->dtype)->bits < 64) return AT_OK;
   return AT_FAIL(
@@ -13,6 +14,7 @@ static at_status check_wide(at_mosaic_judge *j, const at_type *t) {
       j->k->name, j->k->name, at_dtype_of(t->dtype)->text);
 }
 
+// Is the block all of the array, or is there no map?
 static bool is_trivial(const at_mosaic_window *w) {
   return !w->transform || w->whole.dtype == AT_INVALID ||
          at_dims_eq(w->bounds, at_type_dims(&w->whole));
@@ -120,6 +122,7 @@ static at_status check_start(at_mosaic_judge *j, const at_mosaic_window *w) {
   return AT_OK;
 }
 
+// A core-parallel dimension has one step per core.
 static at_status check_cores(at_mosaic_judge *j, uint32_t dim) {
   const at_mosaic_axis *a = &j->p->grid[dim];
   int cores = j->chip->cores_per_device;
@@ -137,6 +140,7 @@ static at_status check_cores(at_mosaic_judge *j, uint32_t dim) {
       dim, (long long)a->bound, cores);
 }
 
+// Operands and results, the grid, then each window.
 at_status at_mosaic_rules_windows(at_mosaic_judge *j) {
   const at_mosaic_program *p = j->p;
   const at_mosaic_call *c = &j->k->call;

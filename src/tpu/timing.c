@@ -40,6 +40,7 @@ typedef struct grid {
   double *work;  // per window: cycles in which its block is made
 } grid;
 
+// In the block and in all regions inside it.
 int64_t at_ms_count_ops(const at_mblock *b) {
   int64_t n = b->num_ops;
   for (uint32_t i = 0; i < b->num_ops; i++)
@@ -75,6 +76,8 @@ static void share(grid *g, at_mosaic_timing *s) {
 }
 
 // ---- Bodies
+// The body's time at these grid ids. Steps of one class (first, inner, last
+// along each dimension) are alike, and the body is looked at once per class.
 static at_status run_body(grid *g, const int64_t *ids, cached *out) {
   cached *c = NULL;
   int64_t at[16];
@@ -101,6 +104,8 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
   return AT_OK;
 }
 
+// Small grids are walked step by step. In larger ones ids that constants depend
+// on are told apart one by one, as long as that is not too much work.
 static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   size_t n = 1;
   int64_t each = at_ms_count_ops(g->p->body);
@@ -127,6 +132,7 @@ static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
 }
 
 // ---- Windows
+// Windows in VMEM or SMEM, but for those that XLA keeps there.
 static bool is_moved(const at_mosaic_window *w) {
   bool vmem = w->ref.space == AT_MSPACE_VMEM || w->ref.space == AT_MSPACE_SMEM;
   return vmem && w->color != AT_MCOLOR_VMEM && w->ref.semaphore == AT_MSEM_NONE;
@@ -171,6 +177,7 @@ static at_status move(grid *g, const int64_t *ids, bool last, moved *m) {
 }
 
 // ---- The timeline
+// Row-major over this core's part of the grid.
 static void ids_of(const grid *g, int64_t step, int64_t *ids) {
   for (uint32_t d = g->p->grid_rank; d-- > 0;) {
     ids[d] = step % g->count[d] + g->begin[d];
@@ -188,6 +195,7 @@ static double copy_windows(const at_ms_copy *c, double latency, double now,
   return *end = now + latency + at_ms_copy_time(c, largest, all);
 }
 
+// Windows in and out move side by side; what the body copies is added.
 static void count_moves(at_mosaic_timing *s, const moved *m, double copied,
                         const at_ms_copy *c) {
   double in = at_ms_copy_time(c, m->largest_in, m->in);
@@ -236,6 +244,7 @@ static at_status step(grid *g, const int64_t *ids, const at_ms_copy *copy,
   return AT_OK;
 }
 
+// Prefetch, every step, and the outputs that leave after the last one.
 static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
                       at_mosaic_timing *s) {
   at_ms_copy copy = at_ms_copy_of(chip);
@@ -273,6 +282,8 @@ static int64_t given_bound(const at_mosaic_given *given, uint32_t operand) {
   return given && operand < given->num_bounds ? given->bounds[operand] : -1;
 }
 
+// Bounds that the call brings must be given, or counted as
+// AT_MOSAIC_UNKNOWN_STEPS.
 static at_status bounds_of(grid *g, const at_mosaic_kernel *k,
                            const at_mosaic_given *given) {
   if (g->p->grid_rank > AT_LEN(g->bounds))
@@ -295,6 +306,7 @@ static at_status bounds_of(grid *g, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// A scalar has one.
 static double elements_of(at_dims d) {
   double n = 1;
   for (uint32_t i = 0; i < d.rank; i++) n *= (double)d.ptr[i];
@@ -312,6 +324,7 @@ static void make_input(grid *g, uint32_t i, const at_mosaic_made *made) {
   g->work[i] = made->ops * registers / at_ms_vector_slots();
 }
 
+// Bytes of each window's block in its padded layout.
 static at_status make_windows(grid *g, const at_mosaic_given *given,
                               at_arena *a) {
   uint32_t n = g->p->num_windows;
@@ -330,6 +343,7 @@ static at_status make_windows(grid *g, const at_mosaic_given *given,
   return AT_OK;
 }
 
+// Linear in the steps that are walked; at most kMostSteps.
 at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                               const at_machine *machine,
                               const at_mosaic_given *given, at_arena *a,

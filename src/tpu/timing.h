@@ -34,6 +34,8 @@ typedef struct at_mosaic_step {
   double out_start, out_end;
 } at_mosaic_step;
 
+// What a program takes. Cycles are of one core, the busiest; bytes are of all
+// cores of the device.
 typedef struct at_mosaic_timing {
   const char *kernel, *target;
   double clock;    // hertz

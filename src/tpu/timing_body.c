@@ -13,6 +13,7 @@ enum { kTurns = 3, kManyTurns = 24, kLast = 8, kNests = 3 };
 static at_status block(at_ms_body *b, const at_mblock *blk);
 
 // ---- Copies of the body's own
+// Dynamic sizes count as 0.
 static double ref_bytes(const at_mtype *t) {
   at_mosaic_ref r;
   if (at_code_take(at_mosaic_ref_of(t, &r))) return 0;
@@ -45,11 +46,13 @@ static bool sides_of(const at_mop *op, at_mosaic_ref *from, at_mosaic_ref *to) {
   return found >= 2;
 }
 
+// By direction: copies to HBM are waited for in order among themselves.
 static at_ms_queue *queue_of(at_ms_body *b, const at_mosaic_ref *to) {
   bool leaves = to->space == AT_MSPACE_HBM || to->space == AT_MSPACE_ANY;
   return leaves ? &b->out : &b->in;
 }
 
+// The copy ends after its latency and its bytes at the full rate.
 static void start_copy(at_ms_body *b, const at_mop *op) {
   at_mosaic_ref from, to;
   if (!sides_of(op, &from, &to)) return;
@@ -68,6 +71,7 @@ static void start_copy(at_ms_body *b, const at_mop *op) {
       now + latency + bytes / copy.rate;
 }
 
+// For the oldest copy of that direction. Units start anew behind a wait.
 static void wait_copy(at_ms_body *b, const at_mop *op) {
   at_mosaic_ref from, to;
   close_segment(b);
@@ -98,6 +102,7 @@ static at_status pass_on(at_ms_body *b, const at_mop *from, uint32_t first,
   return AT_OK;
 }
 
+// Not known: the first side is counted, as if taken.
 static at_status branch(at_ms_body *b, const at_mop *op) {
   int64_t cond;
   const at_mblock *yes = region(op, 0), *no = region(op, 1);
@@ -117,16 +122,19 @@ typedef struct sums {
   double time, waits, latency, flops, copied;
 } sums;
 
+// As they stand.
 static sums sums_of(const at_ms_body *b) {
   return (sums){b->all,   b->open,  b->time, b->waits, b->latency.cycles,
                 b->flops, b->copied};
 }
 
+// Copies under way end later by the turns that are skipped.
 static void delay(at_ms_queue *q, double passed) {
   for (uint32_t i = 0; i < q->count; i++)
     q->end[(q->first + i) % AT_MS_PENDING] += passed;
 }
 
+// The sums grow `times` more as they did since `before`.
 static void repeat_last(at_ms_body *b, const sums *before, double times) {
   sums now = sums_of(b);
   const double *x = (const double *)before, *y = (const double *)&now;
@@ -147,6 +155,8 @@ static void repeat_last(at_ms_body *b, const sums *before, double times) {
   delay(&b->out, passed);
 }
 
+// All turns where the budget b->exact allows, else the first kManyTurns or
+// kTurns; takes them off the budget.
 static int64_t turns_to_look_at(at_ms_body *b, const at_mblock *body,
                                 int64_t turns) {
   int64_t few = AT_MIN(turns, b->nest < kNests ? kTurns : 1);
@@ -159,6 +169,8 @@ static int64_t turns_to_look_at(at_ms_body *b, const at_mblock *body,
   return looked;
 }
 
+// Turns are looked at one by one, with the carried numbers; further ones repeat
+// the last. A loop whose bounds depend on data turns once.
 static at_status loop(at_ms_body *b, const at_mop *op) {
   const at_mblock *body = region(op, 0);
   int64_t lo, hi, step;
@@ -220,6 +232,8 @@ static at_status repeat_while(at_ms_body *b, const at_mop *op) {
   return pass_on(b, test, 1, op->results, op->num_results);
 }
 
+// Numbers first, as control flow needs them; then the operation's own time,
+// then what is inside it.
 static at_status one(at_ms_body *b, const at_mop *op) {
   AT_TRY(at_ms_value_op(&b->values, op));
   switch (at_mosaic_opcode_of(op)) {
@@ -253,6 +267,7 @@ static at_status block(at_ms_body *b, const at_mblock *blk) {
   return AT_OK;
 }
 
+// Keeps values, chip and scratch; everything else begins at zero.
 at_status at_ms_body_run(at_ms_body *b, const int64_t *ids, int64_t exact) {
   const at_mosaic_program *p = b->values.program;
   *b = (at_ms_body){.values = b->values,

@@ -6,6 +6,7 @@
 #include "mosaic/tree.h"
 #include "tpu/timing_internal.h"
 
+// The value before index casts.
 static const at_mvalue *behind_casts(const at_mvalue *v) {
   while (v->op && v->op->num_operands == 1 &&
          at_mosaic_opcode_of(v->op) == AT_MOSAIC_ARITH_INDEX_CAST)
@@ -39,6 +40,7 @@ static int64_t most_steps(const at_mosaic_program *p, uint32_t dim) {
   return most;
 }
 
+// Changes given->bounds, in `a`.
 at_status at_mosaic_bounds_at_most(const at_mosaic_program *p,
                                    at_mosaic_given *given, at_arena *a,
                                    uint32_t *out_found) {

@@ -2,6 +2,7 @@
 // mask leaves out, and where the next one is.
 #include "tpu/timing_internal.h"
 
+// Which prefetched array the ref is; -1: none.
 int64_t at_ms_prefetched(const at_mosaic_program *p, const at_mvalue *ref) {
   const at_mblock *b = ref->block;
   uint32_t first = at_mosaic_arg_prefetch(p);
@@ -19,6 +20,7 @@ static const at_literal *contents(const at_mosaic_program *p,
   return given->constants[p->num_dynamic + i];
 }
 
+// The element at known indices; false out of range.
 bool at_ms_constant(at_ms_values *v, const at_mop *op, int64_t *out) {
   const at_mvalue *ref = op->operands[0];
   const at_literal *l = contents(v->program, v->given, ref);
@@ -58,6 +60,8 @@ static at_status set_ids(reach *r, const at_mvalue *x, uint32_t ids) {
   return AT_OK;
 }
 
+// Data flow only: what an operation makes depends on the ids of its operands,
+// regions on those of the operation.
 static at_status look(reach *r, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
@@ -80,6 +84,7 @@ static at_status look(reach *r, const at_mblock *b) {
   return AT_OK;
 }
 
+// Loads of constants whose place depends on an id make steps differ along it.
 at_status at_ms_constant_ids(const at_mosaic_program *p,
                              const at_mosaic_given *given, at_arena *a,
                              uint32_t *out) {

@@ -31,6 +31,7 @@ static at_status cycles_at(fit *f, uint32_t free, const int64_t *times,
   return AT_OK;
 }
 
+// The sum where every free bound is `each`.
 static double sum_at(const at_mosaic_formula *f, double each) {
   double sum = 0;
   for (uint32_t s = 0; s < 1u << f->num_bounds; s++) {
@@ -42,6 +43,7 @@ static double sum_at(const at_mosaic_formula *f, double each) {
   return sum;
 }
 
+// Free bounds in order of the grid's dimensions; the known ones are filled in.
 static at_status find_free(fit *f, at_mosaic_formula *out) {
   const at_mosaic_program *p = &f->k->programs[f->program];
   AT_TRY_ALLOC(f->bounds, at_new(f->arena, int64_t, p->num_dynamic + 1));
@@ -71,6 +73,8 @@ static at_status find_free(fit *f, at_mosaic_formula *out) {
   return AT_OK;
 }
 
+// Times 2^n grids at `low` and twice that along each free bound, solves for the
+// terms, and compares with a grid three times as long.
 at_status at_mosaic_formula_of(const at_mosaic_kernel *k, uint32_t program,
                                const at_machine *machine,
                                const at_mosaic_given *given, at_arena *a,
@@ -108,6 +112,7 @@ at_status at_mosaic_formula_of(const at_mosaic_kernel *k, uint32_t program,
   return AT_OK;
 }
 
+// Terms below 0.05 cycles are left out.
 void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out) {
   at_strbuf_addf(out, "%.0f", f->factor[0]);
   for (uint32_t s = 1; s < 1u << f->num_bounds; s++) {
@@ -119,6 +124,7 @@ void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out) {
   }
 }
 
+// Cycles per step are the factor of the highest term.
 void at_mosaic_formula_text(const at_mosaic_formula *f, at_strbuf *b) {
   double step = f->factor[(1u << f->num_bounds) - 1] /
                 (f->other_steps > 0 ? f->other_steps : 1);

@@ -6,6 +6,8 @@
 #include "tpu/timing.h"
 
 // ---- timing_value.c: numbers that grid ids decide
+// Integers that are known while one step is looked at. A value that changes
+// from turn to turn is set anew.
 typedef struct at_ms_values {
   at_arena *arena;
   at_map known;  // at_mvalue * -> int64_t *
@@ -14,7 +16,9 @@ typedef struct at_ms_values {
   bool zeros;                    // what depends on data is 0
   const at_mosaic_given *given;  // NULL: nothing
 } at_ms_values;
+// False: not known; *out stays.
 bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out);
+// Forgets the value where `known` is false. RESOURCE_EXHAUSTED.
 at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
                           int64_t number);
 // dst has from now on what src has.
@@ -50,13 +54,17 @@ at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
                           at_ms_latency *latency, double *flops);
 // The figures of the units, which what follows takes. Any thread.
+// Reads data/tpu/vector_unit.json, which is part of the library, once per
+// process. Before it has returned OK the functions below yield zeros.
 at_status at_ms_units_load(void);
 // Registers that hold a value: packed, or 1 for a scalar.
 double at_ms_registers(const at_mtype *t);
 double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
 // What two parts take that run side by side: at least the longer one.
 double at_ms_beside(double a, double b);
+// to += u, and the cycles that all units take side by side.
 void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u);
+// In cycles, side by side.
 double at_ms_units_time(const at_mosaic_units *u);
 double at_ms_turn(void);  // cycles of a loop's turn beside its operations
 double at_ms_step(const at_mosaic_program *p);  // of a step beside its body
@@ -69,6 +77,7 @@ typedef struct at_ms_copy {
 double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c);
 // Cycles beside the latency.
 double at_ms_copy_time(const at_ms_copy *c, double largest, double all);
+// A core's share of the chip's HBM rate.
 at_ms_copy at_ms_copy_of(const at_tpu_chip *chip);
 
 // ---- timing_body.c
@@ -79,6 +88,8 @@ typedef struct at_ms_queue {
   uint32_t first, count;
 } at_ms_queue;
 
+// One step under way. Segments end where the body waits for a copy: units run
+// side by side within one, not across.
 typedef struct at_ms_body {
   at_ms_values values;
   const at_tpu_chip *chip;
@@ -96,6 +107,7 @@ typedef struct at_ms_body {
 // One grid step: fills all but values, chip and scratch. exact: operations that
 // turns of loops may take beyond the first ones.
 at_status at_ms_body_run(at_ms_body *b, const int64_t *ids, int64_t exact);
+// With those of all regions inside.
 int64_t at_ms_count_ops(const at_mblock *b);
 
 #endif

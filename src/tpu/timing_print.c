@@ -4,10 +4,12 @@
 #include "base/json.h"
 #include "tpu/timing.h"
 
+// Of the whole time.
 static double percent(double part, double all) {
   return all > 0 ? 100 * part / all : 0;
 }
 
+// With the unit that fits.
 static void put_bytes(at_strbuf *b, double bytes) {
   if (bytes >= 1 << 20)
     at_strbuf_addf(b, "%.2f MiB", bytes / (1 << 20));
@@ -38,6 +40,7 @@ const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
                                             : parts[best].name;
 }
 
+// One line per part; "waits" and the note only where there are any.
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *b) {
   const at_mosaic_units *u = &s->units;
   at_strbuf_addf(b, "kernel %s on %s: %.3f us, %.0f cycles at %.0f MHz\n",
@@ -88,11 +91,13 @@ static void text(at_json_writer *w, const char *key, const char *value) {
   at_json_str(w, at_str_of(value));
 }
 
+// As JSON.
 static void number(at_json_writer *w, const char *key, double value) {
   at_json_key(w, at_str_of(key));
   at_json_num(w, value);
 }
 
+// Names are part of the command's output format.
 void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
   const at_mosaic_units *u = &s->units;
   const struct {
@@ -130,6 +135,7 @@ void at_mosaic_timing_json(const at_mosaic_timing *s, at_json_writer *w) {
 // ---- Perfetto
 enum { kBody, kIn, kOut, kTracks };
 
+// A metadata event of Chrome's trace format.
 static void name_track(at_json_writer *w, int track, const char *name) {
   at_json_begin_object(w);
   text(w, "ph", "M");
@@ -143,6 +149,7 @@ static void name_track(at_json_writer *w, int track, const char *name) {
   at_json_end_object(w);
 }
 
+// A complete event; times in microseconds.
 static void span(const at_mosaic_timing *s, at_json_writer *w, int track,
                  const char *what, const at_mosaic_step *t, double from,
                  double to, double bytes) {
@@ -165,6 +172,7 @@ static void span(const at_mosaic_timing *s, at_json_writer *w, int track,
   at_json_end_object(w);
 }
 
+// Three tracks: steps with their waits, windows in, windows out.
 void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out) {
   static const char *const tracks[kTracks] = {"steps", "windows in",
                                               "windows out"};

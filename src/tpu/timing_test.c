@@ -12,6 +12,7 @@
 
 static at_arena *g_arena;
 
+// Each test has an arena of its own.
 static int begin(void **state) {
   g_arena = at_arena_create();
   return g_arena ? 0 : -1;
@@ -21,6 +22,7 @@ static int end(void **state) {
   return 0;
 }
 
+// In g_arena.
 static at_mosaic_kernel *read_kernel(const char *text) {
   at_mosaic_call call = {.payload = {(const uint8_t *)text, strlen(text)}};
   at_mosaic_kernel *k;
@@ -29,12 +31,14 @@ static at_mosaic_kernel *read_kernel(const char *text) {
   return k;
 }
 
+// By target, as ATOLL_TARGET names one.
 static const at_machine *machine_of(const char *target) {
   const at_machine *m;
   assert_int_equal(at_code_take(at_machine_find(at_str_of(target), &m)), 0);
   return m;
 }
 
+// Of the first program. given NULL: nothing is known beside the kernel.
 static at_mosaic_timing *timing_of(const char *text, const char *target,
                                    const at_mosaic_given *given) {
   at_mosaic_timing *t;
@@ -78,6 +82,7 @@ static const char *grid_text(const char *in, const char *out,
   return text;
 }
 
+// Over 4 x 8 steps.
 static at_mosaic_timing *grid_kernel(const char *in, const char *out,
                                      const char *semantics, const char *body,
                                      const char *target) {
@@ -97,10 +102,13 @@ static at_mosaic_timing *grid_kernel(const char *in, const char *out,
 #define PARALLEL \
   "#tpu.dimension_semantics<parallel>, #tpu.dimension_semantics<arbitrary>"
 
+// Windows that move with every step, on v5e.
 static at_mosaic_timing *simple(const char *body) {
   return grid_kernel("%i, %j", "%i, %j", ARBITRARY, body, "v5e");
 }
 
+// Cheap operations go to the vector unit alone, transcendental ones to the EUP
+// as well, and quotients cost more on old chips.
 static void classes_of_operations(void **state) {
   double cheap = simple(BINARY("arith.addf"))->units.vector;
   at_mosaic_timing *medium = simple(UNARY("math.exp"));
@@ -118,6 +126,7 @@ static void classes_of_operations(void **state) {
   assert_true(old > 2 * new);
 }
 
+// Cycles of a step that reduces its block along that axis.
 static double reduction(int axis) {
   const char *shape = axis ? "64" : "512";
   const char *reduce = at_arena_printf(
@@ -143,6 +152,7 @@ static void reductions_by_axis(void **state) {
 
 #define UNKNOWN "-9223372036854775808"
 
+// Within 2 %.
 static bool near(double sum, double want) {
   return sum > 0.98 * want && sum < 1.02 * want;
 }
@@ -221,6 +231,7 @@ static void work_overlaps_copies_in_part(void **state) {
   assert_true(longer->cycles > longer->compute);
 }
 
+// The longest part, unless that is short beside the whole time.
 static void what_bounds_a_kernel(void **state) {
   at_mosaic_timing t = {.cycles = 100, .transfer_in = 60};
   assert_string_equal(at_mosaic_timing_bound(&t), "HBM reads");
@@ -284,6 +295,7 @@ static void shapes_bound_a_grid(void **state) {
   assert_true(found == 0 && given.bounds[0] == -1);
 }
 
+// A block is moved once for all steps in a row that want it.
 static void windows_that_stay_do_not_move(void **state) {
   const char *add = BINARY("arith.addf");
   at_mosaic_timing *t = grid_kernel("%i, %j", "%i, %z", ARBITRARY, add, "v5e");
@@ -296,6 +308,8 @@ static void windows_that_stay_do_not_move(void **state) {
   assert_true(t->hbm_bytes == 33 * block);
 }
 
+// Steps follow each other without gaps, and work, waits and bubbles make up the
+// time.
 static void the_timeline_adds_up(void **state) {
   at_mosaic_timing *t = simple(BINARY("arith.addf"));
   assert_int_equal(t->steps, 32);
@@ -313,6 +327,7 @@ static void the_timeline_adds_up(void **state) {
   assert_int_equal(t->memory.windows, 4 * 64 * 512 * 4);
 }
 
+// The two cores of a v5p chip halve a grid that is declared parallel.
 static void cores_share_parallel_dimensions(void **state) {
   const char *add = BINARY("arith.addf");
   at_mosaic_timing *t = grid_kernel("%i, %j", "%i, %j", PARALLEL, add, "v5p");
@@ -356,6 +371,7 @@ static at_mosaic_timing *data_kernel(const char *ops, bool zeros) {
   ": (vector<64x512xf32>, " REF ", index, index) -> ()\n"
 #define BLOCK (64 * 512 / 1024)  // registers
 
+// How often DO is executed.
 static double stores(const char *ops, bool zeros) {
   return data_kernel(ops, zeros)->units.store * 2 / BLOCK;  // two a cycle
 }
@@ -458,6 +474,7 @@ static void long_loops_are_counted(void **state) {
   assert_true(near(stores(loop, false), 1e6));
 }
 
+// AT_MOSAIC_UNKNOWN_STEPS for each bound that nobody knows.
 static void unknown_bounds_are_forty_with_zeros(void **state) {
   const char *text = grid_text("%i, %j", "%i, %j", ARBITRARY,
                                BINARY("arith.addf"), UNKNOWN ", 8");
@@ -470,6 +487,7 @@ static void unknown_bounds_are_forty_with_zeros(void **state) {
   assert_int_equal(timing_of(text, "v5e", &given)->steps, 24);
 }
 
+// Of Chrome's trace format.
 static void a_trace_is_json(void **state) {
   at_strbuf b = {0};
   const at_json *j;

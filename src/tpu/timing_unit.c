@@ -42,6 +42,7 @@ typedef struct chip_figures {
 static chip_figures g_chips[] = {
     {.chip = "v5e"}, {.chip = "v5p"}, {.chip = "v6e"}, {.chip = "other"}};
 
+// A figure that is missing counts as at_coefficient says, with its name.
 static at_status read_figures(void) {
   at_arena *a;
   const at_json *j = NULL;
@@ -70,18 +71,21 @@ at_status at_ms_units_load(void) { return at_once_do(&g_once, read_figures); }
 
 double at_ms_vector_slots(void) { return g_figures.vector_slots; }
 
+// A p-norm of the two: at least the longer, at most the sum.
 double at_ms_beside(double a, double b) {
   double n = g_figures.overlap, longer = fmax(a, b);
   if (longer <= 0 || fmin(a, b) <= 0) return longer;
   return longer * pow(1 + pow(fmin(a, b) / longer, n), 1 / n);
 }
 
+// Field by field.
 void at_ms_units_sum(at_mosaic_units *to, const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double *y = &to->scalar;
   for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
 }
 
+// Folds all units, one after the other, in the order of the struct's fields.
 double at_ms_units_time(const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double time = 0;
@@ -90,6 +94,7 @@ double at_ms_units_time(const at_mosaic_units *u) {
   return time;
 }
 
+// The chip's own, or those of "other".
 static const chip_figures *figures_of(const at_tpu_chip *chip) {
   size_t i = 0;
   while (i + 1 < AT_LEN(g_chips) &&
@@ -111,10 +116,13 @@ double at_ms_prefetch(const at_mosaic_program *p, const at_ms_copy *c) {
   return p->num_prefetch * g_figures.prefetch * c->latency_in;
 }
 
+// The largest copy at the rate of one, or all of them at the rate of several,
+// whichever takes longer; without latency.
 double at_ms_copy_time(const at_ms_copy *c, double largest, double all) {
   return fmax(largest / c->rate, all / c->rate_of_all);
 }
 
+// Per step: a fixed part, one per window, and the scalar work of index maps.
 double at_ms_step(const at_mosaic_program *p) {
   double cycles = g_figures.step;
   for (uint32_t i = 0; i < p->num_windows; i++) {
@@ -163,6 +171,7 @@ static double packed(const at_mtype *t) { return registers(t, bits_of(t)); }
 
 double at_ms_registers(const at_mtype *t) { return packed(t); }
 
+// Vector work to widen narrow operands to words and to narrow results again.
 static double conversions(const at_mop *op) {
   double n = 0;
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -174,6 +183,7 @@ static double conversions(const at_mop *op) {
   return n * g_figures.convert;
 }
 
+// The vector of most registers among result and operands; NULL: none.
 static const at_mtype *widest(const at_mop *op) {
   const at_mtype *best = op->num_results ? op->results[0].type : NULL;
   for (uint32_t i = 0; i < op->num_operands; i++) {
@@ -190,6 +200,7 @@ static void add_latency(at_ms_latency *l, uint32_t *seen, double cycles) {
 }
 
 // ---- By class
+// `each`: vector operations per register of words.
 static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
   const figures *f = &g_figures;
   const at_mtype *t = op->num_results ? op->results[0].type : widest(op);
@@ -266,6 +277,7 @@ static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
   u->vector += left * steps / f->vector_slots;
 }
 
+// 1 for scalars and missing dimensions.
 static int64_t size_from_end(const at_mtype *t, uint32_t from_end) {
   if (!is_vector(t) || t->shape.rank < from_end) return 1;
   return t->shape.ptr[t->shape.rank - from_end];
@@ -290,6 +302,7 @@ static bool is_spread(const at_mvalue *v) {
   return false;
 }
 
+// Only lanes and sublanes cost; leading dimensions reuse registers.
 static void broadcast(const at_mop *op, at_mosaic_units *u) {
   const figures *f = &g_figures;
   const at_mtype *from = op->operands[0]->type, *to = op->results[0].type;
@@ -311,6 +324,7 @@ static int64_t tile_along(uint32_t from_end) {
   return from_end == 1 ? kLanes : from_end == 2 ? kSublanes : 1;
 }
 
+// Does it move one of the last two dimensions?
 static bool transposes_tail(const at_mop *op, at_arena *a) {
   at_dims p = {0};
   if (!at_mosaic_attr_ints(at_mop_attr(op, "permutation"), a, &p)) return true;
@@ -319,6 +333,7 @@ static bool transposes_tail(const at_mop *op, at_arena *a) {
   return false;
 }
 
+// Do rows or lanes change their registers?
 static bool reshapes_tail(const at_mop *op) {
   const at_mtype *x = op->operands[0]->type, *y = op->results[0].type;
   if (size_from_end(x, 1) != size_from_end(y, 1)) return true;
@@ -335,6 +350,7 @@ static bool cuts_tiles(const at_mop *op, at_arena *a) {
   return false;
 }
 
+// Does a part along `dimension` end inside a tile?
 static bool joins_within_tiles(const at_mop *op) {
   int64_t d;
   if (!at_mosaic_attr_int(op, "dimension", &d)) return true;
@@ -372,6 +388,7 @@ static double crossings(const at_mop *op, at_arena *a) {
   }
 }
 
+// The product of the sizes of these dimensions.
 static double product_of(const at_mtype *t, at_dims dims) {
   double n = 1;
   for (uint32_t i = 0; i < dims.rank; i++)
@@ -379,6 +396,8 @@ static double product_of(const at_mtype *t, at_dims dims) {
   return n;
 }
 
+// Matrix cycles from the cost model's product, times the passes that the
+// precision takes.
 static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
                         at_mosaic_units *u, double *flops) {
   const at_mtype *x = op->operands[0]->type, *y = op->operands[1]->type;
@@ -407,6 +426,7 @@ static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
   return AT_OK;
 }
 
+// A register per slot; scalars are SMEM accesses.
 static void memory(const at_mop *op, const at_tpu_chip *chip,
                    at_mosaic_units *u) {
   const figures *f = &g_figures;
@@ -422,6 +442,7 @@ static void memory(const at_mop *op, const at_tpu_chip *chip,
   }
 }
 
+// Cycles of the scalar core.
 static double scalar_work(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_MEMREF_LOAD:
@@ -433,6 +454,7 @@ static double scalar_work(const at_mop *op) {
   }
 }
 
+// By the cost class of ops.def.
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
                           at_ms_latency *latency, double *flops) {

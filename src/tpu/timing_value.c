@@ -7,6 +7,7 @@ typedef struct number {
   int64_t value;
 } number;
 
+// The number that v is known to be; false: it is not.
 bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out) {
   void **at = at_map_find_ptr(&v->known, x);
   const number *n = at ? *at : NULL;
@@ -15,6 +16,7 @@ bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out) {
   return true;
 }
 
+// Forgets v where it is not known.
 at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
                           int64_t value) {
   void **at = at_map_put_ptr(&v->known, x);
@@ -28,6 +30,7 @@ static bool is_integer(const at_mvalue *x) {
   return x->type->kind == AT_MTYPE_INTEGER || x->type->kind == AT_MTYPE_INDEX;
 }
 
+// Only integers are followed.
 at_status at_ms_value_copy(at_ms_values *v, const at_mvalue *dst,
                            const at_mvalue *src) {
   int64_t number = 0;
@@ -36,6 +39,8 @@ at_status at_ms_value_copy(at_ms_values *v, const at_mvalue *dst,
   return at_ms_value_set(v, dst, known, number);
 }
 
+// The result of one operation on known numbers, iteration bounds and constant
+// prefetched arrays included.
 static bool evaluate(at_ms_values *v, const at_mop *op, int64_t *out) {
   int64_t x[3] = {0}, dim;
   if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_ITERATION_BOUND) {
@@ -53,6 +58,7 @@ static bool evaluate(at_ms_values *v, const at_mop *op, int64_t *out) {
   return at_mosaic_integer_of(op, known, x, out);
 }
 
+// With `zeros`, what is not known is 0.
 at_status at_ms_value_op(at_ms_values *v, const at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++) {
     int64_t number = 0;
@@ -64,6 +70,7 @@ at_status at_ms_value_op(at_ms_values *v, const at_mop *op) {
   return AT_OK;
 }
 
+// Runs the map's operations; *known is false if any index depends on data.
 at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known) {
   *known = true;

@@ -32,6 +32,7 @@ typedef struct viewer {
 } viewer;
 
 // ---- Operations in order
+// Notes where a vector is made; scalars hold no vector register.
 static at_status see_value(viewer *v, const at_mvalue *x) {
   if (x->type->kind != AT_MTYPE_VECTOR) return AT_OK;
   void **at = at_map_put_ptr(&v->values, x);
@@ -43,11 +44,13 @@ static at_status see_value(viewer *v, const at_mvalue *x) {
   return AT_OK;
 }
 
+// NULL: nothing is known of it.
 static value *value_of(const viewer *v, const at_mvalue *x) {
   void **at = at_map_find_ptr(&v->values, x);
   return at ? *at : NULL;
 }
 
+// Uses of its operands, its results, and its time on the units.
 static at_status see_op(viewer *v, const at_mop *op) {
   at_mosaic_place place = at_mosaic_place_of(op->loc);
   spot s = {.op = op, .line = {.file = place.file, .line = place.line}};
@@ -76,6 +79,7 @@ static void keep_until_end(viewer *v, uint32_t first) {
   }
 }
 
+// The order of the text is taken for the order of the schedule.
 static at_status see_block(viewer *v, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_args; i++) AT_TRY(see_value(v, &b->args[i]));
   for (uint32_t i = 0; i < b->num_ops; i++) {
@@ -117,6 +121,7 @@ static double held(const at_mvalue *x, const value *n,
   return again || streams ? fmin(all, kStreamed) : all;
 }
 
+// A running sum of what values hold between their first and last operation.
 static at_status count_registers(viewer *v) {
   double *change, alive = 0;
   uint32_t *barriers;
@@ -149,6 +154,7 @@ static int by_place(const void *a, const void *b) {
   return files ? files : x->line < y->line ? -1 : x->line > y->line;
 }
 
+// Cycles of the unit that has most to do.
 static double busiest(const at_mosaic_units *u) {
   const double *x = &u->scalar;
   double most = 0;
@@ -156,6 +162,7 @@ static double busiest(const at_mosaic_units *u) {
   return most;
 }
 
+// Operations of one line together: bundles are those of the busiest unit.
 static at_status gather(viewer *v, at_mosaic_view *out) {
   at_mosaic_line *lines;
   uint32_t n = 0;
@@ -183,6 +190,7 @@ static at_status gather(viewer *v, at_mosaic_view *out) {
 }
 
 // ---- VMEM
+// Behind the last region, rounded up to an allocation.
 static void put_region(at_mosaic_region *r, uint32_t *n, const char *what,
                        uint32_t index, int64_t bytes, uint32_t buffers) {
   int64_t address = *n ? r[*n - 1].address + r[*n - 1].bytes : 0;
@@ -219,6 +227,7 @@ static at_status map_memory(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// Spots are sorted by line at the end, so registers are counted before.
 at_status at_mosaic_view_of(const at_mosaic_kernel *k, uint32_t program,
                             const at_machine *machine, at_arena *a,
                             at_mosaic_view *out) {
@@ -239,6 +248,7 @@ at_status at_mosaic_view_of(const at_mosaic_kernel *k, uint32_t program,
 }
 
 // ---- Text
+// Lines in order of file and line.
 void at_mosaic_view_text(const at_mosaic_view *v, at_strbuf *b) {
   at_strbuf_addf(b,
                  "  lines       %.0f bundles, at most %.0f of %d registers\n"
@@ -261,6 +271,7 @@ void at_mosaic_view_text(const at_mosaic_view *v, at_strbuf *b) {
   }
 }
 
+// Fractions are cut off.
 void at_mosaic_view_json(const at_mosaic_view *v, at_json_writer *w) {
   at_json_key(w, AT_STR("lines"));
   at_json_begin_array(w);

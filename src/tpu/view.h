@@ -13,6 +13,7 @@
 
 enum { AT_MOSAIC_REGISTERS = 64 };  // vector registers of a core
 
+// A line of the source, all calls of it together.
 typedef struct at_mosaic_line {
   const char *file;  // "": not known
   uint32_t line;
@@ -21,6 +22,7 @@ typedef struct at_mosaic_line {
   double spills;     // of them, beyond those that there are
 } at_mosaic_line;
 
+// A range of VMEM, in bytes.
 typedef struct at_mosaic_region {
   const char *what;  // "compiler", "input", "output", "scratch"
   uint32_t index;    // of the window or scratch
@@ -41,7 +43,7 @@ typedef struct at_mosaic_view {
 at_status at_mosaic_view_of(const at_mosaic_kernel *k, uint32_t program,
                             const at_machine *machine, at_arena *a,
                             at_mosaic_view *out);
-// For people: a table of lines, the largest first, and the map by address.
+// For people: a table of lines by file and line, and the map by address.
 void at_mosaic_view_text(const at_mosaic_view *v, at_strbuf *out);
 // Members of an object that is open: "lines", "vmem".
 void at_mosaic_view_json(const at_mosaic_view *v, at_json_writer *w);

@@ -12,6 +12,7 @@
 
 static at_arena *g_arena;
 
+// Each test has an arena of its own.
 static int begin(void **state) {
   g_arena = at_arena_create();
   return g_arena ? 0 : -1;
@@ -60,6 +61,7 @@ static at_mosaic_view view_of(const char *ops) {
   return v;
 }
 
+// Fails the test where the view has no such line.
 static const at_mosaic_line *line_of(const at_mosaic_view *v, uint32_t line) {
   for (uint32_t i = 0; i < v->num_lines; i++)
     if (v->lines[i].line == line) return &v->lines[i];
@@ -99,6 +101,8 @@ static void values_that_wait_hold_registers(void **state) {
   assert_true(line_of(&v, 5)->spills >= 64);
 }
 
+// The compiler's own part, two windows of two buffers each, and the scratch,
+// without gaps.
 static void memory_has_addresses(void **state) {
   at_mosaic_view v = view_of(ADD("w", "v", "v") AT_LINE(5));
   const int64_t block = 512 * 256 * 4;
@@ -117,6 +121,7 @@ static void memory_has_addresses(void **state) {
   assert_int_equal(next, (72 << 10) + 5 * block);
 }
 
+// As many lines and regions.
 static void text_and_json_say_the_same(void **state) {
   at_mosaic_view v = view_of(ADD("w", "v", "v") AT_LINE(5));
   at_strbuf text = {0}, json = {0};

@@ -42,6 +42,8 @@ typedef struct walk {
   bool sampled;              // a bound is not known
 } walk;
 
+// False where nothing can be said: too many steps or blocks, unknown sizes, or
+// sampled grids of windows at element offsets.
 static bool walk_begin(walk *x) {
   const at_mosaic_program *p = x->p;
   const at_mosaic_window *w = x->w;
@@ -67,6 +69,7 @@ static bool walk_begin(walk *x) {
   return w->kind == AT_MWIN_BLOCKED || !x->sampled;
 }
 
+// Consecutive steps at the same place are one visit.
 at_status at_mosaic_window_visits(const at_mosaic_program *p,
                                   const at_mosaic_window *w, at_arena *a,
                                   double *out) {
@@ -101,6 +104,8 @@ at_status at_mosaic_window_visits(const at_mosaic_program *p,
   return AT_OK;
 }
 
+// One program on a TensorCore, without aliases, colours, communication or side
+// effects.
 static bool is_plain(const at_mosaic_kernel *k) {
   const at_mosaic_config *c = &k->config;
   bool colors = false;
@@ -113,6 +118,7 @@ static bool is_plain(const at_mosaic_kernel *k) {
          !k->call.num_aliases && k->programs[0].core <= AT_MCORE_TC;
 }
 
+// Only inputs in VMEM.
 at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
                              at_arena *a, double *out_times) {
   const at_mosaic_config *c = &k->config;
