@@ -747,6 +747,25 @@ static void reshapes_that_move_everything_are_written(void **state) {
   at_arena_destroy(a);
 }
 
+// Two products in a row, bf16[4096, 4096]. Between them one core keeps the
+// first result in VMEM, two cores that share a device leave it in HBM: 0 and 32
+// MiB in libtpu 0.0.52.
+static void two_cores_leave_products_in_hbm(void **state) {
+#define T "tensor<4096x4096xbf16>"
+#define DOT(of)                                                             \
+  " = stablehlo.dot_general " of ", %w, contracting_dims = [1] x [0] : (" T \
+  ", " T ") -> " T "\n"
+  static const char text[] =
+      "func.func public @main(%x: " T ", %w: " T ") -> " T
+      " {\n%y" DOT("%x") "%z" DOT("%y") "return %z : " T "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 0);
+  is_mib(planned(a, "v5p", text), 32);
+  at_arena_destroy(a);
+#undef T
+#undef DOT
+}
+
 // A call without results, as JAX's dce_sink is: nothing of it is stored.
 static void calls_may_have_no_results(void **state) {
   static const char text[] =
@@ -766,6 +785,7 @@ static void calls_may_have_no_results(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_may_have_no_results),
+      cmocka_unit_test(two_cores_leave_products_in_hbm),
       cmocka_unit_test(cuts_grow_with_the_program),
       cmocka_unit_test(long_chains_need_no_stack),
       cmocka_unit_test(state_is_as_wide_as_any_turn_needs),

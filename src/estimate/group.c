@@ -22,6 +22,8 @@ typedef struct info {
   bool multiplied;  // all that it flows into are products
   bool kept;        // its value is written by some kernel
   bool was_kept;    // when values were looked at before
+  bool choice;      // only traffic says whether it is stored
+  bool ends;        // a product's kernel ends with it
   bool result;      // of the computation
   bool costly;      // a transcendental is computed for it
   uint32_t copied;  // nodes that its fusion computes
@@ -40,7 +42,8 @@ typedef struct visit {
 // One computation that is cut.
 typedef struct cutter {
   at_arena *arena;
-  bool stored;  // which values are stored counts, not what a kernel costs
+  bool stored;   // which values are stored counts, not what a kernel costs
+  bool settled;  // was_kept says what is not computed again
   const at_comp *comp;
   at_map infos;  // node -> info
   AT_VEC(at_node *) nodes;
@@ -255,7 +258,8 @@ static void decide(cutter *k, at_node *n, info *i) {
     at_node *from = at_est_behind(n->operands[o]).node;
     info *p = info_of(k, from);
     if (!p || is_given(from) || !fuses(from)) continue;
-    i->costly |= p->costly && !(k->stored && p->was_kept);
+    if (k->stored && p->was_kept) continue;
+    i->costly |= p->costly;
     i->copied += p->copied;
   }
   if (i->copied > 1u << 20) i->copied = 1u << 20;
@@ -375,10 +379,12 @@ static void flow(cutter *k, at_node *n, info *i) {
     i->sink = sink;
   }
   if (several) i->sink = NULL;
+  i->choice = false;
   if (k->stored && sum_of(k, i, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
+  i->choice = several;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
-  bool again = k->stored ? is_cheap_again(i, n)
+  bool again = k->stored ? (k->settled ? !i->was_kept : is_cheap_again(i, n))
                          : !i->costly || is_computed_again(k, i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
@@ -480,6 +486,30 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
         (k->stored && adds_scattered(u)))
       return k->stored ? narrow : at;
     at = u;
+  }
+}
+
+// From the first node to the last, each with what was decided for those before
+// it: of a chain of sums, every second one is stored. Where there is a choice
+// is known from decide_again; what a product's kernel ends with is stored.
+static void settle(cutter *k) {
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    at_node *p = k->nodes.ptr[n];
+    info *i = info_of(k, p);
+    i->num_sources = 0;
+    i->small = 0;
+    find_sources(k, p, i);
+    bool dear = i->choice ? !is_cheap_again(i, p) : i->kept;
+    i->was_kept = i->ends || dear;
+    if (is_product(p)) info_of(k, epilogue_end(k, p))->ends = true;
+  }
+  k->settled = true;
+  for (size_t n = k->nodes.len; n-- > 0;) {
+    at_node *p = k->nodes.ptr[n];
+    info *i = info_of(k, p);
+    i->kept = i->result || (!fuses(p) && !is_sparse(p));
+    i->sink = NULL;
+    flow(k, p, i);
   }
 }
 
@@ -1016,6 +1046,7 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
   AT_TRY(collect(&k));
   decide_all(&k, fuse);
   if (stored) decide_again(&k);
+  if (stored) settle(&k);
   if (fuse) AT_TRY(start_products(&k));
   if (fuse) convert_reductions(&k);
   AT_TRY(start_others(&k));

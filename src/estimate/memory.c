@@ -672,8 +672,7 @@ static at_status sum_interface(at_estimate *e, const lives *l) {
 // Values, when they live and where temporaries lie.
 static at_status plan(at_estimate *e, const at_comp *c, const at_target *t,
                       bool tight, schedule *s, lives *l, at_arena *a) {
-  double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
-                at_machine_number(t->machine, "cores_per_device", 1);
+  double vmem = at_machine_number(t->machine, "vmem_bytes_per_core", 0);
   uses u = {.arena = a, .read = at_map_in(a), .wide = at_map_in(a)};
   bool tpu = !strcmp(t->machine->platform, "tpu");
   *s = (schedule){0};

@@ -40,6 +40,7 @@ typedef struct wish {
 typedef struct placing {
   at_arena *arena;
   double size, rate;   // of VMEM and of HBM
+  double cores;        // that share the device
   double *used;        // of each time, less what all of its block have
   double *most, *all;  // of each block: the largest of `used`; what all have
   double *elapsed;     // until each time
@@ -227,15 +228,25 @@ static at_span_time time_at(const lives *l, uint32_t step) {
   return l->time[AT_MIN(step, l->groups.count)];
 }
 
+// Two cores that share a device leave what they write in HBM, but for what a
+// fusion of the vector unit makes.
+static bool is_left(const placing *p, const wish *w) {
+  const live *x = w->x;
+  if (x->argument || x->writer == UINT32_MAX) return x->argument;
+  const at_est_group *g = w->of->groups.list[x->writer];
+  return p->cores > 1 &&
+         (g->product || g->alone || at_op_is(g->root->op, AT_CONTROL));
+}
+
 // Where one value is: in VMEM from its kernel to its first reader, and on from
 // reader to reader while there is room; else HBM holds it and it is fetched.
 static void place(placing *p, const wish *w) {
   live *x = w->x;
   double bytes = (double)x->bytes;
-  bool in = false, hbm = x->argument;
+  bool in = false, hbm = is_left(p, w);
   int64_t at = 0;
-  if (!x->argument) {
-    at = time_at(w->of, x->born).begin;
+  if (!x->argument) at = time_at(w->of, x->born).begin;
+  if (!hbm) {
     in = stays(p, at,
                w->touches.len ? w->touches.ptr[0].time.end
                               : time_at(w->of, x->dies).end,
@@ -294,7 +305,11 @@ static void keep_first(placing *p, double most) {
 
 // Greedy: gains, wishes in their order, a place for each.
 at_status at_est_place_in_vmem(lives *l, double vmem, int64_t clock) {
-  placing p = {.arena = l->arena, .size = vmem * kVmemShare, .rate = l->rate};
+  placing p = {
+      .arena = l->arena,
+      .size = vmem * kVmemShare,
+      .rate = l->rate,
+      .cores = at_machine_number(l->target->machine, "cores_per_device", 1)};
   size_t times = (size_t)clock + 1;
   AT_TRY_ALLOC(p.used, at_new(l->arena, double, times));
   AT_TRY_ALLOC(p.elapsed, at_new(l->arena, double, times));
