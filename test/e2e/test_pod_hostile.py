@@ -142,6 +142,38 @@ assert (np.asarray(jax.jit(lambda v: v + 1)(jax.device_put(np.ones(3, np.float32
   works(pod)
 
 
+def test_a_client_that_is_stopped(pod):
+  """Others need not wait for it. It has no part in the pod any more when it goes on, and is told so."""
+  p = begun(pod.start(WORK + """
+f = over(lambda v: jax.lax.psum(v, "x") / N + 1)
+x = f(zeros(N, 1 << 16)).block_until_ready()
+say("ready")
+def go():
+  global x
+  while True:
+    for _ in range(20): x = f(x)
+    np.asarray(x)
+say(error_of(go) if sys.stdin.readline() else "")
+say(error_of(lambda: f(x)))
+""".replace("assert time.monotonic() - begin < 10, what", "")))
+  p.stdin.write("\n")
+  p.stdin.flush()
+  time.sleep(0.3)
+  p.send_signal(signal.SIGSTOP)
+  works_beside = WORK + """
+f = over(lambda v: jax.lax.psum(v, "x") / N + 1)
+x = zeros(N, 4)
+for _ in range(200): x = f(x)
+assert (np.asarray(x) == 200).all()
+"""
+  pod.run(works_beside)
+  until(lambda: pod.status()["clients"] == [])
+  p.send_signal(signal.SIGCONT)
+  first, second = ended(p).splitlines()
+  assert first != "no error" and second != "no error", (first, second)
+  works(pod)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_host_ends_in_the_middle_of_copies(how):
   """Of arrays of all sizes: each has its value or DATA_LOSS. The same place works when it is back."""
