@@ -130,8 +130,9 @@ struct host {
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.
   pthread_mutex_t queue_lock;
-  pthread_cond_t news;
   job *first, **end;
+  at_wire
+      *polled;  // the controller's, where the stream's thread waits; or NULL
   _Atomic bool stops, ends;    // ends: the controller has said so
   _Atomic uint32_t forms;      // FORM and BREAK that have come
   uint32_t formed;             // of these, those that the stream has reached
@@ -168,6 +169,7 @@ struct host {
 void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
+void at_host_wake(host *h);  // the stream's thread looks what there is to do
 
 // ---- look.c
 void at_host_look(host *h, const at_msg_look *m);  // answers; never waits

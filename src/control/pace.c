@@ -19,9 +19,7 @@ static void have_ended(tenant *t, uint64_t launches) {
   host *h = t->host;
   atomic_fetch_add(&t->ended, launches);
   atomic_store(&h->some_ended, true);
-  pthread_mutex_lock(&h->queue_lock);
-  pthread_cond_signal(&h->news);
-  pthread_mutex_unlock(&h->queue_lock);
+  at_host_wake(h);
 }
 
 static void last_ended(at_status s, void *arg) {

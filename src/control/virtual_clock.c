@@ -121,8 +121,14 @@ static void wire_close(at_wire *w) {
   free(w);
 }
 
-static const at_wire_vtable kVirtual = {wire_send,   wire_release, wire_wake,
-                                        wire_member, wire_counts,  wire_close};
+static const at_wire_vtable kVirtual = {
+    .send = wire_send,
+    .release = wire_release,
+    .wake = wire_wake,
+    .member = wire_member,
+    .counts = wire_counts,
+    .close = wire_close,
+};
 
 at_wire *at_virtual_wire(at_virtual_clock *c, at_wire *inner, uint32_t host) {
   virtual_wire *v = calloc(1, sizeof *v);
