@@ -55,11 +55,7 @@ void at_ends_add(tenant *t, uint64_t number, bool now) {
   }
   pthread_mutex_unlock(&h->lock);
   say(t, &told);
-  if (wakes) {  // the stream's thread sleeps no longer than until then
-    pthread_mutex_lock(&h->queue_lock);
-    pthread_cond_signal(&h->news);
-    pthread_mutex_unlock(&h->queue_lock);
-  }
+  if (wakes) at_host_wake(h);  // the stream's thread sleeps until then at most
   pthread_mutex_lock(&h->lock);
   at_tenant_release(t);
   pthread_mutex_unlock(&h->lock);

@@ -35,18 +35,18 @@ void at_host_post(host *h, job *j) {
   pthread_mutex_lock(&h->queue_lock);
   *h->end = j;
   h->end = &j->next;
-  pthread_cond_signal(&h->news);
+  if (h->polled) at_wire_poke(h->polled);
   pthread_mutex_unlock(&h->queue_lock);
 }
 
-// All jobs that there are; NULL: none came for a while.
-static job *take_jobs(host *h) {
-  uint64_t tick = at_clock_ns() + kTickMs * kMs;
+void at_host_wake(host *h) {
   pthread_mutex_lock(&h->queue_lock);
-  uint64_t soon = atomic_load(&h->ends_ns);
-  struct timespec until = at_clock_timespec(soon ? AT_MIN(soon, tick) : tick);
-  if (!h->first && !atomic_load(&h->stops) && !atomic_load(&h->some_ended))
-    pthread_cond_timedwait(&h->news, &h->queue_lock, &until);
+  if (h->polled) at_wire_poke(h->polled);
+  pthread_mutex_unlock(&h->queue_lock);
+}
+
+static job *all_jobs(host *h) {
+  pthread_mutex_lock(&h->queue_lock);
   job *all = h->first;
   h->first = NULL;
   h->end = &h->first;
@@ -54,12 +54,29 @@ static job *take_jobs(host *h) {
   return all;
 }
 
+// All jobs that there are; NULL: none came for a while. What the controller
+// says is read by this thread, when it has nothing else to do.
+static job *take_jobs(host *h) {
+  job *all = all_jobs(h);
+  if (all || atomic_load(&h->stops) || atomic_load(&h->some_ended)) return all;
+  const uint64_t tick = at_clock_ns() + kTickMs * kMs;
+  const uint64_t soon = atomic_load(&h->ends_ns);
+  at_wire_poll(h->controller, soon ? AT_MIN(soon, tick) : tick);
+  return all_jobs(h);
+}
+
+static void set_polled(host *h, at_wire *w) {
+  pthread_mutex_lock(&h->queue_lock);
+  h->polled = w;
+  pthread_mutex_unlock(&h->queue_lock);
+}
+
 // The stream's thread ends after the job in hand. Any thread; consumes why.
 static void stop(host *h, at_status why) {
   pthread_mutex_lock(&h->queue_lock);
   h->why = at_status_join(h->why, why);
   atomic_store(&h->stops, true);
-  pthread_cond_signal(&h->news);
+  if (h->polled) at_wire_poke(h->polled);
   pthread_mutex_unlock(&h->queue_lock);
 }
 
@@ -516,6 +533,7 @@ static void tell_rested(host *h) {
 // between two of them.
 static void work(host *h) {
   uint64_t looked = 0;
+  set_polled(h, h->controller);
   while (!atomic_load(&h->stops)) {
     for (job *j = take_jobs(h), *next; j; j = next) {
       next = j->next;
@@ -536,6 +554,8 @@ static void work(host *h) {
     if (h->options->interrupted && h->options->interrupted())
       atomic_store(&h->stops, true);
   }
+  set_polled(h, NULL);
+  at_wire_poll_end(h->controller);
 }
 
 // What had come and is not done any more.
@@ -585,7 +605,6 @@ at_status at_host_run(const at_host_options *o) {
   pthread_mutex_init(&h.lock, NULL);
   pthread_mutex_init(&h.copies_lock, NULL);
   pthread_mutex_init(&h.samples_lock, NULL);
-  at_clock_cond_init(&h.news);
   at_status st = at_outbox_create(&h.answers);
   if (!st.err) st = open_listener(&h);
   if (!st.err) st = call_controller(&h);
@@ -593,7 +612,6 @@ at_status at_host_run(const at_host_options *o) {
   if (!st.err) st = introduce(&h);
   if (!st.err) work(&h);
   close_host(&h);
-  pthread_cond_destroy(&h.news);
   pthread_mutex_destroy(&h.queue_lock);
   pthread_mutex_destroy(&h.lock);
   pthread_mutex_destroy(&h.copies_lock);

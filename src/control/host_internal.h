@@ -175,9 +175,10 @@ struct host {
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.
   pthread_mutex_t queue_lock;
-  pthread_cond_t news;
   // The queue, oldest first.
   job *first, **end;
+  // The controller's wire, while the stream's thread waits there; or NULL.
+  at_wire *polled;
   // stops: the stream's thread is to leave its loop.
   _Atomic bool stops, ends;    // ends: the controller has said so
   _Atomic uint32_t forms;      // FORM and BREAK that have come
@@ -223,6 +224,7 @@ void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 
 // Appends to the queue; never waits.
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
+void at_host_wake(host *h);  // the stream's thread looks what there is to do
 
 // For `atoll pod status`: what this host does, told beside the stream so that a
 // busy one answers, too.

@@ -22,9 +22,7 @@ static void have_ended(tenant *t, uint64_t launches) {
   host *h = t->host;
   atomic_fetch_add(&t->ended, launches);
   atomic_store(&h->some_ended, true);
-  pthread_mutex_lock(&h->queue_lock);
-  pthread_cond_signal(&h->news);
-  pthread_mutex_unlock(&h->queue_lock);
+  at_host_wake(h);
 }
 
 // An event's call: the last launch of a group has ended, so all before it have,

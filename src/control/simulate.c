@@ -152,8 +152,14 @@ static void wire_counts(at_wire *w, at_wire_counts *out) {
 }
 // It belongs to the host.
 static void wire_close(at_wire *w) {}
-static const at_wire_vtable kWire = {wire_send,   wire_release, wire_wake,
-                                     wire_member, wire_counts,  wire_close};
+static const at_wire_vtable kWire = {
+    .send = wire_send,
+    .release = wire_release,
+    .wake = wire_wake,
+    .member = wire_member,
+    .counts = wire_counts,
+    .close = wire_close,
+};
 
 // To the controller, whose sink takes the body.
 static at_status tell_about(const sim_host *h, uint32_t kind, uint64_t tag,

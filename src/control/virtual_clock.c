@@ -133,8 +133,14 @@ static void wire_close(at_wire *w) {
   free(w);
 }
 
-static const at_wire_vtable kVirtual = {wire_send,   wire_release, wire_wake,
-                                        wire_member, wire_counts,  wire_close};
+static const at_wire_vtable kVirtual = {
+    .send = wire_send,
+    .release = wire_release,
+    .wake = wire_wake,
+    .member = wire_member,
+    .counts = wire_counts,
+    .close = wire_close,
+};
 
 // Looks like the inner wire but for sending and closing; what the inner one
 // hears goes to its own sink.

@@ -542,8 +542,11 @@ struct at_loaded {
   // the size of at_cursor.levels.
   uint32_t depth;
   // Of a launch on one thread: what the compiler expects, and kernels as they
-  // last ran. Small programs may run on the caller's thread.
+  // last ran. Small programs may run on the caller's thread. learns: of one
+  // device, whose runs correct it (at_loaded_took); loops of unknown length are
+  // a guess.
   _Atomic int64_t expected_ns;
+  bool learns;
   _Atomic bool was_small;
   bool has_kernels;          // of Pallas
   at_far *far;               // NULL: all its devices are here
@@ -558,6 +561,8 @@ bool at_io_shares(const at_loaded *l, uint32_t input);
 int32_t at_io_passes(const at_loaded *l, uint32_t output);
 // May its next launch run on the caller's thread, by the time that it takes?
 bool at_loaded_is_small(at_loaded *l);
+// A run of one that `learns` took so long. Any thread.
+void at_loaded_took(at_loaded *l, uint64_t ns);
 
 // Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such
 // symbol.

@@ -57,6 +57,13 @@ void k_slow(void *const *bufs, int64_t begin, int64_t end) {
   }
 }
 
+// As many turns as the value says.
+void k_turns(void *const *bufs, int64_t begin, int64_t end) {
+  volatile float v = 0;
+  for (float k = *(const float *)bufs[0]; k > 0; k--) v = v + 1;
+  *(float *)bufs[1] = v;
+}
+
 // Bytes, in tasks of a byte.
 void k_copy(void *const *bufs, int64_t begin, int64_t end) {
   memcpy((char *)bufs[1] + begin, (const char *)bufs[0] + begin,

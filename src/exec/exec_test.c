@@ -151,6 +151,44 @@ static void loops_and_branches(void **state) {
   at_runtime_destroy(rt);
 }
 
+// True: it ran on this thread.
+static bool ran_here(at_loaded *l, at_chip *c, float turns) {
+  at_buffer *a = test_array(c, &turns, 1), *out;
+  at_event *done;
+  OK(at_loaded_execute(l, &(at_launch){.chip = c, .args = &a, .num_args = 1},
+                       &out, &done));
+  const bool here = done == at_event_done();
+  OK(at_event_wait(done));
+  at_event_release(done);
+  at_buffer_release(out);
+  at_buffer_release(a);
+  while (at_chip_queued(c)) sched_yield();
+  return here;
+}
+
+// What the compiler expects of a loop of unknown length is a guess.
+static void runs_correct_what_is_expected(void **state) {
+  at_runtime *rt = test_runtime("v6e", 1);
+  at_chip *c = at_runtime_chip(rt, 0);
+  static const double kExpected[] = {1e6, 1e9};
+  for (int known = 0; known < 2; known++) {
+    builder b = b_new();
+    uint32_t t = b_f32(&b, 1);
+    b_call(&b, "k_turns", 1, 1, ARGS(b_input(&b, t), b_output(&b, t)));
+    b.h.estimated_ns = kExpected[known];
+    at_loaded *l = test_load(rt, b_finish(&b, 0));
+    assert_false(ran_here(l, c, 0));
+    assert_false(ran_here(l, c, 0));  // once is not enough
+    bool here = false;
+    for (int i = 0; i < 300 && !here; i++) here = ran_here(l, c, 0);
+    assert_int_equal(here, !known);
+    ran_here(l, c, 1e7f);  // that it is long after all shows in one run
+    assert_false(ran_here(l, c, 0));
+    at_loaded_release(l);
+  }
+  at_runtime_destroy(rt);
+}
+
 // An argument whose place the output takes: the result lies at the same address
 // and the argument is deleted. not_donatable makes it a copy, and so does an
 // external reference, whose bytes must not change. Donating it again is refused
@@ -662,6 +700,7 @@ int main(void) {
       cmocka_unit_test(adds_small_and_large),
       cmocka_unit_test(runs_imports_and_every_section),
       cmocka_unit_test(loops_and_branches),
+      cmocka_unit_test(runs_correct_what_is_expected),
       cmocka_unit_test(donation_reuses_memory),
       cmocka_unit_test(foreign_memory_is_never_overwritten),
       cmocka_unit_test(arrays_are_copied_before_the_call_returns),

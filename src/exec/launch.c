@@ -669,7 +669,9 @@ static at_status run_here(at_loaded *l, const at_launch *in,
                   .args = in->args,
                   .donated = donated,
                   .outputs = outputs};
+    const uint64_t begin = l->learns ? at_clock_ns() : 0;
     st = run_one(&run, in);
+    if (begin && !st.err) at_loaded_took(l, at_clock_ns() - begin);
     unhold_all(in->args, in->num_args);
   } else {
     st = run_several(l, in, donated, outputs);

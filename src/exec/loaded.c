@@ -9,6 +9,7 @@
 // Programs expected below this run on the caller's thread: handing them to
 // another one would cost about as much. Several devices cost more to hand over.
 static const double kSmallNs = 50e3;
+static const double kLearnsNs = 1e8;  // what is expected to take longer is big
 
 const at_xheader *at_loaded_header(const at_loaded *l) { return l->header; }
 
@@ -285,6 +286,19 @@ bool at_loaded_is_small(at_loaded *l) {
   return is;
 }
 
+// Shorter runs count by a quarter, so that a loop whose length depends on data
+// has to be short several times; of a longer one a single millisecond is
+// enough, but not an interruption.
+void at_loaded_took(at_loaded *l, uint64_t ns) {
+  const int64_t most = 1000000, took = (int64_t)AT_MIN(ns, (uint64_t)most);
+  const int64_t old =
+      atomic_load_explicit(&l->expected_ns, memory_order_relaxed);
+  const int64_t now =
+      took < old ? old - (old - took + 3) / 4 : old + (took - old) / 8;
+  if (now != old)
+    atomic_store_explicit(&l->expected_ns, now, memory_order_relaxed);
+}
+
 // Read anew at each load.
 at_kernel_checks at_kernel_checks_wanted(void) {
   return (at_kernel_checks){.checks = at_core_checks_wanted(),
@@ -325,6 +339,8 @@ static at_status prepare(at_loaded *l) {
   l->depth = depth_of(l, steps, h->main_begin, h->main_end);
   AT_TRY(make_collectives(l, steps, n));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
+  l->learns = l->num_devices == 1 && !l->has_kernels && !h->has_effects &&
+              h->estimated_ns > kSmallNs && h->estimated_ns < kLearnsNs;
   return l->num_beside ? at_runtime_prepare_beside(l->runtime) : AT_OK;
 }
 

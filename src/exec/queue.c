@@ -224,8 +224,10 @@ static bool run_part(at_part *p) {
   p->state = AT_PART_RUNNING;
   pthread_mutex_unlock(&t->lock);
   if (!st.err && !p->cursor) st = at_part_begin(p);
+  const uint64_t begin = t->loaded->learns ? at_clock_ns() : 0;
   if (!st.err) st = at_cursor_run(p->cursor, &waits);
   if (waits) return false;
+  if (begin && !st.err) at_loaded_took(t->loaded, at_clock_ns() - begin);
   if (AT_UNLIKELY(st.err != NULL)) {
     at_task_fail(t, at_status_clone(st));
     if (!at_part_may_leave(p)) {  // comes back when it may

@@ -157,6 +157,10 @@ typedef struct at_wire_vtable {
   at_status (*member)(at_wire *w, uint32_t member);
   void (*counts)(at_wire *w, at_wire_counts *out);
   void (*close)(at_wire *w);
+  // NULL: its own thread alone polls.
+  void (*poll)(at_wire *w, uint64_t until_ns);
+  void (*poke)(at_wire *w);
+  void (*poll_end)(at_wire *w);
 } at_wire_vtable;
 
 struct at_wire {
@@ -210,6 +214,23 @@ at_status at_wire_member(at_wire *w, uint32_t member);
 static inline void at_wire_counts_of(at_wire *w, at_wire_counts *out) {
   w->vtable->counts(w, out);
 }
+
+// For a thread that has nothing to do but what messages bring: it polls itself,
+// so that no message has to wake a second thread. Calls the sink, until
+// something has come, at_wire_poke or until_ns (at_clock_ns); may return
+// earlier. The wire's own thread stands in where the caller stays away for
+// longer (20 ms), so signs of life and credits go on; the sink is never called
+// by two threads at a time, and at_wire_send must not wait in it. One thread of
+// a wire; shm and tcp.
+static inline void at_wire_poll(at_wire *w, uint64_t until_ns) {
+  w->vtable->poll(w, until_ns);
+}
+
+// The at_wire_poll under way, or else the next one, returns. Any thread.
+static inline void at_wire_poke(at_wire *w) { w->vtable->poke(w); }
+
+// There will be no at_wire_poll any more; by the thread that called it.
+static inline void at_wire_poll_end(at_wire *w) { w->vtable->poll_end(w); }
 
 // Leaves the group: others receive what was sent before, then see this member
 // as gone. No call of the sink after this. Not from the sink, nor while another

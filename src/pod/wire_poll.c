@@ -8,6 +8,7 @@
 
 enum {
   kControlFrames = 64,  // of a member, before the next member's
+  kRounds = 32,         // of frames of all, before a helper looks at them
   kMs = 1000000,        // ns
 };
 
@@ -241,7 +242,9 @@ static void answer_refused(at_stream *s) {
 
 // Asked right before sleeping, and again after the bell has been armed.
 bool at_stream_has_work(at_stream *s) {
-  if (atomic_load(&s->stop) || atomic_load(&s->urgent)) return true;
+  if (atomic_load(&s->stop) || atomic_load(&s->urgent) ||
+      atomic_load(&s->poked))
+    return true;
   if (!atomic_load(&s->num_refused)) return false;
   for (uint32_t m = 0; m < s->face.count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
@@ -249,32 +252,104 @@ bool at_stream_has_work(at_stream *s) {
   return false;
 }
 
-// Small messages of all before a piece of data of each.
-static void receive_all(at_stream *s) {
+// Small messages of all before a piece of data of each. True: something came.
+static bool receive_all(at_stream *s) {
+  bool any = false;
   for (uint32_t m = 0; m < s->face.count; m++)
-    receive(s, m, AT_WIRE_CONTROL, kControlFrames);
+    any |= receive(s, m, AT_WIRE_CONTROL, kControlFrames);
   push_all(s);
-  for (uint32_t m = 0; m < s->face.count; m++) receive(s, m, AT_WIRE_BULK, 1);
+  for (uint32_t m = 0; m < s->face.count; m++)
+    any |= receive(s, m, AT_WIRE_BULK, 1);
   push_all(s);
+  return any;
+}
+
+// All that there is to do now; who polls.
+static bool poll_once(at_stream *s) {
+  bool any = receive_all(s);
+  uint64_t now_ns = at_clock_ns();
+  if (atomic_exchange(&s->urgent, false) || now_ns >= s->tick_ns)
+    tick(s, now_ns);
+  answer_refused(s);
+  return any;
+}
+
+// As far as another thread polls: only now and then, if that is busy.
+static void stand_in(at_stream *s) {
+  const struct timespec until =
+      at_clock_timespec(at_clock_ns() + s->medium->tick_ns);
+  pthread_mutex_lock(&s->lock);
+  if (!atomic_load(&s->stop) && atomic_load(&s->helped))
+    pthread_cond_clockwait(&s->stand_in, &s->lock, CLOCK_MONOTONIC, &until);
+  pthread_mutex_unlock(&s->lock);
+  if (!atomic_load(&s->helped) || pthread_mutex_trylock(&s->polls)) return;
+  polling = s;
+  do {
+    s->medium->sleep(s, 0);  // which finds out what there is
+  } while (poll_once(s) && !atomic_load(&s->wanted));
+  polling = NULL;
+  pthread_mutex_unlock(&s->polls);
+}
+
+// What has come by now, as far as it is worth seeing at once. True: some has.
+static bool poll_all(at_stream *s) {
+  int rounds = 0;
+  while (rounds < kRounds && poll_once(s)) rounds++;
+  return rounds > 0;
+}
+
+void at_stream_poke(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  atomic_store(&s->poked, true);
+  s->medium->wake(s);
+}
+
+void at_stream_help(at_wire *w, uint64_t until_ns) {
+  at_stream *s = (at_stream *)w;
+  if (AT_UNLIKELY(!atomic_exchange(&s->helped, true))) at_stream_poke(w);
+  atomic_store(&s->wanted, true);
+  pthread_mutex_lock(&s->polls);
+  atomic_store(&s->wanted, false);
+  polling = s;
+  if (!poll_all(s) && !atomic_load(&s->poked)) {
+    s->medium->sleep(s, AT_MIN(until_ns, s->tick_ns));
+    poll_all(s);
+  }
+  atomic_store(&s->poked, false);
+  polling = NULL;
+  pthread_mutex_unlock(&s->polls);
+}
+
+void at_stream_help_end(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  pthread_mutex_lock(&s->lock);
+  atomic_store(&s->helped, false);
+  pthread_cond_signal(&s->stand_in);
+  pthread_mutex_unlock(&s->lock);
 }
 
 // The poller's thread, until the wire is closed.
 void at_stream_poll(void *stream) {
   at_stream *s = stream;
-  polling = s;
+  pthread_mutex_lock(&s->polls);
   if (s->medium->start) s->medium->start(s);
   s->ticked_ns = at_clock_ns();
   // A member that has been met may still be waiting for another.
   for (uint32_t m = 0; m < s->face.count; m++)
     s->members[m].heard_ns = s->ticked_ns + (uint64_t)s->options.meet_ms * kMs;
   while (!atomic_load(&s->stop)) {
-    receive_all(s);
-    uint64_t now_ns = at_clock_ns();
-    if (atomic_exchange(&s->urgent, false) || now_ns >= s->tick_ns)
-      tick(s, now_ns);
-    answer_refused(s);
-    s->medium->sleep(s, s->tick_ns);
+    polling = s;
+    poll_once(s);
+    if (!atomic_load(&s->helped)) {
+      s->medium->sleep(s, s->tick_ns);
+      continue;
+    }
+    polling = NULL;
+    pthread_mutex_unlock(&s->polls);
+    while (atomic_load(&s->helped) && !atomic_load(&s->stop)) stand_in(s);
+    pthread_mutex_lock(&s->polls);
   }
+  polling = s;
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
       receiver r = {s, &s->members[m].lanes[k], m, k, AT_OK};
@@ -282,4 +357,5 @@ void at_stream_poll(void *stream) {
     }
   }
   polling = NULL;
+  pthread_mutex_unlock(&s->polls);
 }

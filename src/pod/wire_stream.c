@@ -427,7 +427,10 @@ static void stream_close(at_wire *w) {
     for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != w->me; k++)
       if (!atomic_load(&s->members[m].lost))
         at_stream_notice(s, m, k, AT_FRAME_LEAVE, k, 0);
+  pthread_mutex_lock(&s->lock);
   atomic_store(&s->stop, true);
+  pthread_cond_signal(&s->stand_in);
+  pthread_mutex_unlock(&s->lock);
   s->medium->wake(s);
   at_thread_join(s->poller);
   s->medium->close(s);
@@ -442,6 +445,9 @@ static const at_wire_vtable kVtable = {
     .member = stream_member,
     .counts = stream_counts,
     .close = stream_close,
+    .poll = at_stream_help,
+    .poke = at_stream_poke,
+    .poll_end = at_stream_help_end,
 };
 
 static void free_lane(at_stream_lane *l) {
@@ -456,6 +462,8 @@ void at_stream_free(at_stream *s) {
     at_status_free(s->members[m].why);
   }
   pthread_mutex_destroy(&s->lock);
+  pthread_mutex_destroy(&s->polls);
+  pthread_cond_destroy(&s->stand_in);
   free(s);
 }
 
@@ -490,6 +498,8 @@ at_status at_stream_create(const at_stream_medium *medium,
   s->options.group = s->options.addresses = NULL;
   s->options.links = NULL;
   pthread_mutex_init(&s->lock, NULL);
+  pthread_mutex_init(&s->polls, NULL);
+  pthread_cond_init(&s->stand_in, NULL);
   for (uint32_t m = 0; m < options->count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
       init_lane(s, k, &s->members[m].lanes[k]);

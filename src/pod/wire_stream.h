@@ -109,6 +109,12 @@ struct at_stream {
   bool sealed;              // all lanes are
   at_thread *poller;
   _Atomic bool stop;
+  // Who polls holds `polls`: the poller, or the thread that calls at_wire_poll
+  // (`helped`), for which the poller stands in now and then. In that order:
+  // polls, lock.
+  pthread_mutex_t polls;
+  _Atomic bool helped, wanted, poked;    // wanted: it waits to poll
+  pthread_cond_t stand_in;               // with `lock`: the poller is wanted
   uint64_t tick_ns, beat_ns, ticked_ns;  // next tick and beat, last tick
   _Atomic bool urgent;                   // a tick is due now
   _Atomic uint32_t num_refused;          // lanes with `refused`
@@ -145,6 +151,10 @@ void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
 // Those who wait to send to a member look again whether they may or must not.
 void at_stream_wake_senders(at_stream *s, uint32_t member);
 void at_stream_poll(void *stream);  // what the poller does, until `stop`
+// at_wire_poll, at_wire_poke and at_wire_poll_end.
+void at_stream_help(at_wire *w, uint64_t until_ns);
+void at_stream_poke(at_wire *w);
+void at_stream_help_end(at_wire *w);
 // Must the poller go on rather than sleep? Media ask between telling others
 // that it sleeps and its sleep.
 bool at_stream_has_work(at_stream *s);
