@@ -12,6 +12,10 @@
 #include "base/thread.h"
 
 enum { kSpinNs = 6000, kAttentiveNs = 100000 };
+// After a job that was waited for longer than it had work (a helper lost its
+// core in the midst of a chunk), jobs of up to kAloneNs are the caller's alone
+// for kWary times what was lost, at most kWaryNs.
+enum { kLossNs = 50000, kAloneNs = 500000, kWary = 16, kWaryNs = 100000000 };
 #define GATE_OPEN (1ull << 31)
 #define GATE_WAITING (1ull << 30)
 #define GATE_ACTIVE (GATE_WAITING - 1)
@@ -32,6 +36,7 @@ struct at_pool {
   uint32_t
       fp_modes;  // the caller's MXCSR: chunks must not depend on the thread
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
+  uint64_t wary_until;  // of whoever is busy: short jobs are not shared before
   _Atomic uint32_t sleepers;
   _Atomic uint32_t attended;  // callers that will be back in a moment
   _Atomic uint64_t
@@ -211,6 +216,42 @@ static bool claim(at_pool *p) {
              &p->busy, &idle, 1, memory_order_acquire, memory_order_relaxed);
 }
 
+// Claims chunks with nobody's help until none is left or `until`. False: some
+// are left.
+static bool finish_alone(at_pool *p, uint64_t until) {
+  int64_t n = p->n, grain = p->grain, begin = 0;
+  for (; begin < n && at_clock_ns() < until; begin += grain)
+    p->fn(p->arg, begin, n - begin > grain ? begin + grain : n, 0);
+  atomic_store_explicit(&p->next, begin, memory_order_relaxed);
+  return begin >= n;
+}
+
+// Waits for the helpers and learns what they were good for.
+static void wait_for_helpers(at_pool *p, uint64_t start) {
+  if (!(atomic_load_explicit(&p->gate, memory_order_relaxed) & GATE_ACTIVE)) {
+    close_gate(p);
+    return;
+  }
+  uint64_t done = at_clock_ns();
+  close_gate(p);
+  uint64_t end = at_clock_ns(), work = done - start, wait = end - done;
+  if (wait > work + kLossNs)
+    p->wary_until = end + AT_MIN((wait - work) * kWary, (uint64_t)kWaryNs);
+}
+
+// The job whose fields are set, this thread among others.
+static void run_job(at_pool *p) {
+  uint64_t start = at_clock_ns();
+  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  t_inside = true;
+  if (start >= p->wary_until || !finish_alone(p, start + kAloneNs)) {
+    open_gate(p, at_ceil_div(p->n, p->grain));
+    run_chunks(p, 0);
+    wait_for_helpers(p, start);
+  }
+  t_inside = false;
+}
+
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg) {
   AT_ASSERT(fn);
@@ -227,12 +268,7 @@ void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
   p->n = n;
   p->grain = grain;
   p->fp_modes = _mm_getcsr() & ~0x3fu;  // without the sticky exception flags
-  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-  open_gate(p, at_ceil_div(n, grain));
-  t_inside = true;
-  run_chunks(p, 0);
-  t_inside = false;
-  close_gate(p);
+  run_job(p);
   atomic_store_explicit(&p->busy, 0, memory_order_release);
 }
 
