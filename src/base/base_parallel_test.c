@@ -202,12 +202,16 @@ static void stall(void *arg, int64_t begin, int64_t end, uint32_t w) {
     sched_yield();
 }
 
+static void note_long(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  for (int i = 0; i < 10; i++) note_worker(arg, begin, end, w);
+}
+
 // After a helper was waited for, short jobs are the caller's alone for a while;
 // long ones get their helpers soon, and short ones later.
 static void pool_is_wary_of_helpers_that_lost_their_core(void **state) {
   limited l = {.pool = make_pool(2)};
-  bool alone = false, shared = false, again = false;
-  for (int turn = 0; turn < 50 && !(alone && shared && again); turn++) {
+  bool alone = false, shared = false, few = false, again = false;
+  for (int turn = 0; turn < 50 && !(alone && shared && few && again); turn++) {
     stalled s = {0};
     uint64_t first = at_clock_ns();
     at_pool_for(l.pool, 2, 1, stall, &s);
@@ -225,6 +229,10 @@ static void pool_is_wary_of_helpers_that_lost_their_core(void **state) {
     at_pool_for(l.pool, 200, 1, note_worker, &l);
     assert_int_equal(l.chunks, 200);
     shared |= l.workers == 3;
+    // A job of two long chunks is known the second time.
+    l.workers = 0;
+    for (int k = 0; k < 4; k++) at_pool_for(l.pool, 2, 1, note_long, &l);
+    few |= l.workers == 3 && at_clock_ns() - first < 90000000;
     wait_ns(150000000);
     l.workers = 0, l.chunks = 0;
     at_pool_for(l.pool, 60, 1, note_worker, &l);
@@ -233,6 +241,7 @@ static void pool_is_wary_of_helpers_that_lost_their_core(void **state) {
   }
   assert_true(alone);
   assert_true(shared);
+  assert_true(few);
   assert_true(again);
   at_pool_destroy(l.pool);
 }
