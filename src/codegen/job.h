@@ -113,7 +113,7 @@ uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c);
 double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes);
 // A region whose every op has a vector form.
 bool at_reducer_vectorizes(const at_comp *c);
-// Blocks and grain from the cost of one task.
+// Tasks of a chunk: about 20 us, in chunks as even as that many can be.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
 // ---- emission
