@@ -16,6 +16,7 @@ from jax.experimental import sparse
 
 import run
 from idioms import IDIOMS
+from methods import METHODS
 from programs import PROGRAMS
 from workloads import Work, below, normal, registry, uniform, with_vjp
 
@@ -821,4 +822,4 @@ def _():
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS))
+    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS | METHODS))

@@ -196,6 +196,68 @@ static void pool_limits_its_workers(void **state) {
   at_pool_destroy(l.pool);  // helpers that the limit keeps out end, too
 }
 
+// A job whose helper stays away in the midst of a chunk.
+typedef struct stalled {
+  _Atomic bool helped;
+  _Atomic int64_t chunks;
+} stalled;
+
+static void stall(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  stalled *s = arg;
+  atomic_fetch_add(&s->chunks, end - begin);
+  if (w) {
+    s->helped = true;
+    usleep(20000);
+  }
+  for (uint64_t until = at_clock_ns() + 1000000000;
+       !s->helped && at_clock_ns() < until;)
+    sched_yield();
+}
+
+static void note_long(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  for (int i = 0; i < 10; i++) note_worker(arg, begin, end, w);
+}
+
+// After a helper was waited for, short jobs are the caller's alone for a while;
+// long ones get their helpers soon, and short ones later.
+static void pool_is_wary_of_helpers_that_lost_their_core(void **state) {
+  limited l = {.pool = make_pool(2)};
+  bool alone = false, shared = false, few = false, again = false;
+  for (int turn = 0; turn < 50 && !(alone && shared && few && again); turn++) {
+    stalled s = {0};
+    uint64_t first = at_clock_ns();
+    at_pool_for(l.pool, 2, 1, stall, &s);
+    assert_int_equal(s.chunks, 2);
+    uint64_t start = at_clock_ns();
+    l.workers = 0, l.chunks = 0;
+    at_pool_for(l.pool, 3, 1, note_worker, &l);
+    assert_int_equal(l.chunks, 3);
+    uint64_t end = at_clock_ns();
+    if (s.helped && end - start < 450000 && end - first < 90000000) {
+      assert_int_equal(l.workers, 1);
+      alone = true;
+    }
+    l.workers = 0, l.chunks = 0;
+    at_pool_for(l.pool, 200, 1, note_worker, &l);
+    assert_int_equal(l.chunks, 200);
+    shared |= l.workers == 3;
+    // A job of two long chunks is known the second time.
+    l.workers = 0;
+    for (int k = 0; k < 4; k++) at_pool_for(l.pool, 2, 1, note_long, &l);
+    few |= l.workers == 3 && at_clock_ns() - first < 90000000;
+    wait_ns(150000000);
+    l.workers = 0, l.chunks = 0;
+    at_pool_for(l.pool, 60, 1, note_worker, &l);
+    assert_int_equal(l.chunks, 60);
+    again |= l.workers == 3;
+  }
+  assert_true(alone);
+  assert_true(shared);
+  assert_true(few);
+  assert_true(again);
+  at_pool_destroy(l.pool);
+}
+
 // Statuses, not crashes.
 static void pool_refuses_absurd_sizes(void **state) {
   at_pool *p;
@@ -382,6 +444,7 @@ int main(void) {
       cmocka_unit_test(pool_serves_rival_callers),
       cmocka_unit_test(pool_is_near_those_who_stay),
       cmocka_unit_test(pool_limits_its_workers),
+      cmocka_unit_test(pool_is_wary_of_helpers_that_lost_their_core),
       cmocka_unit_test(pool_refuses_absurd_sizes),
       cmocka_unit_test(forked_child_runs_inline),
       cmocka_unit_test(event_fires_once_with_its_status),

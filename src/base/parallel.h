@@ -36,7 +36,9 @@ uint32_t at_pool_threads(const at_pool *p);
 typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end,
                             uint32_t worker);
 // n <= 0: nothing. Returns when fn has been called for all of [0, n), and sees
-// what it wrote.
+// what it wrote. On a machine whose cores others want, a helper may lose its
+// own in the midst of a chunk: after a job that had to wait for one, jobs of
+// less than half a millisecond are not shared for a while.
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg);
 // How many threads may work from now on, the caller included: a job that runs

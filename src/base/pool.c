@@ -14,6 +14,11 @@
 // How long waiting threads spin, usually and while somebody attends
 // (at_pool_attend).
 enum { kSpinNs = 6000, kAttentiveNs = 100000 };
+// After a job that was waited for longer than it had work (a helper lost its
+// core in the midst of a chunk), jobs of up to kAloneNs are the caller's alone
+// for kWary times what was lost, at most kWaryNs.
+enum { kLossNs = 50000, kAloneNs = 500000, kWary = 16, kWaryNs = 100000000 };
+enum { kLongJobs = 64 };  // places to remember jobs that took longer
 #define GATE_OPEN (1ull << 31)
 #define GATE_WAITING (1ull << 30)
 #define GATE_ACTIVE (GATE_WAITING - 1)
@@ -36,6 +41,8 @@ struct at_pool {
   uint32_t
       fp_modes;  // the caller's MXCSR: chunks must not depend on the thread
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
+  uint64_t wary_until;  // of whoever is busy: short jobs are not shared before
+  uint64_t long_jobs[kLongJobs];  // names of some that took the caller longer
   _Atomic uint32_t sleepers;
   _Atomic uint32_t attended;  // callers that will be back in a moment
   _Atomic uint64_t
@@ -220,6 +227,52 @@ static bool claim(at_pool *p) {
              &p->busy, &idle, 1, memory_order_acquire, memory_order_relaxed);
 }
 
+// Where a job like this one is remembered if it is long, and its name there.
+static uint64_t *long_job(at_pool *p, uint64_t *name) {
+  uint64_t h = (uint64_t)(uintptr_t)p->fn * 0x9e3779b97f4a7c15ull;
+  h = (h ^ (uint64_t)p->n) * 0xff51afd7ed558ccdull;
+  h = (h ^ (uint64_t)p->grain) * 0xc4ceb9fe1a85ec53ull;
+  *name = h | 1;
+  return &p->long_jobs[h >> 58];
+}
+
+// Claims chunks with nobody's help until none is left or the job turns out to
+// be long. False: some are left.
+static bool finish_alone(at_pool *p, uint64_t start) {
+  int64_t n = p->n, grain = p->grain, begin = 0;
+  uint64_t name, *place = long_job(p, &name), now = start;
+  for (; begin < n && *place != name; begin += grain) {
+    p->fn(p->arg, begin, n - begin > grain ? begin + grain : n, 0);
+    now = at_clock_ns();
+    if (now - start > kAloneNs) *place = name;
+  }
+  atomic_store_explicit(&p->next, begin, memory_order_relaxed);
+  return begin >= n;
+}
+
+// Waits for the helpers and learns what they were good for.
+static void wait_for_helpers(at_pool *p, uint64_t start) {
+  uint64_t done = at_clock_ns(), name, *place = long_job(p, &name);
+  close_gate(p);
+  uint64_t end = at_clock_ns(), work = done - start, wait = end - done;
+  if (wait > work + kLossNs)
+    p->wary_until = end + AT_MIN((wait - work) * kWary, (uint64_t)kWaryNs);
+  if (work < kAloneNs / 4 && *place == name) *place = 0;
+}
+
+// The job whose fields are set, this thread among others.
+static void run_job(at_pool *p) {
+  uint64_t start = at_clock_ns();
+  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  t_inside = true;
+  if (start >= p->wary_until || !finish_alone(p, start)) {
+    open_gate(p, at_ceil_div(p->n, p->grain));
+    run_chunks(p, 0);
+    wait_for_helpers(p, start);
+  }
+  t_inside = false;
+}
+
 // Small, huge and rival jobs run on the caller's thread, in the same chunks as
 // they would with helpers.
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
@@ -238,12 +291,7 @@ void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
   p->n = n;
   p->grain = grain;
   p->fp_modes = _mm_getcsr() & ~0x3fu;  // without the sticky exception flags
-  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-  open_gate(p, at_ceil_div(n, grain));
-  t_inside = true;
-  run_chunks(p, 0);
-  t_inside = false;
-  close_gate(p);
+  run_job(p);
   atomic_store_explicit(&p->busy, 0, memory_order_release);
 }
 

@@ -382,5 +382,7 @@ double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes) {
 int64_t at_grain_for(double task_ns, int64_t tasks) {
   double want = 20000.0 / AT_MAX(task_ns, 0.1);
   if (want < 1) return 1;
-  return want > (double)tasks ? AT_MAX(1, tasks) : (int64_t)want;
+  if (want > (double)tasks) return AT_MAX(1, tasks);
+  // As many chunks, but none of them short.
+  return at_ceil_div(tasks, at_ceil_div(tasks, (int64_t)want));
 }

@@ -53,6 +53,27 @@ static void test_equal_nodes_share(void **state) {
   leave(&c, cg);
 }
 
+// Threads get the tasks of a kernel in chunks of which none is much shorter
+// than the others.
+static void test_chunks_are_even(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *cg = generator(&c, 2);
+  uint32_t shared = 0;
+  for (int64_t n = 50000; n < 2000000; n = n * 5 / 4 + 1) {
+    at_cg_plan p;
+    ck_ok(at_cg_node(cg, add_of(&c, n, AT_OP_ADD), NULL, c.arena, &p));
+    for (uint32_t i = 0; i < p.num_launches; i++) {
+      int64_t tasks = p.launches[i].tasks, grain = p.launches[i].grain;
+      int64_t chunks = at_ceil_div(tasks, grain);
+      assert_int_equal(grain, at_ceil_div(tasks, chunks));
+      shared += chunks > 1;
+    }
+  }
+  assert_true(shared > 5);
+  leave(&c, cg);
+}
+
 // A step of an unrolled loop: reads row t and the one after it, and with
 // `whole` also all of the operand.
 static ck_case *step_of_loop(ck *c, int t, bool whole) {
@@ -292,6 +313,7 @@ static void test_streams_of_many_results(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
+      cmocka_unit_test(test_chunks_are_even),
       cmocka_unit_test(test_slices_share),
       cmocka_unit_test(test_updates_share),
       cmocka_unit_test(test_plan_ignores_threads),

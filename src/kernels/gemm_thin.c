@@ -92,8 +92,8 @@ typedef uint8_t u8x8 __attribute__((vector_size(8), aligned(1)));
 typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t,
                         int64_t, int64_t, void *, int64_t);
 typedef void (*dots_fn)(int, int64_t, const void *, int64_t, const void *,
-                        int64_t, int64_t, const void *, const void *, void *,
-                        int64_t);
+                        int64_t, int64_t, const void *, const void *, int64_t,
+                        const void *, void *, int64_t);
 typedef struct thin_fns {
   uint32_t b_type, acc;
   rows_fn rows[2];  // [0]: AVX2, [1]: AVX-512
@@ -214,28 +214,35 @@ static void stream_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
-// The last `rest` < lanes values of k of `cols` columns, each behind zeros up
-// to a whole vector. Where a column has that many, whole vectors are read.
-static void dots_tail(const thin *t, const char *b, int64_t kc, int64_t rest,
-                      int64_t cols, char *tail) {
-  int64_t vector = t->lanes * t->es_b, zeros = vector - rest * t->es_b;
-  int64_t step = t->j->b_n.stride * t->es_b;
-  b += (kc - rest) * t->es_b;
-  if (kc < t->lanes) {
-    memset(tail, 0, (size_t)(cols * vector));
-    for (int64_t n = 0; n < cols; n++)
-      memcpy(tail + n * vector + zeros, b + n * step, (size_t)(vector - zeros));
-    return;
-  }
-  uint64_t keep[8] = {0};
-  memset((char *)keep + zeros, 0xff, (size_t)(vector - zeros));
+// The last values of k, fewer than a vector, in the last lanes of one: rows of
+// A behind zeros; B's columns as they lie in memory, read under a mask, or,
+// where a column is shorter than a vector, a copy of them.
+typedef struct dots_tail {
+  _Alignas(64) char columns[DOT_COLS * MAX_LANES * 8];
+  _Alignas(64) char rows[GROUP * MAX_LANES * 8];
+  _Alignas(64) char keep[64];
+  const char *b;
+  int64_t stride;  // elements between columns of b
+} dots_tail;
+
+static void find_tail(const thin *t, const char *a, const char *b, int64_t kc,
+                      int64_t rest, int64_t cols, dots_tail *tail) {
+  int64_t zeros = t->lanes - rest, vector = t->lanes * t->es_b;
+  memset(tail->keep, 0, sizeof tail->keep);
+  memset(tail->keep + zeros * t->es, 0xff, (size_t)(rest * t->es));
+  memset(tail->rows, 0, (size_t)(t->m * t->lanes * t->es));
+  for (int i = 0; i < t->m; i++)
+    memcpy(tail->rows + (i * t->lanes + zeros) * t->es,
+           a + (i * t->kpad + kc - rest) * t->es, (size_t)(rest * t->es));
+  tail->b = b + (kc - t->lanes) * t->es_b;
+  tail->stride = t->j->b_n.stride;
+  if (kc >= t->lanes) return;
+  memset(tail->columns, 0, (size_t)(cols * vector));
   for (int64_t n = 0; n < cols; n++)
-    for (int64_t i = 0; i < vector / 8; i++) {
-      uint64_t word;
-      memcpy(&word, b + n * step - zeros + 8 * i, 8);
-      word &= keep[i];
-      memcpy(tail + n * vector + 8 * i, &word, 8);
-    }
+    memcpy(tail->columns + n * vector + zeros * t->es_b,
+           b + n * tail->stride * t->es_b, (size_t)(rest * t->es_b));
+  tail->b = tail->columns;
+  tail->stride = t->lanes;
 }
 
 // Tasks [begin, end): a chunk of k of up to 64 columns of one batch. The end of
@@ -256,17 +263,11 @@ static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       memset(y + i * j->n * t->es, 0, (size_t)(cols * t->es));
     const char *b = j->b + (off[1] + n0 * j->b_n.stride + k0) * t->es_b;
     int64_t rest = kc - whole;
-    _Alignas(64) char tail[DOT_COLS * MAX_LANES * 8],
-        row[GROUP * MAX_LANES * 8];
-    if (rest) {
-      dots_tail(t, b, kc, rest, cols, tail);
-      memset(row, 0, (size_t)(t->m * t->lanes * t->es));
-      for (int i = 0; i < t->m; i++)
-        memcpy(row + ((i + 1) * t->lanes - rest) * t->es,
-               a + (i * t->kpad + whole) * t->es, (size_t)(rest * t->es));
-    }
-    t->dots(t->m, cols, a, t->kpad, b, j->b_n.stride, whole, row,
-            rest ? tail : NULL, y, j->n);
+    dots_tail tail;
+    tail.b = NULL, tail.stride = 0;
+    if (rest) find_tail(t, a, b, kc, rest, cols, &tail);
+    t->dots(t->m, cols, a, t->kpad, b, j->b_n.stride, whole, tail.rows, tail.b,
+            tail.stride, tail.keep, y, j->n);
   }
 }
 

@@ -10,6 +10,8 @@
 #define LANES ((int)(BYTES / sizeof(ACC)))
 #define UNROLL _Pragma("clang loop unroll(full)")
 typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
+#define BITS CAT(NAME, _bits)
+typedef int BITS __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 
 // y[mr][n0 .. n0 + n) += a[mr][k] * b[k][n], n a multiple of LANES, 4 rows of b
 // a turn.
@@ -81,12 +83,13 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
 #define COLUMNS(mr) AT_MIN(4, (REGISTERS - 1) / ((mr) + 1))
 
 // y[mr][cols] += a[mr][k] . b[col][k], k a multiple of LANES, and one vector of
-// every row of `ar` by one of every column of `br`, which may be NULL.
+// every row of `ar` by the bits `keep` of one at every column of `br`, which
+// may be NULL and whose columns are `brs` elements apart.
 #define DOTS_BODY(sfx, T, LOAD)                                              \
   ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                      \
       const int mr, const int nc, const ACC *a, int64_t lda, const T *b,     \
-      int64_t bcs, int64_t kc, const ACC *ar, const T *br, ACC *y,           \
-      int64_t ldy) {                                                         \
+      int64_t bcs, int64_t kc, const ACC *ar, const T *br, int64_t brs,      \
+      BITS keep, ACC *y, int64_t ldy) {                                      \
     VEC acc[8][4];                                                           \
     UNROLL                                                                   \
     for (int i = 0; i < mr; i++) UNROLL                                      \
@@ -103,10 +106,12 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
       }                                                                      \
     }                                                                        \
     UNROLL                                                                   \
-    for (int i = 0; br && i < mr; i++) UNROLL                                \
-    for (int j = 0; j < nc; j++)                                             \
-      acc[i][j] = MADD(*(const VEC *)(ar + i * LANES), LOAD(br + j * LANES), \
-                       acc[i][j]);                                           \
+    for (int j = 0; br && j < nc; j++) {                                     \
+      VEC v = (VEC)((BITS)LOAD(br + j * brs) & keep);                        \
+      UNROLL                                                                 \
+      for (int i = 0; i < mr; i++)                                           \
+        acc[i][j] = MADD(*(const VEC *)(ar + i * LANES), v, acc[i][j]);      \
+    }                                                                        \
     UNROLL                                                                   \
     for (int i = 0; i < mr; i++) UNROLL                                      \
     for (int j = 0; j < nc; j++)                                             \
@@ -114,21 +119,22 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
   }                                                                          \
   ATTR static void CAT(CAT(NAME, _dots_), sfx)(                              \
       int mr, int64_t cols, const void *a, int64_t lda, const void *bv,      \
-      int64_t bcs, int64_t kc, const void *ar, const void *brv, void *yv,    \
-      int64_t ldy) {                                                         \
+      int64_t bcs, int64_t kc, const void *ar, const void *brv, int64_t brs, \
+      const void *kept, void *yv, int64_t ldy) {                             \
     const T *b = bv, *br = brv;                                              \
     ACC *y = yv;                                                             \
+    BITS keep = *(const BITS *)kept;                                         \
     int64_t j = 0;                                                           \
     switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }    \
   }
-#define DOTS_CASE(f, i)                                                   \
-  case i:                                                                 \
-    for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                       \
-      f(i, COLUMNS(i), a, lda, b + j * bcs, bcs, kc, ar,                  \
-        br ? br + j * LANES : NULL, y + j, ldy);                          \
-    for (; j < cols; j++)                                                 \
-      f(i, 1, a, lda, b + j * bcs, bcs, kc, ar, br ? br + j * LANES : br, \
-        y + j, ldy);                                                      \
+#define DOTS_CASE(f, i)                                                        \
+  case i:                                                                      \
+    for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                            \
+      f(i, COLUMNS(i), a, lda, b + j * bcs, bcs, kc, ar,                       \
+        br ? br + j * brs : NULL, brs, keep, y + j, ldy);                      \
+    for (; j < cols; j++)                                                      \
+      f(i, 1, a, lda, b + j * bcs, bcs, kc, ar, br ? br + j * brs : NULL, brs, \
+        keep, y + j, ldy);                                                     \
     break;
 #define EACH_ROW(X, f) \
   X(f, 1) X(f, 2) X(f, 3) X(f, 4) X(f, 5) X(f, 6) X(f, 7) X(f, 8)
@@ -145,6 +151,7 @@ LOADS(DOTS_BODY)
 #undef ROWS_BODY
 #undef UNROLL
 #undef LANES
+#undef BITS
 #undef VEC
 #undef CAT
 #undef CAT_
