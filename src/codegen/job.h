@@ -178,8 +178,8 @@ uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c);
 double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes);
 // Has every op of a region of scalars a vector form?
 bool at_reducer_vectorizes(const at_comp *c);
-// How many tasks of that length a chunk has: about 20 us of them, at least 1, at
-// most all, and so that chunks are as even as that many can be.
+// How many tasks of that length a chunk has: about 20 us of them, at least 1,
+// at most all, and so that chunks are as even as that many can be.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
 // ---- emission
