@@ -138,9 +138,6 @@ static at_status put_temps(buffers *b, const at_hp_defined *d,
     put_assigned(&fields, ids[i], t->offset, t->bytes);
     put_happening(b, true, ids[i], t->name);
   }
-  for (uint32_t i = 0; i < m->num_temps; i++)
-    AT_ASSERT(m->temps[i].offset <= m->temp_bytes &&
-              m->temps[i].bytes <= m->temp_bytes - m->temps[i].offset);
   if (m->temp_bytes) put_allocation(b, m->temp_bytes, COLOR_DEVICE, &fields);
   at_strbuf_free(&fields);
   return AT_OK;
