@@ -245,13 +245,9 @@ static void find_sources(cutter *k, at_node *n, info *i) {
   }
 }
 
-// From the first node to the last: must its value be written, what does a
-// fusion that ends here compute?
-static void decide(cutter *k, at_node *n, info *i) {
-  k->visits++;
-  if (k->stored) find_sources(k, n, i);
-  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
-  if (!k->stored && is_scalar_slice(n)) i->kept = true;
+// How many nodes are computed with n where it is not stored, and is one of them
+// costly?
+static void count_copied(cutter *k, at_node *n, info *i) {
   i->costly = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
   i->copied = 1;
   for (uint32_t o = 0; o < n->num_operands; o++) {
@@ -265,6 +261,16 @@ static void decide(cutter *k, at_node *n, info *i) {
   if (i->copied > 1u << 20) i->copied = 1u << 20;
   if (expands(n))
     i->costly = false, i->copied = 1;  // computed before it expands
+}
+
+// From the first node to the last: must its value be written, what does a
+// fusion that ends here compute?
+static void decide(cutter *k, at_node *n, info *i) {
+  k->visits++;
+  if (k->stored) find_sources(k, n, i);
+  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
+  if (!k->stored && is_scalar_slice(n)) i->kept = true;
+  count_copied(k, n, i);
 }
 
 // Does a Pallas kernel allow what makes this operand into its window?
@@ -499,7 +505,9 @@ static void settle(cutter *k) {
     i->num_sources = 0;
     i->small = 0;
     find_sources(k, p, i);
-    bool dear = i->choice ? !is_cheap_again(i, p) : i->kept;
+    count_copied(k, p, i);
+    bool dear =
+        i->choice ? !is_cheap_again(i, p) || i->copied > kMaxCopied : i->kept;
     i->was_kept = i->ends || dear;
     if (is_product(p)) info_of(k, epilogue_end(k, p))->ends = true;
   }
