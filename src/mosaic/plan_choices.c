@@ -1,13 +1,19 @@
 // Values that only go where a choice may drop them, perhaps after arithmetic:
 // JAX's where(first, x, acc[...] + x), where(i < n, ends[i] - starts[i], 0), or
-// scores of keys that a mask drops behind the product. They do not count as
-// read; the run tells what was dropped. Nor does a slice count that only says
+// scores of keys that a mask drops behind the product, or numbers that a bound
+// drops: i < n and ends[i] == 0. They do not count as read; the run tells what
+// was dropped. Nor does a slice count that only says
 // how many bytes to wait for.
 #include "mosaic/plan_internal.h"
 
-// What `select` may drop, of operand k; of a wait the memory whose size it is.
-static bool drops(at_mosaic_opcode c, uint32_t k) {
-  return k > 0 && (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
+// What `select` may drop, of operand k; of a wait the memory whose size it is;
+// of two truths either, as the other alone may decide.
+static bool drops(const at_mop *op, at_mosaic_opcode c, uint32_t k) {
+  bool truths = (c == AT_MOSAIC_ARITH_ANDI || c == AT_MOSAIC_ARITH_ORI) &&
+                op->results[0].type->kind == AT_MTYPE_INTEGER &&
+                op->results[0].type->width == 1;
+  return truths || (k > 0 && (c == AT_MOSAIC_ARITH_SELECT ||
+                              c == AT_MOSAIC_TPU_WAIT_DMA2));
 }
 
 // Operands count unless op may drop them, or passes them on to a result that
@@ -21,7 +27,7 @@ static void see(at_mplan_build *b, const at_mop *op) {
                  !at_mplan_fact_of(b, &op->results[0])->out.counts;
   for (uint32_t k = 0; k < op->num_operands; k++) {
     bool index = slice && k;
-    if (!drops(c, k) && (!dropped || index))
+    if (!drops(op, c, k) && (!dropped || index))
       at_mplan_fact_of(b, op->operands[k])->out.counts = true;
   }
 }

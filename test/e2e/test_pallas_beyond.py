@@ -77,6 +77,19 @@ def test_scalars_that_a_choice_drops():
   np.testing.assert_array_equal(f(at(5), jnp.arange(6), jnp.arange(5) * 3)[::8, 0], [-1, -1, 6, 8, 10, -1, -1, -1])
 
 
+@pytest.mark.parametrize("either", [False, True])
+def test_scalars_that_a_bound_drops(either):
+  """As torch_xla's paged attention asks whether the next sequence is there and empty."""
+  def body(n, ends, o):
+    i = pl.program_id(0) + 1
+    truth = (i >= n[0]) | (ends[i] == 0) if either else (i < n[0]) & (ends[i] == 0)
+    o[...] = jnp.full(o.shape, jax.lax.cond(truth, lambda: i, lambda: -i))
+  f = jax.jit(pl.pallas_call(body, grid=(6,), in_specs=[SMEM] * 2, out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+                             out_shape=jax.ShapeDtypeStruct((48, 128), I32)))
+  outside = [4, 5, 6] if either else [-4, -5, -6]
+  np.testing.assert_array_equal(f(at(4), at(7, 0, 3, 0))[::8, 0], [1, -2, 3, *outside])
+
+
 def test_copies_of_nothing_and_long_waits():
   """A copy without elements is nowhere, and a wait only counts the bytes of its slice."""
   def body(n, x, o, s, sem):
