@@ -36,10 +36,11 @@ static at_status check_type(const checker *c, uint32_t i) {
   const at_xtype *t = type_at(c, i);
   if (!fits(t->dims, t->rank, at_writer_count(c->w, AT_XS_DIMS)))
     return BROKEN("type %u has no dimensions", i);
-  const int64_t *dims = (int64_t *)c->w->sections[AT_XS_DIMS].ptr + t->dims;
+  // NULL without dimensions.
+  const int64_t *dims = (const int64_t *)c->w->sections[AT_XS_DIMS].ptr;
   uint64_t bytes = at_dtype_bytes((at_dtype)t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
-    bytes = at_mul(bytes, (uint64_t)dims[d]);
+    bytes = at_mul(bytes, (uint64_t)dims[t->dims + d]);
   return bytes == t->bytes ? AT_OK : BROKEN("type %u has another size", i);
 }
 
