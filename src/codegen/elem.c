@@ -162,7 +162,7 @@ static at_val fresh(at_em *e, at_value v, const at_pos *p) {
   return vec ? h->val : at_em_splat_val(e, h->val);
 }
 
-// A register of an element of t, as wide as is asked for now?
+// Is v in the register type of t, as wide as the emitter works just here?
 static bool is_register(at_em *e, at_dtype t, at_val v) {
   LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
   return LLVMTypeOf(v.re) == type && !v.im == !at_is_complex(t) &&
