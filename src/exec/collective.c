@@ -35,7 +35,7 @@ static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
 // call, while the others stand still.
 at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
-  uint32_t device = c->part ? c->part->device : 0;
+  uint32_t device = at_cursor_place(c);
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
   if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
   if (k->whole && !k->sparse) return at_far_run(c, op, pool);
@@ -45,9 +45,9 @@ at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
     if (!bufs)
       return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a collective");
   }
-  at_task *t = c->part ? c->part->task : NULL;
   for (uint32_t i = 0; i < size; i++) {
-    const at_cursor *m = t ? t->parts[k->members[begin + i]].cursor : c;
+    const at_cursor *m =
+        size > 1 ? c->part->task->parts[k->members[begin + i]].cursor : c;
     bufs[i] = m->frame.bufs + op->args;
   }
   at_status st = k->sparse ? at_sparse_run(c, op, bufs, pool)
@@ -122,7 +122,7 @@ static void fail_at(const at_cursor *c, const at_op *op, at_status st) {
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;
-  uint32_t device = p ? p->device : 0;
+  uint32_t device = at_cursor_place(c);
   if (k->x->kind == AT_COLL_PARTITION_ID || k->x->kind == AT_COLL_REPLICA_ID)
     return write_id(c, op, device);
   if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
@@ -242,7 +242,7 @@ at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_runtime *rt = c->frame.chip->runtime;
   at_part *p = c->part;
-  uint32_t device = p ? p->device : 0;
+  uint32_t device = at_cursor_place(c);
   if (at_sparse_is_beside(c, op)) return at_sparse_start(c, op);
   if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
   if (k->size_of[device] == 1) return at_coll_run(c, op, rt->pool);
@@ -272,7 +272,7 @@ static bool has_moved(const at_task *t, const at_coll *k, uint32_t device) {
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;
-  if (!at_sparse_is_beside(c, op) && meets_nobody(k, p ? p->device : 0))
+  if (!at_sparse_is_beside(c, op) && meets_nobody(k, at_cursor_place(c)))
     return AT_OK;
   at_task *t = p->task;
   atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);

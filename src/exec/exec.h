@@ -489,9 +489,14 @@ typedef struct at_launch_times {
 
 // All of it is borrowed for the call.
 typedef struct at_launch {
-  at_chip *chip;           // of a program over one device
-  at_chip *const *chips;   // of one over several: num_chips, by device number
-  uint32_t num_chips;      // (replica * partitions + partition); 0: one, `chip`
+  at_chip *chip;          // of a program over one device
+  at_chip *const *chips;  // of one over several: num_chips, by device number
+  uint32_t num_chips;     // (replica * partitions + partition); 0: one, `chip`
+  // `chip` alone runs a program over several devices, as their number `device`;
+  // each of the others runs when somebody launches it there. UNIMPLEMENTED
+  // where the program's devices exchange data or wait for each other.
+  bool alone;
+  uint32_t device;
   at_buffer *const *args;  // num_args of each device, one device after another
   uint32_t num_args;
   // Per argument: the caller keeps it even where the program would donate it.

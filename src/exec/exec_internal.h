@@ -535,6 +535,7 @@ struct at_loaded {
   at_coll *colls;
   at_kernel_fn *coll_kernels;
   uint32_t num_colls, num_coll_kernels, num_meetings;
+  bool meets;  // devices exchange data or wait for each other
   // STARTs of SparseCores: as many jobs can be in a launch's queue.
   uint32_t num_beside;
   uint32_t num_devices;  // replicas x partitions
@@ -727,6 +728,7 @@ struct at_task {
   at_event *unwanted;      // referenced; NULL: it is wanted
   at_launch_times *times;  // borrowed; NULL: nobody asks
   uint64_t flow, made_ns;  // of spans; made_ns 0: none were kept then
+  uint32_t first;          // the device number of part 0: at_launch.alone
   const at_channel_list *channels;
   // Of the runtime's queued_bytes.
   uint64_t bytes;
@@ -785,6 +787,12 @@ static inline at_buffer **at_part_outputs(const at_part *p) {
   at_launch_message *m = p->task->message;
   return (at_buffer **)(at_launch_outputs(m) +
                         (size_t)p->device * m->num_outputs);
+}
+// Which of the program's devices here the cursor is: a row of the tables of
+// collectives. A cursor without a part is that of a launch on one device.
+static inline uint32_t at_cursor_place(const at_cursor *c) {
+  const at_part *p = c->part;
+  return p ? p->task->first + p->device : c->frame.device;
 }
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "handles are addresses");
 // Takes the memory of one part and fills in where the program finds it; then it

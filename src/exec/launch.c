@@ -289,6 +289,7 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
                              .channels = in->channels,
                              .launch_id = in->launch_id,
                              .flow = in->flow,
+                             .device = in->alone ? in->device : 0,
                              .recorded = at_profile_on()}};
     bool timed = c.frame.recorded || in->times;
     uint64_t start = AT_UNLIKELY(timed) ? at_clock_ns() : 0;
@@ -396,6 +397,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
   t->loaded = l;
   t->times = in->times;
   t->flow = in->flow;
+  t->first = in->alone ? in->device : 0;
   t->made_ns = at_spans_on() ? at_clock_ns() : 0;
   t->bytes = bytes + (uint64_t)n * l->num_outputs * sizeof(at_buffer);
   t->jobs = (at_sparse_job *)(t->parts + n);
@@ -533,7 +535,7 @@ at_status at_part_begin(at_part *p) {
                 .channels = t->channels ? &t->channels[p->device] : NULL,
                 .launch_id = t->message->launch_id,
                 .flow = t->flow,
-                .device = at_device_number(l, p->device),
+                .device = at_device_number(l, t->first + p->device),
                 .recorded = at_profile_on(),
                 .in_lane = !t->local},
       .part = p,
@@ -747,6 +749,22 @@ at_status at_launch_refuse(at_loaded *l, const at_launch *in, at_status why,
   return st;
 }
 
+// Devices that meet nobody run when they like.
+static at_status check_alone(const at_loaded *l, const at_launch *in) {
+  AT_ASSERT(!in->num_chips);
+  const char *name = at_loaded_string(l, l->header->name);
+  if (in->device >= l->num_devices)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s runs on %u devices, none is %u",
+                   name, l->num_devices, in->device);
+  if (!l->meets && !l->far && !l->runtime->proxy) return AT_OK;
+  return AT_FAIL(
+      AT_UNIMPLEMENTED,
+      "%s runs on %u devices, which wait for each other, and was launched on "
+      "one of them, number %u\n"
+      "hint: launch it on all of its devices by one call",
+      name, at_device_count(l), in->device);
+}
+
 // The counts of arguments and devices.
 static at_status check_launch(const at_loaded *l, const at_launch *in) {
   if (in->num_args != l->num_inputs)
@@ -754,6 +772,7 @@ static at_status check_launch(const at_loaded *l, const at_launch *in) {
         AT_INVALID_ARGUMENT, "%s takes %u arguments, but the launch has %u",
         at_loaded_string(l, l->header->name), l->num_inputs, in->num_args);
   uint32_t n = num_chips(in);
+  if (in->alone) return check_alone(l, in);
   if (n != l->num_devices)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%s runs on %u devices, but the launch names %u",

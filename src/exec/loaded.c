@@ -98,8 +98,17 @@ static at_status prepare_kernel_meeting(at_loaded *l, at_op *op) {
   c->meetings = l->num_meetings + 1;
   l->num_meetings += 2;
   op->target = l->num_colls++;
-  op->meets = true;
+  op->meets = l->meets = true;
   return AT_OK;
+}
+
+// Does no device need another for it?
+static bool is_solitary(const at_x_collective *x, const at_coll *c) {
+  if (x->kind == AT_COLL_PARTITION_ID || x->kind == AT_COLL_REPLICA_ID)
+    return true;
+  for (uint32_t d = 0; d < x->num_devices; d++)
+    if (c->group_of[d] != UINT32_MAX && c->size_of[d] > 1) return false;
+  return true;
 }
 
 // Counters in the task's meetings, the order of summands, and the kernels of
@@ -109,6 +118,7 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
   op->meets = true;
   const at_x_collective *x = op->params;
   at_coll_prepare(x, c);
+  l->meets |= c->sparse || !is_solitary(x, c);
   c->turns = l->num_meetings;
   c->meetings = l->num_meetings + 1;
   l->num_meetings += 1 + x->num_groups;

@@ -295,6 +295,8 @@ typedef struct gather {
   at_buffer **args, **outputs;
   bool *not_donatable;
   at_pjrt_channels *channels;  // one for each device, or NULL
+  bool alone;                  // of a program over several devices one:
+  uint32_t device;             // number `device`
   void *block;                 // heap, when the stack did not suffice
 } gather;
 
@@ -454,6 +456,8 @@ static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
   at_launch launch = {.chip = chips[0],
                       .chips = chips,
                       .num_chips = a->num_devices > 1 ? a->num_devices : 0,
+                      .alone = g->alone,
+                      .device = g->device,
                       .args = g->args,
                       .num_args = (uint32_t)a->num_args,
                       .not_donatable = g->not_donatable,
@@ -555,6 +559,25 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   return AT_OK;
 }
 
+// Where execute_device stands among the devices of a program over several. Of a
+// portable executable any device will do.
+static at_status place_of(const PJRT_LoadedExecutable_Execute_Args *a,
+                          gather *g) {
+  const PJRT_LoadedExecutable *l = a->executable;
+  if (!l->num_assigned) return AT_OK;
+  uint32_t d = 0;
+  while (d < l->num_devices && l->devices[d] != a->execute_device) d++;
+  if (d == l->num_devices)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "execute_device is device %u, which is none of the %zu "
+                   "devices that the program was compiled for",
+                   a->execute_device->description->info.id,
+                   (size_t)l->num_devices);
+  g->alone = l->num_devices > 1;
+  g->device = d;
+  return AT_OK;
+}
+
 // Fills the lists and launches; no list outlives the call.
 static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
                             gather *g) {
@@ -566,6 +589,7 @@ static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
   at_chip *one;
   at_chip *const *chips = a->executable->chips;
   if (a->execute_device) {
+    AT_TRY(place_of(a, g));
     one = a->execute_device->chip;
     chips = &one;
   }

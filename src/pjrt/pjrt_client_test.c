@@ -181,6 +181,88 @@ static void results_without_sharding(void **st) {
   }
 }
 
+// On one device of the program's two, as clients with a thread for each do.
+static PJRT_Error *execute_on(state *s, PJRT_LoadedExecutable *l, int chip,
+                              PJRT_Buffer **in, PJRT_Buffer **out) {
+  PJRT_ExecuteOptions o = {.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE};
+  PJRT_Buffer *const *args[] = {in};
+  PJRT_Buffer **outs[] = {out};
+  return at_PJRT_LoadedExecutable_Execute(
+      ARGS(LoadedExecutable_Execute, .executable = l, .options = &o,
+           .argument_lists = args, .num_devices = 1, .num_args = 1,
+           .output_lists = outs, .execute_device = s->devices[chip]));
+}
+
+#define REPLICA(before, sum)                                            \
+  "module @m attributes {stablehlo.num_replicas = 2} {\n"               \
+  "func.func @main(%x: tensor<4096x64xf32>) -> tensor<4096x64xf32> {\n" \
+  "  %r = stablehlo.replica_id : tensor<ui32>\n"                        \
+  "  %f = stablehlo.convert %r : (tensor<ui32>) -> tensor<f32>\n"       \
+  "  %b = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) ->"  \
+  " tensor<4096x64xf32>\n" before "  %0 = stablehlo.add %x, " sum       \
+  " : tensor<4096x64xf32>\n"                                            \
+  "  return %0 : tensor<4096x64xf32> } }"
+static const char kReplica[] = REPLICA("", "%b");
+#define SUM(groups)                                                          \
+  REPLICA(                                                                   \
+      "  %s = \"stablehlo.all_reduce\"(%b) <{replica_groups = dense<" groups \
+      "xi64>}> ({ ^a(%p: tensor<f32>, %q: tensor<f32>):"                     \
+      " %t = stablehlo.add %p, %q : tensor<f32>\n"                           \
+      "  stablehlo.return %t : tensor<f32> }) : (tensor<4096x64xf32>)"       \
+      " -> tensor<4096x64xf32>\n",                                           \
+      "%s")
+static const char kMeets[] = SUM("[[0, 1]]> : tensor<1x2");
+static const char kSolitary[] = SUM("[[0], [1]]> : tensor<2x1");
+enum { kElements = 4096 * 64 };
+
+// Each device is its own replica, whether the caller's thread runs it or, with
+// an argument that is still being made, a lane.
+static void runs_alone(state *s, const char *program) {
+  static float x[kElements], y[kElements];
+  const int64_t dims[] = {4096, 64};
+  PJRT_LoadedExecutable *l = compile(s, program, kReplicas, sizeof kReplicas);
+  for (int chip = kChips; chip-- > 0;) {
+    PJRT_Buffer *b[4] = {put(s, chip, PJRT_Buffer_Type_F32, x, dims, 2)};
+    for (int i = 0; i < 3; i++)
+      done(execute_on(s, l, chip, &b[i], &b[i + 1]), "Execute");
+    get(b[3], y, sizeof y);
+    for (int i = 0; i < kElements; i++) assert_true(y[i] == 3.0f * (float)chip);
+    for (int i = 0; i < 4; i++) drop(b[i]);
+  }
+  PJRT_Buffer *out, *b = put(s, 3, PJRT_Buffer_Type_F32, x, dims, 2);
+  assert_int_equal(code_of(execute_on(s, l, 3, &b, &out)), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(execute_on(s, l, 1, &b, &out)), AT_INVALID_ARGUMENT);
+  drop(b);
+  CALL(LoadedExecutable_Destroy,
+       ARGS(LoadedExecutable_Destroy, .executable = l));
+}
+
+static void one_device_of_several(void **st) {
+  runs_alone(*st, kReplica);
+  runs_alone(*st, kSolitary);
+}
+
+// One device would wait for the other: refused, and the program runs on both.
+static void one_device_that_waits(void **st) {
+  state *s = *st;
+  static float x[kElements], y[kElements];
+  const int64_t dims[] = {4096, 64};
+  PJRT_LoadedExecutable *l = compile(s, kMeets, kReplicas, sizeof kReplicas);
+  PJRT_Buffer *in[kChips], *out[kChips];
+  for (int c = 0; c < kChips; c++)
+    in[c] = put(s, c, PJRT_Buffer_Type_F32, x, dims, 2);
+  assert_int_equal(code_of(execute_on(s, l, 1, &in[1], out)), AT_UNIMPLEMENTED);
+  done(execute(l, in, out, NULL, 0), "Execute");
+  for (int c = 0; c < kChips; c++) {
+    get(out[c], y, sizeof y);
+    assert_true(y[0] == 1 && y[kElements - 1] == 1);
+    drop(in[c]);
+    drop(out[c]);
+  }
+  CALL(LoadedExecutable_Destroy,
+       ARGS(LoadedExecutable_Destroy, .executable = l));
+}
+
 // A new handle of the same bits.
 static PJRT_Buffer *bitcast(PJRT_Buffer *b, PJRT_Buffer_Type type,
                             const int64_t *dims, size_t rank) {
@@ -327,6 +409,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_arguments),
       cmocka_unit_test(results_without_sharding),
+      cmocka_unit_test(one_device_of_several),
+      cmocka_unit_test(one_device_that_waits),
       cmocka_unit_test(bitcasts),
       cmocka_unit_test(strides_stay_in_dst),
       cmocka_unit_test(deleted_buffers_take_nothing),
