@@ -320,13 +320,13 @@ static void reduce_precision(const at_node *n, at_dtype t, const void *in,
 
 // NaN wins, and +0 is larger than -0.
 static double float_max(double a, double b) {
-  if (isnan(a) || isnan(b)) return NAN;
+  if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
   if (a == b) return signbit(a) ? b : a;
   return a > b ? a : b;
 }
 // NaN wins, and -0 is smaller than +0.
 static double float_min(double a, double b) {
-  if (isnan(a) || isnan(b)) return NAN;
+  if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
   if (a == b) return signbit(a) ? a : b;
   return a < b ? a : b;
 }

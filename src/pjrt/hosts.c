@@ -58,14 +58,17 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
   at_pod_store store = {job, store_put, store_get};
   at_pod_said said = {.count = job->count,
                       .me = job->me,
-                      .store = job->get && job->put ? &store : NULL,
                       .job = what,
                       .user_token = token,
                       .returns = true,
                       .timeout_s = CONNECT_SECONDS,
                       .interrupted = at_pjrt_interrupted};
   at_cache_file("pod.token", token, sizeof token);
-  if (said.store && !said.count) at_pjrt_python_job(&said.count, &said.me);
+  bool given = job->get && job->put;
+  if (given && !said.count) at_pjrt_python_job(&said.count, &said.me);
+  // XLA's C++ clients leave the callbacks unset, not NULL, where they have no
+  // store (torch_xla): only who was told of other processes has one.
+  if (given && said.count) said.store = &store;
   AT_TRY(at_pod_join(&said, out));
   pthread_mutex_lock(&lock);
   current = *out;
