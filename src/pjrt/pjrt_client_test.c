@@ -4,9 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 // cmocka needs the four headers above first.
 #include <cmocka.h>
 
+#include "base/free_ports.h"
 #include "pjrt/pjrt_internal.h"
 
 #define ARGS(name, ...)                                                 \
@@ -382,6 +385,34 @@ static void deleted_buffers_take_nothing(void **st) {
             .transfer_manager = c->transfer_manager));
 }
 
+// XLA's C++ clients without a store leave its callbacks unset, whatever lies
+// there: processes that the environment names meet without them. Each process
+// is a child, made before this one has threads.
+static void unset_callbacks(void **st) {
+  pid_t children[2];
+  char addresses[256];
+  assert_true(at_free_addresses(2, addresses, sizeof addresses));
+  for (int me = 0; me < 2; me++) {
+    children[me] = fork();
+    if (children[me]) continue;
+    setenv("TPU_PROCESS_ADDRESSES", addresses, 1);
+    setenv("CLOUD_TPU_TASK_ID", me ? "1" : "0", 1);
+    PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
+    memset(&c->kv_get_callback, 0x11, sizeof c->kv_get_callback);
+    memset(&c->kv_put_callback, 0x11, sizeof c->kv_put_callback);
+    int code = code_of(at_PJRT_Client_Create(c));
+    if (!code)
+      code = code_of(
+          at_PJRT_Client_Destroy(ARGS(Client_Destroy, .client = c->client)));
+    _exit(code);
+  }
+  for (int me = 0; me < 2; me++) {
+    int status;
+    assert_int_equal(waitpid(children[me], &status, 0), children[me]);
+    assert_int_equal(status, 0);
+  }
+}
+
 // One client of four devices for all tests.
 static int start(void **st) {
   static state s;
@@ -406,6 +437,7 @@ static int stop(void **st) {
 int main(void) {
   setenv("ATOLL_TARGET", "v5e:2x2", 1);
   setenv("ATOLL_CACHE", "off", 1);
+  const struct CMUnitTest early[] = {cmocka_unit_test(unset_callbacks)};
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_arguments),
       cmocka_unit_test(results_without_sharding),
@@ -415,5 +447,6 @@ int main(void) {
       cmocka_unit_test(strides_stay_in_dst),
       cmocka_unit_test(deleted_buffers_take_nothing),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(early, NULL, NULL) +
+         cmocka_run_group_tests(tests, start, stop);
 }
