@@ -95,7 +95,7 @@ typedef struct at_wire_options {
   uint32_t epoch;    // how often the group has been formed anew
   uint32_t meet_ms;  // until all members have to be there
   at_wire_sink sink;
-  // shm: the poller lingers this long before it sleeps, as far as that pays
+  // The poller lingers this long before it sleeps, as far as that pays
   // (base/linger.h); default: 200,000. AT_WIRE_NO_SPIN: never.
   uint32_t spin_ns;
   // A sender that has waited so long for a member to take what was sent before
