@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/linger.h"
 #include "base/parallel.h"
 
 // The test fails where there are no threads.
@@ -419,6 +420,71 @@ static void threads_sleep_on_events(void **state) {
   at_event_release(e);
 }
 
+// ---- Lingering
+// Comes at the `at`th look.
+typedef struct looks {
+  uint32_t at, count;
+} looks;
+static bool look(void *arg) {
+  looks *l = arg;
+  return ++l->count == l->at;
+}
+
+enum { kLongNs = 1000000000 };
+
+// However long the others keep the core: the look behind a yield counts.
+static void who_lingers_sees_what_comes(void **state) {
+  for (uint32_t at = 1; at < 3; at++) {
+    at_linger place = {0};
+    looks l = {.at = at};
+    assert_true(at_linger_for(&place, kLongNs, look, &l));
+    assert_int_equal(l.count, at);
+  }
+}
+
+// One look of its own each time, but for a try now and then; once it pays
+// again, it is tried again each time.
+static void who_lingers_in_vain_soon_gives_up(void **state) {
+  enum { kWaits = 400 };
+  at_linger place = {0};
+  uint32_t tried = 0;
+  for (uint32_t i = 0; i < kWaits; i++) {
+    looks l = {0};
+    assert_false(at_linger_for(&place, 1000, look, &l));
+    tried += l.count > 1;
+  }
+  assert_in_range(tried, 1, kWaits / 10);
+  for (uint32_t i = 0, paid = 0; paid < 2; i++) {
+    looks l = {.at = 2};
+    assert_true(i < 100000);  // a lost core only delays it
+    if (at_linger_for(&place, kLongNs, look, &l)) {
+      paid++;
+    } else {
+      assert_int_equal(l.count, 1);
+      usleep(paid ? 1000 : 10);
+    }
+  }
+}
+
+static void fire(void *event) { at_event_fire(event, AT_OK); }
+
+// Waits of threads and of schedulers end as they do where they may spin.
+static void threads_linger_where_they_may_not_spin(void **state) {
+  at_sched *s;
+  at_spin_allow(false);
+  assert_int_equal(at_code_take(at_sched_create(2, 64 << 10, &s)), 0);
+  for (uint32_t i = 0; i < 2000; i++) {
+    at_event *e = at_event_create();
+    assert_non_null(e);
+    if (i % 500 == 499) usleep(2000);  // all of them sleep
+    assert_int_equal(at_code_take(at_sched_spawn(s, fire, e)), 0);
+    assert_int_equal(at_code_take(at_event_wait(e)), 0);
+    at_event_release(e);
+  }
+  at_sched_destroy(s);
+  at_spin_allow(true);
+}
+
 // Prints; it judges nothing.
 static void report_latency(void **state) {
   at_pool *p = make_pool(2);
@@ -453,6 +519,9 @@ int main(void) {
       cmocka_unit_test(fibers_pass_a_baton),
       cmocka_unit_test(thousands_of_fibers_come_and_go),
       cmocka_unit_test(threads_sleep_on_events),
+      cmocka_unit_test(who_lingers_sees_what_comes),
+      cmocka_unit_test(who_lingers_in_vain_soon_gives_up),
+      cmocka_unit_test(threads_linger_where_they_may_not_spin),
       cmocka_unit_test(report_latency),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

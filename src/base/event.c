@@ -3,10 +3,11 @@
 // lost.
 #include <stdlib.h>
 
+#include "base/linger.h"
 #include "base/parallel_internal.h"
 
 // Before a thread sleeps. A fiber never spins.
-enum { kWaitSpinNs = 5000 };
+enum { kWaitSpinNs = 5000, kWaitLingerNs = 50000 };
 
 _Atomic bool at_spins = true;
 
@@ -168,13 +169,26 @@ static void wait_in_fiber(at_event *e) {
   at_fiber_park(after_park, &r);
 }
 
-// Spins for a moment, then sleeps on a futex of its own.
-static void wait_in_thread(at_event *e) {
-  uint64_t until = at_clock_ns() + at_spin_ns(kWaitSpinNs);
+static bool has_fired(void *e) { return at_event_fired(e); }
+
+// What waits of this thread are like.
+static _Thread_local at_linger t_waits;
+
+// A moment on the core, its own or one that others want. True: it has fired.
+static bool wait_awake(at_event *e) {
+  if (!at_spin_ns(kWaitSpinNs))
+    return at_linger_for(&t_waits, kWaitLingerNs, has_fired, e);
+  uint64_t until = at_clock_ns() + kWaitSpinNs;
   for (uint32_t turn = 1; !at_event_fired(e); turn++) {
     at_spin_pause();
-    if (turn % 16 == 0 && at_clock_ns() > until) break;
+    if (turn % 16 == 0 && at_clock_ns() > until) return false;
   }
+  return true;
+}
+
+// On a futex of its own, if it does not fire at once.
+static void wait_in_thread(at_event *e) {
+  if (wait_awake(e)) return;
   waiter w = {.kind = WAITS_THREAD};
   if (!add_waiter(e, &w)) return;
   while (!atomic_load_explicit(&w.woken, memory_order_acquire))

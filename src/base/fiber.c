@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/cpu.h"
+#include "base/linger.h"
 #include "base/log.h"
 #include "base/parallel_internal.h"
 #include "base/thread.h"
@@ -28,7 +29,12 @@
 
 // How long an idle thread watches the queue; how many stacks of ended fibers
 // are kept.
-enum { kIdleSpinNs = 20000, kKeptStacks = 64, kPage = 4096 };
+enum {
+  kIdleSpinNs = 20000,
+  kIdleLingerNs = 50000,
+  kKeptStacks = 64,
+  kPage = 4096
+};
 
 // A fiber and its stack. While it is parked, `sp` is where it goes on.
 struct at_fiber {
@@ -75,6 +81,7 @@ struct at_sched {
   uint64_t live;            // fibers that have not ended
   _Atomic uint32_t queued;  // length of the run queue, for spinning
   _Atomic uint32_t spinning;
+  at_linger idles;  // of who spins where others want the cores
   bool stop, releases_tiles;
   uint32_t threads, fork_generation;
   size_t stack_bytes;
@@ -289,13 +296,20 @@ void at_fiber_ready(at_fiber *f) {
   pthread_mutex_unlock(&s->lock);
 }
 
+static bool has_work(void *sched) {
+  at_sched *s = sched;
+  return atomic_load_explicit(&s->queued, memory_order_acquire) > 0;
+}
+
 // One idle thread at a time watches the queue for a moment before it sleeps.
 static void spin_for_work(at_sched *s) {
   if (atomic_exchange(&s->spinning, 1)) return;
-  uint64_t until = at_clock_ns() + at_spin_ns(kIdleSpinNs);
-  while (!atomic_load_explicit(&s->queued, memory_order_acquire) &&
-         at_clock_ns() < until)
-    at_spin_pause();
+  if (at_spin_ns(kIdleSpinNs)) {
+    uint64_t until = at_clock_ns() + kIdleSpinNs;
+    while (!has_work(s) && at_clock_ns() < until) at_spin_pause();
+  } else {
+    at_linger_for(&s->idles, kIdleLingerNs, has_work, s);
+  }
   atomic_store(&s->spinning, 0);
 }
 

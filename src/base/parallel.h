@@ -58,8 +58,9 @@ bool at_pool_forked(const at_pool *p);
 
 // Threads that wait spin for a few microseconds before they sleep. That is for
 // a process that has its cores to itself: others on the same cores have to wait
-// for who spins. Of all pools, schedulers and events of this process; true
-// until somebody says otherwise. Thread-safe.
+// for who spins. With false, threads of schedulers and those that wait for
+// events linger instead (base/linger.h), and those of pools sleep. Of all of
+// this process; true until somebody says otherwise. Thread-safe.
 void at_spin_allow(bool on);
 
 // ---- What a runtime kernel may use

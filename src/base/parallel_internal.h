@@ -19,7 +19,7 @@ static inline void at_futex_wake(const void *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-// How long to spin, of `ns`: all of it, or not at all (at_spin_allow).
+// How long to spin, of `ns` > 0: all of it, or not at all (at_spin_allow).
 extern _Atomic bool at_spins;
 static inline uint64_t at_spin_ns(uint64_t ns) {
   return atomic_load_explicit(&at_spins, memory_order_relaxed) ? ns : 0;

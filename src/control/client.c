@@ -846,6 +846,7 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
                        .launch = launch,
                        .end = end,
                        .stats = at_question_stats};
+  at_spin_allow(false);  // hosts may share the cores of this machine
   *out = c;
   return AT_OK;
 }

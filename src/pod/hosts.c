@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/cpu.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pod/blocks.h"
@@ -980,6 +981,7 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
     at_pod_hosts_close(a);
     return st;
   }
+  if (n > 1 && job->local && 2 * n > at_cpu_count()) at_spin_allow(false);
   *out = a;
   return AT_OK;
 }

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/linger.h"
 #include "base/log.h"
 #include "pod/share_meet.h"
 #include "pod/wire_stream.h"
@@ -31,7 +31,7 @@ enum {
   kTickNs = 20000000,    // between two questions for failures
   kTellNs = 2000000000,  // until who has failed has surely said why
   kSpinNs = 20000,       // what it takes to wake a process on another core
-  kYields = 2,           // at least, where there are more processes than cores
+  kLingerNs = 50000,     // where cores are few
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -91,8 +91,8 @@ struct at_pod_share {
   head *head;
   bell *bell;
   int arena_fd, readable_fd, page_fd;
-  uint64_t spin_ns;
   bool yields;            // not every process has two cores
+  at_linger waits;        // then
   _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;          // count x count
   at_bytes *maps;
@@ -236,19 +236,20 @@ static uint32_t missing(const wait *w) {
   return found;
 }
 
-// Where cores are few, the others may be waiting for this one.
-static bool spin(const wait *w, uint32_t host) {
-  const at_pod_share *s = w->c->all;
-  uint64_t until = at_clock_ns() + s->spin_ns;
+static bool late_has_come(void *waiter) {
+  const wait *w = waiter;
+  return has_come(w->c, w->c->late, w->state, w->phase, NULL);
+}
+
+// For c->late. Where cores are few, the others may be waiting for this one.
+static bool spin(wait *w) {
+  at_pod_share *s = w->c->all;
+  if (s->yields) return at_linger_for(&s->waits, kLingerNs, late_has_come, w);
+  uint64_t until = at_clock_ns() + kSpinNs;
   for (int turn = 0;; turn++) {
-    if (s->yields)
-      sched_yield();
-    else
-      at_spin_pause();
-    if (has_come(w->c, host, w->state, w->phase, NULL)) return true;
-    if (turn + 1 >= kYields && (s->yields || turn % 16 == 0) &&
-        at_clock_ns() >= until)
-      return false;
+    at_spin_pause();
+    if (late_has_come(w)) return true;
+    if (turn % 16 == 0 && at_clock_ns() >= until) return false;
   }
 }
 
@@ -263,7 +264,7 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 
 // Spins, sleeps on the bell, and asks every kTickNs whether somebody has
 // failed.
-static at_status wait_for_all(const wait *w) {
+static at_status wait_for_all(wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
   uint32_t asked = 0;  // at once, too, where something has been told before
@@ -274,7 +275,7 @@ static at_status wait_for_all(const wait *w) {
     uint32_t host = missing(w);
     if (host == UINT32_MAX) return AT_OK;
     w->c->late = host;
-    if (spin(w, host)) continue;
+    if (spin(w)) continue;
     uint64_t now = at_clock_ns();
     if (!tick) patience.since_ns = now;
     if (told != asked || (tick && now >= tick)) {
@@ -598,8 +599,6 @@ static uint32_t count_here(const at_pod_share *s) {
   return n;
 }
 
-// Fewer cores than processes: who waits gives its core away instead of
-// spinning.
 static at_status join(at_pod_share *s, const at_pod_job *job) {
   at_status st = make_memory(s), why = st;
   at_share_gift mine = {st.err ? -1 : s->readable_fd, s->page_fd};
@@ -608,7 +607,6 @@ static at_status join(at_pod_share *s, const at_pod_job *job) {
   uint32_t n = s->face.here = st.err ? 1 : count_here(s), me = s->hosts->me;
   for (uint32_t h = 0; h < s->hosts->count; h++)
     if (!s->with[me * s->hosts->count + h]) leave(s, h);
-  s->spin_ns = n <= at_cpu_count() ? kSpinNs : 0;
   // A process has a thread that launches, and one that runs: only one of them
   // may keep a core without need.
   s->yields = 2 * n > at_cpu_count();

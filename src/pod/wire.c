@@ -18,7 +18,7 @@ static at_status check_options(at_wire_options *o) {
   if (!o->max_bytes) o->max_bytes = 1ull << 30;
   if (!o->window_bytes) o->window_bytes = 256ull << 20;
   if (!o->window_messages) o->window_messages = 4096;
-  if (!o->spin_ns) o->spin_ns = 20000;
+  if (!o->spin_ns) o->spin_ns = 200000;
   if (o->spin_ns == AT_WIRE_NO_SPIN) o->spin_ns = 0;
   if (!o->count || o->count > AT_WIRE_MEMBERS || o->me >= o->count)
     return AT_FAIL(AT_INVALID_ARGUMENT, "process %u of %u; at most %d", o->me,

@@ -95,10 +95,8 @@ typedef struct at_wire_options {
   uint32_t epoch;    // how often the group has been formed anew
   uint32_t meet_ms;  // until all members have to be there
   at_wire_sink sink;
-  // shm: the poller spins this long before it sleeps, as far as that pays;
-  // default: 20,000, what it takes to wake a process on another core.
-  // AT_WIRE_NO_SPIN: never. Never either where this process has fewer cores
-  // than the group has members.
+  // The poller lingers this long before it sleeps, as far as that pays
+  // (base/linger.h); default: 200,000. AT_WIRE_NO_SPIN: never.
   uint32_t spin_ns;
   // A sender that has waited so long for a member to take what was sent before
   // logs a warning, once for each wait; default: 10,000.

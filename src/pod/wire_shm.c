@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/cpu.h"
+#include "base/linger.h"
 #include "pod/wire_meet.h"
 #include "pod/wire_stream.h"
 
@@ -31,9 +31,6 @@ enum {
   kFrame = 64 << 10,
   kTickNs = 20000000,
   kStarved = 10,  // `stuck_ms` of silence of one that others keep from running
-  kSpinChecks = 16,  // turns between two looks at the clock
-  kSpinRetry =
-      256,  // sleeps after which a spin that did not pay is tried again
 };
 static const size_t kRingBytes[AT_WIRE_LANES] = {kControlRing, kBulkRing};
 
@@ -91,9 +88,8 @@ typedef struct shm {
   at_stream *stream;
   board *board;
   int board_fd;
-  int pair_fd;       // offered to the member that is called
-  uint64_t spin_ns;  // of the next sleep
-  uint32_t sleeps;
+  int pair_fd;  // offered to the member that is called
+  at_linger sleeps;
   struct robust_list held;
   struct robust_list_head robust;
   peer peers[];
@@ -239,28 +235,17 @@ static bool any_readable(at_stream *s) {
   return false;
 }
 
-// Spins as long as that paid lately.
-static bool spin(at_stream *s) {
-  shm *m = shm_of(s);
-  uint32_t most = s->options.spin_ns;
-  if (most && !m->spin_ns && ++m->sleeps % kSpinRetry == 0) m->spin_ns = most;
-  if (!m->spin_ns) return false;
-  uint64_t until = at_clock_ns() + m->spin_ns;
-  do {
-    for (int i = 0; i < kSpinChecks; i++) {
-      if (any_readable(s)) return m->spin_ns = most, true;
-      at_spin_pause();
-    }
-  } while (at_clock_ns() < until);
-  m->spin_ns /= 2;
-  return false;
+static bool must_wake(void *stream) {
+  return any_readable(stream) || at_stream_has_work(stream);
 }
 
 // at_stream_medium.sleep: the bell is armed before the last look, so no write
 // is missed.
 static void shm_sleep(at_stream *s, uint64_t until_ns) {
   board *b = shm_of(s)->board;
-  if (any_readable(s) || spin(s)) return;
+  if (until_ns &&
+      at_linger_for(&shm_of(s)->sleeps, s->options.spin_ns, must_wake, s))
+    return;
   atomic_store(&b->bell, 1);
   atomic_thread_fence(memory_order_seq_cst);
   if (!any_readable(s) && !at_stream_has_work(s)) {
@@ -555,7 +540,6 @@ static void connect_lanes(shm *m, at_stream *s) {
   }
 }
 
-// Spinning is for machines with a core for each member.
 at_status at_wire_shm_open(const at_wire_options *o, at_wire **out) {
   shm *m;
   at_stream *s = NULL;
@@ -565,8 +549,6 @@ at_status at_wire_shm_open(const at_wire_options *o, at_wire **out) {
   at_status st = at_wire_meet(&meeting);
   if (!st.err) st = at_stream_create(&kShm, o, m, &s);
   if (!st.err) {
-    if (at_cpu_count() < o->count) s->options.spin_ns = 0;
-    m->spin_ns = s->options.spin_ns;
     m->options = NULL;
     connect_lanes(m, s);
     st = at_stream_start(s, out);

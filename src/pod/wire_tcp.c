@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/linger.h"
 #include "base/log.h"
 #include "pod/address.h"
 #include "pod/meet.h"
@@ -68,6 +69,7 @@ typedef struct tcp {
   const at_wire_options *options;  // while it opens
   at_addresses addresses;
   int epoll, bell;
+  at_linger sleeps;
   at_carrier *carrier;  // NULL: none
   peer peers[];
 } tcp;
@@ -358,9 +360,27 @@ static bool any_readable(at_stream *s) {
   return false;
 }
 
-// at_stream_medium.sleep.
-static void tcp_sleep(at_stream *s, uint64_t until_ns) {
+// What epoll has told.
+typedef struct news {
+  at_stream *s;
   struct epoll_event events[kEvents];
+  int count;
+} news;
+
+static void hear(news *n, int ms) {
+  n->count = epoll_wait(tcp_of(n->s)->epoll, n->events, kEvents, ms);
+  at_tally(&n->s->tally.syscalls, 1);
+}
+
+static bool hears(void *arg) {
+  news *n = arg;
+  hear(n, 0);
+  return n->count > 0;
+}
+
+// at_stream_medium.sleep. A carrier is armed for one wait.
+static void tcp_sleep(at_stream *s, uint64_t until_ns) {
+  news n = {.s = s};
   at_carrier *c = tcp_of(s)->carrier;
   const bool turned = take_turn(s);
   uint64_t now_ns = at_clock_ns();
@@ -368,10 +388,12 @@ static void tcp_sleep(at_stream *s, uint64_t until_ns) {
   if (until_ns > now_ns && !turned && !any_readable(s) &&
       !at_stream_has_work(s) && (!c || c->vtable->arm(c)))
     ms = (int)((until_ns - now_ns + kMs - 1) / kMs);
-  int n = epoll_wait(tcp_of(s)->epoll, events, kEvents, ms);
-  at_tally(&s->tally.syscalls, 1);
-  at_tally(&s->tally.wakeups, ms != 0);
-  for (int i = 0; i < n; i++) on_event(s, &events[i]);
+  if (!ms || c ||
+      !at_linger_for(&tcp_of(s)->sleeps, s->options.spin_ns, hears, &n)) {
+    hear(&n, ms);
+    at_tally(&s->tally.wakeups, ms != 0);
+  }
+  for (int i = 0; i < n.count; i++) on_event(s, &n.events[i]);
 }
 
 // at_stream_medium.wake, from any thread.

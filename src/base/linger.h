@@ -1,0 +1,30 @@
+// Short waits of threads that share cores with others, also with other
+// processes: what is waited for often comes within microseconds, and to wake a
+// thread takes longer than that where its core has gone idle. Who lingers looks
+// again and again and gives its core to whoever else can run between two looks.
+//
+// It learns: a place where lingering did not pay is left sooner each time, then
+// at once but for a try now and then; one whose core was wanted by somebody
+// with more to do is left at once for a while. So neither an idle process nor
+// one beside busy others burns time.
+#ifndef ATOLL_BASE_LINGER_H_
+#define ATOLL_BASE_LINGER_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// What is known of a place where threads wait. Zeroed: nothing yet. Threads may
+// share one.
+typedef struct at_linger {
+  _Atomic uint32_t doubts;  // what did not pay: halves the time, until none
+  _Atomic uint32_t skips;   // since it was tried
+  _Atomic uint32_t losses;  // in a row, of the core
+  _Atomic uint64_t rest_until_ns;
+} at_linger;
+
+// Looks until came(arg), for `most_ns` at most; at least once. True: it came.
+// came must be short and may be called often.
+bool at_linger_for(at_linger *p, uint64_t most_ns, bool (*came)(void *arg),
+                   void *arg);
+
+#endif
