@@ -17,6 +17,7 @@ from jax.experimental import sparse
 import run
 from idioms import IDIOMS
 from methods import METHODS
+from mixed import MIXED
 from programs import PROGRAMS
 from workloads import Work, below, normal, registry, uniform, with_vjp
 
@@ -822,4 +823,4 @@ def _():
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS | METHODS))
+    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS | METHODS | MIXED))

@@ -215,11 +215,24 @@ static uint64_t cache_size_cpuid(uint32_t leaf, int level) {
 }
 
 // sysfs first, which containers may hide, then CPUID.
-uint64_t at_cpu_cache_bytes(int level) {
+static uint64_t find_cache(int level) {
   for (int i = 0; i < 8; i++) {
     uint64_t n = cache_size_of(i, level);
     if (n) return n;
   }
   uint64_t n = cache_size_cpuid(4, level);
   return n ? n : cache_size_cpuid(0x8000001d, level);
+}
+
+// Every compile asks. Bit 63 says that a size is known.
+uint64_t at_cpu_cache_bytes(int level) {
+  static _Atomic uint64_t sizes[4];
+  const uint64_t known = 1ull << 63;
+  if (level < 1 || level >= (int)AT_LEN(sizes)) return 0;
+  uint64_t n = atomic_load_explicit(&sizes[level], memory_order_relaxed);
+  if (!n) {
+    n = find_cache(level) | known;
+    atomic_store_explicit(&sizes[level], n, memory_order_relaxed);
+  }
+  return n & ~known;
 }

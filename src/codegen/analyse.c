@@ -237,7 +237,7 @@ static double weight(const at_node *n) {
     case AT_COST_NONE:
       return 0;
     case AT_COST_TRANSCENDENTAL:
-      w = 14;
+      w = n->op == AT_OP_POWER ? 100 : 14;
       break;
     case AT_COST_MEMORY:
       w = n->op == AT_OP_GATHER ? 8 : 1;
@@ -296,6 +296,26 @@ static at_status add_comp(at_arena *a, const at_comp *comp, double times,
   return AT_OK;
 }
 
+// A fusion's nodes. What is as large as the largest operand of a reduction
+// there is made for each of that operand's elements, `most` of them a result.
+static at_status add_fused(at_arena *a, const at_comp *comp, int64_t most,
+                           at_cg_cost *c) {
+  int64_t reduced = INT64_MAX;
+  AT_FOR_NODES(n, comp) {
+    int64_t e = n->op == AT_OP_REDUCE
+                    ? at_type_elements(at_value_type(n->operands[0]))
+                    : 0;
+    if (e > most && (reduced == INT64_MAX || e > reduced)) reduced = e;
+  }
+  AT_FOR_NODES(n, comp) {
+    bool inner =
+        n->num_results > 0 && at_type_elements(&n->types[0]) >= reduced;
+    double times = inner ? (double)reduced / (double)most : 1;
+    AT_TRY(add_node(a, n, times, c));
+  }
+  return AT_OK;
+}
+
 // Operand 0 is read in part only.
 static bool takes_parts(at_op op) {
   return op == AT_OP_SLICE || op == AT_OP_DYNAMIC_SLICE || op == AT_OP_GATHER;
@@ -336,15 +356,19 @@ static at_status bytes_read(at_arena *a, const at_node *n, double *out) {
 // Bytes are spread over the elements of the largest result.
 at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
   *out = (at_cg_cost){.vector = true, .widest = 1};
-  AT_TRY(add_node(a, n, 1, out));
   int64_t most = 1;
   for (uint32_t i = 0; i < n->num_results; i++)
     most = AT_MAX(most, at_type_elements(&n->types[i]));
+  if (n->op == AT_OP_FUSION)
+    AT_TRY(add_fused(a, n->regions[0], most, out));
+  else
+    AT_TRY(add_node(a, n, 1, out));
   out->shifts &= has_broadcast(n);
   double bytes;
   AT_TRY(bytes_read(a, n, &bytes));
   for (uint32_t i = 0; i < n->num_results; i++)
     bytes += (double)at_type_bytes(&n->types[i]);
+  out->touched = bytes;
   out->bytes = bytes / (double)most;
   return AT_OK;
 }
@@ -371,16 +395,33 @@ uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   return AT_MAX(1, bytes / AT_MAX(1, widest));
 }
 
-// About 0.3 ns a vector operation and 12 GB/s from memory for one thread; only
-// ratios of such numbers decide anything.
-double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes) {
-  return c->ops * 0.3 / AT_MAX(1, lanes) + c->bytes * 0.08 + 0.01;
+// Nanoseconds a byte for one thread, on average over what a launch touches: as
+// much as a cache holds comes at its rate, the rest from the next one. Of the
+// last cache others have their part.
+static double byte_ns(const at_cg_target *t, double touched) {
+  double near = (double)t->near_bytes, last = (double)t->last_bytes / 2;
+  double in_near = AT_MIN(touched, near);
+  double in_last = AT_MIN(touched - in_near, AT_MAX(0, last - near));
+  double beyond = touched - in_near - in_last;
+  return (in_near * 0.012 + in_last * 0.025 + beyond * 0.08) /
+         AT_MAX(1, touched);
 }
 
-// So many tasks at a time that a thread is busy for about 20 us between two
-// visits to the queue.
+// About 0.3 ns a vector operation; only ratios of such numbers decide anything.
+double at_cg_cost_ns(const at_cg_target *t, const at_cg_cost *c,
+                     uint32_t lanes) {
+  return c->ops * 0.3 / AT_MAX(1, lanes) + c->bytes * byte_ns(t, c->touched) +
+         0.01;
+}
+
+// What takes less than LEAST is one thread's. Else there are some PARTS chunks,
+// so that threads end together, neither short ones nor much longer than LEAST.
 int64_t at_grain_for(double task_ns, int64_t tasks) {
-  double want = 20000.0 / AT_MAX(task_ns, 0.1);
+  enum { LEAST = 20000, SHORT = 4000, PARTS = 8 };
+  double all = task_ns * (double)tasks;
+  double chunk = AT_MIN(AT_MAX(all / PARTS, SHORT), LEAST);
+  if (all <= LEAST) chunk = LEAST;
+  double want = chunk / AT_MAX(task_ns, 0.1);
   if (want < 1) return 1;
   if (want > (double)tasks) return AT_MAX(1, tasks);
   // As many chunks, but none of them short.

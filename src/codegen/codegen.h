@@ -29,9 +29,13 @@ typedef struct at_cg_target {
   uint32_t opt_level;
   size_t
       stream_bytes;  // results of so many bytes may be stored past the caches
-  bool verify;       // run LLVM's verifier on every module
-  bool quick;  // compile every function quickly (AT_CG_FULL_NODES): for tests
-  bool plain;  // with LLVM's least steps (AT_CG_QUICK_OPS): for tests
+  // Of a core's second and of the last cache; 0: unknown, and what a kernel
+  // touches is taken to lie in memory. Decides how many tasks go together, no
+  // more.
+  size_t near_bytes, last_bytes;
+  bool verify;  // run LLVM's verifier on every module
+  bool quick;   // compile every function quickly (AT_CG_FULL_NODES): for tests
+  bool plain;   // with LLVM's least steps (AT_CG_QUICK_OPS): for tests
 } at_cg_target;
 
 // An empty code generator for that CPU; the target is copied. The caller

@@ -74,6 +74,51 @@ static void test_chunks_are_even(void **state) {
   leave(&c, cg);
 }
 
+// How a launch of one node over n elements is shared: chunks of its tasks.
+static int64_t chunks_of(ck *c, const at_cg_target *t, const at_node *n) {
+  at_cg *cg;
+  at_cg_plan p;
+  ck_ok(at_cg_create(t, &cg));
+  ck_ok(at_cg_node(cg, n, NULL, c->arena, &p));
+  assert_int_equal(p.num_launches, 1);
+  int64_t chunks = at_ceil_div(p.launches[0].tasks, p.launches[0].grain);
+  at_cg_destroy(cg);
+  return chunks;
+}
+
+// What a kernel touches is charged at the rate of the cache that holds it: an
+// addition within one core's cache is not shared, one of the same shape is
+// where no cache is known, and the larger the cache the fewer are.
+static void test_what_a_cache_holds_is_not_shared(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg_target none = {.cpu_features = c.features, .threads = 2};
+  at_cg_target caches = none, large = none;
+  caches.near_bytes = 1 << 20, caches.last_bytes = 32 << 20;
+  large.near_bytes = 16 << 20, large.last_bytes = 32 << 20;
+  at_node *sizes[] = {add_of(&c, 40000, AT_OP_ADD),
+                      add_of(&c, 1000000, AT_OP_ADD),
+                      add_of(&c, 40000000, AT_OP_ADD)};
+  assert_true(chunks_of(&c, &none, sizes[0]) > 1);
+  assert_int_equal(chunks_of(&c, &caches, sizes[0]), 1);
+  for (size_t i = 1; i < AT_LEN(sizes); i++) {
+    int64_t shared = chunks_of(&c, &caches, sizes[i]);
+    assert_true(shared > 1 && shared < chunks_of(&c, &none, sizes[i]));
+    assert_true(chunks_of(&c, &large, sizes[i]) < shared);
+  }
+  // A sum of rows, too.
+  const char *sum =
+      "%3 = reduce %0, %2 {dimensions=[1]} ((%4: f32[], %5: "
+      "f32[]) {\n%6 = add %4, %5 : f32[]\nreturn %6\n}) : "
+      "f32[128]\nreturn %3";
+  const at_node *rows =
+      ck_text(&c, "%0: f32[128,1024], %2: f32[]", "f32[128]", sum)->node;
+  assert_int_equal(chunks_of(&c, &caches, rows), 1);
+  assert_true(chunks_of(&c, &none, rows) > 1);
+  free(c.cases);
+  at_arena_destroy(c.arena);
+}
+
 // A step of an unrolled loop: reads row t and the one after it, and with
 // `whole` also all of the operand.
 static ck_case *step_of_loop(ck *c, int t, bool whole) {
@@ -314,6 +359,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
       cmocka_unit_test(test_chunks_are_even),
+      cmocka_unit_test(test_what_a_cache_holds_is_not_shared),
       cmocka_unit_test(test_slices_share),
       cmocka_unit_test(test_updates_share),
       cmocka_unit_test(test_plan_ignores_threads),

@@ -159,6 +159,8 @@ typedef struct at_cg_cost {
   double scalar;
   // Bytes read and written, taken over the largest result.
   double bytes;
+  // All of them: what a launch touches.
+  double touched;
   // Register bytes of the widest type: what lanes follow from.
   uint32_t widest;
   // Part of ops on types of 8 bytes and more.
@@ -174,12 +176,15 @@ typedef struct at_cg_cost {
 at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out);
 // Lanes of a vector of such elements on that CPU (base/cpu.h); a power of two.
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c);
-// Estimated nanoseconds of one element on one thread.
-double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes);
+// Estimated nanoseconds of one element on one thread, with everything that the
+// launch touches in the nearest of the target's caches that holds it.
+double at_cg_cost_ns(const at_cg_target *t, const at_cg_cost *c,
+                     uint32_t lanes);
 // Has every op of a region of scalars a vector form?
 bool at_reducer_vectorizes(const at_comp *c);
-// How many tasks of that length a chunk has: about 20 us of them, at least 1,
-// at most all, and so that chunks are as even as that many can be.
+// How many tasks of that length a chunk has: all where they take less than 20
+// us together, else a few us to 20 us of them, at least 1, and so that chunks
+// are as even as that many can be.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
 // ---- emission

@@ -153,7 +153,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   j->lanes = AT_MIN(full, floor_pow2(j->extent[j->n - 1]));
   plan_flat(j, &cuts, full, cost);
   j->wide_index = cost->elements >= 1 << 28;
-  double ns = at_cg_cost_ns(cost, j->lanes);
+  double ns = at_cg_cost_ns(t, cost, j->lanes);
   AT_TRY(plan_tile(a, j));
   if (j->tile < j->n) {
     split_tiles(j, ns);
@@ -173,6 +173,7 @@ at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
                        at_dtype d) {
   at_cg_cost cost = {.ops = 1,
                      .bytes = 2.0 * at_dtype_bytes(d),
+                     .touched = 2.0 * at_dtype_bytes(d) * (double)c->total,
                      .vector = true,
                      .widest = AT_MAX(1, at_dtype_bytes(at_real_of(d))),
                      .elements = at_type_elements(&j->node->types[0])};
@@ -181,7 +182,7 @@ at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
   j->lanes = AT_MIN(at_lanes_for(t->cpu_features, &cost),
                     floor_pow2(j->extent[j->n - 1]));
   j->wide_index = cost.elements >= 1 << 28;
-  double ns = at_cg_cost_ns(&cost, j->lanes);
+  double ns = at_cg_cost_ns(t, &cost, j->lanes);
   split_loop(j, ns);
   j->ns = ns * (double)c->total;
   return AT_OK;

@@ -211,24 +211,24 @@ static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
   uint32_t full = at_lanes_for(t->cpu_features, &cost);
   j->wide_index = cost.elements >= 1 << 28;
   choose_vector(j, full, &cost);
-  double per = at_cg_cost_ns(&cost, j->lanes);
+  enum { BLOCK = 12000 };  // elements that a task of columns adds up
   int64_t total = product_of(j, true) * product_of(j, false);
-  // cost_of counts per element of the result; a reduction's elements are its
-  // operand's.
-  per = AT_MAX(0.02,
-               AT_MIN(per, per / (double)AT_MAX(1, product_of(j, true)) + 0.4));
   int64_t units = product_of(j, false);
   j->block = 0;
   if (!j->reduced[j->vector]) {  // columns: a task is a block of them
     int64_t width = (int64_t)j->lanes * j->unroll, size = j->extent[j->vector];
-    double one = per * (double)product_of(j, true);
-    int64_t many = (int64_t)(5000 / AT_MAX(one, 0.01)) / width * width;
-    j->block = AT_MIN(AT_MAX(many, width), at_ceil_div(size, width) * width);
+    int64_t many = BLOCK / AT_MAX(1, product_of(j, true));
+    j->block = AT_MIN(AT_MAX(many / width * width, width),
+                      at_ceil_div(size, width) * width);
     units = units / size * at_ceil_div(size, j->block);
   }
   choose_split(j, units);
   j->tasks = units * (j->split ? j->parts : 1);
-  j->ns = per * (double)total;
+  // Sums wait for each other, and each row has an end.
+  double waits = 0.4 / (j->lanes * AT_MAX(j->unroll, 1u));
+  if (j->reduced[j->vector]) waits += 4.0 / (double)j->extent[j->vector];
+  j->ns = at_cg_cost_ns(t, &cost, j->lanes) * (double)product_of(j, false) +
+          waits * (double)total;
   j->grain = at_grain_for(j->ns / (double)AT_MAX(1, j->tasks), j->tasks);
   if (!j->split) return AT_OK;
   j->scratch = true;

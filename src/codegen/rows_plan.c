@@ -308,7 +308,8 @@ static at_status find_streams(planner *p, const at_cg_target *t, at_job *j) {
 
 // About TASKS tasks of whole rows. Cost is counted over the body's elements of
 // rows, as several sweeps do not read memory again.
-static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
+static void choose_tasks(const at_cg_target *t, planner *p, at_job *j,
+                         at_cg_cost *cost) {
   at_row_plan *plan = p->plan;
   double elements = (double)plan->roles.columns;
   double bytes = 0;
@@ -316,12 +317,13 @@ static void choose_tasks(planner *p, at_job *j, at_cg_cost *cost) {
     bytes += (double)at_type_bytes(&j->node->types[i]);
   for (uint32_t i = 0; i < j->node->num_operands; i++)
     bytes += (double)at_type_bytes(at_value_type(j->node->operands[i]));
+  cost->touched = bytes;
   cost->bytes = bytes / ((double)plan->roles.rows * elements);
   cost->ops = 0;
   AT_FOR_NODES(n, p->body)
   if (at_rows_role(&plan->roles, n) & AT_ROW_ALL)
     cost->ops += (double)cost_here(n);
-  double ns = at_cg_cost_ns(cost, j->lanes) * elements + 10;
+  double ns = at_cg_cost_ns(t, cost, j->lanes) * elements + 10;
   plan->per_task = at_ceil_div(plan->roles.rows, TASKS);
   j->tasks = at_ceil_div(plan->roles.rows, plan->per_task);
   j->ns = ns * (double)plan->roles.rows;
@@ -358,7 +360,7 @@ at_status at_plan_rows(const at_cg_target *t, at_arena *a, const at_node *n,
   uint32_t full = at_lanes_for(t->cpu_features, &cost);
   choose_lanes(&p, j, full);
   AT_TRY(choose_unroll(&p, j, full));
-  choose_tasks(&p, j, &cost);
+  choose_tasks(t, &p, j, &cost);
   j->scratch = plan->bytes > 0;
   out->scratch_bytes =
       AT_MAX(out->scratch_bytes, (size_t)(plan->bytes * j->tasks));

@@ -62,6 +62,7 @@ typedef struct job {
   bool has_request;  // else the module says how many devices there are
   uint64_t cpu;
   uint32_t threads;
+  size_t near_bytes, last_bytes;  // caches; 0: of a CPU that is not this one
   bool verify, placements;
   bool shown;  // the program is for people, not for code
   const char *dump_dir;
@@ -485,6 +486,8 @@ static at_status write_executable(job *j, at_strbuf *nests, at_strbuf *plans,
   at_cg_target target = {.cpu_features = j->cpu,
                          .threads = j->threads,
                          .opt_level = 2,
+                         .near_bytes = j->near_bytes,
+                         .last_bytes = j->last_bytes,
                          .verify = j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));
   at_spinput_limits limits = {0};
@@ -590,6 +593,10 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o,
   AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = at_settings_threads(o->threads);
+  if (!o->cpu_features) {
+    j->near_bytes = at_cpu_cache_bytes(2);
+    j->last_bytes = at_cpu_cache_bytes(3);
+  }
   j->placements = o->placements;
   j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
   if (!a) return AT_NO_MEMORY("a compile");

@@ -27,8 +27,10 @@ typedef enum at_program_format {
 // borrowed until the call returns.
 typedef struct at_compile_options {
   at_program_format format;
-  at_bytes request;       // CompileOptionsProto; may be empty
-  uint64_t cpu_features;  // 0: this machine's (base/cpu.h)
+  at_bytes request;  // CompileOptionsProto; may be empty
+  // 0: this machine's (base/cpu.h), and its caches count where tasks are
+  // grouped. Else the code is the same wherever it is made.
+  uint64_t cpu_features;
   uint32_t threads;      // 0: this machine's; for code generation and splitting
   const char *dump_dir;  // NULL: ATOLL_DUMP
   bool verify_each;      // or ATOLL_VERIFY=1

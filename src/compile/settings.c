@@ -125,6 +125,8 @@ at_status at_settings_add(uint64_t cpu, uint32_t threads,
   at_digest_add(io, (at_bytes){(const uint8_t *)&build, sizeof build});
   at_digest_add_u64(io, cpu);
   at_digest_add_u64(io, threads);
+  at_digest_add_u64(io, at_cpu_cache_bytes(2));
+  at_digest_add_u64(io, at_cpu_cache_bytes(3));
   add_knobs(io);
   at_digest_add(io, (at_bytes){(const uint8_t *)sparse, sizeof *sparse});
   add_file(io, sparse->max_ids_file);

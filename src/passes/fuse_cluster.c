@@ -48,14 +48,16 @@ static int64_t broadcast_row(const at_node *u) {
   return at_type_elements(to) / row <= FEW ? inner : row;
 }
 
-// Nodes above d that a fusion would take along; stops at `limit`. cheap: an
-// expensive one counts as `limit`.
+// Nodes above d that a fusion would take along; stops at `limit` and at what
+// has more users than a fusion has ways to index it: that is stored, as a rule.
+// cheap: an expensive one counts as `limit`.
 static uint32_t subtree(const fuser *f, const fuse_node *d, uint32_t limit,
                         bool cheap) {
   uint32_t n = cheap && d->cls == FUSE_EXPENSIVE ? limit : 1;
   for (uint32_t i = 0; i < d->n->num_operands && n < limit; i++) {
     const fuse_node *in = fuse_of(f, d->n->operands[i].node);
-    if (in && in->cls > FUSE_CONST && in->cls != FUSE_REDUCE)
+    if (in && in->cls > FUSE_CONST && in->cls != FUSE_REDUCE &&
+        in->users.len <= FUSE_MAX_SIGS)
       n += subtree(f, in, limit - n, cheap);
   }
   return n;
