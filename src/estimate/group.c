@@ -25,6 +25,7 @@ typedef struct info {
   bool choice;      // only traffic says whether it is stored
   bool ends;        // a product's kernel ends with it
   bool result;      // of the computation
+  bool barred;      // a barrier's operand: what reads it cannot compute it
   bool costly;      // a transcendental is computed for it
   uint32_t copied;  // nodes that its fusion computes
   at_node *sink;    // the only kept node that it flows into; NULL: several
@@ -169,6 +170,14 @@ static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
   return AT_OK;
 }
 
+// Kernels end at a barrier.
+static void bar(const cutter *k, const at_node *barrier) {
+  for (uint32_t o = 0; o < barrier->num_operands; o++) {
+    info *i = info_of(k, at_est_behind(barrier->operands[o]).node);
+    if (i) i->barred = k->stored;
+  }
+}
+
 // Infos of all nodes in order, their users, and which are results.
 static at_status collect(cutter *k) {
   AT_FOR_NODES(n, k->comp) {
@@ -181,6 +190,7 @@ static at_status collect(cutter *k) {
     if (!at_vec_push(k->arena, &k->nodes, n)) return AT_NO_MEMORY("nodes");
   }
   AT_FOR_NODES(n, k->comp) {
+    if (n->op == AT_OP_OPTIMIZATION_BARRIER) bar(k, n);
     if (at_est_is_renaming(n)) continue;
     for (uint32_t o = 0; o < n->num_operands; o++)
       AT_TRY(use(k, n->operands[o], (at_node *)n));
@@ -263,12 +273,18 @@ static void count_copied(cutter *k, at_node *n, info *i) {
     i->costly = false, i->copied = 1;  // computed before it expands
 }
 
+// Can no reader compute it?
+static bool is_apart(const cutter *k, const at_node *n, const info *i) {
+  if (i->barred && !is_given(n)) return true;
+  return !fuses(n) && !(k->stored && is_sparse(n));
+}
+
 // From the first node to the last: must its value be written, what does a
 // fusion that ends here compute?
 static void decide(cutter *k, at_node *n, info *i) {
   k->visits++;
   if (k->stored) find_sources(k, n, i);
-  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
+  if (is_apart(k, n, i)) i->kept = true;
   if (!k->stored && is_scalar_slice(n)) i->kept = true;
   count_copied(k, n, i);
 }
@@ -480,7 +496,8 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
   at_node *at = product, *narrow = product;
   for (;;) {
     info *i = info_of(k, at);
-    bool result = at == product ? k->stored && i->result : i->kept;
+    bool ends = i->result || i->barred;
+    bool result = at == product ? k->stored && ends : i->kept;
     if (width_of(at) <= width_of(narrow)) narrow = at;
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
     if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
@@ -515,7 +532,7 @@ static void settle(cutter *k) {
   for (size_t n = k->nodes.len; n-- > 0;) {
     at_node *p = k->nodes.ptr[n];
     info *i = info_of(k, p);
-    i->kept = i->result || (!fuses(p) && !is_sparse(p));
+    i->kept = i->result || is_apart(k, p, i);
     i->sink = NULL;
     flow(k, p, i);
   }
