@@ -25,7 +25,8 @@ typedef struct info {
   bool choice;      // only traffic says whether it is stored
   bool ends;        // a product's kernel ends with it
   bool result;      // of the computation
-  bool barred;      // a barrier's operand: what reads it cannot compute it
+  bool barred;      // who reads it cannot compute it: a barrier's operand
+  bool scores;      // a product's, of which a softmax has exponentials
   bool costly;      // a transcendental is computed for it
   uint32_t copied;  // nodes that its fusion computes
   at_node *sink;    // the only kept node that it flows into; NULL: several
@@ -347,6 +348,26 @@ static bool follows_product(const at_node *n) {
   return is_product(n);
 }
 
+// What the exponentials `n` of a softmax are made of, where a product computes
+// that; NULL: no product does.
+static at_node *scores_of(const cutter *k, const at_node *n) {
+  if (n->op != AT_OP_EXPONENTIAL) return NULL;
+  at_node *d = at_est_behind(n->operands[0]).node;
+  if (d->op != AT_OP_SUBTRACT || !sum_of(k, info_of(k, n), n) ||
+      !follows_product(n))
+    return NULL;
+  return at_est_behind(d->operands[0]).node;
+}
+
+// Softmaxes of products keep their scores.
+static void keep_scores(const cutter *k) {
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    const at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    info *i = scores ? info_of(k, scores) : NULL;
+    if (i) i->barred = i->scores = true;
+  }
+}
+
 // Are the exponentials of a softmax computed twice? In memory they are written
 // by the kernel that sums them.
 static bool is_computed_again(const cutter *k, const info *i,
@@ -402,7 +423,7 @@ static void flow(cutter *k, at_node *n, info *i) {
   }
   if (several) i->sink = NULL;
   i->choice = false;
-  if (k->stored && sum_of(k, i, n)) i->kept = true;
+  if (k->stored && sum_of(k, i, n) && !scores_of(k, n)) i->kept = true;
   if (is_given(n) || i->kept) return;
   i->choice = several;
   bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
@@ -490,6 +511,12 @@ static bool is_made_by_products(const cutter *k, const at_node *n) {
   return i->users.len > 0 && i->num_sources == 1;
 }
 
+// Do its rows fill tiles? The kernel of a product finds no maxima of others.
+static bool is_whole(const at_node *n) {
+  const at_type *t = &n->types[0];
+  return t->rank > 0 && t->dims[t->rank - 1] % 128 == 0;
+}
+
 // The last node of what follows from a product alone, to be computed with it.
 // What is stored is narrow where several kernels can widen it themselves.
 static at_node *epilogue_end(cutter *k, at_node *product) {
@@ -502,6 +529,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
     if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
     if (u && i->users.len > 1 && is_made_by_products(k, u)) u = NULL;
+    if (k->stored && i->scores && !is_whole(at)) return narrow;
     if (result || !u) return k->stored && !result ? narrow : at;
     info *j = info_of(k, u);
     bool same = elements(u) == elements(product);
@@ -1069,6 +1097,7 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
   *out = (at_est_groups){0};
   cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .stored = stored};
   AT_TRY(collect(&k));
+  if (stored) keep_scores(&k);
   decide_all(&k, fuse);
   if (stored) decide_again(&k);
   if (stored) settle(&k);
