@@ -233,6 +233,7 @@ static at_span_time time_at(const lives *l, uint32_t step) {
 static bool is_left(const placing *p, const wish *w) {
   const live *x = w->x;
   if (x->argument || x->writer == UINT32_MAX) return x->argument;
+  if (x->made) return p->cores > 1;  // a copy is an operation alone
   const at_est_group *g = w->of->groups.list[x->writer];
   return p->cores > 1 &&
          (g->product || g->alone || at_op_is(g->root->op, AT_CONTROL));
