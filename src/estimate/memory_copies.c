@@ -241,7 +241,9 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
       at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
     at_type indices = n->types[0];
     indices.dtype = AT_S32;
-    return add_for(l, step, v, at_est_padded(l->target, &indices), " indices");
+    AT_TRY(add_for(l, step, v, at_est_padded(l->target, &indices), " indices"));
+    l->list.ptr[l->list.len - 1].dead = true;
+    return AT_OK;
   }
   if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
       is_copied_by_rows(l, v) && x && x->output)

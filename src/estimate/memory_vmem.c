@@ -127,7 +127,7 @@ static at_status add_wish(placing *p, const lives *l, live *x) {
 
 // Temporaries, and arguments of the program that some kernel reads.
 static bool may_stay(const lives *l, const live *x) {
-  if (!x->bytes || x->born > x->dies) return false;
+  if (!x->bytes || x->born > x->dies || x->dead) return false;
   if (x->argument) return !l->comp->owner && x->readers.len;
   return at_est_is_temporary(l, x) && !x->kept &&
          !at_est_is_from_host(l, x->value.node);
