@@ -392,7 +392,7 @@ static at_status feeds_product(const at_est_group *g, at_value v, at_arena *a,
 }
 
 // The new state of a loop goes where the old one was, unless that is needed
-// still: reductions, and products of it, write before they have read all. What
+// still: loops, reductions, and products of it write before they have read all. What
 // only follows from a product adds to the state in place.
 static at_status reuse_state(lives *l) {
   if (!is_body(l->comp)) return AT_OK;
@@ -402,7 +402,8 @@ static at_status reuse_state(lives *l) {
     if (!x || !old || x->argument || x->born < old->dies) continue;
     const at_est_group *g = l->groups.list[x->writer];
     bool at_once =
-        !g->reduces || x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
+        (!g->reduces && !at_op_is(g->root->op, AT_CONTROL)) ||
+        x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
     if (x->born == old->dies && at_once && g->product &&
         x->value.node->op != AT_OP_DYNAMIC_UPDATE_SLICE) {
       bool multiplied;
