@@ -133,6 +133,15 @@ static bool fuses(const at_node *n) {
   return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
 }
 
+// A pad between elements is a kernel of its own.
+static bool spreads(const at_node *n) {
+  if (n->op != AT_OP_PAD) return false;
+  at_dims between = at_node_ints(n, AT_ATTR_INTERIOR_PADDING);
+  for (uint32_t d = 0; d < between.rank; d++)
+    if (between.ptr[d]) return true;
+  return false;
+}
+
 // One element out of an array, for scalar work: a kernel of its own reads it.
 static bool is_scalar_slice(const at_node *n) {
   return n->op == AT_OP_SLICE && elements(n) == 1 &&
@@ -277,6 +286,7 @@ static void count_copied(cutter *k, at_node *n, info *i) {
 // Can no reader compute it?
 static bool is_apart(const cutter *k, const at_node *n, const info *i) {
   if (i->barred && !is_given(n)) return true;
+  if (k->stored && spreads(n)) return true;
   return !fuses(n) && !(k->stored && is_sparse(n));
 }
 
@@ -414,6 +424,7 @@ static void flow(cutter *k, at_node *n, info *i) {
         !is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
+    if (k->stored && spreads(i->users.ptr[u])) i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
     i->multiplied &= is_product(i->users.ptr[u]) ||
                      follows_product(i->users.ptr[u]) ||
