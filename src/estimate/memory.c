@@ -161,9 +161,10 @@ static at_status collect(lives *l) {
   for (uint32_t k = 0; k < count; k++) {
     const at_est_group *g = l->groups.list[k];
     for (size_t w = 0; w < g->writes.len; w++) {
-      at_value v = g->writes.ptr[w];
-      AT_TRY(
-          add(l, (live){.value = v, .writer = k, .bytes = stored_bytes(l, v)}));
+      live x = {.value = g->writes.ptr[w], .writer = k};
+      x.bytes = stored_bytes(l, x.value);
+      x.narrow = x.bytes < at_est_on_device(l, x.value);
+      AT_TRY(add(l, x));
     }
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -392,8 +393,8 @@ static at_status feeds_product(const at_est_group *g, at_value v, at_arena *a,
 }
 
 // The new state of a loop goes where the old one was, unless that is needed
-// still: loops, reductions, and products of it write before they have read all. What
-// only follows from a product adds to the state in place.
+// still: loops, reductions, and products of it write before they have read all.
+// What only follows from a product adds to the state in place.
 static at_status reuse_state(lives *l) {
   if (!is_body(l->comp)) return AT_OK;
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
@@ -401,9 +402,8 @@ static at_status reuse_state(lives *l) {
     const live *old = at_est_live_of(l, (at_value){l->comp->params[r], 0});
     if (!x || !old || x->argument || x->born < old->dies) continue;
     const at_est_group *g = l->groups.list[x->writer];
-    bool at_once =
-        (!g->reduces && !at_op_is(g->root->op, AT_CONTROL)) ||
-        x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
+    bool at_once = (!g->reduces && !at_op_is(g->root->op, AT_CONTROL)) ||
+                   x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
     if (x->born == old->dies && at_once && g->product &&
         x->value.node->op != AT_OP_DYNAMIC_UPDATE_SLICE) {
       bool multiplied;

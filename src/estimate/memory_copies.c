@@ -145,8 +145,8 @@ static double matrix_bytes(const at_type *t, at_dims batch) {
 
 // Bytes of operand `o` as the product reads it; 0: as it lies.
 static double dot_operand(const at_node *n, uint32_t o) {
-  at_dims batch = at_node_ints(n, o ? AT_ATTR_RHS_BATCHING_DIMENSIONS
-                                    : AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  at_dims batch = at_node_ints(
+      n, o ? AT_ATTR_RHS_BATCHING_DIMENSIONS : AT_ATTR_LHS_BATCHING_DIMENSIONS);
   return batch.rank ? matrix_bytes(at_value_type(n->operands[o]), batch) : 0;
 }
 
@@ -252,7 +252,7 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
     at_value from = at_est_behind(n->operands[0]);
     const live *y = at_est_live_of(l, from);
     const at_type *t = at_value_type(from);
-    bool narrow = x && x->bytes < at_est_on_device(l, v);
+    bool narrow = x && x->narrow;
     if (y && y->argument && is_copied_by_rows(l, from))
       return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
                      " by rows");
@@ -379,8 +379,7 @@ static void widen(const lives *l, at_value v, double bytes) {
   live *x = at_est_live_of(l, v);
   if (!x || x->writer == UINT32_MAX || !at_est_is_temporary(l, x) || !x->bytes)
     return;
-  bool narrow = x->bytes < at_est_on_device(l, x->value);
-  if (narrow) bytes /= 2;
+  if (x->narrow) bytes /= 2;
   x->bytes = AT_MAX(x->bytes, (uint64_t)bytes);
 }
 
@@ -391,8 +390,7 @@ static void lay_batches_out(lives *l) {
     const at_node *p = g->product;
     if (!p || p->op != AT_OP_DOT_GENERAL) continue;
     for (uint32_t o = 0; o < 2; o++)
-      if (is_plain(p->operands[o]))
-        widen(l, p->operands[o], dot_operand(p, o));
+      if (is_plain(p->operands[o])) widen(l, p->operands[o], dot_operand(p, o));
     for (size_t w = 0; w < g->writes.len; w++)
       if (at_dims_eq(at_type_dims(at_value_type(g->writes.ptr[w])),
                      at_type_dims(&p->types[0])))
@@ -413,8 +411,7 @@ void at_est_lay_images_out(lives *l) {
     if (!p || !is_conv(p) ||
         !at_dims_eq(at_type_dims(t), at_type_dims(&p->types[0])))
       continue;
-    bool narrow = x->bytes < at_est_on_device(l, x->value);
-    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
+    x->bytes = (uint64_t)(conv_result(p, t) / (x->narrow ? 2 : 1));
   }
 }
 

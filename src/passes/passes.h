@@ -23,7 +23,7 @@ typedef struct at_pass_options {
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
   // Calls that name a memory become copies to it; else they are identities.
   bool placements;
-  bool keep_barriers;  // for who plans as a compiler that fuses across none
+  bool keep_barriers;     // for who plans as a compiler that fuses across none
   uint32_t sparse_cores;  // of one device of the target; 0: none
   // What another room does to the program right before work is gathered; NULL:
   // nothing.
