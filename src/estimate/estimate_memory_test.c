@@ -782,10 +782,172 @@ static void calls_may_have_no_results(void **state) {
   }
 }
 
+// A barrier's operands are stored, all of them; without it the kernel behind it
+// makes them as it reads.
+static void plan_barrier(const char *target, bool barrier, double mib) {
+#define T "tensor<8192x8192xf32>"
+  at_arena *a = at_arena_create();
+  char *text = at_arena_printf(
+      a,
+      "func.func public @main(%%x: " T ", %%y: " T ") -> " T
+      " {\n%%a = stablehlo.add %%x, %%y : " T
+      "\n%%b = stablehlo.multiply %%x, %%y : " T
+      "\n%s%%r = stablehlo.subtract %%%s, %%%s : " T "\nreturn %%r : " T
+      "\n}\n",
+      barrier ? "%c:2 = stablehlo.optimization_barrier %a, %b : " T ", " T "\n"
+              : "",
+      barrier ? "c#0" : "a", barrier ? "c#1" : "b");
+  is_mib(planned(a, target, text), mib);
+  at_arena_destroy(a);
+#undef T
+}
+
+// 256 MiB each.
+static void kernels_end_at_barriers(void **state) {
+  plan_barrier("v5e", true, 512);
+  plan_barrier("v5e", false, 0);
+}
+
+// A loop adds a product to its state in place; a state that the product reads
+// has a second place for what comes of it.
+static void add_up(const char *left, double mib) {
+#define T "tensor<8192x8192xf32>"
+  at_arena *a = at_arena_create();
+  char *text = at_arena_printf(
+      a,
+      "func.func public @main(%%x: " T
+      ") -> tensor<f32> {\n"
+      "%%z = stablehlo.constant dense<0> : tensor<i32>\n"
+      "%%o = stablehlo.constant dense<1> : tensor<i32>\n"
+      "%%n = stablehlo.constant dense<4> : tensor<i32>\n"
+      "%%f = stablehlo.constant dense<0.0> : tensor<f32>\n"
+      "%%g = stablehlo.constant dense<0.0> : " T
+      "\n%%r:2 = stablehlo.while(%%i = %%z, %%s = %%g) : tensor<i32>, " T
+      "\ncond {\n%%c = stablehlo.compare LT, %%i, %%n : (tensor<i32>, "
+      "tensor<i32>) -> tensor<i1>\nstablehlo.return %%c : tensor<i1>\n} do {\n"
+      "%%j = stablehlo.add %%i, %%o : tensor<i32>\n"
+      "%%q = stablehlo.convert %%i : (tensor<i32>) -> tensor<f32>\n"
+      "%%b = stablehlo.broadcast_in_dim %%q, dims = [] : (tensor<f32>) -> " T
+      "\n%%k = stablehlo.multiply %%x, %%b : " T
+      "\n%%d = stablehlo.dot_general %s, %%x, contracting_dims = [1] x [0] : "
+      "(" T ", " T ") -> " T "\n%%t = stablehlo.add %%s, %%d : " T
+      "\nstablehlo.return %%j, %%t : tensor<i32>, " T
+      "\n}\n%%m = stablehlo.reduce(%%r#1 init: %%f) applies stablehlo.add "
+      "across dimensions = [0, 1] : (" T
+      ", tensor<f32>) -> tensor<f32>\nreturn %%m : tensor<f32>\n}\n",
+      left);
+  is_mib(planned(a, "v5e", text), mib);
+  at_arena_destroy(a);
+#undef T
+}
+
+// 256 MiB each.
+static void products_add_up_in_place(void **state) {
+  add_up("%k", 256);
+  add_up("%s", 512);
+}
+
+// A stable sort's indices, which nobody reads: 8 MiB in libtpu 0.0.52.
+static void indices_of_sorts_are_in_hbm(void **state) {
+  static const char text[] =
+      "func.func public @main(%x: tensor<16384x128xf32>) -> "
+      "tensor<1x128xf32> {\n%s = \"stablehlo.sort\"(%x) ({\n^bb0(%p: "
+      "tensor<f32>, %q: tensor<f32>):\n%c = stablehlo.compare LT, %p, %q : "
+      "(tensor<f32>, tensor<f32>) -> tensor<i1>\nstablehlo.return %c : "
+      "tensor<i1>\n}) {dimension = 0 : i64, is_stable = true} : "
+      "(tensor<16384x128xf32>) -> tensor<16384x128xf32>\n"
+      "%r = stablehlo.slice %s [8192:8193, 0:128] : (tensor<16384x128xf32>) -> "
+      "tensor<1x128xf32>\nreturn %r : tensor<1x128xf32>\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v6e", text), 8);
+  at_arena_destroy(a);
+}
+
+// What is interleaved is spread first: two arrays of 256 MiB, no fusion.
+static void pads_between_elements_are_kernels(void **state) {
+#define H "tensor<8192x4096xf32>"
+#define T "tensor<8192x8192xf32>"
+#define PAD(low, high)                                            \
+  " = stablehlo.pad %x, %z, low = [0, " low "], high = [0, " high \
+  "], interior = [0, 1] : (" H ", tensor<f32>) -> " T "\n"
+  static const char text[] =
+      "func.func public @main(%x: " H ") -> " T
+      " {\n%z = stablehlo.constant dense<0.0> : tensor<f32>\n%a" PAD(
+          "0", "1") "%b" PAD("1", "0") "%y = stablehlo.add %a, %b : " T
+                                       "\nreturn %y : " T "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 512);
+  at_arena_destroy(a);
+#undef H
+#undef T
+#undef PAD
+}
+
+// 1,024 products of 32 x 32: columns lie along 128 lanes, so that what one
+// product hands to the next, bf16, takes 8 MiB and not 2, and so does the copy
+// of the argument.
+static void batches_lie_by_rows(void **state) {
+#define T "tensor<1024x32x32xf32>"
+#define DOT(of)                                                            \
+  " = stablehlo.dot_general " of ", " of                                   \
+  ", batching_dims = [0] x [0], contracting_dims = [2] x [1] : (" T ", " T \
+  ") -> " T "\n"
+  static const char text[] =
+      "func.func public @main(%x: " T ") -> " T
+      " {\n%y" DOT("%x") "%z" DOT("%y") "return %z : " T "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5p", text), 16);
+  at_arena_destroy(a);
+#undef T
+#undef DOT
+}
+
+// A softmax after a product: its scores are stored, in f32, and exponentials
+// computed by the product that reads them. 128 MiB in libtpu 0.0.52.
+static void scores_are_stored(void **state) {
+#define Q "tensor<4x8x1024x128xbf16>"
+#define S "tensor<4x8x1024x1024xf32>"
+#define N "tensor<4x8x1024x1024xbf16>"
+#define R "tensor<4x8x1024xf32>"
+  static const char text[] =
+      "func.func public @main(%q: " Q ", %k: " Q ", %v: " Q ") -> " Q
+      " {\n%d = stablehlo.dot_general %q, %k, batching_dims = [0, 1] x [0, 1], "
+      "contracting_dims = [3] x [3] : (" Q ", " Q ") -> " N
+      "\n%s = stablehlo.convert %d : (" N ") -> " S
+      "\n%i = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+      "%m = stablehlo.reduce(%s init: %i) applies stablehlo.maximum across "
+      "dimensions = [3] : (" S ", tensor<f32>) -> " R
+      "\n%b = stablehlo.broadcast_in_dim %m, dims = [0, 1, 2] : (" R ") -> " S
+      "\n%c = stablehlo.subtract %s, %b : " S
+      "\n%e = stablehlo.exponential %c : " S
+      "\n%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+      "%t = stablehlo.reduce(%e init: %z) applies stablehlo.add across "
+      "dimensions = [3] : (" S ", tensor<f32>) -> " R
+      "\n%u = stablehlo.broadcast_in_dim %t, dims = [0, 1, 2] : (" R ") -> " S
+      "\n%p = stablehlo.divide %e, %u : " S "\n%n = stablehlo.convert %p : (" S
+      ") -> " N
+      "\n%o = stablehlo.dot_general %n, %v, batching_dims = [0, 1] x [0, 1], "
+      "contracting_dims = [3] x [2] : (" N ", " Q ") -> " Q "\nreturn %o : " Q
+      "\n}\n";
+  at_arena *a = at_arena_create();
+  is_mib(planned(a, "v5e", text), 128);
+  at_arena_destroy(a);
+#undef Q
+#undef S
+#undef N
+#undef R
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_may_have_no_results),
       cmocka_unit_test(two_cores_leave_products_in_hbm),
+      cmocka_unit_test(kernels_end_at_barriers),
+      cmocka_unit_test(pads_between_elements_are_kernels),
+      cmocka_unit_test(batches_lie_by_rows),
+      cmocka_unit_test(scores_are_stored),
+      cmocka_unit_test(products_add_up_in_place),
+      cmocka_unit_test(indices_of_sorts_are_in_hbm),
       cmocka_unit_test(cuts_grow_with_the_program),
       cmocka_unit_test(long_chains_need_no_stack),
       cmocka_unit_test(state_is_as_wide_as_any_turn_needs),

@@ -3,54 +3,11 @@
 // in their producers, chains of elementwise operations become one kernel. What
 // is cheap is computed again in every kernel that needs it.
 #include "base/verify.h"
-#include "estimate/estimate_internal.h"
+#include "estimate/group_internal.h"
 #include "mosaic/mosaic.h"
 #include "tpu/tpu.h"
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
-
-enum { kSources = 8 };
-
-// What is known of one node while values are decided on.
-typedef struct info {
-  AT_VEC(at_node *) users;  // behind renamings
-  // Arrays about as large as it that its fusion reads; the last: so many or
-  // more.
-  const at_node *sources[kSources];
-  uint32_t num_sources;
-  double small;     // bytes of what else it reads
-  bool multiplied;  // all that it flows into are products
-  bool kept;        // its value is written by some kernel
-  bool was_kept;    // when values were looked at before
-  bool choice;      // only traffic says whether it is stored
-  bool ends;        // a product's kernel ends with it
-  bool result;      // of the computation
-  bool costly;      // a transcendental is computed for it
-  uint32_t copied;  // nodes that its fusion computes
-  at_node *sink;    // the only kept node that it flows into; NULL: several
-  uint32_t order;
-  at_est_group *group;  // of a kept value
-} info;
-
-// A node on the way from a group's outputs to what it reads, and which of its
-// operands is next.
-typedef struct visit {
-  at_node *n;
-  uint32_t next;
-} visit;
-
-// One computation that is cut.
-typedef struct cutter {
-  at_arena *arena;
-  bool stored;   // which values are stored counts, not what a kernel costs
-  bool settled;  // was_kept says what is not computed again
-  const at_comp *comp;
-  at_map infos;  // node -> info
-  AT_VEC(at_node *) nodes;
-  AT_VEC(at_est_group *) groups;
-  AT_VEC(visit) open;  // of read_node; empty between its calls
-  uint64_t visits;
-} cutter;
 
 // Ops that move no data: readers look through them.
 bool at_est_is_renaming(const at_node *n) {
@@ -63,7 +20,7 @@ at_value at_est_behind(at_value v) {
   return v;
 }
 
-static info *info_of(const cutter *k, const at_node *n) {
+info *at_cut_info_of(const cutter *k, const at_node *n) {
   void **place = at_map_find_ptr(&k->infos, n);
   return place ? *place : NULL;
 }
@@ -80,11 +37,11 @@ static bool is_product(const at_node *n) {
   return n->op == AT_OP_CONVOLUTION || n->op == AT_OP_RAGGED_DOT;
 }
 // Values that no kernel computes.
-static bool is_given(const at_node *n) {
+bool at_cut_is_given(const at_node *n) {
   return n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
 }
 // What adds up over rows, also as a product on the vector unit.
-static bool is_reduce(const at_node *n) {
+bool at_cut_is_reduce(const at_node *n) {
   return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW ||
          at_tpu_is_sum_of_products(n);
 }
@@ -106,11 +63,11 @@ static bool moves(const at_node *n) {
   }
 }
 // One result, element by element.
-static bool is_elementwise(const at_node *n) {
+bool at_cut_is_elementwise(const at_node *n) {
   return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
 }
 // Of its first result; 0: not known.
-static int64_t elements(const at_node *n) {
+int64_t at_cut_elements(const at_node *n) {
   return n->num_results && at_type_is_static(&n->types[0])
              ? at_type_elements(&n->types[0])
              : 0;
@@ -121,34 +78,44 @@ static int64_t elements(const at_node *n) {
 static bool is_sparse(const at_node *n) {
   if (n->op != AT_OP_SCATTER || n->num_operands != 3) return false;
   const at_node *into = at_est_behind(n->operands[0]).node;
-  bool equal =
-      into->op == AT_OP_CONSTANT || (into->op == AT_OP_BROADCAST_IN_DIM &&
-                                     elements(into->operands[0].node) == 1);
-  return equal && elements(n->operands[2].node) <= elements(n) / 64;
+  bool equal = into->op == AT_OP_CONSTANT ||
+               (into->op == AT_OP_BROADCAST_IN_DIM &&
+                at_cut_elements(into->operands[0].node) == 1);
+  return equal &&
+         at_cut_elements(n->operands[2].node) <= at_cut_elements(n) / 64;
 }
 // May a kernel compute n on the way to what it needs?
 static bool fuses(const at_node *n) {
-  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
+  return at_cut_is_elementwise(n) || moves(n) || at_est_is_renaming(n);
+}
+
+// A pad between elements is a kernel of its own.
+static bool spreads(const at_node *n) {
+  if (n->op != AT_OP_PAD) return false;
+  at_dims between = at_node_ints(n, AT_ATTR_INTERIOR_PADDING);
+  for (uint32_t d = 0; d < between.rank; d++)
+    if (between.ptr[d]) return true;
+  return false;
 }
 
 // One element out of an array, for scalar work: a kernel of its own reads it.
 static bool is_scalar_slice(const at_node *n) {
-  return n->op == AT_OP_SLICE && elements(n) == 1 &&
-         elements(n->operands[0].node) > 1;
+  return n->op == AT_OP_SLICE && at_cut_elements(n) == 1 &&
+         at_cut_elements(n->operands[0].node) > 1;
 }
 
 // A broadcast that makes more of what a kernel computed: compute first, then
 // copy.
 static bool expands(const at_node *n) {
   return n->op == AT_OP_BROADCAST_IN_DIM &&
-         elements(n) > elements(n->operands[0].node);
+         at_cut_elements(n) > at_cut_elements(n->operands[0].node);
 }
 
 // ---- Uses
 
 // Notes that `user` reads v, once.
 static at_status use(cutter *k, at_value v, at_node *user) {
-  info *i = info_of(k, at_est_behind(v).node);
+  info *i = at_cut_info_of(k, at_est_behind(v).node);
   if (!i) return AT_OK;  // of an outer computation
   for (size_t u = 0; u < i->users.len; u++)
     if (i->users.ptr[u] == user) return AT_OK;
@@ -169,6 +136,14 @@ static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
   return AT_OK;
 }
 
+// Kernels end at a barrier.
+static void bar(const cutter *k, const at_node *barrier) {
+  for (uint32_t o = 0; o < barrier->num_operands; o++) {
+    info *i = at_cut_info_of(k, at_est_behind(barrier->operands[o]).node);
+    if (i) i->barred = k->stored;
+  }
+}
+
 // Infos of all nodes in order, their users, and which are results.
 static at_status collect(cutter *k) {
   AT_FOR_NODES(n, k->comp) {
@@ -181,13 +156,14 @@ static at_status collect(cutter *k) {
     if (!at_vec_push(k->arena, &k->nodes, n)) return AT_NO_MEMORY("nodes");
   }
   AT_FOR_NODES(n, k->comp) {
+    if (n->op == AT_OP_OPTIMIZATION_BARRIER) bar(k, n);
     if (at_est_is_renaming(n)) continue;
     for (uint32_t o = 0; o < n->num_operands; o++)
       AT_TRY(use(k, n->operands[o], (at_node *)n));
     if (at_op_is(n->op, AT_CONTROL)) AT_TRY(use_regions(k, n, (at_node *)n));
   }
   for (uint32_t r = 0; r < k->comp->num_results; r++) {
-    info *i = info_of(k, at_est_behind(k->comp->results[r]).node);
+    info *i = at_cut_info_of(k, at_est_behind(k->comp->results[r]).node);
     if (i) i->kept = i->result = true;
   }
   return AT_OK;
@@ -199,7 +175,8 @@ static at_status collect(cutter *k) {
 // or one that leaves the program, is a copy.
 static bool is_layout(const cutter *k, const at_node *n) {
   return n->op == AT_OP_TRANSPOSE &&
-         !is_given(at_est_behind(n->operands[0]).node) && !info_of(k, n)->kept;
+         !at_cut_is_given(at_est_behind(n->operands[0]).node) &&
+         !at_cut_info_of(k, n)->kept;
 }
 
 // Each once; a full list means so many or more.
@@ -214,12 +191,12 @@ static uint32_t width_of(const at_node *n) {
 }
 
 static double bytes_of(const at_node *n) {
-  return (double)elements(n) * width_of(n);
+  return (double)at_cut_elements(n) * width_of(n);
 }
 
 // A source of n counts as small where it has at most half of its elements.
 static void add_large(info *i, const at_node *n, const at_node *from) {
-  if (2 * elements(from) > elements(n))
+  if (2 * at_cut_elements(from) > at_cut_elements(n))
     add_source(i, from);
   else
     i->small += bytes_of(from);
@@ -229,13 +206,13 @@ static void add_large(info *i, const at_node *n, const at_node *from) {
 static void find_sources(cutter *k, at_node *n, info *i) {
   for (uint32_t o = 0; o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
-    const info *p = info_of(k, from);
+    const info *p = at_cut_info_of(k, from);
     if (p && is_sparse(from)) continue;
     if (p && expands(from)) {
       i->small += bytes_of(at_est_behind(from->operands[0]).node);
       continue;
     }
-    if (p && fuses(from) && !is_given(from) && !p->was_kept) {
+    if (p && fuses(from) && !at_cut_is_given(from) && !p->was_kept) {
       i->small += p->small;
       for (uint32_t s = 0; s < p->num_sources; s++)
         add_large(i, n, p->sources[s]);
@@ -252,8 +229,8 @@ static void count_copied(cutter *k, at_node *n, info *i) {
   i->copied = 1;
   for (uint32_t o = 0; o < n->num_operands; o++) {
     at_node *from = at_est_behind(n->operands[o]).node;
-    info *p = info_of(k, from);
-    if (!p || is_given(from) || !fuses(from)) continue;
+    info *p = at_cut_info_of(k, from);
+    if (!p || at_cut_is_given(from) || !fuses(from)) continue;
     if (k->stored && p->was_kept) continue;
     i->costly |= p->costly;
     i->copied += p->copied;
@@ -263,12 +240,19 @@ static void count_copied(cutter *k, at_node *n, info *i) {
     i->costly = false, i->copied = 1;  // computed before it expands
 }
 
+// Can no reader compute it?
+static bool is_apart(const cutter *k, const at_node *n, const info *i) {
+  if (i->barred && !at_cut_is_given(n)) return true;
+  if (k->stored && spreads(n)) return true;
+  return !fuses(n) && !(k->stored && is_sparse(n));
+}
+
 // From the first node to the last: must its value be written, what does a
 // fusion that ends here compute?
 static void decide(cutter *k, at_node *n, info *i) {
   k->visits++;
   if (k->stored) find_sources(k, n, i);
-  if (!fuses(n) && !(k->stored && is_sparse(n))) i->kept = true;
+  if (is_apart(k, n, i)) i->kept = true;
   if (!k->stored && is_scalar_slice(n)) i->kept = true;
   count_copied(k, n, i);
 }
@@ -295,7 +279,7 @@ static const at_node *sum_of(const cutter *k, const info *i, const at_node *n) {
   if (n->op != AT_OP_EXPONENTIAL) return NULL;
   for (size_t u = 0; u < i->users.len; u++) {
     const at_node *user = i->users.ptr[u];
-    const info *j = info_of(k, user);
+    const info *j = at_cut_info_of(k, user);
     divided |= user->op == AT_OP_DIVIDE;
     if (!k->stored && user->op == AT_OP_CONVERT && j->users.len == 1)
       user = j->users.ptr[0];  // added up in another type
@@ -306,7 +290,7 @@ static const at_node *sum_of(const cutter *k, const info *i, const at_node *n) {
 
 // Does the compiler make one kernel of the softmax with this sum? Of matrices
 // it makes three, and where what is summed lies across tiles.
-static bool holds_rows(const at_node *sum) {
+bool at_cut_holds_rows(const at_node *sum) {
   const at_type *t = at_value_type(sum->operands[0]);
   at_dims d = at_node_ints(sum, AT_ATTR_DIMENSIONS);
   uint32_t lanes, sublanes;
@@ -318,12 +302,14 @@ static bool holds_rows(const at_node *sum) {
 // Does a product compute what `n` is an elementwise function of?
 static bool follows_product(const at_node *n) {
   enum { kMost = 16 };
-  for (int step = 0; step < kMost && (is_elementwise(n) || moves(n)); step++) {
+  for (int step = 0; step < kMost && (at_cut_is_elementwise(n) || moves(n));
+       step++) {
     const at_node *next = NULL;
     for (uint32_t o = n->op == AT_OP_SELECT; o < n->num_operands && !next;
          o++) {
       const at_node *from = at_est_behind(n->operands[o]).node;
-      if (elements(from) == elements(n) && !is_given(from)) next = from;
+      if (at_cut_elements(from) == at_cut_elements(n) && !at_cut_is_given(from))
+        next = from;
     }
     if (!next) return false;
     n = next;
@@ -331,12 +317,32 @@ static bool follows_product(const at_node *n) {
   return is_product(n);
 }
 
+// What the exponentials `n` of a softmax are made of, where a product computes
+// that; NULL: no product does.
+static at_node *scores_of(const cutter *k, const at_node *n) {
+  if (n->op != AT_OP_EXPONENTIAL) return NULL;
+  at_node *d = at_est_behind(n->operands[0]).node;
+  if (d->op != AT_OP_SUBTRACT || !sum_of(k, at_cut_info_of(k, n), n) ||
+      !follows_product(n))
+    return NULL;
+  return at_est_behind(d->operands[0]).node;
+}
+
+// Softmaxes of products keep their scores.
+static void keep_scores(const cutter *k) {
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    const at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    info *i = scores ? at_cut_info_of(k, scores) : NULL;
+    if (i) i->barred = i->scores = true;
+  }
+}
+
 // Are the exponentials of a softmax computed twice? In memory they are written
 // by the kernel that sums them.
 static bool is_computed_again(const cutter *k, const info *i,
                               const at_node *n) {
   const at_node *sum = sum_of(k, i, n);
-  return sum && (!holds_rows(sum) || follows_product(n));
+  return sum && (!at_cut_holds_rows(sum) || follows_product(n));
 }
 
 // Values are kept narrow, and converted where they are read.
@@ -370,13 +376,14 @@ static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false, forced = i->kept;
   i->multiplied = i->users.len > 0;
   for (size_t u = 0; u < i->users.len; u++) {
-    info *j = info_of(k, i->users.ptr[u]);
+    info *j = at_cut_info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
     bool sparse = k->stored && is_sparse(i->users.ptr[u]);
     if (!fuses(i->users.ptr[u]) && !sparse && !is_product(i->users.ptr[u]) &&
-        !is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
+        !at_cut_is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
+    if (k->stored && spreads(i->users.ptr[u])) i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
     i->multiplied &= is_product(i->users.ptr[u]) ||
                      follows_product(i->users.ptr[u]) ||
@@ -386,21 +393,21 @@ static void flow(cutter *k, at_node *n, info *i) {
   }
   if (several) i->sink = NULL;
   i->choice = false;
-  if (k->stored && sum_of(k, i, n)) i->kept = true;
-  if (is_given(n) || i->kept) return;
+  if (k->stored && sum_of(k, i, n) && !scores_of(k, n)) i->kept = true;
+  if (at_cut_is_given(n) || i->kept) return;
   i->choice = several;
-  bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
+  bool computes = at_cut_is_elementwise(n) && n->op != AT_OP_CONVERT;
   bool again = k->stored ? (k->settled ? !i->was_kept : is_cheap_again(i, n))
                          : !i->costly || is_computed_again(k, i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
   if (k->stored && i->kept && !forced && widens(n)) {
-    info *from = info_of(k, at_est_behind(n->operands[0]).node);
+    info *from = at_cut_info_of(k, at_est_behind(n->operands[0]).node);
     if (from) i->kept = false, from->kept = true;
   }
-  if (expanded && computes && elements(n) > 1) i->kept = true;
+  if (expanded && computes && at_cut_elements(n) > 1) i->kept = true;
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
   for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
-    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && elements(n) > 1 &&
+    if (i->users.ptr[u]->op == AT_OP_CONCATENATE && at_cut_elements(n) > 1 &&
         (computes || (k->stored && n->op == AT_OP_SLICE)))
       i->kept = true;
 }
@@ -408,12 +415,12 @@ static void flow(cutter *k, at_node *n, info *i) {
 // ---- Groups
 
 // `g` computes `n`, which no other group does from now on.
-static at_status own(cutter *k, at_est_group *g, at_node *n) {
-  info *i = info_of(k, n);
+at_status at_cut_own(cutter *k, at_est_group *g, at_node *n) {
+  info *i = at_cut_info_of(k, n);
   i->group = g;
   if (!at_vec_push(k->arena, &g->own, n)) return AT_NO_MEMORY("groups");
   size_t at = g->own.len - 1;
-  for (; at && info_of(k, g->own.ptr[at - 1])->order > i->order; at--) {
+  for (; at && at_cut_info_of(k, g->own.ptr[at - 1])->order > i->order; at--) {
     g->own.ptr[at] = g->own.ptr[at - 1];
     k->visits++;
   }
@@ -425,9 +432,9 @@ static at_status own(cutter *k, at_est_group *g, at_node *n) {
 static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
   AT_TRY_ALLOC(*out, at_new(k->arena, at_est_group, 1));
   (*out)->root = root;
-  (*out)->order = info_of(k, root)->order;
+  (*out)->order = at_cut_info_of(k, root)->order;
   if (!at_vec_push(k->arena, &k->groups, *out)) return AT_NO_MEMORY("groups");
-  return own(k, *out, root);
+  return at_cut_own(k, *out, root);
 }
 
 // An addition of what a scatter made: that adds to the other operand in place.
@@ -445,7 +452,7 @@ static at_node *comes_together(const cutter *k, at_node *n) {
   at_node *open[kMost];
   uint32_t count = 0;
   for (at_node *at = n;;) {
-    const info *i = info_of(k, at);
+    const info *i = at_cut_info_of(k, at);
     for (size_t u = 0; u < i->users.len; u++) {
       uint32_t o = 0;
       while (o < count && open[o] != i->users.ptr[u]) o++;
@@ -454,13 +461,16 @@ static at_node *comes_together(const cutter *k, at_node *n) {
     }
     uint32_t first = 0;
     for (uint32_t o = 1; o < count; o++)
-      if (info_of(k, open[o])->order < info_of(k, open[first])->order)
+      if (at_cut_info_of(k, open[o])->order <
+          at_cut_info_of(k, open[first])->order)
         first = o;
     if (!count) return NULL;
     at = open[first];
-    if (!is_elementwise(at) || elements(at) != elements(n)) return NULL;
+    if (!at_cut_is_elementwise(at) || at_cut_elements(at) != at_cut_elements(n))
+      return NULL;
     if (count == 1) return at;
-    if (info_of(k, at)->kept || !info_of(k, at)->users.len) return NULL;
+    if (at_cut_info_of(k, at)->kept || !at_cut_info_of(k, at)->users.len)
+      return NULL;
     open[first] = open[--count];
   }
 }
@@ -468,10 +478,16 @@ static at_node *comes_together(const cutter *k, at_node *n) {
 // Is it computed from one array alone, and read by products alone? They compute
 // it as they read.
 static bool is_made_by_products(const cutter *k, const at_node *n) {
-  const info *i = info_of(k, n);
+  const info *i = at_cut_info_of(k, n);
   for (size_t u = 0; u < i->users.len; u++)
     if (!is_product(i->users.ptr[u])) return false;
   return i->users.len > 0 && i->num_sources == 1;
+}
+
+// Do its rows fill tiles? The kernel of a product finds no maxima of others.
+static bool is_whole(const at_node *n) {
+  const at_type *t = &n->types[0];
+  return t->rank > 0 && t->dims[t->rank - 1] % 128 == 0;
 }
 
 // The last node of what follows from a product alone, to be computed with it.
@@ -479,16 +495,18 @@ static bool is_made_by_products(const cutter *k, const at_node *n) {
 static at_node *epilogue_end(cutter *k, at_node *product) {
   at_node *at = product, *narrow = product;
   for (;;) {
-    info *i = info_of(k, at);
-    bool result = at == product ? k->stored && i->result : i->kept;
+    info *i = at_cut_info_of(k, at);
+    bool ends = i->result || i->barred;
+    bool result = at == product ? k->stored && ends : i->kept;
     if (width_of(at) <= width_of(narrow)) narrow = at;
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
     if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
     if (u && i->users.len > 1 && is_made_by_products(k, u)) u = NULL;
+    if (k->stored && i->scores && !is_whole(at)) return narrow;
     if (result || !u) return k->stored && !result ? narrow : at;
-    info *j = info_of(k, u);
-    bool same = elements(u) == elements(product);
-    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
+    info *j = at_cut_info_of(k, u);
+    bool same = at_cut_elements(u) == at_cut_elements(product);
+    if (!(at_cut_is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
         (k->stored && adds_scattered(u)))
       return k->stored ? narrow : at;
     at = u;
@@ -501,7 +519,7 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
 static void settle(cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
-    info *i = info_of(k, p);
+    info *i = at_cut_info_of(k, p);
     i->num_sources = 0;
     i->small = 0;
     find_sources(k, p, i);
@@ -509,13 +527,13 @@ static void settle(cutter *k) {
     bool dear =
         i->choice ? !is_cheap_again(i, p) || i->copied > kMaxCopied : i->kept;
     i->was_kept = i->ends || dear;
-    if (is_product(p)) info_of(k, epilogue_end(k, p))->ends = true;
+    if (is_product(p)) at_cut_info_of(k, epilogue_end(k, p))->ends = true;
   }
   k->settled = true;
   for (size_t n = k->nodes.len; n-- > 0;) {
     at_node *p = k->nodes.ptr[n];
-    info *i = info_of(k, p);
-    i->kept = i->result || (!fuses(p) && !is_sparse(p));
+    info *i = at_cut_info_of(k, p);
+    i->kept = i->result || is_apart(k, p, i);
     i->sink = NULL;
     flow(k, p, i);
   }
@@ -531,25 +549,25 @@ static at_status start_products(cutter *k) {
     at_est_group *g;
     AT_TRY(new_group(k, end, &g));
     g->product = p;
-    info *last = info_of(k, end);
-    if (end != p) info_of(k, p)->kept = false;
+    info *last = at_cut_info_of(k, end);
+    if (end != p) at_cut_info_of(k, p)->kept = false;
     last->kept = true;
   }
   return AT_OK;
 }
 
 // Does the computation return n?
-static bool is_result(const cutter *k, const at_node *n) {
+bool at_cut_is_result(const cutter *k, const at_node *n) {
   for (uint32_t r = 0; r < k->comp->num_results; r++)
     if (at_est_behind(k->comp->results[r]).node == n) return true;
   return false;
 }
 
 // The reduction that a node is, or that it only converts the result of.
-static at_node *reduction(const cutter *k, at_node *n) {
+at_node *at_cut_reduction(const cutter *k, at_node *n) {
   if (n->op == AT_OP_CONVERT && !k->stored) {
     at_node *from = at_est_behind(n->operands[0]).node;
-    info *i = info_of(k, from);
+    info *i = at_cut_info_of(k, from);
     if (i && i->users.len == 1 && !i->kept) n = from;
   }
   return n->op == AT_OP_REDUCE && n->num_results == 1 ? n : NULL;
@@ -559,21 +577,22 @@ static at_node *reduction(const cutter *k, at_node *n) {
 static void convert_reductions(cutter *k) {
   for (size_t n = 0; n < k->nodes.len && !k->stored; n++) {
     at_node *p = k->nodes.ptr[n];
-    if (p->op != AT_OP_CONVERT || !info_of(k, p)->kept) continue;
+    if (p->op != AT_OP_CONVERT || !at_cut_info_of(k, p)->kept) continue;
     at_node *from = at_est_behind(p->operands[0]).node;
-    info *i = info_of(k, from);
+    info *i = at_cut_info_of(k, from);
     if (i && from->op == AT_OP_REDUCE && from->num_results == 1 &&
-        i->users.len == 1 && i->sink == p && !is_result(k, from))
+        i->users.len == 1 && i->sink == p && !at_cut_is_result(k, from))
       i->kept = false;
   }
 }
 
 // The kernel that takes another element of the same array.
 static at_est_group *beside_slice(const cutter *k, const at_node *n) {
-  const info *i = info_of(k, at_est_behind(n->operands[0]).node);
+  const info *i = at_cut_info_of(k, at_est_behind(n->operands[0]).node);
   for (size_t u = 0; i && u < i->users.len; u++)
-    if (is_scalar_slice(i->users.ptr[u]) && info_of(k, i->users.ptr[u])->group)
-      return info_of(k, i->users.ptr[u])->group;
+    if (is_scalar_slice(i->users.ptr[u]) &&
+        at_cut_info_of(k, i->users.ptr[u])->group)
+      return at_cut_info_of(k, i->users.ptr[u])->group;
   return NULL;
 }
 
@@ -581,11 +600,12 @@ static at_est_group *beside_slice(const cutter *k, const at_node *n) {
 static at_status start_others(cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
-    info *i = info_of(k, p);
-    if (!i->kept || i->group || is_given(p) || at_est_is_renaming(p)) continue;
+    info *i = at_cut_info_of(k, p);
+    if (!i->kept || i->group || at_cut_is_given(p) || at_est_is_renaming(p))
+      continue;
     at_est_group *g = NULL;
     if (!k->stored && is_scalar_slice(p)) g = beside_slice(k, p);
-    AT_TRY(g ? own(k, g, p) : new_group(k, p, &g));
+    AT_TRY(g ? at_cut_own(k, g, p) : new_group(k, p, &g));
   }
   return AT_OK;
 }
@@ -630,10 +650,10 @@ static at_status visit_node(reading *r, at_node *n) {
   if (!at_vec_push(r->k->arena, &r->g->nodes, n) ||
       !at_vec_push(r->k->arena, &r->k->open, ((visit){n, 0})))
     return AT_NO_MEMORY("nodes");
-  if (is_elementwise(n) || at_tpu_is_sum_of_products(n))
+  if (at_cut_is_elementwise(n) || at_tpu_is_sum_of_products(n))
     r->g->ops += width_of(n) < 4 ? .5 : 1;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
-  if (is_reduce(n)) r->g->reduces++;
+  if (at_cut_is_reduce(n)) r->g->reduces++;
   return AT_OK;
 }
 
@@ -641,12 +661,12 @@ static at_status visit_node(reading *r, at_node *n) {
 // of it at most; negative: all of it.
 static at_status read_value(reading *r, at_value v, double limit) {
   v = at_est_behind(v);
-  info *i = info_of(r->k, v.node);
+  info *i = at_cut_info_of(r->k, v.node);
   if (v.node->op == AT_OP_CONSTANT) {
     const at_literal *l = at_node_literal(v.node);
     if (l && (l->splat || l->bytes <= 4096)) return AT_OK;
   }
-  bool outside = !i || is_given(v.node) || (i->kept && i->group != r->g);
+  bool outside = !i || at_cut_is_given(v.node) || (i->kept && i->group != r->g);
   if (outside) {
     double bytes = dense(at_value_type(v));
     return add_read(r, v, limit >= 0 && limit < bytes ? limit : bytes);
@@ -676,270 +696,11 @@ static at_status read_node(reading *r, at_node *root) {
 }
 
 // Finds again what g computes and reads, from the nodes that it owns.
-static at_status read_group(cutter *k, at_est_group *g) {
+at_status at_cut_read_group(cutter *k, at_est_group *g) {
   reading r = {k, g, at_map_in(k->arena)};
   g->reads.len = g->nodes.len = 0;
   g->ops = g->reduces = g->transcendentals = 0;
   for (size_t n = 0; n < g->own.len; n++) AT_TRY(read_node(&r, g->own.ptr[n]));
-  return AT_OK;
-}
-
-// ---- Reductions join the kernel that writes what they reduce
-
-// Does it sum over the last dimension?
-static bool reduces_rows(const at_node *n) {
-  at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
-  uint32_t rank = at_value_type(n->operands[0])->rank;
-  for (uint32_t i = 0; i < d.rank; i++)
-    if (d.ptr[i] == (int64_t)rank - 1) return true;
-  return false;
-}
-
-// Scores whose heads lie outside of the sequence have rows along the lanes; the
-// others are laid out for the products around them, and a sum over their rows
-// is a kernel of its own.
-static bool has_rows(const at_node *product) {
-  at_dims b = at_node_ints(product, AT_ATTR_LHS_BATCHING_DIMENSIONS);
-  for (uint32_t i = 0; i < b.rank; i++)
-    if (b.ptr[i] != (int64_t)i) return false;
-  return true;
-}
-
-// May group `g` (whose root comes earlier) also compute the kept node `n`?
-static bool can_join(cutter *k, const at_est_group *from,
-                     const at_est_group *g) {
-  for (size_t i = 0; i < from->reads.len; i++) {
-    at_node *n = from->reads.ptr[i].value.node;
-    info *j = info_of(k, n);
-    if (!j || is_given(n) || j->group == g) continue;
-    if (!j->group || j->group->order >= g->order) return false;
-    if (j->order >= g->order) return false;
-  }
-  return true;
-}
-
-// Does `from` need what `g` has reduced? That is known when all is reduced.
-static bool needs_reduced(cutter *k, const at_est_group *from,
-                          const at_est_group *g) {
-  for (size_t i = 0; i < from->reads.len; i++) {
-    const at_node *n = from->reads.ptr[i].value.node;
-    const info *j = info_of(k, n);
-    if (j && j->group == g && is_reduce(n)) return true;
-  }
-  return false;
-}
-
-// The kernel that writes what `from` reduces or follows; NULL: none that may.
-static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
-  at_node *reduce = reduction(k, from->root);
-  int64_t size = elements(reduce ? reduce->operands[0].node : from->root);
-  at_est_group *best = NULL;
-  for (size_t i = 0; i < from->reads.len; i++) {
-    at_node *n = from->reads.ptr[i].value.node;
-    info *j = info_of(k, n);
-    at_est_group *g = j ? j->group : NULL;
-    if (!g || g == from || elements(n) != size) continue;
-    bool fits = g->product || is_elementwise(g->root);
-    if (fits && can_join(k, from, g) && !needs_reduced(k, from, g)) best = g;
-  }
-  return best;
-}
-
-// ---- Groups that become part of a later one
-
-// Everybody who reads what `from` writes is one of `together`, or comes with or
-// after the last of them.
-static bool can_wait(cutter *k, const at_est_group *from,
-                     at_est_group *const *together, uint32_t count) {
-  for (size_t n = 0; n < from->own.len; n++) {
-    info *i = info_of(k, from->own.ptr[n]);
-    for (size_t u = 0; u < i->users.len; u++) {
-      k->visits++;
-      info *j = info_of(k, i->users.ptr[u]);
-      if (!j->kept && j->sink) j = info_of(k, j->sink);
-      if (!j->group) return false;
-      bool ok = j->group->order >= together[count - 1]->order;
-      for (uint32_t t = 0; t < count; t++) ok |= j->group == together[t];
-      if (!ok) return false;
-    }
-  }
-  return true;
-}
-
-// `to` computes what `from` did, which is empty then.
-static at_status give(cutter *k, at_est_group *from, at_est_group *to) {
-  for (size_t n = 0; n < from->own.len; n++)
-    AT_TRY(own(k, to, from->own.ptr[n]));
-  from->own.len = 0;
-  from->root = NULL;
-  return AT_OK;
-}
-
-// A constant, or a broadcast of one?
-static bool is_constant(at_value v) {
-  at_node *n = at_est_behind(v).node;
-  while (n->op == AT_OP_BROADCAST_IN_DIM)
-    n = at_est_behind(n->operands[0]).node;
-  return n->op == AT_OP_CONSTANT;
-}
-
-// Behind conversions, broadcasts and a maximum with a constant.
-static at_node *behind_small(at_value v) {
-  for (;;) {
-    at_node *n = at_est_behind(v).node;
-    if (n->op == AT_OP_MAXIMUM && is_constant(n->operands[0]))
-      v = n->operands[1];
-    else if (n->op == AT_OP_CONVERT || n->op == AT_OP_BROADCAST_IN_DIM)
-      v = n->operands[0];
-    else
-      return n;
-  }
-}
-
-// exp(x - max(x)) / sum(exp(x - max(x))): the nodes whose groups join that of
-// the quotient, which the compiler makes one kernel.
-static bool is_softmax(const at_node *n, at_node *parts[3]) {
-  while (n->op == AT_OP_CONVERT) n = at_est_behind(n->operands[0]).node;
-  if (n->op != AT_OP_DIVIDE) return false;
-  at_node *e = behind_small(n->operands[0]);
-  at_node *sum = behind_small(n->operands[1]);
-  if (e->op != AT_OP_EXPONENTIAL || sum->op != AT_OP_REDUCE) return false;
-  if (behind_small(sum->operands[0]) != e) return false;
-  at_node *d = behind_small(e->operands[0]);
-  if (d->op != AT_OP_SUBTRACT) return false;
-  at_node *most = behind_small(d->operands[1]);
-  if (most->op != AT_OP_REDUCE) return false;
-  if (behind_small(most->operands[0]) != behind_small(d->operands[0]))
-    return false;
-  parts[0] = e, parts[1] = sum, parts[2] = most;
-  return true;
-}
-
-// The maximum, the exponentials and their sum join the quotient, if nobody else
-// needs them before.
-static at_status join_softmax(cutter *k, at_est_group *g) {
-  at_node *parts[3];
-  if (!g->root || g->product || !is_softmax(g->root, parts)) return AT_OK;
-  if (!holds_rows(parts[1])) return AT_OK;
-  at_est_group *together[4];
-  uint32_t count = 0;
-  for (int p = 0; p < 3; p++) {
-    info *i = info_of(k, parts[p]);
-    if (!i || (i->group && i->group->product)) return AT_OK;
-    if (i->group && i->group != g) together[count++] = i->group;
-  }
-  together[count++] = g;
-  for (uint32_t t = 0; t + 1 < count; t++)
-    if (together[t]->order > g->order ||
-        !can_wait(k, together[t], together, count))
-      return AT_OK;
-  for (uint32_t t = 0; t + 1 < count; t++)
-    if (together[t]->root) AT_TRY(give(k, together[t], g));
-  g->softmax = true;
-  return read_group(k, g);
-}
-
-// Elements that an elementwise kernel works on; an update in place works on
-// what it writes. 0: another kind of kernel.
-static int64_t worked_on(const at_est_group *g) {
-  if (!g->root || g->product || g->reduces > 0) return 0;
-  if (g->root->op == AT_OP_DYNAMIC_UPDATE_SLICE)
-    return elements(g->root->operands[1].node);
-  return is_elementwise(g->root) ? elements(g->root) : 0;
-}
-
-// What an elementwise kernel computes and another of the same size reads is
-// written by that kernel, where nobody needs it before.
-static at_status join_producers(cutter *k, at_est_group *g) {
-  for (size_t r = 0; worked_on(g) && r < g->reads.len; r++) {
-    at_node *n = g->reads.ptr[r].value.node;
-    info *i = info_of(k, n);
-    at_est_group *from = i ? i->group : NULL;
-    if (!from || from == g || from->root != n) continue;
-    if (k->stored && !is_result(k, n)) continue;
-    if (!is_elementwise(n) || worked_on(from) != worked_on(g) ||
-        (k->stored && !is_elementwise(g->root)) ||
-        !can_wait(k, from, (at_est_group *[]){from, g}, 2))
-      continue;
-    AT_TRY(give(k, from, g));
-    AT_TRY(read_group(k, g));
-    r = SIZE_MAX;  // its reads are others now
-  }
-  return AT_OK;
-}
-
-// Elementwise kernels of one size that read the same array are one kernel.
-static at_status join_siblings(cutter *k, at_est_group *g) {
-  for (size_t r = 0; worked_on(g) && r < g->reads.len; r++) {
-    at_node *n = g->reads.ptr[r].value.node;
-    info *i = info_of(k, n);
-    if (!i || elements(n) != worked_on(g)) continue;
-    for (size_t u = 0; u < i->users.len; u++) {
-      info *j = info_of(k, i->users.ptr[u]);
-      if (!j->kept && j->sink) j = info_of(k, j->sink);
-      at_est_group *from = j->group;
-      if (!from || from == g || from->order > g->order ||
-          worked_on(from) != worked_on(g) ||
-          !can_wait(k, from, (at_est_group *[]){from, g}, 2))
-        continue;
-      AT_TRY(give(k, from, g));
-      AT_TRY(read_group(k, g));
-      r = SIZE_MAX;  // its reads are others now
-      break;
-    }
-  }
-  return AT_OK;
-}
-
-// What a product computes and puts into a larger array is put there by its
-// kernel.
-static at_status join_put(cutter *k, at_node *n) {
-  info *i = info_of(k, n);
-  at_est_group *from = i->group;
-  if (!from || from->root != n || n->op != AT_OP_DYNAMIC_UPDATE_SLICE)
-    return AT_OK;
-  int64_t size = elements(n->operands[1].node);
-  for (size_t r = 0; r < from->reads.len; r++) {
-    at_node *p = from->reads.ptr[r].value.node;
-    info *j = info_of(k, p);
-    at_est_group *g = j ? j->group : NULL;
-    if (!g || g == from || !g->product || elements(p) != size ||
-        !can_join(k, from, g))
-      continue;
-    AT_TRY(give(k, from, g));
-    return read_group(k, g);
-  }
-  return AT_OK;
-}
-
-// Softmaxes, chains and siblings first; then values that are put into larger
-// ones, and reductions that join their producer.
-static at_status join(cutter *k) {
-  for (size_t x = 0; x < k->groups.len; x++)
-    AT_TRY(read_group(k, k->groups.ptr[x]));
-  for (size_t x = 0; x < k->groups.len; x++) {
-    AT_TRY(join_softmax(k, k->groups.ptr[x]));
-    AT_TRY(join_producers(k, k->groups.ptr[x]));
-    if (!k->stored) AT_TRY(join_siblings(k, k->groups.ptr[x]));
-  }
-  for (size_t n = 0; k->stored && n < k->nodes.len; n++)
-    AT_TRY(join_put(k, k->nodes.ptr[n]));
-  for (size_t n = 0; n < k->nodes.len; n++) {
-    at_node *p = k->nodes.ptr[n];
-    info *i = info_of(k, p);
-    at_est_group *from = i->group;
-    if (!from || from->root != p || from->product) continue;
-    bool reduce = reduction(k, p) != NULL;
-    bool follows = is_elementwise(p) && i->costly;  // softmax after its scores
-    if (!reduce && !follows) continue;
-    at_est_group *g = writer_to_join(k, from);
-    if (!g || (follows && !g->by_rows)) continue;
-    if (reduce && g->product && reduces_rows(reduction(k, p)) &&
-        has_rows(g->product))
-      g->by_rows = true;
-    AT_TRY(give(k, from, g));
-    AT_TRY(read_group(k, g));
-  }
   return AT_OK;
 }
 
@@ -951,7 +712,8 @@ static bool is_lone_reduction(const at_est_group *g) {
   if (g->reduces != 1 || g->reads.len != 1) return false;
   for (size_t n = 0; n < g->nodes.len; n++) {
     const at_node *p = g->nodes.ptr[n];
-    if ((p->op != AT_OP_CONVERT && !is_reduce(p) && !at_est_is_renaming(p)) ||
+    if ((p->op != AT_OP_CONVERT && !at_cut_is_reduce(p) &&
+         !at_est_is_renaming(p)) ||
         at_tpu_is_sum_of_products(p))
       return false;
   }
@@ -961,7 +723,7 @@ static bool is_lone_reduction(const at_est_group *g) {
 // A constant inside makes even one operation a fusion.
 static bool has_constant(const at_est_group *g) {
   const at_node *n = g->root;
-  for (uint32_t o = 0; is_elementwise(n) && o < n->num_operands; o++) {
+  for (uint32_t o = 0; at_cut_is_elementwise(n) && o < n->num_operands; o++) {
     const at_node *from = at_est_behind(n->operands[o]).node;
     if (from->op == AT_OP_CONSTANT) return true;
   }
@@ -975,8 +737,8 @@ static bool can_run_in_order(const cutter *k, const at_est_groups *out) {
     if (x && out->list[x - 1]->order >= g->order) return false;
     for (size_t r = 0; r < g->reads.len; r++) {
       const at_node *n = g->reads.ptr[r].value.node;
-      const info *i = info_of(k, n);
-      if (!i || is_given(n)) continue;
+      const info *i = at_cut_info_of(k, n);
+      if (!i || at_cut_is_given(n)) continue;
       if (!i->group || i->group->order >= g->order) return false;
     }
   }
@@ -991,7 +753,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
   out->visits = k->visits;
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];
-    info *i = info_of(k, p);
+    info *i = at_cut_info_of(k, p);
     at_est_group *g = i->group;
     if (!g) continue;
     void **place;
@@ -999,9 +761,9 @@ static at_status finish(cutter *k, at_est_groups *out) {
     *place = g;
     bool used = at_op_is(p->op, AT_CONTROL);  // its state is there anyway
     for (size_t u = 0; u < i->users.len; u++) {
-      info *j = info_of(k, i->users.ptr[u]);
-      used |= !(j->group == g ||
-                (!j->kept && j->sink && info_of(k, j->sink)->group == g));
+      info *j = at_cut_info_of(k, i->users.ptr[u]);
+      used |= !(j->group == g || (!j->kept && j->sink &&
+                                  at_cut_info_of(k, j->sink)->group == g));
     }
     for (uint32_t r = 0; r < k->comp->num_results; r++)
       used |= at_est_behind(k->comp->results[r]).node == p;
@@ -1025,9 +787,9 @@ static at_status finish(cutter *k, at_est_groups *out) {
 // Forward, then backward.
 static void decide_all(cutter *k, bool fuse) {
   for (size_t n = 0; n < k->nodes.len; n++)
-    decide(k, k->nodes.ptr[n], info_of(k, k->nodes.ptr[n]));
+    decide(k, k->nodes.ptr[n], at_cut_info_of(k, k->nodes.ptr[n]));
   for (size_t n = k->nodes.len; n-- > 0;) {
-    info *i = info_of(k, k->nodes.ptr[n]);
+    info *i = at_cut_info_of(k, k->nodes.ptr[n]);
     if (!fuse && !at_est_is_renaming(k->nodes.ptr[n])) i->kept = true;
     flow(k, k->nodes.ptr[n], i);
   }
@@ -1036,7 +798,7 @@ static void decide_all(cutter *k, bool fuse) {
 // What is computed from a stored value has that as its source.
 static void decide_again(cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
-    info *i = info_of(k, k->nodes.ptr[n]);
+    info *i = at_cut_info_of(k, k->nodes.ptr[n]);
     i->was_kept = i->kept;
     i->kept = i->result;
     i->sink = NULL;
@@ -1052,6 +814,7 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
   *out = (at_est_groups){0};
   cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .stored = stored};
   AT_TRY(collect(&k));
+  if (stored) keep_scores(&k);
   decide_all(&k, fuse);
   if (stored) decide_again(&k);
   if (stored) settle(&k);
@@ -1059,10 +822,10 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
   if (fuse) convert_reductions(&k);
   AT_TRY(start_others(&k));
   if (fuse)
-    AT_TRY(join(&k));
+    AT_TRY(at_cut_join(&k));
   else
     for (size_t x = 0; x < k.groups.len; x++)
-      AT_TRY(read_group(&k, k.groups.ptr[x]));
+      AT_TRY(at_cut_read_group(&k, k.groups.ptr[x]));
   return finish(&k, out);
 }
 

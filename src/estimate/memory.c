@@ -161,9 +161,10 @@ static at_status collect(lives *l) {
   for (uint32_t k = 0; k < count; k++) {
     const at_est_group *g = l->groups.list[k];
     for (size_t w = 0; w < g->writes.len; w++) {
-      at_value v = g->writes.ptr[w];
-      AT_TRY(
-          add(l, (live){.value = v, .writer = k, .bytes = stored_bytes(l, v)}));
+      live x = {.value = g->writes.ptr[w], .writer = k};
+      x.bytes = stored_bytes(l, x.value);
+      x.narrow = x.bytes < at_est_on_device(l, x.value);
+      AT_TRY(add(l, x));
     }
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -365,19 +366,53 @@ static void start_copies(lives *l) {
   }
 }
 
+// Does what the kernel's product multiplies need v? Looks at each node once.
+static at_status feeds_product(const at_est_group *g, at_value v, at_arena *a,
+                               bool *out) {
+  AT_VEC(at_node *) open = {0};
+  at_map inside = at_map_in(a);  // node of the kernel -> itself; NULL: seen
+  void **place;
+  *out = false;
+  for (size_t i = 0; i < g->nodes.len; i++) {
+    AT_TRY_ALLOC(place, at_map_put_ptr(&inside, g->nodes.ptr[i]));
+    *place = g->nodes.ptr[i];
+  }
+  if (!at_vec_push(a, &open, g->product)) return AT_NO_MEMORY("operands");
+  while (open.len && !*out) {
+    const at_node *n = open.ptr[--open.len];
+    for (uint32_t o = 0; o < n->num_operands; o++) {
+      at_value from = at_est_behind(n->operands[o]);
+      if (at_value_eq(from, v)) *out = true;
+      place = at_map_find_ptr(&inside, from.node);
+      if (!place || !*place) continue;
+      *place = NULL;
+      if (!at_vec_push(a, &open, from.node)) return AT_NO_MEMORY("operands");
+    }
+  }
+  return AT_OK;
+}
+
 // The new state of a loop goes where the old one was, unless that is needed
-// still: products and reductions write before they have read all.
-static void reuse_state(lives *l) {
-  if (!is_body(l->comp)) return;
+// still: loops, reductions, and products of it write before they have read all.
+// What only follows from a product adds to the state in place.
+static at_status reuse_state(lives *l) {
+  if (!is_body(l->comp)) return AT_OK;
   for (uint32_t r = 0; r < l->comp->num_results; r++) {
     live *x = at_est_live_of(l, l->comp->results[r]);
     const live *old = at_est_live_of(l, (at_value){l->comp->params[r], 0});
     if (!x || !old || x->argument || x->born < old->dies) continue;
     const at_est_group *g = l->groups.list[x->writer];
-    bool at_once = (!g->product && !g->reduces) ||
+    bool at_once = (!g->reduces && !at_op_is(g->root->op, AT_CONTROL)) ||
                    x->value.node->op == AT_OP_DYNAMIC_UPDATE_SLICE;
+    if (x->born == old->dies && at_once && g->product &&
+        x->value.node->op != AT_OP_DYNAMIC_UPDATE_SLICE) {
+      bool multiplied;
+      AT_TRY(feeds_product(g, old->value, l->arena, &multiplied));
+      at_once = !multiplied;
+    }
     if (x->born > old->dies || at_once) x->bytes = 0;
   }
+  return AT_OK;
 }
 
 // ---- Inside of loops and branches
@@ -441,7 +476,7 @@ static at_status measure(const at_comp *c, const at_target *t, uses *u,
   at_est_lay_images_out(l);
   set_times(l);
   start_copies(l);
-  reuse_state(l);
+  AT_TRY(reuse_state(l));
   AT_TRY(at_est_add_copies(l));
   return look_inside(l);
 }

@@ -123,7 +123,48 @@ static bool lies_well(const at_node *n) {
          bytes_along(t, batch, feature) < bytes_along(t, feature, batch);
 }
 
-// Convolutions that read an argument which lies otherwise.
+// ---- Batches of small matrices
+// A product's rows and columns lie along the tiles, never its batch: 32 columns
+// take 128 lanes, although the batch would fill them.
+
+// Bytes with two dimensions that are none of `batch` along lanes and sublanes,
+// those that pad least; 0: there are no two.
+static double matrix_bytes(const at_type *t, at_dims batch) {
+  double least = 0;
+  for (uint32_t lanes = 0; lanes < t->rank; lanes++) {
+    for (uint32_t sublanes = 0; sublanes < t->rank; sublanes++) {
+      if (lanes == sublanes || at_dims_has(batch, lanes) ||
+          at_dims_has(batch, sublanes))
+        continue;
+      double bytes = bytes_along(t, lanes, sublanes);
+      if (!least || bytes < least) least = bytes;
+    }
+  }
+  return least;
+}
+
+// Bytes of operand `o` as the product reads it; 0: as it lies.
+static double dot_operand(const at_node *n, uint32_t o) {
+  at_dims batch = at_node_ints(
+      n, o ? AT_ATTR_RHS_BATCHING_DIMENSIONS : AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  return batch.rank ? matrix_bytes(at_value_type(n->operands[o]), batch) : 0;
+}
+
+// Bytes of its result; 0: as it lies.
+static double dot_result(const at_node *n) {
+  static const int64_t first[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  uint32_t rank = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS).rank;
+  if (!rank || rank > AT_LEN(first)) return 0;
+  return matrix_bytes(&n->types[0], (at_dims){first, rank});
+}
+
+// An operand of the batch that no reshape is in front of.
+static bool is_plain(at_value v) {
+  return at_dims_eq(at_type_dims(at_value_type(v)),
+                    at_type_dims(at_value_type(at_est_behind(v))));
+}
+
+// Convolutions and batched products that read an argument which lies otherwise.
 static void find_convs(const lives *l, readers *all) {
   for (uint32_t s = 0; s < l->groups.count; s++) {
     const at_est_group *g = l->groups.list[l->order[s]];
@@ -131,6 +172,14 @@ static void find_convs(const lives *l, readers *all) {
       const at_node *n = g->nodes.ptr[k];
       readers *r = is_conv(n) ? readers_of(l, all, n->operands[0]) : NULL;
       if (r && !lies_well(n)) note_reader(r, s, conv_operand(n));
+    }
+    const at_node *p = g->product;
+    for (uint32_t o = 0; p && p->op == AT_OP_DOT_GENERAL && o < 2; o++) {
+      readers *r = readers_of(l, all, p->operands[o]);
+      double bytes = dot_operand(p, o);
+      if (r && is_plain(p->operands[o]) &&
+          bytes > (double)at_est_on_device(l, p->operands[o]))
+        note_reader(r, s, bytes);
     }
   }
 }
@@ -192,7 +241,9 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
       at_node_int(n, AT_ATTR_IS_STABLE, 0)) {
     at_type indices = n->types[0];
     indices.dtype = AT_S32;
-    return add_for(l, step, v, at_est_padded(l->target, &indices), " indices");
+    AT_TRY(add_for(l, step, v, at_est_padded(l->target, &indices), " indices"));
+    l->list.ptr[l->list.len - 1].dead = true;
+    return AT_OK;
   }
   if (n->op == AT_OP_SCATTER && n->num_operands == 3 &&
       is_copied_by_rows(l, v) && x && x->output)
@@ -201,7 +252,7 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
     at_value from = at_est_behind(n->operands[0]);
     const live *y = at_est_live_of(l, from);
     const at_type *t = at_value_type(from);
-    bool narrow = x && x->bytes < at_est_on_device(l, v);
+    bool narrow = x && x->narrow;
     if (y && y->argument && is_copied_by_rows(l, from))
       return add_for(l, step, from, bytes_by_rows(t) / (narrow ? 2 : 1),
                      " by rows");
@@ -323,8 +374,34 @@ static at_status add_image_results(lives *l) {
   return AT_OK;
 }
 
-// What is computed with a convolution has its result's layout.
+// A temporary has so many bytes at least, half where it is narrow.
+static void widen(const lives *l, at_value v, double bytes) {
+  live *x = at_est_live_of(l, v);
+  if (!x || x->writer == UINT32_MAX || !at_est_is_temporary(l, x) || !x->bytes)
+    return;
+  if (x->narrow) bytes /= 2;
+  x->bytes = AT_MAX(x->bytes, (uint64_t)bytes);
+}
+
+// What batched products read and write lies as they have it.
+static void lay_batches_out(lives *l) {
+  for (uint32_t k = 0; k < l->groups.count; k++) {
+    const at_est_group *g = l->groups.list[k];
+    const at_node *p = g->product;
+    if (!p || p->op != AT_OP_DOT_GENERAL) continue;
+    for (uint32_t o = 0; o < 2; o++)
+      if (is_plain(p->operands[o])) widen(l, p->operands[o], dot_operand(p, o));
+    for (size_t w = 0; w < g->writes.len; w++)
+      if (at_dims_eq(at_type_dims(at_value_type(g->writes.ptr[w])),
+                     at_type_dims(&p->types[0])))
+        widen(l, g->writes.ptr[w], dot_result(p));
+  }
+}
+
+// What is computed with a convolution has its result's layout, and what batched
+// products read and write theirs.
 void at_est_lay_images_out(lives *l) {
+  if (l->tpu) lay_batches_out(l);
   for (size_t i = 0; l->tpu && i < l->list.len; i++) {
     live *x = &l->list.ptr[i];
     if (x->writer == UINT32_MAX || !at_est_is_temporary(l, x) || !x->bytes)
@@ -334,8 +411,7 @@ void at_est_lay_images_out(lives *l) {
     if (!p || !is_conv(p) ||
         !at_dims_eq(at_type_dims(t), at_type_dims(&p->types[0])))
       continue;
-    bool narrow = x->bytes < at_est_on_device(l, x->value);
-    x->bytes = (uint64_t)(conv_result(p, t) / (narrow ? 2 : 1));
+    x->bytes = (uint64_t)(conv_result(p, t) / (x->narrow ? 2 : 1));
   }
 }
 

@@ -17,6 +17,8 @@ typedef struct live {
   bool argument, output;
   bool kept;         // an argument that the caller keeps
   bool vmem;         // never in HBM
+  bool narrow;       // f32 that is stored as bf16
+  bool dead;         // nobody reads it, so that VMEM saves nothing
   double gain;       // seconds that VMEM saves, weighted by loops
   const char *made;  // of the value, for others: "in bf16"; NULL: it itself
   uint32_t uses;     // groups that read it and have not run yet

@@ -21,6 +21,7 @@ static bool rounds(const at_node *n) {
 static bool hands_on(const at_node *n, uint32_t o) {
   switch (n->op) {
     case AT_OP_WHILE:
+    case AT_OP_OPTIMIZATION_BARRIER:
       return true;
     case AT_OP_DYNAMIC_UPDATE_SLICE:
       return o <= 1;
@@ -81,6 +82,8 @@ static at_status widen_state(uses *u, const at_node *loop, uint32_t i) {
 static at_status widen(uses *u, at_value v) {
   const at_node *n = v.node, *loop = n->parent->owner;
   if (is_loop(n)) return widen_state(u, n, v.index);
+  if (n->op == AT_OP_OPTIMIZATION_BARRIER)
+    return set_wide(u, n->operands[v.index]);
   for (uint32_t i = 0;
        is_loop(loop) && n->op == AT_OP_PARAMETER && i < n->parent->num_params;
        i++)

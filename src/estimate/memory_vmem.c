@@ -127,7 +127,7 @@ static at_status add_wish(placing *p, const lives *l, live *x) {
 
 // Temporaries, and arguments of the program that some kernel reads.
 static bool may_stay(const lives *l, const live *x) {
-  if (!x->bytes || x->born > x->dies) return false;
+  if (!x->bytes || x->born > x->dies || x->dead) return false;
   if (x->argument) return !l->comp->owner && x->readers.len;
   return at_est_is_temporary(l, x) && !x->kept &&
          !at_est_is_from_host(l, x->value.node);
@@ -233,6 +233,7 @@ static at_span_time time_at(const lives *l, uint32_t step) {
 static bool is_left(const placing *p, const wish *w) {
   const live *x = w->x;
   if (x->argument || x->writer == UINT32_MAX) return x->argument;
+  if (x->made) return p->cores > 1;  // a copy is an operation alone
   const at_est_group *g = w->of->groups.list[x->writer];
   return p->cores > 1 &&
          (g->product || g->alone || at_op_is(g->root->op, AT_CONTROL));

@@ -343,8 +343,10 @@ static at_status walk_program(at_est_walk *w, at_bytes program, at_module **out,
   w->times.seconds = at_map_in(w->arena);
   w->times.sparse = at_map_in(w->arena);
   if (w->is_tpu) AT_TRY(at_tpu_chip_of(w->target->machine, &w->chip));
-  at_pass_options passes = {
-      .fuse = !w->is_tpu, .placements = true, .fold_budget = 1 << 22};
+  at_pass_options passes = {.fuse = !w->is_tpu,
+                            .keep_barriers = w->is_tpu,
+                            .placements = true,
+                            .fold_budget = 1 << 22};
   if (!o->planned) AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
   AT_TRY_ALLOC(w->e, at_new(w->arena, at_estimate, 1));
   *out = m;

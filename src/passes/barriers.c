@@ -18,6 +18,7 @@ static at_status drop(at_rw *r, at_comp *c) {
 }
 
 at_status at_pass_barriers(at_module *m, const at_pass_options *o) {
+  if (o->keep_barriers) return AT_OK;
   at_rw r = {.m = m, .o = o};
   for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(drop(&r, m->funcs[i]));
   if (r.changed) at_dce(m);

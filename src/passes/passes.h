@@ -23,6 +23,7 @@ typedef struct at_pass_options {
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
   // Calls that name a memory become copies to it; else they are identities.
   bool placements;
+  bool keep_barriers;     // for who plans as a compiler that fuses across none
   uint32_t sparse_cores;  // of one device of the target; 0: none
   // What another room does to the program right before work is gathered; NULL:
   // nothing.
@@ -81,7 +82,7 @@ at_status at_pass_turn(at_module *m, const at_pass_options *o);
 // With o->small_products: results that a loop writes completely begin as memory
 // without contents.
 at_status at_pass_unfilled(at_module *m, const at_pass_options *o);
-// Drops optimization barriers.
+// Drops optimization barriers, but with o->keep_barriers.
 at_status at_pass_barriers(at_module *m, const at_pass_options *o);
 // Gathers per-element work into FUSION nodes, with o->fuse. Calls
 // o->before_fuse first, in any case.
