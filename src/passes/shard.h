@@ -352,7 +352,8 @@ at_status at_uneven_narrow(at_cut *c, at_comp *comp, at_node *before,
                            uint32_t d, const at_axes *axes, int64_t n,
                            at_value v, at_value *out);
 // How many elements of this device's part of a dimension of n are elements of
-// the whole; the others, behind them, are padding. A scalar of `dtype`, which holds n.
+// the whole; the others, behind them, are padding. A scalar of `dtype`, which
+// holds n.
 at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
                           const at_axes *axes, int64_t n, at_dtype dtype,
                           at_value *out);
