@@ -41,14 +41,20 @@ static LLVMTypeRef lane_type(at_em *e) {
 }
 static LLVMTypeRef lanes_type(at_em *e) { return at_em_widen(e, lane_type(e)); }
 
+// |a|, or for INT64_MIN, whose magnitude has no int64, a divisor of it.
+static int64_t magnitude(int64_t a) {
+  return a == INT64_MIN ? INT64_C(1) << 62 : a < 0 ? -a : a;
+}
+
 // Of what two indices are multiples of; 0 is a multiple of all.
 static int64_t gcd(int64_t a, int64_t b) {
+  a = magnitude(a), b = magnitude(b);
   while (b) {
     int64_t t = a % b;
     a = b;
     b = t;
   }
-  return a < 0 ? -a : a;
+  return a;
 }
 static int64_t mult_of(const at_ix *a) { return a->base ? a->mult : 0; }
 
@@ -104,7 +110,7 @@ at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k) {
   int64_t x = sat_mul(a.lo, k), y = sat_mul(a.hi, k);
   a.c = wrap_mul(a.c, k);
   a.lane = wrap_mul(a.lane, k);
-  a.mult = sat_mul(a.mult, k < 0 ? -k : k);
+  a.mult = sat_mul(a.mult, magnitude(k));
   a.lo = AT_MIN(x, y);
   a.hi = AT_MAX(x, y);
   if (a.base) a.base = op2(e, LLVMMul, a.base, at_em_i64(e, k));

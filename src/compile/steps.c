@@ -86,39 +86,64 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n,
 }
 
 // ---- Constants
-static bool reads(const at_node *n, at_value v) {
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    if (at_value_eq(n->operands[i], v)) return true;
-  if (!at_has_steps(n)) return false;
-  for (uint32_t r = 0; r < n->num_regions; r++) {
-    AT_FOR_NODES(k, n->regions[r]) if (reads(k, v)) return true;
-    for (uint32_t i = 0; i < n->regions[r]->num_results; i++)
-      if (at_value_eq(n->regions[r]->results[i], v)) return true;
+// Large splats of one computation.
+typedef struct splats {
+  at_comp *comp;
+  at_map copies;  // constant -> its copy, or itself while there is none
+} splats;
+
+// *v, if it is one of them, becomes its copy. The copy stands before the first
+// reader (NULL: the results), so that it is not alive for long.
+static at_status redirect(splats *s, at_node *reader, at_value *v) {
+  void **at = at_map_find_ptr(&s->copies, v->node);
+  at_value copy;
+  if (!at) return AT_OK;
+  if (*at == v->node) {
+    AT_TRY(at_build_op(s->comp, reader, AT_OP_COPY, v, 1, v->node->loc, &copy));
+    *at = copy.node;
   }
-  return false;
+  v->node = *at;
+  return AT_OK;
 }
 
-// The copy stands before the first reader, so that it is not alive for long.
-static at_status fill_splats(at_comp *c) {
-  for (at_node *n = c->first, *next; n; n = next) {
-    next = n->next;
-    if (at_has_steps(n))
-      for (uint32_t r = 0; r < n->num_regions; r++)
-        AT_TRY(fill_splats(n->regions[r]));
-    const at_literal *l = at_node_literal(n);
-    if (!l || !l->splat || at_type_bytes(&l->type) <= AT_LARGE_SPLAT_BYTES)
-      continue;
-    at_value v = {n, 0}, copy;
-    at_node *first = n->next;
-    while (first && !reads(first, v)) first = first->next;
-    AT_TRY(at_build_op(c, first, AT_OP_COPY, &v, 1, n->loc, &copy));
-    at_replace_uses(c, v, copy);
-    copy.node->operands[0] = v;
+// What n reads, and what is read inside of it, for `reader`.
+static at_status redirect_node(splats *s, at_node *reader, at_node *n) {
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    AT_TRY(redirect(s, reader, &n->operands[i]));
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    at_comp *c = n->regions[r];
+    AT_FOR_NODES(k, c) AT_TRY(redirect_node(s, reader, k));
+    for (uint32_t i = 0; i < c->num_results; i++)
+      AT_TRY(redirect(s, reader, &c->results[i]));
   }
   return AT_OK;
 }
 
-at_status at_steps_fill_splats(at_module *m) { return fill_splats(m->entry); }
+// Copies, for whoever reads them, of the large splats of c; then of what is in
+// it.
+static at_status fill_splats(at_comp *c, at_arena *a) {
+  splats s = {c, at_map_in(a)};
+  AT_FOR_NODES(n, c) {
+    const at_literal *l = at_node_literal(n);
+    void **at;
+    if (!l || !l->splat || at_type_bytes(&l->type) <= AT_LARGE_SPLAT_BYTES)
+      continue;
+    AT_TRY_ALLOC(at, at_map_put_ptr(&s.copies, n));
+    *at = n;
+  }
+  for (at_node *n = c->first; n && s.copies.len; n = n->next)
+    AT_TRY(redirect_node(&s, n, n));
+  for (uint32_t i = 0; i < c->num_results && s.copies.len; i++)
+    AT_TRY(redirect(&s, NULL, &c->results[i]));
+  AT_FOR_NODES(n, c)
+  for (uint32_t r = 0; at_has_steps(n) && r < n->num_regions; r++)
+    AT_TRY(fill_splats(n->regions[r], a));
+  return AT_OK;
+}
+
+at_status at_steps_fill_splats(at_module *m) {
+  return fill_splats(m->entry, m->arena);
+}
 
 // Gives constants their offsets and writes them, each at a multiple of 64
 // bytes.

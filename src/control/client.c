@@ -637,7 +637,8 @@ static at_status simulated(at_client *c, const at_msg_simulated *m) {
 // any more.
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
-  if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
+  if (!st.err && head->kind == AT_MSG_WELCOME && !c->greeted) {
+    c->greeted = true;
     pthread_mutex_lock(&c->lock);
     st = keep_welcome(c, body, c->num_spares);
     c->welcomed = !st.err;

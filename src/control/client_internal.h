@@ -146,9 +146,10 @@ struct at_client {
   pthread_cond_t news;  // the welcome
   // WELCOME has come, and everything above is filled in.
   bool welcomed;
-  at_status why;                            // nothing can be asked any more
-  at_table questions;                       // by tag
-  at_table programs;                        // to far_program
+  bool greeted;        // WELCOME has come; others are ignored. The receiver's
+  at_status why;       // nothing can be asked any more
+  at_table questions;  // by tag
+  at_table programs;   // to far_program
   at_table pinned_arrays, pinned_programs;  // that graphs use (trace.c)
   _Atomic uint32_t replaced;                // hosts, so far
   _Atomic uint64_t records;                 // the trace of which this is a part

@@ -74,11 +74,27 @@ static at_strbuf addresses_of(const at_controller *c, bool pod) {
   return b;
 }
 
+// Is every host there? A meeting has all of them: where only a drained one is
+// missing, people hear what would mend that.
+static bool all_came(const at_controller *c) {
+  uint32_t drained = UINT32_MAX;
+  for (uint32_t i = 0; i < c->num_hosts; i++) {
+    if (c->hosts[i] && !c->hosts[i]->gone) continue;
+    if (c->drains[i] != DRAIN_ENDED) return false;
+    drained = i;
+  }
+  if (drained == UINT32_MAX) return true;
+  at_log(AT_LOG_WARNING,
+         "the pod cannot form anew without host %u, which is drained; all "
+         "others are there\nhint: atoll pod undrain %u, and start a host",
+         drained, drained);
+  return false;
+}
+
 // If every host is there, tells all of them to form a new epoch. What they
 // answer to earlier FORMs does not count any more.
 static void form_if_complete(at_controller *c) {
-  for (uint32_t i = 0; i < c->num_hosts; i++)
-    if (!c->hosts[i] || c->hosts[i]->gone) return;
+  if (!all_came(c)) return;
   at_strbuf addresses = addresses_of(c, true);
   c->epoch++;
   c->formed = 0;

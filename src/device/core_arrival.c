@@ -6,7 +6,8 @@
 // this wait and the next on the semaphore, whatever order the run showed.
 #include "device/core_shadow.h"
 
-#include <stdlib.h>
+#include <stdint.h>
+#include <string.h>
 
 static _Noreturn void report(core_state *c, int32_t at, int32_t loc,
                              const core_state *owner, const landing *brought,
@@ -26,30 +27,61 @@ static _Noreturn void report(core_state *c, int32_t at, int32_t loc,
             *first ? first : "?", *second ? second : "?");
 }
 
-static void landing_add(core_state *c, size_t sem, const flight *f) {
-  shadow *s = c->shadow;
-  uint32_t i = 0;
-  while (i < s->num_landings &&
-         (s->landings[i].sem != sem || s->landings[i].box.base != f->box.base))
-    i++;
-  if (i == s->num_landings) {
-    s->landings = core_shadow_grow(c, s->landings, s->num_landings,
-                                   &s->cap_landings, sizeof *s->landings);
-    s->num_landings++;
+// ---- Landings, in the order of their addresses
+// The first whose box begins at `at` or behind.
+static uint32_t first_from(const shadow *s, uintptr_t at) {
+  uint32_t lo = 0, hi = s->num_landings;
+  while (lo < hi) {
+    uint32_t mid = lo + (hi - lo) / 2;
+    if ((uintptr_t)s->landings[mid].box.base < at)
+      lo = mid + 1;
+    else
+      hi = mid;
   }
-  s->landings[i] =
-      (landing){.box = f->box, .sem = sem, .loc = f->loc, .by = f->by};
+  return lo;
 }
 
-void arrivals_waited(core_state *c, size_t sem, const flight *f) {
+// [from, to) go.
+static void remove_landings(shadow *s, uint32_t from, uint32_t to) {
+  if (from == to) return;
+  memmove(s->landings + from, s->landings + to,
+          (s->num_landings - to) * sizeof *s->landings);
+  s->num_landings -= to - from;
+}
+
+// A later one at the same address, of the same semaphore, replaces the former.
+static void landing_add(core_state *c, size_t sem, const flight *f) {
   shadow *s = c->shadow;
-  bool landed = f && f->writes && f->by != c;
+  const landing new = {.box = f->box, .sem = sem, .loc = f->loc, .by = f->by};
+  uint32_t i = first_from(s, (uintptr_t)f->box.base);
+  while (i < s->num_landings && s->landings[i].box.base == f->box.base &&
+         s->landings[i].sem != sem)
+    i++;
+  s->most_landed = AT_MAX(s->most_landed, area_extent(&f->box));
+  if (i == s->num_landings || s->landings[i].box.base != f->box.base) {
+    s->landings = core_shadow_grow(c, s->landings, s->num_landings,
+                                   &s->cap_landings, sizeof *s->landings);
+    memmove(s->landings + i + 1, s->landings + i,
+            (s->num_landings++ - i) * sizeof *s->landings);
+  }
+  s->landings[i] = new;
+}
+
+// ---- Waits
+void arrivals_waited(core_state *c, size_t sem) {
+  shadow *s = c->shadow;
   AT_ASSERT(sem < c->cap_sems);
-  if (landed && !s->arrivals)
+  if (s->arrivals) s->arrivals[sem].waited_at = s->now;
+}
+
+void arrivals_landed(core_state *c, size_t sem, const flight *f) {
+  shadow *s = c->shadow;
+  AT_ASSERT(sem < c->cap_sems);
+  if (!f->writes || f->by == c) return;
+  if (!s->arrivals)
     s->arrivals = core_shadow_take(c, c->cap_sems, sizeof *s->arrivals);
-  if (!s->arrivals) return;
   s->arrivals[sem].waited_at = s->now;
-  if (landed) landing_add(c, sem, f);
+  landing_add(c, sem, f);
 }
 
 static void rely_on(core_state *c, const landing *l, int32_t loc) {
@@ -68,15 +100,19 @@ static void rely_on(core_state *c, const landing *l, int32_t loc) {
 
 void arrivals_access(core_state *c, const area *box, int32_t loc) {
   shadow *s = c->shadow;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < s->num_landings; i++) {
+  if (!s->num_landings) return;
+  const uintptr_t at = (uintptr_t)box->base;
+  const uintptr_t end = at + (uintptr_t)area_extent(box);
+  uint32_t i = first_from(s, at - AT_MIN(at, (uintptr_t)s->most_landed));
+  uint32_t kept = i;
+  for (; i < s->num_landings && (uintptr_t)s->landings[i].box.base < end; i++) {
     landing l = s->landings[i];
     if (area_overlap(&l.box, box))
       rely_on(c, &l, loc);
     else
       s->landings[kept++] = l;
   }
-  s->num_landings = kept;
+  remove_landings(s, kept, i);
 }
 
 void arrivals_begin(core_state *c, const flight *f) {
@@ -89,9 +125,6 @@ void arrivals_begin(core_state *c, const flight *f) {
 
 void arrivals_forget(core_state *c, const uint8_t *p, size_t bytes) {
   shadow *s = c->shadow;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < s->num_landings; i++)
-    if (s->landings[i].box.base < p || s->landings[i].box.base >= p + bytes)
-      s->landings[kept++] = s->landings[i];
-  s->num_landings = kept;
+  uint32_t from = first_from(s, (uintptr_t)p);
+  remove_landings(s, from, first_from(s, (uintptr_t)p + bytes));
 }

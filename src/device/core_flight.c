@@ -232,13 +232,13 @@ void flights_waited(core_state *c, const sem *at, int64_t amount) {
   }
   int64_t waited = s->waited[index] + amount;
   uint32_t kept = 0;
-  arrivals_waited(c, index, NULL);
+  arrivals_waited(c, index);
   for (uint32_t i = 0; i < s->num_flights; i++) {
     flight *f = &s->flights[i];
     bool over = f->sem == index && due[f->writes] <= waited;
     if (over && retires && !f->writes) core_shadow_retire(c, &f->box);
     if (over) core_shadow_over(c, f);
-    if (over) arrivals_waited(c, index, f);
+    if (over) arrivals_landed(c, index, f);
     if (over) sent_drop(core_marks(c), f->id);
     if (!over) s->flights[kept++] = *f;
   }

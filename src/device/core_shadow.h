@@ -149,9 +149,10 @@ struct shadow {
   actor_clock known;       // of other actors
   actor_clock *sem_clock;  // per semaphore; NULL: one core alone
   arrivals *arrivals;      // per semaphore; NULL: no copy was waited for yet
-  landing *landings;
+  landing *landings;       // by address
   uint32_t num_landings, cap_landings;
-  visits *visits;  // per ref
+  int64_t most_landed;  // bytes from the first to behind the last of any
+  visits *visits;       // per ref
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t *waited;
 };
@@ -311,9 +312,10 @@ void flights_add(core_state *owner, const flight *f, const void *sem);
 // Under the group's lock.
 void flights_waited(core_state *c, const sem *s, int64_t amount);
 // ---- core_arrival.c: all under the group's lock
-// c's wait for a semaphore was satisfied; `f`: a copy that is over with it,
-// NULL: none.
-void arrivals_waited(core_state *c, size_t sem, const flight *f);
+// c's wait for a semaphore was satisfied.
+void arrivals_waited(core_state *c, size_t sem);
+// With it the copy of `f` is over: what it brought is there.
+void arrivals_landed(core_state *c, size_t sem, const flight *f);
 // c accesses the box, at `loc`: fails if a wait that the access relies on may
 // have been satisfied by another copy that is on its way.
 void arrivals_access(core_state *c, const area *box, int32_t loc);

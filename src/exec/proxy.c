@@ -324,9 +324,13 @@ void at_proxy_define(at_buffer *b, at_status s) {
 // that read at once one throws its copy away.
 void *at_proxy_data(at_buffer *b) {
   const at_proxy *p = proxy_of(b);
+  pthread_mutex_t *lock = &b->chip->runtime->proxy_lock;
   void *data = NULL;
   at_event *done = NULL;
-  if (b->data) return b->data;
+  pthread_mutex_lock(lock);
+  void *have = b->data;
+  pthread_mutex_unlock(lock);
+  if (have) return have;
   at_status st = at_chip_take_scratch(b->chip, b->bytes, false, &data);
   if (!st.err && !(done = at_event_create())) st = no_memory();
   if (!st.err) {
@@ -335,15 +339,16 @@ void *at_proxy_data(at_buffer *b) {
     st = at_event_wait(done);
   }
   at_event_release(done);
-  pthread_mutex_lock(&b->chip->runtime->proxy_lock);
+  pthread_mutex_lock(lock);
   if (!st.err && !b->data) {
     b->data = data;
     data = NULL;
   }
-  pthread_mutex_unlock(&b->chip->runtime->proxy_lock);
+  have = b->data;
+  pthread_mutex_unlock(lock);
   if (data) at_chip_give_scratch(b->chip, data, b->bytes, false);
   at_status_free(st);
-  return b->data;
+  return have;
 }
 
 // The hold that the caller has is given back when the answer has come.

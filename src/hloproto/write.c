@@ -350,7 +350,8 @@ static at_status keep_defined(writer *w) {
 static at_status put_scratch(writer *w, scope *s) {
   const at_hloproto_memory *m = &w->memory;
   AT_TRY(keep_defined(w));
-  uint64_t peak = at_hp_peak(m);
+  uint64_t peak;
+  AT_TRY(at_hp_peak(m, w->a, &peak));
   if (peak >= m->temp_bytes) return AT_OK;
   w->defined.scratch_bytes = m->temp_bytes - peak;
   int64_t root = s->last, bytes = (int64_t)w->defined.scratch_bytes;

@@ -1,5 +1,7 @@
 // Where the values of a program lie, as XLA's BufferAssignmentProto (hlo.proto;
 // its fields are named beside their numbers).
+#include <stdlib.h>
+
 #include "hloproto/write_internal.h"
 
 // The message's three lists as they grow, and the next free numbers.
@@ -78,24 +80,26 @@ static void put_io(buffers *b, const at_hp_defined *d, at_value v,
 
 // One allocation for each argument; results that an argument was donated for
 // lie there and get none of their own.
-static void put_ios(buffers *b, const at_hp_defined *d, const at_module *m,
-                    const at_hloproto_memory *memory) {
+static at_status put_ios(buffers *b, const at_hp_defined *d, const at_module *m,
+                         const at_hloproto_memory *memory, at_arena *a) {
   const at_comp *e = m->entry;
+  bool *given;  // of each result: it lies in an argument
+  AT_TRY_ALLOC(given, at_new(a, bool, (size_t)e->num_results + 1));
   for (uint32_t k = 0; k < e->num_params; k++) {
     const at_io_info *info = m->params ? &m->params[k] : NULL;
     const uint64_t *bytes = memory->param_bytes;
     put_io(b, d, (at_value){e->params[k], 0}, info, bytes ? bytes + k : NULL, k,
            info && info->alias >= 0);
+    if (info && info->alias >= 0 && (uint32_t)info->alias < e->num_results)
+      given[info->alias] = true;
   }
   for (uint32_t r = 0; r < e->num_results; r++) {
-    bool given = false;  // it lies in an argument
-    for (uint32_t k = 0; m->params && k < e->num_params; k++)
-      given |= m->params[k].alias == (int32_t)r;
     const uint64_t *bytes = memory->result_bytes;
-    if (!given)
+    if (!given[r])
       put_io(b, d, e->results[r], m->results ? &m->results[r] : NULL,
              bytes ? bytes + r : NULL, -1, true);
   }
+  return AT_OK;
 }
 
 // One event of the heap simulation: `instruction` begins or ends the buffer.
@@ -109,14 +113,33 @@ static void put_happening(buffers *b, bool begins, int64_t id,
   at_proto_write_message(&b->trace, 1, &one);
 }
 
+// Temporaries in the order of their ends. Those that have ended before one
+// begins have begun before it, as they are listed by begin.
+static int by_end(const void *x, const void *y) {
+  const at_hloproto_temp *a = *(const at_hloproto_temp *const *)x;
+  const at_hloproto_temp *b = *(const at_hloproto_temp *const *)y;
+  if (a->end != b->end) return a->end < b->end ? -1 : 1;
+  return (a > b) - (a < b);
+}
+
+static at_status sort_ends(const at_hloproto_memory *m, at_arena *a,
+                           const at_hloproto_temp ***out) {
+  AT_TRY_ALLOC(*out,
+               at_new(a, const at_hloproto_temp *, (size_t)m->num_temps + 1));
+  for (uint32_t i = 0; i < m->num_temps; i++) (*out)[i] = &m->temps[i];
+  qsort(*out, m->num_temps, sizeof **out, by_end);
+  return AT_OK;
+}
+
 // Buffers in the order of their begins; those that end do so before.
 static at_status put_temps(buffers *b, const at_hp_defined *d,
                            const at_hloproto_memory *m, at_arena *a) {
   at_strbuf fields = {0};
   int64_t *ids;
-  bool *ended;
+  const at_hloproto_temp **ends;
+  uint32_t ended = 0;
   AT_TRY_ALLOC(ids, at_new(a, int64_t, (size_t)m->num_temps + 1));
-  AT_TRY_ALLOC(ended, at_new(a, bool, (size_t)m->num_temps + 1));
+  AT_TRY(sort_ends(m, a, &ends));
   if (d->scratch_bytes) {
     at_hp_place_of where = {d->scratch_id, -1};
     int64_t id = put_logical(b, where, d->scratch_bytes, COLOR_DEVICE);
@@ -129,10 +152,9 @@ static at_status put_temps(buffers *b, const at_hp_defined *d,
     at_hp_place_of where;
     ids[i] = -1;
     if (!at_hp_defined_at(d, t->value, &where)) continue;
-    for (uint32_t k = 0; k < i; k++) {
-      if (ended[k] || ids[k] < 0 || m->temps[k].end >= t->begin) continue;
-      ended[k] = true;
-      put_happening(b, false, ids[k], t->name);
+    for (; ended < m->num_temps && ends[ended]->end < t->begin; ended++) {
+      int64_t id = ids[ends[ended] - m->temps];
+      if (id >= 0) put_happening(b, false, id, t->name);
     }
     ids[i] = put_logical(b, where, t->bytes, COLOR_DEVICE);
     put_assigned(&fields, ids[i], t->offset, t->bytes);
@@ -145,15 +167,19 @@ static at_status put_temps(buffers *b, const at_hp_defined *d,
 
 // The largest sum of bytes over temporaries that live at the begin of one of
 // them; only there can the sum grow.
-uint64_t at_hp_peak(const at_hloproto_memory *m) {
-  uint64_t peak = 0;
+at_status at_hp_peak(const at_hloproto_memory *m, at_arena *a, uint64_t *out) {
+  const at_hloproto_temp **ends;
+  uint64_t sum = 0;
+  uint32_t ended = 0;
+  *out = 0;
+  AT_TRY(sort_ends(m, a, &ends));
   for (uint32_t i = 0; i < m->num_temps; i++) {
-    uint64_t sum = 0;
-    for (uint32_t k = 0; k <= i; k++)
-      if (m->temps[k].end >= m->temps[i].begin) sum += m->temps[k].bytes;
-    peak = AT_MAX(peak, sum);
+    sum += m->temps[i].bytes;
+    while (ended < m->num_temps && ends[ended]->end < m->temps[i].begin)
+      sum -= ends[ended++]->bytes;
+    *out = AT_MAX(*out, sum);
   }
-  return peak;
+  return AT_OK;
 }
 
 // Failures of all three lists are passed on; they are freed in any case.
@@ -162,8 +188,8 @@ at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
                             const at_hloproto_memory *memory, at_arena *a) {
   buffers b = {0};
   at_strbuf all = {0};
-  put_ios(&b, d, m, memory);
-  at_status st = put_temps(&b, d, memory, a);
+  at_status st = put_ios(&b, d, m, memory, a);
+  if (!st.err) st = put_temps(&b, d, memory, a);
   at_strbuf_add(&all, at_strbuf_str(&b.logical));
   at_strbuf_add(&all, at_strbuf_str(&b.allocations));
   if (b.trace.len) {

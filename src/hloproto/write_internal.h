@@ -52,7 +52,7 @@ typedef struct at_hp_defined {
 bool at_hp_defined_at(const at_hp_defined *d, at_value v, at_hp_place_of *out);
 
 // The most bytes of temporaries that there are at a time.
-uint64_t at_hp_peak(const at_hloproto_memory *m);
+at_status at_hp_peak(const at_hloproto_memory *m, at_arena *a, uint64_t *out);
 // Field `number` of `out`: the BufferAssignmentProto.
 at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
                             const at_hp_defined *d, const at_module *m,

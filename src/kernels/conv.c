@@ -6,7 +6,7 @@
 #include "kernels/gemm_internal.h"
 
 // Stays negative whatever offsets are added to it.
-enum { OUTSIDE = INT64_MIN / 16 };
+static const int64_t OUTSIDE = INT64_MIN / 16;
 _Static_assert(AT_K_MAX_RANK < 16, "sums of OUTSIDE must not wrap");
 
 // A convolution as a product: row (batch, position), column (output feature), k
@@ -355,15 +355,21 @@ typedef struct depthwise {
   char *out;
 } depthwise;
 
+// Sums or operands of one block, of the accumulator's type.
+typedef union lanes {
+  float f[DEPTHWISE_BLOCK];
+  uint32_t u[DEPTHWISE_BLOCK];
+} lanes;
+
 // acc[q] += a[q] * b[q].
-static void depthwise_add(uint32_t t, void *acc, const void *a, const void *b,
+static void depthwise_add(uint32_t t, lanes *acc, const void *a, const void *b,
                           int64_t n) {
   if (t == AT_F32) {
-    float *restrict s = acc;
+    float *restrict s = acc->f;
     const float *restrict x = a, *restrict y = b;
     for (int64_t q = 0; q < n; q++) s[q] = __builtin_fmaf(x[q], y[q], s[q]);
   } else {
-    uint32_t *restrict s = acc;
+    uint32_t *restrict s = acc->u;
     const uint32_t *restrict x = a, *restrict y = b;
     for (int64_t q = 0; q < n; q++) s[q] += x[q] * y[q];
   }
@@ -386,7 +392,7 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end,
     for (uint32_t d = 0; d < c->d; d++) out += o[d] * p->out_stride[d];
     for (int64_t f = 0; f < c->groups; f += DEPTHWISE_BLOCK) {
       int64_t n = AT_MIN(DEPTHWISE_BLOCK, c->groups - f);
-      float acc[DEPTHWISE_BLOCK] = {0}, x[DEPTHWISE_BLOCK];
+      lanes acc = {0}, x;
       int64_t at[AT_K_MAX_RANK] = {0};
       for (int64_t k = 0; k < c->window;
            k++, advance(p->kernel_size, c->d, at)) {
@@ -397,11 +403,11 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end,
           kernel += (p->reversal[d] ? p->kernel_size[d] - 1 - at[d] : at[d]) *
                     p->kernel_stride[d];
         const char *a = w->in + (off + f) * es;
-        if (p->lhs != w->acc) at_k_convert(w->acc, x, p->lhs, a, n);
-        depthwise_add(w->acc, acc, p->lhs == w->acc ? (const void *)a : x,
+        if (p->lhs != w->acc) at_k_convert(w->acc, &x, p->lhs, a, n);
+        depthwise_add(w->acc, &acc, p->lhs == w->acc ? (const void *)a : &x,
                       w->kernel + (kernel + f) * 4, n);
       }
-      at_k_convert(p->out, w->out + (out + f) * out_es, w->acc, acc, n);
+      at_k_convert(p->out, w->out + (out + f) * out_es, w->acc, &acc, n);
     }
   }
 }

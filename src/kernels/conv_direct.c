@@ -5,8 +5,9 @@
 #include "kernels/conv_internal.h"
 
 enum {
-  COPY_FLOATS = 24 * 1024,  // of a task, where that is more than one row
-  ROW_FLOATS = 48 * 1024,   // of a row's copies
+  COPY_FLOATS = 24 * 1024,       // of a task, where that is more than one row
+  ROW_FLOATS = 48 * 1024,        // of a row's copies
+  MOST_FLOATS = 4 * ROW_FLOATS,  // of any copy
   TASK_FLOPS = 400 * 1000
 };
 
@@ -67,10 +68,13 @@ static void describe(const at_k_conv_params *p, direct *d) {
   d->by_pixels = d->out_f < 5 || p->out_feature_stride != 1;
 }
 
-// Floats of the copy for a block of h by w of the output.
+// Floats of the copy for a block of h by w of the output. A window with far
+// gaps makes it as large as they say: what no copy may be is INT64_MAX, whose
+// other fields are not set.
 static int64_t copy_of(direct *d, int64_t h, int64_t w) {
   d->pixels = (w - 1) * d->sw + (d->kw - 1) * d->dw + 1;
   d->rows = (h - 1) * d->sh + (d->kh - 1) * d->dh + 1;
+  if (d->pixels > MOST_FLOATS || d->rows > MOST_FLOATS) return INT64_MAX;
   d->phases = d->by_pixels ? d->sw : 1;
   d->phase = at_k_ceil_div(d->pixels, d->phases);
   if (d->by_pixels) {
@@ -375,6 +379,6 @@ bool at_conv_direct_fits(const at_k_conv_params *p) {
   // A product with packed operands is better where there is much to do with
   // each.
   if (AT_MIN(d.in_f, d.out_f) > 16 && d.k * d.out_f > 16 * 1024) return false;
-  if (copy_of(&d, 1, AT_MIN(d.ow, 64)) > 4 * ROW_FLOATS) return false;
+  if (copy_of(&d, 1, AT_MIN(d.ow, 64)) > MOST_FLOATS) return false;
   return !d.by_pixels || d.ow >= 8;
 }

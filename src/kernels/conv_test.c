@@ -251,6 +251,19 @@ static void test_empty(void **state) {
   run_conv(p, false, &seed);
 }
 
+// Taps that are 2^32 - 1 apart in both dimensions, most of them in the padding:
+// a copy of what they span has 2^64 elements.
+static void test_far_taps(void **state) {
+  uint64_t seed = 29;
+  const int64_t far = (INT64_C(1) << 32) - 1;
+  at_k_conv_params p = conv_make(AT_F32, AT_F32, 2, 1, 1, 8);
+  for (int i = 0; i < 2; i++) {
+    p.in_size[i] = 1, p.kernel_size[i] = 2;
+    p.rhs_dilation[i] = p.pad_low[i] = far, p.pad_high[i] = 0;
+  }
+  run_conv(p, false, &seed);
+}
+
 // Groups that do not divide, no stride, too many dimensions.
 static void test_errors(void **state) {
   float x[64] = {0};
@@ -265,9 +278,11 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random), cmocka_unit_test(test_training_forms),
-      cmocka_unit_test(test_few_features), cmocka_unit_test(test_empty),
-      cmocka_unit_test(test_errors)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
+                                     cmocka_unit_test(test_training_forms),
+                                     cmocka_unit_test(test_few_features),
+                                     cmocka_unit_test(test_empty),
+                                     cmocka_unit_test(test_far_taps),
+                                     cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,27 @@ static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
   free(x), free(y[0]), free(y[1]);
 }
 
+// The operand's memory is the result's: the same bits.
+static void test_scan_in_place(void **state) {
+  uint64_t seed = 47;
+  static const int64_t shapes[][3] = {
+      {2, 33, 7}, {1, 9, 600}, {1, 200001, 1}, {1, 9000, 20}};
+  for (size_t s = 0; s < AT_LEN(shapes); s++)
+    for (uint32_t reverse = 0; reverse < 2; reverse++) {
+      at_k_scan_params p = {AT_F32,       AT_REDUCE_ADD, reverse,     0,
+                            shapes[s][0], shapes[s][1],  shapes[s][2]};
+      size_t bytes = (size_t)(p.outer * p.size * p.inner) * 4;
+      char *x = tu_fill(p.dtype, p.outer * p.size * p.inner, &seed);
+      char *y = malloc(bytes);
+      void *apart[] = {x, y}, *same[] = {x, x};
+      assert_non_null(y);
+      assert_int_equal(tu_run(AT_RT_SCAN, &p, 2, apart, 1), AT_OK_CODE);
+      assert_int_equal(tu_run(AT_RT_SCAN, &p, 2, same, 1), AT_OK_CODE);
+      assert_memory_equal(x, y, bytes);
+      free(x), free(y);
+    }
+}
+
 // Rows and columns, short and cut into blocks, every operation of every type.
 static void test_scan(void **state) {
   uint64_t seed = 43;
@@ -243,8 +264,11 @@ static void test_scan_complex_and_errors(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_copy_and_fill), cmocka_unit_test(test_transpose),
-      cmocka_unit_test(test_convert_bytes), cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_copy_and_fill),
+      cmocka_unit_test(test_transpose),
+      cmocka_unit_test(test_convert_bytes),
+      cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_scan_in_place),
       cmocka_unit_test(test_scan_complex_and_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ struct scan {
 
 // T: element, A: accumulator, LOAD and STORE between them. The wide form runs
 // over the columns in the inner loop; the narrow one keeps its value in a
-// register.
+// register. src and dst may be one array, carry is apart from both.
 #define SCAN_FN(name, T, A, LOAD, STORE, OP)                              \
   static void name(const void *srcv, void *dstv, int64_t n, int64_t step, \
                    int64_t w, void *carryv, bool started) {               \
@@ -66,9 +66,9 @@ struct scan {
       return;                                                             \
     }                                                                     \
     for (; i < n; i++) {                                                  \
-      const T *restrict s = src + i * step;                               \
+      const T *s = src + i * step;                                        \
       if (dst) {                                                          \
-        T *restrict d = dst + i * step;                                   \
+        T *d = dst + i * step;                                            \
         for (int64_t c = 0; c < w; c++) {                                 \
           A v = (A)OP(carry[c], LOAD(s[c]));                              \
           carry[c] = v;                                                   \
@@ -294,7 +294,7 @@ static void totals_range(void *arg, int64_t begin, int64_t end,
 static void scan_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const scan *s = arg;
   int64_t inner = s->p->inner;
-  char carry[COLS * MAX_ITEM];
+  _Alignas(MAX_ITEM) char carry[COLS * MAX_ITEM];
   for (int64_t t = begin; t < end; t++) {
     int64_t strip = t % s->strips, b = t / s->strips % s->blocks;
     int64_t o = t / s->strips / s->blocks, c0 = strip * COLS;
@@ -312,7 +312,7 @@ static void scan_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 // itself does it.
 static void prefix_totals(const scan *s, scan_fn acc_fn) {
   int64_t inner = s->p->inner;
-  char carry[COLS * MAX_ITEM];
+  _Alignas(MAX_ITEM) char carry[COLS * MAX_ITEM];
   for (int64_t o = 0; o < s->p->outer; o++)
     for (int64_t c0 = 0; c0 < inner; c0 += COLS) {
       char *at = s->carry + (o * s->blocks * inner + c0) * s->acc_es;

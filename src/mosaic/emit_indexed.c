@@ -66,13 +66,42 @@ static at_status indices(at_me *m, const at_mop *op, uint32_t group,
   return AT_OK;
 }
 
+typedef struct widening {
+  at_me_node *from;
+  const at_me_ref *to;
+} widening;
+
+// What 32 bits cannot hold stays outside of every ref.
+static void widen_one(at_me *m, const at_pos *p, void *arg) {
+  const widening *x = arg;
+  at_val v = at_me_eval(m, x->from, p);
+  at_ix i = at_ix_from(m->e, x->from->dtype, v, INT32_MIN, INT32_MAX);
+  at_me_ref_store(m, x->to, p, at_ix_to(m->e, AT_S32, i));
+}
+
+// A prepared index vector in memory, as the core reads it: of s32. The caller
+// drops it. NULL: no memory, which is noted.
+static at_me_node *in_memory(at_me *m, const at_mop *op, at_me_node *index) {
+  if (index->dtype == AT_S32) return at_me_materialise(m, index);
+  at_me_node *b = at_me_buffer(m, op, AT_S32, index->rank, index->dim);
+  if (!b) return NULL;
+  widening x = {index, b->ref};
+  at_me_space s = {.total = at_me_elements(b), .widest = 4};
+  at_me_space_tree(m, &s, index);
+  at_me_loops(m, &s, widen_one, &x);
+  return b;
+}
+
 // The indices that the mask lets through, dimension by dimension.
 static void check_indices(at_me *m, const at_mop *op, const indexed *x) {
   if (!m->o->check || m->window) return;
   at_me_node *mask = x->mask ? at_me_materialise(m, x->mask) : NULL;
   for (uint32_t d = 0; d < x->ref->rank; d++) {
-    at_me_node *i = at_me_materialise(m, x->index[d]);
-    if (!i || i->dtype != AT_S32 || (x->mask && !mask)) continue;
+    at_me_node *i = in_memory(m, op, x->index[d]);
+    if (!i || (x->mask && !mask)) {
+      at_me_node_drop(m, i);
+      continue;
+    }
     LLVMValueRef args[8] = {m->core,
                             i->ref->base,
                             at_me_mask_bytes(m, mask),
@@ -98,8 +127,8 @@ static void announce_places(at_me *m, const at_mop *op, const indexed *x,
   at_me_record_begin(&v, sizeof(at_core_places));
   at_me_fill_view(m, x->ref, &v);
   for (uint32_t d = 0; d < x->ref->rank && known; d++) {
-    at_me_node *i = held[num++] = at_me_materialise(m, x->index[d]);
-    known = i && i->dtype == AT_S32;
+    at_me_node *i = held[num++] = in_memory(m, op, x->index[d]);
+    known = i != NULL;
     if (!known) break;
     at_me_record_value(m, &v, offsetof(at_core_places, index) + 8 * d,
                        i->ref->base);

@@ -443,6 +443,54 @@ static void accesses_are_announced(void **state) {
   free(c);
 }
 
+// Index vectors of any width.
+#define STORE_AT(elem, rows)                                            \
+  "%l = 'tpu.iota'() {dimensions = array<i32: 1>} : () -> !1x128xi32\n" \
+  "%m = 'arith.constant'() {value = dense<7> : !1x128xi32} : () -> "    \
+  "!1x128xi32\n"                                                        \
+  "%small = 'arith.andi'(%l, %m) : (!1x128xi32, !1x128xi32) -> "        \
+  "!1x128xi32\n" rows                                                   \
+  "'tpu.vector_store_idx'(%l, %o, %r, %l) {operandSegmentSizes = "      \
+  "array<i32: 1, 1, 2, 0>} : (!1x128xi32, &16x128xi32, !1x128x" elem    \
+  ", !1x128xi32) -> ()\n"
+
+static void narrow_and_wide_indices_are_checked(void **state) {
+  const char *const good =
+      STORE_AT("i16",
+               "%r = 'arith.trunci'(%small) : (!1x128xi32) -> "
+               "!1x128xi16\n");
+  rt_kernel k = kernel_of(good, NULL);
+  rt_core *c = rt_run(&k, RT_CHECKED);
+  assert_string_equal(c->why, "");
+  for (int i = 0; i < C; i++) assert_int_equal(g_out[(i & 7) * C + i], i);
+  assert_int_equal(c->num_notes, 1);
+  assert_int_equal(c->notes[0].kind, AT_CORE_STORE);  // of known places
+  assert_int_equal(c->notes[0].elements, C);
+  free(c);
+  static const struct {
+    const char *lines, *why;
+  } bad[] = {
+      {STORE_AT("i16",
+                "%r = 'arith.constant'() {value = dense<16> : "
+                "!1x128xi16} : () -> !1x128xi16\n"),
+       "index 16 of 16"},
+      {STORE_AT("i8",
+                "%r = 'arith.constant'() {value = dense<-3> : "
+                "!1x128xi8} : () -> !1x128xi8\n"),
+       "index -3 of 16"},
+      {STORE_AT("i64",
+                "%r = 'arith.constant'() {value = dense<4294967296> : "
+                "!1x128xi64} : () -> !1x128xi64\n"),
+       "index 2147483647 of 16"},
+  };
+  for (size_t i = 0; i < AT_LEN(bad); i++) {
+    k = kernel_of(bad[i].lines, NULL);
+    c = rt_run(&k, RT_CHECKED);
+    assert_string_equal(c->why, bad[i].why);
+    free(c);
+  }
+}
+
 static void prints_reach_the_core(void **state) {
   rt_kernel k = kernel_of(SCALAR("a", "4") "'tpu.log'(%a) {tag = 'a is'} : "
                                            "(i32) -> ()\n",
@@ -522,6 +570,7 @@ int main(void) {
       cmocka_unit_test(registers_of_called_functions_are_checked),
       cmocka_unit_test(calls_do_not_multiply_without_end),
       cmocka_unit_test(accesses_are_announced),
+      cmocka_unit_test(narrow_and_wide_indices_are_checked),
       cmocka_unit_test(prints_reach_the_core),
       cmocka_unit_test(products_are_sums),
   };

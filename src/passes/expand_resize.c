@@ -130,7 +130,8 @@ static at_status rule_read(const at_node *n, resize_rule *k) {
 }
 
 // INVALID_ARGUMENT unless n takes and gives a 4-D image whose batch and
-// channels agree and that has pixels; UNIMPLEMENTED for complex ones.
+// channels agree and that has pixels; UNIMPLEMENTED for complex ones, and for
+// more pixels in a row or column than s32 numbers.
 static at_status check(const at_node *n) {
   const at_type *x =
       n->num_operands == 1 ? at_value_type(n->operands[0]) : NULL;
@@ -140,9 +141,14 @@ static at_status check(const at_node *n) {
     return at_fail_at(AT_INVALID_ARGUMENT, n,
                       "takes and gives an image [batch, height, width, "
                       "channels] of one type");
-  for (uint32_t d = 1; d < 3; d++)
+  for (uint32_t d = 1; d < 3; d++) {
     if (x->dims[d] == 0 || n->types[0].dims[d] == 0)
       return at_fail_at(AT_INVALID_ARGUMENT, n, "the image has no pixels");
+    // Places of pixels are s32.
+    if (x->dims[d] > INT32_MAX || n->types[0].dims[d] > INT32_MAX)
+      return at_fail_at(AT_UNIMPLEMENTED, n,
+                        "the image has over %d rows or columns", INT32_MAX);
+  }
   if (at_is_complex(x->dtype))
     return at_fail_at(AT_UNIMPLEMENTED, n, "complex numbers are not supported");
   return AT_OK;

@@ -507,7 +507,8 @@ static at_status offset_iota(at_cut *c, at_node *n, const at_axes *have,
   at_comp *comp = n->parent;
   at_type *t = &n->types[0], result = *t;
   const at_place *p = at_place_of(*v);
-  if (at_is_complex(t->dtype) || at_is_float(t->dtype)) t->dtype = AT_S32;
+  if (at_is_complex(t->dtype) || at_is_float(t->dtype))
+    t->dtype = at_offset_type(p->whole.dims[d]);
   AT_TRY(at_part_offset(c, comp, after, &axes, p->whole.dims[d], t->dtype,
                         &ops[1]));
   at_attr none = at_attr_ints(AT_ATTR_BROADCAST_DIMENSIONS, NULL, 0);

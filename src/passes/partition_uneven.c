@@ -148,9 +148,9 @@ at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
   at_dims dims = at_type_dims(&t);
   at_value count, index, here, args[3];
   at_attr along = at_attr_int(AT_ATTR_DIMENSION, d);
-  AT_TRY(at_uneven_count(c, user->parent, user, axes, n, AT_S32, &count));
+  t.dtype = at_offset_type(n);
+  AT_TRY(at_uneven_count(c, user->parent, user, axes, n, t.dtype, &count));
   AT_TRY(at_mk_broadcast(user, count, dims, NULL, &count));
-  t.dtype = AT_S32;
   AT_TRY(at_mk(user, AT_OP_IOTA, NULL, 0, &along, 1, &t, &index));
   AT_TRY(at_mk_compare(user, AT_LT, index, count, &here));
   AT_TRY(at_mk_broadcast(user, fill, dims, NULL, &fill));

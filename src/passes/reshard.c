@@ -405,29 +405,52 @@ at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out) {
   return AT_OK;
 }
 
-// Sum over the atoms of digit * size of the parts that it numbers; u32
-// arithmetic.
+at_dtype at_offset_type(int64_t n) { return n > INT32_MAX ? AT_S64 : AT_S32; }
+
+// *v as a scalar of type t.
+static at_status convert_scalar(at_comp *comp, at_node *before, at_dtype t,
+                                at_value *v) {
+  at_type type = at_type_scalar(t);
+  at_node_desc convert = {.op = AT_OP_CONVERT,
+                          .operands = v,
+                          .num_operands = 1,
+                          .types = &type,
+                          .num_types = 1};
+  return at_value_type(*v)->dtype == t ? AT_OK
+                                       : at_emit(comp, before, &convert, v);
+}
+
+// The largest offset of a part.
+static int64_t last_offset(const at_cut *c, const at_axes *axes, int64_t n) {
+  int64_t last = 0;
+  for (uint32_t i = 0; i < axes->n; i++) {
+    int64_t size = c->size[axes->a[i]];
+    n = n / size + (n % size != 0);
+    last += (size - 1) * n;
+  }
+  return last;
+}
+
+// Sum over the atoms of digit * size of the parts that it numbers; in u32, or
+// in u64 where that is too narrow.
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
                          const at_axes *axes, int64_t n, at_dtype dtype,
                          at_value *out) {
-  at_value sum, k;
-  AT_TRY(at_scalar_value(c, comp, before, AT_U32, 0, &sum));
+  at_value sum, k, w;
+  at_dtype t = last_offset(c, axes, n) > UINT32_MAX ? AT_U64 : AT_U32;
+  AT_TRY(at_scalar_value(c, comp, before, t, 0, &sum));
   for (uint32_t i = 0; i < axes->n; i++) {
-    n = (n + c->size[axes->a[i]] - 1) / c->size[axes->a[i]];
+    int64_t size = c->size[axes->a[i]];
+    n = n / size + (n % size != 0);
     AT_TRY(at_digit_value(c, axes->a[i], &k));
-    at_value w;
-    AT_TRY(at_scalar_value(c, comp, before, AT_U32, n, &w));
+    AT_TRY(convert_scalar(comp, before, t, &k));
+    AT_TRY(at_scalar_value(c, comp, before, t, n, &w));
     AT_TRY(binary(comp, before, AT_OP_MULTIPLY, k, w, &k));
     AT_TRY(binary(comp, before, AT_OP_ADD, sum, k, &sum));
   }
-  at_type t = at_type_scalar(dtype);
-  at_node_desc convert = {.op = AT_OP_CONVERT,
-                          .operands = &sum,
-                          .num_operands = 1,
-                          .types = &t,
-                          .num_types = 1};
-  return dtype == AT_U32 ? (*out = sum, AT_OK)
-                         : at_emit(comp, before, &convert, out);
+  AT_TRY(convert_scalar(comp, before, dtype, &sum));
+  *out = sum;
+  return AT_OK;
 }
 
 // This device's part of v along m->to, by a dynamic slice at its offset; padded
@@ -440,13 +463,14 @@ static at_status slice_part(at_cut *c, at_comp *comp, at_node *before,
   int64_t *sizes, each = t->dims[m->to] / at_axes_size(c, &m->axes);
   AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, t->rank + 1));
   AT_TRY_ALLOC(sizes, at_new(c->m->arena, int64_t, t->rank));
-  AT_TRY(at_scalar_value(c, comp, before, AT_S32, 0, &zero));
+  at_dtype index = at_offset_type(t->dims[m->to]);
+  AT_TRY(at_scalar_value(c, comp, before, index, 0, &zero));
   ops[0] = v;
   for (uint32_t d = 0; d < t->rank; d++) {
     ops[1 + d] = zero;
     sizes[d] = d == m->to ? each : t->dims[d];
   }
-  AT_TRY(at_part_offset(c, comp, before, &m->axes, t->dims[m->to], AT_S32,
+  AT_TRY(at_part_offset(c, comp, before, &m->axes, t->dims[m->to], index,
                         &ops[1 + m->to]));
   at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, sizes, t->rank);
   at_node_desc d = {.op = AT_OP_DYNAMIC_SLICE,
@@ -752,10 +776,11 @@ static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
     AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, rank + 2));
     AT_TRY(at_literal_make(c->m->arena, whole, bits, true, false, &l));
     AT_TRY(at_build_constant(comp, before, l, &ops[0]));
-    AT_TRY(at_scalar_value(c, comp, before, AT_S32, 0, &zero));
+    at_dtype index = at_offset_type(whole.dims[d]);
+    AT_TRY(at_scalar_value(c, comp, before, index, 0, &zero));
     ops[1] = *v;
     for (uint32_t i = 0; i < rank; i++) ops[2 + i] = zero;
-    AT_TRY(at_part_offset(c, comp, before, &end, whole.dims[d], AT_S32,
+    AT_TRY(at_part_offset(c, comp, before, &end, whole.dims[d], index,
                           &ops[2 + d]));
     AT_TRY(at_build_op(comp, before, AT_OP_DYNAMIC_UPDATE_SLICE, ops, rank + 2,
                        v->node->loc, v));

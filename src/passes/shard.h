@@ -325,8 +325,11 @@ at_status at_type_cut(const at_cut *c, const at_type *whole,
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
                      uint32_t mask, at_axes *have, const at_axes *want,
                      at_value *v);
+// The integers that tell places in a dimension of n apart: s32, or s64 where
+// they are not enough.
+at_dtype at_offset_type(int64_t n);
 // Where this device's part of a dimension of n begins under `axes`, a scalar of
-// `dtype`.
+// `dtype`, which wraps where it is too narrow.
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
                          const at_axes *axes, int64_t n, at_dtype dtype,
                          at_value *out);
@@ -349,7 +352,8 @@ at_status at_uneven_narrow(at_cut *c, at_comp *comp, at_node *before,
                            uint32_t d, const at_axes *axes, int64_t n,
                            at_value v, at_value *out);
 // How many elements of this device's part of a dimension of n are elements of
-// the whole; the others, behind them, are padding. A scalar of `dtype`.
+// the whole; the others, behind them, are padding. A scalar of `dtype`, which
+// holds n.
 at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
                           const at_axes *axes, int64_t n, at_dtype dtype,
                           at_value *out);

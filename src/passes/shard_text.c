@@ -534,13 +534,15 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
 // Atoms of a list of devices, tile after tile.
 static at_status listed_atoms(const at_cut *c, at_str text, at_dims list,
                               at_axes *out) {
-  int64_t n = c->m->num_partitions, *at;
+  int64_t n = c->m->num_partitions, *at, *place;
   if (list.rank != n) return bad(text, "covers another number of devices");
   AT_TRY_ALLOC(at, at_new(c->m->arena, int64_t, (size_t)n));
-  for (int64_t p = 0; p < n; p++) {
-    int64_t device = device_in(c->devices, p);
-    for (int64_t k = 0; k < n; k++)
-      if (list.ptr[k] == device) at[k] = p;
+  AT_TRY_ALLOC(place, at_new(c->m->arena, int64_t, (size_t)n));
+  for (int64_t p = 0; p < n; p++) place[device_in(c->devices, p)] = p;
+  for (int64_t k = 0; k < n; k++) {
+    if (list.ptr[k] < 0 || list.ptr[k] >= n)
+      return bad(text, "a device is out of range");
+    at[k] = place[list.ptr[k]];
   }
   // The second tile along each axis, minor first, tells which atom it is.
   at_axes minor_first = {0};

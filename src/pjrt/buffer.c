@@ -52,7 +52,7 @@ AT_API(Client_BufferFromHostBuffer) {
   AT_ARGS(PJRT_Client_BufferFromHostBuffer_Args);
   AT_CLIENT(a->client);
   PJRT_Memory *m;
-  AT_PTRY(at_pjrt_place(a->device, a->memory, &m));
+  AT_PTRY(at_pjrt_place(a->client, a->device, a->memory, &m));
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->type, a->dims, a->num_dims, a->device_layout,
                               &shape));
@@ -97,7 +97,7 @@ AT_API(Client_CreateUninitializedBuffer) {
   AT_ARGS(PJRT_Client_CreateUninitializedBuffer_Args);
   AT_CLIENT(a->client);
   PJRT_Memory *m;
-  AT_PTRY(at_pjrt_place(a->device, a->memory, &m));
+  AT_PTRY(at_pjrt_place(a->client, a->device, a->memory, &m));
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->shape_element_type, a->shape_dims,
                               a->shape_num_dims, a->shape_layout, &shape));
@@ -114,7 +114,7 @@ AT_API(Client_CreateErrorBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateErrorBuffer_Args, buffer);
   AT_CLIENT(a->client);
   PJRT_Memory *m;
-  AT_PTRY(at_pjrt_place(NULL, a->memory, &m));
+  AT_PTRY(at_pjrt_place(a->client, NULL, a->memory, &m));
   if (a->error_code == PJRT_Error_Code_OK)
     return AT_PFAIL(AT_INVALID_ARGUMENT, "error_code is OK");
   at_pjrt_shape shape;
@@ -148,7 +148,7 @@ AT_API(Client_CreateViewOfDeviceBuffer) {
   AT_CLIENT(a->client);
   PJRT_Memory *m;
   AT_PTRY(at_pjrt_place(
-      a->device,
+      a->client, a->device,
       AT_HAS(PJRT_Client_CreateViewOfDeviceBuffer_Args, memory) ? a->memory
                                                                 : NULL,
       &m));

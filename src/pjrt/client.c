@@ -445,12 +445,15 @@ PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b) {
 
 // A device stands for its own device memory. Devices of other processes hold no
 // arrays of this one.
-at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
-                        PJRT_Memory **out) {
+at_status at_pjrt_place(const PJRT_Client *c, PJRT_Device *device,
+                        PJRT_Memory *memory, PJRT_Memory **out) {
   if (!memory && !device)
     return AT_FAIL(AT_INVALID_ARGUMENT, "neither device nor memory is given");
   memory = memory ? memory : &device->memories[AT_MEM_DEVICE];
   AT_TRY(at_pjrt_client_check(memory->device->client, "putting an array"));
+  if (memory->device->client != c)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the device or memory is of another client than the array");
   if (!at_pjrt_is_own(memory->device))
     return AT_FAIL(
         AT_INVALID_ARGUMENT,

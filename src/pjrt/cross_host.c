@@ -103,7 +103,7 @@ static PJRT_Error *receive_arrays(at_pjrt_cross_host_receive_args *a) {
   uint32_t process;
   PJRT_Memory *m;
   AT_PTRY(find_process(a->client, a->ids, &process));
-  AT_PTRY(at_pjrt_place(a->device, NULL, &m));
+  AT_PTRY(at_pjrt_place(a->client, a->device, NULL, &m));
   for (size_t i = 0; i < a->num_shapes; i++) {
     at_pjrt_epoch_hold(a->client);
     at_status st = receive_one(a, i, m, process);

@@ -703,32 +703,50 @@ static size_t graph_print(void *p, char *out, size_t bytes) {
 static void identify(bool on) { at_pjrt_identifies = on; }
 
 // ---- Handing out
+// Takes the buffers of result `number` from what this thread has made.
+// INVALID_ARGUMENT: there is none, it was taken before, or it has other shards
+// than the launch has devices.
+static at_status take_result(uint32_t number, size_t num_devices,
+                             PJRT_Buffer ***out) {
+  const graph *g = now.graph;
+  const result key = {.number = number};
+  const result *r = g->num_results ? bsearch(&key, g->results, g->num_results,
+                                             sizeof key, by_number)
+                                   : NULL;
+  PJRT_Buffer ***from = r ? &now.buffers[r - g->results] : NULL;
+  if (!from || !*from || r->num_shards != num_devices)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "result %u cannot be handed out",
+                   number);
+  *out = *from;
+  *from = NULL;
+  return AT_OK;
+}
+
 // The launch's outputs are buffers that are there already. INVALID_ARGUMENT:
 // the announcement does not fit the program, or names a result that was handed
-// out before.
+// out before; then none is handed out, and those that were taken are freed.
 static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a) {
-  const graph *g = now.graph;
+  uint32_t n = 0;
   if (a->executable->program->num_outputs != now.num_next)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "a launch with %u results cannot hand out %u",
                    a->executable->program->num_outputs, now.num_next);
-  for (uint32_t o = 0; o < now.num_next; o++) {
-    const result key = {.number = now.next[o]};
-    const result *r = g->num_results ? bsearch(&key, g->results, g->num_results,
-                                               sizeof key, by_number)
-                                     : NULL;
-    PJRT_Buffer ***from = r ? &now.buffers[r - g->results] : NULL;
-    if (!from || !*from || r->num_shards != a->num_devices)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "result %u cannot be handed out",
-                     now.next[o]);
-    for (size_t d = 0; d < a->num_devices; d++) {
-      a->output_lists[d][o] = (*from)[d];
-      (*from)[d] = NULL;
-    }
-    free(*from);
-    *from = NULL;
+  PJRT_Buffer ***taken = calloc((size_t)now.num_next + 1, sizeof *taken);
+  at_status st = taken ? AT_OK : NO_MEMORY();
+  while (!st.err && n < now.num_next) {
+    st = take_result(now.next[n], a->num_devices, &taken[n]);
+    n += !st.err;
   }
-  return AT_OK;
+  for (uint32_t o = 0; o < n; o++) {
+    for (size_t d = 0; d < a->num_devices; d++)
+      if (st.err)
+        at_pjrt_buffer_free(taken[o][d]);
+      else
+        a->output_lists[d][o] = taken[o][d];
+    free(taken[o]);
+  }
+  free(taken);
+  return st;
 }
 
 // The launch itself does not run: JAX gets the run's buffers as its outputs,

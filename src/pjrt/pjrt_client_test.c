@@ -413,6 +413,44 @@ static void unset_callbacks(void **st) {
   }
 }
 
+// Memory of another client of the process takes no arrays of this one.
+static void other_clients_keep_their_memory(void **st) {
+  state *s = *st;
+  const int64_t dims[] = {2};
+  const float x[] = {1, 2};
+  PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
+                         .dims = dims,
+                         .num_dims = 1,
+                         .element_type = PJRT_Buffer_Type_F32};
+  PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
+  CALL(Client_Create, c);
+  PJRT_Client_AddressableDevices_Args *d =
+      ARGS(Client_AddressableDevices, .client = c->client);
+  CALL(Client_AddressableDevices, d);
+  PJRT_Device_DefaultMemory_Args *m =
+      ARGS(Device_DefaultMemory, .device = d->addressable_devices[0]);
+  CALL(Device_DefaultMemory, m);
+  assert_int_equal(
+      code_of(at_PJRT_Client_CreateBuffersForAsyncHostToDevice(ARGS(
+          Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
+          .memory = m->memory, .shape_specs = &spec, .num_shape_specs = 1))),
+      AT_INVALID_ARGUMENT);
+  assert_int_equal(
+      code_of(at_PJRT_Client_CreateAliasBuffer(
+          ARGS(Client_CreateAliasBuffer, .client = s->client,
+               .memory = m->memory, .shape_dims = dims, .shape_num_dims = 1,
+               .shape_element_type = PJRT_Buffer_Type_F32))),
+      AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(at_PJRT_Client_BufferFromHostBuffer(ARGS(
+                       Client_BufferFromHostBuffer, .client = s->client,
+                       .data = x, .type = PJRT_Buffer_Type_F32, .dims = dims,
+                       .num_dims = 1, .device = d->addressable_devices[0],
+                       .host_buffer_semantics =
+                           PJRT_HostBufferSemantics_kImmutableOnlyDuringCall))),
+                   AT_INVALID_ARGUMENT);
+  CALL(Client_Destroy, ARGS(Client_Destroy, .client = c->client));
+}
+
 // One client of four devices for all tests.
 static int start(void **st) {
   static state s;
@@ -446,6 +484,7 @@ int main(void) {
       cmocka_unit_test(bitcasts),
       cmocka_unit_test(strides_stay_in_dst),
       cmocka_unit_test(deleted_buffers_take_nothing),
+      cmocka_unit_test(other_clients_keep_their_memory),
   };
   return cmocka_run_group_tests(early, NULL, NULL) +
          cmocka_run_group_tests(tests, start, stop);

@@ -399,11 +399,11 @@ struct PJRT_Layouts_MemoryLayout {
 // process. Memory stays dense; whoever asked is told that it got what it
 // wanted. NULL: not a layout (default, auto), or no memory.
 const char *at_pjrt_layout_keep(const char *text);
-// The device that a call names, by device or memory (one may be NULL).
-// INVALID_ARGUMENT: none is given, or the device is another process's;
-// FAILED_PRECONDITION: its client was destroyed.
-at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
-                        PJRT_Memory **out);
+// The device of client c that a call names, by device or memory (one may be
+// NULL). INVALID_ARGUMENT: none is given, or it is another client's or another
+// process's; FAILED_PRECONDITION: its client was destroyed.
+at_status at_pjrt_place(const PJRT_Client *c, PJRT_Device *device,
+                        PJRT_Memory *memory, PJRT_Memory **out);
 
 // A program is compiled once and may then be handed out, serialised and loaded
 // any number of times: all handles share one at_pjrt_program.

@@ -52,8 +52,9 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m) {
 AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   AT_ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args);
   AT_CLIENT(a->client);
+  PJRT_Memory *memory;
   AT_HANDLE(a->memory);
-  AT_CLIENT(a->memory->device->client);
+  AT_PTRY(at_pjrt_place(a->client, NULL, a->memory, &memory));
   if (a->num_shape_specs) AT_HANDLE(a->shape_specs);
   if (a->num_device_layouts) {
     AT_HANDLE(a->device_layouts);
@@ -65,7 +66,7 @@ AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   size_t bytes = at_add(sizeof *m, at_mul(a->num_shape_specs, sizeof(pending)));
   if (bytes > (size_t)1 << 40 || !(m = calloc(1, bytes)))
     return at_pjrt_error(NO_MEMORY());
-  m->memory = a->memory;
+  m->memory = memory;
   at_pjrt_client_hold(m->memory->device->client);
   m->count = a->num_shape_specs;
   at_status st = AT_OK;
@@ -80,7 +81,7 @@ AT_API(Client_CreateBuffersForAsyncHostToDevice) {
         fail);
     AT_TRY_GOTO(
         st,
-        at_buffer_create(a->memory->device->chip, a->memory->kind, shape.dtype,
+        at_buffer_create(memory->device->chip, memory->kind, shape.dtype,
                          shape.dims, &m->buffers[i].buffer),
         fail);
   }
@@ -308,27 +309,28 @@ struct PJRT_FulfillAliasBufferCallback {
 AT_API(Client_CreateAliasBuffer) {
   AT_ARGS(PJRT_Client_CreateAliasBuffer_Args);
   AT_CLIENT(a->client);
+  PJRT_Memory *memory;
   AT_HANDLE(a->memory);
-  AT_CLIENT(a->memory->device->client);
+  AT_PTRY(at_pjrt_place(a->client, NULL, a->memory, &memory));
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->shape_element_type, a->shape_dims,
                               a->shape_num_dims, a->shape_layout, &shape));
   at_buffer *b;
-  AT_PTRY(at_buffer_create(a->memory->device->chip, a->memory->kind,
-                           shape.dtype, shape.dims, &b));
+  AT_PTRY(at_buffer_create(memory->device->chip, memory->kind, shape.dtype,
+                           shape.dims, &b));
   PJRT_FulfillAliasBufferCallback *cb = calloc(1, sizeof *cb);
   if (!cb) {
     at_buffer_release(b);
     return at_pjrt_error(NO_MEMORY());
   }
   cb->alias = at_buffer_retain(b);
-  at_status st = at_pjrt_buffer_wrap(a->memory, b, &a->alias_buffer);
+  at_status st = at_pjrt_buffer_wrap(memory, b, &a->alias_buffer);
   if (!at_ok(st)) {
     at_buffer_release(cb->alias);
     free(cb);
     return at_pjrt_error(st);
   }
-  cb->client = at_pjrt_client_hold(a->memory->device->client);
+  cb->client = at_pjrt_client_hold(memory->device->client);
   a->fulfill_alias_buffer_cb = cb;
   return NULL;
 }

@@ -86,7 +86,7 @@ at_status at_sc_hosts_agree(void *hosts, uint64_t *bits) {
   const at_sc_hosts *h = hosts;
   uint64_t mine[2] = {0, *bits}, theirs;
   at_bytes *send = malloc(2 * h->count * sizeof *send);
-  if (!send) return no_memory();
+  if (!send) return at_sc_tell(h, no_memory());
   for (uint32_t i = 0; i < h->count; i++)
     send[i] = (at_bytes){(uint8_t *)mine, sizeof mine};
   at_bytes *recv = send + h->count;

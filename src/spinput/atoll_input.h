@@ -108,7 +108,9 @@ typedef struct at_spinput_options {
   int32_t max_ids_per_sample;  // ids of one sample over all features; 0: any
   int32_t reserved;
   // Ors `bits` over all hosts; every host calls it equally often. NULL: one
-  // host. Called from the thread that called at_spinput_run.
+  // host. Called from the thread that called at_spinput_run. Bit 63: a host has
+  // failed, with which its part in the batch ends; the others fail with
+  // ABORTED.
   struct at_status (*agree)(void *arg, uint64_t *bits);
   void *agree_arg;
 } at_spinput_options;

@@ -251,11 +251,31 @@ static void fill(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
+// ---- Agreement
+static const uint64_t kFailed = UINT64_C(1) << 63;
+
+at_status at_spi_agree(at_spi_run *r, bool again, uint64_t *bits) {
+  if (!r->o->agree) return AT_OK;
+  r->awaited = false;
+  AT_TRY(r->o->agree(r->o->agree_arg, bits));
+  if (*bits & kFailed)
+    return AT_FAIL(AT_ABORTED, "another host failed in this batch");
+  r->awaited = again && *bits;
+  return AT_OK;
+}
+
+// The other hosts would wait for this one, which has failed, where they agree
+// next.
+static void tell_failure(at_spi_run *r) {
+  uint64_t bits = kFailed;
+  if (r->awaited) at_status_free(at_spi_agree(r, false, &bits));
+}
+
 // One mini-batch is enough where no task of any host is over a limit.
 static at_status minibatch(at_spi_run *r) {
   uint64_t over = 0;
   for (int64_t i = 0; i < r->task_count; i++) over |= r->tasks[i].over;
-  if (r->o->agree) AT_TRY(r->o->agree(r->o->agree_arg, &over));
+  AT_TRY(at_spi_agree(r, true, &over));
   // Every host decides alike, as `over` was agreed on.
   if (over) AT_TRY(at_spi_split(r));
   at_pool_for(r->pool, r->task_count, 1, fill, r);
@@ -343,12 +363,13 @@ at_status at_spinput_run(at_pool *pool, const at_spinput_options *o,
                   .stacks = stacks,
                   .batches = batches,
                   .cores = o->global_devices * o->cores_per_device,
+                  .awaited = o->minibatching && o->agree,
                   .minibatches = 1};
   r.core_bits = __builtin_ctz((uint32_t)r.cores);
   r.task_count = (int64_t)stack_count * o->local_devices * o->cores_per_device;
   r.views = calloc((size_t)batch_count, sizeof *r.views);
-  if (!r.views) return AT_NO_MEMORY("batches");
-  at_status st;
+  at_status st = r.views ? AT_OK : AT_NO_MEMORY("batches");
+  if (st.err) goto out;
   AT_TRY_GOTO(st, open_views(&r, stacks, stack_count, batch_count), out);
   for (int32_t i = 0; i < stack_count; i++) {
     outs[i].dropped = 0;
@@ -362,6 +383,7 @@ at_status at_spinput_run(at_pool *pool, const at_spinput_options *o,
   count_stats(&r);
   *num_minibatches = r.minibatches;
 out:
+  if (st.err) tell_failure(&r);
   release(&r, batch_count);
   return st;
 }

@@ -97,12 +97,17 @@ typedef struct at_spi_run {
   int32_t cores, core_bits;  // N, log2 N
   at_spi_scratch *scratch;   // one per worker
   int32_t *counts;           // s32[tasks, 2N]
+  bool awaited;              // the other hosts are about to agree once more
   int32_t minibatches;
   uint8_t minibatch_of[AT_SPINPUT_BUCKETS];  // of a bucket
 } at_spi_run;
 
 // A task's bucket for ids that no mini-batch takes.
 enum { AT_SPI_DROPPED = 255 };
+
+// Ors bits over all hosts, which agree once more after this time if `again` or
+// any of the bits says so. ABORTED: another host has failed.
+at_status at_spi_agree(at_spi_run *r, bool again, uint64_t *bits);
 
 // Sorts and merges a task's ids; drops what is over the limits, or fails, when
 // there is no mini-batching; then fills the buffers too.

@@ -313,6 +313,38 @@ static void hosts_cut_alike(void **state) {
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
 }
 
+// What a host says of the others, and what it hears of them.
+typedef struct talk {
+  int calls;
+  uint64_t said[3], hears;
+} talk;
+
+static at_status note_bits(void *arg, uint64_t *bits) {
+  talk *t = arg;
+  if (t->calls < 3) t->said[t->calls] = *bits;
+  t->calls++;
+  *bits |= t->hears;
+  return AT_OK;
+}
+
+// A host that fails says so where the others agree next, and then is not asked
+// again; they fail with it.
+static void hosts_fail_together(void **state) {
+  const uint64_t failed = 1ull << 63;
+  for (int how = 0; how < 2; how++) {
+    setup s;
+    many(&s);
+    talk t = {.hears = how ? failed : 0};
+    s.o.agree = note_bits;
+    s.o.agree_arg = &t;
+    if (!how) s.b[0].ids = NULL;
+    at_code code = at_code_take(run(&s));
+    assert_int_equal(t.calls, 1);
+    assert_int_equal(t.said[0] == failed, !how);
+    assert_int_equal(code, how ? AT_ABORTED : AT_INVALID_ARGUMENT);
+  }
+}
+
 // ---- Wrong inputs
 // A defect, and the status that it must have.
 typedef struct wrong {
@@ -707,6 +739,7 @@ int main(void) {
       cmocka_unit_test(minibatches_hold_everything),
       cmocka_unit_test(buckets_are_highwayhash),
       cmocka_unit_test(hosts_agree),
+      cmocka_unit_test(hosts_fail_together),
       cmocka_unit_test(hosts_cut_alike),
       cmocka_unit_test(wrong_inputs_have_a_status),
       cmocka_unit_test(wrong_buffers_have_a_status),

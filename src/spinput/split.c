@@ -172,7 +172,7 @@ static void find_runs(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 static at_status agree_on(at_spi_run *r, uint64_t *bits) {
   *bits = 0;
   for (int64_t i = 0; i < r->task_count; i++) *bits |= r->tasks[i].split;
-  return r->o->agree ? r->o->agree(r->o->agree_arg, bits) : AT_OK;
+  return at_spi_agree(r, false, bits);
 }
 
 // Every host comes to the same cuts, as it sees the bits of all.

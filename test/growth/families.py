@@ -53,6 +53,12 @@ def several(n, body, type=T, arguments=None):
           f"\nreturn {', '.join(f'%r{i}' for i in range(n))} : {types}\n}}\n}}\n")
 
 
+# ---- Constants of which memory is filled
+@family(100)
+def filled(n):
+  return several(n, [f"%r{i} = stablehlo.constant dense<{i}.5> : {T}" for i in range(n)])
+
+
 # ---- Elementwise programs as users write them ---------------------------------------------------
 @family(400)
 def mixed(n):

@@ -238,7 +238,7 @@ class Plan:
     enable_minibatching: a batch over the limits is cut into mini-batches first.
     max_ids_per_chip_per_sample: ids of one sample over all features; 0: any.
     split: what mini-batches cut: "vocabulary" or "sample".
-    agree: for several hosts: ors an int over all of them.
+    agree: for several hosts: ors an unsigned int of 64 bits over all of them.
   """
 
   def __init__(self, feature_specs: Any, local_device_count: int,
