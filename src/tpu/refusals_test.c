@@ -3,14 +3,6 @@
 // but for one operation, window or setting.
 #include "tpu/rules_test_util.h"
 
-// Each row on its own chip.
-static void refuse_all(const refused *rows, size_t n) {
-  at_arena *a = at_arena_create();
-  for (size_t i = 0; i < n; i++)
-    expect_refusal(kernel_of(a, &rows[i]), rows[i].chip, rows[i].says);
-  at_arena_destroy(a);
-}
-
 // ---- Types and instructions
 static void scalars(void **state) {
   static const refused rows[] = {

@@ -106,6 +106,14 @@ static inline void expect_refusal(const at_mosaic_kernel *k, const char *chip,
   at_status_free(s);
 }
 
+// Each row on its own chip.
+static inline void refuse_all(const refused *rows, size_t n) {
+  at_arena *a = at_arena_create();
+  for (size_t i = 0; i < n; i++)
+    expect_refusal(kernel_of(a, &rows[i]), rows[i].chip, rows[i].says);
+  at_arena_destroy(a);
+}
+
 // ---- Windows
 // An input in blocks of type `ref` and shape `bounds` over a grid of two steps;
 // its index map gives the grid id for each of its dimensions.
