@@ -28,10 +28,15 @@
 enum { kMembers = 3, kMeetMs = 30000, kMs = 1000000, kWaitMs = 20000 };
 
 // ---- A group
+// Lives in the test's process; members inherit it by fork.
 typedef struct group {
+  // Borrowed: the caller's buffer and texts. `group` is the name under which
+  // members find each other.
   const char *medium, *addresses, *group;
   const at_wire_options *with;  // what differs from the defaults; may be NULL
+  // At most kMembers.
   uint32_t count;
+  // A page: words 0 and on are counters of `meet`, from word 64 on a time.
   _Atomic uint32_t *shared;  // some words that all members see
 } group;
 
@@ -41,6 +46,7 @@ typedef struct letter {
   struct letter *next;
   uint32_t from;
   at_wire_head head;
+  // malloc'ed by box_place; freed with the letter.
   uint8_t *body;
 } letter;
 
@@ -51,15 +57,19 @@ typedef struct box {
   pthread_mutex_t lock;
   pthread_cond_t news;
   letter *first, **last;
+  // Counted as they happen: messages whole, messages given up by their sender,
+  // and calls of `room`.
   _Atomic uint32_t messages, abandoned, rooms;
   bool hold;                 // messages keep their credits
   _Atomic bool no_place;     // memory is out
   _Atomic uint64_t slow_ns;  // that it takes for a message in BULK
+  // Why each member was lost, "" while it is not, and when.
   char lost[kMembers][512];
   uint64_t lost_ns[kMembers];
   const group *group;
 } box;
 
+// NULL, once no_place is on: the wire must end the connection and say so.
 static inline void *box_place(void *arg, uint32_t from,
                               const at_wire_head *head) {
   (void)from;
@@ -72,6 +82,8 @@ static inline bool box_message(void *arg, uint32_t from,
                                const at_wire_head *head, void *body) {
   box *b = arg;
   letter *m = malloc(sizeof *m);
+  // On the poller's thread, before the lock: a slow sink makes its senders
+  // wait.
   *m = (letter){NULL, from, *head, body};
   if (b->slow_ns && head->lane == AT_WIRE_BULK)
     usleep((useconds_t)(b->slow_ns / 1000));
@@ -108,6 +120,7 @@ static inline void box_room(void *arg, uint32_t to, at_wire_lane lane) {
 }
 
 // Keeps the reason and the time. Consumes why.
+// Messages of one member may still be in the list: it was lost after they came.
 static inline void box_lost(void *arg, uint32_t member, at_status why) {
   box *b = arg;
   pthread_mutex_lock(&b->lock);
@@ -123,6 +136,7 @@ static inline void box_lost(void *arg, uint32_t member, at_status why) {
 // that have been proved; "tls": encrypted, too.
 static inline at_status meet_proved(const at_wire_options *o, bool tls,
                                     at_pod_link *links) {
+  // Everybody has the same token, so that all are proved.
   static const at_token token = {{7}};
   const at_addresses list = {o->addresses, "addresses"};
   int listener;
@@ -137,12 +151,16 @@ static inline at_status meet_proved(const at_wire_options *o, bool tls,
       .until_ns = at_clock_ns() + (uint64_t)o->meet_ms * kMs};
   uint64_t strangers;
   at_status st = at_pod_meet(&about, links, &strangers);
+  // The links are the caller's, also on failure; the listener has served its
+  // purpose.
   close(listener);
   return st;
 }
 
 // Opens the wire of that medium, proved first where its name says so.
 static inline at_status open_box(box *b, const group *g, uint32_t me) {
+  // What the test does not set has defaults: beats, windows and limits are the
+  // wire's own.
   at_wire_options o = g->with ? *g->with : (at_wire_options){0};
   *b = (box){.group = g};
   b->last = &b->first;
@@ -155,6 +173,7 @@ static inline at_status open_box(box *b, const group *g, uint32_t me) {
   o.meet_ms = o.meet_ms ? o.meet_ms : kMeetMs;
   o.sink = (at_wire_sink){b,           box_place, box_message,
                           box_abandon, box_room,  box_lost};
+  // Other media find each other by name or address and have no proof.
   const bool tls = !strcmp(g->medium, "tls");
   if (!tls && strncmp(g->medium, "sealed", 6))
     return at_wire_open(g->medium, &o, &b->w);
@@ -171,6 +190,7 @@ static inline bool box_wait(box *b, box_fn done, uint64_t n, uint32_t ms) {
   uint64_t until = at_clock_ns() + (uint64_t)ms * kMs;
   const struct timespec t = at_clock_timespec(until);
   pthread_mutex_lock(&b->lock);
+  // Spurious wake-ups do no harm: `done` is asked again. ms: from now on.
   bool good = done(b, n);
   while (!good && at_clock_ns() < until) {
     pthread_cond_timedwait(&b->news, &b->lock, &t);
@@ -179,12 +199,14 @@ static inline bool box_wait(box *b, box_fn done, uint64_t n, uint32_t ms) {
   pthread_mutex_unlock(&b->lock);
   return good;
 }
+// What is waited for, by box_wait, under the lock.
 static inline bool has_messages(box *b, uint64_t n) { return b->messages >= n; }
 static inline bool has_letter(box *b, uint64_t n) { return (void)n, b->first; }
 static inline bool has_abandoned(box *b, uint64_t n) {
   return b->abandoned >= n;
 }
 static inline bool has_rooms(box *b, uint64_t n) { return b->rooms >= n; }
+// n: the member.
 static inline bool has_lost(box *b, uint64_t n) { return *b->lost[n]; }
 
 // The oldest letter, the caller's from here on; NULL: none came in time.
@@ -198,12 +220,14 @@ static inline letter *take(box *b) {
   return m;
 }
 
+// NULL is allowed.
 static inline void free_letter(letter *m) {
   if (m) free(m->body);
   free(m);
 }
 
 // Letters that nobody took go with it.
+// Nothing is heard any more once the wire is closed, so the list needs no lock.
 static inline void close_box(box *b) {
   at_wire_close(b->w);
   while (b->first) free_letter(take(b));
@@ -212,6 +236,7 @@ static inline void close_box(box *b) {
 }
 
 // ---- Members
+// What a member does; 0, or the number of the check that failed.
 typedef int (*member_fn)(box *b, uint32_t me);
 
 // The exit status: 100, or what fn returns.
@@ -226,6 +251,8 @@ static inline int be_member(const group *g, uint32_t me, member_fn fn) {
 }
 
 // Names, ports and a page of memory that all members see.
+// addresses: filled in, and borrowed by the group. The page is unmapped by
+// `finish`.
 static inline group make_group(const char *medium, char addresses[256],
                                const at_wire_options *with, uint32_t count) {
   static uint32_t number;
@@ -239,6 +266,8 @@ static inline group make_group(const char *medium, char addresses[256],
 }
 
 // Forks all members.
+// pids: g->count of them. Members leave by exit, so sanitizers report their
+// leaks.
 static inline void start(const group *g, member_fn fn, pid_t pids[]) {
   fflush(NULL);
   for (uint32_t i = 0; i < g->count; i++) {
@@ -251,6 +280,7 @@ static inline void start(const group *g, member_fn fn, pid_t pids[]) {
 
 // All must end with 0, but for the one that the test has killed (UINT32_MAX:
 // none).
+// Members that hang are ended by the test's own time limit.
 static inline void finish(const group *g, const pid_t pids[], uint32_t killed) {
   for (uint32_t i = 0; i < g->count; i++) {
     int status;
@@ -262,6 +292,7 @@ static inline void finish(const group *g, const pid_t pids[], uint32_t killed) {
   munmap((void *)g->shared, 4096);
 }
 
+// The usual course of a test: all members run fn, and all must end with 0.
 static inline void run(const char *medium, const at_wire_options *with,
                        uint32_t count, member_fn fn) {
   char addresses[256];
@@ -272,14 +303,18 @@ static inline void run(const char *medium, const at_wire_options *with,
 }
 
 // All members have come here.
+// word: one per place of meeting, as the count is never set back. Not for a
+// member that may be killed before.
 static inline void meet(box *b, uint32_t word) {
   atomic_fetch_add(&b->group->shared[word], 1);
   while (atomic_load(&b->group->shared[word]) < b->w->count) usleep(500);
 }
 
+// For as long as it takes.
 static const at_wire_wait kWait = {.until_ns = UINT64_MAX};
 
 // A message of one part. until_ns 0: at once or not at all.
+// kind is 7 in all tests; the code is the wire's.
 static inline at_code send_one(box *b, uint32_t to, at_wire_lane lane,
                                uint64_t tag, const void *p, size_t n,
                                uint64_t until_ns) {
@@ -290,6 +325,8 @@ static inline at_code send_one(box *b, uint32_t to, at_wire_lane lane,
 }
 
 // ---- Bodies
+// Differs from byte to byte, from message to message and from sender to sender,
+// so a mix-up shows.
 static inline uint8_t byte_of(uint32_t from, uint64_t tag, size_t i) {
   return (uint8_t)(from * 91 + tag * 31 + i * 7 + (i >> 12));
 }
