@@ -339,11 +339,88 @@ static void shape_casts(void **state) {
   for (size_t i = 0; i < AT_LEN(masks); i++) expect_cast(&masks[i], true);
 }
 
+// Masks are transposed with their lanes only.
+static void mask_transposes(void **state) {
+  static const struct {
+    const char *from, *to, *permutation, *says;
+  } rows[] = {
+      {"128x256", "256x128", "1, 0", NULL},
+      {"4x8x128", "8x4x128", "1, 0, 2", "i1 transpose is not supported."},
+      {"4x128x256", "4x256x128", "0, 2, 1", NULL},
+  };
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    const char *f = rows[i].from, *o = rows[i].to;
+    bool three = strlen(rows[i].permutation) > 4;
+    const char *at = three ? "%i, %i, %i" : "%i, %i";
+    const char *is = three ? "index, index, index" : "index, index";
+    const char *in = at_arena_printf(a, "memref<%sxi32, in:vmem>", f);
+    const char *out = at_arena_printf(a, "memref<%sxi32, in:vmem>", o);
+    const char *body = at_arena_printf(
+        a,
+        "%%x = 'vector.load'(%%a, %s) : (%s, %s) -> vector<%sxi32>\n"
+        "%%m = 'arith.cmpi'(%%x, %%x) {predicate = 2 : i64} : (vector<%sxi32>, "
+        "vector<%sxi32>) -> vector<%sxi1>\n"
+        "%%t = 'tpu.transpose'(%%m) {permutation = array<i64: %s>} : "
+        "(vector<%sxi1>) -> vector<%sxi1>\n"
+        "%%y = 'arith.extui'(%%t) : (vector<%sxi1>) -> vector<%sxi32>\n"
+        "'vector.store'(%%y, %%b, %s) : (vector<%sxi32>, %s, %s) -> ()\n",
+        at, in, is, f, f, f, f, rows[i].permutation, f, o, o, o, at, o, out,
+        is);
+    const refused r = {rows[i].says, "v5e", {in, out}, body};
+    expect_refusal(kernel_of(a, &r), "v5e", rows[i].says);
+    at_arena_destroy(a);
+  }
+}
+
+// Eight rows at a stride: in one column of tiles any, in several only one row,
+// again and again, of whole columns and at a known tile.
+static void strides(void **state) {
+  static const struct {
+    const char *lanes;
+    int stride;
+    place row;
+    const char *says;
+  } rows[] = {
+      {"128", 2, AT(0), NULL},
+      {"256", 0, AT(0), NULL},
+      {"256", 2, AT(0), "The last dim size is not 128 in original base memref"},
+      {"192", 0, AT(0), "not a multiple of 128 in original base memref"},
+      {"256", 0, TIMES(4),
+       "Failed to prove that a tile index in dimension 0 is divisible"},
+      {"256", 0, TIMES(8), NULL},
+      {"128", 0, TIMES(4), NULL},
+  };
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    const char *n = rows[i].lanes;
+    const char *in = at_arena_printf(a, "memref<32x%sxf32, in:vmem>", n);
+    const char *out = at_arena_printf(a, "memref<8x%sxf32, in:vmem>", n);
+    at_strbuf b = {0};
+    put_place(&b, 'r', rows[i].row, true);
+    at_strbuf_addf(
+        &b,
+        "%%x = 'tpu.strided_load'(%%a, %%r, %%i) {strides = array<i32: %d, "
+        "1>} : (%s, index, index) -> vector<8x%sxf32>\n"
+        "'vector.store'(%%x, %%b, %%i, %%i) : (vector<8x%sxf32>, %s, index, "
+        "index) -> ()\n",
+        rows[i].stride, in, n, n, out);
+    const refused r = {rows[i].says,
+                       "v5e",
+                       {in, out, "S:i32", "S:i32"},
+                       at_arena_printf(a, "%s", b.ptr)};
+    at_strbuf_free(&b);
+    expect_refusal(kernel_of(a, &r), "v5e", rows[i].says);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tiles),       cmocka_unit_test(accesses),
       cmocka_unit_test(lines),       cmocka_unit_test(cuts),
-      cmocka_unit_test(shape_casts),
+      cmocka_unit_test(shape_casts), cmocka_unit_test(mask_transposes),
+      cmocka_unit_test(strides),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
