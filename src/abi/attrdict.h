@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
+// Tags of values. Numbers are part of the format.
 enum {
   AT_DICT_UNIT,
   AT_DICT_BOOL,
@@ -36,6 +37,8 @@ typedef struct at_dict_cursor {
   bool bad;
 } at_dict_cursor;
 
+// One value, as read. Pointers go into the dictionary's bytes, which must
+// outlive it; fields that the tag does not name are zero.
 typedef struct at_dict_value {
   uint8_t tag;
   uint8_t dtype;        // FLOAT, DENSE: at_dtype
@@ -51,22 +54,29 @@ typedef struct at_dict_value {
   const uint8_t *dims;  // DENSE: count times i64, unaligned
 } at_dict_value;
 
+// The next n bytes, or NULL where there are fewer: the cursor is bad from then
+// on and every later read gives zeros.
 static inline const uint8_t *at_dict_take(at_dict_cursor *c, size_t n) {
   if (c->bad || n > (size_t)(c->end - c->p))
     return c->bad = true, (const uint8_t *)0;
   c->p += n;
   return c->p - n;
 }
+// An unsigned number of n <= 8 bytes, little endian; 0 from a bad cursor.
 static inline uint64_t at_dict_word(at_dict_cursor *c, size_t n) {
   const uint8_t *p = at_dict_take(c, n);
   uint64_t v = 0;
   for (size_t i = 0; p && i < n; i++) v |= (uint64_t)p[i] << (8 * i);
   return v;
 }
+// A length and that many bytes, without a NUL behind them; NULL from a bad
+// cursor.
 static inline const char *at_dict_text(at_dict_cursor *c, uint32_t *bytes) {
   *bytes = (uint32_t)at_dict_word(c, 4);
   return (const char *)at_dict_take(c, *bytes);
 }
+// A cursor behind the count of a dictionary of n bytes at p. *count: its
+// entries, 0 where it is malformed.
 static inline at_dict_cursor at_dict_open(const void *p, size_t n,
                                           uint32_t *count) {
   at_dict_cursor c = {(const uint8_t *)p, (const uint8_t *)p + n, false};
@@ -78,6 +88,9 @@ static inline at_dict_cursor at_dict_open(const void *p, size_t n,
 // `data` (open them with a cursor of their own). false: malformed, or nested
 // over 32.
 static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v,
+                                // `depth`: 0 at the top. *v is zero where
+                                // false is returned early; the cursor is bad
+                                // then.
                                 int depth) {
   memset(v, 0, sizeof *v);
   v->tag = (uint8_t)at_dict_word(c, 1);
@@ -108,6 +121,8 @@ static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v,
     case AT_DICT_DICT:
       v->count = (uint32_t)at_dict_word(c, 4);
       v->data = c->p;
+      // Entries are walked to find the end of the array; a count that the bytes
+      // cannot hold ends with a bad cursor.
       for (uint32_t i = 0; i < v->count && !c->bad && depth < 32; i++) {
         if (v->tag == AT_DICT_DICT) at_dict_text(c, &key);
         at_dict_read(c, &inner, depth + 1);
@@ -128,6 +143,8 @@ static inline bool at_dict_read(at_dict_cursor *c, at_dict_value *v,
 }
 
 // The value of a key; false: absent or malformed.
+// Of several with one key the first. *out holds some other entry where it
+// returns false. Linear in the dictionary.
 static inline bool at_dict_find(const void *p, size_t n, const char *key,
                                 at_dict_value *out) {
   uint32_t count, bytes;

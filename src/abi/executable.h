@@ -12,8 +12,11 @@
 #include "abi/kernels.h"
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
+// A reader refuses any other version: there is no conversion.
 enum { AT_EXECUTABLE_VERSION = 14 };
 
+// Every executable has all sections, empty ones included; the order is the
+// format's. exec checks every index in them when it loads the block.
 typedef enum at_xsection {
   AT_XS_STRINGS,  // char; NUL-terminated strings, offset 0 is ""
   AT_XS_DIMS,     // int64_t
@@ -35,11 +38,14 @@ typedef enum at_xsection {
   AT_XS_COUNT
 } at_xsection;
 
+// Where a section is.
 typedef struct at_xspan {
   uint64_t offset;  // from the start of the block, 64-byte aligned
   uint64_t count;   // elements
 } at_xspan;
 
+// The block begins with it. header_bytes: its size when written, checked
+// against the reader's.
 typedef struct at_xheader {
   uint64_t magic;
   uint32_t version, header_bytes;
@@ -48,6 +54,9 @@ typedef struct at_xheader {
       fingerprint[2];  // of the program and its options, alike on all machines
   uint64_t cpu_features;  // at_cpu_features that the code needs (base/cpu.h)
   uint64_t temp_bytes;    // scratch block of one launch, 64-byte aligned
+  // Bytes of host memory as the client's memory analysis asks for them: sums
+  // over arguments, results, results that take an argument's buffer, the most
+  // at any time, and machine code.
   uint64_t host_argument_bytes, output_bytes, alias_bytes, peak_bytes,
       code_bytes;
   // HBM that lookups and updates of the SparseCore hold at a time on the chip:
@@ -66,6 +75,7 @@ typedef struct at_xheader {
   at_xspan sections[AT_XS_COUNT];
 } at_xheader;
 
+// Arrays are dense and row-major, whatever layout the client was told.
 typedef struct at_xtype {
   uint32_t dtype, rank;
   uint32_t dims;  // index into DIMS: rank entries
@@ -80,6 +90,9 @@ typedef enum at_xslot_kind {
   AT_SLOT_TEMP,    // launch scratch + offset
   AT_SLOT_CONST    // CONSTANTS + offset
 } at_xslot_kind;
+// A place that steps refer to. `bytes` from `offset` lie inside of what `kind`
+// and `index` name; exec has checked so before a step runs. pad fields of all
+// structs are zero.
 typedef struct at_xslot {
   uint32_t kind, index;
   uint64_t offset, bytes;
@@ -126,6 +139,8 @@ typedef enum at_xstep_kind {
   AT_STEP_DONE    // waits for it; tasks: steps back to its START
 } at_xstep_kind;
 
+// Steps of a range run in order; only collectives may begin early
+// (AT_STEP_START).
 typedef struct at_xstep {
   uint32_t kind, target;
   uint32_t args, num_args;        // ARGS
@@ -148,14 +163,19 @@ typedef enum at_xkernel_kind {
   AT_XK_CORE_INDEX,  // at_core_index_fn
   AT_XK_CORE_FILL    // at_core_fill_fn
 } at_xkernel_kind;
+// A function in an object, found by its symbol at load. The signature goes by
+// `kind`.
 typedef struct at_xkernel {
   uint32_t kind, object;  // OBJECTS
   uint32_t symbol;        // string: ELF symbol
   uint32_t pad;
 } at_xkernel;
+// An ELF relocatable file for this architecture; it may call at_ximport
+// functions.
 typedef struct at_xobject {
   uint64_t offset, bytes;  // in CODE
 } at_xobject;
+// One figure of the cost analysis: "flops", "bytes accessed", ...
 typedef struct at_xproperty {
   uint32_t name, pad;  // string
   double value;
@@ -163,9 +183,13 @@ typedef struct at_xproperty {
 
 // ---- Entry points of generated code
 // Runs iterations [begin, end) of a kernel's outer loop. bufs: base pointers.
+// Ranges may run at the same time on several threads; they write disjoint
+// memory. Generated code does not fail, block or allocate.
 typedef void (*at_kernel_fn)(void *const *bufs, int64_t begin, int64_t end);
 // ptrs: for operand i, ptrs[2i] -> left element, ptrs[2i+1] -> right element.
 // Returns whether left sorts before right (the comparator region's result).
+// Total: any two elements may be asked for. Called from several threads at
+// once.
 typedef bool (*at_comparator_fn)(const void *const *ptrs);
 
 // Functions that generated code may call, by symbol name.

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+// What a step does. Behind the arrow the result, in front of it the step's
+// buffers in order; those in brackets are there where the struct says so.
 typedef enum at_sparse_op {
   // (row pointers, ids, samples, gains, [minibatches], table, [init]) -> out
   AT_SPARSE_LOOKUP,
@@ -22,6 +24,7 @@ typedef enum at_sparse_op {
   AT_SPARSE_OPS
 } at_sparse_op;
 
+// A table and its slots; and hyperparameters of one optimizer.
 enum { AT_SPARSE_MAX_TABLES = 8, AT_SPARSE_MAX_HYPERS = 32 };
 
 // What a launch of the optimizer reads or writes. All rows are dense.
@@ -37,6 +40,8 @@ typedef struct at_x_sparse_place {
   uint32_t kind, index;
 } at_x_sparse_place;
 
+// A compiled function of the optimizer, run for each row: `tasks` iterations
+// over the places [places, places + num_places), as its buffers.
 typedef struct at_x_sparse_launch {
   uint32_t kernel;  // KERNELS, AT_XK_RANGE
   uint32_t tasks;   // runs 0 to tasks
@@ -49,6 +54,8 @@ typedef struct at_x_sparse_copy {
   at_x_sparse_place from;
 } at_x_sparse_copy;
 
+// Fixed size; its tail is found by the functions below. Written by
+// `compile`, read by each device of the step. Zero fields: none.
 typedef struct at_x_sparse {
   uint32_t op;  // at_sparse_op
   // 0 SparseCores (with minibatching): as many as the row pointers of the
@@ -79,6 +86,7 @@ typedef struct at_x_sparse {
   // this struct, the constants.
 } at_x_sparse;
 
+// Bits of at_x_sparse.checks.
 typedef enum at_sparse_checks {
   AT_SPARSE_CHECK_NAN = 1,     // gains, rows, gradients, new rows
   AT_SPARSE_CHECK_LIMITS = 2,  // ids of a partition against max_ids, max_unique
@@ -87,6 +95,8 @@ typedef enum at_sparse_checks {
   AT_SPARSE_CHECK_DUMP = 16      // updates write their ids to files
 } at_sparse_checks;
 
+// The tail's parts, in order. x must have been checked (exec does so at load):
+// counts say where each begins.
 static inline const at_x_sparse_launch *at_x_sparse_launches(
     const at_x_sparse *x) {
   return (const at_x_sparse_launch *)(x + 1);
@@ -98,6 +108,7 @@ static inline const at_x_sparse_place *at_x_sparse_places(
 static inline const at_x_sparse_copy *at_x_sparse_copies(const at_x_sparse *x) {
   return (const at_x_sparse_copy *)(at_x_sparse_places(x) + x->num_places);
 }
+// Bytes from x to its constants, which are 64-byte aligned where x is.
 static inline uint64_t at_x_sparse_const_offset(const at_x_sparse *x) {
   uint64_t n = sizeof *x +
                (uint64_t)x->num_launches * sizeof(at_x_sparse_launch) +
@@ -105,6 +116,7 @@ static inline uint64_t at_x_sparse_const_offset(const at_x_sparse *x) {
                (uint64_t)x->num_copies * sizeof(at_x_sparse_copy);
   return (n + 63) & ~63ull;
 }
+// All of it, constants included.
 static inline uint64_t at_x_sparse_bytes(const at_x_sparse *x) {
   return at_x_sparse_const_offset(x) + x->const_bytes;
 }

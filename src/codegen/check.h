@@ -76,6 +76,7 @@ typedef struct ck {
 
 // features: what the test wants; what the CPU lacks is left out, so a test for
 // AVX-512 runs on AVX2 where there is no more. Fails the test without memory.
+// ulps: 4 where a test does not set another tolerance.
 static void ck_begin(ck *c, uint64_t features) {
   *c = (ck){.arena = at_arena_create(),
             .features = features & at_cpu_features(),
@@ -89,6 +90,7 @@ static void ck_begin(ck *c, uint64_t features) {
 }
 
 // Xorshift: the same numbers in every run of a test.
+// Never 0, as its state is not.
 static uint64_t ck_random(ck *c) {
   c->random ^= c->random << 13;
   c->random ^= c->random >> 7;
@@ -96,6 +98,7 @@ static uint64_t ck_random(ck *c) {
 }
 
 // A dense array type; dims are copied.
+// Refuses what no program may have: the test fails.
 __attribute__((unused)) static at_type ck_type(ck *c, at_dtype t, uint32_t rank,
                                                const int64_t *dims) {
   at_type out;
@@ -131,6 +134,7 @@ static void ck_fill_one(ck *c, at_dtype t, void *p, bool specials) {
 
 // A literal of such elements in the checker's arena. Tests may write to its
 // data.
+// specials: with numbers that arithmetic treats apart (ck_fill_one).
 static const at_literal *ck_random_literal(ck *c, at_type t, bool specials) {
   // One byte more, as an array may be empty.
   size_t one = at_dtype_bytes(t.dtype), bytes = at_type_bytes(&t);
@@ -151,6 +155,7 @@ static at_value ck_param(ck *c, at_type t) {
 }
 // Indices of type t below `limit`, some outside on both sides, as clamping and
 // dropping must be seen.
+// n elements of an integer type.
 __attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t,
                                                             int64_t limit) {
   size_t one = at_dtype_bytes(t.dtype), n = (size_t)at_type_elements(&t);
@@ -166,6 +171,7 @@ __attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t,
 
 // Adds n with args, one for each operand, and evaluates it. The case may be
 // changed until ck_end. args are copied.
+// The evaluator's result is kept, so every tier is compared with one judgement.
 __attribute__((unused)) static ck_case *ck_add(ck *c, at_node *n,
                                                const at_literal *const *args) {
   assert_true(c->num_cases < CK_MAX_CASES);
@@ -182,6 +188,8 @@ __attribute__((unused)) static ck_case *ck_add(ck *c, at_node *n,
 
 // A buffer of `bytes` whose end is the end of its mapping: what reads or writes
 // beyond it faults. *map, *map_bytes: to unmap.
+// The start need not be aligned: kernels may not rely on more than the
+// element's size.
 static void *ck_guarded(size_t bytes, void **map, size_t *map_bytes) {
   size_t page = 4096, body = (bytes + page - 1) / page * page;
   *map_bytes = body + page;
@@ -195,6 +203,7 @@ static void *ck_guarded(size_t bytes, void **map, size_t *map_bytes) {
 }
 
 // Writes the literal's elements densely to dst, also those of a splat.
+// dst has room for all elements.
 static void ck_unpack(const at_literal *l, void *dst) {
   size_t bytes = at_type_bytes(&l->type), one = at_dtype_bytes(l->type.dtype);
   for (size_t i = 0; i < bytes; i += one)

@@ -24,7 +24,10 @@
 // A test opens a pod (pod_open), comes as one guest or several (guest_open),
 // runs programs by run_make and run_try, and closes everything in the opposite
 // order. Every wait has an end, so a hang is a failure with a line.
+// kPodSpares: chips that a client may have beyond the pod's, for pods that
+// grow.
 enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
+// Any secret that all of a test know.
 #define POD_TOKEN \
   (at_token) {    \
     { 3, 1, 4 }   \
@@ -34,12 +37,17 @@ enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
 // A controller in this process and its hosts as children of it.
 typedef struct pod {
   at_controller *controller;  // NULL: it is a process, too
+  // host:port of the controller, on this machine.
   char address[64];
+  // 0 for a host that was killed; `own`: the controller's process where it has
+  // one.
   pid_t hosts[kPodHosts], own;
   uint32_t num_hosts, num_chips;
 } pod;
 
 // This program with other arguments (pod_test_main).
+// a and b are its arguments behind `what`; b may be NULL. Never returns in the
+// child.
 static inline pid_t pod_spawn(const char *what, const char *a, const char *b) {
   pid_t parent = getpid(), pid = fork();
   assert_true(pid >= 0);
@@ -54,6 +62,7 @@ static inline pid_t pod_spawn(const char *what, const char *a, const char *b) {
 // What it exited with; 1000 + its signal.
 static inline int pod_join(pid_t pid) {
   int how;
+  // A signal of the test's own may interrupt the wait.
   while (waitpid(pid, &how, 0) < 0)
     if (errno != EINTR) return -1;
   return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
@@ -72,6 +81,7 @@ static inline int pod_host_main(const char *address) {
 }
 
 // Returns before the hosts have come; clients wait for them.
+// target: as ATOLL_TARGET has it; chips: of all hosts together.
 static inline void pod_open(pod *p, const char *target, uint32_t hosts,
                             uint32_t chips) {
   *p = (pod){.num_hosts = hosts, .num_chips = chips};
@@ -90,12 +100,14 @@ static inline void pod_open(pod *p, const char *target, uint32_t hosts,
 
 // Hosts that were not killed end well.
 static inline void pod_close(pod *p) {
+  // The controller goes first: its hosts end when it says so.
   at_controller_close(p->controller);
   for (uint32_t i = 0; i < p->num_hosts; i++)
     if (p->hosts[i]) assert_int_equal(pod_join(p->hosts[i]), 0);
 }
 
 // Returns when the process is gone, not when the controller knows.
+// SIGKILL: the host has no time to say goodbye, as if its machine were gone.
 static inline void pod_kill_host(pod *p, uint32_t i) {
   // The entry is 0 afterwards, so that pod_close does not wait for it.
   kill(p->hosts[i], SIGKILL);
@@ -110,6 +122,7 @@ typedef struct guest {
 } guest;
 
 // Waits for the pod; an error: it did not let this client in.
+// Where only the runtime fails, the client stays open.
 static inline at_status guest_try(const char *address, guest *g) {
   AT_TRY(at_client_open(&(at_client_options){.address = address,
                                              .source = "a test",
@@ -139,6 +152,7 @@ static inline void guest_close(guest *g) {
 }
 
 // Chips of the pod first, then spare ones.
+// Borrowed from the runtime.
 static inline at_chip *guest_chip(const guest *g, uint32_t i) {
   return at_runtime_chip(g->rt, i);
 }
@@ -157,6 +171,7 @@ static inline uint64_t guest_in_use(const guest *g, uint32_t chips) {
 // Until nothing is left on any chip; arrays go some time after they are
 // dropped.
 static inline void guest_expect_empty(const guest *g, uint32_t chips) {
+  // 20 seconds: drops are messages, and hosts may be busy.
   uint64_t until = at_clock_ns() + 20000000000ull, left;
   while ((left = guest_in_use(g, chips)) && at_clock_ns() < until) usleep(2000);
   assert_int_equal(left, 0);
@@ -169,6 +184,7 @@ typedef struct patience {
   pthread_cond_t news;
   bool fired;
   at_status status;
+  // Starts at 2.
   _Atomic int users;
 } patience;
 
@@ -215,6 +231,8 @@ static inline at_status pod_ready(at_buffer *b) {
 }
 
 // Bytes of an array on the hosts.
+// offset and bytes: of the array, in bytes; out has room for them. Waits for
+// the array as well.
 static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
                                   size_t bytes) {
   at_event *done = NULL;
@@ -232,6 +250,8 @@ static inline at_buffer *pod_array(at_chip *c, at_dtype t, const void *v,
 
 // ---- Programs
 // result i = argument i; aliased: where it is donated, its memory.
+// n elements of type t each, `values` of them, at most 8. The block is the
+// caller's: run_make takes it.
 static inline at_bytes pod_copies(uint32_t devices, at_dtype t, int64_t n,
                                   uint32_t values, bool aliased) {
   builder b = b_new();
@@ -251,6 +271,7 @@ static inline at_bytes pod_copies(uint32_t devices, at_dtype t, int64_t n,
 }
 
 // Device d's result is what device d + 1 has.
+// n floats on each device: a collective over all hosts, without arithmetic.
 static inline at_bytes pod_rotates(uint32_t devices, int64_t n) {
   builder b = b_new();
   b.h.num_partitions = devices;
@@ -291,6 +312,7 @@ static inline at_bytes pod_rotates(uint32_t devices, int64_t n) {
 }
 
 // Sends its argument by channel 7; its result comes by channel 8.
+// Both are host callbacks of the client. n floats.
 static inline at_bytes pod_calls(uint32_t devices, int64_t n) {
   builder b = b_new();
   b.h.num_partitions = devices;
@@ -305,6 +327,7 @@ static inline at_bytes pod_calls(uint32_t devices, int64_t n) {
 typedef struct run {
   at_loaded *l;
   uint32_t devices, num_args, num_outs;
+  // Device d's are at d * num_args, or d * num_outs.
   at_chip *chips[kPodChips];
   at_buffer *args[kPodChips * 8], *outs[kPodChips * 8];
   bool keeps[8];
@@ -313,6 +336,7 @@ typedef struct run {
 
 // Loads the program on the guest's first chips. Arguments are the caller's to
 // set; none is donated unless `keeps` says so.
+// The block is freed. values: of arguments, and as many results.
 static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
                            uint32_t values) {
   run r = {.devices = devices, .num_args = values, .num_outs = values};
@@ -324,6 +348,7 @@ static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
 }
 
 // done NULL: nobody wants to hear when it is done.
+// Results are buffers at once, ready or failed later; an error: there are none.
 static inline at_status run_try(run *r, at_event **done) {
   const at_launch in = {.chip = r->chips[0],
                         .chips = r->chips,

@@ -31,6 +31,7 @@ enum {
 
 // ---- Requests (core_debug_ask.c)
 // In the order of the words of debug_read_request.
+// Unknown words are INVALID_ARGUMENT, with the list of known ones.
 typedef enum debug_ask {
   DEBUG_ASK_BREAKS,
   DEBUG_ASK_STATE,
@@ -41,6 +42,7 @@ typedef enum debug_ask {
 } debug_ask;
 
 // How a core goes on.
+// "Line": of the kernel's source, as locations of its operations name it.
 typedef enum debug_mode {
   DEBUG_RUN,     // until something else stops it
   DEBUG_STEP,    // to the next line
@@ -51,6 +53,7 @@ typedef enum debug_mode {
 } debug_mode;
 
 // What a breakpoint stops at.
+// Compared whenever a core comes to a place where it may stop.
 typedef enum debug_break_kind {
   DEBUG_AT_LINE,
   DEBUG_AT_GRID,    // a step of the grid
@@ -60,6 +63,7 @@ typedef enum debug_break_kind {
 } debug_break_kind;
 
 // A box of a ref. rank 0: all of it.
+// Bounds are checked when it is read, as refs come and go.
 typedef struct debug_box {
   uint32_t core, ref;  // as the state numbers them
   bool array;          // of the operand, not of its window
@@ -71,7 +75,10 @@ typedef struct debug_box {
 // A breakpoint. Texts live in the debugger's breaks_arena.
 typedef struct debug_break {
   debug_break_kind kind;
+  // The number that the client gave it, told back when it stops a core.
   int64_t id;
+  // Compared from the end: sources are known by different folders on either
+  // side.
   const char *file;     // AT_LINE: its last parts
   uint32_t line, last;  // the first line with code from the one to the other
   const char *kernel;   // "" any
@@ -79,6 +86,7 @@ typedef struct debug_break {
   int64_t grid[AT_CORE_MAX_GRID];  // -1: any
   debug_box box;                   // AT_CHANGE
   // Found at run time.
+  // In this program; in another one the line is looked up anew.
   const at_core_program *program;  // where `found` holds
   uint32_t found;                  // 0: it has no such line
   uint64_t digest;                 // of the ref
@@ -86,6 +94,7 @@ typedef struct debug_break {
 } debug_break;
 
 // A request that has been read; which fields count depends on `ask`.
+// Made by debug_read_request, gone with its arena.
 typedef struct debug_request {
   debug_ask ask;
   debug_mode mode;
@@ -110,6 +119,7 @@ typedef enum debug_state {
 } debug_state;
 
 // A ref that the kernel allocated.
+// Forgotten when its scope ends.
 typedef struct debug_made {
   at_core_view view;
   int32_t dtype, space, loc;
@@ -147,11 +157,14 @@ typedef struct debugger {
   debug_core *floor;  // who runs
   debug_core *queue;  // who is ready to
   uint64_t turns;     // that cores have had
+  // Ids count from 1 over all launches and are not used again.
   uint32_t ids;
   // Of who runs.
+  // The socket; lines go both ways over it.
   int fd;          // -1: there is none
   uint64_t asked;  // digest of the folder of the last one
   uint8_t *input;
+  // Bytes that have come and hold no whole line yet.
   size_t input_len, input_cap;
   debug_mode mode;
   uint32_t stepped;  // its id, 0: any
@@ -162,6 +175,7 @@ typedef struct debugger {
   uint64_t told;    // digest of the last failure that a core has told
   uint32_t hooks;
   at_arena *breaks_arena;  // holds:
+  // Replaced as a whole by each request.
   debug_break *breaks;
   uint32_t num_breaks;
 } debugger;

@@ -26,6 +26,7 @@ static inline int report_(at_status s, int line) {
 // Sections are filled in any order; b_finish lays them out.
 typedef struct builder {
   // Bytes and rows of each section.
+  // Rows in a buffer each, as sections grow at the same time.
   at_strbuf s[AT_XS_COUNT];
   uint64_t n[AT_XS_COUNT];
   at_xheader h;
@@ -56,6 +57,8 @@ static inline uint32_t b_string(builder *b, const char *z) {
 // object 0 and slot 0 as the empty slot. b_finish frees what it holds.
 static inline builder b_new(void) {
   builder b = {.h = {.magic = AT_EXECUTABLE_MAGIC,
+                     // Fields of the header that a test wants otherwise are set
+                     // before b_finish.
                      .version = AT_EXECUTABLE_VERSION,
                      .header_bytes = sizeof(at_xheader),
                      .num_replicas = 1,
@@ -79,6 +82,7 @@ static inline builder b_new(void) {
 }
 
 // A dense array type; dims are copied. Returns its index in TYPES.
+// A scalar has rank 0 and no dims.
 static inline uint32_t b_type(builder *b, at_dtype t, uint32_t rank,
                               const int64_t *dims) {
   at_xtype x = {.dtype = t,
@@ -125,6 +129,7 @@ static inline uint32_t b_output(builder *b, uint32_t type) {
   return io.slot;
 }
 // Input i lives in output o's place.
+// Both must have the same type.
 static inline void b_alias(builder *b, uint32_t i, uint32_t o) {
   at_xio *in = &((at_xio *)(void *)b->s[AT_XS_INPUTS].ptr)[i];
   at_xio *out = &((at_xio *)(void *)b->s[AT_XS_OUTPUTS].ptr)[o];
@@ -135,6 +140,7 @@ static inline void b_alias(builder *b, uint32_t i, uint32_t o) {
 
 // Appends a step with these slots as arguments. The row may be changed until
 // the next step is added, which may move it.
+// target, tasks and aux: as at_xstep_kind says of the kind.
 static inline at_xstep *b_step(builder *b, uint32_t kind, uint32_t target,
                                uint32_t num_args, const uint32_t *args) {
   at_xstep s = {.kind = kind,
@@ -166,6 +172,7 @@ static inline at_xstep *b_call(builder *b, const char *symbol, int64_t tasks,
 }
 // All steps from `begin` on are the program.
 static inline at_bytes b_finish(builder *b, uint32_t begin) {
+  // Ranges of control steps lie before `begin`.
   b->h.main_begin = begin;
   b->h.main_end = (uint32_t)b->n[AT_XS_STEPS];
   uint64_t at = at_align_up(sizeof b->h, 64);
@@ -182,6 +189,8 @@ static inline at_bytes b_finish(builder *b, uint32_t begin) {
       memcpy(p + b->h.sections[i].offset, b->s[i].ptr, b->s[i].len);
     at_strbuf_free(&b->s[i]);
   }
+  // The builder is empty afterwards, and must be made anew. The caller frees
+  // ptr.
   return (at_bytes){p, at};
 }
 
@@ -194,6 +203,8 @@ static inline at_runtime *test_runtime(const char *target, uint32_t threads) {
   return rt;
 }
 // Loads and frees a block of b_finish; one reference.
+// The test fails where the block is refused; refusals are tested by
+// at_loaded_create itself.
 static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {
   at_loaded *l = NULL;
   OK(at_loaded_create(rt, block, &l));
@@ -201,6 +212,7 @@ static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {
   return l;
 }
 // A copy of v[n] on the device, which may not be there yet; one reference.
+// v may change as soon as this returns.
 static inline at_buffer *test_array_of(at_chip *c, at_dtype t, const void *v,
                                        int64_t n) {
   at_host_array a = {t, {&n, 1}, NULL, v};
@@ -215,6 +227,7 @@ static inline at_buffer *test_array(at_chip *c, const float *v, int64_t n) {
   return test_array_of(c, AT_F32, v, n);
 }
 // Waits for the array and copies n floats of it.
+// The test fails where the array has failed.
 static inline void test_fetch(at_buffer *b, float *out, int64_t n) {
   at_event *done = NULL;
   OK(at_buffer_to_host(b, out, 0, (size_t)n * 4, &done));

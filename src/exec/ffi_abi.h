@@ -19,6 +19,7 @@
 enum { AT_FFI_MAJOR = 0, AT_FFI_MINOR = 3 };
 
 // A list of optional parts behind a struct. None is used here.
+// Unknown types are skipped by whoever reads the list.
 typedef struct ffi_extension {
   size_t struct_size;
   int32_t type;
@@ -30,8 +31,10 @@ typedef struct ffi_extension {
   size_t struct_size; \
   ffi_extension *extension_start
 
+// An opaque error: code and text.
 typedef struct ffi_error
     ffi_error;  // ours: made and destroyed through the table
+// An opaque promise: fired once, by any thread, with or without an error.
 typedef struct ffi_future ffi_future;  // ours
 // Opaque to handlers, who give it back in calls of the table
 // (custom_internal.h).
@@ -44,6 +47,7 @@ typedef struct ffi_version {
 } ffi_version;
 
 // A text or bytes; not terminated.
+// Lives as long as what it was found in.
 typedef struct ffi_span {
   const char *ptr;
   size_t len;
@@ -54,6 +58,7 @@ typedef struct ffi_span {
 // never operands'.
 typedef struct ffi_buffer {
   FFI_HEAD;
+  // The numbers of XLA's PrimitiveType, as in protos.
   int32_t dtype;
   void *data;
   int64_t rank;
@@ -103,6 +108,7 @@ typedef struct ffi_call_frame {
   FFI_HEAD;
   const ffi_api *api;
   ffi_context *ctx;
+  // FFI_STAGE_EXECUTE.
   int32_t stage;
   ffi_args args, rets;
   ffi_attrs attrs;
@@ -132,6 +138,7 @@ typedef struct ffi_error_destroy_args {
   ffi_error *error;
 } ffi_error_destroy_args;
 // stream_get: always fails, as calls run on the host.
+// Handlers of GPUs ask for it; those learn that there is none.
 typedef struct ffi_stream_args {
   FFI_HEAD;
   ffi_context *ctx;
@@ -161,6 +168,7 @@ typedef struct ffi_state_args {
 } ffi_state_args;
 // memory_allocate: scratch of the call, alignment at most 64. The handler frees
 // it.
+// out: data, NULL beside an error.
 typedef struct ffi_allocate_args {
   FFI_HEAD;
   ffi_context *ctx;
@@ -182,12 +190,14 @@ typedef struct ffi_schedule_args {
   void *data;
 } ffi_schedule_args;
 // thread_count: threads that kernels of this call may use.
+// out: at least 1.
 typedef struct ffi_threads_args {
   FFI_HEAD;
   ffi_context *ctx;
   int64_t *num_threads;
 } ffi_threads_args;
 // The handler fires each future once; setting an error consumes the error.
+// out of create: future, which the frame then carries.
 typedef struct ffi_future_args {  // create, set available, set error
   FFI_HEAD;
   ffi_future *future;
@@ -215,6 +225,7 @@ struct ffi_api {
   ffi_error *(*error_create)(ffi_error_create_args *);
   void (*error_message)(ffi_error_message_args *);
   void (*error_destroy)(ffi_error_destroy_args *);
+  // Refused: handlers are registered through PJRT.
   ffi_error *(*handler_register)(void *);
   ffi_error *(*stream_get)(ffi_stream_args *);
   ffi_error *(*type_register)(ffi_type_register_args *);

@@ -2,16 +2,27 @@
 // fft_kernels.c with
 //   NAME prefix, REAL element, WIDTH lanes, ATTR target attribute.
 // No include guard: it is included once per family.
+// FN(name) is NAME followed by `name`: the four families (float and double,
+// with and without AVX-512) are one translation unit, so every function, type
+// and body below carries the prefix.
 #define CAT(a, b) AT_LANES_PASTE(a, b, , )
 #define FN(name) CAT(NAME, name)
 #define VEC FN(_vec)
 #define FREE_VEC FN(_free_vec)  // anywhere in memory
+// Picks elements of two vectors by a list of lanes.h: EVEN and ODD separate
+// real from imaginary parts, ZIP_LOW and ZIP_HIGH interleave them again.
 #define SHUFFLE(a, b, which) AT_LANES_SHUFFLE(a, b, which, WIDTH)
+// A VEC is the same element of WIDTH lines: the real parts in one vector, the
+// imaginary parts in another. Work memory is aligned for it; FREE_VEC is for
+// the caller's arrays, which may begin anywhere.
 typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL))));
 typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
                                      aligned(sizeof(REAL)), may_alias));
 
 // Butterflies read a[radix] and write y[radix] (before the twiddles).
+// Forward transforms only: multiplication by -i is a swap of parts with one
+// sign, so no butterfly has a product beside sqrt(1/2) of radix 8. The inverse
+// is the same code with the parts swapped (FN(_group)).
 #define BUTTERFLY_2(ar, ai, yr, yi)               \
   do {                                            \
     yr[0] = ar[0] + ar[1], yi[0] = ai[0] + ai[1]; \
@@ -30,6 +41,8 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
   } while (0)
 #define BUTTERFLY_4(ar, ai, yr, yi) \
   FOUR(ar[0], ai[0], ar[1], ai[1], ar[2], ai[2], ar[3], ai[3], yr, yi, 0, 1)
+// Radix 8 is two of radix 4: the sums give the even outputs, the differences,
+// turned by exp(-2 pi i k / 8), the odd ones.
 #define BUTTERFLY_8(ar, ai, yr, yi)                                         \
   do {                                                                      \
     const REAL h = (REAL)M_SQRT1_2;                                         \
@@ -50,6 +63,9 @@ typedef REAL FREE_VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
 // One Stockham stage of an even radix R. The last one (m = 1) turns nothing.
 // Output j of the butterfly at (p, q) goes to out[q + s (R p + j)], turned by
 // tw[p][j - 1]; its inputs are x[q + s (p + m k)].
+// `turn` is a constant at both calls: the last stage has no twiddles to load. x
+// and out must not overlap; each stage reads one pair of buffers and writes the
+// other.
 #define STAGE(R)                                                              \
   ATTR AT_INLINE void CAT(FN(_body), R)(                                      \
       const bool turn, const at_fft_stage *st, const VEC *restrict xr,        \
@@ -92,6 +108,11 @@ STAGE(8)
 // A stage of odd radix r <= 13: pairs a[k], a[r - k] share their products.
 // r is a constant at every call; roots hold cosines, then sines, of 2 pi k / r.
 ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
+                                  // The loops over k and j unroll, so j * k
+                                  // % r is folded to a constant index of the
+                                  // tables. Costs r * (r - 1) real products of
+                                  // vectors a butterfly, which is what bounds
+                                  // the radix.
                                   const VEC *restrict xr,
                                   const VEC *restrict xi, VEC *restrict outr,
                                   VEC *restrict outi) {
@@ -100,6 +121,8 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
   const int h = (r - 1) / 2;
   for (int64_t p = 0; p < m; p++, tw += 2 * (r - 1))
     for (int64_t q = 0; q < s; q++) {
+      // Sums and differences of the pairs: a cosine goes with the sum, a sine
+      // with the difference.
       VEC tr[6], ti[6], ur[6], ui[6];
       VEC a0r = xr[q + s * p], a0i = xi[q + s * p], sumr = a0r, sumi = a0i;
       AT_LANES_UNROLL
@@ -113,6 +136,7 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
       }
       int64_t at = q + s * r * p;
       outr[at] = sumr, outi[at] = sumi;
+      // Outputs j and r - j share e and f, and differ in the sign of f.
       AT_LANES_UNROLL
       for (int j = 1; j <= h; j++) {
         VEC er = a0r, ei = a0i, fr = (VEC){0}, fi = (VEC){0};
@@ -123,6 +147,7 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
           fr += ui[k - 1] * d, fi += ur[k - 1] * d;
         }
         VEC y1r = er + fr, y1i = ei - fi, y2r = er - fr, y2i = ei + fi;
+        // Odd stages always turn, also the last one, where tw holds ones.
         REAL w1r = tw[2 * j - 2], w1i = tw[2 * j - 1];
         REAL w2r = tw[2 * (r - j) - 2], w2i = tw[2 * (r - j) - 1];
         outr[at + s * j] = y1r * w1r - y1i * w1i;
@@ -146,6 +171,7 @@ ODD_STAGE(13)
 // Transforms a[0], a[1] (real, imaginary vectors of n elements) using b;
 // returns the pair that holds the result.
 ATTR static VEC **FN(_stages)(const at_fft_plan *plan, VEC **a, VEC **b) {
+  // The plan's radices are those of the cases; at_fft_plan_get makes no others.
   for (int i = 0; i < plan->count; i++) {
     const at_fft_stage *st = &plan->stage[i];
     switch (st->radix) {
@@ -163,6 +189,7 @@ ATTR static VEC **FN(_stages)(const at_fft_plan *plan, VEC **a, VEC **b) {
       CASE(13)
 #undef CASE
     }
+    // The result of a stage is the input of the next.
     VEC **t = a;
     a = b, b = t;
   }
@@ -170,6 +197,7 @@ ATTR static VEC **FN(_stages)(const at_fft_plan *plan, VEC **a, VEC **b) {
 }
 
 // v[i] *= w[i] for i < n.
+// w: n pairs of this precision, the same for all lanes.
 ATTR static void FN(_turn_all)(VEC **v, const REAL *w, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     REAL wr = w[2 * i], wi = w[2 * i + 1];
@@ -181,6 +209,7 @@ ATTR static void FN(_turn_all)(VEC **v, const REAL *w, int64_t n) {
 // A group as a convolution: a is overwritten, the result is in a or b, with the
 // pointers of the pair exchanged where the parts were.
 ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
+  // Buffers hold c >= 2n - 1 elements of each part, of which the line fills n.
   int64_t n = plan->n, c = plan->conv->n;
   FN(_turn_all)(a, plan->chirp, n);
   memset(a[0] + n, 0, (size_t)(c - n) * sizeof(VEC));
@@ -188,6 +217,8 @@ ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
   VEC **f = FN(_stages)(plan->conv, a, b);
   FN(_turn_all)(f, plan->chirp_ft, c);  // holds 1 / c as well
   // The inverse transform is the transform with the parts swapped.
+  // g points into the pair that the second run ended in, with its parts
+  // swapped: which pair is told by address, and put right there.
   VEC **other = f == a ? b : a;
   VEC *fs[2] = {f[1], f[0]}, *os[2] = {other[1], other[0]};
   VEC **g = FN(_stages)(plan->conv, fs, os);
@@ -216,6 +247,8 @@ ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
 
 // n + 1 elements from n, in place; the last one is re[n], im[n].
 ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
+  // The element 0 of z holds two real numbers, the first and the last element
+  // of the spectrum. k meets j in the middle, where both are the same element.
   int64_t n = plan->n;
   const REAL *w = plan->half;
   VEC r0 = re[0], i0 = im[0];
@@ -228,6 +261,7 @@ ATTR static void FN(_unravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
 }
 // n elements, twice the original, from n + 1.
 ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
+  // The factor 2 is taken out by the pass's scale.
   int64_t n = plan->n;
   const REAL *w = plan->half;
   VEC r0 = re[0], rn = re[n];
@@ -243,6 +277,9 @@ ATTR static void FN(_ravel_group)(const at_fft_plan *plan, VEC *re, VEC *im) {
 ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from,
                               void *to, int64_t begin, int64_t end,
                               double scale) {
+  // x has n + 1 complex elements, z has n. Elements k and n - k are written
+  // together, so ranges of k that do not overlap may run on different threads;
+  // [begin, end) is cut at the middle.
   int64_t n = plan->n;
   const REAL *restrict z = from, *restrict w = plan->half, f = (REAL)scale;
   REAL *restrict x = to;
@@ -265,6 +302,8 @@ ATTR static void FN(_unravel)(const at_fft_plan *plan, const void *from,
 // And back.
 ATTR static void FN(_ravel)(const at_fft_plan *plan, const void *from, void *to,
                             int64_t begin, int64_t end) {
+  // The inverse of FN(_unravel), up to the factor 2; x has n + 1 complex
+  // elements and z n.
   int64_t n = plan->n;
   const REAL *restrict x = from, *restrict w = plan->half;
   REAL *restrict z = to;
@@ -298,6 +337,9 @@ ATTR static void FN(_multiply)(void *to, const void *by, int64_t begin,
 // Where each lane's line is; lanes behind the last line read it again.
 static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s,
                           int64_t first, REAL **at) {
+  // Copies of the last line are computed and then not stored, so a group that
+  // is not full needs no code of its own. Strides count elements of the side:
+  // one REAL where it is real, two where complex.
   for (int64_t l = 0; l < WIDTH; l++) {
     int64_t line = AT_MIN(first + l, p->lines - 1);
     at[l] = (REAL *)(void *)s->p +
@@ -308,6 +350,10 @@ static void FN(_lines_at)(const at_fft_pass *p, const at_fft_side *s,
 
 // Dense lines: blocks of WIDTH / 2 complex elements of WIDTH lines are square.
 ATTR static int64_t FN(_load_lines)(REAL *const *at, int64_t n, VEC *re,
+                                    // at: first element of each line; re,
+                                    // im: element i of all lanes. Returns how
+                                    // many elements were loaded, n rounded
+                                    // down.
                                     VEC *im) {
   int64_t i = 0;
   for (; i + WIDTH / 2 <= n; i += WIDTH / 2) {
@@ -344,6 +390,8 @@ ATTR static int64_t FN(_store_lines)(REAL *const *at, int64_t lanes, int64_t n,
 }
 
 // Neighbouring lines one element apart: whole vectors.
+// src: the first of WIDTH lines side by side, so one element of all of them
+// is two vectors in memory: no transpose is needed.
 ATTR static void FN(_load_columns)(const at_fft_pass *p, const REAL *src,
                                    VEC *re, VEC *im) {
   for (int64_t i = 0; i < p->in_count; i++) {
@@ -367,6 +415,8 @@ ATTR static void FN(_store_columns)(const at_fft_pass *p, REAL *dst,
 // The rest of the spectrum of real lines: the parts that must be real are taken
 // as real.
 ATTR static void FN(_complete)(int64_t n, VEC *re, VEC *im) {
+  // Element n - i of the spectrum of a real line is the conjugate of element i;
+  // memory holds those up to n / 2.
   im[0] = (VEC){0};
   if (n % 2 == 0) im[n / 2] = (VEC){0};
   for (int64_t i = n / 2 + 1; i < n; i++) re[i] = re[n - i], im[i] = -im[n - i];
@@ -376,6 +426,8 @@ ATTR static void FN(_complete)(int64_t n, VEC *re, VEC *im) {
 // WIDTH lines in a row of one outer index.
 ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
                            VEC *re, VEC *im) {
+  // Three ways in, the fastest that fits: side by side, dense along the line,
+  // and element by element. The last one also ends what the second leaves.
   REAL *at[WIDTH];
   FN(_lines_at)(p, &p->src, first, at);
   int64_t i = 0, es = p->src.elem, n = p->in_count;
@@ -385,6 +437,7 @@ ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
   } else if (!p->src.real && es == 1) {
     i = FN(_load_lines)(at, n, re, im);
   }
+  // A vector of re is WIDTH numbers in memory: lanes are written as scalars.
   REAL *r = (REAL *)(re + i), *m = (REAL *)(im + i);
   for (; i < n; i++, r += WIDTH, m += WIDTH)
     for (int l = 0; l < WIDTH; l++) {
@@ -399,6 +452,8 @@ ATTR static void FN(_load)(const at_fft_pass *p, int64_t first, bool adjacent,
 ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes,
                             bool adjacent, const VEC *re, const VEC *im) {
   REAL *at[WIDTH], scale = (REAL)p->scale;
+  // As in FN(_load): side by side, dense, or one by one. Imaginary parts of a
+  // real destination are dropped; with a correct plan they are rounding.
   FN(_lines_at)(p, &p->dst, first, at);
   int64_t i = 0, es = p->dst.elem, n = p->out_count;
   if (adjacent && !p->dst.real && p->dst.line == 1) {
@@ -421,6 +476,9 @@ ATTR static void FN(_store)(const at_fft_pass *p, int64_t first, int64_t lanes,
 // l / n).
 ATTR static void FN(_turn_columns)(const at_fft_pass *p, int64_t first,
                                    VEC **v) {
+  // Two table look-ups and a product in place of n x n1 turns: the fine table
+  // has one turn for each k % AT_FFT_TURNS, the coarse one for each block of as
+  // many. Error: one more rounding than a table of all would have.
   int64_t n = p->plan->n, coarse = at_k_ceil_div(n, AT_FFT_TURNS);
   const VEC *fine = p->turn->turns;
   fine += first / WIDTH * (AT_FFT_TURNS + coarse) * 2;
@@ -437,13 +495,20 @@ ATTR static void FN(_turn_columns)(const at_fft_pass *p, int64_t first,
 // Lines [first, first + WIDTH), fewer at the end. The inverse is the transform
 // with real and imaginary parts swapped.
 ATTR static void FN(_group)(const at_fft_pass *p, int64_t first, void *work) {
+  // work: at_fft_work_bytes, aligned for vectors: two pairs of buffers, which
+  // stages use in turn. The one element beyond the line is for
+  // FN(_unravel_group).
   const at_fft_plan *plan = p->plan;
   int64_t size = (plan->conv ? plan->conv->n : plan->n) + 1;
   int64_t lanes = AT_MIN(WIDTH, p->lines - first);
+  // Lines of one outer index are neighbours in memory; a group that crosses to
+  // the next index is not.
   bool adjacent =
       lanes == WIDTH && first / p->inner == (first + WIDTH - 1) / p->inner;
   VEC *mem = work;
   VEC *av[2] = {mem, mem + size}, *bv[2] = {mem + 2 * size, mem + 3 * size};
+  // Swapped parts turn the forward transform into the inverse one:
+  // conj(F(conj(x))), with no pass of its own for the conjugations.
   FN(_load)(p, first, adjacent, av[p->inverse], av[!p->inverse]);
   VEC **v =
       plan->conv ? FN(_bluestein)(plan, av, bv) : FN(_stages)(plan, av, bv);

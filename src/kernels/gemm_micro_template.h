@@ -4,6 +4,7 @@
 //   ATTR   target attribute      MADD(a, b, c)    a * b + c on vectors
 //   STRIDED  defined: also a kernel for operands that are not packed
 // No include guard: it is included once per family.
+// Two steps, so that NAME is expanded before it is pasted.
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 #define VEC CAT(NAME, _vec)
@@ -11,11 +12,16 @@
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define LANES ((int)(BYTES / sizeof(ELEM)))
 
+// Unaligned: packed panels are aligned, but rows of B and C that are read in
+// place are not.
 typedef ELEM VEC __attribute__((vector_size(BYTES), aligned(sizeof(ELEM))));
 
 // c[mr][nr] (+)= a * b; `mr` and `vecs`, which hold nr, are constants at every
 // call. Rows of b hold whole vectors even when nr is smaller. pack: NULL, or
 // where the rows of b are kept dense as they go by.
+// a: element (i, k) at a[i * ars + k * acs]; b: row k at b + k * brs. kc may be
+// 0, which writes zeros or adds nothing. Sums go over k in order, one
+// multiply-add each, so the result does not depend on mr or vecs.
 ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
                          const ELEM *restrict a, int64_t ars, int64_t acs,
                          const ELEM *restrict b, int64_t brs, ELEM *restrict c,
@@ -41,12 +47,14 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
       UNROLL
       for (int v = 0; v < vecs; v++) acc[i][v] = MADD(av, bv[v], acc[i][v]);
     }
+    // Prefetching beyond the end of an operand is harmless: it never faults.
     __builtin_prefetch(a + 24 * acs);
     __builtin_prefetch(b + 16 * brs);
     __builtin_prefetch((const char *)(b + 16 * brs) + 64);
     a += acs;
     b += brs;
   }
+  // The common case: whole vectors of C, in place.
   if (nr == vecs * LANES) {
     UNROLL
     for (int i = 0; i < mr; i++) {
@@ -80,6 +88,7 @@ ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
 // at_gemm_engine.micro: A packed [k][ROWS], B packed [k][VECS * LANES]. A case
 // for each number of rows keeps the sums in registers; half of the vectors
 // where nr fits into them.
+// mr is 1 to ROWS and nr 1 to VECS * LANES; anything else writes nothing.
 ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
                                     void *c, int64_t ldc, int mr, int nr,
                                     bool add) {
@@ -96,6 +105,7 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 
 #ifdef STRIDED
 // at_gemm_strided_fn: the same for operands in place.
+// Rows of b must be readable up to the next whole vector behind nr.
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr,
@@ -112,6 +122,7 @@ ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
 }
 
 // Full width; a is packed, b is not, and a dense copy of b is left in `pack`.
+// at_gemm_engine.copying.
 ATTR static void CAT(NAME, _copying)(int64_t kc, const void *a, const void *b,
                                      int64_t brs, void *c, int64_t ldc, int mr,
                                      bool add, void *pack) {

@@ -6,15 +6,21 @@
 // No include guard: it is included once per family.
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
+// BITS has the size of a VEC: masks are applied to the bits of what was loaded.
 #define VEC CAT(NAME, _vec)
 #define LANES ((int)(BYTES / sizeof(ACC)))
 #define UNROLL _Pragma("clang loop unroll(full)")
+// Alignment is that of an element: A, B and y are the caller's arrays.
 typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 #define BITS CAT(NAME, _bits)
 typedef int BITS __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 
 // y[mr][n0 .. n0 + n) += a[mr][k] * b[k][n], n a multiple of LANES, 4 rows of b
 // a turn.
+// a: dense rows of the accumulator's type, converted before; b: rows `brs`
+// elements apart, converted by LOAD as they are read. B is read once from
+// memory, four rows at a time, and y once for each four. `mr` is a constant at
+// each call: 1 to 8.
 #define ROWS_BODY(sfx, T, LOAD)                                           \
   ATTR AT_INLINE void CAT(CAT(NAME, _rows_body_), sfx)(                   \
       const int mr, const ACC *a, int64_t lda, const T *b, int64_t brs,   \
@@ -61,12 +67,15 @@ typedef int BITS __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
     switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) } \
   }
 // A case for each number of rows, so that `mr` is a constant in the body.
+// Any other mr does nothing.
 #define ROWS_CASE(f, i)                  \
   case i:                                \
     f(i, a, lda, b, brs, kc, n, y, ldy); \
     break;
 
 // Sum of the lanes, halves first: as many additions at once as there are.
+// LANES is a power of two. The order depends on the width, so bits of the
+// families may differ in the last place; within one they are fixed.
 ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
   ACC t[LANES];
   *(VEC *)t = v;
@@ -79,12 +88,17 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
 }
 
 // Columns at once: the sums, those of B and one of A are in registers.
+// mr * columns sums, one vector of B for each column and one of A must fit;
+// more would spill in the innermost loop.
 #define REGISTERS (BYTES == 64 ? 32 : 16)
 #define COLUMNS(mr) AT_MIN(4, (REGISTERS - 1) / ((mr) + 1))
 
 // y[mr][cols] += a[mr][k] . b[col][k], k a multiple of LANES, and one vector of
 // every row of `ar` by the bits `keep` of one at every column of `br`, which
 // may be NULL and whose columns are `brs` elements apart.
+// For B whose columns are dense. `keep` masks the k values that are not there;
+// ar holds the rest of every row of A, padded to a vector. a and b are read in
+// whole vectors up to kc.
 #define DOTS_BODY(sfx, T, LOAD)                                              \
   ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                      \
       const int mr, const int nc, const ACC *a, int64_t lda, const T *b,     \
@@ -127,6 +141,7 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
     int64_t j = 0;                                                           \
     switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }    \
   }
+// As many columns at a time as registers allow, then one by one.
 #define DOTS_CASE(f, i)                                                        \
   case i:                                                                      \
     for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                            \

@@ -16,6 +16,9 @@
 // Functions that may use AVX-512; callers check at_k_has(AT_CPU_AVX512) first.
 #define AT_V4_FEATURES \
   "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd"
+// AT_V4_WIDE keeps 512-bit vectors. AT_V4 lets the compiler prefer 256 bits in
+// code that it vectorises by itself, where 512 would lower the clock for
+// little.
 #define AT_V4_WIDE __attribute__((target(AT_V4_FEATURES)))
 #define AT_V4 __attribute__((target(AT_V4_FEATURES ",prefer-256-bit")))
 // Inlined also without optimisation: bodies whose arguments are constants, and
@@ -33,6 +36,7 @@ static inline bool at_k_has(uint64_t bits) {
 void at_k_limit_features(uint64_t mask);
 
 // ---- Elements
+// Elements of two bytes as the kernels see them: bits in a uint16_t. Exact.
 static inline float at_bf16_to_f32(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;
@@ -47,6 +51,8 @@ static inline uint16_t at_f32_to_bf16(float f) {
   uint32_t nan = (u >> 16) | 0x40;
   return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : r);
 }
+// By the F16C instructions of the baseline: exact this way, and rounded to
+// nearest even with infinity for overflow that way.
 static inline float at_f16_to_f32(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t at_f32_to_f16(float f) { return _cvtss_sh(f, 0); }
 
@@ -79,6 +85,7 @@ void at_k_store_f64(uint32_t dtype, void *p, double v);
   } while (0)
 
 // a / b and a, rounded up to whole b; a >= 0, b > 0.
+// For sizes of arrays, whose sum with b fits an int64_t.
 static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -86,6 +93,8 @@ static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {
 static inline int64_t at_k_round_up(int64_t a, int64_t b) {
   return at_k_ceil_div(a, b) * b;
 }
+// For messages: "f32", "bf16". Static text; a number that is no at_dtype has
+// AT_INVALID's.
 static inline const char *at_k_dtype_text(uint32_t t) {
   return at_dtype_of((at_dtype)t)->text;
 }

@@ -13,6 +13,8 @@
 
 #include "kernels/kernels_internal.h"
 
+// A kernel of this room asks for few blocks; more than TU_MAX_BLOCKS is a leak
+// in a loop and fails as memory that is out.
 enum { TU_MAX_BLOCKS = 64, TU_GUARD = 64 };
 // Scratch memory of a call, with a guard behind each block.
 typedef struct tu_owner {
@@ -21,6 +23,9 @@ typedef struct tu_owner {
   int count;
 } tu_owner;
 
+// at_par's allocator. Memory is filled with 0xa5, so reading what was not
+// written shows in results; NULL beyond 4 GiB, as kernels must refuse that by
+// themselves.
 static inline void *tu_scratch(void *owner, size_t bytes) {
   tu_owner *o = owner;
   if (o->count == TU_MAX_BLOCKS || bytes > (size_t)4 << 30) return NULL;
@@ -31,6 +36,7 @@ static inline void *tu_scratch(void *owner, size_t bytes) {
   o->bytes[o->count++] = bytes;
   return p;
 }
+// Fails the test if a kernel has written behind a block, and frees all.
 static inline void tu_release(tu_owner *o) {
   for (int i = 0; i < o->count; i++) {
     for (int g = 0; g < TU_GUARD; g++)
@@ -40,6 +46,7 @@ static inline void tu_release(tu_owner *o) {
   o->count = 0;
 }
 
+// threads: 1 or 2. Pools live for the whole test program.
 static inline at_pool *tu_pool(uint32_t threads) {
   static at_pool *pools[3];
   if (!pools[threads]) {
@@ -50,6 +57,8 @@ static inline at_pool *tu_pool(uint32_t threads) {
 }
 
 // Runs a kernel on `threads` threads; the code of its status.
+// Scratch is checked and freed before it returns. cmp: NULL, or SORT's
+// comparator in place of generated code.
 static inline at_code tu_run_cmp(at_rt_kernel id, const void *params,
                                  uint32_t nbufs, void *const *bufs,
                                  uint32_t threads, at_comparator_fn cmp) {
@@ -67,12 +76,14 @@ static inline at_code tu_run(at_rt_kernel id, const void *params,
   return tu_run_cmp(id, params, nbufs, bufs, threads, NULL);
 }
 
+// SplitMix64: the same numbers on every machine. s: the state, advanced.
 static inline uint64_t tu_rand(uint64_t *s) {
   uint64_t z = (*s += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
+// Uniform enough for tests: the bias of the remainder is n / 2^64.
 static inline int64_t tu_below(uint64_t *s, int64_t n) {
   return (int64_t)(tu_rand(s) % (uint64_t)n);
 }
@@ -81,6 +92,7 @@ typedef struct tu_slot {
   int64_t size, *stride;
 } tu_slot;
 // Dense strides, in the given order or in a random one; returns the elements.
+// The last dimension in order is dense. Returns the product of all sizes.
 static inline int64_t tu_lay_out(const tu_slot *s, int count, bool shuffle,
                                  uint64_t *seed) {
   int order[40];
@@ -102,6 +114,8 @@ static inline double tu_unit(uint64_t *s) {
 }
 
 // Random elements: small integers, floats in [-1, 1).
+// n >= 0 elements, malloc'ed; the caller frees. Integers are -8 to 8,
+// wrapped for unsigned types. Products of a few hundred stay exact in f32.
 static inline void *tu_fill(uint32_t t, int64_t n, uint64_t *s) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   char *p = malloc((size_t)(n * es) + 1);
@@ -120,6 +134,8 @@ static inline void *tu_fill(uint32_t t, int64_t n, uint64_t *s) {
 }
 
 // Feature sets that the tests run under.
+// Everything; without AMX; AVX-512 alone; and the baseline. What the machine
+// lacks stays off.
 static const uint64_t tu_features[] = {
     UINT64_MAX, ~(uint64_t)(AT_CPU_AMX_BF16 | AT_CPU_AMX_INT8), AT_CPU_AVX512,
     AT_CPU_AVX2};

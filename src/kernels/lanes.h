@@ -33,11 +33,16 @@
 // AT_LANES_SHUFFLE picks by one of the lists above: LOW_4 with width 16 is
 // LOW_4_16. AT_LANES_SWAP exchanges blocks of d elements between vectors i and
 // i + d: one step of a transpose.
+// Loops over lanes have constant bounds; unrolled, vectors that they index stay
+// in registers.
 #define AT_LANES_UNROLL _Pragma("clang loop unroll(full)")
+// The outer macro expands its arguments, the inner one pastes them.
 #define AT_LANES_PASTE_(a, b, c, d) a##b##c##d
 #define AT_LANES_PASTE(a, b, c, d) AT_LANES_PASTE_(a, b, c, d)
 #define AT_LANES_SHUFFLE(a, b, which, width) \
   __builtin_shufflevector(a, b, AT_LANES_PASTE(which, _, width, ))
+// v: an array of at least `width` vectors, changed in place. Uses the names i,
+// a and b.
 #define AT_LANES_SWAP(VEC, v, d, width)                                     \
   AT_LANES_UNROLL                                                           \
   for (int i = 0; i < width; i++) {                                         \
@@ -49,6 +54,8 @@
 
 // Transposes the square of `width` (16 or 8, as a literal or a macro) vectors
 // v.
+// log2(width) steps of width / 2 exchanges each; element j of vector i becomes
+// element i of vector j.
 #define AT_LANES_TRANSPOSE(VEC, v, width) \
   AT_LANES_PASTE(AT_LANES_TRANSPOSE_, width, , )(VEC, v)
 #define AT_LANES_TRANSPOSE_16(VEC, v) \

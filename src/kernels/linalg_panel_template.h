@@ -3,22 +3,31 @@
 //   NAME(f) names, REAL element, WIDTH elements of a vector, WORD integer of
 //   its size, SQRT, ATTR target attribute.
 // No include guard: it is included once per family.
+// LANES: elements of a vector, signed, so that it mixes with sizes.
 #define LANES ((int64_t)WIDTH)
+// A vector of neighbouring elements of one matrix, wherever it begins
+// (linalg_lanes_template.h has a matrix a lane instead).
 #define VEC NAME(vec)
 typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL)),
                                 aligned(sizeof(REAL)), may_alias));
+// Element (i, j) of an at_view as an lvalue; operands are evaluated more than
+// once.
 #define AT(v, i, j) (((REAL *)(v).p)[(i) * (v).down + (j) * (v).right])
 
 // Where the rows of one are the columns of the other, both dense: squares in
 // registers.
 ATTR static void NAME(copy_turned)(at_view to, at_view from, int64_t rows,
                                    int64_t columns, REAL sign) {
+  // to has dense rows and from dense columns. sign is 1 or -1. Edges that fill
+  // no square go one by one.
   int64_t i = 0;
   for (; i + WIDTH <= rows; i += WIDTH) {
     int64_t j = 0;
     for (; j + WIDTH <= columns; j += WIDTH) {
       VEC v[WIDTH];
       AT_LANES_UNROLL
+      // WIDTH elements of one column of `from`; log2(WIDTH) exchanges of halves
+      // transpose the square.
       for (int l = 0; l < WIDTH; l++) v[l] = *(VEC *)&AT(from, i, j + l) * sign;
 #if WIDTH == 16
       AT_LANES_SWAP(VEC, v, 8, WIDTH)
@@ -41,6 +50,7 @@ ATTR static void NAME(copy_turned)(at_view to, at_view from, int64_t rows,
 // turned.
 ATTR static void NAME(copy)(at_view to, at_view from, int64_t rows,
                             int64_t columns, bool negative) {
+  // Both views are of the same size and do not overlap.
   REAL sign = negative ? -1 : 1;
   if (to.right !=
       1) {  // then its columns are dense: the same copy, seen from the side
@@ -60,6 +70,7 @@ ATTR static void NAME(copy)(at_view to, at_view from, int64_t rows,
   }
 }
 
+// at_panel_fns.subtract: c and t have dense rows.
 ATTR static void NAME(subtract)(at_view c, at_view t, int64_t begin,
                                 int64_t end, int64_t columns) {
   for (int64_t i = begin; i < end; i++) {
@@ -74,6 +85,9 @@ ATTR static void NAME(subtract)(at_view c, at_view t, int64_t begin,
 ATTR AT_INLINE void NAME(subtract_rows)(REAL *y, const REAL *x, int64_t x_step,
                                         const REAL *w, int64_t w_step,
                                         int64_t count, int64_t columns) {
+  // Columns are taken TILE vectors at a time, whose sums stay in registers over
+  // all k, so each element of y is read and written once. Sums go in the order
+  // of k for each element, whatever the width.
   int64_t c = 0;
   for (; c + TILE * LANES <= columns; c += TILE * LANES) {
     VEC sum[TILE];
@@ -93,6 +107,10 @@ ATTR AT_INLINE void NAME(subtract_rows)(REAL *y, const REAL *x, int64_t x_step,
 // Substitution, row by row: each is the right side less the rows that are
 // known.
 ATTR static void NAME(solve)(at_view t, bool forward, bool unit, int64_t n,
+                             // at_panel_fns.solve. Threads share the columns of
+                             // x: each solves [begin, end) and reads t only. No
+                             // zero is looked for on the diagonal: it gives
+                             // infinities.
                              at_view x, int64_t begin, int64_t end) {
   for (int64_t at = 0; at < n; at++) {
     int64_t i = forward ? at : n - 1 - at, first = forward ? 0 : i + 1;
@@ -107,6 +125,9 @@ ATTR static void NAME(solve)(at_view t, bool forward, bool unit, int64_t n,
 }
 
 // Row i of the factor from the rows above it.
+// at_panel_fns.cholesky: u in the upper triangle; what is below the diagonal is
+// not read or written. False at the first pivot that is not positive or is NaN,
+// with the rows before it done.
 ATTR static bool NAME(cholesky)(at_view a, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     REAL *row = &AT(a, i, i);
@@ -121,6 +142,9 @@ ATTR static bool NAME(cholesky)(at_view a, int64_t n) {
 }
 
 // Where the first of the largest is; NaN is larger than any number.
+// By bits without the sign, which are ordered as the numbers are, NaN above
+// infinity. n >= 1. The second loop finds the place, so that the first one has
+// no branch.
 ATTR static int64_t NAME(largest)(const REAL *x, int64_t n) {
   const WORD sign = (WORD)((1ull << (8 * sizeof(WORD) - 1)) - 1);
   WORD most = 0, bits;
@@ -140,6 +164,8 @@ ATTR static int64_t NAME(largest)(const REAL *x, int64_t n) {
 // chosen.
 ATTR static void NAME(lu)(void *p, int64_t rows, int64_t columns,
                           int32_t *pivots) {
+  // at_panel_fns.lu: columns are `rows` elements apart; singular panels are
+  // factored all the same.
   REAL *a = p;
   for (int64_t c = 0; c < columns && c < rows; c++) {
     REAL *x = a + c * rows;
@@ -152,10 +178,13 @@ ATTR static void NAME(lu)(void *p, int64_t rows, int64_t columns,
     NAME(subtract_rows)(x + c, a + c, rows, x, 1, c, rows - c);
     int64_t at = c + NAME(largest)(x + c, rows - c);
     pivots[c] = (int32_t)at;
+    // Whole rows of the panel are swapped, those that are done, too; columns
+    // right of the panel are at_panel_fns.swap's.
     for (int64_t k = 0; at != c && k < columns; k++) {
       REAL t = a[k * rows + c];
       a[k * rows + c] = a[k * rows + at], a[k * rows + at] = t;
     }
+    // A pivot of zero leaves its column as it is, as LAPACK does.
     REAL d = x[c];
     for (int64_t i = c + 1; d != 0 && i < rows; i++) x[i] /= d;
   }
@@ -179,10 +208,14 @@ ATTR AT_INLINE REAL NAME(dot)(const REAL *x, const REAL *y, int64_t n) {
 // x[0] and what is below it: the reflector, scaled so that no square overflows
 // or vanishes.
 ATTR static REAL NAME(reflector)(REAL *x, int64_t n) {
+  // Returns tau; x[0] becomes the new diagonal element and x[1 ..] the
+  // reflector, whose head of 1 is not stored. n >= 1.
   REAL most = fabs(x[n > 1 ? 1 + NAME(largest)(x + 1, n - 1) : 0]),
        alpha = x[0];
   if (n == 1 || most == 0) return 0;
   REAL scale = most > fabs(alpha) ? most : (REAL)fabs(alpha);
+  // Scaling costs divisions: columns whose elements are of ordinary size do
+  // without. 1e12 squared fits into a float.
   bool plain = scale > (REAL)1e-12 && scale < (REAL)1e12;
   if (plain) scale = 1;
   for (int64_t i = 1; !plain && i < n; i++) x[i] /= scale;
@@ -198,6 +231,7 @@ ATTR static REAL NAME(reflector)(REAL *x, int64_t n) {
 // Householder's QR of the panel; each reflector is applied to the columns right
 // of it at once.
 ATTR static void NAME(qr)(void *p, int64_t rows, int64_t columns, void *tau) {
+  // at_panel_fns.qr. tau has `columns` elements; rows >= columns.
   REAL *a = p, *t = tau;
   for (int64_t c = 0; c < columns; c++) {
     REAL *v = a + c * rows + c;
@@ -215,6 +249,8 @@ ATTR static void NAME(qr)(void *p, int64_t rows, int64_t columns, void *tau) {
 // Column c of t from those before it: t v' v_c times -tau.
 ATTR static void NAME(join)(const void *products, int64_t columns,
                             const void *tau, void *to) {
+  // at_panel_fns.join: the block reflector (compact WY form), with which the
+  // columns right of the panel are updated by matrix products.
   const REAL *g = products, *w = tau;
   REAL *t = to;
   memset(t, 0, (size_t)(columns * columns) * sizeof *t);
@@ -229,6 +265,8 @@ ATTR static void NAME(join)(const void *products, int64_t columns,
   }
 }
 
+// at_panel_fns.swap: in the order of i, as later pivots count rows that earlier
+// ones have moved. Threads share the columns.
 ATTR static void NAME(swap)(at_view a, const int32_t *pivots, int64_t count,
                             int64_t begin, int64_t end) {
   for (int64_t i = 0; i < count; i++) {

@@ -16,6 +16,7 @@
 #include "mlir/mlir.h"
 
 // ---- Operations: one table, ops.def
+// Numbers are this build's alone: files name operations by their text.
 typedef enum at_mosaic_opcode {
   AT_MOSAIC_NO_OP,  // not in the table
 #define AT_MOSAIC_OP(Id, ...) AT_MOSAIC_##Id,
@@ -25,6 +26,7 @@ typedef enum at_mosaic_opcode {
 } at_mosaic_opcode;
 
 // What an operation costs on the chip, and on which unit.
+// Used by tpu (cycles) and by the planner (what is worth computing twice).
 typedef enum at_mosaic_cost {
   AT_MOSAIC_COST_NONE,       // no instruction: constants, views, structure
   AT_MOSAIC_COST_SCALAR,     // scalar core only
@@ -41,6 +43,8 @@ typedef enum at_mosaic_cost {
 } at_mosaic_cost;
 
 // How an operation's results come about.
+// Decides where code for an operation is written: a pass's default, which
+// plan.h may change for one operation.
 typedef enum at_mosaic_form {
   AT_MOSAIC_FORM_EFFECT,  // where it stands: memory, time or control flow count
   AT_MOSAIC_FORM_VALUE,   // of its operands' values only, all at once
@@ -51,6 +55,8 @@ typedef enum at_mosaic_form {
 
 // One row of ops.def; all texts are static.
 typedef struct at_mosaic_op_info {
+  // Kinds of operands, results and attributes, in the language that the head of
+  // ops.def explains.
   const char *name;      // "arith.addf"
   const char *operands;  // see ops.def
   const char *results;
@@ -71,6 +77,7 @@ at_mosaic_opcode at_mosaic_opcode_of(const at_mop *op);
 // Dimension numbers of tpu.matmul, also where only the old transpose flags say
 // them. output_order: pairs (0 lhs or 1 rhs, dimension) per result dimension.
 typedef struct at_mosaic_dot {
+  // Sizes are not stored: they follow from the operands' types.
   at_dims lhs_contracting, rhs_contracting, lhs_free, rhs_free, output_order,
       lhs_batch, rhs_batch;
 } at_mosaic_dot;
@@ -79,6 +86,7 @@ at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out);
 
 // ---- References
 // Where a ref's memory is.
+// The numbers are this room's; the configuration's are at_mosaic_color.
 typedef enum at_mosaic_space {
   AT_MSPACE_ANY,  // the compiler's choice: HBM
   AT_MSPACE_VMEM,
@@ -91,6 +99,8 @@ typedef enum at_mosaic_space {
 } at_mosaic_space;
 
 // Which kind of core runs a function or owns a memory.
+// TC: the TensorCore; SC: a SparseCore's scalar sequencer or one of its vector
+// subcores.
 typedef enum at_mosaic_core {
   AT_MCORE_ANY,  // not said; the core that runs the program
   AT_MCORE_TC,
@@ -98,6 +108,7 @@ typedef enum at_mosaic_core {
   AT_MCORE_SC_VECTOR
 } at_mosaic_core;
 
+// A semaphore is four bytes on the chip, whatever its kind.
 typedef enum at_mosaic_semaphore {
   AT_MSEM_NONE,     // the elements are numbers
   AT_MSEM_REGULAR,  // counts signals
@@ -108,6 +119,7 @@ typedef enum at_mosaic_semaphore {
 // A memref type, taken apart.
 typedef struct at_mosaic_ref {
   at_mosaic_space space;
+  // ANY where the type names none: the program's own.
   at_mosaic_core core;  // whose memory, where the type says so
   at_mosaic_semaphore semaphore;
   at_dtype dtype;  // INVALID for semaphores
@@ -129,9 +141,13 @@ const char *at_mosaic_core_name(at_mosaic_core c);
 // ---- Windows
 // How a window's place in its operand follows from the transform.
 typedef enum at_mosaic_window_kind {
-  AT_MWIN_WHOLE,    // the argument is the operand itself, wherever it lives
+  // Also arrays in HBM, which the body copies parts of by itself.
+  AT_MWIN_WHOLE,  // the argument is the operand itself, wherever it lives
+  // The block at the end of an array may reach beyond it: reads there are
+  // undefined, writes are dropped.
   AT_MWIN_BLOCKED,  // the transform yields block numbers: start = i * bounds
-  AT_MWIN_ELEMENT   // the transform yields element offsets, before `pad_low`
+  // Windows may overlap. Elements outside of the operand are padding.
+  AT_MWIN_ELEMENT  // the transform yields element offsets, before `pad_low`
 } at_mosaic_window_kind;
 
 // One operand or result of the call as a program sees it: the block that the
@@ -139,6 +155,8 @@ typedef enum at_mosaic_window_kind {
 typedef const struct at_mosaic_window {
   at_mosaic_ref ref;  // the argument as the program sees it
   uint32_t arg;       // its index among the program's arguments
+  // The body reads or writes it by argument `arg`; moves between windows and
+  // arrays are the pipeline's.
   at_mosaic_window_kind kind;
   bool is_output;
   uint32_t index;  // of the custom call's operand, or result if is_output
@@ -147,14 +165,20 @@ typedef const struct at_mosaic_window {
   at_dims bounds;  // block shape, full rank, a squeezed dimension is 1; of the
                    // whole argument if WHOLE
   // ELEMENT: elements before and after the operand that windows may cover.
+  // Added to the operand on both sides; the transform counts from the padding's
+  // first element.
   at_dims pad_low, pad_high;
   uint32_t buffers;  // 1 synchronous, 2 double-buffered (the default on a grid)
   bool buffers_given;  // the kernel asked for that number
-  bool revisit_any;    // output blocks may come back in any order
+  // Otherwise each output block is visited in one run of steps: what comes back
+  // later has lost its contents.
+  bool revisit_any;  // output blocks may come back in any order
   // The transform's result depends on a grid id of several values; false: the
   // block is the same at every step, and one buffer is enough.
   bool moves;
   // (grid ids: i32..., prefetch refs...) -> i32 per dimension. NULL: all zeros.
+  // Evaluated on the scalar core before a step; may read prefetched operands
+  // only.
   at_mop *transform;
   int color;  // memory space colour from the configuration; -1: none
   int alias;  // the other index of the alias: result of an input, operand of an
@@ -167,6 +191,8 @@ typedef const struct at_mosaic_window {
 // dimension_semantics: in which order steps along a grid dimension may run, and
 // on which cores.
 typedef enum at_mosaic_dim {
+  // ARBITRARY: in order, on one core. PARALLEL: any order; cores may share
+  // them.
   AT_MDIM_ARBITRARY,
   AT_MDIM_PARALLEL,
   AT_MDIM_CORE_PARALLEL,     // one index per core
@@ -176,6 +202,7 @@ typedef enum at_mosaic_dim {
 // A dimension of the grid. Its bound is known, or an operand of the call.
 typedef struct at_mosaic_axis {
   at_mosaic_dim semantics;
+  // Then `bound` means nothing.
   bool dynamic;   // the bound is operand `operand` of the call: i32[]
   int64_t bound;  // static
   uint32_t operand;
@@ -183,18 +210,23 @@ typedef struct at_mosaic_axis {
 
 // One function that a core runs. Arguments, in order: grid ids (i32), scalar
 // prefetch refs (SMEM), windows (inputs, then outputs), scratch.
+// Belongs to one kernel; several programs run side by side on different cores
+// of one device.
 typedef struct at_mosaic_program {
   const char *name;
+  // Its body must not be changed once the kernel has been described.
   at_mop *func;
   at_mblock *body;  // entry block of `func`
   at_mosaic_core core;
-  const at_mosaic_axis *grid;     // grid_rank entries, leading first
-  uint32_t grid_rank;             // 0: runs once
+  const at_mosaic_axis *grid;  // grid_rank entries, leading first
+  uint32_t grid_rank;          // 0: runs once
+  // Read before the first step, whole, into SMEM.
   const at_mosaic_ref *prefetch;  // of operands num_dynamic.. of the call
   uint32_t num_prefetch, num_dynamic;
   const at_mosaic_window *windows;
   uint32_t num_windows, num_inputs;  // inputs come first
-  const at_mosaic_ref *scratch;      // uninitialised at the start; semaphores 0
+  // Lives as long as the program runs, not longer than one call.
+  const at_mosaic_ref *scratch;  // uninitialised at the start; semaphores 0
   uint32_t num_scratch;
 } at_mosaic_program;
 // Index of the program's first argument of each group.
@@ -213,6 +245,7 @@ static inline uint32_t at_mosaic_arg_scratch(const at_mosaic_program *p) {
 
 // ---- Configuration: every field of backend_config
 // XLA's numbers of memory spaces, as they stand in the configuration.
+// A colour fixes where XLA puts an operand or result.
 typedef enum at_mosaic_color {
   AT_MCOLOR_HBM = 0,
   AT_MCOLOR_VMEM = 1,
@@ -223,22 +256,28 @@ typedef enum at_mosaic_color {
 } at_mosaic_color;
 
 // A flag of the TPU's compiler that the call sets for this kernel.
+// Unknown names are kept: what the chip refuses is said by tpu/rules.h.
 typedef struct at_mosaic_flag {
   const char *name;
   const at_json *value;  // BOOL or NUMBER
 } at_mosaic_flag;
 
+// A field that is absent has its default; one of another kind is
+// INVALID_ARGUMENT to read; keys that are not known are ignored, as newer
+// versions of JAX add some.
 typedef const struct at_mosaic_config {
   bool has_communication;  // waits for or signals other chips
   int64_t collective_id;   // -1: none. Kernels with one id share a barrier
                            // semaphore
   bool has_cost_estimate;
+  // The author's estimate for XLA's scheduler, not a measurement.
   int64_t flops, transcendentals, bytes_accessed, remote_bytes;
   bool needs_hlo_passes, needs_layout_passes;
   int64_t serialization_format;
   bool shape_invariant_numerics;   // default true
   const bool *allow_input_fusion;  // per operand; NULL: none
   uint32_t num_allow_input_fusion;
+  // In bytes; takes part in the limit of VMEM.
   int64_t internal_scratch_bytes;  // of VMEM, for the compiler; 0: none given
   const int *input_colors, *output_colors;  // per operand, result; -1: none
   uint32_t num_input_colors, num_output_colors;
@@ -246,6 +285,7 @@ typedef const struct at_mosaic_config {
   at_bytes locations;       // bytecode of a module that lists them; often empty
   bool sparse_core;         // device_type
   bool sparse_core_tiling;  // TILING_SPARSE_CORE, else TILING_COMPACT
+  // In bytes of VMEM for windows, scratch and the compiler's own.
   int64_t vmem_limit_bytes;  // scoped limit; -1: the target's default
   const at_mosaic_flag *flags;
   uint32_t num_flags;
@@ -254,12 +294,14 @@ typedef const struct at_mosaic_config {
 
 // ---- The kernel
 // Operand `operand` and result `result` are one array.
+// XLA gives both the same memory; the kernel sees two arguments.
 typedef struct at_mosaic_alias {
   uint32_t operand, result;
 } at_mosaic_alias;
 
 // A tpu_custom_call as it stands in the program. Types may be absent
 // (operands == NULL): then windows know only their own shapes.
+// Borrowed by the reader, which copies what the kernel keeps.
 typedef struct at_mosaic_call {
   at_bytes payload;  // bytecode or text; len 0: `config` holds it in base64
   at_str config;     // backend_config, JSON; empty: every default
@@ -267,6 +309,8 @@ typedef struct at_mosaic_call {
   const at_type *operands, *results;
   uint32_t num_operands, num_results;
   // Of operands that are one known integer; AT_MDYN: not known. NULL: none is.
+  // Grid bounds and prefetched scalars, where the program around the call has
+  // them as constants.
   const int64_t *values;
   const at_mosaic_alias *aliases;
   uint32_t num_aliases;
@@ -274,12 +318,14 @@ typedef struct at_mosaic_call {
 } at_mosaic_call;
 
 // Is this node a tpu_custom_call?
+// By its target name alone; its configuration may still be malformed.
 bool at_mosaic_is_call(const at_node *n);
 // What such a node says. `out` borrows from the node and the arena.
 // INVALID_ARGUMENT: its configuration is malformed; RESOURCE_EXHAUSTED.
 at_status at_mosaic_call_of(const at_node *n, at_arena *a, at_mosaic_call *out);
 
 // A kernel that has been read. Everything that it points to lives in `arena`.
+// Fixed once it is read: any number of threads may look at it.
 typedef struct at_mosaic_kernel {
   const char *name;
   at_mmodule *module;
@@ -300,6 +346,7 @@ typedef struct at_mosaic_kernel {
 at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
                          at_mosaic_kernel **out);
 // The newest serialisation version that is understood.
+// Older and newer ones are UNIMPLEMENTED by number.
 enum { AT_MOSAIC_VERSION = 18, AT_MOSAIC_OLDEST_VERSION = 1 };
 
 // The body in the configuration of a call: its bytes (MLIR), and where `config`
@@ -309,6 +356,7 @@ at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
 
 // ---- Places
 // A position in the user's source.
+// From debug information, so only for people: nothing is decided by it.
 typedef struct at_mosaic_place {
   const char *file;  // "" if unknown
   uint32_t line, column;

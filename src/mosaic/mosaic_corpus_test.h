@@ -12,6 +12,8 @@
 
 // A kernel of the corpus: where JAX's tests made it, for which chip, and the
 // call.
+// The name of the file without .bc, the test's name, and the chip's device
+// kind.
 typedef struct corpus_kernel {
   const char *id, *test, *target;  // "0000e9186806573c", "ops_test.py::…"
   at_mosaic_call call;
@@ -21,6 +23,7 @@ typedef struct corpus_kernel {
 // `tar`.
 typedef struct corpus {
   at_arena *arena;
+  // Uncompressed; `files` points into it. malloc'ed.
   char *tar;
   size_t len;
   at_map files;  // path -> at_bytes *
@@ -28,6 +31,9 @@ typedef struct corpus {
 } corpus;
 
 // The files of an archive of shared/facts/pallas, unpacked by xz.
+// False: the archive is not there, or nothing came out of it. c must be zero.
+// In a tar header the name is at offset 0 and the size, in octal, at 124;
+// headers and bodies fill blocks of 512.
 static inline bool corpus_open(corpus *c, const char *name) {
   const char *root = getenv("AT_SOURCE_DIR");
   char path[512], command[600];
@@ -39,6 +45,7 @@ static inline bool corpus_open(corpus *c, const char *name) {
   snprintf(command, sizeof command, "xz -dc '%s'", path);
   f = popen(command, "r");
   if (!f) return false;
+  // Doubled while the pipe brings more.
   size_t cap = 1 << 24, n;
   c->tar = malloc(cap);
   while (c->tar && (n = fread(c->tar + c->len, 1, cap - c->len, f)) > 0) {
@@ -51,6 +58,8 @@ static inline bool corpus_open(corpus *c, const char *name) {
   c->files = at_map_in(c->arena);
   for (size_t at = 0; at + 512 <= c->len && c->tar[at];) {
     size_t size = strtoul(c->tar + at + 124, NULL, 8);
+    // A header whose size exceeds the archive ends the list: what was read so
+    // far counts.
     if (size > c->len - at - 512) break;
     at_bytes *b = at_new(c->arena, at_bytes, 1);
     *b = (at_bytes){(uint8_t *)c->tar + at + 512, size};
@@ -61,6 +70,7 @@ static inline bool corpus_open(corpus *c, const char *name) {
 }
 
 // Frees everything that the kernels borrow from.
+// Zero is allowed: nothing was opened.
 static inline void corpus_close(corpus *c) {
   at_arena_destroy(c->arena);
   free(c->tar);
@@ -70,6 +80,7 @@ static inline void corpus_close(corpus *c) {
 // A type as JAX prints it; symbolic sizes are AT_DYN, an unknown element is
 // INVALID.
 static inline at_type corpus_type(at_arena *a, at_str s) {
+  // The types that JAX's tests make kernels of.
   static const struct {
     const char *name;
     at_dtype t;
@@ -94,12 +105,15 @@ static inline at_type corpus_type(at_arena *a, at_str s) {
                {"float32", AT_F32},
                {"float64", AT_F64}};
   at_type t = {0};
+  // A tilde marks a weak type, which makes no difference to a kernel.
   if (s.len && *s.ptr == '~') s.ptr++, s.len--;
   size_t n = 0;
+  // A memory space stands between the element and the dimensions.
   while (n < s.len && s.ptr[n] != '[' && s.ptr[n] != '<') n++;
   for (size_t i = 0; i < AT_LEN(names); i++)
     if (at_str_is((at_str){s.ptr, n}, names[i].name)) t.dtype = names[i].t;
   while (n < s.len && s.ptr[n] != '[') n++;
+  // Rank 16 is more than any kernel of the corpus has.
   int64_t *dims = at_new(a, int64_t, 16);
   for (n++; n < s.len && s.ptr[n] != ']' && t.rank < 16;) {
     char *end;
@@ -114,6 +128,7 @@ static inline at_type corpus_type(at_arena *a, at_str s) {
 }
 
 // The types of a list, in the arena.
+// v: a list of texts; n: its length.
 static inline const at_type *corpus_types(at_arena *a, const at_json *v,
                                           uint32_t *n) {
   *n = (uint32_t)v->len;
@@ -123,6 +138,8 @@ static inline const at_type *corpus_types(at_arena *a, const at_json *v,
 }
 
 // The kernels that an index describes: dev/index.jsonl.
+// Fills c->kernels in the order of the index. False: it is not in the archive,
+// or a kernel that it names is not.
 static inline bool corpus_index(corpus *c) {
   void **slot = at_map_find(&c->files, AT_STR("dev/index.jsonl"));
   if (!slot) return false;
@@ -136,6 +153,7 @@ static inline bool corpus_index(corpus *c) {
     if (!at_ok(s)) return at_status_free(s), false;
     corpus_kernel k = {0};
     at_str id = at_json_get_str(j, "sha", AT_STR(""));
+    // One line a kernel; a last line may lack its end.
     char *path = at_arena_printf(c->arena, "dev/%.*s.bc", (int)id.len, id.ptr);
     void **file = at_map_find(&c->files, at_str_of(path));
     if (!file) return false;
@@ -148,11 +166,13 @@ static inline bool corpus_index(corpus *c) {
         corpus_types(c->arena, at_json_get(j, "ins"), &k.call.num_operands);
     k.call.results =
         corpus_types(c->arena, at_json_get(j, "outs"), &k.call.num_results);
+    // The configuration as a text again, as it stands in the call.
     at_strbuf text = {0};
     at_json_writer w = {&text, false};
     at_json_value(&w, at_json_get(j, "cfg"));
     k.call.config = at_str_of(at_arena_str(c->arena, at_strbuf_str(&text)));
     at_strbuf_free(&text);
+    // Pairs of the operand's and the result's index.
     const at_json *al = at_json_get(j, "aliases");
     at_mosaic_alias *aliases = at_new(c->arena, at_mosaic_alias, al->len + 1);
     for (size_t x = 0; x < al->len; x++)

@@ -7,12 +7,14 @@
 #include "mosaic/mosaic_internal.h"
 #include "mosaic/plan.h"
 
+// In the units of ops.def's `weight`, for one element.
 enum {
   AT_MPLAN_DEEP_COST = 600,  // more than that in one loop: into memory
   AT_MPLAN_KEEP_COST = 6     // that much for several sinks: into memory
 };
 
 // An operation that names a ref.
+// A ref's uses, so that a pass need not walk the program for each.
 typedef struct at_mplan_use {
   const at_mop *op;
   struct at_mplan_use *next;  // in the order of the text
@@ -33,6 +35,8 @@ typedef struct at_mplan_fact {
 
 // The plan while passes fill it in and after; const once at_mplan_make has
 // returned.
+// Lives in the arena of at_mplan_build; everything in it is borrowed by the
+// writer of code.
 struct at_mplan {
   const at_mplan_input *in;
   AT_VEC(const at_mblock *) blocks;  // the body, then functions that are called
@@ -43,6 +47,7 @@ struct at_mplan {
 
 // What passes share while a plan is made. `walk` is for one traversal at a time
 // and is cleared by who uses it.
+// On the stack of at_mplan_make. One thread.
 typedef struct at_mplan_build {
   at_mplan *plan;
   const at_mplan_input *in;
@@ -52,10 +57,12 @@ typedef struct at_mplan_build {
 } at_mplan_build;
 
 // Never NULL; without memory a spare one, and `failed` is set.
+// Made at its first use, zero.
 at_mplan_fact *at_mplan_fact_of(at_mplan_build *b, const at_mvalue *v);
 // The same of an operation.
 at_mplan_op *at_mplan_facts_of_op(at_mplan_build *b, const at_mop *op);
 // Does its region run several times?
+// Branches are none: their regions run once.
 static inline bool at_mplan_is_loop(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;

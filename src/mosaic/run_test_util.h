@@ -9,13 +9,17 @@
 #include "codegen/check_link.h"
 #include "mosaic/code.h"
 
+// RT_STACK: bytes that a kernel may allocate in a run; RT_MAX_NOTES: announced
+// accesses that are kept.
 enum { RT_MAX_ARGS = 8, RT_MAX_NOTES = 64, RT_STACK = 1 << 20 };
 
 // ---- The core
 // An access that the kernel announced: what, where, how many elements.
 typedef struct rt_note {
+  // at_core_access_kind bits, AT_CORE_MASKED among them.
   int32_t kind;  // at_core_access_kind
   const char *base;
+  // Of a masked access those whose mask is set.
   int64_t elements;
 } rt_note;
 
@@ -23,18 +27,24 @@ typedef struct rt_note {
 // first.
 typedef struct rt_core {
   at_core head;  // what generated code sees
+  // Where rt_end jumps to: generated code has no way back of its own.
   jmp_buf failed;
   char why[256];                // what ended the kernel
   rt_note notes[RT_MAX_NOTES];  // the last one is the latest
   uint32_t num_notes;
   char *stack;  // of at_core_alloc
+  // Bytes of at_core_alloc in use, the most that were, calls of at_core_budget,
+  // and turns of shared loops.
   int64_t used, most, refills, shared;
+  // The last at_core_log: its text and its first argument as an i32.
   char log[256];
 } rt_core;
 
 // head is the first member.
 static rt_core *rt_of(at_core *c) { return (rt_core *)c; }
 
+// Ends the kernel with a text. Only from functions that generated code calls,
+// while `failed` is set.
 __attribute__((format(printf, 2, 3), noreturn)) static void rt_end(
     at_core *c, const char *format, ...) {
   va_list args;
@@ -55,12 +65,15 @@ static rt_note *rt_note_of(at_core *c, const at_core_view *v, int32_t kind) {
   return n;
 }
 
+// What follows is the interface of abi/core.h, which generated code is linked
+// against. Exported, as the code is in a library of its own.
 CK_EXPORT void at_core_out_of_bounds(at_core *c, int32_t loc, int32_t dim,
                                      int64_t index, int64_t size, int64_t limit,
                                      int32_t ref) {
   rt_end(c, "dim %d: %lld + %lld of %lld, ref %d", dim, (long long)index,
          (long long)size, (long long)limit, ref);
 }
+// An assertion of the kernel, or an operation that cannot go on.
 CK_EXPORT void at_core_fail(at_core *c, int32_t loc, const char *text) {
   rt_end(c, "%s", text);
 }
@@ -75,9 +88,12 @@ CK_EXPORT void at_core_share(at_core *c, at_core_turns_fn fn, void *arg,
   char *memory = aligned_alloc(64, at_align_up((size_t)bytes + 1, 64));
   assert_non_null(memory);
   rt_of(c)->shared += n;
+  // Each turn gets the same memory: turns that rely on what another left there
+  // fail.
   for (int64_t i = n; i-- > 0;) fn(arg, i, i + 1, memory);
   free(memory);
 }
+// Sixteen bytes hold one element of any type.
 CK_EXPORT const void *at_core_undefined(at_core *c, int32_t dtype,
                                         int32_t loc) {
   static const char zeros[16];
@@ -99,6 +115,8 @@ CK_EXPORT void at_core_access_places(at_core *c, const at_core_places *x) {
   n->elements = 0;
   for (int64_t i = 0; i < x->n; i++) n->elements += !x->mask || x->mask[i];
 }
+// The real core reports the first place in the order of the vector, as this one
+// does.
 CK_EXPORT void at_core_check_indices(at_core *c, const int32_t *index,
                                      const uint8_t *mask, int64_t n,
                                      int64_t limit, int32_t dim, int32_t loc,
@@ -107,6 +125,8 @@ CK_EXPORT void at_core_check_indices(at_core *c, const int32_t *index,
     if ((!mask || mask[i]) && (index[i] < 0 || index[i] >= limit))
       rt_end(c, "index %d of %lld", index[i], (long long)limit);
 }
+// Allocations nest: a scope releases what it took by the mark that it began
+// with.
 CK_EXPORT int64_t at_core_mark(at_core *c) { return rt_of(c)->used; }
 // A bump allocator. Memory that is not semaphores is filled with a pattern, so
 // that a kernel that reads it unwritten gives wrong results.
@@ -120,10 +140,12 @@ CK_EXPORT void *at_core_alloc(at_core *c, int32_t space, int64_t bytes,
   memset(p, space == AT_CORE_SEM ? 0 : 0x55, (size_t)bytes);
   return p;
 }
+// loc is where the scope stands in the source; nothing is reported here.
 CK_EXPORT void at_core_release(at_core *c, int64_t mark, int32_t loc) {
   assert_true(mark <= rt_of(c)->used);
   rt_of(c)->used = mark;
 }
+// Signals to other devices have no receiver in a test of one core.
 CK_EXPORT void at_core_sem_signal(at_core *c, void *sem, int64_t amount,
                                   int32_t device, int32_t core_id,
                                   int32_t subcore, int32_t owner, int32_t loc) {
@@ -140,6 +162,8 @@ CK_EXPORT int32_t at_core_sem_read(at_core *c, void *sem, int32_t loc) {
   return *(int32_t *)sem;
 }
 // Element by element, so that strides of any kind are right.
+// dim: the dimension from which on elements are copied. Calls itself once for
+// each dimension.
 static void rt_copy(const at_core_dma *d, int32_t dim, const char *from,
                     char *to) {
   if (dim == d->rank) {
@@ -155,13 +179,17 @@ CK_EXPORT void at_core_dma_start(at_core *c, const at_core_dma *d) {
   int64_t bytes = d->elem_bytes;
   for (int32_t i = 0; i < d->rank; i++) bytes *= d->size[i];
   rt_copy(d, 0, d->src, d->dst);
+  // A DMA semaphore counts bytes.
   *(int32_t *)d->dst_sem += (int32_t)bytes;
 }
 CK_EXPORT void at_core_dma_wait(at_core *c, void *sem, int64_t bytes,
                                 int32_t loc) {
   at_core_sem_wait(c, sem, bytes, loc);
 }
+// Where a kernel expects memory to be written before it goes on; only checkers
+// use it.
 CK_EXPORT void at_core_expect(at_core *c, const at_core_view *v, int32_t loc) {}
+// n: arguments; kernels of these tests log at least one.
 CK_EXPORT void at_core_log(at_core *c, const char *text,
                            const at_core_log_arg *args, int64_t n,
                            int32_t loc) {
@@ -171,6 +199,7 @@ CK_EXPORT void at_core_log(at_core *c, const char *text,
 }
 
 // An element of an operand as a double, rounded to bf16 on request.
+// at: bytes from p. type: an at_dtype, a float or an integer.
 static double rt_dot_value(const void *p, int64_t at, int32_t type,
                            bool round) {
   const char *x = (const char *)p + at;
@@ -187,6 +216,8 @@ CK_EXPORT void at_core_dot_run(at_core *c, const at_core_dot *d) {
   for (int64_t b = 0; b < d->batch; b++)
     for (int64_t i = 0; i < d->m; i++)
       for (int64_t j = 0; j < d->n; j++) {
+        // Types of C are F32 and S32: others are not asked for by kernels under
+        // test.
         char *to = (char *)d->c + b * d->c_batch + i * d->c_m + j * d->c_n;
         double sum = d->accumulate ? rt_dot_value(to, 0, d->c_type, false) : 0;
         for (int64_t k = 0; k < d->k; k++)
@@ -200,25 +231,33 @@ CK_EXPORT void at_core_dot_run(at_core *c, const at_core_dot *d) {
           *(int32_t *)to = (int32_t)sum;
       }
 }
+// Products are done at once: there is nothing to wait for.
 CK_EXPORT void at_core_dot_finish(at_core *c) {}
 
 // ---- The bench
 // An argument of a kernel under test.
+// A NULL name ends a kernel's list of them.
 typedef struct rt_arg {
   const char *name, *type;  // "x", "8x128xf32"
-  void *data;               // dense; kept by the caller
+  // As many bytes as rt_strides says; inputs and results alike.
+  void *data;  // dense; kept by the caller
   bool smem;
 } rt_arg;
 
+// One kernel under test: its arguments, and the text of its body, without a
+// terminator.
 typedef struct rt_kernel {
   rt_arg args[RT_MAX_ARGS];
   const char *body;
   const char *functions;  // behind it; NULL: none
 } rt_kernel;
 
+// FULL: all optimisations; PLAIN: code of kernels that compile quickly;
+// CHECKED: accesses are announced to the core.
 typedef enum rt_mode { RT_FULL, RT_PLAIN, RT_CHECKED, RT_MODES } rt_mode;
 
 // The type after a mark of a short form ends where no dimension goes on.
+// Letters and digits: "8x128xf32" up to the first other character.
 static size_t rt_type_length(const char *p) {
   size_t n = 0;
   while ((p[n] >= '0' && p[n] <= '9') || (p[n] >= 'a' && p[n] <= 'z')) n++;
@@ -251,6 +290,8 @@ static uint32_t rt_num_args(const rt_kernel *k) {
 // The whole module: a function of the arguments around the body, with the
 // constants %c0 to %c9.
 static void rt_text(const rt_kernel *k, at_strbuf *b) {
+  // types: of the arguments, for function_type; raw: all of it with the short
+  // forms.
   uint32_t n = rt_num_args(k);
   at_strbuf types = {0}, raw = {0};
   for (uint32_t i = 0; i < n; i++)
@@ -279,6 +320,7 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
 }
 
 // Bytes of the element that a type like 8x128xbf16 ends in.
+// Floats and integers of four bytes are what is left: f32, i32.
 static uint32_t rt_element_bytes(const char *type) {
   const char *t = strrchr(type, 'x');
   t = t ? t + 1 : type;
@@ -288,6 +330,8 @@ static uint32_t rt_element_bytes(const char *type) {
 }
 
 // Dense strides of a type, in bytes; returns the bytes of all of it.
+// stride: room for AT_CORE_MAX_RANK. A scalar type, "f32", has rank 0 and the
+// bytes of one element.
 static int64_t rt_strides(const char *type, int64_t *stride) {
   int64_t dims[AT_CORE_MAX_RANK], rank = 0;
   for (char *end; *type >= '0' && *type <= '9'; type = end + 1)
@@ -299,6 +343,8 @@ static int64_t rt_strides(const char *type, int64_t *stride) {
 
 // From text to objects. CHECKED announces accesses; PLAIN is the code of
 // kernels that are compiled quickly.
+// out and code live in `a`. Errors are those of reading and of code generation:
+// a test of a refusal looks at them.
 static at_status rt_compile(const rt_kernel *k, rt_mode mode, at_arena *a,
                             at_cg_output *out, at_mosaic_code **code) {
   at_strbuf text = {0};
@@ -323,6 +369,7 @@ static at_status rt_compile(const rt_kernel *k, rt_mode mode, at_arena *a,
 
 // Compiles the kernel and runs one step of it. The caller frees the core with
 // rt_free; `why` says what ended it, if anything did.
+// Runs on the test's thread. Arguments are changed in place.
 static rt_core *rt_run(const rt_kernel *k, rt_mode mode) {
   at_arena *a = at_arena_create();
   at_cg_output out;
@@ -351,6 +398,8 @@ static rt_core *rt_run(const rt_kernel *k, rt_mode mode) {
 }
 
 // Runs it in each mode, with the arguments as they were, and has them judged.
+// Fails where a mode ends early or leaves memory allocated. judge looks at the
+// arguments after each.
 static void rt_each(const rt_kernel *k, void (*judge)(const rt_kernel *k)) {
   uint32_t n = rt_num_args(k);
   void *saved[RT_MAX_ARGS];

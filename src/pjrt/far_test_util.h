@@ -17,6 +17,7 @@
 
 // Hosts are threads of the test with a runtime each; only far_share_test.c has
 // processes. Sizes are bounds of the tables below.
+// Values: arguments or results of one device.
 enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
 
 // A test opens a job of some hosts (job_open), makes a program with its
@@ -30,15 +31,19 @@ typedef struct parcel {
   uint32_t from, to;
   at_hosts_tag tag;
   size_t bytes;
+  // at_hosts_block's: a receiver that keeps it frees it so.
   uint8_t *body;
 } parcel;
 
 // All messages of a job that nobody has taken yet.
+// Senders and receivers are threads of one process; a message is a copy all the
+// same.
 typedef struct network {
   pthread_mutex_t lock;
   // Replaced each time it fires.
   at_event *news;  // fires with the next parcel, or a failure
   parcel *first, **last;
+  // By net_fail; never taken back.
   bool failed;
 } network;
 
@@ -52,6 +57,7 @@ typedef struct host {
 } host;
 
 // Under the lock.
+// Wakes everybody: each looks for its own message.
 static inline void net_tell(network *n) {
   at_event_fire(n->news, AT_OK);
   at_event_release(n->news);
@@ -60,6 +66,8 @@ static inline void net_tell(network *n) {
 
 // Under the lock, which it lets go meanwhile. Fibers leave their thread.
 static inline void net_wait(network *n) {
+  // The event is replaced, not reset, so a waiter that has looked cannot miss a
+  // change.
   at_event *news = at_event_retain(n->news);
   pthread_mutex_unlock(&n->lock);
   at_status_free(at_event_wait(news));
@@ -70,6 +78,7 @@ static inline void net_wait(network *n) {
 // Under the lock. The body is a copy, in a block that a receiver may keep.
 static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
                             const at_hosts_mail *m) {
+  // Sends never wait: there are no credits here.
   parcel *p = calloc(1, sizeof *p);
   *p = (parcel){.from = from, .to = m->host, .tag = *tag};
   for (uint32_t i = 0; i < m->num_out; i++) p->bytes += m->out[i].len;
@@ -88,6 +97,7 @@ static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
   for (parcel **at = &n->first; *at; at = &(*at)->next) {
     parcel *p = *at;
     if (p->from != from || p->to != to ||
+        // All of the tag counts, the round included.
         memcmp(&p->tag, tag, sizeof *tag) != 0)
       continue;
     *at = p->next;
@@ -106,6 +116,7 @@ static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
   pthread_mutex_lock(&n->lock);
   // Everything is sent before anything is waited for, or two hosts would wait
   // for each other.
+  // Failures elsewhere do not stop the sending: the others may still take it.
   for (uint32_t i = 0; i < count; i++) net_send(n, h->face.me, tag, &mails[i]);
   for (uint32_t i = 0; i < count; i++) {
     parcel *p;
@@ -141,6 +152,7 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
                             at_status why) {
   network *n = ((host *)arg)->net;
   pthread_mutex_lock(&n->lock);
+  // Later exchanges fail at once where their message is not there.
   n->failed = true;
   net_tell(n);
   pthread_mutex_unlock(&n->lock);
@@ -156,6 +168,7 @@ typedef struct meeting {
 } meeting;
 
 // A job of processes on this machine that share memory.
+// Borrows the addresses.
 static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
   return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
                       .me = me,
@@ -176,6 +189,7 @@ static inline void *meet_thread(void *arg) {
 }
 
 // out[i] is the caller's to close. All of them must be able to share memory.
+// All meet at the same time, so each is opened by a thread of its own.
 static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
   char addresses[256];
   pthread_t threads[kMostHosts];
@@ -196,6 +210,7 @@ static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
 // Hosts that run programs together.
 typedef struct job {
   network net;
+  // num_chips: of the whole job.
   uint32_t num_hosts, num_chips;
   // pods: NULL where hosts talk by messages.
   host hosts[kMostHosts];
@@ -203,11 +218,13 @@ typedef struct job {
 } job;
 
 // How the jobs that are opened next talk to each other.
+// Set by a test before job_open; not reset.
 static bool jobs_share;  // memory; else they talk by messages
 
 // Each host gets a runtime of two threads and its part of the target's chips.
 // One host alone has nobody to talk to.
 static inline void job_open(job *j, const char *target, uint32_t hosts) {
+  // Must stay where it is: the runtimes borrow from it.
   *j = (job){.num_hosts = hosts};
   j->net.last = &j->net.first;
   pthread_mutex_init(&j->net.lock, NULL);
@@ -255,6 +272,7 @@ static inline void job_close(job *j) {
 // argument, or a result, one behind the other.
 typedef struct program {
   at_bytes block;
+  // At most kMostChips, kMostValues and kMostValues.
   uint32_t num_devices, num_args, num_results;
   uint32_t chip[kMostChips];
   // Of arguments: their types, dimensions and ranks.
@@ -290,6 +308,7 @@ typedef struct errand {
 } errand;
 
 // Argument a of device d, on that chip. The caller's to release.
+// Fails the test where there is no memory.
 static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
                                       uint32_t a) {
   at_buffer *b;
@@ -305,6 +324,7 @@ static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
 
 // Launches on the host's own devices (n of them, numbers in `devices`) and
 // keeps copies of their results. Of several launches the last one's stay.
+// e->out gets malloc'ed copies by the program's device number.
 static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
                                    const uint32_t *devices, uint32_t n) {
   const program *p = e->p;
@@ -367,6 +387,7 @@ static inline at_status run_errand(errand *e) {
   if (!n) return AT_OK;
   AT_TRY(at_loaded_create(e->h->rt, p->block, &l));
   // With all devices here there is nobody to talk to.
+  // With devices elsewhere the program needs a plan with the other hosts.
   at_status st = n < p->num_devices ? at_loaded_span(l, all) : AT_OK;
   for (uint32_t i = 0; i < AT_MAX(p->launches, 1u) && !st.err; i++)
     st = job_launch(l, e, own, devices, n);
@@ -387,6 +408,8 @@ static inline void *errand_thread(void *arg) {
 }
 
 // On all hosts at once. The code, and text in `why`, of the first that failed.
+// Returns when all hosts are done; no host is left in a collective. *out is
+// overwritten.
 static inline at_code job_run(job *j, const program *p, outcome *out,
                               char why[300]) {
   pthread_t threads[kMostHosts];
@@ -415,6 +438,7 @@ static inline void outcome_free(outcome *o) {
 }
 
 // Bit by bit, over all devices and results of the program.
+// Sizes are a's; b must have every result.
 static inline void outcome_equal(const program *p, const outcome *a,
                                  const outcome *b) {
   for (uint32_t d = 0; d < p->num_devices; d++)

@@ -16,20 +16,26 @@
 #include "abi/sparsecore.h"
 #include "sparsecore/engine.h"
 
+// kMaxBufs: an update with minibatches has the most.
 enum { kMaxDevices = 4, kMaxBufs = 12 };
 
 // A case as the file has it; bufs in the engine's order, owned by the case.
+// `x` with its tail: launches, places and constants fit `space`.
 typedef struct sc_case {
   union {
     at_x_sparse x;
     uint8_t space[2048];
   };
   void *bufs[kMaxDevices][kMaxBufs];
+  // Results by device: a lookup has one, an update one for each of its two
+  // tables.
   void *want[kMaxDevices][2];
   uint32_t num_bufs;
 } sc_case;
 
 // "1.5" or "1.5*7", which stands for seven of them.
+// value, left: the reader's state, both 0 at first. The number and how many
+// more of it are to come.
 static inline double next_number(FILE *f, double *value, long *left) {
   if (!*left) {
     assert_int_equal(fscanf(f, "%lf", value), 1);
@@ -45,6 +51,7 @@ static inline double next_number(FILE *f, double *value, long *left) {
 }
 
 // `count` elements of type t, the caller's to free.
+// BF16 is cut, not rounded: the file holds values that fit.
 static inline void *read_array(FILE *f, at_dtype t, uint64_t count) {
   size_t size = at_dtype_bytes(t);
   uint8_t *p = malloc(count * size + 1);
@@ -53,6 +60,7 @@ static inline void *read_array(FILE *f, at_dtype t, uint64_t count) {
   for (uint64_t i = 0; i < count; i++) {
     double v = next_number(f, &value, &left);
     float narrow = (float)v;
+    // Integers of four bytes, or the low bytes of one: little endian.
     int32_t integer = t == AT_F32 || t == AT_BF16 ? 0 : (int32_t)v;
     uint32_t bits;
     memcpy(&bits, &narrow, sizeof bits);
@@ -68,15 +76,19 @@ static inline void *read_array(FILE *f, at_dtype t, uint64_t count) {
 
 // Operands of one device, room for its results, and what they must be. The rate
 // of updates is 0.25.
+// b: the buffers of the step in its order (abi/sparsecore.h). A table's rows
+// are those of one device.
 static inline void read_device(FILE *f, sc_case *c, uint32_t d) {
   at_x_sparse *x = &c->x;
   void **b = c->bufs[d];
   uint32_t n = 0;
+  // Elements of a table on a device, and of its samples' rows.
   uint64_t cells = x->rows * x->width, batch = x->samples * x->width;
   if (x->op != AT_SPARSE_LOCAL) b[n++] = read_array(f, AT_S32, x->pointers);
   b[n++] = read_array(f, AT_S32, x->ids);
   b[n++] = read_array(f, AT_S32, x->ids);
   b[n++] = read_array(f, AT_F32, x->ids);
+  // How many minibatches the row pointers have comes as an operand.
   if (x->minibatching) {
     b[n] = malloc(4);
     *(int32_t *)b[n++] = (int32_t)x->minibatching;
@@ -101,10 +113,13 @@ static inline void read_device(FILE *f, sc_case *c, uint32_t d) {
 
 // False: the file has ended.
 // The step of the case without its optimizer.
+// *c is overwritten; on true, free_case takes it back.
 static inline bool read_case(FILE *f, sc_case *c) {
   char op[16], dtype[8];
   memset(c, 0, sizeof *c);
   at_x_sparse *x = &c->x;
+  // One line: op, devices, SparseCores of each, rows, width, samples, ids,
+  // minibatches, type, and the quantisation.
   int n = fscanf(f, " case %15s %u %u %lu %lu %lu %lu %u %7s %f %f %u %u", op,
                  &x->num_devices, &x->scs_per_device, &x->rows, &x->width,
                  &x->samples, &x->ids, &x->minibatching, dtype, &x->low,
@@ -117,6 +132,7 @@ static inline bool read_case(FILE *f, sc_case *c) {
              : !strcmp(dtype, "bf16") ? AT_BF16
              : !strcmp(dtype, "s8")   ? AT_S8
                                       : AT_U8;
+  // Row pointers have at least 8 entries for each SparseCore and minibatch.
   uint64_t per = AT_MAX(x->num_devices * x->scs_per_device, 8u);
   x->pointers = per * x->scs_per_device * AT_MAX(x->minibatching, 1u);
   x->num_tables = 1;
@@ -130,6 +146,7 @@ static inline bool read_case(FILE *f, sc_case *c) {
 }
 
 // A buffer that stands twice must be NULL once.
+// Results and what was expected alike.
 static inline void free_case(sc_case *c) {
   for (uint32_t d = 0; d < c->x.num_devices; d++) {
     for (uint32_t i = 0; i < c->num_bufs; i++) free(c->bufs[d][i]);
@@ -138,6 +155,8 @@ static inline void free_case(sc_case *c) {
 }
 
 // Behind the comment of the first line; the caller closes it.
+// AT_SOURCE_DIR is set by ctest; without it the tests run from the top of the
+// tree.
 static inline FILE *open_cases(void) {
   const char *top = getenv("AT_SOURCE_DIR");
   char path[4096];

@@ -1,10 +1,14 @@
 // Loops over rows; included once for each instruction set. AT_ROWS(name) names
 // a function of the set, AT_ROWS_TARGET is its target attribute. One rounding
 // per product and per sum, so all sets give the same bits.
+// Inlined into bodies whose width is a constant, so their loops unroll.
+// The includer has the vector types row16, row8, row4, kAhead, kPrefetchBytes.
 #define AT_ROWS_INLINE \
   static inline AT_ROWS_TARGET __attribute__((always_inline))
 
 // out += row * gain.
+// n: width of a row in floats, not padded. out and row may be any addresses
+// of floats, but not overlap.
 AT_ROWS_INLINE void AT_ROWS(add)(float *out, const float *row, float gain,
                                  uint64_t n) {
   uint64_t i = 0;
@@ -22,6 +26,8 @@ AT_ROWS_INLINE void AT_ROWS(add)(float *out, const float *row, float gain,
 }
 
 // out = row * gain: the first of a sum, so that -0 stays -0.
+// Adding to zeros would turn a -0 into +0, and cost a pass that clears the
+// row.
 AT_ROWS_INLINE void AT_ROWS(set)(float *out, const float *row, float gain,
                                  uint64_t n) {
   uint64_t i = 0;
@@ -35,6 +41,9 @@ AT_ROWS_INLINE void AT_ROWS(set)(float *out, const float *row, float gain,
 }
 
 // Rows are far apart: that of the entry kAhead further on is fetched meanwhile.
+// Entries [begin, end) of one sample range: out[sample] += table[id] * gain.
+// Nothing is checked here: ids and samples must be inside of table and out.
+// They are taken as unsigned.
 AT_ROWS_INLINE void AT_ROWS(gather)(const at_sc_gather *g, uint64_t begin,
                                     uint64_t end, uint64_t width) {
   const int32_t *ids = g->ids->ids, *samples = g->ids->samples;
@@ -51,6 +60,9 @@ AT_ROWS_INLINE void AT_ROWS(gather)(const at_sc_gather *g, uint64_t begin,
 }
 
 // n >= 1, in the order of the entries.
+// out: the sum of gradients of one row of the table, `width` floats. The
+// order makes the sum: the same input gives the same bits on any number of
+// threads.
 AT_ROWS_INLINE void AT_ROWS(sum)(const at_sc_entry *e, uint64_t n, float *out,
                                  uint64_t width) {
   AT_ROWS(set)(out, e[0].gradient, e[0].gain, width);
@@ -69,6 +81,8 @@ AT_ROWS_INLINE void AT_ROWS(sum)(const at_sc_entry *e, uint64_t n, float *out,
       const at_sc_entry *e, uint64_t k, float *out, uint64_t m) {        \
     AT_ROWS(sum)(e, k, out, w);                                          \
   }
+// The widths that embedding tables mostly have; AT_ROWS(table) is searched in
+// this order.
 AT_ROWS_WIDTH(1, 1)
 AT_ROWS_WIDTH(8, 8)
 AT_ROWS_WIDTH(16, 16)
@@ -79,6 +93,8 @@ AT_ROWS_WIDTH(m, any)
 #undef AT_ROWS_WIDTH
 
 // Levels between low and high, rounded to nearest even, and back.
+// num_buckets >= 2 and high > low, as the call's configuration was checked.
+// NaN stays NaN.
 AT_ROWS_INLINE void AT_ROWS(quantise)(const at_x_sparse *x, float *out,
                                       uint64_t n) {
   float scale = (x->high - x->low) / (float)(x->num_buckets - 1);
@@ -90,10 +106,13 @@ AT_ROWS_INLINE void AT_ROWS(quantise)(const at_x_sparse *x, float *out,
 
 // S8 and U8 hold levels, the others values; those are quantised here where the
 // step asks for it.
+// row: x->width elements of x->dtype, packed; out: as many floats. BF16
+// widens exactly.
 static AT_ROWS_TARGET void AT_ROWS(load)(const at_x_sparse *x, float *out,
                                          const void *row) {
   uint64_t n = x->width;
   if (x->dtype == AT_S8 || x->dtype == AT_U8) {
+    // S8 stores a level less half their number, U8 the level itself.
     float scale = (x->high - x->low) / (float)(x->num_buckets - 1);
     float zero = x->dtype == AT_S8 ? (float)(x->num_buckets / 2) : 0;
     const int8_t *s = row;
@@ -116,6 +135,8 @@ static AT_ROWS_TARGET void AT_ROWS(load)(const at_x_sparse *x, float *out,
 }
 
 // Ends with the loops for any width.
+// The widths' functions, by width; 0 stands for any other. Static: the names
+// are the set's.
 static const at_sc_rows AT_ROWS(table)[] = {
     {1, AT_ROWS(gather_1), AT_ROWS(sum_1), AT_ROWS(load)},
     {8, AT_ROWS(gather_8), AT_ROWS(sum_8), AT_ROWS(load)},

@@ -6,9 +6,11 @@
 #include "base/parallel.h"
 #include "sparsecore/cases_test_util.h"
 
+// No step asks for more.
 enum { kScratchBlocks = 64 };
 
 // Memory of one run.
+// Zero: none.
 typedef struct scratch {
   void *blocks[kScratchBlocks];
   int count;
@@ -19,12 +21,14 @@ static inline void *take(void *owner, size_t bytes) {
   if (s->count == kScratchBlocks) return NULL;
   // Exactly as many bytes as asked for: sanitizers see who goes further.
   void *p = aligned_alloc(64, at_align_up(bytes + 1, 64));
+  // A pattern, so that sums that begin with what is there are wrong.
   memset(p, 0xa5, bytes);
   return s->blocks[s->count++] = p;
 }
 
 // slot += gradient; table -= rate x slot.
 // The optimizer as a kernel over columns.
+// bufs: gradient, table, slot, rate, as set_optimizer says.
 static inline void momentum(void *const *bufs, int64_t begin, int64_t end) {
   const float *gradient = bufs[0], *rate = bufs[3];
   float *table = bufs[1], *slot = bufs[2];
@@ -35,6 +39,7 @@ static inline void momentum(void *const *bufs, int64_t begin, int64_t end) {
 }
 
 // One launch of `momentum` with its four places.
+// x must be an update with two tables and room behind it for the tail.
 static inline void set_optimizer(at_x_sparse *x) {
   x->num_launches = 1;
   x->num_places = 4;
@@ -48,12 +53,14 @@ static inline void set_optimizer(at_x_sparse *x) {
 }
 
 // read_case with the optimizer of updates.
+// False: the file has ended.
 static inline bool next_case(FILE *f, sc_case *c) {
   bool more = read_case(f, c);
   if (more && c->x.op == AT_SPARSE_UPDATE) set_optimizer(&c->x);
   return more;
 }
 
+// The step has ended; what it was given is gone.
 static inline void free_scratch(scratch *s) {
   for (int i = 0; i < s->count; i++) free(s->blocks[i]);
 }

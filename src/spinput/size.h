@@ -31,6 +31,7 @@ typedef struct at_spinput_chip {
 // such target.
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out);
 
+// Each has slots of its own: rows of the table's width beside it.
 typedef enum at_spinput_optimizer {
   AT_SPINPUT_LOOKUP_ONLY,  // no update
   AT_SPINPUT_SGD,
@@ -46,6 +47,7 @@ typedef enum at_spinput_optimizer {
 // any case; CUSTOM when it is another.
 at_spinput_optimizer at_spinput_optimizer_of(at_str name);
 
+// Names are for the report.
 typedef struct at_spinput_table {  // a stack of tables, looked up as one
   const char *name;
   int64_t rows;                 // of all devices together, padded or not
@@ -60,6 +62,7 @@ typedef struct at_spinput_table {  // a stack of tables, looked up as one
 } at_spinput_table;
 
 // What is sized: tables that are looked up together on equal devices.
+// Devices are alike; sharding is by rows over all of their SparseCores.
 typedef struct at_spinput_program {
   at_spinput_chip chip;
   int32_t devices;

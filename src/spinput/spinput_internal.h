@@ -6,22 +6,27 @@
 #include "spinput/spinput.h"
 
 // A batch with its samples findable: what every form becomes.
+// Forms differ in how a sample's ids are found: DENSE by width, RAGGED and COO
+// by splits, ROWS by a pointer each.
 typedef struct at_spi_view {
   const at_spinput_batch *b;
   const void *ids;        // of every form but ROWS; own when sorted anew
   const float *weights;   // likewise; NULL: 1 each
   const int64_t *splits;  // s64[samples + 1]; NULL: DENSE or ROWS
-  void *own;              // NULL, or what ids, weights and splits lie in
+  // Freed by at_spi_close.
+  void *own;  // NULL, or what ids, weights and splits lie in
 } at_spi_view;
 
 // The ids of one sample, borrowed from the batch or its view.
 typedef struct at_spi_sample {
+  // Elements are of the batch's id type.
   const void *ids;
   const float *weights;  // NULL: 1 each
   int64_t len;
 } at_spi_sample;
 
 // Sample r, which must be one of the batch's.
+// Constant time.
 static inline at_spi_sample at_spi_sample_of(const at_spi_view *v, int64_t r) {
   const at_spinput_batch *b = v->b;
   if (b->form == AT_SPINPUT_ROWS)
@@ -47,15 +52,20 @@ static inline bool at_spi_weighted(const at_spinput_batch *b) {
 
 // Checks the batch's own shape and makes the view; free it with at_spi_close.
 // `f` names it in messages.
+// INVALID_ARGUMENT: splits that run backward or past the ids, rows of no
+// address, counts that do not agree. RESOURCE_EXHAUSTED.
 at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                       at_spi_view *out);
+// Zero: nothing.
 void at_spi_close(at_spi_view *v);
 
 // Sorts by the upper 32 bits, of which the lowest `bits` are in use; keeps the
 // order of equal ones. The result is in the array that is returned, `a` or `b`.
+// Radix sort: linear in n times bits. n elements in both arrays.
 uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits);
 
 // A worker's memory; grows, is never given back before the run ends.
+// One per worker, so no lock is needed.
 typedef struct at_spi_scratch {
   char *ptr;
   size_t cap;
@@ -75,6 +85,7 @@ typedef struct at_spi_task {
   uint32_t *times;  // how many ids were merged into one; only with dropping
   uint8_t *bucket;  // mini-batching: bucket, or DROPPED
   int64_t n;
+  // N: SparseCores of all devices. Before anything is dropped.
   int32_t *ids, *unique;  // s32[N]: observed
   int32_t *kept;          // s32[N], or s32[N, 64] once buckets are known
   int64_t dropped;
@@ -86,6 +97,7 @@ typedef struct at_spi_task {
 
 // A call of at_spinput_run. Tasks are independent: each thread writes only to
 // those that it was given.
+// Made and ended by at_spinput_run; tasks run on the pool's threads.
 typedef struct at_spi_run {
   at_pool *pool;
   const at_spinput_options *o;
@@ -111,6 +123,7 @@ at_status at_spi_agree(at_spi_run *r, bool again, uint64_t *bits);
 
 // Sorts and merges a task's ids; drops what is over the limits, or fails, when
 // there is no mini-batching; then fills the buffers too.
+// The status is the task's.
 at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker);
 // Over the limits: the status that names the first id that does not fit.
 // `sample_of` rows are the task's; bucket -1: no mini-batching.
@@ -132,6 +145,7 @@ int64_t at_spi_padded(const at_spi_run *r, const at_spi_task *t);
 int64_t at_spi_padded_split(const at_spi_run *r, const at_spi_task *t);
 
 // One run of partitions (a SparseCore's mini-batch) into the buffers.
+// The arrays are the task's, from the segment's first element on.
 typedef struct at_spi_segment {
   const uint32_t *local, *row;
   const float *gain;
@@ -141,6 +155,8 @@ typedef struct at_spi_segment {
   int64_t base;           // what row pointers count from
 } at_spi_segment;
 // Returns the elements that did not fit.
+// Partitions begin at multiples of AT_SPINPUT_ALIGN; what is between them is
+// padding.
 int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
                     const at_spi_segment *s);
 // Row pointers of one segment: one per core, at least 8.

@@ -7,6 +7,7 @@
 #include "tiles/tiles_internal.h"
 
 // Dimensions of a value, and factors or windows of a rule, at most.
+// A value or rule with more is UNIMPLEMENTED.
 enum { kTilesRank = 12, kTilesFactors = 24 };
 
 // One dimension of a value: block k is [bound[k], end[k]), and contributes
@@ -30,6 +31,8 @@ typedef struct at_tiles_lay {
 typedef struct at_tiles_grid {
   uint32_t num;
   at_tiles_dim dim[kTilesFactors];
+  // sum[f]: the factor is summed over: its blocks hold parts of a sum, which a
+  // later step adds up.
   bool sum[kTilesFactors];
 } at_tiles_grid;
 
@@ -38,7 +41,11 @@ typedef struct at_tiles_grid {
 // holes.
 // A mirrored one counts from the dimension's end.
 typedef struct at_tiles_window {
+  // Indices of the rule: which factor it runs with, which operand, and which of
+  // its dimensions.
   uint32_t factor, tensor, dim;
+  // In elements of the operand; holes: the distance between those that are read
+  // (dilation).
   int64_t scale, first, extent, holes;
   bool mirrored;
 } at_tiles_window;
@@ -47,6 +54,7 @@ typedef struct at_tiles_rule {
   at_rule r;
   at_tiles_window windows[kTilesFactors];
   uint32_t num_windows;
+  // Zero: no window, as for element-wise work.
 } at_tiles_rule;
 
 // Blocks of a home: the product of the cuts.
@@ -58,6 +66,7 @@ static inline int64_t at_tiles_lay_blocks(const at_tiles_lay *l) {
 
 // Elements of a value in its home: blocks in order, each dense.
 typedef struct at_tiles_store {
+  // Freed with the last value that holds it.
   uint32_t users;   // values that hold it
   int64_t *starts;  // of each block, in elements
   uint8_t *bytes;
@@ -75,6 +84,7 @@ typedef struct at_tiles_value {
       of;  // a broadcast that is not written out: its operand; node NULL: none
   at_value same;  // another name of this value; node NULL: none
   const at_type *type;
+  // A list by the node after which their memory is free.
   struct at_tiles_value *next;  // another that ends with the same node
   int32_t last;    // place in its computation of the last node that wants it
   uint32_t life;   // index + 1 of its memory; 0: none
@@ -100,6 +110,7 @@ typedef struct at_tiles_task {
   at_tiles_grid grid;
   bool cut;  // by that grid
   uint32_t first_step, num_steps;
+  // From other tiles; what lies on the tile already does not count.
   int64_t received;  // bytes, of its operands
 } at_tiles_task;
 
@@ -123,11 +134,16 @@ typedef struct at_tiles_lowerer {
   AT_VEC(at_tiles_step) steps;
   AT_VEC(at_tiles_life) lives;
   AT_VEC(at_tiles_way) ways;
+  // Of the program so far; times: how often the code at hand runs (bodies of
+  // loops).
   int64_t cycles, times;
   int32_t at;  // the node that is being lowered, in its computation
+  // Arrays of one entry for each tile.
   int64_t *tile_cycles, *tile_received;  // per tile, over the program
   // Code and tables, per tile: what stays whatever runs.
   int64_t *vertices, *code, *exchange_code, *descriptors;
+  // Bits of the kinds below: a codelet's code is stored once per tile that runs
+  // it.
   uint64_t (*kinds)[4];              // codelets that a tile has
   uint16_t kind_of[AT_OP_COUNT][2];  // by width of the element
   uint32_t num_kinds;
@@ -250,6 +266,7 @@ at_status at_tiles_product(const at_node *n, const at_literal *const *in,
 // One block of n elements, on the tile itself.
 at_status at_tiles_dim_whole(at_arena *a, int64_t n, at_tiles_dim *out);
 // Cut evenly, tiles `stride` apart.
+// Lengths of blocks differ by one at most.
 at_status at_tiles_dim_cut(at_arena *a, int64_t n, int64_t cuts, int64_t stride,
                            at_tiles_dim *out);
 // Every block cut again for the tiles group[] of it.

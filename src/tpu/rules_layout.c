@@ -604,7 +604,8 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
                           "infer-vector-layout: unsupported shape cast");
 }
 
-// Masks are not moved across lanes.
+// Masks are transposed with their lanes; where the last dimension stays in its
+// place the compiler has no way.
 static at_status transpose(at_mosaic_judge *j, const at_mop *op) {
   at_dims p;
   if (at_mosaic_bits(RES(op, 0)) != 1 ||

@@ -25,6 +25,8 @@ static bool mul(int64_t *n, int64_t by) {
   return by >= 0 && !__builtin_mul_overflow(*n, by, n);
 }
 
+enum { MOST_PADDING = 4096 };  // elements, more than any row below has
+
 // Lanes are padded to 128, rows to the tile, rank 1 to whole rows of words;
 // masks take a word per element. SparseCore memory is dense.
 int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
@@ -37,7 +39,7 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
   if (tiled && r->core == AT_MCORE_SC_VECTOR) tiled = false;
   for (uint32_t i = 0; i < rank; i++) {
     int64_t d = r->shape.ptr[i];
-    if (d == AT_MDYN || d < 0) return -1;
+    if (d < 0 || d > INT64_MAX - MOST_PADDING) return -1;  // AT_MDYN is < 0
     if (tiled && i + 1 == rank && rank > 1) d = (d + 127) / 128 * 128;
     if (tiled && i + 1 == rank && rank == 1) {
       int64_t row = r->space == AT_MSPACE_SMEM ? 1 : 128 * 32 / bits;
@@ -534,7 +536,8 @@ static int64_t taken_bytes(at_mosaic_judge *j, const at_mosaic_ref *r) {
   bool words = r->dtype == AT_PRED || at_dtype_of(r->dtype)->bits == 32;
   if (!words || rank < 2 || r->shape.ptr[rank - 2] % 8 == 0)
     return at_mosaic_ref_bytes(j->chip, r, false);
-  int64_t n = at_ceil_div(r->shape.ptr[rank - 1], 128) * 128 * 4;
+  int64_t n = 128 * 4, lanes = r->shape.ptr[rank - 1];
+  if (lanes > INT64_MAX - 127 || !mul(&n, at_ceil_div(lanes, 128))) return -1;
   for (uint32_t i = 0; i + 1 < rank; i++)
     if (!mul(&n, r->shape.ptr[i])) return -1;
   return n;

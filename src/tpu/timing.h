@@ -20,11 +20,16 @@
 #include "tpu/rules.h"
 
 // Cycles in which a unit is busy.
+// Summed over operations; a unit does one thing at a time, units work side by
+// side. XLU: transposes and reductions across lanes; EUP: exp, tanh and other
+// transcendentals; matrix: the MXU.
 typedef struct at_mosaic_units {
   double scalar, vector, xlu, eup, load, store, matrix;
 } at_mosaic_units;
 
 // One step of the grid on the timeline, in cycles from the kernel's start.
+// Two windows that move for one step share its in_ or out_ times: from the
+// first copy's start to the last one's end.
 typedef struct at_mosaic_step {
   int64_t index;               // in lexicographic order
   double ready;                // when the step before it had ended
@@ -37,8 +42,11 @@ typedef struct at_mosaic_step {
 // What a program takes. Cycles are of one core, the busiest; bytes are of all
 // cores of the device.
 typedef struct at_mosaic_timing {
+  // Borrowed: the kernel's and the machine's.
   const char *kernel, *target;
-  double clock;    // hertz
+  double clock;  // hertz
+  // Cores beyond `busy` have no step of the grid: it is not split over cores,
+  // or too short.
   uint32_t cores;  // of a device; `busy` of them get steps
   uint32_t busy;
   int64_t steps;  // of the busiest core
@@ -50,13 +58,20 @@ typedef struct at_mosaic_timing {
   double bubbles;         // for windows, between steps
   double transfer;        // bytes move: the largest window of each step
   double transfer_in, transfer_out;  // of windows in, of windows out
+  // Of all cores: what the body computes, and what windows and copies move from
+  // and to HBM.
   double flops, hbm_bytes;
   at_mosaic_memory memory;
+  // vmem_limit is the kernel's own where it asks for one, else the chip's.
   int64_t vmem_limit, vmem_bytes;  // scoped limit; the core's memory
   // Transfers of each window over all steps.
+  // Counted in copies: a block that stays from one step to the next is not
+  // moved again.
   const double *moves;             // per window of the program
   const at_mosaic_step *timeline;  // the first num_timeline steps
   uint32_t num_timeline;
+  // The times are then one of several possible: branches on data count as
+  // taken.
   bool follows_data;  // branches, loops or index maps depend on data
 } at_mosaic_timing;
 

@@ -8,6 +8,8 @@
 // ---- timing_value.c: numbers that grid ids decide
 // Integers that are known while one step is looked at. A value that changes
 // from turn to turn is set anew.
+// Wrong numbers would only make times wrong; nothing here is used for
+// addresses.
 typedef struct at_ms_values {
   at_arena *arena;
   at_map known;  // at_mvalue * -> int64_t *
@@ -27,6 +29,8 @@ at_status at_ms_value_copy(at_ms_values *v, const at_mvalue *dst,
 // Evaluates an op whose results are numbers; others are left unknown.
 at_status at_ms_value_op(at_ms_values *v, const at_mop *op);
 // What an index map says; false: it depends on data.
+// ids: a number for each dimension of the grid; out: one for each dimension of
+// the window. *known false: out means nothing.
 at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
                           const int64_t *ids, int64_t *out, bool *known);
 
@@ -45,6 +49,8 @@ at_status at_ms_constant_ids(const at_mosaic_program *p,
 // ---- timing_unit.c: cycles of one op
 // Cycles in which nothing else of straight code can run, and how many it has
 // had that make others wait.
+// Products, reductions and transposes of one body overlap: the first of each
+// kind shows its whole latency, later ones a part.
 typedef struct at_ms_latency {
   double cycles;
   uint32_t products, reductions, transposes;
