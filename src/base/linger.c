@@ -11,7 +11,9 @@ enum {
   kRetry = 16,        // but for one wait of so many
   kLostNs = 100000,   // a yield that takes longer: somebody has work to do
   kRestNs = 2000000,  // after a loss; doubles with each that follows
-  kMostLosses = 6
+  kMostLosses = 6,
+  kSharedNs = 1200,  // a yield that takes longer: another thread has run
+  kShared = 4        // of these in a row, then a polite one leaves
 };
 
 // Another thread has had the core for long.
@@ -47,15 +49,16 @@ bool at_linger_for(at_linger *p, uint64_t most_ns, bool (*came)(void *arg),
   if (came(arg)) return true;
   uint64_t now = at_clock_ns(), until = now + worth(p, most_ns, now);
   if (until == now) return false;
-  while (now < until) {
+  for (uint32_t shared = 0; now < until && shared < kShared;) {
     const uint64_t then = now;
     sched_yield();
     now = at_clock_ns();
     const bool lost = now - then > kLostNs, there = came(arg);
+    shared = p->polite && now - then > kSharedNs ? shared + 1 : 0;
     if (lost) rest(p, now);
     if (there && !lost) learn(p, true);
     if (there || lost) return there;
   }
-  learn(p, false);
+  if (now >= until) learn(p, false);
   return false;
 }

@@ -16,6 +16,9 @@
 // What is known of a place where threads wait. Zeroed: nothing yet. Threads may
 // share one.
 typedef struct at_linger {
+  // Leaves a core that others keep awake: what it waits for may be theirs to
+  // do, and to wake a thread takes long only where its core sleeps.
+  bool polite;
   _Atomic uint32_t doubts;  // what did not pay: halves the time, until none
   _Atomic uint32_t skips;   // since it was tried
   _Atomic uint32_t losses;  // in a row, of the core
