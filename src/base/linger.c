@@ -67,11 +67,9 @@ bool at_linger_for(at_linger *p, uint64_t most_ns, bool (*came)(void *arg),
     now = at_clock_ns();
     const bool lost = now - then > kLostNs, there = came(arg);
     shared = p->polite && now - then > kSharedNs ? shared + 1 : 0;
+    if (lost && work_ns() - work < (now - begin) / 2) rest(now, now - then);
     if (there && !lost) learn(p, true);
-    if (there) return true;
-    if (!lost) continue;
-    if (work_ns() - work < (now - begin) / 2) rest(now, now - then);
-    return false;
+    if (there || lost) return there;
   }
   if (now >= until) learn(p, false);
   return false;
