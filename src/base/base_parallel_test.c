@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -432,11 +433,16 @@ static bool look(void *arg) {
 
 enum { kLongNs = 1000000000 };
 
+// A core that was lost before keeps this process from lingering for at most
+// 100 ms.
+static void have_rested(void) { usleep(110000); }
+
 // However long the others keep the core: the look behind a yield counts.
 static void who_lingers_sees_what_comes(void **state) {
   for (uint32_t at = 1; at < 3; at++) {
     at_linger place = {0};
     looks l = {.at = at};
+    have_rested();
     assert_true(at_linger_for(&place, kLongNs, look, &l));
     assert_int_equal(l.count, at);
   }
@@ -448,6 +454,7 @@ static void who_lingers_in_vain_soon_gives_up(void **state) {
   enum { kWaits = 400 };
   at_linger place = {0};
   uint32_t tried = 0;
+  have_rested();
   for (uint32_t i = 0; i < kWaits; i++) {
     looks l = {0};
     assert_false(at_linger_for(&place, 1000, look, &l));
@@ -464,6 +471,37 @@ static void who_lingers_in_vain_soon_gives_up(void **state) {
       usleep(paid ? 1000 : 10);
     }
   }
+}
+
+// Has its core at every yield of another thread, for 3 us.
+static void *share_core(void *stop) {
+  while (!atomic_load((_Atomic bool *)stop)) {
+    const uint64_t until = at_clock_ns() + 3000;
+    while (at_clock_ns() < until) continue;
+    sched_yield();
+  }
+  return NULL;
+}
+
+// On a core that another thread keeps awake: a polite one leaves after a few
+// looks, long before its time is over.
+static void who_lingers_politely_leaves_a_core_to_others(void **state) {
+  at_linger place = {.polite = true};
+  _Atomic bool stop = false;
+  cpu_set_t before, one;
+  pthread_t other;
+  looks l = {0};
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+  assert_int_equal(pthread_create(&other, NULL, share_core, &stop), 0);
+  have_rested();
+  assert_false(at_linger_for(&place, 2ull * kLongNs, look, &l));
+  assert_in_range(l.count, 2, 50);
+  atomic_store(&stop, true);
+  pthread_join(other, NULL);
+  assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 static void fire(void *event) { at_event_fire(event, AT_OK); }
@@ -521,6 +559,7 @@ int main(void) {
       cmocka_unit_test(threads_sleep_on_events),
       cmocka_unit_test(who_lingers_sees_what_comes),
       cmocka_unit_test(who_lingers_in_vain_soon_gives_up),
+      cmocka_unit_test(who_lingers_politely_leaves_a_core_to_others),
       cmocka_unit_test(threads_linger_where_they_may_not_spin),
       cmocka_unit_test(report_latency),
   };

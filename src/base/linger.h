@@ -4,9 +4,9 @@
 // again and again and gives its core to whoever else can run between two looks.
 //
 // It learns: a place where lingering did not pay is left sooner each time, then
-// at once but for a try now and then; one whose core was wanted by somebody
-// with more to do is left at once for a while. So neither an idle process nor
-// one beside busy others burns time.
+// at once but for a try now and then. A process whose core was taken by another
+// one with more to do does not linger for a while. So neither an idle process
+// nor one beside busy others burns time, or loses its turn to them.
 #ifndef ATOLL_BASE_LINGER_H_
 #define ATOLL_BASE_LINGER_H_
 
@@ -16,10 +16,11 @@
 // What is known of a place where threads wait. Zeroed: nothing yet. Threads may
 // share one.
 typedef struct at_linger {
+  // Leaves a core that others keep awake: what it waits for may be theirs to
+  // do, and to wake a thread takes long only where its core sleeps.
+  bool polite;
   _Atomic uint32_t doubts;  // what did not pay: halves the time, until none
   _Atomic uint32_t skips;   // since it was tried
-  _Atomic uint32_t losses;  // in a row, of the core
-  _Atomic uint64_t rest_until_ns;
 } at_linger;
 
 // Looks until came(arg), for `most_ns` at most; at least once. True: it came.

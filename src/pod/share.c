@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +21,6 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/linger.h"
 #include "base/log.h"
 #include "pod/share_meet.h"
 #include "pod/wire_stream.h"
@@ -31,7 +31,7 @@ enum {
   kTickNs = 20000000,    // between two questions for failures
   kTellNs = 2000000000,  // until who has failed has surely said why
   kSpinNs = 20000,       // what it takes to wake a process on another core
-  kLingerNs = 50000,     // where cores are few
+  kYields = 2,           // where there are more processes than cores
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -92,7 +92,6 @@ struct at_pod_share {
   bell *bell;
   int arena_fd, readable_fd, page_fd;
   bool yields;            // not every process has two cores
-  at_linger waits;        // then
   _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;          // count x count
   at_bytes *maps;
@@ -244,7 +243,11 @@ static bool late_has_come(void *waiter) {
 // For c->late. Where cores are few, the others may be waiting for this one.
 static bool spin(wait *w) {
   at_pod_share *s = w->c->all;
-  if (s->yields) return at_linger_for(&s->waits, kLingerNs, late_has_come, w);
+  for (int i = 0; s->yields && i < kYields; i++) {
+    sched_yield();
+    if (late_has_come(w)) return true;
+  }
+  if (s->yields) return false;
   uint64_t until = at_clock_ns() + kSpinNs;
   for (int turn = 0;; turn++) {
     at_spin_pause();

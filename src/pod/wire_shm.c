@@ -517,6 +517,7 @@ static at_status make_shm(const at_wire_options *o, shm **out) {
                    "no memory for a wire of %u processes", o->count);
   m->options = o;
   m->board_fd = m->pair_fd = -1;
+  m->sleeps.polite = true;
   at_status st = make_memory("atoll-wire-board", kBoardBytes, &m->board_fd);
   void *b = NULL;
   if (!st.err) st = map_memory(m->board_fd, kBoardBytes, &b);

@@ -605,6 +605,7 @@ static at_status make_tcp(const at_wire_options *o, tcp **out) {
   for (uint32_t m = 0; m < o->count; m++)
     for (int lane = 0; lane < AT_WIRE_LANES; lane++)
       t->peers[m].lanes[lane].fd = -1;
+  t->sleeps.polite = true;
   t->epoll = epoll_create1(EPOLL_CLOEXEC);
   t->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct epoll_event e = {.events = EPOLLIN, .data.u64 = kBell};
