@@ -167,6 +167,7 @@ static at_status run_pass(const char *pass, at_module *m) {
                        .eigen = strcmp(pass, "inline") == 0,
                        .small_products = strcmp(pass, "products") == 0 ||
                                          strcmp(pass, "scatters") == 0 ||
+                                         strcmp(pass, "turn") == 0 ||
                                          strcmp(pass, "unfilled") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
