@@ -21,6 +21,7 @@ const at_pass at_pipeline[] = {
     {"unroll", at_pass_unroll},
     {"products", at_pass_products},
     {"turn", at_pass_turn},
+    {"scatters", at_pass_scatters},
     {"unfilled", at_pass_unfilled},
     {"barriers", at_pass_barriers},
     {"fuse", at_pass_fuse},

@@ -79,6 +79,9 @@ at_status at_pass_products(at_module *m, const at_pass_options *o);
 // With o->small_products: operands of reductions in the order in which vectors
 // read them.
 at_status at_pass_turn(at_module *m, const at_pass_options *o);
+// With o->small_products: scatters of one element a row into equal elements as
+// selects.
+at_status at_pass_scatters(at_module *m, const at_pass_options *o);
 // With o->small_products: results that a loop writes completely begin as memory
 // without contents.
 at_status at_pass_unfilled(at_module *m, const at_pass_options *o);
