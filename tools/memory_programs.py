@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import memory_models as models
+import memory_users
 from memory_base import BF16, F32, Program, act, adam, mean_square, rows, shape, width
 
 
@@ -289,6 +290,7 @@ KINDS = {
     "grid steps": models.grid_steps,
     "offloaded": models.offloaded,
     "collectives": models.collectives,
+    **memory_users.USERS,
 }
 
 

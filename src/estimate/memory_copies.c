@@ -38,10 +38,9 @@ static readers *readers_of(const lives *l, readers *all, at_value v) {
   return &all[at_node_int(v.node, AT_ATTR_INDEX, 0)];
 }
 
-// Steps come in order.
 static void note_reader(readers *r, uint32_t step, double bytes) {
   r->first = AT_MIN(r->first, step);
-  r->last = step;
+  r->last = AT_MAX(r->last, step);
   r->bytes = fmax(r->bytes, bytes);
 }
 
@@ -56,12 +55,27 @@ static void find_loops(const lives *l, readers *all) {
   }
 }
 
+// The same, where a loop's body reads the argument itself.
+static void find_captures(const lives *l, readers *all) {
+  for (uint32_t i = 0; i < l->comp->num_params; i++) {
+    at_value v = {l->comp->params[i], 0};
+    const live *x = at_est_live_of(l, v);
+    for (size_t r = 0; x && r < x->readers.len; r++) {
+      uint32_t k = x->readers.ptr[r];
+      if (l->groups.list[k]->root->op == AT_OP_WHILE &&
+          at_est_only_products(l->uses, v))
+        note_reader(readers_of(l, all, v), l->step[k], 0);
+    }
+  }
+}
+
 // A copy in half the bytes, from the first such loop to the last.
 static at_status add_rounded(lives *l) {
   if (l->comp->owner || !l->uses) return AT_OK;
   readers *all;
   AT_TRY_ALLOC(all, readers_new(l));
   find_loops(l, all);
+  find_captures(l, all);
   for (uint32_t i = 0; i < l->comp->num_params; i++) {
     at_value v = {l->comp->params[i], 0};
     if (at_value_type(v)->dtype != AT_F32 || all[i].first > all[i].last)

@@ -43,6 +43,18 @@ def test_memory_of_programs_drawn_later():
   assert "refuses: none" in out and "does not: none" in out
 
 
+def test_memory_of_programs_as_users_write_them():
+  out = compare("memory_rows.json", "3000:3100")
+  count, middle, most = figures(out, "learned: temporaries")
+  assert count >= 10 and middle <= 12 and most <= 55, out
+  # Temporaries of those left out are off by 40% in the middle; the peaks by less.
+  count, middle, most = figures(out, "left out: temporaries")
+  assert count >= 14 and middle <= 42, out
+  count, middle, most = figures(out, "left out: peaks")
+  assert count >= 23 and middle <= 2 and most <= 45, out
+  assert "refuses: none" in out and "does not: none" in out
+
+
 def test_programs_that_fill_a_chip_are_judged_as_by_the_compiler():
   out = compare("memory_limits.json")
   assert "said to fit where libtpu refuses: none" in out, out
