@@ -30,6 +30,10 @@ static const struct {
   at_code code;
   const char *message;  // a part of it
 } refused[] = {
+    {BODY("%0 = stablehlo.custom_call @f(%x) {operand_layouts = [dense<0> : "
+          "tensor<1xindex>], result_layouts = [dense<1> : tensor<1xindex>]} : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "not an order of 1 dimensions"},
     // Types
     {BODY("%0 = stablehlo.constant dense<1> : tensor<2xi3>"), AT_UNIMPLEMENTED,
      "element type is not supported"},
