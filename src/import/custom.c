@@ -6,7 +6,6 @@
 
 // ---- custom_call
 
-// [dense<[0, 1]>, ...]: one minor-to-major list per operand or result.
 // Is each of the dimensions there once?
 static at_status check_order(at_imp *x, const at_mop *op, const char *name,
                              at_dims order) {
@@ -23,6 +22,7 @@ static at_status check_order(at_imp *x, const at_mop *op, const char *name,
   return AT_OK;
 }
 
+// [dense<[0, 1]>, ...]: one minor-to-major list per operand or result.
 static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
                               at_attr_id id, at_attr_vec *out) {
   const at_mattr *t = at_mop_attr(op, name);
