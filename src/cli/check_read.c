@@ -68,6 +68,7 @@ static const struct {
                {"deadlock", "deadlock"},
                {"race:", "race"},
                {"never waited for", "unbalanced"},
+               {"was never started", "unbalanced"},
                {"has not been waited for", "unbalanced"},
                {"when the kernel ends", "unbalanced"},
                {"signals and waits must balance", "unbalanced"},

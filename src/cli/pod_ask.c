@@ -86,7 +86,7 @@ static at_status print_log(const char *path, const char *name, size_t lines) {
   at_bytes b;
   AT_TRY(at_cli_read_file(path, &b));
   const char *text = (const char *)b.ptr, *end = text + b.len, *p = end;
-  for (size_t n = 0; p > text; p--)
+  for (size_t n = 0; lines && p > text; p--)
     if (p < end && p[-1] == '\n' && ++n == lines) break;
   while (p < end) {
     const char *stop = memchr(p, '\n', (size_t)(end - p));

@@ -282,11 +282,12 @@ static double blocks_of(const at_gpu *g, double elems) {
 }
 
 // Arithmetic and reads of a fusion.
-static void add_fusion(const at_gpu *g, const at_node *n, double blocks,
-                       at_gpu_time *t) {
+static at_status add_fusion(const at_gpu *g, const at_node *n, double blocks,
+                            at_gpu_time *t) {
   at_arena *a = at_arena_create();
   at_map m = at_map_in(a);
-  if (a && walk(g, n, &m, t)) {
+  bool known = a && walk(g, n, &m, t);
+  if (known) {
     const at_comp *c = n->regions[0];
     for (uint32_t i = 0; i < c->num_params && i < n->num_operands; i++) {
       const uses *u = uses_of(&m, c->params[i]);
@@ -295,10 +296,11 @@ static void add_fusion(const at_gpu *g, const at_node *n, double blocks,
     }
   }
   at_arena_destroy(a);
+  return known ? AT_OK : AT_NO_MEMORY("the time of a fusion");
 }
 
 // See gpu.h. Compute and memory overlap but for a twentieth.
-void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
+at_status at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
   *out = (at_gpu_time){0};
   double elems = 0;
   for (uint32_t r = 0; r < n->num_results; r++) {
@@ -310,7 +312,7 @@ void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
     elems = fmax(elems, elements(at_value_type(n->operands[i])) / 32);
   double blocks = blocks_of(g, elems);
   if (n->op == AT_OP_FUSION && n->num_regions) {
-    add_fusion(g, n, blocks, out);
+    AT_TRY(add_fusion(g, n, blocks, out));
   } else {
     out->flops = op_flops(g, n);
     for (uint32_t i = 0; i < n->num_operands; i++) {
@@ -328,4 +330,5 @@ void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out) {
   double memory = out->read + out->write;
   out->exec = out->compute + memory - OVERLAP * fmin(out->compute, memory);
   AT_ASSERT(!(out->exec < fmax(out->compute, memory) * (1 - 1e-9)));
+  return AT_OK;
 }

@@ -26,7 +26,7 @@ typedef struct at_gpu_time {
   double exec;                  // combined, without the launch
 } at_gpu_time;
 // A fusion or a single op that runs as a kernel. Zero for what needs no kernel.
-void at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out);
+at_status at_gpu_kernel(const at_gpu *g, const at_node *n, at_gpu_time *out);
 // Seconds that `flops` lane operations take on `blocks` blocks of `threads`.
 double at_gpu_compute(const at_gpu *g, double flops, double blocks,
                       double threads);

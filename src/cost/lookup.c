@@ -348,18 +348,16 @@ static double room_of(const at_perf *p, const prepared *s) {
   return best > mine ? log2(best / mine) : 0;
 }
 
-// The smoothed curve of s, with up to kMostSiblings other series of its
-// collective.
+// The smoothed curve of s, with the other series of its collective.
 static at_status make_curve(at_perf *p, prepared *s, at_arena *a) {
-  enum { kMostSiblings = 16 };
-  const at_points *siblings[kMostSiblings];
+  const at_points **siblings;
   at_point *points;
   size_t n = 0;
+  AT_TRY_ALLOC(siblings, at_new(a, const at_points *, p->num_series + 1));
   at_collective_op op = s->key->key.op;
   for (size_t i = 0; i < p->num_series && op != AT_PERMUTE; i++) {
     const prepared *other = &p->series[i];
-    if (other != s && other->key->key.op == op && n < kMostSiblings)
-      siblings[n++] = &other->points;
+    if (other != s && other->key->key.op == op) siblings[n++] = &other->points;
   }
   AT_TRY(at_curve_with_siblings(&s->points, siblings, n, a, &points));
   AT_TRY(at_curve_make(points, s->points.count, a, &s->curve));

@@ -261,7 +261,7 @@ static bool given_latency(const at_node *n, double *seconds) {
 static at_status kernel_on_gpu(const at_target *t, const at_node *n,
                                at_cost_time *out) {
   at_gpu_time k;
-  at_gpu_kernel(t->gpu, n, &k);
+  AT_TRY(at_gpu_kernel(t->gpu, n, &k));
   // XLA's estimator leaves the launch out of an op's cost.
   double launch = t->mode == AT_INTERP_XLA ? 0 : t->gpu->launch;
   *out = (at_cost_time){k.exec + launch, AT_COST_FROM_FUSION};

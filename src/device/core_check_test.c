@@ -108,6 +108,26 @@ static void copies_half(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// The second half: its copy is not started, and the wait for it takes the bytes
+// of the first.
+static void waits_for_another(at_core *c, const int32_t *g,
+                              const at_core_ref *r) {
+  at_core_view half = {.base = (char *)r[1].base + 64,
+                       .rank = 1,
+                       .elem_bytes = 4,
+                       .size = {16},
+                       .stride = {4}};
+  at_core_dma a = copy_of(r[1].base, r[0].base, 16, r[3].base);
+  at_core_dma_start(c, &a);
+  if (g_sound) {
+    at_core_dma_wait(c, r[3].base, 64, 0);
+    a = copy_of(half.base, (char *)r[0].base + 64, 16, r[3].base);
+    at_core_dma_start(c, &a);
+  }
+  at_core_expect(c, &half, 0);
+  at_core_dma_wait(c, r[3].base, 64, 0);
+}
+
 // Interleaved columns do not meet.
 static void copies_columns(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma a = copy_of(r[1].base, r[0].base, 4, r[3].base);
@@ -139,6 +159,7 @@ static const struct {
     {never_waits, "this copy is never waited for"},
     {writes_half, "output 0 (argument 1), element (16) was never written"},
     {copies_half, "output 0 (argument 1), element (31) was never written"},
+    {waits_for_another, "the copy that this wait is for was never started"},
     {copies_columns, "race: a copy to memory that a copy still writes"}};
 
 // With all checks on. The message must name the line, unless nothing was

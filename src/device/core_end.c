@@ -69,6 +69,16 @@ static _Noreturn void report_unwritten(core_state *c, const region *r,
   char place[256], copy[512] = "";
   touch t = {.c = c, .owner = c, .region = r};
   touch_name_place(&t, hole, place, sizeof place);
+  const mistaken *wait = flights_mistaken(c, r->base + hole * s->granule);
+  if (wait) {
+    core_place(wait->f.by, wait->f.loc, copy, sizeof copy);
+    core_stop(c, AT_FAILED_PRECONDITION, wait->loc,
+              "the copy that this wait is for was never started: %s is "
+              "undefined on the chip\ndetail: the wait took the bytes of "
+              "another copy, started at %s\nhint: start each copy, and wait "
+              "for the same one",
+              place, *copy ? copy : "?");
+  }
   int32_t copied = AT_MAX(s->left_at[kCopied] - 2, -1);
   int32_t loc = s->left_at[kIncomplete] - 2;
   if (loc >= 0) core_place(c, copied, copy, sizeof copy);

@@ -188,22 +188,25 @@ static void note_mistaken(core_state *c, size_t sem) {
   s->mistaken[i] = new;
 }
 
-void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
+const mistaken *flights_mistaken(const core_state *c, const uint8_t *at) {
   const shadow *s = c->shadow;
-  char wait[512], start[512];
   area byte = {.base = (uint8_t *)at, .elem_bytes = 1};
+  for (uint32_t i = 0; i < s->num_mistaken; i++)
+    if (area_overlap(&byte, &s->mistaken[i].box)) return &s->mistaken[i];
+  return NULL;
+}
+
+void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
+  char wait[512], start[512];
+  const mistaken *x = at ? flights_mistaken(c, at) : NULL;
   *out = 0;
-  for (uint32_t i = 0; at && i < s->num_mistaken; i++) {
-    const mistaken *x = &s->mistaken[i];
-    if (!area_overlap(&byte, &x->box)) continue;
+  if (x)
     snprintf(out, n,
              "\nhint: the wait for it at %s took the bytes of another copy, "
              "started at %s, which signals the same semaphore: give each copy "
              "its own, or wait for all of them first",
              core_place(c, x->loc, wait, sizeof wait),
              core_place(x->f.by, x->f.loc, start, sizeof start));
-    return;
-  }
 }
 
 // Hints about memory that is given back.

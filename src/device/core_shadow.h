@@ -330,6 +330,9 @@ int64_t area_extent(const area *a);
 const flight *flights_left(const core_state *c, size_t sem_index);
 // c is about to wait for a copy to (or, of what it sent, from) this box.
 void flights_expect(core_state *c, const area *box, int32_t loc);
+// A wait for a copy to memory that has the byte `at`, which another copy
+// satisfied; NULL: none.
+const mistaken *flights_mistaken(const core_state *c, const uint8_t *at);
 // "", or a hint: a wait for this byte took what another copy signalled.
 void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n);
 // Drops hints about copies to memory that is given back.

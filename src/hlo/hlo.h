@@ -450,6 +450,7 @@ at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
                                at_comp **regions);
 // Appends to `c` (or inserts before `before`). Checks operand count, attributes
 // and types; INVALID_ARGUMENT names the op, the place and the expected shape.
+// No result has over INT64_MAX bytes.
 // Everything in `d` is copied into the module's arena (regions are adopted, not
 // copied), so `d` may be on the stack. `before` must be a node of `c`.
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,

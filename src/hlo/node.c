@@ -396,6 +396,15 @@ at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
                         .loc = n->loc};
 }
 
+// Sizes and places of elements are counted in int64 everywhere.
+static at_status check_sizes(const at_node *n) {
+  for (uint32_t r = 0; r < n->num_results; r++)
+    if (at_type_is_static(&n->types[r]) &&
+        at_type_bytes(&n->types[r]) > INT64_MAX)
+      return AT_BAD(n, "an array of over 2^63 bytes");
+  return AT_OK;
+}
+
 // Nothing of the module changes before every check has passed, but for the
 // memory taken.
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
@@ -416,6 +425,7 @@ at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
     if (!n->regions[i] || n->regions[i]->owner || n->regions[i]->name)
       return AT_BAD(n, "region %u is missing or belongs elsewhere", i);
   AT_TRY(at_op_of(n->op)->infer(m, n));
+  AT_TRY(check_sizes(n));
   for (uint32_t i = 0; i < n->num_regions; i++) n->regions[i]->owner = n;
   n->id = m->next_id++;
   link_node(c, n, before);

@@ -151,6 +151,14 @@ static const struct {
     {"%0: f32[4,6]",
      "custom_call %0 {call_target_name=\"f\", has_side_effect=true, "
      "backend_config=\"x\", api_version=2} : f32[4,6]"},
+    {"%0: f32[4,6]",
+     "custom_call %0 {call_target_name=\"f\", has_side_effect=false, "
+     "backend_config=\"\", api_version=1, output_operand_aliases=[[0,0]], "
+     "operand_layouts=[[0,1]], result_layouts=[[0,1]]} : f32[4,6]"},
+    {"%0: f32[4,6]",
+     "custom_call %0, %0 {call_target_name=\"f\", has_side_effect=false, "
+     "backend_config=\"\", api_version=1, operand_layouts=[[0,1],[1,0]], "
+     "result_layouts=[[1,0]]} : f32[4,6]"},
 };
 
 static void lines_come_back(void **state) {

@@ -157,6 +157,18 @@ static void test_nibbles(void **state) {
   ASSERT_HAS(text, "1,7,-1");
 }
 
+// An array whose bytes no number counts is refused, not computed with.
+static void test_huge(void **state) {
+  module m = {0};
+  char text[4096];
+  const int64_t most = INT64_MAX;
+  add(&m, param_of(1, 0, shape_of(F32, (dims){2, {most, most}}, NULL)));
+  end_comp(&m, "main", 1);
+  at_strbuf proto = end_module(&m);
+  assert_int_equal(read_text(&proto, text, sizeof text), AT_INVALID_ARGUMENT);
+  ASSERT_HAS(text, "too large");
+}
+
 // Code and message of what a single instruction can get wrong.
 static void test_refusals(void **state) {
   static const struct {
@@ -453,6 +465,7 @@ int main(void) {
       cmocka_unit_test(test_bitcast_follows_layouts),
       cmocka_unit_test(test_literals_follow_layouts),
       cmocka_unit_test(test_nibbles),
+      cmocka_unit_test(test_huge),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_index_vectors),
       cmocka_unit_test(test_claims_of_futures),

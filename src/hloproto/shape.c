@@ -94,6 +94,8 @@ static at_status leaf_read(at_arena *a, at_bytes b, at_hp_leaf *out) {
                      (long long)dims.ptr[i]);
   *out = (at_hp_leaf){
       .type = {.dtype = p->dtype, .rank = dims.rank, .dims = dims.ptr}};
+  if (at_type_bytes(&out->type) == SIZE_MAX)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the array is too large");
   return layout_read(a, at_proto_bytes(b, 5), dims.rank, out);
 }
 

@@ -80,8 +80,8 @@ static void **id_find(const scope *s, at_value v) {
 // Tiled, if options say so; in the host's memory if the memory kind is one of
 // the host's.
 static at_hp_place place_of(const writer *w, const char *memory) {
-  return (at_hp_place){w->o->tiles,
-                       memory && *memory && strcmp(memory, "device")};
+  return (at_hp_place){.tiles = w->o->tiles,
+                       .host = memory && *memory && strcmp(memory, "device")};
 }
 
 // Node ids are unique in a module, so names are.
@@ -506,12 +506,54 @@ static at_status put_constant(writer *w, scope *s, const at_node *n) {
   return put_results(w, s, n, id, false);
 }
 
+// The lists of a call's layouts, one for each operand or result; NULL: it has
+// none, or they are of other arrays.
+static const at_dims *orders_of(const at_node *call, at_attr_id id) {
+  bool operands = id == AT_ATTR_OPERAND_LAYOUTS;
+  const at_attr *a = at_node_attr(call, id);
+  uint32_t n = operands ? call->num_operands : call->num_results;
+  if (!a || a->groups.n != n) return NULL;
+  for (uint32_t k = 0; k < n; k++) {
+    const at_type *t =
+        operands ? at_value_type(call->operands[k]) : &call->types[k];
+    if (a->groups.list[k].rank != t->rank) return NULL;
+  }
+  return a->groups.list;
+}
+
+// Shapes with layouts where the call insists on them (56, 57), and which
+// results lie in operands (74): output_shape_index 1, operand_index 2. Operands
+// are arrays here.
+static void put_call_memory(const writer *w, at_strbuf *b, const at_node *n) {
+  const at_attr *a = at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
+  at_hp_place place = place_of(w, NULL);
+  for (uint32_t k = 0; a && k < a->groups.n; k++) {
+    at_strbuf one = {0};
+    at_dims pair = a->groups.list[k];
+    if (pair.rank != 2) continue;
+    if (n->num_results != 1)
+      at_proto_write_ints(&one, 1, (at_dims){pair.ptr, 1});
+    at_proto_write_int(&one, 2, (uint64_t)pair.ptr[1]);
+    at_proto_write_message(b, 74, &one);
+  }
+  if (!at_node_attr(n, AT_ATTR_OPERAND_LAYOUTS) &&
+      !at_node_attr(n, AT_ATTR_RESULT_LAYOUTS))
+    return;
+  at_proto_write_int(b, 56, 1);
+  place.orders = orders_of(n, AT_ATTR_OPERAND_LAYOUTS);
+  for (uint32_t k = 0; k < n->num_operands; k++) {
+    at_hp_put_shape(b, 57, at_value_type(n->operands[k]), 1, false, place);
+    if (place.orders) place.orders++;
+  }
+}
+
 // Target, configuration, side effect, API version of a custom call.
-static void put_call_fields(at_strbuf *b, const at_node *n) {
+static void put_call_fields(const writer *w, at_strbuf *b, const at_node *n) {
   at_proto_write_bytes(b, 28, at_node_str(n, AT_ATTR_CALL_TARGET_NAME));
   at_proto_write_bytes(b, 43, at_node_str(n, AT_ATTR_BACKEND_CONFIG));
   at_proto_write_int(b, 65, at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT));
   at_proto_write_int(b, 77, (uint64_t)at_node_int(n, AT_ATTR_API_VERSION, 1));
+  put_call_memory(w, b, n);
 }
 
 // Opcodes of the ops that go over one to one.
@@ -603,12 +645,15 @@ static at_status put_plain(writer *w, scope *s, const at_node *n) {
                     &comps[r]));
   AT_TRY(operand_ids(w, s, n->operands, operands, &ids));
   name_next(w, n);
-  if (n->op == AT_OP_CUSTOM_CALL)
+  at_hp_place place = place_of(w, NULL);
+  if (n->op == AT_OP_CUSTOM_CALL) {
     w->kernel = at_node_str(n, AT_ATTR_KERNEL_NAME);
-  at_strbuf b = begin(w, opcode ? opcode : "custom-call", n->types,
-                      n->num_results, tuple);
+    place.orders = orders_of(n, AT_ATTR_RESULT_LAYOUTS);
+  }
+  at_strbuf b = begin_in(w, opcode ? opcode : "custom-call", n->types,
+                         n->num_results, tuple, place);
   if (n->op == AT_OP_CUSTOM_CALL)
-    put_call_fields(&b, n);
+    put_call_fields(w, &b, n);
   else if (!opcode)
     put_target(&b, n->op);
   at_hp_put_attrs(&b, n);

@@ -100,7 +100,10 @@ void at_hp_put_entry(at_strbuf *b, uint32_t number, const at_type *t,
 
 void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place) {
   at_strbuf layout = {0};
-  put_row_major(&layout, t->rank);
+  if (place.orders)
+    at_proto_write_ints(&layout, 1, *place.orders);
+  else
+    put_row_major(&layout, t->rank);
   if (place.tiles) put_tiles(&layout, t);
   put_array(b, t, &layout, place.host);
 }
@@ -112,6 +115,7 @@ void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
   for (uint32_t k = 0; k < n; k++) {
     at_strbuf one = {0};
     at_hp_put_array(tuple ? &one : &shape, &types[k], place);
+    if (place.orders) place.orders++;
     if (tuple) at_proto_write_message(&shape, 4, &one);
   }
   at_proto_write_message(b, number, &shape);

@@ -13,6 +13,8 @@
 typedef struct at_hp_place {
   bool tiles;  // as TPUs tile them
   bool host;   // in the host's memory
+  // Minor to major, a list for each array of a shape; NULL: row-major.
+  const at_dims *orders;
 } at_hp_place;
 
 // Appends ShapeProto of a row-major array.

@@ -6,6 +6,22 @@
 
 // ---- custom_call
 
+// Is each of the dimensions there once?
+static at_status check_order(at_imp *x, const at_mop *op, const char *name,
+                             at_dims order) {
+  bool *seen;
+  AT_TRY_ALLOC(seen, at_new(x->a, bool, (size_t)order.rank + 1));
+  for (uint32_t i = 0; i < order.rank; i++) {
+    int64_t d = order.ptr[i];
+    if (d < 0 || d >= order.rank || seen[d])
+      return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                        "attribute `%s`: not an order of %u dimensions", name,
+                        order.rank);
+    seen[d] = true;
+  }
+  return AT_OK;
+}
+
 // [dense<[0, 1]>, ...]: one minor-to-major list per operand or result.
 static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
                               at_attr_id id, at_attr_vec *out) {
@@ -17,8 +33,10 @@ static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
   if (t->num_elems == 0) return AT_OK;
   at_dims *list;
   AT_TRY_ALLOC(list, at_new(x->a, at_dims, t->num_elems));
-  for (uint32_t i = 0; i < t->num_elems; i++)
+  for (uint32_t i = 0; i < t->num_elems; i++) {
     AT_TRY(at_imp_ints(x, op, name, t->elems[i], &list[i]));
+    AT_TRY(check_order(x, op, name, list[i]));
+  }
   at_attr a = {.id = id};
   a.groups.list = list;
   a.groups.n = t->num_elems;

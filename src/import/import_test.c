@@ -30,7 +30,17 @@ static const struct {
   at_code code;
   const char *message;  // a part of it
 } refused[] = {
+    {BODY("%0 = stablehlo.custom_call @f(%x) {operand_layouts = [dense<0> : "
+          "tensor<1xindex>], result_layouts = [dense<1> : tensor<1xindex>]} : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "not an order of 1 dimensions"},
     // Types
+    {BODY("%0 = stablehlo.constant dense<1.0> : "
+          "tensor<2305843009213693952xf32>"),
+     AT_INVALID_ARGUMENT, "over 2^63 bytes"},
+    {BODY("%0 = stablehlo.broadcast_in_dim %x, dims = [0] : (tensor<4xf32>) -> "
+          "tensor<4x1099511627776x524288xf32>"),
+     AT_INVALID_ARGUMENT, "over 2^63 bytes"},
     {BODY("%0 = stablehlo.constant dense<1> : tensor<2xi3>"), AT_UNIMPLEMENTED,
      "element type is not supported"},
     {BODY("%0 = stablehlo.constant dense<1> : tensor<2xindex>"),

@@ -80,8 +80,9 @@ static void widen_one(at_me *m, const at_pos *p, void *arg) {
 }
 
 // A prepared index vector in memory, as the core reads it: of s32. The caller
-// drops it. NULL: no memory, which is noted.
+// drops it. NULL: no index, or no memory, which is noted.
 static at_me_node *in_memory(at_me *m, const at_mop *op, at_me_node *index) {
+  if (!index) return NULL;
   if (index->dtype == AT_S32) return at_me_materialise(m, index);
   at_me_node *b = at_me_buffer(m, op, AT_S32, index->rank, index->dim);
   if (!b) return NULL;

@@ -189,10 +189,10 @@ static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
     uint32_t first = r->m->next_id;
-    bool plain = at_type_is_static(&n->types[0]) && !n->types[0].quant;
-    if (n->op == AT_OP_DOT_GENERAL && plain) AT_TRY(as_sum(r, n, in_loop));
-    if (n->op == AT_OP_DOT_GENERAL && plain && !at_fwd_has(n))
-      AT_TRY(at_products_banded(r, n));
+    bool product = n->op == AT_OP_DOT_GENERAL &&
+                   at_type_is_static(&n->types[0]) && !n->types[0].quant;
+    if (product) AT_TRY(as_sum(r, n, in_loop));
+    if (product && !at_fwd_has(n)) AT_TRY(at_products_banded(r, n));
     if (at_fwd_has(n)) stand_for(n, first);
     if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_simplify_shape(r, n));
     if (!at_is_control(n->op)) continue;

@@ -183,10 +183,11 @@ static bool put_next_done(search *s, bool any) {
 
 // Seconds of the order when calls run beside the rest; `alone`: when nothing
 // does.
-static double makespan(const search *s, at_arena *a, double *alone) {
-  double now = 0, busy = 0, *end = at_new(a, double, s->o.count + 1);
+static at_status makespan(const search *s, at_arena *a, double *alone,
+                          double *out) {
+  double now = 0, busy = 0, *end;
   *alone = 0;
-  if (!end) return 0;
+  AT_TRY_ALLOC(end, at_new(a, double, s->o.count + 1));
   for (uint32_t k = 0; k < s->placed; k++) {
     uint32_t i = s->order[k].item;
     if (s->order[k].done) {
@@ -200,7 +201,8 @@ static double makespan(const search *s, at_arena *a, double *alone) {
       now += s->states[i].seconds;
   }
   AT_ASSERT(!(fmax(now, busy) > *alone * (1 + 1e-9)));
-  return fmax(now, busy);
+  *out = fmax(now, busy);
+  return AT_OK;
 }
 
 // A call reads what an earlier one makes where that makes it.
@@ -252,7 +254,8 @@ static at_status computation(walk *w, at_comp *c) {
     continue;
   while (put_next_done(&s, true)) continue;
   AT_ENSURE(s.placed == s.o.count + s.num_calls);
-  double alone, together = makespan(&s, w->arena, &alone);
+  double alone, together;
+  AT_TRY(makespan(&s, w->arena, &alone, &together));
   if (alone - together <= w->b->least_seconds) return AT_OK;
   w->calls += calls;
   return take_order(&s, c);

@@ -7,14 +7,14 @@
 #include "base/verify.h"
 
 // Bytes that a node's results take; none for what is there anyway: constants,
-// parameters, views.
-static int64_t bytes_of(const at_node *n) {
-  int64_t sum = 0;
+// parameters, views. SIZE_MAX: more than can be counted.
+static size_t bytes_of(const at_node *n) {
+  size_t sum = 0;
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
     return 0;
   for (uint32_t r = 0; r < n->num_results; r++)
     if (at_type_is_static(&n->types[r]))
-      sum += (int64_t)at_type_bytes(&n->types[r]);
+      sum = at_add(sum, at_type_bytes(&n->types[r]));
   return sum;
 }
 
@@ -103,6 +103,7 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
   uint32_t *seen;
   AT_TRY_ALLOC(seen, at_new(o->arena, uint32_t, o->count + 1));
   uint32_t i = 0, last[2] = {UINT32_MAX, UINT32_MAX};  // effects; apart
+  size_t all = 0;  // bytes: sums over some of them do not overflow
   AT_FOR_NODES(n, c) {
     edge_list e = {.o = o, .seen = seen, .item = i};
     AT_TRY(each_input(c, n, add_dep, &e));
@@ -114,11 +115,16 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
         AT_TRY(add_dep(&e, o->items[last[is_apart]].node));
       last[is_apart] = i;
     }
+    const size_t bytes = bytes_of(n);
+    all = at_add(all, bytes);
+    if (all > INT64_MAX)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                     "the values of one computation take over 2^63 bytes");
     o->items[i] = (at_order_item){.node = n,
                                   .waits = (uint32_t)e.deps.len,
                                   .deps = e.deps.ptr,
                                   .num_deps = num_data,
-                                  .result_bytes = bytes_of(n)};
+                                  .result_bytes = (int64_t)bytes};
     for (size_t d = 0; d < e.deps.len; d++)
       if (!at_vec_push(o->arena, &users[e.deps.ptr[d]], i))
         return AT_NO_MEMORY("order");

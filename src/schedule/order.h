@@ -26,6 +26,7 @@ typedef struct at_ordering {
 
 // Fills in all but the arena. Effects and collectives keep their order; so do
 // nodes that are `apart` (NULL: none), among themselves only.
+// RESOURCE_EXHAUSTED, too: the values take more bytes than int64 counts.
 at_status at_ordering_build(at_ordering *o, at_comp *c,
                             bool (*apart)(const at_node *));
 

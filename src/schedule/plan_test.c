@@ -149,6 +149,22 @@ static void test_donation(void **state) {
   at_arena_destroy(a);
 }
 
+// Each array fits an int64, all of them do not.
+static void test_huge(void **state) {
+  static const char text[] =
+      "hlo module \"t\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[1152921504606846976]) -> "
+      "(f32[1152921504606846976]) {\n"
+      "%1 = sine %0 : f32[1152921504606846976]\n"
+      "%2 = cosine %0 : f32[1152921504606846976]\n"
+      "%3 = add %1, %2 : f32[1152921504606846976]\nreturn %3\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  assert_int_equal(at_code_take(at_schedule_order(m)), AT_RESOURCE_EXHAUSTED);
+  at_arena_destroy(a);
+}
+
 // A chain reuses two blocks however long it is.
 static void test_reuse(void **state) {
   at_arena *a = at_arena_create();
@@ -256,6 +272,7 @@ static void test_broken_plans(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_copies), cmocka_unit_test(test_donation),
-      cmocka_unit_test(test_reuse), cmocka_unit_test(test_broken_plans)};
+      cmocka_unit_test(test_huge), cmocka_unit_test(test_reuse),
+      cmocka_unit_test(test_broken_plans)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,12 @@ def test_a_host_that_ends_is_started_again(tmp_path):
     assert [line.split(":")[0] for line in p.stdout.splitlines()] == ["host 0", "host 1"]
 
 
+def test_as_many_lines_of_logs_as_are_asked_for(tmp_path):
+  (tmp_path / "host-0.log").write_text("one\ntwo\nthree\n")
+  for n, want in ((0, []), (2, ["host 0: two", "host 0: three"]), (9, ["host 0: one", "host 0: two", "host 0: three"])):
+    assert pods.atoll("pod", "logs", f"--log-dir={tmp_path}", f"--lines={n}").stdout.splitlines() == want
+
+
 def test_a_host_is_started_again_five_times_a_minute():
   with pods.Pod("--hosts=1", "--target=v6e") as pod:
     for n in range(6):
