@@ -17,6 +17,7 @@ int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
   if (large <= rows) return large;
   int64_t tile = packing * (chip->generation < 4 ? 2 : 1);
   while (tile < AT_MIN(rows, normal)) tile *= 2;
+  AT_ASSERT(tile > 0 && tile <= 128 && tile % packing == 0);
   return tile;
 }
 
@@ -95,6 +96,9 @@ at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
     else if (r->space == AT_MSPACE_VMEM)
       add(&m.scratch, bytes);
   }
+  // Sums saturate: what is not known takes too much, not little.
+  AT_ASSERT(m.windows >= 0 && m.scratch >= 0 && m.smem >= 0 &&
+            m.semaphores >= 0);
   return m;
 }
 

@@ -31,6 +31,7 @@ typedef struct grid {
   int64_t bounds[16], begin[16], count[16];  // this core's part
   int64_t exact;                             // as at_ms_body_run takes it
   cached *classes;                           // NULL: every step is looked at
+  size_t num_classes;
   uint32_t exact_ids;  // bits: each id of these is a class of its own
   bool coarse;         // there were too many of them
   int64_t *now;        // per window: where it is
@@ -93,6 +94,7 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
       index = index * kClasses + (ids[d] == 0 ? 0 : last ? 2 : 1);
       if (ids[d] && !last) at[d] = g->bounds[d] / 2;
     }
+    AT_ASSERT(index < g->num_classes);
     c = &g->classes[index];
     if (c->there) return *out = *c, AT_OK;
   }
@@ -127,6 +129,7 @@ static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   }
   for (uint32_t d = 0; d < g->p->grid_rank; d++)
     n *= g->exact_ids >> d & 1 ? (size_t)g->bounds[d] : kClasses;
+  g->num_classes = n;
   AT_TRY_ALLOC(g->classes, at_new(a, cached, n));
   return AT_OK;
 }
@@ -183,6 +186,7 @@ static void ids_of(const grid *g, int64_t step, int64_t *ids) {
     ids[d] = step % g->count[d] + g->begin[d];
     step /= g->count[d];
   }
+  AT_ASSERT(!step);  // a step of this core's part
 }
 
 // The windows of a step are copied side by side. Returns when all are there; 0:
@@ -273,6 +277,7 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   s->bubbles += s->cycles - p.ended;
   t.end = s->cycles;
   if (kept == s->steps) line[s->num_timeline++] = t;
+  AT_ASSERT(s->num_timeline <= kept + 1);
   s->timeline = line;
   return AT_OK;
 }

@@ -67,6 +67,7 @@ static void start_copy(at_ms_body *b, const at_mop *op) {
     q->count--;
   }
   double latency = q == &b->out ? copy.latency_out : copy.latency_in;
+  AT_ASSERT(q->count < AT_MS_PENDING && q->first < AT_MS_PENDING);
   q->end[(q->first + q->count++) % AT_MS_PENDING] =
       now + latency + bytes / copy.rate;
 }
@@ -77,6 +78,7 @@ static void wait_copy(at_ms_body *b, const at_mop *op) {
   close_segment(b);
   at_ms_queue *q = sides_of(op, &from, &to) ? queue_of(b, &to) : &b->in;
   if (!q->count) return;
+  AT_ASSERT(q->count <= AT_MS_PENDING && q->first < AT_MS_PENDING);
   double end = q->end[q->first];
   q->first = (q->first + 1) % AT_MS_PENDING;
   q->count--;

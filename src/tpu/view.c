@@ -133,6 +133,7 @@ static at_status count_registers(viewer *v) {
   for (size_t i = 0; i < v->vectors.len; i++) {
     const at_mvalue *x = v->vectors.ptr[i];
     const value *n = value_of(v, x);
+    AT_ASSERT(n->made <= n->used && n->used <= len);
     double registers = held(x, n, barriers);
     change[n->made] += registers;
     change[n->used + 1] -= registers;
