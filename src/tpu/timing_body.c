@@ -264,6 +264,7 @@ static at_status one(at_ms_body *b, const at_mop *op) {
   return AT_OK;
 }
 
+// In the order of the text, which is the order of effects.
 static at_status block(at_ms_body *b, const at_mblock *blk) {
   for (uint32_t i = 0; i < blk->num_ops; i++) AT_TRY(one(b, blk->ops[i]));
   return AT_OK;
