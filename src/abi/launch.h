@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+// Checked by whoever receives one: counts against the program's, handles and
+// devices against the host's own.
 typedef struct at_launch_message {
   uint64_t bytes;    // of the message: this struct and what follows
   uint64_t program;  // handle
@@ -20,6 +22,7 @@ typedef struct at_launch_message {
   //   uint8_t donated[num_inputs]                 the caller gave it up
 } at_launch_message;
 
+// The parts behind the struct, in order: each begins where the one before ends.
 static inline uint64_t *at_launch_inputs(at_launch_message *m) {
   return (uint64_t *)(m + 1);
 }
@@ -30,9 +33,11 @@ static inline uint32_t *at_launch_devices(at_launch_message *m) {
   return (uint32_t *)(at_launch_outputs(m) +
                       (uint64_t)m->num_devices * m->num_outputs);
 }
+// 0 or 1 for each input, alike on all devices.
 static inline uint8_t *at_launch_donated(at_launch_message *m) {
   return (uint8_t *)(at_launch_devices(m) + m->num_devices);
 }
+// All of it; written to `bytes`.
 static inline uint64_t at_launch_message_bytes(uint32_t devices,
                                                uint32_t inputs,
                                                uint32_t outputs) {

@@ -7,6 +7,7 @@
 #include <time.h>
 
 // Since some moment of the machine's own; never goes back.
+// Does not move with the wall clock; not comparable between machines.
 static inline uint64_t at_clock_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -14,12 +15,14 @@ static inline uint64_t at_clock_ns(void) {
 }
 
 // A moment of at_clock_ns, for calls that take a timespec.
+// Only for conditions of at_clock_cond_init: others wait by the wall clock.
 static inline struct timespec at_clock_timespec(uint64_t ns) {
   return (struct timespec){(time_t)(ns / 1000000000u),
                            (long)(ns % 1000000000u)};
 }
 
 // A condition for pthread_cond_timedwait until at_clock_timespec.
+// pthread_cond_destroy ends it.
 static inline void at_clock_cond_init(pthread_cond_t *c) {
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
@@ -29,6 +32,7 @@ static inline void at_clock_cond_init(pthread_cond_t *c) {
 }
 
 // One polite turn of a spin loop.
+// Tells the core that another one is waited for; no system call.
 static inline void at_spin_pause(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -11,9 +11,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+// As many sockets are open at the same time.
 enum { AT_FREE_PORTS = 64 };  // at most, at a time
 
 // False: the system refuses one.
+// Nobody holds the ports afterwards, so another process may take one before the
+// test does: tests that listen on port 0 themselves are safer.
 static inline bool at_free_ports(uint32_t count, uint16_t *ports) {
   int fd[AT_FREE_PORTS];
   uint32_t n = 0;
@@ -32,6 +35,7 @@ static inline bool at_free_ports(uint32_t count, uint16_t *ports) {
 }
 
 // "127.0.0.1:port,127.0.0.1:port,...", cut off at n bytes.
+// False: no ports, or out is too small.
 static inline bool at_free_addresses(uint32_t count, char *out, size_t n) {
   uint16_t ports[AT_FREE_PORTS];
   size_t at = 0;
@@ -44,6 +48,7 @@ static inline bool at_free_addresses(uint32_t count, char *out, size_t n) {
 
 // A connection to a port of this machine, on which reads give up after some
 // seconds. -1: nobody listens.
+// The caller closes it.
 static inline int at_connect_here(uint16_t port, int seconds) {
   struct sockaddr_in at = {.sin_family = AF_INET,
                            .sin_port = htons(port),

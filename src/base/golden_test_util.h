@@ -16,6 +16,8 @@
 
 // The file `name` below AT_SOURCE_DIR holds what `have` does; else the first
 // line that differs is told. AT_UPDATE=1 writes the file anew.
+// Line by line, so that a difference names its place; lines over 1,023 bytes
+// are compared in parts.
 static inline void expect_golden(const char *name, const at_strbuf *have) {
   const char *root = getenv("AT_SOURCE_DIR");
   char path[4096], line[1024];
@@ -26,6 +28,7 @@ static inline void expect_golden(const char *name, const at_strbuf *have) {
     assert_int_equal(fwrite(have->ptr, 1, have->len, f), have->len);
     rewind(f);
   }
+  // Where in `have` the file's next line must be.
   size_t at = 0;
   for (int n = 1; fgets(line, sizeof line, f); n++) {
     size_t len = strlen(line), left = have->len - at;

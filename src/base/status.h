@@ -15,6 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// What each is for: INVALID_ARGUMENT the input is wrong, FAILED_PRECONDITION it
+// comes at the wrong time, UNIMPLEMENTED it is right but not supported,
+// RESOURCE_EXHAUSTED memory or another limit, INTERNAL a bug of ours, DATA_LOSS
+// a process or its bytes are gone, UNAVAILABLE it may work later.
 typedef enum at_code {
   AT_OK_CODE = 0,
   AT_CANCELLED = 1,
@@ -37,10 +41,12 @@ typedef enum at_code {
 
 // Opaque.
 typedef struct at_error at_error;
+// One word, passed by value. The compiler warns where one is dropped.
 typedef struct __attribute__((warn_unused_result)) at_status {
   at_error *err;  // owned; NULL = OK
 } at_status;
 
+// The only status without an error.
 #define AT_OK ((at_status){NULL})
 // Makes an error. Never fails: when memory is gone it takes one of a few spare
 // places, at last a static error of the same code. The message reads "what
@@ -57,6 +63,7 @@ __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     at_code code, const char *file, int line, const char *fmt, ...);
 
 // Returns early on error. Only while the function owns nothing.
+// e is evaluated once. Frames that own memory use AT_TRY_GOTO.
 #define AT_TRY(e)          \
   do {                     \
     at_status s_ = (e);    \
@@ -69,6 +76,8 @@ __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     if ((st).err) goto label;     \
   } while (0)
 // An invariant that is believed, not proved: always checked, returns INTERNAL.
+// For laws that other parts of the program keep; input from outside gets
+// INVALID_ARGUMENT.
 #define AT_ENSURE(x)                                                   \
   do {                                                                 \
     if (!(x)) return AT_FAIL(AT_INTERNAL, "broken invariant: %s", #x); \
@@ -76,7 +85,9 @@ __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
 
 // Borrows s: an error still has to be consumed.
 static inline bool at_ok(at_status s) { return s.err == NULL; }
-at_code at_status_code(at_status s);         // borrowed
+// AT_OK_CODE for AT_OK.
+at_code at_status_code(at_status s);  // borrowed
+// With its detail and hint lines; as long as the error.
 const char *at_status_message(at_status s);  // borrowed; "" when OK
 const char *at_status_file(at_status s);     // where AT_FAIL stood
 // The line in at_status_file; 0 when OK.
@@ -84,6 +95,7 @@ int at_status_line(at_status s);
 const char *at_code_name(at_code code);  // "INVALID_ARGUMENT"
 void at_status_free(at_status s);        // consumes
 at_code at_code_take(at_status s);       // consumes, returns the code
+// Independent of s; sharing an error between owners needs one clone each.
 at_status at_status_clone(at_status s);  // borrows, returns an own copy
 // Consumes `s` and returns it with "prefix: " before its message.
 __attribute__((format(printf, 2, 3))) at_status at_status_prefix(

@@ -15,6 +15,8 @@
 #include "codegen/math.h"
 
 // Short, since bodies are formulas.
+// Bodies are written once for scalars and vectors of any width: the type comes
+// from the value.
 typedef LLVMValueRef V;
 
 // The element type of a vector type; t itself if it is a scalar.
@@ -29,6 +31,7 @@ static inline LLVMTypeRef shaped(LLVMTypeRef e, V like) {
              : e;
 }
 // A constant of type t with `element` in all lanes; lanes are at most 64.
+// element: a constant of the element's type.
 static inline V splat(LLVMTypeRef t, V element) {
   V lanes[64];
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return element;
@@ -57,6 +60,7 @@ static inline LLVMTypeRef f64(const at_math *m, V like) {
   return shaped(LLVMDoubleTypeInContext(m->ctx), like);
 }
 // The same bits as type t.
+// Both types have the same bits.
 #define CAST(x, t) LLVMBuildBitCast(m->b, x, t, "")
 // Floats, each rounded once.
 #define ADD(x, y) LLVMBuildFAdd(m->b, x, y, "")
@@ -74,10 +78,12 @@ static inline LLVMTypeRef f64(const at_math *m, V like) {
 #define IXOR(x, y) LLVMBuildXor(m->b, x, y, "")
 #define INOT(x) LLVMBuildNot(m->b, x, "")
 // Shifts by a constant below the width.
+// k is below the width: other shifts are poison.
 #define SHL(x, k) LLVMBuildShl(m->b, x, whole(x, k), "")
 // Zeros come in from above.
 #define SHR(x, k) LLVMBuildLShr(m->b, x, whole(x, k), "")
 // Lane by lane: x where p is set.
+// p: i1, or lanes of i1.
 #define SEL(p, x, y) LLVMBuildSelect(m->b, p, x, y, "")
 // Float comparisons are false where an operand is NaN.
 #define LT(x, y) LLVMBuildFCmp(m->b, LLVMRealOLT, x, y, "")
@@ -89,6 +95,7 @@ static inline LLVMTypeRef f64(const at_math *m, V like) {
 #define INE(x, y) LLVMBuildICmp(m->b, LLVMIntNE, x, y, "")
 
 // x y + z, rounded once.
+// In one instruction where the machine has it; the baseline does.
 static inline V fma_(const at_math *m, V x, V y, V z) {
   V args[] = {x, y, z};
   return at_math_intrinsic(m, "llvm.fma", args, 3);
@@ -104,6 +111,7 @@ static inline V copysign_(const at_math *m, V x, V sign) {
   return at_math_intrinsic(m, "llvm.copysign", args, 2);
 }
 // c[0] + c[1] x + ... + c[n - 1] x^(n - 1) by Horner's rule, n >= 1.
+// One fused multiply-add for each coefficient; the order is part of the result.
 static inline V poly(const at_math *m, V x, const double *c, int n) {
   V y = real(x, c[n - 1]);
   for (int i = n - 2; i >= 0; i--) y = FMA(y, x, real(x, c[i]));

@@ -17,16 +17,19 @@ static inline void must(bool good) {
 }
 
 // The fuzzer's bytes, eaten from the front.
+// Eaten by all helpers below; a short input is filled up with zeros.
 typedef struct input {
   const uint8_t *at, *end;
 } input;
 
 // 0 once there are no more.
+// Never fails, so every input is a test.
 static inline uint8_t take(input *in) {
   return in->at < in->end ? *in->at++ : 0;
 }
 
 // Mostly smaller than `few`, now and then any.
+// Large numbers are all there: counts near UINT64_MAX find sums that wrap.
 static inline uint64_t number_of(input *in, uint8_t few) {
   uint8_t b = take(in);
   if (b < 0xf0) return b % few;
@@ -37,6 +40,7 @@ static inline uint64_t number_of(input *in, uint8_t few) {
 
 // A SAVE or RESTORE of one array over two or four chips; to no folder that
 // anybody has. few: names, as of number_of.
+// Returns the bytes of the message behind `to`, which has room for the largest.
 static inline uint32_t fill_files(input *in, bool saves, uint8_t few,
                                   uint32_t (*chip)(input *in), uint8_t *to) {
   // A folder that cannot be written, so that nothing is left behind.

@@ -22,12 +22,14 @@ typedef struct sim_visitor {
   // To the client, for answers; NULL until it is open.
   at_wire *wire;
   at_outbox *outbox;
+  // By its own clock, as its messages say.
   uint64_t client, clock_ns;  // client 0: it has not said who it is
   uint32_t host, said;        // of its last CLOCK
   bool open, gone;            // under the lock: what its wire has said
 } sim_visitor;
 
 // A message to hosts, or of a visitor.
+// Taken by at_sim_post: body and job are freed when it has been done.
 typedef struct sim_job {
   struct sim_job *next;
   uint32_t kind;  // at_message_kind, or one of the below
@@ -63,6 +65,7 @@ typedef struct sim_program {
   uint32_t num_chips, num_hosts, num_outputs;
   // [num_outputs], of one device.
   uint64_t *output_bytes;
+  // [num_hosts] each.
   uint32_t *hosts;  // ascending
   uint32_t *here;   // chips of each of these
   uint32_t chips[];
@@ -76,6 +79,7 @@ typedef struct sim_graph {
 } sim_graph;
 
 // A READ or WATCH that waits for the stream.
+// In a list of its client, oldest first.
 typedef struct sim_question {
   struct sim_question *next;
   sim_visitor *visitor;
@@ -87,6 +91,7 @@ typedef struct sim_question {
 } sim_question;
 
 // An answer of a host whose session with the client is not open yet.
+// Kept until the client has opened its session with the host.
 typedef struct sim_unsaid {
   struct sim_unsaid *next;
   uint32_t host, kind;

@@ -11,6 +11,7 @@
 #include "device/core.h"
 
 // A semaphore as it lies in memory.
+// Sixteen bytes in memory that generated code names.
 typedef struct sem {
   int64_t value;
   int32_t loc;     // of the last signal, for messages
@@ -28,9 +29,12 @@ typedef struct region {
   int32_t ref;  // argument of the kernel, -1: other
   bool stays;   // an operand that nobody writes while the kernel runs
 } region;
+// Zero at first; a wrong hint costs a search.
 typedef struct region_hint {
   uint32_t last, before;  // which were asked for: copies often take turns
 } region_hint;
+// kMaxSpans: named parts inside each other; kMaxPages: copies that wait at a
+// time; kBeyondBytes: memory for boxes that leave their refs.
 enum {
   kMaxSpans = 16,
   kMaxPages = 512,
@@ -43,12 +47,14 @@ enum {
 };
 
 // A block of an output on its way back to the operand.
+// Kept for the last two blocks of each output.
 typedef struct departure {
   int64_t steps;  // up to and with the last that worked on it; 0: none
   int64_t start[AT_CORE_MAX_RANK], valid[AT_CORE_MAX_RANK];
 } departure;
 
 // An operand's window and where it is now.
+// One per ref of the program, in the order of its arguments.
 typedef struct window {
   const at_xcore_ref *ref;
   at_core_index_fn index;
@@ -71,6 +77,7 @@ typedef struct window {
 } window;
 
 // A copy that is not made yet (core_pages.c).
+// Both sides are dense.
 typedef struct page {
   uint8_t *dst;
   const uint8_t *src;
@@ -133,13 +140,15 @@ struct core_state {
   const at_core_program *program;
   at_core_group *group;  // NULL: nobody else can signal
   core_state *next;
+  // Where core_exit jumps to: kernels have no way back of their own.
   jmp_buf exit;
   at_status status;
   uint32_t program_index;
   bool initialised;
   core_state
-      *elder;      // first core of the same program here, when this is another
-  bool together;   // other cores may touch its memory
+      *elder;     // first core of the same program here, when this is another
+  bool together;  // other cores may touch its memory
+  // Asked by core_exit, which gives the lock back.
   bool locked;     // holds its group's lock
   uint32_t actor;  // its number in the checks, once it has joined its group
   team_of team;    // all cores of its device; num 0: one that runs alone
@@ -186,6 +195,7 @@ struct core_state {
   uint64_t polls_since;
   uint32_t polls;
   // While it waits (under the group's lock).
+  // Read by the search for deadlocks.
   sem *wait_for;
   int64_t wait_amount;
   int32_t wait_loc;

@@ -17,6 +17,7 @@
 #include "profile/profile.h"
 
 // How ids of embedding lookups are distributed, by stack of tables.
+// Borrowed by the options that name it.
 typedef struct at_est_ids_spec {
   const struct at_est_ids *list;
   uint32_t num;
@@ -31,6 +32,7 @@ at_status at_estimate_lookups(at_bytes text, at_arena *a,
 
 // What to estimate for. Texts and tables are borrowed during the call; the
 // target's text is copied.
+// Zero fields have the defaults that they name.
 typedef struct at_estimate_options {
   const char
       *target;  // at_target_parse's grammar: "v5p:2x2x4", "H100:8", "host"
@@ -48,6 +50,7 @@ typedef struct at_estimate_options {
 } at_estimate_options;
 
 // What a kernel waits for most.
+// The unit, or the medium, whose time is the kernel's.
 typedef enum at_bound {
   AT_BOUND_MATRIX,
   AT_BOUND_VECTOR,
@@ -74,6 +77,7 @@ typedef struct at_estimate_op {
   double count;    // runs in one step of the program
   // Sums over the step multiply seconds by count; what runs beside kernels adds
   // `exposed` instead, which is of all runs already.
+  // Comes of a measured table, a model or a guess: at_cost_source tells which.
   double exposed;  // of all runs: time that nothing else hides (network only)
   at_cost_source from;
   at_bound bound;
@@ -102,6 +106,7 @@ typedef struct at_estimate_stage {
 } at_estimate_stage;
 
 // A lookup in an embedding table, or its update. Counts are of one device.
+// One for each lookup or update, however often a loop runs it (`count`).
 typedef struct at_estimate_embedding {
   const char *name;   // of its op
   const char *table;  // the stack's name, or "" where it has none
@@ -125,6 +130,7 @@ typedef struct at_estimate_embedding {
 } at_estimate_embedding;
 
 // One of the largest buffers at the peak, for reports.
+// For people; sums of them are not temp_bytes.
 typedef struct at_estimate_buffer {
   const char *name;    // "argument 3", "dot_general.12"
   const char *type;    // "bf16[8,512,1024]"
@@ -135,6 +141,7 @@ typedef struct at_estimate_buffer {
 } at_estimate_buffer;
 
 // A temporary in HBM, from the kernel that writes it to the last that reads it.
+// Two whose lives overlap do not overlap in memory.
 typedef struct at_estimate_temp {
   at_value value;      // of the program that was estimated
   const char *made;    // of it, for others: " in bf16"; NULL: it itself
@@ -154,6 +161,7 @@ typedef struct at_estimate_loop {
 
 // An op of the program as it runs on this machine, which is what profiles list:
 // its name there, and what one run of it asks for.
+// Not there unless whoever compiled it for this host has set them.
 typedef struct at_estimate_here {
   const char *name;
   double flops, transcendentals, bytes_accessed;
@@ -161,6 +169,8 @@ typedef struct at_estimate_here {
 
 // An estimate, which nobody changes once it is made. It lives in the arena that
 // it was made in, with all that it points to.
+// Units: seconds, FLOPs and bytes of one device and one step, unless a line
+// says otherwise.
 typedef struct at_estimate {
   const char *program, *target, *machine;
   uint32_t num_devices;       // of the target

@@ -28,6 +28,7 @@
 #endif
 
 // Index arrays of handlers are on the stack; check_node in eval.c refuses more.
+// Values of more dimensions are refused before a handler is called.
 enum { kMaxRank = 64 };  // of values the evaluator touches
 
 // One evaluation. `arena` receives results and every intermediate value.
@@ -41,12 +42,14 @@ typedef struct at_eval_ctx {
 } at_eval_ctx;
 
 // Values of one computation's nodes: node -> array of its results.
+// On the stack of at_eval_comp; literals are the arena's.
 typedef struct at_env {
   at_map values;
   const struct at_env *outer;  // of the enclosing computation, NULL: none
 } at_env;
 
 // Counts element operations; DEADLINE_EXCEEDED over the budget.
+// Called before the work, with as many as it will take.
 at_status at_eval_spend(at_eval_ctx *cx, int64_t ops);
 // A dense zeroed literal; `data` are its bytes.
 at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
@@ -63,9 +66,12 @@ at_status at_eval_member(const at_comp *c, const at_literal *const *args,
                          int64_t device, at_arena *a,
                          const at_literal **out_results);
 // A value as seen from `env`; NULL: not there.
+// Looks outwards through the enclosing environments: a region may use values
+// from around it.
 const at_literal *at_env_get(const at_env *env, at_value v);
 
 // One node: operands in, results out.
+// Borrowed for the call of one handler.
 typedef struct at_eval_args {
   at_eval_ctx *cx;
   const at_env *env;  // for regions that capture
@@ -127,6 +133,7 @@ at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
                            const int64_t *inside, const at_type *result);
 
 // One element of an elementwise op. in[k]: one element of operand k.
+// Types are n's; out has room for one element of the result.
 at_status at_eval_element(const at_node *n, const void *const *in, void *out);
 // Converts one element between any two numeric types.
 void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out);
@@ -142,10 +149,12 @@ double complex at_load_complex(at_dtype t, const void *p);
 void at_store_complex(at_dtype t, void *p, double complex v);
 
 // erf(at_erf_inv(x)) = x; NaN outside of [-1, 1].
+// In long double, so that f64 results are rounded once.
 long double at_erf_inv(long double x);
 
 // A body of scalars, called once per element. Bodies of plain elementwise nodes
 // run on slots; others go through at_eval_comp.
+// Opened once for a whole reduction, sort or scatter, so a call costs little.
 typedef struct at_body {
   at_eval_ctx *cx;
   const at_env *env;
@@ -172,6 +181,7 @@ void at_body_close(at_body *b);
 
 // ---- Index arithmetic
 // Row-major position of an index.
+// Asserts that it is inside.
 static inline int64_t at_ravel(const at_type *t, const int64_t *index) {
   int64_t at = 0;
   for (uint32_t i = 0; i < t->rank; i++) {
@@ -190,6 +200,7 @@ static inline void at_unravel(const int64_t *dims, uint32_t rank, int64_t at,
   AT_ASSERT(at == 0);  // the position was inside
 }
 // The next index in row-major order; false after the last.
+// For rank 0: false at once, so a do-while runs once.
 static inline bool at_next(const int64_t *dims, uint32_t rank, int64_t *index) {
   for (uint32_t i = rank; i-- > 0;) {
     if (++index[i] < dims[i]) return true;
@@ -199,6 +210,7 @@ static inline bool at_next(const int64_t *dims, uint32_t rank, int64_t *index) {
 }
 // The operand element that tap `in` of the window at `to` sees along one
 // dimension; -1: padding or a hole. 128 bits: attributes may be extreme.
+// stride, dilation and base_dilation are at least 1.
 static inline int64_t at_window_at(int64_t to, int64_t stride, int64_t in,
                                    int64_t dilation, int64_t low,
                                    int64_t base_dilation, int64_t size) {
@@ -212,6 +224,7 @@ static inline int64_t at_product(const int64_t *dims, uint32_t rank) {
   return at_type_elements(&(at_type){.dims = dims, .rank = rank});
 }
 // Copies one element.
+// data: row-major elements of type t.
 static inline void at_put(at_dtype t, uint8_t *data, int64_t at,
                           const void *from) {
   uint32_t w = at_dtype_bytes(t);

@@ -78,6 +78,10 @@ at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
   return AT_OK;
 }
 
+// Of replicas, and of partitions; CompileOptions have the same bound
+// (request.c).
+enum { MAX_DEVICES = 1 << 20 };
+
 // Exported programs carry Shardy's meshes as text.
 at_status at_imp_module_info(at_imp *x, const at_mop *module) {
   at_module *m = x->m;
@@ -86,6 +90,10 @@ at_status at_imp_module_info(at_imp *x, const at_mop *module) {
   if (m->num_partitions < 1 || m->num_replicas < 1)
     return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT,
                       "needs at least one replica and one partition");
+  // Tables over all devices are made of it.
+  if (m->num_partitions > MAX_DEVICES || m->num_replicas > MAX_DEVICES)
+    return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT,
+                      "needs more than %d devices", MAX_DEVICES);
   const at_mattr *front = at_mop_attr(module, "mhlo.frontend_attributes");
   const char *meshes = NULL;
   if (front) AT_TRY(dict_text(x, front, "xla.sdy.meshes", &meshes));

@@ -145,6 +145,13 @@ static const struct {
      AT_INVALID_ARGUMENT, "no function `main`"},
     {"func.func private @main(tensor<4xf32>) -> tensor<4xf32>",
      AT_INVALID_ARGUMENT, "no body"},
+    {"module attributes {mhlo.num_partitions = 0 : i32} {}",
+     AT_INVALID_ARGUMENT, "needs at least one replica and one partition"},
+    // A prime: taking it apart would take an hour.
+    {"module attributes {mhlo.num_partitions = 1099511627791 : i64} {}",
+     AT_INVALID_ARGUMENT, "needs more than 1048576 devices"},
+    {"module attributes {mhlo.num_replicas = 1048577 : i64} {}",
+     AT_INVALID_ARGUMENT, "needs more than 1048576 devices"},
     {BODY("%0 = stablehlo.composite \"a.b\" %x {decomposition = @c} : "
           "(tensor<4xf32>) -> tensor<4xf32>"),
      AT_INVALID_ARGUMENT, "no function `c`"},

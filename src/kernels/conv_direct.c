@@ -65,6 +65,7 @@ static void describe(const at_k_conv_params *p, direct *d) {
   for (uint32_t i = 0; i < outer_dims(p); i++)
     d->outer *= p->out_size[i], d->outer_window *= p->kernel_size[i];
   d->k = d->outer_window * d->kh * d->kw * d->in_f;
+  // Lanes are what fills vectors: features where there are some, side by side.
   d->by_pixels = d->out_f < 5 || p->out_feature_stride != 1;
 }
 
@@ -75,6 +76,7 @@ static int64_t copy_of(direct *d, int64_t h, int64_t w) {
   d->pixels = (w - 1) * d->sw + (d->kw - 1) * d->dw + 1;
   d->rows = (h - 1) * d->sh + (d->kh - 1) * d->dh + 1;
   if (d->pixels > MOST_FLOATS || d->rows > MOST_FLOATS) return INT64_MAX;
+  // With a stride, every sw-th pixel is a neighbour: phases make them dense.
   d->phases = d->by_pixels ? d->sw : 1;
   d->phase = at_k_ceil_div(d->pixels, d->phases);
   if (d->by_pixels) {
@@ -91,6 +93,7 @@ static int64_t copy_of(direct *d, int64_t h, int64_t w) {
 // A block of the output for one task: whole rows where their copy is small
 // enough, as many as make a task worth its while.
 static void choose_block(direct *d) {
+  // Halves of a row until its copy is small enough.
   int64_t w = d->ow, h = 1;
   while (w > 64 && copy_of(d, 1, w) > ROW_FLOATS) w = at_k_round_up(w / 2, 16);
   d->blocks_w = at_k_ceil_div(d->ow, w);
@@ -99,6 +102,7 @@ static void choose_block(direct *d) {
          copy_of(d, h + 1, w) <= COPY_FLOATS)
     h++;
   d->blocks_h = at_k_ceil_div(d->oh, h);
+  // Blocks of one height, so no task is much smaller than the others.
   d->block_w = w, d->block_h = at_k_ceil_div(d->oh, d->blocks_h);
   d->blocks_h = at_k_ceil_div(d->oh, d->block_h);
   copy_of(d, d->block_h, d->block_w);
@@ -125,6 +129,8 @@ static void pack_weights(const direct *d, const char *kernel) {
   const at_k_conv_params *p = d->p;
   int64_t es = at_dtype_bytes((at_dtype)p->rhs), window = d->k / d->in_f;
   for (int64_t x = 0; x < window; x++) {
+    // Position in the window, the last dimension fastest; reversed dimensions
+    // count from their end.
     int64_t rest = x, at = 0;
     for (uint32_t i = p->spatial_rank; i-- > 0;) {
       int64_t q = rest % p->kernel_size[i];
@@ -190,6 +196,7 @@ static void copy_block(const direct *d, const block *b) {
   int64_t base =
       b->batch * p->in_batch_stride + b->group * d->in_f * p->in_feature_stride;
   for (int64_t z = 0; z < d->outer_window; z++) {
+    // Planes of the outer dimensions: one outside of the input is all zeros.
     int64_t rest = z, at = base;
     bool inside = true;
     for (uint32_t i = outer_dims(p); i-- > 0;) {

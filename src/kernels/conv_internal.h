@@ -7,6 +7,7 @@
 
 // c[r * c_step + j] (+)= sum over k of a[a_off[k] + r * a_step] *
 // b[b_off[k] + j] for r < rows and j < vectors * lanes.
+// The tables have k entries each; the tile's sums are complete when it returns.
 typedef struct at_conv_tile {
   const float *a, *b;
   const int32_t *a_off, *b_off;
@@ -30,6 +31,7 @@ const at_conv_micro *at_conv_micro_of(bool wide);
 // Where a row of pixels lies in memory and where its copy goes: `pixels` of
 // them from pixel `first` on (outside of [0, size): zeros), `features` floats
 // each.
+// Features of a pixel are dst_feature apart in the copy.
 typedef struct at_conv_row {
   uint32_t dtype;                  // F32, BF16 or F16
   const char *src;                 // pixel 0; NULL: all zeros
@@ -44,6 +46,7 @@ typedef struct at_conv_row {
 void at_conv_copy_row(const at_conv_row *r);
 
 // A tile of floats into a result: rows by columns, with strides in elements.
+// ld: floats from row to row of the tile.
 typedef struct at_conv_put {
   const float *from;
   int64_t ld;
@@ -55,10 +58,12 @@ typedef struct at_conv_put {
 void at_conv_put_tile(const at_conv_put *x);
 
 // Can the operands and the result of p be read and written as floats?
+// By types alone.
 bool at_conv_is_float(const at_k_conv_params *p);
 
 // True if p is a convolution of few features; no dimension of its output is
 // empty.
+// False leaves the call to the packed product.
 bool at_conv_direct_fits(const at_k_conv_params *p);
 // As at_k_conv, for what fits. RESOURCE_EXHAUSTED without scratch memory.
 at_status at_conv_direct(const at_k_call *call);

@@ -19,6 +19,8 @@ typedef struct minifloat {
 
 // Fills in the layout of t; false: t is none of the small floats (E8M0 has code
 // of its own).
+// Constants: sign, exponent and mantissa fill `bits`; a code of exponent 0 is
+// denormal.
 static bool minifloat_of(uint32_t t, minifloat *m) {
   switch (t) {
     case AT_F4E2M1FN:
@@ -57,6 +59,7 @@ static bool minifloat_of(uint32_t t, minifloat *m) {
 }
 
 // The value of one code; exact, as every code is a double.
+// Codes above `bits` are not looked at.
 static double minifloat_decode(const minifloat *m, unsigned code) {
   unsigned mask = (1u << (m->bits - 1)) - 1, mag = code & mask;
   bool neg = (code >> (m->bits - 1)) & 1;
@@ -73,6 +76,7 @@ static double minifloat_decode(const minifloat *m, unsigned code) {
 }
 
 // Nearest even. Overflow: infinity (IEEE), NaN (FN, FNUZ), largest (MF_NONE).
+// NaN keeps its sign where the format has one for it.
 static unsigned minifloat_encode(const minifloat *m, double v) {
   unsigned mask = (1u << (m->bits - 1)) - 1, sign = 1u << (m->bits - 1);
   unsigned top = mask >> m->mantissa;
@@ -84,6 +88,7 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
   if (isnan(v)) return m->kind == MF_NONE ? sign : nan;
   double a = fabs(v);
   if (a == 0) return m->kind == MF_FNUZ ? 0 : neg;
+  // The largest finite magnitude, as a code.
   unsigned max_code = m->kind == MF_IEEE ? (top << m->mantissa) - 1
                       : m->kind == MF_FN ? mask - 1
                                          : mask;
@@ -94,6 +99,8 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
   if (isinf(a)) return over;
   int e;
   frexp(a, &e);  // a = f * 2^e, f in [0.5, 1)
+  // The exponent field; below 1 the number is denormal and keeps exponent 1
+  // without a hidden bit.
   int exp = e - 1 + m->bias;
   if (exp < 1) exp = 1;
   double q = nearbyint(ldexp(a, m->mantissa + m->bias - exp));  // ties to even
@@ -106,6 +113,7 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
 
 // One element as a double; exact but for 64-bit integers. Complex: the real
 // part. Types without data: 0.
+// An unknown type gives 0, not an error: callers have checked types.
 double at_k_load_f64(uint32_t t, const void *p) {
   switch (t) {
     case AT_PRED:
@@ -139,6 +147,7 @@ double at_k_load_f64(uint32_t t, const void *p) {
     case AT_F64:
     case AT_C128:
       return *(const double *)p;
+    // An exponent alone: powers of two, 255 is NaN.
     case AT_F8E8M0FNU: {
       unsigned c = *(const uint8_t *)p;
       return c == 255 ? NAN : ldexp(1.0, (int)c - 127);
@@ -152,6 +161,7 @@ double at_k_load_f64(uint32_t t, const void *p) {
 }
 
 // v cut off at [lo, hi] and towards zero; NaN is 0.
+// hi may be 2^63, which no int64_t is.
 static int64_t saturate(double v, double lo, double hi) {
   if (isnan(v)) return 0;
   if (v <= lo) return (int64_t)lo;
@@ -222,11 +232,13 @@ void at_k_store_f64(uint32_t t, void *p, double v) {
       break;
     case AT_F8E8M0FNU: {
       int e;
+      // No sign, no zero: negative numbers, zeros and infinities have no code.
       if (!(v > 0) || isinf(v)) {
         *(uint8_t *)p = 255;
         break;
       }
       double f = frexp(v, &e);  // v = f * 2^e
+      // Nearest power of two; the tie, 0.75, goes up.
       e += f >= 0.75 ? 0 : -1;
       *(uint8_t *)p = (uint8_t)(e + 127 < 0     ? 0
                                 : e + 127 > 255 ? 255
@@ -294,6 +306,8 @@ static bool is_integral(uint32_t t) {
 }
 
 // at_k_convert for every pair of types, one element at a time.
+// Integers do not pass through double, which would lose the low bits of 64-bit
+// ones.
 static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
                         int64_t n) {
   int64_t db = at_dtype_bytes((at_dtype)dt), sb = at_dtype_bytes((at_dtype)st);
@@ -305,6 +319,8 @@ static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
       continue;
     }
     at_k_store_f64(dt, d, at_k_load_f64(st, s));
+    // A complex number to a real type gives its real part; a real one has no
+    // imaginary part.
     if (dc && sc) {
       double im = st == AT_C64 ? ((const float *)s)[1] : ((const double *)s)[1];
       if (dt == AT_C64)

@@ -167,11 +167,13 @@ static void multiply_range(void *arg, int64_t begin, int64_t end,
   const element_run *r = arg;
   r->f->k->multiply(r->to.p, r->by, begin, end);
 }
+// at_par's function: a range of pairs of one long line.
 static void unravel_range(void *arg, int64_t begin, int64_t end,
                           uint32_t worker) {
   const element_run *r = arg;
   r->f->k->unravel(r->plan, r->from.p, r->to.p, begin, end, r->scale);
 }
+// The way back.
 static void ravel_range(void *arg, int64_t begin, int64_t end,
                         uint32_t worker) {
   const element_run *r = arg;

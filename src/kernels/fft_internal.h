@@ -10,6 +10,8 @@
 
 #include "kernels/kernels_internal.h"
 
+// Bounds of a plan's tables, and the length from which a line is worth all
+// threads.
 enum {
   AT_FFT_MAX_STAGES = 40,
   AT_FFT_MAX_RADIX = 13,
@@ -19,6 +21,7 @@ enum {
 
 // One Stockham stage: m * s butterflies of `radix` inputs that lie m * s
 // elements apart.
+// m * s * radix = n at every stage; s grows by the radix from stage to stage.
 typedef struct at_fft_stage {
   int radix;
   int64_t m, s;       // n = radix * m * s
@@ -35,6 +38,8 @@ struct at_fft_plan {
   int count;
   at_fft_stage stage[AT_FFT_MAX_STAGES];
   const at_fft_plan *conv;
+  // The chirp and its transform are of Bluestein's method, the turns of the
+  // long way; a plan has what its way needs, the rest is NULL.
   const void *chirp, *chirp_ft;  // n and conv->n pairs
   const at_fft_plan *p1, *p2;    // long: lines of n1 and of n2
   // Output k of column l is turned by exp(-2 pi i k l / n): for each group of
@@ -73,6 +78,7 @@ typedef struct at_fft_pass {
 } at_fft_pass;
 
 // One element type and instruction set.
+// Functions of one element type, with vectors of one width.
 typedef struct at_fft_kernels {
   int64_t lanes;  // 16 floats or 8 doubles
   // Lines [first, first + lanes) of the pass; work: at_fft_work_bytes.
@@ -95,11 +101,13 @@ extern const at_fft_kernels at_fft_kernel[2][2];
 size_t at_fft_work_bytes(const at_fft_plan *plan);
 
 // True when n has only factors up to 13.
+// n >= 1. Other lengths go through a convolution.
 bool at_fft_smooth(int64_t n);
 // SHORT: a vector of lines at once; LONG: one line over all threads.
 typedef enum at_fft_form { AT_FFT_SHORT, AT_FFT_LONG } at_fft_form;
 // The plan of a length: kept by the process for its next calls, or, if it keeps
 // enough already, in this call's scratch memory. Any thread.
+// RESOURCE_EXHAUSTED. *out is good until the call ends.
 at_status at_fft_plan_get(const at_par *par, int64_t n, bool dbl,
                           at_fft_form form, const at_fft_plan **out);
 

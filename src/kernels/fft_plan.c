@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "kernels/fft_internal.h"
 
+// Four buffers, real and imaginary parts of two, of vectors of 64 bytes each.
 size_t at_fft_work_bytes(const at_fft_plan *plan) {
   int64_t n = plan->conv ? plan->conv->n : plan->n;
   return (size_t)(n + 1) * 4 * 64;  // one more: unravelled lines

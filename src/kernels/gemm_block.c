@@ -37,6 +37,7 @@ bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b) {
   return at_gemm_blocks_of() && fits(a) && fits(b);
 }
 
+// Whole panels of whole groups: what is not there is zeros.
 size_t at_k_block_bytes(const at_k_matrix *m) {
   return (size_t)(at_k_ceil_div(m->outer, PANEL) * at_gemm_groups(m->k)) *
          GROUP_BYTES;
@@ -193,6 +194,7 @@ void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
   at_par_for(par, at_k_ceil_div(m->outer, PANEL), grain, pack_range, &p);
 }
 
+// All panels, one after the other.
 void at_gemm_block_pack(const at_k_matrix *m, bool columns, void *to) {
   packing p = {m, to, columns};
   pack_range(&p, 0, at_k_ceil_div(m->outer, PANEL), 0);

@@ -13,6 +13,8 @@
 
 // Offsets, in elements, of the indices of one group of dimensions. Inside a
 // segment of `inner` indices the offsets grow by `stride`.
+// Most operands have one group with one stride; a table is made where a group
+// of several dimensions is not one progression.
 typedef struct at_gemm_off {
   const int64_t *table;  // NULL: index * stride
   int64_t stride, inner;
@@ -61,11 +63,13 @@ typedef struct at_gemm_engine {
 
 // The engine for operands of these types, by the features of this CPU. NULL:
 // none.
+// Static. The types are at_dtype.
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
 // The one whose operands are of the accumulator's type.
 const at_gemm_engine *at_gemm_wide_engine(uint32_t acc);
 // The AMX engine, or the one of AVX512-BF16 and VNNI (gemm_pairs.c), for these
 // types. NULL: this CPU or these types have none.
+// They are different engines; the first that is there is taken.
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 // k whose products AVX512-BF16 adds up before they are added to C.
 enum { AT_PAIRS_BLOCK = 128 };
@@ -80,10 +84,13 @@ enum {
   AT_GEMM_GROUP_BYTES = AT_GEMM_PANEL * AT_GEMM_GROUP * 2
 };
 // Groups that hold k values; the last one is filled up with zeros.
+// k >= 0.
 static inline int64_t at_gemm_groups(int64_t k) {
   return at_k_ceil_div(k, AT_GEMM_GROUP);
 }
 // A tile that is done: to = from, or `old` plus that. Strides of rows in bytes.
+// Done beside a product, row by row, so that stores fill the time that loads
+// leave.
 typedef struct at_gemm_put {
   const float *from;  // 32 x 32, dense
   const char *old;    // f32; NULL: nothing
@@ -99,6 +106,7 @@ void at_gemm_put_rows(const at_gemm_put *x, int begin, int end);
 // c[i * ldc + j], all 32 x 32 of it: sums over groups of 32 k, which go on from
 // what c holds (or, block by block, are added to it) or begin with zeros. A is
 // [group][32 rows][32 k], B [group][16][32 columns][2], both bf16.
+// The operands are packed as at_gemm_block_pack does.
 typedef struct at_gemm_block {
   int64_t groups;
   const void *a, *b;
@@ -121,6 +129,8 @@ struct at_gemm_blocks {
   int64_t whole;  // groups whose sum is added to c whole where it goes on
 };
 // By the features of this CPU. NULL: packed blocks are not for it.
+// Static; the same answer for the whole process, but for tests that limit
+// features.
 const at_gemm_blocks *at_gemm_blocks_of(void);
 const at_gemm_blocks *at_gemm_amx_blocks(void);
 const at_gemm_blocks *at_gemm_pairs_blocks(void);
@@ -145,6 +155,7 @@ struct at_gemm_job {
   char *c;
   at_gemm_pack_a_fn pack_a;
   const void *pack_a_ctx;
+  // Decides in which order packing walks A.
   bool a_by_k;           // neighbours in A are of one k rather than of one row
   at_gemm_off a_m, a_k;  // used by at_gemm_pack_a_strided
   at_gemm_off b_k, b_n, c_m, c_n;
@@ -171,6 +182,7 @@ void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,
                     int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
                     int64_t panel, void *raw, void *dst);
 // Converts a finished tile of accumulators and stores it into C.
+// Rows and columns behind m and n are not stored.
 void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
                    int64_t rows, int64_t j0, int64_t cols, void *acc,
                    int64_t ld);
@@ -197,6 +209,7 @@ bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
 // Many rows, read in place, of so few columns that one microtile has them all.
 bool at_gemm_slim(const at_par *par, const at_gemm_job *j, at_status *st);
 // C and the product transposed: few columns become few rows. *out refers to j.
+// The product itself is not run.
 void at_gemm_transpose(const at_gemm_job *j, at_gemm_job *out);
 // A microkernel for operands in place: element (i, k) of A is at
 // a[i * ars + k * acs], rows of B are brs apart and hold whole vectors. NULL:
@@ -209,6 +222,7 @@ at_gemm_strided_fn at_gemm_strided_of(uint32_t acc);
 // The same on AMX.
 bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.
+// False, with C as it was, where it is not that.
 bool at_gemm_small(const at_gemm_job *j);
 
 #endif

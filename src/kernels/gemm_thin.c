@@ -225,6 +225,9 @@ typedef struct dots_tail {
   int64_t stride;  // elements between columns of b
 } dots_tail;
 
+// k values that fill no vector: they become the end of one vector, so that
+// nothing is read behind an operand. Where k is shorter than a vector, columns
+// are copied.
 static void find_tail(const thin *t, const char *a, const char *b, int64_t kc,
                       int64_t rest, int64_t cols, dots_tail *tail) {
   int64_t zeros = t->lanes - rest, vector = t->lanes * t->es_b;

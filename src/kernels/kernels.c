@@ -18,6 +18,7 @@ const at_k_info *at_k_of(at_rt_kernel id) {
 
 static _Atomic uint64_t feature_limit = UINT64_MAX;
 
+// Relaxed: tests set the limit before they call.
 uint64_t at_k_features(void) {
   return at_cpu_features() &
          atomic_load_explicit(&feature_limit, memory_order_relaxed);

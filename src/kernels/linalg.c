@@ -75,6 +75,7 @@ static void load(const linalg *r, int buf, int64_t at, int64_t n, void *dst) {
   int64_t es = at_dtype_bytes((at_dtype)r->p->dtype);
   at_k_convert(r->type, dst, r->p->dtype, r->buf[buf] + at * es, n);
 }
+// n elements of `src` at element `at` of a buffer, converted to its type.
 static void store(const linalg *r, int buf, int64_t at, int64_t n,
                   const void *src) {
   int64_t es = at_dtype_bytes((at_dtype)r->p->dtype);

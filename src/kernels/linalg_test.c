@@ -2,6 +2,7 @@
 // batches.
 #include "kernels/kernels_test_util.h"
 
+// References are computed in double, whatever the type.
 typedef struct cplx {
   double re, im;
 } cplx;
@@ -18,6 +19,7 @@ static cplx get(uint32_t t, const char *p, int64_t i) {
   return (cplx){at_k_load_f64(r, p + i * es),
                 at_k_load_f64(r, p + i * es + es / 2)};
 }
+// A real type drops the imaginary part.
 static void set(uint32_t t, char *p, int64_t i, cplx v) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   uint32_t r = at_real_of((at_dtype)t);
@@ -25,6 +27,8 @@ static void set(uint32_t t, char *p, int64_t i, cplx v) {
   if (at_is_complex((at_dtype)t)) at_k_store_f64(r, p + i * es + es / 2, v.im);
 }
 // For sums over n elements.
+// Rounding grows with the number of terms; narrow types are computed in f32 and
+// rounded at the end.
 static double tol(uint32_t t, int64_t n) {
   double s = (double)n + 4;
   switch (t) {
@@ -50,6 +54,7 @@ static double tol(uint32_t t, int64_t n) {
 
 static const uint32_t types[] = {AT_F32,  AT_F64, AT_C64,
                                  AT_C128, AT_F16, AT_BF16};
+// Empty, single, below and above a vector, and beyond what lanes take.
 static const int64_t sides[] = {0, 1, 2, 5, 17, 40, 150};
 static int64_t g_batch;  // few matrices, or enough for lanes
 
@@ -80,6 +85,8 @@ static char *make_hermitian(uint32_t t, int64_t n, uint64_t *seed) {
 
 // One thread, then two: the same bits.
 static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs,
+                     // Inputs are bufs[0 .. first_out), results the rest;
+                     // out_bytes has an entry for each result.
                      void **bufs, uint32_t first_out, const size_t *out_bytes) {
   assert_int_equal(tu_run(id, p, nbufs, bufs, 1), AT_OK_CODE);
   void *again[8];
@@ -95,6 +102,7 @@ static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs,
 
 // l l^H is a, and the other triangle is zero.
 static void test_cholesky(void **state) {
+  // The seed is a test's own, so that a failure comes back alone.
   uint64_t seed = 31;
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(sides); s++)
@@ -109,6 +117,7 @@ static void test_cholesky(void **state) {
                                 .m = n,
                                 .n = n};
         void *bufs[] = {a, l};
+        // n = 0: nothing to write, which must not be an error.
         size_t bytes[] = {(size_t)(g_batch * n * n) *
                           at_dtype_bytes((at_dtype)types[t])};
         run_both(AT_RT_CHOLESKY, &p, 2, bufs, 1, bytes);
@@ -136,6 +145,7 @@ static void test_cholesky(void **state) {
 }
 
 // That matrix alone: the next one of the batch has its factor.
+// A lane of its own: see kernels, law 7.
 static void test_cholesky_of_indefinite_is_nan(void **state) {
   float a[2][4] = {{1, 2, 2, 1}, {4, 2, 2, 3}}, l[2][4];
   at_k_linalg_params p = {
@@ -151,6 +161,7 @@ static void test_triangular_solve(void **state) {
   uint64_t seed = 32;
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(sides); s++)
+      // Three bits, times three kinds of transposes.
       for (uint32_t flags = 0; flags < 24; flags++) {
         uint32_t ty = types[t];
         if (skips(ty, sides[s])) continue;
@@ -162,12 +173,16 @@ static void test_triangular_solve(void **state) {
                                 .batch = g_batch};
         int64_t k = sides[s], w = 7;
         p.m = p.left_side ? k : w, p.n = p.left_side ? w : k;
+        // Small elements off the diagonal: the solution does not grow with the
+        // size.
         char *a = tu_fill(ty, g_batch * k * k, &seed);
         for (int64_t i = 0; i < g_batch * k * k; i++) {
           cplx v = get(ty, a, i);
           double shrink = 1.0 / (double)k;
           set(ty, a, i, (cplx){v.re * shrink, v.im * shrink});
         }
+        // A diagonal far from zero, with an imaginary part that only complex
+        // types have.
         for (int64_t i = 0; i < g_batch * k; i++)
           set(ty, a, i / k * k * k + i % k * (k + 1), (cplx){1.5, 0.25});
         char *b = tu_fill(ty, g_batch * k * w, &seed),
@@ -182,10 +197,14 @@ static void test_triangular_solve(void **state) {
               cplx sum = {0, 0};
               for (int64_t r = 0; r < k; r++) {
                 int64_t row = p.left_side ? i : r, col = p.left_side ? r : j;
+                // Reading the matrix transposed: rows and columns change
+                // places.
                 if (p.transpose_a != 1) {
                   int64_t z = row;
                   row = col, col = z;
                 }
+                // What is not in the triangle counts as zero, whatever stands
+                // there.
                 bool live = row == col || (p.lower ? row > col : row < col);
                 cplx v =
                     live ? get(ty, a, (q * k + row) * k + col) : (cplx){0, 0};
@@ -202,10 +221,12 @@ static void test_triangular_solve(void **state) {
       }
 }
 
+// Tall, wide, square, empty, and so large that they go by panels.
 static const int64_t rects[][2] = {{1, 1},    {5, 3},    {3, 5}, {20, 20},
                                    {33, 12},  {0, 3},    {4, 0}, {150, 90},
                                    {90, 200}, {150, 150}};
 
+// q r is a, and q^H q is one. tau is not looked at: q shows it.
 static void test_qr_and_product(void **state) {
   uint64_t seed = 33;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -224,6 +245,8 @@ static void test_qr_and_product(void **state) {
       size_t bytes[] = {(size_t)(g_batch * m * n) * es,
                         (size_t)(g_batch * k) * es};
       run_both(AT_RT_QR, &p, 3, bufs, 1, bytes);
+      // The product wants m x k: the reflectors are the left part of the packed
+      // matrix.
       for (int64_t b = 0; b < g_batch * m; b++)
         for (int64_t j = 0; j < k; j++)
           set(ty, in, b * k + j, get(ty, r, b * n + j));
@@ -258,6 +281,7 @@ static void test_qr_and_product(void **state) {
 }
 
 // l u is a with its rows permuted; pivots lie below the diagonal.
+// perm says which row of a stands where.
 static void test_lu(void **state) {
   uint64_t seed = 34;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -287,12 +311,14 @@ static void test_lu(void **state) {
             ASSERT_CLOSE(sum, get(ty, a, (b * m + perm[b * m + i]) * n + j), ty,
                          2 * m);
           }
+      // Partial pivoting looks down only.
       for (int64_t i = 0; i < g_batch * k; i++)
         assert_true(piv[i] >= i % k && piv[i] < m);
       free(a), free(lu), free(piv), free(perm);
     }
 }
 
+// a v is v w, v is unitary, eigenvalues ascend.
 static void test_eigh(void **state) {
   uint64_t seed = 35;
   for (size_t t = 0; t < AT_LEN(types); t++)
@@ -304,6 +330,7 @@ static void test_eigh(void **state) {
         char *a = make_hermitian(ty, n, &seed), *v = alloc(ty, g_batch * n * n);
         char *w = alloc(re, g_batch * n), *half = alloc(ty, g_batch * n * n);
         // Only one triangle may be read.
+        // The other triangle holds numbers that would show.
         for (int64_t i = 0; i < g_batch * n * n; i++) {
           int64_t row = i / n % n, col = i % n;
           bool live = lower ? col <= row : col >= row;
@@ -406,6 +433,7 @@ static void test_eigh_of_stale_buffer(void **state) {
 
 // What is wrong with one matrix stays with it, and all of it shows, whichever
 // way it goes.
+// Each kernel with both types of lanes.
 static void test_nan_stays_in_its_matrix(void **state) {
   enum { N = 6 };
   static const at_rt_kernel ids[] = {AT_RT_CHOLESKY, AT_RT_QR, AT_RT_LU,
@@ -418,6 +446,7 @@ static void test_nan_stays_in_its_matrix(void **state) {
       char *a = make_hermitian(ty, N, &seed), *b = tu_fill(ty, count, &seed);
       char *out[3] = {alloc(AT_F64, count), alloc(AT_F64, count),
                       alloc(AT_F64, count)};
+      // One element of the second matrix.
       set(ty, a, N * N + 3 * N + 2, (cplx){NAN, 0});
       at_k_linalg_params p = {.dtype = ty,
                               .lower = 1,
@@ -445,6 +474,7 @@ static void test_nan_stays_in_its_matrix(void **state) {
 }
 
 // Columns whose squares overflow or vanish, zeros, and equal eigenvalues.
+// Squares of 1e30 are no floats: scaling must come before.
 static void test_extremes(void **state) {
   static const double sizes[] = {1e-30, 0, 1, 1e30};
   for (size_t s = 0; s < AT_LEN(sizes); s++) {
@@ -459,6 +489,7 @@ static void test_extremes(void **state) {
         .dtype = AT_F32, .lower = 1, .batch = g_batch, .m = N, .n = N, .k = N};
     void *bufs[] = {a, r, tau};
     assert_int_equal(tu_run(AT_RT_QR, &p, 3, bufs, 1), AT_OK_CODE);
+    // The corner of r is the length of the first column, up to its sign.
     for (int64_t b = 0; b < g_batch; b++) {
       double want = 0;
       for (int64_t i = 0; i < N; i++) {
@@ -468,6 +499,7 @@ static void test_extremes(void **state) {
       double corner = get(AT_F32, r, b * N * N).re;
       assert_true(fabs(fabs(corner) - sqrt(want)) <= 1e-5 * sqrt(want));
     }
+    // Multiples of one: all eigenvalues are that number, zero included.
     for (int64_t i = 0; i < g_batch * N * N; i++)
       set(AT_F32, a, i, (cplx){i / N % N == i % N ? sizes[s] : 0, 0});
     void *ebufs[] = {a, v, tau};
@@ -479,6 +511,8 @@ static void test_extremes(void **state) {
 }
 
 // Types, numbers of buffers and sizes that cannot be.
+// Nothing is written before parameters are checked, so one buffer serves for
+// all.
 static void test_errors(void **state) {
   float x[4] = {0};
   void *bufs[] = {x, x, x, x};
@@ -510,6 +544,8 @@ int main(void) {
       cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_errors)};
   int failed = 0;
+  // With and without AVX-512, for few matrices and for many: every way that
+  // kernels choose by shape.
   for (int wide = 0; wide < 2; wide++) {
     at_k_limit_features(wide ? UINT64_MAX : AT_CPU_AVX2);
     for (g_batch = 3; g_batch < 20; g_batch += 16)

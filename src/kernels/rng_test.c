@@ -3,13 +3,20 @@
 #include "kernels/kernels_test_util.h"
 
 enum { THREE_FRY = 1, PHILOX = 2 };
+// What XLA made of one call.
 typedef struct golden {
+  // dtype: of the bits; dims: of the result, rank of them.
   uint32_t algorithm, dtype, rank;
   int64_t dims[3];
   uint64_t state[2], hash;  // new state; FNV-1a of the bits
 } golden;
+// The counter is near the end of its low word, so that it wraps within most
+// calls.
 static const uint64_t first_state[2] = {0x123456789abcdef0u,
                                         0xfffffffffffffff0u};
+// By algorithm, type and shape. Odd sizes and a first even dimension that is
+// not the first tell the order of three-fry's two words; a thousand rows,
+// whether work that is shared keeps it.
 static const golden goldens[] = {
     {THREE_FRY,
      AT_U8,
@@ -446,12 +453,14 @@ static const golden goldens[] = {
 };
 
 // FNV-1a, 64 bits.
+// Bits are too many to be listed.
 static uint64_t fnv(const uint8_t *p, size_t n) {
   uint64_t h = 1469598103934665603u;
   for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 1099511628211u;
   return h;
 }
 
+// Each golden with and without AVX-512, by one thread and by two.
 static void test_bits_equal_xla(void **state) {
   for (int wide = 0; wide < 2; wide++) {
     at_k_limit_features(wide ? UINT64_MAX : AT_CPU_AVX2);
@@ -484,6 +493,7 @@ static void test_bits_equal_xla(void **state) {
 }
 
 // Counters that wrap, a state of three words, nothing to draw, what is refused.
+// Each refusal by its code.
 static void test_edges(void **state) {
   // A counter that wraps its low word inside a vector; three words of state; no
   // bits.
@@ -498,6 +508,8 @@ static void test_edges(void **state) {
                        .dims = {64}};
   void *bufs[] = {in, next, a};
   assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, bufs, 1), AT_OK_CODE);
+  // A pair of words belongs to one count: the i-th pair is the first of a call
+  // that begins i counts later.
   for (int64_t i = 0; i < 32; i++) {
     uint64_t one[2] = {1, 0xfffffffau + (uint64_t)i};
     p.elements = 2, p.dims[0] = 2;
@@ -505,14 +517,17 @@ static void test_edges(void **state) {
     assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, single, 1), AT_OK_CODE);
     assert_true(a[2 * i] == b[0] && a[2 * i + 1] == b[1]);
   }
+  // Philox carries into the third word of its state.
   p = (at_k_rng_params){
       .algorithm = PHILOX, .dtype = AT_U32, .state_words = 3, .elements = 16};
   void *wide[] = {far, next, a};
   assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, wide, 1), AT_OK_CODE);
   assert_true(next[0] == 1 && next[1] == 1 && next[2] == 6);
+  // Nothing is drawn: the state stays.
   p.elements = 0;
   assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, wide, 1), AT_OK_CODE);
   assert_true(next[1] == far[1] && next[2] == far[2]);
+  // Types and states that an algorithm does not have.
   p.dtype = AT_C64;
   assert_int_equal(tu_run(AT_RT_RNG_BITS, &p, 3, wide, 1), AT_UNIMPLEMENTED);
   p.dtype = AT_U32, p.algorithm = THREE_FRY;
@@ -521,11 +536,13 @@ static void test_edges(void **state) {
 
 // Range, mean and variance; another call draws other numbers.
 static void test_samples(void **state) {
+  // So many that the tolerances below are seven standard deviations and more.
   enum { N = 200000 };
   float *x = malloc(N * 4), *y = malloc(N * 4), lo = -1, hi = 3;
   at_k_rng_params p = {.algorithm = 1, .dtype = AT_F32, .elements = N};
   void *bufs[] = {&lo, &hi, x};
   assert_int_equal(tu_run(AT_RT_RNG, &p, 3, bufs, 2), AT_OK_CODE);
+  // Uniform over [-1, 3): mean 1, variance 16 / 12.
   double sum = 0, sq = 0;
   for (int i = 0; i < N; i++) {
     assert_true(x[i] >= lo && x[i] < hi);
@@ -535,11 +552,13 @@ static void test_samples(void **state) {
   bufs[2] = y;
   assert_int_equal(tu_run(AT_RT_RNG, &p, 3, bufs, 2), AT_OK_CODE);
   assert_true(memcmp(x, y, N * 4) != 0);  // a new stretch of the generator
+  // Normal: mean -1, deviation 3.
   p.algorithm = 2;
   assert_int_equal(tu_run(AT_RT_RNG, &p, 3, bufs, 2), AT_OK_CODE);
   sum = sq = 0;
   for (int i = 0; i < N; i++) sum += y[i], sq += y[i] * y[i];
   assert_true(fabs(sum / N + 1) < 0.05 && fabs(sq / N - 1 - 9) < 0.2);
+  // Integers: all seven values of [-3, 4) about equally often.
   int8_t a = -3, b = 4, *z = malloc(N);
   p.algorithm = 1, p.dtype = AT_S8;
   void *ints[] = {&a, &b, z};

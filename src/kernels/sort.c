@@ -229,6 +229,8 @@ static inline uint32_t key_of(const fast *f, uint32_t u) {
     k = u ^ 0x80000000;
   return k ^ f->mask;
 }
+// The inverse of the key: bits that order as unsigned numbers become the
+// element's again.
 static inline uint32_t value_of(const fast *f, uint32_t k) {
   k ^= f->mask;
   if (f->is_float) return k ^ (((k >> 31) - 1) | 0x80000000);

@@ -27,11 +27,13 @@ static inline uint32_t f32_key(uint32_t u) {
   if (u == 0x80000000) u = 0;
   return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000);
 }
+// Bits that order as unsigned numbers: -0 is +0, every NaN is above infinity.
 static inline uint64_t f64_key(uint64_t u) {
   if ((u & INT64_MAX) > 0x7ff0000000000000) return UINT64_MAX;
   if (u == 1ull << 63) u = 0;
   return u ^ ((uint64_t)((int64_t)u >> 63) | 1ull << 63);
 }
+// For callers that hold a float.
 static inline uint32_t f32_key_of(float f) {
   uint32_t u;
   memcpy(&u, &f, 4);

@@ -152,6 +152,7 @@ static void sort_down(cand *a, int64_t n) {
   }
 }
 
+// Strictly: candidates differ in their index.
 static bool is_descending(const cand *a, int64_t n) {
   for (int64_t i = 1; i < n; i++)
     if (a[i] >= a[i - 1]) return false;

@@ -45,6 +45,7 @@ typedef struct at_mblock at_mblock;
 typedef struct at_mregion at_mregion;
 typedef struct at_mtype at_mtype;
 typedef struct at_mattr at_mattr;
+// Opaque only here: all are defined below.
 typedef struct at_mloc at_mloc;
 
 // The same number as in bytecode.
@@ -54,15 +55,21 @@ typedef struct at_mloc at_mloc;
 // Which fields of at_mtype are set; the others are zero.
 typedef enum at_mtype_kind {
   AT_MTYPE_NONE,
+  // width and sign.
   AT_MTYPE_INTEGER,
   AT_MTYPE_INDEX,
+  // name.
   AT_MTYPE_FLOAT,
   AT_MTYPE_COMPLEX,
+  // shape, elem, encoding.
   AT_MTYPE_TENSOR,
   AT_MTYPE_UNRANKED_TENSOR,
+  // shape, elem, layout, space.
   AT_MTYPE_MEMREF,
   AT_MTYPE_UNRANKED_MEMREF,
+  // shape, scalable, elem.
   AT_MTYPE_VECTOR,
+  // types and results.
   AT_MTYPE_FUNCTION,
   AT_MTYPE_TUPLE,
   // A dialect type: `name` is "dialect.mnemonic" ("stablehlo.token",
@@ -75,6 +82,7 @@ typedef enum at_mtype_kind {
 } at_mtype_kind;
 
 // How an integer type is to be read; signless ones leave it to the operations.
+// The three are different types: at_mtype_eq tells them apart.
 typedef enum at_msign { AT_SIGNLESS, AT_SIGNED, AT_UNSIGNED } at_msign;
 
 // A type. Immutable once it is made, and shared; compare with at_mtype_eq, not
@@ -106,11 +114,15 @@ struct at_mtype {
 typedef enum at_mattr_kind {
   AT_MATTR_UNIT,
   // i1, signless, of value 0 or 1
+  // `i`.
   AT_MATTR_BOOL,
   // any other integer, or index
+  // `type` with `i`, or `wide` beyond 64 bits.
   AT_MATTR_INTEGER,
+  // `f`, of `type`.
   AT_MATTR_FLOAT,
   AT_MATTR_STRING,
+  // The type itself is in `type`.
   AT_MATTR_TYPE,
   AT_MATTR_ARRAY,
   AT_MATTR_DICT,
@@ -144,6 +156,7 @@ typedef enum at_mattr_kind {
 } at_mattr_kind;
 
 // An entry of a dictionary, a field of a struct, an attribute of an operation.
+// Name and value are the tree's.
 typedef struct at_mnamed {
   const char *name;
   const at_mattr *value;
@@ -198,6 +211,7 @@ struct at_mattr {
 // ---- Locations
 // FILE: a range of text; NAME: a name and where; CALLSITE: a callee within a
 // caller; FUSED: several that became one operation.
+// Which fields of at_mloc are set.
 typedef enum at_mloc_kind {
   AT_MLOC_UNKNOWN,
   AT_MLOC_FILE,
@@ -222,10 +236,12 @@ struct at_mloc {
 // ---- Operations
 // A result of an operation or an argument of a block. It lives where it is
 // defined; uses point at it.
+// Compare by address: two values are never the same.
 typedef struct at_mvalue {
   const at_mtype *type;
   at_mop *op;        // defining operation, or NULL for a block argument
   at_mblock *block;  // owner of the argument, or NULL
+  // Among the operation's results or the block's arguments.
   uint32_t index;
   const at_mloc *loc;  // block arguments
   const char *name;    // spelling in text input, may be NULL
@@ -239,10 +255,12 @@ struct at_mop {
   uint32_t num_operands;
   at_mvalue *results;
   uint32_t num_results;
+  // Few: at_mop_attr looks at one after the other.
   const at_mnamed *attrs;  // attributes and properties together, sorted by name
   uint32_t num_attrs;
   at_mregion *const *regions;
   uint32_t num_regions;
+  // Blocks that a terminator may go to.
   at_mblock *const *successors;
   uint32_t num_successors;
   const at_mloc *loc;
@@ -250,6 +268,7 @@ struct at_mop {
   uint32_t tag;      // 0 from the readers; for whoever walks the tree
 };
 // A list of operations that run in order, and its arguments.
+// The last operation is the terminator, where the dialect has one.
 struct at_mblock {
   at_mvalue *args;
   uint32_t num_args;
@@ -265,6 +284,7 @@ struct at_mregion {
 };
 
 // What a reader returns: the tree and what the file says about itself.
+// Lives in `arena`, as everything in it.
 typedef struct at_mmodule {
   at_mop *op;            // builtin.module (synthesised if the input has none)
   const char *producer;  // bytecode's producer string, "" for text
@@ -277,6 +297,7 @@ typedef struct at_mmodule {
 // By the magic number: bytes that begin otherwise are taken for text.
 static inline bool at_mlir_is_bytecode(at_bytes b) {
   return b.len >= 4 && b.ptr[0] == 'M' && b.ptr[1] == 'L' && b.ptr[2] == 0xef &&
+         // Less than four bytes are text.
          b.ptr[3] == 'R';
 }
 // Reads bytecode or text, by its first bytes. `bytes` may go away afterwards
@@ -334,6 +355,7 @@ bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
 // those of its parts from call to call (at_mloc -> at_digest).
 at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out);
 // What the owner of a digest decides. Each may be NULL.
+// Called on the caller's thread; an error ends the digest with that status.
 typedef struct at_mdigest_hooks {
   void *user;
   // Called at each location, in the order of the program; of: the operation

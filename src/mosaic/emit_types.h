@@ -15,6 +15,7 @@ typedef struct at_me_node at_me_node;
 typedef struct at_me_life at_me_life;
 typedef struct at_me_link at_me_link;
 
+// AT_ME_RANK: dimensions of a value; AT_ME_MAX_IN: operands of an expression.
 enum {
   AT_ME_RANK = AT_CORE_MAX_RANK,
   AT_ME_MAX_IN = 8,
@@ -23,6 +24,8 @@ enum {
 };
 
 // A number that may be known: v NULL means the constant c; v is i64.
+// Arithmetic on known numbers is done while code is written, so constants leave
+// no instructions.
 typedef struct at_me_num {
   int64_t c;
   LLVMValueRef v;
@@ -121,6 +124,8 @@ struct at_me_node {
 
 // Lists of nodes that are not computed yet: by a bit of `reads`, of those that
 // read anything, of products.
+// Loops within loops are linked, so that a node that leaves a list moves all of
+// them on.
 enum { AT_ME_LIST_ANY = 64, AT_ME_LIST_DOTS, AT_ME_LISTS };
 // Where a loop over a list is. The loop may compute nodes, which leave it.
 typedef struct at_me_cursor {
@@ -130,6 +135,7 @@ typedef struct at_me_cursor {
 
 // A record under construction (emit_record.c): what is known of it, and values
 // that are stored at run time.
+// Bytes of a record, and how many of its values may come at run time.
 enum { AT_ME_RECORD_BYTES = 512, AT_ME_RECORD_LATE = 48 };
 typedef struct at_me_record {
   uint32_t bytes, num_late;
@@ -170,6 +176,7 @@ typedef struct at_me_mxu at_me_mxu;            // emit_mxu.c
 // are the position of the writer, which loops, regions and calls save and put
 // back.
 typedef struct at_me {
+  // Borrowed for as long as the function is written.
   at_em *const e;
   at_arena *const a;
   const at_mosaic_kernel *const k;

@@ -28,6 +28,8 @@ typedef struct fuse_node fuse_node;
 typedef struct fuse_cluster fuse_cluster;
 
 // A node's copy in a cluster.
+// A node may be in several clusters: what is cheap is computed in each that
+// reads it.
 typedef struct fuse_member {
   fuse_node *node;
   int64_t evals;                 // elements computed
@@ -37,6 +39,8 @@ typedef struct fuse_member {
 } fuse_member;
 
 // Nodes that become one kernel.
+// Lives in the fuser's arena; a merged one stays, as others may still point at
+// it.
 struct fuse_cluster {
   fuse_cluster *into;  // merged into another, else NULL
   bool rows;           // made row by row (fuse_rows.c); reduce holds, too
@@ -50,18 +54,22 @@ struct fuse_cluster {
   uint32_t grown;  // of those, arithmetic that is repeated along a dimension
   uint32_t stamp;  // of the last search that came by
   uint32_t height;
+  // Above everything that it leads to; grows only.
 };
 
 // A node of the computation; nodes[n->mark] of the fuser.
+// Zeroed, then filled in before any cluster is made.
 struct fuse_node {
+  // Its `mark` is this node's place in the fuser's array.
   at_node *n;
   uint32_t pos;  // place in the computation
   fuse_class cls;
-  bool returned;      // by the computation
-  bool plain;         // stands in the computation by itself as well
-  bool output;        // of its first cluster
-  bool placed;        // by the walk
-  bool thin;          // its dimensions may be in any order
+  bool returned;  // by the computation
+  bool plain;     // stands in the computation by itself as well
+  bool output;    // of its first cluster
+  bool placed;    // by the walk
+  bool thin;      // its dimensions may be in any order
+  // Effects keep their order: each is joined to the next.
   fuse_node *effect;  // the effect after this one
   fuse_node *effect_before;
   AT_VEC(fuse_node *) users;  // once each, in order
@@ -75,6 +83,7 @@ struct fuse_node {
 // without cycles. Each is higher than all that it leads to, so that a search
 // for a path looks only at what is higher than its end.
 
+// On the stack of the pass; one thread.
 typedef struct fuser {
   at_module *m;
   at_comp *c;
@@ -87,6 +96,7 @@ typedef struct fuser {
     AT_VEC(fuse_cluster *) clusters;
     AT_VEC(fuse_node *) nodes;
   } raised;  // what leads to these may have to rise, too
+  // Grows with every search, so that marks of earlier ones need no clearing.
   uint32_t stamp;
 } fuser;
 
@@ -102,6 +112,7 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
 // m is not in c yet. RESOURCE_EXHAUSTED: no memory.
 at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m);
 // Is there a path from an output of a to b through other nodes, or directly?
+// Looks only at nodes that are higher than b.
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
 // Is there a path through something that is in neither? True, too, when it
 // takes more than `most` steps to see.
@@ -116,6 +127,7 @@ uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl);
 at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height);
 
 // May d be computed inside cl, whose members use it? *out (may be NULL): how.
+// A member for fuse_add_member; nothing is changed.
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out);
 // And be one of its results?
 bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl);
@@ -130,6 +142,7 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
 uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b);
 // b becomes part of a where both run over the same space and no path leads from
 // one to the other; else *merged is false and nothing has changed.
+// On merging, b->into is a and b's members are a's.
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
 // Unites clusters around reduces along rows.
 at_status fuse_rows(fuser *f);

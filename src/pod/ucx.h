@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 
+// Every function of UCX that wire_ucx.c calls; a version without one is not
+// used.
 #define AT_UCX_FUNCTIONS(X)         \
   X(ucp_config_read)                \
   X(ucp_config_modify)              \
@@ -30,6 +32,7 @@
   X(ucp_request_free)               \
   X(ucs_status_string)
 
+// Pointers into the library; filled in once, then constant.
 typedef struct at_ucx_api {
 #define X(f) __typeof__(f) *f;
   AT_UCX_FUNCTIONS(X)

@@ -25,10 +25,12 @@ enum {
 typedef struct at_stream at_stream;
 
 // Messages and bytes whose credits have come back so far.
+// They only grow: a sender compares them with what it has sent.
 typedef struct at_stream_credit {
   _Atomic uint64_t messages, bytes;
 } at_stream_credit;
 
+// One per member; its two halves are used by different threads.
 typedef struct at_stream_lane {
   // To the member. Under the lock:
   pthread_mutex_t lock;
@@ -60,6 +62,7 @@ typedef struct at_stream_member {
   uint64_t heard_ns, bulk_bytes;
 } at_stream_member;
 
+// A table of functions; constant. All of them get the stream as it was opened.
 typedef struct at_stream_medium {
   const char *name;
   bool sums;  // bodies need checksums
@@ -96,6 +99,7 @@ typedef struct at_stream_medium {
 } at_stream_medium;
 
 // What the poller counts, and who releases credits. Any thread reads it.
+// Relaxed counters: for reports and tests.
 typedef struct at_stream_tally {
   _Atomic uint64_t messages, bytes, frames;  // received
   _Atomic uint64_t wakeups, syscalls, bells;

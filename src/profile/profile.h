@@ -26,6 +26,7 @@ typedef enum at_profile_kind {
 } at_profile_kind;
 
 // An interval on a chip. Fields are 0 where their comment names other kinds.
+// Made by whoever records, on its stack; texts are copied.
 typedef struct at_profile_event {
   uint64_t start_ns, end_ns;  // at_clock_ns
   uint32_t kind, chip;        // at_profile_kind; device id
@@ -58,6 +59,7 @@ static inline uint64_t at_profile_program(uint64_t fingerprint) {
 }
 
 // Opaque; see profile_internal.h.
+// Read only, but for at_profile_destroy.
 typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
@@ -72,11 +74,14 @@ void at_profile_destroy(at_profile *p);
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);
 // Events that were not kept, for want of room or memory.
+// Since the session began.
 size_t at_profile_dropped(const at_profile *p);
 // Unix time less the clock of the events' times.
+// Adding it to an event's time gives Unix time.
 int64_t at_profile_unix_offset_ns(const at_profile *p);
 
 // ---- What programs and chips are, for those who show a profile
+// What an op is, beside when it ran; one per op of a program's text.
 typedef struct at_profile_op {
   const char *name;  // first word of the events' names: "fusion.12"
   const char *text;  // as an HLO instruction
@@ -93,6 +98,7 @@ typedef struct at_profile_module {
   uint32_t num_ops;
 } at_profile_module;
 // A chip's peaks, against which tools compare.
+// By device id, as events name chips.
 typedef struct at_profile_chip {
   uint32_t chip;
   const char *kind;                               // "TPU v6 lite"

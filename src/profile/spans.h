@@ -27,10 +27,12 @@ typedef enum at_span_kind {
   AT_SPAN_KINDS
 } at_span_kind;
 
+// AT_SPAN_LONG_OP_NS: steps that take less are not told one by one.
 enum { AT_SPAN_NAME = 56, AT_SPAN_LONG_OP_NS = 20000 };
 
 // An interval as a ring holds it: no pointers, so that it goes over the wire as
 // it is.
+// 96 bytes.
 typedef struct at_profile_span {
   uint64_t start_ns, end_ns;  // at_clock_ns
   uint64_t flow;              // alike in all spans of one launch; 0: of none
@@ -41,6 +43,7 @@ typedef struct at_profile_span {
 } at_profile_span;
 
 // Read it through at_spans_on.
+// Relaxed: a span at the border of a session may be missed or kept.
 extern _Atomic bool at_spans_are_on;
 // May lag behind at_spans_start and at_spans_stop of another thread.
 static inline bool at_spans_on(void) {

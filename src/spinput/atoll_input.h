@@ -24,8 +24,10 @@
 extern "C" {
 #endif
 
+// Nothing else is exported: the library keeps its other symbols to itself.
 #define ATOLL_INPUT_API __attribute__((visibility("default")))
 
+// Numbers of the chip's buffers, which callers see.
 enum {
   AT_SPINPUT_ALIGN = 8,        // partitions start at multiples of this
   AT_SPINPUT_BUCKETS = 64,     // mini-batches at most
@@ -35,6 +37,7 @@ enum {
 // ---- What comes in
 
 // How a batch lies in memory.
+// The number is part of the interface; new forms come behind.
 typedef enum at_spinput_form {
   AT_SPINPUT_RAGGED,  // ids[splits[samples]], splits[samples + 1]
   AT_SPINPUT_DENSE,   // ids[samples, width]
@@ -44,6 +47,7 @@ typedef enum at_spinput_form {
   AT_SPINPUT_COO,     // row_ids[nnz] in any order, ids[nnz], weights[nnz]
 } at_spinput_form;
 
+// NULL where len is 0.
 typedef struct at_spinput_row {
   const void *ptr;  // len elements
   int64_t len;
@@ -55,6 +59,7 @@ typedef struct at_spinput_batch {
   int32_t form;      // at_spinput_form
   int32_t id_bytes;  // 4 or 8
   int64_t samples;
+  // Samples of this host, over all of its chips.
   int64_t width;  // DENSE and SPARSE
   int64_t nnz;    // RAGGED: length of ids; SPARSE, COO: length of everything
   const void *ids;
@@ -73,6 +78,7 @@ typedef enum at_spinput_combiner {
 } at_spinput_combiner;
 
 // Where a feature lies in its stack. Offsets are global.
+// Borrowed for the call.
 typedef struct at_spinput_feature {
   const char *name, *table;  // for messages
   int64_t vocabulary;        // ids are 0 .. vocabulary - 1
@@ -100,6 +106,7 @@ typedef enum at_spinput_split {
 } at_spinput_split;
 
 // The job. All hosts must have the same, but for `agree`.
+// Chips are alike; N = global_devices * cores_per_device.
 typedef struct at_spinput_options {
   int32_t local_devices, global_devices, cores_per_device;
   int32_t allow_dropping;      // 0: ids over the limits are an error
@@ -130,16 +137,19 @@ typedef struct at_spinput_out {
   // merged; NULL: not wanted.
   int32_t *max_ids, *max_unique;  // s32[L, N]: maximum over the device's cores
   int32_t *required;  // s32[L, s]: buffer elements, padding included
+  // Ids that were left out, by all cores of this host.
   int64_t dropped;
 } at_spinput_out;
 
 // Lengths of one device's buffers, in elements of 4 bytes.
+// For the buffers of a stack, of one chip.
 typedef struct at_spinput_sizes {
   int64_t rows_per_device, coo_per_device;
   int64_t coo_limit;  // the most that the limits can need
 } at_spinput_sizes;
 
 // One device's buffers, to be read back.
+// Borrowed; not changed.
 typedef struct at_spinput_coo {
   const int32_t *row_pointers, *embedding_ids, *sample_ids;
   const float *gains;
@@ -151,6 +161,7 @@ typedef struct at_spinput_coo {
 } at_spinput_coo;
 
 // An id that occurs often.
+// By the feature's own numbering, before its table is put into the stack.
 typedef struct at_spinput_hot {
   int32_t id;  // of the feature's table
   int64_t count;

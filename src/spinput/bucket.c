@@ -131,6 +131,7 @@ __attribute__((target("avx2"))) static void buckets_avx2(const uint32_t *cols,
   }
 }
 
+// Blocks of ABREAST ids in vectors, the rest one by one; the same buckets.
 void at_spinput_buckets(const uint32_t *cols, size_t n, uint8_t *out) {
   size_t done = 0;
   if (at_cpu_features() & AT_CPU_AVX2) {

@@ -13,9 +13,11 @@
 #include "spinput/objects.h"
 #include "spinput/spinput.h"
 
+// CAP: elements of each of the test's arrays.
 enum { CAP = 4096, STACKS = 2 };
 
 // One stack of one or two features with room for everything.
+// Arrays are inside, so that a setup is made anew for each case by assignment.
 typedef struct setup {
   at_spinput_options o;
   at_spinput_feature f[2];
@@ -28,6 +30,7 @@ typedef struct setup {
   int32_t minibatches;
 } setup;
 
+// Two threads; made before the tests.
 static at_pool *g_pool;
 
 // Two SparseCores on one device; samples {0: 1 4 1, 1: -, 2: 3, 3: 2 4}.
@@ -66,6 +69,7 @@ static void standard(setup *s) {
 }
 
 // Preprocesses s->k with as much room as it says it needs.
+// INTERNAL where the test itself is too small.
 static at_status run(setup *s) {
   at_spinput_sizes z;
   AT_TRY(at_spinput_sizes_of(&s->o, &s->k, &z));
@@ -84,6 +88,7 @@ static void must(at_status st) {
 }
 
 // Element by element.
+// Partitions begin at multiples of eight; what is between them is padding.
 static void ids_are_sorted_merged_and_padded(void **state) {
   setup s;
   standard(&s);
@@ -117,12 +122,14 @@ static void ids_are_sorted_merged_and_padded(void **state) {
 }
 
 // With and without weights.
+// By hand: sample 0 has ids 1, 4, 1 of weights 1, 3, 2.
 static void combiners_divide(void **state) {
   static const float weights[] = {1, 3, 2, 5, 4, 3};
   static const struct {
     int combiner;
     bool weighted;
     float four, one;  // gains of ids 4 and 1 of sample 0
+    // The two ids 1 are merged, so their gains add up.
   } rows[] = {{AT_SPINPUT_SUM, true, 3, 3},
               {AT_SPINPUT_MEAN, true, 3.0f / 6, 1.0f / 6 + 2.0f / 6},
               {AT_SPINPUT_SQRTN, true, 3 / 3.74165738677f, 3 / 3.74165738677f},
@@ -157,6 +164,7 @@ static void weights_may_be_there_for_one_feature_only(void **state) {
 }
 
 // The owner changes with the rotation, the local row with the offset.
+// Both are of the table, as stacks put several of them side by side.
 static void rotation_and_offset_move_rows(void **state) {
   setup s;
   standard(&s);
@@ -169,6 +177,7 @@ static void rotation_and_offset_move_rows(void **state) {
 }
 
 // By ids, then by unique ids.
+// What is dropped is the end of the sorted list: the largest rows.
 static void drops_in_sorted_order(void **state) {
   static const int32_t ids[] = {0, 2, 4, 4, 0, 2};
   static const int64_t splits[] = {0, 4, 6, 6, 6};
@@ -191,6 +200,7 @@ static void drops_in_sorted_order(void **state) {
   assert_int_equal(s.out.dropped, 4);
 }
 
+// All owned by one of the two cores, which is then over its limits.
 static int32_t many_ids[256];
 static int64_t many_splits[17];
 
@@ -208,6 +218,7 @@ static void many(setup *s) {  // 16 samples of 16 ids, all even: one partition
 }
 
 // What the partitions held.
+// Filled by `look`, partition by partition.
 typedef struct seen {
   const setup *s;
   int64_t elements;
@@ -216,6 +227,7 @@ typedef struct seen {
 } seen;
 
 // By sample, each mini-batch holds a run of the samples, sorted by row.
+// at_spinput_read's callback.
 static at_status look(void *arg, const at_spinput_part *p) {
   seen *v = arg;
   v->elements += p->end - p->begin;
@@ -246,6 +258,7 @@ static at_spinput_coo coo_of(const setup *s) {
 }
 
 // Cut either way, no partition is over the limits and none is lost.
+// By buckets of ids, then by samples.
 static void minibatches_hold_everything(void **state) {
   for (int split = 0; split < 2; split++) {
     setup s;
@@ -264,6 +277,7 @@ static void minibatches_hold_everything(void **state) {
 }
 
 // The vector code agrees with the plain one.
+// All eight octets of buckets occur, so the hash spreads.
 static void buckets_are_highwayhash(void **state) {
   uint32_t cols[37];
   uint8_t got[37];
@@ -278,6 +292,7 @@ static void buckets_are_highwayhash(void **state) {
 }
 
 // Another host that asks for one cut more.
+// at_spinput_options.agree: as if another host had answered.
 static at_status double_bits(void *arg, uint64_t *bits) {
   ++*(int *)arg;
   *bits |= 1ull << 62;  // another host cuts at the tree's root
@@ -299,6 +314,7 @@ static void hosts_agree(void **state) {
 }
 
 // Another host cuts by vocabulary: its bits are no number of runs.
+// Sizes that differ between hosts would hang them later: it is told now.
 static void hosts_cut_alike(void **state) {
   setup s;
   many(&s);
@@ -347,6 +363,8 @@ static void hosts_fail_together(void **state) {
 
 // ---- Wrong inputs
 // A defect, and the status that it must have.
+// A row of the table below: the batch that `spoil` changes must give that
+// status.
 typedef struct wrong {
   const char *what;
   void (*spoil)(setup *s);
@@ -354,35 +372,42 @@ typedef struct wrong {
   const char *says;
 } wrong;
 
+// Room that defects write to; each with_* fills in what it needs.
 static int32_t bad_ids[8];
 static int64_t bad_index[16], wide_ids[8];
 static float bad_weights[8];
 static at_spinput_row bad_rows[4], bad_weight_rows[4];
 
 // Copies that a defect may change; the same batch in each form.
+// s32 ids.
 static void with_ids(setup *s) {
   memcpy(bad_ids, ids0, sizeof ids0);
   s->b[0].ids = bad_ids;
 }
+// The same ids as s64.
 static void with_wide(setup *s) {
   for (int i = 0; i < 6; i++) wide_ids[i] = ids0[i];
   s->b[0].ids = wide_ids;
   s->b[0].id_bytes = 8;
 }
+// RAGGED with splits of its own.
 static void with_splits(setup *s) {
   memcpy(bad_index, splits0, sizeof splits0);
   s->b[0].index = bad_index;
 }
+// Weights of 1: as if there were none.
 static void with_weights(setup *s) {
   for (int i = 0; i < 8; i++) bad_weights[i] = 1;
   s->b[0].weights = bad_weights;
 }
+// COO: the sample of each id.
 static void with_coo(setup *s) {
   static const int64_t rows[] = {0, 0, 0, 2, 3, 3};
   memcpy(bad_index, rows, sizeof rows);
   s->b[0].form = AT_SPINPUT_COO;
   s->b[0].index = bad_index;
 }
+// A SparseTensor: pairs of sample and column.
 static void with_sparse(setup *s) {
   static const int64_t at[] = {0, 0, 0, 1, 0, 2, 2, 0, 3, 0, 3, 1};
   memcpy(bad_index, at, sizeof at);
@@ -390,6 +415,7 @@ static void with_sparse(setup *s) {
   s->b[0].width = 3;
   s->b[0].index = bad_index;
 }
+// ROWS: each sample by its address.
 static void with_rows(setup *s) {
   for (int i = 0; i < 4; i++)
     bad_rows[i] = bad_weight_rows[i] =

@@ -108,6 +108,7 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
   if (n->num_operands)
     AT_TRY(at_tiles_grid_lay(a, r, g, big, &in, &group, &num));
   AT_TRY(at_tiles_grid_lay(a, r, g, n->num_operands, &o, &group, &num));
+  // The slowest tile sets the pace of the exchange and of the copies behind it.
   AT_TRY(busiest(w, &m, &moved, &arranged));
   int64_t e = largest_block(&o);
   *out = at_tiles_node_cycles(&w->m, n, e,
@@ -117,6 +118,7 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
   int64_t exchange = at_ceil_div(moved, w->m.exchange_bytes);
   if (moved && exact) AT_TRY(exchange_cycles(w, &m, &exchange));
   if (moved) *out += w->m.sync + exchange;
+  // Parts of sums on several tiles: each then adds up its share of the results.
   if (num > 1)
     *out += w->m.sync + e * 4 / num * (num - 1) / w->m.exchange_bytes +
             at_tiles_shared_cycles(&w->m, e / 2, 1, 2);
@@ -212,6 +214,8 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
                                int64_t *stay) {
   int64_t least = INT64_MAX, cycles;
   *stay = 0;
+  // At most four different homes are tried; operands with the same one are
+  // tried once.
   bool product = at_tiles_depth(n) > 0, moves;
   at_tiles_grid still = {0};
   at_tiles_lay seen[4];

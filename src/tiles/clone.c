@@ -54,6 +54,8 @@ static at_status clone_view(cloner *c, const at_tiles_view *v,
   return AT_OK;
 }
 
+// New variables of the same types for all that the view is cut from, mapped to
+// the same tiles.
 at_status at_tiles_view_clone(const at_tiles_view *v, const char *name,
                               const at_tiles_view **out) {
   cloner c = {.g = v->graph, .name = name};

@@ -74,6 +74,7 @@ static at_status add_interval(gather *g, uint32_t from, at_tiles_sent what,
   return add_sent(g, (uint32_t)g->list.len - 1, what);
 }
 
+// For qsort: ascending.
 static int by_tile(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return (x > y) - (x < y);
@@ -117,6 +118,8 @@ static at_status add_chain(gather *g, const at_tiles_need *n, size_t count,
   return AT_OK;
 }
 
+// For qsort: by message, then variable, then place, so that neighbours can be
+// united.
 static int by_sent(const void *a, const void *b) {
   const at_tiles_sent *x = a, *y = b;
   if (x->message != y->message) return x->message < y->message ? -1 : 1;
@@ -543,6 +546,7 @@ typedef struct use {
   uint32_t tile;  // 2 tile: sends; 2 tile + 1: receives
   int64_t start, end;
 } use;
+// For qsort: by tile, then in the order of time.
 static int by_use(const void *a, const void *b) {
   const use *x = a, *y = b;
   if (x->tile != y->tile) return x->tile < y->tile ? -1 : 1;

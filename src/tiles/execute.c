@@ -59,6 +59,8 @@ static at_status transfer(const at_tiles_view *v, void *data, size_t bytes,
   return move(v, data, gather);
 }
 
+// The bytes are only read: transfer writes to `data` in the other direction
+// alone.
 at_status at_tiles_write(const at_tiles_view *v, const void *data,
                          size_t bytes) {
   return transfer(v, (void *)(uintptr_t)data, bytes, false);

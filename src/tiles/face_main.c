@@ -46,6 +46,7 @@ static at_status dtype_of(const char *text, at_dtype *out) {
       return *out = (at_dtype)t, AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT, "no element type %s", text);
 }
+// An unknown element type is INVALID_ARGUMENT.
 int atoll_tiles_variable(at_tiles_graph *g, const char *name, const char *dtype,
                          const int64_t *dims, uint32_t rank,
                          const at_tiles_view **out) {
@@ -169,6 +170,8 @@ void atoll_tiles_free(void *p) { free(p); }
 int atoll_tiles_set(at_tiles_graph *g, const char *name, at_tiles_set **out) {
   return done(at_tiles_set_add(g, name, out));
 }
+// One number for all parameters of the codelet: those that callers of C use
+// have one at most.
 int atoll_tiles_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
                        const at_tiles_view *const *fields, uint32_t n,
                        double param) {

@@ -130,6 +130,7 @@ void at_tiles_lay_bytes(const at_tiles_lay *l, int64_t size, int64_t *out) {
   while (next(l, &c));
 }
 
+// Bytes of elements of one byte.
 void at_tiles_lay_elements(const at_tiles_lay *l, int64_t tiles, int64_t *out) {
   memset(out, 0, (size_t)tiles * sizeof *out);
   at_tiles_lay_bytes(l, 1, out);
@@ -290,6 +291,7 @@ void at_tiles_walk_next(at_tiles_walk *w) {
   }
 }
 
+// Offsets of the dimensions add up to the tile.
 uint32_t at_tiles_walk_tile(const at_tiles_walk *w) {
   uint32_t t = 0;
   for (uint32_t d = 0; d < w->home->rank; d++)

@@ -361,6 +361,8 @@ static double begins(const at_tiles_plan *p, const double *at,
   int64_t n = 4 * (int64_t)p->num_steps;
   return at[AT_MIN(AT_MAX((int64_t)x->first, 0), n)];
 }
+// Where on the page a block's life ends: behind its last phase, four of which
+// make a step.
 static double ends(const at_tiles_plan *p, const double *at,
                    const at_tiles_block *x) {
   int64_t n = 4 * (int64_t)p->num_steps;

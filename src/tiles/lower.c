@@ -21,6 +21,7 @@ at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v) {
 
 // Nobody wants it any more.
 static void end_value(at_tiles_lowerer *w, at_tiles_value *v) {
+  // Its memory is free from the phase before the next step on.
   if (v->ours && v->life)
     w->lives.ptr[v->life - 1].last = 4 * (int32_t)w->steps.len - 1;
   v->ours = false;
@@ -32,6 +33,7 @@ static at_status note_task(at_tiles_lowerer *w, const void *key, size_t first,
   at_tiles_task *t;
   void **slot;
   if (w->quick) return AT_OK;
+  // Only for reports; plans that are compared have none.
   AT_TRY_ALLOC(t, at_new(w->arena, at_tiles_task, 1));
   t->first_step = (uint32_t)first;
   t->num_steps = (uint32_t)(w->steps.len - first);
@@ -59,8 +61,11 @@ static at_status combine(at_tiles_lowerer *w, const at_node *n, uint32_t i,
   if (!a) return AT_NO_MEMORY("partial results");
   at_tiles_moves m;
   at_tiles_lay home = *partial;
+  // Narrow types are summed as words.
   int64_t *work = NULL, size = AT_MAX(at_dtype_bytes(n->types[i].dtype), 4u);
   at_status st = at_tiles_moves_in(w, a, &m);
+  // The dimension whose blocks are longest is cut again, one share for each
+  // member.
   uint32_t widest = 0;
   for (uint32_t d = 1; d < home.rank; d++)
     if (n->types[i].dims[d] * home.dim[widest].cuts >
@@ -98,6 +103,8 @@ static at_status combine(at_tiles_lowerer *w, const at_node *n, uint32_t i,
   if (at_ok(st) && !(work = at_new(a, int64_t, (size_t)w->m.tiles)))
     st = AT_NO_MEMORY("partial results");
   if (at_ok(st)) {
+    // One step adds all shares: `num` summands for each element of the share,
+    // two at a time.
     at_tiles_lay_elements(&home, w->m.tiles, work);
     for (int64_t t = 0; t < w->m.tiles; t++)
       if (work[t])
@@ -128,6 +135,7 @@ static at_status work_of(at_tiles_lowerer *w, const at_node *n,
   double depth = at_tiles_grid_depth(n, r, g);
   // Tiles of partial results and of replicated operands do the same as the
   // first.
+  // From the last tile on, as a group's first tile writes to those behind it.
   for (int64_t t = w->m.tiles; t-- > 0;) {
     int64_t e = work[t], b = read[t];
     if (!e) continue;
@@ -152,6 +160,8 @@ static at_status lower_by_rule(at_tiles_lowerer *w, const at_node *n) {
   size_t first = w->steps.len;
   int64_t stay = 0;
   int64_t *work = at_new(a, int64_t, (size_t)w->m.tiles);
+  // The rule says how operands follow the results; the grid, how the work is
+  // cut.
   at_status st = at_tiles_rule_make(a, n, &r);
   if (at_ok(st) && !work) st = AT_NO_MEMORY("node");
   if (at_ok(st)) st = at_tiles_grid_choose(w, n, &r, &g, &stay);
@@ -159,6 +169,7 @@ static at_status lower_by_rule(at_tiles_lowerer *w, const at_node *n) {
   if (at_ok(st)) st = at_tiles_bring_all(w, n, &r, &g, &m, false);
   if (at_ok(st)) st = work_of(w, n, &r, &g, a, work);
   if (at_ok(st)) st = at_tiles_add_step(w, n, "", &m, work);
+  // Summed factors leave parts on several tiles, which a second step joins.
   for (uint32_t i = 0; at_ok(st) && i < n->num_results; i++) {
     at_tiles_lay l;
     uint32_t *group, num;
@@ -188,6 +199,7 @@ static at_status reshape_flat(at_tiles_lowerer *w, const at_node *n,
   AT_TRY_ALLOC(work, at_new(a, int64_t, (size_t)w->m.tiles));
   AT_TRY(at_tiles_moves_in(w, a, &m));
   AT_TRY(at_tiles_moves_in(w, a, &second));
+  // First the blocks of the linear home, if they are not there already.
   AT_TRY(at_tiles_move(&m, home, linear, &none, 1, size));
   if (m.messages.len) {
     memcpy(m.arranged, m.received, (size_t)w->m.tiles * sizeof *m.arranged);
@@ -198,6 +210,7 @@ static at_status reshape_flat(at_tiles_lowerer *w, const at_node *n,
                               &flat_old, &a_fits));
   AT_TRY(at_tiles_lay_reshape(a, out, at_type_dims(t), (at_dims){&e, 1},
                               &flat_new, &b_fits));
+  // Both cut flat order: elements move without a change of order.
   if (a_fits && b_fits)
     AT_TRY(at_tiles_move(&second, &flat_old, &flat_new, &none, 1, size));
   return second.messages.len ? at_tiles_add_step(w, n, "", &second, work)
@@ -236,6 +249,7 @@ static at_status lower_reshape(at_tiles_lowerer *w, const at_node *n) {
   if (at_ok(st) && !fits) st = reshape_flat(w, n, home, &linear, a, &to->lay);
   at_arena_destroy(a);
   AT_TRY(st);
+  // Same blocks at the same places: the result is another name of the memory.
   if (!fits || !from->placed) return at_tiles_own(w, to);
   to->placed = true;
   to->life = from->life;
@@ -252,6 +266,7 @@ static at_status part_of_home(at_tiles_lowerer *w, const at_tiles_lay *home,
     uint32_t *off;
     AT_TRY_ALLOC(bound, at_new(w->arena, int64_t, (size_t)h->cuts + 1));
     AT_TRY_ALLOC(off, at_new(w->arena, uint32_t, (size_t)h->cuts));
+    // Blocks that the slice misses go; the others keep their tiles.
     for (int64_t k = 0; k < h->cuts; k++) {
       if (AT_MAX(h->bound[k], lo) >= AT_MIN(h->end[k], hi)) continue;
       bound[n] = AT_MAX(h->bound[k], lo) - lo;
@@ -270,6 +285,7 @@ static bool slice_is_view(const at_tiles_lowerer *w, const at_node *n) {
   at_value u = at_tiles_root(w, n->operands[0]);
   at_dims strides = at_node_ints(n, AT_ATTR_STRIDES);
   int64_t e = at_type_elements(&n->types[0]);
+  // Parameters of the program stay anyway, so a view of one costs nothing.
   bool stays = !u.node->parent->owner && u.node->op == AT_OP_PARAMETER;
   if (w->o->linear || !from->placed || !e ||
       (!stays && 4 * e < at_type_elements(at_value_type(u))))
@@ -297,6 +313,7 @@ static at_status lower_transpose(at_tiles_lowerer *w, const at_node *n) {
   if (!from->placed) return lower_by_rule(w, n);
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   at_tiles_lay l = {.rank = perm.rank};
+  // Tiles keep what they have: only the order inside of each changes.
   for (uint32_t d = 0; d < perm.rank; d++)
     l.dim[d] = from->lay.dim[perm.ptr[d]];
   at_arena *a = at_arena_create();
@@ -323,6 +340,8 @@ static at_status enter(at_tiles_lowerer *w, at_value outside, at_value inside) {
   at_tiles_value *o = at_tiles_value_of(w, outside),
                  *i = at_tiles_value_of(w, inside);
   if (at_value_type(outside)->dtype == AT_TOKEN) return AT_OK;
+  // An operand without a home gets one before the region, as each turn reads it
+  // there.
   if (!o->placed) {
     uint32_t none = 0;
     at_tiles_lay l;
@@ -357,6 +376,7 @@ static at_status leave(at_tiles_lowerer *w, const at_node *n, const at_comp *c,
     st = at_tiles_add_step(w, n, " carry", &m, work);
   at_arena_destroy(a);
   AT_TRY(st);
+  // What the region made ends with it.
   AT_FOR_NODES(x, c)
   for (uint32_t i = 0; i < x->num_results; i++)
     end_value(w, at_tiles_value_of(w, (at_value){x, i}));
@@ -389,6 +409,7 @@ static at_status lower_while(at_tiles_lowerer *w, const at_node *n) {
   int32_t at = w->at;
   for (uint32_t i = 0; i < n->num_operands; i++)
     AT_TRY(loop_state(w, n, i, at));
+  // Unknown turns count as one.
   w->times = AT_MAX((int64_t)(known ? trips : 1), 1) * times;
   for (uint32_t k = 0; k < 2; k++)
     AT_TRY(at_tiles_lower_comp(w, n->regions[k]));
@@ -409,6 +430,7 @@ static at_status lower_branches(at_tiles_lowerer *w, const at_node *n) {
   }
   for (uint32_t k = 0; k < n->num_regions; k++) {
     int64_t start = w->cycles;
+    // Only the dearest branch counts, so each begins at the same count.
     AT_TRY(at_tiles_lower_comp(w, n->regions[k]));
     AT_TRY(leave(w, n, n->regions[k], 0));
     dearest = AT_MAX(dearest, w->cycles - start);

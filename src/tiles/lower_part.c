@@ -58,6 +58,7 @@ static at_status fit_windows(part *p, const at_tiles_spatial *s,
   return set_ints(p, AT_ATTR_PADDING, made, 2 * s->rank);
 }
 
+// Windows of the spatial dimensions are cut to what the block's results need.
 static at_status fit_convolution(part *p) {
   const at_node *n = &p->node;
   at_tiles_spatial s = at_tiles_spatial_of(n, p->in);

@@ -45,6 +45,8 @@ typedef struct side {
   uint8_t *data;
   const int64_t *lo, *hi;
 } side;
+// The box [lo, hi) from one dense block to another; both hold it. An empty box
+// copies nothing.
 static void copy_part(side to, side from, const int64_t *lo, const int64_t *hi,
                       uint32_t rank, size_t size) {
   int64_t index[kTilesRank];

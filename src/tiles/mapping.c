@@ -9,6 +9,7 @@ void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p) {
   g->policy = p;
 }
 
+// It may be filled again afterwards.
 void at_tiles_mapping_free(at_tiles_mapping *m) {
   free(m->ptr);
   *m = (at_tiles_mapping){0};
@@ -391,6 +392,7 @@ at_status at_tiles_mapping_linear(const at_tiles_view *v, int64_t grain,
   return AT_OK;
 }
 
+// dst is mapped element by element as src is; their shapes may differ.
 at_status at_tiles_mapping_copy(const at_tiles_view *src,
                                 const at_tiles_view *dst) {
   if (src->elements != dst->elements)
@@ -415,6 +417,7 @@ at_status at_tiles_mapping_check(const at_tiles_view *v) {
   return st;
 }
 
+// Homes and copies of all variables; what is mapped nowhere counts nowhere.
 void at_tiles_mapping_bytes(const at_tiles_graph *g, int64_t *out) {
   memset(out, 0, (size_t)g->machine.tiles * sizeof *out);
   for (size_t i = 0; i < g->vars.len; i++) {

@@ -271,6 +271,7 @@ static at_status data_blocks(compiler *c, const int64_t *vars,
   return fine ? AT_OK : AT_NO_MEMORY("memory plan");
 }
 
+// For qsort, and for finding one again: the order itself means nothing.
 static int by_address(const void *a, const void *b) {
   uintptr_t x = (uintptr_t) * (at_tiles_derived *const *)a,
             y = (uintptr_t) * (at_tiles_derived *const *)b;

@@ -124,6 +124,7 @@ static bool next_index(const int64_t *size, uint32_t rank, int64_t *index) {
   return false;
 }
 
+// 1 for no numbers. Sizes of blocks, so it fits.
 static int64_t product_of(const int64_t *v, uint32_t n) {
   int64_t p = 1;
   for (uint32_t i = 0; i < n; i++) p *= v[i];

@@ -29,6 +29,7 @@ static bool holds(at_tiles_program *p, const at_tiles_program *what,
   return false;
 }
 
+// A look through p keeps a sequence from holding itself, which would never end.
 at_status at_tiles_program_add(at_tiles_program *s, at_tiles_program *p) {
   if (s->kind != AT_TILES_SEQUENCE || s->graph != p->graph ||
       holds(p, s, ++s->graph->looks))
@@ -39,12 +40,14 @@ at_status at_tiles_program_add(at_tiles_program *s, at_tiles_program *p) {
                                                     : AT_NO_MEMORY("program");
 }
 
+// The set may still grow until the step is derived.
 at_status at_tiles_program_execute(at_tiles_set *s, at_tiles_program **out) {
   AT_TRY(make(s->graph, AT_TILES_EXECUTE, out));
   (*out)->set = s;
   return AT_OK;
 }
 
+// Element by element in the order of both views; shapes may differ.
 at_status at_tiles_program_copy(const at_tiles_view *src,
                                 const at_tiles_view *dst,
                                 at_tiles_program **out) {
@@ -60,6 +63,7 @@ at_status at_tiles_program_copy(const at_tiles_view *src,
   return AT_OK;
 }
 
+// 0 times is a step that does nothing.
 at_status at_tiles_program_repeat(int64_t times, at_tiles_program *body,
                                   at_tiles_program **out) {
   if (times < 0)

@@ -193,6 +193,7 @@ static at_status scaled_dim(at_arena *a, const at_tiles_dim *g, int64_t size,
   return AT_OK;
 }
 
+// For qsort: ascending.
 static int by_tile(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return (x > y) - (x < y);

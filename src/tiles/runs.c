@@ -118,6 +118,7 @@ static at_status walk_single(walk *w, uint32_t d, int64_t base, uint32_t which,
   return AT_OK;
 }
 
+// For qsort: ascending.
 static int by_value(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);

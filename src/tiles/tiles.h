@@ -28,6 +28,7 @@
 #include "tiles/atoll_tiles.h"  // the types that its callers share
 
 // ---- Machine
+// The figures are those of data/hw; sizes are bytes of one tile.
 typedef struct at_tiles_machine {
   const char *name;
   int64_t tiles, bytes_per_tile, workers, vector_bytes;
@@ -41,6 +42,7 @@ typedef struct at_tiles_machine {
   double f32_macs, f16_macs;  // multiply-adds per cycle and tile
 } at_tiles_machine;
 // FAILED_PRECONDITION: the description lacks a figure, or is not of tiles.
+// *out borrows texts from m.
 at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out);
 
 // ---- Graph and variables
@@ -71,6 +73,7 @@ at_status at_tiles_view_slice(const at_tiles_view *v, uint32_t dim,
                               int64_t begin, int64_t end,
                               const at_tiles_view **out);
 // Element i of dimension 0, which goes.
+// INVALID_ARGUMENT where there is no such element.
 at_status at_tiles_view_at(const at_tiles_view *v, int64_t i,
                            const at_tiles_view **out);
 // n >= 1 views of one graph and element type, equal but along `dim`.
@@ -85,6 +88,7 @@ at_status at_tiles_view_reshape(const at_tiles_view *v, at_dims dims,
 at_status at_tiles_view_flatten(const at_tiles_view *v,
                                 const at_tiles_view **out);
 // Result dimension d is dimension perm[d].
+// perm must name each dimension once.
 at_status at_tiles_view_dimshuffle(const at_tiles_view *v, at_dims perm,
                                    const at_tiles_view **out);
 // Dimension `dim` backwards. INVALID_ARGUMENT: no such dimension.
@@ -103,6 +107,7 @@ at_status at_tiles_view_reorder(const at_tiles_view *const *v, uint32_t n,
                                 const at_tiles_view **out);
 // Consecutive elements of one variable, `count` of them, `step` apart, in view
 // order.
+// step may be negative or 0.
 typedef struct at_tiles_run {
   uint32_t var;
   int64_t begin, count, step;
@@ -125,6 +130,7 @@ at_status at_tiles_view_clone(const at_tiles_view *v, const char *name,
                               const at_tiles_view **out);
 
 // In-tile layouts: logical [N,H,W,C] over a padded variable. `form` names it.
+// Channels are padded with zeros to a multiple of four.
 typedef enum at_tiles_layout {
   AT_TILES_NC4HW4,  // [N, ceil(C/4), H, W, 4]
   AT_TILES_NHC4W4   // [N, H, ceil(C/4), W, 4]
@@ -142,6 +148,7 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
 void at_tiles_mapping_policy(at_tiles_graph *g, at_tiles_policy p);
 
 // Where the elements of a view have their homes.
+// Positions are those of the view, not of its variables.
 typedef struct at_tiles_mapping {
   at_tiles_interval *ptr;  // owned: free(); sorted, neighbours on a tile joined
   size_t len, cap;
@@ -174,6 +181,7 @@ void at_tiles_mapping_bytes(const at_tiles_graph *g, int64_t *out);
 
 // ---- Regions
 // The parts of a view on one tile; `groups` counts the stretches without a gap.
+// A stretch is contiguous in the tile's memory.
 typedef struct at_tiles_regions {
   at_tiles_region *ptr;  // owned: free()
   size_t len, cap;
@@ -200,6 +208,7 @@ at_status at_tiles_regions_view(const at_tiles_view *v,
 
 // ---- Codelets and compute sets
 // What a vertex does to a field: read it, write all of it, or both.
+// A field that is OUT must be written whole: what was there is not kept.
 typedef enum at_tiles_access {
   AT_TILES_IN,
   AT_TILES_OUT,
@@ -344,6 +353,7 @@ typedef struct at_tiles_exchange {
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                                  at_tiles_exchange *x);
 // Without an order: cycles are the lower bound, bytes are counted.
+// For plans that are only compared: the order is the dearest part of a plan.
 at_status at_tiles_exchange_bound(const at_tiles_machine *m,
                                   at_tiles_exchange *x);
 // INTERNAL when two messages of one tile overlap: what every plan must pass.
@@ -396,6 +406,7 @@ typedef struct at_tiles_step {
 // A block in one tile's memory while steps [first, last] run (phases of a step:
 // 4 step + 0 exchange, 1 pre-arrange, 2 execute, 3 post-arrange).
 // Memory of one tile for a span of steps, inclusive.
+// Blocks whose spans overlap do not overlap in memory.
 typedef struct at_tiles_block {
   const char *name;
   int64_t bytes, at;  // at: address from the start of the tile's memory
@@ -404,6 +415,7 @@ typedef struct at_tiles_block {
   bool interleaved;  // has to lie in the interleaved part
 } at_tiles_block;
 // What memory is for.
+// RECEIVED: what the exchange brings; ARRANGED: copies in a codelet's order.
 typedef enum at_tiles_category {
   AT_TILES_MEM_VARIABLES,
   AT_TILES_MEM_COPIES,
@@ -420,6 +432,7 @@ typedef enum at_tiles_category {
 // What the memory is for, in words; static.
 const char *at_tiles_category_text(at_tiles_category c);
 // What moving one tensor costs over the program.
+// For advice: which tensor should live elsewhere.
 typedef struct at_tiles_tensor {
   const char *name, *shape, *home;  // "f32[8,4]", "64 x 23 blocks of [32, 128]"
   const char *step, *want;  // the step that pays most, and what it wants

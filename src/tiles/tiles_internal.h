@@ -32,6 +32,8 @@ typedef struct at_tiles_var {
   at_dims dims;
   int64_t elements;
   uint32_t flags;
+  // Elements that no tile has are unmapped: a program that uses them is
+  // refused.
   at_tiles_mapping home;    // intervals of the variable, disjoint
   at_tiles_mapping copies;  // by the duplicating policy; may overlap over tiles
   uint8_t *data;            // dense; NULL until a value is needed
@@ -54,6 +56,7 @@ struct at_tiles_set {
 };
 
 // Variables, sets, views and programs, all in one arena.
+// Freed as a whole: nothing of it is freed before.
 struct at_tiles_graph {
   at_arena *arena;
   at_tiles_machine machine;
@@ -82,6 +85,7 @@ struct at_tiles_view {
   at_tiles_piece *pieces;  // rank 1: sorted by lo
 };
 // A view with room for n pieces; dims are copied.
+// The pieces are the caller's to fill in.
 at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
                             uint32_t n, at_tiles_view **out);
 // A flat view of runs, in order.
@@ -90,6 +94,7 @@ at_status at_tiles_view_of_runs(at_tiles_graph *g, at_dtype t,
                                 const at_tiles_view **out);
 // Appends r, joined with the last run where both make one progression. False:
 // no memory.
+// out: on the heap, the caller's to free.
 bool at_tiles_runs_push(at_tiles_runs *out, at_tiles_run r);
 
 // ---- Where runs live

@@ -21,11 +21,13 @@
                at_status_message(s_));                     \
   } while (0)
 
+// A list of sizes as a view; lives until the block ends.
 #define DIMS(...)                      \
   ((at_dims){(int64_t[]){__VA_ARGS__}, \
              sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)})
 
 // An error of this code whose message has these words.
+// Consumes s.
 static inline void expect_error(at_status s, at_code code,
                                 const char *const *words, size_t n) {
   assert_false(at_ok(s));
@@ -36,11 +38,13 @@ static inline void expect_error(at_status s, at_code code,
       fail_msg("no \"%s\" in: %s", words[i], at_status_message(s));
   at_status_free(s);
 }
+// Words are parts of the message, in any order.
 #define expect(s, code, ...)                                \
   expect_error(s, code, (const char *const[]){__VA_ARGS__}, \
                sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *))
 
 // The machine of most tests: 1,472 tiles.
+// Without a description of it the test fails.
 static inline at_tiles_machine mk2(void) {
   const at_machine *m;
   at_tiles_machine t;
@@ -50,6 +54,8 @@ static inline at_tiles_machine mk2(void) {
 }
 
 // The caller destroys it.
+// For graphs of the whole machine; smaller ones are made from a machine of
+// their own.
 static inline at_tiles_graph *graph(void) {
   at_tiles_machine m = mk2();
   at_tiles_graph *g;

@@ -443,6 +443,7 @@ at_status at_tiles_view_reshape(const at_tiles_view *v, at_dims dims,
   return AT_OK;
 }
 
+// One dimension, in row-major order.
 at_status at_tiles_view_flatten(const at_tiles_view *v,
                                 const at_tiles_view **out) {
   return at_tiles_view_reshape(v, (at_dims){&v->elements, 1}, out);

@@ -185,6 +185,7 @@ static at_status check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
   return s;
 }
 
+// A refusal leaves with its part of docs/refusals.md in its hint.
 at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
                           uint32_t num_devices) {
   return at_mosaic_refusal_page(check(k, chip, num_devices));
@@ -243,6 +244,8 @@ static bool is_const(const at_mvalue *v, int *fuel, int64_t *out) {
   return is_zero(op, known, x);
 }
 
+// Looks at 128 operations at most, so the time does not grow with the kernel;
+// what lies behind them is not known.
 bool at_mosaic_value_const(const at_mvalue *v, int64_t *out) {
   int fuel = 128;
   return is_const(v, &fuel, out);

@@ -11,9 +11,11 @@
 
 // Limits of one core of a chip generation (rules.def). Bytes.
 // Rows are static; a chip's numbers are what its compiler's refusals tell.
+// Fields are what the rules ask of a chip; machine/machine.h has its speed.
 typedef struct at_mosaic_chip {
   const char *name, *kind;  // "v6e", "TPU v6 lite"
   int generation, cores_per_device;
+  // In bytes, as all sizes here.
   int64_t vmem_bytes;         // all of it
   int64_t vmem_usable_bytes;  // less what the compiler keeps
   int64_t vmem_scoped_bytes;  // of one kernel, unless it asks for another limit
@@ -42,10 +44,14 @@ at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
 // ---- Layout
 // Rows of the tile in which a memref lies in VMEM or HBM. `argument`: of the
 // kernel, whose layout XLA chooses. rank >= 2.
+// Between 1 and 128. Narrow elements stand 32 / bits to a word, so that many
+// rows at least.
 int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
                             int64_t rows, bool argument);
 // Bytes of a memref in its padded layout; SMEM and semaphores are dense.
 // -1: a dynamic or impossible size.
+// Bytes are whole words. dims up to INT64_MAX are allowed: what overflows is
+// impossible.
 int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
                             bool argument);
 
@@ -74,6 +80,7 @@ typedef struct at_mosaic_memory {
   int64_t smem, semaphores;  // bytes
 } at_mosaic_memory;
 // In the chip's padded layout; a ref of a dynamic size counts as nothing.
+// Windows that XLA keeps in VMEM already take nothing.
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 

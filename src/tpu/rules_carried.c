@@ -195,6 +195,8 @@ static at_status carry(carried *c, const loop *l, const at_mblock *before,
   bool again = true;
   for (int turn = 0; turn < 2 && again; turn++) {
     again = false;
+    // The first turn begins with what comes in, the second with what both it
+    // and the body say.
     for (uint32_t i = 0; i < l->n; i++) {
       states s = states_of(c, l->init[i]);
       if (turn) s = least(s, states_of(c, l->next[i]));
@@ -208,6 +210,8 @@ static at_status carry(carried *c, const loop *l, const at_mblock *before,
       again |= s.row != have.row || s.column != have.column;
     }
   }
+  // Set anew each time that a loop is looked at: the last look of the outer
+  // loops counts.
   void **wrong;
   AT_TRY_ALLOC(wrong, at_map_put_ptr(&c->wrong, l->op));
   *wrong = NULL;

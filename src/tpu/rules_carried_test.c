@@ -88,6 +88,15 @@ static void carried_values(void **state) {
        "vector<1x1xf32>\n"
        "%next = 'vector.broadcast'(%l) : (vector<1x1xf32>) -> V:f32\n",
        "%q, %next", 8, 1, false, true},
+      // The same registers under another leading dimension.
+      {"%one", "%one",
+       "%l = 'vector.shape_cast'(%x) : (V:f32) -> vector<1x8x128xf32>\n"
+       "%next = 'vector.shape_cast'(%l) : (vector<1x8x128xf32>) -> V:f32\n",
+       "%q, %next", 8, 1, false, false},
+      {"%one", "%one",
+       "%l = 'vector.shape_cast'(%x) : (V:f32) -> vector<16x64xf32>\n"
+       "%next = 'vector.shape_cast'(%l) : (vector<16x64xf32>) -> V:f32\n",
+       "%q, %next", 8, 1, false, true},
       // A branch has what both sides yield.
       {"%one", "%one",
        "%t = 'arith.cmpi'(%k, %n) {predicate = 2 : i64} : (i32, i32) -> i1\n"

@@ -201,6 +201,7 @@ static at_status mark(at_mosaic_judge *j, const at_mblock *b) {
   return AT_OK;
 }
 
+// Once for each program, before its operations are judged.
 at_status at_mosaic_rules_mark(at_mosaic_judge *j) {
   j->live = at_map_in(j->scratch);
   j->known = at_walk_in(j->scratch);

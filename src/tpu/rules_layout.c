@@ -79,6 +79,7 @@ static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
   at_status s = at_mosaic_ref_of(m, &r);
   bool good = at_ok(s);
   at_status_free(s);
+  // Lines of two or four bits can only be stored in whole rows of words.
   uint32_t bits = at_mosaic_bits(vec);
   if (ref == 1 && rank == 1 && vec->shape.rank == 1 && bits > 1 && bits < 8 &&
       vec->shape.ptr[0] % (128 * 32 / bits))
@@ -89,12 +90,14 @@ static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
   if (!good || r.space != AT_MSPACE_VMEM || r.semaphore ||
       vec->shape.rank != rank)
     return AT_OK;
+  // Indices follow the ref; of a store the value stands before it.
   at_mvalue *const *index = op->operands + ref + 1;
   if (rank == 1)
     return prove(j, op, index[0], 0, 128 * 32 / (bits > 1 ? bits : 32));
   if (rank < 2 || !base_of(op->operands[ref], &base, &argument)) return AT_OK;
   int64_t row, lane, tile = tile_of(j, base, argument);
   bool words = bits == 32 || bits == 1;
+  // Masks are held as words.
   // A row anywhere, of a memref whose rows lie in several tiles: all of them.
   if (words && at_mosaic_size(m, 1) > 128 && at_mosaic_size(vec, 2) == 1 &&
       !at_mosaic_value_const(index[rank - 2], &row) &&
@@ -108,6 +111,8 @@ static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
                      "Not implemented: dynamic load with unaligned indices")
                : prove(j, op, index[rank - 2], rank - 2, tile);
   if (bits == 1) return AT_OK;
+  // What is left must begin at a tile, but for words that are addressed row by
+  // row.
   bool any_row =
       is_untiled(m) || (at_mosaic_bits(m) == 32 && at_mosaic_size(vec, 2) == 1);
   if (!any_row) AT_TRY(prove(j, op, index[rank - 2], rank - 2, tile));
@@ -152,6 +157,7 @@ static int64_t word_of(at_mosaic_judge *j, const at_mop *op) {
                                                         : j->chip->word_bits;
 }
 
+// The compiler's words for a place that is known and is no word's beginning.
 static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
@@ -212,8 +218,12 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
                        bool fixed) {
   bool whole = x->n == AT_MDYN || x->n == x->have || x->n % 128 == 0;
   if (whole && at_mosaic_value_divides(x->at, 128)) return AT_OK;
+  // Neither whole registers of lanes nor aligned to them: by words of the
+  // memory.
   int64_t word = word_of(j, op);
   bool aligned = at_mosaic_value_divides(x->at, word / 32);
+  // May a part at a place that is not known reach from one row of tiles into
+  // the next?
   bool across = x->asked > 0 && !x->fixed &&
                 (128 % x->asked || x->asked % (word / 32) ||
                  !at_mosaic_value_divides(x->at, x->asked));
@@ -225,6 +235,7 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
         "can silence this error using tpu.assume_multiple.",
         (long long)word);
   if (!aligned) return word_refused(j, op);
+  // Elements are words here: narrower ones go by the tile (line, tiles_only).
   int64_t moved = j->chip->hbm_bits / 32;
   if (whole || x->n % moved == 0) return AT_OK;
   return at_mosaic_refuse(
@@ -315,6 +326,8 @@ static at_status moved(at_mosaic_judge *j, const at_mvalue *v, bool scalars) {
   return AT_OK;
 }
 
+// The memory of a ref. *semaphore: its elements are no numbers, or it is no ref
+// that there could be.
 static at_mosaic_space space_of(const at_mtype *t, bool *semaphore) {
   at_mosaic_ref r = {0};
   at_status s = at_mosaic_ref_of(t, &r);
@@ -396,6 +409,8 @@ static at_status gather(at_mosaic_judge *j, const at_mop *op) {
                             "Not implemented: Gather indices and result have "
                             "different bitwidths");
   if (d.rank != 1) return AT_OK;
+  // Lanes of a register are 128, rows eight of words and more of narrow
+  // elements; along other dimensions there is no limit.
   int64_t from_end = rank - d.ptr[0];
   int64_t n = from_end == 1 ? 128 : from_end == 2 ? 8 * (32 / bits) : INT64_MAX;
   if (a->shape.ptr[d.ptr[0]] > n)
@@ -531,6 +546,8 @@ static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Not implemented: stride dimension is the minor most");
+  // The rows of a register are turned by different amounts: narrow elements
+  // only on newer chips.
   uint32_t least = j->chip->generation >= 6 ? 8 : 16;
   if (from_end == 1 && bits >= least) return AT_OK;
   return at_mosaic_refuse(
@@ -591,6 +608,7 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
     return AT_OK;
   int64_t from = at_mosaic_size(a, 1), to = at_mosaic_size(b, 1);
   if (from <= 0 || to <= 0) return AT_OK;
+  // Numbers are repacked in registers, masks are not.
   if (from != to && at_mosaic_bits(a) == 1) return mask_cast(j, op);
   bool evenly = from % to == 0 || to % from == 0;
   bool lines = (b->shape.rank > 1 || is_line(j, a)) &&

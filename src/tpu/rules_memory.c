@@ -7,6 +7,7 @@
 int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
                             int64_t rows, bool argument) {
   int64_t packing = bits >= 32 ? 1 : 32 / bits;
+  // By width of element; 32 bits and more have tiles of eight rows alone.
   int64_t normal = 8, large = 8;
   if (bits == 2) large = 128;
   if (bits == 4) large = 64;
@@ -17,6 +18,7 @@ int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
   if (large <= rows) return large;
   int64_t tile = packing * (chip->generation < 4 ? 2 : 1);
   while (tile < AT_MIN(rows, normal)) tile *= 2;
+  AT_ASSERT(tile > 0 && tile <= 128 && tile % packing == 0);
   return tile;
 }
 
@@ -95,6 +97,9 @@ at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
     else if (r->space == AT_MSPACE_VMEM)
       add(&m.scratch, bytes);
   }
+  // Sums saturate: what is not known takes too much, not little.
+  AT_ASSERT(m.windows >= 0 && m.scratch >= 0 && m.smem >= 0 &&
+            m.semaphores >= 0);
   return m;
 }
 
@@ -126,6 +131,7 @@ static void put_size(at_strbuf *b, int64_t bytes) {
 // How the compiler names a window in its lists.
 static void put_window(at_strbuf *b, at_mosaic_judge *j,
                        const at_mosaic_window *w) {
+  // Indices of the call's operands.
   // Grid bounds that the call brings along are not counted as inputs.
   uint32_t index = w->is_output ? w->index : w->index - j->p->num_dynamic;
   const char *what = w->is_output ? "output" : "input";
@@ -273,6 +279,7 @@ static at_status check_scratch(at_mosaic_judge *j) {
                      NULL, r);
     if (r->semaphore) add(&sems, bytes);
   }
+  // All semaphores share one memory with those of the compiler.
   int64_t kept = c->generation >= 7 ? SFLAG_KEPT_7X : SFLAG_KEPT;
   add(&sems, kept);
   if (sems > c->semaphore_bytes && sems > kept)
@@ -500,6 +507,8 @@ static void follow(life *l, const at_mblock *b) {
         follow(l, op->regions[0]->blocks[n]);
       continue;
     }
+    // Stores are forwarded along a straight run of operations only, not into
+    // regions.
     l->kept |= uses_inside(op, l->memory);
     if (uses(op, l->memory)) {
       l->kept |= l->apart || !is_forwarded(l, op);
@@ -598,10 +607,14 @@ at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
                             AT_MOSAIC_INTERNAL_SCRATCH);
   AT_TRY(check_scratch(j));
   AT_TRY(check_windows(j));
+  // Each by itself fits: now all of them together.
   at_mosaic_memory m = at_mosaic_memory_of(j->p, j->chip);
   AT_TRY(check_smem(j, m.smem));
+  // The kernel's own limit may be below or above the chip's default.
   int64_t scoped = cfg->vmem_limit_bytes >= 0 ? cfg->vmem_limit_bytes
                                               : j->chip->vmem_scoped_bytes;
+  // Windows are no part of the stack: they are held against all of VMEM that is
+  // usable.
   int64_t usable = j->chip->vmem_usable_bytes;
   if (m.windows > usable) return capacity_oom(j, m.windows, usable, "vmem");
   if (cfg->internal_scratch_bytes > usable)

@@ -74,6 +74,7 @@ static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
 
 // Along dimensions of one element a reduction is no more than its last step.
 static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
+  // Of the operand: the accumulator has the same.
   at_dtype t = at_mosaic_dtype_of(ARG(op, 0));
   at_str kind = {0};
   at_mosaic_attr_text(at_mop_attr(op, "kind"), &kind);
@@ -84,6 +85,7 @@ static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
   if (t == AT_S32 && (at_str_is(kind, "add") || at_str_is(kind, "maxsi") ||
                       at_str_is(kind, "minsi")))
     return AT_OK;
+  // Nothing is added up where as many elements come out as go in.
   int64_t n = at_mosaic_elements(ARG(op, 0)->shape);
   if (at_is_float(t) && n >= 0 && n == at_mosaic_elements(RES(op, 0)->shape)) {
     if (!at_str_is(kind, "add")) return AT_OK;
@@ -97,6 +99,8 @@ static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
 
 // From v7 on integers are multiplied as floats.
 static at_status matmul_types_7(at_mosaic_judge *j, const at_mop *op) {
+  // Operands that are both words are multiplied as floats, which their
+  // accumulator must be told.
   uint32_t words = 0;
   for (uint32_t i = 0; i < 3; i++) {
     if (is_int(ARG(op, i)) && at_mosaic_bits(ARG(op, i)) == 16)
@@ -263,6 +267,8 @@ static const char *min_or_max(const at_mop *op) {
   bool straight = is_same(a, x) && is_same(b, y),
        crossed = is_same(a, y) && is_same(b, x);
   if (!straight && !crossed) return NULL;
+  // Predicates 2 to 5 compare with a sign, 6 to 9 without; the first two of
+  // each are "less".
   bool less = p == 2 || p == 3 || p == 6 || p == 7;
   if (p >= 6) return less == straight ? "arith.minui" : "arith.maxui";
   return less == straight ? "arith.minsi" : "arith.maxsi";
@@ -426,6 +432,7 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
     if (tb != AT_F32)
       return at_mosaic_refuse(j, op, AT_INTERNAL, "Bad rhs type");
   }
+  // Widths that no chip multiplies, then those of this generation.
   uint32_t bits[2] = {at_mosaic_bits(a), at_mosaic_bits(b)};
   if (bits[0] == 1 && bits[1] == 1)
     return at_mosaic_refuse(
@@ -478,6 +485,8 @@ static at_status join(at_mosaic_judge *j, const at_mop *op) {
       along->i < 0 || along->i >= t->shape.rank)
     return AT_OK;
   int64_t from_end = t->shape.rank - along->i, at = 0;
+  // Elements of a register along that dimension, of masks that are held as
+  // words.
   int64_t unit = t->shape.rank == 1 ? 1024
                  : from_end == 1    ? 128
                  : from_end == 2    ? 8
@@ -537,6 +546,7 @@ static at_status branch(at_mosaic_judge *j, const at_mop *op) {
 // Masks that a loop changes.
 static at_status loop(at_mosaic_judge *j, const at_mop *op) {
   const at_mblock *b = op->regions[0]->blocks[0];
+  // A mask that goes round unchanged needs no register that changes.
   const at_mop *yield = b->ops[b->num_ops - 1];
   uint32_t n = AT_MIN(op->num_results, yield->num_operands);
   for (uint32_t i = 0; i < n && i + 1 < b->num_args; i++)

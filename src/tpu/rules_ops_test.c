@@ -396,12 +396,41 @@ static void joined_masks(void **state) {
   }
 }
 
+// The generator takes one number or two; a product's left side goes in by
+// another way from v7 on.
+static void seeds_and_registers(void **state) {
+  static const refused rows[] = {
+      {NULL, "v5e", {"S:i32"}, "'tpu.prng_set_seed_32'(%n) : (i32) -> ()\n"},
+      {NULL,
+       "v5e",
+       {"S:i32"},
+       "'tpu.prng_set_seed_32'(%n, %n) : (i32, i32) -> ()\n"},
+      {NULL,
+       "7x",
+       {"M:bf16"},
+       "%x = 'vector.load'(%a, %i, %i) : (M:bf16, index, index) -> V:bf16\n"
+       "'tpu.matmul_acc_lhs'(%x) {acc = 0 : i32, mxu_index = 0 : i32} : "
+       "(V:bf16) -> ()\n"},
+      {NULL,
+       "v6e",
+       {"M:bf16"},
+       "%x = 'vector.load'(%a, %i, %i) : (M:bf16, index, index) -> V:bf16\n"
+       "'tpu.matmul_lhs_fifo'(%x) {mxu_index = 0 : i32} : (V:bf16) -> ()\n"},
+  };
+  refuse_all(rows, AT_LEN(rows));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(integers),  cmocka_unit_test(extrema),
-      cmocka_unit_test(folded),    cmocka_unit_test(floats),
-      cmocka_unit_test(products),  cmocka_unit_test(gathers),
-      cmocka_unit_test(rotations), cmocka_unit_test(joined_masks),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(extrema),
+      cmocka_unit_test(folded),
+      cmocka_unit_test(floats),
+      cmocka_unit_test(products),
+      cmocka_unit_test(gathers),
+      cmocka_unit_test(rotations),
+      cmocka_unit_test(joined_masks),
+      cmocka_unit_test(seeds_and_registers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

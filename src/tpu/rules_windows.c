@@ -34,6 +34,7 @@ static at_status check_block(at_mosaic_judge *j, const at_mosaic_window *w) {
   for (uint32_t i = 0; i < rank; i++)
     if (b[i] == AT_MDYN || a[i] == AT_DYN) return AT_OK;
   if (rank == 1) {
+    // A row of words, in elements.
     int64_t least = 128 * 32 / AT_MIN(bits, 32u);
     if (b[0] == a[0] || b[0] % 1024 == 0 ||
         (b[0] >= least && (b[0] & (b[0] - 1)) == 0))
@@ -73,6 +74,7 @@ static at_status check_layout(at_mosaic_judge *j, const at_mosaic_window *w) {
   int64_t rows = w->bounds.ptr[rank - 2], all = w->whole.dims[rank - 2];
   if (bits != 2 || rows == AT_MDYN || all == AT_DYN || rows == all)
     return AT_OK;
+  // The array's tiles, which a block may not cut.
   int64_t tile = all % 128 == 0 ? 128 : 16;
   if (rows % tile == 0) return AT_OK;
   if (tile == 128)

@@ -31,6 +31,7 @@ typedef struct grid {
   int64_t bounds[16], begin[16], count[16];  // this core's part
   int64_t exact;                             // as at_ms_body_run takes it
   cached *classes;                           // NULL: every step is looked at
+  size_t num_classes;
   uint32_t exact_ids;  // bits: each id of these is a class of its own
   bool coarse;         // there were too many of them
   int64_t *now;        // per window: where it is
@@ -54,6 +55,8 @@ int64_t at_ms_count_ops(const at_mblock *b) {
 // As device/core_share.c splits a grid between the cores of a chip.
 static void share(grid *g, at_mosaic_timing *s) {
   s->busy = 1;
+  // The first parallel dimension that cores share evenly, else the first that
+  // has anything to share.
   int64_t best = -1;
   for (uint32_t d = 0; d < g->p->grid_rank; d++) {
     if (g->p->grid[d].semantics != AT_MDIM_PARALLEL) break;
@@ -93,6 +96,7 @@ static at_status run_body(grid *g, const int64_t *ids, cached *out) {
       index = index * kClasses + (ids[d] == 0 ? 0 : last ? 2 : 1);
       if (ids[d] && !last) at[d] = g->bounds[d] / 2;
     }
+    AT_ASSERT(index < g->num_classes);
     c = &g->classes[index];
     if (c->there) return *out = *c, AT_OK;
   }
@@ -116,6 +120,8 @@ static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   }
   g->exact = kExactTurns;
   if (g->p->grid_rank > 8) return AT_OK;
+  // Classes: three for each dimension, or one for each id where a constant
+  // tells them apart.
   // Constants that are read differ from step to step, along some dimensions.
   double ways = 1;
   AT_TRY(at_ms_constant_ids(g->p, g->body.values.given, a, &g->exact_ids));
@@ -127,6 +133,7 @@ static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
   }
   for (uint32_t d = 0; d < g->p->grid_rank; d++)
     n *= g->exact_ids >> d & 1 ? (size_t)g->bounds[d] : kClasses;
+  g->num_classes = n;
   AT_TRY_ALLOC(g->classes, at_new(a, cached, n));
   return AT_OK;
 }
@@ -159,6 +166,8 @@ static at_status move(grid *g, const int64_t *ids, bool last, moved *m) {
     bool same = g->there[i] && known && !last &&
                 !memcmp(at, now, w->bounds.rank * sizeof *at);
     if (same) continue;
+    // An output leaves when its place changes; what it was before is gone from
+    // VMEM.
     if (w->is_output && g->there[i]) {
       m->out += g->bytes[i];
       m->largest_out = fmax(m->largest_out, g->bytes[i]);
@@ -183,6 +192,7 @@ static void ids_of(const grid *g, int64_t step, int64_t *ids) {
     ids[d] = step % g->count[d] + g->begin[d];
     step /= g->count[d];
   }
+  AT_ASSERT(!step);  // a step of this core's part
 }
 
 // The windows of a step are copied side by side. Returns when all are there; 0:
@@ -223,6 +233,8 @@ static at_status step(grid *g, const int64_t *ids, const at_ms_copy *copy,
   AT_TRY(move(g, ids, false, &m));
   t->in_bytes = m.in;
   t->out_bytes = m.out;
+  // The body before has ended, and what it wrote two steps ago has left its
+  // buffer.
   double free = fmax(p->ended, p->gone);
   p->gone = copy_windows(copy, copy->latency_out, p->ended, m.largest_out,
                          m.out, &t->out_start, &t->out_end);
@@ -266,6 +278,7 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   moved m = {0};
   AT_TRY(move(g, ids, true, &m));
   t.out_bytes = m.out;
+  // Nothing runs beside the last outputs.
   double left = copy_windows(&copy, copy.latency_out, p.ended, m.largest_out,
                              m.out, &t.out_start, &t.out_end);
   count_moves(s, &m, 0, &copy);
@@ -273,6 +286,7 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   s->bubbles += s->cycles - p.ended;
   t.end = s->cycles;
   if (kept == s->steps) line[s->num_timeline++] = t;
+  AT_ASSERT(s->num_timeline <= kept + 1);
   s->timeline = line;
   return AT_OK;
 }
@@ -385,6 +399,7 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                           .vmem_bytes = rules->vmem_bytes,
                           .moves = g.moves};
   share(&g, s);
+  // As a double: bounds may multiply to more than fits an integer.
   double steps = 1;
   for (uint32_t d = 0; d < g.p->grid_rank; d++) steps *= (double)g.count[d];
   if (steps > kMostSteps)

@@ -67,6 +67,7 @@ static void start_copy(at_ms_body *b, const at_mop *op) {
     q->count--;
   }
   double latency = q == &b->out ? copy.latency_out : copy.latency_in;
+  AT_ASSERT(q->count < AT_MS_PENDING && q->first < AT_MS_PENDING);
   q->end[(q->first + q->count++) % AT_MS_PENDING] =
       now + latency + bytes / copy.rate;
 }
@@ -77,6 +78,7 @@ static void wait_copy(at_ms_body *b, const at_mop *op) {
   close_segment(b);
   at_ms_queue *q = sides_of(op, &from, &to) ? queue_of(b, &to) : &b->in;
   if (!q->count) return;
+  AT_ASSERT(q->count <= AT_MS_PENDING && q->first < AT_MS_PENDING);
   double end = q->end[q->first];
   q->first = (q->first + 1) % AT_MS_PENDING;
   q->count--;
@@ -262,6 +264,7 @@ static at_status one(at_ms_body *b, const at_mop *op) {
   return AT_OK;
 }
 
+// In the order of the text, which is the order of effects.
 static at_status block(at_ms_body *b, const at_mblock *blk) {
   for (uint32_t i = 0; i < blk->num_ops; i++) AT_TRY(one(b, blk->ops[i]));
   return AT_OK;

@@ -48,11 +48,13 @@ typedef struct reach {
   uint32_t found;
 } reach;
 
+// Bits of the grid ids; 0 for a value that depends on none, or was not seen.
 static uint32_t ids_of(const reach *r, const at_mvalue *x) {
   void **at = at_map_find_ptr(&r->of, x);
   return at ? (uint32_t)(uintptr_t)*at : 0;
 }
 
+// Replaces what was noted: a block may be looked at again with other arguments.
 static at_status set_ids(reach *r, const at_mvalue *x, uint32_t ids) {
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&r->of, x));

@@ -17,6 +17,7 @@ static void put_bytes(at_strbuf *b, double bytes) {
     at_strbuf_addf(b, "%.1f KiB", bytes / 1024);
 }
 
+// The largest share wins; of equal ones the first in this list.
 const char *at_mosaic_timing_bound(const at_mosaic_timing *s) {
   const at_mosaic_units *u = &s->units;
   const struct {

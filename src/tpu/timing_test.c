@@ -1,4 +1,5 @@
 // What kernels would take on a chip: which unit, which transfers, which waits.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -487,14 +488,137 @@ static void unknown_bounds_are_forty_with_zeros(void **state) {
   assert_int_equal(timing_of(text, "v5e", &given)->steps, 24);
 }
 
-// Of Chrome's trace format.
+// A number of an object, which must be there.
+static double number_of(const at_json *o, const char *name) {
+  const at_json *v = at_json_get(o, name);
+  if (!v || v->kind != AT_JSON_NUMBER) fail_msg("no number %s", name);
+  return v->is_int ? (double)v->integer : v->number;
+}
+
+// `simple` in a call that says which window is a result.
+static at_mosaic_timing *in_and_out(const char *body) {
+  static const int64_t dims[] = {4 * 64, 8 * 512};
+  const at_type whole = {.dtype = AT_F32, .rank = 2, .dims = dims};
+  const char *text = grid_text("%i, %j", "%i, %j", ARBITRARY, body, "4, 8");
+  at_mosaic_call call = {.payload = {(const uint8_t *)text, strlen(text)},
+                         .operands = &whole,
+                         .results = &whole,
+                         .num_operands = 1,
+                         .num_results = 1};
+  at_mosaic_kernel *k;
+  at_mosaic_timing *t;
+  assert_int_equal(at_code_take(at_mosaic_read(&call, g_arena, &k)), 0);
+  assert_int_equal(at_code_take(at_mosaic_timing_of(k, 0, machine_of("v5e"),
+                                                    NULL, g_arena, &t)),
+                   0);
+  return t;
+}
+
+// Each part of the time is in one place: bodies, their waits, and what passes
+// between steps are all of it. Steps follow each other without gaps.
+static void time_adds_up(void **state) {
+  at_mosaic_timing *t = in_and_out(BINARY("arith.addf"));
+  double all = t->compute + t->waits + t->bubbles;
+  assert_true(fabs(all - t->cycles) <= 1e-9 * t->cycles);
+  assert_true(fabs(t->seconds * t->clock - t->cycles) <= 1e-9 * t->cycles);
+  assert_int_equal(t->num_timeline, 4 * 8 + 1);
+  for (uint32_t i = 0; i < t->num_timeline; i++) {
+    const at_mosaic_step *s = &t->timeline[i];
+    assert_int_equal(s->index, i);
+    assert_true(s->start >= s->ready && s->end >= s->start);
+    if (i) assert_true(s->ready == t->timeline[i - 1].end);
+    // 64 x 512 floats come and go with every step; none leaves before the
+    // second, none comes after the last.
+    const double block = 64 * 512 * 4;
+    assert_true(s->in_bytes == (i < 32 ? block : 0));
+    assert_true(s->out_bytes == (i ? block : 0));
+    assert_true(s->in_end >= s->in_start && s->out_end >= s->out_start);
+    if (i < 32) assert_true(s->start >= s->in_end);
+  }
+  assert_true(t->timeline[32].end == t->cycles);
+}
+
+// The figures as JSON: every one by its name, as the report has them.
+static void figures_as_json(void **state) {
+  at_mosaic_timing *t = in_and_out(BINARY("arith.addf"));
+  at_strbuf b = {0};
+  at_json_writer w = {.out = &b};
+  const at_json *j;
+  at_json_begin_object(&w);
+  at_mosaic_timing_json(t, &w);
+  at_json_end_object(&w);
+  assert_int_equal(at_code_take(at_json_parse(
+                       (at_bytes){(const uint8_t *)b.ptr, b.len}, g_arena, &j)),
+                   0);
+  const struct {
+    const char *name;
+    double value;
+  } rows[] = {{"seconds", t->seconds},
+              {"cycles", t->cycles},
+              {"steps", 32},
+              {"cores_busy", 1},
+              {"compute_cycles", t->compute},
+              {"dma_cycles", t->transfer},
+              {"dma_in_cycles", t->transfer_in},
+              {"dma_out_cycles", t->transfer_out},
+              {"bubble_cycles", t->bubbles},
+              {"wait_cycles", t->waits},
+              {"mxu_cycles", t->units.matrix},
+              {"vector_cycles", t->units.vector},
+              {"xlu_cycles", t->units.xlu},
+              {"eup_cycles", t->units.eup},
+              {"load_cycles", t->units.load},
+              {"store_cycles", t->units.store},
+              {"scalar_cycles", t->units.scalar},
+              {"flops", t->flops},
+              {"hbm_bytes", 2 * 32 * 64 * 512 * 4.0},
+              // Two buffers of each window.
+              {"vmem_bytes", 4 * 64 * 512 * 4.0},
+              {"vmem_limit_bytes", 16 << 20}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    double have = number_of(j, rows[i].name), want = rows[i].value;
+    if (fabs(have - want) > 1e-6 * fabs(want))
+      fail_msg("%s: %g, not %g", rows[i].name, have, want);
+  }
+  at_str bound = at_json_get_str(j, "bound", AT_STR(""));
+  assert_true(at_str_is(bound, at_mosaic_timing_bound(t)));
+  assert_non_null(at_json_get(j, "follows_data"));
+  at_strbuf_free(&b);
+}
+
+// Of Chrome's trace format: a span for each step, and for each copy one that
+// says how much it moves.
 static void a_trace_is_json(void **state) {
   at_strbuf b = {0};
   const at_json *j;
-  at_mosaic_timing_trace(simple(BINARY("arith.addf")), &b);
+  at_mosaic_timing *t = in_and_out(BINARY("arith.addf"));
+  at_mosaic_timing_trace(t, &b);
   at_bytes text = {(const uint8_t *)b.ptr, b.len};
   assert_int_equal(at_code_take(at_json_parse(text, g_arena, &j)), 0);
-  assert_non_null(at_json_get(j, "traceEvents"));
+  const at_json *events = at_json_get(j, "traceEvents");
+  assert_non_null(events);
+  int steps = 0, copies = 0, names = 0;
+  for (size_t i = 0; i < events->len; i++) {
+    const at_json *e = &events->items[i];
+    at_str name = at_json_get_str(e, "name", AT_STR(""));
+    const at_json *args = at_json_get(e, "args");
+    if (at_str_is(name, "thread_name")) {
+      names++;
+      continue;
+    }
+    assert_true(number_of(e, "dur") > 0);
+    assert_true(number_of(args, "cycles") > 0);
+    bool moves = at_str_starts(name, "in ") || at_str_starts(name, "out ");
+    steps += at_str_starts(name, "step ");
+    copies += moves;
+    if (moves)
+      assert_true(number_of(args, "bytes") == 64 * 512 * 4);
+    else
+      assert_null(at_json_get(args, "bytes"));
+  }
+  assert_int_equal(names, 3);
+  assert_int_equal(steps, 32);
+  assert_int_equal(copies, 64);
   at_strbuf_free(&b);
 }
 
@@ -519,6 +643,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(long_loops_are_counted, begin, end),
       cmocka_unit_test_setup_teardown(unknown_bounds_are_forty_with_zeros,
                                       begin, end),
+      cmocka_unit_test_setup_teardown(time_adds_up, begin, end),
+      cmocka_unit_test_setup_teardown(figures_as_json, begin, end),
       cmocka_unit_test_setup_teardown(a_trace_is_json, begin, end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,8 @@ static const chip_figures *figures_of(const at_tpu_chip *chip) {
   return &g_chips[i];
 }
 
+// Latencies in cycles of the chip's clock, rates in bytes per cycle of one
+// core.
 at_ms_copy at_ms_copy_of(const at_tpu_chip *chip) {
   const chip_figures *c = figures_of(chip);
   double rate = c->copy_rate * chip->hbm_rate / chip->cores;
@@ -145,6 +147,8 @@ double at_ms_turn(void) { return g_figures.turn; }
 // ---- Registers
 static bool is_vector(const at_mtype *t) { return t->kind == AT_MTYPE_VECTOR; }
 
+// Of an element as registers hold it: a mask takes a word, wider elements than
+// words count as words.
 static uint32_t bits_of(const at_mtype *t) {
   uint32_t bits = at_dtype_of(at_mosaic_dtype_of(t))->bits;
   return bits == 1 || bits == 0 ? 32 : AT_MIN(bits, 32u);
@@ -236,6 +240,7 @@ static void transcendental(const at_mop *op, const at_tpu_chip *chip,
     default:
       break;
   }
+  // Integers are divided by the vector unit alone.
   if (!is_float) work = c->power, times = 0;
   if (!t || !is_vector(t)) work = g_figures.scalar_divide;
   elementwise(op, work, u);
@@ -254,9 +259,12 @@ static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u,
       (at_mosaic_attr_int(op, "dim", &axis) ||
        at_mosaic_attr_int(op, "axis", &axis)))
     dims = (at_dims){&axis, 1};
+  // Registers are first reduced among themselves: one operation each, more
+  // where an index goes along.
   bool finds = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_REDUCE_INDEX;
   u->vector += (words(t) * (finds ? f->index_work : 1) + conversions(op)) /
                f->vector_slots;
+  // What is left crosses sublanes and lanes, register by register.
   double left = words(t), steps = 0;
   for (uint32_t i = 0; i < dims.rank; i++) {
     int64_t d = dims.ptr[i], rank = t->shape.rank;
@@ -314,6 +322,7 @@ static void broadcast(const at_mop *op, at_mosaic_units *u) {
   if (rows) u->vector += words(from) * f->sublane_spread / f->vector_slots;
 }
 
+// Both dialects have one; they cost the same.
 static bool is_transpose(const at_mop *op) {
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
   return code == AT_MOSAIC_TPU_TRANSPOSE || code == AT_MOSAIC_VECTOR_TRANSPOSE;
@@ -413,6 +422,7 @@ static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
                      .batch = product_of(x, d.lhs_batch),
                      .operand_bytes = bits_of(x) / 8.0,
                      .repeat = 1};
+  // Words are multiplied as bf16 unless the kernel asks for more.
   at_str precision;
   const at_mattr *p = at_mop_attr(op, "precision");
   if (bits_of(x) == 32 && p && at_mosaic_attr_text(p, &precision)) {

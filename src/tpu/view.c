@@ -133,6 +133,7 @@ static at_status count_registers(viewer *v) {
   for (size_t i = 0; i < v->vectors.len; i++) {
     const at_mvalue *x = v->vectors.ptr[i];
     const value *n = value_of(v, x);
+    AT_ASSERT(n->made <= n->used && n->used <= len);
     double registers = held(x, n, barriers);
     change[n->made] += registers;
     change[n->used + 1] -= registers;
@@ -172,6 +173,7 @@ static at_status gather(viewer *v, at_mosaic_view *out) {
   for (size_t i = 0, end; i < len; i = end) {
     at_mosaic_units units = {0};
     at_mosaic_line line = v->spots.ptr[i].line;
+    // Sorted: operations of one line stand together.
     for (end = i; end < len && !by_place(&v->spots.ptr[i], &v->spots.ptr[end]);
          end++) {
       const spot *s = &v->spots.ptr[end];
