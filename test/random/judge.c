@@ -181,6 +181,18 @@ static trust worst_input(const at_comp *within, const at_node *n) {
   return t;
 }
 
+// NaN are ordered by their signs, which are those of whoever made them: does
+// the order of something decide that an operation may have made NaN of?
+static bool orders_made_values(const at_node *n) {
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  if (n->op != AT_OP_TOP_K && !at_str_is(target, "TopK") &&
+      !at_str_is(target, "ApproxTopK"))
+    return false;
+  at_op made = n->operands[0].node->op;
+  return judge_inexact(at_value_type(n->operands[0])->dtype) &&
+         made != AT_OP_PARAMETER && made != AT_OP_CONSTANT;
+}
+
 // Adding up a tensor in another order may lose every digit when terms cancel,
 // so that a sum is close only next to its largest element.
 void judge_trust(const at_comp *c) {
@@ -192,6 +204,7 @@ void judge_trust(const at_comp *c) {
     if (n->op == AT_OP_BITCAST_CONVERT &&
         judge_inexact(at_value_type(n->operands[0])->dtype))
       t = TRUST_NONE;
+    if (orders_made_values(n)) t = TRUST_NONE;
     if (t == TRUST_EXACT && k != CLASS_EXACT)
       t = k == CLASS_QUOTIENT || k == CLASS_FUNCTION || k == CLASS_SUM
               ? TRUST_CLOSE
@@ -390,12 +403,23 @@ static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
   return !(y < lo) && !(y > hi);
 }
 
+// Do the terms of a complex product add up to what overflows?
+static bool product_overflows(const measure_of *m, at_dtype d, int64_t i) {
+  if (m->op != AT_OP_MULTIPLY || !m->in || !at_is_complex(d)) return false;
+  double size[2];
+  for (int k = 0; k < 2; k++)
+    size[k] = fmax(fabs(judge_part(m->in[k], i, 0)),
+                   fabs(judge_part(m->in[k], i, 1)));
+  return size[0] * 4 * size[1] >= judge_largest(d);
+}
+
 // What no tolerance covers: x and y differ and one may not be finite.
 static bool not_finite(const measure_of *m, at_dtype d, int64_t i, bool both) {
   double terms = m->terms ? m->terms[i] : 0;
   if (m->mixed && both) return excused(EXCUSE_COMPLEX_NOT_FINITE);
   if (given_infinity(m, i)) return excused(EXCUSE_COMPLEX_NOT_FINITE);
-  return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
+  return (terms * 2 >= judge_largest(d) || product_overflows(m, d, i)) &&
+         excused(EXCUSE_OVERFLOW_BY_ORDER);
 }
 
 // What one unit of the class is. *least: no less than for the least normal
