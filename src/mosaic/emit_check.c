@@ -88,6 +88,12 @@ void at_me_fill_view(at_me *m, const at_me_ref *r, at_me_record *v) {
     }
     fill_dim(m, v, k, size, at_me_mul(m, stride, es));
   }
+  // The dimension of packed rows may have gone, as it was 1.
+  if (r->packing->parts > 1 && r->packing->packed >= r->rank &&
+      k < AT_CORE_MAX_RANK) {
+    fill_dim(m, v, k, parts, at_me_mul(m, r->packing->part_stride, es));
+    k++;
+  }
   at_me_record_i32(v, offsetof(at_core_view, rank), (int32_t)k);
 }
 

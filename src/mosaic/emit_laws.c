@@ -23,7 +23,8 @@ bool at_me_ref_holds(const at_me_ref *r) {
   // Either several elements of memory make one, or the other way round.
   const at_me_packing *p = r->packing;
   return p->parts >= 1 && p->split >= 1 && (p->parts == 1 || p->split == 1) &&
-         (p->parts * p->split == 1 || p->packed < r->rank);
+         (p->split == 1 || p->packed < r->rank) &&
+         (p->parts == 1 || p->packed < r->rank || p->packed == AT_ME_RANK);
 }
 
 // A view that a load reads: its leading dimensions may be missing, and a

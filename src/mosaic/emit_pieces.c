@@ -20,13 +20,31 @@ static at_me_num whole_rows(at_me *m, const at_mop *op, const at_me_ref *r) {
   return at_me_num_of(at_b_bin(e, AT_B_UDIV, row, split));
 }
 
+// Parts of rows whose dimension has gone: one more dimension, the last.
+static at_status add_parts(at_me *m, const at_mop *op, const at_me_ref *r,
+                           at_me_ref *out) {
+  uint32_t d = r->rank;
+  if (d == AT_ME_RANK) return at_me_refuse(m, op, "%u dimensions of parts", d);
+  out->rank = d + 1;
+  out->size[d] = (at_me_num){r->packing->parts, NULL};
+  out->stride[d] = r->packing->part_stride;
+  if (!r->valid) return AT_OK;
+  at_me_num valid[AT_ME_RANK];
+  memcpy(valid, r->valid, sizeof valid);
+  valid[d] = out->size[d];
+  out->valid = at_me_keep_valid(m, valid);
+  return AT_OK;
+}
+
 // parts: the packed dimension gets `parts` times as many, with the stride of
 // parts. split: it gets as many fewer, which must be whole.
 at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
                             at_me_ref *out) {
   *out = *r;
   uint32_t p = r->packing->packed;
-  if (r->packing->parts > 1) {
+  if (r->packing->parts > 1 && p >= r->rank) {
+    AT_TRY(add_parts(m, op, r, out));
+  } else if (r->packing->parts > 1) {
     out->size[p] =
         at_me_mul(m, r->size[p], (at_me_num){r->packing->parts, NULL});
     out->stride[p] = r->packing->part_stride;

@@ -279,6 +279,8 @@ at_status at_me_op_ref_bitcast(at_me *m, at_mop *op) {
   }
   if (in->packing->parts > 1 || in->packing->split > 1) {
     if (want != have) return at_me_refuse(m, op, "a view of a view");
+    if (in->packing->parts > 1 && in->packing->packed >= r.rank)
+      return at_me_refuse(m, op, "a part of packed rows");
     if (in->packing->parts > 1)
       r.stride[in->packing->packed] = in->packing->part_stride;
     if (in->packing->split > 1) {

@@ -199,3 +199,41 @@ for head in range(4):
 np.testing.assert_array_equal(word(out), word(x)[1::4])
 """, env={"ATOLL_CHECK": check, "ATOLL_TARGET": "7x:2x2x1"})
   assert out.returncode == 0, out.stderr
+
+
+@pytest.mark.parametrize("check", ["", "all"])
+@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+def test_one_packed_row_without_its_dimension(python, kind, check):
+  """A row of words whose dimension has gone (`at[i]`) is still several rows of memory: copied, waited for, read, written."""
+  out = python(f"""
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def body(first, x, out, whole, read, buffer, sem):
+  words, into = x.bitcast(jnp.int32), buffer.bitcast(jnp.int32)
+  for i in range(4):
+    at = first[0] + 3 - i
+    copy = pltpu.make_async_copy(words.at[at], into.at[i], sem)
+    copy.start()
+    copy.wait()
+    pltpu.async_copy(into.at[i], whole.at[i], sem).wait()
+    read[i] = into.at[i][...]
+    into.at[i][...] = into.at[i][...] + 1
+  pltpu.async_copy(buffer, out, sem).wait()
+
+kind = jnp.dtype("{kind}")
+each = 4 // kind.itemsize
+x = jax.random.randint(jax.random.key(0), (8 * each, 128), -100, 100).astype(kind)
+word = lambda v: np.asarray(v).reshape(-1, each, 128).transpose(0, 2, 1).copy().view(np.int32).reshape(-1, 128)
+hbm, words = pl.BlockSpec(memory_space=pl.ANY), jax.ShapeDtypeStruct((4, 128), jnp.int32)
+f = pl.pallas_call(body, in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), hbm], out_specs=[hbm, hbm, pl.BlockSpec()],
+                   out_shape=[jax.ShapeDtypeStruct((4 * each, 128), kind), words, words],
+                   scratch_shapes=[pltpu.VMEM((4 * each, 128), kind), pltpu.SemaphoreType.DMA])
+out, whole, read = f(jnp.zeros(1, jnp.int32), x)
+want = word(x)[3::-1]
+np.testing.assert_array_equal(whole, want)
+np.testing.assert_array_equal(read, want)
+np.testing.assert_array_equal(word(out), want + 1)
+""", env={"ATOLL_CHECK": check, "ATOLL_TARGET": "7x:2x2x1"})
+  assert out.returncode == 0, out.stderr
