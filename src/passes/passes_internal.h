@@ -162,6 +162,9 @@ at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
 // out->node stays NULL when the body has ops that are not elementwise.
 at_status at_mk_mapped(at_node *at, const at_comp *body, const at_value *args,
                        at_dims dims, at_value *out);
+// What was made before n, from node number `first` on, stands for it where
+// FLOPs are counted (at_node.origin).
+void at_mk_stand_for(const at_node *n, uint32_t first);
 
 // An attribute for at_mk: INT, BOOL or ENUM.
 at_attr at_attr_int(at_attr_id id, int64_t i);

@@ -174,9 +174,7 @@ static at_status as_sum(at_rw *r, at_node *n, bool in_loop) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// What was made before n, from node number `first` on, stands for it where
-// FLOPs are counted.
-static void stand_for(const at_node *n, uint32_t first) {
+void at_mk_stand_for(const at_node *n, uint32_t first) {
   for (at_node *k = n->prev; k && k->id >= first; k = k->prev) {
     at_count c = at_count_arithmetic(k);
     if (c.flops + c.transcendentals > 0) k->origin = n;
@@ -193,7 +191,7 @@ static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
                    at_type_is_static(&n->types[0]) && !n->types[0].quant;
     if (product) AT_TRY(as_sum(r, n, in_loop));
     if (product && !at_fwd_has(n)) AT_TRY(at_products_banded(r, n));
-    if (at_fwd_has(n)) stand_for(n, first);
+    if (at_fwd_has(n)) at_mk_stand_for(n, first);
     if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_simplify_shape(r, n));
     if (!at_is_control(n->op)) continue;
     for (uint32_t i = 0; i < n->num_regions; i++)

@@ -85,7 +85,11 @@ static at_status spread(at_rw *r, at_node *n) {
 static at_status walk(at_rw *r, at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
-    if (n->op == AT_OP_SCATTER) AT_TRY(spread(r, n));
+    uint32_t first = r->m->next_id;
+    if (n->op == AT_OP_SCATTER) {
+      AT_TRY(spread(r, n));
+      at_mk_stand_for(n, first);
+    }
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(walk(r, n->regions[i]));
   }
