@@ -235,14 +235,13 @@ static uint32_t missing(const wait *w) {
   return found;
 }
 
-static bool late_has_come(void *waiter) {
-  const wait *w = waiter;
+static bool late_has_come(const wait *w) {
   return has_come(w->c, w->c->late, w->state, w->phase, NULL);
 }
 
 // For c->late. Where cores are few, the others may be waiting for this one.
-static bool spin(wait *w) {
-  at_pod_share *s = w->c->all;
+static bool spin(const wait *w) {
+  const at_pod_share *s = w->c->all;
   for (int i = 0; s->yields && i < kYields; i++) {
     sched_yield();
     if (late_has_come(w)) return true;
@@ -267,7 +266,7 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 
 // Spins, sleeps on the bell, and asks every kTickNs whether somebody has
 // failed.
-static at_status wait_for_all(wait *w) {
+static at_status wait_for_all(const wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
   uint32_t asked = 0;  // at once, too, where something has been told before
