@@ -18,7 +18,8 @@ from torch_xla.experimental import plugins
 import atoll
 
 _CORES = {"v2", "v3", "v4", "v5p"}  # whose accelerator types count two TensorCores to a chip
-_TYPES = {"v5e": "v5litepod", "7x": "tpu7x"}
+_TYPES = {"v5e": "v5litepod", "7x": "tpu7x"}  # where an accelerator type names the chip otherwise
+_CHIPS = {name: chip for chip, name in _TYPES.items()}
 
 
 class Plugin(plugins.DevicePlugin):
@@ -41,7 +42,7 @@ def topology(target: str) -> tuple[str, tuple[int, int, int]]:
   m = re.fullmatch(r"(v\d+[a-z]*|tpu7x|7x)-(\d+)", target)
   if not m:
     raise ValueError(f"ATOLL_TARGET={target} names no TPUs")
-  chip = {"v5litepod": "v5e", "tpu7x": "7x"}.get(m[1], m[1])
+  chip = _CHIPS.get(m[1], m[1])
   return chip, (int(m[2]) // (2 if chip in _CORES else 1), 1, 1)
 
 
