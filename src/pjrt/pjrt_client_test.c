@@ -327,21 +327,30 @@ static void strides_stay_in_dst(void **st) {
   drop(b);
 }
 
+// A vector of floats; dims, which is borrowed, has one entry.
+static PJRT_ShapeSpec floats(const int64_t *dims) {
+  return (PJRT_ShapeSpec){.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
+                          .dims = dims,
+                          .num_dims = 1,
+                          .element_type = PJRT_Buffer_Type_F32};
+}
+
+static PJRT_Memory *default_memory(PJRT_Device *d) {
+  PJRT_Device_DefaultMemory_Args *a = ARGS(Device_DefaultMemory, .device = d);
+  CALL(Device_DefaultMemory, a);
+  return a->memory;
+}
+
 // A buffer that was deleted has no memory: whoever fills it is told so.
 static void deleted_buffers_take_nothing(void **st) {
   state *s = *st;
   const int64_t dims[] = {2};
   const float x[] = {1, 2};
-  PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
-                         .dims = dims,
-                         .num_dims = 1,
-                         .element_type = PJRT_Buffer_Type_F32};
-  PJRT_Device_DefaultMemory_Args *m =
-      ARGS(Device_DefaultMemory, .device = s->devices[0]);
-  CALL(Device_DefaultMemory, m);
+  PJRT_ShapeSpec spec = floats(dims);
+  PJRT_Memory *m = default_memory(s->devices[0]);
   PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *c =
       ARGS(Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
-           .memory = m->memory, .shape_specs = &spec, .num_shape_specs = 1);
+           .memory = m, .shape_specs = &spec, .num_shape_specs = 1);
   CALL(Client_CreateBuffersForAsyncHostToDevice, c);
   PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *r =
       ARGS(AsyncHostToDeviceTransferManager_RetrieveBuffer,
@@ -418,29 +427,23 @@ static void other_clients_keep_their_memory(void **st) {
   state *s = *st;
   const int64_t dims[] = {2};
   const float x[] = {1, 2};
-  PJRT_ShapeSpec spec = {.struct_size = PJRT_ShapeSpec_STRUCT_SIZE,
-                         .dims = dims,
-                         .num_dims = 1,
-                         .element_type = PJRT_Buffer_Type_F32};
+  PJRT_ShapeSpec spec = floats(dims);
   PJRT_Client_Create_Args *c = ARGS(Client_Create, .client = NULL);
   CALL(Client_Create, c);
   PJRT_Client_AddressableDevices_Args *d =
       ARGS(Client_AddressableDevices, .client = c->client);
   CALL(Client_AddressableDevices, d);
-  PJRT_Device_DefaultMemory_Args *m =
-      ARGS(Device_DefaultMemory, .device = d->addressable_devices[0]);
-  CALL(Device_DefaultMemory, m);
+  PJRT_Memory *m = default_memory(d->addressable_devices[0]);
   assert_int_equal(
-      code_of(at_PJRT_Client_CreateBuffersForAsyncHostToDevice(ARGS(
-          Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
-          .memory = m->memory, .shape_specs = &spec, .num_shape_specs = 1))),
+      code_of(at_PJRT_Client_CreateBuffersForAsyncHostToDevice(
+          ARGS(Client_CreateBuffersForAsyncHostToDevice, .client = s->client,
+               .memory = m, .shape_specs = &spec, .num_shape_specs = 1))),
       AT_INVALID_ARGUMENT);
-  assert_int_equal(
-      code_of(at_PJRT_Client_CreateAliasBuffer(
-          ARGS(Client_CreateAliasBuffer, .client = s->client,
-               .memory = m->memory, .shape_dims = dims, .shape_num_dims = 1,
-               .shape_element_type = PJRT_Buffer_Type_F32))),
-      AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(at_PJRT_Client_CreateAliasBuffer(ARGS(
+                       Client_CreateAliasBuffer, .client = s->client,
+                       .memory = m, .shape_dims = dims, .shape_num_dims = 1,
+                       .shape_element_type = PJRT_Buffer_Type_F32))),
+                   AT_INVALID_ARGUMENT);
   assert_int_equal(code_of(at_PJRT_Client_BufferFromHostBuffer(ARGS(
                        Client_BufferFromHostBuffer, .client = s->client,
                        .data = x, .type = PJRT_Buffer_Type_F32, .dims = dims,
