@@ -84,8 +84,9 @@ typedef struct at_hosts_share {
   // By host: its memory as it is mapped here. Empty: it does not share with
   // this one.
   const at_bytes *maps;
-  // How many hosts run on this machine, this one included.
-  uint32_t here;
+  // Have the hosts of this machine fewer than two cores each? Each has a thread
+  // that launches, and one that runs.
+  bool crowded;
   // Does each of them share with each other? All of them get the same answer.
   bool (*among)(void *arg, const uint32_t *hosts, uint32_t num_hosts);
   // name: alike on all hosts of the channel, and of no other. Lives as long as

@@ -91,7 +91,6 @@ struct at_pod_share {
   head *head;
   bell *bell;
   int arena_fd, readable_fd, page_fd;
-  bool yields;            // not every process has two cores
   _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;          // count x count
   at_bytes *maps;
@@ -242,11 +241,11 @@ static bool late_has_come(const wait *w) {
 // For c->late. Where cores are few, the others may be waiting for this one.
 static bool spin(const wait *w) {
   const at_pod_share *s = w->c->all;
-  for (int i = 0; s->yields && i < kYields; i++) {
+  for (int i = 0; s->face.crowded && i < kYields; i++) {
     sched_yield();
     if (late_has_come(w)) return true;
   }
-  if (s->yields) return false;
+  if (s->face.crowded) return false;
   uint64_t until = at_clock_ns() + kSpinNs;
   for (int turn = 0;; turn++) {
     at_spin_pause();
@@ -606,13 +605,12 @@ static at_status join(at_pod_share *s, const at_pod_job *job) {
   at_share_gift mine = {st.err ? -1 : s->readable_fd, s->page_fd};
   at_share_taker taker = {s, take_memory};
   st = at_share_meet(job, s->hosts, mine, taker, s->with, &why);
-  uint32_t n = s->face.here = st.err ? 1 : count_here(s), me = s->hosts->me;
+  const uint32_t n = st.err ? 1 : count_here(s), me = s->hosts->me;
   for (uint32_t h = 0; h < s->hosts->count; h++)
     if (!s->with[me * s->hosts->count + h]) leave(s, h);
-  // A process has a thread that launches, and one that runs: only one of them
-  // may keep a core without need.
-  s->yields = 2 * n > at_cpu_count();
-  if (n > 1 && s->yields) at_spin_allow(false);
+  // Only one of the two threads of a process may keep a core without need.
+  s->face.crowded = 2 * n > at_cpu_count();
+  if (n > 1 && s->face.crowded) at_spin_allow(false);
   if (why.err)
     at_log(AT_LOG_INFO,
            "process %u shares memory with %u of %u others; the rest goes by "
@@ -631,7 +629,7 @@ at_status at_pod_share_open(const at_pod_job *job, const at_hosts *hosts,
   at_pod_share *s;
   AT_TRY(make(hosts, &s));
   at_status st = join(s, job);
-  if (st.err || s->face.here < 2)
+  if (st.err || count_here(s) < 2)
     at_pod_share_close(s);
   else
     *out = s;
