@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/linger.h"
 #include "base/log.h"
 #include "pod/share_meet.h"
 #include "pod/wire_stream.h"
@@ -32,6 +33,7 @@ enum {
   kTellNs = 2000000000,  // until who has failed has surely said why
   kSpinNs = 20000,       // what it takes to wake a process on another core
   kYields = 2,           // where there are more processes than cores
+  kCallerNs = 100000,    // of a thread that has other work to go on with
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -91,6 +93,7 @@ struct at_pod_share {
   head *head;
   bell *bell;
   int arena_fd, readable_fd, page_fd;
+  at_linger callers;      // of threads that launch
   _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;          // count x count
   at_bytes *maps;
@@ -254,6 +257,17 @@ static bool spin(const wait *w) {
   }
 }
 
+static bool late_came(void *w) { return late_has_come(w); }
+
+// A thread that launches does not sleep here: it looks for a moment, then goes
+// back to its work and another one waits. True: who was waited for has come.
+static bool wait_on_caller(wait *w) {
+  if (!at_fiber_on_caller()) return false;
+  if (at_linger_for(&w->c->all->callers, kCallerNs, late_came, w)) return true;
+  at_fiber_leave_caller();
+  return late_has_come(w);
+}
+
 // Asks about failures of those that have not come.
 static at_status check_missing(const wait *w, at_hosts_patience *p) {
   const at_hosts *h = w->c->all->hosts;
@@ -265,7 +279,7 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 
 // Spins, sleeps on the bell, and asks every kTickNs whether somebody has
 // failed.
-static at_status wait_for_all(const wait *w) {
+static at_status wait_for_all(wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
   uint32_t asked = 0;  // at once, too, where something has been told before
@@ -276,7 +290,7 @@ static at_status wait_for_all(const wait *w) {
     uint32_t host = missing(w);
     if (host == UINT32_MAX) return AT_OK;
     w->c->late = host;
-    if (spin(w)) continue;
+    if (wait_on_caller(w) || spin(w)) continue;
     uint64_t now = at_clock_ns();
     if (!tick) patience.since_ns = now;
     if (told != asked || (tick && now >= tick)) {
