@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/linger.h"
 #include "base/parallel.h"
 
@@ -404,6 +405,79 @@ static void thousands_of_fibers_come_and_go(void **state) {
   at_sched_destroy(s);
 }
 
+// A fiber that begins on the thread that spawns it, and what stops it there.
+enum { kFlushZeros = 0x8000 };  // of MXCSR
+typedef enum guest_way { ENDS, LEAVES, PARKS, GUEST_WAYS } guest_way;
+typedef struct guest {
+  guest_way way;
+  at_event *go, *done;
+  pid_t began, ended;
+  bool flushes, lent, lent_at_end;
+} guest;
+
+static void guest_main(void *arg) {
+  guest *g = arg;
+  g->began = gettid();
+  g->flushes = at_cpu_fp_default() & kFlushZeros;
+  g->lent = at_fiber_on_caller();
+  if (g->way == LEAVES) at_fiber_leave_caller();
+  if (g->way == PARKS) at_status_free(at_event_wait(g->go));
+  if (g->way != ENDS) at_fiber_leave_caller();  // it has: nothing happens
+  g->lent_at_end = at_fiber_on_caller();
+  g->ended = gettid();
+  at_event_fire(g->done, AT_OK);
+}
+
+// What a fiber spawns does not begin on the fiber's thread: that is not its
+// own.
+typedef struct host {
+  at_sched *sched;
+  guest inner;
+} host;
+static void nested_main(void *arg) {
+  host *n = arg;
+  (void)at_code_take(at_sched_spawn_here(n->sched, guest_main, &n->inner));
+}
+
+static void fibers_lend_no_thread(void **state) {
+  host n = {.inner = {.way = ENDS, .done = at_event_create()}};
+  assert_int_equal(at_code_take(at_sched_create(1, 65536, &n.sched)), 0);
+  assert_int_equal(at_code_take(at_sched_spawn_here(n.sched, nested_main, &n)),
+                   0);
+  assert_true(at_ok(at_event_wait(n.inner.done)));
+  assert_false(n.inner.lent);
+  assert_int_not_equal(n.inner.began, gettid());
+  at_sched_destroy(n.sched);
+  at_event_release(n.inner.done);
+}
+
+// The thread flushes denormals, the fiber does not.
+static void fibers_begin_on_their_spawners_thread(void **state) {
+  at_sched *s;
+  assert_int_equal(at_code_take(at_sched_create(1, 65536, &s)), 0);
+  const uint32_t modes = at_cpu_fp_default();
+  at_cpu_fp_restore(modes | kFlushZeros);
+  for (guest_way w = 0; w < GUEST_WAYS; w++) {
+    guest g = {.way = w, .go = at_event_create(), .done = at_event_create()};
+    assert_int_equal(at_code_take(at_sched_spawn_here(s, guest_main, &g)), 0);
+    assert_false(at_in_fiber());
+    assert_false(at_fiber_on_caller());
+    at_event_fire(g.go, AT_OK);
+    assert_true(at_ok(at_event_wait(g.done)));
+    assert_true(g.lent);
+    assert_int_equal(g.began, gettid());
+    assert_false(g.flushes);
+    assert_int_equal(g.lent_at_end, w == ENDS);
+    assert_int_equal(g.ended == gettid(), w == ENDS);
+    assert_true(at_cpu_fp_default() & kFlushZeros);
+    at_cpu_fp_restore(modes | kFlushZeros);
+    at_event_release(g.go);
+    at_event_release(g.done);
+  }
+  at_cpu_fp_restore(modes);
+  at_sched_destroy(s);
+}
+
 // Fires while the other thread sleeps.
 static void *late_fire(void *arg) {
   usleep(2000);
@@ -556,6 +630,8 @@ int main(void) {
       cmocka_unit_test(pending_callbacks_die_with_their_event),
       cmocka_unit_test(fibers_pass_a_baton),
       cmocka_unit_test(thousands_of_fibers_come_and_go),
+      cmocka_unit_test(fibers_begin_on_their_spawners_thread),
+      cmocka_unit_test(fibers_lend_no_thread),
       cmocka_unit_test(threads_sleep_on_events),
       cmocka_unit_test(who_lingers_sees_what_comes),
       cmocka_unit_test(who_lingers_in_vain_soon_gives_up),

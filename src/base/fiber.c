@@ -59,7 +59,8 @@ typedef struct server {
   at_sched *sched;
   at_thread *thread;
   at_fiber *running;
-  void *sp;  // the thread's own stack while a fiber runs
+  bool lent;  // by who has spawned the fiber, until that stops
+  void *sp;   // the thread's own stack while a fiber runs
 #ifdef AT_ASAN
   void *fake_stack;
   const void *stack_bottom;
@@ -221,6 +222,20 @@ void at_fiber_call_on_thread(void (*fn)(void *), void *arg) {
     fn(arg);
 }
 
+bool at_fiber_on_caller(void) {
+  server *s = this_server();
+  return s && s->running && s->lent;
+}
+
+static void ready_elsewhere(at_fiber *f, void *arg) {
+  (void)arg;
+  at_fiber_ready(f);
+}
+
+void at_fiber_leave_caller(void) {
+  if (at_fiber_on_caller()) at_fiber_park(ready_elsewhere, NULL);
+}
+
 // ---- Stacks
 // A stack from which at_fiber_switch_ goes into fiber_main.
 static void prepare_stack(at_fiber *f) {
@@ -334,26 +349,36 @@ static at_fiber *dequeue(at_sched *s) {
   return f;
 }
 
-// One thread of the scheduler: runs fibers until it is stopped.
-static void server_main(void *arg) {
-  server *me = arg;
-  at_cpu_fp_default();
+// The calling thread is the server from here on.
+static void serve(server *me) {
   set_server(me);
 #ifdef AT_TSAN
   me->tsan = __tsan_get_current_fiber();
 #endif
-  for (at_fiber *f; (f = dequeue(me->sched));) {
-    switch_in(me, f);
-    void (*after)(at_fiber *, void *) = f->after;
-    if (after)
-      after(f, f->after_arg);
-    else
-      fiber_end(me->sched, f);
-  }
 }
 
-// A spare fiber is taken first, so that a warm scheduler maps no memory.
-at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
+// Until the fiber parks or ends.
+static void run(server *me, at_fiber *f) {
+  switch_in(me, f);
+  void (*after)(at_fiber *, void *) = f->after;
+  if (after)
+    after(f, f->after_arg);
+  else
+    fiber_end(me->sched, f);
+}
+
+// One thread of the scheduler: runs fibers until it is stopped.
+static void server_main(void *arg) {
+  server *me = arg;
+  at_cpu_fp_default();
+  serve(me);
+  for (at_fiber *f; (f = dequeue(me->sched));) run(me, f);
+}
+
+// A spare fiber is taken first, so that a warm scheduler maps no memory. It is
+// not in the run queue yet.
+static at_status make_to_run(at_sched *s, void (*fn)(void *), void *arg,
+                             at_fiber **out) {
   if (s->fork_generation != at_fork_generation())
     return AT_FAIL(AT_FAILED_PRECONDITION,
                    "this process was forked after its threads were started\n"
@@ -377,7 +402,28 @@ at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
   f->fn = fn;
   f->arg = arg;
   prepare_stack(f);
+  *out = f;
+  return AT_OK;
+}
+
+at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
+  at_fiber *f;
+  AT_TRY(make_to_run(s, fn, arg, &f));
   at_fiber_ready(f);
+  return AT_OK;
+}
+
+// A thread that serves already is not lent twice.
+at_status at_sched_spawn_here(at_sched *s, void (*fn)(void *), void *arg) {
+  if (this_server()) return at_sched_spawn(s, fn, arg);
+  at_fiber *f;
+  AT_TRY(make_to_run(s, fn, arg, &f));
+  server me = {.sched = s, .lent = true};
+  const uint32_t modes = at_cpu_fp_default();
+  serve(&me);
+  run(&me, f);
+  set_server(NULL);
+  at_cpu_fp_restore(modes);
   return AT_OK;
 }
 

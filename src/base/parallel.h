@@ -98,6 +98,15 @@ void at_sched_destroy(at_sched *s);  // waits for every fiber
 bool at_sched_busy(at_sched *s);     // has a fiber not ended yet?
 // Starts fn(arg) on a fiber; detached.
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
+// The same, but it begins on the caller's thread. The call returns when the
+// fiber has ended, parks or leaves (at_fiber_leave_caller); what is left of it
+// runs on the scheduler's threads. From within a fiber: at_sched_spawn.
+at_status at_sched_spawn_here(at_sched *s, void (*fn)(void *), void *arg);
+// Is the caller a fiber that still runs on the thread of who spawned it
+// (at_sched_spawn_here)? Then somebody waits for it to go on with other work.
+bool at_fiber_on_caller(void);
+// Such a fiber goes on on one of the scheduler's threads; else nothing happens.
+void at_fiber_leave_caller(void);
 // Does the caller run on a fiber, of any scheduler? Then waiting parks it.
 bool at_in_fiber(void);
 // Runs fn(arg) on the stack of the thread under this fiber and then goes on,

@@ -84,8 +84,9 @@ typedef struct at_hosts_share {
   // By host: its memory as it is mapped here. Empty: it does not share with
   // this one.
   const at_bytes *maps;
-  // How many hosts run on this machine, this one included.
-  uint32_t here;
+  // Have the hosts of this machine fewer than two cores each? Each has a thread
+  // that launches, and one that runs.
+  bool crowded;
   // Does each of them share with each other? All of them get the same answer.
   bool (*among)(void *arg, const uint32_t *hosts, uint32_t num_hosts);
   // name: alike on all hosts of the channel, and of no other. Lives as long as
@@ -552,6 +553,21 @@ at_status at_launch_begin(at_loaded *l, const at_launch *launch,
 // chip's queue; may run other launches' work on the caller's thread for a
 // moment, never this one's. Any thread.
 void at_launch_enqueue(at_task *t, uint32_t device);
+// The lane that would start for a brief task, kept for the thread that launches
+// it. Of the caller, who only hands it on.
+typedef struct at_kept_lane {
+  at_runtime *runtime;      // NULL: nothing is kept
+  _Atomic(at_task *) task;  // NULL: a lane has it
+  _Atomic uint32_t lanes;   // to start
+} at_kept_lane;
+// Before the task is enqueued. *k is written; nothing is kept where the task is
+// not brief, or the caller is a fiber.
+void at_lane_keep(at_kept_lane *k, at_task *t);
+// After it has been enqueued, by the same thread, which holds no lock: waits
+// for a moment until the task has its turn, then runs its lane on this thread
+// until that has to sleep. No other thread is woken. The task may be gone
+// before that.
+void at_lane_run_kept(at_kept_lane *k);
 
 // What the processes that run a program together call one launch of it, alike
 // on all of them: the `launch`-th of the program on these processes.

@@ -7,6 +7,7 @@
 
 #include "abi/launch.h"
 #include "base/arena.h"
+#include "base/linger.h"
 #include "base/parallel.h"
 #include "base/strbuf.h"
 #include "device/core.h"
@@ -215,6 +216,7 @@ typedef struct at_lanes {
   bool again;
   // Parts that stopped at a collective. 0: there is no deadlock to look for.
   _Atomic uint32_t waiting;
+  at_linger launchers;  // that wait for their launches' turn
 } at_lanes;
 
 // All of a process: devices, threads, lanes, and its connections to other
@@ -739,6 +741,12 @@ struct at_task {
   bool asking, ready;
   // All of it runs on the caller's thread, without lanes and queues.
   bool local;
+  // It takes so short that a lane on the caller's thread may run it, until it
+  // has to sleep for another process.
+  bool brief;
+  // Of the thread that launches it, as long as that would run its lane; under
+  // the lanes' lock.
+  at_kept_lane *kept;
   // Parts take long enough to be worth waking a lane for each.
   _Atomic bool heavy;
   // Arguments, counted from the first, that are known to be there.

@@ -9,7 +9,6 @@
 #include <emmintrin.h>
 #include <stdlib.h>
 
-#include "base/cpu.h"
 #include "exec/far_plan.h"
 
 enum {
@@ -715,8 +714,7 @@ static at_pool *pool_for(const at_runtime *rt, const at_coll *k,
   uint64_t bytes = 0;
   for (uint32_t v = 0; v < k->x->num_values; v++)
     bytes += AT_MAX(k->values[v].operand_bytes, k->values[v].result_bytes);
-  bool crowded = 2 * rt->hosts->share->here > at_cpu_count();
-  return crowded && bytes < kHelped ? rt->serial : pool;
+  return rt->hosts->share->crowded && bytes < kHelped ? rt->serial : pool;
 }
 
 // Tables come from the first chip's scratch.

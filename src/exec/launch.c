@@ -591,15 +591,21 @@ static bool all_arrived(const at_launch *in) {
   return true;
 }
 
-// The caller's thread runs small programs whose arguments are there, when no
-// chip of theirs has anything to do: then it takes the turn of all of them.
-static bool may_run_here(at_loaded *l, const at_launch *in) {
-  if (!at_loaded_is_small(l) || l->far || at_in_fiber()) return false;
-  uint32_t n = num_chips(in), d;
-  for (d = 0; d < n; d++)
+// A small program whose arguments are there, and whose chips have nothing to
+// do.
+static bool may_begin_here(at_loaded *l, const at_launch *in) {
+  if (!at_loaded_is_small(l) || at_in_fiber()) return false;
+  for (uint32_t d = 0; d < num_chips(in); d++)
     if (atomic_load_explicit(&chip_of(in, d)->depth, memory_order_relaxed))
       return false;
-  if (!all_arrived(in)) return false;
+  return all_arrived(in);
+}
+
+// The caller's thread runs it all, unless other hosts have a part in it: it
+// takes the turn of all chips.
+static bool may_run_here(at_loaded *l, const at_launch *in) {
+  if (l->far || !may_begin_here(l, in)) return false;
+  uint32_t n = num_chips(in), d;
   for (d = 0; d < n; d++)
     if (!at_chip_become_active(chip_of(in, d))) break;
   if (d == n) return true;
@@ -717,6 +723,7 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
     memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
   if (l->far) {
+    t->brief = may_begin_here(l, in);
     t->far_launch = atomic_fetch_add(&l->far->count->launches, 1);
     atomic_fetch_add(&l->runtime->far_work, 1);
     t->far_work = &l->runtime->far_work;
@@ -837,7 +844,11 @@ at_status at_loaded_execute(at_loaded *l, const at_launch *in,
                             at_buffer **outputs, at_event **out_done) {
   at_task *t;
   AT_TRY(at_launch_begin(l, in, outputs, out_done, &t));
-  uint32_t n = t ? at_task_devices(t) : 0;  // t is gone after the last
+  if (!t) return AT_OK;
+  const uint32_t n = at_task_devices(t);  // t is gone after the last
+  at_kept_lane kept;
+  at_lane_keep(&kept, t);
   for (uint32_t d = 0; d < n; d++) at_launch_enqueue(t, d);
+  at_lane_run_kept(&kept);
   return AT_OK;
 }

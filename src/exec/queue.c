@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "exec/exec_internal.h"
 
+// How long who launches waits for the turn of what it would run itself.
+enum { kKeptNs = 100000 };
+
 // ---- Lanes
 static bool run_part(at_part *p);
 static void lane_main(void *runtime);
@@ -56,14 +59,25 @@ void at_parts_ready(at_task *t, at_part *first, uint32_t count) {
     l->head = first;
   l->tail = last;
   uint32_t n = lanes_to_start(rt, atomic_load(&t->heavy), count);
+  if (t->kept) {
+    atomic_fetch_add(&t->kept->lanes, n);
+    n = 0;
+  }
   pthread_mutex_unlock(&l->lock);
   start_lanes(rt, n);
+}
+
+// Nobody waits to run the task's lane any more; under the lanes' lock.
+static void let_go(at_task *t) {
+  if (t->kept) atomic_store(&t->kept->task, NULL);
+  t->kept = NULL;
 }
 
 // The first of the line; under the lanes' lock.
 static at_part *pop(at_lanes *l) {
   at_part *p = l->head;
   if (!p) return NULL;
+  let_go(p->task);
   l->head = p->next;
   if (!l->head) l->tail = NULL;
   AT_ASSERT(l->head != p && (!l->tail || !l->tail->next));
@@ -108,10 +122,43 @@ static at_part *next_part(at_runtime *rt, lane *me) {
 }
 
 // A lane's life: parts, until there is none. `looking`: it has just ended one,
-// and will take what that made ready.
+// and will take what that made ready. On a caller's thread only brief ones.
 static void lane_main(void *runtime) {
   lane me = {0};
-  for (at_part *p; (p = next_part(runtime, &me));) me.looking = run_part(p);
+  for (at_part *p; (p = next_part(runtime, &me));) {
+    if (!p->task->brief) at_fiber_leave_caller();
+    me.looking = run_part(p);
+  }
+}
+
+void at_lane_keep(at_kept_lane *k, at_task *t) {
+  *k = (at_kept_lane){0};
+  if (!t->brief || at_in_fiber()) return;
+  at_runtime *rt = k->runtime = t->loaded->runtime;
+  atomic_store(&k->task, t);
+  pthread_mutex_lock(&rt->lanes.lock);
+  t->kept = k;
+  pthread_mutex_unlock(&rt->lanes.lock);
+}
+
+static bool is_decided(void *arg) {
+  at_kept_lane *k = arg;
+  return atomic_load(&k->lanes) || !atomic_load(&k->task);
+}
+
+void at_lane_run_kept(at_kept_lane *k) {
+  at_runtime *rt = k->runtime;
+  if (!rt) return;
+  at_linger_for(&rt->lanes.launchers, kKeptNs, is_decided, k);
+  pthread_mutex_lock(&rt->lanes.lock);
+  at_task *t = atomic_load(&k->task);
+  if (t) let_go(t);
+  const uint32_t n = atomic_load(&k->lanes);
+  pthread_mutex_unlock(&rt->lanes.lock);
+  if (!n) return;
+  start_lanes(rt, n - 1);
+  if (at_code_take(at_sched_spawn_here(rt->sched, lane_main, rt)))
+    lane_main(rt);
 }
 
 // A lane that begins with a task's SparseCore work, and is an ordinary one

@@ -75,11 +75,14 @@ at_status at_island_launch(at_island *s, at_loaded *l, const at_launch *launch,
   at_task *t;
   AT_TRY(at_launch_begin(l, launch, outputs, out_done, &t));
   if (!t) return AT_OK;
+  at_kept_lane kept;
+  at_lane_keep(&kept, t);
   if (s->between)
     at_order_enqueue(s->between, t, launch);
   else if (atomic_load(&s->ordered))
     enqueue_in_order(s, t, launch->num_chips);
   else
     enqueue_anyhow(s, t, launch->num_chips);
+  at_lane_run_kept(&kept);
   return AT_OK;
 }

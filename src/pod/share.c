@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/linger.h"
 #include "base/log.h"
 #include "pod/share_meet.h"
 #include "pod/wire_stream.h"
@@ -32,6 +33,7 @@ enum {
   kTellNs = 2000000000,  // until who has failed has surely said why
   kSpinNs = 20000,       // what it takes to wake a process on another core
   kYields = 2,           // where there are more processes than cores
+  kCallerNs = 100000,    // of a thread that has other work to go on with
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -91,7 +93,7 @@ struct at_pod_share {
   head *head;
   bell *bell;
   int arena_fd, readable_fd, page_fd;
-  bool yields;            // not every process has two cores
+  at_linger callers;      // of threads that launch
   _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;          // count x count
   at_bytes *maps;
@@ -242,17 +244,28 @@ static bool late_has_come(const wait *w) {
 // For c->late. Where cores are few, the others may be waiting for this one.
 static bool spin(const wait *w) {
   const at_pod_share *s = w->c->all;
-  for (int i = 0; s->yields && i < kYields; i++) {
+  for (int i = 0; s->face.crowded && i < kYields; i++) {
     sched_yield();
     if (late_has_come(w)) return true;
   }
-  if (s->yields) return false;
+  if (s->face.crowded) return false;
   uint64_t until = at_clock_ns() + kSpinNs;
   for (int turn = 0;; turn++) {
     at_spin_pause();
     if (late_has_come(w)) return true;
     if (turn % 16 == 0 && at_clock_ns() >= until) return false;
   }
+}
+
+static bool late_came(void *w) { return late_has_come(w); }
+
+// A thread that launches does not sleep here: it looks for a moment, then goes
+// back to its work and another one waits. True: who was waited for has come.
+static bool wait_on_caller(wait *w) {
+  if (!at_fiber_on_caller()) return false;
+  if (at_linger_for(&w->c->all->callers, kCallerNs, late_came, w)) return true;
+  at_fiber_leave_caller();
+  return late_has_come(w);
 }
 
 // Asks about failures of those that have not come.
@@ -266,7 +279,7 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 
 // Spins, sleeps on the bell, and asks every kTickNs whether somebody has
 // failed.
-static at_status wait_for_all(const wait *w) {
+static at_status wait_for_all(wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
   uint32_t asked = 0;  // at once, too, where something has been told before
@@ -277,7 +290,7 @@ static at_status wait_for_all(const wait *w) {
     uint32_t host = missing(w);
     if (host == UINT32_MAX) return AT_OK;
     w->c->late = host;
-    if (spin(w)) continue;
+    if (wait_on_caller(w) || spin(w)) continue;
     uint64_t now = at_clock_ns();
     if (!tick) patience.since_ns = now;
     if (told != asked || (tick && now >= tick)) {
@@ -606,13 +619,12 @@ static at_status join(at_pod_share *s, const at_pod_job *job) {
   at_share_gift mine = {st.err ? -1 : s->readable_fd, s->page_fd};
   at_share_taker taker = {s, take_memory};
   st = at_share_meet(job, s->hosts, mine, taker, s->with, &why);
-  uint32_t n = s->face.here = st.err ? 1 : count_here(s), me = s->hosts->me;
+  const uint32_t n = st.err ? 1 : count_here(s), me = s->hosts->me;
   for (uint32_t h = 0; h < s->hosts->count; h++)
     if (!s->with[me * s->hosts->count + h]) leave(s, h);
-  // A process has a thread that launches, and one that runs: only one of them
-  // may keep a core without need.
-  s->yields = 2 * n > at_cpu_count();
-  if (n > 1 && s->yields) at_spin_allow(false);
+  // Only one of the two threads of a process may keep a core without need.
+  s->face.crowded = 2 * n > at_cpu_count();
+  if (n > 1 && s->face.crowded) at_spin_allow(false);
   if (why.err)
     at_log(AT_LOG_INFO,
            "process %u shares memory with %u of %u others; the rest goes by "
@@ -631,7 +643,7 @@ at_status at_pod_share_open(const at_pod_job *job, const at_hosts *hosts,
   at_pod_share *s;
   AT_TRY(make(hosts, &s));
   at_status st = join(s, job);
-  if (st.err || s->face.here < 2)
+  if (st.err || count_here(s) < 2)
     at_pod_share_close(s);
   else
     *out = s;
