@@ -410,6 +410,13 @@ def branches(n):
   return main(body, v(n), arguments=f"%v0: {T}, %p: tensor<i1>")
 
 
+@family(1000)  # below, the searches of each branch for its readers hide behind its compilation
+def branches_returned(n):
+  return several(n, [f"%r{i} = \"stablehlo.if\"(%p) ({{\nstablehlo.return %v0 : {T}\n}}, {{\n" + op(f"e{i}", "negate", v(0)) +
+                     f"\nstablehlo.return %e{i} : {T}\n}}) : (tensor<i1>) -> {T}" for i in range(n)],
+                 arguments=f"%v0: {T}, %p: tensor<i1>")
+
+
 @family(8)
 def nested_branches(n):
   body = [f"%r{i} = \"stablehlo.if\"(%p{i}) ({{" for i in range(n)] + [dot("d", "v0")]
