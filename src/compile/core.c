@@ -507,7 +507,7 @@ static at_status push(at_emit_steps *e, at_xstep *s, uint32_t slot) {
 static at_status push_outer(at_emit_steps *e, const at_node *n, at_value v,
                             at_xstep *s) {
   if (n->op == AT_OP_FUSION)
-    v = n->operands[at_core_param_of(n->regions[0], v.node)];
+    v = n->operands[at_param_index(n->regions[0], v.node)];
   return push(e, s, at_plan_slot(e->plan, v));
 }
 

@@ -11,8 +11,6 @@
 bool at_core_is_kernel(const at_node *n);
 // The call; NULL: it is no kernel.
 const at_node *at_core_kernel_of(const at_node *n);
-// Which parameter of the computation is n; num_params: none.
-uint32_t at_core_param_of(const at_comp *c, const at_node *n);
 // True if ATOLL_CHECK asks for checks inside of kernels.
 bool at_core_is_checked(void);
 // Before other work is gathered: kernels and what makes their inputs become

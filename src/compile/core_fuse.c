@@ -342,10 +342,3 @@ const at_node *at_core_kernel_of(const at_node *n) {
     return NULL;
   return n->regions[0]->last;
 }
-
-// Linear in the number of parameters.
-uint32_t at_core_param_of(const at_comp *c, const at_node *n) {
-  uint32_t i = 0;
-  while (i < c->num_params && c->params[i] != n) i++;
-  return i;
-}

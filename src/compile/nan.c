@@ -293,8 +293,7 @@ static at_status put_sources(watcher *w, at_strbuf *b, at_value v) {
   const at_node *n = v.node;
   if (n->op == AT_OP_PARAMETER) {
     const at_node *owner = n->parent->owner;
-    uint32_t i = 0;
-    while (i < n->parent->num_params && n->parent->params[i] != n) i++;
+    uint32_t i = at_param_index(n->parent, n);
     if (!owner || owner->op != AT_OP_WHILE) return AT_OK;
     AT_TRY(put_source(w, b, owner->operands[i]));
     return put_source(w, b, owner->regions[1]->results[i]);

@@ -38,6 +38,12 @@ static at_status refuse(const at_node *n, const char *why) {
   return st;
 }
 
+// The runtime does these without a kernel of the table or generated code.
+static bool is_hosted(const at_node *n) {
+  return n->op == AT_OP_SEND || n->op == AT_OP_RECV ||
+         n->op == AT_OP_CUSTOM_CALL || at_core_is_kernel(n);
+}
+
 // Fills *out with a choice for every node that has a step of its own.
 static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   AT_FOR_NODES(n, c) {
@@ -53,9 +59,7 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
     at_rt_choice *k;
     AT_TRY_ALLOC(k, at_new(a, at_rt_choice, 1));
     AT_TRY(at_rt_choose(n, a, k));
-    bool hosted = n->op == AT_OP_SEND || n->op == AT_OP_RECV ||
-                  n->op == AT_OP_CUSTOM_CALL || at_core_is_kernel(n);
-    if (k->id == AT_RT_COUNT && !hosted && !at_cg_supports(n))
+    if (k->id == AT_RT_COUNT && !is_hosted(n) && !at_cg_supports(n))
       return refuse(n, "no kernel for this op and these element types");
     void **at;
     AT_TRY_ALLOC(at, at_map_put_ptr(out, n));
@@ -76,12 +80,15 @@ const at_rt_choice *at_steps_choice(const at_map *m, const at_node *n) {
 }
 
 // Generated kernels say themselves; runtime kernels share with no operand.
+// Asked for every pair of a result and an operand, so that it may not walk a
+// region: a node without a kernel of the table has a choice only where its code
+// can be generated.
 bool at_steps_can_alias(const at_map *choices, const at_node *n,
                         uint32_t result, uint32_t operand) {
   if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
   if (at_sparse_is_call(n)) return at_sparse_can_alias(n, result, operand);
   const at_rt_choice *k = at_steps_choice(choices, n);
-  return k && k->id == AT_RT_COUNT && at_cg_supports(n) &&
+  return k && k->id == AT_RT_COUNT && !is_hosted(n) &&
          at_cg_can_alias(n, result, operand);
 }
 

@@ -14,10 +14,9 @@ static bool names_host(at_str space) {
 static bool argument_on_host(const at_node *n) {
   const at_comp *c = n->parent;
   const at_io_info *info = c->module->params;
-  for (uint32_t i = 0; info && i < c->num_params; i++)
-    if (c->params[i] == n && info[i].memory_kind)
-      return names_host(at_str_of(info[i].memory_kind));
-  return false;
+  uint32_t i = at_param_index(c, n);
+  return info && i < c->num_params && info[i].memory_kind &&
+         names_host(at_str_of(info[i].memory_kind));
 }
 
 static bool on_host(at_value v, int *steps);
@@ -28,8 +27,7 @@ static bool inner_on_host(const at_node *n, int *steps) {
   const at_comp *c = n->parent;
   const at_node *owner = c->owner;
   if (!owner) return argument_on_host(n);
-  uint32_t i = 0;
-  while (i < c->num_params && c->params[i] != n) i++;
+  uint32_t i = at_param_index(c, n);
   if (i >= owner->num_operands || owner->op != AT_OP_WHILE)
     return owner->op == AT_OP_FUSION && i < owner->num_operands &&
            on_host(owner->operands[i], steps);

@@ -13,10 +13,8 @@ static at_value behind(at_value v) {
 
 // The state that a value of the condition or the body is, or -1.
 static int64_t state_of(const at_comp *c, at_value v) {
-  v = behind(v);
-  for (uint32_t i = 0; i < c->num_params; i++)
-    if (c->params[i] == v.node) return i;
-  return -1;
+  uint32_t i = at_param_index(c, behind(v).node);
+  return i < c->num_params ? (int64_t)i : -1;
 }
 
 // The integer that v is, under renamings; false: none that is known.

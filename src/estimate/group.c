@@ -375,6 +375,7 @@ static bool is_cheap_again(const info *i, const at_node *n) {
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false, forced = i->kept;
   i->multiplied = i->users.len > 0;
+  i->follows = follows_product(n);  // once, not for each that it reads
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = at_cut_info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
@@ -385,8 +386,7 @@ static void flow(cutter *k, at_node *n, info *i) {
       i->kept = true;  // collectives, loops, sorts: read a whole array
     if (k->stored && spreads(i->users.ptr[u])) i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
-    i->multiplied &= is_product(i->users.ptr[u]) ||
-                     follows_product(i->users.ptr[u]) ||
+    i->multiplied &= is_product(i->users.ptr[u]) || j->follows ||
                      (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);
     if (!sink || (i->sink && i->sink != sink)) several = true;
     i->sink = sink;
@@ -558,9 +558,8 @@ static at_status start_products(cutter *k) {
 
 // Does the computation return n?
 bool at_cut_is_result(const cutter *k, const at_node *n) {
-  for (uint32_t r = 0; r < k->comp->num_results; r++)
-    if (at_est_behind(k->comp->results[r]).node == n) return true;
-  return false;
+  const info *i = at_cut_info_of(k, n);
+  return i && i->result;
 }
 
 // The reduction that a node is, or that it only converts the result of.
@@ -765,8 +764,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
       used |= !(j->group == g || (!j->kept && j->sink &&
                                   at_cut_info_of(k, j->sink)->group == g));
     }
-    for (uint32_t r = 0; r < k->comp->num_results; r++)
-      used |= at_est_behind(k->comp->results[r]).node == p;
+    used |= i->result;
     for (uint32_t r = 0; used && r < p->num_results; r++)
       if (!at_vec_push(k->arena, &g->writes, (at_value){p, r}))
         return AT_NO_MEMORY("writes");

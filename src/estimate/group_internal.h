@@ -15,6 +15,7 @@ typedef struct info {
   uint32_t num_sources;
   double small;     // bytes of what else it reads
   bool multiplied;  // all that it flows into are products
+  bool follows;     // a product computes what it is a function of
   bool kept;        // its value is written by some kernel
   bool was_kept;    // when values were looked at before
   bool choice;      // only traffic says whether it is stored

@@ -608,13 +608,6 @@ static int by_size(const void *a, const void *b) {
   return (x->x->bytes < y->x->bytes) - (x->x->bytes > y->x->bytes);
 }
 
-// Which argument param is.
-static uint32_t index_of(const at_comp *c, const at_node *param) {
-  uint32_t i = 0;
-  while (i < c->num_params && c->params[i] != param) i++;
-  return i;
-}
-
 // Arguments of the entry by number and name, all else by op and id.
 const char *at_est_name(at_arena *a, at_value v, const char *made) {
   const at_node *n = v.node;
@@ -623,7 +616,7 @@ const char *at_est_name(at_arena *a, at_value v, const char *made) {
   if (n->op != AT_OP_PARAMETER || c->owner)
     return at_arena_printf(a, "%s.%u%s", at_op_text(n->op), n->id, made);
   const at_io_info *infos = c->module->params;
-  uint32_t i = index_of(c, n);
+  uint32_t i = at_param_index(c, n);
   const char *named = infos ? infos[i].name : NULL;
   return at_arena_printf(a, "argument %u%s%s%s", i, named ? " " : "",
                          named ? named : "", made);

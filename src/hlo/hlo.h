@@ -496,6 +496,13 @@ const at_attr *at_node_attr(const at_node *n, at_attr_id id);  // NULL: absent
 // An INT, BOOL or ENUM attribute's value. That `id` is of such a kind is the
 // caller's to know.
 int64_t at_node_int(const at_node *n, at_attr_id id, int64_t absent);
+// Which parameter of c the node is; c->num_params: none. Takes the same time
+// for any number of them.
+static inline uint32_t at_param_index(const at_comp *c, const at_node *n) {
+  bool own = n->op == AT_OP_PARAMETER && n->parent == c;
+  return own ? (uint32_t)at_node_int(n, AT_ATTR_INDEX, c->num_params)
+             : c->num_params;
+}
 // A BOOL attribute; absent is false.
 static inline bool at_node_bool(const at_node *n, at_attr_id id) {
   return at_node_int(n, id, 0) != 0;

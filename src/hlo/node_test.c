@@ -28,6 +28,9 @@ static void test_build(void **state) {
   assert_true(at_type_eq(at_value_type(sum), &t));
   assert_int_equal(c->num_params, 2);
   assert_ptr_equal(c->first, v[0].node);
+  assert_int_equal(at_param_index(c, v[0].node), 0);
+  assert_int_equal(at_param_index(c, v[1].node), 1);
+  assert_int_equal(at_param_index(c, sum.node), 2);
   assert_ptr_equal(c->last, sum.node);
   at_status s = at_build_op(c, NULL, AT_OP_POPCNT, v, 1, NULL, &sum);
   assert_int_equal(at_status_code(s), AT_INVALID_ARGUMENT);

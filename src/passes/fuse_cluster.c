@@ -134,18 +134,19 @@ typedef struct operand_count {
 } operand_count;
 
 // Operands of d that are no members of either cluster (b may be NULL), nor
-// `extra`.
+// `extra`; as many as the limit and one, at most.
 static void count_operands_of(const fuser *f, const fuse_node *d,
                               fuse_cluster *a, fuse_cluster *b,
                               const fuse_node *extra, operand_count *c) {
-  for (uint32_t i = 0; i < d->n->num_operands; i++) {
+  for (uint32_t i = 0; i < d->n->num_operands && c->n <= FUSE_MAX_OPERANDS;
+       i++) {
     at_value v = d->n->operands[i];
     const fuse_node *in = fuse_of(f, v.node);
     if (fuse_is_inline_const(v.node) || (in && in == extra)) continue;
     if (in && (fuse_member_of(a, in) || (b && fuse_member_of(b, in)))) continue;
     bool known = false;
     for (uint32_t j = 0; j < c->n; j++) known |= at_value_eq(c->seen[j], v);
-    if (!known && c->n <= FUSE_MAX_OPERANDS) c->seen[c->n++] = v;
+    if (!known) c->seen[c->n++] = v;
   }
 }
 

@@ -31,29 +31,51 @@ static at_status branch(at_rw *r, at_node *n) {
 }
 
 // ---- Fewer results
-static void mark_uses(const at_comp *c, const at_node *n, bool *used) {
-  AT_FOR_NODES(k, c) {
-    for (uint32_t i = 0; i < k->num_operands; i++)
-      if (k->operands[i].node == n) used[k->operands[i].index] = true;
-    for (uint32_t i = 0; i < k->num_regions; i++)
-      mark_uses(k->regions[i], n, used);
-  }
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (c->results[i].node == n) used[c->results[i].index] = true;
+// Which results of a node have users; `left` of them are not found yet.
+typedef struct uses {
+  const at_node *of;
+  bool *used;
+  uint32_t left;
+} uses;
+
+static void mark_use(uses *u, at_value v) {
+  if (v.node != u->of || u->used[v.index]) return;
+  u->used[v.index] = true;
+  u->left--;
 }
 
-// Which results of n have users, forwarding included: uses stand after n in its
-// own computation or in regions there.
-static void used_results(const at_node *n, bool *used) {
-  for (const at_node *k = n->next; k; k = k->next) {
-    for (uint32_t i = 0; i < k->num_operands; i++)
-      if (k->operands[i].node == n) used[k->operands[i].index] = true;
-    for (uint32_t i = 0; i < k->num_regions; i++)
-      mark_uses(k->regions[i], n, used);
+static void mark_node(uses *u, const at_node *n);
+
+// Until all are found.
+static void mark_uses(uses *u, const at_node *first) {
+  for (const at_node *k = first; k && u->left; k = k->next) mark_node(u, k);
+}
+
+static void mark_results(uses *u, const at_comp *c) {
+  for (uint32_t i = 0; i < c->num_results; i++) mark_use(u, c->results[i]);
+}
+
+static void mark_node(uses *u, const at_node *n) {
+  for (uint32_t i = 0; i < n->num_operands; i++) mark_use(u, n->operands[i]);
+  for (uint32_t i = 0; i < n->num_regions && u->left; i++) {
+    mark_results(u, n->regions[i]);
+    mark_uses(u, n->regions[i]->first);
   }
-  const at_comp *c = n->parent;
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (c->results[i].node == n) used[c->results[i].index] = true;
+}
+
+// Notes which results of n have users, forwarding included: uses stand after n
+// in its own computation or in regions there. Looks no further than to the last
+// result's first use, and at nothing where a single result is why the sweep's
+// first walk left n there.
+static void used_results(const at_module *m, const at_node *n, bool *used) {
+  if (n->num_results == 1 && !at_has_effect(m, n)) {
+    used[0] = true;
+    return;
+  }
+  uses u = {.of = n, .used = used};
+  for (uint32_t i = 0; i < n->num_results; i++) u.left += !used[i];
+  mark_results(&u, n->parent);
+  mark_uses(&u, n->next);
 }
 
 // Rebuilds n with the results that `keep` names; operands and regions were cut
@@ -107,7 +129,7 @@ static at_status same_in_all(at_rw *r, at_node *n, bool *used) {
 static at_status branch_results(at_rw *r, at_node *n) {
   bool *used, all = true;
   AT_TRY_ALLOC(used, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
-  used_results(n, used);
+  used_results(r->m, n, used);
   AT_TRY(same_in_all(r, n, used));
   for (uint32_t i = 0; i < n->num_results; i++) all &= used[i];
   if (all) return AT_OK;
@@ -244,7 +266,7 @@ static at_status while_loop(at_rw *r, at_node *n) {
   if (!dropped) {
     for (uint32_t i = 0; i < n->num_results; i++)
       keep[i] = n->types[i].dtype == AT_TOKEN;
-    used_results(n, keep);
+    used_results(r->m, n, keep);
     needed_state(r->m, n, keep);
     for (uint32_t i = 0; i < n->num_results; i++) dropped |= !keep[i];
   }

@@ -1,4 +1,6 @@
 // From hlo to steps: a home for every value, a grid for every node.
+#include <math.h>
+
 #include "cost/count.h"
 #include "tiles/lower_internal.h"
 
@@ -398,7 +400,9 @@ static at_status loop_state(at_tiles_lowerer *w, const at_node *n, uint32_t i,
 }
 
 // Condition and body are lowered once; their steps count as often as the loop
-// turns, or once with a note where that is not known.
+// turns, or once with a note where that is not known. INVALID_ARGUMENT, as for
+// a program of tiles, where loops in each other turn more often than cycles
+// could be counted.
 static at_status lower_while(at_tiles_lowerer *w, const at_node *n) {
   bool known;
   double trips = at_count_trips(n, &known);
@@ -407,10 +411,13 @@ static at_status lower_while(at_tiles_lowerer *w, const at_node *n) {
                    at_tiles_step_name(w, n, ""));
   int64_t times = w->times;
   int32_t at = w->at;
+  // Unknown turns count as one.
+  double turns = known ? fmax(trips, 1) : 1;
+  if (turns * (double)times > (double)AT_TILES_MOST_TURNS)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "loops of more than 2^40 turns");
   for (uint32_t i = 0; i < n->num_operands; i++)
     AT_TRY(loop_state(w, n, i, at));
-  // Unknown turns count as one.
-  w->times = AT_MAX((int64_t)(known ? trips : 1), 1) * times;
+  w->times = (int64_t)turns * times;
   for (uint32_t k = 0; k < 2; k++)
     AT_TRY(at_tiles_lower_comp(w, n->regions[k]));
   AT_TRY(leave(w, n, n->regions[1], 0));

@@ -352,8 +352,8 @@ at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
     total += all;
     s.idle_tiles += all == 0;
     s.rearranged_bytes += m->arranged[t];
-    w->tile_cycles[t] += all * w->times;
-    w->tile_received[t] += m->received[t] * w->times;
+    at_tiles_add(&w->tile_cycles[t], all, w->times);
+    at_tiles_add(&w->tile_received[t], m->received[t], w->times);
     if (all <= most) continue;
     most = all, s.busiest = (uint32_t)t, s.pre = pre;
   }
@@ -376,7 +376,7 @@ at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
   s.exchange_bytes = x.received_bytes;
   s.sync = x.num_messages ? w->m.sync : 0;
   s.cycles = s.sync + s.exchange + AT_MAX(most, 0);
-  w->cycles += s.cycles * w->times;
+  at_tiles_add(&w->cycles, s.cycles, w->times);
   bool wide = s.rearranged_bytes > 0 && !w->narrow;
   AT_TRY(temporary(w, name, m->received, 0, AT_TILES_MEM_RECEIVED, wide));
   if (!m->lands)

@@ -104,7 +104,7 @@ static at_status add_step(compiler *c, at_tiles_program *p, int64_t times) {
   if (!at_vec_push(c->g->arena, &c->derived, d) ||
       !at_vec_push(c->g->arena, &c->steps, s))
     return AT_NO_MEMORY("steps");
-  c->cycles += s.cycles * times;
+  at_tiles_add(&c->cycles, s.cycles, times);
   return AT_OK;
 }
 
@@ -116,7 +116,8 @@ static at_status walk(compiler *c, at_tiles_program *p, int64_t times) {
     return add_step(c, p, times);
   int32_t first = (int32_t)c->steps.len;
   int64_t before = c->cycles, inner;
-  if (__builtin_mul_overflow(times, p->times, &inner) || inner > 1ll << 40)
+  if (__builtin_mul_overflow(times, p->times, &inner) ||
+      inner > AT_TILES_MOST_TURNS)
     return AT_FAIL(AT_INVALID_ARGUMENT, "loops of more than 2^40 turns");
   int64_t dearest = 0;
   for (size_t i = 0; i < p->parts.len; i++) {
@@ -124,8 +125,11 @@ static at_status walk(compiler *c, at_tiles_program *p, int64_t times) {
     AT_TRY(walk(c, p->parts.ptr[i], inner));
     dearest = AT_MAX(dearest, c->cycles - start);
   }
-  if (p->kind == AT_TILES_BRANCH)
-    c->cycles = before + dearest + c->g->machine.sync * times;
+  if (p->kind == AT_TILES_BRANCH) {
+    c->cycles = before;
+    at_tiles_add(&c->cycles, dearest, 1);
+    at_tiles_add(&c->cycles, c->g->machine.sync, times);
+  }
   // What a loop touches lives through it: the next turn may want it.
   int32_t last = (int32_t)c->steps.len - 1;
   for (size_t v = 0; p->kind == AT_TILES_REPEAT && v < c->g->vars.len; v++) {

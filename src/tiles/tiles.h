@@ -310,6 +310,17 @@ at_status at_tiles_program_execute(at_tiles_set *s, at_tiles_program **out);
 at_status at_tiles_program_copy(const at_tiles_view *src,
                                 const at_tiles_view *dst,
                                 at_tiles_program **out);
+// Turns of loops in each other, at most.
+#define AT_TILES_MOST_TURNS (1ll << 40)
+
+// *sum += n * times; INT64_MAX where that would be more.
+static inline void at_tiles_add(int64_t *sum, int64_t n, int64_t times) {
+  int64_t all;
+  if (__builtin_mul_overflow(n, times, &all) ||
+      __builtin_add_overflow(*sum, all, sum))
+    *sum = INT64_MAX;
+}
+
 // The body `times` times. INVALID_ARGUMENT: fewer than 0.
 at_status at_tiles_program_repeat(int64_t times, at_tiles_program *body,
                                   at_tiles_program **out);

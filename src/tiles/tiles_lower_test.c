@@ -303,29 +303,59 @@ static void wide_concatenations(void **state) {
   at_arena_destroy(a);
 }
 
+// tanh in a loop of so many turns.
+static at_module *loop_of(at_arena *a, long long turns) {
+  at_module *m;
+  at_strbuf b = {0};
+  at_strbuf_addf(&b,
+                 "hlo module \"m\" entry=\"main\" {\n"
+                 "func \"main\" (%%0: f32[64,64]) -> (f32[64,64]) {\n"
+                 "  %%1 = constant {value=i64[] 0} : i64[]\n"
+                 "  %%2:2 = while %%1, %%0 ((%%3: i64[], %%4: f32[64,64]) {\n"
+                 "    %%5 = constant {value=i64[] %lld} : i64[]\n"
+                 "    %%6 = compare %%3, %%5 {comparison_direction=LT} : i1[]\n"
+                 "    return %%6\n  }, (%%7: i64[], %%8: f32[64,64]) {\n"
+                 "    %%9 = constant {value=i64[] 1} : i64[]\n"
+                 "    %%10 = add %%7, %%9 : i64[]\n"
+                 "    %%11 = tanh %%8 : f32[64,64]\n"
+                 "    return %%10, %%11\n  }) : i64[], f32[64,64]\n"
+                 "  return %%2.1\n}\n}\n",
+                 turns);
+  ok(at_hlo_parse(at_strbuf_str(&b), a, &m));
+  at_strbuf_free(&b);
+  return m;
+}
+
 // A body counts once for each turn.
 static void loops_count_their_turns(void **state) {
+  static const long long turns[] = {7, 1ll << 40};
+  for (size_t k = 0; k < AT_LEN(turns); k++) {
+    at_arena *a = at_arena_create();
+    const at_tiles_plan *p = lower(a, loop_of(a, turns[k]), false);
+    bool found = false;
+    for (uint32_t i = 0; i < p->num_steps; i++)
+      if (!strncmp(p->steps[i].name, "tanh", 4))
+        found = p->steps[i].times == turns[k];
+    assert_true(found && p->cycles > turns[k]);
+    at_arena_destroy(a);
+  }
+}
+
+// Cycles of more turns than that are not counted.
+static void too_many_turns_are_refused(void **state) {
   at_arena *a = at_arena_create();
-  at_module *m;
-  const char *text =
-      "hlo module \"m\" entry=\"main\" {\n"
-      "func \"main\" (%0: f32[64,64]) -> (f32[64,64]) {\n"
-      "  %1 = constant {value=i32[] 0} : i32[]\n"
-      "  %2:2 = while %1, %0 ((%3: i32[], %4: f32[64,64]) {\n"
-      "    %5 = constant {value=i32[] 7} : i32[]\n"
-      "    %6 = compare %3, %5 {comparison_direction=LT} : i1[]\n"
-      "    return %6\n  }, (%7: i32[], %8: f32[64,64]) {\n"
-      "    %9 = constant {value=i32[] 1} : i32[]\n"
-      "    %10 = add %7, %9 : i32[]\n"
-      "    %11 = tanh %8 : f32[64,64]\n"
-      "    return %10, %11\n  }) : i32[], f32[64,64]\n"
-      "  return %2.1\n}\n}\n";
-  ok(at_hlo_parse(at_str_of(text), a, &m));
-  const at_tiles_plan *p = lower(a, m, false);
-  bool found = false;
-  for (uint32_t i = 0; i < p->num_steps; i++)
-    if (!strncmp(p->steps[i].name, "tanh", 4)) found = p->steps[i].times == 7;
-  assert_true(found);
+  at_tiles_machine t = mk2();
+  at_tiles_lower_options o = {0};
+  const at_tiles_plan *p;
+  expect(at_tiles_lower(&t, loop_of(a, (1ll << 40) + 1), &o, a, &p),
+         AT_INVALID_ARGUMENT, "2^40 turns", "", "", "");
+  int64_t sum = 5;
+  at_tiles_add(&sum, 3, 4);
+  assert_true(sum == 17);
+  at_tiles_add(&sum, 1ll << 40, 1ll << 40);
+  assert_true(sum == INT64_MAX);
+  at_tiles_add(&sum, 1, 1);
+  assert_true(sum == INT64_MAX);
   at_arena_destroy(a);
 }
 
@@ -403,6 +433,7 @@ int main(void) {
       cmocka_unit_test(ten_thousand_nodes),
       cmocka_unit_test(wide_concatenations),
       cmocka_unit_test(loops_count_their_turns),
+      cmocka_unit_test(too_many_turns_are_refused),
       cmocka_unit_test(too_large_names_tile_and_step),
       cmocka_unit_test(what_tiles_cannot_do_is_named),
       cmocka_unit_test(reports_are_whole),

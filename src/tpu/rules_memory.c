@@ -341,6 +341,20 @@ static bool is_used(const at_mblock *b, const at_mvalue *v) {
   return false;
 }
 
+// Puts what the block reads or writes into `used`, and what regions in it do.
+static at_status note_used(at_map *used, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    for (uint32_t o = 0; o < op->num_operands; o++)
+      if (!at_map_put_ptr(used, op->operands[o]))
+        return AT_NO_MEMORY("values that are used");
+    for (uint32_t k = 0; k < op->num_regions; k++)
+      for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
+        AT_TRY(note_used(used, op->regions[k]->blocks[n]));
+  }
+  return AT_OK;
+}
+
 // Of one subcore's scratch, or of shared memory. -1: a dynamic size.
 static int64_t sparse_words(at_mosaic_judge *j, const at_mosaic_ref *r) {
   enum { WORDS = 8 };  // that rows are padded to without tiles
@@ -378,16 +392,16 @@ static at_status sparse_oom(at_mosaic_judge *j, const at_mosaic_ref *r,
   return finish(j, &b, AT_RESOURCE_EXHAUSTED);
 }
 
-// What the body takes as it goes: the compiler gives each its own place, even
-// where one is given back before the next is taken.
-static at_status check_taken(at_mosaic_judge *j, const at_mblock *b,
-                             int64_t *end) {
+// What the body takes as it goes: the compiler gives each that is `used` its
+// own place, even where one is given back before the next is taken.
+static at_status check_taken(at_mosaic_judge *j, const at_map *used,
+                             const at_mblock *b, int64_t *end) {
   int64_t limit = j->chip->spmem_words / SUBCORES;
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
     at_mosaic_ref r;
     if (at_mosaic_opcode_of(op) == AT_MOSAIC_MEMREF_ALLOCA &&
-        is_used(j->p->body, &op->results[0])) {
+        at_map_find_ptr(used, &op->results[0])) {
       AT_TRY(at_mosaic_ref_of(op->results[0].type, &r));
       int64_t words =
           r.semaphore || r.space != AT_MSPACE_VMEM ? 0 : sparse_words(j, &r);
@@ -398,7 +412,7 @@ static at_status check_taken(at_mosaic_judge *j, const at_mblock *b,
     for (uint32_t k = 0; k < op->num_regions; k++) {
       if (!at_mosaic_region_runs(op, k)) continue;
       for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
-        AT_TRY(check_taken(j, op->regions[k]->blocks[n], end));
+        AT_TRY(check_taken(j, used, op->regions[k]->blocks[n], end));
     }
   }
   return AT_OK;
@@ -410,11 +424,13 @@ static at_status check_sparse(at_mosaic_judge *j) {
   enum { SHARED = 128 };  // words that shared memory comes in
   int64_t limit = j->chip->spmem_words, end = 0, own = 0;
   uint32_t first = at_mosaic_arg_scratch(j->p);
+  at_map used = at_map_in(j->scratch);
+  if (limit) AT_TRY(note_used(&used, j->p->body));
   for (uint32_t i = 0; limit && i < j->p->num_scratch; i++) {
     const at_mosaic_ref *r = &j->p->scratch[i];
     bool shared = r->space == AT_MSPACE_VMEM_SHARED;
     if (r->semaphore || (r->space != AT_MSPACE_VMEM && !shared) ||
-        !is_used(j->p->body, &j->p->body->args[first + i]))
+        !at_map_find_ptr(&used, &j->p->body->args[first + i]))
       continue;
     int64_t words = sparse_words(j, r);
     if (words < 0) continue;
@@ -423,7 +439,7 @@ static at_status check_sparse(at_mosaic_judge *j) {
     add(&end, words);
     if (end > limit) return sparse_oom(j, r, end, limit, words, "spmem");
   }
-  return limit ? check_taken(j, j->p->body, &own) : AT_OK;
+  return limit ? check_taken(j, &used, j->p->body, &own) : AT_OK;
 }
 
 // ---- Scratch on the stack

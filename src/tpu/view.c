@@ -192,12 +192,18 @@ static at_status gather(viewer *v, at_mosaic_view *out) {
 }
 
 // ---- VMEM
-// Behind the last region, rounded up to an allocation.
+// Behind the last region, rounded up to an allocation. Sizes and addresses that
+// no memory has stay at kMostBytes.
 static void put_region(at_mosaic_region *r, uint32_t *n, const char *what,
                        uint32_t index, int64_t bytes, uint32_t buffers) {
-  int64_t address = *n ? r[*n - 1].address + r[*n - 1].bytes : 0;
+  const int64_t kMostBytes = INT64_MAX / 4 / kAllocation * kAllocation;
+  int64_t address = *n ? r[*n - 1].address + r[*n - 1].bytes : 0, all;
   if (bytes <= 0) return;
-  bytes = at_ceil_div(bytes * buffers, (int64_t)kAllocation) * kAllocation;
+  bool fits = !__builtin_mul_overflow(bytes, (int64_t)buffers, &all);
+  bytes = at_ceil_div(AT_MIN(fits ? all : kMostBytes, kMostBytes),
+                      (int64_t)kAllocation) *
+          kAllocation;
+  address = AT_MIN(address, kMostBytes);
   r[(*n)++] = (at_mosaic_region){what, index, address, bytes, buffers};
 }
 

@@ -2,6 +2,7 @@
 values, branches, ...) as that of size n. To add a family, write a function of n that returns the
 program and mark it with @family(n). Chains of elementwise ops are made from src/hlo/ops.def."""
 import pathlib
+import random
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -283,11 +284,11 @@ def one_function_called(n):
 
 
 @family(100)
-def functions_called(n):
+def functions_called(n, ops=5):
   functions = []
   for i in range(n):
-    body = [op(v(k), kind(i + k), v(k - 1), v(k - 3)) for k in range(1, 5)] + [dot("v5", "v4")]
-    functions.append(f"func.func private @f{i}(%v0: {T}) -> {T} {{\n" + "\n".join(body) + f"\nreturn %v5 : {T}\n}}")
+    body = [op(v(k), kind(i + k), v(k - 1), v(k - 3)) for k in range(1, ops)] + [dot(v(ops), v(ops - 1))]
+    functions.append(f"func.func private @f{i}(%v0: {T}) -> {T} {{\n" + "\n".join(body) + f"\nreturn %{v(ops)} : {T}\n}}")
   return main([f"%v{i + 1} = func.call @f{i}(%v{i}) : ({T}) -> {T}" for i in range(n)], v(n),
               functions="\n".join(functions))
 
@@ -299,20 +300,20 @@ def functions_not_called(n):
 
 
 @family(40)
-def distinct_kernels(n):
+def distinct_kernels(n, ops=40):
   """No two of the kernels are equal: other shapes and other ops. Past AT_CG_FULL_NODES they are compiled quickly."""
   names = ("tanh", "add", "exponential", "multiply", "logistic", "maximum", "sine", "subtract", "sqrt", "divide", "log")
-  body, types = [], []
+  draw, body, types = random.Random(n), [], []
   for i in range(n):
     t = f"tensor<{2 + i % 61}x{2 + i // 61 + i % 89}xf32>"
     types.append(t)
-    for k in range(40):
-      name, last = names[(i * 13 + k * 7 + i * k) % len(names)], f"x{i}_{k - 1}" if k else f"a{i}"
+    for k in range(ops):
+      name, last = draw.choice(names), f"x{i}_{k - 1}" if k else f"a{i}"
       both = name in ("add", "multiply", "maximum", "subtract", "divide")
       body.append(op(f"x{i}_{k}", name, last, *([f"a{i}"] if both else []), type=t))
   inputs = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
   return (f"module {{\nfunc.func @main({inputs}) -> ({', '.join(types)}) {{\n" + "\n".join(body) +
-          f"\nreturn {', '.join(f'%x{i}_39' for i in range(n))} : {', '.join(types)}\n}}\n}}\n")
+          f"\nreturn {', '.join(f'%x{i}_{ops - 1}' for i in range(n))} : {', '.join(types)}\n}}\n}}\n")
 
 
 # ---- Control flow ----------------------------------------------------------------------------------
@@ -407,6 +408,13 @@ def branches(n):
     body += [f"%v{i + 1} = \"stablehlo.if\"(%p) ({{", dot(f"d{i}", v(i)), f"stablehlo.return %d{i} : {T}\n}}, {{",
              op(f"e{i}", "negate", v(i)), f"stablehlo.return %e{i} : {T}\n}}) : (tensor<i1>) -> {T}"]
   return main(body, v(n), arguments=f"%v0: {T}, %p: tensor<i1>")
+
+
+@family(1000)  # below, the searches of each branch for its readers hide behind its compilation
+def branches_returned(n):
+  return several(n, [f"%r{i} = \"stablehlo.if\"(%p) ({{\nstablehlo.return %v0 : {T}\n}}, {{\n" + op(f"e{i}", "negate", v(0)) +
+                     f"\nstablehlo.return %e{i} : {T}\n}}) : (tensor<i1>) -> {T}" for i in range(n)],
+                 arguments=f"%v0: {T}, %p: tensor<i1>")
 
 
 @family(8)

@@ -35,7 +35,8 @@ ONE_CORE, TWO_CORES = "v5e:16x16", "v5p:8x8x4"
 KINDS = {}
 
 
-def kind(target, words):
+def kind(target, *words):
+  """One of the words is in the finding."""
   def add(make):
     KINDS[make.__name__] = (make, target, words)
     return make
@@ -231,7 +232,8 @@ def steps_of_a_ring_share_a_semaphore(draw, sound):
   return chips(n, body, pltpu.VMEM((n, *SHAPE), jnp.float32), SEM, DMA, DMA((n,)))
 
 
-@kind(ONE_CORE, "race")
+# Where the other copy came first, what the wait was for is not there yet.
+@kind(ONE_CORE, "race", "which signals the same semaphore")
 def slower_neighbour_shares_a_semaphore(draw, sound):
   """Copies of both neighbours signal one semaphore. In this run one of them comes long after the other was used."""
   n, turns = many(draw, 3), draw.randint(200, 2000)
@@ -518,7 +520,7 @@ def judge(seed, i, only):
   told = {sound: run(name, case(seed, i, only)[1], sound) for sound in (False, True)}
   at = told[False].rsplit("\nat: ", 1)[-1]
   wrong = []
-  if KINDS[name][2] not in told[False]:
+  if not any(word in told[False] for word in KINDS[name][2]):
     wrong.append("not found")
   elif not any(p in at for p in places(name)):
     wrong.append("at another line")
