@@ -17,9 +17,15 @@ from torch_xla.experimental import plugins
 
 import atoll
 
-_CORES = {"v2", "v3", "v4", "v5p"}  # whose accelerator types count two TensorCores to a chip
-_TYPES = {"v5e": "v5litepod", "7x": "tpu7x"}  # where an accelerator type names the chip otherwise
-_CHIPS = {name: chip for chip, name in _TYPES.items()}
+# Of each chip: its name in accelerator types, how much a chip counts there (TensorCores but for v5e and v6e), and what
+# else a target calls it.
+_TYPES = {
+    "v4": ("v4", 2, {"tpu v4", "tpu-v4-podslice"}),
+    "v5e": ("v5litepod", 1, {"tpu v5 lite", "v5litepod", "v5lite", "tpu-v5-lite-podslice", "tpu-v5-lite-device"}),
+    "v5p": ("v5p", 2, {"tpu v5", "v5", "tpu-v5p-slice"}),
+    "v6e": ("v6e", 1, {"tpu v6 lite", "v6litepod", "v6lite", "tpu-v6e-slice"}),
+    "7x": ("tpu7x", 2, {"tpu7x", "v7x"}),
+}
 
 
 class Plugin(plugins.DevicePlugin):
@@ -31,19 +37,18 @@ class Plugin(plugins.DevicePlugin):
 
 
 def topology(target: str) -> tuple[str, tuple[int, int, int]]:
-  """The chip and how many of them along x, y and z, of an ATOLL_TARGET such as `v6e:2x4`, `2*v5e:2x2` or `v5p-128`.
+  """The accelerator type and how many chips along x, y and z, of an ATOLL_TARGET such as `v6e:2x4`, `2*v5e:2x2` or `v5p-128`.
 
-  ValueError: it is neither.
+  The type is empty where the machine is none of the cloud's: a description of one's own, or what the library will refuse.
   """
-  m = re.fullmatch(r"(?:(\d+)\*)?(?:tpu-)?(v\d+\w*?|7x)(?:-slice)?(?::(\d+(?:x\d+){0,2}))?", target)
-  if m:
-    sides = [int(s) for s in (m[3] or "1").split("x")] + [1, 1]
-    return m[2], (sides[0], sides[1], sides[2] * int(m[1] or 1))
-  m = re.fullmatch(r"(v\d+[a-z]*|tpu7x|7x)-(\d+)", target)
+  m = re.fullmatch(r"(?:(\d+)\*)?(.*?)(?:-(\d+))?(?::(\d+(?:x\d+){0,2}))?", target, re.IGNORECASE)
   if not m:
-    raise ValueError(f"ATOLL_TARGET={target} names no TPUs")
-  chip = _CHIPS.get(m[1], m[1])
-  return chip, (int(m[2]) // (2 if chip in _CORES else 1), 1, 1)
+    return "", (1, 1, 1)
+  slices, name = int(m[1] or 1), m[2].lower()
+  kind, per_chip = next(((t[0], t[1]) for chip, t in _TYPES.items() if name == chip or name in t[2]), ("", 1))
+  sides = [int(s) for s in m[4].lower().split("x")] if m[4] else [int(m[3] or per_chip) // per_chip]
+  x, y, z = (sides + [1, 1])[:3]
+  return f"{kind}-{x * y * z * slices * per_chip}" if kind else "", (x, y, z * slices)
 
 
 def _is_ours(path: str) -> bool:
@@ -65,11 +70,10 @@ def _prepare() -> None:
     return  # a real TPU's library goes first, as with JAX
   if named and not _is_ours(named):
     return
-  chip, sides = topology(os.environ.get("ATOLL_TARGET") or "v6e")
+  kind, sides = topology(os.environ.get("ATOLL_TARGET") or "v6e")
   chips = math.prod(sides)
-  defaults = {"TPU_LIBRARY_PATH": atoll.library_path(), "TPU_SKIP_MDS_QUERY": "1",
-              "TPU_ACCELERATOR_TYPE": f"{_TYPES.get(chip, chip)}-{chips * (2 if chip in _CORES else 1)}",
-              "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
+  defaults = {"TPU_LIBRARY_PATH": atoll.library_path(), "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_ID": "0",
+              "TPU_WORKER_HOSTNAMES": "localhost", **({"TPU_ACCELERATOR_TYPE": kind} if kind else {})}
   if not {"TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS"} & set(os.environ):
     # Under these names they say what the host has and not, as the others do, what a process takes of it.
     defaults |= {"TPU_HOST_BOUNDS": "1,1,1", "TPU_CHIPS_PER_HOST_BOUNDS": ",".join(map(str, sides))}

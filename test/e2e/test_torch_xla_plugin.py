@@ -1,4 +1,5 @@
 """What torch_xla is told of the machine when it finds the package, with stand-ins for the two modules that it is told through."""
+import json
 import os
 import pathlib
 import subprocess
@@ -35,13 +36,33 @@ def told(tmp_path, **environment):
 @pytest.mark.parametrize("target, chips, kind, sides", [
     ("v6e:2x4", 8, "v6e-8", "2,4,1"), ("v5e", 1, "v5litepod-1", "1,1,1"), ("v5p:2x2x4", 16, "v5p-32", "2,2,4"),
     ("2*v5e:2x2", 8, "v5litepod-8", "2,2,2"), ("v5p-128", 64, "v5p-128", "64,1,1"), ("v5litepod-16", 16, "v5litepod-16", "16,1,1"),
-    ("tpu-v6e-slice:2x4", 8, "v6e-8", "2,4,1"), ("", 1, "v6e-1", "1,1,1")])
+    ("tpu-v6e-slice:2x4", 8, "v6e-8", "2,4,1"), ("", 1, "v6e-1", "1,1,1"), ("7x:2x2", 4, "tpu7x-8", "2,2,1"),
+    ("tpu7x-8", 4, "tpu7x-8", "4,1,1"), ("2*v6e-4", 8, "v6e-8", "4,1,2"), ("TPU V5 LITE:2X2", 4, "v5litepod-4", "2,2,1"),
+    ("v5p-16:2x2x2", 8, "v5p-16", "2,2,2")])
 def test_hosts_have_the_chips_of_the_target(tmp_path, target, chips, kind, sides):
   n, changed = told(tmp_path, PJRT_DEVICE="TPU", ATOLL_TARGET=target)
   assert n == chips
   assert changed == {"TPU_LIBRARY_PATH": str(tmp_path / "libatoll.so"), "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": kind,
                      "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_HOST_BOUNDS": "1,1,1",
                      "TPU_CHIPS_PER_HOST_BOUNDS": sides}
+
+
+def machines():
+  return [m for m in (json.loads(p.read_text()) for p in sorted((TOP / "data" / "hw").glob("*.json"))) if m["platform"] == "tpu"]
+
+
+@pytest.mark.parametrize("machine", machines(), ids=lambda m: m["name"])
+def test_chips_have_all_names_of_their_descriptions(tmp_path, machine):
+  names = [machine["name"], machine["device_kind"]["value"], *machine["aliases"]]
+  kinds = {told(tmp_path, PJRT_DEVICE="TPU", ATOLL_TARGET=f"{name}:2x2")[1]["TPU_ACCELERATOR_TYPE"] for name in names}
+  assert len(kinds) == 1
+  assert kinds.pop().endswith(f"-{4 * machine['accelerator_type_cores_per_chip']['value']}")
+
+
+@pytest.mark.parametrize("target, chips", [("/my/v9-16.json:2x4", 8), ("nothing of the kind", 1), ("v6e:2x2x2x2", 1)])
+def test_what_is_none_of_the_clouds_is_left_to_the_library(tmp_path, target, chips):
+  n, changed = told(tmp_path, PJRT_DEVICE="TPU", ATOLL_TARGET=target)
+  assert n == chips and "TPU_LIBRARY_PATH" in changed and "TPU_ACCELERATOR_TYPE" not in changed
 
 
 def test_who_does_not_ask_is_told_nothing(tmp_path):
