@@ -165,7 +165,7 @@ def main() -> int:
     rooms = [r for r in option("rooms", "").split(",") if r]
     rooms = rooms or sorted(p.name for p in (TOP / "src").iterdir() if p.is_dir() and build.tests(p.name))
     files = [f for r in rooms for f in sorted((TOP / "src" / r).glob("*.c"))
-             if not re.search(r"_(test|fuzz|main)\.c$|^random", f.name) and str(f) in build.compile]
+             if not re.search(r"_(test|test_util|fuzz|main)\.c$|^random", f.name) and str(f) in build.compile]
     found, rows = collections.Counter(), []
     while sum(found.values()) < count:
         drawn = draw(rng, files)
