@@ -6,7 +6,7 @@ usage: mutate.py BUILD_DIR [--count=N] [--seed=N] [--rooms=base,hlo] [--seconds=
 A fault is drawn by seed: a comparison swapped, a number or bound off by one, a statement left out, a constant changed, a
 condition negated. The changed file is compiled apart and linked in front of its room's library, so neither the tree nor
 the build changes. Tests are those of the room that are built and up to date in BUILD_DIR, under ATOLL_VERIFY=1 as in
-ctest; what only makes tests (random*.c) is left alone, and so are asserts.
+ctest; what only makes tests (random*.c) is left alone, and so are asserts and functions that only they call.
 
   caught      a test failed, and an assert stopped it first (AT_ASSERT, AT_VERIFY, or an AT_ENSURE whose message the test
               shows), or a check of the test's own
@@ -35,11 +35,22 @@ COMPARE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 ASSERT = re.compile(r"\bAT_(?:ASSERT|ENSURE|VERIFY|VERIFY_OK)\((?:[^();]|\((?:[^();]|\([^();]*\))*\))*\);")
 
 
+FUNCTION = re.compile(r"^static [\w *]*?\b(\w+)\([^;{}]*\) \{\n(?:[^}].*\n|\n)*\}$", re.M)
+
+
 def code_of(text: str) -> str:
-    """The text with comments, strings, the preprocessor's lines and asserts blanked: places stay."""
+    """The text with comments, strings, the preprocessor's lines, asserts and what only these call blanked: places stay."""
     def blank(m):
         return re.sub(r"[^\n]", " ", m[0])
-    return ASSERT.sub(blank, TOKEN.sub(blank, text))
+
+    plain = TOKEN.sub(blank, text)
+    code = ASSERT.sub(blank, plain)
+    # Named more than once before asserts were blanked, and once now: not those whose callers are macros.
+    while checks := [m for m in FUNCTION.finditer(code) if len(re.findall(rf"\b{m[1]}\b", code)) == 1
+                     and len(re.findall(rf"\b{m[1]}\b", plain)) > 1]:
+        for m in checks:
+            code = code[:m.start()] + blank(m) + code[m.end():]
+    return code
 
 
 def swapped(code):

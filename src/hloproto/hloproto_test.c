@@ -396,7 +396,9 @@ static void test_donated(void **state) {
   at_module *m, *again;
   assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
   at_io_info params[2] = {{.alias = 0},
-                          {.alias = -1, .memory_kind = "pinned_host"}},
+                          {.alias = -1,
+                           .donor = true,
+                           .memory_kind = "pinned_host"}},
              results[1] = {{.alias = 0}};
   m->params = params;
   m->results = results;
@@ -418,6 +420,7 @@ static void test_donated(void **state) {
       0);
   assert_int_equal(again->params[0].alias, 0);
   assert_int_equal(again->params[1].alias, -1);
+  assert_true(again->params[1].donor);
   assert_null(again->params[0].memory_kind);
   assert_string_equal(again->params[1].memory_kind, "pinned_host");
   at_strbuf_free(&whole);

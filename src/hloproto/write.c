@@ -929,11 +929,33 @@ static at_status put_module(writer *w, at_strbuf *out) {
   return at_strbuf_status(out);
 }
 
-// In the host's memory, or given up for a result: the same before and after?
+// In the host's memory, or given up, for a result or as it is: the same before
+// and after?
 static bool same_info(const at_io_info *a, const at_io_info *b) {
-  return (a ? a->alias : -1) == (b ? b->alias : -1) &&
-         at_hp_is_host(a ? a->memory_kind : NULL) ==
-             at_hp_is_host(b ? b->memory_kind : NULL);
+  static const at_io_info none = {.alias = -1};
+  if (!a) a = &none;
+  if (!b) b = &none;
+  return a->alias == b->alias && (a->alias >= 0 || a->donor == b->donor) &&
+         at_hp_is_host(a->memory_kind) == at_hp_is_host(b->memory_kind);
+}
+
+// The same line of the same file, where the first names one.
+static bool same_place(const at_loc *a, const at_loc *b) {
+  a = at_loc_source(a), b = at_loc_source(b);
+  if (!a || !a->file) return true;
+  return b && b->file && !strcmp(a->file, b->file) && a->line == b->line;
+}
+
+// As many elementwise nodes of each op that XLA has.
+static bool same_ops(const at_comp *a, const at_comp *b) {
+  int32_t more[AT_OP_COUNT] = {0};
+  AT_FOR_NODES(n, a) more[n->op]++;
+  AT_FOR_NODES(n, b) more[n->op]--;
+  for (int op = 0; op < AT_OP_COUNT; op++)
+    if (more[op] && at_hloproto_opcode((at_op)op) &&
+        at_op_is((at_op)op, AT_ELEMENTWISE))
+      return false;
+  return true;
 }
 
 // Whether the reader makes of it a program with m's parameters and results.
@@ -948,9 +970,11 @@ static bool reads_as(const at_module *m, at_str written, bool infos) {
   bool same = code != AT_INTERNAL && code != AT_INVALID_ARGUMENT;
   if (code == AT_OK_CODE) {
     const at_comp *x = m->entry, *y = n->entry;
-    same = x->num_params == y->num_params && x->num_results == y->num_results;
+    same = x->num_params == y->num_params && x->num_results == y->num_results &&
+           same_ops(x, y);
     for (uint32_t k = 0; same && k < x->num_params; k++)
       same = at_type_eq(&x->params[k]->types[0], &y->params[k]->types[0]) &&
+             same_place(x->params[k]->loc, y->params[k]->loc) &&
              (!infos || same_info(m->params ? m->params + k : NULL,
                                   n->params ? n->params + k : NULL));
     for (uint32_t k = 0; same && k < x->num_results; k++)
