@@ -83,6 +83,7 @@ typedef struct at_xheader {
 
 // Arrays are dense and row-major, whatever layout the client was told.
 typedef struct at_xtype {
+  // dtype: at_dtype. rank 0: a scalar.
   uint32_t dtype, rank;
   uint32_t dims;  // index into DIMS: rank entries
   uint32_t pad;
@@ -163,6 +164,8 @@ typedef struct at_xstep {
   uint32_t place;  // which of the program's locations file and line are
                    // of; AT_NO_PLACE: of none that could change
 } at_xstep;
+// at_xstep.place of steps whose file and line stay, whatever client loads the
+// program.
 #define AT_NO_PLACE UINT32_MAX
 
 typedef enum at_xkernel_kind {

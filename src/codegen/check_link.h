@@ -21,6 +21,8 @@
 #include "codegen/codegen.h"
 
 // For functions of the test that generated code calls by name.
+// Tests are built with hidden symbols, as the product is; these are seen by
+// dlopen'ed code.
 #define CK_EXPORT __attribute__((visibility("default")))
 
 // Fails the test with the status' text unless it is OK.

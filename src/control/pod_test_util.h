@@ -102,6 +102,8 @@ void guest_expect_empty(const guest *g, uint32_t chips);
 
 // ---- Waiting, but not for ever
 // Two users: who waits, and the event. The last frees it.
+// A wait that may be given up: the event's callback may come when the waiter is
+// gone.
 typedef struct patience {
   pthread_mutex_t lock;
   pthread_cond_t news;

@@ -101,6 +101,7 @@ void b_alias(builder *b, uint32_t i, uint32_t o);
 at_xstep *b_step(builder *b, uint32_t kind, uint32_t target, uint32_t num_args,
                  const uint32_t *args);
 // A count and an array, for num_args and args.
+// The array lives until the end of the block that it stands in.
 #define ARGS(...) \
   sizeof((uint32_t[]){__VA_ARGS__}) / 4, (const uint32_t[]) { __VA_ARGS__ }
 // A step that runs that kernel over `tasks` tasks, `grain` at a time.

@@ -63,6 +63,7 @@ typedef struct rt_kernel {
 
 // FULL: all optimisations; PLAIN: code of kernels that compile quickly;
 // CHECKED: accesses are announced to the core.
+// How a kernel is compiled for a run.
 typedef enum rt_mode { RT_FULL, RT_PLAIN, RT_CHECKED, RT_MODES } rt_mode;
 
 // From text to objects. CHECKED announces accesses; PLAIN is the code of

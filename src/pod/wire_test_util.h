@@ -25,6 +25,8 @@
 
 // Waits are long, as machines may be busy; what is measured is told apart from
 // them.
+// kMembers: of a group at most. kMs: nanoseconds of one. kWaitMs: after which a
+// test gives up.
 enum { kMembers = 3, kMeetMs = 30000, kMs = 1000000, kWaitMs = 20000 };
 
 // ---- A group

@@ -38,6 +38,7 @@ void expect_error(at_status s, at_code code, const char *const *words,
 
 // The machine of most tests: 1,472 tiles.
 // Without a description of it the test fails.
+// By value: tests change what they need.
 at_tiles_machine mk2(void);
 
 // The caller destroys it.
