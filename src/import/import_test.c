@@ -38,6 +38,9 @@ static const struct {
     {BODY("%0 = \"stablehlo.transpose\"(%x) <{permutation = dense<0> : "
           "tensor<99999999999xi64>}> : (tensor<4xf32>) -> tensor<4xf32>"),
      AT_INVALID_ARGUMENT, "a shorter list"},
+    {BODY("%0 = \"stablehlo.transpose\"(%x) <{permutation = [\"a\"]}> : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "a list of integers"},
     {BODY("%i = stablehlo.constant dense<1> : tensor<4xi32>\n"
           "%0 = \"chlo.constant_like\"(%i) <{value = 1.5 : f32}> : "
           "(tensor<4xi32>) -> tensor<4xi32>"),
@@ -555,6 +558,38 @@ static void fused_locations(void **state) {
   at_arena_destroy(a);
 }
 
+// Lists of integers in each width and form are the same list.
+static void lists_of_integers(void **state) {
+  static const char *const forms[] = {"dense<[2, 0, 1]> : tensor<3xi64>",
+                                      "dense<[2, 0, 1]> : tensor<3xi32>",
+                                      "dense<[2, 0, 1]> : tensor<3xi16>",
+                                      "dense<[2, 0, 1]> : tensor<3xi8>",
+                                      "array<i64: 2, 0, 1>",
+                                      "array<i32: 2, 0, 1>",
+                                      "[2 : i64, 0 : i64, 1 : i64]",
+                                      "[2 : i32, 0 : i32, 1 : i32]"};
+  at_arena *a = at_arena_create();
+  for (size_t i = 0; i < AT_LEN(forms); i++) {
+    const char *text = at_arena_printf(
+        a,
+        "func.func public @main(%%x: tensor<2x3x4xf32>) -> tensor<4x2x3xf32> "
+        "{\n%%0 = \"stablehlo.transpose\"(%%x) <{permutation = %s}> : "
+        "(tensor<2x3x4xf32>) -> tensor<4x2x3xf32>\n"
+        "return %%0 : tensor<4x2x3xf32>\n}",
+        forms[i]);
+    at_module *m;
+    at_status st = import(text, a, &m);
+    if (st.err) fail_msg("%s\nof %s", at_status_message(st), forms[i]);
+    const at_attr *p =
+        at_node_attr(m->entry->results[0].node, AT_ATTR_PERMUTATION);
+    assert_non_null(p);
+    assert_int_equal(p->ints.rank, 3);
+    assert_true(p->ints.ptr[0] == 2 && p->ints.ptr[1] == 0 &&
+                p->ints.ptr[2] == 1);
+  }
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(refusals),
@@ -570,6 +605,7 @@ int main(void) {
       cmocka_unit_test(doc),
       cmocka_unit_test(broadcast_by_dimension),
       cmocka_unit_test(fused_locations),
+      cmocka_unit_test(lists_of_integers),
       cmocka_unit_test(calls_for_ops_keep_origins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

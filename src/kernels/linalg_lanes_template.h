@@ -291,7 +291,6 @@ ATTR static void FN(_product)(const at_k_linalg_params *p, void *const *bufs,
     VEC *x = a + j * n + j;
     for (int64_t i = 1; i < m - j; i++) v[i] = x[i * n];
     FN(_reflect)(v, &tau[j], x + 1, n, m - j, n - 1 - j);
-    //  Column j of Q: the reflector applied to the unit vector.
     // Column j of Q: the reflector applied to the unit vector.
     for (int64_t i = 1; i < m - j; i++) x[i * n] = -tau[j] * v[i];
     x[0] = 1 - tau[j];
