@@ -400,8 +400,10 @@ static void test_donated(void **state) {
                            .donor = true,
                            .memory_kind = "pinned_host"}},
              results[1] = {{.alias = 0}};
+  at_loc where = {.name = "x", .file = "a.py", .line = 7};
   m->params = params;
   m->results = results;
+  m->entry->params[0]->loc = &where;
   at_hloproto_memory memory = {0};
   at_hloproto_write_options o = {.memory = &memory};
   at_strbuf b = {0}, whole = {0};
@@ -421,6 +423,10 @@ static void test_donated(void **state) {
   assert_int_equal(again->params[0].alias, 0);
   assert_int_equal(again->params[1].alias, -1);
   assert_true(again->params[1].donor);
+  const at_loc *source = at_loc_source(again->entry->params[0]->loc);
+  assert_non_null(source);
+  assert_string_equal(source->file, "a.py");
+  assert_int_equal(source->line, 7);
   assert_null(again->params[0].memory_kind);
   assert_string_equal(again->params[1].memory_kind, "pinned_host");
   at_strbuf_free(&whole);
