@@ -20,14 +20,23 @@
 
 // Tags of values. Numbers are part of the format.
 enum {
+  // The key alone says all.
   AT_DICT_UNIT,
+  // 0 or 1 in `i`.
   AT_DICT_BOOL,
+  // An integer of `bits` bits; `i` holds it extended as its sign says.
   AT_DICT_INT,
+  // Any float type, widened to a double: exact, as none is wider.
   AT_DICT_FLOAT,
+  // Any bytes, NUL among them; not terminated.
   AT_DICT_TEXT,
+  // Values of any tags, one behind the other.
   AT_DICT_ARRAY,
+  // Keys in the order of the attribute that was imported.
   AT_DICT_DICT,
+  // Row-major elements; with `splat` one that stands for all.
   AT_DICT_DENSE,
+  // What has no form of its own here, such as a type or a dialect's attribute.
   AT_DICT_OTHER
 };
 

@@ -47,8 +47,11 @@ typedef struct at_xspan {
 // The block begins with it. header_bytes: its size when written, checked
 // against the reader's.
 typedef struct at_xheader {
+  // AT_EXECUTABLE_MAGIC; anything else is no executable at all.
   uint64_t magic;
   uint32_t version, header_bytes;
+  // Of the block, header and padding of sections included. Every section ends
+  // inside of it.
   uint64_t total_bytes;
   uint64_t
       fingerprint[2];  // of the program and its options, alike on all machines
@@ -67,16 +70,20 @@ typedef struct at_xheader {
       hbm_temp_bytes;
   uint32_t largest;  // string: the largest buffers at the peak, one a line
   uint32_t advice;   // string: what would take less
+  // Devices of a launch are their product; device d is partition d %
+  // num_partitions of its replica.
   uint32_t num_replicas, num_partitions;
   uint32_t main_begin, main_end;  // steps of the program, in order
   uint32_t name;                  // string
   uint32_t has_effects;  // host callbacks, infeed, outfeed, custom calls
   double estimated_ns;   // single-thread estimate; small programs run inline
+  // By at_xsection. Each lies inside of the block.
   at_xspan sections[AT_XS_COUNT];
 } at_xheader;
 
 // Arrays are dense and row-major, whatever layout the client was told.
 typedef struct at_xtype {
+  // dtype: at_dtype. rank 0: a scalar.
   uint32_t dtype, rank;
   uint32_t dims;  // index into DIMS: rank entries
   uint32_t pad;
@@ -128,6 +135,8 @@ typedef enum at_xstep_kind {
   AT_STEP_SEND,  // host callback: args: values; aux: channel id; tasks: 1 + the
                  // only partition that does it, or 0: every device
   AT_STEP_RECV,  // args: results; aux, tasks: as SEND
+  // Infeed and outfeed have numbers, but programs with them are refused when
+  // they are loaded.
   AT_STEP_INFEED,
   AT_STEP_OUTFEED,
   AT_STEP_CORE,  // target: first of CORES; aux: how many run together; args:
@@ -147,6 +156,7 @@ typedef struct at_xstep {
   uint32_t params, params_bytes;  // PARAMS, byte offset
   int64_t tasks;  // KERNEL: iterations to split over threads, >= 0
   int64_t grain;  // KERNEL: iterations of one chunk, >= 1
+  // What it means depends on the kind of step.
   int64_t aux;
   double estimated_ns;           // single-thread
   uint32_t op_name, file, line;  // strings and line of the source, for profiles
@@ -154,6 +164,8 @@ typedef struct at_xstep {
   uint32_t place;  // which of the program's locations file and line are
                    // of; AT_NO_PLACE: of none that could change
 } at_xstep;
+// at_xstep.place of steps whose file and line stay, whatever client loads the
+// program.
 #define AT_NO_PLACE UINT32_MAX
 
 typedef enum at_xkernel_kind {
@@ -166,6 +178,7 @@ typedef enum at_xkernel_kind {
 // A function in an object, found by its symbol at load. The signature goes by
 // `kind`.
 typedef struct at_xkernel {
+  // kind: at_xkernel_kind.
   uint32_t kind, object;  // OBJECTS
   uint32_t symbol;        // string: ELF symbol
   uint32_t pad;

@@ -36,6 +36,7 @@ typedef enum at_sparse_place_kind {
   AT_SPARSE_CONST,     // `index` bytes into the constants
   AT_SPARSE_PLACES
 } at_sparse_place_kind;
+// kind: at_sparse_place_kind; what `index` counts goes by the kind.
 typedef struct at_x_sparse_place {
   uint32_t kind, index;
 } at_x_sparse_place;
@@ -66,6 +67,7 @@ typedef struct at_x_sparse {
   uint32_t has_init;  // LOOKUP, LOCAL: else out begins as zeros
   uint32_t dtype;     // of the table: F32, BF16, S8, U8; of slots: F32
   uint32_t num_tables;  // UPDATE: the table and its slots; else 1
+  // UPDATE: scalars that the optimizer reads, such as the learning rate.
   uint32_t num_hypers;
   // Simulated quantisation, or the scale of an integer table; 0 buckets: none.
   uint32_t num_buckets;
@@ -97,14 +99,17 @@ typedef enum at_sparse_checks {
 
 // The tail's parts, in order. x must have been checked (exec does so at load):
 // counts say where each begins.
+// num_launches rows, in the order in which they run. Borrowed from x.
 static inline const at_x_sparse_launch *at_x_sparse_launches(
     const at_x_sparse *x) {
   return (const at_x_sparse_launch *)(x + 1);
 }
+// num_places entries, of which each launch has a range.
 static inline const at_x_sparse_place *at_x_sparse_places(
     const at_x_sparse *x) {
   return (const at_x_sparse_place *)(at_x_sparse_launches(x) + x->num_launches);
 }
+// num_copies rows, done in order after all launches.
 static inline const at_x_sparse_copy *at_x_sparse_copies(const at_x_sparse *x) {
   return (const at_x_sparse_copy *)(at_x_sparse_places(x) + x->num_places);
 }
@@ -122,14 +127,17 @@ static inline uint64_t at_x_sparse_bytes(const at_x_sparse *x) {
 }
 
 // Where the buffers of a step are.
+// The first table's index; for LOCAL the only one's.
 static inline uint32_t at_x_sparse_table(const at_x_sparse *x) {
   if (x->op == AT_SPARSE_LOCAL) return 3;
   return 4 + (x->minibatching != 0) + (x->op == AT_SPARSE_UPDATE);
 }
+// How many operands there are; results follow them.
 static inline uint32_t at_x_sparse_operands(const at_x_sparse *x) {
   return at_x_sparse_table(x) + x->num_tables + x->num_hypers +
          (x->has_init != 0);
 }
+// How many results: an update gives each table back, a lookup the rows.
 static inline uint32_t at_x_sparse_results(const at_x_sparse *x) {
   return x->op == AT_SPARSE_UPDATE ? x->num_tables : 1;
 }

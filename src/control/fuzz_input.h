@@ -12,6 +12,7 @@
 #include "control/message.h"
 
 // A property of the fuzzed code; not an assert, which some builds leave out.
+// Aborts, which the fuzzer reports with the input.
 static inline void must(bool good) {
   if (!good) abort();
 }
@@ -19,6 +20,7 @@ static inline void must(bool good) {
 // The fuzzer's bytes, eaten from the front.
 // Eaten by all helpers below; a short input is filled up with zeros.
 typedef struct input {
+  // Borrowed from the fuzzer.
   const uint8_t *at, *end;
 } input;
 
@@ -30,6 +32,7 @@ static inline uint8_t take(input *in) {
 
 // Mostly smaller than `few`, now and then any.
 // Large numbers are all there: counts near UINT64_MAX find sums that wrap.
+// few > 0. Eats one byte, or nine.
 static inline uint64_t number_of(input *in, uint8_t few) {
   uint8_t b = take(in);
   if (b < 0xf0) return b % few;

@@ -48,72 +48,30 @@ typedef struct pod {
 // This program with other arguments (pod_test_main).
 // a and b are its arguments behind `what`; b may be NULL. Never returns in the
 // child.
-static inline pid_t pod_spawn(const char *what, const char *a, const char *b) {
-  pid_t parent = getpid(), pid = fork();
-  assert_true(pid >= 0);
-  if (pid) return pid;
-  // A test that is killed leaves no hosts behind.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(9);
-  execl("/proc/self/exe", "pod_test", what, a, b, (char *)NULL);
-  _exit(127);
-}
+pid_t pod_spawn(const char *what, const char *a, const char *b);
 
 // What it exited with; 1000 + its signal.
-static inline int pod_join(pid_t pid) {
-  int how;
-  // A signal of the test's own may interrupt the wait.
-  while (waitpid(pid, &how, 0) < 0)
-    if (errno != EINTR) return -1;
-  return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
-}
+int pod_join(pid_t pid);
 
 // What a child does that is a host; its exit status is the code.
-static inline int pod_host_main(const char *address) {
-  at_status st = at_host_run(&(at_host_options){.controller = address,
-                                                .listen = "127.0.0.1:0",
-                                                .pod = "127.0.0.1:0",
-                                                .token = POD_TOKEN,
-                                                .token_of_user = true,
-                                                .place = -1});
-  if (st.err) fprintf(stderr, "host: %s\n", at_status_message(st));
-  return at_code_take(st);
-}
+// Runs until the controller is gone or the host is drained. address: the
+// controller's, host:port.
+int pod_host_main(const char *address);
 
 // Returns before the hosts have come; clients wait for them.
 // target: as ATOLL_TARGET has it; chips: of all hosts together.
-static inline void pod_open(pod *p, const char *target, uint32_t hosts,
-                            uint32_t chips) {
-  *p = (pod){.num_hosts = hosts, .num_chips = chips};
-  // On a port of its own, so that tests may run beside each other.
-  OK(at_controller_open(&(at_controller_options){.listen = "127.0.0.1:0",
-                                                 .target = target,
-                                                 .num_hosts = hosts,
-                                                 .token = POD_TOKEN},
-                        &p->controller));
-  snprintf(p->address, sizeof p->address, "%s",
-           at_controller_address(p->controller));
-  for (uint32_t i = 0; i < hosts; i++)
-    // Any place: which of them is host 0 shows only later.
-    p->hosts[i] = pod_spawn("--host", p->address, NULL);
-}
+// The controller runs on threads of this process; its port is free and is
+// written to `address`. Fails the test if a host cannot be started.
+void pod_open(pod *p, const char *target, uint32_t hosts, uint32_t chips);
 
 // Hosts that were not killed end well.
-static inline void pod_close(pod *p) {
-  // The controller goes first: its hosts end when it says so.
-  at_controller_close(p->controller);
-  for (uint32_t i = 0; i < p->num_hosts; i++)
-    if (p->hosts[i]) assert_int_equal(pod_join(p->hosts[i]), 0);
-}
+// Stops the controller, then waits for each host and asks that its exit status
+// is 0.
+void pod_close(pod *p);
 
 // Returns when the process is gone, not when the controller knows.
 // SIGKILL: the host has no time to say goodbye, as if its machine were gone.
-static inline void pod_kill_host(pod *p, uint32_t i) {
-  // The entry is 0 afterwards, so that pod_close does not wait for it.
-  kill(p->hosts[i], SIGKILL);
-  assert_int_equal(pod_join(p->hosts[i]), 1000 + SIGKILL);
-  p->hosts[i] = 0;
-}
+void pod_kill_host(pod *p, uint32_t i);
 
 // A client with a runtime, in this process.
 typedef struct guest {
@@ -123,62 +81,29 @@ typedef struct guest {
 
 // Waits for the pod; an error: it did not let this client in.
 // Where only the runtime fails, the client stays open.
-static inline at_status guest_try(const char *address, guest *g) {
-  AT_TRY(at_client_open(&(at_client_options){.address = address,
-                                             .source = "a test",
-                                             .token = POD_TOKEN,
-                                             .name = "guest",
-                                             .spares = kPodSpares},
-                        &g->client));
-  return at_runtime_create(
-      &(at_runtime_options){.target = at_client_target(g->client),
-                            .threads = 2,
-                            .proxy = at_client_proxy(g->client),
-                            .spares = kPodSpares},
-      &g->rt);
-}
+at_status guest_try(const char *address, guest *g);
 
 // Must be let in.
-static inline guest guest_open(const pod *p) {
-  guest g;
-  OK(guest_try(p->address, &g));
-  return g;
-}
+guest guest_open(const pod *p);
 
 // The runtime goes before the client that it calls.
-static inline void guest_close(guest *g) {
-  at_runtime_destroy(g->rt);
-  at_client_close(g->client);
-}
+void guest_close(guest *g);
 
 // Chips of the pod first, then spare ones.
 // Borrowed from the runtime.
-static inline at_chip *guest_chip(const guest *g, uint32_t i) {
-  return at_runtime_chip(g->rt, i);
-}
+at_chip *guest_chip(const guest *g, uint32_t i);
 
 // Bytes of HBM on the first chips, as their hosts tell.
-static inline uint64_t guest_in_use(const guest *g, uint32_t chips) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < chips; i++) {
-    at_memory_stats s = at_chip_memory_stats(guest_chip(g, i));
-    assert_true(s.limit);  // it was the host that has answered
-    sum += s.in_use;
-  }
-  return sum;
-}
+uint64_t guest_in_use(const guest *g, uint32_t chips);
 
 // Until nothing is left on any chip; arrays go some time after they are
 // dropped.
-static inline void guest_expect_empty(const guest *g, uint32_t chips) {
-  // 20 seconds: drops are messages, and hosts may be busy.
-  uint64_t until = at_clock_ns() + 20000000000ull, left;
-  while ((left = guest_in_use(g, chips)) && at_clock_ns() < until) usleep(2000);
-  assert_int_equal(left, 0);
-}
+void guest_expect_empty(const guest *g, uint32_t chips);
 
 // ---- Waiting, but not for ever
 // Two users: who waits, and the event. The last frees it.
+// A wait that may be given up: the event's callback may come when the waiter is
+// gone.
 typedef struct patience {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -188,140 +113,37 @@ typedef struct patience {
   _Atomic int users;
 } patience;
 
-// One user less.
-static inline void patience_drop(patience *p) {
-  if (atomic_fetch_sub(&p->users, 1) != 1) return;
-  at_status_free(p->status);
-  free(p);
-}
-
-// The event's callback; nobody may be waiting any more.
-static inline void patience_fired(at_status s, void *arg) {
-  patience *p = arg;
-  pthread_mutex_lock(&p->lock);
-  p->fired = true;
-  p->status = s;
-  pthread_cond_signal(&p->news);
-  pthread_mutex_unlock(&p->lock);
-  patience_drop(p);
-}
-
 // DEADLINE_EXCEEDED: it has not fired for a minute.
-static inline at_status pod_wait(at_event *e) {
-  patience *p = calloc(1, sizeof *p);
-  struct timespec until = at_clock_timespec(at_clock_ns() + 60000000000ull);
-  pthread_mutex_init(&p->lock, NULL);
-  at_clock_cond_init(&p->news);
-  atomic_init(&p->users, 2);
-  AT_TRY(at_event_on(e, patience_fired, p));
-  pthread_mutex_lock(&p->lock);
-  while (!p->fired && !pthread_cond_timedwait(&p->news, &p->lock, &until)) {
-  }
-  at_status st =
-      p->fired ? p->status : AT_FAIL(AT_DEADLINE_EXCEEDED, "it never fires");
-  if (p->fired) p->status = AT_OK;
-  pthread_mutex_unlock(&p->lock);
-  patience_drop(p);
-  return st;
-}
+// Consumes the reference. Otherwise the event's own status.
+at_status pod_wait(at_event *e);
 
 // OK once it is defined, or its error.
-static inline at_status pod_ready(at_buffer *b) {
-  return pod_wait(at_buffer_ready(b));
-}
+// Waits a minute at most, as pod_wait does. Borrows b.
+at_status pod_ready(at_buffer *b);
 
 // Bytes of an array on the hosts.
 // offset and bytes: of the array, in bytes; out has room for them. Waits for
 // the array as well.
-static inline at_status pod_fetch(at_buffer *b, void *out, size_t offset,
-                                  size_t bytes) {
-  at_event *done = NULL;
-  AT_TRY(at_buffer_to_host(b, out, offset, bytes, &done));
-  at_status st = pod_wait(done);
-  at_event_release(done);
-  return st;
-}
+at_status pod_fetch(at_buffer *b, void *out, size_t offset, size_t bytes);
 
 // An array of one dimension on that chip, of n elements that are copied.
-static inline at_buffer *pod_array(at_chip *c, at_dtype t, const void *v,
-                                   int64_t n) {
-  return test_array_of(c, t, v, n);
-}
+// The reference is the caller's. Fails the test where there is no memory.
+at_buffer *pod_array(at_chip *c, at_dtype t, const void *v, int64_t n);
 
 // ---- Programs
 // result i = argument i; aliased: where it is donated, its memory.
 // n elements of type t each, `values` of them, at most 8. The block is the
 // caller's: run_make takes it.
-static inline at_bytes pod_copies(uint32_t devices, at_dtype t, int64_t n,
-                                  uint32_t values, bool aliased) {
-  builder b = b_new();
-  b.h.num_partitions = devices;
-  uint32_t type = b_type(&b, t, 1, &n), in[8];
-  for (uint32_t i = 0; i < values; i++) in[i] = b_input(&b, type);
-  for (uint32_t i = 0; i < values; i++) {
-    const at_xio passed = {.type = type, .slot = in[i], .alias = -1};
-    if (aliased) {
-      b_output(&b, type);
-      b_alias(&b, i, i);
-    } else {
-      b_add(&b, AT_XS_OUTPUTS, &passed, sizeof passed);
-    }
-  }
-  return b_finish(&b, 0);
-}
+at_bytes pod_copies(uint32_t devices, at_dtype t, int64_t n, uint32_t values,
+                    bool aliased);
 
 // Device d's result is what device d + 1 has.
 // n floats on each device: a collective over all hosts, without arithmetic.
-static inline at_bytes pod_rotates(uint32_t devices, int64_t n) {
-  builder b = b_new();
-  b.h.num_partitions = devices;
-  uint32_t type = b_f32(&b, n), in = b_input(&b, type),
-           out = b_output(&b, type);
-  // The tables of a permute in the executable's own form, as no compiler writes
-  // them here.
-  struct {
-    at_x_collective head;
-    at_x_exchange value;
-    uint32_t tables[AT_COLL_TABLES][kPodChips];
-  } x = {{AT_COLL_PERMUTE, 1, devices, 1},
-         {.operand_bytes = (uint64_t)n * 4,
-          .result_bytes = (uint64_t)n * 4,
-          .rows = 1,
-          .lines = 1,
-          .run = (uint64_t)n * 4,
-          .give_row = (uint64_t)n * 4,
-          .take_row = (uint64_t)n * 4,
-          .element_bytes = 4,
-          .block = UINT32_MAX,
-          .tail = UINT32_MAX},
-         {{0}}};
-  uint32_t *to = x.tables[0];
-  for (uint32_t d = 0; d < devices; d++) {
-    to[0 * devices + d] = 0;                  // group_of
-    to[1 * devices + d] = d;                  // rank_of
-    to[2 * devices + d] = 0;                  // begin_of
-    to[3 * devices + d] = devices;            // size_of
-    to[4 * devices + d] = d;                  // members
-    to[5 * devices + d] = (d + 1) % devices;  // source_of
-  }
-  at_xstep *s = b_step(&b, AT_STEP_COLLECTIVE, 0, ARGS(in, out));
-  s->aux = 1;
-  s->params_bytes = (uint32_t)at_x_collective_bytes(&x.head);
-  s->params = b_bytes(&b, AT_XS_PARAMS, &x, s->params_bytes, 16);
-  return b_finish(&b, 0);
-}
+at_bytes pod_rotates(uint32_t devices, int64_t n);
 
 // Sends its argument by channel 7; its result comes by channel 8.
 // Both are host callbacks of the client. n floats.
-static inline at_bytes pod_calls(uint32_t devices, int64_t n) {
-  builder b = b_new();
-  b.h.num_partitions = devices;
-  uint32_t type = b_f32(&b, n), x = b_input(&b, type), y = b_output(&b, type);
-  b_step(&b, AT_STEP_SEND, 0, ARGS(x))->aux = 7;
-  b_step(&b, AT_STEP_RECV, 0, ARGS(y))->aux = 8;
-  b.h.has_effects = 1;
-  return b_finish(&b, 0);
-}
+at_bytes pod_calls(uint32_t devices, int64_t n);
 
 // A program with its devices, arguments and results, by device.
 typedef struct run {
@@ -337,41 +159,18 @@ typedef struct run {
 // Loads the program on the guest's first chips. Arguments are the caller's to
 // set; none is donated unless `keeps` says so.
 // The block is freed. values: of arguments, and as many results.
-static inline run run_make(const guest *g, at_bytes block, uint32_t devices,
-                           uint32_t values) {
-  run r = {.devices = devices, .num_args = values, .num_outs = values};
-  r.l = test_load(g->rt, block);
-  // Device d runs on chip d.
-  for (uint32_t d = 0; d < devices; d++) r.chips[d] = guest_chip(g, d);
-  for (uint32_t i = 0; i < values; i++) r.keeps[i] = true;
-  return r;
-}
+run run_make(const guest *g, at_bytes block, uint32_t devices, uint32_t values);
 
 // done NULL: nobody wants to hear when it is done.
 // Results are buffers at once, ready or failed later; an error: there are none.
-static inline at_status run_try(run *r, at_event **done) {
-  const at_launch in = {.chip = r->chips[0],
-                        .chips = r->chips,
-                        .num_chips = r->devices > 1 ? r->devices : 0,
-                        .args = r->args,
-                        .num_args = r->num_args,
-                        .not_donatable = r->keeps,
-                        .channels = r->channels};
-  return at_loaded_execute(r->l, &in, r->outs, done);
-}
+// One launch on all of its devices. The results go to r->outs and are the
+// caller's to drop; *done is its to release.
+at_status run_try(run *r, at_event **done);
 
 // NULL entries are allowed, and all are NULL afterwards.
-static inline void run_drop(at_buffer **b, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) {
-    at_buffer_release(b[i]);
-    b[i] = NULL;
-  }
-}
-static inline void run_drop_args(run *r) {
-  run_drop(r->args, r->devices * r->num_args);
-}
-static inline void run_drop_outs(run *r) {
-  run_drop(r->outs, r->devices * r->num_outs);
-}
+void run_drop(at_buffer **b, uint32_t n);
+// run_drop of the arguments, and of the results, on all devices.
+void run_drop_args(run *r);
+void run_drop_outs(run *r);
 
 #endif

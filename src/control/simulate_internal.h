@@ -16,6 +16,7 @@
 
 // A client's session with a host.
 // Freed by the thread of virtual time, or at the end.
+// Made by the listener when a client connects.
 typedef struct sim_visitor {
   struct sim_visitor *next;
   at_simulated *owner;
@@ -107,6 +108,8 @@ typedef struct sim_tenant {
   struct sim_tenant *next;
   uint64_t client;
   uint64_t clock_ns, end_ns, answered_ns, nic_ns;
+  // By the client's number for each: sim_array, sim_program and sim_graph,
+  // owned.
   at_table arrays, programs, graphs;
   uint32_t heard;  // of its messages to the controller
   // In the order in which they came.
@@ -134,6 +137,7 @@ typedef struct sim_host {
 // A program that ran.
 typedef struct sim_record {
   char name[48];
+  // When it was asked for, began on its chips and was done; all virtual.
   uint64_t client, said_ns, begin_ns, end_ns;
 } sim_record;
 enum { AT_SIM_RECORDS = 64 };
@@ -158,10 +162,13 @@ struct at_simulated {
   at_simulated_options o;
   char *target;
   uint32_t num_chips, chips_per_host, chips_per_slice;
+  // Told to clients as each chip's limit.
   uint64_t hbm_bytes;  // of a chip
+  // Where clients find the hosts: all of them listen at one address.
   at_listener *listener;
   // Of virtual time: everything under "Virtual time" is its alone.
   at_thread *thread;
+  // [number of hosts], owned.
   sim_host *hosts;
   uint8_t secret[AT_CONTROL_SECRET];
   pthread_mutex_t lock;  // the queue, `visitors`, and what is printed
@@ -189,6 +196,8 @@ struct at_simulated {
 void at_sim_post(at_simulated *s, sim_job *j);  // takes it
 
 // ---- simulate_visit.c
+// Opens the listener of at_simulated_options. Errors: the address cannot be
+// bound.
 at_status at_sim_listen(at_simulated *s);
 // Closes their wires.
 void at_sim_visitors_free(at_simulated *s);  // no other thread is left
@@ -208,6 +217,7 @@ void at_sim_questions_free(sim_tenant *t);
 // its chip_ns, and work begins at the latest of what it needs.
 // ---- simulate_stream.c
 // NULL: there is none, or no memory.
+// With `make` one is made where there is none. Owned by s.
 sim_tenant *at_sim_tenant(at_simulated *s, uint64_t client, bool make);
 // What the controller has said to hosts: moves virtual time.
 void at_sim_stream(at_simulated *s, sim_job *j);

@@ -33,10 +33,15 @@ enum {
 // In the order of the words of debug_read_request.
 // Unknown words are INVALID_ARGUMENT, with the list of known ones.
 typedef enum debug_ask {
+  // Replaces all breakpoints.
   DEBUG_ASK_BREAKS,
+  // What every core does.
   DEBUG_ASK_STATE,
+  // Elements of a box.
   DEBUG_ASK_READ,
+  // Lets a core go on in a mode.
   DEBUG_ASK_GO,
+  // Stops what runs.
   DEBUG_ASK_INTERRUPT,
   DEBUG_ASK_COUNT
 } debug_ask;
@@ -55,6 +60,7 @@ typedef enum debug_mode {
 // What a breakpoint stops at.
 // Compared whenever a core comes to a place where it may stop.
 typedef enum debug_break_kind {
+  // A line of the source, before it runs.
   DEBUG_AT_LINE,
   DEBUG_AT_GRID,    // a step of the grid
   DEBUG_AT_KERNEL,  // its first step
@@ -96,6 +102,7 @@ typedef struct debug_break {
 // A request that has been read; which fields count depends on `ask`.
 // Made by debug_read_request, gone with its arena.
 typedef struct debug_request {
+  // Which of the questions it is.
   debug_ask ask;
   debug_mode mode;
   debug_break *breaks;
@@ -145,6 +152,7 @@ struct debug_core {
   } loops[DEBUG_MOST_LOOPS];
   debug_made made[DEBUG_MOST_MADE];
   const sem *wait_for;  // NULL: it does not wait
+  // What the semaphore must reach for the wait to end.
   int64_t wait_amount;
   int32_t wait_loc;
 };
@@ -173,6 +181,8 @@ typedef struct debugger {
   uint32_t first_line, last_line;
   uint32_t wanted;  // goes on first, 0: any
   uint64_t told;    // digest of the last failure that a core has told
+  // Places passed where a core may stop: at every so many it looks whether it
+  // is to be interrupted.
   uint32_t hooks;
   at_arena *breaks_arena;  // holds:
   // Replaced as a whole by each request.
@@ -189,6 +199,7 @@ uint32_t debug_depth(const core_state *c, int32_t loc);
 
 // ---- What is told (core_debug_tell.c)
 // d: NULL: no core. st: the failure, or AT_OK; borrowed.
+// A JSON object on one line, appended to *out.
 void debug_tell_stop(const debug_core *d, const char *why, int64_t id,
                      const char *kernel, at_status st, at_strbuf *out);
 // Every core with its refs, semaphores and copies. Takes the lock.
@@ -202,8 +213,11 @@ uint64_t debug_digest(const debug_box *b, const void **base);
 
 // ---- The socket (core_debug_talk.c)
 // Leaves the one before.
+// folder: of the socket. INVALID_ARGUMENT: its path is too long. NOT_FOUND:
+// nobody listens there.
 at_status debug_connect(const char *folder);
 // Tells why, then answers until the debugger lets go or is gone.
+// Returns at once where there is no debugger.
 void debug_stop(debug_core *d, const char *why, int64_t id, const char *kernel,
                 at_status st);
 // Only asked by the core that runs; does not wait.

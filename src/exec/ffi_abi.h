@@ -106,6 +106,7 @@ typedef struct ffi_api ffi_api;
 // What a handler gets. rets: results, in the form of operands.
 typedef struct ffi_call_frame {
   FFI_HEAD;
+  // The table below; the same in every call.
   const ffi_api *api;
   ffi_context *ctx;
   // FFI_STAGE_EXECUTE.
@@ -227,18 +228,24 @@ struct ffi_api {
   void (*error_destroy)(ffi_error_destroy_args *);
   // Refused: handlers are registered through PJRT.
   ffi_error *(*handler_register)(void *);
+  // Fails for every handler.
   ffi_error *(*stream_get)(ffi_stream_args *);
+  // Registers a type of the handler's own, by name.
   ffi_error *(*type_register)(ffi_type_register_args *);
   ffi_error *(*context_get)(ffi_context_get_args *);
   ffi_error *(*state_set)(ffi_state_args *);
   ffi_error *(*state_get)(ffi_state_args *);
+  // Scratch of the chip's host memory; memory_free gives it back.
   ffi_error *(*memory_allocate)(ffi_allocate_args *);
   ffi_error *(*memory_free)(ffi_free_args *);
+  // Work beside the handler, on other threads.
   ffi_error *(*thread_schedule)(ffi_schedule_args *);
   ffi_error *(*thread_count)(ffi_threads_args *);
+  // For handlers that return before they are done.
   ffi_error *(*future_create)(ffi_future_args *);
   ffi_error *(*future_set_available)(ffi_future_args *);
   ffi_error *(*future_set_error)(ffi_future_args *);
+  // Which launch, and on which device.
   ffi_error *(*run_id_get)(ffi_run_id_args *);
   ffi_error *(*device_ordinal_get)(ffi_ordinal_args *);
 };

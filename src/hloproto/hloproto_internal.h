@@ -29,6 +29,7 @@ struct at_hp_row {
   const char *opcode;
   at_op op;  // COUNT: no op of its own
   at_hp_how how;
+  // The name of `how`, for listings of the table.
   const char *how_text;
 };
 const at_hp_row *at_hp_row_find(at_str opcode);  // NULL: no such opcode
@@ -43,7 +44,9 @@ typedef struct at_hp_leaf {
 // An array, or a tuple as its leaves in order.
 typedef struct at_hp_shape {
   at_hp_leaf *leaves;
+  // 0 for an empty tuple.
   uint32_t num_leaves;
+  // A tuple of one element is still a tuple.
   bool is_tuple;
   uint32_t *first;  // tuple: each element's first leaf; [num_elements]: the end
   uint32_t num_elements;
@@ -92,6 +95,8 @@ struct at_hp_inst {
   // writes manual computations: that one's index + 1.
   uint32_t exit;
   at_hp_shape shape;
+  // operands: instructions of its computation; called: computations of the
+  // module.
   at_dims operands, called;  // ids
   const at_hp_row *row;
 };
@@ -104,6 +109,7 @@ typedef struct at_hp_comp {
   uint32_t index;  // in the module: it calls only those before it
   at_hp_inst *insts;
   uint32_t num_insts;
+  // Index of the instruction whose values the computation returns.
   uint32_t root;
   at_map by_id;      // of insts: index + 1
   uint32_t *params;  // by number: index of the instruction
@@ -143,9 +149,11 @@ struct at_hp {
   // Where the walk is.
   AT_VEC(at_hp_comp *) pending;  // functions to be filled
   at_hp_scope *scope;
+  // Bounded, as regions are built within regions.
   uint32_t depth;    // of regions
   uint64_t inlined;  // instructions of regions, over all uses
   // The module's tables: stack frames, and configurations of custom calls.
+  // By the frame's number; [num_frames].
   const at_loc **frames;
   uint32_t num_frames;
   AT_VEC(at_bytes) payloads;
@@ -259,14 +267,17 @@ at_status at_hp_literal(at_hp *x, const at_hp_inst *i, at_bytes b,
 
 // ---- sharding.c
 // OpSharding of a value with so many leaves as text; NULL: says nothing.
+// In x->a.
 at_status at_hp_sharding_text(at_hp *x, at_bytes b, const char **out);
 // The k-th leaf's, of a tuple's sharding.
+// Borrowed from b: b itself where it is no tuple's; empty: the tuple has fewer.
 at_bytes at_hp_sharding_leaf(at_bytes b, uint32_t k);
 // ---- groups.c
 // replica_groups in whichever of their three forms; *out is the attribute.
 // INVALID_ARGUMENT: ids beyond AT_HP_MAX_DEVICES.
 at_status at_hp_groups(at_hp *x, const at_hp_inst *i, at_attr *out);
 // The numbers 0, 1, ... reshaped to `dims`, transposed by `perm`, in order.
+// INVALID_ARGUMENT: perm is no permutation, or there are too many numbers.
 at_status at_hp_iota(at_hp *x, at_dims dims, at_dims perm, at_dims *out);
 // Devices that a program may have; INVALID_ARGUMENT above it.
 enum { AT_HP_MAX_DEVICES = 1 << 16 };

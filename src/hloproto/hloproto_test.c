@@ -361,6 +361,10 @@ static void test_buffers(void **state) {
   // 16 + 80 beside them: the temporary and 64 bytes of scratch fill theirs.
   assert_int_equal(sum_of(buffers, 3, 2, 2), 32 + 16 + 80);
   assert_int_equal(sum_of(buffers, 1, 2, 2), 32 + 16 + 80);
+  // When each lives: of the whole module, in the last allocation.
+  at_bytes trace = at_proto_bytes(buffers, 4);
+  assert_int_equal(at_proto_uint(trace, 2), 1);
+  assert_int_equal(at_proto_uint(trace, 3), 3);
   at_hloproto_name(add, &name);
   assert_non_null(memmem(b.ptr, b.len, name.ptr, name.len));
   assert_non_null(memmem(b.ptr, b.len, "kernel_scratch", 14));
@@ -376,6 +380,56 @@ static void test_buffers(void **state) {
   assert_int_equal(sum_of(buffers, 3, 2, 7), 2048);
   at_strbuf_free(&padded);
   at_strbuf_free(&name);
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
+// A result that takes an argument's buffer has no allocation of its own: the
+// argument's lives on. What lies in the host's memory is told apart, and
+// without temporaries nothing is said of when they live.
+static void test_donated(void **state) {
+  static const char text[] =
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[4], %1: f32[4]) -> (f32[4]) {\n"
+      "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n}\n";
+  at_arena *a = at_arena_create();
+  at_module *m, *again;
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  at_io_info params[2] = {{.alias = 0},
+                          {.alias = -1,
+                           .donor = true,
+                           .memory_kind = "pinned_host"}},
+             results[1] = {{.alias = 0}};
+  at_loc where = {.name = "x", .file = "a.py", .line = 7};
+  m->params = params;
+  m->results = results;
+  m->entry->params[0]->loc = &where;
+  at_hloproto_memory memory = {0};
+  at_hloproto_write_options o = {.memory = &memory};
+  at_strbuf b = {0}, whole = {0};
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &b)), 0);
+  at_bytes buffers = at_proto_bytes((at_bytes){(uint8_t *)b.ptr, b.len}, 3);
+  assert_int_equal(sum_of(buffers, 3, 2, 5), 32);  // arguments
+  assert_int_equal(sum_of(buffers, 3, 2, 7), 16);  // what lives on
+  assert_int_equal(sum_of(buffers, 3, 2, 2), 32);  // all
+  assert_false(at_proto_has(buffers, 4));
+  // The reader is told of both.
+  o.memory = NULL;
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &whole)), 0);
+  assert_int_equal(
+      at_code_take(at_hloproto_read((at_bytes){(uint8_t *)whole.ptr, whole.len},
+                                    AT_HLOPROTO_UNKNOWN, a, &again)),
+      0);
+  assert_int_equal(again->params[0].alias, 0);
+  assert_int_equal(again->params[1].alias, -1);
+  assert_true(again->params[1].donor);
+  const at_loc *source = at_loc_source(again->entry->params[0]->loc);
+  assert_non_null(source);
+  assert_string_equal(source->file, "a.py");
+  assert_int_equal(source->line, 7);
+  assert_null(again->params[0].memory_kind);
+  assert_string_equal(again->params[1].memory_kind, "pinned_host");
+  at_strbuf_free(&whole);
   at_strbuf_free(&b);
   at_arena_destroy(a);
 }
@@ -473,6 +527,7 @@ int main(void) {
       cmocka_unit_test(test_iota_groups),
       cmocka_unit_test(test_cut_anywhere),
       cmocka_unit_test(test_buffers),
+      cmocka_unit_test(test_donated),
       cmocka_unit_test(test_offloaded),
       cmocka_unit_test(test_kernel_name),
       cmocka_unit_test(test_looks),

@@ -51,12 +51,6 @@ static void put_allocation(buffers *b, uint64_t bytes, int color,
   at_proto_write_message(&b->allocations, 3, &one);
 }
 
-// Whether an argument or result lies in the host's memory.
-static bool is_host(const at_io_info *info) {
-  return info && info->memory_kind && *info->memory_kind &&
-         strcmp(info->memory_kind, "device");
-}
-
 // An argument or result, alone in its allocation. on_device: its bytes there;
 // NULL: dense.
 static void put_io(buffers *b, const at_hp_defined *d, at_value v,
@@ -64,7 +58,8 @@ static void put_io(buffers *b, const at_hp_defined *d, at_value v,
                    int64_t param, bool live_out) {
   at_hp_place_of where;
   if (!at_hp_defined_at(d, v, &where)) return;
-  int color = is_host(info) ? COLOR_HOST : COLOR_DEVICE;
+  int color = at_hp_is_host(info ? info->memory_kind : NULL) ? COLOR_HOST
+                                                             : COLOR_DEVICE;
   uint64_t bytes = on_device && color == COLOR_DEVICE
                        ? *on_device
                        : at_type_bytes(at_value_type(v));

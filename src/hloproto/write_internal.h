@@ -7,6 +7,8 @@
 #ifndef ATOLL_HLOPROTO_WRITE_INTERNAL_H_
 #define ATOLL_HLOPROTO_WRITE_INTERNAL_H_
 
+#include <string.h>
+
 #include "hloproto/hloproto_internal.h"
 
 // How arrays lie in memory, as layouts say it.
@@ -16,6 +18,12 @@ typedef struct at_hp_place {
   // Minor to major, a list for each array of a shape; NULL: row-major.
   const at_dims *orders;
 } at_hp_place;
+
+// Whether a value of that memory kind (NULL or "": the default) lies in the
+// host's memory.
+static inline bool at_hp_is_host(const char *memory_kind) {
+  return memory_kind && *memory_kind && strcmp(memory_kind, "device") != 0;
+}
 
 // Appends ShapeProto of a row-major array.
 void at_hp_put_array(at_strbuf *b, const at_type *t, at_hp_place place);

@@ -34,6 +34,22 @@ static const struct {
           "tensor<1xindex>], result_layouts = [dense<1> : tensor<1xindex>]} : "
           "(tensor<4xf32>) -> tensor<4xf32>"),
      AT_INVALID_ARGUMENT, "not an order of 1 dimensions"},
+    // Lists and numbers
+    {BODY("%0 = \"stablehlo.transpose\"(%x) <{permutation = dense<0> : "
+          "tensor<99999999999xi64>}> : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "a shorter list"},
+    {BODY("%0 = \"stablehlo.transpose\"(%x) <{permutation = [\"a\"]}> : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "a list of integers"},
+    {BODY("%i = stablehlo.constant dense<1> : tensor<4xi32>\n"
+          "%0 = \"chlo.constant_like\"(%i) <{value = 1.5 : f32}> : "
+          "(tensor<4xi32>) -> tensor<4xi32>"),
+     AT_INVALID_ARGUMENT, "differs from the result's type"},
+    {BODY("%y = stablehlo.constant dense<1.0> : tensor<4x3xf32>\n"
+          "%0 = \"chlo.broadcast_add\"(%y, %x) <{broadcast_dimensions = "
+          "array<i64: 2>}> : (tensor<4x3xf32>, tensor<4xf32>) -> "
+          "tensor<4x3xf32>"),
+     AT_INVALID_ARGUMENT, "not sorted or too large"},
     // Types
     {BODY("%0 = stablehlo.constant dense<1.0> : "
           "tensor<2305843009213693952xf32>"),
@@ -499,6 +515,81 @@ static void doc(void **state) {
   at_strbuf_free(&b);
 }
 
+// What has lower rank takes its sizes to the dimensions that are named.
+static void broadcast_by_dimension(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_status st = import(
+      "func.func public @main(%x: tensor<4xf32>, %y: tensor<4x3xf32>) -> "
+      "tensor<4x3xf32> {\n"
+      "%0 = \"chlo.broadcast_add\"(%x, %y) <{broadcast_dimensions = array<i64: "
+      "0>}> : (tensor<4xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>\n"
+      "return %0 : tensor<4x3xf32>\n}",
+      a, &m);
+  if (st.err) fail_msg("%s", at_status_message(st));
+  const at_node *add = m->entry->results[0].node;
+  assert_int_equal(add->op, AT_OP_ADD);
+  const at_type *t = at_value_type(add->operands[0]);
+  assert_int_equal(t->rank, 2);
+  assert_true(t->dims[0] == 4 && t->dims[1] == 3);
+  at_arena_destroy(a);
+}
+
+// Of fused locations the first that is known, wherever it stands.
+static void fused_locations(void **state) {
+  static const char *const lists[] = {"\"a.py\":3:4, \"b.py\":5:6",
+                                      "unknown, \"a.py\":3:4, \"b.py\":5:6"};
+  at_arena *a = at_arena_create();
+  for (size_t i = 0; i < AT_LEN(lists); i++) {
+    const char *text = at_arena_printf(
+        a,
+        "func.func public @main(%%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "%%0 = stablehlo.negate %%x : tensor<4xf32> loc(fused[%s])\n"
+        "return %%0 : tensor<4xf32>\n}",
+        lists[i]);
+    at_module *m;
+    at_status st = import(text, a, &m);
+    if (st.err) fail_msg("%s", at_status_message(st));
+    const at_loc *l = at_loc_source(m->entry->results[0].node->loc);
+    assert_non_null(l);
+    assert_string_equal(l->file, "a.py");
+    assert_int_equal(l->line, 3);
+  }
+  at_arena_destroy(a);
+}
+
+// Lists of integers in each width and form are the same list.
+static void lists_of_integers(void **state) {
+  static const char *const forms[] = {"dense<[2, 0, 1]> : tensor<3xi64>",
+                                      "dense<[2, 0, 1]> : tensor<3xi32>",
+                                      "dense<[2, 0, 1]> : tensor<3xi16>",
+                                      "dense<[2, 0, 1]> : tensor<3xi8>",
+                                      "array<i64: 2, 0, 1>",
+                                      "array<i32: 2, 0, 1>",
+                                      "[2 : i64, 0 : i64, 1 : i64]",
+                                      "[2 : i32, 0 : i32, 1 : i32]"};
+  at_arena *a = at_arena_create();
+  for (size_t i = 0; i < AT_LEN(forms); i++) {
+    const char *text = at_arena_printf(
+        a,
+        "func.func public @main(%%x: tensor<2x3x4xf32>) -> tensor<4x2x3xf32> "
+        "{\n%%0 = \"stablehlo.transpose\"(%%x) <{permutation = %s}> : "
+        "(tensor<2x3x4xf32>) -> tensor<4x2x3xf32>\n"
+        "return %%0 : tensor<4x2x3xf32>\n}",
+        forms[i]);
+    at_module *m;
+    at_status st = import(text, a, &m);
+    if (st.err) fail_msg("%s\nof %s", at_status_message(st), forms[i]);
+    const at_attr *p =
+        at_node_attr(m->entry->results[0].node, AT_ATTR_PERMUTATION);
+    assert_non_null(p);
+    assert_int_equal(p->ints.rank, 3);
+    assert_true(p->ints.ptr[0] == 2 && p->ints.ptr[1] == 0 &&
+                p->ints.ptr[2] == 1);
+  }
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(refusals),
@@ -512,6 +603,9 @@ int main(void) {
       cmocka_unit_test(dictionaries),
       cmocka_unit_test(futures),
       cmocka_unit_test(doc),
+      cmocka_unit_test(broadcast_by_dimension),
+      cmocka_unit_test(fused_locations),
+      cmocka_unit_test(lists_of_integers),
       cmocka_unit_test(calls_for_ops_keep_origins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,8 @@ ATTR AT_INLINE void FN(_odd_body)(const int r, const at_fft_stage *st,
       // Outputs j and r - j share e and f, and differ in the sign of f.
       AT_LANES_UNROLL
       for (int j = 1; j <= h; j++) {
+        // e sums what outputs j and r - j have in common, f what they have with
+        // opposite signs.
         VEC er = a0r, ei = a0i, fr = (VEC){0}, fi = (VEC){0};
         AT_LANES_UNROLL
         for (int k = 1; k <= h; k++) {
@@ -189,6 +191,8 @@ ATTR static VEC **FN(_stages)(const at_fft_plan *plan, VEC **a, VEC **b) {
       CASE(13)
 #undef CASE
     }
+    // Each stage goes from one pair of buffers to the other; no stage is in
+    // place.
     // The result of a stage is the input of the next.
     VEC **t = a;
     a = b, b = t;
@@ -211,14 +215,20 @@ ATTR static void FN(_turn_all)(VEC **v, const REAL *w, int64_t n) {
 ATTR static VEC **FN(_bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
   // Buffers hold c >= 2n - 1 elements of each part, of which the line fills n.
   int64_t n = plan->n, c = plan->conv->n;
+  // Bluestein: n k = (n^2 + k^2 - (n - k)^2) / 2, so the line times the chirp,
+  // convolved with the conjugate chirp, is its transform but for a chirp.
   FN(_turn_all)(a, plan->chirp, n);
+  // Zeros behind the line: the cyclic convolution of length c is the linear one
+  // then.
   memset(a[0] + n, 0, (size_t)(c - n) * sizeof(VEC));
   memset(a[1] + n, 0, (size_t)(c - n) * sizeof(VEC));
   VEC **f = FN(_stages)(plan->conv, a, b);
+  // The product of the spectra is the convolution's.
   FN(_turn_all)(f, plan->chirp_ft, c);  // holds 1 / c as well
   // The inverse transform is the transform with the parts swapped.
   // g points into the pair that the second run ended in, with its parts
   // swapped: which pair is told by address, and put right there.
+  // The pair that the first run did not end in is free for the second.
   VEC **other = f == a ? b : a;
   VEC *fs[2] = {f[1], f[0]}, *os[2] = {other[1], other[0]};
   VEC **g = FN(_stages)(plan->conv, fs, os);

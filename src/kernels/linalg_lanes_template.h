@@ -48,6 +48,7 @@ ATTR static void FN(_load)(const at_k_linalg_params *p, const void *buf,
                            // are transposed in registers, the rest goes one by
                            // one.
                            int64_t first, int64_t each, VEC *to) {
+  // One pointer a lane, to the first element of its matrix.
   const REAL *at[WIDTH];
   for (int64_t l = 0; l < WIDTH; l++)
     at[l] = (const REAL *)buf + AT_MIN(first + l, p->batch - 1) * each;
@@ -69,6 +70,7 @@ ATTR static void FN(_store)(const at_k_linalg_params *p, void *buf,
                             // group at the end of the batch stores fewer than
                             // WIDTH matrices.
                             int64_t first, int64_t each, const VEC *from) {
+  // Lanes that hold a matrix of the batch.
   int64_t lanes = AT_MIN(WIDTH, p->batch - first), i = 0;
   REAL *to = (REAL *)buf + first * each;
   for (; i + WIDTH <= each; i += WIDTH) {
@@ -93,7 +95,10 @@ ATTR static void FN(_cholesky)(const at_k_linalg_params *p, void *const *bufs,
   // The upper factor is the lower one of the transpose: only the strides
   // differ.
   int64_t n = p->n, down = p->lower ? n : 1, right = p->lower ? 1 : n;
+  // The matrices as they came, then the factors that are made of them.
   VEC *a = work, *l = a + n * n;
+  // Lanes whose matrix is not positive definite; they go on, with numbers that
+  // nobody reads.
   MASK failed = {0};
   FN(_load)(p, bufs[0], first, n * n, a);
   for (int64_t i = 0; i < n; i++) {
@@ -152,6 +157,7 @@ ATTR static void FN(_solve)(const at_k_linalg_params *p, void *const *bufs,
   for (int64_t at = 0; at < side; at++) {
     int64_t i = forward ? at : side - 1 - at, begin = forward ? 0 : i + 1,
             end = forward ? i : side;
+    // A unit diagonal is not read, as the array may hold anything there.
     VEC d = p->unit_diagonal ? SPLAT(1) : t[i * down + i * right];
     const VEC *ti = t + i * down;
     int64_t c = 0;
@@ -224,6 +230,8 @@ ATTR static void FN(_reflector)(VEC *x, int64_t step, int64_t count, VEC *tau) {
   // A column that is zero below its head needs no reflector: tau is 0 and the
   // head stays.
   MASK none = (MASK)(most == 0);
+  // Divided by the largest of the whole column, and never by less than TINY,
+  // whose reciprocal is still finite.
   VEC peak = ABS(alpha);
   VEC scale = SELECT((MASK)(most > peak), most, peak);
   scale = SELECT((MASK)(scale < SPLAT(TINY)), SPLAT(TINY), scale);
@@ -232,10 +240,13 @@ ATTR static void FN(_reflector)(VEC *x, int64_t step, int64_t count, VEC *tau) {
     sum += v * v;
   }
   VEC first = alpha / scale;
+  // The length of the column, which is what its head becomes.
   VEC beta = ROOT(first * first + sum) * scale;
   // beta has the sign opposite to alpha's, so alpha - beta does not cancel.
   beta = SELECT((MASK)(alpha < 0), beta, -beta);
   *tau = SELECT(none, SPLAT(0), (beta - alpha) / beta);
+  // The reflector is scaled so that its first element is 1, which is not
+  // stored.
   VEC by = alpha - beta;
   for (int64_t i = 1; i <= count; i++)
     x[i * step] = SELECT(none, SPLAT(0), x[i * step] / by);
@@ -297,6 +308,7 @@ ATTR static void FN(_swap_rows)(VEC *a, int64_t n, int64_t j,
   // the step.
   MASK pivot = *pivots;
   for (int l = 0; l < WIDTH; l++) {
+    // The rows of one lane: elements are WIDTH apart.
     if (pivot[l] == j) continue;
     REAL *x = (REAL *)(a + j * n) + l, *y = (REAL *)(a + pivot[l] * n) + l;
     for (int64_t c = 0; c < n; c++) {
@@ -324,6 +336,8 @@ ATTR static void FN(_lu)(const at_k_linalg_params *p, void *const *bufs,
   for (int64_t j = 0; j < k; j++) {
     // The first of the largest wins. A NaN is never larger; one at the head
     // stays the pivot.
+    // The largest element of the column from the diagonal down, and its row,
+    // for each lane.
     VEC best = ABS(a[j * n + j]);
     MASK pivot = (MASK){0} + (WORD)j;
     for (int64_t i = j + 1; i < m; i++) {

@@ -66,6 +66,16 @@ static void round_trip(const at_mmodule *m) {
   }
 }
 
+// An operation that has the attribute, in all forms.
+static void round_trip_of(const char *attr) {
+  at_mmodule *m = NULL;
+  const char *text =
+      at_arena_printf(arena, "\"t.op\"() {v = %s} : () -> ()", attr);
+  at_status s = at_mlir_read_text(at_str_of(text), arena, &m);
+  if (!at_ok(s)) fail_msg("%s\nin %s", at_status_message(s), text);
+  round_trip(m);
+}
+
 // Each is printed exactly as it stands here.
 static void attributes_print_as_they_read(void **state) {
   static const char *const same[] = {
@@ -137,6 +147,7 @@ static void attributes_print_as_they_read(void **state) {
     at_mattr_print(&b, a);
     assert_string_equal(b.ptr, same[i]);
     assert_true(at_mattr_eq(a, must_attr(b.ptr)));
+    round_trip_of(same[i]);
     at_strbuf_free(&b);
   }
 }
@@ -186,6 +197,7 @@ static void types_print_as_they_read(void **state) {
     const at_mtype *again = NULL;
     assert_true(at_ok(at_mtext_type(&c, at_strbuf_str(&b), &again)));
     assert_true(at_mtype_eq(t, again));
+    round_trip_of(b.ptr);
     at_strbuf_free(&b);
   }
 }

@@ -60,6 +60,7 @@ extern const at_me_packing at_me_plain;
 // What home, packing and valid point to never changes: a view that differs gets
 // its own (at_me_rehome, at_me_repack, at_me_keep_valid).
 typedef struct at_me_ref {
+  // A pointer to the element of index 0 in every dimension.
   LLVMValueRef base;
   at_dtype dtype;    // element of the view; INVALID: semaphores
   at_dtype storage;  // element in memory
@@ -84,6 +85,7 @@ static inline int32_t at_me_ref_number(const at_me_ref *r) {
 // What a vector expression is. The comment of each kind says which fields of
 // the node it uses; `in` holds the operands in the operation's order.
 typedef enum at_me_kind {
+  // scalar: its value.
   AT_ME_SPLAT,      // one scalar everywhere
   AT_ME_IOTA,       // ints: dimensions
   AT_ME_LOAD,       // `ref`, a view of this shape
@@ -177,6 +179,7 @@ typedef struct at_me_mxu at_me_mxu;            // emit_mxu.c
 // back.
 typedef struct at_me {
   // Borrowed for as long as the function is written.
+  // The generator's function: module, builder, status.
   at_em *const e;
   at_arena *const a;
   const at_mosaic_kernel *const k;
@@ -184,6 +187,7 @@ typedef struct at_me {
   const at_mosaic_code_options *const o;
   const at_mosaic_window *const window;  // a transform; NULL: the body
   const at_mplan *const plan;
+  // Its arguments: at_core *, the grid ids, at_core_ref[].
   const LLVMValueRef core, grid, refs;
   at_me_symbols *const symbols;
   at_me_places *const places;
@@ -193,6 +197,8 @@ typedef struct at_me {
   at_me_products *const products;
   at_me_mxu *const mxu;
   // Where code is written.
+  // region: the part of the body at hand, each with a number of its own; depth:
+  // loops around it.
   uint32_t region, next_region, depth;
   uint32_t calls;          // nesting of func.call
   uint32_t written_calls;  // those that were written so far

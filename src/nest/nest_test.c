@@ -122,6 +122,48 @@ static void test_dead_is_not_written_back(void **state) {
   at_arena_destroy(a);
 }
 
+// A small buffer that is only read is copied in and not out.
+static void test_only_read(void **state) {
+  at_arena *a = at_arena_create();
+  at_nest *n;
+  ok(at_nest_create(a, "reads", &n));
+  uint32_t from = buffer(n, AT_NEST_PARAM, 16);
+  uint32_t to = buffer(n, AT_NEST_PARAM, 1 << 20);
+  n->buffers.ptr[from].live_out = n->buffers.ptr[to].live_out = true;
+  at_nest_stmt *s = add(n, &n->root, AT_NEST_COPY, 2, 0);
+  s->refs[0] = (at_nest_ref){to, AT_NEST_WRITE, 32, 16};
+  s->refs[1] = (at_nest_ref){from, AT_NEST_READ, 0, 16};
+  ok(at_nest_localise(n));
+  check_text(n,
+             "nest \"reads\" {\n"
+             "  p0: parameter 0, 16 bytes, live out\n"
+             "  p1: parameter 1, 1048576 bytes, live out\n"
+             "  l2: local, 16 bytes\n"
+             "  copy l2 from p0\n"
+             "  copy p1[32+16] from l2\n"
+             "}\n");
+  at_arena_destroy(a);
+}
+
+// A fill prints its element as a number, and where it goes.
+static void test_fill(void **state) {
+  at_arena *a = at_arena_create();
+  at_nest *n;
+  ok(at_nest_create(a, "fills", &n));
+  uint32_t to = buffer(n, AT_NEST_PARAM, 1 << 20);
+  at_nest_stmt *s = add(n, &n->root, AT_NEST_FILL, 1, 0);
+  s->refs[0] = (at_nest_ref){to, AT_NEST_WRITE, 0, 1 << 20};
+  s->element_bytes = 4;
+  memcpy(s->element, "\x01\x02\x03\x0f", 4);
+  ok(at_nest_verify(n));
+  check_text(n,
+             "nest \"fills\" {\n"
+             "  p0: parameter 0, 1048576 bytes\n"
+             "  fill p0 with 0x0f030201\n"
+             "}\n");
+  at_arena_destroy(a);
+}
+
 // Many small buffers: the stack has an end.
 static void test_localise_stops(void **state) {
   enum { COUNT = 200, BYTES = 1024, MOST = 64 };
@@ -211,6 +253,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_localise),
       cmocka_unit_test(test_dead_is_not_written_back),
+      cmocka_unit_test(test_only_read),
+      cmocka_unit_test(test_fill),
       cmocka_unit_test(test_localise_stops),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_branches),

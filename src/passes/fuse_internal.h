@@ -4,6 +4,8 @@
 
 #include "passes/passes_internal.h"
 
+// A signature stands for the index map from the cluster's loop to a node's
+// elements; what has equal ones is computed once. This is the identity.
 #define FUSE_ROOT_SIG 1ull
 #define FUSE_TAIL_SIG 2ull  // elements of reduced results, after a reduce
 enum {
@@ -15,12 +17,14 @@ enum {
   FUSE_CONCAT_SUBTREE = 12  // producers that a concatenation may repeat
 };
 
+// What fusion may do with a node, by what it costs to compute it again.
 typedef enum fuse_class {
   FUSE_NO,         // stands alone
   FUSE_CONST,      // splat: cloned wherever it is used
   FUSE_FREE,       // moves or makes elements, no arithmetic
   FUSE_CHEAP,      // a few cycles
   FUSE_EXPENSIVE,  // not worth repeating
+  // Begins a cluster of its own kind: its loop runs over the operand.
   FUSE_REDUCE
 } fuse_class;
 
@@ -84,6 +88,7 @@ struct fuse_node {
 // for a path looks only at what is higher than its end.
 
 // On the stack of the pass; one thread.
+// The state of fusion on one computation.
 typedef struct fuser {
   at_module *m;
   at_comp *c;
@@ -139,14 +144,17 @@ at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl);
 // fuse_can_output, held.
 at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
 // Values from outside that the two read together.
+// Counted once each: what a merge would save reading.
 uint32_t fuse_pair_operands(const fuser *f, fuse_cluster *a, fuse_cluster *b);
 // b becomes part of a where both run over the same space and no path leads from
 // one to the other; else *merged is false and nothing has changed.
 // On merging, b->into is a and b's members are a's.
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
 // Unites clusters around reduces along rows.
+// RESOURCE_EXHAUSTED: no memory.
 at_status fuse_rows(fuser *f);
 // Turns clusters into FUSION nodes.
+// Afterwards the fuser is of no more use. RESOURCE_EXHAUSTED: no memory.
 at_status fuse_emit(fuser *f);
 
 // NULL: n is of another computation.

@@ -34,14 +34,17 @@ typedef struct at_frame {
 // row, but for one time in 2^32.
 uint32_t at_frame_sum(const void *p, size_t bytes);
 // Fills in head_sum.
+// After all other fields are set. No secret is involved: see at_seal for that.
 void at_frame_seal(at_frame *f);
 
 // What is allowed in a stream.
 typedef struct at_frame_limits {
+  // Of a message; a larger one is DATA_LOSS, before anything is placed.
   uint64_t max_bytes;
   uint32_t max_frame;
   uint32_t epoch;
   at_wire_lane lane;
+  // Bodies carry checksums, as the medium may damage them.
   bool check_bodies;
   at_seal *seal;  // borrowed; NULL: the stream is not sealed
 } at_frame_limits;
@@ -50,12 +53,14 @@ typedef struct at_frame_limits {
 typedef struct at_frames {
   at_frame_limits limits;
   uint32_t sequence;  // of the next frame
+  // The header at hand, as far as `have` says.
   at_frame frame;
   uint8_t seal[AT_SEAL_BYTES];
   uint32_t have;    // bytes of the header and its seal
   uint32_t left;    // of the frame's body
   uint32_t sealed;  // bytes of the body's seal
   bool open;        // a message has begun
+  // Of the message that has begun.
   at_wire_head head;
   uint8_t *body;  // placed, of which `got` bytes are there
   uint64_t got;
@@ -68,7 +73,9 @@ typedef struct at_frames_io {
   size_t (*read)(void *arg, void *to, size_t n);
   // As in at_wire_sink.
   void *(*place)(void *arg, const at_wire_head *head);
+  // The body is the callee's from here on.
   void (*message)(void *arg, const at_wire_head *head, void *body);
+  // body: as `place` gave it, filled in part; the callee's to free.
   void (*abandon)(void *arg, const at_wire_head *head, void *body);
   // A checked frame that is not of a message: BEAT, CREDIT, LEAVE.
   void (*notice)(void *arg, const at_frame *f);

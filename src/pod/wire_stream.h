@@ -108,6 +108,7 @@ typedef struct at_stream_tally {
 struct at_stream {
   at_wire face;
   const at_stream_medium *medium;
+  // Freed by its `close`.
   void *own;                // the medium's
   at_wire_options options;  // with defaults filled in; its texts are gone
   bool sealed;              // all lanes are
@@ -133,26 +134,32 @@ at_status at_stream_create(const at_stream_medium *medium,
                            at_stream **out);
 // Frames of the lane with a member carry seals; for all lanes of all members,
 // or for none.
+// Before at_stream_start. The keys are copied.
 void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
                     const at_seal *send, const at_seal *recv);
 // Once lanes have `room`, `credit` and `released`: starts the poller.
 // *out is set before the first call of the sink.
+// Errors: no thread; the stream is still the medium's to free then.
 at_status at_stream_start(at_stream *s, at_wire **out);
 void at_stream_free(at_stream *s);  // one never started; leaves `own` alone
 
 // Tells senders that wait in a lane that room or credits have come. Any thread.
+// Cheap where nobody waits.
 void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane);
 // Sends a frame that is not of a message, if its lane has room. `about`:
 // CREDIT's lane; `bytes`: BEAT's. Any thread.
 bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
                       at_frame_type type, at_wire_lane about, uint64_t bytes);
 bool at_stream_polls(const at_stream *s);  // is this thread the poller?
+// Relaxed: counts are for people, and order nothing.
 static inline void at_tally(_Atomic uint64_t *count, uint64_t n) {
   atomic_fetch_add_explicit(count, n, memory_order_relaxed);
 }
+// Any thread. bytes: of one message of that lane, once for each.
 void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
                        uint64_t bytes);
 // Those who wait to send to a member look again whether they may or must not.
+// Called when it is lost, too: they return with an error then.
 void at_stream_wake_senders(at_stream *s, uint32_t member);
 void at_stream_poll(void *stream);  // what the poller does, until `stop`
 // at_wire_poll, at_wire_poke and at_wire_poll_end.
@@ -161,13 +168,17 @@ void at_stream_poke(at_wire *w);
 void at_stream_help_end(at_wire *w);
 // Must the poller go on rather than sleep? Media ask between telling others
 // that it sleeps and its sleep.
+// For who polls only.
 bool at_stream_has_work(at_stream *s);
 // A word that processes share: wait while it is `value`, until a time
 // (UINT64_MAX: for ever); wake all who do.
+// May return early; the caller looks again.
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns);
 void at_futex_wake_shared(_Atomic uint32_t *word);
 
+// The media, by the names that at_wire_open knows. Each blocks until all
+// members have come or the time to meet is over.
 at_status at_wire_shm_open(const at_wire_options *o, at_wire **out);
 at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out);
 at_status at_wire_ucx_open(const at_wire_options *o, at_wire **out);

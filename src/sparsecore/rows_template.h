@@ -48,6 +48,7 @@ AT_ROWS_INLINE void AT_ROWS(gather)(const at_sc_gather *g, uint64_t begin,
                                     uint64_t end, uint64_t width) {
   const int32_t *ids = g->ids->ids, *samples = g->ids->samples;
   const float *gains = g->ids->gains;
+  // Bytes that are fetched ahead of a row, which may be longer.
   uint64_t ahead = AT_MIN(width * sizeof(float), (uint64_t)kPrefetchBytes);
   for (uint64_t i = begin; i < end; i++) {
     if (i + kAhead < end)
@@ -99,6 +100,7 @@ AT_ROWS_INLINE void AT_ROWS(quantise)(const at_x_sparse *x, float *out,
                                       uint64_t n) {
   float scale = (x->high - x->low) / (float)(x->num_buckets - 1);
   for (uint64_t i = 0; i < n; i++) {
+    // Clipped first: values outside take the nearest level.
     float v = out[i] < x->low ? x->low : out[i] > x->high ? x->high : out[i];
     out[i] = __builtin_rintf((v - x->low) / scale) * scale + x->low;
   }
@@ -127,6 +129,7 @@ static AT_ROWS_TARGET void AT_ROWS(load)(const at_x_sparse *x, float *out,
   if (x->dtype == AT_F32) {
     memcpy(out, row, n * sizeof *out);
   } else {
+    // BF16 is the upper half of an f32.
     const uint16_t *b = row;
     uint32_t *bits = (uint32_t *)out;
     for (uint64_t i = 0; i < n; i++) bits[i] = (uint32_t)b[i] << 16;

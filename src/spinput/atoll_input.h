@@ -48,6 +48,7 @@ typedef enum at_spinput_form {
 } at_spinput_form;
 
 // NULL where len is 0.
+// The ids, or the weights, of one sample of ROWS.
 typedef struct at_spinput_row {
   const void *ptr;  // len elements
   int64_t len;
@@ -82,12 +83,14 @@ typedef enum at_spinput_combiner {
 typedef struct at_spinput_feature {
   const char *name, *table;  // for messages
   int64_t vocabulary;        // ids are 0 .. vocabulary - 1
-  int32_t input;             // which batch
-  int32_t row_offset;        // samples of the features before it
-  int32_t col_offset;        // rows of the tables before it; a multiple of N
-  int32_t col_shift;         // rotation of its table, in SparseCores
+  // An index into the batches of the call; several features may read one.
+  int32_t input;       // which batch
+  int32_t row_offset;  // samples of the features before it
+  int32_t col_offset;  // rows of the tables before it; a multiple of N
+  int32_t col_shift;   // rotation of its table, in SparseCores
 } at_spinput_feature;
 
+// Tables that are looked up as one, with the features that read them.
 typedef struct at_spinput_stack {
   const char *name;
   const at_spinput_feature *features;  // ordered by row_offset
@@ -156,6 +159,7 @@ typedef struct at_spinput_coo {
   int64_t rows, coo;  // lengths
   int32_t cores, cores_per_device, minibatches;
   bool minibatching;  // row pointers are absolute, one block per mini-batch
+  // Bounds that ids and samples are checked against.
   int64_t samples_per_core;  // batch of one core
   int64_t rows_per_core;     // local rows of the stack's table on a core
 } at_spinput_coo;

@@ -62,6 +62,7 @@ void at_spi_close(at_spi_view *v);
 // Sorts by the upper 32 bits, of which the lowest `bits` are in use; keeps the
 // order of equal ones. The result is in the array that is returned, `a` or `b`.
 // Radix sort: linear in n times bits. n elements in both arrays.
+// b is scratch; nothing is allocated.
 uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits);
 
 // A worker's memory; grows, is never given back before the run ends.
@@ -71,6 +72,7 @@ typedef struct at_spi_scratch {
   size_t cap;
 } at_spi_scratch;
 // NULL: no memory. 64-byte aligned; the old contents are gone.
+// The memory is the worker's until it asks again.
 void *at_spi_scratch_of(at_spi_scratch *s, size_t bytes);
 
 // The ids of one stack for one SparseCore, ordered by (owner, local row,
@@ -80,10 +82,14 @@ typedef struct at_spi_task {
   at_spinput_out *out;
   int32_t device, core;  // of this host, of the device
   int64_t samples;       // of this core, all features
+  // Of entry i: its local row in the owner's part of the table, and the sample
+  // of this core.
   uint32_t *local, *row;
+  // The weight after the combiner; sums where ids were merged.
   float *gain;
   uint32_t *times;  // how many ids were merged into one; only with dropping
   uint8_t *bucket;  // mini-batching: bucket, or DROPPED
+  // Entries that are there after merging and dropping.
   int64_t n;
   // N: SparseCores of all devices. Before anything is dropped.
   int32_t *ids, *unique;  // s32[N]: observed
@@ -105,11 +111,13 @@ typedef struct at_spi_run {
   const at_spinput_batch *batches;
   at_spi_view *views;  // one per batch
   at_spi_task *tasks;  // stack-major, then device, then core
+  // stacks x devices of this host x SparseCores of a device.
   int64_t task_count;
   int32_t cores, core_bits;  // N, log2 N
   at_spi_scratch *scratch;   // one per worker
   int32_t *counts;           // s32[tasks, 2N]
   bool awaited;              // the other hosts are about to agree once more
+  // How many the batch is cut into; 1: it is whole.
   int32_t minibatches;
   uint8_t minibatch_of[AT_SPINPUT_BUCKETS];  // of a bucket
 } at_spi_run;
@@ -135,6 +143,8 @@ const at_spinput_feature *at_spi_feature_of(const at_spi_run *r,
                                             int64_t *sample);
 
 // Mini-batches: finds buckets, what is kept, and the cuts (all tasks).
+// INVALID_ARGUMENT: another host cuts by something else. ABORTED: another host
+// has failed. Else the first task's status that is none.
 at_status at_spi_split(at_spi_run *r);
 // Writes a task's mini-batches; `begin` is where its elements start.
 at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,

@@ -74,6 +74,7 @@ typedef struct at_tiles_store {
 
 // A value while its program is lowered.
 typedef struct at_tiles_value {
+  // Its home, where `placed`.
   at_tiles_lay lay;
   const char *name;
   bool placed;      // it has a home
@@ -126,12 +127,15 @@ typedef struct at_tiles_way {
 // it. In `arena`, but for `notes`.
 typedef struct at_tiles_lowerer {
   at_tiles_machine m;
+  // Borrowed from the caller.
   const at_tiles_lower_options *o;
   at_arena *arena;
   const at_comp *entry;
   at_map values;  // node to at_tiles_value[num_results]
   at_map tasks;   // node to at_tiles_task
+  // In the order in which they run; a task has a range of them.
   AT_VEC(at_tiles_step) steps;
+  // What lies in tiles' memory and when: the input of at_tiles_lower_memory.
   AT_VEC(at_tiles_life) lives;
   AT_VEC(at_tiles_way) ways;
   // Of the program so far; times: how often the code at hand runs (bodies of
@@ -237,12 +241,14 @@ int32_t at_tiles_turned_operand(const at_node *n, const at_tiles_rule *r);
 // ---- lower_memory.c
 // Every tile's memory: p's bytes, categories and blocks of the fullest tile.
 // *fits: every block has found its place.
+// RESOURCE_EXHAUSTED is about the host's memory; a tile's is *fits.
 at_status at_tiles_lower_memory(at_tiles_lowerer *w, at_tiles_plan *p,
                                 bool *fits);
 // ---- lower_part.c, product.c
 // n on blocks of its operands: `in` are the blocks, lo[t] the first index of
 // operand t's, `types` those of the results' blocks and out_lo the first index
 // of the first result's.
+// Results are dense, in `a`. Errors: the evaluator's.
 at_status at_tiles_part_eval(const at_node *n, const at_literal *const *in,
                              int64_t (*lo)[kTilesRank], const at_type *types,
                              const int64_t *out_lo, at_arena *a,
@@ -298,6 +304,7 @@ typedef struct at_tiles_walk {
 } at_tiles_walk;
 // lo and hi, rank entries each, are borrowed as long as the walk. An empty box
 // has no blocks.
+// The walk lives on the caller's stack and owns nothing.
 void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
                          const int64_t *lo, const int64_t *hi);
 // Goes to the next block; `more` says whether there is one.
@@ -306,6 +313,7 @@ void at_tiles_walk_next(at_tiles_walk *w);
 // and the box share: [lo[d], hi[d]).
 uint32_t at_tiles_walk_tile(const at_tiles_walk *w);
 // In the order of the home: its store has starts by it.
+// Row-major over the cuts.
 int64_t at_tiles_walk_block(const at_tiles_walk *w);
 // The part of the block that lies in the box, along d.
 static inline int64_t at_tiles_walk_lo(const at_tiles_walk *w, uint32_t d) {
@@ -317,6 +325,8 @@ static inline int64_t at_tiles_walk_hi(const at_tiles_walk *w, uint32_t d) {
 
 // Dimensions before a reshape as dimensions after it; false where blocks would
 // not be boxes.
+// *out is undefined where it does not fit. UNIMPLEMENTED: a rank above
+// kTilesRank.
 at_status at_tiles_lay_reshape(at_arena *a, const at_tiles_lay *from,
                                at_dims old, at_dims dims, at_tiles_lay *out,
                                bool *fits);

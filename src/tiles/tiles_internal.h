@@ -52,6 +52,8 @@ typedef struct at_tiles_vertex {
 struct at_tiles_set {
   at_tiles_graph *graph;
   const char *name;
+  // In the order in which they were added. Those on one tile run on its
+  // workers.
   AT_VEC(at_tiles_vertex) vertices;
 };
 
@@ -60,8 +62,10 @@ struct at_tiles_set {
 struct at_tiles_graph {
   at_arena *arena;
   at_tiles_machine machine;
+  // What happens to an element that has a home and is mapped again.
   at_tiles_policy policy;
   AT_VEC(at_tiles_var) vars;
+  // Names that are taken.
   at_map by_name;
   uint64_t looks;  // so far, for at_tiles_program.look
 };
@@ -131,10 +135,16 @@ void at_tiles_mapping_free(at_tiles_mapping *m);
 // ---- Programs
 // What a program is made of.
 typedef enum at_tiles_kind {
+  // Its parts, one after the other.
   AT_TILES_SEQUENCE,
+  // The vertices of a set, all at the same time: one step.
   AT_TILES_EXECUTE,
+  // One step that only moves: src to dst, which have the same elements' type
+  // and number.
   AT_TILES_COPY,
+  // Its body `times` times.
   AT_TILES_REPEAT,
+  // The first part where pred is true, else the second.
   AT_TILES_BRANCH
 } at_tiles_kind;
 struct at_tiles_program {
@@ -153,11 +163,15 @@ struct at_tiles_program {
 typedef struct at_tiles_derived {
   const char *name;
   bool is_copy;
+  // Messages that bring operands to their vertices' tiles, and results home.
   at_tiles_exchange in, out;  // before and after execution
   // Per tile, cycles and bytes.
   uint32_t *pre, *execute, *post;
+  // received: by exchange; arranged: copied into the order that vertices want;
+  // the rest is what the step keeps on a tile.
   int64_t *received, *arranged, *vertex_bytes, *code_bytes, *descriptor_bytes,
       *exchange_code;
+  // Sums over all tiles.
   int64_t rearranged_bytes, saved_cycles;
   uint8_t *reads, *writes;  // a bit per variable
   uint8_t *direct;          // per tile: what it receives is used as it arrived
@@ -212,7 +226,9 @@ at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
 
 // A set of messages while it is gathered: who needs which elements from whom.
 typedef struct at_tiles_need {
+  // The variable, the tile that has the elements, and the one that wants them.
   uint32_t var, from, to;
+  // Elements [begin, end) of the variable, row-major.
   int64_t begin, end;
 } at_tiles_need;
 // A growing list; zeroed, it is empty.

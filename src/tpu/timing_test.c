@@ -340,6 +340,10 @@ static void cores_share_parallel_dimensions(void **state) {
   at_strbuf b = {0};
   at_mosaic_timing_text(t, &b);
   assert_non_null(strstr(b.ptr, "1 of 2 cores busy"));
+  // 64 x 512 floats, twice, of input and output.
+  assert_non_null(strstr(b.ptr, "VMEM        512.0 KiB windows + 0.0 KiB"));
+  assert_non_null(strstr(b.ptr, "scratch of 16.00 MiB\n"));
+  assert_non_null(strstr(b.ptr, "28%: 8.00 MiB\n"));
   at_strbuf_free(&b);
 }
 

@@ -46,7 +46,7 @@ class Tree:
         self.commands = {}
         for c in json.loads((build / "compile_commands.json").read_text()):
             name = os.path.relpath(c["file"], top)
-            if name.startswith("src/") and not re.search(r"_(test|fuzz)\.c$", name):
+            if name.startswith("src/") and not re.search(r"_(test|test_util|fuzz)\.c$", name):
                 self.commands[name] = c["command"]
         self.texts, self.version = {}, ""
 
