@@ -115,7 +115,8 @@ def narrow(r):
   wide = array(r, dims, "float32", -2, 2)
   if r.random() < .3:
     held = array(r, dims, name) if name in NIBBLES else wide.astype(dtype(name))
-    return (lambda x: x + jnp.asarray(held).astype("float32")), [wide]
+    # Beside a value of its own type the constant stays what it is.
+    return (lambda x: jnp.where(x > 0, held, x.astype(dtype(name))).astype("float32")), [wide]
 
   def f(x, y):
     z = x.astype(to)

@@ -65,20 +65,13 @@ enum { AT_HP_HOST_MEMORY = 5 };  // LayoutProto.memory_space
 
 // One row of primitive_types.def: an element type of XLA, and how LiteralProto
 // holds its elements (AT_HP_PACKED: varints; AT_HP_BYTES and AT_HP_FIXED:
-// storage, little-endian; AT_HP_NIBBLES, AT_HP_CRUMBS: four or two bits each,
-// the first lowest).
+// storage, little-endian, and of what has fewer than eight bits a byte each).
 typedef struct at_hp_primitive {
   int32_t number;
   at_dtype dtype;
   const char *name;
   uint32_t field;  // of LiteralProto
-  enum {
-    AT_HP_PACKED,
-    AT_HP_BYTES,
-    AT_HP_FIXED,
-    AT_HP_NIBBLES,
-    AT_HP_CRUMBS
-  } form;
+  enum { AT_HP_PACKED, AT_HP_BYTES, AT_HP_FIXED } form;
 } at_hp_primitive;
 // By PrimitiveType's number, as shapes have it.
 const at_hp_primitive *at_hp_primitive_find(uint64_t number);  // NULL: none

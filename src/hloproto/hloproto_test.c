@@ -105,7 +105,16 @@ static at_code read_text(at_strbuf *proto, char *text, size_t size) {
     if (!strstr(text, part)) fail_msg("no `%s` in:\n%s", part, text); \
   } while (0)
 
-enum { F32 = 11, S32 = 4, S4 = 21, PRED = 1 };
+enum {
+  PRED = 1,
+  S32 = 4,
+  F32 = 11,
+  S4 = 21,
+  U4 = 22,
+  S2 = 26,
+  U2 = 27,
+  F4 = 32
+};
 
 // A column-major operand is transposed before it is reshaped.
 static void test_bitcast_follows_layouts(void **state) {
@@ -141,20 +150,38 @@ static void test_literals_follow_layouts(void **state) {
   ASSERT_HAS(text, "1,2,3,-4");
 }
 
-// Two 4-bit elements to a byte, signed.
-static void test_nibbles(void **state) {
-  module m = {0};
+// A byte for each element, as jaxlib writes them; with more of them than the
+// shape has, or fewer, the literal is refused.
+static void test_narrow_literals(void **state) {
+  static const struct {
+    int64_t type, elements;
+    uint32_t field;
+    at_str bytes;
+    at_code code;
+    const char *says;
+  } rows[] = {{S4, 7, 21, {"\1\16\3\4\5\12\7", 7}, 0, "1,-2,3,4,5,-6,7"},
+              {U4, 5, 22, {"\1\17\0\1\1", 5}, 0, "1,15,0,1,1"},
+              {S2, 5, 26, {"\1\3\0\1\1", 5}, 0, "1,-1,0,1,1"},
+              {U2, 5, 27, {"\1\3\0\1\1", 5}, 0, "1,3,0,1,1"},
+              {F4, 3, 32, {"\2\12\0", 3}, 0, "1,-1,0"},
+              {S4, 3, 21, {"\361\16\3", 3}, 0, "1,-2,3"},
+              {S4, 7, 21, {"\1\16\3\4", 4}, AT_INVALID_ARGUMENT, "4 of 7"},
+              {S4, 3, 21, {"\1\2\3\4", 4}, AT_INVALID_ARGUMENT, "more than 3"}};
   char text[4096];
-  at_strbuf i = inst_of("constant", 1, shape_of(S4, (dims){1, {3}}, NULL));
-  at_strbuf l = {0}, s = shape_of(S4, (dims){1, {3}}, NULL);
-  at_proto_write_message(&l, 1, &s);
-  at_proto_write_bytes(&l, 21, (at_str){"\x71\x0f", 2});
-  at_proto_write_message(&i, 8, &l);
-  add(&m, i);
-  end_comp(&m, "main", 1);
-  at_strbuf proto = end_module(&m);
-  assert_int_equal(read_text(&proto, text, sizeof text), AT_OK_CODE);
-  ASSERT_HAS(text, "1,7,-1");
+  for (size_t r = 0; r < AT_LEN(rows); r++) {
+    const dims d = {1, {rows[r].elements}};
+    module m = {0};
+    at_strbuf i = inst_of("constant", 1, shape_of(rows[r].type, d, NULL));
+    at_strbuf l = {0}, s = shape_of(rows[r].type, d, NULL);
+    at_proto_write_message(&l, 1, &s);
+    at_proto_write_bytes(&l, rows[r].field, rows[r].bytes);
+    at_proto_write_message(&i, 8, &l);
+    add(&m, i);
+    end_comp(&m, "main", 1);
+    at_strbuf proto = end_module(&m);
+    assert_int_equal(read_text(&proto, text, sizeof text), rows[r].code);
+    ASSERT_HAS(text, rows[r].says);
+  }
 }
 
 // An array whose bytes no number counts is refused, not computed with.
@@ -518,7 +545,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bitcast_follows_layouts),
       cmocka_unit_test(test_literals_follow_layouts),
-      cmocka_unit_test(test_nibbles),
+      cmocka_unit_test(test_narrow_literals),
       cmocka_unit_test(test_huge),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_index_vectors),

@@ -8,7 +8,6 @@ typedef struct source {
   at_bytes run;        // what is left of the field at hand
   at_proto_field one;  // or one element, not packed
   bool has_one;
-  uint32_t bit;  // NIBBLES, CRUMBS: in the run's first byte
 } source;
 
 // Moves on to the next field that holds elements: a packed run, or one element
@@ -60,34 +59,22 @@ static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
   return true;
 }
 
-// So many bits of a byte, the first element lowest.
-static bool bits_next(source *s, uint32_t bits, uint8_t *to) {
-  AT_ASSERT(s->run.len > 0 && s->bit + bits <= 8);
-  uint32_t v = (uint32_t)(s->run.ptr[0] >> s->bit) & ((1u << bits) - 1);
-  at_dtype t = s->p->dtype;
-  if ((t == AT_S2 || t == AT_S4) && v >> (bits - 1)) v |= 0xffu << bits;
+// Stored sign-extended; the other bits of the wire's byte say nothing.
+static void widen(at_dtype t, uint8_t *to) {
+  const uint32_t bits = at_dtype_of(t)->bits, mask = (1u << bits) - 1;
+  if (bits >= 8) return;
+  uint32_t v = *to & mask;
+  if (at_is_signed_int(t) && v >> (bits - 1)) v |= ~mask;
   *to = (uint8_t)v;
-  if ((s->bit += bits) < 8) return true;
-  s->bit = 0;
-  s->run.ptr++;
-  s->run.len--;
-  return true;
 }
 
-// One number of `bytes` bytes to `to`; false: the literal has no more. Elements
-// of four and two bits come packed only.
+// One number of `bytes` bytes to `to`; false: the literal has no more.
 static bool element_next(source *s, size_t bytes, uint8_t *to) {
   if (!s->has_one && s->run.len == 0 && !next_run(s)) return false;
-  switch (s->p->form) {
-    case AT_HP_PACKED:
-      return packed_next(s, to);
-    case AT_HP_NIBBLES:
-      return !s->has_one && bits_next(s, 4, to);
-    case AT_HP_CRUMBS:
-      return !s->has_one && bits_next(s, 2, to);
-    default:
-      return fixed_next(s, bytes, to);
-  }
+  if (s->p->form == AT_HP_PACKED) return packed_next(s, to);
+  if (!fixed_next(s, bytes, to)) return false;
+  if (bytes == 1) widen(s->p->dtype, to);
+  return true;
 }
 
 // Element k of the source stands here.
@@ -125,6 +112,9 @@ static at_status elements_read(at_hp *x, const at_hp_inst *i,
                           "the literal ends after %lld of %lld elements",
                           (long long)k, (long long)n);
   }
+  if (s->has_one || s->run.len || next_run(s))
+    return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
+                      "the literal has more than %lld elements", (long long)n);
   return AT_OK;
 }
 
@@ -139,8 +129,8 @@ at_status at_hp_literal(at_hp *x, const at_hp_inst *i, at_bytes b,
                       "literals of tuples and tokens are not supported");
   const at_hp_leaf *l = &shape.leaves[0];
   int64_t n = at_type_elements(&l->type);
-  // An element takes two bits at least: what is too large is not all there.
-  if (n > 0 && (uint64_t)n / 4 > b.len)
+  // An element takes a byte at least: what is too large is not all there.
+  if (n > 0 && (uint64_t)n > b.len)
     return AT_HP_FAIL(x, i, AT_INVALID_ARGUMENT,
                       "the literal has %zu bytes for %lld elements", b.len,
                       (long long)n);

@@ -122,16 +122,11 @@ void at_hp_put_shape(at_strbuf *b, uint32_t number, const at_type *types,
 }
 
 // ---- Literals
-static void put_bits(at_strbuf *b, const at_literal *l, int64_t n,
-                     uint32_t bits) {
-  uint32_t byte = 0, at = 0, mask = (1u << bits) - 1;
-  for (int64_t i = 0; i < n; i++) {
-    byte |= (*(const uint8_t *)at_literal_at(l, i) & mask) << at;
-    if ((at += bits) < 8) continue;
-    at_strbuf_addc(b, (char)byte);
-    byte = at = 0;
-  }
-  if (at) at_strbuf_addc(b, (char)byte);
+// An element of fewer than eight bits, in a byte of its own.
+static void put_narrow(at_strbuf *b, const at_literal *l, int64_t i,
+                       uint32_t bits) {
+  const uint8_t v = *(const uint8_t *)at_literal_at(l, i);
+  at_strbuf_addc(b, (char)(v & ((1u << bits) - 1)));
 }
 
 // Row-major, each type in the field and form that primitive_types.def says.
@@ -142,19 +137,15 @@ void at_hp_put_literal(at_strbuf *b, const at_literal *l) {
   at_strbuf out = {0}, shape = {0}, data = {0};
   at_hp_put_array(&shape, &l->type, (at_hp_place){0});
   at_proto_write_message(&out, 1, &shape);
-  if (p && p->form == AT_HP_NIBBLES) {
-    put_bits(&data, l, n, 4);
-  } else if (p && p->form == AT_HP_CRUMBS) {
-    put_bits(&data, l, n, 2);
-  } else {
-    for (int64_t i = 0; i < n; i++)
-      if (p && p->form == AT_HP_PACKED)
-        at_proto_write_varint(
-            &data, (uint64_t)at_load_int(l->type.dtype, at_literal_at(l, i)));
-      else
-        at_strbuf_add(&data,
-                      (at_str){(const char *)at_literal_at(l, i), bytes});
-  }
+  const uint32_t bits = at_dtype_of(l->type.dtype)->bits;
+  for (int64_t i = 0; i < n; i++)
+    if (p && p->form == AT_HP_PACKED)
+      at_proto_write_varint(
+          &data, (uint64_t)at_load_int(l->type.dtype, at_literal_at(l, i)));
+    else if (bits < 8)
+      put_narrow(&data, l, i, bits);
+    else
+      at_strbuf_add(&data, (at_str){(const char *)at_literal_at(l, i), bytes});
   if (p && p->field && n)
     at_proto_write_message(&out, p->field, &data);
   else
