@@ -59,8 +59,8 @@ typedef struct server {
   at_sched *sched;
   at_thread *thread;
   at_fiber *running;
-  bool lent;  // by who has spawned the fiber, until that stops
-  void *sp;   // the thread's own stack while a fiber runs
+  uint64_t lent_ns;  // when, by who has spawned the fiber; 0: by nobody
+  void *sp;          // the thread's own stack while a fiber runs
 #ifdef AT_ASAN
   void *fake_stack;
   const void *stack_bottom;
@@ -222,9 +222,9 @@ void at_fiber_call_on_thread(void (*fn)(void *), void *arg) {
     fn(arg);
 }
 
-bool at_fiber_on_caller(void) {
+uint64_t at_fiber_on_caller_ns(void) {
   server *s = this_server();
-  return s && s->running && s->lent;
+  return s && s->running && s->lent_ns ? at_clock_ns() - s->lent_ns + 1 : 0;
 }
 
 static void ready_elsewhere(at_fiber *f, void *arg) {
@@ -233,7 +233,7 @@ static void ready_elsewhere(at_fiber *f, void *arg) {
 }
 
 void at_fiber_leave_caller(void) {
-  if (at_fiber_on_caller()) at_fiber_park(ready_elsewhere, NULL);
+  if (at_fiber_on_caller_ns()) at_fiber_park(ready_elsewhere, NULL);
 }
 
 // ---- Stacks
@@ -418,7 +418,7 @@ at_status at_sched_spawn_here(at_sched *s, void (*fn)(void *), void *arg) {
   if (this_server()) return at_sched_spawn(s, fn, arg);
   at_fiber *f;
   AT_TRY(make_to_run(s, fn, arg, &f));
-  server me = {.sched = s, .lent = true};
+  server me = {.sched = s, .lent_ns = at_clock_ns()};
   const uint32_t modes = at_cpu_fp_default();
   serve(&me);
   run(&me, f);

@@ -102,9 +102,10 @@ at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
 // fiber has ended, parks or leaves (at_fiber_leave_caller); what is left of it
 // runs on the scheduler's threads. From within a fiber: at_sched_spawn.
 at_status at_sched_spawn_here(at_sched *s, void (*fn)(void *), void *arg);
-// Is the caller a fiber that still runs on the thread of who spawned it
-// (at_sched_spawn_here)? Then somebody waits for it to go on with other work.
-bool at_fiber_on_caller(void);
+// For how long a fiber has run on the thread of who spawned it
+// (at_sched_spawn_here), which would go on with other work: ns, at least 1. 0:
+// the caller is none, or has left that thread.
+uint64_t at_fiber_on_caller_ns(void);
 // Such a fiber goes on on one of the scheduler's threads; else nothing happens.
 void at_fiber_leave_caller(void);
 // Does the caller run on a fiber, of any scheduler? Then waiting parks it.

@@ -29,11 +29,12 @@
 enum {
   kBoards = 4096,
   kPageBytes = 4096,
-  kTickNs = 20000000,    // between two questions for failures
-  kTellNs = 2000000000,  // until who has failed has surely said why
-  kSpinNs = 20000,       // what it takes to wake a process on another core
-  kYields = 2,           // where there are more processes than cores
-  kCallerNs = 100000,    // of a thread that has other work to go on with
+  kTickNs = 20000000,       // between two questions for failures
+  kTellNs = 2000000000,     // until who has failed has surely said why
+  kSpinNs = 20000,          // what it takes to wake a process on another core
+  kYields = 2,              // where there are more processes than cores
+  kCallerNs = 100000,       // of a thread that has other work to go on with
+  kCallerMostNs = 1000000,  // from its launch
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -260,10 +261,14 @@ static bool spin(const wait *w) {
 static bool late_came(void *w) { return late_has_come(w); }
 
 // A thread that launches does not sleep here: it looks for a moment, then goes
-// back to its work and another one waits. True: who was waited for has come.
+// back to its work and another one waits; so it does from a program that has
+// kept it for long, as a loop may. True: who was waited for has come.
 static bool wait_on_caller(wait *w) {
-  if (!at_fiber_on_caller()) return false;
-  if (at_linger_for(&w->c->all->callers, kCallerNs, late_came, w)) return true;
+  const uint64_t ns = at_fiber_on_caller_ns();
+  if (!ns) return false;
+  if (ns < kCallerMostNs &&
+      at_linger_for(&w->c->all->callers, kCallerNs, late_came, w))
+    return true;
   at_fiber_leave_caller();
   return late_has_come(w);
 }
