@@ -59,21 +59,13 @@ static bool fixed_next(source *s, size_t bytes, uint8_t *to) {
   return true;
 }
 
-// Stored sign-extended; the other bits of the wire's byte say nothing.
-static void widen(at_dtype t, uint8_t *to) {
-  const uint32_t bits = at_dtype_of(t)->bits, mask = (1u << bits) - 1;
-  if (bits >= 8) return;
-  uint32_t v = *to & mask;
-  if (at_is_signed_int(t) && v >> (bits - 1)) v |= ~mask;
-  *to = (uint8_t)v;
-}
-
-// One number of `bytes` bytes to `to`; false: the literal has no more.
+// One number of `bytes` bytes to `to`; false: the literal has no more. Of a
+// wire's byte only the bits of the type count.
 static bool element_next(source *s, size_t bytes, uint8_t *to) {
   if (!s->has_one && s->run.len == 0 && !next_run(s)) return false;
   if (s->p->form == AT_HP_PACKED) return packed_next(s, to);
   if (!fixed_next(s, bytes, to)) return false;
-  if (bytes == 1) widen(s->p->dtype, to);
+  if (bytes == 1) at_store_int(s->p->dtype, to, *to);
   return true;
 }
 
