@@ -238,12 +238,13 @@ static uint32_t missing(const wait *w) {
   return found;
 }
 
-static bool late_has_come(const wait *w) {
+static bool late_has_come(void *arg) {
+  const wait *w = arg;
   return has_come(w->c, w->c->late, w->state, w->phase, NULL);
 }
 
 // For c->late. Where cores are few, the others may be waiting for this one.
-static bool spin(const wait *w) {
+static bool spin(wait *w) {
   const at_pod_share *s = w->c->all;
   for (int i = 0; s->face.crowded && i < kYields; i++) {
     sched_yield();
@@ -258,8 +259,6 @@ static bool spin(const wait *w) {
   }
 }
 
-static bool late_came(void *w) { return late_has_come(w); }
-
 // A thread that launches does not sleep here: it looks for a moment, then goes
 // back to its work and another one waits; so it does from a program that has
 // kept it for long, as a loop may. True: who was waited for has come.
@@ -267,7 +266,7 @@ static bool wait_on_caller(wait *w) {
   const uint64_t ns = at_fiber_on_caller_ns();
   if (!ns) return false;
   if (ns < kCallerMostNs &&
-      at_linger_for(&w->c->all->callers, kCallerNs, late_came, w))
+      at_linger_for(&w->c->all->callers, kCallerNs, late_has_come, w))
     return true;
   at_fiber_leave_caller();
   return late_has_come(w);
