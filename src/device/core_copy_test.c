@@ -107,17 +107,12 @@ static kernel copying(at_core_body_fn body, void *in, void *out) {
 // Source rows 16 words apart, destination rows 32.
 static at_core_dma dma_of(void *dst, void *src, void *sem, int64_t rows,
                           int64_t columns) {
-  return (at_core_dma){.src = src,
-                       .dst = dst,
-                       .dst_sem = sem,
-                       .device = AT_CORE_SELF,
-                       .core = AT_CORE_SELF,
-                       .subcore = AT_CORE_SELF,
-                       .rank = 2,
-                       .elem_bytes = 4,
-                       .size = {rows, columns},
-                       .src_stride = {64, 4},
-                       .dst_stride = {128, 4}};
+  at_core_dma d = copy_of(dst, src, columns, sem);
+  d.rank = 2;
+  d.size[0] = rows, d.size[1] = columns;
+  d.src_stride[0] = 64, d.src_stride[1] = 4;
+  d.dst_stride[0] = 128, d.dst_stride[1] = 4;
+  return d;
 }
 
 // 8 rows of 10 words that lie 16 apart to rows that lie 32 apart, which hold 1.
