@@ -68,4 +68,12 @@ at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
                             const at_hp_defined *d, const at_module *m,
                             const at_hloproto_memory *memory, at_arena *a);
 
+// ---- write_verify.c
+// Whether the reader makes of what was written for m a program with m's
+// parameters, results and elementwise nodes. True as well where it lacks
+// something that was written: private calls, and what no HLO has. infos: also
+// with what m says of its arguments, which programs with memory leave out. Any
+// thread.
+bool at_hp_reads_as(const at_module *m, at_str written, bool infos);
+
 #endif
