@@ -1,11 +1,13 @@
 // Collectives over the processes of a pod on this machine: one launch of a
 // program that does nothing else, from its call until it is done everywhere.
 //
-//   pod_collectives PROCESSES CHIPS [messages|tcp]
+//   pod_collectives PROCESSES CHIPS
+//                   [auto|messages|tcp [COLLECTIVE [BYTES [LAUNCHES]]]]
 //
 // CHIPS: of all processes together; `messages`: nobody reads the memory of
 // another; `tcp`: messages go by TCP. A line for each collective and size
-// (bench/pod_collectives.py prints them beside others).
+// (bench/pod_collectives.py prints them beside others), or for those named.
+// LAUNCHES: of each of the nine runs.
 #include <arpa/inet.h>
 #include <signal.h>
 #include <string.h>
@@ -134,12 +136,17 @@ static void unload(program *p) {
   at_loaded_release(p->l);
 }
 
-static void measure(const kind *k, size_t bytes, const char *medium) {
+// launches: 0: as many as that size takes for a good figure.
+static void measure(const kind *k, size_t bytes, int launches,
+                    const char *medium) {
   size_t all =
       rows(k->takes) > rows(k->gives) ? rows(k->takes) : rows(k->gives);
   size_t columns = bytes / 4 / all;
   program p = load(k, columns ? columns : 1);
-  int count = bytes > (4 << 20) ? 4 : bytes > (256 << 10) ? 20 : 200;
+  int count = launches              ? launches
+              : bytes > (4 << 20)   ? 4
+              : bytes > (256 << 10) ? 20
+                                    : 200;
   double runs[kRuns];
   for (int i = 0; i < 3; i++) launch(&p);
   for (int r = 0; r < kRuns; r++) {
@@ -199,7 +206,11 @@ int main(int argc, char **argv) {
     const size_t *sizes = k ? moved : reduced;
     size_t n =
         k ? sizeof moved / sizeof *moved : sizeof reduced / sizeof *reduced;
-    for (size_t i = 0; i < n; i++) measure(&kinds[k], sizes[i], medium);
+    if (argc > 4 && strcmp(argv[4], kinds[k].name)) continue;
+    const size_t only = argc > 5 ? strtoull(argv[5], NULL, 10) : 0;
+    if (only) measure(&kinds[k], only, argc > 6 ? atoi(argv[6]) : 0, medium);
+    for (size_t i = 0; i < n && !only; i++)
+      measure(&kinds[k], sizes[i], 0, medium);
   }
   at_runtime_destroy(rt);
   at_pod_hosts_close(pod);
