@@ -84,7 +84,8 @@ static void send_one(end *e, at_wire_lane lane, uint64_t tag, size_t bytes) {
   for (size_t i = 0; i < bytes; i++) body[i] = byte_of(tag, i);
   const at_bytes part = {body, bytes};
   const at_wire_out m = {1, tag, 1, &part};
-  const at_wire_wait wait = {at_clock_ns() + kSeconds * 1000ull * kMs, NULL};
+  const at_wire_wait wait = {at_clock_ns() + kSeconds * 1000ull * kMs, NULL,
+                             false};
   at_status st = at_wire_send(e->w, !e->w->me, lane, &m, 1, &wait, NULL);
   if (st.err) fail_msg("%s", at_status_message(st));
   free(body);

@@ -11,6 +11,7 @@
 #define ATOLL_EXEC_EXEC_H_
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "abi/executable.h"
 #include "base/parallel.h"

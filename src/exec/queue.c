@@ -141,15 +141,33 @@ void at_lane_keep(at_kept_lane *k, at_task *t) {
   pthread_mutex_unlock(&rt->lanes.lock);
 }
 
+// For at_linger_for.
+typedef struct decision {
+  at_kept_lane *kept;
+  const at_hosts *hosts;  // NULL: no message of theirs decides
+  bool looks;
+} decision;
+
+// The first time nothing is received: it may not be worth a look.
 static bool is_decided(void *arg) {
-  at_kept_lane *k = arg;
-  return atomic_load(&k->lanes) || !atomic_load(&k->task);
+  decision *d = arg;
+  if (d->looks && d->hosts) (void)d->hosts->look(d->hosts->arg);
+  d->looks = true;
+  return atomic_load(&d->kept->lanes) || !atomic_load(&d->kept->task);
+}
+
+// Until it is known where the task runs, for a moment.
+static void await_decision(at_runtime *rt, at_kept_lane *k) {
+  const at_hosts *h = rt->hosts && rt->hosts->look ? rt->hosts : NULL;
+  decision d = {k, h, false};
+  if (!at_linger_for(&rt->lanes.launchers, kKeptNs, is_decided, &d) && h)
+    h->look_end(h->arg);
 }
 
 void at_lane_run_kept(at_kept_lane *k) {
   at_runtime *rt = k->runtime;
   if (!rt) return;
-  at_linger_for(&rt->lanes.launchers, kKeptNs, is_decided, k);
+  await_decision(rt, k);
   pthread_mutex_lock(&rt->lanes.lock);
   at_task *t = atomic_load(&k->task);
   if (t) let_go(t);

@@ -42,7 +42,7 @@ void at_pod_hosts_send(at_pod_hosts *a, uint32_t to, at_pod_kind k,
   }
   parts[pieces] = (at_bytes){(const uint8_t *)tag, sizeof *tag};
   const at_wire_out out = {.kind = k, .num_parts = pieces + 1, .parts = parts};
-  const at_wire_wait wait = {.until_ns = UINT64_MAX};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .looks = true};
   at_wire_lane lane = bytes <= kSmallBytes ? AT_WIRE_CONTROL : AT_WIRE_BULK;
   at_status_free(at_wire_send(a->wire, to, lane, &out, 1, &wait, NULL));
   if (parts != own) free(parts);
@@ -366,7 +366,8 @@ static void watch(void *arg) {
     const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
     const struct timespec t = at_clock_timespec(until);
     say_failures(a);
-    if (a->waiters || a->watched || a->num_lines)
+    a->ticks = a->waiters || a->watched || a->num_lines;
+    if (a->ticks)
       pthread_cond_timedwait(&a->watch, &a->lock, &t);
     else
       pthread_cond_wait(&a->watch, &a->lock);

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/linger.h"
 #include "base/thread.h"
 #include "pod/blocks.h"
 #include "pod/failures.h"
@@ -75,6 +76,7 @@ struct at_pod_hosts {
   uint32_t num_lines;   // that are open
   bool closing;
   bool watched;          // by the listener
+  bool ticks;            // the watcher looks at who waits every now and then
   at_pod_share *share;   // NULL: everything travels by messages
   at_unsaid *unsaid;     // failures without room: the watcher sends them
   pthread_cond_t watch;  // closing, or `unsaid`
@@ -87,7 +89,8 @@ struct at_pod_hosts {
   pthread_mutex_t agreeing;  // what follows: one agreement at a time
   uint32_t agreements;
   at_pod_blocks blocks;
-  at_pod_job job;  // with `returns`; its texts are this one's own
+  at_linger looks;  // of those who wait for messages
+  at_pod_job job;   // with `returns`; its texts are this one's own
   at_pod_peer peers[];
 };
 
@@ -121,7 +124,8 @@ void at_pod_hosts_say_failed(at_pod_hosts *a, uint32_t to,
 // Under the lock: reports waits of AT_POD_TELL_SECONDS, once each, and marks
 // those that are over. True: some are, who must be woken.
 bool at_pod_hosts_look(at_pod_hosts *a);
-// at_hosts.exchange, .fail, .cause and .check; arg is the at_pod_hosts.
+// at_hosts.exchange, .fail, .cause, .look, .look_end and .check; arg is the
+// at_pod_hosts.
 at_status at_pod_hosts_exchange(void *arg, const at_hosts_tag *tag,
                                 at_hosts_mail *mails, uint32_t num_mails);
 void at_pod_hosts_fail(void *arg, const at_hosts_tag *tag,
@@ -129,6 +133,8 @@ void at_pod_hosts_fail(void *arg, const at_hosts_tag *tag,
                        at_status why);
 at_status at_pod_hosts_cause(void *arg, const at_hosts_tag *tag,
                              const uint32_t *hosts, uint32_t num_hosts);
+bool at_pod_hosts_hear(void *arg);
+void at_pod_hosts_hear_end(void *arg);
 at_status at_pod_hosts_check(void *arg, const at_hosts_tag *tag, uint32_t host,
                              at_hosts_patience *p);
 

@@ -8,7 +8,11 @@
 #include "pod/hosts_internal.h"
 #include "sparsecore/engine.h"
 
-// ---- Who waits
+enum {
+  kLookNs = 200000,       // before a wait that nothing comes for sleeps
+  kMostLookNs = 20000000  // nor longer where messages come, but not that one
+};
+
 // ---- Who waits
 // For people: once for each wait.
 static void tell_wait(const at_pod_hosts *a, const at_pod_waiter *w,
@@ -97,6 +101,52 @@ static void stop_waiting(at_pod_hosts *a, at_pod_waiter *w) {
   *at = w->next;
 }
 
+// For at_linger_for: whether what is waited for has come.
+typedef struct look_out {
+  at_wire *wire;
+  const at_event *news;
+  bool asked, looked, over;  // over: another thread receives
+} look_out;
+
+// The first time nothing is received: it may not be worth a look.
+static bool message_came(void *arg) {
+  look_out *l = arg;
+  if (at_event_fired(l->news)) return true;
+  if (!l->asked) return l->asked = true, false;
+  const at_wire_seen seen = at_wire_look(l->wire);
+  l->looked = true;
+  l->over = seen == AT_WIRE_BUSY;
+  return seen != AT_WIRE_NOTHING || at_event_fired(l->news);
+}
+
+// at_hosts.look.
+bool at_pod_hosts_hear(void *arg) {
+  at_pod_hosts *a = arg;
+  return a->wire && at_wire_look(a->wire) == AT_WIRE_NEWS;
+}
+
+// at_hosts.look_end.
+void at_pod_hosts_hear_end(void *arg) {
+  at_pod_hosts *a = arg;
+  if (a->wire) at_wire_look_end(a->wire);
+}
+
+// Until news has fired: receives meanwhile, as long as that pays.
+static void wait_for_news(at_pod_hosts *a, at_event *news) {
+  look_out l = {.wire = a->wire, .news = news};
+  const uint64_t until = at_clock_ns() + kMostLookNs;
+  bool looks = true;
+  while (looks && !at_event_fired(news))
+    looks = at_linger_for(&a->looks, kLookNs, message_came, &l) && !l.over &&
+            at_clock_ns() < until;
+  if (at_event_fired(news)) return;
+  if (l.looked && !l.over) at_wire_look_end(a->wire);
+  pthread_mutex_lock(&a->lock);
+  if (!a->ticks) pthread_cond_signal(&a->watch);
+  pthread_mutex_unlock(&a->lock);
+  at_status_free(at_event_wait(news));
+}
+
 // Under the lock, but for the wait itself.
 static at_status wait_locked(at_pod_hosts *a, at_pod_waiter *w,
                              at_pod_message **out) {
@@ -111,7 +161,7 @@ static at_status wait_locked(at_pod_hosts *a, at_pod_waiter *w,
                      w->host);
     w->news = news;
     pthread_mutex_unlock(&a->lock);
-    at_status_free(at_event_wait(news));
+    wait_for_news(a, news);
     pthread_mutex_lock(&a->lock);
     w->news = NULL;
     at_event_release(news);
@@ -132,7 +182,6 @@ static at_status wait_for(at_pod_hosts *a, const at_hosts_tag *tag,
                        .since_ns = at_clock_ns(),
                        .then = mails + 1,
                        .num_then = num_mails - 1};
-    if (!a->waiters) pthread_cond_signal(&a->watch);
     a->waiters = &w;
     st = wait_locked(a, &w, out);
     stop_waiting(a, &w);

@@ -130,7 +130,17 @@ typedef struct at_wire_wait {
   uint64_t until_ns;  // 0: not at all; UINT64_MAX: for ever
   // Borrowed; NULL: none. True: give up. Whoever sets it calls at_wire_wake.
   const _Atomic bool *cancel;
+  // The sender may look (at_wire_look) while it waits for room, so that two
+  // that send each other much both get on.
+  bool looks;
 } at_wire_wait;
+
+// What a look at a wire has found.
+typedef enum at_wire_seen {
+  AT_WIRE_NOTHING,  // that is new
+  AT_WIRE_NEWS,     // the sink was called, or part of a message has come
+  AT_WIRE_BUSY,     // another thread receives at this moment
+} at_wire_seen;
 
 // Since the wire was opened. Messages are those of the caller, frames what they
 // are cut into (and signs of life and credits).
@@ -155,7 +165,8 @@ typedef struct at_wire_vtable {
   at_status (*member)(at_wire *w, uint32_t member);
   void (*counts)(at_wire *w, at_wire_counts *out);
   void (*close)(at_wire *w);
-  // NULL: its own thread alone polls.
+  at_wire_seen (*look)(at_wire *w);
+  void (*look_end)(at_wire *w);
   void (*poll)(at_wire *w, uint64_t until_ns);
   void (*poke)(at_wire *w);
   void (*poll_end)(at_wire *w);
@@ -214,6 +225,18 @@ static inline void at_wire_counts_of(at_wire *w, at_wire_counts *out) {
 }
 
 // For a thread that has nothing to do but what messages bring: it polls itself,
+// For a thread that waits for a message: receives what has come by now in place
+// of the wire's own thread, which then need not be woken for it nor wake the
+// caller. Calls the sink, so the caller must hold no lock that the sink takes.
+// The wire's own thread keeps away for up to 1 ms after a look, as far as that
+// pays, so who stops looking without having got its message calls
+// at_wire_look_end. Any thread; not from the sink.
+static inline at_wire_seen at_wire_look(at_wire *w) {
+  return w->vtable->look(w);
+}
+// The wire's own thread receives again, at once.
+static inline void at_wire_look_end(at_wire *w) { w->vtable->look_end(w); }
+
 // so that no message has to wake a second thread. Calls the sink, until
 // something has come, at_wire_poke or until_ns (at_clock_ns); may return
 // earlier. The wire's own thread stands in where the caller stays away for

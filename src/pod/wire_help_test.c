@@ -142,9 +142,44 @@ static int other(ear *e) {
   return atomic_load(&e->lost) || atomic_load(&e->odd) ? 15 : 0;
 }
 
-static void a_thread_polls_and_is_stood_in_for(void **state) {
+// ---- Looks
+static bool looks_until(ear *e, uint32_t count) {
+  const uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (atomic_load(&e->heard) < count && at_clock_ns() < until)
+    (void)at_wire_look(e->w);
+  return atomic_load(&e->heard) >= count;
+}
+
+// Member 1: who looks hears most by itself; who does not is not needed.
+static int looks(ear *e) {
+  atomic_store(&e->has_helper, true);
+  uint32_t told = 0;
+  for (uint32_t i = 1; i <= kTrips; i++)
+    if (!looks_until(e, i) || !say(e, 0, told++)) return 1;
+  if (atomic_load(&e->by_helper) < kTrips / 2) return 2;
+  // Away, without a word: the wire's thread comes back by itself.
+  const uint32_t here = atomic_load(&e->by_helper);
+  usleep(2500 * kStuckMs);
+  if (!say(e, 0, told++) || !hears(e, kTrips + 1)) return 3;
+  if (atomic_load(&e->by_helper) != here || atomic_load(&e->lost)) return 4;
+  // Away, and said so.
+  (void)at_wire_look(e->w);
+  at_wire_look_end(e->w);
+  if (!say(e, 0, told++) || !hears(e, kTrips + 2)) return 5;
+  // A look finds the end of the other one.
+  if (!say(e, 0, told++)) return 6;
+  const uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (!atomic_load(&e->lost) && at_clock_ns() < until)
+    (void)at_wire_look(e->w);
+  return atomic_load(&e->lost) == 1 && !atomic_load(&e->odd) ? 0 : 7;
+}
+
+// ---- All of it
+typedef int (*part_fn)(ear *e);
+
+static void run_two(const char *medium, part_fn second) {
   char addresses[256], group[64];
-  snprintf(group, sizeof group, "help %s %d", (const char *)*state, getpid());
+  snprintf(group, sizeof group, "help %s %d", medium, getpid());
   assert_true(at_free_addresses(2, addresses, sizeof addresses));
   fflush(NULL);
   pid_t pid[2];
@@ -153,8 +188,8 @@ static void a_thread_polls_and_is_stood_in_for(void **state) {
     assert_true(pid[me] >= 0);
     if (pid[me]) continue;
     ear e;
-    if (!open_ear(&e, *state, group, addresses, me)) _exit(20);
-    int bad = me ? helped(&e) : other(&e);
+    if (!open_ear(&e, medium, group, addresses, me)) _exit(20);
+    int bad = me ? second(&e) : other(&e);
     at_wire_close(e.w);
     _exit(bad);
   }
@@ -164,10 +199,18 @@ static void a_thread_polls_and_is_stood_in_for(void **state) {
   for (uint32_t me = 2; me-- > 0;) assert_int_equal(how[me], 0);
 }
 
+static void a_thread_polls_and_is_stood_in_for(void **state) {
+  run_two(*state, helped);
+}
+
+static void who_waits_may_look(void **state) { run_two(*state, looks); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_prestate(a_thread_polls_and_is_stood_in_for, "shm"),
       cmocka_unit_test_prestate(a_thread_polls_and_is_stood_in_for, "tcp"),
+      cmocka_unit_test_prestate(who_waits_may_look, "shm"),
+      cmocka_unit_test_prestate(who_waits_may_look, "tcp"),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

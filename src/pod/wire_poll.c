@@ -9,7 +9,10 @@
 enum {
   kControlFrames = 64,  // of a member, before the next member's
   kRounds = 32,         // of frames of all, before a helper looks at them
-  kMs = 1000000,        // ns
+  // For how long the poller keeps away after a look.
+  kMostAside = 1000000,  // ns
+  kLeastAside = 200000,
+  kMs = 1000000,  // ns
 };
 
 static _Thread_local const at_stream *polling;  // the wire of this thread
@@ -274,12 +277,17 @@ static bool poll_once(at_stream *s) {
   return any;
 }
 
-// As far as another thread polls: only now and then, if that is busy.
-static void stand_in(at_stream *s) {
-  const struct timespec until =
-      at_clock_timespec(at_clock_ns() + s->medium->tick_ns);
+// Does another thread poll, or did one until just now?
+static bool others_poll(at_stream *s) {
+  return !atomic_load(&s->stop) &&
+         (atomic_load(&s->helped) || at_clock_ns() < atomic_load(&s->aside_ns));
+}
+
+// Until somebody wants the poller, or that time.
+static void stand_by(at_stream *s, uint64_t until_ns) {
+  const struct timespec until = at_clock_timespec(until_ns);
   pthread_mutex_lock(&s->lock);
-  if (!atomic_load(&s->stop) && atomic_load(&s->helped))
+  if (others_poll(s))
     pthread_cond_clockwait(&s->stand_in, &s->lock, CLOCK_MONOTONIC, &until);
   pthread_mutex_unlock(&s->lock);
   if (!atomic_load(&s->helped) || pthread_mutex_trylock(&s->polls)) return;
@@ -307,6 +315,11 @@ void at_stream_poke(at_wire *w) {
 void at_stream_help(at_wire *w, uint64_t until_ns) {
   at_stream *s = (at_stream *)w;
   if (AT_UNLIKELY(!atomic_exchange(&s->helped, true))) at_stream_poke(w);
+}
+
+// As far as another thread polls: only now and then, if that is busy.
+static void stand_in(at_stream *s) {
+  stand_by(s, at_clock_ns() + s->medium->tick_ns);
   atomic_store(&s->wanted, true);
   pthread_mutex_lock(&s->polls);
   atomic_store(&s->wanted, false);
@@ -316,6 +329,29 @@ void at_stream_help(at_wire *w, uint64_t until_ns) {
     poll_all(s);
   }
   atomic_store(&s->poked, false);
+// While others poll.
+static void stand_aside(at_stream *s) {
+  polling = NULL;
+  atomic_store(&s->aside, true);
+  atomic_store(&s->called, false);
+  pthread_mutex_unlock(&s->polls);
+  while (others_poll(s)) {
+    if (atomic_load(&s->helped))
+      stand_in(s);
+    else
+      stand_by(s, atomic_load(&s->aside_ns));
+  }
+  const bool called_back = !atomic_load(&s->aside_ns);
+  pthread_mutex_lock(&s->polls);
+  atomic_store(&s->aside, false);
+  polling = s;
+  s->medium->sleep(s, 0);
+  // Something has waited for it in vain: less, the next time.
+  if (poll_once(s) && !called_back)
+    atomic_store(&s->aside_for,
+                 AT_MAX(atomic_load(&s->aside_for) / 2, (uint64_t)kLeastAside));
+}
+
   polling = NULL;
   pthread_mutex_unlock(&s->polls);
 }
@@ -340,19 +376,53 @@ void at_stream_poll(void *stream) {
   while (!atomic_load(&s->stop)) {
     polling = s;
     poll_once(s);
-    if (!atomic_load(&s->helped)) {
+    if (others_poll(s))
+      stand_aside(s);
+    else
       s->medium->sleep(s, s->tick_ns);
-      continue;
-    }
-    polling = NULL;
-    pthread_mutex_unlock(&s->polls);
-    while (atomic_load(&s->helped) && !atomic_load(&s->stop)) stand_in(s);
-    pthread_mutex_lock(&s->polls);
   }
   polling = s;
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
       receiver r = {s, &s->members[m].lanes[k], m, k, AT_OK};
+// The poller keeps away from now on, for a while.
+static void keep_away(at_stream *s, uint64_t ns) {
+  atomic_store(&s->aside_ns, at_clock_ns() + ns);
+}
+
+// Only who looks again and again keeps the poller away: the first look takes it
+// out of its sleep.
+at_wire_seen at_stream_look(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  if (atomic_load(&s->helped)) return AT_WIRE_BUSY;
+  const uint64_t ns = atomic_load(&s->aside_for);
+  keep_away(s, ns);
+  if (pthread_mutex_trylock(&s->polls)) {
+    if (atomic_load(&s->aside)) return AT_WIRE_BUSY;
+    if (!atomic_exchange(&s->called, true)) s->medium->wake(s);
+    return AT_WIRE_NOTHING;
+  }
+  polling = s;
+  bool any = poll_once(s);
+  if (!any) {
+    s->medium->sleep(s, 0);  // which finds out what there is
+    any = poll_once(s);
+  }
+  polling = NULL;
+  pthread_mutex_unlock(&s->polls);
+  if (any && ns < kMostAside) atomic_store(&s->aside_for, ns + ns / 16);
+  keep_away(s, ns);
+  return any ? AT_WIRE_NEWS : AT_WIRE_NOTHING;
+}
+
+void at_stream_look_end(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  pthread_mutex_lock(&s->lock);
+  atomic_store(&s->aside_ns, 0);
+  pthread_cond_signal(&s->stand_in);
+  pthread_mutex_unlock(&s->lock);
+}
+
       at_frames_end(&r.l->in, &(at_frames_io){.arg = &r, .abandon = abandon});
     }
   }

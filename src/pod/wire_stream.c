@@ -121,10 +121,50 @@ static bool may_go(const sender *x, size_t need, const uint64_t *message) {
              need;
 }
 
+// Between two frames, with the turn: receives what has come meanwhile, so that
+// no second thread is woken for it.
+static void look_between(const sender *x) {
+  at_stream *s = x->s;
+  if (!x->wait.looks || at_stream_polls(s)) return;
+  x->l->taken = true;
+  pthread_mutex_unlock(&x->l->lock);
+  (void)at_stream_look(&s->face);
+  pthread_mutex_lock(&x->l->lock);
+  x->l->taken = false;
+}
+
+// For at_linger_for: what a sender looks for that waits for room.
+typedef struct room_wait {
+  const sender *x;
+  uint32_t seen;
+  bool looks, busy;
+} room_wait;
+
+// The first time nothing is received: it may not be worth a look.
+static bool room_came(void *arg) {
+  room_wait *r = arg;
+  if (atomic_load(r->x->l->room) != r->seen) return true;
+  if (!r->looks) return r->looks = true, false;
+  r->busy = at_stream_look(&r->x->s->face) == AT_WIRE_BUSY;
+  return r->busy || atomic_load(r->x->l->room) != r->seen;
+}
+
+// True: room, or credits, may have come.
+static bool look_for_room(const sender *x, uint32_t seen) {
+  at_stream *s = x->s;
+  if (!x->wait.looks || at_stream_polls(s)) return false;
+  room_wait r = {.x = x, .seen = seen};
+  if (at_linger_for(&s->room_waits, s->options.spin_ns, room_came, &r))
+    return !r.busy;
+  at_stream_look_end(&s->face);
+  return false;
+}
+
 // Sleeps until *l->room is not `seen`, the wait is over, or *tell_ns has come:
 // then who is waited for is said, and *tell_ns is never again.
 static void sleep_for_room(const sender *x, uint32_t seen, uint64_t *tell_ns) {
   const uint64_t ms = x->s->options.tell_ms;
+  if (look_for_room(x, seen)) return;
   if (!*tell_ns) *tell_ns = at_clock_ns() + ms * kMs;
   at_futex_wait_shared(x->l->room, seen, AT_MIN(x->wait.until_ns, *tell_ns));
   at_tally(&x->s->tally.syscalls, 1);
@@ -313,8 +353,9 @@ static at_status send_message(const sender *x, const at_wire_out *m) {
         .type = AT_FRAME_DATA, .kind = m->kind, .tag = m->tag, .bytes = bytes};
     write_frame(s, x->to, x->lane, &f, slice);
     at += slice.len;
-    if (!at) break;
-    if (at < bytes) s->medium->push(s, x->to, x->lane);
+    if (at == bytes) break;
+    s->medium->push(s, x->to, x->lane);
+    look_between(x);
   }
   return AT_OK;
 }
@@ -462,6 +503,8 @@ void at_stream_free(at_stream *s) {
     at_status_free(s->members[m].why);
   }
   pthread_mutex_destroy(&s->lock);
+    .look = at_stream_look,
+    .look_end = at_stream_look_end,
   pthread_mutex_destroy(&s->polls);
   pthread_cond_destroy(&s->stand_in);
   free(s);
@@ -512,6 +555,7 @@ void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
                     const at_seal *send, const at_seal *recv) {
   at_stream_lane *l = &s->members[member].lanes[lane];
   s->sealed = true;
+  atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);
   l->send_seal = *send;
   l->recv_seal = *recv;
   l->in.limits.seal = &l->recv_seal;

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <sys/uio.h>
 
+#include "base/linger.h"
 #include "base/thread.h"
 #include "pod/wire_frame.h"
 
@@ -114,11 +115,15 @@ struct at_stream {
   bool sealed;              // all lanes are
   at_thread *poller;
   _Atomic bool stop;
-  // Who polls holds `polls`: the poller, or the thread that calls at_wire_poll
-  // (`helped`), for which the poller stands in now and then. In that order:
-  // polls, lock.
+  // Who polls holds `polls`: the poller, the thread that calls at_wire_poll
+  // (`helped`), or one that calls at_wire_look (until `aside_ns`). For the
+  // latter two the poller stands aside (`aside`), once it has been called out
+  // of its sleep (`called`); it learns for how long after a look that pays. In
+  // that order: polls, lock.
   pthread_mutex_t polls;
-  _Atomic bool helped, wanted, poked;    // wanted: it waits to poll
+  _Atomic bool helped, wanted, poked;  // wanted: it waits to poll
+  _Atomic bool called, aside;
+  _Atomic uint64_t aside_ns, aside_for;  // for so long after a look
   pthread_cond_t stand_in;               // with `lock`: the poller is wanted
   uint64_t tick_ns, beat_ns, ticked_ns;  // next tick and beat, last tick
   _Atomic bool urgent;                   // a tick is due now
@@ -130,6 +135,7 @@ struct at_stream {
 
 // RESOURCE_EXHAUSTED: no memory.
 at_status at_stream_create(const at_stream_medium *medium,
+  at_linger room_waits;                  // of senders that look meanwhile
                            const at_wire_options *options, void *own,
                            at_stream **out);
 // Frames of the lane with a member carry seals; for all lanes of all members,
@@ -172,6 +178,9 @@ void at_stream_help_end(at_wire *w);
 bool at_stream_has_work(at_stream *s);
 // A word that processes share: wait while it is `value`, until a time
 // (UINT64_MAX: for ever); wake all who do.
+// at_wire_look and at_wire_look_end.
+at_wire_seen at_stream_look(at_wire *w);
+void at_stream_look_end(at_wire *w);
 // May return early; the caller looks again.
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns);

@@ -28,6 +28,9 @@ enum {
   kFrame = 128 << 10,
   kTogether = 16 << 10,  // the poller's messages below this leave together
   kEvents = 64,          // of one look at the sockets
+  kSmallRead = 4096,     // of BULK: a header, a seal, the end of a body
+  kSmallAhead = 8192,    // what is read behind such
+  kHeadAhead = 128,      // behind a large body: its seal and the next header
   kCreditParts = 8,      // a credit frame for each such part of a window
   kLingerMs = 1000,      // for others to take what was sent before a close
   kHeldBack = 2,         // `stuck_ms` without any of the data that was sent
@@ -214,17 +217,25 @@ static void tcp_released(at_stream *s, uint32_t from, at_wire_lane lane) {
 }
 
 // ---- Receiving
+// How far to read past what is asked for: of a large body's only as far as the
+// next header, since bytes in the lane's buffer are copied once more.
+static size_t read_ahead(at_wire_lane lane, size_t n) {
+  if (!n || lane == AT_WIRE_CONTROL) return kIn[lane];
+  return n < kSmallRead ? kSmallAhead : kHeadAhead;
+}
+
 // Into `to` and, what is more, into the lane's buffer.
 static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
                       void *to, size_t n) {
-  struct iovec v[2] = {{to, n}, {l->in, kIn[lane]}};
+  const size_t ahead = read_ahead(lane, n);
+  struct iovec v[2] = {{to, n}, {l->in, ahead}};
   struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
   ssize_t k;
   do {
     k = recvmsg(l->fd, &m, MSG_DONTWAIT);
     at_tally(&s->tally.syscalls, 1);
   } while (k < 0 && errno == EINTR);
-  const bool full = k == (ssize_t)(n + kIn[lane]);
+  const bool full = k == (ssize_t)(n + ahead);
   l->ready = full || (k > 0 && l->closing);
   l->ended |= k == 0 || (k < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
   if (l->ended) atomic_store(&s->urgent, true);
