@@ -178,10 +178,25 @@ typedef struct at_hosts {
   // user of its own, who is told which process failed.
   at_status (*cause)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                      uint32_t num_hosts);
+  // For a thread that waits a moment for what another host's message decides,
+  // and holds no lock: hears what has come by now. True: something has. Who
+  // gives up calls `look_end`. Both are NULL where messages need no help.
+  bool (*look)(void *arg);
+  void (*look_end)(void *arg);
+  // Takes back a block that came (at_hosts_mail.block) for later messages.
+  // NULL: free() does.
+  void (*give_block)(void *arg, void *block);
   const at_hosts_share *share;  // NULL: everything travels by messages
   const at_hosts_lines *lines;  // NULL: kernels cannot talk to other hosts
 } at_hosts;
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
+// Instead of free(); NULL is allowed.
+static inline void at_hosts_give_block(const at_hosts *h, void *block) {
+  if (h->give_block)
+    h->give_block(h->arg, block);
+  else
+    free(block);
+}
 
 typedef struct at_runtime_options {
   const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",

@@ -53,6 +53,15 @@ static at_far_spot take_room(planner *p, uint64_t bytes) {
   return s;
 }
 
+// For a piece that comes from a host in the first round, to be read only: the
+// message itself, where it has no other. Known the second time.
+static at_far_spot take_landing(planner *p, uint32_t host, uint64_t bytes) {
+  const uint32_t in = IN * p->f->all_hosts + host;
+  if (p->fills && p->counts[in] == 1)
+    return (at_far_spot){.where = AT_FAR_BLOCK, .device = host};
+  return take_room(p, bytes);
+}
+
 // The first time only counts.
 static void add_piece(planner *p, uint32_t round, uint32_t way, uint32_t host,
                       at_far_spot at, uint64_t bytes) {
@@ -143,7 +152,7 @@ static void give_all(planner *p, uint32_t v, uint32_t from) {
     if (to == host || (to != p->me && host != p->me)) continue;
     at_far_spot at = {0};
     if (to == p->me && gathers && x->rows * x->lines != 1)
-      at = take_room(p, x->operand_bytes);
+      at = take_landing(p, host, x->operand_bytes);
     else if (to == p->me)
       at = result(member(p, my_lead(p)), v, gathers ? from * x->take_piece : 0);
     give_whole(p, v, from, to, at);
@@ -209,7 +218,7 @@ static void give_piece(planner *p, uint32_t v, uint32_t s, uint32_t d) {
   if (x->rows * x->lines == 1) {
     at.offset = s * x->take_piece;
   } else {
-    at = take_room(p, bytes);
+    at = take_landing(p, from, bytes);
     add_act(
         p, 1,
         (at_far_act){
@@ -296,7 +305,7 @@ static void reduce_directly(planner *p, uint32_t v) {
     e = block_end(p, i);
     uint32_t host = host_of(p, sorted(p, i));
     at_far_spot at = p->spots[i] =
-        host == p->me ? place_sum(p, v, i, e) : take_room(p, bytes);
+        host == p->me ? place_sum(p, v, i, e) : take_landing(p, host, bytes);
     if (host == p->me) add_up(p, v, i, e, 0, bytes, at);
     for (uint32_t g = 0; g < p->num_hosts; g++)
       if (p->hosts[g] != host && (host == p->me || p->hosts[g] == p->me))
@@ -359,7 +368,7 @@ static void give_parts(planner *p, uint32_t v, uint32_t i, uint32_t e) {
       at.offset += begin;
       flow(p, 0, host, owner, at, end - begin);
     } else if (owner == p->me) {
-      p->spots[i] = take_room(p, end - begin);
+      p->spots[i] = take_landing(p, host, end - begin);
       flow(p, 0, host, owner, p->spots[i], end - begin);
     }
   }
@@ -432,8 +441,8 @@ static void scatter_to(planner *p, uint32_t v, uint32_t d) {
   for (uint32_t i = 0; i < p->size; i = block_end(p, i)) {
     uint32_t from = host_of(p, sorted(p, i));
     if (from != p->me && to != p->me) continue;
-    at_far_spot at =
-        from == p->me ? cut(p, v, d, p->spots[i]) : take_room(p, bytes);
+    at_far_spot at = from == p->me ? cut(p, v, d, p->spots[i])
+                                   : take_landing(p, from, bytes);
     if (from != to) flow(p, 0, from, to, at, bytes);
     if (to != p->me) continue;
     add_part(p, at, 0, member(p, sorted(p, i)));
@@ -551,7 +560,7 @@ static bool is_full(const planner *p, const at_far_plan *plan) {
         return false;
     }
   return p->parts == plan->num_parts && p->lands == plan->num_lands &&
-         p->room == plan->room_bytes;
+         p->room <= plan->room_bytes;
 }
 
 // Counts, makes the block, fills it. False: no memory.
@@ -565,6 +574,7 @@ static bool plan_twice(planner *p, at_far_plan **out) {
   p->fills = true;
   plan_groups(p);
   AT_ASSERT(is_full(p, plan));
+  plan->room_bytes = p->room;
   *out = plan;
   return true;
 }

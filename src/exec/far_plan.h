@@ -11,12 +11,14 @@
 enum { AT_FAR_DIRECT_BYTES = 64 << 10 };
 
 // Where bytes are: in operand or result `slot` of a device (by its number in
-// the whole program) of this host, or in the room of a run, which is one block
-// of at_far_plan.room_bytes.
+// the whole program) of this host, in the room of a run, which is one block
+// of at_far_plan.room_bytes, or in the block that came from host `device` in
+// the first round: a message of one piece is not copied out of it.
 typedef enum at_far_where {
   AT_FAR_OPERAND,
   AT_FAR_RESULT,
-  AT_FAR_ROOM
+  AT_FAR_ROOM,
+  AT_FAR_BLOCK
 } at_far_where;
 typedef struct at_far_spot {
   uint32_t where, device, slot;

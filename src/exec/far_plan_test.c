@@ -88,6 +88,13 @@ static const at_far_mail *mail_of(const at_far_plan *p, uint32_t round,
 // device of that host.
 static void check_spot(const sample *s, const at_far_plan *p, uint32_t me,
                        const at_far_piece *x, bool comes) {
+  if (x->at.where == AT_FAR_BLOCK) {  // all that comes from that host
+    assert_true(comes && x->at.device != me && x->at.device < kHosts &&
+                !x->at.offset);
+    const at_far_mail *m = mail_of(p, 0, x->at.device);
+    assert_true(m && m->num_in == 1 && &p->pieces[m->in] == x);
+    return;
+  }
   if (x->at.where == AT_FAR_ROOM) {
     assert_true(x->at.offset + x->bytes <= p->room_bytes);
     return;

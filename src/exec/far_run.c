@@ -17,7 +17,8 @@ typedef struct run {
   // By device, and those of the group in hand: operands, then results; NULL: of
   // another host, and not here.
   void *const **bufs, *const **members;
-  void **landed;  // tables of devices of other hosts
+  void **landed;     // tables of devices of other hosts
+  uint8_t **blocks;  // by host: what came in the first round, in one piece
 } run;
 
 // One array behind the other, each at 64 bytes.
@@ -41,17 +42,42 @@ static uint64_t lay_out(run *r, uint8_t *base) {
   r->bufs = lay(base, &at, devices * sizeof *r->bufs);
   r->members = lay(base, &at, devices * sizeof *r->members);
   r->landed = lay(base, &at, p->num_lands * row * sizeof *r->landed);
+  r->blocks =
+      lay(base, &at, r->task->loaded->far->all_hosts * sizeof *r->blocks);
   return at;
 }
 
 // Where a spot of the plan is in this run.
 static uint8_t *address(const run *r, const at_far_spot *s) {
   if (s->where == AT_FAR_ROOM) return r->room + s->offset;
+  if (s->where == AT_FAR_BLOCK) return r->blocks[s->device];
   uint32_t slot = s->slot + (s->where == AT_FAR_RESULT ? r->operands : 0);
   return (uint8_t *)r->bufs[s->device][slot] + s->offset;
 }
 
 // ---- Messages
+// Does what comes by it stay where it is?
+static bool stays(const at_far_plan *p, const at_far_mail *m) {
+  return m->num_in == 1 && p->pieces[m->in].at.where == AT_FAR_BLOCK;
+}
+
+// Blocks that came, as long as the plan says.
+static at_status keep_blocks(run *r, uint32_t round) {
+  const at_far_plan *p = r->plan;
+  at_status st = AT_OK;
+  for (uint32_t i = 0; i < p->num_mails[round]; i++) {
+    const at_far_mail *m = &p->mails[round][i];
+    if (!stays(p, m)) continue;
+    const at_bytes b = r->mails[i].block;
+    r->blocks[m->host] = (uint8_t *)b.ptr;
+    if (b.len != p->pieces[m->in].bytes && !st.err)
+      st = AT_FAIL(AT_INTERNAL,
+                   "process %u sent %zu bytes for a collective, not %llu",
+                   m->host, b.len, (unsigned long long)p->pieces[m->in].bytes);
+  }
+  return st;
+}
+
 static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
   const at_far_plan *p = r->plan;
   uint32_t n = p->num_mails[round];
@@ -61,16 +87,17 @@ static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
     const at_far_mail *m = &p->mails[round][i];
     for (uint32_t k = m->out; k < m->out + m->num_out; k++)
       r->out[k] = (at_bytes){address(r, &p->pieces[k].at), p->pieces[k].bytes};
-    for (uint32_t k = m->in; k < m->in + m->num_in; k++)
+    for (uint32_t k = m->in; k < m->in + m->num_in && !stays(p, m); k++)
       r->into[k] =
           (at_hosts_into){address(r, &p->pieces[k].at), p->pieces[k].bytes};
     r->mails[i] = (at_hosts_mail){.host = m->host,
                                   .num_out = m->num_out,
                                   .num_in = m->num_in,
                                   .out = r->out + m->out,
-                                  .in = r->into + m->in};
+                                  .in = stays(p, m) ? NULL : r->into + m->in};
   }
-  return at_far_swap(r->task, tag, r->mails, n);
+  AT_TRY(at_far_swap(r->task, tag, r->mails, n));
+  return keep_blocks(r, round);
 }
 
 // ---- Acts
@@ -162,14 +189,18 @@ static at_status do_phase(run *r, uint32_t phase) {
 }
 
 // ---- One run
-// Tables of the devices here, and of those whose operands will have come.
+// Tables of the devices here.
 static void find_buffers(run *r) {
   const at_loaded *l = r->task->loaded;
-  const at_far_plan *p = r->plan;
   memset(r->bufs, 0, r->k->x->num_devices * sizeof *r->bufs);
   for (uint32_t i = 0; i < l->num_devices; i++)
     r->bufs[l->far->mine[i]] =
         r->task->parts[i].cursor->frame.bufs + r->op->args;
+}
+
+// And of those whose operands have come with the first round.
+static void find_landed(run *r) {
+  const at_far_plan *p = r->plan;
   uint64_t row = r->operands + r->values;
   memset(r->landed, 0, p->num_lands * row * sizeof *r->landed);
   void **next = r->landed;
@@ -188,6 +219,7 @@ static at_status run_plan(run *r) {
   AT_TRY(do_phase(r, 0));
   for (uint32_t i = 0; i < AT_FAR_ROUNDS; i++) {
     AT_TRY(talk(r, &tag, i));
+    if (!i) find_landed(r);
     AT_TRY(do_phase(r, i + 1));
   }
   return AT_OK;
@@ -224,7 +256,11 @@ at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool) {
   void *block;
   AT_TRY(at_chip_take_scratch(chip, bytes, false, &block));
   lay_out(&r, block);
+  memset(r.blocks, 0, t->loaded->far->all_hosts * sizeof *r.blocks);
   at_status st = run_plan(&r);
+  const at_hosts *h = t->loaded->runtime->hosts;
+  for (uint32_t i = 0; i < t->loaded->far->all_hosts; i++)
+    at_hosts_give_block(h, r.blocks[i]);
   at_chip_give_scratch(chip, block, bytes, false);
   return st;
 }

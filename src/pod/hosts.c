@@ -462,6 +462,12 @@ static at_status connect_all(at_pod_hosts *a, int listener) {
   return st;
 }
 
+// at_hosts.give_block.
+static void give_block(void *arg, void *block) {
+  at_pod_hosts *a = arg;
+  at_pod_block_give(&a->blocks, block);
+}
+
 // Nothing is connected yet. On failure nothing is left.
 static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   at_pod_hosts *a = calloc(1, sizeof *a + n * sizeof *a->peers);
@@ -476,6 +482,9 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
                        .exchange = at_pod_hosts_exchange,
                        .fail = at_pod_hosts_fail,
                        .check = at_pod_hosts_check,
+                       .look = at_pod_hosts_hear,
+                       .look_end = at_pod_hosts_hear_end,
+                       .give_block = give_block,
                        .lines = &a->line_face};
   a->line_face = (at_hosts_lines){.arg = a,
                                   .open = open_line,
