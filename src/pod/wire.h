@@ -147,9 +147,10 @@ typedef enum at_wire_seen {
 typedef struct at_wire_counts {
   uint64_t sent_messages, sent_bytes, sent_frames;
   uint64_t received_messages, received_bytes, received_frames;
-  uint64_t refused;   // sends that would have had to wait
-  uint64_t waits;     // of senders for credits or room
-  uint64_t wakeups;   // of the poller out of its sleep
+  uint64_t received_bare;  // frames, without the seals that others have
+  uint64_t refused;        // sends that would have had to wait
+  uint64_t waits;          // of senders for credits or room
+  uint64_t wakeups;        // of the poller out of its sleep
   uint64_t bells;     // a sleeping poller or sender of another member was woken
   uint64_t syscalls;  // for messages, sleeps and bells
 } at_wire_counts;
@@ -224,7 +225,6 @@ static inline void at_wire_counts_of(at_wire *w, at_wire_counts *out) {
   w->vtable->counts(w, out);
 }
 
-// For a thread that has nothing to do but what messages bring: it polls itself,
 // For a thread that waits for a message: receives what has come by now in place
 // of the wire's own thread, which then need not be woken for it nor wake the
 // caller. Calls the sink, so the caller must hold no lock that the sink takes.
@@ -237,6 +237,7 @@ static inline at_wire_seen at_wire_look(at_wire *w) {
 // The wire's own thread receives again, at once.
 static inline void at_wire_look_end(at_wire *w) { w->vtable->look_end(w); }
 
+// For a thread that has nothing to do but what messages bring: it polls itself,
 // so that no message has to wake a second thread. Calls the sink, until
 // something has come, at_wire_poke or until_ns (at_clock_ns); may return
 // earlier. The wire's own thread stands in where the caller stays away for

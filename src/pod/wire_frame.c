@@ -78,11 +78,17 @@ static at_status check_head(const at_frames *f) {
     case AT_FRAME_ABANDON:
       return f->open ? AT_OK : malformed(f, "no message to abandon");
     case AT_FRAME_CREDIT:
+    case AT_FRAME_SOCKET:
+    case AT_FRAME_WAIVE:
       return h->kind < AT_WIRE_LANES ? AT_OK : malformed(f, "unknown lane");
     case AT_FRAME_BEAT:
       return AT_OK;
     case AT_FRAME_LEAVE:
       return f->open ? malformed(f, "leaves within a message") : AT_OK;
+    case AT_FRAME_BARE:
+      return f->limits.seal && f->limits.may_be_bare
+                 ? AT_OK
+                 : malformed(f, "gives up seals that are needed");
     default:
       return malformed(f, "unknown type");
   }
@@ -148,6 +154,8 @@ static at_status end_frame(at_frames *f, const at_frames_io *io) {
   f->sequence++;
   if (h.type == AT_FRAME_ABANDON)
     at_frames_end(f, io);
+  else if (h.type == AT_FRAME_BARE)
+    f->limits.seal = NULL;
   else
     io->notice(io->arg, &h);
   return AT_OK;

@@ -2,7 +2,8 @@
 // again: one stream for each lane and direction. A frame is a header of 48
 // bytes, little endian, and at most `max_frame` bytes of a message. In a sealed
 // stream a seal follows the header, and another one the body, if there is one;
-// there are no checksums of bodies then.
+// there are no checksums of bodies then. Where both ends know that nobody is
+// between them, the stream goes on without seals behind BARE.
 #ifndef ATOLL_POD_WIRE_FRAME_H_
 #define ATOLL_POD_WIRE_FRAME_H_
 
@@ -15,6 +16,9 @@ typedef enum at_frame_type {
   AT_FRAME_BEAT,      // a sign of life; bytes: of BULK's stream, sent so far
   AT_FRAME_CREDIT,    // kind: lane; tag, bytes: messages, bytes released so far
   AT_FRAME_LEAVE,     // the last frame of a stream
+  AT_FRAME_SOCKET,    // kind: lane; tag, bytes: at_loopback_end of this end
+  AT_FRAME_WAIVE,     // kind: lane, whose frames need no seals any more
+  AT_FRAME_BARE,      // the last frame of a stream that has a seal
 } at_frame_type;
 
 typedef struct at_frame {
@@ -46,7 +50,8 @@ typedef struct at_frame_limits {
   at_wire_lane lane;
   // Bodies carry checksums, as the medium may damage them.
   bool check_bodies;
-  at_seal *seal;  // borrowed; NULL: the stream is not sealed
+  at_seal *seal;     // borrowed; NULL: the stream is not sealed
+  bool may_be_bare;  // BARE is allowed
 } at_frame_limits;
 
 // Puts messages together. One thread at a time.
@@ -77,7 +82,8 @@ typedef struct at_frames_io {
   void (*message)(void *arg, const at_wire_head *head, void *body);
   // body: as `place` gave it, filled in part; the callee's to free.
   void (*abandon)(void *arg, const at_wire_head *head, void *body);
-  // A checked frame that is not of a message: BEAT, CREDIT, LEAVE.
+  // A checked frame that is not of a message: BEAT, CREDIT, LEAVE, SOCKET,
+  // WAIVE.
   void (*notice)(void *arg, const at_frame *f);
 } at_frames_io;
 

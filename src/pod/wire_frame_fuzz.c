@@ -76,7 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
               .piece = data[1] + 1u,
               .sealed = data[0] & 1};
   if (!next_head(&s)) s.head_at = SIZE_MAX / 2;
-  at_frames f = {.limits = {kMax, kFrame, 1, AT_WIRE_BULK, data[0] & 2, NULL}};
+  at_frames f = {
+      .limits = {kMax, kFrame, 1, AT_WIRE_BULK, data[0] & 2, NULL, true}};
   const at_frames_io io = {&s, read_within, place, message, message, notice};
   at_status st = AT_OK;
   while (!st.err && s.at < s.len) {

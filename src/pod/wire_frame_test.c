@@ -20,7 +20,8 @@ typedef struct stream {
   uint32_t places, messages, abandoned, notices;
   uint64_t received;
   bool no_place;
-  bool sealed;
+  bool sealed, may_be_bare;
+  bool bare;  // what is put from here on has no seals
   at_seal seal;
 } stream;
 
@@ -62,7 +63,7 @@ static void notice(void *arg, const at_frame *f) {
 static void put_bytes(stream *s, const void *p, size_t n) {
   memcpy(s->bytes + s->len, p, n);
   s->len += n;
-  if (!s->sealed) return;
+  if (!s->sealed || s->bare) return;
   const at_bytes b = {p, n};
   at_seal_next(&s->seal, &b, 1, s->bytes + s->len);
   s->len += AT_SEAL_BYTES;
@@ -107,7 +108,7 @@ static uint32_t put_message(stream *s, uint32_t sequence, uint64_t tag,
 static at_status read_all(stream *s) {
   at_seal seal = at_seal_of(kKey);
   at_frames f = {.limits = {kMax, kFrame, kEpoch, AT_WIRE_BULK, !s->sealed,
-                            s->sealed ? &seal : NULL}};
+                            s->sealed ? &seal : NULL, s->may_be_bare}};
   const at_frames_io io = {s, read_piece, place, message, abandon, notice};
   at_status st = AT_OK;
   while (!st.err && s->at < s->len) {
@@ -246,6 +247,33 @@ static void sealed_streams_are_as_they_were_sent(void **state) {
   assert_int_equal(bad.messages, 0);
 }
 
+// Behind BARE there are no seals, where the receiver has allowed it; also in
+// the middle of a message.
+static void seals_end_where_both_agree(void **state) {
+  (void)state;
+  for (uint32_t within = 0; within < 2; within++) {
+    for (uint32_t allowed = 0; allowed < 2; allowed++) {
+      static stream s;
+      s = (stream){.piece = 1000,
+                   .sealed = true,
+                   .may_be_bare = allowed,
+                   .seal = at_seal_of(kKey)};
+      uint8_t body[20];
+      for (uint8_t i = 0; i < sizeof body; i++) body[i] = 6 + i;
+      uint32_t n = put_message(&s, 0, 5, 10);
+      if (within) put(&s, data(n++, 6, 20, 10), body);
+      put(&s,
+          (at_frame){.type = AT_FRAME_BARE, .epoch = kEpoch, .sequence = n++},
+          NULL);
+      s.bare = true;
+      if (within) put(&s, data(n++, 6, 20, 10), body + 10);
+      put_message(&s, n, 7, 30);
+      assert_int_equal(at_code_take(read_all(&s)), allowed ? 0 : AT_DATA_LOSS);
+      assert_int_equal(s.messages, allowed ? 2 + within : 1);
+    }
+  }
+}
+
 // RESOURCE_EXHAUSTED, and nothing to give back.
 static void no_place_is_a_status(void **state) {
   (void)state;
@@ -264,7 +292,10 @@ static void frames_that_make_no_sense_are_refused(void **state) {
     bool open;
     const char *text;
   } cases[] = {{{.type = 0}, false, "unknown type"},
-               {{.type = AT_FRAME_LEAVE + 1}, false, "unknown type"},
+               {{.type = AT_FRAME_BARE + 1}, false, "unknown type"},
+               {{.type = AT_FRAME_BARE}, false, "gives up seals"},
+               {{.type = AT_FRAME_SOCKET, .kind = 2}, false, "unknown lane"},
+               {{.type = AT_FRAME_WAIVE, .kind = 2}, false, "unknown lane"},
                {{.type = AT_FRAME_ABANDON}, false, "no message to abandon"},
                {{.type = AT_FRAME_LEAVE}, true, "leaves within a message"},
                {{.type = AT_FRAME_CREDIT, .kind = 2}, false, "unknown lane"},
@@ -291,6 +322,7 @@ int main(void) {
       cmocka_unit_test(malformed_frames_are_refused),
       cmocka_unit_test(every_bit_of_a_header_counts),
       cmocka_unit_test(sealed_streams_are_as_they_were_sent),
+      cmocka_unit_test(seals_end_where_both_agree),
       cmocka_unit_test(no_place_is_a_status),
       cmocka_unit_test(frames_that_make_no_sense_are_refused),
   };

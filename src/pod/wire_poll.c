@@ -84,6 +84,26 @@ static at_status take_credit(receiver *r, const at_frame *f) {
   return AT_OK;
 }
 
+// The member has said which socket its end of a lane is: where the kernel says
+// the same, nobody is between.
+static void take_socket(receiver *r, const at_frame *f) {
+  at_stream *s = r->s;
+  const at_loopback_end there = {f->tag, f->bytes};
+  if (!s->sealed || !s->medium->reaches ||
+      !s->medium->reaches(s, r->from, f->kind, there))
+    return;
+  s->members[r->from].lanes[f->kind].in.limits.may_be_bare = true;
+  at_stream_notice(s, r->from, AT_WIRE_CONTROL, AT_FRAME_WAIVE, f->kind, 0);
+}
+
+// Only what is sent to that member changes.
+static void take_waiver(receiver *r, const at_frame *f) {
+  at_stream_lane *l = &r->s->members[r->from].lanes[f->kind];
+  pthread_mutex_lock(&l->lock);
+  l->waived = r->s->sealed;
+  pthread_mutex_unlock(&l->lock);
+}
+
 // at_frames_io.notice. Errors are noted, and end the lane after the frame.
 static void notice(void *arg, const at_frame *f) {
   receiver *r = arg;
@@ -91,6 +111,10 @@ static void notice(void *arg, const at_frame *f) {
     r->bad = at_status_join(r->bad, take_credit(r, f));
   else if (f->type == AT_FRAME_BEAT)
     r->s->members[r->from].bulk_bytes = f->bytes;
+  else if (f->type == AT_FRAME_SOCKET)
+    take_socket(r, f);
+  else if (f->type == AT_FRAME_WAIVE)
+    take_waiver(r, f);
   else if (f->type == AT_FRAME_LEAVE)
     r->l->left = true;
 }
@@ -108,6 +132,7 @@ static bool read_frames(at_stream *s, uint32_t from, at_wire_lane lane,
     r.bad = AT_OK;
     any |= read;
     at_tally(&s->tally.frames, read);
+    at_tally(&s->tally.bare, read && s->sealed && !r.l->in.limits.seal);
   }
   return any;
 }
@@ -290,6 +315,11 @@ static void stand_by(at_stream *s, uint64_t until_ns) {
   if (others_poll(s))
     pthread_cond_clockwait(&s->stand_in, &s->lock, CLOCK_MONOTONIC, &until);
   pthread_mutex_unlock(&s->lock);
+}
+
+// As far as another thread polls: only now and then, if that is busy.
+static void stand_in(at_stream *s) {
+  stand_by(s, at_clock_ns() + s->medium->tick_ns);
   if (!atomic_load(&s->helped) || pthread_mutex_trylock(&s->polls)) return;
   polling = s;
   do {
@@ -299,36 +329,6 @@ static void stand_by(at_stream *s, uint64_t until_ns) {
   pthread_mutex_unlock(&s->polls);
 }
 
-// What has come by now, as far as it is worth seeing at once. True: some has.
-static bool poll_all(at_stream *s) {
-  int rounds = 0;
-  while (rounds < kRounds && poll_once(s)) rounds++;
-  return rounds > 0;
-}
-
-void at_stream_poke(at_wire *w) {
-  at_stream *s = (at_stream *)w;
-  atomic_store(&s->poked, true);
-  s->medium->wake(s);
-}
-
-void at_stream_help(at_wire *w, uint64_t until_ns) {
-  at_stream *s = (at_stream *)w;
-  if (AT_UNLIKELY(!atomic_exchange(&s->helped, true))) at_stream_poke(w);
-}
-
-// As far as another thread polls: only now and then, if that is busy.
-static void stand_in(at_stream *s) {
-  stand_by(s, at_clock_ns() + s->medium->tick_ns);
-  atomic_store(&s->wanted, true);
-  pthread_mutex_lock(&s->polls);
-  atomic_store(&s->wanted, false);
-  polling = s;
-  if (!poll_all(s) && !atomic_load(&s->poked)) {
-    s->medium->sleep(s, AT_MIN(until_ns, s->tick_ns));
-    poll_all(s);
-  }
-  atomic_store(&s->poked, false);
 // While others poll.
 static void stand_aside(at_stream *s) {
   polling = NULL;
@@ -352,6 +352,31 @@ static void stand_aside(at_stream *s) {
                  AT_MAX(atomic_load(&s->aside_for) / 2, (uint64_t)kLeastAside));
 }
 
+// What has come by now, as far as it is worth seeing at once. True: some has.
+static bool poll_all(at_stream *s) {
+  int rounds = 0;
+  while (rounds < kRounds && poll_once(s)) rounds++;
+  return rounds > 0;
+}
+
+void at_stream_poke(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  atomic_store(&s->poked, true);
+  s->medium->wake(s);
+}
+
+void at_stream_help(at_wire *w, uint64_t until_ns) {
+  at_stream *s = (at_stream *)w;
+  if (AT_UNLIKELY(!atomic_exchange(&s->helped, true))) at_stream_poke(w);
+  atomic_store(&s->wanted, true);
+  pthread_mutex_lock(&s->polls);
+  atomic_store(&s->wanted, false);
+  polling = s;
+  if (!poll_all(s) && !atomic_load(&s->poked)) {
+    s->medium->sleep(s, AT_MIN(until_ns, s->tick_ns));
+    poll_all(s);
+  }
+  atomic_store(&s->poked, false);
   polling = NULL;
   pthread_mutex_unlock(&s->polls);
 }
@@ -364,27 +389,6 @@ void at_stream_help_end(at_wire *w) {
   pthread_mutex_unlock(&s->lock);
 }
 
-// The poller's thread, until the wire is closed.
-void at_stream_poll(void *stream) {
-  at_stream *s = stream;
-  pthread_mutex_lock(&s->polls);
-  if (s->medium->start) s->medium->start(s);
-  s->ticked_ns = at_clock_ns();
-  // A member that has been met may still be waiting for another.
-  for (uint32_t m = 0; m < s->face.count; m++)
-    s->members[m].heard_ns = s->ticked_ns + (uint64_t)s->options.meet_ms * kMs;
-  while (!atomic_load(&s->stop)) {
-    polling = s;
-    poll_once(s);
-    if (others_poll(s))
-      stand_aside(s);
-    else
-      s->medium->sleep(s, s->tick_ns);
-  }
-  polling = s;
-  for (uint32_t m = 0; m < s->face.count; m++) {
-    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
-      receiver r = {s, &s->members[m].lanes[k], m, k, AT_OK};
 // The poller keeps away from now on, for a while.
 static void keep_away(at_stream *s, uint64_t ns) {
   atomic_store(&s->aside_ns, at_clock_ns() + ns);
@@ -423,6 +427,27 @@ void at_stream_look_end(at_wire *w) {
   pthread_mutex_unlock(&s->lock);
 }
 
+// The poller's thread, until the wire is closed.
+void at_stream_poll(void *stream) {
+  at_stream *s = stream;
+  pthread_mutex_lock(&s->polls);
+  if (s->medium->start) s->medium->start(s);
+  s->ticked_ns = at_clock_ns();
+  // A member that has been met may still be waiting for another.
+  for (uint32_t m = 0; m < s->face.count; m++)
+    s->members[m].heard_ns = s->ticked_ns + (uint64_t)s->options.meet_ms * kMs;
+  while (!atomic_load(&s->stop)) {
+    polling = s;
+    poll_once(s);
+    if (others_poll(s))
+      stand_aside(s);
+    else
+      s->medium->sleep(s, s->tick_ns);
+  }
+  polling = s;
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+      receiver r = {s, &s->members[m].lanes[k], m, k, AT_OK};
       at_frames_end(&r.l->in, &(at_frames_io){.arg = &r, .abandon = abandon});
     }
   }

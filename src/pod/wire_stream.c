@@ -224,8 +224,8 @@ static size_t frame_bytes(const at_stream *s, size_t body) {
 }
 
 // Sequence, sums and seals. Under the lane's lock; there is room.
-static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
-                        at_frame *f, at_bytes body) {
+static void put_frame(at_stream *s, uint32_t to, at_wire_lane lane, at_frame *f,
+                      at_bytes body, bool sealed) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   f->epoch = s->options.epoch;
   f->sequence = l->sequence++;
@@ -236,18 +236,30 @@ static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
   uint8_t seals[2][AT_SEAL_BYTES];
   struct iovec v[4] = {{f, sizeof *f}};
   int n = 1;
-  if (s->sealed) {
+  if (sealed) {
     const at_bytes head = {(const uint8_t *)f, sizeof *f};
     at_seal_next(&l->send_seal, &head, 1, seals[0]);
     v[n++] = (struct iovec){seals[0], AT_SEAL_BYTES};
   }
   if (body.len) v[n++] = (struct iovec){(void *)body.ptr, body.len};
-  if (body.len && s->sealed) {
+  if (body.len && sealed) {
     at_seal_next(&l->send_seal, &body, 1, seals[1]);
     v[n++] = (struct iovec){seals[1], AT_SEAL_BYTES};
   }
   s->medium->write(s, to, lane, v, n);
   l->frames++;
+}
+
+// As put_frame. A member that needs no seals is told first that none follow.
+static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
+                        at_frame *f, at_bytes body) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  if (l->waived && !l->bare) {
+    at_frame bare = {.type = AT_FRAME_BARE};
+    put_frame(s, to, lane, &bare, (at_bytes){0}, true);
+    l->bare = true;
+  }
+  put_frame(s, to, lane, f, body, s->sealed && !l->bare);
 }
 
 // A frame without a body. False: no room for it now. LEAVE goes in any case:
@@ -261,6 +273,10 @@ bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
     const at_stream_credit *c = s->members[to].lanes[about].released;
     f.tag = atomic_load(&c->messages);
     f.bytes = atomic_load(&c->bytes);
+  } else if (type == AT_FRAME_SOCKET) {
+    const at_loopback_end e = s->medium->end(s, to, about);
+    f.tag = e.cookie;
+    f.bytes = e.place;
   }
   bool room = type == AT_FRAME_LEAVE ||
               s->medium->room(s, to, lane, false) >= frame_bytes(s, 0);
@@ -444,6 +460,7 @@ static void stream_counts(at_wire *w, at_wire_counts *out) {
   *out = (at_wire_counts){.received_messages = atomic_load(&s->tally.messages),
                           .received_bytes = atomic_load(&s->tally.bytes),
                           .received_frames = atomic_load(&s->tally.frames),
+                          .received_bare = atomic_load(&s->tally.bare),
                           .wakeups = atomic_load(&s->tally.wakeups),
                           .bells = atomic_load(&s->tally.bells),
                           .syscalls = atomic_load(&s->tally.syscalls)};
@@ -486,6 +503,8 @@ static const at_wire_vtable kVtable = {
     .member = stream_member,
     .counts = stream_counts,
     .close = stream_close,
+    .look = at_stream_look,
+    .look_end = at_stream_look_end,
     .poll = at_stream_help,
     .poke = at_stream_poke,
     .poll_end = at_stream_help_end,
@@ -503,8 +522,6 @@ void at_stream_free(at_stream *s) {
     at_status_free(s->members[m].why);
   }
   pthread_mutex_destroy(&s->lock);
-    .look = at_stream_look,
-    .look_end = at_stream_look_end,
   pthread_mutex_destroy(&s->polls);
   pthread_cond_destroy(&s->stand_in);
   free(s);
@@ -538,6 +555,7 @@ at_status at_stream_create(const at_stream_medium *medium,
   s->medium = medium;
   s->own = own;
   s->options = *options;
+  atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);
   s->options.group = s->options.addresses = NULL;
   s->options.links = NULL;
   pthread_mutex_init(&s->lock, NULL);
@@ -555,17 +573,25 @@ void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
                     const at_seal *send, const at_seal *recv) {
   at_stream_lane *l = &s->members[member].lanes[lane];
   s->sealed = true;
-  atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);
   l->send_seal = *send;
   l->recv_seal = *recv;
   l->in.limits.seal = &l->recv_seal;
   l->in.limits.check_bodies = false;
 }
 
+// Members whose connections never leave this kernel find that out by it, and
+// need no seals then.
+static void tell_sockets(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != s->face.me; k++)
+      at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_SOCKET, k, 0);
+}
+
 // The first beat says that this process has met everybody.
 at_status at_stream_start(at_stream *s, at_wire **out) {
   *out = &s->face;
   s->medium->beat(s);  // from here on others expect more of them
+  if (s->sealed && s->medium->end) tell_sockets(s);
   at_status st = at_thread_start("atoll-wire", AT_THREAD_STACK, at_stream_poll,
                                  s, &s->poller);
   if (!st.err) return st;

@@ -15,12 +15,15 @@
 
 #include "base/linger.h"
 #include "base/thread.h"
+#include "pod/loopback.h"
 #include "pod/wire_frame.h"
 
 enum {
   AT_STREAM_AT_ONCE = 128 << 10,  // of a message that does not wait, at most
-  // Beyond the room of a lane there is place for these: ABANDON and LEAVE.
-  AT_STREAM_RESERVE = 2 * (sizeof(at_frame) + AT_SEAL_BYTES),
+  AT_STREAM_ASIDE_NS = 1000000,   // at_stream.aside_for, at the beginning
+  // Beyond the room of a lane there is place for these: BARE, ABANDON and
+  // LEAVE.
+  AT_STREAM_RESERVE = 3 * (sizeof(at_frame) + AT_SEAL_BYTES),
 };
 
 typedef struct at_stream at_stream;
@@ -41,6 +44,9 @@ typedef struct at_stream_lane {
   uint32_t sequence;  // of the next frame
   uint64_t messages, bytes, frames, waits, refusals;
   at_seal send_seal;  // where `sealed`
+  // The member needs no seals of what it receives; it has been told that none
+  // follow.
+  bool waived, bare;
   // Any thread:
   _Atomic uint32_t *room;    // moves with every credit and all room that comes
   at_stream_credit *credit;  // what the member has released
@@ -87,7 +93,8 @@ typedef struct at_stream_medium {
   // out what there is to read, and waits for it, or for work, until a time at
   // most. `check`: is the member still there? `beat`: a sign of life to all,
   // also before the poller has started.
-  // `drop`: of one lost.
+  // `drop`: of one lost. `end`, `reaches`: of pod/loopback.h; NULL: frames keep
+  // their seals.
   void (*start)(at_stream *s);  // may be NULL
   size_t (*read)(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
                  size_t n);
@@ -95,6 +102,9 @@ typedef struct at_stream_medium {
   at_status (*check)(at_stream *s, uint32_t member, uint64_t now_ns);
   void (*beat)(at_stream *s);
   void (*drop)(at_stream *s, uint32_t member);
+  at_loopback_end (*end)(at_stream *s, uint32_t member, at_wire_lane lane);
+  bool (*reaches)(at_stream *s, uint32_t member, at_wire_lane lane,
+                  at_loopback_end there);
   void (*close)(
       at_stream *s);  // the poller has ended; frees what is the medium's
 } at_stream_medium;
@@ -102,7 +112,7 @@ typedef struct at_stream_medium {
 // What the poller counts, and who releases credits. Any thread reads it.
 // Relaxed counters: for reports and tests.
 typedef struct at_stream_tally {
-  _Atomic uint64_t messages, bytes, frames;  // received
+  _Atomic uint64_t messages, bytes, frames, bare;  // received
   _Atomic uint64_t wakeups, syscalls, bells;
 } at_stream_tally;
 
@@ -125,6 +135,7 @@ struct at_stream {
   _Atomic bool called, aside;
   _Atomic uint64_t aside_ns, aside_for;  // for so long after a look
   pthread_cond_t stand_in;               // with `lock`: the poller is wanted
+  at_linger room_waits;                  // of senders that look meanwhile
   uint64_t tick_ns, beat_ns, ticked_ns;  // next tick and beat, last tick
   _Atomic bool urgent;                   // a tick is due now
   _Atomic uint32_t num_refused;          // lanes with `refused`
@@ -135,7 +146,6 @@ struct at_stream {
 
 // RESOURCE_EXHAUSTED: no memory.
 at_status at_stream_create(const at_stream_medium *medium,
-  at_linger room_waits;                  // of senders that look meanwhile
                            const at_wire_options *options, void *own,
                            at_stream **out);
 // Frames of the lane with a member carry seals; for all lanes of all members,
@@ -152,8 +162,8 @@ void at_stream_free(at_stream *s);  // one never started; leaves `own` alone
 // Tells senders that wait in a lane that room or credits have come. Any thread.
 // Cheap where nobody waits.
 void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane);
-// Sends a frame that is not of a message, if its lane has room. `about`:
-// CREDIT's lane; `bytes`: BEAT's. Any thread.
+// Sends a frame that is not of a message, if its lane has room. `about`: the
+// lane of CREDIT, SOCKET and WAIVE; `bytes`: BEAT's. Any thread.
 bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
                       at_frame_type type, at_wire_lane about, uint64_t bytes);
 bool at_stream_polls(const at_stream *s);  // is this thread the poller?
@@ -168,6 +178,9 @@ void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
 // Called when it is lost, too: they return with an error then.
 void at_stream_wake_senders(at_stream *s, uint32_t member);
 void at_stream_poll(void *stream);  // what the poller does, until `stop`
+// at_wire_look and at_wire_look_end.
+at_wire_seen at_stream_look(at_wire *w);
+void at_stream_look_end(at_wire *w);
 // at_wire_poll, at_wire_poke and at_wire_poll_end.
 void at_stream_help(at_wire *w, uint64_t until_ns);
 void at_stream_poke(at_wire *w);
@@ -178,9 +191,6 @@ void at_stream_help_end(at_wire *w);
 bool at_stream_has_work(at_stream *s);
 // A word that processes share: wait while it is `value`, until a time
 // (UINT64_MAX: for ever); wake all who do.
-// at_wire_look and at_wire_look_end.
-at_wire_seen at_stream_look(at_wire *w);
-void at_stream_look_end(at_wire *w);
 // May return early; the caller looks again.
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns);

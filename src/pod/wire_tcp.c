@@ -540,6 +540,19 @@ static void tcp_close(at_stream *s) {
   free_tcp(t, s->face.count);
 }
 
+// at_stream_medium.end.
+static at_loopback_end tcp_end(at_stream *s, uint32_t member,
+                               at_wire_lane lane) {
+  return at_loopback_end_of(tcp_of(s)->peers[member].lanes[lane].fd);
+}
+
+// at_stream_medium.reaches.
+static bool tcp_reaches(at_stream *s, uint32_t member, at_wire_lane lane,
+                        at_loopback_end there) {
+  return !carrier_of(s, member, lane) &&
+         at_loopback_reaches(tcp_of(s)->peers[member].lanes[lane].fd, there);
+}
+
 static const at_stream_medium kTcp = {
     .name = "tcp",
     .sums = true,
@@ -556,6 +569,8 @@ static const at_stream_medium kTcp = {
     .check = tcp_check,
     .beat = tcp_beat,
     .drop = tcp_drop,
+    .end = tcp_end,
+    .reaches = tcp_reaches,
     .close = tcp_close,
 };
 
