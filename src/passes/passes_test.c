@@ -168,6 +168,7 @@ static at_status run_pass(const char *pass, at_module *m) {
                        .small_products = strcmp(pass, "products") == 0 ||
                                          strcmp(pass, "scatters") == 0 ||
                                          strcmp(pass, "turn") == 0 ||
+                                         strcmp(pass, "windows") == 0 ||
                                          strcmp(pass, "unfilled") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
@@ -258,6 +259,7 @@ FOLDER_TEST(recognise)
 FOLDER_TEST(products)
 FOLDER_TEST(turn)
 FOLDER_TEST(scatters)
+FOLDER_TEST(windows)
 FOLDER_TEST(unfilled)
 FOLDER_TEST(barriers)
 FOLDER_TEST(fuse)
@@ -274,7 +276,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_partition),
       cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
       cmocka_unit_test(test_turn),        cmocka_unit_test(test_unfilled),
-      cmocka_unit_test(test_scatters),
+      cmocka_unit_test(test_scatters),    cmocka_unit_test(test_windows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
