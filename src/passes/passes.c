@@ -22,6 +22,7 @@ const at_pass at_pipeline[] = {
     {"products", at_pass_products},
     {"turn", at_pass_turn},
     {"scatters", at_pass_scatters},
+    {"sums", at_pass_sums},
     {"gathers", at_pass_gathers},
     {"windows", at_pass_windows},
     {"unfilled", at_pass_unfilled},

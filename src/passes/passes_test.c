@@ -169,7 +169,8 @@ static at_status run_pass(const char *pass, at_module *m) {
       .small_products =
           strcmp(pass, "products") == 0 || strcmp(pass, "scatters") == 0 ||
           strcmp(pass, "turn") == 0 || strcmp(pass, "windows") == 0 ||
-          strcmp(pass, "gathers") == 0 || strcmp(pass, "unfilled") == 0};
+          strcmp(pass, "sums") == 0 || strcmp(pass, "gathers") == 0 ||
+          strcmp(pass, "unfilled") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
@@ -260,6 +261,7 @@ FOLDER_TEST(products)
 FOLDER_TEST(turn)
 FOLDER_TEST(scatters)
 FOLDER_TEST(gathers)
+FOLDER_TEST(sums)
 FOLDER_TEST(windows)
 FOLDER_TEST(unfilled)
 FOLDER_TEST(barriers)
@@ -278,7 +280,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
       cmocka_unit_test(test_turn),        cmocka_unit_test(test_unfilled),
       cmocka_unit_test(test_scatters),    cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_gathers),
+      cmocka_unit_test(test_gathers),     cmocka_unit_test(test_sums),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
