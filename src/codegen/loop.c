@@ -113,7 +113,7 @@ static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
     e->lanes = 1;
   }
   if (W > 1) {
-    uint32_t count = j->kind == AT_JOB_LOOP ? j->unroll : 1;
+    uint32_t count = j->kind == AT_JOB_LOOP ? AT_MAX(j->unroll, 1u) : 1;
     if (count > 1 && size >= W * count) {
       main = whole_steps(e, hi, W * count);
       vectors(e, j, part, ix, lo, main, count);

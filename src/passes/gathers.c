@@ -145,7 +145,7 @@ static at_status join(at_rw *r, const gather *g) {
       rows *= g->row_dims[d];
   shape[b] = rows, shape[b + 1] = parts;
   AT_TRY(at_mk_reshape(n, in[1], (at_dims){shape, b + 2}, &in[1]));
-  lists l;
+  lists l = {0};
   renumber(g, one ? g->map.ptr[0] : MAX_RANK, gone, &l);
   AT_TRY(at_mk_reshape(n, in[0], (at_dims){l.dims, l.rank}, &in[0]));
   for (uint32_t i = 0; i < parts; i++) map[i] = g->map.ptr[i];
