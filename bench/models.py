@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import sparse
 
 import run
+from daily import DAILY
 from idioms import IDIOMS
 from methods import METHODS
 from mixed import MIXED
@@ -823,4 +824,4 @@ def _():
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS | METHODS | MIXED))
+    sys.exit(run.main(MODELS | PROGRAMS | IDIOMS | METHODS | MIXED | DAILY))

@@ -113,12 +113,18 @@ static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
     e->lanes = 1;
   }
   if (W > 1) {
-    uint32_t count = j->kind == AT_JOB_LOOP ? j->unroll : 1;
+    uint32_t count = j->kind == AT_JOB_LOOP ? AT_MAX(j->unroll, 1u) : 1;
     if (count > 1 && size >= W * count) {
       main = whole_steps(e, hi, W * count);
       vectors(e, j, part, ix, lo, main, count);
     }
-    if (count == 1 || size % (W * count)) vectors(e, j, part, ix, main, end, 1);
+    if (all && count > 1) {  // the place of each is known
+      int64_t last = LLVMConstIntGetSExtValue(end);
+      for (int64_t at = LLVMConstIntGetSExtValue(main); at < last; at += W)
+        vectors(e, j, part, ix, at_em_i64(e, at), at_em_i64(e, at + W), 1);
+    } else if (count == 1 || size % (W * count)) {
+      vectors(e, j, part, ix, main, end, 1);
+    }
   }
   if (overlap) {
     e->lanes = j->lanes;

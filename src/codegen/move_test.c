@@ -155,6 +155,11 @@ static const char *const k_more[][4] = {
      "%9 = gather %0, %1 {offset_dims=[0,2,3], collapsed_slice_dims=[], "
      "start_index_map=[0], index_vector_dim=1, slice_sizes=[2,1,40]} : "
      "f32[2,4,1,40]"},
+    // Rows of whole pixels whose ends fill no vector.
+    {"%0: f32[70,50,3]", "f32[70,50,3]",
+     "%9 = reverse %0 {dimensions=[1]} : f32[70,50,3]"},
+    {"%0: ui8[66,71,5]", "ui8[66,71,5]",
+     "%9 = reverse %0 {dimensions=[1]} : ui8[66,71,5]"},
     // Windows of a few neighbours: a load for the lanes of each.
     {"%0: f32[9,8,3], %1: i32[45,2]", "f32[45,3]",
      "%9 = gather %0, %1 {offset_dims=[1], collapsed_slice_dims=[0,1], "

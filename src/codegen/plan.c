@@ -41,6 +41,9 @@ static uint32_t floor_pow2(int64_t v) {
   return p;
 }
 
+// So many rows that tasks are made of whole ones.
+enum { WHOLE_ROWS = 64 };
+
 // Blocks of the last digit: whole if there are enough rows, else so that a
 // block takes some microseconds. Depends on shapes only.
 static void split_loop(at_job *j, double ns) {
@@ -49,7 +52,8 @@ static void split_loop(at_job *j, double ns) {
   int64_t step = 64 * (int64_t)AT_MAX(j->unroll, 1u);
   int64_t block = (int64_t)(5000 / ns) / step * step;
   block = AT_MAX(block, step);
-  if (j->n > 1 && rows >= 64 && (double)size * ns < 100000) block = size;
+  if (j->n > 1 && rows >= WHOLE_ROWS && (double)size * ns < 100000)
+    block = size;
   j->block = AT_MIN(block, at_ceil_div(size, step) * step);
   int64_t per_row = at_ceil_div(size, j->block);
   j->tasks = rows * per_row;
@@ -128,13 +132,16 @@ static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
                 2 * lanes * at_ceil_div(row, j->lanes) > 3 * row;
   if (j->lanes >= 4 && !(wasted && whole && !cost->shifts)) return;
   // Outer digits stay the same for a whole row where it is long enough for what
-  // is left at its end not to matter.
-  int64_t step = (int64_t)lanes * (whole ? count : 1);
+  // is left at its end not to matter; of whole rows in a task the end's place
+  // is known, too.
+  int64_t step = (int64_t)lanes * (whole ? count : 1), enough;
   do {
     j->n--;
     j->extent[j->n - 1] *= j->extent[j->n];
     row = j->extent[j->n - 1];
-  } while (j->n > 1 && row < (row % step ? 32 * step : step));
+    bool by_rows = whole && c->total / row >= WHOLE_ROWS;
+    enough = row % step == 0 ? step : by_rows ? 2 * step : 32 * step;
+  } while (j->n > 1 && row < enough);
   j->lanes = lanes;
   if (whole) j->unroll = count;
 }

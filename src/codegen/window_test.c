@@ -177,9 +177,40 @@ static void test_edges_are_not_gathered(void **state) {
   at_arena_destroy(c.arena);
 }
 
+// Rows that are no multiple of the vectors that hold whole pixels: the place of
+// every lane is known all the same, up to the row's end.
+static void test_odd_rows_are_not_gathered(void **state) {
+  static const char *const rows[] = {"f32[70,50,3]", "f32[66,71,5]"};
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg_target t = {.cpu_features = AT_CPU_AVX2 | AT_CPU_AVX512,
+                    .threads = 1,
+                    .opt_level = 2,
+                    .verify = true};
+  at_cg *cg;
+  ck_ok(at_cg_create(&t, &cg));
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    char params[64], line[256];
+    snprintf(params, sizeof params, "%%0: %s", rows[i]);
+    snprintf(line, sizeof line,
+             "%%9 = reverse %%0 {dimensions=[1]} : %s\nreturn %%9", rows[i]);
+    at_cg_plan plan;
+    ck_case *k = ck_text(&c, params, rows[i], line);
+    ck_ok(at_cg_node(cg, k->node, NULL, c.arena, &plan));
+  }
+  at_strbuf s = {0};
+  ck_ok(at_cg_print(cg, false, &s));
+  assert_null(strstr(s.ptr, "masked.gather"));
+  at_strbuf_free(&s);
+  at_cg_destroy(cg);
+  free(c.cases);
+  at_arena_destroy(c.arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_windows), cmocka_unit_test(test_in_place),
-      cmocka_unit_test(test_edges_are_not_gathered)};
+      cmocka_unit_test(test_edges_are_not_gathered),
+      cmocka_unit_test(test_odd_rows_are_not_gathered)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

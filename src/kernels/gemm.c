@@ -553,16 +553,24 @@ static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,
   return true;
 }
 
+// Are the dimensions of d one dimension by these strides? The other operand may
+// have them in another order.
+static bool is_progression(const at_k_gemm_dims *d, const int64_t *strides) {
+  for (uint32_t i = 1; i < d->rank; i++)
+    if (strides[i - 1] != strides[i] * d->size[i]) return false;
+  return true;
+}
+
 // The offsets of the indices of group d in operand `which`: 0, 1, 2 for the
-// strides x, y, z. One dimension needs no table; else one of `size` entries is
+// strides x, y, z. A progression needs no table; else one of `size` entries is
 // made in scratch memory (RESOURCE_EXHAUSTED without it).
 static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d,
                           int which, int64_t size, at_gemm_off *o) {
   const int64_t *st = which == 0   ? d->stride_x
                       : which == 1 ? d->stride_y
                                    : d->stride_z;
-  if (d->rank <= 1) {
-    *o = (at_gemm_off){NULL, d->rank ? st[0] : 1, INT64_MAX};
+  if (d->rank == 0 || is_progression(d, st)) {
+    *o = (at_gemm_off){NULL, d->rank ? st[d->rank - 1] : 1, INT64_MAX};
     return AT_OK;
   }
   *o = (at_gemm_off){NULL, st[d->rank - 1], d->size[d->rank - 1]};

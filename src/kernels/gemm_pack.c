@@ -50,7 +50,7 @@ static void transpose8_u32(uint32_t *dst, int64_t ld,
     for (int i = 0; i < 8; i++) dst[k * ld + i] = r[i][k];
 }
 
-enum { ROWS_AHEAD = 16 };
+enum { ROWS_AHEAD = 16, LINES = 16 };
 
 // An element of 16 bytes.
 typedef struct b16 {
@@ -88,10 +88,15 @@ typedef struct b16 {
       }                                                                       \
       return;                                                                 \
     }                                                                         \
-    for (int64_t x = 0; x < nx; x++) {                                        \
-      const T *s = src + at_off(xo, x0 + x);                                  \
-      for (int64_t y = 0; y < ny; y++)                                        \
-        dst[x * ldx + y] = s[at_off(yo, y0 + y)];                             \
+    /* A few lines at a time, so that their offsets are looked up once. */    \
+    for (int64_t y = 0; y < ny; y += LINES) {                                 \
+      int64_t off[LINES], n = AT_MIN(LINES, ny - y);                          \
+      for (int64_t q = 0; q < n; q++) off[q] = at_off(yo, y0 + y + q);        \
+      for (int64_t x = 0; x < nx; x++) {                                      \
+        const T *s = src + at_off(xo, x0 + x);                                \
+        T *restrict d = dst + x * ldx + y;                                    \
+        for (int64_t q = 0; q < n; q++) d[q] = s[off[q]];                     \
+      }                                                                       \
     }                                                                         \
   }
 GATHER(gather1, uint8_t)

@@ -277,6 +277,26 @@ static void test_types_and_shapes(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// Sums over three dimensions that one operand has in order and the other in
+// another one; rows or columns in segments.
+static void test_one_side_in_order(void **state) {
+  uint64_t seed = 21;
+  static const int64_t shapes[][2] = {{50, 12}, {12, 50}, {3, 7}, {70, 100}};
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < 2 * AT_LEN(shapes); s++) {
+      product r = product_make(
+          types[t][0], types[t][1], types[t][2], types[t][3], 1,
+          shapes[s / 2][0], shapes[s / 2][1], 2 * 3 * 55, true, false, &seed);
+      assert_int_equal(r.p.k.rank, 3);
+      // k as 55, 2, 3 in memory. In B columns stand behind all of k; in A they
+      // are before it.
+      int64_t *k = s % 2 ? r.p.k.stride_y : r.p.k.stride_x;
+      int64_t unit = k[2];
+      k[2] = 6 * unit, k[0] = 3 * unit, k[1] = unit;
+      run_product(r, &seed);
+    }
+}
+
 // Several chunks of k, m and n; direct and converted outputs.
 static void test_large(void **state) {
   uint64_t seed = 9;
@@ -415,6 +435,7 @@ int main(void) {
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_types_and_shapes),
       cmocka_unit_test(test_add),
+      cmocka_unit_test(test_one_side_in_order),
       cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -423,6 +423,10 @@ at_status at_k_triangular_solve(const at_k_call *c) {
              "triangular_solve: unknown transpose_a %u", r.p->transpose_a);
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
   if (at_lanes_fit(AT_LANES_SOLVE, r.p)) return at_lanes_run(c, AT_LANES_SOLVE);
+  if (at_vector_solve_fits(r.p)) {
+    at_vector_solve(c);
+    return AT_OK;
+  }
   if (at_blocked_fits(r.p, r.p->left_side ? r.p->m : r.p->n))
     return at_blocked_solve(c);
   int64_t k = r.p->left_side ? r.p->m : r.p->n;

@@ -174,6 +174,46 @@ static at_status solve_all(blocked *b, at_view t, bool forward, int64_t n,
   return AT_OK;
 }
 
+// Does the triangle act transposed on columns? x on the left: t' x' = b'.
+static bool acts_turned(const at_k_linalg_params *p) {
+  bool turned = p->transpose_a == TRANSPOSED || p->transpose_a == ADJOINT;
+  return turned == !!p->left_side;
+}
+
+// One thread reads a triangle this large at the rate of its caches; beyond,
+// products share it.
+enum { VECTOR_MOST = 1024 };
+
+bool at_vector_solve_fits(const at_k_linalg_params *p) {
+  return (p->dtype == AT_F32 || p->dtype == AT_F64) &&
+         (p->left_side ? p->n : p->m) == 1 &&
+         (p->left_side ? p->m : p->n) <= VECTOR_MOST;
+}
+
+// Systems [begin, end) of the batch.
+static void vector_range(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
+  const at_k_call *c = arg;
+  const at_k_linalg_params *p = c->params;
+  bool dbl = p->dtype == AT_F64, turn = acts_turned(p);
+  const at_panel_fns *f = &at_panel[dbl][at_k_has(AT_CPU_AVX512)];
+  int64_t n = p->left_side ? p->m : p->n, es = dbl ? 8 : 4;
+  for (int64_t i = begin; i < end; i++) {
+    at_view t = view((char *)c->bufs[0] + i * n * n * es, n, 1);
+    char *x = (char *)c->bufs[2] + i * n * es;
+    memmove(x, (const char *)c->bufs[1] + i * n * es, (size_t)(n * es));
+    f->solve_vector(turn ? turned(t) : t, !!p->lower != turn, p->unit_diagonal,
+                    n, x);
+  }
+}
+
+void at_vector_solve(const at_k_call *c) {
+  const at_k_linalg_params *p = c->params;
+  int64_t n = p->left_side ? p->m : p->n;
+  at_par_for(c->par, p->batch, 1 + 65536 / (n * n + 1), vector_range,
+             (void *)c);
+}
+
 // See linalg.c for the parameters. Where a is on the right, x' is solved for in
 // scratch memory.
 at_status at_blocked_solve(const at_k_call *c) {
@@ -183,9 +223,7 @@ at_status at_blocked_solve(const at_k_call *c) {
   AT_TRY(begin(c, &b, n, columns));
   char *swapped = NULL;
   if (!p->left_side) AT_K_SCRATCH(swapped, c, (size_t)(n * columns * b.es));
-  // x on the left: t' x' = b'.
-  bool turn = (p->transpose_a == TRANSPOSED || p->transpose_a == ADJOINT) ==
-              !!p->left_side;
+  bool turn = acts_turned(p);
   bool forward = !!p->lower != turn;
   for (int64_t i = 0; i < p->batch; i++) {
     at_view t = view((char *)c->bufs[0] + i * n * n * b.es, n, 1);

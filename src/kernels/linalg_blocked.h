@@ -16,4 +16,12 @@ at_status at_blocked_qr(const at_k_call *c);
 at_status at_blocked_product(const at_k_call *c);
 at_status at_blocked_lu(const at_k_call *c);
 
+// Is a triangular solve of this type, with one column (one row where the
+// triangle is on the right), for at_vector_solve?
+bool at_vector_solve_fits(const at_k_linalg_params *p);
+// at_k_triangular_solve for calls that fit and have been checked: reads the
+// triangles where they are and takes no scratch memory. Matrices of a batch are
+// shared out among threads.
+void at_vector_solve(const at_k_call *c);
+
 #endif

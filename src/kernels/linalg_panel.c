@@ -7,6 +7,7 @@
 #pragma STDC FP_CONTRACT ON
 
 enum { TILE = 4 };  // vectors of a tile of columns
+enum { ROWS = 8 };  // unknowns of a vector that are found together
 
 #define NAME(f) f32_v3_##f
 #define REAL float
@@ -42,8 +43,8 @@ enum { TILE = 4 };  // vectors of a tile of columns
 
 #define FAMILY(n)                                                              \
   {                                                                            \
-    n##_copy, n##_solve, n##_subtract, n##_cholesky, n##_lu, n##_qr, n##_join, \
-        n##_swap                                                               \
+    n##_copy, n##_solve, n##_solve_vector, n##_subtract, n##_cholesky, n##_lu, \
+        n##_qr, n##_join, n##_swap                                             \
   }
 const at_panel_fns at_panel[2][2] = {{FAMILY(f32_v3), FAMILY(f32_v4)},
                                      {FAMILY(f64_v3), FAMILY(f64_v4)}};

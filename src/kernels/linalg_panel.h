@@ -21,6 +21,9 @@ typedef struct at_panel_fns {
   // lower if `forward`.
   void (*solve)(at_view t, bool forward, bool unit, int64_t n, at_view x,
                 int64_t begin, int64_t end);
+  // t x = b in place for the n dense elements of x. t has dense rows or columns
+  // and is lower if `forward`; what is not in its triangle is not read.
+  void (*solve_vector)(at_view t, bool forward, bool unit, int64_t n, void *x);
   // c -= t, rows [begin, end) of dense rows.
   void (*subtract)(at_view c, at_view t, int64_t begin, int64_t end,
                    int64_t columns);

@@ -124,6 +124,63 @@ ATTR static void NAME(solve)(at_view t, bool forward, bool unit, int64_t n,
   }
 }
 
+// The elements of a vector added up, halves first.
+ATTR AT_INLINE REAL NAME(sum_of)(const VEC *from) {
+  VEC v = *from;
+  for (int64_t half = LANES / 2; half; half /= 2)
+    for (int64_t l = 0; l < half; l++) v[l] += v[l + half];
+  return v[0];
+}
+
+// Takes what is known out of `rows` rows of the right side: x[i + l] -= sum
+// over [known, known + count) of t's row i + l times x. t has dense rows.
+ATTR AT_INLINE void NAME(take_rows)(at_view t, int64_t i, int64_t rows,
+                                    int64_t known, int64_t count, REAL *x) {
+  // ROWS rows at a time have sums of their own, so that additions overlap.
+  int64_t l = 0;
+  for (; l + ROWS <= rows; l += ROWS) {
+    VEC sum[ROWS] = {{0}};
+    int64_t k = known;
+    for (; k + LANES <= known + count; k += LANES)
+      for (int q = 0; q < ROWS; q++)
+        sum[q] += *(VEC *)&AT(t, i + l + q, k) * *(VEC *)(x + k);
+    for (int q = 0; q < ROWS; q++) {
+      REAL s = 0;
+      for (int64_t j = k; j < known + count; j++)
+        s += AT(t, i + l + q, j) * x[j];
+      x[i + l + q] -= s + NAME(sum_of)(&sum[q]);
+    }
+  }
+  for (; l < rows; l++) {
+    REAL s = 0;
+    for (int64_t k = known; k < known + count; k++) s += AT(t, i + l, k) * x[k];
+    x[i + l] -= s;
+  }
+}
+
+// at_panel_fns.solve_vector: ROWS unknowns at a time, one after the other, then
+// they are taken out of what is left. Along rows of t the next ROWS take out
+// all that is known; along columns the rest of x takes out these ROWS.
+ATTR static void NAME(solve_vector)(at_view t, bool forward, bool unit,
+                                    int64_t n, void *p) {
+  REAL *x = p;
+  bool by_rows = t.right == 1;
+  for (int64_t done = 0; done < n; done += ROWS) {
+    int64_t w = AT_MIN(ROWS, n - done), i = forward ? done : n - done - w;
+    if (by_rows) NAME(take_rows)(t, i, w, forward ? 0 : i + w, done, x);
+    for (int64_t l = 0; l < w; l++) {
+      int64_t r = forward ? i + l : i + w - 1 - l;
+      int64_t first = forward ? i : r + 1;
+      REAL s = x[r];
+      for (int64_t k = first; k < first + l; k++) s -= AT(t, r, k) * x[k];
+      x[r] = unit ? s : s / AT(t, r, r);
+    }
+    if (!by_rows) NAME(subtract_rows)
+    (x + (forward ? i + w : 0), &AT(t, forward ? i + w : 0, i), t.right, x + i,
+     1, w, n - done - w);
+  }
+}
+
 // Row i of the factor from the rows above it.
 // at_panel_fns.cholesky: u in the upper triangle; what is below the diagonal is
 // not read or written. False at the first pivot that is not positive or is NaN,

@@ -1,6 +1,7 @@
 // Linear algebra by its defining equations, in every type, on odd shapes and
 // batches.
 #include "kernels/kernels_test_util.h"
+#include "kernels/linalg_blocked.h"
 
 // References are computed in double, whatever the type.
 typedef struct cplx {
@@ -161,17 +162,18 @@ static void test_triangular_solve(void **state) {
   uint64_t seed = 32;
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(sides); s++)
-      // Three bits, times three kinds of transposes.
-      for (uint32_t flags = 0; flags < 24; flags++) {
+      // Three bits, times three kinds of transposes, with seven columns and
+      // with one.
+      for (uint32_t flags = 0; flags < 48; flags++) {
         uint32_t ty = types[t];
         if (skips(ty, sides[s])) continue;
         at_k_linalg_params p = {.dtype = ty,
                                 .lower = flags & 1,
                                 .left_side = flags >> 1 & 1,
                                 .unit_diagonal = flags >> 2 & 1,
-                                .transpose_a = 1 + flags / 8,
+                                .transpose_a = 1 + flags / 8 % 3,
                                 .batch = g_batch};
-        int64_t k = sides[s], w = 7;
+        int64_t k = sides[s], w = flags < 24 ? 7 : 1;
         p.m = p.left_side ? k : w, p.n = p.left_side ? w : k;
         // Small elements off the diagonal: the solution does not grow with the
         // size.
@@ -219,6 +221,22 @@ static void test_triangular_solve(void **state) {
             }
         free(a), free(b), free(x);
       }
+}
+
+// One real right side is solved for in place, whichever side the triangle is
+// on.
+static void test_vector_solve_fits(void **state) {
+  at_k_linalg_params p = {
+      .dtype = AT_F32, .left_side = 1, .m = 90, .n = 1, .batch = 1};
+  assert_true(at_vector_solve_fits(&p));
+  p.m = 1, p.n = 90;
+  assert_false(at_vector_solve_fits(&p));
+  p.left_side = 0, p.dtype = AT_F64;
+  assert_true(at_vector_solve_fits(&p));
+  p.dtype = AT_C64;
+  assert_false(at_vector_solve_fits(&p));
+  p.dtype = AT_F32, p.n = 1025;
+  assert_false(at_vector_solve_fits(&p));
 }
 
 // Tall, wide, square, empty, and so large that they go by panels.
@@ -534,6 +552,7 @@ int main(void) {
       cmocka_unit_test(test_cholesky),
       cmocka_unit_test(test_cholesky_of_indefinite_is_nan),
       cmocka_unit_test(test_triangular_solve),
+      cmocka_unit_test(test_vector_solve_fits),
       cmocka_unit_test(test_qr_and_product),
       cmocka_unit_test(test_lu),
       cmocka_unit_test(test_eigh),

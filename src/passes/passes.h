@@ -82,6 +82,15 @@ at_status at_pass_turn(at_module *m, const at_pass_options *o);
 // With o->small_products: scatters of one element a row into equal elements as
 // selects.
 at_status at_pass_scatters(at_module *m, const at_pass_options *o);
+// With o->small_products: sums over all of an array that is made from
+// reductions of its rows go by those rows.
+at_status at_pass_sums(at_module *m, const at_pass_options *o);
+// With o->small_products: gathers of a few neighbours each have one dimension
+// of rows, and one index where several can be numbered.
+at_status at_pass_gathers(at_module *m, const at_pass_options *o);
+// With o->small_products: reductions over large windows, one dimension after
+// the other.
+at_status at_pass_windows(at_module *m, const at_pass_options *o);
 // With o->small_products: results that a loop writes completely begin as memory
 // without contents.
 at_status at_pass_unfilled(at_module *m, const at_pass_options *o);

@@ -162,13 +162,15 @@ static at_module *parse(const golden *g, at_arena *a) {
 }
 
 static at_status run_pass(const char *pass, at_module *m) {
-  at_pass_options o = {.fuse = true,
-                       .fold_budget = 1 << 20,
-                       .eigen = strcmp(pass, "inline") == 0,
-                       .small_products = strcmp(pass, "products") == 0 ||
-                                         strcmp(pass, "scatters") == 0 ||
-                                         strcmp(pass, "turn") == 0 ||
-                                         strcmp(pass, "unfilled") == 0};
+  at_pass_options o = {
+      .fuse = true,
+      .fold_budget = 1 << 20,
+      .eigen = strcmp(pass, "inline") == 0,
+      .small_products =
+          strcmp(pass, "products") == 0 || strcmp(pass, "scatters") == 0 ||
+          strcmp(pass, "turn") == 0 || strcmp(pass, "windows") == 0 ||
+          strcmp(pass, "sums") == 0 || strcmp(pass, "gathers") == 0 ||
+          strcmp(pass, "unfilled") == 0};
   if (strcmp(pass, "pipeline") == 0)
     return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
@@ -258,6 +260,9 @@ FOLDER_TEST(recognise)
 FOLDER_TEST(products)
 FOLDER_TEST(turn)
 FOLDER_TEST(scatters)
+FOLDER_TEST(gathers)
+FOLDER_TEST(sums)
+FOLDER_TEST(windows)
 FOLDER_TEST(unfilled)
 FOLDER_TEST(barriers)
 FOLDER_TEST(fuse)
@@ -274,7 +279,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_partition),
       cmocka_unit_test(test_collectives), cmocka_unit_test(test_combine),
       cmocka_unit_test(test_turn),        cmocka_unit_test(test_unfilled),
-      cmocka_unit_test(test_scatters),
+      cmocka_unit_test(test_scatters),    cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_gathers),     cmocka_unit_test(test_sums),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
