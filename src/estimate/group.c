@@ -328,10 +328,43 @@ static at_node *scores_of(const cutter *k, const at_node *n) {
   return at_est_behind(d->operands[0]).node;
 }
 
+// The operand of n that has as many elements, where all others are constants or
+// smaller, and n is cheap to compute from it; NULL: there is none.
+static at_node *only_large(const at_node *n) {
+  at_node *large = NULL;
+  if (!at_cut_is_elementwise(n) ||
+      at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL)
+    return NULL;
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    at_node *from = at_est_behind(n->operands[o]).node;
+    if (at_cut_is_given(from) || expands(from) ||
+        at_cut_elements(from) < at_cut_elements(n))
+      continue;
+    if (large && large != from) return NULL;
+    large = from;
+  }
+  return large;
+}
+
+// What is stored of a softmax's scores: a value on the way to them that others
+// read as well, where little is left to compute, as a tanh that caps them.
+static at_node *stored_scores(const cutter *k, at_node *scores) {
+  enum { kMost = 8 };
+  at_node *n = scores;
+  for (int step = 0; step < kMost; step++) {
+    n = only_large(n);
+    const info *i = n ? at_cut_info_of(k, n) : NULL;
+    if (!i) return scores;
+    if (i->users.len > 1) return n;
+  }
+  return scores;
+}
+
 // Softmaxes of products keep their scores.
 static void keep_scores(const cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
-    const at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    if (scores) scores = stored_scores(k, scores);
     info *i = scores ? at_cut_info_of(k, scores) : NULL;
     if (i) i->barred = i->scores = true;
   }
