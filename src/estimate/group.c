@@ -98,6 +98,32 @@ static bool spreads(const at_node *n) {
   return false;
 }
 
+// A slice that leaves elements out takes them from a stored array.
+static bool skips(const at_node *n) {
+  if (n->op != AT_OP_SLICE || !at_type_is_static(at_value_type(n->operands[0])))
+    return false;
+  at_dims by = at_node_ints(n, AT_ATTR_STRIDES);
+  for (uint32_t d = 0; d < by.rank; d++)
+    if (by.ptr[d] > 1 && n->types[0].dims[d] > 1) return true;
+  return false;
+}
+
+// A slice that is smaller than what it is of.
+static bool takes_part(const at_node *n) {
+  return n->op == AT_OP_SLICE &&
+         at_cut_elements(n) < at_cut_elements(n->operands[0].node);
+}
+
+// A slice that leaves elements of tiles out is a kernel of its own.
+static bool skips_in_tiles(const at_node *n) {
+  if (!skips(n)) return false;
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims by = at_node_ints(n, AT_ATTR_STRIDES);
+  uint32_t lanes, sublanes;
+  at_tpu_compact_layout(at_type_dims(t), &lanes, &sublanes);
+  return by.ptr[lanes] > 1 || (sublanes < t->rank && by.ptr[sublanes] > 1);
+}
+
 // One element out of an array, for scalar work: a kernel of its own reads it.
 static bool is_scalar_slice(const at_node *n) {
   return n->op == AT_OP_SLICE && at_cut_elements(n) == 1 &&
@@ -243,7 +269,7 @@ static void count_copied(cutter *k, at_node *n, info *i) {
 // Can no reader compute it?
 static bool is_apart(const cutter *k, const at_node *n, const info *i) {
   if (i->barred && !at_cut_is_given(n)) return true;
-  if (k->stored && spreads(n)) return true;
+  if (k->stored && (spreads(n) || skips_in_tiles(n))) return true;
   return !fuses(n) && !(k->stored && is_sparse(n));
 }
 
@@ -417,7 +443,10 @@ static void flow(cutter *k, at_node *n, info *i) {
         !at_cut_is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
-    if (k->stored && spreads(i->users.ptr[u])) i->kept = true;
+    if (k->stored && (spreads(i->users.ptr[u]) || skips(i->users.ptr[u])))
+      i->kept = true;
+    if (k->stored && i->users.len > 1 && takes_part(i->users.ptr[u]))
+      i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
     i->multiplied &= is_product(i->users.ptr[u]) || j->follows ||
                      (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);

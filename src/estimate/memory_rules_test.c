@@ -159,12 +159,59 @@ static void columns_change_layouts(void **state) {
 #undef I
 }
 
+// sin(x) and slices of it, `steps`, which end in %r.
+static void plan_slices(const char *full, const char *half, const char *steps,
+                        double stored) {
+  at_arena *a = at_arena_create();
+  char *text = at_arena_printf(
+      a,
+      "func.func public @main(%%x: %s) -> %s {\n%%y = stablehlo.sine %%x : %s\n"
+      "%sreturn %%r : %s\n}\n",
+      full, half, full, steps, half);
+  is_mib(estimate(a, "v5e", text), stored);
+  at_arena_destroy(a);
+}
+
+// Of f32[512, 256, 1024], 512 MiB, the kernel that needs one slice computes it;
+// what has several readers is stored, and so is what a stride skips some of. A
+// stride within tiles makes a kernel of its own. So does libtpu 0.0.52.
+static void slices_are_of_stored_values(void **state) {
+#define F "tensor<512x256x1024xf32>"
+#define H "tensor<256x256x1024xf32>"
+#define ADD(x, y) "%r = stablehlo.add " x ", " y " : " H "\n"
+  plan_slices(F, H,
+              "%a = stablehlo.slice %y [0:256, 0:256, 0:1024] : (" F ") -> " H
+              "\n" ADD("%a", "%a"),
+              0);
+  plan_slices(F, H,
+              "%a = stablehlo.slice %y [0:256, 0:256, 0:1024] : (" F ") -> " H
+              "\n%b = stablehlo.slice %y [256:512, 0:256, 0:1024] : (" F
+              ") -> " H "\n" ADD("%a", "%b"),
+              512);
+  plan_slices(F, H,
+              "%a = stablehlo.slice %y [0:512:2, 0:256, 0:1024] : (" F ") -> " H
+              "\n" ADD("%a", "%a"),
+              512);
+#undef F
+#undef H
+#undef ADD
+#define F "tensor<131072x1024xf32>"
+#define H "tensor<65536x1024xf32>"
+  plan_slices(F, H,
+              "%a = stablehlo.slice %y [0:131072:2, 0:1024] : (" F ") -> " H
+              "\n%r = stablehlo.add %a, %a : " H "\n",
+              768);
+#undef F
+#undef H
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(capped_scores_are_stored_before),
       cmocka_unit_test(kernels_keep_their_vmem),
       cmocka_unit_test(rows_of_products_change_layouts),
       cmocka_unit_test(columns_change_layouts),
+      cmocka_unit_test(slices_are_of_stored_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
