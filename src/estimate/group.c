@@ -325,22 +325,32 @@ bool at_cut_holds_rows(const at_node *sum) {
   return d.ptr[0] == (int64_t)lanes || d.ptr[0] == (int64_t)sublanes;
 }
 
-// Does a product compute what `n` is an elementwise function of?
-static bool follows_product(const at_node *n) {
+// The product that computes what `n` is an elementwise function of; NULL: none
+// does. *turned: whether it is transposed on the way.
+static at_node *product_before(const at_node *n, bool *turned) {
   enum { kMost = 16 };
+  *turned = false;
   for (int step = 0; step < kMost && (at_cut_is_elementwise(n) || moves(n));
        step++) {
-    const at_node *next = NULL;
+    at_node *next = NULL;
     for (uint32_t o = n->op == AT_OP_SELECT; o < n->num_operands && !next;
          o++) {
-      const at_node *from = at_est_behind(n->operands[o]).node;
+      at_node *from = at_est_behind(n->operands[o]).node;
       if (at_cut_elements(from) == at_cut_elements(n) && !at_cut_is_given(from))
         next = from;
     }
-    if (!next) return false;
+    if (!next) return NULL;
+    *turned |= n->op == AT_OP_TRANSPOSE;
+    if (is_product(next)) return next;
     n = next;
   }
-  return is_product(n);
+  return NULL;
+}
+
+// Does a product compute what `n` is an elementwise function of?
+static bool follows_product(const at_node *n) {
+  bool turned;
+  return is_product(n) || product_before(n, &turned);
 }
 
 // What the exponentials `n` of a softmax are made of, where a product computes
@@ -373,10 +383,14 @@ static at_node *only_large(const at_node *n) {
 }
 
 // What is stored of a softmax's scores: a value on the way to them that others
-// read as well, where little is left to compute, as a tanh that caps them.
+// read as well, where little is left to compute, as a tanh that caps them; or
+// the product's result, where it is narrower and a transpose keeps the product
+// from widening it.
 static at_node *stored_scores(const cutter *k, at_node *scores) {
   enum { kMost = 8 };
-  at_node *n = scores;
+  bool turned;
+  at_node *n = scores, *product = product_before(scores, &turned);
+  if (product && turned && width_of(product) < width_of(scores)) return product;
   for (int step = 0; step < kMost; step++) {
     n = only_large(n);
     const info *i = n ? at_cut_info_of(k, n) : NULL;
