@@ -382,6 +382,16 @@ static at_node *only_large(const at_node *n) {
   return large;
 }
 
+// Has the product's batch at most one dimension of several? Such a product
+// keeps its result's type where that is transposed; others widen it.
+static bool has_one_batch(const at_node *product) {
+  at_dims batch = at_node_ints(product, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  uint32_t several = 0;
+  for (uint32_t d = 0; d < batch.rank && d < product->types[0].rank; d++)
+    several += product->types[0].dims[d] > 1;
+  return product->op == AT_OP_DOT_GENERAL && several <= 1;
+}
+
 // What is stored of a softmax's scores: a value on the way to them that others
 // read as well, where little is left to compute, as a tanh that caps them; or
 // the product's result, where it is narrower and a transpose keeps the product
@@ -390,7 +400,9 @@ static at_node *stored_scores(const cutter *k, at_node *scores) {
   enum { kMost = 8 };
   bool turned;
   at_node *n = scores, *product = product_before(scores, &turned);
-  if (product && turned && width_of(product) < width_of(scores)) return product;
+  if (product && turned && has_one_batch(product) &&
+      width_of(product) < width_of(scores))
+    return product;
   for (int step = 0; step < kMost; step++) {
     n = only_large(n);
     const info *i = n ? at_cut_info_of(k, n) : NULL;
