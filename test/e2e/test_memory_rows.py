@@ -56,6 +56,17 @@ def test_memory_of_programs_as_users_write_them():
   assert "refuses: none" in out and "does not: none" in out
 
 
+def test_memory_of_programs_drawn_last():
+  out = compare("memory_rows.json", "5000:7000")
+  count, middle, most = figures(out, "learned: temporaries")
+  assert count >= 28 and middle <= 21, out
+  count, middle, most = figures(out, "left out: temporaries")
+  assert count >= 36 and middle <= 10 and most <= 95, out
+  count, middle, most = figures(out, "left out: peaks")
+  assert count >= 50 and middle <= 4 and most <= 45, out
+  assert "refuses: none" in out and "does not: none" in out
+
+
 def test_programs_that_fill_a_chip_are_judged_as_by_the_compiler():
   out = compare("memory_limits.json")
   assert "said to fit where libtpu refuses: none" in out, out
