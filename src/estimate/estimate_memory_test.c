@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "estimate/estimate_test_util.h"
 #include "estimate/memory_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -591,23 +592,6 @@ static void state_is_as_wide_as_any_turn_needs(void **state) {
 
 // ---- Rules of the TPU's plan, by programs of which each shows one
 
-// The estimate of a program.
-static at_estimate *planned(at_arena *a, const char *target, const char *text) {
-  at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
-  at_estimate *e;
-  must(at_estimate_run((at_bytes){(const uint8_t *)text, strlen(text)}, &o, a,
-                       &e),
-       text);
-  return e;
-}
-
-// Temporaries, within 2 %.
-static void is_mib(const at_estimate *e, double mib) {
-  double got = (double)e->temp_bytes / (1 << 20);
-  if (fabs(got - mib) > .02 * mib + .1)
-    fail_msg("%g MiB of temporaries, not %g", got, mib);
-}
-
 // Two updates whose results swap the places of their arguments: the first is
 // there while the second still reads the place.
 static void results_wait_for_their_places(void **state) {
@@ -622,7 +606,7 @@ static void results_wait_for_their_places(void **state) {
       "\n"
       "return %a, %b : " T ", " T "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5e", text), 256);
+  is_mib(estimate(a, "v5e", text), 256);
   at_arena_destroy(a);
 #undef T
 }
@@ -662,7 +646,7 @@ static void products_write_into_arrays(void **state) {
       "\n}\n"
       "return %r#2 : " B "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5e", text), 512);
+  is_mib(estimate(a, "v5e", text), 512);
   at_arena_destroy(a);
 #undef S
 #undef W
@@ -685,7 +669,7 @@ static void sort_and_cosine(uint32_t rows, double mib) {
       "%%r = stablehlo.cosine %%s : tensor<%ux8192xf32>\n"
       "return %%r : tensor<%ux8192xf32>\n}\n",
       rows, rows, rows, rows, rows, rows);
-  is_mib(planned(a, "v5e", text), mib);
+  is_mib(estimate(a, "v5e", text), mib);
   at_arena_destroy(a);
 }
 
@@ -717,7 +701,7 @@ static void put_together(const char *of, double mib) {
                         "%%a" DOT("%%s", "%%w") "%%b" DOT(
                             "%%s", "%%v") "return %%a, %%b : " T ", " T "\n}\n",
       of);
-  is_mib(planned(a, "v5e", text), mib);
+  is_mib(estimate(a, "v5e", text), mib);
   at_arena_destroy(a);
 #undef T
 #undef W
@@ -743,7 +727,7 @@ static void reshapes_that_move_everything_are_written(void **state) {
       "dimensions = [0] : (tensor<8192000x2xf32>, tensor<f32>) -> "
       "tensor<2xf32>\nreturn %s : tensor<2xf32>\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5p", text), 4062.5);
+  is_mib(estimate(a, "v5p", text), 4062.5);
   at_arena_destroy(a);
 }
 
@@ -759,8 +743,8 @@ static void two_cores_leave_products_in_hbm(void **state) {
       "func.func public @main(%x: " T ", %w: " T ") -> " T
       " {\n%y" DOT("%x") "%z" DOT("%y") "return %z : " T "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5e", text), 0);
-  is_mib(planned(a, "v5p", text), 32);
+  is_mib(estimate(a, "v5e", text), 0);
+  is_mib(estimate(a, "v5p", text), 32);
   at_arena_destroy(a);
 #undef T
 #undef DOT
@@ -777,7 +761,7 @@ static void calls_may_have_no_results(void **state) {
   static const char *const targets[] = {"v5e", "v6e", "cpu"};
   for (uint32_t i = 0; i < AT_LEN(targets); i++) {
     at_arena *a = at_arena_create();
-    is_mib(planned(a, targets[i], text), 0);
+    is_mib(estimate(a, targets[i], text), 0);
     at_arena_destroy(a);
   }
 }
@@ -797,7 +781,7 @@ static void plan_barrier(const char *target, bool barrier, double mib) {
       barrier ? "%c:2 = stablehlo.optimization_barrier %a, %b : " T ", " T "\n"
               : "",
       barrier ? "c#0" : "a", barrier ? "c#1" : "b");
-  is_mib(planned(a, target, text), mib);
+  is_mib(estimate(a, target, text), mib);
   at_arena_destroy(a);
 #undef T
 }
@@ -836,7 +820,7 @@ static void add_up(const char *left, double mib) {
       "across dimensions = [0, 1] : (" T
       ", tensor<f32>) -> tensor<f32>\nreturn %%m : tensor<f32>\n}\n",
       left);
-  is_mib(planned(a, "v5e", text), mib);
+  is_mib(estimate(a, "v5e", text), mib);
   at_arena_destroy(a);
 #undef T
 }
@@ -860,7 +844,7 @@ static void indices_of_sorts_are_in_hbm(void **state) {
       "%r = stablehlo.slice %s [8192:8193, 0:128] : (tensor<16384x128xf32>) -> "
       "tensor<1x128xf32>\nreturn %r : tensor<1x128xf32>\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v6e", text), 8);
+  is_mib(estimate(a, "v6e", text), 8);
   at_arena_destroy(a);
 }
 
@@ -877,7 +861,7 @@ static void pads_between_elements_are_kernels(void **state) {
           "0", "1") "%b" PAD("1", "0") "%y = stablehlo.add %a, %b : " T
                                        "\nreturn %y : " T "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5e", text), 512);
+  is_mib(estimate(a, "v5e", text), 512);
   at_arena_destroy(a);
 #undef H
 #undef T
@@ -897,7 +881,7 @@ static void batches_lie_by_rows(void **state) {
       "func.func public @main(%x: " T ") -> " T
       " {\n%y" DOT("%x") "%z" DOT("%y") "return %z : " T "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5p", text), 16);
+  is_mib(estimate(a, "v5p", text), 16);
   at_arena_destroy(a);
 #undef T
 #undef DOT
@@ -931,7 +915,7 @@ static void scores_are_stored(void **state) {
       "contracting_dims = [3] x [2] : (" N ", " Q ") -> " Q "\nreturn %o : " Q
       "\n}\n";
   at_arena *a = at_arena_create();
-  is_mib(planned(a, "v5e", text), 128);
+  is_mib(estimate(a, "v5e", text), 128);
   at_arena_destroy(a);
 #undef Q
 #undef S

@@ -98,6 +98,32 @@ static bool spreads(const at_node *n) {
   return false;
 }
 
+// A slice that leaves elements out takes them from a stored array.
+static bool skips(const at_node *n) {
+  if (n->op != AT_OP_SLICE || !at_type_is_static(at_value_type(n->operands[0])))
+    return false;
+  at_dims by = at_node_ints(n, AT_ATTR_STRIDES);
+  for (uint32_t d = 0; d < by.rank; d++)
+    if (by.ptr[d] > 1 && n->types[0].dims[d] > 1) return true;
+  return false;
+}
+
+// A slice that is smaller than what it is of.
+static bool takes_part(const at_node *n) {
+  return n->op == AT_OP_SLICE &&
+         at_cut_elements(n) < at_cut_elements(n->operands[0].node);
+}
+
+// A slice that leaves elements of tiles out is a kernel of its own.
+static bool skips_in_tiles(const at_node *n) {
+  if (!skips(n)) return false;
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims by = at_node_ints(n, AT_ATTR_STRIDES);
+  uint32_t lanes, sublanes;
+  at_tpu_compact_layout(at_type_dims(t), &lanes, &sublanes);
+  return by.ptr[lanes] > 1 || (sublanes < t->rank && by.ptr[sublanes] > 1);
+}
+
 // One element out of an array, for scalar work: a kernel of its own reads it.
 static bool is_scalar_slice(const at_node *n) {
   return n->op == AT_OP_SLICE && at_cut_elements(n) == 1 &&
@@ -243,7 +269,7 @@ static void count_copied(cutter *k, at_node *n, info *i) {
 // Can no reader compute it?
 static bool is_apart(const cutter *k, const at_node *n, const info *i) {
   if (i->barred && !at_cut_is_given(n)) return true;
-  if (k->stored && spreads(n)) return true;
+  if (k->stored && (spreads(n) || skips_in_tiles(n))) return true;
   return !fuses(n) && !(k->stored && is_sparse(n));
 }
 
@@ -299,22 +325,32 @@ bool at_cut_holds_rows(const at_node *sum) {
   return d.ptr[0] == (int64_t)lanes || d.ptr[0] == (int64_t)sublanes;
 }
 
-// Does a product compute what `n` is an elementwise function of?
-static bool follows_product(const at_node *n) {
+// The product that computes what `n` is an elementwise function of; NULL: none
+// does. *turned: whether it is transposed on the way.
+static at_node *product_before(const at_node *n, bool *turned) {
   enum { kMost = 16 };
+  *turned = false;
   for (int step = 0; step < kMost && (at_cut_is_elementwise(n) || moves(n));
        step++) {
-    const at_node *next = NULL;
+    at_node *next = NULL;
     for (uint32_t o = n->op == AT_OP_SELECT; o < n->num_operands && !next;
          o++) {
-      const at_node *from = at_est_behind(n->operands[o]).node;
+      at_node *from = at_est_behind(n->operands[o]).node;
       if (at_cut_elements(from) == at_cut_elements(n) && !at_cut_is_given(from))
         next = from;
     }
-    if (!next) return false;
+    if (!next) return NULL;
+    *turned |= n->op == AT_OP_TRANSPOSE;
+    if (is_product(next)) return next;
     n = next;
   }
-  return is_product(n);
+  return NULL;
+}
+
+// Does a product compute what `n` is an elementwise function of?
+static bool follows_product(const at_node *n) {
+  bool turned;
+  return is_product(n) || product_before(n, &turned);
 }
 
 // What the exponentials `n` of a softmax are made of, where a product computes
@@ -328,10 +364,59 @@ static at_node *scores_of(const cutter *k, const at_node *n) {
   return at_est_behind(d->operands[0]).node;
 }
 
+// The operand of n that has as many elements, where all others are constants or
+// smaller, and n is cheap to compute from it; NULL: there is none.
+static at_node *only_large(const at_node *n) {
+  at_node *large = NULL;
+  if (!at_cut_is_elementwise(n) ||
+      at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL)
+    return NULL;
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    at_node *from = at_est_behind(n->operands[o]).node;
+    if (at_cut_is_given(from) || expands(from) ||
+        at_cut_elements(from) < at_cut_elements(n))
+      continue;
+    if (large && large != from) return NULL;
+    large = from;
+  }
+  return large;
+}
+
+// Has the product's batch at most one dimension of several? Such a product
+// keeps its result's type where that is transposed; others widen it.
+static bool has_one_batch(const at_node *product) {
+  at_dims batch = at_node_ints(product, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  uint32_t several = 0;
+  for (uint32_t d = 0; d < batch.rank && d < product->types[0].rank; d++)
+    several += product->types[0].dims[d] > 1;
+  return product->op == AT_OP_DOT_GENERAL && several <= 1;
+}
+
+// What is stored of a softmax's scores: a value on the way to them that others
+// read as well, where little is left to compute, as a tanh that caps them; or
+// the product's result, where it is narrower and a transpose keeps the product
+// from widening it.
+static at_node *stored_scores(const cutter *k, at_node *scores) {
+  enum { kMost = 8 };
+  bool turned;
+  at_node *n = scores, *product = product_before(scores, &turned);
+  if (product && turned && has_one_batch(product) &&
+      width_of(product) < width_of(scores))
+    return product;
+  for (int step = 0; step < kMost; step++) {
+    n = only_large(n);
+    const info *i = n ? at_cut_info_of(k, n) : NULL;
+    if (!i) return scores;
+    if (i->users.len > 1) return n;
+  }
+  return scores;
+}
+
 // Softmaxes of products keep their scores.
 static void keep_scores(const cutter *k) {
   for (size_t n = 0; n < k->nodes.len; n++) {
-    const at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    at_node *scores = scores_of(k, k->nodes.ptr[n]);
+    if (scores) scores = stored_scores(k, scores);
     info *i = scores ? at_cut_info_of(k, scores) : NULL;
     if (i) i->barred = i->scores = true;
   }
@@ -384,7 +469,10 @@ static void flow(cutter *k, at_node *n, info *i) {
         !at_cut_is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
-    if (k->stored && spreads(i->users.ptr[u])) i->kept = true;
+    if (k->stored && (spreads(i->users.ptr[u]) || skips(i->users.ptr[u])))
+      i->kept = true;
+    if (k->stored && i->users.len > 1 && takes_part(i->users.ptr[u]))
+      i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
     i->multiplied &= is_product(i->users.ptr[u]) || j->follows ||
                      (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);

@@ -227,7 +227,7 @@ static void share_with(lives *l, at_node *n) {
   for (uint32_t r = 0; r < n->num_results; r++) {
     at_value from;
     live *to = at_est_live_of(l, (at_value){n, r});
-    if (!to || !takes_over(n, r, &from)) continue;
+    if (!to || to->relaid || !takes_over(n, r, &from)) continue;
     const live *x = at_est_live_of(l, from);
     if (!x) continue;
     const at_comp *body = n->op == AT_OP_WHILE ? n->regions[1] : NULL;
@@ -468,6 +468,7 @@ static at_status measure(const at_comp *c, const at_target *t, uses *u,
   uint32_t count = l->groups.count;
   AT_TRY_ALLOC(l->seconds, at_new(a, double, count + 1));
   AT_TRY(collect(l));
+  at_est_lay_state_out(l);
   pass_outputs_on(l);
   AT_TRY(order_groups(l));
   for (uint32_t s = 0; s < count; s++)

@@ -274,6 +274,128 @@ static at_status add_copies_of(lives *l, uint32_t step, at_node *n) {
   return AT_OK;
 }
 
+// ---- State that is put together row by row
+// What a product computes has its rows along the sublanes, also where its
+// columns become several dimensions, as heads: an array that such rows are put
+// into, one by one, has that layout where products read it, as keys and values
+// are; and an array that columns are put into has them along the sublanes.
+
+// Is v, through steps that keep all elements, a product's result of several
+// rows whose columns become several dimensions?
+static bool has_split_columns(at_value v) {
+  enum { kMost = 16 };
+  const at_type *t = at_value_type(v);
+  if (!at_type_is_static(t) || !t->rank) return false;
+  int64_t elements = at_type_elements(t);
+  at_node *n = at_est_behind(v).node;
+  for (int step = 0; step < kMost && n->op != AT_OP_DOT_GENERAL; step++) {
+    at_node *next = NULL;
+    bool steps = at_op_is(n->op, AT_ELEMENTWISE) || n->op == AT_OP_TRANSPOSE;
+    for (uint32_t o = 0; steps && o < n->num_operands && !next; o++) {
+      at_value from = at_est_behind(n->operands[o]);
+      if (from.node->op != AT_OP_PARAMETER &&
+          from.node->op != AT_OP_BROADCAST_IN_DIM &&
+          at_type_elements(at_value_type(from)) == elements)
+        next = from.node;
+    }
+    if (!next) return false;
+    n = next;
+  }
+  at_dims d = at_type_dims(&n->types[0]);
+  if (n->op != AT_OP_DOT_GENERAL || d.rank < 2) return false;
+  int64_t columns = d.ptr[d.rank - 1];
+  return columns > t->dims[t->rank - 1] && columns < elements;
+}
+
+// Does a product beside n read it?
+static bool is_read_by_products(const at_node *n) {
+  AT_FOR_NODES(p, n->parent) {
+    for (uint32_t o = 0; p->op == AT_OP_DOT_GENERAL && o < 2; o++) {
+      const at_node *from = at_est_behind(p->operands[o]).node;
+      while (from->op == AT_OP_CONVERT || from->op == AT_OP_TRANSPOSE)
+        from = at_est_behind(from->operands[0]).node;
+      if (from == n) return true;
+    }
+  }
+  return false;
+}
+
+// The dimension in which an update puts one row at an index that changes, so
+// that the array has another layout; -1: there is none.
+static int64_t row_of(const at_node *n) {
+  at_dims to = at_type_dims(&n->types[0]);
+  at_dims row = at_type_dims(at_value_type(n->operands[1]));
+  bool outermost = true;
+  for (uint32_t d = 0; d < to.rank; d++) {
+    const at_node *index = at_est_behind(n->operands[2 + d]).node;
+    if (!outermost && row.ptr[d] == 1 && to.ptr[d] > 1 &&
+        index->op != AT_OP_CONSTANT &&
+        (d + 1 == to.rank ||
+         (has_split_columns(n->operands[1]) && is_read_by_products(n))))
+      return d;
+    outermost &= to.ptr[d] == 1;
+  }
+  return -1;
+}
+
+// The update that leaves v in a loop's turn; through the loops inside, whose
+// stacks it goes into. NULL: none that moves the layout.
+static const at_node *row_update(at_value v) {
+  bool inside = false;
+  for (;;) {
+    v = at_est_behind(v);
+    at_node *n = v.node;
+    if (n->op == AT_OP_WHILE) {
+      inside = true;
+      v = n->regions[1]->results[v.index];
+    } else if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE) {
+      if (row_of(n) >= 0) return n;
+      if (!inside) return NULL;
+      v = n->operands[1];
+    } else {
+      return NULL;
+    }
+  }
+}
+
+// Bytes where `outside`, a dimension of rows, lies outside: the last dimension
+// along the lanes and, of the others, the one that pads least along the
+// sublanes. Columns lie along the sublanes.
+static double bytes_beside(const at_type *t, int64_t outside) {
+  double least = 0;
+  bool column = outside == (int64_t)t->rank - 1;
+  for (int64_t d = 0; d + 1 < t->rank; d++) {
+    double bytes = column ? bytes_along(t, d, outside)
+                          : bytes_along(t, (int64_t)t->rank - 1, d);
+    if (d != outside && (least <= 0 || bytes < least)) least = bytes;
+  }
+  return least;
+}
+
+// State `i` of a loop of the program.
+static void lay_state_out(lives *l, at_node *loop, uint32_t i) {
+  const at_node *n = row_update(loop->regions[1]->results[i]);
+  live *x = n ? at_est_live_of(l, (at_value){loop, i}) : NULL;
+  const at_type *t = &loop->types[i];
+  int64_t d = n ? row_of(n) : -1;
+  if (!x || !x->output || !at_type_is_static(t) || t->rank < 2) return;
+  d += (int64_t)t->rank - n->types[0].rank;
+  double bytes = bytes_beside(t, d);
+  if (bytes <= 0) return;
+  x->relaid = true;
+  x->output = false;
+  x->bytes = (uint64_t)bytes;
+}
+
+void at_est_lay_state_out(lives *l) {
+  if (!l->tpu || l->comp->owner) return;
+  for (uint32_t k = 0; k < l->groups.count; k++) {
+    at_node *n = l->groups.list[k]->root;
+    for (uint32_t i = 0; n->op == AT_OP_WHILE && i < n->num_results; i++)
+      lay_state_out(l, n, i);
+  }
+}
+
 // Do dimensions of the one become parts of several dimensions of the other?
 // Splits and merges keep what lies along lanes and sublanes in some layout;
 // this moves all elements.

@@ -18,6 +18,7 @@ typedef struct live {
   bool kept;         // an argument that the caller keeps
   bool vmem;         // never in HBM
   bool narrow;       // f32 that is stored as bf16
+  bool relaid;       // a loop's state in another layout than the program's
   bool dead;         // nobody reads it, so that VMEM saves nothing
   double gain;       // seconds that VMEM saves, weighted by loops
   const char *made;  // of the value, for others: "in bf16"; NULL: it itself
@@ -80,6 +81,10 @@ bool at_est_only_products(const uses *u, at_value v);
 // What is computed with a convolution takes the bytes of its result's layout.
 // Sets bytes of values that are there already; before at_est_add_copies.
 void at_est_lay_images_out(lives *l);
+// State of the program's loops that is put together row by row has a layout of
+// its own, and is copied to and from it: no result or argument is its memory.
+// Before results are passed on.
+void at_est_lay_state_out(lives *l);
 // Adds the copies that the compiler makes: arguments rounded for loops, in the
 // layouts that ops want, and what sorts add. Times are set.
 at_status at_est_add_copies(lives *l);

@@ -10,12 +10,13 @@
 #include <stdlib.h>
 
 #include "estimate/memory_internal.h"
+#include "tpu/tpu.h"
 
 // Each loop around a kernel counts as so many turns.
 static const double kTurns = 5;
 // A value waits in VMEM as long as so many copies of all of VMEM take, at most.
 static const double kMostCopies = 100;
-// Kernels leave this share of VMEM to values.
+// Of a VMEM that one kernel may have all of, values have this share.
 static const double kVmemShare = .875;
 // Of VMEM, what an argument takes at most that is there at the beginning.
 static const double kMostFirst = .5;
@@ -304,11 +305,19 @@ static void keep_first(placing *p, double most) {
   best->touches.len = 0;
 }
 
+// What kernels leave to values: all but what one kernel may have, where that is
+// not everything.
+static double room_of(const at_target *t, double vmem) {
+  const at_mosaic_chip *chip = at_mosaic_chip_find(at_str_of(t->machine->name));
+  double scoped = chip ? (double)chip->vmem_scoped_bytes : vmem;
+  return scoped < vmem ? vmem - scoped : vmem * kVmemShare;
+}
+
 // Greedy: gains, wishes in their order, a place for each.
 at_status at_est_place_in_vmem(lives *l, double vmem, int64_t clock) {
   placing p = {
       .arena = l->arena,
-      .size = vmem * kVmemShare,
+      .size = room_of(l->target, vmem),
       .rate = l->rate,
       .cores = at_machine_number(l->target->machine, "cores_per_device", 1)};
   size_t times = (size_t)clock + 1;
