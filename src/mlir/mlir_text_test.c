@@ -208,6 +208,25 @@ static void types_print_as_they_read(void **state) {
   }
 }
 
+static const at_mtype *must_type(const char *text) {
+  at_mctx c = {arena, at_map_in(arena)};
+  const at_mtype *t = NULL;
+  at_status s = at_mtext_type(&c, at_str_of(text), &t);
+  if (!at_ok(s)) fail_msg("%s\nin %s", at_status_message(s), text);
+  return t;
+}
+
+// A layout that keeps every dimension where it is says what none says.
+static void layouts_that_say_nothing(void **state) {
+  const at_mtype *plain = must_type("memref<2x3xf32>");
+  assert_true(at_mtype_eq(
+      plain, must_type("memref<2x3xf32, affine_map<(d0, d1) -> (d0, d1)>>")));
+  assert_false(at_mtype_eq(
+      plain, must_type("memref<2x3xf32, affine_map<(d0, d1) -> (d1, d0)>>")));
+  assert_false(at_mtype_eq(
+      plain, must_type("memref<2x3xf32, affine_map<(d0, d1) -> (0, 1)>>")));
+}
+
 // The text with the names that the printer gives: arguments a and i, result 1.
 static char *as_printed(const char *text) {
   at_strbuf b = {0};
@@ -537,6 +556,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(attributes_print_as_they_read, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(types_print_as_they_read, setup,
+                                      teardown),
+      cmocka_unit_test_setup_teardown(layouts_that_say_nothing, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(pretty_forms_mean_their_generic_ones,
                                       setup, teardown),
