@@ -108,6 +108,20 @@ static void copies_half(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma_wait(c, r[3].base, 128, 0);
 }
 
+// The last word is stored where the mask's last element is set. What follows
+// the mask is not of it.
+static void packs_too_few(at_core *c, const int32_t *g, const at_core_ref *r) {
+  uint8_t mask[33];
+  memset(mask, 1, sizeof mask);
+  if (!g_sound) mask[5] = 0;
+  at_core_view v = {.base = r[1].base,
+                    .rank = 1,
+                    .elem_bytes = 4,
+                    .size = {1},
+                    .stride = {4}};
+  at_core_access_packed(c, &v, mask, 32, AT_CORE_STORE, 0);
+}
+
 // The second half: its copy is not started, and the wait for it takes the bytes
 // of the first.
 static void waits_for_another(at_core *c, const int32_t *g,
@@ -159,6 +173,7 @@ static const struct {
     {never_waits, "this copy is never waited for"},
     {writes_half, "output 0 (argument 1), element (16) was never written"},
     {copies_half, "output 0 (argument 1), element (31) was never written"},
+    {packs_too_few, "output 0 (argument 1), element (31) was never written"},
     {waits_for_another, "the copy that this wait is for was never started"},
     {copies_columns, "race: a copy to memory that a copy still writes"}};
 
@@ -328,6 +343,45 @@ static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 0, AT_CORE_SELF, 0, 0);
 }
 
+// refs: in, out (HBM), two semaphores. A copy is over where the core that began
+// it has waited, and only a signal from behind that hands it over.
+static void copies_over(at_core *c, const int32_t *g, const at_core_ref *r) {
+  if (c->core_index) {
+    at_core_sem_wait(c, r[2].base, 1, 0);
+    touch_ref(c, &r[1], 4, AT_CORE_LOAD);
+    return;
+  }
+  at_core_dma a = copy_of(r[1].base, r[0].base, 4, r[3].base);
+  at_core_dma_start(c, &a);
+  if (!g_sound)
+    at_core_sem_signal(c, r[2].base, 1, AT_CORE_SELF, 1, AT_CORE_SELF, 0, 0);
+  at_core_dma_wait(c, r[3].base, 16, 0);
+  if (g_sound)
+    at_core_sem_signal(c, r[2].base, 1, AT_CORE_SELF, 1, AT_CORE_SELF, 0, 0);
+}
+
+static void copies_are_handed_over(void **state) {
+  int32_t in[4] = {0}, out[4];
+  kernel k = {.record = {.num_refs = 4,
+                         .grid_rank = 1,
+                         .grid = {2},
+                         .semantics = {AT_CORE_CORE_PARALLEL}},
+              .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_S32, 4),
+                       whole(AT_CORE_OUT, AT_CORE_HBM, AT_S32, 4),
+                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1),
+                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+              .body = copies_over,
+              .bufs = {in, out}};
+  g_checks = AT_CHECK_RACES;
+  for (int i = 0; i < 20; i++) {
+    g_sound = false;
+    fails(&k, AT_FAILED_PRECONDITION, "race");
+    g_sound = true;
+    runs(&k);
+  }
+  g_checks = 0;
+}
+
 // The store races with the other core's load only if it comes behind the
 // signal.
 static void cores_must_signal(void **state) {
@@ -472,6 +526,7 @@ int main(void) {
       cmocka_unit_test(padding_of_integers_is_found),
       cmocka_unit_test(stores_to_inputs_are_read),
       cmocka_unit_test(cores_must_signal),
+      cmocka_unit_test(copies_are_handed_over),
       cmocka_unit_test(parallel_steps_have_blocks_of_their_own),
       cmocka_unit_test(parallel_steps_leave_nothing)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

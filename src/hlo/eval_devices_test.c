@@ -281,10 +281,108 @@ static void failures_end_all_devices(void **state) {
   }
 }
 
+// ---- What replica_groups name, for every op and mode
+// Two replicas of two partitions; groups of numbers, reversed so that order
+// shows. `numbers` is what they are of.
+enum numbers { REPLICAS, PARTITIONS, REPLICAS_OF_ALL, DEVICES };
+
+static const struct {
+  const char *op, *attrs, *region;
+  bool wide_in, wide_out, adds;  // a row of the group's size; sums over it
+} collectives[] = {
+    {"all_reduce", "", ADD, false, false, true},
+    {"all_gather", "all_gather_dim=0, ", "", false, true, false},
+    {"reduce_scatter", "scatter_dimension=0, ", ADD, true, false, true},
+    {"all_to_all", "split_dimension=0, concat_dimension=0, split_count=%d, ",
+     "", true, true, false},
+    {"collective_broadcast", "", "", false, false, false},
+};
+
+// The devices of d's group, in its order. split: two groups of one number.
+static int members_of(int d, enum numbers of, bool split, int *out) {
+  int replica = d / 2, partition = d % 2, n = 0;
+  if (of == DEVICES) {
+    static const int pairs[2][2] = {{3, 1}, {0, 2}};
+    for (int k = 0; k < (split ? 2 : 4); k++)
+      out[n++] = split ? pairs[d != 3 && d != 1][k] : 3 - k;
+    return n;
+  }
+  int own = of == PARTITIONS ? partition : replica;
+  for (int k = 0; k < (of == REPLICAS_OF_ALL ? 2 : 1); k++)
+    for (int i = 1; i >= 0; i--) {
+      if (split && i != own) continue;
+      out[n++] = of == PARTITIONS        ? replica * 2 + i
+                 : of == REPLICAS_OF_ALL ? i * 2 + k
+                                         : i * 2 + partition;
+    }
+  return n;
+}
+
+// Element j of device d's result; its rank in the group is that of its list.
+static int64_t element_of(size_t op, const int *group, int n, int d, int j) {
+  int rank = 0;
+  int64_t sum = 0;
+  while (group[rank] != d) rank++;
+  for (int k = 0; k < n; k++)
+    sum += 100 * group[k] + (collectives[op].wide_in ? rank : 0);
+  if (collectives[op].adds) return sum;
+  if (!collectives[op].wide_out) return 100 * group[0];
+  return 100 * group[j] + (collectives[op].wide_in ? rank : 0);
+}
+
+static void check_mode(size_t op, enum numbers of, bool split) {
+  static const char *const lists[2][2] = {{"[[1,0]]", "[[0],[1]]"},
+                                          {"[[3,2,1,0]]", "[[3,1],[0,2]]"}};
+  int group[4], n = members_of(0, of, split, group);
+  char attrs[80], body[400], params[32], result[32];
+  snprintf(attrs, sizeof attrs, collectives[op].attrs, n);
+  snprintf(body, sizeof body, "%s %%0 {%sreplica_groups=%s%s%s}%s",
+           collectives[op].op, attrs, lists[of == DEVICES][split],
+           of == REPLICAS ? "" : ", channel_id=1",
+           of == DEVICES ? ", use_global_device_ids=true" : "",
+           collectives[op].region);
+  snprintf(params, sizeof params, "%%0: i32[%d]",
+           collectives[op].wide_in ? n : 1);
+  snprintf(result, sizeof result, "i32[%d]", collectives[op].wide_out ? n : 1);
+  program p = {2, 2, params, "", body, result, {{0}}};
+  at_arena *a = at_arena_create();
+  at_strbuf text = {0};
+  at_module *m;
+  const at_literal *results[MAX_DEVICES];
+  say(&text, &p);
+  at_status st = at_hlo_parse(at_strbuf_str(&text), a, &m);
+  if (at_ok(st)) st = at_verify(m, "test");
+  if (at_ok(st)) st = evaluate(m, 4, a, results);
+  if (!at_ok(st)) fail_msg("%s%s", text.ptr, at_status_message(st));
+  for (int d = 0; d < 4; d++) {
+    members_of(d, of, split, group);
+    for (int j = 0; j < (collectives[op].wide_out ? n : 1); j++)
+      if (at_literal_int(results[d], j) != element_of(op, group, n, d, j))
+        fail_msg("%sdevice %d, element %d: %lld, not %lld", text.ptr, d, j,
+                 (long long)at_literal_int(results[d], j),
+                 (long long)element_of(op, group, n, d, j));
+  }
+  at_strbuf_free(&text);
+  at_arena_destroy(a);
+}
+
+// all_reduce, all_gather and reduce_scatter name replicas, with a channel those
+// of all partitions, or devices; the others replicas, with a channel
+// partitions.
+static void groups_name_devices(void **state) {
+  for (size_t op = 0; op < AT_LEN(collectives); op++)
+    for (int split = 0; split < 2; split++) {
+      check_mode(op, REPLICAS, split);
+      check_mode(op, op < 3 ? REPLICAS_OF_ALL : PARTITIONS, split);
+      if (op < 3) check_mode(op, DEVICES, split);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_device_gets_its_part),
       cmocka_unit_test(failures_end_all_devices),
+      cmocka_unit_test(groups_name_devices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,11 +189,117 @@ static void lines_come_back(void **state) {
   }
 }
 
+// ---- Over several devices
+
+// "all_to_all %0 {...} : type" for two devices, parts of `split` joined along
+// `join`.
+static at_module *exchange(at_arena *a, const int64_t *dims, int split,
+                           int join) {
+  int64_t out[3] = {dims[0], dims[1], dims[2]};
+  out[split] /= 2;
+  out[join] *= 2;
+  at_strbuf t = {0}, from = {0}, to = {0};
+  at_strbuf_addf(&from, "i32[%d,%d,%d]", (int)dims[0], (int)dims[1],
+                 (int)dims[2]);
+  at_strbuf_addf(&to, "i32[%d,%d,%d]", (int)out[0], (int)out[1], (int)out[2]);
+  at_strbuf_addf(&t,
+                 "hlo module \"t\" replicas=2 entry=\"main\" {\nfunc \"main\" "
+                 "(%%0: %s) -> (%s) {\n%%1 = all_to_all %%0 {channel_id=0, "
+                 "split_dimension=%d, concat_dimension=%d, split_count=2, "
+                 "replica_groups=[[1,0]]} : %s\nreturn %%1\n}\n}\n",
+                 from.ptr, to.ptr, split, join, to.ptr);
+  at_module *m;
+  at_status st = at_hlo_parse(at_strbuf_str(&t), a, &m);
+  if (!at_ok(st)) fail_msg("%s%s", t.ptr, at_status_message(st));
+  at_strbuf_free(&t);
+  at_strbuf_free(&from);
+  at_strbuf_free(&to);
+  return m;
+}
+
+// Each device's argument counts on where the other's ends.
+static void run_on_two(const at_module *m, at_arena *a,
+                       const at_literal *out[2]) {
+  const at_type *t = &m->entry->params[0]->types[0];
+  int64_t n = at_type_elements(t);
+  const at_literal *arg[2], *const *args[2] = {&arg[0], &arg[1]};
+  const at_literal **outs[2] = {&out[0], &out[1]};
+  for (int d = 0; d < 2; d++) {
+    int32_t *data = at_new(a, int32_t, (size_t)n);
+    assert_non_null(data);
+    for (int64_t i = 0; i < n; i++) data[i] = (int32_t)(d * n + i);
+    at_code code =
+        at_code_take(at_literal_make(a, *t, data, false, true, &arg[d]));
+    assert_int_equal(code, 0);
+  }
+  at_status st = at_eval_devices(m->entry, args, NULL, a, outs);
+  if (!at_ok(st)) fail_msg("%s", at_status_message(st));
+}
+
+// What XLA has one dimension for is written as a split, an exchange and a join:
+// every pair of dimensions, and every element arrives where it did.
+static void exchanges_move_the_same(void **state) {
+  static const int64_t dims[3] = {2, 4, 6};
+  for (int split = 0; split < 3; split++)
+    for (int join = 0; join < 3; join++) {
+      at_arena *a = at_arena_create();
+      const at_literal *x[2], *y[2];
+      at_module *m = exchange(a, dims, split, join), *n;
+      at_status st = again(m, false, a, &n);
+      if (!at_ok(st)) fail_msg("%s", at_status_message(st));
+      run_on_two(m, a, x);
+      run_on_two(n, a, y);
+      for (int d = 0; d < 2; d++)
+        if (!same_literal(x[d], y[d]))
+          fail_msg("split %d, join %d, device %d", split, join, d);
+      at_arena_destroy(a);
+    }
+}
+
+// An operation under way is two instructions of one kind.
+static void halves_match(void **state) {
+  static const struct {
+    const char *line, *done;
+  } ops[] = {
+      {"all_gather %0 {all_gather_dim=0, replica_groups=[[0]], async=true}",
+       "all-gather-done"},
+      {"all_reduce %0 {replica_groups=[[0]], async=true} ((%5: f32[], %6: "
+       "f32[]) {\n%7 = add %5, %6 : f32[]\nreturn %7\n})",
+       "all-reduce-done"},
+      {"collective_permute %0 {source_target_pairs=[[0,0]], async=true}",
+       "collective-permute-done"},
+  };
+  for (size_t i = 0; i < AT_LEN(ops); i++) {
+    at_arena *a = at_arena_create();
+    at_strbuf t = {0}, b = {0};
+    at_strbuf_addf(&t,
+                   "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%%0: "
+                   "f32[2]) -> (f32[2]) {\n%%1 = %s : f32[2]\n%%2 = "
+                   "async_done %%1 : f32[2]\nreturn %%2\n}\n}\n",
+                   ops[i].line);
+    at_module *m;
+    at_hloproto_write_options o = {0};
+    at_status st = at_hlo_parse(at_strbuf_str(&t), a, &m);
+    if (at_ok(st)) st = at_hloproto_write(m, &o, &b);
+    if (!at_ok(st)) fail_msg("%s%s", t.ptr, at_status_message(st));
+    for (size_t k = 0; k < AT_LEN(ops); k++)
+      assert_int_equal(
+          memmem(b.ptr, b.len, ops[k].done, strlen(ops[k].done)) != NULL,
+          k == i);
+    assert_null(memmem(b.ptr, b.len, "copy-done", 9));
+    at_strbuf_free(&t);
+    at_strbuf_free(&b);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_pair),
       cmocka_unit_test(longer_programs),
       cmocka_unit_test(lines_come_back),
+      cmocka_unit_test(exchanges_move_the_same),
+      cmocka_unit_test(halves_match),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

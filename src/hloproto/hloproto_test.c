@@ -456,6 +456,19 @@ static void test_donated(void **state) {
   assert_int_equal(source->line, 7);
   assert_null(again->params[0].memory_kind);
   assert_string_equal(again->params[1].memory_kind, "pinned_host");
+  // The other way round: numbers are those of the parameters.
+  params[0] = (at_io_info){.alias = -1, .donor = true};
+  params[1] = (at_io_info){.alias = 0};
+  at_strbuf_free(&whole);
+  whole = (at_strbuf){0};
+  assert_int_equal(at_code_take(at_hloproto_write(m, &o, &whole)), 0);
+  assert_int_equal(
+      at_code_take(at_hloproto_read((at_bytes){(uint8_t *)whole.ptr, whole.len},
+                                    AT_HLOPROTO_UNKNOWN, a, &again)),
+      0);
+  assert_int_equal(again->params[0].alias, -1);
+  assert_true(again->params[0].donor);
+  assert_int_equal(again->params[1].alias, 0);
   at_strbuf_free(&whole);
   at_strbuf_free(&b);
   at_arena_destroy(a);

@@ -946,6 +946,8 @@ at_status at_hloproto_write(const at_module *m,
   at_status st = put_module(&w, out);
   if (at_ok(st)) st = at_arena_status(a);
   AT_VERIFY(!at_ok(st) ||
+            at_hp_is_formed((at_str){out->ptr + from, out->len - from}));
+  AT_VERIFY(!at_ok(st) ||
             at_hp_reads_as(m, (at_str){out->ptr + from, out->len - from},
                            !o->memory));
   at_strbuf_free(&w.comps);

@@ -75,5 +75,10 @@ at_status at_hp_put_buffers(at_strbuf *out, uint32_t number,
 // with what m says of its arguments, which programs with memory leave out. Any
 // thread.
 bool at_hp_reads_as(const at_module *m, at_str written, bool infos);
+// Whether what was written has the form that XLA's verifier asks for: numbers
+// are unique, operands come before their users, computations before their
+// callers, halves of operations match, only fusions call what is fused, and
+// schedules list every instruction of the others. Any thread.
+bool at_hp_is_formed(at_str written);
 
 #endif

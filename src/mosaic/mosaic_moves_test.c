@@ -36,7 +36,35 @@ static int32_t w_both(int r, int c) { return r * C + c; }
 static int32_t w_put(int r, int c) { return r == 4 ? f(1, c) : f(r, c); }
 static int32_t w_gathered(int r, int c) { return f(r, (c * 3 + r) % C); }
 
+static int32_t w_picked(int r, int c) {
+  static const int rows[] = {5, 0, 15, 5, 7, 1, 2, 3};
+  return f(rows[r], c);
+}
+static int32_t w_masked(int r, int c) {
+  return r >= 2 && r < 9 && c >= 100 && c < 127 ? f(r, c) : 0;
+}
+
 static const move moves[] = {
+    {"the chip's transpose",
+     "%v = 'tpu.transpose'(%x) {permutation = array<i64: 1, 0>} : "
+     "(!16x128xi32) -> !128x16xi32\n",
+     128, 16, w_transposed},
+    {"the chip's reshape",
+     "%v = 'tpu.reshape'(%x) : (!16x128xi32) -> !32x64xi32\n", 32, 64, w_flat},
+    {"gather of rows",
+     "%v = 'tpu.gather'(%x) {dimension = 0 : i32, indices = array<i32: 5, 0, "
+     "15, 5, 7, 1, 2, 3>} : (!16x128xi32) -> !8x128xi32\n",
+     8, 128, w_picked},
+    {"mask of a window",
+     "%l0 = 'arith.constant'() {value = 2 : index} : () -> index\n"
+     "%l1 = 'arith.constant'() {value = 100 : index} : () -> index\n"
+     "%h0 = 'arith.constant'() {value = 9 : index} : () -> index\n"
+     "%h1 = 'arith.constant'() {value = 127 : index} : () -> index\n"
+     "%m = 'tpu.create_mask'(%l0, %l1, %h0, %h1) : (index, index, index, "
+     "index) -> !16x128xi1\n"
+     "%v = 'arith.select'(%m, %x, %zero) : (!16x128xi1, !16x128xi32, "
+     "!16x128xi32) -> !16x128xi32\n",
+     16, 128, w_masked},
     {"a store of a load",
      "%v = 'arith.addi'(%x, %zero) : (!16x128xi32, "
      "!16x128xi32) -> !16x128xi32\n",

@@ -194,6 +194,52 @@ static void round_trips_go(void **state) {
   }
 }
 
+// A product of 8x128 and 128x16 with those dimension numbers.
+#define PRODUCT(numbers)                                                       \
+  "%a = \"arith.constant\"() {value = dense<1.0> : vector<8x128xf32>} : () "   \
+  "-> "                                                                        \
+  "vector<8x128xf32>\n"                                                        \
+  "%b = \"arith.constant\"() {value = dense<1.0> : vector<128x16xf32>} : () "  \
+  "-> vector<128x16xf32>\n"                                                    \
+  "%z = \"arith.constant\"() {value = dense<0.0> : vector<8x16xf32>} : () -> " \
+  "vector<8x16xf32>\n"                                                         \
+  "%v = \"tpu.matmul\"(%a, %b, %z) {dimension_numbers = "                      \
+  "#tpu.dot_dimension_numbers<" numbers                                        \
+  ">, transpose_lhs = false, transpose_rhs = false} : (vector<8x128xf32>, "    \
+  "vector<128x16xf32>, vector<8x16xf32>) -> vector<8x16xf32>\n"
+
+// A dimension in two lists or in none, contracted ones of different sizes,
+// results of another shape.
+static void products_cover_their_operands(void **state) {
+  static const struct {
+    const char *ops, *want;  // NULL: it is a product
+  } cases[] = {
+      {PRODUCT("[1], [0], [0], [1], [0, 0, 1, 1], [], []"), NULL},
+      {PRODUCT("[1], [0], [1], [1], [0, 0, 1, 1], [], []"), "do not cover"},
+      {PRODUCT("[1], [0], [0], [0], [0, 0, 1, 1], [], []"), "do not cover"},
+      {PRODUCT("[1], [0], [], [1], [0, 0, 1, 1], [], []"), "do not cover"},
+      {PRODUCT("[1], [0], [0], [1], [0, 0], [], []"), "do not cover"},
+      {PRODUCT("[1], [0], [0], [1], [0, 0, 1, 1], [0], []"), "do not cover"},
+      {PRODUCT("[1], [2], [0], [1], [0, 0, 1, 1], [], []"), "do not cover"},
+      {PRODUCT("[0], [0], [1], [1], [0, 1, 1, 1], [], []"), "same size"},
+      {PRODUCT("[1], [0], [0], [1], [1, 1, 0, 0], [], []"), "result's shape"},
+      {PRODUCT("[1], [0], [0], [1], [0, 0, 1, 0], [], []"), "result's shape"},
+      {PRODUCT("[1], [0], [0], [1], [0, 0, 1, 2], [], []"), "result's shape"},
+      {PRODUCT("[1], [0], [0], [1], [0, 0, 2, 1], [], []"), "result's shape"},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    at_arena *a = at_arena_create();
+    at_mosaic_kernel *k = NULL;
+    at_status s = read_text(
+        a, kernel_text(a, "memref<8x128xi32" VM, "", cases[i].ops), "", &k);
+    if (cases[i].want)
+      expect_message(s, cases[i].want);
+    else
+      assert_int_equal(at_code_take(s), AT_OK_CODE);
+    at_arena_destroy(a);
+  }
+}
+
 static void malformed_kernels_name_themselves(void **state) {
   static const struct {
     const char *ops, *want;
@@ -380,6 +426,7 @@ int main(void) {
       cmocka_unit_test(loads_before_stores_go),
       cmocka_unit_test(round_trips_go),
       cmocka_unit_test(malformed_kernels_name_themselves),
+      cmocka_unit_test(products_cover_their_operands),
       cmocka_unit_test(symbolic_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

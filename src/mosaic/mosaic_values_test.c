@@ -7,10 +7,10 @@
 enum { ROWS = 8, LANES = 128, N = ROWS * LANES };
 
 // ---- Element by element
-// An operation of two floats; those of one leave y alone.
+// An operation of two floats, those of one leave y alone; a third is |x|.
 typedef struct float_op {
   const char *name, *attrs;
-  bool two;
+  uint32_t operands;
   double (*f)(double x, double y);
   double ulps;  // of f32 that the result may be away from f, rounded
 } float_op;
@@ -19,6 +19,8 @@ static double f_add(double x, double y) { return x + y; }
 static double f_sub(double x, double y) { return x - y; }
 static double f_mul(double x, double y) { return x * y; }
 static double f_div(double x, double y) { return x / y; }
+static double f_fma(double x, double y) { return fma(x, y, fabs(x)); }
+static double f_reciprocal(double x, double y) { return 1 / x; }
 static double f_neg(double x, double y) { return -x; }
 static double f_abs(double x, double y) { return fabs(x); }
 static double f_ceil(double x, double y) { return ceil(x); }
@@ -55,39 +57,41 @@ static double f_rsqrt(double x, double y) { return 1 / sqrt(fabs(x)); }
 static double f_pow(double x, double y) { return pow(fabs(x), y); }
 
 static const float_op float_ops[] = {
-    {"arith.addf %x, %y", "", true, f_add, 0},
-    {"arith.subf %x, %y", "", true, f_sub, 0},
-    {"arith.mulf %x, %y", "", true, f_mul, 0},
-    {"arith.divf %x, %y", "", true, f_div, 0},
-    {"arith.remf %x, %y", "", true, f_rem, 0},
-    {"arith.maximumf %x, %y", "", true, f_max, 0},
-    {"arith.minimumf %x, %y", "", true, f_min, 0},
-    {"arith.maxnumf %x, %y", "", true, f_maxnum, 0},
-    {"arith.minnumf %x, %y", "", true, f_minnum, 0},
-    {"arith.negf %x", "", false, f_neg, 0},
-    {"math.absf %x", "", false, f_abs, 0},
-    {"math.ceil %x", "", false, f_ceil, 0},
-    {"math.floor %x", "", false, f_floor, 0},
-    {"math.round %x", "", false, f_round, 0},
-    {"math.roundeven %x", "", false, f_even, 0},
-    {"math.trunc %x", "", false, f_trunc, 0},
-    {"math.copysign %x, %y", "", true, f_sign, 0},
-    {"math.atan2 %x, %y", "", true, f_atan2, 4},
-    {"math.exp %x", "", false, f_exp, 4},
-    {"math.exp2 %x", "", false, f_exp2, 4},
-    {"math.expm1 %x", "", false, f_expm1, 4},
-    {"math.tanh %x", "", false, f_tanh, 8},
-    {"math.sin %x", "", false, f_sin, 4},
-    {"math.cos %x", "", false, f_cos, 4},
-    {"math.tan %x", "", false, f_tan, 4},
-    {"math.erf %x", "", false, f_erf, 8},
-    {"tpu.logistic %x", "", false, f_logistic, 8},
-    {"math.log %a", "", false, f_log, 4},
-    {"math.log2 %a", "", false, f_log2, 4},
-    {"math.log1p %a", "", false, f_log1p, 4},
-    {"math.sqrt %a", "", false, f_sqrt, 0},
-    {"math.rsqrt %a", "", false, f_rsqrt, 2},
-    {"math.powf %a, %y", "", true, f_pow, 8},
+    {"arith.addf %x, %y", "", 2, f_add, 0},
+    {"arith.subf %x, %y", "", 2, f_sub, 0},
+    {"arith.mulf %x, %y", "", 2, f_mul, 0},
+    {"arith.divf %x, %y", "", 2, f_div, 0},
+    {"arith.remf %x, %y", "", 2, f_rem, 0},
+    {"arith.maximumf %x, %y", "", 2, f_max, 0},
+    {"arith.minimumf %x, %y", "", 2, f_min, 0},
+    {"arith.maxnumf %x, %y", "", 2, f_maxnum, 0},
+    {"arith.minnumf %x, %y", "", 2, f_minnum, 0},
+    {"arith.negf %x", "", 1, f_neg, 0},
+    {"math.absf %x", "", 1, f_abs, 0},
+    {"math.ceil %x", "", 1, f_ceil, 0},
+    {"math.floor %x", "", 1, f_floor, 0},
+    {"math.round %x", "", 1, f_round, 0},
+    {"math.roundeven %x", "", 1, f_even, 0},
+    {"math.trunc %x", "", 1, f_trunc, 0},
+    {"math.copysign %x, %y", "", 2, f_sign, 0},
+    {"math.fma %x, %y, %a", "", 3, f_fma, 0},
+    {"tpu.reciprocal %x", "", 1, f_reciprocal, 0},
+    {"math.atan2 %x, %y", "", 2, f_atan2, 4},
+    {"math.exp %x", "", 1, f_exp, 4},
+    {"math.exp2 %x", "", 1, f_exp2, 4},
+    {"math.expm1 %x", "", 1, f_expm1, 4},
+    {"math.tanh %x", "", 1, f_tanh, 8},
+    {"math.sin %x", "", 1, f_sin, 4},
+    {"math.cos %x", "", 1, f_cos, 4},
+    {"math.tan %x", "", 1, f_tan, 4},
+    {"math.erf %x", "", 1, f_erf, 8},
+    {"tpu.logistic %x", "", 1, f_logistic, 8},
+    {"math.log %a", "", 1, f_log, 4},
+    {"math.log2 %a", "", 1, f_log2, 4},
+    {"math.log1p %a", "", 1, f_log1p, 4},
+    {"math.sqrt %a", "", 1, f_sqrt, 0},
+    {"math.rsqrt %a", "", 1, f_rsqrt, 2},
+    {"math.powf %a, %y", "", 2, f_pow, 8},
 };
 
 // "dialect.op %x, %y" becomes a line, its result stored as block `row` of %o.
@@ -159,7 +163,7 @@ static void floats(void **state) {
   for (uint32_t o = 0; o < AT_LEN(float_ops); o++) {
     char value[16];
     snprintf(value, sizeof value, "%%r%u", o);
-    add_op(&b, float_ops[o].name, float_ops[o].attrs, 1 + float_ops[o].two,
+    add_op(&b, float_ops[o].name, float_ops[o].attrs, float_ops[o].operands,
            "f32", "f32", o);
     add_store(&b, value, "f32", ROWS_OUT, o);
   }
@@ -302,28 +306,44 @@ static void integers(void **state) {
 }
 
 // ---- Conversions
+#define EVEN " {rounding_mode = #tpu.rounding_mode<to_nearest_even>}"
+#define ZERO " {rounding_mode = #tpu.rounding_mode<towards_zero>}"
 // In this order; those called v0, v1, ... are stored.
 static const struct {
-  const char *to, *name, *from, *from_type, *to_type;
+  const char *to, *name, *from, *from_type, *to_type, *attrs;
 } casts[] = {
-    {"v0", "arith.sitofp", "p", "i32", "f32"},
-    {"v1", "arith.uitofp", "p", "i32", "f32"},
-    {"h", "arith.truncf", "x", "f32", "bf16"},
-    {"v2", "arith.extf", "h", "bf16", "f32"},
-    {"w", "arith.fptosi", "x", "f32", "i32"},
-    {"v3", "arith.sitofp", "w", "i32", "f32"},
-    {"l", "arith.trunci", "p", "i32", "i16"},
-    {"s", "arith.extsi", "l", "i16", "i32"},
-    {"v4", "arith.sitofp", "s", "i32", "f32"},
-    {"u", "arith.extui", "l", "i16", "i32"},
-    {"v5", "arith.sitofp", "u", "i32", "f32"},
-    {"v6", "arith.bitcast", "p", "i32", "f32"},
-    {"c", "arith.extui", "less", "i1", "i32"},
-    {"v7", "arith.sitofp", "c", "i32", "f32"},
-    {"m", "arith.extsi", "less", "i1", "i32"},
-    {"v8", "arith.sitofp", "m", "i32", "f32"},
+    {"v0", "arith.sitofp", "p", "i32", "f32", ""},
+    {"v1", "arith.uitofp", "p", "i32", "f32", ""},
+    {"h", "arith.truncf", "x", "f32", "bf16", ""},
+    {"v2", "arith.extf", "h", "bf16", "f32", ""},
+    {"w", "arith.fptosi", "x", "f32", "i32", ""},
+    {"v3", "arith.sitofp", "w", "i32", "f32", ""},
+    {"l", "arith.trunci", "p", "i32", "i16", ""},
+    {"s", "arith.extsi", "l", "i16", "i32", ""},
+    {"v4", "arith.sitofp", "s", "i32", "f32", ""},
+    {"u", "arith.extui", "l", "i16", "i32", ""},
+    {"v5", "arith.sitofp", "u", "i32", "f32", ""},
+    {"v6", "arith.bitcast", "p", "i32", "f32", ""},
+    {"c", "arith.extui", "less", "i1", "i32", ""},
+    {"v7", "arith.sitofp", "c", "i32", "f32", ""},
+    {"m", "arith.extsi", "less", "i1", "i32", ""},
+    {"v8", "arith.sitofp", "m", "i32", "f32", ""},
+    {"v9", "tpu.sitofp", "p", "i32", "f32", EVEN},
+    {"v10", "tpu.uitofp", "p", "i32", "f32", EVEN},
+    {"t", "tpu.truncf", "x", "f32", "bf16", EVEN},
+    {"v11", "tpu.extf", "t", "bf16", "f32", ""},
+    {"z", "tpu.fptosi", "x", "f32", "i32", ZERO},
+    {"v12", "arith.sitofp", "z", "i32", "f32", ""},
+    {"e", "tpu.fptosi", "x", "f32", "i32", EVEN},
+    {"v13", "arith.sitofp", "e", "i32", "f32", ""},
+    {"v14", "tpu.reduce_precision", "x", "f32", "f32",
+     " {exponent_bits = 8 : i32, mantissa_bits = 7 : i32}"},
+    {"v15", "tpu.bitcast", "p", "i32", "f32", ""},
+    {"v16", "vector.bitcast", "p", "i32", "f32", ""},
+    {"d", "arith.fptoui", "a", "f32", "i32", ""},
+    {"v17", "arith.uitofp", "d", "i32", "f32", ""},
 };
-enum { STORED = 9 };
+enum { STORED = 18 };
 
 static void judge_conversions(const rt_kernel *k) {
   for (int i = 0; i < N; i++) {
@@ -340,7 +360,16 @@ static void judge_conversions(const rt_kernel *k) {
                                 (float)(uint16_t)low,
                                 same_bits,
                                 less,
-                                -less};
+                                -less,
+                                (float)g_p[i],
+                                (float)(uint32_t)g_p[i],
+                                (float)at_load_float(AT_BF16, &narrow),
+                                truncf(g_x[i]),
+                                rintf(g_x[i]),
+                                (float)at_load_float(AT_BF16, &narrow),
+                                same_bits,
+                                same_bits,
+                                truncf(fabsf(g_x[i]))};
     for (size_t o = 0; o < STORED; o++)
       if (memcmp(&g_out[o * N + i], &want[o], sizeof(float)) &&
           g_out[o * N + i] != want[o])
@@ -357,13 +386,14 @@ static void conversions(void **state) {
       "!8x128xf32\n"
       "%p = 'vector.load'(%ints, %c0, %c0) : (&8x128xi32, index, index) -> "
       "!8x128xi32\n"
+      "%a = 'math.absf'(%x) : (!8x128xf32) -> !8x128xf32\n"
       "%one = 'arith.constant'() {value = dense<1.0> : !8x128xf32} : () -> "
       "!8x128xf32\n"
       "%less = 'arith.cmpf'(%x, %one) {predicate = 4 : i64} : (!8x128xf32, "
       "!8x128xf32) -> !8x128xi1\n");
   for (size_t i = 0; i < AT_LEN(casts); i++)
-    at_strbuf_addf(&b, "%%%s = '%s'(%%%s) : (!8x128x%s) -> !8x128x%s\n",
-                   casts[i].to, casts[i].name, casts[i].from,
+    at_strbuf_addf(&b, "%%%s = '%s'(%%%s)%s : (!8x128x%s) -> !8x128x%s\n",
+                   casts[i].to, casts[i].name, casts[i].from, casts[i].attrs,
                    casts[i].from_type, casts[i].to_type);
   for (uint32_t o = 0; o < STORED; o++) {
     char value[16];
@@ -372,7 +402,7 @@ static void conversions(void **state) {
   }
   rt_kernel k = {{{"in", "8x128xf32", g_x, false},
                   {"ints", "8x128xi32", g_p, false},
-                  {"o", "72x128xf32", g_out, false}},
+                  {"o", "144x128xf32", g_out, false}},
                  b.ptr,
                  NULL};
   fill();

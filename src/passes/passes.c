@@ -1,4 +1,5 @@
 // The pipeline.
+#include "base/verify.h"
 #include "passes/passes_internal.h"
 
 const at_pass at_pipeline[] = {
@@ -31,6 +32,22 @@ const at_pass at_pipeline[] = {
     {NULL, NULL},
 };
 
+// What at_verify refuses is the pass's fault, whatever it says is wrong.
+static at_status left_valid(const at_module *m, const at_pass *p) {
+  at_status st = at_verify(m, p->name);
+  if (at_ok(st) || at_status_code(st) == AT_RESOURCE_EXHAUSTED) return st;
+  at_status bug = AT_FAIL(AT_INTERNAL, "%s", at_status_message(st));
+  at_status_free(st);
+  return bug;
+}
+
+at_status at_pass_run(const at_pass *p, at_module *m,
+                      const at_pass_options *o) {
+  AT_TRY(p->run(m, o));
+  AT_VERIFY_OK(left_valid(m, p));
+  return AT_OK;
+}
+
 // Errors are prefixed with the pass that failed. `dump` sees the module after
 // each pass, verified if asked.
 at_status at_passes_run(at_module *m, const at_pass_options *o,
@@ -39,7 +56,7 @@ at_status at_passes_run(at_module *m, const at_pass_options *o,
                                      const at_module *m),
                         void *user) {
   for (const at_pass *p = at_pipeline; p->name; p++) {
-    at_status st = p->run(m, o);
+    at_status st = at_pass_run(p, m, o);
     if (!at_ok(st)) return at_status_prefix(st, "pass %s", p->name);
     if (verify_each) AT_TRY(at_verify(m, p->name));
     if (dump) dump(user, p->name, m);

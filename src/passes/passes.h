@@ -122,6 +122,9 @@ typedef struct at_pass {
 // In the order in which they run; a pass may occur twice. Ends with a NULL
 // name.
 extern const at_pass at_pipeline[];
+// Runs one of them on m. Where checks are on (base/verify.h), what it leaves is
+// valid, or the process ends.
+at_status at_pass_run(const at_pass *p, at_module *m, const at_pass_options *o);
 // Runs the pipeline on m and stops at the first error, which names its pass.
 // verify_each: at_verify after every pass. `dump` (NULL: none) is called after
 // every pass with `user` and the pass's name.

@@ -178,18 +178,31 @@ __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
                                                            ...);
 
 // ---- Pieces of passes that live in files of their own
-// Rules of at_pass_simplify. Each looks at n, whose operands are forwarded and
+// A rule of at_pass_simplify. Each looks at n, whose operands are forwarded and
 // static, builds what replaces it before n and forwards n's results, or leaves
 // it alone. They read `mark` as the number of uses.
+typedef struct at_law {
+  const char *text;  // what the rule says, its name in tests
+  at_op op;          // of the nodes it is for; OP_COUNT: all elementwise ones
+  at_status (*apply)(at_rw *r, at_node *n);
+} at_law;
+typedef struct at_laws {
+  const at_law *rows;
+  size_t num;
+} at_laws;
+// Is the law for nodes of that op?
+bool at_law_is_for(const at_law *law, at_op op);
+// Tries those that are for n, in order, until one forwards it.
+at_status at_laws_apply(const at_laws *laws, at_rw *r, at_node *n);
 
 // Identities of elementwise ops.
-at_status at_simplify_algebra(at_rw *r, at_node *n);
+extern const at_laws at_laws_algebra;
 // Reshapes, transposes, broadcasts, slices, concatenations, pads.
-at_status at_simplify_shape(at_rw *r, at_node *n);
+extern const at_laws at_laws_shape;
 // Gathers, scatters and dynamic slices.
-at_status at_simplify_indexed(at_rw *r, at_node *n);
+extern const at_laws at_laws_indexed;
 // Contractions and reductions.
-at_status at_simplify_dot(at_rw *r, at_node *n);
+extern const at_laws at_laws_dot;
 // WHILE, IF and CASE; may remove n.
 at_status at_simplify_control(at_rw *r, at_node *n);
 // Moves loop-invariant nodes of a WHILE's body before the loop.

@@ -175,7 +175,7 @@ static at_status run_pass(const char *pass, at_module *m) {
     return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
     if (strcmp(p->name, pass)) continue;
-    AT_TRY(p->run(m, &o));
+    AT_TRY(at_pass_run(p, m, &o));
     return at_verify(m, pass);
   }
   return AT_FAIL(AT_NOT_FOUND, "no pass \"%s\"", pass);

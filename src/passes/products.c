@@ -192,7 +192,7 @@ static at_status walk(at_rw *r, at_comp *c, bool in_loop) {
     if (product) AT_TRY(as_sum(r, n, in_loop));
     if (product && !at_fwd_has(n)) AT_TRY(at_products_banded(r, n));
     if (at_fwd_has(n)) at_mk_stand_for(n, first);
-    if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_simplify_shape(r, n));
+    if (n->op == AT_OP_TRANSPOSE) AT_TRY(at_laws_apply(&at_laws_shape, r, n));
     if (!at_is_control(n->op)) continue;
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(walk(r, n->regions[i], in_loop || n->op == AT_OP_WHILE));

@@ -4,18 +4,29 @@
 
 enum { SWEEPS = 24 };  // a bound; programs settle in three to six
 
+bool at_law_is_for(const at_law *law, at_op op) {
+  return law->op == op ||
+         (law->op == AT_OP_COUNT && at_op_is(op, AT_ELEMENTWISE));
+}
+
+at_status at_laws_apply(const at_laws *laws, at_rw *r, at_node *n) {
+  for (size_t i = 0; i < laws->num && !at_fwd_has(n); i++)
+    if (at_law_is_for(laws->rows + i, n->op)) AT_TRY(laws->rows[i].apply(r, n));
+  return AT_OK;
+}
+
 // All rules for n, the first that applies wins. Dynamic shapes are for refine.
 static at_status rules(at_rw *r, at_node *n) {
+  static const at_laws *const tables[] = {&at_laws_algebra, &at_laws_shape,
+                                          &at_laws_indexed, &at_laws_dot};
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!at_type_is_static(at_value_type(n->operands[i]))) return AT_OK;
-  if (at_op_is(n->op, AT_ELEMENTWISE)) AT_TRY(at_simplify_algebra(r, n));
-  if (!at_fwd_has(n)) AT_TRY(at_simplify_shape(r, n));
-  if (!at_fwd_has(n)) AT_TRY(at_simplify_indexed(r, n));
-  if (!at_fwd_has(n)) AT_TRY(at_simplify_dot(r, n));
-  if (!at_fwd_has(n) && at_is_control(n->op)) AT_TRY(at_simplify_control(r, n));
-  return AT_OK;
+  for (size_t t = 0; t < AT_LEN(tables) && !at_fwd_has(n); t++)
+    AT_TRY(at_laws_apply(tables[t], r, n));
+  return at_is_control(n->op) && !at_fwd_has(n) ? at_simplify_control(r, n)
+                                                : AT_OK;
 }
 
 // Operands of n have been visited; what rules insert before n is visited in the

@@ -241,11 +241,16 @@ static bool plain_product(const at_node *n, const dot *d) {
           (at_is_int(b) && at_is_int(c)));
 }
 
+static at_status dot_one(at_rw *r, at_node *n) {
+  dot d;
+  bool one = read_dot(n, &d) && plain_product(n, &d);
+  return one ? as_multiply(r, n, &d) : AT_OK;
+}
+
 // Merged dimensions first: what they leave may be a transpose that goes, too.
-static at_status dot_general(at_rw *r, at_node *n) {
+static at_status dot_operands(at_rw *r, at_node *n) {
   dot d;
   if (!read_dot(n, &d)) return AT_OK;
-  if (plain_product(n, &d)) return as_multiply(r, n, &d);
   bool changed = false, done;
   for (int s = 0; s < 2; s++) {
     AT_TRY(absorb_merge(n, &d, s, &done));
@@ -309,7 +314,7 @@ static at_status transposed_dot(at_rw *r, at_node *n) {
 // Reductions over dimensions of size one: the operand, reshaped, and converted
 // where the sum is of a wider type. The initial value takes part, so it must be
 // the body's identity.
-static at_status reduce(at_rw *r, at_node *n) {
+static at_status reduce_ones(at_rw *r, at_node *n) {
   if (n->num_operands != 2) return AT_OK;
   at_value v = n->operands[0];
   const at_type *t = at_value_type(v), *out = &n->types[0];
@@ -331,16 +336,11 @@ static at_status reduce(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-// Products, transposes of products, reductions.
-at_status at_simplify_dot(at_rw *r, at_node *n) {
-  switch (n->op) {
-    case AT_OP_DOT_GENERAL:
-      return dot_general(r, n);
-    case AT_OP_TRANSPOSE:
-      return transposed_dot(r, n);
-    case AT_OP_REDUCE:
-      return reduce(r, n);
-    default:
-      return AT_OK;
-  }
-}
+static const at_law rules[] = {
+    {"dot over one term = product", AT_OP_DOT_GENERAL, dot_one},
+    {"dot of transposes = dot", AT_OP_DOT_GENERAL, dot_operands},
+    {"transpose of a dot = dot", AT_OP_TRANSPOSE, transposed_dot},
+    {"reduce over one element = reshape", AT_OP_REDUCE, reduce_ones},
+};
+
+const at_laws at_laws_dot = {rules, AT_LEN(rules)};

@@ -20,16 +20,23 @@ static bool index_of(at_value v, int64_t *out) {
   return true;
 }
 
-// With constant starts (clamped as the op does) a SLICE.
-static at_status dynamic_slice(at_rw *r, at_node *n) {
+static at_status dynamic_slice_whole(at_rw *r, at_node *n) {
+  at_value x = n->operands[0];
+  return at_type_eq(at_value_type(x), &n->types[0]) ? to(r, n, x) : AT_OK;
+}
+
+static at_status dynamic_slice_splat(at_rw *r, at_node *n) {
+  const void *element = at_splat_of(n->operands[0]);
+  at_value v;
+  if (!element) return AT_OK;
+  AT_TRY(at_mk_splat(n, n->types[0], element, &v));
+  return to(r, n, v);
+}
+
+// Starts are clamped as the op does.
+static at_status dynamic_slice_known(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_type *from = at_value_type(x);
-  if (at_type_eq(from, &n->types[0])) return to(r, n, x);
-  const void *element = at_splat_of(x);
-  if (element) {
-    AT_TRY(at_mk_splat(n, n->types[0], element, &v));
-    return to(r, n, v);
-  }
   if (from->rank > MAX_RANK || n->num_operands != from->rank + 1) return AT_OK;
   int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
   for (uint32_t i = 0; i < from->rank; i++) {
@@ -45,17 +52,20 @@ static at_status dynamic_slice(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-// An update as large as the operand replaces it whatever the starts, as they
-// clamp to 0.
-static at_status dynamic_update_slice(at_rw *r, at_node *n) {
+// Whatever the starts, as they clamp to 0.
+static at_status update_whole(at_rw *r, at_node *n) {
   at_value x = n->operands[0], u = n->operands[1];
-  if (at_type_eq(at_value_type(x), at_value_type(u))) return to(r, n, u);
-  if (at_type_elements(at_value_type(u)) == 0) return to(r, n, x);
-  return AT_OK;
+  bool whole = at_type_eq(at_value_type(x), at_value_type(u));
+  return whole ? to(r, n, u) : AT_OK;
 }
 
-// A gather of one slice: a dynamic slice, reshaped.
-static at_status gather(at_rw *r, at_node *n) {
+static at_status update_nothing(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], u = n->operands[1];
+  return at_type_elements(at_value_type(u)) == 0 ? to(r, n, x) : AT_OK;
+}
+
+// What it is, reshaped.
+static at_status gather_one(at_rw *r, at_node *n) {
   at_value x = n->operands[0], idx = n->operands[1], v;
   const at_type *from = at_value_type(x), *it = at_value_type(idx);
   at_dims sizes = at_node_ints(n, AT_ATTR_SLICE_SIZES);
@@ -194,36 +204,39 @@ static at_status scatter_window(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-// One window, or no update at all.
-static at_status scatter(at_rw *r, at_node *n) {
-  uint32_t inputs = (n->num_operands - 1) / 2;
-  const at_type *u = at_value_type(n->operands[inputs + 1]),
-                *x = at_value_type(n->operands[0]);
-  if (at_type_elements(u) != 0) {
-    at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
-    bool one = inputs == 1 && elementwise(n->regions[0]) && map.rank &&
-               x->rank <= MAX_RANK &&
-               !at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS).rank &&
-               at_type_elements(at_value_type(n->operands[1])) == map.rank;
-    return one ? scatter_window(r, n) : AT_OK;
-  }
+static const at_type *updates_of(const at_node *n) {
+  return at_value_type(n->operands[(n->num_operands - 1) / 2 + 1]);
+}
+
+static at_status scatter_nothing(at_rw *r, at_node *n) {
+  if (at_type_elements(updates_of(n)) != 0) return AT_OK;
   for (uint32_t i = 0; i < n->num_results; i++)
     AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
   return AT_OK;
 }
 
-// Each rule leaves nodes alone that it does not know.
-at_status at_simplify_indexed(at_rw *r, at_node *n) {
-  switch (n->op) {
-    case AT_OP_DYNAMIC_SLICE:
-      return dynamic_slice(r, n);
-    case AT_OP_DYNAMIC_UPDATE_SLICE:
-      return dynamic_update_slice(r, n);
-    case AT_OP_GATHER:
-      return gather(r, n);
-    case AT_OP_SCATTER:
-      return scatter(r, n);
-    default:
-      return AT_OK;
-  }
+static at_status scatter_one(at_rw *r, at_node *n) {
+  at_dims map = at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
+  bool one = n->num_operands == 3 && elementwise(n->regions[0]) && map.rank &&
+             at_value_type(n->operands[0])->rank <= MAX_RANK &&
+             !at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS).rank &&
+             at_type_elements(at_value_type(n->operands[1])) == map.rank;
+  return one ? scatter_window(r, n) : AT_OK;
 }
+
+static const at_law rules[] = {
+    {"dynamic slice of everything = x", AT_OP_DYNAMIC_SLICE,
+     dynamic_slice_whole},
+    {"dynamic slice of equal elements = those", AT_OP_DYNAMIC_SLICE,
+     dynamic_slice_splat},
+    {"dynamic slice from a known start = slice", AT_OP_DYNAMIC_SLICE,
+     dynamic_slice_known},
+    {"update of everything = the update", AT_OP_DYNAMIC_UPDATE_SLICE,
+     update_whole},
+    {"update by nothing = x", AT_OP_DYNAMIC_UPDATE_SLICE, update_nothing},
+    {"gather of one slice = dynamic slice", AT_OP_GATHER, gather_one},
+    {"scatter of nothing = x", AT_OP_SCATTER, scatter_nothing},
+    {"scatter of one window = update", AT_OP_SCATTER, scatter_one},
+};
+
+const at_laws at_laws_indexed = {rules, AT_LEN(rules)};

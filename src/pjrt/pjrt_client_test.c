@@ -147,6 +147,41 @@ static void kept_arguments(void **st) {
 
 static const char kShardy[] = {0x1a, 9, 0x20,       1, 0x28, 2,
                                0x30, 1, (char)0x98, 1, 1};
+// What is known of a program's memory adds up, and older callers' structs are
+// not written beyond their end.
+static void memory_adds_up(void **st) {
+  PJRT_LoadedExecutable *l =
+      compile(*st, kInPlace, kReplicas, sizeof kReplicas);
+  PJRT_LoadedExecutable_GetExecutable_Args *e =
+      ARGS(LoadedExecutable_GetExecutable, .loaded_executable = l);
+  CALL(LoadedExecutable_GetExecutable, e);
+  PJRT_Executable_GetCompiledMemoryStats_Args *m =
+      ARGS(Executable_GetCompiledMemoryStats, .executable = e->executable);
+  CALL(Executable_GetCompiledMemoryStats, m);
+  assert_true(m->generated_code_size_in_bytes > 0);
+  assert_true(m->argument_size_in_bytes >= 8);
+  assert_int_equal(m->argument_size_in_bytes, m->output_size_in_bytes);
+  assert_int_equal(m->peak_memory_in_bytes,
+                   m->argument_size_in_bytes + m->output_size_in_bytes +
+                       m->temp_size_in_bytes - m->alias_size_in_bytes);
+  assert_int_equal(m->total_size_in_bytes,
+                   m->generated_code_size_in_bytes + m->peak_memory_in_bytes);
+  PJRT_Executable_GetCompiledMemoryStats_Args old = {
+      .struct_size = offsetof(PJRT_Executable_GetCompiledMemoryStats_Args,
+                              peak_memory_in_bytes),
+      .executable = e->executable,
+      .peak_memory_in_bytes = -1,
+      .total_size_in_bytes = -1};
+  CALL(Executable_GetCompiledMemoryStats, &old);
+  assert_int_equal(old.argument_size_in_bytes, m->argument_size_in_bytes);
+  assert_int_equal(old.peak_memory_in_bytes, -1);
+  assert_int_equal(old.total_size_in_bytes, -1);
+  CALL(Executable_Destroy,
+       ARGS(Executable_Destroy, .executable = e->executable));
+  CALL(LoadedExecutable_Destroy,
+       ARGS(LoadedExecutable_Destroy, .executable = l));
+}
+
 static const char kShards[] = {0x1a, 6, 0x20, 1, 0x28, 2, 0x30, 1};
 static const char kRows[] =
     "module @m attributes {stablehlo.num_partitions = 2} {\n"
@@ -481,6 +516,7 @@ int main(void) {
   const struct CMUnitTest early[] = {cmocka_unit_test(unset_callbacks)};
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_arguments),
+      cmocka_unit_test(memory_adds_up),
       cmocka_unit_test(results_without_sharding),
       cmocka_unit_test(one_device_of_several),
       cmocka_unit_test(one_device_that_waits),
