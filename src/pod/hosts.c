@@ -42,7 +42,7 @@ void at_pod_hosts_send(at_pod_hosts *a, uint32_t to, at_pod_kind k,
   }
   parts[pieces] = (at_bytes){(const uint8_t *)tag, sizeof *tag};
   const at_wire_out out = {.kind = k, .num_parts = pieces + 1, .parts = parts};
-  const at_wire_wait wait = {.until_ns = UINT64_MAX, .looks = true};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .looks = !a->crowded};
   at_wire_lane lane = bytes <= kSmallBytes ? AT_WIRE_CONTROL : AT_WIRE_BULK;
   at_status_free(at_wire_send(a->wire, to, lane, &out, 1, &wait, NULL));
   if (parts != own) free(parts);
@@ -551,6 +551,8 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
     return st;
   }
   if (n > 1 && job->local && 2 * n > at_cpu_count()) at_spin_allow(false);
+  a->crowded = job->local && n > at_cpu_count();
+  if (a->crowded) a->face.look = NULL;
   *out = a;
   return AT_OK;
 }

@@ -90,6 +90,7 @@ struct at_pod_hosts {
   uint32_t agreements;
   at_pod_blocks blocks;
   at_linger looks;  // of those who wait for messages
+  bool crowded;     // nobody looks: the cores are for those who can go on
   at_pod_job job;   // with `returns`; its texts are this one's own
   at_pod_peer peers[];
 };

@@ -29,7 +29,6 @@ enum {
   kTogether = 16 << 10,  // the poller's messages below this leave together
   kEvents = 64,          // of one look at the sockets
   kSmallRead = 4096,     // of BULK: a header, a seal, the end of a body
-  kSmallAhead = 8192,    // what is read behind such
   kHeadAhead = 128,      // behind a large body: its seal and the next header
   kCreditParts = 8,      // a credit frame for each such part of a window
   kLingerMs = 1000,      // for others to take what was sent before a close
@@ -217,11 +216,10 @@ static void tcp_released(at_stream *s, uint32_t from, at_wire_lane lane) {
 }
 
 // ---- Receiving
-// How far to read past what is asked for: of a large body's only as far as the
+// How far to read past what is asked for: past a large body only as far as the
 // next header, since bytes in the lane's buffer are copied once more.
 static size_t read_ahead(at_wire_lane lane, size_t n) {
-  if (!n || lane == AT_WIRE_CONTROL) return kIn[lane];
-  return n < kSmallRead ? kSmallAhead : kHeadAhead;
+  return n < kSmallRead ? kIn[lane] : kHeadAhead;
 }
 
 // Into `to` and, what is more, into the lane's buffer.
