@@ -14,6 +14,7 @@
 enum {
   kMs = 1000000,     // ns
   kThereMs = 3000,   // who has called that long ago may be gone again
+  kDifferMs = 3000,  // of different views of who is lost, then nobody is left
   kFormSeconds = 10  // for all to meet once they want to
 };
 enum { kWho, kRests, kSteps };  // of an attempt
@@ -25,6 +26,7 @@ struct at_pod_again {
   uint32_t next;              // the epoch in which the pod meets again
   uint64_t *heard;            // by process: when it was there last; 0: never
   _Atomic uint64_t attempts;  // in this epoch
+  uint64_t differs_ns;        // since when views have differed; 0: they do not
   int wake;
   _Atomic bool ends;
   at_thread *thread;
@@ -72,10 +74,17 @@ static bool all_are_back(const at_pod_again *g) {
   return any;
 }
 
+// Do others try to meet, who miss somebody that this process does not?
+static bool is_asked(const at_pod_again *g) {
+  const at_hosts_tag tag = {.group = AT_POD_DOORS,
+                            .launch = atomic_load(&g->attempts)};
+  return at_pod_hosts_asked(g->hosts, &tag);
+}
+
 // at_pod_door.ends.
 static bool has_to_look(void *arg) {
   const at_pod_again *g = arg;
-  return atomic_load(&g->ends) || all_are_back(g);
+  return atomic_load(&g->ends) || all_are_back(g) || is_asked(g);
 }
 
 // ---- Those who are left
@@ -136,14 +145,27 @@ static at_status not_now(void) {
   return AT_FAIL(AT_ABORTED, "not all are ready");
 }
 
+// Two processes may have lost each other and not a third one, which has both.
+// Views that stay different end with everybody at the door.
+static void note_views(at_pod_again *g, const left *l, bool same) {
+  const uint64_t now = at_clock_ns();
+  if (same || !g->differs_ns) g->differs_ns = same ? 0 : now;
+  if (same || now - g->differs_ns < (uint64_t)kDifferMs * kMs) return;
+  at_log(AT_LOG_INFO,
+         "process %u: who is lost is seen differently; all meet again", g->me);
+  for (uint32_t i = 0; i < l->count; i++)
+    at_pod_hosts_drop(g->hosts, l->hosts[i]);
+}
+
 // All who are left miss the same processes, and want the same epoch.
-static at_status agree_who(const at_pod_again *g, left *l, word *w) {
+static at_status agree_who(at_pod_again *g, left *l, word *w) {
   AT_TRY(swap(g, l, kWho, w));
   bool same = true;
   for (uint32_t i = 0; i < l->count; i++) {
     same &= l->heard[i].lost == w->lost;
     w->next = AT_MAX(w->next, l->heard[i].next);
   }
+  note_views(g, l, same);
   return same ? AT_OK : not_now();
 }
 
@@ -184,6 +206,7 @@ static void begin_epoch(at_pod_again *g, at_pod_hosts *now) {
   atomic_store(&g->hosts, now);
   g->next = at_pod_hosts_job(now)->epoch + 1;
   atomic_store(&g->attempts, 0);
+  g->differs_ns = 0;
   memset(g->heard, 0, g->count * sizeof *g->heard);
 }
 

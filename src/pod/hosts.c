@@ -304,6 +304,19 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   return here;
 }
 
+void at_pod_hosts_drop(at_pod_hosts *a, uint32_t host) {
+  if (host != a->face.me) at_wire_drop(a->wire, host);
+}
+
+bool at_pod_hosts_asked(at_pod_hosts *a, const at_hosts_tag *tag) {
+  bool asked = false;
+  pthread_mutex_lock(&a->lock);
+  for (const at_pod_message *m = a->first; m && !asked; m = m->next)
+    asked = m->tag.group == tag->group && m->tag.launch >= tag->launch;
+  pthread_mutex_unlock(&a->lock);
+  return asked;
+}
+
 // ---- Failures here
 // The code that the wire returned.
 static at_code say(at_pod_hosts *a, const at_unsaid *u, bool waits) {

@@ -72,6 +72,11 @@ void at_pod_hosts_watch(at_pod_hosts *p, bool on);  // calls of `tick`
 void at_pod_hosts_patience(const at_pod_hosts *p, uint64_t *tell_ns,
                            uint64_t *end_ns);
 bool at_pod_hosts_has(at_pod_hosts *p, uint32_t host);  // false: it is lost
+// Soon the process is lost here, and this one is lost there.
+void at_pod_hosts_drop(at_pod_hosts *p, uint32_t host);
+// Has a message come for a launch of that tag's group, this one or a later one,
+// that nobody here has asked for yet?
+bool at_pod_hosts_asked(at_pod_hosts *p, const at_hosts_tag *tag);
 // With `returns`: what it was opened with, in the epoch that it has; borrowed,
 // constant, as long as p.
 const at_pod_job *at_pod_hosts_job(const at_pod_hosts *p);

@@ -24,6 +24,7 @@ typedef struct board {
   _Atomic uint32_t epoch[kHosts];  // in which each is, from 1 on; 0: in none
   _Atomic uint32_t busy[kHosts];   // has work under way
   _Atomic uint32_t asked[kHosts];  // how often each was asked to rest
+  _Atomic uint32_t drops[kHosts];  // 1 + whom each is to give up; 0: nobody
   _Atomic uint32_t go;             // 1: swap in the epoch that there is; 2: end
   _Atomic uint32_t bad;            // number of a check
 } board;
@@ -125,6 +126,8 @@ static void be_process(uint32_t me, uint32_t timeout_s) {
     usleep(kLookUs);
     at_pod_hosts *now = u.pods[atomic_load(&u.count) - 1];
     epoch = at_pod_hosts_job(now)->epoch;
+    const uint32_t drop = atomic_exchange(&g_board->drops[me], 0);
+    if (drop) at_pod_hosts_drop(now, drop - 1);
     if (atomic_load(&g_board->go) != 1 || swapped == epoch) continue;
     // The first launch of every epoch has the same number: none is mistaken for
     // one of another epoch.
@@ -253,6 +256,39 @@ static void after_a_stop(void **state) {
   end(pids);
 }
 
+// Two that have lost each other, and a third one that has lost nobody: all find
+// each other in a new epoch.
+static void lose_each_other(void) {
+  for (uint32_t i = 0; i < kHosts; i++) {
+    pid_t pids[kHosts];
+    begin(pids);
+    atomic_store(&g_board->drops[i], 1 + (i + 1) % kHosts);
+    const uint64_t until = at_clock_ns() + kSeconds * 1000000000ull;
+    uint32_t epoch = 0;  // the latest that all are in
+    while (epoch < 2 && at_clock_ns() < until) {
+      usleep(kLookUs);
+      epoch = UINT32_MAX;
+      for (uint32_t k = 0; k < kHosts; k++)
+        epoch = AT_MIN(epoch,
+                       g_board->epoch[k] % 1000 + (g_board->epoch[k] >= 1000));
+    }
+    assert_true(epoch >= 2);
+    wait_all(epoch, UINT32_MAX);
+    swap_all(epoch - 1);
+    end(pids);
+  }
+}
+
+static void views_that_differ_in_shared_memory(void **state) {
+  g_medium = NULL, g_tls = false;
+  lose_each_other();
+}
+
+static void views_that_differ_over_tcp(void **state) {
+  g_medium = "tcp", g_tls = false;
+  lose_each_other();
+}
+
 int main(void) {
   g_board = mmap(NULL, sizeof *g_board, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -261,6 +297,8 @@ int main(void) {
       cmocka_unit_test(over_tcp),
       cmocka_unit_test(two_at_once),
       cmocka_unit_test(after_a_stop),
+      cmocka_unit_test(views_that_differ_in_shared_memory),
+      cmocka_unit_test(views_that_differ_over_tcp),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,7 @@ typedef struct at_wire_vtable {
   void (*release)(at_wire *w, uint32_t from, at_wire_lane lane, uint64_t bytes);
   void (*wake)(at_wire *w);
   at_status (*member)(at_wire *w, uint32_t member);
+  void (*drop)(at_wire *w, uint32_t member);
   void (*counts)(at_wire *w, at_wire_counts *out);
   void (*close)(at_wire *w);
   at_wire_seen (*look)(at_wire *w);
@@ -220,6 +221,12 @@ static inline void at_wire_wake(at_wire *w) { w->vtable->wake(w); }
 // OK, or a copy of why the member is lost. INVALID_ARGUMENT: there is none
 // such.
 at_status at_wire_member(at_wire *w, uint32_t member);
+
+// Gives the member up: soon it is lost here, and this process is lost there.
+// Any thread. Of one that is lost already: nothing.
+static inline void at_wire_drop(at_wire *w, uint32_t member) {
+  w->vtable->drop(w, member);
+}
 
 static inline void at_wire_counts_of(at_wire *w, at_wire_counts *out) {
   w->vtable->counts(w, out);

@@ -189,6 +189,8 @@ static void drain(at_stream *s, uint32_t member) {
 
 // The medium's own signs, then silence.
 static at_status check_member(at_stream *s, uint32_t member, uint64_t now_ns) {
+  if (atomic_load(&s->members[member].given_up))
+    return AT_FAIL(AT_UNAVAILABLE, "this process has given it up");
   AT_TRY(s->medium->check(s, member, now_ns));
   uint64_t heard = s->members[member].heard_ns;
   if (now_ns < heard || now_ns - heard < (uint64_t)s->options.stuck_ms * kMs)

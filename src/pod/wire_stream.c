@@ -454,6 +454,14 @@ static at_status stream_member(at_wire *w, uint32_t member) {
   return atomic_load(&s->members[member].lost) ? why_lost(s, member) : AT_OK;
 }
 
+// The poller does it.
+static void stream_drop(at_wire *w, uint32_t member) {
+  at_stream *s = (at_stream *)w;
+  atomic_store(&s->members[member].given_up, true);
+  atomic_store(&s->urgent, true);
+  s->medium->wake(s);
+}
+
 // Not a snapshot: lanes are read one after another.
 static void stream_counts(at_wire *w, at_wire_counts *out) {
   at_stream *s = (at_stream *)w;
@@ -501,6 +509,7 @@ static const at_wire_vtable kVtable = {
     .release = stream_release,
     .wake = stream_wake,
     .member = stream_member,
+    .drop = stream_drop,
     .counts = stream_counts,
     .close = stream_close,
     .look = at_stream_look,

@@ -63,7 +63,8 @@ typedef struct at_stream_lane {
 typedef struct at_stream_member {
   at_stream_lane lanes[AT_WIRE_LANES];
   _Atomic bool lost;
-  at_status why;  // under at_stream's lock; set once, with `lost`
+  _Atomic bool given_up;  // by at_wire_drop
+  at_status why;          // under at_stream's lock; set once, with `lost`
   // The poller's: last sign of life, and what it has sent on BULK, as that
   // says.
   uint64_t heard_ns, bulk_bytes;
