@@ -84,16 +84,21 @@ static at_status take_credit(receiver *r, const at_frame *f) {
   return AT_OK;
 }
 
-// The member has said which socket its end of a lane is: where the kernel says
-// the same, nobody is between.
-static void take_socket(receiver *r, const at_frame *f) {
+// The member has said which socket its end of a lane is, once: where the kernel
+// says the same, nobody is between.
+static at_status take_socket(receiver *r, const at_frame *f) {
   at_stream *s = r->s;
+  at_stream_lane *l = &s->members[r->from].lanes[f->kind];
   const at_loopback_end there = {f->tag, f->bytes};
+  if (l->told_socket)
+    return AT_FAIL(AT_DATA_LOSS, "it has said twice which socket it has");
+  l->told_socket = true;
   if (!s->sealed || !s->medium->reaches ||
       !s->medium->reaches(s, r->from, f->kind, there))
-    return;
-  s->members[r->from].lanes[f->kind].in.limits.may_be_bare = true;
+    return AT_OK;
+  l->in.limits.may_be_bare = true;
   at_stream_notice(s, r->from, AT_WIRE_CONTROL, AT_FRAME_WAIVE, f->kind, 0);
+  return AT_OK;
 }
 
 // Only what is sent to that member changes.
@@ -112,7 +117,7 @@ static void notice(void *arg, const at_frame *f) {
   else if (f->type == AT_FRAME_BEAT)
     r->s->members[r->from].bulk_bytes = f->bytes;
   else if (f->type == AT_FRAME_SOCKET)
-    take_socket(r, f);
+    r->bad = at_status_join(r->bad, take_socket(r, f));
   else if (f->type == AT_FRAME_WAIVE)
     take_waiver(r, f);
   else if (f->type == AT_FRAME_LEAVE)

@@ -57,6 +57,7 @@ typedef struct at_stream_lane {
   at_frames in;
   at_seal recv_seal;           // where `sealed`
   at_stream_credit *released;  // by this process
+  bool told_socket;            // SOCKET has come, about this lane
   bool left;                   // LEAVE has come
 } at_stream_lane;
 
