@@ -61,10 +61,10 @@ static bool stays(const at_far_plan *p, const at_far_mail *m) {
   return m->num_in == 1 && p->pieces[m->in].at.where == AT_FAR_BLOCK;
 }
 
-// Blocks that came, as long as the plan says.
-static at_status keep_blocks(run *r, uint32_t round) {
+// Blocks that came, which must be as long as the plan says; st: of the
+// exchange.
+static at_status keep_blocks(run *r, uint32_t round, at_status st) {
   const at_far_plan *p = r->plan;
-  at_status st = AT_OK;
   for (uint32_t i = 0; i < p->num_mails[round]; i++) {
     const at_far_mail *m = &p->mails[round][i];
     if (!stays(p, m)) continue;
@@ -92,12 +92,11 @@ static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
           (at_hosts_into){address(r, &p->pieces[k].at), p->pieces[k].bytes};
     r->mails[i] = (at_hosts_mail){.host = m->host,
                                   .num_out = m->num_out,
-                                  .num_in = m->num_in,
+                                  .num_in = stays(p, m) ? 0 : m->num_in,
                                   .out = r->out + m->out,
                                   .in = stays(p, m) ? NULL : r->into + m->in};
   }
-  AT_TRY(at_far_swap(r->task, tag, r->mails, n));
-  return keep_blocks(r, round);
+  return keep_blocks(r, round, at_far_swap(r->task, tag, r->mails, n));
 }
 
 // ---- Acts
