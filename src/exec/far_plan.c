@@ -416,7 +416,7 @@ static void plan_all_reduce(planner *p) {
     bytes += value(p, v)->operand_bytes;
   for (uint32_t i = 0; i < p->size; i = block_end(p, i)) blocks++;
   // Of two summands, one on each of two hosts, both ways send as much.
-  bool direct = blocks == 2 || bytes < AT_FAR_DIRECT_BYTES;
+  bool direct = bytes < (blocks == 2 ? AT_FAR_TWO_BYTES : AT_FAR_DIRECT_BYTES);
   for (uint32_t v = 0; v < p->k->x->num_values; v++) {
     if (direct) {
       reduce_directly(p, v);

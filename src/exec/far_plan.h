@@ -7,8 +7,9 @@
 #include "exec/exec_internal.h"
 
 // All-reduces of fewer bytes go whole to everybody, in one round instead of
-// two.
-enum { AT_FAR_DIRECT_BYTES = 64 << 10 };
+// two; between two hosts, where both ways send as much, up to AT_FAR_TWO_BYTES:
+// from there on it is the sum that takes longer than a round.
+enum { AT_FAR_DIRECT_BYTES = 64 << 10, AT_FAR_TWO_BYTES = 2 << 20 };
 
 // Where bytes are: in operand or result `slot` of a device (by its number in
 // the whole program) of this host, in the room of a run, which is one block

@@ -334,9 +334,9 @@ static at_bytes next_slice(reading *r, uint32_t max,
   return (at_bytes){gathered, n};
 }
 
-// What a message takes in its stream.
+// What a message takes in its stream, at most.
 static size_t stream_bytes(const at_stream *s, uint64_t bytes) {
-  return bytes + (bytes / s->medium->max_frame + 2) * frame_bytes(s, 1);
+  return bytes + (bytes / s->checked_frame + 2) * frame_bytes(s, 1);
 }
 
 // In frames. One that does not wait has room for all of itself before it
@@ -344,7 +344,7 @@ static size_t stream_bytes(const at_stream *s, uint64_t bytes) {
 // credits.
 static at_status send_message(const sender *x, const at_wire_out *m) {
   at_stream *s = x->s;
-  const uint32_t max = s->medium->max_frame;
+  const uint32_t max = x->l->bare ? s->bare_frame : s->checked_frame;
   const uint64_t bytes = body_bytes(m);
   uint8_t gathered[kGather];
   reading r = {.m = m};
@@ -562,6 +562,7 @@ at_status at_stream_create(const at_stream_medium *medium,
                    "no memory for a wire of %u processes", options->count);
   s->face = (at_wire){&kVtable, medium->name, options->count, options->me};
   s->medium = medium;
+  s->checked_frame = s->bare_frame = medium->max_frame;
   s->own = own;
   s->options = *options;
   atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);

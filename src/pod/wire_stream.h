@@ -125,6 +125,9 @@ struct at_stream {
   void *own;                // the medium's
   at_wire_options options;  // with defaults filled in; its texts are gone
   bool sealed;              // all lanes are
+  // What is sent in one frame, at most: with a seal, checksum or TLS, and
+  // without. At most the medium's max_frame, which is the default.
+  uint32_t checked_frame, bare_frame;
   at_thread *poller;
   _Atomic bool stop;
   // Who polls holds `polls`: the poller, the thread that calls at_wire_poll

@@ -25,7 +25,10 @@
 #include "pod/wire_stream.h"
 
 enum {
-  kFrame = 128 << 10,
+  kFrame = 1 << 20,
+  kChecked =
+      128 << 10,  // frames that are hashed are so while in a core's cache
+  kMany = 64,     // members; with more of them buffers stay small
   kTogether = 16 << 10,  // the poller's messages below this leave together
   kEvents = 64,          // of one look at the sockets
   kSmallRead = 4096,     // of BULK: a header, a seal, the end of a body
@@ -36,7 +39,7 @@ enum {
   kTlsOver = 1024,       // of a lane's buffer: what TLS adds to what is in it
   kMs = 1000000,         // ns
 };
-static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 256 << 10};
+static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 2 << 20};
 static const size_t kIn[AT_WIRE_LANES] = {16 << 10, 64 << 10};
 // Events that are not of a connection: the poller's own, the carrier's.
 static const uint64_t kBell = UINT64_MAX, kCarrier = UINT64_MAX - 1;
@@ -807,6 +810,8 @@ static at_status open_tcp(const at_wire_options *o, carriage how,
   if (!st.err) {
     if (t->carrier) s->face.medium = "ucx";
     if (o->links) protect_lanes(t, s, o->links);
+    s->checked_frame = kChecked;
+    s->bare_frame = o->count > kMany ? kChecked : kFrame;
     t->options = NULL;
     connect_lanes(t, s);
     st = at_stream_start(s, out);
