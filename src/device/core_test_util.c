@@ -101,7 +101,8 @@ void runs(kernel *k) {
 
 void fails(kernel *k, at_code code, const char *text) {
   at_status st = run(k);
-  assert_non_null(strstr(at_status_message(st), text));
+  if (!strstr(at_status_message(st), text))
+    fail_msg("%s", at_status_message(st));
   assert_int_equal(at_code_take(st), code);
 }
 
