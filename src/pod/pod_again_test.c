@@ -40,6 +40,7 @@ typedef struct user {
   _Atomic uint32_t count;
   bool resting;
   uint32_t me;
+  _Atomic uint32_t dropping;  // the process gives somebody up at this moment
 } user;
 
 // Keeps the number of the first check that fails, in any process; the test
@@ -63,6 +64,7 @@ static bool rest(void *arg) {
 static at_status move(void *arg, at_pod_hosts *now) {
   user *u = arg;
   check(u->resting && u->count < AT_LEN(u->pods), 2);
+  while (atomic_load(&u->dropping)) usleep(kLookUs);
   at_pod_hosts_leave(u->pods[u->count - 1]);
   u->pods[u->count] = now;
   atomic_fetch_add(&u->count, 1);
@@ -127,7 +129,9 @@ static void be_process(uint32_t me, uint32_t timeout_s) {
     at_pod_hosts *now = u.pods[atomic_load(&u.count) - 1];
     epoch = at_pod_hosts_job(now)->epoch;
     const uint32_t drop = atomic_exchange(&g_board->drops[me], 0);
+    atomic_fetch_add(&u.dropping, 1);
     if (drop) at_pod_hosts_drop(now, drop - 1);
+    atomic_fetch_sub(&u.dropping, 1);
     if (atomic_load(&g_board->go) != 1 || swapped == epoch) continue;
     // The first launch of every epoch has the same number: none is mistaken for
     // one of another epoch.
