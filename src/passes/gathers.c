@@ -18,12 +18,6 @@ typedef struct gather {
   uint32_t parts;  // of an index vector
 } gather;
 
-static bool listed(at_dims list, int64_t d) {
-  for (uint32_t i = 0; i < list.rank; i++)
-    if (list.ptr[i] == d) return true;
-  return false;
-}
-
 // Are the entries first, first + 1, ...?
 static bool counts_from(at_dims list, int64_t first) {
   for (uint32_t i = 0; i < list.rank; i++)
@@ -67,7 +61,7 @@ static bool numbers(const gather *g) {
       at_value_type(g->n->operands[1])->dtype != AT_S32)
     return false;
   for (uint32_t i = 0; i < g->parts; i++) {
-    if (!listed(g->collapsed, g->map.ptr[i]) ||
+    if (!at_dims_has(g->collapsed, g->map.ptr[i]) ||
         __builtin_mul_overflow(places, x->dims[g->map.ptr[i]], &places))
       return false;
   }
@@ -120,7 +114,8 @@ static void renumber(const gather *g, int64_t at, int64_t gone, lists *l) {
       l->dims[l->rank - 1] *= x->dims[d];
       continue;
     }
-    if (listed(g->collapsed, d)) l->collapsed[l->num_collapsed++] = l->rank;
+    if (at_dims_has(g->collapsed, d))
+      l->collapsed[l->num_collapsed++] = l->rank;
     l->dims[l->rank] = x->dims[d];
     l->size[l->rank++] = g->size.ptr[d];
   }
@@ -164,29 +159,13 @@ static at_status join(at_rw *r, const gather *g) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// Regions of loops have gathers of their own.
-static at_status walk(at_rw *r, at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    at_fwd_operands(n);
-    gather g;
-    uint32_t first = r->m->next_id;
-    if (read(n, &g) && g.rows - g.batches >= 1 &&
-        (g.rows - g.batches > 1 || numbers(&g))) {
-      AT_TRY(join(r, &g));
-      at_mk_stand_for(n, first);
-    }
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      AT_TRY(walk(r, n->regions[i]));
-  }
-  at_fwd_results(c);
-  return AT_OK;
+static at_status rewrite(at_rw *r, at_node *n) {
+  gather g;
+  bool joins = read(n, &g) && g.rows - g.batches >= 1 &&
+               (g.rows - g.batches > 1 || numbers(&g));
+  return joins ? join(r, &g) : AT_OK;
 }
 
 at_status at_pass_gathers(at_module *m, const at_pass_options *o) {
-  if (!o->small_products) return AT_OK;
-  at_aux_clear(m);
-  at_rw r = {.m = m, .o = o};
-  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(walk(&r, m->funcs[i]));
-  at_dce(m);
-  return AT_OK;
+  return o->small_products ? at_rw_each(m, o, rewrite) : AT_OK;
 }

@@ -39,6 +39,11 @@ bool at_fwd_has(const at_node *n);
 void at_fwd_operands(at_node *n);
 // The same for what a computation returns: after its last node.
 void at_fwd_results(at_comp *c);
+// Calls `fn` for every node, also of regions; it may forward n's results to
+// nodes that it makes before n, which then stand for n where FLOPs are counted.
+// Removes what nobody uses afterwards. Clears the nodes' `aux`. Errors: fn's.
+at_status at_rw_each(at_module *m, const at_pass_options *o,
+                     at_status (*fn)(at_rw *r, at_node *n));
 
 // ---- Facts
 // Does n, or anything in its regions or in what it calls, have an effect:

@@ -145,12 +145,6 @@ static at_status set_dimension(refiner *w, at_node *n) {
   return at_fwd_set(&w->rw, n, 0, n->operands[0]);
 }
 
-static bool is_listed(at_dims list, int64_t i) {
-  for (uint32_t k = 0; k < list.rank; k++)
-    if (list.ptr[k] == i) return true;
-  return false;
-}
-
 // A foreign call's last operands may be the shapes of its results: then they
 // are no operands of what is called.
 static at_status call_shapes(refiner *w, at_node *n) {
@@ -158,7 +152,7 @@ static at_status call_shapes(refiner *w, at_node *n) {
   if (!list.rank || list.rank != n->num_results) return AT_OK;
   uint32_t left = n->num_operands - AT_MIN(list.rank, n->num_operands);
   for (uint32_t i = 0; i < n->num_operands; i++)
-    if (is_listed(list, i) != (i >= left)) return AT_OK;
+    if (at_dims_has(list, i) != (i >= left)) return AT_OK;
   at_type *types;
   AT_TRY_ALLOC(types, at_new(w->rw.m->arena, at_type, n->num_results));
   for (uint32_t r = 0; r < n->num_results; r++) {

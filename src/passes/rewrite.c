@@ -56,6 +56,31 @@ void at_fwd_results(at_comp *c) {
     c->results[i] = at_fwd(c->results[i]);
 }
 
+// Regions of loops have nodes of their own.
+static at_status each_node(at_rw *r, at_comp *c,
+                           at_status (*fn)(at_rw *r, at_node *n)) {
+  AT_FOR_NODES(n, c) {
+    at_fwd_operands(n);
+    uint32_t first = r->m->next_id;
+    AT_TRY(fn(r, n));
+    at_mk_stand_for(n, first);
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(each_node(r, n->regions[i], fn));
+  }
+  at_fwd_results(c);
+  return AT_OK;
+}
+
+at_status at_rw_each(at_module *m, const at_pass_options *o,
+                     at_status (*fn)(at_rw *r, at_node *n)) {
+  at_aux_clear(m);
+  at_rw r = {.m = m, .o = o};
+  for (uint32_t i = 0; i < m->num_funcs; i++)
+    AT_TRY(each_node(&r, m->funcs[i], fn));
+  at_dce(m);
+  return AT_OK;
+}
+
 // Effects that matter only to who uses the results.
 static bool may_drop(const at_node *n) {
   const at_attr *a = n->op == AT_OP_CUSTOM_CALL

@@ -56,6 +56,7 @@ static at_status changed(at_node *n, const void *element, at_dims rows,
 // select(place == index, body(element, update), element). What lies outside is
 // equal to no place, as a scatter leaves it out.
 static at_status spread(at_rw *r, at_node *n) {
+  if (n->op != AT_OP_SCATTER) return AT_OK;
   const void *element = at_splat_of(n->operands[0]);
   int64_t d = element ? picked_dimension(n) : -1;
   if (d < 0) return AT_OK;
@@ -81,27 +82,6 @@ static at_status spread(at_rw *r, at_node *n) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// Regions of loops have scatters of their own.
-static at_status walk(at_rw *r, at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    at_fwd_operands(n);
-    uint32_t first = r->m->next_id;
-    if (n->op == AT_OP_SCATTER) {
-      AT_TRY(spread(r, n));
-      at_mk_stand_for(n, first);
-    }
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      AT_TRY(walk(r, n->regions[i]));
-  }
-  at_fwd_results(c);
-  return AT_OK;
-}
-
 at_status at_pass_scatters(at_module *m, const at_pass_options *o) {
-  if (!o->small_products) return AT_OK;
-  at_aux_clear(m);
-  at_rw r = {.m = m, .o = o};
-  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(walk(&r, m->funcs[i]));
-  at_dce(m);
-  return AT_OK;
+  return o->small_products ? at_rw_each(m, o, spread) : AT_OK;
 }

@@ -56,8 +56,10 @@ static bool made_from_rows(const at_node *x, const at_type *t) {
 }
 
 static at_status by_rows(at_rw *r, at_node *n) {
+  if (!over_all(n)) return AT_OK;
   at_value x = n->operands[0], v;
   const at_type *t = at_value_type(x);
+  if (!made_from_rows(x.node, t)) return AT_OK;
   at_op op = at_region_binary(n->regions[0]);
   int64_t dims[MAX_RANK];
   uint32_t last = t->rank - 1;
@@ -68,29 +70,6 @@ static at_status by_rows(at_rw *r, at_node *n) {
   return at_fwd_set(r, n, 0, v);
 }
 
-// Regions of loops have sums of their own.
-static at_status walk(at_rw *r, at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    at_fwd_operands(n);
-    uint32_t first = r->m->next_id;
-    if (over_all(n) &&
-        made_from_rows(n->operands[0].node, at_value_type(n->operands[0]))) {
-      AT_TRY(by_rows(r, n));
-      at_mk_stand_for(n, first);
-      continue;
-    }
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      AT_TRY(walk(r, n->regions[i]));
-  }
-  at_fwd_results(c);
-  return AT_OK;
-}
-
 at_status at_pass_sums(at_module *m, const at_pass_options *o) {
-  if (!o->small_products) return AT_OK;
-  at_aux_clear(m);
-  at_rw r = {.m = m, .o = o};
-  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(walk(&r, m->funcs[i]));
-  at_dce(m);
-  return AT_OK;
+  return o->small_products ? at_rw_each(m, o, by_rows) : AT_OK;
 }

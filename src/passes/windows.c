@@ -165,36 +165,15 @@ static uint32_t before_few(const at_node *n, int64_t *dims) {
 }
 
 static at_status rewrite(at_rw *r, at_node *n) {
+  if (!is_plain(n)) return AT_OK;
   int64_t dims[MAX_RANK];
-  uint32_t first = r->m->next_id, num = separable(n) ? order(n, dims) : 0;
+  uint32_t num = separable(n) ? order(n, dims) : 0;
   at_value v = n->operands[0];
   for (uint32_t i = 0; i < num; i++) AT_TRY(along(n, &dims[i], 1, v, &v));
   if (!num && (num = before_few(n, dims))) AT_TRY(along(n, dims, num, v, &v));
-  if (!num) return AT_OK;
-  at_mk_stand_for(n, first);
-  return at_fwd_set(r, n, 0, v);
-}
-
-// Regions of loops have windows of their own.
-static at_status walk(at_rw *r, at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    at_fwd_operands(n);
-    if (is_plain(n)) {
-      AT_TRY(rewrite(r, n));
-      continue;
-    }
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      AT_TRY(walk(r, n->regions[i]));
-  }
-  at_fwd_results(c);
-  return AT_OK;
+  return num ? at_fwd_set(r, n, 0, v) : AT_OK;
 }
 
 at_status at_pass_windows(at_module *m, const at_pass_options *o) {
-  if (!o->small_products) return AT_OK;
-  at_aux_clear(m);
-  at_rw r = {.m = m, .o = o};
-  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(walk(&r, m->funcs[i]));
-  at_dce(m);
-  return AT_OK;
+  return o->small_products ? at_rw_each(m, o, rewrite) : AT_OK;
 }
