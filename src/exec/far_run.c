@@ -85,14 +85,15 @@ static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
   if (!n) return AT_OK;
   for (uint32_t i = 0; i < n; i++) {
     const at_far_mail *m = &p->mails[round][i];
+    const uint32_t num_in = stays(p, m) ? 0 : m->num_in;
     for (uint32_t k = m->out; k < m->out + m->num_out; k++)
       r->out[k] = (at_bytes){address(r, &p->pieces[k].at), p->pieces[k].bytes};
-    for (uint32_t k = m->in; k < m->in + m->num_in && !stays(p, m); k++)
+    for (uint32_t k = m->in; k < m->in + num_in; k++)
       r->into[k] =
           (at_hosts_into){address(r, &p->pieces[k].at), p->pieces[k].bytes};
     r->mails[i] = (at_hosts_mail){.host = m->host,
                                   .num_out = m->num_out,
-                                  .num_in = stays(p, m) ? 0 : m->num_in,
+                                  .num_in = num_in,
                                   .out = r->out + m->out,
                                   .in = stays(p, m) ? NULL : r->into + m->in};
   }
@@ -255,11 +256,13 @@ at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool) {
   void *block;
   AT_TRY(at_chip_take_scratch(chip, bytes, false, &block));
   lay_out(&r, block);
-  memset(r.blocks, 0, t->loaded->far->all_hosts * sizeof *r.blocks);
+  const at_far_plan *p = r.plan;
+  for (uint32_t i = 0; i < p->num_mails[0]; i++)
+    r.blocks[p->mails[0][i].host] = NULL;
   at_status st = run_plan(&r);
-  const at_hosts *h = t->loaded->runtime->hosts;
-  for (uint32_t i = 0; i < t->loaded->far->all_hosts; i++)
-    at_hosts_give_block(h, r.blocks[i]);
+  for (uint32_t i = 0; i < p->num_mails[0]; i++)
+    at_hosts_give_block(t->loaded->runtime->hosts,
+                        r.blocks[p->mails[0][i].host]);
   at_chip_give_scratch(chip, block, bytes, false);
   return st;
 }
