@@ -565,7 +565,7 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   }
   if (n > 1 && job->local && 2 * n > at_cpu_count()) at_spin_allow(false);
   a->crowded = job->local && n > at_cpu_count();
-  if (a->crowded) a->face.look = NULL;
+  if (a->crowded) a->face.look = NULL, a->face.look_end = NULL;
   *out = a;
   return AT_OK;
 }

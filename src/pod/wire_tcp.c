@@ -26,9 +26,8 @@
 
 enum {
   kFrame = 1 << 20,
-  kChecked =
-      128 << 10,  // frames that are hashed are so while in a core's cache
-  kMany = 64,     // members; with more of them buffers stay small
+  kChecked = 128 << 10,  // hashed while it is in a core's cache
+  kMany = 64,            // members; with more of them buffers stay small
   kTogether = 16 << 10,  // the poller's messages below this leave together
   kEvents = 64,          // of one look at the sockets
   kSmallRead = 4096,     // of BULK: a header, a seal, the end of a body
