@@ -66,18 +66,21 @@ void at_spin_allow(bool on);
 // ---- What a runtime kernel may use
 // The pool and scratch memory of one launch; borrowed by the kernel.
 typedef struct at_par {
-  at_pool *pool;
+  at_pool *pool;  // NULL: the calling thread alone
   // Scratch memory that stays valid until the kernel returns; 64-byte aligned,
   // not zeroed, pooled (no page faults once warm). NULL: no memory.
   void *(*scratch)(void *owner, size_t bytes);
   void *owner;
 } at_par;
 static inline uint32_t at_par_threads(const at_par *p) {
-  return at_pool_threads(p->pool);
+  return p->pool ? at_pool_threads(p->pool) : 1;
 }
 static inline void at_par_for(const at_par *p, int64_t n, int64_t grain,
                               at_range_fn fn, void *arg) {
-  at_pool_for(p->pool, n, grain, fn, arg);
+  if (p->pool)
+    at_pool_for(p->pool, n, grain, fn, arg);
+  else if (n > 0)
+    fn(arg, 0, n, 0);
 }
 static inline void *at_par_scratch(const at_par *p, size_t bytes) {
   return p->scratch(p->owner, bytes);

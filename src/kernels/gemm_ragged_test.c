@@ -168,9 +168,9 @@ static int64_t divided(const shape *s) {
                                    : s->batch;
 }
 
-enum { EXACT, SHORT, EMPTY, LONG, BACKWARD, HUGE_SIZES, WAYS };
+enum { EXACT, SHORT, EMPTY, LONG, BACKWARD, HUGE_SIZES, EVEN, WAYS };
 // Sizes that add up to n, to less, to nothing, to more; a negative one; sums
-// that overflow.
+// that overflow; equal ones, which threads take whole.
 static void fill_sizes(int64_t *sizes, int64_t rows, int64_t n, int way,
                        uint64_t *seed) {
   for (int64_t r = 0; r < rows; r++, sizes += GROUPS) {
@@ -182,6 +182,7 @@ static void fill_sizes(int64_t *sizes, int64_t rows, int64_t n, int way,
       if (way == EMPTY) sizes[g] = 0;
     }
     if (way == LONG) sizes[2] += n + 3;
+    for (int g = 0; g < GROUPS && way == EVEN; g++) sizes[g] = n / GROUPS;
     if (way == BACKWARD) sizes[1] = -sizes[1], sizes[3] += n;
     if (way == HUGE_SIZES) sizes[1] = INT64_MAX - 1, sizes[2] = INT64_MAX;
   }
@@ -233,6 +234,48 @@ static void test_nan_stays_in_its_group(void **state) {
     }
 }
 
+// Scratch memory of which only some takes succeed.
+typedef struct scarce {
+  tu_owner owner;
+  int left;
+} scarce;
+static void *take_scarce(void *owner, size_t bytes) {
+  scarce *s = owner;
+  return s->left-- > 0 ? tu_scratch(&s->owner, bytes) : NULL;
+}
+
+// However little scratch memory there is: the right result or a status, also
+// where several threads fail.
+static void test_scarce_memory(void **state) {
+  const shape s = {AT_RAGGED_ROWS, 1, 1, 100, 70, 130, false};
+  at_k_ragged_params p = make(&s, types[0], AT_S32);
+  int32_t sizes[GROUPS] = {20, 20, 20, 20, 20};
+  uint64_t seed = 5;
+  char *a = tu_fill(AT_F32, s.m * s.k, &seed);
+  char *b = tu_fill(AT_F32, GROUPS * s.k * s.n, &seed);
+  size_t bytes = (size_t)(s.m * s.n) * 4;
+  char *c = malloc(bytes), *want = malloc(bytes);
+  void *bufs[] = {a, b, sizes, want};
+  assert_int_equal(tu_run(AT_RT_RAGGED_DOT, &p, 4, bufs, 1), AT_OK_CODE);
+  bufs[3] = c;
+  bool refused = false, done = false;
+  for (int left = 0; left < 64 && !done; left++) {
+    scarce memory = {.left = left};
+    at_par par = {tu_pool(2), take_scarce, &memory};
+    at_k_call call = {&par, &p, bufs, 4, NULL};
+    at_code code = at_code_take(at_k_of(AT_RT_RAGGED_DOT)->run(&call));
+    tu_release(&memory.owner);
+    done = code == AT_OK_CODE;
+    if (done)
+      assert_memory_equal(c, want, bytes);
+    else
+      assert_int_equal(code, AT_RESOURCE_EXHAUSTED);
+    refused |= !done;
+  }
+  assert_true(refused && done);
+  free(a), free(b), free(c), free(want);
+}
+
 static void test_errors(void **state) {
   float x[64] = {0};
   const shape s = {AT_RAGGED_ROWS, 1, 1, 4, 2, 2, false};
@@ -263,6 +306,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shapes), cmocka_unit_test(test_types_of_sizes),
       cmocka_unit_test(test_nan_stays_in_its_group),
-      cmocka_unit_test(test_errors)};
+      cmocka_unit_test(test_scarce_memory), cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
