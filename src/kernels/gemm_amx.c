@@ -218,6 +218,58 @@ AMX_BLOCK(su_block, "amx-int8", _tile_dpbsud)
 AMX_BLOCK(us_block, "amx-int8", _tile_dpbusd)
 AMX_BLOCK(uu_block, "amx-int8", _tile_dpbuud)
 
+// ---- Products of few rows
+
+// See gemm_internal.h. half: 16 rows; narrow: 16 columns.
+AMX_TARGET("amx-bf16")
+AT_INLINE void strip_of(const at_gemm_strip *x, const bool half,
+                        const bool narrow) {
+  const char *a = x->a, *below = a + 16 * x->a_stride, *b = x->b;
+  float *c = x->c;
+  if (x->go_on) {
+    _tile_loadd(0, c, 128);
+    if (!narrow) _tile_loadd(1, c + 16, 128);
+    if (!half) _tile_loadd(2, c + 512, 128);
+    if (!half && !narrow) _tile_loadd(3, c + 528, 128);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t g = 0; g < x->groups; g++) {
+    _tile_loadd(4, a, x->a_stride);
+    _tile_loadd(6, b, 128);
+    if (!half) _tile_loadd(5, below, x->a_stride);
+    if (!narrow) _tile_loadd(7, b + 64, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    if (!half) _tile_dpbf16ps(2, 5, 6);
+    if (!narrow) _tile_dpbf16ps(1, 4, 7);
+    if (!half && !narrow) _tile_dpbf16ps(3, 5, 7);
+    a += x->a_step, below += x->a_step, b += AT_GEMM_GROUP_BYTES;
+  }
+  _tile_stored(0, c, 128);
+  if (!narrow) _tile_stored(1, c + 16, 128);
+  if (!half) _tile_stored(2, c + 512, 128);
+  if (!half && !narrow) _tile_stored(3, c + 528, 128);
+}
+
+AMX_TARGET("amx-bf16") void at_gemm_amx_strip(const at_gemm_strip *x) {
+  switch ((x->rows <= 16) * 2 + (x->cols <= 16)) {
+    case 0:
+      strip_of(x, false, false);
+      break;
+    case 1:
+      strip_of(x, false, true);
+      break;
+    case 2:
+      strip_of(x, true, false);
+      break;
+    default:
+      strip_of(x, true, true);
+  }
+}
+
 static const at_gemm_blocks bf16_blocks = {bf16_block, begin, end, 0};
 static const at_gemm_blocks int8_blocks[2][2] = {
     {{ss_block, begin, end, 0}, {su_block, begin, end, 0}},

@@ -160,13 +160,37 @@ AT_PAIRS AT_INLINE void pack_along_k(const packing *p, uint32_t type,
     }
 }
 
-// Rows of k are dense: squares of 16 columns by a group of k, group by group,
-// in the order of memory.
+// A whole group of a whole panel of B: GROUP rows of bf16, `step` bytes apart.
+AT_PAIRS AT_INLINE void pack_group(const uint8_t *from, int64_t step,
+                                   uint8_t *to) {
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11,
+                                       42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                       5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  for (int k = 0; k < GROUP; k += 2, from += 2 * step, to += 4 * PANEL) {
+    __m512i even = _mm512_loadu_si512(from);
+    __m512i odd = _mm512_loadu_si512(from + step);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+    _mm512_store_si512(to + 64, _mm512_permutex2var_epi16(even, high, odd));
+  }
+}
+
+// Rows of k are dense: panel by panel of a group of k, group by group, in the
+// order of memory.
 AT_PAIRS AT_INLINE void pack_across_k(const packing *p, uint32_t type,
                                       int64_t begin, int64_t end) {
-  for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++)
-    for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
+  const at_k_matrix *m = p->m;
+  for (int64_t g = 0; g < at_gemm_groups(m->k); g++)
+    for (int64_t o = begin * PANEL; o < end * PANEL; o += PANEL) {
+      if (type == AT_BF16 && p->columns && m->outer - o >= PANEL &&
+          m->k - g * GROUP >= GROUP) {
+        const uint8_t *from = (const uint8_t *)m->p + o * 2;
+        pack_group(from + g * GROUP * m->k_stride, m->k_stride, place(p, o, g));
+        continue;
+      }
       pack_one(p, type, false, o, g);
+      pack_one(p, type, false, o + PANEL / 2, g);
+    }
 }
 
 // Packs panels [begin, end) of PANEL rows or columns. The type is a constant in

@@ -134,6 +134,22 @@ struct at_gemm_blocks {
 const at_gemm_blocks *at_gemm_blocks_of(void);
 const at_gemm_blocks *at_gemm_amx_blocks(void);
 const at_gemm_blocks *at_gemm_pairs_blocks(void);
+// A product of few rows or columns on AMX: c[i * 32 + j] is the sum, over
+// groups of 32 k, of bf16 rows and columns, which goes on from what c holds or
+// begins with zeros. Row i of A lies at a + i * a_stride, its groups a_step
+// bytes apart: packed as at_gemm_block.a, or where the operand has it. B is
+// packed as at_gemm_block.b, and near: in the first two caches.
+typedef struct at_gemm_strip {
+  int64_t groups;
+  const void *a, *b;
+  int64_t a_stride, a_step;  // bytes
+  float *c;
+  bool go_on;
+  int rows, cols;  // that are wanted, 1 to 32; others of c may be anything, and
+                   // those from 16 on are not read of A if none is wanted
+} at_gemm_strip;
+// Between begin and end of at_gemm_amx_blocks.
+void at_gemm_amx_strip(const at_gemm_strip *x);
 
 // One product C = A B, or many of one shape (batch). Sizes m, n, k are those of
 // C's rows and columns and of the sum; offsets are in elements, also where an

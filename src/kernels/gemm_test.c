@@ -319,6 +319,30 @@ static void test_large(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// The forms for few rows of bf16, with B in either order: sides that fill no
+// panel or group, tasks of several widths, batches.
+static void test_few_rows(void **state) {
+  uint64_t seed = 31;
+  static const int64_t rows[] = {2, 3, 5, 16, 17, 33, 64};
+  static const int64_t shapes[][3] = {
+      // batch, n, k
+      {1, 64, 64},    {1, 95, 101}, {1, 1056, 520},  {1, 2090, 190},
+      {3, 600, 1000}, {1, 512, 33}, {1, 1300, 1055}, {2, 64, 2500}};
+  for (size_t f = 0; f < AT_LEN(tu_features); f++) {
+    if (!features_are_new(f, types[1])) continue;
+    for (size_t m = 0; m < AT_LEN(rows); m++)
+      for (size_t s = 0; s < 2 * AT_LEN(shapes); s++) {
+        const int64_t *of = shapes[s / 2];
+        const uint32_t *t = types[1 + m % 2];
+        product r = product_make(t[0], t[1], t[2], t[3], of[0], rows[m], of[1],
+                                 of[2], false, false, &seed);
+        if (s % 2) r.p.n.stride_x[0] = of[2], r.p.k.stride_y[0] = 1;
+        run_product(r, &seed);
+      }
+  }
+  at_k_limit_features(UINT64_MAX);
+}
+
 // False: the product is left to others.
 static bool gemm_add(const at_k_gemm_params *p, void *const *bufs) {
   tu_owner o = {.count = 0};
@@ -435,6 +459,7 @@ int main(void) {
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_types_and_shapes),
       cmocka_unit_test(test_add),
+      cmocka_unit_test(test_few_rows),
       cmocka_unit_test(test_one_side_in_order),
       cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
