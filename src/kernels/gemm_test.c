@@ -319,21 +319,21 @@ static void test_large(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
-// The forms for few rows of bf16, with B in either order: sides that fill no
-// panel or group, tasks of several widths, batches.
+// The forms for few rows, with B in either order: sides that fill no panel,
+// group or vector, tasks of several widths, batches.
 static void test_few_rows(void **state) {
   uint64_t seed = 31;
-  static const int64_t rows[] = {2, 3, 5, 16, 17, 33, 64};
+  static const int64_t rows[] = {2, 3, 5, 9, 15, 16, 17, 33, 64};
   static const int64_t shapes[][3] = {
       // batch, n, k
       {1, 64, 64},    {1, 95, 101}, {1, 1056, 520},  {1, 2090, 190},
-      {3, 600, 1000}, {1, 512, 33}, {1, 1300, 1055}, {2, 64, 2500}};
+      {3, 600, 1000}, {1, 512, 33}, {1, 1300, 1055}, {2, 64, 900}};
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
     if (!features_are_new(f, types[1])) continue;
     for (size_t m = 0; m < AT_LEN(rows); m++)
       for (size_t s = 0; s < 2 * AT_LEN(shapes); s++) {
         const int64_t *of = shapes[s / 2];
-        const uint32_t *t = types[1 + m % 2];
+        const uint32_t *t = types[(m + s / 2) % 3];
         product r = product_make(t[0], t[1], t[2], t[3], of[0], rows[m], of[1],
                                  of[2], false, false, &seed);
         if (s % 2) r.p.n.stride_x[0] = of[2], r.p.k.stride_y[0] = 1;

@@ -1,6 +1,6 @@
 // Products with few rows (or columns): memory-bound, so B is read once and in
-// place. Either the columns of B are contiguous (rows of B are added, scaled;
-// at most 16 rows, eight at a time) or k is (dot products; at most eight).
+// place. Either the columns of B are contiguous (rows of B are added, scaled)
+// or k is (dot products); at most 16 rows, eight at a time.
 #include "kernels/gemm_internal.h"
 
 typedef uint16_t u16x16 __attribute__((vector_size(32), aligned(2)));
@@ -112,6 +112,8 @@ static const thin_fns table[] = {
 
 enum { GROUP = 8, MAX_ROWS = 16, K_BLOCK = 64 };
 enum { K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
+// Columns that a second group of rows finds in a near cache.
+enum { DOT_COLS_AGAIN = 12 };
 // Half of a small first cache: the accumulators of a block of columns.
 enum { BLOCK_ACC = 16 << 10 };
 // Streams: accumulators that stay in the first cache, bytes of B of one task.
@@ -124,8 +126,8 @@ typedef struct thin {
   bool by_rows;
   int m;
   int64_t es_b, es;  // bytes of B's and the accumulator's elements
-  int64_t kpad, blocks, width, chunks, k_chunk;
-  int64_t ld;  // of rows of accumulators
+  int64_t kpad, blocks, width, chunks, k_chunk;  // width: columns of a task
+  int64_t ld;                                    // of rows of accumulators
   int lanes;
   char *a;  // [batch][m][kpad] in the accumulator's type
   char *y;  // rows: [worker][m][ld]; else: [batch][chunk][m][n]
@@ -228,13 +230,13 @@ typedef struct dots_tail {
 // k values that fill no vector: they become the end of one vector, so that
 // nothing is read behind an operand. Where k is shorter than a vector, columns
 // are copied.
-static void find_tail(const thin *t, const char *a, const char *b, int64_t kc,
-                      int64_t rest, int64_t cols, dots_tail *tail) {
+static void find_tail(const thin *t, int m, const char *a, const char *b,
+                      int64_t kc, int64_t rest, int64_t cols, dots_tail *tail) {
   int64_t zeros = t->lanes - rest, vector = t->lanes * t->es_b;
   memset(tail->keep, 0, sizeof tail->keep);
   memset(tail->keep + zeros * t->es, 0xff, (size_t)(rest * t->es));
-  memset(tail->rows, 0, (size_t)(t->m * t->lanes * t->es));
-  for (int i = 0; i < t->m; i++)
+  memset(tail->rows, 0, (size_t)(m * t->lanes * t->es));
+  for (int i = 0; i < m; i++)
     memcpy(tail->rows + (i * t->lanes + zeros) * t->es,
            a + (i * t->kpad + kc - rest) * t->es, (size_t)(rest * t->es));
   tail->b = b + (kc - t->lanes) * t->es_b;
@@ -248,29 +250,42 @@ static void find_tail(const thin *t, const char *a, const char *b, int64_t kc,
   tail->stride = t->lanes;
 }
 
-// Tasks [begin, end): a chunk of k of up to 64 columns of one batch. The end of
-// k that fills no vector goes through zero-padded copies of both operands.
+// Dot products of `rows` rows of A with `cols` columns of B, kc values of k, to
+// y. The end of k that fills no vector goes through zero-padded copies of both
+// operands.
+static void dots_block(const thin *t, int rows, const char *a, const char *b,
+                       int64_t kc, int64_t cols, char *y) {
+  const at_gemm_job *j = t->j;
+  int64_t whole = kc / t->lanes * t->lanes, rest = kc - whole;
+  for (int i = 0; i < rows; i++)
+    memset(y + i * j->n * t->es, 0, (size_t)(cols * t->es));
+  dots_tail tail;
+  tail.b = NULL, tail.stride = 0;
+  if (rest) find_tail(t, rows, a, b, kc, rest, cols, &tail);
+  t->dots(rows, cols, a, t->kpad, b, j->b_n.stride, whole, tail.rows, tail.b,
+          tail.stride, tail.keep, y, j->n);
+}
+
+// Tasks [begin, end): a chunk of k of t->width columns of one batch, GROUP rows
+// at a time, in parts as even as they can be.
 static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
+  int groups = (t->m + GROUP - 1) / GROUP;
   for (int64_t x = begin; x < end; x++) {
     int64_t chunk = x % t->chunks, block = x / t->chunks % t->blocks;
     int64_t batch = x / t->chunks / t->blocks, off[3];
-    int64_t n0 = block * DOT_COLS, cols = AT_MIN(DOT_COLS, j->n - n0);
+    int64_t n0 = block * t->width, cols = AT_MIN(t->width, j->n - n0);
     int64_t k0 = chunk * K_CHUNK, kc = AT_MIN(K_CHUNK, j->k - k0);
-    int64_t whole = kc / t->lanes * t->lanes;
     j->batch_off(j, batch, off);
     const char *a = t->a + (batch * t->m * t->kpad + k0) * t->es;
-    char *y = t->y + ((batch * t->chunks + chunk) * t->m * j->n + n0) * t->es;
-    for (int i = 0; i < t->m; i++)
-      memset(y + i * j->n * t->es, 0, (size_t)(cols * t->es));
     const char *b = j->b + (off[1] + n0 * j->b_n.stride + k0) * t->es_b;
-    int64_t rest = kc - whole;
-    dots_tail tail;
-    tail.b = NULL, tail.stride = 0;
-    if (rest) find_tail(t, a, b, kc, rest, cols, &tail);
-    t->dots(t->m, cols, a, t->kpad, b, j->b_n.stride, whole, tail.rows, tail.b,
-            tail.stride, tail.keep, y, j->n);
+    char *y = t->y + ((batch * t->chunks + chunk) * t->m * j->n + n0) * t->es;
+    for (int g = 0; g < groups; g++) {
+      int i = t->m * g / groups, rows = t->m * (g + 1) / groups - i;
+      dots_block(t, rows, a + i * t->kpad * t->es, b, kc, cols,
+                 y + i * j->n * t->es);
+    }
   }
 }
 
@@ -306,7 +321,7 @@ static bool shape_fits(const at_gemm_job *j, thin *t) {
   t->by_rows = rows;
   // Tiles do better from nine rows on, and so do dot products that can be
   // packed.
-  int64_t most = rows && j->e->kr == 1 ? MAX_ROWS : GROUP;
+  int64_t most = j->e->kr == 1 ? MAX_ROWS : GROUP;
   if (rows && j->e->acc_type == AT_S32) most = GROUP / 2;
   if (j->m > most || (j->m > GROUP && j->n < 512)) return false;
   return (rows || dots) &&
@@ -328,10 +343,15 @@ static void plan(thin *t, uint32_t threads) {
     return;
   }
   t->chunks = t->by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
+  if (!t->by_rows) {
+    t->width = t->m > GROUP ? DOT_COLS_AGAIN : DOT_COLS;
+    t->blocks = at_k_ceil_div(j->n, t->width);
+    return;
+  }
   t->width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
   while (t->width > 256 && t->m * t->width * t->es > BLOCK_ACC) t->width /= 2;
   t->ld = t->width + 64 / t->es;  // rows apart by a power of two share a set
-  t->blocks = at_k_ceil_div(j->n, t->by_rows ? t->width : DOT_COLS);
+  t->blocks = at_k_ceil_div(j->n, t->width);
 }
 
 // Few columns are turned into few rows first. false: no kernel for B's type,
