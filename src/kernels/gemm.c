@@ -740,6 +740,7 @@ at_status at_k_gemm(const at_k_call *c) {
     at_status st = AT_OK;
     if (at_gemm_narrow(c->par, &j, &st)) return st;
     if (narrow_columns(c->par, &j, &st)) return st;
+    if (at_gemm_long(c->par, &j, &st)) return st;
     if (at_gemm_slim(c->par, &j, &st)) return st;
     if (at_gemm_strips(c->par, &j, &st)) return st;
     if (at_gemm_thin(c->par, &j, &st)) return st;

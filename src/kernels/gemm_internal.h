@@ -224,6 +224,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
 // Many rows, read in place, of so few columns that one microtile has them all.
 bool at_gemm_slim(const at_par *par, const at_gemm_job *j, at_status *st);
+// A small C with a long sum: both operands are read in place.
+bool at_gemm_long(const at_par *par, const at_gemm_job *j, at_status *st);
 // C and the product transposed: few columns become few rows. *out refers to j.
 // The product itself is not run.
 void at_gemm_transpose(const at_gemm_job *j, at_gemm_job *out);

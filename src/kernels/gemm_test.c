@@ -343,6 +343,34 @@ static void test_few_rows(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+// A small C with a long sum, read in place: sides that fill no panel, sums that
+// fill no block or chunk, A in either order, rows of B that are all the same.
+static void test_long_sums(void **state) {
+  uint64_t seed = 41;
+  static const int64_t shapes[][3] = {// m, n, k
+                                      {12, 32, 4096},
+                                      {13, 47, 4097},
+                                      {48, 48, 9000},
+                                      {128, 33, 4224}};
+  static const uint32_t of[][4] = {{AT_F32, AT_F32, AT_F32, AT_F32},
+                                   {AT_F32, AT_F32, AT_F32, AT_BF16},
+                                   {AT_F64, AT_F64, AT_F64, AT_F64}};
+  for (size_t f = 0; f < AT_LEN(tu_features); f++) {
+    if (!features_are_new(f, of[0])) continue;
+    for (size_t s = 0; s < 4 * AT_LEN(shapes); s++) {
+      const int64_t *x = shapes[s / 4];
+      const uint32_t *t = of[s / 4 % AT_LEN(of)];
+      product r = product_make(t[0], t[1], t[2], t[3], 1, x[0], x[1], x[2],
+                               false, false, &seed);
+      if (s % 2) r.p.m.stride_x[0] = 1, r.p.k.stride_x[0] = x[0];
+      if (s / 2 % 2) r.p.k.stride_y[0] = 0, r.b_elems = x[1];
+      if (s / 4 == 1) r.p.epilogue = AT_EPI_BIAS_N;
+      run_product(r, &seed);
+    }
+  }
+  at_k_limit_features(UINT64_MAX);
+}
+
 // False: the product is left to others.
 static bool gemm_add(const at_k_gemm_params *p, void *const *bufs) {
   tu_owner o = {.count = 0};
@@ -460,6 +488,7 @@ int main(void) {
       cmocka_unit_test(test_types_and_shapes),
       cmocka_unit_test(test_add),
       cmocka_unit_test(test_few_rows),
+      cmocka_unit_test(test_long_sums),
       cmocka_unit_test(test_one_side_in_order),
       cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
