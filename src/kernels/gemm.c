@@ -736,7 +736,7 @@ at_status at_k_gemm(const at_k_call *c) {
   at_gemm_job j;
   AT_TRY(make_job(c, &batch, &j));
   if (j.batch && j.m && j.n && j.k) {
-    if (at_gemm_small(&j)) return AT_OK;
+    if (at_gemm_small(c->par, &j)) return AT_OK;
     at_status st = AT_OK;
     if (at_gemm_narrow(c->par, &j, &st)) return st;
     if (narrow_columns(c->par, &j, &st)) return st;

@@ -239,8 +239,8 @@ typedef void (*at_gemm_strided_fn)(int64_t kc, const void *a, int64_t ars,
 at_gemm_strided_fn at_gemm_strided_of(uint32_t acc);
 // The same on AMX.
 bool at_gemm_strips(const at_par *par, const at_gemm_job *j, at_status *st);
-// Small, dense and of one float type: no packing, no threads.
+// Small, dense and of one float type, or a batch of such products: no packing.
 // False, with C as it was, where it is not that.
-bool at_gemm_small(const at_gemm_job *j);
+bool at_gemm_small(const at_par *par, const at_gemm_job *j);
 
 #endif

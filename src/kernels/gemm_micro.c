@@ -173,26 +173,29 @@ at_gemm_strided_fn at_gemm_strided_of(uint32_t acc) {
 // Below this many multiply-adds packing and threads cost more than they save.
 enum { SMALL_WORK = 64 * 64 * 64 };
 
-// Calls the strided microkernel on operands in place, tile by tile. The last
-// columns of B are padded to whole vectors on the stack; the bound of 512 on k
-// is that buffer's.
-bool at_gemm_small(const at_gemm_job *j) {
+// Small, dense and of one float type.
+static bool is_small(const at_gemm_job *j) {
   // One column would fill one lane: at_gemm_thin makes a row of it.
   if (j->n == 1 && j->m * j->k > 1024) return false;
   if (j->m > 512 || j->n > 512 || j->k > 512 ||
-      j->m * j->n * j->k > SMALL_WORK || j->bias || j->batch != 1)
+      j->m * j->n * j->k > SMALL_WORK || j->bias)
     return false;
   uint32_t t = j->c_type;
   if ((t != AT_F32 && t != AT_F64) || j->a_type != t || j->b_type != t ||
       j->e->acc_type != t)
     return false;
-  if (!at_off_uniform(&j->a_m, 0, j->m) || !at_off_uniform(&j->a_k, 0, j->k) ||
-      !at_off_uniform(&j->b_k, 0, j->k) || !at_off_dense(&j->b_n, 0, j->n) ||
-      !at_off_uniform(&j->c_m, 0, j->m) || !at_off_dense(&j->c_n, 0, j->n))
-    return false;
-  at_gemm_strided_fn fn = at_gemm_strided_of(t);
-  int64_t off[3], es = at_dtype_bytes((at_dtype)t);
-  j->batch_off(j, 0, off);
+  return at_off_uniform(&j->a_m, 0, j->m) && at_off_uniform(&j->a_k, 0, j->k) &&
+         at_off_uniform(&j->b_k, 0, j->k) && at_off_dense(&j->b_n, 0, j->n) &&
+         at_off_uniform(&j->c_m, 0, j->m) && at_off_dense(&j->c_n, 0, j->n);
+}
+
+// Calls the strided microkernel on operands in place, tile by tile. The last
+// columns of B are padded to whole vectors on the stack; the bound of 512 on k
+// is that buffer's.
+static void multiply_small(const at_gemm_job *j, int64_t batch) {
+  at_gemm_strided_fn fn = at_gemm_strided_of(j->c_type);
+  int64_t off[3], es = at_dtype_bytes((at_dtype)j->c_type);
+  j->batch_off(j, batch, off);
   const char *a = j->a + off[0] * es, *b = j->b + off[1] * es;
   char *c = j->c + off[2] * es;
   int mr = j->e->mr, nr = j->e->nr;
@@ -212,5 +215,21 @@ bool at_gemm_small(const at_gemm_job *j) {
          brs, c + (i0 * j->c_m.stride + j0) * es, j->c_m.stride,
          (int)AT_MIN(mr, j->m - i0), cols, false);
   }
+}
+
+static void small_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
+  for (int64_t b = begin; b < end; b++) multiply_small(arg, b);
+}
+
+// Threads share a batch; one product is one thread's.
+bool at_gemm_small(const at_par *par, const at_gemm_job *j) {
+  enum { SHARE = 1 << 17 };  // multiplications that are worth a thread
+  if (!is_small(j)) return false;
+  if (j->batch == 1)
+    multiply_small(j, 0);
+  else
+    at_par_for(par, j->batch, SHARE / (j->m * j->n * j->k) + 1, small_range,
+               (void *)j);
   return true;
 }
