@@ -25,11 +25,17 @@ bool at_transpose_is_narrow(const at_node *n) {
     apart *= from->dims[d];
   if (apart > 1 && apart <= MOST_APART && t->dims[perm.rank - 1] >= 16)
     return true;
-  // Many small matrices.
-  for (uint32_t d = 0; d + 2 < perm.rank; d++)
-    if (perm.ptr[d] != d) return false;
-  return last == perm.rank - 2 &&
-         t->dims[perm.rank - 1] * t->dims[perm.rank - 2] <= MOST_IN_SMALL;
+  // Many small matrices, of whose dimensions some move together.
+  uint32_t same = 0, turn = perm.rank - 1;
+  while (same < perm.rank && perm.ptr[same] == same) same++;
+  while (turn > same && perm.ptr[turn - 1] + 1 == perm.ptr[turn]) turn--;
+  for (uint32_t d = turn; d < perm.rank; d++)
+    if (perm.ptr[d] != same + d - turn) return false;
+  for (uint32_t d = same; d + 1 < turn; d++)
+    if (perm.ptr[d] + 1 != perm.ptr[d + 1]) return false;
+  int64_t small = 1;
+  for (uint32_t d = same; d < perm.rank; d++) small *= t->dims[d];
+  return same < perm.rank && small <= MOST_IN_SMALL;
 }
 
 // Short rows of narrow elements keep their order: pixels, which code generation
