@@ -12,8 +12,8 @@ bool fuse_is_inline_const(const at_node *n) {
 }
 
 // Either the new last dimension had at most MOST_APART elements behind it
-// (channels), or the last two are exchanged in matrices of at most
-// MOST_IN_SMALL elements.
+// (channels), or arrays of at most MOST_IN_SMALL elements are turned, each by
+// itself.
 bool at_transpose_is_narrow(const at_node *n) {
   enum { MOST_APART = 4, MOST_IN_SMALL = 128 };
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -25,15 +25,10 @@ bool at_transpose_is_narrow(const at_node *n) {
     apart *= from->dims[d];
   if (apart > 1 && apart <= MOST_APART && t->dims[perm.rank - 1] >= 16)
     return true;
-  // Many small matrices, of whose dimensions some move together.
-  uint32_t same = 0, turn = perm.rank - 1;
-  while (same < perm.rank && perm.ptr[same] == same) same++;
-  while (turn > same && perm.ptr[turn - 1] + 1 == perm.ptr[turn]) turn--;
-  for (uint32_t d = turn; d < perm.rank; d++)
-    if (perm.ptr[d] != same + d - turn) return false;
-  for (uint32_t d = same; d + 1 < turn; d++)
-    if (perm.ptr[d] + 1 != perm.ptr[d + 1]) return false;
+  // Many small arrays.
+  uint32_t same = 0;
   int64_t small = 1;
+  while (same < perm.rank && perm.ptr[same] == same) same++;
   for (uint32_t d = same; d < perm.rank; d++) small *= t->dims[d];
   return same < perm.rank && small <= MOST_IN_SMALL;
 }
