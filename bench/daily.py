@@ -844,3 +844,136 @@ def _():
             return jnp.where(ok, t + h, t), jnp.minimum(h * jnp.clip(.9 * (e + 1e-9) ** (-1 / 3), .2, 5), 1 - jnp.where(ok, t + h, t) + 1e-6), jnp.where(ok, n, y)
         return lax.while_loop(lambda c: c[0] < 1, step, (0., .05, y))[2]
     return Work(f, [normal(30, 6), normal(6, 24), normal(24, 6)], tolerance=1e-2)
+
+
+# ---- Images moved as they are
+@daily("rot90_pixels_u8_batch")
+def _():
+    return Work(lambda x: jnp.rot90(x, 1, (1, 2)), [bytes_of_image(8, 123, 131, 3)], tolerance=0)
+
+
+@daily("pad_wrap_pixels_u8")
+def _():
+    return Work(lambda x: jnp.pad(x, ((0, 0), (7, 9), (11, 5), (0, 0)), mode="wrap"), [bytes_of_image(8, 125, 117, 3)], tolerance=0)
+
+
+@daily("pad_reflect_edge_planes")
+def _():
+    def f(x, y):
+        return jnp.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)), mode="reflect"), jnp.pad(y, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
+    return Work(f, [normal(8, 113, 119, 3), normal(8, 16, 63, 65, dtype="bf16")], tolerance=1e-2)
+
+
+@daily("mosaic_mirrored_flip_roll_u8")
+def _():
+    def f(a, b, k):
+        y = jnp.concatenate([jnp.concatenate([a, b[:, :, ::-1]], 2), jnp.concatenate([b[:, ::-1], a], 2)], 1)
+        return jnp.roll(y[:, ::-1], k, (1, 2))[:, 5:100, 3:97]
+    return Work(f, [bytes_of_image(4, 65, 63, 3), bytes_of_image(4, 65, 63, 3)[::-1].copy(), np.int32([4, -7])], tolerance=0)
+
+
+@daily("demosaic_bilinear_bayer")
+def _():
+    def f(x):
+        h, w = x.shape
+        x = x.astype(jnp.float32)
+        p = jnp.pad(x, 1, mode="reflect")
+        s = lambda a, b: p[1 + a:1 + a + h, 1 + b:1 + b + w]
+        cross, diag = (s(-1, 0) + s(1, 0) + s(0, -1) + s(0, 1)) / 4, (s(-1, -1) + s(1, 1) + s(-1, 1) + s(1, -1)) / 4
+        side, above = (s(0, -1) + s(0, 1)) / 2, (s(-1, 0) + s(1, 0)) / 2
+        i, j = jnp.arange(h)[:, None] % 2, jnp.arange(w) % 2
+        pick = lambda a, b: jnp.where((i == a) & (j == b), x, jnp.where(i == a, side, jnp.where(j == b, above, diag)))
+        g = jnp.where((i + j) % 2 == 1, x, cross)
+        return jnp.clip(jnp.stack([pick(0, 0), g, pick(1, 1)], -1), 0, 255).astype(jnp.uint8)
+    return Work(f, [bytes_of_image(301, 299)], tolerance=1, flips=1e-2)
+
+
+# ---- Loops over small states
+@daily("gridworld_value_iteration_walls")
+def _():
+    def f(r, wall):
+        def step(_, v):
+            p = jnp.pad(v, 1, mode="edge")
+            q = jnp.stack([p[:-2, 1:-1], p[2:, 1:-1], p[1:-1, :-2], p[1:-1, 2:]])
+            return jnp.where(wall, -9., r + .97 * q.max(0))
+        return lax.fori_loop(0, 60, step, jnp.zeros_like(r))
+    return Work(f, [normal(61, 67), uniform(61, 67) < .15], tolerance=1e-3)
+
+
+@daily("floyd_warshall_next_90")
+def _():
+    def f(d):
+        def step(k, c):
+            d, n = c
+            t = d[:, k, None] + d[k][None]
+            return jnp.minimum(t, d), jnp.where(t < d, n[:, k, None], n)
+        return lax.fori_loop(0, 90, step, (d, jnp.broadcast_to(jnp.arange(90), (90, 90))))
+    return Work(f, [uniform(90, 90) * 10], tolerance=1e-4, flips=.02)
+
+
+@daily("elastic_wave_staggered_2d")
+def _():
+    def f(v):
+        def step(c, _):
+            vx, vy, s = c
+            s = s.at[1:, 1:].add(-.3 * (jnp.diff(vx, axis=0)[:, 1:] + jnp.diff(vy, axis=1)[1:]))
+            return (vx.at[:-1].add(-.3 * jnp.diff(s, axis=0)), vy.at[:, :-1].add(-.3 * jnp.diff(s, axis=1)), s), s[40, 40]
+        z = jnp.zeros_like(v)
+        return lax.scan(step, (v, z, z), None, length=40)
+    return Work(f, [normal(101, 97, scale=.1)], tolerance=1e-2)
+
+
+@daily("order_book_match_scan")
+def _():
+    def f(side, px, qty):
+        def step(book, o):
+            s, p, q = o
+            i = jnp.arange(100)
+            avail = jnp.where(s == 0, jnp.where(i <= p, book[1], 0), jnp.where(i >= p, book[0], 0))
+            order = jnp.where(s == 0, jnp.cumsum(avail), jnp.cumsum(avail[::-1])[::-1])
+            take = jnp.clip(q - (order - avail), 0, avail)
+            return book.at[1 - s].add(-take).at[s, p].add(q - take.sum()), take.sum()
+        return lax.scan(step, jnp.zeros((2, 100)), (side, px, qty))
+    return Work(f, [below(2, 1500), 30 + below(40, 1500), np.floor(uniform(1500) * 10)])
+
+
+# ---- Gradients
+@daily("stacked_layers_scan_grad")
+def _():
+    def f(w, b, x):
+        return (lax.scan(lambda h, p: (jnp.tanh(h @ p[0] + p[1]), None), x, (w, b))[0] ** 2).mean()
+    return Work(jax.value_and_grad(f, (0, 1)), [normal(10, 70, 70, scale=.15), normal(10, 70), normal(33, 70)], tolerance=1e-3)
+
+
+@daily("depthwise_dilated_tcn_grad")
+def _():
+    def f(w, x):
+        for i in range(3):
+            d = 2 ** i
+            p = jnp.pad(x, ((0, 0), (2 * d, 0), (0, 0)))
+            x = x + jax.nn.relu(sum(p[:, k * d:k * d + x.shape[1]] * w[i, k] for k in range(3)))
+        return (x ** 2).mean()
+    return Work(jax.value_and_grad(f, (0, 1)), [normal(3, 3, 20), normal(8, 150, 20)], tolerance=1e-3)
+
+
+@daily("bspline_surface_fit_grad")
+def _():
+    def f(c, u, target):
+        def basis(t):
+            i = jnp.floor(t).astype(jnp.int32)
+            x = t - i
+            return i, jnp.stack([(1 - x) ** 3, 3 * x ** 3 - 6 * x * x + 4, -3 * x ** 3 + 3 * x * x + 3 * x + 1, x ** 3], -1) / 6
+        (i, wu), (j, wv) = basis(u[:, 0]), basis(u[:, 1])
+        p = c[i[:, None, None] + jnp.arange(4)[:, None], j[:, None, None] + jnp.arange(4)]
+        return ((jnp.einsum("nabk,na,nb->nk", p, wu, wv) - target) ** 2).mean()
+    return Work(jax.value_and_grad(f), [normal(20, 22, 3), uniform(700, 2) * 15, normal(700, 3)], tolerance=1e-3)
+
+
+@daily("two_tower_sampled_softmax_grad")
+def _():
+    def f(u, v, ui, vi, logq):
+        z = jnp.tanh(u[ui]) @ jnp.tanh(v[vi]).T / .1 - logq
+        n = jnp.arange(180)
+        z = jnp.where((vi[:, None] == vi) & (n[:, None] != n), -1e9, z)
+        return -jax.nn.log_softmax(z)[n, n].mean()
+    return Work(jax.value_and_grad(f, (0, 1)), [normal(3000, 24), normal(2000, 24), below(3000, 180), below(2000, 180), uniform(180)], tolerance=1e-3)

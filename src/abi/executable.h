@@ -13,7 +13,7 @@
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
 // A reader refuses any other version: there is no conversion.
-enum { AT_EXECUTABLE_VERSION = 14 };
+enum { AT_EXECUTABLE_VERSION = 15 };
 
 // Every executable has all sections, empty ones included; the order is the
 // format's. exec checks every index in them when it loads the block.

@@ -100,12 +100,13 @@ typedef struct at_k_conv_params {
 } at_k_conv_params;
 
 // TRANSPOSE: bufs are operand and result, which is dense. element_bytes: 1, 2,
-// 4, 8 or 16.
+// 4, 8 or 16. A dimension that is reversed, too, has a negative stride.
 typedef struct at_k_transpose_params {
   uint32_t element_bytes, rank;
   int64_t out_size[AT_K_MAX_RANK];   // result dims
   int64_t in_stride[AT_K_MAX_RANK];  // stride in the operand of result dim d,
                                      // elements
+  int64_t in_first;  // the operand's element that is the result's first
 } at_k_transpose_params;
 
 typedef enum at_k_order {

@@ -98,39 +98,87 @@ static bool moves_computed(const at_node *n) {
   return false;
 }
 
-// Goes from v towards the operands through linear ops only: behind another op
-// the space is a different one, and its own index map (at_groups_of) says what
-// digits it needs. Each node is looked at once.
+// Elements of t's dimensions from d on.
+static int64_t elements_from(const at_type *t, uint32_t d) {
+  int64_t s = 1;
+  for (; d < t->rank; d++) s *= t->dims[d];
+  return s;
+}
+
+// The minor elements that n, which moves its operands, leaves as they are: so
+// far, digits of the operands are digits of the result. 1: none.
+static int64_t kept_minor(const at_node *n) {
+  const at_type *t = &n->types[0];
+  if (n->op == AT_OP_REVERSE) return at_type_elements(t);
+  if (n->op == AT_OP_CONCATENATE)
+    return elements_from(t, (uint32_t)at_node_int(n, AT_ATTR_DIMENSION, 0) + 1);
+  if (n->op != AT_OP_PAD && n->op != AT_OP_SLICE &&
+      n->op != AT_OP_DYNAMIC_SLICE)
+    return 1;
+  const at_type *o = at_value_type(n->operands[0]);
+  uint32_t d = t->rank;
+  while (d > 0 && t->dims[d - 1] == o->dims[d - 1] &&
+         (n->op != AT_OP_PAD ||
+          at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW).ptr[d - 1] == 0))
+    d--;
+  return elements_from(t, d);
+}
+
+// A value on the walk: digits of up to `minor` elements are the space's.
+typedef struct at_cut_step {
+  const at_node *node;
+  int64_t minor;
+} at_cut_step;
+
+// The digits of n's own index map.
+static void add_groups(at_cuts *c, const at_node *n, int64_t minor) {
+  at_groups g;
+  at_groups_of(n, &g);
+  int64_t s = 1;
+  for (uint32_t i = g.n; i-- > 1;)
+    if ((s *= g.g[i].extent) <= minor) at_cuts_add(c, s);
+}
+
+// Goes from v towards the operands, through linear ops and those that leave
+// minor dimensions as they are. Behind others the space is a different one, and
+// their own index maps say what digits they need. A node is looked at again
+// only where more of its digits count than before.
 at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
                        const at_node *kernel) {
-  at_map seen = at_map_in(a);
-  AT_VEC(const at_node *) stack = {0};
+  at_map seen = at_map_in(a);  // node -> at_cut_step.minor
+  AT_VEC(at_cut_step) stack = {0};
   bool broadcast = has_broadcast(kernel);
-  if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
+  if (!at_vec_push(a, &stack, (at_cut_step){v.node, c->total}))
+    return AT_NO_MEMORY("fusion analysis");
   while (stack.len) {
-    const at_node *n = stack.ptr[--stack.len];
+    const at_cut_step s = stack.ptr[--stack.len];
+    const at_node *n = s.node;
     void **known = at_map_put_ptr(&seen, n);
     if (!known) return AT_NO_MEMORY("fusion analysis");
-    if (*known) continue;
-    *known = (void *)n;
+    if ((int64_t)(intptr_t)*known >= s.minor) continue;
+    *known = (void *)(intptr_t)s.minor;
     if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) continue;
+    bool all = s.minor == c->total;
+    int64_t minor = s.minor;
     if (!at_is_linear(n)) {
       if (n->op == AT_OP_REDUCE) {
-        at_cuts_add_type(c, &n->types[0]);
+        if (all) at_cuts_add_type(c, &n->types[0]);
         continue;
       }
-      at_groups g;
-      at_groups_of(n, &g);
-      int64_t s = 1;
-      for (uint32_t i = g.n; i-- > 1;) at_cuts_add(c, s *= g.g[i].extent);
-      if (broadcast && moves_computed(n)) at_cuts_add_type(c, &n->types[0]);
-      continue;
+      add_groups(c, n, minor);
+      if (all && broadcast && moves_computed(n))
+        at_cuts_add_type(c, &n->types[0]);
+      minor = AT_MIN(minor, kept_minor(n));
+      if (minor <= 1) continue;
     }
     // The operands of the kernel's own node are memory.
     for (uint32_t i = 0; n != kernel && i < n->num_operands; i++) {
       const at_type *t = at_value_type(n->operands[i]);
-      if (at_type_elements(t) != c->total) continue;
-      if (!at_vec_push(a, &stack, n->operands[i].node))
+      if (at_is_linear(n) &&
+          at_type_elements(t) != at_type_elements(&n->types[0]))
+        continue;
+      if (at_type_elements(t) % minor) continue;
+      if (!at_vec_push(a, &stack, (at_cut_step){n->operands[i].node, minor}))
         return AT_NO_MEMORY("fusion analysis");
     }
   }
@@ -228,6 +276,15 @@ static double inner_trips(const at_node *n) {
   }
 }
 
+// Lanes of the result are rows of the right operand's, so each product loads
+// them apart.
+static bool gathers_lanes(const at_node *n) {
+  const at_type *b = at_value_type(n->operands[1]);
+  at_dims rc = at_node_ints(n, AT_ATTR_RHS_CONTRACTING_DIMENSIONS);
+  return b->rank > 0 && at_dims_has(rc, b->rank - 1) &&
+         at_type_elements(b) > b->dims[b->rank - 1];
+}
+
 // Vector operations that one element of n takes, roughly. Narrow floats pay for
 // the rounding after each op, complex numbers for four products.
 static double weight(const at_node *n) {
@@ -243,7 +300,7 @@ static double weight(const at_node *n) {
       w = n->op == AT_OP_GATHER ? 8 : 1;
       break;
     case AT_COST_MXU:
-      w = 2;
+      w = n->op == AT_OP_DOT_GENERAL && gathers_lanes(n) ? 16 : 2;
       break;
     default:
       break;

@@ -192,6 +192,16 @@ static void sum_part(at_em *e, const at_sum *s, LLVMValueRef slot,
   LLVMBuildStore(e->b, r, slot);
 }
 
+// s += other, of floats.
+static void sum_join(at_em *e, const at_sum *s, const at_sum *other) {
+  LLVMValueRef to[2] = {s->re, s->im}, from[2] = {other->re, other->im};
+  for (unsigned k = 0; k < 2 && to[k]; k++) {
+    LLVMValueRef a = LLVMBuildLoad2(e->b, s->reg, to[k], ""),
+                 b = LLVMBuildLoad2(e->b, s->reg, from[k], "");
+    LLVMBuildStore(e->b, LLVMBuildFAdd(e->b, a, b, ""), to[k]);
+  }
+}
+
 // sum += a * b, only where `valid` (NULL: everywhere).
 static void sum_add(at_em *e, const at_sum *s, at_dtype ta, at_val a,
                     at_dtype tb, at_val b, LLVMValueRef valid) {
@@ -221,37 +231,86 @@ static at_val sum_get(at_em *e, const at_sum *s, at_dtype result) {
   return at_em_convert(e, s->type, result, v);
 }
 
-// One loop for each contracting dimension. Result digits: batch dimensions,
-// then what is left of the left, then of the right operand.
+// A contraction at one element of its result.
+typedef struct at_dot {
+  const at_node *n;
+  const at_pos *p;
+  at_dims lc, rc;
+  at_ix x[AT_CG_MAX_RANK], y[AT_CG_MAX_RANK];  // digits of the operands
+} at_dot;
+
+// The product at the contracted digits, which are set, added to s.
+static void dot_step(at_em *e, const at_dot *d, const at_sum *s) {
+  const at_type *a = at_value_type(d->n->operands[0]),
+                *b = at_value_type(d->n->operands[1]);
+  at_val l = at_em_elem(e, d->n->operands[0],
+                        at_pos_make(e, d->p->lanes, a->rank, a->dims, d->x));
+  at_val r = at_em_elem(e, d->n->operands[1],
+                        at_pos_make(e, d->p->lanes, b->rank, b->dims, d->y));
+  if (at_em_ok(e)) sum_add(e, s, a->dtype, l, b->dtype, r, NULL);
+}
+
+// Sums side by side in a long contraction: one addition need not wait for the
+// one before it.
+enum { DOT_SUMS = 4, DOT_LONG = 4 * DOT_SUMS };
+
+// Products [from, to) of contracted dimension i, the last one, in steps of
+// `count` sums.
+static void dot_range(at_em *e, at_dot *d, uint32_t i, int64_t from, int64_t to,
+                      const at_sum *s, uint32_t count) {
+  if (from >= to) return;
+  at_loop l;
+  at_loop_range(e, &l, from, to, count);
+  for (uint32_t k = 0; k < count; k++) {
+    d->x[d->lc.ptr[i]] = d->y[d->rc.ptr[i]] = at_ix_addc(l.i, k);
+    dot_step(e, d, &s[k]);
+  }
+  at_loop_end(e, &l);
+}
+
+// Loops over the contracted dimensions in order. Result digits: batch
+// dimensions, then what is left of the left, then of the right operand.
 static at_val dot(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *a = at_value_type(n->operands[0]),
                 *b = at_value_type(n->operands[1]);
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
-  at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
-  at_dims rc = at_node_ints(n, AT_ATTR_RHS_CONTRACTING_DIMENSIONS);
-  at_ix out[AT_CG_MAX_RANK], x[AT_CG_MAX_RANK], y[AT_CG_MAX_RANK];
+  at_dot d = {.n = n,
+              .p = p,
+              .lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS),
+              .rc = at_node_ints(n, AT_ATTR_RHS_CONTRACTING_DIMENSIONS)};
+  at_ix out[AT_CG_MAX_RANK];
   at_loop loops[AT_CG_MAX_RANK];
   uint32_t o = 0;
   at_pos_regroup(e, p, n->types[0].rank, n->types[0].dims, out);
-  for (uint32_t i = 0; i < lb.rank; i++) x[lb.ptr[i]] = y[rb.ptr[i]] = out[o++];
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (!listed(lb, d) && !listed(lc, d)) x[d] = out[o++];
-  for (uint32_t d = 0; d < b->rank; d++)
-    if (!listed(rb, d) && !listed(rc, d)) y[d] = out[o++];
+  for (uint32_t i = 0; i < lb.rank; i++)
+    d.x[lb.ptr[i]] = d.y[rb.ptr[i]] = out[o++];
+  for (uint32_t k = 0; k < a->rank; k++)
+    if (!listed(lb, k) && !listed(d.lc, k)) d.x[k] = out[o++];
+  for (uint32_t k = 0; k < b->rank; k++)
+    if (!listed(rb, k) && !listed(d.rc, k)) d.y[k] = out[o++];
   at_dtype t = n->types[0].dtype;
-  at_sum s = sum_make(e, t);
-  for (uint32_t i = 0; i < lc.rank; i++) {
-    at_loop_range(e, &loops[i], 0, a->dims[lc.ptr[i]], 1);
-    x[lc.ptr[i]] = y[rc.ptr[i]] = loops[i].i;
+  uint32_t last = d.lc.rank ? d.lc.rank - 1 : 0;
+  int64_t size = d.lc.rank ? a->dims[d.lc.ptr[last]] : 1;
+  uint32_t count =
+      size >= DOT_LONG && at_is_float(at_real_of(t)) ? DOT_SUMS : 1;
+  at_sum s[DOT_SUMS];
+  for (uint32_t k = 0; k < count; k++) s[k] = sum_make(e, t);
+  for (uint32_t i = 0; i < last; i++) {
+    at_loop_range(e, &loops[i], 0, a->dims[d.lc.ptr[i]], 1);
+    d.x[d.lc.ptr[i]] = d.y[d.rc.ptr[i]] = loops[i].i;
   }
-  at_val l = at_em_elem(e, n->operands[0],
-                        at_pos_make(e, p->lanes, a->rank, a->dims, x));
-  at_val r = at_em_elem(e, n->operands[1],
-                        at_pos_make(e, p->lanes, b->rank, b->dims, y));
-  if (at_em_ok(e)) sum_add(e, &s, a->dtype, l, b->dtype, r, NULL);
-  for (uint32_t i = lc.rank; i-- > 0;) at_loop_end(e, &loops[i]);
-  return sum_get(e, &s, t);
+  if (d.lc.rank) {
+    int64_t whole = size / count * count;
+    dot_range(e, &d, last, 0, whole, s, count);
+    dot_range(e, &d, last, whole, size, s, 1);
+  } else {
+    dot_step(e, &d, s);
+  }
+  for (uint32_t i = last; i-- > 0;) at_loop_end(e, &loops[i]);
+  for (uint32_t half = count / 2; half; half /= 2)
+    for (uint32_t k = 0; k < half; k++) sum_join(e, &s[k], &s[k + half]);
+  return sum_get(e, &s[0], t);
 }
 
 // Sizes of the groups: minor dimension of operand 2; `row` picks among batches.

@@ -68,7 +68,7 @@ static at_val transpose(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g), *o = digits(e);
   for (uint32_t k = 0; k < t->rank; k++) {
     for (uint32_t i = 0; i < g.n; i++) {
@@ -102,7 +102,7 @@ static at_val slice(at_em *e, const at_node *n, const at_pos *p) {
 static at_val reverse(at_em *e, const at_node *n, const at_pos *p) {
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g);
   for (uint32_t i = 0; i < d->n; i++)
     for (uint32_t k = 0; k < dims.rank; k++)
@@ -194,6 +194,9 @@ static at_val guarded(at_em *e, at_value in, at_digits *d,
   at_dtype t = at_value_type(in)->dtype;
   LLVMValueRef every = NULL, lane = NULL;
   bool unknown = hole != NULL;
+  for (uint32_t i = 0; i < d->n; i++)
+    if (d->ix[i].hi < 0 || d->ix[i].lo >= inside[i])
+      return at_em_elem(e, out, out_pos);
   for (uint32_t i = 0; i < d->n; i++) {
     every = both(e, every, all_within(e, d->ix[i], 0, inside[i], &unknown));
     lane = both(e, lane, at_ix_within(e, d->ix[i], 0, inside[i]));
@@ -433,7 +436,7 @@ static void call_parts(at_em *e, at_parts *q, uint32_t from, uint32_t to) {
 static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
   at_groups g;
-  at_groups_of(n, &g);
+  groups_at(n, p, &g);
   at_digits *d = grouped(e, p, &g);
   uint32_t at = 0;
   while (at + 1 < g.n && g.g[at].first != dim) at++;
@@ -446,6 +449,11 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
                : at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
   at_parts q = {.n = n, .p = p, .d = d, .at = at};
   if (!parts_of(e, &q, x, inner)) return at_em_zero(e, n->types[0].dtype);
+  if (q.count == 1 && x.lo >= q.low[0] && x.hi < q.high[0]) {
+    d->extent[at] = q.high[0] - q.low[0];
+    d->ix[at] = at_ix_addc(x, -q.low[0]);
+    return at_em_elem(e, n->operands[q.operand[0]], pos_of(e, p, d));
+  }
   q.out = slot_make(e, n->types[0].dtype);
   q.done = at_em_block(e, "joined");
   q.none = at_em_block(e, "several");

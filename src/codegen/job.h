@@ -45,6 +45,12 @@ typedef enum at_job_kind {
 // columns at most.
 enum { AT_TILE_ROWS = 16, AT_TILE_COLUMNS = 64 };
 
+// Where one digit is cut: ascending, inside of it.
+typedef struct at_pieces {
+  uint32_t cuts;
+  const int64_t *at;  // [cuts]
+} at_pieces;
+
 // Written by planning on one thread, read by compile threads, but for the
 // fields that codegen.c and tier.c set in between: index, unit, quick, plain,
 // symbol. Lives in the generator's arena.
@@ -91,6 +97,8 @@ typedef struct at_job {
   int64_t block;
   // LOOP: the digit that is walked in tiles, inside blocks; n: none.
   uint32_t tile;
+  // LOOP: of each digit (pieces.h). NULL: none is cut.
+  const at_pieces *pieces;
   // REDUCE: which extent is cut into blocks.
   uint32_t split_digit;
   // Elements of such a block; 0: not cut.

@@ -2,6 +2,7 @@
 #include "codegen/job.h"
 
 #include <llvm-c/Core.h>
+#include "codegen/pieces.h"
 #include "codegen/stream.h"
 
 // Constants fold here, as LLVM's builder does not fold the intrinsic.
@@ -69,17 +70,24 @@ static void one_step(at_em *e, const at_job *j, const at_part *part,
   store_step(e, j, part, &m);
 }
 
-// Steps of `count` vectors over [lo, hi), both multiples of such a step but for
-// where lo is 0.
+// Elements [first, first + size) of the last digit, in vectors of so many.
+typedef struct at_stretch {
+  int64_t first, size;
+  uint32_t lanes;
+} at_stretch;
+
+// Steps of `count` vectors over [lo, hi) of a stretch, both multiples of such a
+// step but for where lo is 0.
 static void vectors(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
-                    LLVMValueRef lo, LLVMValueRef hi, uint32_t count) {
+                    const at_stretch *s, LLVMValueRef lo, LLVMValueRef hi,
+                    uint32_t count) {
   at_loop l;
-  int64_t size = j->extent[j->n - 1], W = j->lanes, step = W * count;
-  e->lanes = j->lanes;
-  at_loop_begin(e, &l, lo, hi, step, 0, AT_MAX(0, size - step));
+  int64_t W = s->lanes, step = W * count;
+  e->lanes = s->lanes;
+  at_loop_begin(e, &l, lo, hi, step, 0, AT_MAX(0, s->size - step));
   if (!l.single && l.i.base) l.i.mult = step;
   for (uint32_t u = 0; u < count; u++) {
-    ix[j->n - 1] = at_ix_lanes(e, at_ix_addc(l.i, (int64_t)u * W));
+    ix[j->n - 1] = at_ix_lanes(e, at_ix_addc(l.i, s->first + (int64_t)u * W));
     one_step(e, j, part, ix);
   }
   at_loop_end(e, &l);
@@ -94,21 +102,21 @@ static LLVMValueRef whole_steps(at_em *e, LLVMValueRef n, int64_t step) {
   return LLVMBuildSub(e->b, n, rest, "");
 }
 
-// The innermost loop over [lo, hi): whole vectors, then what is left: one more
-// vector, which reaches back, or single elements. That vector is made first,
-// while nothing that it reads is overwritten.
+// The innermost loop over [lo, hi) of a stretch: whole vectors, then what is
+// left: one more vector, which reaches back, or single elements. That vector is
+// made first, while nothing that it reads is overwritten.
 static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
-                  LLVMValueRef lo, LLVMValueRef hi) {
+                  const at_stretch *s, LLVMValueRef lo, LLVMValueRef hi) {
   at_loop l;
-  int64_t size = j->extent[j->n - 1], W = j->lanes;
+  int64_t size = s->size, W = s->lanes;
   LLVMValueRef main = W > 1 ? lo : hi, end = hi;
   if (W > 1) end = size % W ? whole_steps(e, hi, W) : hi;
   bool all = LLVMIsConstant(lo) && LLVMIsConstant(hi);
   bool overlap = W > 1 && size % W && size > W && all;
   at_made tail = {0};
   if (overlap) {
-    e->lanes = j->lanes;
-    ix[j->n - 1] = at_ix_lanes(e, at_ix_const(size - W));
+    e->lanes = s->lanes;
+    ix[j->n - 1] = at_ix_lanes(e, at_ix_const(s->first + size - W));
     tail = make_step(e, j, ix);
     e->lanes = 1;
   }
@@ -116,18 +124,18 @@ static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
     uint32_t count = j->kind == AT_JOB_LOOP ? AT_MAX(j->unroll, 1u) : 1;
     if (count > 1 && size >= W * count) {
       main = whole_steps(e, hi, W * count);
-      vectors(e, j, part, ix, lo, main, count);
+      vectors(e, j, part, ix, s, lo, main, count);
     }
     if (all && count > 1) {  // the place of each is known
       int64_t last = LLVMConstIntGetSExtValue(end);
       for (int64_t at = LLVMConstIntGetSExtValue(main); at < last; at += W)
-        vectors(e, j, part, ix, at_em_i64(e, at), at_em_i64(e, at + W), 1);
+        vectors(e, j, part, ix, s, at_em_i64(e, at), at_em_i64(e, at + W), 1);
     } else if (count == 1 || size % (W * count)) {
-      vectors(e, j, part, ix, main, end, 1);
+      vectors(e, j, part, ix, s, main, end, 1);
     }
   }
   if (overlap) {
-    e->lanes = j->lanes;
+    e->lanes = s->lanes;
     store_step(e, j, part, &tail);
     e->lanes = 1;
     return;
@@ -135,7 +143,7 @@ static void inner(at_em *e, const at_job *j, const at_part *part, at_ix *ix,
   if (W > 1 && size % W == 0) return;
   at_loop_begin(e, &l, W > 1 ? end : lo, hi, 1, 0, size - 1);
   if (l.i.base) l.i.mult = 1;
-  ix[j->n - 1] = l.i;
+  ix[j->n - 1] = at_ix_addc(l.i, s->first);
   one_step(e, j, part, ix);
   at_loop_end(e, &l);
 }
@@ -177,7 +185,8 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
         moved(e, part.memory[k], LLVMBuildNeg(e->b, at, ""), bytes_of(j, r));
     k++;
   }
-  inner(e, j, &part, ix, first, end);
+  const at_stretch row = {0, size, j->lanes};
+  inner(e, j, &part, ix, &row, first, end);
   LLVMValueRef count = LLVMBuildSub(e->b, end, first, "");
   k = 0;
   for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++) {
@@ -190,13 +199,55 @@ static void inner_streaming(at_em *e, const at_job *j, at_ix *ix,
   at_loop_end(e, &l);
 }
 
+// A whole row whose last digit is cut: each piece in vectors that it fills.
+static void in_pieces(at_em *e, const at_job *j, at_ix *ix) {
+  const at_pieces *p = &j->pieces[j->n - 1];
+  for (uint32_t k = 0; k <= p->cuts; k++) {
+    int64_t first = k ? p->at[k - 1] : 0;
+    int64_t end = k < p->cuts ? p->at[k] : j->extent[j->n - 1];
+    at_stretch s = {first, end - first, j->lanes};
+    while (s.lanes > s.size) s.lanes /= 2;
+    inner(e, j, NULL, ix, &s, at_em_i64(e, 0), at_em_i64(e, s.size));
+  }
+}
+
 // Elements [lo, hi) of the last digit, at the other digits in ix.
 static void span(at_em *e, const at_job *j, at_ix *ix, LLVMValueRef lo,
                  LLVMValueRef hi) {
+  const at_stretch row = {0, j->extent[j->n - 1], j->lanes};
+  bool whole = LLVMIsConstant(lo) && LLVMIsConstant(hi);
   if (j->streams)
     inner_streaming(e, j, ix, lo, hi);
+  else if (whole && j->pieces && j->pieces[j->n - 1].cuts)
+    in_pieces(e, j, ix);
   else
-    inner(e, j, NULL, ix, lo, hi);
+    inner(e, j, NULL, ix, &row, lo, hi);
+}
+
+// The same where digits from d on may be cut: code for each piece, which knows
+// the bounds of its digit.
+static void span_of_pieces(at_em *e, const at_job *j, uint32_t d, at_ix *ix,
+                           LLVMValueRef lo, LLVMValueRef hi) {
+  while (j->pieces && d + 1 < j->n && !j->pieces[d].cuts) d++;
+  if (!j->pieces || d + 1 >= j->n) {
+    span(e, j, ix, lo, hi);
+    return;
+  }
+  const at_pieces *p = &j->pieces[d];
+  const at_ix all = ix[d];
+  at_branch f[AT_PIECES_CUTS];
+  for (uint32_t k = 0; k <= p->cuts; k++) {
+    if (k < p->cuts)
+      at_if_begin(e, &f[k],
+                  LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, all),
+                                at_em_i64(e, p->at[k]), ""));
+    ix[d].lo = k ? p->at[k - 1] : 0;
+    ix[d].hi = (k < p->cuts ? p->at[k] : j->extent[d]) - 1;
+    span_of_pieces(e, j, d + 1, ix, lo, hi);
+    if (k < p->cuts) at_if_else(e, &f[k]);
+  }
+  for (uint32_t k = p->cuts; k-- > 0;) at_if_end(e, &f[k]);
+  ix[d] = all;
 }
 
 // One digit: a task range is a range of elements. Else a task's number is taken
@@ -248,10 +299,10 @@ void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
                   at_em_i64(e, j->extent[j->tile]));
     at_loop_begin(e, &l, first, last, 1, 0, j->extent[j->tile] - 1);
     ix[j->tile] = l.i;
-    span(e, j, ix, lo, hi);
+    span_of_pieces(e, j, 0, ix, lo, hi);
     at_loop_end(e, &l);
   } else {
-    span(e, j, ix, lo, hi);
+    span_of_pieces(e, j, 0, ix, lo, hi);
   }
   at_loop_end(e, &rows);
 }

@@ -44,6 +44,17 @@ static LLVMValueRef pick(at_em *e, LLVMValueRef v, uint32_t n, int first,
                                 LLVMConstVector(lane, n), "");
 }
 
+// Lanes at known places whose element lies right behind that of the lane
+// before.
+static uint64_t following(at_em *e, const at_ix *lin) {
+  int64_t at[AT_EM_MAX_LANES];
+  uint64_t follows = 0;
+  if (!at_ix_offsets(e, lin, at)) return 0;
+  for (uint32_t i = 1; i < e->lanes; i++)
+    if (at[i] == at[i - 1] + 1) follows |= 1ull << i;
+  return follows;
+}
+
 // One part of every lane; element k of the part is at index k of type elem.
 static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
                            at_ix lin, bool invariant) {
@@ -63,6 +74,9 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
     return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
                           args, 4, "");
   }
+  uint64_t follows = following(e, &lin);
+  if (2 * (uint32_t)__builtin_popcountll(follows) >= e->lanes)
+    return at_em_load_runs(e, ptr, elem, lin, follows, invariant);
   LLVMValueRef r = LLVMGetPoison(vt);
   for (uint32_t i = 0; i < e->lanes; i++) {
     LLVMValueRef k = LLVMConstInt(i32, i, false);

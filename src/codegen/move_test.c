@@ -28,6 +28,10 @@ static const char *const k_one[][2] = {
     {"ui8[5,131,3]", "reverse %0 {dimensions=[1]} : ui8[5,131,3]"},
     {"ui8[2,90,3]", "transpose %0 {permutation=[0,2,1]} : ui8[2,3,90]"},
     {"bf16[2,77,4]", "transpose %0 {permutation=[2,0,1]} : bf16[4,2,77]"},
+    // Whole pixels: a load for the lanes of each.
+    {"ui8[2,33,41,3]", "transpose %0 {permutation=[0,2,1,3]} : ui8[2,41,33,3]"},
+    {"bf16[37,21,2]", "transpose %0 {permutation=[1,0,2]} : bf16[21,37,2]"},
+    {"i8[29,41,4]", "transpose %0 {permutation=[1,0,2]} : i8[41,29,4]"},
     {"f32[300,3,3]", "transpose %0 {permutation=[0,2,1]} : f32[300,3,3]"},
     {"f32[65,4,4]", "transpose %0 {permutation=[0,2,1]} : f32[65,4,4]"},
     {"f64[40,10,9]", "transpose %0 {permutation=[0,2,1]} : f64[40,9,10]"},

@@ -2,14 +2,16 @@
 // that values of a turn stay in registers where their buffers are small.
 #include <llvm-c/Core.h>
 
+#include "codegen/build.h"
 #include "codegen/job.h"
 
 enum { LOCAL_ALIGN = 64 };
 
-// Where every buffer begins.
+// Where every buffer begins; of one that changes places, `place` is the slot
+// that says where it is now (else NULL).
 typedef struct nest_emitter {
   at_em *e;
-  LLVMValueRef *base;
+  LLVMValueRef *base, *place;
 } nest_emitter;
 
 // Memory of the nest alone, on the stack.
@@ -19,9 +21,15 @@ static LLVMValueRef local(at_em *e, uint64_t bytes) {
   return p;
 }
 
+// Where the buffer is now.
+static LLVMValueRef place_of(const nest_emitter *n, uint32_t buffer) {
+  if (!n->place[buffer]) return n->base[buffer];
+  return LLVMBuildLoad2(n->e->b, at_b_ptr(n->e), n->place[buffer], "");
+}
+
 // The ref's buffer and offset, in bytes.
 static LLVMValueRef address(const nest_emitter *n, const at_nest_ref *r) {
-  LLVMValueRef base = n->base[r->buffer];
+  LLVMValueRef base = place_of(n, r->buffer);
   if (!r->offset) return base;
   LLVMValueRef at = at_em_i64(n->e, (int64_t)r->offset);
   return LLVMBuildGEP2(n->e->b, at_em_int(n->e, 8), base, &at, 1, "");
@@ -42,6 +50,31 @@ static void emit_copy(const nest_emitter *n, const at_nest_stmt *s) {
   at_em *e = n->e;
   LLVMBuildMemCpy(e->b, address(n, &s->refs[0]), 1, address(n, &s->refs[1]), 1,
                   at_em_i64(e, (int64_t)s->refs[0].bytes));
+}
+
+static void emit_exchange(const nest_emitter *n, const at_nest_stmt *s) {
+  uint32_t a = s->refs[0].buffer, b = s->refs[1].buffer;
+  LLVMValueRef to = place_of(n, b), from = place_of(n, a);
+  LLVMBuildStore(n->e->b, to, n->place[a]);
+  LLVMBuildStore(n->e->b, from, n->place[b]);
+}
+
+// Behind a loop: what changed places in its body is where it was before, the
+// first of each pair with its contents.
+static void settle(const nest_emitter *n, const at_nest_block *body) {
+  at_em *e = n->e;
+  for (const at_nest_stmt *s = body->first; s; s = s->next) {
+    if (s->kind != AT_NEST_EXCHANGE) continue;
+    uint32_t a = s->refs[0].buffer, b = s->refs[1].buffer;
+    LLVMValueRef now = place_of(n, a);
+    at_branch away;
+    at_if_begin(e, &away, LLVMBuildICmp(e->b, LLVMIntNE, now, n->base[a], ""));
+    LLVMBuildMemCpy(e->b, n->base[a], 1, now, 1,
+                    at_em_i64(e, (int64_t)s->refs[0].bytes));
+    LLVMBuildStore(e->b, n->base[a], n->place[a]);
+    LLVMBuildStore(e->b, n->base[b], n->place[b]);
+    at_if_end(e, &away);
+  }
 }
 
 // Then memset does it.
@@ -99,6 +132,7 @@ static void emit_while(const nest_emitter *n, const at_nest_stmt *s) {
   LLVMBuildBr(e->b, head);
   at_em_scope_pop(e, scope);
   LLVMPositionBuilderAtEnd(e->b, done);
+  settle(n, &s->blocks[1]);
 }
 
 // A byte that is not zero takes block 0. Numbers out of range take the last
@@ -155,6 +189,9 @@ static void emit_block(const nest_emitter *n, const at_nest_block *b) {
         break;
       case AT_NEST_EMPTY:
         break;
+      case AT_NEST_EXCHANGE:
+        emit_exchange(n, s);
+        break;
       case AT_NEST_WHILE:
         emit_while(n, s);
         break;
@@ -164,6 +201,18 @@ static void emit_block(const nest_emitter *n, const at_nest_block *b) {
     }
 }
 
+// Slots for what changes places.
+static at_status make_places(void *user, at_nest_stmt *s) {
+  const nest_emitter *n = user;
+  for (uint32_t i = 0; s->kind == AT_NEST_EXCHANGE && i < 2; i++) {
+    uint32_t b = s->refs[i].buffer;
+    if (n->place[b]) continue;
+    n->place[b] = at_em_alloca(n->e, at_b_ptr(n->e), 1);
+    LLVMBuildStore(n->e->b, n->base[b], n->place[b]);
+  }
+  return AT_OK;
+}
+
 // Buffers that are parameters come from the caller, the others live on the
 // stack. Loads are not marked invariant: statements write what others have
 // read.
@@ -171,7 +220,8 @@ void at_job_emit_nest(at_em *e, const at_job *j) {
   const at_nest *nest = j->nest;
   nest_emitter n = {.e = e};
   n.base = at_new(e->arena, LLVMValueRef, nest->buffers.len + 1);
-  if (!n.base) {
+  n.place = at_new(e->arena, LLVMValueRef, nest->buffers.len + 1);
+  if (!n.base || !n.place) {
     at_em_fail(e, AT_NO_MEMORY("a nest's buffers"));
     return;
   }
@@ -180,6 +230,9 @@ void at_job_emit_nest(at_em *e, const at_job *j) {
     n.base[i] = b->memory == AT_NEST_PARAM ? at_job_buffer(e, b->param)
                                            : local(e, b->bytes);
   }
+  at_status st = at_nest_walk(&nest->root, make_places, &n);
+  AT_ASSERT(at_ok(st));
+  at_status_free(st);
   e->rewritten = true;
   emit_block(&n, &nest->root);
   e->rewritten = false;

@@ -5,6 +5,7 @@
 #include "codegen/plan.h"
 
 #include "base/verify.h"
+#include "codegen/pieces.h"
 #include "codegen/rows.h"
 #include "codegen/stream.h"
 
@@ -41,8 +42,9 @@ static uint32_t floor_pow2(int64_t v) {
   return p;
 }
 
-// So many rows that tasks are made of whole ones.
-enum { WHOLE_ROWS = 64 };
+// So many rows that tasks are made of whole ones; rows in pieces are split at
+// known places, so fewer are enough.
+enum { WHOLE_ROWS = 64, WHOLE_ROWS_OF_PIECES = 8 };
 
 // Blocks of the last digit: whole if there are enough rows, else so that a
 // block takes some microseconds. Depends on shapes only.
@@ -52,8 +54,9 @@ static void split_loop(at_job *j, double ns) {
   int64_t step = 64 * (int64_t)AT_MAX(j->unroll, 1u);
   int64_t block = (int64_t)(5000 / ns) / step * step;
   block = AT_MAX(block, step);
-  if (j->n > 1 && rows >= WHOLE_ROWS && (double)size * ns < 100000)
-    block = size;
+  bool pieces = j->pieces && j->pieces[j->n - 1].cuts;
+  int64_t enough = pieces ? WHOLE_ROWS_OF_PIECES : WHOLE_ROWS;
+  if (j->n > 1 && rows >= enough && (double)size * ns < 100000) block = size;
   j->block = AT_MIN(block, at_ceil_div(size, step) * step);
   int64_t per_row = at_ceil_div(size, j->block);
   j->tasks = rows * per_row;
@@ -139,7 +142,8 @@ static void plan_flat(at_job *j, const at_cuts *c, uint32_t full,
     j->n--;
     j->extent[j->n - 1] *= j->extent[j->n];
     row = j->extent[j->n - 1];
-    bool by_rows = whole && c->total / row >= WHOLE_ROWS;
+    bool by_rows =
+        whole && (c->total / row >= WHOLE_ROWS || at_pieces_may(j->node));
     enough = row % step == 0 ? step : by_rows ? 2 * step : 32 * step;
   } while (j->n > 1 && row < enough);
   j->lanes = lanes;
@@ -162,6 +166,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   j->wide_index = cost->elements >= 1 << 28;
   double ns = at_cg_cost_ns(t, cost, j->lanes);
   AT_TRY(plan_tile(a, j));
+  AT_TRY(at_pieces_plan(a, j, cost->ops));
   if (j->tile < j->n) {
     split_tiles(j, ns);
     j->ns = ns * (double)cuts.total;

@@ -16,6 +16,7 @@
 #include "compile/sparse.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 // A kernel that takes longer and can be split is a step, for threads to share.
 // What has more statements than so many stays steps, too: LLVM would see it as
@@ -321,6 +322,52 @@ static at_status number_refs(void *user, at_nest_stmt *s) {
   return AT_OK;
 }
 
+// Do the two lie in the same memory?
+static bool overlap(const at_xslot *a, const at_xslot *b) {
+  return a->kind == b->kind && a->index == b->index &&
+         a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+// By where they begin.
+static int by_offset(const void *x, const void *y) {
+  const at_xslot *a = *(const at_xslot *const *)x,
+                 *b = *(const at_xslot *const *)y;
+  if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+  if (a->index != b->index) return a->index < b->index ? -1 : 1;
+  return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+// Says of each buffer of the nest whether it is alone: the plan gives places
+// away that are free for some of a turn.
+static at_status find_alone(numbering *m) {
+  const at_plan *p = m->e->plan;
+  const at_xslot **by;
+  size_t count = 0;
+  AT_TRY_ALLOC(by, at_new(m->e->arena, const at_xslot *, m->params.len + 1));
+  for (size_t i = 0; i < m->params.len; i++)
+    if (m->params.ptr[i] != scratch_of(m->e))
+      by[count++] = &p->slots[m->params.ptr[i]];
+  qsort(by, count, sizeof *by, by_offset);
+  for (size_t i = 0; i < m->known.len; i++) {
+    uint32_t slot = m->known.ptr[i];
+    at_nest_buffer *b = &m->nest->buffers.ptr[m->state->buffer[slot] - 1];
+    b->alone = b->memory == AT_NEST_LOCAL;
+  }
+  const at_xslot *furthest = NULL;  // of those before, ends last
+  for (size_t i = 0; i < count; i++) {
+    const at_xslot *x = by[i];
+    bool shared = (furthest && overlap(furthest, x)) ||
+                  (i + 1 < count && overlap(x, by[i + 1]));
+    at_nest_buffer *b =
+        &m->nest->buffers.ptr[m->state->buffer[x - p->slots] - 1];
+    b->alone = !shared && x->kind != AT_SLOT_INPUT && x->kind != AT_SLOT_CONST;
+    if (!furthest || furthest->kind != x->kind || furthest->index != x->index ||
+        furthest->offset + furthest->bytes < x->offset + x->bytes)
+      furthest = x;
+  }
+  return AT_OK;
+}
+
 // Fragment, numbering, locals, verification.
 at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
                          at_native_nest_out *out) {
@@ -344,10 +391,12 @@ at_status at_native_nest(at_emit_steps *e, at_native *state, const at_node *n,
         state->buffer[at_plan_slot(e->plan, (at_value){(at_node *)n, r})];
     if (at) m.nest->buffers.ptr[at - 1].live_out = true;
   }
+  AT_TRY(find_alone(&m));
   for (size_t i = 0; i < m.known.len; i++) state->buffer[m.known.ptr[i]] = 0;
   AT_VERIFY(is_clean(e, state));
   AT_ASSERT(m.nest->num_params == m.params.len);  // each is a slot
   AT_TRY(at_nest_localise(m.nest));
+  AT_TRY(at_nest_exchange(m.nest));
   AT_TRY(at_nest_verify(m.nest));
   if (state->text) at_nest_print(m.nest, state->text);
   *out = (at_native_nest_out){m.nest, m.params.ptr, (uint32_t)m.params.len,

@@ -262,19 +262,76 @@ static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
 }
 
 // ---- Movement
-static at_status choose_transpose(const at_node *n, at_arena *a,
+// Where a value's dimensions lie in what it is a permutation of: dim[d] of
+// that, turned around or not.
+typedef struct turned_dims {
+  uint32_t dim[AT_K_MAX_RANK];
+  bool back[AT_K_MAX_RANK];
+} turned_dims;
+
+// Goes from a transpose's or reversal's result to its operand.
+static void turn_back(const at_node *n, turned_dims *t) {
+  at_dims dims = n->op == AT_OP_TRANSPOSE ? at_node_ints(n, AT_ATTR_PERMUTATION)
+                                          : at_node_ints(n, AT_ATTR_DIMENSIONS);
+  for (uint32_t d = 0; d < n->types[0].rank; d++) {
+    if (n->op == AT_OP_TRANSPOSE)
+      t->dim[d] = (uint32_t)dims.ptr[t->dim[d]];
+    else
+      t->back[d] ^= at_dims_has(dims, t->dim[d]);
+  }
+}
+
+// TRANSPOSE of an operand of type ti into n's result, whose dimensions are t's.
+static at_status finish_transpose(const at_node *n, const at_type *ti,
+                                  const turned_dims *t, at_arena *a,
                                   at_rt_choice *out) {
-  const at_type *ti = operand_type(n, 0), *to = &n->types[0];
-  if (to->rank > AT_K_MAX_RANK || at_transpose_is_narrow(n)) return AT_OK;
-  at_k_transpose_params p = {at_dtype_bytes(to->dtype), to->rank, {0}, {0}};
+  const at_type *to = &n->types[0];
+  at_k_transpose_params p = {.element_bytes = at_dtype_bytes(to->dtype),
+                             .rank = to->rank};
   int64_t s[AT_K_MAX_RANK];
   at_row_major_strides(at_type_dims(ti), s);
-  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   for (uint32_t d = 0; d < to->rank; d++) {
+    int64_t stride = s[t->dim[d]];
     p.out_size[d] = to->dims[d];
-    p.in_stride[d] = s[perm.ptr[d]];
+    p.in_stride[d] = t->back[d] ? -stride : stride;
+    if (t->back[d]) p.in_first += (to->dims[d] - 1) * stride;
   }
   return finish(out, a, AT_RT_TRANSPOSE, &p, sizeof p, n, bytes_ns(n) * 2);
+}
+
+static at_status choose_transpose(const at_node *n, at_arena *a,
+                                  at_rt_choice *out) {
+  if (n->types[0].rank > AT_K_MAX_RANK || at_transpose_is_narrow(n))
+    return AT_OK;
+  turned_dims t = {0};
+  for (uint32_t d = 0; d < n->types[0].rank; d++) t.dim[d] = d;
+  turn_back(n, &t);
+  return finish_transpose(n, operand_type(n, 0), &t, a, out);
+}
+
+// Transposes and reversals of the one operand that leave its rows as they are,
+// and nothing else.
+static at_status choose_fusion(const at_node *n, at_arena *a,
+                               at_rt_choice *out) {
+  const at_comp *c = n->regions[0];
+  const at_type *to = &n->types[0];
+  if (c->num_results != 1 || c->num_params != 1 || to->rank > AT_K_MAX_RANK ||
+      !to->rank || !at_type_elements(to))
+    return AT_OK;
+  turned_dims t = {0};
+  for (uint32_t d = 0; d < to->rank; d++) t.dim[d] = d;
+  const at_node *from = c->results[0].node;
+  bool moves = false;
+  for (; from->op == AT_OP_TRANSPOSE || from->op == AT_OP_REVERSE;
+       from = from->operands[0].node) {
+    moves |= from->op == AT_OP_TRANSPOSE;
+    turn_back(from, &t);
+  }
+  uint32_t last = to->rank - 1;
+  if (from->op != AT_OP_PARAMETER || !moves || t.dim[last] != last ||
+      t.back[last])
+    return AT_OK;
+  return finish_transpose(n, operand_type(n, 0), &t, a, out);
 }
 
 // A copy of a splat is a fill, which reads no operand.
@@ -580,6 +637,7 @@ static const struct {
     {AT_OP_RAGGED_DOT, choose_ragged_dot},
     {AT_OP_CONVOLUTION, choose_conv},
     {AT_OP_TRANSPOSE, choose_transpose},
+    {AT_OP_FUSION, choose_fusion},
     {AT_OP_COPY, choose_copy},
     {AT_OP_SORT, choose_sort},
     {AT_OP_TOP_K, choose_top_k},

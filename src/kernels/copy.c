@@ -311,16 +311,34 @@ static void gather_rows(const transpose_run *r, char *dst, int64_t ds,
 }
 
 // n copies of `bytes`, strides in bytes. Short ones of a known length are a
-// load and a store.
+// load and a store; where the results follow one another, of the next power of
+// two: the next copy writes over what was too much. Not so the first and the
+// last, with nothing of the operand behind one of them.
 static void copy_rows(char *dst, int64_t ds, const char *src, int64_t ss,
                       int64_t n, size_t bytes) {
 #define COPY_ROWS(size)                                                       \
   case size:                                                                  \
     for (int64_t k = 0; k < n; k++) memcpy(dst + k * ds, src + k * ss, size); \
     break;
+#define COPY_PIXELS(size, more)                             \
+  case size:                                                \
+    if (ds != size || llabs(ss) < more) {                   \
+      for (int64_t k = 0; k < n; k++)                       \
+        memcpy(dst + k * ds, src + k * ss, size);           \
+      break;                                                \
+    }                                                       \
+    memcpy(dst, src, size);                                 \
+    for (int64_t k = 1; k + 1 < n; k++)                     \
+      memcpy(dst + k * size, src + k * ss, more);           \
+    memcpy(dst + (n - 1) * size, src + (n - 1) * ss, size); \
+    break;
   switch (bytes) {
+    COPY_ROWS(2)
+    COPY_PIXELS(3, 4)
+    COPY_ROWS(4)
+    COPY_PIXELS(6, 8)
     COPY_ROWS(8)
-    COPY_ROWS(12)
+    COPY_PIXELS(12, 16)
     COPY_ROWS(16)
     COPY_ROWS(24)
     COPY_ROWS(32)
@@ -330,6 +348,7 @@ static void copy_rows(char *dst, int64_t ds, const char *src, int64_t ss,
     default:
       for (int64_t k = 0; k < n; k++) memcpy(dst + k * ds, src + k * ss, bytes);
   }
+#undef COPY_PIXELS
 #undef COPY_ROWS
 }
 
@@ -426,7 +445,9 @@ at_status at_k_transpose(const at_k_call *c) {
              "transpose: element of %u bytes", es);
   AT_K_CHECK(p->rank <= AT_K_MAX_RANK, "transpose: rank %u is over %d", p->rank,
              AT_K_MAX_RANK);
-  transpose_run r = {.dst = c->bufs[1], .src = c->bufs[0], .es = es};
+  transpose_run r = {.dst = c->bufs[1],
+                     .src = (const char *)c->bufs[0] + p->in_first * es,
+                     .es = es};
   int64_t elements;
   AT_K_CHECK(shape_simplify(p, &r.s, &elements), "transpose: bad size");
   if (elements == 0) return AT_OK;

@@ -37,20 +37,24 @@ static void test_copy_and_fill(void **state) {
   assert_int_equal(tu_run(AT_RT_FILL, &bad, 1, one, 1), AT_INVALID_ARGUMENT);
 }
 
-// Against a loop over the result; nothing is written behind it.
-static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
-                          const uint32_t *perm, uint64_t *seed) {
+// Against a loop over the result; nothing is written behind it. Bit d of
+// `back`: the result's dimension d is reversed.
+static void run_turned(uint32_t es, uint32_t rank, const int64_t *in_dims,
+                       const uint32_t *perm, uint32_t back, uint64_t *seed) {
   at_k_transpose_params p = {.element_bytes = es, .rank = rank};
   int64_t stride[12], n = 1;
   for (uint32_t d = rank; d-- > 0;) stride[d] = n, n *= in_dims[d];
   for (uint32_t d = 0; d < rank; d++)
     p.out_size[d] = in_dims[perm[d]], p.in_stride[d] = stride[perm[d]];
+  for (uint32_t d = 0; d < rank; d++)
+    if (back >> d & 1)
+      p.in_first += (p.out_size[d] - 1) * p.in_stride[d], p.in_stride[d] *= -1;
   char *a = noise(n * es, seed), *b = noise(n * es, seed), guard[16];
   memcpy(guard, b + n * es, 16);
   void *bufs[] = {a, b};
   assert_int_equal(tu_run(AT_RT_TRANSPOSE, &p, 2, bufs, 2), AT_OK_CODE);
   for (int64_t i = 0; i < n; i++) {
-    int64_t rest = i, at = 0;
+    int64_t rest = i, at = p.in_first;
     for (uint32_t d = rank; d-- > 0;)
       at += rest % p.out_size[d] * p.in_stride[d], rest /= p.out_size[d];
     if (memcmp(b + i * es, a + at * es, es))
@@ -59,6 +63,11 @@ static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
   }
   assert_memory_equal(b + n * es, guard, 16);
   free(a), free(b);
+}
+
+static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
+                          const uint32_t *perm, uint64_t *seed) {
+  run_turned(es, rank, in_dims, perm, 0, seed);
 }
 
 // Two dimensions of many sizes, five in any order, none at all.
@@ -86,6 +95,11 @@ static void test_transpose(void **state) {
           dims[i] = tu_below(&seed, 9) + (round ? 1 : 0);
         run_transpose(es, 5, dims, perm, &seed);
       }
+      // Rows of a few elements, as pixels have.
+      static const uint32_t turn[] = {1, 0, 2};
+      for (int64_t row = 2; row <= 6; row++)
+        for (uint32_t back = 0; back < 8; back++)
+          run_turned(es, 3, (int64_t[]){31, 17, row}, turn, back, &seed);
       run_transpose(es, 0, NULL, NULL, &seed);
     }
   }

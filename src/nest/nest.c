@@ -111,14 +111,15 @@ static void print_block(const at_nest *n, const at_nest_block *b,
 static void print_stmt(const at_nest *n, const at_nest_stmt *s, uint32_t depth,
                        at_strbuf *out) {
   static const char *const words[] = {
-      [AT_NEST_CALL] = "call",   [AT_NEST_COPY] = "copy",
-      [AT_NEST_FILL] = "fill",   [AT_NEST_EMPTY] = "empty",
-      [AT_NEST_WHILE] = "while", [AT_NEST_CASE] = "case"};
+      [AT_NEST_CALL] = "call",        [AT_NEST_COPY] = "copy",
+      [AT_NEST_FILL] = "fill",        [AT_NEST_EMPTY] = "empty",
+      [AT_NEST_WHILE] = "while",      [AT_NEST_CASE] = "case",
+      [AT_NEST_EXCHANGE] = "exchange"};
   indent(out, depth);
   at_strbuf_addf(out, "%s ", words[s->kind]);
   if (s->kind == AT_NEST_CALL) at_strbuf_addf(out, "\"%s\" (", s->name);
   if (s->kind != AT_NEST_CALL && s->kind != AT_NEST_WHILE &&
-      s->kind != AT_NEST_CASE) {
+      s->kind != AT_NEST_CASE && s->kind != AT_NEST_EXCHANGE) {
     print_refs(n, s, AT_NEST_WRITE, out);
     if (s->kind == AT_NEST_COPY) at_strbuf_addz(out, " from ");
   }

@@ -28,6 +28,7 @@ typedef struct at_nest_buffer {
   uint32_t param;
   uint64_t bytes;
   bool live_out;  // PARAM: somebody reads it behind the nest
+  bool alone;     // no other buffer of the nest shares its memory at any time
 } at_nest_buffer;
 
 // What a statement does with the bytes of a ref; both bits for read and write.
@@ -48,6 +49,9 @@ typedef enum at_nest_kind {
   AT_NEST_COPY,   // refs: to, from, of equal size; they do not overlap
   AT_NEST_FILL,   // refs: to; `element` again and again
   AT_NEST_EMPTY,  // refs: a buffer whose contents nobody may rely on from here
+  // refs: all of two buffers, which change places until the loop whose body
+  // ends with this is left: there the first one's contents come to its own.
+  AT_NEST_EXCHANGE,
   AT_NEST_WHILE,  // refs: predicate (1 byte); blocks: condition, body
   AT_NEST_CASE    // refs: selector; blocks: branches
 } at_nest_kind;
@@ -125,5 +129,8 @@ uint32_t at_nest_count(const at_nest *n);
 // registers: they are copied in at the start, and out at the end where they are
 // live out and were written.
 at_status at_nest_localise(at_nest *n);
+// Copies at the end of a loop's body, of what the turn has made into the loop's
+// state, become exchanges where both are alone and the other is nobody else's.
+at_status at_nest_exchange(at_nest *n);
 
 #endif

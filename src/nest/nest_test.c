@@ -249,8 +249,107 @@ static void test_branches(void **state) {
   at_arena_destroy(a);
 }
 
+// A loop whose state of `bytes` is made anew in `next` and copied back:
+// for (; more(state); state = next) next = step(state)
+typedef struct swap_loop {
+  at_nest *n;
+  uint32_t state, next;
+  at_nest_stmt *step, *copy;
+} swap_loop;
+
+static swap_loop make_swap(at_arena *a, uint64_t bytes) {
+  static const int kernel;
+  swap_loop l;
+  ok(at_nest_create(a, "swap", &l.n));
+  l.state = buffer(l.n, AT_NEST_PARAM, bytes);
+  l.next = buffer(l.n, AT_NEST_PARAM, bytes);
+  uint32_t pred = buffer(l.n, AT_NEST_LOCAL, 1);
+  for (uint32_t i = 0; i < 2; i++) l.n->buffers.ptr[i].alone = true;
+  l.n->buffers.ptr[l.state].live_out = true;
+  at_nest_stmt *turn = add(l.n, &l.n->root, AT_NEST_WHILE, 1, 2);
+  turn->refs[0] = (at_nest_ref){pred, AT_NEST_READ, 0, 1};
+  at_nest_stmt *test = add(l.n, &turn->blocks[0], AT_NEST_CALL, 2, 0);
+  test->refs[0] = (at_nest_ref){l.state, AT_NEST_READ, 0, 4};
+  test->refs[1] = (at_nest_ref){pred, AT_NEST_WRITE, 0, 1};
+  l.step = add(l.n, &turn->blocks[1], AT_NEST_CALL, 2, 0);
+  l.step->refs[0] = (at_nest_ref){l.state, AT_NEST_READ, 0, bytes};
+  l.step->refs[1] = (at_nest_ref){l.next, AT_NEST_WRITE, 0, bytes};
+  test->kernel = l.step->kernel = &kernel;
+  l.copy = add(l.n, &turn->blocks[1], AT_NEST_COPY, 2, 0);
+  l.copy->refs[0] = (at_nest_ref){l.state, AT_NEST_WRITE, 0, bytes};
+  l.copy->refs[1] = (at_nest_ref){l.next, AT_NEST_READ, 0, bytes};
+  return l;
+}
+
+static bool exchanges(swap_loop l) {
+  ok(at_nest_exchange(l.n));
+  ok(at_nest_verify(l.n));
+  return l.copy->kind == AT_NEST_EXCHANGE;
+}
+
+static void test_exchange(void **state) {
+  at_arena *a = at_arena_create();
+  swap_loop l = make_swap(a, 4096);
+  assert_true(exchanges(l));
+  check_text(l.n,
+             "nest \"swap\" {\n"
+             "  p0: parameter 0, 4096 bytes, live out\n"
+             "  p1: parameter 1, 4096 bytes\n"
+             "  l2: local, 1 bytes\n"
+             "  while l2 after {\n"
+             "    call \"s\" (p0[0+4]) -> (l2) x0\n"
+             "  } do {\n"
+             "    call \"s\" (p0) -> (p1) x0\n"
+             "    exchange p0, p1\n"
+             "  }\n"
+             "}\n");
+  // Short states are copied.
+  assert_false(exchanges(make_swap(a, 1024)));
+  // Others use its memory, or read it behind the nest.
+  l = make_swap(a, 4096);
+  l.n->buffers.ptr[l.next].alone = false;
+  assert_false(exchanges(l));
+  l = make_swap(a, 4096);
+  l.n->buffers.ptr[l.state].alone = false;
+  assert_false(exchanges(l));
+  l = make_swap(a, 4096);
+  l.n->buffers.ptr[l.next].live_out = true;
+  assert_false(exchanges(l));
+  // The turn reads what the one before has left, or writes a part only.
+  l = make_swap(a, 4096);
+  l.step->refs[1].access |= AT_NEST_READ;
+  assert_false(exchanges(l));
+  l = make_swap(a, 4096);
+  l.step->refs[1].bytes = 4000;
+  assert_false(exchanges(l));
+  // It is used outside of the loop.
+  l = make_swap(a, 4096);
+  at_nest_stmt *s = add(l.n, &l.n->root, AT_NEST_COPY, 2, 0);
+  s->refs[0] = (at_nest_ref){l.state, AT_NEST_WRITE, 0, 8};
+  s->refs[1] = (at_nest_ref){l.next, AT_NEST_READ, 8, 8};
+  assert_false(exchanges(l));
+  at_arena_destroy(a);
+}
+
+// Outside of a loop's body, or of what is not alone.
+static void test_exchange_refused(void **state) {
+  at_arena *a = at_arena_create();
+  swap_loop l = make_swap(a, 4096);
+  assert_true(exchanges(l));
+  l.n->buffers.ptr[l.next].alone = false;
+  refused(at_nest_verify(l.n), "not a whole buffer, alone");
+  l = make_swap(a, 4096);
+  at_nest_stmt *s = add(l.n, &l.n->root, AT_NEST_EXCHANGE, 2, 0);
+  s->refs[0] = (at_nest_ref){l.state, AT_NEST_READ, 0, 4096};
+  s->refs[1] = (at_nest_ref){l.next, AT_NEST_READ, 0, 4096};
+  refused(at_nest_verify(l.n), "outside of a loop's body");
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_exchange),
+      cmocka_unit_test(test_exchange_refused),
       cmocka_unit_test(test_localise),
       cmocka_unit_test(test_dead_is_not_written_back),
       cmocka_unit_test(test_only_read),

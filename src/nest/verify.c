@@ -44,7 +44,8 @@ static at_status check_ref(checker *c, const at_nest_stmt *s,
 
 // Counts of refs and blocks, and sizes, as at_nest_kind says them.
 static at_status check_shape(const at_nest *n, const at_nest_stmt *s) {
-  uint32_t refs = s->kind == AT_NEST_COPY ? 2 : 1;
+  uint32_t refs =
+      s->kind == AT_NEST_COPY || s->kind == AT_NEST_EXCHANGE ? 2 : 1;
   if (s->kind != AT_NEST_CALL && s->num_refs != refs)
     return refuse(n, s, "wrong number of refs");
   switch (s->kind) {
@@ -52,6 +53,10 @@ static at_status check_shape(const at_nest *n, const at_nest_stmt *s) {
       if (!s->kernel || s->tasks < 0) return refuse(n, s, "no kernel");
       break;
     case AT_NEST_COPY:
+      if (s->refs[0].bytes != s->refs[1].bytes)
+        return refuse(n, s, "sizes differ");
+      break;
+    case AT_NEST_EXCHANGE:
       if (s->refs[0].bytes != s->refs[1].bytes)
         return refuse(n, s, "sizes differ");
       break;
@@ -87,7 +92,8 @@ static at_status note_writes(checker *c, const at_nest_stmt *s) {
   return AT_OK;
 }
 
-static at_status check_block(checker *c, const at_nest_block *b);
+// in_turn: b is the body of a loop.
+static at_status check_block(checker *c, const at_nest_block *b, bool in_turn);
 
 // Forgets the writes since `mark`.
 static void undo(checker *c, size_t mark) {
@@ -102,7 +108,7 @@ static at_status check_case(checker *c, const at_nest_stmt *s) {
   at_arena *a = c->nest->arena;
   at_map counts = at_map_in(a);
   for (uint32_t i = 0; i < s->num_blocks; i++) {
-    AT_TRY(check_block(c, &s->blocks[i]));
+    AT_TRY(check_block(c, &s->blocks[i], false));
     for (size_t k = mark; k < c->log.len; k++) {
       void **at;
       AT_TRY_ALLOC(at, at_map_put_ptr(&counts, &c->written[c->log.ptr[k]]));
@@ -125,15 +131,27 @@ static at_status check_case(checker *c, const at_nest_stmt *s) {
 // The condition runs at least once, so what it writes holds behind the loop;
 // the body may not run at all.
 static at_status check_while(checker *c, const at_nest_stmt *s) {
-  AT_TRY(check_block(c, &s->blocks[0]));
+  AT_TRY(check_block(c, &s->blocks[0], false));
   AT_TRY(check_ref(c, s, &s->refs[0]));
   size_t mark = c->log.len;
-  AT_TRY(check_block(c, &s->blocks[1]));
+  AT_TRY(check_block(c, &s->blocks[1], true));
   undo(c, mark);
+
   return AT_OK;
 }
 
-static at_status check_block(checker *c, const at_nest_block *b) {
+// Buffers of their own, whole, at the end of a turn.
+static at_status check_exchange(const at_nest *n, const at_nest_stmt *s,
+                                bool in_turn) {
+  for (uint32_t i = 0; i < 2; i++) {
+    const at_nest_buffer *b = &n->buffers.ptr[s->refs[i].buffer];
+    if (!b->alone || s->refs[i].bytes != b->bytes)
+      return refuse(n, s, "it exchanges what is not a whole buffer, alone");
+  }
+  return in_turn ? AT_OK : refuse(n, s, "an exchange outside of a loop's body");
+}
+
+static at_status check_block(checker *c, const at_nest_block *b, bool in_turn) {
   for (const at_nest_stmt *s = b->first; s; s = s->next) {
     AT_TRY(check_shape(c->nest, s));
     if (s->kind == AT_NEST_WHILE) {
@@ -142,6 +160,8 @@ static at_status check_block(checker *c, const at_nest_block *b) {
     }
     for (uint32_t i = 0; i < s->num_refs; i++)
       AT_TRY(check_ref(c, s, &s->refs[i]));
+    if (s->kind == AT_NEST_EXCHANGE)
+      AT_TRY(check_exchange(c->nest, s, in_turn));
     AT_TRY(note_writes(c, s));
     if (s->kind == AT_NEST_CASE) AT_TRY(check_case(c, s));
   }
@@ -152,5 +172,5 @@ static at_status check_block(checker *c, const at_nest_block *b) {
 at_status at_nest_verify(const at_nest *n) {
   checker c = {.nest = n};
   AT_TRY_ALLOC(c.written, at_new(n->arena, bool, n->buffers.len + 1));
-  return check_block(&c, &n->root);
+  return check_block(&c, &n->root, false);
 }

@@ -12,8 +12,8 @@ bool fuse_is_inline_const(const at_node *n) {
 }
 
 // Either the new last dimension had at most MOST_APART elements behind it
-// (channels), or the last two are exchanged in matrices of at most
-// MOST_IN_SMALL elements.
+// (channels), or arrays of at most MOST_IN_SMALL elements are turned, each by
+// itself.
 bool at_transpose_is_narrow(const at_node *n) {
   enum { MOST_APART = 4, MOST_IN_SMALL = 128 };
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
@@ -25,18 +25,31 @@ bool at_transpose_is_narrow(const at_node *n) {
     apart *= from->dims[d];
   if (apart > 1 && apart <= MOST_APART && t->dims[perm.rank - 1] >= 16)
     return true;
-  // Many small matrices.
-  for (uint32_t d = 0; d + 2 < perm.rank; d++)
-    if (perm.ptr[d] != d) return false;
-  return last == perm.rank - 2 &&
-         t->dims[perm.rank - 1] * t->dims[perm.rank - 2] <= MOST_IN_SMALL;
+  // Many small arrays.
+  uint32_t same = 0;
+  int64_t small = 1;
+  while (same < perm.rank && perm.ptr[same] == same) same++;
+  for (uint32_t d = same; d < perm.rank; d++) small *= t->dims[d];
+  return same < perm.rank && small <= MOST_IN_SMALL;
 }
 
-// May fuse: small, narrow, or it keeps whole rows of at least 8.
+// Short rows of narrow elements keep their order: pixels, which code generation
+// loads at once.
+static bool keeps_pixels(const at_node *n) {
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  const at_type *t = &n->types[0];
+  return perm.rank && perm.ptr[perm.rank - 1] == perm.rank - 1 &&
+         at_dtype_bytes(t->dtype) <= 2 && t->dims[perm.rank - 1] >= 2 &&
+         t->dims[perm.rank - 1] < 8;
+}
+
+// May fuse: small, narrow, or it keeps pixels or whole rows of at least 8.
 static bool cheap_transpose(const at_node *n) {
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   const at_type *t = &n->types[0];
-  if (at_type_elements(t) <= 4096 || at_transpose_is_narrow(n)) return true;
+  if (at_type_elements(t) <= 4096 || at_transpose_is_narrow(n) ||
+      keeps_pixels(n))
+    return true;
   return perm.rank && perm.ptr[perm.rank - 1] == perm.rank - 1 &&
          t->dims[perm.rank - 1] >= 8;
 }
@@ -533,8 +546,8 @@ static at_status visit(fuser *f, fuse_node *d) {
       return fuse_join(f, d, s.ptr[i], true);
     }
   }
-  bool move =
-      d->n->op == AT_OP_RESHAPE || (d->n->op == AT_OP_TRANSPOSE && !d->thin);
+  bool move = d->n->op == AT_OP_RESHAPE ||
+              (d->n->op == AT_OP_TRANSPOSE && !d->thin && !keeps_pixels(d->n));
   if (move || d->in.len) {
     d->plain = true;  // its own kernel, or none
     return AT_OK;

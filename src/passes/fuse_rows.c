@@ -126,6 +126,20 @@ static bool simple_reduces(const fuse_cluster *cl) {
   return true;
 }
 
+// Does either read what the other stores, or it itself, in another order than
+// by rows? Every such place would make the element again.
+static bool makes_again(const rows_group *g, const rows_pair *p,
+                        const at_rows *rows) {
+  const fuse_cluster *both[2] = {p->a, p->b};
+  for (int k = 0; k < 2; k++)
+    for (size_t i = 0; i < both[k]->outputs.len; i++) {
+      const fuse_node *d = both[k]->outputs.ptr[i];
+      if (is_whole(g, d) && at_rows_role(rows, d->n) & AT_ROW_OTHER)
+        return true;
+    }
+  return false;
+}
+
 // Cheap conditions first; at_rows_find walks both clusters. *out: uniting them
 // is correct and worth it.
 static at_status fits(const rows_group *g, fuse_cluster *b, bool *out) {
@@ -141,7 +155,8 @@ static at_status fits(const rows_group *g, fuse_cluster *b, bool *out) {
   if (results.len > FUSE_MAX_OUTPUTS || results.len == 0) return AT_OK;
   AT_TRY(at_rows_find(g->scratch, g->rows, g->columns, results.ptr,
                       (uint32_t)results.len, in_pair, &p, &rows));
-  *out = rows.fits && fuse_pair_operands(f, g->cl, b) <= FUSE_MAX_OPERANDS &&
+  *out = rows.fits && !makes_again(g, &p, &rows) &&
+         fuse_pair_operands(f, g->cl, b) <= FUSE_MAX_OPERANDS &&
          !fuse_between(f, g->cl, b, ROWS_MAX_SEARCH) &&
          !fuse_between(f, b, g->cl, ROWS_MAX_SEARCH);
   return AT_OK;

@@ -175,6 +175,27 @@ def test_a_loop_in_a_loop_is_one_kernel():
   assert text.count('nest "') == 1 and text.count("while ") == 2
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_states_change_places(turns):
+  """A state that each turn makes anew from its neighbours: in its own place behind the loop, after any number of turns."""
+  def turn(_, s):
+    x, y = s
+    return jnp.roll(x, 1, 0) * 0.5 + y, jnp.roll(y, 1, 1) + x[:, ::-1] * 0.25
+
+  def fn(n, x, y):
+    outer = lambda i, s: lax.fori_loop(0, (n + i) % 4, turn, s)
+    x, y = lax.fori_loop(0, n, turn, (x, y))
+    return *lax.fori_loop(0, 3, outer, (x + 1, y)), x
+  x = np.arange(40 * 33, dtype=np.float32).reshape(40, 33) / 1000
+  inputs = np.int32(turns), x, x[::-1] * 2
+  assert "exchange p" in nests(fn, *inputs)
+  with jax.default_device(jax.devices("cpu")[0]):
+    want = jax.jit(fn)(*inputs)
+  got = jax.jit(fn)(*(jax.device_put(a, jax.devices()[0]) for a in inputs))
+  for g, w in zip(got, want, strict=True):
+    np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-5)
+
+
 def test_long_steps_stay_steps():
   text = nests(lambda x: lax.fori_loop(0, 3, lambda i, x: jnp.sin(x), x), np.zeros(1 << 20, np.float32))
   assert text == ""
