@@ -244,7 +244,8 @@ static bool must_wake(void *stream) {
 static void shm_sleep(at_stream *s, uint64_t until_ns) {
   board *b = shm_of(s)->board;
   if (!until_ns) return;  // reads find out by themselves
-  if (at_linger_for(&shm_of(s)->sleeps, s->options.spin_ns, must_wake, s))
+  if (must_wake(s) ||
+      at_linger_for(&shm_of(s)->sleeps, s->options.spin_ns, must_wake, s))
     return;
   atomic_store(&b->bell, 1);
   atomic_thread_fence(memory_order_seq_cst);

@@ -137,14 +137,12 @@ static void look_between(const sender *x) {
 typedef struct room_wait {
   const sender *x;
   uint32_t seen;
-  bool looks, busy;
+  bool busy;
 } room_wait;
 
-// The first time nothing is received: it may not be worth a look.
 static bool room_came(void *arg) {
   room_wait *r = arg;
   if (atomic_load(r->x->l->room) != r->seen) return true;
-  if (!r->looks) return r->looks = true, false;
   r->busy = at_stream_look(&r->x->s->face) == AT_WIRE_BUSY;
   return r->busy || atomic_load(r->x->l->room) != r->seen;
 }
@@ -154,6 +152,7 @@ static bool look_for_room(const sender *x, uint32_t seen) {
   at_stream *s = x->s;
   if (!x->wait.looks || at_stream_polls(s)) return false;
   room_wait r = {.x = x, .seen = seen};
+  if (atomic_load(x->l->room) != seen) return true;
   if (at_linger_for(&s->room_waits, s->options.spin_ns, room_came, &r))
     return !r.busy;
   at_stream_look_end(&s->face);
