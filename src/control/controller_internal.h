@@ -198,8 +198,9 @@ bool at_controller_is_complete(const at_controller *c);
 // Launches that the host had not ended count as ended, operations that waited
 // for it get an error, and virtual devices on its chips move.
 void at_host_leaves(peer *host);  // it is gone, and clients are told
-void at_controller_welcome(
-    at_controller *c);  // clients that wait, if all are there
+// If the hosts that are not drained are there, clients that wait may begin, or
+// the hosts, where they have not, form.
+void at_controller_go_on(at_controller *c);
 // Goes by the control lane, past what waits in the outbox. Does not wait.
 void at_host_end(peer *host);  // tells it to end
 

@@ -47,7 +47,7 @@ static void set_state(at_controller *c, uint32_t host, drain_state s) {
 static void ended(at_controller *c, uint32_t host) {
   set_state(c, host, DRAIN_ENDED);
   at_log(AT_LOG_INFO, "host %u is drained", host);
-  at_controller_welcome(c);
+  at_controller_go_on(c);
 }
 
 // From here on nothing of the stream goes to the host (at_peer_is_away), so the

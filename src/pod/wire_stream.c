@@ -567,12 +567,19 @@ at_status at_stream_create(const at_stream_medium *medium,
   atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);
   s->options.group = s->options.addresses = NULL;
   s->options.links = NULL;
+  s->options.absent = NULL;
   pthread_mutex_init(&s->lock, NULL);
   pthread_mutex_init(&s->polls, NULL);
   pthread_cond_init(&s->stand_in, NULL);
   for (uint32_t m = 0; m < options->count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
       init_lane(s, k, &s->members[m].lanes[k]);
+  for (uint32_t m = 0; m < options->count; m++) {
+    if (m == options->me || at_wire_meets(options, m)) continue;
+    s->members[m].why =
+        AT_FAIL(AT_UNAVAILABLE, "process %u is lost: it takes no part", m);
+    atomic_store(&s->members[m].lost, true);
+  }
   *out = s;
   return AT_OK;
 }
@@ -592,7 +599,9 @@ void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
 // need no seals then.
 static void tell_sockets(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++)
-    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != s->face.me; k++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != s->face.me &&
+                             !atomic_load(&s->members[m].lost);
+         k++)
       at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_SOCKET, k, 0);
 }
 
