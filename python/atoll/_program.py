@@ -85,12 +85,14 @@ def _check(code, why):
 
 
 def _buffers(arrays):
-  """The library's own buffers of arrays, and how many each array has."""
+  """The library's own buffers of arrays, and how many each array has; RuntimeError: one is gone."""
   calls, places, counts = _calls(), [], []
   calls.identify(True)
   try:
     for array in arrays:
       parts = getattr(array, "_base_array", array)._arrays  # a typed key has its data below it
+      if parts is None:
+        raise RuntimeError(f"an array of shape {array.shape} has been deleted or donated")
       counts.append(len(parts))
       places.extend(part.unsafe_buffer_pointer() for part in parts)
   finally:

@@ -179,6 +179,9 @@ def plain(leaf):
   import jax
   import jax.numpy as jnp
 
+  if isinstance(leaf, jax.core.Tracer):
+    raise TypeError(f"a value of shape {leaf.shape} that is only traced cannot be stored\n"
+                    "hint: return it from the function that jax.jit transforms, and store what that returns")
   if not isinstance(leaf, jax.Array):
     leaf = jnp.asarray(leaf)
   if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):

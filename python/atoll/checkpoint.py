@@ -31,7 +31,7 @@ def _names(tree, above=()):
 
 
 def _path(path) -> str:
-  path = os.path.normpath(os.fspath(path))
+  path = os.path.normpath(os.fsdecode(path))
   if not os.path.isabs(path):
     raise ValueError(f"{path} is not absolute: hosts of a pod have working folders of their own")
   return path

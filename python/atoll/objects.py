@@ -26,9 +26,10 @@ def put(name: str, tree: Any, *, label: str = "", donate: bool = False) -> None:
   if not leaves:
     raise ValueError("there is no array to put")
   plain = [_shards.plain(leaf) for leaf in leaves]
-  arrays = jax.block_until_ready([a for a, _ in plain])
+  arrays = [a for a, _ in plain]
   about = _shards.encode({"tree": structure, "arrays": [_shards.about_array(a, key) for a, key in plain]})
   places, counts = _shards.buffers(arrays)
+  jax.block_until_ready(arrays)
   why = _shards.why()
   try:
     _shards.check(_own.named().keep(name.encode(), label.encode(), _own.Bytes.of(about), places, counts, len(arrays),

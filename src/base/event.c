@@ -176,6 +176,7 @@ static _Thread_local at_linger t_waits;
 
 // A moment on the core, its own or one that others want. True: it has fired.
 static bool wait_awake(at_event *e) {
+  if (at_event_fired(e)) return true;
   if (!at_spin_ns(kWaitSpinNs))
     return at_linger_for(&t_waits, kWaitLingerNs, has_fired, e);
   uint64_t until = at_clock_ns() + kWaitSpinNs;

@@ -55,10 +55,10 @@ static void learn(at_linger *p, bool paid) {
 // meanwhile, perhaps at what is waited for.
 bool at_linger_for(at_linger *p, uint64_t most_ns, bool (*came)(void *arg),
                    void *arg) {
-  if (came(arg)) return true;
   const uint64_t begin = at_clock_ns(),
                  until = begin + worth(p, most_ns, begin);
   if (until == begin) return false;
+  if (came(arg)) return learn(p, true), true;
   const uint64_t work = work_ns();
   uint64_t now = begin;
   for (uint32_t shared = 0; now < until && shared < kShared;) {

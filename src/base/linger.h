@@ -4,9 +4,9 @@
 // again and again and gives its core to whoever else can run between two looks.
 //
 // It learns: a place where lingering did not pay is left sooner each time, then
-// at once but for a try now and then. A process whose core was taken by another
-// one with more to do does not linger for a while. So neither an idle process
-// nor one beside busy others burns time, or loses its turn to them.
+// without a look but for a try now and then. A process whose core was taken by
+// another one with more to do does not linger for a while. So neither an idle
+// process nor one beside busy others burns time, or loses its turn to them.
 #ifndef ATOLL_BASE_LINGER_H_
 #define ATOLL_BASE_LINGER_H_
 
@@ -23,8 +23,9 @@ typedef struct at_linger {
   _Atomic uint32_t skips;   // since it was tried
 } at_linger;
 
-// Looks until came(arg), for `most_ns` at most; at least once. True: it came.
-// came must be short and may be called often.
+// Looks until came(arg), for `most_ns` at most. True: it came. False without a
+// look where that is not worth it, so whoever can tell cheaply that it has come
+// asks before. came must be short and may be called often.
 bool at_linger_for(at_linger *p, uint64_t most_ns, bool (*came)(void *arg),
                    void *arg);
 

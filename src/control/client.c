@@ -605,11 +605,19 @@ static at_status host_back(at_client *c, at_bytes body) {
 }
 
 // Names that were collected are dropped at once now, since the drain waits for
-// them.
+// them. What other threads have said is on its way already, so HEARD is behind
+// it.
 static void host_drains(at_client *c, const at_msg_host_drains *m) {
   if (!c->welcomed || m->host >= c->num_hosts) return;
   atomic_store(&c->hosts[m->host].drains, m->drains);
   if (look_for_drains(c)) at_client_flush(c);
+  if (!m->number) return;
+  const at_msg_heard heard = {m->number};
+  const at_bytes part = {(const uint8_t *)&heard, sizeof heard};
+  at_outbox_send(c->late, &(at_outbox_post){.lane = AT_WIRE_BULK,
+                                            .message = {.kind = AT_MSG_HEARD,
+                                                        .num_parts = 1,
+                                                        .parts = &part}});
 }
 
 // Before anything is sent.

@@ -117,10 +117,107 @@ static void it_ends_once_it_holds_nothing(void **state) {
   pod_close(&p);
 }
 
-// Launches that were sent before the order are done; those behind it fail.
+// Until the host has that state, and is another process than that one.
+static void until_it_is(const pod *p, uint32_t host, const char *state,
+                        pid_t before) {
+  char named[64], was[64], wanted[32];
+  uint64_t until = at_clock_ns() + 30000000000ull;
+  snprintf(named, sizeof named, "{\"host\":%u,\"name\":\"host (process ", host);
+  snprintf(was, sizeof was, "%s%d)", named, (int)before);
+  snprintf(wanted, sizeof wanted, "\"state\":\"%s\"", state);
+  for (bool is = false; !is; usleep(20000)) {
+    at_strbuf text = {0};
+    OK(ask(p, AT_MSG_STATUS, (at_bytes){0}, &text));
+    const char *at = strstr(text.ptr, named),
+               *has = at ? strstr(at, "\"state\":") : NULL;
+    is = has && !strstr(text.ptr, was) && !strncmp(has, wanted, strlen(wanted));
+    at_strbuf_free(&text);
+    assert_true(at_clock_ns() < until);
+  }
+}
+
+// A collective over the first chips, with arrays of now.
+static void rotates_over(const guest *g, uint32_t chips) {
+  enum { kNumber = 1000 };
+  float v[kNumber], got[kNumber];
+  run r = run_make(g, pod_rotates(chips, kNumber), chips, 1);
+  for (uint32_t d = 0; d < chips; d++) {
+    for (int i = 0; i < kNumber; i++) v[i] = (float)(1000 * d + (uint32_t)i);
+    r.args[d] = pod_array(r.chips[d], AT_F32, v, kNumber);
+  }
+  OK(run_try(&r, NULL));
+  for (uint32_t d = 0; d < chips; d++) {
+    OK(pod_fetch(r.outs[d], got, 0, sizeof got));
+    for (int i = 0; i < kNumber; i++)
+      assert_float_equal(got[i],
+                         (float)(1000 * ((d + 1) % chips) + (uint32_t)i), 0);
+  }
+  run_drop_outs(&r);
+  run_drop_args(&r);
+  at_loaded_release(r.l);
+}
+
+// Without a host that is drained the others form anew: the one that is lost
+// comes back, programs run over those that are there, and over all of them once
+// it is wanted back.
+static void others_come_back_without_it(void **state) {
+  pod p;
+  pod_open(&p, "v5e:2x2", 4, 4);
+  guest g = guest_open(&p);
+  rotates_over(&g, 4);
+  const uint32_t drained = process_of(&p, 3), lost = process_of(&p, 1);
+  const pid_t before = p.hosts[lost];
+  OK(drain(&p, 3, AT_DRAIN_FORCE));
+  assert_int_equal(pod_join(p.hosts[drained]), 0);
+  until_it_says(&p, "\"state\":\"drained\"");
+  pod_kill_host(&p, lost);
+  until_it_is(&p, 1, "lost", 0);
+  p.hosts[lost] = pod_spawn("--host", p.address, NULL);
+  until_it_is(&p, 1, "up", before);
+  guest late = guest_open(&p);
+  rotates_over(&late, 3);
+  rotates_over(&g, 3);
+  OK(drain(&p, 3, AT_DRAIN_UNDO));
+  p.hosts[drained] = pod_spawn("--host", p.address, NULL);
+  until_drains(&g, 3, false);
+  until_it_is(&p, 3, "up", 0);
+  rotates_over(&g, 4);
+  guest_close(&late);
+  guest_close(&g);
+  pod_close(&p);
+}
+
+// One of two that are lost is not wanted back: the other one does not wait for
+// it, and is a pod alone.
+static void who_waits_for_it_goes_on(void **state) {
+  pod p;
+  float v[4] = {1, 2, 3, 4}, got[4];
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  const uint32_t first = process_of(&p, 0), second = process_of(&p, 1);
+  pod_kill_host(&p, first);
+  pod_kill_host(&p, second);
+  until_it_is(&p, 0, "lost", 0);
+  until_it_is(&p, 1, "lost", 0);
+  p.hosts[first] = pod_spawn("--host", p.address, NULL);
+  until_it_is(&p, 0, "joining", 0);
+  OK(drain(&p, 1, AT_DRAIN_START));
+  until_it_says(&p, "\"state\":\"drained\"");
+  guest late = guest_open(&p);
+  at_buffer *b = pod_array(guest_chip(&late, 1), AT_F32, v, 4);
+  OK(pod_fetch(b, got, 0, sizeof got));
+  assert_memory_equal(got, v, sizeof v);
+  at_buffer_release(b);
+  guest_close(&late);
+  guest_close(&g);
+  pod_close(&p);
+}
+
+// Launches that were sent before the order are done, also those that the
+// controller still holds; those behind it fail.
 static void by_force_it_ends_what_it_was_asked(void **state) {
   pod p;
-  enum { kNumber = 100000, kLaunches = 30 };
+  enum { kNumber = 100000, kLaunches = 1000 };
   float *v = calloc(kNumber, sizeof *v), *got = malloc(kNumber * sizeof *got);
   for (int i = 0; i < kNumber; i++) v[i] = (float)(i % 1000);
   pod_open(&p, "v5e:2x2", 2, 4);
@@ -286,6 +383,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(it_ends_once_it_holds_nothing),
       cmocka_unit_test(by_force_it_ends_what_it_was_asked),
+      cmocka_unit_test(others_come_back_without_it),
+      cmocka_unit_test(who_waits_for_it_goes_on),
       cmocka_unit_test(a_save_whose_host_goes_fails),
       cmocka_unit_test(what_is_said_of_a_pod),
       cmocka_unit_test(a_trace_has_all_processes),

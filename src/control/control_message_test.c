@@ -254,6 +254,8 @@ static void seen_by_people(void **state) {
   at_msg_host_drains h = {.host = 7, .drains = 1};
   EXACT(AT_MSG_HOST_DRAINS, h);
   BAD(AT_MSG_HOST_DRAINS, h, x->drains = 2);
+  at_msg_heard heard = {.number = 1};
+  EXACT(AT_MSG_HEARD, heard);
   at_msg_look l = {.number = 1};
   EXACT(AT_MSG_LOOK, l);
   at_msg_status s = {.watch_ms = 1};

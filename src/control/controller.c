@@ -63,36 +63,38 @@ static uint64_t common_cpu(const at_controller *c) {
   return cpu;
 }
 
-// Of those that have not come: "".
+// It has ended, and no other process has its place.
+static bool is_drained(const at_controller *c, uint32_t host) {
+  return c->drains[host] == DRAIN_ENDED;
+}
+
+// Of those that have not come, and for a meeting of those that are drained: "".
 static at_strbuf addresses_of(const at_controller *c, bool pod) {
   at_strbuf b = {0};
-  for (uint32_t i = 0; i < c->num_hosts; i++)
+  for (uint32_t i = 0; i < c->num_hosts; i++) {
+    const char *address = pod ? c->hosts[i]->pod : c->hosts[i]->session;
     at_strbuf_addf(&b, "%s%s", i ? "," : "",
-                   pod ? c->hosts[i]->pod : c->hosts[i]->session);
+                   pod && is_drained(c, i) ? "" : address);
+  }
   for (uint32_t i = c->num_hosts; i < c->max_hosts && !pod; i++)
     at_strbuf_addz(&b, ",");
   return b;
 }
 
-// Is every host there? A meeting has all of them: where only a drained one is
-// missing, people hear what would mend that.
+// Is every host there that is not drained, and any?
 static bool all_came(const at_controller *c) {
-  uint32_t drained = UINT32_MAX;
+  bool any = false;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
-    if (c->hosts[i] && !c->hosts[i]->gone) continue;
-    if (c->drains[i] != DRAIN_ENDED) return false;
-    drained = i;
+    if (is_drained(c, i)) continue;
+    if (!c->hosts[i] || c->hosts[i]->gone) return false;
+    any = true;
   }
-  if (drained == UINT32_MAX) return true;
-  at_log(AT_LOG_WARNING,
-         "the pod cannot form anew without host %u, which is drained; all "
-         "others are there\nhint: atoll pod undrain %u, and start a host",
-         drained, drained);
-  return false;
+  return any;
 }
 
 // If every host is there, tells all of them to form a new epoch. What they
-// answer to earlier FORMs does not count any more.
+// answer to earlier FORMs does not count any more. Those that are drained take
+// no part.
 static void form_if_complete(at_controller *c) {
   if (!all_came(c)) return;
   at_strbuf addresses = addresses_of(c, true);
@@ -108,6 +110,7 @@ static void form_if_complete(at_controller *c) {
                      .epoch = c->epoch,
                      .target_bytes = strlen(c->target),
                      .addresses_bytes = addresses.len};
+    if (is_drained(c, i)) continue;
     c->hosts[i]->formed = false;
     memcpy(m.secret, c->secret, sizeof m.secret);
     const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -174,14 +177,18 @@ bool at_controller_is_complete(const at_controller *c) {
   uint32_t there = 0, drained = 0;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     there += c->hosts[i] && c->hosts[i]->formed && !c->hosts[i]->gone;
-    drained += c->hosts[i] && c->drains[i] == DRAIN_ENDED;
+    drained += c->hosts[i] && is_drained(c, i);
   }
   return there && there + drained == c->num_hosts;
 }
 
-// Those that came while hosts were missing.
-void at_controller_welcome(at_controller *c) {
-  if (!at_controller_is_complete(c)) return;
+// Clients wait for the first case; the second is one of hosts that waited for
+// the one that has just been drained.
+void at_controller_go_on(at_controller *c) {
+  if (!at_controller_is_complete(c)) {
+    if (!c->forming) form_if_complete(c);
+    return;
+  }
   for (peer *p = c->peers; p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->welcomed && !p->gone) welcome(c, p);
 }
@@ -200,7 +207,7 @@ static char *copy_text(const uint8_t *p, uint64_t n) {
 static uint32_t free_place(const at_controller *c, int64_t wanted) {
   uint32_t first = c->num_hosts;
   for (uint32_t i = c->num_hosts; i-- > 0;)
-    if ((!c->hosts[i] || c->hosts[i]->gone) && c->drains[i] != DRAIN_ENDED) {
+    if ((!c->hosts[i] || c->hosts[i]->gone) && !is_drained(c, i)) {
       if ((int64_t)i == wanted) return i;
       first = i;
     }
@@ -211,7 +218,7 @@ static uint32_t free_place(const at_controller *c, int64_t wanted) {
 // back.
 static at_status no_place(const at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++)
-    if (c->drains[i] == DRAIN_ENDED)
+    if (is_drained(c, i))
       return AT_FAIL(AT_FAILED_PRECONDITION,
                      "host %u of the pod is drained, and no other place is "
                      "free\nhint: atoll pod undrain %u",
@@ -281,14 +288,14 @@ static void pod_formed(at_controller *c) {
          c->target, c->num_hosts, (unsigned long long)c->epoch);
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     peer *h = c->hosts[i];
-    if (h->announced) continue;
+    if (h->announced || h->gone) continue;
     h->announced = true;
     h->joined = c->epoch;
     for (peer *p = c->peers; p; p = p->next)
       if (p->kind == AT_SESSION_CLIENT && p->welcomed && !p->gone)
         say_back(p, h);
   }
-  at_controller_welcome(c);
+  at_controller_go_on(c);
 }
 
 // FORMED counts for the current epoch only. A host that could not form is no
@@ -307,7 +314,7 @@ static void host_formed(peer *p, at_bytes body) {
   p->formed = true;
   *p->why = 0;
   c->formed++;
-  if (c->formed == c->num_hosts) pod_formed(c);
+  if (at_controller_is_complete(c)) pod_formed(c);
 }
 
 // One of those who are to meet is gone: the others need not wait for it.
@@ -354,7 +361,7 @@ static void host_did(peer *p, const at_msg_did *m) {
 // told to, is no loss.
 static void host_lost(peer *p) {
   if (!p->session || p->replaced || p->controller->closes) return;
-  if (p->controller->drains[p->number] == DRAIN_ENDED) return;
+  if (is_drained(p->controller, p->number)) return;
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   at_drain_lost(p);
   at_host_leaves(p);
@@ -700,7 +707,7 @@ uint32_t at_controller_hosts(at_controller *c) {
 // The host's process has ended and is not to come back by itself.
 bool at_controller_drained(at_controller *c, uint32_t host) {
   pthread_mutex_lock(&c->lock);
-  bool drained = host < c->num_hosts && c->drains[host] == DRAIN_ENDED;
+  bool drained = host < c->num_hosts && is_drained(c, host);
   pthread_mutex_unlock(&c->lock);
   return drained;
 }

@@ -54,6 +54,7 @@ typedef struct placed_graph {
 typedef enum drain_state {
   DRAIN_NONE,
   DRAIN_STARTED,  // nothing new is placed there
+  DRAIN_FORCED,   // it rests once clients have said what they had to say
   DRAIN_RESTS,    // nothing of the stream goes there; it ends what it has
   DRAIN_ENDED     // it has ended, and no other process takes its place
 } drain_state;
@@ -112,6 +113,7 @@ struct peer {
   // Launches in a second, measured when somebody asks; 0: not yet.
   double use;
   uint64_t use_ns, use_launches;
+  uint64_t heard;  // the last drain by force of which it has heard
   // For a trace of the pod: its clock less the controller's, and how long the
   // question took of which that is known; the last trace that it has ended.
   bool clock_known;
@@ -153,7 +155,8 @@ struct at_controller {
   // at_controller_close is at work.
   bool up, stopped, closes;
   // [max_hosts]
-  uint8_t *drains;  // by host: drain_state
+  uint8_t *drains;             // by host: drain_state
+  uint64_t forces, forced_ns;  // drains by force, so far; when the last was
   // Numbers of LOOK messages; an answer with another number is late.
   uint64_t looks;  // that have been asked
   // Named objects, and what hosts have been asked to do (named.c).
@@ -195,8 +198,9 @@ bool at_controller_is_complete(const at_controller *c);
 // Launches that the host had not ended count as ended, operations that waited
 // for it get an error, and virtual devices on its chips move.
 void at_host_leaves(peer *host);  // it is gone, and clients are told
-void at_controller_welcome(
-    at_controller *c);  // clients that wait, if all are there
+// If the hosts that are not drained are there, clients that wait may begin, or
+// the hosts, where they have not, form.
+void at_controller_go_on(at_controller *c);
 // Goes by the control lane, past what waits in the outbox. Does not wait.
 void at_host_end(peer *host);  // tells it to end
 
@@ -205,7 +209,10 @@ void at_host_end(peer *host);  // tells it to end
 // come, or an undo comes too late.
 at_status at_drain(at_controller *c, const at_msg_drain *m);
 // By the keeper.
-void at_drain_look(at_controller *c);  // now and then: who holds nothing rests
+void at_drain_look(at_controller *c);  // now and then: who can rest does
+// A client's HEARD, behind all that it had said. Numbers of the future are
+// ignored.
+void at_drain_heard(peer *client, const at_msg_heard *m);
 // A host has done all that the stream told it: it is ended, and its place is
 // free once people undrain it.
 void at_drain_rested(peer *host);

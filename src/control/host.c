@@ -372,8 +372,13 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
   h->pod = now;
   h->count = at_pod_hosts_of(now)->count;
   at_copies_listen(h);
-  memset(h->missed, 0, h->count * sizeof *h->missed);
   return AT_OK;
+}
+
+// The controller knows of those that take no part in this epoch.
+static void begin_missing(host *h, const char *addresses) {
+  for (uint32_t i = 0; i < h->count; i++)
+    h->missed[i] = !at_address_is_there(addresses, i);
 }
 
 // A host keeps its number for life; the pod may only have grown. A pod of one
@@ -388,7 +393,10 @@ static at_status join_again(host *h, const at_msg_form *m,
   wait_for_far_work(h);
   AT_TRY(join(h, m, addresses, target, &now));
   at_status st = replace_hosts(h, now);
-  if (st.err) at_pod_hosts_close(now);
+  if (st.err)
+    at_pod_hosts_close(now);
+  else
+    begin_missing(h, addresses);
   return st;
 }
 
@@ -404,6 +412,7 @@ static at_status join_first(host *h, const at_msg_form *m,
   free(h->missed);
   h->missed = calloc(m->places, sizeof *h->missed);
   if (!h->missed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
+  begin_missing(h, addresses);
   if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
   return start(h, target);
 }

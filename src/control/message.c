@@ -500,6 +500,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_slice(b);
     case AT_MSG_UNSLICE:
       return b.len == sizeof(at_msg_unslice);
+    case AT_MSG_HEARD:
+      return b.len == sizeof(at_msg_heard);
     case AT_MSG_SLICED:
       return good_sliced(b);
     case AT_MSG_IAM:

@@ -92,6 +92,7 @@ typedef enum at_message_kind {
   AT_MSG_RESTORE,
   AT_MSG_PEEK,    // what a checkpoint has
   AT_MSG_COMMIT,  // controller, to one host
+  AT_MSG_HEARD,   // to a HOST_DRAINS; before it is what was said until then
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   // Bytes of an array are announced, and come.
@@ -608,7 +609,12 @@ typedef struct at_msg_host_back {
 // Whether something new may be placed on a host. What is there goes on.
 typedef struct at_msg_host_drains {
   uint32_t host, drains;  // 0 or 1
+  uint64_t number;        // not 0: the host is about to rest; HEARD answers
 } at_msg_host_drains;
+
+typedef struct at_msg_heard {
+  uint64_t number;
+} at_msg_heard;
 
 // A daemon that is ready to take part.
 typedef struct at_msg_host {

@@ -530,6 +530,8 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
     st = at_client_slice(p, body);
   else if (head->kind == AT_MSG_UNSLICE)
     st = at_client_unslice(p, body);
+  else if (head->kind == AT_MSG_HEARD)
+    at_drain_heard(p, body);
   else if (!(st = find_hosts(p, head->kind, body, &to)).err)
     return route(p, head, body, to);
   if (st.err) cut_off(p, st);

@@ -33,6 +33,7 @@ static const char *state_of(const peer *p) {
     case DRAIN_ENDED:
       return "drained";
     case DRAIN_STARTED:
+    case DRAIN_FORCED:
     case DRAIN_RESTS:
       return "draining";
     default:

@@ -569,21 +569,15 @@ at_status at_launch_begin(at_loaded *l, const at_launch *launch,
 // chip's queue; may run other launches' work on the caller's thread for a
 // moment, never this one's. Any thread.
 void at_launch_enqueue(at_task *t, uint32_t device);
-// The lane that would start for a brief task, kept for the thread that launches
-// it. Of the caller, who only hands it on.
-typedef struct at_kept_lane {
-  at_runtime *runtime;      // NULL: nothing is kept
-  _Atomic(at_task *) task;  // NULL: a lane has it
-  _Atomic uint32_t lanes;   // to start
-} at_kept_lane;
-// Before the task is enqueued. *k is written; nothing is kept where the task is
-// not brief, or the caller is a fiber.
-void at_lane_keep(at_kept_lane *k, at_task *t);
-// After it has been enqueued, by the same thread, which holds no lock: waits
-// for a moment until the task has its turn, then runs its lane on this thread
-// until that has to sleep. No other thread is woken. The task may be gone
-// before that.
-void at_lane_run_kept(at_kept_lane *k);
+// A lane that is kept for the thread that launches.
+typedef struct at_kept_lane at_kept_lane;
+// Calls enter(arg, t), which enqueues the task's devices, now or later, on this
+// thread or on another one. The caller holds no lock. A brief task runs on its
+// thread, unless that is a fiber: once enter has returned it waits for a moment
+// until the task has its turn, then runs it until it has to sleep, and no other
+// thread is woken. The task may be gone when this returns.
+void at_launch_enter(at_task *t, void (*enter)(void *arg, at_task *t),
+                     void *arg);
 
 // What the processes that run a program together call one launch of it, alike
 // on all of them: the `launch`-th of the program on these processes.

@@ -839,16 +839,16 @@ bool at_task_span(const at_task *t, at_span *out) {
 
 at_event *at_task_done(const at_task *t) { return t->done; }
 
+static void enqueue_all(void *arg, at_task *t) {
+  const uint32_t n = at_task_devices(t);  // t is gone after the last
+  for (uint32_t d = 0; d < n; d++) at_launch_enqueue(t, d);
+}
+
 // For programs whose launches nobody orders.
 at_status at_loaded_execute(at_loaded *l, const at_launch *in,
                             at_buffer **outputs, at_event **out_done) {
   at_task *t;
   AT_TRY(at_launch_begin(l, in, outputs, out_done, &t));
-  if (!t) return AT_OK;
-  const uint32_t n = at_task_devices(t);  // t is gone after the last
-  at_kept_lane kept;
-  at_lane_keep(&kept, t);
-  for (uint32_t d = 0; d < n; d++) at_launch_enqueue(t, d);
-  at_lane_run_kept(&kept);
+  if (t) at_launch_enter(t, enqueue_all, NULL);
   return AT_OK;
 }

@@ -11,6 +11,14 @@
 // How long who launches waits for the turn of what it would run itself.
 enum { kKeptNs = 100000 };
 
+// The lane that would start for a brief task, kept for the thread that launches
+// it.
+struct at_kept_lane {
+  at_runtime *runtime;      // NULL: nothing is kept
+  _Atomic(at_task *) task;  // NULL: a lane has it
+  _Atomic uint32_t lanes;   // to start
+};
+
 // ---- Lanes
 static bool run_part(at_part *p);
 static void lane_main(void *runtime);
@@ -131,7 +139,9 @@ static void lane_main(void *runtime) {
   }
 }
 
-void at_lane_keep(at_kept_lane *k, at_task *t) {
+// Before the task is enqueued. Nothing is kept where it is not brief, or the
+// caller is a fiber.
+static void keep_lane(at_kept_lane *k, at_task *t) {
   *k = (at_kept_lane){0};
   if (!t->brief || at_in_fiber()) return;
   at_runtime *rt = k->runtime = t->loaded->runtime;
@@ -141,33 +151,34 @@ void at_lane_keep(at_kept_lane *k, at_task *t) {
   pthread_mutex_unlock(&rt->lanes.lock);
 }
 
-// For at_linger_for.
-typedef struct decision {
-  at_kept_lane *kept;
-  const at_hosts *hosts;  // NULL: no message of theirs decides
-  bool looks;
-} decision;
-
-// The first time nothing is received: it may not be worth a look.
-static bool is_decided(void *arg) {
-  decision *d = arg;
-  if (d->looks && d->hosts) (void)d->hosts->look(d->hosts->arg);
-  d->looks = true;
-  return atomic_load(&d->kept->lanes) || !atomic_load(&d->kept->task);
+// It is known where the task runs.
+static bool is_decided(const at_kept_lane *k) {
+  return atomic_load(&k->lanes) || !atomic_load(&k->task);
 }
 
-// Until it is known where the task runs, for a moment.
-static void await_decision(at_runtime *rt, at_kept_lane *k) {
-  const at_hosts *h = rt->hosts && rt->hosts->look ? rt->hosts : NULL;
-  decision d = {k, h, false};
-  if (!at_linger_for(&rt->lanes.launchers, kKeptNs, is_decided, &d) && h)
-    h->look_end(h->arg);
+// For at_linger_for: a message of another process may decide.
+static bool look_for_decision(void *arg) {
+  const at_kept_lane *k = arg;
+  const at_hosts *h = k->runtime->hosts;
+  if (h && h->look) (void)h->look(h->arg);
+  return is_decided(k);
 }
 
-void at_lane_run_kept(at_kept_lane *k) {
+// Until it is decided, for a moment.
+static void await_decision(at_kept_lane *k) {
+  at_runtime *rt = k->runtime;
+  const at_hosts *h = rt->hosts;
+  if (is_decided(k) ||
+      at_linger_for(&rt->lanes.launchers, kKeptNs, look_for_decision, k))
+    return;
+  if (h && h->look) h->look_end(h->arg);
+}
+
+// After the task has been enqueued; it may be gone.
+static void run_kept(at_kept_lane *k) {
   at_runtime *rt = k->runtime;
   if (!rt) return;
-  await_decision(rt, k);
+  await_decision(k);
   pthread_mutex_lock(&rt->lanes.lock);
   at_task *t = atomic_load(&k->task);
   if (t) let_go(t);
@@ -177,6 +188,14 @@ void at_lane_run_kept(at_kept_lane *k) {
   start_lanes(rt, n - 1);
   if (at_code_take(at_sched_spawn_here(rt->sched, lane_main, rt)))
     lane_main(rt);
+}
+
+void at_launch_enter(at_task *t, void (*enter)(void *arg, at_task *t),
+                     void *arg) {
+  at_kept_lane kept;
+  keep_lane(&kept, t);
+  enter(arg, t);
+  run_kept(&kept);
 }
 
 // A lane that begins with a task's SparseCore work, and is an ordinary one

@@ -20,12 +20,21 @@ uint32_t at_address_count(const char *text) {
   return n;
 }
 
-// getaddrinfo may ask a name server, so this can take seconds. i must be below
-// the count.
+// i must be below the count.
+static const char *find(const char *text, uint32_t i) {
+  for (; i; i--) text = strchr(text, ',') + 1;
+  return text;
+}
+
+bool at_address_is_there(const char *text, uint32_t i) {
+  const char first = *find(text, i);
+  return first && first != ',';
+}
+
+// getaddrinfo may ask a name server, so this can take seconds.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,
                              struct addrinfo **out) {
-  const char *at = a->text;
-  for (; i; i--) at = strchr(at, ',') + 1;
+  const char *at = find(a->text, i);
   const char *end = strchr(at, ',');
   size_t n = end ? (size_t)(end - at) : strlen(at);
   char text[256], *colon = NULL;
@@ -115,6 +124,10 @@ static void add_place(at_digest *d, const struct sockaddr *at) {
 at_status at_address_digest(const at_addresses *a, at_digest *d) {
   for (uint32_t i = 0; i < at_address_count(a->text); i++) {
     struct addrinfo *all;
+    if (!at_address_is_there(a->text, i)) {
+      at_digest_add_u64(d, UINT64_MAX);
+      continue;
+    }
     AT_TRY(at_address_resolve(a, i, &all));
     const struct sockaddr *best = NULL;
     for (const struct addrinfo *x = all; x; x = x->ai_next)

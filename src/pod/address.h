@@ -22,11 +22,14 @@ typedef struct at_addresses {
 // How many of them a text by commas names; an empty one names none. They are
 // not looked at.
 uint32_t at_address_count(const char *text);
+// Is address i there? An empty one is of a process that takes no part.
+bool at_address_is_there(const char *text, uint32_t i);
 // Address i, resolved; free with freeaddrinfo. INVALID_ARGUMENT.
 at_status at_address_resolve(const at_addresses *a, uint32_t i,
                              struct addrinfo **out);
 // Adds where all of them are to *d, alike however they are spelled: of each an
-// address of IPv4, where it has one, and the port. INVALID_ARGUMENT.
+// address of IPv4, where it has one, and the port; and which are not there.
+// INVALID_ARGUMENT.
 at_status at_address_digest(const at_addresses *a, at_digest *d);
 // A socket of address i that does not listen yet. UNAVAILABLE: the system
 // refuses.

@@ -65,6 +65,23 @@ static void enqueue_anyhow(at_island *s, at_task *t, uint32_t n) {
   }
 }
 
+// For at_launch_enter.
+typedef struct entry {
+  at_island *island;
+  const at_launch *launch;
+} entry;
+
+static void enter(void *arg, at_task *t) {
+  const entry *e = arg;
+  at_island *s = e->island;
+  if (s->between)
+    at_order_enqueue(s->between, t, e->launch);
+  else if (atomic_load(&s->ordered))
+    enqueue_in_order(s, t, e->launch->num_chips);
+  else
+    enqueue_anyhow(s, t, e->launch->num_chips);
+}
+
 // Buffers are prepared (at_launch_begin) before the order is taken, so nothing
 // waits while it is held.
 at_status at_island_launch(at_island *s, at_loaded *l, const at_launch *launch,
@@ -74,15 +91,6 @@ at_status at_island_launch(at_island *s, at_loaded *l, const at_launch *launch,
     return at_loaded_execute(l, launch, outputs, out_done);
   at_task *t;
   AT_TRY(at_launch_begin(l, launch, outputs, out_done, &t));
-  if (!t) return AT_OK;
-  at_kept_lane kept;
-  at_lane_keep(&kept, t);
-  if (s->between)
-    at_order_enqueue(s->between, t, launch);
-  else if (atomic_load(&s->ordered))
-    enqueue_in_order(s, t, launch->num_chips);
-  else
-    enqueue_anyhow(s, t, launch->num_chips);
-  at_lane_run_kept(&kept);
+  if (t) at_launch_enter(t, enter, &(entry){s, launch});
   return AT_OK;
 }

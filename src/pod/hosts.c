@@ -440,6 +440,9 @@ const at_pod_job *at_pod_hosts_job(const at_pod_hosts *a) { return &a->job; }
 static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                            at_pod_link *links) {
   char group[80];
+  bool absent[AT_POD_MAX_HOSTS];
+  for (uint32_t h = 0; h < a->face.count; h++)
+    absent[h] = !at_address_is_there(job->addresses.text, h);
   const bool shared = !strcmp(at_pod_job_medium(job), "shm");
   AT_TRY(at_pod_job_group(job, a->face.count, group));
   const at_wire_options o = {.count = a->face.count,
@@ -447,6 +450,7 @@ static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                              .group = group,
                              .epoch = job->epoch,
                              .links = shared ? NULL : links,
+                             .absent = absent,
                              .meet_ms = job->timeout_s * 1000,
                              .sink = {.arg = a,
                                       .place = sink_place,

@@ -20,7 +20,8 @@ typedef struct at_pod_hosts at_pod_hosts;
 
 // All of it borrowed for the call, but for the listener, which is taken.
 typedef struct at_pod_job {
-  at_addresses addresses;  // of every process; this one is `me`
+  at_addresses addresses;  // of every process; this one is `me`. "": it takes
+                           // no part, and is lost from the beginning
   uint32_t me;
   int listener;        // bound to this process's address; -1: one is bound here
   bool local;          // all of them are on this machine

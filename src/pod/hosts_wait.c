@@ -105,14 +105,12 @@ static void stop_waiting(at_pod_hosts *a, at_pod_waiter *w) {
 typedef struct look_out {
   at_wire *wire;
   const at_event *news;
-  bool asked, looked, over;  // over: another thread receives
+  bool looked, over;  // over: another thread receives
 } look_out;
 
-// The first time nothing is received: it may not be worth a look.
 static bool message_came(void *arg) {
   look_out *l = arg;
   if (at_event_fired(l->news)) return true;
-  if (!l->asked) return l->asked = true, false;
   const at_wire_seen seen = at_wire_look(l->wire);
   l->looked = true;
   l->over = seen == AT_WIRE_BUSY;

@@ -305,6 +305,7 @@ static at_status check_network(plan *p) {
   uint32_t remote = 0;
   p->local = true;
   for (uint32_t i = 0; i < p->count && p->local; i++) {
+    if (!at_address_is_there(p->list.text, i)) continue;
     remote = i;
     AT_TRY(is_local(&p->list, i, &p->local));
   }

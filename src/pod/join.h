@@ -47,7 +47,7 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out);
 // Borrowed, but for the listener, which is taken.
 typedef struct at_pod_roll {
   uint32_t count, me;
-  const char *addresses;  // of all, by commas
+  const char *addresses;  // of all, by commas; "": that one takes no part
   int listener;           // bound to this process's
   at_token token;
   bool of_user;     // the token is one of all this user's pods

@@ -57,6 +57,18 @@ static uint64_t shared_clock_ns(const meeting *m) {
   return (uint64_t)t.tv_sec * 1000 * kMs + (uint64_t)t.tv_nsec;
 }
 
+// This process, or one that is to be met?
+static bool takes_part(const meeting *m, uint32_t host) {
+  return at_address_is_there(m->about->addresses->text, host);
+}
+
+static uint32_t num_others(const meeting *m) {
+  uint32_t n = 0;
+  for (uint32_t h = 0; h < m->about->card.count; h++)
+    n += h != m->about->card.me && takes_part(m, h);
+  return n;
+}
+
 // ---- Links
 static at_pod_link *link_of(const meeting *m, uint32_t host, uint32_t call) {
   return &m->links[host * m->about->calls + call];
@@ -114,7 +126,8 @@ static at_status came_back(const meeting *m) {
 static at_verdict judge(const meeting *m, const at_proof *p) {
   if (p->verdict) return p->verdict;
   if (m->door || p->theirs.call == AT_CALL_KNOCKS) return AT_VERDICT_EPOCH;
-  if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls)
+  if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls ||
+      !takes_part(m, p->theirs.me))
     return AT_VERDICT_PLACE;
   int fd = link_of(m, p->theirs.me, p->theirs.call)->fd;
   if (fd >= 0 && at_party_is_open(fd)) return AT_VERDICT_TAKEN;
@@ -282,7 +295,9 @@ static void ring_who_is_due(meeting *m, uint64_t now_ns) {
 // meanwhile.
 static at_status too_late(const meeting *m) {
   uint32_t i = 0, calls = m->about->calls;
-  while (i / calls == m->about->card.me || m->links[i].fd >= 0) i++;
+  while (i / calls == m->about->card.me || !takes_part(m, i / calls) ||
+         m->links[i].fd >= 0)
+    i++;
   const uint32_t h = i / calls;
   at_strbuf about = {0};
   if (m->guests->strangers)
@@ -363,7 +378,7 @@ static at_status take_turn(meeting *m) {
 static at_status prepare(meeting *m) {
   const at_pod_meeting *about = m->about;
   const uint32_t calls = m->door ? 1 : about->calls;
-  const uint32_t n = m->num_callees = about->card.me * calls;
+  const uint32_t n = about->card.me * calls;
   m->heard = calloc(1, sizeof *m->heard);
   m->guests = malloc(sizeof *m->guests);
   m->callees = calloc(n + 1, sizeof *m->callees);
@@ -373,12 +388,14 @@ static at_status prepare(meeting *m) {
                    about->card.count);
   at_guests_init(m->guests);
   for (uint32_t i = 0; i < n; i++)
-    m->callees[i] = (callee){.host = i / calls,
-                             .call = m->door ? AT_CALL_KNOCKS : i % calls,
-                             .party.fd = -1,
-                             .pause_ms = kFirstRetryMs};
+    if (takes_part(m, i / calls))
+      m->callees[m->num_callees++] =
+          (callee){.host = i / calls,
+                   .call = m->door ? AT_CALL_KNOCKS : i % calls,
+                   .party.fd = -1,
+                   .pause_ms = kFirstRetryMs};
   m->ready = true;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < m->num_callees; i++) {
     callee *c = &m->callees[i];
     AT_TRY(at_address_resolve(about->addresses, c->host, &c->all));
     c->next = c->all;
@@ -408,9 +425,8 @@ static void clean_up(meeting *m) {
 // after a failure.
 at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
                       uint64_t *strangers) {
-  meeting m = {.about = about,
-               .links = links,
-               .missing = (about->card.count - 1) * about->calls};
+  meeting m = {.about = about, .links = links};
+  m.missing = num_others(&m) * about->calls;
   AT_ASSERT(about->calls);
   for (uint32_t i = 0; i < about->card.count * about->calls; i++)
     links[i] = (at_pod_link){.fd = -1};

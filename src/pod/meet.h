@@ -9,7 +9,7 @@
 #include "pod/party.h"
 
 typedef struct at_pod_meeting {
-  const at_addresses *addresses;
+  const at_addresses *addresses;  // who has none takes no part
   const at_token *token;
   at_card card;    // with `tls`: libssl has to be there (at_tls_ready)
   uint32_t calls;  // connections between any two
@@ -23,7 +23,8 @@ typedef struct at_pod_meeting {
   uint32_t *newer;
 } at_pod_meeting;
 
-// links[card.count][calls]: filled in, and to be closed also on failure.
+// links[card.count][calls]: filled in, but for those of processes that take no
+// part, and to be closed also on failure.
 // *strangers: how many were dropped. Strangers never make it fail:
 //   DEADLINE_EXCEEDED    names a process that did not come
 //   FAILED_PRECONDITION  who knows the token is of another job, or two

@@ -50,9 +50,11 @@ static void note(meeting *m, uint32_t host, const char *what) {
 }
 
 // ---- Messages
-// `bytes` of every process, one behind the other; this one's are there.
-static at_status gather(const at_hosts *h, uint32_t turn, void *all,
+// `bytes` of every process, one behind the other; this one's are there. Nothing
+// of those that take no part.
+static at_status gather(const meeting *m, uint32_t turn, void *all,
                         size_t bytes) {
+  const at_hosts *h = m->hosts;
   at_hosts_mail *mails = calloc(h->count, sizeof *mails);
   at_hosts_into *into = calloc(h->count, sizeof *into);
   if (!mails || !into) {
@@ -64,7 +66,7 @@ static at_status gather(const at_hosts *h, uint32_t turn, void *all,
   at_bytes out = {(uint8_t *)all + h->me * bytes, bytes};
   uint32_t n = 0;
   for (uint32_t i = 0; i < h->count; i++) {
-    if (i == h->me) continue;
+    if (i == h->me || !at_address_is_there(m->job->addresses.text, i)) continue;
     into[n] = (at_hosts_into){(uint8_t *)all + i * bytes, bytes};
     mails[n] = (at_hosts_mail){
         .host = i, .num_out = 1, .num_in = 1, .out = &out, .in = &into[n]};
@@ -315,12 +317,12 @@ static at_status meet(meeting *m, uint8_t *with) {
   a->can = m->mine.arena >= 0 && !st.err;
   if (st.err) note(m, me, at_status_message(st));
   at_status_free(st);
-  AT_TRY(gather(m->hosts, 0, m->abouts, sizeof *m->abouts));
+  AT_TRY(gather(m, 0, m->abouts, sizeof *m->abouts));
   m->until_ns = at_clock_ns() + (uint64_t)kMeetMs * kMs;
   m->took = with + (size_t)me * count;
   if (a->can) hand_over(m);
   m->took[me] = 1;
-  AT_TRY(gather(m->hosts, 1, with, count));
+  AT_TRY(gather(m, 1, with, count));
   // What one side has and the other has not is of no use to either.
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t j = 0; j < i; j++)

@@ -92,6 +92,9 @@ typedef struct at_wire_options {
   // the links' TLS. The links are the wire's from here on, also on failure, and
   // closed behind the call.
   struct at_pod_link *links;
+  // [count]; NULL: none. These take no part: nobody waits for them, and they
+  // are lost from the beginning. Borrowed for the call.
+  const bool *absent;
   uint32_t epoch;    // how often the group has been formed anew
   uint32_t meet_ms;  // until all members have to be there
   at_wire_sink sink;
@@ -114,6 +117,11 @@ typedef struct at_wire_options {
   bool any_ucx;
 } at_wire_options;
 enum { AT_WIRE_NO_SPIN = UINT32_MAX };
+
+// Is it another member that takes part?
+static inline bool at_wire_meets(const at_wire_options *o, uint32_t member) {
+  return member != o->me && !(o->absent && o->absent[member]);
+}
 
 // A message to send; its body is the parts (any may be empty) one behind the
 // other. Borrowed until

@@ -116,10 +116,10 @@ static at_status hold_round(meeting *m,
                                               at_bytes text)) {
   const at_wire_options *o = m->options;
   for (uint32_t i = 0; i < o->count; i++)
-    if (i != o->me) AT_TRY(tell(m, i));
+    if (at_wire_meets(o, i)) AT_TRY(tell(m, i));
   for (uint32_t i = 0; i < o->count; i++) {
     at_bytes text;
-    if (i == o->me) continue;
+    if (!at_wire_meets(o, i)) continue;
     AT_TRY(hear(m, i, &text));
     AT_TRY(take(m, i, text));
   }

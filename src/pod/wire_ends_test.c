@@ -42,6 +42,34 @@ static void who_leaves_is_heard_to_the_end(void **state) {
   run(*state, NULL, kMembers, leaves);
 }
 
+// The two that take part meet without the third one, which is lost for them
+// from the beginning, and talk.
+static int goes_without(box *b, uint32_t me) {
+  const uint32_t other = 2 - me;
+  if (!box_wait(b, has_lost, 1, kWaitMs)) return 1;
+  if (!strstr(b->lost[1], "process 1 is lost: it takes no part")) return 2;
+  if (at_code_take(at_wire_member(b->w, 1)) != AT_UNAVAILABLE) return 3;
+  if (send_one(b, 1, AT_WIRE_CONTROL, 0, "1", 1, UINT64_MAX) != AT_UNAVAILABLE)
+    return 4;
+  at_wire_drop(b->w, 1);
+  at_wire_wake(b->w);
+  uint8_t *p = make_body(me, 0, 1 << 20);
+  bool sent = !send_one(b, other, AT_WIRE_BULK, 0, p, 1 << 20, UINT64_MAX) &&
+              !send_one(b, other, AT_WIRE_CONTROL, 1, p, 10, UINT64_MAX);
+  free(p);
+  if (!sent || !box_wait(b, has_messages, 2, kWaitMs)) return 5;
+  usleep(300000);  // the poller looks after those who are there meanwhile
+  if (*b->lost[other]) return 6;
+  atomic_fetch_add(&b->group->shared[1], 1);
+  while (atomic_load(&b->group->shared[1]) < 2) usleep(500);
+  return 0;
+}
+
+static void who_takes_no_part_is_lost(void **state) {
+  static const bool absent[kMembers] = {false, true, false};
+  run(*state, &(at_wire_options){.absent = absent}, kMembers, goes_without);
+}
+
 // Member 2 is killed or stopped by the test, while a sender waits for it.
 static _Atomic uint64_t *killed_at(box *b) {
   return (_Atomic uint64_t *)&b->group->shared[64];
@@ -290,6 +318,7 @@ static void bad_options_are_refused(void **state) {
 
 #define TALK(medium)                                                      \
   cmocka_unit_test_prestate(who_leaves_is_heard_to_the_end, medium),      \
+      cmocka_unit_test_prestate(who_takes_no_part_is_lost, medium),       \
       cmocka_unit_test_prestate(a_killed_member_is_noticed, medium),      \
       cmocka_unit_test_prestate(a_stopped_member_is_noticed, medium),     \
       cmocka_unit_test_prestate(who_was_given_up_reaches_nobody, medium), \

@@ -197,6 +197,7 @@ static at_status try_call(const at_meeting *m, uint32_t member, uint32_t call,
 // One after another: each of them waits only for those before it.
 static at_status call_all(const at_meeting *m, uint64_t until_ns) {
   for (uint32_t h = 0; h < m->options->me; h++) {
+    if (!at_wire_meets(m->options, h)) continue;
     for (uint32_t call = 0; call < m->calls; call++) {
       for (bool met = false; !met;) {
         AT_TRY(try_call(m, h, call, until_ns, &met));
@@ -267,12 +268,17 @@ static at_status hear_all(const at_meeting *m, int listener, uint64_t until_ns,
 at_status at_wire_meet(const at_meeting *m) {
   const at_wire_options *o = m->options;
   uint64_t until_ns = at_clock_ns() + (uint64_t)o->meet_ms * kMs;
-  roll r = {calloc(o->count, m->calls * sizeof *r.here),
-            (o->count - o->me - 1) * m->calls};
+  roll r = {.here = calloc(o->count, m->calls * sizeof *r.here)};
   int listener = -1;
   if (!r.here)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to meet %u processes",
                    o->count);
+  for (uint32_t h = o->me + 1; h < o->count; h++)
+    for (uint32_t call = 0; call < m->calls; call++)
+      if (at_wire_meets(o, h))
+        r.missing++;
+      else
+        r.here[h * m->calls + call] = true;  // nobody waits for it
   at_status st = m->listen(m->arg, &listener);
   if (!st.err) st = call_all(m, until_ns);
   if (!st.err) st = hear_all(m, listener, until_ns, &r);

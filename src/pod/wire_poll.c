@@ -434,10 +434,20 @@ void at_stream_look_end(at_wire *w) {
   pthread_mutex_unlock(&s->lock);
 }
 
+// Those that are lost from the beginning: the sink is told as of others.
+static void tell_absent(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++)
+    if (m != s->face.me && !is_here(s, m))
+      s->options.sink.lost(s->options.sink.arg, m,
+                           at_status_clone(s->members[m].why));
+}
+
 // The poller's thread, until the wire is closed.
 void at_stream_poll(void *stream) {
   at_stream *s = stream;
   pthread_mutex_lock(&s->polls);
+  polling = s;
+  tell_absent(s);
   if (s->medium->start) s->medium->start(s);
   s->ticked_ns = at_clock_ns();
   // A member that has been met may still be waiting for another.

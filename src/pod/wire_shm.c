@@ -244,7 +244,8 @@ static bool must_wake(void *stream) {
 static void shm_sleep(at_stream *s, uint64_t until_ns) {
   board *b = shm_of(s)->board;
   if (!until_ns) return;  // reads find out by themselves
-  if (at_linger_for(&shm_of(s)->sleeps, s->options.spin_ns, must_wake, s))
+  if (must_wake(s) ||
+      at_linger_for(&shm_of(s)->sleeps, s->options.spin_ns, must_wake, s))
     return;
   atomic_store(&b->bell, 1);
   atomic_thread_fence(memory_order_seq_cst);
@@ -497,6 +498,19 @@ static at_status shm_met(void *arg, uint32_t member, uint32_t call, int fd,
   return AT_OK;
 }
 
+// Rings of one that takes no part, so that its lanes have words; nobody writes
+// to them.
+static at_status make_absent(peer *k) {
+  void *p = mmap(NULL, kPairBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a wire: %s",
+                   strerror(errno));
+  k->pair = p;
+  make_rings(k);
+  return AT_OK;
+}
+
 // ---- Opening
 static at_status can_notice_deaths(void) {
   struct robust_list_head *list;
@@ -548,6 +562,8 @@ at_status at_wire_shm_open(const at_wire_options *o, at_wire **out) {
   const at_meeting meeting = {o,        m,         1,         shm_listen,
                               shm_call, shm_trust, shm_offer, shm_met};
   at_status st = at_wire_meet(&meeting);
+  for (uint32_t i = 0; i < o->count && !st.err; i++)
+    if (i != o->me && !at_wire_meets(o, i)) st = make_absent(&m->peers[i]);
   if (!st.err) st = at_stream_create(&kShm, o, m, &s);
   if (!st.err) {
     m->options = NULL;

@@ -137,14 +137,12 @@ static void look_between(const sender *x) {
 typedef struct room_wait {
   const sender *x;
   uint32_t seen;
-  bool looks, busy;
+  bool busy;
 } room_wait;
 
-// The first time nothing is received: it may not be worth a look.
 static bool room_came(void *arg) {
   room_wait *r = arg;
   if (atomic_load(r->x->l->room) != r->seen) return true;
-  if (!r->looks) return r->looks = true, false;
   r->busy = at_stream_look(&r->x->s->face) == AT_WIRE_BUSY;
   return r->busy || atomic_load(r->x->l->room) != r->seen;
 }
@@ -154,6 +152,7 @@ static bool look_for_room(const sender *x, uint32_t seen) {
   at_stream *s = x->s;
   if (!x->wait.looks || at_stream_polls(s)) return false;
   room_wait r = {.x = x, .seen = seen};
+  if (atomic_load(x->l->room) != seen) return true;
   if (at_linger_for(&s->room_waits, s->options.spin_ns, room_came, &r))
     return !r.busy;
   at_stream_look_end(&s->face);
@@ -568,12 +567,19 @@ at_status at_stream_create(const at_stream_medium *medium,
   atomic_store(&s->aside_for, AT_STREAM_ASIDE_NS);
   s->options.group = s->options.addresses = NULL;
   s->options.links = NULL;
+  s->options.absent = NULL;
   pthread_mutex_init(&s->lock, NULL);
   pthread_mutex_init(&s->polls, NULL);
   pthread_cond_init(&s->stand_in, NULL);
   for (uint32_t m = 0; m < options->count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
       init_lane(s, k, &s->members[m].lanes[k]);
+  for (uint32_t m = 0; m < options->count; m++) {
+    if (m == options->me || at_wire_meets(options, m)) continue;
+    s->members[m].why =
+        AT_FAIL(AT_UNAVAILABLE, "process %u is lost: it takes no part", m);
+    atomic_store(&s->members[m].lost, true);
+  }
   *out = s;
   return AT_OK;
 }
@@ -593,7 +599,9 @@ void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
 // need no seals then.
 static void tell_sockets(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++)
-    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != s->face.me; k++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != s->face.me &&
+                             !atomic_load(&s->members[m].lost);
+         k++)
       at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_SOCKET, k, 0);
 }
 

@@ -653,7 +653,8 @@ static void close_links(const at_wire_options *o) {
 // Connections that others have made.
 static at_status take_links(tcp *t, const at_wire_options *o) {
   for (uint32_t m = 0; m < o->count; m++) {
-    for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != o->me; lane++) {
+    for (uint32_t lane = 0; lane < AT_WIRE_LANES && at_wire_meets(o, m);
+         lane++) {
       at_pod_link *l = &o->links[m * AT_WIRE_LANES + lane];
       const int fd = l->fd;
       AT_ASSERT(fd >= 0);
@@ -667,10 +668,11 @@ static at_status take_links(tcp *t, const at_wire_options *o) {
 }
 
 // TLS keeps its promise about bytes by itself; all lanes have it, or none.
-static void protect_lanes(tcp *t, at_stream *s, const at_pod_link *links) {
-  for (uint32_t m = 0; m < s->face.count; m++) {
-    for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != s->face.me; lane++) {
-      const at_pod_link *l = &links[m * AT_WIRE_LANES + lane];
+static void protect_lanes(tcp *t, at_stream *s, const at_wire_options *o) {
+  for (uint32_t m = 0; m < o->count; m++) {
+    for (uint32_t lane = 0; lane < AT_WIRE_LANES && at_wire_meets(o, m);
+         lane++) {
+      const at_pod_link *l = &o->links[m * AT_WIRE_LANES + lane];
       if (t->peers[m].lanes[lane].tls)
         s->members[m].lanes[lane].in.limits.check_bodies = false;
       else
@@ -702,7 +704,7 @@ typedef enum carriage {
 // Is everybody at the other end of the loopback device?
 static bool all_local(const tcp *t, const at_wire_options *o) {
   for (uint32_t m = 0; m < o->count; m++)
-    if (m != o->me &&
+    if (at_wire_meets(o, m) &&
         !at_address_peer_is_local(t->peers[m].lanes[AT_WIRE_BULK].fd))
       return false;
   return true;
@@ -729,7 +731,7 @@ static at_status settle_carried(tcp *t, const at_wire_options *o, carriage how,
                                 const bool *reached) {
   uint32_t num_carried = 0, missing = o->me;
   for (uint32_t m = 0; m < o->count; m++) {
-    if (m == o->me) continue;
+    if (!at_wire_meets(o, m)) continue;
     if (reached[m])
       carry(&t->peers[m]);
     else
@@ -808,7 +810,7 @@ static at_status open_tcp(const at_wire_options *o, carriage how,
   if (!st.err) st = at_stream_create(&kTcp, o, t, &s);
   if (!st.err) {
     if (t->carrier) s->face.medium = "ucx";
-    if (o->links) protect_lanes(t, s, o->links);
+    if (o->links) protect_lanes(t, s, o);
     s->checked_frame = kChecked;
     s->bare_frame = o->count > kMany ? kChecked : kFrame;
     t->options = NULL;

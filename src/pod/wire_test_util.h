@@ -132,7 +132,7 @@ typedef int (*member_fn)(box *b, uint32_t me);
 group make_group(const char *medium, char addresses[256],
                  const at_wire_options *with, uint32_t count);
 
-// Forks all members.
+// Forks all members; those that take no part end at once.
 // pids: g->count of them. Members leave by exit, so sanitizers report their
 // leaks.
 // Returns at once, with the members running.

@@ -260,6 +260,7 @@ assert float(third(put(np.ones(2, np.float32), NamedSharding(some, P("x"))))[0])
 def test_wrong_jobs_are_refused(python):
   for addresses, task, text in (
       ("localhost:1,localhost", "1", "`localhost` is not host:port"),
+      ("localhost:1,,localhost:2", "0", "`` is not host:port"),
       ("localhost:1,localhost:2", "2", "CLOUD_TPU_TASK_ID is 2, but TPU_PROCESS_ADDRESSES has 2 addresses"),
       ("no-such-host.invalid:1,localhost:2", "0", "no-such-host.invalid:1:")):
     p = python("import jax; jax.devices('tpu')", env={"TPU_PROCESS_ADDRESSES": addresses, "CLOUD_TPU_TASK_ID": task,

@@ -97,6 +97,27 @@ atoll.objects.delete("b")
 """)
 
 
+def test_what_is_gone_or_only_traced_is_told(pod, tmp_path):
+  run(pod, f"""
+gone = jax.device_put(np.ones(4, np.float32), jax.devices()[1])
+key = jax.random.key(1)
+gone.delete(), key.delete()
+def told(error, words, f):
+  try: f()
+  except error as e: assert words in str(e), e
+  else: assert False, words
+for x in (gone, key):
+  told(RuntimeError, "has been deleted or donated", lambda: atoll.objects.put("x", {{"x": x}}))
+  told(RuntimeError, "has been deleted or donated", lambda: atoll.checkpoint.save({str(tmp_path / "c")!r}, [x]))
+told(RuntimeError, "has been deleted or donated", lambda: atoll.program(lambda x: x + 1)(gone))
+for f in (lambda x: atoll.objects.put("x", x), lambda x: atoll.checkpoint.save({str(tmp_path / "c")!r}, [x])):
+  told(TypeError, "only traced", lambda: jax.jit(f)(np.ones(4)))
+assert not atoll.objects.list()
+atoll.checkpoint.save({os.fsencode(tmp_path / "c")!r}, [jnp.ones(4)])
+assert float(atoll.checkpoint.restore({str(tmp_path / "c")!r})[0].sum()) == 4
+""")
+
+
 def test_virtual_devices_are_told_from_chips(pod, tmp_path):
   run(pod, f"""
 with atoll.make_virtual_device_set().add_slice(tpu_devices=2) as s:
