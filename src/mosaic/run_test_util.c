@@ -284,9 +284,9 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
 static uint32_t rt_element_bytes(const char *type) {
   const char *t = strrchr(type, 'x');
   t = t ? t + 1 : type;
-  return !strcmp(t, "bf16") || !strcmp(t, "i16") ? 2
-         : !strcmp(t, "i8") || !strcmp(t, "i1")  ? 1
-                                                 : 4;
+  return !strcmp(t, "bf16") || !strcmp(t, "f16") || !strcmp(t, "i16") ? 2
+         : !strcmp(t, "i8") || !strcmp(t, "i1")                       ? 1
+                                                                      : 4;
 }
 
 // Dense strides of a type, in bytes; returns the bytes of all of it.
