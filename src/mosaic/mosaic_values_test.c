@@ -575,7 +575,8 @@ static void run_rows(void) {
                   {"inz", in, g_in[2], false},
                   {"o", out, g_out, false}},
                  b.ptr,
-                 NULL};
+                 NULL,
+                 0};
   rt_each(&k, judge);
   at_strbuf_free(&b);
 }
