@@ -66,6 +66,9 @@ static int64_t sum_of_column(int r, int c) {
   for (int i = 0; i < R; i++) s += f(i, c);
   return s;
 }
+static int64_t sum_of_whole_column(int r, int c) {
+  return sum_of_column(r, c) - 10;
+}
 static int64_t largest_of_row(int r, int c) {
   int64_t s = f(c, 0);
   for (int i = 0; i < C; i++) s = AT_MAX(s, f(c, i));
@@ -594,6 +597,9 @@ const sample samples[] = {
     {"tpu.all_reduce", "i32", R, C, sum_of_row,
      .lines = SMALL "%v = 'tpu.all_reduce'(%s4) {dim = 1 : i64, kind = "
                     "#tpu.reduction_kind<sum>} : (!5x37xi32) -> !5x37xi32\n"},
+    {"tpu.all_reduce", WORDS, R, C, sum_of_whole_column,
+     .lines = "%v = 'tpu.all_reduce'(%x) {dim = 0 : i64, kind = "
+              "#tpu.reduction_kind<sum>} : (" V ") -> " V "\n"},
     {"tpu.reduce_index", "f32", 0, R, place_of_largest,
      .lines = "%v = 'tpu.reduce_index'(%x) {axis = 1 : i32, kind = "
               "#tpu.reduction_kind<arg_max>} : (" V ") -> !5xi32\n"},
