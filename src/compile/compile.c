@@ -762,7 +762,7 @@ static at_status optimise_plainly(job *j) {
   at_pass_options o = {.fold_budget = 1 << 22};
   for (const at_pass *p = at_pipeline; p->name; p++) {
     if (p->run == at_pass_recognise || p->run == at_pass_fuse) continue;
-    at_status st = p->run(j->module, &o);
+    at_status st = at_pass_run(p, j->module, &o);
     if (st.err) return at_status_prefix(st, "pass %s", p->name);
   }
   return AT_OK;

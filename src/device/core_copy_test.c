@@ -91,6 +91,63 @@ static void boxes_are_copied(void **state) {
   }
 }
 
+// ---- Elements of fewer bits than a byte
+// What a packed copy means, byte by byte; the packed side's byte and the first
+// element of the other are at the same place of their boxes.
+static void repack_each(const at_core_dma *d, uint8_t *dst) {
+  int parts = 8 / d->packed_bits, span = 1 << d->packed_bits;
+  int64_t n = 1;
+  for (int32_t k = 0; k < d->rank; k++) n *= d->size[k];
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t *to = dst, *from = d->src;
+    int64_t left = i;
+    for (int32_t k = d->rank; k-- > 0; left /= d->size[k]) {
+      to += left % d->size[k] * d->dst_stride[k];
+      from += left % d->size[k] * d->src_stride[k];
+    }
+    for (int k = 0; k < parts; k++) {
+      int shift = k * d->packed_bits;
+      int64_t at = k * d->packed_step;
+      if (!d->unpack) {
+        *to &= (uint8_t) ~((span - 1) << shift);
+        *to |= (uint8_t)(from[at] % span << shift);
+        continue;
+      }
+      int value = *from >> shift & (span - 1);
+      if (d->packed_signed && value >= span / 2) value -= span;
+      to[at] = (uint8_t)value;
+    }
+  }
+}
+
+// Both ways, of one to four bits, with the elements of a byte side by side or
+// far from each other.
+static void boxes_are_repacked(void **state) {
+  static uint8_t from[BYTES], got[BYTES], want[BYTES];
+  for (int i = 0; i < BYTES; i++) from[i] = (uint8_t)(i * 31 + i / 256);
+  for (int i = 0; i < 2000; i++) {
+    at_core_dma d = {.rank = (int32_t)draw(0, 3),
+                     .elem_bytes = 1,
+                     .packed_bits = 1 << draw(0, 2),
+                     .packed_signed = (int32_t)draw(0, 1),
+                     .unpack = (int32_t)draw(0, 1)};
+    int64_t parts = 8 / d.packed_bits, width = draw(0, 1) ? parts : 1;
+    for (int32_t k = 0; k < d.rank; k++) d.size[k] = draw(1, 5);
+    int64_t *wide = d.unpack ? d.dst_stride : d.src_stride;
+    int64_t *narrow = d.unpack ? d.src_stride : d.dst_stride;
+    int64_t all = draw_strides((uint32_t)d.rank, d.size, width, wide);
+    int64_t few = draw_strides((uint32_t)d.rank, d.size, 1, narrow);
+    d.packed_step = width == 1 ? all : 1;
+    if (all * parts > BYTES || few > BYTES) continue;
+    memset(got, 0x77, BYTES);
+    memset(want, 0x77, BYTES);
+    d.src = from;
+    repack_each(&d, want);
+    core_dma_repack(&d, got);
+    assert_memory_equal(got, want, BYTES);
+  }
+}
+
 // ---- Kernels
 // refs: in, out (HBM), buffer (VMEM), semaphore.
 static kernel copying(at_core_body_fn body, void *in, void *out) {
@@ -264,6 +321,7 @@ static int end(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(boxes_are_copied),
+      cmocka_unit_test(boxes_are_repacked),
       cmocka_unit_test(copies_add),
       cmocka_unit_test(padding_is_cleared),
       cmocka_unit_test(boxes_leave_their_refs),

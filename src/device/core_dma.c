@@ -157,6 +157,8 @@ static void repack_byte(const at_core_dma *d, uint8_t *dst,
 // Byte by byte: such copies are rare and small.
 void core_dma_repack(const at_core_dma *d, uint8_t *dst) {
   int64_t at[AT_CORE_MAX_RANK] = {0};
+  AT_ASSERT(d->packed_bits > 0 && 8 % d->packed_bits == 0 &&
+            d->elem_bytes == 1 && !d->add);
   for (int64_t left = core_dma_bytes(d); left > 0; left--) {
     int64_t to = 0, from = 0;
     for (int32_t k = 0; k < d->rank; k++) {

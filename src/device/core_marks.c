@@ -108,10 +108,11 @@ uint32_t marks_put(core_state *c, mark new, uint32_t rest) {
 }
 
 // Happens-before by vector clocks: c did it itself, or has heard of the actor
-// as late as then.
+// as late as then. Of a copy under way only the start is dated: whoever hears
+// of that does not know that the copy has ended.
 bool mark_is_before(const core_state *c, const mark *k) {
-  return k->actor == c->actor ||
-         clock_of(&c->shadow->known, k->actor) >= k->time;
+  if (k->actor == c->actor) return true;
+  return !k->underway && clock_of(&c->shadow->known, k->actor) >= k->time;
 }
 
 // Nobody has to know of k any more, since whoever knows of `now` knows of it. A

@@ -202,7 +202,8 @@ uint32_t marks_with(core_state *c, uint32_t own, uint32_t list);
 // The list after c has waited for the copy, which is when the copy touched its
 // memory for other cores; the caller has a use of it.
 uint32_t marks_dated(core_state *c, const flight *f, uint32_t list);
-// Does c know of it?
+// Does c know that it is over? Never of another core's copy that nobody has
+// waited for.
 bool mark_is_before(const core_state *c, const mark *k);
 // A copy to another core begins; the caller has a use of its number.
 uint32_t sent_new(core_state *c);

@@ -92,10 +92,18 @@ static void report_race(const touch *t, const mark *k, size_t granule,
     snprintf(device, sizeof device, " on device %d", t->owner->head.device_id);
   uint8_t *byte = t->region->base + granule * t->shade->granule;
   flights_hint(c, t->writes ? NULL : byte, hint, sizeof hint);
+  core_who(c, me, sizeof me);
+  const char *does = t->writes ? "writes" : "reads";
+  if (k->underway)
+    core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+              "race: %s %s %s%s, which a copy of %s still %s\n"
+              "detail: the copy was started at %s and has not been waited "
+              "for%s",
+              me, does, place, device, other, wrote ? "writes" : "reads",
+              *there ? there : "?", hint);
   core_stop(c, AT_FAILED_PRECONDITION, t->loc,
             "race: %s %s %s%s, which %s %s without a signal between them%s%s%s",
-            core_who(c, me, sizeof me), t->writes ? "writes" : "reads", place,
-            device, other, wrote ? "wrote" : "read",
+            me, does, place, device, other, wrote ? "wrote" : "read",
             *there ? "\ndetail: that was at " : "", there, hint);
 }
 

@@ -74,8 +74,15 @@ static at_status norm_inference(const norm *n, uint8_t **data) {
   return AT_OK;
 }
 
+// Element i of x less its mean, in standard deviations: what follows from it
+// overflows later than what follows from the difference.
+static double normalised(const norm *n, int64_t i) {
+  int64_t f = feature_of(n, i);
+  return (in_at(n, 0, i) - in_at(n, 2, f)) / sqrt(in_at(n, 3, f) + n->epsilon);
+}
+
 // Operands: x, scale, mean, variance, gradient of the result. Results:
-// gradients of x, scale and offset. dot[f] sums gradient times centred x.
+// gradients of x, scale and offset. dot[f] sums gradient times normalised x.
 static at_status norm_grad(const norm *n, uint8_t **data) {
   double *sum, *dot, per = (double)(n->count / AT_MAX(n->features, 1));
   size_t w = at_dtype_bytes(n->t->dtype);
@@ -84,18 +91,15 @@ static at_status norm_grad(const norm *n, uint8_t **data) {
   for (int64_t i = 0; i < n->count; i++) {
     int64_t f = feature_of(n, i);
     sum[f] += in_at(n, 4, i);
-    dot[f] += in_at(n, 4, i) * (in_at(n, 0, i) - in_at(n, 2, f));
+    dot[f] += in_at(n, 4, i) * normalised(n, i);
   }
   for (int64_t i = 0; i < n->count; i++) {
     int64_t f = feature_of(n, i);
-    double v = in_at(n, 3, f) + n->epsilon;
-    double centered = in_at(n, 0, i) - in_at(n, 2, f);
-    double g = in_at(n, 4, i) - sum[f] / per - centered * dot[f] / (v * per);
-    at_store_float(n->t->dtype, data[0] + (size_t)i * w,
-                   in_at(n, 1, f) / sqrt(v) * g);
+    double g =
+        in_at(n, 4, i) - sum[f] / per - normalised(n, i) * (dot[f] / per);
+    double scale = in_at(n, 1, f) / sqrt(in_at(n, 3, f) + n->epsilon);
+    at_store_float(n->t->dtype, data[0] + (size_t)i * w, scale * g);
   }
-  for (int64_t f = 0; f < n->features; f++)
-    dot[f] /= sqrt(in_at(n, 3, f) + n->epsilon);
   store_column(n, data[1], dot);
   store_column(n, data[2], sum);
   return AT_OK;

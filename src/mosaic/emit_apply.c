@@ -193,15 +193,32 @@ static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
 }
 
 // ---- floats
-// after * op(before * a) in f32: exp2 and log2 by the natural ones.
-static at_val scaled(at_me *m, at_op op, at_dtype t, at_val a, double before,
-                     double after) {
+// 2^a in f32: e^p for p = a ln 2, rounded, and what the rounding lost, to first
+// order, which grows with a. Where that is not finite e^p stands.
+static at_val power_of_two(at_me *m, at_dtype t, at_val a) {
   LLVMTypeRef ty = at_b_type_of(a.re);
-  if (before != 1)
-    a.re = at_b_bin(m->e, AT_B_FMUL, a.re, at_em_cf(m->e, ty, before));
-  a = at_em_apply_real(m->e, op, AT_F32, a, (at_val){0});
-  if (after != 1)
-    a.re = at_b_bin(m->e, AT_B_FMUL, a.re, at_em_cf(m->e, ty, after));
+  double ln2 = 0.693147180559945309, high = (double)(float)ln2;
+  LLVMValueRef c = at_em_cf(m->e, ty, high);
+  LLVMValueRef p = at_b_bin(m->e, AT_B_FMUL, a.re, c);
+  LLVMValueRef lost[3] = {a.re, c,
+                          at_em_apply_real(m->e, AT_OP_NEGATE, AT_F32,
+                                           (at_val){p, NULL}, (at_val){0})
+                              .re};
+  lost[2] = at_b_intrinsic(m->e, "llvm.fma", lost, 3);
+  lost[1] = at_em_cf(m->e, ty, ln2 - high);
+  LLVMValueRef r = at_em_apply_real(m->e, AT_OP_EXPONENTIAL, AT_F32,
+                                    (at_val){p, NULL}, (at_val){0})
+                       .re;
+  LLVMValueRef all[3] = {r, at_b_intrinsic(m->e, "llvm.fma", lost, 3), r};
+  LLVMValueRef whole = at_b_intrinsic(m->e, "llvm.fma", all, 3);
+  whole = at_b_select(m->e, at_b_fcmp(m->e, AT_B_ORD, whole, whole), whole, r);
+  return at_em_normalize(m->e, t, (at_val){whole, NULL});
+}
+
+static at_val log2_of(at_me *m, at_dtype t, at_val a) {
+  a = at_em_apply_real(m->e, AT_OP_LOG, AT_F32, a, (at_val){0});
+  LLVMValueRef c = at_em_cf(m->e, at_b_type_of(a.re), 1.44269504088896341);
+  a.re = at_b_bin(m->e, AT_B_FMUL, a.re, c);
   return at_em_normalize(m->e, t, a);
 }
 
@@ -269,9 +286,9 @@ static at_val apply_float(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
     case AT_MOSAIC_ARITH_MINNUMF:
       return number_wins(m, AT_OP_MINIMUM, t, a[0], a[1]);
     case AT_MOSAIC_MATH_EXP2:
-      return scaled(m, AT_OP_EXPONENTIAL, t, a[0], 0.693147180559945309, 1);
+      return power_of_two(m, t, a[0]);
     case AT_MOSAIC_MATH_LOG2:
-      return scaled(m, AT_OP_LOG, t, a[0], 1, 1.44269504088896341);
+      return log2_of(m, t, a[0]);
     case AT_MOSAIC_MATH_TRUNC:
       return rounded_intrinsic(m, "llvm.trunc", t, a, 1);
     case AT_MOSAIC_MATH_COPYSIGN:

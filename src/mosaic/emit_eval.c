@@ -328,14 +328,32 @@ static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
-// The index is a value at the same position, clamped to the operand's size.
+// An index of any size, modulo n: of the sign of n, not of i.
+static at_val wrapped(at_me *m, at_dtype t, at_val i, int64_t n) {
+  at_em *e = m->e;
+  AT_ASSERT(n > 0);
+  if (t != AT_S64) i = at_em_convert(e, t, AT_S32, i), t = AT_S32;
+  LLVMValueRef size = at_em_ci(e, at_b_type_of(i.re), n);
+  if ((n & (n - 1)) == 0) {
+    LLVMValueRef low = at_em_ci(e, at_b_type_of(i.re), n - 1);
+    return (at_val){at_b_bin(e, AT_B_AND, i.re, low), NULL};
+  }
+  at_val r = at_em_apply_real(e, AT_OP_REMAINDER, t, i, (at_val){size, NULL});
+  LLVMValueRef zero = at_b_null(at_b_type_of(r.re));
+  LLVMValueRef up = at_b_bin(e, AT_B_ADD, r.re, size);
+  r.re = at_b_select(e, at_b_icmp(e, AT_B_SLT, r.re, zero), up, r.re);
+  return r;
+}
+
+// The index is a value at the same position, modulo the operand's size.
 static at_val eval_take(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   at_me_node *table = n->in[0], *index = n->in[1];
-  int64_t d = n->ints[0];
-  at_val i = at_me_eval(m, index, p);
-  ix[d] = at_ix_from(m->e, index->dtype, i, 0, table->dim[d] - 1);
+  int64_t d = n->ints[0], size = table->dim[d];
+  at_val i = wrapped(m, index->dtype, at_me_eval(m, index, p), size);
+  at_dtype t = index->dtype == AT_S64 ? AT_S64 : AT_S32;
+  ix[d] = at_ix_from(m->e, t, i, 0, size - 1);
   return eval_at(m, table, ix);
 }
 

@@ -134,7 +134,7 @@ static at_status see_block(at_me *m, const at_mblock *b, bool pushes) {
 // registers and is refused.
 at_status at_me_mxu_begin(at_me *m, const at_mblock *body) {
   AT_TRY(see_block(m, body, true));
-  return m->mxu->used ? see_block(m, body, false) : AT_OK;
+  return see_block(m, body, false);
 }
 
 // i1: was something added since the sum was popped last?

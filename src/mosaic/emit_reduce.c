@@ -437,11 +437,11 @@ at_status at_me_op_all_reduce(at_me *m, at_mop *op) {
     kept[k] = k == d ? 1 : a->dim[k];
     if (k != d) r.out_dim[r.out_rank++] = a->dim[k];
   }
-  at_me_node *b = at_me_buffer(m, op, rt, r.out_rank, r.out_dim);
+  at_me_node *b = at_me_buffer(m, op, rt, a->rank, kept);
   if (!b) return AT_OK;
-  r.out = b->ref;
+  at_me_ref out;
+  at_me_dense(m, &out, b->ref->base, rt, r.out_rank, r.out_dim);
+  r.out = &out;
   run(m, &r);
-  b->rank = a->rank;
-  memcpy(b->dim, kept, sizeof kept);
   return at_me_set_node(m, res, over(m, op, AT_ME_BROADCAST, res->type, b));
 }

@@ -59,6 +59,9 @@ static void give(at_me *m, at_me_free **p, int64_t offset, int64_t bytes) {
     p = &(*p)->next;
   }
   at_me_free *after = *p;
+  AT_ASSERT(offset >= 0 && offset % 64 == 0);
+  AT_ASSERT(!before || before->offset + before->bytes <= offset);
+  AT_ASSERT(!after || offset + bytes <= after->offset);
   if (before && before->offset + before->bytes == offset) {
     before->bytes += bytes;
     if (after && before->offset + before->bytes == after->offset) {

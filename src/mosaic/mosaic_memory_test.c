@@ -304,7 +304,8 @@ static rt_kernel kernel_of(const char *lines, const char *functions) {
                       {"o", "16x128xi32", g_out, false},
                       {"s", "8xi32", g_scalars, true}},
                      lines,
-                     functions};
+                     functions,
+                     0};
 }
 
 static void memory_is_as_the_kernel_says(void **state) {
@@ -542,7 +543,8 @@ static void products_are_sums(void **state) {
        {"o", "16x128xf32", g_sum, false}},
       PRODUCT("0", "1") "'vector.store'(%v, %o, %c0, %c0) : (!16x128xf32, "
                         "&16x128xf32, index, index) -> ()\n",
-      NULL};
+      NULL,
+      0};
   g_turned = false;
   rt_each(&k, judge_product);
   // The other way round, added to what is in memory.

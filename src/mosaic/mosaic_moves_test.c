@@ -239,7 +239,8 @@ static void check_move(const move *m) {
       m->lines, at, type, type, m->rows ? ", index" : "");
   rt_kernel k = {{{"in", "16x128xi32", g_in, false}, {"o", type, g_out, false}},
                  b.ptr,
-                 NULL};
+                 NULL,
+                 0};
   for (int i = 0; i < R * C; i++) g_in[i] = f(i / C, i % C);
   memset(g_out, 0x77, sizeof g_out);
   g_move = m;

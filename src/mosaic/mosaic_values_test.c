@@ -1,422 +1,645 @@
-// What kernels compute, element by element and between elements: each operation
-// on values whose results are worked out here.
+// Every operation of ops.def that works element by element, over the types it
+// is used with, against the same computed here: on all pairs of a list of
+// values, with NaN, infinities and the ends of integers among them.
 #include "mosaic/run_test_util.h"
 
+#include <ctype.h>
 #include <math.h>
 
-enum { ROWS = 8, LANES = 128, N = ROWS * LANES };
+#include "mosaic/mosaic_internal.h"
 
-// ---- Element by element
-// An operation of two floats, those of one leave y alone; a third is |x|.
-typedef struct float_op {
-  const char *name, *attrs;
-  uint32_t operands;
-  double (*f)(double x, double y);
-  double ulps;  // of f32 that the result may be away from f, rounded
-} float_op;
+// ---- Numbers
+// An element: f of floats, i of integers, with their sign; both hold the bits.
+typedef struct num {
+  double f;
+  int64_t i;
+  uint32_t bits;
+} num;
 
-static double f_add(double x, double y) { return x + y; }
-static double f_sub(double x, double y) { return x - y; }
-static double f_mul(double x, double y) { return x * y; }
-static double f_div(double x, double y) { return x / y; }
-static double f_fma(double x, double y) { return fma(x, y, fabs(x)); }
-static double f_reciprocal(double x, double y) { return 1 / x; }
-static double f_neg(double x, double y) { return -x; }
-static double f_abs(double x, double y) { return fabs(x); }
-static double f_ceil(double x, double y) { return ceil(x); }
-static double f_floor(double x, double y) { return floor(x); }
-static double f_round(double x, double y) { return round(x); }
-static double f_even(double x, double y) { return rint(x); }
-static double f_trunc(double x, double y) { return trunc(x); }
-static double f_rem(double x, double y) { return fmod(x, y); }
-static double f_sign(double x, double y) { return copysign(x, y); }
-static double f_atan2(double x, double y) { return atan2(x, y); }
-static double f_exp(double x, double y) { return exp(x); }
-static double f_exp2(double x, double y) { return exp2(x); }
-static double f_expm1(double x, double y) { return expm1(x); }
-static double f_tanh(double x, double y) { return tanh(x); }
-static double f_sin(double x, double y) { return sin(x); }
-static double f_cos(double x, double y) { return cos(x); }
-static double f_tan(double x, double y) { return tan(x); }
-static double f_erf(double x, double y) { return erf(x); }
-static double f_logistic(double x, double y) { return 1 / (1 + exp(-x)); }
-static double f_max(double x, double y) {
-  return isnan(x) || isnan(y) ? NAN : fmax(x, y);
+static num F(double v) { return (num){.f = v}; }
+static num I(int64_t v) { return (num){.i = v}; }
+
+// As a float of 4 bytes with these bits.
+static double float_of(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return (double)f;
 }
-static double f_min(double x, double y) {
-  return isnan(x) || isnan(y) ? NAN : fmin(x, y);
-}
-static double f_maxnum(double x, double y) { return fmax(x, y); }
-static double f_minnum(double x, double y) { return fmin(x, y); }
-// Of numbers that are not negative.
-static double f_log(double x, double y) { return log(fabs(x)); }
-static double f_log2(double x, double y) { return log2(fabs(x)); }
-static double f_log1p(double x, double y) { return log1p(fabs(x)); }
-static double f_sqrt(double x, double y) { return sqrt(fabs(x)); }
-static double f_rsqrt(double x, double y) { return 1 / sqrt(fabs(x)); }
-static double f_pow(double x, double y) { return pow(fabs(x), y); }
 
-static const float_op float_ops[] = {
-    {"arith.addf %x, %y", "", 2, f_add, 0},
-    {"arith.subf %x, %y", "", 2, f_sub, 0},
-    {"arith.mulf %x, %y", "", 2, f_mul, 0},
-    {"arith.divf %x, %y", "", 2, f_div, 0},
-    {"arith.remf %x, %y", "", 2, f_rem, 0},
-    {"arith.maximumf %x, %y", "", 2, f_max, 0},
-    {"arith.minimumf %x, %y", "", 2, f_min, 0},
-    {"arith.maxnumf %x, %y", "", 2, f_maxnum, 0},
-    {"arith.minnumf %x, %y", "", 2, f_minnum, 0},
-    {"arith.negf %x", "", 1, f_neg, 0},
-    {"math.absf %x", "", 1, f_abs, 0},
-    {"math.ceil %x", "", 1, f_ceil, 0},
-    {"math.floor %x", "", 1, f_floor, 0},
-    {"math.round %x", "", 1, f_round, 0},
-    {"math.roundeven %x", "", 1, f_even, 0},
-    {"math.trunc %x", "", 1, f_trunc, 0},
-    {"math.copysign %x, %y", "", 2, f_sign, 0},
-    {"math.fma %x, %y, %a", "", 3, f_fma, 0},
-    {"tpu.reciprocal %x", "", 1, f_reciprocal, 0},
-    {"math.atan2 %x, %y", "", 2, f_atan2, 4},
-    {"math.exp %x", "", 1, f_exp, 4},
-    {"math.exp2 %x", "", 1, f_exp2, 4},
-    {"math.expm1 %x", "", 1, f_expm1, 4},
-    {"math.tanh %x", "", 1, f_tanh, 8},
-    {"math.sin %x", "", 1, f_sin, 4},
-    {"math.cos %x", "", 1, f_cos, 4},
-    {"math.tan %x", "", 1, f_tan, 4},
-    {"math.erf %x", "", 1, f_erf, 8},
-    {"tpu.logistic %x", "", 1, f_logistic, 8},
-    {"math.log %a", "", 1, f_log, 4},
-    {"math.log2 %a", "", 1, f_log2, 4},
-    {"math.log1p %a", "", 1, f_log1p, 4},
-    {"math.sqrt %a", "", 1, f_sqrt, 0},
-    {"math.rsqrt %a", "", 1, f_rsqrt, 2},
-    {"math.powf %a, %y", "", 2, f_pow, 8},
+static uint32_t bits_of_float(double v) {
+  float f = (float)v;
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+// NaN is the quiet one that has no other bits.
+static uint32_t bits_of_bf16(double v) {
+  uint32_t bits = 0;
+  at_store_float(AT_BF16, &bits, v);
+  return isnan(v) ? 0x7fc0 : bits;
+}
+
+typedef struct type {
+  const char *text;
+  at_dtype dtype;
+  int bits;
+} type;
+
+static const type types[] = {
+    {"f32", AT_F32, 32}, {"bf16", AT_BF16, 16}, {"f16", AT_F16, 16},
+    {"i32", AT_S32, 32}, {"i16", AT_S16, 16},   {"i8", AT_S8, 8},
+    {"i1", AT_PRED, 1},
 };
 
-// "dialect.op %x, %y" becomes a line, its result stored as block `row` of %o.
-static void add_op(at_strbuf *b, const char *op, const char *attrs, uint32_t n,
-                   const char *from, const char *to, uint32_t row) {
-  size_t name = strcspn(op, " ");
-  at_strbuf_addf(b, "%%r%u = '%.*s'(%s) %s : (", row, (int)name, op,
-                 op + name + 1, attrs);
-  for (uint32_t i = 0; i < n; i++)
-    at_strbuf_addf(b, "%s!8x128x%s", i ? ", " : "", from);
-  at_strbuf_addf(b, ") -> !8x128x%s\n", to);
+static const type *type_of(const char *text) {
+  for (size_t i = 0; i < AT_LEN(types); i++)
+    if (!strcmp(types[i].text, text)) return &types[i];
+  fail_msg("no type %s", text);
+  return NULL;
 }
 
-static void add_store(at_strbuf *b, const char *value, const char *type,
-                      uint32_t rows, uint32_t block) {
-  at_strbuf_addf(
-      b,
-      "%%at%u = 'arith.constant'() {value = %u : index} : () -> index\n"
-      "'vector.store'(%s, %%o, %%at%u, %%c0) : (!8x128x%s, &%ux128x%s, index, "
-      "index) -> ()\n",
-      block, block * ROWS, value, block, type, rows, type);
+static num load(const type *t, const void *p) {
+  num n = {0};
+  memcpy(&n.bits, p, (size_t)AT_MAX(t->bits, 8) / 8);
+  if (at_is_float(t->dtype))
+    n.f = at_load_float(t->dtype, p);
+  else
+    n.i = at_load_int(t->dtype, p);
+  return n;
 }
 
-static float g_x[N], g_y[N];
-static int32_t g_p[N], g_q[N];
+// ---- What they compute. w: bits of an element.
+typedef num (*reference)(num x, num y, num z, int w);
+#define DEF(name, value) \
+  static num name(num x, num y, num z, int w) { return value; }
 
-// Values of both signs, halves and specials; no y is 0.
-static void fill(void) {
-  static const float special[] = {0.0f, -0.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f};
-  for (int i = 0; i < N; i++) {
-    g_x[i] = i < 7 ? special[i] : (float)((i * 37) % 251 - 125) / 16;
-    g_y[i] = (float)((i * 53) % 127 - 63) / 8;
-    if (g_y[i] == 0) g_y[i] = 3;
-    g_p[i] = (int32_t)((uint32_t)i * 2654435761u) >> (i % 28);
-    g_q[i] = i % 5 == 0 ? -(i % 31) - 1 : i % 31 + 1;
-  }
+static uint64_t low(int64_t v, int w) {
+  return (uint64_t)v & ((1ull << w) - 1);
 }
 
-static bool is_close(float got, double want, double ulps) {
-  if (isnan(want)) return isnan(got);
-  if (got == (float)want) return true;
-  return fabs(got - want) <= ulps * ldexp(fabs(want) + 0x1p-126, -23);
+DEF(add, I(x.i + y.i))
+DEF(sub, I(x.i - y.i))
+DEF(mul, I(x.i *y.i))
+// By zero all bits are set, and the remainder is what was divided.
+DEF(divs, I(y.i ? x.i / y.i : -1))
+DEF(divu, I(y.i ? (int64_t)(low(x.i, w) / low(y.i, w)) : -1))
+DEF(rems, I(y.i ? x.i % y.i : x.i))
+DEF(remu, I(y.i ? (int64_t)(low(x.i, w) % low(y.i, w)) : x.i))
+DEF(and_, I(x.i &y.i))
+DEF(or_, I(x.i | y.i))
+DEF(xor_, I(x.i ^ y.i))
+// Nothing is left of a number that is shifted by its width or more.
+DEF(shl, I(low(y.i, w) < (uint64_t)w ? (int64_t)(low(x.i, w) << y.i) : 0))
+DEF(shrs, I(x.i >> AT_MIN(low(y.i, w), 63)))
+DEF(shru, I(low(y.i, w) < (uint64_t)w ? (int64_t)(low(x.i, w) >> y.i) : 0))
+DEF(maxs, I(AT_MAX(x.i, y.i)))
+DEF(mins, I(AT_MIN(x.i, y.i)))
+DEF(maxu, low(x.i, w) > low(y.i, w) ? x : y)
+DEF(minu, low(x.i, w) < low(y.i, w) ? x : y)
+DEF(absi, I(x.i < 0 ? -x.i : x.i))
+DEF(ctpop, I(__builtin_popcountll(low(x.i, w))))
+
+static num ctlz(num x, num y, num z, int w) {
+  int n = 0;
+  while (n < w && !(low(x.i, w) >> (w - 1 - n) & 1)) n++;
+  return I(n);
 }
 
-static float g_out[64 * N];
+DEF(eq, I(x.i == y.i))
+DEF(ne, I(x.i != y.i))
+DEF(slt, I(x.i < y.i))
+DEF(sle, I(x.i <= y.i))
+DEF(sgt, I(x.i > y.i))
+DEF(sge, I(x.i >= y.i))
+DEF(ult, I(low(x.i, w) < low(y.i, w)))
+DEF(ule, I(low(x.i, w) <= low(y.i, w)))
+DEF(ugt, I(low(x.i, w) > low(y.i, w)))
+DEF(uge, I(low(x.i, w) >= low(y.i, w)))
 
-static void judge_floats(const rt_kernel *k) {
-  for (size_t o = 0; o < AT_LEN(float_ops); o++)
-    for (int i = 0; i < N; i++) {
-      double want = float_ops[o].f(g_x[i], g_y[i]);
-      if (!is_close(g_out[o * N + i], want, float_ops[o].ulps))
-        fail_msg("%s of %g, %g: %.9g, want %.9g", float_ops[o].name, g_x[i],
-                 g_y[i], g_out[o * N + i], want);
-    }
-}
+DEF(addf, F(x.f + y.f))
+DEF(subf, F(x.f - y.f))
+DEF(mulf, F(x.f *y.f))
+DEF(divf, F(x.f / y.f))
+DEF(remf, F(fmod(x.f, y.f)))
+DEF(negf, F(-x.f))
+DEF(absf, F(fabs(x.f)))
+DEF(ceilf_, F(ceil(x.f)))
+DEF(floorf_, F(floor(x.f)))
+DEF(roundf_, F(round(x.f)))
+DEF(evenf, F(rint(x.f)))
+DEF(truncf_, F(trunc(x.f)))
+DEF(signf, F(copysign(x.f, y.f)))
+DEF(fmaf_, F((double)fmaf((float)x.f, (float)y.f, (float)z.f)))
+DEF(reciprocal, F(1 / x.f))
+DEF(expf_, F(exp(x.f)))
+DEF(exp2f_, F(exp2(x.f)))
+DEF(expm1f_, F(expm1(x.f)))
+DEF(logf_, F(log(x.f)))
+DEF(log2f_, F(log2(x.f)))
+DEF(log1pf_, F(log1p(x.f)))
+DEF(tanhf_, F(tanh(x.f)))
+DEF(powf_, F(pow(x.f, y.f)))
+DEF(atan2f_, F(atan2(x.f, y.f)))
+DEF(sqrtf_, F(sqrt(x.f)))
+DEF(rsqrtf_, F(1 / sqrt(x.f)))
+DEF(sinf_, F(sin(x.f)))
+DEF(cosf_, F(cos(x.f)))
+DEF(tanf_, F(tan(x.f)))
+DEF(erff_, F(erf(x.f)))
+DEF(logistic, F(1 / (1 + exp(-x.f))))
 
-static void floats(void **state) {
-  enum { ROWS_OUT = (int)AT_LEN(float_ops) * ROWS };
-  char type[32];
-  snprintf(type, sizeof type, "%dx128xf32", ROWS_OUT);
-  at_strbuf b = {0};
-  at_strbuf_addz(
-      &b,
-      "%x = 'vector.load'(%in, %c0, %c0) : (&8x128xf32, index, index) -> "
-      "!8x128xf32\n"
-      "%y = 'vector.load'(%too, %c0, %c0) : (&8x128xf32, index, index) -> "
-      "!8x128xf32\n"
-      "%a = 'math.absf'(%x) : (!8x128xf32) -> !8x128xf32\n");
-  for (uint32_t o = 0; o < AT_LEN(float_ops); o++) {
-    char value[16];
-    snprintf(value, sizeof value, "%%r%u", o);
-    add_op(&b, float_ops[o].name, float_ops[o].attrs, float_ops[o].operands,
-           "f32", "f32", o);
-    add_store(&b, value, "f32", ROWS_OUT, o);
-  }
-  rt_kernel k = {{{"in", "8x128xf32", g_x, false},
-                  {"too", "8x128xf32", g_y, false},
-                  {"o", type, g_out, false}},
-                 b.ptr,
-                 NULL};
-  fill();
-  rt_each(&k, judge_floats);
-  at_strbuf_free(&b);
+DEF(maxnum, isnan(x.f) || x.f < y.f ? y : x)
+DEF(minnum, isnan(x.f) || y.f < x.f ? y : x)
+static num with_nan(num x, num y, num r) {
+  return isnan(x.f) || isnan(y.f) ? F((double)NAN) : r;
 }
+static num number_of(num x, num y, num r) { return isnan(y.f) ? x : r; }
+DEF(maximum, with_nan(x, y, maxnum(x, y, z, w)))
+DEF(minimum, with_nan(x, y, minnum(x, y, z, w)))
+DEF(maxnumf, number_of(x, y, maxnum(x, y, z, w)))
+DEF(minnumf, number_of(x, y, minnum(x, y, z, w)))
 
-// Of p and q as 32 bits; shifts take q's low bits.
-typedef struct int_op {
-  const char *name;
-  uint32_t operands;
-  int32_t (*f)(int32_t p, int32_t q);
-} int_op;
-
-static int32_t i_add(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p + (uint32_t)q);
-}
-static int32_t i_sub(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p - (uint32_t)q);
-}
-static int32_t i_mul(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p * (uint32_t)q);
-}
-static int32_t i_div(int32_t p, int32_t q) { return (int32_t)((int64_t)p / q); }
-static int32_t i_divu(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p / (uint32_t)q);
-}
-static int32_t i_rem(int32_t p, int32_t q) { return (int32_t)((int64_t)p % q); }
-static int32_t i_remu(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p % (uint32_t)q);
-}
-static int32_t i_and(int32_t p, int32_t q) { return p & q; }
-static int32_t i_or(int32_t p, int32_t q) { return p | q; }
-static int32_t i_xor(int32_t p, int32_t q) { return p ^ q; }
-static int32_t i_shl(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p << (q & 31));
-}
-static int32_t i_shr(int32_t p, int32_t q) { return p >> (q & 31); }
-static int32_t i_shru(int32_t p, int32_t q) {
-  return (int32_t)((uint32_t)p >> (q & 31));
-}
-static int32_t i_max(int32_t p, int32_t q) { return p > q ? p : q; }
-static int32_t i_min(int32_t p, int32_t q) { return p < q ? p : q; }
-static int32_t i_maxu(int32_t p, int32_t q) {
-  return (uint32_t)p > (uint32_t)q ? p : q;
-}
-static int32_t i_minu(int32_t p, int32_t q) {
-  return (uint32_t)p < (uint32_t)q ? p : q;
-}
-static int32_t i_clz(int32_t p, int32_t q) {
-  return p ? __builtin_clz((uint32_t)p) : 32;
-}
-static int32_t i_pop(int32_t p, int32_t q) {
-  return __builtin_popcount((uint32_t)p);
-}
-static int32_t i_abs(int32_t p, int32_t q) {
-  return p < 0 ? (int32_t) - (uint32_t)p : p;
-}
-
-static const int_op int_ops[] = {
-    {"arith.addi %p, %q", 2, i_add},   {"arith.subi %p, %q", 2, i_sub},
-    {"arith.muli %p, %q", 2, i_mul},   {"arith.divsi %p, %q", 2, i_div},
-    {"arith.divui %p, %q", 2, i_divu}, {"arith.remsi %p, %q", 2, i_rem},
-    {"arith.remui %p, %q", 2, i_remu}, {"arith.andi %p, %q", 2, i_and},
-    {"arith.ori %p, %q", 2, i_or},     {"arith.xori %p, %q", 2, i_xor},
-    {"arith.shli %p, %s", 2, i_shl},   {"arith.shrsi %p, %s", 2, i_shr},
-    {"arith.shrui %p, %s", 2, i_shru}, {"arith.maxsi %p, %q", 2, i_max},
-    {"arith.minsi %p, %q", 2, i_min},  {"arith.maxui %p, %q", 2, i_maxu},
-    {"arith.minui %p, %q", 2, i_minu}, {"math.ctlz %p", 1, i_clz},
-    {"math.ctpop %p", 1, i_pop},       {"math.absi %p", 1, i_abs},
-};
-static int32_t g_ints[64 * N];
-
-// The predicates of arith.cmpi in their order.
-static bool compares(int predicate, int32_t p, int32_t q) {
-  uint32_t u = (uint32_t)p, v = (uint32_t)q;
-  const bool all[] = {
-      p == q, p != q, p<q, p <= q, p> q, p >= q, u<v, u <= v, u> v, u >= v};
-  return all[predicate];
-}
-
-static void judge_ints(const rt_kernel *k) {
-  for (size_t o = 0; o < AT_LEN(int_ops); o++)
-    for (int i = 0; i < N; i++)
-      if (g_ints[o * N + i] != int_ops[o].f(g_p[i], g_q[i]))
-        fail_msg("%s of %d, %d: %d", int_ops[o].name, g_p[i], g_q[i],
-                 g_ints[o * N + i]);
-  for (int c = 0; c < 10; c++)
-    for (int i = 0; i < N; i++) {
-      int32_t want = compares(c, g_p[i], g_q[i]) ? g_p[i] : g_q[i];
-      if (g_ints[(AT_LEN(int_ops) + c) * N + i] != want)
-        fail_msg("predicate %d of %d, %d", c, g_p[i], g_q[i]);
-    }
-}
-
-static void integers(void **state) {
-  enum { ALL = ((int)AT_LEN(int_ops) + 10) * ROWS };
-  char type[32], line[512], value[16];
-  snprintf(type, sizeof type, "%dx128xi32", ALL);
-  at_strbuf b = {0};
-  at_strbuf_addz(
-      &b,
-      "%p = 'vector.load'(%in, %c0, %c0) : (&8x128xi32, index, index) -> "
-      "!8x128xi32\n"
-      "%q = 'vector.load'(%too, %c0, %c0) : (&8x128xi32, index, index) -> "
-      "!8x128xi32\n"
-      "%m = 'arith.constant'() {value = dense<31> : !8x128xi32} : () -> "
-      "!8x128xi32\n"
-      "%s = 'arith.andi'(%q, %m) : (!8x128xi32, !8x128xi32) -> !8x128xi32\n");
-  for (uint32_t o = 0; o < AT_LEN(int_ops); o++) {
-    snprintf(value, sizeof value, "%%r%u", o);
-    add_op(&b, int_ops[o].name, "", int_ops[o].operands, "i32", "i32", o);
-    add_store(&b, value, "i32", ALL, o);
-  }
-  for (uint32_t c = 0; c < 10; c++) {
-    snprintf(line, sizeof line,
-             "%%b%u = 'arith.cmpi'(%%p, %%q) {predicate = %u : i64} : "
-             "(!8x128xi32, !8x128xi32) -> !8x128xi1\n"
-             "%%t%u = 'arith.select'(%%b%u, %%p, %%q) : (!8x128xi1, "
-             "!8x128xi32, !8x128xi32) -> !8x128xi32\n",
-             c, c, c, c);
-    at_strbuf_addz(&b, line);
-    snprintf(value, sizeof value, "%%t%u", c);
-    add_store(&b, value, "i32", ALL, (uint32_t)AT_LEN(int_ops) + c);
-  }
-  rt_kernel k = {{{"in", "8x128xi32", g_p, false},
-                  {"too", "8x128xi32", g_q, false},
-                  {"o", type, g_ints, false}},
-                 b.ptr,
-                 NULL};
-  fill();
-  rt_each(&k, judge_ints);
-  at_strbuf_free(&b);
-}
+#define ORDERED (!isnan(x.f) && !isnan(y.f))
+DEF(never, I(0))
+DEF(oeq, I(ORDERED &&x.f == y.f))
+DEF(ogt, I(x.f > y.f))
+DEF(oge, I(x.f >= y.f))
+DEF(olt, I(x.f < y.f))
+DEF(ole, I(x.f <= y.f))
+// The chip has one "not equal", true of NaN.
+DEF(une, I(x.f != y.f))
+DEF(ord, I(ORDERED))
+DEF(ueq, I(!ORDERED || x.f == y.f))
+DEF(ugtf, I(!(x.f <= y.f)))
+DEF(ugef, I(!(x.f < y.f)))
+DEF(ultf, I(!(x.f >= y.f)))
+DEF(ulef, I(!(x.f > y.f)))
+DEF(uno, I(!ORDERED))
+DEF(always, I(1))
 
 // ---- Conversions
+DEF(same_int, I(x.i))
+DEF(same_float, F(x.f))
+DEF(zero_extended, I((int64_t)low(x.i, w)))
+DEF(int_to_float, F((double)x.i))
+DEF(uint_to_float, F((double)low(x.i, w)))
+DEF(truth_as_sign, I(-x.i))
+
+// To the nearest that there is; NaN becomes 0.
+static num saturated(double v, int64_t lowest, int64_t highest) {
+  if (isnan(v)) return I(0);
+  if (v <= (double)lowest) return I(lowest);
+  return I(v >= (double)highest ? highest : (int64_t)v);
+}
+DEF(to_i32, saturated(trunc(x.f), INT32_MIN, INT32_MAX))
+DEF(to_u32, saturated(trunc(x.f), 0, UINT32_MAX))
+DEF(to_i32_even, saturated(rint(x.f), INT32_MIN, INT32_MAX))
+DEF(to_u32_even, saturated(rint(x.f), 0, UINT32_MAX))
+DEF(to_i8, saturated(trunc(x.f), -128, 127))
+DEF(bits_to_float, F(float_of((uint32_t)x.i)))
+DEF(float_to_bits, I(x.bits))
+DEF(is_weird, I(isnan(x.f) || isinf(x.f)))
+DEF(as_bf16, F(at_load_float(AT_BF16, &(uint32_t){bits_of_bf16(x.f)})))
+
+// The random bits are below the mantissa that stays.
+static double stochastic(double v, uint32_t random) {
+  if (!isfinite(v)) return v;
+  return float_of((bits_of_float(v) + (random & 0xffff)) & 0xffff0000u);
+}
+DEF(stochastic_, F(stochastic(x.f, y.bits)))
+DEF(stochastic_bits, I(bits_of_bf16(stochastic(x.f, y.bits))))
+DEF(packed, I(bits_of_bf16(x.f) | bits_of_bf16(y.f) << 16))
+DEF(unpacked, F(float_of((uint32_t)x.i & 0xffff0000u)))
+DEF(unpacked_int, I((int8_t)(x.i >> 16)))
+DEF(packed_ints, I((int64_t)(low(x.i, 8) | low(y.i, 8) << 8 |
+                             low(z.i, 8) << 16 | low(x.i, 8) << 24)))
+DEF(chosen, x.i < y.i ? x : z)
+DEF(chosen_float, x.f < y.f ? x : z)
+
+// ---- The table
+// `from` and `to` of several types: one after the other for each of a family.
+#define FLOATS "f32 bf16 f16"
+#define INTS "i32 i16 i8"
+// In place of units: exact, but a zero may have any sign.
+#define ZEROS (-1)
 #define EVEN " {rounding_mode = #tpu.rounding_mode<to_nearest_even>}"
 #define ZERO " {rounding_mode = #tpu.rounding_mode<towards_zero>}"
-// In this order; those called v0, v1, ... are stored.
-static const struct {
-  const char *to, *name, *from, *from_type, *to_type, *attrs;
-} casts[] = {
-    {"v0", "arith.sitofp", "p", "i32", "f32", ""},
-    {"v1", "arith.uitofp", "p", "i32", "f32", ""},
-    {"h", "arith.truncf", "x", "f32", "bf16", ""},
-    {"v2", "arith.extf", "h", "bf16", "f32", ""},
-    {"w", "arith.fptosi", "x", "f32", "i32", ""},
-    {"v3", "arith.sitofp", "w", "i32", "f32", ""},
-    {"l", "arith.trunci", "p", "i32", "i16", ""},
-    {"s", "arith.extsi", "l", "i16", "i32", ""},
-    {"v4", "arith.sitofp", "s", "i32", "f32", ""},
-    {"u", "arith.extui", "l", "i16", "i32", ""},
-    {"v5", "arith.sitofp", "u", "i32", "f32", ""},
-    {"v6", "arith.bitcast", "p", "i32", "f32", ""},
-    {"c", "arith.extui", "less", "i1", "i32", ""},
-    {"v7", "arith.sitofp", "c", "i32", "f32", ""},
-    {"m", "arith.extsi", "less", "i1", "i32", ""},
-    {"v8", "arith.sitofp", "m", "i32", "f32", ""},
-    {"v9", "tpu.sitofp", "p", "i32", "f32", EVEN},
-    {"v10", "tpu.uitofp", "p", "i32", "f32", EVEN},
-    {"t", "tpu.truncf", "x", "f32", "bf16", EVEN},
-    {"v11", "tpu.extf", "t", "bf16", "f32", ""},
-    {"z", "tpu.fptosi", "x", "f32", "i32", ZERO},
-    {"v12", "arith.sitofp", "z", "i32", "f32", ""},
-    {"e", "tpu.fptosi", "x", "f32", "i32", EVEN},
-    {"v13", "arith.sitofp", "e", "i32", "f32", ""},
-    {"v14", "tpu.reduce_precision", "x", "f32", "f32",
-     " {exponent_bits = 8 : i32, mantissa_bits = 7 : i32}"},
-    {"v15", "tpu.bitcast", "p", "i32", "f32", ""},
-    {"v16", "vector.bitcast", "p", "i32", "f32", ""},
-    {"d", "arith.fptoui", "a", "f32", "i32", ""},
-    {"v17", "arith.uitofp", "d", "i32", "f32", ""},
-};
-enum { STORED = 18 };
+#define PREDICATE(n) " {predicate = " #n " : i64}"
 
-static void judge_conversions(const rt_kernel *k) {
-  for (int i = 0; i < N; i++) {
-    uint16_t narrow;
-    at_store_float(AT_BF16, &narrow, g_x[i]);
-    int16_t low = (int16_t)g_p[i];
-    float same_bits, less = g_x[i] < 1;
-    memcpy(&same_bits, &g_p[i], sizeof same_bits);
-    const float want[STORED] = {(float)g_p[i],
-                                (float)(uint32_t)g_p[i],
-                                (float)at_load_float(AT_BF16, &narrow),
-                                truncf(g_x[i]),
-                                (float)low,
-                                (float)(uint16_t)low,
-                                same_bits,
-                                less,
-                                -less,
-                                (float)g_p[i],
-                                (float)(uint32_t)g_p[i],
-                                (float)at_load_float(AT_BF16, &narrow),
-                                truncf(g_x[i]),
-                                rintf(g_x[i]),
-                                (float)at_load_float(AT_BF16, &narrow),
-                                same_bits,
-                                same_bits,
-                                truncf(fabsf(g_x[i]))};
-    for (size_t o = 0; o < STORED; o++)
-      if (memcmp(&g_out[o * N + i], &want[o], sizeof(float)) &&
-          g_out[o * N + i] != want[o])
-        fail_msg("conversion %zu of %g, %d: %.9g, want %.9g", o, g_x[i], g_p[i],
-                 g_out[o * N + i], want[o]);
+typedef struct row {
+  const char *op;
+  uint32_t operands;
+  const char *attrs, *from, *to;  // to: NULL: as from
+  reference f;
+  double ulps;  // of the result's type
+  const char
+      *lines;  // NULL: %v is the operation of %x, %y, %z. @: from's vector
+} row;
+
+static const row rows[] = {
+    {"arith.addi", 2, "", INTS " i1", NULL, add, 0, NULL},
+    {"arith.subi", 2, "", INTS, NULL, sub, 0, NULL},
+    {"arith.muli", 2, "", INTS, NULL, mul, 0, NULL},
+    {"arith.divsi", 2, "", INTS, NULL, divs, 0, NULL},
+    {"arith.divui", 2, "", INTS, NULL, divu, 0, NULL},
+    {"arith.remsi", 2, "", INTS, NULL, rems, 0, NULL},
+    {"arith.remui", 2, "", INTS, NULL, remu, 0, NULL},
+    {"arith.andi", 2, "", INTS " i1", NULL, and_, 0, NULL},
+    {"arith.ori", 2, "", INTS " i1", NULL, or_, 0, NULL},
+    {"arith.xori", 2, "", INTS " i1", NULL, xor_, 0, NULL},
+    {"arith.shli", 2, "", INTS, NULL, shl, 0, NULL},
+    {"arith.shrsi", 2, "", INTS, NULL, shrs, 0, NULL},
+    {"arith.shrui", 2, "", INTS, NULL, shru, 0, NULL},
+    {"arith.maxsi", 2, "", INTS, NULL, maxs, 0, NULL},
+    {"arith.maxui", 2, "", INTS, NULL, maxu, 0, NULL},
+    {"arith.minsi", 2, "", INTS, NULL, mins, 0, NULL},
+    {"arith.minui", 2, "", INTS, NULL, minu, 0, NULL},
+    {"math.absi", 1, "", INTS, NULL, absi, 0, NULL},
+    {"math.ctlz", 1, "", INTS, NULL, ctlz, 0, NULL},
+    {"math.ctpop", 1, "", INTS, NULL, ctpop, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(0), INTS " i1", "i1", eq, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(1), INTS " i1", "i1", ne, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(2), INTS, "i1", slt, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(3), INTS, "i1", sle, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(4), INTS, "i1", sgt, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(5), INTS, "i1", sge, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(6), INTS, "i1", ult, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(7), INTS, "i1", ule, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(8), INTS, "i1", ugt, 0, NULL},
+    {"arith.cmpi", 2, PREDICATE(9), INTS, "i1", uge, 0, NULL},
+    {"arith.select", 3, "", INTS, NULL, chosen, 0,
+     "%m = 'arith.cmpi'(%x, %y) {predicate = 2 : i64} : (@, @) -> #i1\n"
+     "%v = 'arith.select'(%m, %x, %z) : (#i1, @, @) -> @\n"},
+    {"arith.select", 3, "", FLOATS, NULL, chosen_float, 0,
+     "%m = 'arith.cmpf'(%x, %y) {predicate = 4 : i64} : (@, @) -> #i1\n"
+     "%v = 'arith.select'(%m, %x, %z) : (#i1, @, @) -> @\n"},
+    {"arith.addf", 2, "", FLOATS, NULL, addf, 0, NULL},
+    {"arith.subf", 2, "", FLOATS, NULL, subf, 0, NULL},
+    {"arith.mulf", 2, "", FLOATS, NULL, mulf, 0, NULL},
+    {"arith.divf", 2, "", FLOATS, NULL, divf, 0, NULL},
+    {"arith.remf", 2, "", FLOATS, NULL, remf, 0, NULL},
+    {"arith.negf", 1, "", FLOATS, NULL, negf, 0, NULL},
+    {"arith.maximumf", 2, "", FLOATS, NULL, maximum, ZEROS, NULL},
+    {"arith.minimumf", 2, "", FLOATS, NULL, minimum, ZEROS, NULL},
+    {"arith.maxnumf", 2, "", FLOATS, NULL, maxnumf, ZEROS, NULL},
+    {"arith.minnumf", 2, "", FLOATS, NULL, minnumf, ZEROS, NULL},
+    {"math.absf", 1, "", FLOATS, NULL, absf, 0, NULL},
+    {"math.ceil", 1, "", FLOATS, NULL, ceilf_, 0, NULL},
+    {"math.floor", 1, "", FLOATS, NULL, floorf_, 0, NULL},
+    {"math.round", 1, "", FLOATS, NULL, roundf_, 0, NULL},
+    {"math.roundeven", 1, "", FLOATS, NULL, evenf, 0, NULL},
+    {"math.trunc", 1, "", FLOATS, NULL, truncf_, 0, NULL},
+    {"math.copysign", 2, "", FLOATS, NULL, signf, 0, NULL},
+    {"math.fma", 3, "", FLOATS, NULL, fmaf_, 0, NULL},
+    {"math.sqrt", 1, "", FLOATS, NULL, sqrtf_, 0, NULL},
+    {"tpu.reciprocal", 1, "", FLOATS, NULL, reciprocal, 0, NULL},
+    {"math.rsqrt", 1, "", FLOATS, NULL, rsqrtf_, 2, NULL},
+    {"math.exp", 1, "", FLOATS, NULL, expf_, 4, NULL},
+    {"math.exp2", 1, "", FLOATS, NULL, exp2f_, 4, NULL},
+    {"math.expm1", 1, "", FLOATS, NULL, expm1f_, 4, NULL},
+    {"math.log", 1, "", FLOATS, NULL, logf_, 4, NULL},
+    {"math.log2", 1, "", FLOATS, NULL, log2f_, 4, NULL},
+    {"math.log1p", 1, "", FLOATS, NULL, log1pf_, 4, NULL},
+    {"math.tanh", 1, "", FLOATS, NULL, tanhf_, 8, NULL},
+    {"math.powf", 2, "", FLOATS, NULL, powf_, 8, NULL},
+    {"math.atan2", 2, "", FLOATS, NULL, atan2f_, 4, NULL},
+    {"math.sin", 1, "", FLOATS, NULL, sinf_, 4, NULL},
+    {"math.cos", 1, "", FLOATS, NULL, cosf_, 4, NULL},
+    {"math.tan", 1, "", FLOATS, NULL, tanf_, 4, NULL},
+    {"math.erf", 1, "", FLOATS, NULL, erff_, 8, NULL},
+    {"tpu.logistic", 1, "", FLOATS, NULL, logistic, 8, NULL},
+    {"arith.cmpf", 2, PREDICATE(0), FLOATS, "i1", never, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(1), FLOATS, "i1", oeq, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(2), FLOATS, "i1", ogt, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(3), FLOATS, "i1", oge, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(4), FLOATS, "i1", olt, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(5), FLOATS, "i1", ole, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(6), FLOATS, "i1", une, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(7), FLOATS, "i1", ord, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(8), FLOATS, "i1", ueq, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(9), FLOATS, "i1", ugtf, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(10), FLOATS, "i1", ugef, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(11), FLOATS, "i1", ultf, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(12), FLOATS, "i1", ulef, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(13), FLOATS, "i1", une, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(14), FLOATS, "i1", uno, 0, NULL},
+    {"arith.cmpf", 2, PREDICATE(15), FLOATS, "i1", always, 0, NULL},
+    {"tpu.weird", 1, "", FLOATS, "i1", is_weird, 0, NULL},
+    {"tpu.mask_cast", 1, "", "i1", NULL, same_int, 0, NULL},
+    {"arith.extui", 1, "", "i8 i16", "i32", zero_extended, 0, NULL},
+    {"arith.extui", 1, "", "i1", "i32", same_int, 0, NULL},
+    {"arith.extsi", 1, "", "i8 i16", "i32", same_int, 0, NULL},
+    {"arith.extsi", 1, "", "i1", "i32", truth_as_sign, 0, NULL},
+    {"arith.trunci", 1, "", "i32", "i16", same_int, 0, NULL},
+    {"arith.trunci", 1, "", "i32 i16", "i8", same_int, 0, NULL},
+    {"arith.trunci", 1, "", "i32", "i1", same_int, 0, NULL},
+    {"arith.index_cast", 1, "", INTS, "i32", same_int, 0,
+     "%i = 'arith.index_cast'(%x) : (@) -> #index\n"
+     "%v = 'arith.index_cast'(%i) : (#index) -> #i32\n"},
+    {"arith.index_castui", 1, "", INTS, "i32", zero_extended, 0,
+     "%i = 'arith.index_castui'(%x) : (@) -> #index\n"
+     "%v = 'arith.index_castui'(%i) : (#index) -> #i32\n"},
+    {"arith.extf", 1, "", "bf16 f16", "f32", same_float, 0, NULL},
+    {"tpu.extf", 1, "", "bf16 f16", "f32", same_float, 0, NULL},
+    {"arith.truncf", 1, "", "f32", "bf16", same_float, 0, NULL},
+    {"arith.truncf", 1, "", "f32", "f16", same_float, 0, NULL},
+    {"tpu.truncf", 1, EVEN, "f32", "bf16", same_float, 0, NULL},
+    {"tpu.truncf", 1, EVEN, "f32", "f16", same_float, 0, NULL},
+    {"arith.sitofp", 1, "", INTS, "f32", int_to_float, 0, NULL},
+    {"arith.sitofp", 1, "", "i16 i8", "bf16", int_to_float, 0, NULL},
+    {"arith.uitofp", 1, "", INTS " i1", "f32", uint_to_float, 0, NULL},
+    {"tpu.sitofp", 1, EVEN, INTS, "f32", int_to_float, 0, NULL},
+    {"tpu.uitofp", 1, EVEN, INTS, "f32", uint_to_float, 0, NULL},
+    {"arith.fptosi", 1, "", FLOATS, "i32", to_i32, 0, NULL},
+    {"arith.fptosi", 1, "", FLOATS, "i8", to_i8, 0, NULL},
+    {"arith.fptoui", 1, "", FLOATS, "i32", to_u32, 0, NULL},
+    {"tpu.fptosi", 1, ZERO, FLOATS, "i32", to_i32, 0, NULL},
+    {"tpu.fptosi", 1, EVEN, FLOATS, "i32", to_i32_even, 0, NULL},
+    {"tpu.fptoui", 1, ZERO, FLOATS, "i32", to_u32, 0, NULL},
+    {"tpu.fptoui", 1, EVEN, FLOATS, "i32", to_u32_even, 0, NULL},
+    {"arith.bitcast", 1, "", "i32", "f32", bits_to_float, 0, NULL},
+    {"arith.bitcast", 1, "", "f32", "i32", float_to_bits, 0, NULL},
+    {"arith.bitcast", 1, "", "bf16 f16", "i16", float_to_bits, 0, NULL},
+    {"tpu.reduce_precision", 1,
+     " {exponent_bits = 8 : i32, mantissa_bits = 7 : i32}", "f32", NULL,
+     as_bf16, 0, NULL},
+    {"tpu.stochastic_convert", 2, "", "f32", "bf16", stochastic_, 0,
+     "%n = 'arith.bitcast'(%y) : (@) -> #i32\n"
+     "%v = 'tpu.stochastic_convert'(%x, %n) : (@, #i32) -> #bf16\n"},
+    {"tpu.stochastic_convert_elementwise", 2, "", "f32", "i32", stochastic_bits,
+     0,
+     "%n = 'arith.bitcast'(%y) : (@) -> #i32\n"
+     "%v = 'tpu.stochastic_convert_elementwise'(%x, %n) {dst_type = bf16} : "
+     "(@, #i32) -> #i32\n"},
+    {"tpu.pack_elementwise", 2, " {target_type = bf16}", "f32", "i32", packed,
+     0, NULL},
+    {"tpu.pack_elementwise", 3, "", "i32", NULL, packed_ints, 0,
+     "%v = 'tpu.pack_elementwise'(%x, %y, %z, %x) {target_type = i8} : (@, @, "
+     "@, @) -> @\n"},
+    {"tpu.unpack_elementwise", 1, " {source_type = bf16, index = 1 : i32}",
+     "i32", "f32", unpacked, 0, NULL},
+    {"tpu.unpack_elementwise", 1, " {source_type = i8, index = 2 : i32}", "i32",
+     NULL, unpacked_int, 0, NULL},
+};
+
+// ---- Values
+static const double floats[] = {0.0,
+                                -0.0,
+                                0.5,
+                                -0.5,
+                                1.0,
+                                -1.0,
+                                1.5,
+                                2.5,
+                                -2.5,
+                                3.75,
+                                -7.25,
+                                8.5,
+                                11.0,
+                                0.0625,
+                                -0.015625,
+                                100.0,
+                                -60,
+                                300,
+                                -129,
+                                1e-3,
+                                5e9,
+                                -3e30,
+                                (double)NAN,
+                                (double)INFINITY,
+                                -(double)INFINITY,
+                                1e-40,
+                                3e38};
+static const int64_t ints[] = {
+    0,      1,         -1,        2,         3,         5,         -7,
+    8,      -8,        15,        16,        31,        32,        33,
+    63,     100,       -100,      127,       -128,      255,       4660,
+    -21555, INT16_MIN, INT16_MAX, INT32_MIN, INT32_MAX, 0x12345678};
+enum { V = (int)AT_LEN(ints), N = V * V };
+_Static_assert(AT_LEN(floats) == V, "the same shape for every type");
+
+// Element e of operand k: pairs of all values, and a third.
+static size_t place_of(int k, int64_t e) {
+  return (size_t)(k == 0 ? e % V : k == 1 ? e / V % V : (e + e / V) % V);
+}
+
+// Truths are made of integers: is it odd?
+static const type *memory_type(const type *t) {
+  return t->dtype == AT_PRED ? type_of("i32") : t;
+}
+
+static void set(const type *t, void *p, size_t which) {
+  if (at_is_float(t->dtype))
+    at_store_float(t->dtype, p, floats[which]);
+  else
+    at_store_int(t->dtype, p, ints[which]);
+}
+
+static num operand(const type *t, int k, int64_t e) {
+  const type *m = memory_type(t);
+  uint32_t space = 0;
+  set(m, &space, place_of(k, e));
+  num n = load(m, &space);
+  if (t->dtype == AT_PRED) n = I(n.i & 1);
+  return n;
+}
+
+// ---- One kernel for rows of the same types
+enum { MAX_BLOCKS = 64 };
+static uint32_t g_in[3][N], g_out[MAX_BLOCKS * N];
+static const row *g_rows[MAX_BLOCKS];
+static uint32_t g_num;
+static const type *g_from, *g_to;
+static int64_t g_dims[2];  // of a block
+
+static void add_expanded(at_strbuf *b, const char *lines, uint32_t block) {
+  for (const char *p = lines; *p; p++) {
+    if (*p == '@')
+      at_strbuf_addf(b, "!%lldx%lldx%s", (long long)g_dims[0],
+                     (long long)g_dims[1], g_from->text);
+    else if (*p == '#' && strncmp(p, "#tpu", 4) != 0)
+      at_strbuf_addf(b, "!%lldx%lldx", (long long)g_dims[0],
+                     (long long)g_dims[1]);
+    else
+      at_strbuf_addc(b, *p);
+    // Names of values, but for what all blocks share: each has its own.
+    if (*p == '%' && !(strchr("xyzo", p[1]) && !isalnum(p[2])) && p[1] != 'c')
+      at_strbuf_addf(b, "b%u_", block);
   }
 }
 
-static void conversions(void **state) {
-  at_strbuf b = {0};
-  at_strbuf_addz(
-      &b,
-      "%x = 'vector.load'(%in, %c0, %c0) : (&8x128xf32, index, index) -> "
-      "!8x128xf32\n"
-      "%p = 'vector.load'(%ints, %c0, %c0) : (&8x128xi32, index, index) -> "
-      "!8x128xi32\n"
-      "%a = 'math.absf'(%x) : (!8x128xf32) -> !8x128xf32\n"
-      "%one = 'arith.constant'() {value = dense<1.0> : !8x128xf32} : () -> "
-      "!8x128xf32\n"
-      "%less = 'arith.cmpf'(%x, %one) {predicate = 4 : i64} : (!8x128xf32, "
-      "!8x128xf32) -> !8x128xi1\n");
-  for (size_t i = 0; i < AT_LEN(casts); i++)
-    at_strbuf_addf(&b, "%%%s = '%s'(%%%s)%s : (!8x128x%s) -> !8x128x%s\n",
-                   casts[i].to, casts[i].name, casts[i].from, casts[i].attrs,
-                   casts[i].from_type, casts[i].to_type);
-  for (uint32_t o = 0; o < STORED; o++) {
-    char value[16];
-    snprintf(value, sizeof value, "%%v%u", o);
-    add_store(&b, value, "f32", STORED * ROWS, o);
+static void add_row(at_strbuf *b, const row *r, uint32_t block) {
+  static const char *const operands[] = {"%x", "%x, %y", "%x, %y, %z"};
+  static const char *const of[] = {"@", "@, @", "@, @, @"};
+  at_strbuf line = {0};
+  if (r->lines)
+    at_strbuf_addz(&line, r->lines);
+  else
+    at_strbuf_addf(&line, "%%v = '%s'(%s)%s : (%s) -> #%s\n", r->op,
+                   operands[r->operands - 1], r->attrs, of[r->operands - 1],
+                   g_to->text);
+  if (g_to->dtype == AT_PRED)
+    at_strbuf_addz(&line, "%w = 'arith.extui'(%v) : (#i1) -> #i32\n");
+  at_strbuf_addf(
+      &line, "%%at = 'arith.constant'() {value = %lld : index} : () -> index\n",
+      (long long)(block * g_dims[0]));
+  const char *to = memory_type(g_to)->text;
+  at_strbuf_addf(&line,
+                 "'vector.store'(%%%c, %%o, %%at, %%c0) : (#%s, "
+                 "&%lldx%lldx%s, index, index) -> ()\n",
+                 g_to->dtype == AT_PRED ? 'w' : 'v', to,
+                 (long long)(MAX_BLOCKS * g_dims[0]), (long long)g_dims[1], to);
+  add_expanded(b, line.ptr, block);
+  at_strbuf_free(&line);
+}
+
+static void add_operand(at_strbuf *b, char name) {
+  const type *m = memory_type(g_from);
+  char text[400];
+  snprintf(text, sizeof text,
+           "%%%s%c = 'vector.load'(%%in%c, %%c0, %%c0) : (&%lldx%lldx%s, "
+           "index, index) -> !%lldx%lldx%s\n",
+           m == g_from ? "" : "m", name, name, (long long)g_dims[0],
+           (long long)g_dims[1], m->text, (long long)g_dims[0],
+           (long long)g_dims[1], m->text);
+  at_strbuf_addz(b, text);
+  if (m == g_from) return;
+  snprintf(text, sizeof text,
+           "%%%c = 'arith.trunci'(%%m%c) : (!%lldx%lldxi32) -> "
+           "!%lldx%lldxi1\n",
+           name, name, (long long)g_dims[0], (long long)g_dims[1],
+           (long long)g_dims[0], (long long)g_dims[1]);
+  at_strbuf_addz(b, text);
+}
+
+// Equal, or so many units of its type away; zeros with their sign, any NaN for
+// NaN.
+static bool is_close(const type *t, num got, num want, double ulps) {
+  if (!at_is_float(t->dtype)) return got.i == want.i;
+  if (isnan(want.f)) return isnan(got.f);
+  if (got.f == want.f)
+    return got.f != 0 || ulps == ZEROS || signbit(got.f) == signbit(want.f);
+  int mantissa = t->dtype == AT_BF16 ? 7 : t->dtype == AT_F16 ? 10 : 23;
+  double lowest = t->dtype == AT_F16 ? 0x1p-14 : 0x1p-126;
+  double unit = ldexp(AT_MAX(fabs(want.f), lowest), -mantissa);
+  // Types narrower than f32 are computed in f32: another rounding at most.
+  double most = ulps > 0 && mantissa < 23 ? 1 : ulps;
+  return fabs(got.f - want.f) <= most * unit;
+}
+
+static void judge_block(const row *r, uint32_t block) {
+  const type *m = memory_type(g_to);
+  int64_t n = g_dims[0] * g_dims[1];
+  size_t bytes = (size_t)m->bits / 8;
+  for (int64_t e = 0; e < n; e++) {
+    num x = operand(g_from, 0, e), y = operand(g_from, 1, e),
+        z = operand(g_from, 2, e);
+    num exact = r->f(x, y, z, g_from->bits);
+    uint32_t space = 0;
+    if (at_is_float(m->dtype))
+      at_store_float(m->dtype, &space, (double)(float)exact.f);
+    else
+      at_store_int(m->dtype, &space, g_to->bits == 1 ? exact.i & 1 : exact.i);
+    num want = load(m, &space);
+    num got = load(m, (char *)g_out + ((size_t)block * n + e) * bytes);
+    if (!is_close(m, got, want, r->ulps))
+      fail_msg(
+          "%s%s of %s (%g, %g, %g or %lld, %lld, %lld) to %s: %.9g, %lld, "
+          "want %.9g, %lld",
+          r->op, r->attrs, g_from->text, x.f, y.f, z.f, (long long)x.i,
+          (long long)y.i, (long long)z.i, g_to->text, got.f, (long long)got.i,
+          want.f, (long long)want.i);
   }
-  rt_kernel k = {{{"in", "8x128xf32", g_x, false},
-                  {"ints", "8x128xi32", g_p, false},
-                  {"o", "144x128xf32", g_out, false}},
+}
+
+static void judge(const rt_kernel *k) {
+  for (uint32_t i = 0; i < g_num; i++) judge_block(g_rows[i], i);
+}
+
+static void run_rows(void) {
+  char in[32], out[32];
+  const type *m = memory_type(g_from);
+  snprintf(in, sizeof in, "%lldx%lldx%s", (long long)g_dims[0],
+           (long long)g_dims[1], m->text);
+  snprintf(out, sizeof out, "%lldx%lldx%s", (long long)(MAX_BLOCKS * g_dims[0]),
+           (long long)g_dims[1], memory_type(g_to)->text);
+  at_strbuf b = {0};
+  for (int k = 0; k < 3; k++) add_operand(&b, "xyz"[k]);
+  for (uint32_t i = 0; i < g_num; i++) add_row(&b, g_rows[i], i);
+  for (int k = 0; k < 3; k++)
+    for (int64_t e = 0; e < g_dims[0] * g_dims[1]; e++)
+      set(m, (char *)g_in[k] + e * (m->bits / 8), place_of(k, e));
+  rt_kernel k = {{{"inx", in, g_in[0], false},
+                  {"iny", in, g_in[1], false},
+                  {"inz", in, g_in[2], false},
+                  {"o", out, g_out, false}},
                  b.ptr,
-                 NULL};
-  fill();
-  rt_each(&k, judge_conversions);
+                 NULL,
+                 0};
+  rt_each(&k, judge);
   at_strbuf_free(&b);
+}
+
+// Does the list of types have this one? One that has no other stands for
+// itself.
+static bool names(const char *list, const char *text) {
+  size_t n = strlen(text);
+  for (const char *p = list; (p = strstr(p, text)); p += n)
+    if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
+  return false;
+}
+
+static void run_shape(int64_t height, int64_t width) {
+  g_dims[0] = height;
+  g_dims[1] = width;
+  for (size_t f = 0; f < AT_LEN(types); f++)
+    for (size_t t = 0; t < AT_LEN(types); t++) {
+      g_from = &types[f];
+      g_to = &types[t];
+      g_num = 0;
+      for (size_t i = 0; i < AT_LEN(rows); i++) {
+        bool to = rows[i].to ? names(rows[i].to, g_to->text) : f == t;
+        if (!to || !names(rows[i].from, g_from->text)) continue;
+        assert_true(g_num < MAX_BLOCKS);
+        g_rows[g_num++] = &rows[i];
+      }
+      if (g_num) run_rows();
+    }
+}
+
+static void all_pairs(void **state) { run_shape(V, V); }
+static void one_element(void **state) { run_shape(1, 1); }
+static void part_of_a_register(void **state) { run_shape(3, 5); }
+
+// ---- Every row of ops.def
+static void every_operation(void **state) {
+  static const struct {
+    const char *name, *handler;
+  } all[] = {
+#define AT_MOSAIC_OP(Id, name, operands, results, attrs, rule, cost, form, \
+                     weight, handler, doc)                                 \
+  {name, #handler},
+#include "mosaic/ops.def"
+#undef AT_MOSAIC_OP
+  };
+  for (size_t i = 0; i < AT_LEN(all); i++) {
+    if (strcmp(all[i].handler, "each") != 0) continue;
+    bool any = false;
+    for (size_t k = 0; k < AT_LEN(rows); k++)
+      any |= !strcmp(rows[k].op, all[i].name);
+    if (!any) fail_msg("no row for %s", all[i].name);
+  }
 }
 
 int main(void) {
   // Products and sums of bf16 are another path on CPUs that have them.
   at_cpu_limit(AT_CPU_AVX2 | AT_CPU_AVX512);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(floats),
-      cmocka_unit_test(integers),
-      cmocka_unit_test(conversions),
+      cmocka_unit_test(every_operation),
+      cmocka_unit_test(one_element),
+      cmocka_unit_test(part_of_a_register),
+      cmocka_unit_test(all_pairs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

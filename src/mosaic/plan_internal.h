@@ -88,4 +88,8 @@ void at_mplan_sums(at_mplan_build *b);
 // Runs of values that share a loop over rows.
 void at_mplan_rows(at_mplan_build *b);
 
+// Are its runs whole, apart from each other, and where they say? Walks all
+// blocks, with memory of `a`: for AT_VERIFY (plan_laws.c).
+bool at_mplan_holds(const at_mplan *p, at_arena *a);
+
 #endif

@@ -1,6 +1,7 @@
 // The passes over a body, and what they leave.
 #include "mosaic/plan.h"
 
+#include "base/verify.h"
 #include "mosaic/plan_internal.h"
 
 static const struct {
@@ -114,6 +115,7 @@ at_status at_mplan_make(const at_mplan_input *in, at_arena *a,
     passes[i].run(&b);
     if (b.failed || b.walk.failed) return AT_NO_MEMORY("the plan of a kernel");
   }
+  AT_VERIFY(at_mplan_holds(p, a));
   *out = p;
   return AT_OK;
 }

@@ -132,6 +132,53 @@ CK_EXPORT void at_core_sem_wait(at_core *c, void *sem, int64_t amount,
   *(int32_t *)sem -= (int32_t)amount;
 }
 
+CK_EXPORT void *at_core_sem_barrier(at_core *c, int32_t loc) {
+  return &rt_of(c)->barrier;
+}
+
+CK_EXPORT void at_core_barrier(at_core *c, int32_t barrier, int32_t loc) {
+  snprintf(rt_of(c)->log, sizeof rt_of(c)->log, "barrier %d", barrier);
+}
+
+// Of one core: nobody else adds meanwhile.
+CK_EXPORT int32_t at_core_fetch_add(at_core *c, void *p, int32_t amount,
+                                    int32_t core_id, int32_t loc) {
+  int32_t old = *(int32_t *)p;
+  *(int32_t *)p += amount;
+  return old;
+}
+
+// Words count up from the seed, so that a test knows them.
+CK_EXPORT void at_core_prng_seed(at_core *c, const int32_t *seeds, int64_t n) {
+  rt_of(c)->next_random = n > 0 ? (uint32_t)seeds[0] : 0;
+}
+
+CK_EXPORT void at_core_prng_bits(at_core *c, uint32_t *out, int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] = rt_of(c)->next_random++;
+}
+
+CK_EXPORT void at_core_trace(at_core *c, const char *text, int32_t begin) {
+  snprintf(rt_of(c)->log, sizeof rt_of(c)->log, begin ? "begin %s" : "end",
+           text);
+}
+
+CK_EXPORT void at_core_trace_value(at_core *c, const char *text,
+                                   int64_t value) {
+  snprintf(rt_of(c)->log, sizeof rt_of(c)->log, "%s = %lld", text,
+           (long long)value);
+}
+
+CK_EXPORT void at_core_delay(at_core *c, int64_t cycles) {
+  snprintf(rt_of(c)->log, sizeof rt_of(c)->log, "delay %lld",
+           (long long)cycles);
+}
+
+// A kernel that relies on a multiple that it does not have is wrong.
+CK_EXPORT void at_core_check_multiple(at_core *c, int32_t loc, int32_t value,
+                                      int32_t multiple) {
+  if (value % multiple) rt_end(c, "%d is no multiple of %d", value, multiple);
+}
+
 CK_EXPORT int32_t at_core_sem_read(at_core *c, void *sem, int32_t loc) {
   return *(int32_t *)sem;
 }
@@ -157,6 +204,24 @@ CK_EXPORT void at_core_dma_start(at_core *c, const at_core_dma *d) {
   rt_copy(d, 0, d->src, d->dst);
   // A DMA semaphore counts bytes.
   *(int32_t *)d->dst_sem += (int32_t)bytes;
+}
+
+// A row at a time; offsets are right in these tests.
+CK_EXPORT void at_core_indirect_start(at_core *c, const at_core_indirect *x) {
+  at_core_dma row = x->rows;
+  row.size[0] = 1;
+  for (int64_t i = 0; i < x->rows.size[0]; i++) {
+    int32_t at;
+    memcpy(&at, (const char *)x->offsets + i * x->offset_step, sizeof at);
+    assert_in_range(at, 0, x->table_rows - 1);
+    if (x->has_filter && at == x->filter) continue;
+    row.src =
+        (char *)x->rows.src + (x->scatter ? i : at) * x->rows.src_stride[0];
+    row.dst =
+        (char *)x->rows.dst + (x->scatter ? at : i) * x->rows.dst_stride[0];
+    row.dst_sem = x->rows.dst_sem;
+    at_core_dma_start(c, &row);
+  }
 }
 
 CK_EXPORT void at_core_dma_wait(at_core *c, void *sem, int64_t bytes,
@@ -253,11 +318,19 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
   // types: of the arguments, for function_type; raw: all of it with the short
   // forms.
   uint32_t n = rt_num_args(k);
-  at_strbuf types = {0}, raw = {0};
+  at_strbuf types = {0}, raw = {0}, grid = {0};
+  if (k->bound)
+    at_strbuf_addf(&grid,
+                   "dimension_semantics = [#tpu.dimension_semantics<"
+                   "arbitrary>], iteration_bounds = array<i64: %d>",
+                   k->bound);
+  else
+    at_strbuf_addz(&grid, "dimension_semantics = []");
   for (uint32_t i = 0; i < n; i++)
     at_strbuf_addf(&types, "%s%c%s", i ? ", " : "", k->args[i].smem ? '$' : '&',
                    k->args[i].type);
   at_strbuf_addz(&raw, "'builtin.module'() ({\n'func.func'() ({\n^bb0(");
+  if (k->bound) at_strbuf_addf(&raw, "%%step: i32%s", n ? ", " : "");
   for (uint32_t i = 0; i < n; i++)
     at_strbuf_addf(&raw, "%s%%%s: %c%s", i ? ", " : "", k->args[i].name,
                    k->args[i].smem ? '$' : '&', k->args[i].type);
@@ -268,15 +341,16 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
         i, i);
   at_strbuf_addf(
       &raw,
-      "%s\n'func.return'() : () -> ()\n}) {dimension_semantics = [], "
-      "function_type = (%s) -> (), scalar_prefetch = 0 : i64, scratch_operands "
-      "= 0 : i64, sym_name = 'k', tpu.core_type = #tpu.core_type<tc>} : () -> "
-      "()\n%s}) : () -> ()\n",
-      k->body, types.ptr, k->functions ? k->functions : "");
+      "%s\n'func.return'() : () -> ()\n}) {%s, function_type = (%s%s) -> (), "
+      "scalar_prefetch = 0 : i64, scratch_operands = 0 : i64, sym_name = 'k', "
+      "tpu.core_type = #tpu.core_type<tc>} : () -> ()\n%s}) : () -> ()\n",
+      k->body, at_strbuf_str(&grid).ptr, k->bound ? "i32, " : "", types.ptr,
+      k->functions ? k->functions : "");
   rt_add_short(b, raw.ptr);
   ck_ok(at_strbuf_status(b));
   at_strbuf_free(&types);
   at_strbuf_free(&raw);
+  at_strbuf_free(&grid);
 }
 
 // Bytes of the element that a type like 8x128xbf16 ends in.
@@ -284,9 +358,9 @@ static void rt_text(const rt_kernel *k, at_strbuf *b) {
 static uint32_t rt_element_bytes(const char *type) {
   const char *t = strrchr(type, 'x');
   t = t ? t + 1 : type;
-  return !strcmp(t, "bf16") || !strcmp(t, "i16") ? 2
-         : !strcmp(t, "i8") || !strcmp(t, "i1")  ? 1
-                                                 : 4;
+  return !strcmp(t, "bf16") || !strcmp(t, "f16") || !strcmp(t, "i16") ? 2
+         : !strcmp(t, "i8") || !strcmp(t, "i1")                       ? 1
+                                                                      : 4;
 }
 
 // Dense strides of a type, in bytes; returns the bytes of all of it.
@@ -333,7 +407,14 @@ rt_core *rt_run(const rt_kernel *k, rt_mode mode) {
   at_core_body_fn body = (at_core_body_fn)ck_symbol(library, &out, code->body);
   rt_core *c = calloc(1, sizeof *c);
   assert_non_null(c);
-  c->head = (at_core){.budget = 1000, .device_id = 3, .num_cores = 1};
+  const int32_t grid[] = {0};
+  c->head = (at_core){.budget = 1000,
+                      .device_id = 3,
+                      .core_index = 4,
+                      .subcore_index = 1,
+                      .num_cores = 1,
+                      .bounds = &k->bound};
+  c->barrier = 5;
   c->head.temp = aligned_alloc(64, at_align_up(code->temp_bytes + 64, 64));
   c->stack = aligned_alloc(64, RT_STACK);
   assert_true(c->head.temp && c->stack);
@@ -342,7 +423,7 @@ rt_core *rt_run(const rt_kernel *k, rt_mode mode) {
     refs[i].base = k->args[i].data;
     rt_strides(k->args[i].type, refs[i].stride);
   }
-  if (!setjmp(c->failed)) body(&c->head, NULL, refs);
+  if (!setjmp(c->failed)) body(&c->head, grid, refs);
   free(c->head.temp);
   free(c->stack);
   dlclose(library);

@@ -37,8 +37,11 @@ typedef struct rt_core {
   // Bytes of at_core_alloc in use, the most that were, calls of at_core_budget,
   // and turns of shared loops.
   int64_t used, most, refills, shared;
-  // The last at_core_log: its text and its first argument as an i32.
+  // What was told last: the text of at_core_log and its first argument as an
+  // i32, or the call ("barrier 3", "begin part", "end", "n = -7", "delay 100").
   char log[256];
+  uint32_t next_random;  // the word that comes next; a seed sets it
+  int32_t barrier;       // the semaphore of at_core_sem_barrier
 } rt_core;
 
 // ---- The bench
@@ -59,6 +62,7 @@ typedef struct rt_kernel {
   // Operations in generic form with the short forms of the head of this file.
   const char *body;
   const char *functions;  // behind it; NULL: none
+  int32_t bound;          // of a grid of one dimension; 0: there is no grid
 } rt_kernel;
 
 // FULL: all optimisations; PLAIN: code of kernels that compile quickly;

@@ -168,6 +168,9 @@ at_status at_mosaic_rule_GATHER(at_mosaic_verifier *v, const at_mop *op) {
   NEED(a.rank == r.rank && r.ptr[d] == i.rank &&
            same_elem(arg(op, 0), res(op, 0)),
        "'tpu.gather' op does not fit its result");
+  for (uint32_t k = 0; k < a.rank; k++)
+    NEED(k == d || a.ptr[k] == r.ptr[k],
+         "'tpu.gather' op does not fit its result");
   for (uint32_t k = 0; k < i.rank; k++)
     NEED(i.ptr[k] >= 0 && i.ptr[k] < a.ptr[d],
          "'tpu.gather' op index out of range");

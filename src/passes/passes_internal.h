@@ -32,7 +32,10 @@ at_value at_fwd(at_value v);
 // itself stays in the list. RESOURCE_EXHAUSTED; INTERNAL: it would stand for
 // itself.
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v);
-// Was some result of n replaced in this sweep?
+// Takes n out of the list at once; nobody may use a result that was not
+// replaced. RESOURCE_EXHAUSTED.
+at_status at_fwd_remove(at_rw *r, at_node *n);
+// Was some result of n replaced, or n removed, in this sweep?
 bool at_fwd_has(const at_node *n);
 // Replaces n's own operands by what stands for them. What regions capture is
 // forwarded when their nodes are visited.
@@ -184,8 +187,9 @@ __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
 
 // ---- Pieces of passes that live in files of their own
 // A rule of at_pass_simplify. Each looks at n, whose operands are forwarded and
-// static, builds what replaces it before n and forwards n's results, or leaves
-// it alone. They read `mark` as the number of uses.
+// static, builds what replaces it before n and forwards n's results or removes
+// n (at_fwd_remove), or leaves it where it is. They read `mark` as the number
+// of uses.
 typedef struct at_law {
   const char *text;  // what the rule says, its name in tests
   at_op op;          // of the nodes it is for; OP_COUNT: all elementwise ones
@@ -208,9 +212,9 @@ extern const at_laws at_laws_shape;
 extern const at_laws at_laws_indexed;
 // Contractions and reductions.
 extern const at_laws at_laws_dot;
-// WHILE, IF and CASE; may remove n.
-at_status at_simplify_control(at_rw *r, at_node *n);
-// Moves loop-invariant nodes of a WHILE's body before the loop.
+// WHILE, IF and CASE.
+extern const at_laws at_laws_control;
+// Moves loop-invariant nodes of a WHILE's body before the loop, which stays.
 at_status at_simplify_hoist(at_rw *r, at_node *loop);
 // Forwards nodes to equal ones before them, in all functions. num_nodes: of the
 // module, at most about; it sizes the table.

@@ -46,6 +46,15 @@ at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
 
 bool at_fwd_has(const at_node *n) { return n->aux != NULL; }
 
+at_status at_fwd_remove(at_rw *r, at_node *n) {
+  if (!n->aux)
+    AT_TRY_ALLOC(n->aux,
+                 at_new(r->m->arena, at_value, (size_t)n->num_results + 1));
+  at_node_remove(n);
+  r->changed = true;
+  return AT_OK;
+}
+
 void at_fwd_operands(at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     n->operands[i] = at_fwd(n->operands[i]);

@@ -18,15 +18,15 @@ at_status at_laws_apply(const at_laws *laws, at_rw *r, at_node *n) {
 // All rules for n, the first that applies wins. Dynamic shapes are for refine.
 static at_status rules(at_rw *r, at_node *n) {
   static const at_laws *const tables[] = {&at_laws_algebra, &at_laws_shape,
-                                          &at_laws_indexed, &at_laws_dot};
+                                          &at_laws_indexed, &at_laws_dot,
+                                          &at_laws_control};
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!at_type_is_static(at_value_type(n->operands[i]))) return AT_OK;
   for (size_t t = 0; t < AT_LEN(tables) && !at_fwd_has(n); t++)
     AT_TRY(at_laws_apply(tables[t], r, n));
-  return at_is_control(n->op) && !at_fwd_has(n) ? at_simplify_control(r, n)
-                                                : AT_OK;
+  return AT_OK;
 }
 
 // Operands of n have been visited; what rules insert before n is visited in the

@@ -2,21 +2,19 @@
 // that nobody needs or that never change.
 #include "passes/passes_internal.h"
 
-// Replaces n by its region r with the arguments `args`.
-static at_status take_region(at_rw *r, at_node *n, at_comp *region,
-                             const at_value *args) {
+// Replaces n by its region r, which has no parameters.
+static at_status take_region(at_rw *r, at_node *n, at_comp *region) {
   at_value *out;
   AT_TRY_ALLOC(out, at_new(r->m->arena, at_value, (size_t)n->num_results + 1));
-  at_comp_splice(region, args, n, out);
+  at_comp_splice(region, NULL, n, out);
   for (uint32_t i = 0; i < n->num_results; i++)
     AT_TRY(at_fwd_set(r, n, i, out[i]));
-  at_node_remove(n);
-  return AT_OK;
+  return at_fwd_remove(r, n);
 }
 
 // A branch whose index is constant, or the only one, replaces n. CASE clamps to
 // its last branch.
-static at_status branch(at_rw *r, at_node *n) {
+static at_status known_branch(at_rw *r, at_node *n) {
   int64_t c = 0;
   bool only = n->num_regions == 1;
   if (!only && !at_splat_int(n->operands[0], &c)) return AT_OK;
@@ -27,7 +25,7 @@ static at_status branch(at_rw *r, at_node *n) {
     which = c ? 0 : 1;
   else
     which = c < 0 || c >= n->num_regions ? n->num_regions - 1 : (uint32_t)c;
-  return take_region(r, n, n->regions[which], NULL);
+  return take_region(r, n, n->regions[which]);
 }
 
 // ---- Fewer results
@@ -98,9 +96,7 @@ static at_status rebuild(at_rw *r, at_node *n, const at_value *operands,
   for (uint32_t i = 0; i < n->num_results; i++)
     if (keep[i]) AT_TRY(at_fwd_set(r, n, i, (at_value){fresh, at++}));
   n->num_regions = 0;
-  at_node_remove(n);
-  r->changed = true;
-  return AT_OK;
+  return at_fwd_remove(r, n);
 }
 
 // Keeps the results that `keep` names, in order.
@@ -128,6 +124,7 @@ static at_status same_in_all(at_rw *r, at_node *n, bool *used) {
 // Drops results that nobody uses or that all branches take from the same place.
 static at_status branch_results(at_rw *r, at_node *n) {
   bool *used, all = true;
+  if (!n->num_results) return AT_OK;
   AT_TRY_ALLOC(used, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
   used_results(r->m, n, used);
   AT_TRY(same_in_all(r, n, used));
@@ -236,24 +233,36 @@ static at_status drop_state(at_rw *r, at_node *n, const bool *keep) {
   return rebuild(r, n, operands, kept, keep);
 }
 
-// One change at a time: a loop that never runs goes; values that no turn
-// changes are captured; values that nobody needs are dropped; invariant code
-// moves out.
-static at_status while_loop(at_rw *r, at_node *n) {
-  at_comp *cond = n->regions[0], *body = n->regions[1];
+// The verifier lets no other pass.
+static bool is_loop(const at_node *n) {
+  const at_comp *cond = n->regions[0], *body = n->regions[1];
+  return cond->num_results == 1 && cond->num_params == n->num_results &&
+         body->num_results == n->num_results &&
+         body->num_params == n->num_results &&
+         n->num_operands == n->num_results;
+}
+
+static at_status never_runs(at_rw *r, at_node *n) {
   int64_t c;
-  if (cond->num_results != 1 || body->num_results != n->num_results)
-    return AT_OK;
-  if (at_splat_int(cond->results[0], &c) && !c) {
-    for (uint32_t i = 0; i < n->num_results; i++)
-      AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
-    at_node_remove(n);
-    return AT_OK;
-  }
-  // A carried value that the body returns as it came is the initial one:
-  // captured.
+  AT_ASSERT(is_loop(n));
+  if (!at_splat_int(n->regions[0]->results[0], &c) || c) return AT_OK;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
+  return at_fwd_remove(r, n);
+}
+
+// *keep: n's results, all false.
+static at_status new_keep(at_rw *r, const at_node *n, bool **keep) {
+  AT_TRY_ALLOC(*keep, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
+  return AT_OK;
+}
+
+// A carried value that the body returns as it came is the initial one.
+static at_status unchanged_state(at_rw *r, at_node *n) {
+  at_comp *cond = n->regions[0], *body = n->regions[1];
   bool *keep, dropped = false;
-  AT_TRY_ALLOC(keep, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
+  AT_ASSERT(is_loop(n));
+  AT_TRY(new_keep(r, n, &keep));
   for (uint32_t i = 0; i < n->num_results; i++) {
     bool same = body->results[i].node == body->params[i];
     keep[i] = !same || n->types[i].dtype == AT_TOKEN;
@@ -263,21 +272,30 @@ static at_status while_loop(at_rw *r, at_node *n) {
     at_replace_uses(cond, (at_value){cond->params[i], 0}, n->operands[i]);
     AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
   }
-  if (!dropped) {
-    for (uint32_t i = 0; i < n->num_results; i++)
-      keep[i] = n->types[i].dtype == AT_TOKEN;
-    used_results(r->m, n, keep);
-    needed_state(r->m, n, keep);
-    for (uint32_t i = 0; i < n->num_results; i++) dropped |= !keep[i];
-  }
-  if (dropped) return drop_state(r, n, keep);
-  return at_simplify_hoist(r, n);
+  return dropped ? drop_state(r, n, keep) : AT_OK;
 }
 
-// `call` ops are gone by now: only WHILE, IF and CASE come here.
-at_status at_simplify_control(at_rw *r, at_node *n) {
-  if (n->op == AT_OP_WHILE) return while_loop(r, n);
-  AT_TRY(branch(r, n));
-  if (at_fwd_has(n) || !n->num_results) return AT_OK;
-  return branch_results(r, n);
+static at_status unneeded_state(at_rw *r, at_node *n) {
+  bool *keep, dropped = false;
+  AT_ASSERT(is_loop(n));
+  AT_TRY(new_keep(r, n, &keep));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    keep[i] = n->types[i].dtype == AT_TOKEN;
+  used_results(r->m, n, keep);
+  needed_state(r->m, n, keep);
+  for (uint32_t i = 0; i < n->num_results; i++) dropped |= !keep[i];
+  return dropped ? drop_state(r, n, keep) : AT_OK;
 }
+
+// `call` ops are gone by now.
+static const at_law rules[] = {
+    {"if of a known condition = that branch", AT_OP_IF, known_branch},
+    {"case of a known index = that branch", AT_OP_CASE, known_branch},
+    {"results of if that agree or are unused go", AT_OP_IF, branch_results},
+    {"results of case that agree or are unused go", AT_OP_CASE, branch_results},
+    {"loop that never runs = its operands", AT_OP_WHILE, never_runs},
+    {"state that no turn changes is captured", AT_OP_WHILE, unchanged_state},
+    {"state that nobody needs goes", AT_OP_WHILE, unneeded_state},
+    {"invariant code leaves the loop", AT_OP_WHILE, at_simplify_hoist},
+};
+const at_laws at_laws_control = {rules, AT_LEN(rules)};
