@@ -14,8 +14,9 @@
 // An operand of a kernel. A slice reads less than the whole value.
 typedef struct at_est_read {
   at_value value;
-  double bytes;  // read of it, dense
-  bool narrow;   // read as bf16, which it was converted to before the loop
+  double bytes;   // read of it, dense
+  bool narrow;    // read as bf16, which it was converted to before the loop
+  bool feeds[2];  // the product's operand 0 or 1 is made of it
 } at_est_read;
 typedef AT_VEC(at_value) at_est_values;
 

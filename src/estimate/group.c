@@ -717,8 +717,8 @@ static at_status add_read(reading *r, at_value v, double bytes) {
       if (bytes > r->g->reads.ptr[i].bytes) r->g->reads.ptr[i].bytes = bytes;
       return AT_OK;
     }
-  bool ok =
-      at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes, false});
+  bool ok = at_vec_push(r->k->arena, &r->g->reads,
+                        ((at_est_read){.value = v, .bytes = bytes}));
   return ok ? AT_OK : AT_NO_MEMORY("reads");
 }
 
@@ -791,6 +791,39 @@ at_status at_cut_read_group(cutter *k, at_est_group *g) {
   return AT_OK;
 }
 
+// Of what the group reads: what is the product's operand `side` made of?
+static at_status find_operand(cutter *k, at_est_group *g, uint32_t side) {
+  at_map seen = at_map_in(k->arena);
+  AT_ASSERT(!k->open.len);
+  if (!at_vec_push(k->arena, &k->open, ((visit){g->product, side})))
+    return AT_NO_MEMORY("nodes");
+  while (k->open.len) {
+    visit *top = &k->open.ptr[k->open.len - 1];
+    uint32_t o = top->next++;
+    bool product = top->n == g->product;
+    if (o == (product ? side + 1 : top->n->num_operands)) {
+      k->open.len--;
+      continue;
+    }
+    at_value v = at_est_behind(top->n->operands[o]);
+    info *i = at_cut_info_of(k, v.node);
+    void **place;
+    k->visits++;
+    if (!i || at_cut_is_given(v.node) || (i->kept && i->group != g)) {
+      for (size_t r = 0; r < g->reads.len; r++)
+        if (at_value_eq(g->reads.ptr[r].value, v))
+          g->reads.ptr[r].feeds[side] = true;
+      continue;
+    }
+    if (at_map_find_ptr(&seen, v.node)) continue;
+    AT_TRY_ALLOC(place, at_map_put_ptr(&seen, v.node));
+    *place = v.node;
+    if (!at_vec_push(k->arena, &k->open, ((visit){v.node, 0})))
+      return AT_NO_MEMORY("nodes");
+  }
+  return AT_OK;
+}
+
 // ---- Order and facade
 
 // A reduction whose operand and result have one type is no fusion, although it
@@ -843,6 +876,8 @@ static at_status finish(cutter *k, at_est_groups *out) {
     info *i = at_cut_info_of(k, p);
     at_est_group *g = i->group;
     if (!g) continue;
+    for (uint32_t o = 0; p == g->root && g->product && o < 2; o++)
+      AT_TRY(find_operand(k, g, o));
     void **place;
     AT_TRY_ALLOC(place, at_map_put_ptr(&out->of, p));
     *place = g;
