@@ -267,6 +267,7 @@ static const product kProducts[] = {
     {"v5e", 8192, 8192, 2048, 1, 0, 0, 1, 2166624},
     {"v5e", 8192, 8192, 2048, 2, 0, 0, 1, 2177712},
     {"v5e", 8192, 2048, 8192, 0, 1, 1, 1, 2152721},
+    {"v5e", 8192, 2048, 8192, 0, 1, 2, 2, 2253168},
 };
 
 static at_tpu_kernel kernel_of_product(const product *p) {
@@ -292,6 +293,21 @@ static void products_move_what_the_compiler_says(void **state) {
     if (fabs(got / p->cycles - 1) > .11)
       fail_msg("%zu: %g cycles for %g", i, got, p->cycles);
   }
+}
+
+// Only the product's own result is widened: others of its kernel take what
+// writing them takes.
+static void further_results_are_only_written(void **state) {
+  at_tpu_chip c = chip_named(AT_STR("v6e"));
+  product p = {"v6e", 8192, 128, 2048, 1, 1, 0, 1, 0};
+  at_tpu_kernel one = kernel_of_product(&p);
+  p.results = 7;
+  at_tpu_kernel seven = kernel_of_product(&p);
+  one.steps = one.out_windows = seven.steps = seven.out_windows = 16;
+  double more = at_tpu_kernel_cycles(&seven, &c).total -
+                at_tpu_kernel_cycles(&one, &c).total;
+  double written = (seven.hbm_out - one.hbm_out) / c.hbm_rate;
+  assert_true(more > .9 * written && more < 1.1 * written);
 }
 
 // Eight products that fill VMEM one by one are eight times one of them, and
@@ -332,6 +348,7 @@ int main(void) {
       cmocka_unit_test(relaid_tiles_cost_more),
       cmocka_unit_test(streams_take_what_the_compiler_says),
       cmocka_unit_test(products_move_what_the_compiler_says),
+      cmocka_unit_test(further_results_are_only_written),
       cmocka_unit_test(batches_take_as_long_as_their_products),
       cmocka_unit_test(other_machines_are_refused),
   };
