@@ -52,7 +52,8 @@ typedef struct at_est_groups {
 // FUSION nodes are kernels already).
 at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
                              at_est_groups *out);
-// The same for a TPU's memory: by which values are stored between kernels.
+// A TPU's kernels as its memory sees them, cut by the same rules: those that
+// become one without storing less are told apart.
 at_status at_est_group_stored(const at_comp *c, at_arena *a,
                               at_est_groups *out);
 // Stands for one value of a node in maps by pointer.
