@@ -238,7 +238,7 @@ def matmul_cycles(f, chip, c, latency, steps, tile, vector):
     """A pipeline over grid steps: first window in, steps, last window out."""
     windows = max(1, f["out_windows"] // chip.cores)
     moved_in = f["hbm_in"] / chip.rate
-    out = f["hbm_out"] / chip.rate + c["expand"] * tile * f["hbm_out_narrow"]
+    out = f["hbm_out"] / chip.rate + c["expand"] * tile * min(f["hbm_out_narrow"], f["tiles"])
     kept = 0. if chip.direct_vmem else c["vmem_write"] * tile * f["vmem_out_narrow"]
     dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.direct_vmem and f["narrow_tiles"] > 0
     fill = c["fill"] if chip.mxu <= 128 else c["fill_wide"]

@@ -49,11 +49,14 @@ typedef struct at_tpu_kernel {
   double steps;        // of the grid; 0: chosen by at_tpu_kernel_grid
   double out_windows;  // result windows written; fewer when the sum is split
   double hbm_in, hbm_out;  // bytes
-  double vmem_in;          // bytes of operands that are in VMEM already
-  double tiles;            // of the largest operand or result
-  double narrow_tiles;     // of the largest narrow one
-  double in_tiles;         // of all operands
-  double out_tiles;        // of all results
+  double lhs_in,
+      rhs_in;           // of hbm_in: what a contraction's operands are made of
+  double again_in;      // bytes of them that later windows read once more
+  double vmem_in;       // bytes of operands that are in VMEM already
+  double tiles;         // of the largest operand or result
+  double narrow_tiles;  // of the largest narrow one
+  double in_tiles;      // of all operands
+  double out_tiles;     // of all results
   double hbm_out_narrow;   // tiles of narrow results in HBM
   double vmem_out_narrow;  // tiles of narrow results in VMEM
   double ops;              // vector operations per element; half of one where

@@ -16,38 +16,60 @@ static const double kCuts[] = {1,  2,  3,  4,  6,  8,   12,  16,
                                24, 32, 48, 64, 96, 128, 192, 256};
 
 // Bytes of the windows of one step with m x n result windows and s parts of the
-// sum; infinite when a window would be smaller than what the units work on.
-static double window_bytes(const at_tpu_kernel *k, double m, double n,
-                           double s) {
+// sum, for `group` products of the batch; infinite when a window would be
+// smaller than what the units work on.
+static double window_bytes(const at_tpu_kernel *k, double group, double m,
+                           double n, double s) {
   double rows = k->rows / m, cols = k->cols / n, depth = k->depth / s;
   if ((m > 1 && rows < 64) || (n > 1 && cols < 128) || (s > 1 && depth < 256))
     return INFINITY;
-  double group = k->kind == AT_TPU_CONV ? 1 : fmin(k->batch, kGroup);
   return group * ((rows + cols) * depth * k->operand_bytes + rows * cols * 4);
+}
+
+// Bytes that the windows of m x n results and s parts of the sum read once
+// more: one operand's windows stay while those of the other pass by, and are
+// read for each; where the sum is in parts, none stays.
+static double read_again(const at_tpu_kernel *k, double m, double n, double s) {
+  double lhs = (n - 1) * k->lhs_in, rhs = (m - 1) * k->rhs_in;
+  if (k->kind == AT_TPU_CONV) return 0;
+  if (s > 1) return lhs + rhs;
+  return fmin(m > 1 ? lhs : 0, n > 1 ? rhs : 0);
+}
+
+// The best grid of a contraction so far.
+typedef struct choice {
+  at_tpu_kernel best;
+  double least;     // cycles; infinite while none fits
+  double smallest;  // bytes of the windows of `best` while none fits
+} choice;
+
+// Tries windows of `group` products of the batch at a time.
+static void cut_group(const at_tpu_kernel *k, const at_tpu_chip *c,
+                      double group, choice *out) {
+  double limit = fmin(kWindowBytes, c->vmem_bytes * .9);
+  double batches = k->kind == AT_TPU_CONV ? 1 : ceil(k->batch / group);
+  for (size_t m = 0; m < AT_LEN(kCuts); m++)
+    for (size_t n = 0; n < AT_LEN(kCuts); n++)
+      for (size_t s = 0; s < 12; s++) {
+        double bytes = window_bytes(k, group, kCuts[m], kCuts[n], kCuts[s]);
+        bool fits = bytes <= limit;
+        if (bytes == INFINITY || (!fits && bytes >= out->smallest)) continue;
+        at_tpu_kernel t = *k;
+        t.out_windows = fmax(1, batches * kCuts[m] * kCuts[n]);
+        t.steps = t.out_windows * kCuts[s];
+        t.again_in = read_again(k, kCuts[m], kCuts[n], kCuts[s]);
+        double cycles = fits ? at_tpu_kernel_cycles(&t, c).total : INFINITY;
+        if (fits ? cycles >= out->least : out->least < INFINITY) continue;
+        *out = (choice){t, cycles, fits ? 0 : bytes};
+      }
 }
 
 // Tries all cuts: the fastest that fits, or the smallest if none does.
 static void contraction(at_tpu_kernel *k, const at_tpu_chip *c) {
-  at_tpu_kernel best = *k;
-  double least = INFINITY, smallest = INFINITY;
-  double limit = fmin(kWindowBytes, c->vmem_bytes * .9);
-  double batches = k->kind == AT_TPU_CONV ? 1 : ceil(k->batch / kGroup);
-  for (size_t m = 0; m < AT_LEN(kCuts); m++)
-    for (size_t n = 0; n < AT_LEN(kCuts); n++)
-      for (size_t s = 0; s < 12; s++) {
-        double bytes = window_bytes(k, kCuts[m], kCuts[n], kCuts[s]);
-        bool fits = bytes <= limit;
-        if (bytes == INFINITY || (!fits && bytes >= smallest)) continue;
-        at_tpu_kernel t = *k;
-        t.out_windows = fmax(1, batches * kCuts[m] * kCuts[n]);
-        t.steps = t.out_windows * kCuts[s];
-        double cycles = fits ? at_tpu_kernel_cycles(&t, c).total : INFINITY;
-        if (fits ? cycles >= least : least < INFINITY) continue;
-        best = t;
-        least = cycles;
-        smallest = fits ? 0 : bytes;
-      }
-  *k = best;
+  choice found = {*k, INFINITY, INFINITY};
+  double group = k->kind == AT_TPU_CONV ? 1 : fmin(k->batch, kGroup);
+  for (; group >= 1; group = floor(group / 2)) cut_group(k, c, group, &found);
+  *k = found.best;
 }
 
 // Copies walk windows of equal size.

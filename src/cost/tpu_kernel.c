@@ -102,9 +102,9 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
   const coefficients *x = &g_c;
   // A pipeline over grid steps: first window in, steps, last window out.
   double windows = fmax(1, floor(k->out_windows / c->cores));
-  double in = k->hbm_in / c->hbm_rate;
-  double out =
-      k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
+  double in = (k->hbm_in + k->again_in) / c->hbm_rate;
+  double out = k->hbm_out / c->hbm_rate +
+               x->expand * m.tile * fmin(k->hbm_out_narrow, k->tiles);
   double kept =
       c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
   bool dmas =

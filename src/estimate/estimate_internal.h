@@ -14,8 +14,9 @@
 // An operand of a kernel. A slice reads less than the whole value.
 typedef struct at_est_read {
   at_value value;
-  double bytes;  // read of it, dense
-  bool narrow;   // read as bf16, which it was converted to before the loop
+  double bytes;   // read of it, dense
+  bool narrow;    // read as bf16, which it was converted to before the loop
+  bool feeds[2];  // the product's operand 0 or 1 is made of it
 } at_est_read;
 typedef AT_VEC(at_value) at_est_values;
 
@@ -51,7 +52,8 @@ typedef struct at_est_groups {
 // FUSION nodes are kernels already).
 at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
                              at_est_groups *out);
-// The same for a TPU's memory: by which values are stored between kernels.
+// A TPU's kernels as its memory sees them, cut by the same rules: those that
+// become one without storing less are told apart.
 at_status at_est_group_stored(const at_comp *c, at_arena *a,
                               at_est_groups *out);
 // Stands for one value of a node in maps by pointer.

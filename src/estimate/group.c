@@ -166,7 +166,7 @@ static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
 static void bar(const cutter *k, const at_node *barrier) {
   for (uint32_t o = 0; o < barrier->num_operands; o++) {
     info *i = at_cut_info_of(k, at_est_behind(barrier->operands[o]).node);
-    if (i) i->barred = k->stored;
+    if (i) i->barred = true;
   }
 }
 
@@ -257,7 +257,7 @@ static void count_copied(cutter *k, at_node *n, info *i) {
     at_node *from = at_est_behind(n->operands[o]).node;
     info *p = at_cut_info_of(k, from);
     if (!p || at_cut_is_given(from) || !fuses(from)) continue;
-    if (k->stored && p->was_kept) continue;
+    if (p->was_kept) continue;
     i->costly |= p->costly;
     i->copied += p->copied;
   }
@@ -269,17 +269,17 @@ static void count_copied(cutter *k, at_node *n, info *i) {
 // Can no reader compute it?
 static bool is_apart(const cutter *k, const at_node *n, const info *i) {
   if (i->barred && !at_cut_is_given(n)) return true;
-  if (k->stored && (spreads(n) || skips_in_tiles(n))) return true;
-  return !fuses(n) && !(k->stored && is_sparse(n));
+  if (k->timed && is_scalar_slice(n)) return true;
+  if (spreads(n) || skips_in_tiles(n)) return true;
+  return !fuses(n) && !is_sparse(n);
 }
 
 // From the first node to the last: must its value be written, what does a
 // fusion that ends here compute?
 static void decide(cutter *k, at_node *n, info *i) {
   k->visits++;
-  if (k->stored) find_sources(k, n, i);
+  find_sources(k, n, i);
   if (is_apart(k, n, i)) i->kept = true;
-  if (!k->stored && is_scalar_slice(n)) i->kept = true;
   count_copied(k, n, i);
 }
 
@@ -307,7 +307,7 @@ static const at_node *sum_of(const cutter *k, const info *i, const at_node *n) {
     const at_node *user = i->users.ptr[u];
     const info *j = at_cut_info_of(k, user);
     divided |= user->op == AT_OP_DIVIDE;
-    if (!k->stored && user->op == AT_OP_CONVERT && j->users.len == 1)
+    if (k->timed && user->op == AT_OP_CONVERT && j->users.len == 1)
       user = j->users.ptr[0];  // added up in another type
     if (user->op == AT_OP_REDUCE) sum = user;
   }
@@ -437,8 +437,8 @@ static bool widens(const at_node *n) {
 }
 
 // What a kernel puts into a larger array is computed there.
-static bool is_put(const cutter *k, const at_node *n, const at_node *user) {
-  return k->stored && user->op == AT_OP_DYNAMIC_UPDATE_SLICE &&
+static bool is_put(const at_node *n, const at_node *user) {
+  return user->op == AT_OP_DYNAMIC_UPDATE_SLICE &&
          at_est_behind(user->operands[1]).node == n &&
          at_est_behind(user->operands[0]).node != n;
 }
@@ -464,15 +464,13 @@ static void flow(cutter *k, at_node *n, info *i) {
   for (size_t u = 0; u < i->users.len; u++) {
     info *j = at_cut_info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
-    bool sparse = k->stored && is_sparse(i->users.ptr[u]);
+    bool sparse = is_sparse(i->users.ptr[u]);
     if (!fuses(i->users.ptr[u]) && !sparse && !is_product(i->users.ptr[u]) &&
-        !at_cut_is_reduce(i->users.ptr[u]) && !is_put(k, n, i->users.ptr[u]) &&
+        !at_cut_is_reduce(i->users.ptr[u]) && !is_put(n, i->users.ptr[u]) &&
         !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
-    if (k->stored && (spreads(i->users.ptr[u]) || skips(i->users.ptr[u])))
-      i->kept = true;
-    if (k->stored && i->users.len > 1 && takes_part(i->users.ptr[u]))
-      i->kept = true;
+    if (spreads(i->users.ptr[u]) || skips(i->users.ptr[u])) i->kept = true;
+    if (i->users.len > 1 && takes_part(i->users.ptr[u])) i->kept = true;
     if (expands(i->users.ptr[u])) expanded = true;
     i->multiplied &= is_product(i->users.ptr[u]) || j->follows ||
                      (fuses(i->users.ptr[u]) && !j->kept && j->multiplied);
@@ -481,14 +479,15 @@ static void flow(cutter *k, at_node *n, info *i) {
   }
   if (several) i->sink = NULL;
   i->choice = false;
-  if (k->stored && sum_of(k, i, n) && !scores_of(k, n)) i->kept = true;
+  if (sum_of(k, i, n) && !scores_of(k, n) &&
+      !(k->timed && is_computed_again(k, i, n)))
+    i->kept = true;
   if (at_cut_is_given(n) || i->kept) return;
   i->choice = several;
   bool computes = at_cut_is_elementwise(n) && n->op != AT_OP_CONVERT;
-  bool again = k->stored ? (k->settled ? !i->was_kept : is_cheap_again(i, n))
-                         : !i->costly || is_computed_again(k, i, n);
+  bool again = k->settled ? !i->was_kept : is_cheap_again(i, n);
   if (several && (!again || i->copied > kMaxCopied)) i->kept = true;
-  if (k->stored && i->kept && !forced && widens(n)) {
+  if (i->kept && !forced && widens(n)) {
     info *from = at_cut_info_of(k, at_est_behind(n->operands[0]).node);
     if (from) i->kept = false, from->kept = true;
   }
@@ -496,7 +495,7 @@ static void flow(cutter *k, at_node *n, info *i) {
   if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
   for (size_t u = 0; u < i->users.len; u++)  // what is put together is there
     if (i->users.ptr[u]->op == AT_OP_CONCATENATE && at_cut_elements(n) > 1 &&
-        (computes || (k->stored && n->op == AT_OP_SLICE)))
+        (computes || (!k->timed && n->op == AT_OP_SLICE)))
       i->kept = true;
 }
 
@@ -585,18 +584,18 @@ static at_node *epilogue_end(cutter *k, at_node *product) {
   for (;;) {
     info *i = at_cut_info_of(k, at);
     bool ends = i->result || i->barred;
-    bool result = at == product ? k->stored && ends : i->kept;
+    bool result = at == product ? ends : i->kept;
     if (width_of(at) <= width_of(narrow)) narrow = at;
     at_node *u = i->users.len == 1 ? i->users.ptr[0] : NULL;
-    if (k->stored && !result && i->users.len > 1) u = comes_together(k, at);
+    if (!result && i->users.len > 1) u = comes_together(k, at);
     if (u && i->users.len > 1 && is_made_by_products(k, u)) u = NULL;
-    if (k->stored && i->scores && !is_whole(at)) return narrow;
-    if (result || !u) return k->stored && !result ? narrow : at;
+    if (i->scores && !is_whole(at)) return narrow;
+    if (result || !u) return result ? at : narrow;
     info *j = at_cut_info_of(k, u);
     bool same = at_cut_elements(u) == at_cut_elements(product);
     if (!(at_cut_is_elementwise(u) || is_layout(k, u)) || !same || j->group ||
-        (k->stored && adds_scattered(u)))
-      return k->stored ? narrow : at;
+        adds_scattered(u))
+      return narrow;
     at = u;
   }
 }
@@ -652,7 +651,7 @@ bool at_cut_is_result(const cutter *k, const at_node *n) {
 
 // The reduction that a node is, or that it only converts the result of.
 at_node *at_cut_reduction(const cutter *k, at_node *n) {
-  if (n->op == AT_OP_CONVERT && !k->stored) {
+  if (n->op == AT_OP_CONVERT && k->timed) {
     at_node *from = at_est_behind(n->operands[0]).node;
     info *i = at_cut_info_of(k, from);
     if (i && i->users.len == 1 && !i->kept) n = from;
@@ -662,7 +661,7 @@ at_node *at_cut_reduction(const cutter *k, at_node *n) {
 
 // Reductions write in the type that their result is converted to.
 static void convert_reductions(cutter *k) {
-  for (size_t n = 0; n < k->nodes.len && !k->stored; n++) {
+  for (size_t n = 0; n < k->nodes.len && k->timed; n++) {
     at_node *p = k->nodes.ptr[n];
     if (p->op != AT_OP_CONVERT || !at_cut_info_of(k, p)->kept) continue;
     at_node *from = at_est_behind(p->operands[0]).node;
@@ -691,7 +690,7 @@ static at_status start_others(cutter *k) {
     if (!i->kept || i->group || at_cut_is_given(p) || at_est_is_renaming(p))
       continue;
     at_est_group *g = NULL;
-    if (!k->stored && is_scalar_slice(p)) g = beside_slice(k, p);
+    if (k->timed && is_scalar_slice(p)) g = beside_slice(k, p);
     AT_TRY(g ? at_cut_own(k, g, p) : new_group(k, p, &g));
   }
   return AT_OK;
@@ -717,8 +716,8 @@ static at_status add_read(reading *r, at_value v, double bytes) {
       if (bytes > r->g->reads.ptr[i].bytes) r->g->reads.ptr[i].bytes = bytes;
       return AT_OK;
     }
-  bool ok =
-      at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes, false});
+  bool ok = at_vec_push(r->k->arena, &r->g->reads,
+                        ((at_est_read){.value = v, .bytes = bytes}));
   return ok ? AT_OK : AT_NO_MEMORY("reads");
 }
 
@@ -791,6 +790,39 @@ at_status at_cut_read_group(cutter *k, at_est_group *g) {
   return AT_OK;
 }
 
+// Of what the group reads: what is the product's operand `side` made of?
+static at_status find_operand(cutter *k, at_est_group *g, uint32_t side) {
+  at_map seen = at_map_in(k->arena);
+  AT_ASSERT(!k->open.len);
+  if (!at_vec_push(k->arena, &k->open, ((visit){g->product, side})))
+    return AT_NO_MEMORY("nodes");
+  while (k->open.len) {
+    visit *top = &k->open.ptr[k->open.len - 1];
+    uint32_t o = top->next++;
+    bool product = top->n == g->product;
+    if (o == (product ? side + 1 : top->n->num_operands)) {
+      k->open.len--;
+      continue;
+    }
+    at_value v = at_est_behind(top->n->operands[o]);
+    info *i = at_cut_info_of(k, v.node);
+    void **place;
+    k->visits++;
+    if (!i || at_cut_is_given(v.node) || (i->kept && i->group != g)) {
+      for (size_t r = 0; r < g->reads.len; r++)
+        if (at_value_eq(g->reads.ptr[r].value, v))
+          g->reads.ptr[r].feeds[side] = true;
+      continue;
+    }
+    if (at_map_find_ptr(&seen, v.node)) continue;
+    AT_TRY_ALLOC(place, at_map_put_ptr(&seen, v.node));
+    *place = v.node;
+    if (!at_vec_push(k->arena, &k->open, ((visit){v.node, 0})))
+      return AT_NO_MEMORY("nodes");
+  }
+  return AT_OK;
+}
+
 // ---- Order and facade
 
 // A reduction whose operand and result have one type is no fusion, although it
@@ -843,6 +875,8 @@ static at_status finish(cutter *k, at_est_groups *out) {
     info *i = at_cut_info_of(k, p);
     at_est_group *g = i->group;
     if (!g) continue;
+    for (uint32_t o = 0; p == g->root && g->product && o < 2; o++)
+      AT_TRY(find_operand(k, g, o));
     void **place;
     AT_TRY_ALLOC(place, at_map_put_ptr(&out->of, p));
     *place = g;
@@ -895,15 +929,15 @@ static void decide_again(cutter *k) {
 }
 
 // collect, decide, start kernels, join them, list them.
-static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
+static at_status cut(const at_comp *c, bool fuse, bool timed, at_arena *a,
                      at_est_groups *out) {
   *out = (at_est_groups){0};
-  cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .stored = stored};
+  cutter k = {.arena = a, .comp = c, .infos = at_map_in(a), .timed = timed};
   AT_TRY(collect(&k));
-  if (stored) keep_scores(&k);
+  if (fuse) keep_scores(&k);
   decide_all(&k, fuse);
-  if (stored) decide_again(&k);
-  if (stored) settle(&k);
+  if (fuse) decide_again(&k);
+  if (fuse) settle(&k);
   if (fuse) AT_TRY(start_products(&k));
   if (fuse) convert_reductions(&k);
   AT_TRY(start_others(&k));
@@ -917,10 +951,10 @@ static at_status cut(const at_comp *c, bool fuse, bool stored, at_arena *a,
 
 at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
                              at_est_groups *out) {
-  return cut(c, fuse, false, a, out);
+  return cut(c, fuse, fuse, a, out);
 }
 
 at_status at_est_group_stored(const at_comp *c, at_arena *a,
                               at_est_groups *out) {
-  return cut(c, true, true, a, out);
+  return cut(c, true, false, a, out);
 }

@@ -40,7 +40,7 @@ typedef struct visit {
 // One computation that is cut.
 typedef struct cutter {
   at_arena *arena;
-  bool stored;   // which values are stored counts, not what a kernel costs
+  bool timed;    // what each kernel costs counts, not only what is stored
   bool settled;  // was_kept says what is not computed again
   const at_comp *comp;
   at_map infos;  // node -> info

@@ -176,9 +176,9 @@ static at_status join_producers(cutter *k, at_est_group *g) {
     info *i = at_cut_info_of(k, n);
     at_est_group *from = i ? i->group : NULL;
     if (!from || from == g || from->root != n) continue;
-    if (k->stored && !at_cut_is_result(k, n)) continue;
+    if (!k->timed && !at_cut_is_result(k, n)) continue;
     if (!at_cut_is_elementwise(n) || worked_on(from) != worked_on(g) ||
-        (k->stored && !at_cut_is_elementwise(g->root)) ||
+        (!k->timed && !at_cut_is_elementwise(g->root)) ||
         !can_wait(k, from, (at_est_group *[]){from, g}, 2))
       continue;
     AT_TRY(give(k, from, g));
@@ -240,9 +240,9 @@ at_status at_cut_join(cutter *k) {
   for (size_t x = 0; x < k->groups.len; x++) {
     AT_TRY(join_softmax(k, k->groups.ptr[x]));
     AT_TRY(join_producers(k, k->groups.ptr[x]));
-    if (!k->stored) AT_TRY(join_siblings(k, k->groups.ptr[x]));
+    if (k->timed) AT_TRY(join_siblings(k, k->groups.ptr[x]));
   }
-  for (size_t n = 0; k->stored && n < k->nodes.len; n++)
+  for (size_t n = 0; n < k->nodes.len; n++)
     AT_TRY(join_put(k, k->nodes.ptr[n]));
   for (size_t n = 0; n < k->nodes.len; n++) {
     at_node *p = k->nodes.ptr[n];

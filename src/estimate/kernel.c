@@ -108,8 +108,10 @@ static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
   k->tiles = fmax(k->tiles, tiles);
   k->in_tiles += tiles;
   if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
-  *(vmem ? &k->vmem_in : &k->hbm_in) +=
-      tiles * at_tpu_tile_bytes(r->narrow ? AT_BF16 : t->dtype);
+  double bytes = tiles * at_tpu_tile_bytes(r->narrow ? AT_BF16 : t->dtype);
+  *(vmem ? &k->vmem_in : &k->hbm_in) += bytes;
+  if (!vmem && r->feeds[0]) k->lhs_in += bytes;
+  if (!vmem && r->feeds[1]) k->rhs_in += bytes;
 }
 
 // An update in place writes what it updates.

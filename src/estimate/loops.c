@@ -156,6 +156,7 @@ at_status at_est_copy_state(at_est_walk *w, at_est_group *g,
     return AT_OK;
   for (uint32_t i = 0; i < c->num_results && i < c->num_params; i++) {
     bool writes = false, reads = false;
+    if (at_est_updates(at_est_behind(c->results[i]).node)) continue;
     for (size_t x = 0; x < g->writes.len; x++)
       writes |= at_value_eq(g->writes.ptr[x], at_est_behind(c->results[i]));
     for (size_t x = 0; x < g->reads.len; x++)
