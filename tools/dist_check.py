@@ -68,6 +68,9 @@ def check_binary(path: Path) -> None:
   versions = {tuple(map(int, v.split(".")))
               for v in re.findall(r"GLIBC_([\d.]+)", output("readelf", "-VW", path))}
   check(max(versions) <= GLIBC, f"{path.name} runs with glibc {'.'.join(map(str, max(versions)))}")
+  # Else the same sources give other bytes in another build folder, or with a compiler cache.
+  named = set(re.findall(rb"\.\./src/\w+/\w+\.[ch]\b", path.read_bytes()))
+  check(not named, f"{path.name} names sources as the checkout has them")
   names = [line.split()[-1].split("@")[0]
            for line in output("nm", "-D", "--defined-only", path).splitlines()]
   pattern = EXPORTS.get(path.name)

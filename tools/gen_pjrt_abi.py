@@ -161,7 +161,16 @@ POINTERS = {
     "addressable_device_logical_ids": "PJRT_LogicalDeviceIds *",
     "load_options": "PJRT_LoadOptions *",
     "type_info": "PJRT_FFI_Type_Info *",
+    "dtor": "void (*{})(PJRT_XlaTransform_Callbacks *)",
+    "transform_hlo_module":
+        "void (*{})(PJRT_XlaTransform_Callbacks *, PJRT_XlaTransform_Args *)",
+    "cleanup_fn": "void (*{})(void *)",
     # The same field name with another meaning.
+    "PJRT_Register_Xla_Transform_Args.callbacks":
+        "PJRT_XlaTransform_Callbacks *",
+    "PJRT_Clear_Xla_Transform_Args.callbacks": "PJRT_XlaTransform_Callbacks *",
+    "PJRT_XlaTransform_string.data": "const char *",
+    "PJRT_XlaTransform_version_and_error.data": "void *",
     "PJRT_Client_Compile_Args.executable": "PJRT_LoadedExecutable *",
     "PJRT_KeyValueGetCallback_Args.value": "char *",
     "PJRT_Chunk.data": "void *", "PJRT_Client_DmaMap_Args.data": "void *",
@@ -211,6 +220,8 @@ ENUMS = {
     "PJRT_Buffer_MemoryLayout.type": "PJRT_Buffer_MemoryLayout_Type",
     "PJRT_Extension_Base.type": "PJRT_Extension_Type",
     "PJRT_ProcessInfo.state": "PJRT_ProcessState",
+    "PJRT_Register_Xla_Transform_Args.stage": "PJRT_XlaTransform_PipelineStage",
+    "PJRT_Clear_Xla_Transform_Args.stage": "PJRT_XlaTransform_PipelineStage",
 }
 # Members of extension tables that are functions: field -> Args struct.
 EXTENSION_FUNCTIONS = {
@@ -223,6 +234,10 @@ EXTENSION_FUNCTIONS = {
         "PJRT_Client_RuntimeAbiVersion_Args",
     "PJRT_AbiVersion_Extension.executable_get_abi_version":
         "PJRT_Executable_GetAbiVersion_Args",
+    "PJRT_Xla_Transform_Extension.register_xla_transform":
+        "PJRT_Register_Xla_Transform_Args",
+    "PJRT_Xla_Transform_Extension.clear_xla_transform":
+        "PJRT_Clear_Xla_Transform_Args",
     "PJRT_Stream_Extension.get_stream":
         "PJRT_Get_Stream_For_External_Ready_Events_Args",
     "PJRT_Stream_Extension.wait_stream":

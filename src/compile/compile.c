@@ -28,6 +28,7 @@
 #include "base/cpu.h"
 #include "base/finding.h"
 #include "base/log.h"
+#include "base/protobuf.h"
 #include "base/verify.h"
 #include "base/walk.h"
 #include "codegen/codegen.h"
@@ -56,7 +57,7 @@
 // written by one stage and only read afterwards.
 typedef struct job {
   at_arena *arena;
-  at_bytes program;
+  at_bytes program, rewritten;
   at_compile_request request;
   at_spinput_flags sparse;
   bool has_request;  // else the module says how many devices there are
@@ -239,6 +240,48 @@ static at_status read_again(job *j, at_module **out) {
   return AT_OK;
 }
 
+static bool same_type(at_value x, at_value y) {
+  return at_type_eq(at_value_type(x), at_value_type(y));
+}
+
+// INVALID_ARGUMENT: a parameter or a result that is missing, or of another
+// type.
+static at_status check_rewritten(const at_comp *was, const at_comp *is) {
+  bool same =
+      was->num_params == is->num_params && was->num_results == is->num_results;
+  for (uint32_t i = 0; same && i < was->num_params; i++)
+    same =
+        same_type((at_value){was->params[i], 0}, (at_value){is->params[i], 0});
+  for (uint32_t i = 0; same && i < was->num_results; i++)
+    same = same_type(was->results[i], is->results[i]);
+  return same ? AT_OK
+              : AT_FAIL(AT_INVALID_ARGUMENT,
+                        "a program that was rewritten has other parameters or "
+                        "results than before");
+}
+
+// From here on, m computes what the client made of it.
+static at_status take_rewritten(at_module *m, void *user) {
+  job *j = user;
+  at_module *n;
+  if (!j->rewritten.len) return AT_OK;
+  AT_TRY(at_hloproto_read(j->rewritten, AT_HLOPROTO_MODULE, j->arena, &n));
+  n->num_replicas = m->num_replicas;
+  n->num_partitions = m->num_partitions;
+  // As the program itself is here: no calls, no ops by another name.
+  static const at_pass_fn front[] = {at_pass_inline, at_pass_named,
+                                     at_pass_expand};
+  at_pass_options o = {.fold_budget = 1 << 22};
+  for (size_t i = 0; i < AT_LEN(front); i++) AT_TRY(front[i](n, &o));
+  AT_TRY(check_rewritten(m->entry, n->entry));
+  at_map map = at_map_in(j->arena);
+  at_comp *entry;
+  AT_TRY(at_comp_clone(m, n->entry, &map, &entry));
+  entry->name = m->entry->name;
+  m->entry = entry;
+  return at_module_keep(m, entry);
+}
+
 // JAX's program of eigenvectors of more rows than this is one op here
 // (at_pass_options.eigen), and a long program on a chip.
 enum { kMostRows = 256 };
@@ -272,7 +315,10 @@ static at_status plan_memory(at_module *m, void *user) {
   if (!chip || j->shown) return AT_OK;
   AT_TRY(has_eigen(m, j->arena, &eigen));
   if (eigen) {
-    at_pass_options o = {.placements = true, .fold_budget = 1 << 22};
+    at_pass_options o = {.placements = true,
+                         .fold_budget = 1 << 22,
+                         .before_recognise = take_rewritten,
+                         .user = j};
     AT_TRY(read_again(j, &m));
     AT_TRY(at_passes_run(m, &o, false, NULL, NULL));
   }
@@ -289,10 +335,9 @@ static at_status before_fuse(at_module *m, void *user) {
   return at_config_has(AT_WORD_CHECK_NAN) ? at_nan_watch(m) : AT_OK;
 }
 
-// Passes, then order, then what runs beside each other. From here on nodes stay
-// where they are.
-static at_status optimise(job *j) {
-  at_pass_options o = {
+// For code, or for who looks at the program (shown).
+static at_pass_options pass_options(job *j) {
+  return (at_pass_options){
       .fuse = true,
       .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
       .placements = j->placements,
@@ -301,9 +346,16 @@ static at_status optimise(job *j) {
       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
       .sparse_cores = at_sparse_cores(),
+      .before_recognise = take_rewritten,
       .before_unroll = plan_memory,
       .before_fuse = before_fuse,
       .user = j};
+}
+
+// Passes, then order, then what runs beside each other. From here on nodes stay
+// where they are.
+static at_status optimise(job *j) {
+  at_pass_options o = pass_options(j);
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
@@ -550,6 +602,7 @@ static at_status read_meaning(job *j) {
   at_digest *d = &j->meaning;
   *d = at_digest_start(0);
   add_request(j, d);
+  if (j->rewritten.len) at_digest_add(d, j->rewritten);
   if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len},
                     "hlo module"))
     return at_digest_add(d, j->program), AT_OK;
@@ -583,7 +636,10 @@ static at_status make_key(job *j) {
 // `a`: where everything lives; the caller's.
 static at_status start(job *j, at_bytes program, const at_compile_options *o,
                        at_arena *a) {
-  *j = (job){.arena = a, .program = program, .has_request = o->request.len > 0};
+  *j = (job){.arena = a,
+             .program = program,
+             .rewritten = o->rewritten,
+             .has_request = o->request.len > 0};
   static const at_hloproto_form forms[] = {
       [AT_PROGRAM_ANY] = AT_HLOPROTO_UNKNOWN,
       [AT_PROGRAM_HLO] = AT_HLOPROTO_MODULE,
@@ -716,7 +772,7 @@ typedef struct compile_call {
   at_bytes program;
   at_compile_options options;
   at_bytes out;
-  uint8_t own[];  // copies of the program and of the request
+  uint8_t own[];  // copies of the program and of what options say of it
 } compile_call;
 
 // On the compile's own thread.
@@ -734,20 +790,25 @@ static void drop_call(void *arg) {
   free(c);
 }
 
+// Where it goes on; the copy takes the place of *b.
+static uint8_t *copy_bytes(uint8_t *to, at_bytes *b) {
+  if (b->len) memcpy(to, b->ptr, b->len);
+  b->ptr = to;
+  return to + b->len;
+}
+
 // Runs compile_here on a thread of its own. Program and request are copied, as
 // the work may outlive the call.
 at_status at_compile(at_bytes program, const at_compile_options *o,
                      at_bytes *out) {
   AT_TRY(at_cpu_check());
-  size_t copied = at_add(program.len, o->request.len);
+  size_t copied = at_add(at_add(program.len, o->request.len), o->rewritten.len);
   compile_call *c = malloc(at_add(sizeof *c, copied));
   if (!c) return AT_NO_MEMORY("the program");
   *c = (compile_call){.program = program, .options = *o};
-  if (program.len) memcpy(c->own, program.ptr, program.len);
-  if (o->request.len)
-    memcpy(c->own + program.len, o->request.ptr, o->request.len);
-  c->program.ptr = c->own;
-  c->options.request.ptr = c->own + program.len;
+  uint8_t *to = copy_bytes(c->own, &c->program);
+  to = copy_bytes(to, &c->options.request);
+  copy_bytes(to, &c->options.rewritten);
   at_apart_job job = {run_call, drop_call, c, o->interrupted};
   bool left;
   at_status st = at_apart_run("compile", &job, &left);
@@ -781,6 +842,25 @@ static at_status write_xla(job *j, const at_compile_options *o,
   return at_hloproto_write(j->module, &w, out);
 }
 
+// For clients that rewrite the program before the rest of the pipeline takes
+// it.
+static at_status write_partitioned(job *j, at_strbuf *out) {
+  at_hloproto_write_options w = {.tiles = at_core_chip() != NULL};
+  at_strbuf whole = {0};
+  j->shown = true;
+  at_pass_options o = pass_options(j);
+  for (const at_pass *p = at_pipeline; p->run != at_pass_recognise; p++)
+    AT_TRY(at_pass_run(p, j->module, &o));
+  at_status st = at_hloproto_write(j->module, &w, &whole);
+  if (at_ok(st)) {
+    at_bytes module =
+        at_proto_bytes((at_bytes){(const uint8_t *)whole.ptr, whole.len}, 1);
+    at_strbuf_add(out, (at_str){(const char *)module.ptr, module.len});
+  }
+  at_strbuf_free(&whole);
+  return at_ok(st) ? at_strbuf_status(out) : st;
+}
+
 // Runs the pipeline as far as the stage and prints what is there.
 static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
                             at_strbuf *out) {
@@ -798,6 +878,7 @@ static at_status dump_stage(job *j, const at_compile_options *o, at_stage s,
     return at_stablehlo_print(j->module, out);
   }
   if (s == AT_STAGE_XLA) return write_xla(j, o, out);
+  if (s == AT_STAGE_PARTITIONED) return write_partitioned(j, out);
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;

@@ -36,6 +36,10 @@ typedef struct at_compile_options {
   bool verify_each;      // or ATOLL_VERIFY=1
   bool no_cache;         // or ATOLL_CACHE=off
   bool placements;       // at_compile_module: keep copies between memories
+  // An HloModuleProto in place of what AT_STAGE_PARTITIONED gives, with the
+  // same parameters and results: shardings, donation and layouts stay those of
+  // the program. Empty: none.
+  at_bytes rewritten;
   // AT_STAGE_XLA: OpSharding of parameters and results, as bytes; NULL: none.
   const at_str *param_shardings, *result_shardings;
   // at_compile: asked now and then by the calling thread; true: it returns
@@ -66,8 +70,10 @@ typedef enum at_stage {
   AT_STAGE_NEST,  // the loops and branches that are one kernel each
   AT_STAGE_LLVM,
   AT_STAGE_ASM,
-  AT_STAGE_STABLEHLO,  // of one device, before ops are fused: StableHLO again
-  AT_STAGE_XLA         // optimised and in order: an HloModuleProtoWithConfig
+  AT_STAGE_STABLEHLO,   // of one device, before ops are fused: StableHLO again
+  AT_STAGE_XLA,         // optimised and in order: an HloModuleProtoWithConfig
+  AT_STAGE_PARTITIONED  // of one device, before anything is changed for this
+                        // machine: an HloModuleProto
 } at_stage;
 // The program as it will run: optimised and in order; with `plan` (else NULL)
 // also with the copies that the memory plan makes and without those that it

@@ -30,7 +30,9 @@ typedef struct at_pass_options {
   at_status (*before_fuse)(at_module *m, void *user);
   // The same, before loops are unrolled and products in them changed.
   at_status (*before_unroll)(at_module *m, void *user);
-  void *user;  // for both
+  // The same, before ops become what other compilers have no op for.
+  at_status (*before_recognise)(at_module *m, void *user);
+  void *user;  // for all of them
 } at_pass_options;
 // A pass. After a failure m may be half rewritten.
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
@@ -61,7 +63,7 @@ at_status at_pass_simplify(at_module *m, const at_pass_options *o);
 // Constants, by the evaluator, at most o->fold_budget element operations.
 at_status at_pass_fold(at_module *m, const at_pass_options *o);
 // Windows that are running reductions become SCANs; those that see one element
-// each, repetitions.
+// each, repetitions. Calls o->before_recognise first.
 at_status at_pass_recognise(at_module *m, const at_pass_options *o);
 // With o->bf16_dots: operands of f32 products at default precision are rounded
 // to bf16.

@@ -189,6 +189,7 @@ static at_status recognise_comp(at_rw *r, at_comp *c) {
 
 // For what the scans and repeats stand for, see the top of the file.
 at_status at_pass_recognise(at_module *m, const at_pass_options *o) {
+  if (o->before_recognise) AT_TRY(o->before_recognise(m, o->user));
   at_rw r = {.m = m, .o = o};
   for (uint32_t i = 0; i < m->num_funcs; i++)
     AT_TRY(recognise_comp(&r, m->funcs[i]));

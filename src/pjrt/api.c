@@ -92,7 +92,8 @@ const PJRT_Api *at_pjrt_api(void) {
       &at_pjrt_layouts_extension.base,    &at_pjrt_ffi_extension.base,
       &at_pjrt_memory_extension.base,     &at_pjrt_raw_buffer_extension.base,
       &at_pjrt_shardings_extension.base,  &at_pjrt_profiler_extension.base,
-      &at_pjrt_cross_host_extension.base, &at_pjrt_own_extension.base,
+      &at_pjrt_cross_host_extension.base, &at_pjrt_rewrites_extension.base,
+      &at_pjrt_own_extension.base,
   };
   // Any number of threads may come here; all write the same values.
   for (size_t i = 0; i < AT_LEN(chain); i++)

@@ -1,5 +1,6 @@
-// A client of four chips: launches over several of them, and bitcasts of
-// buffers.
+// A client of four chips: launches over several of them, bitcasts of buffers,
+// and functions that rewrite programs.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -489,6 +490,214 @@ static void other_clients_keep_their_memory(void **st) {
   CALL(Client_Destroy, ARGS(Client_Destroy, .client = c->client));
 }
 
+// ---- Rewrites
+// A client's function that writes one opcode over another, as long.
+typedef struct patch {
+  PJRT_XlaTransform_Callbacks callbacks;
+  const char *from, *to;  // NULL: the module comes back as it is
+  const char *fails;      // what it says instead; NULL: it does not fail
+  int calls, found, ended;
+  char *copy;
+} patch;
+
+static void patch_free(void *copy) { free(copy); }
+
+static void patch_run(PJRT_XlaTransform_Callbacks *c,
+                      PJRT_XlaTransform_Args *a) {
+  patch *p = (patch *)c;
+  p->calls++;
+  a->header.data = p->copy = malloc(a->hlo_module.size);
+  a->header.cleanup_fn = patch_free;
+  if (p->fails) {
+    a->header.has_error = true;
+    a->header.error_msg =
+        (PJRT_XlaTransform_string){p->fails, strlen(p->fails)};
+    return;
+  }
+  memcpy(p->copy, a->hlo_module.data, a->hlo_module.size);
+  char *at = p->copy, *end = p->copy + a->hlo_module.size;
+  size_t n = p->from ? strlen(p->from) : 0;
+  while (n && (at = memmem(at, (size_t)(end - at), p->from, n))) {
+    memcpy(at, p->to, n);
+    at += n;
+    p->found++;
+  }
+  a->transformed_hlo_module =
+      (PJRT_XlaTransform_string){p->copy, a->hlo_module.size};
+  a->changed = true;
+}
+
+static void patch_end(PJRT_XlaTransform_Callbacks *c) { ((patch *)c)->ended++; }
+
+static PJRT_Error *patch_register(patch *p, const char *name, int stage) {
+  p->callbacks.dtor = patch_end;
+  p->callbacks.transform_hlo_module = patch_run;
+  return at_pjrt_rewrites_extension.register_xla_transform(
+      &(PJRT_Register_Xla_Transform_Args){
+          .struct_size = PJRT_Register_Xla_Transform_Args_STRUCT_SIZE,
+          .name = name,
+          .name_size = strlen(name),
+          .stage = (PJRT_XlaTransform_PipelineStage)stage,
+          .callbacks = &p->callbacks});
+}
+
+static bool patch_clear(const char *name, int stage) {
+  PJRT_Clear_Xla_Transform_Args a = {
+      .struct_size = PJRT_Clear_Xla_Transform_Args_STRUCT_SIZE,
+      .stage = (PJRT_XlaTransform_PipelineStage)stage,
+      .name = name,
+      .name_size = strlen(name)};
+  done(at_pjrt_rewrites_extension.clear_xla_transform(&a), "Clear");
+  return a.cleared;
+}
+
+static const char kSines[] =
+    "module @m attributes {stablehlo.num_partitions = 2} {\n"
+    "sdy.mesh @mesh = <[\"data\"=2]>\n"
+    "func.func @main(%x: tensor<4xf32> {sdy.sharding ="
+    " #sdy.sharding<@mesh, [{\"data\"}]>}) -> tensor<4xf32> {\n"
+    "  %0 = stablehlo.sine %x : tensor<4xf32>\n"
+    "  return %0 : tensor<4xf32> } }";
+
+// What the program gives for half of an argument on each of two chips: the
+// result keeps its sharding.
+static void run_sines(state *s, PJRT_LoadedExecutable *l, float *out) {
+  static const float x[kChips][2] = {{0.5f, 1}, {1.5f, 2}};
+  const int64_t dims[] = {2};
+  PJRT_Buffer *in[kChips], *y[kChips];
+  for (int c = 0; c < kChips; c++)
+    in[c] = put(s, c, PJRT_Buffer_Type_F32, x[c], dims, 1);
+  done(execute(l, in, y, NULL, 0), "Execute");
+  for (int c = 0; c < kChips; c++) {
+    get(y[c], out + 2 * c, 8);
+    drop(in[c]);
+    drop(y[c]);
+  }
+}
+
+// Does the program that clients show, also once it was serialised, have it?
+static void shows(state *s, PJRT_LoadedExecutable *l, const char *word,
+                  bool want) {
+  PJRT_LoadedExecutable_GetExecutable_Args *e =
+      ARGS(LoadedExecutable_GetExecutable, .loaded_executable = l);
+  CALL(LoadedExecutable_GetExecutable, e);
+  PJRT_Executable_Serialize_Args *x =
+      ARGS(Executable_Serialize, .executable = e->executable);
+  CALL(Executable_Serialize, x);
+  PJRT_Executable_DeserializeAndLoad_Args *again =
+      ARGS(Executable_DeserializeAndLoad, .client = s->client,
+           .serialized_executable = x->serialized_bytes,
+           .serialized_executable_size = x->serialized_bytes_size);
+  CALL(Executable_DeserializeAndLoad, again);
+  x->serialized_executable_deleter(x->serialized_executable);
+  PJRT_LoadedExecutable *both[] = {l, again->loaded_executable};
+  for (size_t i = 0; i < AT_LEN(both); i++) {
+    PJRT_LoadedExecutable_GetExecutable_Args *b =
+        ARGS(LoadedExecutable_GetExecutable, .loaded_executable = both[i]);
+    CALL(LoadedExecutable_GetExecutable, b);
+    PJRT_Program p = {.struct_size = PJRT_Program_STRUCT_SIZE};
+    PJRT_Executable_OptimizedProgram_Args *o =
+        ARGS(Executable_OptimizedProgram, .executable = b->executable,
+             .program = &p);
+    CALL(Executable_OptimizedProgram, o);
+    p.code = malloc(p.code_size);
+    CALL(Executable_OptimizedProgram, o);
+    assert_true(!memmem(p.code, p.code_size, word, strlen(word)) == !want);
+    free(p.code);
+    CALL(Executable_Destroy,
+         ARGS(Executable_Destroy, .executable = b->executable));
+  }
+  CALL(Executable_Destroy,
+       ARGS(Executable_Destroy, .executable = e->executable));
+  CALL(LoadedExecutable_Destroy,
+       ARGS(LoadedExecutable_Destroy, .executable = again->loaded_executable));
+}
+
+// Programs that are compiled from then on are what the function makes of them,
+// until it is cleared.
+static void rewrites(void **st) {
+  state *s = *st;
+  for (int stage = 0; stage < 2; stage++) {
+    patch p = {.callbacks = {.version = 1}, .from = "sine", .to = "tanh"};
+    patch plain = {.callbacks = {.version = 1}};
+    done(patch_register(&p, "patch", stage), "Register");
+    done(patch_register(&plain, "plain", stage), "Register");
+    float y[2 * kChips];
+    PJRT_LoadedExecutable *l = compile(s, kSines, kShardy, sizeof kShardy);
+    assert_true(p.calls == 1 && p.found >= 1 && plain.calls == 1);
+    run_sines(s, l, y);
+    for (int i = 0; i < 2 * kChips; i++)
+      assert_float_equal(y[i], tanhf(0.5f * (float)(i + 1)), 1e-6f);
+    shows(s, l, "tanh", true);
+    shows(s, l, "sine", false);
+    CALL(LoadedExecutable_Destroy,
+         ARGS(LoadedExecutable_Destroy, .executable = l));
+    assert_false(patch_clear("patch", !stage));
+    assert_false(patch_clear("patc", stage));
+    assert_int_equal(p.ended, 0);
+    assert_true(patch_clear("patch", stage) && patch_clear("plain", stage));
+    assert_false(patch_clear("patch", stage));
+    assert_true(p.ended == 1 && plain.ended == 1);
+    l = compile(s, kSines, kShardy, sizeof kShardy);
+    assert_int_equal(p.calls, 1);
+    run_sines(s, l, y);
+    for (int i = 0; i < 2 * kChips; i++)
+      assert_float_equal(y[i], sinf(0.5f * (float)(i + 1)), 1e-6f);
+    shows(s, l, "sine", true);
+    CALL(LoadedExecutable_Destroy,
+         ARGS(LoadedExecutable_Destroy, .executable = l));
+  }
+}
+
+static int compile_code(state *s) {
+  PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE,
+                          .code = (char *)kSines,
+                          .code_size = sizeof kSines - 1,
+                          .format = "mlir",
+                          .format_size = 4};
+  return code_of(at_PJRT_Client_Compile(ARGS(
+      Client_Compile, .client = s->client, .program = &program,
+      .compile_options = kShardy, .compile_options_size = sizeof kShardy)));
+}
+
+// A function that fails, or gives what is no program of the same values, fails
+// the compile.
+static void rewrites_that_fail(void **st) {
+  static const struct {
+    patch p;
+    int code;
+  } rows[] = {
+      {{.fails = "not today"}, AT_INTERNAL},
+      {{.from = "sine", .to = "sinf"}, AT_UNIMPLEMENTED},
+      // The dimension of every array, in their shapes: 2 becomes 3.
+      {{.from = "\x1a\x01\x02", .to = "\x1a\x01\x03"}, AT_INVALID_ARGUMENT},
+      {{.from = "HloModule", .to = "HloModule"}, 0},
+  };
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    patch p = rows[i].p;
+    p.callbacks.version = 1;
+    done(patch_register(&p, "patch", 0), "Register");
+    int code = compile_code(*st);
+    assert_true(p.calls == 1);
+    if (code != rows[i].code) fail_msg("%zu: %d", i, code);
+    assert_true(patch_clear("patch", 0));
+  }
+  patch p = {.callbacks = {.version = 2}};
+  assert_int_equal(code_of(patch_register(&p, "p", 0)), AT_INVALID_ARGUMENT);
+  p.callbacks.version = 1;
+  assert_int_equal(code_of(patch_register(&p, "p", 2)), AT_INVALID_ARGUMENT);
+  assert_int_equal(
+      code_of(at_pjrt_rewrites_extension.register_xla_transform(
+          &(PJRT_Register_Xla_Transform_Args){
+              .struct_size = PJRT_Register_Xla_Transform_Args_STRUCT_SIZE})),
+      AT_INVALID_ARGUMENT);
+  assert_int_equal(
+      code_of(at_pjrt_rewrites_extension.clear_xla_transform(
+          &(PJRT_Clear_Xla_Transform_Args){
+              .struct_size = PJRT_Clear_Xla_Transform_Args_STRUCT_SIZE})),
+      AT_INVALID_ARGUMENT);
+}
+
 // One client of four devices for all tests.
 static int start(void **st) {
   static state s;
@@ -524,6 +733,8 @@ int main(void) {
       cmocka_unit_test(strides_stay_in_dst),
       cmocka_unit_test(deleted_buffers_take_nothing),
       cmocka_unit_test(other_clients_keep_their_memory),
+      cmocka_unit_test(rewrites),
+      cmocka_unit_test(rewrites_that_fail),
   };
   return cmocka_run_group_tests(early, NULL, NULL) +
          cmocka_run_group_tests(tests, start, stop);

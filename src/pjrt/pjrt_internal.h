@@ -451,12 +451,13 @@ at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 // made.
 typedef struct at_pjrt_program {
   _Atomic(uint32_t) references;
-  // The three blocks are what serial.c writes and reads.
+  // These blocks are what serial.c writes and reads.
   at_bytes executable;  // owned (free): the block of abi/executable.h
   at_bytes options;     // owned: CompileOptionsProto as it came
   // Empty in a program that was serialised without it: then nothing can be
   // shown or estimated of it.
   at_bytes source;                // owned: the program as it came (MLIR)
+  at_bytes rewritten;             // owned: of at_pjrt_rewrite
   _Atomic(at_pjrt_blob *) shown;  // owned: what at_pjrt_program_text made
   // Of `options`.
   at_pjrt_options parsed;
@@ -497,7 +498,7 @@ at_status at_pjrt_program_create(at_bytes executable, at_bytes options,
                                  at_bytes source, at_pjrt_program **out);
 // One reference more, for the caller to release; returns p. Any thread.
 at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p);
-// Drops a reference; NULL is allowed. The last one frees all three blocks.
+// Drops a reference; NULL is allowed. The last one frees all blocks.
 void at_pjrt_program_release(at_pjrt_program *p);
 // Shardings of n arguments or results, as protos[] (owned) and sizes[].
 // Entries that were filled before a failure are owned as well.
@@ -627,6 +628,13 @@ typedef struct at_profile at_profile;
 // is over in any case.
 at_status at_pjrt_profiled_stop(const at_profile *p, at_strbuf *out);
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
+extern PJRT_Xla_Transform_Extension at_pjrt_rewrites_extension;
+// What the functions that the client has registered make of the program, as
+// at_compile_options.rewritten; freed by free(). Empty: none is registered, or
+// they change nothing. INTERNAL: what one of them says. They run on the calling
+// thread.
+at_status at_pjrt_rewrite(at_bytes source, const at_compile_options *options,
+                          at_bytes *out);
 
 // The functions of own.h's structs follow, by subject.
 extern at_pjrt_cross_host at_pjrt_cross_host_extension;

@@ -261,6 +261,7 @@ void at_pjrt_program_release(at_pjrt_program *p) {
   free((void *)p->executable.ptr);
   free((void *)p->options.ptr);
   free((void *)p->source.ptr);
+  free((void *)p->rewritten.ptr);
   free(atomic_load(&p->shown));
   program_free(p);
 }
@@ -308,6 +309,7 @@ static void show(const at_pjrt_program *p, at_stage stage, at_pjrt_blob **out) {
     shardings[i] = (at_str){p->shardings[i], p->sharding_sizes[i]};
   at_compile_options o = {
       .request = p->options,
+      .rewritten = p->rewritten,
       .dump_dir = "",
       .param_shardings = shardings,
       .result_shardings = shardings ? shardings + p->num_inputs : NULL};
@@ -358,16 +360,19 @@ at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
   at_status st;
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(options, &options_copy), fail);
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(source, &source_copy), fail);
+  AT_TRY_GOTO(st, at_pjrt_rewrite(source, &o, &o.rewritten), fail);
   AT_TRY_GOTO(st, at_compile(source, &o, &executable), fail);
   AT_TRY_GOTO(st, at_pjrt_pod_predict(source, executable), fail);
   AT_TRY_GOTO(
       st, at_pjrt_program_create(executable, options_copy, source_copy, out),
       fail);
+  (*out)->rewritten = o.rewritten;
   snprintf((*out)->chip, sizeof(*out)->chip, "%s", at_pjrt_topology_chip(t));
   return AT_OK;
 fail:
   free((void *)executable.ptr);
   free((void *)options_copy.ptr);
   free((void *)source_copy.ptr);
+  free((void *)o.rewritten.ptr);
   return st;
 }

@@ -1,5 +1,5 @@
 // The serialised form of a compiled program: a header, then the executable, its
-// options and its source.
+// options, its source and what that was rewritten to.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,16 +7,16 @@
 #include "pjrt/pjrt_internal.h"
 
 #define MAGIC 0x4c41495245535441ull  // "ATSERIAL"
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 // In this machine's byte order: what is serialised is native code anyway.
 typedef struct serial_header {
   uint64_t magic;
   uint32_t format, header_bytes;
   at_digest build;
-  char chip[64];                         // that it was compiled for
-  uint64_t executable, options, source;  // bytes of each block, in this order
-  uint64_t pad;
+  char chip[64];  // that it was compiled for
+  // Bytes of each block, in this order.
+  uint64_t executable, options, source, rewritten;
   at_digest checksum;  // of the header without it, then of the blocks
 } serial_header;
 
@@ -41,15 +41,18 @@ AT_API(Executable_Serialize) {
                      .header_bytes = sizeof h,
                      .executable = p->executable.len,
                      .options = p->options.len,
-                     .source = p->source.len};
+                     .source = p->source.len,
+                     .rewritten = p->rewritten.len};
   memcpy(h.chip, p->chip, sizeof h.chip);
   AT_PTRY(at_compile_build(&h.build));
-  size_t body = p->executable.len + p->options.len + p->source.len;
+  size_t body =
+      p->executable.len + p->options.len + p->source.len + p->rewritten.len;
   at_pjrt_blob *b = malloc(sizeof *b + sizeof h + body);
   if (!b) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   b->size = sizeof h + body;
   char *to = b->bytes + sizeof h, *at = to;
-  const at_bytes blocks[] = {p->executable, p->options, p->source};
+  const at_bytes blocks[] = {p->executable, p->options, p->source,
+                             p->rewritten};
   for (size_t i = 0; i < AT_LEN(blocks); at += blocks[i++].len)
     if (blocks[i].len) memcpy(at, blocks[i].ptr, blocks[i].len);
   h.checksum = checksum_of(&h, (at_bytes){(const uint8_t *)to, body});
@@ -77,8 +80,10 @@ static at_status check(const serial_header *h, at_bytes body,
         "the serialised executable has format %u, this library reads "
         "format %d" HINT,
         h->format, FORMAT);
-  if (at_add(at_add(h->executable, h->options), h->source) != body.len ||
-      !at_digest_eq(h->checksum, checksum_of(h, body)) || h->chip[63])
+  size_t blocks = at_add(at_add(h->executable, h->options),
+                         at_add(h->source, h->rewritten));
+  if (blocks != body.len || !at_digest_eq(h->checksum, checksum_of(h, body)) ||
+      h->chip[63])
     return AT_FAIL(
         AT_INVALID_ARGUMENT,
         "the serialised executable is damaged: its checksum is wrong");
@@ -110,19 +115,23 @@ at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
   AT_TRY(check(&h, body, chip));
   at_bytes options = {body.ptr + h.executable, h.options};
   at_bytes source = {options.ptr + h.options, h.source};
+  at_bytes rewritten = {source.ptr + h.source, h.rewritten};
   if (options_override.len) options = options_override;
-  at_bytes x = {0}, o = {0}, s = {0};
+  at_bytes x = {0}, o = {0}, s = {0}, r = {0};
   at_status st;
   AT_TRY_GOTO(st, at_pjrt_bytes_copy((at_bytes){body.ptr, h.executable}, &x),
               fail);
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(options, &o), fail);
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(source, &s), fail);
+  AT_TRY_GOTO(st, at_pjrt_bytes_copy(rewritten, &r), fail);
   AT_TRY_GOTO(st, at_pjrt_program_create(x, o, s, out), fail);
+  (*out)->rewritten = r;
   memcpy((*out)->chip, h.chip, sizeof h.chip);
   return AT_OK;
 fail:
   free((void *)x.ptr);
   free((void *)o.ptr);
   free((void *)s.ptr);
+  free((void *)r.ptr);
   return st;
 }
