@@ -344,7 +344,8 @@ static void bench_memory(void) {
   if (wanted("transpose")) {
     float *a = floats(n * n), *b = floats(n * n);
     void *bufs[] = {a, b};
-    at_k_transpose_params p = {4, 2, {n, n}, {1, n}};
+    at_k_transpose_params p = {
+        .element_bytes = 4, .rank = 2, .out_size = {n, n}, .in_stride = {1, n}};
     report("transpose 8192 f32", time_kernel(AT_RT_TRANSPOSE, &p, bufs, 2),
            8.0 * (double)(n * n), "GB/s", peak_bytes);
     p.element_bytes = 2;
