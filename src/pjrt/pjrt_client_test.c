@@ -649,15 +649,21 @@ static void rewrites(void **st) {
   }
 }
 
+// What compiling the sines ends with; 0: a program, which is destroyed again.
 static int compile_code(state *s) {
   PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE,
                           .code = (char *)kSines,
                           .code_size = sizeof kSines - 1,
                           .format = "mlir",
                           .format_size = 4};
-  return code_of(at_PJRT_Client_Compile(ARGS(
-      Client_Compile, .client = s->client, .program = &program,
-      .compile_options = kShardy, .compile_options_size = sizeof kShardy)));
+  PJRT_Client_Compile_Args *c =
+      ARGS(Client_Compile, .client = s->client, .program = &program,
+           .compile_options = kShardy, .compile_options_size = sizeof kShardy);
+  int code = code_of(at_PJRT_Client_Compile(c));
+  if (!code)
+    CALL(LoadedExecutable_Destroy,
+         ARGS(LoadedExecutable_Destroy, .executable = c->executable));
+  return code;
 }
 
 // A function that fails, or gives what is no program of the same values, fails
