@@ -177,6 +177,9 @@ struct at_runtime {
   const at_hosts *hosts;  // NULL: all chips are here
   // Processes that have a share of the chips in the end.
   uint32_t places;
+  // This process's number among them. It stays when `hosts` is replaced, which
+  // other threads may be reading.
+  uint32_t me;
   const at_proxy *proxy;  // NULL: some are
   // Questions to the proxy that are not answered yet; at_proxy_end waits for
   // them.

@@ -38,6 +38,7 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
   if (o && o->places > hosts) hosts = o->places;
   rt->places = hosts;
+  rt->me = rt->hosts ? rt->hosts->me : 0;
   if (o) rt->proxy = o->proxy;
   const char *dir = at_config_text(AT_CONFIG_SPILL_DIR);
   if (*dir && !rt->proxy) AT_TRY(at_spill_open(dir, &rt->spill));
@@ -66,7 +67,7 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
 // later.
 uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first) {
   uint32_t own = rt->num_chips / rt->places;
-  *first = rt->hosts ? rt->hosts->me * own : 0;
+  *first = rt->me * own;
   return own;
 }
 
@@ -128,10 +129,9 @@ uint32_t at_runtime_far_work(const at_runtime *rt) {
 
 // No far work, so nobody uses channels or sets.
 at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts) {
-  const uint32_t count = rt->hosts ? rt->hosts->count : 1,
-                 me = rt->hosts ? rt->hosts->me : 0;
+  const uint32_t count = rt->hosts ? rt->hosts->count : 1;
   AT_ENSURE(hosts->count >= count && hosts->count <= rt->places &&
-            hosts->me == me && !at_runtime_far_work(rt));
+            hosts->me == rt->me && !at_runtime_far_work(rt));
   at_far_channels_free(rt);
   at_far_sets_free(rt);
   rt->far_channels = NULL;
