@@ -59,7 +59,10 @@ static int goes_without(box *b, uint32_t me) {
   free(p);
   if (!sent || !box_wait(b, has_messages, 2, kWaitMs)) return 5;
   usleep(300000);  // the poller looks after those who are there meanwhile
-  if (*b->lost[other]) return 6;
+  pthread_mutex_lock(&b->lock);
+  bool lost = *b->lost[other];
+  pthread_mutex_unlock(&b->lock);
+  if (lost) return 6;
   atomic_fetch_add(&b->group->shared[1], 1);
   while (atomic_load(&b->group->shared[1]) < 2) usleep(500);
   return 0;
